@@ -1,0 +1,37 @@
+# `make demo` and `make test` do all their own set-up in .venv on a machine with python3.11+, pip and make.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+TRACE := sample_traces/synthetic_transformer_train.json.gz
+
+.PHONY: install demo test check bench clean
+
+install: $(INSTALLED)
+
+$(INSTALLED): pyproject.toml .ci/constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "tracekit needs Python 3.11 or newer: make PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet -c .ci/constraints.txt -e '.[dev]'
+	touch $@
+
+demo: install
+	$(BIN)/tracekit predict $(TRACE) --gpu h100-sxm --gpu l40s --gpu mi300x
+	$(BIN)/tracekit predict $(TRACE) --gpu h100-sxm --gpu l40s --gpu mi300x -f -o demo.json
+
+test: install
+	$(BIN)/python -m pytest
+
+check: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: install
+	$(BIN)/python -m pytest tests/benchmarks --benchmark-enable --benchmark-only
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -1,0 +1,64 @@
+"""Bad input gets one clear line that says what, where and what to try."""
+
+import gzip
+
+import pytest
+
+import tracekit
+from tracekit.errors import DamagedTraceError, NoGpuActivityError, NotATraceError, TraceNotFoundError
+from tracekit.testing import TraceBuilder
+
+GOOD = TraceBuilder().op("aten::mm", 0, 30).kernel("gemm", 20, 100, launch=10).to_json()
+
+CASES = {
+    "empty": (b"", DamagedTraceError, "is empty"),
+    "truncated": (GOOD[: len(GOOD) // 2], DamagedTraceError, "cut short"),
+    "one byte short": (GOOD[:-1], DamagedTraceError, "cut short"),
+    "trailing garbage": (GOOD + b"}", DamagedTraceError, "no valid JSON"),
+    "control character": (GOOD.replace(b"gemm", b"ge\x01mm"), DamagedTraceError, "no valid JSON"),
+    "bare nan": (GOOD.replace(b"100", b"nan"), DamagedTraceError, "no valid JSON"),
+    "broken utf-8": (GOOD.replace(b"gemm", b"ge\xffmm"), DamagedTraceError, "no valid JSON"),
+    "nested bomb": (b"[" * 100_000, NotATraceError, "not a PyTorch"),
+    "plain text": (b"hello world", NotATraceError, "no JSON"),
+    "binary": (bytes(range(1, 200)), NotATraceError, "no JSON"),
+    "other JSON": (b'{"nodes": [1, 2]}', NotATraceError, "traceEvents"),
+    "a number": (b"42", NotATraceError, "not a PyTorch"),
+    "nested deep in an event": (b'{"traceEvents": [{"args": ' + b"[" * 100_000, NotATraceError, "not a PyTorch"),
+    "nested deep in an unknown key": (b'{"x": ' + b"[" * 100_000, DamagedTraceError, "no valid JSON"),
+    "no events": (b'{"traceEvents": []}', NoGpuActivityError, "no GPU activity"),
+    "cut gzip": (gzip.compress(GOOD)[:-20], DamagedTraceError, "gzip"),
+    "corrupt gzip": (gzip.compress(GOOD)[:30] + b"\0" * 40, DamagedTraceError, "gzip"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_damage_is_named(case, tmp_path):
+    data, error, says = CASES[case]
+    path = tmp_path / "trace.json"
+    path.write_bytes(data)
+    with pytest.raises(error, match=says) as caught:
+        tracekit.load(path)
+    message = str(caught.value)
+    assert str(path) in message
+    assert "\n" not in message
+
+
+def test_cut_at_any_byte_is_an_expected_error():
+    for length in range(len(GOOD)):
+        with pytest.raises(tracekit.TracekitError):
+            tracekit.ingest.load_bytes(GOOD[:length], "cut")
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(TraceNotFoundError, match="no such file"):
+        tracekit.load(tmp_path / "nothing.json")
+
+
+def test_directory(tmp_path):
+    with pytest.raises(TraceNotFoundError, match="is a directory"):
+        tracekit.load(tmp_path)
+
+
+def test_cpu_only_trace_says_which_option_is_missing():
+    with pytest.raises(NoGpuActivityError, match=r"ProfilerActivity\.CUDA"):
+        TraceBuilder().op("aten::mm", 0, 30).load()

@@ -1,0 +1,132 @@
+"""What the dialects of six years of profilers turn into."""
+
+import gzip
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tracekit
+from tracekit.ingest import load_bytes
+from tracekit.testing import BASE_NS, TraceBuilder
+
+
+def one_kernel() -> TraceBuilder:
+    return (
+        TraceBuilder()
+        .op("aten::mm", 0, 30, dims=[[64, 32], [32, 16]], types=["float", "float"], concrete=["", ""])
+        .kernel("ampere_sgemm_64x32", 20.5, 100.25, launch=10, grid=[4, 2, 1], block=[128, 1, 1])
+    )
+
+
+def test_times_are_absolute_nanoseconds():
+    kernel = one_kernel().load().activities.row(0, named=True)
+    assert kernel["ts_ns"] == BASE_NS + 20_500
+    assert kernel["dur_ns"] == 100_250
+
+
+def test_launch_geometry_is_blocks_and_threads():
+    kernel = one_kernel().load().activities.row(0, named=True)
+    assert (kernel["blocks"], kernel["threads_per_block"]) == (8, 128)
+
+
+def test_nineteen_digit_microseconds_keep_their_nanoseconds():
+    text = (
+        b'{"schemaVersion": 1, "traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7,'
+        b' "ts": 1712195495509883.929, "dur": 2.001, "args": {"device": 0, "stream": 7, "correlation": 3}}]}'
+    )
+    kernel = load_bytes(text, "test").activities.row(0, named=True)
+    assert kernel["ts_ns"] == 1_712_195_495_509_883_929
+    assert kernel["dur_ns"] == 2_001
+
+
+def test_display_unit_is_not_a_unit():
+    builder = one_kernel()
+    builder.metadata["displayTimeUnit"] = "ns"
+    assert builder.load().activities["dur_ns"][0] == 100_250
+
+
+def test_the_bare_list_of_2020_with_its_spellings():
+    events = [
+        {"ph": "X", "cat": "Operator", "name": "aten::mm", "pid": 5, "tid": "42", "ts": 100, "dur": 30,
+         "args": {"Input dims": [[2, 3], [3, 4]], "External id": 1}},
+        {"ph": "X", "cat": "Operator", "name": "ProfilerStep#5", "pid": 5, "tid": "42", "ts": 90, "dur": 300, "args": {}},
+        {"ph": "X", "cat": "Runtime", "name": "cudaLaunchKernel", "pid": 5, "tid": "42", "ts": 110, "dur": 5,
+         "args": {"correlation": 7}},
+        {"ph": "X", "cat": "Kernel", "name": "volta_sgemm", "pid": 0, "tid": "stream 7", "ts": 130, "dur": 10,
+         "args": {"correlation": 7, "external id": 1}},
+    ]  # fmt: skip
+    trace = load_bytes(json.dumps(events).encode(), "list")
+    assert trace.device is None
+    assert trace.ops["input_dims"].to_list() == ["[[2,3],[3,4]]"]
+    assert trace.annotations["name"].to_list() == ["ProfilerStep#5"]
+    assert trace.activities.select("device", "stream", "ts_ns").row(0) == (0, 7, 130_000)
+    assert "--source-gpu" in trace.warnings[0]
+
+
+def test_hip_notes_the_grid_on_the_call_in_work_items():
+    builder = TraceBuilder().kernel("Cijk_gemm", 20, 5, launch=10, call="hipExtModuleLaunchKernel")
+    builder.events[0]["args"] |= {"grid": [73728, 1, 1], "block": [256, 1, 1]}
+    kernel = builder.load().activities.row(0, named=True)
+    assert (kernel["blocks"], kernel["threads_per_block"]) == (288, 256)
+
+
+def test_bytes_as_text():
+    trace = TraceBuilder().kernel("Memcpy HtoD", 20, 5, launch=10, kind="gpu_memcpy", bytes="4096").load()
+    assert trace.activities["bytes"][0] == 4096
+
+
+def test_the_device_is_the_one_that_worked():
+    builder = one_kernel()
+    builder.metadata["deviceProperties"] = [
+        {"id": 0, "name": "NVIDIA H100 80GB HBM3", "numSms": 132, "totalGlobalMem": 85_000_000_000},
+        {"id": 1, "name": "Tesla V100-SXM2-32GB", "numSms": 80, "totalGlobalMem": 34_000_000_000},
+    ]
+    builder.events[-1]["args"]["device"] = 1
+    assert builder.load().device.name == "Tesla V100-SXM2-32GB"
+
+
+def test_events_without_a_time_are_left_out_and_counted():
+    trace = one_kernel().kernel("no timing", 0, 0).load()
+    assert trace.activities.height == 1
+    assert "1 events without a time" in trace.warnings[0]
+
+
+def test_missing_shapes_are_said():
+    trace = TraceBuilder().op("aten::mm", 0, 30).kernel("k", 20, 100, launch=10).load()
+    assert not trace.shapes_recorded
+    assert "record_shapes=True" in trace.warnings[0]
+
+
+def test_gzip_equals_plain(tmp_path):
+    plain, packed = one_kernel().save(tmp_path / "t.json"), one_kernel().save(tmp_path / "t.json.gz")
+    assert packed.read_bytes()[:2] == b"\x1f\x8b"
+    for table in ("ops", "calls", "activities", "annotations"):
+        assert getattr(tracekit.load(plain), table).equals(getattr(tracekit.load(packed), table))
+
+
+def test_gzip_is_told_by_content_not_by_name(tmp_path):
+    path = tmp_path / "trace.json"
+    path.write_bytes(gzip.compress(one_kernel().to_json()))
+    assert tracekit.load(path).activities.height == 1
+
+
+@given(st.randoms(use_true_random=False))
+def test_the_order_of_events_in_the_file_changes_nothing(random):
+    builder = one_kernel()
+    for i in range(5):
+        builder.op("aten::add", 200 + 10 * i, 8).kernel("add", 210 + 10 * i, 4, launch=201 + 10 * i)
+    before = builder.load()
+    random.shuffle(builder.events)
+    after = builder.load()
+    for table in ("ops", "calls", "activities"):
+        assert getattr(before, table).equals(getattr(after, table))
+
+
+@pytest.mark.parametrize("rank", [0, 3])
+def test_rank_and_world_size(rank):
+    builder = one_kernel()
+    builder.metadata["distributedInfo"] = {"backend": "nccl", "rank": rank, "world_size": 8}
+    trace = builder.load()
+    assert (trace.rank, trace.world_size) == (rank, 8)

@@ -1,0 +1,75 @@
+"""tracekit: how long a PyTorch iteration would take on another GPU, from the profiler traces of the one you have.
+
+    import tracekit as tk
+
+    trace = tk.load("trace.json.gz")
+    tk.report(trace).findings
+    tk.predict(trace, gpu=["h100-sxm", "l40s"])["h100-sxm"].speedup
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracekit.errors import TracekitError
+
+if TYPE_CHECKING:
+    from tracekit.prediction import Predictions
+    from tracekit.report import Report
+    from tracekit.trace import Trace
+
+__all__ = ["TracekitError", "load", "predict", "report"]
+__version__ = "0.1.0"
+
+
+def load(path: str | Path) -> Trace:
+    """Read one rank's PyTorch profiler trace (``.json`` or ``.json.gz``).
+
+    Raises:
+        TraceError: The file is missing, damaged, no profiler trace, or holds no GPU activity.
+    """
+    from tracekit import ingest
+
+    return ingest.load(path)
+
+
+def report(trace: Trace, *, source_gpu: str | None = None, steps: str | None = None) -> Report:
+    """Where the measured step's time goes and what holds it back.
+
+    Args:
+        trace: As :func:`load` gives it.
+        source_gpu: The GPU it was recorded on, where the trace doesn't say.
+        steps: The steps to measure, ``"7"`` or ``"7:9"``; all by default.
+
+    Raises:
+        TracekitError: The steps are not in the trace.
+        PredictorError: The source GPU is unknown or ambiguous.
+    """
+    from tracekit.replay.run import prepare
+    from tracekit.report import build
+
+    return build(prepare(trace, source_gpu=source_gpu, steps=steps))
+
+
+def predict(
+    trace: Trace, *, gpu: str | Sequence[str], source_gpu: str | None = None, steps: str | None = None
+) -> Predictions:
+    """The traced step on other GPUs.
+
+    Args:
+        trace: As :func:`load` gives it.
+        gpu: One or several GPUs, in any spelling; ``tracekit gpus`` lists them.
+        source_gpu: The GPU it was recorded on, where the trace doesn't say.
+        steps: The steps to measure, ``"7"`` or ``"7:9"``; all by default.
+
+    Raises:
+        TracekitError: The steps are not in the trace.
+        PredictorError: A GPU is unknown or its name ambiguous.
+    """
+    from tracekit import prediction
+    from tracekit.replay.run import prepare
+
+    gpus = [gpu] if isinstance(gpu, str) else gpu
+    return prediction.predict(prepare(trace, source_gpu=source_gpu, steps=steps), gpus)

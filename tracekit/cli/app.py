@@ -1,0 +1,65 @@
+"""The ``tracekit`` command: its verbs, and what becomes of errors."""
+
+import sys
+import traceback
+from typing import Annotated
+
+import typer
+
+from tracekit import __version__
+from tracekit.cli import gpus, info, predict, report
+from tracekit.errors import TracekitError
+
+EXIT_FAILURE = 1
+EXIT_BUG = 70
+EXIT_INTERRUPTED = 130
+
+app = typer.Typer(
+    name="tracekit",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="How long a PyTorch iteration would take on another GPU, from the profiler traces of the one you have.",
+    epilog="Exit codes: 0 fine, 1 the trace or a name is at fault, 2 wrong usage, 70 a bug in tracekit.",
+)
+app.command("info")(info.info)
+app.command("report")(report.report)
+app.command("predict")(predict.predict)
+app.command("gpus")(gpus.gpus)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"tracekit {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", "-V", help="Print the version.", callback=_version, is_eager=True)
+    ] = False,
+) -> None: ...
+
+
+def main() -> None:
+    """Run the command line; expected failures end in one line on stderr."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+    except TracekitError as error:
+        _fail(str(error), error.exit_code)
+    except Exception as error:
+        from predictors import PredictorError
+
+        if isinstance(error, PredictorError):
+            _fail(str(error), EXIT_FAILURE)
+        traceback.print_exc()
+        _fail("this is a bug in tracekit; please report it with the lines above", EXIT_BUG)
+
+
+def _fail(message: str, code: int) -> None:
+    print(f"tracekit: {message}", file=sys.stderr)  # noqa: T201
+    sys.exit(code)

@@ -1,0 +1,27 @@
+"""``tracekit gpus``: the GPUs that tracekit knows."""
+
+from typing import Annotated
+
+import typer
+
+from tracekit.cli.options import Json
+
+
+def gpus(
+    name: Annotated[str | None, typer.Argument(help="One GPU, for all its figures and their sources.")] = None,
+    json: Json = False,
+) -> None:
+    """The GPUs that tracekit knows, or one GPU's figures with their sources.
+
+    Example: tracekit gpus h100
+    """
+    from predictors import list_gpus, load_gpu, resolve_gpu
+    from tracekit.cli.screen import emit
+    from tracekit.render import gpus as render
+
+    if name is None:
+        known = [load_gpu(slug) for slug in list_gpus()]
+        emit(render.table(known), lambda: render.table_json(known), json=json, output=None, quiet=True)
+    else:
+        found = resolve_gpu(name)
+        emit(render.card(found), lambda: render.card_json(found), json=json, output=None, quiet=True)

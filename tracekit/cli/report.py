@@ -1,0 +1,36 @@
+"""``tracekit report``: where the measured time goes."""
+
+from tracekit.cli.options import Force, Json, Output, Quiet, SourceGpu, Steps, Top, TracePath
+
+
+def report(
+    trace: TracePath,
+    source_gpu: SourceGpu = None,
+    steps: Steps = None,
+    top: Top = 10,
+    json: Json = False,
+    output: Output = None,
+    force: Force = False,
+    quiet: Quiet = False,
+) -> None:
+    """Where the measured step's time goes and what holds it back.
+
+    Example: tracekit report trace.json.gz --top 20
+    """
+    from tracekit.cli.screen import check_output, emit, progress
+    from tracekit.ingest import load
+    from tracekit.render import json as as_json
+    from tracekit.render import terminal
+    from tracekit.replay.run import prepare
+    from tracekit.report import build
+
+    check_output(output, force)
+    with progress(quiet) as stage:
+        built = build(prepare(load(trace), source_gpu=source_gpu, steps=steps, progress=stage))
+    emit(
+        terminal.measured(built, top),
+        lambda: as_json.measured(built, top),
+        json=json,
+        output=output,
+        quiet=quiet,
+    )

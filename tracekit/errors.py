@@ -1,0 +1,63 @@
+"""What can go wrong, as a tree.
+
+TracekitError                   exit code 1 unless noted
+├── TraceError                  about the trace that was given
+│   ├── TraceNotFoundError      no such file, or a directory without traces
+│   ├── NotATraceError          readable, but not a PyTorch profiler trace
+│   ├── DamagedTraceError       truncated, corrupt gzip, invalid JSON
+│   └── NoGpuActivityError      a trace without anything that ran on a GPU
+├── SourceGpuError              the GPU that the trace was recorded on can't be told
+├── StepError                   the steps asked for are not in the trace
+└── OutputError                 the output exists already, or can't be written
+
+Every message says what, where, and what to try. ``predictors.PredictorError`` (unknown GPU, ...) stands beside
+this tree; the command line treats both alike.
+"""
+
+
+class TracekitError(Exception):
+    """Base of every expected failure.
+
+    Args:
+        message: What happened and where, one sentence.
+        hint: What to try.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(f"{message} {hint}".rstrip())
+        self.message = message
+        self.hint = hint
+
+
+class TraceError(TracekitError):
+    """Something is wrong with the trace that was given."""
+
+
+class TraceNotFoundError(TraceError, FileNotFoundError):
+    """There is no such file, or a directory holds no traces."""
+
+
+class NotATraceError(TraceError):
+    """The file can be read, but is not a PyTorch profiler trace."""
+
+
+class DamagedTraceError(TraceError):
+    """The file is truncated, its compression is corrupt, or it is no valid JSON."""
+
+
+class NoGpuActivityError(TraceError):
+    """Nothing in the trace ran on a GPU."""
+
+
+class SourceGpuError(TracekitError):
+    """The GPU that the trace was recorded on can't be told."""
+
+
+class StepError(TracekitError):
+    """The steps asked for are not in the trace."""
+
+
+class OutputError(TracekitError):
+    """The output exists already, or can't be written."""

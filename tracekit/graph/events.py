@@ -1,0 +1,79 @@
+"""Streams waiting for each other through events, inferred: PyTorch's default traces don't record who waits for what.
+
+An activity that starts later than its launch and its stream allow waited for something. If an activity on another
+stream of the device ended right then, it was that one; if it is the first of its stream, it waited for work from
+before the trace.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from tracekit.graph.edges import EdgeKind, Edges, ends, starts
+from tracekit.graph.nodes import NONE, Nodes
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+# Shorter delays are jitter of the launch latency.
+DELAY_NS = 3_000
+# An awaited activity ends at most this long before its waiter starts, and (clock jitter) this little after.
+ENDED_BEFORE_NS = 8_000
+ENDED_AFTER_NS = 500
+# Within that time no more than a few activities end.
+LOOK_BACK = 4
+# Delays of a stream's first activity over this are work from before the trace, not launch latency.
+CARRIED_IN_NS = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Inferred waits between streams, and activities that waited for work from before the trace."""
+
+    edges: Edges
+    carried_in: Ints
+
+
+def link(nodes: Nodes, kernels: pl.DataFrame, launch: Edges, stream: Edges) -> Waits:
+    """Edges from the end of the awaited activity to the start of the waiting one."""
+    ready = np.full(nodes.start_ns.size, np.iinfo(np.int64).min)
+    np.maximum.at(ready, launch.dst // 2, nodes.start_ns[launch.src // 2] + launch.lag_ns)
+    np.maximum.at(ready, stream.dst // 2, nodes.end_ns[stream.src // 2] + stream.lag_ns)
+    launched = nodes.activities[nodes.launcher != NONE]
+    delayed = launched[nodes.start_ns[launched] - ready[launched] > DELAY_NS]
+    awaited = _ended_just_before(nodes, kernels["device"].to_numpy(), delayed)
+    found = awaited != NONE
+    giver, waiter = awaited[found], delayed[found]
+    lag = nodes.start_ns[waiter] - nodes.end_ns[giver]
+    typical = int(np.median(lag)) if lag.size else 0
+    edges = Edges(EdgeKind.EVENT, ends(giver), starts(waiter), np.minimum(lag, max(typical, 0)))
+    return Waits(edges, _carried_in(nodes, delayed[~found], ready, stream))
+
+
+def _ended_just_before(nodes: Nodes, device: Ints, waiting: Ints) -> Ints:
+    """The activity on another stream of the same device that ended nearest to each start; ``NONE`` without one."""
+    by_end = nodes.activities[np.argsort(nodes.end_ns[nodes.activities], kind="stable")]
+    end = nodes.end_ns[by_end]
+    last = np.searchsorted(end, nodes.start_ns[waiting] + ENDED_AFTER_NS, side="right") - 1
+    found = np.full(waiting.size, NONE)
+    for back in range(LOOK_BACK):
+        candidate = by_end[np.maximum(last - back, 0)]
+        fits = (
+            (last >= back)
+            & (nodes.end_ns[candidate] >= nodes.start_ns[waiting] - ENDED_BEFORE_NS)
+            & (nodes.start_ns[candidate] < nodes.start_ns[waiting])
+            & (nodes.lane[candidate] != nodes.lane[waiting])
+            & (device[candidate - nodes.cpu] == device[waiting - nodes.cpu])
+        )
+        found = np.where((found == NONE) & fits, candidate, found)
+    return found
+
+
+def _carried_in(nodes: Nodes, unexplained: Ints, ready: Ints, stream: Edges) -> Ints:
+    """Unexplained waiters that are the first of their stream."""
+    has_predecessor = np.zeros(nodes.start_ns.size, dtype=np.bool_)
+    has_predecessor[stream.dst // 2] = True
+    late = nodes.start_ns[unexplained] - ready[unexplained] > CARRIED_IN_NS
+    return unexplained[late & ~has_predecessor[unexplained]]

@@ -1,0 +1,145 @@
+"""The dependency graph as flat arrays, in an order in which every edge points forward."""
+
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from tracekit.graph.edges import INFERRED, EdgeKind, Edges, Ints
+from tracekit.graph.nodes import Nodes
+
+Int8s = npt.NDArray[np.int8]
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Vertices are starts and ends of nodes, numbered in topological order; edges lie sorted by destination.
+
+    Attributes:
+        nodes: The nodes.
+        vertex: Position in topological order of the start (``2 i``) and end (``2 i + 1``) of node ``i``.
+        first: Where each vertex's incoming edges begin; one entry more than there are vertices.
+        src: Source of each edge, in topological numbering.
+        lag_ns: Least distance along each edge.
+        kind: :class:`~tracekit.graph.edges.EdgeKind` of each edge.
+        release_ns: When a vertex may come at the earliest, whatever it waits for.
+        run_edge: The edge that holds each activity's duration.
+        waited_ns: Measured waiting of CPU threads that the edges derive again, summed over threads.
+        dropped: Inferred edges left out because they contradict others.
+    """
+
+    nodes: Nodes
+    vertex: Ints
+    first: Ints
+    src: Ints
+    lag_ns: Ints
+    kind: Int8s
+    release_ns: Ints
+    run_edge: Ints
+    waited_ns: int
+    dropped: int
+
+
+def assemble(nodes: Nodes, own_ns: Ints, edges: list[Edges], *, released: Ints, idle_ns: int) -> Graph:
+    """Sort nodes and edges topologically.
+
+    Args:
+        nodes: The nodes.
+        own_ns: Duration of every CPU node without its waits; activities take their measured one.
+        edges: All but the run edges.
+        released: Activities that come no earlier than measured, whatever else they wait for.
+        idle_ns: Waiting of threads for each other, which the edges derive again.
+    """
+    everything = [_run_edges(nodes, own_ns), *edges]
+    src = np.concatenate([e.src for e in everything])
+    dst = np.concatenate([e.dst for e in everything])
+    lag = np.concatenate([e.lag_ns for e in everything])
+    kind = np.concatenate([np.full(e.src.size, e.kind, dtype=np.int8) for e in everything])
+    vertices = 2 * nodes.start_ns.size
+    order, keep = _acyclic_order(vertices, src, dst, kind)
+    dropped = int((~keep).sum())
+    src, dst, lag, kind = src[keep], dst[keep], lag[keep], kind[keep]
+
+    vertex = np.empty(vertices, dtype=np.int64)
+    vertex[order] = np.arange(vertices)
+    by_dst = np.argsort(vertex[dst], kind="stable")
+    src, dst = vertex[src[by_dst]], vertex[dst[by_dst]]
+    first = np.searchsorted(dst, np.arange(vertices + 1))
+    position = np.empty(by_dst.size, dtype=np.int64)
+    position[by_dst] = np.arange(by_dst.size)
+    return Graph(
+        nodes=nodes,
+        vertex=vertex,
+        first=first,
+        src=src,
+        lag_ns=lag[by_dst],
+        kind=kind[by_dst],
+        release_ns=_release(nodes, vertex, first, released),
+        run_edge=position[nodes.cpu : nodes.start_ns.size],
+        waited_ns=idle_ns + int((nodes.dur_ns[: nodes.cpu] - own_ns).sum()),
+        dropped=dropped,
+    )
+
+
+def _run_edges(nodes: Nodes, own_ns: Ints) -> Edges:
+    node = np.arange(nodes.start_ns.size)
+    duration = np.concatenate([own_ns, nodes.dur_ns[nodes.cpu :]])
+    return Edges(EdgeKind.RUN, 2 * node, 2 * node + 1, duration)
+
+
+def _release(nodes: Nodes, vertex: Ints, first: Ints, released: Ints) -> Ints:
+    """What nothing in the trace explains (a thread's first call, work launched earlier) starts when it was measured."""
+    release = np.zeros(vertex.size, dtype=np.int64)
+    start = vertex[0::2]
+    unexplained = first[start] == first[start + 1]
+    unexplained[released] = True
+    release[start[unexplained]] = nodes.start_ns[unexplained]
+    return release
+
+
+def _acyclic_order(vertices: int, src: Ints, dst: Ints, kind: Int8s) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """A topological order, and the edges it needs to keep.
+
+    Inferred edges among vertices that lie on or behind a cycle are dropped; recorded ones can't make a cycle, as
+    only inferred edges lead from the GPU back to the CPU.
+    """
+    by_src = np.argsort(src, kind="stable")
+    first = np.searchsorted(src[by_src], np.arange(vertices + 1))
+    order, count = _sort(vertices, first, dst[by_src])
+    keep = np.ones(src.size, dtype=np.bool_)
+    if count == vertices:
+        return order, keep
+    stuck = np.ones(vertices, dtype=np.bool_)
+    stuck[order[:count]] = False
+    keep = ~(stuck[src] & stuck[dst] & np.isin(kind, INFERRED))
+    by_src = np.flatnonzero(keep)[np.argsort(src[keep], kind="stable")]
+    first = np.searchsorted(src[by_src], np.arange(vertices + 1))
+    order, count = _sort(vertices, first, dst[by_src])
+    if count != vertices:
+        raise AssertionError(f"{vertices - count} vertices of the graph lie on a cycle of recorded edges")
+    return order, keep
+
+
+@numba.njit(cache=True)
+def _sort(vertices: int, first: Ints, dst: Ints) -> tuple[Ints, int]:  # pragma: no cover - compiled
+    """Kahn's algorithm: a topological order, and how many vertices it could place."""
+    waiting_for = np.zeros(vertices, dtype=np.int64)
+    for edge in range(dst.size):
+        waiting_for[dst[edge]] += 1
+    order = np.empty(vertices, dtype=np.int64)
+    placed = 0
+    for vertex in range(vertices):
+        if waiting_for[vertex] == 0:
+            order[placed] = vertex
+            placed += 1
+    done = 0
+    while done < placed:
+        vertex = order[done]
+        done += 1
+        for edge in range(first[vertex], first[vertex + 1]):
+            waiting_for[dst[edge]] -= 1
+            if waiting_for[dst[edge]] == 0:
+                order[placed] = dst[edge]
+                placed += 1
+    return order, placed

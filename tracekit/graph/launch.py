@@ -1,0 +1,47 @@
+"""A GPU activity can't start before its launch call plus the launch latency."""
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from tracekit.graph.edges import EdgeKind, Edges, starts
+from tracekit.graph.nodes import NONE, Nodes
+
+Ints = npt.NDArray[np.int64]
+
+# From the call's start to the kernel's, on an idle stream: 6.4 to 11.6 us on A100, H100, V100, B200; used where a
+# trace has no launch on an idle stream to learn it from.
+DEFAULT_LATENCY_NS = 8_000
+# A kernel that starts later than this waited for something else than its launch.
+MAX_LATENCY_NS = 100_000
+ENOUGH = 5
+
+
+def link(nodes: Nodes, kernels: pl.DataFrame) -> Edges:
+    """Launch edges; the lag is the median latency of like launches on an idle stream."""
+    launched = nodes.activities[nodes.launcher != NONE]
+    launcher = nodes.launcher[nodes.launcher != NONE]
+    latency = _latency(nodes, kernels)[nodes.launcher != NONE]
+    return Edges(EdgeKind.LAUNCH, starts(launcher), starts(launched), latency)
+
+
+def _latency(nodes: Nodes, kernels: pl.DataFrame) -> Ints:
+    """Latency to expect of each activity, by the call that launched it (copies and sets: by their own name)."""
+    launcher_name = nodes.names.gather(pl.Series(nodes.launcher).replace(NONE, None))
+    likeness = pl.when(pl.col("kind") == "kernel").then(launcher_name).otherwise("name")
+    measured = np.maximum(nodes.start_ns[nodes.activities] - nodes.start_ns[nodes.launcher], 0)
+    samples = kernels.select(likeness=likeness).with_columns(
+        latency=pl.when(pl.Series(_on_idle_stream(nodes) & (measured < MAX_LATENCY_NS))).then(pl.Series(measured))
+    )
+    overall = samples["latency"].median()
+    enough = pl.col("latency").count().over("likeness") >= ENOUGH
+    expected = pl.when(enough).then(pl.col("latency").median().over("likeness")).otherwise(overall)
+    return samples.select(expected.fill_null(DEFAULT_LATENCY_NS).round().cast(pl.Int64)).to_series().to_numpy()
+
+
+def _on_idle_stream(nodes: Nodes) -> npt.NDArray[np.bool_]:
+    """Activities whose stream had nothing left to do when their launch call began."""
+    before, after = nodes.neighbours(nodes.activities)
+    busy_until = np.full(nodes.activities.size, np.iinfo(np.int64).min)
+    busy_until[after - nodes.cpu] = nodes.end_ns[before]
+    return (nodes.launcher != NONE) & (busy_until < nodes.start_ns[nodes.launcher])

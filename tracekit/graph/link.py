@@ -1,0 +1,27 @@
+"""A trace and its kernel table to the dependency graph."""
+
+import polars as pl
+
+from tracekit.graph import events, launch, queue, streams, sync, threads
+from tracekit.graph.graph import Graph, assemble
+from tracekit.graph.nodes import collect
+from tracekit.trace import Trace
+
+
+def link(trace: Trace, kernels: pl.DataFrame, marks: pl.DataFrame) -> Graph:
+    """The dependency graph of one rank: program order, hand-overs, launches, streams, events, syncs, launch queue.
+
+    Args:
+        trace: The trace.
+        kernels: Its kernel table (``schema.KERNELS``).
+        marks: Moments on CPU threads that the replay should report: ``ts_ns``, ``pid``, ``tid``.
+    """
+    nodes = collect(trace, kernels, marks)
+    launch_edges = launch.link(nodes, kernels)
+    blocking = sync.link(nodes, kernels)
+    queue_edges, own_ns = queue.link(nodes, blocking.own_ns)
+    stream_edges = streams.link(nodes, launch_edges)
+    waits = events.link(nodes, kernels, launch_edges, stream_edges)
+    order = threads.link(nodes)
+    edges = [order.program, order.handover, launch_edges, stream_edges, waits.edges, blocking.edges, queue_edges]
+    return assemble(nodes, own_ns, edges, released=waits.carried_in, idle_ns=order.idle_ns)

@@ -1,0 +1,167 @@
+"""What the graph is made of: calls that touch the GPU, marks on CPU threads, and GPU activities."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from tracekit.trace import Trace
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+NONE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """CPU nodes first, then one node per activity; node ``i`` starts at vertex ``2 i`` and ends at ``2 i + 1``.
+
+    Attributes:
+        start_ns: Measured start, from the start of the trace.
+        end_ns: Measured end.
+        lane: CPU nodes: thread; activities: stream. Numbered over both together.
+        cpu: How many CPU nodes there are.
+        marks: How many of them, the last ones, are marks.
+        launcher: Activities: the CPU node that launched it, ``NONE`` if the trace lacks it.
+        names: Name of each CPU node.
+        on_nvidia: Whether the calls are CUDA's.
+        cover_lane: Lanes of the intervals in which a CPU thread is known to be busy.
+        cover_start_ns: Their starts, ordered by lane and start.
+        cover_end_ns: Their ends.
+        origin_ns: The start of the trace, absolute.
+    """
+
+    start_ns: Ints
+    end_ns: Ints
+    lane: Ints
+    cpu: int
+    marks: int
+    launcher: Ints
+    names: pl.Series
+    on_nvidia: bool
+    cover_lane: Ints
+    cover_start_ns: Ints
+    cover_end_ns: Ints
+    origin_ns: int
+
+    @property
+    def dur_ns(self) -> Ints:
+        """Measured durations."""
+        return self.end_ns - self.start_ns
+
+    @property
+    def activities(self) -> Ints:
+        """Node numbers of the activities, in the order of the kernel table."""
+        return np.arange(self.cpu, self.start_ns.size)
+
+    def neighbours(self, nodes: Ints) -> tuple[Ints, Ints]:
+        """Consecutive pairs of ``nodes`` that share a lane, in order of start."""
+        ordered = nodes[np.lexsort((nodes, -self.end_ns[nodes], self.start_ns[nodes], self.lane[nodes]))]
+        same = self.lane[ordered[1:]] == self.lane[ordered[:-1]]
+        return ordered[:-1][same], ordered[1:][same]
+
+
+# Calls that can make a CPU thread wait for the GPU; all others matter only if they launch something.
+WAITING_CALLS = (
+    r"^(cuda|hip)(Device|Stream|Event)Synchronize$|^cu(Ctx|Stream|Event)Synchronize$"
+    r"|^(cuda|hip)Memcpy(WithStream|DtoH|HtoD)?$|^(cuda|hip)(Free|HostAlloc)$"
+)
+
+
+def collect(trace: Trace, kernels: pl.DataFrame, marks: pl.DataFrame) -> Nodes:
+    """The nodes of a trace.
+
+    Args:
+        trace: The trace.
+        kernels: Its kernel table (``schema.KERNELS``).
+        marks: Moments on CPU threads that the replay should report: ``ts_ns``, ``pid``, ``tid``.
+    """
+    marks = marks.drop_nulls("pid")
+    calls = _relevant_calls(trace, kernels)
+    origin_ns = _origin(trace)
+    cpu = pl.concat([calls, _marks(marks)], how="diagonal_relaxed")
+    lanes = _Lanes(cpu, kernels)
+    launcher = _launchers(calls, kernels)
+    cover = _cover(trace, cpu, lanes, origin_ns)
+    start = np.concatenate([cpu["ts_ns"].to_numpy(), kernels["ts_ns"].to_numpy()]) - origin_ns
+    dur = np.concatenate([cpu["dur_ns"].to_numpy(), kernels["dur_ns"].to_numpy()])
+    return Nodes(
+        start_ns=start,
+        end_ns=start + dur,
+        lane=np.concatenate([lanes.of_threads(cpu), lanes.of_streams(kernels)]),
+        cpu=cpu.height,
+        marks=marks.height,
+        launcher=launcher,
+        names=cpu["name"],
+        on_nvidia=bool(calls["name"].str.starts_with("cu").any()),
+        cover_lane=cover[0],
+        cover_start_ns=cover[1],
+        cover_end_ns=cover[2],
+        origin_ns=origin_ns,
+    )
+
+
+def _relevant_calls(trace: Trace, kernels: pl.DataFrame) -> pl.DataFrame:
+    launching = kernels["call"].drop_nulls().unique()
+    rows = trace.calls.with_row_index("call").with_columns(pl.col("call").cast(pl.Int64))
+    keep = pl.col("call").is_in(launching.implode()) | pl.col("name").str.contains(WAITING_CALLS)
+    return rows.filter(keep).select("ts_ns", "dur_ns", "name", "pid", "tid", "call")
+
+
+def _marks(marks: pl.DataFrame) -> pl.DataFrame:
+    return marks.select("ts_ns", "pid", "tid", dur_ns=pl.lit(0, pl.Int64), name=pl.lit("mark"))
+
+
+def _origin(trace: Trace) -> int:
+    tables = (trace.ops, trace.calls, trace.annotations, trace.activities)
+    return min(int(table["ts_ns"][0]) for table in tables if table.height)
+
+
+def _launchers(calls: pl.DataFrame, kernels: pl.DataFrame) -> Ints:
+    node_of_call = pl.DataFrame({"call": calls["call"], "node": np.arange(calls.height, dtype=np.int64)})
+    joined = kernels.select("call").join(node_of_call, on="call", how="left", maintain_order="left")
+    return joined["node"].fill_null(NONE).to_numpy()
+
+
+class _Lanes:
+    """Dense numbers for threads and, after them, streams."""
+
+    def __init__(self, cpu: pl.DataFrame, kernels: pl.DataFrame) -> None:
+        self._threads = cpu.select("pid", "tid").unique().sort("pid", "tid").with_row_index("lane")
+        streams = kernels.select("device", "stream").unique().sort("device", "stream")
+        self._streams = streams.with_row_index("lane", offset=self._threads.height)
+
+    def of_threads(self, table: pl.DataFrame) -> Ints:
+        """Lane of each row by its pid and tid; ``NONE`` on threads without nodes."""
+        return self._join(table, self._threads, ["pid", "tid"])
+
+    def of_streams(self, table: pl.DataFrame) -> Ints:
+        """Lane of each row by its device and stream."""
+        return self._join(table, self._streams, ["device", "stream"])
+
+    @staticmethod
+    def _join(table: pl.DataFrame, lanes: pl.DataFrame, on: list[str]) -> Ints:
+        joined = table.select(on).join(lanes, on=on, how="left", nulls_equal=True, maintain_order="left")
+        return joined["lane"].cast(pl.Int64).fill_null(NONE).to_numpy()
+
+
+def _cover(trace: Trace, cpu: pl.DataFrame, lanes: _Lanes, origin_ns: int) -> tuple[Ints, Ints, Ints]:
+    """When each thread is known to run ops or calls: disjoint intervals, ordered by lane and start."""
+    spans = pl.concat([table.select("ts_ns", "dur_ns", "pid", "tid") for table in (trace.ops, trace.calls, cpu)])
+    busy = spans.select(
+        lane=lanes.of_threads(spans), start="ts_ns", end=pl.col("ts_ns") + pl.col("dur_ns")
+    ).filter(pl.col("lane") != NONE)
+    ordered = busy.sort("lane", "start", "end")
+    reached = pl.col("end").cum_max().shift(1).over("lane")
+    islands = (
+        ordered.with_columns(island=(reached.is_null() | (pl.col("start") > reached)).cum_sum())
+        .group_by("island", maintain_order=True)
+        .agg(pl.col("lane").first(), pl.col("start").first(), pl.col("end").max())
+    )
+    return (
+        islands["lane"].to_numpy(),
+        islands["start"].to_numpy() - origin_ns,
+        islands["end"].to_numpy() - origin_ns,
+    )

@@ -1,0 +1,140 @@
+"""Calls that block until the GPU has caught up: which activity each waits for, and what it costs by itself.
+
+Names say which calls can block, measured times which activity it was: a call that waited returns right after that
+activity ended. Where nothing was left to wait for, the edge is added all the same: on a slower GPU it binds.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from tracekit.graph.edges import EdgeKind, Edges, ends
+from tracekit.graph.nodes import NONE, Nodes
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+# A call that waited returns soon after the activity it waited for: typically 3 to 10 us.
+RETURN_WITHIN_NS = 50_000
+DEFAULT_RETURN_NS = 5_000
+# What a blocking call costs where there is nothing to wait for is 2 to 6 us; a call that always waited can't tell.
+MAX_OWN_NS = 10_000
+ENOUGH = 5
+
+WAITS_FOR_ALL = r"^(cudaDeviceSynchronize|hipDeviceSynchronize|cuCtxSynchronize|cudaFree|hipFree)$"
+WAITS_FOR_STREAM = r"^(cudaStreamSynchronize|hipStreamSynchronize|cuStreamSynchronize)$"
+WAITS_FOR_EVENT = r"^(cudaEventSynchronize|hipEventSynchronize|cuEventSynchronize)$"
+NEVER_WAITS = r"DtoD|Pinned"
+
+
+@dataclass(frozen=True, slots=True)
+class Blocking:
+    """The edges of blocking calls, and what every CPU node takes without its waits."""
+
+    edges: Edges
+    own_ns: Ints
+
+
+def link(nodes: Nodes, kernels: pl.DataFrame) -> Blocking:
+    """Edges from the activities that blocking calls wait for to the calls' ends."""
+    issued = _Issued(nodes)
+    found = [_waits_for_all(nodes, issued), _waits_for_stream(nodes, issued), _waits_for_event(nodes, issued),
+             _waits_for_copy(nodes, kernels)]  # fmt: skip
+    activity, call = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    late = nodes.end_ns[call] - nodes.end_ns[activity]
+    possible = late >= 0
+    activity, call, late = activity[possible], call[possible], late[possible]
+    waited = (nodes.end_ns[activity] > nodes.start_ns[call]) & (late < RETURN_WITHIN_NS)
+    lag = np.minimum(_return_lag(nodes, call, late, waited), late.max(initial=0))
+    own = _own_time(nodes, np.unique(call[waited]))
+    return Blocking(Edges(EdgeKind.SYNC, ends(activity), ends(call), lag), own)
+
+
+class _Issued:
+    """Per stream, its activities in order and when each had been launched."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        launched = np.where(nodes.launcher == NONE, 0, nodes.start_ns[nodes.launcher])
+        self.streams: list[tuple[Ints, Ints]] = []
+        for lane in np.unique(nodes.lane[nodes.cpu :]).tolist():
+            on_lane = nodes.activities[nodes.lane[nodes.cpu :] == lane]
+            on_lane = on_lane[np.argsort(nodes.start_ns[on_lane], kind="stable")]
+            self.streams.append((on_lane, np.maximum.accumulate(launched[on_lane - nodes.cpu])))
+
+    def last_before(self, times: Ints) -> Ints:
+        """Per stream (row) and time (column), the last activity launched before; ``NONE`` if there is none."""
+        found = np.full((len(self.streams), times.size), NONE)
+        for row, (activities, launched) in enumerate(self.streams):
+            index = np.searchsorted(launched, times) - 1
+            found[row] = np.where(index >= 0, activities[index], NONE)
+        return found
+
+
+def _calls(nodes: Nodes, pattern: str) -> Ints:
+    return np.flatnonzero(nodes.names.str.contains(pattern).to_numpy())
+
+
+def _waits_for_all(nodes: Nodes, issued: _Issued) -> tuple[Ints, Ints]:
+    """A device synchronisation waits for the last activity of every stream."""
+    calls = _calls(nodes, WAITS_FOR_ALL)
+    last = issued.last_before(nodes.start_ns[calls])
+    return _pairs(last, np.broadcast_to(calls, last.shape))
+
+
+def _waits_for_stream(nodes: Nodes, issued: _Issued) -> tuple[Ints, Ints]:
+    """The stream isn't recorded: the one that fell idle last within the call; else the latest launch."""
+    calls = _calls(nodes, WAITS_FOR_STREAM)
+    last = issued.last_before(nodes.start_ns[calls])
+    end = np.where(last == NONE, np.iinfo(np.int64).min, nodes.end_ns[last])
+    ended_within = (end > nodes.start_ns[calls]) & (end <= nodes.end_ns[calls])
+    launched = np.where(last == NONE, NONE, nodes.start_ns[nodes.launcher[np.maximum(last - nodes.cpu, 0)]])
+    score = np.where(ended_within, end, np.iinfo(np.int64).min // 2 + launched)
+    chosen = last[np.argmax(score, axis=0), np.arange(calls.size)] if calls.size else calls
+    return _pairs(chosen, calls)
+
+
+def _waits_for_event(nodes: Nodes, issued: _Issued) -> tuple[Ints, Ints]:
+    """The event isn't recorded: the activity that ended last within the call, if any."""
+    calls = _calls(nodes, WAITS_FOR_EVENT)
+    best, best_end = np.full(calls.size, NONE), nodes.start_ns[calls]
+    for activities, launched in issued.streams:
+        end = np.maximum.accumulate(nodes.end_ns[activities])
+        index = np.minimum(
+            np.searchsorted(end, nodes.end_ns[calls], side="right"), np.searchsorted(launched, nodes.start_ns[calls])
+        ) - 1  # fmt: skip
+        better = (index >= 0) & (end[index] > best_end)
+        best, best_end = np.where(better, activities[index], best), np.where(better, end[index], best_end)
+    return _pairs(best, calls)
+
+
+def _waits_for_copy(nodes: Nodes, kernels: pl.DataFrame) -> tuple[Ints, Ints]:
+    """A copy from or to pageable memory blocks its own call."""
+    may_block = (kernels["kind"] == "memcpy") & ~kernels["name"].str.contains(NEVER_WAITS)
+    copies = nodes.activities[may_block.to_numpy() & (nodes.launcher != NONE)]
+    return copies, nodes.launcher[copies - nodes.cpu]
+
+
+def _pairs(activity: Ints, call: Ints) -> tuple[Ints, Ints]:
+    known = activity != NONE
+    return activity[known], call[known]
+
+
+def _return_lag(nodes: Nodes, call: Ints, late: Ints, waited: Bools) -> Ints:
+    """How long after its activity each call returns: the median over calls of that name that waited."""
+    names = nodes.names.gather(pl.Series(call))
+    samples = pl.DataFrame({"name": names, "late": pl.Series(late).set(pl.Series(~waited), None)})
+    overall = samples["late"].median() or DEFAULT_RETURN_NS
+    enough = pl.col("late").count().over("name") >= ENOUGH
+    lag = pl.when(enough).then(pl.col("late").median().over("name")).otherwise(overall)
+    return samples.select(lag.round().cast(pl.Int64)).to_series().to_numpy()
+
+
+def _own_time(nodes: Nodes, waited: Ints) -> Ints:
+    """Durations of CPU nodes; of those that waited, the tenth percentile of their namesakes, a few us at most."""
+    durations = pl.DataFrame({"name": nodes.names, "dur": nodes.dur_ns[: nodes.cpu]})
+    low = durations.select(pl.col("dur").quantile(0.1).over("name")).to_series().to_numpy()
+    own = nodes.dur_ns[: nodes.cpu].copy()
+    own[waited] = np.minimum(np.minimum(low[waited], MAX_OWN_NS), own[waited]).astype(np.int64)
+    return own

@@ -1,0 +1,127 @@
+"""Program order on CPU threads, and one thread handing over to another.
+
+Between two calls a thread either works (the gap is CPU time and stays) or waits for another thread: the main thread
+during ``backward()``, which runs on autograd's own thread, and that thread between two backward passes. No event
+tells; a thread that falls quiet, and goes on after another one that ran meanwhile fell quiet in turn, is taken to
+have waited for it.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tracekit.graph.edges import EdgeKind, Edges, ends, starts
+from tracekit.graph.nodes import NONE, Nodes
+
+Ints = npt.NDArray[np.int64]
+
+# Shorter pauses are Python between two ops; waking a thread alone takes 5 to 50 us.
+QUIET_NS = 50_000
+BEFORE_THE_TRACE = np.iinfo(np.int64).min
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadOrder:
+    """Program order, whose lag is the thread's own work; hand-overs; and the waiting that these derive again."""
+
+    program: Edges
+    handover: Edges
+    idle_ns: int
+
+
+def link(nodes: Nodes) -> ThreadOrder:
+    """Edges between CPU nodes."""
+    before, after = nodes.neighbours(np.arange(nodes.cpu))
+    handed = _handovers(nodes)
+    nested = nodes.start_ns[after] < nodes.end_ns[before]
+    src = np.where(nested, starts(before), ends(before))
+    measured = nodes.start_ns[after] - np.where(nested, nodes.start_ns[before], nodes.end_ns[before])
+    waited = np.zeros(nodes.cpu, dtype=np.int64)
+    np.add.at(waited, handed.receiver, handed.idle_ns)
+    own_ns = np.maximum(measured - waited[after], 0)
+    lag_ns = nodes.start_ns[handed.receiver] - nodes.end_ns[handed.giver]
+    return ThreadOrder(
+        program=Edges(EdgeKind.PROGRAM, src, starts(after), own_ns),
+        handover=Edges(EdgeKind.HANDOVER, ends(handed.giver), starts(handed.receiver), lag_ns),
+        idle_ns=int((np.maximum(measured, 0) - own_ns).sum()),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Handovers:
+    giver: Ints
+    receiver: Ints
+    idle_ns: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class _Bursts:
+    """Stretches of work on one thread without a pause over ``QUIET_NS``."""
+
+    start_ns: Ints
+    end_ns: Ints
+    quiet_since_ns: Ints
+
+
+def _handovers(nodes: Nodes) -> _Handovers:
+    """Who waited for whom: for each burst, the last one on another thread that lies wholly in the pause before it."""
+    lanes = np.unique(nodes.cover_lane).tolist()
+    bursts = {lane: _bursts(nodes, lane) for lane in lanes}
+    found = [_handovers_to(nodes, lane, bursts) for lane in lanes] if len(lanes) > 1 else []
+    columns = [np.concatenate(parts) for parts in zip(*found, strict=True)] if found else [_EMPTY] * 3
+    return _Handovers(*columns)
+
+
+_EMPTY = np.empty(0, dtype=np.int64)
+
+
+def _bursts(nodes: Nodes, lane: int) -> _Bursts:
+    mine = nodes.cover_lane == lane
+    start, end = nodes.cover_start_ns[mine], nodes.cover_end_ns[mine]
+    first = np.concatenate([[True], start[1:] - end[:-1] > QUIET_NS])
+    last = np.concatenate([first[1:], [True]])
+    quiet_since = np.concatenate([[BEFORE_THE_TRACE], end[last][:-1]])
+    return _Bursts(start[first], end[last], quiet_since)
+
+
+def _handovers_to(nodes: Nodes, lane: int, bursts: dict[int, _Bursts]) -> tuple[Ints, Ints, Ints]:
+    """Giver, receiver and idle time of every hand-over to one thread."""
+    mine = bursts[lane]
+    best_end = np.full(mine.start_ns.size, BEFORE_THE_TRACE)
+    best_lane = np.full(mine.start_ns.size, NONE)
+    for other, theirs in bursts.items():
+        if other == lane:
+            continue
+        index = np.searchsorted(theirs.end_ns, mine.start_ns, side="right") - 1
+        end, start = theirs.end_ns[index], theirs.start_ns[index]
+        better = (index >= 0) & (start >= mine.quiet_since_ns) & (end > best_end)
+        best_end = np.where(better, end, best_end)
+        best_lane = np.where(better, other, best_lane)
+    receiver = _first_from(nodes, np.full(best_lane.size, lane), mine.start_ns)
+    giver = _last_until(nodes, best_lane, best_end)
+    idle = np.where(mine.quiet_since_ns == BEFORE_THE_TRACE, 0, mine.start_ns - mine.quiet_since_ns)
+    known = (best_lane != NONE) & (receiver != NONE) & (giver != NONE)
+    return giver[known], receiver[known], idle[known]
+
+
+def _first_from(nodes: Nodes, lanes: Ints, times: Ints) -> Ints:
+    """The first CPU node of each lane that starts at a time or later; ``NONE`` if there is none."""
+    return _search(nodes, nodes.start_ns[: nodes.cpu], lanes, times, step=0)
+
+
+def _last_until(nodes: Nodes, lanes: Ints, times: Ints) -> Ints:
+    """The last CPU node of each lane that ends at a time or earlier; ``NONE`` if there is none."""
+    return _search(nodes, nodes.end_ns[: nodes.cpu], lanes, times + 1, step=-1)
+
+
+def _search(nodes: Nodes, node_times: Ints, lanes: Ints, times: Ints, step: int) -> Ints:
+    found = np.full(lanes.size, NONE)
+    for lane in np.unique(lanes[lanes != NONE]).tolist():
+        wanted = lanes == lane
+        on_lane = np.flatnonzero(nodes.lane[: nodes.cpu] == lane)
+        on_lane = on_lane[np.argsort(node_times[on_lane], kind="stable")]
+        index = np.searchsorted(node_times[on_lane], times[wanted]) + step
+        valid = (index >= 0) & (index < on_lane.size)
+        found[wanted] = np.where(valid, on_lane[np.clip(index, 0, on_lane.size - 1)], NONE)
+    return found

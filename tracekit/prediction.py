@@ -1,0 +1,177 @@
+"""What a traced step would take on other GPUs: every kernel predicted, then the graph replayed with those times."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+import predictors
+from predictors import Resolution, resolve_gpu
+from predictors.intervals import total
+from tracekit.replay.measure import StepTime
+from tracekit.replay.run import Run
+
+MODELLED = ("measured", "law", "transfer")
+SCALED = ("scaled",)
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Shares of the step's GPU time by how they were predicted, in percent.
+
+    Attributes:
+        modelled: From shapes.
+        scaled: By the resource that kernels of their class bind on.
+        unknown: Kept as measured.
+    """
+
+    modelled: float
+    scaled: float
+    unknown: float
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The traced step on one GPU.
+
+    Attributes:
+        target: The GPU, and how its name was understood.
+        step: The median step.
+        low_us: Lower end of the step time's 90 % interval.
+        high_us: Upper end.
+        speedup: Measured step time over predicted.
+        coverage: How the GPU time was predicted.
+        kernels: One row per kernel of the kernel table, as ``predictors.predict`` gives it; what it can't tell is
+            kept as measured.
+        notes: What to know about this prediction.
+    """
+
+    target: Resolution
+    step: StepTime
+    low_us: float
+    high_us: float
+    speedup: float
+    coverage: Coverage
+    kernels: pl.DataFrame
+    notes: tuple[str, ...]
+
+    @property
+    def gpu(self) -> str:
+        """Canonical name of the GPU."""
+        return self.target.gpu.slug
+
+
+@dataclass(frozen=True, slots=True)
+class Predictions(Mapping[str, Prediction]):
+    """The traced step on several GPUs, by name in any spelling, in the order asked for."""
+
+    run: Run
+    targets: tuple[Prediction, ...]
+
+    def __getitem__(self, gpu: str) -> Prediction:
+        """The prediction for one GPU."""
+        slug = resolve_gpu(gpu).gpu.slug
+        for target in self.targets:
+            if target.gpu == slug:
+                return target
+        raise KeyError(gpu)
+
+    def __iter__(self) -> Iterator[str]:
+        """Canonical names of the GPUs."""
+        return (target.gpu for target in self.targets)
+
+    def __len__(self) -> int:
+        """How many GPUs."""
+        return len(self.targets)
+
+
+def predict(run: Run, gpus: Sequence[str]) -> Predictions:
+    """Predict the step of a measured run on each of some GPUs.
+
+    The step time is the measured one times the ratio of two replays of the same graph, with the target's kernel times
+    and with the measured ones; so the source GPU gives the measurement back.
+
+    Args:
+        run: The measured run.
+        gpus: Names, in any spelling.
+
+    Raises:
+        PredictorError: A GPU is unknown or its name ambiguous.
+    """
+    targets = [resolve_gpu(name) for name in gpus]
+    return Predictions(run, tuple(_predict(run, target) for target in targets))
+
+
+def _predict(run: Run, target: Resolution) -> Prediction:
+    measured_us = pl.Series("measured_us", run.kernels["dur_ns"] / 1e3)
+    table = run.kernels.with_columns(measured_us)
+    kernels = predictors.predict(table, target.gpu, source_gpu=run.gpu)
+    times = table.select("name", "op", "input_dims", "family", "dtype", "measured_us").hstack(kernels)
+    filled = times.with_columns(
+        pl.col("time_us", "low_us", "high_us").fill_null(pl.col("measured_us")),
+        method=pl.when(pl.col("time_us").is_null()).then(pl.lit("kept")).otherwise("method"),
+    )
+    step, low, high = (run.step_with(time_us) for time_us in _point_and_ends(filled))
+    # The graph's own error cancels in the ratio of two replays, as far as it is the same in both.
+    correction = run.measured.step_time_us / run.replay.step_time_us
+    error = 0 if run.gpu == target.gpu else abs(run.replay.error_pct) / 100
+    step_time_us = step.step_time_us * correction
+    return Prediction(
+        target=target,
+        step=replace(step, step_time_us=step_time_us),
+        low_us=low.step_time_us * correction * (1 - error),
+        high_us=high.step_time_us * correction * (1 + error),
+        speedup=run.measured.step_time_us / step_time_us,
+        coverage=_coverage(run, filled),
+        kernels=filled.select(kernels.columns),
+        notes=tuple(_notes(run, target, filled)),
+    )
+
+
+def _point_and_ends(times: pl.DataFrame) -> Iterator[npt.NDArray[np.float64]]:
+    """Kernel times to replay for the prediction and for the two ends of its interval, in microseconds.
+
+    Errors of one GPU's kernels go together, so the ends move all kernels by the factor that the interval of their
+    sum allows. Repeats of one kernel err alike and count as one.
+    """
+    repeats = times.group_by("name", "op", "input_dims").agg(pl.col("time_us", "low_us", "high_us").sum())
+    time, low, high = total(*(repeats[column].to_numpy() for column in ("time_us", "low_us", "high_us")))
+    time_us = times["time_us"].to_numpy()
+    yield time_us
+    for end in (low, high):
+        yield time_us * (end / time if time else 1.0)
+
+
+def _coverage(run: Run, kernels: pl.DataFrame) -> Coverage:
+    """By measured time, over the chosen steps."""
+    in_step = run.kernels["step"].is_in(run.chosen["step"].implode())
+    table = pl.DataFrame({"time": run.kernels["dur_ns"], "method": kernels["method"]}).filter(in_step)
+    whole = table["time"].sum() or 1
+    modelled = 100 * table.filter(pl.col("method").is_in(MODELLED))["time"].sum() / whole
+    scaled = 100 * table.filter(pl.col("method").is_in(SCALED))["time"].sum() / whole
+    return Coverage(modelled, scaled, max(100 - modelled - scaled, 0.0))
+
+
+def _notes(run: Run, target: Resolution, times: pl.DataFrame) -> Iterator[str]:
+    if target.others:
+        yield f"{target.query!r} was taken as {target.gpu.slug}; there is also {', '.join(target.others)}"
+    if run.gpu is None:
+        yield "the source GPU isn't known: kernels with shapes are predicted without their measurement, others kept"
+    yield from _substitutions(target, times)
+    comm_us = times.filter(pl.col("family") == "collective")["time_us"].sum()
+    if comm_us and run.gpu != target.gpu:
+        share = 100 * comm_us / times["time_us"].sum()
+        yield f"collectives ({share:.0f} % of GPU time) are kept as measured: links are not retargeted"
+    yield "the host is taken to be the measured one: CPU time between launches is unchanged"
+
+
+def _substitutions(target: Resolution, times: pl.DataFrame) -> Iterator[str]:
+    """Precisions that the target lacks, and what the estimate uses in their place."""
+    substituted = times.drop_nulls("runs_as").group_by("dtype", "runs_as").agg(pl.col("time_us").sum())
+    for dtype, runs_as, time_us in substituted.sort("time_us", descending=True).iter_rows():
+        if dtype == "tf32" or target.gpu.supports(dtype):  # a GPU without TF32 runs the same program in fp32
+            continue
+        share = 100 * time_us / times["time_us"].sum()
+        yield f"{target.gpu.name} has no {dtype}: not runnable as is; {share:.0f} % of GPU time estimated in {runs_as}"

@@ -1,0 +1,1 @@
+"""The report, drawn: one file per format."""

@@ -1,0 +1,81 @@
+"""The GPU data base, drawn."""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from predictors import Gpu, Resolution
+
+PEAKS = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
+
+
+def table(known: Sequence[Gpu]) -> RenderableType:
+    """One line per GPU: size, memory and dense peaks."""
+    columns = Table(box=None, pad_edge=False, header_style="dim")
+    columns.add_column("GPU", style="bold", no_wrap=True)
+    for heading in ("year", "SMs", "memory GB", "GB/s", *(f"{peak} TFLOP/s" for peak in PEAKS)):
+        columns.add_column(heading, justify="right")
+    for gpu in known:
+        columns.add_row(
+            gpu.slug,
+            str(gpu.year),
+            str(gpu.sms),
+            f"{gpu.memory_bytes / 1e9:.0f}",
+            f"{gpu.bandwidth_gbps:,.0f}",
+            *(_peak(gpu, dtype) for dtype in PEAKS),
+        )
+    return Group(columns, Text("Dense peaks. `tracekit gpus NAME` shows all figures with their sources.", "dim"))
+
+
+def _peak(gpu: Gpu, dtype: str) -> str:
+    peak = gpu.peak_flops(dtype)
+    return "–" if peak is None else f"{peak / 1e12:,.0f}"
+
+
+def card(found: Resolution) -> RenderableType:
+    """All figures of one GPU, each with its source."""
+    gpu = found.gpu
+    rows = Table(box=None, pad_edge=False, show_header=False)
+    rows.add_column(style="bold", no_wrap=True)
+    rows.add_column()
+    rows.add_column(style="dim")
+    for name, value in _figures(gpu).items():
+        rows.add_row(name, str(value), gpu.sources.get(name, gpu.sources.get(name.split(".")[0], "")))
+    others = f" (there is also {', '.join(found.others)})" if found.others else ""
+    return Group(Text(f"{found.query!r} → {gpu.slug}: {gpu.name}{others}", "bold"), rows)
+
+
+def table_json(known: Sequence[Gpu]) -> str:
+    """All GPUs."""
+    return _dump([_facts(gpu) for gpu in known])
+
+
+def card_json(found: Resolution) -> str:
+    """One GPU."""
+    return _dump(_facts(found.gpu))
+
+
+def _facts(gpu: Gpu) -> dict[str, Any]:
+    """Every field; mappings as plain dictionaries."""
+    fields = ((field.name, getattr(gpu, field.name)) for field in dataclasses.fields(gpu))
+    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in fields}
+
+
+def _figures(gpu: Gpu) -> dict[str, Any]:
+    """Every fact but the sources, mappings spread into ``field.key``."""
+    figures: dict[str, Any] = {}
+    for name, value in _facts(gpu).items():
+        if isinstance(value, dict):
+            figures |= {f"{name}.{key}": entry for key, entry in value.items() if name != "sources"}
+        elif value is not None:
+            figures[name] = ", ".join(value) if isinstance(value, tuple) else value
+    return figures
+
+
+def _dump(data: Any) -> str:
+    return json.dumps(data, indent=2, ensure_ascii=False) + "\n"

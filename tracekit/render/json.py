@@ -1,0 +1,61 @@
+"""JSON: the same figures for machines. Times in microseconds, shares in percent."""
+
+import dataclasses
+import json
+from typing import Any
+
+from tracekit.prediction import Prediction
+from tracekit.report.model import Report
+
+SCHEMA_VERSION = 1
+
+
+def info(report: Report) -> str:
+    """What ``tracekit info --json`` prints."""
+    return _dump(_head(report) | {"coverage": dataclasses.asdict(report.coverage), "warnings": report.warnings})
+
+
+def measured(report: Report, top: int) -> str:
+    """What ``tracekit report --json`` prints: the ``top`` kernels by time."""
+    body = {
+        "breakdown": [dataclasses.asdict(row) for row in report.breakdown],
+        "kernels": [dataclasses.asdict(row) for row in report.kernels[:top]],
+        "kernels_omitted": max(len(report.kernels) - top, 0),
+        "findings": [dataclasses.asdict(row) for row in report.findings],
+        "warnings": report.warnings,
+    }
+    return _dump(_head(report) | body)
+
+
+def predicted(report: Report) -> str:
+    """What ``tracekit predict --json`` prints."""
+    return _dump(_head(report) | {"targets": [_target(t) for t in report.targets], "warnings": report.warnings})
+
+
+def _head(report: Report) -> dict[str, Any]:
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "source": dataclasses.asdict(report.source),
+        "replay": dataclasses.asdict(report.replay),
+    }
+
+
+def _target(prediction: Prediction) -> dict[str, Any]:
+    return {
+        "gpu": prediction.gpu,
+        "cluster": None,
+        "step_time_us": prediction.step.step_time_us,
+        "low_us": prediction.low_us,
+        "high_us": prediction.high_us,
+        "speedup": prediction.speedup,
+        "kernel_time_us": prediction.step.kernel_time_us,
+        "exposed_comm_us": prediction.step.exposed_comm_us,
+        "idle_us": prediction.step.idle_us,
+        "coverage": dataclasses.asdict(prediction.coverage),
+        "fits_in_memory": None,
+        "notes": prediction.notes,
+    }
+
+
+def _dump(data: dict[str, Any]) -> str:
+    return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"

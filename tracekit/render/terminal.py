@@ -1,0 +1,225 @@
+"""The report on one terminal screen."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from tracekit.render.units import digits, duration, percent, shorten
+from tracekit.report.model import KernelTime, Report, TimeBar
+
+BAR_WIDTH = 60
+# Okabe and Ito's palette, which colour-blind people can tell apart.
+COLOURS = {
+    "gemm": "#0072b2",
+    "attention": "#56b4e9",
+    "conv": "#009e73",
+    "moe": "#00bfae",
+    "collective": "#d55e00",
+    "elementwise": "#f0e442",
+    "norm": "#e69f00",
+    "softmax": "#cc79a7",
+    "optimizer": "#b07aa1",
+}
+OTHER_COLOUR = "#999999"
+IDLE_COLOUR = "#444444"
+SMALL_PART = 0.02
+
+
+def info(report: Report) -> RenderableType:
+    """What is in the trace, how much of it can be modelled, and how well the replay fits."""
+    coverage = report.coverage
+    work = (
+        f"{percent(coverage.shapes)} of GPU time has work known from shapes, "
+        f"{percent(coverage.family)} only a family, {percent(coverage.unknown)} neither"
+    )
+    unknown = [k for k in report.kernels if k.utilization is None][:10]
+    return Group(
+        _source(report),
+        _line("coverage", work),
+        *_section("largest kernels without known work", _kernels(unknown) if unknown else None),
+        *_warnings(report),
+    )
+
+
+def measured(report: Report, top: int) -> RenderableType:
+    """Where the measured step's time goes and what holds it back."""
+    return Group(
+        _source(report),
+        *_section("where the time goes", _bars(report.bars)),
+        *_section("findings", _findings(report)),
+        *_section(f"top {min(top, len(report.kernels))} of {len(report.kernels)} kernels", _kernels(report.kernels[:top])),
+        *_warnings(report),
+    )
+
+
+def predicted(report: Report, top: int) -> RenderableType:
+    """The step on other GPUs."""
+    return Group(
+        _source(report),
+        *_section("predicted step", _targets(report)),
+        *_section("where the time goes", _bars(report.bars)),
+        *_section(f"top {min(top, len(report.kernels))} of {len(report.kernels)} kernels", _predicted_kernels(report, top)),
+        *_notes(report),
+        *_warnings(report),
+    )
+
+
+def _source(report: Report) -> RenderableType:
+    source, replay = report.source, report.replay
+    rank = f" · rank {source.rank} of {source.ranks}" if source.ranks > 1 else ""
+    steps = f"{source.steps} step{'s' if source.steps > 1 else ''}"
+    gpu = f"{source.resolution} · {steps} · {source.kernels:,} kernels · shapes "
+    return Group(
+        _line("trace", source.trace + rank),
+        _line("source GPU", gpu + ("recorded" if source.shapes_recorded else "not recorded")),
+        _line(
+            "step",
+            f"{duration(source.step_time_us)} measured: GPU busy {duration(source.kernel_time_us)}, "
+            f"idle {duration(source.idle_us)}, exposed communication {duration(source.exposed_comm_us)}",
+        ),
+        _line(
+            "replay",
+            f"{duration(replay.step_time_us)} ({replay.error_pct:+.2f} %), "
+            f"with {duration(replay.derived_wait_us)} of waiting derived anew",
+        ),
+    )
+
+
+def _line(label: str, text: str) -> Text:
+    return Text.assemble((f"{label:<11}", "bold"), text)
+
+
+def _section(title: str, body: RenderableType | None) -> Iterator[RenderableType]:
+    if body is not None:
+        yield Text()
+        yield Text(title, style="bold")
+        yield Padding(body, (0, 0, 0, 2))
+
+
+def _grid(*columns: tuple[str, str]) -> Table:
+    """A table without lines; columns are a heading and ``left`` or ``right``."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading, justify in columns:
+        table.add_column(heading, justify="right" if justify == "right" else "left", no_wrap=True)
+    return table
+
+
+def _targets(report: Report) -> Table:
+    table = _grid(
+        ("", "left"), ("step", "right"), ("90 % interval", "left"), ("speedup", "right"), ("GPU busy", "right"),
+        ("idle", "right"), ("modelled/scaled/unknown", "left"),
+    )  # fmt: skip
+    source = report.source
+    table.add_row("measured", duration(source.step_time_us), "", "", duration(source.kernel_time_us), duration(source.idle_us))  # fmt: skip
+    for target in report.targets:
+        coverage = target.coverage
+        table.add_row(
+            Text(target.gpu, style="bold"),
+            Text(duration(target.step.step_time_us), style="bold"),
+            f"{duration(target.low_us)} – {duration(target.high_us)}",
+            f"{target.speedup:.2f}x",
+            duration(target.step.kernel_time_us),
+            duration(target.step.idle_us),
+            f"{coverage.modelled:.0f} / {coverage.scaled:.0f} / {coverage.unknown:.0f} %",
+        )
+    return table
+
+
+def _bars(bars: Sequence[TimeBar]) -> RenderableType:
+    longest = max(bar.step_time_us for bar in bars) or 1.0
+    width = max(len(bar.label) for bar in bars)
+    rows = [_bar(bar, BAR_WIDTH / longest, width) for bar in bars]
+    return Group(*rows, _legend(bars))
+
+
+def _bar(bar: TimeBar, cells_per_us: float, label_width: int) -> Text:
+    text = Text(f"{bar.label:<{label_width}} ")
+    covered = drawn = 0.0
+    for family, time_us in bar.parts:
+        covered += time_us * cells_per_us
+        cells = round(covered - drawn)
+        text.append(("░" if family == "idle" else "█") * cells, style=_colour(family))
+        drawn += cells
+    return text.append(f" {duration(bar.step_time_us)}")
+
+
+def _legend(bars: Sequence[TimeBar]) -> Text:
+    """The families that are visible in some bar, with their share of the first."""
+    first = bars[0]
+    text = Text()
+    for family, time_us in first.parts:
+        if time_us / (first.step_time_us or 1.0) >= SMALL_PART:
+            text.append("░ " if family == "idle" else "█ ", style=_colour(family))
+            text.append(f"{family} {percent(100 * time_us / first.step_time_us)}   ")
+    return text
+
+
+def _colour(family: str) -> str:
+    return IDLE_COLOUR if family == "idle" else COLOURS.get(family, OTHER_COLOUR)
+
+
+def _kernels(kernels: Sequence[KernelTime]) -> Table:
+    table = _grid(
+        ("time", "right"), ("share", "right"), ("count", "right"), ("family", "left"), ("% of roofline", "right"),
+        ("bound by", "left"), ("op", "left"), ("kernel", "left"),
+    )  # fmt: skip
+    for kernel in kernels:
+        utilization = "–" if kernel.utilization is None else f"{kernel.utilization:.0f}"
+        table.add_row(
+            duration(kernel.time_us),
+            percent(kernel.share),
+            digits(kernel.count),
+            kernel.family,
+            utilization,
+            kernel.limiter or "–",
+            shorten(kernel.op or "–", 28),
+            shorten(kernel.name, 40),
+        )
+    return table
+
+
+def _predicted_kernels(report: Report, top: int) -> Table:
+    table = _grid(
+        ("measured", "right"), *((target.gpu, "right") for target in report.targets), ("family", "left"),
+        ("op", "left"), ("kernel", "left"),
+    )  # fmt: skip
+    for kernel in report.kernels[:top]:
+        table.add_row(
+            duration(kernel.time_us),
+            *map(duration, kernel.predicted_us),
+            kernel.family,
+            shorten(kernel.op or "–", 28),
+            shorten(kernel.name, 40),
+        )
+    return table
+
+
+def _findings(report: Report) -> RenderableType | None:
+    if not report.findings:
+        return None
+    lines = []
+    for finding in report.findings:
+        saves = "" if finding.saves_us is None else f" (up to {duration(finding.saves_us)})"
+        lines.append(Text.assemble("• ", finding.title, (saves, "bold"), " ", (finding.advice, "dim")))
+    return Group(*lines)
+
+
+def _notes(report: Report) -> Iterator[RenderableType]:
+    """Each note once, with the targets it concerns."""
+    concerned: dict[str, list[str]] = {}
+    for target in report.targets:
+        for note in target.notes:
+            concerned.setdefault(note, []).append(target.gpu)
+    if concerned:
+        yield Text()
+    for note, gpus in concerned.items():
+        prefix = "" if len(gpus) == len(report.targets) else f"{', '.join(gpus)}: "
+        yield Text(f"note: {prefix}{note}", style="dim")
+
+
+def _warnings(report: Report) -> Iterator[RenderableType]:
+    for warning in report.warnings:
+        yield Text(f"warning: {warning}", style="yellow")

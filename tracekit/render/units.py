@@ -1,0 +1,25 @@
+"""Numbers as people read them: three digits and a unit."""
+
+
+def duration(us: float) -> str:
+    """Microseconds in the unit that suits them: ``12.3 ms``."""
+    if us >= 1e6:
+        return f"{digits(us / 1e6)} s"
+    return f"{digits(us / 1e3)} ms" if us >= 1e3 else f"{digits(us)} µs"
+
+
+def digits(value: float) -> str:
+    """Three significant digits, never in exponential form."""
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def percent(value: float) -> str:
+    """A share: ``12 %``; below one percent with a decimal."""
+    return f"{value:.1f} %" if 0 < abs(value) < 1 else f"{value:.0f} %"
+
+
+def shorten(text: str, width: int) -> str:
+    """At most ``width`` characters, cut at the end."""
+    return text if len(text) <= width else text[: width - 1] + "…"

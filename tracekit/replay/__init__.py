@@ -1,0 +1,1 @@
+"""The graph played forward: when everything would start and end."""

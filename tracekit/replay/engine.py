@@ -1,0 +1,70 @@
+"""One pass over the graph: every moment comes as early as what it waits for allows."""
+
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from tracekit.graph import Graph
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Start and end of every node, nanoseconds from the start of the trace.
+
+    Attributes:
+        start_ns: By node; CPU nodes first, then activities.
+        end_ns: By node.
+        cpu: How many CPU nodes there are.
+        marks: How many of them, the last ones, are marks.
+    """
+
+    start_ns: Ints
+    end_ns: Ints
+    cpu: int
+    marks: int
+
+    @property
+    def activity_start_ns(self) -> Ints:
+        """Starts of the activities, in the order of the kernel table."""
+        return self.start_ns[self.cpu :]
+
+    @property
+    def activity_end_ns(self) -> Ints:
+        """Ends of the activities, in the order of the kernel table."""
+        return self.end_ns[self.cpu :]
+
+
+def measured(graph: Graph) -> Timeline:
+    """The timeline as it was recorded."""
+    return Timeline(graph.nodes.start_ns, graph.nodes.end_ns, graph.nodes.cpu, graph.nodes.marks)
+
+
+def replay(graph: Graph, durations_ns: Ints | None = None) -> Timeline:
+    """Play the graph forward.
+
+    Args:
+        graph: The dependency graph.
+        durations_ns: How long each activity takes, in the order of the kernel table; ``None`` for the measured ones.
+    """
+    lag = graph.lag_ns
+    if durations_ns is not None:
+        lag = lag.copy()
+        lag[graph.run_edge] = durations_ns
+    times = _forward(graph.first, graph.src, lag, graph.release_ns)[graph.vertex]
+    return Timeline(times[0::2], times[1::2], graph.nodes.cpu, graph.nodes.marks)
+
+
+@numba.njit(cache=True)
+def _forward(first: Ints, src: Ints, lag_ns: Ints, release_ns: Ints) -> Ints:  # pragma: no cover - compiled
+    """Longest path to every vertex; edges point forward and lie sorted by destination."""
+    time = release_ns.copy()
+    for vertex in range(release_ns.size):
+        latest = time[vertex]
+        for edge in range(first[vertex], first[vertex + 1]):
+            latest = max(latest, time[src[edge]] + lag_ns[edge])
+        time[vertex] = latest
+    return time

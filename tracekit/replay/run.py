@@ -1,0 +1,121 @@
+"""A trace made ready to ask: its kernel table, steps and graph, the measured step, and the graph's own error."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from predictors import Gpu, Resolution, identify_gpu, resolve_gpu
+from tracekit.graph import Graph, link
+from tracekit.replay.engine import measured, replay
+from tracekit.replay.measure import StepTime, median_step
+from tracekit.trace import Trace
+from tracekit.workload import steps as step_table
+from tracekit.workload.extract import extract
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class SelfReplay:
+    """The measured kernels replayed with every wait derived anew; what is left is the error of the graph.
+
+    Attributes:
+        step_time_us: The median step as replayed.
+        error_pct: Against the measured one.
+        derived_wait_us: Waiting of CPU threads that was taken out of the measured run and derived again, per step.
+    """
+
+    step_time_us: float
+    error_pct: float
+    derived_wait_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The measured run of one rank.
+
+    Attributes:
+        trace: What was recorded.
+        source: The GPU it was recorded on and how that was told; ``None`` if it isn't known.
+        kernels: The kernel table (``schema.KERNELS``).
+        steps: All steps of the trace.
+        chosen: The steps that are measured.
+        graph: What has to wait for what.
+        measured: The median step as recorded.
+        replay: The median step as the graph gives it back.
+    """
+
+    trace: Trace
+    source: Resolution | None
+    kernels: pl.DataFrame
+    steps: pl.DataFrame
+    chosen: pl.DataFrame
+    graph: Graph
+    measured: StepTime
+    replay: SelfReplay
+
+    @property
+    def gpu(self) -> Gpu | None:
+        """The GPU it was recorded on."""
+        return self.source.gpu if self.source else None
+
+    def step_with(self, kernel_us: npt.NDArray[np.float64]) -> StepTime:
+        """The median step if each kernel took this long (in the order of the kernel table)."""
+        durations = np.rint(kernel_us * 1e3).astype(np.int64)
+        return median_step(replay(self.graph, durations), self.kernels, self.steps, self.chosen)
+
+
+def prepare(
+    trace: Trace,
+    *,
+    source_gpu: str | None = None,
+    steps: str | None = None,
+    progress: Progress = lambda stage: None,
+) -> Run:
+    """Classify a trace's kernels, link its dependencies, and replay it.
+
+    Args:
+        trace: The trace.
+        source_gpu: The GPU it was recorded on, where the trace doesn't say, or says it wrong.
+        steps: The steps to measure, ``"7"`` or ``"7:9"``; all by default.
+        progress: Called with the name of each stage as it begins.
+
+    Raises:
+        StepError: The trace doesn't have these steps.
+        PredictorError: ``source_gpu`` is unknown, or it or the trace's own name is ambiguous.
+    """
+    source = resolve_gpu(source_gpu) if source_gpu else _identify(trace)
+    found = step_table.find(trace)
+    chosen = step_table.choose(found, steps)
+    progress("classify kernels")
+    kernels = extract(trace)
+    progress("link dependencies")
+    graph = link(trace, kernels, step_table.marks(found))
+    progress("replay")
+    as_measured = median_step(measured(graph), kernels, found, chosen)
+    replayed = median_step(replay(graph), kernels, found, chosen)
+    return Run(
+        trace=trace,
+        source=source,
+        kernels=kernels,
+        steps=found,
+        chosen=chosen,
+        graph=graph,
+        measured=as_measured,
+        replay=SelfReplay(
+            step_time_us=replayed.step_time_us,
+            error_pct=100 * (replayed.step_time_us / as_measured.step_time_us - 1),
+            derived_wait_us=graph.waited_ns / 1e3 / found.height,
+        ),
+    )
+
+
+def _identify(trace: Trace) -> Resolution | None:
+    """The GPU that the trace describes, if it does."""
+    device = trace.device
+    if device is None:
+        return None
+    return identify_gpu(device.name, device.sms, device.memory_bytes, device.compute_capability)

@@ -1,0 +1,153 @@
+"""A run and its predictions to a report."""
+
+from collections.abc import Iterator, Sequence
+
+import polars as pl
+
+import predictors
+from tracekit.prediction import Prediction
+from tracekit.replay.measure import StepTime
+from tracekit.replay.run import Run
+from tracekit.report.findings import FINDINGS
+from tracekit.report.model import FamilyTime, Finding, KernelTime, Report, Source, TimeBar, WorkCoverage
+from tracekit.workload.extract import has_work
+
+# A graph that misses the measured step by more than this has waits that it can't explain.
+TRUSTED_ERROR_PCT = 5.0
+
+
+def build(run: Run, targets: Sequence[Prediction] = ()) -> Report:
+    """The report of a run.
+
+    Args:
+        run: The measured run.
+        targets: Its predictions.
+    """
+    kernels = _in_steps(run, targets)
+    return Report(
+        source=_source(run),
+        replay=run.replay,
+        coverage=_coverage(kernels),
+        breakdown=_breakdown(kernels, run.chosen.height),
+        bars=tuple(_bars(run, targets)),
+        kernels=_kernels(kernels, run.chosen.height, len(targets)),
+        findings=_findings(run, kernels),
+        warnings=tuple(_warnings(run)),
+        targets=tuple(targets),
+    )
+
+
+def _in_steps(run: Run, targets: Sequence[Prediction]) -> pl.DataFrame:
+    """The chosen steps' kernels with their bound on the source GPU (null if that isn't known) and on targets' times."""
+    bounds = pl.DataFrame(schema={"bound_us": pl.Float64, "limiter": pl.String})
+    if run.gpu is not None:
+        bounds = predictors.predict(run.kernels, run.gpu).select("bound_us", "limiter")
+    predicted = {f"target {i}": target.kernels["time_us"] for i, target in enumerate(targets)}
+    table = pl.concat([run.kernels, bounds], how="horizontal").with_columns(time_us=pl.col("dur_ns") / 1e3, **predicted)
+    return table.filter(pl.col("step").is_in(run.chosen["step"].implode()))
+
+
+def _source(run: Run) -> Source:
+    return Source(
+        trace=run.trace.source,
+        gpu=run.gpu.slug if run.gpu else None,
+        resolution=_resolution(run),
+        rank=run.trace.rank,
+        ranks=run.trace.world_size,
+        steps=run.measured.steps,
+        step_time_us=run.measured.step_time_us,
+        kernel_time_us=run.measured.kernel_time_us,
+        exposed_comm_us=run.measured.exposed_comm_us,
+        idle_us=run.measured.idle_us,
+        kernels=run.kernels.height,
+        shapes_recorded=run.trace.shapes_recorded,
+    )
+
+
+def _resolution(run: Run) -> str:
+    if run.source is None:
+        return "not recorded"
+    return f"{run.source.query or 'unnamed GPU'!r} → {run.source.gpu.slug} (by {run.source.how})"
+
+
+def _coverage(kernels: pl.DataFrame) -> WorkCoverage:
+    whole = kernels["time_us"].sum() or 1.0
+    shapes = 100 * kernels.filter(has_work())["time_us"].sum() / whole
+    placeless = ~has_work() & pl.col("family").is_in(["other", "collective"])
+    unknown = 100 * kernels.filter(placeless)["time_us"].sum() / whole
+    return WorkCoverage(shapes=shapes, family=100 - shapes - unknown, unknown=unknown)
+
+
+def _breakdown(kernels: pl.DataFrame, steps: int) -> tuple[FamilyTime, ...]:
+    whole = kernels["time_us"].sum() or 1.0
+    rows = kernels.group_by("family").agg(time=pl.col("time_us").sum(), count=pl.len())
+    return tuple(
+        FamilyTime(family, time / steps, 100 * time / whole, count / steps)
+        for family, time, count in rows.sort("time", "family", descending=[True, False]).iter_rows()
+    )
+
+
+def _bars(run: Run, targets: Sequence[Prediction]) -> Iterator[TimeBar]:
+    yield _bar(run, "measured", run.measured, run.kernels["dur_ns"] / 1e3)
+    for target in targets:
+        yield _bar(run, target.gpu, target.step, target.kernels["time_us"])
+
+
+def _bar(run: Run, label: str, step: StepTime, time_us: pl.Series) -> TimeBar:
+    in_step = run.kernels["step"].is_in(run.chosen["step"].implode())
+    rows = pl.DataFrame({"family": run.kernels["family"], "time": time_us}).filter(in_step)
+    families = rows.group_by("family").agg(pl.col("time").sum()).sort("time", "family", descending=[True, False])
+    whole = families["time"].sum() or 1.0
+    parts = [(family, time / whole * step.kernel_time_us) for family, time in families.iter_rows()]
+    return TimeBar(label, step.step_time_us, (*parts, ("idle", step.idle_us)))
+
+
+def _kernels(kernels: pl.DataFrame, steps: int, targets: int) -> tuple[KernelTime, ...]:
+    whole = kernels["time_us"].sum() or 1.0
+    rows = (
+        kernels.group_by("name", "op", "family", "dtype", "input_dims")
+        .agg(
+            *(pl.col(f"target {i}").sum() for i in range(targets)),
+            count=pl.len(),
+            time=pl.col("time_us").sum(),
+            bound=pl.col("bound_us").sum(),
+            limiter=pl.col("limiter").first(),
+            bounded=pl.col("bound_us").is_not_null().all(),
+        )
+        .sort("time", "name", "input_dims", descending=[True, False, False])
+    )
+    return tuple(
+        KernelTime(
+            name=row["name"],
+            op=row["op"],
+            family=row["family"],
+            dtype=row["dtype"],
+            shape=row["input_dims"],
+            count=row["count"] / steps,
+            time_us=row["time"] / steps,
+            share=100 * row["time"] / whole,
+            utilization=100 * row["bound"] / row["time"] if row["bounded"] and row["time"] else None,
+            limiter=row["limiter"] if row["bounded"] else None,
+            predicted_us=tuple(row[f"target {i}"] / steps for i in range(targets)),
+        )
+        for row in rows.iter_rows(named=True)
+    )
+
+
+def _findings(run: Run, kernels: pl.DataFrame) -> tuple[Finding, ...]:
+    """Those that save most first; those without a saving last."""
+    found = [finding for find in FINDINGS for finding in find(run, kernels)]
+    return tuple(sorted(found, key=lambda finding: -(finding.saves_us or 0.0)))
+
+
+def _warnings(run: Run) -> Iterator[str]:
+    yield from run.trace.warnings
+    if abs(run.replay.error_pct) > TRUSTED_ERROR_PCT:
+        yield (
+            f"the replay misses the measured step by {run.replay.error_pct:+.1f} %: the trace holds waits that no "
+            "recorded or inferred dependency explains; its predictions are less sure than their intervals say"
+        )
+    if run.trace.world_size > 1:
+        yield f"one of {run.trace.world_size} ranks: waiting for the others is part of the measured collectives"
+    if run.graph.dropped:
+        yield f"{run.graph.dropped} inferred dependencies contradict others and were left out"

@@ -1,0 +1,24 @@
+"""The CPU limits the step: it would hardly be shorter with infinitely fast kernels."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import polars as pl
+
+from tracekit.replay.run import Run
+from tracekit.report.model import Finding
+
+LIMITING = 0.5
+
+
+def find(run: Run, kernels: pl.DataFrame) -> Iterator[Finding]:
+    """Fires if at least half of the step is left when kernels take no time."""
+    floor_us = run.step_with(np.zeros(run.kernels.height)).step_time_us
+    part = floor_us / run.replay.step_time_us
+    if part < LIMITING:
+        return
+    yield Finding(
+        title=f"The CPU sets a floor of {floor_us / 1e3:.3g} ms, {100 * part:.0f} % of the step, whatever the GPU.",
+        advice="Fewer, larger launches (CUDA graphs, torch.compile, larger batches), fewer synchronisations.",
+        saves_us=run.measured.idle_us,
+    )

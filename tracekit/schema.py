@@ -1,0 +1,148 @@
+"""Every table's columns: type, unit and meaning; checks, documentation and tooltips come from here.
+
+Times inside tables are ``_ns`` (int64, absolute for time stamps); times shown to people are ``_us``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import polars as pl
+from polars.datatypes import DataTypeClass
+
+type_ = DataTypeClass | pl.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its name, type and meaning (with the unit, where the name doesn't hold it)."""
+
+    name: str
+    dtype: type_
+    doc: str
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The columns of one table, in order."""
+
+    name: str
+    doc: str
+    columns: tuple[Column, ...]
+
+    @property
+    def dtypes(self) -> dict[str, type_]:
+        """Column name to polars type."""
+        return {column.name: column.dtype for column in self.columns}
+
+    def frame(self, data: Mapping[str, object]) -> pl.DataFrame:
+        """A frame of this table's columns; those missing in ``data`` are all null.
+
+        Args:
+            data: Column name to values, all of one length.
+        """
+        known = pl.DataFrame(dict(data), schema_overrides={k: t for k, t in self.dtypes.items() if k in data})
+        return self.conform(known)
+
+    def conform(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """``frame`` with exactly this table's columns, in order and typed; missing ones are null."""
+        return frame.select(
+            (pl.col(c.name) if c.name in frame.columns else pl.lit(None)).cast(c.dtype).alias(c.name)
+            for c in self.columns
+        )
+
+
+_SPAN = (
+    Column("ts_ns", pl.Int64, "Start, nanoseconds since the Unix epoch."),
+    Column("dur_ns", pl.Int64, "Duration."),
+    Column("name", pl.String, "Name as in the trace."),
+)
+_THREAD = (
+    Column("pid", pl.Int64, "Process."),
+    Column("tid", pl.Int64, "Operating system thread."),
+)
+SIGNATURE = (
+    Column("input_dims", pl.String, "Shapes of the op's inputs, JSON."),
+    Column("input_types", pl.String, "Types of the op's inputs, JSON."),
+    Column("input_strides", pl.String, "Strides of the op's inputs, JSON."),
+    Column("concrete_inputs", pl.String, "Values of the op's scalar inputs, JSON."),
+)
+COLLECTIVE = (
+    Column("collective", pl.String, "Collective's name as torch.distributed records it."),
+    Column("collective_dtype", pl.String, "Element type of the message."),
+    Column("in_nelems", pl.Int64, "Elements sent."),
+    Column("out_nelems", pl.Int64, "Elements received."),
+    Column("group_size", pl.Int64, "Ranks that take part."),
+)
+
+OPS = Table(
+    "ops",
+    "CPU ops: what called into the GPU, with shapes where they were recorded.",
+    (
+        *_SPAN,
+        *_THREAD,
+        Column("external_id", pl.Int64, "torch's id of the op."),
+        Column("sequence", pl.Int64, "Autograd sequence number: equal in forward and backward."),
+        *SIGNATURE,
+        *COLLECTIVE,
+    ),
+)
+
+ANNOTATIONS = Table("annotations", "Named ranges: record_function, ProfilerStep#N.", (*_SPAN, *_THREAD))
+
+CALLS = Table(
+    "calls",
+    "Calls of the CUDA or HIP runtime and driver.",
+    (*_SPAN, *_THREAD, Column("correlation", pl.Int64, "Joins the call to the GPU work it launched.")),
+)
+
+ACTIVITIES = Table(
+    "activities",
+    "What ran on the GPU: kernels, copies and sets.",
+    (
+        *_SPAN,
+        Column("kind", pl.String, "kernel, memcpy or memset."),
+        Column("device", pl.Int64, "GPU ordinal."),
+        Column("stream", pl.Int64, "Stream."),
+        Column("correlation", pl.Int64, "Joins the activity to the call that launched it."),
+        Column("bytes", pl.Int64, "Bytes copied or set."),
+        Column("blocks", pl.Int64, "Thread blocks (work-groups) launched."),
+        Column("threads_per_block", pl.Int64, "Threads per block."),
+        Column("registers_per_thread", pl.Int64, "Registers per thread."),
+        Column("shared_memory_bytes", pl.Int64, "Shared memory per block, static and dynamic."),
+        *COLLECTIVE,
+    ),
+)
+
+KERNELS = Table(
+    "kernels",
+    "One row per GPU activity, joined to what launched it, with the work it does.",
+    (
+        *(c for c in ACTIVITIES.columns if c.name != "bytes" and c not in COLLECTIVE),
+        Column("call", pl.Int64, "Row in the calls table that launched it; null: launched before the trace."),
+        Column("op", pl.String, "Innermost CPU op that owns the launch."),
+        Column("op_row", pl.Int64, "That op's row in the ops table."),
+        Column("step", pl.Int64, "Step whose code launched it (ProfilerStep number; 0 without steps)."),
+        *SIGNATURE,
+        Column("family", pl.String, "gemm, attention, conv, norm, ..., other."),
+        Column("dtype", pl.String, "Precision that the work is asked for in (fp32, bf16, ...)."),
+        Column("direction", pl.String, "forward or backward; of a convolution forward, dgrad or wgrad."),
+        Column("share", pl.Float64, "Part of its op's work that this kernel does."),
+        Column("batch", pl.Int64, "gemm, conv: independent products (conv: groups); attention: sequences."),
+        Column("m", pl.Int64, "gemm, conv: rows of the output."),
+        Column("n", pl.Int64, "gemm, conv: columns of the output."),
+        Column("k", pl.Int64, "gemm, conv: length of the dot products."),
+        Column("heads", pl.Int64, "attention: query heads."),
+        Column("kv_heads", pl.Int64, "attention: key and value heads."),
+        Column("q_len", pl.Int64, "attention: queries per sequence."),
+        Column("kv_len", pl.Int64, "attention: keys per sequence."),
+        Column("head_dim", pl.Int64, "attention: width of a head."),
+        Column("causal", pl.Boolean, "attention: masked causally."),
+        Column("rows", pl.Int64, "Families bound by memory: independent rows."),
+        Column("cols", pl.Int64, "Families bound by memory: elements per row."),
+        Column("flops", pl.Int64, "Families bound by memory: operations."),
+        Column("bytes", pl.Int64, "Bytes copied or set; of a collective, the whole buffer; else compulsory traffic."),
+        Column("copy_kind", pl.String, "memcpy: HtoD, DtoH, DtoD or PtoP."),
+        Column("collective", pl.String, "collective: all_reduce, all_gather, ..."),
+        Column("ranks", pl.Int64, "collective: ranks that take part."),
+    ),
+)

@@ -1,0 +1,141 @@
+"""Small traces made by hand, for tests of tracekit and of what is built on it.
+
+    trace = (
+        TraceBuilder()
+        .op("aten::mm", 0, 30, dims=[[64, 32], [32, 16]], types=["float", "float"])
+        .kernel("ampere_sgemm_64x32", 20, 100, launch=10)
+        .load()
+    )
+"""
+
+import gzip
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from tracekit.ingest import load_bytes
+from tracekit.trace import Trace
+
+BASE_NS = 1_700_000_000_000_000_000
+MAIN_THREAD = 100
+PROCESS = 100
+
+A100 = {
+    "id": 0,
+    "name": "NVIDIA A100-SXM4-80GB",
+    "totalGlobalMem": 84_990_623_744,
+    "computeMajor": 8,
+    "computeMinor": 0,
+    "numSms": 108,
+}
+
+
+class TraceBuilder:
+    """Collects events in today's Kineto dialect; every method that adds returns the builder.
+
+    Times are microseconds from the start of the trace. A kernel's launch call takes ``launch`` as its start.
+
+    Args:
+        device: The entry of ``deviceProperties``; ``None`` leaves the GPU unnamed.
+    """
+
+    def __init__(self, device: dict[str, Any] | None = A100) -> None:
+        self.events: list[dict[str, Any]] = []
+        self.metadata: dict[str, Any] = {"schemaVersion": 1, "record_shapes": 1}
+        if device is not None:
+            self.metadata["deviceProperties"] = [device]
+        self._correlation = 0
+        self._external_id = 0
+
+    def op(
+        self,
+        name: str,
+        start: float,
+        dur: float,
+        *,
+        dims: Sequence[Any] | None = None,
+        types: Sequence[str] | None = None,
+        concrete: Sequence[str] | None = None,
+        thread: int = MAIN_THREAD,
+        **args: Any,
+    ) -> Self:
+        """A CPU op on ``thread``; ``dims``, ``types`` and ``concrete`` are what record_shapes notes."""
+        self._external_id += 1
+        args["External id"] = self._external_id
+        for key, value in (("Input Dims", dims), ("Input type", types), ("Concrete Inputs", concrete)):
+            if value is not None:
+                args[key] = value
+        return self._event("cpu_op", name, start, dur, thread, args)
+
+    def kernel(
+        self,
+        name: str,
+        start: float,
+        dur: float,
+        *,
+        launch: float | None = None,
+        launch_dur: float = 5,
+        call: str = "cudaLaunchKernel",
+        thread: int = MAIN_THREAD,
+        kind: str = "kernel",
+        stream: int = 7,
+        **args: Any,
+    ) -> Self:
+        """A GPU activity and, if ``launch`` is given, the call that launched it at that time."""
+        self._correlation += 1
+        if launch is not None:
+            self._event("cuda_runtime", call, launch, launch_dur, thread, {"correlation": self._correlation})
+        args = {"device": 0, "stream": stream, "correlation": self._correlation, **args}
+        return self._event(kind, name, start, dur, stream, args, pid=0)
+
+    def call(self, name: str, start: float, dur: float, *, thread: int = MAIN_THREAD) -> Self:
+        """A runtime call that launches nothing, such as cudaDeviceSynchronize."""
+        self._correlation += 1
+        return self._event("cuda_runtime", name, start, dur, thread, {"correlation": self._correlation})
+
+    def step(self, number: int, start: float, dur: float) -> Self:
+        """A ``ProfilerStep#number`` annotation."""
+        return self.annotation(f"ProfilerStep#{number}", start, dur)
+
+    def annotation(self, name: str, start: float, dur: float, *, thread: int = MAIN_THREAD) -> Self:
+        """A user annotation."""
+        return self._event("user_annotation", name, start, dur, thread, {})
+
+    def _event(
+        self, cat: str, name: str, start: float, dur: float, tid: int, args: dict[str, Any], pid: int = PROCESS
+    ) -> Self:
+        self.events.append(
+            {
+                "ph": "X",
+                "cat": cat,
+                "name": name,
+                "pid": pid,
+                "tid": tid,
+                "ts": start,
+                "dur": dur,
+                "args": args,
+            }
+        )
+        return self
+
+    def to_json(self) -> bytes:
+        """The trace as the profiler would write it."""
+        document = {
+            **self.metadata,
+            "baseTimeNanoseconds": BASE_NS,
+            "traceEvents": self.events,
+            "traceName": "built by hand",
+        }
+        return json.dumps(document).encode()
+
+    def save(self, path: str | Path) -> Path:
+        """Write the trace to ``path``, compressed if its name ends in ``.gz``."""
+        path = Path(path)
+        data = self.to_json()
+        path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+        return path
+
+    def load(self) -> Trace:
+        """The trace as ``tracekit.load`` gives it."""
+        return load_bytes(self.to_json(), "built by hand")

@@ -1,0 +1,61 @@
+"""Which family a kernel belongs to, from its name and from the op that launched it."""
+
+import re
+
+from tracekit.workload.names import family_of
+
+OP_RULES = (
+    ("conv", r"convolution|conv_depthwise|thnn_conv"),
+    ("attention", r"attention|_attn|mha"),
+    ("moe", r"moe"),
+    ("gemm", r"::(mm|bmm|addmm_?|_addmm_activation|baddbmm_?|_?scaled_mm|_int_mm|linear|matmul|mv|addmv_?)$"),
+    ("norm", r"norm(?!al)"),
+    ("softmax", r"softmax"),
+    ("embedding", r"embedding|index_select"),
+    ("optimizer", r"_foreach|_fused_"),
+    ("collective", r"record_param_comms|^c10d::|^nccl:"),
+    ("copy", r"::(copy_|cat|clone|contiguous|_to_copy|index|gather)$"),
+)
+_OP_PATTERNS = tuple((family, re.compile(pattern)) for family, pattern in OP_RULES)
+
+# Kernels that PyTorch shares among ops: the op says more.
+GENERIC = ("elementwise", "copy", "reduction")
+SPECIFIC_OPS = ("norm", "softmax", "embedding", "optimizer")
+# Ops whose products may run in a kernel that calls itself a GEMM.
+COMPUTE_OPS = ("conv", "attention", "moe", "gemm")
+
+
+def op_family(op: str | None) -> str | None:
+    """Family that an op's name tells; ``None`` if no rule knows it."""
+    if op is None:
+        return None
+    return next((family for family, pattern in _OP_PATTERNS if pattern.search(op)), None)
+
+
+def classify(kind: str, kernel: str, op: str | None) -> str:
+    """Family of one GPU activity.
+
+    Args:
+        kind: kernel, memcpy or memset.
+        kernel: The activity's name.
+        op: The op that launched it, if known.
+    """
+    if kind != "kernel":
+        return kind
+    by_kernel, by_op = family_of(kernel), op_family(op)
+    if by_kernel == "gemm" and by_op in COMPUTE_OPS:
+        return by_op
+    if by_kernel in GENERIC and by_op in SPECIFIC_OPS and _same_op(by_op, op):
+        return by_op
+    return by_kernel or by_op or "other"
+
+
+def _same_op(family: str, op: str | None) -> bool:
+    """Fused ops (a norm that also reduces) keep their own kernels' families; torch's own ops are one thing."""
+    return family == "optimizer" or (op or "").startswith("aten::")
+
+
+def is_helper(family: str, op: str | None) -> bool:
+    """Whether a kernel only assists its op (layout change, split-K sum, cast), so that the op's work isn't its."""
+    by_op = op_family(op)
+    return by_op in COMPUTE_OPS and family != by_op

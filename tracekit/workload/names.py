@@ -1,0 +1,66 @@
+"""What a kernel's name tells: family and precision. Rules are tried in order, on the name as the trace has it."""
+
+import re
+
+# A row: family, pattern. Specific ones first; "elementwise" and "reduction" catch what PyTorch's own kernels share.
+FAMILY_RULES = (
+    ("collective", r"nccl|rccl|cross_device_reduce|allreduce_fusion|multimem_|(one|two)_?shot_all_?reduce"),
+    ("attention", r"flash|fmha|attention|_attn|mha_|AttnFwd|attn_fwd|attn_bwd|dot_do_o"),
+    ("moe", r"moe|grouped_?gemm|expert"),
+    ("optimizer", r"multi_tensor_apply|adam|adagrad|lamb_"),
+    ("copy", r"scalePackedTensor|nchwToNhwc|nhwcToNchw|tensorTransform|SubTensorOp|transpose|batched_transpose|convertTensor"),
+    ("norm", r"norm|bn_fw|bn_bw|BatchNorm|RowwiseMoments|welford|GammaBeta|ComputeInternalGradients"),
+    ("softmax", r"soft_?max"),
+    ("reduction", r"split_?k_?reduce|reduce_?splitk|reduce_wgrad|SplitKOffsets|gemvx?.*reduce"),
+    ("embedding", r"embedding|indexSelect|EmbeddingBag"),
+    (
+        "conv",
+        r"conv(?!ert)|wgrad|dgrad|fprop|winograd|scudnn|hcudnn|im2col|col2im|igemm_|miopenSp3|gridwise_.*_bwd|Conv_",
+    ),
+    ("gemm", r"gemm|gemv|cutlass|nvjet|Cijk_|matmul|wvSpltK|wvSplitK|triton_tem|dot_kernel|cublas"),
+    ("copy", r"copy|CatArray|gather|scatter|index_|indexing|permute|triu|tril|roll_|flip|memcpy|rocclr"),
+    (
+        "reduction",
+        r"reduce|reduction|triton_(red|per)|nll_loss|scan|cumsum|cumprod|arg(max|min)|sort|topk|pool|histogram|unique",
+    ),
+    (
+        "elementwise",
+        r"elementwise|triton_poi|distribution|dropout|act_and_mul|rotary|rope|fill|quant|cast|Functor|upsample|epilogue::impl",
+    ),
+)
+_FAMILY_PATTERNS = tuple((family, re.compile(pattern, re.IGNORECASE)) for family, pattern in FAMILY_RULES)
+
+DTYPE_RULES = (
+    ("fp8", r"e4m3|e5m2|fp8|_F8"),
+    ("bf16", r"bf16|bfloat16|DF16b|_BBS_|_BB_"),
+    ("tf32", r"tf32|tensorop_s1688|_s1688gemm_(?!bf16|fp16|f16)"),
+    ("fp16", r"fp16|f16|half|h884|s884|h1688|hgemm|hcudnn|_HHS_|_HH_"),
+    ("fp64", r"double|dgemm|d884"),
+    ("int8", r"int8|i8816|imma|s8_"),
+    ("fp32", r"float|sgemm|scudnn|ffma|simt_s|f32|_S_B_|_SB_"),
+)
+_DTYPE_PATTERNS = tuple((dtype, re.compile(pattern, re.IGNORECASE)) for dtype, pattern in DTYPE_RULES)
+
+# torch's mangled and templated names repeat namespaces that would trip the rules above.
+_NOISE = re.compile(r"fbgemm\w*|at::native::|\(anonymous namespace\)::|std::|c10::|cuda_kernel_impl")
+
+
+def family_of(kernel: str) -> str | None:
+    """Family that a kernel's name tells; ``None`` if no rule knows it."""
+    name = _NOISE.sub("", kernel)
+    return next((family for family, pattern in _FAMILY_PATTERNS if pattern.search(name)), None)
+
+
+def dtype_of(kernel: str) -> str | None:
+    """Precision that a kernel's name tells; ``None`` if no rule knows it."""
+    name = _NOISE.sub("", kernel)
+    return next((dtype for dtype, pattern in _DTYPE_PATTERNS if pattern.search(name)), None)
+
+
+def copy_kind_of(name: str) -> str | None:
+    """Direction of a copy: HtoD, DtoH, DtoD or PtoP; from CUDA's and HIP's names."""
+    kind = re.search(r"\b(HtoD|DtoH|DtoD|PtoP)\b", name)
+    if kind:
+        return kind.group(1)
+    hip = re.search(r"Copy(Host|Device)To(Host|Device)", name)
+    return f"{hip.group(1)[0]}to{hip.group(2)[0]}" if hip else None

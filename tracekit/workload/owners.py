@@ -1,0 +1,70 @@
+"""Who launched what: activity to call by correlation, call to innermost op by nesting."""
+
+import numba
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+Ints = npt.NDArray[np.int64]
+
+
+def launching_calls(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
+    """Row in ``calls`` that launched each activity; null if it isn't in the trace.
+
+    Joins on the correlation id. Flow events are not used: libkineto draws them for calls that launch nothing too.
+    """
+    rows = calls.with_row_index("call").drop_nulls("correlation").unique("correlation", keep="first")
+    joined = activities.join(
+        rows.select("correlation", pl.col("call").cast(pl.Int64)), on="correlation", how="left", maintain_order="left"
+    )
+    return joined["call"]
+
+
+def innermost_ops(calls: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
+    """Row in ``ops`` of the innermost op that encloses the start of each call on its thread; null if none does."""
+    op_threads, call_threads = _thread_numbers(ops, calls)
+    op_start, op_end = ops["ts_ns"].to_numpy(), (ops["ts_ns"] + ops["dur_ns"]).to_numpy()
+    call_start = calls["ts_ns"].to_numpy()
+    op_order = np.lexsort((-op_end, op_start, op_threads))
+    call_order = np.lexsort((call_start, call_threads))
+    found = _innermost(
+        op_threads[op_order], op_start[op_order], op_end[op_order], call_threads[call_order], call_start[call_order]
+    )
+    owners = np.full(calls.height, -1, dtype=np.int64)
+    owners[call_order[found >= 0]] = op_order[found[found >= 0]]
+    return pl.Series("op_row", owners).replace(-1, None)
+
+
+def _thread_numbers(*tables: pl.DataFrame) -> list[Ints]:
+    """One dense number per (pid, tid) over all tables."""
+    threads = pl.concat([table.select("pid", "tid") for table in tables])
+    numbers = threads.select(pl.struct("pid", "tid").rank("dense").cast(pl.Int64)).to_series().to_numpy()
+    return np.split(numbers, np.cumsum([table.height for table in tables])[:-1])
+
+
+@numba.njit(cache=True)
+def _innermost(
+    op_thread: Ints, op_start: Ints, op_end: Ints, query_thread: Ints, query_time: Ints
+) -> Ints:  # pragma: no cover - compiled
+    """Innermost open op at each query; ops and queries are ordered by thread and time. -1: none."""
+    result = np.full(query_time.size, -1, dtype=np.int64)
+    stack = np.empty(op_start.size + 1, dtype=np.int64)
+    depth = 0
+    op = 0
+    for query in range(query_time.size):
+        thread, time = query_thread[query], query_time[query]
+        while op < op_start.size and (
+            op_thread[op] < thread or (op_thread[op] == thread and op_start[op] <= time)
+        ):
+            while depth > 0 and (
+                op_thread[stack[depth - 1]] != op_thread[op] or op_end[stack[depth - 1]] <= op_start[op]
+            ):
+                depth -= 1
+            stack[depth] = op
+            depth += 1
+            op += 1
+        while depth > 0 and (op_thread[stack[depth - 1]] != thread or op_end[stack[depth - 1]] < time):
+            depth -= 1
+        if depth > 0:
+            result[query] = stack[depth - 1]
+    return result

@@ -1,0 +1,112 @@
+"""The inputs of one op, as record_shapes noted them."""
+
+import json
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+DTYPES = {
+    "double": "fp64",
+    "float": "fp32",
+    "c10::Half": "fp16",
+    "c10::Float16": "fp16",
+    "c10::BFloat16": "bf16",
+    "c10::Float8_e4m3fn": "fp8",
+    "c10::Float8_e4m3fnuz": "fp8",
+    "c10::Float8_e5m2": "fp8",
+    "c10::Float8_e5m2fnuz": "fp8",
+    "signed char": "int8",
+    "unsigned char": "uint8",
+    "bool": "bool",
+    "short": "int16",
+    "short int": "int16",
+    "int": "int32",
+    "long": "int64",
+    "long int": "int64",
+}
+ITEM_BYTES = {
+    "fp64": 8,
+    "fp32": 4,
+    "fp16": 2,
+    "bf16": 2,
+    "fp8": 1,
+    "int8": 1,
+    "uint8": 1,
+    "bool": 1,
+    "int16": 2,
+    "int32": 4,
+    "int64": 8,
+}
+FLOATS = ("fp64", "fp32", "fp16", "bf16", "fp8")
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """Shape and element type of one input; ``dtype`` is ``None`` where the trace doesn't tell."""
+
+    shape: tuple[int, ...]
+    dtype: str | None
+
+    @property
+    def numel(self) -> int:
+        """Elements."""
+        return math.prod(self.shape)
+
+    def size_bytes(self, default: int) -> int:
+        """Bytes; ``default`` bytes per element where the type isn't known."""
+        return self.numel * ITEM_BYTES.get(self.dtype or "", default)
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The inputs of one op call.
+
+    Attributes:
+        op: Name, such as ``aten::addmm``.
+        dims: ``Input Dims``: per input a shape, a list of shapes, or ``[]``.
+        types: ``Input type``.
+        concrete: ``Concrete Inputs``: scalars as text, ``""`` for tensors.
+    """
+
+    op: str
+    dims: list[Any]
+    types: list[str]
+    concrete: list[str]
+
+    @classmethod
+    def parse(cls, op: str, dims: str, types: str | None, concrete: str | None) -> "Signature":
+        """From the JSON text of the trace's columns."""
+        return cls(op, json.loads(dims), json.loads(types or "[]"), json.loads(concrete or "[]"))
+
+    @cached_property
+    def tensors(self) -> list[Tensor]:
+        """Every input that has a shape, tensor lists flattened, in order."""
+        return [tensor for index in range(len(self.dims)) for tensor in self.at(index)]
+
+    def at(self, index: int) -> list[Tensor]:
+        """The tensors of one input: one, several for a tensor list, none for a scalar."""
+        dims = self.dims[index] if index < len(self.dims) else []
+        if not isinstance(dims, list) or not dims:
+            return []
+        dtype = DTYPES.get(self.types[index]) if index < len(self.types) else None
+        shapes = [dims] if isinstance(dims[0], int) else dims
+        return [Tensor(tuple(shape), dtype) for shape in shapes if shape]
+
+    def shape(self, index: int) -> tuple[int, ...] | None:
+        """The shape of one tensor input; ``None`` if it isn't there."""
+        tensors = self.at(index)
+        return tensors[0].shape if tensors else None
+
+    def value(self, index: int) -> Any:
+        """A scalar or list input's value; ``None`` if it wasn't recorded."""
+        text = self.concrete[index] if index < len(self.concrete) else ""
+        try:
+            return json.loads(text.replace("True", "true").replace("False", "false"))
+        except ValueError:
+            return None
+
+    @cached_property
+    def dtype(self) -> str | None:
+        """Element type of the first floating-point tensor."""
+        return next((t.dtype for t in self.tensors if t.dtype in FLOATS), None)

@@ -1,0 +1,90 @@
+"""Which step each call belongs to."""
+
+import polars as pl
+
+from tracekit.errors import StepError
+from tracekit.trace import Trace
+
+PATTERN = r"^ProfilerStep#(\d+)"
+WHOLE_TRACE = 0
+STEP_COLUMNS = ("step", "start_ns", "end_ns", "pid", "tid")
+
+
+def find(trace: Trace) -> pl.DataFrame:
+    """The steps of a trace in order of start.
+
+    A trace without ProfilerStep annotations is one step, number 0, from its first event to its last.
+
+    Returns:
+        ``step`` (ProfilerStep number), ``start_ns`` and ``end_ns`` on the CPU, ``pid`` and ``tid`` of the thread that
+        runs the training or serving loop (null if the trace has no CPU events).
+    """
+    marked = (
+        trace.annotations.with_columns(step=pl.col("name").str.extract(PATTERN).cast(pl.Int64))
+        .drop_nulls("step")
+        .group_by("step")
+        .agg(
+            start_ns=pl.col("ts_ns").min(),
+            end_ns=(pl.col("ts_ns") + pl.col("dur_ns")).max(),
+            pid=pl.col("pid").first(),
+            tid=pl.col("tid").first(),
+        )
+        .sort("start_ns")
+    )
+    return marked if marked.height else _whole(trace)
+
+
+def is_whole_trace(steps: pl.DataFrame) -> bool:
+    """Whether :func:`find` found no step annotations."""
+    return steps["step"].to_list() == [WHOLE_TRACE]
+
+
+def _whole(trace: Trace) -> pl.DataFrame:
+    cpu = pl.concat([table.select("ts_ns", "dur_ns", "pid", "tid") for table in (trace.ops, trace.calls)])
+    spans = cpu if cpu.height else trace.activities
+    main = cpu.group_by("pid", "tid").len().sort("len", "pid", "tid", descending=[True, False, False]).head(1)
+    span = spans.select(
+        step=pl.lit(WHOLE_TRACE, dtype=pl.Int64),
+        start_ns=pl.col("ts_ns").min(),
+        end_ns=(pl.col("ts_ns") + pl.col("dur_ns")).max(),
+    )
+    return span.join(main.select("pid", "tid"), how="left", on=pl.lit(True)).select(*STEP_COLUMNS)
+
+
+def marks(steps: pl.DataFrame) -> pl.DataFrame:
+    """The steps' starts, then their ends, as moments on their threads: ``ts_ns``, ``pid``, ``tid``."""
+    moments = [steps.select("pid", "tid", ts_ns=edge) for edge in ("start_ns", "end_ns")]
+    return pl.concat(moments)
+
+
+def assign(times_ns: pl.Series, steps: pl.DataFrame) -> pl.Series:
+    """The step that each time falls into; null outside all of them (and where the time is null)."""
+    starts = steps["start_ns"]
+    index = starts.search_sorted(times_ns.fill_null(0), side="right").cast(pl.Int64) - 1
+    row = index.clip(lower_bound=0)
+    inside = (index >= 0) & (times_ns <= steps["end_ns"].gather(row)) & times_ns.is_not_null()
+    return pl.select(pl.when(inside).then(steps["step"].gather(row))).to_series().rename("step")
+
+
+def choose(steps: pl.DataFrame, wanted: str | None) -> pl.DataFrame:
+    """The steps that ``wanted`` names.
+
+    Args:
+        steps: As :func:`find` gives them.
+        wanted: ``None`` for all, one number (``"7"``) or a range (``"7:9"``, both ends included).
+
+    Raises:
+        StepError: None of the steps is meant, or the text is no number or range.
+    """
+    if wanted is None:
+        return steps
+    first, _, last = wanted.partition(":")
+    have = f"{steps['step'].min()} to {steps['step'].max()}"
+    try:
+        low, high = int(first), int(last or first)
+    except ValueError:
+        raise StepError(f"--steps {wanted!r} is no step.", f"Give a number or a range, of {have}.") from None
+    chosen = steps.filter(pl.col("step").is_between(low, high))
+    if chosen.is_empty():
+        raise StepError(f"The trace has no step {wanted}.", f"It has {have}.")
+    return chosen
