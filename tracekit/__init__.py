@@ -1,10 +1,10 @@
 """tracekit: how long a PyTorch iteration would take on another GPU, from the profiler traces of the one you have.
 
-    import tracekit as tk
+import tracekit as tk
 
-    trace = tk.load("trace.json.gz")
-    tk.report(trace).findings
-    tk.predict(trace, gpu=["h100-sxm", "l40s"])["h100-sxm"].speedup
+trace = tk.load("trace.json.gz")
+tk.report(trace).findings
+tk.predict(trace, gpu=["h100-sxm", "l40s"])["h100-sxm"].speedup
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from predictors import Resolution, resolve_gpu
 from predictors.intervals import total
 from tracekit.replay.measure import StepTime
 from tracekit.replay.run import Run
+from tracekit.workload.shares import share
 
 MODELLED = ("measured", "law", "transfer")
 SCALED = ("scaled",)
@@ -137,7 +138,7 @@ def _point_and_ends(times: pl.DataFrame) -> Iterator[npt.NDArray[np.float64]]:
     sum allows. Repeats of one kernel err alike and count as one.
     """
     repeats = times.group_by("name", "op", "input_dims").agg(pl.col("time_us", "low_us", "high_us").sum())
-    time, low, high = total(*(repeats[column].to_numpy() for column in ("time_us", "low_us", "high_us")))
+    time, low, high = total(repeats["time_us"].to_numpy(), repeats["low_us"].to_numpy(), repeats["high_us"].to_numpy())
     time_us = times["time_us"].to_numpy()
     yield time_us
     for end in (low, high):
@@ -148,9 +149,7 @@ def _coverage(run: Run, kernels: pl.DataFrame) -> Coverage:
     """By measured time, over the chosen steps."""
     in_step = run.kernels["step"].is_in(run.chosen["step"].implode())
     table = pl.DataFrame({"time": run.kernels["dur_ns"], "method": kernels["method"]}).filter(in_step)
-    whole = table["time"].sum() or 1
-    modelled = 100 * table.filter(pl.col("method").is_in(MODELLED))["time"].sum() / whole
-    scaled = 100 * table.filter(pl.col("method").is_in(SCALED))["time"].sum() / whole
+    modelled, scaled = (share(table, "time", pl.col("method").is_in(methods)) for methods in (MODELLED, SCALED))
     return Coverage(modelled, scaled, max(100 - modelled - scaled, 0.0))
 
 
@@ -160,18 +159,17 @@ def _notes(run: Run, target: Resolution, times: pl.DataFrame) -> Iterator[str]:
     if run.gpu is None:
         yield "the source GPU isn't known: kernels with shapes are predicted without their measurement, others kept"
     yield from _substitutions(target, times)
-    comm_us = times.filter(pl.col("family") == "collective")["time_us"].sum()
-    if comm_us and run.gpu != target.gpu:
-        share = 100 * comm_us / times["time_us"].sum()
-        yield f"collectives ({share:.0f} % of GPU time) are kept as measured: links are not retargeted"
+    communication = share(times, "time_us", pl.col("family") == "collective")
+    if communication and run.gpu != target.gpu:
+        yield f"collectives ({communication:.0f} % of GPU time) are kept as measured: links are not retargeted"
     yield "the host is taken to be the measured one: CPU time between launches is unchanged"
 
 
 def _substitutions(target: Resolution, times: pl.DataFrame) -> Iterator[str]:
     """Precisions that the target lacks, and what the estimate uses in their place."""
-    substituted = times.drop_nulls("runs_as").group_by("dtype", "runs_as").agg(pl.col("time_us").sum())
-    for dtype, runs_as, time_us in substituted.sort("time_us", descending=True).iter_rows():
+    substituted = times.drop_nulls("runs_as").select("dtype", "runs_as").unique().sort("dtype", "runs_as")
+    for dtype, runs_as in substituted.iter_rows():
         if dtype == "tf32" or target.gpu.supports(dtype):  # a GPU without TF32 runs the same program in fp32
             continue
-        share = 100 * time_us / times["time_us"].sum()
-        yield f"{target.gpu.name} has no {dtype}: not runnable as is; {share:.0f} % of GPU time estimated in {runs_as}"
+        part = share(times, "time_us", (pl.col("dtype") == dtype) & (pl.col("runs_as") == runs_as))
+        yield f"{target.gpu.name} has no {dtype}: not runnable as is; {part:.0f} % of GPU time is estimated in {runs_as}"

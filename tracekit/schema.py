@@ -140,7 +140,11 @@ KERNELS = Table(
         Column("rows", pl.Int64, "Families bound by memory: independent rows."),
         Column("cols", pl.Int64, "Families bound by memory: elements per row."),
         Column("flops", pl.Int64, "Families bound by memory: operations."),
-        Column("bytes", pl.Int64, "Bytes copied or set; of a collective, the whole buffer; else compulsory traffic."),
+        Column(
+            "bytes",
+            pl.Int64,
+            "Bytes copied or set; of a collective, the whole buffer; else compulsory traffic.",
+        ),
         Column("copy_kind", pl.String, "memcpy: HtoD, DtoH, DtoD or PtoP."),
         Column("collective", pl.String, "collective: all_reduce, all_gather, ..."),
         Column("ranks", pl.Int64, "collective: ranks that take part."),

@@ -1,11 +1,11 @@
 """Small traces made by hand, for tests of tracekit and of what is built on it.
 
-    trace = (
-        TraceBuilder()
-        .op("aten::mm", 0, 30, dims=[[64, 32], [32, 16]], types=["float", "float"])
-        .kernel("ampere_sgemm_64x32", 20, 100, launch=10)
-        .load()
-    )
+trace = (
+TraceBuilder()
+.op("aten::mm", 0, 30, dims=[[64, 32], [32, 16]], types=["float", "float"])
+.kernel("ampere_sgemm_64x32", 20, 100, launch=10)
+.load()
+)
 """
 
 import gzip
@@ -103,7 +103,14 @@ class TraceBuilder:
         return self._event("user_annotation", name, start, dur, thread, {})
 
     def _event(
-        self, cat: str, name: str, start: float, dur: float, tid: int, args: dict[str, Any], pid: int = PROCESS
+        self,
+        cat: str,
+        name: str,
+        start: float,
+        dur: float,
+        tid: int,
+        args: dict[str, Any],
+        pid: int = PROCESS,
     ) -> Self:
         self.events.append(
             {

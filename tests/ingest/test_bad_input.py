@@ -23,7 +23,11 @@ CASES = {
     "binary": (bytes(range(1, 200)), NotATraceError, "no JSON"),
     "other JSON": (b'{"nodes": [1, 2]}', NotATraceError, "traceEvents"),
     "a number": (b"42", NotATraceError, "not a PyTorch"),
-    "nested deep in an event": (b'{"traceEvents": [{"args": ' + b"[" * 100_000, NotATraceError, "not a PyTorch"),
+    "nested deep in an event": (
+        b'{"traceEvents": [{"args": ' + b"[" * 100_000,
+        NotATraceError,
+        "not a PyTorch",
+    ),
     "nested deep in an unknown key": (b'{"x": ' + b"[" * 100_000, DamagedTraceError, "no valid JSON"),
     "no events": (b'{"traceEvents": []}', NoGpuActivityError, "no GPU activity"),
     "cut gzip": (gzip.compress(GOOD)[:-20], DamagedTraceError, "gzip"),

@@ -4,7 +4,11 @@ from tracekit.cli.options import Json, Quiet, SourceGpu, Steps, TracePath
 
 
 def info(
-    trace: TracePath, source_gpu: SourceGpu = None, steps: Steps = None, json: Json = False, quiet: Quiet = False
+    trace: TracePath,
+    source_gpu: SourceGpu = None,
+    steps: Steps = None,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """What is in a trace: GPU, steps, how much can be modelled, how well the replay fits.
 

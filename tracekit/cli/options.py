@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 TracePath = Annotated[
-    Path, typer.Argument(metavar="TRACE", help="A PyTorch profiler trace, .json or .json.gz.", show_default=False)
+    Path,
+    typer.Argument(metavar="TRACE", help="A PyTorch profiler trace, .json or .json.gz.", show_default=False),
 ]
 Gpus = Annotated[
     list[str],
@@ -17,7 +18,8 @@ SourceGpu = Annotated[
     typer.Option("--source-gpu", metavar="NAME", help="The GPU of the trace, where it doesn't say or says it wrong."),
 ]
 Steps = Annotated[
-    str | None, typer.Option("--steps", metavar="N[:M]", help="Steps to measure (ProfilerStep numbers); default all.")
+    str | None,
+    typer.Option("--steps", metavar="N[:M]", help="Steps to measure (ProfilerStep numbers); default all."),
 ]
 Top = Annotated[int, typer.Option("--top", metavar="N", min=0, help="Kernels to list.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -19,11 +19,13 @@ Bools = npt.NDArray[np.bool_]
 
 # Shorter delays are jitter of the launch latency.
 DELAY_NS = 3_000
-# An awaited activity ends at most this long before its waiter starts, and (clock jitter) this little after.
-ENDED_BEFORE_NS = 8_000
+# An awaited activity ends at most this long before its waiter starts (15 to 18 us in MI300X traces), and, by the
+# jitter of clocks, this little after.
+ENDED_BEFORE_NS = 12_000
+ENDED_BEFORE_ON_ROCM_NS = 25_000
 ENDED_AFTER_NS = 500
 # Within that time no more than a few activities end.
-LOOK_BACK = 4
+LOOK_BACK = 8
 # Delays of a stream's first activity over this are work from before the trace, not launch latency.
 CARRIED_IN_NS = 50_000
 
@@ -58,11 +60,12 @@ def _ended_just_before(nodes: Nodes, device: Ints, waiting: Ints) -> Ints:
     end = nodes.end_ns[by_end]
     last = np.searchsorted(end, nodes.start_ns[waiting] + ENDED_AFTER_NS, side="right") - 1
     found = np.full(waiting.size, NONE)
+    earliest = nodes.start_ns[waiting] - (ENDED_BEFORE_NS if nodes.on_nvidia else ENDED_BEFORE_ON_ROCM_NS)
     for back in range(LOOK_BACK):
         candidate = by_end[np.maximum(last - back, 0)]
         fits = (
             (last >= back)
-            & (nodes.end_ns[candidate] >= nodes.start_ns[waiting] - ENDED_BEFORE_NS)
+            & (nodes.end_ns[candidate] >= earliest)
             & (nodes.start_ns[candidate] < nodes.start_ns[waiting])
             & (nodes.lane[candidate] != nodes.lane[waiting])
             & (device[candidate - nodes.cpu] == device[waiting - nodes.cpu])

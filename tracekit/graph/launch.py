@@ -44,4 +44,5 @@ def _on_idle_stream(nodes: Nodes) -> npt.NDArray[np.bool_]:
     before, after = nodes.neighbours(nodes.activities)
     busy_until = np.full(nodes.activities.size, np.iinfo(np.int64).min)
     busy_until[after - nodes.cpu] = nodes.end_ns[before]
-    return (nodes.launcher != NONE) & (busy_until < nodes.start_ns[nodes.launcher])
+    idle: npt.NDArray[np.bool_] = (nodes.launcher != NONE) & (busy_until < nodes.start_ns[nodes.launcher])
+    return idle

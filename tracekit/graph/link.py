@@ -23,5 +23,13 @@ def link(trace: Trace, kernels: pl.DataFrame, marks: pl.DataFrame) -> Graph:
     stream_edges = streams.link(nodes, launch_edges)
     waits = events.link(nodes, kernels, launch_edges, stream_edges)
     order = threads.link(nodes)
-    edges = [order.program, order.handover, launch_edges, stream_edges, waits.edges, blocking.edges, queue_edges]
+    edges = [
+        order.program,
+        order.handover,
+        launch_edges,
+        stream_edges,
+        waits.edges,
+        blocking.edges,
+        queue_edges,
+    ]
     return assemble(nodes, own_ns, edges, released=waits.carried_in, idle_ns=order.idle_ns)

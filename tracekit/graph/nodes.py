@@ -150,9 +150,9 @@ class _Lanes:
 def _cover(trace: Trace, cpu: pl.DataFrame, lanes: _Lanes, origin_ns: int) -> tuple[Ints, Ints, Ints]:
     """When each thread is known to run ops or calls: disjoint intervals, ordered by lane and start."""
     spans = pl.concat([table.select("ts_ns", "dur_ns", "pid", "tid") for table in (trace.ops, trace.calls, cpu)])
-    busy = spans.select(
-        lane=lanes.of_threads(spans), start="ts_ns", end=pl.col("ts_ns") + pl.col("dur_ns")
-    ).filter(pl.col("lane") != NONE)
+    busy = spans.select(lane=lanes.of_threads(spans), start="ts_ns", end=pl.col("ts_ns") + pl.col("dur_ns")).filter(
+        pl.col("lane") != NONE
+    )
     ordered = busy.sort("lane", "start", "end")
     reached = pl.col("end").cum_max().shift(1).over("lane")
     islands = (

@@ -4,7 +4,7 @@ import json
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -74,9 +74,7 @@ def build(document: Document[Any], source: str) -> Trace:
 
 def _nothing_on_gpu(source: str, ops: pl.DataFrame) -> NoGpuActivityError:
     if ops.is_empty():
-        return NoGpuActivityError(
-            f"{source} holds no GPU activity and no CPU ops.", "Is it a trace of torch.profiler?"
-        )
+        return NoGpuActivityError(f"{source} holds no GPU activity and no CPU ops.", "Is it a trace of torch.profiler?")
     return NoGpuActivityError(
         f"{source} holds {ops.height:,} CPU ops but no GPU activity.",
         "Record it with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA].",

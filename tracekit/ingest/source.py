@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from isal import igzip, isal_zlib
+from isal import igzip
+from isal.igzip_lib import IsalError
 
 from tracekit.errors import DamagedTraceError, TraceNotFoundError
 
@@ -31,8 +32,9 @@ def read(path: Path) -> bytes:
 
 def _gunzip(data: bytes, path: Path) -> bytes:
     try:
-        return igzip.decompress(data)
-    except (EOFError, OSError, isal_zlib.error) as error:
+        plain: bytes = igzip.decompress(data)
+    except (EOFError, OSError, IsalError) as error:
         raise DamagedTraceError(
             f"{path}: the gzip data is truncated or corrupt ({error}).", "Copy or record the file again."
         ) from error
+    return plain

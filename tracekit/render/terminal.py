@@ -50,7 +50,10 @@ def measured(report: Report, top: int) -> RenderableType:
         _source(report),
         *_section("where the time goes", _bars(report.bars)),
         *_section("findings", _findings(report)),
-        *_section(f"top {min(top, len(report.kernels))} of {len(report.kernels)} kernels", _kernels(report.kernels[:top])),
+        *_section(
+            f"top {min(top, len(report.kernels))} of {len(report.kernels)} kernels",
+            _kernels(report.kernels[:top]),
+        ),
         *_warnings(report),
     )
 
@@ -61,7 +64,10 @@ def predicted(report: Report, top: int) -> RenderableType:
         _source(report),
         *_section("predicted step", _targets(report)),
         *_section("where the time goes", _bars(report.bars)),
-        *_section(f"top {min(top, len(report.kernels))} of {len(report.kernels)} kernels", _predicted_kernels(report, top)),
+        *_section(
+            f"top {min(top, len(report.kernels))} of {len(report.kernels)} kernels",
+            _predicted_kernels(report, top),
+        ),
         *_notes(report),
         *_warnings(report),
     )

@@ -44,8 +44,8 @@ def median_step(timeline: Timeline, kernels: pl.DataFrame, steps: pl.DataFrame, 
     table = per_step(timeline, kernels, steps).join(chosen.select("step"), on="step", how="semi")
     steady = table.filter(~pl.col("first"))
     counted = steady if steady.height else table
-    medians = counted.select(pl.col("time_ns", "busy_ns", "exposed_ns").median() / 1e3).row(0)
-    return StepTime(*medians, steps=counted.height)
+    time_us, busy_us, exposed_us = counted.select(pl.col("time_ns", "busy_ns", "exposed_ns").median() / 1e3).row(0)
+    return StepTime(time_us, busy_us, exposed_us, counted.height)
 
 
 def per_step(timeline: Timeline, kernels: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:

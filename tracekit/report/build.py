@@ -11,6 +11,7 @@ from tracekit.replay.run import Run
 from tracekit.report.findings import FINDINGS
 from tracekit.report.model import FamilyTime, Finding, KernelTime, Report, Source, TimeBar, WorkCoverage
 from tracekit.workload.extract import has_work
+from tracekit.workload.shares import share
 
 # A graph that misses the measured step by more than this has waits that it can't explain.
 TRUSTED_ERROR_PCT = 5.0
@@ -71,10 +72,8 @@ def _resolution(run: Run) -> str:
 
 
 def _coverage(kernels: pl.DataFrame) -> WorkCoverage:
-    whole = kernels["time_us"].sum() or 1.0
-    shapes = 100 * kernels.filter(has_work())["time_us"].sum() / whole
-    placeless = ~has_work() & pl.col("family").is_in(["other", "collective"])
-    unknown = 100 * kernels.filter(placeless)["time_us"].sum() / whole
+    shapes = share(kernels, "time_us", has_work())
+    unknown = share(kernels, "time_us", ~has_work() & pl.col("family").is_in(["other", "collective"]))
     return WorkCoverage(shapes=shapes, family=100 - shapes - unknown, unknown=unknown)
 
 

@@ -8,7 +8,10 @@ FAMILY_RULES = (
     ("attention", r"flash|fmha|attention|_attn|mha_|AttnFwd|attn_fwd|attn_bwd|dot_do_o"),
     ("moe", r"moe|grouped_?gemm|expert"),
     ("optimizer", r"multi_tensor_apply|adam|adagrad|lamb_"),
-    ("copy", r"scalePackedTensor|nchwToNhwc|nhwcToNchw|tensorTransform|SubTensorOp|transpose|batched_transpose|convertTensor"),
+    (
+        "copy",
+        r"scalePackedTensor|nchwToNhwc|nhwcToNchw|tensorTransform|SubTensorOp|transpose|batched_transpose|convertTensor",
+    ),
     ("norm", r"norm|bn_fw|bn_bw|BatchNorm|RowwiseMoments|welford|GammaBeta|ComputeInternalGradients"),
     ("softmax", r"soft_?max"),
     ("reduction", r"split_?k_?reduce|reduce_?splitk|reduce_wgrad|SplitKOffsets|gemvx?.*reduce"),

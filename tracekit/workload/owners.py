@@ -15,7 +15,10 @@ def launching_calls(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
     """
     rows = calls.with_row_index("call").drop_nulls("correlation").unique("correlation", keep="first")
     joined = activities.join(
-        rows.select("correlation", pl.col("call").cast(pl.Int64)), on="correlation", how="left", maintain_order="left"
+        rows.select("correlation", pl.col("call").cast(pl.Int64)),
+        on="correlation",
+        how="left",
+        maintain_order="left",
     )
     return joined["call"]
 
@@ -28,7 +31,11 @@ def innermost_ops(calls: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
     op_order = np.lexsort((-op_end, op_start, op_threads))
     call_order = np.lexsort((call_start, call_threads))
     found = _innermost(
-        op_threads[op_order], op_start[op_order], op_end[op_order], call_threads[call_order], call_start[call_order]
+        op_threads[op_order],
+        op_start[op_order],
+        op_end[op_order],
+        call_threads[call_order],
+        call_start[call_order],
     )
     owners = np.full(calls.height, -1, dtype=np.int64)
     owners[call_order[found >= 0]] = op_order[found[found >= 0]]
@@ -53,9 +60,7 @@ def _innermost(
     op = 0
     for query in range(query_time.size):
         thread, time = query_thread[query], query_time[query]
-        while op < op_start.size and (
-            op_thread[op] < thread or (op_thread[op] == thread and op_start[op] <= time)
-        ):
+        while op < op_start.size and (op_thread[op] < thread or (op_thread[op] == thread and op_start[op] <= time)):
             while depth > 0 and (
                 op_thread[stack[depth - 1]] != op_thread[op] or op_end[stack[depth - 1]] <= op_start[op]
             ):

@@ -79,7 +79,7 @@ def choose(steps: pl.DataFrame, wanted: str | None) -> pl.DataFrame:
     if wanted is None:
         return steps
     first, _, last = wanted.partition(":")
-    have = f"{steps['step'].min()} to {steps['step'].max()}"
+    have = f"{steps['step'][0]} to {steps['step'][-1]}"
     try:
         low, high = int(first), int(last or first)
     except ValueError:

@@ -6,19 +6,20 @@ import polars as pl
 
 from tracekit.replay.run import Run
 from tracekit.report.model import Finding
+from tracekit.workload.shares import share
 
-TOLERANCE = 1.02
+BEATEN = pl.col("bound_us") > 1.02 * pl.col("time_us")
 
 
 def find(run: Run, kernels: pl.DataFrame) -> Iterator[Finding]:
     """Fires if any kernel beats its roofline bound by more than 2 %."""
-    beaten = kernels.filter(pl.col("bound_us") > TOLERANCE * pl.col("time_us"))
+    beaten = kernels.filter(BEATEN)
     if beaten.is_empty():
         return
-    share = 100 * beaten["time_us"].sum() / kernels["time_us"].sum()
+    part = share(kernels, "time_us", BEATEN)
     families = ", ".join(sorted(beaten["family"].unique().to_list()))
     yield Finding(
-        title=f"{beaten.height:,} kernels ({share:.1f} % of GPU time: {families}) run faster than their bound.",
+        title=f"{beaten.height:,} kernels ({part:.1f} % of GPU time: {families}) run faster than their bound.",
         advice="They read from the L2 cache, or tracekit overestimates their work; their times are kept as measured.",
         saves_us=None,
     )

@@ -11,9 +11,7 @@ from tracekit.workload.signature import Signature
 Columns = dict[str, int | float | bool | str | None]
 
 
-def _attention(
-    *, causal: int, first: int = 0, tokens_first: bool = False
-) -> Callable[[Signature], Columns | None]:
+def _attention(*, causal: int, first: int = 0, tokens_first: bool = False) -> Callable[[Signature], Columns | None]:
     """The formula of an op with query, key, value at ``first`` and is_causal (or a mask kind) at ``causal``."""
 
     def columns(signature: Signature) -> Columns | None:

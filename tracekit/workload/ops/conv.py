@@ -19,9 +19,7 @@ Shape = tuple[int, ...]
 WEIGHT_GRADIENT = re.compile(r"wgrad|wrw|bwd_?weight", re.IGNORECASE)
 
 
-def _forward(
-    stride: int, padding: int, dilation: int, transposed: int | None
-) -> Callable[[Signature], Columns | None]:
+def _forward(stride: int, padding: int, dilation: int, transposed: int | None) -> Callable[[Signature], Columns | None]:
     """The formula of an op that takes input, weight and those argument positions."""
 
     def columns(signature: Signature) -> Columns | None:

@@ -21,7 +21,7 @@ def _product(a: int, b: int) -> Callable[[Signature], Columns | None]:
 
 
 def _linear(signature: Signature) -> Columns | None:
-    """input [..., k], weight [n, k]."""
+    """Input [..., k], weight [n, k]."""
     left, right = signature.shape(0), signature.shape(1)
     if left is None or right is None or len(right) != 2:
         return None

@@ -11,8 +11,23 @@ from tracekit.workload.signature import Signature, Tensor
 Columns = dict[str, int | float | bool | str | None]
 Traffic = Callable[[Signature, int], Columns | None]
 
-WRITES_ONLY = ("aten::fill_", "aten::zero_", "aten::full", "aten::normal_", "aten::uniform_", "aten::bernoulli_")
-ROUNDED_TO_BOOL = ("aten::eq", "aten::ne", "aten::lt", "aten::le", "aten::gt", "aten::ge", "aten::logical_and")
+WRITES_ONLY = (
+    "aten::fill_",
+    "aten::zero_",
+    "aten::full",
+    "aten::normal_",
+    "aten::uniform_",
+    "aten::bernoulli_",
+)
+ROUNDED_TO_BOOL = (
+    "aten::eq",
+    "aten::ne",
+    "aten::lt",
+    "aten::le",
+    "aten::gt",
+    "aten::ge",
+    "aten::logical_and",
+)
 
 # Parameters, gradients and moments are read; all but the gradients are written back.
 OPTIMIZER_GRADIENT_INPUT = 1
@@ -73,7 +88,7 @@ def _copy(signature: Signature, item_bytes: int) -> Columns:
 
 
 def _embedding(signature: Signature, item_bytes: int) -> Columns | None:
-    """weight [V, D] and indices: a row of D read and written per index."""
+    """Weight [V, D] and indices: a row of D read and written per index."""
     table, indices = signature.shape(0), signature.shape(1)
     if signature.op != "aten::embedding" and signature.op != "aten::index_select":
         return None

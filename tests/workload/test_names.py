@@ -1,0 +1,86 @@
+"""Kernel names as they stand in real traces."""
+
+import pytest
+
+from tracekit.workload.classify import classify
+from tracekit.workload.names import copy_kind_of, dtype_of, family_of
+
+REAL_NAMES = [
+    ("ampere_sgemm_128x64_nn", "gemm", "fp32"),
+    ("volta_sgemm_128x128_nt", "gemm", "fp32"),
+    ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute", "gemm", "bf16"),
+    ("void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_nn_align1>(T1::Params)", "gemm", "bf16"),
+    ("void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_256x64_16x4_tn_align1>(T1::Params)", "gemm", "tf32"),
+    ("Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT128x256x32_MI16x16x1", "gemm", "bf16"),
+    ("nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_NNT", "gemm", None),
+    ("void splitKreduce_kernel<32, 16, int, float, float, float, float, true, true, false>", "reduction", "fp32"),
+    ("sm90_xmma_fprop_implicit_gemm_f32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize128x128x32", "conv", "tf32"),
+    ("volta_scudnn_128x64_relu_interior_nn_v1", "conv", "fp32"),
+    ("void cudnn::cnn::wgrad_alg0_engine<float, 128, 6, 7, 3, 3, 5, false, 512>(int, int, int)", "conv", "fp32"),
+    ("miopenSp3AsmConv_v30_3_1_gfx9_fp16_dot2_edc_f3x2_stride1", "conv", "fp16"),
+    ("igemm_wrw_gtcx3_nhwc_bf16_bx0_ex1_bt128x64x32_wt32x32x8", "conv", "bf16"),
+    ("void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true, (cudnnKernelDataType_t)2>", "copy", "fp32"),
+    ("void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, 128, 128, 4, false>>",
+     "attention", None),
+    ("fmha_cutlassF_bf16_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel<cutlass::bfloat16_t>::Params)",
+     "attention", "bf16"),
+    ("void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<c10::BFloat16, float>", "norm", "bf16"),
+    ("void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, 512, true, 1>(cudnnTensorStruct)", "norm", "fp32"),
+    ("MIOpenBatchNormFwdTrainSpatial", "norm", None),
+    ("void at::native::(anonymous namespace)::cunn_SoftMaxForward<8, c10::BFloat16, float, c10::BFloat16>", "softmax",
+     "bf16"),
+    ("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<c10::BFloat16>>", "elementwise",
+     "bf16"),
+    ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::func_wrapper_t<float>>>",
+     "reduction", "fp32"),
+    ("void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::TensorListMetadata<4>>",
+     "optimizer", None),
+    ("void at::native::(anonymous namespace)::CatArrayBatchedCopy<float, unsigned int, 2, 128, 1>", "copy", "fp32"),
+    ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "collective", "fp32"),
+    ("triton_poi_fused_add_cos_sin_0", "elementwise", None),
+    ("void fbgemm_gpu::permute_2D_data_kernel<false, int, int, decltype(nullptr)>(int, int)", "copy", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "family", "dtype"), REAL_NAMES)
+def test_real_names(name, family, dtype):
+    assert (family_of(name), dtype_of(name)) == (family, dtype)
+
+
+def test_an_unknown_kernel_is_other():
+    assert classify("kernel", "resolve_future_token_ids", None) == "other"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "op", "family"),
+    [
+        ("ampere_sgemm_32x128_nn", "aten::cudnn_convolution", "conv"),
+        ("ampere_sgemm_32x128_nn", "aten::mm", "gemm"),
+        ("void at::native::elementwise_kernel<128, 4>", "aten::copy_", "elementwise"),
+        ("void at::native::reduce_kernel<128, 4>", "aten::native_layer_norm_backward", "norm"),
+        ("void at::native::vectorized_gather_kernel<16, long>", "aten::embedding", "embedding"),
+        ("my_kernel", "aten::bmm", "gemm"),
+    ],
+)
+def test_the_op_tells_what_a_shared_kernel_is(kernel, op, family):
+    assert classify("kernel", kernel, op) == family
+
+
+def test_copies_and_sets_are_what_they_are():
+    assert classify("memcpy", "Memcpy HtoD (Pageable -> Device)", "aten::copy_") == "memcpy"
+    assert classify("memset", "Memset (Device)", "aten::mm") == "memset"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("Memcpy HtoD (Pageable -> Device)", "HtoD"),
+        ("Memcpy DtoD (Device -> Device)", "DtoD"),
+        ("Memcpy DtoH (Device -> Host)", "DtoH"),
+        ("CopyHostToDevice", "HtoD"),
+        ("CopyDeviceToDevice", "DtoD"),
+        ("something", None),
+    ],
+)
+def test_copy_kinds(name, kind):
+    assert copy_kind_of(name) == kind
