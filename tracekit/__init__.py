@@ -17,7 +17,7 @@ from tracekit.errors import TracekitError
 
 if TYPE_CHECKING:
     from tracekit.prediction import Predictions
-    from tracekit.report import Report
+    from tracekit.reporting import Report
     from tracekit.trace import Trace
 
 __all__ = ["TracekitError", "load", "predict", "report"]
@@ -48,7 +48,7 @@ def report(trace: Trace, *, source_gpu: str | None = None, steps: str | None = N
         PredictorError: The source GPU is unknown or ambiguous.
     """
     from tracekit.replay.run import prepare
-    from tracekit.report import build
+    from tracekit.reporting import build
 
     return build(prepare(trace, source_gpu=source_gpu, steps=steps))
 

@@ -61,7 +61,8 @@ class Prediction:
     @property
     def gpu(self) -> str:
         """Canonical name of the GPU."""
-        return self.target.gpu.slug
+        slug: str = self.target.gpu.slug
+        return slug
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +92,8 @@ class Predictions(Mapping[str, Prediction]):
 def predict(run: Run, gpus: Sequence[str]) -> Predictions:
     """Predict the step of a measured run on each of some GPUs.
 
-    The step time is the measured one times the ratio of two replays of the same graph, with the target's kernel times
-    and with the measured ones; so the source GPU gives the measurement back.
+    The step time is the measured one times the ratio of two replays of all chosen steps on the same graph, with the
+    target's kernel times and with the measured ones; so the source GPU gives the measurement back.
 
     Args:
         run: The measured run.
@@ -116,19 +117,23 @@ def _predict(run: Run, target: Resolution) -> Prediction:
     )
     step, low, high = (run.step_with(time_us) for time_us in _point_and_ends(filled))
     # The graph's own error cancels in the ratio of two replays, as far as it is the same in both.
-    correction = run.measured.step_time_us / run.replay.step_time_us
-    error = 0 if run.gpu == target.gpu else abs(run.replay.error_pct) / 100
-    step_time_us = step.step_time_us * correction
+    per_span = run.measured.step_time_us / run.replay.span_us
+    error = 0.0 if _is_source(run, target) else abs(run.replay.error_pct) / 100
+    step_time_us = step.span_us * per_span
     return Prediction(
         target=target,
         step=replace(step, step_time_us=step_time_us),
-        low_us=low.step_time_us * correction * (1 - error),
-        high_us=high.step_time_us * correction * (1 + error),
+        low_us=low.span_us * per_span * (1 - error),
+        high_us=high.span_us * per_span * (1 + error),
         speedup=run.measured.step_time_us / step_time_us,
         coverage=_coverage(run, filled),
         kernels=filled.select(kernels.columns),
         notes=tuple(_notes(run, target, filled)),
     )
+
+
+def _is_source(run: Run, target: Resolution) -> bool:
+    return run.gpu is not None and run.gpu.slug == target.gpu.slug
 
 
 def _point_and_ends(times: pl.DataFrame) -> Iterator[npt.NDArray[np.float64]]:
@@ -160,7 +165,7 @@ def _notes(run: Run, target: Resolution, times: pl.DataFrame) -> Iterator[str]:
         yield "the source GPU isn't known: kernels with shapes are predicted without their measurement, others kept"
     yield from _substitutions(target, times)
     communication = share(times, "time_us", pl.col("family") == "collective")
-    if communication and run.gpu != target.gpu:
+    if communication and not _is_source(run, target):
         yield f"collectives ({communication:.0f} % of GPU time) are kept as measured: links are not retargeted"
     yield "the host is taken to be the measured one: CPU time between launches is unchanged"
 
@@ -172,4 +177,4 @@ def _substitutions(target: Resolution, times: pl.DataFrame) -> Iterator[str]:
         if dtype == "tf32" or target.gpu.supports(dtype):  # a GPU without TF32 runs the same program in fp32
             continue
         part = share(times, "time_us", (pl.col("dtype") == dtype) & (pl.col("runs_as") == runs_as))
-        yield f"{target.gpu.name} has no {dtype}: not runnable as is; {part:.0f} % of GPU time is estimated in {runs_as}"
+        yield f"{target.gpu.name} has no {dtype}: not runnable as is; {part:.0f} % of GPU time estimated in {runs_as}"

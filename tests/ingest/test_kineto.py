@@ -51,7 +51,7 @@ def test_the_bare_list_of_2020_with_its_spellings():
     events = [
         {"ph": "X", "cat": "Operator", "name": "aten::mm", "pid": 5, "tid": "42", "ts": 100, "dur": 30,
          "args": {"Input dims": [[2, 3], [3, 4]], "External id": 1}},
-        {"ph": "X", "cat": "Operator", "name": "ProfilerStep#5", "pid": 5, "tid": "42", "ts": 90, "dur": 300, "args": {}},
+        {"ph": "X", "cat": "Operator", "name": "ProfilerStep#5", "pid": 5, "tid": "42", "ts": 90, "dur": 300},
         {"ph": "X", "cat": "Runtime", "name": "cudaLaunchKernel", "pid": 5, "tid": "42", "ts": 110, "dur": 5,
          "args": {"correlation": 7}},
         {"ph": "X", "cat": "Kernel", "name": "volta_sgemm", "pid": 0, "tid": "stream 7", "ts": 130, "dur": 10,

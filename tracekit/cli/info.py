@@ -19,7 +19,7 @@ def info(
     from tracekit.render import json as as_json
     from tracekit.render import terminal
     from tracekit.replay.run import prepare
-    from tracekit.report import build
+    from tracekit.reporting import build
 
     with progress(quiet) as stage:
         report = build(prepare(load(trace), source_gpu=source_gpu, steps=steps, progress=stage))

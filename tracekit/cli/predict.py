@@ -25,7 +25,7 @@ def predict(
     from tracekit.render import json as as_json
     from tracekit.render import terminal
     from tracekit.replay.run import prepare
-    from tracekit.report import build
+    from tracekit.reporting import build
 
     check_output(output, force)
     for name in gpu:

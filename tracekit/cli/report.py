@@ -22,7 +22,7 @@ def report(
     from tracekit.render import json as as_json
     from tracekit.render import terminal
     from tracekit.replay.run import prepare
-    from tracekit.report import build
+    from tracekit.reporting import build
 
     check_output(output, force)
     with progress(quiet) as stage:

@@ -245,10 +245,16 @@ def _json_list(text: str) -> list[Scalar] | None:
 
 
 def _device(document: Document[Any], activities: pl.DataFrame) -> Device | None:
-    """The device that most activities ran on, as deviceProperties describes it."""
-    described = {device.id: device for device in document.device_properties or ()}
+    """The device that most activities ran on, as deviceProperties describes it.
+
+    Where ordinals are remapped (containers), the activities' one may be missing from the list; any entry will do if
+    all are of one kind.
+    """
+    devices = document.device_properties or []
     used = Counter(activities["device"].to_list()).most_common(1)[0][0]
-    found = described.get(used)
+    found = next((device for device in devices if device.id == used), None)
+    if found is None and len({(device.name, device.num_sms) for device in devices}) == 1:
+        found = devices[0]
     if found is None:
         return None
     major, minor = found.compute_major, found.compute_minor

@@ -33,7 +33,7 @@ def read(path: Path) -> bytes:
 def _gunzip(data: bytes, path: Path) -> bytes:
     try:
         plain: bytes = igzip.decompress(data)
-    except (EOFError, OSError, IsalError) as error:
+    except (EOFError, OSError, IsalError) as error:  # type: ignore[misc]  # isal's stub declares an instance
         raise DamagedTraceError(
             f"{path}: the gzip data is truncated or corrupt ({error}).", "Copy or record the file again."
         ) from error

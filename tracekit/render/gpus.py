@@ -16,38 +16,55 @@ PEAKS = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
 
 def table(known: Sequence[Gpu]) -> RenderableType:
     """One line per GPU: size, memory and dense peaks."""
-    columns = Table(box=None, pad_edge=False, header_style="dim")
+    columns = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     columns.add_column("GPU", style="bold", no_wrap=True)
-    for heading in ("year", "SMs", "memory GB", "GB/s", *(f"{peak} TFLOP/s" for peak in PEAKS)):
-        columns.add_column(heading, justify="right")
+    for heading in ("year", "SMs", "GB", "GB/s", *PEAKS):
+        columns.add_column(heading, justify="right", no_wrap=True)
     for gpu in known:
         columns.add_row(
             gpu.slug,
             str(gpu.year),
             str(gpu.sms),
-            f"{gpu.memory_bytes / 1e9:.0f}",
-            f"{gpu.bandwidth_gbps:,.0f}",
+            f"{gpu.memory_bytes / 2**30:.0f}",
+            f"{gpu.bandwidth_gbps:.0f}",
             *(_peak(gpu, dtype) for dtype in PEAKS),
         )
-    return Group(columns, Text("Dense peaks. `tracekit gpus NAME` shows all figures with their sources.", "dim"))
+    return Group(
+        columns, Text("Dense peaks in TFLOP/s. `tracekit gpus NAME` shows all figures with their sources.", "dim")
+    )
 
 
 def _peak(gpu: Gpu, dtype: str) -> str:
     peak = gpu.peak_flops(dtype)
-    return "–" if peak is None else f"{peak / 1e12:,.0f}"
+    return "–" if peak is None else f"{peak / 1e12:.0f}"
 
 
 def card(found: Resolution) -> RenderableType:
-    """All figures of one GPU, each with its source."""
+    """All figures of one GPU, each with the number of its source."""
     gpu = found.gpu
+    citations = list(dict.fromkeys(gpu.sources.values()))
     rows = Table(box=None, pad_edge=False, show_header=False)
     rows.add_column(style="bold", no_wrap=True)
-    rows.add_column()
-    rows.add_column(style="dim")
+    rows.add_column(overflow="fold")
+    rows.add_column(style="dim", no_wrap=True)
     for name, value in _figures(gpu).items():
-        rows.add_row(name, str(value), gpu.sources.get(name, gpu.sources.get(name.split(".")[0], "")))
+        citation = _citation(gpu, name)
+        rows.add_row(name, _figure(value), Text(f"[{citations.index(citation) + 1}]" if citation else ""))
     others = f" (there is also {', '.join(found.others)})" if found.others else ""
-    return Group(Text(f"{found.query!r} → {gpu.slug}: {gpu.name}{others}", "bold"), rows)
+    footnotes = [Text(f"[{number}] {citation}", "dim") for number, citation in enumerate(citations, start=1)]
+    return Group(Text(f"{found.query!r} → {gpu.slug}: {gpu.name}{others}", "bold"), rows, *footnotes)
+
+
+def _citation(gpu: Gpu, figure: str) -> str | None:
+    """Sources go by the keys of the GPU's file (``memory.l2_mib``), figures by the fields of ``Gpu`` (``l2_bytes``)."""
+    if figure in gpu.sources:
+        return gpu.sources[figure]
+    stem = figure.removesuffix("_bytes").removeprefix("memory_")
+    return next((text for key, text in gpu.sources.items() if key.split(".")[1].startswith(stem)), None)
+
+
+def _figure(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) and value > 9999 else str(value)
 
 
 def table_json(known: Sequence[Gpu]) -> str:

@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 from tracekit.prediction import Prediction
-from tracekit.report.model import Report
+from tracekit.reporting.model import Report
 
 SCHEMA_VERSION = 1
 
@@ -36,7 +36,11 @@ def _head(report: Report) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "source": dataclasses.asdict(report.source),
-        "replay": dataclasses.asdict(report.replay),
+        "replay": {
+            "step_time_us": report.replay.step_time_us,
+            "error_pct": report.replay.error_pct,
+            "derived_wait_us": report.replay.derived_wait_us,
+        },
     }
 
 

@@ -7,10 +7,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tracekit.render.units import digits, duration, percent, shorten
-from tracekit.report.model import KernelTime, Report, TimeBar
+from tracekit.render.units import digits, duration, interval, percent, shorten
+from tracekit.reporting.model import KernelTime, Report, TimeBar
 
-BAR_WIDTH = 60
+BAR_WIDTH = 50
 # Okabe and Ito's palette, which colour-blind people can tell apart.
 COLOURS = {
     "gemm": "#0072b2",
@@ -26,6 +26,8 @@ COLOURS = {
 OTHER_COLOUR = "#999999"
 IDLE_COLOUR = "#444444"
 SMALL_PART = 0.02
+NUMBER_WIDTH = 7
+LONGEST_FAMILY = len("elementwise")
 
 
 def info(report: Report) -> RenderableType:
@@ -77,19 +79,20 @@ def _source(report: Report) -> RenderableType:
     source, replay = report.source, report.replay
     rank = f" · rank {source.rank} of {source.ranks}" if source.ranks > 1 else ""
     steps = f"{source.steps} step{'s' if source.steps > 1 else ''}"
+    exposed = f", only communicating {duration(source.exposed_comm_us)}" if source.exposed_comm_us else ""
     gpu = f"{source.resolution} · {steps} · {source.kernels:,} kernels · shapes "
     return Group(
         _line("trace", source.trace + rank),
         _line("source GPU", gpu + ("recorded" if source.shapes_recorded else "not recorded")),
         _line(
             "step",
-            f"{duration(source.step_time_us)} measured: GPU busy {duration(source.kernel_time_us)}, "
-            f"idle {duration(source.idle_us)}, exposed communication {duration(source.exposed_comm_us)}",
+            f"{duration(source.step_time_us)}: GPU busy {duration(source.kernel_time_us)}, "
+            f"idle {duration(source.idle_us)}" + exposed,
         ),
         _line(
             "replay",
             f"{duration(replay.step_time_us)} ({replay.error_pct:+.2f} %), "
-            f"with {duration(replay.derived_wait_us)} of waiting derived anew",
+            f"{duration(replay.derived_wait_us)} of waiting derived anew",
         ),
     )
 
@@ -106,30 +109,37 @@ def _section(title: str, body: RenderableType | None) -> Iterator[RenderableType
 
 
 def _grid(*columns: tuple[str, str]) -> Table:
-    """A table without lines; columns are a heading and ``left`` or ``right``."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading, justify in columns:
-        table.add_column(heading, justify="right" if justify == "right" else "left", no_wrap=True)
+    """A table without lines. Columns are a heading and ``number``, ``word`` (never cut) or ``text`` (cut to fit)."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for heading, kind in columns:
+        table.add_column(
+            heading,
+            justify="right" if kind == "number" else "left",
+            no_wrap=True,
+            overflow="ellipsis",
+            min_width={"number": max(len(heading), NUMBER_WIDTH), "word": LONGEST_FAMILY, "text": 0}[kind],
+        )
     return table
 
 
 def _targets(report: Report) -> Table:
     table = _grid(
-        ("", "left"), ("step", "right"), ("90 % interval", "left"), ("speedup", "right"), ("GPU busy", "right"),
-        ("idle", "right"), ("modelled/scaled/unknown", "left"),
+        ("", "text"), ("step", "number"), ("90 % interval", "number"), ("speedup", "number"), ("GPU busy", "number"),
+        ("idle", "number"), ("mod/scal/unk", "number"),
     )  # fmt: skip
     source = report.source
-    table.add_row("measured", duration(source.step_time_us), "", "", duration(source.kernel_time_us), duration(source.idle_us))  # fmt: skip
+    busy, idle = duration(source.kernel_time_us), duration(source.idle_us)
+    table.add_row("measured", duration(source.step_time_us), "", "", busy, idle)
     for target in report.targets:
         coverage = target.coverage
         table.add_row(
             Text(target.gpu, style="bold"),
             Text(duration(target.step.step_time_us), style="bold"),
-            f"{duration(target.low_us)} – {duration(target.high_us)}",
+            interval(target.low_us, target.high_us),
             f"{target.speedup:.2f}x",
             duration(target.step.kernel_time_us),
             duration(target.step.idle_us),
-            f"{coverage.modelled:.0f} / {coverage.scaled:.0f} / {coverage.unknown:.0f} %",
+            f"{coverage.modelled:.0f}/{coverage.scaled:.0f}/{coverage.unknown:.0f} %",
         )
     return table
 
@@ -169,8 +179,8 @@ def _colour(family: str) -> str:
 
 def _kernels(kernels: Sequence[KernelTime]) -> Table:
     table = _grid(
-        ("time", "right"), ("share", "right"), ("count", "right"), ("family", "left"), ("% of roofline", "right"),
-        ("bound by", "left"), ("op", "left"), ("kernel", "left"),
+        ("time", "number"), ("share", "number"), ("count", "number"), ("family", "word"), ("% roof", "number"),
+        ("bound by", "text"), ("op", "text"), ("kernel", "text"),
     )  # fmt: skip
     for kernel in kernels:
         utilization = "–" if kernel.utilization is None else f"{kernel.utilization:.0f}"
@@ -189,8 +199,8 @@ def _kernels(kernels: Sequence[KernelTime]) -> Table:
 
 def _predicted_kernels(report: Report, top: int) -> Table:
     table = _grid(
-        ("measured", "right"), *((target.gpu, "right") for target in report.targets), ("family", "left"),
-        ("op", "left"), ("kernel", "left"),
+        ("measured", "number"), *((target.gpu, "number") for target in report.targets), ("family", "word"),
+        ("op", "text"), ("kernel", "text"),
     )  # fmt: skip
     for kernel in report.kernels[:top]:
         table.add_row(

@@ -3,6 +3,8 @@
 
 def duration(us: float) -> str:
     """Microseconds in the unit that suits them: ``12.3 ms``."""
+    if us == 0:
+        return "0"
     if us >= 1e6:
         return f"{digits(us / 1e6)} s"
     return f"{digits(us / 1e3)} ms" if us >= 1e3 else f"{digits(us)} µs"
@@ -18,6 +20,13 @@ def digits(value: float) -> str:
 def percent(value: float) -> str:
     """A share: ``12 %``; below one percent with a decimal."""
     return f"{value:.1f} %" if 0 < abs(value) < 1 else f"{value:.0f} %"
+
+
+def interval(low_us: float, high_us: float) -> str:
+    """Two durations, in the unit of the longer one: ``7.06–9.02 ms``."""
+    number, _, unit = duration(high_us).partition(" ")
+    scale = {"s": 1e6, "ms": 1e3}.get(unit, 1.0)
+    return f"{digits(low_us / scale)}–{number} {unit}".rstrip()
 
 
 def shorten(text: str, width: int) -> str:

@@ -17,12 +17,15 @@ class StepTime:
         kernel_time_us: Time in which the GPU ran something of the step.
         exposed_comm_us: The part of it in which only collectives ran.
         steps: How many steps the medians are over.
+        span_us: From the start of the first chosen step to the end of the last; unlike the median of a few steps,
+            it never grows when something gets faster.
     """
 
     step_time_us: float
     kernel_time_us: float
     exposed_comm_us: float
     steps: int
+    span_us: float
 
     @property
     def idle_us(self) -> float:
@@ -45,24 +48,26 @@ def median_step(timeline: Timeline, kernels: pl.DataFrame, steps: pl.DataFrame, 
     steady = table.filter(~pl.col("first"))
     counted = steady if steady.height else table
     time_us, busy_us, exposed_us = counted.select(pl.col("time_ns", "busy_ns", "exposed_ns").median() / 1e3).row(0)
-    return StepTime(time_us, busy_us, exposed_us, counted.height)
+    span_us = table.select((pl.col("end_ns").max() - pl.col("begin_ns").min()) / 1e3).item()
+    return StepTime(time_us, busy_us, exposed_us, counted.height, span_us)
 
 
 def per_step(timeline: Timeline, kernels: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """One row per step: ``step``, ``first``, ``time_ns``, ``busy_ns``, ``exposed_ns``."""
+    """One row per step: ``step``, ``first``, ``begin_ns``, ``end_ns``, ``time_ns``, ``busy_ns``, ``exposed_ns``."""
     gpu = _gpu_time(timeline, kernels)
     begin, end = _cpu_marks(timeline, steps.height)
     rows = (
         steps.select("step", begin=begin, cpu_end=end)
         .join(gpu, on="step", how="left", maintain_order="left")
-        .with_columns(pl.max_horizontal("cpu_end", "gpu_end").alias("end"))
+        .with_columns(begin_ns=pl.coalesce("begin", "gpu_begin"), end_ns=pl.max_horizontal("cpu_end", "gpu_end"))
     )
     first = pl.int_range(pl.len()) == 0
-    since_start = pl.col("end") - pl.coalesce("begin", "gpu_begin")
     return rows.select(
         "step",
+        "begin_ns",
+        "end_ns",
         first=first,
-        time_ns=pl.when(first).then(since_start).otherwise(pl.col("end").diff()),
+        time_ns=pl.when(first).then(pl.col("end_ns") - pl.col("begin_ns")).otherwise(pl.col("end_ns").diff()),
         busy_ns=pl.col("busy_ns").fill_null(0),
         exposed_ns=pl.col("exposed_ns").fill_null(0),
     )

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from predictors import Gpu, Resolution, identify_gpu, resolve_gpu
+from predictors import Gpu, PredictorError, Resolution, identify_gpu, resolve_gpu
 from tracekit.graph import Graph, link
 from tracekit.replay.engine import measured, replay
 from tracekit.replay.measure import StepTime, median_step
@@ -24,11 +24,13 @@ class SelfReplay:
 
     Attributes:
         step_time_us: The median step as replayed.
+        span_us: All chosen steps as replayed.
         error_pct: Against the measured one.
         derived_wait_us: Waiting of CPU threads that was taken out of the measured run and derived again, per step.
     """
 
     step_time_us: float
+    span_us: float
     error_pct: float
     derived_wait_us: float
 
@@ -40,6 +42,7 @@ class Run:
     Attributes:
         trace: What was recorded.
         source: The GPU it was recorded on and how that was told; ``None`` if it isn't known.
+        doubt: Why it isn't known, if the trace describes it.
         kernels: The kernel table (``schema.KERNELS``).
         steps: All steps of the trace.
         chosen: The steps that are measured.
@@ -50,6 +53,7 @@ class Run:
 
     trace: Trace
     source: Resolution | None
+    doubt: str | None
     kernels: pl.DataFrame
     steps: pl.DataFrame
     chosen: pl.DataFrame
@@ -85,9 +89,9 @@ def prepare(
 
     Raises:
         StepError: The trace doesn't have these steps.
-        PredictorError: ``source_gpu`` is unknown, or it or the trace's own name is ambiguous.
+        PredictorError: ``source_gpu`` is unknown or ambiguous.
     """
-    source = resolve_gpu(source_gpu) if source_gpu else _identify(trace)
+    source, doubt = (resolve_gpu(source_gpu), None) if source_gpu else _identify(trace)
     found = step_table.find(trace)
     chosen = step_table.choose(found, steps)
     progress("classify kernels")
@@ -100,6 +104,7 @@ def prepare(
     return Run(
         trace=trace,
         source=source,
+        doubt=doubt,
         kernels=kernels,
         steps=found,
         chosen=chosen,
@@ -107,15 +112,19 @@ def prepare(
         measured=as_measured,
         replay=SelfReplay(
             step_time_us=replayed.step_time_us,
+            span_us=replayed.span_us,
             error_pct=100 * (replayed.step_time_us / as_measured.step_time_us - 1),
             derived_wait_us=graph.waited_ns / 1e3 / found.height,
         ),
     )
 
 
-def _identify(trace: Trace) -> Resolution | None:
-    """The GPU that the trace describes, if it does."""
+def _identify(trace: Trace) -> tuple[Resolution | None, str | None]:
+    """The GPU that the trace describes, or why it can't be told."""
     device = trace.device
     if device is None:
-        return None
-    return identify_gpu(device.name, device.sms, device.memory_bytes, device.compute_capability)
+        return None, None
+    try:
+        return identify_gpu(device.name, device.sms, device.memory_bytes, device.compute_capability), None
+    except PredictorError as error:
+        return None, str(error)

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 import polars as pl
 
 from tracekit.replay.run import Run
-from tracekit.report.findings import communication, host, work
-from tracekit.report.model import Finding
+from tracekit.reporting.findings import communication, host, work
+from tracekit.reporting.model import Finding
 
 Find = Callable[[Run, pl.DataFrame], Iterator[Finding]]
 

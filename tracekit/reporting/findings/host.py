@@ -6,17 +6,17 @@ import numpy as np
 import polars as pl
 
 from tracekit.replay.run import Run
-from tracekit.report.model import Finding
+from tracekit.reporting.model import Finding
 
 LIMITING = 0.5
 
 
 def find(run: Run, kernels: pl.DataFrame) -> Iterator[Finding]:
     """Fires if at least half of the step is left when kernels take no time."""
-    floor_us = run.step_with(np.zeros(run.kernels.height)).step_time_us
-    part = floor_us / run.replay.step_time_us
+    part = run.step_with(np.zeros(run.kernels.height)).span_us / run.replay.span_us
     if part < LIMITING:
         return
+    floor_us = part * run.measured.step_time_us
     yield Finding(
         title=f"The CPU sets a floor of {floor_us / 1e3:.3g} ms, {100 * part:.0f} % of the step, whatever the GPU.",
         advice="Fewer, larger launches (CUDA graphs, torch.compile, larger batches), fewer synchronisations.",

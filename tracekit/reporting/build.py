@@ -8,13 +8,21 @@ import predictors
 from tracekit.prediction import Prediction
 from tracekit.replay.measure import StepTime
 from tracekit.replay.run import Run
-from tracekit.report.findings import FINDINGS
-from tracekit.report.model import FamilyTime, Finding, KernelTime, Report, Source, TimeBar, WorkCoverage
+from tracekit.reporting.findings import FINDINGS
+from tracekit.reporting.model import FamilyTime, Finding, KernelTime, Report, Source, TimeBar, WorkCoverage
 from tracekit.workload.extract import has_work
 from tracekit.workload.shares import share
 
 # A graph that misses the measured step by more than this has waits that it can't explain.
 TRUSTED_ERROR_PCT = 5.0
+
+TOLD_BY = {
+    "slug": "name",
+    "alias": "name",
+    "default": "name",
+    "file": "file",
+    "properties": "SMs and memory",
+}
 
 
 def build(run: Run, targets: Sequence[Prediction] = ()) -> Report:
@@ -40,11 +48,12 @@ def build(run: Run, targets: Sequence[Prediction] = ()) -> Report:
 
 def _in_steps(run: Run, targets: Sequence[Prediction]) -> pl.DataFrame:
     """The chosen steps' kernels with their bound on the source GPU (null if that isn't known) and on targets' times."""
-    bounds = pl.DataFrame(schema={"bound_us": pl.Float64, "limiter": pl.String})
+    bounds = {"bound_us": pl.lit(None, pl.Float64), "limiter": pl.lit(None, pl.String)}
     if run.gpu is not None:
-        bounds = predictors.predict(run.kernels, run.gpu).select("bound_us", "limiter")
+        alone = predictors.predict(run.kernels, run.gpu)
+        bounds = {column: pl.lit(alone[column]) for column in bounds}
     predicted = {f"target {i}": target.kernels["time_us"] for i, target in enumerate(targets)}
-    table = pl.concat([run.kernels, bounds], how="horizontal").with_columns(time_us=pl.col("dur_ns") / 1e3, **predicted)
+    table = run.kernels.with_columns(time_us=pl.col("dur_ns") / 1e3, **bounds, **predicted)
     return table.filter(pl.col("step").is_in(run.chosen["step"].implode()))
 
 
@@ -68,7 +77,7 @@ def _source(run: Run) -> Source:
 def _resolution(run: Run) -> str:
     if run.source is None:
         return "not recorded"
-    return f"{run.source.query or 'unnamed GPU'!r} → {run.source.gpu.slug} (by {run.source.how})"
+    return f"{run.source.query or 'unnamed GPU'!r} → {run.source.gpu.slug} (by its {TOLD_BY[run.source.how]})"
 
 
 def _coverage(kernels: pl.DataFrame) -> WorkCoverage:
@@ -141,6 +150,8 @@ def _findings(run: Run, kernels: pl.DataFrame) -> tuple[Finding, ...]:
 
 def _warnings(run: Run) -> Iterator[str]:
     yield from run.trace.warnings
+    if run.doubt:
+        yield run.doubt
     if abs(run.replay.error_pct) > TRUSTED_ERROR_PCT:
         yield (
             f"the replay misses the measured step by {run.replay.error_pct:+.1f} %: the trace holds waits that no "

@@ -1,0 +1,165 @@
+"""The command line as a user meets it."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tracekit.cli.app import main
+from tracekit.testing import TraceBuilder
+
+
+@pytest.fixture
+def trace(tmp_path):
+    builder = TraceBuilder().op("aten::mm", 0, 30, dims=[[512, 512], [512, 512]], types=["float", "float"])
+    return builder.kernel("ampere_sgemm_128x64_nn", 20, 100, launch=10).save(tmp_path / "trace.json.gz")
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    """Run the command line; gives exit code, stdout and stderr."""
+
+    def invoke(*args):
+        monkeypatch.setattr(sys, "argv", ["tracekit", *map(str, args)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        captured = capsys.readouterr()
+        return stop.value.code, captured.out, captured.err
+
+    return invoke
+
+
+def test_predict_prints_a_screen(run, trace):
+    code, out, err = run("predict", trace, "--gpu", "h100", "--gpu", "t4")
+    assert code == 0
+    assert err == ""
+    for expected in ("h100-sxm", "t4", "speedup", "where the time goes", "ampere_sgemm", "a100-sxm-80gb"):
+        assert expected in out
+
+
+def test_predict_json_holds_the_contract(run, trace):
+    code, out, _ = run("predict", trace, "--gpu", "h100-sxm", "--json")
+    data = json.loads(out)
+    assert code == 0
+    assert data["schema_version"] == 1
+    assert set(data["source"]) >= {
+        "gpu", "ranks", "steps", "step_time_us", "kernel_time_us", "kernels", "shapes_recorded",
+    }  # fmt: skip
+    assert set(data["replay"]) == {"step_time_us", "error_pct", "derived_wait_us"}
+    (target,) = data["targets"]
+    assert set(target) >= {
+        "gpu", "cluster", "step_time_us", "low_us", "high_us", "speedup", "kernel_time_us", "exposed_comm_us",
+        "idle_us", "coverage", "fits_in_memory",
+    }  # fmt: skip
+    assert set(target["coverage"]) == {"modelled", "scaled", "unknown"}
+
+
+def test_info_and_report_json(run, trace):
+    info = json.loads(run("info", trace, "--json")[1])
+    assert set(info) == {"schema_version", "source", "replay", "coverage", "warnings"}
+    report = json.loads(run("report", trace, "--json")[1])
+    assert set(report) >= {"source", "replay", "breakdown", "kernels", "findings"}
+    assert report["kernels"][0]["name"] == "ampere_sgemm_128x64_nn"
+
+
+def test_info_and_report_print_screens(run, trace):
+    assert "100 % of GPU time has work known from shapes" in run("info", trace)[1]
+    assert "ampere_sgemm" in run("report", trace, "--top", 1)[1]
+
+
+def test_output_is_written_whole_and_not_overwritten(run, trace, tmp_path):
+    output = tmp_path / "out.json"
+    assert run("predict", trace, "--gpu", "t4", "-o", output)[0] == 0
+    first = output.read_text()
+    assert json.loads(first)["targets"][0]["gpu"] == "t4"
+    code, _, err = run("predict", trace, "--gpu", "l4", "-o", output)
+    assert code == 1
+    assert "--force" in err
+    assert output.read_text() == first
+    assert run("predict", trace, "--gpu", "l4", "-o", output, "--force")[0] == 0
+    assert json.loads(output.read_text())["targets"][0]["gpu"] == "l4"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.json", "trace.json.gz"]
+
+
+def test_text_output(run, trace, tmp_path):
+    run("report", trace, "-o", tmp_path / "out.txt")
+    assert "where the time goes" in (tmp_path / "out.txt").read_text()
+
+
+def test_gpus(run):
+    code, out, _ = run("gpus")
+    assert code == 0
+    assert "mi300x" in out
+    assert "datasheet" in run("gpus", "l40s")[1] or "https://" in run("gpus", "l40s")[1]
+    assert json.loads(run("gpus", "l40s", "--json")[1])["sms"] == 142
+
+
+FAILURES = {
+    "no such file": (("info", "{tmp}/missing.json"), "no such file"),
+    "not a trace": (("info", "{tmp}/other.json"), "not a PyTorch profiler trace"),
+    "truncated": (("predict", "{tmp}/cut.json", "--gpu", "t4"), "cut short"),
+    "unknown gpu": (("predict", "{tmp}/trace.json.gz", "--gpu", "h1000"), "unknown GPU"),
+    "unknown source": (("predict", "{tmp}/trace.json.gz", "--gpu", "t4", "--source-gpu", "x"), "unknown GPU"),
+    "ambiguous gpu": (("predict", "{tmp}/trace.json.gz", "--gpu", "a100"), "a100-pcie-40gb"),
+    "unknown step": (("report", "{tmp}/trace.json.gz", "--steps", "3"), "no step 3"),
+    "unknown format": (("report", "{tmp}/trace.json.gz", "-o", "{tmp}/x.docx"), ".docx"),
+    "no directory": (("report", "{tmp}/trace.json.gz", "-o", "{tmp}/nowhere/x.json"), "no directory"),
+    "gpu card": (("gpus", "rtx-99"), "unknown GPU"),
+}
+
+
+@pytest.mark.parametrize("case", FAILURES)
+def test_expected_failures_are_one_line_and_exit_code_1(case, run, trace, tmp_path):
+    (tmp_path / "other.json").write_text('{"a": 1}')
+    (tmp_path / "cut.json").write_text('{"traceEvents": [')
+    args, says = FAILURES[case]
+    before = sorted(tmp_path.iterdir())
+    code, out, err = run(*(arg.format(tmp=tmp_path) for arg in args))
+    assert code == 1
+    assert out == ""
+    assert err.startswith("tracekit: ")
+    assert err.count("\n") == 1
+    assert says in err
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_wrong_usage_is_exit_code_2(run, trace):
+    assert run("predict", trace)[0] == 2
+    assert run("predict", trace, "--gpu", "t4", "--frobnicate")[0] == 2
+
+
+def test_a_bug_is_exit_code_70(run, trace, monkeypatch):
+    monkeypatch.setattr("tracekit.ingest.load", lambda path: 1 / 0)
+    code, _, err = run("info", trace)
+    assert code == 70
+    assert "this is a bug in tracekit" in err
+
+
+@pytest.mark.parametrize("verb", ["info", "report", "predict", "gpus"])
+def test_help_has_an_example(run, verb):
+    code, out, _ = run(verb, "--help")
+    assert code == 0
+    assert f"tracekit {verb}" in out
+    assert "Example" in out
+
+
+def test_version(run):
+    assert run("--version")[1].startswith("tracekit 0.")
+
+
+def test_help_is_quick():
+    """Help loads none of the heavy packages; measured against starting Python with typer alone."""
+    heavy = "{'polars', 'numba', 'numpy', 'predictors'} & set(sys.modules)"
+    code = f"import sys; import tracekit.cli.app; assert not ({heavy}), {heavy}"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_python_dash_m(trace):
+    started = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "tracekit", "info", str(trace)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - started < 60

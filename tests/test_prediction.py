@@ -1,0 +1,154 @@
+"""What a user relies on in a prediction."""
+
+import numpy as np
+import pytest
+
+import tracekit as tk
+from predictors.errors import AmbiguousGpuError, UnknownGpuError
+from tracekit.errors import StepError
+from tracekit.replay.run import prepare
+from tracekit.testing import A100, TraceBuilder
+
+SOURCE = "a100-sxm-80gb"
+
+
+def steps_of_gemms(m: int = 4096, kernel_us: float = 900, steps: int = 3) -> TraceBuilder:
+    """GPU-bound bf16 steps: four products, then a read-back."""
+    builder = TraceBuilder()
+    now = gpu_free = 0.0
+    for number in range(steps):
+        begin = now
+        for _ in range(4):
+            builder.op("aten::mm", now, 20, dims=[[m, m], [m, m]], types=["c10::BFloat16"] * 2)
+            start = max(now + 15, gpu_free + 1)
+            gpu_free = start + kernel_us
+            builder.kernel("ampere_bf16_s16816gemm_bf16_128x128", start, kernel_us, launch=now + 7, launch_dur=5)
+            now += 25
+        end = gpu_free + 4
+        builder.call("cudaDeviceSynchronize", now, end - now).op("aten::next", end + 5, 10)
+        builder.step(number, begin, end + 15 - begin)
+        now = end + 20
+    return builder
+
+
+@pytest.fixture(scope="module")
+def trace():
+    return steps_of_gemms().load()
+
+
+def test_the_source_gpu_gives_the_measurement_back(trace):
+    prediction = tk.predict(trace, gpu=SOURCE)[SOURCE]
+    measured = tk.report(trace).source
+    assert prediction.kernels["time_us"].to_list() == (trace.activities["dur_ns"] / 1e3).to_list()
+    assert prediction.step.step_time_us == pytest.approx(measured.step_time_us, rel=1e-9)
+    assert prediction.step.kernel_time_us == pytest.approx(measured.kernel_time_us, rel=1e-9)
+    assert (prediction.low_us, prediction.high_us) == pytest.approx((measured.step_time_us,) * 2)
+    assert prediction.speedup == pytest.approx(1)
+
+
+def test_measured_step_is_the_period(trace):
+    source = tk.report(trace).source
+    assert source.steps == 2  # the first of three starts with an empty queue
+    assert source.step_time_us == pytest.approx(4 * 900 + 3 + 15 + 4 + 5 + 10 + 5, abs=1)
+    assert source.kernel_time_us == pytest.approx(3600)
+    assert source.kernel_time_us + source.idle_us == pytest.approx(source.step_time_us)
+
+
+def test_intervals_hold_the_prediction_and_coverage_adds_up(trace):
+    for prediction in tk.predict(trace, gpu=["h100-sxm", "v100-sxm-32gb", "mi300x", "t4"]).values():
+        assert 0 < prediction.low_us <= prediction.step.step_time_us <= prediction.high_us
+        coverage = prediction.coverage
+        assert coverage.modelled + coverage.scaled + coverage.unknown == pytest.approx(100)
+        assert coverage.modelled == pytest.approx(100)
+
+
+def test_a_better_gpu_is_faster(trace):
+    predictions = tk.predict(trace, gpu=["h100-sxm", "t4"])
+    assert predictions["h100-sxm"].speedup > 1.3
+    assert predictions["t4"].speedup < 0.7
+
+
+def test_the_host_sets_a_floor():
+    """Kernels so short that the CPU is the limit: no GPU helps."""
+    trace = steps_of_gemms(m=64, kernel_us=4).load()
+    assert tk.predict(trace, gpu="b200")["b200"].speedup == pytest.approx(1, abs=0.15)
+    assert any("CPU sets a floor" in finding.title for finding in tk.report(trace).findings)
+
+
+def test_any_spelling_finds_the_prediction(trace):
+    predictions = tk.predict(trace, gpu="NVIDIA H100 80GB HBM3")
+    assert list(predictions) == ["h100-sxm"]
+    assert predictions["H100_SXM"].gpu == "h100-sxm"
+    with pytest.raises(KeyError):
+        predictions["t4"]
+
+
+def test_unknown_and_ambiguous_gpus_are_named(trace):
+    with pytest.raises(UnknownGpuError, match="h100"):
+        tk.predict(trace, gpu="h1000")
+    with pytest.raises(AmbiguousGpuError, match="a100-sxm-40gb"):
+        tk.predict(trace, gpu="a100")
+
+
+def test_steps_can_be_chosen(trace):
+    assert tk.report(trace, steps="1").source.steps == 1
+    assert tk.report(trace, steps="1:2").source.steps == 2
+    with pytest.raises(StepError, match="0 to 2"):
+        tk.report(trace, steps="9")
+    with pytest.raises(StepError, match="no step"):
+        tk.report(trace, steps="last")
+
+
+def test_without_a_known_source_shapes_still_predict():
+    builder = steps_of_gemms()
+    del builder.metadata["deviceProperties"]
+    trace = builder.load()
+    unknown = tk.predict(trace, gpu="h100-sxm")["h100-sxm"]
+    assert unknown.coverage.modelled == pytest.approx(100)
+    assert any("source GPU isn't known" in note for note in unknown.notes)
+    assert tk.predict(trace, gpu="h100-sxm", source_gpu=SOURCE)["h100-sxm"].gpu == "h100-sxm"
+
+
+def test_a_gpu_that_the_trace_names_but_nobody_knows_is_said():
+    trace = TraceBuilder({**A100, "name": "Voodoo 5", "numSms": 2}).kernel("gemm", 10, 50, launch=0).load()
+    report = tk.report(trace)
+    assert report.source.gpu is None
+    assert any("Voodoo 5" in warning for warning in report.warnings)
+
+
+def test_a_precision_that_the_target_lacks_is_said(trace):
+    notes = tk.predict(trace, gpu="v100-sxm-32gb")["v100-sxm-32gb"].notes
+    assert any("no bf16: not runnable as is" in note for note in notes)
+
+
+def test_kernels_without_shapes_are_scaled_and_said():
+    trace = TraceBuilder().op("aten::add", 0, 30).kernel("vectorized_elementwise_kernel", 20, 100, launch=10).load()
+    prediction = tk.predict(trace, gpu="h100-sxm")["h100-sxm"]
+    assert prediction.coverage.scaled == pytest.approx(100)
+    assert prediction.kernels["time_us"][0] < 100
+
+
+def test_collectives_are_kept_and_said():
+    builder = TraceBuilder().kernel("gemm", 10, 100, launch=0).kernel("ncclDevKernel_AllReduce", 111, 300, launch=20)
+    prediction = tk.predict(builder.load(), gpu="h100-sxm")["h100-sxm"]
+    assert prediction.kernels["time_us"][1] == 300
+    assert prediction.step.exposed_comm_us == pytest.approx(300)
+    assert any("collectives" in note for note in prediction.notes)
+
+
+def test_kernels_twice_as_slow_never_shorten_the_step(trace):
+    run = prepare(trace)
+    measured_us = (run.kernels["dur_ns"] / 1e3).to_numpy()
+    times = [run.step_with(measured_us * factor).step_time_us for factor in np.linspace(0, 3, 13)]
+    assert times == sorted(times)
+
+
+def test_report_lists_what_takes_the_time(trace):
+    report = tk.report(trace)
+    assert report.breakdown[0].family == "gemm"
+    assert report.kernels[0].time_us == pytest.approx(3600)
+    assert report.kernels[0].count == pytest.approx(4)
+    # 2 * 4096^3 FLOPs in 900 us are 153 TFLOP/s of 312.
+    assert report.kernels[0].utilization == pytest.approx(100 * 152.7 / 312, rel=0.01)
+    for bar in report.bars:
+        assert sum(time for _, time in bar.parts) == pytest.approx(bar.step_time_us, rel=1e-6)
