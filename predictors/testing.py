@@ -1,0 +1,173 @@
+"""Batteries that a new entry of the data base must pass; anyone may run them over their own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from predictors.errors import AmbiguousGpuError, UnknownGpuError
+from predictors.gpu import Gpu, resolve_gpu
+
+__all__ = ["check_gpu"]
+
+PEAK_TOLERANCE = 0.03
+"""How far a printed peak may be from SMs x clock x rate: vendors round."""
+
+VECTOR_RATES: Mapping[str, Mapping[str, int]] = {
+    "6.0": dict(fp64=64, fp32=128, fp16=256),
+    "6.1": dict(fp64=8, fp32=256, int8=1024),
+    "7.0": dict(fp64=64, fp32=128, fp16=256),
+    "7.5": dict(fp64=4, fp32=128, fp16=256),
+    "8.0": dict(fp64=64, fp32=128, bf16=256, fp16=512),
+    "8.6": dict(fp64=4, fp32=256, bf16=256, fp16=256),
+    "8.9": dict(fp64=4, fp32=256, bf16=256, fp16=256),
+    "9.0": dict(fp64=128, fp32=256, bf16=512, fp16=512),
+    "10.0": dict(fp64=128, fp32=256, bf16=512, fp16=512),
+    "10.3": dict(fp64=4, fp32=256, bf16=512, fp16=512),
+    "12.0": dict(fp64=4, fp32=256, bf16=256, fp16=256),
+    "gfx908": dict(fp64=64, fp32=128),
+    "gfx90a": dict(fp64=128, fp32=128),
+    "gfx942": dict(fp64=128, fp32=256),
+    "gfx950": dict(fp64=128, fp32=256),
+}
+"""FLOPs per clock and SM on the CUDA cores or VALUs.
+
+From the CUDA C++ Programming Guide's table of arithmetic throughput (results per clock x 2 for a multiply-add) and the
+AMD CDNA whitepapers' tables of FLOPS per clock and CU; INT8 on 6.1 is DP4A.
+"""
+
+TENSOR_RATES: Mapping[str, Mapping[str, int]] = {
+    "7.0": dict(fp16=1024),
+    "7.5": dict(fp16=1024, int8=2048),
+    "8.0": dict(fp64=128, tf32=1024, bf16=2048, fp16=2048, int8=4096),
+    "8.6": dict(tf32=512, bf16=1024, fp16=1024, int8=2048),
+    "8.9": dict(tf32=512, bf16=1024, fp16=1024, fp8=2048, int8=2048),
+    "9.0": dict(fp64=256, tf32=2048, bf16=4096, fp16=4096, fp8=8192, int8=8192),
+    "10.0": dict(fp64=128, tf32=4096, bf16=8192, fp16=8192, fp8=16384, fp6=16384, fp4=32768, int8=16384),
+    "10.3": dict(fp64=4, tf32=4096, bf16=8192, fp16=8192, fp8=16384, fp6=16384, fp4=49152, int8=512),
+    "12.0": dict(tf32=512, bf16=1024, fp16=1024, fp8=2048, fp4=4096, int8=2048),
+    "gfx908": dict(fp32=256, bf16=512, fp16=1024, int8=1024),
+    "gfx90a": dict(fp64=256, fp32=256, bf16=1024, fp16=1024, int8=1024),
+    "gfx942": dict(fp64=256, fp32=256, tf32=1024, bf16=2048, fp16=2048, fp8=4096, int8=4096),
+    "gfx950": dict(fp64=128, fp32=256, bf16=4096, fp16=4096, fp8=8192, fp6=16384, fp4=16384, int8=8192),
+}
+"""Dense FLOPs per clock and SM on the tensor or matrix cores, at their full rate.
+
+From the vendors' architecture whitepapers (Volta, Turing, A100, GA102, Ada, H100, RTX Blackwell, CDNA 1 to 4); of
+10.0 and 10.3 from the printed peaks, as no whitepaper gives them.
+"""
+
+_HALVED = frozenset({"tf32", "bf16", "fp16", "fp8"})
+_LINKS = frozenset({"nvlink1", "nvlink2", "nvlink3", "nvlink4", "nvlink5", "infinity-fabric", None})
+_VENDORS = {"nvidia": (r"\d+\.\d", 32), "amd": (r"gfx[0-9a-f]{3,4}", 64)}
+_RANGES: Mapping[str, tuple[float, float]] = {
+    "year": (2016, 2035),
+    "sms": (8, 512),
+    "boost_clock_mhz": (800, 3500),
+    "vector_clock_mhz": (800, 3500),
+    "max_threads_per_sm": (1024, 4096),
+    "registers_per_sm": (2**15, 2**18),
+    "shared_memory_per_sm_bytes": (2**15, 2**20),
+    "tdp_w": (40, 3000),
+    "memory_bytes": (4 * 2**30, 2**40),
+    "bandwidth_gbps": (100, 30_000),
+    "l2_bytes": (2**20, 2**30),
+    "pcie_lanes": (8, 16),
+}
+_NUMBERS = (
+    *("compute.sms", "compute.boost_clock_mhz", "compute.warp_size", "compute.max_threads_per_sm"),
+    *("compute.registers_per_sm", "compute.shared_memory_per_sm_kib", "compute.tdp_w"),
+    *("memory.size_gb", "memory.bandwidth_gbps", "memory.l2_mib"),
+    *("interconnect.pcie_gen", "interconnect.pcie_lanes"),
+)
+_RIDGE_FLOPS_PER_BYTE = (10, 1000)
+
+
+def check_gpu(gpu: Gpu) -> None:
+    """Checks that a GPU's figures are complete, sourced and consistent with each other.
+
+    Every peak must be SMs x clock x rate of its compute capability within 3 %, or say in `[peak_note]` why not.
+
+    Args:
+        gpu: a GPU of the data base or of one's own file.
+
+    Raises:
+        AssertionError: names the GPU and every figure that is wrong.
+    """
+    problems = [*_shape(gpu), *_names(gpu), *_sources(gpu), *_peaks(gpu)]
+    if problems:
+        raise AssertionError(f"{gpu.slug}: " + "; ".join(problems))
+
+
+def _shape(gpu: Gpu) -> Iterator[str]:
+    if gpu.vendor not in _VENDORS:
+        yield f"vendor {gpu.vendor!r} is none of {', '.join(_VENDORS)}"
+        return
+    pattern, warp_size = _VENDORS[gpu.vendor]
+    if not re.fullmatch(pattern, gpu.compute_capability):
+        yield f"compute_capability {gpu.compute_capability!r} does not look like {gpu.vendor}'s"
+    if gpu.warp_size != warp_size:
+        yield f"warp_size is {gpu.warp_size}, {gpu.vendor}'s is {warp_size}"
+    for key, (low, high) in _RANGES.items():
+        if not low <= getattr(gpu, key) <= high:
+            yield f"{key} = {getattr(gpu, key)} is outside {low} to {high}"
+    if gpu.last_level_cache_bytes < gpu.l2_bytes:
+        yield "last_level_cache_mib is below l2_mib"
+    if gpu.link not in _LINKS or (gpu.link is None) != (gpu.link_gbps is None):
+        yield f"link {gpu.link!r} and link_gbps {gpu.link_gbps!r} don't go together"
+    ridge = (gpu.peak_flops("fp16") or gpu.peak_flops("fp32") or 0) / gpu.bandwidth_gbps / 1e9
+    if not _RIDGE_FLOPS_PER_BYTE[0] <= ridge <= _RIDGE_FLOPS_PER_BYTE[1]:
+        yield f"its ridge is at {ridge:.0f} FLOP/byte: a peak or the bandwidth is off"
+
+
+def _names(gpu: Gpu) -> Iterator[str]:
+    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", gpu.slug):
+        yield "the file's name must be lower-case words joined by '-'"
+    for alias in gpu.aliases:
+        try:
+            owner = resolve_gpu(alias).gpu.slug
+        except UnknownGpuError:
+            continue
+        except AmbiguousGpuError as error:
+            owner = " or ".join(error.candidates)
+        if owner != gpu.slug:
+            yield f"alias {alias!r} already means {owner}"
+
+
+def _sources(gpu: Gpu) -> Iterator[str]:
+    optional = {
+        "compute.vector_clock_mhz": gpu.vector_clock_mhz != gpu.boost_clock_mhz,
+        "memory.last_level_cache_mib": gpu.last_level_cache_bytes != gpu.l2_bytes,
+        "interconnect.link_gbps": gpu.link_gbps is not None,
+        "interconnect.link_gpus": gpu.link_gpus is not None,
+    }
+    numbers = [*_NUMBERS, *(key for key, given in optional.items() if given)]
+    numbers += [f"vector_tflops.{dtype}" for dtype in gpu.vector_tflops]
+    numbers += [f"tensor_tflops.{dtype}" for dtype in gpu.tensor_tflops]
+    for key in numbers:
+        if not gpu.sources.get(key):
+            yield f"{key} has no source"
+
+
+def _peaks(gpu: Gpu) -> Iterator[str]:
+    tables = {"vector_tflops": (gpu.vector_tflops, VECTOR_RATES), "tensor_tflops": (gpu.tensor_tflops, TENSOR_RATES)}
+    for section, (printed, rates) in tables.items():
+        for dtype, tflops in printed.items():
+            yield from _peak(gpu, section, dtype, tflops, rates.get(gpu.compute_capability, {}).get(dtype))
+
+
+def _peak(gpu: Gpu, section: str, dtype: str, tflops: float, rate: float | None) -> Iterator[str]:
+    """A printed peak must follow from the clock, or have a note; a note that explains nothing is stale."""
+    key = f"{section}.{dtype}"
+    if rate is None:
+        yield f"{key}: no rate is known for compute capability {gpu.compute_capability}"
+        return
+    if gpu.half_rate_accumulate and section == "tensor_tflops" and dtype in _HALVED:
+        rate /= 2
+    vector_clock = section == "vector_tflops" or dtype == "fp64"
+    expected = gpu.sms * (gpu.vector_clock_mhz if vector_clock else gpu.boost_clock_mhz) * rate / 1e6
+    fits = abs(tflops / expected - 1) <= PEAK_TOLERANCE
+    if not fits and key not in gpu.peak_notes:
+        yield f"{key} = {tflops}, but SMs x clock x {rate:g} is {expected:.4g}; is it the sparse figure?"
+    if fits and key in gpu.peak_notes:
+        yield f"{key} follows from the clock: its peak_note is stale"
