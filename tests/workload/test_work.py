@@ -123,6 +123,19 @@ def test_kernels_of_one_product_share_its_work_by_time():
     assert extract(builder.load())["share"].to_list() == [0.75, 0.25]
 
 
+def test_an_op_that_runs_in_pieces_moves_its_bytes_once():
+    builder = TraceBuilder().op("aten::mul", 0, 50, dims=[[1000], []], types=["float", "Scalar"])
+    builder.kernel("vectorized_elementwise_kernel", 60, 30, launch=10)
+    builder.kernel("vectorized_elementwise_kernel", 100, 30, launch=20)
+    assert extract(builder.load())["share"].to_list() == [0.5, 0.5]
+
+
+def test_kernels_without_an_op_share_nothing():
+    builder = TraceBuilder().kernel("Memset (Device)", 5, 1, kind="gpu_memset", bytes=4, launch=0)
+    builder.kernel("Memset (Device)", 15, 1, kind="gpu_memset", bytes=4, launch=10)
+    assert extract(builder.load())["share"].to_list() == [1.0, 1.0]
+
+
 def test_message_sizes_follow_nccl_tests():
     meta = {"In msg nelems": 1000, "Out msg nelems": 8000, "Group size": 8, "dtype": "BFloat16"}
     for name, canonical, size in (

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from tracekit.graph.calls import CAN_WAIT
 from tracekit.trace import Trace
 
 Ints = npt.NDArray[np.int64]
@@ -63,13 +64,6 @@ class Nodes:
         return ordered[:-1][same], ordered[1:][same]
 
 
-# Calls that can make a CPU thread wait for the GPU; all others matter only if they launch something.
-WAITING_CALLS = (
-    r"^(cuda|hip)(Device|Stream|Event)Synchronize$|^cu(Ctx|Stream|Event)Synchronize$"
-    r"|^(cuda|hip)Memcpy(WithStream|DtoH|HtoD)?$|^(cuda|hip)(Free|HostAlloc)$"
-)
-
-
 def collect(trace: Trace, kernels: pl.DataFrame, marks: pl.DataFrame) -> Nodes:
     """The nodes of a trace.
 
@@ -106,7 +100,7 @@ def collect(trace: Trace, kernels: pl.DataFrame, marks: pl.DataFrame) -> Nodes:
 def _relevant_calls(trace: Trace, kernels: pl.DataFrame) -> pl.DataFrame:
     launching = kernels["call"].drop_nulls().unique()
     rows = trace.calls.with_row_index("call").with_columns(pl.col("call").cast(pl.Int64))
-    keep = pl.col("call").is_in(launching.implode()) | pl.col("name").str.contains(WAITING_CALLS)
+    keep = pl.col("call").is_in(launching.implode()) | pl.col("name").str.contains(CAN_WAIT)
     return rows.filter(keep).select("ts_ns", "dur_ns", "name", "pid", "tid", "call")
 
 

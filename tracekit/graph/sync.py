@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from tracekit.graph.calls import WAITS_FOR_ALL, WAITS_FOR_EVENT, WAITS_FOR_STREAM
 from tracekit.graph.edges import EdgeKind, Edges, ends
 from tracekit.graph.nodes import NONE, Nodes
 
@@ -23,9 +24,6 @@ DEFAULT_RETURN_NS = 5_000
 MAX_OWN_NS = 10_000
 ENOUGH = 5
 
-WAITS_FOR_ALL = r"^(cudaDeviceSynchronize|hipDeviceSynchronize|cuCtxSynchronize|cudaFree|hipFree)$"
-WAITS_FOR_STREAM = r"^(cudaStreamSynchronize|hipStreamSynchronize|cuStreamSynchronize)$"
-WAITS_FOR_EVENT = r"^(cudaEventSynchronize|hipEventSynchronize|cuEventSynchronize)$"
 NEVER_WAITS = r"DtoD|Pinned"
 
 

@@ -16,7 +16,6 @@ from tracekit.workload.owners import innermost_ops, launching_calls
 from tracekit.workload.signature import ITEM_BYTES, Signature
 
 CALL_SIGNATURE = ("op", "name", "kind", "input_dims", "input_types", "concrete_inputs")
-SHARED_FAMILIES = ("gemm", "conv", "attention")
 DESCRIPTION = (
     "family", "dtype", "direction", "batch", "m", "n", "k", "heads", "kv_heads", "q_len", "kv_len", "head_dim",
     "causal", "rows", "cols", "flops", "bytes", "copy_kind",
@@ -102,8 +101,10 @@ def _in_direction(columns: Columns, kernel: str) -> Columns:
 
 
 def _share(kernels: pl.DataFrame) -> pl.DataFrame:
-    """Kernels that do one op's work together share it by their measured time."""
-    group = ("op_row", "family", "direction")
-    together = pl.col("family").is_in(SHARED_FAMILIES) & pl.col("m").fill_null(pl.col("q_len")).is_not_null()
-    part = pl.col("dur_ns") / pl.col("dur_ns").sum().over(group)
-    return kernels.with_columns(share=pl.when(together & part.is_finite()).then(part).otherwise(1.0))
+    """Kernels that do one op's work together share it by their measured time.
+
+    Split products, but also any op on a tensor too large for 32-bit indexing, which PyTorch runs in pieces.
+    """
+    together = pl.col("kind") == "kernel", pl.col("op_row").is_not_null(), pl.col("family") != "collective", has_work()
+    part = pl.col("dur_ns") / pl.col("dur_ns").sum().over("op_row", "family", "direction")
+    return kernels.with_columns(share=pl.when(*together, part.is_finite()).then(part).otherwise(1.0))

@@ -1,0 +1,111 @@
+"""Traces that others recorded on real GPUs; see tests/conftest.py for where they lie."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+import tracekit as tk
+from predictors import PredictorError
+from tracekit.errors import NoGpuActivityError, NotATraceError
+from tracekit.prediction import predict
+from tracekit.replay.run import prepare
+
+FOLDER = Path(os.environ.get("TRACEKIT_REAL_TRACES", ""))
+ALL = sorted(p.name for p in FOLDER.glob("*.json.gz") if ".et." not in p.name) if FOLDER.name else []
+WITH_GPU = [name for name in ALL if name != "hta_cpu_only.json.gz"]
+
+# Median-step error of the wait-free replay, percent; single-stream traces first.
+REPLAY_TARGETS = {
+    "h100_owlv2_large_inference.json.gz": 1.0,
+    "h100_timesformer_inference.json.gz": 1.0,
+    "h100_vgg13_train_bs512.json.gz": 1.0,
+    "h100_vit_inference.json.gz": 1.0,
+    "b200_eager_rank0_of_8.json.gz": 1.0,
+    "v100_resnet50_train_6steps_2021.json.gz": 1.0,
+    "v100_resnet50_train_list_dialect_2020.json.gz": 1.0,
+    "mi210_gpu_only.json.gz": 1.0,
+    "param_linear.json.gz": 1.0,
+    "vllm_piecewise_graph_execution.json.gz": 1.0,
+    "hta_df_index_resolver_54mb.json.gz": 3.0,
+    "mi300x_resnet_act_checkpoint_rank0_of_8.json.gz": 3.0,
+    **{f"mi300x_ddp_train_rank{rank}_of_4.json.gz": 3.0 for rank in range(4)},
+    **{f"v100_dlrm_train_rank{rank}_of_8.json.gz": 3.0 for rank in range(8)},
+}
+
+
+@pytest.mark.skipif(not ALL, reason="TRACEKIT_REAL_TRACES is not set")
+@pytest.mark.parametrize("name", WITH_GPU or ["none"])
+def test_every_trace_is_predicted(name):
+    run = prepare(tk.load(FOLDER / name))
+    for prediction in predict(run, ["h100-sxm", "t4", "mi300x"]).values():
+        assert 0 < prediction.low_us <= prediction.step.step_time_us <= prediction.high_us
+        assert prediction.kernels["time_us"].is_finite().all()
+        coverage = prediction.coverage
+        assert coverage.modelled + coverage.scaled + coverage.unknown == pytest.approx(100)
+    if run.gpu is not None:
+        own = predict(run, [run.gpu.slug])[run.gpu.slug]
+        assert own.kernels["time_us"].to_list() == (run.kernels["dur_ns"] / 1e3).to_list()
+        assert own.step.step_time_us == pytest.approx(run.measured.step_time_us)
+
+
+@pytest.mark.skipif(not ALL, reason="TRACEKIT_REAL_TRACES is not set")
+@pytest.mark.parametrize("name", REPLAY_TARGETS)
+def test_the_wait_free_replay_gives_the_measured_step_back(name):
+    run = prepare(tk.load(FOLDER / name))
+    assert abs(run.replay.error_pct) <= REPLAY_TARGETS[name]
+
+
+def test_a_host_bound_trace_ends_at_its_floor(real_traces):
+    """All kernels twice as fast: owlv2 falls from 1211 to about 932 ms, not to half, and not to where it was."""
+    run = prepare(tk.load(real_traces / "h100_owlv2_large_inference.json.gz"))
+    halved = run.step_with((run.kernels["dur_ns"] / 2e3).to_numpy())
+    assert 0.72 < halved.span_us / run.replay.span_us < 0.80
+
+
+def test_cpu_only(real_traces):
+    with pytest.raises(NoGpuActivityError):
+        tk.load(real_traces / "hta_cpu_only.json.gz")
+
+
+def test_execution_traces_are_refused(real_traces):
+    with pytest.raises(NotATraceError):
+        tk.load(real_traces / "v100_dlrm_train_rank0_of_8.et.json.gz")
+
+
+def test_gpus_are_told_from_the_traces(real_traces):
+    expected = {
+        "h100_vit_inference": "h100-sxm",
+        "b200_eager_rank0_of_8": "b200",
+        "a100_graphs_nccl_6streams_rank0_of_16": "a100-sxm-80gb",
+        "hta_critical_path_alexnet": "a100-sxm-40gb",
+        "hta_df_index_resolver_54mb": "v100-sxm-32gb",
+        "v100_resnet50_train_6steps_2021": "v100-sxm-32gb",
+        "mi210_gpu_only": "mi210",
+        "sglang_qwen3_8b_prefill_decode": "mi300x",
+        "vllm_piecewise_graph_execution": "mi300x",  # the name is blank: told by 304 CUs and 206 GB
+        "param_linear": "rtx-2080-ti",
+    }
+    for name, slug in expected.items():
+        run = prepare(tk.load(real_traces / f"{name}.json.gz"))
+        assert run.gpu is not None
+        assert run.gpu.slug == slug, name
+
+
+def test_unknown_target(real_traces):
+    with pytest.raises(PredictorError):
+        tk.predict(tk.load(real_traces / "h100_vit_inference.json.gz"), gpu="h1000")
+
+
+def test_work_is_known_where_shapes_are(real_traces):
+    """Share of GPU time with work from shapes, percent."""
+    least = {
+        "h100_owlv2_large_inference": 98,
+        "h100_timesformer_inference": 98,
+        "h100_vit_inference": 97,
+        "h100_vgg13_train_bs512": 75,
+        "mi300x_ddp_train_rank0_of_4": 85,
+    }
+    for name, percent in least.items():
+        report = tk.report(tk.load(real_traces / f"{name}.json.gz"))
+        assert report.coverage.shapes >= percent, name
