@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import polars as pl
 
 from predictors.errors import AmbiguousGpuError, UnknownGpuError
 from predictors.gpu import Gpu, resolve_gpu
 
-__all__ = ["check_gpu"]
+__all__ = ["check_gpu", "check_predictor"]
 
 PEAK_TOLERANCE = 0.03
 """How far a printed peak may be from SMs x clock x rate: vendors round."""
@@ -171,3 +173,60 @@ def _peak(gpu: Gpu, section: str, dtype: str, tflops: float, rate: float | None)
         yield f"{key} = {tflops}, but SMs x clock x {rate:g} is {expected:.4g}; is it the sparse figure?"
     if fits and key in gpu.peak_notes:
         yield f"{key} follows from the clock: its peak_note is stale"
+
+
+PREDICTED = ("time_us", "low_us", "high_us", "bound_us", "utilization", "limiter", "method")
+"""Columns that a predictor gives for each kernel."""
+
+_SIZES = tuple(4.0**i for i in range(2, 8))
+_KERNELS: tuple[tuple[str, Mapping[str, object]], ...] = (
+    ("m", {"family": "gemm", "dtype": "bf16", "m": 64, "n": 2048, "k": 2048}),
+    ("n", {"family": "gemm", "dtype": "fp32", "m": 2048, "n": 64, "k": 2048}),
+    ("k", {"family": "gemm", "dtype": "fp8", "m": 2048, "n": 2048, "k": 64}),
+    ("kv_len", {"family": "attention", "dtype": "bf16", "batch": 8, "heads": 32, "q_len": 1, "head_dim": 128}),
+    ("q_len", {"family": "attention", "dtype": "bf16", "heads": 32, "head_dim": 128, "kv_len": 16384, "causal": True}),
+    ("tokens", {"family": "moe", "dtype": "bf16", "hidden": 2048, "inter": 768, "topk": 8, "experts": 128}),
+    ("bytes", {"family": "elementwise", "dtype": "bf16"}),
+    ("bytes", {"family": "norm", "dtype": "fp32", "rows": 4096, "cols": 4096}),
+)
+
+
+def check_predictor(predict: Callable[..., pl.DataFrame], gpus: Sequence[str]) -> None:
+    """Checks what must hold for any predictor, however it was fitted, on every GPU of a list.
+
+    Times are finite, inside their interval and not under their bound; a kernel of four times the size takes no less
+    (up to 20 % where the size hardly matters); the GPU of a measurement gives it back exactly; rows stay in order and
+    don't depend on each other.
+
+    Args:
+        predict: called as `predictors.predict`.
+        gpus: names of GPUs.
+
+    Raises:
+        AssertionError: names the GPU and the kernel of everything that is wrong.
+    """
+    problems = [f"{gpu}: {problem}" for gpu in gpus for problem in _predictions(predict, gpu)]
+    if problems:
+        raise AssertionError("; ".join(problems))
+
+
+def _predictions(predict: Callable[..., pl.DataFrame], gpu: str) -> Iterator[str]:
+    for name, kernel in _KERNELS:
+        label = f"{kernel['family']} over {name}"
+        rows = pl.DataFrame([{**kernel, name: size} for size in _SIZES])
+        result = predict(rows, gpu)
+        if missing := [column for column in PREDICTED if column not in result.columns]:
+            yield f"{label}: no column {', '.join(missing)}"
+            continue
+        time, low, high, bound = (result[column].to_numpy() for column in PREDICTED[:4])
+        if not (result["time_us"].is_finite().all() and (bound > 0).all()):
+            yield f"{label}: a time is not finite or a bound not positive"
+        if not ((time >= bound).all() and (low <= time).all() and (time <= high).all()):
+            yield f"{label}: a time is under its bound or outside its interval"
+        if (time[1:] < 0.8 * time[:-1]).any():
+            yield f"{label}: four times the size takes less"
+        if not predict(rows.reverse(), gpu).reverse().equals(result):
+            yield f"{label}: the order of the rows matters"
+        measured = rows.with_columns(measured_us=pl.Series(time * 1.37))
+        if not predict(measured, gpu, source_gpu=gpu)["time_us"].equals(measured["measured_us"].alias("time_us")):
+            yield f"{label}: the GPU of the measurement does not give it back"

@@ -1,0 +1,16 @@
+"""Kernel latencies on GPUs, from shapes and datasheets; knows nothing about traces."""
+
+from predictors.errors import PredictorError
+from predictors.gpu import Gpu, Resolution, identify_gpu, list_gpus, load_gpu, resolve_gpu
+from predictors.predict import predict
+
+__all__ = [
+    "Gpu",
+    "PredictorError",
+    "Resolution",
+    "identify_gpu",
+    "list_gpus",
+    "load_gpu",
+    "predict",
+    "resolve_gpu",
+]

@@ -1,0 +1,94 @@
+"""Dimensionless features of a kernel on a GPU: what the learned correction may look at."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from predictors.law import Array, Columns, Terms, overlap
+from predictors.machine import Machine
+
+FRAMEWORKS = ("sglang", "trtllm", "vllm")
+
+
+def features(law: str, table: pl.DataFrame, x: Columns, terms: Terms, gpu: Machine) -> npt.NDArray[np.float32]:
+    """Features of rows that share a law.
+
+    Nothing that identifies a GPU: rates only enter as ratios of times, SMs as waves, caches as shares.
+
+    Returns:
+        float32 (features, rows).
+    """
+    compute, memory, floor = (np.maximum(t, 1e-6) for t in (terms.compute_us, terms.memory_us, terms.floor_us))
+    rows = [
+        np.log(overlap(compute, memory) / floor),
+        np.log(compute / memory),
+        np.log(x["work_bytes"] / gpu.cache_bytes),
+        np.log(np.maximum(x["work_flops"], 1.0) / x["work_bytes"]),
+        np.log(terms.time_us * gpu.clock_mhz),
+        *_shape(law, x, gpu),
+        *((table["framework"] == name).fill_null(False).to_numpy().astype(float) for name in FRAMEWORKS),
+    ]
+    return np.ascontiguousarray(np.stack(rows), dtype=np.float32)
+
+
+def _shape(law: str, x: Columns, gpu: Machine) -> list[Array]:
+    kind = law.split(" ")[0]
+    if kind in ("gemm", "conv"):
+        return _product(x, gpu)
+    if kind in ("prefill", "encoder", "decode"):
+        return _attention(x, gpu)
+    if kind == "moe":
+        return _moe(x, gpu)
+    return [np.log(x["rows"]), np.log(x["cols"]), np.log(x["rows"] / gpu.sms)]
+
+
+def _product(x: Columns, gpu: Machine) -> list[Array]:
+    m, n, k = x["m"], x["n"], x["k"]
+    tiles = [x["batch"] * np.ceil(m / t) * np.ceil(n / u) / gpu.sms for t, u in ((128, 256), (128, 128), (64, 64))]
+    return [
+        *(np.log(v) for v in (m, n, k, x["batch"])),
+        *(np.log(t) for t in tiles),
+        *(t / np.ceil(t) for t in tiles),
+        m / (128 * np.ceil(m / 128)),
+        n / (128 * np.ceil(n / 128)),
+        _alignment(n),
+        _alignment(k),
+    ]
+
+
+def _attention(x: Columns, gpu: Machine) -> list[Array]:
+    blocks = x["batch"] * x["heads"] * np.ceil(x["q_len"] / 128) / gpu.sms
+    units = x["batch"] * x["kv_heads"] / gpu.sms
+    return [
+        *(np.log(x[name]) for name in ("batch", "heads", "q_len", "kv_len", "head_dim", "reach")),
+        np.log(x["heads"] / x["kv_heads"]),
+        np.log1p(x["window"]),
+        np.log(x["kv_size"] / x["size"]),
+        x["size"],
+        np.log(blocks),
+        blocks / np.ceil(blocks),
+        np.log(units),
+        units / np.ceil(units),
+        x["reach"] / (128 * np.ceil(x["reach"] / 128)),
+    ]
+
+
+def _moe(x: Columns, gpu: Machine) -> list[Array]:
+    inter = x["inter"] / x["tp"]
+    experts = x["experts"] / x["ep"]
+    per_expert = x["tokens"] * x["topk"] / x["experts"]
+    return [
+        *(np.log(x[name]) for name in ("tokens", "topk", "experts", "hidden", "tp", "ep")),
+        np.log(inter),
+        np.log(experts),
+        np.log(per_expert),
+        np.log(experts * np.ceil(per_expert / 128) * np.ceil(inter / 128) / gpu.sms),
+        x["skewed"],
+    ]
+
+
+def _alignment(size: Array) -> Array:
+    """log2 of the largest power of two, up to 64, that divides a size."""
+    return np.minimum(np.log2(np.gcd(size.astype(np.int64), 64)), 6.0)

@@ -1,0 +1,173 @@
+"""Fitted numbers and where they are kept: the constants of each law, the trees, the interval widths."""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from predictors.errors import WeightsError
+from predictors.gpu import load_gpu
+from predictors.law import LAWS, STAND_INS, Array, Constants
+from predictors.machine import Machine, machine
+from predictors.residual import Trees
+
+SHIPPED = Path(__file__).parent / "weights"
+FORMAT = 1
+
+TWIN_SMS = 0.06
+"""How far the SM counts of twins may differ."""
+POWER_EXPONENT = 0.4
+"""Sustained clock against power budget between siblings: dynamic power goes with the clock times voltage squared,
+and voltage nearly with the clock, so the clock goes with power to the 1/2.5."""
+
+Effects = dict[str, dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The constants of one law, all as logarithms.
+
+    Attributes:
+        base: constant -> value.
+        tensor_class: class of GPUs -> constant -> what it adds.
+        gpu: slug -> constant -> what it adds; the offset of a GPU from its datasheet.
+        framework: framework -> constant -> what it adds.
+        stack: 'class/framework' -> constant -> what it adds: the kernels a framework has for a class.
+        architecture: architecture -> constant -> mean offset of the GPUs of it, for their siblings; and, as
+            `watts`, the mean logarithm of their `watts_per_tflops`.
+    """
+
+    base: dict[str, float]
+    tensor_class: Effects = field(default_factory=dict)
+    gpu: Effects = field(default_factory=dict)
+    framework: Effects = field(default_factory=dict)
+    stack: Effects = field(default_factory=dict)
+    architecture: Effects = field(default_factory=dict)
+
+    def constants(self, machine: Machine, frameworks: npt.NDArray[np.object_] | None = None) -> Constants:
+        """The law's constants on a GPU; arrays, one element a row, where frameworks shift them."""
+        log: dict[str, Array | float] = dict(self.base)
+        for effects in (self.tensor_class.get(machine.tensor_class, {}), self.offset(machine)):
+            for name, value in effects.items():
+                log[name] = log[name] + value
+        if frameworks is not None:
+            for framework, effects in self.framework.items():
+                rows = (frameworks == framework).astype(float)
+                more = self.stack.get(f"{machine.tensor_class}/{framework}", {})
+                for name, value in effects.items():
+                    log[name] = log[name] + (value + more.get(name, 0.0)) * rows
+        return {name: np.exp(value) for name, value in log.items()}
+
+    def offset(self, machine: Machine) -> dict[str, float]:
+        """A GPU's own offset; of a GPU nobody measured, its siblings' and what its power budget says."""
+        if machine.slug in self.gpu or machine.architecture not in self.architecture:
+            return self.gpu.get(machine.slug, {})
+        kin = self.architecture[machine.architecture]
+        offset = {name: value for name, value in kin.items() if name != "watts"}
+        power = POWER_EXPONENT * (np.log(machine.watts_per_tflops) - kin["watts"])
+        return offset | {"compute": offset.get("compute", 0.0) + float(np.clip(power, -0.4, 0.2))}
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Everything that was fitted.
+
+    Attributes:
+        laws: law -> constants.
+        residuals: law -> trees of the part that holds on every GPU.
+        own: (law, architecture) -> trees of what only GPUs of that architecture do.
+        intervals: law -> situation -> half-width of the 90 % interval, as a logarithm.
+        transfer: law -> kinship of two GPUs -> exponent of the measured residual.
+    """
+
+    laws: dict[str, Fitted]
+    residuals: dict[str, Trees] = field(default_factory=dict)
+    own: dict[tuple[str, str], Trees] = field(default_factory=dict)
+    intervals: dict[str, dict[str, float]] = field(default_factory=dict)
+    transfer: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    def law(self, name: str) -> Fitted:
+        """The constants of a law, borrowed where nothing was measured, its priors where nothing can be."""
+        for candidate in (name, STAND_INS.get(name, name)):
+            if candidate in self.laws:
+                return self.laws[candidate]
+        return Fitted({constant: float(np.log(prior[0])) for constant, prior in LAWS[name].priors.items()})
+
+    def twin(self, law: str, gpu: Machine) -> Machine | None:
+        """A measured GPU with the same architecture and nearly as many SMs, which runs a kernel block by block alike.
+
+        Corrections of a GPU that has one are its twin's, so that better memory alone never makes it slower.
+        """
+        measured = self.laws[law].gpu if law in self.laws else {}
+        if gpu.slug in measured:
+            return None
+        candidates = [machine(load_gpu(slug)) for slug in sorted(measured)]
+        twins = [m for m in candidates if m.architecture == gpu.architecture and abs(m.sms / gpu.sms - 1) < TWIN_SMS]
+        return min(twins, key=lambda m: abs(m.bandwidth_gbps - gpu.bandwidth_gbps), default=None)
+
+    def trees(self, law: str, gpu: Machine) -> list[Trees]:
+        """The corrections of a law on a GPU: the general one, and its architecture's; siblings run the same kernels."""
+        both = (self.residuals.get(law), self.own.get((law, gpu.architecture)))
+        return [trees for trees in both if trees is not None]
+
+
+def load_weights(folder: str | Path | None = None) -> Weights:
+    """Weights from a folder; those that ship by default.
+
+    Raises:
+        WeightsError: no readable weights there, or of another format.
+    """
+    return _load(Path(folder) if folder is not None else SHIPPED)
+
+
+def save_weights(weights: Weights, folder: Path) -> None:
+    """Writes `weights.json` and `trees.npz`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    laws = {name: _rounded(vars(fitted)) for name, fitted in weights.laws.items()}
+    text = {"format": FORMAT, "laws": laws, "intervals": weights.intervals, "transfer": weights.transfer}
+    (folder / "weights.json").write_text(json.dumps(_rounded(text), indent=1, sort_keys=True) + "\n")
+    trees = {f"all/{law}": t for law, t in weights.residuals.items()}
+    trees |= {f"{architecture}/{law}": t for (law, architecture), t in weights.own.items()}
+    arrays = {f"{key}/{part}": array for key, t in trees.items() for part, array in vars(t).items()}
+    np.savez_compressed(folder / "trees.npz", **arrays)
+
+
+@functools.lru_cache(maxsize=8)
+def _load(folder: Path) -> Weights:
+    try:
+        text = json.loads((folder / "weights.json").read_text())
+    except (OSError, ValueError) as error:
+        raise WeightsError(f"no readable weights.json in {folder}: {error}") from error
+    if text.get("format") != FORMAT:
+        raise WeightsError(f"{folder}: weights of format {text.get('format')}, this version reads {FORMAT}")
+    residuals: dict[str, Trees] = {}
+    own: dict[tuple[str, str], Trees] = {}
+    if (folder / "trees.npz").exists():
+        with np.load(folder / "trees.npz", allow_pickle=False) as arrays:
+            for key in sorted({name.rsplit("/", 1)[0] for name in arrays.files}):
+                trees = Trees(**{part: arrays[f"{key}/{part}"] for part in Trees.__dataclass_fields__})
+                architecture, law = key.split("/", 1)
+                if architecture == "all":
+                    residuals[law] = trees
+                else:
+                    own[law, architecture] = trees
+    return Weights(
+        laws={name: Fitted(**fitted) for name, fitted in text["laws"].items()},
+        residuals=residuals,
+        own=own,
+        intervals=text["intervals"],
+        transfer=text["transfer"],
+    )
+
+
+def _rounded(value: object) -> object:
+    if isinstance(value, dict):
+        return {str(k): _rounded(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(v) for v in value]
+    return round(value, 5) if isinstance(value, float) else value

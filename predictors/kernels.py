@@ -1,0 +1,133 @@
+"""The kernel table: its families, its columns and which law models each row."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import polars as pl
+
+from predictors.errors import KernelTableError
+
+INTEGERS = (
+    "batch", "m", "n", "k", "rows", "cols", "heads", "kv_heads", "q_len", "kv_len", "head_dim",
+    "tokens", "hidden", "inter", "topk", "experts", "tp", "ep", "ranks", "blocks", "threads_per_block",
+    "registers_per_thread", "shared_memory_bytes", "tile_m", "tile_n", "window",
+)  # fmt: skip
+SIZES = INTEGERS[: INTEGERS.index("ranks") + 1]
+"""Integers that count something; an empty tensor's zero counts as one. (`window` 0 means none.)"""
+FLOATS = ("flops", "bytes", "measured_us", "share")
+STRINGS = ("family", "dtype", "kv_dtype", "routing", "collective", "framework", "direction", "copy_kind")
+
+COLUMNS: dict[str, pl.DataType] = (
+    dict.fromkeys(INTEGERS, pl.Float64()) | dict.fromkeys(FLOATS, pl.Float64()) | {"causal": pl.Boolean()}
+) | dict.fromkeys(STRINGS, pl.String())
+"""Every input column and the type it is computed in; integers are carried as floats so that nothing overflows."""
+
+REQUIRED: dict[str, tuple[str, ...]] = {
+    "gemm": ("m", "n", "k"),
+    "conv": ("m", "n", "k"),
+    "attention": ("heads", "q_len", "kv_len", "head_dim"),
+    "moe": ("tokens", "hidden", "inter", "topk", "experts"),
+    "elementwise": ("bytes",),
+    "softmax": ("bytes",),
+    "norm": ("bytes",),
+    "copy": ("bytes",),
+    "reduction": ("bytes",),
+    "embedding": ("bytes",),
+    "optimizer": ("bytes",),
+    "memset": ("bytes",),
+    "memcpy": ("bytes",),
+    "collective": (),
+    "other": (),
+}
+"""What a row of each family must have to be modelled from its shape."""
+
+TENSOR_FAMILIES = ("gemm", "conv", "attention", "moe")
+MEMORY_FAMILIES = ("elementwise", "softmax", "norm", "copy", "reduction", "embedding", "optimizer", "memset")
+DTYPE_BYTES: dict[str, float] = {
+    "fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "fp8_block": 1.0, "nvfp4": 0.5625,
+    "int8": 1.0,
+}  # fmt: skip
+"""Bytes per element, scales included (nvfp4 has one fp8 scale per 16 elements)."""
+
+_DTYPE_CLASS = {
+    "fp64": "fp32", "fp32": "fp32", "tf32": "half", "fp16": "half", "bf16": "half", "int8": "half",
+    "fp8": "fp8", "fp8_block": "fp8_block", "nvfp4": "nvfp4",
+}  # fmt: skip
+_DECODE_ROWS = 8  # new tokens up to which the kernel streams the KV cache instead of tiling the queries
+
+
+def complete(kernels: pl.DataFrame) -> pl.DataFrame:
+    """The kernel table with every column of `COLUMNS`, cast, defaults filled in.
+
+    Args:
+        kernels: one kernel a row; `family` is required, other columns are optional.
+
+    Returns:
+        The columns of `COLUMNS` in that order. `batch`, `share`, `tp`, `ep` default to 1, `window` to 0,
+        `kv_heads` to `heads`, `kv_dtype` to `dtype`, `direction` to 'forward', `causal` to false.
+
+    Raises:
+        KernelTableError: no `family` column, a family or a dtype nobody knows, or a column of a wrong type.
+    """
+    if "family" not in kernels.columns:
+        raise KernelTableError("the kernel table has no column 'family'")
+    try:
+        table = kernels.select(
+            (pl.col(name) if name in kernels.columns else pl.lit(None)).cast(dtype).alias(name)
+            for name, dtype in COLUMNS.items()
+        )
+    except pl.exceptions.PolarsError as error:
+        raise KernelTableError(f"a column of the kernel table has a wrong type: {error}") from error
+    _reject_unknown(table, "family", REQUIRED)
+    _reject_unknown(table.filter(pl.col("family").is_in(TENSOR_FAMILIES)), "dtype", DTYPE_BYTES)
+    short = {"fwd": "forward", "bwd": "backward"}
+    table = table.with_columns(pl.col(SIZES).clip(1.0), pl.col("bytes").clip(1.0), pl.col("share").clip(1e-6))
+    return table.with_columns(
+        pl.col("batch", "share", "tp", "ep").fill_null(1.0),
+        pl.col("window").fill_null(0.0),
+        pl.col("kv_heads").fill_null(pl.col("heads")),
+        pl.col("kv_dtype").fill_null(pl.col("dtype")),
+        pl.col("direction").replace(short).fill_null("forward"),
+        pl.col("causal").fill_null(False),
+    )
+
+
+def with_law(table: pl.DataFrame) -> pl.DataFrame:
+    """Adds `law`, the name of the set of constants that models a row, null where its shape is not known.
+
+    Args:
+        table: from `complete`; `dtype` is what the kernel really runs in.
+    """
+    tensor = pl.col("family").is_in(TENSOR_FAMILIES)
+    known = pl.any_horizontal(
+        (pl.col("family") == family) & pl.all_horizontal(pl.col(c).is_not_null() for c in columns)
+        for family, columns in REQUIRED.items()
+        if columns
+    ) & (~tensor | pl.col("dtype").is_not_null())
+    dtype = pl.col("dtype").replace_strict(_DTYPE_CLASS, default=None, return_dtype=pl.String)
+    attention = (
+        pl.when(pl.col("q_len") < pl.col("kv_len"), pl.col("q_len") <= _DECODE_ROWS, pl.col("direction") == "forward")
+        .then(pl.lit("decode"))
+        .when(pl.col("causal"))
+        .then(pl.lit("prefill"))
+        .otherwise(pl.lit("encoder"))
+    )
+    law = (
+        pl.when(pl.col("family").is_in(["gemm", "conv", "moe"]))
+        .then(pl.concat_str([pl.col("family"), dtype], separator=" "))
+        .when(pl.col("family") == "attention")
+        .then(attention)
+        .when(pl.col("family") != "memcpy")
+        .then(pl.col("family"))
+        .otherwise(pl.lit("memcpy"))
+    )
+    return table.with_columns(law=pl.when(known).then(law))
+
+
+def _reject_unknown(table: pl.DataFrame, column: str, known: Collection[str]) -> None:
+    wrong = table.filter(~pl.col(column).is_in(list(known)))[column].unique().drop_nulls().sort().to_list()
+    missing = column == "family" and table["family"].null_count() > 0
+    if wrong or missing:
+        named = ", ".join(wrong) or "null"
+        raise KernelTableError(f"unknown {column}: {named}; known: {', '.join(known)}")

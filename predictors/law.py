@@ -1,0 +1,250 @@
+"""The analytic latency law: a floor plus compute and memory time, with a handful of fitted constants per law.
+
+Every law has the form `floor + extra + (compute^4 + memory^4)^(1/4)`; the tile or split of a matrix product is the
+one for which this is least, as a library's heuristics would choose it. All constants are positive and
+dimensionless, or in clock cycles, so that they carry over to a GPU nobody measured. Constants are kept as
+logarithms: an effect of a GPU, of a class of GPUs or of a framework is a number added to one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from predictors.machine import Machine
+
+Array = npt.NDArray[np.float64]
+Columns = Mapping[str, Array]
+Constants = Mapping[str, Array | float]
+
+TILES = ((16, 64), (32, 64), (64, 32), (64, 64), (128, 64), (64, 128), (128, 128), (64, 256), (128, 256), (256, 128))
+SPLITS = (1, 2, 4, 8, 16)
+LEAST_SPLIT_K = 128
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a kernel's time is made of, in microseconds."""
+
+    floor_us: Array
+    compute_us: Array
+    memory_us: Array
+
+    @property
+    def body_us(self) -> Array:
+        """Compute and memory time, overlapped."""
+        return overlap(self.compute_us, self.memory_us)
+
+    @property
+    def time_us(self) -> Array:
+        """The whole kernel."""
+        return self.floor_us + self.body_us
+
+
+@dataclass(frozen=True)
+class Law:
+    """How one family's time follows from shape and datasheet.
+
+    Attributes:
+        terms: columns, GPU and constants -> `Terms`.
+        priors: the constants: prior median and prior standard deviation of the logarithm.
+        effects: the constants that a GPU, a class of GPUs or a framework may shift.
+        floor_is_exact: the learned correction leaves the floor alone, which keeps the time growing with the work.
+    """
+
+    terms: Callable[[Columns, Machine, Constants], Terms]
+    priors: Mapping[str, tuple[float, float]]
+    effects: tuple[str, ...] = ("floor", "compute", "memory")
+    floor_is_exact: bool = False
+
+    def correctable(self, terms: Terms) -> Array:
+        """The part of each kernel's time that the learned correction may change."""
+        share = terms.body_us / terms.time_us
+        return share if self.floor_is_exact else np.ones_like(share)
+
+
+def overlap(*times_us: Array) -> Array:
+    """Two or more resources used at once: a fourth-power mean, near their maximum."""
+    total = sum(np.square(np.square(t)) for t in times_us)
+    return np.asarray(np.sqrt(np.sqrt(total)))
+
+
+def memory_us(x_bytes: Array, gpu: Machine, c: Constants) -> Array:
+    """Time to move `x_bytes`, the part of it that the last-level cache holds at the cache's rate."""
+    hit = 1 / (1 + (x_bytes / (gpu.cache_bytes * c["cache_share"])) ** 3)
+    memory_gbps = gpu.bandwidth_gbps * c["memory"]
+    cache_gbps = np.maximum(gpu.cache_gbps * c["cache"], memory_gbps)
+    gbps = memory_gbps + (cache_gbps - memory_gbps) * hit
+    return np.asarray(x_bytes / gbps / 1e3)
+
+
+def sustained(gpu: Machine, c: Constants) -> Array:
+    """Share of the boost clock that the board's power allows fp32 arithmetic: min(1, (power / p0)^0.85), smooth."""
+    x = (gpu.watts_per_tflops / np.asarray(c["power"])) ** 0.85
+    return x / (1 + x**6) ** (1 / 6)
+
+
+def rounds(blocks: Array, slots: float, c: Constants) -> Array:
+    """Rounds of blocks over the SMs: between the exact ratio and its ceiling, never below one."""
+    ratio = blocks / slots
+    return np.maximum(ratio, 1.0) ** (1 - c["quantised"]) * np.ceil(ratio) ** c["quantised"]
+
+
+def product_cycles(tile_m: int, tile_n: int, flops_per_cycle: Array, size: Array, c: Constants) -> Array:
+    """Clocks one SM takes for one step along k of a tile: arithmetic, operands from L2, or plain latency."""
+    compute = 2.0 * tile_m * tile_n / (flops_per_cycle * c["compute"])
+    feed = (tile_m + tile_n) * size / (64.0 * np.asarray(c["feed"]))
+    return overlap(compute, feed, np.asarray(c["latency"]) + 0 * compute)
+
+
+def gemm_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
+    """A (batched) matrix product: best tile and split along k."""
+    m, n, k, batch = x["m"], x["n"], x["k"], x["batch"]
+    flops_per_cycle = x["tflops"] * 1e6 / gpu.sms / gpu.clock_mhz
+    stream = memory_us(x["work_bytes"], gpu, c)
+    best_compute = best_memory = best = np.full_like(m, np.inf)
+    for tile_m, tile_n in TILES:
+        cycles = product_cycles(tile_m, tile_n, flops_per_cycle, x["size"], c)
+        tiles = batch * np.ceil(m / tile_m) * np.ceil(n / tile_n)
+        for split in SPLITS:
+            blocks = tiles * split
+            compute = rounds(blocks, gpu.sms, c) * (k / split + c["prologue"]) * cycles / gpu.clock_mhz
+            # One block alone streams its operands at no more than some SMs' share of the memory.
+            alone = (tile_m + tile_n) * k / split * x["size"] * gpu.sms / gpu.bandwidth_gbps / 1e3
+            memory = stream + c["fill"] * alone
+            if split > 1:
+                partial = 8.0 * batch * m * n * split / (gpu.bandwidth_gbps * c["reduce"]) / 1e3
+                memory = np.where(k >= split * LEAST_SPLIT_K, memory + partial, np.inf)
+            time = overlap(compute, memory)
+            better = time < best
+            best = np.where(better, time, best)
+            best_compute = np.where(better, compute, best_compute)
+            best_memory = np.where(better, memory, best_memory)
+    quantise = x["quantised_input"] * (c["quantise"] * 3 * m * k / gpu.bandwidth_gbps / 1e3)
+    return Terms(c["floor"] / gpu.clock_mhz + quantise, best_compute, best_memory)
+
+
+def gemm_fp32_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
+    """A matrix product on the vector units, whose clock the board's power limits."""
+    return gemm_terms({**x, "tflops": x["tflops"] * sustained(gpu, c)}, gpu, c)
+
+
+def prefill_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
+    """Attention tiled over queries: matrix products plus exponentials, blocks of 128 queries."""
+    flops_per_cycle = x["tflops"] * 1e6 / gpu.sms / gpu.clock_mhz
+    head_dim = 32 * np.ceil(x["head_dim"] / 32)
+    products = 512.0 * head_dim / (flops_per_cycle * c["compute"])
+    cycles_per_key = x["passes"] * (products + 8.0 * c["softmax"])
+    blocks = x["batch"] * x["heads"] * np.ceil(x["q_len"] / 128)
+    # A block works on all the keys of its last query: half a block more than its queries have on average.
+    keys = np.minimum(x["attended"] / x["q_len"] + np.minimum(x["q_len"], 128) / 2, x["reach"]) + c["prologue"]
+    spread = blocks * keys / gpu.sms * rounds(blocks, gpu.sms, c) / np.maximum(blocks / gpu.sms, 1.0)
+    compute = overlap(spread, x["reach"] + c["prologue"]) * cycles_per_key / gpu.clock_mhz
+    memory = memory_us(x["work_bytes"] * c["passes"], gpu, c) * (1 + c["fill"] * np.minimum(gpu.sms / blocks, 64.0))
+    return Terms(c["floor"] / gpu.clock_mhz + 0 * compute, compute, memory)
+
+
+def decode_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
+    """Attention of a few queries: the KV cache streamed, split over the SMs, heads of one group together."""
+    keys = x["reach"]
+    units = x["batch"] * x["kv_heads"]
+    grouped = np.ceil(x["heads"] / x["kv_heads"] * x["q_len"] / 16) * 16
+    flops_per_cycle = x["tflops"] * 1e6 / gpu.sms / gpu.clock_mhz
+    products = 4.0 * units * keys * grouped * x["head_dim"] / (flops_per_cycle * c["compute"])
+    handling = units * (keys * c["per_key"] + c["per_block"])
+    serial = c["serial"] * keys ** c["serial_power"]
+    compute = ((products + handling) / gpu.sms + serial) / gpu.clock_mhz
+    blocks = units * np.maximum(keys / 256, 1.0)
+    memory = memory_us(x["work_bytes"], gpu, c) * (1 + c["fill"] * np.minimum(gpu.sms / blocks, 64.0))
+    return Terms(c["floor"] / gpu.clock_mhz + 0 * compute, compute, memory)
+
+
+def moe_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
+    """Two grouped products of a gated expert layer: best tile over rows, every active expert's weights streamed."""
+    hidden, inter = x["hidden"], x["inter"] / x["tp"]
+    local = np.maximum(x["experts"] / x["ep"], 1.0)
+    rows = np.maximum(x["tokens"] * x["topk"] / x["ep"] ** c["ep_power"], 1.0)
+    evenness = np.where(x["skewed"] > 0, c["evenness"], 1.0)
+    active = np.maximum(local * -np.expm1(-evenness * x["tokens"] * x["topk"] / x["experts"]), 1.0)
+    per_expert = rows / active
+    flops_per_cycle = x["tflops"] * 1e6 / gpu.sms / gpu.clock_mhz
+    weights = active * 3 * hidden * inter * x["size"]
+    passes = rows * (hidden * c["permute"] * 4 + inter * 6.0)
+    memory = memory_us(weights, gpu, c) + passes / gpu.bandwidth_gbps / 1e3 / c["memory"]
+    best_compute = np.full_like(rows, np.inf)
+    for tile in (16, 32, 64, 128):
+        cycles = product_cycles(tile, 128, flops_per_cycle, x["size"], c)
+        row_tiles = active * (per_expert / tile + np.where(per_expert > tile, 0.5, 1.0) ** c["ragged"])
+        time: Array = np.zeros_like(rows)
+        for wide, deep in ((2 * inter, hidden), (hidden, inter)):
+            blocks = row_tiles * np.ceil(wide / 128)
+            time = time + rounds(blocks, gpu.sms, c) * (deep + c["prologue"]) * cycles / gpu.clock_mhz
+        best_compute = np.minimum(best_compute, time)
+    return Terms(c["floor"] / gpu.clock_mhz + 0 * rows, best_compute, memory)
+
+
+def stream_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
+    """A kernel that reads and writes memory once, with some arithmetic on the vector units."""
+    size = x["work_bytes"]
+    compute = x["work_flops"] / (gpu.vector_tflops * 1e6 * c["compute"])
+    memory = memory_us(size, gpu, c) + c["fill"] / gpu.clock_mhz
+    return Terms(c["floor"] / gpu.clock_mhz + 0 * size, compute, memory)
+
+
+def memcpy_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
+    """A copy by a copy engine, over the link or the memory that `copy_gbps` names."""
+    copy = x["work_bytes"] / (x["copy_gbps"] * c["memory"]) / 1e3
+    return Terms(c["floor"] / gpu.clock_mhz + 0 * copy, 0 * copy, copy)
+
+
+_SHARED = {"floor": (4500.0, 0.4), "compute": (0.85, 0.2), "memory": (0.85, 0.15), "cache": (0.9, 0.2),
+           "cache_share": (0.7, 0.4), "fill": (0.1, 0.7)}  # fmt: skip
+_PRODUCT = {"feed": (0.8, 0.5), "latency": (2.0, 0.5), "prologue": (64.0, 0.7), "quantised": (0.6, 0.4)}
+
+GEMM = Law(gemm_terms, _SHARED | _PRODUCT | {"reduce": (1.5, 0.7), "quantise": (1.0, 0.5)})
+GEMM_FP32 = Law(
+    gemm_fp32_terms,
+    dict(GEMM.priors) | {"power": (16.0, 0.2), "floor": (5000.0, 0.05)},
+    effects=("compute", "memory"),
+)
+PREFILL = Law(
+    prefill_terms,
+    _SHARED | {"softmax": (1.0, 0.7), "prologue": (128.0, 0.7), "quantised": (0.6, 0.4)} | {"passes": (2.0, 0.5)},
+)
+DECODE = Law(
+    decode_terms,
+    _SHARED | {"per_key": (4.0, 1.0), "per_block": (1000.0, 1.0), "serial": (10.0, 1.0), "serial_power": (0.5, 0.3)},
+)
+MOE = Law(
+    moe_terms,
+    _SHARED | _PRODUCT | {"ep_power": (0.6, 0.5), "evenness": (0.5, 0.5), "permute": (1.0, 0.7), "ragged": (1.0, 0.5)},
+    effects=("floor", "compute", "memory", "ep_power"),
+)
+# Eager measurements can't tell a kernel's floor from its launch, so these floors are what profilers show: 2 us.
+STREAM = Law(stream_terms, _SHARED | {"floor": (3500.0, 0.05)}, effects=("compute", "memory"), floor_is_exact=True)
+
+LAWS: dict[str, Law] = {
+    **{f"gemm {d}": GEMM for d in ("half", "fp8", "fp8_block", "nvfp4")},
+    **{f"conv {d}": GEMM for d in ("half", "fp8", "fp8_block", "nvfp4")},
+    **{f"moe {d}": MOE for d in ("fp32", "half", "fp8", "fp8_block", "nvfp4")},
+    "gemm fp32": GEMM_FP32,
+    "conv fp32": GEMM_FP32,
+    "prefill": PREFILL,
+    "encoder": PREFILL,
+    "decode": DECODE,
+    **dict.fromkeys(
+        ("elementwise", "softmax", "norm", "copy", "reduction", "embedding", "optimizer", "memset"), STREAM
+    ),
+    "memcpy": Law(memcpy_terms, {"floor": (2000.0, 0.5), "memory": (0.85, 0.2)}, effects=("floor", "memory")),
+}
+"""The law of each name that `kernels.with_law` gives."""
+
+STAND_INS: dict[str, str] = {
+    "conv half": "gemm half", "conv fp8": "gemm fp8", "conv fp8_block": "gemm fp8_block", "conv nvfp4": "gemm nvfp4",
+    "moe fp32": "moe half", "copy": "elementwise", "reduction": "elementwise", "embedding": "elementwise",
+    "optimizer": "elementwise", "memset": "elementwise",
+}  # fmt: skip
+"""Whose constants a law without any measurements borrows."""

@@ -1,0 +1,102 @@
+"""The datasheet numbers that the latency law needs, in the units it needs them in."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from predictors.gpu import Gpu
+
+L2_BYTES_PER_SM_CLOCK = 64.0
+"""What one SM's port to the L2 carries at most per clock (NVIDIA since Volta, AMD CDNA: 64 B)."""
+
+_PROCESS_POWER = {
+    "6.": 1.0, "7.": 0.8, "8.0": 0.4, "8.6": 0.4, "8.9": 0.28, "9.": 0.28, "10.": 0.28, "12.": 0.28,
+    "gfx906": 0.4, "gfx908": 0.4, "gfx90a": 0.4, "gfx94": 0.28, "gfx95": 0.2, "gfx110": 0.28, "gfx12": 0.28,
+}  # fmt: skip
+"""Power per operation against TSMC 16 nm: 12 nm, 7 nm and 5 nm by the foundry's own generation claims."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One GPU as the law sees it.
+
+    Attributes:
+        slug: the GPU's name in the weights.
+        tensor_class: generation of the matrix units' programming model; GPUs of one class run like kernels.
+        architecture: what must match for two GPUs to be siblings, which run the same kernels.
+        memory: 'hbm' or 'gddr'.
+        sms: streaming multiprocessors or compute units.
+        clock_mhz: boost clock.
+        bandwidth_gbps: of the memory.
+        cache_bytes: of the last level before the memory.
+        watts_per_tflops: board power over the fp32 vector rate, in units of TSMC 16 nm.
+        gpu: where the rest of the datasheet is.
+    """
+
+    slug: str
+    tensor_class: str
+    architecture: str
+    memory: str
+    sms: float
+    clock_mhz: float
+    bandwidth_gbps: float
+    cache_bytes: float
+    watts_per_tflops: float
+    gpu: Gpu
+
+    @property
+    def cache_gbps(self) -> float:
+        """Rate of the last-level cache: the geometric mean of what all SMs can draw and what the memory gives.
+
+        Within 20 % of the published L2 rates from P100 (1.8 TB/s) over A100 (4.4) and RTX 4090 (4.5) to MI300X (15).
+        """
+        ports = L2_BYTES_PER_SM_CLOCK * self.sms * self.clock_mhz / 1e3
+        return max(math.sqrt(ports * self.bandwidth_gbps), self.bandwidth_gbps)
+
+    def tflops(self, dtype: str | None) -> float:
+        """Peak rate of matrix products in `dtype`, dense; of fp32 where it has none, of fp64 a 64th of that."""
+        peak = self.gpu.peak_flops(dtype or "fp32")
+        if peak is None:
+            peak = self.gpu.vector_tflops["fp32"] * 1e12 / (64 if dtype == "fp64" else 1)
+        return peak / 1e12
+
+    @property
+    def vector_tflops(self) -> float:
+        """Peak fp32 rate outside of the matrix units."""
+        return self.gpu.vector_tflops["fp32"]
+
+    def copy_gbps(self, kind: str | None) -> float:
+        """Rate of a copy of a kind ('HtoD', 'DtoH', 'PtoP', 'DtoD'; None counts as the last)."""
+        if kind in ("HtoD", "DtoH"):
+            return self.gpu.pcie_gbps
+        if kind == "PtoP":
+            return self.gpu.link_gbps or self.gpu.pcie_gbps
+        return self.bandwidth_gbps
+
+
+def machine(gpu: Gpu) -> Machine:
+    """The law's view of a GPU."""
+    capability = gpu.compute_capability
+    node = next((p for prefix, p in _PROCESS_POWER.items() if capability.startswith(prefix)), 0.28)
+    return Machine(
+        slug=gpu.slug,
+        tensor_class=_tensor_class(capability),
+        architecture=capability.split(".")[0] if capability.startswith(("10.", "9.")) else capability,
+        memory="hbm" if "HBM" in gpu.memory_kind else "gddr",
+        sms=float(gpu.sms),
+        clock_mhz=float(gpu.boost_clock_mhz),
+        bandwidth_gbps=float(gpu.bandwidth_gbps),
+        cache_bytes=float(gpu.last_level_cache_bytes),
+        watts_per_tflops=gpu.tdp_w / gpu.vector_tflops["fp32"] / node,
+        gpu=gpu,
+    )
+
+
+def _tensor_class(capability: str) -> str:
+    if capability.startswith("gfx"):
+        return "mfma"
+    major = int(capability.split(".")[0] or 0)
+    if major < 7:
+        return "none"
+    return {9: "wgmma", 10: "tcgen05"}.get(major, "mma")

@@ -1,0 +1,63 @@
+"""Kernels without a shape: the measured time scaled by the resource that their kind of kernel waits for.
+
+The rules are those of the replay study's section "Unknown kernel": a fixed latency first, which no rate shortens;
+the rest by the resource of the family; fewer blocks than SMs gain from a faster SM, not from more of them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from predictors.law import Array
+from predictors.machine import Machine
+
+FIXED_CYCLES = 3500.0
+"""Clocks from a kernel's start to its end when it does next to nothing: about 2 us, on every GPU since Volta."""
+RESOURCE = {"gemm": "tensor", "conv": "tensor", "attention": "tensor", "moe": "tensor", "other": "mixed"}
+"""What a family waits for; the ones not named here wait for memory."""
+
+
+def scaled(table: pl.DataFrame, measured: Array, source: Machine, target: Machine) -> tuple[Array, Array]:
+    """Measured times carried to another GPU without knowing the shape.
+
+    Args:
+        table: rows with `family`, `dtype` and `blocks`.
+        measured: their times on the source, in microseconds, above zero.
+        source: where they were measured.
+        target: where to.
+
+    Returns:
+        Times in microseconds, and the half-width of the bracket over the candidate resources, as a logarithm.
+    """
+    ratios = _ratios(table, source, target)
+    family = table["family"].replace_strict(RESOURCE, default="memory", return_dtype=pl.String).to_numpy()
+    mixed = np.sqrt(ratios["memory"] * ratios["vector"])
+    ratio = np.where(family == "tensor", ratios["tensor"], np.where(family == "memory", ratios["memory"], mixed))
+    blocks = table["blocks"].fill_null(np.inf).to_numpy()
+    few = blocks < min(source.sms, target.sms)
+    ratio = np.where(few, ratios["clock"], ratio)
+    fixed = np.minimum(measured, FIXED_CYCLES / source.clock_mhz)
+    time_us = fixed * ratios["clock"] + (measured - fixed) * ratio
+    candidates = np.log(np.stack(list(ratios.values())))
+    bracket = np.maximum(candidates.max(axis=0) - np.log(ratio), np.log(ratio) - candidates.min(axis=0))
+    return time_us, np.where(few, 0.5, 1.0) * bracket * (1 - fixed / measured)
+
+
+def _ratios(table: pl.DataFrame, source: Machine, target: Machine) -> dict[str, Array]:
+    ones = np.ones(table.height)
+    dtypes = table["dtype"].unique().to_list()
+    tensor = {d: source.tflops(d) / target.tflops(d) for d in dtypes}
+    blocks = table["blocks"].fill_null(np.inf).to_numpy()
+    return {
+        "clock": ones * (source.clock_mhz / target.clock_mhz),
+        "memory": ones * (source.bandwidth_gbps / target.bandwidth_gbps),
+        "tensor": table["dtype"].replace_strict(tensor, default=1.0, return_dtype=pl.Float64).to_numpy(),
+        "vector": _waves(blocks, target) / _waves(blocks, source) * (source.clock_mhz / target.clock_mhz),
+    }
+
+
+def _waves(blocks: Array, gpu: Machine) -> Array:
+    """Rounds of blocks over the SMs, up to a constant; many or unknown blocks fill them evenly."""
+    few = np.minimum(blocks, 1e9)
+    return np.where(few < 16 * gpu.sms, np.ceil(few / gpu.sms), few / gpu.sms)

@@ -1,0 +1,1 @@
+"""Fitting and scoring the weights; needs the extra `train`."""

@@ -1,0 +1,228 @@
+"""Fits laws and learned corrections, leaves GPUs out one by one, and turns both into weights."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from predictors.columns import law_columns, prepare
+from predictors.features import features
+from predictors.fitted import Fitted, Weights
+from predictors.gpu import load_gpu
+from predictors.law import LAWS, Array
+from predictors.machine import Machine, machine
+from predictors.residual import Trees
+from predictors.training.boost import boost
+from predictors.training.datasets import load
+from predictors.training.fit_law import Part, fit_law
+
+LAW_ROWS = 500
+"""Rows of one framework on one GPU that the law's few constants are fitted on."""
+TREE_ROWS = 8000
+"""The same for the learned corrections."""
+SHARED_TREES = 120
+OWN_TREES = 500
+OWN_LEAST_ROWS = 1000
+"""An architecture with fewer measurements of a law gets offsets, but no trees of its own."""
+ANONYMOUS_STEP = 3
+"""One training row in so many is shown again without its framework."""
+TEST_FOLDS = 5
+"""One shape in so many is never trained on: it measures the error of a GPU whose other shapes were seen."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Measurements of one law on one GPU, known by its slug so that a process can hand it to another."""
+
+    gpu: str
+    table: pl.DataFrame
+
+    @cached_property
+    def machine(self) -> Machine:
+        """The GPU."""
+        return machine(load_gpu(self.gpu))
+
+    def shapes(self, test: bool) -> Measured:
+        """The shapes that are never trained on, or the others."""
+        held = pl.col("shape") % TEST_FOLDS == 0
+        return Measured(self.gpu, self.table.filter(held if test else ~held))
+
+
+@dataclass(frozen=True)
+class LawFit:
+    """One law fitted: constants, launch overhead of GPUs measured eagerly, and the two kinds of trees."""
+
+    law: str
+    fitted: Fitted
+    launches: dict[str, float]
+    shared: Trees
+    own: dict[str, Trees]
+
+    @property
+    def weights(self) -> Weights:
+        """As weights that know this law only."""
+        return merge([self])
+
+
+def merge(fits: Sequence[LawFit]) -> Weights:
+    """Weights from fitted laws, without interval widths."""
+    return Weights(
+        laws={f.law: f.fitted for f in fits},
+        residuals={f.law: f.shared for f in fits},
+        own={(f.law, architecture): trees for f in fits for architecture, trees in f.own.items()},
+    )
+
+
+def measurements(data: Path, hold_out: Collection[str] = ()) -> dict[str, list[Measured]]:
+    """Measurements by law, one element per GPU, without the GPUs held out.
+
+    Args:
+        data: see `datasets.load`.
+        hold_out: slugs.
+    """
+    rows = load(data)
+    table = prepare(rows).with_columns(rows["gpu"], rows["source"], rows["latency_us"])
+    table = table.with_columns(shape=_shape_number())
+    out: dict[str, list[Measured]] = {}
+    for (law, gpu), part in table.group_by("law", "gpu", maintain_order=True):
+        if law is not None and gpu not in hold_out:
+            out.setdefault(str(law), []).append(Measured(str(gpu), part.sort("shape")))
+    return out
+
+
+def fit(law: str, parts: Sequence[Measured], near: LawFit | None = None, left_out: str = "") -> LawFit:
+    """Fits one law on the training shapes of some GPUs.
+
+    Args:
+        law: its name.
+        parts: measurements, one element per GPU.
+        near: a fit of almost the same measurements, to start from; trees of architectures are taken from it.
+        left_out: the architecture whose trees are not.
+    """
+    train = [p.shapes(test=False) for p in parts]
+    fitted, launches = fit_law(LAWS[law], [_part(p, LAW_ROWS) for p in train], near.fitted if near else None)
+    sets = [_residuals(law, p, fitted, launches) for p in train]
+    shared = _boost(sets, SHARED_TREES)
+    own = {} if near is None else {a: trees for a, trees in near.own.items() if a != left_out}
+    for architecture in sorted({s.architecture for s in sets} - own.keys()):
+        alike = [s.without(shared) for s in sets if s.architecture == architecture]
+        if sum(s.target.size for s in alike) >= OWN_LEAST_ROWS:
+            own[architecture] = _boost(alike, OWN_TREES)
+    return LawFit(law, fitted, launches, shared, own)
+
+
+def _shape_number() -> pl.Expr:
+    """A number that is the same for the same shape on every GPU, in any version of any library."""
+    numbers = ("batch", "m", "n", "k", "rows", "cols", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "window",
+               "tokens", "hidden", "inter", "topk", "experts", "tp", "ep")  # fmt: skip
+    primes = (3, 7, 31, 127, 8191, 131, 137, 139, 149, 151, 157, 163, 167, 173, 179, 181, 191, 193, 197)
+    terms = [pl.col(name).fill_null(0.0) * prime for name, prime in zip(numbers, primes, strict=True)]
+    mixed = pl.sum_horizontal(terms).cast(pl.UInt64) * 2654435761 % 4294967296
+    return mixed // 65536 + mixed % 65536 * 65536
+
+
+def _part(measured: Measured, rows: int) -> Part:
+    table = sample(measured.table, rows)
+    return Part(
+        measured.machine,
+        law_columns(table, measured.machine),
+        table["framework"].to_numpy().astype(object),
+        (table["source"] == "eager").to_numpy(),
+        table["latency_us"].to_numpy(),
+    )
+
+
+def sample(table: pl.DataFrame, rows: int) -> pl.DataFrame:
+    """At most so many rows of each framework; GPUs measured on the same shapes get the same ones."""
+    return table.filter(pl.int_range(pl.len()).over("framework") < rows)
+
+
+@dataclass(frozen=True)
+class Residuals:
+    """What the law misses on one GPU: features (features, rows), log(measured / law) and weights (rows,)."""
+
+    architecture: str
+    features: npt.NDArray[np.float32]
+    target: Array
+    weight: Array
+
+    def without(self, trees: Trees) -> Residuals:
+        """What is left once trees have explained their part."""
+        return replace(self, target=self.target - trees.predict(self.features))
+
+
+def _residuals(law: str, measured: Measured, fitted: Fitted, launches: dict[str, float]) -> Residuals:
+    table, gpu = sample(measured.table, TREE_ROWS), measured.machine
+    named = _residuals_of(law, table, table, gpu, fitted, launches)
+    framed = table.filter(pl.col("framework").is_not_null()).gather_every(ANONYMOUS_STEP)
+    if framed.is_empty():
+        return named
+    # A trace doesn't name its framework: some rows teach what all of them have in common.
+    nameless = framed.with_columns(framework=pl.lit(None, dtype=pl.String))
+    anonymous = _residuals_of(law, framed, nameless, gpu, fitted, launches)
+    return Residuals(
+        gpu.architecture,
+        np.concatenate([named.features, anonymous.features], axis=1),
+        np.concatenate([named.target, anonymous.target]),
+        np.concatenate([named.weight, anonymous.weight / ANONYMOUS_STEP]),
+    )
+
+
+def _residuals_of(
+    law: str, table: pl.DataFrame, shown: pl.DataFrame, gpu: Machine, fitted: Fitted, launches: dict[str, float]
+) -> Residuals:
+    """Residuals of rows of which the law and the trees are shown those of `shown`, with other frameworks."""
+    columns = law_columns(table, gpu)
+    terms = LAWS[law].terms(columns, gpu, fitted.constants(gpu, shown["framework"].to_numpy().astype(object)))
+    kernel = kernel_us(table, launches.get(gpu.slug, 0.0))
+    share = kernel / table["latency_us"].to_numpy()
+    correctable = LAWS[law].correctable(terms)
+    share = share * correctable
+    target = np.log(kernel / terms.time_us) / correctable
+    weight = share**2 / np.sum(share**2)
+    return Residuals(gpu.architecture, features(law, shown, columns, terms, gpu), target, weight)
+
+
+def kernel_us(table: pl.DataFrame, launch_us: float) -> Array:
+    """Measured times without the launch: of eager rows at least a tenth is the kernel."""
+    latency = table["latency_us"].to_numpy()
+    eager = (table["source"] == "eager").to_numpy()
+    return np.where(eager, np.maximum(latency - launch_us, 0.1 * latency), latency)
+
+
+def _boost(sets: Sequence[Residuals], trees: int) -> Trees:
+    weight = np.concatenate([s.weight for s in sets])
+    x = np.concatenate([s.features for s in sets], axis=1)
+    return boost(x, np.concatenate([s.target for s in sets]), weight / weight.mean(), trees=trees)
+
+
+def fit_all(data: dict[str, list[Measured]], jobs: int = 2, by_class: bool = False) -> tuple[Weights, pl.DataFrame]:
+    """Fits every law, and scores each with its GPUs left out one by one.
+
+    Args:
+        data: from `measurements`.
+        jobs: processes.
+        by_class: leave out a GPU's whole tensor class with it.
+
+    Returns:
+        The weights, and the scored rows of `evaluate.cross_validate`.
+    """
+    from predictors.training.evaluate import cross_validate, summarise
+
+    # Polars' threads don't survive a fork.
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        # The laws with the most GPUs take longest: they go first.
+        names = sorted(data, key=lambda law: (-len(data[law]), law))
+        results = list(pool.map(cross_validate, names, [data[law] for law in names], [by_class] * len(names)))
+    scored = pl.concat([rows for _, rows in results], how="diagonal_relaxed")
+    intervals, transfer = summarise(scored)
+    weights = merge([fitted for fitted, _ in results])
+    return replace(weights, intervals=intervals, transfer=transfer), scored

@@ -1,0 +1,187 @@
+"""The constants of a law and the offsets of classes, GPUs and frameworks: a robust MAP fit in log space."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import least_squares  # type: ignore[import-untyped, unused-ignore]
+
+from predictors.fitted import Fitted
+from predictors.law import Array, Columns, Law
+from predictors.machine import Machine
+
+EFFECT_SD = {"tensor_class": 0.12, "gpu": 0.1, "framework": 0.12, "stack": 0.08}
+"""Prior standard deviations of the offsets, in log space (predictor study, section 1)."""
+OTHER_VENDOR_SD = 0.5
+"""The same of AMD's class: its libraries reach another share of the peak, which mustn't bend what all GPUs share."""
+NOISE = 0.12
+EFFECTIVE_ROWS = 150.0
+"""How many independent measurements one framework on one GPU counts as: rows of one kernel err together."""
+HUBER = 2.0
+LAUNCH_US = (10.0, 0.8)
+"""Prior of what an eager measurement has on top of the kernel: the CPU's launch."""
+STEP = 1e-4
+
+Name = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Measurements of one law on one GPU.
+
+    Attributes:
+        machine: the GPU.
+        columns: from `law_columns`.
+        framework: object array, None where unknown.
+        eager: true where `latency_us` has the launch in it.
+        latency_us: measured.
+    """
+
+    machine: Machine
+    columns: Columns
+    framework: npt.NDArray[np.object_]
+    eager: npt.NDArray[np.bool_]
+    latency_us: Array
+
+    @property
+    def frameworks(self) -> set[str]:
+        """The frameworks that are named."""
+        return {f for f in set(self.framework) if f is not None}
+
+    @property
+    def stacks(self) -> set[str]:
+        """'class/framework' of each."""
+        return {f"{self.machine.tensor_class}/{f}" for f in self.frameworks}
+
+
+def fit_law(law: Law, parts: Sequence[Part], near: Fitted | None = None) -> tuple[Fitted, dict[str, float]]:
+    """Fits one law to measurements on several GPUs.
+
+    Args:
+        law: the law.
+        parts: measurements, one element per GPU.
+        near: a fit to start from, of almost the same measurements.
+
+    Returns:
+        The constants, and the launch overhead in microseconds of each GPU measured eagerly.
+    """
+    problem = _Problem(law, parts)
+    start = problem.priors[:, 0] if near is None else problem.vector(near)
+    steps = 25 if near is None else 6
+    solution = least_squares(problem.residuals, start, jac=problem.jacobian, max_nfev=steps, x_scale=0.1, ftol=1e-4)
+    fitted = problem.fitted(solution.x)
+    return replace(fitted, architecture=_kin(parts, fitted)), problem.launches(solution.x)
+
+
+def _kin(parts: Sequence[Part], fitted: Fitted) -> dict[str, dict[str, float]]:
+    """Mean offsets and power budget of each architecture's GPUs."""
+    kin: dict[str, list[Machine]] = {}
+    for part in parts:
+        kin.setdefault(part.machine.architecture, []).append(part.machine)
+    return {
+        architecture: {
+            name: float(np.mean([fitted.gpu[m.slug][name] for m in machines])) for name in fitted.gpu[machines[0].slug]
+        }
+        | {"watts": float(np.mean([np.log(m.watts_per_tflops) for m in machines]))}
+        for architecture, machines in kin.items()
+    }
+
+
+class _Problem:
+    """Parameters as a vector, and the residuals of measurements and priors as a function of it."""
+
+    def __init__(self, law: Law, parts: Sequence[Part]) -> None:
+        self.law, self.parts = law, parts
+        self.names = self._parameters()
+        self.priors = np.array([self._prior(name) for name in self.names])
+        self.weights = [_row_weights(part) for part in parts]
+
+    def residuals(self, vector: Array) -> Array:
+        rows = [self._part(i, vector) for i in range(len(self.parts))]
+        return np.concatenate([*rows, (vector - self.priors[:, 0]) / self.priors[:, 1]])
+
+    def jacobian(self, vector: Array) -> Array:
+        """Forward differences; a parameter of one GPU or class only moves that part's rows."""
+        base = [self._part(i, vector) for i in range(len(self.parts))]
+        starts = np.cumsum([0, *(len(b) for b in base)])
+        jacobian = np.zeros((starts[-1] + len(vector), len(vector)))
+        for j, name in enumerate(self.names):
+            moved = vector.copy()
+            moved[j] += STEP
+            for i, part in enumerate(self.parts):
+                if _concerns(name, part):
+                    jacobian[starts[i] : starts[i + 1], j] = (self._part(i, moved) - base[i]) / STEP
+            jacobian[starts[-1] + j, j] = 1 / self.priors[j, 1]
+        return jacobian
+
+    def fitted(self, vector: Array) -> Fitted:
+        scopes: dict[str, dict[str, dict[str, float]]] = {scope: {} for scope in EFFECT_SD}
+        base: dict[str, float] = {}
+        for (scope, who, constant), value in zip(self.names, vector, strict=True):
+            if scope == "base":
+                base[constant] = float(value)
+            elif scope != "launch":
+                scopes[scope].setdefault(who, {})[constant] = float(value)
+        return Fitted(base, **scopes)
+
+    def vector(self, fitted: Fitted) -> Array:
+        """A fit as a vector; launch overheads from their prior."""
+        scopes = {"base": {"": fitted.base}} | {scope: getattr(fitted, scope) for scope in EFFECT_SD}
+        values = [scopes.get(scope, {}).get(who, {}).get(constant) for scope, who, constant in self.names]
+        return np.array([p if v is None else v for v, p in zip(values, self.priors[:, 0], strict=True)])
+
+    def launches(self, vector: Array) -> dict[str, float]:
+        pairs = zip(self.names, vector, strict=True)
+        return {who: float(np.exp(value)) for (scope, who, _), value in pairs if scope == "launch"}
+
+    def _parameters(self) -> list[Name]:
+        names: list[Name] = [("base", "", constant) for constant in self.law.priors]
+        scopes = {
+            "tensor_class": {p.machine.tensor_class for p in self.parts},
+            "gpu": {p.machine.slug for p in self.parts},
+            "framework": {f for p in self.parts for f in p.frameworks},
+            "stack": {s for p in self.parts for s in p.stacks},
+        }
+        for scope, members in scopes.items():
+            names += [(scope, who, constant) for who in sorted(members) for constant in self.law.effects]
+        return names + [("launch", p.machine.slug, "launch") for p in self.parts if p.eager.any()]
+
+    def _prior(self, name: Name) -> tuple[float, float]:
+        scope, who, constant = name
+        if (scope, who) == ("tensor_class", "mfma"):
+            return 0.0, OTHER_VENDOR_SD
+        if scope == "launch":
+            return float(np.log(LAUNCH_US[0])), LAUNCH_US[1]
+        if scope == "base":
+            median, sd = self.law.priors[constant]
+            return float(np.log(median)), sd
+        return 0.0, EFFECT_SD[scope]
+
+    def _part(self, i: int, vector: Array) -> Array:
+        part = self.parts[i]
+        constants = self.fitted(vector).constants(part.machine, part.framework)
+        launch = self.launches(vector).get(part.machine.slug, 0.0) * part.eager
+        time = self.law.terms(part.columns, part.machine, constants).time_us + launch
+        z = (np.log(time) - np.log(part.latency_us)) / NOISE
+        robust = np.sign(z) * HUBER * np.sqrt(2 * (np.sqrt(1 + (z / HUBER) ** 2) - 1))
+        return np.asarray(robust * self.weights[i])
+
+
+def _concerns(name: Name, part: Part) -> bool:
+    scope, who, _ = name
+    if scope in ("gpu", "launch"):
+        return who == part.machine.slug
+    if scope == "tensor_class":
+        return who == part.machine.tensor_class
+    return scope == "base" or who in (part.stacks if scope == "stack" else part.frameworks)
+
+
+def _row_weights(part: Part) -> Array:
+    """Square roots of weights that make every framework on every GPU count the same."""
+    labels, counts = np.unique(part.framework.astype(str), return_counts=True)
+    count = dict(zip(labels, counts, strict=True))
+    each = np.array([count[label] for label in part.framework.astype(str)], dtype=float)
+    return np.asarray(np.sqrt(EFFECTIVE_ROWS / each / len(labels) ** 0.5))

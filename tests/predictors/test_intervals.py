@@ -1,0 +1,53 @@
+"""Intervals of single kernels and of sums."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from predictors import load_gpu
+from predictors.fitted import Fitted, Weights
+from predictors.intervals import half_width, situation, total
+from predictors.law import LAWS
+from predictors.machine import machine
+
+BASE = {name: float(np.log(prior[0])) for name, prior in LAWS["gemm half"].priors.items()}
+WEIGHTS = Weights(
+    laws={"gemm half": Fitted(BASE, {"wgmma": {}, "mma": {}}, {"h100-sxm": {}}, architecture={"9": {"watts": 0.0}})},
+    intervals={"gemm half": {"base": 0.1, "sibling": 0.2, "class": 0.3, "new": 0.4}},
+)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "where", "width"),
+    [
+        ("h100-sxm", "base", 0.1),
+        ("h200-sxm", "sibling", 0.2),
+        ("a100-sxm-80gb", "class", 0.3),
+        ("b200", "new", 0.4),
+    ],
+)
+def test_an_interval_widens_with_the_distance_from_what_was_measured(gpu: str, where: str, width: float):
+    assert situation("gemm half", machine(load_gpu(gpu)), WEIGHTS) == where
+    assert half_width("gemm half", machine(load_gpu(gpu)), WEIGHTS) == width
+
+
+def test_a_family_nobody_measured_is_wide():
+    assert half_width("embedding", machine(load_gpu("h100-sxm")), WEIGHTS) >= 0.5
+
+
+def test_errors_of_one_gpu_add_up_and_the_rest_averages_out():
+    time, low, high = np.full(100, 10.0), np.full(100, 9.0), np.full(100, 11.0)
+    assert total(time, low, high, gpu_share=1.0) == pytest.approx((1000, 900, 1100))
+    assert total(time, low, high, gpu_share=0.0) == pytest.approx((1000, 990, 1010))
+    _, some_low, some_high = total(time, low, high)
+    assert 900 < some_low < 990
+    assert 1010 < some_high < 1100
+
+
+def test_the_interval_of_one_kernel_is_its_own():
+    assert total(np.array([10.0]), np.array([7.0]), np.array([16.0])) == pytest.approx((10, 7, 16))
+
+
+def test_a_sum_of_nothing_is_nothing():
+    assert total(np.array([]), np.array([]), np.array([])) == (0, 0, 0)

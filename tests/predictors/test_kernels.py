@@ -1,0 +1,74 @@
+"""The kernel table's checks, and which law a row goes to."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+from predictors.errors import KernelTableError
+from predictors.kernels import COLUMNS, complete, with_law
+
+
+def law(**columns: object) -> str | None:
+    return with_law(complete(pl.DataFrame({name: [value] for name, value in columns.items()})))["law"][0]
+
+
+def test_missing_columns_are_filled_in():
+    table = complete(pl.DataFrame({"family": ["gemm"], "dtype": ["bf16"], "heads": [8]}))
+    assert table.columns == list(COLUMNS)
+    row = table.row(0, named=True)
+    assert (row["batch"], row["share"], row["kv_heads"], row["kv_dtype"], row["direction"]) == (
+        1, 1, 8, "bf16", "forward",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("frame", "says"),
+    [
+        (pl.DataFrame({"dtype": ["bf16"]}), "no column 'family'"),
+        (pl.DataFrame({"family": ["gem"]}), "unknown family: gem; known: gemm"),
+        (pl.DataFrame({"family": [None]}, schema={"family": pl.String}), "unknown family: null"),
+        (pl.DataFrame({"family": ["gemm"], "dtype": ["bfloat"]}), "unknown dtype: bfloat"),
+        (pl.DataFrame({"family": ["gemm"], "m": ["many"]}), "wrong type"),
+    ],
+)
+def test_a_table_nobody_understands_is_refused(frame: pl.DataFrame, says: str):
+    with pytest.raises(KernelTableError, match=says):
+        complete(frame)
+
+
+def test_any_dtype_will_do_where_only_bytes_count():
+    assert law(family="elementwise", dtype="int64", bytes=8) == "elementwise"
+
+
+@pytest.mark.parametrize(
+    ("name", "columns"),
+    [
+        ("gemm half", {"family": "gemm", "dtype": "fp16", "m": 1, "n": 1, "k": 1}),
+        ("gemm fp32", {"family": "gemm", "dtype": "fp64", "m": 1, "n": 1, "k": 1}),
+        ("conv half", {"family": "conv", "dtype": "tf32", "m": 1, "n": 1, "k": 1}),
+        ("memcpy", {"family": "memcpy", "bytes": 1}),
+        (None, {"family": "collective", "bytes": 1}),
+        (None, {"family": "softmax"}),
+    ],
+)
+def test_a_row_goes_to_its_law(name: str | None, columns: dict[str, object]):
+    assert law(**columns) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "q_len", "kv_len", "causal", "direction"),
+    [
+        ("decode", 1, 100, True, "forward"),
+        ("prefill", 1, 1, True, "forward"),
+        ("prefill", 100, 100, True, "forward"),
+        ("prefill", 100, 5000, True, "forward"),
+        ("encoder", 100, 100, False, "forward"),
+        ("prefill", 1, 100, True, "backward"),
+    ],
+)
+def test_attention_streams_the_cache_or_tiles_the_queries(
+    name: str, q_len: int, kv_len: int, causal: bool, direction: str
+):
+    shape = {"heads": 8, "head_dim": 64, "q_len": q_len, "kv_len": kv_len, "causal": causal}
+    assert law(family="attention", dtype="bf16", direction=direction, **shape) == name

@@ -1,0 +1,48 @@
+"""Kernels without a shape: the fixed part first, then the resource of their family."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+from predictors import load_gpu, predict
+from predictors.scaling import FIXED_CYCLES
+
+A100, H100 = load_gpu("a100-sxm-80gb"), load_gpu("h100-sxm")
+
+
+def scaled(source: str, target: str, **columns: object) -> dict[str, object]:
+    frame = pl.DataFrame({name: [value] for name, value in columns.items()})
+    return predict(frame, target, source_gpu=source).row(0, named=True)
+
+
+def test_a_memory_kernel_goes_with_the_bandwidth_but_for_its_fixed_part():
+    row = scaled("a100-sxm-80gb", "h100-sxm", family="norm", measured_us=1000.0)
+    fixed = FIXED_CYCLES / A100.boost_clock_mhz
+    expected = fixed * A100.boost_clock_mhz / H100.boost_clock_mhz + (1000 - fixed) * 2039 / 3352
+    assert row["method"] == "scaled"
+    assert row["time_us"] == pytest.approx(expected)
+    assert row["low_us"] < row["time_us"] < row["high_us"]
+
+
+def test_a_tiny_kernel_only_gains_from_the_clock():
+    row = scaled("a100-sxm-80gb", "h100-sxm", family="other", measured_us=2.0)
+    assert row["time_us"] == pytest.approx(2.0 * A100.boost_clock_mhz / H100.boost_clock_mhz)
+
+
+def test_fewer_blocks_than_sms_gain_nothing_from_more_of_them():
+    row = scaled("a100-sxm-80gb", "h100-sxm", family="gemm", dtype="bf16", measured_us=500.0, blocks=4)
+    assert row["time_us"] == pytest.approx(500 * A100.boost_clock_mhz / H100.boost_clock_mhz)
+
+
+def test_the_interval_holds_what_any_resource_would_give():
+    row = scaled("a100-sxm-80gb", "h100-sxm", family="other", measured_us=10000.0)
+    assert row["low_us"] < 10000 * 2039 / 3352 < row["high_us"]
+    assert row["low_us"] < 10000 * 312 / 989.4 < row["high_us"]
+
+
+def test_a_collective_is_kept_with_a_wide_interval():
+    row = scaled("a100-sxm-80gb", "h100-sxm", family="collective", collective="all_reduce", bytes=1e6, measured_us=70.0)
+    assert (row["method"], row["time_us"], row["limiter"]) == ("kept", 70.0, "link")
+    assert row["low_us"] < 40
+    assert row["high_us"] > 130

@@ -1,0 +1,90 @@
+"""Training on measurements made up from a known GPU: what was put in comes out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+pytest.importorskip("scipy")
+
+from predictors import load_gpu, predict
+from predictors.columns import law_columns, prepare
+from predictors.fitted import Fitted, load_weights, save_weights
+from predictors.law import LAWS, STREAM
+from predictors.machine import machine
+from predictors.training.datasets import load
+from predictors.training.evaluate import cross_validate, summarise, table
+from predictors.training.fit import Measured, fit, measurements
+from predictors.training.fit_law import Part, fit_law
+from predictors.training.report import card, markdown
+
+GPUS = {"a100_sxm": 0.80, "l40s": 0.70, "h100_sxm": 0.90}
+
+
+def write_gemms(folder: Path) -> None:
+    """aiconfigurator's layout: products that reach a fixed share of each GPU's roofline."""
+    draw = np.random.default_rng(0)
+    size = 2 ** draw.integers(5, 14, size=(3, 400))
+    frames = []
+    for gpu, share in GPUS.items():
+        spec = load_gpu(gpu)
+        m, n, k = (size[i] for i in range(3))
+        compute = 2.0 * m * n * k / spec.peak_flops("bf16") * 1e6
+        memory = 2.0 * (m * k + n * k + m * n) / spec.bandwidth_gbps / 1e3
+        names = {"system": gpu, "framework": "vllm", "version": "1", "dtype": "bfloat16"}
+        rows = pl.DataFrame({"m": m, "n": n, "k": k, "latency_us": 4 + np.hypot(compute, memory) / share})
+        frames.append(rows.with_columns(pl.lit(value).alias(name) for name, value in names.items()))
+    (folder / "aiconfigurator").mkdir()
+    pl.concat(frames).write_parquet(folder / "aiconfigurator/gemm.parquet")
+
+
+def test_the_launch_is_told_from_the_kernel():
+    target = machine(load_gpu("v100-pcie-32gb"))
+    rows = pl.DataFrame({"bytes": np.geomspace(1e4, 1e10, 400)})
+    rows = prepare(rows.with_columns(family=pl.lit("elementwise"), dtype=pl.lit("fp32")))
+    columns = law_columns(rows, target)
+    truth = {name: np.log(prior[0]) for name, prior in STREAM.priors.items()} | {"memory": np.log(0.7)}
+    time = STREAM.terms(columns, target, Fitted(truth).constants(target)).time_us + 15.0
+    fitted, launches = fit_law(STREAM, [Part(target, columns, np.full(400, None), np.ones(400, dtype=bool), time)])
+    constants = fitted.constants(target)
+    assert launches["v100-pcie-32gb"] == pytest.approx(15, rel=0.1)
+    assert float(constants["memory"]) == pytest.approx(0.7, rel=0.05)
+
+
+def test_measurements_become_weights_that_predict_them(tmp_path):
+    write_gemms(tmp_path)
+    data = measurements(tmp_path, hold_out=["l40s"])
+    assert sorted(part.gpu for part in data["gemm half"]) == ["a100-sxm-80gb", "h100-sxm"]
+    weights = fit("gemm half", data["gemm half"]).weights
+    save_weights(weights, tmp_path / "weights")
+    assert load_weights(tmp_path / "weights").laws.keys() == {"gemm half"}
+    rows = load(tmp_path).filter(pl.col("gpu") == "h100-sxm", pl.col("latency_us") > 20)
+    error = predict(rows, "h100-sxm", weights=tmp_path / "weights")["time_us"] / rows["latency_us"] - 1
+    assert error.abs().median() < 0.05
+
+
+def test_every_gpu_is_left_out_once(tmp_path):
+    write_gemms(tmp_path)
+    parts = [Measured(p.gpu, p.table.head(200)) for p in measurements(tmp_path)["gemm half"]]
+    fitted, rows = cross_validate("gemm half", parts)
+    errors = table(rows)
+    assert set(errors["situation"]) == {"base", "class", "new"}
+    assert errors.filter(pl.col("situation") != "base").height == 3
+    intervals, transfer = summarise(rows)
+    widths = intervals["gemm half"]
+    assert 0 < widths["base"] <= widths["sibling"] <= widths["class"] <= widths["new"]
+    assert all(0 <= e <= 1 for e in transfer.get("gemm half", {}).values())
+    assert 'gpus = ["a100-sxm-80gb", "h100-sxm", "l40s"]' in card(fitted.weights, errors, [])
+    tables = markdown(errors, replace(fitted.weights, intervals=intervals))
+    assert "### GEMM, bf16" in tables
+    assert [line.split(" | ")[0] for line in tables.splitlines()[4:7]] == ["| a100-sxm-80gb", "| h100-sxm", "| l40s"]
+    assert "| gemm half | × 1." in tables
+
+
+def test_every_law_has_priors_for_its_effects():
+    for law in LAWS.values():
+        assert set(law.effects) - {"floor"} <= set(law.priors)

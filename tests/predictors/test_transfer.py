@@ -1,0 +1,51 @@
+"""What of a measurement comes along to another GPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+
+from predictors import load_gpu
+from predictors.fitted import Fitted, Weights
+from predictors.machine import machine
+from predictors.transfer import MISFIT, OWN, UNFITTED, relation, residual
+
+A100, H100, H200 = (machine(load_gpu(name)) for name in ("a100-sxm-80gb", "h100-sxm", "h200-sxm"))
+WEIGHTS = Weights({"gemm half": Fitted({}), "norm": Fitted({})}, transfer={"gemm half": {"other": 0.25}})
+
+
+def carried(ratios: list[float], law: str = "gemm half", framework: str | None = "vllm", target=A100) -> np.ndarray:
+    names = pl.Series("framework", [framework] * len(ratios), dtype=pl.String)
+    rows = pl.DataFrame({"law": [law] * len(ratios)}).with_columns(names)
+    return residual(rows, np.log(np.array(ratios)), H100, target, WEIGHTS)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "kin"),
+    [("h100-sxm", "h200-sxm", "sibling"), ("a100-sxm-80gb", "l40s", "class"), ("a100-sxm-80gb", "h100-sxm", "other")],
+)
+def test_kinship(a: str, b: str, kin: str):
+    assert relation(machine(load_gpu(a)), machine(load_gpu(b))) == kin
+
+
+def test_a_known_stack_carries_by_the_fitted_exponent():
+    assert carried([1.2, 1.2, 1.2]) == pytest.approx(0.25 * np.log([1.2] * 3))
+
+
+def test_a_sibling_takes_more():
+    assert carried([1.2], target=H200)[0] == pytest.approx(OWN["sibling"] * np.log(1.2))
+
+
+def test_what_a_law_does_not_describe_is_carried_whole():
+    extra = carried([4 * np.exp(MISFIT)])[0] - carried([np.exp(MISFIT)])[0]
+    assert extra == pytest.approx(np.log(4.0))
+
+
+def test_an_unknown_stack_carries_most_of_what_all_its_kernels_share():
+    alike = carried([1.5] * 100, law="norm", framework=None)
+    assert (alike >= 0.95 * UNFITTED["other"] * np.log(1.5)).all()
+
+
+def test_nothing_measured_carries_nothing():
+    assert carried([np.nan, np.nan]).tolist() == [0.0, 0.0]
