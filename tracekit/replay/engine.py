@@ -7,8 +7,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tracekit.graph import Graph
+from tracekit.graph.edges import EdgeKind
 
 Ints = npt.NDArray[np.int64]
+
+# Work of CPU threads: calls (run edges of activities are set apart) and what lies between them.
+ON_HOST = (EdgeKind.RUN, EdgeKind.PROGRAM, EdgeKind.HANDOVER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +47,19 @@ def measured(graph: Graph) -> Timeline:
     return Timeline(graph.nodes.start_ns, graph.nodes.end_ns, graph.nodes.cpu, graph.nodes.marks)
 
 
-def replay(graph: Graph, durations_ns: Ints | None = None) -> Timeline:
+def replay(graph: Graph, durations_ns: Ints | None = None, host_time: float = 1.0) -> Timeline:
     """Play the graph forward.
 
     Args:
         graph: The dependency graph.
         durations_ns: How long each activity takes, in the order of the kernel table; ``None`` for the measured ones.
+        host_time: What the CPU's own work takes, as a multiple of the measured time.
     """
-    lag = graph.lag_ns
-    if durations_ns is not None:
-        lag = lag.copy()
-        lag[graph.run_edge] = durations_ns
+    lag = graph.lag_ns.copy()
+    if host_time != 1.0:
+        on_host = np.isin(graph.kind, ON_HOST)
+        lag[on_host] = np.rint(lag[on_host] * host_time)
+    lag[graph.run_edge] = graph.lag_ns[graph.run_edge] if durations_ns is None else durations_ns
     times = _forward(graph.first, graph.src, lag, graph.release_ns)[graph.vertex]
     return Timeline(times[0::2], times[1::2], graph.nodes.cpu, graph.nodes.marks)
 

@@ -66,10 +66,15 @@ class Run:
         """The GPU it was recorded on."""
         return self.source.gpu if self.source else None
 
-    def step_with(self, kernel_us: npt.NDArray[np.float64]) -> StepTime:
-        """The median step if each kernel took this long (in the order of the kernel table)."""
+    def step_with(self, kernel_us: npt.NDArray[np.float64], host_time: float = 1.0) -> StepTime:
+        """The median step with other kernel times, and a slower or faster host.
+
+        Args:
+            kernel_us: How long each kernel takes, in the order of the kernel table.
+            host_time: What the CPU's own work takes, as a multiple of the measured time.
+        """
         durations = np.rint(kernel_us * 1e3).astype(np.int64)
-        return median_step(replay(self.graph, durations), self.kernels, self.steps, self.chosen)
+        return median_step(replay(self.graph, durations, host_time), self.kernels, self.steps, self.chosen)
 
 
 def prepare(
