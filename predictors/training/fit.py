@@ -30,6 +30,8 @@ TREE_ROWS = 8000
 """The same for the learned corrections."""
 SHARED_TREES = 120
 OWN_TREES = 500
+LEAST_PART = 0.1
+"""A GPU with less than this share of the median GPU's measurements shapes the law's offsets, not the trees."""
 OWN_LEAST_ROWS = 1000
 """An architecture with fewer measurements of a law gets offsets, but no trees of its own."""
 ANONYMOUS_STEP = 3
@@ -109,7 +111,8 @@ def fit(law: str, parts: Sequence[Measured], near: LawFit | None = None, left_ou
     """
     train = [p.shapes(test=False) for p in parts]
     fitted, launches = fit_law(LAWS[law], [_part(p, LAW_ROWS) for p in train], near.fitted if near else None)
-    sets = [_residuals(law, p, fitted, launches) for p in train]
+    many = LEAST_PART * float(np.median([p.table.height for p in train]))
+    sets = [_residuals(law, p, fitted, launches) for p in train if p.table.height >= many]
     shared = _boost(sets, SHARED_TREES)
     own = {} if near is None else {a: trees for a, trees in near.own.items() if a != left_out}
     for architecture in sorted({s.architecture for s in sets} - own.keys()):

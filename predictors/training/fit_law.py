@@ -180,8 +180,8 @@ def _concerns(name: Name, part: Part) -> bool:
 
 
 def _row_weights(part: Part) -> Array:
-    """Square roots of weights that make every framework on every GPU count the same."""
+    """Square roots of weights that make every framework on every GPU count the same, but no row more than once."""
     labels, counts = np.unique(part.framework.astype(str), return_counts=True)
     count = dict(zip(labels, counts, strict=True))
     each = np.array([count[label] for label in part.framework.astype(str)], dtype=float)
-    return np.asarray(np.sqrt(EFFECTIVE_ROWS / each / len(labels) ** 0.5))
+    return np.asarray(np.sqrt(np.minimum(EFFECTIVE_ROWS / each / len(labels) ** 0.5, 1.0)))
