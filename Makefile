@@ -18,7 +18,6 @@ $(INSTALLED): pyproject.toml .ci/constraints.txt
 	touch $@
 
 demo: install
-	$(BIN)/tracekit predict $(TRACE) --gpu h100-sxm --gpu l40s --gpu mi300x
 	$(BIN)/tracekit predict $(TRACE) --gpu h100-sxm --gpu l40s --gpu mi300x -f -o demo.json
 
 test: install

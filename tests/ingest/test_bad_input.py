@@ -29,6 +29,7 @@ CASES = {
         "not a PyTorch",
     ),
     "nested deep in an unknown key": (b'{"x": ' + b"[" * 100_000, DamagedTraceError, "no valid JSON"),
+    "absurd base": (GOOD.replace(b"1700000000000000000", b"1" + b"0" * 30), NotATraceError, "baseTimeNanoseconds"),
     "no events": (b'{"traceEvents": []}', NoGpuActivityError, "no GPU activity"),
     "cut gzip": (gzip.compress(GOOD)[:-20], DamagedTraceError, "gzip"),
     "corrupt gzip": (gzip.compress(GOOD)[:30] + b"\0" * 40, DamagedTraceError, "gzip"),

@@ -93,6 +93,13 @@ def test_events_without_a_time_are_left_out_and_counted():
     assert "1 events without a time" in trace.warnings[0]
 
 
+@pytest.mark.parametrize(("start", "dur"), [(2.0**70, 5), (1e300, 5), (30, 2.0**70), (30, 8 * 86400e6)])
+def test_events_whose_time_overflowed_are_left_out(start, dur):
+    trace = one_kernel().kernel("overflow", start, dur).load()
+    assert trace.activities["name"].to_list() == ["ampere_sgemm_64x32"]
+    assert "1 events" in trace.warnings[0]
+
+
 def test_missing_shapes_are_said():
     trace = TraceBuilder().op("aten::mm", 0, 30).kernel("k", 20, 100, launch=10).load()
     assert not trace.shapes_recorded

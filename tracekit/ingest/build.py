@@ -19,6 +19,10 @@ from tracekit.trace import Device, Trace
 NO_ARGS = Args()
 STEP_PREFIX = "ProfilerStep#"
 
+# The year 2116 (2^62 ns), and seven days: times beyond are counters that overflowed.
+LATEST_US = 2**62 / 1e3
+LONGEST_US = 7 * 86400e6
+
 TABLE_OF_CATEGORY = {
     "cpu_op": "ops",
     "operator": "ops",
@@ -91,13 +95,20 @@ def _sort_into_tables(events: Events) -> tuple[dict[str, list[Event[Any]]], int]
         table = TABLE_OF_CATEGORY.get(event.cat.lower())
         if table is None:
             continue
-        if event.ts is None or event.dur is None or (event.ts == 0 and event.dur == 0):
+        if not _has_time(event):
             lost += 1
             continue
         if table == "ops" and str(event.name).startswith(STEP_PREFIX):
             table = "annotations"
         buckets[table].append(event)
     return buckets, lost
+
+
+def _has_time(event: Event[Any]) -> bool:
+    """Whether an event says when it ran. CUPTI writes 0, 0 where it doesn't know, and durations that overflowed."""
+    if event.ts is None or event.dur is None or (event.ts == 0 and event.dur == 0):
+        return False
+    return bool(abs(event.ts) < LATEST_US and event.dur < LONGEST_US)
 
 
 def _ops(events: Events, base_ns: int) -> pl.DataFrame:

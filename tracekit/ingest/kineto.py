@@ -8,10 +8,10 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
-from msgspec import Raw, Struct, field
+from msgspec import Meta, Raw, Struct, field
 
 from tracekit.errors import DamagedTraceError, NotATraceError
 
@@ -78,7 +78,7 @@ class Document(Struct, Generic[Time], rename="camel"):
     trace_events: list[Event[Time]]
     device_properties: list[DeviceProperties] | None = None
     distributed_info: Any = None
-    base_time_nanoseconds: int = 0
+    base_time_nanoseconds: Annotated[int, Meta(ge=0, lt=2**62)] = 0
 
 
 def parse(data: bytes, source: str) -> Document[Any]:
