@@ -39,7 +39,7 @@ def trace():
 def test_the_source_gpu_gives_the_measurement_back(trace):
     prediction = tk.predict(trace, gpu=SOURCE)[SOURCE]
     measured = tk.report(trace).source
-    assert prediction.kernels["time_us"].to_list() == (trace.activities["dur_ns"] / 1e3).to_list()
+    assert prediction.kernels["time_us"].to_list() == (trace.rank().activities["dur_ns"] / 1e3).to_list()
     assert prediction.step.step_time_us == pytest.approx(measured.step_time_us, rel=1e-9)
     assert prediction.step.kernel_time_us == pytest.approx(measured.kernel_time_us, rel=1e-9)
     assert (prediction.low_us, prediction.high_us) == pytest.approx((measured.step_time_us,) * 2)

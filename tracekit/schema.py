@@ -72,6 +72,8 @@ COLLECTIVE = (
     Column("in_nelems", pl.Int64, "Elements sent."),
     Column("out_nelems", pl.Int64, "Elements received."),
     Column("group_size", pl.Int64, "Ranks that take part."),
+    Column("process_group", pl.String, "Process group's name."),
+    Column("group_ranks", pl.String, "Ranks of the process group, JSON; PyTorch shortens long lists."),
 )
 
 OPS = Table(
@@ -81,6 +83,7 @@ OPS = Table(
         *_SPAN,
         *_THREAD,
         Column("external_id", pl.Int64, "torch's id of the op."),
+        Column("record_function_id", pl.Int64, "Joins the op to an execution trace."),
         Column("sequence", pl.Int64, "Autograd sequence number: equal in forward and backward."),
         *SIGNATURE,
         *COLLECTIVE,
@@ -109,7 +112,20 @@ ACTIVITIES = Table(
         Column("threads_per_block", pl.Int64, "Threads per block."),
         Column("registers_per_thread", pl.Int64, "Registers per thread."),
         Column("shared_memory_bytes", pl.Int64, "Shared memory per block, static and dynamic."),
+        Column("graph_node_id", pl.Int64, "Node of the CUDA graph that it was replayed from."),
         *COLLECTIVE,
+    ),
+)
+
+SYNCS = Table(
+    "syncs",
+    "Waits as CUPTI records them (cuda_sync events): which stream or call waited for what.",
+    (
+        *_SPAN,
+        Column("stream", pl.Int64, "Stream that waits, or is waited for by the CPU; -1: none."),
+        Column("correlation", pl.Int64, "Joins the wait to the call that asked for it."),
+        Column("wait_on_stream", pl.Int64, "Stream whose event is waited for."),
+        Column("wait_on_record", pl.Int64, "Correlation of the cudaEventRecord that is waited for."),
     ),
 )
 

@@ -1,8 +1,14 @@
-"""A trace: the facts that one rank's profiler recorded, as typed tables."""
+"""A trace: the facts that the profiler recorded, as typed tables, one set per rank."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import polars as pl
+
+from tracekit.errors import TraceError
+
+
+TABLES = ("ops", "annotations", "calls", "activities", "syncs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +29,7 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class RankTrace:
     """What one rank recorded; the tables' columns are described in :mod:`tracekit.schema`.
 
     Attributes:
@@ -32,9 +38,11 @@ class Trace:
         annotations: Named ranges (``schema.ANNOTATIONS``).
         calls: Runtime and driver calls (``schema.CALLS``).
         activities: What ran on the GPU (``schema.ACTIVITIES``).
+        syncs: Recorded waits (``schema.SYNCS``).
         device: The GPU that the activities ran on; ``None`` if the trace doesn't describe it.
         rank: Rank in the job; ``None`` outside a distributed one.
         world_size: Ranks of the job.
+        metadata: What else the file says about the recording: profiler options, versions, names.
         warnings: What a reader of any result should know about the recording.
     """
 
@@ -43,9 +51,11 @@ class Trace:
     annotations: pl.DataFrame
     calls: pl.DataFrame
     activities: pl.DataFrame
+    syncs: pl.DataFrame
     device: Device | None
     rank: int | None
     world_size: int
+    metadata: Mapping[str, object]
     warnings: tuple[str, ...]
 
     @property
@@ -53,6 +63,55 @@ class Trace:
         """Whether the profiler ran with ``record_shapes=True``."""
         return self.ops["input_dims"].count() > 0
 
+    @property
+    def tables(self) -> dict[str, pl.DataFrame]:
+        """The tables by name."""
+        return {name: getattr(self, name) for name in TABLES}
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What the profiler recorded of a job.
+
+    Attributes:
+        ranks: What each rank recorded, by rank; at least one.
+        warnings: What a reader of any result should know about the set of ranks; each rank has its own besides.
+    """
+
+    ranks: tuple[RankTrace, ...]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def source(self) -> str:
+        """Where it was read from."""
+        first = self.ranks[0].source
+        return first if len(self.ranks) == 1 else f"{first} and {len(self.ranks) - 1} more"
+
+    def rank(self, number: int | None = None) -> RankTrace:
+        """What one rank recorded; by default the first one.
+
+        Raises:
+            TraceError: This rank is not among those that were read.
+        """
+        if number is None:
+            return self.ranks[0]
+        for rank in self.ranks:
+            if rank.rank == number:
+                return rank
+        known = ", ".join(str(rank.rank) for rank in self.ranks)
+        raise TraceError(f"rank {number} was not read from {self.source}.", f"Read: {known}.")
+
+    def to_polars(self) -> dict[str, pl.DataFrame]:
+        """The tables by name (``schema.OPS`` and so on), of all ranks, with a column ``rank`` in front."""
+        return {
+            name: pl.concat(
+                rank.tables[name].select(pl.lit(rank.rank, pl.Int64).alias("rank"), pl.all()) for rank in self.ranks
+            )
+            for name in self.ranks[0].tables
+        }
+
     def __repr__(self) -> str:
-        gpu = self.device.name if self.device else "unknown GPU"
-        return f"Trace({self.source!r}, {gpu}, {self.ops.height} ops, {self.activities.height} GPU activities)"
+        device = self.ranks[0].device
+        ops, activities = (sum(len(rank.tables[name]) for rank in self.ranks) for name in ("ops", "activities"))
+        gpu = device.name if device else "unknown GPU"
+        return f"Trace({self.source!r}, {gpu}, {len(self.ranks)} ranks, {ops} ops, {activities} GPU activities)"

@@ -30,7 +30,7 @@ def text() -> bytes:
 
 @pytest.fixture(scope="module")
 def graph(text: bytes) -> Graph:
-    trace = load_bytes(text, "benchmark")
+    trace = load_bytes(text, "benchmark").rank()
     return link(trace, extract(trace), steps.marks(steps.find(trace)))
 
 

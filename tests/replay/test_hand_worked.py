@@ -15,7 +15,7 @@ AUTOGRAD = 200
 
 
 def graph_of(builder: TraceBuilder) -> Graph:
-    trace = builder.load()
+    trace = builder.load().rank()
     return link(trace, extract(trace), steps.marks(steps.find(trace)))
 
 

@@ -9,7 +9,7 @@ from tracekit.workload.extract import extract
 def kernel_of(op, kernel, dims, types=None, concrete=None, **launch):
     types = types or ["float"] * len(dims)
     builder = TraceBuilder().op(op, 0, 50, dims=dims, types=types, concrete=concrete)
-    return extract(builder.kernel(kernel, 60, 30, launch=10, **launch).load()).row(0, named=True)
+    return extract(builder.kernel(kernel, 60, 30, launch=10, **launch).load().rank()).row(0, named=True)
 
 
 def only(row, *names):
@@ -120,20 +120,20 @@ def test_copies_move_the_bytes_that_were_recorded():
 def test_kernels_of_one_product_share_its_work_by_time():
     builder = TraceBuilder().op("aten::mm", 0, 50, dims=[[8, 20], [20, 40]], types=["float", "float"])
     builder.kernel("gemm_a", 60, 30, launch=10).kernel("gemm_b", 100, 10, launch=20)
-    assert extract(builder.load())["share"].to_list() == [0.75, 0.25]
+    assert extract(builder.load().rank())["share"].to_list() == [0.75, 0.25]
 
 
 def test_an_op_that_runs_in_pieces_moves_its_bytes_once():
     builder = TraceBuilder().op("aten::mul", 0, 50, dims=[[1000], []], types=["float", "Scalar"])
     builder.kernel("vectorized_elementwise_kernel", 60, 30, launch=10)
     builder.kernel("vectorized_elementwise_kernel", 100, 30, launch=20)
-    assert extract(builder.load())["share"].to_list() == [0.5, 0.5]
+    assert extract(builder.load().rank())["share"].to_list() == [0.5, 0.5]
 
 
 def test_kernels_without_an_op_share_nothing():
     builder = TraceBuilder().kernel("Memset (Device)", 5, 1, kind="gpu_memset", bytes=4, launch=0)
     builder.kernel("Memset (Device)", 15, 1, kind="gpu_memset", bytes=4, launch=10)
-    assert extract(builder.load())["share"].to_list() == [1.0, 1.0]
+    assert extract(builder.load().rank())["share"].to_list() == [1.0, 1.0]
 
 
 def test_message_sizes_follow_nccl_tests():
@@ -144,5 +144,5 @@ def test_message_sizes_follow_nccl_tests():
         ("_reduce_scatter_base", "reduce_scatter", 2000),
     ):
         builder = TraceBuilder().kernel("ncclDevKernel", 60, 30, launch=10, **meta, **{"Collective name": name})
-        row = extract(builder.load()).row(0, named=True)
+        row = extract(builder.load().rank()).row(0, named=True)
         assert only(row, "family", "collective", "bytes", "ranks") == ("collective", canonical, size, 8)

@@ -5,10 +5,10 @@ import polars as pl
 from tracekit.graph import events, launch, queue, streams, sync, threads
 from tracekit.graph.graph import Graph, assemble
 from tracekit.graph.nodes import collect
-from tracekit.trace import Trace
+from tracekit.trace import RankTrace
 
 
-def link(trace: Trace, kernels: pl.DataFrame, marks: pl.DataFrame) -> Graph:
+def link(trace: RankTrace, kernels: pl.DataFrame, marks: pl.DataFrame) -> Graph:
     """The dependency graph of one rank: program order, hand-overs, launches, streams, events, syncs, launch queue.
 
     Args:

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import polars as pl
 
 from tracekit.graph.calls import CAN_WAIT
-from tracekit.trace import Trace
+from tracekit.trace import RankTrace
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -64,7 +64,7 @@ class Nodes:
         return ordered[:-1][same], ordered[1:][same]
 
 
-def collect(trace: Trace, kernels: pl.DataFrame, marks: pl.DataFrame) -> Nodes:
+def collect(trace: RankTrace, kernels: pl.DataFrame, marks: pl.DataFrame) -> Nodes:
     """The nodes of a trace.
 
     Args:
@@ -97,7 +97,7 @@ def collect(trace: Trace, kernels: pl.DataFrame, marks: pl.DataFrame) -> Nodes:
     )
 
 
-def _relevant_calls(trace: Trace, kernels: pl.DataFrame) -> pl.DataFrame:
+def _relevant_calls(trace: RankTrace, kernels: pl.DataFrame) -> pl.DataFrame:
     launching = kernels["call"].drop_nulls().unique()
     rows = trace.calls.with_row_index("call").with_columns(pl.col("call").cast(pl.Int64))
     keep = pl.col("call").is_in(launching.implode()) | pl.col("name").str.contains(CAN_WAIT)
@@ -108,7 +108,7 @@ def _marks(marks: pl.DataFrame) -> pl.DataFrame:
     return marks.select("ts_ns", "pid", "tid", dur_ns=pl.lit(0, pl.Int64), name=pl.lit("mark"))
 
 
-def _origin(trace: Trace) -> int:
+def _origin(trace: RankTrace) -> int:
     tables = (trace.ops, trace.calls, trace.annotations, trace.activities)
     return min(int(table["ts_ns"][0]) for table in tables if table.height)
 
@@ -141,7 +141,7 @@ class _Lanes:
         return joined["lane"].cast(pl.Int64).fill_null(NONE).to_numpy()
 
 
-def _cover(trace: Trace, cpu: pl.DataFrame, lanes: _Lanes, origin_ns: int) -> tuple[Ints, Ints, Ints]:
+def _cover(trace: RankTrace, cpu: pl.DataFrame, lanes: _Lanes, origin_ns: int) -> tuple[Ints, Ints, Ints]:
     """When each thread is known to run ops or calls: disjoint intervals, ordered by lane and start."""
     spans = pl.concat([table.select("ts_ns", "dur_ns", "pid", "tid") for table in (trace.ops, trace.calls, cpu)])
     busy = spans.select(lane=lanes.of_threads(spans), start="ts_ns", end=pl.col("ts_ns") + pl.col("dur_ns")).filter(

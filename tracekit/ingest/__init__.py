@@ -32,4 +32,4 @@ def load_bytes(data: bytes, source: str) -> Trace:
     Raises:
         TraceError: As for :func:`load`.
     """
-    return build(parse(data, source), source)
+    return Trace((build(parse(data, source), source),))

@@ -14,7 +14,7 @@ import polars as pl
 from tracekit import schema
 from tracekit.errors import NoGpuActivityError
 from tracekit.ingest.kineto import Args, Document, Event, Scalar, Vector
-from tracekit.trace import Device, Trace
+from tracekit.trace import Device, RankTrace
 
 NO_ARGS = Args()
 STEP_PREFIX = "ProfilerStep#"
@@ -40,6 +40,7 @@ TABLE_OF_CATEGORY = {
     "gpu_memcpy": "memcpy",
     "memset": "memset",
     "gpu_memset": "memset",
+    "cuda_sync": "syncs",
 }
 ACTIVITY_KINDS = ("kernel", "memcpy", "memset")
 
@@ -49,7 +50,7 @@ GRID_IN_WORK_ITEMS = "hipExtModuleLaunchKernel"
 Events = Sequence[Event[Any]]
 
 
-def build(document: Document[Any], source: str) -> Trace:
+def build(document: Document[Any], source: str) -> RankTrace:
     """The tables of a decoded trace, each ordered by start.
 
     Raises:
@@ -63,15 +64,17 @@ def build(document: Document[Any], source: str) -> Trace:
         raise _nothing_on_gpu(source, ops)
     device = _device(document, activities)
     rank, world_size = _place(document.distributed_info)
-    return Trace(
+    return RankTrace(
         source=source,
         ops=ops,
         annotations=_annotations(buckets["annotations"], base_ns),
         calls=_calls(buckets["calls"], base_ns),
         activities=activities,
+        syncs=_syncs(buckets["syncs"], base_ns),
         device=device,
         rank=rank,
         world_size=world_size,
+        metadata={},
         warnings=tuple(_warnings(ops, device, lost)),
     )
 
@@ -117,6 +120,7 @@ def _ops(events: Events, base_ns: int) -> pl.DataFrame:
         **_span(events, base_ns),
         **_thread(events),
         "external_id": _ints(a.external_id for a in args),
+        "record_function_id": _ints(a.record_function_id for a in args),
         "sequence": _ints(a.sequence for a in args),
         "input_dims": _texts(a.dims or a.dims_2020 for a in args),
         "input_types": _texts(a.types for a in args),
@@ -135,6 +139,18 @@ def _calls(events: Events, base_ns: int) -> pl.DataFrame:
     correlation = _ints((event.args or NO_ARGS).correlation for event in events)
     columns = {**_span(events, base_ns), **_thread(events), "correlation": correlation}
     return _ordered(schema.CALLS.frame(columns))
+
+
+def _syncs(events: Events, base_ns: int) -> pl.DataFrame:
+    args = [event.args or NO_ARGS for event in events]
+    columns = {
+        **_span(events, base_ns),
+        "stream": _ints(a.stream for a in args),
+        "correlation": _ints(a.correlation for a in args),
+        "wait_on_stream": _ints(a.wait_on_stream for a in args),
+        "wait_on_record": _ints(a.wait_on_record for a in args),
+    }
+    return _ordered(schema.SYNCS.frame(columns))
 
 
 def _activities(buckets: dict[str, list[Event[Any]]], base_ns: int) -> pl.DataFrame:
@@ -156,6 +172,7 @@ def _activities(buckets: dict[str, list[Event[Any]]], base_ns: int) -> pl.DataFr
         "threads_per_block": [threads for _, threads in shapes],
         "registers_per_thread": _ints(a.registers for a in args),
         "shared_memory_bytes": _ints(a.shared_memory for a in args),
+        "graph_node_id": _ints(a.graph_node_id for a in args),
         **_collective(args),
     }
     return _ordered(schema.ACTIVITIES.frame(columns))
@@ -193,6 +210,8 @@ def _collective(args: Sequence[Args]) -> dict[str, Any]:
         "in_nelems": _ints(a.in_nelems for a in args),
         "out_nelems": _ints(a.out_nelems for a in args),
         "group_size": _ints(a.group_size for a in args),
+        "process_group": [_optional_text(a.process_group) for a in args],
+        "group_ranks": _texts(a.group_ranks for a in args),
     }
 
 

@@ -43,6 +43,12 @@ class Args(Struct, gc=False):
     in_nelems: Scalar = field(default=None, name="In msg nelems")
     out_nelems: Scalar = field(default=None, name="Out msg nelems")
     group_size: Scalar = field(default=None, name="Group size")
+    process_group: Scalar = field(default=None, name="Process Group Name")
+    group_ranks: Raw = field(default=Raw(), name="Process Group Ranks")
+    record_function_id: Scalar = field(default=None, name="Record function id")
+    graph_node_id: Scalar = field(default=None, name="graph node id")
+    wait_on_stream: Scalar = None
+    wait_on_record: Scalar = field(default=None, name="wait_on_cuda_event_record_corr_id")
 
 
 NO_ARGS = Args()

@@ -11,7 +11,7 @@ from predictors import Gpu, PredictorError, Resolution, identify_gpu, resolve_gp
 from tracekit.graph import Graph, link
 from tracekit.replay.engine import measured, replay
 from tracekit.replay.measure import StepTime, median_step
-from tracekit.trace import Trace
+from tracekit.trace import RankTrace, Trace
 from tracekit.workload import steps as step_table
 from tracekit.workload.extract import extract
 
@@ -40,7 +40,8 @@ class Run:
     """The measured run of one rank.
 
     Attributes:
-        trace: What was recorded.
+        trace: What the rank recorded.
+        ranks_read: Ranks whose traces were read.
         source: The GPU it was recorded on and how that was told; ``None`` if it isn't known.
         doubt: Why it isn't known, if the trace describes it.
         kernels: The kernel table (``schema.KERNELS``).
@@ -51,7 +52,8 @@ class Run:
         replay: The median step as the graph gives it back.
     """
 
-    trace: Trace
+    trace: RankTrace
+    ranks_read: int
     source: Resolution | None
     doubt: str | None
     kernels: pl.DataFrame
@@ -82,6 +84,7 @@ def prepare(
     *,
     source_gpu: str | None = None,
     steps: str | None = None,
+    rank: int | None = None,
     progress: Progress = lambda stage: None,
 ) -> Run:
     """Classify a trace's kernels, link its dependencies, and replay it.
@@ -90,24 +93,28 @@ def prepare(
         trace: The trace.
         source_gpu: The GPU it was recorded on, where the trace doesn't say, or says it wrong.
         steps: The steps to measure, ``"7"`` or ``"7:9"``; all by default.
+        rank: The rank to measure; by default the first one.
         progress: Called with the name of each stage as it begins.
 
     Raises:
         StepError: The trace doesn't have these steps.
+        TraceError: The trace doesn't have this rank.
         PredictorError: ``source_gpu`` is unknown or ambiguous.
     """
-    source, doubt = (resolve_gpu(source_gpu), None) if source_gpu else _identify(trace)
-    found = step_table.find(trace)
+    recorded = trace.rank(rank)
+    source, doubt = (resolve_gpu(source_gpu), None) if source_gpu else _identify(recorded)
+    found = step_table.find(recorded)
     chosen = step_table.choose(found, steps)
     progress("classify kernels")
-    kernels = extract(trace)
+    kernels = extract(recorded)
     progress("link dependencies")
-    graph = link(trace, kernels, step_table.marks(found))
+    graph = link(recorded, kernels, step_table.marks(found))
     progress("replay")
     as_measured = median_step(measured(graph), kernels, found, chosen)
     replayed = median_step(replay(graph), kernels, found, chosen)
     return Run(
-        trace=trace,
+        trace=recorded,
+        ranks_read=len(trace.ranks),
         source=source,
         doubt=doubt,
         kernels=kernels,
@@ -124,7 +131,7 @@ def prepare(
     )
 
 
-def _identify(trace: Trace) -> tuple[Resolution | None, str | None]:
+def _identify(trace: RankTrace) -> tuple[Resolution | None, str | None]:
     """The GPU that the trace describes, or why it can't be told."""
     device = trace.device
     if device is None:

@@ -5,7 +5,7 @@ from typing import Any
 import polars as pl
 
 from tracekit import schema
-from tracekit.trace import Trace
+from tracekit.trace import RankTrace
 from tracekit.workload import collectives
 from tracekit.workload import steps as step_table
 from tracekit.workload.classify import classify, is_helper
@@ -22,7 +22,7 @@ DESCRIPTION = (
 )  # fmt: skip
 
 
-def extract(trace: Trace) -> pl.DataFrame:
+def extract(trace: RankTrace) -> pl.DataFrame:
     """One row per GPU activity, joined to what launched it, with the work it does (``schema.KERNELS``).
 
     Rows keep the order of ``trace.activities``.
@@ -41,7 +41,7 @@ def has_work() -> pl.Expr:
     return pl.any_horizontal(pl.col("m", "q_len", "bytes").is_not_null())
 
 
-def _join_owners(trace: Trace) -> pl.DataFrame:
+def _join_owners(trace: RankTrace) -> pl.DataFrame:
     """Activities with the call, op and step that launched them, and that op's inputs."""
     call = launching_calls(trace.activities, trace.calls)
     op_row = _gather(innermost_ops(trace.calls, trace.ops), call)
@@ -53,7 +53,7 @@ def _join_owners(trace: Trace) -> pl.DataFrame:
     )
 
 
-def _steps(trace: Trace, call: pl.Series) -> pl.Series:
+def _steps(trace: RankTrace, call: pl.Series) -> pl.Series:
     """The step that launched each activity; a trace without step marks is one step, whoever launched it."""
     steps = step_table.find(trace)
     if step_table.is_whole_trace(steps):

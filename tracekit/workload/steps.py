@@ -3,14 +3,14 @@
 import polars as pl
 
 from tracekit.errors import StepError
-from tracekit.trace import Trace
+from tracekit.trace import RankTrace
 
 PATTERN = r"^ProfilerStep#(\d+)"
 WHOLE_TRACE = 0
 STEP_COLUMNS = ("step", "start_ns", "end_ns", "pid", "tid")
 
 
-def find(trace: Trace) -> pl.DataFrame:
+def find(trace: RankTrace) -> pl.DataFrame:
     """The steps of a trace in order of start.
 
     A trace without ProfilerStep annotations is one step, number 0, from its first event to its last.
@@ -39,7 +39,7 @@ def is_whole_trace(steps: pl.DataFrame) -> bool:
     return steps["step"].to_list() == [WHOLE_TRACE]
 
 
-def _whole(trace: Trace) -> pl.DataFrame:
+def _whole(trace: RankTrace) -> pl.DataFrame:
     cpu = pl.concat([table.select("ts_ns", "dur_ns", "pid", "tid") for table in (trace.ops, trace.calls)])
     spans = cpu if cpu.height else trace.activities
     main = cpu.group_by("pid", "tid").len().sort("len", "pid", "tid", descending=[True, False, False]).head(1)
