@@ -5,6 +5,7 @@ TracekitError                   exit code 1 unless noted
 │   ├── TraceNotFoundError      no such file, or a directory without traces
 │   ├── NotATraceError          readable, but not a PyTorch profiler trace
 │   ├── DamagedTraceError       truncated, corrupt gzip, invalid JSON
+│   ├── TraceTooLargeError      its tables need more memory than they may take
 │   └── NoGpuActivityError      a trace without anything that ran on a GPU
 ├── SourceGpuError              the GPU that the trace was recorded on can't be told
 ├── StepError                   the steps asked for are not in the trace
@@ -45,6 +46,10 @@ class NotATraceError(TraceError):
 
 class DamagedTraceError(TraceError):
     """The file is truncated, its compression is corrupt, or it is no valid JSON."""
+
+
+class TraceTooLargeError(TraceError):
+    """The trace's tables need more memory than they may take."""
 
 
 class NoGpuActivityError(TraceError):

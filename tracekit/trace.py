@@ -7,7 +7,6 @@ import polars as pl
 
 from tracekit.errors import TraceError
 
-
 TABLES = ("ops", "annotations", "calls", "activities", "syncs")
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tracekit import __version__
-from tracekit.cli import gpus, info, predict, report
+from tracekit.cli import doctor, gpus, info, predict, redact, report
 from tracekit.errors import TracekitError
 
 EXIT_FAILURE = 1
@@ -26,6 +26,8 @@ app = typer.Typer(
 app.command("info")(info.info)
 app.command("report")(report.report)
 app.command("predict")(predict.predict)
+app.command("doctor")(doctor.doctor)
+app.command("redact")(redact.redact)
 app.command("gpus")(gpus.gpus)
 
 

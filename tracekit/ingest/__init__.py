@@ -1,9 +1,9 @@
 """Trace files to a :class:`~tracekit.trace.Trace`."""
 
+import io
 from pathlib import Path
 
-from tracekit.ingest.build import build
-from tracekit.ingest.kineto import parse
+from tracekit.ingest.decode import decode
 from tracekit.ingest.source import read
 from tracekit.trace import Trace
 
@@ -32,4 +32,4 @@ def load_bytes(data: bytes, source: str) -> Trace:
     Raises:
         TraceError: As for :func:`load`.
     """
-    return Trace((build(parse(data, source), source),))
+    return Trace((decode(io.BytesIO(data), source),))

@@ -1,127 +1,158 @@
-"""The dialect of libkineto, PyTorch's profiler: JSON text to events.
+"""The careful decoder: a JSON library judges each event, and every spelling of a value is understood.
 
-Field by field this follows libkineto's ``output_json.cpp``: an object with ``traceEvents`` (or, before 2021, the
-bare list of events), times in microseconds, relative to ``baseTimeNanoseconds`` since 2024.
+It takes files that are too small to need the fast one (:mod:`scan`), and the events that one leaves.
 """
 
 import gc
-from collections.abc import Iterator
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Any
 
 import msgspec
-from msgspec import Meta, Raw, Struct, field
+import numpy as np
+from msgspec import Raw, Struct, defstruct, field
 
-from tracekit.errors import DamagedTraceError, NotATraceError
+from tracekit.ingest.columns import Columns, pack
+from tracekit.ingest.fields import ARGUMENTS, CATEGORIES, INTS, NO_TEXT, NULL, TABLES, Kind
+from tracekit.ingest.texts import Ints
 
-Time = TypeVar("Time", float, Decimal)
 Scalar = int | float | str | bool | None
-Vector = list[Scalar] | str | None
+
+BAD_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding text that is no JSON, or not of the form asked for, can raise."""
+
+Args: Any = defstruct(
+    "Args",
+    [
+        (f"argument_{i}", Raw, field(default=Raw(), name=key))
+        if kind is Kind.RAW
+        else (f"argument_{i}", Scalar, field(default=None, name=key))
+        for i, (key, (_, kind)) in enumerate(ARGUMENTS.items())
+    ],
+    gc=False,
+)
+_SPELLINGS: dict[str, list[str]] = defaultdict(list)
+for _i, (_field, _) in enumerate(ARGUMENTS.values()):
+    _SPELLINGS[_field].append(f"argument_{_i}")
+_KIND = dict(ARGUMENTS.values())
+_NO_ARGS = Args()
 
 
-class Args(Struct, gc=False):
-    """The arguments of an event that tracekit reads; writers differ in type and in spelling."""
-
-    correlation: Scalar = None
-    device: Scalar = None
-    stream: Scalar = None
-    bytes: Scalar = None
-    external_id: Scalar = field(default=None, name="External id")
-    sequence: Scalar = field(default=None, name="Sequence number")
-    dims: Raw = field(default=Raw(), name="Input Dims")
-    dims_2020: Raw = field(default=Raw(), name="Input dims")
-    types: Raw = field(default=Raw(), name="Input type")
-    strides: Raw = field(default=Raw(), name="Input Strides")
-    concrete: Raw = field(default=Raw(), name="Concrete Inputs")
-    grid: Vector = None
-    block: Vector = None
-    registers: Scalar = field(default=None, name="registers per thread")
-    shared_memory: Scalar = field(default=None, name="shared memory")
-    collective: Scalar = field(default=None, name="Collective name")
-    collective_dtype: Scalar = field(default=None, name="dtype")
-    in_nelems: Scalar = field(default=None, name="In msg nelems")
-    out_nelems: Scalar = field(default=None, name="Out msg nelems")
-    group_size: Scalar = field(default=None, name="Group size")
-    process_group: Scalar = field(default=None, name="Process Group Name")
-    group_ranks: Raw = field(default=Raw(), name="Process Group Ranks")
-    record_function_id: Scalar = field(default=None, name="Record function id")
-    graph_node_id: Scalar = field(default=None, name="graph node id")
-    wait_on_stream: Scalar = None
-    wait_on_record: Scalar = field(default=None, name="wait_on_cuda_event_record_corr_id")
-
-
-NO_ARGS = Args()
-
-
-class Event(Struct, Generic[Time], gc=False):
-    """One entry of ``traceEvents``."""
+class Event(Struct, gc=False):
+    """One entry of ``traceEvents``. Times are microseconds."""
 
     ph: str = ""
     cat: str | None = None
     name: Scalar = None
     pid: Scalar = None
     tid: Scalar = None
-    ts: Time | None = None
-    dur: Time | None = None
+    ts: Decimal | None = None
+    dur: Decimal | None = None
     args: Args | None = None
 
 
-class DeviceProperties(Struct, rename="camel"):
-    """One entry of ``deviceProperties``."""
-
-    id: int = 0
-    name: str = ""
-    num_sms: int = 0
-    total_global_mem: int = 0
-    compute_major: int | None = None
-    compute_minor: int | None = None
+_EVENT = msgspec.json.Decoder(Event)
+_EVENTS = msgspec.json.Decoder(list[Event])
+_KEYS = msgspec.json.Decoder(dict[str, Raw])
 
 
-class Document(Struct, Generic[Time], rename="camel"):
-    """The whole file."""
+class Words:
+    """Texts of carefully decoded events; numbered downwards from -2, beside the scanner's from 0 up."""
 
-    trace_events: list[Event[Time]]
-    device_properties: list[DeviceProperties] | None = None
-    distributed_info: Any = None
-    base_time_nanoseconds: Annotated[int, Meta(ge=0, lt=2**62)] = 0
+    def __init__(self) -> None:
+        self._numbers: dict[bytes, int] = {}
+
+    def number(self, text: bytes) -> int:
+        """The number of a text."""
+        return -2 - self._numbers.setdefault(text, len(self._numbers))
+
+    def texts(self) -> list[bytes]:
+        """All texts; the last has the number -2, so that negative numbers index a list that they end."""
+        return list(self._numbers)[::-1]
 
 
-def parse(data: bytes, source: str) -> Document[Any]:
-    """JSON text to events.
+def event(text: bytes) -> Event:
+    """One event.
 
     Raises:
-        DamagedTraceError: The text is truncated or no valid JSON.
-        NotATraceError: It is valid JSON of another kind.
+        msgspec.DecodeError: It is no JSON, or no event.
     """
-    # Relative times stay exact in a double; absolute ones of 19 digits don't, and need the slower Decimal.
-    relative = b'"baseTimeNanoseconds"' in data
-    number: Any = float if relative else Decimal
-    try:
-        with _no_garbage_collection():
-            if data.lstrip()[:1] == b"[":
-                return Document(trace_events=msgspec.json.decode(data, type=list[Event[number]]))
-            return msgspec.json.decode(data, type=Document[number])
-    except msgspec.ValidationError as error:
-        raise NotATraceError(
-            f"{source} is JSON, but not a PyTorch profiler trace ({error}).",
-            "Export one with torch.profiler's export_chrome_trace or tensorboard_trace_handler.",
-        ) from error
-    except msgspec.DecodeError as error:
-        raise _damaged(data, source, str(error)) from error
-    except (UnicodeDecodeError, RecursionError) as error:
-        raise DamagedTraceError(f"{source} is no valid JSON: {error}.") from error
+    return _EVENT.decode(text)
 
 
-def _damaged(data: bytes, source: str, reason: str) -> DamagedTraceError | NotATraceError:
-    if data.lstrip()[:1] not in (b"{", b"["):
-        return NotATraceError(f"{source} is no JSON.", "Expected a PyTorch profiler trace (.json or .json.gz).")
-    if "truncated" in reason:
-        return DamagedTraceError(
-            f"{source} is cut short: the JSON ends after {len(data):,} bytes without its closing brackets.",
-            "Copy or record the file again; was the job stopped while the profiler wrote?",
-        )
-    return DamagedTraceError(f"{source} is no valid JSON: {reason}.", "Copy or record the file again.")
+def document(text: bytes) -> tuple[dict[str, bytes], list[Event]]:
+    """A whole file: its top-level keys but for the events, as JSON, and the events.
+
+    Raises:
+        msgspec.DecodeError: It is no valid JSON, or not of this form.
+    """
+    with _no_garbage_collection():
+        if text.lstrip()[:1] == b"[":
+            return {}, _EVENTS.decode(text)
+        keys = _KEYS.decode(text)
+        events = _EVENTS.decode(keys.pop("traceEvents")) if "traceEvents" in keys else None
+    if events is None:
+        raise msgspec.ValidationError("Object missing required field `traceEvents`")
+    return {key: bytes(value) for key, value in keys.items()}, events
+
+
+def add(events: Iterable[Event], columns: Columns, words: Words) -> None:
+    """Events to rows; those of other kinds than tracekit reads are skipped."""
+    tables: dict[str, list[Event]] = defaultdict(list)
+    for one in events:
+        if one.ph == "X" and one.cat in CATEGORIES:
+            tables[CATEGORIES[one.cat]].append(one)
+    for table, rows in tables.items():
+        columns.add(table, *pack(table, {name: _column(name, rows, words) for name in TABLES[table]}))
+
+
+def _column(name: str, events: Sequence[Event], words: Words) -> Ints:
+    if name in ("ts_ns", "dur_ns"):
+        return np.array([_ns(one.ts if name == "ts_ns" else one.dur) for one in events], np.int64)
+    if name == "name":
+        return np.array([words.number(str(one.name).encode()) for one in events], np.int64)
+    if name in ("pid", "tid"):
+        return np.array([_int(getattr(one, name)) for one in events], np.int64)
+    values = _arguments(name, events)
+    if name in INTS:
+        return np.array([_int(value) for value in values], np.int64)
+    encode = bytes if _KIND[name] is Kind.RAW else lambda value: str(value).encode()
+    return np.array([NO_TEXT if _is_missing(v) else words.number(encode(v)) for v in values], np.int64)
+
+
+def _arguments(name: str, events: Sequence[Event]) -> list[Any]:
+    """The values of a field; its first spelling counts."""
+    first, *others = _SPELLINGS[name]
+    args: list[Any] = [one.args or _NO_ARGS for one in events]
+    values = [getattr(one, first) for one in args]
+    for spelling in others:
+        values = [getattr(one, spelling) if _is_missing(v) else v for one, v in zip(args, values, strict=True)]
+    return values
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or (isinstance(value, Raw) and bytes(value) in (b"", b"null"))
+
+
+def _ns(microseconds: Decimal | None) -> int:
+    """To whole nanoseconds; ``NULL`` where there is no time, or none that an integer holds."""
+    if microseconds is None or not microseconds.is_finite() or not -(2**53) < microseconds < 2**53:
+        return NULL
+    return round(microseconds * 1000)
+
+
+def _int(value: Scalar) -> int:
+    """An id or count in any of its spellings: 7, 7.0, "7", "stream 7"; ``NULL`` for anything else."""
+    if isinstance(value, str):
+        digits = re.search(r"-?[0-9]+$", value)
+        value = int(digits.group()) if digits else None
+    if value is None or not math.isfinite(value) or not -(2**63) <= value < 2**63:
+        return NULL
+    return int(value)
 
 
 @contextmanager

@@ -1,0 +1,233 @@
+"""What the doctor finds: for every check a trace on which it fires and one on which it doesn't."""
+
+from dataclasses import replace
+
+import pytest
+
+from tracekit.doctor import Status, examine
+from tracekit.replay.run import prepare
+from tracekit.testing import TraceBuilder
+from tracekit.trace import Trace
+
+GEMM = "ampere_sgemm_128x64_nn"
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+SIDES = [[2048, 2048], [2048, 2048]]
+STEP_US = 1000
+
+
+def built(
+    *,
+    builder=None,
+    steps=3,
+    marks=True,
+    shapes=True,
+    op="aten::mm",
+    call="cudaLaunchKernel",
+    lengths=None,
+    first=0,
+):
+    """Steps of one op and one kernel each."""
+    builder = builder or TraceBuilder()
+    at = first
+    for number in range(steps):
+        length = lengths[number] if lengths else STEP_US
+        if marks:
+            builder.step(number, at, length - 5)
+        if op:
+            dims, types = (SIDES, ["float", "float"]) if shapes else (None, None)
+            builder.op(op, at + 5, 30, dims=dims, types=types)
+        builder.kernel(GEMM, at + 30, length - 100, launch=at + 10, call=call)
+        at += length
+    return builder
+
+
+def diagnose(builder, *, source_gpu=None, **changes):
+    trace = builder.load()
+    trace = Trace((replace(trace.ranks[0], **changes), *trace.ranks[1:]))
+    return examine(trace, prepare(trace, source_gpu=source_gpu))
+
+
+def sync(builder, name, **args):
+    event = {"ph": "X", "cat": "cuda_sync", "name": name, "pid": 0, "tid": 7, "ts": 40, "dur": 1, "args": args}
+    builder.events.append(event)
+    return builder
+
+
+def job(builder, world_size, rank=0):
+    builder.metadata["distributedInfo"] = {"backend": "nccl", "rank": rank, "world_size": world_size}
+    return builder
+
+
+def two_streams():
+    builder = built()
+    for number in range(3):
+        at = number * STEP_US
+        builder.op("aten::mm", at + 40, 20, dims=SIDES, types=["float", "float"])
+        builder.kernel(GEMM, at + 60, 600, launch=at + 45, stream=20)
+    return builder
+
+
+def communicating(**args):
+    builder = job(built(), 2)
+    for number in range(3):
+        at = number * STEP_US
+        builder.op("record_param_comms", at + 40, 20, **args)
+        builder.kernel(NCCL, at + 935, 45, launch=at + 45)
+    return builder
+
+
+SIZED = {
+    "Collective name": "allreduce", "In msg nelems": 1000, "Out msg nelems": 1000, "Group size": 2, "dtype": "Float",
+}  # fmt: skip
+
+
+def with_calls(name, *, launches_nothing=True, count=3, dur=200):
+    builder = built()
+    for number in range(count):
+        builder.call(name, number * STEP_US + 60, dur)
+    return builder
+
+
+def orphans():
+    builder = built()
+    for number in range(3):
+        builder.kernel(GEMM, number * STEP_US + 935, 50)
+    return builder
+
+
+def capturing():
+    builder = built().call("cudaStreamBeginCapture_v10000", 50, 5)
+    for at in range(60, 560, 10):
+        builder.call("cudaLaunchKernel", at, 5)
+    return builder.call("cudaStreamEndCapture_v10000", 600, 5)
+
+
+FIRES = {
+    "gpu": (lambda: built(builder=TraceBuilder(device=None)), {}, Status.FAIL),
+    "cpu_activity": (lambda: built(op=None, marks=False), {}, Status.FAIL),
+    "shapes": (lambda: built(shapes=False), {}, Status.FAIL),
+    "known_ops": (lambda: built(op="mylib::odd"), {}, Status.FAIL),
+    "graphs": (lambda: built(call="cudaGraphLaunch", op="mylib::replay", shapes=False), {}, Status.FAIL),
+    "collective_sizes": (communicating, {}, Status.WARN),
+    "steps": (lambda: built(marks=False, steps=1), {}, Status.WARN),
+    "steady": (lambda: built(steps=4, lengths=[1000, 1000, 1300, 1000]), {}, Status.WARN),
+    "warm": (lambda: with_calls("cudaMalloc", dur=100), {}, Status.WARN),
+    "kernels_without_launch": (orphans, {}, Status.WARN),
+    "launches_without_kernel": (lambda: with_calls("cuLaunchKernelEx", dur=5), {}, Status.FAIL),
+    "overhead": (built, {"metadata": {"with_stack": 1, "record_shapes": 1}}, Status.WARN),
+    "syncs": (two_streams, {}, Status.WARN),
+    "ranks": (communicating, {}, Status.WARN),
+    "events": (built, {"warnings": ("30 of 60 events lost at byte 44,182,113",)}, Status.FAIL),
+}
+
+QUIET = {
+    "gpu": (built, {}),
+    "cpu_activity": (built, {}),
+    "shapes": (built, {}),
+    "known_ops": (built, {}),
+    "graphs": (lambda: built(call="cudaGraphLaunch"), {}),
+    "collective_sizes": (lambda: communicating(**SIZED), {}),
+    "steps": (built, {}),
+    "steady": (lambda: built(steps=4, lengths=[2000, 1000, 1010, 1000]), {}),
+    "warm": (lambda: with_calls("cudaMalloc", dur=1), {}),
+    "kernels_without_launch": (built, {}),
+    "launches_without_kernel": (capturing, {}),
+    "overhead": (built, {"metadata": {"record_shapes": 1, "with_stack": 0}}),
+    "syncs": (lambda: sync(two_streams(), "Stream Wait Event", stream=20, wait_on_stream=7, correlation=999), {}),
+    "ranks": (lambda: job(built(), 1), {}),
+    "events": (built, {"warnings": ("shapes were not recorded",)}),
+}
+
+
+def find(diagnosis, name):
+    return next((check for check in diagnosis.checks if check.name == name), None)
+
+
+@pytest.mark.parametrize("name", FIRES)
+def test_a_check_fires(name):
+    make, changes, status = FIRES[name]
+    check = find(diagnose(make(), **changes), name)
+    assert check.status is status
+    assert check.cost
+    assert any(digit in check.evidence + check.cost for digit in "0123456789")
+
+
+@pytest.mark.parametrize("name", QUIET)
+def test_a_check_stays_quiet(name):
+    make, changes = QUIET[name]
+    check = find(diagnose(make(), **changes), name)
+    assert check is None or (check.status, check.cost, check.cost_pct, check.fix) == (Status.OK, "", 0.0, "")
+
+
+def test_every_check_is_tested():
+    names = {check.name for check in diagnose(communicating(), metadata={"with_stack": 1}).checks}
+    assert names | {"graphs"} == set(FIRES) | {"replay"}
+    assert set(FIRES) == set(QUIET)
+
+
+def test_a_good_trace_is_an_a_and_needs_nothing():
+    diagnosis = diagnose(built())
+    assert (diagnosis.grade, diagnosis.best, diagnosis.snippet, diagnosis.warnings) == ("A", None, "", ())
+
+
+def test_the_grade_counts_failures():
+    assert diagnose(built(steps=1)).grade == "B"
+    assert diagnose(built(shapes=False)).grade == "C"
+    assert diagnose(built(builder=TraceBuilder(device=None), shapes=False)).grade == "D"
+
+
+def test_the_gpu_can_be_said():
+    assert find(diagnose(built(builder=TraceBuilder(device=None)), source_gpu="a100-sxm-80gb"), "gpu").status == "ok"
+
+
+def test_costs_are_shares_of_the_step():
+    """The kernel runs for 900 of 1000 us, and nothing is known of its work."""
+    assert find(diagnose(built(shapes=False)), "shapes").cost_pct == pytest.approx(90, abs=1)
+    lost = find(diagnose(built(), warnings=("1,000 events were left out",)), "events")
+    assert lost.cost_pct == pytest.approx(100 * 1000 / 1012)
+
+
+def test_what_costs_most_would_help_most():
+    diagnosis = diagnose(two_streams(), metadata={"with_stack": 1})
+    assert diagnosis.best.name == "syncs"
+    assert diagnose(built(shapes=False, steps=1)).best.option == "record_shapes=True"
+
+
+def test_the_snippet_is_python_and_marks_what_was_missing():
+    snippet = diagnose(two_streams()).snippet
+    compile(snippet, "snippet", "exec")
+    changed = [line for line in snippet.splitlines() if "# changed" in line]
+    assert len(changed) == 2
+    assert all("syncs" in line for line in changed)
+    assert max(map(len, snippet.splitlines())) <= 78
+    assert "record_shapes=True," in snippet
+
+
+def test_amd_has_no_sync_events():
+    builder = built(call="hipLaunchKernel", shapes=False)
+    builder.kernel(GEMM, 60, 600, launch=45, stream=20, call="hipLaunchKernel")
+    diagnosis = diagnose(builder)
+    assert find(diagnosis, "syncs").status is Status.OK
+    assert "sync_events" not in diagnosis.snippet
+
+
+def test_waits_that_name_no_stream_are_said():
+    unresolved = sync(two_streams(), "Stream Wait Event", stream=20, wait_on_stream=-1, correlation=999)
+    check = find(diagnose(unresolved), "syncs")
+    assert check.status is Status.WARN
+    assert "none of 1" in check.evidence
+
+
+def test_all_ranks():
+    ranks = tuple(job(built(), 2, rank).load().ranks[0] for rank in range(2))
+    trace = Trace(ranks)
+    assert find(examine(trace, prepare(trace)), "ranks").evidence == "all 2 ranks"
+
+
+def test_a_secret_is_warned_of_and_not_printed():
+    secret = "hf_" + "a1B2" * 9
+    diagnosis = diagnose(built().annotation(f"upload with {secret}", 900, 5))
+    (warning,) = diagnosis.warnings
+    assert "a Hugging Face token (in its annotations)" in warning
+    assert secret not in warning
+    assert diagnosis.grade == "A"

@@ -1,0 +1,139 @@
+"""Damaged files: what can be read is read, what can't is counted."""
+
+import contextlib
+import io
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tracekit
+from tracekit.errors import DamagedTraceError, TracekitError
+from tracekit.ingest import load_bytes
+from tracekit.ingest.decode import decode
+from tracekit.testing import TraceBuilder
+
+
+def builder(kernels=20):
+    built = TraceBuilder()
+    for i in range(kernels):
+        built.op("aten::mm", 100 * i, 30, dims=[[64, 32], [32, 16 + i]], types=["float", "float"])
+        built.kernel(f"gemm_{i}", 100 * i + 20, 50, launch=100 * i + 5, grid=[8, 1, 1], block=[256, 1, 1])
+    return built
+
+
+GOOD = builder().to_json()
+PRETTY = json.dumps(json.loads(GOOD), indent=2).encode()
+
+
+def kernels_of(data, small_bytes=0):
+    trace = decode(io.BytesIO(data), "test", small_bytes=small_bytes)
+    return trace.activities["name"].to_list(), trace.warnings
+
+
+REPAIRED = {
+    "control character": (b"gemm_7", b"gem\x01m_7", "gem m_7"),
+    "newline in a name": (b"gemm_7", b"gemm\n7", "gemm 7"),
+    "lone backslash": (b"gemm_7", rb"C:\gemm\7", r"C:\gemm\7"),
+    "broken utf-8": (b"gemm_7", b"gemm\xff7", "gemm�7"),
+    "unescaped quotes": (b"gemm_7", b'ge"m"m_7', 'ge"m"m_7'),
+    "not a number": (b'"grid": [8, 1, 1]', b'"grid": [8, 1, 1], "occupancy": nan', "gemm_7"),
+    "minus infinity": (b'"grid": [8, 1, 1]', b'"grid": [8, 1, 1], "occupancy": -inf', "gemm_7"),
+    "comma too many": (b'"grid": [8, 1, 1]', b'"grid": [8, 1, 1,]', "gemm_7"),
+}
+
+
+@pytest.mark.parametrize("text", [GOOD, PRETTY], ids=["one line", "pretty"])
+@pytest.mark.parametrize("case", REPAIRED)
+def test_what_profilers_get_wrong_is_put_right(case, text):
+    old, new, name = REPAIRED[case]
+    text = json.dumps(json.loads(text)).encode() if b"grid" in old else text
+    at = text.index(b"gemm_7")
+    start = text.index(old, at)
+    names, warnings = kernels_of(text[:start] + new + text[start + len(old) :])
+    assert len(names) == 20
+    assert names[7] == name
+    assert any("1 of 60 events had invalid JSON and were put right" in warning for warning in warnings)
+
+
+@pytest.mark.parametrize("text", [GOOD, PRETTY], ids=["one line", "pretty"])
+def test_a_lost_event_is_counted_with_its_place(text):
+    at = text.index(b"gemm_7")
+    start = text.rindex(b"{", 0, at)
+    names, warnings = kernels_of(text[: at + 3] + text[at + 60 :])
+    assert [f"gemm_{i}" for i in range(20) if i != 7] == names
+    assert any("1 of 60 events lost at byte" in warning and f"{start:,}" in warning for warning in warnings)
+
+
+def test_garbage_between_events_costs_no_event():
+    at = GOOD.index(b'{"ph": "X", "cat": "kernel", "name": "gemm_7"')
+    names, warnings = kernels_of(GOOD[:at] + b"]]}}," + GOOD[at:])
+    assert len(names) >= 7
+    assert warnings
+
+
+def test_a_file_that_only_lacks_its_end_is_read():
+    names, warnings = kernels_of(GOOD[:-1])
+    assert len(names) == 20
+    assert any("cut short" in warning for warning in warnings)
+
+
+def test_a_file_cut_amid_its_kernels_is_refused():
+    events = sorted(builder().events, key=lambda event: event["cat"] == "kernel")
+    whole = builder()
+    whole.events = events
+    text = whole.to_json()
+    with pytest.raises(DamagedTraceError, match="cut short"):
+        load_bytes(text[: text.index(b"gemm_12")], "cut")
+
+
+@pytest.mark.parametrize("text", [GOOD[:3000], PRETTY[:3000]], ids=["one line", "pretty"])
+def test_cut_at_any_byte_never_crashes(text):
+    for length in range(0, len(text), 7):
+        for small_bytes in (0, 1 << 20):
+            with contextlib.suppress(TracekitError):
+                assert decode(io.BytesIO(text[:length]), "cut", small_bytes=small_bytes).warnings
+
+
+def test_metadata_that_is_damaged_is_said():
+    names, warnings = kernels_of(GOOD.replace(b'"schemaVersion": 1', b'"schemaVersion": C:\\x'))
+    assert len(names) == 20
+    assert any("top-level keys" in warning for warning in warnings)
+
+
+def test_a_trace_larger_than_its_memory_is_refused():
+    with pytest.raises(tracekit.TracekitError, match="more than"):
+        decode(io.BytesIO(GOOD), "large", memory_bytes=1000, small_bytes=0)
+
+
+SPICE = st.sampled_from(
+    [
+        *(bytes([byte]) for byte in b'"\\{}[],:-'), b"nan", b"1e5", b"1e999999999", b"\x00", b"\n", b"\xff", b"null",
+        b"01", b"0.0005", b'"stream 7"', b'"NaN"', b"9" * 30, b'{"ph": "X"', b"\\u00e9", "é".encode(),
+    ]
+)  # fmt: skip
+EDITS = st.lists(
+    st.tuples(st.integers(0, len(GOOD) - 1), st.integers(0, 30), SPICE | st.binary(max_size=4)), max_size=4
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(EDITS, st.booleans())
+def test_both_decoders_read_damaged_files_alike(edits, pretty):
+    text = bytearray(PRETTY if pretty else GOOD)
+    for at, cut, new in edits:
+        text[at : at + cut] = new
+    results = []
+    for small_bytes in (0, 1 << 20):
+        try:
+            trace = decode(io.BytesIO(bytes(text)), "mutated", small_bytes=small_bytes)
+            results.append((trace.tables, trace.device, trace.rank))
+        except TracekitError as error:
+            results.append(str(error))
+    fast, careful = results
+    if isinstance(fast, str) or isinstance(careful, str):
+        assert fast == careful
+        return
+    assert fast[1:] == careful[1:]
+    assert all(fast[0][name].equals(careful[0][name]) for name in fast[0])

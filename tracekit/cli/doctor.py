@@ -1,0 +1,28 @@
+"""``tracekit doctor``: how good a trace is for predictions."""
+
+from tracekit.cli.options import Json, Quiet, SourceGpu, Steps, TracePath
+
+
+def doctor(
+    trace: TracePath,
+    source_gpu: SourceGpu = None,
+    steps: Steps = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Grade a trace from A to D: what a good prediction lacks, what that costs, and how to record a better one.
+
+    Example: tracekit doctor trace.json.gz
+    """
+    from tracekit.cli.screen import emit, progress
+    from tracekit.doctor import examine
+    from tracekit.ingest import load
+    from tracekit.render import doctor as render
+    from tracekit.replay.run import prepare
+
+    with progress(quiet) as stage:
+        loaded = load(trace)
+        run = prepare(loaded, source_gpu=source_gpu, steps=steps, progress=stage)
+        stage("examine")
+        diagnosis = examine(loaded, run)
+    emit(render.screen(diagnosis), lambda: render.as_json(diagnosis), json=json, output=None, quiet=quiet)

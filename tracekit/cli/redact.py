@@ -1,0 +1,32 @@
+"""``tracekit redact``: a trace to share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tracekit.cli.options import Force, Quiet
+
+RedactedPath = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Where to; default TRACE's name with .redacted.json.gz."),
+]
+TraceFile = Annotated[
+    Path, typer.Argument(metavar="TRACE", help="One rank's trace, .json or .json.gz.", show_default=False)
+]
+
+
+def redact(trace: TraceFile, output: RedactedPath = None, force: Force = False, quiet: Quiet = False) -> None:
+    """Write a copy of a trace without host, user, path, environment and stack texts; predictions stay the same.
+
+    Example: tracekit redact trace.json.gz -o share.json.gz
+    """
+    from rich.console import Console
+
+    from tracekit.redact import files
+    from tracekit.render import redact as render
+
+    path = output or files.default_output(trace)
+    removed = files.redact(trace, path, force=force)
+    if not quiet:
+        Console(stderr=True).print(render.removed(removed, str(path)), highlight=False)

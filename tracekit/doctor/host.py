@@ -1,0 +1,105 @@
+"""What the CPU did: its ops and calls, whether launches and kernels belong together, what the profiler itself cost."""
+
+import polars as pl
+
+from tracekit.doctor import recipe
+from tracekit.doctor.model import Case, Check, Status, at_most_warn, by_cost
+from tracekit.workload.extract import has_work
+from tracekit.workload.shares import share
+
+# What launches a kernel, to find launches whose kernel is missing; which call launched a kernel is told by correlation.
+LAUNCHES = r"^((cuda|cu|hip)\w*Launch\w*Kernel|(cuda|cu|hip)GraphLaunch)"
+CAPTURE = r"StreamBeginCapture|StreamEndCapture"
+SLOWING = {
+    "with_stack": recipe.NO_STACKS,
+    "with_modules": recipe.NO_MODULES,
+    "profile_memory": recipe.NO_MEMORY,
+}
+
+
+def cpu_activity(case: Case) -> Check:
+    """Fails without CPU ops or without runtime calls."""
+    ops, calls = case.rank.ops.height, case.rank.calls.height
+    name, title, evidence = "cpu_activity", "CPU activity", f"{ops:,} ops, {calls:,} runtime calls"
+    if ops and calls:
+        return Check(name, title, Status.OK, evidence)
+    if calls:
+        cost = case.step_share(~has_work())
+        lost = f"{cost:.0f} % of the step is known by kernel names only, and nothing tells what the CPU did"
+    else:
+        cost = 100.0
+        lost = "no kernel has a launch: the GPU's idle time stays as measured, whatever the GPU"
+    return Check(name, title, Status.FAIL, evidence, lost, cost, recipe.ACTIVITIES, recipe.ACTIVITIES)
+
+
+def kernels_without_launch(case: Case) -> Check | None:
+    """Warns about GPU work that no recorded call launched."""
+    kernels, calls = case.run.kernels, case.rank.calls
+    if calls.is_empty():
+        return None
+    orphan = pl.col("call").is_null()
+    count = kernels["call"].null_count()
+    cost = share(kernels, "dur_ns", orphan) * case.of_step(case.run.measured.kernel_time_us) / 100
+    early = kernels.filter(orphan & (pl.col("ts_ns") < calls["ts_ns"].min())).height
+    status = by_cost(cost)
+    before = f", {early:,} of them began before the first call" if early else ""
+    return Check(
+        "kernels_without_launch",
+        "Kernels",
+        status,
+        f"{count:,} of {kernels.height:,} GPU activities have no launch in the trace{before}",
+        f"{cost:.0f} % of the step belongs to no step and no op, and waits for no CPU",
+        cost,
+        f"{recipe.SCHEDULE}: warm-up steps catch them",
+        recipe.SCHEDULE,
+    )
+
+
+def launches_without_kernel(case: Case) -> Check | None:
+    """Warns about launches whose kernel wasn't recorded; those that capture a graph have none."""
+    launches = _launches(case.rank.calls)
+    if launches.is_empty():
+        return None
+    missing = launches.join(case.rank.activities, on="correlation", how="anti").height
+    cost = 100 * missing / launches.height * case.of_step(case.run.measured.kernel_time_us) / 100
+    status = by_cost(cost)
+    return Check(
+        "launches_without_kernel",
+        "Launches",
+        status,
+        f"{missing:,} of {launches.height:,} launches have no kernel in the trace",
+        f"about {cost:.0f} % of the step's GPU work is missing and counts as idle time",
+        cost,
+        "record fewer steps at once: full buffers lose kernels",
+    )
+
+
+def _launches(calls: pl.DataFrame) -> pl.DataFrame:
+    """Calls that launch a kernel now, not into a graph that is being captured."""
+    launches = calls.filter(pl.col("name").str.contains(LAUNCHES)).drop_nulls("correlation")
+    capture = calls.filter(pl.col("name").str.contains(CAPTURE))
+    begins = capture.select("ts_ns", capturing=pl.col("name").str.contains("Begin"))
+    found = launches.join_asof(begins, on="ts_ns", check_sortedness=False)
+    return found.filter(~pl.col("capturing").fill_null(False))
+
+
+def overhead(case: Case) -> Check | None:
+    """Warns about recording options that slow the CPU down; older traces don't note their options."""
+    if not case.rank.metadata:
+        return None
+    used = [name for name in SLOWING if str(case.rank.metadata.get(name, 0)).lower() in ("1", "true")]
+    cost = case.of_step(case.run.measured.idle_us) if used else 0.0
+    status = at_most_warn(cost)
+    recorded = f"{', '.join(used)} on" if used else "no stacks, no modules, no memory"
+    waiting = f"; the GPU is idle for {cost:.0f} % of the step" if used else ""
+    options = recipe.join([SLOWING[name] for name in used])
+    return Check(
+        "overhead",
+        "Overhead",
+        status,
+        recorded + waiting,
+        f"recording this lengthens the CPU's time, up to {cost:.0f} % of the step",
+        cost,
+        options,
+        options,
+    )

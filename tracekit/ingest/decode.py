@@ -1,0 +1,62 @@
+"""One file to a rank's trace, by the decoder that suits it."""
+
+import io
+import os
+
+from tracekit.errors import NotATraceError
+from tracekit.ingest import foreign
+from tracekit.ingest.build import build
+from tracekit.ingest.kineto import BAD_JSON
+from tracekit.ingest.walk import Stream, Walk, whole
+from tracekit.trace import RankTrace
+
+# Up to here the careful decoder takes less time than loading the compiled one.
+SMALL_BYTES = 8 << 20
+
+
+def decode(stream: Stream, source: str, memory_bytes: int | None = None, small_bytes: int = SMALL_BYTES) -> RankTrace:
+    """Read one rank's trace.
+
+    Args:
+        stream: Its JSON text.
+        source: What to call it in messages.
+        memory_bytes: The most that its tables may take; by default half of the machine's memory.
+        small_bytes: Up to which size it is decoded at once.
+
+    Raises:
+        TraceError: It is no profiler trace, too damaged, too large, or holds no GPU activity.
+    """
+    head = _read(stream, small_bytes + 1)
+    tool = foreign.tool(head)
+    if tool is not None:
+        raise NotATraceError(f"{source} was written by {tool}, not by PyTorch's profiler.", foreign.HINT)
+    if len(head) <= small_bytes:
+        try:
+            return build(whole(head), source)
+        except BAD_JSON:
+            pass
+    return build(Walk(_Joined(head, stream), source, memory_bytes or _half_of_memory()).run(), source)
+
+
+def _read(stream: Stream, size: int) -> bytes:
+    """Up to that many bytes."""
+    buffer = bytearray(size)
+    filled = 0
+    while filled < size and (got := stream.readinto(memoryview(buffer)[filled:])):
+        filled += got
+    return bytes(buffer[:filled])
+
+
+def _half_of_memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+class _Joined:
+    """What was read already, and the rest."""
+
+    def __init__(self, head: bytes, rest: Stream) -> None:
+        self._head = io.BytesIO(head)
+        self._rest = rest
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        return self._head.readinto(buffer) or self._rest.readinto(buffer)

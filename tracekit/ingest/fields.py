@@ -1,0 +1,108 @@
+"""What is read from an event: its arguments, and the table that its category belongs to.
+
+The names follow libkineto's ``output_json.cpp`` and ``MetadataFieldCatalog.h``; older writers spell some differently.
+"""
+
+from enum import IntEnum
+
+NULL = -(2**63)
+"""Marks a missing number."""
+
+NO_TEXT = -1
+"""Marks a missing text."""
+
+
+class Kind(IntEnum):
+    """How an argument is stored."""
+
+    INT = 0
+    TEXT = 1
+    RAW = 2
+
+
+ARGUMENTS: dict[str, tuple[str, Kind]] = {
+    "External id": ("external_id", Kind.INT),
+    "external id": ("external_id", Kind.INT),
+    "Record function id": ("record_function_id", Kind.INT),
+    "Sequence number": ("sequence", Kind.INT),
+    "correlation": ("correlation", Kind.INT),
+    "device": ("device", Kind.INT),
+    "stream": ("stream", Kind.INT),
+    "bytes": ("bytes", Kind.INT),
+    "size": ("size", Kind.INT),
+    "registers per thread": ("registers_per_thread", Kind.INT),
+    "shared memory": ("shared_memory_bytes", Kind.INT),
+    "graph node id": ("graph_node_id", Kind.INT),
+    "In msg nelems": ("in_nelems", Kind.INT),
+    "Out msg nelems": ("out_nelems", Kind.INT),
+    "Group size": ("group_size", Kind.INT),
+    "wait_on_stream": ("wait_on_stream", Kind.INT),
+    "wait_on_cuda_event_record_corr_id": ("wait_on_record", Kind.INT),
+    "Collective name": ("collective", Kind.TEXT),
+    "dtype": ("collective_dtype", Kind.TEXT),
+    "Process Group Name": ("process_group", Kind.TEXT),
+    "Process Group Ranks": ("group_ranks", Kind.RAW),
+    "Input Dims": ("input_dims", Kind.RAW),
+    "Input dims": ("input_dims", Kind.RAW),
+    "Input type": ("input_types", Kind.RAW),
+    "Input Strides": ("input_strides", Kind.RAW),
+    "Concrete Inputs": ("concrete_inputs", Kind.RAW),
+    "grid": ("grid", Kind.RAW),
+    "block": ("block", Kind.RAW),
+}
+"""JSON key of an argument to its field."""
+
+INTS = ("ts_ns", "dur_ns", "pid", "tid", *dict.fromkeys(f for f, kind in ARGUMENTS.values() if kind is Kind.INT))
+TEXTS = ("name", *dict.fromkeys(f for f, kind in ARGUMENTS.values() if kind is not Kind.INT))
+FIELDS = (*INTS, *TEXTS)
+
+_SPAN = ("ts_ns", "dur_ns", "name")
+_THREAD = ("pid", "tid")
+_COLLECTIVE = (
+    "collective", "collective_dtype", "in_nelems", "out_nelems", "group_size", "process_group", "group_ranks",
+)  # fmt: skip
+_ACTIVITY = (
+    *_SPAN, *_THREAD, "device", "stream", "correlation", "bytes", "size", "grid", "block", "registers_per_thread",
+    "shared_memory_bytes", "graph_node_id", *_COLLECTIVE,
+)  # fmt: skip
+
+TABLES: dict[str, tuple[str, ...]] = {
+    "ops": (
+        *_SPAN, *_THREAD, "external_id", "record_function_id", "sequence", "input_dims", "input_types",
+        "input_strides", "concrete_inputs", *_COLLECTIVE,
+    ),
+    "annotations": (*_SPAN, *_THREAD),
+    "calls": (*_SPAN, *_THREAD, "correlation", "grid", "block"),
+    "kernel": _ACTIVITY,
+    "memcpy": _ACTIVITY,
+    "memset": _ACTIVITY,
+    "syncs": (*_SPAN, "stream", "correlation", "wait_on_stream", "wait_on_record"),
+}  # fmt: skip
+"""Table to the fields that its rows hold."""
+
+CATEGORIES = {
+    "cpu_op": "ops",
+    "Operator": "ops",
+    "operator": "ops",
+    "user_annotation": "annotations",
+    "Runtime": "calls",
+    "runtime": "calls",
+    "cuda_runtime": "calls",
+    "cuda_driver": "calls",
+    "xpu_runtime": "calls",
+    "xpu_driver": "calls",
+    "mtia_runtime": "calls",
+    "privateuse1_runtime": "calls",
+    "privateuse1_driver": "calls",
+    "Kernel": "kernel",
+    "kernel": "kernel",
+    "mtia_ccp_events": "kernel",
+    "Memcpy": "memcpy",
+    "memcpy": "memcpy",
+    "gpu_memcpy": "memcpy",
+    "Memset": "memset",
+    "memset": "memset",
+    "gpu_memset": "memset",
+    "cuda_sync": "syncs",
+}
+"""Category of an event to its table; events of other categories are not read."""

@@ -1,0 +1,39 @@
+"""Chrome traces that other tools write: told by their marks, so that they can be refused by name."""
+
+import re
+
+HINT = "tracekit reads traces of torch.profiler: export_chrome_trace or tensorboard_trace_handler."
+
+# Far enough for top-level keys in front of the events and for some hundred events.
+HEAD_BYTES = 1 << 18
+
+_MARKS = {
+    "Chakra or PyTorch's ExecutionTraceObserver (give it together with its Kineto trace)": (
+        rb'^\s*\{\s*"schema"\s*:\s*"[0-9.]+[^"]*"(?s:.{0,2000}?)"nodes"\s*:',
+    ),
+    "Chrome's or Node's own tracing": (
+        rb'"cat"\s*:\s*"(?:devtools\.timeline|blink|v8|cc|toplevel|disabled-by-default|node\.)',
+    ),
+    "VizTracer": (rb'"viztracer_metadata"', rb'"cat"\s*:\s*"FEE"'),
+    "TensorFlow, JAX or XLA": (rb'"/device:(?:GPU|TPU|CPU)', rb'"hlo_(?:op|module)"', rb'"run_id"\s*:\s*"'),
+    "ONNX Runtime": (rb'"name"\s*:\s*"model_loading_(?:uri|array|from)', rb'"cat"\s*:\s*"Session"'),
+    "clang -ftime-trace": (rb'"beginningOfTime"', rb'"name"\s*:\s*"Total ExecuteCompiler"'),
+    "Bazel": (rb'"bazel_version"', rb'"build_id"\s*:'),
+    "rocprof": (rb'"ROCProfiler', rb'"otherData"\s*:\s*\{\s*"sys.os'),
+    "Nsight Systems": (rb'"NsysVersion"', rb'"(?:CudaEvent|TraceProcessEvent)"'),
+    "speedscope": (rb"speedscope\.app/file-format",),
+    "Android's systrace or atrace": (rb'"systemTraceEvents"', rb'"controllerTraceDataKey"'),
+}
+_KINETO = re.compile(
+    rb'"(?:deviceProperties|cupti_version|roctracer_version|baseTimeNanoseconds|distributedInfo|record_shapes)"\s*:'
+    rb'|"cat"\s*:\s*"(?:cpu_op|kernel|cuda_runtime|cuda_driver|gpu_memcpy|ac2g|user_annotation|Operator|Kernel|Runtime)"'
+)
+_PATTERNS = {tool: re.compile(b"|".join(marks)) for tool, marks in _MARKS.items()}
+
+
+def tool(head: bytes) -> str | None:
+    """The tool that wrote a file that begins like this; ``None`` for PyTorch's profiler and for unknown ones."""
+    head = head[:HEAD_BYTES]
+    if _KINETO.search(head):
+        return None
+    return next((name for name, pattern in _PATTERNS.items() if pattern.search(head)), None)

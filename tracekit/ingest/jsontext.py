@@ -1,0 +1,259 @@
+"""Steps over JSON text, compiled: each takes a position in a buffer and gives the position behind what it read.
+
+A negative result says why it could not: the buffer ends first, or the text is unusual (not JSON, or JSON that a
+careful decoder has to judge).
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numba
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+MORE = -1
+UNUSUAL = -2
+
+Bytes = npt.NDArray[np.uint8]
+
+_QUOTE, _BACKSLASH, _COMMA, _COLON, _MINUS, _PLUS, _POINT = (ord(c) for c in '"\\,:-+.')
+_OPEN_OBJECT, _CLOSE_OBJECT, _OPEN_LIST, _CLOSE_LIST = (ord(c) for c in "{}[]")
+_ZERO, _NINE, _SPACE = (ord(c) for c in "09 ")
+_TILDE, _LAST_ASCII, _HIGH_BITS = ord("~"), 127, np.uint64(0x8080808080808080)
+_SMALL_E, _LARGE_E = ord("e"), ord("E")
+_TRUE, _FALSE, _NULL = (np.frombuffer(word, np.uint8) for word in (b"true", b"false", b"null"))
+_DEEPEST = 60
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def compiled(function: Function) -> Function:
+    """Compile a function; the result is kept between runs."""
+    made: Any = njit(cache=True, nogil=True)(function)
+    return made
+
+
+def inlined(function: Function) -> Function:
+    """Compile a function into those that call it."""
+    made: Any = njit(cache=True, nogil=True, forceinline=True)(function)
+    return made
+
+
+carray: Any = numba.carray  # type: ignore[attr-defined]  # missing from numba's list of exports
+
+
+def _pointer(typing_context: Any, address: Any) -> Any:
+    def cast(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], context.get_value_type(types.voidptr))
+
+    return types.voidptr(types.intp), cast
+
+
+_as_pointer: Any = intrinsic(_pointer)
+
+
+def _load(typing_context: Any, buffer: Any, at: Any) -> Any:
+    def load(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        place = builder.gep(data, [arguments[1]])
+        return builder.load(builder.bitcast(place, ir.IntType(64).as_pointer()), align=1)
+
+    return types.uint64(buffer, types.int64), load
+
+
+eight_bytes: Any = intrinsic(_load)
+"""The eight bytes of a buffer from some place on, as one number; the caller sees to it that they are there."""
+
+
+@inlined
+def borrowed(array: Any) -> Any:
+    """The same array without a reference count, which compiled code would change at every call; good while it lives."""
+    return carray(_as_pointer(array.ctypes.data), array.shape, array.dtype)
+
+
+@inlined
+def skip_space(buffer: Bytes, at: int, end: int) -> int:
+    """Behind white space, and control characters taken for it; ``end`` if there is nothing else."""
+    while at < end and buffer[at] <= _SPACE:
+        at += 1
+    return at
+
+
+@inlined
+def skip_string(buffer: Bytes, at: int, end: int) -> int:
+    """Behind a string whose opening quote is at ``at``."""
+    at += 1
+    while at < end:
+        byte = buffer[at]
+        if byte > _QUOTE and byte != _BACKSLASH:
+            at += 1
+        elif byte == _QUOTE:
+            return at + 1
+        elif byte < _SPACE:
+            return UNUSUAL
+        else:
+            at += 2 if byte == _BACKSLASH else 1
+    return MORE
+
+
+@inlined
+def skip_plain_string(buffer: Bytes, at: int, end: int) -> int:
+    """Behind a string of ASCII without escapes."""
+    at += 1
+    while at < end:
+        byte = buffer[at]
+        if byte == _QUOTE:
+            return at + 1
+        if byte < _SPACE or byte == _BACKSLASH or byte > _TILDE:
+            return UNUSUAL
+        at += 1
+    return MORE
+
+
+@inlined
+def is_ascii(buffer: Bytes, start: int, stop: int) -> bool:
+    """Whether a part of the buffer holds no byte above 127."""
+    while start + 8 <= stop:
+        if eight_bytes(buffer, start) & _HIGH_BITS:
+            return False
+        start += 8
+    while start < stop:
+        if buffer[start] > _LAST_ASCII:
+            return False
+        start += 1
+    return True
+
+
+@inlined
+def skip_digits(buffer: Bytes, at: int, end: int) -> int:
+    """Behind the digits at ``at``, if any."""
+    while at < end and _ZERO <= buffer[at] <= _NINE:
+        at += 1
+    return at
+
+
+@inlined
+def skip_number(buffer: Bytes, at: int, end: int) -> int:
+    """Behind a number, as RFC 8259 spells it."""
+    if buffer[at] == _MINUS:
+        at += 1
+    start = at
+    at = skip_digits(buffer, at, end)
+    if at == start or (buffer[start] == _ZERO and at > start + 1):
+        return MORE if at == end else UNUSUAL
+    if at < end and buffer[at] == _POINT:
+        start = at + 1
+        at = skip_digits(buffer, start, end)
+        if at == start:
+            return MORE if at == end else UNUSUAL
+    if at < end and (buffer[at] == _SMALL_E or buffer[at] == _LARGE_E):
+        at += 1
+        if at < end and (buffer[at] == _MINUS or buffer[at] == _PLUS):
+            at += 1
+        start = at
+        at = skip_digits(buffer, at, end)
+        if at == start:
+            return MORE if at == end else UNUSUAL
+    return MORE if at == end else at
+
+
+@inlined
+def skip_word(buffer: Bytes, at: int, end: int, word: Bytes) -> int:
+    """Behind a literal."""
+    if at + word.size > end:
+        return MORE
+    for i in range(word.size):
+        if buffer[at + i] != word[i]:
+            return UNUSUAL
+    return at + word.size
+
+
+@inlined
+def skip_scalar(buffer: Bytes, at: int, end: int) -> int:
+    """Behind a string, number or literal."""
+    byte = buffer[at]
+    if byte == _QUOTE:
+        return skip_string(buffer, at, end)
+    if byte == _MINUS or _ZERO <= byte <= _NINE:
+        return skip_number(buffer, at, end)
+    if byte == _NULL[0]:
+        return skip_word(buffer, at, end, _NULL)
+    if byte == _TRUE[0]:
+        return skip_word(buffer, at, end, _TRUE)
+    if byte == _FALSE[0]:
+        return skip_word(buffer, at, end, _FALSE)
+    return UNUSUAL
+
+
+@inlined
+def skip_key(buffer: Bytes, at: int, end: int) -> int:
+    """Behind a key and its colon, to its value."""
+    at = skip_space(buffer, at, end)
+    if at >= end:
+        return MORE
+    if buffer[at] != _QUOTE:
+        return UNUSUAL
+    at = skip_string(buffer, at, end)
+    if at < 0:
+        return at
+    at = skip_space(buffer, at, end)
+    if at >= end:
+        return MORE
+    if buffer[at] != _COLON:
+        return UNUSUAL
+    at = skip_space(buffer, at + 1, end)
+    return MORE if at >= end else at
+
+
+@compiled
+def skip_value(buffer: Bytes, at: int, end: int) -> int:
+    """Behind any value, checked; nested no deeper than 60."""
+    objects = np.int64(0)
+    depth = 0
+    while True:
+        at = skip_space(buffer, at, end)
+        if at >= end:
+            return MORE
+        byte = buffer[at]
+        if byte == _OPEN_OBJECT or byte == _OPEN_LIST:
+            if depth == _DEEPEST:
+                return UNUSUAL
+            is_object = byte == _OPEN_OBJECT
+            at = skip_space(buffer, at + 1, end)
+            if at >= end:
+                return MORE
+            if buffer[at] != (_CLOSE_OBJECT if is_object else _CLOSE_LIST):
+                objects = (objects << 1) | is_object
+                depth += 1
+                if is_object:
+                    at = skip_key(buffer, at, end)
+                    if at < 0:
+                        return at
+                continue
+            at += 1
+        else:
+            at = skip_scalar(buffer, at, end)
+            if at < 0:
+                return at
+        while depth:
+            at = skip_space(buffer, at, end)
+            if at >= end:
+                return MORE
+            byte = buffer[at]
+            at += 1
+            in_object = objects & 1
+            if byte == _COMMA:
+                if in_object:
+                    at = skip_key(buffer, at, end)
+                    if at < 0:
+                        return at
+                break
+            if byte != (_CLOSE_OBJECT if in_object else _CLOSE_LIST):
+                return UNUSUAL
+            objects >>= 1
+            depth -= 1
+        if depth == 0:
+            return at

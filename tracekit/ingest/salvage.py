@@ -1,0 +1,50 @@
+"""Damaged events: where the next one begins, and what can be put right."""
+
+import re
+
+from tracekit.ingest import kineto
+
+# One event is a few hundred bytes; with shapes, ranks and stacks some thousand.
+LONGEST_EVENT = 16 << 20
+
+_CONTROL = re.compile(rb"[\x00-\x1f]")
+_LONE_BACKSLASH = re.compile(rb'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
+_ESCAPE_PAIR = re.compile(rb"\\\\")
+_NOT_FINITE = re.compile(rb"([:\[,]\s*)[-+]?(?:nan|inf|infinity)(?=\s*[,}\]])", re.IGNORECASE)
+_LAST_COMMA = re.compile(rb",(\s*[}\]])")
+_SPACES = re.compile(rb" {2,}")
+# Neither where a string can begin nor where one can end.
+_INNER_QUOTE = re.compile(rb'(?<![:,{\[] )(?<![:,{\[\\])"(?! ?[:,}\]])')
+
+
+def next_event(text: bytes, first_key: bytes) -> int:
+    """Where the next event begins behind the start of ``text``; -1 if none does.
+
+    Args:
+        text: From the damaged event on.
+        first_key: The key that this file's events begin with.
+    """
+    found = re.compile(rb'\{\s*"' + re.escape(first_key) + rb'"\s*:').search(text, 1)
+    return found.start() if found else -1
+
+
+def repair(text: bytes) -> kineto.Event | None:
+    """The event that a damaged text stands for, or ``None`` if that can't be told.
+
+    Put right are what profilers and editors are known to get wrong: control characters, lone backslashes (Windows
+    paths), NaN and infinity, a comma too many, broken UTF-8, quotes in names.
+    """
+    text = text.decode("utf-8", errors="replace").encode()
+    text = _CONTROL.sub(b" ", text)
+    text = _ESCAPE_PAIR.sub(rb"\\u005c", text)
+    text = _LONE_BACKSLASH.sub(rb"\\\\", text)
+    text = _NOT_FINITE.sub(rb"\1null", text)
+    text = _LAST_COMMA.sub(rb"\1", text)
+    return _event(text) or _event(_INNER_QUOTE.sub(rb'\\"', _SPACES.sub(b" ", text)))
+
+
+def _event(text: bytes) -> kineto.Event | None:
+    try:
+        return kineto.event(text)
+    except kineto.BAD_JSON:
+        return None

@@ -1,0 +1,439 @@
+"""The fast decoder: compiled code that turns the text of plain events into rows of numbers.
+
+It takes what profilers write nearly always, checks it as JSON, and stops at an event that is anything else: an escape
+or a non-ASCII letter in a name, a float where an id belongs, damage. That event is for :mod:`kineto` to judge.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tracekit.ingest import texts as dictionary
+from tracekit.ingest.fields import ARGUMENTS, CATEGORIES, INTS, NO_TEXT, NULL, TABLES, TEXTS, Kind
+from tracekit.ingest.jsontext import (
+    MORE,
+    UNUSUAL,
+    Bytes,
+    borrowed,
+    compiled,
+    inlined,
+    is_ascii,
+    skip_digits,
+    skip_key,
+    skip_plain_string,
+    skip_space,
+    skip_value,
+)
+from tracekit.ingest.texts import Ints, Texts, hash_word, number_of, slot_of
+
+CLOSED = -3
+"""The list of events has ended."""
+
+FULL = -4
+"""There is no more room for rows or for texts."""
+
+ROWS = 8192
+"""Rows that one call can give."""
+
+_NOT_READ = -1
+_NO_WORD = -1
+_KEYS = ["ph", "cat", "name", "pid", "tid", "ts", "dur", "args"]
+_PH, _CAT, _NAME, _PID, _TID, _TS, _DUR, _ARGS = range(len(_KEYS))
+_TS_FIELD, _DUR_FIELD, _PID_FIELD, _TID_FIELD = (INTS.index(name) for name in ("ts_ns", "dur_ns", "pid", "tid"))
+_NAME_FIELD = TEXTS.index("name")
+_N_TEXTS = len(TEXTS)
+_COMPLETE = ord("X")
+_QUOTE, _COMMA, _MINUS, _POINT, _SPACE = (ord(c) for c in '",-. ')
+_OPEN, _CLOSE, _CLOSE_LIST = (ord(c) for c in "{}]")
+_ZERO, _NINE, _FIVE, _NULL_WORD = ord("0"), ord("9"), ord("5"), ord("n")
+_MOST_DIGITS = 18
+_MOST_TIME_DIGITS = 16
+
+
+# What a word of the vocabulary stands for: the key of an event, a category's table, or an argument's field.
+_CATEGORY = 100
+_ARGUMENT = {Kind.INT: 200, Kind.TEXT: 300, Kind.RAW: 400}
+_INT, _TEXT, _RAW = _ARGUMENT.values()
+
+
+class Vocabulary(NamedTuple):
+    """The words that the scanner knows, and what each stands for."""
+
+    slots: Ints
+    starts: Ints
+    arena: Bytes
+    meaning: Ints
+
+
+class Rows(NamedTuple):
+    """Room for the rows of one call: table, numbers and text numbers of each event."""
+
+    table: npt.NDArray[np.int8]
+    ints: Ints
+    texts: Ints
+
+
+def vocabulary() -> Vocabulary:
+    """What :mod:`fields` describes, for the scanner."""
+    meaning = {key: number for number, key in enumerate(_KEYS)}
+    meaning |= {category: _CATEGORY + list(TABLES).index(table) for category, table in CATEGORIES.items()}
+    for key, (field, kind) in ARGUMENTS.items():
+        meaning[key] = _ARGUMENT[kind] + (INTS if kind is Kind.INT else TEXTS).index(field)
+    words = dictionary.vocabulary(list(meaning))
+    return Vocabulary(words.slots, words.starts, words.arena, np.array(list(meaning.values())))
+
+
+def room() -> Rows:
+    """Rows to fill."""
+    return Rows(np.empty(ROWS, np.int8), np.empty((ROWS, len(INTS)), np.int64), np.empty((ROWS, len(TEXTS)), np.int64))
+
+
+def scan(buffer: Bytes, at: int, end: int, words: Vocabulary, texts: Texts, rows: Rows) -> tuple[int, int, int, int]:
+    """Rows for the events from ``at`` on.
+
+    Args:
+        buffer: JSON text.
+        at: Where to begin: between two events, or at one.
+        end: Where the text ends for now.
+        words: The vocabulary.
+        texts: Every distinct text so far; new ones are added.
+        rows: Room for ``ROWS`` rows.
+
+    Returns:
+        Why it stopped (``MORE``, ``UNUSUAL``, ``CLOSED``, ``FULL``), where, rows filled, and events passed.
+    """
+    spans = np.empty(2 * _N_TEXTS, np.int64)
+    status, at, filled, events = _scan(buffer, at, end, *words, *texts, *rows, spans)
+    return status, at, filled, events
+
+
+@compiled
+def _scan(
+    buffer: Bytes,
+    at: int,
+    end: int,
+    word_slots: Ints,
+    word_starts: Ints,
+    word_arena: Bytes,
+    meaning: Ints,
+    slots: Ints,
+    starts: Ints,
+    arena: Bytes,
+    count: Ints,
+    tables: npt.NDArray[np.int8],
+    ints: Ints,
+    texts: Ints,
+    spans: Ints,
+) -> tuple[int, int, int, int]:
+    return _events(
+        borrowed(buffer),
+        at,
+        end,
+        borrowed(word_slots),
+        borrowed(word_starts),
+        borrowed(word_arena),
+        borrowed(meaning),
+        borrowed(slots),
+        borrowed(starts),
+        borrowed(arena),
+        borrowed(count),
+        borrowed(tables),
+        borrowed(ints),
+        borrowed(texts),
+        borrowed(spans),
+    )
+
+
+@compiled
+def _events(
+    buffer: Bytes,
+    at: int,
+    end: int,
+    word_slots: Ints,
+    word_starts: Ints,
+    word_arena: Bytes,
+    meaning: Ints,
+    slots: Ints,
+    starts: Ints,
+    arena: Bytes,
+    count: Ints,
+    tables: npt.NDArray[np.int8],
+    ints: Ints,
+    texts: Ints,
+    spans: Ints,
+) -> tuple[int, int, int, int]:
+    filled, events = 0, 0
+    while True:
+        at = skip_space(buffer, at, end)
+        while at < end and buffer[at] == _COMMA:
+            at = skip_space(buffer, at + 1, end)
+        if at >= end:
+            return MORE, at, filled, events
+        if buffer[at] == _CLOSE_LIST:
+            return CLOSED, at + 1, filled, events
+        if buffer[at] != _OPEN:
+            return UNUSUAL, at, filled, events
+        if filled == ROWS:
+            return FULL, at, filled, events
+        stop, table = _event(buffer, at, end, word_slots, word_starts, word_arena, meaning, ints, filled, spans)
+        if stop < 0:
+            return stop, at, filled, events
+        if table != _NOT_READ:
+            if count[0] + _N_TEXTS >= starts.size or starts[count[0]] + stop - at > arena.size:
+                return FULL, at, filled, events
+            for field in range(_N_TEXTS):
+                first, last = spans[2 * field], spans[2 * field + 1]
+                if first < 0:
+                    texts[filled, field] = NO_TEXT
+                    continue
+                if not is_ascii(buffer, first, last):
+                    return UNUSUAL, at, filled, events
+                texts[filled, field] = number_of(slots, starts, arena, count, buffer, first, last)
+            tables[filled] = table
+            filled += 1
+        events += 1
+        at = stop
+
+
+@inlined
+def _meaning(buffer: Bytes, start: int, stop: int, slots: Ints, starts: Ints, arena: Bytes, meaning: Ints) -> int:
+    """What a word stands for; negative if it isn't one of the vocabulary."""
+    number = slots[slot_of(slots, starts, arena, buffer, start, stop, hash_word(buffer, start, stop))]
+    return meaning[number] if number >= 0 else _NO_WORD
+
+
+@compiled
+def _event(
+    buffer: Bytes,
+    at: int,
+    end: int,
+    slots: Ints,
+    starts: Ints,
+    arena: Bytes,
+    meaning: Ints,
+    ints: Ints,
+    row: int,
+    spans: Ints,
+) -> tuple[int, int]:
+    """One event: where it ends, and its table if it is one that is read."""
+    for field in range(ints.shape[1]):
+        ints[row, field] = NULL
+    for i in range(spans.size):
+        spans[i] = -1
+    table, complete, unread = _NOT_READ, False, False
+    at = skip_space(buffer, at + 1, end)
+    if at < end and buffer[at] == _CLOSE:
+        return at + 1, _NOT_READ
+    while at < end:
+        start = at + 1
+        value = skip_key(buffer, at, end)
+        if value < 0:
+            return value, _NOT_READ
+        key = _meaning(buffer, start, _key_end(buffer, value), slots, starts, arena, meaning)
+        at = value
+        if key == _PH:
+            complete = at + 2 < end and buffer[at + 1] == _COMPLETE and buffer[at + 2] == _QUOTE
+            unread = unread or not complete
+            at = _string(buffer, at, end)
+        elif key == _CAT:
+            at = _string(buffer, at, end)
+            if at < 0:
+                return at, _NOT_READ
+            category = _meaning(buffer, value + 1, at - 1, slots, starts, arena, meaning)
+            known = _CATEGORY <= category < _INT
+            unread = unread or not known
+            table = category - _CATEGORY if known else _NOT_READ
+        elif unread or key < 0 or key >= _CATEGORY:
+            at = skip_value(buffer, at, end)
+        elif key == _NAME:
+            at = _string(buffer, at, end)
+            spans[2 * _NAME_FIELD], spans[2 * _NAME_FIELD + 1] = value + 1, at - 1
+        elif key == _PID:
+            at = _int(buffer, at, end, ints, row, _PID_FIELD)
+        elif key == _TID:
+            at = _int(buffer, at, end, ints, row, _TID_FIELD)
+        elif key == _TS:
+            at = _time(buffer, at, end, ints, row, _TS_FIELD)
+        elif key == _DUR:
+            at = _time(buffer, at, end, ints, row, _DUR_FIELD)
+        else:
+            at = _arguments(buffer, at, end, slots, starts, arena, meaning, ints, row, spans)
+        if at < 0:
+            return at, _NOT_READ
+        at = skip_space(buffer, at, end)
+        if at >= end:
+            return MORE, _NOT_READ
+        if buffer[at] == _CLOSE:
+            if complete and table != _NOT_READ and spans[2 * _NAME_FIELD] < 0:
+                return UNUSUAL, _NOT_READ
+            return at + 1, table if complete else _NOT_READ
+        if buffer[at] != _COMMA:
+            return UNUSUAL, _NOT_READ
+        at = skip_space(buffer, at + 1, end)
+    return MORE, _NOT_READ
+
+
+@compiled
+def _arguments(
+    buffer: Bytes,
+    at: int,
+    end: int,
+    slots: Ints,
+    starts: Ints,
+    arena: Bytes,
+    meaning: Ints,
+    ints: Ints,
+    row: int,
+    spans: Ints,
+) -> int:
+    """The object of an event's arguments."""
+    if buffer[at] != _OPEN:
+        return UNUSUAL
+    at = skip_space(buffer, at + 1, end)
+    if at < end and buffer[at] == _CLOSE:
+        return at + 1
+    while at < end:
+        start = at + 1
+        value = skip_key(buffer, at, end)
+        if value < 0:
+            return value
+        argument = _meaning(buffer, start, _key_end(buffer, value), slots, starts, arena, meaning)
+        at = value
+        if argument < _INT:
+            at = skip_value(buffer, at, end)
+        elif argument < _TEXT:
+            at = _int(buffer, at, end, ints, row, argument - _INT)
+        else:
+            field = argument - _TEXT if argument < _RAW else argument - _RAW
+            null = buffer[at] == _NULL_WORD
+            quoted = argument < _RAW and not null
+            at = _string(buffer, at, end) if quoted else skip_value(buffer, at, end)
+            spans[2 * field] = -1 if null else value + quoted
+            spans[2 * field + 1] = at - quoted
+        if at < 0:
+            return at
+        at = skip_space(buffer, at, end)
+        if at >= end:
+            return MORE
+        if buffer[at] == _CLOSE:
+            return at + 1
+        if buffer[at] != _COMMA:
+            return UNUSUAL
+        at = skip_space(buffer, at + 1, end)
+    return MORE
+
+
+@inlined
+def _key_end(buffer: Bytes, value: int) -> int:
+    """The closing quote of the key in front of a value."""
+    at = value - 1
+    while buffer[at] != _QUOTE:
+        at -= 1
+    return at
+
+
+@inlined
+def _string(buffer: Bytes, at: int, end: int) -> int:
+    return skip_plain_string(buffer, at, end) if buffer[at] == _QUOTE else UNUSUAL
+
+
+@inlined
+def _digits(buffer: Bytes, start: int, stop: int) -> int:
+    """The value of some digits."""
+    value = 0
+    for i in range(start, stop):
+        value = value * 10 + (buffer[i] - _ZERO)
+    return value
+
+
+@inlined
+def _ends(buffer: Bytes, at: int) -> bool:
+    """Whether a value may end here."""
+    byte = buffer[at]
+    return byte == _COMMA or byte == _CLOSE or byte <= _SPACE
+
+
+@inlined
+def _int(buffer: Bytes, at: int, end: int, ints: Ints, row: int, field: int) -> int:
+    """An integer; of a string, the one that it ends in ("stream 7"); null stays missing."""
+    if buffer[at] == _QUOTE:
+        return _int_of_string(buffer, at, end, ints, row, field)
+    if buffer[at] == _NULL_WORD:
+        ints[row, field] = NULL
+        return skip_value(buffer, at, end)
+    first = at + (buffer[at] == _MINUS)
+    stop = skip_digits(buffer, first, end)
+    if stop == end:
+        return MORE
+    size = stop - first
+    if size == 0 or size > _MOST_DIGITS or (buffer[first] == _ZERO and size > 1) or not _ends(buffer, stop):
+        return UNUSUAL
+    value = _digits(buffer, first, stop)
+    ints[row, field] = -value if first > at else value
+    return stop
+
+
+@compiled
+def _int_of_string(buffer: Bytes, at: int, end: int, ints: Ints, row: int, field: int) -> int:
+    stop = skip_plain_string(buffer, at, end)
+    if stop < 0:
+        return stop
+    last = stop - 1
+    first = last
+    while _ZERO <= buffer[first - 1] <= _NINE:
+        first -= 1
+    if last - first > _MOST_DIGITS:
+        return UNUSUAL
+    value = _digits(buffer, first, last)
+    if last == first:
+        value = NULL
+    elif buffer[first - 1] == _MINUS:
+        value = -value
+    ints[row, field] = value
+    return stop
+
+
+@inlined
+def _time(buffer: Bytes, at: int, end: int, ints: Ints, row: int, field: int) -> int:
+    """Microseconds to whole nanoseconds, exactly; halves to even."""
+    if buffer[at] == _NULL_WORD:
+        ints[row, field] = NULL
+        return skip_value(buffer, at, end)
+    first = at + (buffer[at] == _MINUS)
+    stop = skip_digits(buffer, first, end)
+    if stop == end:
+        return MORE
+    size = stop - first
+    if size == 0 or size > _MOST_TIME_DIGITS or (buffer[first] == _ZERO and size > 1):
+        return UNUSUAL
+    value = _digits(buffer, first, stop) * 1000
+    if buffer[stop] == _POINT:
+        start = stop + 1
+        stop = skip_digits(buffer, start, end)
+        if stop == end:
+            return MORE
+        if stop == start:
+            return UNUSUAL
+        value += _nanoseconds(buffer, start, stop)
+    if not _ends(buffer, stop):
+        return UNUSUAL
+    ints[row, field] = -value if first > at else value
+    return stop
+
+
+@compiled
+def _nanoseconds(buffer: Bytes, start: int, stop: int) -> int:
+    """What the digits behind a point are in thousandths, rounded."""
+    third = min(start + 3, stop)
+    value = _digits(buffer, start, third)
+    for _ in range(third, start + 3):
+        value *= 10
+    if third == stop or buffer[third] < _FIVE:
+        return value
+    if buffer[third] > _FIVE:
+        return value + 1
+    for i in range(third + 1, stop):
+        if buffer[i] != _ZERO:
+            return value + 1
+    return value + (value & 1)

@@ -1,0 +1,337 @@
+"""A file of any size, block by block: its top-level keys, and its events as rows."""
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from tracekit.errors import DamagedTraceError, NotATraceError, TraceTooLargeError
+from tracekit.ingest import kineto, salvage, scan
+from tracekit.ingest import texts as dictionary
+from tracekit.ingest.columns import Columns
+from tracekit.ingest.jsontext import MORE, UNUSUAL, skip_space, skip_string, skip_value
+
+BLOCK = 1 << 20
+LARGEST_VALUE = 256 << 20
+
+# Rows become columns of a frame one by one: at the end a table exists twice, and once more while it is sorted.
+COPIES = 3
+
+_EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
+_FIRST_KEY = re.compile(rb'\s*,?\s*\{\s*"([^"\\]{1,40})"')
+
+
+class Stream(Protocol):
+    """Where the text comes from."""
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        """Fill the buffer from the front; 0 at the end."""
+
+
+@dataclass(slots=True)
+class Damage:
+    """What was wrong with a file.
+
+    Attributes:
+        events: Events passed, of all kinds.
+        lost: Events that could not be read.
+        repaired: Events that could, after putting their JSON right.
+        at_byte: Where the first of them is.
+        cut_at: Where a file ends that lacks its closing bracket.
+        metadata: Whether top-level keys were lost.
+    """
+
+    events: int = 0
+    lost: int = 0
+    repaired: int = 0
+    at_byte: int | None = None
+    cut_at: int | None = None
+    metadata: bool = False
+
+    def note(self, at_byte: int) -> None:
+        """Remember the place of the first damage."""
+        self.at_byte = at_byte if self.at_byte is None else self.at_byte
+
+
+@dataclass(slots=True)
+class Decoded:
+    """A file's content.
+
+    Attributes:
+        keys: Top-level keys but for the events, as JSON.
+        columns: The events' rows.
+        words: Texts by number: those of the scanner from the front, those of the careful decoder from the end.
+        damage: What was wrong.
+    """
+
+    keys: dict[str, bytes]
+    columns: Columns
+    words: list[bytes]
+    damage: Damage
+
+
+@dataclass(slots=True)
+class _Window:
+    """The part of a stream that is in memory: ``buffer[at:end]`` is still to be read."""
+
+    stream: Stream
+    buffer: Any = field(default_factory=lambda: np.empty(BLOCK, np.uint8))
+    at: int = 0
+    end: int = 0
+    passed: int = 0
+    is_last: bool = False
+
+    def more(self) -> bool:
+        """Read on, behind what is still to be read; false at the end of the stream."""
+        if self.is_last:
+            return False
+        rest = self.end - self.at
+        larger = rest > self.buffer.size // 2
+        target = np.empty(2 * self.buffer.size, np.uint8) if larger else self.buffer
+        target[:rest] = self.buffer[self.at : self.end].copy()
+        self.passed += self.at
+        self.buffer, self.at, self.end = target, 0, rest
+        size = self.stream.readinto(memoryview(self.buffer)[rest:])
+        self.end += size
+        self.is_last = size == 0
+        return not self.is_last
+
+    def text(self) -> bytes:
+        """What is in memory and still to be read."""
+        content: bytes = self.buffer[self.at : self.end].tobytes()
+        return content
+
+    def byte(self) -> int:
+        """The next byte that isn't white space; -1 at the end."""
+        while True:
+            self.at = skip_space(self.buffer, self.at, self.end)
+            if self.at < self.end:
+                return int(self.buffer[self.at])
+            if not self.more():
+                return -1
+
+    @property
+    def place(self) -> int:
+        """Bytes of the stream in front of the next one."""
+        return self.passed + self.at
+
+
+class Walk:
+    """Reads one file.
+
+    Args:
+        stream: Its text.
+        source: What to call it in messages.
+        memory_bytes: The most that its tables may take.
+    """
+
+    def __init__(self, stream: Stream, source: str, memory_bytes: int) -> None:
+        self._window = _Window(stream)
+        self._source = source
+        self._memory_bytes = memory_bytes
+        self._keys: dict[str, bytes] = {}
+        self._columns = Columns()
+        self._damage = Damage()
+        self._texts = dictionary.empty()
+        self._words = kineto.Words()
+        self._has_events = False
+
+    def run(self) -> Decoded:
+        """Everything that can be read.
+
+        Raises:
+            NotATraceError: It is no JSON, or holds no events.
+            DamagedTraceError: Nothing of it can be read.
+            TraceTooLargeError: Its tables need more memory than they may take.
+        """
+        first = self._window.byte()
+        if first == ord("["):
+            self._window.at += 1
+            self._events()
+        elif first == ord("{"):
+            self._window.at += 1
+            self._top_level()
+        else:
+            raise NotATraceError(
+                f"{self._source} is no JSON object.", "Expected a PyTorch profiler trace (.json or .json.gz)."
+            )
+        if not self._has_events:
+            raise self._without_events()
+        words = dictionary.to_list(self._texts) + self._words.texts()
+        return Decoded(self._keys, self._columns, words, self._damage)
+
+    def _without_events(self) -> DamagedTraceError | NotATraceError:
+        if self._damage.cut_at is not None:
+            return cut_short(self._source, self._damage.cut_at)
+        if self._damage.metadata:
+            return DamagedTraceError(f"{self._source} is no valid JSON.", "Copy or record the file again.")
+        return NotATraceError(
+            f"{self._source} is JSON, but not a PyTorch profiler trace (it has no traceEvents).",
+            "Export one with torch.profiler's export_chrome_trace or tensorboard_trace_handler.",
+        )
+
+    def _top_level(self) -> None:
+        window = self._window
+        while (byte := window.byte()) != ord("}"):
+            if byte == ord(","):
+                window.at += 1
+            elif byte < 0:
+                self._damage.cut_at = window.place
+                return
+            elif byte != ord('"') or not self._key():
+                self._damage.metadata = True
+                self._damage.note(window.place)
+                if self._has_events or not self._find_events():
+                    return
+
+    def _key(self) -> bool:
+        """One top-level key with its value; false if it can't be read."""
+        start = self._window.at
+        key = self._take(skip_string)
+        if key is None or self._window.byte() != ord(":"):
+            self._window.at = min(start, self._window.at)
+            return False
+        self._window.at += 1
+        name = key.decode("utf-8", errors="replace").strip('"')
+        if self._window.byte() == ord("[") and name == "traceEvents":
+            self._window.at += 1
+            self._events()
+            return True
+        value = self._take(skip_value)
+        if value is not None:
+            self._keys[name] = value
+        return value is not None
+
+    def _take(self, skip: Any) -> bytes | None:
+        """The text that a step passes over; ``None`` if it stumbles or the file ends first."""
+        window = self._window
+        while (stop := skip(window.buffer, window.at, window.end)) == MORE:
+            if window.end - window.at > LARGEST_VALUE or not window.more():
+                return None
+        if stop == UNUSUAL:
+            return None
+        text: bytes = window.buffer[window.at : stop].tobytes()
+        window.at = stop
+        return text
+
+    def _find_events(self) -> bool:
+        """Go to the events behind damaged keys; false if there are none."""
+        window = self._window
+        while True:
+            found = _EVENTS_KEY.search(window.text())
+            if found:
+                window.at += found.end()
+                self._events()
+                return True
+            window.at = max(window.at, window.end - 64)
+            if not window.more():
+                return False
+
+    def _events(self) -> None:
+        self._has_events = True
+        window, rows, words = self._window, scan.room(), scan.vocabulary()
+        first_key = b""
+        while True:
+            first_key = first_key or self._first_key()
+            status, window.at, filled, events = scan.scan(
+                window.buffer, window.at, window.end, words, self._texts, rows
+            )
+            self._columns.add_rows(rows, filled)
+            self._check_memory()
+            self._damage.events += events
+            if status == scan.CLOSED:
+                return
+            if status == scan.FULL:
+                self._texts = dictionary.grown(self._texts, scan.ROWS, window.buffer.size)
+            elif status == MORE and window.end - window.at < salvage.LONGEST_EVENT and window.more():
+                continue
+            elif not self._leftover(first_key):
+                self._damage.cut_at = window.place
+                return
+
+    def _first_key(self) -> bytes:
+        while (found := _FIRST_KEY.match(self._window.text()[:4096])) is None:
+            if self._window.end - self._window.at >= 4096 or not self._window.more():
+                return b"ph"
+        return found.group(1)
+
+    def _leftover(self, first_key: bytes) -> bool:
+        """The event that the scanner left, by the careful decoder; false if the file ends in it."""
+        window = self._window
+        while True:
+            text = window.text()
+            stop = salvage.next_event(text, first_key)
+            if stop >= 0 or len(text) >= salvage.LONGEST_EVENT or not window.more():
+                break
+        if stop >= 0:
+            self._judge(text[:stop].rstrip().removesuffix(b",").rstrip())
+            window.at += stop
+            return True
+        return self._last(text)
+
+    def _last(self, text: bytes) -> bool:
+        """The last event of the list; false if the text ends in it."""
+        if len(text) >= salvage.LONGEST_EVENT:
+            self._lose(1)
+            self._window.at = self._window.end
+            return self._window.more()
+        try:
+            _, stop = json.JSONDecoder(strict=False).raw_decode(text.decode("latin-1"))
+        except (ValueError, RecursionError):
+            stop = text.find(b"}]") + 1 or text.rfind(b"}", 0, text.rfind(b"]") + 1) + 1
+            if not stop or not self._judge(text[:stop]):
+                self._lose(1)
+                stop = stop or len(text)
+            self._window.at += stop
+            return self._window.at < self._window.end
+        self._judge(text[:stop])
+        self._window.at += stop
+        return True
+
+    def _judge(self, text: bytes) -> bool:
+        """Take one event carefully, put right if need be; false if it is lost."""
+        self._damage.events += 1
+        try:
+            found: kineto.Event | None = kineto.event(text)
+        except kineto.BAD_JSON:
+            found = salvage.repair(text)
+            self._damage.note(self._window.place)
+            self._damage.repaired += found is not None
+            self._damage.lost += found is None
+        if found is not None:
+            kineto.add([found], self._columns, self._words)
+        return found is not None
+
+    def _lose(self, events: int) -> None:
+        self._damage.events += events
+        self._damage.lost += events
+        self._damage.note(self._window.place)
+
+    def _check_memory(self) -> None:
+        if COPIES * self._columns.nbytes > self._memory_bytes:
+            raise TraceTooLargeError(
+                f"{self._source} needs more than {self._memory_bytes / 2**30:.3g} GiB of memory.",
+                "Allow more with --memory, or record fewer steps.",
+            )
+
+
+def whole(data: bytes) -> Decoded:
+    """A small file, strictly.
+
+    Raises:
+        msgspec.DecodeError: It is no valid JSON, or not of this form.
+    """
+    keys, events = kineto.document(data)
+    columns, words = Columns(), kineto.Words()
+    kineto.add(events, columns, words)
+    return Decoded(keys, columns, words.texts(), Damage(events=len(events)))
+
+
+def cut_short(source: str, length: int) -> DamagedTraceError:
+    """The error for a file that ends too early to be of use."""
+    return DamagedTraceError(
+        f"{source} is cut short: the JSON ends after {length:,} bytes without its closing brackets.",
+        "Copy or record the file again; was the job stopped while the profiler wrote?",
+    )
