@@ -164,5 +164,12 @@ KERNELS = Table(
         Column("copy_kind", pl.String, "memcpy: HtoD, DtoH, DtoD or PtoP."),
         Column("collective", pl.String, "collective: all_reduce, all_gather, ..."),
         Column("ranks", pl.Int64, "collective: ranks that take part."),
+        Column(
+            "work_from",
+            pl.String,
+            "Where the work was told: shapes (of the op's inputs), recorded (sizes of copies and messages), "
+            "repeat (the same kernel elsewhere in the trace), gradients (of an all-reduce, those accumulated since the "
+            "last); null: not known.",
+        ),
     ),
 )

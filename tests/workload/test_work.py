@@ -70,10 +70,46 @@ def test_both_gradients_of_a_convolution_have_the_forward_flops(kernel, directio
     assert m * n * k == 4 * 28 * 28 * 128 * 64 * 9
 
 
-def test_kernels_that_assist_a_convolution_have_no_work_of_theirs():
+@pytest.mark.parametrize(
+    ("kernel", "blocks", "moved"),
+    [
+        ("void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true>", 4 * 25 * 4, 4 * 128 * 28 * 28),
+        ("void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true>", 128 * 2, 128 * 64 * 9),
+        ("void cudnn::ops::nhwcToNchwKernel<float, float, float, true, false>", 4 * 25 * 2, 4 * 64 * 28 * 28),
+        ("batched_transpose_16x32_dword", 4 * 49 * 2, 4 * 64 * 28 * 28),
+        ("batched_transpose_16x32_dword", 4 * 49 * 2 * 256, 4 * 64 * 28 * 28),  # ROCm 6.1: the grid in threads
+    ],
+)
+def test_a_layout_change_moves_the_tensor_that_its_grid_fits(kernel, blocks, moved):
     dims = [[4, 128, 28, 28], [4, 64, 28, 28], [128, 64, 3, 3]]
-    row = kernel_of("aten::convolution_backward", "void cudnn::ops::nchwToNhwcKernel<float>", dims)
-    assert only(row, "family", "m", "bytes") == ("copy", None, None)
+    launch = {"grid": [blocks, 1, 1], "block": [256, 1, 1]}
+    row = kernel_of("aten::convolution_backward", kernel, dims, **launch)
+    assert only(row, "family", "m", "bytes", "share") == ("copy", None, 2 * 4 * moved, 1.0)
+
+
+def test_a_helper_that_no_rule_knows_has_no_work_of_its_op():
+    dims = [[4, 128, 28, 28], [4, 64, 28, 28], [128, 64, 3, 3]]
+    row = kernel_of("aten::convolution_backward", "cask_cudnn::computeWgradSplitKOffsetsKernel", dims)
+    assert only(row, "m", "bytes") == (None, None)
+
+
+def test_the_sum_of_a_split_product_reads_two_parts_at_least():
+    row = kernel_of("aten::mm", "void cublasLt::splitKreduce_kernel<32, 16>", [[8, 20], [20, 40]])
+    assert only(row, "family", "bytes") == ("reduction", 8 * 40 * (2 * 4 + 4))
+
+
+def test_of_two_unnamed_gradients_the_second_is_the_weight_s():
+    dims = [[4, 128, 28, 28], [4, 64, 28, 28], [128, 64, 3, 3]]
+    concrete = [*[""] * 10, "[True, True, False]"]
+    builder = TraceBuilder()
+    builder.op("aten::convolution_backward", 0, 50, dims=dims, types=["c10::Half"] * 3, concrete=concrete)
+    for launch in (10, 20):
+        builder.kernel("miopenSp3AsmConv_v30_3_1_gfx9_fp16_dot2_edc_f3x2_stride1", 60 + launch, 5, launch=launch)
+    kernels = extract(builder.load().rank()).sort("ts_ns")
+    assert kernels.select("direction", "m", "k", "share").rows() == [
+        ("dgrad", 4 * 28 * 28, 128, 1.0),
+        ("wgrad", 128, 4 * 28 * 28, 1.0),
+    ]
 
 
 def test_flash_attention_with_grouped_heads():
@@ -146,3 +182,79 @@ def test_message_sizes_follow_nccl_tests():
         builder = TraceBuilder().kernel("ncclDevKernel", 60, 30, launch=10, **meta, **{"Collective name": name})
         row = extract(builder.load().rank()).row(0, named=True)
         assert only(row, "family", "collective", "bytes", "ranks") == ("collective", canonical, size, 8)
+
+
+def test_an_output_among_the_inputs_is_written_not_read():
+    row = kernel_of(
+        "aten::clamp_min", "vectorized_elementwise_kernel", [[1024], [], [1024]], ["float", "Scalar", "float"]
+    )
+    assert row["bytes"] == 2 * 4 * 1024
+
+
+def test_a_tensor_without_axes_does_not_widen_the_result():
+    row = kernel_of("aten::mul", "vectorized_elementwise_kernel", [[1024], []], ["c10::BFloat16", "double"])
+    assert row["bytes"] == 2 * 2 * 1024 + 8
+
+
+def test_an_expanded_axis_is_read_once():
+    builder = TraceBuilder().op(
+        "aten::add", 0, 50, dims=[[64, 128], [64, 128], []], types=["float", "float", "Scalar"],
+        **{"Input Strides": [[128, 1], [1, 0], []]},
+    )  # fmt: skip
+    row = extract(builder.kernel("elementwise_kernel", 60, 30, launch=10).load().rank()).row(0, named=True)
+    assert row["bytes"] == 4 * (64 * 128 + 64 + 64 * 128)
+
+
+@pytest.mark.parametrize(
+    ("op", "dims", "types", "bytes_"),
+    [
+        ("aten::gather", [[5000, 64], [], [8, 64], []], ["float", "Scalar", "long", "Scalar"], 2 * 4 * 512 + 8 * 512),
+        ("aten::index", [[5000, 64], [[8]]], ["float", "TensorList"], 2 * 4 * 512 + 8 * 8),
+        ("aten::embedding", [[5000, 64], [2, 4]], ["c10::Half", "long int"], 2 * 2 * 512 + 8 * 8),
+        ("aten::cat", [[[8, 64], [2, 64]], []], ["TensorList", "Scalar"], 2 * 4 * 640),
+        ("aten::native_dropout", [[640], [], []], ["float", "Scalar", "Scalar"], 9 * 640),
+        ("aten::sort", [[640], [], []], ["float", "Scalar", "Scalar"], (4 + 4 + 8) * 640),
+        ("_C::fused_add_rms_norm", [[8, 64], [8, 64], [64], []], ["c10::Half"] * 3 + ["Scalar"], 2 * (4 * 512 + 64)),
+        ("sgl_kernel::silu_and_mul", [[8, 64], [8, 128]], ["c10::BFloat16"] * 2, 2 * 3 * 512),
+        ("_C_cache_ops::reshape_and_cache_flash", [[8, 2, 64], [8, 2, 64], [9, 16, 2, 64], [9, 16, 2, 64], [8]],
+         ["c10::BFloat16", "c10::BFloat16", "unsigned char", "unsigned char", "long int"], 2048 * 3 + 64),
+        ("_C::rotary_embedding", [[8], [8, 512], [8, 64], [], [4096, 64], []],
+         ["long int", *["c10::Half"] * 2, "Scalar", "c10::Half", "Scalar"], 2 * 2 * 8 * 576 + 8 * (64 * 2 + 8)),
+    ],
+)  # fmt: skip
+def test_what_ops_move(op, dims, types, bytes_):
+    row = kernel_of(op, "vectorized_elementwise_kernel<4, float>", dims, types)
+    assert row["bytes"] == bytes_
+
+
+def test_max_pooling_writes_positions_too():
+    concrete = ["", "[3, 3]", "[2, 2]", "[1, 1]", "[1, 1]", "False"]
+    dims = [[2, 8, 112, 112], [], [], [], [], []]
+    row = kernel_of("aten::max_pool2d_with_indices", "max_pool_forward_nchw<float>", dims, concrete=concrete)
+    assert row["bytes"] == 4 * 2 * 8 * 112 * 112 + 2 * 8 * 56 * 56 * (4 + 8)
+
+
+def test_each_pass_of_a_batch_norm_has_its_own_work():
+    dims = [[2, 8, 16, 16], [8], [8], [8], [8], [], [], []]
+    for kernel, passes in (("batch_norm_collect_statistics_kernel", 1), ("batch_norm_transform_input_kernel", 2)):
+        row = kernel_of("aten::native_batch_norm", kernel, dims)
+        assert only(row, "family", "bytes", "share") == ("norm", passes * 4 * 2 * 8 * 256, 1.0)
+
+
+def test_sequences_that_are_all_as_long_as_the_longest():
+    dims = [[300, 32, 128], [9000, 8, 128], [9000, 8, 128], [4], [4], [310], *[[]] * 8]
+    concrete = [*[""] * 6, "100", "100", "0.", "0.08", "0.", "False", "True"]
+    row = kernel_of(
+        "aiter::mha_batch_prefill", "FmhaBatchPrefillWithPagedKVCacheKernel", dims, ["c10::BFloat16"] * 3, concrete
+    )
+    assert only(row, "batch", "heads", "kv_heads", "q_len", "kv_len", "causal") == (3, 32, 8, 100, 100, True)
+    concrete[6] = "120"
+    row = kernel_of(
+        "aiter::mha_batch_prefill", "FmhaBatchPrefillWithPagedKVCacheKernel", dims, ["c10::BFloat16"] * 3, concrete
+    )
+    assert row["q_len"] is None
+
+
+def test_copies_that_recorded_no_size_move_what_their_op_copies():
+    row = kernel_of("aten::copy_", "Memcpy DtoD (Device -> Device)", [[8, 4], [8, 4], []], kind="gpu_memcpy")
+    assert only(row, "bytes", "work_from") == (128, "recorded")

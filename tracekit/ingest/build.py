@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 import polars as pl
@@ -10,7 +10,6 @@ from msgspec import Struct
 
 from tracekit import schema
 from tracekit.errors import NoGpuActivityError, NotATraceError
-from tracekit.ingest.fields import TABLES
 from tracekit.ingest.kineto import BAD_JSON
 from tracekit.ingest.walk import Damage, Decoded, cut_short
 from tracekit.trace import Device, RankTrace
@@ -48,28 +47,29 @@ def build(decoded: Decoded, source: str) -> RankTrace:
         DamagedTraceError: It was cut short, and kernels are missing.
         NotATraceError: Its time base is absurd.
     """
-    tables = _tables(decoded)
     base_ns = _base_ns(decoded.keys, source)
-    shifted = {name: table.with_columns(pl.col("ts_ns") + base_ns) for name, table in tables.items()}
-    marks = pl.col("name").str.starts_with(STEP_PREFIX)
-    ops = _ordered(schema.OPS.conform(shifted["ops"].filter(~marks)))
-    calls = _ordered(schema.CALLS.conform(shifted["calls"]))
-    activities = _ordered(schema.ACTIVITIES.conform(_activities(shifted)))
+    take = _taker(decoded, base_ns)
+    ops, annotations = take("ops"), take("annotations")
+    marks = ops["name"].str.starts_with(STEP_PREFIX)
+    if marks.any():
+        annotations = _ordered(pl.concat(schema.ANNOTATIONS.conform(t) for t in (annotations, ops.filter(marks))))
+        ops = ops.filter(~marks)
+    ops = schema.OPS.conform(ops)
+    calls = take("calls")
+    activities = _activities(calls, [take(kind).with_columns(kind=pl.lit(kind)) for kind in ACTIVITY_KINDS])
+    calls = schema.CALLS.conform(calls)
     _check_cut(decoded.damage, calls, activities, source)
     if activities.is_empty():
         raise _nothing_on_gpu(source, ops)
-    annotations = pl.concat(
-        schema.ANNOTATIONS.conform(t) for t in (shifted["annotations"], shifted["ops"].filter(marks))
-    )
     device = _device(decoded.keys, activities)
     rank, world_size = _place(decoded.keys)
     return RankTrace(
         source=source,
         ops=ops,
-        annotations=_ordered(annotations),
+        annotations=schema.ANNOTATIONS.conform(annotations),
         calls=calls,
         activities=activities,
-        syncs=_ordered(schema.SYNCS.conform(shifted["syncs"])),
+        syncs=schema.SYNCS.conform(take("syncs")),
         device=device,
         rank=rank,
         world_size=world_size,
@@ -78,12 +78,14 @@ def build(decoded: Decoded, source: str) -> RankTrace:
     )
 
 
-def _tables(decoded: Decoded) -> dict[str, pl.DataFrame]:
+def _taker(decoded: Decoded, base_ns: int) -> Callable[[str], pl.DataFrame]:
+    """A function that makes the frame of a table, with absolute times."""
     words = pl.Series([word.decode("utf-8", errors="replace") for word in decoded.words], dtype=pl.String)
     compact = words.str.replace_all(r"\s+", "").str.replace(r'^"(.*)"$', "$1")
     compact = compact.set(compact.is_in(["[]", ""]), None)
     decoded.words.clear()
-    return {table: decoded.columns.take(table, words, compact) for table in TABLES}
+    start = pl.col("ts_ns") + base_ns
+    return lambda table: decoded.columns.take(table, words, compact).with_columns(start, pl.col("dur_ns").clip(0))
 
 
 def _base_ns(keys: Mapping[str, bytes], source: str) -> int:
@@ -114,18 +116,18 @@ def _check_cut(damage: Damage, calls: pl.DataFrame, activities: pl.DataFrame, so
         raise cut_short(source, damage.cut_at)
 
 
-def _activities(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-    kinds = [tables[kind].with_columns(kind=pl.lit(kind)) for kind in ACTIVITY_KINDS]
-    geometry = _geometry(tables["calls"]).unique("correlation", keep="last")
+def _activities(calls: pl.DataFrame, kinds: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    geometry = _geometry(calls).unique("correlation", keep="last")
     joined = pl.concat(kinds).join(geometry, on="correlation", how="left", maintain_order="left")
     blocks, threads = _product(joined["grid"]), _product(joined["block"])
-    return joined.with_columns(
+    table = joined.with_columns(
         device=pl.coalesce("device", "pid"),
         stream=pl.coalesce("stream", "tid"),
         bytes=pl.coalesce("bytes", "size"),
         blocks=pl.when(blocks.is_not_null()).then(blocks).otherwise("call_blocks"),
         threads_per_block=pl.when(blocks.is_not_null()).then(threads).otherwise("call_threads"),
     )
+    return _ordered(schema.ACTIVITIES.conform(table))
 
 
 def _geometry(calls: pl.DataFrame) -> pl.DataFrame:

@@ -1,22 +1,29 @@
-"""Decoded rows on their way to tables: per table, blocks of numbers as they come."""
+"""Decoded rows on their way to tables: column by column, in pieces as they come, each as narrow as its values allow."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from tracekit.ingest.fields import INTS, NO_TEXT, NULL, TABLES, TEXTS
-from tracekit.ingest.scan import Rows
+from tracekit.ingest.scan import Rows, transposed
 from tracekit.ingest.texts import Ints
 
 # The year 2116 (2^62 ns), and seven days: times beyond are counters that overflowed.
 LATEST_NS = 2**62
 LONGEST_NS = 7 * 86400 * 10**9
 
-_NAMES = tuple(TABLES)
-_INTS_OF = {table: [INTS.index(field) for field in fields if field in INTS] for table, fields in TABLES.items()}
-_TEXTS_OF = {table: [TEXTS.index(field) for field in fields if field in TEXTS] for table, fields in TABLES.items()}
+NARROW_NULL = np.iinfo(np.int32).min
+
+_JSON = frozenset(
+    ("input_dims", "input_types", "input_strides", "concrete_inputs", "group_ranks", "grid", "block"),
+)
+_INT_PLACES = {t: np.array([INTS.index(f) for f in fields if f in INTS]) for t, fields in TABLES.items()}
+_TEXT_PLACES = {t: np.array([TEXTS.index(f) for f in fields if f in TEXTS]) for t, fields in TABLES.items()}
+_ORDERED_FIELDS = {t: [f for n in (INTS, TEXTS) for f in fields if f in n] for t, fields in TABLES.items()}
+
+Piece = int | npt.NDArray[np.int32] | Ints
 
 
 class Columns:
@@ -26,80 +33,114 @@ class Columns:
         untimed: Rows left out because they don't say when they ran: CUPTI writes 0, 0 where it doesn't know, and
             durations that overflowed.
         nbytes: Memory that the rows take.
+        rows: How many there are.
     """
 
     def __init__(self) -> None:
         self.untimed = 0
         self.nbytes = 0
-        self._ints: dict[str, list[Ints]] = {table: [] for table in TABLES}
-        self._texts: dict[str, list[npt.NDArray[np.int32]]] = {table: [] for table in TABLES}
+        self.rows = 0
+        self._pieces: dict[str, dict[str, list[Piece]]] = {t: {f: [] for f in TABLES[t]} for t in TABLES}
 
     def add_rows(self, rows: Rows, filled: int) -> None:
         """Take over the first rows of what the scanner filled."""
-        for number, table in enumerate(_NAMES):
-            found = np.flatnonzero(rows.table[:filled] == number)
+        timed = self._timed(rows.ints[:filled, 0], rows.ints[:filled, 1])
+        for number, table in enumerate(TABLES):
+            found = np.flatnonzero((rows.table[:filled] == number) & timed)
             if found.size:
-                self.add(table, rows.ints[found][:, _INTS_OF[table]], rows.texts[found][:, _TEXTS_OF[table]])
+                ints = transposed(rows.ints, found, _INT_PLACES[table])
+                texts = transposed(rows.texts, found, _TEXT_PLACES[table])
+                self._add(table, [*ints, *texts])
 
-    def add(self, table: str, ints: Ints, texts: Ints) -> None:
-        """Add rows to a table.
-
-        Args:
-            table: Its name.
-            ints: A row per event, the table's integer fields in order.
-            texts: A row per event, the table's text fields in order, as numbers of texts.
-        """
-        ts, dur = ints[:, 0], ints[:, 1]
-        known = (ts != NULL) & (dur != NULL) & ((ts != 0) | (dur != 0))
-        timed = known & (np.abs(ts) < LATEST_NS) & (dur < LONGEST_NS)
-        self.untimed += int(timed.size - timed.sum())
-        self._ints[table].append(ints[timed])
-        self._texts[table].append(texts[timed].astype(np.int32))
-        self.nbytes += self._ints[table][-1].nbytes + self._texts[table][-1].nbytes
+    def add(self, table: str, columns: Mapping[str, Ints]) -> None:
+        """Add rows to a table, given by field; texts as their numbers."""
+        timed = self._timed(columns["ts_ns"], columns["dur_ns"])
+        self._add(table, [columns[field][timed] for field in _ORDERED_FIELDS[table]])
 
     def take(self, table: str, words: pl.Series, compact: pl.Series) -> pl.DataFrame:
-        """The rows of a table as a frame; they are forgotten here.
+        """The rows of a table as a frame, ordered by start; they are forgotten here.
 
         Args:
             table: Its name.
-            words: The texts by number; numbers below -1 count from the end, where -2 is the last.
+            words: The texts by number; numbers below -1 count from their end, which is -2.
             compact: The same texts as compact JSON values, for the fields that hold JSON.
         """
-        fields = TABLES[table]
-        ints, texts = self._ints.pop(table), self._texts.pop(table)
-        columns: dict[str, pl.Series] = {}
-        for place, field in enumerate(f for f in fields if f in INTS):
-            columns[field] = _nullable(_joined(part[:, place] for part in ints))
-        ints.clear()
-        for place, field in enumerate(f for f in fields if f in TEXTS):
-            numbers = _joined(part[:, place] for part in texts)
-            columns[field] = _lookup(compact if field in _JSON else words, numbers)
-        return pl.DataFrame({field: columns[field] for field in fields})
+        pieces = self._pieces.pop(table)
+        order = _order(pieces, words, compact)
+        return pl.DataFrame(
+            {field: _column(field, pieces.pop(field), order, words, compact) for field in TABLES[table]}
+        )
+
+    def _timed(self, ts: Ints, dur: Ints) -> npt.NDArray[np.bool_]:
+        known = (ts != NULL) & (dur != NULL) & ((ts != 0) | (dur != 0))
+        timed: npt.NDArray[np.bool_] = known & (ts < LATEST_NS) & (ts > -LATEST_NS) & (dur < LONGEST_NS)
+        self.untimed += timed.size - int(np.count_nonzero(timed))
+        return timed
+
+    def _add(self, table: str, columns: Sequence[Ints]) -> None:
+        self.rows += columns[0].size
+        for field, values in zip(_ORDERED_FIELDS[table], columns, strict=True):
+            piece = _narrow(values, NULL if field in INTS else NO_TEXT)
+            self.nbytes += 0 if isinstance(piece, int) else piece.nbytes
+            self._pieces[table][field].append(piece)
 
 
-_JSON = frozenset(
-    ("input_dims", "input_types", "input_strides", "concrete_inputs", "group_ranks", "grid", "block"),
-)
+def _narrow(values: Ints, null: int) -> Piece:
+    """The values in half the room if they allow it; just their number if all are missing."""
+    low, high = values.min(initial=2**63 - 1), values.max(initial=-(2**63))
+    if low == high == null:
+        return values.size
+    if high > 2**31 - 1 or (low <= NARROW_NULL and low != null):
+        return values.copy()
+    if null == NO_TEXT or low > NARROW_NULL:
+        return values.astype(np.int32)
+    missing = values == null
+    if values[~missing].min() <= NARROW_NULL:
+        return values.copy()
+    return np.where(missing, NARROW_NULL, values).astype(np.int32)
 
 
-def pack(table: str, columns: Mapping[str, npt.NDArray[np.int64]]) -> tuple[Ints, Ints]:
-    """Columns of a table's fields to the rows that :meth:`Columns.add` takes."""
-    ints, texts = ([columns[f] for f in TABLES[table] if f in names] for names in (INTS, TEXTS))
-    return np.stack(ints, axis=1), np.stack(texts, axis=1)
+def _wide(pieces: Sequence[Piece], null: int) -> Ints:
+    """Pieces put together again."""
+    sizes = [piece if isinstance(piece, int) else piece.size for piece in pieces]
+    values = np.empty(sum(sizes), np.int64)
+    start = 0
+    for piece, size in zip(pieces, sizes, strict=True):
+        values[start : start + size] = null if isinstance(piece, int) else piece
+        if null == NULL and not isinstance(piece, int) and piece.dtype == np.int32:
+            part = values[start : start + size]
+            part[part == NARROW_NULL] = NULL
+        start += size
+    return values
 
 
-def _joined(parts: Iterable[npt.NDArray[np.integer]]) -> npt.NDArray[np.integer]:
-    parts = list(parts)
-    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+def _order(pieces: Mapping[str, Sequence[Piece]], words: pl.Series, compact: pl.Series) -> Ints:
+    """Rows by start, enclosing ones first; every other column breaks ties, so that file order doesn't matter."""
+    ts, dur = _wide(pieces["ts_ns"], NULL), _wide(pieces["dur_ns"], NULL)
+    order = np.lexsort((-dur, ts))
+    same = (np.diff(ts[order]) == 0) & (np.diff(dur[order]) == 0)
+    tied = np.flatnonzero(np.append(same, False) | np.append(False, same)) if ts.size else order
+    if tied.size:
+        rows = order[tied]
+        frame = pl.DataFrame({f: _column(f, parts, rows, words, compact) for f, parts in pieces.items()})
+        order[tied] = rows[frame.with_row_index("row").sort(*pieces, nulls_last=True)["row"].to_numpy()]
+    return order
 
 
-def _nullable(values: npt.NDArray[np.integer]) -> pl.Series:
+def _column(field: str, pieces: Sequence[Piece], rows: Ints, words: pl.Series, compact: pl.Series) -> pl.Series:
+    """Some rows of a column."""
+    if field in INTS:
+        return _nullable(_wide(pieces, NULL)[rows])
+    return _lookup(compact if field in _JSON else words, _wide(pieces, NO_TEXT)[rows])
+
+
+def _nullable(values: Ints) -> pl.Series:
     series = pl.Series(values, dtype=pl.Int64)
     return series.set(series == NULL, None) if (values == NULL).any() else series
 
 
-def _lookup(words: pl.Series, numbers: npt.NDArray[np.integer]) -> pl.Series:
-    if not len(words):
-        return pl.Series([None] * len(numbers), dtype=words.dtype)
+def _lookup(words: pl.Series, numbers: Ints) -> pl.Series:
+    if not len(words) or not (numbers != NO_TEXT).any():
+        return pl.repeat(None, len(numbers), dtype=words.dtype, eager=True)
     rows = pl.Series(np.where(numbers < NO_TEXT, numbers + len(words) + 1, numbers), dtype=pl.Int64)
     return words.gather(rows.set(rows == NO_TEXT, None))

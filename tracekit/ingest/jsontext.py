@@ -257,3 +257,21 @@ def skip_value(buffer: Bytes, at: int, end: int) -> int:
             depth -= 1
         if depth == 0:
             return at
+
+
+@compiled
+def skip_members(buffer: Bytes, at: int, end: int) -> int:
+    """Behind the object that a position behind one of its values lies in."""
+    while True:
+        at = skip_space(buffer, at, end)
+        if at >= end:
+            return MORE
+        if buffer[at] == _CLOSE_OBJECT:
+            return at + 1
+        if buffer[at] != _COMMA:
+            return UNUSUAL
+        at = skip_key(buffer, at + 1, end)
+        if at >= 0:
+            at = skip_value(buffer, at, end)
+        if at < 0:
+            return at

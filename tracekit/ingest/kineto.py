@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from msgspec import Raw, Struct, defstruct, field
 
-from tracekit.ingest.columns import Columns, pack
+from tracekit.ingest.columns import Columns
 from tracekit.ingest.fields import ARGUMENTS, CATEGORIES, INTS, NO_TEXT, NULL, TABLES, Kind
 from tracekit.ingest.texts import Ints
 
@@ -107,7 +107,7 @@ def add(events: Iterable[Event], columns: Columns, words: Words) -> None:
         if one.ph == "X" and one.cat in CATEGORIES:
             tables[CATEGORIES[one.cat]].append(one)
     for table, rows in tables.items():
-        columns.add(table, *pack(table, {name: _column(name, rows, words) for name in TABLES[table]}))
+        columns.add(table, {name: _column(name, rows, words) for name in TABLES[table]})
 
 
 def _column(name: str, events: Sequence[Event], words: Words) -> Ints:

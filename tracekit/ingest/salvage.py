@@ -7,6 +7,8 @@ from tracekit.ingest import kineto
 # One event is a few hundred bytes; with shapes, ranks and stacks some thousand.
 LONGEST_EVENT = 16 << 20
 
+# Events begin with their phase or have it among their first keys, which tells them from objects inside of events.
+_EVENT_START = re.compile(rb'\{\s*(?:"[^"\\{}]{1,40}"\s*:\s*[^{}]{1,300}?,\s*)?"ph"\s*:')
 _CONTROL = re.compile(rb"[\x00-\x1f]")
 _LONE_BACKSLASH = re.compile(rb'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
 _ESCAPE_PAIR = re.compile(rb"\\\\")
@@ -17,14 +19,9 @@ _SPACES = re.compile(rb" {2,}")
 _INNER_QUOTE = re.compile(rb'(?<![:,{\[] )(?<![:,{\[\\])"(?! ?[:,}\]])')
 
 
-def next_event(text: bytes, first_key: bytes) -> int:
-    """Where the next event begins behind the start of ``text``; -1 if none does.
-
-    Args:
-        text: From the damaged event on.
-        first_key: The key that this file's events begin with.
-    """
-    found = re.compile(rb'\{\s*"' + re.escape(first_key) + rb'"\s*:').search(text, 1)
+def next_event(text: bytes) -> int:
+    """Where the next event begins behind the start of ``text``; -1 if none does."""
+    found = _EVENT_START.search(text, 1)
     return found.start() if found else -1
 
 

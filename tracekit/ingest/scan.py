@@ -21,6 +21,7 @@ from tracekit.ingest.jsontext import (
     is_ascii,
     skip_digits,
     skip_key,
+    skip_members,
     skip_plain_string,
     skip_space,
     skip_value,
@@ -106,6 +107,16 @@ def scan(buffer: Bytes, at: int, end: int, words: Vocabulary, texts: Texts, rows
     spans = np.empty(2 * _N_TEXTS, np.int64)
     status, at, filled, events = _scan(buffer, at, end, *words, *texts, *rows, spans)
     return status, at, filled, events
+
+
+@compiled
+def transposed(table: Ints, rows: Ints, columns: Ints) -> Ints:
+    """Some rows of some columns of a table, column by column."""
+    result = np.empty((columns.size, rows.size), np.int64)
+    for i in range(rows.size):
+        for j in range(columns.size):
+            result[j, i] = table[rows[i], columns[j]]
+    return result
 
 
 @compiled
@@ -221,7 +232,7 @@ def _event(
         ints[row, field] = NULL
     for i in range(spans.size):
         spans[i] = -1
-    table, complete, unread = _NOT_READ, False, False
+    table, complete = _NOT_READ, False
     at = skip_space(buffer, at + 1, end)
     if at < end and buffer[at] == _CLOSE:
         return at + 1, _NOT_READ
@@ -234,17 +245,19 @@ def _event(
         at = value
         if key == _PH:
             complete = at + 2 < end and buffer[at + 1] == _COMPLETE and buffer[at + 2] == _QUOTE
-            unread = unread or not complete
             at = _string(buffer, at, end)
+            if at >= 0 and not complete:
+                return skip_members(buffer, at, end), _NOT_READ
         elif key == _CAT:
             at = _string(buffer, at, end)
             if at < 0:
                 return at, _NOT_READ
             category = _meaning(buffer, value + 1, at - 1, slots, starts, arena, meaning)
             known = _CATEGORY <= category < _INT
-            unread = unread or not known
-            table = category - _CATEGORY if known else _NOT_READ
-        elif unread or key < 0 or key >= _CATEGORY:
+            if not known:
+                return skip_members(buffer, at, end), _NOT_READ
+            table = category - _CATEGORY
+        elif key < 0 or key >= _CATEGORY:
             at = skip_value(buffer, at, end)
         elif key == _NAME:
             at = _string(buffer, at, end)

@@ -1,6 +1,11 @@
 """Collectives: canonical names, message sizes and ranks from what torch.distributed recorded."""
 
+from typing import Any
+
 import polars as pl
+
+from tracekit.workload.parameters import GRADIENT
+from tracekit.workload.signature import Signature
 
 # nccl-tests' convention: the size of a collective is that of its whole buffer, which is the output of an all-gather
 # and the input of everything else (nccl-tests, doc/PERFORMANCE.md).
@@ -34,15 +39,119 @@ ELEMENT_BYTES = {
     "Float8_e5m2": 1,
 }
 
+# What a collective is and which of its inputs is the whole buffer, by the op that asked for it.
+BUFFERS = {
+    "c10d::allreduce_": ("all_reduce", 0),
+    "c10d::allreduce_coalesced_": ("all_reduce", 0),
+    "c10d::broadcast_": ("broadcast", 0),
+    "c10d::reduce_": ("reduce", 0),
+    "c10d::_allgather_base_": ("all_gather", 0),
+    "c10d::_reduce_scatter_base_": ("reduce_scatter", 1),
+    "c10d::alltoall_base_": ("all_to_all", 1),
+    "symm_mem::multimem_all_reduce_": ("all_reduce", 0),
+    "symm_mem::one_shot_all_reduce": ("all_reduce", 0),
+    "symm_mem::two_shot_all_reduce_": ("all_reduce", 0),
+    "_C_custom_ar::all_reduce": ("all_reduce", 1),
+    "_C_custom_ar::all_reduce_reg": ("all_reduce", 1),
+    "_C_custom_ar::all_reduce_unreg": ("all_reduce", 1),
+}
+BY_KERNEL = {
+    "AllReduce": "all_reduce",
+    "AllGather": "all_gather",
+    "ReduceScatter": "reduce_scatter",
+    "Broadcast": "broadcast",
+}
+RECORDED_BY = "record_param_comms"
+"""Runs inside the op that asked for the collective; its first input is what is sent."""
 
-def describe(kernels: pl.DataFrame) -> pl.DataFrame:
-    """``kernels`` with ``collective``, ``bytes`` and ``ranks`` set on the rows of that family, and only there."""
+
+def describe(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
+    """``kernels`` with ``collective``, ``bytes`` and ``ranks`` set on the rows of that family, and only there.
+
+    Args:
+        kernels: With the sizes that torch.distributed recorded, and ``op_row``.
+        ops: As in the trace (``schema.OPS``): traces without those sizes have the buffers' shapes.
+    """
     is_collective = pl.col("family") == "collective"
     name = pl.col("collective").replace(NAMES)
     nelems = pl.when(name == SIZED_BY_OUTPUT).then("out_nelems").otherwise("in_nelems")
     size = nelems * pl.col("collective_dtype").replace_strict(ELEMENT_BYTES, default=None, return_dtype=pl.Int64)
-    return kernels.with_columns(
-        collective=pl.when(is_collective).then(name),
-        bytes=pl.when(is_collective).then(size).otherwise("bytes"),
+    told = kernels.join(_by_shapes(kernels, ops), on="op_row", how="left", maintain_order="left")
+    told = told.with_columns(from_gradients=pl.col("guessed").fill_null(False) & _grids_fit(told))
+    buffer = pl.when(pl.col("from_gradients") | ~pl.col("guessed").fill_null(False)).then("buffer_bytes")
+    by_kernel = [pl.when(pl.col("name").str.contains(word)).then(pl.lit(kind)) for word, kind in BY_KERNEL.items()]
+    return told.with_columns(
+        collective=pl.when(is_collective).then(pl.coalesce(name, "asked_for", *by_kernel)),
+        bytes=pl.when(is_collective).then(pl.coalesce(size, buffer)).otherwise("bytes"),
         ranks=pl.when(is_collective).then("group_size"),
-    )
+    ).drop("asked_for", "buffer_bytes", "guessed")
+
+
+def _grids_fit(told: pl.DataFrame) -> bool:
+    """Whether no bucket is larger than one that got more channels.
+
+    Buckets that fill out of turn, as in the first steps of a job, don't hold the gradients between two all-reduces.
+    """
+    buckets = told.filter("guessed").drop_nulls(["blocks", "buffer_bytes"]).group_by("blocks")
+    sizes = buckets.agg(least=pl.col("buffer_bytes").min(), most=pl.col("buffer_bytes").max()).sort("blocks")
+    return bool((sizes["most"].shift(1).cum_max() <= sizes["least"]).fill_null(True).all())
+
+
+def _by_shapes(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
+    """What each ``op_row`` asked for that launched a collective without a recorded size.
+
+    ``asked_for`` (its kind), ``buffer_bytes`` and whether these are ``guessed`` from the gradients before it.
+    """
+    unsized = (pl.col("family") == "collective") & pl.col("in_nelems").is_null() & pl.col("op_row").is_not_null()
+    launched = kernels.filter(unsized).select("op_row").unique().sort("op_row")
+    owners = launched.with_columns(
+        ops[name].gather(launched["op_row"]) for name in ("name", "ts_ns", "pid", "tid", "input_dims", "input_types")
+    ).sort("ts_ns")
+    askers = ops.filter(pl.col("name").is_in(list(BUFFERS))).sort("ts_ns")
+    asked = owners.join_asof(
+        askers.select("ts_ns", "pid", "tid", end=pl.col("ts_ns") + pl.col("dur_ns"), asker="name", asker_ts="ts_ns",
+                      asker_dims="input_dims", asker_types="input_types"),
+        on="ts_ns", by=["pid", "tid"], check_sortedness=False,
+    )  # fmt: skip
+    buckets = gradient_buckets(ops)
+    rows = [(row["op_row"], *_buffer(row, buckets)) for row in asked.iter_rows(named=True)]
+    schema = {"op_row": pl.Int64, "asked_for": pl.String, "buffer_bytes": pl.Int64, "guessed": pl.Boolean}
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def _buffer(row: dict[str, Any], buckets: dict[int, int]) -> tuple[str | None, int | None, bool]:
+    asked = row["asker"] is not None and row["ts_ns"] <= row["end"]
+    kind, index = BUFFERS[row["asker"]] if asked else (None, 0)
+    size = _input_bytes(row["asker_dims"], row["asker_types"], index) if asked else None
+    if size is None and row["name"] == RECORDED_BY and kind != SIZED_BY_OUTPUT:
+        size = _input_bytes(row["input_dims"], row["input_types"], 0)
+    if size is None and row["asker"] == "c10d::allreduce_" and asked:
+        return kind, buckets.get(row["asker_ts"]), True
+    return kind, size, False
+
+
+def _input_bytes(dims: str | None, types: str | None, index: int) -> int | None:
+    """Bytes of one input, or of all tensors of a list, whose type is taken for fp32."""
+    tensors = Signature.parse("", dims, types, None).at(index) if dims and types else []
+    return sum(tensor.size_bytes(4) for tensor in tensors) if tensors else None
+
+
+def gradient_buckets(ops: pl.DataFrame) -> dict[int, int]:
+    """Bytes of the gradients that each all-reduce of DistributedDataParallel sends, by its start.
+
+    A bucket goes out as soon as the last of its gradients is there, so it holds those since the one before.
+
+    Args:
+        ops: As in the trace (``schema.OPS``).
+    """
+    gradient = pl.col("name") == GRADIENT
+    events = ops.filter(gradient & pl.col("input_dims").is_not_null() | (pl.col("name") == "c10d::allreduce_"))
+    waiting: dict[tuple[int, int], int] = {}
+    buckets: dict[int, int] = {}
+    chosen = events.sort("ts_ns").select("ts_ns", "pid", "tid", "name", "input_dims", "input_types")
+    for ts_ns, pid, tid, name, dims, types in chosen.iter_rows():
+        if name == GRADIENT:
+            waiting[pid, tid] = waiting.get((pid, tid), 0) + (_input_bytes(dims, types, 0) or 0)
+        elif size := waiting.pop((pid, tid), 0):
+            buckets[ts_ns] = size
+    return buckets

@@ -6,20 +6,26 @@ import polars as pl
 
 from tracekit import schema
 from tracekit.trace import RankTrace
-from tracekit.workload import collectives
+from tracekit.workload import collectives, gradients, outputs, parameters, repeats
 from tracekit.workload import steps as step_table
 from tracekit.workload.classify import classify, is_helper
 from tracekit.workload.names import copy_kind_of, dtype_of
-from tracekit.workload.ops import Columns, work
+from tracekit.workload.ops import layout, norm, optimizer, work
 from tracekit.workload.ops.conv import as_weight_gradient, is_weight_gradient
+from tracekit.workload.ops.vector import Columns
 from tracekit.workload.owners import innermost_ops, launching_calls
 from tracekit.workload.signature import ITEM_BYTES, Signature
 
-CALL_SIGNATURE = ("op", "name", "kind", "input_dims", "input_types", "concrete_inputs")
+CALL_SIGNATURE = (
+    "op", "name", "kind", "input_dims", "input_types", "input_strides", "concrete_inputs", "output_dims", "elements",
+    "blocks", "threads_per_block",
+)  # fmt: skip
 DESCRIPTION = (
     "family", "dtype", "direction", "batch", "m", "n", "k", "heads", "kv_heads", "q_len", "kv_len", "head_dim",
     "causal", "rows", "cols", "flops", "bytes", "copy_kind",
 )  # fmt: skip
+MOVERS = {"memcpy": ("aten::copy_", "aten::_to_copy"), "memset": ("aten::zero_", "aten::fill_")}
+EXTRA_TYPES = {"output_dims": pl.String, "elements": pl.Int64, "shares": pl.Boolean}
 
 
 def extract(trace: RankTrace) -> pl.DataFrame:
@@ -32,13 +38,26 @@ def extract(trace: RankTrace) -> pl.DataFrame:
     described = owned.rename({"bytes": "recorded_bytes"}).join(
         work_of, on=CALL_SIGNATURE, how="left", nulls_equal=True, maintain_order="left"
     )
-    sized = described.with_columns(bytes=pl.coalesce("bytes", "recorded_bytes"))
-    return schema.KERNELS.conform(_share(collectives.describe(sized)))
+    sized = described.with_columns(bytes=pl.coalesce("recorded_bytes", "bytes"))
+    shared = _share(gradients.tell_apart(collectives.describe(sized, trace.ops)))
+    return schema.KERNELS.conform(repeats.inherit(shared.with_columns(work_from=_work_from())))
 
 
 def has_work() -> pl.Expr:
     """Whether a kernel's work is known: its dimensions, or the bytes it moves."""
     return pl.any_horizontal(pl.col("m", "q_len", "bytes").is_not_null())
+
+
+def _work_from() -> pl.Expr:
+    sized = pl.col("kind").is_in(["memcpy", "memset"]) | (pl.col("family") == "collective")
+    return (
+        pl.when(has_work() & pl.col("from_gradients"))
+        .then(pl.lit("gradients"))
+        .when(has_work() & sized)
+        .then(pl.lit("recorded"))
+        .when(has_work())
+        .then(pl.lit("shapes"))
+    )
 
 
 def _join_owners(trace: RankTrace) -> pl.DataFrame:
@@ -47,10 +66,11 @@ def _join_owners(trace: RankTrace) -> pl.DataFrame:
     op_row = _gather(innermost_ops(trace.calls, trace.ops), call)
     step = _steps(trace, call)
     ops = {column.name: _gather(trace.ops[column.name], op_row) for column in (*schema.SIGNATURE, *schema.COLLECTIVE)}
+    output = _gather(outputs.infer(trace.ops), op_row)
     recorded = [pl.coalesce(column.name, ops.pop(column.name)) for column in schema.COLLECTIVE]
     return trace.activities.with_columns(
-        *recorded, call=call, op_row=op_row, op=_gather(trace.ops["name"], op_row), step=step, **ops
-    )
+        *recorded, call=call, op_row=op_row, op=_gather(trace.ops["name"], op_row), step=step, output_dims=output, **ops
+    ).with_columns(elements=parameters.over_all(parameters.elements_by_blocks(trace.ops)))
 
 
 def _steps(trace: RankTrace, call: pl.Series) -> pl.Series:
@@ -70,29 +90,47 @@ def _gather(values: pl.Series, rows: pl.Series) -> pl.Series:
 
 def _describe(signatures: pl.DataFrame) -> pl.DataFrame:
     """Family, dtype and work of each distinct kernel in each distinct call."""
-    rows = [row | _describe_one(**row) for row in signatures.iter_rows(named=True)]
-    dtypes = {name: schema.KERNELS.dtypes[name] for name in (*CALL_SIGNATURE, *DESCRIPTION)}
-    return pl.DataFrame(rows, schema=dtypes)
+    rows = [row | _describe_one(row) for row in signatures.iter_rows(named=True)]
+    types = schema.KERNELS.dtypes | EXTRA_TYPES
+    return pl.DataFrame(rows, schema={name: types[name] for name in (*CALL_SIGNATURE, *DESCRIPTION, "shares")})
 
 
-def _describe_one(
-    op: str | None,
-    name: str,
-    kind: str,
-    input_dims: str | None,
-    input_types: str | None,
-    concrete_inputs: str | None,
-) -> dict[str, Any]:
+def _describe_one(row: dict[str, Any]) -> dict[str, Any]:
+    op, name, kind = row["op"], row["name"], row["kind"]
     family = classify(kind, name, op)
+    by_name = dtype_of(name) if kind == "kernel" else None
+    described = {"family": family, "dtype": by_name, "shares": False}
     if kind == "memcpy":
-        return {"family": family, "copy_kind": copy_kind_of(name)}
-    by_name = dtype_of(name)
-    if op is None or input_dims is None or kind != "kernel":
-        return {"family": family, "dtype": by_name}
-    signature = Signature.parse(op, input_dims, input_types, concrete_inputs)
-    dtype = "tf32" if by_name == "tf32" else signature.dtype or by_name
-    columns = None if is_helper(family, op) else work(signature, family, ITEM_BYTES.get(by_name or "", 4))
-    return {"family": family, "dtype": dtype, **_in_direction(columns or {}, name)}
+        described["copy_kind"] = copy_kind_of(name)
+    if op is None or row["input_dims"] is None:
+        return described
+    inputs = (row["input_dims"], row["input_types"], row["concrete_inputs"], row["input_strides"], row["output_dims"])
+    signature = Signature.parse(op, *inputs)
+    if kind != "kernel":
+        return described | {"bytes": _moved(signature, kind)}
+    described["dtype"] = "tf32" if by_name == "tf32" else signature.dtype or by_name
+    return described | _work(signature, family, by_name, row)
+
+
+def _moved(signature: Signature, kind: str) -> int | None:
+    """Bytes of a copy or set, which AMD's traces don't record, from the op that asked for it."""
+    target = signature.at(0)
+    return target[0].numel * target[0].item_bytes(4) if target and signature.op in MOVERS[kind] else None
+
+
+def _work(signature: Signature, family: str, by_name: str | None, row: dict[str, Any]) -> dict[str, Any]:
+    """What one kernel does: its own part where that can be told, else the op's work, to be shared."""
+    name, item_bytes = row["name"], ITEM_BYTES.get(by_name or "", 4)
+    if is_helper(family, signature.op):
+        own = layout.assistance(signature, name, row["blocks"], row["threads_per_block"])
+    else:
+        own = norm.own_passes(signature, name, item_bytes) if family == "norm" else None
+    if own is not None or is_helper(family, signature.op):
+        return {**(own or {}), "shares": False}
+    columns = work(signature, family, item_bytes)
+    if columns is None and row["elements"] is not None:
+        columns = optimizer.over_parameters(signature, name, row["elements"], item_bytes)
+    return {**_in_direction(columns or {}, name), "shares": True}
 
 
 def _in_direction(columns: Columns, kernel: str) -> Columns:
@@ -105,6 +143,6 @@ def _share(kernels: pl.DataFrame) -> pl.DataFrame:
 
     Split products, but also any op on a tensor too large for 32-bit indexing, which PyTorch runs in pieces.
     """
-    together = pl.col("kind") == "kernel", pl.col("op_row").is_not_null(), pl.col("family") != "collective", has_work()
-    part = pl.col("dur_ns") / pl.col("dur_ns").sum().over("op_row", "family", "direction")
+    together = pl.col("shares"), pl.col("op_row").is_not_null(), pl.col("family") != "collective", has_work()
+    part = pl.col("dur_ns") / pl.col("dur_ns").sum().over("op_row", "family", "direction", "shares")
     return kernels.with_columns(share=pl.when(*together, part.is_finite()).then(part).otherwise(1.0))

@@ -2,10 +2,11 @@
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+# Readers of traces may drop the spaces of C++'s names: "long int" and "longint" are one type.
 DTYPES = {
     "double": "fp64",
     "float": "fp32",
@@ -16,14 +17,14 @@ DTYPES = {
     "c10::Float8_e4m3fnuz": "fp8",
     "c10::Float8_e5m2": "fp8",
     "c10::Float8_e5m2fnuz": "fp8",
-    "signed char": "int8",
-    "unsigned char": "uint8",
+    "signedchar": "int8",
+    "unsignedchar": "uint8",
     "bool": "bool",
     "short": "int16",
-    "short int": "int16",
+    "shortint": "int16",
     "int": "int32",
     "long": "int64",
-    "long int": "int64",
+    "longint": "int64",
 }
 ITEM_BYTES = {
     "fp64": 8,
@@ -43,19 +44,31 @@ FLOATS = ("fp64", "fp32", "fp16", "bf16", "fp8")
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """Shape and element type of one input; ``dtype`` is ``None`` where the trace doesn't tell."""
+    """Shape, element type and strides of one input; ``dtype`` is ``None`` where the trace doesn't tell."""
 
     shape: tuple[int, ...]
-    dtype: str | None
+    dtype: str | None = None
+    strides: tuple[int, ...] = ()
 
     @property
     def numel(self) -> int:
         """Elements."""
         return math.prod(self.shape)
 
+    @property
+    def stored(self) -> int:
+        """Elements in memory: an expanded axis (stride 0) holds its elements once."""
+        if len(self.strides) != len(self.shape):
+            return self.numel
+        return math.prod(size for size, stride in zip(self.shape, self.strides, strict=True) if stride)
+
+    def item_bytes(self, default: int) -> int:
+        """Bytes per element; ``default`` where the type isn't known."""
+        return ITEM_BYTES.get(self.dtype or "", default)
+
     def size_bytes(self, default: int) -> int:
-        """Bytes; ``default`` bytes per element where the type isn't known."""
-        return self.numel * ITEM_BYTES.get(self.dtype or "", default)
+        """Bytes in memory; ``default`` bytes per element where the type isn't known."""
+        return self.stored * self.item_bytes(default)
 
 
 @dataclass(frozen=True)
@@ -67,17 +80,36 @@ class Signature:
         dims: ``Input Dims``: per input a shape, a list of shapes, or ``[]``.
         types: ``Input type``.
         concrete: ``Concrete Inputs``: scalars as text, ``""`` for tensors.
+        strides: ``Input Strides``, nested like ``dims``.
+        output: Shape of the result, where an op around this one tells it.
     """
 
     op: str
     dims: list[Any]
     types: list[str]
     concrete: list[str]
+    strides: list[Any] = field(default_factory=list)
+    output: tuple[int, ...] | None = None
 
     @classmethod
-    def parse(cls, op: str, dims: str, types: str | None, concrete: str | None) -> "Signature":
+    def parse(
+        cls,
+        op: str,
+        dims: str,
+        types: str | None,
+        concrete: str | None,
+        strides: str | None = None,
+        output: str | None = None,
+    ) -> "Signature":
         """From the JSON text of the trace's columns."""
-        return cls(op, json.loads(dims), json.loads(types or "[]"), json.loads(concrete or "[]"))
+        return cls(
+            op,
+            json.loads(dims),
+            [text.replace(" ", "") for text in json.loads(types or "[]")],
+            json.loads(concrete or "[]"),
+            json.loads(strides or "[]"),
+            tuple(json.loads(output)) if output else None,
+        )
 
     @cached_property
     def tensors(self) -> list[Tensor]:
@@ -87,11 +119,17 @@ class Signature:
     def at(self, index: int) -> list[Tensor]:
         """The tensors of one input: one, several for a tensor list, none for a scalar."""
         dims = self.dims[index] if index < len(self.dims) else []
-        if not isinstance(dims, list) or not dims:
-            return []
         dtype = DTYPES.get(self.types[index]) if index < len(self.types) else None
-        shapes = [dims] if isinstance(dims[0], int) else dims
-        return [Tensor(tuple(shape), dtype) for shape in shapes if shape]
+        if not isinstance(dims, list):
+            return []
+        if not dims:
+            return [Tensor((), dtype)] if dtype else []
+        strides = self.strides[index] if index < len(self.strides) else []
+        if isinstance(dims[0], int):
+            return [Tensor(tuple(dims), dtype, _numbers(strides))]
+        known = strides if len(strides) == len(dims) else [[]] * len(dims)
+        lists = zip(dims, known, strict=True)
+        return [Tensor(tuple(shape), dtype, _numbers(steps)) for shape, steps in lists if shape]
 
     def shape(self, index: int) -> tuple[int, ...] | None:
         """The shape of one tensor input; ``None`` if it isn't there."""
@@ -99,8 +137,8 @@ class Signature:
         return tensors[0].shape if tensors else None
 
     def value(self, index: int) -> Any:
-        """A scalar or list input's value; ``None`` if it wasn't recorded."""
-        text = self.concrete[index] if index < len(self.concrete) else ""
+        """A scalar or list input's value; ``None`` if it wasn't recorded, or ``index`` is negative."""
+        text = self.concrete[index] if 0 <= index < len(self.concrete) else ""
         try:
             return json.loads(text.replace("True", "true").replace("False", "false"))
         except ValueError:
@@ -110,3 +148,8 @@ class Signature:
     def dtype(self) -> str | None:
         """Element type of the first floating-point tensor."""
         return next((t.dtype for t in self.tensors if t.dtype in FLOATS), None)
+
+
+def _numbers(strides: Any) -> tuple[int, ...]:
+    numbers = isinstance(strides, list) and all(isinstance(stride, int) for stride in strides)
+    return tuple(strides) if numbers else ()

@@ -6,19 +6,53 @@ A formula takes the op's :class:`~tracekit.workload.signature.Signature` and giv
 
 from collections.abc import Callable
 
-from tracekit.workload.ops import attention, conv, gemm, vector
+from tracekit.workload.ops import (
+    attention,
+    conv,
+    elementwise,
+    gemm,
+    indexing,
+    norm,
+    optimizer,
+    pooling,
+    quantise,
+    reduction,
+    softmax,
+)
+from tracekit.workload.ops.vector import Columns, Traffic
 from tracekit.workload.signature import Signature
 
-Columns = dict[str, int | float | bool | str | None]
 Formula = Callable[[Signature], Columns | None]
+
+PRODUCTS = ("gemm", "conv", "attention")
+FORMULAS: dict[str, Formula] = {**gemm.FORMULAS, **conv.FORMULAS, **attention.FORMULAS}
+"""Of ops that are matrix products."""
+
+OP_TRAFFIC: dict[str, Traffic] = {
+    **elementwise.TRAFFIC,
+    **indexing.TRAFFIC,
+    **norm.TRAFFIC,
+    **pooling.TRAFFIC,
+    **quantise.TRAFFIC,
+    **reduction.TRAFFIC,
+}
+"""Of ops that move memory in a way of their own."""
+
+FAMILY_TRAFFIC: dict[str, Traffic] = {
+    "elementwise": elementwise.traffic,
+    "norm": norm.traffic,
+    "softmax": softmax.traffic,
+    "reduction": reduction.traffic,
+    "copy": indexing.traffic,
+    "optimizer": optimizer.traffic,
+}
+"""Of all other ops of a family."""
 
 # An op of torch itself, or a kernel that inductor generated, does what its inputs say and no more.
 KNOWN_OPS = ("aten::", "triton_")
 
-FORMULAS: dict[str, Formula] = {**gemm.FORMULAS, **conv.FORMULAS, **attention.FORMULAS}
 
-
-def work(signature: Signature, family: str, item_bytes: int) -> Columns | None:
+def work(signature: Signature, family: str, item_bytes: int = 4) -> Columns | None:
     """The work of one kernel of ``family`` in a call with this signature.
 
     Args:
@@ -30,9 +64,14 @@ def work(signature: Signature, family: str, item_bytes: int) -> Columns | None:
         The family's columns; ``None`` if the shapes don't tell.
     """
     formula = FORMULAS.get(signature.op)
-    if formula is not None and family in ("gemm", "conv", "attention"):
+    if formula is not None and family in PRODUCTS:
         return formula(signature)
-    traffic = vector.TRAFFIC.get(family)
-    if traffic is None or not signature.tensors or not signature.op.startswith(KNOWN_OPS):
+    if not signature.tensors or family in PRODUCTS:
+        return None
+    own = OP_TRAFFIC.get(signature.op)
+    if own is not None:
+        return own(signature, item_bytes)
+    traffic = FAMILY_TRAFFIC.get(family)
+    if traffic is None or not signature.op.startswith(KNOWN_OPS):
         return None
     return traffic(signature, item_bytes)

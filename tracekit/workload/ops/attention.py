@@ -33,14 +33,48 @@ def _attention(*, causal: int, first: int = 0, tokens_first: bool = False) -> Ca
     return columns
 
 
+def _packed(*, starts: int, longest: int, causal: int, paged: bool = False) -> Callable[[Signature], Columns | None]:
+    """The formula of an op over sequences that lie one after another, [tokens, heads, width].
+
+    Their lengths aren't recorded, only how many there are (the length of ``starts``, less one) and the longest query
+    and key (at ``longest``): that tells the work if all are as long as the longest.
+    """
+
+    def columns(signature: Signature) -> Columns | None:
+        q, k, offsets = signature.shape(0), signature.shape(1), signature.shape(starts)
+        q_len, kv_len = signature.value(longest), signature.value(longest + 1)
+        if q is None or k is None or not offsets or not isinstance(q_len, int) or not isinstance(kv_len, int):
+            return None
+        batch = offsets[0] - 1
+        keys = batch * kv_len if paged and q_len == kv_len else k[0]
+        if len(q) != 3 or q[0] != batch * q_len or keys != batch * kv_len:
+            return None
+        return {
+            "batch": batch,
+            "heads": q[1],
+            "kv_heads": k[-2],
+            "q_len": q_len,
+            "kv_len": kv_len,
+            "head_dim": q[2],
+            "causal": bool(signature.value(causal)),
+            "direction": "forward",
+        }
+
+    return columns
+
+
 FORMULAS: dict[str, Callable[[Signature], Columns | None]] = {
     "aten::_flash_attention_forward": _attention(causal=8, tokens_first=True),
     "aten::_efficient_attention_forward": _attention(causal=9, tokens_first=True),
     "aten::_scaled_dot_product_flash_attention": _attention(causal=4),
+    "aten::_scaled_dot_product_flash_attention_for_cpu": _attention(causal=4),
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _attention(causal=7, first=1),
     "aten::_scaled_dot_product_efficient_attention": _attention(causal=6),
     "aten::_scaled_dot_product_cudnn_attention": _attention(causal=6),
     "aten::_cudnn_attention_forward": _attention(causal=10),
     "flash_attn::_flash_attn_forward": _attention(causal=5, tokens_first=True),
+    "flash_attn::_flash_attn_varlen_forward": _packed(starts=3, longest=5, causal=9),
+    "aiter::mha_batch_prefill": _packed(starts=3, longest=6, causal=12, paged=True),
     "aten::_flash_attention_backward": _attention(causal=11, first=1, tokens_first=True),
     "aten::_efficient_attention_backward": _attention(causal=14, first=1, tokens_first=True),
     "aten::_scaled_dot_product_flash_attention_backward": _attention(causal=11, first=1),

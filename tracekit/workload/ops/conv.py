@@ -16,7 +16,10 @@ from tracekit.workload.signature import ITEM_BYTES, Signature
 Columns = dict[str, int | float | bool | str | None]
 Shape = tuple[int, ...]
 
+GROUPS = {"aten::convolution": 8, "aten::_convolution": 8}
 WEIGHT_GRADIENT = re.compile(r"wgrad|wrw|bwd_?weight", re.IGNORECASE)
+ALWAYS = -1
+"""As the position of the argument ``transposed``: the op knows no other kind."""
 
 
 def _forward(stride: int, padding: int, dilation: int, transposed: int | None) -> Callable[[Signature], Columns | None]:
@@ -26,21 +29,23 @@ def _forward(stride: int, padding: int, dilation: int, transposed: int | None) -
         x, w = signature.shape(0), signature.shape(1)
         if x is None or w is None or len(x) < 3 or len(x) != len(w):
             return None
-        if transposed is not None and signature.value(transposed):
+        if transposed == ALWAYS or (transposed is not None and signature.value(transposed)):
             # The input plays the output's part: the transposed convolution is the dgrad of one that shrinks.
             return _implicit_product(signature, y=x, w=w, x_numel=math.prod(x))
         y = _output(x, w, signature.value(stride), signature.value(padding), signature.value(dilation))
+        y = y or signature.output
         return None if y is None else _implicit_product(signature, y=y, w=w, x_numel=math.prod(x))
 
     return columns
 
 
 def _output(
-    x: Shape, w: Shape, stride: list[int] | None, padding: list[int] | None, dilation: list[int] | None
+    x: Shape, w: Shape, stride: list[int] | None, padding: list[int] | None, dilation: list[int] | int | None
 ) -> Shape | None:
     """[N, K, ...] of a convolution; ``None`` where its arguments weren't recorded."""
-    if stride is None or padding is None or dilation is None:
+    if stride is None or padding is None:
         return None
+    dilation = 1 if dilation is None else dilation
     spatial = len(x) - 2
     s, p, d = (_per_axis(values, spatial) for values in (stride, padding, dilation))
     sizes = [
@@ -60,7 +65,7 @@ def _implicit_product(signature: Signature, y: Shape, w: Shape, x_numel: int) ->
     return {
         "batch": groups,
         "m": y[0] * math.prod(y[2:]),
-        "n": max(y[1] // groups, 1),
+        "n": max(w[0] // groups, 1),
         "k": math.prod(w[1:]),
         "bytes": _item_bytes(signature) * (x_numel + math.prod(w) + math.prod(y)),
         "direction": "forward",
@@ -68,8 +73,9 @@ def _implicit_product(signature: Signature, y: Shape, w: Shape, x_numel: int) ->
 
 
 def _groups(signature: Signature, w: Shape) -> int:
-    x = signature.shape(0) or ()
-    return max(x[1] // w[1], 1) if len(x) > 1 and w[1] else 1
+    """As recorded: of a transposed convolution, whose weight is [C, K/g, ...], the shapes don't tell."""
+    x, recorded = signature.shape(0) or (), signature.value(GROUPS.get(signature.op, -1))
+    return int(recorded) if recorded else max(x[1] // max(w[1], 1), 1)
 
 
 def _item_bytes(signature: Signature) -> int:
@@ -79,12 +85,44 @@ def _item_bytes(signature: Signature) -> int:
 def _backward(signature: Signature) -> Columns | None:
     """grad_output, input, weight: the data gradient, from which :func:`as_weight_gradient` turns the other."""
     dy, x, w = (signature.shape(index) for index in range(3))
-    if dy is None or x is None or w is None or len(w) < 3:
+    columns = _data_gradient(signature, dy, x, w, transposed=bool(signature.value(7)), groups=signature.value(9))
+    wanted = signature.value(10)
+    weight_only = isinstance(wanted, list) and wanted[:2] == [False, True]
+    return as_weight_gradient(columns) if columns and weight_only else columns
+
+
+def _library_backward(signature: Signature) -> Columns | None:
+    """Input, grad_output, weight: the backward op of a library in PyTorch up to 1.10."""
+    x, dy, w = (signature.shape(index) for index in range(3))
+    return _data_gradient(signature, dy, x, w)
+
+
+def _input_gradient(signature: Signature) -> Columns | None:
+    """input_size, grad_output, weight."""
+    return _data_gradient(signature, signature.shape(1), signature.output, signature.shape(2))
+
+
+def _weight_gradient(signature: Signature) -> Columns | None:
+    """weight_size, grad_output, input."""
+    columns = _data_gradient(signature, signature.shape(1), signature.shape(2), signature.output)
+    return None if columns is None else as_weight_gradient(columns)
+
+
+def _data_gradient(
+    signature: Signature,
+    dy: Shape | None,
+    x: Shape | None,
+    w: Shape | None,
+    transposed: bool = False,
+    groups: int | None = None,
+) -> Columns | None:
+    if dy is None or x is None or w is None or len(w) < 3 or len(x) != len(w):
         return None
-    groups = max(x[1] // w[1], 1)
+    groups = groups or max(x[1] // max(w[1], 1), 1)
+    smaller = x if transposed else dy
     return {
         "batch": groups,
-        "m": dy[0] * math.prod(dy[2:]),
+        "m": smaller[0] * math.prod(smaller[2:]),
         "n": math.prod(w[1:]),
         "k": max(w[0] // groups, 1),
         "bytes": _item_bytes(signature) * (math.prod(dy) + math.prod(x) + math.prod(w)),
@@ -109,10 +147,35 @@ _ATEN = _forward(stride=3, padding=4, dilation=5, transposed=6)
 FORMULAS: dict[str, Callable[[Signature], Columns | None]] = {
     "aten::cudnn_convolution": _LIBRARY,
     "aten::cudnn_convolution_relu": _forward(stride=3, padding=4, dilation=5, transposed=None),
+    "aten::cudnn_convolution_add_relu": _forward(stride=5, padding=6, dilation=7, transposed=None),
+    "aten::cudnn_convolution_transpose": _forward(stride=4, padding=2, dilation=5, transposed=ALWAYS),
     "aten::miopen_convolution": _MIOPEN,
     "aten::miopen_depthwise_convolution": _MIOPEN,
+    "aten::miopen_convolution_relu": _forward(stride=3, padding=4, dilation=5, transposed=None),
+    "aten::mkldnn_convolution": _MIOPEN,
+    "aten::thnn_conv2d_forward": _forward(stride=4, padding=5, dilation=-1, transposed=None),
+    "aten::_slow_conv2d_forward": _forward(stride=4, padding=5, dilation=-1, transposed=None),
     "aten::_convolution": _ATEN,
     "aten::convolution": _ATEN,
+    "aten::convolution_overrideable": _ATEN,
     "aten::_conv_depthwise2d": _forward(stride=4, padding=5, dilation=6, transposed=None),
+    "aten::conv_depthwise3d": _forward(stride=4, padding=5, dilation=6, transposed=None),
     "aten::convolution_backward": _backward,
+    "aten::cudnn_convolution_backward": _library_backward,
+    "aten::miopen_convolution_backward": _library_backward,
+    "aten::cudnn_convolution_backward_input": _input_gradient,
+    "aten::miopen_convolution_backward_input": _input_gradient,
+    "aten::cudnn_convolution_backward_weight": _weight_gradient,
+    "aten::miopen_convolution_backward_weight": _weight_gradient,
 }
+
+FORWARD_OPS = tuple(op for op in FORMULAS if "backward" not in op)
+
+
+def output_of(signature: Signature) -> Shape | None:
+    """Shape of a forward convolution's result; ``None`` where its arguments don't tell."""
+    x, w, columns = signature.shape(0), signature.shape(1), FORMULAS[signature.op](signature)
+    if x is None or w is None or columns is None:
+        return None
+    filters = int(columns["n"] or 1) * int(columns["batch"] or 1)
+    return (x[0], filters, int(columns["m"] or 1) // max(x[0], 1))

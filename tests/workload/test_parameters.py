@@ -1,0 +1,75 @@
+"""Optimizers and all-reduces whose tensor lists weren't recorded."""
+
+from tracekit.testing import TraceBuilder
+from tracekit.workload.extract import extract
+
+ADDCMUL = (
+    "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous namespace)::"
+    "TensorListMetadata<3>, at::native::(anonymous namespace)::PointwiseOpScalarFunctor<float, 3, 3, 0>>"
+)
+DIV = (
+    "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous namespace)::"
+    "TensorListScalarListMetadata<float, 1>, at::native::(anonymous namespace)::BinaryOpScalarListFunctor<float, 1>>"
+)
+
+
+def gradients(builder, *shapes):
+    for index, shape in enumerate(shapes):
+        builder.op("torch::autograd::AccumulateGrad", 10 * index, 5, dims=[shape], types=["float"])
+    return builder
+
+
+def launched(builder, op, kernel, blocks):
+    builder.op(op, 100, 50, dims=[[], []], types=["TensorList", "ScalarList"])
+    builder.kernel(kernel, 200, 30, launch=110, grid=[blocks, 1, 1], block=[512, 1, 1])
+    return extract(builder.load().rank()).row(0, named=True)["bytes"]
+
+
+def test_an_optimizer_goes_over_the_parameters_that_its_grid_fits():
+    # 100 000 elements are two chunks of 65 536, 300 are one.
+    sizes = [100, 1000], [300]
+    assert launched(gradients(TraceBuilder(), *sizes), "aten::_foreach_div_", DIV, 3) == 2 * 4 * 100_300
+    assert launched(gradients(TraceBuilder(), *sizes), "aten::_foreach_addcmul_", ADDCMUL, 3) == 3 * 4 * 100_300
+
+
+def test_another_grid_goes_over_something_else():
+    assert launched(gradients(TraceBuilder(), [100, 1000], [300]), "aten::_foreach_div_", DIV, 2) is None
+
+
+def all_reduce(builder, dims, types, name="ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)"):
+    builder.op("c10d::allreduce_", 100, 50, dims=dims, types=types)
+    builder.op("record_param_comms", 105, 30, dims=[[], []], types=["TensorList", "Scalar"])
+    return extract(builder.kernel(name, 200, 30, launch=110).load().rank()).row(0, named=True)
+
+
+def test_a_bucket_holds_the_gradients_since_the_last_one():
+    row = all_reduce(gradients(TraceBuilder(), [100, 10], [24]), [[], []], ["TensorList", ""])
+    assert (row["collective"], row["bytes"], row["work_from"]) == ("all_reduce", 4 * 1024, "gradients")
+
+
+def test_buckets_that_their_grids_contradict_are_not_believed():
+    builder = TraceBuilder()
+    for start, elements, blocks in ((0, 100_000, 12), (1000, 90_000, 1), (2000, 20_000, 12)):
+        builder.op("torch::autograd::AccumulateGrad", start, 5, dims=[[elements]], types=["float"])
+        builder.op("c10d::allreduce_", start + 10, 50, dims=[[], []], types=["TensorList", ""])
+        grid = {"grid": [blocks, 1, 1], "block": [640, 1, 1]}
+        builder.kernel("ncclKernel_AllReduce_RING_LL_Sum_float", start + 70, 30, launch=start + 20, **grid)
+    assert extract(builder.load().rank())["bytes"].to_list() == [None] * 3
+
+
+def test_the_recorded_buffer_wins():
+    row = all_reduce(gradients(TraceBuilder(), [100, 10]), [[[64], [32]], []], ["TensorList", ""])
+    assert row["bytes"] == 4 * 96
+
+
+def test_without_gradients_only_the_kind_is_known():
+    row = all_reduce(TraceBuilder(), [[], []], ["TensorList", ""])
+    assert (row["collective"], row["bytes"], row["work_from"]) == ("all_reduce", None, None)
+
+
+def test_an_all_to_all_sends_its_second_input():
+    builder = TraceBuilder().op("c10d::alltoall_base_", 0, 50, dims=[[40], [64], []], types=["int", "int", ""])
+    builder.op("record_param_comms", 5, 30, dims=[[64], []], types=["int", "Scalar"])
+    kernel = "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)"
+    row = extract(builder.kernel(kernel, 60, 30, launch=10).load().rank()).row(0, named=True)
+    assert (row["collective"], row["bytes"]) == ("all_to_all", 4 * 64)

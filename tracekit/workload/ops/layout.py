@@ -1,0 +1,100 @@
+"""Kernels that only assist a matrix product or convolution: layout changes, casts, fills, sums of split products.
+
+What they move is one of their op's tensors. Tiled transposes tell by their grid which one; others by their name.
+"""
+
+import math
+import re
+from collections.abc import Iterator
+
+from tracekit.workload.ops import conv, gemm
+from tracekit.workload.ops.vector import Columns, columns_of
+from tracekit.workload.signature import ITEM_BYTES, Signature
+
+Shape = tuple[int, ...]
+
+CUDNN_TILE = (32, 32)
+MIOPEN_TILE = re.compile(r"batched_transpose_(\d+)x(\d+)")
+TRANSPOSE = re.compile(r"nchwToNhwc|nhwcToNchw|tensorTransform|batched_transpose|transpose_\w+2\w+", re.IGNORECASE)
+FROM_OUTPUT = re.compile(r"nhwcToNchw|CNHW2NCHW|WithCast", re.IGNORECASE)
+FILL = re.compile(r"SubTensorOpWithScalar|scalePackedTensor", re.IGNORECASE)
+CAST = re.compile(r"SubTensorOpWithCast", re.IGNORECASE)
+SPLIT_SUM = re.compile(r"split_?k_?reduce|reduce_?splitk|reduce_wgrad", re.IGNORECASE)
+
+PARTIAL_BYTES = 4
+"""Split products are summed in fp32, and so is the workspace that MIOpen casts its results from."""
+SPLITS = 2
+"""At least; the number of splits isn't recorded."""
+
+
+def assistance(signature: Signature, kernel: str, blocks: int | None, threads: int | None) -> Columns | None:
+    """What a helper kernel moves; ``None`` where neither its grid nor its name tells.
+
+    Args:
+        signature: The inputs of the op that launched it.
+        kernel: Its name.
+        blocks: Thread blocks launched.
+        threads: Threads per block.
+    """
+    item_bytes = ITEM_BYTES[signature.dtype or "fp32"]
+    if signature.op in gemm.FORMULAS:
+        return _beside_product(signature, kernel, item_bytes)
+    tensors = _convolution_tensors(signature)
+    if tensors is None:
+        return None
+    *inputs, output = tensors
+    if FILL.search(kernel):
+        return columns_of(output, flops=0, bytes_=PARTIAL_BYTES * math.prod(output))
+    if CAST.search(kernel):
+        return columns_of(output, flops=0, bytes_=(PARTIAL_BYTES + item_bytes) * math.prod(output))
+    if SPLIT_SUM.search(kernel):
+        return columns_of(output, flops=math.prod(output), bytes_=_split_sum_bytes(math.prod(output), item_bytes))
+    if not TRANSPOSE.search(kernel):
+        return None
+    likely = [output, *inputs] if FROM_OUTPUT.search(kernel) else [*inputs, output]
+    moved = _of_grid(likely, kernel, blocks, threads)
+    return columns_of(moved, flops=0, bytes_=2 * item_bytes * math.prod(moved))
+
+
+def _beside_product(signature: Signature, kernel: str, item_bytes: int) -> Columns | None:
+    product = gemm.FORMULAS[signature.op](signature)
+    if product is None:
+        return None
+    rows, cols = int(product["batch"] or 1) * int(product["m"] or 1), int(product["n"] or 1)
+    split = SPLIT_SUM.search(kernel)
+    bytes_ = _split_sum_bytes(rows * cols, item_bytes) if split else 2 * item_bytes * rows * cols
+    return columns_of((rows, cols), flops=rows * cols, bytes_=bytes_)
+
+
+def _split_sum_bytes(numel: int, item_bytes: int) -> int:
+    return numel * (SPLITS * PARTIAL_BYTES + item_bytes)
+
+
+def _convolution_tensors(signature: Signature) -> list[Shape] | None:
+    """Two inputs, then the result, of a convolution or of one of its gradients; of both at once three inputs."""
+    first = [signature.shape(index) for index in range(3)]
+    output = conv.output_of(signature) if signature.op in conv.FORWARD_OPS else signature.output or first[1]
+    tensors = [shape for shape in (*first, output) if shape is not None and len(shape) > 2]
+    return tensors if output is not None and len(tensors) > 1 else None
+
+
+def _of_grid(likely: list[Shape], kernel: str, blocks: int | None, threads: int | None) -> Shape:
+    """The tensor whose tiles are as many as the blocks, else the one that comes nearest; the likelier on a draw."""
+    tile = MIOPEN_TILE.search(kernel)
+    sides = (int(tile.group(1)), int(tile.group(2))) if tile else CUDNN_TILE
+    if not blocks or not (tile or "Nhwc" in kernel or "nhwc" in kernel):
+        return likely[0]
+    # HIP's profilers up to ROCm 6.1 count the grid in threads.
+    counts = (blocks, blocks // (threads or 1))
+    return min(likely, key=lambda shape: min(_distance(n, count) for n in _tiles(shape, sides) for count in counts))
+
+
+def _tiles(shape: Shape, sides: tuple[int, int]) -> Iterator[int]:
+    """Blocks of a transpose of [N, C, ...] in tiles, either side along the channels."""
+    pixels = math.prod(shape[2:])
+    for along, across in (sides, sides[::-1]):
+        yield shape[0] * math.ceil(pixels / along) * math.ceil(shape[1] / across)
+
+
+def _distance(tiles: int, blocks: int) -> float:
+    return abs(math.log(max(tiles, 1) / max(blocks, 1)))

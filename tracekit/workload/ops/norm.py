@@ -1,0 +1,56 @@
+"""Normalisations. A batch norm runs as several kernels of which each has its own passes over the input."""
+
+import re
+
+from tracekit.workload.ops.vector import (
+    Columns,
+    Traffic,
+    columns_of,
+    every_tensor_once,
+    largest_of,
+    read_and_write,
+    size_of,
+)
+from tracekit.workload.signature import Signature
+
+FLOPS_PER_ELEMENT = 8
+
+# Passes over the input that a kernel of PyTorch's own batch norm makes; in the order of the kernels' names.
+BATCH_NORM_PASSES = (
+    (re.compile(r"batch_norm_collect_statistics"), 1),
+    (re.compile(r"batch_norm_transform_input"), 2),
+    (re.compile(r"batch_norm_backward_reduce"), 2),
+    (re.compile(r"batch_norm_backward_elemt"), 3),
+)
+# GammaBeta kernels of layer norm's backward read the input and the output's gradient, and write little.
+GAMMA_BETA = re.compile(r"GammaBeta", re.IGNORECASE)
+
+
+def traffic(signature: Signature, item_bytes: int) -> Columns | None:
+    """Every input read once, one output like the largest written."""
+    largest = largest_of(signature.tensors)
+    bytes_ = size_of(signature.tensors, item_bytes) + largest.numel * largest.item_bytes(item_bytes)
+    return columns_of(largest.shape, flops=FLOPS_PER_ELEMENT * largest.numel, bytes_=bytes_)
+
+
+def own_passes(signature: Signature, kernel: str, item_bytes: int) -> Columns | None:
+    """The work of a kernel that does one pass of a norm; ``None`` for one that does it all."""
+    passes = next((count for pattern, count in BATCH_NORM_PASSES if pattern.search(kernel)), None)
+    if passes is None and GAMMA_BETA.search(kernel):
+        passes = 2
+    if passes is None or not signature.tensors:
+        return None
+    largest = largest_of(signature.tensors)
+    size = passes * largest.numel * largest.item_bytes(item_bytes)
+    return columns_of(largest.shape, flops=2 * passes * largest.numel, bytes_=size)
+
+
+TRAFFIC: dict[str, Traffic] = {
+    "_C::rms_norm": every_tensor_once(FLOPS_PER_ELEMENT),
+    "_C::fused_add_rms_norm": read_and_write(both=(0, 1), read=(2,)),
+    "sgl_kernel::rmsnorm": every_tensor_once(FLOPS_PER_ELEMENT),
+    "sgl_kernel::gemma_rmsnorm": every_tensor_once(FLOPS_PER_ELEMENT),
+    "sgl_kernel::fused_add_rmsnorm": read_and_write(both=(0, 1), read=(2,)),
+    "aiter::rmsnorm": every_tensor_once(FLOPS_PER_ELEMENT),
+    "aiter::add_rmsnorm": every_tensor_once(FLOPS_PER_ELEMENT),
+}

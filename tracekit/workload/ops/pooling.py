@@ -1,0 +1,97 @@
+"""Pooling and interpolation of [N, C, ...]."""
+
+import math
+from collections.abc import Callable
+
+from tracekit.workload.ops.vector import INDEX_BYTES, Columns, Traffic, columns_of, size_of
+from tracekit.workload.signature import Signature, Tensor
+
+Shape = tuple[int, ...]
+Output = Callable[[Signature, Tensor], Shape | None]
+
+
+def _window(signature: Signature, x: Tensor) -> Shape | None:
+    """Of kernel size, stride and padding at 1, 2 and 3; max pooling's dilation at 4 and ceil_mode after it."""
+    kernel, stride, padding = (signature.value(index) for index in (1, 2, 3))
+    if not isinstance(kernel, list) or not isinstance(padding, list):
+        return None
+    maximum = "max_pool" in signature.op
+    dilation = signature.value(4) if maximum else [1]
+    ceil = bool(signature.value(5 if maximum else 4))
+    axes = len(x.shape) - 2 if len(x.shape) > len(kernel) else len(x.shape)
+    sizes = []
+    for axis, size in enumerate(x.shape[-axes:]):
+        k, p, d = (_at(values, axis) for values in (kernel, padding, dilation or [1]))
+        s = _at(stride, axis) if stride else k
+        room = size + 2 * p - d * (k - 1) - 1
+        sizes.append((-(-room // s) if ceil else room // s) + 1)
+    return (*x.shape[:-axes], *sizes)
+
+
+def _asked_for(signature: Signature, x: Tensor) -> Shape | None:
+    """Of an output size at 1."""
+    sizes = signature.value(1)
+    return (*x.shape[: -len(sizes)], *sizes) if isinstance(sizes, list) and sizes else None
+
+
+def _at(values: list[int], axis: int) -> int:
+    return values[axis] if axis < len(values) else values[0]
+
+
+def _forward(output: Output, index_bytes: int = 0) -> Traffic:
+    """The input read once, the output (and the positions of its maxima) written."""
+
+    def columns(signature: Signature, item_bytes: int) -> Columns | None:
+        x = next(iter(signature.at(0)), None)
+        y = None if x is None else output(signature, x)
+        if x is None or y is None:
+            return None
+        written = math.prod(y) * (x.item_bytes(item_bytes) + index_bytes)
+        return columns_of(y, flops=x.numel, bytes_=x.size_bytes(item_bytes) + written)
+
+    return columns
+
+
+def _backward(input_index: int, indices_at: int | None = None) -> Traffic:
+    """The output's gradient read, a gradient like the input written."""
+
+    def columns(signature: Signature, item_bytes: int) -> Columns | None:
+        dy, x = signature.at(0), signature.at(input_index)
+        if not dy or not x:
+            return None
+        read = size_of(dy, item_bytes) + (0 if indices_at is None else dy[0].numel * INDEX_BYTES)
+        return columns_of(x[0].shape, flops=x[0].numel, bytes_=read + x[0].numel * x[0].item_bytes(item_bytes))
+
+    return columns
+
+
+def _resized_back(signature: Signature, item_bytes: int) -> Columns | None:
+    """Interpolation's gradient: grad_output, output_size, input_size."""
+    dy, shape = signature.at(0), signature.value(2)
+    if not dy or not isinstance(shape, list):
+        return None
+    written = math.prod(shape) * dy[0].item_bytes(item_bytes)
+    return columns_of(tuple(shape), flops=dy[0].numel, bytes_=size_of(dy, item_bytes) + written)
+
+
+_RESIZES = (
+    "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_bilinear2d", "upsample_bicubic2d",
+    "upsample_trilinear3d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa",
+)  # fmt: skip
+
+TRAFFIC: dict[str, Traffic] = {
+    "aten::max_pool2d_with_indices": _forward(_window, INDEX_BYTES),
+    "aten::max_pool3d_with_indices": _forward(_window, INDEX_BYTES),
+    "aten::avg_pool2d": _forward(_window),
+    "aten::avg_pool3d": _forward(_window),
+    "aten::_adaptive_avg_pool2d": _forward(_asked_for),
+    "aten::_adaptive_avg_pool3d": _forward(_asked_for),
+    "aten::adaptive_max_pool2d": _forward(_asked_for, INDEX_BYTES),
+    "aten::max_pool2d_with_indices_backward": _backward(1, indices_at=7),
+    "aten::max_pool3d_with_indices_backward": _backward(1, indices_at=7),
+    "aten::avg_pool2d_backward": _backward(1),
+    "aten::avg_pool3d_backward": _backward(1),
+    "aten::_adaptive_avg_pool2d_backward": _backward(1),
+    **{f"aten::{op}": _forward(_asked_for) for op in _RESIZES},
+    **{f"aten::{op}_backward": _resized_back for op in _RESIZES},
+}

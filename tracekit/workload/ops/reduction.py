@@ -1,0 +1,46 @@
+"""Reductions, scans, sorts and losses."""
+
+from tracekit.workload.ops.vector import INDEX_BYTES, Columns, Traffic, columns_of, largest_of, size_of
+from tracekit.workload.signature import Signature
+
+
+def traffic(signature: Signature, item_bytes: int) -> Columns | None:
+    """Every input read once; the output is small."""
+    largest = largest_of(signature.tensors)
+    return columns_of(largest.shape, flops=largest.numel, bytes_=size_of(signature.tensors, item_bytes))
+
+
+def _scan(signature: Signature, item_bytes: int) -> Columns | None:
+    """The input read once, an output like it written."""
+    tensor = next(iter(signature.at(0)), None)
+    if tensor is None:
+        return None
+    bytes_ = tensor.size_bytes(item_bytes) + tensor.numel * tensor.item_bytes(item_bytes)
+    return columns_of(tensor.shape, flops=tensor.numel, bytes_=bytes_)
+
+
+def _sort(signature: Signature, item_bytes: int) -> Columns | None:
+    """The input read once, values and their indices written."""
+    tensor = next(iter(signature.at(0)), None)
+    if tensor is None:
+        return None
+    bytes_ = tensor.size_bytes(item_bytes) + tensor.numel * (tensor.item_bytes(item_bytes) + INDEX_BYTES)
+    return columns_of(tensor.shape, flops=tensor.numel, bytes_=bytes_)
+
+
+def _nll(signature: Signature, item_bytes: int) -> Columns | None:
+    """One element per row is read, at the row's target."""
+    target = signature.at(1)
+    if not target:
+        return None
+    rows = target[0].numel
+    return columns_of((rows,), flops=rows, bytes_=rows * (item_bytes + INDEX_BYTES))
+
+
+TRAFFIC: dict[str, Traffic] = {
+    "aten::cumsum": _scan,
+    "aten::cumprod": _scan,
+    "aten::sort": _sort,
+    "aten::nll_loss_forward": _nll,
+    "aten::nll_loss2d_forward": _nll,
+}

@@ -1,0 +1,85 @@
+"""Shapes of results that ops around a convolution tell.
+
+Traces of 2020 and 2021 record no strides and no output size. What does: the gradient of the output that the backward
+pass of the same layer takes, the whole backward op that calls the one for each gradient, or, in inference, the op that
+takes the output next.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import polars as pl
+
+FORWARD = ("aten::cudnn_convolution", "aten::miopen_convolution", "aten::thnn_conv2d_forward")
+INPUT_GRADIENT = ("aten::cudnn_convolution_backward_input", "aten::miopen_convolution_backward_input")
+WEIGHT_GRADIENT = ("aten::cudnn_convolution_backward_weight", "aten::miopen_convolution_backward_weight")
+BACKWARD = ("aten::cudnn_convolution_backward", "aten::miopen_convolution_backward")
+"""Takes input, gradient of the output, weight."""
+
+OPS_AHEAD = 40
+
+Key = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def infer(ops: pl.DataFrame) -> pl.Series:
+    """The shape of each op's result as JSON, where an op around it tells; null elsewhere.
+
+    Args:
+        ops: As in the trace (``schema.OPS``).
+    """
+    bare = pl.col("concrete_inputs").is_null() & pl.col("input_dims").is_not_null()
+    found: dict[int, list[int]] = {}
+    gradients = ops.with_row_index("row").filter(pl.col("name").is_in([*INPUT_GRADIENT, *WEIGHT_GRADIENT]) & bare)
+    forward = ops.with_row_index("row").filter(pl.col("name").is_in(FORWARD) & bare)
+    if gradients.height + forward.height:
+        found |= dict(_gradients(gradients, ops))
+        found |= dict(_forward(forward, ops))
+    result = pl.Series("output_dims", [None], dtype=pl.String).new_from_index(0, ops.height)
+    if not found:
+        return result
+    return result.scatter(list(found), [json.dumps(shape) for shape in found.values()])
+
+
+def _gradients(gradients: pl.DataFrame, ops: pl.DataFrame) -> Iterator[tuple[int, list[int]]]:
+    """From the backward op around each: its input and its weight."""
+    callers = ops.filter(pl.col("name").is_in(BACKWARD)).select("ts_ns", "pid", "tid", caller="input_dims")
+    joined = gradients.sort("ts_ns").join_asof(
+        callers.sort("ts_ns"), on="ts_ns", by=["pid", "tid"], check_sortedness=False
+    )
+    for row, name, caller in joined.select("row", "name", "caller").drop_nulls().iter_rows():
+        x, _, w = json.loads(caller)[:3]
+        yield row, x if name in INPUT_GRADIENT else w
+
+
+def _forward(forward: pl.DataFrame, ops: pl.DataFrame) -> Iterator[tuple[int, list[int]]]:
+    """From the backward pass where one output shape fits, else from the next op that takes such a tensor."""
+    gradient_of = _output_gradients(ops)
+    for row, dims in forward.select("row", "input_dims").iter_rows():
+        x, w = json.loads(dims)[:2]
+        if len(x) != len(w) or len(x) < 3:
+            continue
+        shapes = gradient_of.get((tuple(x), tuple(w)), set())
+        shape = list(next(iter(shapes))) if len(shapes) == 1 else _next_taker(row, x, w, ops)
+        if shape is not None:
+            yield row, shape
+
+
+def _output_gradients(ops: pl.DataFrame) -> dict[Key, set[tuple[int, ...]]]:
+    shapes: dict[Key, set[tuple[int, ...]]] = {}
+    for dims in ops.filter(pl.col("name").is_in(BACKWARD))["input_dims"].drop_nulls().unique():
+        x, dy, w = (tuple(shape) for shape in json.loads(dims)[:3])
+        shapes.setdefault((x, w), set()).add(dy)
+    return shapes
+
+
+def _next_taker(row: int, x: list[int], w: list[int], ops: pl.DataFrame) -> list[int] | None:
+    """The first tensor [N, K, ...] of the convolution's rank that an op after it on its thread takes."""
+    thread = ops["tid"][row]
+    ahead = ops.slice(row + 1, OPS_AHEAD).filter(pl.col("tid") == thread)["input_dims"].drop_nulls()
+    taken = (shape for dims in ahead for shape in json.loads(dims))
+    return next((shape for shape in taken if _is_output(shape, x, w)), None)
+
+
+def _is_output(shape: Any, x: list[int], w: list[int]) -> bool:
+    return isinstance(shape, list) and len(shape) == len(x) and shape[:2] == [x[0], w[0]]
