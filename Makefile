@@ -15,6 +15,8 @@ $(INSTALLED): pyproject.toml .ci/constraints.txt
 		|| { echo "tracekit needs Python 3.11 or newer: make PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet -c .ci/constraints.txt -e '.[dev]'
+	@# Without what it declares: a notebook server, of which its analyses need nothing.
+	$(BIN)/pip install --quiet --no-deps -c .ci/constraints.txt HolisticTraceAnalysis
 	touch $@
 
 demo: install

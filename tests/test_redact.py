@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 import time
 
 import pytest
@@ -92,7 +93,9 @@ REAL = ("h100_vit_inference", "v100_dlrm_train_rank0_of_8", "mi210_gpu_only", "h
 
 @pytest.mark.parametrize("name", REAL)
 def test_predictions_of_real_traces_stay_the_same(real_traces, tmp_path, name):
-    before, after = real_traces / f"{name}.json.gz", tmp_path / "out.json.gz"
+    # A copy, away from the execution trace that lies beside some.
+    before, after = tmp_path / "trace.json.gz", tmp_path / "out.json.gz"
+    shutil.copy(real_traces / f"{name}.json.gz", before)
     redact(before, after)
     same_predictions(before, after)
 

@@ -9,13 +9,13 @@ tk.predict(trace, gpu=["h100-sxm", "l40s"])["h100-sxm"].speedup
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tracekit.errors import TracekitError
 
 if TYPE_CHECKING:
+    from tracekit.ingest import Inputs, Ranks
     from tracekit.prediction import Predictions
     from tracekit.reporting import Report
     from tracekit.trace import Trace
@@ -24,15 +24,32 @@ __all__ = ["TracekitError", "load", "predict", "report"]
 __version__ = "0.1.0"
 
 
-def load(path: str | Path) -> Trace:
-    """Read one rank's PyTorch profiler trace (``.json`` or ``.json.gz``).
+def load(
+    inputs: Inputs,
+    *,
+    ranks: Ranks = None,
+    cache: bool = True,
+    memory: str | int | None = None,
+    progress: Callable[[str], None] = lambda stage: None,
+) -> Trace:
+    """Read the PyTorch profiler traces of one job, a file per rank.
+
+    Args:
+        inputs: A file (``.json``, gzip, zstd or zip), a directory, a glob, a URI, ``-`` for standard input, or
+            several of them.
+        ranks: The ranks to read, or ``"lowest"`` for the lowest one only; all by default.
+        cache: Whether decoded files are kept on this machine, and taken from there.
+        memory: The most that the tables may take, such as ``"2G"``; by default half of the machine's memory.
+        progress: Called with what is being done.
 
     Raises:
-        TraceError: The file is missing, damaged, no profiler trace, or holds no GPU activity.
+        TraceError: A file is missing, damaged, no profiler trace, or holds no GPU activity; a rank is missing,
+            there twice, or can't be told.
+        TracekitError: ``memory`` is no size.
     """
     from tracekit import ingest
 
-    return ingest.load(path)
+    return ingest.load(inputs, ranks=ranks, cache=cache, memory=memory, progress=progress)
 
 
 def report(trace: Trace, *, source_gpu: str | None = None, steps: str | None = None) -> Report:

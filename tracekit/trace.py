@@ -2,10 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from tracekit.errors import TraceError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from hta.trace_analysis import TraceAnalysis
 
 TABLES = ("ops", "annotations", "calls", "activities", "syncs")
 
@@ -108,6 +113,29 @@ class Trace:
             )
             for name in self.ranks[0].tables
         }
+
+    def to_pandas(self) -> "dict[str, pd.DataFrame]":
+        """The tables as :meth:`to_polars` gives them, as pandas frames.
+
+        Raises:
+            TracekitError: pandas isn't installed.
+        """
+        from tracekit.interop.pandas import to_pandas
+
+        return to_pandas(self)
+
+    def to_hta(self, *, include_last_profiler_step: bool = False) -> "TraceAnalysis":
+        """The trace for HolisticTraceAnalysis: its analyses run on it without its loader.
+
+        Args:
+            include_last_profiler_step: As HTA's own argument: of several steps it leaves out the last one by default.
+
+        Raises:
+            TracekitError: HolisticTraceAnalysis isn't installed (``pip install 'tracekit[hta]'``).
+        """
+        from tracekit.interop.hta import to_hta
+
+        return to_hta(self, include_last_profiler_step=include_last_profiler_step)
 
     def __repr__(self) -> str:
         device = self.ranks[0].device

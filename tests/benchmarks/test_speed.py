@@ -1,6 +1,5 @@
 """Speed, as ratios to a peer measured in the same run; `make bench` prints the figures."""
 
-import json
 import time
 from collections.abc import Callable
 
@@ -42,15 +41,6 @@ def best(function: Callable[[], object], repeats: int = 3) -> float:
         function()
         times.append(time.perf_counter() - start)
     return min(times)
-
-
-def test_ingest_against_parsing_alone(benchmark, text):
-    """Typed tables take less than three times what json.loads takes for bare objects."""
-    benchmark(load_bytes, text, "benchmark")
-    benchmark.extra_info["MB"] = len(text) / 1e6
-    ratio = best(lambda: load_bytes(text, "benchmark")) / best(lambda: json.loads(text))
-    benchmark.extra_info["times json.loads"] = ratio
-    assert ratio < 3
 
 
 def python_pass(graph: Graph) -> list[int]:

@@ -65,7 +65,7 @@ def test_info_and_report_json(run, trace):
 
 
 def test_info_and_report_print_screens(run, trace):
-    assert "100 % of GPU time has work known from shapes" in run("info", trace)[1]
+    assert "100 % of GPU time has its work known" in run("info", trace)[1]
     assert "ampere_sgemm" in run("report", trace, "--top", 1)[1]
 
 

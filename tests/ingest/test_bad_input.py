@@ -25,7 +25,7 @@ CASES = {
     "nested deep in an unknown key": (b'{"x": ' + b"[" * 100_000, DamagedTraceError, "no valid JSON"),
     "absurd base": (GOOD.replace(b"1700000000000000000", b"1" + b"0" * 30), NotATraceError, "baseTimeNanoseconds"),
     "no events": (b'{"traceEvents": []}', NoGpuActivityError, "no GPU activity"),
-    "cut gzip": (gzip.compress(GOOD)[:-20], DamagedTraceError, "gzip"),
+    "cut gzip": (gzip.compress(GOOD)[: len(GOOD) // 4], DamagedTraceError, "gzip"),
     "corrupt gzip": (gzip.compress(GOOD)[:30] + b"\0" * 40, DamagedTraceError, "gzip"),
 }
 
@@ -48,7 +48,7 @@ def test_missing_file(tmp_path):
 
 
 def test_directory(tmp_path):
-    with pytest.raises(TraceNotFoundError, match="is a directory"):
+    with pytest.raises(TraceNotFoundError, match="holds no traces"):
         tracekit.load(tmp_path)
 
 

@@ -1,10 +1,10 @@
 """``tracekit doctor``: how good a trace is for predictions."""
 
-from tracekit.cli.options import Json, Quiet, SourceGpu, Steps, TracePath
+from tracekit.cli.options import Json, Quiet, SourceGpu, Steps, Traces
 
 
 def doctor(
-    trace: TracePath,
+    traces: Traces,
     source_gpu: SourceGpu = None,
     steps: Steps = None,
     json: Json = False,
@@ -21,7 +21,7 @@ def doctor(
     from tracekit.replay.run import prepare
 
     with progress(quiet) as stage:
-        loaded = load(trace)
+        loaded = load(traces, progress=stage)
         run = prepare(loaded, source_gpu=source_gpu, steps=steps, progress=stage)
         stage("examine")
         diagnosis = examine(loaded, run)

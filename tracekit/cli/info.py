@@ -1,26 +1,30 @@
 """``tracekit info``: what is in a trace."""
 
-from tracekit.cli.options import Json, Quiet, SourceGpu, Steps, TracePath
+from tracekit.cli.options import Json, Memory, NoCache, Quiet, Ranks, SourceGpu, Steps, Traces
 
 
 def info(
-    trace: TracePath,
+    traces: Traces,
     source_gpu: SourceGpu = None,
     steps: Steps = None,
+    ranks: Ranks = None,
     json: Json = False,
+    no_cache: NoCache = False,
+    memory: Memory = None,
     quiet: Quiet = False,
 ) -> None:
     """What is in a trace: GPU, steps, how much can be modelled, how well the replay fits.
 
     Example: tracekit info trace.json.gz
     """
+    from tracekit.cli.read import read
     from tracekit.cli.screen import emit, progress
-    from tracekit.ingest import load
     from tracekit.render import json as as_json
     from tracekit.render import terminal
     from tracekit.replay.run import prepare
     from tracekit.reporting import build
 
     with progress(quiet) as stage:
-        report = build(prepare(load(trace), source_gpu=source_gpu, steps=steps, progress=stage))
+        trace = read(traces, ranks, no_cache, memory, stage)
+        report = build(prepare(trace, source_gpu=source_gpu, steps=steps, progress=stage))
     emit(terminal.info(report), lambda: as_json.info(report), json=json, output=None, quiet=quiet)

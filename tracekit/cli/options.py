@@ -5,9 +5,34 @@ from typing import Annotated
 
 import typer
 
-TracePath = Annotated[
-    Path,
-    typer.Argument(metavar="TRACE", help="A PyTorch profiler trace, .json or .json.gz.", show_default=False),
+
+def _size(memory: str | None) -> str | None:
+    """As given, once it is known to be a size."""
+    if memory is None:
+        return None
+    from tracekit.errors import TracekitError
+    from tracekit.ingest.memory import to_bytes
+
+    try:
+        to_bytes(memory)
+    except TracekitError as error:
+        raise typer.BadParameter(str(error)) from error
+    return memory
+
+
+Traces = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="TRACE",
+        help="PyTorch profiler traces of one job: .json, .gz, .zst, .zip; a directory, glob, URI, or - for stdin.",
+        show_default=False,
+    ),
+]
+Ranks = Annotated[int | None, typer.Option("--ranks", metavar="N", min=0, help="The rank to measure; default lowest.")]
+NoCache = Annotated[bool, typer.Option("--no-cache", help="Decode anew, and keep nothing.")]
+Memory = Annotated[
+    str | None,
+    typer.Option("--memory", metavar="SIZE", callback=_size, help="The most that a trace may take, such as 2G."),
 ]
 Gpus = Annotated[
     list[str],

@@ -1,24 +1,27 @@
 """``tracekit report``: where the measured time goes."""
 
-from tracekit.cli.options import Force, Json, Output, Quiet, SourceGpu, Steps, Top, TracePath
+from tracekit.cli.options import Force, Json, Memory, NoCache, Output, Quiet, Ranks, SourceGpu, Steps, Top, Traces
 
 
 def report(
-    trace: TracePath,
+    traces: Traces,
     source_gpu: SourceGpu = None,
     steps: Steps = None,
     top: Top = 10,
+    ranks: Ranks = None,
     json: Json = False,
     output: Output = None,
     force: Force = False,
+    no_cache: NoCache = False,
+    memory: Memory = None,
     quiet: Quiet = False,
 ) -> None:
     """Where the measured step's time goes and what holds it back.
 
     Example: tracekit report trace.json.gz --top 20
     """
+    from tracekit.cli.read import read
     from tracekit.cli.screen import check_output, emit, progress
-    from tracekit.ingest import load
     from tracekit.render import json as as_json
     from tracekit.render import terminal
     from tracekit.replay.run import prepare
@@ -26,7 +29,8 @@ def report(
 
     check_output(output, force)
     with progress(quiet) as stage:
-        built = build(prepare(load(trace), source_gpu=source_gpu, steps=steps, progress=stage))
+        trace = read(traces, ranks, no_cache, memory, stage)
+        built = build(prepare(trace, source_gpu=source_gpu, steps=steps, progress=stage))
     emit(
         terminal.measured(built, top),
         lambda: as_json.measured(built, top),

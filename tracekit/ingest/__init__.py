@@ -1,25 +1,53 @@
 """Trace files to a :class:`~tracekit.trace.Trace`."""
 
 import io
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Literal
 
-from tracekit.ingest.decode import decode
-from tracekit.ingest.source import read
-from tracekit.trace import Trace
+from tracekit.errors import (
+    DamagedTraceError,
+    NoGpuActivityError,
+    NotATraceError,
+    TraceError,
+    TraceTooLargeError,
+)
+from tracekit.ingest import memory as sizes
+from tracekit.ingest import ranks as places
+from tracekit.ingest.source import Inputs, Source, expand
+from tracekit.trace import RankTrace, Trace
 
-__all__ = ["load", "load_bytes"]
+__all__ = ["Inputs", "Ranks", "load", "load_bytes"]
+
+Progress = Callable[[str], None]
+Ranks = Sequence[int] | Literal["lowest"] | None
 
 
-def load(path: str | Path) -> Trace:
-    """Read one rank's PyTorch profiler trace.
+def load(
+    inputs: Inputs,
+    *,
+    ranks: Ranks = None,
+    cache: bool = True,
+    memory: str | int | None = None,
+    progress: Progress = lambda stage: None,
+) -> Trace:
+    """Read the PyTorch profiler traces of one job, a file per rank.
 
     Args:
-        path: A ``.json`` or ``.json.gz`` file as ``torch.profiler`` writes it.
+        inputs: A file (``.json``, gzip, zstd or zip), a directory, a glob, a URI, ``-`` for standard input, or
+            several of them.
+        ranks: The ranks to read, or ``"lowest"`` for the lowest one only; all by default.
+        cache: Whether decoded files are kept on this machine, and taken from there.
+        memory: The most that the tables may take, such as ``"2G"``; by default half of the machine's memory.
+        progress: Called with what is being done.
 
     Raises:
-        TraceError: The file is missing, damaged, no profiler trace, or holds no GPU activity.
+        TraceError: A file is missing, damaged, no profiler trace, or holds no GPU activity; a rank is missing,
+            there twice, or can't be told.
+        TracekitError: ``memory`` is no size.
     """
-    return load_bytes(read(Path(path)), str(path))
+    traces, observed = expand(inputs)
+    return _Loader(observed, cache, sizes.to_bytes(memory), progress).load(traces, ranks)
 
 
 def load_bytes(data: bytes, source: str) -> Trace:
@@ -32,4 +60,113 @@ def load_bytes(data: bytes, source: str) -> Trace:
     Raises:
         TraceError: As for :func:`load`.
     """
-    return Trace((decode(io.BytesIO(data), source),))
+    from tracekit.ingest.decode import decode
+
+    return places.combine([places.placed(decode(io.BytesIO(data), source))])
+
+
+class _Loader:
+    """Reads files one by one; together their tables stay within the memory allowed."""
+
+    def __init__(self, observed: Sequence[Source], cache: bool, memory_bytes: int, progress: Progress) -> None:
+        self._observed = observed
+        self._cache = cache
+        self._memory_bytes = memory_bytes
+        self._progress = progress
+
+    def load(self, sources: Sequence[Source], ranks: Ranks) -> Trace:
+        told = _told(sources) if ranks is not None and len(sources) > 1 else None
+        if told is None:
+            return self._select(places.combine(self._read_all(sources)), ranks)
+        wanted = [min(told)] if ranks == "lowest" else list(ranks or told)
+        absent = [rank for rank in wanted if rank not in told]
+        if absent:
+            raise _no_such_rank(absent[0], sorted(told))
+        read = self._read_all([told[rank] for rank in dict.fromkeys(wanted)])
+        trace = places.combine(read, given=told)
+        return _lowest(trace, len(told)) if ranks == "lowest" else trace
+
+    def _select(self, trace: Trace, ranks: Ranks) -> Trace:
+        if ranks is None:
+            return trace
+        if ranks == "lowest":
+            return _lowest(trace, len(trace.ranks))
+        return replace(trace, ranks=tuple(trace.rank(number) for number in dict.fromkeys(ranks)))
+
+    def _read_all(self, sources: Sequence[Source]) -> list[RankTrace]:
+        read: list[RankTrace] = []
+        others: list[NotATraceError] = []
+        for i, source in enumerate(sources):
+            self._progress(f"read file {i + 1} of {len(sources)}" if len(sources) > 1 else "read trace")
+            taken = int(sum(table.estimated_size() for rank in read for table in rank.tables.values()))
+            try:
+                read.append(self._read(source, self._memory_bytes - taken))
+            except NotATraceError as error:
+                if not source.is_listed:
+                    raise
+                others.append(error)
+        if not read:
+            raise others[0]
+        return read
+
+    def _read(self, source: Source, memory_bytes: int) -> RankTrace:
+        from tracekit.ingest import cache as entries
+        from tracekit.ingest.observed import with_execution_trace
+
+        if memory_bytes <= 0:
+            raise TraceTooLargeError(
+                f"{source.name} and the files in front of it need more than {self._memory_bytes / 2**30:.3g} GiB.",
+                "Allow more with --memory, or read fewer ranks (--ranks).",
+            )
+        key = entries.key(source) if self._cache else None
+        rank = entries.find(key, memory_bytes) if key else None
+        if rank is None:
+            rank = _decode(source, memory_bytes)
+            if key:
+                entries.store(key, rank)
+        return with_execution_trace(places.placed(replace(rank, source=source.name)), source, self._observed)
+
+
+def _told(sources: Sequence[Source]) -> dict[int, Source] | None:
+    """Each file's rank without reading all of it; ``None`` if one doesn't tell.
+
+    Raises:
+        TraceError: Two files tell the same rank.
+    """
+    told: dict[int, Source] = {}
+    for source in sources:
+        recorded = places.of_head(source.head())
+        rank = places.of_name(source.name) if recorded is None else recorded
+        if rank is None:
+            return None
+        if rank in told:
+            raise places.duplicate(rank, told[rank].name, source.name)
+        told[rank] = source
+    return told
+
+
+def _lowest(trace: Trace, given: int) -> Trace:
+    """The lowest rank, and a word about the others."""
+    if given == 1:
+        return trace
+    chosen = f"rank {trace.ranks[0].rank} of the {given} that were given: --ranks chooses another"
+    return replace(trace, ranks=trace.ranks[:1], warnings=(chosen, *trace.warnings))
+
+
+def _no_such_rank(rank: int, known: Sequence[int]) -> TraceError:
+    return TraceError(f"None of the files is of rank {rank}.", f"Given: {places.ranges(known)}.")
+
+
+def _decode(source: Source, memory_bytes: int) -> RankTrace:
+    from tracekit.ingest.decode import decode
+
+    with source.open() as stream:
+        try:
+            rank = decode(stream, source.name, memory_bytes)
+        except (DamagedTraceError, NotATraceError, NoGpuActivityError) as error:
+            if stream.damage is None:
+                raise
+            message = f"{source.name} is damaged: {stream.damage}."
+            raise DamagedTraceError(message, "Copy or record the file again.") from error
+        stream.finish()
+        return replace(rank, warnings=(stream.damage, *rank.warnings)) if stream.damage else rank

@@ -1,12 +1,12 @@
 """One file to a rank's trace, by the decoder that suits it."""
 
 import io
-import os
 
 from tracekit.errors import NotATraceError
 from tracekit.ingest import foreign
 from tracekit.ingest.build import build
 from tracekit.ingest.kineto import BAD_JSON
+from tracekit.ingest.memory import to_bytes
 from tracekit.ingest.walk import Stream, Walk, whole
 from tracekit.trace import RankTrace
 
@@ -35,7 +35,7 @@ def decode(stream: Stream, source: str, memory_bytes: int | None = None, small_b
             return build(whole(head), source)
         except BAD_JSON:
             pass
-    return build(Walk(_Joined(head, stream), source, memory_bytes or _half_of_memory()).run(), source)
+    return build(Walk(_Joined(head, stream), source, memory_bytes or to_bytes(None)).run(), source)
 
 
 def _read(stream: Stream, size: int) -> bytes:
@@ -45,10 +45,6 @@ def _read(stream: Stream, size: int) -> bytes:
     while filled < size and (got := stream.readinto(memoryview(buffer)[filled:])):
         filled += got
     return bytes(buffer[:filled])
-
-
-def _half_of_memory() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
 class _Joined:

@@ -1,40 +1,243 @@
-"""Files to bytes."""
+"""What was given to read: files, directories, globs, archives, URIs or standard input, as a list of sources."""
 
+import glob
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
-from isal import igzip
-from isal.igzip_lib import IsalError
+from tracekit.errors import TraceError, TraceNotFoundError
+from tracekit.ingest import archive, execution_trace, remote
+from tracekit.ingest.pipe import Copy, Pipe
+from tracekit.ingest.stream import LONGEST_MAGIC, ZIP_MAGIC, File, Raw, Stream, open_stream, unreadable
 
-from tracekit.errors import DamagedTraceError, TraceNotFoundError
+Input = str | Path
+Inputs = Input | Sequence[Input]
 
-GZIP_MAGIC = b"\x1f\x8b"
+STDIN = "-"
+
+_TRACE_NAME = re.compile(r"\.json(\.(gz|gzip|zst|zip))?$|\.(zip|gz|zst)$", re.IGNORECASE)
+_ARCHIVED_NAME = re.compile(r"\.json(\.(gz|gzip|zst))?$", re.IGNORECASE)
+_EXECUTION_TRACE_NAME = re.compile(r"\.et\.json(\.|$)", re.IGNORECASE)
 
 
-def read(path: Path) -> bytes:
-    """The file's content, decompressed if it is gzip (told by its first bytes, not by its name).
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One file to read.
+
+    Attributes:
+        name: What to call it in messages: path, URI, ``archive.zip:member.json`` or ``<stdin>``.
+        opener: Opens it as it is stored.
+        peeker: Opens it to read only its beginning, where that is cheaper.
+        path: The local file that it is, or is a member of.
+        member: The member's name, in an archive.
+        is_listed: Whether it was found in a directory, a glob or an archive, rather than named.
+        can_reopen: Whether it can be opened more than once.
+    """
+
+    name: str
+    opener: Callable[[], File] = field(repr=False)
+    peeker: Callable[[], File] | None = field(default=None, repr=False)
+    path: Path | None = None
+    member: str | None = None
+    is_listed: bool = False
+    can_reopen: bool = True
+
+    def open(self) -> Stream:
+        """Its text, decompressed as it is read.
+
+        Raises:
+            TraceNotFoundError: It can't be read.
+            DamagedTraceError: It is empty.
+        """
+        return open_stream(self._file(), self.name)
+
+    def head(self) -> bytes:
+        """The first part of its text; empty if that can't be read, or can't be read again."""
+        if not self.can_reopen:
+            return b""
+        try:
+            with open_stream(self._file(self.peeker), self.name) as stream:
+                return stream.read(remote.HEAD_BYTES)
+        except TraceError:
+            return b""
+
+    def magic(self) -> bytes:
+        """Its first bytes as stored."""
+        raw = Raw(self._file(self.peeker), self.name)
+        raw.close()
+        return raw.magic
+
+    def _file(self, peeker: Callable[[], File] | None = None) -> File:
+        try:
+            return (peeker or self.opener)()
+        except TraceError:
+            raise
+        except Exception as error:
+            raise unreadable(self.name, error) from error
+
+
+def expand(inputs: Inputs) -> tuple[list[Source], list[Source]]:
+    """The traces that the inputs name, and the execution traces (PyTorch's or Chakra's) among them.
+
+    Args:
+        inputs: A file, a directory, a glob, a URI, ``-`` for standard input, or several of them.
 
     Raises:
-        TraceNotFoundError: No such file, or not a file.
-        DamagedTraceError: Empty, or the compression is truncated or corrupt.
+        TraceNotFoundError: One of them names nothing.
+        DamagedTraceError: An archive can't be read, or a file is empty.
     """
-    if path.is_dir():
-        raise TraceNotFoundError(f"{path} is a directory.", "Name one rank's trace file in it.")
+    found = _all(inputs)
+    if len(found) == 1:
+        return found, []
+    observed = [source for source in found if is_execution_trace(source)]
+    traces = [source for source in found if source not in observed]
+    return (traces, observed) if traces else (observed, [])
+
+
+def is_execution_trace(source: Source) -> bool:
+    """Whether it is an execution trace, by its name or (on this machine) by how it begins."""
+    if _EXECUTION_TRACE_NAME.search(source.name):
+        return True
+    return source.path is not None and execution_trace.is_execution_trace(source.head())
+
+
+def looks_like_trace(name: str) -> bool:
+    """Whether a file in a directory may be a trace, by its name."""
+    return _TRACE_NAME.search(name) is not None and not name.rsplit("/", 1)[-1].startswith(".")
+
+
+def _all(inputs: Inputs) -> list[Source]:
+    given = [inputs] if isinstance(inputs, (str, Path)) else list(inputs)
+    if not given:
+        raise TraceNotFoundError("No trace was given.")
+    by_name = {source.name: source for each in given for source in _of_input(each)}
+    return list(by_name.values())
+
+
+def _of_input(given: Input) -> Iterator[Source]:
+    text = str(given)
+    if text == STDIN:
+        files: Iterable[Source] = [_stdin()]
+    elif remote.is_uri(text) and not text.startswith("file://"):
+        files = _of_uri(text)
+    else:
+        path = Path(url2pathname(urlsplit(text).path)) if text.startswith("file://") else Path(given)
+        files = _of_local(path)
+    for source in files:
+        yield from _unzipped(source)
+
+
+def _of_uri(uri: str) -> list[Source]:
+    found = remote.find(uri, looks_like_trace)
+    kept = [file for file in found if not file.is_listed or looks_like_trace(file.name)]
+    if not kept:
+        raise _nothing_in(remote.shown(uri), len(found))
+    return [Source(_printable(file.name), file.open, peeker=file.peek, is_listed=file.is_listed) for file in kept]
+
+
+def _of_local(path: Path) -> list[Source]:
     try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        raise TraceNotFoundError(f"{path}: no such file.") from None
+        return _of_path(path)
+    except TraceError:
+        raise
     except OSError as error:
-        raise TraceNotFoundError(f"{path} can't be read: {error.strerror}.") from error
-    if not data:
-        raise DamagedTraceError(f"{path} is empty.", "Was the profiler stopped before the job ended?")
-    return _gunzip(data, path) if data.startswith(GZIP_MAGIC) else data
+        raise unreadable(str(path), error) from error
 
 
-def _gunzip(data: bytes, path: Path) -> bytes:
+def _of_path(path: Path) -> list[Source]:
+    if path.is_dir():
+        return _listed(str(path), _files_in(path))
+    if path.exists() or not glob.has_magic(str(path)):
+        return [of_file(path)]
+    matches = [Path(match) for match in glob.glob(str(path), recursive=True)]
+    if not matches:
+        raise TraceNotFoundError(f"{path}: nothing matches.")
+    return _listed(str(path), [file for match in matches for file in (_files_in(match) if match.is_dir() else [match])])
+
+
+def _files_in(directory: Path) -> list[Path]:
+    """A directory's files, and those of the directories in it."""
+    inside = sorted(directory.iterdir())
+    below = [child for entry in inside if entry.is_dir() for child in entry.iterdir()]
+    return [entry for entry in (*inside, *below) if entry.is_file()]
+
+
+def _listed(where: str, files: Sequence[Path]) -> list[Source]:
+    kept = sorted(file for file in files if looks_like_trace(file.name))
+    if not kept:
+        raise _nothing_in(where, len(files))
+    return [replace(of_file(file), is_listed=True) for file in kept]
+
+
+def _nothing_in(where: str, files: int) -> TraceNotFoundError:
+    return TraceNotFoundError(
+        f"{where} holds no traces ({files:,} other files).", "Their names end in .json, .json.gz, .json.zst or .zip."
+    )
+
+
+def of_file(path: Path) -> Source:
+    """A file of this machine."""
+    name = _printable(str(path))
+    if path.exists() and not path.is_file():
+        return _of_pipe(path.open("rb"), name)
+    return Source(name, lambda: path.open("rb"), path=path)
+
+
+def _stdin() -> Source:
+    if sys.stdin is None or sys.stdin.isatty():
+        raise TraceNotFoundError("Nothing comes from standard input.", "Pipe a trace into it, or name a file.")
+    return _of_pipe(sys.stdin.buffer, "<stdin>")
+
+
+def _of_pipe(file: File, name: str) -> Source:
+    """What can be read only once; of an archive a copy is kept."""
+    magic = file.read(LONGEST_MAGIC)
+    pipe = Pipe(magic, file)
+    return Source(name, Copy(pipe)) if magic in ZIP_MAGIC else Source(name, lambda: pipe, can_reopen=False)
+
+
+def _unzipped(source: Source) -> list[Source]:
+    """The traces in an archive; anything else as it is."""
+    if not source.can_reopen or not _may_be_archive(source):
+        return [source]
+    opener = source.opener if source.path is not None else _copied(source)
+    inside = archive.members(opener, source.name)
+    kept = [member for member in inside if _ARCHIVED_NAME.search(member)] or (inside if len(inside) == 1 else [])
+    if not kept:
+        raise _nothing_in(source.name, len(inside))
+    return [
+        Source(
+            _printable(f"{source.name}:{member}"),
+            archive.opener_of(opener, source.name, member),
+            path=source.path,
+            member=member,
+            is_listed=True,
+        )
+        for member in kept
+    ]
+
+
+def _copied(source: Source) -> Copy:
+    """An archive that isn't on this machine, on it: its table of contents is at its end."""
+    if isinstance(source.opener, Copy):
+        return source.opener
     try:
-        plain: bytes = igzip.decompress(data)
-    except (EOFError, OSError, IsalError) as error:  # type: ignore[misc]  # isal's stub declares an instance
-        raise DamagedTraceError(
-            f"{path}: the gzip data is truncated or corrupt ({error}).", "Copy or record the file again."
-        ) from error
-    return plain
+        return Copy(source.opener())
+    except Exception as error:
+        raise unreadable(source.name, error) from error
+
+
+def _may_be_archive(source: Source) -> bool:
+    """Whether it begins like a zip archive; of many files behind a URI only those named so are asked."""
+    if source.path is None and source.is_listed and not source.name.lower().endswith(".zip"):
+        return False
+    return source.magic() in ZIP_MAGIC
+
+
+def _printable(name: str) -> str:
+    """A name that can't play tricks on a terminal."""
+    return "".join(char if char.isprintable() else "?" for char in name)

@@ -33,11 +33,12 @@ LONGEST_FAMILY = len("elementwise")
 def info(report: Report) -> RenderableType:
     """What is in the trace, how much of it can be modelled, and how well the replay fits."""
     coverage = report.coverage
+    inferred = f" ({percent(coverage.inferred)} inferred)" if coverage.inferred else ""
     work = (
-        f"{percent(coverage.shapes)} of GPU time has work known from shapes, "
+        f"{percent(coverage.work)} of GPU time has its work known{inferred}, "
         f"{percent(coverage.family)} only a family, {percent(coverage.unknown)} neither"
     )
-    unknown = [k for k in report.kernels if k.utilization is None][:10]
+    unknown = [kernel for kernel in report.kernels if not kernel.work_known][:10]
     return Group(
         _source(report),
         _line("coverage", work),

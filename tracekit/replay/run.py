@@ -41,6 +41,7 @@ class Run:
 
     Attributes:
         trace: What the rank recorded.
+        job_warnings: What a reader should know about the ranks that were given.
         ranks_read: Ranks whose traces were read.
         source: The GPU it was recorded on and how that was told; ``None`` if it isn't known.
         doubt: Why it isn't known, if the trace describes it.
@@ -53,6 +54,7 @@ class Run:
     """
 
     trace: RankTrace
+    job_warnings: tuple[str, ...]
     ranks_read: int
     source: Resolution | None
     doubt: str | None
@@ -114,6 +116,7 @@ def prepare(
     replayed = median_step(replay(graph), kernels, found, chosen)
     return Run(
         trace=recorded,
+        job_warnings=trace.warnings,
         ranks_read=len(trace.ranks),
         source=source,
         doubt=doubt,

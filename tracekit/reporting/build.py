@@ -5,16 +5,19 @@ from collections.abc import Iterator, Sequence
 import polars as pl
 
 import predictors
+from tracekit import secrets
 from tracekit.prediction import Prediction
 from tracekit.replay.measure import StepTime
 from tracekit.replay.run import Run
 from tracekit.reporting.findings import FINDINGS
 from tracekit.reporting.model import FamilyTime, Finding, KernelTime, Report, Source, TimeBar, WorkCoverage
-from tracekit.workload.extract import has_work
 from tracekit.workload.shares import share
 
 # A graph that misses the measured step by more than this has waits that it can't explain.
 TRUSTED_ERROR_PCT = 5.0
+
+# Work taken from other kernels or from other ops than the one that launched the kernel.
+INFERRED = ("repeat", "gradients")
 
 TOLD_BY = {
     "slug": "name",
@@ -81,9 +84,11 @@ def _resolution(run: Run) -> str:
 
 
 def _coverage(kernels: pl.DataFrame) -> WorkCoverage:
-    shapes = share(kernels, "time_us", has_work())
-    unknown = share(kernels, "time_us", ~has_work() & pl.col("family").is_in(["other", "collective"]))
-    return WorkCoverage(shapes=shapes, family=100 - shapes - unknown, unknown=unknown)
+    known = pl.col("work_from").is_not_null()
+    work = share(kernels, "time_us", known)
+    inferred = share(kernels, "time_us", pl.col("work_from").is_in(INFERRED))
+    unknown = share(kernels, "time_us", ~known & (pl.col("family") == "other"))
+    return WorkCoverage(work=work, inferred=inferred, family=100 - work - unknown, unknown=unknown)
 
 
 def _breakdown(kernels: pl.DataFrame, steps: int) -> tuple[FamilyTime, ...]:
@@ -121,6 +126,7 @@ def _kernels(kernels: pl.DataFrame, steps: int, targets: int) -> tuple[KernelTim
             bound=pl.col("bound_us").sum(),
             limiter=pl.col("limiter").first(),
             bounded=pl.col("bound_us").is_not_null().all(),
+            worked=pl.col("work_from").is_not_null().all(),
         )
         .sort("time", "name", "input_dims", descending=[True, False, False])
     )
@@ -136,6 +142,7 @@ def _kernels(kernels: pl.DataFrame, steps: int, targets: int) -> tuple[KernelTim
             share=100 * row["time"] / whole,
             utilization=100 * row["bound"] / row["time"] if row["bounded"] and row["time"] else None,
             limiter=row["limiter"] if row["bounded"] else None,
+            work_known=row["worked"],
             predicted_us=tuple(row[f"target {i}"] / steps for i in range(targets)),
         )
         for row in rows.iter_rows(named=True)
@@ -149,7 +156,9 @@ def _findings(run: Run, kernels: pl.DataFrame) -> tuple[Finding, ...]:
 
 
 def _warnings(run: Run) -> Iterator[str]:
+    yield from run.job_warnings
     yield from run.trace.warnings
+    yield from secrets.warnings(run.trace)
     if run.doubt:
         yield run.doubt
     if abs(run.replay.error_pct) > TRUSTED_ERROR_PCT:

@@ -44,12 +44,15 @@ class WorkCoverage:
     """Shares of GPU time by what is known of the work, in percent.
 
     Attributes:
-        shapes: Known from the op's shapes.
+        work: Its work is known: dimensions, bytes, or a collective's message.
+        inferred: Part of that which was taken from the same kernel elsewhere in the trace, or from the gradients that
+            an all-reduce sums.
         family: Only the family is known.
-        unknown: Not even that, or a collective without a size.
+        unknown: Not even that.
     """
 
-    shapes: float
+    work: float
+    inferred: float
     family: float
     unknown: float
 
@@ -101,6 +104,7 @@ class KernelTime:
         share: Of all kernels' summed time.
         utilization: Roofline bound over time, percent; ``None`` where the work or the GPU isn't known.
         limiter: What the bound binds on.
+        work_known: Whether its work is.
         predicted_us: Summed time per step on each target, in the report's order of targets.
     """
 
@@ -114,6 +118,7 @@ class KernelTime:
     share: float
     utilization: float | None
     limiter: str | None
+    work_known: bool
     predicted_us: tuple[float, ...]
 
 

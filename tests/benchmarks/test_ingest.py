@@ -1,0 +1,99 @@
+"""Reading a trace: speed against peers in the same run, memory against the file's size."""
+
+import io
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tracekit.ingest.decode import decode
+from tracekit.testing import TraceBuilder
+
+EVENTS = 60_000
+COPIES = 6
+
+
+@pytest.fixture(scope="module")
+def text() -> bytes:
+    """A trace of 60,000 events, 13 MB."""
+    builder = TraceBuilder()
+    for i in range(EVENTS // 3):
+        dims = [[i % 50 + 1, 1024], [1024, 1024]]
+        builder.op("aten::mm", 10 * i, 9, dims=dims, types=["float", "float"], concrete=["", ""])
+        builder.kernel("ampere_sgemm_128x64_nn", 10 * i + 20, 8, launch=10 * i + 2, grid=[8, 4, 1], block=[128, 1, 1])
+    return builder.to_json()
+
+
+@pytest.fixture(scope="module")
+def large(text: bytes, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same events six times, 80 MB."""
+    start, stop = text.index(b"[", text.index(b'"traceEvents"')) + 1, text.rindex(b"]")
+    path = tmp_path_factory.mktemp("large") / "trace.json"
+    with path.open("wb") as file:
+        file.write(text[:start] + b",\n".join([text[start:stop]] * COPIES) + text[stop:])
+    return path
+
+
+def best(function: Callable[[], object], repeats: int = 3) -> float:
+    """CPU seconds of the fastest of a few runs."""
+    times = []
+    for _ in range(repeats):
+        start = time.process_time()
+        function()
+        times.append(time.process_time() - start)
+    return min(times)
+
+
+def fast(text: bytes) -> object:
+    return decode(io.BytesIO(text), "benchmark", small_bytes=0)
+
+
+def careful(text: bytes) -> object:
+    return decode(io.BytesIO(text), "benchmark", small_bytes=len(text))
+
+
+def test_ingest_against_parsing_alone(benchmark, text):
+    """Tables, sorted and typed, take less time than json.loads takes for bare objects."""
+    fast(text)
+    benchmark(fast, text)
+    seconds = best(lambda: fast(text))
+    benchmark.extra_info["MB of JSON a CPU second"] = len(text) / 1e6 / seconds
+    ratio = seconds / best(lambda: json.loads(text))
+    benchmark.extra_info["times json.loads"] = ratio
+    assert ratio < 1
+
+
+def test_the_scanner_against_the_careful_decoder(benchmark, text):
+    """The compiled scanner takes half the time of the JSON library's decoder, or less."""
+    fast(text)
+    benchmark(careful, text)
+    ratio = best(lambda: careful(text)) / best(lambda: fast(text))
+    benchmark.extra_info["careful decoder, times the scanner"] = ratio
+    assert ratio > 2
+
+
+MEASURE = """
+import resource, sys
+from tracekit.ingest.decode import decode
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+import numba, polars, tracekit.ingest.build
+with open(sys.argv[1], "rb", buffering=0) as file:
+    small = open(sys.argv[2], "rb", buffering=0)
+    decode(small, "warm-up", small_bytes=0)
+    base = peak()
+    decode(file, "large", memory_bytes=int(sys.argv[3]), small_bytes=1 << 16)
+    print(peak() - base)
+"""
+
+
+def test_memory_against_the_size_of_the_file(large, tmp_path):
+    """Over what a small trace takes, reading needs less than 1.5 bytes per byte of JSON."""
+    small = TraceBuilder().op("aten::mm", 0, 30).kernel("gemm", 20, 100, launch=10).save(tmp_path / "small.json")
+    command = [sys.executable, "-c", MEASURE, str(large), str(small), str(2 << 30)]
+    used = int(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+    assert used < 1.5 * large.stat().st_size

@@ -1,0 +1,120 @@
+"""Several traces, ranks, standard input and the cache on the command line."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tracekit.cli.app import main
+from tracekit.testing import TraceBuilder
+
+
+@pytest.fixture
+def job(tmp_path):
+    """A directory with ranks 1 to 3 of 4; each runs a kernel of its own."""
+    folder = tmp_path / "job"
+    folder.mkdir()
+    for rank in (1, 2, 3):
+        builder = TraceBuilder().op("aten::mm", 0, 30, dims=[[512, 512], [512, 512]], types=["float", "float"])
+        builder.metadata = {"distributedInfo": {"rank": rank, "world_size": 4}, **builder.metadata}
+        builder.kernel(f"ampere_sgemm_{rank}", 20, 100, launch=10).save(folder / f"trace{rank}.json.gz")
+    return folder
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    """Run the command line; gives exit code, stdout and stderr."""
+
+    def invoke(*args):
+        monkeypatch.setattr(sys, "argv", ["tracekit", *map(str, args)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        captured = capsys.readouterr()
+        return stop.value.code, captured.out, captured.err
+
+    return invoke
+
+
+@pytest.fixture
+def keeps_small_files(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("tracekit.ingest.cache.SMALLEST_FILE_BYTES", 0)
+
+
+def test_a_directory_gives_its_lowest_rank_and_says_so(run, job):
+    report = json.loads(run("report", job, "--json")[1])
+    assert report["kernels"][0]["name"] == "ampere_sgemm_1"
+    assert report["source"]["rank"] == 1
+    assert "rank 1 of the 3 that were given: --ranks chooses another" in report["warnings"]
+    assert "rank 0 of 4 was not given" in report["warnings"]
+
+
+@pytest.mark.parametrize("inputs", [["{job}"], ["{job}/*.gz"], ["{job}/trace1.json.gz", "{job}/trace3.json.gz"]])
+def test_ranks_chooses(inputs, run, job):
+    data = json.loads(run("report", *(text.format(job=job) for text in inputs), "--ranks", 3, "--json")[1])
+    assert data["kernels"][0]["name"] == "ampere_sgemm_3"
+
+
+@pytest.mark.parametrize("verb", [("info",), ("report",), ("predict", "--gpu", "t4")])
+def test_every_verb_takes_several(verb, run, job):
+    code, out, err = run(*verb, *sorted(job.iterdir()), "--ranks", 2)
+    assert (code, err) == (0, "")
+    assert "trace2.json.gz" in out.replace("\n", "")
+    assert "rank 2 of 4" in out.replace("\n", " ")
+
+
+def test_one_file_says_nothing_of_others(run, job):
+    assert "--ranks" not in run("info", job / "trace1.json.gz", "--json")[1]
+
+
+def test_a_rank_that_was_not_given_is_one_line(run, job):
+    code, out, err = run("info", job, "--ranks", 0)
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert "1-3" in err
+
+
+def test_memory_is_checked_before_anything_is_read(run, job):
+    assert run("info", "missing.json", "--memory", "lots")[0] == 2
+    assert run("info", job, "--memory", "2G")[0] == 0
+
+
+def test_standard_input(job):
+    code = [sys.executable, "-m", "tracekit", "info", "-", "--json"]
+    with (job / "trace2.json.gz").open("rb") as trace:
+        done = subprocess.run(code, stdin=trace, capture_output=True, check=True)
+    source = json.loads(done.stdout)["source"]
+    assert (source["trace"], source["rank"]) == ("<stdin>", 2)
+
+
+@pytest.mark.usefixtures("keeps_small_files")
+def test_cache_shows_and_clears(run, job, tmp_path):
+    assert json.loads(run("cache", "--json")[1])["entries"] == 0
+    run("info", job, "--no-cache")
+    assert json.loads(run("cache", "--json")[1])["entries"] == 0
+    run("info", job)
+    shown = json.loads(run("cache", "--json")[1])
+    assert shown["entries"] == 1
+    assert shown["directory"] == str(tmp_path / "cache" / "tracekit" / "traces")
+    assert shown["size_bytes"] > 0
+    code, out, err = run("cache")
+    assert (code, err) == (0, "")
+    assert "1 decoded trace," in out
+    assert shown["directory"] in out
+    assert "removed  1 decoded trace," in run("cache", "--clear")[1]
+    assert json.loads(run("cache", "--json")[1])["entries"] == 0
+
+
+@pytest.mark.usefixtures("keeps_small_files")
+def test_the_same_is_said_with_and_without_the_cache(run, job):
+    first, second = (run("report", job, "--json")[1] for _ in range(2))
+    assert first == second == run("report", job, "--json", "--no-cache")[1]
+
+
+def test_tests_keep_out_of_the_users_cache():
+    assert "pytest" in os.environ["XDG_CACHE_HOME"]
+
+
+def test_cache_help_has_an_example(run):
+    assert "Example: tracekit cache" in run("cache", "--help")[1]

@@ -1,0 +1,163 @@
+"""HTA's analyses give the same numbers on tracekit's tables as on HTA's own loading of the same file.
+
+Three things differ by nature and are left out of the comparison: times are counted from the first event, and HTA's
+first may be one that tracekit doesn't read (a Python frame); what happens within one microsecond has no order there;
+and the memory bandwidth is the file's own there, from a duration with more digits than the file has.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+import tracekit as tk
+from tracekit.testing import TraceBuilder
+
+pd = pytest.importorskip("pandas")
+pytest.importorskip("hta.trace_analysis")
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+WITH_CRITICAL_PATH = ("h100_vit_inference", "hta_critical_path_cuda_event_sync", "v100_dlrm_train_rank0_of_8")
+REAL = (
+    *WITH_CRITICAL_PATH,
+    "hta_critical_path_alexnet",
+    "hta_critical_path_cuda_event_sync_multi_stream",
+    "hta_critical_path_simple_add",
+    "v100_resnet50_train_6steps_2021",
+    "hta_sampled_rank0_of_128",
+    "h100_vgg13_train_bs512",
+)
+
+
+def temporal_breakdown(analysis):
+    return analysis.get_temporal_breakdown(visualize=False)
+
+
+def overlap(analysis):
+    return analysis.get_comm_comp_overlap(visualize=False)
+
+
+def idle_time(analysis):
+    return in_order(analysis.get_idle_time_breakdown(ranks=[0], visualize=False)[0])
+
+
+def kernel_breakdown(analysis):
+    return in_order(analysis.get_gpu_kernel_breakdown(visualize=False)[0])
+
+
+def launch_stats(analysis):
+    return in_order(analysis.get_cuda_kernel_launch_stats(ranks=[0], visualize=False)[0])
+
+
+def queue_length_over_time(analysis):
+    series = analysis.get_queue_length_time_series(ranks=[0])[0]
+    ends = series.groupby(["stream", "ts"], as_index=False)["queue_length"].last()
+    return in_order(ends.assign(ts=ends["ts"] - ends["ts"].min()))
+
+
+def events(analysis):
+    """Of the tables that tracekit reads, with their names."""
+    trace = analysis.t
+    table = trace.get_trace(0)
+    name, category = (table[column].map(trace.symbol_table.sym_table.__getitem__) for column in ("name", "cat"))
+    rows = pd.DataFrame({"name": name, "ts": table["ts"], "dur": table["dur"], "iteration": table["iteration"]})
+    rows = rows[category.isin(READ) & ~name.str.startswith("ProfilerStep")]
+    return in_order(rows.assign(ts=rows["ts"] - rows["ts"].min()))
+
+
+READ = (
+    "cpu_op", "Operator", "cuda_runtime", "cuda_driver", "Runtime", "kernel", "Kernel", "gpu_memcpy", "Memcpy",
+    "gpu_memset", "Memset", "cuda_sync",
+)  # fmt: skip
+ANALYSES = (temporal_breakdown, overlap, idle_time, kernel_breakdown, launch_stats, queue_length_over_time, events)
+
+
+def in_order(frame):
+    numbers = frame.apply(lambda column: pd.to_numeric(column) if column.name not in TEXTS else column.astype(str))
+    return numbers.sort_values(list(numbers.columns)).reset_index(drop=True)
+
+
+TEXTS = ("name", "idle_category", "kernel_type")
+
+
+def training():
+    """Three steps with copies, a collective beside computation, waits, and times between the microseconds."""
+    builder = TraceBuilder()
+    for step in range(3):
+        at = 1000.25 * step
+        builder.step(step + 1, at, 999.5)
+        builder.op("aten::mm", at + 10.125, 40.5, dims=[[64, 32], [32, 16]], types=["float", "float"])
+        builder.kernel("ampere_sgemm_64x32", at + 60.75, 300.6, launch=at + 20.1)
+        builder.kernel("vectorized_elementwise_kernel", at + 400.3, 0.4, launch=at + 70)
+        builder.kernel("Memcpy HtoD (Pinned -> Device)", at + 20, 30.9, launch=at + 15.5, launch_dur=3,
+                       call="cudaMemcpyAsync", kind="gpu_memcpy", bytes=4096)  # fmt: skip
+        builder.kernel("ncclDevKernel_AllReduce_Sum_f32", at + 200.7, 350, launch=at + 90, stream=20)
+        builder.kernel("late_kernel", at + 900.5, 120, launch=at + 600)
+        builder.call("cudaDeviceSynchronize", at + 700, 290.333)
+    return builder
+
+
+def both(path):
+    """HTA's own loading of a file, and tracekit's."""
+    from hta.trace_analysis import TraceAnalysis
+
+    return TraceAnalysis(trace_files={0: str(path)}), tk.load(path, cache=False).to_hta()
+
+
+@pytest.fixture(scope="module", params=("made by hand", *REAL))
+def loaded(request, tmp_path_factory):
+    if request.param == "made by hand":
+        return both(training().save(tmp_path_factory.mktemp("hta") / "training.json.gz"))
+    if "TRACEKIT_REAL_TRACES" not in os.environ:
+        pytest.skip("needs the public traces")
+    own, ours = both(Path(os.environ["TRACEKIT_REAL_TRACES"]) / f"{request.param}.json.gz")
+    ours.t.traces = {0: next(iter(ours.t.traces.values()))}
+    return own, ours
+
+
+@pytest.mark.parametrize("analysis", ANALYSES)
+def test_analyses_give_the_same_numbers(loaded, analysis):
+    own, ours = (analysis(one) for one in loaded)
+    pd.testing.assert_frame_equal(own, ours, check_dtype=False, check_exact=True)
+
+
+needs_old_pandas = pytest.mark.skipif(
+    int(pd.__version__.split(".")[0]) >= 3, reason="HTA's critical path fails on pandas 3, on its own loading too"
+)
+
+
+def critical_path(analysis):
+    graph, found = analysis.critical_path_analysis(rank=0, annotation="ProfilerStep", instance_id=0)
+    symbols = analysis.t.symbol_table.sym_table
+    names = sorted(symbols[graph.full_trace_df["name"].loc[event]] for event in graph.critical_path_events_set)
+    weight = sum(edge.weight for edge in graph.critical_path_edges_set)
+    return found, names, weight, graph.number_of_nodes(), graph.number_of_edges()
+
+
+@needs_old_pandas
+@pytest.mark.skipif("TRACEKIT_REAL_TRACES" not in os.environ, reason="needs the public traces")
+@pytest.mark.parametrize("name", WITH_CRITICAL_PATH)
+def test_the_critical_path_is_the_same(name):
+    own, ours = both(Path(os.environ["TRACEKIT_REAL_TRACES"]) / f"{name}.json.gz")
+    assert critical_path(own) == critical_path(ours)
+
+
+@needs_old_pandas
+def test_the_critical_path_of_a_step_is_the_same(tmp_path):
+    own, ours = both(training().save(tmp_path / "training.json"))
+    assert critical_path(own) == critical_path(ours)
+
+
+def test_the_last_step_is_kept_on_request():
+    trace = training().load()
+    without, with_it = trace.to_hta().t.get_trace(0), trace.to_hta(include_last_profiler_step=True).t.get_trace(0)
+    assert set(without["iteration"]) == {1, 2}
+    assert set(with_it["iteration"]) == {1, 2, 3}
+
+
+def test_ranks_keep_their_numbers():
+    from dataclasses import replace
+
+    (rank,) = training().load().ranks
+    trace = tk.trace.Trace((replace(rank, rank=3), replace(rank, rank=5)))
+    assert list(trace.to_hta().get_temporal_breakdown(visualize=False)["rank"]) == [3, 5]

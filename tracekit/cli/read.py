@@ -1,0 +1,25 @@
+"""What a verb reads: one rank of the traces that were given."""
+
+from collections.abc import Callable, Sequence
+
+from tracekit import ingest
+from tracekit.trace import Trace
+
+
+def read(
+    traces: Sequence[str], rank: int | None, no_cache: bool, memory: str | None, progress: Callable[[str], None]
+) -> Trace:
+    """Read the rank asked for, by default the lowest.
+
+    Args:
+        traces: What was given on the command line.
+        rank: The rank.
+        no_cache: Decode anew, and keep nothing.
+        memory: The most that the tables may take.
+        progress: Shows the current stage.
+
+    Raises:
+        TracekitError: As ``tracekit.ingest.load``.
+    """
+    ranks: ingest.Ranks = "lowest" if rank is None else [rank]
+    return ingest.load(traces, ranks=ranks, cache=not no_cache, memory=memory, progress=progress)

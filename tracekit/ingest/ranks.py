@@ -1,0 +1,110 @@
+"""Which rank a file is of, and the files of one job together."""
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from tracekit.errors import TraceError
+from tracekit.trace import RankTrace, Trace
+
+# Ranks of one job record the same steps; hosts' clocks differ by less than this.
+LONGEST_APART_NS = 600 * 10**9
+
+_RECORDED = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d{1,9})\b')
+_IN_NAME = (
+    re.compile(r"(?<!local)(?<!local[_-])(?<!lora[_-])(?<!low[_-])rank[_.-]?(\d{1,9})", re.IGNORECASE),
+    re.compile(r"(?:^|[^a-z0-9])r(\d{1,9})(?=[._-]|$)", re.IGNORECASE),
+    re.compile(r"(?:^|[_.-])worker[_-]?(\d{1,9})(?=\.|$)", re.IGNORECASE),
+)
+_DIRECTORY = re.compile(r"(?:global[_-]?)?rank[_.-]?(\d{1,9})", re.IGNORECASE)
+_NAMING = "Put it into their names: trace_rank0.json.gz, trace_rank1.json.gz."
+
+
+def of_name(name: str) -> int | None:
+    """The rank that a file's name tells, or else its directory's; ``None`` if none does, or several differ."""
+    *_, directory, file = ["", *re.split(r"[/\\:]", name)]
+    for pattern in _IN_NAME:
+        found = {int(number) for number in pattern.findall(file)}
+        if found:
+            return found.pop() if len(found) == 1 else None
+    alone = _DIRECTORY.fullmatch(directory)
+    return int(alone.group(1)) if alone else None
+
+
+def of_head(head: bytes) -> int | None:
+    """The rank that the first part of a trace records; ``None`` if it doesn't."""
+    found = _RECORDED.search(head)
+    return int(found.group(1)) if found else None
+
+
+def placed(rank: RankTrace) -> RankTrace:
+    """With its rank from the file's name, where the trace doesn't record it."""
+    return replace(rank, rank=of_name(rank.source)) if rank.rank is None else rank
+
+
+def combine(ranks: Sequence[RankTrace], given: Collection[int] = ()) -> Trace:
+    """The ranks of one job.
+
+    Args:
+        ranks: What each recorded, at least one.
+        given: Ranks whose files were given but not read.
+
+    Raises:
+        TraceError: There are several, and one's rank can't be told, or two have the same.
+    """
+    if len(ranks) == 1 and len(given) < 2:
+        return Trace(tuple(ranks))
+    nameless = [rank.source for rank in ranks if rank.rank is None]
+    if nameless:
+        raise TraceError(f"{len(ranks)} files, but which rank is {_some(nameless)}? The trace doesn't say.", _NAMING)
+    ordered = sorted(ranks, key=_number)
+    for first, second in pairwise(ordered):
+        if first.rank == second.rank:
+            raise duplicate(_number(first), first.source, second.source)
+    return Trace(tuple(ordered), tuple(_doubts(ordered, {*given, *map(_number, ordered)})))
+
+
+def duplicate(rank: int, first: str, second: str) -> TraceError:
+    """The error for two files of one rank."""
+    return TraceError(
+        f"{first} and {second} are both of rank {rank}.", "Are they of two runs? Give one file of each rank."
+    )
+
+
+def _number(rank: RankTrace) -> int:
+    return -1 if rank.rank is None else rank.rank
+
+
+def _doubts(ranks: Sequence[RankTrace], given: Collection[int]) -> Iterator[str]:
+    sizes = sorted({rank.world_size for rank in ranks})
+    size = max(sizes[-1], max(given) + 1)
+    missing = sorted(set(range(size)) - set(given))
+    if missing:
+        one = len(missing) == 1
+        yield f"{'rank' if one else 'ranks'} {ranges(missing)} of {size} {'was' if one else 'were'} not given"
+    if len(sizes) > 1:
+        yield f"the files are of jobs of {_listed(sizes)} ranks: are they of one run?"
+    gpus = sorted({rank.device.name for rank in ranks if rank.device})
+    if len(gpus) > 1:
+        yield f"the ranks ran on different GPUs: {_listed(gpus)}"
+    starts = [int(start) for rank in ranks if isinstance(start := rank.activities["ts_ns"].min(), int)]
+    apart_ns = max(starts) - min(starts) if starts else 0
+    if apart_ns > LONGEST_APART_NS:
+        yield f"the ranks were recorded {apart_ns / 60e9:,.0f} minutes apart: are they of one run?"
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Numbers in short: ``[1, 2, 3, 5]`` is ``1-3, 5``."""
+    starts = [n for before, n in zip((None, *numbers), numbers, strict=False) if before != n - 1]
+    ends = [n for n, after in zip(numbers, (*numbers[1:], None), strict=True) if after != n + 1]
+    spans = [str(start) if start == end else f"{start}-{end}" for start, end in zip(starts, ends, strict=True)]
+    return ", ".join(spans[:10]) + (", ..." if len(spans) > 10 else "")
+
+
+def _listed(values: Sequence[object]) -> str:
+    return f"{', '.join(map(str, values[:-1]))} and {values[-1]}"
+
+
+def _some(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} (and {len(names) - 1} more)"
