@@ -103,13 +103,15 @@ class _Window:
         return content
 
     def byte(self) -> int:
-        """The next byte that isn't white space; -1 at the end."""
-        while True:
+        """The next byte that isn't white space; -1 at the end, or if nothing else comes for long."""
+        limit = self.passed + self.at + LARGEST_VALUE
+        while self.passed < limit:
             self.at = skip_space(self.buffer, self.at, self.end)
             if self.at < self.end:
                 return int(self.buffer[self.at])
             if not self.more():
-                return -1
+                break
+        return -1
 
     @property
     def place(self) -> int:

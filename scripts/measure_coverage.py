@@ -1,6 +1,6 @@
 """How much of the GPU time of real traces has work known: the table of docs/coverage.md.
 
-python scripts/coverage.py FOLDER_OR_TRACE... [--top 10] [--gpu mi300x]
+python scripts/measure_coverage.py FOLDER_OR_TRACE... [--top 10] [--gpu mi300x]
 """
 
 import argparse
