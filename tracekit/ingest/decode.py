@@ -26,7 +26,7 @@ def decode(stream: Stream, source: str, memory_bytes: int | None = None, small_b
     Raises:
         TraceError: It is no profiler trace, too damaged, too large, or holds no GPU activity.
     """
-    head = _read(stream, small_bytes + 1)
+    head = _read(stream, max(small_bytes + 1, foreign.HEAD_BYTES))
     tool = foreign.tool(head)
     if tool is not None:
         raise NotATraceError(f"{source} was written by {tool}, not by PyTorch's profiler.", foreign.HINT)

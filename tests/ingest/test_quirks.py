@@ -1,0 +1,171 @@
+"""What real profilers write and no one would expect; the letters are the field guide's."""
+
+import io
+import json
+
+import pytest
+
+from tracekit.errors import NotATraceError
+from tracekit.ingest.decode import decode
+from tracekit.testing import TraceBuilder
+from tracekit.workload.extract import extract
+
+
+def one_kernel():
+    return TraceBuilder().op("aten::mm", 0, 30).kernel("gemm", 20, 100, launch=10)
+
+
+@pytest.fixture(params=[0, 1 << 20], ids=["scanner", "careful"])
+def read(request):
+    """Reads a document with either decoder."""
+
+    def _read(document):
+        text = document if isinstance(document, bytes) else json.dumps(document).encode()
+        return decode(io.BytesIO(text), "quirk", small_bytes=request.param)
+
+    return _read
+
+
+def event(cat, name, ts, dur, args, **more):
+    return {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": 1, "ts": ts, "dur": dur, "args": args, **more}
+
+
+def test_flow_arrows_are_no_launches(read):
+    """Q3: an arrow ends at every runtime call that is no launch."""
+    builder = one_kernel().call("cudaEventQuery", 40, 1)
+    document = json.loads(builder.to_json())
+    document["traceEvents"] += [
+        {"ph": phase, "id": 2, "pid": 0, "tid": 7, "ts": 40, "cat": "ac2g", "name": "ac2g"} for phase in "sf"
+    ]
+    trace = read(document)
+    assert trace.activities.height == 1
+    assert extract(trace)["op"].to_list() == ["aten::mm"]
+
+
+def test_kernels_without_a_launch_and_launches_without_a_kernel_are_kept(read):
+    """Q5: work from before the window, and calls whose kernel was dropped."""
+    trace = read(one_kernel().kernel("earlier", 5, 10).call("cudaLaunchKernel", 200, 5).to_json())
+    assert trace.activities.height == 2
+    assert trace.calls.height == 2
+    assert extract(trace)["call"].null_count() == 1
+
+
+def test_kernels_of_a_graph_share_their_launch(read):
+    """Q6: all kernels of a cudaGraphLaunch have its correlation."""
+    events = [event("cuda_runtime", "cudaGraphLaunch", 10, 5, {"correlation": 9})]
+    events += [
+        event("kernel", f"k{i}", 20 + 10 * i, 8, {"correlation": 9, "device": 0, "stream": 7, "graph node id": 100 + i})
+        for i in range(3)
+    ]
+    trace = read(events)
+    assert trace.activities["graph_node_id"].to_list() == [100, 101, 102]
+    assert extract(trace)["call"].to_list() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("call", ["cuLaunchKernelEx", "hipModuleLaunchKernel", "hipMemcpyWithStream", "launchNew"])
+def test_any_call_launches_that_some_kernel_names(read, call):
+    """Q7: launches are told by correlation, never by a list of names."""
+    assert extract(read(one_kernel().kernel("k", 200, 5, launch=190, call=call).to_json()))["call"].null_count() == 0
+
+
+def test_ids_of_cupti_and_of_torch_are_kept_apart(read):
+    """Both count from 1: a kernel's External id is not its correlation."""
+    trace = read(one_kernel().kernel("k", 200, 5, launch=190, **{"External id": 1}).to_json())
+    assert trace.activities["correlation"].to_list() == [1, 2]
+
+
+def test_one_process_may_drive_several_gpus(read):
+    """Q13: the device is the argument's, or else the process id of the event."""
+    trace = read(one_kernel().kernel("k", 200, 5, launch=190, device=3, stream=20).to_json())
+    assert trace.activities["device"].to_list() == [0, 3]
+    bare = [event("kernel", "k", 5, 1, {"correlation": 1}, pid=2, tid=9)]
+    assert read(bare).activities.select("device", "stream").row(0) == (2, 9)
+
+
+@pytest.mark.parametrize(
+    ("spelling", "value"), [(7, 7), ("7", 7), ("stream 7", 7), (7.0, 7), ("queue", None), (None, None), (-1, -1)]
+)
+def test_streams_in_every_spelling(read, spelling, value):
+    events = [event("kernel", "k", 5, 1, {"device": 0, "correlation": 1, "stream": spelling}, tid=value)]
+    assert read(events).activities["stream"].to_list() == [value]
+
+
+@pytest.mark.parametrize(
+    ("cat", "table"),
+    [
+        ("kernel", "activities"),
+        ("Kernel", "activities"),
+        ("mtia_ccp_events", "activities"),
+        ("gpu_memset", "activities"),
+        ("Runtime", "calls"),
+        ("cuda_driver", "calls"),
+        ("xpu_runtime", "calls"),
+        ("mtia_runtime", "calls"),
+        ("Operator", "ops"),
+        ("cpu_op", "ops"),
+        ("user_annotation", "annotations"),
+        ("cuda_sync", "syncs"),
+    ],
+)
+def test_categories_of_all_back_ends(read, cat, table):
+    args = {"device": 0, "stream": 1, "correlation": 5}
+    trace = read([event("kernel", "k", 1, 1, args), event(cat, "other", 5, 1, args)])
+    assert "other" in trace.tables[table]["name"].to_list()
+
+
+def test_stacks_and_spans_are_not_read(read):
+    """python_function, gpu_user_annotation, Trace, overhead: not what ran on the GPU, nor what launched it."""
+    document = json.loads(one_kernel().to_json())
+    document["traceEvents"] += [
+        event(cat, "x", 1, 1, {}) for cat in ("python_function", "gpu_user_annotation", "Trace", "overhead", "fwdbwd")
+    ]
+    trace = read(document)
+    assert sum(table.height for table in trace.tables.values()) == 3
+
+
+def test_sync_records(read):
+    args = {"stream": 20, "correlation": 77, "wait_on_stream": 7, "wait_on_cuda_event_record_corr_id": 55}
+    document = json.loads(one_kernel().to_json())
+    document["traceEvents"].append(event("cuda_sync", "Stream Wait Event", 50, 1, args))
+    row = read(document).syncs.row(0, named=True)
+    assert (row["stream"], row["wait_on_stream"], row["wait_on_record"]) == (20, 7, 55)
+
+
+def test_ranks_as_text_and_as_list_are_one(read):
+    ranks = [
+        read(one_kernel().op("nccl", 50, 5, **{"Process Group Ranks": ranks}).to_json()).ops["group_ranks"][1]
+        for ranks in ("[0, 1, 2]", [0, 1, 2])
+    ]
+    assert ranks == ["[0,1,2]", "[0,1,2]"]
+
+
+def test_duplicate_keys_take_the_last(read):
+    """A file may hold distributedInfo twice: from torch and from an on-demand profile."""
+    text = one_kernel().to_json()[:-1] + b', "distributedInfo": {"rank": 1}, "distributedInfo": {"rank": 2}}'
+    assert read(text).rank == 2
+
+
+def test_half_nanoseconds_round_to_even(read):
+    times = [event("kernel", "k", ts, 1, {"device": 0}) for ts in ("1.0005", "1.0015", "1.00150001", "2.5")]
+    text = json.dumps(times)
+    for quoted in ("1.0005", "1.0015", "1.00150001", "2.5"):
+        text = text.replace(f'"{quoted}"', quoted)
+    assert read(text.encode()).activities["ts_ns"].to_list() == [1000, 1002, 1002, 2500]
+
+
+FOREIGN = {
+    "Chrome": [event("devtools.timeline", "RunTask", 1, 2, {})],
+    "VizTracer": {"traceEvents": [event("FEE", "f", 1, 2, {})], "viztracer_metadata": {}},
+    "TensorFlow": {"traceEvents": [{"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "/device:GPU:0"}}]},
+    "ONNX Runtime": [event("Session", "model_loading_uri", 1, 2, {})],
+    "clang": {"traceEvents": [event("", "Total ExecuteCompiler", 1, 2, {})], "beginningOfTime": 1},
+    "Bazel": {"otherData": {"bazel_version": "7"}, "traceEvents": []},
+    "speedscope": {"$schema": "https://www.speedscope.app/file-format-schema.json", "profiles": []},
+    "ExecutionTraceObserver": {"schema": "1.1.1-chakra.0.0.4", "pid": 1, "nodes": []},
+}
+
+
+@pytest.mark.parametrize("tool", FOREIGN)
+def test_other_tools_traces_are_refused_by_name(read, tool):
+    with pytest.raises(NotATraceError, match=tool):
+        read(FOREIGN[tool])
