@@ -8,6 +8,7 @@ TracekitError                   exit code 1 unless noted
 │   ├── TraceTooLargeError      its tables need more memory than they may take
 │   └── NoGpuActivityError      a trace without anything that ran on a GPU
 ├── SourceGpuError              the GPU that the trace was recorded on can't be told
+├── ClusterError                a cluster is unknown or its name wrong (tracekit.comm.errors)
 ├── StepError                   the steps asked for are not in the trace
 └── OutputError                 the output exists already, or can't be written
 

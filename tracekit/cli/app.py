@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tracekit import __version__
-from tracekit.cli import cache, doctor, gpus, info, predict, redact, report
+from tracekit.cli import cache, clusters, doctor, gpus, info, predict, redact, report
 from tracekit.errors import TracekitError
 
 EXIT_FAILURE = 1
@@ -29,6 +29,7 @@ app.command("predict")(predict.predict)
 app.command("doctor")(doctor.doctor)
 app.command("redact")(redact.redact)
 app.command("gpus")(gpus.gpus)
+app.command("clusters")(clusters.clusters)
 app.command("cache")(cache.cache)
 
 

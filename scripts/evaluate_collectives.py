@@ -1,0 +1,285 @@
+"""Fits the constants of the collective model, and says how far off it is on machines that the fit did not see.
+
+python scripts/evaluate_collectives.py --data ../shared/data [--write]
+
+Least squares on the logarithm of the time, with a loss that forgives outliers. Every machine has a factor on its
+latency and one on its bandwidth, both shrunken towards 1; a machine that is left out has 1.
+"""
+
+import argparse
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from scipy.optimize import least_squares
+
+from tracekit.comm.constants import FILE, from_tables
+from tracekit.comm.law import Array, Calls, Links, times
+
+MEASURED = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+PCIE = ("l40s",)
+GBPS = {"a100_sxm": 300.0, "h100_sxm": 450.0, "b200_sxm": 900.0, "l40s": 31.5}
+"""Links in one direction, as in predictors/gpus."""
+
+NOISE = 0.1
+"""Log error that a row is expected to have, against which ``SPREAD`` shrinks."""
+
+SPREAD = 0.25
+"""Log spread of the machines' factors: of small-message latency, in predictor_study_modern.md, section 7."""
+
+EVALUATIONS = 40
+LEVEL = 0.9
+LARGE_BYTES = 2**20
+
+
+@dataclass(frozen=True)
+class Knob:
+    """One number that the fit may turn: where it stands, where it begins, how far it may go, its spread about 1."""
+
+    path: tuple[str, str, str]
+    start: float
+    low: float
+    high: float
+    spread: float | None = None
+
+
+PROTOCOL_STARTS = {
+    "LL": {"base_us": 5.0, "hop_us": 1.0, "cost": 20.0, "pipeline": 0.1},
+    "LL128": {"base_us": 7.0, "hop_us": 1.0, "cost": 2.5, "pipeline": 0.1},
+    "Simple": {"base_us": 15.0, "hop_us": 2.0, "cost": 1.3, "pipeline": 0.5},
+    "NVLS": {"base_us": 25.0, "cost": 1.7, "pipeline": 1.0},
+}
+"""Round numbers; a fit that began where another ended would know what that one saw."""
+
+RANGES = {"base_us": (1.0, 100.0), "hop_us": (0.1, 20.0), "cost": (1.0, 300.0), "pipeline": (1e-3, 4.0)}
+
+
+def knobs(systems: list[str]) -> list[Knob]:
+    """What is fitted; the scales of ``systems`` only.
+
+    Args:
+        systems: Machines among the rows.
+    """
+    return [*_protocol_knobs(), *_operation_knobs(), *_system_knobs(systems)]
+
+
+def _protocol_knobs() -> Iterator[Knob]:
+    for name, starts in PROTOCOL_STARTS.items():
+        yield from (Knob(("protocols", name, key), start, *RANGES[key]) for key, start in starts.items())
+
+
+def _operation_knobs() -> Iterator[Knob]:
+    for name in MEASURED:
+        yield Knob(("operations", name, "own"), 0.4, 1e-3, 1.0)
+        if name != "all_reduce":
+            yield from (Knob(("operations", name, key), 1.0, 0.3, 3.0, 1.0) for key in ("base", "hop", "cost"))
+
+
+def _system_knobs(systems: list[str]) -> Iterator[Knob]:
+    for name in systems:
+        yield Knob(("systems", name, "latency"), 1.0, 0.3, 3.0, SPREAD)
+        if name not in PCIE:
+            yield Knob(("systems", name, "bandwidth"), 1.0, 0.3, 3.0, SPREAD)
+    if set(systems) & set(PCIE):
+        yield Knob(("pcie", "cost", ""), 1.1, 0.5, 3.0)
+
+
+def load(data: Path) -> pl.DataFrame:
+    """Median latency over versions and repeats, one row per machine, collective, dtype, ranks and size.
+
+    Args:
+        data: Folder that holds aiconfigurator/nccl.parquet; its README says what the columns mean.
+    """
+    rows = pl.read_parquet(data / "aiconfigurator" / "nccl.parquet")
+    named = rows.with_columns(
+        collective=pl.col("op_name").cast(pl.String).replace("alltoall", "all_to_all"),
+        dtype=pl.col("dtype").cast(pl.String),
+        ranks=pl.col("num_gpus"),
+    )
+    keys = ["system", "collective", "dtype", "ranks", "bytes"]
+    return named.group_by(keys).agg(measured_us=pl.col("latency_us").cast(pl.Float64).median()).sort(keys)
+
+
+def model(rows: pl.DataFrame, tables: Mapping[str, Any]) -> Array:
+    """Microseconds of each row by the model, with the constants of ``tables``."""
+    constants = from_tables(tables)
+    result = np.empty(rows.height)
+    groups = rows.with_row_index("row").partition_by("system", "collective", as_dict=True)
+    for (system, collective), part in groups.items():
+        links = _links(str(system), part.height, constants.systems[str(system)])
+        ranks = part["ranks"].to_numpy().astype(float)
+        adds = (part["dtype"] != "int8").to_numpy()
+        calls = Calls(str(collective), part["bytes"].to_numpy().astype(float), ranks, np.ones_like(ranks), adds)
+        result[part["row"].to_numpy()] = times(calls, links, constants)[0]
+    return result
+
+
+def _links(system: str, rows: int, scales: Any) -> Links:
+    pcie = system in PCIE
+    return Links(
+        gbps=np.full(rows, GBPS[system]),
+        network_gbps=1.0,
+        network="ib",
+        pcie=np.full(rows, pcie),
+        nvls=system in ("h100_sxm", "b200_sxm"),
+        system=scales,
+    )
+
+
+def fit(rows: pl.DataFrame, base: Mapping[str, Any], evaluations: int = EVALUATIONS) -> dict[str, Any]:
+    """Constants that fit the rows best; machines without rows keep their factors at 1.
+
+    Args:
+        rows: As ``load`` gives them.
+        base: Tables with what is not fitted.
+        evaluations: At most so many steps of the search.
+    """
+    present = rows["system"].unique().sort().to_list()
+    turned = knobs(present)
+    tables = deepcopy(dict(base))
+    for entry in tables["systems"].values():
+        entry |= {"latency": 1.0, "bandwidth": 1.0}
+    logs = np.log(rows["measured_us"].to_numpy())
+
+    def residuals(x: Array) -> Array:
+        _set(tables, turned, np.exp(x))
+        errors = (np.log(model(rows, tables)) - logs) / NOISE
+        priors = [value / knob.spread for value, knob in zip(x, turned, strict=True) if knob.spread]
+        return np.concatenate([errors, priors])
+
+    first, low, high = np.log([[knob.start, knob.low, knob.high] for knob in turned]).T
+    solution = least_squares(residuals, first, bounds=(low, high), loss="soft_l1", max_nfev=evaluations, diff_step=1e-3)
+    _set(tables, turned, np.exp(solution.x))
+    _centre(tables, present)
+    return tables
+
+
+def _centre(tables: dict[str, Any], present: list[str]) -> None:
+    """Moves the machines' mean factors into the protocols, where the search is flat: no time changes by it."""
+    machines = [tables["systems"][name] for name in present]
+    latency = float(np.exp(np.mean([np.log(machine["latency"]) for machine in machines])))
+    linked = [tables["systems"][name] for name in present if name not in PCIE]
+    bandwidth = float(np.exp(np.mean([np.log(machine["bandwidth"]) for machine in linked])))
+    for machine in machines:
+        machine["latency"] /= latency
+    for machine in linked:
+        machine["bandwidth"] /= bandwidth
+    for protocol in tables["protocols"].values():
+        protocol["base_us"] *= latency
+        protocol["hop_us"] *= latency
+        protocol["cost"] /= bandwidth
+    tables["pcie"]["cost"] *= bandwidth
+
+
+def _set(tables: dict[str, Any], turned: list[Knob], values: Array) -> None:
+    for knob, value in zip(turned, values, strict=True):
+        section, name, key = knob.path
+        if key:
+            tables[section][name][key] = float(value)
+        else:
+            tables[section][name] = float(value)
+
+
+def left_out(rows: pl.DataFrame, base: Mapping[str, Any], by: list[str]) -> pl.DataFrame:
+    """``rows`` with ``predicted_us`` by fits that saw none of the rows with the same ``by``.
+
+    Where whole machines are left out, ``calibrated_us`` too: with two all-reduces of the machine.
+
+    Args:
+        rows: As ``load`` gives them.
+        base: Tables with what is not fitted.
+        by: Columns of the group that is left out.
+    """
+    parts = []
+    for part in rows.partition_by(by):
+        tables = fit(rows.join(part.select(by).unique(), on=by, how="anti"), base)
+        predicted = part.with_columns(predicted_us=model(part, tables))
+        if by == ["system"]:
+            _calibrate(part, tables)
+            predicted = predicted.with_columns(calibrated_us=model(part, tables))
+        parts.append(predicted)
+    return pl.concat(parts)
+
+
+def _calibrate(part: pl.DataFrame, tables: dict[str, Any]) -> None:
+    """Sets a machine's two factors by two all-reduces over all of its GPUs: 1 KiB and 512 MiB."""
+    most = (pl.col("ranks") == part["ranks"].max()) & (pl.col("collective") == "all_reduce")
+    points = part.filter(most & (pl.col("dtype") == "half") & pl.col("bytes").is_in([2**10, 2**29])).sort("bytes")
+    scales = tables["systems"][part["system"][0]]
+    for _ in range(5):
+        small, large = points["measured_us"].to_numpy() / model(points, tables)
+        scales["latency"] *= float(small)
+        scales["bandwidth"] /= float(large)
+
+
+def errors(predicted: pl.DataFrame) -> pl.DataFrame:
+    """Median and 90th percentile of |error| in percent by machine, over all sizes and above 1 MB."""
+    apart = (pl.col("predicted_us") / pl.col("measured_us") - 1).abs() * 100
+    large = pl.col("bytes") > LARGE_BYTES
+    columns = {
+        "all": apart.median(),
+        "all_p90": apart.quantile(LEVEL),
+        "large": apart.filter(large).median(),
+        "large_p90": apart.filter(large).quantile(LEVEL),
+    }
+    nvlink = predicted.filter(~pl.col("system").is_in(PCIE)).with_columns(system=pl.lit("NVLink together"))
+    both = pl.concat([predicted, nvlink])
+    return both.group_by("system", maintain_order=True).agg(**columns, rows=pl.len())
+
+
+def half_width(predicted: pl.DataFrame) -> float:
+    """Factor that holds 90 % of the held-out rows on either side."""
+    logs = (predicted["predicted_us"].log() - predicted["measured_us"].log()).abs()
+    return float(np.exp(np.quantile(logs.to_numpy(), LEVEL)))
+
+
+def write(tables: Mapping[str, Any], path: Path) -> None:
+    """Writes tables of scalars and of one-line tables as TOML."""
+    lines = []
+    for section, entries in tables.items():
+        lines.append(f"[{section}]")
+        lines += [f"{json.dumps(key) if '.' in key else key} = {_toml(value)}" for key, value in entries.items()]
+        lines.append("")
+    path.write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_toml(entry)}" for key, entry in value.items()) + " }"
+    return f"{value:.4g}" if isinstance(value, float) and value % 1 else json.dumps(value)
+
+
+def main() -> None:
+    """Fits, prints the errors of held-out machines, and writes the constants if asked to."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder with aiconfigurator/nccl.parquet")
+    parser.add_argument("--write", action="store_true", help=f"write the constants to {FILE}")
+    options = parser.parse_args()
+    rows = load(options.data)
+    tables = fit(rows, tomllib.loads(FILE.read_text(encoding="utf-8")))
+    seen = rows.with_columns(predicted_us=model(rows, tables))
+    unseen = left_out(rows, tables, ["system"])
+    sibling = left_out(rows.filter(~pl.col("system").is_in(PCIE)), tables, ["system", "collective"])
+    calibrated = unseen.with_columns(predicted_us="calibrated_us")
+    nvlink = ~pl.col("system").is_in(PCIE)
+    tables["interval"] |= {"known": half_width(sibling), "unseen": half_width(unseen.filter(nvlink))}
+    pl.Config.set_float_precision(1)
+    pl.Config.set_tbl_formatting("ASCII_MARKDOWN")
+    pl.Config.set_tbl_hide_dataframe_shape(True).set_tbl_hide_column_data_types(True)
+    print("In the fit", errors(seen), sep="\n")
+    print("Machine left out", errors(unseen), sep="\n")
+    print("Machine left out, two all-reduces of it given", errors(calibrated), sep="\n")
+    print("One collective of one machine left out", errors(sibling), sep="\n")
+    print("Intervals", {key: value for key, value in tables["interval"].items() if not isinstance(value, str)})
+    if options.write:
+        write(tables, FILE)
+
+
+if __name__ == "__main__":
+    main()

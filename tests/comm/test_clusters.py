@@ -1,0 +1,130 @@
+"""Names and descriptions of clusters."""
+
+import dataclasses
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tracekit.comm import ClusterError, list_clusters, load_cluster
+from tracekit.comm.cluster import FOLDER, aliases, platforms
+from tracekit.comm.constants import FILE
+from tracekit.comm.testing import check_cluster
+
+
+@pytest.mark.parametrize("name", list_clusters())
+def test_every_cluster_passes_the_battery(name):
+    check_cluster(load_cluster(name))
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "gpu", "network_gbps"),
+    [
+        ("8xh100-sxm", 8, "h100-sxm", 0),
+        ("4x8xh100-sxm@ndr400", 32, "h100-sxm", 50),
+        ("4X8xH100@NDR400", 32, "h100-sxm", 50),
+        ("2x8xa100-sxm-80gb@hdr200", 16, "a100-sxm-80gb", 25),
+        ("2x4xmi300x@roce-400g", 8, "mi300x", 50),
+        ("1x8xrtx-4090", 8, "rtx-4090", 0),
+        ("1xl4", 1, "l4", 0),
+        ("p5", 8, "h100-sxm", 50),
+        ("p5.48xlarge", 8, "h100-sxm", 50),
+        ("16xp4d", 128, "a100-sxm-40gb", 6.25),
+        ("gb200-nvl72", 72, "gb200", 50),
+        ("4xgb200-nvl72", 288, "gb200", 50),
+        ("2xnd-h100-v5", 16, "h100-sxm", 50),
+        ("a2-mega", 16, "a100-sxm-40gb", 0.78125),
+    ],
+)
+def test_names(name, gpus, gpu, network_gbps):
+    cluster = load_cluster(name)
+    assert (cluster.gpus, cluster.gpu.slug) == (gpus, gpu)
+    assert cluster.network_gbps == pytest.approx(network_gbps)
+
+
+@pytest.mark.parametrize("name", ["8xh100-sxm", "4x8xh100-sxm@ndr400", "16xp4d", "p5", "2x8xb300@xdr800"])
+def test_a_cluster_is_found_again_by_its_slug(name):
+    cluster = load_cluster(name)
+    assert load_cluster(cluster.slug) == cluster
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("p55", "p5"),
+        ("dgx-h10", "dgx-h100"),
+        ("8xh100-smx", "8xh100-sxm"),
+        ("8xa100", "a100-sxm-80gb"),
+        ("", "tracekit clusters"),
+        ("x", "tracekit clusters"),
+        ("8x", "tracekit clusters"),
+        ("@ndr400", "tracekit clusters"),
+        ("4x8xh100-sxm", "4x8xh100-sxm@ndr400"),
+        ("4x8xh100-sxm@", "tracekit clusters"),
+        ("4x8xh100-sxm@fast", "roce200"),
+        ("4x8xh100-sxm@ndr0", "roce200"),
+        ("0xh100-sxm", "0 GPUs"),
+        ("2xl40s-pcie", "no network"),
+        ("99999999x8xh100-sxm@ndr400", "799999992 GPUs"),
+        ("missing.toml", "no such file"),
+    ],
+)
+def test_a_bad_name_gives_one_line_with_what_to_try(name, said):
+    with pytest.raises(ClusterError) as caught:
+        load_cluster(name)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == 1
+
+
+def test_no_two_clusters_share_a_name_or_a_gpu_as_its_platform():
+    spelled = [alias for name in list_clusters() for alias in _read(name).get("aliases", [])]
+    assert len(set(spelled)) == len(spelled)
+    assert not set(spelled) & set(list_clusters())
+    assert all(name == name.lower() for name in aliases())
+    usual = [_read(name)["gpu"] for name in list_clusters() if _read(name).get("reference")]
+    assert len(set(usual)) == len(usual) == len(platforms())
+
+
+def test_a_file_of_ones_own(tmp_path: Path):
+    path = tmp_path / "lab.toml"
+    path.write_text((FOLDER / "dgx-h100.toml").read_text().replace("nics_per_node = 8", "nics_per_node = 4"))
+    assert load_cluster(str(path)).network_gbps == 25
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("gpus_per_node = 8", "", "missing key 'gpus_per_node'"),
+        ("gpus_per_node = 8", "gpus_per_node = 0", "at least 1"),
+        ("gpus_per_node = 8", 'gpus_per_node = "8"', "must be of type int"),
+        ("nic_gbit = 400", "nic_gbit = -400", "must not be negative"),
+        ("nic_gbit = 400", "nic_gbit = 400\nspeed = 1", "unknown key 'speed'"),
+        ('network = "ib"', 'network = "none"', "don't go together"),
+        ('fabric = "nvswitch"', 'fabric = "magic"', "fabric must be one of"),
+        ('fabric = "system"', 'fabric = "rumour"', "'rumour', which is not in"),
+        ("[sources]", "[sources", "not TOML"),
+    ],
+)
+def test_a_wrong_file_says_what_is_wrong(tmp_path: Path, old, new, said):
+    text = (FOLDER / "dgx-h100.toml").read_text()
+    assert old in text
+    path = tmp_path / "lab.toml"
+    path.write_text(text.replace(old, new))
+    with pytest.raises(ClusterError, match=said):
+        load_cluster(str(path))
+
+
+def test_the_battery_finds_what_is_wrong():
+    good = load_cluster("dgx-h100")
+    wrong = dataclasses.replace(good, fabric="mesh", nics_per_node=0, pcie_gen=6, sources={})
+    with pytest.raises(AssertionError, match=r"pair_gbps.*pcie_gen 6.*gpu has no source"):
+        check_cluster(wrong)
+
+
+def test_the_fitted_constants_stay_small():
+    assert FILE.stat().st_size < 8192
+
+
+def _read(name: str) -> dict[str, object]:
+    return tomllib.loads((FOLDER / f"{name}.toml").read_text())

@@ -1,0 +1,203 @@
+"""The collective model: closed forms, and the order that its times must keep."""
+
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from predictors import load_gpu
+from tracekit.comm import Cluster, ClusterError, load_cluster, predict
+from tracekit.comm.constants import System, load_constants
+from tracekit.comm.law import BUS_FACTOR, Calls, ring
+from tracekit.comm.predict import links_of
+
+COLLECTIVES = sorted(BUS_FACTOR)
+NODES = ["8xh100-sxm", "8xa100-sxm-80gb", "8xb200", "8xmi300x", "8xl40s", "8xv100-sxm-32gb", "4xh100-nvl"]
+NETWORKS = ["ndr400", "hdr200", "roce100", "efa100", "eth10"]
+BYTES = st.integers(0, 2**36)
+
+
+def frame(*rows: tuple[object, ...], names: tuple[str, ...] = ("collective", "bytes", "ranks", "dtype")):
+    return pl.DataFrame(rows, schema=list(names), orient="row")
+
+
+def time_us(cluster: Cluster, collective: str, size: int, ranks: int, dtype: str = "bfloat16") -> float:
+    return predict(frame((collective, size, ranks, dtype)), cluster)["time_us"].item()
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+@pytest.mark.parametrize("protocol", ["LL", "LL128", "Simple"])
+def test_a_ring_all_reduce_is_the_closed_form(ranks, protocol):
+    constants, size = load_constants(), 2.0**26
+    cluster = load_cluster("8xa100-sxm-80gb")
+    n = np.array([float(ranks)])
+    calls = Calls("all_reduce", np.array([size]), n, np.ones(1), np.array([True]))
+    links = links_of(cluster, n, constants)
+    price, own = constants.protocols[protocol], constants.operations["all_reduce"].own
+    steps = 2 * (ranks - 1)
+    latency_us = links.system.latency * (price.base_us + steps * price.hop_us)
+    moved = steps / ranks * size + 2 * own * size / ranks
+    transfer_us = price.cost * moved / (cluster.gpu.link_gbps * links.system.bandwidth * 1e3)
+    expected = latency_us + transfer_us + price.pipeline * np.sqrt(latency_us * transfer_us)
+    assert ring(calls, links, constants, protocol)[0] == pytest.approx(expected)
+
+
+def test_a_ring_over_nodes_is_held_up_by_the_network():
+    cluster = load_cluster("16x8xa100-sxm-80gb@hdr200")
+    size, n = 2**33, 128
+    found = predict(frame(("all_reduce", size, n, "bfloat16")), cluster).row(0, named=True)
+    efficiency = load_constants().network.efficiency["ib"]
+    assert found["algorithm"] in ("ring/Simple", "ring/LL128", "tree/Simple")
+    assert 0.9 < found["busbw_gbps"] / (8 * 25 * efficiency) <= 1.01
+
+
+@pytest.mark.parametrize("name", NODES)
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_one_rank_costs_nothing(name, collective):
+    found = predict(frame((collective, 2**20, 1, "bfloat16")), load_cluster(name)).row(0, named=True)
+    assert found["time_us"] == found["low_us"] == found["high_us"] == 0
+    assert found["algorithm"] == "none"
+    assert found["busbw_gbps"] is None
+
+
+@given(
+    st.sampled_from(NODES), st.sampled_from(COLLECTIVES), st.integers(1, 8), st.integers(1, 9), BYTES, BYTES,
+    st.sampled_from(NETWORKS), st.sampled_from(["bfloat16", "int8"]),
+)  # fmt: skip
+def test_more_bytes_are_never_faster(name, collective, per_node, nodes, one, other, network, dtype):
+    gpus, gpu = name.split("x", 1)
+    ranks = nodes * min(per_node, int(gpus))
+    cluster = load_cluster(f"{nodes}x{gpus}x{gpu}@{network}")
+    low, high = sorted((one, other))
+    rows = [(collective, size, ranks, dtype, nodes) for size in (low, high)]
+    found = predict(frame(*rows, names=("collective", "bytes", "ranks", "dtype", "nodes")), cluster)
+    for column in ("time_us", "low_us", "high_us"):
+        assert found[column][0] <= found[column][1] * (1 + 1e-9)
+
+
+@given(
+    st.sampled_from(NODES), st.sampled_from(COLLECTIVES), st.integers(1, 8), st.integers(1, 40), st.integers(1, 40),
+    BYTES, st.sampled_from(NETWORKS), st.sampled_from(["bfloat16", "int8"]),
+)  # fmt: skip
+def test_more_nodes_are_never_faster(name, collective, per_node, one, other, size, network, dtype):
+    gpus, gpu = name.split("x", 1)
+    per_node = min(per_node, int(gpus))
+    cluster = load_cluster(f"40x{gpus}x{gpu}@{network}")
+    rows = [(collective, size, nodes * per_node, dtype, nodes) for nodes in sorted((one, other))]
+    found = predict(frame(*rows, names=("collective", "bytes", "ranks", "dtype", "nodes")), cluster)
+    assert found["time_us"][0] <= found["time_us"][1] * (1 + 1e-9)
+
+
+@given(st.sampled_from(COLLECTIVES), st.integers(2, 64), st.integers(0, 2**34), st.floats(1.0, 8.0))
+def test_a_faster_network_is_never_slower(collective, ranks, size, factor):
+    slow = load_cluster("8x8xh100-sxm@ndr200")
+    fast = replace(slow, nic_gbit=slow.nic_gbit * factor)
+    assert time_us(fast, collective, size, ranks) <= time_us(slow, collective, size, ranks) * (1 + 1e-9)
+
+
+def test_nvls_only_where_the_switch_can_add():
+    def algorithm(cluster: str, ranks: int, dtype: str) -> str:
+        return predict(frame(("all_reduce", 2**28, ranks, dtype)), load_cluster(cluster))["algorithm"].item()
+
+    assert algorithm("8xh100-sxm", 8, "bfloat16") == "nvls/Simple"
+    assert algorithm("2x8xh100-sxm@ndr400", 16, "bfloat16") == "nvls-tree/Simple"
+    for cluster, ranks, dtype in (("8xh100-sxm", 8, "int8"), ("8xh100-sxm", 4, "half"), ("8xa100-sxm-80gb", 8, "half")):
+        assert algorithm(cluster, ranks, dtype) == "ring/Simple"
+
+
+def test_small_messages_take_a_protocol_of_low_latency():
+    found = predict(frame(*(("all_reduce", 2**power, 8, "half") for power in (10, 18, 28))), load_cluster("dgx-a100"))
+    assert found["algorithm"].to_list() == ["ring/LL", "ring/LL128", "ring/Simple"]
+
+
+def test_pcie_has_no_ll128():
+    sizes = [2**power for power in range(8, 30)]
+    found = predict(frame(*(("all_reduce", size, 8, "half") for size in sizes)), load_cluster("8xl40s"))
+    assert not found["algorithm"].str.contains("LL128").any()
+
+
+def test_bus_bandwidth_is_that_of_nccl_tests():
+    found = predict(frame(("all_reduce", 2**28, 8, "half"), ("send_recv", 2**28, 2, "half")), load_cluster("dgx-h100"))
+    reduce, send = found.rows(named=True)
+    assert reduce["busbw_gbps"] == pytest.approx(2**28 / reduce["time_us"] / 1e3 * 2 * 7 / 8)
+    assert send["busbw_gbps"] == pytest.approx(2**28 / send["time_us"] / 1e3)
+
+
+def test_the_measured_machine_is_told_from_its_sibling_only_by_the_gpu():
+    rows = frame(("all_gather", 2**28, 8, "half"))
+    h100, h200 = (predict(rows, load_cluster(f"8x{gpu}"))["time_us"].item() for gpu in ("h100-sxm", "h200-sxm"))
+    assert h100 == h200
+
+
+def test_the_interval_is_wider_where_less_is_known():
+    def width(cluster: str, ranks: int) -> float:
+        row = predict(frame(("all_reduce", 2**24, ranks, "half")), load_cluster(cluster)).row(0, named=True)
+        assert row["low_us"] < row["time_us"] < row["high_us"]
+        return row["high_us"] / row["time_us"]
+
+    assert width("8xh100-sxm", 8) < width("8xv100-sxm-32gb", 8)
+    assert width("8xh100-sxm", 8) < width("2x8xh100-sxm@ndr400", 16)
+    assert width("8xl40s", 2) < width("8xl40s", 8)
+
+
+def test_rows_keep_their_order_and_unknown_ones_have_nulls():
+    rows = frame(("all_reduce", 1024, 8, "half"), ("gather", 1024, 8, "half"), ("all_gather", None, 8, "half"),
+                 ("all_gather", 1024, 8, None), ("all_reduce", 2048, 2, "half"))  # fmt: skip
+    found = predict(rows, load_cluster("dgx-h100"))
+    assert found.select(rows.columns).equals(rows)
+    assert found["time_us"].is_null().to_list() == [False, True, True, False, False]
+    assert found.columns[4:] == ["time_us", "low_us", "high_us", "algorithm", "busbw_gbps"]
+
+
+def test_no_rows_give_no_rows():
+    found = predict(frame(("all_reduce", 1, 1, "half")).clear(), load_cluster("dgx-h100"))
+    assert found.height == 0
+    assert found.schema["time_us"] == pl.Float64
+
+
+@pytest.mark.parametrize(("ranks", "nodes"), [(9, None), (0, None), (16, 2), (2, 4)])
+def test_what_does_not_fit_is_refused(ranks, nodes):
+    rows = frame(("all_reduce", 1024, ranks, "half", nodes), names=("collective", "bytes", "ranks", "dtype", "nodes"))
+    with pytest.raises(ClusterError, match="doesn't fit on dgx-h100"):
+        predict(rows, load_cluster("dgx-h100"))
+
+
+def test_a_missing_column_is_named():
+    with pytest.raises(ClusterError, match="no column 'ranks'"):
+        predict(pl.DataFrame({"collective": ["all_reduce"], "bytes": [1], "dtype": ["half"]}), load_cluster("p5"))
+
+
+def test_constants_are_physical():
+    constants = load_constants()
+    assert all(0 <= operation.own <= 1 for operation in constants.operations.values())
+    assert all(price.cost >= 1 and price.base_us > 0 for price in constants.protocols.values())
+    assert all(0 < part <= 1 for part in constants.network.efficiency.values())
+    assert all(width > 1 for width in constants.interval.values())
+    assert set(constants.operations) == set(BUS_FACTOR)
+
+
+def test_a_measured_machine_scales_its_latency_and_bandwidth():
+    rows, cluster = frame(("all_gather", 512, 8, "half"), ("all_gather", 2**33, 8, "half")), load_cluster("dgx-a100")
+    plain = predict(rows, cluster, scales=System())["time_us"].to_numpy()
+    slow = predict(rows, cluster, scales=System(latency=2.0, bandwidth=0.5))["time_us"].to_numpy()
+    assert slow / plain == pytest.approx(2.0, rel=1e-6)
+
+
+def test_a_forced_algorithm():
+    rows, cluster = frame(("all_reduce", 2**30, 8, "half")), load_cluster("dgx-h100")
+    forced = predict(rows, cluster, algorithm="ring")
+    assert forced["algorithm"].item() == "ring/Simple"
+    assert forced["time_us"].item() > predict(rows, cluster)["time_us"].item()
+    assert predict(rows, cluster, algorithm="tree")["time_us"].item() == float("inf")
+    with pytest.raises(ClusterError, match="unknown algorithm 'star'"):
+        predict(rows, cluster, algorithm="star")
+
+
+def test_every_gpu_with_links_has_a_node():
+    for slug in ("h800-sxm", "b300", "mi250x", "a800-sxm-80gb"):
+        cluster = load_cluster(f"8x{slug}")
+        assert cluster.gpu == load_gpu(slug)
+        assert time_us(cluster, "all_reduce", 2**30, 8) > 0

@@ -1,0 +1,27 @@
+"""``tracekit clusters``: the clusters that tracekit knows."""
+
+from typing import Annotated
+
+import typer
+
+from tracekit.cli.options import Json
+
+
+def clusters(
+    name: Annotated[str | None, typer.Argument(help="One cluster, for all its figures and their sources.")] = None,
+    json: Json = False,
+) -> None:
+    """The clusters and cloud instances that tracekit knows, or one cluster's figures with their sources.
+
+    Example: tracekit clusters 4x8xh100-sxm@ndr400
+    """
+    from tracekit.cli.screen import emit
+    from tracekit.comm import list_clusters, load_cluster
+    from tracekit.render import clusters as render
+
+    if name is None:
+        known = [load_cluster(slug) for slug in list_clusters()]
+        emit(render.table(known), lambda: render.table_json(known), json=json, output=None, quiet=True)
+    else:
+        found = load_cluster(name)
+        emit(render.card(found), lambda: render.card_json(found), json=json, output=None, quiet=True)

@@ -1,0 +1,161 @@
+"""What a cluster is made of: nodes, GPUs, the links between them and the network."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+from predictors import Gpu, load_gpu
+from tracekit.comm.errors import ClusterError
+
+FOLDER = Path(__file__).with_name("clusters")
+FABRICS = ("nvswitch", "mesh", "bridge", "pcie")
+NETWORKS = ("ib", "roce", "efa", "ethernet", "none")
+PCIE_LANE_GBPS = {3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
+
+_REQUIRED: Mapping[str, type] = {
+    **dict(name=str, gpu=str, gpus_per_node=int, fabric=str, pcie_gen=int),
+    **dict(network=str, nics_per_node=int, nic_gbit=float, sources=dict, sourced=dict),
+}
+_OPTIONAL: Mapping[str, type] = dict(pair_gbps=float, nodes=int, oversubscription=float, aliases=list, reference=bool)
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Nodes of the same GPUs, and what joins them.
+
+    Attributes:
+        slug: Name that ``load_cluster`` understands.
+        name: For people.
+        gpu: The GPU of every node.
+        nodes: How many nodes there are.
+        gpus_per_node: GPUs that share the fast links: for an NVL72 rack 72.
+        fabric: 'nvswitch' (all to all through switches), 'mesh' (a link to each), 'bridge' (joins few) or 'pcie'.
+        pcie_gen: PCI Express generation of the node.
+        network: Kind of the network between nodes: 'ib', 'roce', 'efa', 'ethernet' or 'none'.
+        nics_per_node: Network adapters of a node, for all its GPUs together.
+        nic_gbit: Line rate of one adapter, in one direction, in 1e9 bits/s.
+        pair_gbps: Of the links between two GPUs of a mesh, in one direction, in 1e9 bytes/s; None elsewhere.
+        oversubscription: Bandwidth below the leaf switches over that above them; 1 is none.
+        sources: Where each fact stands: key to citation.
+    """
+
+    slug: str
+    name: str
+    gpu: Gpu
+    nodes: int
+    gpus_per_node: int
+    fabric: Literal["nvswitch", "mesh", "bridge", "pcie"]
+    pcie_gen: int
+    network: str
+    nics_per_node: int
+    nic_gbit: float
+    pair_gbps: float | None = None
+    oversubscription: float = 1.0
+    sources: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all nodes."""
+        return self.nodes * self.gpus_per_node
+
+    @property
+    def link_gbps(self) -> float | None:
+        """Of a GPU's links into the fabric, in one direction, in 1e9 bytes/s; None over PCI Express."""
+        return None if self.fabric == "pcie" else self.gpu.link_gbps
+
+    @property
+    def pcie_gbps(self) -> float:
+        """Of a GPU's PCI Express slot, in one direction after line coding, in 1e9 bytes/s."""
+        return PCIE_LANE_GBPS[min(self.pcie_gen, self.gpu.pcie_gen)] * self.gpu.pcie_lanes
+
+    @property
+    def network_gbps(self) -> float:
+        """A GPU's share of its node's network, in one direction, in 1e9 bytes/s."""
+        return self.nics_per_node * self.nic_gbit / 8 / self.gpus_per_node / self.oversubscription
+
+    @property
+    def linked_gpus(self) -> int:
+        """How many GPUs of a node the fast links join; beyond them traffic takes PCI Express."""
+        if self.fabric == "pcie":
+            return 1
+        return min(self.gpus_per_node, self.gpu.link_gpus or self.gpus_per_node)
+
+
+def described() -> list[str]:
+    """Names of the clusters that have a file, sorted."""
+    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+
+
+@cache
+def from_file(path: Path) -> Cluster:
+    """The cluster, or the one node, that a TOML file describes.
+
+    Args:
+        path: The file.
+
+    Raises:
+        ClusterError: A key is missing, unknown or wrong.
+        predictors.PredictorError: There is no such GPU.
+    """
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ClusterError(f"{path}: no such file.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ClusterError(f"{path}: not TOML: {error}.") from error
+    _check(data, path)
+    return Cluster(
+        slug=path.stem,
+        gpu=load_gpu(data["gpu"]),
+        nodes=data.get("nodes", 1),
+        **{key: data[key] for key in _REQUIRED if key not in ("gpu", "sources", "sourced")},
+        pair_gbps=data.get("pair_gbps"),
+        oversubscription=data.get("oversubscription", 1.0),
+        sources=MappingProxyType({key: data["sources"][name] for key, name in data["sourced"].items()}),
+    )
+
+
+@cache
+def aliases() -> Mapping[str, str]:
+    """Name of a file by every spelling of it."""
+    files = {name: tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8")) for name in described()}
+    other = {alias: name for name, data in files.items() for alias in data.get("aliases", [])}
+    return {**other, **{name: name for name in files}}
+
+
+@cache
+def platforms() -> Mapping[str, str]:
+    """Name of the file that describes the usual node around a GPU, by the GPU's slug."""
+    files = {name: tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8")) for name in described()}
+    return {data["gpu"]: name for name, data in files.items() if data.get("reference")}
+
+
+def _check(data: Mapping[str, Any], path: Path) -> None:
+    kinds = {**_REQUIRED, **_OPTIONAL}
+    if unknown := sorted(data.keys() - kinds.keys()):
+        raise ClusterError(f"{path}: unknown key {unknown[0]!r}; known are {', '.join(kinds)}.")
+    if missing := [key for key in _REQUIRED if key not in data]:
+        raise ClusterError(f"{path}: missing key {missing[0]!r}.")
+    for key, value in data.items():
+        if type(value) not in ((int, float) if kinds[key] is float else (kinds[key],)):
+            raise ClusterError(f"{path}: {key} must be of type {kinds[key].__name__}, not {value!r}.")
+        if isinstance(value, int | float) and value < 0:
+            raise ClusterError(f"{path}: {key} must not be negative, but is {value!r}.")
+    _check_choices(data, path)
+
+
+def _check_choices(data: Mapping[str, Any], path: Path) -> None:
+    for key, choices in (("fabric", FABRICS), ("network", NETWORKS), ("pcie_gen", tuple(PCIE_LANE_GBPS))):
+        if data[key] not in choices:
+            raise ClusterError(f"{path}: {key} must be one of {', '.join(map(str, choices))}, not {data[key]!r}.")
+    if data["gpus_per_node"] < 1 or data.get("nodes", 1) < 1:
+        raise ClusterError(f"{path}: nodes and gpus_per_node must be at least 1.")
+    joined = data["nics_per_node"] * data["nic_gbit"] > 0
+    if joined != (data["network"] != "none") or (data.get("nodes", 1) > 1 and not joined):
+        raise ClusterError(f"{path}: network, nics_per_node, nic_gbit and nodes don't go together.")
+    if lost := sorted(set(data["sourced"].values()) - data["sources"].keys()):
+        raise ClusterError(f"{path}: [sourced] names {lost[0]!r}, which is not in [sources].")

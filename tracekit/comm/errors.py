@@ -1,0 +1,25 @@
+"""What can go wrong with a cluster."""
+
+import difflib
+from collections.abc import Iterable
+
+from tracekit.errors import TracekitError
+
+
+class ClusterError(TracekitError):
+    """No cluster of that name, a description that is wrong, or a collective that doesn't fit on it."""
+
+    @classmethod
+    def unknown(cls, name: str, known: Iterable[str]) -> "ClusterError":
+        """The error for a name that nothing describes.
+
+        Args:
+            name: What was asked for.
+            known: Names to suggest from.
+        """
+        close = difflib.get_close_matches(name.lower(), list(known), n=3, cutoff=0.5)
+        near = f"Did you mean {', '.join(close)}? " if close else ""
+        return cls(
+            f"unknown cluster {name!r}: write it as 8xh100-sxm, as 4x8xh100-sxm@ndr400, or by its name.",
+            f"{near}`tracekit clusters` lists all.",
+        )

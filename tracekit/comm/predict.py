@@ -1,0 +1,156 @@
+"""Times of collectives on a cluster."""
+
+import numpy as np
+import polars as pl
+
+from tracekit.comm.cluster import Cluster
+from tracekit.comm.constants import Constants, System, load_constants
+from tracekit.comm.errors import ClusterError
+from tracekit.comm.law import BUS_FACTOR, NVLS_DTYPES, Array, Calls, Links, times
+
+NEEDED = ("collective", "bytes", "ranks", "dtype")
+
+
+ALGORITHMS = ("ring", "tree", "nvls", "nvls-tree", "direct")
+
+
+def predict(
+    collectives: pl.DataFrame,
+    cluster: Cluster,
+    *,
+    algorithm: str | None = None,
+    constants: Constants | None = None,
+    scales: System | None = None,
+) -> pl.DataFrame:
+    """How long each collective takes on a cluster.
+
+    Ranks fill one node after the other, unless ``nodes`` says on how many they sit. Without measurements of the very
+    cluster the interval is that of held-out machines; docs/clusters.md says how wide.
+
+    Args:
+        collectives: A row each: ``collective`` (a key of ``BUS_FACTOR``), ``bytes`` (of the whole buffer, as
+            nccl-tests counts it), ``ranks``, ``dtype``, and if known ``nodes``.
+        cluster: Where they run.
+        algorithm: One of ``ALGORITHMS`` that a job forces by NCCL_ALGO; None for the fastest. Infinity where it can't.
+        constants: Of the model; None for the shipped ones.
+        scales: Of the machine; None for those of the nearest machine measured.
+
+    Returns:
+        The frame with ``time_us``, ``low_us``, ``high_us`` (90 %), ``algorithm`` and ``busbw_gbps`` (1e9 bytes/s;
+        null for one rank). A row without a known collective, bytes or ranks has nulls.
+
+    Raises:
+        ClusterError: A column is missing, the algorithm is unknown, or a row has more ranks or nodes than the cluster.
+    """
+    if algorithm not in (None, *ALGORITHMS):
+        raise ClusterError(f"unknown algorithm {algorithm!r}:", f"take one of {', '.join(ALGORITHMS)}.")
+    constants = constants or load_constants()
+    table = _placed(collectives, cluster)
+    known = table["collective"].is_in(list(BUS_FACTOR)) & table["bytes"].is_not_null() & table["ranks"].is_not_null()
+    parts = [
+        _predicted(part, cluster, constants, scales, algorithm)
+        for part in table.filter(known).partition_by("collective", maintain_order=True)
+    ]
+    columns = pl.concat([_empty(), *parts])
+    joined = table.select("row").join(columns, on="row", how="left", maintain_order="left").drop("row")
+    return pl.concat([collectives, joined], how="horizontal")
+
+
+def _empty() -> pl.DataFrame:
+    numbers = dict.fromkeys(("time_us", "low_us", "high_us", "busbw_gbps"), pl.Float64)
+    return pl.DataFrame(schema={"row": pl.UInt32, **numbers, "algorithm": pl.String}).select(
+        "row", "time_us", "low_us", "high_us", "algorithm", "busbw_gbps"
+    )
+
+
+def _placed(collectives: pl.DataFrame, cluster: Cluster) -> pl.DataFrame:
+    """Rows with a number and the nodes that their ranks sit on."""
+    if missing := [name for name in NEEDED if name not in collectives.columns]:
+        raise ClusterError(f"the table of collectives has no column {missing[0]!r}.", f"It needs {', '.join(NEEDED)}.")
+    fewest = (pl.col("ranks") / cluster.gpus_per_node).ceil()
+    given = pl.col("nodes").cast(pl.Float64) if "nodes" in collectives.columns else pl.lit(None, pl.Float64)
+    columns = pl.col("collective", "dtype").cast(pl.String), pl.col("bytes", "ranks").cast(pl.Float64)
+    table = collectives.select(*(c for c in columns), nodes=pl.coalesce(given, fewest)).with_row_index("row")
+    wrong = table.filter(
+        (pl.col("bytes") < 0) | (pl.col("ranks") < 1) | (pl.col("nodes") < fewest) | (pl.col("nodes") > cluster.nodes)
+        | (pl.col("nodes") > pl.col("ranks"))
+    )  # fmt: skip
+    if wrong.height:
+        row = wrong.row(0, named=True)
+        raise ClusterError(
+            f"{row['collective']} of {row['bytes']:.0f} bytes over {row['ranks']:.0f} ranks on {row['nodes']:.0f} "
+            f"nodes doesn't fit on {cluster.slug} ({cluster.nodes} nodes of {cluster.gpus_per_node} GPUs)."
+        )
+    return table
+
+
+def _predicted(
+    part: pl.DataFrame, cluster: Cluster, constants: Constants, scales: System | None, only: str | None
+) -> pl.DataFrame:
+    """Times of the rows of one collective."""
+    collective = part["collective"][0]
+    ranks = part["ranks"].to_numpy()
+    if collective == "send_recv":
+        ranks = np.minimum(ranks, 2.0)
+    nodes = np.minimum(part["nodes"].to_numpy(), ranks)
+    adds = part["dtype"].str.to_lowercase().is_in(list(NVLS_DTYPES)).fill_null(True).to_numpy()
+    calls = Calls(collective, part["bytes"].to_numpy(), ranks, nodes, adds)
+    links = links_of(cluster, np.ceil(ranks / nodes), constants, scales)
+    time_us, algorithm = times(calls, links, constants, only)
+    width = _width(calls, links, cluster, constants, scales is not None)
+    per_rank = (ranks - 1) / ranks * BUS_FACTOR[collective] if BUS_FACTOR[collective] else np.ones_like(ranks)
+    bus = np.divide(calls.size_bytes * per_rank, time_us * 1e3, out=np.full_like(time_us, np.nan), where=time_us > 0)
+    return part.select(
+        "row",
+        time_us=time_us,
+        low_us=time_us / width,
+        high_us=time_us * width,
+        algorithm=pl.Series(algorithm, dtype=pl.String),
+        busbw_gbps=pl.Series(bus).fill_nan(None),
+    )
+
+
+def links_of(cluster: Cluster, per_node: Array, constants: Constants, scales: System | None = None) -> Links:
+    """What carries collectives of so many ranks on each node.
+
+    Args:
+        cluster: Where they run.
+        per_node: Ranks on each node.
+        constants: Of the model.
+        scales: Of the machine; None for those of the nearest machine measured.
+    """
+    pcie = per_node > cluster.linked_gpus
+    if cluster.link_gbps is None:
+        pcie = np.full(per_node.shape, True)
+    # A bridge's links are wider than the host's; a mesh has one of a GPU's links to each of the others.
+    linked = np.full(per_node.shape, cluster.link_gbps or cluster.pcie_gbps)
+    if cluster.pair_gbps:
+        linked = np.minimum(linked, cluster.pair_gbps * np.maximum(per_node - 1, 1))
+    hosts = cluster.pcie_gbps * np.where(per_node > 2, constants.pcie.beyond_two, 1.0)
+    capability = cluster.gpu.compute_capability
+    major = int(capability.split(".")[0]) if cluster.gpu.vendor == "nvidia" else 0
+    return Links(
+        gbps=np.where(pcie, hosts, linked),
+        network_gbps=cluster.network_gbps,
+        network=cluster.network,
+        pcie=pcie,
+        nvls=cluster.fabric == "nvswitch" and major >= 9,
+        system=scales or constants.system(cluster.gpu.vendor, capability)[1],
+    )
+
+
+def _width(calls: Calls, links: Links, cluster: Cluster, constants: Constants, scaled: bool) -> Array:
+    """Half width of the interval as a factor, by what the model has seen."""
+    interval = constants.interval
+    known = scaled or constants.system(cluster.gpu.vendor, cluster.gpu.compute_capability)[0] is not None
+    measured = known and cluster.fabric == "nvswitch" and calls.collective in (
+        *("all_reduce", "all_gather", "reduce_scatter", "all_to_all"),
+    )  # fmt: skip
+    inside = interval["known"] if measured else interval["unseen"]
+    if cluster.gpu.vendor == "amd":
+        inside = interval["rccl"]
+    crowded = calls.ranks_per_node > 2
+    hosts = np.where(crowded, interval["pcie_beyond_two"], interval["pcie"])
+    one = np.where(links.pcie & (calls.ranks_per_node > 1), hosts, inside)
+    width: Array = np.where(calls.nodes > 1, np.maximum(one, interval["network"]), one)
+    return width

@@ -1,0 +1,62 @@
+"""Clusters for people and machines: the list, and one cluster with its sources."""
+
+import json
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tracekit.comm import Cluster
+
+
+def table_json(known: list[Cluster]) -> str:
+    """The list as JSON."""
+    return _dump([_facts(cluster) for cluster in known])
+
+
+def card_json(cluster: Cluster) -> str:
+    """One cluster as JSON."""
+    return _dump(_facts(cluster))
+
+
+def table(known: list[Cluster]) -> RenderableType:
+    """One line for each cluster."""
+    columns = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    columns.add_column("cluster", style="bold", no_wrap=True)
+    for heading in ("GPU", "fabric", "network"):
+        columns.add_column(heading, no_wrap=True)
+    for heading in ("GPUs", "link", "net"):
+        columns.add_column(heading, justify="right", no_wrap=True)
+    for one in known:
+        link = f"{one.link_gbps or one.pcie_gbps:.0f}"
+        network = f"{one.network_gbps:.1f}" if one.network_gbps else "–"
+        columns.add_row(one.slug, one.gpu.slug, one.fabric, one.network, str(one.gpus), link, network)
+    hint = "GB/s of each GPU in one direction. Names such as 8xh100-sxm, 4x8xh100-sxm@ndr400 and 16xp5 work too."
+    return Group(columns, Text(hint, "dim"))
+
+
+def card(cluster: Cluster) -> RenderableType:
+    """All figures of one cluster, each with its source."""
+    citations = list(dict.fromkeys(cluster.sources.values()))
+    rows = Table(box=None, pad_edge=False, show_header=False)
+    rows.add_column(style="bold", no_wrap=True)
+    rows.add_column(overflow="fold")
+    rows.add_column(style="dim", no_wrap=True)
+    for key, value in _facts(cluster).items():
+        if key != "sources" and value is not None:
+            cited = cluster.sources.get(key)
+            rows.add_row(key, str(value), Text(f"[{citations.index(cited) + 1}]" if cited else ""))
+    footnotes = [Text(f"[{number}] {citation}", "dim") for number, citation in enumerate(citations, start=1)]
+    return Group(Text(f"{cluster.slug}: {cluster.name}", "bold"), rows, *footnotes)
+
+
+def _facts(cluster: Cluster) -> dict[str, Any]:
+    named = ("slug", "name", "nodes", "gpus_per_node", "fabric", "pair_gbps", "pcie_gen", "network")
+    rates = ("nics_per_node", "nic_gbit", "oversubscription", "gpus", "link_gbps", "pcie_gbps", "network_gbps")
+    facts = {key: getattr(cluster, key) for key in (*named, *rates)}
+    return {**facts, "gpu": cluster.gpu.slug, "sources": dict(cluster.sources)}
+
+
+def _dump(data: Any) -> str:
+    return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
