@@ -169,3 +169,8 @@ FOREIGN = {
 def test_other_tools_traces_are_refused_by_name(read, tool):
     with pytest.raises(NotATraceError, match=tool):
         read(FOREIGN[tool])
+
+
+def test_keys_with_escapes(read):
+    text = one_kernel().to_json()[:-1] + rb', "caf\u00e9": 1}'
+    assert read(text).metadata["café"] == 1

@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 
 from tracekit.errors import DamagedTraceError, NotATraceError, TraceTooLargeError
@@ -195,7 +196,7 @@ class Walk:
             self._window.at = min(start, self._window.at)
             return False
         self._window.at += 1
-        name = key.decode("utf-8", errors="replace").strip('"')
+        name = _text_of(key)
         if self._window.byte() == ord("[") and name == "traceEvents":
             self._window.at += 1
             self._events()
@@ -313,6 +314,13 @@ class Walk:
                 f"{self._source} needs more than {self._memory_bytes / 2**30:.3g} GiB of memory.",
                 "Allow more with --memory, or record fewer steps.",
             )
+
+
+def _text_of(key: bytes) -> str:
+    try:
+        return msgspec.json.decode(key, type=str)
+    except kineto.BAD_JSON:
+        return key.decode("utf-8", errors="replace").strip('"')
 
 
 def whole(data: bytes) -> Decoded:
