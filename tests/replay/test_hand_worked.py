@@ -147,6 +147,18 @@ def test_one_stream_waiting_for_another():
     assert us(play(graph, [100, 100]).activity_start_ns) == [10, 112]
 
 
+def test_a_device_synchronisation_returns_after_the_stream_that_ends_last():
+    """Stream 9 ends at 57, stream 7 at 16; the call returns at 61, 4 after the later one."""
+    builder = (
+        TraceBuilder()
+        .kernel("long", 9, 48, launch=1, stream=9)
+        .kernel("short", 15, 1, launch=7)
+        .call("cudaDeviceSynchronize", 13, 48)
+        .op("aten::after", 62, 2)
+    )
+    assert end_of_cpu(play(graph_of(builder))) == pytest.approx(64, abs=2)
+
+
 def test_pageable_copies_block_their_call():
     builder = (
         TraceBuilder()
@@ -159,6 +171,19 @@ def test_pageable_copies_block_their_call():
     assert edges(graph, EdgeKind.SYNC) == 1
     faster = us(play(graph, [100, 5, 10]).activity_start_ns)
     assert faster == pytest.approx([10, 111, 139], abs=2)
+
+
+def test_a_copy_that_its_call_stages_first_starts_with_the_call():
+    """200 of staging within the call, with nothing from before the trace: a faster host brings it forward."""
+    builder = (
+        TraceBuilder()
+        .op("aten::prepare", 0, 1000)
+        .kernel("first", 8, 5, launch=0, stream=9)
+        .kernel("Memcpy HtoD (Pageable -> Device)", 1200, 100, launch=1000, launch_dur=290, kind="gpu_memcpy",
+                call="cudaMemcpyAsync")
+    )  # fmt: skip
+    faster = replay(graph_of(builder), host_time=0.0)
+    assert faster.activity_start_ns[1] < 300_000
 
 
 def test_work_launched_before_the_trace_keeps_its_place():

@@ -1,4 +1,4 @@
-"""Streams waiting for each other through events, inferred: PyTorch's default traces don't record who waits for what.
+"""Streams waiting for each other through events: as recorded, and inferred, as PyTorch's default traces don't tell.
 
 An activity that starts later than its launch and its stream allow waited for something. If an activity on another
 stream of the device ended right then, it was that one; if it is the first of its stream, it waited for work from
@@ -13,6 +13,7 @@ import polars as pl
 
 from tracekit.graph.edges import EdgeKind, Edges, ends, starts
 from tracekit.graph.nodes import NONE, Nodes
+from tracekit.graph.recorded import Recorded
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -24,6 +25,8 @@ DELAY_NS = 3_000
 ENDED_BEFORE_NS = 12_000
 ENDED_BEFORE_ON_ROCM_NS = 25_000
 ENDED_AFTER_NS = 500
+# From the end of the awaited activity to the start of its waiter, where the trace has no wait to learn it from.
+DEFAULT_LAG_NS = 2_000
 # Within that time no more than a few activities end.
 LOOK_BACK = 8
 # Delays of a stream's first activity over this are work from before the trace, not launch latency.
@@ -32,17 +35,20 @@ CARRIED_IN_NS = 50_000
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Inferred waits between streams, and activities that waited for work from before the trace."""
+    """Waits between streams, and activities that waited for work from before the trace."""
 
-    edges: Edges
+    recorded: Edges
+    inferred: Edges
     carried_in: Ints
 
 
-def link(nodes: Nodes, kernels: pl.DataFrame, launch: Edges, stream: Edges) -> Waits:
+def link(nodes: Nodes, kernels: pl.DataFrame, recorded: Recorded, launch: Edges, stream: Edges) -> Waits:
     """Edges from the end of the awaited activity to the start of the waiting one."""
     ready = np.full(nodes.start_ns.size, np.iinfo(np.int64).min)
     np.maximum.at(ready, launch.dst // 2, nodes.start_ns[launch.src // 2] + launch.lag_ns)
     np.maximum.at(ready, stream.dst // 2, nodes.end_ns[stream.src // 2] + stream.lag_ns)
+    known = _as_recorded(nodes, recorded)
+    np.maximum.at(ready, known.dst // 2, nodes.end_ns[known.src // 2] + known.lag_ns)
     launched = nodes.activities[nodes.launcher != NONE]
     delayed = launched[nodes.start_ns[launched] - ready[launched] > DELAY_NS]
     awaited = _ended_just_before(nodes, kernels["device"].to_numpy(), delayed)
@@ -51,7 +57,15 @@ def link(nodes: Nodes, kernels: pl.DataFrame, launch: Edges, stream: Edges) -> W
     lag = nodes.start_ns[waiter] - nodes.end_ns[giver]
     typical = int(np.median(lag)) if lag.size else 0
     edges = Edges(EdgeKind.EVENT, ends(giver), starts(waiter), np.minimum(lag, max(typical, 0)))
-    return Waits(edges, _carried_in(nodes, delayed[~found], ready, stream))
+    return Waits(known, edges, _carried_in(nodes, delayed[~found], ready, stream))
+
+
+def _as_recorded(nodes: Nodes, recorded: Recorded) -> Edges:
+    """Recorded waits; the lag is the median of those that were short enough for the wait to have bound."""
+    lag = np.maximum(nodes.start_ns[recorded.waiter] - nodes.end_ns[recorded.giver], 0)
+    bound = lag[lag < ENDED_BEFORE_NS]
+    typical = int(np.median(bound)) if bound.size else DEFAULT_LAG_NS
+    return Edges(EdgeKind.EVENT, ends(recorded.giver), starts(recorded.waiter), np.minimum(lag, typical))
 
 
 def _ended_just_before(nodes: Nodes, device: Ints, waiting: Ints) -> Ints:
@@ -75,8 +89,15 @@ def _ended_just_before(nodes: Nodes, device: Ints, waiting: Ints) -> Ints:
 
 
 def _carried_in(nodes: Nodes, unexplained: Ints, ready: Ints, stream: Edges) -> Ints:
-    """Unexplained waiters that are the first of their stream."""
+    """Unexplained waiters that are the first of their stream.
+
+    In a trace without anything from before it, one that starts while its launch call still runs isn't: the call was
+    staging memory.
+    """
     has_predecessor = np.zeros(nodes.start_ns.size, dtype=np.bool_)
     has_predecessor[stream.dst // 2] = True
     late = nodes.start_ns[unexplained] - ready[unexplained] > CARRIED_IN_NS
-    return unexplained[late & ~has_predecessor[unexplained]]
+    launcher = nodes.launcher[unexplained - nodes.cpu]
+    staged = (nodes.launcher != NONE).all() & (nodes.start_ns[unexplained] < nodes.end_ns[launcher])
+    carried_in: Ints = unexplained[late & ~has_predecessor[unexplained] & ~staged]
+    return carried_in

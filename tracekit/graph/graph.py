@@ -27,6 +27,9 @@ class Graph:
         run_edge: The edge that holds each activity's duration.
         waited_ns: Measured waiting of CPU threads that the edges derive again, summed over threads.
         dropped: Inferred edges left out because they contradict others.
+        recorded_waits: Waits of streams and calls that the trace records.
+        inferred_waits: Those guessed from times and names.
+        hidden_ns: Time within CUDA graphs that was taken from their replays, as nothing recorded fills it.
     """
 
     nodes: Nodes
@@ -39,9 +42,22 @@ class Graph:
     run_edge: Ints
     waited_ns: int
     dropped: int
+    recorded_waits: int = 0
+    inferred_waits: int = 0
+    hidden_ns: int = 0
 
 
-def assemble(nodes: Nodes, own_ns: Ints, edges: list[Edges], *, released: Ints, idle_ns: int) -> Graph:
+def assemble(
+    nodes: Nodes,
+    own_ns: Ints,
+    edges: list[Edges],
+    *,
+    released: Ints,
+    idle_ns: int,
+    recorded_waits: int = 0,
+    inferred_waits: int = 0,
+    hidden_ns: int = 0,
+) -> Graph:
     """Sort nodes and edges topologically.
 
     Args:
@@ -50,6 +66,9 @@ def assemble(nodes: Nodes, own_ns: Ints, edges: list[Edges], *, released: Ints, 
         edges: All but the run edges.
         released: Activities that come no earlier than measured, whatever else they wait for.
         idle_ns: Waiting of threads for each other, which the edges derive again.
+        recorded_waits: Waits that the trace records.
+        inferred_waits: Waits that were guessed.
+        hidden_ns: Time within CUDA graphs that their replays agree on.
     """
     everything = [_run_edges(nodes, own_ns), *edges]
     src = np.concatenate([e.src for e in everything])
@@ -79,6 +98,9 @@ def assemble(nodes: Nodes, own_ns: Ints, edges: list[Edges], *, released: Ints, 
         run_edge=position[nodes.cpu : nodes.start_ns.size],
         waited_ns=idle_ns + int((nodes.dur_ns[: nodes.cpu] - own_ns).sum()),
         dropped=dropped,
+        recorded_waits=recorded_waits,
+        inferred_waits=inferred_waits,
+        hidden_ns=hidden_ns,
     )
 
 

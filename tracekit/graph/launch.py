@@ -17,21 +17,29 @@ MAX_LATENCY_NS = 100_000
 ENOUGH = 5
 
 
-def link(nodes: Nodes, kernels: pl.DataFrame) -> Edges:
-    """Launch edges; the lag is the median latency of like launches on an idle stream."""
+def link(nodes: Nodes, kernels: pl.DataFrame, held_back: Ints) -> Edges:
+    """Launch edges; the lag is the median latency of like launches on an idle stream.
+
+    Args:
+        nodes: The nodes.
+        kernels: The kernel table.
+        held_back: Activities that are known to have waited for another stream: they tell nothing of the latency.
+    """
     launched = nodes.activities[nodes.launcher != NONE]
     launcher = nodes.launcher[nodes.launcher != NONE]
-    latency = _latency(nodes, kernels)[nodes.launcher != NONE]
+    latency = _latency(nodes, kernels, held_back)[nodes.launcher != NONE]
     return Edges(EdgeKind.LAUNCH, starts(launcher), starts(launched), latency)
 
 
-def _latency(nodes: Nodes, kernels: pl.DataFrame) -> Ints:
+def _latency(nodes: Nodes, kernels: pl.DataFrame, held_back: Ints) -> Ints:
     """Latency to expect of each activity, by the call that launched it (copies and sets: by their own name)."""
     launcher_name = nodes.names.gather(pl.Series(nodes.launcher).replace(NONE, None))
     likeness = pl.when(pl.col("kind") == "kernel").then(launcher_name).otherwise("name")
     measured = np.maximum(nodes.start_ns[nodes.activities] - nodes.start_ns[nodes.launcher], 0)
+    tells = _on_idle_stream(nodes) & (measured < MAX_LATENCY_NS)
+    tells[held_back - nodes.cpu] = False
     samples = kernels.select(likeness=likeness).with_columns(
-        latency=pl.when(pl.Series(_on_idle_stream(nodes) & (measured < MAX_LATENCY_NS))).then(pl.Series(measured))
+        latency=pl.when(pl.Series(tells)).then(pl.Series(measured))
     )
     overall = samples["latency"].median()
     enough = pl.col("latency").count().over("likeness") >= ENOUGH

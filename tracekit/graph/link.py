@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from tracekit.graph import events, launch, queue, streams, sync, threads
+from tracekit.graph import events, launch, queue, recorded, streams, sync, threads
 from tracekit.graph.graph import Graph, assemble
 from tracekit.graph.nodes import collect
 from tracekit.trace import RankTrace
@@ -17,19 +17,30 @@ def link(trace: RankTrace, kernels: pl.DataFrame, marks: pl.DataFrame) -> Graph:
         marks: Moments on CPU threads that the replay should report: ``ts_ns``, ``pid``, ``tid``.
     """
     nodes = collect(trace, kernels, marks)
-    launch_edges = launch.link(nodes, kernels)
-    blocking = sync.link(nodes, kernels)
+    known = recorded.find(trace, nodes, kernels)
+    launch_edges = launch.link(nodes, kernels, known.waiter)
+    blocking = sync.link(nodes, kernels, known)
     queue_edges, own_ns = queue.link(nodes, blocking.own_ns)
-    stream_edges = streams.link(nodes, launch_edges)
-    waits = events.link(nodes, kernels, launch_edges, stream_edges)
+    stream = streams.link(nodes, kernels, launch_edges)
+    waits = events.link(nodes, kernels, known, launch_edges, stream.edges)
     order = threads.link(nodes)
     edges = [
         order.program,
         order.handover,
         launch_edges,
-        stream_edges,
-        waits.edges,
+        stream.edges,
+        waits.recorded,
+        waits.inferred,
         blocking.edges,
         queue_edges,
     ]
-    return assemble(nodes, own_ns, edges, released=waits.carried_in, idle_ns=order.idle_ns)
+    return assemble(
+        nodes,
+        own_ns,
+        edges,
+        released=waits.carried_in,
+        idle_ns=order.idle_ns,
+        hidden_ns=stream.hidden_ns,
+        recorded_waits=waits.recorded.src.size + known.call.size,
+        inferred_waits=waits.inferred.src.size + blocking.inferred,
+    )

@@ -27,6 +27,7 @@ class Nodes:
         marks: How many of them, the last ones, are marks.
         launcher: Activities: the CPU node that launched it, ``NONE`` if the trace lacks it.
         names: Name of each CPU node.
+        correlation: Correlation of each CPU node, ``NONE`` for marks.
         on_nvidia: Whether the calls are CUDA's.
         cover_lane: Lanes of the intervals in which a CPU thread is known to be busy.
         cover_start_ns: Their starts, ordered by lane and start.
@@ -41,6 +42,7 @@ class Nodes:
     marks: int
     launcher: Ints
     names: pl.Series
+    correlation: Ints
     on_nvidia: bool
     cover_lane: Ints
     cover_start_ns: Ints
@@ -89,6 +91,7 @@ def collect(trace: RankTrace, kernels: pl.DataFrame, marks: pl.DataFrame) -> Nod
         marks=marks.height,
         launcher=launcher,
         names=cpu["name"],
+        correlation=cpu["correlation"].fill_null(NONE).to_numpy(),
         on_nvidia=bool(calls["name"].str.starts_with("cu").any()),
         cover_lane=cover[0],
         cover_start_ns=cover[1],
@@ -101,7 +104,7 @@ def _relevant_calls(trace: RankTrace, kernels: pl.DataFrame) -> pl.DataFrame:
     launching = kernels["call"].drop_nulls().unique()
     rows = trace.calls.with_row_index("call").with_columns(pl.col("call").cast(pl.Int64))
     keep = pl.col("call").is_in(launching.implode()) | pl.col("name").str.contains(CAN_WAIT)
-    return rows.filter(keep).select("ts_ns", "dur_ns", "name", "pid", "tid", "call")
+    return rows.filter(keep).select("ts_ns", "dur_ns", "name", "pid", "tid", "correlation", "call")
 
 
 def _marks(marks: pl.DataFrame) -> pl.DataFrame:

@@ -1,8 +1,12 @@
 """Activities of one stream run one after the other, with a small gap between queued ones."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
+from tracekit.graph import replays
 from tracekit.graph.edges import EdgeKind, Edges, ends, starts
 from tracekit.graph.nodes import NONE, Nodes
 
@@ -11,10 +15,20 @@ Ints = npt.NDArray[np.int64]
 # Between queued kernels of a stream: 0.75 to 2 us on A100, H100, V100; negative with programmatic dependent launch,
 # 0 on ROCm. Used where a trace never has two in the queue.
 DEFAULT_GAP_NS = 1_000
+# Queued activities further apart than this waited for something else than each other.
+MAX_GAP_NS = 20_000
 ENOUGH = 5
 
 
-def link(nodes: Nodes, launch_edges: Edges) -> Edges:
+@dataclass(frozen=True, slots=True)
+class StreamOrder:
+    """Stream order, and the time between activities of CUDA graphs that stands for work the trace doesn't show."""
+
+    edges: Edges
+    hidden_ns: int
+
+
+def link(nodes: Nodes, kernels: pl.DataFrame, launch_edges: Edges) -> StreamOrder:
     """Stream-order edges.
 
     The lag is the stream's median gap between queued activities, apart for those of one CUDA graph. An activity that
@@ -25,16 +39,19 @@ def link(nodes: Nodes, launch_edges: Edges) -> Edges:
     ready = np.full(nodes.start_ns.size, np.iinfo(np.int64).max)
     ready[launch_edges.dst // 2] = nodes.start_ns[launch_edges.src // 2] + launch_edges.lag_ns
     queued = ready[after] < nodes.end_ns[before]
+    close = queued & (gap < MAX_GAP_NS)
     launcher_before, launcher_after = nodes.launcher[before - nodes.cpu], nodes.launcher[after - nodes.cpu]
     same_graph = (launcher_before == launcher_after) & (launcher_after != NONE)
 
-    lag = np.full(gap.size, _median(gap[queued & ~same_graph], DEFAULT_GAP_NS))
+    lag = np.full(gap.size, _median(gap[close & ~same_graph], DEFAULT_GAP_NS))
     for lane in np.unique(nodes.lane[after]).tolist():
         for graph in (False, True):
             group = (nodes.lane[after] == lane) & (same_graph == graph)
-            lag[group] = _median(gap[group & queued], int(lag[group][0]) if group.any() else 0)
+            lag[group] = _median(gap[group & close], int(lag[group][0]) if group.any() else 0)
+    hidden = replays.distances(nodes, kernels, before, after, queued)
+    lag = np.maximum(lag, hidden)
     lag = np.where(launcher_after == NONE, gap, lag)
-    return Edges(EdgeKind.STREAM, ends(before), starts(after), lag)
+    return StreamOrder(Edges(EdgeKind.STREAM, ends(before), starts(after), lag), int(hidden.sum()))
 
 
 def _median(values: Ints, default: int) -> int:

@@ -13,6 +13,7 @@ import polars as pl
 from tracekit.graph.calls import WAITS_FOR_ALL, WAITS_FOR_EVENT, WAITS_FOR_STREAM
 from tracekit.graph.edges import EdgeKind, Edges, ends
 from tracekit.graph.nodes import NONE, Nodes
+from tracekit.graph.recorded import Recorded
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -29,25 +30,35 @@ NEVER_WAITS = r"DtoD|Pinned"
 
 @dataclass(frozen=True, slots=True)
 class Blocking:
-    """The edges of blocking calls, and what every CPU node takes without its waits."""
+    """The edges of blocking calls, what every CPU node takes without its waits, and how many edges are guesses."""
 
     edges: Edges
     own_ns: Ints
+    inferred: int
 
 
-def link(nodes: Nodes, kernels: pl.DataFrame) -> Blocking:
+def link(nodes: Nodes, kernels: pl.DataFrame, recorded: Recorded) -> Blocking:
     """Edges from the activities that blocking calls wait for to the calls' ends."""
     issued = _Issued(nodes)
-    found = [_waits_for_all(nodes, issued), _waits_for_stream(nodes, issued), _waits_for_event(nodes, issued),
-             _waits_for_copy(nodes, kernels)]  # fmt: skip
+    guesses = [
+        _without(_waits_for_stream(nodes, issued), recorded.known),
+        _without(_waits_for_event(nodes, issued), recorded.known),
+    ]
+    found = [
+        _waits_for_all(nodes, issued),
+        (recorded.awaited, recorded.call),
+        _waits_for_copy(nodes, kernels),
+        *guesses,
+    ]
     activity, call = (np.concatenate(parts) for parts in zip(*found, strict=True))
     late = nodes.end_ns[call] - nodes.end_ns[activity]
     possible = late >= 0
     activity, call, late = activity[possible], call[possible], late[possible]
-    waited = (nodes.end_ns[activity] > nodes.start_ns[call]) & (late < RETURN_WITHIN_NS)
+    waited = (nodes.end_ns[activity] > nodes.start_ns[call]) & (late < RETURN_WITHIN_NS) & _is_last(nodes, call, late)
     lag = np.minimum(_return_lag(nodes, call, late, waited), late.max(initial=0))
     own = _own_time(nodes, np.unique(call[waited]))
-    return Blocking(Edges(EdgeKind.SYNC, ends(activity), ends(call), lag), own)
+    edges = Edges(EdgeKind.SYNC, ends(activity), ends(call), lag)
+    return Blocking(edges, own, sum(guessed.size for _, guessed in guesses))
 
 
 class _Issued:
@@ -114,9 +125,24 @@ def _waits_for_copy(nodes: Nodes, kernels: pl.DataFrame) -> tuple[Ints, Ints]:
     return copies, nodes.launcher[copies - nodes.cpu]
 
 
+def _without(pairs: tuple[Ints, Ints], known: Ints) -> tuple[Ints, Ints]:
+    """Pairs of activity and call, but for calls whose wait is recorded."""
+    activity, call = pairs
+    unknown = ~np.isin(call, known)
+    return activity[unknown], call[unknown]
+
+
 def _pairs(activity: Ints, call: Ints) -> tuple[Ints, Ints]:
     known = activity != NONE
     return activity[known], call[known]
+
+
+def _is_last(nodes: Nodes, call: Ints, late: Ints) -> Bools:
+    """Of the activities that a call waits for, those that ended last: it returned because of them."""
+    least = np.full(nodes.cpu, np.iinfo(np.int64).max)
+    np.minimum.at(least, call, late)
+    last: Bools = late == least[call]
+    return last
 
 
 def _return_lag(nodes: Nodes, call: Ints, late: Ints, waited: Bools) -> Ints:

@@ -55,13 +55,19 @@ def replay(graph: Graph, durations_ns: Ints | None = None, host_time: float = 1.
         durations_ns: How long each activity takes, in the order of the kernel table; ``None`` for the measured ones.
         host_time: What the CPU's own work takes, as a multiple of the measured time.
     """
+    lag = lags(graph, durations_ns, host_time)
+    times = _forward(graph.first, graph.src, lag, graph.release_ns)[graph.vertex]
+    return Timeline(times[0::2], times[1::2], graph.nodes.cpu, graph.nodes.marks)
+
+
+def lags(graph: Graph, durations_ns: Ints | None = None, host_time: float = 1.0) -> Ints:
+    """Least distance along every edge, with the durations and the host's speed of a replay; arguments as there."""
     lag = graph.lag_ns.copy()
     if host_time != 1.0:
         on_host = np.isin(graph.kind, ON_HOST)
         lag[on_host] = np.rint(lag[on_host] * host_time)
     lag[graph.run_edge] = graph.lag_ns[graph.run_edge] if durations_ns is None else durations_ns
-    times = _forward(graph.first, graph.src, lag, graph.release_ns)[graph.vertex]
-    return Timeline(times[0::2], times[1::2], graph.nodes.cpu, graph.nodes.marks)
+    return lag
 
 
 @numba.njit(cache=True)

@@ -1,0 +1,60 @@
+"""CUDA graphs replayed several times, on small traces; times in microseconds."""
+
+import numpy as np
+
+from tracekit.graph import Graph, link
+from tracekit.replay.engine import replay
+from tracekit.testing import TraceBuilder
+from tracekit.workload import steps
+from tracekit.workload.extract import extract
+
+
+def graph_of(builder: TraceBuilder) -> Graph:
+    trace = builder.load().rank()
+    return link(trace, extract(trace), steps.marks(steps.find(trace)))
+
+
+def replays(*pauses: float) -> TraceBuilder:
+    """Graphs of two kernels of 10 with a pause between them, all launched at once; 3 from replay to replay."""
+    builder, now = TraceBuilder(), 200.0
+    for i, pause in enumerate(pauses):
+        builder.kernel("first", now, 10, launch=10 * i, call="cudaGraphLaunch")
+        builder.kernel("second", now + 10 + pause, 10)
+        builder.events[-1]["args"]["correlation"] = builder.events[-2]["args"]["correlation"]
+        now += 23 + pause
+    return builder
+
+
+def pauses_in(graph: Graph) -> list[float]:
+    timeline = replay(graph)
+    found: list[float] = ((timeline.activity_start_ns[1::2] - timeline.activity_end_ns[0::2]) / 1000).tolist()
+    return found
+
+
+def test_what_all_replays_agree_on_belongs_to_the_graph():
+    graph = graph_of(replays(100, 102, 98, 101))
+    assert pauses_in(graph)[1:] == [100.5] * 3
+    assert graph.hidden_ns >= 3 * 100_500
+
+
+def test_what_they_disagree_on_does_not():
+    graph = graph_of(replays(100, 500, 40, 900))
+    assert graph.hidden_ns == 0
+    assert max(pauses_in(graph)) < 20
+
+
+def test_two_replays_are_too_few():
+    assert graph_of(replays(100, 100)).hidden_ns == 0
+
+
+def test_pauses_of_ordinary_launches_are_not_taken_over():
+    builder = TraceBuilder()
+    for i in range(6):
+        builder.kernel("gemm", 10 + 200 * i, 100, launch=i)
+    assert graph_of(builder).hidden_ns == 0
+
+
+def test_hidden_work_stays_as_it_is_on_another_gpu():
+    graph = graph_of(replays(100, 100, 100, 100))
+    instant = replay(graph, np.zeros(8, dtype=np.int64))
+    assert instant.end_ns.max() > 300_000

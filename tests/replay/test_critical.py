@@ -1,0 +1,99 @@
+"""Critical paths and sensitivities that can be worked out by hand; times in microseconds."""
+
+from math import inf
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+
+import tests.test_properties as properties
+from tests.replay.test_idle import after_a_sync, linked
+from tracekit.replay.critical import CriticalPath, critical_path
+from tracekit.replay.engine import measured, replay
+from tracekit.replay.run import Run, prepare
+from tracekit.replay.sensitivity import host_limits_from, sensitivity
+from tracekit.testing import TraceBuilder
+
+
+def path_of(builder: TraceBuilder) -> CriticalPath:
+    graph, kernels, steps = linked(builder.load().rank())
+    return critical_path(graph, measured(graph), kernels, steps, steps)
+
+
+def time_on(path: CriticalPath) -> dict[str, float]:
+    return dict(path.by("on").select("on", "time_us").iter_rows())
+
+
+def gpu_bound() -> TraceBuilder:
+    """Eight kernels of 100 with gaps of 2 from 10 on, launched 6 apart."""
+    builder = TraceBuilder()
+    for i in range(8):
+        builder.op("aten::mm", 6 * i, 5).kernel("gemm", 10 + 102 * i, 100, launch=6 * i)
+    return builder
+
+
+def test_gpu_bound():
+    path = path_of(gpu_bound())
+    assert time_on(path) == {"gpu": 800, "latency": 10 + 7 * 2}
+    assert path.by("op")["op"].to_list() == ["aten::mm"]
+
+
+def test_through_a_synchronisation():
+    """Launch latency 10, kernel 100, return 4, CPU 50, launch latency 10, kernel 30."""
+    path = path_of(after_a_sync(50))
+    assert path.pieces["edge"].to_list() == ["launch", "run", "sync", "program", "launch", "run"]
+    assert path.pieces["time_ns"].to_list() == [10_000, 100_000, 4_000, 50_000, 10_000, 30_000]
+    assert path.by("on", "op").row(0) == ("gpu", "aten::mm", 100.0, pytest.approx(100 / 204), 1)
+
+
+def test_the_shorter_stream_is_not_on_it():
+    builder = gpu_bound().kernel("memcpy", 30, 50, launch=20, stream=9)
+    assert "memcpy" not in path_of(builder).pieces["op"].to_list()
+
+
+@settings(max_examples=60, deadline=None)
+@given(properties.many)
+def test_the_pieces_follow_each_other_and_add_up_to_the_span(launches):
+    graph, kernels, steps = linked(properties.trace_of(launches))
+    for timeline in (measured(graph), replay(graph)):
+        path = critical_path(graph, timeline, kernels, steps, steps)
+        assert path.pieces["time_ns"].sum() == path.span_ns
+        assert (path.pieces["begin_ns"][1:] == path.pieces["end_ns"][:-1]).all()
+
+
+def run_of(builder: TraceBuilder) -> Run:
+    return prepare(builder.load())
+
+
+def test_sensitivity_of_a_gpu_bound_run():
+    run = run_of(gpu_bound())
+    found = sensitivity(run, gpu_speeds=(1, 2, inf), host_speeds=(1, inf))
+    times = {(g, h): t for g, h, t in found.table.select("gpu_speed", "host_speed", "step_time_us").iter_rows()}
+    assert times[1, 1] == 824
+    assert times[2, 1] == 424
+    # Without any GPU time: the last launch at 42, 10 of latency.
+    assert found.gpu_floor_us == times[inf, 1] == 52
+    assert times[inf, inf] < 52
+    assert found.table["speedup"][0] == 1
+
+
+def test_the_host_becomes_the_limit():
+    """Kernels of 100 with gaps of 2, launched 60 apart: from 100 / 58 on the launches are what takes the time."""
+    builder = TraceBuilder()
+    for i in range(100):
+        builder.op("aten::mm", 60 * i, 5).kernel("gemm", 10 + 102 * i, 100, launch=60 * i)
+    assert host_limits_from(run_of(builder)) == pytest.approx(100 / 58, rel=0.05)
+    assert host_limits_from(run_of(gpu_bound())) is None
+    launch_bound = TraceBuilder()
+    for start in range(0, 3000, 100):
+        launch_bound.op("aten::add", start, 20).kernel("add", start + 8, 10, launch=start)
+    assert host_limits_from(run_of(launch_bound)) == 1
+
+
+def test_faster_is_never_slower():
+    found = sensitivity(run_of(after_a_sync(50)))
+    for column in ("gpu_speed", "host_speed"):
+        other = "host_speed" if column == "gpu_speed" else "gpu_speed"
+        falls = found.table.sort(column).select((pl.col("span_us").diff().over(other) <= 0).all()).item()
+        assert falls
+    assert found.host_floor_us == pytest.approx(sensitivity(run_of(after_a_sync(5))).host_floor_us, abs=1)

@@ -1,0 +1,138 @@
+"""Idle time whose causes can be worked out by hand; times in microseconds."""
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.test_properties import many, trace_of
+from tracekit.graph import Graph, link
+from tracekit.replay.engine import lags, measured, replay
+from tracekit.replay.idle import Cause, Idle, attribute
+from tracekit.replay.measure import per_step, union
+from tracekit.testing import TraceBuilder
+from tracekit.trace import RankTrace
+from tracekit.workload import steps as step_table
+from tracekit.workload.extract import extract
+
+
+def linked(trace: RankTrace) -> tuple[Graph, pl.DataFrame, pl.DataFrame]:
+    kernels, steps = extract(trace), step_table.find(trace)
+    return link(trace, kernels, step_table.marks(steps)), kernels, steps
+
+
+def idle_of(builder: TraceBuilder) -> Idle:
+    graph, kernels, steps = linked(builder.load().rank())
+    return attribute(graph, measured(graph), kernels, steps, steps)
+
+
+def causes(idle: Idle) -> dict[str, float]:
+    return dict(idle.by_cause().select("cause", "time_us").iter_rows())
+
+
+def test_a_slow_cpu():
+    """Launches 100 apart, kernels of 10 that start 8 later: 92 of 100 the CPU takes its time."""
+    builder = TraceBuilder()
+    for start in (0, 100, 200):
+        builder.op("aten::add", start, 20).kernel("add", start + 8, 10, launch=start)
+    idle = idle_of(builder)
+    # Before the first kernel 8 of latency; then twice 82 of CPU and 8 of latency; the op ends 2 after the last kernel.
+    assert causes(idle) == {Cause.LAUNCH_BOUND: 2 * 82 + 2, Cause.LAUNCH_LATENCY: 3 * 8}
+
+
+def test_it_is_told_which_op_launched_late():
+    builder = TraceBuilder()
+    for start, name in ((0, "aten::add"), (100, "aten::mm"), (130, "aten::add")):
+        builder.op(name, start, 6).kernel(name, start + 8, 10, launch=start)
+    graph, kernels, steps = linked(builder.load().rank())
+    by_op = attribute(graph, measured(graph), kernels, steps, steps).by_op(kernels)
+    assert dict(by_op.select("op", "time_us").iter_rows()) == {"aten::mm": 82, "aten::add": 12}
+
+
+def after_a_sync(cpu: float) -> TraceBuilder:
+    """A kernel from 10 to 110, a synchronisation from 20 to 114, and a launch ``cpu`` later."""
+    return (
+        TraceBuilder()
+        .op("aten::mm", 0, 8)
+        .kernel("gemm", 10, 100, launch=0)
+        .call("cudaDeviceSynchronize", 20, 94)
+        .op("aten::add", 114 + cpu, 20)
+        .kernel("add", 114 + cpu + 10, 30, launch=114 + cpu)
+    )
+
+
+def test_a_synchronisation_is_to_blame_for_what_it_kept_the_cpu_from():
+    found = causes(idle_of(after_a_sync(50)))
+    assert found == {Cause.LAUNCH_LATENCY: 10 + 10, Cause.SYNC_BOUND: 4 + 50}
+
+
+def test_but_for_no_more_than_it_waited():
+    found = causes(idle_of(after_a_sync(500)))
+    # It waited 84 of its 94: a call that always waits is taken to cost 10.
+    assert found == {Cause.LAUNCH_LATENCY: 20, Cause.SYNC_BOUND: 84, Cause.LAUNCH_BOUND: 4 + 500 - 84}
+
+
+def test_queued_kernels_leave_a_gap():
+    builder = TraceBuilder()
+    for i in range(8):
+        builder.kernel("gemm", 10 + 102 * i, 100, launch=6 * i)
+    assert causes(idle_of(builder)) == {Cause.KERNEL_GAP: 7 * 2, Cause.LAUNCH_LATENCY: 10}
+
+
+def test_another_streams_event():
+    builder = TraceBuilder().kernel("gemm", 10, 500, launch=0).kernel("nccl", 512, 100, launch=20, stream=9)
+    assert causes(idle_of(builder)) == {Cause.LAUNCH_LATENCY: 10, Cause.DEPENDENCY: 2}
+
+
+def test_what_nothing_explains_is_said_so():
+    """Two kernels launched at once on one stream; the second one comes 1000 late."""
+    builder = TraceBuilder().kernel("a", 8, 10, launch=0).kernel("b", 1018, 10, launch=6)
+    found = causes(idle_of(builder))
+    assert found[Cause.UNEXPLAINED] == pytest.approx(1000, abs=5)
+
+
+def test_steps_are_apart():
+    builder = TraceBuilder().step(1, 0, 100).step(2, 100, 100)
+    for start in (10, 60, 110, 160):
+        builder.op("aten::add", start, 20).kernel("add", start + 10, 20, launch=start)
+    idle = idle_of(builder)
+    assert idle.steps["idle_ns"].to_list() == [60_000, 60_000]
+    assert idle.pieces.group_by("step").agg(pl.col("time_ns").sum()).sort("step")["time_ns"].to_list() == [60_000] * 2
+
+
+@settings(max_examples=60, deadline=None)
+@given(many, st.sampled_from([0, 0.5, 1, 3]), st.sampled_from([0, 0.5, 1]))
+def test_causes_add_up_to_the_idle_time(launches, gpu, host):
+    graph, kernels, steps = linked(trace_of(launches))
+    durations = (kernels["dur_ns"] * gpu).cast(pl.Int64).to_numpy()
+    for timeline, lag in (
+        (measured(graph), lags(graph)),
+        (replay(graph, durations, host), lags(graph, durations, host)),
+    ):
+        idle = attribute(graph, timeline, kernels, steps, steps, lag)
+        assert (idle.pieces["time_ns"] > 0).all()
+        assert idle.pieces["time_ns"].sum() == idle.steps["idle_ns"].sum()
+        spans = pl.DataFrame({"step": 0, "start": timeline.activity_start_ns, "end": timeline.activity_end_ns})
+        busy_ns = union(spans.with_columns(pl.col("step")))["union_ns"].sum()
+        span_ns = per_step(timeline, kernels, steps)["time_ns"].sum()
+        assert idle.steps["idle_ns"].sum() == span_ns - busy_ns
+
+
+@settings(max_examples=30, deadline=None)
+@given(many)
+def test_a_replay_explains_all_but_what_began_before_the_trace(launches):
+    graph, kernels, steps = linked(trace_of(launches))
+    idle = attribute(graph, replay(graph), kernels, steps, steps)
+    released = np.count_nonzero(graph.release_ns) > 0
+    assert released or Cause.UNEXPLAINED not in causes(idle)
+
+
+def test_pauses_that_every_replay_of_a_graph_has():
+    builder = TraceBuilder()
+    for i in range(4):
+        builder.kernel("first", 200 + 150 * i, 10, launch=10 * i, call="cudaGraphLaunch")
+        builder.kernel("second", 320 + 150 * i, 10)
+        builder.events[-1]["args"]["correlation"] = builder.events[-2]["args"]["correlation"]
+    found = causes(idle_of(builder))
+    assert found[Cause.IN_GRAPH] == 4 * 110

@@ -1,0 +1,142 @@
+"""The critical path: the chain of work, latencies and waits that makes the chosen steps take as long as they do.
+
+Shortening anything on it shortens the run, up to where another chain becomes the longest; shortening anything else
+doesn't. Its pieces follow each other from the beginning of the first chosen step to the end of the last one.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from tracekit.graph import Graph
+from tracekit.graph.edges import EdgeKind
+from tracekit.graph.nodes import NONE
+from tracekit.replay.engine import Timeline, lags
+from tracekit.replay.measure import per_step
+from tracekit.replay.trail import NO_EDGE, Stretches, Trail, far_apart, follow, kinds, nodes_of
+
+Ints = npt.NDArray[np.int64]
+
+GPU, HOST, LATENCY, UNEXPLAINED = "gpu", "host", "latency", "unexplained"
+_ON = {
+    EdgeKind.RUN: HOST,
+    EdgeKind.PROGRAM: HOST,
+    EdgeKind.HANDOVER: HOST,
+    EdgeKind.LAUNCH: LATENCY,
+    EdgeKind.STREAM: LATENCY,
+    EdgeKind.EVENT: LATENCY,
+    EdgeKind.SYNC: LATENCY,
+    EdgeKind.QUEUE: LATENCY,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CriticalPath:
+    """The critical path of the chosen steps.
+
+    Attributes:
+        pieces: In order of time: ``begin_ns``, ``end_ns``, ``time_ns``, ``on`` (gpu, host, latency or unexplained),
+            ``edge`` (kind of edge), ``kernel`` (row of the kernel table that ran, was launched or was waited for),
+            ``op``, ``family``.
+        span_ns: From the beginning of the first chosen step to the end of the last one; the pieces add up to it.
+    """
+
+    pieces: pl.DataFrame
+    span_ns: int
+
+    def by(self, *columns: str) -> pl.DataFrame:
+        """Time on the path per ``on``, ``edge``, ``op`` or ``family``: ``time_us``, ``share``, ``pieces``."""
+        summed = self.pieces.group_by(columns).agg(pl.col("time_ns").sum(), pieces=pl.len())
+        ordered = summed.sort("time_ns", *columns, descending=[True, *[False] * len(columns)])
+        return ordered.select(
+            *columns, time_us=pl.col("time_ns") / 1e3, share=pl.col("time_ns") / max(self.span_ns, 1), pieces="pieces"
+        )
+
+
+def critical_path(
+    graph: Graph,
+    timeline: Timeline,
+    kernels: pl.DataFrame,
+    steps: pl.DataFrame,
+    chosen: pl.DataFrame,
+    lag_ns: Ints | None = None,
+) -> CriticalPath:
+    """The critical path of the chosen steps.
+
+    Args:
+        graph: The dependency graph.
+        timeline: Measured or replayed.
+        kernels: The kernel table.
+        steps: All steps of the trace.
+        chosen: Those to look at.
+        lag_ns: The lags that the timeline was replayed with; those of the graph by default.
+    """
+    lag = lags(graph) if lag_ns is None else lag_ns
+    table = per_step(timeline, kernels, steps).with_row_index("index")
+    table = table.join(chosen.select("step"), on="step", how="semi", maintain_order="left").drop_nulls("time_ns")
+    begin, end = int(table["begin_ns"].min()), int(table["end_ns"].max())  # type: ignore[arg-type]
+    last = table.row(int(table["end_ns"].arg_max() or 0), named=True)
+    vertex = _last_vertex(graph, timeline, kernels, last["step"], last["index"], end)
+    trail = follow(graph, timeline, lag, Stretches(np.array([begin]), np.array([end]), np.array([vertex])))
+    return CriticalPath(_describe(graph, kernels, trail).reverse(), end - begin)
+
+
+def _last_vertex(graph: Graph, timeline: Timeline, kernels: pl.DataFrame, step: int, index: int, end: int) -> int:
+    """The vertex that a step ends with: its last mark on the CPU, or the end of its last activity."""
+    if timeline.marks:
+        mark = timeline.cpu - timeline.marks // 2 + index
+        if timeline.start_ns[mark] >= end:
+            return int(graph.vertex[2 * mark])
+    own = (kernels["step"] == step).fill_null(False).to_numpy()
+    latest = np.argmax(np.where(own, timeline.activity_end_ns, np.iinfo(np.int64).min))
+    return int(graph.vertex[2 * (timeline.cpu + latest) + 1])
+
+
+def _describe(graph: Graph, kernels: pl.DataFrame, trail: Trail) -> pl.DataFrame:
+    """The pieces of a trail as :class:`CriticalPath` holds them, in the trail's order."""
+    ends_at = nodes_of(graph, trail.vertex)
+    kernel = _kernel_of(graph)[ends_at]
+    kind = kinds(graph, trail)
+    on_gpu = (kind == EdgeKind.RUN) & (ends_at >= graph.nodes.cpu)
+    names = {int(k): k.name.lower() for k in EdgeKind} | {NO_EDGE: UNEXPLAINED}
+    places = {int(k): place for k, place in _ON.items()} | {NO_EDGE: UNEXPLAINED}
+    pieces = pl.DataFrame(
+        {
+            "begin_ns": trail.begin_ns,
+            "end_ns": trail.end_ns,
+            "time_ns": trail.dur_ns,
+            "kind": kind,
+            "gpu": on_gpu,
+            "far": far_apart(graph, trail),
+            "kernel": pl.Series(kernel).replace(NONE, None),
+            "call": graph.nodes.names.gather(pl.Series(np.where(ends_at < graph.nodes.cpu, ends_at, 0))),
+        }
+    )
+    ops = kernels.select(kernel=pl.int_range(pl.len(), dtype=pl.Int64), op=pl.coalesce("op", "name"), family="family")
+    return pieces.join(ops, on="kernel", how="left", maintain_order="left").select(
+        "begin_ns",
+        "end_ns",
+        "time_ns",
+        on=pl.when("gpu")
+        .then(pl.lit(GPU))
+        .when("far")
+        .then(pl.lit(UNEXPLAINED))
+        .otherwise(pl.col("kind").replace_strict(places, return_dtype=pl.String)),
+        edge=pl.col("kind").replace_strict(names, return_dtype=pl.String),
+        kernel="kernel",
+        op=pl.coalesce("op", "call"),
+        family="family",
+    )
+
+
+def _kernel_of(graph: Graph) -> Ints:
+    """Of every node, the activity that it is or that it launched first; ``NONE`` for other calls."""
+    nodes = graph.nodes
+    kernel = np.full(nodes.start_ns.size, NONE)
+    launched = nodes.launcher != NONE
+    rows = np.arange(nodes.launcher.size)
+    kernel[nodes.launcher[launched][::-1]] = rows[launched][::-1]
+    kernel[nodes.cpu :] = rows
+    return kernel
