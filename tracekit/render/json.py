@@ -19,6 +19,7 @@ def measured(report: Report, top: int) -> str:
     """What ``tracekit report --json`` prints: the ``top`` kernels by time."""
     body = {
         "breakdown": [dataclasses.asdict(row) for row in report.breakdown],
+        "idle": [dataclasses.asdict(row) for row in report.idle],
         "kernels": [dataclasses.asdict(row) for row in report.kernels[:top]],
         "kernels_omitted": max(len(report.kernels) - top, 0),
         "findings": [dataclasses.asdict(row) for row in report.findings],

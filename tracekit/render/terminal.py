@@ -52,6 +52,7 @@ def measured(report: Report, top: int) -> RenderableType:
     return Group(
         _source(report),
         *_section("where the time goes", _bars(report.bars)),
+        *_section("why the GPU was idle", _idle(report)),
         *_section("findings", _findings(report)),
         *_section(
             f"top {min(top, len(report.kernels))} of {len(report.kernels)} kernels",
@@ -212,6 +213,18 @@ def _predicted_kernels(report: Report, top: int) -> Table:
             shorten(kernel.name, 40),
         )
     return table
+
+
+def _idle(report: Report) -> RenderableType | None:
+    if not report.idle:
+        return None
+    lines = []
+    for row in report.idle:
+        where = f"; mostly before {row.op}" if row.op else ""
+        lines.append(
+            Text.assemble(f"{duration(row.time_us):>8} {percent(row.share):>6}  ", row.meaning, (where, "dim"))
+        )
+    return Group(*lines)
 
 
 def _findings(report: Report) -> RenderableType | None:

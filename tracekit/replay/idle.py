@@ -24,6 +24,10 @@ Ints = npt.NDArray[np.int64]
 NO_KERNEL = -1
 
 
+END_OF_STEP = "end of the step"
+"""Stands for an op where no kernel ended an idle stretch."""
+
+
 class Cause(StrEnum):
     """Why the GPU had nothing to run."""
 
@@ -85,7 +89,7 @@ class Idle:
         wanted = causes or (Cause.LAUNCH_BOUND, Cause.SYNC_BOUND)
         ops = kernels.select(kernel=pl.int_range(pl.len(), dtype=pl.Int64), op=pl.coalesce("op", "name"))
         pieces = self.pieces.filter(pl.col("cause").is_in(wanted)).join(ops, on="kernel", how="left")
-        return self._shares(pieces.with_columns(pl.col("op").fill_null("end of the step")), "op")
+        return self._shares(pieces.with_columns(pl.col("op").fill_null(END_OF_STEP)), "op")
 
     def _shares(self, pieces: pl.DataFrame, key: str) -> pl.DataFrame:
         idle_ns = max(self.steps["idle_ns"].sum(), 1)

@@ -7,14 +7,19 @@ import polars as pl
 import predictors
 from tracekit import secrets
 from tracekit.prediction import Prediction
+from tracekit.replay.engine import measured as as_measured
+from tracekit.replay.idle import END_OF_STEP, MEANING, Cause, attribute
 from tracekit.replay.measure import StepTime
 from tracekit.replay.run import Run
 from tracekit.reporting.findings import FINDINGS
-from tracekit.reporting.model import FamilyTime, Finding, KernelTime, Report, Source, TimeBar, WorkCoverage
+from tracekit.reporting.model import FamilyTime, Finding, IdleTime, KernelTime, Report, Source, TimeBar, WorkCoverage
 from tracekit.workload.shares import share
 
 # A graph that misses the measured step by more than this has waits that it can't explain.
 TRUSTED_ERROR_PCT = 5.0
+
+# Time within CUDA graphs that is kept rather than derived, from which on the reader should know.
+MUCH_HIDDEN = 0.05
 
 # Work taken from other kernels or from other ops than the one that launched the kernel.
 INFERRED = ("repeat", "gradients")
@@ -41,6 +46,7 @@ def build(run: Run, targets: Sequence[Prediction] = ()) -> Report:
         replay=run.replay,
         coverage=_coverage(kernels),
         breakdown=_breakdown(kernels, run.chosen.height),
+        idle=tuple(_idle(run)),
         bars=tuple(_bars(run, targets)),
         kernels=_kernels(kernels, run.chosen.height, len(targets)),
         findings=_findings(run, kernels),
@@ -98,6 +104,14 @@ def _breakdown(kernels: pl.DataFrame, steps: int) -> tuple[FamilyTime, ...]:
         FamilyTime(family, time / steps, 100 * time / whole, count / steps)
         for family, time, count in rows.sort("time", "family", descending=[True, False]).iter_rows()
     )
+
+
+def _idle(run: Run) -> Iterator[IdleTime]:
+    idle = attribute(run.graph, as_measured(run.graph), run.kernels, run.steps, run.chosen)
+    for cause, time_us, part in idle.by_cause().iter_rows():
+        ops = idle.by_op(run.kernels, Cause(cause))
+        op = None if ops.is_empty() or ops["op"][0] == END_OF_STEP else ops["op"][0]
+        yield IdleTime(cause, MEANING[Cause(cause)], time_us, 100 * part, op)
 
 
 def _bars(run: Run, targets: Sequence[Prediction]) -> Iterator[TimeBar]:
@@ -168,5 +182,11 @@ def _warnings(run: Run) -> Iterator[str]:
         )
     if run.trace.world_size > 1:
         yield f"one of {run.trace.world_size} ranks: waiting for the others is part of the measured collectives"
+    hidden = run.graph.hidden_ns / 1e3 / run.measured.step_time_us / run.steps.height
+    if hidden > MUCH_HIDDEN:
+        yield (
+            f"{100 * hidden:.0f} % of the step lies between the kernels of CUDA graphs and is kept as it was: on a faster "
+            "GPU the step may be shorter than predicted"
+        )
     if run.graph.dropped:
         yield f"{run.graph.dropped} inferred dependencies contradict others and were left out"

@@ -75,6 +75,25 @@ class FamilyTime:
 
 
 @dataclass(frozen=True, slots=True)
+class IdleTime:
+    """Time in which the measured GPU ran nothing, for one reason.
+
+    Attributes:
+        cause: The reason's name.
+        meaning: What it means, one clause.
+        time_us: In a mean step.
+        share: Of all idle time.
+        op: The op whose launches ended most of it; ``None`` if it was the end of the step.
+    """
+
+    cause: str
+    meaning: str
+    time_us: float
+    share: float
+    op: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class TimeBar:
     """Where the step's time goes on one GPU; the parts add up to the step.
 
@@ -145,6 +164,7 @@ class Report:
     replay: SelfReplay
     coverage: WorkCoverage
     breakdown: tuple[FamilyTime, ...]
+    idle: tuple[IdleTime, ...]
     bars: tuple[TimeBar, ...]
     kernels: tuple[KernelTime, ...]
     findings: tuple[Finding, ...]
