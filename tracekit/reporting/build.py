@@ -185,8 +185,8 @@ def _warnings(run: Run) -> Iterator[str]:
     hidden = run.graph.hidden_ns / 1e3 / run.measured.step_time_us / run.steps.height
     if hidden > MUCH_HIDDEN:
         yield (
-            f"{100 * hidden:.0f} % of the step lies between the kernels of CUDA graphs and is kept as it was: on a faster "
-            "GPU the step may be shorter than predicted"
+            f"{100 * hidden:.0f} % of the step lies between the kernels of CUDA graphs and is kept as it was: on a "
+            "faster GPU the step may be shorter than predicted"
         )
     if run.graph.dropped:
         yield f"{run.graph.dropped} inferred dependencies contradict others and were left out"
