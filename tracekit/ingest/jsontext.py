@@ -5,7 +5,9 @@ careful decoder has to judge).
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
+from zlib import crc32
 
 import numba
 import numpy as np
@@ -29,17 +31,24 @@ _DEEPEST = 60
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+# numba keeps what it compiled until the function's own file changes; what is inlined into it comes from these as well.
+_SOURCES = [Path(__file__).with_name(name) for name in ("fields.py", "jsontext.py", "texts.py", "scan.py")]
+_VERSION = crc32(b"".join(path.read_bytes() for path in _SOURCES))
+
 
 def compiled(function: Function) -> Function:
     """Compile a function; the result is kept between runs."""
-    made: Any = njit(cache=True, nogil=True)(function)
-    return made
+    return _compiled(function, forceinline=False)
 
 
 def inlined(function: Function) -> Function:
     """Compile a function into those that call it."""
-    made: Any = njit(cache=True, nogil=True, forceinline=True)(function)
-    return made
+    return _compiled(function, forceinline=True)
+
+
+def _compiled(function: Any, *, forceinline: bool) -> Any:
+    function.__qualname__ += f"_{_VERSION:08x}"
+    return njit(cache=True, nogil=True, forceinline=forceinline)(function)
 
 
 carray: Any = numba.carray  # type: ignore[attr-defined]  # missing from numba's list of exports
