@@ -1,6 +1,6 @@
 """Fits the constants of the collective model, and says how far off it is on machines that the fit did not see.
 
-python scripts/evaluate_collectives.py --data ../shared/data [--write]
+python scripts/evaluate_collectives.py --data FOLDER [--write]
 
 Least squares on the logarithm of the time, with a loss that forgives outliers. Every machine has a factor on its
 latency and one on its bandwidth, both shrunken towards 1; a machine that is left out has 1.

@@ -7,7 +7,6 @@ import time
 
 import pytest
 
-from tracekit.cli.app import main
 from tracekit.testing import TraceBuilder
 
 
@@ -15,20 +14,6 @@ from tracekit.testing import TraceBuilder
 def trace(tmp_path):
     builder = TraceBuilder().op("aten::mm", 0, 30, dims=[[512, 512], [512, 512]], types=["float", "float"])
     return builder.kernel("ampere_sgemm_128x64_nn", 20, 100, launch=10).save(tmp_path / "trace.json.gz")
-
-
-@pytest.fixture
-def run(capsys, monkeypatch):
-    """Run the command line; gives exit code, stdout and stderr."""
-
-    def invoke(*args):
-        monkeypatch.setattr(sys, "argv", ["tracekit", *map(str, args)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        captured = capsys.readouterr()
-        return stop.value.code, captured.out, captured.err
-
-    return invoke
 
 
 def test_predict_prints_a_screen(run, trace):

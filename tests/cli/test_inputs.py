@@ -7,7 +7,6 @@ import sys
 
 import pytest
 
-from tracekit.cli.app import main
 from tracekit.testing import TraceBuilder
 
 
@@ -21,20 +20,6 @@ def job(tmp_path):
         builder.metadata = {"distributedInfo": {"rank": rank, "world_size": 4}, **builder.metadata}
         builder.kernel(f"ampere_sgemm_{rank}", 20, 100, launch=10).save(folder / f"trace{rank}.json.gz")
     return folder
-
-
-@pytest.fixture
-def run(capsys, monkeypatch):
-    """Run the command line; gives exit code, stdout and stderr."""
-
-    def invoke(*args):
-        monkeypatch.setattr(sys, "argv", ["tracekit", *map(str, args)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        captured = capsys.readouterr()
-        return stop.value.code, captured.out, captured.err
-
-    return invoke
 
 
 @pytest.fixture

@@ -32,8 +32,8 @@ _DEEPEST = 60
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 # numba keeps what it compiled until the function's own file changes; what is inlined into it comes from these as well.
-_SOURCES = [Path(__file__).with_name(name) for name in ("fields.py", "jsontext.py", "texts.py", "scan.py")]
-_VERSION = crc32(b"".join(path.read_bytes() for path in _SOURCES))
+_NAMES = ("fields", "jsontext", "numbers", "texts", "scan")
+_VERSION = crc32(b"".join(Path(__file__).with_name(f"{name}.py").read_bytes() for name in _NAMES))
 
 
 def compiled(function: Function) -> Function:

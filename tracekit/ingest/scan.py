@@ -19,13 +19,13 @@ from tracekit.ingest.jsontext import (
     compiled,
     inlined,
     is_ascii,
-    skip_digits,
     skip_key,
     skip_members,
     skip_plain_string,
     skip_space,
     skip_value,
 )
+from tracekit.ingest.numbers import read_int, read_time
 from tracekit.ingest.texts import Ints, Texts, hash_word, number_of, slot_of
 
 CLOSED = -3
@@ -45,12 +45,9 @@ _TS_FIELD, _DUR_FIELD, _PID_FIELD, _TID_FIELD = (INTS.index(name) for name in ("
 _NAME_FIELD = TEXTS.index("name")
 _N_TEXTS = len(TEXTS)
 _COMPLETE = ord("X")
-_QUOTE, _COMMA, _MINUS, _POINT, _SPACE = (ord(c) for c in '",-. ')
+_QUOTE, _COMMA = ord('"'), ord(",")
 _OPEN, _CLOSE, _CLOSE_LIST = (ord(c) for c in "{}]")
-_ZERO, _NINE, _FIVE, _NULL_WORD = ord("0"), ord("9"), ord("5"), ord("n")
-_MOST_DIGITS = 18
-_MOST_TIME_DIGITS = 16
-
+_NULL_WORD = ord("n")
 
 # What a word of the vocabulary stands for: the key of an event, a category's table, or an argument's field.
 _CATEGORY = 100
@@ -263,13 +260,13 @@ def _event(
             at = _string(buffer, at, end)
             spans[2 * _NAME_FIELD], spans[2 * _NAME_FIELD + 1] = value + 1, at - 1
         elif key == _PID:
-            at = _int(buffer, at, end, ints, row, _PID_FIELD)
+            at = read_int(buffer, at, end, ints, row, _PID_FIELD)
         elif key == _TID:
-            at = _int(buffer, at, end, ints, row, _TID_FIELD)
+            at = read_int(buffer, at, end, ints, row, _TID_FIELD)
         elif key == _TS:
-            at = _time(buffer, at, end, ints, row, _TS_FIELD)
+            at = read_time(buffer, at, end, ints, row, _TS_FIELD)
         elif key == _DUR:
-            at = _time(buffer, at, end, ints, row, _DUR_FIELD)
+            at = read_time(buffer, at, end, ints, row, _DUR_FIELD)
         else:
             at = _arguments(buffer, at, end, slots, starts, arena, meaning, ints, row, spans)
         if at < 0:
@@ -316,7 +313,7 @@ def _arguments(
         if argument < _INT:
             at = skip_value(buffer, at, end)
         elif argument < _TEXT:
-            at = _int(buffer, at, end, ints, row, argument - _INT)
+            at = read_int(buffer, at, end, ints, row, argument - _INT)
         else:
             field = argument - _TEXT if argument < _RAW else argument - _RAW
             null = buffer[at] == _NULL_WORD
@@ -349,104 +346,3 @@ def _key_end(buffer: Bytes, value: int) -> int:
 @inlined
 def _string(buffer: Bytes, at: int, end: int) -> int:
     return skip_plain_string(buffer, at, end) if buffer[at] == _QUOTE else UNUSUAL
-
-
-@inlined
-def _digits(buffer: Bytes, start: int, stop: int) -> int:
-    """The value of some digits."""
-    value = 0
-    for i in range(start, stop):
-        value = value * 10 + (buffer[i] - _ZERO)
-    return value
-
-
-@inlined
-def _ends(buffer: Bytes, at: int) -> bool:
-    """Whether a value may end here."""
-    byte = buffer[at]
-    return byte == _COMMA or byte == _CLOSE or byte <= _SPACE
-
-
-@inlined
-def _int(buffer: Bytes, at: int, end: int, ints: Ints, row: int, field: int) -> int:
-    """An integer; of a string, the one that it ends in ("stream 7"); null stays missing."""
-    if buffer[at] == _QUOTE:
-        return _int_of_string(buffer, at, end, ints, row, field)
-    if buffer[at] == _NULL_WORD:
-        ints[row, field] = NULL
-        return skip_value(buffer, at, end)
-    first = at + (buffer[at] == _MINUS)
-    stop = skip_digits(buffer, first, end)
-    if stop == end:
-        return MORE
-    size = stop - first
-    if size == 0 or size > _MOST_DIGITS or (buffer[first] == _ZERO and size > 1) or not _ends(buffer, stop):
-        return UNUSUAL
-    value = _digits(buffer, first, stop)
-    ints[row, field] = -value if first > at else value
-    return stop
-
-
-@compiled
-def _int_of_string(buffer: Bytes, at: int, end: int, ints: Ints, row: int, field: int) -> int:
-    stop = skip_plain_string(buffer, at, end)
-    if stop < 0:
-        return stop
-    last = stop - 1
-    first = last
-    while _ZERO <= buffer[first - 1] <= _NINE:
-        first -= 1
-    if last - first > _MOST_DIGITS:
-        return UNUSUAL
-    value = _digits(buffer, first, last)
-    if last == first:
-        value = NULL
-    elif buffer[first - 1] == _MINUS:
-        value = -value
-    ints[row, field] = value
-    return stop
-
-
-@inlined
-def _time(buffer: Bytes, at: int, end: int, ints: Ints, row: int, field: int) -> int:
-    """Microseconds to whole nanoseconds, exactly; halves to even."""
-    if buffer[at] == _NULL_WORD:
-        ints[row, field] = NULL
-        return skip_value(buffer, at, end)
-    first = at + (buffer[at] == _MINUS)
-    stop = skip_digits(buffer, first, end)
-    if stop == end:
-        return MORE
-    size = stop - first
-    if size == 0 or size > _MOST_TIME_DIGITS or (buffer[first] == _ZERO and size > 1):
-        return UNUSUAL
-    value = _digits(buffer, first, stop) * 1000
-    if buffer[stop] == _POINT:
-        start = stop + 1
-        stop = skip_digits(buffer, start, end)
-        if stop == end:
-            return MORE
-        if stop == start:
-            return UNUSUAL
-        value += _nanoseconds(buffer, start, stop)
-    if not _ends(buffer, stop):
-        return UNUSUAL
-    ints[row, field] = -value if first > at else value
-    return stop
-
-
-@compiled
-def _nanoseconds(buffer: Bytes, start: int, stop: int) -> int:
-    """What the digits behind a point are in thousandths, rounded."""
-    third = min(start + 3, stop)
-    value = _digits(buffer, start, third)
-    for _ in range(third, start + 3):
-        value *= 10
-    if third == stop or buffer[third] < _FIVE:
-        return value
-    if buffer[third] > _FIVE:
-        return value + 1
-    for i in range(third + 1, stop):
-        if buffer[i] != _ZERO:
-            return value + 1
-    return value + (value & 1)

@@ -1,0 +1,120 @@
+"""Numbers in JSON text to integers in a table, compiled."""
+
+from tracekit.ingest.fields import NULL
+from tracekit.ingest.jsontext import (
+    MORE,
+    UNUSUAL,
+    Bytes,
+    compiled,
+    inlined,
+    skip_digits,
+    skip_plain_string,
+    skip_value,
+)
+from tracekit.ingest.texts import Ints
+
+_QUOTE, _COMMA, _MINUS, _POINT, _SPACE, _CLOSE = (ord(c) for c in '",-. }')
+_ZERO, _NINE, _FIVE, _NULL_WORD = (ord(c) for c in "095n")
+_MOST_DIGITS = 18
+_MOST_TIME_DIGITS = 16
+
+
+@inlined
+def _digits(buffer: Bytes, start: int, stop: int) -> int:
+    """The value of some digits."""
+    value = 0
+    for i in range(start, stop):
+        value = value * 10 + (buffer[i] - _ZERO)
+    return value
+
+
+@inlined
+def _ends(buffer: Bytes, at: int) -> bool:
+    """Whether a value may end here."""
+    byte = buffer[at]
+    return byte == _COMMA or byte == _CLOSE or byte <= _SPACE
+
+
+@inlined
+def read_int(buffer: Bytes, at: int, end: int, ints: Ints, row: int, field: int) -> int:
+    """An integer; of a string, the one that it ends in ("stream 7"); null stays missing."""
+    if buffer[at] == _QUOTE:
+        return _int_of_string(buffer, at, end, ints, row, field)
+    if buffer[at] == _NULL_WORD:
+        ints[row, field] = NULL
+        return skip_value(buffer, at, end)
+    first = at + (buffer[at] == _MINUS)
+    stop = skip_digits(buffer, first, end)
+    if stop == end:
+        return MORE
+    size = stop - first
+    if size == 0 or size > _MOST_DIGITS or (buffer[first] == _ZERO and size > 1) or not _ends(buffer, stop):
+        return UNUSUAL
+    value = _digits(buffer, first, stop)
+    ints[row, field] = -value if first > at else value
+    return stop
+
+
+@compiled
+def _int_of_string(buffer: Bytes, at: int, end: int, ints: Ints, row: int, field: int) -> int:
+    stop = skip_plain_string(buffer, at, end)
+    if stop < 0:
+        return stop
+    last = stop - 1
+    first = last
+    while _ZERO <= buffer[first - 1] <= _NINE:
+        first -= 1
+    if last - first > _MOST_DIGITS:
+        return UNUSUAL
+    value = _digits(buffer, first, last)
+    if last == first:
+        value = NULL
+    elif buffer[first - 1] == _MINUS:
+        value = -value
+    ints[row, field] = value
+    return stop
+
+
+@inlined
+def read_time(buffer: Bytes, at: int, end: int, ints: Ints, row: int, field: int) -> int:
+    """Microseconds to whole nanoseconds, exactly; halves to even."""
+    if buffer[at] == _NULL_WORD:
+        ints[row, field] = NULL
+        return skip_value(buffer, at, end)
+    first = at + (buffer[at] == _MINUS)
+    stop = skip_digits(buffer, first, end)
+    if stop == end:
+        return MORE
+    size = stop - first
+    if size == 0 or size > _MOST_TIME_DIGITS or (buffer[first] == _ZERO and size > 1):
+        return UNUSUAL
+    value = _digits(buffer, first, stop) * 1000
+    if buffer[stop] == _POINT:
+        start = stop + 1
+        stop = skip_digits(buffer, start, end)
+        if stop == end:
+            return MORE
+        if stop == start:
+            return UNUSUAL
+        value += _nanoseconds(buffer, start, stop)
+    if not _ends(buffer, stop):
+        return UNUSUAL
+    ints[row, field] = -value if first > at else value
+    return stop
+
+
+@compiled
+def _nanoseconds(buffer: Bytes, start: int, stop: int) -> int:
+    """What the digits behind a point are in thousandths, rounded."""
+    third = min(start + 3, stop)
+    value = _digits(buffer, start, third)
+    for _ in range(third, start + 3):
+        value *= 10
+    if third == stop or buffer[third] < _FIVE:
+        return value
+    if buffer[third] > _FIVE:
+        return value + 1
+    for i in range(third + 1, stop):
+        if buffer[i] != _ZERO:
+            return value + 1
+    return value + (value & 1)
