@@ -171,6 +171,14 @@ def test_other_tools_traces_are_refused_by_name(read, tool):
         read(FOREIGN[tool])
 
 
+def test_enclosing_ops_come_first_among_many_that_start_alike(read):
+    """Q9: with whole microseconds several starts are equal; the longest comes first, equals by name."""
+    ops = [("b", 3), ("a", 3), ("d", 10), ("c", 10)]
+    document = json.loads(one_kernel().to_json())
+    document["traceEvents"] += [event("cpu_op", name, 50, dur, {}) for name, dur in ops]
+    assert read(document).ops["name"].to_list() == ["aten::mm", "c", "d", "a", "b"]
+
+
 def test_keys_with_escapes(read):
     text = one_kernel().to_json()[:-1] + rb', "caf\u00e9": 1}'
     assert read(text).metadata["café"] == 1

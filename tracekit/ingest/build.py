@@ -11,6 +11,7 @@ from msgspec import Struct
 from tracekit import schema
 from tracekit.errors import NoGpuActivityError, NotATraceError
 from tracekit.ingest.kineto import BAD_JSON
+from tracekit.ingest.order import by_start
 from tracekit.ingest.walk import Damage, Decoded, cut_short
 from tracekit.trace import Device, RankTrace
 
@@ -157,20 +158,7 @@ def _product_of(text: str) -> int | None:
 
 
 def _ordered(frame: pl.DataFrame) -> pl.DataFrame:
-    """By start, enclosing events first; every other column breaks ties, so that file order doesn't matter."""
-    by_start = frame.sort("ts_ns", "dur_ns", descending=[False, True])
-    same = (pl.col("ts_ns") == pl.col("ts_ns").shift()) & (pl.col("dur_ns") == pl.col("dur_ns").shift())
-    tied = by_start.select((same | same.shift(-1)).fill_null(False)).to_series()
-    if not tied.any():
-        return by_start
-    rows = tied.arg_true()
-    rest = [name for name in frame.columns if name not in ("ts_ns", "dur_ns")]
-    descending = [False, True, *(False for _ in rest)]
-    order = (
-        by_start[rows].with_row_index("place").sort("ts_ns", "dur_ns", *rest, descending=descending, nulls_last=True)
-    )
-    place = pl.Series(range(frame.height), dtype=pl.UInt32).scatter(rows, rows.gather(order["place"]))
-    return by_start[place]
+    return frame[by_start(frame["ts_ns"].to_numpy(), frame["dur_ns"].to_numpy(), lambda rows: frame[rows])]
 
 
 def _decode(keys: Mapping[str, bytes], key: str) -> object:

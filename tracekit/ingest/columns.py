@@ -6,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from tracekit.ingest.fields import INTS, NO_TEXT, NULL, TABLES, TEXTS
+from tracekit.ingest.fields import ARGUMENTS, INTS, NO_TEXT, NULL, TABLES, TEXTS, Kind
+from tracekit.ingest.order import by_start
 from tracekit.ingest.scan import Rows, transposed
 from tracekit.ingest.texts import Ints
 
@@ -16,9 +17,7 @@ LONGEST_NS = 7 * 86400 * 10**9
 
 NARROW_NULL = np.iinfo(np.int32).min
 
-_JSON = frozenset(
-    ("input_dims", "input_types", "input_strides", "concrete_inputs", "group_ranks", "grid", "block"),
-)
+_JSON = {field for field, kind in ARGUMENTS.values() if kind is Kind.RAW}
 _INT_PLACES = {t: np.array([INTS.index(f) for f in fields if f in INTS]) for t, fields in TABLES.items()}
 _TEXT_PLACES = {t: np.array([TEXTS.index(f) for f in fields if f in TEXTS]) for t, fields in TABLES.items()}
 _ORDERED_FIELDS = {t: [f for n in (INTS, TEXTS) for f in fields if f in n] for t, fields in TABLES.items()}
@@ -66,7 +65,11 @@ class Columns:
             compact: The same texts as compact JSON values, for the fields that hold JSON.
         """
         pieces = self._pieces.pop(table)
-        order = _order(pieces, words, compact)
+        order = by_start(
+            _wide(pieces["ts_ns"], NULL),
+            _wide(pieces["dur_ns"], NULL),
+            lambda rows: pl.DataFrame({f: _column(f, parts, rows, words, compact) for f, parts in pieces.items()}),
+        )
         return pl.DataFrame(
             {field: _column(field, pieces.pop(field), order, words, compact) for field in TABLES[table]}
         )
@@ -112,19 +115,6 @@ def _wide(pieces: Sequence[Piece], null: int) -> Ints:
             part[part == NARROW_NULL] = NULL
         start += size
     return values
-
-
-def _order(pieces: Mapping[str, Sequence[Piece]], words: pl.Series, compact: pl.Series) -> Ints:
-    """Rows by start, enclosing ones first; every other column breaks ties, so that file order doesn't matter."""
-    ts, dur = _wide(pieces["ts_ns"], NULL), _wide(pieces["dur_ns"], NULL)
-    order = np.lexsort((-dur, ts))
-    same = (np.diff(ts[order]) == 0) & (np.diff(dur[order]) == 0)
-    tied = np.flatnonzero(np.append(same, False) | np.append(False, same)) if ts.size else order
-    if tied.size:
-        rows = order[tied]
-        frame = pl.DataFrame({f: _column(f, parts, rows, words, compact) for f, parts in pieces.items()})
-        order[tied] = rows[frame.with_row_index("row").sort(*pieces, nulls_last=True)["row"].to_numpy()]
-    return order
 
 
 def _column(field: str, pieces: Sequence[Piece], rows: Ints, words: pl.Series, compact: pl.Series) -> pl.Series:

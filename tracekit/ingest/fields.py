@@ -54,7 +54,6 @@ ARGUMENTS: dict[str, tuple[str, Kind]] = {
 
 INTS = ("ts_ns", "dur_ns", "pid", "tid", *dict.fromkeys(f for f, kind in ARGUMENTS.values() if kind is Kind.INT))
 TEXTS = ("name", *dict.fromkeys(f for f, kind in ARGUMENTS.values() if kind is not Kind.INT))
-FIELDS = (*INTS, *TEXTS)
 
 _SPAN = ("ts_ns", "dur_ns", "name")
 _THREAD = ("pid", "tid")
