@@ -8,7 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from tracekit.render.units import digits, duration, interval, percent, shorten
-from tracekit.reporting.model import KernelTime, Report, TimeBar
+from tracekit.reporting.model import Report
+from tracekit.reporting.sections.bars import TimeBar
+from tracekit.reporting.sections.kernels import KernelTime
 
 BAR_WIDTH = 50
 # Okabe and Ito's palette, which colour-blind people can tell apart.

@@ -6,7 +6,7 @@ import polars as pl
 
 from tracekit.replay.run import Run
 from tracekit.reporting.findings import communication, host, work
-from tracekit.reporting.model import Finding
+from tracekit.reporting.findings.model import Finding
 
 Find = Callable[[Run, pl.DataFrame], Iterator[Finding]]
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from tracekit.replay.run import Run
-from tracekit.reporting.model import Finding
+from tracekit.reporting.findings.model import Finding
 
 WORTH_TELLING = 0.05
 

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.replay.run import Run
-from tracekit.reporting.model import Finding
+from tracekit.reporting.findings.model import Finding
 
 LIMITING = 0.5
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from tracekit.replay.run import Run
-from tracekit.reporting.model import Finding
+from tracekit.reporting.findings.model import Finding
 from tracekit.workload.shares import share
 
 BEATEN = pl.col("bound_us") > 1.02 * pl.col("time_us")

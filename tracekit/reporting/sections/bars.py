@@ -1,0 +1,40 @@
+"""Where the step's time goes on each GPU."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from tracekit.prediction import Prediction
+from tracekit.replay.measure import StepTime
+from tracekit.replay.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class TimeBar:
+    """Where the step's time goes on one GPU; the parts add up to the step.
+
+    Attributes:
+        label: ``measured``, or the target's canonical name.
+        step_time_us: The step.
+        parts: Family (and last ``idle``) to time, largest first. Kernels that overlap share the time they cover.
+    """
+
+    label: str
+    step_time_us: float
+    parts: tuple[tuple[str, float], ...]
+
+
+def build(run: Run, targets: Sequence[Prediction]) -> tuple[TimeBar, ...]:
+    """The measured step and those of the targets."""
+    measured = _bar(run, "measured", run.measured, run.kernels["dur_ns"] / 1e3)
+    return measured, *(_bar(run, target.gpu, target.step, target.kernels["time_us"]) for target in targets)
+
+
+def _bar(run: Run, label: str, step: StepTime, time_us: pl.Series) -> TimeBar:
+    in_step = run.kernels["step"].is_in(run.chosen["step"].implode())
+    rows = pl.DataFrame({"family": run.kernels["family"], "time": time_us}).filter(in_step)
+    families = rows.group_by("family").agg(pl.col("time").sum()).sort("time", "family", descending=[True, False])
+    whole = families["time"].sum() or 1.0
+    parts = [(family, time / whole * step.kernel_time_us) for family, time in families.iter_rows()]
+    return TimeBar(label, step.step_time_us, (*parts, ("idle", step.idle_us)))

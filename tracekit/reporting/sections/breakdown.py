@@ -1,0 +1,32 @@
+"""GPU time by family of kernels."""
+
+from dataclasses import dataclass
+
+import polars as pl
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyTime:
+    """GPU time of one kernel family in the median step.
+
+    Attributes:
+        family: Kernel family.
+        time_us: Its kernels' summed time per step.
+        share: Of all kernels' summed time.
+        kernels: Kernels per step.
+    """
+
+    family: str
+    time_us: float
+    share: float
+    kernels: float
+
+
+def build(kernels: pl.DataFrame, steps: int) -> tuple[FamilyTime, ...]:
+    """The families, longest first."""
+    whole = kernels["time_us"].sum() or 1.0
+    rows = kernels.group_by("family").agg(time=pl.col("time_us").sum(), count=pl.len())
+    return tuple(
+        FamilyTime(family, time / steps, 100 * time / whole, count / steps)
+        for family, time, count in rows.sort("time", "family", descending=[True, False]).iter_rows()
+    )

@@ -1,0 +1,40 @@
+"""Why the measured GPU was idle."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tracekit.replay.engine import measured
+from tracekit.replay.idle import END_OF_STEP, MEANING, Cause, attribute
+from tracekit.replay.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class IdleTime:
+    """Time in which the measured GPU ran nothing, for one reason.
+
+    Attributes:
+        cause: The reason's name.
+        meaning: What it means, one clause.
+        time_us: In a mean step.
+        share: Of all idle time.
+        op: The op whose launches ended most of it; ``None`` if it was the end of the step.
+    """
+
+    cause: str
+    meaning: str
+    time_us: float
+    share: float
+    op: str | None
+
+
+def build(run: Run) -> tuple[IdleTime, ...]:
+    """The causes, longest first."""
+    return tuple(_causes(run))
+
+
+def _causes(run: Run) -> Iterator[IdleTime]:
+    idle = attribute(run.graph, measured(run.graph), run.kernels, run.steps, run.chosen)
+    for cause, time_us, part in idle.by_cause().iter_rows():
+        ops = idle.by_op(run.kernels, Cause(cause))
+        op = None if ops.is_empty() or ops["op"][0] == END_OF_STEP else ops["op"][0]
+        yield IdleTime(cause, MEANING[Cause(cause)], time_us, 100 * part, op)

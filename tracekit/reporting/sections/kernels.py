@@ -1,0 +1,79 @@
+"""The kernels by shape, longest first."""
+
+from dataclasses import dataclass
+
+import polars as pl
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTime:
+    """All launches of one kernel on one shape.
+
+    Attributes:
+        name: The kernel's name.
+        op: The op that launches it.
+        family: Its family.
+        dtype: Precision asked for.
+        shape: The op's input shapes, as recorded.
+        count: Launches per step.
+        time_us: Summed time per step.
+        share: Of all kernels' summed time.
+        utilization: Roofline bound over time, percent; ``None`` where the work or the GPU isn't known.
+        limiter: What the bound binds on.
+        work_known: Whether its work is.
+        predicted_us: Summed time per step on each target, in the report's order of targets.
+    """
+
+    name: str
+    op: str | None
+    family: str
+    dtype: str | None
+    shape: str | None
+    count: float
+    time_us: float
+    share: float
+    utilization: float | None
+    limiter: str | None
+    work_known: bool
+    predicted_us: tuple[float, ...]
+
+
+def build(kernels: pl.DataFrame, steps: int, targets: int) -> tuple[KernelTime, ...]:
+    """The kernels, longest first.
+
+    Args:
+        kernels: The chosen steps' kernels.
+        steps: How many steps these are.
+        targets: How many targets the table has times for.
+    """
+    whole = kernels["time_us"].sum() or 1.0
+    rows = (
+        kernels.group_by("name", "op", "family", "dtype", "input_dims")
+        .agg(
+            *(pl.col(f"target {i}").sum() for i in range(targets)),
+            count=pl.len(),
+            time=pl.col("time_us").sum(),
+            bound=pl.col("bound_us").sum(),
+            limiter=pl.col("limiter").first(),
+            bounded=pl.col("bound_us").is_not_null().all(),
+            worked=pl.col("work_from").is_not_null().all(),
+        )
+        .sort("time", "name", "input_dims", descending=[True, False, False])
+    )
+    return tuple(
+        KernelTime(
+            name=row["name"],
+            op=row["op"],
+            family=row["family"],
+            dtype=row["dtype"],
+            shape=row["input_dims"],
+            count=row["count"] / steps,
+            time_us=row["time"] / steps,
+            share=100 * row["time"] / whole,
+            utilization=100 * row["bound"] / row["time"] if row["bounded"] and row["time"] else None,
+            limiter=row["limiter"] if row["bounded"] else None,
+            work_known=row["worked"],
+            predicted_us=tuple(row[f"target {i}"] / steps for i in range(targets)),
+        )
+        for row in rows.iter_rows(named=True)
+    )
