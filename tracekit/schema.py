@@ -73,6 +73,7 @@ COLLECTIVE = (
     Column("out_nelems", pl.Int64, "Elements received."),
     Column("group_size", pl.Int64, "Ranks that take part."),
     Column("process_group", pl.String, "Process group's name."),
+    Column("group_description", pl.String, "What the job calls the process group, such as mesh_tp."),
     Column("group_ranks", pl.String, "Ranks of the process group, JSON; PyTorch shortens long lists."),
 )
 
@@ -164,6 +165,7 @@ KERNELS = Table(
         Column("copy_kind", pl.String, "memcpy: HtoD, DtoH, DtoD or PtoP."),
         Column("collective", pl.String, "collective: all_reduce, all_gather, ..."),
         Column("ranks", pl.Int64, "collective: ranks that take part."),
+        *COLLECTIVE[-3:],
         Column(
             "work_from",
             pl.String,

@@ -205,6 +205,7 @@ def _recorded_message(attributes: dict[str, Any]) -> dict[str, Any]:
         "out_nelems": attributes.get("out_msg_nelems"),
         "group_size": attributes.get("pg_size"),
         "process_group": attributes.get("pg_name"),
+        "group_description": attributes.get("pg_desc"),
     }
 
 

@@ -41,6 +41,7 @@ ARGUMENTS: dict[str, tuple[str, Kind]] = {
     "Collective name": ("collective", Kind.TEXT),
     "dtype": ("collective_dtype", Kind.TEXT),
     "Process Group Name": ("process_group", Kind.TEXT),
+    "Process Group Description": ("group_description", Kind.TEXT),
     "Process Group Ranks": ("group_ranks", Kind.RAW),
     "Input Dims": ("input_dims", Kind.RAW),
     "Input dims": ("input_dims", Kind.RAW),
@@ -58,7 +59,8 @@ TEXTS = ("name", *dict.fromkeys(f for f, kind in ARGUMENTS.values() if kind is n
 _SPAN = ("ts_ns", "dur_ns", "name")
 _THREAD = ("pid", "tid")
 _COLLECTIVE = (
-    "collective", "collective_dtype", "in_nelems", "out_nelems", "group_size", "process_group", "group_ranks",
+    "collective", "collective_dtype", "in_nelems", "out_nelems", "group_size", "process_group", "group_description",
+    "group_ranks",
 )  # fmt: skip
 _ACTIVITY = (
     *_SPAN, *_THREAD, "device", "stream", "correlation", "bytes", "size", "grid", "block", "registers_per_thread",

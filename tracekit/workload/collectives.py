@@ -18,11 +18,17 @@ NAMES = {
     "_allgather_base": "all_gather",
     "all_gather": "all_gather",
     "allgather": "all_gather",
+    "allgather_into_tensor_coalesced": "all_gather",
     "_reduce_scatter_base": "reduce_scatter",
     "reduce_scatter": "reduce_scatter",
+    "reduce_scatter_tensor_coalesced": "reduce_scatter",
     "all_to_all": "all_to_all",
     "all_to_allv": "all_to_all",
     "alltoall_base": "all_to_all",
+    "_broadcast_oop": "broadcast",
+    "_reduce_oop": "reduce",
+    "send": "send_recv",
+    "recv": "send_recv",
 }
 ELEMENT_BYTES = {
     "Float": 4,
@@ -38,6 +44,17 @@ ELEMENT_BYTES = {
     "Float8_e4m3fn": 1,
     "Float8_e5m2": 1,
 }
+DTYPES = {
+    "Float": "fp32",
+    "Half": "fp16",
+    "BFloat16": "bf16",
+    "Double": "fp64",
+    "Float8_e4m3fn": "fp8",
+    "Float8_e5m2": "fp8",
+    "Byte": "int8",
+    "Char": "int8",
+}
+"""Type of a message to precision; other integers have none."""
 
 # What a collective is and which of its inputs is the whole buffer, by the op that asked for it.
 BUFFERS = {
@@ -60,13 +77,14 @@ BY_KERNEL = {
     "AllGather": "all_gather",
     "ReduceScatter": "reduce_scatter",
     "Broadcast": "broadcast",
+    "Kernel_Reduce_": "reduce",
 }
 RECORDED_BY = "record_param_comms"
 """Runs inside the op that asked for the collective; its first input is what is sent."""
 
 
 def describe(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
-    """``kernels`` with ``collective``, ``bytes`` and ``ranks`` set on the rows of that family, and only there.
+    """``kernels`` with ``collective``, ``bytes``, ``ranks`` and ``dtype`` set on the rows of that family.
 
     Args:
         kernels: With the sizes that torch.distributed recorded, and ``op_row``.
@@ -79,11 +97,13 @@ def describe(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
     told = kernels.join(_by_shapes(kernels, ops), on="op_row", how="left", maintain_order="left")
     told = told.with_columns(from_gradients=pl.col("guessed").fill_null(False) & _grids_fit(told))
     buffer = pl.when(pl.col("from_gradients") | ~pl.col("guessed").fill_null(False)).then("buffer_bytes")
+    recorded_dtype = pl.col("collective_dtype").replace_strict(DTYPES, default=None, return_dtype=pl.String)
     by_kernel = [pl.when(pl.col("name").str.contains(word)).then(pl.lit(kind)) for word, kind in BY_KERNEL.items()]
     return told.with_columns(
         collective=pl.when(is_collective).then(pl.coalesce(name, "asked_for", *by_kernel)),
         bytes=pl.when(is_collective).then(pl.coalesce(size, buffer)).otherwise("bytes"),
         ranks=pl.when(is_collective).then("group_size"),
+        dtype=pl.when(is_collective & recorded_dtype.is_not_null()).then(recorded_dtype).otherwise("dtype"),
     ).drop("asked_for", "buffer_bytes", "guessed")
 
 
