@@ -10,6 +10,7 @@ tk.predict(trace, gpu=["h100-sxm", "l40s"])["h100-sxm"].speedup
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from os import PathLike
 from typing import TYPE_CHECKING
 
 from tracekit.errors import TracekitError
@@ -17,10 +18,11 @@ from tracekit.errors import TracekitError
 if TYPE_CHECKING:
     from tracekit.ingest import Inputs, Ranks
     from tracekit.prediction import Predictions
+    from tracekit.recording import Recording
     from tracekit.reporting import Report
     from tracekit.trace import Trace
 
-__all__ = ["TracekitError", "load", "predict", "report"]
+__all__ = ["TracekitError", "load", "predict", "record", "report"]
 __version__ = "0.1.0"
 
 
@@ -90,3 +92,39 @@ def predict(
 
     gpus = [gpu] if isinstance(gpu, str) else gpu
     return prediction.predict(prepare(trace, source_gpu=source_gpu, steps=steps), gpus)
+
+
+def record(
+    folder: str | PathLike[str] = "traces",
+    *,
+    name: str = "trace",
+    wait: int = 5,
+    timed: int = 5,
+    warmup: int = 2,
+    active: int = 3,
+    overwrite: bool = False,
+    quiet: bool = False,
+) -> Recording:
+    """Record a trace that predicts well; needs PyTorch and none of tracekit's own requirements.
+
+    ``with tk.record() as recording:`` around a loop that calls ``recording.step()`` after each step, on every rank; or
+    ``@tk.record()`` above the function that is a step.
+
+    Args:
+        folder: Where the trace goes, a file per rank.
+        name: The file's name without suffixes.
+        wait: Steps to leave alone first.
+        timed: Steps to time without the profiler.
+        warmup: Steps for the profiler to warm up.
+        active: Steps to record.
+        overwrite: Whether a trace of that name may be replaced.
+        quiet: Whether to say nothing on stderr.
+
+    Raises:
+        RecordingError: The trace exists already, can't be written, or the program took too few steps.
+        TracekitError: The counts of steps record nothing.
+    """
+    from tracekit.recording import Recording
+    from tracekit.recording.plan import Plan
+
+    return Recording(folder, name=name, plan=Plan(wait, timed, warmup, active), overwrite=overwrite, quiet=quiet)

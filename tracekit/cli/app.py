@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tracekit import __version__
-from tracekit.cli import cache, clusters, doctor, gpus, info, predict, redact, report
+from tracekit.cli import cache, clusters, doctor, gpus, info, predict, record, redact, report
 from tracekit.errors import TracekitError
 
 EXIT_FAILURE = 1
@@ -23,6 +23,7 @@ app = typer.Typer(
     help="How long a PyTorch iteration would take on another GPU, from the profiler traces of the one you have.",
     epilog="Exit codes: 0 fine, 1 the trace or a name is at fault, 2 wrong usage, 70 a bug in tracekit.",
 )
+app.command("record", context_settings=record.PASS_ON)(record.record)
 app.command("info")(info.info)
 app.command("report")(report.report)
 app.command("predict")(predict.predict)

@@ -13,7 +13,8 @@ STEP_COLUMNS = ("step", "start_ns", "end_ns", "pid", "tid")
 def find(trace: RankTrace) -> pl.DataFrame:
     """The steps of a trace in order of start.
 
-    A trace without ProfilerStep annotations is one step, number 0, from its first event to its last.
+    A trace without ProfilerStep annotations is one step, number 0, from its first event to its last. Marks in which
+    nothing was launched are no steps: a recording that ends with its block opens one last step, and nothing follows.
 
     Returns:
         ``step`` (ProfilerStep number), ``start_ns`` and ``end_ns`` on the CPU, ``pid`` and ``tid`` of the thread that
@@ -31,7 +32,13 @@ def find(trace: RankTrace) -> pl.DataFrame:
         )
         .sort("start_ns")
     )
-    return marked if marked.height else _whole(trace)
+    return _with_launches(marked, trace) if marked.height else _whole(trace)
+
+
+def _with_launches(marked: pl.DataFrame, trace: RankTrace) -> pl.DataFrame:
+    launches = trace.calls.join(trace.activities, on="correlation", how="semi")["ts_ns"]
+    launched = marked.join(assign(launches, marked).to_frame(), on="step", how="semi", maintain_order="left")
+    return launched if launched.height else marked
 
 
 def is_whole_trace(steps: pl.DataFrame) -> bool:
