@@ -66,15 +66,20 @@ SIGNATURE = (
     Column("input_strides", pl.String, "Strides of the op's inputs, JSON."),
     Column("concrete_inputs", pl.String, "Values of the op's scalar inputs, JSON."),
 )
+GROUP = (
+    Column("process_group", pl.String, "Process group's name."),
+    Column("group_description", pl.String, "What the job calls the process group, such as mesh_tp."),
+    Column("group_ranks", pl.String, "Ranks of the process group, JSON; PyTorch shortens long lists."),
+    Column("collective_sequence", pl.Int64, "Number of the collective in its process group."),
+    Column("collective_id", pl.String, "Id that the ranks of one collective share."),
+)
 COLLECTIVE = (
     Column("collective", pl.String, "Collective's name as torch.distributed records it."),
     Column("collective_dtype", pl.String, "Element type of the message."),
     Column("in_nelems", pl.Int64, "Elements sent."),
     Column("out_nelems", pl.Int64, "Elements received."),
     Column("group_size", pl.Int64, "Ranks that take part."),
-    Column("process_group", pl.String, "Process group's name."),
-    Column("group_description", pl.String, "What the job calls the process group, such as mesh_tp."),
-    Column("group_ranks", pl.String, "Ranks of the process group, JSON; PyTorch shortens long lists."),
+    *GROUP,
 )
 
 OPS = Table(
@@ -165,7 +170,7 @@ KERNELS = Table(
         Column("copy_kind", pl.String, "memcpy: HtoD, DtoH, DtoD or PtoP."),
         Column("collective", pl.String, "collective: all_reduce, all_gather, ..."),
         Column("ranks", pl.Int64, "collective: ranks that take part."),
-        *COLLECTIVE[-3:],
+        *GROUP,
         Column(
             "work_from",
             pl.String,

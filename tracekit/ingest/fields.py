@@ -43,6 +43,8 @@ ARGUMENTS: dict[str, tuple[str, Kind]] = {
     "Process Group Name": ("process_group", Kind.TEXT),
     "Process Group Description": ("group_description", Kind.TEXT),
     "Process Group Ranks": ("group_ranks", Kind.RAW),
+    "Seq": ("collective_sequence", Kind.INT),
+    "Comms Id": ("collective_id", Kind.RAW),
     "Input Dims": ("input_dims", Kind.RAW),
     "Input dims": ("input_dims", Kind.RAW),
     "Input type": ("input_types", Kind.RAW),
@@ -60,7 +62,7 @@ _SPAN = ("ts_ns", "dur_ns", "name")
 _THREAD = ("pid", "tid")
 _COLLECTIVE = (
     "collective", "collective_dtype", "in_nelems", "out_nelems", "group_size", "process_group", "group_description",
-    "group_ranks",
+    "group_ranks", "collective_sequence", "collective_id",
 )  # fmt: skip
 _ACTIVITY = (
     *_SPAN, *_THREAD, "device", "stream", "correlation", "bytes", "size", "grid", "block", "registers_per_thread",
