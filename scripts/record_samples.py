@@ -1,54 +1,58 @@
-"""Records the sample steps on this machine's GPU: python scripts/record_samples.py [FOLDER].
+"""Records the steps of scripts/workloads on this machine's GPU: python scripts/record_samples.py [FOLDER [NAME ...]].
 
-Writes <gpu>_transformer_<train | inference>.json.gz, by default into sample_traces/.
+Writes FOLDER/<gpu>_<workload>.json.gz, by default into sample_traces/; files over a megabyte stay out of the
+repository. The traces name no host and no path.
 """
 
 import gzip
 import json
 import re
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import torch
-from sample_models import STEPS, record
-from torch.profiler import ProfilerActivity
+from workloads import WORKLOADS
+
+import tracekit as tk
 
 SAMPLES = Path(__file__).parents[1] / "sample_traces"
 PRIVATE_KEYS = ("host_name", "trace_id")
+LARGEST_BYTES = 1_000_000
+STEPS = {"wait": 10, "timed": 10, "warmup": 2, "active": 2}
 
 
 def main() -> None:
-    """Records every sample and says how large the files are."""
+    """Records what was asked for, all by default, and says how large the files are."""
     if not torch.cuda.is_available():
         sys.exit("record_samples: PyTorch finds no CUDA GPU on this machine")
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else SAMPLES
-    folder.mkdir(parents=True, exist_ok=True)
     gpu = re.sub(r"[^a-z0-9]+", "-", torch.cuda.get_device_name().lower())
-    for kind in STEPS:
-        path = folder / f"{gpu}_transformer_{kind}.json.gz"
-        save(_anonymous(_record(kind), path.name.removesuffix(".gz")), path)
-        sys.stdout.write(f"{path} {path.stat().st_size / 1e3:.0f} kB\n")
+    for workload in sys.argv[2:] or WORKLOADS:
+        path = record(workload, folder, f"{gpu}_{workload}", "cuda")
+        size = path.stat().st_size
+        large = "" if size < LARGEST_BYTES else ", too large for the repository"
+        sys.stdout.write(f"{path} {size / 1e3:.0f} kB{large}\n")
+        torch.cuda.empty_cache()
+
+
+def record(workload: str, folder: Path, name: str, device: str, *, small: bool = False) -> Path:
+    """Records one workload and takes the machine's name and the paths out of its trace."""
+    step = WORKLOADS[workload](device, small)
+    with tk.record(folder, name=name, overwrite=True, quiet=True, **STEPS) as recording:
+        while not recording.is_complete:
+            step()
+            recording.step()
+    path = folder / f"{name}.json.gz"
+    trace = json.loads(gzip.decompress(path.read_bytes()))
+    save({key: value for key, value in trace.items() if key not in PRIVATE_KEYS} | {"traceName": f"{name}.json"}, path)
+    return path
 
 
 def save(trace: dict[str, Any], path: Path) -> None:
     """Writes a trace as gzipped JSON, the same bytes for the same trace."""
     text = json.dumps(trace, separators=(",", ":"))
     path.write_bytes(gzip.compress(text.encode(), mtime=0))
-
-
-def _record(kind: str) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "trace.json")
-        activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
-        record(STEPS[kind]("cuda"), activities, wait=1, warmup=2, path=path)
-        return json.loads(path.read_text())
-
-
-def _anonymous(trace: dict[str, Any], name: str) -> dict[str, Any]:
-    """Takes out the machine's name and the trace's path; without stacks no other path is in a trace."""
-    return {key: value for key, value in trace.items() if key not in PRIVATE_KEYS} | {"traceName": name}
 
 
 if __name__ == "__main__":
