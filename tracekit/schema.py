@@ -101,7 +101,12 @@ ANNOTATIONS = Table("annotations", "Named ranges: record_function, ProfilerStep#
 CALLS = Table(
     "calls",
     "Calls of the CUDA or HIP runtime and driver.",
-    (*_SPAN, *_THREAD, Column("correlation", pl.Int64, "Joins the call to the GPU work it launched.")),
+    (
+        *_SPAN,
+        *_THREAD,
+        Column("correlation", pl.Int64, "Joins the call to the GPU work it launched."),
+        Column("kernel", pl.String, "Kernel that it launches, where the call tells (ROCm)."),
+    ),
 )
 
 ACTIVITIES = Table(

@@ -89,10 +89,10 @@ class TraceBuilder:
         args = {"device": 0, "stream": stream, "correlation": self._correlation, **args}
         return self._event(kind, name, start, dur, stream, args, pid=0)
 
-    def call(self, name: str, start: float, dur: float, *, thread: int = MAIN_THREAD) -> Self:
-        """A runtime call that launches nothing, such as cudaDeviceSynchronize."""
+    def call(self, name: str, start: float, dur: float, *, thread: int = MAIN_THREAD, **args: Any) -> Self:
+        """A runtime call whose GPU work, if any, isn't added with it, such as cudaDeviceSynchronize."""
         self._correlation += 1
-        return self._event("cuda_runtime", name, start, dur, thread, {"correlation": self._correlation})
+        return self._event("cuda_runtime", name, start, dur, thread, {"correlation": self._correlation, **args})
 
     def step(self, number: int, start: float, dur: float) -> Self:
         """A ``ProfilerStep#number`` annotation."""

@@ -33,6 +33,21 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
+class Captured:
+    """What launched the kernels of CUDA graphs when the graphs were captured.
+
+    Attributes:
+        ops: CPU ops of the captures (``schema.OPS``).
+        calls: Calls that put kernels into the graphs (``schema.CALLS``).
+        launched_by: For each of the trace's activities the row in ``calls``; null where no capture tells.
+    """
+
+    ops: pl.DataFrame
+    calls: pl.DataFrame
+    launched_by: pl.Series
+
+
+@dataclass(frozen=True, slots=True)
 class RankTrace:
     """What one rank recorded; the tables' columns are described in :mod:`tracekit.schema`.
 
@@ -48,6 +63,7 @@ class RankTrace:
         world_size: Ranks of the job.
         metadata: What else the file says about the recording: profiler options, versions, names.
         warnings: What a reader of any result should know about the recording.
+        captured: Where the kernels of CUDA graphs come from; ``None`` if no capture was recorded.
     """
 
     source: str
@@ -61,6 +77,7 @@ class RankTrace:
     world_size: int
     metadata: Mapping[str, object]
     warnings: tuple[str, ...]
+    captured: Captured | None = None
 
     @property
     def shapes_recorded(self) -> bool:

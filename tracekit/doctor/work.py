@@ -8,6 +8,11 @@ from tracekit.workload.extract import has_work
 
 LAUNCHES_GRAPH = r"GraphLaunch"
 
+CAPTURE = (
+    "give the trace of the capture too (vLLM: capture_torch_profiler, SGLang: --enable-profile-cuda-graph), or record "
+    "some steps without graphs (enforce_eager, --disable-cuda-graph)"
+)
+
 
 def gpu(case: Case) -> Check:
     """Fails if it can't be told which GPU the trace was recorded on."""
@@ -69,21 +74,23 @@ def known_ops(case: Case) -> Check | None:
 
 
 def graphs(case: Case) -> Check | None:
-    """Warns about kernels of CUDA graphs, which belong to no op."""
+    """Warns about kernels of CUDA graphs, which belong to no op but those of the capture."""
     in_graph = _in_graph(case)
     kernels = case.kernels.filter(in_graph)
     if kernels.is_empty():
         return None
     cost = case.step_share(in_graph & ~has_work())
     launches = kernels["call"].n_unique()
+    captured = case.rank.captured
+    ops = f"the capture tells the ops of {captured.launched_by.count():,}" if captured else "nothing tells their ops"
     return Check(
         "graphs",
         "Graphs",
         by_cost(cost),
-        f"{kernels.height:,} kernels come from {launches:,} graph launches, which hide their ops",
+        f"{kernels.height:,} kernels come from {launches:,} graph launches; {ops}",
         f"{cost:.0f} % of the step has no shapes of its own: scaled by kernel class",
         cost,
-        "record some steps without graphs (vLLM, SGLang: enforce_eager, --disable-cuda-graph)",
+        "" if captured else CAPTURE,
     )
 
 

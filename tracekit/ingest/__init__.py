@@ -14,7 +14,7 @@ from tracekit.errors import (
 )
 from tracekit.ingest import memory as sizes
 from tracekit.ingest import ranks as places
-from tracekit.ingest.source import Inputs, Source, expand
+from tracekit.ingest.source import Given, Inputs, Source, expand
 from tracekit.trace import RankTrace, Trace
 
 __all__ = ["Inputs", "Ranks", "load", "load_bytes"]
@@ -46,8 +46,8 @@ def load(
             there twice, or can't be told.
         TracekitError: ``memory`` is no size.
     """
-    traces, observed = expand(inputs)
-    return _Loader(observed, cache, sizes.to_bytes(memory), progress).load(traces, ranks)
+    given = expand(inputs)
+    return _Loader(given, cache, sizes.to_bytes(memory), progress).load(given.traces, ranks)
 
 
 def load_bytes(data: bytes, source: str) -> Trace:
@@ -68,8 +68,9 @@ def load_bytes(data: bytes, source: str) -> Trace:
 class _Loader:
     """Reads files one by one; together their tables stay within the memory allowed."""
 
-    def __init__(self, observed: Sequence[Source], cache: bool, memory_bytes: int, progress: Progress) -> None:
-        self._observed = observed
+    def __init__(self, given: Given, cache: bool, memory_bytes: int, progress: Progress) -> None:
+        self._given = given
+        self._captures: dict[str, RankTrace] = {}
         self._cache = cache
         self._memory_bytes = memory_bytes
         self._progress = progress
@@ -110,8 +111,35 @@ class _Loader:
         return read
 
     def _read(self, source: Source, memory_bytes: int) -> RankTrace:
-        from tracekit.ingest import cache as entries
         from tracekit.ingest.observed import with_execution_trace
+
+        rank = places.placed(replace(self._decoded(source, memory_bytes), source=source.name))
+        return self._with_captures(with_execution_trace(rank, source, self._given.observed), source, memory_bytes)
+
+    def _with_captures(self, rank: RankTrace, source: Source, memory_bytes: int) -> RankTrace:
+        """With what the captures of its CUDA graphs tell; one that can't be read is left out, with a warning."""
+        from tracekit.ingest import captured
+        from tracekit.ingest.observed import captures_of
+
+        if not captured.has_replays(rank):
+            return rank
+        found, warnings = [rank], []
+        for capture in captures_of(rank, source, self._given.captures):
+            try:
+                found.append(self._capture(capture, memory_bytes))
+            except TraceError as error:
+                warnings.append(f"the capture trace was left out: {error}")
+        return captured.join(replace(rank, warnings=(*rank.warnings, *warnings)), found)
+
+    def _capture(self, source: Source, memory_bytes: int) -> RankTrace:
+        if source.name not in self._captures:
+            self._progress(f"read capture {source.name}")
+            trace = self._decoded(source, memory_bytes, needs_gpu=False)
+            self._captures[source.name] = replace(trace, source=source.name)
+        return self._captures[source.name]
+
+    def _decoded(self, source: Source, memory_bytes: int, needs_gpu: bool = True) -> RankTrace:
+        from tracekit.ingest import cache as entries
 
         if memory_bytes <= 0:
             raise TraceTooLargeError(
@@ -121,10 +149,10 @@ class _Loader:
         key = entries.key(source) if self._cache else None
         rank = entries.find(key, memory_bytes) if key else None
         if rank is None:
-            rank = _decode(source, memory_bytes)
+            rank = _decode(source, memory_bytes, needs_gpu)
             if key:
                 entries.store(key, rank)
-        return with_execution_trace(places.placed(replace(rank, source=source.name)), source, self._observed)
+        return rank
 
 
 def _told(sources: Sequence[Source]) -> dict[int, Source] | None:
@@ -157,12 +185,12 @@ def _no_such_rank(rank: int, known: Sequence[int]) -> TraceError:
     return TraceError(f"None of the files is of rank {rank}.", f"Given: {places.ranges(known)}.")
 
 
-def _decode(source: Source, memory_bytes: int) -> RankTrace:
+def _decode(source: Source, memory_bytes: int, needs_gpu: bool) -> RankTrace:
     from tracekit.ingest.decode import decode
 
     with source.open() as stream:
         try:
-            rank = decode(stream, source.name, memory_bytes)
+            rank = decode(stream, source.name, memory_bytes, needs_gpu=needs_gpu)
         except (DamagedTraceError, NotATraceError, NoGpuActivityError) as error:
             if stream.damage is None:
                 raise

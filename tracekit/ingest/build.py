@@ -40,8 +40,13 @@ class DeviceProperties(Struct, rename="camel"):
     compute_minor: int | None = None
 
 
-def build(decoded: Decoded, source: str) -> RankTrace:
+def build(decoded: Decoded, source: str, *, needs_gpu: bool = True) -> RankTrace:
     """The tables of a decoded trace, each ordered by start.
+
+    Args:
+        decoded: Its rows and top-level keys.
+        source: What to call it in messages.
+        needs_gpu: Whether it is refused if nothing in it ran on a GPU.
 
     Raises:
         NoGpuActivityError: Nothing in it ran on a GPU.
@@ -60,7 +65,7 @@ def build(decoded: Decoded, source: str) -> RankTrace:
     activities = _activities(calls, [take(kind).with_columns(kind=pl.lit(kind)) for kind in ACTIVITY_KINDS])
     calls = schema.CALLS.conform(calls)
     _check_cut(decoded.damage, calls, activities, source)
-    if activities.is_empty():
+    if activities.is_empty() and needs_gpu:
         raise _nothing_on_gpu(source, ops)
     device = _device(decoded.keys, activities)
     rank, world_size = _place(decoded.keys)
@@ -183,7 +188,7 @@ def _device(keys: Mapping[str, bytes], activities: pl.DataFrame) -> Device | Non
         devices = msgspec.json.decode(keys.get("deviceProperties", b"[]"), type=list[DeviceProperties] | None) or []
     except BAD_JSON:
         return None
-    used = Counter(activities["device"].to_list()).most_common(1)[0][0]
+    used = next((device for device, _ in Counter(activities["device"].to_list()).most_common(1)), None)
     found = next((device for device in devices if device.id == used), None)
     if found is None and len({(device.name, device.num_sms) for device in devices}) == 1:
         found = devices[0]

@@ -32,6 +32,7 @@ LARGEST_CACHE_BYTES = 10 << 30
 SUMS = "sums"
 FACTS = "facts.json"
 _PARTIAL = ".partial-"
+_NOT_KEPT = ("source", "captured")
 _ABANDONED_S = 86_400
 _FAILURES = (OSError, ValueError, TypeError, OverflowError, pl.exceptions.PolarsError, msgspec.MsgspecError)
 
@@ -158,7 +159,7 @@ def _version() -> str:
 def _facts() -> Any:
     """The rest of a rank's trace as one record, for typed JSON."""
     hints = get_type_hints(RankTrace)
-    names = [field.name for field in dataclasses.fields(RankTrace) if field.name not in (*TABLES, "source")]
+    names = [field.name for field in dataclasses.fields(RankTrace) if field.name not in (*TABLES, *_NOT_KEPT)]
     return msgspec.defstruct("Facts", [("table_bytes", int), *((name, hints[name]) for name in names)])
 
 

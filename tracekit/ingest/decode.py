@@ -14,7 +14,14 @@ from tracekit.trace import RankTrace
 SMALL_BYTES = 8 << 20
 
 
-def decode(stream: Stream, source: str, memory_bytes: int | None = None, small_bytes: int = SMALL_BYTES) -> RankTrace:
+def decode(
+    stream: Stream,
+    source: str,
+    memory_bytes: int | None = None,
+    small_bytes: int = SMALL_BYTES,
+    *,
+    needs_gpu: bool = True,
+) -> RankTrace:
     """Read one rank's trace.
 
     Args:
@@ -22,6 +29,7 @@ def decode(stream: Stream, source: str, memory_bytes: int | None = None, small_b
         source: What to call it in messages.
         memory_bytes: The most that its tables may take; by default half of the machine's memory.
         small_bytes: Up to which size it is decoded at once.
+        needs_gpu: Whether it is refused if nothing in it ran on a GPU.
 
     Raises:
         TraceError: It is no profiler trace, too damaged, too large, or holds no GPU activity.
@@ -32,10 +40,11 @@ def decode(stream: Stream, source: str, memory_bytes: int | None = None, small_b
         raise NotATraceError(f"{source} was written by {tool}, not by PyTorch's profiler.", foreign.HINT)
     if len(head) <= small_bytes:
         try:
-            return build(whole(head), source)
+            return build(whole(head), source, needs_gpu=needs_gpu)
         except BAD_JSON:
             pass
-    return build(Walk(_Joined(head, stream), source, memory_bytes or to_bytes(None)).run(), source)
+    decoded = Walk(_Joined(head, stream), source, memory_bytes or to_bytes(None)).run()
+    return build(decoded, source, needs_gpu=needs_gpu)
 
 
 def _read(stream: Stream, size: int) -> bytes:

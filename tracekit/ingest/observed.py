@@ -1,4 +1,4 @@
-"""Which execution trace belongs to which profiler trace, and what becomes of it."""
+"""Which execution trace and which traces of graph captures belong to a profiler trace."""
 
 import re
 from collections.abc import Sequence
@@ -8,12 +8,13 @@ from pathlib import Path
 from tracekit.errors import TraceError, TraceTooLargeError
 from tracekit.ingest import ranks
 from tracekit.ingest.execution_trace import join
-from tracekit.ingest.source import Source, of_file
+from tracekit.ingest.source import Source, files_in, of_file
 from tracekit.ingest.stream import BLOCK_BYTES
 from tracekit.trace import RankTrace
 
 _SUFFIX = re.compile(r"(\.pt\.trace)?\.json(?=\.|$)")
 LONGEST = 1 << 30
+CAPTURES = "capture_traces"
 
 
 def with_execution_trace(rank: RankTrace, source: Source, given: Sequence[Source]) -> RankTrace:
@@ -47,6 +48,22 @@ def _beside(source: Source) -> Source | None:
     path = Path(source.path)
     other = path.with_name(_SUFFIX.sub(".et.json", path.name, count=1))
     return of_file(other) if other != path and other.is_file() else None
+
+
+def captures_of(rank: RankTrace, source: Source, given: Sequence[Source]) -> list[Source]:
+    """The traces in which the CUDA graphs of ``rank`` may have been captured, as :func:`with_execution_trace` looks.
+
+    They lie beside the trace in ``capture_traces``, where vLLM and SGLang write them. Servers may record one rank only;
+    its graphs are those of all.
+    """
+    found = list(given) or _in_directory_beside(source)
+    same = [each for each in found if ranks.of_name(each.name) in (rank.rank, None)]
+    return same or found
+
+
+def _in_directory_beside(source: Source) -> list[Source]:
+    directory = Path(source.path).with_name(CAPTURES) if source.path is not None and source.member is None else None
+    return files_in(directory) if directory is not None and directory.is_dir() else []
 
 
 def _text(source: Source) -> bytes:

@@ -49,14 +49,14 @@ _QUOTE, _COMMA = ord('"'), ord(",")
 _OPEN, _CLOSE, _CLOSE_LIST = (ord(c) for c in "{}]")
 _NULL_WORD = ord("n")
 
-# What a word of the vocabulary stands for: the key of an event, a category's table, or an argument's field.
-_CATEGORY = 100
-_ARGUMENT = {Kind.INT: 200, Kind.TEXT: 300, Kind.RAW: 400}
-_INT, _TEXT, _RAW = _ARGUMENT.values()
+# What a word of the vocabulary can stand for: the key of an event, a category's table, an argument's field.
+_KEY, _CATEGORY, _ARGUMENT = range(3)
+_KINDS = {Kind.INT: 0, Kind.TEXT: 100, Kind.RAW: 200}
+_TEXT, _RAW = _KINDS[Kind.TEXT], _KINDS[Kind.RAW]
 
 
 class Vocabulary(NamedTuple):
-    """The words that the scanner knows, and what each stands for."""
+    """The words that the scanner knows, and what each stands for as key, category and argument."""
 
     slots: Ints
     starts: Ints
@@ -74,12 +74,16 @@ class Rows(NamedTuple):
 
 def vocabulary() -> Vocabulary:
     """What :mod:`fields` describes, for the scanner."""
-    meaning = {key: number for number, key in enumerate(_KEYS)}
-    meaning |= {category: _CATEGORY + list(TABLES).index(table) for category, table in CATEGORIES.items()}
+    known = list(dict.fromkeys((*_KEYS, *CATEGORIES, *ARGUMENTS)))
+    meaning = np.full((len(known), 3), _NO_WORD, np.int64)
+    for number, key in enumerate(_KEYS):
+        meaning[known.index(key), _KEY] = number
+    for category, table in CATEGORIES.items():
+        meaning[known.index(category), _CATEGORY] = list(TABLES).index(table)
     for key, (field, kind) in ARGUMENTS.items():
-        meaning[key] = _ARGUMENT[kind] + (INTS if kind is Kind.INT else TEXTS).index(field)
-    words = dictionary.vocabulary(list(meaning))
-    return Vocabulary(words.slots, words.starts, words.arena, np.array(list(meaning.values())))
+        meaning[known.index(key), _ARGUMENT] = _KINDS[kind] + (INTS if kind is Kind.INT else TEXTS).index(field)
+    words = dictionary.vocabulary(known)
+    return Vocabulary(words.slots, words.starts, words.arena, meaning)
 
 
 def room() -> Rows:
@@ -205,10 +209,12 @@ def _events(
 
 
 @inlined
-def _meaning(buffer: Bytes, start: int, stop: int, slots: Ints, starts: Ints, arena: Bytes, meaning: Ints) -> int:
-    """What a word stands for; negative if it isn't one of the vocabulary."""
+def _meaning(
+    buffer: Bytes, start: int, stop: int, slots: Ints, starts: Ints, arena: Bytes, meaning: Ints, role: int
+) -> int:
+    """What a word stands for in a role; negative if it isn't one of the vocabulary."""
     number = slots[slot_of(slots, starts, arena, buffer, start, stop, hash_word(buffer, start, stop))]
-    return meaning[number] if number >= 0 else _NO_WORD
+    return meaning[number, role] if number >= 0 else _NO_WORD
 
 
 @compiled
@@ -238,7 +244,7 @@ def _event(
         value = skip_key(buffer, at, end)
         if value < 0:
             return value, _NOT_READ
-        key = _meaning(buffer, start, _key_end(buffer, value), slots, starts, arena, meaning)
+        key = _meaning(buffer, start, _key_end(buffer, value), slots, starts, arena, meaning, _KEY)
         at = value
         if key == _PH:
             complete = at + 2 < end and buffer[at + 1] == _COMPLETE and buffer[at + 2] == _QUOTE
@@ -249,12 +255,10 @@ def _event(
             at = _string(buffer, at, end)
             if at < 0:
                 return at, _NOT_READ
-            category = _meaning(buffer, value + 1, at - 1, slots, starts, arena, meaning)
-            known = _CATEGORY <= category < _INT
-            if not known:
+            table = _meaning(buffer, value + 1, at - 1, slots, starts, arena, meaning, _CATEGORY)
+            if table < 0:
                 return skip_members(buffer, at, end), _NOT_READ
-            table = category - _CATEGORY
-        elif key < 0 or key >= _CATEGORY:
+        elif key < 0:
             at = skip_value(buffer, at, end)
         elif key == _NAME:
             at = _string(buffer, at, end)
@@ -308,12 +312,12 @@ def _arguments(
         value = skip_key(buffer, at, end)
         if value < 0:
             return value
-        argument = _meaning(buffer, start, _key_end(buffer, value), slots, starts, arena, meaning)
+        argument = _meaning(buffer, start, _key_end(buffer, value), slots, starts, arena, meaning, _ARGUMENT)
         at = value
-        if argument < _INT:
+        if argument < 0:
             at = skip_value(buffer, at, end)
         elif argument < _TEXT:
-            at = read_int(buffer, at, end, ints, row, argument - _INT)
+            at = read_int(buffer, at, end, ints, row, argument)
         else:
             field = argument - _TEXT if argument < _RAW else argument - _RAW
             null = buffer[at] == _NULL_WORD

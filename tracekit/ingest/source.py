@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
@@ -21,6 +22,9 @@ STDIN = "-"
 
 _TRACE_NAME = re.compile(r"\.json(\.(gz|gzip|zst|zip))?$|\.(zip|gz|zst)$", re.IGNORECASE)
 _ARCHIVED_NAME = re.compile(r"\.json(\.(gz|gzip|zst))?$", re.IGNORECASE)
+_CAPTURE_NAME = re.compile(
+    r"(?:^|[/\\:])(?:capture_traces[/\\:][^/\\:]*|[^/\\:]*capture_(?:trace|rank)[^/\\:]*)$", re.IGNORECASE
+)
 _EXECUTION_TRACE_NAME = re.compile(r"\.et\.json(\.|$)", re.IGNORECASE)
 
 
@@ -80,8 +84,22 @@ class Source:
             raise unreadable(self.name, error) from error
 
 
-def expand(inputs: Inputs) -> tuple[list[Source], list[Source]]:
-    """The traces that the inputs name, and the execution traces (PyTorch's or Chakra's) among them.
+class Given(NamedTuple):
+    """What was given to read.
+
+    Attributes:
+        traces: Profiler traces, at least one.
+        observed: Execution traces (PyTorch's or Chakra's).
+        captures: Traces of CUDA graphs being captured.
+    """
+
+    traces: list[Source]
+    observed: list[Source]
+    captures: list[Source]
+
+
+def expand(inputs: Inputs) -> Given:
+    """The traces that the inputs name, told apart; what is given alone is a trace.
 
     Args:
         inputs: A file, a directory, a glob, a URI, ``-`` for standard input, or several of them.
@@ -91,11 +109,10 @@ def expand(inputs: Inputs) -> tuple[list[Source], list[Source]]:
         DamagedTraceError: An archive can't be read, or a file is empty.
     """
     found = _all(inputs)
-    if len(found) == 1:
-        return found, []
-    observed = [source for source in found if is_execution_trace(source)]
-    traces = [source for source in found if source not in observed]
-    return (traces, observed) if traces else (observed, [])
+    observed = [source for source in found if is_execution_trace(source)] if len(found) > 1 else []
+    captures = [source for source in found if is_capture(source)]
+    traces = [source for source in found if source not in observed and source not in captures]
+    return Given(traces, observed, captures) if traces else Given(found, [], [])
 
 
 def is_execution_trace(source: Source) -> bool:
@@ -103,6 +120,11 @@ def is_execution_trace(source: Source) -> bool:
     if _EXECUTION_TRACE_NAME.search(source.name):
         return True
     return source.path is not None and execution_trace.is_execution_trace(source.head())
+
+
+def is_capture(source: Source) -> bool:
+    """Whether it is a trace of CUDA graphs being captured, by its name or its directory's."""
+    return _CAPTURE_NAME.search(source.name) is not None
 
 
 def looks_like_trace(name: str) -> bool:
@@ -177,6 +199,11 @@ def _nothing_in(where: str, files: int) -> TraceNotFoundError:
     return TraceNotFoundError(
         f"{where} holds no traces ({files:,} other files).", "Their names end in .json, .json.gz, .json.zst or .zip."
     )
+
+
+def files_in(directory: Path) -> list[Source]:
+    """The files of a directory that may be traces, by their names."""
+    return [of_file(path) for path in sorted(directory.iterdir()) if path.is_file() and looks_like_trace(path.name)]
 
 
 def of_file(path: Path) -> Source:

@@ -64,13 +64,26 @@ def _join_owners(trace: RankTrace) -> pl.DataFrame:
     """Activities with the call, op and step that launched them, and that op's inputs."""
     call = launching_calls(trace.activities, trace.calls)
     op_row = _gather(innermost_ops(trace.calls, trace.ops), call)
-    step = _steps(trace, call)
-    ops = {column.name: _gather(trace.ops[column.name], op_row) for column in (*schema.SIGNATURE, *schema.COLLECTIVE)}
-    output = _gather(outputs.infer(trace.ops), op_row)
-    recorded = [pl.coalesce(column.name, ops.pop(column.name)) for column in schema.COLLECTIVE]
+    columns = _of_ops(trace.ops, op_row)
+    captured_row = pl.repeat(None, trace.activities.height, dtype=pl.Int64, eager=True)
+    if trace.captured is not None:
+        captured = trace.captured
+        captured_row = _gather(innermost_ops(captured.calls, captured.ops), captured.launched_by)
+        replayed = captured_row.is_not_null()
+        op_row = op_row.set(replayed, None)
+        others = _of_ops(captured.ops, captured_row)
+        columns = {name: others[name].zip_with(replayed, values) for name, values in columns.items()}
+    recorded = [pl.coalesce(column.name, columns.pop(column.name)) for column in schema.COLLECTIVE]
     return trace.activities.with_columns(
-        *recorded, call=call, op_row=op_row, op=_gather(trace.ops["name"], op_row), step=step, output_dims=output, **ops
+        *recorded, call=call, op_row=op_row, captured_row=captured_row, step=_steps(trace, call), **columns
     ).with_columns(elements=parameters.over_all(parameters.elements_by_blocks(trace.ops)))
+
+
+def _of_ops(ops: pl.DataFrame, rows: pl.Series) -> dict[str, pl.Series]:
+    """What ops tell of the activities that they own, by column."""
+    columns = (ops[column.name] for column in (*schema.SIGNATURE, *schema.COLLECTIVE))
+    named = (ops["name"].alias("op"), outputs.infer(ops), *columns)
+    return {values.name: _gather(values, rows) for values in named}
 
 
 def _steps(trace: RankTrace, call: pl.Series) -> pl.Series:
@@ -143,6 +156,9 @@ def _share(kernels: pl.DataFrame) -> pl.DataFrame:
 
     Split products, but also any op on a tensor too large for 32-bit indexing, which PyTorch runs in pieces.
     """
-    together = pl.col("shares"), pl.col("op_row").is_not_null(), pl.col("family") != "collective", has_work()
-    part = pl.col("dur_ns") / pl.col("dur_ns").sum().over("op_row", "family", "direction", "shares")
+    owned = pl.any_horizontal(pl.col("op_row", "captured_row").is_not_null())
+    # Every replay of a graph runs its captured ops once.
+    owner = pl.struct("op_row", "captured_row", pl.when(pl.col("captured_row").is_not_null()).then("call"))
+    together = pl.col("shares"), owned, pl.col("family") != "collective", has_work()
+    part = pl.col("dur_ns") / pl.col("dur_ns").sum().over(owner, "family", "direction", "shares")
     return kernels.with_columns(share=pl.when(*together, part.is_finite()).then(part).otherwise(1.0))
