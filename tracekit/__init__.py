@@ -73,25 +73,34 @@ def report(trace: Trace, *, source_gpu: str | None = None, steps: str | None = N
 
 
 def predict(
-    trace: Trace, *, gpu: str | Sequence[str], source_gpu: str | None = None, steps: str | None = None
+    trace: Trace,
+    *,
+    gpu: str | Sequence[str] = (),
+    cluster: str | Sequence[str] = (),
+    source_gpu: str | None = None,
+    source_cluster: str | None = None,
+    steps: str | None = None,
 ) -> Predictions:
-    """The traced step on other GPUs.
+    """The traced step on other GPUs or clusters.
 
     Args:
         trace: As :func:`load` gives it.
         gpu: One or several GPUs, in any spelling; ``tracekit gpus`` lists them.
+        cluster: One or several clusters, such as ``"4x8xh100-sxm@ndr400"``; ``tracekit clusters`` lists names.
         source_gpu: The GPU it was recorded on, where the trace doesn't say.
+        source_cluster: The cluster it was recorded on, where the GPU doesn't tell.
         steps: The steps to measure, ``"7"`` or ``"7:9"``; all by default.
 
     Raises:
-        TracekitError: The steps are not in the trace.
+        TracekitError: The steps are not in the trace, or a cluster is unknown or too small.
         PredictorError: A GPU is unknown or its name ambiguous.
     """
     from tracekit import prediction
     from tracekit.replay.run import prepare
 
-    gpus = [gpu] if isinstance(gpu, str) else gpu
-    return prediction.predict(prepare(trace, source_gpu=source_gpu, steps=steps), gpus)
+    gpus, clusters = ([names] if isinstance(names, str) else names for names in (gpu, cluster))
+    run = prepare(trace, source_gpu=source_gpu, steps=steps)
+    return prediction.predict(run, gpus, clusters=clusters, source_cluster=source_cluster)
 
 
 def record(

@@ -38,6 +38,19 @@ Gpus = Annotated[
     list[str],
     typer.Option("--gpu", "-g", metavar="NAME", help="Target GPU; repeat for several. `tracekit gpus` lists them."),
 ]
+Clusters = Annotated[
+    list[str],
+    typer.Option(
+        "--cluster",
+        metavar="NAME",
+        help="Target cluster, such as 4x8xh100-sxm@ndr400, or a TOML; repeatable. `tracekit clusters` lists them.",
+        show_default=False,
+    ),
+]
+SourceCluster = Annotated[
+    str | None,
+    typer.Option("--source-cluster", metavar="NAME", help="The cluster of the trace, where its GPU doesn't tell."),
+]
 SourceGpu = Annotated[
     str | None,
     typer.Option("--source-gpu", metavar="NAME", help="The GPU of the trace, where it doesn't say or says it wrong."),

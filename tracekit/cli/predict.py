@@ -1,12 +1,31 @@
 """``tracekit predict``: the traced step on other GPUs."""
 
-from tracekit.cli.options import Force, Gpus, Json, Memory, NoCache, Output, Quiet, Ranks, SourceGpu, Steps, Top, Traces
+import typer
+
+from tracekit.cli.options import (
+    Clusters,
+    Force,
+    Gpus,
+    Json,
+    Memory,
+    NoCache,
+    Output,
+    Quiet,
+    Ranks,
+    SourceCluster,
+    SourceGpu,
+    Steps,
+    Top,
+    Traces,
+)  # fmt: skip
 
 
 def predict(
     traces: Traces,
-    gpu: Gpus,
+    gpu: Gpus = [],  # noqa: B006 - typer makes a new one
+    cluster: Clusters = [],  # noqa: B006
     source_gpu: SourceGpu = None,
+    source_cluster: SourceCluster = None,
     steps: Steps = None,
     top: Top = 10,
     ranks: Ranks = None,
@@ -17,27 +36,28 @@ def predict(
     memory: Memory = None,
     quiet: Quiet = False,
 ) -> None:
-    """How long the traced step would take on other GPUs, and how sure that is.
+    """How long the traced step would take on other GPUs or clusters, and how sure that is.
 
-    Example: tracekit predict trace.json.gz --gpu h100-sxm --gpu l40s -o prediction.json
+    Example: tracekit predict trace.json.gz --gpu h100-sxm --cluster 4x8xb200@ndr400 -o prediction.json
     """
-    from predictors import resolve_gpu
     from tracekit.cli.read import read
     from tracekit.cli.screen import check_output, emit, progress
     from tracekit.prediction import predict as predict_on
+    from tracekit.prediction import targets
     from tracekit.render import json as as_json
     from tracekit.render import terminal
     from tracekit.replay.run import prepare
     from tracekit.reporting import build
 
     check_output(output, force)
-    for name in gpu:
-        resolve_gpu(name)
+    if not gpu and not cluster:
+        raise typer.BadParameter("say where to: --gpu h100-sxm, --cluster 4x8xh100-sxm@ndr400, or both")
+    targets(gpu, cluster)
     with progress(quiet) as stage:
         trace = read(traces, ranks, no_cache, memory, stage)
         run = prepare(trace, source_gpu=source_gpu, steps=steps, progress=stage)
         stage("predict")
-        report = build(run, predict_on(run, gpu).targets)
+        report = build(run, predict_on(run, gpu, clusters=cluster, source_cluster=source_cluster).targets)
     emit(
         terminal.predicted(report, top),
         lambda: as_json.predicted(report),

@@ -48,7 +48,7 @@ def _head(report: Report) -> dict[str, Any]:
 def _target(prediction: Prediction) -> dict[str, Any]:
     return {
         "gpu": prediction.gpu,
-        "cluster": None,
+        "cluster": prediction.cluster.slug if prediction.cluster else None,
         "step_time_us": prediction.step.step_time_us,
         "low_us": prediction.low_us,
         "high_us": prediction.high_us,

@@ -137,7 +137,7 @@ def _targets(report: Report) -> Table:
     for target in report.targets:
         coverage = target.coverage
         table.add_row(
-            Text(target.gpu, style="bold"),
+            Text(target.label, style="bold"),
             Text(duration(target.step.step_time_us), style="bold"),
             interval(target.low_us, target.high_us),
             f"{target.speedup:.2f}x",
@@ -203,7 +203,7 @@ def _kernels(kernels: Sequence[KernelTime]) -> Table:
 
 def _predicted_kernels(report: Report, top: int) -> Table:
     table = _grid(
-        ("measured", "number"), *((target.gpu, "number") for target in report.targets), ("family", "word"),
+        ("measured", "number"), *((target.label, "number") for target in report.targets), ("family", "word"),
         ("op", "text"), ("kernel", "text"),
     )  # fmt: skip
     for kernel in report.kernels[:top]:
@@ -244,7 +244,7 @@ def _notes(report: Report) -> Iterator[RenderableType]:
     concerned: dict[str, list[str]] = {}
     for target in report.targets:
         for note in target.notes:
-            concerned.setdefault(note, []).append(target.gpu)
+            concerned.setdefault(note, []).append(target.label)
     if concerned:
         yield Text()
     for note, gpus in concerned.items():

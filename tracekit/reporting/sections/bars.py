@@ -15,7 +15,7 @@ class TimeBar:
     """Where the step's time goes on one GPU; the parts add up to the step.
 
     Attributes:
-        label: ``measured``, or the target's canonical name.
+        label: ``measured``, or the target's name.
         step_time_us: The step.
         parts: Family (and last ``idle``) to time, largest first. Kernels that overlap share the time they cover.
     """
@@ -28,7 +28,7 @@ class TimeBar:
 def build(run: Run, targets: Sequence[Prediction]) -> tuple[TimeBar, ...]:
     """The measured step and those of the targets."""
     measured = _bar(run, "measured", run.measured, run.kernels["dur_ns"] / 1e3)
-    return measured, *(_bar(run, target.gpu, target.step, target.kernels["time_us"]) for target in targets)
+    return measured, *(_bar(run, target.label, target.step, target.kernels["time_us"]) for target in targets)
 
 
 def _bar(run: Run, label: str, step: StepTime, time_us: pl.Series) -> TimeBar:

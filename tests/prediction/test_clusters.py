@@ -1,0 +1,120 @@
+"""Collectives carried to other clusters."""
+
+import polars as pl
+import pytest
+
+import tracekit as tk
+from tracekit.comm import ClusterError, load_cluster
+from tracekit.comm import predict as predict_collectives
+from tracekit.testing import A100, TraceBuilder
+
+MESSAGE = {"Collective name": "allreduce", "In msg nelems": 2**24, "Out msg nelems": 2**24, "dtype": "BFloat16"}
+SOURCE = "8xa100-sxm-80gb"
+
+
+def job(
+    *durations_us: float, ranks: int = 8, sized: bool = True, device: dict[str, object] | None = A100, **launch: int
+) -> TraceBuilder:
+    """One all-reduce after another, of 32 MiB over all ranks, behind a kernel that the CPU launched."""
+    builder = TraceBuilder(device)
+    builder.metadata["distributedInfo"] = {"backend": "nccl", "rank": 0, "world_size": ranks}
+    builder.op("aten::mm", 0, 20, dims=[[512, 512]] * 2, types=["float"] * 2).kernel("sgemm", 15, 100, launch=5)
+    args = {**MESSAGE, "Group size": ranks, "Process Group Ranks": str([*range(ranks)])} if sized else {}
+    now, end = 30.0, 116.0
+    for dur in durations_us:
+        builder.op("record_param_comms", now, 10, **args)
+        builder.kernel("ncclDevKernel_AllReduce_Sum_bf16_RING_LL", end, dur, launch=now + 2, **launch)
+        now, end = now + 20, end + dur + 1
+    return builder
+
+
+def model_us(cluster: str, ranks: int, bytes_: int = 2**25) -> float:
+    row = {"collective": ["all_reduce"], "bytes": [bytes_], "ranks": [ranks], "dtype": ["bf16"]}
+    return predict_collectives(pl.DataFrame(row), load_cluster(cluster))["time_us"].item()
+
+
+def times(builder: TraceBuilder, cluster: str, **options: str) -> list[float]:
+    return tk.predict(builder.load(), cluster=cluster, **options)[cluster].kernels["time_us"][1:].to_list()
+
+
+@pytest.mark.parametrize("name", [SOURCE, "dgx-a100", "4x8xa100-sxm-80gb@hdr200"])
+def test_the_cluster_of_the_trace_gives_the_measurement_back(name):
+    """Also where more of the same nodes stand beside the one in use."""
+    trace = job(400, 900).load()
+    prediction = tk.predict(trace, cluster=name)[name]
+    measured = tk.report(trace).source
+    assert prediction.kernels["time_us"].to_list() == [100, 400, 900]
+    assert prediction.kernels["method"].to_list() == ["measured"] * 3
+    assert prediction.step.step_time_us == pytest.approx(measured.step_time_us)
+    assert (prediction.low_us, prediction.high_us) == pytest.approx((measured.step_time_us,) * 2)
+
+
+def test_transfer_takes_the_models_ratio_and_waiting_stays():
+    factor = model_us("8xh100-sxm", 8) / model_us(SOURCE, 8)
+    assert factor < 0.8
+    # Of like collectives the shortest is all transfer: 500 of the 900 us were waiting.
+    assert times(job(400, 900), "8xh100-sxm") == pytest.approx([400 * factor, 500 + 400 * factor])
+
+
+def test_a_rank_that_never_came_last_transferred_no_longer_than_the_model_allows():
+    """Both all-reduces waited; the interval holds the case that they didn't."""
+    row = tk.predict(job(4000, 4000).load(), cluster="8xh100-sxm")["8xh100-sxm"].kernels.row(1, named=True)
+    factor = model_us("8xh100-sxm", 8) / model_us(SOURCE, 8)
+    assert 4000 - model_us(SOURCE, 8) < row["time_us"] < 4000
+    assert row["low_us"] < 4000 * factor
+
+
+def test_a_slower_network_between_the_ranks():
+    factor = model_us("2x4xa100-sxm-80gb@eth25", 8) / model_us(SOURCE, 8)
+    assert factor > 5
+    prediction = tk.predict(job(400).load(), cluster="2x4xa100-sxm-80gb@eth25")["2x4xa100-sxm-80gb@eth25"]
+    assert prediction.kernels["time_us"][1] == pytest.approx(400 * factor)
+    assert prediction.step.exposed_comm_us == pytest.approx(400 * factor, rel=0.02)
+    assert prediction.low_us < prediction.step.step_time_us < prediction.high_us
+
+
+def test_the_source_cluster_can_be_given():
+    factor = model_us("8xh100-sxm", 8) / model_us("2x4xa100-sxm-80gb@hdr200", 8)
+    given = times(job(400), "8xh100-sxm", source_cluster="2x4xa100-sxm-80gb@hdr200")
+    assert given == pytest.approx([400 * factor])
+
+
+def test_ranks_beyond_one_node_sit_on_the_usual_nodes():
+    prediction = tk.predict(job(400, ranks=16).load(), cluster="2xdgx-a100")["2xdgx-a100"]
+    assert prediction.kernels["time_us"][1] == 400
+    assert any("2 usual nodes" in note for note in prediction.notes)
+
+
+def test_an_unknown_source_takes_the_model_and_says_so():
+    prediction = tk.predict(job(400, device=None).load(), cluster="8xh100-sxm")["8xh100-sxm"]
+    assert prediction.kernels["time_us"][1] == pytest.approx(model_us("8xh100-sxm", 8))
+    assert prediction.kernels["method"][1] == "law"
+    assert any("--source-cluster" in note for note in prediction.notes)
+
+
+def test_a_size_that_was_not_recorded_comes_from_the_launch_and_widens_the_interval():
+    """Two of four channels of 512 threads in LL, 8 ranks: 64 to 96 KiB."""
+    builder = job(25, sized=False, grid=[2, 1, 1], block=[512, 1, 1])
+    builder.kernel("ncclDevKernel_AllReduce_Sum_bf16_RING_LL", 500, 300, grid=[4, 1, 1], block=[512, 1, 1])
+    kernels = tk.predict(builder.load(), cluster="8xh100-sxm")["8xh100-sxm"].kernels
+    row = kernels.row(1, named=True)
+    least, most = (25 * model_us("8xh100-sxm", 8, size) / model_us(SOURCE, 8, size) for size in (2**16, 3 * 2**15))
+    assert min(least, most) * 0.97 < row["time_us"] < max(least, most) * 1.03
+    assert row["low_us"] < min(least, most)
+    assert row["high_us"] > max(least, most)
+
+
+def test_without_a_cluster_collectives_stay():
+    prediction = tk.predict(job(400).load(), gpu="h100-sxm")["h100-sxm"]
+    assert prediction.kernels["time_us"][1] == 400
+    assert any("--cluster" in note for note in prediction.notes)
+
+
+def test_what_does_not_fit_or_contradicts_is_refused():
+    trace = job(400).load()
+    with pytest.raises(ClusterError, match="doesn't fit on 4xh100-sxm"):
+        tk.predict(trace, cluster="4xh100-sxm")
+    with pytest.raises(ClusterError, match="has h100-sxm, the trace a100-sxm-80gb"):
+        tk.predict(trace, cluster=SOURCE, source_cluster="8xh100-sxm")
+    with pytest.raises(ClusterError, match="4 GPUs, the trace 8 ranks"):
+        tk.predict(trace, cluster=SOURCE, source_cluster="4xa100-sxm-80gb")

@@ -1,0 +1,114 @@
+"""What a prediction holds."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from predictors import PredictorError, Resolution, resolve_gpu
+from tracekit.comm import Cluster
+from tracekit.replay.measure import StepTime
+from tracekit.replay.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Shares of the step's GPU time by how they were predicted, in percent.
+
+    Attributes:
+        modelled: From shapes.
+        scaled: By the resource that kernels of their class bind on.
+        unknown: Kept as measured.
+    """
+
+    modelled: float
+    scaled: float
+    unknown: float
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where the step is to run.
+
+    Attributes:
+        gpu: The GPU, and how its name was understood.
+        cluster: What joins the GPUs; None if only the GPU was named.
+    """
+
+    gpu: Resolution
+    cluster: Cluster | None = None
+
+    @property
+    def label(self) -> str:
+        """The cluster's name, or the GPU's."""
+        slug: str = self.cluster.slug if self.cluster else self.gpu.gpu.slug
+        return slug
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The traced step on one GPU.
+
+    Attributes:
+        target: The GPU, and how its name was understood.
+        step: The median step.
+        low_us: Lower end of the step time's 90 % interval.
+        high_us: Upper end.
+        speedup: Measured step time over predicted.
+        coverage: How the GPU time was predicted.
+        kernels: One row per kernel of the kernel table, as ``predictors.predict`` gives it; what it can't tell is
+            kept as measured.
+        notes: What to know about this prediction.
+        cluster: What joins the GPUs; None if only the GPU was named.
+    """
+
+    target: Resolution
+    step: StepTime
+    low_us: float
+    high_us: float
+    speedup: float
+    coverage: Coverage
+    kernels: pl.DataFrame
+    notes: tuple[str, ...]
+    cluster: Cluster | None = None
+
+    @property
+    def gpu(self) -> str:
+        """Canonical name of the GPU."""
+        slug: str = self.target.gpu.slug
+        return slug
+
+    @property
+    def label(self) -> str:
+        """The cluster's name, or the GPU's."""
+        return self.cluster.slug if self.cluster else self.gpu
+
+
+@dataclass(frozen=True, slots=True)
+class Predictions(Mapping[str, Prediction]):
+    """The traced step on several GPUs or clusters, by name in any spelling, in the order asked for."""
+
+    run: Run
+    targets: tuple[Prediction, ...]
+
+    def __getitem__(self, name: str) -> Prediction:
+        """The prediction for one cluster or GPU."""
+        for target in self.targets:
+            if target.label == name.strip().lower():
+                return target
+        try:
+            slug = resolve_gpu(name).gpu.slug
+        except PredictorError:
+            raise KeyError(name) from None
+        for target in self.targets:
+            if target.gpu == slug:
+                return target
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        """Names of the clusters and GPUs."""
+        return (target.label for target in self.targets)
+
+    def __len__(self) -> int:
+        """How many targets."""
+        return len(self.targets)

@@ -1,0 +1,85 @@
+"""What to know about a prediction."""
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from predictors import Resolution
+from tracekit.prediction.model import Target
+from tracekit.prediction.source import SourceCluster
+from tracekit.replay.run import Run
+from tracekit.workload.shares import share
+
+# The GPU asked for mostly sits in another machine. Five jobs recorded on an H100 and on an MI300X machine differ by 6
+# to 10 % in the time their CPUs take.
+HOST_SPREAD = 1.15
+
+
+def of(run: Run, target: Target, source: SourceCluster, times: pl.DataFrame, same_gpu: bool) -> Iterator[str]:
+    """What was assumed and what was left out.
+
+    Args:
+        run: The measured run.
+        target: Where it is to run.
+        source: Where it was recorded.
+        times: The kernels with their predicted times.
+        same_gpu: Whether the target's GPU is that of the trace.
+    """
+    gpu = target.gpu
+    if gpu.others:
+        yield f"{gpu.query!r} was taken as {gpu.gpu.slug}; there is also {', '.join(gpu.others)}"
+    if run.gpu is None:
+        yield "the source GPU isn't known: kernels with shapes are predicted without their measurement, others kept"
+    yield from _substitutions(gpu, times)
+    yield from _collectives(run, target, source, times, same_gpu)
+    if not same_gpu:
+        yield (
+            "the host's own work is taken to cost what it did; the interval allows for one "
+            f"{100 * (HOST_SPREAD - 1):.0f} % slower or faster"
+        )
+
+
+def _collectives(run: Run, target: Target, source: SourceCluster, times: pl.DataFrame, same_gpu: bool) -> Iterator[str]:
+    part = share(times, "time_us", pl.col("family") == "collective")
+    if not part:
+        return
+    if target.cluster is None:
+        if not same_gpu:
+            yield f"collectives ({part:.0f} % of GPU time) are kept as measured: --cluster says which links they get"
+        return
+    if source.cluster is None:
+        yield (
+            f"the source cluster isn't known ({source.how}): collectives take the model's time, not the measured one "
+            "times the model's ratio; --source-cluster names it"
+        )
+    elif source.how != "given":
+        yield f"the source cluster was {source.how}, {source.cluster.slug}; --source-cluster corrects it"
+    if target.cluster.gpus > run.trace.world_size:
+        yield f"the job keeps its {run.trace.world_size} ranks, of the cluster's {target.cluster.gpus} GPUs"
+    if "transfer_us" in times.columns:
+        yield from _unsure(run, times)
+
+
+def _unsure(run: Run, times: pl.DataFrame) -> Iterator[str]:
+    """Waiting, and messages of which something had to be guessed."""
+    told = times.select("method", "transfer_us")
+    rows = run.kernels.hstack(told).filter(pl.col("family") == "collective")
+    waited_us = rows.select((pl.col("dur_ns") / 1e3 - pl.col("transfer_us")).sum()).item() / run.steps.height
+    if waited_us > 1:
+        yield f"{waited_us / 1e3:,.2f} ms a step in collectives is taken for waiting for other ranks, kept as measured"
+    unsized = share(rows, "dur_ns", pl.col("bytes").is_null())
+    if unsized:
+        yield f"{unsized:.0f} % of the collectives' time has no message size: it was told from launches and durations"
+    kept = share(rows, "dur_ns", pl.col("method") == "kept")
+    if kept:
+        yield f"{kept:.0f} % of the collectives' time can't be carried over and is kept as measured"
+
+
+def _substitutions(target: Resolution, times: pl.DataFrame) -> Iterator[str]:
+    """Precisions that the target lacks, and what the estimate uses in their place."""
+    substituted = times.drop_nulls("runs_as").select("dtype", "runs_as").unique().sort("dtype", "runs_as")
+    for dtype, runs_as in substituted.iter_rows():
+        if dtype == "tf32" or target.gpu.supports(dtype):  # a GPU without TF32 runs the same program in fp32
+            continue
+        part = share(times, "time_us", (pl.col("dtype") == dtype) & (pl.col("runs_as") == runs_as))
+        yield f"{target.gpu.name} has no {dtype}: not runnable as is; {part:.0f} % of GPU time estimated in {runs_as}"
