@@ -148,3 +148,32 @@ def test_python_dash_m(trace):
     )
     assert done.returncode == 0, done.stderr
     assert time.monotonic() - started < 60
+
+
+FORMS = {
+    "html": b"<!doctype html>",
+    "json": b"{",
+    "md": b"# ",
+    "xlsx": b"PK",
+    "parquet": b"PAR1",
+    "csv": b"family,",
+    "txt": b"trace",
+}
+
+
+def test_a_report_in_every_form(run, trace, tmp_path):
+    for form, begin in FORMS.items():
+        code, out, err = run("predict", trace, "--gpu", "t4", "-o", tmp_path / f"out.{form}")
+        assert (code, "speedup" in out) == (0, True), form
+        assert f"out.{form}" in err.replace("\n", "")
+        assert (tmp_path / f"out.{form}").read_bytes().startswith(begin)
+    assert run("report", trace, "-o", tmp_path / "report.html")[0] == 0
+
+
+def test_a_format_is_printed_or_goes_to_the_output(run, trace, tmp_path):
+    assert run("report", trace, "--format", "csv")[1].startswith("family,")
+    code, out, _ = run("report", trace, "--format", "md", "-o", tmp_path / "notes")
+    assert (code, "where the time goes" in out) == (0, True)
+    assert (tmp_path / "notes").read_text().startswith("# A step")
+    code, _, err = run("report", trace, "-o", tmp_path / "report.pdf")
+    assert (code, ".html" in err) == (1, True)

@@ -21,7 +21,7 @@ def clusters(
 
     if name is None:
         known = [load_cluster(slug) for slug in list_clusters()]
-        emit(render.table(known), lambda: render.table_json(known), json=json, output=None, quiet=True)
+        emit(render.table(known), lambda: render.table_json(known), json=json)
     else:
         found = load_cluster(name)
-        emit(render.card(found), lambda: render.card_json(found), json=json, output=None, quiet=True)
+        emit(render.card(found), lambda: render.card_json(found), json=json)

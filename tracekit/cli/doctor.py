@@ -25,4 +25,4 @@ def doctor(
         run = prepare(loaded, source_gpu=source_gpu, steps=steps, progress=stage)
         stage("examine")
         diagnosis = examine(loaded, run)
-    emit(render.screen(diagnosis), lambda: render.as_json(diagnosis), json=json, output=None, quiet=quiet)
+    emit(render.screen(diagnosis), lambda: render.as_json(diagnosis), json=json)

@@ -21,7 +21,7 @@ def gpus(
 
     if name is None:
         known = [load_gpu(slug) for slug in list_gpus()]
-        emit(render.table(known), lambda: render.table_json(known), json=json, output=None, quiet=True)
+        emit(render.table(known), lambda: render.table_json(known), json=json)
     else:
         found = resolve_gpu(name)
-        emit(render.card(found), lambda: render.card_json(found), json=json, output=None, quiet=True)
+        emit(render.card(found), lambda: render.card_json(found), json=json)

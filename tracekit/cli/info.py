@@ -27,4 +27,4 @@ def info(
     with progress(quiet) as stage:
         trace = read(traces, ranks, no_cache, memory, stage)
         report = build(prepare(trace, source_gpu=source_gpu, steps=steps, progress=stage))
-    emit(terminal.info(report), lambda: as_json.info(report), json=json, output=None, quiet=quiet)
+    emit(terminal.info(report), lambda: as_json.info(report), json=json)

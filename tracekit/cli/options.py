@@ -1,9 +1,22 @@
 """Options that several verbs share; the same name means the same everywhere."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+
+class Form(StrEnum):
+    """What a report can be written as; also the suffix of the file."""
+
+    HTML = "html"
+    JSON = "json"
+    MD = "md"
+    XLSX = "xlsx"
+    PARQUET = "parquet"
+    CSV = "csv"
+    TXT = "txt"
 
 
 def _size(memory: str | None) -> str | None:
@@ -61,8 +74,12 @@ Steps = Annotated[
 ]
 Top = Annotated[int, typer.Option("--top", metavar="N", min=0, help="Kernels to list.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Format = Annotated[
+    Form | None, typer.Option("--format", help="What to print, or to write to the output; default by its suffix.")
+]
 Output = Annotated[
-    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Also write to a file: .json or .txt.")
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Also write a file: .html, .json, .md, .xlsx, .parquet, ...."),
 ]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite the output file.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]

@@ -5,6 +5,7 @@ import typer
 from tracekit.cli.options import (
     Clusters,
     Force,
+    Format,
     Gpus,
     Json,
     Memory,
@@ -30,6 +31,7 @@ def predict(
     top: Top = 10,
     ranks: Ranks = None,
     json: Json = False,
+    form: Format = None,
     output: Output = None,
     force: Force = False,
     no_cache: NoCache = False,
@@ -38,10 +40,11 @@ def predict(
 ) -> None:
     """How long the traced step would take on other GPUs or clusters, and how sure that is.
 
-    Example: tracekit predict trace.json.gz --gpu h100-sxm --cluster 4x8xb200@ndr400 -o prediction.json
+    Example: tracekit predict trace.json.gz --gpu h100-sxm --cluster 4x8xb200@ndr400 -o prediction.html
     """
+    from tracekit.cli.forms import check, command, deliver
     from tracekit.cli.read import read
-    from tracekit.cli.screen import check_output, emit, progress
+    from tracekit.cli.screen import progress
     from tracekit.prediction import predict as predict_on
     from tracekit.prediction import targets
     from tracekit.render import json as as_json
@@ -49,7 +52,7 @@ def predict(
     from tracekit.replay.run import prepare
     from tracekit.reporting import build
 
-    check_output(output, force)
+    check(form, output, force)
     if not gpu and not cluster:
         raise typer.BadParameter("say where to: --gpu h100-sxm, --cluster 4x8xh100-sxm@ndr400, or both")
     targets(gpu, cluster)
@@ -57,11 +60,14 @@ def predict(
         trace = read(traces, ranks, no_cache, memory, stage)
         run = prepare(trace, source_gpu=source_gpu, steps=steps, progress=stage)
         stage("predict")
-        report = build(run, predict_on(run, gpu, clusters=cluster, source_cluster=source_cluster).targets)
-    emit(
+        predictions = predict_on(run, gpu, clusters=cluster, source_cluster=source_cluster)
+        report = build(run, predictions.targets, command=command())
+    deliver(
+        report,
         terminal.predicted(report, top),
         lambda: as_json.predicted(report),
         json=json,
+        form=form,
         output=output,
         quiet=quiet,
     )

@@ -1,6 +1,19 @@
 """``tracekit report``: where the measured time goes."""
 
-from tracekit.cli.options import Force, Json, Memory, NoCache, Output, Quiet, Ranks, SourceGpu, Steps, Top, Traces
+from tracekit.cli.options import (
+    Force,
+    Format,
+    Json,
+    Memory,
+    NoCache,
+    Output,
+    Quiet,
+    Ranks,
+    SourceGpu,
+    Steps,
+    Top,
+    Traces,
+)
 
 
 def report(
@@ -10,6 +23,7 @@ def report(
     top: Top = 10,
     ranks: Ranks = None,
     json: Json = False,
+    form: Format = None,
     output: Output = None,
     force: Force = False,
     no_cache: NoCache = False,
@@ -20,21 +34,24 @@ def report(
 
     Example: tracekit report trace.json.gz --top 20
     """
+    from tracekit.cli.forms import check, command, deliver
     from tracekit.cli.read import read
-    from tracekit.cli.screen import check_output, emit, progress
+    from tracekit.cli.screen import progress
     from tracekit.render import json as as_json
     from tracekit.render import terminal
     from tracekit.replay.run import prepare
     from tracekit.reporting import build
 
-    check_output(output, force)
+    check(form, output, force)
     with progress(quiet) as stage:
         trace = read(traces, ranks, no_cache, memory, stage)
-        built = build(prepare(trace, source_gpu=source_gpu, steps=steps, progress=stage))
-    emit(
+        built = build(prepare(trace, source_gpu=source_gpu, steps=steps, progress=stage), command=command())
+    deliver(
+        built,
         terminal.measured(built, top),
         lambda: as_json.measured(built, top),
         json=json,
+        form=form,
         output=output,
         quiet=quiet,
     )

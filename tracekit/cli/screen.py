@@ -1,7 +1,7 @@
 """Where a verb's output goes: data to stdout or a file, talk and progress to stderr."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -10,7 +10,6 @@ from rich.console import Console, RenderableType
 from tracekit.errors import OutputError
 
 FILE_WIDTH = 140
-SUFFIXES = (".json", ".txt")
 
 
 @contextmanager
@@ -24,51 +23,55 @@ def progress(quiet: bool) -> Iterator[Callable[[str], None]]:
         yield status.update
 
 
-def check_output(path: Path | None, force: bool) -> None:
+def check_output(path: Path | None, force: bool, suffixes: Sequence[str]) -> None:
     """Refuse an output that can't be written, before the work is done.
+
+    Args:
+        path: Where to write.
+        force: Whether a file there may be overwritten.
+        suffixes: Those that name a format.
 
     Raises:
         OutputError: It exists already, its directory doesn't, or its suffix names no format.
     """
     if path is None:
         return
-    if path.suffix not in SUFFIXES:
-        raise OutputError(f"{path}: can't tell the format from {path.suffix!r}.", f"Known: {', '.join(SUFFIXES)}.")
+    if path.suffix not in suffixes:
+        raise OutputError(f"{path}: can't tell the format from {path.suffix!r}.", f"Known: {', '.join(suffixes)}.")
     if path.exists() and not force:
         raise OutputError(f"{path} exists already.", "Overwrite it with --force.")
     if not path.parent.is_dir():
         raise OutputError(f"{path}: there is no directory {path.parent}.")
 
 
-def emit(screen: RenderableType, as_json: Callable[[], str], *, json: bool, output: Path | None, quiet: bool) -> None:
-    """Print one form, and write the output file's if there is one.
-
-    Raises:
-        OutputError: The file can't be written.
-    """
+def emit(screen: RenderableType, as_json: Callable[[], str], *, json: bool) -> None:
+    """Print the screen, or JSON in its place."""
     if json:
         print(as_json(), end="")  # noqa: T201
     else:
         Console().print(screen, soft_wrap=False)
-    if output is not None:
-        _write(output, as_json() if output.suffix == ".json" else _as_text(screen))
-        if not quiet:
-            Console(stderr=True).print(f"Wrote {output}", highlight=False)
 
 
-def _as_text(screen: RenderableType) -> str:
-    console = Console(width=FILE_WIDTH, color_system=None)
-    with console.capture() as capture:
-        console.print(screen)
-    return capture.get()
+def write(path: Path, content: bytes, quiet: bool) -> None:
+    """Write a file, all or nothing, and say so.
 
-
-def _write(path: Path, text: str) -> None:
-    """All or nothing: a reader never sees half a file."""
+    Raises:
+        OutputError: It can't be written.
+    """
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        partial.write_text(text, encoding="utf-8")
+        partial.write_bytes(content)
         partial.replace(path)
     except OSError as error:
         partial.unlink(missing_ok=True)
         raise OutputError(f"{path} can't be written: {error.strerror}.") from error
+    if not quiet:
+        Console(stderr=True).print(f"Wrote {path}", highlight=False)
+
+
+def as_text(screen: RenderableType) -> str:
+    """What a terminal would show, without colours."""
+    console = Console(width=FILE_WIDTH, color_system=None)
+    with console.capture() as capture:
+        console.print(screen)
+    return capture.get()

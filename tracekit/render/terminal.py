@@ -7,26 +7,13 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from tracekit.render.colours import colour
 from tracekit.render.units import digits, duration, interval, percent, shorten
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.bars import TimeBar
 from tracekit.reporting.sections.kernels import KernelTime
 
 BAR_WIDTH = 50
-# Okabe and Ito's palette, which colour-blind people can tell apart.
-COLOURS = {
-    "gemm": "#0072b2",
-    "attention": "#56b4e9",
-    "conv": "#009e73",
-    "moe": "#00bfae",
-    "collective": "#d55e00",
-    "elementwise": "#f0e442",
-    "norm": "#e69f00",
-    "softmax": "#cc79a7",
-    "optimizer": "#b07aa1",
-}
-OTHER_COLOUR = "#999999"
-IDLE_COLOUR = "#444444"
 SMALL_PART = 0.02
 NUMBER_WIDTH = 7
 LONGEST_FAMILY = len("elementwise")
@@ -161,7 +148,7 @@ def _bar(bar: TimeBar, cells_per_us: float, label_width: int) -> Text:
     for family, time_us in bar.parts:
         covered += time_us * cells_per_us
         cells = round(covered - drawn)
-        text.append(("░" if family == "idle" else "█") * cells, style=_colour(family))
+        text.append(("░" if family == "idle" else "█") * cells, style=colour(family))
         drawn += cells
     return text.append(f" {duration(bar.step_time_us)}")
 
@@ -172,13 +159,9 @@ def _legend(bars: Sequence[TimeBar]) -> Text:
     text = Text()
     for family, time_us in first.parts:
         if time_us / (first.step_time_us or 1.0) >= SMALL_PART:
-            text.append("░ " if family == "idle" else "█ ", style=_colour(family))
+            text.append("░ " if family == "idle" else "█ ", style=colour(family))
             text.append(f"{family} {percent(100 * time_us / first.step_time_us)}   ")
     return text
-
-
-def _colour(family: str) -> str:
-    return IDLE_COLOUR if family == "idle" else COLOURS.get(family, OTHER_COLOUR)
 
 
 def _kernels(kernels: Sequence[KernelTime]) -> Table:

@@ -1,5 +1,8 @@
 """Numbers as people read them: three digits and a unit."""
 
+import json
+from typing import Any
+
 
 def duration(us: float) -> str:
     """Microseconds in the unit that suits them: ``12.3 ms``."""
@@ -27,6 +30,20 @@ def interval(low_us: float, high_us: float) -> str:
     number, _, unit = duration(high_us).partition(" ")
     scale = {"s": 1e6, "ms": 1e3}.get(unit, 1.0)
     return f"{digits(low_us / scale)}–{number} {unit}".rstrip()
+
+
+def shape(dims: str | None) -> str:
+    """Recorded shapes without what says nothing: ``[[8,64],[64],[]]`` to ``8×64, 64``."""
+    return _sizes(json.loads(dims)) if dims else ""
+
+
+def _sizes(dims: list[Any] | int) -> str:
+    if isinstance(dims, int):
+        return str(dims)
+    if dims and all(isinstance(size, int) for size in dims):
+        return "×".join(map(str, dims))
+    inner = [_sizes(part) for part in dims]
+    return ", ".join(part for part in inner if part)
 
 
 def shorten(text: str, width: int) -> str:

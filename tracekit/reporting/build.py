@@ -9,26 +9,50 @@ from tracekit.replay.run import Run
 from tracekit.reporting.findings import FINDINGS
 from tracekit.reporting.findings.model import Finding
 from tracekit.reporting.model import Report
-from tracekit.reporting.sections import bars, breakdown, coverage, idle, kernels, source, table, warnings
+from tracekit.reporting.sections import (
+    accuracy,
+    bars,
+    breakdown,
+    communication,
+    coverage,
+    critical,
+    idle,
+    kernels,
+    provenance,
+    roofs,
+    sensitivity,
+    source,
+    steps,
+    table,
+    warnings,
+)
 
 
-def build(run: Run, targets: Sequence[Prediction] = ()) -> Report:
+def build(run: Run, targets: Sequence[Prediction] = (), *, command: str | None = None) -> Report:
     """The report of a run.
 
     Args:
         run: The measured run.
         targets: Its predictions.
+        command: The command line that asked for it.
     """
     rows = table.in_steps(run, targets)
-    steps = run.chosen.height
+    chosen = run.chosen.height
     return Report(
         source=source.build(run),
         replay=run.replay,
         coverage=coverage.build(rows),
-        breakdown=breakdown.build(rows, steps),
+        breakdown=breakdown.build(rows, chosen),
         idle=idle.build(run),
         bars=bars.build(run, targets),
-        kernels=kernels.build(rows, steps, len(targets)),
+        kernels=kernels.build(rows, chosen, len(targets)),
+        roofs=roofs.build(run, rows, targets),
+        communication=communication.build(rows, chosen),
+        steps=steps.build(run),
+        critical=critical.build(run),
+        speeds=sensitivity.build(run),
+        accuracy=accuracy.build(rows, targets),
+        provenance=provenance.build(run, targets, command),
         findings=_findings(run, rows),
         warnings=warnings.build(run),
         targets=tuple(targets),

@@ -5,12 +5,19 @@ from dataclasses import dataclass
 from tracekit.prediction import Prediction
 from tracekit.replay.run import SelfReplay
 from tracekit.reporting.findings.model import Finding
+from tracekit.reporting.sections.accuracy import LawError
 from tracekit.reporting.sections.bars import TimeBar
 from tracekit.reporting.sections.breakdown import FamilyTime
+from tracekit.reporting.sections.communication import CollectiveTime
 from tracekit.reporting.sections.coverage import WorkCoverage
+from tracekit.reporting.sections.critical import Critical
 from tracekit.reporting.sections.idle import IdleTime
 from tracekit.reporting.sections.kernels import KernelTime
+from tracekit.reporting.sections.provenance import Provenance
+from tracekit.reporting.sections.roofs import Roof
+from tracekit.reporting.sections.sensitivity import Speeds
 from tracekit.reporting.sections.source import Source
+from tracekit.reporting.sections.steps import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +31,13 @@ class Report:
     idle: tuple[IdleTime, ...]
     bars: tuple[TimeBar, ...]
     kernels: tuple[KernelTime, ...]
+    roofs: tuple[Roof, ...]
+    communication: tuple[CollectiveTime, ...]
+    steps: tuple[Step, ...]
+    critical: Critical
+    speeds: Speeds
+    accuracy: tuple[LawError, ...]
+    provenance: Provenance
     findings: tuple[Finding, ...]
     warnings: tuple[str, ...]
     targets: tuple[Prediction, ...]

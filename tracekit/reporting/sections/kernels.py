@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
+ALIKE = ("name", "op", "family", "dtype", "input_dims")
+"""Launches that count as one kernel."""
+
 
 @dataclass(frozen=True, slots=True)
 class KernelTime:
@@ -21,7 +24,11 @@ class KernelTime:
         utilization: Roofline bound over time, percent; ``None`` where the work or the GPU isn't known.
         limiter: What the bound binds on.
         work_known: Whether its work is.
+        flops: Operations of all its launches in a step; ``None`` where the work isn't known.
+        bytes: Memory traffic that they can't do without.
         predicted_us: Summed time per step on each target, in the report's order of targets.
+        limiters: What limits it there.
+        methods: How its time there was told: measured, transfer, law, scaled or kept.
     """
 
     name: str
@@ -35,7 +42,11 @@ class KernelTime:
     utilization: float | None
     limiter: str | None
     work_known: bool
+    flops: float | None
+    bytes: float | None
     predicted_us: tuple[float, ...]
+    limiters: tuple[str, ...]
+    methods: tuple[str, ...]
 
 
 def build(kernels: pl.DataFrame, steps: int, targets: int) -> tuple[KernelTime, ...]:
@@ -48,15 +59,19 @@ def build(kernels: pl.DataFrame, steps: int, targets: int) -> tuple[KernelTime, 
     """
     whole = kernels["time_us"].sum() or 1.0
     rows = (
-        kernels.group_by("name", "op", "family", "dtype", "input_dims")
+        kernels.group_by(ALIKE)
         .agg(
-            *(pl.col(f"target {i}").sum() for i in range(targets)),
+            *(pl.col(f"time {i}").sum() for i in range(targets)),
+            *(pl.col(f"{column} {i}").first() for i in range(targets) for column in ("limiter", "method")),
             count=pl.len(),
             time=pl.col("time_us").sum(),
             bound=pl.col("bound_us").sum(),
             limiter=pl.col("limiter").first(),
             bounded=pl.col("bound_us").is_not_null().all(),
             worked=pl.col("work_from").is_not_null().all(),
+            flops=pl.col("work_flops").sum(),
+            bytes=pl.col("work_bytes").sum(),
+            counted=pl.col("work_bytes").is_not_null().all(),
         )
         .sort("time", "name", "input_dims", descending=[True, False, False])
     )
@@ -73,7 +88,11 @@ def build(kernels: pl.DataFrame, steps: int, targets: int) -> tuple[KernelTime, 
             utilization=100 * row["bound"] / row["time"] if row["bounded"] and row["time"] else None,
             limiter=row["limiter"] if row["bounded"] else None,
             work_known=row["worked"],
-            predicted_us=tuple(row[f"target {i}"] / steps for i in range(targets)),
+            flops=row["flops"] / steps if row["counted"] else None,
+            bytes=row["bytes"] / steps if row["counted"] else None,
+            predicted_us=tuple(row[f"time {i}"] / steps for i in range(targets)),
+            limiters=tuple(row[f"limiter {i}"] for i in range(targets)),
+            methods=tuple(row[f"method {i}"] for i in range(targets)),
         )
         for row in rows.iter_rows(named=True)
     )

@@ -1,0 +1,25 @@
+"""One report for all renderers' tests: the sample with and without predictions."""
+
+import pytest
+
+import tracekit as tk
+from tests.conftest import SAMPLES
+from tracekit.prediction import predict
+from tracekit.replay.run import prepare
+from tracekit.reporting import build
+from tracekit.testing import TraceBuilder
+
+NASTY = "</script><img src=x onerror=alert(1)>|=cmd()"
+
+
+@pytest.fixture(scope="session")
+def report():
+    run = prepare(tk.load(SAMPLES / "synthetic_transformer_train.json.gz"))
+    return build(run, predict(run, ["h100-sxm", "mi300x"]).targets, command="tracekit predict x --gpu h100-sxm")
+
+
+@pytest.fixture(scope="session")
+def nasty():
+    """A report whose names attack whatever shows them."""
+    builder = TraceBuilder().op(NASTY, 0, 30, dims=[[64, 32], [32, 16]], types=["float", "float"])
+    return tk.report(builder.kernel(NASTY, 20, 100, launch=10).load())

@@ -1,0 +1,96 @@
+"""The page in a real browser: it asks nobody, complains of nothing, and its table sorts and finds."""
+
+import shutil
+
+import pytest
+
+from tracekit.render.html import page
+
+playwright = pytest.importorskip("playwright.sync_api")
+
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        pytest.skip("no Chromium on this machine")
+    with playwright.sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=chromium, args=ARGUMENTS)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def opened(browser, report, tmp_path_factory):
+    """The page, and what it said and asked for."""
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(page(report), encoding="utf-8")
+    view = browser.new_page()
+    heard = []
+    view.on("console", lambda message: heard.append(message.text))
+    view.on("pageerror", lambda error: heard.append(str(error)))
+    view.on("request", lambda request: heard.append(request.url) if request.url != path.as_uri() else None)
+    view.goto(path.as_uri())
+    yield view, heard
+    view.close()
+
+
+def families(view):
+    return [row.inner_text().strip() for row in view.query_selector_all("tr.l0 td:first-child")]
+
+
+def test_it_draws_without_a_word_or_a_request(opened):
+    view, heard = opened
+    view.wait_for_selector("[data-figure=roofline] .main-svg")
+    view.wait_for_selector("[data-figure=speeds] .main-svg")
+    assert view.query_selector_all("tr.l1")
+    assert heard == []
+
+
+def test_sorting(opened, report):
+    view, _ = opened
+    times = {}
+    for kernel in report.kernels:
+        times[kernel.family] = times.get(kernel.family, 0) + kernel.time_us
+    assert families(view) == sorted(times, key=lambda family: -times[family])
+    view.click("[data-sort=time]")
+    assert families(view) == sorted(times, key=lambda family: times[family])
+    view.click("[data-sort=name]")
+    assert families(view) == sorted(times)
+    view.click("[data-sort=time]")
+
+
+def test_searching_by_keyboard(opened, report):
+    view, heard = opened
+    view.keyboard.press("/")
+    view.keyboard.type("softmax backward")
+    wanted = [k for k in report.kernels if "softmax" in k.op + k.name and "backward" in (k.op + k.name).lower()]
+    assert view.inner_text("#found").startswith(f"{len(wanted)} kernel")
+    assert families(view) == ["softmax"]
+    view.keyboard.press("Escape")
+    assert len(families(view)) == len({kernel.family for kernel in report.kernels})
+    assert heard == []
+
+
+def test_folding_down_to_the_kernel(opened, report):
+    view, _ = opened
+    longest = max(report.kernels, key=lambda kernel: kernel.time_us)
+    view.fill("#search", longest.name)
+    view.click("tr.l1 .fold")
+    assert view.inner_text("tr.l2 code") == longest.name
+    view.fill("#search", "")
+
+
+def test_both_themes(opened):
+    view, _ = opened
+    before = view.evaluate("getComputedStyle(document.body).backgroundColor")
+    view.click("#theme")
+    assert view.evaluate("getComputedStyle(document.body).backgroundColor") != before
+
+
+def test_a_phone_scrolls_only_tables(opened):
+    view, _ = opened
+    view.set_viewport_size({"width": 390, "height": 800})
+    assert view.evaluate("document.documentElement.scrollWidth") <= 390

@@ -1,0 +1,87 @@
+"""The report in other forms says the same."""
+
+import io
+
+import openpyxl
+import polars as pl
+import pytest
+
+from tests.render.conftest import NASTY
+from tracekit.errors import TracekitError
+from tracekit.render import figures, markdown, tables, xlsx
+from tracekit.render.units import shape
+
+
+def test_a_sheet_per_section(report):
+    book = openpyxl.load_workbook(io.BytesIO(xlsx.workbook(report)))
+    assert {"summary", "step", "time", "kernels", "idle", "critical path", "sensitivity", "accuracy"} <= set(
+        book.sheetnames
+    )
+    rows = list(book["kernels"].values)
+    assert len(rows) == 1 + len(report.kernels)
+    first = dict(zip(rows[0], rows[1], strict=True))
+    assert first["time_us"] == pytest.approx(report.kernels[0].time_us)
+    assert first["h100-sxm time_us"] == pytest.approx(report.kernels[0].predicted_us[0])
+    assert book["kernels"]["F1"].comment.text == "Launches per step."
+    steps = list(book["step"].values)
+    assert [row[0] for row in steps[1:]] == ["a100-sxm-80gb", "h100-sxm", "mi300x"]
+
+
+def test_cells_are_no_formulas(nasty):
+    book = openpyxl.load_workbook(io.BytesIO(xlsx.workbook(nasty)))
+    names = [row[4] for row in book["kernels"].values]
+    assert NASTY in names
+
+
+def test_csv_and_parquet_hold_every_kernel(report):
+    parquet = pl.read_parquet(io.BytesIO(tables.parquet(report)))
+    assert parquet["time_us"].to_list() == [kernel.time_us for kernel in report.kernels]
+    assert parquet["mi300x method"].to_list() == [kernel.methods[1] for kernel in report.kernels]
+    assert pl.read_csv(io.StringIO(tables.csv(report)))["name"].to_list() == parquet["name"].to_list()
+
+
+def test_markdown_is_one_document(report, nasty):
+    text = markdown.document(report)
+    assert text.startswith("# A step takes")
+    assert f"{report.targets[0].speedup:.2f}×" in text
+    rows = [line for line in text.splitlines() if line.startswith("| gemm | `")]
+    assert len({line.count(" | ") for line in rows}) == 1
+    assert "\\|=cmd()" in markdown.document(nasty)
+
+
+def test_roofline_points_lie_where_the_work_says(report):
+    spec = figures.spec(report, "roofline")
+    (gemm,) = [trace for trace in spec["data"] if trace["name"] == "gemm"]
+    kernel = next(kernel for kernel in report.kernels if kernel.family == "gemm")
+    assert gemm["x"][0] == pytest.approx(kernel.flops / kernel.bytes)
+    assert gemm["y"][0] == pytest.approx(kernel.flops / (kernel.time_us * 1e-6) / 1e12)
+    roof = spec["data"][0]
+    assert roof["name"] == "a100-sxm-80gb (measured)"
+    # 312 TFLOP/s in bf16 and 2039 GB/s, NVIDIA A100 data sheet.
+    assert max(roof["y"]) == pytest.approx(312, rel=0.001)
+    assert roof["y"][0] / roof["x"][0] == pytest.approx(2.039, rel=0.001)
+
+
+def test_bars_add_up_to_the_step(report):
+    spec = figures.spec(report, "time")
+    for i, bar in enumerate(report.bars):
+        assert sum(trace["x"][i] for trace in spec["data"]) == pytest.approx(bar.step_time_us / 1e3)
+
+
+def test_an_unknown_figure_is_named(report):
+    with pytest.raises(TracekitError, match="roofline"):
+        figures.spec(report, "pie")
+
+
+@pytest.mark.parametrize(
+    ("dims", "text"),
+    [
+        ("[[8,64],[64],[]]", "8×64, 64"),
+        ("[[[2431040]],[],[]]", "2431040"),
+        ("[]", ""),
+        (None, ""),
+        ("[[[2,3],[4]],[5]]", "2×3, 4, 5"),
+    ],
+)
+def test_shapes_as_people_write_them(dims, text):
+    assert shape(dims) == text

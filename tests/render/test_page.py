@@ -1,0 +1,97 @@
+"""The page as a file: whole, small, and shut to the network."""
+
+import base64
+import hashlib
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+from tests.render.conftest import NASTY
+from tracekit.render.html import page
+from tracekit.render.html.rows import ROWS
+
+TEN_MB = 10_000_000
+
+
+def data_of(text: str):
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)[1])
+
+
+def own(text: str) -> str:
+    """The page without plotly's code, which names web addresses that it never asks for here."""
+    return re.sub(r"<script>/\*\*.*?</script>", "", text, flags=re.S)
+
+
+def test_it_answers_first(report):
+    text = page(report)
+    target = max(report.targets, key=lambda target: target.speedup)
+    assert text.index(f"{target.speedup:.2f}× as fast") < text.index('id="kernels"')
+    for section in ("time", "findings", "kernels", "roofline", "speeds", "steps", "idle", "accuracy", "provenance"):
+        assert f'id="{section}"' in text
+
+
+def test_nothing_is_asked_of_others(report):
+    text = own(page(report))
+    assert "default-src 'none'" in text
+    assert not re.search(r"""(src|href)\s*=\s*["']?(https?:)?//""", text)
+    assert not re.search(r"""\son\w+\s*=\s*["']""", text.split("<script", 1)[0])
+
+
+class Scripts(HTMLParser):
+    """The policy of a page and the scripts that it must allow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.policy, self.scripts, self.inside = "", [], False
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        if tag == "script":
+            self.inside = given.get("type") is None
+            self.scripts += [""] * self.inside
+        if given.get("http-equiv") == "Content-Security-Policy":
+            self.policy = given["content"]
+
+    def handle_data(self, data):
+        if self.inside:
+            self.scripts[-1] += data
+
+    def handle_endtag(self, tag):
+        self.inside = self.inside and tag != "script"
+
+
+def test_the_policy_allows_the_scripts_and_no_others(report):
+    parser = Scripts()
+    parser.feed(page(report))
+    allowed = re.search(r"script-src (.*)", parser.policy)[1].split()
+    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in parser.scripts]
+    assert allowed == [f"'sha256-{digest}'" for digest in digests]
+
+
+def test_names_are_shown_and_never_run(nasty):
+    text = page(nasty)
+    assert "<img src=x" not in text
+    assert any(row[4] == NASTY for row in data_of(text)["kernels"])
+
+
+def test_kernels_are_those_of_the_report(report):
+    rows = data_of(page(report))["kernels"]
+    assert len(rows) == len(report.kernels)
+    assert rows[0][6] == report.kernels[0].time_us
+    assert rows[0][10] == list(report.kernels[0].predicted_us)
+
+
+def test_what_is_left_out_is_said_and_the_page_stays_small(report):
+    long = [replace(kernel, name=f"{'k' * 4000}{i}") for i, kernel in enumerate(report.kernels * 200)]
+    text = page(replace(report, kernels=tuple(long)))
+    assert len(text.encode()) < TEN_MB
+    rows = data_of(text)["kernels"]
+    assert len(rows) <= ROWS
+    assert f"The {len(rows):,} of {len(long):,} kernels" in text
+
+
+def test_no_steps_no_shapes_no_gpu(nasty):
+    text = page(replace(nasty, kernels=tuple(replace(k, flops=None, bytes=None) for k in nasty.kernels)))
+    assert "record_shapes=True" in text
+    assert 'id="steps"' not in text

@@ -1,0 +1,83 @@
+"""Sections whose figures can be worked out by hand; times in microseconds."""
+
+import pytest
+
+import tracekit as tk
+from tracekit.testing import TraceBuilder
+
+ALL_REDUCE = {"Collective name": "allreduce", "dtype": "Float", "In msg nelems": 250_000, "Group size": 4}
+
+
+def test_a_collective_is_exposed_where_nothing_else_runs():
+    """A collective from 60 to 160, beside kernels from 10 to 110 and from 130 to 150."""
+    builder = TraceBuilder().kernel("gemm", 10, 100, launch=0).kernel("relu", 130, 20, launch=20)
+    builder.kernel("ncclDevKernel_AllReduce_Sum_f32", 60, 100, launch=30, stream=9, **ALL_REDUCE)
+    (row,) = tk.report(builder.load()).communication
+    assert (row.collective, row.ranks, row.count) == ("all_reduce", 4, 1)
+    assert row.time_us == pytest.approx(100)
+    assert row.exposed_us == pytest.approx(20 + 10)
+    assert row.bytes == 1_000_000
+    # A ring of 4 moves 2 * 3/4 of the buffer over every link: 1.5 MB in 100 us.
+    assert row.busbw_gbps == pytest.approx(15)
+
+
+def test_a_collective_without_a_size_has_no_bandwidth():
+    (row,) = tk.report(TraceBuilder().kernel("ncclDevKernel_Generic", 10, 100, launch=0).load()).communication
+    assert (row.bytes, row.busbw_gbps, row.exposed_us) == (None, None, 100)
+
+
+def test_steps_one_by_one():
+    builder = TraceBuilder().step(3, 0, 100).step(4, 100, 150)
+    for start in (10, 110):
+        builder.op("aten::add", start, 20).kernel("add", start + 10, 30, launch=start)
+    first, second = tk.report(builder.load()).steps
+    assert (first.step, first.time_us, first.kernel_time_us, first.first) == (3, 100, 30, True)
+    assert (second.step, second.time_us, second.kernel_time_us, second.first) == (4, 150, 30, False)
+
+
+def test_the_path_of_a_slow_host_runs_on_the_host():
+    builder = TraceBuilder().op("aten::add", 0, 20).kernel("add", 8, 10, launch=0)
+    report = tk.report(builder.op("aten::mul", 500, 20).kernel("mul", 508, 10, launch=500).load())
+    assert sum(share for _, share in report.critical.places) == pytest.approx(100)
+    assert report.critical.places[0][0] == "host"
+    assert report.critical.ops[0].op == "aten::mul"
+
+
+def test_a_step_of_the_gpu_gets_faster_with_it_alone():
+    builder = TraceBuilder().op("aten::mm", 0, 20).kernel("gemm", 10, 10_000, launch=5)
+    builder.call("cudaDeviceSynchronize", 30, 9_985).op("aten::next", 10_016, 5)
+    speeds = tk.report(builder.load()).speeds
+    steps = {(gpu, host): us for gpu, host, us in speeds.points}
+    assert steps[2.0, 1.0] == pytest.approx(steps[1.0, 1.0] - 5_000)
+    assert steps[1.0, 1.5] == pytest.approx(steps[1.0, 1.0], rel=0.01)
+    assert speeds.gpu_floor_us < 100 < 10_000 <= speeds.host_floor_us
+
+
+def test_roofs_of_what_the_step_uses():
+    builder = TraceBuilder().op("aten::mm", 0, 30, dims=[[4096, 4096], [4096, 4096]], types=["c10::BFloat16"] * 2)
+    trace = builder.kernel("ampere_bf16_s16816gemm_bf16_128x128", 20, 900, launch=10).load()
+    (roof,) = tk.report(trace).roofs
+    # NVIDIA A100 data sheet: 312 TFLOP/s, 2039 GB/s.
+    assert (roof.gpu, roof.measured, roof.peak_tflops) == ("a100-sxm-80gb", True, (("bf16", 312.0),))
+    assert roof.bandwidth_gbps == pytest.approx(2039)
+    (kernel,) = tk.report(trace).kernels
+    assert kernel.flops == 2 * 4096**3
+    assert kernel.bytes == 3 * 4096**2 * 2
+
+
+def test_errors_of_the_laws_in_use():
+    builder = TraceBuilder().op("aten::mm", 0, 30, dims=[[4096, 4096], [4096, 4096]], types=["c10::BFloat16"] * 2)
+    (law,) = tk.report(builder.kernel("ampere_bf16_s16816gemm_bf16_128x128", 20, 900, launch=10).load()).accuracy
+    assert (law.law, law.share) == ("gemm half", 100)
+    assert "h100-sxm" in law.gpus
+    assert 0 < law.held_out <= law.worst
+
+
+def test_provenance_names_the_file_by_its_hash(tmp_path):
+    path = TraceBuilder().kernel("gemm", 10, 100, launch=0).save(tmp_path / "a.json")
+    origin = tk.report(tk.load(path)).provenance
+    assert len(origin.sha256) == 64
+    assert origin.command is None
+    facts = {what: (value, source) for what, value, source in origin.gpus[0].facts}
+    assert facts["memory bandwidth"][0] == "2039 GB/s"
+    assert all(source for what, (_, source) in facts.items() if what != "links, one direction")

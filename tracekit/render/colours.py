@@ -1,0 +1,24 @@
+"""One colour per family of kernels, the same in every format.
+
+They are Okabe and Ito's palette, which colour-blind people can tell apart (https://jfly.uni-koeln.de/color/), with two
+more for rarer families.
+"""
+
+FAMILIES = {
+    "gemm": "#0072b2",
+    "attention": "#56b4e9",
+    "conv": "#009e73",
+    "moe": "#00bfae",
+    "collective": "#d55e00",
+    "elementwise": "#f0e442",
+    "norm": "#e69f00",
+    "softmax": "#cc79a7",
+    "optimizer": "#b07aa1",
+}
+OTHER = "#999999"
+IDLE = "#444444"
+
+
+def colour(family: str) -> str:
+    """The colour of a family, or of ``idle``."""
+    return IDLE if family == "idle" else FAMILIES.get(family, OTHER)

@@ -1,0 +1,201 @@
+"""The report's charts as plotly specifications; pages theme them, notebooks wrap them."""
+
+from collections.abc import Callable, Iterator, Sequence
+from math import inf, sqrt
+from typing import Any
+
+from tracekit.errors import TracekitError
+from tracekit.render.colours import FAMILIES, OTHER, colour
+from tracekit.render.units import digits, duration, percent, shape, shorten
+from tracekit.reporting.model import Report
+from tracekit.reporting.sections.kernels import KernelTime
+from tracekit.reporting.sections.roofs import Roof
+
+Spec = dict[str, Any]
+
+SMALLEST_SHARE = 0.05
+"""Percent of GPU time from which on a kernel gets a bubble; so there are 2000 at most."""
+LARGEST_BUBBLE = 44
+SMALLEST_BUBBLE = 5
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
+GREY = "#888888"
+LOGARITHMIC = {"type": "log", "dtick": 1, "exponentformat": "power"}
+
+
+def spec(report: Report, name: str) -> Spec:
+    """One chart of the report: ``data`` and ``layout`` as plotly takes them.
+
+    Raises:
+        TracekitError: There is no chart of that name.
+    """
+    if name not in FIGURES:
+        raise TracekitError(f"the report has no figure {name!r}.", f"Known: {', '.join(FIGURES)}.")
+    return FIGURES[name](report)
+
+
+def time(report: Report) -> Spec:
+    """Where the step's time goes, one stacked bar per GPU."""
+    families = list(dict.fromkeys(family for bar in report.bars for family, _ in bar.parts if family != "idle"))
+    data = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "name": family,
+            "y": [bar.label for bar in report.bars],
+            "x": [dict(bar.parts).get(family, 0.0) / 1e3 for bar in report.bars],
+            "marker": {"color": colour(family), **({"pattern": {"shape": "/"}} if family == "idle" else {})},
+            "hovertemplate": "%{y}: %{x:.3g} ms of " + family + "<extra></extra>",
+        }
+        for family in (*families, "idle")
+    ]
+    axes = {"xaxis": {"title": {"text": "ms per step"}}, "yaxis": {"autorange": "reversed"}}
+    return {"data": data, "layout": {"barmode": "stack", **axes}}
+
+
+def steps(report: Report) -> Spec:
+    """The measured steps: GPU busy, only communicating, idle."""
+    parts = {
+        "GPU busy": [step.kernel_time_us - step.exposed_comm_us for step in report.steps],
+        "only communication": [step.exposed_comm_us for step in report.steps],
+        "GPU idle": [max(step.time_us - step.kernel_time_us, 0.0) for step in report.steps],
+    }
+    shades = (FAMILIES["gemm"], FAMILIES["collective"], OTHER)
+    data = [
+        {
+            "type": "bar",
+            "name": name,
+            "x": [f"step {step.step}" for step in report.steps],
+            "y": [us / 1e3 for us in times],
+            "marker": {"color": shade},
+            "hovertemplate": "%{x}: %{y:.3g} ms " + name + "<extra></extra>",
+        }
+        for (name, times), shade in zip(parts.items(), shades, strict=True)
+        if any(times)
+    ]
+    axes = {"yaxis": {"title": {"text": "ms"}, "rangemode": "tozero"}, "xaxis": {"type": "category"}}
+    return {"data": data, "layout": {"barmode": "stack", **axes}}
+
+
+def speeds(report: Report) -> Spec:
+    """The step over the GPU's speed, for the measured host and for faster ones; targets where they lie."""
+    points = report.speeds.points
+    hosts = sorted({host for _, host, _ in points})
+    shades = (FAMILIES["gemm"], FAMILIES["attention"], FAMILIES["conv"])
+    data: list[Spec] = [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "name": _host(host),
+            "x": [gpu for gpu, other, _ in points if other == host],
+            "y": [us / 1e3 for _, other, us in points if other == host],
+            "line": {"color": shade, "width": 2.5, "dash": dash},
+            "hovertemplate": "GPU %{x:g}×, " + _host(host) + ": %{y:.3g} ms<extra></extra>",
+        }
+        for host, shade, dash in zip(hosts, shades, DASHES, strict=False)
+    ]
+    busy = report.source.kernel_time_us
+    placed = sorted((t for t in report.targets if t.step.kernel_time_us), key=lambda t: t.step.kernel_time_us)
+    if placed:
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "markers+text",
+                "name": "targets",
+                "x": [busy / target.step.kernel_time_us for target in placed],
+                "y": [target.step.step_time_us / 1e3 for target in placed],
+                "text": [target.label for target in placed],
+                "textposition": [("top center", "bottom center")[i % 2] for i in range(len(placed))],
+                "marker": {"color": FAMILIES["collective"], "size": 10, "symbol": "diamond"},
+                "hovertemplate": "%{text}: kernels %{x:.2f}× as fast, step %{y:.3g} ms<extra></extra>",
+                "cliponaxis": False,
+            }
+        )
+    ticks = [0.1, 0.25, 0.5, 1, 1.5, 2, 3, 5, 10]
+    axis = {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:g}×" for tick in ticks]}
+    return {
+        "data": data,
+        "layout": {
+            "xaxis": {**axis, "title": {"text": "speed of the kernels, multiple of the measured"}},
+            "yaxis": {"title": {"text": "ms per step"}, "rangemode": "tozero"},
+        },
+    }
+
+
+def _host(speed: float) -> str:
+    if speed == 1:
+        return "host as measured"
+    return "host that takes no time" if speed == inf else f"host {speed:g}× as fast"
+
+
+def roofline(report: Report) -> Spec:
+    """Kernels with arithmetic: rate over intensity, area by time; roofs of the GPUs."""
+    drawn = on_roofline(report)
+    bubbles = [_bubbles(family, drawn) for family in dict.fromkeys(kernel.family for kernel in drawn)]
+    intensities = [kernel.flops / kernel.bytes for kernel in drawn if kernel.flops and kernel.bytes]
+    reach = (min(intensities, default=0.1) / 3, max(*intensities, 1000.0) * 3 if intensities else 1000.0)
+    roofs = [line for roof, dash in zip(report.roofs, DASHES, strict=False) for line in _roof(roof, dash, reach)]
+    return {
+        "data": [*roofs, *bubbles],
+        "layout": {
+            "xaxis": {"title": {"text": "FLOP per byte"}, **LOGARITHMIC},
+            "yaxis": {"title": {"text": "TFLOP/s"}, **LOGARITHMIC},
+            "hovermode": "closest",
+        },
+    }
+
+
+def on_roofline(report: Report) -> list[KernelTime]:
+    """The kernels that a roofline shows: those with known arithmetic and enough time to be seen."""
+    return [kernel for kernel in report.kernels if kernel.flops and kernel.bytes and kernel.share >= SMALLEST_SHARE]
+
+
+def _bubbles(family: str, kernels: Sequence[KernelTime]) -> Spec:
+    largest = max(kernel.time_us for kernel in kernels)
+    members = [kernel for kernel in kernels if kernel.family == family]
+    sizes = [max(LARGEST_BUBBLE * sqrt(kernel.time_us / largest), SMALLEST_BUBBLE) for kernel in members]
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": family,
+        "x": [kernel.flops / kernel.bytes for kernel in members if kernel.flops and kernel.bytes],
+        "y": [kernel.flops / kernel.time_us / 1e6 for kernel in members if kernel.flops],
+        "text": [_label(kernel) for kernel in members],
+        "marker": {"color": colour(family), "opacity": 0.75, "size": sizes, "line": {"width": 1, "color": GREY}},
+        "hovertemplate": "%{text}<br>%{x:.3g} FLOP/byte, %{y:.3g} TFLOP/s<extra></extra>",
+    }
+
+
+def _label(kernel: KernelTime) -> str:
+    utilization = "" if kernel.utilization is None else f", {percent(kernel.utilization)} of the roofline"
+    lines = (kernel.op or shorten(kernel.name, 60), f"{kernel.dtype or ''} {shorten(shape(kernel.shape), 60)}".strip())
+    escaped = "<br>".join(line.replace("&", "&amp;").replace("<", "&lt;") for line in lines if line)
+    return f"{escaped}<br>{duration(kernel.time_us)} in {digits(kernel.count)} launches per step{utilization}"
+
+
+def _roof(roof: Roof, dash: str, reach: tuple[float, float]) -> Iterator[Spec]:
+    for i, (dtype, peak) in enumerate(roof.peak_tflops):
+        ridge = peak * 1e3 / roof.bandwidth_gbps
+        begin = reach[0] if i == 0 else min(ridge, reach[1])
+        inner = [ridge] if begin < ridge < reach[1] else []
+        x = [begin, *inner, reach[1]]
+        yield {
+            "type": "scatter",
+            "mode": "lines",
+            "name": f"{roof.gpu}{' (measured)' if roof.measured else ''}",
+            "legendgroup": roof.gpu,
+            "showlegend": i == 0,
+            "x": x,
+            "y": [min(peak, intensity * roof.bandwidth_gbps / 1e3) for intensity in x],
+            "line": {"color": GREY, "width": 2.5 if roof.measured else 1.5, "dash": dash},
+            "hovertemplate": f"{roof.gpu} {dtype}: {digits(peak)} TFLOP/s, {digits(roof.bandwidth_gbps)} GB/s"
+            "<extra></extra>",
+        }
+
+
+FIGURES: dict[str, Callable[[Report], Spec]] = {
+    "time": time,
+    "roofline": roofline,
+    "speeds": speeds,
+    "steps": steps,
+}
+"""Every chart by its name."""

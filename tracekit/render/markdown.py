@@ -1,0 +1,83 @@
+"""The report as Markdown, for issues, merge requests and chats."""
+
+from collections.abc import Iterator, Sequence
+
+from tracekit.render.units import digits, duration, interval, percent, shape, shorten
+from tracekit.render.words import headline
+from tracekit.reporting.model import Report
+
+KERNELS = 20
+LONGEST_NAME = 60
+
+
+def document(report: Report) -> str:
+    """The report as Markdown."""
+    return "\n".join(_lines(report)) + "\n"
+
+
+def _lines(report: Report) -> Iterator[str]:
+    said = headline(report)
+    yield from (f"# {said.before} {said.figure}{said.after}", "", said.detail, "")
+    yield from _step(report)
+    yield from ("", "## Where the time goes", "")
+    yield from _time(report)
+    if report.findings:
+        yield from ("", "## What holds it back", "")
+        for finding in report.findings:
+            saves = "" if finding.saves_us is None else f" (saves up to {duration(finding.saves_us)})"
+            yield f"- **{finding.title}**{saves} {finding.advice}"
+    yield from ("", "## Kernels", "")
+    yield from _kernels(report)
+    if report.warnings:
+        yield from ("", "## Before you rely on this", "", *(f"- {warning}" for warning in report.warnings))
+    origin = report.provenance
+    digest = f" (SHA-256 `{origin.sha256}`)" if origin.sha256 else ""
+    yield from ("", f"tracekit {origin.version} from `{origin.trace}`{digest}.")
+
+
+def _step(report: Report) -> Iterator[str]:
+    source = report.source
+    measured = (source.gpu or "measured", duration(source.step_time_us), "", "", duration(source.kernel_time_us), "")
+    rows = [
+        (
+            target.label,
+            duration(target.step.step_time_us),
+            interval(target.low_us, target.high_us),
+            f"{target.speedup:.2f}×",
+            duration(target.step.kernel_time_us),
+            percent(target.coverage.modelled),
+        )
+        for target in report.targets
+    ]
+    return _table(("GPU", "step", "90 % interval", "speedup", "GPU busy", "modelled"), [measured, *rows])
+
+
+def _time(report: Report) -> Iterator[str]:
+    parts = [dict(bar.parts) for bar in report.bars]
+    rows = [(family, *(duration(part.get(family, 0.0)) for part in parts)) for family, _ in report.bars[0].parts]
+    return _table(("", *(bar.label for bar in report.bars)), rows)
+
+
+def _kernels(report: Report) -> Iterator[str]:
+    rows = [
+        (
+            kernel.family,
+            f"`{shorten(kernel.op or kernel.name, LONGEST_NAME)}`",
+            shorten(shape(kernel.shape), LONGEST_NAME),
+            digits(kernel.count),
+            duration(kernel.time_us),
+            percent(kernel.share),
+            "–" if kernel.utilization is None else percent(kernel.utilization),
+            *map(duration, kernel.predicted_us),
+        )
+        for kernel in report.kernels[:KERNELS]
+    ]
+    heads = ("family", "op", "shape", "launches", "measured", "share", "% roof")
+    yield from _table((*heads, *(target.label for target in report.targets)), rows)
+    if len(report.kernels) > KERNELS:
+        yield from ("", f"{KERNELS} of {len(report.kernels):,} kernels; `-o kernels.csv` has all.")
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    for row in (heads, ["---"] * len(heads), *rows):
+        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"

@@ -1,0 +1,105 @@
+"""Collectives by kind and group: how fast they ran, and how much of them nothing hid."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+Ints = npt.NDArray[np.int64]
+
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveTime:
+    """All collectives of one kind among as many ranks.
+
+    Attributes:
+        collective: Its name; ``unknown`` where the trace doesn't say.
+        ranks: How many take part; ``None`` where that isn't known.
+        count: Launches per step.
+        time_us: Summed time per step, waiting for the other ranks included.
+        exposed_us: The part of it in which the GPU ran nothing else but collectives.
+        bytes: Size of the buffers per step, in nccl-tests' convention; ``None`` where it isn't known.
+        busbw_gbps: Bus bandwidth over that time, in nccl-tests' convention; waiting makes it look slower.
+    """
+
+    collective: str
+    ranks: int | None
+    count: float
+    time_us: float
+    exposed_us: float
+    bytes: float | None
+    busbw_gbps: float | None
+
+
+def build(kernels: pl.DataFrame, steps: int) -> tuple[CollectiveTime, ...]:
+    """The kinds of collectives, longest first.
+
+    Args:
+        kernels: The chosen steps' kernels.
+        steps: How many steps these are.
+    """
+    collectives = kernels.filter(pl.col("family") == "collective")
+    if collectives.is_empty():
+        return ()
+    table = collectives.select(
+        "dur_ns", "ranks", "bytes", pl.col("collective").fill_null(UNKNOWN), exposed_ns=_exposed(kernels, collectives)
+    )
+    rows = table.group_by("collective", "ranks").agg(
+        count=pl.len(),
+        time_ns=pl.col("dur_ns").sum(),
+        exposed_ns=pl.col("exposed_ns").sum(),
+        bytes=pl.when(pl.col("bytes").is_not_null().all()).then(pl.col("bytes").sum()),
+    )
+    ordered = rows.sort("time_ns", "collective", "ranks", descending=[True, False, False])
+    return tuple(_row(steps, **row) for row in ordered.iter_rows(named=True))
+
+
+def _row(
+    steps: int, collective: str, ranks: int | None, count: int, time_ns: int, exposed_ns: int, bytes: int | None
+) -> CollectiveTime:
+    factor = _bus_factor(collective, ranks)
+    return CollectiveTime(
+        collective=collective,
+        ranks=ranks,
+        count=count / steps,
+        time_us=time_ns / 1e3 / steps,
+        exposed_us=exposed_ns / 1e3 / steps,
+        bytes=None if bytes is None else bytes / steps,
+        busbw_gbps=None if bytes is None or factor is None or not time_ns else bytes * factor / time_ns,
+    )
+
+
+def _bus_factor(collective: str, ranks: int | None) -> float | None:
+    """Traffic per link over the size of the buffer (nccl-tests, doc/PERFORMANCE.md)."""
+    if not ranks:
+        return None
+    part = (ranks - 1) / ranks
+    factors = {"all_reduce": 2 * part, "all_gather": part, "reduce_scatter": part, "all_to_all": part}
+    return factors.get(collective, None if collective == UNKNOWN else 1.0)
+
+
+def _exposed(kernels: pl.DataFrame, collectives: pl.DataFrame) -> pl.Series:
+    """Of every collective, the time in which no kernel of another family ran."""
+    others = kernels.filter(pl.col("family") != "collective").sort("ts_ns")
+    begin = collectives["ts_ns"].to_numpy()
+    end = begin + collectives["dur_ns"].to_numpy()
+    hidden = _covered(others, end) - _covered(others, begin)
+    return pl.Series(end - begin - hidden)
+
+
+def _covered(ordered: pl.DataFrame, until_ns: Ints) -> Ints:
+    """How long anything of ``ordered`` ran before each of some moments."""
+    if ordered.is_empty():
+        return np.zeros(until_ns.size, dtype=np.int64)
+    start = ordered["ts_ns"].to_numpy()
+    end = np.maximum.accumulate(start + ordered["dur_ns"].to_numpy())
+    before = np.concatenate([start[:1], end[:-1]])
+    added = np.maximum(end - np.maximum(start, before), 0)
+    added[0] = end[0] - start[0]
+    total = np.concatenate([[0], np.cumsum(added)])
+    begun = np.searchsorted(start, until_ns, side="right")
+    over = np.where(begun > 0, np.maximum(end[np.maximum(begun - 1, 0)] - until_ns, 0), 0)
+    return np.asarray(total[begun] - over, dtype=np.int64)

@@ -1,0 +1,36 @@
+"""The measured steps, one by one."""
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from tracekit.replay.engine import measured
+from tracekit.replay.measure import per_step
+from tracekit.replay.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One chosen step as it was recorded.
+
+    Attributes:
+        step: Its ``ProfilerStep`` number; 0 in a trace without steps.
+        time_us: From the end of the step before to its end; of the trace's first step, from its start.
+        kernel_time_us: Time in which the GPU ran something of it.
+        exposed_comm_us: The part of it in which only collectives ran.
+        first: It is the trace's first, which starts with an empty queue; with others chosen it doesn't count.
+    """
+
+    step: int
+    time_us: float
+    kernel_time_us: float
+    exposed_comm_us: float
+    first: bool
+
+
+def build(run: Run) -> tuple[Step, ...]:
+    """The chosen steps, in order."""
+    table = per_step(measured(run.graph), run.kernels, run.steps)
+    chosen = table.join(run.chosen.select("step"), on="step", how="semi", maintain_order="left").drop_nulls("time_ns")
+    times = chosen.select("step", *(pl.col(f"{part}_ns") / 1e3 for part in ("time", "busy", "exposed")), "first")
+    return tuple(Step(*row) for row in times.iter_rows())

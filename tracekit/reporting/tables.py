@@ -1,0 +1,202 @@
+"""The report's sections as tables: for spreadsheets, files and the headings' tooltips."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+
+import polars as pl
+
+from tracekit.reporting.model import Report
+from tracekit.schema import Column, Table
+
+STEP = Table(
+    "step",
+    "The measured step and the predicted ones.",
+    (
+        Column("gpu", pl.String, "The GPU."),
+        Column("from", pl.String, "measured or predicted."),
+        Column("step_time_us", pl.Float64, "Median step."),
+        Column("low_us", pl.Float64, "Lower end of the step's 90 % interval."),
+        Column("high_us", pl.Float64, "Upper end."),
+        Column("speedup", pl.Float64, "Measured step time over predicted."),
+        Column("kernel_time_us", pl.Float64, "Time in which the GPU runs something."),
+        Column("exposed_comm_us", pl.Float64, "The part of it in which only collectives run."),
+        Column("idle_us", pl.Float64, "Time in which the GPU runs nothing."),
+        Column("modelled_pct", pl.Float64, "GPU time predicted from shapes."),
+        Column("scaled_pct", pl.Float64, "GPU time scaled by the resource that such kernels bind on."),
+        Column("unknown_pct", pl.Float64, "GPU time kept as measured."),
+    ),
+)
+TIME = Table(
+    "time",
+    "Where the step's time goes; kernels that overlap share the time they cover.",
+    (
+        Column("gpu", pl.String, "measured, or the target."),
+        Column("part", pl.String, "Family of kernels, or idle."),
+        Column("time_us", pl.Float64, "Time per step."),
+        Column("share_pct", pl.Float64, "Of the step."),
+    ),
+)
+FINDINGS = Table(
+    "findings",
+    "What holds the step back.",
+    (
+        Column("title", pl.String, "What it is."),
+        Column("advice", pl.String, "What to try."),
+        Column("saves_us", pl.Float64, "Step time that it would save, by replay."),
+    ),
+)
+KERNEL_TIMES = Table(
+    "kernels",
+    "GPU time by kernel and shape; behind the columns listed, time_us, limiter and method on each target.",
+    (
+        Column("family", pl.String, "Kind of kernel."),
+        Column("op", pl.String, "The CPU op that launches it."),
+        Column("dtype", pl.String, "Precision asked for."),
+        Column("shape", pl.String, "The op's input shapes, as recorded."),
+        Column("name", pl.String, "The kernel's name."),
+        Column("count", pl.Float64, "Launches per step."),
+        Column("time_us", pl.Float64, "Summed time per step, measured."),
+        Column("share", pl.Float64, "Part of all kernels' summed time, percent."),
+        Column(
+            "utilization", pl.Float64, "Share of the roofline: the least time that its work could take over its time."
+        ),
+        Column(
+            "limiter",
+            pl.String,
+            "What keeps it from being faster: compute, memory, latency (too small to fill the GPU) or link.",
+        ),
+        Column("flops", pl.Float64, "Operations per step; a multiply-add is two."),
+        Column("bytes", pl.Float64, "Memory traffic per step that it can't do without."),
+    ),
+)
+PREDICTED = {
+    "predicted": "Predicted time per step on this GPU, and how many times as fast that is.",
+    "method": "How its time was told. transfer: its measurement carried over by the model; law: the model alone; "
+    "scaled: by the resource that such kernels bind on; kept: as measured.",
+}
+"""Meaning of the columns that every target has."""
+IDLE = Table(
+    "idle",
+    "Why the GPU was idle.",
+    (
+        Column("cause", pl.String, "The reason's name."),
+        Column("meaning", pl.String, "What it means."),
+        Column("time_us", pl.Float64, "Time in a mean step."),
+        Column("share", pl.Float64, "Of all idle time, percent."),
+        Column("op", pl.String, "The op whose launches ended most of it."),
+    ),
+)
+CRITICAL = Table(
+    "critical path",
+    "What the step would get shorter with.",
+    (
+        Column("on", pl.String, "gpu, host, latency or unexplained."),
+        Column("op", pl.String, "The op that ran, was launched or was waited for."),
+        Column("time_us", pl.Float64, "Time on the path in a mean step."),
+        Column("share", pl.Float64, "Of the path, percent."),
+    ),
+)
+COLLECTIVES = Table(
+    "communication",
+    "Collectives by kind and ranks.",
+    (
+        Column("collective", pl.String, "Its name."),
+        Column("ranks", pl.Int64, "How many take part."),
+        Column("count", pl.Float64, "Launches per step."),
+        Column("time_us", pl.Float64, "Summed time per step, waiting for the other ranks included."),
+        Column("exposed_us", pl.Float64, "The part of it in which the GPU ran nothing else but collectives."),
+        Column("bytes", pl.Float64, "Size of the buffers per step, as nccl-tests counts it."),
+        Column(
+            "busbw_gbps", pl.Float64, "Bus bandwidth as nccl-tests counts it; waiting for others makes it look slower."
+        ),
+    ),
+)
+STEPS = Table(
+    "steps",
+    "The measured steps, one by one.",
+    (
+        Column("step", pl.Int64, "ProfilerStep number."),
+        Column("time_us", pl.Float64, "From the end of the step before to its end."),
+        Column("kernel_time_us", pl.Float64, "Time in which the GPU ran something of it."),
+        Column("exposed_comm_us", pl.Float64, "The part of it in which only collectives ran."),
+        Column("first", pl.Boolean, "The trace's first step, which starts with an empty queue."),
+    ),
+)
+SPEEDS = Table(
+    "sensitivity",
+    "The step if GPU or host were faster.",
+    (
+        Column("gpu_speed", pl.Float64, "Multiple of the measured GPU's speed."),
+        Column("host_speed", pl.Float64, "Multiple of the measured host's speed; infinite: no time at all."),
+        Column("step_time_us", pl.Float64, "The step."),
+    ),
+)
+LAWS = Table(
+    "accuracy",
+    "How far the model's laws were off on kernels longer than 20 µs that they were not fitted to.",
+    (
+        Column("law", pl.String, "The law's name: a family of kernels, and its precision."),
+        Column("share", pl.Float64, "GPU time of the measured step that it models, percent."),
+        Column("gpus", pl.String, "GPUs that it was fitted on."),
+        Column("held_out", pl.Float64, "Median error in percent on a GPU that was left out of the fit."),
+        Column("worst", pl.Float64, "The same for the GPU that came out worst."),
+    ),
+)
+
+TABLES = (STEP, TIME, FINDINGS, KERNEL_TIMES, IDLE, CRITICAL, COLLECTIVES, STEPS, SPEEDS, LAWS)
+
+
+def frames(report: Report) -> dict[str, pl.DataFrame]:
+    """Every section that has rows, by its name."""
+    tables: dict[Table, Iterable[dict[str, object]]] = {
+        STEP: _step(report),
+        TIME: _time(report),
+        FINDINGS: map(asdict, report.findings),
+        IDLE: map(asdict, report.idle),
+        CRITICAL: map(asdict, report.critical.ops),
+        COLLECTIVES: map(asdict, report.communication),
+        STEPS: map(asdict, report.steps),
+        SPEEDS: (dict(zip(SPEEDS.dtypes, point, strict=True)) for point in report.speeds.points),
+        LAWS: (asdict(law) | {"gpus": ", ".join(law.gpus)} for law in report.accuracy),
+    }
+    built = {table.name: _frame(table, list(rows)) for table, rows in tables.items()}
+    built[KERNEL_TIMES.name] = kernels(report)
+    return {name: frame for name, frame in built.items() if frame.height}
+
+
+def kernels(report: Report) -> pl.DataFrame:
+    """Every kernel, longest first: ``KERNEL_TIMES`` and each target's columns."""
+    table = _frame(KERNEL_TIMES, [{c: getattr(row, c) for c in KERNEL_TIMES.dtypes} for row in report.kernels])
+    columns = {
+        f"{target.label} {column}": pl.Series([getattr(row, field)[i] for row in report.kernels], dtype=dtype)
+        for i, target in enumerate(report.targets)
+        for column, field, dtype in (
+            ("time_us", "predicted_us", pl.Float64),
+            ("limiter", "limiters", pl.String),
+            ("method", "methods", pl.String),
+        )
+    }
+    return table.with_columns(**columns)
+
+
+def _frame(table: Table, rows: list[dict[str, object]]) -> pl.DataFrame:
+    return table.frame({column: [row[column] for row in rows] for column in table.dtypes})
+
+
+def _step(report: Report) -> Iterator[dict[str, object]]:
+    source = report.source
+    times = ("step_time_us", "kernel_time_us", "exposed_comm_us", "idle_us")
+    nothing = dict.fromkeys(STEP.dtypes)
+    yield nothing | {"gpu": source.gpu, "from": "measured"} | {time: getattr(source, time) for time in times}
+    for target in report.targets:
+        coverage = {f"{part}_pct": share for part, share in asdict(target.coverage).items()}
+        interval = {"low_us": target.low_us, "high_us": target.high_us, "speedup": target.speedup}
+        predicted = {"gpu": target.label, "from": "predicted"} | {time: getattr(target.step, time) for time in times}
+        yield nothing | predicted | interval | coverage
+
+
+def _time(report: Report) -> Iterator[dict[str, object]]:
+    for bar in report.bars:
+        for part, time_us in bar.parts:
+            share_pct = 100 * time_us / bar.step_time_us if bar.step_time_us else None
+            yield {"gpu": bar.label, "part": part, "time_us": time_us, "share_pct": share_pct}
