@@ -1,16 +1,26 @@
 """A redacted trace says nothing about whose it is, and predicts the same."""
 
 import gzip
+import io
 import json
 import shutil
+import sys
 import time
+import zipfile
+from pathlib import Path
 
+import fsspec
 import pytest
 
 import tracekit as tk
 from tracekit.errors import DamagedTraceError, NotATraceError, OutputError, TraceError, TraceNotFoundError
 from tracekit.redact import files, redact
 from tracekit.testing import TraceBuilder
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 TOKEN = "ghp_" + "a1" * 18
 TELLING = ("alice", "gpu-node-17", "secret-project", "corp.example", TOKEN, "hunter22", "train.py", "Transformer_0")
@@ -223,7 +233,41 @@ def test_missing_and_too_large(tmp_path, monkeypatch):
         redact(tmp_path / "bomb.json.gz", tmp_path / "out.json")
 
 
-@pytest.mark.parametrize("name", ["t.json", "t.json.gz", "t.gz"])
+def zipped(*texts):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for number, text in enumerate(texts):
+            archive.writestr(f"{number}.json", text)
+    return buffer.getvalue()
+
+
+def test_whatever_can_be_loaded_can_be_redacted(builder, tmp_path, monkeypatch):
+    text = builder.to_json()
+    redact(builder.save(tmp_path / "plain.json"), tmp_path / "expected.json")
+    expected = (tmp_path / "expected.json").read_bytes()
+    (tmp_path / "t.json.zst").write_bytes(zstd.compress(text))
+    (tmp_path / "t.zip").write_bytes(zipped(text))
+    fsspec.filesystem("memory").pipe("/traces/t.json", text)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+    for given in (str(tmp_path / "t.json.zst"), tmp_path / "t.zip", "memory://traces/t.json", "-"):
+        redact(given, tmp_path / "out.json", force=True)
+        assert (tmp_path / "out.json").read_bytes() == expected
+    fsspec.filesystem("memory").rm("/traces", recursive=True)
+
+
+def test_several_traces_are_redacted_one_by_one(builder, tmp_path):
+    (tmp_path / "t.zip").write_bytes(zipped(builder.to_json(), builder.to_json()))
+    with pytest.raises(TraceError, match="one by one"):
+        redact(tmp_path / "t.zip", tmp_path / "out.json")
+
+
+def test_default_outputs_of_what_is_no_file():
+    assert files.default_output("s3://bucket/job/t.json.zst?versionId=7") == Path("t.redacted.json.gz")
+    with pytest.raises(OutputError, match="-o FILE"):
+        files.default_output("-")
+
+
+@pytest.mark.parametrize("name", ["t.json", "t.json.gz", "t.gz", "t.json.zst", "t.zip"])
 def test_default_output(tmp_path, name):
     assert files.default_output(tmp_path / name) == tmp_path / "t.redacted.json.gz"
 

@@ -44,6 +44,17 @@ def test_doctor_json_holds_the_contract(run, trace):
         assert check["status"] in ("ok", "warn", "fail")
 
 
+def test_doctor_reads_one_rank_of_several(run, tmp_path):
+    for rank in (0, 1):
+        builder = TraceBuilder().op("aten::mm", 0, 30).kernel("ampere_sgemm_128x64_nn", 20, 100, launch=10)
+        builder.metadata["distributedInfo"] = {"rank": rank, "world_size": 2}
+        builder.save(tmp_path / f"rank{rank}.json")
+    code, out, _ = run("doctor", tmp_path, "--ranks", 1, "--no-cache", "--memory", "1G", "--json")
+    assert code == 0
+    assert json.loads(out)["rank"] == 1
+    assert run("doctor", tmp_path, "--ranks", 2)[0] == 1
+
+
 def test_a_trace_without_gpu_activity_is_one_line(run, tmp_path):
     path = TraceBuilder().op("aten::mm", 0, 30).save(tmp_path / "cpu.json")
     code, out, err = run("doctor", path)

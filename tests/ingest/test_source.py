@@ -6,9 +6,12 @@ import os
 import sys
 import threading
 import zipfile
+from typing import ClassVar
 
 import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.registry import _registry
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -300,6 +303,50 @@ def test_a_remote_directory_is_listed(bucket):
     assert [source.name.rsplit("/", 1)[-1] for source in expand(bucket)[0]] == [
         "all.zip:0.json", "all.zip:1.json", "trace_0.json.gz", "trace_1.json.gz",
     ]  # fmt: skip
+
+
+CLOUDS = {"s3": "s3fs", "gs": "gcsfs"}
+
+
+@pytest.fixture(params=CLOUDS)
+def cloud(request, monkeypatch):
+    """A bucket of object storage, as fsspec finds the package for it; the objects are in memory."""
+
+    class Cloud(MemoryFileSystem):
+        protocol = request.param
+        store: ClassVar = {}
+        pseudo_dirs: ClassVar = [""]
+
+        @classmethod
+        def _strip_protocol(cls, path):
+            return super()._strip_protocol(path.removeprefix(f"{cls.protocol}://"))
+
+        def unstrip_protocol(self, name):
+            return f"{self.protocol}:/{name}"
+
+    monkeypatch.setitem(_registry, request.param, Cloud)
+    for rank in (0, 1):
+        fsspec.filesystem(request.param).pipe(f"/bucket/job/rank{rank}.json.gz", gzip.compress(builder(rank).to_json()))
+    return f"{request.param}://bucket/job"
+
+
+@pytest.mark.parametrize("inside", ["", "/", "/rank*.json.gz"])
+def test_object_storage(cloud, inside):
+    trace = tracekit.load(cloud + inside)
+    assert [rank.source for rank in trace.ranks] == [f"{cloud}/rank{rank}.json.gz" for rank in (0, 1)]
+
+
+def test_what_is_not_in_object_storage(cloud):
+    with pytest.raises(TraceNotFoundError, match=r"rank7.json: no such file"):
+        tracekit.load(f"{cloud}/rank7.json")
+
+
+@pytest.mark.parametrize("protocol", CLOUDS)
+def test_object_storage_needs_its_package(protocol, monkeypatch):
+    monkeypatch.setitem(sys.modules, CLOUDS[protocol], None)
+    with pytest.raises(TraceNotFoundError) as caught:
+        tracekit.load(f"{protocol}://bucket/trace.json")
+    assert f"reading {protocol}:// needs another package. pip install {CLOUDS[protocol]}" in str(caught.value)
 
 
 def test_a_file_uri_is_a_path(tmp_path):

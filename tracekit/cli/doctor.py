@@ -1,13 +1,16 @@
 """``tracekit doctor``: how good a trace is for predictions."""
 
-from tracekit.cli.options import Json, Quiet, SourceGpu, Steps, Traces
+from tracekit.cli.options import Json, Memory, NoCache, Quiet, Ranks, SourceGpu, Steps, Traces
 
 
 def doctor(
     traces: Traces,
     source_gpu: SourceGpu = None,
     steps: Steps = None,
+    ranks: Ranks = None,
     json: Json = False,
+    no_cache: NoCache = False,
+    memory: Memory = None,
     quiet: Quiet = False,
 ) -> None:
     """Grade a trace from A to D: what a good prediction lacks, what that costs, and how to record a better one.
@@ -21,7 +24,8 @@ def doctor(
     from tracekit.replay.run import prepare
 
     with progress(quiet) as stage:
-        loaded = load(traces, progress=stage)
+        only = None if ranks is None else [ranks]
+        loaded = load(traces, ranks=only, cache=not no_cache, memory=memory, progress=stage)
         run = prepare(loaded, source_gpu=source_gpu, steps=steps, progress=stage)
         stage("examine")
         diagnosis = examine(loaded, run)

@@ -12,7 +12,12 @@ RedactedPath = Annotated[
     typer.Option("--output", "-o", metavar="FILE", help="Where to; default TRACE's name with .redacted.json.gz."),
 ]
 TraceFile = Annotated[
-    Path, typer.Argument(metavar="TRACE", help="One rank's trace, .json or .json.gz.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="TRACE",
+        help="One rank's trace: .json, .gz, .zst or .zip, a URI, or - for stdin.",
+        show_default=False,
+    ),
 ]
 
 

@@ -2,60 +2,78 @@
 
 import gzip
 import os
-import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Raw
 
-from tracekit.errors import DamagedTraceError, NotATraceError, OutputError, TraceError, TraceNotFoundError
+from tracekit.errors import DamagedTraceError, NotATraceError, OutputError, TraceError, TraceTooLargeError
+from tracekit.ingest.remote import is_uri
+from tracekit.ingest.source import STDIN, Source, expand
+from tracekit.ingest.stream import BLOCK_BYTES
 from tracekit.redact.document import Redactor
 from tracekit.redact.words import Removed
 
 LARGEST_BYTES = 2 * 10**9
-GZIP_MAGIC = b"\x1f\x8b"
-SUFFIXES = (".gz", ".json")
+SUFFIXES = (".gz", ".zst", ".zip", ".json")
 
 
-def redact(source: Path, output: Path, *, force: bool = False) -> Removed:
+def redact(given: str | Path, output: Path, *, force: bool = False) -> Removed:
     """Write a copy of a trace without names of hosts and users, paths, environment, stacks and secrets.
 
     Args:
-        source: One rank's trace, ``.json`` or ``.json.gz``.
+        given: One rank's trace: a file as ``tracekit.load`` takes it, a URI, or ``-`` for standard input.
         output: Where to; compressed if its name ends in ``.gz``. It appears whole or not at all.
         force: Overwrite ``output``.
 
     Raises:
-        TraceError: ``source`` can't be read, is damaged, too large or no profiler trace.
+        TraceError: It can't be read, is damaged, too large, no profiler trace, or more than one.
         OutputError: ``output`` exists already, or can't be written.
     """
     if output.exists() and not force:
         raise OutputError(f"{output} exists already.", "Overwrite it with --force.")
     if not output.parent.is_dir():
         raise OutputError(f"{output}: there is no directory {output.parent}.")
+    source = _one(given)
     data = _read(source)
     try:
-        redactor, chunks = _open(data, source)
+        redactor, chunks = _open(data, source.name)
         _write(output, chunks)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DamagedTraceError(
-            f"{source} is no valid JSON: {error}.", "A damaged trace can't be redacted; nothing was written."
+            f"{source.name} is no valid JSON: {error}.", "A damaged trace can't be redacted; nothing was written."
         ) from error
     return redactor.removed
 
 
-def default_output(source: Path) -> Path:
-    """Where the redacted copy of a trace goes by default: beside it."""
-    stem = source.name
+def default_output(given: str | Path) -> Path:
+    """Where the redacted copy goes by default: beside the trace; of what lies behind a URI, here.
+
+    Raises:
+        OutputError: It comes from standard input.
+    """
+    text = str(given)
+    if text == STDIN:
+        raise OutputError("What comes from standard input has no name.", "Say where to with -o FILE.")
+    source = Path(urlsplit(text).path).name if is_uri(text) else given
+    stem = Path(source).name
     for suffix in SUFFIXES:
         stem = stem.removesuffix(suffix)
-    return source.with_name(f"{stem}.redacted.json.gz")
+    return Path(source).with_name(f"{stem}.redacted.json.gz")
 
 
-def _open(data: bytes, source: Path) -> tuple[Redactor, Iterable[bytes]]:
+def _one(given: str | Path) -> Source:
+    traces = expand(given).traces
+    if len(traces) > 1:
+        raise TraceError(f"{traces[0].name} and {len(traces) - 1} more were given.", "Redact them one by one.")
+    return traces[0]
+
+
+def _open(data: bytes, source: str) -> tuple[Redactor, Iterable[bytes]]:
     if data.lstrip()[:1] == b"[":  # PyTorch before 2021 wrote the bare list of events
         redactor = Redactor({})
         return redactor, redactor.event_list(Raw(data))
@@ -69,29 +87,25 @@ def _open(data: bytes, source: Path) -> tuple[Redactor, Iterable[bytes]]:
     return redactor, redactor.chunks()
 
 
-def _not_a_trace(source: Path) -> NotATraceError:
+def _not_a_trace(source: str) -> NotATraceError:
     return NotATraceError(f"{source} is JSON, but not a PyTorch profiler trace.", "Nothing was written.")
 
 
-def _read(path: Path) -> bytes:
+def _read(source: Source) -> bytes:
     """The text, at most as much of it as is allowed, so that a small file can't fill the memory."""
-    try:
-        with path.open("rb") as raw:
-            packed = raw.read(len(GZIP_MAGIC)) == GZIP_MAGIC
-            raw.seek(0)
-            with gzip.open(raw) if packed else raw as plain:
-                data: bytes = plain.read(LARGEST_BYTES + 1)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DamagedTraceError(
-            f"{path}: the gzip data is truncated or corrupt ({error}).", "Copy or record the file again."
-        ) from error
-    except OSError as error:
-        raise TraceNotFoundError(f"{path} can't be read: {error.strerror}.") from error
-    if len(data) > LARGEST_BYTES:
-        raise TraceError(
-            f"{path} holds more than {LARGEST_BYTES / 1e9:.0f} GB of text, too much to redact.", "Record fewer steps."
-        )
-    return data
+    pieces, size = [], 0
+    with source.open() as stream:
+        while piece := stream.read(BLOCK_BYTES):
+            pieces.append(piece)
+            size += len(piece)
+            if size > LARGEST_BYTES:
+                raise TraceTooLargeError(
+                    f"{source.name} holds more than {LARGEST_BYTES / 1e9:.0f} GB of text, too much to redact.",
+                    "Record fewer steps.",
+                )
+        if stream.damage is not None:
+            raise DamagedTraceError(f"{source.name} is damaged: {stream.damage}.", "Copy or record the file again.")
+    return b"".join(pieces)
 
 
 def _write(path: Path, chunks: Iterable[bytes]) -> None:
