@@ -32,7 +32,7 @@ def test_predict_json_holds_the_contract(run, trace):
     assert set(data["source"]) >= {
         "gpu", "ranks", "steps", "step_time_us", "kernel_time_us", "kernels", "shapes_recorded",
     }  # fmt: skip
-    assert set(data["replay"]) == {"step_time_us", "error_pct", "derived_wait_us"}
+    assert set(data["replay"]) == {"step_time_us", "error_pct", "derived_wait_us", "kept_wait_us"}
     (target,) = data["targets"]
     assert set(target) >= {
         "gpu", "cluster", "step_time_us", "low_us", "high_us", "speedup", "kernel_time_us", "exposed_comm_us",

@@ -28,12 +28,14 @@ def keeps_small_files(tmp_path, monkeypatch):
     monkeypatch.setattr("tracekit.ingest.cache.SMALLEST_FILE_BYTES", 0)
 
 
-def test_a_directory_gives_its_lowest_rank_and_says_so(run, job):
+def test_a_directory_gives_all_its_ranks_together(run, job):
     report = json.loads(run("report", job, "--json")[1])
-    assert report["kernels"][0]["name"] == "ampere_sgemm_1"
-    assert report["source"]["rank"] == 1
-    assert "rank 1 of the 3 that were given: --ranks chooses another" in report["warnings"]
+    assert {kernel["name"] for kernel in report["kernels"]} == {f"ampere_sgemm_{rank}" for rank in (1, 2, 3)}
+    assert (report["source"]["rank"], report["source"]["measured"], report["source"]["ranks"]) == (None, 3, 4)
+    assert [rank["rank"] for rank in report["ranks"]] == [1, 2, 3]
     assert "rank 0 of 4 was not given" in report["warnings"]
+    assert any("no collective joins the ranks" in warning for warning in report["warnings"])
+    assert "3 of 4 ranks together" in run("report", job)[1].replace("\n", " ")
 
 
 @pytest.mark.parametrize("inputs", [["{job}"], ["{job}/*.gz"], ["{job}/trace1.json.gz", "{job}/trace3.json.gz"]])
@@ -80,14 +82,14 @@ def test_cache_shows_and_clears(run, job, tmp_path):
     assert json.loads(run("cache", "--json")[1])["entries"] == 0
     run("info", job)
     shown = json.loads(run("cache", "--json")[1])
-    assert shown["entries"] == 1
+    assert shown["entries"] == 3
     assert shown["directory"] == str(tmp_path / "cache" / "tracekit" / "traces")
     assert shown["size_bytes"] > 0
     code, out, err = run("cache")
     assert (code, err) == (0, "")
-    assert "1 decoded trace," in out
+    assert "3 decoded traces," in out
     assert shown["directory"] in out
-    assert "removed  1 decoded trace," in run("cache", "--clear")[1]
+    assert "removed  3 decoded traces," in run("cache", "--clear")[1]
     assert json.loads(run("cache", "--json")[1])["entries"] == 0
 
 

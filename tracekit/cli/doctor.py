@@ -26,7 +26,7 @@ def doctor(
     with progress(quiet) as stage:
         only = None if ranks is None else [ranks]
         loaded = load(traces, ranks=only, cache=not no_cache, memory=memory, progress=stage)
-        run = prepare(loaded, source_gpu=source_gpu, steps=steps, progress=stage)
+        run = prepare(loaded, source_gpu=source_gpu, steps=steps, rank=loaded.ranks[0].rank, progress=stage)
         stage("examine")
         diagnosis = examine(loaded, run)
     emit(render.screen(diagnosis), lambda: render.as_json(diagnosis), json=json)

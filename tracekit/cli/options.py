@@ -41,7 +41,9 @@ Traces = Annotated[
         show_default=False,
     ),
 ]
-Ranks = Annotated[int | None, typer.Option("--ranks", metavar="N", min=0, help="The rank to measure; default lowest.")]
+Ranks = Annotated[
+    int | None, typer.Option("--ranks", metavar="N", min=0, help="Measure one rank; default all, together.")
+]
 NoCache = Annotated[bool, typer.Option("--no-cache", help="Decode anew, and keep nothing.")]
 Memory = Annotated[
     str | None,

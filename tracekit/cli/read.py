@@ -1,4 +1,4 @@
-"""What a verb reads: one rank of the traces that were given."""
+"""What a verb reads: the ranks of the job that was given."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,7 +9,7 @@ from tracekit.trace import Trace
 def read(
     traces: Sequence[str], rank: int | None, no_cache: bool, memory: str | None, progress: Callable[[str], None]
 ) -> Trace:
-    """Read the rank asked for, by default the lowest.
+    """Read the rank asked for, by default all.
 
     Args:
         traces: What was given on the command line.
@@ -21,5 +21,5 @@ def read(
     Raises:
         TracekitError: As ``tracekit.ingest.load``.
     """
-    ranks: ingest.Ranks = "lowest" if rank is None else [rank]
+    ranks: ingest.Ranks = None if rank is None else [rank]
     return ingest.load(traces, ranks=ranks, cache=not no_cache, memory=memory, progress=progress)

@@ -20,10 +20,11 @@ class EdgeKind(IntEnum):
     EVENT = 5
     SYNC = 6
     QUEUE = 7
+    RENDEZVOUS = 8
 
 
 # Kinds that are guessed from times and names, not recorded: these give way where edges contradict each other.
-INFERRED = (EdgeKind.HANDOVER, EdgeKind.EVENT, EdgeKind.SYNC, EdgeKind.QUEUE)
+INFERRED = (EdgeKind.HANDOVER, EdgeKind.EVENT, EdgeKind.SYNC, EdgeKind.QUEUE, EdgeKind.RENDEZVOUS)
 
 
 @dataclass(frozen=True, slots=True)

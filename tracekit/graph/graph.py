@@ -25,6 +25,9 @@ class Graph:
         kind: :class:`~tracekit.graph.edges.EdgeKind` of each edge.
         release_ns: When a vertex may come at the earliest, whatever it waits for.
         run_edge: The edge that holds each activity's duration.
+        transfer_edge: Edges that hold a collective's duration as well: from the last rank's arrival to its end.
+        transfer_activity: The activity of each of them.
+        kept_ns: Measured waiting of each activity that no edge derives: a replay adds it to the activity's duration.
         waited_ns: Measured waiting of CPU threads that the edges derive again, summed over threads.
         dropped: Inferred edges left out because they contradict others.
         recorded_waits: Waits of streams and calls that the trace records.
@@ -40,37 +43,51 @@ class Graph:
     kind: Int8s
     release_ns: Ints
     run_edge: Ints
+    transfer_edge: Ints
+    transfer_activity: Ints
+    kept_ns: Ints
     waited_ns: int
     dropped: int
     recorded_waits: int = 0
     inferred_waits: int = 0
     hidden_ns: int = 0
 
+    @property
+    def work_ns(self) -> Ints:
+        """How long each activity works, as measured; collectives without waiting for other ranks."""
+        work: Ints = self.lag_ns[self.run_edge] - self.kept_ns
+        return work
 
-def assemble(
-    nodes: Nodes,
-    own_ns: Ints,
-    edges: list[Edges],
-    *,
-    released: Ints,
-    idle_ns: int,
-    recorded_waits: int = 0,
-    inferred_waits: int = 0,
-    hidden_ns: int = 0,
-) -> Graph:
-    """Sort nodes and edges topologically.
 
-    Args:
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a graph is made of; nodes are numbered as in ``nodes``, vertices as in ``tracekit.graph.edges``.
+
+    Attributes:
         nodes: The nodes.
-        own_ns: Duration of every CPU node without its waits; activities take their measured one.
+        run_ns: How long each node takes without its waits.
         edges: All but the run edges.
         released: Activities that come no earlier than measured, whatever else they wait for.
-        idle_ns: Waiting of threads for each other, which the edges derive again.
+        waited_ns: Measured waiting of CPU threads that the edges derive again.
         recorded_waits: Waits that the trace records.
         inferred_waits: Waits that were guessed.
         hidden_ns: Time within CUDA graphs that their replays agree on.
     """
-    everything = [_run_edges(nodes, own_ns), *edges]
+
+    nodes: Nodes
+    run_ns: Ints
+    edges: tuple[Edges, ...]
+    released: Ints
+    waited_ns: int
+    recorded_waits: int = 0
+    inferred_waits: int = 0
+    hidden_ns: int = 0
+
+
+def assemble(parts: Parts) -> Graph:
+    """Sort nodes and edges topologically."""
+    nodes = parts.nodes
+    everything = (_run_edges(parts), *parts.edges)
     src = np.concatenate([e.src for e in everything])
     dst = np.concatenate([e.dst for e in everything])
     lag = np.concatenate([e.lag_ns for e in everything])
@@ -87,6 +104,7 @@ def assemble(
     first = np.searchsorted(dst, np.arange(vertices + 1))
     position = np.empty(by_dst.size, dtype=np.int64)
     position[by_dst] = np.arange(by_dst.size)
+    transfer = np.flatnonzero((kind[by_dst] == EdgeKind.RENDEZVOUS) & (order[dst] >= 2 * nodes.cpu))
     return Graph(
         nodes=nodes,
         vertex=vertex,
@@ -94,20 +112,22 @@ def assemble(
         src=src,
         lag_ns=lag[by_dst],
         kind=kind[by_dst],
-        release_ns=_release(nodes, vertex, first, released),
+        release_ns=_release(nodes, vertex, first, parts.released),
         run_edge=position[nodes.cpu : nodes.start_ns.size],
-        waited_ns=idle_ns + int((nodes.dur_ns[: nodes.cpu] - own_ns).sum()),
+        waited_ns=parts.waited_ns,
         dropped=dropped,
-        recorded_waits=recorded_waits,
-        inferred_waits=inferred_waits,
-        hidden_ns=hidden_ns,
+        recorded_waits=parts.recorded_waits,
+        inferred_waits=parts.inferred_waits,
+        hidden_ns=parts.hidden_ns,
+        transfer_edge=transfer,
+        transfer_activity=order[dst[transfer]] // 2 - nodes.cpu,
+        kept_ns=np.zeros(nodes.activities.size, dtype=np.int64),
     )
 
 
-def _run_edges(nodes: Nodes, own_ns: Ints) -> Edges:
-    node = np.arange(nodes.start_ns.size)
-    duration = np.concatenate([own_ns, nodes.dur_ns[nodes.cpu :]])
-    return Edges(EdgeKind.RUN, 2 * node, 2 * node + 1, duration)
+def _run_edges(parts: Parts) -> Edges:
+    node = np.arange(parts.run_ns.size)
+    return Edges(EdgeKind.RUN, 2 * node, 2 * node + 1, parts.run_ns)
 
 
 def _release(nodes: Nodes, vertex: Ints, first: Ints, released: Ints) -> Ints:

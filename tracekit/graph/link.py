@@ -1,9 +1,10 @@
 """A trace and its kernel table to the dependency graph."""
 
+import numpy as np
 import polars as pl
 
 from tracekit.graph import events, launch, queue, recorded, streams, sync, threads
-from tracekit.graph.graph import Graph, assemble
+from tracekit.graph.graph import Graph, Parts, assemble
 from tracekit.graph.nodes import collect
 from tracekit.trace import RankTrace
 
@@ -16,6 +17,11 @@ def link(trace: RankTrace, kernels: pl.DataFrame, marks: pl.DataFrame) -> Graph:
         kernels: Its kernel table (``schema.KERNELS``).
         marks: Moments on CPU threads that the replay should report: ``ts_ns``, ``pid``, ``tid``.
     """
+    return assemble(parts(trace, kernels, marks))
+
+
+def parts(trace: RankTrace, kernels: pl.DataFrame, marks: pl.DataFrame) -> Parts:
+    """Nodes and edges of one rank; arguments as for :func:`link`."""
     nodes = collect(trace, kernels, marks)
     known = recorded.find(trace, nodes, kernels)
     launch_edges = launch.link(nodes, kernels, known.waiter)
@@ -24,7 +30,7 @@ def link(trace: RankTrace, kernels: pl.DataFrame, marks: pl.DataFrame) -> Graph:
     stream = streams.link(nodes, kernels, launch_edges)
     waits = events.link(nodes, kernels, known, launch_edges, stream.edges)
     order = threads.link(nodes)
-    edges = [
+    edges = (
         order.program,
         order.handover,
         launch_edges,
@@ -33,14 +39,14 @@ def link(trace: RankTrace, kernels: pl.DataFrame, marks: pl.DataFrame) -> Graph:
         waits.inferred,
         blocking.edges,
         queue_edges,
-    ]
-    return assemble(
-        nodes,
-        own_ns,
-        edges,
+    )
+    return Parts(
+        nodes=nodes,
+        run_ns=np.concatenate([own_ns, nodes.dur_ns[nodes.cpu :]]),
+        edges=edges,
         released=waits.carried_in,
-        idle_ns=order.idle_ns,
-        hidden_ns=stream.hidden_ns,
+        waited_ns=order.idle_ns + int((nodes.dur_ns[: nodes.cpu] - own_ns).sum()),
         recorded_waits=waits.recorded.src.size + known.call.size,
         inferred_waits=waits.inferred.src.size + blocking.inferred,
+        hidden_ns=stream.hidden_ns,
     )

@@ -64,7 +64,8 @@ def _unsure(run: Run, times: pl.DataFrame) -> Iterator[str]:
     """Waiting, and messages of which something had to be guessed."""
     told = times.select("method", "transfer_us")
     rows = run.kernels.hstack(told).filter(pl.col("family") == "collective")
-    waited_us = rows.select((pl.col("dur_ns") / 1e3 - pl.col("transfer_us")).sum()).item() / run.steps.height
+    beyond_us = rows.select((pl.col("dur_ns") / 1e3 - pl.col("transfer_us")).sum()).item() / run.steps.height
+    waited_us = beyond_us + run.replay.kept_wait_us
     if waited_us > 1:
         yield f"{waited_us / 1e3:,.2f} ms a step in collectives is taken for waiting for other ranks, kept as measured"
     unsized = share(rows, "dur_ns", pl.col("bytes").is_null())

@@ -1,7 +1,7 @@
 """One colour per family of kernels, the same in every format.
 
-They are Okabe and Ito's palette, which colour-blind people can tell apart (https://jfly.uni-koeln.de/color/), with two
-more for rarer families.
+They are Okabe and Ito's palette, which colour-blind people can tell apart (https://jfly.uni-koeln.de/color/), with
+three more for rarer families and for waiting.
 """
 
 FAMILIES = {
@@ -10,6 +10,7 @@ FAMILIES = {
     "conv": "#009e73",
     "moe": "#00bfae",
     "collective": "#d55e00",
+    "waiting": "#f4a582",
     "elementwise": "#f0e442",
     "norm": "#e69f00",
     "softmax": "#cc79a7",

@@ -20,6 +20,7 @@ def measured(report: Report, top: int) -> str:
     body = {
         "breakdown": [dataclasses.asdict(row) for row in report.breakdown],
         "idle": [dataclasses.asdict(row) for row in report.idle],
+        "ranks": [dataclasses.asdict(row) for row in report.ranks],
         "kernels": [dataclasses.asdict(row) for row in report.kernels[:top]],
         "kernels_omitted": max(len(report.kernels) - top, 0),
         "findings": [dataclasses.asdict(row) for row in report.findings],
@@ -41,6 +42,7 @@ def _head(report: Report) -> dict[str, Any]:
             "step_time_us": report.replay.step_time_us,
             "error_pct": report.replay.error_pct,
             "derived_wait_us": report.replay.derived_wait_us,
+            "kept_wait_us": report.replay.kept_wait_us,
         },
     }
 
@@ -55,6 +57,7 @@ def _target(prediction: Prediction) -> dict[str, Any]:
         "speedup": prediction.speedup,
         "kernel_time_us": prediction.step.kernel_time_us,
         "exposed_comm_us": prediction.step.exposed_comm_us,
+        "waiting_us": prediction.step.waiting_us,
         "idle_us": prediction.step.idle_us,
         "coverage": dataclasses.asdict(prediction.coverage),
         "fits_in_memory": None,

@@ -16,6 +16,7 @@ from tracekit.reporting.sections.kernels import KernelTime
 BAR_WIDTH = 50
 SMALL_PART = 0.02
 NUMBER_WIDTH = 7
+MOST_RANKS = 10
 LONGEST_FAMILY = len("elementwise")
 
 
@@ -41,6 +42,7 @@ def measured(report: Report, top: int) -> RenderableType:
     return Group(
         _source(report),
         *_section("where the time goes", _bars(report.bars)),
+        *_section("who waits for whom, per step", _ranks(report) if report.ranks else None),
         *_section("why the GPU was idle", _idle(report)),
         *_section("findings", _findings(report)),
         *_section(
@@ -68,9 +70,11 @@ def predicted(report: Report, top: int) -> RenderableType:
 
 def _source(report: Report) -> RenderableType:
     source, replay = report.source, report.replay
-    rank = f" · rank {source.rank} of {source.ranks}" if source.ranks > 1 else ""
+    together = f" · {source.measured} of {source.ranks} ranks together"
+    rank = together if source.measured > 1 else f" · rank {source.rank} of {source.ranks}" if source.ranks > 1 else ""
     steps = f"{source.steps} step{'s' if source.steps > 1 else ''}"
     exposed = f", only communicating {duration(source.exposed_comm_us)}" if source.exposed_comm_us else ""
+    waiting = f" (waiting for other ranks {duration(source.waiting_us)})" if source.waiting_us else ""
     gpu = f"{source.resolution} · {steps} · {source.kernels:,} kernels · shapes "
     return Group(
         _line("trace", source.trace + rank),
@@ -78,7 +82,7 @@ def _source(report: Report) -> RenderableType:
         _line(
             "step",
             f"{duration(source.step_time_us)}: GPU busy {duration(source.kernel_time_us)}, "
-            f"idle {duration(source.idle_us)}" + exposed,
+            f"idle {duration(source.idle_us)}" + exposed + waiting,
         ),
         _line(
             "replay",
@@ -196,6 +200,24 @@ def _predicted_kernels(report: Report, top: int) -> Table:
             kernel.family,
             shorten(kernel.op or "–", 28),
             shorten(kernel.name, 40),
+        )
+    return table
+
+
+def _ranks(report: Report) -> Table:
+    """Those that hold the others up most, at most ten."""
+    table = _grid(
+        ("rank", "number"), ("busy", "number"), ("waits", "number"), ("comes last", "number"), ("holds up", "number"),
+        ("clock", "number"),
+    )  # fmt: skip
+    for rank in sorted(report.ranks, key=lambda rank: -rank.held_up_us)[:MOST_RANKS]:
+        table.add_row(
+            str(rank.rank),
+            duration(rank.busy_us),
+            duration(rank.wait_us),
+            percent(rank.last),
+            duration(rank.held_up_us),
+            "–" if rank.clock_ahead_us is None else f"{round(rank.clock_ahead_us):+,} µs",
         )
     return table
 

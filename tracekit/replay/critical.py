@@ -29,6 +29,7 @@ _ON = {
     EdgeKind.EVENT: LATENCY,
     EdgeKind.SYNC: LATENCY,
     EdgeKind.QUEUE: LATENCY,
+    EdgeKind.RENDEZVOUS: GPU,
 }
 
 

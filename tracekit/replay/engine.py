@@ -22,12 +22,15 @@ class Timeline:
     Attributes:
         start_ns: By node; CPU nodes first, then activities.
         end_ns: By node.
+        work_ns: How long each activity works, in the order of the kernel table; what a collective takes besides is
+            waiting for other ranks.
         cpu: How many CPU nodes there are.
         marks: How many of them, the last ones, are marks.
     """
 
     start_ns: Ints
     end_ns: Ints
+    work_ns: Ints
     cpu: int
     marks: int
 
@@ -44,7 +47,8 @@ class Timeline:
 
 def measured(graph: Graph) -> Timeline:
     """The timeline as it was recorded."""
-    return Timeline(graph.nodes.start_ns, graph.nodes.end_ns, graph.nodes.cpu, graph.nodes.marks)
+    nodes = graph.nodes
+    return Timeline(nodes.start_ns, nodes.end_ns, graph.work_ns, nodes.cpu, nodes.marks)
 
 
 def replay(graph: Graph, durations_ns: Ints | None = None, host_time: float = 1.0) -> Timeline:
@@ -52,12 +56,14 @@ def replay(graph: Graph, durations_ns: Ints | None = None, host_time: float = 1.
 
     Args:
         graph: The dependency graph.
-        durations_ns: How long each activity takes, in the order of the kernel table; ``None`` for the measured ones.
+        durations_ns: How long each activity takes, in the order of the kernel table, collectives without waiting for
+            other ranks; ``None`` for the measured times.
         host_time: What the CPU's own work takes, as a multiple of the measured time.
     """
     lag = lags(graph, durations_ns, host_time)
     times = _forward(graph.first, graph.src, lag, graph.release_ns)[graph.vertex]
-    return Timeline(times[0::2], times[1::2], graph.nodes.cpu, graph.nodes.marks)
+    work_ns = graph.work_ns if durations_ns is None else durations_ns
+    return Timeline(times[0::2], times[1::2], work_ns, graph.nodes.cpu, graph.nodes.marks)
 
 
 def lags(graph: Graph, durations_ns: Ints | None = None, host_time: float = 1.0) -> Ints:
@@ -66,7 +72,9 @@ def lags(graph: Graph, durations_ns: Ints | None = None, host_time: float = 1.0)
     if host_time != 1.0:
         on_host = np.isin(graph.kind, ON_HOST)
         lag[on_host] = np.rint(lag[on_host] * host_time)
-    lag[graph.run_edge] = graph.lag_ns[graph.run_edge] if durations_ns is None else durations_ns
+    run = (graph.work_ns if durations_ns is None else durations_ns) + graph.kept_ns
+    lag[graph.run_edge] = run
+    lag[graph.transfer_edge] = run[graph.transfer_activity]
     return lag
 
 

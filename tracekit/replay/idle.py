@@ -59,12 +59,13 @@ _CAUSE = {
     EdgeKind.EVENT: Cause.DEPENDENCY,
     EdgeKind.SYNC: Cause.SYNC_BOUND,
     EdgeKind.QUEUE: Cause.SYNC_BOUND,
+    EdgeKind.RENDEZVOUS: Cause.DEPENDENCY,
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """Idle time of the GPU in the chosen steps; the pieces add up to it exactly.
+    """Idle time of the GPU, or of each rank's, in the chosen steps; the pieces add up to it exactly.
 
     Attributes:
         pieces: ``step``, ``cause``, ``kernel`` (row of the kernel table that the idle stretch ended with; null: the
@@ -119,7 +120,7 @@ def attribute(
     """
     lag = lags(graph) if lag_ns is None else lag_ns
     windows = _windows(timeline, kernels, steps, chosen)
-    stretches, window, kernel = _idle_stretches(graph, timeline, windows)
+    stretches, window, kernel = _idle_stretches(graph, timeline, kernels, windows)
     trail = follow(graph, timeline, lag, stretches)
     pieces = _label(graph, timeline, lag, stretches, trail)
     labelled = pl.DataFrame(
@@ -138,27 +139,49 @@ def attribute(
 
 
 def _windows(timeline: Timeline, kernels: pl.DataFrame, steps: pl.DataFrame, chosen: pl.DataFrame) -> pl.DataFrame:
-    """The chosen steps as ``step``, ``index`` among all, ``begin_ns``, ``end_ns``: from the end of the one before."""
+    """The chosen steps as ``step``, ``index`` among all, ``begin_ns``, ``end_ns``: from the end of the one before.
+
+    Of several ranks each one's own, with ``rank``.
+    """
     table = per_step(timeline, kernels, steps).with_row_index("index").drop_nulls("time_ns")
     windows = table.join(chosen.select("step"), on="step", how="semi", maintain_order="left")
-    return windows.select("step", "index", begin_ns=pl.col("end_ns") - pl.col("time_ns"), end_ns="end_ns")
+    rank = ["rank"] if "rank" in steps.columns else []
+    return windows.select(*rank, "step", "index", begin_ns=pl.col("end_ns") - pl.col("time_ns"), end_ns="end_ns")
 
 
-def _idle_stretches(graph: Graph, timeline: Timeline, windows: pl.DataFrame) -> tuple[Stretches, Ints, Ints]:
+def _idle_stretches(
+    graph: Graph, timeline: Timeline, kernels: pl.DataFrame, windows: pl.DataFrame
+) -> tuple[Stretches, Ints, Ints]:
     """Stretches in which nothing ran, cut at the windows; the window of each, and the activity it ended with."""
-    begin, end = windows["begin_ns"].to_numpy(), windows["end_ns"].to_numpy()
-    gap_begin, gap_end, next_activity = _gaps(timeline)
+    if "rank" not in windows.columns:
+        found = [_of_one_gpu(timeline, windows, np.arange(windows.height), np.arange(kernels.height))]
+    else:
+        found = [
+            _of_one_gpu(timeline, windows, *(np.flatnonzero(table["rank"] == rank) for table in (windows, kernels)))
+            for rank in windows["rank"].unique().sort()
+        ]
+    begin, end, window, kernel = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    node = np.where(kernel == NO_KERNEL, _end_mark(timeline, windows)[window], timeline.cpu + kernel)
+    return Stretches(begin, end, graph.vertex[2 * node]), window, kernel
+
+
+def _of_one_gpu(
+    timeline: Timeline, windows: pl.DataFrame, mine: Ints, activities: Ints
+) -> tuple[Ints, Ints, Ints, Ints]:
+    """Begin, end, window and next activity of the stretches in some windows in which none of some activities ran."""
+    begin, end = (windows[name].to_numpy()[mine] for name in ("begin_ns", "end_ns"))
+    gap_begin, gap_end, next_activity = _gaps(timeline, activities)
     first = np.searchsorted(gap_end, begin, side="right")
     last = np.searchsorted(gap_begin, end)
     count = np.maximum(last - first, 0)
     window = np.repeat(np.arange(begin.size), count)
     gap = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count) + np.repeat(first, count)
-    kernel = next_activity[gap]
-    node = np.where(kernel == NO_KERNEL, _end_mark(timeline, windows)[window], timeline.cpu + kernel)
-    stretches = Stretches(
-        np.maximum(gap_begin[gap], begin[window]), np.minimum(gap_end[gap], end[window]), graph.vertex[2 * node]
+    return (
+        np.maximum(gap_begin[gap], begin[window]),
+        np.minimum(gap_end[gap], end[window]),
+        mine[window],
+        next_activity[gap],
     )
-    return stretches, window, kernel
 
 
 def _end_mark(timeline: Timeline, windows: pl.DataFrame) -> Ints:
@@ -168,14 +191,14 @@ def _end_mark(timeline: Timeline, windows: pl.DataFrame) -> Ints:
     return timeline.cpu - timeline.marks // 2 + windows["index"].cast(pl.Int64).to_numpy()
 
 
-def _gaps(timeline: Timeline) -> tuple[Ints, Ints, Ints]:
-    """All stretches of the timeline in which nothing ran: begin, end and next activity, in order of time."""
-    start, end = timeline.activity_start_ns, timeline.activity_end_ns
+def _gaps(timeline: Timeline, activities: Ints) -> tuple[Ints, Ints, Ints]:
+    """All stretches in which none of some activities ran: begin, end and next activity, in order of time."""
+    start, end = timeline.activity_start_ns[activities], timeline.activity_end_ns[activities]
     order = np.lexsort((end, start))
     never, forever = np.iinfo(np.int64).min, np.iinfo(np.int64).max
     covered = np.concatenate([[never], np.maximum.accumulate(end[order])])
     begins = np.concatenate([start[order], [forever]])
-    following = np.concatenate([order, [NO_KERNEL]])
+    following = np.concatenate([activities[order], [NO_KERNEL]])
     idle = begins > covered
     return covered[idle], begins[idle], following[idle]
 

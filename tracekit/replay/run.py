@@ -8,12 +8,12 @@ import numpy.typing as npt
 import polars as pl
 
 from predictors import Gpu, PredictorError, Resolution, identify_gpu, resolve_gpu
-from tracekit.graph import Graph, link
+from tracekit.graph import Graph
+from tracekit.graph.ranks import Collectives
 from tracekit.replay.engine import measured, replay
+from tracekit.replay.job import gather
 from tracekit.replay.measure import StepTime, median_step
 from tracekit.trace import RankTrace, Trace
-from tracekit.workload import steps as step_table
-from tracekit.workload.extract import extract
 
 Progress = Callable[[str], None]
 
@@ -26,34 +26,41 @@ class SelfReplay:
         step_time_us: The median step as replayed.
         span_us: All chosen steps as replayed.
         error_pct: Against the measured one.
-        derived_wait_us: Waiting of CPU threads that was taken out of the measured run and derived again, per step.
+        derived_wait_us: Waiting of CPU threads, and of collectives for ranks that were read, that was taken out of the
+            measured run and derived again, per step and rank.
+        kept_wait_us: Waiting of collectives that is kept as measured, per step and rank.
     """
 
     step_time_us: float
     span_us: float
     error_pct: float
     derived_wait_us: float
+    kept_wait_us: float
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The measured run of one rank.
+    """The measured run of one rank, or of several together.
 
     Attributes:
-        trace: What the rank recorded.
+        trace: What the rank recorded, of several the first.
+        ranks: What each rank recorded that is measured.
         job_warnings: What a reader should know about the ranks that were given.
         ranks_read: Ranks whose traces were read.
         source: The GPU it was recorded on and how that was told; ``None`` if it isn't known.
         doubt: Why it isn't known, if the trace describes it.
-        kernels: The kernel table (``schema.KERNELS``).
-        steps: All steps of the trace.
+        kernels: The kernel table (``schema.KERNELS``), of several ranks with a column ``rank``. A collective's
+            ``dur_ns`` is its transfer; ``wait_ns`` besides is what it waited for other ranks, 0 for other kernels.
+        steps: All steps of the trace, of several ranks with a column ``rank``.
         chosen: The steps that are measured.
         graph: What has to wait for what.
+        collectives: Where the ranks meet; ``None`` for one rank.
         measured: The median step as recorded.
         replay: The median step as the graph gives it back.
     """
 
     trace: RankTrace
+    ranks: tuple[RankTrace, ...]
     job_warnings: tuple[str, ...]
     ranks_read: int
     source: Resolution | None
@@ -62,6 +69,7 @@ class Run:
     steps: pl.DataFrame
     chosen: pl.DataFrame
     graph: Graph
+    collectives: Collectives | None
     measured: StepTime
     replay: SelfReplay
 
@@ -74,7 +82,8 @@ class Run:
         """The median step with other kernel times, and a slower or faster host.
 
         Args:
-            kernel_us: How long each kernel takes, in the order of the kernel table.
+            kernel_us: How long each kernel takes, in the order of the kernel table; collectives without waiting for
+                other ranks.
             host_time: What the CPU's own work takes, as a multiple of the measured time.
         """
         durations = np.rint(kernel_us * 1e3).astype(np.int64)
@@ -95,7 +104,7 @@ def prepare(
         trace: The trace.
         source_gpu: The GPU it was recorded on, where the trace doesn't say, or says it wrong.
         steps: The steps to measure, ``"7"`` or ``"7:9"``; all by default.
-        rank: The rank to measure; by default the first one.
+        rank: The rank to measure; by default all that were read, together.
         progress: Called with the name of each stage as it begins.
 
     Raises:
@@ -103,33 +112,31 @@ def prepare(
         TraceError: The trace doesn't have this rank.
         PredictorError: ``source_gpu`` is unknown or ambiguous.
     """
-    recorded = trace.rank(rank)
-    source, doubt = (resolve_gpu(source_gpu), None) if source_gpu else _identify(recorded)
-    found = step_table.find(recorded)
-    chosen = step_table.choose(found, steps)
-    progress("classify kernels")
-    kernels = extract(recorded)
-    progress("link dependencies")
-    graph = link(recorded, kernels, step_table.marks(found))
+    ranks = trace.ranks if rank is None else (trace.rank(rank),)
+    source, doubt = (resolve_gpu(source_gpu), None) if source_gpu else _identify(ranks[0])
+    job = gather(ranks, steps, progress)
     progress("replay")
-    as_measured = median_step(measured(graph), kernels, found, chosen)
-    replayed = median_step(replay(graph), kernels, found, chosen)
+    as_measured = median_step(measured(job.graph), job.kernels, job.steps, job.chosen)
+    replayed = median_step(replay(job.graph), job.kernels, job.steps, job.chosen)
     return Run(
-        trace=recorded,
+        trace=ranks[0],
+        ranks=ranks,
         job_warnings=trace.warnings,
         ranks_read=len(trace.ranks),
         source=source,
         doubt=doubt,
-        kernels=kernels,
-        steps=found,
-        chosen=chosen,
-        graph=graph,
+        kernels=job.kernels,
+        steps=job.steps,
+        chosen=job.chosen,
+        graph=job.graph,
+        collectives=job.collectives,
         measured=as_measured,
         replay=SelfReplay(
             step_time_us=replayed.step_time_us,
             span_us=replayed.span_us,
             error_pct=100 * (replayed.step_time_us / as_measured.step_time_us - 1),
-            derived_wait_us=graph.waited_ns / 1e3 / found.height,
+            derived_wait_us=job.graph.waited_ns / 1e3 / job.steps.height,
+            kept_wait_us=float(job.graph.kept_ns.sum()) / 1e3 / job.steps.height,
         ),
     )
 

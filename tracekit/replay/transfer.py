@@ -14,7 +14,8 @@ LIKE = ("kind", "ranks", "process_group", "device", "stream")
 def transfer_us(kernels: pl.DataFrame, joined: pl.DataFrame | None = None) -> pl.Series:
     """Pure transfer time of each collective, in microseconds; null for other kernels.
 
-    With several ranks joined it is the time from the last rank's arrival to the end. Else it is the lower envelope over
+    Of a measured run (``tracekit.replay.run.Run.kernels``), whose ``dur_ns`` has no waiting in it, it is that. Else,
+    with several ranks joined, it is the time from the last rank's arrival to the end. Else it is the lower envelope over
     repeats: the shortest collective of its kind, group and at least its size, as more bytes never take less. That is
     too long where this rank never came last, by what the rank that was always earlier to wait at least waited; and a
     collective without repeats counts as transfer altogether.
@@ -24,6 +25,8 @@ def transfer_us(kernels: pl.DataFrame, joined: pl.DataFrame | None = None) -> pl
         joined: Collectives of several ranks: ``row`` of the kernel table, ``transfer_us``. Those missing there take the
             envelope.
     """
+    if "wait_ns" in kernels.columns:
+        return kernels.select(pl.when(pl.col("family") == "collective").then(pl.col("dur_ns") / 1e3)).to_series()
     envelope = _envelope(kernels)
     if joined is None:
         return envelope
@@ -51,7 +54,8 @@ def _envelope(kernels: pl.DataFrame) -> pl.Series:
     least = (
         described.sort("bytes", descending=True, nulls_last=True)
         .with_columns(least=pl.col("dur_ns").min().over(*like, "bytes"))
-        .with_columns(transfer_us=pl.col("least").cum_min().over(*like) / 1e3)
+        .with_columns(least=pl.col("least").cum_min().over(*like))
+        .with_columns(transfer_us=pl.when(pl.col("ranks") == 1).then("dur_ns").otherwise("least") / 1e3)
     )
     everything = kernels.select(pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"))
     return everything.join(least.select("row", "transfer_us"), on="row", how="left", maintain_order="left")[

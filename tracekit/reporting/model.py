@@ -14,6 +14,7 @@ from tracekit.reporting.sections.critical import Critical
 from tracekit.reporting.sections.idle import IdleTime
 from tracekit.reporting.sections.kernels import KernelTime
 from tracekit.reporting.sections.provenance import Provenance
+from tracekit.reporting.sections.ranks import RankTime
 from tracekit.reporting.sections.roofs import Roof
 from tracekit.reporting.sections.sensitivity import Speeds
 from tracekit.reporting.sections.source import Source
@@ -29,6 +30,7 @@ class Report:
     coverage: WorkCoverage
     breakdown: tuple[FamilyTime, ...]
     idle: tuple[IdleTime, ...]
+    ranks: tuple[RankTime, ...]
     bars: tuple[TimeBar, ...]
     kernels: tuple[KernelTime, ...]
     roofs: tuple[Roof, ...]

@@ -17,7 +17,8 @@ class TimeBar:
     Attributes:
         label: ``measured``, or the target's name.
         step_time_us: The step.
-        parts: Family (and last ``idle``) to time, largest first. Kernels that overlap share the time they cover.
+        parts: Family to time, largest first; then ``waiting`` for other ranks, if any, and ``idle``. Kernels that
+            overlap share the time they cover.
     """
 
     label: str
@@ -36,5 +37,7 @@ def _bar(run: Run, label: str, step: StepTime, time_us: pl.Series) -> TimeBar:
     rows = pl.DataFrame({"family": run.kernels["family"], "time": time_us}).filter(in_step)
     families = rows.group_by("family").agg(pl.col("time").sum()).sort("time", "family", descending=[True, False])
     whole = families["time"].sum() or 1.0
-    parts = [(family, time / whole * step.kernel_time_us) for family, time in families.iter_rows()]
-    return TimeBar(label, step.step_time_us, (*parts, ("idle", step.idle_us)))
+    works_us = step.kernel_time_us - step.waiting_us
+    parts = [(family, time / whole * works_us) for family, time in families.iter_rows()]
+    waiting = [("waiting", step.waiting_us)] if step.waiting_us else []
+    return TimeBar(label, step.step_time_us, (*parts, *waiting, ("idle", step.idle_us)))

@@ -1,5 +1,6 @@
 """Collectives by kind and group: how fast they ran, and how much of them nothing hid."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,16 +20,18 @@ class CollectiveTime:
         collective: Its name; ``unknown`` where the trace doesn't say.
         ranks: How many take part; ``None`` where that isn't known.
         count: Launches per step.
-        time_us: Summed time per step, waiting for the other ranks included.
+        time_us: Summed time per step, without waiting for other ranks.
+        wait_us: What they waited for other ranks besides.
         exposed_us: The part of it in which the GPU ran nothing else but collectives.
         bytes: Size of the buffers per step, in nccl-tests' convention; ``None`` where it isn't known.
-        busbw_gbps: Bus bandwidth over that time, in nccl-tests' convention; waiting makes it look slower.
+        busbw_gbps: Bus bandwidth over that time, in nccl-tests' convention.
     """
 
     collective: str
     ranks: int | None
     count: float
     time_us: float
+    wait_us: float
     exposed_us: float
     bytes: float | None
     busbw_gbps: float | None
@@ -45,11 +48,17 @@ def build(kernels: pl.DataFrame, steps: int) -> tuple[CollectiveTime, ...]:
     if collectives.is_empty():
         return ()
     table = collectives.select(
-        "dur_ns", "ranks", "bytes", pl.col("collective").fill_null(UNKNOWN), exposed_ns=_exposed(kernels, collectives)
+        "dur_ns",
+        "wait_ns",
+        "ranks",
+        "bytes",
+        pl.col("collective").fill_null(UNKNOWN),
+        exposed_ns=_exposed(kernels, collectives),
     )
     rows = table.group_by("collective", "ranks").agg(
         count=pl.len(),
         time_ns=pl.col("dur_ns").sum(),
+        wait_ns=pl.col("wait_ns").sum(),
         exposed_ns=pl.col("exposed_ns").sum(),
         bytes=pl.when(pl.col("bytes").is_not_null().all()).then(pl.col("bytes").sum()),
     )
@@ -58,7 +67,14 @@ def build(kernels: pl.DataFrame, steps: int) -> tuple[CollectiveTime, ...]:
 
 
 def _row(
-    steps: int, collective: str, ranks: int | None, count: int, time_ns: int, exposed_ns: int, bytes: int | None
+    steps: int,
+    collective: str,
+    ranks: int | None,
+    count: int,
+    time_ns: int,
+    wait_ns: int,
+    exposed_ns: int,
+    bytes: int | None,
 ) -> CollectiveTime:
     factor = _bus_factor(collective, ranks)
     return CollectiveTime(
@@ -66,6 +82,7 @@ def _row(
         ranks=ranks,
         count=count / steps,
         time_us=time_ns / 1e3 / steps,
+        wait_us=wait_ns / 1e3 / steps,
         exposed_us=exposed_ns / 1e3 / steps,
         bytes=None if bytes is None else bytes / steps,
         busbw_gbps=None if bytes is None or factor is None or not time_ns else bytes * factor / time_ns,
@@ -82,12 +99,23 @@ def _bus_factor(collective: str, ranks: int | None) -> float | None:
 
 
 def _exposed(kernels: pl.DataFrame, collectives: pl.DataFrame) -> pl.Series:
-    """Of every collective, the time in which no kernel of another family ran."""
+    """Of every collective's transfer, the time in which no kernel of another family ran on its rank."""
+    end = (collectives["ts_ns"] + collectives["wait_ns"] + collectives["dur_ns"]).to_numpy()
+    begin = end - collectives["dur_ns"].to_numpy()
+    hidden = np.zeros(end.size, dtype=np.int64)
     others = kernels.filter(pl.col("family") != "collective").sort("ts_ns")
-    begin = collectives["ts_ns"].to_numpy()
-    end = begin + collectives["dur_ns"].to_numpy()
-    hidden = _covered(others, end) - _covered(others, begin)
+    for mine, theirs in _of_each_rank(collectives, others):
+        hidden[mine] = _covered(theirs, end[mine]) - _covered(theirs, begin[mine])
     return pl.Series(end - begin - hidden)
+
+
+def _of_each_rank(collectives: pl.DataFrame, others: pl.DataFrame) -> Iterator[tuple[Ints, pl.DataFrame]]:
+    """Rows of the first table, and the second table, of each rank."""
+    if "rank" not in collectives.columns:
+        yield np.arange(collectives.height), others
+        return
+    for rank in collectives["rank"].unique():
+        yield np.flatnonzero(collectives["rank"] == rank), others.filter(pl.col("rank") == rank)
 
 
 def _covered(ordered: pl.DataFrame, until_ns: Ints) -> Ints:

@@ -48,7 +48,7 @@ def build(run: Run) -> Critical:
     path = critical_path(run.graph, measured(run.graph), run.kernels, run.steps, run.chosen)
     places = tuple((on, 100 * part) for on, part in path.by("on").select("on", "share").iter_rows())
     ops = path.by("on", "op").select("on", "op", "time_us", "share")
-    steps = run.chosen.height
+    steps = run.chosen["step"].n_unique()
     rows = tuple(
         CriticalTime(on, "end of the step" if op == MARK else op or "–", time_us / steps, 100 * part)
         for on, op, time_us, part in ops.head(LONGEST).iter_rows()

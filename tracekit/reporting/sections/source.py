@@ -21,12 +21,14 @@ class Source:
         trace: Where it was read from.
         gpu: Canonical name; ``None`` if it isn't known.
         resolution: How the GPU was told, one sentence.
-        rank: Rank in the job; ``None`` outside a distributed one.
+        rank: The rank that was measured; ``None`` for several, or outside a distributed job.
         ranks: Ranks of the job.
+        measured: How many of them were measured together.
         steps: Steps that the medians are over.
         step_time_us: Median step.
-        kernel_time_us: Time in it in which the GPU ran something.
+        kernel_time_us: Time in it in which the GPU ran something; of several ranks in the mean.
         exposed_comm_us: Part of it in which only collectives ran.
+        waiting_us: Part of that in which they only waited for other ranks.
         idle_us: The rest of the step.
         kernels: GPU activities in the trace.
         shapes_recorded: Whether the profiler recorded shapes.
@@ -37,10 +39,12 @@ class Source:
     resolution: str
     rank: int | None
     ranks: int
+    measured: int
     steps: int
     step_time_us: float
     kernel_time_us: float
     exposed_comm_us: float
+    waiting_us: float
     idle_us: float
     kernels: int
     shapes_recorded: bool
@@ -49,15 +53,17 @@ class Source:
 def build(run: Run) -> Source:
     """The measured run."""
     return Source(
-        trace=run.trace.source,
+        trace=run.trace.source if len(run.ranks) == 1 else f"{run.trace.source} and {len(run.ranks) - 1} more",
         gpu=run.gpu.slug if run.gpu else None,
         resolution=_resolution(run),
-        rank=run.trace.rank,
-        ranks=run.trace.world_size,
+        rank=run.trace.rank if len(run.ranks) == 1 else None,
+        ranks=max(run.trace.world_size, len(run.ranks)),
+        measured=len(run.ranks),
         steps=run.measured.steps,
         step_time_us=run.measured.step_time_us,
         kernel_time_us=run.measured.kernel_time_us,
         exposed_comm_us=run.measured.exposed_comm_us,
+        waiting_us=run.measured.waiting_us,
         idle_us=run.measured.idle_us,
         kernels=run.kernels.height,
         shapes_recorded=run.trace.shapes_recorded,

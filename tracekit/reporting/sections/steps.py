@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from tracekit.replay.engine import measured
-from tracekit.replay.measure import per_step
+from tracekit.replay.measure import of_all_ranks, per_step
 from tracekit.replay.run import Run
 
 
@@ -16,7 +16,7 @@ class Step:
     Attributes:
         step: Its ``ProfilerStep`` number; 0 in a trace without steps.
         time_us: From the end of the step before to its end; of the trace's first step, from its start.
-        kernel_time_us: Time in which the GPU ran something of it.
+        kernel_time_us: Time in which the GPU ran something of it; of several ranks in the mean.
         exposed_comm_us: The part of it in which only collectives ran.
         first: It is the trace's first, which starts with an empty queue; with others chosen it doesn't count.
     """
@@ -30,7 +30,7 @@ class Step:
 
 def build(run: Run) -> tuple[Step, ...]:
     """The chosen steps, in order."""
-    table = per_step(measured(run.graph), run.kernels, run.steps)
+    table = of_all_ranks(per_step(measured(run.graph), run.kernels, run.steps))
     chosen = table.join(run.chosen.select("step"), on="step", how="semi", maintain_order="left").drop_nulls("time_ns")
     times = chosen.select("step", *(pl.col(f"{part}_ns") / 1e3 for part in ("time", "busy", "exposed")), "first")
     return tuple(Step(*row) for row in times.iter_rows())

@@ -1,8 +1,10 @@
 """What a reader of any figure has to know first."""
 
+import re
 from collections.abc import Iterator
 
 from tracekit import secrets
+from tracekit.ingest.ranks import ranges
 from tracekit.replay.run import Run
 
 # A graph that misses the measured step by more than this has waits that it can't explain.
@@ -19,8 +21,7 @@ def build(run: Run) -> tuple[str, ...]:
 
 def _warnings(run: Run) -> Iterator[str]:
     yield from run.job_warnings
-    yield from run.trace.warnings
-    yield from secrets.warnings(run.trace)
+    yield from _of_each_rank(run)
     if run.doubt:
         yield run.doubt
     if abs(run.replay.error_pct) > TRUSTED_ERROR_PCT:
@@ -28,8 +29,7 @@ def _warnings(run: Run) -> Iterator[str]:
             f"the replay misses the measured step by {run.replay.error_pct:+.1f} %: the trace holds waits that no "
             "recorded or inferred dependency explains; its predictions are less sure than their intervals say"
         )
-    if run.trace.world_size > 1:
-        yield f"one of {run.trace.world_size} ranks: waiting for the others is part of the measured collectives"
+    yield from _ranks(run)
     hidden = run.graph.hidden_ns / 1e3 / run.measured.step_time_us / run.steps.height
     if hidden > MUCH_HIDDEN:
         yield (
@@ -38,3 +38,34 @@ def _warnings(run: Run) -> Iterator[str]:
         )
     if run.graph.dropped:
         yield f"{run.graph.dropped} inferred dependencies contradict others and were left out"
+
+
+def _of_each_rank(run: Run) -> Iterator[str]:
+    """What is said of the ranks' recordings; what differs only in numbers is said of one."""
+    alike: dict[str, list[str]] = {}
+    for rank in run.ranks:
+        for warning in (*rank.warnings, *secrets.warnings(rank)):
+            alike.setdefault(re.sub(r"\d+", "", warning), []).append(warning)
+    for first, *others in alike.values():
+        yield f"{first} (and {len(others)} more like it)" if others else first
+
+
+def _ranks(run: Run) -> Iterator[str]:
+    """What is guessed for want of ranks, or of agreement between them."""
+    world, read = run.trace.world_size, len(run.ranks)
+    kept_ms = run.replay.kept_wait_us / 1e3
+    kept = f"what collectives take beyond the shortest of their kind, {kept_ms:.3g} ms a step, is kept as waiting for"
+    if read == 1 < world:
+        yield f"one of {world} ranks: {kept} the others (give all ranks' traces to derive it)"
+    elif read < world:
+        yield f"{read} of {world} ranks: the others are taken to arrive when a like rank does, and {kept} them"
+    if run.collectives is None:
+        return
+    for doubt in run.collectives.doubts:
+        yield f"{doubt}: they are not joined, and their waiting is kept as measured"
+    alone = sorted({rank.rank or 0 for rank in run.ranks} - set(run.collectives.clocks.ahead_ns))
+    if run.collectives.table.is_empty():
+        yield "no collective joins the ranks: they are replayed side by side, on their clocks as recorded"
+    elif alone:
+        ones = "ranks" if len(alone) > 1 else "rank"
+        yield f"no collective in which all wait for all tells the clock of {ones} {ranges(alone)}: taken as recorded"

@@ -1,0 +1,54 @@
+"""Who waits for whom: how long each rank waited in collectives, and how much later than all others it came."""
+
+import polars as pl
+
+from tracekit.replay.run import Run
+
+COLUMNS = {
+    "rank": pl.Int64,
+    "busy_us": pl.Float64,
+    "wait_us": pl.Float64,
+    "last_share": pl.Float64,
+    "held_up_us": pl.Float64,
+    "clock_ahead_us": pl.Float64,
+}
+
+
+def stragglers(run: Run) -> pl.DataFrame:
+    """The measured ranks as a mean step sees them; none for a run of one rank.
+
+    Returns:
+        ``rank``; ``busy_us``, its kernels' summed time without waiting; ``wait_us``, what it waited for other ranks in
+        collectives; ``last_share``, the part of its collectives to which it came last; ``held_up_us``, by how much
+        it was then later than all others, summed: what the job could gain at most if this rank alone came earlier;
+        ``clock_ahead_us``, how far its clock was ahead of the first rank's (null if that can't be told).
+    """
+    if run.collectives is None:
+        return pl.DataFrame(schema=COLUMNS)
+    in_steps = pl.col("step").is_in(run.chosen["step"].implode())
+    steps = run.chosen.group_by("rank").agg(steps=pl.len())
+    work = run.kernels.filter(in_steps).group_by("rank").agg(busy_us=pl.col("dur_ns").sum() / 1e3)
+    ahead = run.collectives.clocks.ahead_ns
+    clocks = {"rank": list(ahead), "clock_ahead_us": [ns / 1e3 for ns in ahead.values()]}
+    per_rank = (
+        steps.join(work, on="rank", how="left")
+        .join(_at_collectives(run), on="rank", how="left")
+        .join(pl.DataFrame(clocks, schema_overrides={"rank": pl.Int64, "clock_ahead_us": pl.Float64}), "rank", "left")
+        .with_columns(pl.col("busy_us", "wait_us", "held_up_us").fill_null(0.0) / pl.col("steps"))
+    )
+    return per_rank.select(list(COLUMNS)).with_columns(pl.col("last_share").fill_null(0.0)).sort("rank")
+
+
+def _at_collectives(run: Run) -> pl.DataFrame:
+    """Per rank, over the chosen steps: ``wait_us``, ``last_share``, ``held_up_us``."""
+    assert run.collectives is not None
+    in_steps = run.kernels["step"].is_in(run.chosen["step"].implode()).fill_null(False)
+    table = run.collectives.table.filter(in_steps.gather(run.collectives.table["row"]))
+    arrival = pl.col("arrival_ns")
+    second = arrival.top_k(2).min().over("collective")
+    is_last = arrival == arrival.max().over("collective")
+    return (
+        table.with_columns(last=is_last, later=pl.when(is_last).then(arrival - second).otherwise(0))
+        .group_by("rank")
+        .agg(pl.col("wait_us").sum(), last_share=pl.col("last").mean(), held_up_us=pl.col("later").sum() / 1e3)
+    )
