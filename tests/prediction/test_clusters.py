@@ -43,7 +43,7 @@ def test_the_cluster_of_the_trace_gives_the_measurement_back(name):
     trace = job(400, 900).load()
     prediction = tk.predict(trace, cluster=name)[name]
     measured = tk.report(trace).source
-    assert prediction.kernels["time_us"].to_list() == [100, 400, 900]
+    assert prediction.kernels["time_us"].to_list() == [100, 400, 400]
     assert prediction.kernels["method"].to_list() == ["measured"] * 3
     assert prediction.step.step_time_us == pytest.approx(measured.step_time_us)
     assert (prediction.low_us, prediction.high_us) == pytest.approx((measured.step_time_us,) * 2)
@@ -52,8 +52,12 @@ def test_the_cluster_of_the_trace_gives_the_measurement_back(name):
 def test_transfer_takes_the_models_ratio_and_waiting_stays():
     factor = model_us("8xh100-sxm", 8) / model_us(SOURCE, 8)
     assert factor < 0.8
-    # Of like collectives the shortest is all transfer: 500 of the 900 us were waiting.
-    assert times(job(400, 900), "8xh100-sxm") == pytest.approx([400 * factor, 500 + 400 * factor])
+    # Of like collectives the shortest is all transfer: 500 of the 900 us were waiting, which is no kernel's time.
+    assert times(job(400, 900), "8xh100-sxm") == pytest.approx([400 * factor] * 2)
+    before, after = (tk.predict(job(400, 900).load(), cluster=name)[name].step for name in (SOURCE, "8xh100-sxm"))
+    saved_us = before.kernel_time_us - after.kernel_time_us
+    assert 2 * 400 * (1 - factor) < saved_us < 100 + 2 * 400 * (1 - factor)
+    assert (before.waiting_us, after.waiting_us) == (500, 500)
 
 
 def test_a_rank_that_never_came_last_transferred_no_longer_than_the_model_allows():

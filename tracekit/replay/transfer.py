@@ -15,10 +15,10 @@ def transfer_us(kernels: pl.DataFrame, joined: pl.DataFrame | None = None) -> pl
     """Pure transfer time of each collective, in microseconds; null for other kernels.
 
     Of a measured run (``tracekit.replay.run.Run.kernels``), whose ``dur_ns`` has no waiting in it, it is that. Else,
-    with several ranks joined, it is the time from the last rank's arrival to the end. Else it is the lower envelope over
-    repeats: the shortest collective of its kind, group and at least its size, as more bytes never take less. That is
-    too long where this rank never came last, by what the rank that was always earlier to wait at least waited; and a
-    collective without repeats counts as transfer altogether.
+    with several ranks joined, it is the time from the last rank's arrival to the end. Else it is the lower envelope
+    over repeats: the shortest collective of its kind, group and at least its size, as more bytes never take less. That
+    is too long where this rank never came last, by what it waited at least; and a collective without repeats counts as
+    transfer altogether. A group of one rank waits for none.
 
     Args:
         kernels: The kernel table (``schema.KERNELS``).
