@@ -79,6 +79,11 @@ def predict(
     cluster: str | Sequence[str] = (),
     source_gpu: str | None = None,
     source_cluster: str | None = None,
+    world_size: int | None = None,
+    dp: int | None = None,
+    tp: int | None = None,
+    pp: int | None = None,
+    ep: int | None = None,
     steps: str | None = None,
 ) -> Predictions:
     """The traced step on other GPUs or clusters.
@@ -89,10 +94,16 @@ def predict(
         cluster: One or several clusters, such as ``"4x8xh100-sxm@ndr400"``; ``tracekit clusters`` lists names.
         source_gpu: The GPU it was recorded on, where the trace doesn't say.
         source_cluster: The cluster it was recorded on, where the GPU doesn't tell.
+        world_size: Ranks of the job there; by default as many as in the trace.
+        dp: Data-parallel copies there.
+        tp: Tensor-parallel ranks there.
+        pp: Pipeline stages there.
+        ep: Expert-parallel ranks there.
         steps: The steps to measure, ``"7"`` or ``"7:9"``; all by default.
 
     Raises:
-        TracekitError: The steps are not in the trace, or a cluster is unknown or too small.
+        TracekitError: The steps are not in the trace, a cluster is unknown or too small, or the job can't be laid out
+            like that.
         PredictorError: A GPU is unknown or its name ambiguous.
     """
     from tracekit import prediction
@@ -100,7 +111,8 @@ def predict(
 
     gpus, clusters = ([names] if isinstance(names, str) else names for names in (gpu, cluster))
     run = prepare(trace, source_gpu=source_gpu, steps=steps)
-    return prediction.predict(run, gpus, clusters=clusters, source_cluster=source_cluster)
+    change = prediction.Change(world_size, dp, tp, pp, ep)
+    return prediction.predict(run, gpus, clusters=clusters, source_cluster=source_cluster, change=change)
 
 
 def record(

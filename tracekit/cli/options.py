@@ -62,6 +62,11 @@ Clusters = Annotated[
         show_default=False,
     ),
 ]
+WorldSize = Annotated[int | None, typer.Option("--world-size", metavar="N", min=1, help="Ranks of the job there.")]
+DataParallel = Annotated[int | None, typer.Option("--dp", metavar="N", min=1, help="Data-parallel copies there.")]
+TensorParallel = Annotated[int | None, typer.Option("--tp", metavar="N", min=1, help="Tensor-parallel ranks there.")]
+PipelineParallel = Annotated[int | None, typer.Option("--pp", metavar="N", min=1, help="Pipeline stages there.")]
+ExpertParallel = Annotated[int | None, typer.Option("--ep", metavar="N", min=1, help="Expert-parallel ranks there.")]
 SourceCluster = Annotated[
     str | None,
     typer.Option("--source-cluster", metavar="NAME", help="The cluster of the trace, where its GPU doesn't tell."),

@@ -4,6 +4,8 @@ import typer
 
 from tracekit.cli.options import (
     Clusters,
+    DataParallel,
+    ExpertParallel,
     Force,
     Format,
     Gpus,
@@ -11,13 +13,16 @@ from tracekit.cli.options import (
     Memory,
     NoCache,
     Output,
+    PipelineParallel,
     Quiet,
     Ranks,
     SourceCluster,
     SourceGpu,
     Steps,
+    TensorParallel,
     Top,
     Traces,
+    WorldSize,
 )  # fmt: skip
 
 
@@ -27,6 +32,11 @@ def predict(
     cluster: Clusters = [],  # noqa: B006
     source_gpu: SourceGpu = None,
     source_cluster: SourceCluster = None,
+    world_size: WorldSize = None,
+    dp: DataParallel = None,
+    tp: TensorParallel = None,
+    pp: PipelineParallel = None,
+    ep: ExpertParallel = None,
     steps: Steps = None,
     top: Top = 10,
     ranks: Ranks = None,
@@ -45,8 +55,8 @@ def predict(
     from tracekit.cli.forms import check, command, deliver
     from tracekit.cli.read import read
     from tracekit.cli.screen import progress
+    from tracekit.prediction import Change, targets
     from tracekit.prediction import predict as predict_on
-    from tracekit.prediction import targets
     from tracekit.render import json as as_json
     from tracekit.render import terminal
     from tracekit.replay.run import prepare
@@ -60,7 +70,8 @@ def predict(
         trace = read(traces, ranks, no_cache, memory, stage)
         run = prepare(trace, source_gpu=source_gpu, steps=steps, progress=stage)
         stage("predict")
-        predictions = predict_on(run, gpu, clusters=cluster, source_cluster=source_cluster)
+        change = Change(world_size, dp, tp, pp, ep)
+        predictions = predict_on(run, gpu, clusters=cluster, source_cluster=source_cluster, change=change)
         report = build(run, predictions.targets, command=command())
     deliver(
         report,

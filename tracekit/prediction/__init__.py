@@ -1,7 +1,8 @@
 """What a traced step would take on other GPUs and clusters."""
 
+from tracekit.prediction.layout import Change, Layout, LayoutError
 from tracekit.prediction.model import Coverage, Prediction, Predictions, Target
 from tracekit.prediction.step import predict
 from tracekit.prediction.target import targets
 
-__all__ = ["Coverage", "Prediction", "Predictions", "Target", "predict", "targets"]
+__all__ = ["Change", "Coverage", "Layout", "LayoutError", "Prediction", "Predictions", "Target", "predict", "targets"]

@@ -3,7 +3,9 @@
 import polars as pl
 
 from tracekit.comm import Cluster
+from tracekit.prediction.layout import Layout, groups
 from tracekit.prediction.messages import CALL, SIZES, messages, on_cluster, sized_by_time
+from tracekit.prediction.scaling import messages_as
 from tracekit.replay.run import Run
 from tracekit.replay.transfer import transfer_us
 
@@ -11,7 +13,9 @@ SIDES = {"ratio_least": "least_bytes", "ratio": "bytes", "ratio_most": "most_byt
 """What is computed for the least, the likely and the largest size of a message."""
 
 
-def retarget(run: Run, source: Cluster | None, target: Cluster) -> pl.DataFrame:
+def retarget(
+    run: Run, source: Cluster | None, target: Cluster, layouts: tuple[Layout, Layout] | None = None
+) -> pl.DataFrame:
     """How long a run's collectives take on a cluster.
 
     The transfer is multiplied by model(target) / model(source), the waiting for other ranks kept; a group of one rank
@@ -21,6 +25,7 @@ def retarget(run: Run, source: Cluster | None, target: Cluster) -> pl.DataFrame:
         run: The measured run.
         source: Cluster that it was measured on; None if it isn't known.
         target: Cluster to predict.
+        layouts: Of the trace, and on the target; None where it stays.
 
     Returns:
         ``row`` in the kernel table; ``transfer_us`` as measured; ``time_us``, ``low_us``, ``high_us`` and ``method`` on
@@ -34,7 +39,8 @@ def retarget(run: Run, source: Cluster | None, target: Cluster) -> pl.DataFrame:
     if source is not None:
         old = sized_by_time(old, shortest_us, source)
     dur_us = run.kernels["dur_ns"].gather(old["row"]) / 1e3
-    return _retargeted(old, old, source, target, dur_us, shortest_us)
+    new = messages_as(old, groups(run), *layouts) if layouts else old
+    return _retargeted(old, new, source, target, dur_us, shortest_us)
 
 
 def _retargeted(

@@ -7,6 +7,7 @@ import polars as pl
 
 from predictors import PredictorError, Resolution, resolve_gpu
 from tracekit.comm import Cluster
+from tracekit.prediction.layout import Layout
 from tracekit.replay.measure import StepTime
 from tracekit.replay.run import Run
 
@@ -33,10 +34,12 @@ class Target:
     Attributes:
         gpu: The GPU, and how its name was understood.
         cluster: What joins the GPUs; None if only the GPU was named.
+        layout: How the job is laid out there; None as in the trace.
     """
 
     gpu: Resolution
     cluster: Cluster | None = None
+    layout: Layout | None = None
 
     @property
     def label(self) -> str:
@@ -60,6 +63,7 @@ class Prediction:
             kept as measured.
         notes: What to know about this prediction.
         cluster: What joins the GPUs; None if only the GPU was named.
+        layout: How the job is laid out there; None where the trace's can't be told.
     """
 
     target: Resolution
@@ -71,6 +75,7 @@ class Prediction:
     kernels: pl.DataFrame
     notes: tuple[str, ...]
     cluster: Cluster | None = None
+    layout: Layout | None = None
 
     @property
     def gpu(self) -> str:

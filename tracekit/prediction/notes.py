@@ -26,6 +26,10 @@ def of(run: Run, target: Target, source: SourceCluster, times: pl.DataFrame, sam
         same_gpu: Whether the target's GPU is that of the trace.
     """
     gpu = target.gpu
+    if target.layout and target.layout.world_size > 1:
+        yield f"layout: {target.layout}"
+        if target.layout.dp != run.trace.world_size // (target.layout.tp * target.layout.pp):
+            yield f"each rank keeps its batch: the job's batch is {target.layout.dp} times a rank's"
     if gpu.others:
         yield f"{gpu.query!r} was taken as {gpu.gpu.slug}; there is also {', '.join(gpu.others)}"
     if run.gpu is None:
@@ -54,8 +58,9 @@ def _collectives(run: Run, target: Target, source: SourceCluster, times: pl.Data
         )
     elif source.how != "given":
         yield f"the source cluster was {source.how}, {source.cluster.slug}; --source-cluster corrects it"
-    if target.cluster.gpus > run.trace.world_size:
-        yield f"the job keeps its {run.trace.world_size} ranks, of the cluster's {target.cluster.gpus} GPUs"
+    ranks = target.layout.world_size if target.layout else run.trace.world_size
+    if target.cluster.gpus > ranks:
+        yield f"{ranks} of the cluster's {target.cluster.gpus} GPUs are used; --world-size changes it"
     if "transfer_us" in times.columns:
         yield from _unsure(run, times)
 

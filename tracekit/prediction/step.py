@@ -9,15 +9,19 @@ import polars as pl
 
 import predictors
 from predictors.intervals import total
+from tracekit.comm import ClusterError
 from tracekit.prediction import notes
 from tracekit.prediction.collectives import retarget
+from tracekit.prediction.layout import Change, Layout, LayoutError, layout_of, resized
 from tracekit.prediction.model import Coverage, Prediction, Predictions, Target
 from tracekit.prediction.notes import HOST_SPREAD
+from tracekit.prediction.scaling import kernels_as
 from tracekit.prediction.source import SourceCluster, recognise
 from tracekit.prediction.target import targets
 from tracekit.replay.run import Run
 from tracekit.workload.shares import share
 
+AS_IT_IS = Change()
 MODELLED = ("measured", "law", "transfer")
 SCALED = ("scaled",)
 
@@ -25,7 +29,12 @@ Array = npt.NDArray[np.float64]
 
 
 def predict(
-    run: Run, gpus: Sequence[str], *, clusters: Sequence[str] = (), source_cluster: str | None = None
+    run: Run,
+    gpus: Sequence[str],
+    *,
+    clusters: Sequence[str] = (),
+    source_cluster: str | None = None,
+    change: Change = AS_IT_IS,
 ) -> Predictions:
     """Predict the step of a measured run on each of some GPUs and clusters.
 
@@ -37,25 +46,31 @@ def predict(
         gpus: Names, in any spelling.
         clusters: Names of clusters, for whose links collectives are predicted too.
         source_cluster: Where the trace was recorded; None for the usual nodes around its GPU.
+        change: How the job is laid out otherwise than in the trace.
 
     Raises:
         PredictorError: A GPU is unknown or its name ambiguous.
         ClusterError: A cluster is unknown, its name wrong, or the job doesn't fit on it.
+        LayoutError: The job can't be laid out like that.
     """
     wanted = targets(gpus, clusters)
     source = (
         recognise(run, source_cluster) if clusters or source_cluster else SourceCluster(None, "no cluster was named")
     )
-    return Predictions(run, tuple(_predict(run, target, source) for target in wanted))
+    old = layout_of(run, change)
+    new = resized(old, change) if old else None
+    return Predictions(run, tuple(_predict(run, replace(target, layout=new), source, old) for target in wanted))
 
 
-def _predict(run: Run, target: Target, source: SourceCluster) -> Prediction:
+def _predict(run: Run, target: Target, source: SourceCluster, old: Layout | None) -> Prediction:
+    layouts = (old, target.layout) if old and target.layout and old != target.layout else None
+    _check_size(target, layouts)
     measured_us = pl.Series("measured_us", run.kernels["dur_ns"] / 1e3)
-    table = run.kernels.with_columns(measured_us)
+    table = kernels_as(run, target.gpu.gpu, *layouts) if layouts else run.kernels.with_columns(measured_us)
     kernels = predictors.predict(table, target.gpu.gpu, source_gpu=run.gpu)
     times = table.select("name", "op", "input_dims", "family", "dtype", "measured_us").hstack(kernels)
     if target.cluster is not None:
-        times = _with_collectives(times, retarget(run, source.cluster, target.cluster))
+        times = _with_collectives(times, retarget(run, source.cluster, target.cluster, layouts))
     filled = times.with_columns(
         pl.col("time_us", "low_us", "high_us").fill_null(pl.col("measured_us")),
         method=pl.when(pl.col("time_us").is_null()).then(pl.lit("kept")).otherwise("method"),
@@ -80,7 +95,17 @@ def _predict(run: Run, target: Target, source: SourceCluster) -> Prediction:
         kernels=filled.select(kernels.columns),
         notes=tuple(notes.of(run, target, source, filled, same_gpu)),
         cluster=target.cluster,
+        layout=target.layout,
     )
+
+
+def _check_size(target: Target, layouts: tuple[Layout, Layout] | None) -> None:
+    if layouts is None:
+        return
+    if target.cluster is None:
+        raise LayoutError(f"{layouts[1]} on {target.label}: the links between them aren't known.", "Name a --cluster.")
+    if layouts[1].world_size > target.cluster.gpus:
+        raise ClusterError(f"{layouts[1]} don't fit on {target.label}, which has {target.cluster.gpus} GPUs.")
 
 
 def _with_collectives(times: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:

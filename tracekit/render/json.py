@@ -48,9 +48,11 @@ def _head(report: Report) -> dict[str, Any]:
 
 
 def _target(prediction: Prediction) -> dict[str, Any]:
+    layout = prediction.layout
     return {
         "gpu": prediction.gpu,
         "cluster": prediction.cluster.slug if prediction.cluster else None,
+        "layout": {"world_size": layout.world_size, **dataclasses.asdict(layout)} if layout else None,
         "step_time_us": prediction.step.step_time_us,
         "low_us": prediction.low_us,
         "high_us": prediction.high_us,

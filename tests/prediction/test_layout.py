@@ -1,0 +1,158 @@
+"""The job of a trace on other numbers of ranks."""
+
+import polars as pl
+import pytest
+
+import tracekit as tk
+from tracekit.comm import ClusterError, load_cluster
+from tracekit.comm import predict as predict_collectives
+from tracekit.prediction.layout import Change, Layout, LayoutError, recognise, resized
+from tracekit.replay.run import prepare
+from tracekit.testing import TraceBuilder
+
+SOURCE = "8xa100-sxm-80gb"
+POD = "8x8xa100-sxm-80gb@hdr200"
+GRADIENTS = 2**24
+NAMES = {"allreduce": "AllReduce_Sum_bf16", "_allgather_base": "AllGather", "_reduce_scatter_base": "ReduceScatter"}
+
+
+class Job:
+    """A training step with collectives of its own choice, one after the other."""
+
+    def __init__(self, world: int = 8, *, trains: bool = True) -> None:
+        self.builder = TraceBuilder()
+        self.builder.metadata["distributedInfo"] = {"backend": "nccl", "rank": 0, "world_size": world}
+        self.world, self.now, self.end = world, 30.0, 116.0
+        backward = "autograd::engine::evaluate_function: MmBackward0" if trains else "aten::linear"
+        self.builder.op(backward, 0, 25).op("aten::mm", 1, 20, dims=[[512, 512]] * 2, types=["float"] * 2)
+        self.builder.kernel("sgemm", 15, 100, launch=5)
+
+    def sends(self, kind: str, elements: int, dur: float, ranks: list[int] | None = None, called: str = "") -> "Job":
+        ranks = [*range(self.world)] if ranks is None else ranks
+        args = {"Collective name": kind, "In msg nelems": elements, "Out msg nelems": elements, "dtype": "BFloat16"}
+        args |= {"Group size": len(ranks), "Process Group Ranks": str(ranks), "Process Group Name": str(ranks[1:])}
+        if called:
+            args["Process Group Description"] = called
+        self.builder.op("record_param_comms", self.now, 10, **args)
+        return self.runs(f"ncclDevKernel_{NAMES.get(kind, 'SendRecv')}_RING_LL", dur)
+
+    def optimizes(self, parameters: int, dur: float) -> "Job":
+        dims = [[[parameters]]] * 4
+        self.builder.op("aten::_fused_adamw_", self.now, 10, dims=dims, types=["TensorList"] * 4)
+        return self.runs("multi_tensor_apply_kernel<FusedAdam>", dur)
+
+    def runs(self, kernel: str, dur: float) -> "Job":
+        self.builder.kernel(kernel, self.end, dur, launch=self.now + 2)
+        self.now, self.end = self.now + 20, self.end + dur + 1
+        return self
+
+    def on(self, cluster: str, **change: int) -> list[float]:
+        """Kernel times behind the product."""
+        kernels = tk.predict(self.builder.load(), cluster=cluster, **change)[cluster].kernels
+        return kernels["time_us"][1:].to_list()
+
+    def layout(self) -> Layout:
+        return recognise(prepare(self.builder.load()))
+
+
+def model_us(kind: str, cluster: str, ranks: int, bytes_: int = 2 * GRADIENTS, nodes: int | None = None) -> float:
+    row = {"collective": [kind], "bytes": [bytes_], "ranks": [ranks], "dtype": ["bf16"]}
+    if nodes:
+        row["nodes"] = [nodes]
+    return predict_collectives(pl.DataFrame(row), load_cluster(cluster))["time_us"].item()
+
+
+def test_data_parallel_gradients_keep_their_bytes():
+    factor = model_us("all_reduce", POD, 64) / model_us("all_reduce", SOURCE, 8)
+    assert factor > 1.5
+    assert Job().sends("allreduce", GRADIENTS, 300).on(POD, world_size=64) == pytest.approx([300 * factor])
+    assert Job().sends("allreduce", GRADIENTS, 300).on(POD, dp=64) == pytest.approx([300 * factor])
+
+
+def test_one_rank_neither_waits_nor_transfers():
+    assert Job().sends("allreduce", GRADIENTS, 300).sends("allreduce", GRADIENTS, 700).on(SOURCE, world_size=1) == [
+        0,
+        0,
+    ]
+
+
+def test_more_ranks_are_never_faster():
+    job = Job().sends("allreduce", GRADIENTS, 300)
+    times = [job.on(POD, world_size=ranks)[0] for ranks in (1, 2, 4, 8, 16, 32, 64)]
+    assert times == sorted(times)
+
+
+def test_sharded_parameters_gather_the_same_whole_and_optimize_a_shard():
+    job = Job().sends("_allgather_base", GRADIENTS, 150).sends("_reduce_scatter_base", GRADIENTS, 150)
+    job.optimizes(2**26, 1000)
+    assert job.layout() == Layout(dp=8, sharded=True)
+    gather, scatter, adam = job.on(POD, world_size=32)
+    for found, kind in ((gather, "all_gather"), (scatter, "reduce_scatter")):
+        assert found == pytest.approx(150 * model_us(kind, POD, 32) / model_us(kind, SOURCE, 8))
+    assert adam == pytest.approx(1000 * 8 / 32, rel=0.1)
+
+
+def test_gathers_beside_whole_gradients_grow_with_the_ranks():
+    """Not parameters then: each rank brings its part."""
+    job = Job().sends("allreduce", 4 * GRADIENTS, 900).sends("_allgather_base", GRADIENTS, 150)
+    whole = model_us("all_gather", POD, 32, 4 * 2 * GRADIENTS)
+    assert job.on(POD, world_size=32)[1] == pytest.approx(150 * whole / model_us("all_gather", SOURCE, 8))
+
+
+def test_an_all_to_all_keeps_each_ranks_bytes():
+    job = Job().sends("all_to_all", GRADIENTS, 150)
+    assert job.layout() == Layout(dp=8, ep=8)
+    factor = model_us("all_to_all", POD, 64) / model_us("all_to_all", SOURCE, 8)
+    assert job.on(POD, world_size=64) == pytest.approx([150 * factor])
+
+
+def test_groups_are_told_by_their_names_and_keep_their_place():
+    """Tensor parallel over neighbours; the gradients cross the nodes."""
+    job = Job(16).sends("allreduce", GRADIENTS, 200, [*range(8)], "mesh_tp")
+    job.sends("allreduce", GRADIENTS, 900, [0, 8], "mesh_dp")
+    assert job.layout() == Layout(dp=2, tp=8)
+    within, across = job.on(POD, world_size=64)
+    assert within == 200
+    factor = model_us("all_reduce", POD, 8, nodes=8) / model_us("all_reduce", POD, 2, nodes=2)
+    assert across == pytest.approx(900 * factor)
+
+
+def test_an_inference_that_adds_up_activations_is_tensor_parallel():
+    assert Job(trains=False).sends("allreduce", GRADIENTS, 300).layout() == Layout(tp=8)
+
+
+def test_data_parallelism_takes_what_is_left():
+    assert resized(Layout(4, 2), Change(world_size=64)) == Layout(32, 2)
+    assert resized(Layout(4, 2), Change(dp=3)) == Layout(3, 2)
+    assert resized(Layout(8, ep=8), Change(dp=64)) == Layout(64, ep=64)
+    assert resized(Layout(8, ep=4), Change(dp=64)) == Layout(64, ep=4)
+    assert str(Layout(8, 2, sharded=True)) == "16 ranks = dp 8 (sharded) x tp 2"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [({"world_size": 9, "tp": 2}, "can't be laid out"), ({"ep": 3}, "doesn't divide"), ({"pp": 2}, "can't become")],
+)
+def test_a_layout_that_is_impossible_or_unknown_is_refused(change, says):
+    with pytest.raises(LayoutError, match=says):
+        Job().sends("allreduce", GRADIENTS, 300).on(POD, **change)
+
+
+def test_a_job_of_one_rank_has_nothing_to_scale():
+    with pytest.raises(LayoutError, match="no data-parallel ranks"):
+        Job(1).on(POD, world_size=8)
+
+
+def test_more_ranks_need_a_cluster_and_its_gpus():
+    job = Job().sends("allreduce", GRADIENTS, 300)
+    with pytest.raises(ClusterError, match="which has 8 GPUs"):
+        job.on(SOURCE, world_size=16)
+    with pytest.raises(LayoutError, match="Name a --cluster"):
+        tk.predict(job.builder.load(), gpu="h100-sxm", world_size=16)
+
+
+def test_groups_that_do_not_add_up_are_no_layout_but_no_obstacle():
+    job = Job(12).sends("allreduce", GRADIENTS, 300, [*range(5)], "mesh_tp")
+    with pytest.raises(LayoutError, match="don't add up"):
+        job.on("2x8xa100-sxm-80gb@hdr200", world_size=16)
+    assert job.on("2x8xa100-sxm-80gb@hdr200") == [300]

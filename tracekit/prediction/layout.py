@@ -1,0 +1,184 @@
+"""How a job is laid out over its ranks: data, tensor, pipeline and expert parallel, told from its process groups."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from tracekit.errors import TracekitError
+from tracekit.prediction.messages import messages
+from tracekit.replay.run import Run
+
+NAMED: Mapping[str, str] = {
+    "tp": r"(?i)tensor|(?:^|_)tp(?:_|$)",
+    "pp": r"(?i)pipe|(?:^|_)pp(?:_|$)",
+    "ep": r"(?i)expert|(?:^|_)ep(?:_|$)",
+    "dp": r"(?i)data|fsdp|ddp|shard|replicate|(?:^|_)dp(?:_|$)",
+}
+"""What jobs call their groups: torch's device meshes (mesh_tp) and Megatron (TENSOR_MODEL_PARALLEL_GROUP)."""
+
+CUSTOM = r"symm_mem|_C_custom_ar|cross_device_reduce|allreduce_fusion|multimem"
+GROUP = ("process_group", "group_description", "ranks", "stride")
+
+
+class LayoutError(TracekitError):
+    """The job can't be laid out like that, or it can't be told how the trace's is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Ranks of a job; their number is dp x tp x pp.
+
+    Attributes:
+        dp: Copies that share out the batch.
+        tp: Ranks that share each layer.
+        pp: Stages of layers.
+        ep: Ranks that share the experts or tables, among the dp x tp of a stage.
+        sharded: Whether parameters, gradients and optimizer state are shared out over dp (FSDP, ZeRO).
+    """
+
+    dp: int = 1
+    tp: int = 1
+    pp: int = 1
+    ep: int = 1
+    sharded: bool = False
+
+    @property
+    def world_size(self) -> int:
+        """All ranks."""
+        return self.dp * self.tp * self.pp
+
+    def ranks(self, role: str) -> int:
+        """Ranks of the groups of one role."""
+        return {"dp": self.dp, "tp": self.tp, "pp": self.pp, "ep": self.ep}[role]
+
+    def stride(self, role: str) -> int:
+        """Distance of neighbours in such a group: tp is innermost, pp outermost, as in Megatron and torch's meshes."""
+        return {"tp": 1, "ep": self.tp, "dp": self.tp, "pp": self.tp * self.dp}[role]
+
+    def __str__(self) -> str:
+        """Such as ``16 ranks = dp 8 (sharded) x tp 2``."""
+        parts = [f"{name} {self.ranks(name)}" for name in ("tp", "pp") if self.ranks(name) > 1]
+        data = f"dp {self.dp}{' (sharded)' if self.sharded else ''}"
+        experts = f", ep {self.ep}" if self.ep > 1 else ""
+        return f"{self.world_size} ranks = {' x '.join([data, *parts])}{experts}"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What is asked of a layout; None leaves a number as it is.
+
+    Attributes:
+        world_size: All ranks.
+        dp: Copies.
+        tp: Ranks of each layer.
+        pp: Stages.
+        ep: Ranks that share the experts.
+    """
+
+    world_size: int | None = None
+    dp: int | None = None
+    tp: int | None = None
+    pp: int | None = None
+    ep: int | None = None
+
+    @property
+    def asked(self) -> bool:
+        """Whether it asks for anything."""
+        return any(number is not None for number in (self.world_size, self.dp, self.tp, self.pp, self.ep))
+
+
+def groups(run: Run) -> pl.DataFrame:
+    """The collectives of a run by the role of their group: ``row`` of the kernel table, ``role``.
+
+    Names tell it where the job gives them. Else sends are pipeline, all-to-alls expert parallel; all-gathers and
+    reduce-scatters are sharded data parallel in training, tensor parallel in inference; all-reduces are tensor
+    parallel in inference and where they are custom kernels, else data parallel. The largest messages of a group decide.
+
+    Args:
+        run: The measured run.
+    """
+    calls = messages(run.kernels, run.trace.world_size)
+    rows = run.kernels.select("name", "op", "process_group", "group_description")[calls["row"]]
+    table = calls.hstack(rows)
+    inside = pl.lit("dp" if trains(run) else "tp")
+    named = [pl.when(pl.col("group_description").str.contains(text)).then(pl.lit(role)) for role, text in NAMED.items()]
+    custom = pl.col("name").str.contains(CUSTOM) | pl.col("op").str.contains(CUSTOM).fill_null(False)
+    role = pl.coalesce(
+        *named,
+        pl.when(custom).then(pl.lit("tp")),
+        pl.when(pl.col("collective") == "send_recv").then(pl.lit("pp")),
+        pl.when(pl.col("collective") == "all_to_all").then(pl.lit("ep")),
+        inside,
+    )
+    apart = pl.when(pl.col("collective").is_in(["all_to_all", "send_recv"])).then(pl.col("collective"))
+    return table.with_columns(role=role, apart=apart).select(
+        "row",
+        role=pl.col("role").sort_by(pl.col("bytes").fill_null(0.0), descending=True).first().over(*GROUP, "apart"),
+    )
+
+
+def recognise(run: Run) -> Layout:
+    """The layout of a traced job.
+
+    Args:
+        run: The measured run.
+
+    Raises:
+        LayoutError: Its groups don't add up to its ranks.
+    """
+    world = run.trace.world_size
+    calls = messages(run.kernels, world).join(groups(run), on="row")
+    sizes = dict(calls.group_by("role").agg(pl.col("ranks").max()).iter_rows())
+    tp, pp = sizes.get("tp", 1), sizes.get("pp", 1)
+    dp = world // (tp * pp)
+    if dp * tp * pp != world or sizes.get("dp", dp) not in (dp, world):
+        told = ", ".join(f"{name} {ranks}" for name, ranks in sorted(sizes.items()))
+        raise LayoutError(f"the trace's groups ({told}) don't add up to its {world} ranks.")
+    summed = calls.filter(pl.col("role") == "dp").group_by("collective").agg(pl.col("bytes").sum())
+    moved = dict(summed.iter_rows())
+    sharded = moved.get("reduce_scatter", 0.0) > moved.get("all_reduce", 0.0)
+    return Layout(dp=dp, tp=tp, pp=pp, ep=sizes.get("ep", 1), sharded=sharded)
+
+
+def layout_of(run: Run, change: Change) -> Layout | None:
+    """The layout of a traced job; None where it can't be told and need not be.
+
+    Raises:
+        LayoutError: It can't be told, and a change is asked for.
+    """
+    try:
+        return recognise(run)
+    except LayoutError:
+        if change.asked:
+            raise
+        return None
+
+
+def resized(layout: Layout, change: Change) -> Layout:
+    """A layout with other numbers; data parallelism takes up what the world size leaves.
+
+    Experts that were shared out over all ranks stay so.
+
+    Args:
+        layout: Of the trace.
+        change: The numbers.
+
+    Raises:
+        LayoutError: The numbers don't fit each other.
+    """
+    tp, pp = change.tp or layout.tp, change.pp or layout.pp
+    left = change.world_size // (tp * pp) if change.world_size else layout.dp
+    dp = left if change.dp is None else change.dp
+    if dp < 1 or (change.world_size and dp * tp * pp != change.world_size):
+        raise LayoutError(f"{change.world_size} ranks can't be laid out as dp {max(dp, 1)} x tp {tp} x pp {pp}.")
+    everyone = layout.ep > 1 and layout.ep == layout.dp * layout.tp
+    ep = change.ep or (dp * tp if everyone else layout.ep)
+    if dp * tp % ep:
+        raise LayoutError(f"ep {ep} doesn't divide the {dp * tp} ranks of a stage.")
+    return Layout(dp, tp, pp, ep, layout.sharded)
+
+
+def trains(run: Run) -> bool:
+    """Whether the trace has a backward pass."""
+    return bool(run.trace.ops["name"].str.contains("autograd::|AccumulateGrad").any())
