@@ -9,7 +9,7 @@ tk.predict(trace, gpu=["h100-sxm", "l40s"])["h100-sxm"].speedup
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING
 
@@ -84,6 +84,7 @@ def predict(
     tp: int | None = None,
     pp: int | None = None,
     ep: int | None = None,
+    price: Mapping[str, float] | None = None,
     steps: str | None = None,
 ) -> Predictions:
     """The traced step on other GPUs or clusters.
@@ -99,6 +100,7 @@ def predict(
         tp: Tensor-parallel ranks there.
         pp: Pipeline stages there.
         ep: Expert-parallel ranks there.
+        price: Dollars for an hour of one GPU, by the GPU's name, such as ``{"h100-sxm": 2.49}``.
         steps: The steps to measure, ``"7"`` or ``"7:9"``; all by default.
 
     Raises:
@@ -112,7 +114,9 @@ def predict(
     gpus, clusters = ([names] if isinstance(names, str) else names for names in (gpu, cluster))
     run = prepare(trace, source_gpu=source_gpu, steps=steps)
     change = prediction.Change(world_size, dp, tp, pp, ep)
-    return prediction.predict(run, gpus, clusters=clusters, source_cluster=source_cluster, change=change)
+    return prediction.predict(
+        run, gpus, clusters=clusters, source_cluster=source_cluster, change=change, prices=price or {}
+    )
 
 
 def record(

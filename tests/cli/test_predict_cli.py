@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from tracekit.testing import TraceBuilder
 
 
@@ -17,3 +19,20 @@ def test_clusters_and_gpus_in_one_answer(run, tmp_path):
     ]  # fmt: skip
     assert "8xh100-sxm" in run("predict", path, "--cluster", "8xh100-sxm")[1]
     assert run("predict", path)[0] == 2
+
+
+def test_prices_and_layouts(run, tmp_path):
+    message = {"Collective name": "allreduce", "In msg nelems": 2**24, "dtype": "BFloat16", "Group size": 8}
+    builder = TraceBuilder().op("autograd::engine::x", 0, 1).op("record_param_comms", 2, 10, **message)
+    builder.metadata["distributedInfo"] = {"rank": 0, "world_size": 8}
+    path = builder.kernel("ncclDevKernel_AllReduce", 20, 400, launch=4).save(tmp_path / "trace.json")
+    to = ("--cluster", "4x8xh100-sxm@ndr400", "--world-size", 32)
+    code, out, _ = run("predict", path, *to, "--price", "h100-sxm=2.5", "--json")
+    assert code == 0
+    (target,) = json.loads(out)["targets"]
+    assert target["layout"] == {"world_size": 32, "dp": 32, "tp": 1, "pp": 1, "ep": 1, "sharded": False}
+    assert target["dollars_per_1000_steps"] == pytest.approx(2.5 * 32 * target["step_time_us"] / 3.6e6)
+    assert "$/1k steps" in run("predict", path, *to, "--price", "h100-sxm=2.5")[1]
+    assert run("predict", path, *to, "--price", "cheap")[0] == 2
+    code, _, err = run("predict", path, "--cluster", "8xh100-sxm", "--tp", 2)
+    assert (code, err.count("\n")) == (1, 1)

@@ -33,6 +33,24 @@ def _size(memory: str | None) -> str | None:
     return memory
 
 
+def _prices(pairs: list[str]) -> list[str]:
+    """As given, once each is known to be a name and a number."""
+    for pair in pairs:
+        name, _, dollars = pair.rpartition("=")
+        if not name or not dollars.replace(".", "", 1).isdecimal():
+            raise typer.BadParameter(f"{pair!r}: write it as h100-sxm=2.49")
+    return pairs
+
+
+def to_prices(pairs: list[str]) -> dict[str, float]:
+    """Dollars by GPU.
+
+    Args:
+        pairs: As ``--price`` takes them, such as ``h100-sxm=2.49``.
+    """
+    return {name: float(dollars) for name, _, dollars in (pair.rpartition("=") for pair in pairs)}
+
+
 Traces = Annotated[
     list[str],
     typer.Argument(
@@ -59,6 +77,16 @@ Clusters = Annotated[
         "--cluster",
         metavar="NAME",
         help="Target cluster, such as 4x8xh100-sxm@ndr400, or a TOML; repeatable. `tracekit clusters` lists them.",
+        show_default=False,
+    ),
+]
+Prices = Annotated[
+    list[str],
+    typer.Option(
+        "--price",
+        metavar="GPU=DOLLARS",
+        callback=_prices,
+        help="What an hour of one GPU costs, for $ per 1,000 steps; repeat for several.",
         show_default=False,
     ),
 ]

@@ -14,6 +14,7 @@ from tracekit.cli.options import (
     NoCache,
     Output,
     PipelineParallel,
+    Prices,
     Quiet,
     Ranks,
     SourceCluster,
@@ -23,6 +24,7 @@ from tracekit.cli.options import (
     Top,
     Traces,
     WorldSize,
+    to_prices,
 )  # fmt: skip
 
 
@@ -37,6 +39,7 @@ def predict(
     tp: TensorParallel = None,
     pp: PipelineParallel = None,
     ep: ExpertParallel = None,
+    price: Prices = [],  # noqa: B006
     steps: Steps = None,
     top: Top = 10,
     ranks: Ranks = None,
@@ -71,7 +74,10 @@ def predict(
         run = prepare(trace, source_gpu=source_gpu, steps=steps, progress=stage)
         stage("predict")
         change = Change(world_size, dp, tp, pp, ep)
-        predictions = predict_on(run, gpu, clusters=cluster, source_cluster=source_cluster, change=change)
+        prices = to_prices(price)
+        predictions = predict_on(
+            run, gpu, clusters=cluster, source_cluster=source_cluster, change=change, prices=prices
+        )
         report = build(run, predictions.targets, command=command())
     deliver(
         report,

@@ -8,6 +8,7 @@ import polars as pl
 from predictors import PredictorError, Resolution, resolve_gpu
 from tracekit.comm import Cluster
 from tracekit.prediction.layout import Layout
+from tracekit.prediction.memory import Memory
 from tracekit.replay.measure import StepTime
 from tracekit.replay.run import Run
 
@@ -64,6 +65,9 @@ class Prediction:
         notes: What to know about this prediction.
         cluster: What joins the GPUs; None if only the GPU was named.
         layout: How the job is laid out there; None where the trace's can't be told.
+        ranks: GPUs in use.
+        memory: What a rank needs of its GPU's memory, and whether it fits.
+        price: Dollars for an hour of one GPU; None if it wasn't given.
     """
 
     target: Resolution
@@ -74,8 +78,11 @@ class Prediction:
     coverage: Coverage
     kernels: pl.DataFrame
     notes: tuple[str, ...]
+    memory: Memory
+    ranks: int = 1
     cluster: Cluster | None = None
     layout: Layout | None = None
+    price: float | None = None
 
     @property
     def gpu(self) -> str:
@@ -87,6 +94,11 @@ class Prediction:
     def label(self) -> str:
         """The cluster's name, or the GPU's."""
         return self.cluster.slug if self.cluster else self.gpu
+
+    @property
+    def dollars(self) -> float | None:
+        """What 1,000 steps cost on all GPUs in use; None without a price."""
+        return None if self.price is None else self.price * self.ranks * self.step.step_time_us * 1e3 / 3.6e9
 
 
 @dataclass(frozen=True, slots=True)

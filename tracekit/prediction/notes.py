@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from predictors import Resolution
+from tracekit.prediction.memory import Memory
 from tracekit.prediction.model import Target
 from tracekit.prediction.source import SourceCluster
 from tracekit.replay.run import Run
@@ -41,6 +42,14 @@ def of(run: Run, target: Target, source: SourceCluster, times: pl.DataFrame, sam
             "the host's own work is taken to cost what it did; the interval allows for one "
             f"{100 * (HOST_SPREAD - 1):.0f} % slower or faster"
         )
+
+
+def of_memory(memory: Memory) -> str:
+    """Whether it fits, and why."""
+    judgement = {True: "fits into memory", False: "doesn't fit into memory", None: "may not fit into memory"}[
+        memory.fits
+    ]
+    return f"{judgement}: {memory.reason}"
 
 
 def _collectives(run: Run, target: Target, source: SourceCluster, times: pl.DataFrame, same_gpu: bool) -> Iterator[str]:

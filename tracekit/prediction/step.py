@@ -1,18 +1,21 @@
 """What a traced step would take on other GPUs: every kernel predicted, then the graph replayed with those times."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 import predictors
+from predictors import resolve_gpu
 from predictors.intervals import total
 from tracekit.comm import ClusterError
 from tracekit.prediction import notes
 from tracekit.prediction.collectives import retarget
 from tracekit.prediction.layout import Change, Layout, LayoutError, layout_of, resized
+from tracekit.prediction.memory import judge
 from tracekit.prediction.model import Coverage, Prediction, Predictions, Target
 from tracekit.prediction.notes import HOST_SPREAD
 from tracekit.prediction.scaling import kernels_as
@@ -22,6 +25,7 @@ from tracekit.replay.run import Run
 from tracekit.workload.shares import share
 
 AS_IT_IS = Change()
+NO_PRICES: Mapping[str, float] = MappingProxyType({})
 MODELLED = ("measured", "law", "transfer")
 SCALED = ("scaled",)
 
@@ -35,6 +39,7 @@ def predict(
     clusters: Sequence[str] = (),
     source_cluster: str | None = None,
     change: Change = AS_IT_IS,
+    prices: Mapping[str, float] = NO_PRICES,
 ) -> Predictions:
     """Predict the step of a measured run on each of some GPUs and clusters.
 
@@ -47,6 +52,7 @@ def predict(
         clusters: Names of clusters, for whose links collectives are predicted too.
         source_cluster: Where the trace was recorded; None for the usual nodes around its GPU.
         change: How the job is laid out otherwise than in the trace.
+        prices: Dollars for an hour of one GPU, by the GPU's name in any spelling.
 
     Raises:
         PredictorError: A GPU is unknown or its name ambiguous.
@@ -59,7 +65,9 @@ def predict(
     )
     old = layout_of(run, change)
     new = resized(old, change) if old else None
-    return Predictions(run, tuple(_predict(run, replace(target, layout=new), source, old) for target in wanted))
+    by_gpu = {resolve_gpu(name).gpu.slug: dollars for name, dollars in prices.items()}
+    found = (_predict(run, replace(target, layout=new), source, old) for target in wanted)
+    return Predictions(run, tuple(replace(one, price=by_gpu.get(one.gpu)) for one in found))
 
 
 def _predict(run: Run, target: Target, source: SourceCluster, old: Layout | None) -> Prediction:
@@ -85,6 +93,7 @@ def _predict(run: Run, target: Target, source: SourceCluster, old: Layout | None
     per_span = run.measured.step_time_us / run.replay.span_us
     error = 0.0 if time_us.tolist() == measured_us.to_list() else abs(run.replay.error_pct) / 100
     step_time_us = step.span_us * per_span
+    memory = judge(run, target.gpu.gpu, old, target.layout)
     return Prediction(
         target=target.gpu,
         step=replace(step, step_time_us=step_time_us),
@@ -93,7 +102,9 @@ def _predict(run: Run, target: Target, source: SourceCluster, old: Layout | None
         speedup=run.measured.step_time_us / step_time_us,
         coverage=_coverage(run, filled),
         kernels=filled.select(kernels.columns),
-        notes=tuple(notes.of(run, target, source, filled, same_gpu)),
+        notes=(*notes.of(run, target, source, filled, same_gpu), notes.of_memory(memory)),
+        memory=memory,
+        ranks=target.layout.world_size if target.layout else run.trace.world_size,
         cluster=target.cluster,
         layout=target.layout,
     )

@@ -62,7 +62,8 @@ def _target(prediction: Prediction) -> dict[str, Any]:
         "waiting_us": prediction.step.waiting_us,
         "idle_us": prediction.step.idle_us,
         "coverage": dataclasses.asdict(prediction.coverage),
-        "fits_in_memory": None,
+        "fits_in_memory": prediction.memory.fits,
+        "dollars_per_1000_steps": prediction.dollars,
         "notes": prediction.notes,
     }
 

@@ -118,13 +118,15 @@ def _grid(*columns: tuple[str, str]) -> Table:
 
 
 def _targets(report: Report) -> Table:
+    priced = any(target.dollars is not None for target in report.targets)
     table = _grid(
-        ("", "text"), ("step", "number"), ("90 % interval", "number"), ("speedup", "number"), ("GPU busy", "number"),
-        ("idle", "number"), ("mod/scal/unk", "number"),
+        ("", "text"), ("step", "number"), ("90 % interval", "number"), ("speedup", "number"),
+        *([("$/1k steps", "number")] if priced else []), ("GPU busy", "number"), ("idle", "number"),
+        ("mod/scal/unk", "number"),
     )  # fmt: skip
     source = report.source
     busy, idle = duration(source.kernel_time_us), duration(source.idle_us)
-    table.add_row("measured", duration(source.step_time_us), "", "", busy, idle)
+    table.add_row("measured", duration(source.step_time_us), "", "", *([""] if priced else []), busy, idle)
     for target in report.targets:
         coverage = target.coverage
         table.add_row(
@@ -132,6 +134,7 @@ def _targets(report: Report) -> Table:
             Text(duration(target.step.step_time_us), style="bold"),
             interval(target.low_us, target.high_us),
             f"{target.speedup:.2f}x",
+            *([] if not priced else ["–" if target.dollars is None else digits(target.dollars)]),
             duration(target.step.kernel_time_us),
             duration(target.step.idle_us),
             f"{coverage.modelled:.0f}/{coverage.scaled:.0f}/{coverage.unknown:.0f} %",

@@ -1,0 +1,68 @@
+"""Whether a job fits, and what it costs."""
+
+import pytest
+
+import tracekit as tk
+from tracekit.testing import A100, TraceBuilder
+
+GRADIENT = "torch::autograd::AccumulateGrad"
+
+
+def training(
+    parameters: int, batch: int = 8, *, passes: int = 1, device: dict[str, object] | None = A100
+) -> TraceBuilder:
+    """One step: a product, then the gradients of two parameters; Adam."""
+    builder = TraceBuilder(device)
+    builder.op("aten::mm", 0, 20, dims=[[batch, 1024], [1024, 1024]], types=["float"] * 2)
+    builder.kernel("ampere_sgemm_128x64_nn", 15, 100, launch=5)
+    now = 30.0
+    for _ in range(passes):
+        for shape in ([parameters - 1024], [1024]):
+            builder.op(f"autograd::engine::evaluate_function: {GRADIENT}", now, 4)
+            builder.op(GRADIENT, now + 1, 2, dims=[shape], types=["float"])
+            now += 5
+    return builder.annotation("Optimizer.step#Adam.step", now, 10)
+
+
+def memory(builder: TraceBuilder, gpu: str):
+    return tk.predict(builder.load(), gpu=gpu)[gpu].memory
+
+
+def test_state_is_parameters_gradients_and_two_moments():
+    """4 + 4 + 8 bytes each, and what the product writes: 8 x 1024 x 4; a master copy at most."""
+    found = memory(training(2**20), "l4")
+    assert found.least_bytes == 16 * 2**20
+    assert found.most_bytes == 20 * 2**20 + 4 * 8 * 1024
+    assert found.fits is True
+
+
+def test_several_backward_passes_hold_the_same_gradients():
+    assert memory(training(2**20, passes=3), "l4").least_bytes == 16 * 2**20
+
+
+def test_what_is_too_large_does_not_fit():
+    """24 GB of parameters' state at least: into 80 GB, not into 16."""
+    assert memory(training(3 * 2**29), "t4").fits is False
+    assert memory(training(3 * 2**29), "h100-sxm").fits is True
+
+
+def test_what_may_or_may_not_fit_is_not_judged():
+    """16 GiB of state and up to 20 GiB: into the 24 of an L4 with luck."""
+    assert memory(training(2**30, batch=2**20), "l4").fits is None
+
+
+def test_what_fitted_fits_into_more():
+    """Nothing is known of its size, but the trace's GPU had less memory."""
+    trace = TraceBuilder().kernel("sgemm", 5, 10, launch=0).load()
+    found = tk.predict(trace, gpu=["h200-sxm", "l4"])
+    assert found["h200-sxm"].memory.fits is True
+    assert found["l4"].memory.fits is None
+
+
+def test_dollars_for_a_thousand_steps():
+    """1,000 steps of 3.6 ms are a thousandth of an hour."""
+    trace = TraceBuilder().kernel("sgemm", 5, 3590, launch=0).op("aten::end", 3595, 5).load()
+    found = tk.predict(trace, gpu=["a100-sxm-80gb", "l4"], price={"A100 SXM 80GB": 2.0})
+    assert found["a100-sxm-80gb"].dollars == pytest.approx(2.0 * found["a100-sxm-80gb"].step.step_time_us / 3.6e6)
+    assert found["a100-sxm-80gb"].dollars == pytest.approx(0.002, rel=0.01)
+    assert found["l4"].dollars is None

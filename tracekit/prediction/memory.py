@@ -1,0 +1,133 @@
+"""Whether a job fits into another GPU's memory: what it needs at least and at most, and where it fitted."""
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from predictors import Gpu
+from tracekit.prediction.layout import Layout
+from tracekit.replay.run import Run
+from tracekit.workload.parameters import GRADIENT
+from tracekit.workload.shares import share
+from tracekit.workload.signature import ITEM_BYTES, Signature
+
+USABLE = 0.92
+"""Of a GPU's memory: the driver's context, NCCL's buffers and fragmentation take the rest (a judgement)."""
+
+ADAM_BYTES = 8
+"""Of state for each parameter, two fp32 moments."""
+
+MOST_STATE_BYTES = 12
+"""The same with a master copy in fp32."""
+
+WORKED = 95.0
+"""Percent of the forward pass whose work must be known for an upper bound on what it leaves in memory."""
+
+TABLES = r"(?i)embedding_bag|embeddingbag|fbgemm"
+"""Ops on tables whose gradients are not accumulated as dense tensors."""
+
+GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a rank needs of its GPU's memory.
+
+    Attributes:
+        least_bytes: Parameters, gradients and the optimizer's state; None where the trace doesn't tell.
+        most_bytes: Those and everything the forward pass writes; None where the trace doesn't tell.
+        fits: Whether it fits; None if these bounds don't tell.
+        reason: Why, one clause.
+    """
+
+    least_bytes: float | None
+    most_bytes: float | None
+    fits: bool | None
+    reason: str
+
+
+def judge(run: Run, gpu: Gpu, old: Layout | None = None, new: Layout | None = None) -> Memory:
+    """Whether a rank of the job fits.
+
+    Args:
+        run: The measured run.
+        gpu: The target.
+        old: The trace's layout, if it is known.
+        new: The layout on the target.
+    """
+    part = _part(old, new)
+    state = _state_bytes(run)
+    written = _forward_bytes(run)
+    shrink = (state[0] * part, state[1] * part) if state else None
+    least = shrink[0] if shrink else None
+    most = shrink[1] + written if shrink and written is not None else None
+    room = USABLE * gpu.memory_bytes
+    own = _own_bytes(run)
+    if least is not None and least > room:
+        return Memory(least, most, False, f"it needs at least {least / GIB:.1f} of {room / GIB:.1f} GiB")
+    if own is not None and gpu.memory_bytes >= own and part <= 1:
+        return Memory(least, most, True, f"it fitted into the {own / GIB:.0f} GiB of the trace's GPU")
+    if most is not None and most <= room:
+        return Memory(least, most, True, f"it needs at most {most / GIB:.1f} of {room / GIB:.1f} GiB")
+    bounds = f"at least {least / GIB:.1f}" if least is not None else "an unknown part"
+    upper = f", at most {most / GIB:.1f}" if most is not None else ""
+    return Memory(least, most, None, f"it needs {bounds}{upper} of {room / GIB:.1f} GiB")
+
+
+def _own_bytes(run: Run) -> int | None:
+    if run.gpu is not None:
+        return run.gpu.memory_bytes
+    return run.trace.device.memory_bytes or None if run.trace.device else None
+
+
+def _part(old: Layout | None, new: Layout | None) -> float:
+    """What a rank holds of its parameters' state in another layout, over what it held."""
+    if old is None or new is None:
+        return 1.0
+    part = old.tp * old.pp / (new.tp * new.pp)
+    return part * old.dp / new.dp if old.sharded else part
+
+
+def _state_bytes(run: Run) -> tuple[float, float] | None:
+    """Least and most bytes of parameters, gradients and optimizer state, from the gradients that a pass accumulates."""
+    table = run.trace.ops.filter((pl.col("name") == GRADIENT) & pl.col("input_dims").is_not_null() & _in_step(run))
+    described = list(table.sort("ts_ns").select("input_dims", "input_types").iter_rows())
+    if not described:
+        return None
+    one_pass = described[: _period(described)]
+    gradients = [tensor for dims, types in one_pass for tensor in Signature.parse(GRADIENT, dims, types, None).at(0)]
+    elements = sum(gradient.numel for gradient in gradients)
+    stored = sum(gradient.size_bytes(4) for gradient in gradients)
+    named = (run.trace.ops["name"], run.trace.annotations["name"], run.kernels["name"])
+    adam = any(names.str.contains("(?i)adam").any() for names in named)
+    return 2 * stored + (ADAM_BYTES if adam else 0) * elements, 2 * stored + MOST_STATE_BYTES * elements
+
+
+def _period(rows: list[tuple[str, str]]) -> int:
+    """After how many gradients the same ones follow again: a step may hold several backward passes."""
+    lengths = (length for length in range(1, len(rows) + 1) if len(rows) % length == 0)
+    return next(length for length in lengths if rows == rows[:length] * (len(rows) // length))
+
+
+def _forward_bytes(run: Run) -> float | None:
+    """Bytes that the kernels of the first forward pass of a step write at most; None where too many aren't known."""
+    backward = run.trace.ops.filter(pl.col("name").str.contains("autograd::") & _in_step(run))["ts_ns"].min()
+    if backward is None or run.trace.ops["name"].str.contains(TABLES).any():
+        return None
+    launched = run.kernels.with_columns(launch_ns=run.trace.calls["ts_ns"].gather(run.kernels["call"]))
+    step = run.chosen["step"][0]
+    forward = launched.filter(
+        (pl.col("step") == step) & (pl.col("launch_ns") < backward) & (pl.col("family") != "collective")
+    )
+    item = pl.col("dtype").replace_strict(ITEM_BYTES, default=4, return_dtype=pl.Int64)
+    product = pl.col("m") * pl.col("n") * pl.col("batch").fill_null(1) * item
+    attended = pl.col("batch").fill_null(1) * pl.col("heads") * pl.col("q_len") * pl.col("head_dim") * item
+    moved = pl.min_horizontal("bytes", pl.col("rows") * pl.col("cols") * item)
+    written = forward.select("dur_ns", written=pl.coalesce(product, attended, moved) * pl.col("share"))
+    known = share(written, "dur_ns", pl.col("written").is_not_null())
+    return float(written["written"].sum()) if known >= WORKED else None
+
+
+def _in_step(run: Run) -> pl.Expr:
+    step = run.chosen.row(0, named=True)
+    return pl.col("ts_ns").is_between(step["start_ns"], step["end_ns"])
