@@ -19,7 +19,9 @@ def progress(quiet: bool) -> Iterator[Callable[[str], None]]:
     if quiet or not console.is_terminal:
         yield lambda stage: None
         return
-    with console.status("read trace") as status:
+    from tracekit.ingest.compiling import said
+
+    with console.status("read trace") as status, said(status.update):
         yield status.update
 
 

@@ -140,6 +140,7 @@ class _Loader:
 
     def _decoded(self, source: Source, memory_bytes: int, needs_gpu: bool = True) -> RankTrace:
         from tracekit.ingest import cache as entries
+        from tracekit.ingest.compiling import said
 
         if memory_bytes <= 0:
             raise TraceTooLargeError(
@@ -149,7 +150,8 @@ class _Loader:
         key = entries.key(source) if self._cache else None
         rank = entries.find(key, memory_bytes) if key else None
         if rank is None:
-            rank = _decode(source, memory_bytes, needs_gpu)
+            with said(self._progress):
+                rank = _decode(source, memory_bytes, needs_gpu)
             if key:
                 entries.store(key, rank)
         return rank
