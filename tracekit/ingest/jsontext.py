@@ -1,7 +1,8 @@
 """Steps over JSON text, compiled: each takes a position in a buffer and gives the position behind what it read.
 
 A negative result says why it could not: the buffer ends first, or the text is unusual (not JSON, or JSON that a
-careful decoder has to judge).
+careful decoder has to judge). Text is looked at eight bytes at a time: behind the end of it the buffer has ``SLACK``
+more, whatever they hold.
 """
 
 from collections.abc import Callable
@@ -19,12 +20,18 @@ from numba.extending import intrinsic
 MORE = -1
 UNUSUAL = -2
 
+SLACK = 8
+"""Bytes that a buffer has behind its text."""
+
 Bytes = npt.NDArray[np.uint8]
 
 _QUOTE, _BACKSLASH, _COMMA, _COLON, _MINUS, _PLUS, _POINT = (ord(c) for c in '"\\,:-+.')
 _OPEN_OBJECT, _CLOSE_OBJECT, _OPEN_LIST, _CLOSE_LIST = (ord(c) for c in "{}[]")
 _ZERO, _NINE, _SPACE = (ord(c) for c in "09 ")
-_TILDE, _LAST_ASCII, _HIGH_BITS = ord("~"), 127, np.uint64(0x8080808080808080)
+_ONES, _NO_BITS, _HIGH_BITS = np.uint64(0x0101010101010101), np.uint64(0), np.uint64(0x8080808080808080)
+_QUOTES, _BACKSLASHES, _SPACES, _ZEROS = (_ONES * np.uint64(byte) for byte in (_QUOTE, _BACKSLASH, _SPACE, _ZERO))
+# What takes a byte over 127 that is more than a digit's value.
+_OVER_NINE = _ONES * np.uint64(127 - 9)
 _SMALL_E, _LARGE_E = ord("e"), ord("E")
 _TRUE, _FALSE, _NULL = (np.frombuffer(word, np.uint8) for word in (b"true", b"false", b"null"))
 _DEEPEST = 60
@@ -74,7 +81,41 @@ def _load(typing_context: Any, buffer: Any, at: Any) -> Any:
 
 
 eight_bytes: Any = intrinsic(_load)
-"""The eight bytes of a buffer from some place on, as one number; the caller sees to it that they are there."""
+"""The eight bytes of a buffer from some place on, as one number, the first in its lowest bits."""
+
+
+def _cttz(typing_context: Any, word: Any) -> Any:
+    def count(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.int64(types.uint64), count
+
+
+_zeros_below: Any = intrinsic(_cttz)
+
+
+@inlined
+def upto_eight_bytes(buffer: Bytes, at: int, size: int) -> np.uint64:
+    """The next one to eight bytes as one number, the last in its highest bits."""
+    return eight_bytes(buffer, at) << np.uint64(64 - 8 * size)
+
+
+@inlined
+def _behind_plain(buffer: Bytes, at: int, end: int, high: np.uint64, more: np.uint64) -> int:
+    """The first byte from ``at`` on that ends a string or is no plain part of one; ``end`` or later if there is none.
+
+    Such bytes get their high bit: quotes, backslashes, control characters, and with ``high`` and ``more`` set to
+    all high bits and ones, those above ``~`` too. Borrows and carries only reach bytes behind one that is found.
+    """
+    while at < end:
+        word = eight_bytes(buffer, at)
+        quotes, slashes = word ^ _QUOTES, word ^ _BACKSLASHES
+        found = ((quotes - _ONES) & ~quotes) | ((slashes - _ONES) & ~slashes) | ((word - _SPACES) & ~word)
+        found = (found | ((word | (word + more)) & high)) & _HIGH_BITS
+        if found:
+            return at + (_zeros_below(found) >> 3)
+        at += 8
+    return at
 
 
 @inlined
@@ -94,54 +135,45 @@ def skip_space(buffer: Bytes, at: int, end: int) -> int:
 @inlined
 def skip_string(buffer: Bytes, at: int, end: int) -> int:
     """Behind a string whose opening quote is at ``at``."""
-    at += 1
+    at = _behind_plain(buffer, at + 1, end, _NO_BITS, _NO_BITS)
     while at < end:
-        byte = buffer[at]
-        if byte > _QUOTE and byte != _BACKSLASH:
-            at += 1
-        elif byte == _QUOTE:
+        if buffer[at] == _QUOTE:
             return at + 1
-        elif byte < _SPACE:
+        if buffer[at] != _BACKSLASH:
             return UNUSUAL
-        else:
-            at += 2 if byte == _BACKSLASH else 1
+        at = _behind_plain(buffer, at + 2, end, _NO_BITS, _NO_BITS)
     return MORE
 
 
 @inlined
 def skip_plain_string(buffer: Bytes, at: int, end: int) -> int:
     """Behind a string of ASCII without escapes."""
-    at += 1
-    while at < end:
-        byte = buffer[at]
-        if byte == _QUOTE:
-            return at + 1
-        if byte < _SPACE or byte == _BACKSLASH or byte > _TILDE:
-            return UNUSUAL
-        at += 1
-    return MORE
+    at = _behind_plain(buffer, at + 1, end, _HIGH_BITS, _ONES)
+    if at >= end:
+        return MORE
+    return at + 1 if buffer[at] == _QUOTE else UNUSUAL
 
 
 @inlined
 def is_ascii(buffer: Bytes, start: int, stop: int) -> bool:
     """Whether a part of the buffer holds no byte above 127."""
-    while start + 8 <= stop:
+    while start + 8 < stop:
         if eight_bytes(buffer, start) & _HIGH_BITS:
             return False
         start += 8
-    while start < stop:
-        if buffer[start] > _LAST_ASCII:
-            return False
-        start += 1
-    return True
+    return start == stop or not upto_eight_bytes(buffer, start, stop - start) & _HIGH_BITS
 
 
 @inlined
 def skip_digits(buffer: Bytes, at: int, end: int) -> int:
     """Behind the digits at ``at``, if any."""
-    while at < end and _ZERO <= buffer[at] <= _NINE:
-        at += 1
-    return at
+    while at < end:
+        word = eight_bytes(buffer, at) ^ _ZEROS
+        others = (word | (word + _OVER_NINE)) & _HIGH_BITS
+        if others:
+            return min(at + (_zeros_below(others) >> 3), end)
+        at += 8
+    return end
 
 
 @inlined

@@ -13,6 +13,7 @@ from tracekit.ingest import texts as dictionary
 from tracekit.ingest.fields import ARGUMENTS, CATEGORIES, INTS, NO_TEXT, NULL, TABLES, TEXTS, Kind
 from tracekit.ingest.jsontext import (
     MORE,
+    SLACK,
     UNUSUAL,
     Bytes,
     borrowed,
@@ -35,7 +36,7 @@ FULL = -4
 """There is no more room for rows or for texts."""
 
 ROWS = 8192
-"""Rows that one call can give."""
+"""Rows that there is room for."""
 
 _NOT_READ = -1
 _NO_WORD = -1
@@ -91,22 +92,25 @@ def room() -> Rows:
     return Rows(np.empty(ROWS, np.int8), np.empty((ROWS, len(INTS)), np.int64), np.empty((ROWS, len(TEXTS)), np.int64))
 
 
-def scan(buffer: Bytes, at: int, end: int, words: Vocabulary, texts: Texts, rows: Rows) -> tuple[int, int, int, int]:
+def scan(
+    buffer: Bytes, at: int, end: int, words: Vocabulary, texts: Texts, rows: Rows, filled: int
+) -> tuple[int, int, int, int]:
     """Rows for the events from ``at`` on.
 
     Args:
-        buffer: JSON text.
+        buffer: JSON text, and ``SLACK`` bytes behind it.
         at: Where to begin: between two events, or at one.
         end: Where the text ends for now.
         words: The vocabulary.
         texts: Every distinct text so far; new ones are added.
         rows: Room for ``ROWS`` rows.
+        filled: How many of them are filled already.
 
     Returns:
         Why it stopped (``MORE``, ``UNUSUAL``, ``CLOSED``, ``FULL``), where, rows filled, and events passed.
     """
     spans = np.empty(2 * _N_TEXTS, np.int64)
-    status, at, filled, events = _scan(buffer, at, end, *words, *texts, *rows, spans)
+    status, at, filled, events = _scan(buffer, at, end, *words, *texts, *rows, spans, filled)
     return status, at, filled, events
 
 
@@ -137,6 +141,7 @@ def _scan(
     ints: Ints,
     texts: Ints,
     spans: Ints,
+    filled: int,
 ) -> tuple[int, int, int, int]:
     return _events(
         borrowed(buffer),
@@ -154,6 +159,7 @@ def _scan(
         borrowed(ints),
         borrowed(texts),
         borrowed(spans),
+        filled,
     )
 
 
@@ -174,8 +180,9 @@ def _events(
     ints: Ints,
     texts: Ints,
     spans: Ints,
+    filled: int,
 ) -> tuple[int, int, int, int]:
-    filled, events = 0, 0
+    events = 0
     while True:
         at = skip_space(buffer, at, end)
         while at < end and buffer[at] == _COMMA:
@@ -192,7 +199,7 @@ def _events(
         if stop < 0:
             return stop, at, filled, events
         if table != _NOT_READ:
-            if count[0] + _N_TEXTS >= starts.size or starts[count[0]] + stop - at > arena.size:
+            if count[0] + _N_TEXTS >= starts.size or starts[count[0]] + stop - at > arena.size - SLACK:
                 return FULL, at, filled, events
             for field in range(_N_TEXTS):
                 first, last = spans[2 * field], spans[2 * field + 1]

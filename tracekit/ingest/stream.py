@@ -64,7 +64,8 @@ class Raw:
 
     def pull(self, size: int) -> bytes:
         """That many bytes; fewer at the end only."""
-        parts, missing = [self._front[:size]], size - len(self._front[:size])
+        parts = [self._front[:size]] if self._front else []
+        missing = size - sum(map(len, parts))
         self._front = self._front[size:]
         while missing and (part := self._read(missing)):
             parts.append(part)

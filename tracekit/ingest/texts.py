@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.ingest.jsontext import Bytes, compiled, eight_bytes, inlined
+from tracekit.ingest.jsontext import SLACK, Bytes, compiled, eight_bytes, inlined, upto_eight_bytes
 
 _FREE = -1
 _OFFSET, _PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
@@ -39,39 +39,34 @@ def _mixed(value: np.uint64) -> np.uint64:
 @inlined
 def hash_text(buffer: Bytes, start: int, stop: int) -> np.uint64:
     """A hash of a part of the buffer: FNV-1a, taking eight bytes at a time."""
-    value = _OFFSET
+    value = _OFFSET ^ np.uint64(stop - start)
     at = start
-    while at + 8 <= stop:
+    while at + 8 < stop:
         value = _mixed((value ^ eight_bytes(buffer, at)) * _PRIME)
         at += 8
-    while at < stop:
-        value = (value ^ np.uint64(buffer[at])) * _PRIME
-        at += 1
-    return _mixed(value)
+    if at < stop:
+        value = _mixed((value ^ upto_eight_bytes(buffer, at, stop - at)) * _PRIME)
+    return value
 
 
 @inlined
 def _same(left: Bytes, first: int, right: Bytes, second: int, size: int) -> bool:
     at = 0
-    while at + 8 <= size:
+    while at + 8 < size:
         if eight_bytes(left, first + at) != eight_bytes(right, second + at):
             return False
         at += 8
-    while at < size:
-        if left[first + at] != right[second + at]:
-            return False
-        at += 1
-    return True
+    rest = size - at
+    return rest == 0 or upto_eight_bytes(left, first + at, rest) == upto_eight_bytes(right, second + at, rest)
 
 
 @inlined
 def hash_word(buffer: Bytes, start: int, stop: int) -> np.uint64:
-    """A hash of length and ends: enough for the few words of a fixed vocabulary, and quicker."""
-    value = (_OFFSET ^ np.uint64(stop - start)) * _PRIME
-    if stop > start:
-        value = (value ^ np.uint64(buffer[start])) * _PRIME
-        value = (value ^ np.uint64(buffer[stop - 1])) * _PRIME
-    return _mixed(value)
+    """A hash of length and beginning: enough for the few words of a fixed vocabulary, and quicker."""
+    size = stop - start
+    if size == 0:
+        return _OFFSET
+    return _mixed((upto_eight_bytes(buffer, start, min(size, 8)) ^ np.uint64(size)) * _PRIME)
 
 
 @inlined
@@ -114,12 +109,12 @@ def _fill_slots(slots: Ints, starts: Ints, arena: Bytes, count: int) -> None:
 
 
 @compiled
-def _add_word(slots: Ints, starts: Ints, arena: Bytes, count: Ints, word: Bytes) -> None:
+def _add_word(slots: Ints, starts: Ints, arena: Bytes, count: Ints, word: Bytes, size: int) -> None:
     number, start = count[0], starts[count[0]]
-    arena[start : start + word.size] = word
-    starts[number + 1] = start + word.size
+    arena[start : start + size] = word[:size]
+    starts[number + 1] = start + size
     count[0] = number + 1
-    slots[slot_of(slots, starts, arena, word, 0, word.size, hash_word(word, 0, word.size))] = number
+    slots[slot_of(slots, starts, arena, word, 0, size, hash_word(word, 0, size))] = number
 
 
 def empty(room: int = 1 << 15, size: int = 1 << 22) -> Texts:
@@ -127,7 +122,7 @@ def empty(room: int = 1 << 15, size: int = 1 << 22) -> Texts:
     return Texts(
         np.full(2 * room, _FREE, np.int64),
         np.zeros(room + 1, np.int64),
-        np.empty(size, np.uint8),
+        np.empty(size + SLACK, np.uint8),
         np.zeros(1, np.int64),
     )
 
@@ -150,7 +145,8 @@ def vocabulary(words: list[str]) -> Texts:
     """A dictionary of distinct words, numbered in order, for look-ups by ``hash_word``."""
     texts = empty(64, 4096)
     for word in words:
-        _add_word(*texts, np.frombuffer(word.encode(), np.uint8))
+        text = word.encode()
+        _add_word(*texts, np.frombuffer(text + bytes(SLACK), np.uint8), len(text))
     return texts
 
 

@@ -12,7 +12,7 @@ from tracekit.errors import DamagedTraceError, NotATraceError, TraceTooLargeErro
 from tracekit.ingest import kineto, salvage, scan
 from tracekit.ingest import texts as dictionary
 from tracekit.ingest.columns import Columns
-from tracekit.ingest.jsontext import MORE, UNUSUAL, skip_space, skip_string, skip_value
+from tracekit.ingest.jsontext import MORE, SLACK, UNUSUAL, skip_space, skip_string, skip_value
 
 BLOCK = 1 << 20
 LARGEST_VALUE = 256 << 20
@@ -77,7 +77,7 @@ class _Window:
     """The part of a stream that is in memory: ``buffer[at:end]`` is still to be read."""
 
     stream: Stream
-    buffer: Any = field(default_factory=lambda: np.empty(BLOCK, np.uint8))
+    buffer: Any = field(default_factory=lambda: np.empty(BLOCK + SLACK, np.uint8))
     at: int = 0
     end: int = 0
     passed: int = 0
@@ -88,12 +88,12 @@ class _Window:
         if self.is_last:
             return False
         rest = self.end - self.at
-        larger = rest > self.buffer.size // 2
-        target = np.empty(2 * self.buffer.size, np.uint8) if larger else self.buffer
+        room = self.buffer.size - SLACK
+        target = np.empty(2 * room + SLACK, np.uint8) if rest > room // 2 else self.buffer
         target[:rest] = self.buffer[self.at : self.end].copy()
         self.passed += self.at
         self.buffer, self.at, self.end = target, 0, rest
-        size = self.stream.readinto(memoryview(self.buffer)[rest:])
+        size = self.stream.readinto(memoryview(self.buffer)[rest:-SLACK])
         self.end += size
         self.is_last = size == 0
         return not self.is_last
@@ -234,22 +234,25 @@ class Walk:
     def _events(self) -> None:
         self._has_events = True
         window, rows, words = self._window, scan.room(), scan.vocabulary()
+        filled = 0
         while True:
             status, window.at, filled, events = scan.scan(
-                window.buffer, window.at, window.end, words, self._texts, rows
+                window.buffer, window.at, window.end, words, self._texts, rows, filled
             )
+            self._damage.events += events
+            if status == MORE and window.end - window.at < salvage.LONGEST_EVENT and window.more():
+                continue
             self._columns.add_rows(rows, filled)
             self._check_memory()
-            self._damage.events += events
             if status == scan.CLOSED:
                 return
             if status == scan.FULL:
-                self._texts = dictionary.grown(self._texts, scan.ROWS, window.buffer.size)
-            elif status == MORE and window.end - window.at < salvage.LONGEST_EVENT and window.more():
-                continue
+                if filled < scan.ROWS:
+                    self._texts = dictionary.grown(self._texts, scan.ROWS, window.buffer.size)
             elif not self._leftover():
                 self._damage.cut_at = window.place
                 return
+            filled = 0
 
     def _leftover(self) -> bool:
         """The event that the scanner left, by the careful decoder; false if the file ends in it."""
