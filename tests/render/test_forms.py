@@ -9,7 +9,7 @@ import pytest
 from tests.render.conftest import NASTY
 from tracekit.errors import TracekitError
 from tracekit.render import figures, markdown, tables, xlsx
-from tracekit.render.units import shape
+from tracekit.units import shape
 
 
 def test_a_sheet_per_section(report):

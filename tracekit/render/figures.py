@@ -6,10 +6,10 @@ from typing import Any
 
 from tracekit.errors import TracekitError
 from tracekit.render.colours import FAMILIES, OTHER, colour
-from tracekit.render.units import digits, duration, percent, shape, shorten
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.kernels import KernelTime
 from tracekit.reporting.sections.roofs import Roof
+from tracekit.units import digits, duration, percent, shape, shorten
 
 Spec = dict[str, Any]
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from tracekit.render.units import digits, duration, interval, percent, shape, shorten
 from tracekit.render.words import headline
 from tracekit.reporting.model import Report
+from tracekit.units import digits, duration, interval, percent, shape, shorten
 
 KERNELS = 20
 LONGEST_NAME = 60
@@ -24,7 +24,7 @@ def _lines(report: Report) -> Iterator[str]:
     if report.findings:
         yield from ("", "## What holds it back", "")
         for finding in report.findings:
-            saves = "" if finding.saves_us is None else f" (saves up to {duration(finding.saves_us)})"
+            saves = f" (saves up to {duration(finding.saves_us)})" if finding.saves_us else ""
             yield f"- **{finding.title}**{saves} {finding.advice}"
     yield from ("", "## Kernels", "")
     yield from _kernels(report)

@@ -8,10 +8,10 @@ from rich.table import Table
 from rich.text import Text
 
 from tracekit.render.colours import colour
-from tracekit.render.units import digits, duration, interval, percent, shorten
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.bars import TimeBar
 from tracekit.reporting.sections.kernels import KernelTime
+from tracekit.units import digits, duration, interval, percent, shorten
 
 BAR_WIDTH = 50
 SMALL_PART = 0.02
@@ -242,7 +242,7 @@ def _findings(report: Report) -> RenderableType | None:
         return None
     lines = []
     for finding in report.findings:
-        saves = "" if finding.saves_us is None else f" (up to {duration(finding.saves_us)})"
+        saves = f" (up to {duration(finding.saves_us)})" if finding.saves_us else ""
         lines.append(Text.assemble("• ", finding.title, (saves, "bold"), " ", (finding.advice, "dim")))
     return Group(*lines)
 

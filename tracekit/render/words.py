@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from tracekit.prediction import Prediction
-from tracekit.render.units import duration, percent
 from tracekit.reporting.model import Report
+from tracekit.units import duration, percent
 
 NO_DIFFERENCE = 0.01
 HOST_BOUND = 0.4

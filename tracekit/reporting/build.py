@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
-import polars as pl
-
 from tracekit.prediction import Prediction
+from tracekit.replay.engine import measured
+from tracekit.replay.idle import attribute
 from tracekit.replay.run import Run
 from tracekit.reporting.findings import FINDINGS
+from tracekit.reporting.findings.case import Case
 from tracekit.reporting.findings.model import Finding
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections import (
@@ -39,12 +40,13 @@ def build(run: Run, targets: Sequence[Prediction] = (), *, command: str | None =
     """
     rows = table.in_steps(run, targets)
     chosen = run.chosen.height
+    idle_time = attribute(run.graph, measured(run.graph), run.kernels, run.steps, run.chosen)
     return Report(
         source=source.build(run),
         replay=run.replay,
         coverage=coverage.build(rows),
         breakdown=breakdown.build(rows, chosen),
-        idle=idle.build(run),
+        idle=idle.build(run, idle_time),
         ranks=ranks.build(run),
         bars=bars.build(run, targets),
         kernels=kernels.build(rows, chosen, len(targets)),
@@ -55,13 +57,13 @@ def build(run: Run, targets: Sequence[Prediction] = (), *, command: str | None =
         speeds=sensitivity.build(run),
         accuracy=accuracy.build(rows, targets),
         provenance=provenance.build(run, targets, command),
-        findings=_findings(run, rows),
+        findings=_findings(Case(run, rows, idle_time, tuple(targets))),
         warnings=warnings.build(run),
         targets=tuple(targets),
     )
 
 
-def _findings(run: Run, rows: pl.DataFrame) -> tuple[Finding, ...]:
+def _findings(case: Case) -> tuple[Finding, ...]:
     """Those that save most first; those without a saving last."""
-    found = [finding for find in FINDINGS for finding in find(run, rows)]
+    found = [finding for find in FINDINGS for finding in find(case)]
     return tuple(sorted(found, key=lambda finding: -(finding.saves_us or 0.0)))

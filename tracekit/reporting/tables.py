@@ -40,9 +40,11 @@ FINDINGS = Table(
     "findings",
     "What holds the step back.",
     (
+        Column("kind", pl.String, "Short name."),
         Column("title", pl.String, "What it is."),
         Column("advice", pl.String, "What to try."),
         Column("saves_us", pl.Float64, "Step time that it would save, by replay."),
+        Column("on", pl.String, "The target that it is about; blank: the measured run."),
     ),
 )
 KERNEL_TIMES = Table(
@@ -103,12 +105,23 @@ COLLECTIVES = Table(
         Column("collective", pl.String, "Its name."),
         Column("ranks", pl.Int64, "How many take part."),
         Column("count", pl.Float64, "Launches per step."),
-        Column("time_us", pl.Float64, "Summed time per step, waiting for the other ranks included."),
+        Column("time_us", pl.Float64, "Summed time per step, without waiting for other ranks."),
+        Column("wait_us", pl.Float64, "What they waited for other ranks besides."),
         Column("exposed_us", pl.Float64, "The part of it in which the GPU ran nothing else but collectives."),
         Column("bytes", pl.Float64, "Size of the buffers per step, as nccl-tests counts it."),
-        Column(
-            "busbw_gbps", pl.Float64, "Bus bandwidth as nccl-tests counts it; waiting for others makes it look slower."
-        ),
+        Column("busbw_gbps", pl.Float64, "Bus bandwidth over that time, as nccl-tests counts it."),
+    ),
+)
+RANKS = Table(
+    "ranks",
+    "Who waits for whom, in a mean step.",
+    (
+        Column("rank", pl.Int64, "Its number."),
+        Column("busy_us", pl.Float64, "Its kernels' summed time, without waiting for other ranks."),
+        Column("wait_us", pl.Float64, "What its collectives waited for other ranks."),
+        Column("last", pl.Float64, "Percent of its collectives to which it came last."),
+        Column("held_up_us", pl.Float64, "By how much it was then later than all others, summed."),
+        Column("clock_ahead_us", pl.Float64, "How far its clock was ahead of the first rank's."),
     ),
 )
 STEPS = Table(
@@ -143,7 +156,7 @@ LAWS = Table(
     ),
 )
 
-TABLES = (STEP, TIME, FINDINGS, KERNEL_TIMES, IDLE, CRITICAL, COLLECTIVES, STEPS, SPEEDS, LAWS)
+TABLES = (STEP, TIME, FINDINGS, KERNEL_TIMES, IDLE, CRITICAL, COLLECTIVES, RANKS, STEPS, SPEEDS, LAWS)
 
 
 def frames(report: Report) -> dict[str, pl.DataFrame]:
@@ -155,6 +168,7 @@ def frames(report: Report) -> dict[str, pl.DataFrame]:
         IDLE: map(asdict, report.idle),
         CRITICAL: map(asdict, report.critical.ops),
         COLLECTIVES: map(asdict, report.communication),
+        RANKS: map(asdict, report.ranks),
         STEPS: map(asdict, report.steps),
         SPEEDS: (dict(zip(SPEEDS.dtypes, point, strict=True)) for point in report.speeds.points),
         LAWS: (asdict(law) | {"gpus": ", ".join(law.gpus)} for law in report.accuracy),

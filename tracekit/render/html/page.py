@@ -13,13 +13,14 @@ from markupsafe import Markup
 from tracekit.render import figures
 from tracekit.render.colours import colour
 from tracekit.render.html.rows import kernel_rows
-from tracekit.render.units import digits, duration, interval, percent
 from tracekit.render.words import headline
 from tracekit.reporting.model import Report
-from tracekit.reporting.tables import COLLECTIVES, KERNEL_TIMES, LAWS, PREDICTED
+from tracekit.reporting.tables import COLLECTIVES, KERNEL_TIMES, LAWS, PREDICTED, RANKS
 from tracekit.schema import Table
+from tracekit.units import digits, duration, interval, percent
 
 CHARTS = ("roofline", "speeds", "steps")
+MOST_RANKS = 16
 
 
 def page(report: Report) -> str:
@@ -52,7 +53,7 @@ def page(report: Report) -> str:
             data=_embedded(data),
             scripts=[Markup(script) for script in scripts],
             script_sources=" ".join(map(_source, scripts)),
-            columns={table.name: _meanings(table) for table in (KERNEL_TIMES, COLLECTIVES, LAWS)}
+            columns={table.name: _meanings(table) for table in (KERNEL_TIMES, COLLECTIVES, RANKS, LAWS)}
             | {"predicted": PREDICTED},
         )
     )
@@ -88,5 +89,5 @@ def _environment() -> Environment:
     )
     formats: dict[str, Any] = {"duration": duration, "digits": digits, "percent": percent, "colour": colour}
     environment.filters.update(formats)
-    environment.globals["interval"] = interval
+    environment.globals.update(interval=interval, MOST_RANKS=MOST_RANKS)
     return environment

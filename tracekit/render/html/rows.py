@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 
-from tracekit.render.units import shape, shorten
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.kernels import KernelTime
+from tracekit.units import shape, shorten
 
 ROWS = 2000
 """Most kernels in a page."""

@@ -1,13 +1,43 @@
-"""What holds the step back. To add a finding: one file with ``find(run, kernels)``, one line here."""
+"""What holds the step back. To add a finding: one file with ``find(case)``, one line here."""
 
 from collections.abc import Callable, Iterator
 
-import polars as pl
-
-from tracekit.replay.run import Run
-from tracekit.reporting.findings import communication, host, work
+from tracekit.reporting.findings import (
+    attention,
+    communication,
+    fusion,
+    graph_breaks,
+    host,
+    low_utilization,
+    optimizer,
+    pageable,
+    precision,
+    small_collectives,
+    stragglers,
+    target,
+    tensor_cores,
+    warmup,
+    work,
+)
+from tracekit.reporting.findings.case import Case
 from tracekit.reporting.findings.model import Finding
 
-Find = Callable[[Run, pl.DataFrame], Iterator[Finding]]
+Find = Callable[[Case], Iterator[Finding]]
 
-FINDINGS: tuple[Find, ...] = (host.find, communication.find, work.find)
+FINDINGS: tuple[Find, ...] = (
+    host.find,
+    communication.find,
+    stragglers.find,
+    small_collectives.find,
+    precision.find,
+    tensor_cores.find,
+    low_utilization.find,
+    attention.find,
+    fusion.find,
+    optimizer.find,
+    pageable.find,
+    target.find,
+    graph_breaks.find,
+    warmup.find,
+    work.find,
+)

@@ -2,23 +2,32 @@
 
 from collections.abc import Iterator
 
-import numpy as np
-import polars as pl
-
-from tracekit.replay.run import Run
-from tracekit.reporting.findings.model import Finding
+from tracekit.replay.idle import END_OF_STEP, Cause
+from tracekit.reporting.findings.case import ROWS, Case
+from tracekit.reporting.findings.model import Evidence, Finding
+from tracekit.units import duration, percent
 
 LIMITING = 0.5
 
 
-def find(run: Run, kernels: pl.DataFrame) -> Iterator[Finding]:
-    """Fires if at least half of the step is left when kernels take no time."""
-    part = run.step_with(np.zeros(run.kernels.height)).span_us / run.replay.span_us
+def find(case: Case) -> Iterator[Finding]:
+    """Fires if half of the step is left when kernels take no time, and a host that takes none would save time."""
+    run = case.run
+    part = run.step_with(case.measured_us * 0).span_us / run.replay.span_us
     if part < LIMITING:
         return
-    floor_us = part * run.measured.step_time_us
+    saves_us = case.step_time_us * (1 - run.step_with(case.measured_us, 0.0).span_us / run.replay.span_us)
+    if not case.worth(saves_us):
+        return
+    floor = f"{duration(part * case.step_time_us)}, {percent(100 * part)} of the step"
+    ops = case.idle.by_op(run.kernels, Cause.LAUNCH_BOUND, Cause.LAUNCH_LATENCY).head(ROWS)
     yield Finding(
-        title=f"The CPU sets a floor of {floor_us / 1e3:.3g} ms, {100 * part:.0f} % of the step, whatever the GPU.",
-        advice="Fewer, larger launches (CUDA graphs, torch.compile, larger batches), fewer synchronisations.",
-        saves_us=run.measured.idle_us,
+        kind="launch-bound",
+        title=f"The CPU sets a floor of {floor}, whatever the GPU.",
+        advice="Fewer, larger launches: CUDA graphs, torch.compile, larger batches, fewer synchronisations.",
+        saves_us=saves_us,
+        evidence=tuple(
+            Evidence(op if op == END_OF_STEP else f"before {op}", time_us, "the GPU waits for its launch")
+            for op, time_us, _ in ops.iter_rows()
+        ),
     )

@@ -4,22 +4,24 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from tracekit.replay.run import Run
+from tracekit.reporting.findings.case import Case
 from tracekit.reporting.findings.model import Finding
 from tracekit.workload.shares import share
 
 BEATEN = pl.col("bound_us") > 1.02 * pl.col("time_us")
 
 
-def find(run: Run, kernels: pl.DataFrame) -> Iterator[Finding]:
+def find(case: Case) -> Iterator[Finding]:
     """Fires if any kernel beats its roofline bound by more than 2 %."""
-    beaten = kernels.filter(BEATEN)
+    beaten = case.kernels.filter(BEATEN)
     if beaten.is_empty():
         return
-    part = share(kernels, "time_us", BEATEN)
+    part = share(case.kernels, "time_us", BEATEN)
     families = ", ".join(sorted(beaten["family"].unique().to_list()))
     yield Finding(
+        kind="faster-than-bound",
         title=f"{beaten.height:,} kernels ({part:.1f} % of GPU time: {families}) run faster than their bound.",
         advice="They read from the L2 cache, or tracekit overestimates their work; their times are kept as measured.",
         saves_us=None,
+        evidence=case.evidence(beaten),
     )

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tracekit.replay.engine import measured
-from tracekit.replay.idle import END_OF_STEP, MEANING, Cause, attribute
+from tracekit.replay.idle import END_OF_STEP, MEANING, Cause, Idle
 from tracekit.replay.run import Run
 
 
@@ -27,13 +26,12 @@ class IdleTime:
     op: str | None
 
 
-def build(run: Run) -> tuple[IdleTime, ...]:
+def build(run: Run, idle: Idle) -> tuple[IdleTime, ...]:
     """The causes, longest first."""
-    return tuple(_causes(run))
+    return tuple(_causes(run, idle))
 
 
-def _causes(run: Run) -> Iterator[IdleTime]:
-    idle = attribute(run.graph, measured(run.graph), run.kernels, run.steps, run.chosen)
+def _causes(run: Run, idle: Idle) -> Iterator[IdleTime]:
     for cause, time_us, part in idle.by_cause().iter_rows():
         ops = idle.by_op(run.kernels, Cause(cause))
         op = None if ops.is_empty() or ops["op"][0] == END_OF_STEP else ops["op"][0]

@@ -1,0 +1,264 @@
+"""Every finding with a trace in which it fires and one in which it doesn't; times in microseconds."""
+
+import pytest
+
+import tracekit as tk
+from tests.jobs import gradient_step, job
+from tracekit.prediction import predict
+from tracekit.replay.run import prepare
+from tracekit.reporting import build
+from tracekit.reporting.findings import FINDINGS
+from tracekit.reporting.findings.model import Finding
+from tracekit.testing import TraceBuilder
+
+BF16 = "c10::BFloat16"
+TENSOR = "ampere_bf16_s16816gemm_bf16_128x128"
+V100 = {"id": 0, "name": "Tesla V100-SXM2-32GB", "totalGlobalMem": 34_089_730_048, "computeMajor": 7, "computeMinor": 0,
+        "numSms": 80}  # fmt: skip
+
+
+class Timeline(TraceBuilder):
+    """Kernels one after another, queued ahead: the GPU is the limit. Ends with a synchronisation."""
+
+    def __init__(self, *args) -> None:
+        super().__init__(*args)
+        self.cpu, self.gpu = 0.0, 20.0
+
+    def run(self, op, kernel, dur, dims, dtype=BF16, **args):
+        self.op(op, self.cpu, 6, dims=dims, types=[dtype] * len(dims))
+        self.gpu = max(self.gpu + 1, self.cpu + 6)
+        self.kernel(kernel, self.gpu, dur, launch=self.cpu + 1, launch_dur=3, **args)
+        self.cpu, self.gpu = self.cpu + 8, self.gpu + dur
+        return self
+
+    def found(self, *gpus) -> dict[str, Finding]:
+        self.call("cudaDeviceSynchronize", self.cpu, self.gpu + 3 - self.cpu).op("aten::end", self.gpu + 4, 2)
+        return found(self, *gpus)
+
+
+def found(builder: TraceBuilder, *gpus) -> dict[str, Finding]:
+    run = prepare(builder.load())
+    return {finding.kind: finding for finding in build(run, predict(run, gpus).targets).findings}
+
+
+def mm(m, n, k):
+    return [[m, k], [k, n]]
+
+
+def test_launch_bound():
+    slow = TraceBuilder()
+    for start in range(0, 1000, 100):
+        slow.op("aten::add", start, 90).kernel("add", start + 88, 10, launch=start + 80)
+    finding = found(slow)["launch-bound"]
+    assert finding.saves_us > 500
+    assert finding.evidence[0].what == "before aten::add"
+    assert "launch-bound" not in Timeline().run("aten::mm", TENSOR, 5000, mm(4096, 4096, 4096)).found()
+
+
+def all_reduce(builder, start, dur, elements, launch):
+    args = {"Collective name": "allreduce", "dtype": "Float", "In msg nelems": elements, "Group size": 8,
+            "Process Group Name": "0"}  # fmt: skip
+    return builder.kernel("ncclDevKernel_AllReduce_Sum_f32", start, dur, launch=launch, stream=9, **args)
+
+
+def test_exposed_communication():
+    alone = all_reduce(TraceBuilder().kernel("gemm", 10, 900, launch=0), 911, 300, 10_000_000, 20)
+    finding = found(alone)["exposed-communication"]
+    assert finding.saves_us == pytest.approx(300, abs=5)
+    hidden = all_reduce(TraceBuilder().kernel("gemm", 10, 900, launch=0), 20, 300, 10_000_000, 12)
+    assert "exposed-communication" not in found(hidden)
+
+
+def test_exposed_communication_behind_a_slow_host_says_so():
+    builder = TraceBuilder().op("aten::add", 0, 40).kernel("add", 10, 10, launch=5)
+    all_reduce(builder, 100, 300, 10_000_000, 80).op("aten::add", 900, 200).kernel("add", 1090, 5, launch=1080)
+    finding = found(builder)["exposed-communication"]
+    assert finding.saves_us == pytest.approx(0, abs=1)
+    assert "the host is the limit" in finding.advice
+
+
+def collectives(elements):
+    builder = TraceBuilder()
+    for i in range(8):
+        all_reduce(builder, 60 + 41 * i, 40, elements, 5 * i)
+    return builder
+
+
+def test_small_collectives():
+    finding = found(collectives(1000))["small-collectives"]
+    assert finding.saves_us == pytest.approx(7 * 40, rel=0.05)
+    assert finding.title.startswith("8.00 collectives")
+    assert "small-collectives" not in found(collectives(10_000_000))
+
+
+def test_full_precision():
+    slow = Timeline().run("aten::mm", "ampere_sgemm_128x128_nn", 9000, mm(4096, 4096, 4096), "float").found()
+    # 2 * 4096^3 FLOPs at 156 TFLOP/s take 880 us at least.
+    assert 5000 < slow["full-precision"].saves_us < 9000 - 880
+    assert "TF32" in slow["full-precision"].advice
+    assert "full-precision" not in Timeline().run("aten::mm", TENSOR, 900, mm(4096, 4096, 4096)).found()
+
+
+def test_full_precision_without_tf32_means_fp16():
+    trace = Timeline(V100).run("aten::mm", "volta_sgemm_128x128_nn", 12_000, mm(4096, 4096, 4096), "float")
+    assert "GradScaler" in trace.found()["full-precision"].advice
+
+
+def test_tensor_cores_unused():
+    slow = Timeline().run("aten::mm", "cutlass_80_simt_sgemm_128x128", 9000, mm(4096, 4096, 4096)).found()
+    assert slow["tensor-cores-unused"].saves_us > 7000
+    assert "tensor-cores-unused" not in Timeline().run("aten::mm", TENSOR, 700, mm(4096, 4096, 4096)).found()
+
+
+def test_misaligned_shapes():
+    slow = Timeline().run("aten::mm", "cutlass_bf16_align1", 4000, mm(4096, 4095, 4096)).found()
+    assert slow["misaligned-shapes"].saves_us > 2500
+    assert "n 4095" in slow["misaligned-shapes"].evidence[0].detail
+    assert "misaligned-shapes" not in Timeline().run("aten::mm", TENSOR, 4000, mm(4096, 4096, 4096)).found()
+
+
+def test_low_utilization():
+    thin = Timeline().run("aten::mm", TENSOR, 100, mm(64, 64, 16384), grid=[4, 1, 1], block=[128, 1, 1]).found()
+    assert thin["low-utilization"].saves_us > 50
+    assert "4 blocks for 108 SMs" in thin["low-utilization"].evidence[0].detail
+    assert "low-utilization" not in Timeline().run("aten::mm", TENSOR, 700, mm(4096, 4096, 4096)).found()
+
+
+def attention(op="aten::_softmax"):
+    trace = Timeline().run("aten::bmm", TENSOR, 1000, [[32, 4096, 64], [32, 64, 4096]])
+    trace.run(op, "void softmax_warp_forward", 3000, [[32, 4096, 4096], [], []])
+    return trace.run("aten::bmm", TENSOR, 1000, [[32, 4096, 4096], [32, 4096, 64]])
+
+
+def test_unfused_attention():
+    finding = attention().found()["unfused-attention"]
+    # 4 * 32 * 4096^2 * 64 FLOPs at 312 TFLOP/s take 440 us at least.
+    assert 3000 < finding.saves_us < 5000 - 440
+    trace = Timeline().run("aten::mm", TENSOR, 1000, mm(4096, 4096, 4096))
+    trace.run("aten::_softmax", "void softmax_warp_forward", 300, [[4096, 1000], [], []])
+    assert "unfused-attention" not in trace.found()
+
+
+def pointwise(*shapes):
+    trace = Timeline()
+    for op, shape in zip(("aten::mul", "aten::add", "aten::gelu"), shapes, strict=True):
+        trace.run(op, "void vectorized_elementwise_kernel", 100, [shape])
+    return trace
+
+
+def test_unfused_chains():
+    finding = pointwise([4096, 4096], [4096, 4096], [4096, 4096]).found()["unfused-chains"]
+    assert finding.saves_us == pytest.approx(200, rel=0.1)
+    assert finding.evidence[0].what == "aten::mul → aten::add → aten::gelu"
+    assert "unfused-chains" not in pointwise([4096, 4096], [512, 512], [64, 64]).found()
+
+
+def adam(*ops):
+    trace = Timeline()
+    for op in ops:
+        trace.run(f"aten::{op}", "void multi_tensor_apply_kernel", 200, [[[1024, 8192]] * 3], "TensorList")
+    return trace
+
+
+def test_unfused_optimizer():
+    passes = (
+        "_foreach_mul_",
+        "_foreach_addcmul_",
+        "_foreach_sqrt",
+        "_foreach_div_",
+        "_foreach_add_",
+        "_foreach_addcdiv_",
+    )
+    assert "unfused-optimizer" in adam(*passes).found()
+    assert "unfused-optimizer" not in adam("_fused_adam_").found()
+
+
+def copied(kind):
+    trace = Timeline().run("aten::mm", TENSOR, 500, mm(4096, 4096, 4096))
+    trace.run("aten::copy_", f"Memcpy HtoD ({kind} -> Device)", 4000, [[4096, 1024]], kind="gpu_memcpy", bytes=16 << 20)
+    return trace.found()
+
+
+def test_pageable_copies():
+    # 16 MiB over PCIe 4.0 take 0.5 ms at least.
+    assert 2500 < copied("Pageable")["pageable-copies"].saves_us < 3500
+    assert "pageable-copies" not in copied("Pinned")
+
+
+def test_what_limits_a_target():
+    trace = Timeline()
+    for _ in range(40):
+        trace.run("aten::mm", TENSOR, 30, mm(1024, 1024, 2048))
+    finding = trace.found("b200")["bottleneck-there"]
+    assert finding.on == "b200"
+    assert finding.title.startswith("On b200")
+    assert "bound by the host" in finding.title
+    same = Timeline().run("aten::mm", TENSOR, 900, mm(4096, 4096, 4096))
+    assert "bottleneck-there" not in same.found("a100-sxm-80gb")
+
+
+def steps(first, others):
+    builder, now = TraceBuilder(), 0.0
+    for number, dur in enumerate((first, others, others)):
+        builder.step(number, now, dur).op("aten::add", now + 5, 20).kernel("add", now + 15, dur / 2, launch=now + 7)
+        now += dur
+    return builder
+
+
+def test_warm_up():
+    finding = found(steps(900, 300))["warm-up"]
+    assert "--steps 1:2" in finding.advice
+    assert finding.saves_us is None
+    assert "warm-up" not in found(steps(300, 300))
+
+
+def regions(count):
+    builder = TraceBuilder()
+    for i in range(count):
+        builder.op(f"Torch-Compiled Region: {i}/0", 100 * i, 80).op("inner", 100 * i + 5, 10)
+        builder.kernel("triton_poi_fused_add_0", 100 * i + 30, 20, launch=100 * i + 10)
+    return builder
+
+
+def test_graph_breaks():
+    finding = found(regions(3))["graph-breaks"]
+    assert "3.00 compiled regions" in finding.title
+    assert "graph-breaks" not in found(regions(1))
+
+
+def test_faster_than_bound():
+    assert "faster-than-bound" in Timeline().run("aten::mm", TENSOR, 100, mm(4096, 4096, 4096)).found()
+    assert "faster-than-bound" not in Timeline().run("aten::mm", TENSOR, 900, mm(4096, 4096, 4096)).found()
+
+
+def test_nothing_is_found_in_a_step_at_its_roofline():
+    """A product at 90 % of the peak, and nothing else."""
+    assert Timeline().run("aten::mm", TENSOR, 490, mm(4096, 4096, 4096)).found() == {}
+
+
+def test_those_that_save_most_come_first():
+    report = tk.report(attention().load())
+    savings = [finding.saves_us or 0.0 for finding in report.findings]
+    assert savings == sorted(savings, reverse=True)
+    assert all(saving <= report.source.step_time_us for saving in savings)
+
+
+def test_straggler():
+    """Rank 1 computes 100 longer; rank 0 waits for it."""
+    late = {f.kind: f for f in tk.report(job(gradient_step(100, 340), gradient_step(200, 340))).findings}
+    assert late["straggler"].saves_us == pytest.approx(100)
+    assert late["straggler"].evidence[0].what == "rank 1"
+    even = tk.report(job(gradient_step(100, 240), gradient_step(100, 240))).findings
+    assert "straggler" not in {finding.kind for finding in even}
+
+
+def test_every_finding_has_its_case_here():
+    tested = {name.removeprefix("test_") for name in globals()}
+    modules = {find.__module__.rsplit(".", 1)[1] for find in FINDINGS}
+    names = {
+        "host": "launch_bound", "communication": "exposed_communication", "precision": "full_precision",
+        "tensor_cores": "tensor_cores_unused", "attention": "unfused_attention", "fusion": "unfused_chains",
+        "optimizer": "unfused_optimizer", "pageable": "pageable_copies", "target": "what_limits_a_target",
+        "stragglers": "straggler", "warmup": "warm_up", "work": "faster_than_bound",
+    }  # fmt: skip
+    assert {names.get(module, module) for module in modules} <= tested

@@ -1,0 +1,105 @@
+"""What findings look at, and how they tell what something would save."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+import predictors
+from tracekit.prediction import Prediction
+from tracekit.replay.idle import Idle
+from tracekit.replay.run import Run
+from tracekit.reporting.findings.model import Evidence
+from tracekit.units import digits, shape
+
+Floats = npt.NDArray[np.float64]
+
+WORTH = 0.01
+"""Part of the step that a finding has to save to be told."""
+ROWS = 5
+"""Rows of evidence."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What findings look at.
+
+    Attributes:
+        run: The measured run.
+        kernels: The chosen steps' kernels, as ``tracekit.reporting.sections.table`` gives them.
+        idle: Why the GPU was idle.
+        targets: The predictions.
+    """
+
+    run: Run
+    kernels: pl.DataFrame
+    idle: Idle
+    targets: tuple[Prediction, ...] = ()
+
+    @property
+    def steps(self) -> int:
+        """How many steps the kernels are of."""
+        return self.run.chosen.height
+
+    @property
+    def step_time_us(self) -> float:
+        """The measured step."""
+        return self.run.measured.step_time_us
+
+    @cached_property
+    def measured_us(self) -> Floats:
+        """What each kernel of the whole trace took."""
+        times: Floats = (self.run.kernels["dur_ns"] / 1e3).to_numpy()
+        return times
+
+    def saving_us(self, rows: pl.DataFrame, time_us: pl.Series | Floats | float) -> float:
+        """How much shorter the step is if some kernels take another time; the replay's, on the measured step's scale.
+
+        Args:
+            rows: These kernels, with their row number ``kernel``.
+            time_us: What they take instead.
+        """
+        times = self.measured_us.copy()
+        times[rows["kernel"].to_numpy()] = time_us
+        return self.step_time_us * (1 - self.run.step_with(times).span_us / self.run.replay.span_us)
+
+    def worth(self, saving_us: float) -> bool:
+        """Whether a saving is worth a finding."""
+        return saving_us >= WORTH * self.step_time_us
+
+    def modelled_us(self, rows: pl.DataFrame) -> pl.Series:
+        """What the model alone says of kernels on the measured GPU; what they took where that is less or not known."""
+        if self.run.gpu is None:
+            return rows["time_us"]
+        alone = predictors.predict(rows, self.run.gpu)["time_us"]
+        return pl.DataFrame({"alone": alone, "took": rows["time_us"]}).min_horizontal()
+
+    def per_step(self, rows: pl.DataFrame) -> float:
+        """Summed time of some kernels in a mean step."""
+        return float(rows["time_us"].sum()) / self.steps
+
+    def evidence(self, rows: pl.DataFrame, detail: pl.Expr | None = None) -> tuple[Evidence, ...]:
+        """The ops and shapes with most time among some kernels.
+
+        Args:
+            rows: The kernels.
+            detail: What to say of each beside its launches.
+        """
+        told = (pl.lit("") if detail is None else detail).first().alias("detail")
+        grouped = rows.group_by(pl.coalesce("op", "name").alias("op"), "input_dims", "dtype")
+        table = grouped.agg(pl.col("time_us").sum(), told, count=pl.len())
+        ordered = table.sort("time_us", "op", "input_dims", descending=[True, False, False]).head(ROWS)
+        return tuple(
+            Evidence(
+                what=" ".join(part for part in (row["op"], row["dtype"], shape(row["input_dims"])) if part),
+                time_us=row["time_us"] / self.steps,
+                detail=_joined(f"{digits(row['count'] / self.steps)} launches", row["detail"]),
+            )
+            for row in ordered.iter_rows(named=True)
+        )
+
+
+def _joined(*parts: str) -> str:
+    return ", ".join(part for part in parts if part)

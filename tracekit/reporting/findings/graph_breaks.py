@@ -1,0 +1,37 @@
+"""Compiled code in more than one piece."""
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from tracekit.reporting.findings.case import ROWS, Case
+from tracekit.reporting.findings.model import Evidence, Finding
+from tracekit.units import digits
+
+REGION = r"^Torch-Compiled Region|^CompiledFunction$"
+"""Ops around the pieces that torch.compile made, by today's name and by that of PyTorch 2.0."""
+
+
+def find(case: Case) -> Iterator[Finding]:
+    """Fires if a step runs at least two compiled regions one after another."""
+    ops = case.run.trace.ops.filter(pl.col("name").str.contains(REGION))
+    begin, end = case.run.chosen["start_ns"].min(), case.run.chosen["end_ns"].max()
+    inside = ops.filter(pl.col("ts_ns").is_between(begin, end))
+    regions = inside.filter(
+        pl.col("ts_ns") >= (pl.col("ts_ns") + pl.col("dur_ns")).cum_max().shift(1).over("pid", "tid").fill_null(0)
+    )
+    steps = case.run.chosen["step"].n_unique()
+    per_step = regions.height / steps
+    if per_step < 2:
+        return
+    named = regions.group_by("name").agg(pl.len(), pl.col("dur_ns").sum() / 1e3).sort("dur_ns", descending=True)
+    yield Finding(
+        kind="graph-breaks",
+        title=f"A step runs {digits(per_step)} compiled regions: its graph is broken between them.",
+        advice='TORCH_LOGS="graph_breaks" tells why; torch.compile(fullgraph=True) makes breaks an error.',
+        saves_us=None,
+        evidence=tuple(
+            Evidence(name, time_us / steps, f"{digits(count / steps)} times")
+            for name, count, time_us in named.head(ROWS).iter_rows()
+        ),
+    )

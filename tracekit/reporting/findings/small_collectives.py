@@ -1,0 +1,38 @@
+"""Many small collectives, each of which pays the latency of its own."""
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from tracekit.reporting.findings.case import Case
+from tracekit.reporting.findings.model import Finding
+from tracekit.units import digits, duration
+
+SMALL_BYTES = 1 << 20
+MANY = 4
+
+
+def find(case: Case) -> Iterator[Finding]:
+    """Fires if a step has at least four collectives of one kind and group below 1 MiB, and one for all saves time.
+
+    One in place of several is taken to last as long as the longest of them.
+    """
+    kind = ("collective", "process_group", "ranks")
+    small = case.kernels.filter((pl.col("family") == "collective") & (pl.col("bytes") < SMALL_BYTES))
+    alike = pl.len().over(*kind, "step")
+    many = small.filter(alike >= MANY)
+    if many.is_empty():
+        return
+    longest = pl.col("time_us") == pl.col("time_us").max().over(*kind, "step")
+    first = longest & (longest.cum_sum().over(*kind, "step") == 1)
+    saves_us = case.saving_us(many, many.select(pl.when(first).then("time_us").otherwise(0.0)).to_series())
+    if not case.worth(saves_us):
+        return
+    count = digits(many.height / case.steps)
+    yield Finding(
+        kind="small-collectives",
+        title=f"{count} collectives of less than 1 MiB take {duration(case.per_step(many))} of a step.",
+        advice="Send them together: larger buckets (bucket_cap_mb), coalesced calls, flattened parameters.",
+        saves_us=saves_us,
+        evidence=case.evidence(many),
+    )

@@ -1,0 +1,66 @@
+"""What becomes the bottleneck on a target."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import polars as pl
+
+from tracekit.prediction import Prediction
+from tracekit.replay.critical import critical_path
+from tracekit.replay.engine import lags, replay
+from tracekit.reporting.findings.case import ROWS, Case
+from tracekit.reporting.findings.model import Evidence, Finding
+from tracekit.units import percent
+
+MOSTLY = 50.0
+"""Percent of the critical path from which on a part of it is the bottleneck."""
+KIND = pl.when(pl.col("on") != "gpu").then("on").when(pl.col("family") == "collective").then(pl.lit("communication"))
+SAID = {
+    "host": (
+        "{} of the step is bound by the host",
+        "A faster GPU won't help there: fewer launches, CUDA graphs, compile.",
+    ),
+    "communication": ("{} of the step is communication", "Faster links would help more than a faster GPU."),
+    "gpu": ("{} of the step is bound by its kernels", "A faster GPU, or less work, shortens it."),
+}
+
+
+def find(case: Case) -> Iterator[Finding]:
+    """Fires for every target on which one thing takes most of the critical path, and another or less of it did here."""
+    here = _shares(case, case.measured_us)
+    for target in case.targets:
+        if case.run.gpu is not None and target.label == case.run.gpu.slug:
+            continue
+        shares = _shares(case, target.kernels["time_us"].to_numpy())
+        if (finding := _finding(target, here, shares)) is not None:
+            yield finding
+
+
+def _shares(case: Case, time_us: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> dict[str, float]:
+    """Percent of the critical path by what it is spent on."""
+    run = case.run
+    durations = np.rint(time_us * 1e3).astype(np.int64)
+    path = critical_path(
+        run.graph, replay(run.graph, durations), run.kernels, run.steps, run.chosen, lags(run.graph, durations)
+    )
+    kinds = path.pieces.with_columns(kind=KIND.otherwise(pl.lit("gpu"))).group_by("kind").agg(pl.col("time_ns").sum())
+    return {kind: 100 * time_ns / max(path.span_ns, 1) for kind, time_ns in kinds.iter_rows()}
+
+
+def _finding(target: Prediction, here: dict[str, float], there: dict[str, float]) -> Finding | None:
+    kind = max(there, key=lambda name: there[name], default="")
+    if kind not in SAID or there[kind] < MOSTLY:
+        return None
+    said, advice = SAID[kind]
+    ordered = sorted(there.items(), key=lambda item: -item[1])[:ROWS]
+    return Finding(
+        kind="bottleneck-there",
+        title=f"On {target.label} {said.format(percent(there[kind]))} (here {percent(here.get(kind, 0.0))}).",
+        advice=advice,
+        saves_us=None,
+        evidence=tuple(
+            Evidence(name, None, f"{percent(share)} of the critical path, here {percent(here.get(name, 0.0))}")
+            for name, share in ordered
+        ),
+        on=target.label,
+    )

@@ -1,0 +1,58 @@
+"""Half-precision matrix products that the tensor cores don't get, or not in whole pieces."""
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from tracekit.reporting.findings.case import Case
+from tracekit.reporting.findings.model import Finding
+from tracekit.units import duration
+
+HALF = ("fp16", "bf16")
+# Kernels of cuBLAS, CUTLASS and MAGMA that work on the CUDA cores.
+PLAIN = r"(?i)simt|gemv|gemmSN|magma_|_sgemm_|dot_kernel"
+MULTIPLE = 8
+"""16 bytes of a half-precision row, which tensor cores load at once (NVIDIA, Matrix Multiplication Background)."""
+LEAST_SIDE = 16
+"""Shorter sides make no tile, padded or not."""
+
+
+def find(case: Case) -> Iterator[Finding]:
+    """Fires for products that run outside of the tensor cores, and for misaligned ones, if the model does better."""
+    if case.run.gpu is None or not case.run.gpu.tensor_tflops:
+        return
+    sides = pl.min_horizontal("m", "n", "k") >= LEAST_SIDE
+    products = case.kernels.filter((pl.col("family") == "gemm") & pl.col("dtype").is_in(HALF) & sides)
+    plain = pl.col("name").str.contains(PLAIN)
+    odd = pl.any_horizontal(pl.col("n", "k") % MULTIPLE != 0)
+    yield from _unused(case, products.filter(plain & ~odd))
+    yield from _misaligned(case, products.filter(odd))
+
+
+def _unused(case: Case, products: pl.DataFrame) -> Iterator[Finding]:
+    saves_us = case.saving_us(products, case.modelled_us(products)) if products.height else 0.0
+    if not case.worth(saves_us):
+        return
+    yield Finding(
+        kind="tensor-cores-unused",
+        title=f"Half-precision products take {duration(case.per_step(products))} of a step without tensor cores.",
+        advice="Give them contiguous, 16-byte aligned inputs; look whether another backend (cuBLASLt) has a kernel.",
+        saves_us=saves_us,
+        evidence=case.evidence(products, pl.col("name").str.slice(0, 60)),
+    )
+
+
+def _misaligned(case: Case, products: pl.DataFrame) -> Iterator[Finding]:
+    if products.is_empty():
+        return
+    padded = products.with_columns((pl.col("m", "n", "k") / MULTIPLE).ceil().cast(pl.Int64) * MULTIPLE)
+    saves_us = case.saving_us(products, case.modelled_us(padded))
+    if not case.worth(saves_us):
+        return
+    yield Finding(
+        kind="misaligned-shapes",
+        title=f"Products with sides no multiples of {MULTIPLE} take {duration(case.per_step(products))} of a step.",
+        advice=f"Pad these dimensions (vocabulary, classes, channels, sequence) to multiples of {MULTIPLE}, better 64.",
+        saves_us=saves_us,
+        evidence=case.evidence(products, pl.format("m {}, n {}, k {}", "m", "n", "k")),
+    )

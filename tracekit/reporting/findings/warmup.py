@@ -1,0 +1,36 @@
+"""Steps that are still warming up, within those that are measured."""
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from tracekit.replay.engine import measured
+from tracekit.replay.measure import of_all_ranks, per_step
+from tracekit.reporting.findings.case import Case
+from tracekit.reporting.findings.model import Evidence, Finding
+from tracekit.units import duration
+
+SLOW = 1.3
+LEAST_STEPS = 3
+
+
+def find(case: Case) -> Iterator[Finding]:
+    """Fires if the first of at least three measured steps takes 30 % longer than the median of the others."""
+    table = of_all_ranks(per_step(measured(case.run.graph), case.run.kernels, case.run.steps))
+    steps = table.join(case.run.chosen.select("step"), on="step", how="semi", maintain_order="left").drop_nulls(
+        "time_ns"
+    )
+    if steps.height < LEAST_STEPS:
+        return
+    first_us, median_us = steps["time_ns"][0] / 1e3, float(steps["time_ns"][1:].median() or 0) / 1e3  # type: ignore[arg-type]
+    if first_us < SLOW * median_us:
+        return
+    number = steps["step"][0]
+    rows = steps.select("step", pl.col("time_ns") / 1e3).iter_rows()
+    yield Finding(
+        kind="warm-up",
+        title=f"Step {number} takes {duration(first_us)}, the others {duration(median_us)}: it is still warming up.",
+        advice=f"Measure later ones: --steps {number + 1}:{steps['step'][-1]}, or schedule(warmup=...) when recording.",
+        saves_us=None,
+        evidence=tuple(Evidence(f"step {step}", time_us, "") for step, time_us in rows),
+    )
