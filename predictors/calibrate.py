@@ -1,7 +1,8 @@
-"""A few kernels measured on a GPU -> that GPU's own offsets, so that every later prediction for it is nearer."""
+"""A few kernels measured on a GPU -> what that GPU does otherwise, so that every later prediction for it is nearer."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -9,26 +10,34 @@ import polars as pl
 
 from predictors.columns import law_columns, prepare
 from predictors.errors import KernelTableError
-from predictors.fitted import Effects, Fitted, Weights
+from predictors.fitted import Calibrated, Weights
 from predictors.gpu import Gpu
 from predictors.law import LAWS, Array
 from predictors.machine import Machine, machine
-from predictors.model import evaluate
+from predictors.model import evaluate, scale
+from predictors.surface import coordinates, surface
 
 OFFSET_SD = {"compute": 0.25, "memory": 0.15, "floor": 0.2}
 """How far a GPU may lie from its datasheet and its class, as a logarithm (study of modern GPUs, answer 7)."""
 POINT_ERROR = 0.15
 """Error of one kernel that has nothing to do with the GPU, as a logarithm."""
+MISFIT = np.log(2.0)
+"""What misses by more says something about its work count, not about kernels of like shape."""
 STEP = 1e-3
 ITERATIONS = 8
 
+COMPUTE_BOUND = ("gemm half", "gemm fp8", "conv half", "prefill", "encoder")
+"""Laws whose GPUs' offsets of the compute rate go together (study of modern GPUs, answer 8)."""
+TRAVELS = 0.5
+"""How much of the products' offset of the compute rate the other compute-bound laws take over."""
+
 
 def calibrate(kernels: pl.DataFrame, gpu: Gpu, weights: Weights) -> Weights:
-    """Weights that know a GPU's own offsets from kernels measured on it.
+    """Weights that know what a GPU does otherwise, from kernels measured on it.
 
     For each law it finds the most probable offsets of the compute rate, the memory rate and the floor, given the
-    measurements and a prior around what the weights already say. The learned correction stays as it is, so the
-    offsets are fitted on what it leaves over.
+    measurements and a prior around what the weights already say; then a surface over what is left, which fades with
+    the distance from the measured shapes. The learned correction stays as it is.
 
     Args:
         kernels: a kernel table with `measured_us`, the latency on this GPU in microseconds; rows without it, or
@@ -37,7 +46,7 @@ def calibrate(kernels: pl.DataFrame, gpu: Gpu, weights: Weights) -> Weights:
         weights: to start from.
 
     Returns:
-        The same weights, with `gpu` in the base of every law that had measurements.
+        The same weights, with this GPU `calibrated` for every law that had measurements.
 
     Raises:
         KernelTableError: no row has both a shape and a measurement.
@@ -47,44 +56,51 @@ def calibrate(kernels: pl.DataFrame, gpu: Gpu, weights: Weights) -> Weights:
     usable = table.filter(pl.col("law").is_not_null(), pl.col("measured_us") > 0)
     if usable.is_empty():
         raise KernelTableError("nothing to calibrate with: no kernel has both a shape and measured_us")
-    laws = dict(weights.laws)
-    for (law,), rows in usable.group_by("law", maintain_order=True):
-        laws[str(law)] = _with_offsets(str(law), rows, target, weights)
-    return replace(weights, laws=laws)
+    own = {
+        (str(law), target.slug): _calibrated(str(law), rows, target, weights)
+        for (law,), rows in usable.group_by("law", maintain_order=True)
+    }
+    return replace(weights, calibrated=weights.calibrated | _carried_over(own, target) | own)
 
 
-def _with_offsets(law: str, rows: pl.DataFrame, gpu: Machine, weights: Weights) -> Fitted:
-    fitted = weights.law(law)
+def _carried_over(own: dict[tuple[str, str], Calibrated], gpu: Machine) -> dict[tuple[str, str], Calibrated]:
+    """Of products on the tensor cores, part of the compute rate's offset holds for other compute-bound laws."""
+    products = own.get(("gemm half", gpu.slug))
+    if products is None:
+        return {}
+    share = Calibrated({"compute": TRAVELS * products.offset["compute"]})
+    return {(law, gpu.slug): share for law in COMPUTE_BOUND}
+
+
+def _calibrated(law: str, rows: pl.DataFrame, gpu: Machine, weights: Weights) -> Calibrated:
+    plain = replace(weights, calibrated={})
+    terms, time_us = evaluate(rows, law, gpu, plain)
+    goal = np.log(rows["measured_us"].to_numpy()) - np.log(time_us) + np.log(terms.time_us)
+    columns = law_columns(rows, gpu)
+    frameworks, share = rows["framework"].to_numpy().astype(object), rows["share"].to_numpy()
     names = [name for name in LAWS[law].effects if name in OFFSET_SD]
-    prior = fitted.offset(gpu)
-    correction = np.log(evaluate(rows, law, gpu, weights)[1]) - _log_law(law, rows, gpu, fitted)
-    goal = np.log(rows["measured_us"].to_numpy()) - correction
-    sd = np.array([OFFSET_SD[name] for name in names])
-    start = np.array([prior.get(name, 0.0) for name in names])
-    offset = start.copy()
+
+    def log_law(offset: Array) -> Array:
+        moved = dict(zip(names, offset.tolist(), strict=True))
+        terms = LAWS[law].terms(columns, gpu, weights.law(law).constants(gpu, frameworks, moved))
+        return np.asarray(np.log(scale(terms, share).time_us))
+
+    offset = _most_probable(log_law, np.array([OFFSET_SD[name] for name in names]), goal)
+    missed = np.clip(goal - log_law(offset), -MISFIT, MISFIT)
+    return Calibrated(dict(zip(names, offset.tolist(), strict=True)), surface(coordinates(law, columns), missed))
+
+
+def _most_probable(log_law: Callable[[Array], Array], sd: Array, goal: Array) -> Array:
+    """Offsets that bring the law near its goal: Gauss-Newton steps with Huber's weights."""
+    offset = np.zeros(sd.size)
     for _ in range(ITERATIONS):
-        at = _log_law(law, rows, gpu, _own(fitted, gpu, names, offset))
-        slopes = np.stack([_slope(law, rows, gpu, fitted, names, offset, i, at) for i in range(len(names))], axis=1)
+        at = log_law(offset)
+        slopes = np.stack([(log_law(offset + step) - at) / STEP for step in STEP * np.eye(sd.size)], axis=1)
         trust = 1 / np.maximum(1.0, np.abs(goal - at) / (2 * POINT_ERROR)) / POINT_ERROR**2
         curvature = slopes.T @ (slopes * trust[:, None]) + np.diag(1 / sd**2)
-        gradient = slopes.T @ ((goal - at) * trust) + (start - offset) / sd**2
-        offset = offset + np.clip(np.linalg.solve(curvature, gradient), -0.5, 0.5)
-    return _own(fitted, gpu, names, offset)
-
-
-def _slope(
-    law: str, rows: pl.DataFrame, gpu: Machine, fitted: Fitted, names: list[str], offset: Array, i: int, at: Array
-) -> Array:
-    moved = offset.copy()
-    moved[i] += STEP
-    return (_log_law(law, rows, gpu, _own(fitted, gpu, names, moved)) - at) / STEP
-
-
-def _own(fitted: Fitted, gpu: Machine, names: list[str], offset: Array) -> Fitted:
-    own: Effects = {gpu.slug: dict(zip(names, map(float, offset), strict=True))}
-    return replace(fitted, gpu=fitted.gpu | own)
-
-
-def _log_law(law: str, rows: pl.DataFrame, gpu: Machine, fitted: Fitted) -> Array:
-    constants = fitted.constants(gpu, rows["framework"].to_numpy().astype(object))
-    return np.asarray(np.log(LAWS[law].terms(law_columns(rows, gpu), gpu, constants).time_us))
+        gradient = slopes.T @ ((goal - at) * trust) - offset / sd**2
+        step = np.clip(np.linalg.solve(curvature, gradient), -0.5, 0.5)
+        offset = offset + step
+        if np.abs(step).max() < STEP:
+            break
+    return offset

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from predictors.gpu import load_gpu
 from predictors.law import LAWS, STAND_INS, Array, Constants
 from predictors.machine import Machine, machine
 from predictors.residual import Trees
+from predictors.surface import Surface
 
 SHIPPED = Path(__file__).parent / "weights"
 FORMAT = 1
@@ -49,10 +51,15 @@ class Fitted:
     stack: Effects = field(default_factory=dict)
     architecture: Effects = field(default_factory=dict)
 
-    def constants(self, machine: Machine, frameworks: npt.NDArray[np.object_] | None = None) -> Constants:
+    def constants(
+        self,
+        machine: Machine,
+        frameworks: npt.NDArray[np.object_] | None = None,
+        calibrated: Mapping[str, float] | None = None,
+    ) -> Constants:
         """The law's constants on a GPU; arrays, one element a row, where frameworks shift them."""
         log: dict[str, Array | float] = dict(self.base)
-        for effects in (self.tensor_class.get(machine.tensor_class, {}), self.offset(machine)):
+        for effects in (self.tensor_class.get(machine.tensor_class, {}), self.offset(machine), calibrated or {}):
             for name, value in effects.items():
                 log[name] = log[name] + value
         if frameworks is not None:
@@ -74,6 +81,19 @@ class Fitted:
 
 
 @dataclass(frozen=True)
+class Calibrated:
+    """What measurements on a GPU add to a law there.
+
+    Attributes:
+        offset: constant -> what it adds to the GPU's own offset.
+        surface: the correction near the measured shapes; None where only other laws were measured.
+    """
+
+    offset: dict[str, float]
+    surface: Surface | None = None
+
+
+@dataclass(frozen=True)
 class Weights:
     """Everything that was fitted.
 
@@ -83,6 +103,7 @@ class Weights:
         own: (law, architecture) -> trees of what only GPUs of that architecture do.
         intervals: law -> situation -> half-width of the 90 % interval, as a logarithm.
         transfer: law -> kinship of two GPUs -> exponent of the measured residual.
+        calibrated: (law, slug) -> what measurements on that GPU say.
     """
 
     laws: dict[str, Fitted]
@@ -90,6 +111,7 @@ class Weights:
     own: dict[tuple[str, str], Trees] = field(default_factory=dict)
     intervals: dict[str, dict[str, float]] = field(default_factory=dict)
     transfer: dict[str, dict[str, float]] = field(default_factory=dict)
+    calibrated: dict[tuple[str, str], Calibrated] = field(default_factory=dict)
 
     def law(self, name: str) -> Fitted:
         """The constants of a law, borrowed where nothing was measured, its priors where nothing can be."""

@@ -10,6 +10,8 @@ from predictors.law import Array
 from predictors.machine import Machine
 
 SITUATIONS = ("base", "sibling", "class", "new")
+"""From near to far, where nothing was calibrated."""
+CALIBRATED = "calibrated"
 GPU_SHARE = 0.6
 """How much of an interval's half-width is the GPU's own error, common to all kernels on it (study: about half)."""
 KEPT = 0.7
@@ -17,7 +19,10 @@ SCALED = 0.35
 
 
 def situation(law: str, gpu: Machine, weights: Weights) -> str:
-    """How close the weights' measurements of a law come to a GPU: 'base', 'sibling', 'class' or 'new'."""
+    """How close the measurements of a law come to a GPU: one of `SITUATIONS`, or 'calibrated'."""
+    own = weights.calibrated.get((law, gpu.slug))
+    if own is not None and own.surface is not None:
+        return CALIBRATED
     fitted = weights.law(law)
     if gpu.slug in fitted.gpu:
         return "base"
@@ -31,9 +36,9 @@ def half_width(law: str, gpu: Machine, weights: Weights) -> float:
     widths = weights.intervals.get(law)
     where = situation(law, gpu, weights)
     if widths is None:
-        default = {"base": 0.35, "sibling": 0.4, "class": 0.5, "new": 0.7}[where]
+        default = {"base": 0.35, CALIBRATED: 0.35, "sibling": 0.4, "class": 0.5, "new": 0.7}[where]
         return default + (0.1 if law.split(" ")[0] in TENSOR_FAMILIES else 0.0)
-    return widths[where]
+    return widths.get(where, widths["class"])
 
 
 def total(time_us: Array, low_us: Array, high_us: Array, gpu_share: float = GPU_SHARE) -> tuple[float, float, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from predictors.fitted import Weights
 from predictors.law import LAWS, Array, Columns, Terms
 from predictors.machine import Machine
 from predictors.roofline import with_bound
+from predictors.surface import coordinates
 
 CHUNK_ROWS = 16384  # so that a chunk's columns stay in the CPU's cache
 THREADS = min(os.cpu_count() or 1, 4)
@@ -89,20 +91,27 @@ def _distinct(table: pl.DataFrame, gpu: Machine, weights: Weights) -> dict[str, 
 def evaluate(chunk: pl.DataFrame, law: str, gpu: Machine, weights: Weights) -> tuple[Terms, Array]:
     """The law's terms and the time with the learned correction, for rows that share a law."""
     columns, terms = _law(chunk, law, gpu, weights)
-    log_time = np.log(terms.time_us)
+    correction = np.zeros(chunk.height)
     if corrections := weights.trees(law, gpu):
         twin = weights.twin(law, gpu)
         x = features(law, chunk, columns, terms, gpu)
         if twin is not None:
             x = features(law, chunk, *_law(chunk, law, twin, weights), twin)
-        log_time = log_time + LAWS[law].correctable(terms) * sum(trees.predict(x) for trees in corrections)
-    return terms, np.exp(log_time)
+        correction = LAWS[law].correctable(terms) * sum(trees.predict(x) for trees in corrections)
+    own = weights.calibrated.get((law, gpu.slug))
+    if own is not None:
+        terms = _law(chunk, law, gpu, weights, own.offset)[1]
+        if own.surface is not None:
+            correction = correction + own.surface.at(coordinates(law, columns))
+    return terms, np.exp(np.log(terms.time_us) + correction)
 
 
-def _law(chunk: pl.DataFrame, law: str, gpu: Machine, weights: Weights) -> tuple[Columns, Terms]:
+def _law(
+    chunk: pl.DataFrame, law: str, gpu: Machine, weights: Weights, calibrated: Mapping[str, float] | None = None
+) -> tuple[Columns, Terms]:
     columns = law_columns(chunk, gpu)
     frameworks = chunk["framework"].to_numpy().astype(object)
-    terms = LAWS[law].terms(columns, gpu, weights.law(law).constants(gpu, frameworks))
+    terms = LAWS[law].terms(columns, gpu, weights.law(law).constants(gpu, frameworks, calibrated))
     return columns, scale(terms, chunk["share"].to_numpy())
 
 

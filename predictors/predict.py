@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
+from predictors.calibrate import calibrate
 from predictors.columns import prepare
 from predictors.fitted import Weights, load_weights
 from predictors.gpu import Gpu, resolve_gpu
@@ -15,7 +18,7 @@ from predictors.law import Array
 from predictors.machine import Machine, machine
 from predictors.model import Modelled, model
 from predictors.scaling import scaled
-from predictors.transfer import in_order, residual
+from predictors.transfer import in_order, ordered, residual
 
 SHORTEST_US = 0.5
 """What a time of 0 is taken for: old traces count whole microseconds."""
@@ -29,6 +32,7 @@ def predict(
     *,
     source_gpu: str | Gpu | None = None,
     weights: str | Path | None = None,
+    calibrations: Mapping[Gpu, pl.DataFrame] | None = None,
 ) -> pl.DataFrame:
     """Predicts the latency of each kernel on a GPU.
 
@@ -38,6 +42,7 @@ def predict(
         gpu: the target, a `Gpu` or any known spelling of its name.
         source_gpu: where `measured_us` was measured; without it the measurements are not used.
         weights: a folder with fitted weights; default: those that ship.
+        calibrations: GPU -> kernel table with `measured_us` on that GPU (see `predictors.calibrate`).
 
     Returns:
         One row per kernel, in order: `time_us`, `low_us`, `high_us` (a 90 % interval), `bound_us` (nothing can be
@@ -48,13 +53,17 @@ def predict(
 
     Raises:
         UnknownGpuError: no such GPU, or several.
-        KernelTableError: a family or dtype nobody knows, or a column of a wrong type.
+        KernelTableError: a family or dtype nobody knows, a column of a wrong type, or a calibration without any
+            kernel that has both a shape and a measurement.
         WeightsError: no readable weights.
     """
     target = machine(_gpu(gpu))
     source = machine(_gpu(source_gpu)) if source_gpu is not None else None
     fitted = load_weights(weights)
-    alone = model(prepare(kernels, target), target, fitted)
+    calibrations = calibrations or {}
+    for measured_on, table in calibrations.items():
+        fitted = calibrate(table, measured_on, fitted)
+    alone = _alone(prepare(kernels, target), target, fitted, map(machine, calibrations))
     measured = alone.table["measured_us"].to_numpy() if source else np.full(alone.table.height, np.nan)
     if source is not None and source.slug == target.slug:
         time, width, method = _measured(alone, measured, target, fitted)
@@ -70,6 +79,21 @@ def _gpu(gpu: str | Gpu) -> Gpu:
     return gpu if isinstance(gpu, Gpu) else resolve_gpu(gpu).gpu
 
 
+def _alone(table: pl.DataFrame, gpu: Machine, weights: Weights, calibrated: Iterable[Machine]) -> Modelled:
+    """The model, and where other GPUs were calibrated, in order with what that says of them."""
+    alone = model(table, gpu, weights)
+    own = {law for law, slug in weights.calibrated if slug == gpu.slug}
+    for other in calibrated:
+        if other.slug == gpu.slug or not ordered(gpu, other):
+            continue
+        measured = {law for law, slug in weights.calibrated if slug == other.slug} - own
+        there = model(table, other, weights).time_us
+        there = np.where(table["law"].is_in(measured).to_numpy(), there, np.nan)
+        time_us = in_order(alone.time_us, there, table["dtype"], other, gpu)
+        alone = replace(alone, time_us=np.maximum(time_us, alone.table["bound_us"].to_numpy()))
+    return alone
+
+
 def _measured(alone: Modelled, measured: Array, gpu: Machine, weights: Weights) -> tuple[Array, Array, Array]:
     """On the GPU of the measurement: the measurement."""
     known = ~np.isnan(measured)
@@ -82,7 +106,9 @@ def _carried(
     kernels: pl.DataFrame, alone: Modelled, measured: Array, source: Machine, target: Machine, weights: Weights
 ) -> tuple[Array, Array, Array]:
     """From another GPU: by the model where it knows the shape, by a resource's ratio elsewhere."""
-    there = model(prepare(kernels, source), source, weights)
+    # The trace itself tells how its GPU runs; a calibration of it matters where the target has one to compare with.
+    both = any(slug == target.slug for _, slug in weights.calibrated)
+    there = model(prepare(kernels, source), source, weights if both else replace(weights, calibrated={}))
     measured = np.maximum(measured, SHORTEST_US)
     log_ratio = np.log(measured / there.time_us)
     carried = alone.time_us * np.exp(residual(alone.table, log_ratio, source, target, weights))

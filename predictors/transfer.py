@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from predictors.fitted import Weights
 from predictors.law import LAWS, Array
 from predictors.machine import Machine
+
+Mask = npt.NDArray[np.bool_]
 
 SHRINK_ROWS = 4.0
 """A stack's offset is trusted like this many kernels' worth of measurements says zero."""
@@ -49,8 +52,16 @@ def residual(table: pl.DataFrame, log_ratio: Array, source: Machine, target: Mac
     parts = frame.with_columns(offset=offset, own=pl.col("ratio") - excess - offset, excess=excess)
     kinship = relation(source, target)
     own, shared = _exponents(parts, kinship, weights)
+    shared = np.where(_stack_is_known(parts["law"], source, target, weights), 0.0, shared)
     carried = parts["offset"].to_numpy() * shared + parts["own"].to_numpy() * own + parts["excess"].to_numpy()
     return np.asarray(np.nan_to_num(carried))
+
+
+def _stack_is_known(laws: pl.Series, source: Machine, target: Machine, weights: Weights) -> Mask:
+    """Where the target's calibration has the stack's offset in it already, and the source has none to compare with."""
+    calibrated = {law for law, slug in weights.calibrated if slug == target.slug}
+    calibrated -= {law for law, slug in weights.calibrated if slug == source.slug}
+    return laws.is_in(calibrated).fill_null(False).to_numpy()
 
 
 def relation(source: Machine, target: Machine) -> str:
@@ -82,7 +93,7 @@ def in_order(time_us: Array, measured_us: Array, dtypes: pl.Series, source: Mach
         source: where it was measured.
         target: where to.
     """
-    better, worse = _dominates(target, source), _dominates(source, target)
+    better, worse = dominates(target, source), dominates(source, target)
     rates = {d: (source.tflops(d), target.tflops(d)) for d in dtypes.unique().to_list()}
     faster = {d: better and there >= here for d, (here, there) in rates.items()}
     slower = {d: worse and there <= here for d, (here, there) in rates.items()}
@@ -90,7 +101,12 @@ def in_order(time_us: Array, measured_us: Array, dtypes: pl.Series, source: Mach
     return np.where(_per_dtype(dtypes, slower), np.fmax(capped, measured_us), capped)
 
 
-def _dominates(one: Machine, other: Machine) -> bool:
+def ordered(one: Machine, other: Machine) -> bool:
+    """Whether one of two GPUs is at least as good as the other in everything."""
+    return dominates(one, other) or dominates(other, one)
+
+
+def dominates(one: Machine, other: Machine) -> bool:
     """Whether a GPU has at least the other's clock, vector rate, memory rate and cache."""
     return all(
         getattr(one, rate) >= getattr(other, rate)
@@ -98,5 +114,5 @@ def _dominates(one: Machine, other: Machine) -> bool:
     )
 
 
-def _per_dtype(dtypes: pl.Series, answers: dict[str | None, bool]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _per_dtype(dtypes: pl.Series, answers: dict[str | None, bool]) -> Mask:
     return dtypes.replace_strict(answers, return_dtype=pl.Boolean).to_numpy()

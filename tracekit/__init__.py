@@ -86,6 +86,7 @@ def predict(
     ep: int | None = None,
     price: Mapping[str, float] | None = None,
     steps: str | None = None,
+    calibration: bool = True,
 ) -> Predictions:
     """The traced step on other GPUs or clusters.
 
@@ -102,10 +103,11 @@ def predict(
         ep: Expert-parallel ranks there.
         price: Dollars for an hour of one GPU, by the GPU's name, such as ``{"h100-sxm": 2.49}``.
         steps: The steps to measure, ``"7"`` or ``"7:9"``; all by default.
+        calibration: Whether calibrations kept on this machine are used (``tracekit calibrate``).
 
     Raises:
-        TracekitError: The steps are not in the trace, a cluster is unknown or too small, or the job can't be laid out
-            like that.
+        TracekitError: The steps are not in the trace, a cluster is unknown or too small, the job can't be laid out like
+            that, or a calibration can't be read.
         PredictorError: A GPU is unknown or its name ambiguous.
     """
     from tracekit import prediction
@@ -115,7 +117,13 @@ def predict(
     run = prepare(trace, source_gpu=source_gpu, steps=steps)
     change = prediction.Change(world_size, dp, tp, pp, ep)
     return prediction.predict(
-        run, gpus, clusters=clusters, source_cluster=source_cluster, change=change, prices=price or {}
+        run,
+        gpus,
+        clusters=clusters,
+        source_cluster=source_cluster,
+        change=change,
+        prices=price or {},
+        calibrated=calibration,
     )
 
 

@@ -7,6 +7,7 @@ TracekitError                   exit code 1 unless noted
 │   ├── DamagedTraceError       truncated, corrupt gzip, invalid JSON
 │   ├── TraceTooLargeError      its tables need more memory than they may take
 │   └── NoGpuActivityError      a trace without anything that ran on a GPU
+├── CalibrationError            a calibration can't be read, used or kept
 ├── SourceGpuError              the GPU that the trace was recorded on can't be told
 ├── ClusterError                a cluster is unknown or its name wrong (tracekit.comm.errors)
 ├── StepError                   the steps asked for are not in the trace
@@ -55,6 +56,10 @@ class TraceTooLargeError(TraceError):
 
 class NoGpuActivityError(TraceError):
     """Nothing in the trace ran on a GPU."""
+
+
+class CalibrationError(TracekitError):
+    """A calibration can't be read, used or kept."""
 
 
 class SourceGpuError(TracekitError):

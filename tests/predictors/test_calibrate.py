@@ -1,4 +1,4 @@
-"""Calibration: a few measurements move a GPU's offsets to where they say, and no further."""
+"""Calibration: measurements move a GPU's predictions to where they say, near and far, and keep GPUs in order."""
 
 from __future__ import annotations
 
@@ -9,39 +9,93 @@ import pytest
 from predictors import load_gpu, predict
 from predictors.calibrate import calibrate
 from predictors.errors import KernelTableError
-from predictors.fitted import load_weights, save_weights
+from predictors.fitted import load_weights
+from predictors.measured import check, distinct
 
 GPU = load_gpu("h200-sxm")
 SHAPES = pl.DataFrame({"m": [1024, 2048, 4096, 8192] * 5, "n": 4096, "k": [1024, 2048, 4096, 8192, 12288] * 4})
 KERNELS = SHAPES.with_columns(family=pl.lit("gemm"), dtype=pl.lit("bf16"))
+DRAW = np.random.default_rng(0)
 
 
-def after(kernels: pl.DataFrame, tmp_path) -> np.ndarray:
-    save_weights(calibrate(kernels, GPU, load_weights()), tmp_path)
-    return predict(KERNELS, GPU, weights=tmp_path)["time_us"].to_numpy()
+def times(kernels: pl.DataFrame, gpu: str = GPU.slug, calibrations=None, **more) -> np.ndarray:
+    return predict(kernels, gpu, calibrations=calibrations, **more)["time_us"].to_numpy()
 
 
-def test_a_gpu_that_runs_slower_is_predicted_slower(tmp_path):
-    before = predict(KERNELS, GPU)["time_us"].to_numpy()
-    noise = np.random.default_rng(0).normal(scale=0.05, size=len(before))
-    now = after(KERNELS.with_columns(measured_us=pl.Series(before * 1.3 * np.exp(noise))), tmp_path)
-    assert np.median(now / before) == pytest.approx(1.3, abs=0.06)
+def measured(kernels: pl.DataFrame, factor, gpu: str = GPU.slug) -> pl.DataFrame:
+    return kernels.with_columns(measured_us=pl.Series(times(kernels, gpu) * factor))
 
 
-def test_one_wild_measurement_hardly_matters(tmp_path):
-    before = predict(KERNELS, GPU)["time_us"].to_numpy()
-    wild = np.where(np.arange(len(before)) == 3, 20 * before, before)
-    now = after(KERNELS.with_columns(measured_us=pl.Series(wild)), tmp_path)
-    assert np.median(now / before) == pytest.approx(1.0, abs=0.03)
+def test_a_gpu_that_runs_slower_is_predicted_slower():
+    noise = np.exp(DRAW.normal(scale=0.05, size=KERNELS.height))
+    now = times(KERNELS, calibrations={GPU: measured(KERNELS, 1.3 * noise)})
+    assert np.median(now / times(KERNELS)) == pytest.approx(1.3, abs=0.06)
 
 
-def test_other_laws_stay_as_they_are(tmp_path):
+def test_one_wild_measurement_hardly_matters():
+    wild = np.where(np.arange(KERNELS.height) == 3, 20.0, 1.0)
+    now = times(KERNELS, calibrations={GPU: measured(KERNELS, wild)})
+    assert np.median(now / times(KERNELS)) == pytest.approx(1.0, abs=0.03)
+
+
+def test_what_is_slow_in_one_corner_is_slow_near_it_only():
+    small = pl.DataFrame({"m": [8, 16, 32] * 3, "n": [2048] * 3 + [4096] * 3 + [8192] * 3, "k": 4096})
+    both = pl.concat([small, SHAPES], how="vertical_relaxed").with_columns(family=pl.lit("gemm"), dtype=pl.lit("bf16"))
+    slow = np.where(both["m"] <= 32, 1.4, 1.0)
+    asked = both.head(1).vstack(both.tail(1)).with_columns(m=pl.Series([24, 6000]))
+    near, far = times(asked, calibrations={GPU: measured(both, slow)}) / times(asked)
+    assert near == pytest.approx(1.4, abs=0.12)
+    assert far == pytest.approx(1.0, abs=0.06)
+
+
+def test_products_tell_something_of_attention_and_nothing_of_norms():
     norm = pl.DataFrame({"family": ["norm"], "dtype": ["bf16"], "bytes": [1e8]})
-    before = predict(norm, GPU)["time_us"][0]
-    after(KERNELS.with_columns(measured_us=pl.lit(1000.0)), tmp_path)
-    assert predict(norm, GPU, weights=tmp_path)["time_us"][0] == pytest.approx(before, rel=1e-3)
+    shape = {"heads": 32, "q_len": 8192, "kv_len": 8192, "head_dim": 128, "causal": True}
+    prefill = pl.DataFrame([{"family": "attention", "dtype": "bf16", **shape}])
+    calibration = {GPU: measured(KERNELS, 1.3)}
+    assert times(norm, calibrations=calibration) == pytest.approx(times(norm))
+    assert 1.03 < times(prefill, calibrations=calibration)[0] / times(prefill)[0] < 1.2
+
+
+def test_nothing_beats_the_bound():
+    result = predict(KERNELS, GPU, calibrations={GPU: measured(KERNELS, 0.01)})
+    assert (result["time_us"] >= result["bound_us"]).all()
+
+
+@pytest.mark.parametrize("factor", [0.6, 1.6])
+@pytest.mark.parametrize(("worse", "better"), [("h100-sxm", "h200-sxm"), ("a100-sxm-80gb", "h100-sxm")])
+def test_a_gpu_better_in_everything_stays_no_slower(worse: str, better: str, factor: float):
+    for one in (worse, better):
+        calibration = {load_gpu(one): measured(KERNELS, factor, one)}
+        assert (times(KERNELS, better, calibration) <= times(KERNELS, worse, calibration) * (1 + 1e-9)).all()
+
+
+def test_a_stack_that_the_calibration_knows_is_not_counted_twice():
+    carried = measured(KERNELS, 1.2, "h100-sxm")
+    calibration = {GPU: measured(KERNELS, 1.2)}
+    now = times(carried, calibrations=calibration, source_gpu="h100-sxm")
+    assert np.median(now / times(KERNELS)) == pytest.approx(1.2, abs=0.05)
 
 
 def test_nothing_to_calibrate_with_is_an_error():
     with pytest.raises(KernelTableError, match="nothing to calibrate with"):
         calibrate(KERNELS, GPU, load_weights())
+
+
+def test_repeats_are_kept_once_and_copies_of_the_host_not_at_all():
+    copy = pl.DataFrame({"family": ["memcpy"], "bytes": [1e6], "copy_kind": ["HtoD"], "measured_us": [50.0]})
+    repeats = KERNELS.head(1).with_columns(measured_us=pl.Series([[90.0, 110.0, 100.0]])).explode("measured_us")
+    kept = distinct(pl.concat([repeats, copy], how="diagonal_relaxed"), GPU)
+    assert kept.select("family", "m", "measured_us").rows() == [("gemm", 1024, 100.0)]
+    with pytest.raises(KernelTableError, match="no kernel has both"):
+        distinct(copy, GPU)
+
+
+def test_check_tells_what_a_calibration_is_worth():
+    noise = np.exp(DRAW.normal(scale=0.02, size=KERNELS.height))
+    errors = check(distinct(measured(KERNELS, 1.3 * noise), GPU), GPU)
+    ((law, kernels, before, after),) = errors.rows()
+    assert (law, kernels) == ("gemm half", KERNELS.height)
+    assert before == pytest.approx(100 * (1 - 1 / 1.3), abs=2)
+    assert after < 8
+    assert check(distinct(measured(KERNELS.head(1), 1.3), GPU), GPU)["after"].to_list() == [None]

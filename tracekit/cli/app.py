@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tracekit import __version__
-from tracekit.cli import cache, clusters, doctor, gpus, info, predict, record, redact, report
+from tracekit.cli import cache, calibrate, clusters, doctor, gpus, info, predict, record, redact, report
 from tracekit.errors import TracekitError
 
 EXIT_FAILURE = 1
@@ -31,6 +31,7 @@ app.command("doctor")(doctor.doctor)
 app.command("redact")(redact.redact)
 app.command("gpus")(gpus.gpus)
 app.command("clusters")(clusters.clusters)
+app.command("calibrate")(calibrate.calibrate)
 app.command("cache")(cache.cache)
 
 

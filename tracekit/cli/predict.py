@@ -1,5 +1,7 @@
 """``tracekit predict``: the traced step on other GPUs."""
 
+from typing import Annotated
+
 import typer
 
 from tracekit.cli.options import (
@@ -27,6 +29,8 @@ from tracekit.cli.options import (
     to_prices,
 )  # fmt: skip
 
+NoCalibration = Annotated[bool, typer.Option("--no-calibration", help="Leave out what `tracekit calibrate` keeps.")]
+
 
 def predict(
     traces: Traces,
@@ -49,6 +53,7 @@ def predict(
     force: Force = False,
     no_cache: NoCache = False,
     memory: Memory = None,
+    no_calibration: NoCalibration = False,
     quiet: Quiet = False,
 ) -> None:
     """How long the traced step would take on other GPUs or clusters, and how sure that is.
@@ -76,7 +81,13 @@ def predict(
         change = Change(world_size, dp, tp, pp, ep)
         prices = to_prices(price)
         predictions = predict_on(
-            run, gpu, clusters=cluster, source_cluster=source_cluster, change=change, prices=prices
+            run,
+            gpu,
+            clusters=cluster,
+            source_cluster=source_cluster,
+            change=change,
+            prices=prices,
+            calibrated=not no_calibration,
         )
         report = build(run, predictions.targets, command=command())
     deliver(

@@ -1,10 +1,13 @@
 """What to know about a prediction."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import polars as pl
 
-from predictors import Resolution
+from predictors import Gpu, Resolution, list_gpus, load_gpu
+from predictors.machine import machine
+from predictors.transfer import ordered
+from tracekit.calibration import Calibration
 from tracekit.prediction.memory import Memory
 from tracekit.prediction.model import Target
 from tracekit.prediction.source import SourceCluster
@@ -50,6 +53,22 @@ def of_memory(memory: Memory) -> str:
         memory.fits
     ]
     return f"{judgement}: {memory.reason}"
+
+
+def of_calibrations(calibrations: Sequence[Calibration], gpu: Gpu, same_gpu: bool) -> Iterator[str]:
+    """Which calibrations the prediction used.
+
+    Args:
+        calibrations: All that are kept.
+        gpu: The target.
+        same_gpu: Whether it is that of the trace, whose measurements stand as they are.
+    """
+    for one in calibrations:
+        if one.gpu == gpu.slug:
+            if not same_gpu:
+                yield f"calibrated with {one.label}: {', '.join(one.families)}; --no-calibration leaves it out"
+        elif one.gpu in list_gpus() and ordered(machine(load_gpu(one.gpu)), machine(gpu)):
+            yield f"kept in order with {one.gpu}, which is calibrated; --no-calibration leaves that out"
 
 
 def _collectives(run: Run, target: Target, source: SourceCluster, times: pl.DataFrame, same_gpu: bool) -> Iterator[str]:

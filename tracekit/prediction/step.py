@@ -11,6 +11,7 @@ import polars as pl
 import predictors
 from predictors import resolve_gpu
 from predictors.intervals import total
+from tracekit import calibration
 from tracekit.comm import ClusterError
 from tracekit.prediction import notes
 from tracekit.prediction.collectives import retarget
@@ -40,6 +41,7 @@ def predict(
     source_cluster: str | None = None,
     change: Change = AS_IT_IS,
     prices: Mapping[str, float] = NO_PRICES,
+    calibrated: bool = True,
 ) -> Predictions:
     """Predict the step of a measured run on each of some GPUs and clusters.
 
@@ -53,29 +55,39 @@ def predict(
         source_cluster: Where the trace was recorded; None for the usual nodes around its GPU.
         change: How the job is laid out otherwise than in the trace.
         prices: Dollars for an hour of one GPU, by the GPU's name in any spelling.
+        calibrated: Use the calibrations that are kept on this machine.
 
     Raises:
         PredictorError: A GPU is unknown or its name ambiguous.
         ClusterError: A cluster is unknown, its name wrong, or the job doesn't fit on it.
         LayoutError: The job can't be laid out like that.
+        CalibrationError: A calibration can't be read.
     """
     wanted = targets(gpus, clusters)
+    calibrations = calibration.stored() if calibrated else ()
     source = (
         recognise(run, source_cluster) if clusters or source_cluster else SourceCluster(None, "no cluster was named")
     )
     old = layout_of(run, change)
     new = resized(old, change) if old else None
     by_gpu = {resolve_gpu(name).gpu.slug: dollars for name, dollars in prices.items()}
-    found = (_predict(run, replace(target, layout=new), source, old) for target in wanted)
+    found = (_predict(run, replace(target, layout=new), source, old, calibrations) for target in wanted)
     return Predictions(run, tuple(replace(one, price=by_gpu.get(one.gpu)) for one in found))
 
 
-def _predict(run: Run, target: Target, source: SourceCluster, old: Layout | None) -> Prediction:
+def _predict(
+    run: Run,
+    target: Target,
+    source: SourceCluster,
+    old: Layout | None,
+    calibrations: Sequence[calibration.Calibration],
+) -> Prediction:
     layouts = (old, target.layout) if old and target.layout and old != target.layout else None
     _check_size(target, layouts)
     measured_us = pl.Series("measured_us", run.kernels["dur_ns"] / 1e3)
     table = kernels_as(run, target.gpu.gpu, *layouts) if layouts else run.kernels.with_columns(measured_us)
-    kernels = predictors.predict(table, target.gpu.gpu, source_gpu=run.gpu)
+    measured_on = calibration.tables(calibrations, target.gpu.gpu)
+    kernels = predictors.predict(table, target.gpu.gpu, source_gpu=run.gpu, calibrations=measured_on)
     times = table.select("name", "op", "input_dims", "family", "dtype", "measured_us").hstack(kernels)
     if target.cluster is not None:
         times = _with_collectives(times, retarget(run, source.cluster, target.cluster, layouts))
@@ -102,7 +114,11 @@ def _predict(run: Run, target: Target, source: SourceCluster, old: Layout | None
         speedup=run.measured.step_time_us / step_time_us,
         coverage=_coverage(run, filled),
         kernels=filled.select(kernels.columns),
-        notes=(*notes.of(run, target, source, filled, same_gpu), notes.of_memory(memory)),
+        notes=(
+            *notes.of_calibrations(calibrations, target.gpu.gpu, same_gpu),
+            *notes.of(run, target, source, filled, same_gpu),
+            notes.of_memory(memory),
+        ),
         memory=memory,
         ranks=target.layout.world_size if target.layout else run.trace.world_size,
         cluster=target.cluster,

@@ -1,0 +1,289 @@
+"""Measures about a hundred kernels on this machine's GPU, in about a minute. Needs PyTorch and nothing else.
+
+    python tracekit_bench.py -o RESULT.json     # on the machine with the GPU, otherwise idle
+    tracekit calibrate RESULT.json              # wherever tracekit is
+
+Each operator is captured in a CUDA graph several times over, so that no launch is in its time; the graph is replayed
+between two CUDA events, and the median over the replays is kept. Inputs stay in the cache where they fit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import shutil
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+FORMAT = 1
+BATCH_MS = 1.0
+"""A replay holds as many calls as fit this."""
+CASE_MS = 200.0
+"""What the replays of one operator may take together; at least three are made."""
+MOST_REPLAYS = 15
+NOT_THERE = (RuntimeError, TypeError, AttributeError, NotImplementedError, ValueError)
+"""What operators raise that this GPU or this PyTorch doesn't have."""
+
+Row = dict[str, Any]
+Case = tuple[Row, Callable[[], Callable[[], Any]]]
+
+DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
+PRODUCTS = (
+    (8192, 8192, 8192), (4096, 4096, 4096), (2048, 2048, 8192), (4096, 11008, 4096), (1024, 4096, 4096),
+    (512, 14336, 4096), (256, 8192, 1024), (128, 4096, 4096), (64, 4096, 14336), (16, 8192, 8192), (1, 14336, 4096),
+    (2048, 50304, 768), (768, 3072, 32768), (1536, 1536, 64), (3000, 1700, 520), (8192, 1024, 1024),
+)  # fmt: skip
+"""m, n, k: large and square, tall, flat, decoding, deep, odd."""
+FEW_PRODUCTS = PRODUCTS[:2] + PRODUCTS[4:6] + PRODUCTS[7:11:2] + PRODUCTS[-2:]
+BATCHED = ((128, 1024, 64, 1024), (128, 1024, 1024, 64), (32, 512, 512, 512))
+ATTENTION = (
+    (1, 32, 2048, 2048, 128, True), (1, 32, 8192, 8192, 128, True), (8, 16, 1024, 1024, 64, True),
+    (16, 32, 512, 512, 128, True), (64, 12, 256, 256, 64, True), (2, 64, 4096, 4096, 128, True),
+    (1, 8, 16384, 16384, 64, True), (4, 40, 1024, 1024, 80, True),
+    (8, 12, 512, 512, 64, False), (1, 16, 4096, 4096, 64, False), (64, 16, 197, 197, 64, False),
+    (2, 24, 4096, 4096, 128, False), (32, 16, 1024, 1024, 64, False), (4, 8, 2048, 2048, 256, False),
+    (1, 32, 1, 4096, 128, False), (16, 32, 1, 2048, 128, False), (64, 32, 1, 1024, 128, False),
+    (128, 8, 1, 4096, 128, False), (8, 64, 1, 16384, 128, False), (32, 16, 1, 8192, 64, False),
+)  # fmt: skip
+"""Sequences, heads, queries, keys, width of a head, causal: prefill, encoder, decode."""
+CONVOLUTIONS = (
+    (64, 256, 56, 64, 1, 1), (64, 64, 56, 64, 3, 1), (64, 128, 28, 128, 3, 1), (64, 512, 14, 512, 3, 1),
+    (64, 1024, 14, 256, 1, 1), (64, 3, 224, 64, 7, 2), (16, 320, 64, 320, 3, 1), (8, 1280, 16, 1280, 3, 1),
+)  # fmt: skip
+"""Images, channels, edge, filters, edge of a filter, stride."""
+VECTORS = ((512, 1024), (4096, 1024), (8192, 4096), (16384, 8192), (131072, 256))
+"""Rows, columns."""
+TABLES = ((50304, 1024, 8192), (128256, 4096, 8192), (32000, 4096, 512))
+"""Entries, width, look-ups."""
+OPTIMIZED = (1 << 20, 1 << 24, 1 << 26)
+
+
+def cases(device: str, precisions: list[str]) -> Iterator[Case]:
+    """Every operator to measure: what it is to tracekit, and how to make it ready to call."""
+    for dtype in precisions:
+        for m, n, k in PRODUCTS if dtype == precisions[0] else FEW_PRODUCTS:
+            yield _product(device, dtype, 1, m, n, k)
+    main = precisions[0]
+    for batch, m, n, k in BATCHED:
+        yield _product(device, main, batch, m, n, k)
+    for attention in ATTENTION:
+        yield _attention(device, main, *attention)
+    for convolution in CONVOLUTIONS:
+        yield _convolution(device, main, *convolution)
+    for rows, cols in VECTORS:
+        for dtype in dict.fromkeys((main, "fp32")):
+            yield from _vectors(device, dtype, rows, cols)
+    for table in TABLES:
+        yield _embedding(device, main, *table)
+    for size in OPTIMIZED:
+        yield _optimizer(device, size)
+
+
+def _product(device: str, dtype: str, batch: int, m: int, n: int, k: int) -> Case:
+    row = {"family": "gemm", "dtype": dtype, "batch": batch, "m": m, "n": n, "k": k}
+    if dtype == "fp8":
+        return row, lambda: _fp8_product(device, m, n, k)
+
+    def ready() -> Callable[[], Any]:
+        torch.set_float32_matmul_precision("high" if dtype == "tf32" else "highest")
+        lead = (batch,) if batch > 1 else ()
+        a = torch.randn(*lead, m, k, device=device, dtype=DTYPES[dtype])
+        b = torch.randn(*lead, n, k, device=device, dtype=DTYPES[dtype]).transpose(-1, -2)
+        return lambda: a @ b
+
+    return row, ready
+
+
+def _fp8_product(device: str, m: int, n: int, k: int) -> Callable[[], Any]:
+    a = torch.randn(m, k, device=device).to(torch.float8_e4m3fn)
+    b = torch.randn(n, k, device=device).to(torch.float8_e4m3fn).t()
+    one = torch.ones((), device=device)
+    return lambda: torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+
+
+def _attention(device: str, dtype: str, batch: int, heads: int, q: int, kv: int, dim: int, causal: bool) -> Case:
+    row = {
+        "family": "attention", "dtype": dtype, "batch": batch, "heads": heads, "kv_heads": heads, "q_len": q,
+        "kv_len": kv, "head_dim": dim, "causal": causal,
+    }  # fmt: skip
+
+    def ready() -> Callable[[], Any]:
+        query = torch.randn(batch, heads, q, dim, device=device, dtype=DTYPES[dtype])
+        key, value = torch.randn(2, batch, heads, kv, dim, device=device, dtype=DTYPES[dtype])
+        return lambda: F.scaled_dot_product_attention(query, key, value, is_causal=causal)
+
+    return row, ready
+
+
+def _convolution(device: str, dtype: str, images: int, channels: int, edge: int, filters: int, k: int, s: int) -> Case:
+    out = (edge + 2 * (k // 2) - k) // s + 1
+    numel = images * channels * edge**2 + filters * channels * k**2 + images * filters * out**2
+    row = {
+        "family": "conv", "dtype": dtype, "direction": "forward", "batch": 1, "m": images * out**2, "n": filters,
+        "k": channels * k**2, "bytes": BYTES[dtype] * numel,
+    }  # fmt: skip
+
+    def ready() -> Callable[[], Any]:
+        last = torch.channels_last if dtype != "fp32" else torch.contiguous_format
+        x = torch.randn(images, channels, edge, edge, device=device, dtype=DTYPES[dtype]).to(memory_format=last)
+        w = torch.randn(filters, channels, k, k, device=device, dtype=DTYPES[dtype]).to(memory_format=last)
+        return lambda: F.conv2d(x, w, stride=s, padding=k // 2)
+
+    return row, ready
+
+
+def _vectors(device: str, dtype: str, rows: int, cols: int) -> Iterator[Case]:
+    """Operators that move memory: family, tensors' worth of traffic, operations per element, the call."""
+    kinds: tuple[tuple[str, int, int, Callable[..., Any]], ...] = (
+        ("elementwise", 3, 1, torch.add),
+        ("elementwise", 2, 1, lambda x, y: F.gelu(x)),
+        ("norm", 2, 8, lambda x, y: F.layer_norm(x, (cols,))),
+        ("softmax", 2, 5, lambda x, y: F.softmax(x, dim=-1)),
+        ("reduction", 1, 1, lambda x, y: x.sum(dim=-1)),
+        ("copy", 2, 0, lambda x, y: torch.cat((x[: rows // 2], x[rows // 2 :]))),
+    )
+    for family, passes, flops, call in kinds:
+        numel = rows * cols
+        row = {"family": family, "dtype": dtype, "rows": rows, "cols": cols, "flops": flops * numel}
+        row["bytes"] = BYTES[dtype] * (passes * numel + (rows if family == "reduction" else 0))
+
+        def ready(call: Callable[..., Any] = call) -> Callable[[], Any]:
+            x, y = torch.randn(2, rows, cols, device=device, dtype=DTYPES[dtype])
+            return lambda: call(x, y)
+
+        yield row, ready
+
+
+def _embedding(device: str, dtype: str, entries: int, width: int, lookups: int) -> Case:
+    row = {
+        "family": "embedding", "dtype": dtype, "rows": lookups, "cols": width, "flops": 0,
+        "bytes": lookups * (2 * width * BYTES[dtype] + 8),
+    }  # fmt: skip
+
+    def ready() -> Callable[[], Any]:
+        table = torch.randn(entries, width, device=device, dtype=DTYPES[dtype])
+        index = torch.randint(entries, (lookups,), device=device)
+        return lambda: F.embedding(index, table)
+
+    return row, ready
+
+
+def _optimizer(device: str, size: int) -> Case:
+    row = {"family": "optimizer", "dtype": "fp32", "rows": 1, "cols": size, "flops": 15 * size, "bytes": 28 * size}
+
+    def ready() -> Callable[[], Any]:
+        parameter = torch.zeros(size, device=device, requires_grad=True)
+        parameter.grad = torch.ones_like(parameter)
+        return torch.optim.AdamW([parameter], fused=True, capturable=True).step
+
+    return row, ready
+
+
+def time_us(call: Callable[[], Any]) -> tuple[float, float]:
+    """Microseconds of one call, median over replays, and half the spread between quartiles over it."""
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        call()
+        once = max(_between_events(call), 1e-3)
+        calls = min(max(int(BATCH_MS / once), 1), 200)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(calls):
+            call()
+    batch = max(_between_events(graph.replay), 1e-3)
+    replays = min(max(math.ceil(CASE_MS / batch), 3), MOST_REPLAYS)
+    times = sorted(_between_events(graph.replay) * 1e3 / calls for _ in range(replays))
+    middle = statistics.median(times)
+    return middle, (times[3 * len(times) // 4] - times[len(times) // 4]) / 2 / middle
+
+
+def _between_events(call: Callable[[], Any]) -> float:
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    start.record()
+    call()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end))
+
+
+def precisions_of(major: int, minor: int, amd: bool) -> list[str]:
+    """Number formats worth measuring, the one that jobs mostly run in first."""
+    if amd:
+        return ["bf16", "fp32", "fp8"]
+    if major < 7:
+        return ["fp32"]
+    if major < 8:
+        return ["fp16", "fp32"]
+    return ["bf16", "tf32", "fp32", *(["fp8"] if (major, minor) >= (8, 9) else [])]
+
+
+def measure(all_cases: Iterator[Case], timer: Callable[[Callable[[], Any]], tuple[float, float]]) -> dict[str, Any]:
+    """Rows of what could be measured, and why the rest could not."""
+    kernels: list[Row] = []
+    skipped: dict[str, str] = {}
+    for row, ready in all_cases:
+        try:
+            with torch.no_grad():
+                measured_us, spread = timer(ready())
+        except NOT_THERE as error:
+            skipped[f"{row['family']} {row['dtype']}"] = str(error).split("\n", 1)[0]
+            continue
+        kernels.append({**row, "measured_us": round(measured_us, 3), "spread": round(spread, 4)})
+        print(f"\r{len(kernels)} kernels", end="", file=sys.stderr)  # noqa: T201
+    print(file=sys.stderr)  # noqa: T201
+    return {"kernels": kernels, "skipped": skipped}
+
+
+def facts() -> dict[str, Any]:
+    """The GPU, the software and, where nvidia-smi tells them, the clocks right after the load."""
+    gpu = torch.cuda.get_device_properties(torch.cuda.current_device())
+    capability = getattr(gpu, "gcnArchName", "").split(":")[0] if torch.version.hip else f"{gpu.major}.{gpu.minor}"
+    return {
+        "gpu": {
+            "name": gpu.name, "sms": gpu.multi_processor_count, "memory_bytes": gpu.total_memory,
+            "compute_capability": capability,
+        },
+        "software": {"torch": torch.__version__, "cuda": torch.version.cuda, "hip": torch.version.hip},
+        "clocks": _clocks(str(getattr(gpu, "uuid", ""))),
+    }  # fmt: skip
+
+
+def _clocks(uuid: str) -> dict[str, str]:
+    asked = ("driver_version", "clocks.sm", "clocks.max.sm", "clocks.mem", "power.limit", "temperature.gpu")
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return {}
+    which = [f"--id=GPU-{uuid}"] if uuid else []
+    command = [tool, *which, f"--query-gpu={','.join(asked)}", "--format=csv,noheader"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    values = done.stdout.strip().split("\n", 1)[0].split(", ")
+    return dict(zip(asked, values, strict=True)) if done.returncode == 0 and len(values) == len(asked) else {}
+
+
+def main() -> None:
+    """Measures and writes the result."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-o", "--output", type=Path, default=Path("RESULT.json"), help="default: RESULT.json")
+    args = parser.parse_args()
+    if not torch.cuda.is_available():
+        sys.exit("PyTorch finds no GPU here: run this on the machine whose GPU is to be calibrated")
+    gpu = torch.cuda.get_device_properties(torch.cuda.current_device())
+    precisions = precisions_of(gpu.major, gpu.minor, torch.version.hip is not None)
+    result = measure(cases("cuda", precisions), time_us)
+    args.output.write_text(json.dumps({"format": FORMAT, **facts(), **result}, indent=1) + "\n")
+    print(f"{len(result['kernels'])} kernels of {gpu.name} in {args.output}: tracekit calibrate {args.output}")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""``tracekit calibrate``: from a result or a trace to every later prediction, and out again."""
+
+import json
+
+import pytest
+
+from predictors import load_gpu, predict
+from tracekit.testing import TraceBuilder
+
+PRODUCTS = [{"family": "gemm", "dtype": "fp32", "m": m, "n": 512, "k": 512} for m in (256, 512, 1024, 2048, 4096, 8192)]
+
+
+@pytest.fixture(autouse=True)
+def _own_calibrations(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+
+
+@pytest.fixture
+def result(tmp_path):
+    """Products that take a third longer than predicted; the last one was measured too unsteadily to count."""
+    import polars as pl
+
+    usual = predict(pl.DataFrame(PRODUCTS), "t4")["time_us"]
+    rows = [{**row, "measured_us": 4 / 3 * time, "spread": 0.01} for row, time in zip(PRODUCTS, usual, strict=True)]
+    rows[-1]["spread"] = 0.5
+    gpu = {"name": "Tesla T4", "sms": 40, "memory_bytes": 15843721216, "compute_capability": "7.5"}
+    facts = {"format": 1, "gpu": gpu, "software": {"torch": "2.9.0"}, "clocks": {"driver_version": "580.1"}}
+    path = tmp_path / "RESULT.json"
+    path.write_text(json.dumps({**facts, "kernels": rows, "skipped": {}}))
+    return path
+
+
+@pytest.fixture
+def trace(tmp_path):
+    builder = TraceBuilder().op("aten::mm", 0, 30, dims=[[512, 512], [512, 512]], types=["float", "float"])
+    return builder.kernel("ampere_sgemm_128x64_nn", 20, 100, launch=10).save(tmp_path / "trace.json.gz")
+
+
+def step_us(run, trace, gpu, *options):
+    (target,) = json.loads(run("predict", trace, "--gpu", gpu, "--json", *options)[1])["targets"]
+    return target["kernel_time_us"], " ".join(target["notes"])
+
+
+def test_a_result_changes_predictions_until_it_is_removed(run, result, trace):
+    before, notes = step_us(run, trace, "t4")
+    assert "calibrated" not in notes
+    code, out, err = run("calibrate", result)
+    assert (code, err) == (0, "")
+    for expected in ("5 kernels measured on a t4", "bench of", "torch 2.9.0", "driver 580.1", "gemm fp32"):
+        assert expected in " ".join(out.split())
+    after, notes = step_us(run, trace, "t4")
+    assert after > 1.1 * before
+    assert "calibrated with 5 kernels measured on a t4" in notes
+    assert step_us(run, trace, "t4", "--no-calibration")[0] == before
+    assert step_us(run, trace, "a10")[1].count("kept in order with t4") == 1
+    kept = json.loads(run("calibrate", "--list", "--json")[1])["calibrations"]
+    assert [(one["gpu"], one["origin"], one["kernels"]) for one in kept] == [("t4", "bench", 5)]
+    assert "t4" in run("calibrate", "--list")[1]
+    assert "t4" in run("calibrate", "--remove", "Tesla T4")[1]
+    assert step_us(run, trace, "t4")[0] == before
+    assert "No GPU is calibrated" in run("calibrate", "--list")[1]
+
+
+def test_a_trace_calibrates_the_gpu_it_was_recorded_on(run, trace):
+    code, out, _ = run("calibrate", "--trace", trace, "--json")
+    facts = json.loads(out)
+    assert code == 0
+    assert (facts["gpu"], facts["origin"], facts["kernels"]) == ("a100-sxm-80gb", "trace", 1)
+    assert facts["errors_pct"][0]["after"] is None
+    run("calibrate", "--trace", trace, "--gpu", "l40s")
+    assert [one["gpu"] for one in json.loads(run("calibrate", "--list", "--json")[1])["calibrations"]] == [
+        "a100-sxm-80gb",
+        "l40s",
+    ]
+
+
+def test_bench_prints_a_script(run, tmp_path):
+    code, out, _ = run("calibrate", "--bench")
+    assert code == 0
+    compile(out, "bench.py", "exec")
+    assert run("calibrate", "--bench", "-o", tmp_path / "bench.py")[0] == 0
+    assert (tmp_path / "bench.py").read_text() == out
+    assert "exists already" in run("calibrate", "--bench", "-o", tmp_path / "bench.py")[2]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [("{", "is no JSON"), ('{"format": 9}', "format 1"), ('{"format": 1, "kernels": []}', "not a result of the bench")],
+)
+def test_what_is_no_result_is_one_line(run, tmp_path, text, complaint):
+    path = tmp_path / "RESULT.json"
+    path.write_text(text)
+    code, _, err = run("calibrate", path)
+    assert code == 1
+    assert complaint in err
+    assert err.count("\n") == 1
+
+
+def test_other_mistakes_are_said(run, tmp_path, trace, result):
+    assert "can't be read" in run("calibrate", tmp_path / "none.json")[2]
+    assert "isn't calibrated" in run("calibrate", "--remove", "t4")[2]
+    assert run("calibrate")[0] == 2
+    assert run("calibrate", result, "--list")[0] == 2
+    run("calibrate", result)
+    (tmp_path / "data/tracekit/calibrations/t4.json").write_text('{"format": 1}')
+    assert "is damaged" in run("predict", trace, "--gpu", "t4")[2]
+    assert run("calibrate", "--remove", "t4")[0] == 0
+
+
+def test_a_gpu_of_a_file_is_kept_by_its_name(run, trace, tmp_path):
+    from predictors.gpu import _FOLDER
+
+    own = tmp_path / "own-gpu.toml"
+    own.write_text((_FOLDER / "t4.toml").read_text())
+    assert load_gpu(str(own)).slug == "own-gpu"
+    run("calibrate", "--trace", trace, "--gpu", own)
+    assert "calibrated with" in step_us(run, trace, own, "--source-gpu", "a100-sxm-80gb")[1]
+    assert "calibrated with" not in step_us(run, trace, "l40s")[1]

@@ -1,0 +1,189 @@
+"""Kernels measured on a GPU, kept on this machine and used in every prediction for that GPU: one JSON file each."""
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from predictors import Gpu, KernelTableError, identify_gpu, list_gpus, load_gpu, resolve_gpu
+from predictors.measured import distinct
+from tracekit.errors import CalibrationError
+from tracekit.replay.run import Run
+
+FORMAT = 1
+NOISY = 0.2
+"""Half the quartiles' distance over the median, from which on a measured kernel is left out."""
+
+Facts = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Measurements on one GPU.
+
+    Attributes:
+        gpu: Canonical name of the GPU.
+        origin: Where they are from: ``"bench"`` or ``"trace"``.
+        date: When they were taken in, ``YYYY-MM-DD``.
+        software: What they ran on, as far as that is known.
+        kernels: Kernel table of ``predictors`` with ``measured_us``.
+    """
+
+    gpu: str
+    origin: str
+    date: str
+    software: str
+    kernels: pl.DataFrame
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """The families that were measured."""
+        return tuple(sorted(self.kernels["family"].unique()))
+
+    @property
+    def label(self) -> str:
+        """One line that names it."""
+        software = f", {self.software}" if self.software else ""
+        return f"{self.kernels.height} kernels measured on a {self.gpu} ({self.origin} of {self.date}{software})"
+
+
+def from_bench(path: Path, gpu: str | None = None) -> tuple[Calibration, Gpu]:
+    """What the script of ``tracekit calibrate --bench`` wrote.
+
+    Args:
+        path: Its result.
+        gpu: The GPU, where the result says it wrong.
+
+    Raises:
+        CalibrationError: It can't be read, or holds no measurement that can be used.
+        PredictorError: The GPU is unknown.
+    """
+    facts = _read(path)
+    try:
+        device, rows = facts["gpu"], pl.DataFrame(facts["kernels"], infer_schema_length=None)
+        measured_on = (device["name"], device["sms"], device["memory_bytes"], device["compute_capability"])
+        rows = rows.filter(pl.col("spread") <= NOISY).drop("spread")
+    except (KeyError, TypeError, pl.exceptions.PolarsError) as error:
+        raise CalibrationError(f"{path}: not a result of the bench script: {error}.", _HINT) from error
+    target = (resolve_gpu(gpu) if gpu else identify_gpu(*measured_on)).gpu
+    software = facts.get("software", {}), facts.get("clocks", {})
+    named = [("torch", software[0].get("torch")), ("driver", software[1].get("driver_version"))]
+    text = ", ".join(f"{name} {version}" for name, version in named if version)
+    return _calibration(target, "bench", text, rows, str(path)), target
+
+
+def from_run(run: Run) -> tuple[Calibration, Gpu]:
+    """What a trace measured on its own GPU.
+
+    Raises:
+        CalibrationError: The trace's GPU isn't known, or none of its kernels has a shape.
+    """
+    if run.gpu is None:
+        raise CalibrationError("the trace doesn't say which GPU it was recorded on.", "Name it with --gpu.")
+    rows = run.kernels.with_columns(measured_us=pl.col("dur_ns") / 1e3)
+    return _calibration(run.gpu, "trace", "", rows, str(run.trace.source)), run.gpu
+
+
+def _calibration(gpu: Gpu, origin: str, software: str, rows: pl.DataFrame, where: str) -> Calibration:
+    try:
+        kernels = distinct(rows, gpu)
+    except KernelTableError as error:
+        raise CalibrationError(f"{where}: {error}.") from error
+    return Calibration(gpu.slug, origin, datetime.now(UTC).date().isoformat(), software, kernels)
+
+
+def directory() -> Path:
+    """Where calibrations are kept."""
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("tracekit", appauthor=False)) / "calibrations"
+
+
+def stored() -> tuple[Calibration, ...]:
+    """All that are kept, by GPU.
+
+    Raises:
+        CalibrationError: One can't be read.
+    """
+    return tuple(_load(path) for path in sorted(directory().glob("*.json")))
+
+
+def keep(calibration: Calibration) -> Path:
+    """Keep one, in place of an older one of the same GPU.
+
+    Raises:
+        CalibrationError: It can't be written.
+    """
+    path = directory() / f"{calibration.gpu}.json"
+    facts = {name: getattr(calibration, name) for name in ("gpu", "origin", "date", "software")}
+    text = json.dumps({"format": FORMAT, **facts, "kernels": _rows(calibration.kernels)}, indent=1)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        partial.write_text(text + "\n", encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        raise CalibrationError(f"{path} can't be written: {error.strerror}.") from error
+    return path
+
+
+def remove(gpu: str) -> str:
+    """Forget the calibration of a GPU.
+
+    Returns:
+        The GPU's canonical name.
+
+    Raises:
+        CalibrationError: There is none, or it can't be removed.
+    """
+    kept = {path.stem for path in directory().glob("*.json")}
+    slug = gpu if gpu in kept else resolve_gpu(gpu).gpu.slug
+    if slug not in kept:
+        raise CalibrationError(f"{slug} isn't calibrated.", "`tracekit calibrate --list` shows what is.")
+    path = directory() / f"{slug}.json"
+    try:
+        path.unlink()
+    except OSError as error:
+        raise CalibrationError(f"{path} can't be removed: {error.strerror}.") from error
+    return slug
+
+
+def tables(calibrations: Iterable[Calibration], target: Gpu) -> Mapping[Gpu, pl.DataFrame]:
+    """What ``predictors.predict`` takes: of the target and of all GPUs that it knows by name."""
+    known = {slug: load_gpu(slug) for slug in list_gpus()} | {target.slug: target}
+    return {known[one.gpu]: one.kernels for one in calibrations if one.gpu in known}
+
+
+_HINT = "`tracekit calibrate --bench` gives the script that makes one."
+
+
+def _read(path: Path) -> Facts:
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CalibrationError(f"{path} can't be read: {error.strerror}.", _HINT) from error
+    except ValueError as error:
+        raise CalibrationError(f"{path} is no JSON.", _HINT) from error
+    if not isinstance(facts, dict) or facts.get("format") != FORMAT:
+        raise CalibrationError(f"{path}: not a calibration of format {FORMAT}.", _HINT)
+    return facts
+
+
+def _load(path: Path) -> Calibration:
+    facts = _read(path)
+    try:
+        kernels = pl.DataFrame(facts["kernels"], infer_schema_length=None)
+        return Calibration(facts["gpu"], facts["origin"], facts["date"], facts["software"], kernels)
+    except (KeyError, TypeError, pl.exceptions.PolarsError) as error:
+        hint = f"Remove it with `tracekit calibrate --remove {path.stem}`."
+        raise CalibrationError(f"{path} is damaged: {error}.", hint) from error
+
+
+def _rows(kernels: pl.DataFrame) -> list[Facts]:
+    """Rows without what they don't have."""
+    return [{name: value for name, value in row.items() if value is not None} for row in kernels.iter_rows(named=True)]

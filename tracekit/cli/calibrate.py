@@ -1,0 +1,113 @@
+"""``tracekit calibrate``: measurements on a GPU that sharpen every later prediction for it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tracekit.cli.options import Force, Json, Memory, Quiet
+
+if TYPE_CHECKING:
+    from predictors import Gpu
+    from tracekit.calibration import Calibration
+
+Result = Annotated[
+    Path | None, typer.Argument(metavar="[RESULT.json]", help="What the bench script wrote.", show_default=False)
+]
+Bench = Annotated[bool, typer.Option("--bench", help="Print the script to run on the GPU's machine (plain PyTorch).")]
+OfTrace = Annotated[
+    list[str] | None,
+    typer.Option("--trace", "-t", metavar="TRACE", help="Take a trace recorded on the GPU, of any job."),
+]
+List = Annotated[bool, typer.Option("--list", help="Show what is kept.")]
+Remove = Annotated[str | None, typer.Option("--remove", metavar="GPU", help="Forget a GPU's calibration.")]
+OnGpu = Annotated[
+    str | None,
+    typer.Option("--gpu", "-g", metavar="NAME", help="The GPU, where the file doesn't say or says it wrong."),
+]
+Script = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the script to a file.")]
+
+
+def calibrate(
+    result: Result = None,
+    bench: Bench = False,
+    trace: OfTrace = None,
+    gpu: OnGpu = None,
+    list_: List = False,
+    remove: Remove = None,
+    json: Json = False,
+    output: Script = None,
+    force: Force = False,
+    memory: Memory = None,
+    quiet: Quiet = False,
+) -> None:
+    """Measurements on a GPU that sharpen every later prediction for it; one set for each GPU is kept.
+
+    Example: tracekit calibrate --bench > bench.py; then on the GPU's machine python bench.py -o RESULT.json; then
+    tracekit calibrate RESULT.json
+    """
+    if sum(map(bool, (result, bench, trace, list_, remove))) != 1:
+        raise typer.BadParameter("give one of RESULT.json, --bench, --trace, --list, --remove")
+    if bench:
+        _print_script(output, force, quiet)
+    elif list_:
+        _show_list(json)
+    elif remove:
+        from tracekit import calibration
+
+        typer.echo(f"removed the calibration of {calibration.remove(remove)}")
+    else:
+        _keep(*_read(result, trace or [], gpu, memory, quiet), json)
+
+
+def _print_script(output: Path | None, force: bool, quiet: bool) -> None:
+    from importlib.resources import files
+
+    from tracekit.cli.screen import check_output, write
+
+    text = files("predictors").joinpath("microbench.py").read_text(encoding="utf-8")
+    if output is None:
+        typer.echo(text, nl=False)
+        return
+    check_output(output, force, (".py",))
+    write(output, text.encode(), quiet)
+
+
+def _show_list(json: bool) -> None:
+    from tracekit import calibration
+    from tracekit.cli.screen import emit
+    from tracekit.render import calibrations as render
+
+    kept = calibration.stored()
+    emit(render.table(kept), lambda: render.table_json(kept), json=json)
+
+
+def _read(
+    result: Path | None, trace: list[str], gpu: str | None, memory: str | None, quiet: bool
+) -> "tuple[Calibration, Gpu]":
+    from tracekit import calibration
+
+    if result is not None:
+        return calibration.from_bench(result, gpu)
+    from tracekit.cli.read import read
+    from tracekit.cli.screen import progress
+    from tracekit.replay.run import prepare
+
+    with progress(quiet) as stage:
+        run = prepare(read(trace, None, False, memory, stage), source_gpu=gpu, progress=stage)
+    return calibration.from_run(run)
+
+
+def _keep(measured: "Calibration", gpu: "Gpu", json: bool) -> None:
+    from predictors.measured import check
+    from tracekit import calibration
+    from tracekit.cli.screen import emit
+    from tracekit.render import calibrations as render
+
+    errors = check(measured.kernels, gpu)
+    path = calibration.keep(measured)
+    emit(
+        render.kept(measured, errors, path),
+        lambda: render.kept_json(measured, errors, path),
+        json=json,
+    )
