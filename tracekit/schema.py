@@ -172,6 +172,17 @@ KERNELS = Table(
             pl.Int64,
             "Bytes copied or set; of a collective, the whole buffer; else compulsory traffic.",
         ),
+        Column(
+            "tile_m", pl.Int64, "gemm, conv: rows that one block computes; attention: queries; by the kernel's name."
+        ),
+        Column("tile_n", pl.Int64, "gemm, conv: columns that one block computes; attention: keys."),
+        Column("tile_k", pl.Int64, "gemm, conv: depth of one pass of a block; attention: width of a head."),
+        Column("stages", pl.Int64, "Passes that a block loads ahead."),
+        Column(
+            "split_k", pl.Boolean, "Whether blocks share the depth of one output tile; null: the name doesn't tell."
+        ),
+        Column("layout", pl.String, "gemm: nn, nt, tn or tt, of the two factors, as BLAS means it."),
+        Column("tensor_core", pl.Boolean, "Whether it runs on matrix units; null: the name doesn't tell."),
         Column("copy_kind", pl.String, "memcpy: HtoD, DtoH, DtoD or PtoP."),
         Column("collective", pl.String, "collective: all_reduce, all_gather, ..."),
         Column("ranks", pl.Int64, "collective: ranks that take part."),

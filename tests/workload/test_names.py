@@ -12,7 +12,7 @@ REAL_NAMES = [
     ("void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_nn_align1>(T1::Params)", "gemm", "bf16"),
     ("void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_256x64_16x4_tn_align1>(T1::Params)", "gemm", "tf32"),
     ("Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT128x256x32_MI16x16x1", "gemm", "bf16"),
-    ("nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_NNT", "gemm", None),
+    ("nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_NNT", "gemm", "fp16"),
     ("void splitKreduce_kernel<32, 16, int, float, float, float, float, true, true, false>", "reduction", "fp32"),
     ("sm90_xmma_fprop_implicit_gemm_f32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize128x128x32", "conv", "tf32"),
     ("volta_scudnn_128x64_relu_interior_nn_v1", "conv", "fp32"),

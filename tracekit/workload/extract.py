@@ -9,7 +9,7 @@ from tracekit.trace import RankTrace
 from tracekit.workload import collectives, gradients, outputs, parameters, repeats
 from tracekit.workload import steps as step_table
 from tracekit.workload.classify import classify, is_helper
-from tracekit.workload.names import copy_kind_of, dtype_of
+from tracekit.workload.names import copy_kind_of, describe, dtype_of
 from tracekit.workload.ops import layout, norm, optimizer, work
 from tracekit.workload.ops.conv import as_weight_gradient, is_weight_gradient
 from tracekit.workload.ops.vector import Columns
@@ -24,6 +24,9 @@ DESCRIPTION = (
     "family", "dtype", "direction", "batch", "m", "n", "k", "heads", "kv_heads", "q_len", "kv_len", "head_dim",
     "causal", "rows", "cols", "flops", "bytes", "copy_kind",
 )  # fmt: skip
+FROM_NAME = ("tile_m", "tile_n", "tile_k", "stages", "split_k", "layout", "tensor_core")
+# Their precision is the instructions', which the kernel's name tells; elsewhere it is the inputs'.
+COMPUTE_FAMILIES = ("gemm", "conv", "attention", "moe")
 MOVERS = {"memcpy": ("aten::copy_", "aten::_to_copy"), "memset": ("aten::zero_", "aten::fill_")}
 EXTRA_TYPES = {"output_dims": pl.String, "elements": pl.Int64, "shares": pl.Boolean}
 
@@ -105,14 +108,18 @@ def _describe(signatures: pl.DataFrame) -> pl.DataFrame:
     """Family, dtype and work of each distinct kernel in each distinct call."""
     rows = [row | _describe_one(row) for row in signatures.iter_rows(named=True)]
     types = schema.KERNELS.dtypes | EXTRA_TYPES
-    return pl.DataFrame(rows, schema={name: types[name] for name in (*CALL_SIGNATURE, *DESCRIPTION, "shares")})
+    return pl.DataFrame(
+        rows, schema={name: types[name] for name in (*CALL_SIGNATURE, *DESCRIPTION, *FROM_NAME, "shares")}
+    )
 
 
 def _describe_one(row: dict[str, Any]) -> dict[str, Any]:
     op, name, kind = row["op"], row["name"], row["kind"]
     family = classify(kind, name, op)
     by_name = dtype_of(name) if kind == "kernel" else None
+    known = describe(name) if kind == "kernel" else None
     described = {"family": family, "dtype": by_name, "shares": False}
+    described |= {column: getattr(known, column, None) for column in FROM_NAME}
     if kind == "memcpy":
         described["copy_kind"] = copy_kind_of(name)
     if op is None or row["input_dims"] is None:
@@ -121,7 +128,9 @@ def _describe_one(row: dict[str, Any]) -> dict[str, Any]:
     signature = Signature.parse(op, *inputs)
     if kind != "kernel":
         return described | {"bytes": _moved(signature, kind)}
-    described["dtype"] = "tf32" if by_name == "tf32" else signature.dtype or by_name
+    told = known is not None and known.dtype is not None and known.family in COMPUTE_FAMILIES
+    if not told and by_name != "tf32":
+        described["dtype"] = signature.dtype or by_name
     return described | _work(signature, family, by_name, row)
 
 

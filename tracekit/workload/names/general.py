@@ -1,4 +1,4 @@
-"""What a kernel's name tells: family and precision. Rules are tried in order, on the name as the trace has it."""
+"""Family and precision by general rules, tried in order on the name as the trace has it."""
 
 import re
 

@@ -1,0 +1,178 @@
+"""What libraries write into their kernels' names; every name is from a real trace or a published profile."""
+
+import pytest
+
+from tracekit.workload.names import KernelName, describe
+
+TENSILE = "_SN_LDSB1_AFC1_AFEM1_AFEM1_ASEM1_CLR1_CADS0_EPS0_GRVWA8_GRVWB8"
+XMMA_CONV = "implicit_gemm_f32f32_tf32f32_f32_nhwckrsc_nhwc"
+CK_CONV = "_ZN2ck16tensor_operation6device12_GLOBAL__N_1"
+FA3 = (
+    "void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<flash::CollectiveMainloopFwdSm90<2, "
+    "cute::tuple<cute::C<1>, cute::C<1>, cute::C<1> >, cute::tuple<cute::C<128>, cute::C<176>, cute::C<128> >, 128, "
+    "cutlass::bfloat16_t, float, cutlass::arch::Sm90, false>"
+)
+
+
+def known(library: str, family: str, dtype: str | None = None, tile: tuple[int | None, ...] = (), **rest) -> KernelName:
+    m, n, k = (*tile, None, None, None)[:3]
+    return KernelName(library, family, dtype, m, n, k, **rest)
+
+
+CUBLAS = [
+    ("volta_sgemm_128x32_sliced1x4_tn",
+     known("cublas", "gemm", "fp32", (128, 32), layout="tn", tensor_core=False, split_k=False)),
+    ("ampere_sgemm_32x128_nn",
+     known("cublas", "gemm", "fp32", (32, 128), layout="nn", tensor_core=False, split_k=False)),
+    ("ampere_gcgemm_64x64_nt",
+     known("cublas", "gemm", "fp32", (64, 64), layout="nt", tensor_core=False, split_k=False)),
+    ("ampere_bf16_s16816gemm_bf16_128x256_ldg8_f2f_stages_64x3_nn",
+     known("cublas", "gemm", "bf16", (128, 256, 64), stages=3, layout="nn", tensor_core=True, split_k=False)),
+    ("turing_fp16_s1688gemm_fp16_256x128_ldg8_f2f_stages_32x1_nn",
+     known("cublas", "gemm", "fp16", (256, 128, 32), stages=1, layout="nn", tensor_core=True, split_k=False)),
+    ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x64x64_warpgroupsize1x1x1_execute_segment_k_off_kernel__5x_cublas",
+     known("cublas", "gemm", "bf16", (128, 64, 64), layout="tn", tensor_core=True, split_k=False)),
+    ("sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize256x128x8_stage3_warpsize4x2x1_ffma_aligna4_alignc4_execute_kernel__5x_cublas",
+     known("cublas", "gemm", "fp32", (256, 128, 8), stages=3, layout="nn", tensor_core=False, split_k=False)),
+    ("nvjet_tst_128x256_64x4_1x2_h_bz_coopA_TNT",
+     known("cublas", "gemm", "bf16", (128, 256, 64), stages=4, layout="tn", tensor_core=True, split_k=False)),
+    ("nvjet_tst_64x32_64x16_2x2_2cta_h_bz_splitK_TNT",
+     known("cublas", "gemm", "bf16", (64, 32, 64), stages=16, layout="tn", tensor_core=True, split_k=True)),
+    ("nvjet_qqtst_112x128_128x7_2x1_v_bz_coopA_algo2_TNN",
+     known("cublas", "gemm", "fp8", (112, 128, 128), stages=7, layout="tn", tensor_core=True, split_k=False)),
+    ("nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_NNT",
+     known("cublas", "gemm", "fp16", (128, 256, 64), stages=4, layout="nn", tensor_core=True, split_k=False)),
+    ("void gemv2T_kernel_val<int, int, __nv_bfloat16, __nv_bfloat16, __nv_bfloat16, float, 128, 16, 4, 4, false, false>",
+     known("cublas", "gemm", "bf16", tensor_core=False)),
+]  # fmt: skip
+CUTLASS = [
+    ("void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_128x64_64x6_tn_align8>(Params)",
+     known("cutlass", "gemm", "bf16", (128, 64, 64), stages=6, layout="tn", tensor_core=True, split_k=False)),
+    ("void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_256x128_nn_align1>(Params)",
+     known("cutlass", "gemm", "bf16", (256, 128), layout="nn", tensor_core=True, split_k=False)),
+    ("void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_32x32_128x2_tn_align8>(Params)",
+     known("cutlass", "gemm", "bf16", (32, 32, 128), stages=2, layout="tn", tensor_core=True, split_k=False)),
+    ("void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_128x128_16x4_nn_align4>(Params)",
+     known("cutlass", "gemm", "tf32", (128, 128, 16), stages=4, layout="nn", tensor_core=True, split_k=False)),
+    ("void cutlass::Kernel2<cutlass_80_simt_sgemm_128x32_8x5_nn_align1>(Params)",
+     known("cutlass", "gemm", "fp32", (128, 32, 8), stages=5, layout="nn", tensor_core=False, split_k=False)),
+    ("void cutlass__5x_cudnn::Kernel<cutlass_tensorop_bf16_s16816fprop_optimized_bf16_256x64_32x4_nhwc_align8>(Params)",
+     known("cutlass", "conv", "bf16", (256, 64, 32), stages=4, tensor_core=True, split_k=False)),
+    ("cutlass3x_sm90_tensorop_s64x128x16gemm_bf16_bf16_f32_void_bf16_128x128x64_1x1x1_0_tnn_align8_warpspecialized_pingpong",
+     known("cutlass", "gemm", "bf16", (128, 128, 64), layout="tn", tensor_core=True, split_k=False)),
+    ("cutlass3x_sm90_tensorop_gemm_f16_f16_f32_f16_f16_128x128x64_1x2x1_0_nnn_align8",
+     known("cutlass", "gemm", "fp16", (128, 128, 64), layout="nn", tensor_core=True, split_k=False)),
+]  # fmt: skip
+CUDNN = [
+    (f"sm90_xmma_fprop_{XMMA_CONV}_tilesize128x256x32_cgasize2x1x1_warpgroupsize2x1x1_g1_execute_kernel_cudnn_infer",
+     known("cudnn", "conv", "tf32", (128, 256, 32), tensor_core=True, split_k=False)),
+    ("sm90_xmma_wgrad_indexed_implicit_gemm_f32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize64x64x32_warpgroupsize1x1x1_g1_execute_split_k_kernel_cudnn_train",
+     known("cudnn", "conv", "tf32", (64, 64, 32), tensor_core=True, split_k=True)),
+    ("sm80_xmma_fprop_implicit_gemm_f32f32_f32f32_f32_nchwkcrs_nchw_tilesize256x64x8_stage3_warpsize2x2x1_g1_ffma_aligna4",
+     known("cudnn", "conv", "fp32", (256, 64, 8), stages=3, tensor_core=False, split_k=False)),
+    ("volta_scudnn_128x128_stridedB_splitK_medium_nn_v1",
+     known("cudnn", "conv", "fp32", (128, 128), layout="nn", tensor_core=False, split_k=True)),
+    ("volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1",
+     known("cudnn", "conv", "fp32", (128, 128), layout="nt", tensor_core=False, split_k=False)),
+    ("cudnn_ampere_scudnn_128x64_relu_xregs_large_nn_v1",
+     known("cudnn", "conv", "fp32", (128, 64), layout="nn", tensor_core=False, split_k=False)),
+    ("void implicit_convolve_sgemm<float, float, 1024, 6, 7, 3, 3, 5, 1, false, true, true>(int, int, int)",
+     known("cudnn", "conv", "fp32", tensor_core=False)),
+    ("void cudnn::cnn::wgrad_alg0_engine<float, 128, 5, 5, 3, 3, 3, false, 512>(int, int, int)",
+     known("cudnn", "conv", "fp32", tensor_core=False)),
+]  # fmt: skip
+ATTENTION = [
+    ("void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, 128, 128, 4, false, false, cutlass::bfloat16_t>",
+     known("attention", "attention", "bf16", (128, 128, 64), tensor_core=True, split_k=False)),
+    (FA3, known("attention", "attention", "bf16", (128, 176, 128), stages=2, tensor_core=True)),
+    ("fmha_cutlassF_bf16_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel<cutlass::bfloat16_t>::Params)",
+     known("attention", "attention", "bf16", (64, 64), tensor_core=True)),
+    ("fmhaSm100aKernel_QkvE4m3OBfloat16H64PagedKvCausalP16VarSeqQ128Kv128PersistentContext",
+     known("attention", "attention", "fp8", (128, 128, 64), tensor_core=True)),
+    ("aiter::fmha_fwd_hd128_bf16_rtz",
+     known("attention", "attention", "bf16", (None, None, 128), tensor_core=True)),
+    ("void paged_attention_ll4mi_QKV_mfma16_kernel<0, __hip_bfloat16, __hip_bfloat16, (vllm::Fp8KVCacheDataType)0, 1, 128>",
+     known("attention", "attention", "bf16", tensor_core=True)),
+]  # fmt: skip
+ROCM = [
+    (f"Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT128x192x64_MI16x16x1{TENSILE}",
+     known("rocm", "gemm", "bf16", (128, 192, 64), layout="tn", tensor_core=True, split_k=False)),
+    (f"Cijk_Ailk_Bjlk_HHS_BH_MT64x128x32_MI16x16x16x1{TENSILE}",
+     known("rocm", "gemm", "fp16", (64, 128, 32), layout="nt", tensor_core=True, split_k=False)),
+    (f"Cijk_Ailk_Bljk_S_B_Bias_HA_S_SAV_UserArgs_MT16x16x128_MI16x16x1{TENSILE}",
+     known("rocm", "gemm", "fp32", (16, 16, 128), layout="nn", tensor_core=True, split_k=False)),
+    ("igemm_wrw_gtcx3_nhwc_bf16_bx0_ex1_bt128x64x32_wt32x32x8_ws1x1_wr1x2_ta1x4x1x4_1x8x1x32_tb1x4x1x2_1x8x1x32_gkgs",
+     known("rocm", "conv", "bf16", (128, 64, 32), tensor_core=True, split_k=True)),
+    ("igemm_fwd_gtcx2_nhwc_bf16_bx0_ex1_bt64x64x64_wt16x16x16_ws1x1_wr2x2_ta1x8x2x1_1x8x1x32_tb1x8x2x1_1x8x1x32",
+     known("rocm", "conv", "bf16", (64, 64, 64), tensor_core=True, split_k=False)),
+    (f"{CK_CONV}39kernel_grouped_conv_fwd_xdl_cshuffle_v3INS_28GridwiseGemm_xdl_cshuffle_v3INS_13tensor_layout4gemm8RowMajorENS6_"
+     "11ColumnMajorES7_ttfttNS0_12element_wise11PassThroughESA_SA_LNS1_18GemmSpecializationE7ELi256ELi64ELi64ELi64ELi8ELi8E",
+     known("rocm", "conv", "bf16", (64, 64, 64), tensor_core=True)),
+    (f"{CK_CONV}49kernel_grouped_conv_fwd_multiple_abd_xdl_cshuffleINS_34GridwiseGemmMultipleD_xdl_cshuffleIDF16bDF16bDF16bfDF16bNS_5Tuple"
+     "IJEEEDF16bNS0_12element_wise11PassThroughES8_S8_Li1ELi64ELi64ELi32ELi32ELi8ELi8E",
+     known("rocm", "conv", "bf16", (64, 32, 32), tensor_core=True)),
+    ("miopenSp3AsmConv_v30_3_1_gfx9_fp16_dot2_edc_f3x2_stride2",
+     known("rocm", "conv", "fp16", tensor_core=False)),
+]  # fmt: skip
+TRITON = [
+    ("triton_poi_fused__to_copy_add_cat_fmha_v3_fwd_mul_neg_stack_13", known("triton", "elementwise", tensor_core=False)),
+    ("triton_red_fused_add_addmm_mul_native_layer_norm_split_16", known("triton", "norm", tensor_core=False)),
+    ("triton_per_fused__to_copy_addmm_mean_pow_view_7", known("triton", "reduction", tensor_core=False)),
+    ("triton__0d1d2d3d4d5d6d7d8d9d10d11d12d13d14", known("triton", "elementwise", tensor_core=False)),
+    ("_matmul_ogs_NNT_bf16xbf16xmxfp4_128x128x128x1_swiglu",
+     known("triton", "moe", "bf16", (128, 128, 128), tensor_core=True)),
+]  # fmt: skip
+COLLECTIVE = [
+    ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+     known("collective", "collective", "fp32", tensor_core=False)),
+    ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+     known("collective", "collective", "bf16", tensor_core=False)),
+    ("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)",
+     known("collective", "collective", "int8", tensor_core=False)),
+    ("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+     known("collective", "collective", tensor_core=False)),
+    ("void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>",
+     known("collective", "collective", "bf16", tensor_core=False)),
+    ("void (anonymous namespace)::all_reduce_one_shot_push_kernel<__nv_bfloat16, 2u, true>",
+     known("collective", "collective", "bf16", tensor_core=False)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "expected"), CUBLAS)
+def test_cublas(name: str, expected: KernelName) -> None:
+    assert describe(name) == expected
+
+
+@pytest.mark.parametrize(("name", "expected"), CUTLASS)
+def test_cutlass(name: str, expected: KernelName) -> None:
+    assert describe(name) == expected
+
+
+@pytest.mark.parametrize(("name", "expected"), CUDNN)
+def test_cudnn(name: str, expected: KernelName) -> None:
+    assert describe(name) == expected
+
+
+@pytest.mark.parametrize(("name", "expected"), ATTENTION)
+def test_attention(name: str, expected: KernelName) -> None:
+    assert describe(name) == expected
+
+
+@pytest.mark.parametrize(("name", "expected"), ROCM)
+def test_rocm(name: str, expected: KernelName) -> None:
+    assert describe(name) == expected
+
+
+@pytest.mark.parametrize(("name", "expected"), TRITON)
+def test_triton(name: str, expected: KernelName) -> None:
+    assert describe(name) == expected
+
+
+@pytest.mark.parametrize(("name", "expected"), COLLECTIVE)
+def test_collectives(name: str, expected: KernelName) -> None:
+    assert describe(name) == expected
+
+
+@pytest.mark.parametrize("name", ["my_kernel", "void at::native::vectorized_elementwise_kernel<4, float>", ""])
+def test_a_name_that_no_library_wrote_tells_nothing(name: str) -> None:
+    assert describe(name) is None

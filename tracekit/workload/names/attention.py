@@ -1,0 +1,66 @@
+"""Attention: FlashAttention 2 and 3, CUTLASS's memory-efficient kernels, TensorRT-LLM's and AMD's.
+
+FlashAttention 2 names its traits ``<head size, queries of a block, keys of a block, warps, ...>``; 3 names the tile as
+``tuple<queries, keys, head size>``.
+"""
+
+import re
+
+from tracekit.workload.names.rule import Rule
+
+TYPES = {"bfloat16_t": "bf16", "half_t": "fp16", "float_e4m3_t": "fp8", "bf16": "bf16", "f16": "fp16", "f32": "fp32",
+         "fp16": "fp16", "E4m3": "fp8", "Bfloat16": "bf16", "Fp16": "fp16", "DF16b": "bf16", "DF16_": "fp16",
+         "__hip_bfloat16": "bf16", "_Float16": "fp16"}  # fmt: skip
+SPLIT = re.compile(r"split_?kv|Split<|FlashAttnFwdCombine", re.IGNORECASE)
+C = r"(?:cute::)?C<(?:\(int\))?"
+INTEGER = r"(?:\(int\))?"
+
+RULES = (
+    Rule(
+        re.compile(
+            rf"Flash_(?:fwd|bwd)_kernel_traits<{INTEGER}(?P<k>\d+), {INTEGER}(?P<m>\d+), {INTEGER}(?P<n>\d+), .*?"
+            r"(?P<type>bfloat16_t|half_t)"
+        ),
+        "attention",
+        dtypes=TYPES,
+        tensor_core=True,
+        split=SPLIT,
+    ),
+    Rule(
+        re.compile(
+            rf"CollectiveMainloop(?:Fwd|Bwd)Sm\d+<{INTEGER}(?P<stages>\d+), (?:cute::)?tuple<.*?> ?>, (?:cute::)?tuple<"
+            rf"{C}(?P<m>\d+)>, {C}(?P<n>\d+)>, {C}(?P<k>\d+)> ?>, .*?(?P<type>bfloat16_t|half_t|float_e4m3_t)"
+        ),
+        "attention",
+        dtypes=TYPES,
+        tensor_core=True,
+    ),
+    Rule(
+        re.compile(r"fmha_cutlass[FB]_(?P<type>bf16|f16|f32)_aligned_(?P<m>\d+)x(?P<n>\d+)_\w*?sm(?:75|80|90)"),
+        "attention",
+        dtypes=TYPES | {"f32": "tf32"},
+        tensor_core=True,
+    ),
+    Rule(
+        re.compile(r"fmhaSm\d+\w*?Kernel_Qkv(?P<type>E4m3|Bfloat16|Fp16)\w*?H(?P<k>\d+)\w*?Q(?P<m>\d+)Kv(?P<n>\d+)"),
+        "attention",
+        dtypes=TYPES,
+        tensor_core=True,
+    ),
+    Rule(
+        re.compile(
+            r"Fmha\w*Kernel.*?ProblemI(?P<type>DF16b|DF16_).*?TileFmhaShapeINS_8sequenceIJLi(?P<m>\d+)ELi(?P<n>\d+)ELi\d+ELi"
+            r"(?P<k>\d+)E"
+        ),
+        "attention",
+        dtypes=TYPES,
+        tensor_core=True,
+    ),
+    Rule(re.compile(r"fmha_(?:fwd|bwd)_hd(?P<k>\d+)_(?P<type>bf16|fp16)"), "attention", dtypes=TYPES, tensor_core=True),
+    Rule(
+        re.compile(r"paged_attention_ll4mi_QKV_mfma\d+_kernel<\d+, (?P<type>__hip_bfloat16|_Float16)"),
+        "attention",
+        dtypes=TYPES,
+        tensor_core=True,
+    ),
+)

@@ -1,0 +1,75 @@
+"""cuBLAS and cuBLASLt: hand-written kernels, xmma, nvjet, and those for vectors.
+
+``ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x3_nn``: inputs, accumulator and instruction, tile, depth x
+stages, layout. ``nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NNT``: types of input, sum and output, tile, depth x stages,
+cluster, then the layouts of both factors and the output.
+"""
+
+import re
+
+from tracekit.workload.names.rule import Rule
+
+SPLIT = re.compile(r"split_?k", re.IGNORECASE)
+# Of the accumulator alone, for kernels without matrix instructions.
+ACCUMULATOR = {"s": "fp32", "d": "fp64", "h": "fp16", "c": "fp32", "gc": "fp32"}
+INPUT = {"fp16": "fp16", "bf16": "bf16", "tf32": "tf32", "int8": "int8", "s": "tf32", "h": "fp16", "d": "fp64"}
+NVJET = {"h": "fp16", "t": "bf16", "s": "tf32", "q": "fp8", "d": "fp64", "o": "nvfp4"}
+XMMA = {"f16": "fp16", "bf16": "bf16", "tf32": "tf32", "f32": "fp32", "f64": "fp64", "e4m3": "fp8", "e5m2": "fp8",
+        "i8": "int8"}  # fmt: skip
+TILE = r"(?P<m>\d+)x(?P<n>\d+)"
+LAYOUT = r"(?P<layout>[nt]{2})"
+XMMA_TYPES = r"[a-z0-9]+_(?P<type>tf32|bf16|f16|f32|f64|e4m3|e5m2|i8)[a-z0-9]*_[a-z0-9]+"
+XMMA_TILE = r"tilesize(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)(?:_stage(?P<stages>\d+))?"
+
+RULES = (
+    Rule(
+        re.compile(
+            rf"\b(?:volta|turing|ampere|ada|hopper)_(?:(?P<type>fp16|bf16|int8|tf32)_)?[shdi](?P<mma>\d{{3,6}})gemm_"
+            rf"(?:[a-z0-9]+_)*?{TILE}(?:_(?!stages)\w+?)?(?:_stages_(?P<k>\d+)x(?P<stages>\d+))?_{LAYOUT}(?:_|$)"
+        ),
+        "gemm",
+        dtype="fp16",
+        dtypes=INPUT,
+        split=SPLIT,
+    ),
+    Rule(
+        re.compile(
+            rf"\b(?:maxwell|volta|turing|ampere)_(?P<type>gc|[shdc])gemm_(?:[a-z0-9]+_)*?{TILE}(?:_\w+?)?_{LAYOUT}(?:_|$)"
+        ),
+        "gemm",
+        dtypes=ACCUMULATOR,
+        tensor_core=False,
+        split=SPLIT,
+    ),
+    Rule(
+        re.compile(rf"xmma_gemm_{XMMA_TYPES}_{LAYOUT}_n_{XMMA_TILE}.*ffma"),
+        "gemm",
+        dtypes=XMMA,
+        tensor_core=False,
+        split=SPLIT,
+    ),
+    Rule(
+        re.compile(rf"xmma_gemm_{XMMA_TYPES}_{LAYOUT}_n_{XMMA_TILE}"),
+        "gemm",
+        dtypes=XMMA,
+        tensor_core=True,
+        split=SPLIT,
+    ),
+    Rule(
+        re.compile(
+            rf"\bnvjet_(?P<type>[a-z])[a-z]{{2,4}}_{TILE}_(?P<k>\d+)x(?P<stages>\d+)_\w+?_(?P<layout>[NT]{{2}})[NT]\b"
+        ),
+        "gemm",
+        dtypes=NVJET,
+        tensor_core=True,
+        split=SPLIT,
+    ),
+    Rule(
+        re.compile(
+            r"\b(?:gemv\w*|gemvx::kernel|gemmSN_[NT]{2}_kernel|gemmk1_kernel)<.*?(?P<type>__nv_bfloat16|__half|float|double)"
+        ),
+        "gemm",
+        dtypes={"__nv_bfloat16": "bf16", "__half": "fp16", "float": "fp32", "double": "fp64"},
+        tensor_core=False,
+    ),
+)

@@ -1,0 +1,52 @@
+"""CUTLASS 2 and 3, as PyTorch, cuBLAS and serving engines use it.
+
+``cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_128x64_64x6_tn_align8``: architecture, unit, input, accumulator and
+instruction, tile, depth x stages, layout. The names of CUTLASS 3 spell out all five types, and close the layout with
+that of the output (https://github.com/NVIDIA/cutlass/issues/947).
+"""
+
+import re
+
+from tracekit.workload.names.rule import Rule
+
+TYPES = {"bf16": "bf16", "f16": "fp16", "fp16": "fp16", "tf32": "tf32", "e4m3": "fp8", "e5m2": "fp8", "f32": "tf32",
+         "s8": "int8", "u8": "int8", "f64": "fp64"}  # fmt: skip
+SPLIT = re.compile(r"split_?k|stream_?k", re.IGNORECASE)
+TAIL = r"(?:_[a-z0-9]+)*?_(?P<m>\d+)x(?P<n>\d+)(?:_(?P<k>\d+)x(?P<stages>\d+))?_(?:sliced\w+?_)?"
+TYPED = r"(?:(?P<type>bf16|f16|fp16|tf32)_)?[shdi]\d+"
+
+RULES = (
+    Rule(
+        re.compile(
+            r"cutlass3x_sm\d+_(?:bs)?tensorop_(?:[a-z]\d+x\d+x\d+)?gemm_(?P<type>bf16|f16|tf32|f32|e4m3|e5m2|s8|u8|f64)_"
+            r"(?:\w+?_){4}(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)_\d+x\d+x\d+_(?:\d+_)?(?P<layout>[nt]{2})[nt]"
+        ),
+        "gemm",
+        dtypes=TYPES,
+        tensor_core=True,
+        split=SPLIT,
+    ),
+    Rule(
+        re.compile(rf"cutlass_(?:\d+_)?(?:wmma_)?tensorop_{TYPED}gemm{TAIL}(?P<layout>[nt]{{2}})_"),
+        "gemm",
+        dtype="tf32",
+        dtypes=TYPES,
+        tensor_core=True,
+        split=SPLIT,
+    ),
+    Rule(
+        re.compile(rf"cutlass_(?:\d+_)?(?:wmma_)?tensorop_{TYPED}(?:fprop|dgrad|wgrad)(?:_[a-z]+)*{TAIL}"),
+        "conv",
+        dtype="tf32",
+        dtypes=TYPES,
+        tensor_core=True,
+        split=SPLIT,
+    ),
+    Rule(
+        re.compile(rf"cutlass_\d+_simt_(?P<type>[shdc])gemm{TAIL}(?P<layout>[nt]{{2}})_"),
+        "gemm",
+        dtypes={"s": "fp32", "h": "fp16", "d": "fp64", "c": "fp32"},
+        tensor_core=False,
+        split=SPLIT,
+    ),
+)

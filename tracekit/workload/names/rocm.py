@@ -1,0 +1,59 @@
+"""AMD: hipBLASLt and rocBLAS (Tensile), Composable Kernel, MIOpen.
+
+``Cijk_Alik_Bljk_BBS_BH_..._MT128x192x64_MI16x16x1_...``: the index that comes first is contiguous, so ``Alik`` is a
+transposed factor; types of input, output and sum; macro tile; matrix instruction. A mangled Composable Kernel name holds
+block size, then rows, columns and depth of the tile (https://github.com/ROCm/composable_kernel, device_gemm_*.hpp).
+"""
+
+import re
+
+from tracekit.workload.names.rule import Rule
+
+TENSILE = {"B": "bf16", "H": "fp16", "S": "fp32", "D": "fp64", "F8": "fp8", "B8": "fp8", "I8": "int8", "4xi8": "int8"}
+CK = {"t": "bf16", "DF16b": "bf16", "DF16_": "fp16", "f": "fp32", "a": "int8"}
+IGEMM = {"fp16": "fp16", "bf16": "bf16", "fp32": "fp32"}
+TILE = r"ELi\d+ELi(?P<m>\d+)ELi(?P<n>\d+)ELi(?P<k>\d+)E"
+GLOBAL_SPLIT = re.compile(r"_GSU(?:[2-9]|\d{2,})_|gkgs|_SK[1-9]")
+
+RULES = (
+    Rule(
+        re.compile(
+            r"Cijk_(?P<layout>A[il]{2}k_B[jl]{2}k)_(?P<type>F8|B8|I8|4xi8|[BHSD])\w*?_MT(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)"
+            r"(?:_(?P<mma>MI\d+x\d+x\d+))?"
+        ),
+        "gemm",
+        dtypes=TENSILE,
+        layouts={"Ailk_Bljk": "nn", "Ailk_Bjlk": "nt", "Alik_Bljk": "tn", "Alik_Bjlk": "tt"},
+        split=GLOBAL_SPLIT,
+    ),
+    Rule(
+        re.compile(
+            r"igemm_(?:fwd|bwd|wrw)_gtc\w*?_(?P<type>fp16|bf16|fp32)_\w*?bt(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)_(?P<mma>wt\d+)"
+        ),
+        "conv",
+        dtypes=IGEMM,
+        split=GLOBAL_SPLIT,
+    ),
+    Rule(
+        re.compile(rf"kernel_grouped_conv\w*?S\d_(?P<type>DF16b|DF16_|t)(?=t|DF16)\w*?GemmSpecializationE\d{TILE}"),
+        "conv",
+        dtypes=CK,
+        tensor_core=True,
+    ),
+    Rule(
+        re.compile(
+            r"kernel_grouped_conv\w*INS_\d+Gridwise\w*?I(?P<type>DF16b|DF16_|t)(?=[tD]).*?PassThrough\w*?_"
+            rf"(?:LNS_\d+InMemoryDataOperationEnumE\dE)?Li\d+{TILE}"
+        ),
+        "conv",
+        dtypes=CK,
+        tensor_core=True,
+    ),
+    Rule(
+        re.compile(r"kernel_batched_gemm_xdlops_bwd_weight\w*?ILi\d+E(?P<type>DF16b|DF16_|t)(?=t|DF16)"),
+        "conv",
+        dtypes=CK,
+        tensor_core=True,
+    ),
+    Rule(re.compile(r"miopenSp3AsmConv\w*?_(?P<type>fp16|bf16|fp32)_"), "conv", dtypes=IGEMM, tensor_core=False),
+)

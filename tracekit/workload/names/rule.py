@@ -1,0 +1,82 @@
+"""What a kernel's name can tell, and the rules that read it."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class KernelName:
+    """What a library wrote into a kernel's name; ``None`` where it says nothing.
+
+    Attributes:
+        library: Who wrote the kernel.
+        family: Kernel family.
+        dtype: Precision that it computes in.
+        tile_m: Rows of the output (queries, for attention) that one block computes.
+        tile_n: Columns of the output (keys, for attention).
+        tile_k: Depth of one pass (the head's size, for attention).
+        stages: Passes that are loaded ahead.
+        split_k: Whether several blocks share one output tile's depth.
+        layout: Of the two factors, ``n`` or ``t`` each, as BLAS means it.
+        tensor_core: Whether it runs on matrix units.
+    """
+
+    library: str
+    family: str
+    dtype: str | None = None
+    tile_m: int | None = None
+    tile_n: int | None = None
+    tile_k: int | None = None
+    stages: int | None = None
+    split_k: bool | None = None
+    layout: str | None = None
+    tensor_core: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A pattern whose named groups are what it tells, and what all names that match have in common.
+
+    Attributes:
+        pattern: Searched for in the whole name. Groups ``m``, ``n``, ``k``, ``stages``, ``layout`` are taken as they
+            are; ``type`` is looked up in ``dtypes``.
+        family: Of all names that match.
+        dtype: Of all names that match, where no group ``type`` tells it.
+        dtypes: What the library's words for precisions mean.
+        layouts: What the library's words for layouts mean, where they aren't two letters.
+        tensor_core: Whether all names that match run on matrix units; else a group ``mma`` tells it by being there.
+        split: What in the name tells that depth is split over blocks.
+    """
+
+    pattern: re.Pattern[str]
+    family: str
+    dtype: str | None = None
+    dtypes: Mapping[str, str] = field(default_factory=dict)
+    layouts: Mapping[str, str] = field(default_factory=dict)
+    tensor_core: bool | None = None
+    split: re.Pattern[str] | None = None
+
+    def read(self, library: str, name: str) -> KernelName | None:
+        """What ``name`` tells; ``None`` if the rule doesn't know it."""
+        found = self.pattern.search(name)
+        if found is None:
+            return None
+        groups = found.groupdict()
+        layout = groups.get("layout")
+        return KernelName(
+            library=library,
+            family=self.family,
+            dtype=self.dtypes.get(groups.get("type") or "", self.dtype),
+            tile_m=_number(groups.get("m")),
+            tile_n=_number(groups.get("n")),
+            tile_k=_number(groups.get("k")),
+            stages=_number(groups.get("stages")),
+            split_k=None if self.split is None else self.split.search(name) is not None,
+            layout=None if layout is None else self.layouts.get(layout, layout.lower()),
+            tensor_core="mma" in groups and groups["mma"] is not None if self.tensor_core is None else self.tensor_core,
+        )
+
+
+def _number(text: str | None) -> int | None:
+    return None if text is None else int(text)

@@ -1,0 +1,23 @@
+"""Triton: Inductor's fused kernels, and those that serving engines write by hand."""
+
+import re
+
+from tracekit.workload.names.rule import Rule
+
+TYPES = {"bf16": "bf16", "fp16": "fp16", "fp32": "fp32", "fp8": "fp8", "mxfp4": "nvfp4"}
+
+RULES = (
+    Rule(
+        re.compile(r"^triton_(?:red|per)_\w*(?:layer_norm|batch_norm|rms_norm|group_norm)"), "norm", tensor_core=False
+    ),
+    Rule(re.compile(r"^triton_(?:red|per)_\w*softmax"), "softmax", tensor_core=False),
+    Rule(re.compile(r"^triton_poi_|^triton__\d"), "elementwise", tensor_core=False),
+    Rule(re.compile(r"^triton_(?:red|per)_"), "reduction", tensor_core=False),
+    Rule(re.compile(r"^triton_(?:tem|mm)_"), "gemm", tensor_core=True),
+    Rule(
+        re.compile(r"^_matmul_ogs_[NT]{3}_(?P<type>bf16|fp16|fp8)x\w+?_(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)x\d+"),
+        "moe",
+        dtypes=TYPES,
+        tensor_core=True,
+    ),
+)
