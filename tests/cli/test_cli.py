@@ -177,3 +177,10 @@ def test_a_format_is_printed_or_goes_to_the_output(run, trace, tmp_path):
     assert (tmp_path / "notes").read_text().startswith("# A step")
     code, _, err = run("report", trace, "-o", tmp_path / "report.pdf")
     assert (code, ".html" in err) == (1, True)
+
+
+def test_info_verbose_shows_the_graphs_constants(run, trace):
+    graph = json.loads(run("info", trace, "-v", "--json")[1])["graph"]
+    assert graph["exact_error_ns"] == 0
+    assert {row["edge"] for row in graph["edges"]} >= {"run", "program", "launch"}
+    assert "launch" in run("info", trace, "-v")[1]

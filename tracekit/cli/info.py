@@ -1,6 +1,6 @@
 """``tracekit info``: what is in a trace."""
 
-from tracekit.cli.options import Json, Memory, NoCache, Quiet, Ranks, SourceGpu, Steps, Traces
+from tracekit.cli.options import Json, Memory, NoCache, Quiet, Ranks, SourceGpu, Steps, Traces, Verbose
 
 
 def info(
@@ -11,20 +11,32 @@ def info(
     json: Json = False,
     no_cache: NoCache = False,
     memory: Memory = None,
+    verbose: Verbose = False,
     quiet: Quiet = False,
 ) -> None:
     """What is in a trace: GPU, steps, how much can be modelled, how well the replay fits.
 
     Example: tracekit info trace.json.gz
     """
+    from rich.console import Group
+
     from tracekit.cli.read import read
     from tracekit.cli.screen import emit, progress
     from tracekit.render import json as as_json
     from tracekit.render import terminal
+    from tracekit.render.check import as_dict, screen
+    from tracekit.replay.check import check
     from tracekit.replay.run import prepare
     from tracekit.reporting import build
 
     with progress(quiet) as stage:
         trace = read(traces, ranks, no_cache, memory, stage)
-        report = build(prepare(trace, source_gpu=source_gpu, steps=steps, progress=stage))
-    emit(terminal.info(report), lambda: as_json.info(report), json=json)
+        run = prepare(trace, source_gpu=source_gpu, steps=steps, progress=stage)
+        report = build(run)
+        graph = check(run.graph) if verbose else None
+    shown = terminal.info(report)
+    emit(
+        shown if graph is None else Group(shown, screen(graph)),
+        lambda: as_json.info(report, None if graph is None else as_dict(graph)),
+        json=json,
+    )

@@ -117,4 +117,5 @@ Output = Annotated[
     typer.Option("--output", "-o", metavar="FILE", help="Also write a file: .html, .json, .md, .xlsx, .parquet, ...."),
 ]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite the output file.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also the dependency graph and its constants.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]

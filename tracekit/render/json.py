@@ -10,9 +10,10 @@ from tracekit.reporting.model import Report
 SCHEMA_VERSION = 1
 
 
-def info(report: Report) -> str:
-    """What ``tracekit info --json`` prints."""
-    return _dump(_head(report) | {"coverage": dataclasses.asdict(report.coverage), "warnings": report.warnings})
+def info(report: Report, graph: dict[str, Any] | None = None) -> str:
+    """What ``tracekit info --json`` prints; ``graph`` is what ``-v`` adds."""
+    body = {"coverage": dataclasses.asdict(report.coverage), "warnings": report.warnings}
+    return _dump(_head(report) | body | ({} if graph is None else {"graph": graph}))
 
 
 def measured(report: Report, top: int) -> str:

@@ -41,20 +41,23 @@ def join(kernels: pl.DataFrame) -> Collectives:
         kernels: The kernel tables of all ranks with a column ``rank``.
     """
     matched, doubts = match(kernels)
-    clocks = align(matched)
+    roughly = _on_one_clock(matched, align(matched)).with_columns(impossible=_impossible())
+    left_out = roughly.filter("impossible")["collective"].unique()
+    if len(left_out):
+        doubts = (*doubts, f"{len(left_out)} collectives don't coincide in time")
+    possible = matched.filter(~pl.col("collective").is_in(left_out.implode()))
+    clocks = align(possible)
+    return Collectives(_with_waits(_on_one_clock(possible, clocks)), clocks, doubts)
+
+
+def _on_one_clock(matched: pl.DataFrame, clocks: Clocks) -> pl.DataFrame:
+    """What several read ranks took part in, with ``arrival_ns`` and ``end_ns`` on the first rank's clock."""
     ahead = pl.col("rank").replace_strict(dict(clocks.ahead_ns), default=0, return_dtype=pl.Int64)
-    aligned = (
-        matched.with_columns(pl.col("start_ns", "end_ns") - ahead)
-        .with_columns(read=pl.len().over("collective"))
+    return (
+        matched.with_columns(pl.col("start_ns", "end_ns") - ahead, read=pl.len().over("collective"))
         .filter(pl.col("read") > 1)
         .rename({"start_ns": "arrival_ns"})
     )
-    possible = aligned.with_columns(impossible=_impossible())
-    left_out = possible.filter("impossible")["collective"].n_unique()
-    if left_out:
-        doubts = (*doubts, f"{left_out} collectives don't coincide in time")
-    table = _with_waits(possible.filter(~pl.col("impossible")).drop("impossible"))
-    return Collectives(table, clocks, doubts)
 
 
 def _impossible() -> pl.Expr:

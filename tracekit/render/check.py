@@ -1,0 +1,41 @@
+"""The dependency graph held against what was measured."""
+
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tracekit.replay.check import Check
+
+HEADINGS = ("edge", "edges", "lag µs", "10 %", "90 %", "binds", "then later by µs")
+
+
+def screen(found: Check) -> RenderableType:
+    """Errors, and a row per kind of edge."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for heading in HEADINGS:
+        table.add_column(heading, justify="left" if heading == "edge" else "right")
+    for edge, edges, lag, low, high, binds, beyond in found.constants.iter_rows():
+        later = "–" if beyond is None else f"{beyond:,.2f}"
+        table.add_row(edge, f"{edges:,}", f"{lag:,.2f}", f"{low:,.2f}", f"{high:,.2f}", f"{binds:,}", later)
+    half, most = (found.start_error_us[part] for part in (0.5, 0.99))
+    return Group(
+        Text(),
+        Text("dependency graph", style="bold"),
+        Text(f"  with what was measured beyond the lags the replay is off by {found.exact_error_ns} ns"),
+        Text(
+            f"  without, half of the kernels start within {half:,.1f} µs of the measured time, 99 % within {most:,.1f}"
+        ),
+        Text(),
+        table,
+    )
+
+
+def as_dict(found: Check) -> dict[str, Any]:
+    """The same for JSON."""
+    return {
+        "exact_error_ns": found.exact_error_ns,
+        "start_error_us": {f"{100 * part:g}": error for part, error in found.start_error_us.items()},
+        "edges": found.constants.to_dicts(),
+    }

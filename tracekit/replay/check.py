@@ -1,0 +1,108 @@
+"""How well a graph explains what was measured, edge by edge."""
+
+from dataclasses import dataclass, replace
+
+import numba
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from tracekit.graph import Graph
+from tracekit.graph.edges import EdgeKind
+from tracekit.replay.engine import measured, replay
+from tracekit.replay.trail import vertex_times
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A graph against the measured times.
+
+    Attributes:
+        exact_error_ns: The largest error of a replay whose edges keep what was measured beyond them. Anything but 0 is
+            a fault of the graph: a moment that nothing holds, or an edge that leads back in time.
+        start_error_us: How far activities start from where they were measured in a replay without those, by share of
+            the activities that are no further off: ``{0.5: ..., 0.99: ...}``.
+        constants: Per kind of edge, ``edge``: ``edges``; ``lag_us``, ``low_us``, ``high_us``, the median and tenths of
+            its lags; ``binds``, how many moments no other edge allowed as late; ``beyond_us``, how much later than
+            allowed these came, the median.
+    """
+
+    exact_error_ns: int
+    start_error_us: dict[float, float]
+    constants: pl.DataFrame
+
+
+def check(graph: Graph) -> Check:
+    """Hold a graph against the measured times."""
+    recorded, derived = measured(graph), replay(graph)
+    exact = replay(exactly(graph))
+    nodes = graph.nodes
+    late = np.abs(derived.activity_start_ns - recorded.activity_start_ns) / 1e3
+    return Check(
+        exact_error_ns=int(
+            max(np.abs(exact.start_ns - nodes.start_ns).max(), np.abs(exact.end_ns - nodes.end_ns).max())
+        ),
+        start_error_us={part: float(np.quantile(late, part)) for part in (0.5, 0.99)},
+        constants=_constants(graph),
+    )
+
+
+def exactly(graph: Graph) -> Graph:
+    """The graph with lags that give every measured time back: no edge allows more, and one each allows just as much."""
+    times = vertex_times(graph, measured(graph))
+    lag, _ = _exact_lags(graph.first, graph.src, graph.lag_ns, times)
+    held = np.diff(graph.first) > 0
+    return replace(
+        graph,
+        lag_ns=lag,
+        release_ns=np.where(held, np.minimum(graph.release_ns, times), times),
+        kept_ns=np.zeros_like(graph.kept_ns),
+        transfer_edge=graph.transfer_edge[:0],
+        transfer_activity=graph.transfer_activity[:0],
+    )
+
+
+def _constants(graph: Graph) -> pl.DataFrame:
+    times = vertex_times(graph, measured(graph))
+    _, binding = _exact_lags(graph.first, graph.src, graph.lag_ns, times)
+    dst = np.repeat(np.arange(graph.first.size - 1), np.diff(graph.first))
+    binds = np.zeros(graph.src.size, dtype=np.bool_)
+    binds[binding[binding >= 0]] = True
+    table = pl.DataFrame(
+        {
+            "kind": graph.kind,
+            "lag": graph.lag_ns / 1e3,
+            "binds": binds,
+            "beyond": (times[dst] - times[graph.src] - graph.lag_ns) / 1e3,
+        }
+    )
+    names = {int(kind): kind.name.lower() for kind in EdgeKind}
+    summed = table.group_by("kind").agg(
+        edges=pl.len(),
+        lag_us=pl.col("lag").median(),
+        low_us=pl.col("lag").quantile(0.1),
+        high_us=pl.col("lag").quantile(0.9),
+        binds=pl.col("binds").sum(),
+        beyond_us=pl.col("beyond").filter("binds").median(),
+    )
+    return summed.sort("kind").with_columns(pl.col("kind").replace_strict(names)).rename({"kind": "edge"})
+
+
+@numba.njit(cache=True)
+def _exact_lags(first: Ints, src: Ints, lag_ns: Ints, times: Ints) -> tuple[Ints, Ints]:  # pragma: no cover - compiled
+    """Lags that allow what was measured, and of every vertex the edge that allowed it last, -1 without one."""
+    exact = lag_ns.copy()
+    binding = np.full(first.size - 1, -1, dtype=np.int64)
+    for vertex in range(first.size - 1):
+        latest = np.iinfo(np.int64).min
+        for edge in range(first[vertex], first[vertex + 1]):
+            allowed = times[src[edge]] + lag_ns[edge]
+            exact[edge] = min(lag_ns[edge], times[vertex] - times[src[edge]])
+            if allowed > latest:
+                latest = allowed
+                binding[vertex] = edge
+        if binding[vertex] >= 0:
+            exact[binding[vertex]] = times[vertex] - times[src[binding[vertex]]]
+    return exact, binding
