@@ -1,15 +1,18 @@
-"""The error of the wait-free self-replay of every trace in a folder, as a Markdown table.
+"""The error of the wait-free self-replay of every trace in a folder, and of jobs' ranks together, as Markdown.
 
 python -P scripts/replay_table.py /path/to/traces
 """
 
 import argparse
+import re
+from itertools import groupby
 from pathlib import Path
 
 import tracekit as tk
 from tracekit.errors import TracekitError
 from tracekit.replay.run import Run, prepare
 
+RANK = re.compile(r"_rank\d+")
 COLUMNS = (
     "trace",
     "steps",
@@ -19,6 +22,7 @@ COLUMNS = (
     "error %",
     "span error %",
     "derived wait %",
+    "kept wait %",
     "hidden in graphs %",
     "waits recorded",
     "waits inferred",
@@ -31,13 +35,14 @@ def row(name: str, run: Run) -> str:
     step = run.measured.step_time_us
     cells = (
         name,
-        run.chosen.height,
+        run.chosen["step"].n_unique(),
         run.kernels.height,
-        run.kernels.select("device", "stream").n_unique(),
+        run.kernels.select(*({"rank"} & {*run.kernels.columns}), "device", "stream").n_unique(),
         f"{step / 1e3:.1f}",
         f"{run.replay.error_pct:+.2f}",
         f"{100 * (run.replay.span_us / run.measured.span_us - 1):+.2f}",
         f"{100 * run.replay.derived_wait_us / step:.0f}",
+        f"{100 * run.replay.kept_wait_us / step:.0f}",
         f"{run.graph.hidden_ns / 1e1 / step / run.steps.height:.0f}",
         run.graph.recorded_waits,
         run.graph.inferred_waits,
@@ -51,11 +56,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     print(f"| {' | '.join(COLUMNS)} |\n|---|{'--:|' * (len(COLUMNS) - 1)}")
-    for path in sorted(parser.parse_args().folder.glob("*.json.gz")):
+    files = sorted(parser.parse_args().folder.glob("*.json.gz"))
+    for path in files:
         try:
             print(row(path.name.removesuffix(".json.gz"), prepare(tk.load(path))), flush=True)
         except TracekitError:
             continue
+    ranks = [path for path in files if RANK.search(path.name) and ".et." not in path.name]
+    for job, paths in groupby(ranks, key=lambda path: RANK.split(path.name)[0]):
+        together = list(paths)
+        if len(together) > 1:
+            print(row(f"{job}, {len(together)} ranks together", prepare(tk.load(together))), flush=True)
 
 
 if __name__ == "__main__":

@@ -3,13 +3,16 @@
 import os
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 import tracekit as tk
 from predictors import PredictorError
 from tracekit.errors import NoGpuActivityError, NotATraceError
 from tracekit.prediction import predict
+from tracekit.replay.check import check
 from tracekit.replay.run import prepare
+from tracekit.replay.transplant import transplant
 
 FOLDER = Path(os.environ.get("TRACEKIT_REAL_TRACES", ""))
 ALL = sorted(p.name for p in FOLDER.glob("*.json.gz") if ".et." not in p.name) if FOLDER.name else []
@@ -54,6 +57,42 @@ def test_every_trace_is_predicted(name):
 def test_the_wait_free_replay_gives_the_measured_step_back(name):
     run = prepare(tk.load(FOLDER / name))
     assert abs(run.replay.error_pct) <= REPLAY_TARGETS[name]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "spread"), [("mi300x_ddp_train_rank*", 17), ("v100_dlrm_train_rank[0-9]_of_8.json.gz", 6)]
+)
+def test_the_ranks_of_a_job_replay_together(real_traces, pattern, spread):
+    """The ranks' times in collectives differ by a factor, their transfers don't: all else is waiting, derived anew."""
+    run = prepare(tk.load([str(path) for path in sorted(real_traces.glob(pattern))]))
+    assert abs(run.replay.error_pct) <= 3.0
+    assert abs(run.replay.span_us / run.measured.span_us - 1) <= 0.03
+    assert run.collectives is not None
+    assert run.collectives.doubts == ()
+    assert run.replay.kept_wait_us == 0
+    assert check(run.graph).exact_error_ns == 0
+    rows = run.kernels.filter(pl.col("family") == "collective").group_by("rank")
+    per_rank = rows.agg(whole=(pl.col("dur_ns") + pl.col("wait_ns")).sum(), transfer=pl.col("dur_ns").sum())
+    assert per_rank["whole"].max() / per_rank["whole"].min() > spread
+    assert per_rank["transfer"].max() / per_rank["transfer"].min() < 1.06
+
+
+def test_collectives_of_other_groups_are_not_joined(real_traces):
+    """Two ranks of 128, which share some of their groups only."""
+    run = prepare(tk.load([str(path) for path in sorted(real_traces.glob("hta_sampled_rank*"))]))
+    assert run.collectives is not None
+    assert set(run.collectives.table["kind"]) == {"all_gather", "all_reduce"}
+    assert any("coincide" in doubt for doubt in run.collectives.doubts)
+    assert run.collectives.clocks.residual_ns < 200_000
+    assert abs(run.replay.error_pct) <= 3.0
+
+
+@pytest.mark.parametrize("ranks", [(0, 1), (1, 2), (2, 3)])
+def test_one_ranks_kernels_on_anothers_graph(real_traces, ranks):
+    one, two = (prepare(tk.load(real_traces / f"mi300x_ddp_train_rank{rank}_of_4.json.gz")) for rank in ranks)
+    for found in (transplant(one, two), transplant(two, one)):
+        assert found.matched > 99
+        assert abs(found.error_pct) < 5
 
 
 def test_a_host_bound_trace_ends_at_its_floor(real_traces):

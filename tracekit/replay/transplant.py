@@ -4,7 +4,7 @@ No model of kernels is involved, so what is left is the error of the graph: of w
 other times.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 
@@ -37,16 +37,19 @@ def transplant(run: Run, other: Run) -> Transplant:
 
     Kernels are the same if the same op launched them, or, without ops, if they have the same name; on the same shapes;
     in the same place among the steps, as the same one in order of launch. So kernels may differ in name, as they do
-    between GPUs.
+    between GPUs. Waiting for ranks that weren't read, which no graph derives, comes with the kernels; the host stays.
 
     Args:
         run: The run whose graph is replayed.
         other: The run whose kernels are taken, of one rank as well.
     """
-    mine, theirs = _identified(run), _identified(other).rename({"dur_ns": "other_ns"})
+    mine, theirs = _identified(run), _identified(other).rename({"dur_ns": "other_ns", "kept_ns": "other_kept_ns"})
     keys = [*SAME, "occurrence"]
-    joined = mine.join(theirs.select(*keys, "other_ns"), on=keys, how="left", nulls_equal=True).sort("row")
-    step = run.step_with((joined.select(pl.coalesce("other_ns", "dur_ns")).to_series() / 1e3).to_numpy())
+    times = theirs.select(*keys, "other_ns", "other_kept_ns")
+    joined = mine.join(times, on=keys, how="left", nulls_equal=True).sort("row")
+    kept_ns = joined.select(pl.coalesce("other_kept_ns", "kept_ns")).to_series().to_numpy()
+    changed = replace(run, graph=replace(run.graph, kept_ns=kept_ns))
+    step = changed.step_with((joined.select(pl.coalesce("other_ns", "dur_ns")).to_series() / 1e3).to_numpy())
     matched = share(joined, "dur_ns", pl.col("other_ns").is_not_null())
     error_pct = 100 * (step.step_time_us / other.measured.step_time_us - 1)
     return Transplant(step, other.measured, error_pct, matched)
@@ -58,6 +61,7 @@ def _identified(run: Run) -> pl.DataFrame:
     table = run.kernels.select(
         row=pl.int_range(pl.len()),
         dur_ns="dur_ns",
+        kept_ns=run.graph.kept_ns,
         input_dims="input_dims",
         launched=pl.coalesce("call", "ts_ns"),
         place=pl.col("step").replace_strict(steps, pl.Series(range(len(steps)), dtype=pl.Int64), default=None),
