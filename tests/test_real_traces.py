@@ -91,7 +91,7 @@ def test_collectives_of_other_groups_are_not_joined(real_traces):
 def test_one_ranks_kernels_on_anothers_graph(real_traces, ranks):
     one, two = (prepare(tk.load(real_traces / f"mi300x_ddp_train_rank{rank}_of_4.json.gz")) for rank in ranks)
     for found in (transplant(one, two), transplant(two, one)):
-        assert found.matched > 99
+        assert found.matched > 98
         assert abs(found.error_pct) < 5
 
 
