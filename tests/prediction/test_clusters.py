@@ -4,6 +4,8 @@ import polars as pl
 import pytest
 
 import tracekit as tk
+from tests.jobs import gradient_step, recorded
+from tests.jobs import job as jointly
 from tracekit.comm import ClusterError, load_cluster
 from tracekit.comm import predict as predict_collectives
 from tracekit.testing import A100, TraceBuilder
@@ -122,3 +124,13 @@ def test_what_does_not_fit_or_contradicts_is_refused():
         tk.predict(trace, cluster=SOURCE, source_cluster="8xh100-sxm")
     with pytest.raises(ClusterError, match="4 GPUs, the trace 8 ranks"):
         tk.predict(trace, cluster=SOURCE, source_cluster="4xa100-sxm-80gb")
+
+
+def test_with_all_ranks_read_a_slow_transfer_is_no_waiting():
+    """Both ranks take part from 112 on; the second came last. Of 388 us the model would allow 15."""
+    message = {"kind": "allreduce", "nelems": 1000}
+    early, late = gradient_step(50, 500, **recorded(**message)), gradient_step(100, 500, **recorded(**message))
+    prediction = tk.predict(jointly(early, late), cluster="8xh100-sxm")["8xh100-sxm"]
+    factor = model_us("8xh100-sxm", 2, 4000) / model_us(SOURCE, 2, 4000)
+    times = prediction.kernels["time_us"].to_list()
+    assert (times[1], times[3]) == pytest.approx((388 * factor,) * 2)

@@ -76,6 +76,15 @@ def test_one_rank_neither_waits_nor_transfers():
     ]
 
 
+def test_one_rank_does_not_wait_for_others_either():
+    """600 of the second all-reduce's 900 us were waiting: gone from the step."""
+    job = Job().sends("allreduce", GRADIENTS, 300).sends("allreduce", GRADIENTS, 900)
+    job.builder.call("cudaDeviceSynchronize", 80, 1242)
+    trace = job.builder.load()
+    alone = tk.predict(trace, cluster=SOURCE, world_size=1)[SOURCE]
+    assert tk.report(trace).source.step_time_us - alone.step.step_time_us == pytest.approx(1200, abs=5)
+
+
 def test_more_ranks_are_never_faster():
     job = Job().sends("allreduce", GRADIENTS, 300)
     times = [job.on(POD, world_size=ranks)[0] for ranks in (1, 2, 4, 8, 16, 32, 64)]

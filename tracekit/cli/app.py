@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tracekit import __version__
-from tracekit.cli import cache, calibrate, clusters, doctor, gpus, info, predict, record, redact, report
+from tracekit.cli import cache, calibrate, clusters, doctor, gpus, info, predict, record, redact, report, sweep
 from tracekit.errors import TracekitError
 
 EXIT_FAILURE = 1
@@ -27,6 +27,7 @@ app.command("record", context_settings=record.PASS_ON)(record.record)
 app.command("info")(info.info)
 app.command("report")(report.report)
 app.command("predict")(predict.predict)
+app.command("sweep")(sweep.sweep)
 app.command("doctor")(doctor.doctor)
 app.command("redact")(redact.redact)
 app.command("gpus")(gpus.gpus)

@@ -7,7 +7,6 @@ from tracekit.prediction.layout import Layout, groups
 from tracekit.prediction.messages import CALL, SIZES, messages, on_cluster, sized_by_time
 from tracekit.prediction.scaling import messages_as
 from tracekit.replay.run import Run
-from tracekit.replay.transfer import transfer_us
 
 SIDES = {"ratio_least": "least_bytes", "ratio": "bytes", "ratio_most": "most_bytes"}
 """What is computed for the least, the likely and the largest size of a message."""
@@ -35,30 +34,29 @@ def retarget(
         ClusterError: The job doesn't fit on the cluster.
     """
     old = messages(run.kernels, run.trace.world_size)
-    shortest_us = transfer_us(run.kernels).gather(old["row"])
-    if source is not None:
-        old = sized_by_time(old, shortest_us, source)
     dur_us = run.kernels["dur_ns"].gather(old["row"]) / 1e3
+    if source is not None:
+        old = sized_by_time(old, dur_us, source)
     new = messages_as(old, groups(run), *layouts) if layouts else old
-    return _retargeted(old, new, source, target, dur_us, shortest_us)
+    everyone = run.collectives is not None and len(run.ranks) == run.trace.world_size
+    return _retargeted(old, new, source, target, dur_us, everyone)
 
 
 def _retargeted(
-    old: pl.DataFrame, new: pl.DataFrame, source: Cluster | None, target: Cluster, dur_us: pl.Series, most_us: pl.Series
+    old: pl.DataFrame, new: pl.DataFrame, source: Cluster | None, target: Cluster, dur_us: pl.Series, everyone: bool
 ) -> pl.DataFrame:
-    """``retarget`` of collectives ``old`` that are ``new`` on the target and transfer for ``most_us`` at most.
+    """``retarget`` of collectives ``old`` that are ``new`` on the target.
 
-    One rank that never comes last only ever sees transfers with waiting in them; so what exceeds the model's interval
-    is taken for waiting. The interval of the prediction holds both views.
+    Unless everyone was read, the shortest of like collectives may still hold waiting, as one rank may never come
+    last; so what exceeds the model's interval is taken for waiting too. The prediction's interval holds both views.
     """
     sides = {name: _factors(old, new, source, target, size) for name, size in SIDES.items()}
-    table = sides["ratio"].with_columns(
-        *(side["ratio"].alias(name) for name, side in sides.items()), dur_us=dur_us, most_us=most_us
-    )
-    table = table.with_columns(transfer_us=pl.min_horizontal("most_us", "limit_us"))
+    table = sides["ratio"].with_columns(*(side["ratio"].alias(name) for name, side in sides.items()), dur_us=dur_us)
+    limited = pl.col("dur_us") if everyone else pl.min_horizontal("dur_us", "limit_us")
+    table = table.with_columns(transfer_us=limited)
     ends = [
         _lasting(transfer, pl.col(ratio) * width)
-        for transfer in ("transfer_us", "most_us")
+        for transfer in ("transfer_us", "dur_us")
         for ratio in SIDES
         for width in (1 / pl.col("width"), pl.col("width"))
     ]
@@ -130,3 +128,18 @@ def _times(calls: pl.DataFrame, cluster: Cluster, size: str) -> pl.DataFrame:
     )
     columns = timed.select(*key, "time_us", "width", "nodes")
     return wanted.join(columns, on=key, how="left", nulls_equal=True, maintain_order="left")
+
+
+def put_in(times: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
+    """Predicted kernels with the times of collectives put in, and their transfer; what can't be told is null.
+
+    Args:
+        times: Of all kernels.
+        collectives: As :func:`retarget` gives them.
+    """
+    changed = ("time_us", "low_us", "high_us", "method")
+    rows = times.with_row_index("row").join(collectives, on="row", how="left", suffix="_new", maintain_order="left")
+    mine = pl.col("family") == "collective"
+    return rows.with_columns(pl.when(mine).then(f"{name}_new").otherwise(name).alias(name) for name in changed).select(
+        *times.columns, "transfer_us"
+    )

@@ -46,16 +46,15 @@ class Memory:
     reason: str
 
 
-def judge(run: Run, gpu: Gpu, old: Layout | None = None, new: Layout | None = None) -> Memory:
+def judge(run: Run, gpu: Gpu, layouts: tuple[Layout, Layout] | None = None) -> Memory:
     """Whether a rank of the job fits.
 
     Args:
         run: The measured run.
         gpu: The target.
-        old: The trace's layout, if it is known.
-        new: The layout on the target.
+        layouts: Of the trace, and on the target; None where it stays.
     """
-    part = _part(old, new)
+    part = _part(*layouts) if layouts else 1.0
     state = _state_bytes(run)
     written = _forward_bytes(run)
     shrink = (state[0] * part, state[1] * part) if state else None
@@ -80,10 +79,8 @@ def _own_bytes(run: Run) -> int | None:
     return run.trace.device.memory_bytes or None if run.trace.device else None
 
 
-def _part(old: Layout | None, new: Layout | None) -> float:
+def _part(old: Layout, new: Layout) -> float:
     """What a rank holds of its parameters' state in another layout, over what it held."""
-    if old is None or new is None:
-        return 1.0
     part = old.tp * old.pp / (new.tp * new.pp)
     return part * old.dp / new.dp if old.sharded else part
 
@@ -114,7 +111,8 @@ def _forward_bytes(run: Run) -> float | None:
     backward = run.trace.ops.filter(pl.col("name").str.contains("autograd::") & _in_step(run))["ts_ns"].min()
     if backward is None or run.trace.ops["name"].str.contains(TABLES).any():
         return None
-    launched = run.kernels.with_columns(launch_ns=run.trace.calls["ts_ns"].gather(run.kernels["call"]))
+    kernels = run.kernels.filter(rank=run.trace.rank or 0) if "rank" in run.kernels.columns else run.kernels
+    launched = kernels.with_columns(launch_ns=run.trace.calls["ts_ns"].gather(kernels["call"]))
     step = run.chosen["step"][0]
     forward = launched.filter(
         (pl.col("step") == step) & (pl.col("launch_ns") < backward) & (pl.col("family") != "collective")

@@ -49,6 +49,16 @@ def _by_role(numbers: dict[str, int]) -> pl.Expr:
     return pl.col("role").replace_strict(numbers, return_dtype=pl.Int64)
 
 
+def as_measured(run: Run) -> pl.DataFrame:
+    """The kernel table with ``measured_us``."""
+    return run.kernels.with_columns(measured_us=pl.col("dur_ns") / 1e3)
+
+
+def kernels_depend_on(old: Layout, new: Layout) -> tuple[int, ...]:
+    """The numbers of a layout that change its kernels, other than collectives."""
+    return (new.tp, new.pp, new.dp if old.sharded else old.dp)
+
+
 def kernels_as(run: Run, target: Gpu, old: Layout, new: Layout) -> pl.DataFrame:
     """The kernel table with ``measured_us``, as the trace's GPU would have run it in another layout.
 
@@ -63,7 +73,7 @@ def kernels_as(run: Run, target: Gpu, old: Layout, new: Layout) -> pl.DataFrame:
     Raises:
         LayoutError: The change can't be worked out from this trace.
     """
-    table = run.kernels.with_columns(measured_us=pl.col("dur_ns") / 1e3)
+    table = as_measured(run)
     if (old.tp, old.pp) != (new.tp, new.pp):
         raise LayoutError(f"{old} can't become {new}: only data and expert parallelism can be changed.")
     if trains(run) and old.dp == 1 < new.dp:

@@ -1,25 +1,24 @@
 """What a traced step would take on other GPUs: every kernel predicted, then the graph replayed with those times."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 import predictors
-from predictors import resolve_gpu
-from predictors.intervals import total
+from predictors import Gpu, resolve_gpu
 from tracekit import calibration
 from tracekit.comm import ClusterError
 from tracekit.prediction import notes
-from tracekit.prediction.collectives import retarget
+from tracekit.prediction.collectives import put_in, retarget
+from tracekit.prediction.ends import point_and_ends
 from tracekit.prediction.layout import Change, Layout, LayoutError, layout_of, resized
 from tracekit.prediction.memory import judge
 from tracekit.prediction.model import Coverage, Prediction, Predictions, Target
 from tracekit.prediction.notes import HOST_SPREAD
-from tracekit.prediction.scaling import kernels_as
+from tracekit.prediction.scaling import as_measured, kernels_as, kernels_depend_on
 from tracekit.prediction.source import SourceCluster, recognise
 from tracekit.prediction.target import targets
 from tracekit.replay.run import Run
@@ -29,8 +28,7 @@ AS_IT_IS = Change()
 NO_PRICES: Mapping[str, float] = MappingProxyType({})
 MODELLED = ("measured", "law", "transfer")
 SCALED = ("scaled",)
-
-Array = npt.NDArray[np.float64]
+ASKED = ("name", "op", "input_dims", "family", "dtype", "measured_us")
 
 
 def predict(
@@ -64,108 +62,123 @@ def predict(
         CalibrationError: A calibration can't be read.
     """
     wanted = targets(gpus, clusters)
-    calibrations = calibration.stored() if calibrated else ()
-    source = (
-        recognise(run, source_cluster) if clusters or source_cluster else SourceCluster(None, "no cluster was named")
-    )
+    cluster_known = bool(clusters) or source_cluster is not None
+    source = recognise(run, source_cluster) if cluster_known else SourceCluster(None, "no cluster was named")
     old = layout_of(run, change)
     new = resized(old, change) if old else None
-    by_gpu = {resolve_gpu(name).gpu.slug: dollars for name, dollars in prices.items()}
-    found = (_predict(run, replace(target, layout=new), source, old, calibrations) for target in wanted)
-    return Predictions(run, tuple(replace(one, price=by_gpu.get(one.gpu)) for one in found))
+    calibrations = calibration.stored() if calibrated else ()
+    predictor = Predictor(run, source, old, by_gpu(prices), calibrations)
+    return Predictions(run, tuple(predictor.on(replace(target, layout=new)) for target in wanted))
 
 
-def _predict(
-    run: Run,
-    target: Target,
-    source: SourceCluster,
-    old: Layout | None,
-    calibrations: Sequence[calibration.Calibration],
-) -> Prediction:
-    layouts = (old, target.layout) if old and target.layout and old != target.layout else None
-    _check_size(target, layouts)
-    measured_us = pl.Series("measured_us", run.kernels["dur_ns"] / 1e3)
-    table = kernels_as(run, target.gpu.gpu, *layouts) if layouts else run.kernels.with_columns(measured_us)
-    measured_on = calibration.tables(calibrations, target.gpu.gpu)
-    kernels = predictors.predict(table, target.gpu.gpu, source_gpu=run.gpu, calibrations=measured_on)
-    times = table.select("name", "op", "input_dims", "family", "dtype", "measured_us").hstack(kernels)
-    if target.cluster is not None:
-        times = _with_collectives(times, retarget(run, source.cluster, target.cluster, layouts))
-    filled = times.with_columns(
-        pl.col("time_us", "low_us", "high_us").fill_null(pl.col("measured_us")),
-        method=pl.when(pl.col("time_us").is_null()).then(pl.lit("kept")).otherwise("method"),
-    )
-    same_gpu = run.gpu is not None and run.gpu.slug == target.gpu.gpu.slug
-    time_us, low_us, high_us = _point_and_ends(filled)
-    spread = 1.0 if same_gpu else HOST_SPREAD
-    step = run.step_with(time_us)
-    low = run.step_with(low_us, 1 / spread)
-    high = run.step_with(high_us, spread)
-    # The graph's own error cancels in the ratio of two replays, as far as it is the same in both.
-    per_span = run.measured.step_time_us / run.replay.span_us
-    error = 0.0 if time_us.tolist() == measured_us.to_list() else abs(run.replay.error_pct) / 100
-    step_time_us = step.span_us * per_span
-    memory = judge(run, target.gpu.gpu, old, target.layout)
-    return Prediction(
-        target=target.gpu,
-        step=replace(step, step_time_us=step_time_us),
-        low_us=low.span_us * per_span * (1 - error),
-        high_us=high.span_us * per_span * (1 + error),
-        speedup=run.measured.step_time_us / step_time_us,
-        coverage=_coverage(run, filled),
-        kernels=filled.select(kernels.columns),
-        notes=(
-            *notes.of_calibrations(calibrations, target.gpu.gpu, same_gpu),
-            *notes.of(run, target, source, filled, same_gpu),
-            notes.of_memory(memory),
-        ),
-        memory=memory,
-        ranks=target.layout.world_size if target.layout else run.trace.world_size,
-        cluster=target.cluster,
-        layout=target.layout,
-    )
+def by_gpu(prices: Mapping[str, float]) -> dict[str, float]:
+    """Prices by the canonical names of their GPUs.
 
-
-def _check_size(target: Target, layouts: tuple[Layout, Layout] | None) -> None:
-    if layouts is None:
-        return
-    if target.cluster is None:
-        raise LayoutError(f"{layouts[1]} on {target.label}: the links between them aren't known.", "Name a --cluster.")
-    if layouts[1].world_size > target.cluster.gpus:
-        raise ClusterError(f"{layouts[1]} don't fit on {target.label}, which has {target.cluster.gpus} GPUs.")
-
-
-def _with_collectives(times: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
-    """Predicted kernels with the times of collectives put in, and their transfer; what can't be told is null."""
-    changed = ("time_us", "low_us", "high_us", "method")
-    rows = times.with_row_index("row").join(collectives, on="row", how="left", suffix="_new", maintain_order="left")
-    mine = pl.col("family") == "collective"
-    return rows.with_columns(pl.when(mine).then(f"{name}_new").otherwise(name).alias(name) for name in changed).select(
-        *times.columns, "transfer_us"
-    )
-
-
-def _point_and_ends(times: pl.DataFrame) -> tuple[Array, Array, Array]:
-    """Kernel times to replay for the prediction and for the two ends of its interval, in microseconds.
-
-    Errors of one GPU's kernels go together, so the ends move all kernels by the factor that the interval of their
-    sum allows. Those of one network's collectives go together too, and are moved by their own.
+    Raises:
+        PredictorError: A GPU is unknown or its name ambiguous.
     """
-    time_us = times["time_us"].to_numpy()
-    low_us, high_us = time_us.copy(), time_us.copy()
-    is_collective = (times["family"] == "collective").to_numpy()
-    for part in (is_collective, ~is_collective):
-        low, high = _factors(times.filter(part))
-        low_us[part] *= low
-        high_us[part] *= high
-    return time_us, low_us, high_us
+    return {resolve_gpu(name).gpu.slug: dollars for name, dollars in prices.items()}
 
 
-def _factors(times: pl.DataFrame) -> tuple[float, float]:
-    """Ends of the interval of a sum of kernels, over the sum. Repeats of one kernel err alike and count as one."""
-    repeats = times.group_by("name", "op", "input_dims").agg(pl.col("time_us", "low_us", "high_us").sum())
-    time, low, high = total(repeats["time_us"].to_numpy(), repeats["low_us"].to_numpy(), repeats["high_us"].to_numpy())
-    return (low / time, high / time) if time else (1.0, 1.0)
+@dataclass(frozen=True, slots=True)
+class Predictor:
+    """Predicts one run's step on targets; kernel times that several of them share are worked out once.
+
+    Attributes:
+        run: The measured run.
+        source: Where it was recorded.
+        layout: Of the trace; None if it can't be told.
+        prices: Dollars for an hour of one GPU, by its canonical name.
+        calibrations: Those that are used.
+    """
+
+    run: Run
+    source: SourceCluster
+    layout: Layout | None
+    prices: Mapping[str, float]
+    calibrations: Sequence[calibration.Calibration]
+    _known: dict[tuple[object, ...], pl.DataFrame] = field(default_factory=dict, repr=False)
+
+    def on(self, target: Target) -> Prediction:
+        """The step on one target.
+
+        Raises:
+            ClusterError: The job doesn't fit on the cluster.
+            LayoutError: The job can't be laid out like that.
+        """
+        layouts = _changed(self.layout, target)
+        times = self._kernel_times(target.gpu.gpu, layouts)
+        if target.cluster is not None:
+            times = put_in(times, retarget(self.run, self.source.cluster, target.cluster, layouts))
+        alone = layouts is not None and layouts[1].world_size == 1
+        return self._replayed(_without_waiting(self.run) if alone else self.run, target, layouts, times)
+
+    def _kernel_times(self, gpu: Gpu, layouts: tuple[Layout, Layout] | None) -> pl.DataFrame:
+        """All kernels but collectives on a GPU; null where that can't be told."""
+        key = (gpu.slug, kernels_depend_on(*layouts) if layouts else None)
+        if key not in self._known:
+            table = kernels_as(self.run, gpu, *layouts) if layouts else as_measured(self.run)
+            calibrated = calibration.tables(self.calibrations, gpu)
+            kernels = predictors.predict(table, gpu, source_gpu=self.run.gpu, calibrations=calibrated)
+            self._known[key] = table.select(ASKED).hstack(kernels)
+        return self._known[key]
+
+    def _replayed(
+        self, run: Run, target: Target, layouts: tuple[Layout, Layout] | None, times: pl.DataFrame
+    ) -> Prediction:
+        filled = times.with_columns(
+            pl.col("time_us", "low_us", "high_us").fill_null(pl.col("measured_us")),
+            method=pl.when(pl.col("time_us").is_null()).then(pl.lit("kept")).otherwise("method"),
+        )
+        gpu = target.gpu.gpu
+        same_gpu = run.gpu is not None and run.gpu.slug == gpu.slug
+        time_us, low_us, high_us = point_and_ends(filled)
+        spread = 1.0 if same_gpu else HOST_SPREAD
+        step = run.step_with(time_us)
+        low = run.step_with(low_us, 1 / spread)
+        high = run.step_with(high_us, spread)
+        # The graph's own error cancels in the ratio of two replays, as far as it is the same in both.
+        per_span = run.measured.step_time_us / run.replay.span_us
+        unchanged = run is self.run and np.array_equal(time_us, filled["measured_us"].to_numpy())
+        error = 0.0 if unchanged else abs(run.replay.error_pct) / 100
+        memory = judge(run, gpu, layouts)
+        return Prediction(
+            target=target.gpu,
+            step=replace(step, step_time_us=step.span_us * per_span),
+            low_us=low.span_us * per_span * (1 - error),
+            high_us=high.span_us * per_span * (1 + error),
+            speedup=run.replay.span_us / step.span_us,
+            coverage=_coverage(run, filled),
+            kernels=filled.drop(ASKED, "transfer_us", strict=False),
+            notes=(
+                *notes.of_calibrations(self.calibrations, gpu, same_gpu),
+                *notes.of(run, target, self.source, filled, same_gpu),
+                notes.of_memory(memory),
+            ),
+            memory=memory,
+            ranks=target.layout.world_size if target.layout else run.trace.world_size,
+            cluster=target.cluster,
+            layout=target.layout,
+            price=self.prices.get(gpu.slug),
+        )
+
+
+def _changed(old: Layout | None, target: Target) -> tuple[Layout, Layout] | None:
+    """The layouts of trace and target where they differ, once it is known that the target can hold it."""
+    if old is None or target.layout is None or old == target.layout:
+        return None
+    if target.cluster is None:
+        raise LayoutError(
+            f"{target.layout} on {target.label}: the links between them aren't known.", "Name a --cluster."
+        )
+    if target.layout.world_size > target.cluster.gpus:
+        raise ClusterError(f"{target.layout} don't fit on {target.label}, which has {target.cluster.gpus} GPUs.")
+    return old, target.layout
+
+
+def _without_waiting(run: Run) -> Run:
+    """``run`` without the waiting for ranks that weren't read."""
+    return replace(run, graph=replace(run.graph, kept_ns=np.zeros_like(run.graph.kept_ns)))
 
 
 def _coverage(run: Run, kernels: pl.DataFrame) -> Coverage:

@@ -1,0 +1,86 @@
+"""Many layouts of a job, and where more ranks stop helping."""
+
+import pytest
+
+from tracekit.prediction.batch import Batch, recognise_batch
+from tracekit.prediction.layout import LayoutError
+from tracekit.prediction.sweep import Sweep, sweep
+from tracekit.replay.run import prepare
+from tracekit.testing import TraceBuilder
+
+FAST, SLOW = "8x8xa100-sxm-80gb@hdr200", "8x8xa100-sxm-80gb@eth10"
+
+
+def training(steps: int = 1) -> TraceBuilder:
+    """8 ranks, 16 images each: a convolution of 3 ms, then an all-reduce of 32 MiB in the open."""
+    builder = TraceBuilder()
+    builder.metadata["distributedInfo"] = {"backend": "nccl", "rank": 0, "world_size": 8}
+    builder.op("autograd::engine::evaluate_function: x", 0, 1)
+    builder.op("aten::conv2d", 2, 20, dims=[[16, 3, 224, 224], [64, 3, 7, 7]], types=["float"] * 2)
+    builder.kernel("sm80_xmma_fprop", 15, 3000, launch=5)
+    message = {"Collective name": "allreduce", "In msg nelems": 2**24, "dtype": "BFloat16", "Group size": 8}
+    builder.op("record_param_comms", 30, 10, **message)
+    builder.kernel("ncclDevKernel_AllReduce_Sum_bf16_RING_LL", 3016, 300, launch=32, stream=20)
+    return builder.call("cudaDeviceSynchronize", 45, 3275)
+
+
+@pytest.fixture(scope="module")
+def found() -> Sweep:
+    return sweep(prepare(training().load()), [], [FAST, SLOW], prices={"a100-sxm-80gb": 2.0})
+
+
+def test_world_sizes_double_from_the_traces_to_the_cluster(found):
+    sizes = sorted(entry.prediction.ranks for entry in found.entries if entry.prediction.label == FAST)
+    assert sizes == [8, 16, 32, 64]
+
+
+def test_the_one_that_gets_most_done_is_first(found):
+    done = [entry.per_second for entry in found.entries]
+    assert done == sorted(done, reverse=True)
+    assert found.entries[0].prediction.label == FAST
+    assert found.unit == "samples"
+    for entry in found.entries:
+        seconds = entry.prediction.step.step_time_us / 1e6
+        assert entry.per_second == pytest.approx(16 * entry.prediction.ranks / seconds)
+
+
+def test_each_gpu_does_less_as_the_job_grows_and_the_knee_says_until_when(found):
+    for label in (FAST, SLOW):
+        mine = sorted((e for e in found.entries if e.prediction.label == label), key=lambda e: e.prediction.ranks)
+        kept = [entry.efficiency for entry in mine]
+        assert kept[0] == 1
+        assert kept == sorted(kept, reverse=True)
+    assert found.knees == {FAST: 64, SLOW: 8}
+
+
+def test_what_is_asked_for_and_what_is_refused():
+    run = prepare(training().load())
+    found = sweep(run, ["h100-sxm"], [FAST], world_sizes=[8, 64])
+    assert sorted((e.prediction.label, e.prediction.ranks) for e in found.entries) == [
+        (FAST, 8), (FAST, 64), ("dgx-h100", 8),
+    ]  # fmt: skip
+    assert any("dgx-h100" in why and "8 GPUs" in why for why in found.refused)
+    with pytest.raises(LayoutError, match="none of the layouts"):
+        sweep(run, [], ["8xa100-sxm-80gb"], world_sizes=[64])
+
+
+@pytest.mark.parametrize(
+    ("op", "dims", "batch"),
+    [
+        ("aten::embedding", [[50257, 768], [4, 1024]], Batch(4096, "tokens")),
+        ("aten::conv2d", [[32, 3, 224, 224], [64, 3, 7, 7]], Batch(32, "samples")),
+        ("aten::linear", [[32, 128], [256, 128]], None),
+    ],
+)
+def test_the_first_layer_tells_the_batch(op, dims, batch):
+    builder = TraceBuilder().op(op, 0, 30, dims=dims, types=["long int", "float"]).kernel("k", 20, 10, launch=10)
+    assert recognise_batch(prepare(builder.load())) == batch
+
+
+def test_every_pass_of_a_step_counts():
+    builder = TraceBuilder()
+    for now in (0, 100):
+        builder.op("aten::embedding", now, 30, dims=[[50257, 768], [4, 512]], types=["float", "long int"])
+        builder.op("aten::embedding", now + 40, 30, dims=[[1024, 768], [1, 512]], types=["float", "long int"])
+    builder.kernel("k", 20, 10, launch=10)
+    assert recognise_batch(prepare(builder.load())) == Batch(2 * 4 * 512, "tokens")

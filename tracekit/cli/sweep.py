@@ -1,0 +1,96 @@
+"""``tracekit sweep``: the traced job in many layouts."""
+
+from typing import Annotated
+
+import typer
+
+from tracekit.cli.options import (
+    Clusters,
+    Force,
+    Gpus,
+    Json,
+    Memory,
+    NoCache,
+    Output,
+    Prices,
+    Quiet,
+    Ranks,
+    SourceCluster,
+    SourceGpu,
+    Steps,
+    Traces,
+    to_prices,
+)
+from tracekit.cli.predict import NoCalibration
+
+WorldSizes = Annotated[
+    list[int],
+    typer.Option("--world-size", metavar="N", min=1, help="Ranks; repeatable. Default: doubled up to the cluster."),
+]
+TensorParallels = Annotated[
+    list[int], typer.Option("--tp", metavar="N", min=1, help="Tensor-parallel ranks; repeatable. Default: the trace's.")
+]
+Samples = Annotated[
+    float | None,
+    typer.Option("--samples", metavar="N", min=0, help="Samples of a rank in a step, where the trace doesn't tell."),
+]
+Top = Annotated[int, typer.Option("--top", metavar="N", min=1, help="Layouts to list.")]
+
+
+def sweep(
+    traces: Traces,
+    gpu: Gpus = [],  # noqa: B006 - typer makes a new one
+    cluster: Clusters = [],  # noqa: B006
+    world_size: WorldSizes = [],  # noqa: B006
+    tp: TensorParallels = [],  # noqa: B006
+    price: Prices = [],  # noqa: B006
+    samples: Samples = None,
+    source_gpu: SourceGpu = None,
+    source_cluster: SourceCluster = None,
+    steps: Steps = None,
+    top: Top = 20,
+    ranks: Ranks = None,
+    json: Json = False,
+    output: Output = None,
+    force: Force = False,
+    no_cache: NoCache = False,
+    memory: Memory = None,
+    no_calibration: NoCalibration = False,
+    quiet: Quiet = False,
+) -> None:
+    """The traced job on many numbers of ranks: which layout gets most done, and from where on more ranks help less.
+
+    Example: tracekit sweep trace.json.gz --cluster 64x8xh100-sxm@ndr400 --price h100-sxm=2.49
+    """
+    from tracekit.cli.read import read
+    from tracekit.cli.screen import as_text, check_output, emit, progress, write
+    from tracekit.prediction.batch import Batch
+    from tracekit.prediction.sweep import sweep as over_layouts
+    from tracekit.prediction.target import targets
+    from tracekit.render import sweep as render
+    from tracekit.replay.run import prepare
+
+    check_output(output, force, (".json", ".txt"))
+    if not gpu and not cluster:
+        raise typer.BadParameter("say where to: --cluster 64x8xh100-sxm@ndr400, --gpu h100-sxm, or both")
+    targets(gpu, cluster)
+    with progress(quiet) as stage:
+        trace = read(traces, ranks, no_cache, memory, stage)
+        run = prepare(trace, source_gpu=source_gpu, steps=steps, progress=stage)
+        stage("predict layouts")
+        found = over_layouts(
+            run,
+            gpu,
+            cluster,
+            source_cluster=source_cluster,
+            world_sizes=world_size,
+            tensor_parallel=tp,
+            prices=to_prices(price),
+            batch=Batch(samples, "samples") if samples else None,
+            calibrated=not no_calibration,
+        )
+    screen = render.screen(found, top)
+    emit(screen, lambda: render.as_json(found), json=json)
+    if output is not None:
+        content = render.as_json(found) if output.suffix == ".json" else as_text(screen)
+        write(output, content.encode(), quiet)

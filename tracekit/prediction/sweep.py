@@ -1,0 +1,157 @@
+"""Many layouts of a job on some clusters, ranked by what they get done."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tracekit import calibration
+from tracekit.comm.cluster import platforms
+from tracekit.errors import TracekitError
+from tracekit.prediction.batch import Batch, recognise_batch
+from tracekit.prediction.layout import Change, Layout, LayoutError, recognise, resized
+from tracekit.prediction.model import Prediction, Target
+from tracekit.prediction.source import recognise as source_of
+from tracekit.prediction.step import NO_PRICES, Predictor, by_gpu
+from tracekit.prediction.target import targets
+from tracekit.replay.run import Run
+
+KEPT = 0.9
+"""Part of the smallest layout's throughput of each GPU that a layout before the knee keeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One layout on one cluster.
+
+    Attributes:
+        prediction: The step.
+        per_second: What all copies get done, in the sweep's unit.
+        efficiency: Of each GPU, over that of the smallest layout on the cluster.
+    """
+
+    prediction: Prediction
+    per_second: float
+    efficiency: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Layouts, the one that gets most done first.
+
+    Attributes:
+        run: The measured run.
+        layout: Of the trace.
+        unit: What is counted: samples, tokens, or the copies' steps.
+        entries: The layouts.
+        knees: On each cluster, the most ranks up to which each GPU keeps ``KEPT`` of its throughput.
+        refused: Layouts that can't be worked out, and why.
+    """
+
+    run: Run
+    layout: Layout
+    unit: str
+    entries: tuple[Entry, ...]
+    knees: Mapping[str, int]
+    refused: tuple[str, ...]
+
+
+def sweep(
+    run: Run,
+    gpus: Sequence[str],
+    clusters: Sequence[str],
+    *,
+    source_cluster: str | None = None,
+    world_sizes: Sequence[int] = (),
+    tensor_parallel: Sequence[int] = (),
+    prices: Mapping[str, float] = NO_PRICES,
+    batch: Batch | None = None,
+    calibrated: bool = True,
+) -> Sweep:
+    """Predict the step in many layouts.
+
+    Args:
+        run: The measured run.
+        gpus: GPUs, each on the usual node around it.
+        clusters: Names of clusters.
+        source_cluster: Where the trace was recorded; None for the usual nodes around its GPU.
+        world_sizes: Numbers of ranks; by default doubled from the trace's up to the whole cluster.
+        tensor_parallel: Ranks of each layer; by default the trace's.
+        prices: Dollars for an hour of one GPU, by the GPU's name.
+        batch: What a rank works through in a step; None for what the trace tells.
+        calibrated: Use the calibrations that are kept on this machine.
+
+    Raises:
+        LayoutError: The trace's layout can't be told, or none of those asked for can be worked out.
+        TracekitError: A cluster is unknown or a GPU's name ambiguous.
+    """
+    old = recognise(run)
+    source = source_of(run, source_cluster)
+    nodes = [platforms().get(target.gpu.gpu.slug, f"8x{target.gpu.gpu.slug}") for target in targets(gpus)]
+    refused: list[str] = []
+    wanted = [*_wanted(old, targets((), [*clusters, *nodes]), world_sizes, tensor_parallel, refused)]
+    predictor = Predictor(run, source, old, by_gpu(prices), calibration.stored() if calibrated else ())
+    found = [*_predicted(predictor, wanted, refused)]
+    if not found:
+        raise LayoutError(f"none of the layouts can be worked out: {refused[0] if refused else 'none fits'}")
+    return _ranked(run, old, found, batch or recognise_batch(run), tuple(dict.fromkeys(refused)))
+
+
+def _wanted(
+    old: Layout, places: Sequence[Target], world_sizes: Sequence[int], tps: Sequence[int], refused: list[str]
+) -> Iterator[Target]:
+    """Every layout on every cluster, those that are impossible noted in ``refused``."""
+    for place in places:
+        gpus = place.cluster.gpus if place.cluster else 1
+        for tp in tps or [old.tp]:
+            for world_size in world_sizes or _doubled(old, tp, gpus):
+                try:
+                    yield replace(place, layout=resized(old, Change(world_size=world_size, tp=tp)))
+                except LayoutError as error:
+                    refused.append(f"{place.label}: {error}")
+
+
+def _doubled(old: Layout, tp: int, gpus: int) -> list[int]:
+    """World sizes from the trace's copies upward, each twice the last, and all of the cluster."""
+    copy = tp * old.pp
+    sizes = [copy * old.dp * 2**power for power in range(20) if copy * old.dp * 2**power <= gpus]
+    return sorted({*sizes, gpus // copy * copy} - {0})
+
+
+def _predicted(predictor: Predictor, wanted: Sequence[Target], refused: list[str]) -> Iterator[Prediction]:
+    """The targets that can be predicted; of the others, why not is noted in ``refused``."""
+    for target in wanted:
+        try:
+            yield predictor.on(target)
+        except TracekitError as error:
+            refused.append(f"{target.label}: {error}")
+
+
+def _ranked(run: Run, old: Layout, found: Sequence[Prediction], batch: Batch | None, refused: tuple[str, ...]) -> Sweep:
+    size = batch.size if batch else 1.0
+    done = [(one, size * copies(one) / one.step.step_time_us * 1e6) for one in found]
+    smallest: dict[str, float] = {}
+    for one, per_second in sorted(done, key=lambda pair: pair[0].ranks):
+        smallest.setdefault(one.label, per_second / one.ranks)
+    entries = [Entry(one, per_second, per_second / one.ranks / smallest[one.label]) for one, per_second in done]
+    return Sweep(
+        run=run,
+        layout=old,
+        unit=batch.unit if batch else "steps",
+        entries=tuple(sorted(entries, key=lambda entry: -entry.per_second)),
+        knees={label: _knee([entry for entry in entries if entry.prediction.label == label]) for label in smallest},
+        refused=refused,
+    )
+
+
+def copies(prediction: Prediction) -> int:
+    """Data-parallel copies of a prediction's job."""
+    return prediction.layout.dp if prediction.layout else 1
+
+
+def _knee(entries: Sequence[Entry]) -> int:
+    """The most ranks before the first layout whose GPUs lose too much of their throughput."""
+    ranks = 0
+    for entry in sorted(entries, key=lambda entry: entry.prediction.ranks):
+        if entry.efficiency < KEPT:
+            break
+        ranks = entry.prediction.ranks
+    return ranks

@@ -1,0 +1,122 @@
+"""A sweep over layouts for people and machines."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tracekit.prediction.layout import Layout
+from tracekit.prediction.memory import GIB, Memory
+from tracekit.prediction.sweep import KEPT, Entry, Sweep, copies
+from tracekit.render.json import SCHEMA_VERSION
+from tracekit.units import digits, duration, interval, percent
+
+Cell = Callable[[Entry], str]
+
+
+def screen(sweep: Sweep, top: int) -> RenderableType:
+    """The layouts, the one that gets most done first."""
+    shown = sweep.entries[:top]
+    columns = _columns(sweep)
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    for heading, cell in columns.items():
+        words = heading in ("cluster", "layout")
+        width = None if words else max(len(text) for text in (heading, *map(cell, shown)))
+        table.add_column(heading, justify="left" if words else "right", no_wrap=True, min_width=width)
+    for entry in shown:
+        table.add_row(*(cell(entry) for cell in columns.values()))
+    left_out = len(sweep.entries) - len(shown)
+    more = [Text(f"{left_out} more: --top {len(sweep.entries)}", "dim")] if left_out else []
+    source = Text.assemble(("trace      ", "bold"), f"{sweep.run.trace.source} · {sweep.layout}")
+    return Group(source, Text(), table, *more, Text(), *_knees(sweep), *_notes(sweep))
+
+
+def _columns(sweep: Sweep) -> dict[str, Cell]:
+    """Heading to cell; what is the same or empty in all rows is left out."""
+    columns: dict[str, Cell] = {
+        "cluster": lambda entry: entry.prediction.label,
+        "ranks": lambda entry: str(entry.prediction.ranks),
+        "layout": lambda entry: str(entry.prediction.layout).partition("= ")[2],
+        "step": lambda entry: duration(entry.prediction.step.step_time_us),
+        "90 % interval": lambda entry: interval(entry.prediction.low_us, entry.prediction.high_us),
+        f"{sweep.unit}/s": lambda entry: digits(entry.per_second),
+        "per GPU": lambda entry: percent(100 * entry.efficiency),
+        "only comm": lambda entry: duration(entry.prediction.step.exposed_comm_us),
+        "GiB, fits": lambda entry: _memory(entry.prediction.memory),
+        "$/1k steps": lambda entry: digits(entry.prediction.dollars or 0.0),
+    }
+    if len(sweep.knees) == 1:
+        del columns["cluster"]
+    if all(entry.prediction.ranks == copies(entry.prediction) for entry in sweep.entries):
+        del columns["layout"]
+    if all(entry.prediction.dollars is None for entry in sweep.entries):
+        del columns["$/1k steps"]
+    return columns
+
+
+def _memory(memory: Memory) -> str:
+    bounds = [digits(size / GIB) for size in (memory.least_bytes, memory.most_bytes) if size is not None]
+    fits = {True: "yes", False: "no", None: "?"}[memory.fits]
+    return f"{'–'.join(bounds)} {fits}" if bounds else fits
+
+
+def _knees(sweep: Sweep) -> list[Text]:
+    kept = f"each GPU keeps {100 * KEPT:.0f} % of its throughput in the smallest layout"
+    return [Text(f"{label}: up to {ranks} ranks {kept}") for label, ranks in sweep.knees.items()]
+
+
+def _notes(sweep: Sweep) -> list[Text]:
+    """What is said of every layout, and what couldn't be worked out."""
+    own = [set(entry.prediction.notes) for entry in sweep.entries]
+    common = [note for note in sweep.entries[0].prediction.notes if all(note in notes for notes in own)]
+    weak = "each rank keeps its batch, so that the job's batch grows with its copies"
+    return [
+        *(Text(f"note: {note}", "dim") for note in [weak, *common]),
+        *(Text(f"left out: {why}", "yellow") for why in sweep.refused),
+    ]
+
+
+def as_json(sweep: Sweep) -> str:
+    """What ``tracekit sweep --json`` prints."""
+    data = {
+        "schema_version": SCHEMA_VERSION,
+        "source": {
+            "trace": sweep.run.trace.source,
+            "gpu": sweep.run.gpu.slug if sweep.run.gpu else None,
+            "layout": _layout(sweep.layout),
+            "step_time_us": sweep.run.measured.step_time_us,
+        },
+        "unit": sweep.unit,
+        "layouts": [_entry(entry) for entry in sweep.entries],
+        "knees": dict(sweep.knees),
+        "refused": list(sweep.refused),
+    }
+    return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _entry(entry: Entry) -> dict[str, Any]:
+    one = entry.prediction
+    return {
+        "cluster": one.label,
+        "gpu": one.gpu,
+        "layout": _layout(one.layout),
+        "step_time_us": one.step.step_time_us,
+        "low_us": one.low_us,
+        "high_us": one.high_us,
+        "exposed_comm_us": one.step.exposed_comm_us,
+        "per_second": entry.per_second,
+        "efficiency": entry.efficiency,
+        "memory_least_bytes": one.memory.least_bytes,
+        "memory_most_bytes": one.memory.most_bytes,
+        "fits_in_memory": one.memory.fits,
+        "dollars_per_1000_steps": one.dollars,
+        "notes": one.notes,
+    }
+
+
+def _layout(layout: Layout | None) -> dict[str, Any] | None:
+    return {"world_size": layout.world_size, **dataclasses.asdict(layout)} if layout else None
