@@ -11,6 +11,7 @@ TracekitError                   exit code 1 unless noted
 ├── SourceGpuError              the GPU that the trace was recorded on can't be told
 ├── ClusterError                a cluster is unknown or its name wrong (tracekit.comm.errors)
 ├── StepError                   the steps asked for are not in the trace
+├── WhatIfError                 a what-if edit is unknown, misses something, or finds nothing to change
 └── OutputError                 the output exists already, or can't be written
 
 Every message says what, where, and what to try. ``predictors.PredictorError`` (unknown GPU, ...) stands beside
@@ -72,3 +73,7 @@ class StepError(TracekitError):
 
 class OutputError(TracekitError):
     """The output exists already, or can't be written."""
+
+
+class WhatIfError(TracekitError):
+    """A what-if edit is unknown, misses something, or finds nothing to change."""

@@ -93,7 +93,7 @@ def assemble(parts: Parts) -> Graph:
     lag = np.concatenate([e.lag_ns for e in everything])
     kind = np.concatenate([np.full(e.src.size, e.kind, dtype=np.int8) for e in everything])
     vertices = 2 * nodes.start_ns.size
-    order, keep = _acyclic_order(vertices, src, dst, kind)
+    order, keep = acyclic_order(vertices, src, dst, kind)
     dropped = int((~keep).sum())
     src, dst, lag, kind = src[keep], dst[keep], lag[keep], kind[keep]
 
@@ -140,7 +140,7 @@ def _release(nodes: Nodes, vertex: Ints, first: Ints, released: Ints) -> Ints:
     return release
 
 
-def _acyclic_order(vertices: int, src: Ints, dst: Ints, kind: Int8s) -> tuple[Ints, npt.NDArray[np.bool_]]:
+def acyclic_order(vertices: int, src: Ints, dst: Ints, kind: Int8s) -> tuple[Ints, npt.NDArray[np.bool_]]:
     """A topological order, and the edges it needs to keep.
 
     Inferred edges among vertices that lie on or behind a cycle are dropped; recorded ones can't make a cycle, as

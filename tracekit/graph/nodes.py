@@ -59,9 +59,13 @@ class Nodes:
         """Node numbers of the activities, in the order of the kernel table."""
         return np.arange(self.cpu, self.start_ns.size)
 
+    def in_order(self, nodes: Ints) -> Ints:
+        """``nodes`` ordered by lane and start."""
+        return nodes[np.lexsort((nodes, -self.end_ns[nodes], self.start_ns[nodes], self.lane[nodes]))]
+
     def neighbours(self, nodes: Ints) -> tuple[Ints, Ints]:
         """Consecutive pairs of ``nodes`` that share a lane, in order of start."""
-        ordered = nodes[np.lexsort((nodes, -self.end_ns[nodes], self.start_ns[nodes], self.lane[nodes]))]
+        ordered = self.in_order(nodes)
         same = self.lane[ordered[1:]] == self.lane[ordered[:-1]]
         return ordered[:-1][same], ordered[1:][same]
 

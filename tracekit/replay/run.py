@@ -57,6 +57,8 @@ class Run:
         collectives: Where the ranks meet; ``None`` for one rank.
         measured: The median step as recorded.
         replay: The median step as the graph gives it back.
+        kernel_factor: What each kernel takes, as a multiple of the time that a replay is asked for, once a what-if
+            edit has changed some; ``None`` as long as none has.
     """
 
     trace: RankTrace
@@ -72,6 +74,7 @@ class Run:
     collectives: Collectives | None
     measured: StepTime
     replay: SelfReplay
+    kernel_factor: npt.NDArray[np.float64] | None = None
 
     @property
     def gpu(self) -> Gpu | None:
@@ -86,7 +89,8 @@ class Run:
                 other ranks.
             host_time: What the CPU's own work takes, as a multiple of the measured time.
         """
-        durations = np.rint(kernel_us * 1e3).astype(np.int64)
+        factor = 1.0 if self.kernel_factor is None else self.kernel_factor
+        durations = np.rint(kernel_us * factor * 1e3).astype(np.int64)
         return median_step(replay(self.graph, durations, host_time), self.kernels, self.steps, self.chosen)
 
 

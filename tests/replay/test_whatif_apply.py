@@ -1,0 +1,113 @@
+"""Edits as text, one after the other; and what holds for every run."""
+
+import pytest
+from hypothesis import given, settings
+
+from tests.replay.test_idle import after_a_sync
+from tests.test_properties import many, trace_of
+from tracekit.errors import WhatIfError
+from tracekit.replay.run import Run, prepare
+from tracekit.replay.whatif import EDITS, apply, read, step_time_us
+from tracekit.trace import Trace
+
+
+def run_of(launches) -> Run:
+    return prepare(Trace((trace_of(launches),)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "scale(family=gemm, 0.5)",
+        "scale( 0.5 )",
+        "scale(name='a, (b)', stream=7, 2)",
+        'remove(op="aten::mm")',
+        "no-sync",
+        "no-sync()",
+        "no-sync(aten::item)",
+        "compile(within=forward)",
+        "compile(within=forward, 0.2)",
+        "host-speed(1.3)",
+        "host-speed(python=1.3, launch=2)",
+        "prefetch()",
+        "infinite-queue",
+    ],
+)
+def test_what_can_be_read(text):
+    assert callable(read(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("speed-up(2)", r"no what-if edit 'speed-up'\. Known: scale, remove, "),
+        ("scale", "needs a number, has none. Write scale"),
+        ("scale(family=gemm)", "needs a number, has none"),
+        ("scale(0.5, 2)", "does not take '2'"),
+        ("scale(half)", "'half' is no number"),
+        ("remove(3)", "does not take '3'"),
+        ("remove(name='a)", "can't be read from"),
+        ("scale(0.5", "no what-if edit"),
+        ("prefetch(op=a)", "does not take 'op'"),
+        ("host-speed", "needs a number"),
+        ("host-speed(gpu=2)", "does not take 'gpu'"),
+        ("no-sync('(')", "not a regular expression"),
+        ("", "no what-if edit"),
+    ],
+)
+def test_what_can_not(text, message):
+    with pytest.raises(WhatIfError, match=message):
+        read(text)
+
+
+def test_every_edit_has_a_usage_that_begins_with_its_name():
+    assert all(usage.startswith(name) for name, (usage, _) in EDITS.items())
+
+
+def test_savings_add_up_in_the_order_given():
+    run = prepare(after_a_sync(50).load())
+    done = apply(run, ["scale(name=gemm, 0.5)", "no-sync()"])
+    # The synchronisation returns 50 earlier; without it the second kernel, launched at 80, is what ends the step.
+    assert [edit.saving_us for edit in done.edits] == pytest.approx([50, 154 - 120])
+    assert done.saving_us == pytest.approx(204 - 120)
+    assert step_time_us(done.run) == pytest.approx(120)
+    assert done.edits[-1].step_time_us == pytest.approx(120)
+
+
+def test_an_edit_that_finds_nothing_is_named():
+    run = prepare(after_a_sync(50).load())
+    with pytest.raises(WhatIfError, match=r"^--what-if 'remove\(name=x\)': there are no kernels with name=x"):
+        apply(run, ["no-sync()", "remove(name=x)"])
+
+
+def test_without_edits_nothing_changes():
+    run = prepare(after_a_sync(50).load())
+    assert apply(run, []).run is run
+    assert apply(run, []).saving_us == 0
+
+
+@settings(max_examples=15, deadline=None)
+@given(many)
+def test_edits_that_change_nothing(launches):
+    run = run_of(launches)
+    for text in ("scale(1)", "host-speed(1)", "compile(1)"):
+        assert apply(run, [text]).saving_us == 0
+
+
+@settings(max_examples=15, deadline=None)
+@given(many)
+def test_less_work_never_takes_longer(launches):
+    run = run_of(launches)
+    for text in ("scale(0.3)", "host-speed(2)", "compile(0.5)", "remove(stream=9)", "no-sync()", "fuse()"):
+        try:
+            assert apply(run, [text]).saving_us >= 0, text
+        except WhatIfError:
+            continue  # nothing of the kind in this run
+
+
+@settings(max_examples=15, deadline=None)
+@given(many)
+def test_the_order_of_independent_edits_is_irrelevant(launches):
+    run = run_of(launches)
+    edits = ["scale(stream=7|9, 0.5)", "host-speed(python=2)", "compile(0.5)", "scale(kind=kernel, 3)"]
+    assert apply(run, edits).saving_us == pytest.approx(apply(run, edits[::-1]).saving_us, abs=0.05)

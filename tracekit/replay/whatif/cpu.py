@@ -1,0 +1,46 @@
+"""The CPU's own work, as the graph holds it: on the edges between consecutive calls of a thread, and within calls."""
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from tracekit.graph import Graph
+from tracekit.graph.change import destinations, sources
+from tracekit.graph.edges import EdgeKind
+from tracekit.graph.spans import Spans
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+
+
+def share_within(graph: Graph, inside: Spans) -> Floats:
+    """How much of the work between two calls was measured within spans, by edge; 0 for edges of other kinds."""
+    nodes = graph.nodes
+    times = np.stack([nodes.start_ns, nodes.end_ns], axis=1).ravel()
+    edge = np.flatnonzero(graph.kind == EdgeKind.PROGRAM)
+    dst = destinations(graph)[edge]
+    begin, end = times[sources(graph)[edge]], times[dst]
+    share = np.zeros(graph.kind.size)
+    share[edge] = inside.covered_ns(nodes.lane[dst // 2], begin, end) / np.maximum(end - begin, 1)
+    return share
+
+
+def times_factor(graph: Graph, factor: Floats) -> Graph:
+    """``graph`` with every edge's lag multiplied by a factor of its own."""
+    return replace(graph, lag_ns=np.where(factor == 1.0, graph.lag_ns, np.rint(graph.lag_ns * factor)).astype(np.int64))
+
+
+def of_calls(graph: Graph, kind: EdgeKind, calls: Bools) -> Bools:
+    """Edges of a kind that lead to certain CPU nodes.
+
+    Args:
+        graph: The graph.
+        kind: Kind of edge.
+        calls: By CPU node.
+    """
+    nodes = np.zeros(graph.nodes.start_ns.size, dtype=np.bool_)
+    nodes[: calls.size] = calls
+    found: Bools = (graph.kind == kind) & nodes[destinations(graph) // 2]
+    return found

@@ -1,0 +1,29 @@
+"""Kernels that aren't there."""
+
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+
+from tracekit.errors import WhatIfError
+from tracekit.replay.run import Run
+from tracekit.replay.whatif.edited import Edited, with_factors
+from tracekit.replay.whatif.launches import calls_of, without_launches
+from tracekit.replay.whatif.select import Select
+
+
+def remove(run: Run, select: Select) -> Edited:
+    """Kernels and their launches are left out, and the ops that launch nothing else.
+
+    Raises:
+        WhatIfError: No kernel is selected, or all are.
+    """
+    rows = select.rows(run)
+    if rows.all():
+        raise WhatIfError("nothing is left of the run.", "Select fewer kernels.")
+    calls = int(calls_of(run, rows).sum())
+    left = with_factors(without_launches(run, rows), np.where(rows, 0.0, 1.0))
+    # Kernels without a step count nowhere.
+    kernels = run.kernels.with_columns(step=pl.when(pl.Series(~rows)).then("step"))
+    count = int(rows.sum())
+    return Edited(replace(left, kernels=kernels), count, f"{count:,} kernels and {calls:,} launches are left out")

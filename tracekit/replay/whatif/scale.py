@@ -1,0 +1,23 @@
+"""Kernels that take a multiple of their time."""
+
+import numpy as np
+
+from tracekit.errors import WhatIfError
+from tracekit.replay.run import Run
+from tracekit.replay.whatif.edited import Edited, with_factors
+from tracekit.replay.whatif.select import Select
+
+
+def scale(run: Run, select: Select, factor: float) -> Edited:
+    """Kernels take ``factor`` times as long: 0.5 for twice as fast.
+
+    Raises:
+        WhatIfError: No kernel is selected, or the factor is negative or not finite.
+    """
+    if not 0 <= factor < np.inf:
+        raise WhatIfError(f"kernels can't take {factor:g} times as long.", "Give a factor of 0 or more.")
+    rows = select.rows(run)
+    count = int(rows.sum())
+    return Edited(
+        with_factors(run, np.where(rows, factor, 1.0)), count, f"{count:,} kernels take {factor:g} of their time"
+    )
