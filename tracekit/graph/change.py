@@ -10,6 +10,8 @@ from tracekit.graph.graph import Graph, acyclic_order
 
 Bools = npt.NDArray[np.bool_]
 
+GONE = -1
+
 
 def sources(graph: Graph) -> Ints:
     """The vertex that each edge leaves, numbered ``2 i`` for the start and ``2 i + 1`` for the end of node ``i``."""
@@ -24,31 +26,32 @@ def destinations(graph: Graph) -> Ints:
 def without(graph: Graph, dropped: Bools) -> Graph:
     """``graph`` without some of its edges; run edges have to stay."""
     kept = ~dropped
-    position = np.cumsum(kept) - 1
+    position = np.where(kept, np.cumsum(kept) - 1, GONE)
     dst = _ordered_destinations(graph)[kept]
-    return replace(
+    changed = replace(
         graph,
         first=np.searchsorted(dst, np.arange(graph.first.size)),
         src=graph.src[kept],
         lag_ns=graph.lag_ns[kept],
         kind=graph.kind[kept],
-        run_edge=position[graph.run_edge],
     )
+    return _moved(changed, position)
 
 
 def with_edges(graph: Graph, added: Edges) -> Graph:
-    """``graph`` with more edges. Inferred ones that contradict others are dropped and counted."""
+    """``graph`` with more edges; added ones that contradict it are left out, and counted among the dropped."""
     src = np.concatenate([sources(graph), added.src])
     dst = np.concatenate([destinations(graph), added.dst])
     lag = np.concatenate([graph.lag_ns, added.lag_ns])
     kind = np.concatenate([graph.kind, np.full(added.src.size, added.kind, dtype=np.int8)])
-    order, kept = acyclic_order(graph.vertex.size, src, dst, kind)
+    is_added = np.arange(src.size) >= graph.src.size
+    order, kept = acyclic_order(graph.vertex.size, src, dst, is_added)
     vertex = np.empty(order.size, dtype=np.int64)
     vertex[order] = np.arange(order.size)
     by_dst = np.flatnonzero(kept)[np.argsort(vertex[dst[kept]], kind="stable")]
-    position = np.full(src.size, -1)
+    position = np.full(src.size, GONE)
     position[by_dst] = np.arange(by_dst.size)
-    return replace(
+    changed = replace(
         graph,
         vertex=vertex,
         first=np.searchsorted(vertex[dst[by_dst]], np.arange(order.size + 1)),
@@ -56,8 +59,20 @@ def with_edges(graph: Graph, added: Edges) -> Graph:
         lag_ns=lag[by_dst],
         kind=kind[by_dst],
         release_ns=graph.release_ns[graph.vertex[order]],
-        run_edge=position[graph.run_edge],
         dropped=graph.dropped + int((~kept).sum()),
+    )
+    return _moved(changed, position)
+
+
+def _moved(graph: Graph, position: Ints) -> Graph:
+    """``graph`` with its references to edges where these lie now."""
+    transfer = position[graph.transfer_edge]
+    there = transfer != GONE
+    return replace(
+        graph,
+        run_edge=position[graph.run_edge],
+        transfer_edge=transfer[there],
+        transfer_activity=graph.transfer_activity[there],
     )
 
 

@@ -10,6 +10,7 @@ from tracekit.graph.edges import INFERRED, EdgeKind, Edges, Ints
 from tracekit.graph.nodes import Nodes
 
 Int8s = npt.NDArray[np.int8]
+Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ def assemble(parts: Parts) -> Graph:
     lag = np.concatenate([e.lag_ns for e in everything])
     kind = np.concatenate([np.full(e.src.size, e.kind, dtype=np.int8) for e in everything])
     vertices = 2 * nodes.start_ns.size
-    order, keep = acyclic_order(vertices, src, dst, kind)
+    order, keep = acyclic_order(vertices, src, dst, np.isin(kind, INFERRED))
     dropped = int((~keep).sum())
     src, dst, lag, kind = src[keep], dst[keep], lag[keep], kind[keep]
 
@@ -140,11 +141,10 @@ def _release(nodes: Nodes, vertex: Ints, first: Ints, released: Ints) -> Ints:
     return release
 
 
-def acyclic_order(vertices: int, src: Ints, dst: Ints, kind: Int8s) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """A topological order, and the edges it needs to keep.
+def acyclic_order(vertices: int, src: Ints, dst: Ints, droppable: Bools) -> tuple[Ints, Bools]:
+    """A topological order, and the edges it keeps: droppable ones that lie on or behind a cycle are left out.
 
-    Inferred edges among vertices that lie on or behind a cycle are dropped; recorded ones can't make a cycle, as
-    only inferred edges lead from the GPU back to the CPU.
+    Recorded edges can't make a cycle, as only inferred ones lead from the GPU back to the CPU.
     """
     by_src = np.argsort(src, kind="stable")
     first = np.searchsorted(src[by_src], np.arange(vertices + 1))
@@ -154,7 +154,7 @@ def acyclic_order(vertices: int, src: Ints, dst: Ints, kind: Int8s) -> tuple[Int
         return order, keep
     stuck = np.ones(vertices, dtype=np.bool_)
     stuck[order[:count]] = False
-    keep = ~(stuck[src] & stuck[dst] & np.isin(kind, INFERRED))
+    keep = ~(stuck[src] & stuck[dst] & droppable)
     by_src = np.flatnonzero(keep)[np.argsort(src[keep], kind="stable")]
     first = np.searchsorted(src[by_src], np.arange(vertices + 1))
     order, count = _sort(vertices, first, dst[by_src])

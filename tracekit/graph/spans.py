@@ -1,5 +1,6 @@
 """Stretches of time on CPU threads, such as those of ops of one name, on the clock and the threads of a graph."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,28 +53,28 @@ class Spans:
         return np.where(before < 0, 0, done[before] + within)
 
 
-def named(trace: RankTrace, nodes: Nodes, kernels: pl.DataFrame, pattern: str) -> Spans:
+def named(ranks: Sequence[RankTrace], nodes: Nodes, kernels: pl.DataFrame, pattern: str) -> Spans:
     """Spans of the ops and annotations that a regular expression finds in a name.
 
     Args:
-        trace: The trace.
-        nodes: The nodes of its graph.
-        kernels: Its kernel table.
+        ranks: What each rank recorded.
+        nodes: The nodes of their graph.
+        kernels: Their kernel table.
         pattern: The regular expression.
     """
     columns = ("ts_ns", "dur_ns", "pid", "tid", "name")
-    spans = pl.concat([trace.ops.select(columns), trace.annotations.select(columns)])
-    return of_rows(spans.filter(pl.col("name").str.contains(pattern)), trace, nodes, kernels)
+    spans = [pl.concat([rank.ops.select(columns), rank.annotations.select(columns)]) for rank in ranks]
+    return of_rows([table.filter(pl.col("name").str.contains(pattern)) for table in spans], ranks, nodes, kernels)
 
 
-def of_rows(rows: pl.DataFrame, trace: RankTrace, nodes: Nodes, kernels: pl.DataFrame) -> Spans:
-    """Spans given as ``ts_ns``, ``dur_ns``, ``pid``, ``tid``; those on threads that launch nothing are left out."""
-    placed = rows.join(_threads(trace, nodes, kernels), on=["pid", "tid"])
+def of_rows(rows: Sequence[pl.DataFrame], ranks: Sequence[RankTrace], nodes: Nodes, kernels: pl.DataFrame) -> Spans:
+    """Spans given per rank as ``ts_ns``, ``dur_ns``, ``pid``, ``tid``, but for those on threads that launch nothing."""
+    placed = pl.concat(
+        _place(table, rank, nodes, kernels, of_rank(kernels, rank)) for table, rank in zip(rows, ranks, strict=True)
+    )
     width = int(nodes.end_ns.max(initial=0)) + 2
-    lane = placed["lane"].to_numpy()
-    begin = placed["ts_ns"].to_numpy() - nodes.origin_ns
-    end = np.clip(begin + placed["dur_ns"].to_numpy(), 0, width - 1) + lane * width
-    begin = np.clip(begin, 0, width - 1) + lane * width
+    lane, begin, end = (placed[column].to_numpy() for column in ("lane", "begin", "end"))
+    begin, end = (np.clip(at, 0, width - 1) + lane * width for at in (begin, end))
     order = np.argsort(begin, kind="stable")
     begin, reached = begin[order], np.maximum.accumulate(end[order])
     first = np.concatenate([[True], begin[1:] > reached[:-1]])[: begin.size]
@@ -81,8 +82,19 @@ def of_rows(rows: pl.DataFrame, trace: RankTrace, nodes: Nodes, kernels: pl.Data
     return Spans(placed.height, begin[first], reached[last], width)
 
 
-def _threads(trace: RankTrace, nodes: Nodes, kernels: pl.DataFrame) -> pl.DataFrame:
-    """``pid``, ``tid`` and ``lane`` of the threads that launch something."""
-    launched = nodes.launcher != NONE
-    calls = trace.calls.select("pid", "tid")[kernels["call"].filter(pl.Series(launched)).to_list()]
-    return calls.with_columns(lane=pl.Series(nodes.lane[nodes.launcher[launched]], dtype=pl.Int64)).unique()
+def of_rank(kernels: pl.DataFrame, rank: RankTrace) -> Bools:
+    """Rows of a kernel table that are a rank's; all of them where it holds one rank only."""
+    if "rank" not in kernels.columns:
+        return np.ones(kernels.height, dtype=np.bool_)
+    return (kernels["rank"] == (rank.rank or 0)).to_numpy()
+
+
+def _place(rows: pl.DataFrame, rank: RankTrace, nodes: Nodes, kernels: pl.DataFrame, mine: Bools) -> pl.DataFrame:
+    """``lane``, ``begin`` and ``end`` of a rank's spans; its launches tell its threads' lanes and its clock."""
+    launched = mine & (nodes.launcher != NONE)
+    call = nodes.launcher[launched]
+    calls = rank.calls.select("pid", "tid", "ts_ns")[kernels["call"].filter(pl.Series(launched)).to_list()]
+    lanes = calls.select("pid", "tid", lane=pl.Series(nodes.lane[call], dtype=pl.Int64)).unique()
+    origin_ns = int(calls["ts_ns"][0] - nodes.start_ns[call[0]]) if call.size else 0
+    begin = pl.col("ts_ns") - origin_ns
+    return rows.join(lanes, on=["pid", "tid"]).select("lane", begin=begin, end=begin + pl.col("dur_ns"))

@@ -2,13 +2,13 @@
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from tracekit.errors import WhatIfError
 from tracekit.graph import Graph
 from tracekit.graph.change import destinations, sources, with_edges, without
 from tracekit.graph.edges import EdgeKind, Edges, ends, starts
 from tracekit.graph.events import DEFAULT_LAG_NS
-from tracekit.graph.nodes import NONE, Nodes
 from tracekit.graph.streams import DEFAULT_GAP_NS
 from tracekit.replay.run import Run
 from tracekit.replay.whatif.edited import Edited, with_graph
@@ -44,7 +44,7 @@ def overlap(run: Run, select: Select) -> Edited:
 
 
 def serialize(run: Run, select: Select) -> Edited:
-    """Collectives have the GPU to themselves: they wait for what was launched before, and what follows for them.
+    """Collectives have the GPU to themselves: they wait for what began before, and what begins after waits for them.
 
     Raises:
         WhatIfError: No collective is selected, or the GPU has one stream only.
@@ -52,15 +52,19 @@ def serialize(run: Run, select: Select) -> Edited:
     rows = _collectives(run, select)
     nodes = run.graph.nodes
     mine = nodes.activities[rows]
-    launched = np.where(nodes.launcher == NONE, nodes.start_ns[nodes.cpu :], nodes.start_ns[nodes.launcher])
-    pairs = [pair for lane in _lanes(nodes) for pair in _around(nodes, mine, launched, lane)]
+    lanes = np.unique(nodes.lane[nodes.cpu :]).tolist()
+    pairs = [pair for lane in lanes for pair in _around(run, mine, lane)]
     src, dst = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
     if not src.size:
         raise WhatIfError("there is no other stream beside the collectives.")
     lag = np.full(src.size, DEFAULT_LAG_NS)
     count = int(rows.sum())
     alone = with_edges(run.graph, Edges(EdgeKind.EVENT, ends(src), starts(dst), lag))
-    return Edited(with_graph(run, alone), count, f"{count:,} collectives have the GPU to themselves")
+    left_out = alone.dropped - run.graph.dropped
+    if left_out == src.size:
+        raise WhatIfError("waiting for the collectives contradicts the order in which ranks meet.", "Take one rank.")
+    told = f", but for {left_out:,} of {src.size:,} waits that contradict others" if left_out else ""
+    return Edited(with_graph(run, alone), count, f"{count:,} collectives have the GPU to themselves{told}")
 
 
 def _collectives(run: Run, select: Select) -> Bools:
@@ -82,16 +86,14 @@ def _past(graph: Graph, mine: Bools) -> Edges:
     return Edges(EdgeKind.STREAM, ends(before), starts(after), np.full(before.size, DEFAULT_GAP_NS))
 
 
-def _lanes(nodes: Nodes) -> list[int]:
-    lanes: list[int] = np.unique(nodes.lane[nodes.cpu :]).tolist()
-    return lanes
-
-
-def _around(nodes: Nodes, mine: Ints, launched: Ints, lane: int) -> list[tuple[Ints, Ints]]:
-    """What a stream was given last before each of some activities, and first after it, as pairs of nodes."""
+def _around(run: Run, mine: Ints, lane: int) -> list[tuple[Ints, Ints]]:
+    """What a stream ran last before each of some activities of its GPU, and first after it, as pairs of nodes."""
+    nodes = run.graph.nodes
     given = nodes.activities[nodes.lane[nodes.cpu :] == lane]
-    given = given[np.lexsort((nodes.start_ns[given], launched[given - nodes.cpu]))]
-    others = mine[nodes.lane[mine] != lane]
-    at = np.searchsorted(launched[given - nodes.cpu], launched[others - nodes.cpu])
+    given = given[np.argsort(nodes.start_ns[given], kind="stable")]
+    gpu = run.kernels.select(pl.struct(column for column in ("rank", "device") if column in run.kernels.columns))
+    of_gpu = gpu.to_series().rank("dense").to_numpy()
+    others = mine[(nodes.lane[mine] != lane) & (of_gpu[mine - nodes.cpu] == of_gpu[given[0] - nodes.cpu])]
+    at = np.searchsorted(nodes.start_ns[given], nodes.start_ns[others])
     earlier, later = at > 0, at < given.size
     return [(given[at[earlier] - 1], others[earlier]), (others[later], given[at[later]])]

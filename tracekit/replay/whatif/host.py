@@ -28,7 +28,7 @@ def host_speed(run: Run, *, python: float = 1.0, op: float = 1.0, launch: float 
     if not min(python, op, launch) > 0:
         raise WhatIfError("the host's speed has to be positive.")
     graph = run.graph
-    within = share_within(graph, spans.of_rows(run.trace.ops, run.trace, graph.nodes, run.kernels))
+    within = share_within(graph, spans.of_rows([rank.ops for rank in run.ranks], run.ranks, graph.nodes, run.kernels))
     on_cpu = destinations(graph) < 2 * graph.nodes.cpu
     factor = np.ones(graph.kind.size)
     program = graph.kind == EdgeKind.PROGRAM

@@ -14,6 +14,7 @@ from tracekit.graph.streams import MAX_GAP_NS
 from tracekit.replay.run import Run
 from tracekit.replay.whatif.cpu import of_calls, share_within, times_factor
 from tracekit.replay.whatif.edited import with_graph
+from tracekit.trace import RankTrace
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -51,7 +52,7 @@ def without_launches(run: Run, kernels: Bools) -> Run:
     Their calls cost nothing any more, and neither do ops that launch nothing else, with the waits in them.
     """
     nodes = run.graph.nodes
-    in_ops = spans.of_rows(_ops_of(run, kernels), run.trace, nodes, run.kernels)
+    in_ops = spans.of_rows(_ops_of(run, kernels), run.ranks, nodes, run.kernels)
     waits = np.flatnonzero(blocking(run))
     gone = calls_of(run, kernels)
     gone[waits] |= in_ops.contain(nodes.lane[waits], nodes.start_ns[waits])
@@ -65,8 +66,12 @@ def without_launches(run: Run, kernels: Bools) -> Run:
     return with_graph(run, without(graph, dropped))
 
 
-def _ops_of(run: Run, kernels: Bools) -> pl.DataFrame:
-    """Rows of the ops table that launch these kernels and no others."""
-    rows = pl.DataFrame({"row": run.kernels["op_row"], "mine": kernels}).drop_nulls("row")
-    mine = rows.group_by("row").agg(pl.col("mine").all()).filter("mine")["row"].sort()
-    return run.trace.ops[mine.to_list()]
+def _ops_of(run: Run, kernels: Bools) -> list[pl.DataFrame]:
+    """Per rank, rows of the ops table that launch these kernels and no others."""
+    return [_ops_of_rank(rank, run.kernels["op_row"], kernels, spans.of_rank(run.kernels, rank)) for rank in run.ranks]
+
+
+def _ops_of_rank(rank: RankTrace, op_row: pl.Series, kernels: Bools, mine: Bools) -> pl.DataFrame:
+    rows = pl.DataFrame({"row": op_row, "meant": kernels}).filter(pl.Series(mine)).drop_nulls("row")
+    meant = rows.group_by("row").agg(pl.col("meant").all()).filter("meant")["row"].sort()
+    return rank.ops[meant.to_list()]

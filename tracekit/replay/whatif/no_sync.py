@@ -27,7 +27,7 @@ def no_sync(run: Run, call: str = "") -> Edited:
     check_pattern(call)
     nodes = run.graph.nodes
     waits = np.flatnonzero(blocking(run))
-    around = spans.named(run.trace, nodes, run.kernels, call)
+    around = spans.named(run.ranks, nodes, run.kernels, call)
     meant = nodes.names.gather(waits).str.contains(call).to_numpy() | around.contain(
         nodes.lane[waits], nodes.start_ns[waits]
     )

@@ -15,7 +15,7 @@ def prefetch(run: Run) -> Edited:
     Raises:
         WhatIfError: The trace has no data loader on a thread that launches something.
     """
-    loads = spans.named(run.trace, run.graph.nodes, run.kernels, LOADS_DATA)
+    loads = spans.named(run.ranks, run.graph.nodes, run.kernels, LOADS_DATA)
     if not loads.count:
         raise WhatIfError("the trace has no data loader.", "PyTorch marks its own as enumerate(DataLoader)#...")
     share = share_within(run.graph, loads)

@@ -97,7 +97,7 @@ def _matches(run: Run, key: str, pattern: str) -> Bools:
 
 def _launched_within(run: Run, pattern: str) -> Bools:
     nodes = run.graph.nodes
-    inside = spans.named(run.trace, nodes, run.kernels, pattern)
+    inside = spans.named(run.ranks, nodes, run.kernels, pattern)
     launched = nodes.launcher != NONE
     call = nodes.launcher[launched]
     found = np.zeros(nodes.launcher.size, dtype=np.bool_)

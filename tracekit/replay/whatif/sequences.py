@@ -4,14 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
 from tracekit.graph.change import destinations
 from tracekit.graph.edges import EdgeKind
 from tracekit.graph.nodes import NONE
 from tracekit.replay.run import Run
 from tracekit.replay.whatif.launches import blocking
-from tracekit.workload import steps
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -42,7 +40,7 @@ def sequences(run: Run, launches: Bools) -> Sequences:
     order = nodes.in_order(np.arange(nodes.cpu))
     launch = (launches & ~blocking(run))[order]
     idle = _wait_for_nothing(run)[order]
-    place = np.stack([nodes.lane[order], _step_of_calls(run)[order]])
+    place = np.stack([nodes.lane[order], _step_of_calls(run, order)])
     new = ~(launch | idle) | _resumes(run)[order]
     new[:1] = True
     new[1:] |= ~(launch | idle)[:-1] | (place[:, 1:] != place[:, :-1]).any(axis=0)
@@ -74,8 +72,13 @@ def _resumes(run: Run) -> Bools:
     return found[: run.graph.nodes.cpu]
 
 
-def _step_of_calls(run: Run) -> Ints:
-    """The step of each call; ``NONE`` between steps."""
+def _step_of_calls(run: Run, order: Ints) -> Ints:
+    """The step of each call, in order; calls that launch nothing are counted to the step of the launch before."""
     nodes = run.graph.nodes
-    starts = pl.Series(nodes.start_ns[: nodes.cpu] + nodes.origin_ns)
-    return steps.assign(starts, run.steps).fill_null(NONE).to_numpy()
+    launched = nodes.launcher != NONE
+    step = np.full(nodes.cpu, NONE)
+    step[nodes.launcher[launched]] = run.kernels["step"].fill_null(NONE).to_numpy()[launched]
+    launches = np.zeros(nodes.cpu, dtype=np.bool_)
+    launches[nodes.launcher[launched]] = True
+    latest = np.maximum.accumulate(np.where(launches[order], np.arange(order.size), 0))
+    return step[order[latest]] if order.size else step
