@@ -18,7 +18,7 @@ from predictors.law import Array
 from predictors.machine import Machine, machine
 from predictors.model import Modelled, model
 from predictors.scaling import scaled
-from predictors.transfer import in_order, ordered, residual
+from predictors.transfer import in_order, like_siblings, ordered, residual
 
 SHORTEST_US = 0.5
 """What a time of 0 is taken for: old traces count whole microseconds."""
@@ -125,6 +125,7 @@ def _carried(
     method = np.select(list(choices.values()), list(choices), "unknown")
     time = np.select([method == "kept", method == "scaled"], [measured, by_ratio], carried)
     time = in_order(time, measured, alone.table["dtype"], source, target)
+    time = like_siblings(time, measured, alone.table, source, target)
     width = np.select([method == "kept", method == "scaled"], [KEPT, SCALED + bracket], 0.0)
     return time, np.where(modelled, _widths(alone.table, target, weights), width), method
 

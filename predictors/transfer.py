@@ -101,6 +101,29 @@ def in_order(time_us: Array, measured_us: Array, dtypes: pl.Series, source: Mach
     return np.where(_per_dtype(dtypes, slower), np.fmax(capped, measured_us), capped)
 
 
+def like_siblings(time_us: Array, measured_us: Array, table: pl.DataFrame, source: Machine, target: Machine) -> Array:
+    """Predicted times between siblings, which run the same kernels.
+
+    None gains or loses more than the resource in which the two GPUs differ most; what takes a fixed time gains nothing.
+
+    Args:
+        time_us: predicted on the target.
+        measured_us: measured on the source; NaN where unknown.
+        table: rows with `law` and `dtype`; copies over a link are left alone.
+        source: where it was measured.
+        target: where to.
+    """
+    if relation(source, target) != "sibling":
+        return time_us
+    fixed = [1.0, target.gpu.tdp_w / source.gpu.tdp_w, target.bandwidth_gbps / source.bandwidth_gbps]
+    fixed += [target.cache_gbps / source.cache_gbps, target.vector_tflops / source.vector_tflops]
+    rates = {d: target.tflops(d) / source.tflops(d) for d in table["dtype"].unique().to_list()}
+    rate = table["dtype"].replace_strict(rates, return_dtype=pl.Float64).to_numpy()
+    least, most = measured_us / np.maximum(rate, max(fixed)), measured_us / np.minimum(rate, min(fixed))
+    bounded = np.fmin(np.fmax(time_us, least), most)
+    return np.where(table["law"].eq_missing("memcpy").to_numpy(), time_us, bounded)
+
+
 def ordered(one: Machine, other: Machine) -> bool:
     """Whether one of two GPUs is at least as good as the other in everything."""
     return dominates(one, other) or dominates(other, one)

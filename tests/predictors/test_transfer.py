@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from predictors import load_gpu
+from predictors import load_gpu, predict
 from predictors.fitted import Fitted, Weights
 from predictors.machine import machine
 from predictors.transfer import MISFIT, OWN, UNFITTED, relation, residual
@@ -49,3 +49,14 @@ def test_an_unknown_stack_carries_most_of_what_all_its_kernels_share():
 
 def test_nothing_measured_carries_nothing():
     assert carried([np.nan, np.nan]).tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("measured_us", [2.0, 30.0, 1000.0])
+@pytest.mark.parametrize("k", [64, 4096])
+def test_a_sibling_gains_no_more_than_its_best_resource(measured_us, k):
+    """H100 to H200: the same chip on a faster memory."""
+    kernels = pl.DataFrame(
+        {"family": ["gemm"], "dtype": ["bf16"], "batch": [1], "m": [4096], "n": [4096], "k": [k]}
+    ).with_columns(measured_us=measured_us)
+    gain = measured_us / predict(kernels, "h200-sxm", source_gpu="h100-sxm")["time_us"][0]
+    assert 1.0 <= gain <= H200.bandwidth_gbps / H100.bandwidth_gbps + 1e-9
