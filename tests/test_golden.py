@@ -30,7 +30,7 @@ def rounded(value: Any) -> Any:
 def test_samples(name, request):
     run = prepare(tk.load(SAMPLES / f"{name}.json.gz"))
     report = build(run, tuple(predict(run, GPUS).values()))
-    got = json.loads(as_json.measured(report, top=15)) | json.loads(as_json.predicted(report))
+    got = json.loads(as_json.measured(report, top=15)) | json.loads(as_json.predicted(report, top=15))
     del got["source"]["trace"]
     path = GOLDEN / f"{name}.json"
     text = json.dumps(rounded(got), indent=1, ensure_ascii=False) + "\n"

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from tracekit.prediction import Predictions
     from tracekit.recording import Recording
     from tracekit.reporting import Report
+    from tracekit.reporting.comparison import Comparison
     from tracekit.trace import Trace
 
-__all__ = ["TracekitError", "load", "predict", "record", "report"]
+__all__ = ["TracekitError", "compare", "load", "predict", "record", "report"]
 __version__ = "0.1.0"
 
 
@@ -125,6 +126,30 @@ def predict(
         prices=price or {},
         calibrated=calibration,
     )
+
+
+def compare(
+    a: Trace | Report | Predictions,
+    b: Trace | Report | Predictions,
+    *,
+    gpu: str | None = None,
+    steps: str | None = None,
+) -> Comparison:
+    """What changed between two measured runs, or how far a prediction was off from the run recorded since.
+
+    Args:
+        a: A trace, its report, or predictions.
+        b: The other one.
+        gpu: Which of the predictions is meant, if there are several.
+        steps: The steps to measure, ``"7"`` or ``"7:9"``; all by default.
+
+    Raises:
+        TracekitError: The steps are not in the trace, or it isn't said which prediction is meant.
+        PredictorError: The GPU is unknown.
+    """
+    from tracekit.reporting.comparison import compare, side
+
+    return compare(side(a, gpu, steps), side(b, gpu, steps))
 
 
 def record(

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tracekit import __version__
-from tracekit.cli import cache, calibrate, clusters, doctor, gpus, info, predict, record, redact, report, sweep
+from tracekit.cli import cache, calibrate, clusters, compare, doctor, gpus, info, predict, record, redact, report, sweep
 from tracekit.errors import TracekitError
 
 EXIT_FAILURE = 1
@@ -21,13 +21,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="How long a PyTorch iteration would take on another GPU, from the profiler traces of the one you have.",
-    epilog="Exit codes: 0 fine, 1 the trace or a name is at fault, 2 wrong usage, 70 a bug in tracekit.",
+    epilog="Exit codes: 0 fine, 1 the trace or a name is at fault, 2 wrong usage, 3 --fail-above exceeded, 70 a bug.",
 )
 app.command("record", context_settings=record.PASS_ON)(record.record)
 app.command("info")(info.info)
 app.command("report")(report.report)
 app.command("predict")(predict.predict)
 app.command("sweep")(sweep.sweep)
+app.command("compare")(compare.compare)
 app.command("doctor")(doctor.doctor)
 app.command("redact")(redact.redact)
 app.command("gpus")(gpus.gpus)

@@ -8,6 +8,7 @@ from tracekit.prediction import Prediction
 from tracekit.reporting.model import Report
 
 SCHEMA_VERSION = 1
+PREDICTED_KERNELS = 2000
 
 
 def info(report: Report, graph: dict[str, Any] | None = None) -> str:
@@ -30,9 +31,16 @@ def measured(report: Report, top: int) -> str:
     return _dump(_head(report) | body)
 
 
-def predicted(report: Report) -> str:
-    """What ``tracekit predict --json`` prints."""
-    return _dump(_head(report) | {"targets": [_target(t) for t in report.targets], "warnings": report.warnings})
+def predicted(report: Report, top: int = PREDICTED_KERNELS) -> str:
+    """What ``tracekit predict --json`` prints, and ``tracekit compare`` reads: the ``top`` kernels by time."""
+    targets = zip(report.targets, report.bars[1:], strict=True)
+    body = {
+        "targets": [_target(target) | {"time": dict(bar.parts)} for target, bar in targets],
+        "kernels": [dataclasses.asdict(row) for row in report.kernels[:top]],
+        "kernels_omitted": max(len(report.kernels) - top, 0),
+        "warnings": report.warnings,
+    }
+    return _dump(_head(report) | body)
 
 
 def _head(report: Report) -> dict[str, Any]:

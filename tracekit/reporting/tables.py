@@ -24,6 +24,8 @@ STEP = Table(
         Column("modelled_pct", pl.Float64, "GPU time predicted from shapes."),
         Column("scaled_pct", pl.Float64, "GPU time scaled by the resource that such kernels bind on."),
         Column("unknown_pct", pl.Float64, "GPU time kept as measured."),
+        Column("dollars_per_1000_steps", pl.Float64, "On all GPUs in use, where their price was given."),
+        Column("fits_in_memory", pl.Boolean, "Whether a rank fits; blank where that can't be told."),
     ),
 )
 TIME = Table(
@@ -205,8 +207,9 @@ def _step(report: Report) -> Iterator[dict[str, object]]:
     for target in report.targets:
         coverage = {f"{part}_pct": share for part, share in asdict(target.coverage).items()}
         interval = {"low_us": target.low_us, "high_us": target.high_us, "speedup": target.speedup}
+        judged = {"dollars_per_1000_steps": target.dollars, "fits_in_memory": target.memory.fits}
         predicted = {"gpu": target.label, "from": "predicted"} | {time: getattr(target.step, time) for time in times}
-        yield nothing | predicted | interval | coverage
+        yield nothing | predicted | interval | coverage | judged
 
 
 def _time(report: Report) -> Iterator[dict[str, object]]:

@@ -1,0 +1,47 @@
+"""``tracekit compare`` as a user and as CI meet it."""
+
+import json
+
+import pytest
+
+from tests.report.test_comparison import H100
+from tracekit.testing import TraceBuilder
+
+
+def save(path, mm_us, device=H100):
+    builder = TraceBuilder(device).op("aten::mm", 0, 10, dims=[[4096, 4096], [4096, 4096]], types=["float", "float"])
+    builder.kernel("sgemm", 10, mm_us, launch=2).call("cudaDeviceSynchronize", 12, mm_us + 2)
+    return builder.save(path)
+
+
+@pytest.fixture
+def traces(tmp_path):
+    return save(tmp_path / "before.json.gz", 1000), save(tmp_path / "after.json.gz", 1100)
+
+
+def test_two_traces(run, traces, tmp_path):
+    code, out, _ = run("compare", *traces)
+    assert code == 0
+    assert "A  before: 1.01 ms" in out
+    assert "B  after: 1.11 ms, 9.86 % longer" in out
+    code, out, _ = run("compare", *traces, "--json", "-o", tmp_path / "c.json")
+    data = json.loads(out)
+    assert data == json.loads((tmp_path / "c.json").read_text())
+    assert data["matched"][0]["change_us"] == pytest.approx(100)
+
+
+def test_it_fails_ci_above_a_limit(run, traces):
+    code, _, err = run("compare", *traces, "--fail-above", "5%")
+    assert (code, "--fail-above" in err) == (3, True)
+    assert run("compare", *traces, "--fail-above", "15")[0] == 0
+    assert run("compare", *reversed(traces), "--fail-above", "5%")[0] == 0
+    assert run("compare", *traces, "--fail-above", "much")[0] == 2
+
+
+def test_a_prediction_and_the_trace_recorded_since(run, traces, tmp_path):
+    output = tmp_path / "prediction.json"
+    assert run("predict", traces[0], "--gpu", "h200", "--gpu", "t4", "-o", output)[0] == 0
+    code, out, _ = run("compare", output, traces[1], "--gpu", "h200")
+    assert (code, "the prediction is off by" in out) == (0, True)
+    code, _, err = run("compare", output, traces[1])
+    assert (code, "--gpu" in err) == (1, True)

@@ -1,0 +1,84 @@
+"""Two runs side by side; times in microseconds."""
+
+import pytest
+
+import tracekit as tk
+from tracekit.errors import TraceError, TracekitError
+from tracekit.render import json as as_json
+from tracekit.reporting import build, predicted
+from tracekit.reporting.comparison import compare, side
+from tracekit.testing import A100, TraceBuilder
+
+BF16 = ["c10::BFloat16"] * 2
+H100 = {**A100, "name": "NVIDIA H100 80GB HBM3", "computeMajor": 9, "numSms": 132}
+
+
+def run(mm_us, other="aten::add", kernel="ampere_bf16_s16816gemm", device=A100):
+    builder = TraceBuilder(device).op("aten::mm", 0, 10, dims=[[4096, 4096], [4096, 4096]], types=BF16)
+    builder.kernel(kernel, 10, mm_us, launch=2).op(other, 12, 10, dims=[[4096], [4096]], types=BF16)
+    builder.kernel("vectorized_elementwise_kernel", 11 + mm_us, 50, launch=14)
+    return builder.call("cudaDeviceSynchronize", 24, mm_us + 40).load()
+
+
+def test_kernels_match_by_op_and_shape_whatever_their_name():
+    found = tk.compare(run(900), run(500, kernel="nvjet_tst_128x256", device=H100))
+    assert found.a.gpu == "a100-sxm-80gb"
+    assert found.b.gpu == "h100-sxm"
+    change = found.matched[0]
+    assert change.what == "aten::mm bf16 4096×4096, 4096×4096"
+    assert (change.a_us, change.b_us, change.change_us) == (900, 500, -400)
+    assert found.change_pct == pytest.approx(100 * (561 / 961 - 1), abs=1)
+    parts = {change.what: change.change_us for change in found.parts}
+    assert parts["gemm"] == pytest.approx(-400)
+    assert sum(parts.values()) == pytest.approx(found.b.step_time_us - found.a.step_time_us)
+
+
+def test_new_and_vanished_kernels():
+    found = tk.compare(run(900, other="aten::add"), run(900, other="aten::mul"))
+    assert [change.what for change in found.new] == ["aten::mul bf16 4096, 4096"]
+    assert [change.what for change in found.vanished] == ["aten::add bf16 4096, 4096"]
+    assert found.new[0].change_us == 50
+    assert found.vanished[0].change_us == -50
+
+
+def test_a_run_compared_with_itself_has_not_changed():
+    found = tk.compare(run(900), run(900))
+    assert found.change_pct == 0
+    assert not found.new
+    assert not found.vanished
+    assert {change.change_us for change in (*found.parts, *found.matched)} == {0}
+    assert found.error_pct is None
+    assert {found.a.label, found.b.label} == {"built by hand (A)", "built by hand (B)"}
+
+
+def test_a_prediction_against_the_run_recorded_later():
+    predictions = tk.predict(run(900), gpu="h100-sxm")
+    step_us = predictions["h100-sxm"].step.step_time_us
+    found = tk.compare(predictions, run(500, device=H100))
+    assert found.error_pct == pytest.approx(100 * (step_us / found.b.step_time_us - 1))
+    assert found.inside == (predictions["h100-sxm"].low_us <= found.b.step_time_us <= predictions["h100-sxm"].high_us)
+    far = tk.compare(predictions, run(9000, device=H100))
+    assert far.inside is False
+    assert far.error_pct < -50
+
+
+def test_a_prediction_from_its_file_is_the_same():
+    predictions = tk.predict(run(900), gpu=["h100-sxm", "l40s"])
+    content = as_json.predicted(build(predictions.run, predictions.targets)).encode()
+    later = side(run(500, device=H100))
+    from_file = compare(predicted.read(content, "p.json", "H100"), later)
+    direct = compare(side(predictions, "h100-sxm"), later)
+    assert (from_file.parts, from_file.matched) == (direct.parts, direct.matched)
+    assert (from_file.error_pct, from_file.inside) == (direct.error_pct, direct.inside)
+    with pytest.raises(TracekitError, match="Choose with --gpu: h100-sxm, l40s"):
+        predicted.read(content, "p.json", None)
+    with pytest.raises(TracekitError, match="no prediction for t4"):
+        predicted.read(content, "p.json", "t4")
+    with pytest.raises(TracekitError, match="several GPUs"):
+        tk.compare(predictions, run(500))
+
+
+@pytest.mark.parametrize("content", [b'{"schema_version": 1}', b'{"schema_version": 1, "targets": 3}', b"{"])
+def test_other_files_are_no_predictions(content):
+    with pytest.raises(TraceError, match=r"p\.json"):
+        predicted.read(content, "p.json", None)

@@ -1,0 +1,88 @@
+"""``tracekit compare``: two measured runs, or a prediction and the run recorded since."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tracekit.cli.options import Force, Json, Memory, NoCache, Output, Quiet, Steps, Top
+
+if TYPE_CHECKING:
+    from tracekit.reporting.comparison import Side
+
+EXIT_CHANGED = 3
+HEAD_BYTES = 200
+
+
+def _limit(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        limit = float(text.strip().removesuffix("%"))
+    except ValueError:
+        limit = -1.0
+    if limit < 0:
+        raise typer.BadParameter("give a percentage, such as 5%")
+    return limit
+
+
+def compare(
+    a: Annotated[str, typer.Argument(metavar="A", help="A trace, or what predict wrote as .json.", show_default=False)],
+    b: Annotated[str, typer.Argument(metavar="B", help="The other one.", show_default=False)],
+    gpu: Annotated[
+        str | None, typer.Option("--gpu", "-g", metavar="NAME", help="Which of a prediction's GPUs is meant.")
+    ] = None,
+    fail_above: Annotated[
+        str | None,
+        typer.Option(
+            "--fail-above", metavar="PCT", help="Exit with 3 if B's step is longer, or the prediction off, by more."
+        ),
+    ] = None,
+    steps: Steps = None,
+    top: Top = 10,
+    json: Json = False,
+    output: Output = None,
+    force: Force = False,
+    no_cache: NoCache = False,
+    memory: Memory = None,
+    quiet: Quiet = False,
+) -> None:
+    """What changed between two traces, or how far a prediction was off from the trace recorded since.
+
+    Example: tracekit compare before.json.gz after.json.gz --fail-above 5%
+    """
+    from tracekit.cli.screen import as_text, check_output, emit, progress, write
+    from tracekit.render import compare as render
+    from tracekit.reporting.comparison import compare as put_together
+
+    limit = _limit(fail_above)
+    check_output(output, force, (".json", ".txt"))
+    with progress(quiet) as stage:
+        sides = []
+        for place in (a, b):
+            stage(f"read {place}")
+            sides.append(_side(place, gpu, steps, no_cache, memory))
+    comparison = put_together(*sides)
+    screen = render.screen(comparison, top)
+    emit(screen, lambda: render.as_json(comparison, top), json=json)
+    if output is not None:
+        text = render.as_json(comparison, top) if output.suffix == ".json" else as_text(screen)
+        write(output, text.encode(), quiet)
+    off = comparison.change_pct if comparison.error_pct is None else abs(comparison.error_pct)
+    if limit is not None and off > limit:
+        typer.echo(f"tracekit: {off:.1f} % is more than the {limit:g} % of --fail-above", err=True)
+        raise typer.Exit(EXIT_CHANGED)
+
+
+def _side(place: str, gpu: str | None, steps: str | None, no_cache: bool, memory: str | None) -> "Side":
+    """A prediction if the file is one, else the measured run of a trace."""
+    from tracekit.cli.read import read
+    from tracekit.reporting import predicted
+    from tracekit.reporting.comparison import side
+
+    path = Path(place)
+    if path.suffix == ".json" and path.is_file():
+        with path.open("rb") as file:
+            if predicted.is_prediction(file.read(HEAD_BYTES)):
+                return predicted.read(path.read_bytes(), place, gpu)
+    return side(read([place], None, no_cache, memory, lambda stage: None), steps=steps)

@@ -1,0 +1,120 @@
+"""A comparison on one screen, or for machines."""
+
+import dataclasses
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tracekit.render.json import SCHEMA_VERSION
+from tracekit.reporting.comparison import Change, Comparison, Side
+from tracekit.units import digits, duration, interval, shorten
+
+LONGEST = 60
+NO_CHANGE_PCT = 0.05
+SMALL_PART = 0.002
+"""Part of the step below which a family isn't worth a line."""
+
+
+def screen(comparison: Comparison, top: int) -> RenderableType:
+    """The comparison as text."""
+    return Group(
+        Text(f"A  {comparison.a.label}: {duration(comparison.a.step_time_us)}", style="bold"),
+        Text(f"B  {comparison.b.label}: {duration(comparison.b.step_time_us)}, {difference(comparison)}", style="bold"),
+        *_verdict(comparison),
+        *_different(comparison),
+        Text(),
+        _table("where the time goes", _worth(comparison)),
+        *_kernels(f"kernels in both, by change ({len(comparison.matched)})", comparison.matched[:top]),
+        *_kernels(f"only in B ({len(comparison.new)})", comparison.new[:top]),
+        *_kernels(f"only in A ({len(comparison.vanished)})", comparison.vanished[:top]),
+    )
+
+
+def as_json(comparison: Comparison, top: int) -> str:
+    """What ``tracekit compare --json`` prints."""
+    body = {
+        "schema_version": SCHEMA_VERSION,
+        "a": _side(comparison.a),
+        "b": _side(comparison.b),
+        "change_pct": comparison.change_pct,
+        "error_pct": comparison.error_pct,
+        "inside_interval": comparison.inside,
+        "breakdown": [_change(change) for change in comparison.parts],
+        "matched": [_change(change) for change in comparison.matched[:top]],
+        "matched_omitted": max(len(comparison.matched) - top, 0),
+        "new": [_change(change) for change in comparison.new[:top]],
+        "new_omitted": max(len(comparison.new) - top, 0),
+        "vanished": [_change(change) for change in comparison.vanished[:top]],
+        "vanished_omitted": max(len(comparison.vanished) - top, 0),
+        "recorded": [list(row) for row in comparison.recorded],
+    }
+    return json.dumps(body, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def difference(comparison: Comparison) -> str:
+    """How the second step compares with the first."""
+    change = comparison.change_pct
+    if abs(change) < NO_CHANGE_PCT:
+        return "as long"
+    return f"{digits(abs(change))} % {'longer' if change > 0 else 'shorter'}"
+
+
+def _verdict(comparison: Comparison) -> Iterator[Text]:
+    if comparison.error_pct is None:
+        return
+    predicted = comparison.a if comparison.a.predicted else comparison.b
+    place = "inside" if comparison.inside else "outside"
+    span = interval(predicted.low_us or 0.0, predicted.high_us or 0.0)
+    off = f"the prediction is off by {comparison.error_pct:+.1f} %"
+    yield Text(f"{off}; the measurement lies {place} its 90 % interval, {span}")
+
+
+def _different(comparison: Comparison) -> Iterator[Text]:
+    for key, a, b in comparison.recorded:
+        yield Text(f"{key}: {shorten(a, LONGEST)} → {shorten(b, LONGEST)}", style="dim")
+
+
+def _worth(comparison: Comparison) -> list[Change]:
+    least = SMALL_PART * max(comparison.a.step_time_us, comparison.b.step_time_us)
+    return [change for change in comparison.parts if max(change.a_us or 0.0, change.b_us or 0.0) >= least]
+
+
+def _kernels(title: str, changes: Sequence[Change]) -> Iterator[RenderableType]:
+    if changes:
+        yield Text()
+        yield _table(title, changes)
+
+
+def _table(title: str, changes: Sequence[Change]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column(title, no_wrap=True, overflow="ellipsis", ratio=1)
+    for heading in ("A", "B", "change", "B/A"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for change in changes:
+        table.add_row(
+            shorten(change.what, LONGEST),
+            "–" if change.a_us is None else duration(change.a_us),
+            "–" if change.b_us is None else duration(change.b_us),
+            ("+" if change.change_us > 0 else "−" if change.change_us < 0 else "") + duration(abs(change.change_us)),
+            f"{change.b_us / change.a_us:.2f}x" if change.a_us and change.b_us else "",
+        )
+    return table
+
+
+def _side(side: Side) -> dict[str, Any]:
+    return {
+        "label": side.label,
+        "gpu": side.gpu,
+        "predicted": side.predicted,
+        "step_time_us": side.step_time_us,
+        "low_us": side.low_us,
+        "high_us": side.high_us,
+    }
+
+
+def _change(change: Change) -> dict[str, Any]:
+    return dataclasses.asdict(change) | {"change_us": change.change_us}

@@ -1,0 +1,211 @@
+"""Two runs side by side: two measured ones, or a prediction and what was measured later."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+
+import polars as pl
+
+from tracekit import units
+from tracekit.errors import TracekitError
+from tracekit.prediction import Prediction, Predictions
+from tracekit.replay.run import prepare
+from tracekit.reporting.build import build
+from tracekit.reporting.model import Report
+from tracekit.trace import Trace
+
+KEY = ("family", "op", "dtype", "shape")
+"""What a kernel is matched by; its name changes with the GPU and the library."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two runs.
+
+    Attributes:
+        label: What it is called in the comparison.
+        gpu: Canonical name; ``None`` if it isn't known.
+        step_time_us: The step.
+        low_us: Lower end of a prediction's 90 % interval; ``None`` for a measurement.
+        high_us: Its upper end.
+        parts: Family of kernels, ``waiting`` and ``idle`` to time per step.
+        kernels: ``family``, ``op``, ``dtype``, ``shape``, ``count``, ``time_us`` per step.
+        recorded: What the trace says of its recording.
+    """
+
+    label: str
+    gpu: str | None
+    step_time_us: float
+    low_us: float | None
+    high_us: float | None
+    parts: Mapping[str, float]
+    kernels: pl.DataFrame
+    recorded: Mapping[str, str]
+
+    @property
+    def predicted(self) -> bool:
+        """Whether it is a prediction."""
+        return self.low_us is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One line of the comparison; a side that lacks it has ``None``.
+
+    Attributes:
+        what: Family, or the kernel's op, dtype and shape.
+        a_us: Time per step in the first run.
+        b_us: In the second one.
+        a_count: Launches per step in the first run, for kernels.
+        b_count: In the second one.
+    """
+
+    what: str
+    a_us: float | None
+    b_us: float | None
+    a_count: float | None = None
+    b_count: float | None = None
+
+    @property
+    def change_us(self) -> float:
+        """How much longer the second one is."""
+        return (self.b_us or 0.0) - (self.a_us or 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two runs side by side.
+
+    Attributes:
+        a: The first run.
+        b: The second one.
+        parts: Where the step's time goes in each, by change.
+        matched: Kernels that both have, by change.
+        new: Kernels that only the second has, longest first.
+        vanished: Kernels that only the first has, longest first.
+        recorded: What the recordings say differently of themselves: what, in the first, in the second.
+    """
+
+    a: Side
+    b: Side
+    parts: tuple[Change, ...]
+    matched: tuple[Change, ...]
+    new: tuple[Change, ...]
+    vanished: tuple[Change, ...]
+    recorded: tuple[tuple[str, str, str], ...]
+
+    @property
+    def change_pct(self) -> float:
+        """How much longer the second run's step is, percent."""
+        return 100 * (self.b.step_time_us / self.a.step_time_us - 1)
+
+    @property
+    def error_pct(self) -> float | None:
+        """How far the prediction is off, percent; ``None`` if neither or both sides are predicted."""
+        if self.a.predicted == self.b.predicted:
+            return None
+        predicted, measured = (self.a, self.b) if self.a.predicted else (self.b, self.a)
+        return 100 * (predicted.step_time_us / measured.step_time_us - 1)
+
+    @property
+    def inside(self) -> bool | None:
+        """Whether the measured step lies in the prediction's interval; ``None`` as for :attr:`error_pct`."""
+        if self.error_pct is None:
+            return None
+        predicted, measured = (self.a, self.b) if self.a.predicted else (self.b, self.a)
+        return (predicted.low_us or 0.0) <= measured.step_time_us <= (predicted.high_us or 0.0)
+
+
+def of_report(report: Report, label: str) -> Side:
+    """The measured run of a report."""
+    return Side(
+        label=label,
+        gpu=report.source.gpu,
+        step_time_us=report.source.step_time_us,
+        low_us=None,
+        high_us=None,
+        parts=dict(report.bars[0].parts),
+        kernels=kernel_table((k.family, k.op, k.dtype, k.shape, k.count, k.time_us) for k in report.kernels),
+        recorded=dict(report.provenance.recorded),
+    )
+
+
+def of_prediction(report: Report, target: Prediction, label: str) -> Side:
+    """One of the predictions of a report."""
+    place = report.targets.index(target)
+    rows = ((k.family, k.op, k.dtype, k.shape, k.count, k.predicted_us[place]) for k in report.kernels)
+    return Side(
+        label=label,
+        gpu=target.gpu,
+        step_time_us=target.step.step_time_us,
+        low_us=target.low_us,
+        high_us=target.high_us,
+        parts=dict(report.bars[1 + place].parts),
+        kernels=kernel_table(rows),
+        recorded={},
+    )
+
+
+def side(run: Trace | Report | Predictions, gpu: str | None = None, steps: str | None = None) -> Side:
+    """What can be compared.
+
+    Args:
+        run: A trace or its report for the measured run, or predictions.
+        gpu: Which of the predictions is meant; needed if there are several.
+        steps: The steps of a trace to measure; all by default.
+
+    Raises:
+        TracekitError: The steps aren't in the trace, or it isn't said which prediction is meant.
+        PredictorError: The GPU is unknown.
+    """
+    if isinstance(run, Predictions):
+        if gpu is None and len(run) != 1:
+            raise TracekitError("These predictions are for several GPUs.", f"Choose with gpu=: {', '.join(run)}.")
+        target = run.targets[0] if gpu is None else run[gpu]
+        return of_prediction(build(run.run, run.targets), target, f"{target.label} predicted")
+    report = build(prepare(run, steps=steps)) if isinstance(run, Trace) else run
+    return of_report(report, PurePath(report.provenance.trace).name.split(".")[0])
+
+
+def compare(a: Side, b: Side) -> Comparison:
+    """Put two runs side by side."""
+    if a.label == b.label:
+        a, b = replace(a, label=f"{a.label} (A)"), replace(b, label=f"{b.label} (B)")
+    joined = a.kernels.join(b.kernels, on=KEY, how="full", coalesce=True, nulls_equal=True, suffix="_b")
+    changes = [_change(*row) for row in joined.select(*KEY, "time_us", "time_us_b", "count", "count_b").iter_rows()]
+    families = dict.fromkeys((*a.parts, *b.parts))
+    recorded = ((key, a.recorded.get(key, "–"), b.recorded.get(key, "–")) for key in {**a.recorded, **b.recorded})
+    return Comparison(
+        a=a,
+        b=b,
+        parts=_by_change(Change(family, a.parts.get(family), b.parts.get(family)) for family in families),
+        matched=_by_change(change for change in changes if change.a_us is not None and change.b_us is not None),
+        new=_by_change(change for change in changes if change.a_us is None),
+        vanished=_by_change(change for change in changes if change.b_us is None),
+        recorded=tuple(row for row in recorded if row[1] != row[2]) if a.recorded and b.recorded else (),
+    )
+
+
+def kernel_table(rows: Iterable[tuple[object, ...]]) -> pl.DataFrame:
+    """Rows of family, op, dtype, shape, count and time to a side's kernels."""
+    columns = dict.fromkeys(KEY, pl.String) | {"count": pl.Float64, "time_us": pl.Float64}
+    table = pl.DataFrame(list(rows), schema=columns, orient="row")
+    return table.group_by(KEY, maintain_order=True).agg(pl.col("count", "time_us").sum())
+
+
+def _change(
+    family: str,
+    op: str | None,
+    dtype: str | None,
+    shape: str | None,
+    a_us: float | None,
+    b_us: float | None,
+    a_count: float | None,
+    b_count: float | None,
+) -> Change:
+    what = " ".join(part for part in (op or family, dtype, units.shape(shape)) if part)
+    return Change(what, a_us, b_us, a_count, b_count)
+
+
+def _by_change(changes: Iterable[Change]) -> tuple[Change, ...]:
+    return tuple(sorted(changes, key=lambda change: (-abs(change.change_us), change.what)))

@@ -1,0 +1,84 @@
+"""Predictions that were written earlier, to compare with what was measured since."""
+
+import msgspec
+
+from predictors import resolve_gpu
+from tracekit.errors import TraceError, TracekitError
+from tracekit.reporting.comparison import Side, kernel_table
+
+
+class KernelRow(msgspec.Struct):
+    """One kernel of the file."""
+
+    family: str
+    op: str | None
+    dtype: str | None
+    shape: str | None
+    count: float
+    predicted_us: list[float]
+
+
+class TargetRow(msgspec.Struct):
+    """One target of the file."""
+
+    gpu: str
+    step_time_us: float
+    low_us: float
+    high_us: float
+    time: dict[str, float]
+    cluster: str | None = None
+
+
+class Predicted(msgspec.Struct):
+    """What ``tracekit predict --json`` writes, as far as a comparison needs it."""
+
+    schema_version: int
+    targets: list[TargetRow]
+    kernels: list[KernelRow]
+    kernels_omitted: int = 0
+
+
+def is_prediction(head: bytes) -> bool:
+    """Whether a file that begins like this was written by ``tracekit predict``."""
+    return b'"schema_version"' in head
+
+
+def read(content: bytes, name: str, wanted: str | None) -> Side:
+    """One target of a prediction.
+
+    Args:
+        content: The JSON.
+        name: Where it was read from.
+        wanted: The GPU; needed if there are several.
+
+    Raises:
+        TraceError: The file isn't what ``tracekit predict`` writes.
+        TracekitError: It holds several GPUs, or not this one.
+    """
+    try:
+        predicted = msgspec.json.decode(content, type=Predicted)
+    except msgspec.MsgspecError as error:
+        raise TraceError(f"{name} is not what `tracekit predict --json` writes: {error}.", "Predict anew.") from error
+    place = _chosen(predicted, name, wanted)
+    target = predicted.targets[place]
+    rows = ((k.family, k.op, k.dtype, k.shape, k.count, k.predicted_us[place]) for k in predicted.kernels)
+    return Side(
+        label=f"{target.cluster or target.gpu} predicted",
+        gpu=target.gpu,
+        step_time_us=target.step_time_us,
+        low_us=target.low_us,
+        high_us=target.high_us,
+        parts=target.time,
+        kernels=kernel_table(rows),
+        recorded={},
+    )
+
+
+def _chosen(predicted: Predicted, name: str, wanted: str | None) -> int:
+    gpus = [target.gpu for target in predicted.targets]
+    slug = resolve_gpu(wanted).gpu.slug if wanted else None
+    places = [place for place, gpu in enumerate(gpus) if slug in (None, gpu)]
+    if len(places) != 1:
+        said = f"has no prediction for {slug}" if slug else "predicts several GPUs"
+        raise TracekitError(f"{name} {said}.", f"Choose with --gpu: {', '.join(gpus)}.")
+    return places[0]
