@@ -145,6 +145,23 @@ def test_duplicate_keys_take_the_last(read):
     assert read(text).rank == 2
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b'"cat": "Trace", ', b'"cat": "kernel"'),
+        (b'"ph": "i", ', b'"ph": "X"'),
+        (b'"args": {"stream": 3, "correlation": 7}, ', b'"args": {"device": 0, "stream": 9}'),
+    ],
+)
+def test_of_an_events_keys_too_the_last_counts(read, before, after):
+    key = after.split(b":")[0] + b": "
+    text = json.dumps([event("kernel", "k", 1, 1, {"device": 0, "stream": 9})]).encode()
+    twice = text.replace(key, before + key, 1)
+    assert after in twice
+    assert len(twice) > len(text)
+    assert read(twice).activities.select("name", "stream", "correlation").rows() == [("k", 9, None)]
+
+
 def test_half_nanoseconds_round_to_even(read):
     times = [event("kernel", "k", ts, 1, {"device": 0}) for ts in ("1.0005", "1.0015", "1.00150001", "2.5")]
     text = json.dumps(times)

@@ -300,9 +300,15 @@ def skip_value(buffer: Bytes, at: int, end: int) -> int:
             return at
 
 
+def word_and_mask(key: str) -> tuple[np.uint64, np.uint64]:
+    """A quoted key of up to six letters as its first eight bytes, and which of these count."""
+    quoted = f'"{key}"'.encode()
+    return np.uint64(int.from_bytes(quoted, "little")), np.uint64(2 ** (8 * len(quoted)) - 1)
+
+
 @compiled
-def skip_members(buffer: Bytes, at: int, end: int) -> int:
-    """Behind the object that a position behind one of its values lies in."""
+def skip_members(buffer: Bytes, at: int, end: int, key: np.uint64, mask: np.uint64) -> int:
+    """Behind the object that a position behind one of its values lies in; unusual if a key comes that came before."""
     while True:
         at = skip_space(buffer, at, end)
         if at >= end:
@@ -311,7 +317,10 @@ def skip_members(buffer: Bytes, at: int, end: int) -> int:
             return at + 1
         if buffer[at] != _COMMA:
             return UNUSUAL
-        at = skip_key(buffer, at + 1, end)
+        at = skip_space(buffer, at + 1, end)
+        if at < end and eight_bytes(buffer, at) & mask == key:
+            return UNUSUAL
+        at = skip_key(buffer, at, end)
         if at >= 0:
             at = skip_value(buffer, at, end)
         if at < 0:

@@ -25,6 +25,7 @@ from tracekit.ingest.jsontext import (
     skip_plain_string,
     skip_space,
     skip_value,
+    word_and_mask,
 )
 from tracekit.ingest.numbers import read_int, read_time
 from tracekit.ingest.texts import Ints, Texts, hash_word, number_of, slot_of
@@ -46,6 +47,8 @@ _TS_FIELD, _DUR_FIELD, _PID_FIELD, _TID_FIELD = (INTS.index(name) for name in ("
 _NAME_FIELD = TEXTS.index("name")
 _N_TEXTS = len(TEXTS)
 _COMPLETE = ord("X")
+# Of a key that comes twice the last one counts: for that the careful decoder is asked.
+(_PH_WORD, _PH_MASK), (_CAT_WORD, _CAT_MASK) = word_and_mask("ph"), word_and_mask("cat")
 _QUOTE, _COMMA = ord('"'), ord(",")
 _OPEN, _CLOSE, _CLOSE_LIST = (ord(c) for c in "{}]")
 _NULL_WORD = ord("n")
@@ -242,7 +245,7 @@ def _event(
         ints[row, field] = NULL
     for i in range(spans.size):
         spans[i] = -1
-    table, complete = _NOT_READ, False
+    table, complete, has_args = _NOT_READ, False, False
     at = skip_space(buffer, at + 1, end)
     if at < end and buffer[at] == _CLOSE:
         return at + 1, _NOT_READ
@@ -257,14 +260,14 @@ def _event(
             complete = at + 2 < end and buffer[at + 1] == _COMPLETE and buffer[at + 2] == _QUOTE
             at = _string(buffer, at, end)
             if at >= 0 and not complete:
-                return skip_members(buffer, at, end), _NOT_READ
+                return skip_members(buffer, at, end, _PH_WORD, _PH_MASK), _NOT_READ
         elif key == _CAT:
             at = _string(buffer, at, end)
             if at < 0:
                 return at, _NOT_READ
             table = _meaning(buffer, value + 1, at - 1, slots, starts, arena, meaning, _CATEGORY)
             if table < 0:
-                return skip_members(buffer, at, end), _NOT_READ
+                return skip_members(buffer, at, end, _CAT_WORD, _CAT_MASK), _NOT_READ
         elif key < 0:
             at = skip_value(buffer, at, end)
         elif key == _NAME:
@@ -278,7 +281,10 @@ def _event(
             at = read_time(buffer, at, end, ints, row, _TS_FIELD)
         elif key == _DUR:
             at = read_time(buffer, at, end, ints, row, _DUR_FIELD)
+        elif has_args:
+            return UNUSUAL, _NOT_READ
         else:
+            has_args = True
             at = _arguments(buffer, at, end, slots, starts, arena, meaning, ints, row, spans)
         if at < 0:
             return at, _NOT_READ
