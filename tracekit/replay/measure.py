@@ -1,12 +1,15 @@
 """A timeline to numbers: how long each step takes, and how much of it the GPU is busy."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numba
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from tracekit.replay.engine import Timeline
+
+Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +68,10 @@ def per_step(timeline: Timeline, kernels: pl.DataFrame, steps: pl.DataFrame) -> 
         ``exposed_ns``, ``waiting_ns``; in the order of ``steps``.
     """
     keys = _keys(steps)
-    gpu = _gpu_time(timeline, kernels, keys)
     begin, end = _cpu_marks(timeline, steps.height)
     rows = (
         steps.select(*keys, begin=begin, cpu_end=end)
-        .join(gpu, on=keys, how="left", maintain_order="left")
+        .hstack(_gpu_time(timeline, kernels, steps))
         .with_columns(begin_ns=pl.coalesce("begin", "gpu_begin"), end_ns=pl.max_horizontal("cpu_end", "gpu_end"))
     )
     place, before = pl.int_range(pl.len()), pl.col("end_ns").shift(1)
@@ -81,9 +83,9 @@ def per_step(timeline: Timeline, kernels: pl.DataFrame, steps: pl.DataFrame) -> 
         "begin_ns",
         "end_ns",
         time_ns=pl.col("end_ns") - pl.when("first").then("begin_ns").otherwise("before"),
-        busy_ns=pl.col("busy_ns").fill_null(0),
-        exposed_ns=pl.col("exposed_ns").fill_null(0),
-        waiting_ns=pl.col("waiting_ns").fill_null(0),
+        busy_ns="busy_ns",
+        exposed_ns="exposed_ns",
+        waiting_ns="waiting_ns",
     )
 
 
@@ -121,34 +123,58 @@ def _cpu_marks(timeline: Timeline, steps: int) -> tuple[pl.Series, pl.Series]:
     return pl.Series(marks[:steps]), pl.Series(marks[steps:])
 
 
-def _gpu_time(timeline: Timeline, kernels: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    """Per step: when its GPU work began and ended, how long it ran, only collectives did, and these only waited."""
-    work = kernels.select(
-        *keys,
-        start=timeline.activity_start_ns,
-        end=timeline.activity_end_ns,
-        works_from=timeline.activity_end_ns - timeline.work_ns,
-        comm=pl.col("family") == "collective",
-    ).drop_nulls("step")
-    span = work.group_by(keys).agg(gpu_begin=pl.col("start").min(), gpu_end=pl.col("end").max())
-    compute = work.filter(~pl.col("comm"))
-    transfer = work.filter("comm").with_columns(start=pl.max_horizontal("start", "works_from"))
-    lengths = {
-        "busy_ns": union(work, keys),
-        "compute_ns": union(compute, keys),
-        "working_ns": union(pl.concat([compute, transfer]), keys),
-    }
-    for name, length in lengths.items():
-        span = span.join(length.rename({"union_ns": name}), on=keys, how="left")
-    return span.with_columns(
-        exposed_ns=pl.col("busy_ns") - pl.col("compute_ns").fill_null(0),
-        waiting_ns=pl.col("busy_ns") - pl.col("working_ns").fill_null(0),
-    )
+def _gpu_time(timeline: Timeline, kernels: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Per row of ``steps``: when its GPU work began and ended, how long it ran, collectives alone, or waiting."""
+    start, end = timeline.activity_start_ns, timeline.activity_end_ns
+    group = _step_rows(kernels, steps)
+    launched = group < steps.height
+    begin_ns, end_ns, busy_ns = cover(start, end, group, launched, steps.height)
+    exposed_ns, waiting_ns = np.zeros((2, steps.height), dtype=np.int64)
+    collective = (kernels["family"] == "collective").to_numpy()
+    if collective.any():
+        works_from = np.where(collective, np.maximum(start, end - timeline.work_ns), start)
+        exposed_ns = busy_ns - cover(start, end, group, launched & ~collective, steps.height)[2]
+        waiting_ns = busy_ns - cover(works_from, end, group, launched, steps.height)[2]
+    ran = pl.col("gpu_begin") <= pl.col("gpu_end")
+    return pl.DataFrame(
+        {"gpu_begin": begin_ns, "gpu_end": end_ns}
+        | {"busy_ns": busy_ns, "exposed_ns": exposed_ns, "waiting_ns": waiting_ns}
+    ).with_columns(pl.when(ran).then(pl.col("gpu_begin", "gpu_end")))
 
 
-def union(intervals: pl.DataFrame, keys: Sequence[str] = ("step",)) -> pl.DataFrame:
-    """Length of the union of ``start``, ``end`` intervals per step (``keys``): the keys, ``union_ns``."""
-    ordered = intervals.sort(*keys, "start", "end")
-    covered = pl.col("end").cum_max().shift(1).over(keys).fill_null(np.iinfo(np.int64).min)
-    added = pl.col("end") - pl.max_horizontal("start", covered)
-    return ordered.with_columns(added=added.clip(lower_bound=0)).group_by(keys).agg(union_ns=pl.col("added").sum())
+def _step_rows(kernels: pl.DataFrame, steps: pl.DataFrame) -> Ints:
+    """The row of ``steps`` that each kernel belongs to; their number for kernels of none."""
+    keys = _keys(steps)
+    rows = steps.select(*keys, row=pl.int_range(pl.len(), dtype=pl.Int64))
+    joined = kernels.select(keys).join(rows, on=keys, how="left", maintain_order="left")
+    return joined["row"].fill_null(steps.height).to_numpy()
+
+
+def cover(start: Ints, end: Ints, group: Ints, wanted: npt.NDArray[np.bool_], groups: int) -> tuple[Ints, Ints, Ints]:
+    """Begin, end and length of the union of the wanted intervals of each group; without any it ends before it begins.
+
+    Args:
+        start: Where the intervals begin.
+        end: Where they end.
+        group: The group of each.
+        wanted: Whether it counts.
+        groups: How many groups there are.
+    """
+    return _cover(np.argsort(start, kind="stable"), start, end, group, wanted, groups)
+
+
+@numba.njit(cache=True)
+def _cover(
+    order: Ints, start: Ints, end: Ints, group: Ints, wanted: npt.NDArray[np.bool_], groups: int
+) -> tuple[Ints, Ints, Ints]:  # pragma: no cover - compiled
+    begin = np.full(groups, np.iinfo(np.int64).max, dtype=np.int64)
+    reached = np.full(groups, np.iinfo(np.int64).min, dtype=np.int64)
+    length = np.zeros(groups, dtype=np.int64)
+    for row in order:
+        if wanted[row]:
+            mine = group[row]
+            begin[mine] = min(begin[mine], start[row])
+            if end[row] > reached[mine]:
+                length[mine] += end[row] - max(start[row], reached[mine])
+                reached[mine] = end[row]
+    return begin, reached, length
