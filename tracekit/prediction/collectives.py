@@ -106,7 +106,7 @@ def _factors(old: pl.DataFrame, new: pl.DataFrame, source: Cluster | None, targe
     return table.select(
         "row",
         ratio=pl.when(alone & (pl.col("ranks_before") > 1)).then(0.0).otherwise(carried),
-        width=pl.max_horizontal("width", "width_before"),
+        width=(pl.col("width").log().pow(2) + pl.col("width_before").log().pow(2)).sqrt().exp(),
         limit_us=pl.col("before_us") * pl.col("width_before"),
         same=pl.col("alike") & joined & pl.lit(_node(source) == _node(target)),
         alone=alone,

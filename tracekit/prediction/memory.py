@@ -55,7 +55,7 @@ def judge(run: Run, gpu: Gpu, layouts: tuple[Layout, Layout] | None = None) -> M
         layouts: Of the trace, and on the target; None where it stays.
     """
     part = _part(*layouts) if layouts else 1.0
-    state = _state_bytes(run)
+    state = None if run.trace.ops["name"].str.contains(TABLES).any() else _state_bytes(run)
     written = _forward_bytes(run)
     shrink = (state[0] * part, state[1] * part) if state else None
     least = shrink[0] if shrink else None
@@ -109,7 +109,7 @@ def _period(rows: list[tuple[str, str]]) -> int:
 def _forward_bytes(run: Run) -> float | None:
     """Bytes that the kernels of the first forward pass of a step write at most; None where too many aren't known."""
     backward = run.trace.ops.filter(pl.col("name").str.contains("autograd::") & _in_step(run))["ts_ns"].min()
-    if backward is None or run.trace.ops["name"].str.contains(TABLES).any():
+    if backward is None:
         return None
     kernels = run.kernels.filter(rank=run.trace.rank or 0) if "rank" in run.kernels.columns else run.kernels
     launched = kernels.with_columns(launch_ns=run.trace.calls["ts_ns"].gather(kernels["call"]))

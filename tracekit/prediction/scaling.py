@@ -7,8 +7,9 @@ import polars as pl
 
 import predictors
 from predictors import Gpu
-from tracekit.prediction.layout import Layout, LayoutError, trains
-from tracekit.prediction.messages import SIZES
+from tracekit.prediction.layout import Layout, LayoutError, groups, trains
+from tracekit.prediction.messages import SIZES, messages
+from tracekit.prediction.tensor import reshard
 from tracekit.replay.run import Run
 
 WORK = ("rows", "flops", "bytes")
@@ -19,6 +20,7 @@ def messages_as(calls: pl.DataFrame, roles: pl.DataFrame, old: Layout, new: Layo
 
     The bytes of all-reduces depend on the model and the rank's own batch, not on how many ranks there are. Nor do the
     whole buffers of all-gathers and reduce-scatters where parameters are sharded; elsewhere each rank brings its part.
+    Gradients and parameters shrink with a rank's part of the layers; activations that a layer's ranks exchange don't.
     Each rank's bytes of an all-to-all stay too: the tables or experts are split over more ranks as the batch grows.
 
     Args:
@@ -41,7 +43,13 @@ def messages_as(calls: pl.DataFrame, roles: pl.DataFrame, old: Layout, new: Layo
         before=pl.col("ranks"),
     )  # fmt: skip
     gathered = pl.col("collective").is_in(["all_gather", "reduce_scatter"]) & ~pl.lit(old.sharded)
-    growth = pl.when(gathered).then(pl.col("ranks") / pl.col("before")).otherwise(1.0)
+    fewer_layers = old.tp * old.pp / (new.tp * new.pp)
+    growth = (
+        pl.when(pl.col("role") == "tp").then(1.0)
+        .when(gathered).then(pl.col("ranks") / pl.col("before"))
+        .when(pl.col("role") == "dp").then(fewer_layers)
+        .otherwise(1.0)
+    )  # fmt: skip
     return after.with_columns(pl.col(*SIZES) * growth).select(calls.columns)
 
 
@@ -62,7 +70,7 @@ def kernels_depend_on(old: Layout, new: Layout) -> tuple[int, ...]:
 def kernels_as(run: Run, target: Gpu, old: Layout, new: Layout) -> pl.DataFrame:
     """The kernel table with ``measured_us``, as the trace's GPU would have run it in another layout.
 
-    Optimizers of sharded jobs work on a shard.
+    Optimizers of sharded jobs work on a shard, layers on their part of the sides that are shared out.
 
     Args:
         run: The measured run.
@@ -74,26 +82,34 @@ def kernels_as(run: Run, target: Gpu, old: Layout, new: Layout) -> pl.DataFrame:
         LayoutError: The change can't be worked out from this trace.
     """
     table = as_measured(run)
-    if (old.tp, old.pp) != (new.tp, new.pp):
-        raise LayoutError(f"{old} can't become {new}: only data and expert parallelism can be changed.")
+    if old.pp != new.pp:
+        raise LayoutError(f"{old} can't become {new}: the trace doesn't say where its layers could be cut into stages.")
     if trains(run) and old.dp == 1 < new.dp:
         raise LayoutError(
             "the trace has no data-parallel ranks, so no collectives that could grow.", "Record two ranks."
         )
-    if not old.sharded or old.dp == new.dp:
-        return table
-    part = old.dp / new.dp
+    if old.tp != new.tp:
+        calls = messages(run.kernels, old.world_size).join(groups(run).filter(role="tp"), on="row")
+        table = _remeasured(table, reshard(table, calls, old.tp, new.tp), run.gpu or target)
+    if old.sharded and old.dp != new.dp:
+        table = _remeasured(table, _on_shards(table, old.dp / new.dp), run.gpu or target)
+    return table
+
+
+def _on_shards(table: pl.DataFrame, part: float) -> pl.DataFrame:
+    """The table with optimizers that work on ``part`` of what they did, and whether a row ``changed``."""
     mine = pl.col("family") == "optimizer"
-    edited = table.with_columns(
-        pl.when(mine).then((pl.col(name) * part).ceil().cast(pl.Int64)).otherwise(name).alias(name) for name in WORK
-    )
-    gpu = run.gpu or target
-    law = [predictors.predict(one.filter(mine).drop("measured_us"), gpu)["time_us"] for one in (table, edited)]
-    ratio = (law[1] / law[0]).fill_null(part)
-    factors = table.with_row_index("row").filter(mine).select("row", factor=ratio)
-    return (
-        edited.with_row_index("row")
-        .join(factors, on="row", how="left", maintain_order="left")
-        .with_columns(measured_us=pl.col("measured_us") * pl.col("factor").fill_null(1.0))
-        .drop("row", "factor")
+    edited = {name: pl.when(mine).then((pl.col(name) * part).ceil().cast(pl.Int64)).otherwise(name) for name in WORK}
+    return table.with_columns(**edited, changed=mine)
+
+
+def _remeasured(table: pl.DataFrame, edited: pl.DataFrame, gpu: Gpu) -> pl.DataFrame:
+    """``edited`` with ``measured_us`` as a GPU's law has it grow with the work; of unknown work, it stays."""
+    changed = edited["changed"]
+    laws = [predictors.predict(one.filter(changed).drop("measured_us"), gpu)["time_us"] for one in (table, edited)]
+    rows = edited.with_row_index("row")
+    factors = rows.filter(changed).select("row", factor=laws[1] / laws[0])
+    joined = rows.join(factors, on="row", how="left", maintain_order="left")
+    return joined.with_columns(measured_us=pl.col("measured_us") * pl.col("factor").fill_null(1.0)).select(
+        table.columns
     )
