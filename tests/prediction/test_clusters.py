@@ -1,5 +1,7 @@
 """Collectives carried to other clusters."""
 
+from dataclasses import replace
+
 import polars as pl
 import pytest
 
@@ -8,7 +10,10 @@ from tests.jobs import gradient_step, recorded
 from tests.jobs import job as jointly
 from tracekit.comm import ClusterError, load_cluster
 from tracekit.comm import predict as predict_collectives
+from tracekit.prediction.source import recognise
+from tracekit.replay.run import prepare
 from tracekit.testing import A100, TraceBuilder
+from tracekit.trace import Trace
 
 MESSAGE = {"Collective name": "allreduce", "In msg nelems": 2**24, "Out msg nelems": 2**24, "dtype": "BFloat16"}
 SOURCE = "8xa100-sxm-80gb"
@@ -134,3 +139,29 @@ def test_with_all_ranks_read_a_slow_transfer_is_no_waiting():
     factor = model_us("8xh100-sxm", 2, 4000) / model_us(SOURCE, 2, 4000)
     times = prediction.kernels["time_us"].to_list()
     assert (times[1], times[3]) == pytest.approx((388 * factor,) * 2)
+
+
+def on_hosts(*hosts: str) -> Trace:
+    """One all-reduce over as many ranks, whose files name their hosts."""
+    ranks = "[" + ",".join(map(str, range(len(hosts)))) + "]"
+    joined = jointly(*(gradient_step(50, 500, **recorded(ranks=ranks)) for _ in hosts))
+    named = [
+        replace(rank, source=f"/traces/{host}_{100 + rank.rank}.1700000000000.pt.trace.json.gz")
+        for rank, host in zip(joined.ranks, hosts, strict=True)
+    ]
+    return replace(joined, ranks=tuple(named))
+
+
+def test_files_that_name_hosts_tell_the_nodes():
+    assert recognise(prepare(on_hosts("a", "a"))).cluster == load_cluster(SOURCE)
+    apart = recognise(prepare(on_hosts("a", "b")))
+    assert "2 hosts" in apart.how
+    assert (apart.cluster.nodes, apart.cluster.gpus_per_node, apart.cluster.network_gbps) == (2, 1, 25)
+
+
+def test_the_source_cluster_names_the_gpu_of_a_trace_that_does_not():
+    prediction = tk.predict(job(400, device=None).load(), cluster="8xh100-sxm", source_cluster=SOURCE)["8xh100-sxm"]
+    factor = model_us("8xh100-sxm", 8) / model_us(SOURCE, 8)
+    assert prediction.kernels["time_us"][1] == pytest.approx(400 * factor)
+    assert prediction.kernels["method"][0] == "transfer"
+    assert not any("source GPU isn't known" in note for note in prediction.notes)

@@ -89,7 +89,7 @@ def predict(
             prices=prices,
             calibrated=not no_calibration,
         )
-        report = build(run, predictions.targets, command=command())
+        report = build(predictions.run, predictions.targets, command=command())
     deliver(
         report,
         terminal.predicted(report, top),

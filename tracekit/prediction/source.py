@@ -1,10 +1,15 @@
 """The cluster that a trace was recorded on: given, else the usual nodes around its GPU."""
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 
+from predictors import Resolution
 from tracekit.comm import Cluster, ClusterError, load_cluster
 from tracekit.comm.cluster import platforms
 from tracekit.replay.run import Run
+
+WORKER = re.compile(r"([^/\\]+)_\d+\.\d+\.pt\.trace\.json")
+"""How torch's tensorboard_trace_handler names a rank's file: host, process, time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +39,42 @@ def recognise(run: Run, name: str | None = None) -> SourceCluster:
         return SourceCluster(_checked(load_cluster(name), run), "given")
     if run.gpu is None:
         return SourceCluster(None, "its GPU isn't known")
+    ranks = run.trace.world_size
     usual = platforms().get(run.gpu.slug)
     node = load_cluster(usual) if usual else load_cluster(f"8x{run.gpu.slug}")
-    nodes = -(-run.trace.world_size // node.gpus_per_node)
+    hosts = _hosts(run)
+    nodes = hosts or -(-ranks // node.gpus_per_node)
     if nodes == 1:
         return SourceCluster(
             load_cluster(f"{node.gpus_per_node}x{run.gpu.slug}"), "taken to be one usual node of its GPU"
         )
     if usual is None or node.network == "none":
-        return SourceCluster(None, f"{run.trace.world_size} ranks don't fit on one node and the network isn't known")
+        return SourceCluster(None, f"{ranks} ranks on {nodes} nodes whose network isn't known")
+    if hosts and ranks < nodes * node.gpus_per_node:
+        return SourceCluster(_smaller(node, hosts, ranks // hosts), f"told by the names of {hosts} hosts")
     return SourceCluster(load_cluster(f"{nodes}x{usual}"), f"taken to be {nodes} usual nodes of its GPU")
+
+
+def with_gpu(run: Run, source: SourceCluster) -> Run:
+    """``run`` with the GPU of its cluster, where the trace doesn't name one."""
+    if run.source is not None or source.cluster is None:
+        return run
+    return replace(run, source=Resolution(source.cluster.gpu, source.cluster.slug, "slug"))
+
+
+def _hosts(run: Run) -> int | None:
+    """How many hosts the ranks sit on, evenly; None unless all were read and their files name them."""
+    found = [WORKER.search(rank.source) for rank in run.ranks]
+    names = {match[1] for match in found if match}
+    everyone = all(found) and len(found) == run.trace.world_size
+    return len(names) if everyone and len(found) % len(names) == 0 else None
+
+
+def _smaller(node: Cluster, nodes: int, gpus: int) -> Cluster:
+    """So many nodes with fewer GPUs each, and the network that these GPUs have in whole nodes."""
+    adapters = max(round(node.nics_per_node * gpus / node.gpus_per_node), 1)
+    slug = f"{nodes}x{gpus}x{node.gpu.slug}"
+    return replace(node, slug=slug, nodes=nodes, gpus_per_node=gpus, nics_per_node=adapters)
 
 
 def _checked(cluster: Cluster, run: Run) -> Cluster:

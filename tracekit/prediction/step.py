@@ -19,7 +19,7 @@ from tracekit.prediction.memory import judge
 from tracekit.prediction.model import Coverage, Prediction, Predictions, Target
 from tracekit.prediction.notes import HOST_SPREAD
 from tracekit.prediction.scaling import as_measured, kernels_as, kernels_depend_on
-from tracekit.prediction.source import SourceCluster, recognise
+from tracekit.prediction.source import SourceCluster, recognise, with_gpu
 from tracekit.prediction.target import targets
 from tracekit.replay.run import Run
 from tracekit.workload.shares import share
@@ -64,6 +64,7 @@ def predict(
     wanted = targets(gpus, clusters)
     cluster_known = bool(clusters) or source_cluster is not None
     source = recognise(run, source_cluster) if cluster_known else SourceCluster(None, "no cluster was named")
+    run = with_gpu(run, source)
     old = layout_of(run, change)
     new = resized(old, change) if old else None
     calibrations = calibration.stored() if calibrated else ()

@@ -10,6 +10,7 @@ from tracekit.prediction.batch import Batch, recognise_batch
 from tracekit.prediction.layout import Change, Layout, LayoutError, recognise, resized
 from tracekit.prediction.model import Prediction, Target
 from tracekit.prediction.source import recognise as source_of
+from tracekit.prediction.source import with_gpu
 from tracekit.prediction.step import NO_PRICES, Predictor, by_gpu
 from tracekit.prediction.target import targets
 from tracekit.replay.run import Run
@@ -85,6 +86,7 @@ def sweep(
     """
     old = recognise(run)
     source = source_of(run, source_cluster)
+    run = with_gpu(run, source)
     nodes = [platforms().get(target.gpu.gpu.slug, f"8x{target.gpu.gpu.slug}") for target in targets(gpus)]
     refused: list[str] = []
     wanted = [*_wanted(old, targets((), [*clusters, *nodes]), world_sizes, tensor_parallel, refused)]
