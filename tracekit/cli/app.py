@@ -7,7 +7,21 @@ from typing import Annotated
 import typer
 
 from tracekit import __version__
-from tracekit.cli import cache, calibrate, clusters, compare, doctor, gpus, info, predict, record, redact, report, sweep
+from tracekit.cli import (
+    cache,
+    calibrate,
+    clusters,
+    compare,
+    doctor,
+    gpus,
+    info,
+    predict,
+    record,
+    redact,
+    report,
+    serve,
+    sweep,
+)
 from tracekit.errors import TracekitError
 
 EXIT_FAILURE = 1
@@ -35,6 +49,7 @@ app.command("gpus")(gpus.gpus)
 app.command("clusters")(clusters.clusters)
 app.command("calibrate")(calibrate.calibrate)
 app.command("cache")(cache.cache)
+app.command("serve")(serve.serve)
 
 
 def _version(wanted: bool) -> None:

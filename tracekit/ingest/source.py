@@ -15,9 +15,6 @@ from tracekit.ingest import archive, execution_trace, remote
 from tracekit.ingest.pipe import Copy, Pipe
 from tracekit.ingest.stream import LONGEST_MAGIC, ZIP_MAGIC, File, Raw, Stream, open_stream, unreadable
 
-Input = str | Path
-Inputs = Input | Sequence[Input]
-
 STDIN = "-"
 
 _TRACE_NAME = re.compile(r"\.json(\.(gz|gzip|zst|zip))?$|\.(zip|gz|zst)$", re.IGNORECASE)
@@ -84,6 +81,10 @@ class Source:
             raise unreadable(self.name, error) from error
 
 
+Input = str | Path | Source
+Inputs = Input | Sequence[Input]
+
+
 class Given(NamedTuple):
     """What was given to read.
 
@@ -133,7 +134,7 @@ def looks_like_trace(name: str) -> bool:
 
 
 def _all(inputs: Inputs) -> list[Source]:
-    given = [inputs] if isinstance(inputs, (str, Path)) else list(inputs)
+    given = [inputs] if isinstance(inputs, (str, Path, Source)) else list(inputs)
     if not given:
         raise TraceNotFoundError("No trace was given.")
     by_name = {source.name: source for each in given for source in _of_input(each)}
@@ -142,8 +143,10 @@ def _all(inputs: Inputs) -> list[Source]:
 
 def _of_input(given: Input) -> Iterator[Source]:
     text = str(given)
-    if text == STDIN:
-        files: Iterable[Source] = [_stdin()]
+    if isinstance(given, Source):
+        files: Iterable[Source] = [given]
+    elif text == STDIN:
+        files = [_stdin()]
     elif remote.is_uri(text) and not text.startswith("file://"):
         files = _of_uri(text)
     else:

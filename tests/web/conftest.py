@@ -1,0 +1,173 @@
+"""Servers: one within the test's process, and real ones that can be killed."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+
+import httpx
+import pytest
+import uvicorn
+
+from tracekit.testing import TraceBuilder
+from tracekit.web import worker
+from tracekit.web.app import create_app
+from tracekit.web.settings import Settings
+from tracekit.web.store import Store
+
+RUN = "import sys; from tracekit.web.server import run; from tracekit.web.settings import Settings; "
+RUN += "run(Settings.from_json(sys.argv[1]))"
+
+
+class Api:
+    """What a client of the API does."""
+
+    def __init__(self, client):
+        self.client = client
+
+    def put(self, data, name="trace.json"):
+        answer = self.client.put(f"/api/v1/traces/{name}", content=data)
+        assert answer.status_code == 201, answer.text
+        return answer.json()["id"]
+
+    def begin(self, *uploads, ask=None):
+        answer = self.client.post("/api/v1/jobs", json={"uploads": uploads, "ask": ask})
+        assert answer.status_code == 201, answer.text
+        return answer.json()["id"]
+
+    def job(self, job):
+        return self.client.get(f"/api/v1/jobs/{job}").json()
+
+    def done(self, job, timeout_s=60):
+        """The job once it has ended."""
+        until(lambda: self.job(job)["state"] not in ("queued", "running"), timeout_s)
+        return self.job(job)
+
+
+class Server(Api):
+    """A server in a process of its own, with its workers."""
+
+    def __init__(self, settings):
+        super().__init__(httpx.Client(base_url=f"http://127.0.0.1:{settings.port}", timeout=60, trust_env=False))
+        self.url = f"http://127.0.0.1:{settings.port}"
+        self.process = subprocess.Popen([sys.executable, "-c", RUN, settings.to_json()])
+        until(self._answers, 60)
+
+    def _answers(self):
+        assert self.process.poll() is None
+        try:
+            return httpx.get(f"{self.client.base_url}/login", trust_env=False).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    @property
+    def workers(self):
+        found = subprocess.run(["pgrep", "-P", str(self.process.pid)], capture_output=True, text=True, check=False)
+        return [int(pid) for pid in found.stdout.split()]
+
+    def end(self, sign=signal.SIGKILL):
+        if self.process.poll() is None:
+            os.kill(self.process.pid, sign)
+        self.process.wait()
+        self.client.close()
+
+
+def until(holds, timeout_s):
+    end = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < end, "took too long"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def settings(tmp_path):
+    return Settings(data=tmp_path / "data", workers=0, min_free_bytes=0)
+
+
+@pytest.fixture
+def store(settings):
+    store = Store.open(settings)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def start(settings):
+    """Serves an application of some settings from this process and gives its client."""
+    with contextlib.ExitStack() as stack:
+
+        def make(headers=None, **changed):
+            url = stack.enter_context(listening(create_app(replace(settings, **changed))))
+            return stack.enter_context(httpx.Client(base_url=url, timeout=60, trust_env=False, headers=headers))
+
+        yield make
+
+
+@contextlib.contextmanager
+def listening(app):
+    """Serves an application from a thread of this process; gives its address."""
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning", access_log=False))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    until(lambda: server.started, 10)
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    server.should_exit = True
+    thread.join()
+
+
+@pytest.fixture
+def api(start):
+    return Api(start())
+
+
+@pytest.fixture
+def as_api():
+    return Api
+
+
+@pytest.fixture
+def work(settings, store):
+    """Does the next job in this process."""
+
+    def do(**changed):
+        job = store.jobs.claim("test")
+        assert job is not None
+        worker.do(job, replace(settings, **changed), store)
+        return job
+
+    return do
+
+
+@pytest.fixture
+def serve(settings):
+    """Starts servers of one store, each on a port of its own."""
+    servers = []
+
+    def start(**changed):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        servers.append(Server(replace(settings, **{"port": port, "workers": 1, **changed})))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.end(signal.SIGTERM)
+
+
+@pytest.fixture
+def make_trace():
+    """The text of a small trace."""
+
+    def make(rank=None, kernel="ampere_sgemm_64x32", world_size=2):
+        builder = TraceBuilder().op("aten::mm", 0, 30, dims=[[512, 512], [512, 512]], types=["float", "float"])
+        if rank is not None:
+            builder.metadata = {"distributedInfo": {"rank": rank, "world_size": world_size}, **builder.metadata}
+        return builder.kernel(kernel, 20, 100, launch=10).to_json()
+
+    return make

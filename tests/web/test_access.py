@@ -1,0 +1,145 @@
+"""Who may see and do what."""
+
+import logging
+import re
+
+import pytest
+
+from tracekit.errors import TracekitError
+from tracekit.web.settings import Settings, check
+
+TOKEN = "a-token-of-enough-characters"
+
+
+@pytest.fixture
+def guarded(start):
+    return start(token=TOKEN)
+
+
+def owner_of(client):
+    """A browser's cookies."""
+    client.cookies.clear()
+    client.get("/")
+    return dict(client.cookies)
+
+
+def test_one_user_sees_nothing_of_anothers(start, as_api, make_trace, work):
+    mine, other = as_api(start()), as_api(start())
+    owner_of(mine.client), owner_of(other.client)
+    job = mine.begin(mine.put(make_trace()), ask={"gpus": ["t4"]})
+    upload = mine.put(make_trace())
+    work()
+    done = mine.job(job)
+    for address in (f"/api/v1/jobs/{job}", done["reports"]["json"], f"/jobs/{job}", f"/jobs/{job}/panel"):
+        assert mine.client.get(address).status_code == 200
+        assert other.client.get(address).status_code == 404
+    assert other.client.get("/api/v1/jobs").json() == []
+    assert job not in other.client.get("/").text
+    assert job in mine.client.get("/").text
+    assert other.client.delete(f"/api/v1/jobs/{job}").status_code == 404
+    assert other.client.post(f"/jobs/{job}/delete").status_code == 404
+    assert other.client.post("/api/v1/jobs", json={"uploads": [upload]}).status_code == 404
+    assert other.client.get(f"/compare?job={job}&job={job}").status_code == 404
+    shared = other.client.get(done["link"])
+    assert shared.status_code == 200
+    assert job not in shared.text
+    assert other.client.get(f"{done['link']}/report.json").status_code == 200
+
+
+def test_ids_are_long_and_never_alike(api, make_trace):
+    jobs = [api.job(api.begin(api.put(make_trace()))) for _ in range(5)]
+    secrets = [text for job in jobs for text in (job["id"], job["link"].removeprefix("/r/"))]
+    assert len(set(secrets)) == 10
+    assert all(re.fullmatch("[0-9a-f]{32}", secret) for secret in secrets)
+
+
+def test_without_the_token_nothing_is_shown(guarded):
+    for method, address in (("GET", "/api/v1/jobs"), ("PUT", "/api/v1/traces/t"), ("GET", "/api/v1/gpus")):
+        assert guarded.request(method, address).status_code == 401
+        wrong = guarded.request(method, address, headers={"Authorization": "Bearer wrong"})
+        assert wrong.status_code == 401
+        assert TOKEN not in wrong.text
+    assert guarded.get("/").headers["location"] == "/login"
+    assert guarded.get("/api/v1/gpus", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
+
+
+def test_the_token_is_kept_by_the_browser(guarded):
+    assert guarded.post("/login", data={"token": "wrong"}).status_code == 401
+    answer = guarded.post("/login", data={"token": TOKEN})
+    assert answer.status_code == 303
+    assert "HttpOnly" in answer.headers["set-cookie"]
+    assert guarded.get("/").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [({"host": "0.0.0.0"}, "must know a token"), ({"token": "short"}, "shorter"), ({"memory_bytes": 1 << 20}, "2G")],
+)
+def test_unsafe_settings_are_refused(settings, says, tmp_path):
+    with pytest.raises(TracekitError, match=says):
+        check(Settings(data=tmp_path, **settings))
+
+
+def test_other_sites_can_do_nothing(api):
+    for headers in ({"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "null"}):
+        answer = api.client.put("/api/v1/traces/t", content=b"data", headers=headers)
+        assert answer.status_code == 403
+        assert "access-control-allow-origin" not in answer.headers
+    assert api.client.get("/", headers={"Host": "evil.example"}).status_code == 403
+    assert api.client.get("/", headers={"Host": "localhost:8321"}).status_code == 200
+
+
+def test_pages_allow_only_their_own_scripts(api):
+    for address in ("/", "/login", "/nothing", "/api/v1/gpus"):
+        policy = api.client.get(address).headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+    assert re.search(r"<script(?! defer src=)", api.client.get("/").text) is None
+
+
+def test_reports_run_in_a_box(api, make_trace, work):
+    job = api.begin(api.put(make_trace()), ask={"gpus": ["t4"]})
+    work()
+    for form in api.job(job)["reports"].values():
+        headers = api.client.get(form).headers
+        assert headers["content-security-policy"].startswith("sandbox allow-scripts allow-downloads;")
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["cache-control"] == "no-store"
+
+
+def test_names_are_escaped(api, make_trace, work):
+    api.client.get("/")
+    name = "<img src=x onerror=alert(1)>.json"
+    job = api.begin(api.put(make_trace(kernel="<script>alert(2)</script>"), name), ask={"gpus": ["t4"]})
+    work()
+    link = api.job(job)["link"]
+    for address in ("/", f"/jobs/{job}", link, f"/compare?job={job}&job={job}"):
+        text = api.client.get(address).text
+        assert "<img src=x" not in text
+        assert "<script>alert" not in text
+        assert "&lt;img src=x" in text, address
+
+
+def test_rates_are_limited(start):
+    client = start(max_per_minute=3)
+    statuses = [client.put("/api/v1/traces/t", content=b"data").status_code for _ in range(8)]
+    assert statuses.count(429) >= 2
+    assert client.get("/").status_code == 200
+
+
+def test_bodies_are_limited(api):
+    for content in (b"{" + b" " * (2 << 20), iter([b"{", b"}"])):
+        answer = api.client.post("/api/v1/jobs", content=content, headers={"Content-Type": "application/json"})
+        assert answer.status_code == 413
+
+
+def test_the_log_holds_no_secrets(start, as_api, make_trace, caplog):
+    caplog.set_level(logging.DEBUG)
+    api = as_api(start(token=TOKEN, headers={"Authorization": f"Bearer {TOKEN}"}))
+    job = api.begin(api.put(make_trace(), "secret-model.json"))
+    link = api.job(job)["link"].removeprefix("/r/")
+    api.client.get(f"/r/{link}?token={TOKEN}")
+    lines = [record.getMessage() for record in caplog.records if record.name.startswith(("tracekit", "uvicorn"))]
+    assert any("/api/v1/jobs/{job_id}" in line for line in lines)
+    for secret in (TOKEN, job, link, "secret-model"):
+        assert not any(secret in line for line in lines)

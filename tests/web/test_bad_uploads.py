@@ -1,0 +1,87 @@
+"""Bad uploads of every kind end in one line that names the file as its owner did, and says what to try."""
+
+import gzip
+import io
+import zipfile
+
+import pytest
+
+from tracekit.testing import TraceBuilder
+
+GOOD = TraceBuilder().op("aten::mm", 0, 30).kernel("gemm", 20, 100, launch=10).to_json()
+
+
+def zipped(**members):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return buffer.getvalue()
+
+
+BOMB = gzip.compress(bytes(80 << 20))
+CASES = {
+    "empty": (b"", "is empty"),
+    "truncated": (GOOD[: len(GOOD) // 2], "cut short"),
+    "nested bomb": (b"[" * 100_000, "cut short"),
+    "deep in an event": (b'{"traceEvents": [{"args": ' + b"[" * 100_000, "cut short"),
+    "only blanks": (b" " * 100_000, "no JSON"),
+    "plain text": (b"hello world", "no JSON object"),
+    "other JSON": (b'{"nodes": [1, 2]}', "traceEvents"),
+    "no events": (b'{"traceEvents": []}', "no GPU activity"),
+    "cut gzip": (gzip.compress(GOOD)[: len(GOOD) // 4], "gzip"),
+    "corrupt gzip": (gzip.compress(GOOD)[:30] + b"\0" * 40, "gzip"),
+    "cut zip": (zipped(a=GOOD)[:100], "zip"),
+    "zip without traces": (zipped(**{"a.txt": b"x", "b.txt": b"y"}), "holds no traces"),
+    "gzip bomb": (BOMB, "unpacks to more than 200 times its size"),
+    "zip bomb": (zipped(**{"a.json": bytes(80 << 20)}), "unpacks to more than 200 times its size"),
+    "markup": (b"<script>alert(1)</script>", "no JSON"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_one_clear_line(case, api, work, settings):
+    data, says = CASES[case]
+    job = api.begin(api.put(data, "mine <b>.json"))
+    work()
+    failed = api.job(job)
+    assert failed["state"] == "failed"
+    message = failed["error"]["message"]
+    assert says in message
+    assert "mine <b>.json" in message
+    assert "\n" not in message
+    assert str(settings.data) not in str(failed["error"])
+    page = api.client.get("/").text
+    assert "<b>" not in page
+
+
+@pytest.mark.parametrize("limits", [{"max_unpacked_bytes": 1 << 20}, {"max_files": 1}])
+def test_limits_are_named(limits, api, work):
+    data = zipped(**{"a.json": GOOD + b" " * (2 << 20), "b.json": GOOD})
+    job = api.begin(api.put(data, "two.zip"))
+    work(**limits)
+    message = api.job(job)["error"]["message"]
+    assert "0.000977 GiB" in message or "2 files are more than the 1" in message
+
+
+def test_a_wrong_source_gpu_is_refused_when_asked(api):
+    job = api.begin(api.put(GOOD))
+    for ask in ({"gpus": ["h1000"]}, {"gpus": ["t4"], "source_gpu": "nothing"}, {"clusters": ["8xnothing"]}):
+        answer = api.client.post(f"/api/v1/jobs/{job}/ask", json=ask)
+        assert answer.status_code == 400
+        assert answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd.toml", "x.TOML", " a.toml "])
+@pytest.mark.parametrize("where", ["gpus", "clusters"])
+def test_no_file_of_the_server_is_read(name, where, api):
+    answer = api.client.post("/api/v1/jobs", json={"uploads": [api.put(GOOD)], "ask": {where: [name]}})
+    assert answer.status_code == 400
+    assert "reads no files" in answer.json()["error"]["message"]
+
+
+def test_steps_that_are_not_there(api, work):
+    job = api.begin(api.put(GOOD), ask={"gpus": ["t4"], "steps": "7:9"})
+    work()
+    assert "step" in api.job(job)["error"]["message"].lower()
+    assert api.client.post(f"/api/v1/jobs/{job}/ask", json={"steps": "; rm"}).status_code == 422

@@ -1,0 +1,218 @@
+"""From traces to reports, and what happens to jobs whose workers die."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+
+from tracekit.web.jobs import MOST_ATTEMPTS
+from tracekit.web.store import Store
+
+
+def leftovers(settings):
+    return sorted(path.name for path in settings.data.rglob("*") if path.is_file() and ".sqlite" not in path.name)
+
+
+def test_looking_first_then_asking(api, work, make_trace):
+    job = api.begin(api.put(make_trace()))
+    assert api.job(job)["state"] == "queued"
+    work()
+    found = api.job(job)
+    assert (found["state"], found["reports"]) == ("found", {})
+    assert found["found"]["source"]["gpu"] == "a100-sxm-80gb"
+    assert found["found"]["source"]["trace"] == "trace.json"
+    assert found["found"]["diagnosis"]["grade"] in "ABCD"
+    asked = api.client.post(f"/api/v1/jobs/{job}/ask", json={"gpus": ["H100 SXM", "l40s"]})
+    assert asked.json()["state"] == "queued"
+    work()
+    done = api.job(job)
+    assert done["state"] == "done"
+    report = api.client.get(done["reports"]["json"]).json()
+    assert [target["gpu"] for target in report["targets"]] == ["h100-sxm", "l40s"]
+    assert report["source"]["trace"] == "trace.json"
+
+
+def test_the_json_is_the_command_lines(api, work, make_trace, tmp_path):
+    (tmp_path / "trace.json").write_bytes(make_trace())
+    command = [sys.executable, "-m", "tracekit", "predict", "trace.json", "--gpu", "h100-sxm", "--json"]
+    printed = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True).stdout
+    job = api.begin(api.put(make_trace()), ask={"gpus": ["h100-sxm"]})
+    work()
+    assert api.client.get(f"/api/v1/jobs/{job}/report.json").json() == json.loads(printed)
+
+
+def test_ranks_of_one_job(api, work, make_trace):
+    uploads = [api.put(make_trace(rank), f"rank{rank}/trace.json") for rank in (0, 1)]
+    job = api.begin(*uploads)
+    work()
+    diagnosis = api.job(job)["found"]["diagnosis"]
+    assert api.job(job)["uploads"] == ["rank0/trace.json", "rank1/trace.json"]
+    assert (diagnosis["ranks_read"], diagnosis["world_size"]) == (2, 2)
+
+
+def test_files_of_the_same_name(api, work, make_trace):
+    job = api.begin(*(api.put(make_trace(rank)) for rank in (0, 1)))
+    work()
+    assert api.job(job)["found"]["diagnosis"]["ranks_read"] == 2
+
+
+def test_asking_again_replaces_the_report(api, work, make_trace, settings):
+    job = api.begin(api.put(make_trace()), ask={"gpus": ["t4"]})
+    work()
+    before = leftovers(settings)
+    api.client.post(f"/api/v1/jobs/{job}/ask", json={"gpus": ["l40s"]})
+    assert api.client.get(f"/api/v1/jobs/{job}/report.json").json()["targets"][0]["gpu"] == "t4"
+    work()
+    assert api.client.get(f"/api/v1/jobs/{job}/report.json").json()["targets"][0]["gpu"] == "l40s"
+    assert len(leftovers(settings)) == len(before)
+
+
+def test_a_deleted_job_leaves_nothing(api, work, make_trace, settings):
+    job = api.begin(api.put(make_trace()), ask={"gpus": ["t4"]})
+    work()
+    assert leftovers(settings) != []
+    link = api.job(job)["link"]
+    assert api.client.delete(f"/api/v1/jobs/{job}").status_code == 204
+    assert leftovers(settings) == []
+    for address in (f"/api/v1/jobs/{job}", f"/api/v1/jobs/{job}/report.json", link, f"{link}/report.json"):
+        assert api.client.get(address).status_code == 404
+
+
+def test_what_expires_leaves_nothing(start, as_api, settings, make_trace, work, store):
+    api = as_api(start(keep_s=0, keep_upload_s=0))
+    kept = as_api(start())
+    api.client.put("/api/v1/traces/t", content=b"data")
+    job = kept.begin(kept.put(make_trace()), ask={"gpus": ["t4"]})
+    work()
+    store.sweep()
+    assert kept.job(job)["state"] == "done"
+    store.database.run("UPDATE jobs SET expires = ?", time.time() - 1)
+    assert kept.client.get(f"/api/v1/jobs/{job}").status_code == 404
+    store.sweep()
+    assert leftovers(settings) == []
+    for table in ("uploads", "jobs"):
+        assert store.database.run(f"SELECT * FROM {table}") == []
+
+
+def test_files_that_nothing_refers_to_are_swept(store, settings):
+    for orphan in ("files/jobs/x/y/report.json", "files/uploads/x", "arriving/x", "scratch/x/report.json"):
+        path = settings.data / orphan
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("left by a killed process")
+    store.sweep()
+    assert leftovers(settings) == []
+
+
+def test_one_job_for_one_worker(api, settings, make_trace):
+    jobs = {api.begin(api.put(make_trace())) for _ in range(20)}
+    claimed = []
+
+    def claim():
+        with closing(Store.open(settings)) as own:
+            while job := own.jobs.claim(threading.current_thread().name):
+                claimed.append(job.id)
+
+    threads = [threading.Thread(target=claim) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(claimed) == sorted(jobs)
+
+
+@pytest.fixture
+def hasty(settings):
+    """A store whose claims are over at once."""
+    with closing(Store.open(replace(settings, lease_s=-1))) as store:
+        yield store
+
+
+def test_a_worker_taken_for_dead_changes_nothing(api, hasty, make_trace):
+    job = api.begin(api.put(make_trace()), ask={"gpus": ["t4"]})
+    first, second = hasty.jobs.claim("first"), hasty.jobs.claim("second")
+    assert first.id == second.id == job
+    assert not hasty.jobs.renew(first)
+    assert not hasty.jobs.finish(first, ["json"])
+    assert not hasty.jobs.fail(first, "late")
+    assert hasty.jobs.renew(second)
+    assert hasty.jobs.finish(second, ["json"])
+    assert api.job(job)["state"] == "done"
+
+
+def test_a_job_that_kills_its_workers_ends(api, hasty, make_trace):
+    job = api.begin(api.put(make_trace()))
+    for _ in range(MOST_ATTEMPTS):
+        assert hasty.jobs.claim("doomed") is not None
+    assert hasty.jobs.claim("doomed") is None
+    assert api.job(job)["state"] == "failed"
+    assert "died" in api.job(job)["error"]["message"]
+
+
+def test_waiting_jobs_are_limited(start, as_api, make_trace):
+    api = as_api(start(max_queued_per_owner=2))
+    uploads = [api.put(make_trace()) for _ in range(3)]
+    for upload in uploads[:2]:
+        api.begin(upload)
+    refused = api.client.post("/api/v1/jobs", json={"uploads": uploads[2:]})
+    assert refused.status_code == 429
+    assert "2 of your jobs" in refused.json()["error"]["message"]
+
+
+def test_an_upload_belongs_to_one_job(api, make_trace):
+    upload = api.put(make_trace())
+    api.begin(upload)
+    assert api.client.post("/api/v1/jobs", json={"uploads": [upload]}).status_code == 404
+
+
+def test_an_incomplete_upload_begins_nothing(api):
+    answer = api.client.post("/api/v1/uploads", headers={"Tus-Resumable": "1.0.0", "Upload-Length": "5"})
+    upload = answer.headers["location"].rsplit("/", 1)[-1]
+    assert api.client.post("/api/v1/jobs", json={"uploads": [upload]}).status_code == 409
+
+
+def test_a_disk_that_fills_while_reports_are_written(api, work, make_trace, settings, monkeypatch):
+    def full(self, path, key):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    job = api.begin(upload := api.put(make_trace()), ask={"gpus": ["t4"]})
+    with monkeypatch.context() as patch:
+        patch.setattr("tracekit.web.files.Files.keep", full)
+        work()
+    assert api.job(job)["error"]["message"] == "The server's disk is full."
+    assert leftovers(settings) == [upload]
+    api.client.post(f"/api/v1/jobs/{job}/ask", json={"gpus": ["t4"]})
+    work()
+    assert api.job(job)["state"] == "done"
+
+
+@pytest.mark.parametrize("url", ["memory://store", "local://{tmp_path}/elsewhere"])
+def test_files_at_any_fsspec_url(url, tmp_path):
+    from tracekit.web.files import Files
+
+    files = Files(url.format(tmp_path=tmp_path))
+    for key in ("uploads/a", "jobs/b/c/report.json"):
+        path = tmp_path / "file"
+        path.write_text(key)
+        files.keep(path, key)
+        assert not path.exists()
+        assert files.has(key)
+        assert files.fetch(key, tmp_path).read_text() == key
+        with files.open(key) as file:
+            assert file.read() == key.encode()
+    assert files.below("jobs") == ["b"]
+    files.remove("jobs/b")
+    files.remove("uploads/a")
+    assert files.below("jobs") == files.below("uploads") == []
+    assert not files.has("uploads/a")
+    files.remove("uploads/a")
+
+
+def test_every_directory_is_the_users_own(store, settings):
+    assert os.stat(settings.data).st_mode & 0o077 == 0

@@ -1,0 +1,99 @@
+"""kill -9 of a worker or a server at any moment loses nothing; two servers share a store."""
+
+import hashlib
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+
+SAMPLE = Path(__file__).parents[2] / "sample_traces" / "synthetic_transformer_train.json.gz"
+TUS = {"Tus-Resumable": "1.0.0"}
+
+
+def until(holds, timeout_s=60):
+    end = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < end, "took too long"
+        time.sleep(0.01)
+
+
+def test_a_killed_worker_and_a_killed_server(serve):
+    server = serve(lease_s=2)
+    job = server.begin(server.put(SAMPLE.read_bytes()), ask={"gpus": ["h100-sxm"]})
+    until(lambda: server.job(job)["state"] == "running")
+    os.kill(server.workers[0], signal.SIGKILL)
+    until(lambda: server.job(job)["state"] == "queued")
+    until(lambda: server.job(job)["state"] == "running")
+    workers = server.workers
+    server.end()
+    again = serve(lease_s=2)
+    done = again.done(job)
+    assert done["state"] == "done"
+    assert again.client.get(done["reports"]["json"]).json()["targets"][0]["gpu"] == "h100-sxm"
+    assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
+
+
+def test_a_server_killed_during_an_upload(serve, settings):
+    data = os.urandom(2_000_000)
+    server = serve(workers=0)
+    headers = {**TUS, "Upload-Length": str(len(data))}
+    place = server.client.post("/api/v1/uploads", headers=headers).headers["location"]
+    url = server.client.base_url
+    with socket.create_connection((url.host, url.port)) as connection:
+        connection.sendall(
+            f"PATCH {place} HTTP/1.1\r\nHost: {url.host}\r\nTus-Resumable: 1.0.0\r\nUpload-Offset: 0\r\n"
+            f"Content-Type: application/offset+octet-stream\r\nContent-Length: {len(data)}\r\n\r\n".encode()
+            + data[:1_500_000]
+        )
+        upload = settings.data / "arriving" / place.rsplit("/", 1)[-1]
+        until(lambda: upload.stat().st_size > 0)
+        server.end()
+    again = serve(workers=0)
+    offset = int(again.client.head(place, headers=TUS).headers["upload-offset"])
+    assert 0 < offset <= 1_500_000
+    headers = {**TUS, "Content-Type": "application/offset+octet-stream", "Upload-Offset": str(offset)}
+    assert again.client.patch(place, headers=headers, content=data[offset:]).status_code == 204
+    stored = (settings.data / "files" / "uploads" / upload.name).read_bytes()
+    assert hashlib.sha256(stored).digest() == hashlib.sha256(data).digest()
+
+
+def test_killed_between_the_last_byte_and_the_move(api, store, settings):
+    headers = {**TUS, "Upload-Length": "4"}
+    upload = api.client.post("/api/v1/uploads", headers=headers).headers["location"].rsplit("/", 1)[-1]
+    (settings.data / "arriving" / upload).write_bytes(b"data")
+    job = api.begin(upload)
+    assert api.job(job)["state"] == "queued"
+    assert (settings.data / "files" / "uploads" / upload).read_bytes() == b"data"
+
+
+def test_two_servers_run_no_job_twice(serve, store, make_trace):
+    servers = [serve(), serve()]
+    uploads = [servers[i % 2].put(make_trace(), f"{i}.json") for i in range(8)]
+    jobs = [servers[(i + 1) % 2].begin(upload, ask={"gpus": ["t4"]}) for i, upload in enumerate(uploads)]
+    assert [servers[0].done(job)["state"] for job in jobs] == ["done"] * 8
+    rows = store.database.run("SELECT attempts, worker FROM jobs")
+    assert [row["attempts"] for row in rows] == [1] * 8
+    assert len({row["worker"] for row in rows}) == 2
+
+
+def test_limits_end_a_job_with_their_name(serve):
+    server = serve(time_limit_s=1)
+    late = server.done(server.begin(server.put(SAMPLE.read_bytes())))
+    assert late["state"] == "failed"
+    assert "longer than it may: 1 s" in late["error"]["message"]
+    job = server.begin(server.put(SAMPLE.read_bytes()))
+    until(lambda: server.job(job)["state"] == "running")
+    os.kill(server.workers[0], signal.SIGABRT)  # how polars ends where no memory is left
+    until(lambda: server.job(job)["state"] == "failed")
+    assert "more memory than a worker may take" in server.job(job)["error"]["message"]
+
+
+def test_a_job_without_memory_says_so(api, make_trace, work, monkeypatch):
+    def hungry(*_, **__):
+        raise MemoryError
+
+    monkeypatch.setattr("tracekit.web.work.prepare", hungry)
+    job = api.begin(api.put(make_trace()))
+    work(memory_bytes=3 << 30)
+    assert "3 GiB" in api.job(job)["error"]["message"]

@@ -1,0 +1,139 @@
+"""The page in a real browser: upload, progress, report, downloads, deletion."""
+
+import gzip
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+CHROMIUM = Path("/usr/bin/chromium")
+OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+SAMPLE = Path(__file__).parents[2] / "sample_traces" / "synthetic_transformer_inference.json.gz"
+
+pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason="there is no /usr/bin/chromium")
+
+
+@pytest.fixture
+def page(tmp_path):
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=OPTIONS)
+        context = browser.new_context(accept_downloads=True)
+        context.set_default_timeout(60_000)
+        page = context.new_page()
+        page.problems = []
+        page.on("console", lambda message: message.type == "error" and page.problems.append(message.text))
+        page.on("pageerror", lambda error: page.problems.append(str(error)))
+        yield page
+        browser.close()
+
+
+def test_from_a_dropped_trace_to_a_deleted_report(page, serve, tmp_path, settings):
+    server = serve()
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    plain = tmp_path / "my <trace>.json"
+    plain.write_bytes(gzip.decompress(SAMPLE.read_bytes()))
+    page.goto(server.url)
+    page.set_input_files("#files", plain)
+    page.wait_for_selector("[data-state=running], [data-state=found]")
+    page.wait_for_selector("[data-state=found]")
+    assert page.inner_text("h1") == "my <trace>.json"
+    assert "a100-sxm-80gb" in page.inner_text(".found")
+    stored = next((settings.data / "files" / "uploads").iterdir())
+    assert stored.stat().st_size < plain.stat().st_size / 4
+    assert gzip.decompress(stored.read_bytes()) == plain.read_bytes()
+
+    page.fill("#search", "hopper")
+    shown = page.locator(".chip:visible").all_inner_texts()
+    assert shown
+    assert all(text.startswith(("h", "gh")) for text in shown)
+    page.check("input[value=h100-sxm]")
+    assert page.input_value("[name=source_gpu]") == "a100-sxm-80gb"
+    page.click("text=Predict")
+    page.wait_for_selector("[data-state=done]")
+    report = page.frame_locator("iframe.report")
+    assert "H100" in report.locator("h1").inner_text()
+
+    forms = page.locator(".bar a").all()
+    assert len(forms) >= 4
+    for form in forms:
+        with page.expect_download() as download:
+            form.click()
+        assert Path(download.value.path()).stat().st_size > 100
+        if download.value.suggested_filename == "report.json":
+            assert json.loads(Path(download.value.path()).read_text())["targets"][0]["gpu"] == "h100-sxm"
+    link = page.input_value("#link")
+    assert link.startswith(f"{server.url}/r/")
+
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.click("text=Delete now")
+    page.wait_for_selector("#drop")
+    assert server.client.get(link).status_code == 404
+    assert list((settings.data / "files" / "uploads").iterdir()) == []
+    assert page.problems == []
+    assert all(url.startswith((f"{server.url}/", "data:", "blob:")) for url in asked)
+
+
+def test_samples_ranks_mistakes_and_two_compared(page, serve, tmp_path, make_trace):
+    server = serve()
+    page.goto(server.url)
+    page.click("text=Try synthetic transformer inference")
+    page.wait_for_selector("[data-state=found]")
+    page.click("text=Predict")
+    page.wait_for_selector("[data-state=done]")
+
+    folder = tmp_path / "job"
+    folder.mkdir()
+    for rank in (0, 1):
+        (folder / f"rank{rank}.json").write_bytes(make_trace(rank))
+    (folder / "notes.txt").write_text("not a trace")
+    page.goto(server.url)
+    page.set_input_files("#folder", folder)
+    page.wait_for_selector("[data-state=found]")
+    assert "2 of 2" in page.inner_text(".found")
+    page.check("input[value=l40s]")
+    page.click("text=Predict")
+    page.wait_for_selector("[data-state=done]")
+
+    page.goto(server.url)
+    for box in page.locator("[name=job]").all():
+        box.check()
+    page.click("text=Compare the two chosen")
+    assert "step, measured" in page.inner_text("table")
+
+    page.goto(server.url)
+    page.set_input_files("#files", {"name": "x.json", "mimeType": "text/plain", "buffer": b'{"nodes": []}'})
+    page.wait_for_selector("[data-state=failed]")
+    assert "x.json" in page.inner_text("[role=alert]")
+    assert "traceEvents" in page.inner_text("[role=alert]")
+    assert page.problems == []
+
+
+def test_an_upload_that_breaks_is_resumed(page, serve, tmp_path):
+    server = serve(workers=0)
+    source = tmp_path / "trace.json.gz"
+    shutil.copyfile(SAMPLE, source)
+    broken = []
+
+    def break_once(route):
+        if route.request.method == "PATCH" and not broken:
+            broken.append(True)
+            route.abort()
+        else:
+            route.continue_()
+
+    page.goto(server.url)
+    page.route("**/api/v1/uploads/*", break_once)
+    page.set_input_files("#files", source)
+    page.wait_for_url("**/jobs/*")
+    assert broken
+
+
+def test_the_apis_page(page, serve):
+    server = serve(workers=0)
+    page.goto(f"{server.url}/api/docs")
+    page.wait_for_selector("text=Begin an upload")
+    assert page.problems == []

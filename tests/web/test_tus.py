@@ -1,0 +1,1 @@
+"""Resumable uploads by the protocol, and plain ones."""

@@ -1,0 +1,32 @@
+"""Files of others are what they are said to be, and no page asks another host for anything."""
+
+import hashlib
+import re
+import tomllib
+
+from tracekit.web.answers import STATIC
+
+VENDOR = STATIC / "vendor"
+TEMPLATES = STATIC.parent / "templates"
+
+
+def test_every_file_is_listed_and_unchanged():
+    listed = tomllib.loads((VENDOR / "VENDORED.toml").read_text())["file"]
+    for entry in listed:
+        assert hashlib.sha256((VENDOR / entry["name"]).read_bytes()).hexdigest() == entry["sha256"]
+        assert (VENDOR / entry["licence_file"]).read_text()
+        assert entry["version"].count(".") == 2
+    texts = {entry["licence_file"] for entry in listed} | {"VENDORED.toml"}
+    notices = {path.name for path in VENDOR.iterdir() if "LICENSE" in path.name or path.suffix == ".NOTICE"}
+    assert {path.name for path in VENDOR.iterdir()} == {entry["name"] for entry in listed} | texts | notices
+
+
+def test_no_page_asks_another_host():
+    for path in (*TEMPLATES.iterdir(), *STATIC.glob("*.*")):
+        assert re.search(r"(?:src|href|action|url)\s*[=(:]\s*[\"']?(?:https?:)?//", path.read_text()) is None
+
+
+def test_every_asset_of_a_page_is_there():
+    for path in TEMPLATES.iterdir():
+        for asset in re.findall(r"/static/([\w./-]+)", path.read_text()):
+            assert (STATIC / asset).is_file()

@@ -1,0 +1,93 @@
+"""``tracekit serve``: the web page."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on; others need --token.")]
+Port = Annotated[int, typer.Option("--port", metavar="N", min=1, max=65535, help="Port to listen on.")]
+Token = Annotated[
+    str | None,
+    typer.Option("--token", metavar="TEXT", envvar="TRACEKIT_TOKEN", help="What clients must know, 16 characters."),
+]
+Data = Annotated[
+    Path | None, typer.Option("--data", metavar="DIR", help="Where to keep jobs; default your data folder.")
+]
+DatabaseUrl = Annotated[
+    str | None,
+    typer.Option("--database", metavar="URL", envvar="TRACEKIT_DATABASE", help="postgresql://…; default SQLite."),
+]
+FilesUrl = Annotated[
+    str | None,
+    typer.Option("--files", metavar="URL", help="Where uploads and reports go, such as s3://bucket/x; default --data."),
+]
+Workers = Annotated[int, typer.Option("--workers", metavar="N", min=0, help="Jobs that run at once.")]
+WorkerMemory = Annotated[
+    str | None,
+    typer.Option("--memory", metavar="SIZE", help="What a job may take, such as 8G; default 3/4 of all, shared."),
+]
+TimeLimit = Annotated[int, typer.Option("--time-limit", metavar="S", min=1, help="Seconds that a job may take.")]
+Keep = Annotated[float, typer.Option("--keep", metavar="DAYS", min=0.01, help="Days until jobs are deleted.")]
+MaxUpload = Annotated[str, typer.Option("--max-upload", metavar="SIZE", help="Largest file.")]
+MaxUnpacked = Annotated[str, typer.Option("--max-unpacked", metavar="SIZE", help="Most text in a job's files.")]
+MaxFiles = Annotated[int, typer.Option("--max-files", metavar="N", min=1, help="Most files of a job.")]
+MaxQueued = Annotated[int, typer.Option("--max-queued", metavar="N", min=1, help="Most jobs that wait.")]
+Rate = Annotated[int, typer.Option("--rate", metavar="N", min=1, help="Uploads and jobs that one may begin a minute.")]
+
+
+def serve(
+    host: Host = "127.0.0.1",
+    port: Port = 8321,
+    token: Token = None,
+    data: Data = None,
+    database: DatabaseUrl = None,
+    files: FilesUrl = None,
+    workers: Workers = 1,
+    memory: WorkerMemory = None,
+    time_limit: TimeLimit = 1800,
+    keep: Keep = 7.0,
+    max_upload: MaxUpload = "4G",
+    max_unpacked: MaxUnpacked = "32G",
+    max_files: MaxFiles = 1024,
+    max_queued: MaxQueued = 500,
+    rate: Rate = 1200,
+) -> None:
+    """A web page on this machine: upload traces, choose GPUs, get the report.
+
+    Example: tracekit serve --port 8321
+    """
+    from tracekit.errors import TracekitError
+    from tracekit.ingest.memory import to_bytes
+    from tracekit.web.settings import Settings, check
+
+    settings = Settings(
+        data=data or _data_directory(),
+        host=host,
+        port=port,
+        token=token,
+        database=database,
+        files=files,
+        workers=workers,
+        memory_bytes=0 if memory is None else to_bytes(memory),
+        time_limit_s=time_limit,
+        keep_s=round(keep * 86_400),
+        max_upload_bytes=to_bytes(max_upload),
+        max_unpacked_bytes=to_bytes(max_unpacked),
+        max_files=max_files,
+        max_queued=max_queued,
+        max_per_minute=rate,
+    )
+    check(settings)
+    try:
+        from tracekit.web.server import run
+    except ImportError as error:
+        raise TracekitError(f"The web page needs {error.name}.", "pip install 'tracekit[web]'") from error
+    typer.echo(f"http://{host}:{port}", err=True)
+    run(settings)
+
+
+def _data_directory() -> Path:
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("tracekit", appauthor=False)) / "web"

@@ -1,0 +1,183 @@
+"""Who asks, and whether the server listens: hosts, other sites, rates, sizes, the token, and what browsers are told."""
+
+import hashlib
+import hmac
+import logging
+import secrets
+import time
+from collections import Counter
+from http.cookies import SimpleCookie
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tracekit.web.errors import ForbiddenError, TooLargeError, TooManyError, UnauthorizedError, WebError
+from tracekit.web.settings import LOOPBACK, Settings
+
+OWNER_COOKIE = "tracekit_owner"
+TOKEN_COOKIE = "tracekit_token"
+COOKIE_S = 365 * 86_400
+
+# Requests that only this machine's programs can send without a cookie, where no token is needed.
+LOCAL_OWNER = "local"
+
+LARGEST_BODY_BYTES = 1 << 20
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+
+PAGE_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "frame-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": PAGE_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+log = logging.getLogger("tracekit.web")
+
+
+class Guard:
+    """Stands in front of the application: refuses what it must not see, and adds what every answer carries.
+
+    Logs a line for each request, with the route's pattern in place of its path: ids and links are secrets.
+    """
+
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        self._app, self._settings = app, settings
+        self._rates = Rates(settings.max_per_minute)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        owner = None if scope["path"].startswith(("/api/", "/static/")) else _new_owner(headers)
+        scope.setdefault("state", {})["owner"] = owner
+        begun = time.perf_counter()
+
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._complete(MutableHeaders(scope=message), scope, owner)
+                route = getattr(scope.get("route"), "path", "-")
+                taken_ms = 1e3 * (time.perf_counter() - begun)
+                log.info("%s %s %d %.0f ms", scope["method"], route, message["status"], taken_ms)
+            await send(message)
+
+        try:
+            self._check(scope, headers)
+        except WebError as error:
+            from tracekit.web.answers import refusal
+
+            await refusal(scope, error)(scope, receive, answer)
+            return
+        await self._app(scope, receive, answer)
+
+    def _check(self, scope: Scope, headers: Headers) -> None:
+        host = headers.get("host", "")
+        # A page of another site whose name was pointed at this machine must not act as a program of it.
+        if self._settings.token is None and self._settings.is_local and _hostname(host) not in LOOPBACK:
+            raise ForbiddenError("This server is asked under a name that isn't its own.", "Use http://127.0.0.1.")
+        if scope["method"] in SAFE_METHODS:
+            return
+        origin = headers.get("origin")
+        if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none") or (
+            origin is not None and origin.split("://")[-1] != host
+        ):
+            raise ForbiddenError("The request comes from another site.")
+        if scope["method"] in ("POST", "PUT"):
+            self._rates.count(scope["client"][0] if scope["client"] else "")
+        if not _is_data(scope):
+            _check_body(headers)
+
+    def _complete(self, headers: MutableHeaders, scope: Scope, owner: str | None) -> None:
+        for name, value in HEADERS.items():
+            headers.setdefault(name, value)
+        if owner is not None:
+            headers.append("set-cookie", cookie(OWNER_COOKIE, owner, secure=scope["scheme"] == "https"))
+
+
+class Rates:
+    """Counts what each address begins in the current minute."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._minute = 0
+        self._counts: Counter[str] = Counter()
+
+    def count(self, address: str) -> None:
+        """Count one more.
+
+        Raises:
+            TooManyError: It is one too many.
+        """
+        minute = int(time.time() // 60)
+        if minute != self._minute:
+            self._minute, self._counts = minute, Counter()
+        self._counts[address] += 1
+        if self._counts[address] > self._most:
+            raise TooManyError(f"More than {self._most} uploads and jobs in a minute.", "Wait a minute.")
+
+
+def owner_of(request: Request) -> str:
+    """Whose uploads and jobs a request may touch.
+
+    Raises:
+        UnauthorizedError: The token is missing or wrong.
+    """
+    settings: Settings = request.app.state.settings
+    bearer = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
+    if settings.token is not None:
+        if bearer:
+            check_token(settings, bearer)
+            return _hidden(bearer)
+        check_token(settings, request.cookies.get(TOKEN_COOKIE, ""))
+    owner = request.state.owner or request.cookies.get(OWNER_COOKIE)
+    return _hidden(owner) if owner else LOCAL_OWNER
+
+
+def check_token(settings: Settings, given: str) -> None:
+    """Compare a token with the server's.
+
+    Raises:
+        UnauthorizedError: It is wrong.
+    """
+    if settings.token is not None and not hmac.compare_digest(given.encode(), settings.token.encode()):
+        raise UnauthorizedError("The token is missing or wrong.", "Send it as 'Authorization: Bearer TOKEN'.")
+
+
+def cookie(name: str, value: str, *, secure: bool) -> str:
+    """A cookie that scripts can't read and other sites can't send along."""
+    jar: SimpleCookie = SimpleCookie()
+    jar[name] = value
+    return jar[name].OutputString() + f"; Path=/; HttpOnly; SameSite=Lax; Max-Age={COOKIE_S}{'; Secure' * secure}"
+
+
+def _hidden(secret: str) -> str:
+    """What is stored in place of a secret."""
+    return hashlib.blake2b(secret.encode(), digest_size=16).hexdigest()
+
+
+def _new_owner(headers: Headers) -> str | None:
+    return None if f"{OWNER_COOKIE}=" in headers.get("cookie", "") else secrets.token_hex(16)
+
+
+def _hostname(host: str) -> str:
+    return host.rsplit(":", 1)[0].strip("[]") if not host.endswith("]") else host.strip("[]")
+
+
+def _is_data(scope: Scope) -> bool:
+    """Whether the body is a file's content, which is streamed and has limits of its own."""
+    path: str = scope["path"]
+    return scope["method"] == "PATCH" or (scope["method"] == "PUT" and path.startswith("/api/v1/traces/"))
+
+
+def _check_body(headers: Headers) -> None:
+    length = headers.get("content-length", "0")
+    if "transfer-encoding" in headers or not length.isdigit() or int(length) > LARGEST_BODY_BYTES:
+        raise TooLargeError(f"A request may hold {LARGEST_BODY_BYTES} bytes, and must say how many it does.")

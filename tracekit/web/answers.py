@@ -1,0 +1,87 @@
+"""Errors as answers: JSON for programs, a page for people."""
+
+from pathlib import Path
+from typing import Any
+
+from fastapi.exceptions import RequestValidationError
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.types import Scope
+
+from tracekit import units
+from tracekit.errors import TracekitError
+from tracekit.web.errors import WebError
+
+STATIC = Path(__file__).parent / "static"
+
+
+class Refusal(BaseModel):
+    """Why a request was refused."""
+
+    message: str
+    hint: str
+
+
+class ErrorBody(BaseModel):
+    """What every refused request is answered with."""
+
+    error: Refusal
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("tracekit.web"),
+        autoescape=select_autoescape(default=True),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"duration": units.duration, "percent": units.percent, "digits": units.digits}
+    return environment
+
+
+ENVIRONMENT = _environment()
+
+
+def page(name: str, status: int = 200, **values: Any) -> HTMLResponse:
+    """A page from its template."""
+    return HTMLResponse(ENVIRONMENT.get_template(name).render(**values), status)
+
+
+def refusal(scope: Scope, error: WebError) -> Response:
+    """The answer to a request that is refused."""
+    return _answer(scope, error.status, error.message, error.hint)
+
+
+async def on_tracekit_error(request: Request, error: Exception) -> Response:
+    """For our own errors."""
+    status = error.status if isinstance(error, WebError) else 400
+    message, hint = (error.message, error.hint) if isinstance(error, TracekitError) else (str(error), "")
+    return _answer(request.scope, status, message, hint)
+
+
+async def on_http_error(request: Request, error: Exception) -> Response:
+    """For the framework's errors."""
+    assert isinstance(error, HTTPException)
+    answer = _answer(request.scope, error.status_code, f"{error.detail}.", "")
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+async def on_invalid(request: Request, error: Exception) -> Response:
+    """For requests that don't have the form they should."""
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return _answer(request.scope, 422, f"{where}: {first['msg']}.", "The API's page describes what is expected.")
+
+
+def _answer(scope: Scope, status: int, message: str, hint: str) -> Response:
+    if scope["path"].startswith("/api/"):
+        return JSONResponse(ErrorBody(error=Refusal(message=message, hint=hint)).model_dump(), status)
+    if status == 401:
+        return RedirectResponse("/login", 303)
+    return page("error.html", status, message=message, hint=hint)

@@ -1,0 +1,218 @@
+"""``/api/v1``: what the command line does, over HTTP."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Annotated, Any, BinaryIO
+
+from fastapi import APIRouter
+from fastapi import Path as InPath
+from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from predictors import list_gpus, load_gpu
+from tracekit.comm import list_clusters, load_cluster
+from tracekit.prediction import targets
+from tracekit.web.errors import NotFoundError, WebError
+from tracekit.web.formats import FORMATS
+from tracekit.web.jobs import Job
+from tracekit.web.store import Store
+from tracekit.web.tus import Id, Owner, refusals
+
+MOST_TARGETS = 32
+BLOCK_BYTES = 1 << 20
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=80)]
+Form = Annotated[str, InPath(pattern=f"^({'|'.join(FORMATS)})$")]
+
+# A report is HTML made from the user's data: it runs in an origin of its own and reaches nothing.
+REPORT_POLICY = (
+    "sandbox allow-scripts allow-downloads; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+)
+
+
+class Ask(BaseModel):
+    """What to find out; names and meanings as on the command line."""
+
+    gpus: list[Name] = Field(default=[], max_length=MOST_TARGETS, description="Targets; none: the measured run only.")
+    clusters: list[Name] = Field(default=[], max_length=MOST_TARGETS, description="Such as 4x8xh100-sxm@ndr400.")
+    source_gpu: Name | None = Field(default=None, description="Where the trace doesn't say, or says it wrong.")
+    source_cluster: Name | None = Field(default=None, description="Where the GPU doesn't tell.")
+    steps: str | None = Field(default=None, pattern=r"^\d{1,9}(:\d{1,9})?$", description="N or N:M; default all.")
+    rank: int | None = Field(default=None, ge=0, lt=2**31, description="The rank to measure.")
+
+
+class NewJob(BaseModel):
+    """Traces of one run, and what to find out about them."""
+
+    uploads: list[Annotated[str, StringConstraints(pattern="^[0-9a-f]{32}$")]] = Field(min_length=1, max_length=4096)
+    ask: Ask | None = Field(default=None, description="Left out: only look what is in the traces.")
+
+
+class JobBody(BaseModel):
+    """A job."""
+
+    id: str
+    state: str = Field(description="queued, running, found, done or failed")
+    stage: str = Field(description="what is being done")
+    ahead: int = Field(description="jobs that wait in front of it")
+    uploads: list[str] = Field(description="names of the files")
+    ask: dict[str, Any] | None
+    found: dict[str, Any] | None = Field(description="source, coverage, diagnosis and warnings")
+    error: dict[str, str] | None = Field(description="message and hint")
+    reports: dict[str, str] = Field(description="address of each form")
+    link: str = Field(description="private link: whoever has it can read the report")
+    created: AwareDatetime
+    expires: AwareDatetime
+
+
+class GpuBody(BaseModel):
+    """A GPU that can be a target."""
+
+    slug: str
+    name: str
+    vendor: str
+    year: int
+    memory_bytes: int
+    bandwidth_gbps: float
+    aliases: list[str]
+
+
+class ClusterBody(BaseModel):
+    """A cluster that can be a target."""
+
+    slug: str
+    gpu: str
+    nodes: int
+    gpus: int
+
+
+router = APIRouter(prefix="/api/v1")
+
+
+@router.post("/jobs", status_code=201, tags=["jobs"], summary="Begin a job", responses=refusals(400, 404, 409))
+def create(request: Request, owner: Owner, new: NewJob) -> JobBody:
+    """Queue a job for uploads, which belong to it from now on and are deleted with it."""
+    store = store_of(request)
+    return body(store, store.jobs.create(owner, new.uploads, None if new.ask is None else asked(new.ask)))
+
+
+@router.get("/jobs", tags=["jobs"], summary="Your jobs", responses=refusals())
+def jobs(request: Request, owner: Owner) -> list[JobBody]:
+    """Newest first."""
+    store = store_of(request)
+    return [body(store, job) for job in store.jobs.of(owner)]
+
+
+@router.get("/jobs/{job_id}", tags=["jobs"], summary="How a job is doing", responses=refusals(404))
+def job(request: Request, owner: Owner, job_id: Id) -> JobBody:
+    """State, stage, what was found, and where the reports are."""
+    store = store_of(request)
+    return body(store, store.jobs.get(owner, job_id))
+
+
+@router.post("/jobs/{job_id}/ask", tags=["jobs"], summary="Ask anew", responses=refusals(400, 404, 409))
+def ask(request: Request, owner: Owner, job_id: Id, ask: Ask) -> JobBody:
+    """Queue a job again with other targets."""
+    store = store_of(request)
+    return body(store, store.jobs.ask(store.jobs.get(owner, job_id), asked(ask)))
+
+
+@router.delete("/jobs/{job_id}", status_code=204, tags=["jobs"], summary="Delete a job", responses=refusals(404))
+def delete(request: Request, owner: Owner, job_id: Id) -> Response:
+    """Delete it with its uploads and reports."""
+    store = store_of(request)
+    store.jobs.delete(store.jobs.get(owner, job_id))
+    return Response(status_code=204)
+
+
+@router.get(
+    "/jobs/{job_id}/report.{form}",
+    tags=["jobs"],
+    summary="A report",
+    response_class=Response,
+    responses=refusals(404) | {200: {"content": {form.media_type: {} for form in FORMATS.values()}}},
+)
+def report(request: Request, owner: Owner, job_id: Id, form: Form) -> Response:
+    """The report in one of its forms."""
+    store = store_of(request)
+    return report_of(store, store.jobs.get(owner, job_id), form)
+
+
+@router.get("/gpus", tags=["names"], summary="The GPUs that tracekit knows", responses=refusals())
+def gpus(owner: Owner) -> list[GpuBody]:
+    """Names, and the main figures."""
+    known = (load_gpu(slug) for slug in list_gpus())
+    return [GpuBody.model_validate(gpu, from_attributes=True) for gpu in known]
+
+
+@router.get("/clusters", tags=["names"], summary="The clusters that tracekit knows", responses=refusals())
+def clusters(owner: Owner) -> list[ClusterBody]:
+    """Others are written as nodes, GPUs and network: `4x8xh100-sxm@ndr400`."""
+    known = (load_cluster(name) for name in list_clusters())
+    return [ClusterBody(slug=each.slug, gpu=each.gpu.slug, nodes=each.nodes, gpus=each.gpus) for each in known]
+
+
+def store_of(request: Request) -> Store:
+    """The application's store."""
+    store: Store = request.app.state.store
+    return store
+
+
+def asked(ask: Ask) -> dict[str, Any]:
+    """A request whose names are known.
+
+    Raises:
+        PredictorError: A GPU is unknown or its name ambiguous.
+        ClusterError: A cluster is unknown or its name wrong.
+        WebError: A name is a file's.
+    """
+    gpus = [*ask.gpus, *([ask.source_gpu] if ask.source_gpu else [])]
+    clusters = [*ask.clusters, *([ask.source_cluster] if ask.source_cluster else [])]
+    for name in (*gpus, *clusters):
+        if name.strip().lower().endswith(".toml"):
+            raise WebError(f"{name}: the server reads no files.", "Name what it knows: /api/v1/gpus, /api/v1/clusters.")
+    targets(gpus, clusters)
+    return ask.model_dump()
+
+
+def body(store: Store, job: Job) -> JobBody:
+    """A job as the API shows it."""
+    return JobBody(
+        id=job.id,
+        state=job.state,
+        stage=job.stage,
+        ahead=store.jobs.ahead_of(job) if job.is_active else 0,
+        uploads=list(job.uploads),
+        ask=job.request,
+        found=job.found,
+        error=job.error,
+        reports={form: f"/api/v1/jobs/{job.id}/report.{form}" for form in job.formats},
+        link=f"/r/{job.link}",
+        created=datetime.fromtimestamp(job.created, UTC),
+        expires=datetime.fromtimestamp(job.expires, UTC),
+    )
+
+
+def report_of(store: Store, job: Job, form: str) -> Response:
+    """One form of a job's report, to be stored by the browser, but for HTML.
+
+    Raises:
+        NotFoundError: There is none.
+    """
+    if form not in job.formats:
+        raise NotFoundError("There is no such report.", "It is there once the job is done.")
+    try:
+        file = store.files.open(f"jobs/{job.id}/{job.output}/report.{form}")
+    except FileNotFoundError:
+        raise NotFoundError("There is no such report.", "It was deleted just now.") from None
+    disposition = "inline" if form == "html" else f'attachment; filename="report.{form}"'
+    headers = {"Content-Disposition": disposition, "Content-Security-Policy": REPORT_POLICY}
+    return StreamingResponse(_blocks(file), 200, headers, FORMATS[form].media_type)
+
+
+def _blocks(file: BinaryIO) -> Iterator[bytes]:
+    with file:
+        while block := file.read(BLOCK_BYTES):
+            yield block

@@ -1,0 +1,188 @@
+"""The pages: upload, what was found and what to ask, progress, the report, one's own reports, two compared."""
+
+import json
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Form, Query
+from pydantic import field_validator
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from predictors import Gpu, list_gpus, load_gpu
+from tracekit.comm import list_clusters, load_cluster
+from tracekit.render.doctor import MEANINGS
+from tracekit.web import access, samples
+from tracekit.web.answers import page
+from tracekit.web.api import Ask, asked, report_of, store_of
+from tracekit.web.api import Form as ReportForm
+from tracekit.web.errors import NotFoundError, UnauthorizedError
+from tracekit.web.formats import FORMATS
+from tracekit.web.jobs import Job
+from tracekit.web.settings import Settings
+from tracekit.web.store import Store
+from tracekit.web.tus import Id, Owner
+
+DOCS_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+
+Pair = Annotated[list[str], Query(min_length=2, max_length=2)]
+
+
+class Chosen(Ask):
+    """What was chosen on the page, where fields may be left blank."""
+
+    @field_validator("clusters", mode="before")
+    @classmethod
+    def _without_blanks(cls, names: list[str]) -> list[str]:
+        return [name for name in names if name.strip()]
+
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/")
+def home(request: Request, owner: Owner) -> HTMLResponse:
+    """Upload, and one's own reports."""
+    settings: Settings = request.app.state.settings
+    return page("home.html", settings=settings, samples=samples.names(), jobs=_rows(store_of(request), owner))
+
+
+@router.post("/samples/{name}")
+def sample(request: Request, owner: Owner, name: str) -> Response:
+    """A job for a sample."""
+    store = store_of(request)
+    upload = samples.upload(store.uploads, owner, name)
+    return RedirectResponse(f"/jobs/{store.jobs.create(owner, [upload.id], None).id}", 303)
+
+
+@router.get("/jobs/{job_id}")
+def job(request: Request, owner: Owner, job_id: Id) -> HTMLResponse:
+    """What a job found, asks or does, or its report."""
+    store = store_of(request)
+    return page("job.html", **_shown(store, store.jobs.get(owner, job_id)))
+
+
+@router.get("/jobs/{job_id}/panel")
+def panel(request: Request, owner: Owner, job_id: Id) -> HTMLResponse:
+    """The part of a job's page that changes by itself."""
+    store = store_of(request)
+    return page("panel.html", **_shown(store, store.jobs.get(owner, job_id)))
+
+
+@router.post("/jobs/{job_id}/ask")
+def ask(request: Request, owner: Owner, job_id: Id, ask: Annotated[Chosen, Form()]) -> Response:
+    """Queue a job again with what was chosen."""
+    store = store_of(request)
+    store.jobs.ask(store.jobs.get(owner, job_id), asked(ask))
+    return RedirectResponse(f"/jobs/{job_id}", 303)
+
+
+@router.post("/jobs/{job_id}/delete")
+def delete(request: Request, owner: Owner, job_id: Id) -> Response:
+    """Delete a job with everything that belongs to it."""
+    store = store_of(request)
+    store.jobs.delete(store.jobs.get(owner, job_id))
+    return RedirectResponse("/", 303)
+
+
+@router.get("/r/{link}")
+def shared(request: Request, link: Id) -> HTMLResponse:
+    """A report by its private link."""
+    job = store_of(request).jobs.by_link(link)
+    return page("shared.html", job=job, forms=_forms(job), expires=_date(job.expires))
+
+
+@router.get("/r/{link}/report.{form}")
+def shared_report(request: Request, link: Id, form: ReportForm) -> Response:
+    """One form of a report by its private link."""
+    store = store_of(request)
+    return report_of(store, store.jobs.by_link(link), form)
+
+
+@router.get("/compare")
+def compare(request: Request, owner: Owner, job: Pair) -> HTMLResponse:
+    """Two of one's own reports side by side."""
+    store = store_of(request)
+    jobs = [store.jobs.get(owner, job_id) for job_id in job]
+    reports = [_json(store, each) for each in jobs]
+    return page("compare.html", jobs=jobs, reports=reports, steps=_steps(reports))
+
+
+@router.get("/login")
+def login(request: Request) -> HTMLResponse:
+    """Where the token is asked for."""
+    return page("login.html", wrong=False)
+
+
+@router.post("/login")
+def logged_in(request: Request, token: Annotated[str, Form(max_length=1000)]) -> Response:
+    """Keep the token in the browser."""
+    try:
+        access.check_token(request.app.state.settings, token)
+    except UnauthorizedError:
+        return page("login.html", 401, wrong=True)
+    answer = RedirectResponse("/", 303)
+    is_secure = request.url.scheme == "https"
+    answer.headers.append("set-cookie", access.cookie(access.TOKEN_COOKIE, token, secure=is_secure))
+    return answer
+
+
+@router.get("/api/docs")
+def docs() -> HTMLResponse:
+    """The API's description, to read and try."""
+    answer = page("docs.html")
+    answer.headers["Content-Security-Policy"] = DOCS_POLICY
+    return answer
+
+
+def _shown(store: Store, job: Job) -> dict[str, Any]:
+    """What a job's page shows."""
+    return {
+        "job": job,
+        "ahead": store.jobs.ahead_of(job) if job.is_active else 0,
+        "forms": _forms(job),
+        "expires": _date(job.expires),
+        "gpus": [load_gpu(slug) for slug in list_gpus()],
+        "clusters": [load_cluster(name) for name in list_clusters()],
+        "meanings": MEANINGS,
+        "words": _words,
+    }
+
+
+def _words(gpu: Gpu) -> str:
+    """What a search for a GPU may go by."""
+    return " ".join((gpu.slug, gpu.name, gpu.vendor, gpu.architecture, *gpu.aliases)).lower()
+
+
+def _forms(job: Job) -> dict[str, str]:
+    """Title by suffix of the reports that are there."""
+    return {suffix: FORMATS[suffix].title for suffix in job.formats}
+
+
+def _rows(store: Store, owner: str) -> list[dict[str, Any]]:
+    return [{"job": job, "created": _date(job.created), "expires": _date(job.expires)} for job in store.jobs.of(owner)]
+
+
+def _date(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def _json(store: Store, job: Job) -> dict[str, Any]:
+    if "json" not in job.formats:
+        raise NotFoundError(f"{job.name} has no report yet.", "Only reports that are done can be compared.")
+    with store.files.open(f"jobs/{job.id}/{job.output}/report.json") as file:
+        report: dict[str, Any] = json.load(file)
+    return report
+
+
+def _steps(reports: list[dict[str, Any]]) -> dict[str, list[float | None]]:
+    """The step's time in both reports, measured and on each GPU."""
+    times = [
+        {"measured": report["source"]["step_time_us"]}
+        | {target["cluster"] or target["gpu"]: target["step_time_us"] for target in report.get("targets", [])}
+        for report in reports
+    ]
+    return {name: [each.get(name) for each in times] for name in dict.fromkeys(name for each in times for name in each)}

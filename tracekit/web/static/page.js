@@ -1,0 +1,40 @@
+"use strict";
+
+// The panel is replaced while a job runs, so the document listens for all of it.
+
+document.addEventListener("input", (event) => {
+  const list = document.getElementById(event.target.dataset.filter);
+  if (!list) return;
+  const wanted = event.target.value.toLowerCase().split(/[\s_-]+/).filter(Boolean);
+  let shown = 0;
+  for (const chip of list.querySelectorAll("[data-words]")) {
+    const fits = wanted.every((word) => chip.dataset.words.includes(word));
+    chip.hidden = !fits && !chip.querySelector("input").checked;
+    shown += fits;
+  }
+  document.getElementById("none").hidden = shown > 0;
+});
+
+document.addEventListener("click", async (event) => {
+  const field = document.getElementById(event.target.dataset.copy);
+  if (!field) return;
+  field.select();
+  try {
+    await navigator.clipboard.writeText(field.value);
+  } catch {
+    document.execCommand("copy"); // without https there is no clipboard object
+  }
+  event.target.textContent = "Copied";
+});
+
+document.addEventListener("submit", (event) => {
+  const deletes = event.target.action.endsWith("/delete");
+  if (deletes && !confirm("Delete the report and its traces?")) event.preventDefault();
+});
+
+const absolute = () => {
+  const field = document.getElementById("link");
+  if (field) field.value = new URL(field.value, location.href).href;
+};
+document.addEventListener("htmx:afterSettle", absolute);
+absolute();

@@ -1,0 +1,174 @@
+"""Resumable uploads by the tus protocol 1.0.0 (tus.io), creation, termination and expiration included; plain PUT."""
+
+import base64
+import binascii
+from email.utils import formatdate
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header
+from fastapi import Path as InPath
+from pydantic import BaseModel
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from tracekit.web.access import owner_of
+from tracekit.web.answers import ErrorBody
+from tracekit.web.errors import WebError
+from tracekit.web.store import Store
+from tracekit.web.uploads import Upload
+
+VERSION = "1.0.0"
+EXTENSIONS = "creation,termination,expiration"
+DATA_TYPE = "application/offset+octet-stream"
+LARGEST_LENGTH = 2**53
+
+Id = Annotated[str, InPath(pattern="^[0-9a-f]{32}$")]
+Owner = Annotated[str, Depends(owner_of)]
+Resumable = Annotated[str | None, Header(description=f"The protocol's version, {VERSION}.")]
+
+
+class VersionError(WebError):
+    """The client speaks another version of the protocol."""
+
+    status = 412
+
+
+class MediaTypeError(WebError):
+    """The data has another type than it should."""
+
+    status = 415
+
+
+class Uploaded(BaseModel):
+    """A file that has arrived."""
+
+    id: str
+    name: str
+    length: int
+
+
+def refusals(*statuses: int) -> "dict[int | str, dict[str, type[ErrorBody]]]":
+    """The statuses that a route may refuse with, for the API's description."""
+    return {status: {"model": ErrorBody} for status in (*statuses, 401, 403, 422, 429, 507)}
+
+
+def _data(media_type: str) -> dict[str, object]:
+    content = {media_type: {"schema": {"type": "string", "format": "binary"}}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+router = APIRouter(prefix="/api/v1", tags=["uploads"])
+
+
+@router.options("/uploads", status_code=204, summary="What the server can do (tus)", responses=refusals())
+def options(request: Request) -> Response:
+    """Version, extensions and the largest size."""
+    most = request.app.state.settings.max_upload_bytes
+    headers = {"Tus-Version": VERSION, "Tus-Extension": EXTENSIONS, "Tus-Max-Size": str(most)}
+    return Response(status_code=204, headers={"Tus-Resumable": VERSION, **headers})
+
+
+@router.post("/uploads", status_code=201, summary="Begin an upload (tus)", responses=refusals(412, 413))
+def create(
+    request: Request,
+    owner: Owner,
+    upload_length: Annotated[int, Header(ge=0, le=LARGEST_LENGTH)],
+    upload_metadata: Annotated[str, Header(description="filename and its value in base64.")] = "",
+    tus_resumable: Resumable = None,
+) -> Response:
+    """Make room for a file; its address is in `Location`."""
+    _check_version(tus_resumable)
+    upload = _store(request).uploads.create(owner, _name(upload_metadata), upload_length)
+    return Response(status_code=201, headers={"Location": f"/api/v1/uploads/{upload.id}", **_headers(upload)})
+
+
+@router.head("/uploads/{upload_id}", summary="How much has arrived (tus)", responses=refusals(404, 412))
+def offset(request: Request, owner: Owner, upload_id: Id, tus_resumable: Resumable = None) -> Response:
+    """Where to go on is in `Upload-Offset`."""
+    _check_version(tus_resumable)
+    uploads = _store(request).uploads
+    upload = uploads.get(owner, upload_id)
+    headers = {"Upload-Offset": str(uploads.offset(upload))}
+    if upload.length is not None:
+        headers["Upload-Length"] = str(upload.length)
+    return Response(headers={**headers, **_headers(upload)})
+
+
+@router.patch(
+    "/uploads/{upload_id}",
+    status_code=204,
+    summary="Send what is missing (tus)",
+    responses=refusals(404, 409, 412, 413, 415, 423),
+    openapi_extra=_data(DATA_TYPE),
+)
+async def append(
+    request: Request,
+    owner: Owner,
+    upload_id: Id,
+    upload_offset: Annotated[int, Header(ge=0, le=LARGEST_LENGTH)],
+    tus_resumable: Resumable = None,
+) -> Response:
+    """Data from `Upload-Offset` on. What arrives before the connection breaks is kept."""
+    _check_version(tus_resumable)
+    if request.headers.get("content-type") != DATA_TYPE:
+        raise MediaTypeError(f"The data must be sent as {DATA_TYPE}.")
+    uploads = _store(request).uploads
+    upload = uploads.get(owner, upload_id)
+    try:
+        arrived = await uploads.append(upload, upload_offset, request.stream())
+    except ClientDisconnect:
+        return Response(status_code=204)
+    return Response(status_code=204, headers={"Upload-Offset": str(arrived), **_headers(upload)})
+
+
+@router.delete("/uploads/{upload_id}", status_code=204, summary="Delete an upload (tus)", responses=refusals(404, 412))
+def remove(request: Request, owner: Owner, upload_id: Id, tus_resumable: Resumable = None) -> Response:
+    """Delete what has arrived."""
+    _check_version(tus_resumable)
+    uploads = _store(request).uploads
+    uploads.remove(uploads.get(owner, upload_id))
+    return Response(status_code=204, headers={"Tus-Resumable": VERSION})
+
+
+@router.put(
+    "/traces/{name:path}",
+    status_code=201,
+    summary="Upload a file at once (curl -T)",
+    responses=refusals(413),
+    openapi_extra=_data("application/octet-stream"),
+)
+async def put(request: Request, owner: Owner, name: Annotated[str, InPath(max_length=400)]) -> Uploaded:
+    """The file as the body; `curl -T trace.json.gz http://127.0.0.1:8321/api/v1/traces/` adds the name by itself."""
+    uploads = _store(request).uploads
+    announced = request.headers.get("content-length", "")
+    upload = uploads.create(owner, name, int(announced) if announced.isdigit() else None)
+    try:
+        arrived = await uploads.append(upload, None if upload.length is None else 0, request.stream())
+    except BaseException:
+        uploads.remove(upload)
+        raise
+    return Uploaded(id=upload.id, name=upload.name, length=arrived)
+
+
+def _store(request: Request) -> Store:
+    store: Store = request.app.state.store
+    return store
+
+
+def _headers(upload: Upload) -> dict[str, str]:
+    return {"Tus-Resumable": VERSION, "Upload-Expires": formatdate(upload.expires, usegmt=True)}
+
+
+def _check_version(given: str | None) -> None:
+    if given != VERSION:
+        raise VersionError(f"Tus-Resumable must be {VERSION}.")
+
+
+def _name(metadata: str) -> str:
+    """The file's name out of tus' metadata: pairs of key and base64, set apart by commas."""
+    pairs = (pair.strip().partition(" ") for pair in metadata.split(","))
+    encoded = {key: value for key, _, value in pairs}.get("filename", "")
+    try:
+        return base64.b64decode(encoded, validate=True).decode()
+    except (binascii.Error, ValueError) as error:
+        raise WebError("Upload-Metadata: filename is no text in base64.") from error

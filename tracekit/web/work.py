@@ -1,0 +1,125 @@
+"""What a worker does for a job: read its traces, say what is in them, predict, write the reports."""
+
+import dataclasses
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tracekit import ingest
+from tracekit.doctor import examine
+from tracekit.ingest.source import Source, expand, of_file
+from tracekit.prediction import predict
+from tracekit.replay.run import Run, prepare
+from tracekit.reporting import build
+from tracekit.trace import Trace
+from tracekit.web import unpacked
+from tracekit.web.formats import FORMATS
+from tracekit.web.jobs import Job
+from tracekit.web.settings import Settings
+from tracekit.web.store import Store
+
+# Of its address space, what a worker leaves to everything but the tables.
+TABLES_SHARE = 0.5
+
+Stage = Callable[[str], object]
+
+
+def work(job: Job, settings: Settings, store: Store) -> None:
+    """Do one job.
+
+    Raises:
+        TracekitError: The traces or the request are at fault.
+        PredictorError: A GPU isn't known.
+        OSError: The store can't be read, or its disk is full.
+    """
+    scratch = store.jobs.scratch(str(job.claim))
+    scratch.mkdir(parents=True)
+    try:
+        formats = _work(job, settings, store, scratch)
+        store.jobs.finish(job, formats)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _work(job: Job, settings: Settings, store: Store, scratch: Path) -> list[str]:
+    """The reports that were written: all forms, or none if nothing was asked yet."""
+    request = job.request or {}
+
+    def enter(stage: str) -> None:
+        store.jobs.enter(job, stage)
+
+    enter("check the files")
+    sources = _sources(job, settings, store, scratch)
+    rank, memory_bytes = request.get("rank"), int(settings.worker_bytes * TABLES_SHARE)
+    trace = ingest.load(
+        sources, ranks=None if rank is None else [rank], cache=False, memory=memory_bytes, progress=enter
+    )
+    options: dict[str, Any] = {
+        "source_gpu": request.get("source_gpu"),
+        "steps": request.get("steps"),
+        "progress": enter,
+    }
+    lowest = prepare(trace, rank=trace.ranks[0].rank, **options)
+    enter("examine")
+    store.jobs.note(job, found(trace, lowest))
+    if job.request is None:
+        return []
+    _report(lowest if len(trace.ranks) == 1 else prepare(trace, **options), request, scratch, enter)
+    enter("keep the reports")
+    _keep(job, store, scratch)
+    return list(FORMATS)
+
+
+def found(trace: Trace, run: Run) -> dict[str, Any]:
+    """What is in the traces: the source, the diagnosis and its grade, how much can be modelled."""
+    report = build(run)
+    return {
+        "source": dataclasses.asdict(report.source),
+        "coverage": dataclasses.asdict(report.coverage),
+        "diagnosis": dataclasses.asdict(examine(trace, run)),
+        "warnings": list(report.warnings),
+    }
+
+
+def _sources(job: Job, settings: Settings, store: Store, scratch: Path) -> list[Source]:
+    """The uploads, called by the names that their owner gave them."""
+    seen: Counter[str] = Counter()
+    named: list[Source] = []
+    packed_bytes = 0
+    for upload in store.uploads.of_job(job.id):
+        seen[upload.name] += 1
+        name = upload.name if seen[upload.name] == 1 else f"{upload.name} ({seen[upload.name]})"
+        path = store.files.fetch(upload.key, scratch)
+        packed_bytes += path.stat().st_size
+        named.append(replace(of_file(path), name=name))
+    given = expand(named)
+    unpacked.check(
+        [*given.traces, *given.observed, *given.captures],
+        packed_bytes,
+        most_bytes=settings.max_unpacked_bytes,
+        most_files=settings.max_files,
+    )
+    return named
+
+
+def _report(run: Run, request: dict[str, Any], scratch: Path, enter: Stage) -> None:
+    enter("predict")
+    predicted = predict(run, request["gpus"], clusters=request["clusters"], source_cluster=request["source_cluster"])
+    report = build(run, predicted.targets)
+    for suffix, form in FORMATS.items():
+        enter(f"write {form.title}")
+        (scratch / f"report.{suffix}").write_bytes(form.render(report))
+
+
+def _keep(job: Job, store: Store, scratch: Path) -> None:
+    """Put the reports where this claim's belong; all of them, or none."""
+    place = f"jobs/{job.id}/{job.claim}"
+    try:
+        for suffix in FORMATS:
+            store.files.keep(scratch / f"report.{suffix}", f"{place}/report.{suffix}")
+    except BaseException:
+        store.files.remove(place)
+        raise
