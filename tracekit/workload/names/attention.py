@@ -18,8 +18,8 @@ INTEGER = r"(?:\(int\))?"
 RULES = (
     Rule(
         re.compile(
-            rf"Flash_(?:fwd|bwd)_kernel_traits<{INTEGER}(?P<k>\d+), {INTEGER}(?P<m>\d+), {INTEGER}(?P<n>\d+), .*?"
-            r"(?P<type>bfloat16_t|half_t)"
+            rf"Flash_(?:fwd|bwd)_kernel_traits<{INTEGER}(?P<k>\d+), {INTEGER}(?P<m>\d+), {INTEGER}(?P<n>\d+)"
+            r"(?:, .*?(?P<type>bfloat16_t|half_t))?"
         ),
         "attention",
         dtypes=TYPES,
@@ -36,9 +36,22 @@ RULES = (
         tensor_core=True,
     ),
     Rule(
-        re.compile(r"fmha_cutlass[FB]_(?P<type>bf16|f16|f32)_aligned_(?P<m>\d+)x(?P<n>\d+)_\w*?sm(?:75|80|90)"),
+        re.compile(r"fmha_cutlass[FB]_(?P<type>bf16|f16|f32)_(?:not)?aligned_(?P<m>\d+)x(?P<n>\d+)_\w*?sm(?:75|80|90)"),
         "attention",
         dtypes=TYPES | {"f32": "tf32"},
+        tensor_core=True,
+    ),
+    Rule(
+        re.compile(r"fmha_cutlass[FB]_(?P<type>f16)_(?:not)?aligned_(?P<m>\d+)x(?P<n>\d+)_\w*?sm70"),
+        "attention",
+        dtypes=TYPES,
+        tensor_core=True,
+    ),
+    Rule(
+        re.compile(
+            r"cudnn_generated_fort_native_sdpa_sm\d+_flash_[fb]prop(?:_\w+?_knob_\d+_(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+))?"
+        ),
+        "attention",
         tensor_core=True,
     ),
     Rule(

@@ -26,7 +26,7 @@ RULES = (
     Rule(
         re.compile(
             r"(?:cross_device_reduce_\dstage|multimem_\w+_kernel|(?:one|two)_?shot_all_?reduce\w*|all_reduce_one_shot\w*|"
-            r"allreduce_fusion_kernel\w*)<(?P<type>float|__half|half|__nv_bfloat16|c10::BFloat16)?"
+            r"allreduce_fusion_kernel\w*)<(?:\([\w:]+\)\d+, )?(?P<type>float|__half|half|__nv_bfloat16|c10::BFloat16)?"
         ),
         "collective",
         dtypes=TYPES,

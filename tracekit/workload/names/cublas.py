@@ -13,7 +13,7 @@ SPLIT = re.compile(r"split_?k", re.IGNORECASE)
 # Of the accumulator alone, for kernels without matrix instructions.
 ACCUMULATOR = {"s": "fp32", "d": "fp64", "h": "fp16", "c": "fp32", "gc": "fp32"}
 INPUT = {"fp16": "fp16", "bf16": "bf16", "tf32": "tf32", "int8": "int8", "s": "tf32", "h": "fp16", "d": "fp64"}
-NVJET = {"h": "fp16", "t": "bf16", "s": "tf32", "q": "fp8", "d": "fp64", "o": "nvfp4"}
+NVJET = {"h": "fp16", "t": "bf16", "s": "tf32", "q": "fp8", "r": "fp8", "d": "fp64", "o": "nvfp4"}
 XMMA = {"f16": "fp16", "bf16": "bf16", "tf32": "tf32", "f32": "fp32", "f64": "fp64", "e4m3": "fp8", "e5m2": "fp8",
         "i8": "int8"}  # fmt: skip
 TILE = r"(?P<m>\d+)x(?P<n>\d+)"
@@ -24,12 +24,13 @@ XMMA_TILE = r"tilesize(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)(?:_stage(?P<stages>\d+))?
 RULES = (
     Rule(
         re.compile(
-            rf"\b(?:volta|turing|ampere|ada|hopper)_(?:(?P<type>fp16|bf16|int8|tf32)_)?[shdi](?P<mma>\d{{3,6}})gemm_"
-            rf"(?:[a-z0-9]+_)*?{TILE}(?:_(?!stages)\w+?)?(?:_stages_(?P<k>\d+)x(?P<stages>\d+))?_{LAYOUT}(?:_|$)"
+            rf"\b(?:volta|turing|ampere|ada|hopper)_(?:[a-z]+\d+_)?[shdi](?P<mma>\d{{3,6}})gemm_"
+            rf"(?:(?P<type>fp16|bf16|int8|tf32)_)?(?:[a-z0-9]+_)*?{TILE}(?:_(?!stages)\w+?)?(?:_stages_(?P<k>\d+)x(?P<stages>\d+))?_{LAYOUT}(?:_|$)"
         ),
         "gemm",
         dtype="fp16",
         dtypes=INPUT,
+        column_major=True,
         split=SPLIT,
     ),
     Rule(
@@ -39,6 +40,7 @@ RULES = (
         "gemm",
         dtypes=ACCUMULATOR,
         tensor_core=False,
+        column_major=True,
         split=SPLIT,
     ),
     Rule(
@@ -46,6 +48,7 @@ RULES = (
         "gemm",
         dtypes=XMMA,
         tensor_core=False,
+        column_major=True,
         split=SPLIT,
     ),
     Rule(
@@ -53,15 +56,17 @@ RULES = (
         "gemm",
         dtypes=XMMA,
         tensor_core=True,
+        column_major=True,
         split=SPLIT,
     ),
     Rule(
         re.compile(
-            rf"\bnvjet_(?P<type>[a-z])[a-z]{{2,4}}_{TILE}_(?P<k>\d+)x(?P<stages>\d+)_\w+?_(?P<layout>[NT]{{2}})[NT]\b"
+            rf"\bnvjet_(?:sm\d+_)?(?P<type>[a-z])[a-z]{{2,4}}_{TILE}_(?P<k>\d+)x(?P<stages>\d+)_\w+?_(?P<layout>[NT]{{2}})[NT]\b"
         ),
         "gemm",
         dtypes=NVJET,
         tensor_core=True,
+        column_major=True,
         split=SPLIT,
     ),
     Rule(

@@ -32,6 +32,7 @@ RULES = (
         dtype="tf32",
         dtypes=TYPES,
         tensor_core=True,
+        column_major=True,
         split=SPLIT,
     ),
     Rule(
@@ -47,6 +48,7 @@ RULES = (
         "gemm",
         dtypes={"s": "fp32", "h": "fp16", "d": "fp64", "c": "fp32"},
         tensor_core=False,
+        column_major=True,
         split=SPLIT,
     ),
 )

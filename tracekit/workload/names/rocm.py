@@ -24,6 +24,7 @@ RULES = (
         "gemm",
         dtypes=TENSILE,
         layouts={"Ailk_Bljk": "nn", "Ailk_Bjlk": "nt", "Alik_Bljk": "tn", "Alik_Bjlk": "tt"},
+        column_major=True,
         split=GLOBAL_SPLIT,
     ),
     Rule(
@@ -54,6 +55,17 @@ RULES = (
         "conv",
         dtypes=CK,
         tensor_core=True,
+    ),
+    Rule(
+        re.compile(r"ck_tile6kentry\w*?TileGemmShapeINS_8sequenceIJLi(?P<m>\d+)ELi(?P<n>\d+)ELi(?P<k>\d+)E"),
+        "gemm",
+        tensor_core=True,
+    ),
+    Rule(
+        re.compile(r"naive_conv_\w*?_(?P<type>half|float|ushort)_"),
+        "conv",
+        dtypes={"half": "fp16", "float": "fp32", "ushort": "bf16"},
+        tensor_core=False,
     ),
     Rule(re.compile(r"miopenSp3AsmConv\w*?_(?P<type>fp16|bf16|fp32)_"), "conv", dtypes=IGEMM, tensor_core=False),
 )

@@ -46,6 +46,8 @@ class Rule:
         dtypes: What the library's words for precisions mean.
         layouts: What the library's words for layouts mean, where they aren't two letters.
         tensor_core: Whether all names that match run on matrix units; else a group ``mma`` tells it by being there.
+        column_major: The library computes the transposed product, as BLAS does for PyTorch: the first side of its tile
+            lies along the columns.
         split: What in the name tells that depth is split over blocks.
     """
 
@@ -55,6 +57,7 @@ class Rule:
     dtypes: Mapping[str, str] = field(default_factory=dict)
     layouts: Mapping[str, str] = field(default_factory=dict)
     tensor_core: bool | None = None
+    column_major: bool = False
     split: re.Pattern[str] | None = None
 
     def read(self, library: str, name: str) -> KernelName | None:
@@ -64,12 +67,13 @@ class Rule:
             return None
         groups = found.groupdict()
         layout = groups.get("layout")
+        first, second = _number(groups.get("m")), _number(groups.get("n"))
         return KernelName(
             library=library,
             family=self.family,
             dtype=self.dtypes.get(groups.get("type") or "", self.dtype),
-            tile_m=_number(groups.get("m")),
-            tile_n=_number(groups.get("n")),
+            tile_m=second if self.column_major else first,
+            tile_n=first if self.column_major else second,
             tile_k=_number(groups.get("k")),
             stages=_number(groups.get("stages")),
             split_k=None if self.split is None else self.split.search(name) is not None,
