@@ -149,6 +149,9 @@ KERNELS = Table(
         Column("op", pl.String, "Innermost CPU op that owns the launch."),
         Column("op_row", pl.Int64, "That op's row in the ops table."),
         Column("step", pl.Int64, "Step whose code launched it (ProfilerStep number; 0 without steps)."),
+        Column(
+            "phase", pl.String, "Part of a training step: forward, backward or optimizer; inference is all forward."
+        ),
         *SIGNATURE,
         Column("family", pl.String, "gemm, attention, conv, norm, ..., other."),
         Column("dtype", pl.String, "Precision that the work is asked for in (fp32, bf16, ...)."),

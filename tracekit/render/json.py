@@ -21,6 +21,7 @@ def measured(report: Report, top: int) -> str:
     """What ``tracekit report --json`` prints: the ``top`` kernels by time."""
     body = {
         "breakdown": [dataclasses.asdict(row) for row in report.breakdown],
+        "phases": [dataclasses.asdict(row) for row in report.phases],
         "idle": [dataclasses.asdict(row) for row in report.idle],
         "ranks": [dataclasses.asdict(row) for row in report.ranks],
         "kernels": [dataclasses.asdict(row) for row in report.kernels[:top]],

@@ -41,7 +41,7 @@ def measured(report: Report, top: int) -> RenderableType:
     """Where the measured step's time goes and what holds it back."""
     return Group(
         _source(report),
-        *_section("where the time goes", _bars(report.bars)),
+        *_section("where the time goes", Group(_bars(report.bars), *_phases(report))),
         *_section("who waits for whom, per step", _ranks(report) if report.ranks else None),
         *_section("why the GPU was idle", _idle(report)),
         *_section("findings", _findings(report)),
@@ -169,6 +169,13 @@ def _legend(bars: Sequence[TimeBar]) -> Text:
             text.append("░ " if family == "idle" else "█ ", style=colour(family))
             text.append(f"{family} {percent(100 * time_us / first.step_time_us)}   ")
     return text
+
+
+def _phases(report: Report) -> Iterator[Text]:
+    """What the kernels of each phase sum to, where there is more than one."""
+    if len(report.phases) > 1:
+        parts = (f"{row.phase} {duration(row.time_us)} ({percent(row.share)})" for row in report.phases)
+        yield Text("kernels of " + ", ".join(parts), style="dim")
 
 
 def _kernels(kernels: Sequence[KernelTime]) -> Table:

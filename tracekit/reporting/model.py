@@ -13,6 +13,7 @@ from tracekit.reporting.sections.coverage import WorkCoverage
 from tracekit.reporting.sections.critical import Critical
 from tracekit.reporting.sections.idle import IdleTime
 from tracekit.reporting.sections.kernels import KernelTime
+from tracekit.reporting.sections.phases import PhaseTime
 from tracekit.reporting.sections.provenance import Provenance
 from tracekit.reporting.sections.ranks import RankTime
 from tracekit.reporting.sections.roofs import Roof
@@ -29,6 +30,7 @@ class Report:
     replay: SelfReplay
     coverage: WorkCoverage
     breakdown: tuple[FamilyTime, ...]
+    phases: tuple[PhaseTime, ...]
     idle: tuple[IdleTime, ...]
     ranks: tuple[RankTime, ...]
     bars: tuple[TimeBar, ...]

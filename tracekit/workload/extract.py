@@ -6,7 +6,7 @@ import polars as pl
 
 from tracekit import schema
 from tracekit.trace import RankTrace
-from tracekit.workload import collectives, gradients, outputs, parameters, repeats
+from tracekit.workload import collectives, gradients, outputs, parameters, phases, repeats
 from tracekit.workload import steps as step_table
 from tracekit.workload.classify import classify, is_helper
 from tracekit.workload.names import copy_kind_of, describe, dtype_of
@@ -43,7 +43,8 @@ def extract(trace: RankTrace) -> pl.DataFrame:
     )
     sized = described.with_columns(bytes=pl.coalesce("recorded_bytes", "bytes"))
     shared = _share(gradients.tell_apart(collectives.describe(sized, trace.ops)))
-    return schema.KERNELS.conform(repeats.inherit(shared.with_columns(work_from=_work_from())))
+    known = repeats.inherit(shared.with_columns(work_from=_work_from()))
+    return schema.KERNELS.conform(known.with_columns(phase=phases.phase_of("launched_in")))
 
 
 def has_work() -> pl.Expr:
@@ -78,7 +79,13 @@ def _join_owners(trace: RankTrace) -> pl.DataFrame:
         columns = {name: others[name].zip_with(replayed, values) for name, values in columns.items()}
     recorded = [pl.coalesce(column.name, columns.pop(column.name)) for column in schema.COLLECTIVE]
     return trace.activities.with_columns(
-        *recorded, call=call, op_row=op_row, captured_row=captured_row, step=_steps(trace, call), **columns
+        *recorded,
+        call=call,
+        op_row=op_row,
+        captured_row=captured_row,
+        step=_steps(trace, call),
+        launched_in=phases.launched_in(trace, call),
+        **columns,
     ).with_columns(elements=parameters.over_all(parameters.elements_by_blocks(trace.ops)))
 
 
