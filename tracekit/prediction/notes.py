@@ -11,12 +11,16 @@ from tracekit.calibration import Calibration
 from tracekit.prediction.memory import Memory
 from tracekit.prediction.model import Target
 from tracekit.prediction.source import SourceCluster
+from tracekit.replay.contention import contention
 from tracekit.replay.run import Run
 from tracekit.workload.shares import share
 
 # The GPU asked for mostly sits in another machine. Five jobs recorded on an H100 and on an MI300X machine differ by 6
 # to 10 % in the time their CPUs take.
 HOST_SPREAD = 1.15
+
+# Sharing is told from this change of the step on.
+WORTH_SHARING = 0.01
 
 
 def of(run: Run, target: Target, source: SourceCluster, times: pl.DataFrame, same_gpu: bool) -> Iterator[str]:
@@ -40,10 +44,23 @@ def of(run: Run, target: Target, source: SourceCluster, times: pl.DataFrame, sam
         yield "the source GPU isn't known: kernels with shapes are predicted without their measurement, others kept"
     yield from _substitutions(gpu, times)
     yield from _collectives(run, target, source, times, same_gpu)
+    if not same_gpu and (target.layout is None or target.layout.world_size == run.trace.world_size):
+        yield from _sharing(run, times)
     if not same_gpu:
         yield (
             "the host's own work is taken to cost what it did; the interval allows for one "
             f"{100 * (HOST_SPREAD - 1):.0f} % slower or faster"
+        )
+
+
+def _sharing(run: Run, times: pl.DataFrame) -> Iterator[str]:
+    """What kernels that overlap would change if they slowed each other down."""
+    found = contention(run, times["time_us"].to_numpy())
+    change = found.shared.span_us / found.apart.span_us - 1 if found.apart.span_us else 0.0
+    if abs(change) >= WORTH_SHARING:
+        yield (
+            f"{found.overlap:.0f} % of the kernels' time overlaps others': if they share the GPU as a simple model has "
+            f"it, the step changes by {100 * change:+.1f} %; that is left out, as no trace confirms the model"
         )
 
 

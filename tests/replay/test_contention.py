@@ -1,0 +1,71 @@
+"""Kernels that share a GPU; microseconds, on an A100 of 108 multiprocessors and 2039 GB/s."""
+
+import numpy as np
+import pytest
+
+import tracekit as tk
+from tracekit.replay.contention import contention
+from tracekit.replay.run import Run, prepare
+from tracekit.testing import TraceBuilder
+
+FULL, HALF = 108, 54
+
+
+def side_by_side(first: int, second: int, dur: float = 300) -> Run:
+    """Two kernels on two streams that start together, with some blocks."""
+    builder = TraceBuilder()
+    for stream, blocks, launch in ((7, first, 0), (9, second, 0.001)):
+        builder.kernel(f"k{stream}", 20, dur, launch=launch, stream=stream, grid=[blocks, 1, 1], block=[128, 1, 1])
+    return prepare(builder.load())
+
+
+def test_what_was_measured_comes_back():
+    found = contention(side_by_side(FULL, FULL))
+    assert found.overlap == pytest.approx(100)
+    assert found.shared.step_time_us == pytest.approx(found.apart.step_time_us, rel=0.01)
+
+
+def test_one_that_gets_shorter_leaves_the_rest_to_the_other():
+    """Alone each takes 150. With 75 and 150 of work: both to 150 at half speed, then the other's last 75."""
+    run = side_by_side(FULL, FULL)
+    found = contention(run, np.array([150.0, 300.0]))
+    assert found.apart.kernel_time_us == pytest.approx(300, rel=0.01)
+    assert found.shared.kernel_time_us == pytest.approx(225, rel=0.01)
+
+
+def test_kernels_that_fit_side_by_side_don_t_slow_each_other():
+    found = contention(side_by_side(HALF, HALF), np.array([150.0, 300.0]))
+    assert found.shared.kernel_time_us == pytest.approx(found.apart.kernel_time_us)
+
+
+def test_a_collective_takes_its_blocks_and_is_not_slowed():
+    """All blocks and a quarter more: 5/4. Once the collective is gone the product takes 240 of its 300."""
+    builder = TraceBuilder()
+    builder.kernel("gemm", 20, 300, launch=0, grid=[FULL, 1, 1], block=[128, 1, 1])
+    builder.kernel("ncclDevKernel_AllReduce", 20, 300, launch=0.001, stream=9, grid=[27, 1, 1], block=[512, 1, 1])
+    found = contention(prepare(builder.load()), np.array([300.0, 0.0]))
+    assert found.shared.kernel_time_us == pytest.approx(240, rel=0.01)
+
+
+def test_too_little_overlap_is_left_alone():
+    builder = TraceBuilder()
+    for i in range(60):
+        builder.kernel("k", 20 + 320 * i, 300, launch=i, grid=[FULL, 1, 1], block=[128, 1, 1])
+    builder.kernel("other", 20, 300, launch=0.5, stream=9, grid=[FULL, 1, 1], block=[128, 1, 1])
+    found = contention(prepare(builder.load()))
+    assert 0 < found.overlap < 5
+    assert found.shared == found.apart
+
+
+def test_a_prediction_says_what_sharing_would_change():
+    """Kernels that get shorter unlike each other: the longer one has the GPU to itself for longer."""
+    builder = TraceBuilder()
+    for stream, op in ((7, "aten::mm"), (9, "aten::add")):
+        for i in range(2):
+            builder.op(op, 20 * i + stream, 6, dims=[[4096, 4096]] * 2, types=["float"] * 2)
+            builder.kernel(
+                "ampere_sgemm_128x64_nn" if stream == 7 else "vectorized_elementwise_kernel", 60 + 9000 * i, 9000,
+                launch=20 * i + stream + 1, stream=stream, grid=[FULL, 1, 1], block=[128, 1, 1],
+            )  # fmt: skip
+    notes = tk.predict(builder.load(), gpu="h100-sxm")["h100-sxm"].notes
+    assert any("share the GPU" in note for note in notes)
