@@ -57,6 +57,11 @@ def test_too_little_overlap_is_left_alone():
     assert found.shared == found.apart
 
 
+def test_copies_alone_share_nothing():
+    found = contention(prepare(TraceBuilder(None).kernel("Memcpy HtoD", 0, 5, kind="gpu_memcpy").load()))
+    assert (found.overlap, found.shared) == (0, found.apart)
+
+
 def test_a_prediction_says_what_sharing_would_change():
     """Kernels that get shorter unlike each other: the longer one has the GPU to itself for longer."""
     builder = TraceBuilder()

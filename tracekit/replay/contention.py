@@ -102,9 +102,11 @@ class _Demand:
         both = alone = 0.0
         for rows in self._gpus:
             runs = rows[self.sms[rows] > 0]
+            mine = runs[self.slowed[runs]]
+            if not mine.size:
+                continue
             times, many = _profile(timeline, runs, np.ones(runs.size))
             crowded = np.concatenate([[0.0], np.cumsum(np.diff(times) * (many[:-1] > 1))])
-            mine = runs[self.slowed[runs]]
             start, end = timeline.activity_start_ns[mine], timeline.activity_end_ns[mine]
             both += float((np.interp(end, times, crowded) - np.interp(start, times, crowded)).sum())
             alone += float((end - start).sum())
