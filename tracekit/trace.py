@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -83,6 +84,15 @@ class RankTrace:
     def shapes_recorded(self) -> bool:
         """Whether the profiler ran with ``record_shapes=True``."""
         return self.ops["input_dims"].count() > 0
+
+    @property
+    def unprofiled_step_us(self) -> float | None:
+        """The median step without the profiler, where ``tracekit.record`` timed some; ``None`` elsewhere."""
+        noted = self.metadata.get("tracekit")
+        times = noted.get("unprofiled_step_us") if isinstance(noted, Mapping) else None
+        times = times if isinstance(times, list) else []
+        numbers = [float(time) for time in times if isinstance(time, int | float) and time > 0]
+        return median(numbers) if numbers else None
 
     @property
     def tables(self) -> dict[str, pl.DataFrame]:

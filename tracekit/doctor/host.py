@@ -91,6 +91,9 @@ def overhead(case: Case) -> Check | None:
     cost = case.of_step(case.run.measured.idle_us) if used else 0.0
     status = at_most_warn(cost)
     recorded = f"{', '.join(used)} on" if used else "no stacks, no modules, no memory"
+    without_us = case.rank.unprofiled_step_us
+    if without_us:
+        recorded += f"; a step takes {without_us / case.run.measured.step_time_us:.0%} of its time without the profiler"
     waiting = f"; the GPU is idle for {cost:.0f} % of the step" if used else ""
     options = recipe.join([SLOWING[name] for name in used])
     return Check(

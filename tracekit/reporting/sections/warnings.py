@@ -10,6 +10,9 @@ from tracekit.replay.run import Run
 # A graph that misses the measured step by more than this has waits that it can't explain.
 TRUSTED_ERROR_PCT = 5.0
 
+# What the profiler adds to a step, from which on the reader should know.
+MUCH_OVERHEAD = 1.03
+
 # Time within CUDA graphs that is kept rather than derived, from which on the reader should know.
 MUCH_HIDDEN = 0.05
 
@@ -30,6 +33,7 @@ def _warnings(run: Run) -> Iterator[str]:
             "recorded or inferred dependency explains; its predictions are less sure than their intervals say"
         )
     yield from _ranks(run)
+    yield from _overhead(run)
     hidden = run.graph.hidden_ns / 1e3 / run.measured.step_time_us / run.steps.height
     if hidden > MUCH_HIDDEN:
         yield (
@@ -38,6 +42,16 @@ def _warnings(run: Run) -> Iterator[str]:
         )
     if run.graph.dropped:
         yield f"{run.graph.dropped} inferred dependencies contradict others and were left out"
+
+
+def _overhead(run: Run) -> Iterator[str]:
+    """What the profiler cost, where the step was timed without it too."""
+    without_us = run.trace.unprofiled_step_us
+    if without_us and run.measured.step_time_us > MUCH_OVERHEAD * without_us:
+        yield (
+            f"a step took {without_us / 1e3:.3g} ms without the profiler and {run.measured.step_time_us / 1e3:.3g} ms "
+            f"with it: --unprofiled-step {without_us / 1e3:.3g}ms takes that out"
+        )
 
 
 def _of_each_rank(run: Run) -> Iterator[str]:
