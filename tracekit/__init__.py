@@ -18,12 +18,13 @@ from tracekit.errors import TracekitError
 if TYPE_CHECKING:
     from tracekit.ingest import Inputs, Ranks
     from tracekit.prediction import Predictions
+    from tracekit.prediction.sweep import Sweep
     from tracekit.recording import Recording
     from tracekit.reporting import Report
     from tracekit.reporting.comparison import Comparison
     from tracekit.trace import Trace
 
-__all__ = ["TracekitError", "compare", "load", "predict", "record", "report"]
+__all__ = ["TracekitError", "compare", "load", "predict", "record", "report", "sweep"]
 __version__ = "0.1.0"
 
 
@@ -150,6 +151,54 @@ def compare(
     from tracekit.reporting.comparison import compare, side
 
     return compare(side(a, gpu, steps), side(b, gpu, steps))
+
+
+def sweep(
+    trace: Trace,
+    *,
+    gpu: str | Sequence[str] = (),
+    cluster: str | Sequence[str] = (),
+    world_size: Sequence[int] = (),
+    tp: Sequence[int] = (),
+    price: Mapping[str, float] | None = None,
+    samples: float | None = None,
+    source_gpu: str | None = None,
+    source_cluster: str | None = None,
+    steps: str | None = None,
+) -> Sweep:
+    """The traced job on many numbers of ranks, the layout that gets most done first.
+
+    Args:
+        trace: As :func:`load` gives it.
+        gpu: One or several GPUs, each on the usual node around it.
+        cluster: One or several clusters.
+        world_size: Numbers of ranks; by default doubled from the trace's up to the whole cluster.
+        tp: Tensor-parallel ranks; by default the trace's.
+        price: Dollars for an hour of one GPU, by the GPU's name.
+        samples: What a rank works through in a step, where the trace doesn't tell.
+        source_gpu: The GPU it was recorded on, where the trace doesn't say.
+        source_cluster: The cluster it was recorded on, where the GPU doesn't tell.
+        steps: The steps to measure, ``"7"`` or ``"7:9"``; all by default.
+
+    Raises:
+        TracekitError: The steps are not in the trace, a cluster is unknown, or no layout can be worked out.
+        PredictorError: A GPU is unknown or its name ambiguous.
+    """
+    from tracekit.prediction.batch import Batch
+    from tracekit.prediction.sweep import sweep as over_layouts
+    from tracekit.replay.run import prepare
+
+    gpus, clusters = ([names] if isinstance(names, str) else names for names in (gpu, cluster))
+    return over_layouts(
+        prepare(trace, source_gpu=source_gpu, steps=steps),
+        gpus,
+        clusters,
+        source_cluster=source_cluster,
+        world_sizes=world_size,
+        tensor_parallel=tp,
+        prices=price or {},
+        batch=Batch(samples, "samples") if samples else None,
+    )
 
 
 def record(

@@ -2,6 +2,7 @@
 
 import pytest
 
+import tracekit as tk
 from tracekit.prediction.batch import Batch, recognise_batch
 from tracekit.prediction.layout import LayoutError
 from tracekit.prediction.sweep import Sweep, sweep
@@ -84,3 +85,12 @@ def test_every_pass_of_a_step_counts():
         builder.op("aten::embedding", now + 40, 30, dims=[[1024, 768], [1, 512]], types=["float", "long int"])
     builder.kernel("k", 20, 10, launch=10)
     assert recognise_batch(prepare(builder.load())) == Batch(2 * 4 * 512, "tokens")
+
+
+def test_from_python_with_a_table():
+    found = tk.sweep(training().load(), cluster=FAST, world_size=[8, 64], price={"a100-sxm-80gb": 2.0}, samples=4)
+    assert found.table["ranks"].to_list() == [64, 8]
+    assert found.table["efficiency"][1] == 1
+    row = found.table.row(0, named=True)
+    assert row["per_second"] == pytest.approx(4 * 64 / row["step_time_us"] * 1e6)
+    assert row["dollars_per_1000_steps"] == pytest.approx(2.0 * 64 * row["step_time_us"] / 3.6e6)

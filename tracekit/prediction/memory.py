@@ -68,9 +68,10 @@ def judge(run: Run, gpu: Gpu, layouts: tuple[Layout, Layout] | None = None) -> M
         return Memory(least, most, True, f"it fitted into the {own / GIB:.0f} GiB of the trace's GPU")
     if most is not None and most <= room:
         return Memory(least, most, True, f"it needs at most {most / GIB:.1f} of {room / GIB:.1f} GiB")
-    bounds = f"at least {least / GIB:.1f}" if least is not None else "an unknown part"
-    upper = f", at most {most / GIB:.1f}" if most is not None else ""
-    return Memory(least, most, None, f"it needs {bounds}{upper} of {room / GIB:.1f} GiB")
+    if least is None:
+        return Memory(least, most, None, f"the trace doesn't tell how much of {room / GIB:.1f} GiB it needs")
+    upper = f" and at most {most / GIB:.1f}" if most is not None else ""
+    return Memory(least, most, None, f"it needs at least {least / GIB:.1f}{upper} of {room / GIB:.1f} GiB")
 
 
 def _own_bytes(run: Run) -> int | None:

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import polars as pl
+
 from tracekit import calibration
 from tracekit.comm.cluster import platforms
 from tracekit.errors import TracekitError
@@ -14,6 +16,21 @@ from tracekit.prediction.source import with_gpu
 from tracekit.prediction.step import NO_PRICES, Predictor, by_gpu
 from tracekit.prediction.target import targets
 from tracekit.replay.run import Run
+
+COLUMNS = {
+    "cluster": pl.String,
+    "ranks": pl.Int64,
+    "dp": pl.Int64,
+    "tp": pl.Int64,
+    "step_time_us": pl.Float64,
+    "low_us": pl.Float64,
+    "high_us": pl.Float64,
+    "exposed_comm_us": pl.Float64,
+    "per_second": pl.Float64,
+    "efficiency": pl.Float64,
+    "fits_in_memory": pl.Boolean,
+    "dollars_per_1000_steps": pl.Float64,
+}
 
 KEPT = 0.9
 """Part of the smallest layout's throughput of each GPU that a layout before the knee keeps."""
@@ -53,6 +70,11 @@ class Sweep:
     entries: tuple[Entry, ...]
     knees: Mapping[str, int]
     refused: tuple[str, ...]
+
+    @property
+    def table(self) -> pl.DataFrame:
+        """A row for each layout, times in microseconds."""
+        return pl.DataFrame([_row(entry) for entry in self.entries], schema=COLUMNS, orient="row")
 
 
 def sweep(
@@ -157,3 +179,11 @@ def _knee(entries: Sequence[Entry]) -> int:
             break
         ranks = entry.prediction.ranks
     return ranks
+
+
+def _row(entry: Entry) -> tuple[object, ...]:
+    one = entry.prediction
+    layout = one.layout or Layout()
+    times = (one.step.step_time_us, one.low_us, one.high_us, one.step.exposed_comm_us)
+    done = (entry.per_second, entry.efficiency)
+    return (one.label, one.ranks, layout.dp, layout.tp, *times, *done, one.memory.fits, one.dollars)
