@@ -59,7 +59,9 @@ def measure(path: Path, top: int, gpu: str | None = None) -> Row:
         gpu=gpu or "unknown",
         gpu_ms=kernels["time_us"].sum() / 1e3,
         exact=share(kernels, "time_us", pl.col("exact")),
-        inferred=share(kernels, "time_us", pl.col("work_from").is_in(["repeat", "gradients"]).fill_null(False)),
+        inferred=share(
+            kernels, "time_us", pl.col("work_from").is_in(["repeat", "gradients", "geometry"]).fill_null(False)
+        ),
         classified=share(kernels, "time_us", ~pl.col("exact") & ~unknown),
         unknown=share(kernels, "time_us", unknown),
         beaten=100 * violations.filter(~pl.col("cached"))["time_us"].sum() / kernels["time_us"].sum(),

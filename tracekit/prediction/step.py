@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -12,6 +13,7 @@ from predictors import Gpu, resolve_gpu
 from tracekit import calibration
 from tracekit.comm import ClusterError
 from tracekit.prediction import notes
+from tracekit.prediction.bracket import widened
 from tracekit.prediction.collectives import put_in, retarget
 from tracekit.prediction.ends import point_and_ends
 from tracekit.prediction.layout import Change, Layout, LayoutError, layout_of, resized
@@ -120,7 +122,8 @@ class Predictor:
         if key not in self._known:
             table = kernels_as(self.run, gpu, *layouts) if layouts else as_measured(self.run)
             calibrated = calibration.tables(self.calibrations, gpu)
-            kernels = predictors.predict(table, gpu, source_gpu=self.run.gpu, calibrations=calibrated)
+            predict = partial(predictors.predict, gpu=gpu, source_gpu=self.run.gpu, calibrations=calibrated)
+            kernels = widened(table, predict(table), predict)
             self._known[key] = table.select(ASKED).hstack(kernels)
         return self._known[key]
 

@@ -7,7 +7,7 @@ import polars as pl
 from tracekit.workload.shares import share
 
 # Work taken from other kernels or from other ops than the one that launched the kernel.
-INFERRED = ("repeat", "gradients")
+INFERRED = ("repeat", "gradients", "geometry")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class WorkCoverage:
     Attributes:
         work: Its work is known: dimensions, bytes, or a collective's message.
         inferred: Part of that which was taken from the same kernel elsewhere in the trace, or from the gradients that
-            an all-reduce sums.
+            an all-reduce sums, or told from the launch.
         family: Only the family is known.
         unknown: Not even that.
     """

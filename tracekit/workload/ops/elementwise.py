@@ -31,7 +31,7 @@ ARGUMENTS = {
         "sigmoid_backward", "silu_backward", "tanh_backward",
     ),
     3: ("add", "clamp", "gelu_backward", "lerp", "rsub", "sub", "threshold", "threshold_backward", "where"),
-    4: ("addcdiv", "addcmul", "leaky_relu_backward"),
+    4: ("addcdiv", "addcmul", "leaky_relu_backward", "nan_to_num"),
 }  # fmt: skip
 _ARGUMENTS = {f"aten::{op}": count for count, ops in ARGUMENTS.items() for op in ops}
 

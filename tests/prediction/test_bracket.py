@@ -1,0 +1,33 @@
+"""The interval of a kernel allows for what its bracket leaves open."""
+
+import polars as pl
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tracekit.prediction.bracket import widened
+
+
+def by_bytes(kernels: pl.DataFrame) -> pl.DataFrame:
+    """A floor of 2 µs and 1 µs per kilobyte, give or take a tenth."""
+    time = 2 + kernels["bytes"] / 1000
+    return pl.DataFrame({"time_us": time, "low_us": 0.9 * time, "high_us": 1.1 * time})
+
+
+def test_both_ends_of_the_bracket_are_predicted():
+    kernels = pl.DataFrame(
+        {"bytes": [8000, 8000], "work_low": [None, 0.25], "work_high": [None, 2.0]},
+        schema_overrides={"work_low": pl.Float64, "work_high": pl.Float64},
+    )
+    times = widened(kernels, by_bytes(kernels), by_bytes)
+    assert times["time_us"].to_list() == [10, 10]
+    assert times["low_us"].to_list() == [9, 0.9 * 4]  # 2 kB: 4 µs
+    assert times["high_us"].to_list() == [11, 1.1 * 18]  # 16 kB: 18 µs
+
+
+@given(st.lists(st.tuples(st.floats(1, 1e9), st.floats(0.001, 1), st.floats(1, 4)), min_size=1, max_size=20))
+def test_intervals_only_grow(rows):
+    kernels = pl.DataFrame(rows, schema=["bytes", "work_low", "work_high"], orient="row")
+    before, after = by_bytes(kernels), widened(kernels, by_bytes(kernels), by_bytes)
+    assert (after["low_us"] <= before["low_us"]).all()
+    assert (after["high_us"] >= before["high_us"]).all()
+    assert (after["time_us"] == before["time_us"]).all()
