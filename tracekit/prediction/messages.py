@@ -29,9 +29,10 @@ def messages(kernels: pl.DataFrame, world_size: int) -> pl.DataFrame:
         world_size: Ranks of the job.
     """
     rows = kernels.with_row_index("row").filter(pl.col("family") == "collective")
+    strides = {ranks: _stride(ranks) for ranks in rows["group_ranks"].drop_nulls().unique()}
     rows = rows.with_columns(
         pl.col("ranks").fill_null(world_size),
-        stride=pl.col("group_ranks").map_elements(_stride, return_dtype=pl.Int64).fill_null(1),
+        stride=pl.col("group_ranks").replace_strict(strides, default=None, return_dtype=pl.Int64).fill_null(1),
         collective=pl.when(pl.col("collective").is_in(list(BUS_FACTOR))).then("collective"),
     )
     bounds = rows.hstack(sizes.bracket(rows))

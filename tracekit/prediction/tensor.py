@@ -49,7 +49,8 @@ def reshard(kernels: pl.DataFrame, calls: pl.DataFrame, before: int, after: int)
 def _changes(table: pl.DataFrame, shared: set[int]) -> dict[str, pl.Expr]:
     """Which rows change in which column: sides of products, heads, and what works on sizes that are ``shared`` out."""
     heads = set(table["heads"].drop_nulls().to_list())
-    works = pl.col("input_dims").map_elements(lambda dims: _touches(dims, shared, heads), return_dtype=pl.Boolean)
+    touched = {dims: _touches(dims, shared, heads) for dims in table["input_dims"].drop_nulls().unique()}
+    works = pl.col("input_dims").replace_strict(touched, default=None, return_dtype=pl.Boolean)
     memory_bound = pl.col("rows").is_not_null() & works.fill_null(False) | (pl.col("family") == "optimizer")
     by_column = pl.col("cols").is_in(list(shared)).fill_null(False)
     return {
@@ -104,7 +105,8 @@ def _products(kernels: pl.DataFrame, tokens: set[int], hidden: int) -> pl.DataFr
     """Which ``side`` of each product is shared out, and its ``size``; null where none is."""
     m, n, k = (pl.col(name) for name in SIDES)
     of_tokens = [*tokens]
-    weight = k.is_in(of_tokens) & (pl.col("family") == "gemm")
+    weight = k.is_in(of_tokens) & ~m.is_in(of_tokens)
+    activation = ~k.is_in(of_tokens)
     side = (
         pl.when(pl.col("family") != "gemm")
         .then(None)
@@ -114,9 +116,9 @@ def _products(kernels: pl.DataFrame, tokens: set[int], hidden: int) -> pl.DataFr
         .then(pl.lit("m"))
         .when(weight & (m == hidden) & (n != hidden))
         .then(pl.lit("n"))
-        .when(~weight & (k == hidden) & (n != hidden))
+        .when(activation & (k == hidden) & (n != hidden))
         .then(pl.lit("n"))
-        .when(~weight & (n == hidden) & (k != hidden))
+        .when(activation & (n == hidden) & (k != hidden))
         .then(pl.lit("k"))
     )
     sized = kernels.with_columns(side=side)
