@@ -122,7 +122,7 @@ def test_a_bug_is_exit_code_70(run, trace, monkeypatch):
     assert "this is a bug in tracekit" in err
 
 
-@pytest.mark.parametrize("verb", ["info", "report", "predict", "compare", "gpus"])
+@pytest.mark.parametrize("verb", ["info", "report", "predict", "compare", "export", "view", "gpus"])
 def test_help_has_an_example(run, verb):
     code, out, _ = run(verb, "--help")
     assert code == 0

@@ -13,14 +13,23 @@ from tracekit.cli import (
     clusters,
     compare,
     doctor,
+<<<<<<< HEAD
+=======
+    export,
+>>>>>>> c483384 (tracekit export and view: timelines for Perfetto, measured and predicted side by side)
     gpus,
     info,
     predict,
     record,
     redact,
     report,
+<<<<<<< HEAD
     serve,
     sweep,
+=======
+    sweep,
+    view,
+>>>>>>> c483384 (tracekit export and view: timelines for Perfetto, measured and predicted side by side)
 )
 from tracekit.errors import TracekitError
 
@@ -43,6 +52,8 @@ app.command("report")(report.report)
 app.command("predict")(predict.predict)
 app.command("sweep")(sweep.sweep)
 app.command("compare")(compare.compare)
+app.command("export")(export.export)
+app.command("view")(view.view)
 app.command("doctor")(doctor.doctor)
 app.command("redact")(redact.redact)
 app.command("gpus")(gpus.gpus)

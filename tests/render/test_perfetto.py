@@ -1,0 +1,101 @@
+"""Timelines in the profiler's dialect; times in microseconds."""
+
+import json
+from collections import defaultdict
+from itertools import pairwise
+
+import pytest
+
+from tests.jobs import gradient_step, job
+from tests.prediction.test_prediction import steps_of_gemms
+from tracekit.ingest import load_bytes
+from tracekit.prediction import predict
+from tracekit.render.perfetto import document
+from tracekit.render.perfetto.tracks import CRITICAL, IDLE
+from tracekit.replay.run import prepare
+
+
+@pytest.fixture(scope="module")
+def run():
+    return prepare(steps_of_gemms().load(), steps="1:2")
+
+
+@pytest.fixture(scope="module")
+def events(run):
+    targets = predict(run, ["h100-sxm"]).targets
+    return json.loads(document(run, targets, compress=False))["traceEvents"]
+
+
+def slices(events, **wanted):
+    return [e for e in events if e["ph"] == "X" and all(e[key] == value for key, value in wanted.items())]
+
+
+def test_measured_and_predicted_stand_side_by_side(run, events):
+    names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    assert names[0] == "measured (NVIDIA A100 SXM4 80 GB)"
+    assert names[1] == "predicted on h100-sxm (NVIDIA H100 SXM5 80 GB)"
+    measured, predicted = (slices(events, cat="kernel", pid=pid) for pid in (0, 1))
+    assert [event["dur"] for event in measured] == [900.0] * 8
+    expected = predict(run, ["h100-sxm"])["h100-sxm"].kernels["time_us"]
+    assert [event["dur"] for event in predicted] == pytest.approx(expected[4:].to_list(), abs=0.001)
+    assert {event["tid"] for event in measured} == {7}
+    assert measured[0]["args"]["op"] == "aten::mm"
+    assert measured[0]["args"]["roofline_pct"] == pytest.approx(48.9, abs=0.2)
+
+
+def test_both_begin_at_the_same_moment_and_none_before(events):
+    assert all(event["ts"] >= 0 for event in events)
+    for pid in (0, 1):
+        assert min(event["ts"] for event in slices(events, pid=pid, tid=CRITICAL)) == 0
+
+
+def test_slices_of_a_thread_never_overlap(events):
+    threads = defaultdict(list)
+    for event in slices(events):
+        threads[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
+    for spans in threads.values():
+        spans.sort()
+        assert all(end <= begin + 1e-3 for (_, end), (begin, _) in pairwise(spans))
+
+
+def test_the_critical_path_is_whole_and_its_arrows_lead_on(run, events):
+    path = slices(events, pid=0, tid=CRITICAL)
+    assert sum(event["dur"] for event in path) == pytest.approx(run.measured.span_us, abs=0.01)
+    starts = {event["id"]: event for event in events if event["ph"] == "s"}
+    ends = {event["id"]: event for event in events if event["ph"] == "f"}
+    assert starts.keys() == ends.keys()
+    assert len(starts) == 2 * 7
+    kernels = {(e["pid"], e["ts"] + e["dur"] / 2) for e in slices(events, cat="kernel")}
+    for number, start in starts.items():
+        assert start["ts"] < ends[number]["ts"]
+        assert any(pid == start["pid"] and middle == pytest.approx(start["ts"], abs=0.001) for pid, middle in kernels)
+
+
+def test_idle_time_is_named_by_its_cause(events):
+    pauses = slices(events, pid=0, tid=IDLE)
+    assert {event["name"] for event in pauses} <= {"kernel_gap", "sync_bound", "launch_bound", "launch_latency"}
+    # The gap behind each of the first three kernels of a step, and the CPU's turn between the steps.
+    assert [round(event["dur"]) for event in pauses] == [1, 1, 1, 39, 1, 1, 1]
+
+
+def test_the_counter_follows_the_kernels(events):
+    counts = [event for event in events if event["ph"] == "C" and event["pid"] == 0]
+    values = [event["args"]["% of roofline"] for event in counts]
+    assert max(values) == pytest.approx(48.9, abs=0.2)
+    assert values[-1] == 0
+    assert [event["ts"] for event in counts] == sorted(event["ts"] for event in counts)
+
+
+def test_it_is_a_trace_that_can_be_read_again(run):
+    content = document(run, predict(run, ["h100-sxm"]).targets, compress=False)
+    trace = load_bytes(content, "timeline.json").rank()
+    assert trace.activities["device"].value_counts().sort("device").rows() == [(0, 8), (1, 8)]
+    assert trace.device.name == "NVIDIA A100 SXM4 80 GB"
+
+
+def test_a_process_per_rank():
+    run = prepare(job(gradient_step(100, 340), gradient_step(200, 340)))
+    events = json.loads(document(run, compress=False))["traceEvents"]
+    names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    assert {name.split(":")[0] for name in names.values()} == {"rank 0", "rank 1"}
+    assert all(slices(events, cat="kernel", pid=pid) for pid in names)

@@ -1,0 +1,65 @@
+"""``tracekit export``: the data for other programs."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tracekit.cli.options import Clusters, Force, Memory, NoCache, Quiet, Ranks, SourceGpu, Steps, Traces
+
+
+class Export(StrEnum):
+    """What to write."""
+
+    PERFETTO = "perfetto"
+    PARQUET = "parquet"
+    CSV = "csv"
+
+
+SUFFIXES = {Export.PERFETTO: (".json", ".gz"), Export.PARQUET: (".parquet",), Export.CSV: (".csv",)}
+
+
+def export(
+    traces: Traces,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="Where to; a timeline may end in .gz.")
+    ],
+    form: Annotated[
+        Export, typer.Option("--format", help="perfetto: a timeline; parquet and csv: a row per launched kernel.")
+    ] = Export.PERFETTO,
+    gpu: Annotated[
+        list[str], typer.Option("--gpu", "-g", metavar="NAME", help="Add what is predicted on this GPU; repeatable.")
+    ] = [],  # noqa: B006 - typer makes a new one
+    cluster: Clusters = [],  # noqa: B006
+    source_gpu: SourceGpu = None,
+    steps: Steps = None,
+    ranks: Ranks = None,
+    force: Force = False,
+    no_cache: NoCache = False,
+    memory: Memory = None,
+    quiet: Quiet = False,
+) -> None:
+    """A timeline for Perfetto with the predicted one beside the measured one, or every kernel as a table.
+
+    Example: tracekit export trace.json.gz --gpu h100-sxm --steps 7 -o timeline.json.gz
+    """
+    from tracekit.cli.read import read
+    from tracekit.cli.screen import check_output, progress, write
+    from tracekit.prediction import predict, targets
+    from tracekit.render import perfetto, tables
+    from tracekit.replay.run import prepare
+
+    check_output(output, force, SUFFIXES[form])
+    targets(gpu, cluster)
+    with progress(quiet) as stage:
+        trace = read(traces, ranks, no_cache, memory, stage)
+        run = prepare(trace, source_gpu=source_gpu, steps=steps, progress=stage)
+        stage("predict")
+        predicted = predict(run, gpu, clusters=cluster).targets if gpu or cluster else ()
+        stage("write")
+        if form is Export.PERFETTO:
+            content = perfetto.document(run, predicted, compress=output.suffix == ".gz")
+        else:
+            content = tables.launches(run, predicted, form.value)
+    write(output, content, quiet)

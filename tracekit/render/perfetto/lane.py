@@ -1,0 +1,33 @@
+"""One timeline to draw."""
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from tracekit.graph.edges import Ints
+from tracekit.replay.engine import Timeline
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One timeline to draw.
+
+    Attributes:
+        place: 0 for the measured one, then the targets in order.
+        label: ``measured``, or on what it is predicted.
+        gpu_name: Full name of its GPU.
+        timeline: Start and end of everything.
+        lag_ns: The lags that it was replayed with.
+        origin_ns: The moment to draw at 0.
+        time_us: What each kernel takes.
+        bound_us: The least that it could take there; null where that isn't known.
+    """
+
+    place: int
+    label: str
+    gpu_name: str
+    timeline: Timeline
+    lag_ns: Ints
+    origin_ns: int
+    time_us: pl.Series
+    bound_us: pl.Series

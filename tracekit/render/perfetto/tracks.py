@@ -1,0 +1,156 @@
+"""What each track of a timeline shows: one frame of slices a function; times in nanoseconds from the drawn origin."""
+
+import numpy as np
+import polars as pl
+
+from tracekit.graph.edges import Ints
+from tracekit.graph.nodes import NONE
+from tracekit.render.perfetto.lane import Lane
+from tracekit.replay.critical import critical_path
+from tracekit.replay.engine import Timeline
+from tracekit.replay.idle import attribute
+from tracekit.replay.run import Run
+
+CRITICAL, IDLE = 1_000_001, 1_000_002
+"""Threads of a GPU's process beside its streams."""
+CATEGORY = {"memcpy": "gpu_memcpy", "memset": "gpu_memset"}
+
+
+def chosen(run: Run) -> Ints:
+    """Rows of the kernel table in the chosen steps."""
+    inside = run.kernels["step"].is_in(run.chosen["step"].implode()).fill_null(False)
+    return np.flatnonzero(inside.to_numpy())
+
+
+def begin_ns(run: Run, timeline: Timeline, lag_ns: Ints) -> int:
+    """The first moment of a timeline's chosen steps: of its critical path, or of a launch or kernel before it."""
+    rows = chosen(run)
+    launchers = run.graph.nodes.launcher[rows]
+    path = critical_path(run.graph, timeline, run.kernels, run.steps, run.chosen, lag_ns).pieces["begin_ns"].to_numpy()
+    launched = timeline.start_ns[launchers[launchers != NONE]]
+    return int(np.concatenate([path, launched, timeline.activity_start_ns[rows]]).min())
+
+
+def ranks(run: Run) -> list[int]:
+    """The ranks that are drawn."""
+    return [rank.rank or 0 for rank in run.ranks]
+
+
+def kernels(run: Run, lane: Lane, rank: int) -> pl.DataFrame:
+    """A slice per kernel, on its stream."""
+    table = _activities(run, lane, rank)
+    share = 100 * pl.col("bound_us") / pl.col("time_us")
+    return table.select(
+        "start_ns",
+        "dur_ns",
+        cat=pl.col("kind").replace(CATEGORY),
+        name="name",
+        tid="stream",
+        args=pl.struct(
+            "stream",
+            "correlation",
+            "op",
+            "family",
+            "dtype",
+            "step",
+            shapes="input_dims",
+            device=pl.lit(lane.place),
+            roofline_pct=share.round(1),
+        ),
+    )
+
+
+def calls(run: Run, lane: Lane) -> pl.DataFrame:
+    """A slice per call that touches the GPU, on its CPU thread."""
+    nodes, timeline = run.graph.nodes, lane.timeline
+    count = nodes.cpu - nodes.marks
+    end = int(lane.timeline.activity_end_ns[chosen(run)].max()) - lane.origin_ns
+    table = pl.DataFrame(
+        {
+            "start_ns": timeline.start_ns[:count] - lane.origin_ns,
+            "dur_ns": timeline.end_ns[:count] - timeline.start_ns[:count],
+            "name": nodes.names[:count],
+            "tid": nodes.lane[:count] + 1,
+            "correlation": nodes.correlation[:count],
+        }
+    )
+    inside = pl.col("start_ns").is_between(0, end)
+    return table.filter(inside).with_columns(cat=pl.lit("cuda_runtime"), args=pl.struct("correlation"))
+
+
+def idle(run: Run, lane: Lane, rank: int) -> pl.DataFrame:
+    """A slice per stretch in which the GPU ran nothing, named by the cause of most of it."""
+    found = attribute(run.graph, lane.timeline, run.kernels, run.steps, run.chosen, lane.lag_ns).pieces
+    causes = found.drop_nulls("kernel").group_by("kernel", "cause").agg(pl.col("time_ns").sum())
+    main = causes.sort("time_ns", descending=True).group_by("kernel", maintain_order=True).agg(pl.col("cause").first())
+    ordered = _activities(run, lane, rank).sort("start_ns")
+    reached = (pl.col("start_ns") + pl.col("dur_ns")).cum_max().shift(1)
+    gaps = ordered.select(
+        "kernel", start_ns=reached, dur_ns=pl.col("start_ns") - reached, before=pl.coalesce("op", "name")
+    )
+    idle_gaps = gaps.filter(pl.col("dur_ns") > 0).join(main, on="kernel", how="left", maintain_order="left")
+    return idle_gaps.select(
+        "start_ns",
+        "dur_ns",
+        cat=pl.lit("gpu_idle"),
+        name=pl.col("cause").fill_null("unexplained"),
+        tid=pl.lit(IDLE),
+        args=pl.struct("before"),
+    )
+
+
+def roofline(run: Run, lane: Lane, rank: int) -> pl.DataFrame:
+    """The share of its roofline that the kernel then running reaches; 0 where none runs or its work isn't known."""
+    table = _activities(run, lane, rank).sort("start_ns")
+    begin = table.select("start_ns", value=(100 * pl.col("bound_us") / pl.col("time_us")).fill_null(0.0).fill_nan(0.0))
+    until = (pl.col("start_ns") + pl.col("dur_ns")).cum_max()
+    ends = table.select(start_ns=until, next=pl.col("start_ns").shift(-1)).filter(
+        pl.col("next").is_null() | (pl.col("next") > pl.col("start_ns"))
+    )
+    return pl.concat([begin, ends.select("start_ns", value=pl.lit(0.0))]).sort("start_ns", maintain_order=True)
+
+
+def critical(run: Run, lane: Lane) -> pl.DataFrame:
+    """The critical path from its beginning to its end."""
+    return _path(run, lane).select(
+        start_ns=pl.col("begin_ns") - lane.origin_ns,
+        dur_ns="time_ns",
+        cat=pl.lit("critical_path"),
+        name=pl.format("{}: {}", "on", pl.col("op").fill_null("–")),
+        tid=pl.lit(CRITICAL),
+        args=pl.struct("on", "edge", "family"),
+    )
+
+
+def critical_kernels(run: Run, lane: Lane, block: int) -> pl.DataFrame:
+    """The kernels on the critical path, in order, where they are drawn."""
+    rows = _path(run, lane).filter(pl.col("on") == "gpu").drop_nulls("kernel")["kernel"].unique(maintain_order=True)
+    drawn = rows.filter(rows.is_in(chosen(run)))
+    alone = pl.repeat(ranks(run)[0], run.kernels.height, eager=True)
+    rank = run.kernels["rank"] if "rank" in run.kernels.columns else alone
+    start = pl.Series(lane.timeline.activity_start_ns - lane.origin_ns)
+    end = pl.Series(lane.timeline.activity_end_ns - lane.origin_ns)
+    return pl.DataFrame(
+        {
+            "pid": (block * rank + lane.place).gather(drawn),
+            "tid": run.kernels["stream"].gather(drawn),
+            "start_ns": start.gather(drawn),
+            "dur_ns": (end - start).gather(drawn),
+        }
+    )
+
+
+def _path(run: Run, lane: Lane) -> pl.DataFrame:
+    return critical_path(run.graph, lane.timeline, run.kernels, run.steps, run.chosen, lane.lag_ns).pieces
+
+
+def _activities(run: Run, lane: Lane, rank: int) -> pl.DataFrame:
+    """The chosen steps' kernels of a rank as they are drawn."""
+    table = run.kernels.with_columns(
+        kernel=pl.int_range(pl.len(), dtype=pl.Int64),
+        start_ns=lane.timeline.activity_start_ns - lane.origin_ns,
+        dur_ns=lane.timeline.activity_end_ns - lane.timeline.activity_start_ns,
+        time_us=lane.time_us,
+        bound_us=lane.bound_us,
+    )[chosen(run)]
+    return table.filter(pl.col("rank") == rank) if "rank" in table.columns else table
