@@ -56,11 +56,12 @@ def load(
     return ingest.load(inputs, ranks=ranks, cache=cache, memory=memory, progress=progress)
 
 
-def report(trace: Trace, *, source_gpu: str | None = None, steps: str | None = None) -> Report:
+def report(trace: Trace | Predictions, *, source_gpu: str | None = None, steps: str | None = None) -> Report:
     """Where the measured step's time goes and what holds it back.
 
     Args:
-        trace: As :func:`load` gives it.
+        trace: As :func:`load` gives it; or what :func:`predict` gives, for a report with the predictions in it. Then
+            the other arguments don't apply.
         source_gpu: The GPU it was recorded on, where the trace doesn't say.
         steps: The steps to measure, ``"7"`` or ``"7:9"``; all by default.
 
@@ -68,9 +69,12 @@ def report(trace: Trace, *, source_gpu: str | None = None, steps: str | None = N
         TracekitError: The steps are not in the trace.
         PredictorError: The source GPU is unknown or ambiguous.
     """
+    from tracekit.prediction import Predictions
     from tracekit.replay.run import prepare
     from tracekit.reporting import build
 
+    if isinstance(trace, Predictions):
+        return build(trace.run, trace.targets)
     return build(prepare(trace, source_gpu=source_gpu, steps=steps))
 
 

@@ -4,6 +4,7 @@ import pytest
 
 import tracekit as tk
 from tests.jobs import gradient_step, job
+from tests.prediction.test_memory_and_cost import training
 from tracekit.prediction import predict
 from tracekit.replay.run import prepare
 from tracekit.reporting import build
@@ -53,6 +54,57 @@ def test_launch_bound():
     assert finding.saves_us > 500
     assert finding.evidence[0].what == "before aten::add"
     assert "launch-bound" not in Timeline().run("aten::mm", TENSOR, 5000, mm(4096, 4096, 4096)).found()
+
+
+def reading(waits):
+    """A product of 500 whose result the CPU waits for or not, work of 300 of its own, and the next product."""
+    builder = TraceBuilder().op("aten::mm", 0, 10).kernel("gemm", 10, 500, launch=5)
+    after = 15.0
+    if waits:
+        builder.op("aten::item", 15, 500).call("cudaStreamSynchronize", 17, 496)
+        after = 515.0
+    start = max(after + 308, 511)
+    return builder.op("aten::mm", after + 300, 10).kernel("gemm", start, 500, launch=after + 303)
+
+
+def test_synchronisation():
+    finding = found(reading(waits=True))["synchronisation"]
+    assert finding.saves_us == pytest.approx(312, abs=25)
+    assert finding.evidence[0].what == "before aten::mm"
+    assert "synchronisation" not in found(reading(waits=False))
+
+
+def loading(dur):
+    builder, now = TraceBuilder(), 0.0
+    for _ in range(3):
+        builder.annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", now, dur)
+        now += dur + 5
+        builder.op("aten::mm", now, 10).kernel("gemm", now + 10, 300, launch=now + 5)
+        builder.call("cudaDeviceSynchronize", now + 12, 301)
+        now += 320
+    return builder
+
+
+def test_data_loading():
+    finding = found(loading(1000))["data-loading"]
+    assert finding.saves_us == pytest.approx(2000, rel=0.6)
+    assert finding.evidence[0].detail == "3.00 times"
+    assert "data-loading" not in found(loading(2))
+
+
+def allocating(dur):
+    builder = TraceBuilder()
+    for start in (0.0, 1200.0):
+        builder.op("aten::empty", start, dur + 2).call("cudaMalloc", start + 1, dur)
+        builder.op("aten::mm", start + dur + 5, 10).kernel("gemm", start + dur + 20, 100, launch=start + dur + 8)
+    return builder
+
+
+def test_allocator():
+    finding = found(allocating(900))["allocator"]
+    assert finding.saves_us > 800
+    assert finding.evidence[0].what == "cudaMalloc"
+    assert "allocator" not in found(allocating(1))
 
 
 def all_reduce(builder, start, dur, elements, launch):
@@ -197,6 +249,18 @@ def test_what_limits_a_target():
     assert "bottleneck-there" not in same.found("a100-sxm-80gb")
 
 
+def test_memory_headroom():
+    # 20 bytes for each of 2^20 parameters, and what the product writes.
+    assert found(training(2**20))["memory-headroom"].title == "The job needs at most 0.0 of 80 GiB of memory."
+    assert "memory-headroom" not in found(training(3 * 2**30))
+
+
+def test_a_job_that_does_not_fit():
+    large = found(training(3 * 2**29), "t4", "h100-sxm")
+    assert large["does-not-fit"].on == "t4"
+    assert "does-not-fit" not in found(training(2**20), "t4")
+
+
 def steps(first, others):
     builder, now = TraceBuilder(), 0.0
     for number, dur in enumerate((first, others, others)):
@@ -233,7 +297,7 @@ def test_faster_than_bound():
 
 def test_nothing_is_found_in_a_step_at_its_roofline():
     """A product at 90 % of the peak, and nothing else."""
-    assert Timeline().run("aten::mm", TENSOR, 490, mm(4096, 4096, 4096)).found() == {}
+    assert Timeline().run("aten::mm", TENSOR, 3920, mm(8192, 8192, 8192)).found() == {}
 
 
 def test_those_that_save_most_come_first():
@@ -259,6 +323,6 @@ def test_every_finding_has_its_case_here():
         "host": "launch_bound", "communication": "exposed_communication", "precision": "full_precision",
         "tensor_cores": "tensor_cores_unused", "attention": "unfused_attention", "fusion": "unfused_chains",
         "optimizer": "unfused_optimizer", "pageable": "pageable_copies", "target": "what_limits_a_target",
-        "stragglers": "straggler", "warmup": "warm_up", "work": "faster_than_bound",
+        "memory": "memory_headroom", "stragglers": "straggler", "warmup": "warm_up", "work": "faster_than_bound",
     }  # fmt: skip
     assert {names.get(module, module) for module in modules} <= tested

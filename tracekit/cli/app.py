@@ -13,23 +13,16 @@ from tracekit.cli import (
     clusters,
     compare,
     doctor,
-<<<<<<< HEAD
-=======
     export,
->>>>>>> c483384 (tracekit export and view: timelines for Perfetto, measured and predicted side by side)
     gpus,
     info,
     predict,
     record,
     redact,
     report,
-<<<<<<< HEAD
     serve,
     sweep,
-=======
-    sweep,
     view,
->>>>>>> c483384 (tracekit export and view: timelines for Perfetto, measured and predicted side by side)
 )
 from tracekit.errors import TracekitError
 

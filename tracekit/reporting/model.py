@@ -1,6 +1,9 @@
 """What a report holds: its sections. Times are microseconds, shares are percent."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tracekit.prediction import Prediction
 from tracekit.replay.run import SelfReplay
@@ -20,6 +23,9 @@ from tracekit.reporting.sections.roofs import Roof
 from tracekit.reporting.sections.sensitivity import Speeds
 from tracekit.reporting.sections.source import Source
 from tracekit.reporting.sections.steps import Step
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +51,27 @@ class Report:
     findings: tuple[Finding, ...]
     warnings: tuple[str, ...]
     targets: tuple[Prediction, ...]
+
+    def figure(self, name: str) -> Figure:
+        """A chart for a notebook.
+
+        Args:
+            name: ``"time"``, ``"roofline"``, ``"speeds"`` or ``"steps"``.
+
+        Raises:
+            TracekitError: There is no chart of that name.
+        """
+        from tracekit.render.notebook import figure
+
+        return figure(self, name)
+
+    def to_html(self) -> str:
+        """The report as one self-contained page, as ``tracekit report -o report.html`` writes it."""
+        from tracekit.render.html import page
+
+        return page(self)
+
+    def _repr_html_(self) -> str:
+        from tracekit.render.notebook import card
+
+        return card(self)

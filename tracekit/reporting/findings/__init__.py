@@ -3,17 +3,21 @@
 from collections.abc import Callable, Iterator
 
 from tracekit.reporting.findings import (
+    allocator,
     attention,
     communication,
+    data_loading,
     fusion,
     graph_breaks,
     host,
     low_utilization,
+    memory,
     optimizer,
     pageable,
     precision,
     small_collectives,
     stragglers,
+    synchronisation,
     target,
     tensor_cores,
     warmup,
@@ -26,6 +30,9 @@ Find = Callable[[Case], Iterator[Finding]]
 
 FINDINGS: tuple[Find, ...] = (
     host.find,
+    synchronisation.find,
+    data_loading.find,
+    allocator.find,
     communication.find,
     stragglers.find,
     small_collectives.find,
@@ -37,6 +44,7 @@ FINDINGS: tuple[Find, ...] = (
     optimizer.find,
     pageable.find,
     target.find,
+    memory.find,
     graph_breaks.find,
     warmup.find,
     work.find,

@@ -1,5 +1,6 @@
 """What findings look at, and how they tell what something would save."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -8,9 +9,11 @@ import numpy.typing as npt
 import polars as pl
 
 import predictors
+from tracekit.errors import WhatIfError
 from tracekit.prediction import Prediction
 from tracekit.replay.idle import Idle
 from tracekit.replay.run import Run
+from tracekit.replay.whatif import Edited
 from tracekit.reporting.findings.model import Evidence
 from tracekit.units import digits, shape
 
@@ -99,6 +102,14 @@ class Case:
             )
             for row in ordered.iter_rows(named=True)
         )
+
+
+def tried(edit: Callable[[], Edited]) -> Edited | None:
+    """What an edit gives; ``None`` where it finds nothing to change."""
+    try:
+        return edit()
+    except WhatIfError:
+        return None
 
 
 def _joined(*parts: str) -> str:

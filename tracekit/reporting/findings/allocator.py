@@ -1,0 +1,41 @@
+"""Memory asked of the driver, which the caching allocator should have at hand."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import polars as pl
+
+from tracekit.graph import spans
+from tracekit.replay.whatif import saving_us
+from tracekit.replay.whatif.cpu import share_within, times_factor
+from tracekit.reporting.findings.case import ROWS, Case
+from tracekit.reporting.findings.model import Evidence, Finding
+from tracekit.units import digits, duration
+
+ALLOCATES = r"^(cuda|hip)(Malloc|Free|MallocAsync|FreeAsync)$|^cu(MemCreate|MemMap|MemUnmap|MemRelease)$"
+
+
+def find(case: Case) -> Iterator[Finding]:
+    """Fires if allocations of the driver that take no time save a hundredth of the step."""
+    run = case.run
+    calls = [rank.calls.filter(pl.col("name").str.contains(ALLOCATES)) for rank in run.ranks]
+    if not any(table.height for table in calls):
+        return
+    inside = spans.of_rows(calls, run.ranks, run.graph.nodes, run.kernels)
+    graph = times_factor(run.graph, 1 - share_within(run.graph, inside))
+    saves_us = saving_us(run, replace(run, graph=graph))
+    if not case.worth(saves_us):
+        return
+    steps = run.steps.height
+    named = pl.concat(table.select("name", "dur_ns") for table in calls).group_by("name")
+    rows = named.agg(pl.col("dur_ns").sum() / 1e3, count=pl.len()).sort("dur_ns", descending=True)
+    yield Finding(
+        kind="allocator",
+        title=f"Allocating and freeing GPU memory takes {duration(float(rows['dur_ns'].sum()) / steps)} of a step.",
+        advice="Keep shapes the same; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; no torch.cuda.empty_cache().",
+        saves_us=saves_us,
+        evidence=tuple(
+            Evidence(name, time_us / steps, f"{digits(count / steps)} calls")
+            for name, time_us, count in rows.head(ROWS).iter_rows()
+        ),
+    )

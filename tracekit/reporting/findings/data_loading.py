@@ -1,0 +1,34 @@
+"""The program waits for its next batch."""
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from tracekit.replay.whatif import prefetch, saving_us
+from tracekit.replay.whatif.prefetch import LOADS_DATA
+from tracekit.reporting.findings.case import ROWS, Case, tried
+from tracekit.reporting.findings.model import Evidence, Finding
+from tracekit.units import digits, duration
+
+
+def find(case: Case) -> Iterator[Finding]:
+    """Fires if batches that are there at once save a hundredth of the step."""
+    edited = tried(lambda: prefetch(case.run))
+    saves_us = saving_us(case.run, edited.run) if edited else 0.0
+    if not case.worth(saves_us):
+        return
+    spans = pl.concat(
+        table.select("name", "dur_ns") for rank in case.run.ranks for table in (rank.ops, rank.annotations)
+    ).filter(pl.col("name").str.contains(LOADS_DATA))
+    steps = case.run.steps.height
+    loaders = spans.group_by("name").agg(pl.col("dur_ns").sum() / 1e3, count=pl.len()).sort("dur_ns", descending=True)
+    yield Finding(
+        kind="data-loading",
+        title=f"Waiting for the data loader takes {duration(float(spans['dur_ns'].sum()) / 1e3 / steps)} of a step.",
+        advice="DataLoader(num_workers=..., prefetch_factor=..., persistent_workers=True), or preprocess on the GPU.",
+        saves_us=saves_us,
+        evidence=tuple(
+            Evidence(name, time_us / steps, f"{digits(count / steps)} times")
+            for name, time_us, count in loaders.head(ROWS).iter_rows()
+        ),
+    )

@@ -1,0 +1,30 @@
+"""The CPU waits for the GPU, and then has to catch up."""
+
+from collections.abc import Iterator
+
+from tracekit.replay.idle import END_OF_STEP, Cause
+from tracekit.replay.whatif import no_sync, saving_us
+from tracekit.reporting.findings.case import ROWS, Case, tried
+from tracekit.reporting.findings.model import Evidence, Finding
+from tracekit.units import duration
+
+
+def find(case: Case) -> Iterator[Finding]:
+    """Fires if calls that don't wait for the GPU save a hundredth of the step."""
+    edited = tried(lambda: no_sync(case.run))
+    saves_us = saving_us(case.run, edited.run) if edited else 0.0
+    if not case.worth(saves_us):
+        return
+    idle = case.idle.by_cause()
+    waited = float(idle.filter(idle["cause"] == Cause.SYNC_BOUND)["time_us"].sum())
+    ops = case.idle.by_op(case.run.kernels, Cause.SYNC_BOUND).head(ROWS)
+    yield Finding(
+        kind="synchronisation",
+        title=f"The CPU waits for the GPU and is then late with its launches: {duration(waited)} of idle GPU a step.",
+        advice=".item(), nonzero, masks as indices, .cpu() and prints of tensors wait: do them rarely or later.",
+        saves_us=saves_us,
+        evidence=tuple(
+            Evidence(op if op == END_OF_STEP else f"before {op}", time_us, "the GPU idles after a wait")
+            for op, time_us, _ in ops.iter_rows()
+        ),
+    )
