@@ -1,5 +1,7 @@
 """Several ranks replayed together; microseconds."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -18,6 +20,7 @@ from tracekit.testing import TraceBuilder
 GEMM_0, REDUCE_0, GEMM_1, REDUCE_1 = range(4)
 
 
+@cache
 def straggling(clock: float = 0) -> Run:
     """Rank 1's product takes 350, rank 0's 150; the all-reduce ends 50 after the later one has come."""
     return prepare(job(gradient_step(150, 412), gradient_step(350, 412, clock=clock)))
