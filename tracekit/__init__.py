@@ -56,26 +56,40 @@ def load(
     return ingest.load(inputs, ranks=ranks, cache=cache, memory=memory, progress=progress)
 
 
-def report(trace: Trace | Predictions, *, source_gpu: str | None = None, steps: str | None = None) -> Report:
+def report(
+    trace: Trace | Predictions,
+    *,
+    source_gpu: str | None = None,
+    what_if: Sequence[str] = (),
+    host_speed: float | None = None,
+    unprofiled_step_us: float | None = None,
+    steps: str | None = None,
+) -> Report:
     """Where the measured step's time goes and what holds it back.
 
     Args:
         trace: As :func:`load` gives it; or what :func:`predict` gives, for a report with the predictions in it. Then
             the other arguments don't apply.
         source_gpu: The GPU it was recorded on, where the trace doesn't say.
+        what_if: Changes to replay, in order, such as ``["no-sync(aten::item)", "scale(family=gemm, 0.5)"]``.
+        host_speed: How many times as fast the CPU is; unchanged by default.
+        unprofiled_step_us: What a step takes without the profiler, to take its overhead out.
         steps: The steps to measure, ``"7"`` or ``"7:9"``; all by default.
 
     Raises:
-        TracekitError: The steps are not in the trace.
+        TracekitError: The steps are not in the trace, or an edit is unknown or finds nothing to change.
         PredictorError: The source GPU is unknown or ambiguous.
     """
     from tracekit.prediction import Predictions
+    from tracekit.replay.edit import asked, edit
     from tracekit.replay.run import prepare
     from tracekit.reporting import build
 
     if isinstance(trace, Predictions):
         return build(trace.run, trace.targets)
-    return build(prepare(trace, source_gpu=source_gpu, steps=steps))
+    edits = asked(what_if, host_speed)
+    edited = edit(prepare(trace, source_gpu=source_gpu, steps=steps), edits, unprofiled_step_us)
+    return build(edited.before, what_if=edited)
 
 
 def predict(
@@ -91,6 +105,9 @@ def predict(
     pp: int | None = None,
     ep: int | None = None,
     price: Mapping[str, float] | None = None,
+    what_if: Sequence[str] = (),
+    host_speed: float | None = None,
+    unprofiled_step_us: float | None = None,
     steps: str | None = None,
     calibration: bool = True,
 ) -> Predictions:
@@ -108,19 +125,24 @@ def predict(
         pp: Pipeline stages there.
         ep: Expert-parallel ranks there.
         price: Dollars for an hour of one GPU, by the GPU's name, such as ``{"h100-sxm": 2.49}``.
+        what_if: Changes to replay, in order, such as ``["no-sync(aten::item)", "scale(family=gemm, 0.5)"]``.
+        host_speed: How many times as fast the CPU is; unchanged by default.
+        unprofiled_step_us: What a step takes without the profiler, to take its overhead out.
         steps: The steps to measure, ``"7"`` or ``"7:9"``; all by default.
         calibration: Whether calibrations kept on this machine are used (``tracekit calibrate``).
 
     Raises:
         TracekitError: The steps are not in the trace, a cluster is unknown or too small, the job can't be laid out like
-            that, or a calibration can't be read.
+            that, an edit is unknown or finds nothing to change, or a calibration can't be read.
         PredictorError: A GPU is unknown or its name ambiguous.
     """
     from tracekit import prediction
+    from tracekit.replay.edit import asked, edit
     from tracekit.replay.run import prepare
 
     gpus, clusters = ([names] if isinstance(names, str) else names for names in (gpu, cluster))
-    run = prepare(trace, source_gpu=source_gpu, steps=steps)
+    edits = asked(what_if, host_speed)
+    run = edit(prepare(trace, source_gpu=source_gpu, steps=steps), edits, unprofiled_step_us).run
     change = prediction.Change(world_size, dp, tp, pp, ep)
     return prediction.predict(
         run,

@@ -11,7 +11,7 @@ from tests.replay.test_idle import after_a_sync, linked
 from tracekit.replay.critical import CriticalPath, critical_path
 from tracekit.replay.engine import measured, replay
 from tracekit.replay.run import Run, prepare
-from tracekit.replay.sensitivity import host_limits_from, sensitivity
+from tracekit.replay.sensitivity import gpu_limits_from, host_limits_from, sensitivity
 from tracekit.testing import TraceBuilder
 
 
@@ -97,3 +97,24 @@ def test_faster_is_never_slower():
         falls = found.table.sort(column).select((pl.col("span_us").diff().over(other) <= 0).all()).item()
         assert falls
     assert found.host_floor_us == pytest.approx(sensitivity(run_of(after_a_sync(5))).host_floor_us, abs=1)
+
+
+def test_the_gpu_becomes_the_limit():
+    """Kernels of 58 with gaps of 2, launched 100 apart: from 100 / 60 on the kernels are what takes the time."""
+    builder = TraceBuilder()
+    for i in range(100):
+        builder.op("aten::mm", 100 * i, 5).kernel("gemm", 10 + 100 * i, 58, launch=100 * i)
+    assert gpu_limits_from(run_of(builder)) == pytest.approx(100 / 59, rel=0.05)
+    assert gpu_limits_from(run_of(gpu_bound())) == 1
+
+
+def test_a_faster_network():
+    """An all-reduce of 500 between two products of 500."""
+    builder = TraceBuilder()
+    for i, name in enumerate(("ampere_sgemm", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "ampere_sgemm")):
+        builder.kernel(name, 10 + 501 * i, 500, launch=6 * i)
+    found = sensitivity(run_of(builder)).network
+    times = dict(found.iter_rows())
+    assert times[1] - times[2] == pytest.approx(250)
+    assert times[1] - times[inf] == pytest.approx(500)
+    assert sensitivity(run_of(gpu_bound())).network.is_empty()

@@ -1,9 +1,11 @@
 """``tracekit predict``: the traced step on other GPUs."""
 
+from functools import partial
 from typing import Annotated
 
 import typer
 
+from tracekit.cli.edits import HostSpeed, UnprofiledStep, WhatIfs, to_us
 from tracekit.cli.options import (
     Clusters,
     DataParallel,
@@ -44,6 +46,9 @@ def predict(
     pp: PipelineParallel = None,
     ep: ExpertParallel = None,
     price: Prices = [],  # noqa: B006
+    what_if: WhatIfs = [],  # noqa: B006
+    host_speed: HostSpeed = None,
+    unprofiled_step: UnprofiledStep = None,
     steps: Steps = None,
     top: Top = 10,
     ranks: Ranks = None,
@@ -67,6 +72,7 @@ def predict(
     from tracekit.prediction import predict as predict_on
     from tracekit.render import json as as_json
     from tracekit.render import terminal
+    from tracekit.replay.edit import asked, edit
     from tracekit.replay.run import prepare
     from tracekit.reporting import build
 
@@ -74,22 +80,24 @@ def predict(
     if not gpu and not cluster:
         raise typer.BadParameter("say where to: --gpu h100-sxm, --cluster 4x8xh100-sxm@ndr400, or both")
     targets(gpu, cluster)
+    edits = asked(what_if, host_speed)
     with progress(quiet) as stage:
         trace = read(traces, ranks, no_cache, memory, stage)
         run = prepare(trace, source_gpu=source_gpu, steps=steps, progress=stage)
+        edited = edit(run, edits, None if unprofiled_step is None else to_us(unprofiled_step))
         stage("predict")
-        change = Change(world_size, dp, tp, pp, ep)
-        prices = to_prices(price)
-        predictions = predict_on(
-            run,
-            gpu,
+        predict_run = partial(
+            predict_on,
+            gpus=gpu,
             clusters=cluster,
             source_cluster=source_cluster,
-            change=change,
-            prices=prices,
+            change=Change(world_size, dp, tp, pp, ep),
+            prices=to_prices(price),
             calibrated=not no_calibration,
         )
-        report = build(predictions.run, predictions.targets, command=command())
+        before = predict_run(edited.before)
+        predicted = predict_run(edited.run) if edits else before
+        report = build(before.run, predicted.targets, command=command(), what_if=edited, unedited=before.targets)
     deliver(
         report,
         terminal.predicted(report, top),

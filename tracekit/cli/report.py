@@ -1,5 +1,6 @@
 """``tracekit report``: where the measured time goes."""
 
+from tracekit.cli.edits import HostSpeed, UnprofiledStep, WhatIfs, to_us
 from tracekit.cli.options import (
     Force,
     Format,
@@ -20,6 +21,9 @@ def report(
     traces: Traces,
     source_gpu: SourceGpu = None,
     steps: Steps = None,
+    what_if: WhatIfs = [],  # noqa: B006 - typer makes a new one
+    host_speed: HostSpeed = None,
+    unprofiled_step: UnprofiledStep = None,
     top: Top = 10,
     ranks: Ranks = None,
     json: Json = False,
@@ -32,20 +36,24 @@ def report(
 ) -> None:
     """Where the measured step's time goes and what holds it back.
 
-    Example: tracekit report trace.json.gz --top 20
+    Example: tracekit report trace.json.gz --top 20 --what-if 'scale(family=gemm, 0.5)'
     """
     from tracekit.cli.forms import check, command, deliver
     from tracekit.cli.read import read
     from tracekit.cli.screen import progress
     from tracekit.render import json as as_json
     from tracekit.render import terminal
+    from tracekit.replay.edit import asked, edit
     from tracekit.replay.run import prepare
     from tracekit.reporting import build
 
     check(form, output, force)
+    edits = asked(what_if, host_speed)
     with progress(quiet) as stage:
         trace = read(traces, ranks, no_cache, memory, stage)
-        built = build(prepare(trace, source_gpu=source_gpu, steps=steps, progress=stage), command=command())
+        run = prepare(trace, source_gpu=source_gpu, steps=steps, progress=stage)
+        edited = edit(run, edits, None if unprofiled_step is None else to_us(unprofiled_step))
+        built = build(edited.before, command=command(), what_if=edited)
     deliver(
         built,
         terminal.measured(built, top),

@@ -18,6 +18,7 @@ from tracekit.workload.shares import share
 # The GPU asked for mostly sits in another machine. Five jobs recorded on an H100 and on an MI300X machine differ by 6
 # to 10 % in the time their CPUs take.
 HOST_SPREAD = 1.15
+HOST_EDIT = "host-speed"
 
 # Sharing is told from this change of the step on.
 WORTH_SHARING = 0.01
@@ -46,10 +47,12 @@ def of(run: Run, target: Target, source: SourceCluster, times: pl.DataFrame, sam
     yield from _collectives(run, target, source, times, same_gpu)
     if not same_gpu and (target.layout is None or target.layout.world_size == run.trace.world_size):
         yield from _sharing(run, times)
-    if not same_gpu:
+    if run.edits:
+        yield f"with {', '.join(run.edits)}"
+    if not same_gpu and not host_is_given(run):
         yield (
             "the host's own work is taken to cost what it did; the interval allows for one "
-            f"{100 * (HOST_SPREAD - 1):.0f} % slower or faster"
+            f"{100 * (HOST_SPREAD - 1):.0f} % slower or faster; --host-speed changes it"
         )
 
 
@@ -62,6 +65,11 @@ def _sharing(run: Run, times: pl.DataFrame) -> Iterator[str]:
             f"{found.overlap:.0f} % of the kernels' time overlaps others': if they share the GPU as a simple model has "
             f"it, the step changes by {100 * change:+.1f} %; that is left out, as no trace confirms the model"
         )
+
+
+def host_is_given(run: Run) -> bool:
+    """Whether an edit says how fast the host is."""
+    return any(edit.startswith(HOST_EDIT) for edit in run.edits)
 
 
 def of_memory(memory: Memory) -> str:

@@ -137,13 +137,13 @@ class Predictor:
         gpu = target.gpu.gpu
         same_gpu = run.gpu is not None and run.gpu.slug == gpu.slug
         time_us, low_us, high_us = point_and_ends(filled)
-        spread = 1.0 if same_gpu else HOST_SPREAD
+        spread = 1.0 if same_gpu or notes.host_is_given(run) else HOST_SPREAD
         step = run.step_with(time_us)
         low = run.step_with(low_us, 1 / spread)
         high = run.step_with(high_us, spread)
         # The graph's own error cancels in the ratio of two replays, as far as it is the same in both.
         per_span = run.measured.step_time_us / run.replay.span_us
-        unchanged = run is self.run and np.array_equal(time_us, filled["measured_us"].to_numpy())
+        unchanged = run is self.run and not run.edits and np.array_equal(time_us, filled["measured_us"].to_numpy())
         error = 0.0 if unchanged else abs(run.replay.error_pct) / 100
         memory = judge(run, gpu, layouts)
         return Prediction(
@@ -153,7 +153,7 @@ class Predictor:
             high_us=high.span_us * per_span * (1 + error),
             speedup=run.replay.span_us / step.span_us,
             coverage=_coverage(run, filled),
-            kernels=filled.drop(ASKED, "transfer_us", strict=False),
+            kernels=_edited(run, filled.drop(ASKED, "transfer_us", strict=False)),
             notes=(
                 *notes.of_calibrations(self.calibrations, gpu, same_gpu),
                 *notes.of(run, target, self.source, filled, same_gpu),
@@ -183,6 +183,13 @@ def _changed(old: Layout | None, target: Target) -> tuple[Layout, Layout] | None
 def _without_waiting(run: Run) -> Run:
     """``run`` without the waiting for ranks that weren't read."""
     return replace(run, graph=replace(run.graph, kept_ns=np.zeros_like(run.graph.kept_ns)))
+
+
+def _edited(run: Run, kernels: pl.DataFrame) -> pl.DataFrame:
+    """Predicted times as what-if edits of the run make them."""
+    if run.kernel_factor is None:
+        return kernels
+    return kernels.with_columns(pl.col("time_us", "low_us", "high_us") * pl.Series(run.kernel_factor))
 
 
 def _coverage(run: Run, kernels: pl.DataFrame) -> Coverage:

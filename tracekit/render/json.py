@@ -2,10 +2,12 @@
 
 import dataclasses
 import json
+from math import isfinite
 from typing import Any
 
 from tracekit.prediction import Prediction
 from tracekit.reporting.model import Report
+from tracekit.reporting.sections.sensitivity import Speeds
 
 SCHEMA_VERSION = 1
 PREDICTED_KERNELS = 2000
@@ -26,6 +28,9 @@ def measured(report: Report, top: int) -> str:
         "ranks": [dataclasses.asdict(row) for row in report.ranks],
         "kernels": [dataclasses.asdict(row) for row in report.kernels[:top]],
         "kernels_omitted": max(len(report.kernels) - top, 0),
+        "critical_path": dataclasses.asdict(report.critical),
+        "sensitivity": _speeds(report.speeds),
+        "what_if": [dataclasses.asdict(row) for row in report.what_if],
         "findings": [dataclasses.asdict(row) for row in report.findings],
         "warnings": report.warnings,
     }
@@ -39,6 +44,7 @@ def predicted(report: Report, top: int = PREDICTED_KERNELS) -> str:
         "targets": [_target(target) | {"time": dict(bar.parts)} for target, bar in targets],
         "kernels": [dataclasses.asdict(row) for row in report.kernels[:top]],
         "kernels_omitted": max(len(report.kernels) - top, 0),
+        "what_if": [dataclasses.asdict(row) for row in report.what_if],
         "warnings": report.warnings,
     }
     return _dump(_head(report) | body)
@@ -55,6 +61,17 @@ def _head(report: Report) -> dict[str, Any]:
             "kept_wait_us": report.replay.kept_wait_us,
         },
     }
+
+
+def _speeds(speeds: Speeds) -> dict[str, Any]:
+    """Steps by speeds; an infinite speed is null, as JSON has none."""
+    points = [{"gpu_speed": gpu, "host_speed": _finite(host), "step_time_us": us} for gpu, host, us in speeds.points]
+    network = [{"network_speed": _finite(speed), "step_time_us": us} for speed, us in speeds.network]
+    return dataclasses.asdict(speeds) | {"points": points, "network": network}
+
+
+def _finite(value: float) -> float | None:
+    return value if isfinite(value) else None
 
 
 def _target(prediction: Prediction) -> dict[str, Any]:

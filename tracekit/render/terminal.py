@@ -7,7 +7,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from tracekit.render import critical
 from tracekit.render.colours import colour
+from tracekit.render.edits import what_if
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.bars import TimeBar
 from tracekit.reporting.sections.kernels import KernelTime
@@ -44,6 +46,9 @@ def measured(report: Report, top: int) -> RenderableType:
         *_section("where the time goes", Group(_bars(report.bars), *_phases(report))),
         *_section("who waits for whom, per step", _ranks(report) if report.ranks else None),
         *_section("why the GPU was idle", _idle(report)),
+        *_section("critical path", critical.path(report)),
+        *_section("if GPU or CPU were faster", critical.speeds(report)),
+        *_section("what if", what_if(report)),
         *_section("findings", _findings(report)),
         *_section(
             f"top {min(top, len(report.kernels))} of {len(report.kernels)} kernels",
@@ -58,6 +63,7 @@ def predicted(report: Report, top: int) -> RenderableType:
     return Group(
         _source(report),
         *_section("predicted step", _targets(report)),
+        *_section("what if", what_if(report)),
         *_section("where the time goes", _bars(report.bars)),
         *_section(
             f"top {min(top, len(report.kernels))} of {len(report.kernels)} kernels",

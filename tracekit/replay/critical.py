@@ -19,6 +19,7 @@ from tracekit.replay.trail import NO_EDGE, Stretches, Trail, far_apart, follow, 
 
 Ints = npt.NDArray[np.int64]
 
+PLACES = ("phase", "module")
 GPU, HOST, LATENCY, UNEXPLAINED = "gpu", "host", "latency", "unexplained"
 _ON = {
     EdgeKind.RUN: HOST,
@@ -40,7 +41,7 @@ class CriticalPath:
     Attributes:
         pieces: In order of time: ``begin_ns``, ``end_ns``, ``time_ns``, ``on`` (gpu, host, latency or unexplained),
             ``edge`` (kind of edge), ``kernel`` (row of the kernel table that ran, was launched or was waited for),
-            ``op``, ``family``.
+            ``op``, ``family``, and ``phase`` and ``module`` where the kernel table has them.
         span_ns: From the beginning of the first chosen step to the end of the last one; the pieces add up to it.
     """
 
@@ -48,7 +49,7 @@ class CriticalPath:
     span_ns: int
 
     def by(self, *columns: str) -> pl.DataFrame:
-        """Time on the path per ``on``, ``edge``, ``op`` or ``family``: ``time_us``, ``share``, ``pieces``."""
+        """Time on the path per ``on``, ``edge``, or what else the pieces have: ``time_us``, ``share``, ``pieces``."""
         summed = self.pieces.group_by(columns).agg(pl.col("time_ns").sum(), pieces=pl.len())
         ordered = summed.sort("time_ns", *columns, descending=[True, *[False] * len(columns)])
         return ordered.select(
@@ -115,7 +116,10 @@ def _describe(graph: Graph, kernels: pl.DataFrame, trail: Trail) -> pl.DataFrame
             "call": graph.nodes.names.gather(pl.Series(np.where(ends_at < graph.nodes.cpu, ends_at, 0))),
         }
     )
-    ops = kernels.select(kernel=pl.int_range(pl.len(), dtype=pl.Int64), op=pl.coalesce("op", "name"), family="family")
+    places_of = {column: column for column in PLACES if column in kernels.columns}
+    ops = kernels.select(
+        kernel=pl.int_range(pl.len(), dtype=pl.Int64), op=pl.coalesce("op", "name"), family="family", **places_of
+    )
     return pieces.join(ops, on="kernel", how="left", maintain_order="left").select(
         "begin_ns",
         "end_ns",
@@ -129,6 +133,7 @@ def _describe(graph: Graph, kernels: pl.DataFrame, trail: Trail) -> pl.DataFrame
         kernel="kernel",
         op=pl.coalesce("op", "call"),
         family="family",
+        **places_of,
     )
 
 

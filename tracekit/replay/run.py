@@ -59,6 +59,8 @@ class Run:
         replay: The median step as the graph gives it back.
         kernel_factor: What each kernel takes, as a multiple of the time that a replay is asked for, once a what-if
             edit has changed some; ``None`` as long as none has.
+        edits: The what-if edits that were applied, as they were written.
+        assumptions: What was taken to be otherwise than recorded, a sentence each.
     """
 
     trace: RankTrace
@@ -75,6 +77,8 @@ class Run:
     measured: StepTime
     replay: SelfReplay
     kernel_factor: npt.NDArray[np.float64] | None = None
+    edits: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ()
 
     @property
     def gpu(self) -> Gpu | None:

@@ -1,17 +1,22 @@
 """How the step time answers to a faster GPU and a faster host, and where the one stops helping without the other."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
 
+import numpy as np
 import polars as pl
 
 from tracekit.replay.run import Run
 
 GPU_SPEEDS = (1.0, 1.5, 2.0, 4.0, inf)
 HOST_SPEEDS = (1.0, 1.25, 2.0, inf)
+NETWORK_SPEEDS = (0.5, 1.0, 2.0, 4.0, inf)
+COLLECTIVE = "collective"
 # What a halving of the remaining GPU time has to save for the GPU to count as the limit.
 WORTH = 0.01
+# How often the range from 1 to the highest speed is halved: to less than 2 % of the speed.
+HALVINGS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +26,13 @@ class Sensitivity:
     Attributes:
         table: ``gpu_speed``, ``host_speed`` (multiples of the measured ones, ``inf`` for no time at all),
             ``step_time_us``, ``span_us``, ``kernel_time_us``, ``speedup`` of the whole span.
+        network: ``network_speed`` and ``step_time_us``: collectives take that much less; no rows without any.
         gpu_floor_us: The step if every kernel took no time: what the host and the latencies leave.
         host_floor_us: The step if the host's own work took no time: what the GPU leaves.
     """
 
     table: pl.DataFrame
+    network: pl.DataFrame
     gpu_floor_us: float
     host_floor_us: float
 
@@ -42,40 +49,57 @@ def sensitivity(
     """
     rows = [_row(run, gpu, host) for host in host_speeds for gpu in gpu_speeds]
     table = pl.DataFrame(rows).with_columns(speedup=run.replay.span_us / pl.col("span_us"))
-    return Sensitivity(table, _row(run, inf, 1.0)["step_time_us"], _row(run, 1.0, inf)["step_time_us"])
+    network = pl.DataFrame(
+        [(speed, _row(run, 1.0, 1.0, speed)["step_time_us"]) for speed in _network_speeds(run)],
+        schema={"network_speed": pl.Float64, "step_time_us": pl.Float64},
+        orient="row",
+    )
+    return Sensitivity(table, network, _row(run, inf, 1.0)["step_time_us"], _row(run, 1.0, inf)["step_time_us"])
 
 
-def host_limits_from(run: Run, most: float = 64.0, steps: int = 12) -> float | None:
+def _network_speeds(run: Run) -> Sequence[float]:
+    return NETWORK_SPEEDS if (run.kernels["family"] == COLLECTIVE).any() else ()
+
+
+def host_limits_from(run: Run, most: float = 64.0) -> float | None:
     """The GPU speed from which on the host is the limit: doubling it again saves less than a hundredth.
 
     Args:
         run: The run.
         most: The highest speed to try.
-        steps: How many times to halve the range that the answer lies in.
 
     Returns:
         A multiple of the measured GPU's speed, 1 if the host is the limit already, ``None`` if it isn't up to ``most``.
     """
-    if _gains(run, most):
+    return _limit(lambda speed: _row(run, speed, 1.0)["span_us"], most)
+
+
+def gpu_limits_from(run: Run, most: float = 64.0) -> float | None:
+    """The host speed from which on the GPU is the limit, as :func:`host_limits_from` tells the other way round."""
+    return _limit(lambda speed: _row(run, 1.0, speed)["span_us"], most)
+
+
+def _limit(span_us: Callable[[float], float], most: float) -> float | None:
+    """The speed from which on doubling it is not worth it any more."""
+
+    def gains(speed: float) -> bool:
+        return span_us(2 * speed) < (1 - WORTH) * span_us(speed)
+
+    if gains(most):
         return None
     low, high = 1.0, most
-    if not _gains(run, low):
+    if not gains(low):
         return low
-    for _ in range(steps):
+    for _ in range(HALVINGS):
         middle = (low * high) ** 0.5
-        low, high = (middle, high) if _gains(run, middle) else (low, middle)
+        low, high = (middle, high) if gains(middle) else (low, middle)
     return high
 
 
-def _gains(run: Run, speed: float) -> bool:
-    """Whether doubling the GPU's speed from ``speed`` on is still worth it."""
-    before, after = (_row(run, gpu, 1.0)["span_us"] for gpu in (speed, 2 * speed))
-    return after < (1 - WORTH) * before
-
-
-def _row(run: Run, gpu: float, host: float) -> dict[str, float]:
+def _row(run: Run, gpu: float, host: float, network: float = 1.0) -> dict[str, float]:
     measured = run.kernels["dur_ns"].to_numpy() / 1e3
-    step = run.step_with(measured / gpu, 1 / host)
+    speed = np.where((run.kernels["family"] == COLLECTIVE).to_numpy(), gpu * network, gpu)
+    step = run.step_with(measured / speed, 1 / host)
     return {
         "gpu_speed": gpu,
         "host_speed": host,

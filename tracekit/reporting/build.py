@@ -6,6 +6,7 @@ from tracekit.prediction import Prediction
 from tracekit.replay.engine import measured
 from tracekit.replay.idle import attribute
 from tracekit.replay.run import Run
+from tracekit.replay.whatif import WhatIf
 from tracekit.reporting.findings import FINDINGS
 from tracekit.reporting.findings.case import Case
 from tracekit.reporting.findings.model import Finding
@@ -29,15 +30,25 @@ from tracekit.reporting.sections import (
     table,
     warnings,
 )
+from tracekit.reporting.sections import what_if as edits
 
 
-def build(run: Run, targets: Sequence[Prediction] = (), *, command: str | None = None) -> Report:
+def build(
+    run: Run,
+    targets: Sequence[Prediction] = (),
+    *,
+    command: str | None = None,
+    what_if: WhatIf | None = None,
+    unedited: Sequence[Prediction] = (),
+) -> Report:
     """The report of a run.
 
     Args:
         run: The measured run.
         targets: Its predictions.
         command: The command line that asked for it.
+        what_if: Edits of the run, which the predictions have in them.
+        unedited: The predictions without the edits.
     """
     rows = table.in_steps(run, targets)
     chosen = run.chosen.height
@@ -58,6 +69,7 @@ def build(run: Run, targets: Sequence[Prediction] = (), *, command: str | None =
         critical=critical.build(run),
         speeds=sensitivity.build(run),
         accuracy=accuracy.build(rows, targets),
+        what_if=edits.build(what_if, unedited),
         provenance=provenance.build(run, targets, command),
         findings=_findings(Case(run, rows, idle_time, tuple(targets))),
         warnings=warnings.build(run),

@@ -23,6 +23,7 @@ from tracekit.reporting.sections.roofs import Roof
 from tracekit.reporting.sections.sensitivity import Speeds
 from tracekit.reporting.sections.source import Source
 from tracekit.reporting.sections.steps import Step
+from tracekit.reporting.sections.what_if import EditSaving
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -47,6 +48,7 @@ class Report:
     critical: Critical
     speeds: Speeds
     accuracy: tuple[LawError, ...]
+    what_if: tuple[EditSaving, ...]
     provenance: Provenance
     findings: tuple[Finding, ...]
     warnings: tuple[str, ...]

@@ -1,7 +1,7 @@
 """Edits one after the other, and what each of them saves."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tracekit.errors import WhatIfError
 from tracekit.replay.run import Run
@@ -68,9 +68,10 @@ def apply(run: Run, texts: Sequence[str]) -> WhatIf:
     now, now_us = run, step_time_us(run)
     for text, edit in zip(texts, edits, strict=True):
         edited = _try(text, edit, now)
-        step_us = step_time_us(edited.run)
-        done.append(Applied(text, edited.run, edited.touched, edited.description, step_us, now_us - step_us))
-        now, now_us = edited.run, step_us
+        left = replace(edited.run, edits=(*now.edits, text))
+        step_us = step_time_us(left)
+        done.append(Applied(text, left, edited.touched, edited.description, step_us, now_us - step_us))
+        now, now_us = left, step_us
     return WhatIf(run, tuple(done))
 
 

@@ -1,13 +1,20 @@
 """The critical path: what the step would get shorter with."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tracekit.replay.critical import critical_path
+import polars as pl
+
+from tracekit.replay.critical import CriticalPath, critical_path
 from tracekit.replay.engine import measured
 from tracekit.replay.run import Run
+from tracekit.replay.slack import by_op, slack_ns
 
 MARK = "mark"
 LONGEST = 20
+NEAR = 0.02
+"""Slack, as a part of the steps, up to which an op is told to be near the path."""
+MOST_NEAR = 5
 """How many ops are listed."""
 
 
@@ -29,6 +36,21 @@ class CriticalTime:
 
 
 @dataclass(frozen=True, slots=True)
+class NearTime:
+    """An op that nothing waits for as yet.
+
+    Attributes:
+        op: The op.
+        time_us: What its kernels take in a mean step.
+        slack_us: How much longer one of them may take before the step does.
+    """
+
+    op: str
+    time_us: float
+    slack_us: float
+
+
+@dataclass(frozen=True, slots=True)
 class Critical:
     """The critical path of the measured steps.
 
@@ -36,11 +58,17 @@ class Critical:
         places: Where the path runs (``gpu``, ``host``, ``latency``, ``unexplained``) to its share in percent.
         ops: The ops with most of it, longest first.
         omitted: How many more there are.
+        edges: Kind of edge to its share in percent, longest first.
+        families: Family of the kernel that ran, was launched or was waited for, likewise.
+        near: Ops beside the path that would be on it if they took a little longer, nearest first.
     """
 
     places: tuple[tuple[str, float], ...]
     ops: tuple[CriticalTime, ...]
     omitted: int
+    edges: tuple[tuple[str, float], ...]
+    families: tuple[tuple[str, float], ...]
+    near: tuple[NearTime, ...]
 
 
 def build(run: Run) -> Critical:
@@ -53,4 +81,19 @@ def build(run: Run) -> Critical:
         CriticalTime(on, "end of the step" if op == MARK else op or "–", time_us / steps, 100 * part)
         for on, op, time_us, part in ops.head(LONGEST).iter_rows()
     )
-    return Critical(places, rows, max(ops.height - LONGEST, 0))
+    edges, families = (_shares(path, column) for column in ("edge", "family"))
+    return Critical(places, rows, max(ops.height - LONGEST, 0), edges, families, tuple(_near(run)))
+
+
+def _shares(path: CriticalPath, column: str) -> tuple[tuple[str, float], ...]:
+    rows = path.by(column).drop_nulls(column).select(column, "share")
+    return tuple((name, 100 * part) for name, part in rows.iter_rows())
+
+
+def _near(run: Run) -> Iterator[NearTime]:
+    """Ops none of whose kernels is on the path, though some would be with a little more time."""
+    slack = slack_ns(run.graph, run.kernels, run.steps, run.chosen)
+    rows = by_op(slack, run.kernels, run.chosen).filter(pl.col("slack_us") > 0)
+    near = rows.filter(pl.col("slack_us") < NEAR * run.replay.span_us, pl.col("time_us") > 0)
+    for op, time_us, slack_us in near.head(MOST_NEAR).iter_rows():
+        yield NearTime(op, time_us, slack_us)

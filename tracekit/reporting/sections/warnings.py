@@ -25,6 +25,7 @@ def build(run: Run) -> tuple[str, ...]:
 def _warnings(run: Run) -> Iterator[str]:
     yield from run.job_warnings
     yield from _of_each_rank(run)
+    yield from run.assumptions
     if run.doubt:
         yield run.doubt
     if abs(run.replay.error_pct) > TRUSTED_ERROR_PCT:

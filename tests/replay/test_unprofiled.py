@@ -1,0 +1,29 @@
+"""The profiler's overhead taken out; times in microseconds."""
+
+import pytest
+
+from tests.replay.test_whatif import launch_bound, run_of
+from tracekit.errors import TracekitError
+from tracekit.replay.edit import asked, edit
+from tracekit.replay.unprofiled import unprofiled
+
+
+def test_the_hosts_work_is_cut_until_the_step_fits():
+    """All work of the CPU by half: the last launch comes at 105 and its kernel ends at 123."""
+    run = unprofiled(run_of(launch_bound()), 123)
+    assert run.measured.step_time_us == 123
+    assert run.replay.span_us == pytest.approx(123, abs=0.01)
+    assert "50 % of the CPU's own work" in run.assumptions[0]
+
+
+@pytest.mark.parametrize(("step", "message"), [(231, "longer than the recorded one"), (10, "shorter than what")])
+def test_steps_that_can_not_be(step, message):
+    with pytest.raises(TracekitError, match=message):
+        unprofiled(run_of(launch_bound()), step)
+
+
+def test_edits_apply_to_the_run_without_the_profiler():
+    done = edit(run_of(launch_bound()), asked(["compile(1)"], host_speed=2), unprofiled_step_us=230)
+    assert [one.text for one in done.edits] == ["host-speed(2)", "compile(1)"]
+    assert done.edits[0].saving_us == pytest.approx(230 - 123)
+    assert done.run.edits == ("host-speed(2)", "compile(1)")

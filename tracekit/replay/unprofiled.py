@@ -1,0 +1,59 @@
+"""The profiler's overhead taken out of a run, from what a step takes without the profiler."""
+
+from dataclasses import replace
+
+from tracekit.errors import TracekitError
+from tracekit.replay.engine import lags
+from tracekit.replay.run import Run
+
+HALVINGS = 30
+
+
+def unprofiled(run: Run, step_time_us: float) -> Run:
+    """The run with the CPU's own work cut evenly so that the step takes what it does without the profiler.
+
+    The profiler notes every op and every call, on the CPU; kernels are timed by the GPU and keep their time.
+
+    Args:
+        run: The run.
+        step_time_us: The step without the profiler, measured by the user.
+
+    Returns:
+        The run with that step as its measured one.
+
+    Raises:
+        TracekitError: The profiled step is shorter, or the GPU's work alone takes longer.
+    """
+    times = (run.kernels["dur_ns"] / 1e3).to_numpy()
+    scale = run.measured.step_time_us / run.replay.span_us
+    wanted_us = step_time_us / scale
+    if wanted_us > run.step_with(times).span_us:
+        raise TracekitError(
+            f"A step of {step_time_us / 1e3:.4g} ms without the profiler is longer than the recorded one, "
+            f"{run.measured.step_time_us / 1e3:.4g} ms.",
+            "Give the time of the same step.",
+        )
+    floor_us = run.step_with(times, 0.0).span_us
+    if wanted_us < floor_us:
+        raise TracekitError(
+            f"A step of {step_time_us / 1e3:.4g} ms without the profiler is shorter than what the recorded step takes "
+            f"with no work of the CPU at all, {floor_us * scale / 1e3:.4g} ms.",
+            "Give the time of the same step.",
+        )
+    low, high = 0.0, 1.0
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if run.step_with(times, middle).span_us > wanted_us else (middle, high)
+    graph = replace(run.graph, lag_ns=lags(run.graph, host_time=high))
+    left = replace(run, graph=graph)
+    replayed = left.step_with(times)
+    told = (
+        f"a step of {step_time_us / 1e3:.4g} ms without the profiler, instead of {run.measured.step_time_us / 1e3:.4g} "
+        f"ms as recorded, leaves {100 * high:.0f} % of the CPU's own work; the rest is taken for the profiler's"
+    )
+    return replace(
+        left,
+        measured=replace(run.measured, step_time_us=step_time_us),
+        replay=replace(run.replay, step_time_us=replayed.step_time_us, span_us=replayed.span_us),
+        assumptions=(*run.assumptions, told),
+    )
