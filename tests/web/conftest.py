@@ -20,6 +20,9 @@ from tracekit.web.app import create_app
 from tracekit.web.settings import Settings
 from tracekit.web.store import Store
 
+# A PostgreSQL data base to use in place of SQLite; its tables are emptied.
+VARIABLE = "TRACEKIT_TEST_DATABASE"
+
 RUN = "import sys; from tracekit.web.server import run; from tracekit.web.settings import Settings; "
 RUN += "run(Settings.from_json(sys.argv[1]))"
 
@@ -86,7 +89,12 @@ def until(holds, timeout_s):
 
 @pytest.fixture
 def settings(tmp_path):
-    return Settings(data=tmp_path / "data", workers=0, min_free_bytes=0)
+    settings = Settings(data=tmp_path / "data", database=os.environ.get(VARIABLE), workers=0, min_free_bytes=0)
+    if settings.database is not None:
+        with contextlib.closing(Store.open(settings)) as store:
+            for table in ("uploads", "jobs"):
+                store.database.run(f"DELETE FROM {table}")
+    return settings
 
 
 @pytest.fixture
