@@ -20,7 +20,7 @@ $(INSTALLED): pyproject.toml .ci/constraints.txt
 	touch $@
 
 demo: install
-	$(BIN)/tracekit predict $(TRACE) --gpu h100-sxm --gpu l40s --gpu mi300x -f -o demo.json
+	$(BIN)/tracekit predict $(TRACE) --gpu h100-sxm --gpu l40s --gpu mi300x -f -o demo.html
 
 test: install
 	$(BIN)/python -m pytest

@@ -1,0 +1,42 @@
+"""A report of millions of events: how large the page is, and how long it takes."""
+
+from dataclasses import replace
+
+import polars as pl
+
+import tracekit as tk
+from tests.conftest import SAMPLES
+from tracekit.trace import RankTrace, Trace
+
+EVENTS = 3_000_000
+TEN_MB = 10_000_000
+
+
+def test_report_of_three_million_events(benchmark):
+    trace = repeated(tk.load(SAMPLES / "synthetic_transformer_train.json.gz").rank(), EVENTS)
+    report = benchmark.pedantic(lambda: tk.report(tk.predict(trace, gpu="h100-sxm")), rounds=1, iterations=1)
+    page = report.to_html()
+    assert len(page.encode()) < TEN_MB
+    assert report.source.kernels > EVENTS / 20
+
+
+def repeated(rank: RankTrace, events: int) -> Trace:
+    """A trace repeated, step numbers and ids going on, until it has so many events."""
+    count = -(-events // sum(table.height for table in rank.tables.values()))
+    begin = min(int(table["ts_ns"].min()) for table in rank.tables.values() if table.height)
+    end = max(int((table["ts_ns"] + table["dur_ns"]).max()) for table in rank.tables.values() if table.height)
+    tables = {name: many(table, count, end - begin + 100_000) for name, table in rank.tables.items()}
+    number = pl.col("name").str.extract(r"^ProfilerStep#(\d+)$").cast(pl.Int64)
+    named = pl.when(number.is_not_null()).then(pl.format("ProfilerStep#{}", number + 1000 * pl.col("turn")))
+    annotations = tables["annotations"].with_columns(name=named.otherwise("name"))
+    tables = {name: table.drop("turn") for name, table in {**tables, "annotations": annotations}.items()}
+    return Trace((replace(rank, **tables),))
+
+
+def many(table: pl.DataFrame, count: int, apart_ns: int) -> pl.DataFrame:
+    """A table ``count`` times, each turn later and with ids of its own."""
+    turns = pl.DataFrame({"turn": range(count)}, schema={"turn": pl.Int64})
+    ids = [c for c in ("correlation", "external_id", "record_function_id", "wait_on_record") if c in table.columns]
+    later = {"ts_ns": pl.col("ts_ns") + apart_ns * pl.col("turn")}
+    own = {c: pl.when(pl.col(c) > 0).then(pl.col(c) + 10_000_000 * pl.col("turn")).otherwise(c) for c in ids}
+    return turns.join(table, how="cross").with_columns(**later, **own).select(*table.columns, "turn")
