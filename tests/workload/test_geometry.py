@@ -38,8 +38,9 @@ def test_a_vectorised_kernel():
 
 def test_an_operand_of_a_strided_kernel_may_be_broadcast():
     row = launched(STRIDED, 100)
-    assert row["bytes"] == 3 * 4 * 100 * 128 * 2
-    assert row["work_low"] == pytest.approx((99 * 256 + 1) / 25_600 / 3)
+    assert row["bytes"] == 2 * 4 * 100 * 128 * 2
+    assert row["work_low"] == pytest.approx((99 * 256 + 1) / 25_600 / 2)
+    assert row["work_high"] == 3 / 2
 
 
 def test_amd_counts_the_grid_in_threads():

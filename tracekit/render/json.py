@@ -15,7 +15,11 @@ PREDICTED_KERNELS = 2000
 
 def info(report: Report, graph: dict[str, Any] | None = None) -> str:
     """What ``tracekit info --json`` prints; ``graph`` is what ``-v`` adds."""
-    body = {"coverage": dataclasses.asdict(report.coverage), "warnings": report.warnings}
+    body = {
+        "coverage": dataclasses.asdict(report.coverage),
+        "over_bound": [dataclasses.asdict(row) for row in report.over_bound],
+        "warnings": report.warnings,
+    }
     return _dump(_head(report) | body | ({} if graph is None else {"graph": graph}))
 
 

@@ -19,6 +19,7 @@ BAR_WIDTH = 50
 SMALL_PART = 0.02
 NUMBER_WIDTH = 7
 MOST_RANKS = 10
+MOST_OVER_BOUND = 10
 LONGEST_FAMILY = len("elementwise")
 
 
@@ -35,6 +36,7 @@ def info(report: Report) -> RenderableType:
         _source(report),
         _line("coverage", work),
         *_section("largest kernels without known work", _kernels(unknown) if unknown else None),
+        *_section("faster than their work allows", _over_bound(report) if report.over_bound else None),
         *_warnings(report),
     )
 
@@ -175,6 +177,15 @@ def _legend(bars: Sequence[TimeBar]) -> Text:
             text.append("░ " if family == "idle" else "█ ", style=colour(family))
             text.append(f"{family} {percent(100 * time_us / first.step_time_us)}   ")
     return text
+
+
+def _over_bound(report: Report) -> Table:
+    """At most ten: a work count that is too high, or data that was in the cache."""
+    table = _grid(("share", "number"), ("% roof", "number"), ("family", "word"), ("why", "word"), ("kernel", "text"))
+    for row in report.over_bound[:MOST_OVER_BOUND]:
+        why = "cached" if row.cached else "counted too high"
+        table.add_row(percent(row.share), f"{row.utilization:.0f}", row.family, why, shorten(row.name, 40))
+    return table
 
 
 def _phases(report: Report) -> Iterator[Text]:

@@ -16,6 +16,7 @@ from tracekit.reporting.sections.coverage import WorkCoverage
 from tracekit.reporting.sections.critical import Critical
 from tracekit.reporting.sections.idle import IdleTime
 from tracekit.reporting.sections.kernels import KernelTime
+from tracekit.reporting.sections.over_bound import OverBound
 from tracekit.reporting.sections.phases import PhaseTime
 from tracekit.reporting.sections.provenance import Provenance
 from tracekit.reporting.sections.ranks import RankTime
@@ -42,6 +43,7 @@ class Report:
     ranks: tuple[RankTime, ...]
     bars: tuple[TimeBar, ...]
     kernels: tuple[KernelTime, ...]
+    over_bound: tuple[OverBound, ...]
     roofs: tuple[Roof, ...]
     communication: tuple[CollectiveTime, ...]
     steps: tuple[Step, ...]

@@ -55,7 +55,7 @@ def fill(kernels: pl.DataFrame) -> pl.DataFrame:
         item=pl.col("dtype").replace_strict(ITEM_BYTES, default=None, return_dtype=pl.Int64),
     )
     elements = pl.col("grid") * pl.col("threads_per_block") * pl.col("per_thread")
-    bytes_ = elements * pl.col("tensors") * pl.col("item")
+    bytes_ = elements * _whole_tensors() * pl.col("item")
     mine = pl.col("work_from").is_null() & (pl.col("kind") == "kernel") & bytes_.is_not_null()
     filled = {
         "rows": pl.lit(1),
@@ -67,17 +67,29 @@ def fill(kernels: pl.DataFrame) -> pl.DataFrame:
     return told.with_columns(
         *(pl.when(mine).then(value).otherwise(column).alias(column) for column, value in filled.items()),
         work_low=pl.when(mine).then(_least()),
-        work_high=pl.when(mine).then(pl.when("casts").then(CAST_SPREAD).otherwise(1.0)),
+        work_high=pl.when(mine).then(_most()),
     ).select(*kernels.columns, "work_low", "work_high")
 
 
+def _whole_tensors() -> pl.Expr:
+    """Tensors of as many elements as the result: what takes two operands by strides mostly broadcasts one of them."""
+    return pl.col("tensors") - (pl.col("strided") & (pl.col("tensors") > 2)).cast(pl.Int64)
+
+
+def _most() -> pl.Expr:
+    """The most that the launch allows, over what is taken."""
+    return pl.col("tensors") / _whole_tensors() * pl.when("casts").then(CAST_SPREAD).otherwise(1.0)
+
+
 def _least() -> pl.Expr:
-    """The least that the launch allows, over the most."""
+    """The least that the launch allows, over what is taken."""
     tensors, item = pl.col("tensors"), pl.col("item")
     block = pl.col("threads_per_block") * pl.col("per_thread")
     one_in_the_last_block = ((pl.col("grid") - 1) * block + 1) / (pl.col("grid") * block)
     one_is_a_mask = ((tensors - 1) * item + 1) / (tensors * item)
-    operands = pl.when("strided").then(1 / tensors).when("casts").then(1 / CAST_SPREAD).otherwise(one_is_a_mask)
+    operands = (
+        pl.when("strided").then(1 / _whole_tensors()).when("casts").then(1 / CAST_SPREAD).otherwise(one_is_a_mask)
+    )
     return one_in_the_last_block * operands
 
 
