@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 import polars as pl
 
@@ -86,18 +86,34 @@ class RankTrace:
         return self.ops["input_dims"].count() > 0
 
     @property
+    def recorded_facts(self) -> Mapping[str, object]:
+        """What ``tracekit.record`` noted about machine, settings and steps; nothing in other traces."""
+        noted = self.metadata.get("tracekit")
+        return noted if isinstance(noted, Mapping) else {}
+
+    @property
     def unprofiled_step_us(self) -> float | None:
         """The median step without the profiler, where ``tracekit.record`` timed some; ``None`` elsewhere."""
-        noted = self.metadata.get("tracekit")
-        times = noted.get("unprofiled_step_us") if isinstance(noted, Mapping) else None
-        times = times if isinstance(times, list) else []
-        numbers = [float(time) for time in times if isinstance(time, int | float) and time > 0]
+        times = self.recorded_facts.get("unprofiled_step_us")
+        numbers = [float(time) for time in times if _is_amount(time)] if isinstance(times, list) else []
         return median(numbers) if numbers else None
+
+    @property
+    def peak_memory_bytes(self) -> tuple[float, float] | None:
+        """The most that tensors took of the GPU's memory, and PyTorch's allocator with them, where it was recorded."""
+        noted = self.recorded_facts.get("memory")
+        memory = noted if isinstance(noted, Mapping) else {}
+        allocated, reserved = memory.get("peak_allocated_bytes"), memory.get("peak_reserved_bytes")
+        return (float(allocated), float(reserved)) if _is_amount(allocated) and _is_amount(reserved) else None
 
     @property
     def tables(self) -> dict[str, pl.DataFrame]:
         """The tables by name."""
         return {name: getattr(self, name) for name in TABLES}
+
+
+def _is_amount(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and value > 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,3 +66,12 @@ def test_dollars_for_a_thousand_steps():
     assert found["a100-sxm-80gb"].dollars == pytest.approx(2.0 * found["a100-sxm-80gb"].step.step_time_us / 3.6e6)
     assert found["a100-sxm-80gb"].dollars == pytest.approx(0.002, rel=0.01)
     assert found["l4"].dollars is None
+
+
+@pytest.mark.parametrize(("allocated", "reserved", "fits"), [(10, 14, True), (14, 16, None), (16, 18, False)])
+def test_a_recorded_peak_decides(allocated, reserved, fits):
+    """In GiB; of a T4's 16, 92 % can be used: 14.7."""
+    builder = training(2**20)
+    peaks = {"peak_allocated_bytes": allocated * 2**30, "peak_reserved_bytes": reserved * 2**30}
+    builder.metadata["tracekit"] = {"memory": peaks}
+    assert memory(builder, "t4").fits is fits

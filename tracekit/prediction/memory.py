@@ -55,6 +55,8 @@ def judge(run: Run, gpu: Gpu, layouts: tuple[Layout, Layout] | None = None) -> M
         layouts: Of the trace, and on the target; None where it stays.
     """
     part = _part(*layouts) if layouts else 1.0
+    if part == 1 and run.trace.peak_memory_bytes:
+        return _recorded(*run.trace.peak_memory_bytes, USABLE * gpu.memory_bytes)
     state = None if run.trace.ops["name"].str.contains(TABLES).any() else _state_bytes(run)
     written = _forward_bytes(run)
     shrink = (state[0] * part, state[1] * part) if state else None
@@ -72,6 +74,13 @@ def judge(run: Run, gpu: Gpu, layouts: tuple[Layout, Layout] | None = None) -> M
         return Memory(least, most, None, f"the trace doesn't tell how much of {room / GIB:.1f} GiB it needs")
     upper = f" and at most {most / GIB:.1f}" if most is not None else ""
     return Memory(least, most, None, f"it needs at least {least / GIB:.1f}{upper} of {room / GIB:.1f} GiB")
+
+
+def _recorded(allocated: float, reserved: float, room: float) -> Memory:
+    """By what the recorder saw: tensors need theirs, and the allocator needs no more than it took."""
+    fits = True if reserved <= room else False if allocated > room else None
+    reason = f"it took {allocated / GIB:.1f} GiB of tensors, {reserved / GIB:.1f} reserved; {room / GIB:.1f} are usable"
+    return Memory(allocated, reserved, fits, reason)
 
 
 def _own_bytes(run: Run) -> int | None:
