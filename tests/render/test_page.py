@@ -10,6 +10,8 @@ from html.parser import HTMLParser
 from tests.render.conftest import NASTY
 from tracekit.render.html import page
 from tracekit.render.html.rows import ROWS
+from tracekit.render.words import headline
+from tracekit.reporting.findings.model import Finding
 
 TEN_MB = 10_000_000
 
@@ -29,6 +31,16 @@ def test_it_answers_first(report):
     assert text.index(f"{target.speedup:.2f}× as fast") < text.index('id="kernels"')
     for section in ("time", "findings", "kernels", "roofline", "speeds", "steps", "idle", "accuracy", "provenance"):
         assert f'id="{section}"' in text
+
+
+def test_the_headline_says_what_limits_the_best_target(report):
+    best = max(report.targets, key=lambda target: target.speedup)
+    told = replace(
+        report, findings=(Finding("bottleneck-there", "On it the host is the limit.", "", None, (), best.label),)
+    )
+    assert headline(told).detail == "On it the host is the limit."
+    busy = 100 * best.step.kernel_time_us / best.step.step_time_us
+    assert headline(replace(report, findings=())).detail == f"The GPU would be busy {busy:.0f} % of that step."
 
 
 def test_nothing_is_asked_of_others(report):

@@ -7,8 +7,7 @@ from tracekit.reporting.model import Report
 from tracekit.units import duration, percent
 
 NO_DIFFERENCE = 0.01
-HOST_BOUND = 0.4
-"""Idle part of a predicted step from which on its GPU isn't what limits it."""
+BOTTLENECK = "bottleneck-there"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ def headline(report: Report) -> Headline:
         f"A step takes {step} on {here}. On {there}{among}, it would take",
         duration(best.step.step_time_us),
         f": {_compared(best.speedup)}.",
-        bottleneck(best),
+        _detail(report, best),
     )
 
 
@@ -54,17 +53,12 @@ def _compared(speedup: float) -> str:
     return f"{speedup:.2f}× as fast" if speedup > 1 else f"{1 / speedup:.2f}× as long"
 
 
-def bottleneck(target: Prediction) -> str:
-    """What limits the step there."""
+def _detail(report: Report, target: Prediction) -> str:
+    """What limits the step there, if one thing does, else how busy its GPU would be."""
+    limits = (f.title for f in report.findings if f.on == target.label and f.kind == BOTTLENECK)
     step = target.step
-    if not step.step_time_us:
-        return ""
-    idle, exposed = step.idle_us / step.step_time_us, step.exposed_comm_us / step.step_time_us
-    if idle >= HOST_BOUND:
-        return f"{percent(100 * idle)} of that step the GPU waits: the host limits it, a faster GPU helps little."
-    if exposed >= HOST_BOUND:
-        return f"{percent(100 * exposed)} of that step is communication that nothing hides."
-    return f"The GPU would be busy {percent(100 * (1 - idle))} of that step."
+    busy = 100 * step.kernel_time_us / step.step_time_us if step.step_time_us else 0.0
+    return next(limits, f"The GPU would be busy {percent(busy)} of that step.")
 
 
 def _name(report: Report, slug: str | None) -> str:

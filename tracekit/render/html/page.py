@@ -17,10 +17,12 @@ from tracekit.render.words import headline
 from tracekit.reporting.model import Report
 from tracekit.reporting.tables import COLLECTIVES, KERNEL_TIMES, LAWS, PREDICTED, RANKS
 from tracekit.schema import Table
-from tracekit.units import digits, duration, interval, percent
+from tracekit.units import digits, duration, interval, percent, shorten
 
 CHARTS = ("roofline", "speeds", "steps")
 MOST_RANKS = 16
+LONGEST = 60
+"""Of a name beside a figure; pointing at it shows the rest."""
 
 
 def page(report: Report) -> str:
@@ -88,6 +90,6 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     formats: dict[str, Any] = {"duration": duration, "digits": digits, "percent": percent, "colour": colour}
-    environment.filters.update(formats)
+    environment.filters.update(formats, shorten=lambda text, width=LONGEST: shorten(text, width))
     environment.globals.update(interval=interval, MOST_RANKS=MOST_RANKS)
     return environment
