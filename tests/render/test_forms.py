@@ -1,14 +1,17 @@
 """The report in other forms says the same."""
 
 import io
+from dataclasses import replace
 
 import openpyxl
 import polars as pl
 import pytest
 
 from tests.render.conftest import NASTY
+from tracekit.cli.screen import as_text
 from tracekit.errors import TracekitError
-from tracekit.render import figures, markdown, tables, xlsx
+from tracekit.render import figures, markdown, tables, terminal, xlsx
+from tracekit.reporting.findings.model import Finding
 from tracekit.units import shape
 
 
@@ -85,3 +88,11 @@ def test_an_unknown_figure_is_named(report):
 )
 def test_shapes_as_people_write_them(dims, text):
     assert shape(dims) == text
+
+
+def test_the_screen_shows_the_first_findings_and_counts_the_rest(report):
+    many = tuple(Finding(f"kind {i}", f"Finding number {i}.", "", 1.0) for i in range(9))
+    text = as_text(terminal.measured(replace(report, findings=many), top=1))
+    assert "Finding number 5." in text
+    assert "Finding number 6." not in text
+    assert "and 3 more: -o report.html" in text

@@ -19,6 +19,7 @@ BAR_WIDTH = 50
 SMALL_PART = 0.02
 NUMBER_WIDTH = 7
 MOST_RANKS = 10
+MOST_FINDINGS = 6
 MOST_OVER_BOUND = 10
 LONGEST_FAMILY = len("elementwise")
 
@@ -265,9 +266,11 @@ def _findings(report: Report) -> RenderableType | None:
     if not report.findings:
         return None
     lines = []
-    for finding in report.findings:
+    for finding in report.findings[:MOST_FINDINGS]:
         saves = f" (up to {duration(finding.saves_us)})" if finding.saves_us else ""
         lines.append(Text.assemble("• ", finding.title, (saves, "bold"), " ", (finding.advice, "dim")))
+    if len(report.findings) > MOST_FINDINGS:
+        lines.append(Text(f"  and {len(report.findings) - MOST_FINDINGS} more: -o report.html", style="dim"))
     return Group(*lines)
 
 
