@@ -1,8 +1,14 @@
 """Kernel latencies on GPUs, from shapes and datasheets; knows nothing about traces."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from predictors.errors import KernelTableError, PredictorError
 from predictors.gpu import Gpu, Resolution, identify_gpu, list_gpus, load_gpu, resolve_gpu
-from predictors.predict import predict
+
+if TYPE_CHECKING:
+    from predictors.latency import predict
 
 __all__ = [
     "Gpu",
@@ -15,3 +21,12 @@ __all__ = [
     "predict",
     "resolve_gpu",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`predict` when it is first asked for: it needs numpy and polars, the GPUs' facts don't."""
+    if name == "predict":
+        from predictors.latency import predict
+
+        return predict
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -21,6 +21,8 @@ OFFSET_SD = {"compute": 0.25, "memory": 0.15, "floor": 0.2}
 """How far a GPU may lie from its datasheet and its class, as a logarithm (study of modern GPUs, answer 7)."""
 POINT_ERROR = 0.15
 """Error of one kernel that has nothing to do with the GPU, as a logarithm."""
+EFFECTIVE_POINTS = 15.0
+"""How many independent measurements many kernels count as: like shapes err together."""
 MISFIT = np.log(2.0)
 """What misses by more says something about its work count, not about kernels of like shape."""
 STEP = 1e-3
@@ -93,10 +95,11 @@ def _calibrated(law: str, rows: pl.DataFrame, gpu: Machine, weights: Weights) ->
 def _most_probable(log_law: Callable[[Array], Array], sd: Array, goal: Array) -> Array:
     """Offsets that bring the law near its goal: Gauss-Newton steps with Huber's weights."""
     offset = np.zeros(sd.size)
+    each = min(1.0, EFFECTIVE_POINTS / goal.size) / POINT_ERROR**2
     for _ in range(ITERATIONS):
         at = log_law(offset)
         slopes = np.stack([(log_law(offset + step) - at) / STEP for step in STEP * np.eye(sd.size)], axis=1)
-        trust = 1 / np.maximum(1.0, np.abs(goal - at) / (2 * POINT_ERROR)) / POINT_ERROR**2
+        trust = 1 / np.maximum(1.0, np.abs(goal - at) / (2 * POINT_ERROR)) * each
         curvature = slopes.T @ (slopes * trust[:, None]) + np.diag(1 / sd**2)
         gradient = slopes.T @ ((goal - at) * trust) - offset / sd**2
         step = np.clip(np.linalg.solve(curvature, gradient), -0.5, 0.5)

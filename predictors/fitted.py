@@ -76,6 +76,8 @@ class Fitted:
             return self.gpu.get(machine.slug, {})
         kin = self.architecture[machine.architecture]
         offset = {name: value for name, value in kin.items() if name != "watts"}
+        if "power" in self.base:  # the law itself knows what a power budget does
+            return offset
         power = POWER_EXPONENT * (np.log(machine.watts_per_tflops) - kin["watts"])
         return offset | {"compute": offset.get("compute", 0.0) + float(np.clip(power, -0.4, 0.2))}
 

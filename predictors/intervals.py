@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from predictors.fitted import Weights
@@ -12,6 +14,8 @@ from predictors.machine import Machine
 SITUATIONS = ("base", "sibling", "class", "new")
 """From near to far, where nothing was calibrated."""
 CALIBRATED = "calibrated"
+STACK = "stack"
+"""Beside the situations' widths: what a kernel has on top whose framework isn't named, added in squares."""
 GPU_SHARE = 0.6
 """How much of an interval's half-width is the GPU's own error, common to all kernels on it (study: about half)."""
 KEPT = 0.7
@@ -31,14 +35,23 @@ def situation(law: str, gpu: Machine, weights: Weights) -> str:
     return "class" if gpu.tensor_class in fitted.tensor_class else "new"
 
 
-def half_width(law: str, gpu: Machine, weights: Weights) -> float:
-    """Half-width, as a logarithm, of the interval of one kernel predicted from its shape."""
+def half_width(law: str, gpu: Machine, weights: Weights, named: bool = True) -> float:
+    """Half-width, as a logarithm, of the interval of one kernel predicted from its shape.
+
+    Args:
+        law: its law.
+        gpu: where it is predicted.
+        weights: hold the widths.
+        named: whether the kernel's framework is known.
+    """
     widths = weights.intervals.get(law)
     where = situation(law, gpu, weights)
     if widths is None:
         default = {"base": 0.35, CALIBRATED: 0.35, "sibling": 0.4, "class": 0.5, "new": 0.7}[where]
         return default + (0.1 if law.split(" ")[0] in TENSOR_FAMILIES else 0.0)
-    return widths.get(where, widths["class"])
+    # What a calibration measured is of the stack that will run.
+    unsure = not named and where != CALIBRATED
+    return math.hypot(widths[where], widths.get(STACK, 0.0)) if unsure else widths[where]
 
 
 def total(time_us: Array, low_us: Array, high_us: Array, gpu_share: float = GPU_SHARE) -> tuple[float, float, float]:

@@ -142,14 +142,18 @@ def prefill_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
     # A block works on all the keys of its last query: half a block more than its queries have on average.
     keys = np.minimum(x["attended"] / x["q_len"] + np.minimum(x["q_len"], 128) / 2, x["reach"]) + c["prologue"]
     spread = blocks * keys / gpu.sms * rounds(blocks, gpu.sms, c) / np.maximum(blocks / gpu.sms, 1.0)
-    compute = overlap(spread, x["reach"] + c["prologue"]) * cycles_per_key / gpu.clock_mhz
-    memory = memory_us(x["work_bytes"] * c["passes"], gpu, c) * (1 + c["fill"] * np.minimum(gpu.sms / blocks, 64.0))
+    # The longest block: the keys of the last query, and of the others of its block where a window moves along.
+    longest = np.where(x["window"] > 0, np.minimum(x["window"] + np.minimum(x["q_len"], 128), x["reach"]), x["reach"])
+    handling = np.maximum(blocks / gpu.sms, 1.0) * c["per_block"] * head_dim / 128
+    compute = (overlap(spread, longest + c["prologue"]) * cycles_per_key + handling) / gpu.clock_mhz
+    again = c["traffic"] * x["work_bytes"] / (gpu.cache_gbps * c["cache"]) / 1e3
+    memory = (memory_us(x["work_bytes"], gpu, c) + again) * (1 + c["fill"] * np.minimum(gpu.sms / blocks, 64.0))
     return Terms(c["floor"] / gpu.clock_mhz + 0 * compute, compute, memory)
 
 
 def decode_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
     """Attention of a few queries: the KV cache streamed, split over the SMs, heads of one group together."""
-    keys = x["reach"]
+    keys = 64 * np.ceil(x["reach"] / 64)
     units = x["batch"] * x["kv_heads"]
     grouped = np.ceil(x["heads"] / x["kv_heads"] * x["q_len"] / 16) * 16
     flops_per_cycle = x["tflops"] * 1e6 / gpu.sms / gpu.clock_mhz
@@ -212,7 +216,10 @@ GEMM_FP32 = Law(
 )
 PREFILL = Law(
     prefill_terms,
-    _SHARED | {"softmax": (1.0, 0.7), "prologue": (128.0, 0.7), "quantised": (0.6, 0.4)} | {"passes": (2.0, 0.5)},
+    _SHARED
+    | {"softmax": (1.0, 0.7), "prologue": (128.0, 0.7), "quantised": (0.6, 0.4)}
+    | {"traffic": (2.0, 0.5), "per_block": (3000.0, 1.0)},
+    effects=("floor", "compute", "memory", "traffic", "per_block"),
 )
 DECODE = Law(
     decode_terms,

@@ -19,9 +19,11 @@ AXES: dict[str, tuple[str, ...]] = {
 """Sizes by which kernels of a law are near or far from each other; of all others their bytes, rows and columns."""
 LENGTH = 2.5
 """Difference of a size's logarithm over which its influence fades."""
+KIND = 2.0
+"""How far apart, like the logarithm of a size, kernels of other formats or routing lie."""
 SPREAD = 0.15
 """How far apart, as a logarithm, unlike shapes lie once a GPU's offsets are taken out."""
-NOISE = 0.1
+NOISE = 0.12
 """Of one measured kernel, as a logarithm."""
 
 
@@ -49,7 +51,9 @@ class Surface:
 def coordinates(law: str, x: Columns) -> Array:
     """Where kernels of a law lie, (sizes, rows), in units of `LENGTH`."""
     axes = AXES.get(law.split(" ")[0], ("work_bytes", "rows", "cols"))
-    return np.asarray(np.log(np.stack([x[name] for name in axes])) / LENGTH)
+    sizes = [np.log(x[name]) for name in axes]
+    kinds = [np.log1p(x["window"]), *(KIND * np.log2(x[name]) for name in ("size", "kv_size")), KIND * x["skewed"]]
+    return np.asarray(np.stack([*sizes, *kinds]) / LENGTH)
 
 
 def surface(points: Array, missed: Array) -> Surface:

@@ -130,11 +130,10 @@ def ordered(one: Machine, other: Machine) -> bool:
 
 
 def dominates(one: Machine, other: Machine) -> bool:
-    """Whether a GPU has at least the other's clock, vector rate, memory rate and cache."""
-    return all(
-        getattr(one, rate) >= getattr(other, rate)
-        for rate in ("clock_mhz", "vector_tflops", "bandwidth_gbps", "cache_bytes", "cache_gbps")
-    )
+    """Whether a GPU has at least the other's clock, vector rate, memory rate, cache and power budget."""
+    rates = ("clock_mhz", "vector_tflops", "bandwidth_gbps", "cache_bytes", "cache_gbps")
+    no_less = all(getattr(one, rate) >= getattr(other, rate) for rate in rates)
+    return no_less and one.gpu.tdp_w >= other.gpu.tdp_w
 
 
 def _per_dtype(dtypes: pl.Series, answers: dict[str | None, bool]) -> Mask:

@@ -9,7 +9,7 @@ import polars as pl
 
 from predictors.fitted import save_weights
 from predictors.gpu import load_gpu
-from predictors.training.evaluate import table
+from predictors.training.evaluate import coverage, table
 from predictors.training.fit import fit_all, measurements
 from predictors.training.report import card, markdown
 
@@ -18,15 +18,20 @@ def main() -> None:
     """Runs the command line."""
     parser = argparse.ArgumentParser(prog="python -m predictors.training", description=__doc__)
     parser.add_argument("command", choices=["fit", "evaluate"])
-    parser.add_argument("--data", type=Path, required=True, help="folder with aiconfigurator/, neusight/, tracelens/")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        required=True,
+        nargs="+",
+        help="checkouts of aiconfigurator and NeuSight, or a folder of them",
+    )
     parser.add_argument("--hold-out", default="", help="comma-separated GPUs to leave out")
-    parser.add_argument("--by-class", action="store_true", help="leave out a GPU's whole tensor class with it")
     parser.add_argument("--out", type=Path, required=True, help="folder for the weights, or for the tables")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default: 2)")
     args = parser.parse_args()
 
     held_out = sorted(load_gpu(name).slug for name in args.hold_out.split(",") if name)
-    weights, rows = fit_all(measurements(args.data, held_out), args.jobs, by_class=args.by_class)
+    weights, rows = fit_all(measurements(args.data, held_out), args.jobs)
     errors = table(rows)
     args.out.mkdir(parents=True, exist_ok=True)
     if args.command == "fit":
@@ -34,7 +39,7 @@ def main() -> None:
         (args.out / "card.toml").write_text(card(weights, errors, held_out))
     else:
         errors.write_csv(args.out / "errors.csv", float_precision=2)
-    (args.out / "errors.md").write_text(markdown(errors, weights))
+    (args.out / "errors.md").write_text(markdown(errors, weights, coverage(rows)))
     print(_summary(errors))  # noqa: T201
 
 

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
+from predictors.calibrate import calibrate
 from predictors.columns import law_columns
 from predictors.fitted import Weights
-from predictors.intervals import SITUATIONS, situation
+from predictors.intervals import CALIBRATED, SITUATIONS, STACK, situation
+from predictors.law import Array
 from predictors.machine import Machine
 from predictors.model import evaluate
 from predictors.roofline import with_bound
@@ -18,34 +20,47 @@ from predictors.transfer import relation
 
 TEST_ROWS = 1500
 """Rows of one framework on one GPU that are scored."""
+CALIBRATION_ROWS = 30
+"""Kernels of one framework that a GPU left out is calibrated with."""
 LEAST_SCORED = 5
 """A GPU with fewer scored kernels of a law says nothing about its intervals."""
 SHORTEST_US = {"graph": 20.0, "eager": 200.0}
 """Shorter kernels are left out of scores; eager times have 10 to 40 us of launch in them."""
 
 
-def cross_validate(law: str, parts: Sequence[Measured], by_class: bool = False) -> tuple[LawFit, pl.DataFrame]:
-    """Fits a law on all its GPUs, then without each one, and scores the shapes that were never trained on.
+def cross_validate(law: str, parts: Sequence[Measured]) -> tuple[LawFit, pl.DataFrame]:
+    """Fits a law on all its GPUs, then without each GPU and without each class, and scores what was never trained on.
 
     Args:
         law: its name.
         parts: measurements, one element per GPU.
-        by_class: leave out the GPU's whole tensor class with it.
 
     Returns:
         The fit on all GPUs, and one row per scored kernel: `law`, `gpu`, `situation`, `framework`, `shape`,
-        `latency_us` (without launch), `model_us`, `law_us`, `roofline_us`, and of one other GPU that has measured
-        the same kernel `source_ratio` (log of its measured over modelled time), `kinship`, `peak_ratio_us`.
+        `latency_us` (without launch), `model_us`, `nameless_us` (its framework not told), `law_us`, `roofline_us`, and
+        of one other GPU that has measured the same kernel `source_ratio` (log of its measured over modelled time),
+        `kinship`, `peak_ratio_us`.
     """
     everything = fit(law, parts)
-    tests = [held_shapes(p) for p in parts]
-    rows = [_score(everything, everything, p, []) for p in tests]
-    for i, held in enumerate(tests):
-        left = [p for j, p in enumerate(parts) if j != i and not (by_class and _same_class(p, parts[i]))]
-        if left:
-            others = [t for t in tests if any(t.gpu == p.gpu for p in left)]
-            rows.append(_score(fit(law, left, everything, held.machine.architecture), everything, held, others))
-    return everything, pl.concat(rows, how="diagonal")
+    tests = {p.gpu: held_shapes(p) for p in parts}
+    rows = [_score(everything, everything, test, []) for test in tests.values()]
+    for held in _hold_outs(parts):
+        left = [p for p in parts if p not in held]
+        if not left:
+            continue
+        without = fit(law, left, everything, {p.machine.architecture for p in held})
+        rows += [_score(without, everything, tests[p.gpu], [tests[q.gpu] for q in left]) for p in held]
+        if len(held) == 1:
+            rows.append(_calibrated(without, everything, held[0], tests[held[0].gpu]))
+    return everything, pl.concat(rows, how="diagonal_relaxed")
+
+
+def _hold_outs(parts: Sequence[Measured]) -> list[list[Measured]]:
+    """Each GPU, and all GPUs of each class that has several."""
+    classes: dict[str, list[Measured]] = {}
+    for part in parts:
+        classes.setdefault(part.machine.tensor_class, []).append(part)
+    return [*([part] for part in parts), *(members for members in classes.values() if len(members) > 1)]
 
 
 def held_shapes(part: Measured) -> Measured:
@@ -54,8 +69,24 @@ def held_shapes(part: Measured) -> Measured:
     return Measured(test.gpu, sample(test.table, TEST_ROWS))
 
 
-def _same_class(a: Measured, b: Measured) -> bool:
-    return a.machine.tensor_class == b.machine.tensor_class
+def _calibrated(fitted: LawFit, launches: LawFit, part: Measured, held: Measured) -> pl.DataFrame:
+    """Scores of a GPU left out on which a few training shapes of each framework were measured, one by one."""
+    launch = launches.launches.get(part.gpu, 0.0)
+    scored = []
+    for (framework,), rows in part.shapes(test=False).table.group_by("framework", maintain_order=True):
+        known = calibration_sample(rows.with_columns(measured_us=pl.Series(kernel_us(rows, launch))))
+        tests = held.table.filter(pl.col("framework").eq_missing(pl.lit(framework)))
+        if known.height >= CALIBRATION_ROWS and not tests.is_empty():
+            weights = calibrate(known, part.machine.gpu, fitted.weights)
+            if (fitted.law, part.gpu) in weights.calibrated:  # not what the GPU runs as another law, as fp32 in TF32
+                scored.append(_modelled(fitted, launches, Measured(part.gpu, tests), weights))
+    return pl.concat(scored) if scored else pl.DataFrame()
+
+
+def calibration_sample(rows: pl.DataFrame) -> pl.DataFrame:
+    """A few kernels, evenly over the longest half of them by time."""
+    half = rows.sort("measured_us", "shape").tail(rows.height // 2)
+    return half.gather_every(max(half.height // CALIBRATION_ROWS, 1)).head(CALIBRATION_ROWS)
 
 
 def _score(fitted: LawFit, launches: LawFit, part: Measured, others: Sequence[Measured]) -> pl.DataFrame:
@@ -72,20 +103,23 @@ def _score(fitted: LawFit, launches: LawFit, part: Measured, others: Sequence[Me
     return paired.with_columns(peak_ratio_us=pl.col("source_us") * pl.col("peak_ratio"))
 
 
-def _modelled(fitted: LawFit, launches: LawFit, part: Measured) -> pl.DataFrame:
-    gpu, law = part.machine, fitted.law
+def _modelled(fitted: LawFit, launches: LawFit, part: Measured, weights: Weights | None = None) -> pl.DataFrame:
+    gpu, law, weights = part.machine, fitted.law, weights or fitted.weights
     columns = law_columns(part.table, gpu)
     _, law_us = evaluate(part.table, law, gpu, Weights({law: fitted.fitted}))
-    _, model_us = evaluate(part.table, law, gpu, fitted.weights)
+    _, model_us = evaluate(part.table, law, gpu, weights)
+    nameless = part.table.with_columns(framework=pl.lit(None, dtype=pl.String))
+    _, nameless_us = evaluate(nameless, law, gpu, weights)
     roofline = np.maximum(
         columns["work_flops"] / columns["tflops"] / 1e6, columns["work_bytes"] / gpu.bandwidth_gbps / 1e3
     )
     bound = with_bound(part.table, gpu)["bound_us"].to_numpy()
     rows = part.table.select("law", "framework", "dtype", "shape", "source", measured_us="latency_us").with_columns(
         gpu=pl.lit(gpu.slug),
-        situation=pl.lit(situation(law, gpu, fitted.weights)),
+        situation=pl.lit(situation(law, gpu, weights)),
         latency_us=pl.Series(kernel_us(part.table, launches.launches.get(gpu.slug, 0.0))),
         model_us=pl.Series(np.maximum(model_us, bound)),
+        nameless_us=pl.Series(np.maximum(nameless_us, bound)),
         law_us=pl.Series(np.maximum(law_us, bound)),
         roofline_us=pl.Series(roofline),
     )
@@ -107,32 +141,73 @@ def summarise(rows: pl.DataFrame) -> tuple[dict[str, dict[str, float]], dict[str
     """Interval widths and transfer exponents from scored rows.
 
     Returns:
-        law -> situation -> half-width of a 90 % interval, as a logarithm: wide enough for 90 % of the kernels of
-        all held-out GPUs, each counting the same, and for 80 % of each single one; and law -> kinship -> exponent.
+        law -> situation -> half-width of a 90 % interval, as a logarithm, and as `STACK` what kernels of an unnamed
+        framework have on top, in squares; and law -> kinship -> exponent.
     """
-    errors = rows.with_columns(
-        error=(pl.col("model_us") / pl.col("latency_us")).log().abs(),
-        residual=(pl.col("latency_us") / pl.col("model_us")).log(),
-    )
-    per_gpu = (
-        errors.group_by("law", "situation", "gpu")
-        .agg(q80=pl.col("error").quantile(0.8), q90=pl.col("error").quantile(0.9), n=pl.len())
-        .filter(pl.col("n") >= LEAST_SCORED)
-    )
-    width = pl.max_horizontal(pl.col("q80").max(), pl.col("q90").mean())
-    widths = per_gpu.group_by("law", "situation").agg(width=width)
+    errors = _errors(rows, "model_us")
     intervals: dict[str, dict[str, float]] = {}
-    for law, where, width in widths.select("law", "situation", "width").sort("law").iter_rows():
-        intervals.setdefault(law, {})[where] = width
-    paired = errors.filter(pl.col("source_ratio").is_not_null(), pl.col("situation") != "base")
-    x, y = pl.col("source_ratio").clip(-1, 1), pl.col("residual").clip(-1, 1)
-    slopes = paired.group_by("law", "kinship").agg(slope=(x * y).sum() / ((x * x).sum() + 1e-9), n=pl.len())
+    for (law, where), of_gpus in errors.items():
+        intervals.setdefault(law, {})[where] = interval(list(of_gpus.values()))
+    usual = {s: float(np.median([w[s] for w in intervals.values() if s in w] or [0.0])) for s in SITUATIONS}
+    filled = {law: _filled(known, usual) for law, known in intervals.items()}
+    for (law, where), of_gpus in _errors(rows, "nameless_us").items():
+        if where == "base":
+            more = interval(list(of_gpus.values())) ** 2 - intervals[law][where] ** 2
+            filled[law][STACK] = float(np.sqrt(max(more, 0.0)))
+    return filled, _exponents(rows)
+
+
+def interval(errors: Sequence[Array]) -> float:
+    """Half-width, as a logarithm, from the |log errors| of the kernels of several GPUs.
+
+    Wide enough for 90 % of all kernels, each GPU counting the same, and for 80 % of each single GPU's. The next GPU
+    may be worse than any of these, all the more the fewer they are; `coverage` tells whether the margin is right.
+    """
+    worst = max(float(np.quantile(e, 0.8)) for e in errors)
+    usual = float(np.mean([np.quantile(e, 0.9) for e in errors]))
+    return max(usual, worst) * (1 + 1 / len(errors))
+
+
+def coverage(rows: pl.DataFrame) -> pl.DataFrame:
+    """Share of each GPU's kernels inside intervals that come from the other GPUs alone.
+
+    Returns:
+        One row per law, situation and GPU: `inside`, in percent.
+    """
+    found = [
+        {"law": law, "situation": where, "gpu": gpu, "inside": 100 * float(np.mean(own <= interval(others)))}
+        for (law, where), of_gpus in _errors(rows, "model_us").items()
+        for gpu, own in of_gpus.items()
+        if (others := [e for other, e in of_gpus.items() if other != gpu])
+    ]
+    schema = {"law": pl.String, "situation": pl.String, "gpu": pl.String, "inside": pl.Float64}
+    return pl.DataFrame(found, schema=schema)
+
+
+def _errors(rows: pl.DataFrame, column: str) -> dict[tuple[str, str], dict[str, Array]]:
+    """(law, situation) -> GPU -> |log error| of its kernels; without GPUs that have next to none."""
+    errors = rows.with_columns(error=(pl.col(column) / pl.col("latency_us")).log().abs())
+    found: dict[tuple[str, str], dict[str, Array]] = {}
+    for (law, where, gpu), part in errors.sort("law", "situation", "gpu").group_by(
+        "law", "situation", "gpu", maintain_order=True
+    ):
+        if part.height >= LEAST_SCORED:
+            found.setdefault((str(law), str(where)), {})[str(gpu)] = part["error"].drop_nulls().to_numpy()
+    return {key: of_gpus for key, of_gpus in found.items() if all(e.size for e in of_gpus.values())}
+
+
+def _exponents(rows: pl.DataFrame) -> dict[str, dict[str, float]]:
+    """Law -> kinship -> how much of what the model missed on one GPU it misses on the other."""
+    residual = (pl.col("latency_us") / pl.col("model_us")).log().clip(-1, 1)
+    paired = rows.filter(pl.col("source_ratio").is_not_null(), pl.col("situation") != "base")
+    x = pl.col("source_ratio").clip(-1, 1)
+    slope = (x * residual).sum() / ((x * x).sum() + 1e-9)
+    slopes = paired.group_by("law", "kinship").agg(slope=slope, n=pl.len())
     transfer: dict[str, dict[str, float]] = {}
     enough = slopes.filter(pl.col("n") > 200).sort("law").select("law", "kinship", "slope")
-    for law, kinship, slope in enough.iter_rows():
-        transfer.setdefault(law, {})[kinship] = float(np.clip(slope, 0.0, 1.0))
-    usual = {s: float(np.median([w[s] for w in intervals.values() if s in w] or [0.0])) for s in SITUATIONS}
-    return {law: _filled(known, usual) for law, known in intervals.items()}, transfer
+    for law, kinship, value in enough.iter_rows():
+        transfer.setdefault(law, {})[kinship] = float(np.clip(value, 0.0, 1.0))
+    return transfer
 
 
 def _filled(known: dict[str, float], usual: dict[str, float]) -> dict[str, float]:
@@ -147,7 +222,8 @@ def _filled(known: dict[str, float], usual: dict[str, float]) -> dict[str, float
         between = (last * farther[0]) ** 0.5 if farther and last else usual[name]
         last = max(last, known.get(name, between))
         widths[name] = last
-    return widths
+    between = (widths["base"] * widths["class"]) ** 0.5
+    return widths | {CALIBRATED: max(widths["base"], known.get(CALIBRATED, between))}
 
 
 def table(rows: pl.DataFrame) -> pl.DataFrame:

@@ -28,10 +28,12 @@ LAW_ROWS = 500
 """Rows of one framework on one GPU that the law's few constants are fitted on."""
 TREE_ROWS = 8000
 """The same for the learned corrections."""
-SHARED_TREES = 120
-OWN_TREES = 500
+SHARED_TREES = (120, 6, 0.12)
+"""Number, depth and learning rate of the trees that all GPUs share: few and shallow, to hold on unmeasured GPUs."""
+OWN_TREES = (300, 8, 0.3)
+"""The same of one architecture's trees: deep, as they follow the quirks of its libraries."""
 LEAST_PART = 0.1
-"""A GPU with less than this share of the median GPU's measurements shapes the law's offsets, not the trees."""
+"""A GPU with less than this share of the median GPU's measurements has no part in the trees that all share."""
 OWN_LEAST_ROWS = 1000
 """An architecture with fewer measurements of a law gets offsets, but no trees of its own."""
 ANONYMOUS_STEP = 3
@@ -83,14 +85,14 @@ def merge(fits: Sequence[LawFit]) -> Weights:
     )
 
 
-def measurements(data: Path, hold_out: Collection[str] = ()) -> dict[str, list[Measured]]:
+def measurements(data: Sequence[Path], hold_out: Collection[str] = ()) -> dict[str, list[Measured]]:
     """Measurements by law, one element per GPU, without the GPUs held out.
 
     Args:
-        data: see `datasets.load`.
+        data: folders, see `datasets.load`.
         hold_out: slugs.
     """
-    rows = load(data)
+    rows = load(*data)
     table = prepare(rows).with_columns(rows["gpu"], rows["source"], rows["latency_us"])
     table = table.with_columns(shape=_shape_number())
     out: dict[str, list[Measured]] = {}
@@ -100,21 +102,21 @@ def measurements(data: Path, hold_out: Collection[str] = ()) -> dict[str, list[M
     return out
 
 
-def fit(law: str, parts: Sequence[Measured], near: LawFit | None = None, left_out: str = "") -> LawFit:
+def fit(law: str, parts: Sequence[Measured], near: LawFit | None = None, left_out: Collection[str] = ()) -> LawFit:
     """Fits one law on the training shapes of some GPUs.
 
     Args:
         law: its name.
         parts: measurements, one element per GPU.
         near: a fit of almost the same measurements, to start from; trees of architectures are taken from it.
-        left_out: the architecture whose trees are not.
+        left_out: the architectures whose trees are not.
     """
     train = [p.shapes(test=False) for p in parts]
     fitted, launches = fit_law(LAWS[law], [_part(p, LAW_ROWS) for p in train], near.fitted if near else None)
     many = LEAST_PART * float(np.median([p.table.height for p in train]))
-    sets = [_residuals(law, p, fitted, launches) for p in train if p.table.height >= many]
-    shared = _boost(sets, SHARED_TREES)
-    own = {} if near is None else {a: trees for a, trees in near.own.items() if a != left_out}
+    sets = [_residuals(law, p, fitted, launches) for p in train]
+    shared = _boost([s for s, p in zip(sets, train, strict=True) if p.table.height >= many], SHARED_TREES)
+    own = {} if near is None else {a: trees for a, trees in near.own.items() if a not in left_out}
     for architecture in sorted({s.architecture for s in sets} - own.keys()):
         alike = [s.without(shared) for s in sets if s.architecture == architecture]
         if sum(s.target.size for s in alike) >= OWN_LEAST_ROWS:
@@ -201,19 +203,20 @@ def kernel_us(table: pl.DataFrame, launch_us: float) -> Array:
     return np.where(eager, np.maximum(latency - launch_us, 0.1 * latency), latency)
 
 
-def _boost(sets: Sequence[Residuals], trees: int) -> Trees:
+def _boost(sets: Sequence[Residuals], growth: tuple[int, int, float]) -> Trees:
+    trees, depth, rate = growth
     weight = np.concatenate([s.weight for s in sets])
     x = np.concatenate([s.features for s in sets], axis=1)
-    return boost(x, np.concatenate([s.target for s in sets]), weight / weight.mean(), trees=trees)
+    target = np.concatenate([s.target for s in sets])
+    return boost(x, target, weight / weight.mean(), trees=trees, depth=depth, rate=rate)
 
 
-def fit_all(data: dict[str, list[Measured]], jobs: int = 2, by_class: bool = False) -> tuple[Weights, pl.DataFrame]:
-    """Fits every law, and scores each with its GPUs left out one by one.
+def fit_all(data: dict[str, list[Measured]], jobs: int = 2) -> tuple[Weights, pl.DataFrame]:
+    """Fits every law, and scores each with its GPUs and classes of GPUs left out one by one.
 
     Args:
         data: from `measurements`.
         jobs: processes.
-        by_class: leave out a GPU's whole tensor class with it.
 
     Returns:
         The weights, and the scored rows of `evaluate.cross_validate`.
@@ -224,7 +227,7 @@ def fit_all(data: dict[str, list[Measured]], jobs: int = 2, by_class: bool = Fal
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         # The laws with the most GPUs take longest: they go first.
         names = sorted(data, key=lambda law: (-len(data[law]), law))
-        results = list(pool.map(cross_validate, names, [data[law] for law in names], [by_class] * len(names)))
+        results = list(pool.map(cross_validate, names, [data[law] for law in names]))
     scored = pl.concat([rows for _, rows in results], how="diagonal_relaxed")
     intervals, transfer = summarise(scored)
     weights = merge([fitted for fitted, _ in results])

@@ -15,6 +15,8 @@ from predictors.machine import Machine
 
 EFFECT_SD = {"tensor_class": 0.12, "gpu": 0.1, "framework": 0.12, "stack": 0.08}
 """Prior standard deviations of the offsets, in log space (predictor study, section 1)."""
+CLASS_MEMORY_SD = 0.03
+"""Of a class's memory rate: the matrix units have no part in it."""
 OTHER_VENDOR_SD = 0.5
 """The same of AMD's class: its libraries reach another share of the peak, which mustn't bend what all GPUs share."""
 NOISE = 0.12
@@ -158,6 +160,8 @@ class _Problem:
         if scope == "base":
             median, sd = self.law.priors[constant]
             return float(np.log(median)), sd
+        if (scope, constant) == ("tensor_class", "memory"):
+            return 0.0, CLASS_MEMORY_SD
         return 0.0, EFFECT_SD[scope]
 
     def _part(self, i: int, vector: Array) -> Array:

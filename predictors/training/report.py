@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import polars as pl
 
 from predictors.fitted import Weights
-from predictors.intervals import SITUATIONS
+from predictors.intervals import CALIBRATED, SITUATIONS, STACK
 
 _HEADER = """\
 # What these weights were fitted on and how far off they were on what they hadn't seen.
@@ -20,8 +22,18 @@ aiconfigurator = "github.com/ai-dynamo/aiconfigurator, Apache-2.0: kernels in CU
 neusight = "github.com/sitar-lab/NeuSight, MIT: fp32 operators, eager PyTorch 2.1, launch included and fitted away"
 tracelens = "github.com/AMD-AGI/TraceLens, MIT: operators of real jobs on MI300X and H100, profiled"
 """
-COLUMNS = ("GPU", "in base", "held out", "bias", "held out, law alone", "roofline", "peak ratio", "kernels")
-WIDTHS_ARE = "Factor by which a kernel may be faster or slower, 90 %, by situation."
+COLUMNS = (
+    "GPU", "in base", "GPU held out", "bias", "its class held out", "GPU held out, 30 kernels measured",
+    "GPU held out, law alone", "roofline", "peak ratio", "kernels",
+)  # fmt: skip
+WIDTHS_ARE = (
+    "Factor by which a kernel may be faster or slower, 90 %, by situation; the last column is what a kernel whose "
+    "framework isn't named (any trace) has on top, unless the GPU is calibrated."
+)
+COVERAGE_IS = (
+    "Share of a GPU's kernels, in percent, inside intervals made from the other GPUs alone: mean over the GPUs, and in "
+    "brackets the worst GPU."
+)
 TITLES = {
     "gemm half": "GEMM, bf16",
     "gemm fp8": "GEMM, fp8",
@@ -57,46 +69,71 @@ def card(weights: Weights, errors: pl.DataFrame, held_out: Sequence[str]) -> str
     for law, fitted in sorted(weights.laws.items()):
         lines += [f'[laws."{law}"]', f"gpus = {_strings(sorted(fitted.gpu))}"]
         for row in errors.filter(pl.col("law") == law).iter_rows(named=True):
-            kind = "in_base" if row["situation"] == "base" else "left_out"
+            kind = {"base": "in_base", CALIBRATED: "calibrated"}.get(row["situation"], f"left_out.{row['situation']}")
             figures = f"median = {row['model_median']:.1f}, p90 = {row['model_p90']:.1f}, kernels = {row['n']}"
             lines.append(f'{kind}."{row["gpu"]}" = {{ {figures} }}')
         lines.append("")
     return "\n".join(lines)
 
 
-def markdown(errors: pl.DataFrame, weights: Weights) -> str:
-    """The tables of docs/accuracy.md: errors of every law on every GPU, then the widths of the intervals.
+def markdown(errors: pl.DataFrame, weights: Weights, inside: pl.DataFrame) -> str:
+    """The tables of docs/accuracy.md: errors of every law on every GPU, then the intervals' widths and coverage.
 
     Args:
         errors: from `evaluate.table`.
         weights: their intervals.
+        inside: from `evaluate.coverage`.
     """
     order = {law: place for place, law in enumerate(TITLES)}
     laws = sorted(errors["law"].unique().to_list(), key=lambda law: (order.get(law, len(order)), law))
     parts = [_law_table(law, errors.filter(pl.col("law") == law)) for law in laws]
-    widths = [
-        f"| {law} | " + " | ".join(f"× {math.exp(weights.intervals[law][where]):.2f}" for where in SITUATIONS) + " |"
-        for law in sorted(weights.intervals)
+    return "\n".join([*parts, *_widths(weights), *_coverage(inside), ""])
+
+
+def _widths(weights: Weights) -> list[str]:
+    where = (*SITUATIONS, CALIBRATED)
+    rows = [
+        f"| {law} | {' | '.join(f'× {math.exp(widths[s]):.2f}' for s in where)} | × {math.exp(widths[STACK]):.2f} |"
+        for law, widths in sorted(weights.intervals.items())
     ]
-    head = ["## Widths of the intervals", "", WIDTHS_ARE, "", f"| | {' | '.join(SITUATIONS)} |", "|---" * 5 + "|"]
-    return "\n".join([*parts, *head, *widths, ""])
+    head = f"| | {' | '.join(where)} | unnamed framework |"
+    return ["### Widths of the intervals", "", WIDTHS_ARE, "", head, "|---" * (len(where) + 2) + "|", *rows, ""]
+
+
+def _coverage(inside: pl.DataFrame) -> list[str]:
+    """Mean over GPUs and the worst GPU of each law and situation."""
+    cells: dict[str, dict[str, str]] = {}
+    for (law, where), part in inside.group_by("law", "situation", maintain_order=True):
+        worst = part.sort("inside").row(0, named=True)
+        cells.setdefault(str(law), {})[str(where)] = (
+            f"{np.mean(part['inside'].to_numpy()):.0f} ({worst['inside']:.0f} {worst['gpu']})"
+        )
+    where = (*SITUATIONS, CALIBRATED)
+    rows = [f"| {law} | {' | '.join(found.get(s, '–') for s in where)} |" for law, found in sorted(cells.items())]
+    head = f"| | {' | '.join(where)} |"
+    return ["### Coverage of the intervals", "", COVERAGE_IS, "", head, "|---" * (len(where) + 1) + "|", *rows]
 
 
 def _law_table(law: str, rows: pl.DataFrame) -> str:
-    """One line per GPU: in the base, then held out, with the law alone and the baselines for the held-out case."""
+    """One line per GPU: in the base, held out alone, with its class, with a calibration; then the baselines."""
     lines = [f"### {TITLES.get(law, law)}", "", f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
-    for (gpu,), both in rows.group_by("gpu", maintain_order=True):
-        base = both.filter(pl.col("situation") == "base").row(0, named=True)
-        out = both.filter(pl.col("situation") != "base").to_dicts()
-        held = [f"{_figure(out[0], 'model')} ({out[0]['situation']})", f"{out[0]['bias']:+.0f}"] if out else ["–", "–"]
-        row = out[0] if out else base
-        alone = _figure(row, "law") if out else "–"
-        cells = [str(gpu), _figure(base, "model"), *held, alone, _figure(row, "roofline"), _figure(row, "peak_ratio")]
-        lines.append(f"| {' | '.join(cells)} | {base['n']} |")
+    for (gpu,), of_gpu in rows.group_by("gpu", maintain_order=True):
+        by = {row["situation"]: row for row in of_gpu.to_dicts()}
+        base, calibrated = by["base"], by.get(CALIBRATED)
+        alone, with_class, *_ = *(by[s] for s in SITUATIONS[1:] if s in by), None, None
+        shown = alone or base
+        held = [f"{_figure(alone, 'model')} ({alone['situation']})", f"{alone['bias']:+.0f}"] if alone else ["–", "–"]
+        cells = [
+            str(gpu), _figure(base, "model"), *held, _figure(with_class, "model"), _figure(calibrated, "model"),
+            _figure(alone, "law"), _figure(shown, "roofline"), _figure(shown, "peak_ratio"), str(base["n"]),
+        ]  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
 
 
-def _figure(row: dict[str, float | None], name: str) -> str:
+def _figure(row: dict[str, Any] | None, name: str) -> str:
+    if row is None:
+        return "–"
     median, p90 = row[f"{name}_median"], row[f"{name}_p90"]
     return "–" if median is None or p90 is None else f"{median:.1f} / {p90:.0f}"
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from predictors import load_gpu
-from predictors.fitted import Fitted, Weights
+from predictors.fitted import Calibrated, Fitted, Weights
 from predictors.intervals import half_width, situation, total
 from predictors.law import LAWS
 from predictors.machine import machine
+from predictors.surface import surface
 
 BASE = {name: float(np.log(prior[0])) for name, prior in LAWS["gemm half"].priors.items()}
 WEIGHTS = Weights(
@@ -51,3 +54,14 @@ def test_the_interval_of_one_kernel_is_its_own():
 
 def test_a_sum_of_nothing_is_nothing():
     assert total(np.array([]), np.array([]), np.array([])) == (0, 0, 0)
+
+
+def test_an_unnamed_framework_widens_the_interval_unless_the_gpu_is_calibrated():
+    widths = {"gemm half": {"base": 0.3, "calibrated": 0.35, "stack": 0.4}}
+    h100 = machine(load_gpu("h100-sxm"))
+    weights = replace(WEIGHTS, intervals=widths)
+    assert half_width("gemm half", h100, weights, named=True) == 0.3
+    assert half_width("gemm half", h100, weights, named=False) == pytest.approx(0.5)
+    known = Calibrated({}, surface(np.zeros((1, 1)), np.zeros(1)))
+    calibrated = replace(weights, calibrated={("gemm half", "h100-sxm"): known})
+    assert half_width("gemm half", h100, calibrated, named=False) == 0.35

@@ -169,6 +169,12 @@ def test_unreadable_weights_are_named(tmp_path):
         predict(pl.DataFrame([GEMM]), load_gpu("h100-sxm"), weights=str(tmp_path))
 
 
+def test_importing_loads_neither_numpy_nor_polars():
+    code = "import sys, predictors; predictors.load_gpu('t4'); print({'numpy', 'polars'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
 def test_predicting_loads_nothing_of_the_training():
     code = (
         "import sys, polars as pl, predictors\n"

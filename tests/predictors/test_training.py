@@ -17,7 +17,7 @@ from predictors.fitted import Fitted, load_weights, save_weights
 from predictors.law import LAWS, STREAM
 from predictors.machine import machine
 from predictors.training.datasets import load
-from predictors.training.evaluate import cross_validate, summarise, table
+from predictors.training.evaluate import coverage, cross_validate, interval, summarise, table
 from predictors.training.fit import Measured, fit, measurements
 from predictors.training.fit_law import Part, fit_law
 from predictors.training.report import card, markdown
@@ -57,7 +57,7 @@ def test_the_launch_is_told_from_the_kernel():
 
 def test_measurements_become_weights_that_predict_them(tmp_path):
     write_gemms(tmp_path)
-    data = measurements(tmp_path, hold_out=["l40s"])
+    data = measurements([tmp_path], hold_out=["l40s"])
     assert sorted(part.gpu for part in data["gemm half"]) == ["a100-sxm-80gb", "h100-sxm"]
     weights = fit("gemm half", data["gemm half"]).weights
     save_weights(weights, tmp_path / "weights")
@@ -67,22 +67,36 @@ def test_measurements_become_weights_that_predict_them(tmp_path):
     assert error.abs().median() < 0.05
 
 
-def test_every_gpu_is_left_out_once(tmp_path):
+def test_every_gpu_and_every_class_is_left_out_once(tmp_path):
     write_gemms(tmp_path)
-    parts = [Measured(p.gpu, p.table.head(200)) for p in measurements(tmp_path)["gemm half"]]
+    parts = [Measured(p.gpu, p.table.head(200)) for p in measurements([tmp_path])["gemm half"]]
     fitted, rows = cross_validate("gemm half", parts)
     errors = table(rows)
-    assert set(errors["situation"]) == {"base", "class", "new"}
-    assert errors.filter(pl.col("situation") != "base").height == 3
+    situations = {gpu: set(part["situation"]) for (gpu,), part in errors.group_by("gpu")}
+    assert situations["h100-sxm"] == {"base", "new", "calibrated"}
+    assert situations["l40s"] == situations["a100-sxm-80gb"] == {"base", "class", "new", "calibrated"}
+    middle = {row["situation"]: row["model_median"] for row in errors.filter(pl.col("gpu") == "l40s").to_dicts()}
+    assert middle["calibrated"] < middle["class"]
     intervals, transfer = summarise(rows)
     widths = intervals["gemm half"]
     assert 0 < widths["base"] <= widths["sibling"] <= widths["class"] <= widths["new"]
+    assert widths["calibrated"] >= widths["base"]
+    assert widths["stack"] >= 0
+    inside = coverage(rows)
+    assert set(inside["gpu"]) == {"a100-sxm-80gb", "h100-sxm", "l40s"}
+    assert inside["inside"].is_between(0, 100).all()
     assert all(0 <= e <= 1 for e in transfer.get("gemm half", {}).values())
     assert 'gpus = ["a100-sxm-80gb", "h100-sxm", "l40s"]' in card(fitted.weights, errors, [])
-    tables = markdown(errors, replace(fitted.weights, intervals=intervals))
+    tables = markdown(errors, replace(fitted.weights, intervals=intervals), inside)
     assert "### GEMM, bf16" in tables
     assert [line.split(" | ")[0] for line in tables.splitlines()[4:7]] == ["| a100-sxm-80gb", "| h100-sxm", "| l40s"]
     assert "| gemm half | × 1." in tables
+
+
+def test_an_interval_holds_the_next_gpu_too():
+    steady, wild = np.linspace(0, 0.1, 101), np.linspace(0, 0.5, 101)
+    assert interval([steady] * 4) == pytest.approx(0.09 * 5 / 4)
+    assert interval([steady, wild]) == pytest.approx(0.4 * 3 / 2)  # covers 80 % of the worst GPU
 
 
 def test_every_law_has_priors_for_its_effects():

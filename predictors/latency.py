@@ -132,8 +132,13 @@ def _carried(
 
 def _widths(table: pl.DataFrame, gpu: Machine, weights: Weights) -> Array:
     laws = table["law"].unique().drop_nulls().to_list()
-    widths = {law: half_width(law, gpu, weights) for law in laws}
-    return table["law"].replace_strict(widths, default=0.0, return_dtype=pl.Float64).to_numpy()
+    named, nameless = (
+        table["law"].replace_strict(
+            {law: half_width(law, gpu, weights, known) for law in laws}, default=0.0, return_dtype=pl.Float64
+        )
+        for known in (True, False)
+    )
+    return np.where(table["framework"].is_not_null().to_numpy(), named.to_numpy(), nameless.to_numpy())
 
 
 def _result(alone: Modelled, time: Array, width: Array, method: Array) -> pl.DataFrame:

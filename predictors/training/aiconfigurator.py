@@ -1,0 +1,95 @@
+"""aiconfigurator's kernel measurements: a checkout's own files, or tables made from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+
+SYSTEMS = Path("src/aiconfigurator/systems/data")
+"""In a checkout: system/framework/version/table_perf.txt (CSV) or .parquet, `latency` in milliseconds."""
+FILES = {
+    "gemm": "gemm_perf", "attention_context": "context_attention_perf", "encoder_attention": "encoder_attention_perf",
+    "attention_generation": "generation_attention_perf", "moe": "moe_perf",
+}  # fmt: skip
+"""Our name of a table -> a checkout's."""
+FRAMEWORKS = ("sglang", "trtllm", "vllm")
+
+_DTYPES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
+_LFS = b"version https://git-lfs"
+
+Columns = dict[str, pl.Expr | str]
+
+
+def load(folder: Path) -> Iterator[pl.DataFrame]:
+    """The measurements in the columns of `predictors.kernels`, one frame per kind of kernel.
+
+    Args:
+        folder: a checkout, or a folder of our tables (gemm.parquet, attention_context.parquet, ...).
+
+    Raises:
+        ValueError: a checkout without the files that git-lfs keeps.
+    """
+    heads: Columns = {
+        "batch": "batch_size", "heads": "num_heads", "head_dim": "head_dim", "kv_len": pl.col("isl") + pl.col("step"),
+    }  # fmt: skip
+    cached: Columns = heads | {
+        "kv_heads": "num_key_value_heads", "window": "window_size", "causal": pl.lit(True),
+        "kv_dtype": pl.col("kv_cache_dtype").replace(_DTYPES),
+    }  # fmt: skip
+    encoder: Columns = heads | {
+        "kv_heads": "num_heads", "window": pl.lit(0), "causal": pl.lit(False), "q_len": "isl", "kv_len": "isl",
+    }  # fmt: skip
+    experts: Columns = {
+        "tokens": "num_tokens", "hidden": "hidden_size", "inter": "inter_size", "topk": "topk", "tp": "moe_tp_size",
+        "ep": "moe_ep_size", "experts": "num_experts", "routing": "distribution",
+    }  # fmt: skip
+    kinds: dict[str, tuple[str, Columns]] = {
+        "gemm": ("gemm", {"batch": pl.lit(1), "m": "m", "n": "n", "k": "k"}),
+        "attention_context": ("attention", cached | {"q_len": "isl"}),
+        "attention_generation": ("attention", cached | {"q_len": pl.lit(1)}),
+        "encoder_attention": ("attention", encoder),
+        "moe": ("moe", experts),
+    }
+    read = _checked_out if (folder / SYSTEMS).is_dir() else _table
+    for name, (family, columns) in kinds.items():
+        frame = read(folder, name)
+        if frame is not None:
+            yield frame.select(
+                "framework", "latency_us", gpu="system", source=pl.lit("graph"), family=pl.lit(family),
+                dtype=pl.col("dtype").replace(_DTYPES), **columns,
+            )  # fmt: skip
+
+
+def _table(folder: Path, name: str) -> pl.DataFrame | None:
+    path = folder / f"{name}.parquet"
+    if not path.exists():
+        return None
+    frame = pl.read_parquet(path).rename({"attn_dtype": "dtype"}, strict=False)
+    text = [column for column, dtype in frame.schema.items() if dtype == pl.Categorical]
+    numbers = [column for column, dtype in frame.schema.items() if dtype.is_integer()]
+    return frame.with_columns(pl.col(text).cast(pl.String), pl.col(numbers).cast(pl.Int64))
+
+
+def _checked_out(folder: Path, name: str) -> pl.DataFrame | None:
+    paths = sorted((folder / SYSTEMS).glob(f"*/*/*/{FILES[name]}.*"))
+    frames = [_file(path) for path in paths if path.parent.parent.name in FRAMEWORKS]
+    return pl.concat(frames, how="diagonal_relaxed") if frames else None
+
+
+def _file(path: Path) -> pl.DataFrame:
+    with path.open("rb") as file:
+        if file.read(len(_LFS)) == _LFS:
+            raise ValueError(f"{path} isn't there, only what git-lfs knows of it: run `git lfs pull` in the checkout")
+    frame = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path, infer_schema_length=None)
+    dtype = next(name for name in ("gemm_dtype", "moe_dtype", "attn_dtype", "dtype") if name in frame.columns)
+    framework = path.parent.parent
+    missing = {"window_size": pl.lit(0), "step": pl.lit(0)}
+    return frame.with_columns(
+        *(value.alias(column) for column, value in missing.items() if column not in frame.columns),
+        system=pl.lit(framework.parent.name),
+        framework=pl.lit(framework.name),
+        dtype=pl.col(dtype),
+        latency_us=pl.col("latency").cast(pl.Float64) * 1e3,
+    )

@@ -1,0 +1,47 @@
+"""Speed of predicting kernels, as a ratio to numpy's own pace in the same run."""
+
+import time
+
+import numpy as np
+import polars as pl
+
+from predictors import predict
+
+KERNELS = 50_000
+
+
+def products() -> pl.DataFrame:
+    draw = np.random.default_rng(0)
+    shape = {name: draw.integers(1, 8192, KERNELS) for name in ("m", "n", "k")}
+    return pl.DataFrame(shape).with_columns(family=pl.lit("gemm"), dtype=pl.lit("bf16"))
+
+
+def seconds(function, repeats: int = 3) -> float:
+    """CPU time of the best of a few runs, all threads together."""
+    times = []
+    for _ in range(repeats):
+        start = time.process_time()
+        function()
+        times.append(time.process_time() - start)
+    return min(times)
+
+
+def test_products_against_the_arithmetic_they_need(benchmark):
+    """Fifty tiles and splits of two powers each, and 420 trees: within four times of numpy doing just that."""
+    kernels = products()
+    x, leaf = np.linspace(1, 2, KERNELS), np.zeros(KERNELS, dtype=np.uint8)
+
+    def powers() -> None:
+        for _ in range(100):
+            np.power(x, 0.3)
+
+    def comparisons() -> None:
+        for _ in range(300 * 8 + 120 * 6):
+            np.greater(leaf, 1)
+
+    predict(kernels.head(100), "h100-sxm")
+    benchmark(predict, kernels, "h100-sxm")
+    took, limit = seconds(lambda: predict(kernels, "h100-sxm")), seconds(powers) + seconds(comparisons)
+    benchmark.extra_info["thousand kernels per CPU second"] = KERNELS / took / 1e3
+    benchmark.extra_info["times numpy's limit"] = took / limit
+    assert took < 4 * limit

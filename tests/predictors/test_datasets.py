@@ -1,0 +1,104 @@
+"""Measurements as the public sources keep them: a checkout of theirs is read as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from predictors.training.datasets import load
+
+NAMES = "framework,version,device,op_name,kernel_source"
+SYSTEMS = "src/aiconfigurator/systems/data"
+ATTENTION = "batch_size,isl,num_heads,num_key_value_heads,head_dim,beam_width,attn_dtype,kv_cache_dtype,step,latency"
+EXPERTS = "moe_dtype,num_tokens,hidden_size,inter_size,topk,num_experts,moe_tp_size,moe_ep_size,distribution,latency"
+
+
+def write(folder: Path, path: str, *lines: str) -> None:
+    (folder / path).parent.mkdir(parents=True, exist_ok=True)
+    (folder / path).write_text("\n".join(lines) + "\n")
+
+
+def only(rows: pl.DataFrame, *columns: str) -> tuple[object, ...]:
+    assert rows.height == 1
+    return rows.select(columns).row(0)
+
+
+def test_a_checkout_of_aiconfigurator(tmp_path):
+    vllm = f"{SYSTEMS}/h100_sxm/vllm/0.24.0"
+    write(
+        tmp_path, f"{vllm}/gemm_perf.txt", f"{NAMES},gemm_dtype,m,n,k,latency",
+        "VLLM,0.24.0,NVIDIA H100 80GB HBM3,gemm,torch,bfloat16,8,4096,1024,0.0125",
+        "VLLM,0.24.0,NVIDIA H100 80GB HBM3,gemm,torch,int4_wo,8,4096,1024,0.01",
+    )  # fmt: skip
+    write(
+        tmp_path, f"{vllm}/context_attention_perf.txt", f"{NAMES},{ATTENTION}",
+        "VLLM,0.24.0,NVIDIA H100 80GB HBM3,context_attention,fa3,2,512,32,8,128,1,bfloat16,fp8,1536,0.25",
+    )  # fmt: skip
+    write(
+        tmp_path, f"{vllm}/moe_perf.txt", f"{NAMES},{EXPERTS}",
+        "VLLM,0.24.0,NVIDIA H100 80GB HBM3,moe,triton,fp8,64,2048,768,8,128,2,4,power_law_1.2,0.1",
+    )  # fmt: skip
+    write(tmp_path, f"{SYSTEMS}/unheard_of/vllm/1/gemm_perf.txt", "gemm_dtype,m,n,k,latency", "fp8,1,1,1,1.0")
+    write(tmp_path, f"{SYSTEMS}/h100_sxm/nccl/2.27/gemm_perf.txt", "gemm_dtype,m,n,k,latency", "fp8,1,1,1,1.0")
+    rows = load(tmp_path)
+    assert set(rows["gpu"]) == {"h100-sxm"}
+    assert set(rows["framework"]) == {"vllm"}
+    assert set(rows["source"]) == {"graph"}
+    gemm = rows.filter(pl.col("family") == "gemm")
+    assert only(gemm, "dtype", "m", "n", "k", "latency_us") == ("bf16", 8, 4096, 1024, 12.5)
+    attention = rows.filter(pl.col("family") == "attention")
+    assert only(attention, "q_len", "kv_len", "kv_dtype", "window", "kv_heads") == (512, 2048, "fp8", 0, 8)
+    moe = rows.filter(pl.col("family") == "moe")
+    assert only(moe, "tokens", "tp", "ep", "routing", "latency_us") == (64, 2, 4, "power_law_1.2", 100.0)
+
+
+def test_its_newer_tables_are_parquet(tmp_path):
+    folder = tmp_path / SYSTEMS / "b200_sxm" / "sglang" / "0.5.12"
+    folder.mkdir(parents=True)
+    columns = {"gemm_dtype": ["fp8_block"], "m": [64], "n": [512], "k": [256], "latency": [0.004]}
+    pl.DataFrame(columns).write_parquet(folder / "gemm_perf.parquet")
+    assert only(load(tmp_path), "gpu", "framework", "dtype", "latency_us") == ("b200", "sglang", "fp8_block", 4.0)
+
+
+def test_files_that_git_lfs_keeps_elsewhere_are_said(tmp_path):
+    write(
+        tmp_path, f"{SYSTEMS}/b200_sxm/sglang/1/gemm_perf.txt", "version https://git-lfs.github.com/spec/v1", "size 1"
+    )
+    with pytest.raises(ValueError, match="git lfs pull"):
+        load(tmp_path)
+
+
+def test_a_checkout_of_neusight(tmp_path):
+    base = "scripts/asplos/data/dataset"
+    collect = f"{base}/train/collect"
+    head = "OPName,Latency,Device,Torch Version,Kernel Name"
+    write(
+        tmp_path, f"{collect}/linear/p2.1.0/Tesla T4.csv", f"{head},B,M,N,K",
+        'linear,0.5,Tesla T4,p2.1.0,"volta_sgemm<1, 2>",1,58,13,141',
+    )  # fmt: skip
+    write(tmp_path, f"{base}/test/bmm.csv", f"{head},B,M,N,K", "bmm,0.25,NVIDIA L4,p2.1.0,sgemm,192,96,196,64")
+    write(tmp_path, f"{collect}/add/p2.1.0/Tesla T4.csv", f"{head},B,H", "add,0.026,Tesla T4,p2.1.0,add,127,168")
+    write(
+        tmp_path, f"{collect}/conv/p2.1.0/Tesla T4.csv",
+        f"{head},B,Input_Channel,Output_Channel,Kernel_Szie,Input_Size,Stride,Padding",
+        "conv,1.5,Tesla T4,p2.1.0,sgemm,38,893,326,3,5,1,1",
+    )  # fmt: skip
+    rows = load(tmp_path)
+    assert set(rows["dtype"]) == {"fp32"}
+    assert set(rows["source"]) == {"eager"}
+    gemm = rows.filter(pl.col("family") == "gemm")
+    t4, l4 = gemm.filter(pl.col("gpu") == "t4"), gemm.filter(pl.col("gpu") == "l4")
+    assert only(t4, "batch", "m", "n", "k", "latency_us") == (1, 58, 141, 13, 500.0)
+    assert only(l4, "batch", "m", "n", "k", "latency_us") == (192, 96, 64, 196, 250.0)
+    added = rows.filter(pl.col("family") == "elementwise")
+    assert only(added, "rows", "cols", "bytes") == (127, 168, 3 * 4 * 127 * 168)
+    conv = rows.filter(pl.col("family") == "conv")
+    numel = 38 * 893 * 25 + 326 * 893 * 9 + 38 * 326 * 25
+    assert only(conv, "m", "n", "k", "bytes") == (38 * 25, 326, 893 * 9, 4 * numel)
+
+
+def test_nothing_to_read_is_an_error(tmp_path):
+    with pytest.raises(ValueError, match="no measured kernels under"):
+        load(tmp_path)
