@@ -43,6 +43,7 @@ REQUIRED: dict[str, tuple[str, ...]] = {
 """What a row of each family must have to be modelled from its shape."""
 
 TENSOR_FAMILIES = ("gemm", "conv", "attention", "moe")
+MEMORY_FAMILIES = ("elementwise", "softmax", "norm", "copy", "reduction", "embedding", "optimizer", "memset")
 DTYPE_BYTES: dict[str, float] = {
     "fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "fp8_block": 1.0, "nvfp4": 0.5625,
     "int8": 1.0,
