@@ -68,8 +68,16 @@ def card(weights: Weights, errors: pl.DataFrame, held_out: Sequence[str]) -> str
     lines = [_HEADER, f"held_out = {_strings(held_out)}", ""]
     for law, fitted in sorted(weights.laws.items()):
         lines += [f'[laws."{law}"]', f"gpus = {_strings(sorted(fitted.gpu))}"]
-        for row in errors.filter(pl.col("law") == law).iter_rows(named=True):
-            kind = {"base": "in_base", CALIBRATED: "calibrated"}.get(row["situation"], f"left_out.{row['situation']}")
+        order = {where: place for place, where in enumerate(SITUATIONS)}
+        rows = sorted(
+            errors.filter(pl.col("law") == law).to_dicts(), key=lambda r: order.get(r["situation"], len(order))
+        )
+        alone: set[str] = set()
+        for row in rows:
+            kind = {"base": "in_base", CALIBRATED: "calibrated"}.get(row["situation"])
+            # What is farther off than the GPU left out alone is its whole class left out.
+            kind = kind or ("class_left_out" if row["gpu"] in alone else "left_out")
+            alone |= {row["gpu"]} if kind == "left_out" else set()
             figures = f"median = {row['model_median']:.1f}, p90 = {row['model_p90']:.1f}, kernels = {row['n']}"
             lines.append(f'{kind}."{row["gpu"]}" = {{ {figures} }}')
         lines.append("")
