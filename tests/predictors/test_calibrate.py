@@ -57,6 +57,12 @@ def test_products_tell_something_of_attention_and_nothing_of_norms():
     assert 1.03 < times(prefill, calibrations=calibration)[0] / times(prefill)[0] < 1.2
 
 
+def test_calibrated_intervals_are_those_of_the_calibrated():
+    new = load_gpu("rtx-pro-6000-server")
+    before, after = (predict(KERNELS, new, calibrations=c) for c in (None, {new: measured(KERNELS, 1.1, new.slug)}))
+    assert (after["high_us"] / after["time_us"]).max() < (before["high_us"] / before["time_us"]).min()
+
+
 def test_nothing_beats_the_bound():
     result = predict(KERNELS, GPU, calibrations={GPU: measured(KERNELS, 0.01)})
     assert (result["time_us"] >= result["bound_us"]).all()
