@@ -74,7 +74,7 @@ def test_eight_times_the_work_never_takes_less(gpu: str):
         "gemm": {"m": 64, "n": 4096, "k": 4096},
         "attention": {"batch": 1, "heads": 16, "q_len": 1024, "kv_len": 1024, "head_dim": 128, "causal": True},
         "moe": {"tokens": 16, "hidden": 2048, "inter": 768, "topk": 4, "experts": 64},
-        "elementwise": {"bytes": 10**5},
+        "elementwise": {"bytes": 10**7},
     }
     rows = [
         {"family": family, "dtype": "bf16", **shape, sizes[family]: shape[sizes[family]] * 8**step}
