@@ -195,9 +195,13 @@ KERNELS = Table(
             pl.String,
             "Where the work was told: shapes (of the op's inputs), recorded (sizes of copies and messages), "
             "repeat (the same kernel elsewhere in the trace), gradients (of an all-reduce, those accumulated since the "
-            "last), geometry (a pointwise kernel's launch); null: not known.",
+            "last), geometry (a pointwise kernel's or a grouped product's launch); null: not known.",
         ),
-        Column("work_low", pl.Float64, "geometry: the least that the bytes may be, over those given."),
+        Column(
+            "work_low",
+            pl.Float64,
+            "geometry: the least that the bytes, or a product's batch, may be, over those given.",
+        ),
         Column("work_high", pl.Float64, "geometry: the most that they may be."),
     ),
 )

@@ -8,15 +8,15 @@ from tracekit.prediction.bracket import widened
 
 
 def by_bytes(kernels: pl.DataFrame) -> pl.DataFrame:
-    """A floor of 2 µs and 1 µs per kilobyte, give or take a tenth."""
-    time = 2 + kernels["bytes"] / 1000
+    """A floor of 2 µs and 1 µs per kilobyte of each product of a batch, give or take a tenth."""
+    time = 2 + kernels["bytes"] * kernels["batch"].fill_null(1.0) / 1000
     return pl.DataFrame({"time_us": time, "low_us": 0.9 * time, "high_us": 1.1 * time})
 
 
 def test_both_ends_of_the_bracket_are_predicted():
     kernels = pl.DataFrame(
-        {"bytes": [8000, 8000], "work_low": [None, 0.25], "work_high": [None, 2.0]},
-        schema_overrides={"work_low": pl.Float64, "work_high": pl.Float64},
+        {"bytes": [8000, 8000], "batch": None, "work_low": [None, 0.25], "work_high": [None, 2.0]},
+        schema_overrides={"batch": pl.Float64, "work_low": pl.Float64, "work_high": pl.Float64},
     )
     times = widened(kernels, by_bytes(kernels), by_bytes)
     assert times["time_us"].to_list() == [10, 10]
@@ -26,7 +26,9 @@ def test_both_ends_of_the_bracket_are_predicted():
 
 @given(st.lists(st.tuples(st.floats(1, 1e9), st.floats(0.001, 1), st.floats(1, 4)), min_size=1, max_size=20))
 def test_intervals_only_grow(rows):
-    kernels = pl.DataFrame(rows, schema=["bytes", "work_low", "work_high"], orient="row")
+    kernels = pl.DataFrame(rows, schema=["bytes", "work_low", "work_high"], orient="row").with_columns(
+        batch=pl.lit(None, pl.Float64)
+    )
     before, after = by_bytes(kernels), widened(kernels, by_bytes(kernels), by_bytes)
     assert (after["low_us"] <= before["low_us"]).all()
     assert (after["high_us"] >= before["high_us"]).all()

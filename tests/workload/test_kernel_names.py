@@ -129,6 +129,19 @@ ROCM = [
     ("miopenSp3AsmConv_v30_3_1_gfx9_fp16_dot2_edc_f3x2_stride2",
      known("rocm", "conv", "fp16", tensor_core=False)),
 ]  # fmt: skip
+TRTLLM = [
+    (
+        "bmm_MxE4m3_MxE2m1MxE4m3_Fp32_t128x16x256u2_s3_et128x16_m128x16x32_cga1x1x1_16dp256b_rM_TN_transOut_schedP2x1x2x3_"
+        "biasM_bN_tma_tmaOpt_clmp_swiGlu_dynBatch_sm100f",
+        known("trtllm", "moe", "fp8", (16, 128, 256), stages=3, layout="tn", tensor_core=True),
+    ),
+    (
+        "bmm_Bfloat16_MxE2m1MxE4m3_Fp32_t128x16x256u2_s3_et128x16_m128x16x32_cga1x1x1_16dp256b_rM_TN_transOut_"
+        "schedP2x1x2x3_biasM_bN_tmaOpt_clmp_dynBatch_sm100f",
+        known("trtllm", "moe", "fp8", (16, 128, 256), stages=3, layout="tn", tensor_core=True),
+    ),
+]
+
 TRITON = [
     ("triton_poi_fused__to_copy_add_cat_fmha_v3_fwd_mul_neg_stack_13", known("triton", "elementwise", tensor_core=False)),
     ("triton_red_fused_add_addmm_mul_native_layer_norm_split_16", known("triton", "norm", tensor_core=False)),
@@ -182,6 +195,11 @@ def test_rocm(name: str, expected: KernelName) -> None:
 
 @pytest.mark.parametrize(("name", "expected"), TRITON)
 def test_triton(name: str, expected: KernelName) -> None:
+    assert describe(name) == expected
+
+
+@pytest.mark.parametrize(("name", "expected"), TRTLLM)
+def test_trtllm(name: str, expected: KernelName) -> None:
     assert describe(name) == expected
 
 

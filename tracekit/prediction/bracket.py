@@ -11,7 +11,8 @@ def widened(kernels: pl.DataFrame, times: pl.DataFrame, predict: Predict) -> pl.
     """``times`` with the intervals of bracketed kernels widened by the times at both ends of the bracket.
 
     Args:
-        kernels: The kernel table; ``work_low`` and ``work_high`` are null where the work isn't bracketed.
+        kernels: The kernel table; ``work_low`` and ``work_high`` are factors on ``bytes`` and on the ``batch`` of
+            products, null where the work isn't bracketed.
         times: What ``predict`` gave for it.
         predict: Kernel table to times.
     """
@@ -20,7 +21,7 @@ def widened(kernels: pl.DataFrame, times: pl.DataFrame, predict: Predict) -> pl.
         return times
     middle = times["time_us"].gather(bracketed["row"])
     ends = [
-        predict(bracketed.drop("row").with_columns(bytes=pl.col("bytes") * pl.col(end)))["time_us"] / middle
+        predict(bracketed.drop("row").with_columns(pl.col("bytes", "batch") * pl.col(end)))["time_us"] / middle
         for end in ("work_low", "work_high")
     ]
     factors = pl.DataFrame({"row": bracketed["row"], "low": ends[0], "high": ends[1]}).with_columns(

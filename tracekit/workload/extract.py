@@ -6,7 +6,7 @@ import polars as pl
 
 from tracekit import schema
 from tracekit.trace import RankTrace
-from tracekit.workload import collectives, geometry, gradients, outputs, parameters, phases, repeats
+from tracekit.workload import collectives, experts, geometry, gradients, outputs, parameters, phases, repeats
 from tracekit.workload import steps as step_table
 from tracekit.workload.classify import classify, is_helper
 from tracekit.workload.names import copy_kind_of, describe, dtype_of
@@ -43,7 +43,7 @@ def extract(trace: RankTrace) -> pl.DataFrame:
     )
     sized = described.with_columns(bytes=pl.coalesce("recorded_bytes", "bytes"))
     shared = _share(gradients.tell_apart(collectives.describe(sized, trace.ops)))
-    known = geometry.fill(repeats.inherit(shared.with_columns(work_from=_work_from())))
+    known = experts.fill(geometry.fill(repeats.inherit(shared.with_columns(work_from=_work_from()))))
     return schema.KERNELS.conform(known.with_columns(phase=phases.phase_of("launched_in")))
 
 

@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from tracekit.workload.names import attention, collective, cublas, cudnn, cutlass, general, rocm, triton
+from tracekit.workload.names import attention, collective, cublas, cudnn, cutlass, general, rocm, triton, trtllm
 from tracekit.workload.names.general import copy_kind_of
 from tracekit.workload.names.rule import KernelName, Rule
 
@@ -11,6 +11,7 @@ __all__ = ["KernelName", "copy_kind_of", "describe", "dtype_of", "family_of"]
 LIBRARIES: tuple[tuple[str, tuple[Rule, ...]], ...] = (
     ("collective", collective.RULES),
     ("triton", triton.RULES),
+    ("trtllm", trtllm.RULES),
     ("attention", attention.RULES),
     ("cudnn", cudnn.RULES),
     ("cutlass", cutlass.RULES),
