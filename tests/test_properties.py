@@ -21,9 +21,14 @@ LAUNCH = st.tuples(
 )
 
 
-def trace_of(launches):
-    """A trace as a GPU would have run it: launch latency 8, gap 1, synchronisations that return 4 late."""
+def trace_of(launches, work=()):
+    """A trace as a GPU would have run it: launch latency 8, gap 1, synchronisations that return 4 late.
+
+    ``work`` of the CPU besides, as name, start and duration, may lie anywhere.
+    """
     builder, now, free = TraceBuilder(), 0.0, {7: 0.0, 9: 0.0}
+    for name, start, dur in work:
+        (builder.call if name.startswith("cuda") else builder.annotation)(name, start, dur)
     for work, kernel, stream, sync in launches:
         now += work
         start = max(now + 8, free[stream] + 1)

@@ -23,8 +23,9 @@ def linked(trace: RankTrace) -> tuple[Graph, pl.DataFrame, pl.DataFrame]:
 
 
 def idle_of(builder: TraceBuilder) -> Idle:
-    graph, kernels, steps = linked(builder.load().rank())
-    return attribute(graph, measured(graph), kernels, steps, steps)
+    trace = builder.load().rank()
+    graph, kernels, steps = linked(trace)
+    return attribute(graph, measured(graph), kernels, steps, steps, ranks=[trace])
 
 
 def causes(idle: Idle) -> dict[str, float]:
@@ -101,16 +102,88 @@ def test_steps_are_apart():
     assert idle.pieces.group_by("step").agg(pl.col("time_ns").sum()).sort("step")["time_ns"].to_list() == [60_000] * 2
 
 
+def before_the_second_launch(builder: TraceBuilder) -> TraceBuilder:
+    """Kernels from 8 to 18 and from 208 to 218, launched at 0 and 200, each by a call of 5."""
+    return (
+        builder.op("aten::mm", 0, 8)
+        .kernel("gemm", 8, 10, launch=0)
+        .op("aten::add", 200, 18)
+        .kernel("add", 208, 10, launch=200)
+    )
+
+
+@pytest.mark.parametrize("name", ["cudaMalloc", "cudaHostAlloc", "hipMalloc", "hipHostMalloc", "cuMemCreate"])
+def test_memory_that_the_cpu_had_to_get(name):
+    found = causes(idle_of(before_the_second_launch(TraceBuilder().call(name, 60, 90))))
+    assert found == {Cause.ALLOCATOR: 90, Cause.LAUNCH_BOUND: 200 - 18 - 90, Cause.LAUNCH_LATENCY: 16}
+
+
+def test_only_what_of_a_call_lies_in_the_idle_time_counts():
+    found = causes(idle_of(before_the_second_launch(TraceBuilder().call("cudaMalloc", 10, 90))))
+    assert found == {Cause.ALLOCATOR: 100 - 18, Cause.LAUNCH_BOUND: 100, Cause.LAUNCH_LATENCY: 16}
+
+
+def test_freeing_waits_for_the_gpu_and_takes_its_time():
+    builder = TraceBuilder()
+    for i in range(3):
+        builder.op("aten::mm", 200 * i, 8).kernel("gemm", 200 * i + 8, 10, launch=200 * i)
+        builder.call("cudaFree", 200 * i + 30, 100)
+    found = causes(idle_of(builder))
+    # The kernels ended before the calls, which took their 100 each; after the last one nothing is left to do.
+    assert found == {Cause.ALLOCATOR: 300, Cause.LAUNCH_BOUND: 2 * (200 - 18 - 100) + 12, Cause.LAUNCH_LATENCY: 24}
+
+
+@pytest.mark.parametrize("loader", ["enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"])
+def test_a_batch_that_was_waited_for(loader):
+    found = causes(idle_of(before_the_second_launch(TraceBuilder().annotation(loader, 50, 120))))
+    assert found == {Cause.DATA_LOADING: 120, Cause.LAUNCH_BOUND: 200 - 18 - 120, Cause.LAUNCH_LATENCY: 16}
+
+
+def test_memory_that_a_data_loader_gets_counts_once():
+    builder = TraceBuilder().annotation("enumerate(DataLoader)#Iter.__next__", 50, 120).call("cudaHostAlloc", 60, 30)
+    found = causes(idle_of(before_the_second_launch(builder)))
+    assert found == {
+        Cause.ALLOCATOR: 30, Cause.DATA_LOADING: 90, Cause.LAUNCH_BOUND: 200 - 18 - 120, Cause.LAUNCH_LATENCY: 16
+    }  # fmt: skip
+
+
+def test_memory_on_a_thread_that_launches_nothing_holds_nothing_up():
+    found = causes(idle_of(before_the_second_launch(TraceBuilder().call("cudaMalloc", 60, 90, thread=77))))
+    assert found == {Cause.LAUNCH_BOUND: 200 - 18, Cause.LAUNCH_LATENCY: 16}
+
+
+def test_a_batch_after_a_synchronisation():
+    """The wait for the batch is told first; the synchronisation is to blame for the rest of what followed it."""
+    builder = after_a_sync(50).annotation("enumerate(DataLoader)#Iter.__next__", 124, 30)
+    assert causes(idle_of(builder)) == {Cause.LAUNCH_LATENCY: 20, Cause.SYNC_BOUND: 4 + 20, Cause.DATA_LOADING: 30}
+
+
+def test_a_slower_host_takes_longer_for_all_of_it():
+    trace = before_the_second_launch(TraceBuilder().call("cudaMalloc", 60, 90)).load().rank()
+    graph, kernels, steps = linked(trace)
+    twice = attribute(graph, replay(graph, host_time=2.0), kernels, steps, steps, lags(graph, host_time=2.0), [trace])
+    assert causes(twice)[Cause.ALLOCATOR] == 2 * 90
+
+
+WORK = st.sampled_from(["cudaMalloc", "cudaFree", "enumerate(DataLoader)#Iter.__next__"])
+
+
 @settings(max_examples=60, deadline=None)
-@given(many, st.sampled_from([0, 0.5, 1, 3]), st.sampled_from([0, 0.5, 1]))
-def test_causes_add_up_to_the_idle_time(launches, gpu, host):
-    graph, kernels, steps = linked(trace_of(launches))
+@given(
+    many,
+    st.sampled_from([0, 0.5, 1, 3]),
+    st.sampled_from([0, 0.5, 1]),
+    st.lists(st.tuples(WORK, st.integers(0, 3000), st.integers(1, 500)), max_size=5),
+)
+def test_causes_add_up_to_the_idle_time(launches, gpu, host, work):
+    trace = trace_of(launches, work)
+    graph, kernels, steps = linked(trace)
     durations = (kernels["dur_ns"] * gpu).cast(pl.Int64).to_numpy()
     for timeline, lag in (
         (measured(graph), lags(graph)),
         (replay(graph, durations, host), lags(graph, durations, host)),
     ):
-        idle = attribute(graph, timeline, kernels, steps, steps, lag)
+        idle = attribute(graph, timeline, kernels, steps, steps, lag, [trace])
         assert (idle.pieces["time_ns"] > 0).all()
         assert idle.pieces["time_ns"].sum() == idle.steps["idle_ns"].sum()
         start, end = timeline.activity_start_ns, timeline.activity_end_ns

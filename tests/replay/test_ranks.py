@@ -3,6 +3,7 @@
 from functools import cache
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,8 +12,8 @@ import tracekit as tk
 from tests.jobs import gradient_step, job
 from tracekit.graph.edges import EdgeKind
 from tracekit.replay.critical import critical_path
-from tracekit.replay.engine import replay
-from tracekit.replay.idle import attribute
+from tracekit.replay.engine import lags, measured, replay
+from tracekit.replay.idle import Cause, attribute
 from tracekit.replay.run import Run, prepare
 from tracekit.replay.stragglers import stragglers
 from tracekit.testing import TraceBuilder
@@ -72,11 +73,25 @@ def test_one_rank_has_no_stragglers():
 
 
 def test_idle_time_is_each_ranks_own():
-    """Both wait 2 between product and all-reduce; before the product 10 of launch."""
+    """Both wait 2 between product and all-reduce; before the product 10 of launch. Rank 0 then waits 200 for rank 1."""
     run = straggling()
-    idle = attribute(run.graph, replay(run.graph), run.kernels, run.steps, run.chosen)
-    assert idle.steps["idle_ns"].to_list() == [12_000, 12_000]
-    assert idle.pieces["time_ns"].sum() == 24_000
+    for timeline in (measured(run.graph), replay(run.graph)):
+        idle = attribute(run.graph, timeline, run.kernels, run.steps, run.chosen, ranks=run.ranks)
+        assert idle.steps["idle_ns"].to_list() == [212_000, 12_000]
+        assert idle.pieces["time_ns"].sum() == 224_000
+        waited = idle.pieces.filter(pl.col("cause") == Cause.RENDEZVOUS)
+        assert waited.select("kernel", "time_ns").rows() == [(REDUCE_0, 200_000)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(*[st.integers(1, 400)] * 4)
+def test_causes_add_up_over_ranks(gemm_0, gemm_1, transfer_0, transfer_1):
+    run = straggling()
+    durations = np.array([gemm_0, transfer_0, gemm_1, transfer_1]) * 1000
+    timeline = replay(run.graph, durations)
+    idle = attribute(run.graph, timeline, run.kernels, run.steps, run.chosen, lags(run.graph, durations), run.ranks)
+    assert idle.pieces["time_ns"].sum() == idle.steps["idle_ns"].sum()
+    assert idle.steps["busy_ns"].to_list() == [1000 * (gemm_0 + transfer_0), 1000 * (gemm_1 + transfer_1)]
 
 
 def test_the_critical_path_goes_through_the_straggler():

@@ -13,6 +13,9 @@ from tracekit.trace import RankTrace
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
+LOADS_DATA = r"^enumerate\(Data(Loader|Pipe)\)"
+"""What PyTorch calls the wait for the next batch."""
+
 
 @dataclass(frozen=True, slots=True)
 class Spans:

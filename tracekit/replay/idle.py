@@ -1,10 +1,12 @@
-"""Why the GPU was idle: every nanosecond in which nothing ran, by its cause.
+"""Why the GPU was idle: every nanosecond in which it did no work, by its cause.
 
 The activity that ends an idle stretch came no earlier because of what the edges that bind say, all the way back to
 the beginning of the stretch (:mod:`tracekit.replay.trail`). A synchronisation is to blame for as much of the work
-of the CPU after it as it kept the CPU from doing earlier; the rest of that work is the CPU's own slowness.
+of the CPU after it as it kept the CPU from doing earlier; the rest of that work is the CPU's own slowness. Getting
+memory and getting a batch are told apart first. A collective that waits for other ranks does no work.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -16,13 +18,13 @@ from tracekit.graph import Graph
 from tracekit.graph.edges import EdgeKind
 from tracekit.graph.nodes import NONE
 from tracekit.replay.engine import Timeline, lags
-from tracekit.replay.measure import per_step
+from tracekit.replay.gaps import NO_KERNEL, Gaps, find, windows
+from tracekit.replay.host_work import HostWork, host_work, within_ns
+from tracekit.replay.measure import works_from_ns
 from tracekit.replay.trail import NO_EDGE, Stretches, Trail, far_apart, follow, kinds, nodes_of, vertex_times
+from tracekit.trace import RankTrace
 
 Ints = npt.NDArray[np.int64]
-
-NO_KERNEL = -1
-
 
 END_OF_STEP = "end of the step"
 """Stands for an op where no kernel ended an idle stretch."""
@@ -33,7 +35,10 @@ class Cause(StrEnum):
 
     LAUNCH_BOUND = "launch_bound"
     SYNC_BOUND = "sync_bound"
+    ALLOCATOR = "allocator"
+    DATA_LOADING = "data_loading"
     DEPENDENCY = "dependency"
+    RENDEZVOUS = "rendezvous"
     LAUNCH_LATENCY = "launch_latency"
     KERNEL_GAP = "kernel_gap"
     IN_GRAPH = "in_graph"
@@ -43,7 +48,10 @@ class Cause(StrEnum):
 MEANING = {
     Cause.LAUNCH_BOUND: "the CPU was still working towards the next launch",
     Cause.SYNC_BOUND: "the CPU had waited for the GPU before it went on to the next launch",
+    Cause.ALLOCATOR: "the CPU got or freed memory (cudaMalloc, cudaFree, cudaHostAlloc, ...) before the next launch",
+    Cause.DATA_LOADING: "the CPU waited for the next batch of the data loader",
     Cause.DEPENDENCY: "the next kernel waited for an event of another stream",
+    Cause.RENDEZVOUS: "a collective waited for other ranks, and nothing else ran",
     Cause.LAUNCH_LATENCY: "from the launch call to the start of its kernel",
     Cause.KERNEL_GAP: "between two kernels that were both in the queue",
     Cause.IN_GRAPH: "within a CUDA graph: work or waits that come back in every replay but are not recorded",
@@ -59,7 +67,7 @@ _CAUSE = {
     EdgeKind.EVENT: Cause.DEPENDENCY,
     EdgeKind.SYNC: Cause.SYNC_BOUND,
     EdgeKind.QUEUE: Cause.SYNC_BOUND,
-    EdgeKind.RENDEZVOUS: Cause.DEPENDENCY,
+    EdgeKind.RENDEZVOUS: Cause.RENDEZVOUS,
 }
 
 
@@ -70,7 +78,7 @@ class Idle:
     Attributes:
         pieces: ``step``, ``cause``, ``kernel`` (row of the kernel table that the idle stretch ended with; null: the
             step ended instead), ``time_ns``.
-        steps: ``step``, ``time_ns``, ``busy_ns`` (anything ran, whichever step launched it), ``idle_ns``.
+        steps: ``step``, ``time_ns``, ``busy_ns`` (anything worked, whichever step launched it), ``idle_ns``.
     """
 
     pieces: pl.DataFrame
@@ -107,6 +115,7 @@ def attribute(
     steps: pl.DataFrame,
     chosen: pl.DataFrame,
     lag_ns: Ints | None = None,
+    ranks: Sequence[RankTrace] = (),
 ) -> Idle:
     """Attribute the GPU's idle time in the chosen steps.
 
@@ -117,71 +126,60 @@ def attribute(
         steps: All steps of the trace.
         chosen: Those to look at.
         lag_ns: The lags that the timeline was replayed with; those of the graph by default.
+        ranks: What each rank recorded; without it the work of the CPU isn't told apart.
     """
     lag = lags(graph) if lag_ns is None else lag_ns
-    windows = _windows(timeline, kernels, steps, chosen)
-    stretches, window, kernel = _idle_stretches(graph, timeline, kernels, windows)
+    within = windows(timeline, kernels, steps, chosen)
+    empty = find(timeline.activity_start_ns, timeline.activity_end_ns, kernels, within)
+    without_work = find(works_from_ns(timeline, kernels), timeline.activity_end_ns, kernels, within)
+    stretches = _stretches(graph, timeline, within, empty)
     trail = follow(graph, timeline, lag, stretches)
-    pieces = _label(graph, timeline, lag, stretches, trail)
-    labelled = pl.DataFrame(
-        {
-            "step": windows["step"].gather(pl.Series(window[trail.stretch])),
-            "kernel": pl.Series(kernel[trail.stretch]).replace(NO_KERNEL, None),
-        }
-    ).with_columns(pieces)
-    idle_ns = np.zeros(windows.height, dtype=np.int64)
-    np.add.at(idle_ns, window, stretches.end_ns - stretches.begin_ns)
-    summary = windows.select("step", time_ns=pl.col("end_ns") - pl.col("begin_ns"), idle_ns=pl.Series(idle_ns))
+    work = host_work(ranks, graph, kernels)
+    place = {"window": empty.window[trail.stretch], "kernel": empty.kernel[trail.stretch]}
+    causes = _label(graph, timeline, lag, stretches, trail, work).with_columns(**place)
+    pieces = pl.concat([_long(causes), _rendezvous(without_work, empty)])
+    idle_ns = np.zeros(within.height, dtype=np.int64)
+    np.add.at(idle_ns, without_work.window, without_work.dur_ns)
+    summary = within.select("step", time_ns=pl.col("end_ns") - pl.col("begin_ns"), idle_ns=pl.Series(idle_ns))
     return Idle(
-        pieces=_long(labelled),
+        pieces=pieces.select(
+            step=within["step"].gather(pieces["window"]),
+            cause="cause",
+            kernel=pl.col("kernel").replace(NO_KERNEL, None),
+            time_ns="time_ns",
+        ),
         steps=summary.select("step", "time_ns", busy_ns=pl.col("time_ns") - pl.col("idle_ns"), idle_ns="idle_ns"),
     )
 
 
-def _windows(timeline: Timeline, kernels: pl.DataFrame, steps: pl.DataFrame, chosen: pl.DataFrame) -> pl.DataFrame:
-    """The chosen steps as ``step``, ``index`` among all, ``begin_ns``, ``end_ns``: from the end of the one before.
-
-    Of several ranks each one's own, with ``rank``.
-    """
-    table = per_step(timeline, kernels, steps).with_row_index("index").drop_nulls("time_ns")
-    windows = table.join(chosen.select("step"), on="step", how="semi", maintain_order="left")
-    rank = ["rank"] if "rank" in steps.columns else []
-    return windows.select(*rank, "step", "index", begin_ns=pl.col("end_ns") - pl.col("time_ns"), end_ns="end_ns")
-
-
-def _idle_stretches(
-    graph: Graph, timeline: Timeline, kernels: pl.DataFrame, windows: pl.DataFrame
-) -> tuple[Stretches, Ints, Ints]:
-    """Stretches in which nothing ran, cut at the windows; the window of each, and the activity it ended with."""
-    if "rank" not in windows.columns:
-        found = [_of_one_gpu(timeline, windows, np.arange(windows.height), np.arange(kernels.height))]
-    else:
-        found = [
-            _of_one_gpu(timeline, windows, *(np.flatnonzero(table["rank"] == rank) for table in (windows, kernels)))
-            for rank in windows["rank"].unique().sort()
-        ]
-    begin, end, window, kernel = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    node = np.where(kernel == NO_KERNEL, _end_mark(timeline, windows)[window], timeline.cpu + kernel)
-    return Stretches(begin, end, graph.vertex[2 * node]), window, kernel
-
-
-def _of_one_gpu(
-    timeline: Timeline, windows: pl.DataFrame, mine: Ints, activities: Ints
-) -> tuple[Ints, Ints, Ints, Ints]:
-    """Begin, end, window and next activity of the stretches in some windows in which none of some activities ran."""
-    begin, end = (windows[name].to_numpy()[mine] for name in ("begin_ns", "end_ns"))
-    gap_begin, gap_end, next_activity = _gaps(timeline, activities)
-    first = np.searchsorted(gap_end, begin, side="right")
-    last = np.searchsorted(gap_begin, end)
-    count = np.maximum(last - first, 0)
-    window = np.repeat(np.arange(begin.size), count)
-    gap = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count) + np.repeat(first, count)
-    return (
-        np.maximum(gap_begin[gap], begin[window]),
-        np.minimum(gap_end[gap], end[window]),
-        mine[window],
-        next_activity[gap],
+def _rendezvous(without_work: Gaps, empty: Gaps) -> pl.DataFrame:
+    """What of each stretch without work isn't empty either: collectives ran then, and waited."""
+    outer, inner = (
+        pl.DataFrame({"window": gaps.window, "begin_ns": gaps.begin_ns, "kernel": gaps.kernel, "dur_ns": gaps.dur_ns})
+        for gaps in (without_work, empty)
     )
+    stretches = outer.with_row_index("stretch").sort("begin_ns")
+    lies_in = inner.sort("begin_ns").join_asof(
+        stretches.select("window", "begin_ns", "stretch"), on="begin_ns", by="window", check_sortedness=False
+    )
+    empty_ns = lies_in.group_by("stretch").agg(empty_ns=pl.col("dur_ns").sum())
+    return (
+        stretches.join(empty_ns, on="stretch", how="left")
+        .select(
+            "window",
+            "kernel",
+            cause=pl.lit(str(Cause.RENDEZVOUS)),
+            time_ns=pl.col("dur_ns") - pl.col("empty_ns").fill_null(0),
+        )
+        .filter(pl.col("time_ns") > 0)
+    )
+
+
+def _stretches(graph: Graph, timeline: Timeline, within: pl.DataFrame, empty: Gaps) -> Stretches:
+    """The gaps, with the moment that ended each: the start of the next activity, or the end of the step."""
+    mark = _end_mark(timeline, within)[empty.window]
+    node = np.where(empty.kernel == NO_KERNEL, mark, timeline.cpu + empty.kernel)
+    return Stretches(empty.begin_ns, empty.end_ns, graph.vertex[2 * node])
 
 
 def _end_mark(timeline: Timeline, windows: pl.DataFrame) -> Ints:
@@ -191,20 +189,22 @@ def _end_mark(timeline: Timeline, windows: pl.DataFrame) -> Ints:
     return timeline.cpu - timeline.marks // 2 + windows["index"].cast(pl.Int64).to_numpy()
 
 
-def _gaps(timeline: Timeline, activities: Ints) -> tuple[Ints, Ints, Ints]:
-    """All stretches in which none of some activities ran: begin, end and next activity, in order of time."""
-    start, end = timeline.activity_start_ns[activities], timeline.activity_end_ns[activities]
-    order = np.lexsort((end, start))
-    never, forever = np.iinfo(np.int64).min, np.iinfo(np.int64).max
-    covered = np.concatenate([[never], np.maximum.accumulate(end[order])])
-    begins = np.concatenate([start[order], [forever]])
-    following = np.concatenate([activities[order], [NO_KERNEL]])
-    idle = begins > covered
-    return covered[idle], begins[idle], following[idle]
+def _label(
+    graph: Graph, timeline: Timeline, lag_ns: Ints, stretches: Stretches, trail: Trail, work: HostWork
+) -> pl.DataFrame:
+    """Per piece its ``cause``, and how long it lasts for that and other reasons.
 
+    Args:
+        graph: The dependency graph.
+        timeline: Measured or replayed.
+        lag_ns: The lags that it was replayed with.
+        stretches: The idle stretches.
+        trail: Their pieces.
+        work: Work of the CPU to tell apart.
 
-def _label(graph: Graph, timeline: Timeline, lag_ns: Ints, stretches: Stretches, trail: Trail) -> pl.DataFrame:
-    """Per piece its ``cause``, and how much of it, ``sync_ns``, a synchronisation is to blame for instead."""
+    Returns:
+        ``cause``, ``time_ns``, and what isn't in it: ``sync_bound``, ``allocator``, ``data_loading``, in nanoseconds.
+    """
     kind = kinds(graph, trail)
     node = nodes_of(graph, trail.vertex)
     names = {int(k): str(c) for k, c in _CAUSE.items()} | {NO_EDGE: str(Cause.UNEXPLAINED)}
@@ -218,8 +218,22 @@ def _label(graph: Graph, timeline: Timeline, lag_ns: Ints, stretches: Stretches,
     )
     until = _blamed_until(graph, timeline, lag_ns, stretches, trail, node)[trail.stretch]
     by_cpu = (cause == Cause.LAUNCH_BOUND).to_numpy()
-    sync_ns = np.where(by_cpu, np.clip(until - trail.begin_ns, 0, trail.dur_ns), 0)
-    return pl.DataFrame({"cause": cause, "time_ns": trail.dur_ns - sync_ns, "sync_ns": sync_ns})
+    cpu_end = np.where(by_cpu, trail.end_ns, trail.begin_ns)
+    blamed_end = np.clip(until, trail.begin_ns, cpu_end)
+    allocator_ns = within_ns(graph, timeline, trail, work.allocations, trail.begin_ns, cpu_end)
+    named_ns = np.maximum(within_ns(graph, timeline, trail, work.all, trail.begin_ns, cpu_end), allocator_ns)
+    named_of_blamed_ns = within_ns(graph, timeline, trail, work.all, trail.begin_ns, blamed_end)
+    other_ns = cpu_end - trail.begin_ns - named_ns
+    sync_ns = np.clip(blamed_end - trail.begin_ns - named_of_blamed_ns, 0, other_ns)
+    return pl.DataFrame(
+        {
+            "cause": cause,
+            "time_ns": trail.dur_ns - sync_ns - named_ns,
+            str(Cause.SYNC_BOUND): sync_ns,
+            str(Cause.ALLOCATOR): allocator_ns,
+            str(Cause.DATA_LOADING): named_ns - allocator_ns,
+        }
+    )
 
 
 def _blamed_until(
@@ -242,6 +256,7 @@ def _blamed_until(
 
 def _long(labelled: pl.DataFrame) -> pl.DataFrame:
     """One row per piece and cause, without empty ones."""
-    columns = ("step", "cause", "kernel", "time_ns")
-    blamed = labelled.with_columns(cause=pl.lit(str(Cause.SYNC_BOUND)), time_ns="sync_ns")
-    return pl.concat([labelled.select(columns), blamed.select(columns)]).filter(pl.col("time_ns") > 0)
+    columns = ("window", "kernel", "cause", "time_ns")
+    others = (Cause.SYNC_BOUND, Cause.ALLOCATOR, Cause.DATA_LOADING)
+    parts = [labelled.with_columns(cause=pl.lit(str(cause)), time_ns=str(cause)).select(columns) for cause in others]
+    return pl.concat([labelled.select(columns), *parts]).filter(pl.col("time_ns") > 0)

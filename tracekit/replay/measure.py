@@ -132,7 +132,7 @@ def _gpu_time(timeline: Timeline, kernels: pl.DataFrame, steps: pl.DataFrame) ->
     exposed_ns, waiting_ns = np.zeros((2, steps.height), dtype=np.int64)
     collective = (kernels["family"] == "collective").to_numpy()
     if collective.any():
-        works_from = np.where(collective, np.maximum(start, end - timeline.work_ns), start)
+        works_from = works_from_ns(timeline, kernels)
         exposed_ns = busy_ns - cover(start, end, group, launched & ~collective, steps.height)[2]
         waiting_ns = busy_ns - cover(works_from, end, group, launched, steps.height)[2]
     ran = pl.col("gpu_begin") <= pl.col("gpu_end")
@@ -140,6 +140,13 @@ def _gpu_time(timeline: Timeline, kernels: pl.DataFrame, steps: pl.DataFrame) ->
         {"gpu_begin": begin_ns, "gpu_end": end_ns}
         | {"busy_ns": busy_ns, "exposed_ns": exposed_ns, "waiting_ns": waiting_ns}
     ).with_columns(pl.when(ran).then(pl.col("gpu_begin", "gpu_end")))
+
+
+def works_from_ns(timeline: Timeline, kernels: pl.DataFrame) -> Ints:
+    """When each activity begins to work: a collective once the other ranks have come, all others when they start."""
+    start, end = timeline.activity_start_ns, timeline.activity_end_ns
+    works_from: Ints = np.where(kernels["family"] == "collective", np.maximum(start, end - timeline.work_ns), start)
+    return works_from
 
 
 def _step_rows(kernels: pl.DataFrame, steps: pl.DataFrame) -> Ints:

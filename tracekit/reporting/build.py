@@ -53,7 +53,7 @@ def build(
     """
     rows = table.in_steps(run, targets)
     chosen = run.chosen.height
-    idle_time = attribute(run.graph, measured(run.graph), run.kernels, run.steps, run.chosen)
+    idle_time = attribute(run.graph, measured(run.graph), run.kernels, run.steps, run.chosen, ranks=run.ranks)
     return Report(
         source=source.build(run),
         replay=run.replay,

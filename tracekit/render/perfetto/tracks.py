@@ -8,7 +8,7 @@ from tracekit.graph.nodes import NONE
 from tracekit.render.perfetto.lane import Lane
 from tracekit.replay.critical import critical_path
 from tracekit.replay.engine import Timeline
-from tracekit.replay.idle import attribute
+from tracekit.replay.idle import Cause, attribute
 from tracekit.replay.run import Run
 
 CRITICAL, IDLE = 1_000_001, 1_000_002
@@ -80,8 +80,9 @@ def calls(run: Run, lane: Lane) -> pl.DataFrame:
 
 def idle(run: Run, lane: Lane, rank: int) -> pl.DataFrame:
     """A slice per stretch in which the GPU ran nothing, named by the cause of most of it."""
-    found = attribute(run.graph, lane.timeline, run.kernels, run.steps, run.chosen, lane.lag_ns).pieces
-    causes = found.drop_nulls("kernel").group_by("kernel", "cause").agg(pl.col("time_ns").sum())
+    found = attribute(run.graph, lane.timeline, run.kernels, run.steps, run.chosen, lane.lag_ns, run.ranks).pieces
+    empty = found.filter(pl.col("cause") != Cause.RENDEZVOUS)
+    causes = empty.drop_nulls("kernel").group_by("kernel", "cause").agg(pl.col("time_ns").sum())
     main = causes.sort("time_ns", descending=True).group_by("kernel", maintain_order=True).agg(pl.col("cause").first())
     ordered = _activities(run, lane, rank).sort("start_ns")
     reached = (pl.col("start_ns") + pl.col("dur_ns")).cum_max().shift(1)

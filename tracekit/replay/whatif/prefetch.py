@@ -2,11 +2,10 @@
 
 from tracekit.errors import WhatIfError
 from tracekit.graph import spans
+from tracekit.graph.spans import LOADS_DATA
 from tracekit.replay.run import Run
 from tracekit.replay.whatif.cpu import share_within, times_factor
 from tracekit.replay.whatif.edited import Edited, with_graph
-
-LOADS_DATA = r"^enumerate\(Data(Loader|Pipe)\)"
 
 
 def prefetch(run: Run) -> Edited:

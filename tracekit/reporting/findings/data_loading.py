@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import polars as pl
 
+from tracekit.graph.spans import LOADS_DATA
 from tracekit.replay.whatif import prefetch, saving_us
-from tracekit.replay.whatif.prefetch import LOADS_DATA
 from tracekit.reporting.findings.case import ROWS, Case, tried
 from tracekit.reporting.findings.model import Evidence, Finding
 from tracekit.units import digits, duration
