@@ -14,6 +14,7 @@ from tracekit.replay.engine import measured, replay
 from tracekit.replay.job import gather
 from tracekit.replay.measure import StepTime, median_step
 from tracekit.trace import RankTrace, Trace
+from tracekit.workload import precision
 
 Progress = Callable[[str], None]
 
@@ -133,7 +134,7 @@ def prepare(
         ranks_read=len(trace.ranks),
         source=source,
         doubt=doubt,
-        kernels=job.kernels,
+        kernels=precision.proven(job.kernels, source.gpu) if source else job.kernels,
         steps=job.steps,
         chosen=job.chosen,
         graph=job.graph,
