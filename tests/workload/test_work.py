@@ -258,3 +258,37 @@ def test_sequences_that_are_all_as_long_as_the_longest():
 def test_copies_that_recorded_no_size_move_what_their_op_copies():
     row = kernel_of("aten::copy_", "Memcpy DtoD (Device -> Device)", [[8, 4], [8, 4], []], kind="gpu_memcpy")
     assert only(row, "bytes", "work_from") == (128, "recorded")
+
+
+def test_lookups_draw_a_row_per_index():
+    """FBGEMM: 1792 indices into 3 tables of 16 fp32 each, summed for 128 samples."""
+    dims = [[0], [640_339_856], [0], [0, 0], [3], [3], [4], [], [], [4], [], [1792], [385]]
+    types = ["float", "float", "float", "float", "int", "longint", "int", "", "", "longint", "", "longint", "longint"]
+    builder = TraceBuilder().op(
+        "fbgemm::split_embedding_codegen_lookup_adagrad_function",
+        0,
+        20,
+        dims=dims,
+        types=types,
+        concrete=["", "", "", "", "", "", "", "48", "16", "", "26", "", ""],
+    )
+    builder.kernel("void split_embedding_codegen_forward_unweighted_kernel<float, float, float>()", 30, 9, launch=5)
+    row = extract(builder.load().rank()).row(0, named=True)
+    assert (row["family"], row["rows"], row["cols"], row["flops"]) == ("embedding", 1792, 16, 1792 * 16)
+    assert row["bytes"] == 1792 * 16 * 4 + 128 * 48 * 4 + (1792 + 385) * 8
+
+
+def test_rows_of_a_rowwise_optimizer_tell_the_width_of_lookups():
+    """Values weren't recorded before 2022: 160,000 halves in 1000 rows are 160 wide, for 4 samples of 2 tables."""
+    dims = [[0], [160_000], [0], [0, 0], [2], [2], [3], [], [], [3], [], [50], [9], *([[]] * 7), [1000]]
+    types = ["float", "c10::Half", "c10::Half", "c10::Half", "int", "long", "int", "", "", "long", "", "long", "long"]
+    builder = TraceBuilder().op(
+        "fbgemm::split_embedding_codegen_lookup_rowwise_adagrad_function",
+        0,
+        20,
+        dims=dims,
+        types=[*types, *([""] * 7), "float"],
+    )
+    builder.kernel("void split_embedding_codegen_forward_unweighted_kernel<c10::Half>()", 30, 9, launch=5)
+    row = extract(builder.load().rank()).row(0, named=True)
+    assert row["bytes"] == 50 * 160 * 2 + 4 * 2 * 160 * 4 + (50 + 9) * 8

@@ -5,6 +5,9 @@ import math
 from tracekit.workload.ops.vector import INDEX_BYTES, Columns, Traffic, columns_of, read_and_write, size_of
 from tracekit.workload.signature import Signature, Tensor
 
+SUM_BYTES = 4
+"""Of a look-up's result, fp32 whatever the tables are in."""
+
 
 def traffic(signature: Signature, item_bytes: int) -> Columns | None:
     """What gathers or joins writes what it reads."""
@@ -36,6 +39,38 @@ def _rows(table: int, indices: int) -> Traffic:
         rows, cols = index.numel, math.prod(weight.shape[1:])
         moved = 2 * rows * cols * weight.item_bytes(item_bytes)
         return columns_of((rows, cols), flops=0, bytes_=moved + rows * index.item_bytes(INDEX_BYTES))
+
+    return columns
+
+
+def _lookup(*, weights: int, tables: int, width: int, indices: int, rows: int | None = None) -> Traffic:
+    """FBGEMM's look-up in several tables: a row per index, summed into one for each sample and table.
+
+    Args:
+        weights: Input with the elements of all tables.
+        tables: Input with one entry per table.
+        width: Input that is the width of all tables together; the values of inputs aren't always recorded.
+        indices: Input with the indices; the next one has where each sample's begin, and where the last one's end.
+        rows: Input with an entry per row of all tables, which tells the width in its stead.
+    """
+
+    def columns(signature: Signature, item_bytes: int) -> Columns | None:
+        weight, table, index, offset = (_first(signature, i) for i in (weights, tables, indices, indices + 1))
+        if weight is None or table is None or index is None or offset is None or not table.numel:
+            return None
+        state = _first(signature, rows) if rows is not None else None
+        given = signature.value(width)
+        if isinstance(given, int) and given:
+            mean_width = given / table.numel
+        elif state is not None and state.numel:
+            mean_width = weight.numel / state.numel
+        else:
+            return None
+        summed = (offset.numel - 1) * mean_width
+        drawn = index.numel * mean_width
+        listed = index.size_bytes(INDEX_BYTES) + offset.size_bytes(INDEX_BYTES)
+        bytes_ = round(drawn * weight.item_bytes(item_bytes) + summed * SUM_BYTES) + listed
+        return columns_of((index.numel, round(mean_width)), flops=round(drawn), bytes_=bytes_)
 
     return columns
 
@@ -127,6 +162,11 @@ TRAFFIC: dict[str, Traffic] = {
     "aten::embedding": _rows(0, 1),
     "aten::_embedding_bag": _rows(0, 1),
     "aten::_embedding_bag_forward_only": _rows(0, 1),
+    "fbgemm::split_embedding_codegen_lookup_adagrad_function": _lookup(weights=1, tables=5, width=7, indices=11),
+    "fbgemm::split_embedding_codegen_lookup_rowwise_adagrad_function": _lookup(
+        weights=1, tables=5, width=7, indices=11, rows=20
+    ),
+    "fbgemm::dense_embedding_codegen_lookup_function": _lookup(weights=0, tables=1, width=3, indices=7),
     "aten::embedding_dense_backward": _embedding_gradient,
     "aten::index_select": _rows(0, 2),
     "aten::gather": _gather,
