@@ -179,8 +179,12 @@ def test_a_format_is_printed_or_goes_to_the_output(run, trace, tmp_path):
     assert (code, ".html" in err) == (1, True)
 
 
-def test_info_verbose_shows_the_graphs_constants(run, trace):
-    graph = json.loads(run("info", trace, "-v", "--json")[1])["graph"]
+@pytest.mark.parametrize("verb", [("info",), ("report",), ("predict", "--gpu", "h100-sxm")])
+def test_verbose_shows_the_graphs_constants(run, trace, verb):
+    graph = json.loads(run(*verb, trace, "-v", "--json")[1])["graph"]
+    assert "graph" not in json.loads(run(*verb, trace, "--json")[1])
+    assert (graph["recorded_waits"], graph["dropped_edges"]) == (0, 0)
     assert graph["exact_error_ns"] == 0
     assert {row["edge"] for row in graph["edges"]} >= {"run", "program", "launch"}
-    assert "launch" in run("info", trace, "-v")[1]
+    assert "waits recorded" in run(*verb, trace, "-v")[1]
+    assert "waits recorded" not in run(*verb, trace)[1]

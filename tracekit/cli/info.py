@@ -18,13 +18,11 @@ def info(
 
     Example: tracekit info trace.json.gz
     """
-    from rich.console import Group
-
     from tracekit.cli.read import read
     from tracekit.cli.screen import emit, progress
     from tracekit.render import json as as_json
     from tracekit.render import terminal
-    from tracekit.render.check import as_dict, screen
+    from tracekit.render.check import as_dict, below
     from tracekit.replay.check import check
     from tracekit.replay.run import prepare
     from tracekit.reporting import build
@@ -34,9 +32,8 @@ def info(
         run = prepare(trace, source_gpu=source_gpu, steps=steps, progress=stage)
         report = build(run)
         graph = check(run.graph) if verbose else None
-    shown = terminal.info(report)
     emit(
-        shown if graph is None else Group(shown, screen(graph)),
-        lambda: as_json.info(report, None if graph is None else as_dict(graph)),
+        below(terminal.info(report), graph),
+        lambda: as_json.info(report, as_dict(graph)),
         json=json,
     )

@@ -27,6 +27,7 @@ from tracekit.cli.options import (
     TensorParallel,
     Top,
     Traces,
+    Verbose,
     WorldSize,
     to_prices,
 )  # fmt: skip
@@ -59,6 +60,7 @@ def predict(
     no_cache: NoCache = False,
     memory: Memory = None,
     no_calibration: NoCalibration = False,
+    verbose: Verbose = False,
     quiet: Quiet = False,
 ) -> None:
     """How long the traced step would take on other GPUs or clusters, and how sure that is.
@@ -72,6 +74,8 @@ def predict(
     from tracekit.prediction import predict as predict_on
     from tracekit.render import json as as_json
     from tracekit.render import terminal
+    from tracekit.render.check import as_dict, below
+    from tracekit.replay.check import check as check_graph
     from tracekit.replay.edit import asked, edit
     from tracekit.replay.run import prepare
     from tracekit.reporting import build
@@ -98,10 +102,11 @@ def predict(
         before = predict_run(edited.before)
         predicted = predict_run(edited.run) if edits else before
         report = build(before.run, predicted.targets, command=command(), what_if=edited, unedited=before.targets)
+        graph = check_graph(run.graph) if verbose else None
     deliver(
         report,
-        terminal.predicted(report, top),
-        lambda: as_json.predicted(report),
+        below(terminal.predicted(report, top), graph),
+        lambda: as_json.predicted(report, graph=as_dict(graph)),
         json=json,
         form=form,
         output=output,

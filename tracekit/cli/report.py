@@ -14,6 +14,7 @@ from tracekit.cli.options import (
     Steps,
     Top,
     Traces,
+    Verbose,
 )
 
 
@@ -32,6 +33,7 @@ def report(
     force: Force = False,
     no_cache: NoCache = False,
     memory: Memory = None,
+    verbose: Verbose = False,
     quiet: Quiet = False,
 ) -> None:
     """Where the measured step's time goes and what holds it back.
@@ -43,6 +45,8 @@ def report(
     from tracekit.cli.screen import progress
     from tracekit.render import json as as_json
     from tracekit.render import terminal
+    from tracekit.render.check import as_dict, below
+    from tracekit.replay.check import check as check_graph
     from tracekit.replay.edit import asked, edit
     from tracekit.replay.run import prepare
     from tracekit.reporting import build
@@ -54,10 +58,11 @@ def report(
         run = prepare(trace, source_gpu=source_gpu, steps=steps, progress=stage)
         edited = edit(run, edits, None if unprofiled_step is None else to_us(unprofiled_step))
         built = build(edited.before, command=command(), what_if=edited)
+        graph = check_graph(run.graph) if verbose else None
     deliver(
         built,
-        terminal.measured(built, top),
-        lambda: as_json.measured(built, top),
+        below(terminal.measured(built, top), graph),
+        lambda: as_json.measured(built, top, as_dict(graph)),
         json=json,
         form=form,
         output=output,

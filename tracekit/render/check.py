@@ -11,6 +11,11 @@ from tracekit.replay.check import Check
 HEADINGS = ("edge", "edges", "lag µs", "10 %", "90 %", "binds", "then later by µs")
 
 
+def below(shown: RenderableType, found: Check | None) -> RenderableType:
+    """A screen with the graph's below it, if that was asked for."""
+    return shown if found is None else Group(shown, screen(found))
+
+
 def screen(found: Check) -> RenderableType:
     """Errors, and a row per kind of edge."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
@@ -27,15 +32,24 @@ def screen(found: Check) -> RenderableType:
         Text(
             f"  without, half of the kernels start within {half:,.1f} µs of the measured time, 99 % within {most:,.1f}"
         ),
+        Text(
+            f"  {found.recorded_waits:,} waits recorded, {found.inferred_waits:,} inferred from times and names; "
+            f"{found.dropped:,} inferred edges left out, as they contradict others"
+        ),
         Text(),
         table,
     )
 
 
-def as_dict(found: Check) -> dict[str, Any]:
+def as_dict(found: Check | None) -> dict[str, Any] | None:
     """The same for JSON."""
+    if found is None:
+        return None
     return {
         "exact_error_ns": found.exact_error_ns,
         "start_error_us": {f"{100 * part:g}": error for part, error in found.start_error_us.items()},
+        "recorded_waits": found.recorded_waits,
+        "inferred_waits": found.inferred_waits,
+        "dropped_edges": found.dropped,
         "edges": found.constants.to_dicts(),
     }

@@ -14,16 +14,16 @@ PREDICTED_KERNELS = 2000
 
 
 def info(report: Report, graph: dict[str, Any] | None = None) -> str:
-    """What ``tracekit info --json`` prints; ``graph`` is what ``-v`` adds."""
+    """What ``tracekit info --json`` prints; ``graph`` is what ``-v`` adds, here as below."""
     body = {
         "coverage": dataclasses.asdict(report.coverage),
         "over_bound": [dataclasses.asdict(row) for row in report.over_bound],
         "warnings": report.warnings,
     }
-    return _dump(_head(report) | body | ({} if graph is None else {"graph": graph}))
+    return _dump(_head(report) | body | _graph(graph))
 
 
-def measured(report: Report, top: int) -> str:
+def measured(report: Report, top: int, graph: dict[str, Any] | None = None) -> str:
     """What ``tracekit report --json`` prints: the ``top`` kernels by time."""
     body = {
         "breakdown": [dataclasses.asdict(row) for row in report.breakdown],
@@ -38,10 +38,10 @@ def measured(report: Report, top: int) -> str:
         "findings": [dataclasses.asdict(row) for row in report.findings],
         "warnings": report.warnings,
     }
-    return _dump(_head(report) | body)
+    return _dump(_head(report) | body | _graph(graph))
 
 
-def predicted(report: Report, top: int = PREDICTED_KERNELS) -> str:
+def predicted(report: Report, top: int = PREDICTED_KERNELS, graph: dict[str, Any] | None = None) -> str:
     """What ``tracekit predict --json`` prints, and ``tracekit compare`` reads: the ``top`` kernels by time."""
     targets = zip(report.targets, report.bars[1:], strict=True)
     body = {
@@ -51,7 +51,11 @@ def predicted(report: Report, top: int = PREDICTED_KERNELS) -> str:
         "what_if": [dataclasses.asdict(row) for row in report.what_if],
         "warnings": report.warnings,
     }
-    return _dump(_head(report) | body)
+    return _dump(_head(report) | body | _graph(graph))
+
+
+def _graph(graph: dict[str, Any] | None) -> dict[str, Any]:
+    return {} if graph is None else {"graph": graph}
 
 
 def _head(report: Report) -> dict[str, Any]:

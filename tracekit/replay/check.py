@@ -27,11 +27,17 @@ class Check:
         constants: Per kind of edge, ``edge``: ``edges``; ``lag_us``, ``low_us``, ``high_us``, the median and tenths of
             its lags; ``binds``, how many moments no other edge allowed as late; ``beyond_us``, how much later than
             allowed these came, the median.
+        recorded_waits: Waits of streams and calls that the trace records.
+        inferred_waits: Those guessed from times and names.
+        dropped: Guessed edges left out because they contradict others.
     """
 
     exact_error_ns: int
     start_error_us: dict[float, float]
     constants: pl.DataFrame
+    recorded_waits: int
+    inferred_waits: int
+    dropped: int
 
 
 def check(graph: Graph) -> Check:
@@ -46,6 +52,9 @@ def check(graph: Graph) -> Check:
         ),
         start_error_us={part: float(np.quantile(late, part)) for part in (0.5, 0.99)},
         constants=_constants(graph),
+        recorded_waits=graph.recorded_waits,
+        inferred_waits=graph.inferred_waits,
+        dropped=graph.dropped,
     )
 
 
