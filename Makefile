@@ -23,7 +23,7 @@ demo: install
 	$(BIN)/tracekit predict $(TRACE) --gpu h100-sxm --gpu l40s --gpu mi300x -f -o demo.html
 
 test: install
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: install
 	$(BIN)/ruff check .
