@@ -111,13 +111,13 @@ def gemm_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
         tiles = batch * np.ceil(m / tile_m) * np.ceil(n / tile_n)
         for split in SPLITS:
             blocks = tiles * split
-            compute = rounds(blocks, gpu.sms, c) * (k / split + c["prologue"]) * cycles / gpu.clock_mhz
+            depth = np.maximum(k / split, LEAST_SPLIT_K) if split > 1 else k
+            compute = rounds(blocks, gpu.sms, c) * (depth + c["prologue"]) * cycles / gpu.clock_mhz
             # One block alone streams its operands at no more than some SMs' share of the memory.
-            alone = (tile_m + tile_n) * k / split * x["size"] * gpu.sms / gpu.bandwidth_gbps / 1e3
+            alone = (tile_m + tile_n) * depth * x["size"] * gpu.sms / gpu.bandwidth_gbps / 1e3
             memory = stream + c["fill"] * alone
             if split > 1:
-                partial = 8.0 * batch * m * n * split / (gpu.bandwidth_gbps * c["reduce"]) / 1e3
-                memory = np.where(k >= split * LEAST_SPLIT_K, memory + partial, np.inf)
+                memory = memory + 8.0 * batch * m * n * split / (gpu.bandwidth_gbps * c["reduce"]) / 1e3
             time = overlap(compute, memory)
             better = time < best
             best = np.where(better, time, best)

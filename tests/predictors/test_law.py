@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from predictors import load_gpu
@@ -48,6 +48,7 @@ def better(gpu: Gpu, factor: float) -> Gpu:
 
 
 @given(m=SIZE, n=SIZE, k=SIZE, grown=st.sampled_from(["m", "n", "k", "batch"]), by=st.integers(1, 1000))
+@example(m=1, n=1, k=129, grown="k", by=127)
 @settings(max_examples=60, deadline=None)
 def test_a_product_takes_longer_the_larger_it_is(m: int, n: int, k: int, grown: str, by: int):
     shape = {"family": "gemm", "dtype": "bf16", "batch": 1, "m": m, "n": n, "k": k}
