@@ -6,10 +6,13 @@ import tracekit as tk
 from tests.jobs import gradient_step, job
 from tests.prediction.test_memory_and_cost import training
 from tracekit.prediction import predict
+from tracekit.replay.engine import measured
+from tracekit.replay.idle import attribute
 from tracekit.replay.run import prepare
-from tracekit.reporting import build
 from tracekit.reporting.findings import FINDINGS
+from tracekit.reporting.findings.case import Case
 from tracekit.reporting.findings.model import Finding
+from tracekit.reporting.sections.table import in_steps
 from tracekit.testing import TraceBuilder
 
 BF16 = "c10::BFloat16"
@@ -38,8 +41,12 @@ class Timeline(TraceBuilder):
 
 
 def found(builder: TraceBuilder, *gpus) -> dict[str, Finding]:
+    """The findings without the report's other sections, which replay the step dozens of times."""
     run = prepare(builder.load())
-    return {finding.kind: finding for finding in build(run, predict(run, gpus).targets).findings}
+    targets = tuple(predict(run, gpus).targets)
+    idle = attribute(run.graph, measured(run.graph), run.kernels, run.steps, run.chosen)
+    case = Case(run, in_steps(run, targets), idle, targets)
+    return {finding.kind: finding for find in FINDINGS for finding in find(case)}
 
 
 def mm(m, n, k):
