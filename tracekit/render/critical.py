@@ -29,10 +29,11 @@ def path(report: Report) -> RenderableType:
 
 def speeds(report: Report) -> RenderableType:
     """A line each for the GPU, the CPU and the network."""
-    return Group(*map(Text, _speeds(report)))
+    return Group(*map(Text, speed_lines(report)))
 
 
-def _speeds(report: Report) -> Iterator[str]:
+def speed_lines(report: Report) -> Iterator[str]:
+    """The step with a faster GPU, CPU and network, and from where on another of them is the limit."""
     found = report.speeds
     steps = {(gpu, host): step_us for gpu, host, step_us in found.points}
     gpus = ", ".join(f"{speed:g}x {duration(steps[speed, 1.0])}" for speed in GPU_SPEEDS)

@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from tracekit.render import figures
 from tracekit.render.colours import colour
+from tracekit.render.critical import speed_lines
 from tracekit.render.html.rows import kernel_rows
 from tracekit.render.words import headline
 from tracekit.reporting.model import Report
@@ -47,6 +48,7 @@ def page(report: Report) -> str:
         .render(
             report=report,
             headline=headline(report),
+            speeds=list(speed_lines(report)),
             omitted=omitted,
             drawn_pct=sum(kernel.share for kernel in figures.on_roofline(report)),
             smallest_pct=figures.SMALLEST_SHARE,
