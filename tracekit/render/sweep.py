@@ -24,7 +24,7 @@ def screen(sweep: Sweep, top: int) -> RenderableType:
     columns = _columns(sweep)
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     for heading, cell in columns.items():
-        words = heading in ("cluster", "layout")
+        words = heading in ("on", "layout")
         width = None if words else max(len(text) for text in (heading, *map(cell, shown)))
         table.add_column(heading, justify="left" if words else "right", no_wrap=True, min_width=width)
     for entry in shown:
@@ -37,25 +37,31 @@ def screen(sweep: Sweep, top: int) -> RenderableType:
 
 def _columns(sweep: Sweep) -> dict[str, Cell]:
     """Heading to cell; what is the same or empty in all rows is left out."""
+    numbers = _numbers(sweep)
     columns: dict[str, Cell] = {
-        "cluster": lambda entry: entry.prediction.label,
+        "on": lambda entry: numbers[entry.prediction.label],
         "ranks": lambda entry: str(entry.prediction.ranks),
         "layout": lambda entry: str(entry.prediction.layout).partition("= ")[2],
         "step": lambda entry: duration(entry.prediction.step.step_time_us),
         "90 % interval": lambda entry: interval(entry.prediction.low_us, entry.prediction.high_us),
         f"{sweep.unit}/s": lambda entry: digits(entry.per_second),
         "per GPU": lambda entry: percent(100 * entry.efficiency),
-        "only comm": lambda entry: duration(entry.prediction.step.exposed_comm_us),
+        "comm": lambda entry: duration(entry.prediction.step.exposed_comm_us),
         "GiB, fits": lambda entry: _memory(entry.prediction.memory),
-        "$/1k steps": lambda entry: digits(entry.prediction.dollars or 0.0),
+        "$/1k": lambda entry: digits(entry.prediction.dollars or 0.0),
     }
     if len(sweep.knees) == 1:
-        del columns["cluster"]
+        del columns["on"]
     if all(entry.prediction.ranks == copies(entry.prediction) for entry in sweep.entries):
         del columns["layout"]
     if all(entry.prediction.dollars is None for entry in sweep.entries):
-        del columns["$/1k steps"]
+        del columns["$/1k"]
     return columns
+
+
+def _numbers(sweep: Sweep) -> dict[str, str]:
+    """A number for each cluster, whose names are too long for a column."""
+    return {label: f"#{number}" for number, label in enumerate(sweep.knees, 1)}
 
 
 def _memory(memory: Memory) -> str:
@@ -66,7 +72,9 @@ def _memory(memory: Memory) -> str:
 
 def _knees(sweep: Sweep) -> list[Text]:
     kept = f"each GPU keeps {100 * KEPT:.0f} % of its throughput in the smallest layout"
-    return [Text(f"{label}: up to {ranks} ranks {kept}") for label, ranks in sweep.knees.items()]
+    numbers = _numbers(sweep) if len(sweep.knees) > 1 else {}
+    named = {label: f"{numbers[label]} is {label}" if numbers else label for label in sweep.knees}
+    return [Text(f"{named[label]}: up to {ranks} ranks {kept}") for label, ranks in sweep.knees.items()]
 
 
 def _notes(sweep: Sweep) -> list[Text]:
