@@ -146,7 +146,7 @@ def test_work_is_known_where_shapes_are(real_traces):
         "v100_resnet50_train_6steps_2021": 98,
         "mi300x_resnet_act_checkpoint_rank0_of_8": 98,
         "mi300x_ddp_train_rank0_of_4": 98,
-        "v100_dlrm_train_rank0_of_8": 95,
+        "v100_dlrm_train_rank0_of_8": 92,  # of the GPU's work: waiting for other ranks is no part of it
     }
     for name, percent in least.items():
         report = tk.report(tk.load(real_traces / f"{name}.json.gz"))
