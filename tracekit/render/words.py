@@ -1,6 +1,8 @@
-"""The report's first sentence."""
+"""The report's sentences: its first one, and what other speeds would give."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from math import isinf
 
 from tracekit.prediction import Prediction
 from tracekit.reporting.model import Report
@@ -8,6 +10,7 @@ from tracekit.units import duration, percent
 
 NO_DIFFERENCE = 0.01
 BOTTLENECK = "bottleneck-there"
+GPU_SPEEDS = (2.0, 5.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +67,22 @@ def _detail(report: Report, target: Prediction) -> str:
 def _name(report: Report, slug: str | None) -> str:
     names = {gpu.slug: gpu.name for gpu in report.provenance.gpus}
     return names.get(slug or "", slug or "the measured GPU")
+
+
+def speed_lines(report: Report) -> Iterator[str]:
+    """The step with a faster GPU, CPU and network, and from where on another of them is the limit."""
+    found = report.speeds
+    steps = {(gpu, host): step_us for gpu, host, step_us in found.points}
+    gpus = ", ".join(f"{speed:g}x {duration(steps[speed, 1.0])}" for speed in GPU_SPEEDS)
+    yield f"GPU {gpus}, never below {duration(found.gpu_floor_us)}; {_limit(found.host_limits_from, 'the CPU')}"
+    hosts = ", ".join(f"{h:g}x {duration(us)}" for (g, h), us in steps.items() if g == 1.0 < h and not isinf(h))
+    yield f"CPU {hosts}, never below {duration(found.host_floor_us)}; {_limit(found.gpu_limits_from, 'the GPU')}"
+    if found.network:
+        network = ", ".join(f"{s:g}x {duration(us)}" for s, us in found.network if s > 1 and not isinf(s))
+        yield f"network {network}, never below {duration(found.network[-1][1])}"
+
+
+def _limit(speed: float | None, what: str) -> str:
+    if speed is None:
+        return f"{what} doesn't become the limit"
+    return f"{what} is the limit already" if speed == 1 else f"from {speed:.2g}x on {what} is the limit"

@@ -12,9 +12,8 @@ from markupsafe import Markup
 
 from tracekit.render import figures
 from tracekit.render.colours import colour
-from tracekit.render.critical import speed_lines
 from tracekit.render.html.rows import kernel_rows
-from tracekit.render.words import headline
+from tracekit.render.words import headline, speed_lines
 from tracekit.reporting.model import Report
 from tracekit.reporting.tables import COLLECTIVES, KERNEL_TIMES, LAWS, PREDICTED, RANKS
 from tracekit.schema import Table
