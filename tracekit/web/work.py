@@ -14,6 +14,7 @@ from tracekit.ingest.source import Source, expand, of_file
 from tracekit.prediction import predict
 from tracekit.replay.run import Run, prepare
 from tracekit.reporting import build
+from tracekit.reporting.sections import coverage, source, table, warnings
 from tracekit.trace import Trace
 from tracekit.web import unpacked
 from tracekit.web.formats import FORMATS
@@ -75,12 +76,11 @@ def _work(job: Job, settings: Settings, store: Store, scratch: Path) -> list[str
 
 def found(trace: Trace, run: Run) -> dict[str, Any]:
     """What is in the traces: the source, the diagnosis and its grade, how much can be modelled."""
-    report = build(run)
     return {
-        "source": dataclasses.asdict(report.source),
-        "coverage": dataclasses.asdict(report.coverage),
+        "source": dataclasses.asdict(source.build(run)),
+        "coverage": dataclasses.asdict(coverage.build(table.in_steps(run, ()))),
         "diagnosis": dataclasses.asdict(examine(trace, run)),
-        "warnings": list(report.warnings),
+        "warnings": list(warnings.build(run)),
     }
 
 

@@ -10,8 +10,6 @@ from tracekit.replay.run import Run
 from tracekit.replay.whatif.cpu import share_within, times_factor
 from tracekit.replay.whatif.edited import Edited, with_graph
 
-ANY_OP = ""
-
 
 def host_speed(run: Run, *, python: float = 1.0, op: float = 1.0, launch: float = 1.0) -> Edited:
     """The CPU's own work is done faster.
