@@ -1,15 +1,25 @@
-"""The battery for predictors: ours passes on every GPU, and broken ones don't."""
+"""The battery for predictors: ours passes on GPUs of every kind, and broken ones don't."""
 
 from __future__ import annotations
 
 import polars as pl
 import pytest
 
-from predictors import list_gpus, predict
+from predictors import list_gpus, load_gpu, predict
+from predictors.gpu import Gpu
 from predictors.testing import check_predictor
 
 
-@pytest.mark.parametrize("gpu", list_gpus())
+def ends_of_each_generation() -> list[str]:
+    """The GPUs of fewest and of most SMs of each compute capability."""
+    generations: dict[str, list[Gpu]] = {}
+    for gpu in map(load_gpu, list_gpus()):
+        generations.setdefault(gpu.compute_capability, []).append(gpu)
+    ends = ((min(g, key=lambda gpu: gpu.sms), max(g, key=lambda gpu: gpu.sms)) for g in generations.values())
+    return sorted({gpu.slug for pair in ends for gpu in pair})
+
+
+@pytest.mark.parametrize("gpu", ends_of_each_generation())
 def test_ours_passes(gpu: str):
     check_predictor(predict, [gpu])
 

@@ -28,7 +28,10 @@ NAMES = {
     "Tesla V100-SXM2-32GB": "v100-sxm-32gb",
     "Tesla V100-DGXS-32GB": "v100-sxm-32gb",
     "Tesla V100S-PCIE-32GB": "v100s-pcie-32gb",
+    "NVIDIA TITAN V": "titan-v",
+    "Quadro RTX 8000": "quadro-rtx-8000",
     "NVIDIA GeForce RTX 2080 Ti": "rtx-2080-ti",
+    "NVIDIA GeForce RTX 2080": "rtx-2080",
     "NVIDIA A10": "a10",
     "NVIDIA A10G": "a10g",
     "NVIDIA A30": "a30",
@@ -42,8 +45,14 @@ NAMES = {
     "NVIDIA A800-SXM4-80GB": "a800-sxm-80gb",
     "NVIDIA A800 80GB PCIe": "a800-pcie-80gb",
     "NVIDIA RTX A6000": "rtx-a6000",
+    "NVIDIA GeForce RTX 3060": "rtx-3060",
     "NVIDIA GeForce RTX 3090": "rtx-3090",
+    "NVIDIA GeForce RTX 3090 Ti": "rtx-3090-ti",
+    "NVIDIA RTX A4000": "rtx-a4000",
     "NVIDIA GeForce RTX 4090": "rtx-4090",
+    "NVIDIA GeForce RTX 4090 D": "rtx-4090-d",
+    "NVIDIA RTX 4000 Ada Generation": "rtx-4000-ada",
+    "NVIDIA GeForce RTX 5070 Ti": "rtx-5070-ti",
     "NVIDIA GeForce RTX 5090": "rtx-5090",
     "NVIDIA L4": "l4",
     "NVIDIA L40": "l40",
@@ -86,6 +95,7 @@ NAMES = {
     "4090": "rtx-4090",
     "a100 sxm4 80 GB": "a100-sxm-80gb",
     "A100 PCIe 40": "a100-pcie-40gb",
+    "rtx 4060 ti 16": "rtx-4060-ti-16gb",
     "mi300x": "mi300x",
 }
 
@@ -96,6 +106,7 @@ DEVICES = {
     ("NVIDIA H100 80GB HBM3", 132, 84929347584, "9.0"): "h100-sxm",
     ("NVIDIA B200", 148, 191503138816, "10.0"): "b200",
     ("NVIDIA GeForce RTX 2080 Ti", 68, 11554586624, "7.5"): "rtx-2080-ti",
+    ("NVIDIA GeForce RTX 3060", 28, 12487294976, "8.6"): "rtx-3060",
     ("Tesla V100-DGXS-32GB", 80, 34084028416, "7.0"): "v100-sxm-32gb",
     ("AMD Instinct MI210", 104, 68702699520, "9.0"): "mi210",
     ("", 304, 206141652992, "9.4"): "mi300x",
@@ -104,6 +115,10 @@ DEVICES = {
     ("Graphics Device", 58, int(22.0 * GIB), None): "l4",
     ("Tesla T4", 40, int(14.56 * GIB), "7.5"): "t4",
     ("NVIDIA H200", 0, 0, None): "h200-sxm",
+    # One name for two boards.
+    ("NVIDIA GeForce RTX 3080", 68, int(9.78 * GIB), "8.6"): "rtx-3080-10gb",
+    ("NVIDIA GeForce RTX 3080", 70, int(11.76 * GIB), "8.6"): "rtx-3080-12gb",
+    ("NVIDIA GeForce RTX 4060 Ti", 34, int(15.7 * GIB), "8.9"): "rtx-4060-ti-16gb",
     # The name's variant is contradicted by the numbers.
     ("NVIDIA A100-SXM4-40GB", 108, 84990623744, "8.0"): "a100-sxm-80gb",
     ("NVIDIA H100", 114, int(79.1 * GIB), "9.0"): "h100-pcie",
@@ -159,7 +174,7 @@ def test_an_ambiguous_name_lists_its_candidates(name, candidates):
     assert all(slug in str(error.value) for slug in candidates)
 
 
-@pytest.mark.parametrize("name", ["", "NVIDIA", "sxm", "RTX 3090 Ti", "A100-SXM4-40GB MIG 1g.5gb", "B60"])
+@pytest.mark.parametrize("name", ["", "NVIDIA", "sxm", "RTX 4090 Laptop GPU", "A100-SXM4-40GB MIG 1g.5gb", "B60"])
 def test_no_name_is_guessed(name):
     with pytest.raises(UnknownGpuError):
         resolve_gpu(name)
