@@ -7,26 +7,30 @@ import polars as pl
 from predictors.intervals import total
 
 Array = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 
-def point_and_ends(times: pl.DataFrame) -> tuple[Array, Array, Array]:
+def repeats(kernels: pl.DataFrame) -> Ints:
+    """A number for each kernel that all its repeats share: those err alike."""
+    return kernels.select(pl.struct("name", "op", "input_dims").rank("dense").cast(pl.Int64)).to_series().to_numpy()
+
+
+def point_and_ends(times: pl.DataFrame, repeat: Ints) -> tuple[Array, Array, Array]:
     """Kernel times to replay for the prediction and for the two ends of its interval, in microseconds.
 
     Errors of one GPU's kernels go together, so the ends move all kernels by the factor that the interval of their
     sum allows. Those of one network's collectives go together too, and are moved by their own.
+
+    Args:
+        times: The kernels' predicted times.
+        repeat: As :func:`repeats` gives it; repeats of one kernel count as one.
     """
-    time_us = times["time_us"].to_numpy()
-    low_us, high_us = time_us.copy(), time_us.copy()
+    point, low, high = (times[name].to_numpy() for name in ("time_us", "low_us", "high_us"))
     is_collective = (times["family"] == "collective").to_numpy()
+    ends = point.copy(), point.copy()
     for part in (is_collective, ~is_collective):
-        low, high = _factors(times.filter(part))
-        low_us[part] *= low
-        high_us[part] *= high
-    return time_us, low_us, high_us
-
-
-def _factors(times: pl.DataFrame) -> tuple[float, float]:
-    """Ends of the interval of a sum of kernels, over the sum. Repeats of one kernel err alike and count as one."""
-    repeats = times.group_by("name", "op", "input_dims").agg(pl.col("time_us", "low_us", "high_us").sum())
-    time, low, high = total(repeats["time_us"].to_numpy(), repeats["low_us"].to_numpy(), repeats["high_us"].to_numpy())
-    return (low / time, high / time) if time else (1.0, 1.0)
+        sums = [np.bincount(repeat[part], side[part]).astype(np.float64) for side in (point, low, high)]
+        time, *reached = total(sums[0], sums[1], sums[2])
+        for end, at in zip(ends, reached, strict=True):
+            end[part] *= at / time if time else 1.0
+    return point, *ends

@@ -46,19 +46,39 @@ class Memory:
     reason: str
 
 
-def judge(run: Run, gpu: Gpu, layouts: tuple[Layout, Layout] | None = None) -> Memory:
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a rank of the measured run needs besides what the recorder saw, in bytes.
+
+    Attributes:
+        state: Least and most of parameters, gradients and the optimizer's state; None where the trace doesn't tell.
+        written: What the forward pass writes at most; None where the trace doesn't tell.
+    """
+
+    state: tuple[float, float] | None
+    written: float | None
+
+
+def needs(run: Run) -> Needs:
+    """What the ops of a run tell of its memory."""
+    tables = run.trace.ops["name"].str.contains(TABLES).any()
+    return Needs(None if tables else _state_bytes(run), _forward_bytes(run))
+
+
+def judge(run: Run, gpu: Gpu, layouts: tuple[Layout, Layout] | None = None, known: Needs | None = None) -> Memory:
     """Whether a rank of the job fits.
 
     Args:
         run: The measured run.
         gpu: The target.
         layouts: Of the trace, and on the target; None where it stays.
+        known: What :func:`needs` gives of the run, where several GPUs are judged.
     """
     part = _part(*layouts) if layouts else 1.0
     if part == 1 and run.trace.peak_memory_bytes:
         return _recorded(*run.trace.peak_memory_bytes, USABLE * gpu.memory_bytes)
-    state = None if run.trace.ops["name"].str.contains(TABLES).any() else _state_bytes(run)
-    written = _forward_bytes(run)
+    known = known or needs(run)
+    state, written = known.state, known.written
     shrink = (state[0] * part, state[1] * part) if state else None
     least = shrink[0] if shrink else None
     most = shrink[1] + written if shrink and written is not None else None

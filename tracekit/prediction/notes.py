@@ -11,7 +11,7 @@ from tracekit.calibration import Calibration
 from tracekit.prediction.memory import Memory
 from tracekit.prediction.model import Target
 from tracekit.prediction.source import SourceCluster
-from tracekit.replay.contention import contention
+from tracekit.replay.contention import WORTH_PCT, Sharing
 from tracekit.replay.run import Run
 from tracekit.workload.shares import share
 
@@ -24,7 +24,9 @@ HOST_EDIT = "host-speed"
 WORTH_SHARING = 0.01
 
 
-def of(run: Run, target: Target, source: SourceCluster, times: pl.DataFrame, same_gpu: bool) -> Iterator[str]:
+def of(
+    run: Run, target: Target, source: SourceCluster, times: pl.DataFrame, same_gpu: bool, sharing: Sharing
+) -> Iterator[str]:
     """What was assumed and what was left out.
 
     Args:
@@ -33,6 +35,7 @@ def of(run: Run, target: Target, source: SourceCluster, times: pl.DataFrame, sam
         source: Where it was recorded.
         times: The kernels with their predicted times.
         same_gpu: Whether the target's GPU is that of the trace.
+        sharing: What the kernels took from each other when they were measured.
     """
     gpu = target.gpu
     if target.layout and target.layout.world_size > 1:
@@ -46,7 +49,7 @@ def of(run: Run, target: Target, source: SourceCluster, times: pl.DataFrame, sam
     yield from _substitutions(gpu, times)
     yield from _collectives(run, target, source, times, same_gpu)
     if not same_gpu and (target.layout is None or target.layout.world_size == run.trace.world_size):
-        yield from _sharing(run, times)
+        yield from _sharing(sharing, times)
     if run.edits:
         yield f"with {', '.join(run.edits)}"
     if not same_gpu and not host_is_given(run):
@@ -56,9 +59,11 @@ def of(run: Run, target: Target, source: SourceCluster, times: pl.DataFrame, sam
         )
 
 
-def _sharing(run: Run, times: pl.DataFrame) -> Iterator[str]:
+def _sharing(sharing: Sharing, times: pl.DataFrame) -> Iterator[str]:
     """What kernels that overlap would change if they slowed each other down."""
-    found = contention(run, times["time_us"].to_numpy())
+    if sharing.overlap < WORTH_PCT:
+        return
+    found = sharing.contention(times["time_us"].to_numpy())
     change = found.shared.span_us / found.apart.span_us - 1 if found.apart.span_us else 0.0
     if abs(change) >= WORTH_SHARING:
         yield (

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from types import MappingProxyType
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 import predictors
@@ -15,16 +16,19 @@ from tracekit.comm import ClusterError
 from tracekit.prediction import notes
 from tracekit.prediction.bracket import widened
 from tracekit.prediction.collectives import put_in, retarget
-from tracekit.prediction.ends import point_and_ends
+from tracekit.prediction.ends import point_and_ends, repeats
 from tracekit.prediction.layout import Change, Layout, LayoutError, layout_of, resized
-from tracekit.prediction.memory import judge
+from tracekit.prediction.memory import Needs, judge, needs
 from tracekit.prediction.model import Coverage, Prediction, Predictions, Target
 from tracekit.prediction.notes import HOST_SPREAD
 from tracekit.prediction.scaling import as_measured, kernels_as, kernels_depend_on
 from tracekit.prediction.source import SourceCluster, recognise, with_gpu
 from tracekit.prediction.target import targets
+from tracekit.replay.contention import Sharing
 from tracekit.replay.run import Run
 from tracekit.workload.shares import share
+
+Ints = npt.NDArray[np.int64]
 
 AS_IT_IS = Change()
 NO_PRICES: Mapping[str, float] = MappingProxyType({})
@@ -83,9 +87,9 @@ def by_gpu(prices: Mapping[str, float]) -> dict[str, float]:
     return {resolve_gpu(name).gpu.slug: dollars for name, dollars in prices.items()}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Predictor:
-    """Predicts one run's step on targets; kernel times that several of them share are worked out once.
+    """Predicts one run's step on targets; what several of them share is worked out once.
 
     Attributes:
         run: The measured run.
@@ -101,6 +105,18 @@ class Predictor:
     prices: Mapping[str, float]
     calibrations: Sequence[calibration.Calibration]
     _known: dict[tuple[object, ...], pl.DataFrame] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def _repeats(self) -> Ints:
+        return repeats(self.run.kernels)
+
+    @cached_property
+    def _needs(self) -> Needs:
+        return needs(self.run)
+
+    @cached_property
+    def _sharing(self) -> Sharing:
+        return Sharing(self.run)
 
     def on(self, target: Target) -> Prediction:
         """The step on one target.
@@ -136,7 +152,7 @@ class Predictor:
         )
         gpu = target.gpu.gpu
         same_gpu = run.gpu is not None and run.gpu.slug == gpu.slug
-        time_us, low_us, high_us = point_and_ends(filled)
+        time_us, low_us, high_us = point_and_ends(filled, self._repeats)
         spread = 1.0 if same_gpu or notes.host_is_given(run) else HOST_SPREAD
         step = run.step_with(time_us)
         low = run.step_with(low_us, 1 / spread)
@@ -145,7 +161,7 @@ class Predictor:
         per_span = run.measured.step_time_us / run.replay.span_us
         unchanged = run is self.run and not run.edits and np.array_equal(time_us, filled["measured_us"].to_numpy())
         error = 0.0 if unchanged else abs(run.replay.error_pct) / 100
-        memory = judge(run, gpu, layouts)
+        memory = judge(run, gpu, layouts, self._needs)
         return Prediction(
             target=target.gpu,
             step=replace(step, step_time_us=step.span_us * per_span),
@@ -156,7 +172,7 @@ class Predictor:
             kernels=_edited(run, filled.drop(ASKED, "transfer_us", strict=False)),
             notes=(
                 *notes.of_calibrations(self.calibrations, gpu, same_gpu),
-                *notes.of(run, target, self.source, filled, same_gpu),
+                *notes.of(run, target, self.source, filled, same_gpu, self._sharing),
                 notes.of_memory(memory),
             ),
             memory=memory,

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import polars as pl
 
 from tracekit.replay.engine import Timeline, measured, replay
-from tracekit.replay.measure import StepTime, median_step
+from tracekit.replay.measure import StepTime
 from tracekit.replay.run import Run
 
 Ints = npt.NDArray[np.int64]
@@ -45,24 +45,41 @@ class Contention:
 
 
 def contention(run: Run, kernel_us: Floats | None = None) -> Contention:
-    """A step with kernels that share the GPU.
+    """A step with kernels that share the GPU; arguments as for :meth:`Sharing.contention`."""
+    return Sharing(run).contention(kernel_us)
 
-    The times are first freed from what the kernels took from each other when they were measured, and slowed down anew
-    by what overlaps in the replay.
+
+class Sharing:
+    """What the kernels of a run took from each other when they were measured.
 
     Args:
         run: The measured run.
-        kernel_us: How long each kernel takes on another GPU, as for :meth:`Run.step_with`; by default as measured.
+
+    Attributes:
+        overlap: Percent of the kernels' measured time in which another kernel or a collective ran on the same GPU.
     """
-    given_ns = run.kernels["dur_ns"].to_numpy() if kernel_us is None else np.rint(kernel_us * 1e3).astype(np.int64)
-    demand = _Demand(run)
-    apart = median_step(replay(run.graph, given_ns), run.kernels, run.steps, run.chosen)
-    overlap = demand.overlap(measured(run.graph))
-    if overlap < WORTH_PCT:
-        return Contention(overlap, apart, apart)
-    alone_ns = given_ns * demand.alone(measured(run.graph))
-    timeline = _settled(run, demand, alone_ns)
-    return Contention(overlap, apart, median_step(timeline, run.kernels, run.steps, run.chosen))
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._demand = _Demand(run)
+        self.overlap = self._demand.overlap(measured(run.graph))
+
+    def contention(self, kernel_us: Floats | None = None) -> Contention:
+        """A step with kernels that share the GPU.
+
+        The times are first freed from what the kernels took from each other when they were measured, and slowed down
+        anew by what overlaps in the replay.
+
+        Args:
+            kernel_us: How long each kernel takes on another GPU, as for :meth:`Run.step_with`; by default as measured.
+        """
+        run = self._run
+        given_ns = run.kernels["dur_ns"].to_numpy() if kernel_us is None else np.rint(kernel_us * 1e3).astype(np.int64)
+        apart = run.meter.median(replay(run.graph, given_ns))
+        if self.overlap < WORTH_PCT:
+            return Contention(self.overlap, apart, apart)
+        alone_ns = given_ns * self._demand.alone(measured(run.graph))
+        return Contention(self.overlap, apart, run.meter.median(_settled(run, self._demand, alone_ns)))
 
 
 def _settled(run: Run, demand: "_Demand", alone_ns: Floats) -> Timeline:

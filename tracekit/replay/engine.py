@@ -13,6 +13,7 @@ Ints = npt.NDArray[np.int64]
 
 # Work of CPU threads: calls (run edges of activities are set apart) and what lies between them.
 ON_HOST = (EdgeKind.RUN, EdgeKind.PROGRAM, EdgeKind.HANDOVER)
+_IS_ON_HOST = np.isin(np.arange(len(EdgeKind)), ON_HOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +71,7 @@ def lags(graph: Graph, durations_ns: Ints | None = None, host_time: float = 1.0)
     """Least distance along every edge, with the durations and the host's speed of a replay; arguments as there."""
     lag = graph.lag_ns.copy()
     if host_time != 1.0:
-        on_host = np.isin(graph.kind, ON_HOST)
-        lag[on_host] = np.rint(lag[on_host] * host_time)
+        lag = np.where(_IS_ON_HOST[graph.kind], np.rint(lag * host_time).astype(np.int64), lag)
     run = (graph.work_ns if durations_ns is None else durations_ns) + graph.kept_ns
     lag[graph.run_edge] = run
     lag[graph.transfer_edge] = run[graph.transfer_activity]

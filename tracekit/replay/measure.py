@@ -10,6 +10,9 @@ import polars as pl
 from tracekit.replay.engine import Timeline
 
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+NEVER, FOREVER = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +54,7 @@ def median_step(timeline: Timeline, kernels: pl.DataFrame, steps: pl.DataFrame, 
         steps: All steps of the trace.
         chosen: Those to measure.
     """
-    table = of_all_ranks(per_step(timeline, kernels, steps)).join(chosen.select("step"), on="step", how="semi")
-    steady = table.filter(~pl.col("first"))
-    counted = steady if steady.height else table
-    times = pl.col("time_ns", "busy_ns", "exposed_ns", "waiting_ns").median() / 1e3
-    span_us = table.select((pl.col("end_ns").max() - pl.col("begin_ns").min()) / 1e3).item()
-    step_us, busy_us, exposed_us, waiting_us = counted.select(times).row(0)
-    return StepTime(step_us, busy_us, exposed_us, waiting_us, counted.height, span_us)
+    return Meter(kernels, steps, chosen).median(timeline)
 
 
 def per_step(timeline: Timeline, kernels: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
@@ -65,32 +62,18 @@ def per_step(timeline: Timeline, kernels: pl.DataFrame, steps: pl.DataFrame) -> 
 
     Returns:
         ``rank`` (if ``steps`` has it), ``step``, ``first``, ``begin_ns``, ``end_ns``, ``time_ns``, ``busy_ns``,
-        ``exposed_ns``, ``waiting_ns``; in the order of ``steps``.
+        ``exposed_ns``, ``waiting_ns``; in the order of ``steps``. Without GPU work or marks of the CPU, a step has no
+        times.
     """
-    keys = _keys(steps)
-    begin, end = _cpu_marks(timeline, steps.height)
-    rows = (
-        steps.select(*keys, begin=begin, cpu_end=end)
-        .hstack(_gpu_time(timeline, kernels, steps))
-        .with_columns(begin_ns=pl.coalesce("begin", "gpu_begin"), end_ns=pl.max_horizontal("cpu_end", "gpu_end"))
-    )
-    place, before = pl.int_range(pl.len()), pl.col("end_ns").shift(1)
-    if "rank" in keys:
-        place, before = place.over("rank"), before.over("rank")
-    return rows.with_columns(first=place == 0, before=before).select(
-        *keys,
-        "first",
-        "begin_ns",
-        "end_ns",
-        time_ns=pl.col("end_ns") - pl.when("first").then("begin_ns").otherwise("before"),
-        busy_ns="busy_ns",
-        exposed_ns="exposed_ns",
-        waiting_ns="waiting_ns",
-    )
-
-
-def _keys(steps: pl.DataFrame) -> list[str]:
-    return ["rank", "step"] if "rank" in steps.columns else ["step"]
+    meter = Meter(kernels, steps, steps)
+    each = meter.each(timeline)
+    before = np.where(meter.first, each.begin_ns, np.roll(each.end_ns, 1))
+    timed = each.known & (meter.first | np.roll(each.known, 1))
+    known = [pl.when(pl.Series(each.known)).then(name).alias(name) for name in ("begin_ns", "end_ns")]
+    columns = {"first": meter.first, "begin_ns": each.begin_ns, "end_ns": each.end_ns, "time_ns": each.end_ns - before}
+    gpu = {"busy_ns": each.busy_ns, "exposed_ns": each.exposed_ns, "waiting_ns": each.waiting_ns}
+    table = pl.DataFrame({**columns, **gpu}).with_columns(*known, time_ns=pl.when(pl.Series(timed)).then("time_ns"))
+    return steps.select(_keys(steps)).hstack(table)
 
 
 def of_all_ranks(table: pl.DataFrame) -> pl.DataFrame:
@@ -114,38 +97,101 @@ def of_all_ranks(table: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _cpu_marks(timeline: Timeline, steps: int) -> tuple[pl.Series, pl.Series]:
-    """When each step began and ended on the CPU; null where the trace has no CPU events."""
-    marks = timeline.start_ns[timeline.cpu - timeline.marks : timeline.cpu]
-    if not timeline.marks:
-        empty = pl.Series([None] * steps, dtype=pl.Int64)
-        return empty, empty
-    return pl.Series(marks[:steps]), pl.Series(marks[steps:])
+@dataclass(frozen=True, slots=True)
+class Each:
+    """Per row of the steps, when it ran and for how long the GPU ran something of it; times only where ``known``."""
+
+    begin_ns: Ints
+    end_ns: Ints
+    busy_ns: Ints
+    exposed_ns: Ints
+    waiting_ns: Ints
+    known: Bools
 
 
-def _gpu_time(timeline: Timeline, kernels: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Per row of ``steps``: when its GPU work began and ended, how long it ran, collectives alone, or waiting."""
-    start, end = timeline.activity_start_ns, timeline.activity_end_ns
-    group = _step_rows(kernels, steps)
-    launched = group < steps.height
-    begin_ns, end_ns, busy_ns = cover(start, end, group, launched, steps.height)
-    exposed_ns, waiting_ns = np.zeros((2, steps.height), dtype=np.int64)
-    collective = (kernels["family"] == "collective").to_numpy()
-    if collective.any():
-        works_from = works_from_ns(timeline, kernels)
-        exposed_ns = busy_ns - cover(start, end, group, launched & ~collective, steps.height)[2]
-        waiting_ns = busy_ns - cover(works_from, end, group, launched, steps.height)[2]
-    ran = pl.col("gpu_begin") <= pl.col("gpu_end")
-    return pl.DataFrame(
-        {"gpu_begin": begin_ns, "gpu_end": end_ns}
-        | {"busy_ns": busy_ns, "exposed_ns": exposed_ns, "waiting_ns": waiting_ns}
-    ).with_columns(pl.when(ran).then(pl.col("gpu_begin", "gpu_end")))
+class Meter:
+    """Measures timelines of one run; what they have in common is worked out once.
+
+    Args:
+        kernels: The kernel table.
+        steps: All steps of the trace.
+        chosen: Those to measure.
+    """
+
+    def __init__(self, kernels: pl.DataFrame, steps: pl.DataFrame, chosen: pl.DataFrame) -> None:
+        self._rows = steps.height
+        self._row = _step_rows(kernels, steps)
+        self._launched = self._row < steps.height
+        collective = (kernels["family"] == "collective").to_numpy()
+        self._collective = collective if collective.any() else None
+        place = pl.int_range(pl.len())
+        first = steps.select(place.over("rank") == 0 if "rank" in steps.columns else place == 0)
+        self.first: Bools = first.to_series().to_numpy()
+        numbers = steps["step"].unique(maintain_order=True)
+        self._step = steps["step"].replace_strict(numbers, range(len(numbers)), return_dtype=pl.Int64).to_numpy()
+        self._chosen: Bools = numbers.is_in(chosen["step"].implode()).to_numpy()
+
+    def median(self, timeline: Timeline) -> StepTime:
+        """The median chosen step of a timeline, of all ranks together."""
+        each = self.each(timeline)
+        steps, ranks = self._chosen.size, np.bincount(self._step)
+        begin, end = np.full(steps, FOREVER), np.full(steps, NEVER)
+        np.minimum.at(begin, self._step[each.known], each.begin_ns[each.known])
+        np.maximum.at(end, self._step[each.known], each.end_ns[each.known])
+        first = np.bincount(self._step, self.first) == ranks
+        in_time = np.argsort(begin, kind="stable")
+        before = np.empty_like(end)
+        before[in_time] = np.roll(end[in_time], 1)
+        time = end - np.where(first, begin, before)
+        steady = self._chosen & ~first
+        counted = steady if steady.any() else self._chosen
+        gpu_ns = (each.busy_ns, each.exposed_ns, each.waiting_ns)
+        means = ((np.bincount(self._step, ns) / ranks)[counted] for ns in gpu_ns)
+        busy, exposed, waiting = (float(np.median(ns)) / 1e3 for ns in means)
+        known = begin != FOREVER
+        return StepTime(
+            step_time_us=float(np.median(time[counted & known])) / 1e3,
+            kernel_time_us=busy,
+            exposed_comm_us=exposed,
+            waiting_us=waiting,
+            steps=int(counted.sum()),
+            span_us=float(end[self._chosen & known].max() - begin[self._chosen & known].min()) / 1e3,
+        )
+
+    def each(self, timeline: Timeline) -> Each:
+        """Every step of every rank."""
+        start, end = timeline.activity_start_ns, timeline.activity_end_ns
+        order = np.argsort(start, kind="stable")
+
+        def covered(begin: Ints, order: Ints, wanted: Bools) -> tuple[Ints, Ints, Ints]:
+            return _cover(order, begin, end, self._row, wanted, self._rows)
+
+        gpu_begin, gpu_end, busy_ns = covered(start, order, self._launched)
+        exposed_ns, waiting_ns = np.zeros((2, self._rows), dtype=np.int64)
+        if self._collective is not None:
+            works_from = _works_from_ns(timeline, self._collective)
+            exposed_ns = busy_ns - covered(start, order, self._launched & ~self._collective)[2]
+            waiting_ns = busy_ns - covered(works_from, np.argsort(works_from, kind="stable"), self._launched)[2]
+        if not timeline.marks:
+            return Each(gpu_begin, gpu_end, busy_ns, exposed_ns, waiting_ns, gpu_begin <= gpu_end)
+        marks = timeline.start_ns[timeline.cpu - timeline.marks : timeline.cpu]
+        begin_ns, cpu_end = marks[: self._rows], marks[self._rows :]
+        everywhere = np.ones(self._rows, dtype=np.bool_)
+        return Each(begin_ns, np.maximum(cpu_end, gpu_end), busy_ns, exposed_ns, waiting_ns, everywhere)
+
+
+def _keys(steps: pl.DataFrame) -> list[str]:
+    return ["rank", "step"] if "rank" in steps.columns else ["step"]
 
 
 def works_from_ns(timeline: Timeline, kernels: pl.DataFrame) -> Ints:
     """When each activity begins to work: a collective once the other ranks have come, all others when they start."""
+    return _works_from_ns(timeline, (kernels["family"] == "collective").to_numpy())
+
+
+def _works_from_ns(timeline: Timeline, collective: Bools) -> Ints:
     start, end = timeline.activity_start_ns, timeline.activity_end_ns
-    works_from: Ints = np.where(kernels["family"] == "collective", np.maximum(start, end - timeline.work_ns), start)
+    works_from: Ints = np.where(collective, np.maximum(start, end - timeline.work_ns), start)
     return works_from
 
 
@@ -157,7 +203,7 @@ def _step_rows(kernels: pl.DataFrame, steps: pl.DataFrame) -> Ints:
     return joined["row"].fill_null(steps.height).to_numpy()
 
 
-def cover(start: Ints, end: Ints, group: Ints, wanted: npt.NDArray[np.bool_], groups: int) -> tuple[Ints, Ints, Ints]:
+def cover(start: Ints, end: Ints, group: Ints, wanted: Bools, groups: int) -> tuple[Ints, Ints, Ints]:
     """Begin, end and length of the union of the wanted intervals of each group; without any it ends before it begins.
 
     Args:
@@ -172,7 +218,7 @@ def cover(start: Ints, end: Ints, group: Ints, wanted: npt.NDArray[np.bool_], gr
 
 @numba.njit(cache=True)
 def _cover(
-    order: Ints, start: Ints, end: Ints, group: Ints, wanted: npt.NDArray[np.bool_], groups: int
+    order: Ints, start: Ints, end: Ints, group: Ints, wanted: Bools, groups: int
 ) -> tuple[Ints, Ints, Ints]:  # pragma: no cover - compiled
     begin = np.full(groups, np.iinfo(np.int64).max, dtype=np.int64)
     reached = np.full(groups, np.iinfo(np.int64).min, dtype=np.int64)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,7 @@ from tracekit.graph import Graph
 from tracekit.graph.ranks import Collectives
 from tracekit.replay.engine import measured, replay
 from tracekit.replay.job import gather
-from tracekit.replay.measure import StepTime, median_step
+from tracekit.replay.measure import Meter, StepTime
 from tracekit.trace import RankTrace, Trace
 from tracekit.workload import precision
 
@@ -39,7 +40,7 @@ class SelfReplay:
     kept_wait_us: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Run:
     """The measured run of one rank, or of several together.
 
@@ -86,6 +87,11 @@ class Run:
         """The GPU it was recorded on."""
         return self.source.gpu if self.source else None
 
+    @cached_property
+    def meter(self) -> Meter:
+        """What its timelines are measured with."""
+        return Meter(self.kernels, self.steps, self.chosen)
+
     def step_with(self, kernel_us: npt.NDArray[np.float64], host_time: float = 1.0) -> StepTime:
         """The median step with other kernel times, and a slower or faster host.
 
@@ -96,7 +102,7 @@ class Run:
         """
         factor = 1.0 if self.kernel_factor is None else self.kernel_factor
         durations = np.rint(kernel_us * factor * 1e3).astype(np.int64)
-        return median_step(replay(self.graph, durations, host_time), self.kernels, self.steps, self.chosen)
+        return self.meter.median(replay(self.graph, durations, host_time))
 
 
 def prepare(
@@ -125,8 +131,8 @@ def prepare(
     source, doubt = (resolve_gpu(source_gpu), None) if source_gpu else _identify(ranks[0])
     job = gather(ranks, steps, progress)
     progress("replay")
-    as_measured = median_step(measured(job.graph), job.kernels, job.steps, job.chosen)
-    replayed = median_step(replay(job.graph), job.kernels, job.steps, job.chosen)
+    meter = Meter(job.kernels, job.steps, job.chosen)
+    as_measured, replayed = meter.median(measured(job.graph)), meter.median(replay(job.graph))
     return Run(
         trace=ranks[0],
         ranks=ranks,
