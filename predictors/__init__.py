@@ -8,9 +8,10 @@ from predictors.errors import KernelTableError, PredictorError
 from predictors.gpu import Gpu, Resolution, identify_gpu, list_gpus, load_gpu, resolve_gpu
 
 if TYPE_CHECKING:
-    from predictors.latency import predict
+    from predictors.latency import Batch, predict
 
 __all__ = [
+    "Batch",
     "Gpu",
     "KernelTableError",
     "PredictorError",
@@ -24,9 +25,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`predict` when it is first asked for: it needs numpy and polars, the GPUs' facts don't."""
-    if name == "predict":
-        from predictors.latency import predict
+    """`predict` and `Batch` when first asked for: they need numpy and polars, the GPUs' facts don't."""
+    if name in ("predict", "Batch"):
+        from predictors import latency
 
-        return predict
+        return getattr(latency, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from predictors.columns import law_columns, prepare
+from predictors.columns import prepare, sizes
 from predictors.errors import KernelTableError
 from predictors.fitted import Calibrated, Weights
 from predictors.gpu import Gpu
@@ -76,16 +76,16 @@ def _carried_over(own: dict[tuple[str, str], Calibrated], gpu: Machine) -> dict[
 
 def _calibrated(law: str, rows: pl.DataFrame, gpu: Machine, weights: Weights) -> Calibrated:
     plain = replace(weights, calibrated={})
-    terms, time_us = evaluate(rows, law, gpu, plain)
+    of_rows = sizes(rows)
+    terms, time_us = evaluate(of_rows, law, gpu, plain)
     goal = np.log(rows["measured_us"].to_numpy()) - np.log(time_us) + np.log(terms.time_us)
-    columns = law_columns(rows, gpu)
-    frameworks, share = rows["framework"].to_numpy().astype(object), rows["share"].to_numpy()
+    columns = of_rows.on(gpu)
     names = [name for name in LAWS[law].effects if name in OFFSET_SD]
 
     def log_law(offset: Array) -> Array:
         moved = dict(zip(names, offset.tolist(), strict=True))
-        terms = LAWS[law].terms(columns, gpu, weights.law(law).constants(gpu, frameworks, moved))
-        return np.asarray(np.log(scale(terms, share).time_us))
+        terms = LAWS[law].terms(columns, gpu, weights.law(law).constants(gpu, of_rows.frameworks, moved))
+        return np.asarray(np.log(scale(terms, of_rows.share).time_us))
 
     offset = _most_probable(log_law, np.array([OFFSET_SD[name] for name in names]), goal)
     missed = np.clip(goal - log_law(offset), -MISFIT, MISFIT)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from predictors.kernels import complete, with_law
-from predictors.law import Columns
+from predictors.law import Array, Columns
 from predictors.machine import Machine
 from predictors.precision import runs_as
 from predictors.work import attended, attended_keys, element_bytes, with_work
 
 SERVING_FRAMEWORKS = ("sglang", "trtllm", "vllm")
 """Frameworks whose fp8 products were measured together with the quantisation of their input."""
+
+Coded = tuple[list[str | None], npt.NDArray[np.int64]]
 
 _NUMBERS = (
     "batch", "m", "n", "k", "rows", "cols", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "window",
@@ -27,29 +32,46 @@ def prepare(kernels: pl.DataFrame, gpu: Machine | None = None) -> pl.DataFrame:
         kernels: the caller's table.
         gpu: where it runs; decides the dtype that is really used. None: each row runs in its `dtype`.
     """
-    table = complete(kernels)
+    return as_run(complete(kernels), gpu)
+
+
+def as_run(table: pl.DataFrame, gpu: Machine | None) -> pl.DataFrame:
+    """The same of a table from `kernels.complete`."""
     runs = table["dtype"] if gpu is None else runs_as(table, gpu.gpu)
     table = with_law(table.with_columns(dtype=runs, asked=table["dtype"]))
     kv_dtype = pl.when(element_bytes("kv_dtype") < element_bytes("dtype")).then("kv_dtype").otherwise("dtype")
     return with_work(table.with_columns(kv_dtype=kv_dtype))
 
 
-def law_columns(table: pl.DataFrame, gpu: Machine) -> Columns:
-    """The numeric columns of rows that share a law.
+@dataclass(frozen=True)
+class Sizes:
+    """Kernels that share a law as flat arrays, the same on every GPU that runs them in the same formats.
 
-    Args:
-        table: from `prepare`.
-        gpu: whose peak rate goes into `tflops`.
-
-    Returns:
-        float64 arrays, one element a row; missing numbers are 1.
+    Attributes:
+        numbers: float64 arrays, one element a row; missing numbers are 1.
+        frameworks: object array, None where a row names no framework; None where no row does.
+        share: of its op's work that each kernel does.
+        dtypes: the formats, and which of them each row runs in.
+        copies: the kinds of copy, and which of them each row is.
     """
-    copies = {kind: gpu.copy_gbps(kind) for kind in table["copy_kind"].unique().to_list()}
-    rates = {dtype: gpu.tflops(dtype) for dtype in table["dtype"].unique().to_list()}
+
+    numbers: Columns
+    frameworks: npt.NDArray[np.object_] | None
+    share: Array
+    dtypes: Coded
+    copies: Coded
+
+    def on(self, gpu: Machine) -> Columns:
+        """The numeric columns of a law, with the GPU's rates as `tflops` and `copy_gbps`."""
+        (dtypes, dtype), (kinds, kind) = self.dtypes, self.copies
+        tflops, copy_gbps = [gpu.tflops(d) for d in dtypes], [gpu.copy_gbps(k) for k in kinds]
+        return {**self.numbers, "tflops": np.array(tflops)[dtype], "copy_gbps": np.array(copy_gbps)[kind]}
+
+
+def sizes(table: pl.DataFrame) -> Sizes:
+    """What the law is computed on, of rows from `prepare` that share a law."""
     frame = table.select(
         *(pl.col(name).fill_null(1.0) for name in _NUMBERS),
-        tflops=pl.col("dtype").replace_strict(rates, default=gpu.tflops("fp32"), return_dtype=pl.Float64),
-        copy_gbps=pl.col("copy_kind").replace_strict(copies, return_dtype=pl.Float64),
         size=element_bytes("dtype"),
         kv_size=element_bytes("kv_dtype"),
         attended=attended().fill_null(1.0),
@@ -61,4 +83,23 @@ def law_columns(table: pl.DataFrame, gpu: Machine) -> Columns:
             pl.col("framework").is_in(SERVING_FRAMEWORKS) & pl.col("dtype").is_in(["fp8", "fp8_block", "nvfp4"])
         ).fill_null(False).cast(pl.Float64),
     )  # fmt: skip
-    return {name: np.ascontiguousarray(frame[name].to_numpy()) for name in frame.columns}
+    numbers = {name: np.ascontiguousarray(frame[name].to_numpy()) for name in frame.columns}
+    named = table["framework"].null_count() < table.height
+    frameworks = table["framework"].to_numpy().astype(object) if named else None
+    return Sizes(numbers, frameworks, table["share"].to_numpy(), _coded(table["dtype"]), _coded(table["copy_kind"]))
+
+
+def law_columns(table: pl.DataFrame, gpu: Machine) -> Columns:
+    """The numeric columns of rows that share a law, on a GPU.
+
+    Args:
+        table: from `prepare`.
+        gpu: whose rates go into `tflops` and `copy_gbps`.
+    """
+    return sizes(table).on(gpu)
+
+
+def _coded(names: pl.Series) -> Coded:
+    known = names.unique().to_list()
+    codes = names.replace_strict(known, list(range(len(known))), return_dtype=pl.Int64)
+    return known, codes.to_numpy()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
 from predictors.law import Array, Columns, Terms, overlap
 from predictors.machine import Machine
@@ -12,7 +11,9 @@ from predictors.machine import Machine
 FRAMEWORKS = ("sglang", "trtllm", "vllm")
 
 
-def features(law: str, table: pl.DataFrame, x: Columns, terms: Terms, gpu: Machine) -> npt.NDArray[np.float32]:
+def features(
+    law: str, frameworks: npt.NDArray[np.object_] | None, x: Columns, terms: Terms, gpu: Machine
+) -> npt.NDArray[np.float32]:
     """Features of rows that share a law.
 
     Nothing that identifies a GPU: rates only enter as ratios of times, SMs as waves, caches as shares.
@@ -28,9 +29,9 @@ def features(law: str, table: pl.DataFrame, x: Columns, terms: Terms, gpu: Machi
         np.log(np.maximum(x["work_flops"], 1.0) / x["work_bytes"]),
         np.log(terms.time_us * gpu.clock_mhz),
         *_shape(law, x, gpu),
-        *((table["framework"] == name).fill_null(False).to_numpy().astype(float) for name in FRAMEWORKS),
+        *(np.zeros_like(compute) if frameworks is None else frameworks == name for name in FRAMEWORKS),
     ]
-    return np.ascontiguousarray(np.stack(rows), dtype=np.float32)
+    return np.stack([row.astype(np.float32) for row in rows])
 
 
 def _shape(law: str, x: Columns, gpu: Machine) -> list[Array]:
@@ -91,4 +92,5 @@ def _moe(x: Columns, gpu: Machine) -> list[Array]:
 
 def _alignment(size: Array) -> Array:
     """log2 of the largest power of two, up to 64, that divides a size."""
-    return np.minimum(np.log2(np.gcd(size.astype(np.int64), 64)), 6.0)
+    whole = size.astype(np.int64)
+    return np.asarray(np.log2(np.minimum(whole & -whole, 64)))

@@ -130,7 +130,7 @@ class Weights:
         measured = self.laws[law].gpu if law in self.laws else {}
         if gpu.slug in measured:
             return None
-        candidates = [machine(load_gpu(slug)) for slug in sorted(measured)]
+        candidates = [_machine(slug) for slug in sorted(measured)]
         twins = [m for m in candidates if m.architecture == gpu.architecture and abs(m.sms / gpu.sms - 1) < TWIN_SMS]
         return min(twins, key=lambda m: abs(m.bandwidth_gbps - gpu.bandwidth_gbps), default=None)
 
@@ -159,6 +159,11 @@ def save_weights(weights: Weights, folder: Path) -> None:
     trees |= {f"{architecture}/{law}": t for (law, architecture), t in weights.own.items()}
     arrays = {f"{key}/{part}": array for key, t in trees.items() for part, array in vars(t).items()}
     np.savez_compressed(folder / "trees.npz", **arrays)
+
+
+@functools.cache
+def _machine(slug: str) -> Machine:
+    return machine(load_gpu(slug))
 
 
 @functools.lru_cache(maxsize=8)

@@ -1,4 +1,4 @@
-"""Kernel latencies on a GPU: the model alone, or a measurement on another GPU carried over by it."""
+"""Kernel latencies on GPUs: the model alone, or a measurement on another GPU carried over by it."""
 
 from __future__ import annotations
 
@@ -7,23 +7,31 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from predictors.calibrate import calibrate
-from predictors.columns import prepare
-from predictors.fitted import Weights, load_weights
+from predictors.columns import as_run
+from predictors.fitted import Calibrated, Weights, load_weights
 from predictors.gpu import Gpu, resolve_gpu
 from predictors.intervals import KEPT, SCALED, half_width
+from predictors.kernels import complete
 from predictors.law import Array
 from predictors.machine import Machine, machine
-from predictors.model import Modelled, model
+from predictors.model import Modelled, Split, model, split
+from predictors.precision import formats
 from predictors.scaling import scaled
-from predictors.transfer import in_order, like_siblings, ordered, residual
+from predictors.transfer import Missed, in_order, like_siblings, missed, ordered, residual
 
 SHORTEST_US = 0.5
 """What a time of 0 is taken for: old traces count whole microseconds."""
 KEPT_FAMILIES = ("collective",)
 LINK_COPIES = ("HtoD", "DtoH", "PtoP")
+METHODS = ("measured", "law", "transfer", "scaled", "kept", "unknown")
+MEASURED, LAW, TRANSFER, SCALES, KEEPS, UNKNOWN = range(len(METHODS))
+
+Index = npt.NDArray[np.intp]
+Offsets = dict[tuple[str, str], Calibrated]
 
 
 def predict(
@@ -34,7 +42,7 @@ def predict(
     weights: str | Path | None = None,
     calibrations: Mapping[Gpu, pl.DataFrame] | None = None,
 ) -> pl.DataFrame:
-    """Predicts the latency of each kernel on a GPU.
+    """Predicts the latency of each kernel on a GPU; `Batch` does the same for several GPUs in less time.
 
     Args:
         kernels: one kernel a row: `family`, `dtype` and that family's columns; optionally `measured_us`, the
@@ -57,109 +65,159 @@ def predict(
             kernel that has both a shape and a measurement.
         WeightsError: no readable weights.
     """
-    target = machine(_gpu(gpu))
-    source = machine(_gpu(source_gpu)) if source_gpu is not None else None
-    fitted = load_weights(weights)
-    calibrations = calibrations or {}
-    for measured_on, table in calibrations.items():
-        fitted = calibrate(table, measured_on, fitted)
-    alone = _alone(prepare(kernels, target), target, fitted, map(machine, calibrations))
-    measured = alone.table["measured_us"].to_numpy() if source else np.full(alone.table.height, np.nan)
-    if source is not None and source.slug == target.slug:
-        time, width, method = _measured(alone, measured, target, fitted)
-    elif source is not None:
-        time, width, method = _carried(kernels, alone, measured, source, target, fitted)
-    else:
-        time, method = alone.time_us, np.where(np.isnan(alone.time_us), "unknown", "law")
-        width = _widths(alone.table, target, fitted)
-    return _result(alone, time, width, method)
+    target = _gpu(gpu)
+    return Batch(kernels, source_gpu=source_gpu, weights=weights).on(target, calibrations)
+
+
+class Batch:
+    """Kernels to be predicted on one GPU after the other.
+
+    A trace repeats its kernels step by step and layer by layer: each distinct one is worked out once per GPU, and
+    what the measurements say of the GPU they were taken on once in all.
+
+    Args:
+        kernels: as for `predict`.
+        source_gpu: as for `predict`.
+        weights: as for `predict`.
+
+    Raises:
+        UnknownGpuError: no such source GPU, or several.
+        KernelTableError: a family or dtype nobody knows, or a column of a wrong type.
+        WeightsError: no readable weights.
+    """
+
+    def __init__(
+        self, kernels: pl.DataFrame, *, source_gpu: str | Gpu | None = None, weights: str | Path | None = None
+    ) -> None:
+        self._source = machine(_gpu(source_gpu)) if source_gpu is not None else None
+        self._weights = load_weights(weights)
+        table = complete(kernels)
+        self._measured = table["measured_us"].to_numpy()
+        alike = table.drop("measured_us").hash_rows().to_numpy()
+        _, first, self._row = np.unique(alike, return_index=True, return_inverse=True)
+        self._distinct = table[first].drop("measured_us")
+        self._splits: dict[tuple[str | bool, ...], Split] = {}
+        self._offsets: dict[Gpu, Offsets] = {}
+        self._missed: dict[bool, Missed] = {}
+
+    def on(self, gpu: str | Gpu, calibrations: Mapping[Gpu, pl.DataFrame] | None = None) -> pl.DataFrame:
+        """The kernels on a GPU: what `predict` returns.
+
+        Args:
+            gpu: as for `predict`.
+            calibrations: as for `predict`; those of one GPU the same in each call.
+
+        Raises:
+            UnknownGpuError: no such GPU, or several.
+            KernelTableError: a calibration without any kernel that has both a shape and a measurement.
+        """
+        target, source = machine(_gpu(gpu)), self._source
+        calibrated = {key: own for one in (calibrations or {}).items() for key, own in self._calibrated(*one).items()}
+        weights = replace(self._weights, calibrated=calibrated)
+        alone = _alone(self._split(target), target, weights, map(machine, calibrations or {}))
+        unknown = np.isnan(alone.time_us)[self._row]
+        time, width = alone.time_us[self._row], _widths(alone.table, target, weights)[self._row]
+        method = np.where(unknown, UNKNOWN, LAW)
+        if source is not None and source.slug == target.slug:
+            known = ~np.isnan(self._measured)
+            time, width = np.where(known, self._measured, time), np.where(known, 0.0, width)
+            method = np.where(known, MEASURED, method)
+        elif source is not None:
+            time, width, method = self._carried(alone, width, method, source, target, weights)
+        return _result(alone, self._row, time, width, method)
+
+    def _split(self, gpu: Machine) -> Split:
+        """The distinct kernels as they run on a GPU."""
+        key = formats(gpu.gpu)
+        if key not in self._splits:
+            self._splits[key] = split(as_run(self._distinct, gpu))
+        return self._splits[key]
+
+    def _calibrated(self, gpu: Gpu, kernels: pl.DataFrame) -> Offsets:
+        if gpu not in self._offsets:
+            self._offsets[gpu] = calibrate(kernels, gpu, self._weights).calibrated
+        return self._offsets[gpu]
+
+    def _carried(
+        self, alone: Modelled, width: Array, method: Index, source: Machine, target: Machine, weights: Weights
+    ) -> tuple[Array, Array, Index]:
+        """From another GPU: by the model where it knows the shape, by a resource's ratio elsewhere."""
+        row, table, measured = self._row, alone.table, np.maximum(self._measured, SHORTEST_US)
+        carried = np.exp(residual(self._missed_on(source, target, weights), table, row, source, target, weights))
+        time = np.maximum(alone.time_us[row] * carried, alone.bound_us[row])
+        known = ~np.isnan(measured)
+        kept = known & table["family"].is_in(KEPT_FAMILIES).to_numpy()[row]
+        shapeless = known & ~kept & (method == UNKNOWN)
+        method = np.where(kept, KEEPS, np.where(shapeless, SCALES, np.where(known, TRANSFER, method)))
+        time, width = np.where(kept, measured, time), np.where(kept, KEPT, width)
+        if shapeless.any():
+            time[shapeless], bracket = scaled(table, row[shapeless], measured[shapeless], source, target)
+            width[shapeless] = SCALED + bracket
+        time = in_order(time, measured, table["dtype"], row, source, target)
+        return like_siblings(time, measured, table, row, source, target), width, method
+
+    def _missed_on(self, source: Machine, target: Machine, weights: Weights) -> Missed:
+        """What the model misses on the source."""
+        # The trace itself tells how its GPU runs; a calibration of it matters where the target has one to compare with.
+        both = any(slug == target.slug for _, slug in weights.calibrated)
+        ours = any(slug == source.slug for _, slug in weights.calibrated)
+        if (key := both and ours) not in self._missed:
+            rows = self._split(source)
+            there = model(rows, source, weights if key else self._weights).time_us[self._row]
+            log_ratio = np.log(np.maximum(self._measured, SHORTEST_US) / there)
+            self._missed[key] = missed(rows.table, self._row, log_ratio)
+        return self._missed[key]
 
 
 def _gpu(gpu: str | Gpu) -> Gpu:
     return gpu if isinstance(gpu, Gpu) else resolve_gpu(gpu).gpu
 
 
-def _alone(table: pl.DataFrame, gpu: Machine, weights: Weights, calibrated: Iterable[Machine]) -> Modelled:
+def _alone(kernels: Split, gpu: Machine, weights: Weights, calibrated: Iterable[Machine]) -> Modelled:
     """The model, and where other GPUs were calibrated, in order with what that says of them."""
-    alone = model(table, gpu, weights)
+    alone = model(kernels, gpu, weights)
     own = {law for law, slug in weights.calibrated if slug == gpu.slug}
     for other in calibrated:
         if other.slug == gpu.slug or not ordered(gpu, other):
             continue
         measured = {law for law, slug in weights.calibrated if slug == other.slug} - own
-        there = model(table, other, weights).time_us
-        there = np.where(table["law"].is_in(measured).to_numpy(), there, np.nan)
-        time_us = in_order(alone.time_us, there, table["dtype"], other, gpu)
-        alone = replace(alone, time_us=np.maximum(time_us, alone.table["bound_us"].to_numpy()))
+        there = model(kernels, other, weights).time_us
+        there = np.where(kernels.table["law"].is_in(measured).to_numpy(), there, np.nan)
+        time_us = in_order(alone.time_us, there, kernels.table["dtype"], np.arange(there.size), other, gpu)
+        alone = replace(alone, time_us=np.maximum(time_us, alone.bound_us))
     return alone
 
 
-def _measured(alone: Modelled, measured: Array, gpu: Machine, weights: Weights) -> tuple[Array, Array, Array]:
-    """On the GPU of the measurement: the measurement."""
-    known = ~np.isnan(measured)
-    time = np.where(known, measured, alone.time_us)
-    method = np.where(known, "measured", np.where(np.isnan(time), "unknown", "law"))
-    return time, np.where(known, 0.0, _widths(alone.table, gpu, weights)), method
-
-
-def _carried(
-    kernels: pl.DataFrame, alone: Modelled, measured: Array, source: Machine, target: Machine, weights: Weights
-) -> tuple[Array, Array, Array]:
-    """From another GPU: by the model where it knows the shape, by a resource's ratio elsewhere."""
-    # The trace itself tells how its GPU runs; a calibration of it matters where the target has one to compare with.
-    both = any(slug == target.slug for _, slug in weights.calibrated)
-    there = model(prepare(kernels, source), source, weights if both else replace(weights, calibrated={}))
-    measured = np.maximum(measured, SHORTEST_US)
-    log_ratio = np.log(measured / there.time_us)
-    carried = alone.time_us * np.exp(residual(alone.table, log_ratio, source, target, weights))
-    carried = np.maximum(carried, alone.table["bound_us"].to_numpy())
-    by_ratio, bracket = scaled(alone.table, measured, source, target)
-    modelled, known = ~np.isnan(alone.time_us), ~np.isnan(measured)
-    kept = alone.table["family"].is_in(KEPT_FAMILIES).to_numpy()
-    choices = {
-        "transfer": modelled & known,
-        "law": modelled & ~known,
-        "kept": known & kept,
-        "scaled": known,
-    }
-    method = np.select(list(choices.values()), list(choices), "unknown")
-    time = np.select([method == "kept", method == "scaled"], [measured, by_ratio], carried)
-    time = in_order(time, measured, alone.table["dtype"], source, target)
-    time = like_siblings(time, measured, alone.table, source, target)
-    width = np.select([method == "kept", method == "scaled"], [KEPT, SCALED + bracket], 0.0)
-    return time, np.where(modelled, _widths(alone.table, target, weights), width), method
-
-
 def _widths(table: pl.DataFrame, gpu: Machine, weights: Weights) -> Array:
-    laws = table["law"].unique().drop_nulls().to_list()
-    named, nameless = (
-        table["law"].replace_strict(
-            {law: half_width(law, gpu, weights, known) for law in laws}, default=0.0, return_dtype=pl.Float64
-        )
-        for known in (True, False)
-    )
-    return np.where(table["framework"].is_not_null().to_numpy(), named.to_numpy(), nameless.to_numpy())
+    named = table["framework"].is_not_null().to_numpy()
+    widths = np.zeros(table.height)
+    for law in table["law"].unique().drop_nulls().to_list():
+        own = half_width(law, gpu, weights), half_width(law, gpu, weights, named=False)
+        widths = np.where((table["law"] == law).fill_null(False).to_numpy(), np.where(named, *own), widths)
+    return widths
 
 
-def _result(alone: Modelled, time: Array, width: Array, method: Array) -> pl.DataFrame:
-    bound = alone.table["bound_us"].to_numpy()
-    least = np.where(np.isnan(bound), 0.0, np.fmin(bound, time))
-    low = np.where(method == "measured", time, np.maximum(time * np.exp(-width), least))
+def _result(alone: Modelled, row: Index, time: Array, width: Array, method: Index) -> pl.DataFrame:
+    """Rows from what holds for each distinct kernel and what its measurements make of it."""
+    bound = alone.bound_us[row]
+    factor = np.exp(width)
+    low = np.maximum(time / factor, np.fmin(np.nan_to_num(bound), time))
     columns = {
         "time_us": time,
-        "low_us": low,
-        "high_us": time * np.exp(width),
+        "low_us": np.where(method == MEASURED, time, low),
+        "high_us": time * factor,
         "bound_us": bound,
         "utilization": np.divide(bound, time, out=np.full(time.size, np.nan), where=time > 0),
     }
     same = pl.col("dtype") == pl.col("asked")
-    runs_as = alone.table.select(runs_as=pl.when(~same).then("dtype"))["runs_as"]
     link = (pl.col("family") == "collective") | (
         pl.col("copy_kind").is_in(LINK_COPIES) & (pl.col("limiter") != "latency")
     ).fill_null(False)
-    limited = alone.table.select("family", "copy_kind", limiter=alone.limiter())
-    limiter = limited.select(pl.when(link).then(pl.lit("link")).otherwise("limiter"))[:, 0]
+    limited = alone.table.with_columns(limiter=alone.limiter())
+    named = limited.select(
+        limiter=pl.when(link).then(pl.lit("link")).otherwise("limiter"), runs_as=pl.when(~same).then("dtype")
+    )[row]
     return pl.DataFrame(
         [pl.Series(name, values, dtype=pl.Float64, nan_to_null=True) for name, values in columns.items()]
-        + [limiter.alias("limiter"), pl.Series("method", method, dtype=pl.String), runs_as]
+        + [named["limiter"], pl.Series("method", METHODS, dtype=pl.String).gather(method), named["runs_as"]]
     )

@@ -90,7 +90,8 @@ def sustained(gpu: Machine, c: Constants) -> Array:
 def rounds(blocks: Array, slots: float, c: Constants) -> Array:
     """Rounds of blocks over the SMs: between the exact ratio and its ceiling, never below one."""
     ratio = blocks / slots
-    return np.maximum(ratio, 1.0) ** (1 - c["quantised"]) * np.ceil(ratio) ** c["quantised"]
+    least = np.maximum(ratio, 1.0)
+    return np.asarray(least * (np.ceil(ratio) / least) ** c["quantised"])
 
 
 def product_cycles(tile_m: int, tile_n: int, flops_per_cycle: Array, size: Array, c: Constants) -> Array:

@@ -11,7 +11,7 @@ from predictors.fitted import Weights, load_weights
 from predictors.gpu import Gpu
 from predictors.kernels import COLUMNS, INTEGERS
 from predictors.machine import machine
-from predictors.model import model
+from predictors.model import model, split
 
 FOLDS = 5
 MOST_KERNELS = 200
@@ -80,12 +80,13 @@ def check(kernels: pl.DataFrame, gpu: Gpu) -> pl.DataFrame:
 
 def _errors(kernels: pl.DataFrame, gpu: Gpu, without: Weights, with_others: Weights) -> pl.DataFrame:
     table = prepare(kernels, machine(gpu))
+    rows = split(table)
     times = {"before": without, "after": with_others}
     return table.select(
         "law",
         *(
             (
-                (pl.lit(pl.Series(model(table, machine(gpu), weights).time_us)) / pl.col("measured_us") - 1).abs() * 100
+                (pl.lit(pl.Series(model(rows, machine(gpu), weights).time_us)) / pl.col("measured_us") - 1).abs() * 100
             ).alias(name)
             for name, weights in times.items()
         ),

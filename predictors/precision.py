@@ -38,6 +38,11 @@ def runs_as(table: pl.DataFrame, gpu: Gpu) -> pl.Series:
     return table.select(runs_as=pl.when(tensor).then(dtype).otherwise(pl.col("dtype")))["runs_as"]
 
 
+def formats(gpu: Gpu) -> tuple[str | bool, ...]:
+    """What `runs_as` depends on: GPUs with the same run every kernel in the same format."""
+    return (_has_tf32(gpu), *(_nearest(dtype, gpu) for dtype in FALLBACKS))
+
+
 def _has_tf32(gpu: Gpu) -> bool:
     return gpu.vendor == "nvidia" and gpu.supports("tf32")
 

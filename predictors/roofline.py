@@ -3,37 +3,39 @@
 from __future__ import annotations
 
 import numpy as np
-import polars as pl
 
-from predictors.law import Array
+from predictors.law import Array, Columns
 from predictors.machine import Machine
 
 WINOGRAD = 4.0
 """How many times fewer multiplications F(4x4, 3x3) needs (Lavin and Gray 2015); fp32 convolutions may use it."""
 
+MATRIX_LAWS = ("gemm", "conv", "moe", "prefill", "encoder", "decode")
+"""Those that compute on the matrix units, where a GPU has them; the others on the vector units."""
+FP32_BYTES = 4.0
+
 CACHE_HEADROOM = 1.3
 """How far over `Machine.cache_gbps` a real cache may run."""
 
 
-def with_bound(table: pl.DataFrame, gpu: Machine) -> pl.DataFrame:
-    """Adds `bound_us`, `compute_bound_us` and `memory_bound_us`, null where a row's work isn't known.
+def bound_us(law: str, x: Columns, gpu: Machine) -> Array:
+    """Least time of rows that share a law, in microseconds.
 
     The last-level cache may hold what the previous kernel left there, so memory counts at 1.3 times the cache's rate
     as long as everything fits, and at the memory's own rate from twice the cache on (linear in between).
 
     Args:
-        table: from `columns.prepare`.
+        law: its name.
+        x: from `columns.law_columns`.
         gpu: the GPU.
     """
-    size = table["work_bytes"].to_numpy().astype(float)
-    winograd = ((table["family"] == "conv") & (table["dtype"] == "fp32")).fill_null(False).to_numpy()
-    flops = table["work_flops"].to_numpy() / np.where(winograd, WINOGRAD, 1.0)
-    compute = flops / (_rates(table, gpu) * 1e6)
-    memory = np.where(table["family"] == "memcpy", _copy_us(table, size, gpu), memory_bound_us(size, gpu))
-    bound = np.maximum(compute, memory)
-    columns = {"bound_us": bound, "compute_bound_us": compute, "memory_bound_us": memory}
-    series = (pl.Series(name, values, dtype=pl.Float64, nan_to_null=True) for name, values in columns.items())
-    return table.with_columns(series)
+    kind = law.split(" ")[0]
+    rate = x["tflops"] if kind in MATRIX_LAWS else gpu.vector_tflops
+    winograd = np.where(x["size"] == FP32_BYTES, WINOGRAD, 1.0) if law == "conv fp32" else 1.0
+    compute = x["work_flops"] / winograd / (rate * 1e6)
+    size = x["work_bytes"]
+    memory = size / x["copy_gbps"] / 1e3 if law == "memcpy" else memory_bound_us(size, gpu)
+    return np.asarray(np.maximum(compute, memory))
 
 
 def memory_bound_us(size_bytes: Array, gpu: Machine) -> Array:
@@ -41,16 +43,3 @@ def memory_bound_us(size_bytes: Array, gpu: Machine) -> Array:
     missing = np.clip(size_bytes / gpu.cache_bytes - 1, 0, 1)
     cache_gbps = CACHE_HEADROOM * gpu.cache_gbps
     return np.asarray(np.maximum(size_bytes * missing / gpu.bandwidth_gbps, size_bytes / cache_gbps) / 1e3)
-
-
-def _copy_us(table: pl.DataFrame, size_bytes: Array, gpu: Machine) -> Array:
-    rates = {kind: gpu.copy_gbps(kind) for kind in table["copy_kind"].unique().to_list()}
-    return np.asarray(size_bytes / table["copy_kind"].replace_strict(rates, return_dtype=pl.Float64).to_numpy() / 1e3)
-
-
-def _rates(table: pl.DataFrame, gpu: Machine) -> Array:
-    """TFLOP/s that each row could reach: of its dtype for products, of fp32 vector units for the rest."""
-    tensor = table["family"].is_in(["gemm", "conv", "attention", "moe"]).to_numpy()
-    rates = {dtype: gpu.tflops(dtype) for dtype in table["dtype"].unique().to_list()}
-    peak = table["dtype"].replace_strict(rates, default=gpu.tflops("fp32"), return_dtype=pl.Float64).to_numpy()
-    return np.where(tensor, peak, gpu.vector_tflops)

@@ -7,10 +7,13 @@ the rest by the resource of the family; fewer blocks than SMs gain from a faster
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from predictors.law import Array
 from predictors.machine import Machine
+
+Index = npt.NDArray[np.intp]
 
 FIXED_CYCLES = 3500.0
 """Clocks from a kernel's start to its end when it does next to nothing: about 2 us, on every GPU since Volta."""
@@ -18,12 +21,13 @@ RESOURCE = {"gemm": "tensor", "conv": "tensor", "attention": "tensor", "moe": "t
 """What a family waits for; the ones not named here wait for memory."""
 
 
-def scaled(table: pl.DataFrame, measured: Array, source: Machine, target: Machine) -> tuple[Array, Array]:
+def scaled(table: pl.DataFrame, row: Index, measured: Array, source: Machine, target: Machine) -> tuple[Array, Array]:
     """Measured times carried to another GPU without knowing the shape.
 
     Args:
-        table: rows with `family`, `dtype` and `blocks`.
-        measured: their times on the source, in microseconds, above zero.
+        table: distinct kernels with `family`, `dtype` and `blocks`.
+        row: of which of them each measurement is.
+        measured: times on the source, in microseconds, above zero.
         source: where they were measured.
         target: where to.
 
@@ -34,14 +38,14 @@ def scaled(table: pl.DataFrame, measured: Array, source: Machine, target: Machin
     family = table["family"].replace_strict(RESOURCE, default="memory", return_dtype=pl.String).to_numpy()
     mixed = np.sqrt(ratios["memory"] * ratios["vector"])
     ratio = np.where(family == "tensor", ratios["tensor"], np.where(family == "memory", ratios["memory"], mixed))
-    blocks = table["blocks"].fill_null(np.inf).to_numpy()
-    few = blocks < min(source.sms, target.sms)
+    few = table["blocks"].fill_null(np.inf).to_numpy() < min(source.sms, target.sms)
     ratio = np.where(few, ratios["clock"], ratio)
-    fixed = np.minimum(measured, FIXED_CYCLES / source.clock_mhz)
-    time_us = fixed * ratios["clock"] + (measured - fixed) * ratio
     candidates = np.log(np.stack(list(ratios.values())))
     bracket = np.maximum(candidates.max(axis=0) - np.log(ratio), np.log(ratio) - candidates.min(axis=0))
-    return time_us, np.where(few, 0.5, 1.0) * bracket * (1 - fixed / measured)
+    bracket = np.where(few, 0.5, 1.0) * bracket
+    fixed = np.minimum(measured, FIXED_CYCLES / source.clock_mhz)
+    time_us = fixed * source.clock_mhz / target.clock_mhz + (measured - fixed) * ratio[row]
+    return time_us, bracket[row] * (1 - fixed / measured)
 
 
 def _ratios(table: pl.DataFrame, source: Machine, target: Machine) -> dict[str, Array]:

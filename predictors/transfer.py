@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ from predictors.law import LAWS, Array
 from predictors.machine import Machine
 
 Mask = npt.NDArray[np.bool_]
+Index = npt.NDArray[np.intp]
 
 SHRINK_ROWS = 4.0
 """A stack's offset is trusted like this many kernels' worth of measurements says zero."""
@@ -28,33 +30,58 @@ MISFIT = math.log(2.0)
 """Beyond a factor of two the law doesn't describe the kernel; what goes beyond is carried over whole."""
 
 
-def residual(table: pl.DataFrame, log_ratio: Array, source: Machine, target: Machine, weights: Weights) -> Array:
-    """What to add to the logarithm of the model's time on the target.
+@dataclass(frozen=True)
+class Missed:
+    """What the model missed on the source, as logarithms, one element a row; their sum is all of it.
 
-    The logarithm of measured over modelled time on the source splits into what all kernels of one law share (their
-    software stack's offset) and each kernel's own part; both come along with an exponent, near 1 between siblings,
-    which run the same kernels.
+    Attributes:
+        offset: what all kernels of one law share: their software stack's.
+        own: each kernel's own part.
+        excess: what goes beyond `MISFIT`.
+    """
+
+    offset: Array
+    own: Array
+    excess: Array
+
+
+def missed(table: pl.DataFrame, row: Index, log_ratio: Array) -> Missed:
+    """Splits the logarithm of measured over modelled time on the source.
 
     Args:
-        table: rows with `law` and `framework`.
-        log_ratio: log(measured / modelled) on the source; NaN where there is no measurement.
+        table: distinct kernels as they run on the source, with `law` and `framework`.
+        row: of which of them each measurement is.
+        log_ratio: log(measured / modelled); NaN where there is no measurement.
+    """
+    groups = table.select(pl.struct("law", pl.col("framework").is_not_null()).rank("dense").alias("group"))
+    group = groups["group"].gather(row)
+    typical = np.clip(log_ratio, -MISFIT, MISFIT)
+    ratio = pl.DataFrame({"group": group, "ratio": pl.Series(typical, nan_to_null=True)})
+    count = pl.col("ratio").count().over("group")
+    shrunk = pl.col("ratio").median().over("group") * (count / (count + SHRINK_ROWS))
+    offset = ratio.select(pl.when(pl.col("ratio").is_not_null()).then(shrunk).fill_null(0.0))[:, 0].to_numpy()
+    return Missed(offset, np.nan_to_num(typical - offset), np.nan_to_num(log_ratio - typical))
+
+
+def residual(
+    missed: Missed, table: pl.DataFrame, row: Index, source: Machine, target: Machine, weights: Weights
+) -> Array:
+    """What to add to the logarithm of the model's time on the target.
+
+    A stack's offset and a kernel's own part each come along with an exponent, near 1 between siblings, which run the
+    same kernels.
+
+    Args:
+        missed: on the source.
+        table: distinct kernels as they run on the target, with `law` and `framework`.
+        row: of which of them each measurement is.
         source: where it was measured.
         target: where to.
         weights: holds the exponents.
     """
-    frame = table.select("law", ratio=pl.Series(log_ratio, nan_to_null=True), known=pl.col("framework").is_not_null())
-    group = ["law", "known"]
-    typical = pl.col("ratio").clip(-MISFIT, MISFIT)
-    offset = typical.median().over(group) * (
-        pl.col("ratio").count().over(group) / (pl.col("ratio").count().over(group) + SHRINK_ROWS)
-    )
-    excess = pl.col("ratio") - pl.col("ratio").clip(-MISFIT, MISFIT)
-    parts = frame.with_columns(offset=offset, own=pl.col("ratio") - excess - offset, excess=excess)
-    kinship = relation(source, target)
-    own, shared = _exponents(parts, kinship, weights)
-    shared = np.where(_stack_is_known(parts["law"], source, target, weights), 0.0, shared)
-    carried = parts["offset"].to_numpy() * shared + parts["own"].to_numpy() * own + parts["excess"].to_numpy()
-    return np.asarray(np.nan_to_num(carried))
+    own, shared = _exponents(table, relation(source, target), weights)
+    shared = np.where(_stack_is_known(table["law"], source, target, weights), 0.0, shared)
+    return np.asarray(missed.offset * shared[row] + missed.own * own[row] + missed.excess)
 
 
 def _stack_is_known(laws: pl.Series, source: Machine, target: Machine, weights: Weights) -> Mask:
@@ -71,9 +98,9 @@ def relation(source: Machine, target: Machine) -> str:
     return "class" if source.tensor_class == target.tensor_class else "other"
 
 
-def _exponents(rows: pl.DataFrame, kinship: str, weights: Weights) -> tuple[Array, Array]:
+def _exponents(table: pl.DataFrame, kinship: str, weights: Weights) -> tuple[Array, Array]:
     """Exponents of a kernel's own part and of its stack's offset."""
-    laws, known = rows["law"], rows["known"].to_numpy()
+    laws, known = table["law"], table["framework"].is_not_null().to_numpy()
     fitted = {law: e[kinship] for law, e in weights.transfer.items() if kinship in e}
     unfitted = {law: UNFITTED[kinship] for law in LAWS if law not in weights.laws}
     chosen = fitted | unfitted | {"memcpy": 1.0}
@@ -83,25 +110,32 @@ def _exponents(rows: pl.DataFrame, kinship: str, weights: Weights) -> tuple[Arra
     return np.where(known, own, unknown), np.where(known, own, np.maximum(unknown, STACK[kinship]))
 
 
-def in_order(time_us: Array, measured_us: Array, dtypes: pl.Series, source: Machine, target: Machine) -> Array:
+def in_order(
+    time_us: Array, measured_us: Array, dtypes: pl.Series, row: Index, source: Machine, target: Machine
+) -> Array:
     """Predicted times that never make a GPU slower than one it equals or beats in everything, nor the reverse.
 
     Args:
         time_us: predicted on the target.
         measured_us: measured on the source; NaN where unknown.
-        dtypes: what each kernel runs in.
+        dtypes: what each distinct kernel runs in.
+        row: which of them each row is.
         source: where it was measured.
         target: where to.
     """
-    better, worse = dominates(target, source), dominates(source, target)
     rates = {d: (source.tflops(d), target.tflops(d)) for d in dtypes.unique().to_list()}
-    faster = {d: better and there >= here for d, (here, there) in rates.items()}
-    slower = {d: worse and there <= here for d, (here, there) in rates.items()}
-    capped = np.where(_per_dtype(dtypes, faster), np.fmin(time_us, measured_us), time_us)
-    return np.where(_per_dtype(dtypes, slower), np.fmax(capped, measured_us), capped)
+    if dominates(target, source):
+        faster = _per_dtype(dtypes, {d: there >= here for d, (here, there) in rates.items()})[row]
+        time_us = np.where(faster, np.fmin(time_us, measured_us), time_us)
+    if dominates(source, target):
+        slower = _per_dtype(dtypes, {d: there <= here for d, (here, there) in rates.items()})[row]
+        time_us = np.where(slower, np.fmax(time_us, measured_us), time_us)
+    return time_us
 
 
-def like_siblings(time_us: Array, measured_us: Array, table: pl.DataFrame, source: Machine, target: Machine) -> Array:
+def like_siblings(
+    time_us: Array, measured_us: Array, table: pl.DataFrame, row: Index, source: Machine, target: Machine
+) -> Array:
     """Predicted times between siblings, which run the same kernels.
 
     None gains or loses more than the resource in which the two GPUs differ most; what takes a fixed time gains nothing.
@@ -109,7 +143,8 @@ def like_siblings(time_us: Array, measured_us: Array, table: pl.DataFrame, sourc
     Args:
         time_us: predicted on the target.
         measured_us: measured on the source; NaN where unknown.
-        table: rows with `law` and `dtype`; copies over a link are left alone.
+        table: distinct kernels with `law` and `dtype`; copies over a link are left alone.
+        row: which of them each row is.
         source: where it was measured.
         target: where to.
     """
@@ -119,9 +154,9 @@ def like_siblings(time_us: Array, measured_us: Array, table: pl.DataFrame, sourc
     fixed += [target.cache_gbps / source.cache_gbps, target.vector_tflops / source.vector_tflops]
     rates = {d: target.tflops(d) / source.tflops(d) for d in table["dtype"].unique().to_list()}
     rate = table["dtype"].replace_strict(rates, return_dtype=pl.Float64).to_numpy()
-    least, most = measured_us / np.maximum(rate, max(fixed)), measured_us / np.minimum(rate, min(fixed))
-    bounded = np.fmin(np.fmax(time_us, least), most)
-    return np.where(table["law"].eq_missing("memcpy").to_numpy(), time_us, bounded)
+    most, least = 1 / np.minimum(rate, min(fixed)), 1 / np.maximum(rate, max(fixed))
+    bounded = np.fmin(np.fmax(time_us, measured_us * least[row]), measured_us * most[row])
+    return np.where(table["law"].eq_missing("memcpy").to_numpy()[row], time_us, bounded)
 
 
 def ordered(one: Machine, other: Machine) -> bool:

@@ -8,13 +8,13 @@ import numpy as np
 import polars as pl
 
 from predictors.calibrate import calibrate
-from predictors.columns import law_columns
+from predictors.columns import sizes
 from predictors.fitted import Weights
 from predictors.intervals import CALIBRATED, SITUATIONS, STACK, situation
 from predictors.law import Array
 from predictors.machine import Machine
 from predictors.model import evaluate
-from predictors.roofline import with_bound
+from predictors.roofline import bound_us
 from predictors.training.fit import LawFit, Measured, fit, kernel_us, sample
 from predictors.transfer import relation
 
@@ -105,16 +105,17 @@ def _score(fitted: LawFit, launches: LawFit, part: Measured, others: Sequence[Me
 
 def _modelled(fitted: LawFit, launches: LawFit, part: Measured, weights: Weights | None = None) -> pl.DataFrame:
     gpu, law, weights = part.machine, fitted.law, weights or fitted.weights
-    columns = law_columns(part.table, gpu)
-    _, law_us = evaluate(part.table, law, gpu, Weights({law: fitted.fitted}))
-    _, model_us = evaluate(part.table, law, gpu, weights)
-    nameless = part.table.with_columns(framework=pl.lit(None, dtype=pl.String))
+    rows = sizes(part.table)
+    columns = rows.on(gpu)
+    _, law_us = evaluate(rows, law, gpu, Weights({law: fitted.fitted}))
+    _, model_us = evaluate(rows, law, gpu, weights)
+    nameless = sizes(part.table.with_columns(framework=pl.lit(None, dtype=pl.String)))
     _, nameless_us = evaluate(nameless, law, gpu, weights)
     roofline = np.maximum(
         columns["work_flops"] / columns["tflops"] / 1e6, columns["work_bytes"] / gpu.bandwidth_gbps / 1e3
     )
-    bound = with_bound(part.table, gpu)["bound_us"].to_numpy()
-    rows = part.table.select("law", "framework", "dtype", "shape", "source", measured_us="latency_us").with_columns(
+    bound = bound_us(law, columns, gpu)
+    scored = part.table.select("law", "framework", "dtype", "shape", "source", measured_us="latency_us").with_columns(
         gpu=pl.lit(gpu.slug),
         situation=pl.lit(situation(law, gpu, weights)),
         latency_us=pl.Series(kernel_us(part.table, launches.launches.get(gpu.slug, 0.0))),
@@ -124,7 +125,7 @@ def _modelled(fitted: LawFit, launches: LawFit, part: Measured, weights: Weights
         roofline_us=pl.Series(roofline),
     )
     shortest = pl.col("source").replace_strict(SHORTEST_US, return_dtype=pl.Float64)
-    return rows.filter(pl.col("measured_us") > shortest).drop("source", "measured_us")
+    return scored.filter(pl.col("measured_us") > shortest).drop("source", "measured_us")
 
 
 def _source(rows: pl.DataFrame, source: Machine, target: Machine) -> pl.DataFrame:

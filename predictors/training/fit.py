@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from predictors.columns import law_columns, prepare
+from predictors.columns import law_columns, prepare, sizes
 from predictors.features import features
 from predictors.fitted import Fitted, Weights
 from predictors.gpu import load_gpu
@@ -185,15 +185,15 @@ def _residuals_of(
     law: str, table: pl.DataFrame, shown: pl.DataFrame, gpu: Machine, fitted: Fitted, launches: dict[str, float]
 ) -> Residuals:
     """Residuals of rows of which the law and the trees are shown those of `shown`, with other frameworks."""
-    columns = law_columns(table, gpu)
-    terms = LAWS[law].terms(columns, gpu, fitted.constants(gpu, shown["framework"].to_numpy().astype(object)))
+    columns, frameworks = law_columns(table, gpu), sizes(shown).frameworks
+    terms = LAWS[law].terms(columns, gpu, fitted.constants(gpu, frameworks))
     kernel = kernel_us(table, launches.get(gpu.slug, 0.0))
     share = kernel / table["latency_us"].to_numpy()
     correctable = LAWS[law].correctable(terms)
     share = share * correctable
     target = np.log(kernel / terms.time_us) / correctable
     weight = share**2 / np.sum(share**2)
-    return Residuals(gpu.architecture, features(law, shown, columns, terms, gpu), target, weight)
+    return Residuals(gpu.architecture, features(law, frameworks, columns, terms, gpu), target, weight)
 
 
 def kernel_us(table: pl.DataFrame, launch_us: float) -> Array:

@@ -16,7 +16,7 @@ from predictors.fitted import Weights, load_weights
 from predictors.gpu import Gpu
 from predictors.law import LAWS, overlap
 from predictors.machine import machine
-from predictors.roofline import memory_bound_us, with_bound
+from predictors.roofline import bound_us, memory_bound_us
 
 H100 = load_gpu("h100-sxm")
 SIZE = st.integers(1, 2**17)
@@ -91,9 +91,9 @@ def test_a_product_by_hand():
 
 def test_the_bound_by_hand():
     target = machine(H100)
-    rows = pl.DataFrame({"family": ["gemm", "elementwise"], "dtype": ["bf16", "fp32"], "bytes": [None, 1e9]})
-    rows = rows.with_columns(m=pl.lit(4096), n=pl.lit(4096), k=pl.lit(4096))
-    bounds = with_bound(prepare(rows, target), target)["bound_us"].to_list()
+    product = {"family": "gemm", "dtype": "bf16", "m": 4096, "n": 4096, "k": 4096}
+    rows = [prepare(pl.DataFrame([row])) for row in (product, {"family": "norm", "dtype": "fp32", "bytes": 1e9})]
+    bounds = [bound_us(row["law"][0], law_columns(row, target), target)[0] for row in rows]
     assert bounds == pytest.approx([2 * 4096**3 / 989.4e6, 1e9 / 3352e3], rel=1e-3)
 
 

@@ -9,7 +9,7 @@ import pytest
 from predictors import load_gpu, predict
 from predictors.fitted import Fitted, Weights
 from predictors.machine import machine
-from predictors.transfer import MISFIT, OWN, UNFITTED, relation, residual
+from predictors.transfer import MISFIT, OWN, UNFITTED, missed, relation, residual
 
 A100, H100, H200 = (machine(load_gpu(name)) for name in ("a100-sxm-80gb", "h100-sxm", "h200-sxm"))
 WEIGHTS = Weights({"gemm half": Fitted({}), "norm": Fitted({})}, transfer={"gemm half": {"other": 0.25}})
@@ -18,7 +18,8 @@ WEIGHTS = Weights({"gemm half": Fitted({}), "norm": Fitted({})}, transfer={"gemm
 def carried(ratios: list[float], law: str = "gemm half", framework: str | None = "vllm", target=A100) -> np.ndarray:
     names = pl.Series("framework", [framework] * len(ratios), dtype=pl.String)
     rows = pl.DataFrame({"law": [law] * len(ratios)}).with_columns(names)
-    return residual(rows, np.log(np.array(ratios)), H100, target, WEIGHTS)
+    each = np.arange(len(ratios))
+    return residual(missed(rows, each, np.log(np.array(ratios))), rows, each, H100, target, WEIGHTS)
 
 
 @pytest.mark.parametrize(

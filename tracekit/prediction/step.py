@@ -10,7 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 import predictors
-from predictors import Gpu, resolve_gpu
+from predictors import Batch, Gpu, resolve_gpu
 from tracekit import calibration
 from tracekit.comm import ClusterError
 from tracekit.prediction import notes
@@ -105,6 +105,7 @@ class Predictor:
     prices: Mapping[str, float]
     calibrations: Sequence[calibration.Calibration]
     _known: dict[tuple[object, ...], pl.DataFrame] = field(default_factory=dict, repr=False)
+    _batches: dict[tuple[object, ...], tuple[pl.DataFrame, Batch]] = field(default_factory=dict, repr=False)
 
     @cached_property
     def _repeats(self) -> Ints:
@@ -136,12 +137,21 @@ class Predictor:
         """All kernels but collectives on a GPU; null where that can't be told."""
         key = (gpu.slug, kernels_depend_on(*layouts) if layouts else None)
         if key not in self._known:
-            table = kernels_as(self.run, gpu, *layouts) if layouts else as_measured(self.run)
+            table, batch = self._batch(gpu, layouts)
             calibrated = calibration.tables(self.calibrations, gpu)
             predict = partial(predictors.predict, gpu=gpu, source_gpu=self.run.gpu, calibrations=calibrated)
-            kernels = widened(table, predict(table), predict)
+            kernels = widened(table, batch.on(gpu, calibrated), predict)
             self._known[key] = table.select(ASKED).hstack(kernels)
         return self._known[key]
+
+    def _batch(self, gpu: Gpu, layouts: tuple[Layout, Layout] | None) -> tuple[pl.DataFrame, Batch]:
+        """The kernel table in a layout, and what of its prediction all GPUs have in common."""
+        unknown = gpu.slug if self.run.gpu is None else None
+        key = (unknown, kernels_depend_on(*layouts)) if layouts else ()
+        if key not in self._batches:
+            table = kernels_as(self.run, gpu, *layouts) if layouts else as_measured(self.run)
+            self._batches[key] = table, Batch(table, source_gpu=self.run.gpu)
+        return self._batches[key]
 
     def _replayed(
         self, run: Run, target: Target, layouts: tuple[Layout, Layout] | None, times: pl.DataFrame
