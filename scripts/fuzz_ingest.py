@@ -13,8 +13,10 @@ from pathlib import Path
 
 import atheris
 
-# Imported first, so that atheris leaves them alone: numba can't compile what it instruments.
-from tracekit.ingest import order, scan  # noqa: F401
+from tracekit.ingest.native import loops
+
+# First, since numba can't compile what atheris instruments.
+loops()
 
 with atheris.instrument_imports(include=["tracekit"]):
     from tracekit.errors import TracekitError

@@ -140,7 +140,6 @@ class _Loader:
 
     def _decoded(self, source: Source, memory_bytes: int, needs_gpu: bool = True) -> RankTrace:
         from tracekit.ingest import cache as entries
-        from tracekit.ingest.compiling import said
 
         if memory_bytes <= 0:
             raise TraceTooLargeError(
@@ -150,8 +149,7 @@ class _Loader:
         key = entries.key(source) if self._cache else None
         rank = entries.find(key, memory_bytes) if key else None
         if rank is None:
-            with said(self._progress):
-                rank = _decode(source, memory_bytes, needs_gpu)
+            rank = _decode(source, memory_bytes, needs_gpu, self._progress)
             if key:
                 entries.store(key, rank)
         return rank
@@ -187,12 +185,12 @@ def _no_such_rank(rank: int, known: Sequence[int]) -> TraceError:
     return TraceError(f"None of the files is of rank {rank}.", f"Given: {places.ranges(known)}.")
 
 
-def _decode(source: Source, memory_bytes: int, needs_gpu: bool) -> RankTrace:
+def _decode(source: Source, memory_bytes: int, needs_gpu: bool, progress: Progress) -> RankTrace:
     from tracekit.ingest.decode import decode
 
     with source.open() as stream:
         try:
-            rank = decode(stream, source.name, memory_bytes, needs_gpu=needs_gpu)
+            rank = decode(stream, source.name, memory_bytes, needs_gpu=needs_gpu, progress=progress)
         except (DamagedTraceError, NotATraceError, NoGpuActivityError) as error:
             if stream.damage is None:
                 raise

@@ -150,7 +150,7 @@ def _version() -> str:
     digest = hashlib.blake2b(digest_size=16)
     for table in (schema.OPS, schema.ANNOTATIONS, schema.CALLS, schema.ACTIVITIES, schema.SYNCS):
         digest.update(repr((table.name, table.dtypes)).encode())
-    for file in sorted((*package.glob("ingest/*.py"), package / "trace.py")):
+    for file in sorted((*package.glob("ingest/**/*.py"), package / "trace.py")):
         digest.update(file.read_bytes())
     return digest.hexdigest()
 

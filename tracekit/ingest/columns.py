@@ -6,10 +6,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from tracekit.ingest.arrays import Ints
 from tracekit.ingest.fields import ARGUMENTS, INTS, NO_TEXT, NULL, TABLES, TEXTS, Kind
 from tracekit.ingest.order import by_start
 from tracekit.ingest.scan import Rows, transposed
-from tracekit.ingest.texts import Ints
 
 # The year 2116 (2^62 ns), and seven days: times beyond are counters that overflowed.
 LATEST_NS = 2**62

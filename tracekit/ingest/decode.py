@@ -1,12 +1,14 @@
 """One file to a rank's trace, by the decoder that suits it."""
 
 import io
+from collections.abc import Callable
 
 from tracekit.errors import NotATraceError
 from tracekit.ingest import foreign
 from tracekit.ingest.build import build
 from tracekit.ingest.kineto import BAD_JSON
 from tracekit.ingest.memory import to_bytes
+from tracekit.ingest.native import loops
 from tracekit.ingest.walk import Stream, Walk, whole
 from tracekit.trace import RankTrace
 
@@ -21,6 +23,7 @@ def decode(
     small_bytes: int = SMALL_BYTES,
     *,
     needs_gpu: bool = True,
+    progress: Callable[[str], None] = lambda stage: None,
 ) -> RankTrace:
     """Read one rank's trace.
 
@@ -30,6 +33,7 @@ def decode(
         memory_bytes: The most that its tables may take; by default half of the machine's memory.
         small_bytes: Up to which size it is decoded at once.
         needs_gpu: Whether it is refused if nothing in it ran on a GPU.
+        progress: Called with what is being done, if that takes long.
 
     Raises:
         TraceError: It is no profiler trace, too damaged, too large, or holds no GPU activity.
@@ -43,6 +47,7 @@ def decode(
             return build(whole(head), source, needs_gpu=needs_gpu)
         except BAD_JSON:
             pass
+    loops(progress)
     decoded = Walk(_Joined(head, stream), source, memory_bytes or to_bytes(None)).run()
     return build(decoded, source, needs_gpu=needs_gpu)
 

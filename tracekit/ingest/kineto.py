@@ -16,9 +16,9 @@ import msgspec
 import numpy as np
 from msgspec import Raw, Struct, defstruct, field
 
+from tracekit.ingest.arrays import Ints
 from tracekit.ingest.columns import Columns
 from tracekit.ingest.fields import ARGUMENTS, CATEGORIES, INTS, NO_TEXT, NULL, TABLES, Kind
-from tracekit.ingest.texts import Ints
 
 Scalar = int | float | str | bool | None
 

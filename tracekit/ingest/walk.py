@@ -12,7 +12,9 @@ from tracekit.errors import DamagedTraceError, NotATraceError, TraceTooLargeErro
 from tracekit.ingest import kineto, salvage, scan
 from tracekit.ingest import texts as dictionary
 from tracekit.ingest.columns import Columns
-from tracekit.ingest.jsontext import MORE, SLACK, UNUSUAL, skip_space, skip_string, skip_value
+from tracekit.ingest.native import loops
+from tracekit.ingest.native.constants import CLOSED, FULL, MORE, ROWS, SLACK, UNUSUAL
+from tracekit.ingest.vocabulary import vocabulary
 
 BLOCK = 1 << 20
 LARGEST_VALUE = 256 << 20
@@ -20,6 +22,8 @@ LARGEST_VALUE = 256 << 20
 # What a row takes in the tables, with what is needed to put them in order: measured on a trace of 3 GB.
 ROW_BYTES = 230
 
+# What the compiled code takes for white space as well.
+_NOT_SPACE = re.compile(rb"[^\x00-\x20]")
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 
 
@@ -103,12 +107,17 @@ class _Window:
         content: bytes = self.buffer[self.at : self.end].tobytes()
         return content
 
+    def behind_value(self) -> int:
+        """Where the value that comes next ends, or why that can't be told."""
+        return int(loops().skip_value(self.buffer, self.at, self.end))
+
     def byte(self) -> int:
         """The next byte that isn't white space; -1 at the end, or if nothing else comes for long."""
         limit = self.passed + self.at + LARGEST_VALUE
         while self.passed < limit:
-            self.at = skip_space(self.buffer, self.at, self.end)
-            if self.at < self.end:
+            found = _NOT_SPACE.search(self.buffer, self.at, self.end)
+            self.at = found.start() if found else self.end
+            if found:
                 return int(self.buffer[self.at])
             if not self.more():
                 break
@@ -191,7 +200,7 @@ class Walk:
     def _key(self) -> bool:
         """One top-level key with its value; false if it can't be read."""
         start = self._window.at
-        key = self._take(skip_string)
+        key = self._take()
         if key is None or self._window.byte() != ord(":"):
             self._window.at = min(start, self._window.at)
             return False
@@ -201,15 +210,15 @@ class Walk:
             self._window.at += 1
             self._events()
             return True
-        value = self._take(skip_value)
+        value = self._take()
         if value is not None:
             self._keys[name] = value
         return value is not None
 
-    def _take(self, skip: Any) -> bytes | None:
-        """The text that a step passes over; ``None`` if it stumbles or the file ends first."""
+    def _take(self) -> bytes | None:
+        """The text of the next value; ``None`` if it is no JSON or the file ends first."""
         window = self._window
-        while (stop := skip(window.buffer, window.at, window.end)) == MORE:
+        while (stop := window.behind_value()) == MORE:
             if window.end - window.at > LARGEST_VALUE or not window.more():
                 return None
         if stop == UNUSUAL:
@@ -233,7 +242,7 @@ class Walk:
 
     def _events(self) -> None:
         self._has_events = True
-        window, rows, words = self._window, scan.room(), scan.vocabulary()
+        window, rows, words = self._window, scan.room(), vocabulary()
         filled = 0
         while True:
             status, window.at, filled, events = scan.scan(
@@ -244,11 +253,11 @@ class Walk:
                 continue
             self._columns.add_rows(rows, filled)
             self._check_memory()
-            if status == scan.CLOSED:
+            if status == CLOSED:
                 return
-            if status == scan.FULL:
-                if filled < scan.ROWS:
-                    self._texts = dictionary.grown(self._texts, scan.ROWS, window.buffer.size)
+            if status == FULL:
+                if filled < ROWS:
+                    self._texts = dictionary.grown(self._texts, ROWS, window.buffer.size)
             elif not self._leftover():
                 self._damage.cut_at = window.place
                 return
@@ -257,7 +266,7 @@ class Walk:
     def _leftover(self) -> bool:
         """The event that the scanner left, by the careful decoder; false if the file ends in it."""
         window = self._window
-        stop = skip_value(window.buffer, window.at, window.end)
+        stop = window.behind_value()
         if stop > 0 and window.buffer[window.at] == ord("{"):
             self._judge(window.buffer[window.at : stop].tobytes())
             window.at = stop

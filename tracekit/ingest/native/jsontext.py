@@ -6,24 +6,15 @@ more, whatever they hold.
 """
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, TypeVar
-from zlib import crc32
+from typing import Any, TypeVar, cast
 
-import numba
 import numpy as np
-import numpy.typing as npt
 from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-MORE = -1
-UNUSUAL = -2
-
-SLACK = 8
-"""Bytes that a buffer has behind its text."""
-
-Bytes = npt.NDArray[np.uint8]
+from tracekit.ingest.arrays import Bytes
+from tracekit.ingest.native.constants import MORE, UNUSUAL
 
 _QUOTE, _BACKSLASH, _COMMA, _COLON, _MINUS, _PLUS, _POINT = (ord(c) for c in '"\\,:-+.')
 _OPEN_OBJECT, _CLOSE_OBJECT, _OPEN_LIST, _CLOSE_LIST = (ord(c) for c in "{}[]")
@@ -38,37 +29,17 @@ _DEEPEST = 60
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# numba keeps what it compiled until the function's own file changes; what is inlined into it comes from these as well.
-_NAMES = ("fields", "jsontext", "numbers", "texts", "scan")
-_VERSION = crc32(b"".join(Path(__file__).with_name(f"{name}.py").read_bytes() for name in _NAMES))
-
 
 def compiled(function: Function) -> Function:
-    """Compile a function; the result is kept between runs."""
-    return _compiled(function, forceinline=False)
+    """Compile a function."""
+    dispatcher: Any = njit(function)
+    return cast("Function", dispatcher)
 
 
 def inlined(function: Function) -> Function:
     """Compile a function into those that call it."""
-    return _compiled(function, forceinline=True)
-
-
-def _compiled(function: Any, *, forceinline: bool) -> Any:
-    function.__qualname__ += f"_{_VERSION:08x}"
-    return njit(cache=True, nogil=True, forceinline=forceinline)(function)
-
-
-carray: Any = numba.carray  # type: ignore[attr-defined]  # missing from numba's list of exports
-
-
-def _pointer(typing_context: Any, address: Any) -> Any:
-    def cast(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], context.get_value_type(types.voidptr))
-
-    return types.voidptr(types.intp), cast
-
-
-_as_pointer: Any = intrinsic(_pointer)
+    dispatcher: Any = njit(forceinline=True)(function)
+    return cast("Function", dispatcher)
 
 
 def _load(typing_context: Any, buffer: Any, at: Any) -> Any:
@@ -116,12 +87,6 @@ def _behind_plain(buffer: Bytes, at: int, end: int, high: np.uint64, more: np.ui
             return at + (_zeros_below(found) >> 3)
         at += 8
     return at
-
-
-@inlined
-def borrowed(array: Any) -> Any:
-    """The same array without a reference count, which compiled code would change at every call; good while it lives."""
-    return carray(_as_pointer(array.ctypes.data), array.shape, array.dtype)
 
 
 @inlined

@@ -2,11 +2,10 @@
 
 import numpy as np
 
+from tracekit.ingest.arrays import Bytes, Ints
 from tracekit.ingest.fields import NULL
-from tracekit.ingest.jsontext import (
-    MORE,
-    UNUSUAL,
-    Bytes,
+from tracekit.ingest.native.constants import MORE, UNUSUAL
+from tracekit.ingest.native.jsontext import (
     compiled,
     inlined,
     skip_digits,
@@ -14,7 +13,6 @@ from tracekit.ingest.jsontext import (
     skip_value,
     upto_eight_bytes,
 )
-from tracekit.ingest.texts import Ints
 
 _QUOTE, _COMMA, _MINUS, _POINT, _SPACE, _CLOSE = (ord(c) for c in '",-. }')
 _ZERO, _NINE, _FIVE, _NULL_WORD = (ord(c) for c in "095n")

@@ -1,0 +1,77 @@
+"""What Python calls of the inner loops: arrays are addresses here, and what comes back besides is written to one."""
+
+from typing import Any
+
+import numba
+
+from tracekit.ingest.fields import INTS, TEXTS
+from tracekit.ingest.native import dictionary, events, jsontext
+from tracekit.ingest.native.constants import ROWS
+
+carray: Any = numba.carray  # type: ignore[attr-defined]  # missing from numba's list of exports
+_N_ROLES = 3
+
+
+def skip_value(buffer: Any, at: int, end: int) -> int:
+    """Behind any value, or why not."""
+    return jsontext.skip_value(carray(buffer, end), at, end)
+
+
+def scan(
+    buffer: Any,
+    place: Any,
+    word_slots: Any,
+    n_word_slots: int,
+    word_starts: Any,
+    word_arena: Any,
+    meaning: Any,
+    slots: Any,
+    n_slots: int,
+    starts: Any,
+    arena: Any,
+    arena_size: int,
+    count: Any,
+    tables: Any,
+    ints: Any,
+    texts: Any,
+    spans: Any,
+) -> int:
+    """Rows for the events at a place, which moves on: where to begin, where the text ends, rows filled, events passed.
+
+    Returns:
+        Why it stopped.
+    """
+    status, place[0], place[2], place[3] = events.scan(
+        carray(buffer, place[1]),
+        place[0],
+        place[1],
+        carray(word_slots, n_word_slots),
+        carray(word_starts, n_word_slots // 2 + 1),
+        carray(word_arena, n_word_slots),
+        carray(meaning, (n_word_slots, _N_ROLES)),
+        carray(slots, n_slots),
+        carray(starts, n_slots // 2 + 1),
+        carray(arena, arena_size),
+        carray(count, 1),
+        carray(tables, ROWS),
+        carray(ints, (ROWS, len(INTS))),
+        carray(texts, (ROWS, len(TEXTS))),
+        carray(spans, 2 * len(TEXTS)),
+        place[2],
+    )
+    return status
+
+
+def transposed(table: Any, width: int, rows: Any, n_rows: int, columns: Any, n_columns: int, result: Any) -> int:
+    """Some rows of some columns of a table, column by column."""
+    for i in range(n_rows):
+        for j in range(n_columns):
+            result[j * n_rows + i] = table[rows[i] * width + columns[j]]
+    return 0
+
+
+def fill_slots(slots: Any, n_slots: int, starts: Any, arena: Any, count: int, are_words: int) -> int:
+    """The slots of a dictionary's first texts; those of a fixed vocabulary are looked up by their beginnings."""
+    return dictionary.fill(
+        carray(slots, n_slots), carray(starts, count + 1), carray(arena, starts[count]), count, are_words
+    )

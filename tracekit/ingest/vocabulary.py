@@ -1,0 +1,40 @@
+"""The words that the scanner knows: keys of an event, categories and arguments, as :mod:`fields` describes them."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tracekit.ingest import texts
+from tracekit.ingest.arrays import Bytes, Ints
+from tracekit.ingest.fields import ARGUMENTS, CATEGORIES, INTS, TABLES, TEXTS, Kind
+
+KEYS = ["ph", "cat", "name", "pid", "tid", "ts", "dur", "args"]
+
+KEY, CATEGORY, ARGUMENT = range(3)
+"""What a word can stand for: the key of an event, a category's table, an argument's field."""
+
+NO_WORD = -1
+KINDS = {Kind.INT: 0, Kind.TEXT: 100, Kind.RAW: 200}
+
+
+class Vocabulary(NamedTuple):
+    """The words, and what each stands for as key, category and argument."""
+
+    slots: Ints
+    starts: Ints
+    arena: Bytes
+    meaning: Ints
+
+
+def vocabulary() -> Vocabulary:
+    """The words, for the scanner."""
+    known = list(dict.fromkeys((*KEYS, *CATEGORIES, *ARGUMENTS)))
+    meaning = np.full((len(known), 3), NO_WORD, np.int64)
+    for number, key in enumerate(KEYS):
+        meaning[known.index(key), KEY] = number
+    for category, table in CATEGORIES.items():
+        meaning[known.index(category), CATEGORY] = list(TABLES).index(table)
+    for key, (field, kind) in ARGUMENTS.items():
+        meaning[known.index(key), ARGUMENT] = KINDS[kind] + (INTS if kind is Kind.INT else TEXTS).index(field)
+    words = texts.of_words(known)
+    return Vocabulary(words.slots, words.starts, words.arena, meaning)
