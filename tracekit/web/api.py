@@ -207,7 +207,7 @@ def report_of(store: Store, job: Job, form: str) -> Response:
         file = store.files.open(f"jobs/{job.id}/{job.output}/report.{form}")
     except FileNotFoundError:
         raise NotFoundError("There is no such report.", "It was deleted just now.") from None
-    disposition = "inline" if form == "html" else f'attachment; filename="report.{form}"'
+    disposition = "inline" if form == "html" else f'attachment; filename="{FORMATS[form].file_name}"'
     headers = {"Content-Disposition": disposition, "Content-Security-Policy": REPORT_POLICY}
     return StreamingResponse(_blocks(file), 200, headers, FORMATS[form].media_type)
 

@@ -12,12 +12,12 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from predictors import Gpu, list_gpus, load_gpu
 from tracekit.comm import list_clusters, load_cluster
 from tracekit.render.doctor import MEANINGS
-from tracekit.web import access, samples
+from tracekit.web import access, samples, timeline
 from tracekit.web.answers import page
 from tracekit.web.api import Ask, asked, report_of, store_of
 from tracekit.web.api import Form as ReportForm
 from tracekit.web.errors import NotFoundError, UnauthorizedError
-from tracekit.web.formats import FORMATS
+from tracekit.web.formats import FORMATS, Format
 from tracekit.web.jobs import Job
 from tracekit.web.settings import Settings
 from tracekit.web.store import Store
@@ -92,7 +92,7 @@ def delete(request: Request, owner: Owner, job_id: Id) -> Response:
 def shared(request: Request, link: Id) -> HTMLResponse:
     """A report by its private link."""
     job = store_of(request).jobs.by_link(link)
-    return page("shared.html", job=job, forms=_forms(job), expires=_date(job.expires))
+    return page("shared.html", job=job, expires=_date(job.expires), **_report(job))
 
 
 @router.get("/r/{link}/report.{form}")
@@ -143,12 +143,12 @@ def _shown(store: Store, job: Job) -> dict[str, Any]:
     return {
         "job": job,
         "ahead": store.jobs.ahead_of(job) if job.is_active else 0,
-        "forms": _forms(job),
         "expires": _date(job.expires),
         "gpus": [load_gpu(slug) for slug in list_gpus()],
         "clusters": [load_cluster(name) for name in list_clusters()],
         "meanings": MEANINGS,
         "words": _words,
+        **_report(job),
     }
 
 
@@ -157,9 +157,10 @@ def _words(gpu: Gpu) -> str:
     return " ".join((gpu.slug, gpu.name, gpu.vendor, gpu.architecture, *gpu.aliases)).lower()
 
 
-def _forms(job: Job) -> dict[str, str]:
-    """Title by suffix of the reports that are there."""
-    return {suffix: FORMATS[suffix].title for suffix in job.formats}
+def _report(job: Job) -> dict[str, Any]:
+    """The forms that are there, by suffix, and whether the timeline can be looked at."""
+    forms: dict[str, Format] = {suffix: FORMATS[suffix] for suffix in job.formats}
+    return {"forms": forms, "timeline": timeline.is_shown(job)}
 
 
 def _rows(store: Store, owner: str) -> list[dict[str, Any]]:

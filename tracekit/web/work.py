@@ -17,7 +17,8 @@ from tracekit.reporting import build
 from tracekit.reporting.sections import coverage, source, table, warnings
 from tracekit.trace import Trace
 from tracekit.web import unpacked
-from tracekit.web.formats import FORMATS
+from tracekit.web.excerpt import excerpt
+from tracekit.web.formats import FORMATS, TIMELINE
 from tracekit.web.jobs import Job
 from tracekit.web.settings import Settings
 from tracekit.web.store import Store
@@ -46,7 +47,7 @@ def work(job: Job, settings: Settings, store: Store) -> None:
 
 
 def _work(job: Job, settings: Settings, store: Store, scratch: Path) -> list[str]:
-    """The reports that were written: all forms, or none if nothing was asked yet."""
+    """The forms that were written; none if nothing was asked yet."""
     request = job.request or {}
 
     def enter(stage: str) -> None:
@@ -65,13 +66,16 @@ def _work(job: Job, settings: Settings, store: Store, scratch: Path) -> list[str
     }
     lowest = prepare(trace, rank=trace.ranks[0].rank, **options)
     enter("examine")
-    store.jobs.note(job, found(trace, lowest))
+    known = found(trace, lowest)
+    store.jobs.note(job, known)
     if job.request is None:
         return []
-    _report(lowest if len(trace.ranks) == 1 else prepare(trace, **options), request, scratch, enter)
+    run = lowest if len(trace.ranks) == 1 else prepare(trace, **options)
+    written, left_out = _report(run, request, scratch, enter)
+    store.jobs.note(job, known | {"warnings": known["warnings"] + left_out})
     enter("keep the reports")
-    _keep(job, store, scratch)
-    return list(FORMATS)
+    _keep(job, store, scratch, written)
+    return written
 
 
 def found(trace: Trace, run: Run) -> dict[str, Any]:
@@ -105,20 +109,24 @@ def _sources(job: Job, settings: Settings, store: Store, scratch: Path) -> list[
     return named
 
 
-def _report(run: Run, request: dict[str, Any], scratch: Path, enter: Stage) -> None:
+def _report(run: Run, request: dict[str, Any], scratch: Path, enter: Stage) -> tuple[list[str], list[str]]:
+    """Write all forms; which they are, and what they leave out."""
     enter("predict")
     predicted = predict(run, request["gpus"], clusters=request["clusters"], source_cluster=request["source_cluster"])
     report = build(run, predicted.targets)
-    for suffix, form in FORMATS.items():
-        enter(f"write {form.title}")
-        (scratch / f"report.{suffix}").write_bytes(form.render(report))
+    drawn, left_out = excerpt(run, 1 + len(report.targets))
+    written = [suffix for suffix in FORMATS if suffix != TIMELINE or drawn is not None]
+    for suffix in written:
+        enter(f"write {FORMATS[suffix].title}")
+        (scratch / f"report.{suffix}").write_bytes(FORMATS[suffix].render(report, drawn or run))
+    return written, [left_out] if left_out else []
 
 
-def _keep(job: Job, store: Store, scratch: Path) -> None:
+def _keep(job: Job, store: Store, scratch: Path, written: list[str]) -> None:
     """Put the reports where this claim's belong; all of them, or none."""
     place = f"jobs/{job.id}/{job.claim}"
     try:
-        for suffix in FORMATS:
+        for suffix in written:
             store.files.keep(scratch / f"report.{suffix}", f"{place}/report.{suffix}")
     except BaseException:
         store.files.remove(place)

@@ -1,6 +1,7 @@
 """The measured and the predicted timelines side by side, as one trace file."""
 
 import gzip
+import io
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 
@@ -18,6 +19,7 @@ BLOCK = 100
 """Process numbers that a rank takes."""
 HOST = 50
 """Offset of a timeline's CPU threads from its GPU."""
+GZIP_LEVEL = 6
 
 
 def document(run: Run, targets: Sequence[Prediction] = (), *, compress: bool = True) -> bytes:
@@ -32,24 +34,38 @@ def document(run: Run, targets: Sequence[Prediction] = (), *, compress: bool = T
         targets: Its predictions.
         compress: Whether to gzip it.
     """
-    lanes = list(_lanes(run, targets))
-    rows = [row for lane in lanes for row in _events(run, lane)]
+    buffer = io.BytesIO()
+    if compress:
+        with gzip.GzipFile(fileobj=buffer, mode="wb", compresslevel=GZIP_LEVEL, mtime=0) as file:
+            file.writelines(_pieces(run, targets))
+    else:
+        buffer.writelines(_pieces(run, targets))
+    return buffer.getvalue()
+
+
+def _pieces(run: Run, targets: Sequence[Prediction]) -> Iterator[bytes]:
+    """The file from its beginning to its end, timeline by timeline: text is twenty times what it packs to."""
+    names = [_here(run), *(target.target.gpu.name for target in targets)]
     head = {
         "schemaVersion": 1,
-        "deviceProperties": [{"id": lane.place, "name": lane.gpu_name} for lane in lanes],
+        "deviceProperties": [{"id": place, "name": name} for place, name in enumerate(names)],
         "displayTimeUnit": "ms",
         "tracekit": version("tracekit"),
     }
-    text = msgspec.json.encode(head)[:-1] + b',"traceEvents":[\n' + ",\n".join(rows).encode() + b"\n]}\n"
-    return gzip.compress(text, mtime=0) if compress else text
+    yield msgspec.json.encode(head)[:-1] + b',"traceEvents":['
+    separator = b"\n"
+    for lane in _lanes(run, targets):
+        for rows in filter(None, _events(run, lane)):
+            yield separator + rows
+            separator = b",\n"
+    yield b"\n]}\n"
 
 
 def _lanes(run: Run, targets: Sequence[Prediction]) -> Iterator[Lane]:
     """Every timeline, shifted so that all begin the chosen steps at the same moment."""
-    here = run.gpu.name if run.gpu else "GPU not recorded"
     recorded, lag_ns = measured(run.graph), lags(run.graph)
     origin_ns = tracks.begin_ns(run, recorded, lag_ns)
-    yield Lane(0, "measured", here, recorded, lag_ns, origin_ns, run.kernels["dur_ns"] / 1e3, _bounds(run))
+    yield Lane(0, "measured", _here(run), recorded, lag_ns, origin_ns, run.kernels["dur_ns"] / 1e3, _bounds(run))
     for place, target in enumerate(targets, 1):
         time_us, bound_us = target.kernels["time_us"], target.kernels["bound_us"]
         durations = np.rint(time_us.to_numpy() * 1e3).astype(np.int64)
@@ -57,6 +73,10 @@ def _lanes(run: Run, targets: Sequence[Prediction]) -> Iterator[Lane]:
         origin_ns = tracks.begin_ns(run, played, lag_ns)
         label, name = f"predicted on {target.label}", target.target.gpu.name
         yield Lane(place, label, name, played, lag_ns, origin_ns, time_us, bound_us)
+
+
+def _here(run: Run) -> str:
+    return run.gpu.name if run.gpu else "GPU not recorded"
 
 
 def _bounds(run: Run) -> pl.Series:
@@ -67,19 +87,19 @@ def _bounds(run: Run) -> pl.Series:
     return predictors.predict(run.kernels, run.gpu)["bound_us"]
 
 
-def _events(run: Run, lane: Lane) -> Iterator[str]:
+def _events(run: Run, lane: Lane) -> Iterator[bytes]:
     for rank in tracks.ranks(run):
         pid = BLOCK * rank + lane.place
         said = f"rank {rank}: {lane.label}" if len(tracks.ranks(run)) > 1 or run.trace.rank is not None else lane.label
-        yield from events.process(pid, f"{said} ({lane.gpu_name})", pid)
-        yield from events.thread(pid, tracks.CRITICAL, "critical path", -2)
-        yield from events.thread(pid, tracks.IDLE, "GPU idle", -1)
-        yield from events.slices(tracks.kernels(run, lane, rank).with_columns(pid=pl.lit(pid)))
-        yield from events.slices(tracks.idle(run, lane, rank).with_columns(pid=pl.lit(pid)))
-        yield from events.counter(tracks.roofline(run, lane, rank).with_columns(pid=pl.lit(pid)), "% of roofline")
+        yield events.process(pid, f"{said} ({lane.gpu_name})", pid)
+        yield events.thread(pid, tracks.CRITICAL, "critical path", -2)
+        yield events.thread(pid, tracks.IDLE, "GPU idle", -1)
+        yield events.slices(tracks.kernels(run, lane, rank).with_columns(pid=pl.lit(pid)))
+        yield events.slices(tracks.idle(run, lane, rank).with_columns(pid=pl.lit(pid)))
+        yield events.counter(tracks.roofline(run, lane, rank).with_columns(pid=pl.lit(pid)), "% of roofline")
     if len(tracks.ranks(run)) == 1:
-        yield from events.process(pid + HOST, f"CPU, {said}", pid)
-        yield from events.slices(tracks.calls(run, lane).with_columns(pid=pl.lit(pid + HOST)))
+        yield events.process(pid + HOST, f"CPU, {said}", pid)
+        yield events.slices(tracks.calls(run, lane).with_columns(pid=pl.lit(pid + HOST)))
     path = tracks.critical(run, lane).with_columns(pid=pl.lit(BLOCK * tracks.ranks(run)[0] + lane.place))
-    yield from events.slices(path)
-    yield from events.flows(tracks.critical_kernels(run, lane, BLOCK), "critical path", lane.place)
+    yield events.slices(path)
+    yield events.flows(tracks.critical_kernels(run, lane, BLOCK), "critical path", lane.place)

@@ -83,7 +83,8 @@ def idle(run: Run, lane: Lane, rank: int) -> pl.DataFrame:
     found = attribute(run.graph, lane.timeline, run.kernels, run.steps, run.chosen, lane.lag_ns, run.ranks).pieces
     empty = found.filter(pl.col("cause") != Cause.RENDEZVOUS)
     causes = empty.drop_nulls("kernel").group_by("kernel", "cause").agg(pl.col("time_ns").sum())
-    main = causes.sort("time_ns", descending=True).group_by("kernel", maintain_order=True).agg(pl.col("cause").first())
+    longest = causes.sort("time_ns", "cause", descending=[True, False])
+    main = longest.group_by("kernel", maintain_order=True).agg(pl.col("cause").first())
     ordered = _activities(run, lane, rank).sort("start_ns")
     reached = (pl.col("start_ns") + pl.col("dur_ns")).cum_max().shift(1)
     gaps = ordered.select(
