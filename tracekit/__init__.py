@@ -34,6 +34,7 @@ def load(
     ranks: Ranks = None,
     cache: bool = True,
     memory: str | int | None = None,
+    stacks: bool = False,
     progress: Callable[[str], None] = lambda stage: None,
 ) -> Trace:
     """Read the PyTorch profiler traces of one job, a file per rank.
@@ -44,6 +45,7 @@ def load(
         ranks: The ranks to read, or ``"lowest"`` for the lowest one only; all by default.
         cache: Whether decoded files are kept on this machine, and taken from there.
         memory: The most that the tables may take, such as ``"2G"``; by default half of the machine's memory.
+        stacks: Whether Python's calls are read (``with_stack=True``), for modules and Python lines of kernels.
         progress: Called with what is being done.
 
     Raises:
@@ -53,7 +55,7 @@ def load(
     """
     from tracekit import ingest
 
-    return ingest.load(inputs, ranks=ranks, cache=cache, memory=memory, progress=progress)
+    return ingest.load(inputs, ranks=ranks, cache=cache, memory=memory, stacks=stacks, progress=progress)
 
 
 def report(

@@ -140,6 +140,12 @@ SYNCS = Table(
     ),
 )
 
+FRAMES = Table(
+    "frames",
+    "Calls of Python functions and modules (with_stack=True), where they were asked for.",
+    (*_SPAN, *_THREAD, Column("python_id", pl.Int64, "Number of the call: an outer one's is lower.")),
+)
+
 KERNELS = Table(
     "kernels",
     "One row per GPU activity, joined to what launched it, with the work it does.",
@@ -151,6 +157,17 @@ KERNELS = Table(
         Column("step", pl.Int64, "Step whose code launched it (ProfilerStep number; 0 without steps)."),
         Column(
             "phase", pl.String, "Part of a training step: forward, backward or optimizer; inference is all forward."
+        ),
+        Column(
+            "module",
+            pl.String,
+            "Path of the innermost nn.Module that launched it, by class, such as Llama.LlamaLayer_3.Linear; of a "
+            "backward kernel, the one whose forward it belongs to. Null without stacks.",
+        ),
+        Column(
+            "python_line",
+            pl.String,
+            "Likewise the innermost Python function that isn't PyTorch's: file, line where it begins, name.",
         ),
         *SIGNATURE,
         Column("family", pl.String, "gemm, attention, conv, norm, ..., other."),

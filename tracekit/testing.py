@@ -47,6 +47,7 @@ class TraceBuilder:
             self.metadata["deviceProperties"] = [device]
         self._correlation = 0
         self._external_id = 0
+        self._python_id = 0
 
     def op(
         self,
@@ -102,6 +103,11 @@ class TraceBuilder:
         """A user annotation."""
         return self._event("user_annotation", name, start, dur, thread, {})
 
+    def python(self, name: str, start: float, dur: float, *, thread: int = MAIN_THREAD) -> Self:
+        """A call of a Python function, such as ``train.py(12): step``, or of a module, ``nn.Module: Linear_0``."""
+        self._python_id += 1
+        return self._event("python_function", name, start, dur, thread, {"Python id": self._python_id})
+
     def _event(
         self,
         cat: str,
@@ -143,6 +149,6 @@ class TraceBuilder:
         path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
         return path
 
-    def load(self) -> Trace:
+    def load(self, *, stacks: bool = False) -> Trace:
         """The trace as ``tracekit.load`` gives it."""
-        return load_bytes(self.to_json(), "built by hand")
+        return load_bytes(self.to_json(), "built by hand", stacks=stacks)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from hta.trace_analysis import TraceAnalysis
 
-TABLES = ("ops", "annotations", "calls", "activities", "syncs")
+TABLES = ("ops", "annotations", "calls", "activities", "syncs", "frames")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,7 @@ class RankTrace:
         calls: Runtime and driver calls (``schema.CALLS``).
         activities: What ran on the GPU (``schema.ACTIVITIES``).
         syncs: Recorded waits (``schema.SYNCS``).
+        frames: Calls of Python functions (``schema.FRAMES``); none unless they were asked for.
         device: The GPU that the activities ran on; ``None`` if the trace doesn't describe it.
         rank: Rank in the job; ``None`` outside a distributed one.
         world_size: Ranks of the job.
@@ -73,6 +74,7 @@ class RankTrace:
     calls: pl.DataFrame
     activities: pl.DataFrame
     syncs: pl.DataFrame
+    frames: pl.DataFrame
     device: Device | None
     rank: int | None
     world_size: int

@@ -1,6 +1,6 @@
 """``tracekit info``: what is in a trace."""
 
-from tracekit.cli.options import Json, Memory, NoCache, Quiet, Ranks, SourceGpu, Steps, Traces, Verbose
+from tracekit.cli.options import Json, Memory, NoCache, Quiet, Ranks, SourceGpu, Stacks, Steps, Traces, Verbose
 
 
 def info(
@@ -11,6 +11,7 @@ def info(
     json: Json = False,
     no_cache: NoCache = False,
     memory: Memory = None,
+    stacks: Stacks = False,
     verbose: Verbose = False,
     quiet: Quiet = False,
 ) -> None:
@@ -28,7 +29,7 @@ def info(
     from tracekit.reporting import build
 
     with progress(quiet) as stage:
-        trace = read(traces, ranks, no_cache, memory, stage)
+        trace = read(traces, ranks, no_cache, memory, stage, stacks)
         run = prepare(trace, source_gpu=source_gpu, steps=steps, progress=stage)
         report = build(run)
         graph = check(run.graph) if verbose else None

@@ -67,6 +67,9 @@ Memory = Annotated[
     str | None,
     typer.Option("--memory", metavar="SIZE", callback=_size, help="The most that a trace may take, such as 2G."),
 ]
+Stacks = Annotated[
+    bool, typer.Option("--stacks", help="Also read Python's calls (with_stack=True): time by module, Python lines.")
+]
 Gpus = Annotated[
     list[str],
     typer.Option("--gpu", "-g", metavar="NAME", help="Target GPU; repeat for several. `tracekit gpus` lists them."),

@@ -23,6 +23,7 @@ from tracekit.cli.options import (
     Ranks,
     SourceCluster,
     SourceGpu,
+    Stacks,
     Steps,
     TensorParallel,
     Top,
@@ -59,6 +60,7 @@ def predict(
     force: Force = False,
     no_cache: NoCache = False,
     memory: Memory = None,
+    stacks: Stacks = False,
     no_calibration: NoCalibration = False,
     verbose: Verbose = False,
     quiet: Quiet = False,
@@ -86,7 +88,7 @@ def predict(
     targets(gpu, cluster)
     edits = asked(what_if, host_speed)
     with progress(quiet) as stage:
-        trace = read(traces, ranks, no_cache, memory, stage)
+        trace = read(traces, ranks, no_cache, memory, stage, stacks)
         run = prepare(trace, source_gpu=source_gpu, steps=steps, progress=stage)
         edited = edit(run, edits, None if unprofiled_step is None else to_us(unprofiled_step))
         stage("predict")

@@ -7,7 +7,12 @@ from tracekit.trace import Trace
 
 
 def read(
-    traces: Sequence[str], rank: int | None, no_cache: bool, memory: str | None, progress: Callable[[str], None]
+    traces: Sequence[str],
+    rank: int | None,
+    no_cache: bool,
+    memory: str | None,
+    progress: Callable[[str], None],
+    stacks: bool = False,
 ) -> Trace:
     """Read the rank asked for, by default all.
 
@@ -17,9 +22,10 @@ def read(
         no_cache: Decode anew, and keep nothing.
         memory: The most that the tables may take.
         progress: Shows the current stage.
+        stacks: Read Python's calls too.
 
     Raises:
         TracekitError: As ``tracekit.ingest.load``.
     """
     ranks: ingest.Ranks = None if rank is None else [rank]
-    return ingest.load(traces, ranks=ranks, cache=not no_cache, memory=memory, progress=progress)
+    return ingest.load(traces, ranks=ranks, cache=not no_cache, memory=memory, stacks=stacks, progress=progress)

@@ -11,6 +11,7 @@ from tracekit.cli.options import (
     Quiet,
     Ranks,
     SourceGpu,
+    Stacks,
     Steps,
     Top,
     Traces,
@@ -33,6 +34,7 @@ def report(
     force: Force = False,
     no_cache: NoCache = False,
     memory: Memory = None,
+    stacks: Stacks = False,
     verbose: Verbose = False,
     quiet: Quiet = False,
 ) -> None:
@@ -54,7 +56,7 @@ def report(
     check(form, output, force)
     edits = asked(what_if, host_speed)
     with progress(quiet) as stage:
-        trace = read(traces, ranks, no_cache, memory, stage)
+        trace = read(traces, ranks, no_cache, memory, stage, stacks)
         run = prepare(trace, source_gpu=source_gpu, steps=steps, progress=stage)
         edited = edit(run, edits, None if unprofiled_step is None else to_us(unprofiled_step))
         built = build(edited.before, command=command(), what_if=edited)

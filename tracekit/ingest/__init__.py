@@ -22,6 +22,8 @@ __all__ = ["Inputs", "Ranks", "load", "load_bytes"]
 Progress = Callable[[str], None]
 Ranks = Sequence[int] | Literal["lowest"] | None
 
+NO_STACKS = "no Python calls were recorded: kernels have no module or Python line (with_stack=True)"
+
 
 def load(
     inputs: Inputs,
@@ -29,6 +31,7 @@ def load(
     ranks: Ranks = None,
     cache: bool = True,
     memory: str | int | None = None,
+    stacks: bool = False,
     progress: Progress = lambda stage: None,
 ) -> Trace:
     """Read the PyTorch profiler traces of one job, a file per rank.
@@ -39,6 +42,7 @@ def load(
         ranks: The ranks to read, or ``"lowest"`` for the lowest one only; all by default.
         cache: Whether decoded files are kept on this machine, and taken from there.
         memory: The most that the tables may take, such as ``"2G"``; by default half of the machine's memory.
+        stacks: Whether Python's calls are read, for modules and Python lines of kernels.
         progress: Called with what is being done.
 
     Raises:
@@ -47,32 +51,34 @@ def load(
         TracekitError: ``memory`` is no size.
     """
     given = expand(inputs)
-    return _Loader(given, cache, sizes.to_bytes(memory), progress).load(given.traces, ranks)
+    return _Loader(given, cache, sizes.to_bytes(memory), stacks, progress).load(given.traces, ranks)
 
 
-def load_bytes(data: bytes, source: str) -> Trace:
+def load_bytes(data: bytes, source: str, *, stacks: bool = False) -> Trace:
     """Read a trace that is already in memory, uncompressed.
 
     Args:
         data: The JSON text.
         source: What to call it in messages.
+        stacks: Whether Python's calls are read.
 
     Raises:
         TraceError: As for :func:`load`.
     """
     from tracekit.ingest.decode import decode
 
-    return places.combine([places.placed(decode(io.BytesIO(data), source))])
+    return places.combine([places.placed(decode(io.BytesIO(data), source, stacks=stacks))])
 
 
 class _Loader:
     """Reads files one by one; together their tables stay within the memory allowed."""
 
-    def __init__(self, given: Given, cache: bool, memory_bytes: int, progress: Progress) -> None:
+    def __init__(self, given: Given, cache: bool, memory_bytes: int, stacks: bool, progress: Progress) -> None:
         self._given = given
         self._captures: dict[str, RankTrace] = {}
         self._cache = cache
         self._memory_bytes = memory_bytes
+        self._stacks = stacks
         self._progress = progress
 
     def load(self, sources: Sequence[Source], ranks: Ranks) -> Trace:
@@ -114,6 +120,8 @@ class _Loader:
         from tracekit.ingest.observed import with_execution_trace
 
         rank = places.placed(replace(self._decoded(source, memory_bytes), source=source.name))
+        if self._stacks and rank.frames.is_empty():
+            rank = replace(rank, warnings=(*rank.warnings, NO_STACKS))
         return self._with_captures(with_execution_trace(rank, source, self._given.observed), source, memory_bytes)
 
     def _with_captures(self, rank: RankTrace, source: Source, memory_bytes: int) -> RankTrace:
@@ -146,10 +154,10 @@ class _Loader:
                 f"{source.name} and the files in front of it need more than {self._memory_bytes / 2**30:.3g} GiB.",
                 "Allow more with --memory, or read fewer ranks (--ranks).",
             )
-        key = entries.key(source) if self._cache else None
+        key = entries.key(source, self._stacks) if self._cache else None
         rank = entries.find(key, memory_bytes) if key else None
         if rank is None:
-            rank = _decode(source, memory_bytes, needs_gpu, self._progress)
+            rank = _decode(source, memory_bytes, needs_gpu, self._stacks, self._progress)
             if key:
                 entries.store(key, rank)
         return rank
@@ -185,12 +193,12 @@ def _no_such_rank(rank: int, known: Sequence[int]) -> TraceError:
     return TraceError(f"None of the files is of rank {rank}.", f"Given: {places.ranges(known)}.")
 
 
-def _decode(source: Source, memory_bytes: int, needs_gpu: bool, progress: Progress) -> RankTrace:
+def _decode(source: Source, memory_bytes: int, needs_gpu: bool, stacks: bool, progress: Progress) -> RankTrace:
     from tracekit.ingest.decode import decode
 
     with source.open() as stream:
         try:
-            rank = decode(stream, source.name, memory_bytes, needs_gpu=needs_gpu, progress=progress)
+            rank = decode(stream, source.name, memory_bytes, needs_gpu=needs_gpu, stacks=stacks, progress=progress)
         except (DamagedTraceError, NotATraceError, NoGpuActivityError) as error:
             if stream.damage is None:
                 raise

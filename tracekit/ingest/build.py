@@ -76,6 +76,7 @@ def build(decoded: Decoded, source: str, *, needs_gpu: bool = True) -> RankTrace
         calls=calls,
         activities=activities,
         syncs=schema.SYNCS.conform(take("syncs")),
+        frames=schema.FRAMES.conform(take("frames")),
         device=device,
         rank=rank,
         world_size=world_size,

@@ -59,8 +59,13 @@ def directory() -> Path:
     return Path(platformdirs.user_cache_dir("tracekit", appauthor=False)) / "traces"
 
 
-def key(source: Source) -> str | None:
-    """The entry's name for a source; ``None`` for what isn't kept: small files, pipes and URIs."""
+def key(source: Source, stacks: bool = False) -> str | None:
+    """The entry's name for a source; ``None`` for what isn't kept: small files, pipes and URIs.
+
+    Args:
+        source: The file.
+        stacks: Whether Python's calls are read, which are kept apart.
+    """
     if source.path is None:
         return None
     try:
@@ -70,7 +75,8 @@ def key(source: Source) -> str | None:
         content = _digest_of_state(source.path.absolute(), state.st_mtime_ns, state.st_size)
     except OSError:
         return None
-    return hashlib.blake2b(f"{content} {_version()} {source.member or ''}".encode(), digest_size=20).hexdigest()
+    name = f"{content} {_version()} {source.member or ''}{' with stacks' if stacks else ''}"
+    return hashlib.blake2b(name.encode(), digest_size=20).hexdigest()
 
 
 def find(name: str, memory_bytes: int) -> RankTrace | None:
@@ -148,7 +154,7 @@ def _version() -> str:
     """Changes with the tables' columns, and with any line of the decoder: nothing stale is ever read."""
     package = Path(__file__).parents[1]
     digest = hashlib.blake2b(digest_size=16)
-    for table in (schema.OPS, schema.ANNOTATIONS, schema.CALLS, schema.ACTIVITIES, schema.SYNCS):
+    for table in (schema.OPS, schema.ANNOTATIONS, schema.CALLS, schema.ACTIVITIES, schema.SYNCS, schema.FRAMES):
         digest.update(repr((table.name, table.dtypes)).encode())
     for file in sorted((*package.glob("ingest/**/*.py"), package / "trace.py")):
         digest.update(file.read_bytes())

@@ -23,6 +23,7 @@ def decode(
     small_bytes: int = SMALL_BYTES,
     *,
     needs_gpu: bool = True,
+    stacks: bool = False,
     progress: Callable[[str], None] = lambda stage: None,
 ) -> RankTrace:
     """Read one rank's trace.
@@ -33,6 +34,7 @@ def decode(
         memory_bytes: The most that its tables may take; by default half of the machine's memory.
         small_bytes: Up to which size it is decoded at once.
         needs_gpu: Whether it is refused if nothing in it ran on a GPU.
+        stacks: Whether Python's calls are read.
         progress: Called with what is being done, if that takes long.
 
     Raises:
@@ -44,11 +46,11 @@ def decode(
         raise NotATraceError(f"{source} was written by {tool}, not by PyTorch's profiler.", foreign.HINT)
     if len(head) <= small_bytes:
         try:
-            return build(whole(head), source, needs_gpu=needs_gpu)
+            return build(whole(head, stacks), source, needs_gpu=needs_gpu)
         except BAD_JSON:
             pass
     loops(progress)
-    decoded = Walk(_Joined(head, stream), source, memory_bytes or to_bytes(None)).run()
+    decoded = Walk(_Joined(head, stream), source, memory_bytes or to_bytes(None), stacks).run()
     return build(decoded, source, needs_gpu=needs_gpu)
 
 

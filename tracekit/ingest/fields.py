@@ -25,6 +25,7 @@ ARGUMENTS: dict[str, tuple[str, Kind]] = {
     "external id": ("external_id", Kind.INT),
     "Record function id": ("record_function_id", Kind.INT),
     "Sequence number": ("sequence", Kind.INT),
+    "Python id": ("python_id", Kind.INT),
     "correlation": ("correlation", Kind.INT),
     "device": ("device", Kind.INT),
     "stream": ("stream", Kind.INT),
@@ -81,6 +82,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "memcpy": _ACTIVITY,
     "memset": _ACTIVITY,
     "syncs": (*_SPAN, "stream", "correlation", "wait_on_stream", "wait_on_record"),
+    "frames": ("ts_ns", "dur_ns", "python_id", "name", *_THREAD),
 }  # fmt: skip
 """Table to the fields that its rows hold."""
 
@@ -110,3 +112,15 @@ CATEGORIES = {
     "cuda_sync": "syncs",
 }
 """Category of an event to its table; events of other categories are not read."""
+
+STACKS = {"python_function": "frames"}
+"""The same for Python's calls, most of a trace that holds them: read only where they are asked for."""
+
+
+def categories(stacks: bool) -> dict[str, str]:
+    """Category of an event to its table.
+
+    Args:
+        stacks: Whether Python's calls are read.
+    """
+    return CATEGORIES | STACKS if stacks else CATEGORIES

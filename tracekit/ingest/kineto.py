@@ -18,7 +18,7 @@ from msgspec import Raw, Struct, defstruct, field
 
 from tracekit.ingest.arrays import Ints
 from tracekit.ingest.columns import Columns
-from tracekit.ingest.fields import ARGUMENTS, CATEGORIES, INTS, NO_TEXT, NULL, TABLES, Kind
+from tracekit.ingest.fields import ARGUMENTS, INTS, NO_TEXT, NULL, TABLES, Kind, categories
 
 Scalar = int | float | str | bool | None
 
@@ -100,12 +100,13 @@ def document(text: bytes) -> tuple[dict[str, bytes], list[Event]]:
     return {key: bytes(value) for key, value in keys.items()}, events
 
 
-def add(events: Iterable[Event], columns: Columns, words: Words) -> None:
-    """Events to rows; those of other kinds than tracekit reads are skipped."""
+def add(events: Iterable[Event], columns: Columns, words: Words, stacks: bool = False) -> None:
+    """Events to rows; those of other kinds than tracekit reads are skipped, Python's calls without ``stacks`` too."""
+    table_of = categories(stacks)
     tables: dict[str, list[Event]] = defaultdict(list)
     for one in events:
-        if one.ph == "X" and one.cat in CATEGORIES:
-            tables[CATEGORIES[one.cat]].append(one)
+        if one.ph == "X" and one.cat in table_of:
+            tables[table_of[one.cat]].append(one)
     for table, rows in tables.items():
         columns.add(table, {name: _column(name, rows, words) for name in TABLES[table]})
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from tracekit.ingest import texts
 from tracekit.ingest.arrays import Bytes, Ints
-from tracekit.ingest.fields import ARGUMENTS, CATEGORIES, INTS, TABLES, TEXTS, Kind
+from tracekit.ingest.fields import ARGUMENTS, INTS, TABLES, TEXTS, Kind, categories
 
 KEYS = ["ph", "cat", "name", "pid", "tid", "ts", "dur", "args"]
 
@@ -26,13 +26,18 @@ class Vocabulary(NamedTuple):
     meaning: Ints
 
 
-def vocabulary() -> Vocabulary:
-    """The words, for the scanner."""
-    known = list(dict.fromkeys((*KEYS, *CATEGORIES, *ARGUMENTS)))
+def vocabulary(stacks: bool = False) -> Vocabulary:
+    """The words, for the scanner.
+
+    Args:
+        stacks: Whether Python's calls are read.
+    """
+    tables = categories(stacks)
+    known = list(dict.fromkeys((*KEYS, *tables, *ARGUMENTS)))
     meaning = np.full((len(known), 3), NO_WORD, np.int64)
     for number, key in enumerate(KEYS):
         meaning[known.index(key), KEY] = number
-    for category, table in CATEGORIES.items():
+    for category, table in tables.items():
         meaning[known.index(category), CATEGORY] = list(TABLES).index(table)
     for key, (field, kind) in ARGUMENTS.items():
         meaning[known.index(key), ARGUMENT] = KINDS[kind] + (INTS if kind is Kind.INT else TEXTS).index(field)

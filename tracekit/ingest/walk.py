@@ -136,10 +136,12 @@ class Walk:
         stream: Its text.
         source: What to call it in messages.
         memory_bytes: The most that its tables may take.
+        stacks: Whether Python's calls are read.
     """
 
-    def __init__(self, stream: Stream, source: str, memory_bytes: int) -> None:
+    def __init__(self, stream: Stream, source: str, memory_bytes: int, stacks: bool = False) -> None:
         self._window = _Window(stream)
+        self._stacks = stacks
         self._source = source
         self._memory_bytes = memory_bytes
         self._keys: dict[str, bytes] = {}
@@ -242,7 +244,7 @@ class Walk:
 
     def _events(self) -> None:
         self._has_events = True
-        window, rows, words = self._window, scan.room(), vocabulary()
+        window, rows, words = self._window, scan.room(), vocabulary(self._stacks)
         filled = 0
         while True:
             status, window.at, filled, events = scan.scan(
@@ -312,7 +314,7 @@ class Walk:
             self._damage.repaired += found is not None
             self._damage.lost += found is None
         if found is not None:
-            kineto.add([found], self._columns, self._words)
+            kineto.add([found], self._columns, self._words, self._stacks)
         return found is not None
 
     def _lose(self, events: int) -> None:
@@ -335,15 +337,19 @@ def _text_of(key: bytes) -> str:
         return key.decode("utf-8", errors="replace").strip('"')
 
 
-def whole(data: bytes) -> Decoded:
+def whole(data: bytes, stacks: bool = False) -> Decoded:
     """A small file, strictly.
+
+    Args:
+        data: Its text.
+        stacks: Whether Python's calls are read.
 
     Raises:
         msgspec.DecodeError: It is no valid JSON, or not of this form.
     """
     keys, events = kineto.document(data)
     columns, words = Columns(), kineto.Words()
-    kineto.add(events, columns, words)
+    kineto.add(events, columns, words, stacks)
     return Decoded(keys, columns, words.texts(), Damage(events=len(events)))
 
 

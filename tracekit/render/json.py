@@ -17,6 +17,7 @@ def info(report: Report, graph: dict[str, Any] | None = None) -> str:
     """What ``tracekit info --json`` prints; ``graph`` is what ``-v`` adds, here as below."""
     body = {
         "coverage": dataclasses.asdict(report.coverage),
+        "modules": [dataclasses.asdict(row) for row in report.modules],
         "over_bound": [dataclasses.asdict(row) for row in report.over_bound],
         "warnings": report.warnings,
     }
@@ -28,6 +29,7 @@ def measured(report: Report, top: int, graph: dict[str, Any] | None = None) -> s
     body = {
         "breakdown": [dataclasses.asdict(row) for row in report.breakdown],
         "phases": [dataclasses.asdict(row) for row in report.phases],
+        "modules": [dataclasses.asdict(row) for row in report.modules],
         "idle": [dataclasses.asdict(row) for row in report.idle],
         "ranks": [dataclasses.asdict(row) for row in report.ranks],
         "kernels": [dataclasses.asdict(row) for row in report.kernels[:top]],

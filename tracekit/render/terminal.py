@@ -21,6 +21,8 @@ NUMBER_WIDTH = 7
 MOST_RANKS = 10
 MOST_FINDINGS = 6
 MOST_OVER_BOUND = 10
+MOST_MODULES = 24
+SMALLEST_MODULE_PCT = 1.0
 LONGEST_FAMILY = len("elementwise")
 
 
@@ -36,6 +38,7 @@ def info(report: Report) -> RenderableType:
     return Group(
         _source(report),
         _line("coverage", work),
+        *_module_coverage(report),
         *_section("largest kernels without known work", _kernels(unknown) if unknown else None),
         *_section("faster than their work allows", _over_bound(report) if report.over_bound else None),
         *_warnings(report),
@@ -47,6 +50,7 @@ def measured(report: Report, top: int) -> RenderableType:
     return Group(
         _source(report),
         *_section("where the time goes", Group(_bars(report.bars), *_phases(report))),
+        *_section("time by module", _modules(report) if report.modules else None),
         *_section("who waits for whom, per step", _ranks(report) if report.ranks else None),
         *_section("why the GPU was idle", _idle(report)),
         *_section("critical path", critical.path(report)),
@@ -250,12 +254,36 @@ def _ranks(report: Report) -> Table:
     return table
 
 
+def _module_coverage(report: Report) -> Iterator[Text]:
+    if report.modules:
+        share = sum(row.share for row in report.modules if row.depth == 0 and row.path)
+        modules = sum(row.modules for row in report.modules if row.path)
+        yield _line("modules", f"{percent(share)} of GPU time was launched by {modules:,} modules: see tracekit report")
+
+
+def _modules(report: Report) -> RenderableType:
+    """The tree, without what is small."""
+    table = _grid(
+        ("time", "number"), ("share", "number"), ("backward", "number"), ("own", "number"), ("kernels", "number"),
+        ("module", "text"),
+    )  # fmt: skip
+    shown = [row for row in report.modules if row.share >= SMALLEST_MODULE_PCT][:MOST_MODULES]
+    for row in shown:
+        label = "  " * row.depth + row.path.rpartition(".")[2] if row.path else "launched by no module"
+        times = (row.time_us, row.backward_us, row.own_us)
+        time_us, backward, own = (duration(time) if time else "–" for time in times)
+        table.add_row(time_us, percent(row.share), backward, own, digits(row.kernels), label)
+    omitted = len(report.modules) - len(shown)
+    return Group(table, Text(f"and {omitted} smaller ones: -o report.html", style="dim")) if omitted else table
+
+
 def _idle(report: Report) -> RenderableType | None:
     if not report.idle:
         return None
     lines = []
     for row in report.idle:
         where = f"; mostly before {row.op}" if row.op else ""
+        where += f", launched in {row.line}" if row.line else ""
         lines.append(
             Text.assemble(f"{duration(row.time_us):>8} {percent(row.share):>6}  ", row.meaning, (where, "dim"))
         )

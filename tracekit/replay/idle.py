@@ -88,17 +88,20 @@ class Idle:
         """Per cause, longest first: ``cause``, ``time_us`` in a mean step, ``share`` of the idle time."""
         return self._shares(self.pieces, "cause")
 
-    def by_op(self, kernels: pl.DataFrame, *causes: Cause) -> pl.DataFrame:
+    def by_op(self, kernels: pl.DataFrame, *causes: Cause, column: str = "op") -> pl.DataFrame:
         """Per op whose launch came late, longest first: ``op``, ``time_us`` in a mean step, ``share``.
 
         Args:
             kernels: The kernel table.
             causes: Which causes to count; launch-bound and sync-bound by default.
+            column: ``op``, or what else the kernel table tells of who launched: ``module``, ``python_line``.
         """
         wanted = causes or (Cause.LAUNCH_BOUND, Cause.SYNC_BOUND)
-        ops = kernels.select(kernel=pl.int_range(pl.len(), dtype=pl.Int64), op=pl.coalesce("op", "name"))
-        pieces = self.pieces.filter(pl.col("cause").is_in(wanted)).join(ops, on="kernel", how="left")
-        return self._shares(pieces.with_columns(pl.col("op").fill_null(END_OF_STEP)), "op")
+        launched = pl.coalesce("op", "name") if column == "op" else pl.col(column)
+        rows = kernels.select(kernel=pl.int_range(pl.len(), dtype=pl.Int64), told=launched)
+        pieces = self.pieces.filter(pl.col("cause").is_in(wanted)).join(rows, on="kernel", how="left")
+        ended = pl.when(pl.col("kernel").is_null()).then(pl.lit(END_OF_STEP)).otherwise("told")
+        return self._shares(pieces.with_columns(ended.alias(column)), column)
 
     def _shares(self, pieces: pl.DataFrame, key: str) -> pl.DataFrame:
         idle_ns = max(self.steps["idle_ns"].sum(), 1)

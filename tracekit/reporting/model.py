@@ -16,6 +16,7 @@ from tracekit.reporting.sections.coverage import WorkCoverage
 from tracekit.reporting.sections.critical import Critical
 from tracekit.reporting.sections.idle import IdleTime
 from tracekit.reporting.sections.kernels import KernelTime
+from tracekit.reporting.sections.modules import ModuleTime
 from tracekit.reporting.sections.over_bound import OverBound
 from tracekit.reporting.sections.phases import PhaseTime
 from tracekit.reporting.sections.provenance import Provenance
@@ -39,6 +40,7 @@ class Report:
     coverage: WorkCoverage
     breakdown: tuple[FamilyTime, ...]
     phases: tuple[PhaseTime, ...]
+    modules: tuple[ModuleTime, ...]
     idle: tuple[IdleTime, ...]
     ranks: tuple[RankTime, ...]
     bars: tuple[TimeBar, ...]

@@ -88,6 +88,7 @@ IDLE = Table(
         Column("time_us", pl.Float64, "Time in a mean step."),
         Column("share", pl.Float64, "Of all idle time, percent."),
         Column("op", pl.String, "The op whose launches ended most of it."),
+        Column("line", pl.String, "The Python function that launched most of what ended it."),
     ),
 )
 CRITICAL = Table(
@@ -98,6 +99,20 @@ CRITICAL = Table(
         Column("op", pl.String, "The op that ran, was launched or was waited for."),
         Column("time_us", pl.Float64, "Time on the path in a mean step."),
         Column("share", pl.Float64, "Of the path, percent."),
+    ),
+)
+MODULES = Table(
+    "modules",
+    "GPU time by module of the model; each with all modules inside it.",
+    (
+        Column("path", pl.String, "Path by class; numbers in braces: modules that are alike. Blank: no module."),
+        Column("depth", pl.Int64, "How many modules it is inside of."),
+        Column("modules", pl.Int64, "How many modules are meant."),
+        Column("time_us", pl.Float64, "Summed time of their kernels per step, of modules inside too."),
+        Column("share", pl.Float64, "Of all kernels' summed time, percent."),
+        Column("backward_us", pl.Float64, "The part of it in the backward pass."),
+        Column("own_us", pl.Float64, "The part of it that no module inside launched."),
+        Column("kernels", pl.Float64, "Kernels per step."),
     ),
 )
 COLLECTIVES = Table(
@@ -158,7 +173,7 @@ LAWS = Table(
     ),
 )
 
-TABLES = (STEP, TIME, FINDINGS, KERNEL_TIMES, IDLE, CRITICAL, COLLECTIVES, RANKS, STEPS, SPEEDS, LAWS)
+TABLES = (STEP, TIME, FINDINGS, KERNEL_TIMES, MODULES, IDLE, CRITICAL, COLLECTIVES, RANKS, STEPS, SPEEDS, LAWS)
 
 
 def frames(report: Report) -> dict[str, pl.DataFrame]:
@@ -167,6 +182,7 @@ def frames(report: Report) -> dict[str, pl.DataFrame]:
         STEP: _step(report),
         TIME: _time(report),
         FINDINGS: map(asdict, report.findings),
+        MODULES: map(asdict, report.modules),
         IDLE: map(asdict, report.idle),
         CRITICAL: map(asdict, report.critical.ops),
         COLLECTIVES: map(asdict, report.communication),

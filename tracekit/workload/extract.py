@@ -6,7 +6,7 @@ import polars as pl
 
 from tracekit import schema
 from tracekit.trace import RankTrace
-from tracekit.workload import collectives, experts, geometry, gradients, outputs, parameters, phases, repeats
+from tracekit.workload import collectives, experts, geometry, gradients, outputs, parameters, phases, repeats, stacks
 from tracekit.workload import steps as step_table
 from tracekit.workload.classify import classify, is_helper
 from tracekit.workload.names import copy_kind_of, describe, dtype_of
@@ -77,6 +77,7 @@ def _join_owners(trace: RankTrace) -> pl.DataFrame:
         op_row = op_row.set(replayed, None)
         others = _of_ops(captured.ops, captured_row)
         columns = {name: others[name].zip_with(replayed, values) for name, values in columns.items()}
+    module, line = stacks.launched_at(trace, call)
     recorded = [pl.coalesce(column.name, columns.pop(column.name)) for column in schema.COLLECTIVE]
     return trace.activities.with_columns(
         *recorded,
@@ -85,6 +86,8 @@ def _join_owners(trace: RankTrace) -> pl.DataFrame:
         captured_row=captured_row,
         step=_steps(trace, call),
         launched_in=phases.launched_in(trace, call),
+        module=module,
+        python_line=line,
         **columns,
     ).with_columns(elements=parameters.over_all(parameters.elements_by_blocks(trace.ops)))
 

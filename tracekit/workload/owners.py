@@ -25,7 +25,7 @@ def launching_calls(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
 
 def innermost_ops(calls: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
     """Row in ``ops`` of the innermost op that encloses the start of each call on its thread; null if none does."""
-    op_threads, call_threads = _thread_numbers(ops, calls)
+    op_threads, call_threads = thread_numbers(ops, calls)
     op_start, op_end = ops["ts_ns"].to_numpy(), (ops["ts_ns"] + ops["dur_ns"]).to_numpy()
     call_start = calls["ts_ns"].to_numpy()
     op_order = np.lexsort((-op_end, op_start, op_threads))
@@ -42,7 +42,7 @@ def innermost_ops(calls: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
     return pl.Series("op_row", owners).replace(-1, None)
 
 
-def _thread_numbers(*tables: pl.DataFrame) -> list[Ints]:
+def thread_numbers(*tables: pl.DataFrame) -> list[Ints]:
     """One dense number per (pid, tid) over all tables."""
     threads = pl.concat([table.select("pid", "tid") for table in tables])
     numbers = threads.select(pl.struct("pid", "tid").rank("dense").cast(pl.Int64)).to_series().to_numpy()

@@ -15,12 +15,13 @@ from tracekit.render.colours import colour
 from tracekit.render.html.rows import kernel_rows
 from tracekit.render.words import headline, speed_lines
 from tracekit.reporting.model import Report
-from tracekit.reporting.tables import COLLECTIVES, KERNEL_TIMES, LAWS, PREDICTED, RANKS
+from tracekit.reporting.tables import COLLECTIVES, KERNEL_TIMES, LAWS, MODULES, PREDICTED, RANKS
 from tracekit.schema import Table
 from tracekit.units import digits, duration, interval, percent, shorten
 
 CHARTS = ("roofline", "speeds", "steps")
 MOST_RANKS = 16
+MOST_MODULES = 300
 LONGEST = 60
 """Of a name beside a figure; pointing at it shows the rest."""
 
@@ -56,7 +57,7 @@ def page(report: Report) -> str:
             data=_embedded(data),
             scripts=[Markup(script) for script in scripts],
             script_sources=" ".join(map(_source, scripts)),
-            columns={table.name: _meanings(table) for table in (KERNEL_TIMES, COLLECTIVES, RANKS, LAWS)}
+            columns={table.name: _meanings(table) for table in (KERNEL_TIMES, MODULES, COLLECTIVES, RANKS, LAWS)}
             | {"predicted": PREDICTED},
         )
     )
@@ -92,5 +93,5 @@ def _environment() -> Environment:
     )
     formats: dict[str, Any] = {"duration": duration, "digits": digits, "percent": percent, "colour": colour}
     environment.filters.update(formats, shorten=lambda text, width=LONGEST: shorten(text, width))
-    environment.globals.update(interval=interval, MOST_RANKS=MOST_RANKS)
+    environment.globals.update(interval=interval, MOST_RANKS=MOST_RANKS, MOST_MODULES=MOST_MODULES)
     return environment

@@ -60,6 +60,7 @@ class Critical:
         omitted: How many more there are.
         edges: Kind of edge to its share in percent, longest first.
         families: Family of the kernel that ran, was launched or was waited for, likewise.
+        modules: Module that launched it, likewise; nothing where stacks weren't read.
         near: Ops beside the path that would be on it if they took a little longer, nearest first.
     """
 
@@ -68,6 +69,7 @@ class Critical:
     omitted: int
     edges: tuple[tuple[str, float], ...]
     families: tuple[tuple[str, float], ...]
+    modules: tuple[tuple[str, float], ...]
     near: tuple[NearTime, ...]
 
 
@@ -81,8 +83,8 @@ def build(run: Run) -> Critical:
         CriticalTime(on, "end of the step" if op == MARK else op or "–", time_us / steps, 100 * part)
         for on, op, time_us, part in ops.head(LONGEST).iter_rows()
     )
-    edges, families = (_shares(path, column) for column in ("edge", "family"))
-    return Critical(places, rows, max(ops.height - LONGEST, 0), edges, families, tuple(_near(run)))
+    edges, families, modules = (_shares(path, column) for column in ("edge", "family", "module"))
+    return Critical(places, rows, max(ops.height - LONGEST, 0), edges, families, modules, tuple(_near(run)))
 
 
 def _shares(path: CriticalPath, column: str) -> tuple[tuple[str, float], ...]:

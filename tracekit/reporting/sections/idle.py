@@ -17,6 +17,7 @@ class IdleTime:
         time_us: In a mean step.
         share: Of all idle time.
         op: The op whose launches ended most of it; ``None`` if it was the end of the step.
+        line: Likewise the Python function that launched; ``None`` where stacks weren't read.
     """
 
     cause: str
@@ -24,6 +25,7 @@ class IdleTime:
     time_us: float
     share: float
     op: str | None
+    line: str | None
 
 
 def build(run: Run, idle: Idle) -> tuple[IdleTime, ...]:
@@ -33,6 +35,11 @@ def build(run: Run, idle: Idle) -> tuple[IdleTime, ...]:
 
 def _causes(run: Run, idle: Idle) -> Iterator[IdleTime]:
     for cause, time_us, part in idle.by_cause().iter_rows():
-        ops = idle.by_op(run.kernels, Cause(cause))
-        op = None if ops.is_empty() or ops["op"][0] == END_OF_STEP else ops["op"][0]
-        yield IdleTime(cause, MEANING[Cause(cause)], time_us, 100 * part, op)
+        op, line = (_longest(run, idle, Cause(cause), column) for column in ("op", "python_line"))
+        yield IdleTime(cause, MEANING[Cause(cause)], time_us, 100 * part, op, line)
+
+
+def _longest(run: Run, idle: Idle, cause: Cause, column: str) -> str | None:
+    """What launched the kernels that ended most of the idle time of one cause."""
+    rows = idle.by_op(run.kernels, cause, column=column)
+    return None if rows.is_empty() or rows[column][0] == END_OF_STEP else rows[column][0]
