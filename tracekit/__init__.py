@@ -106,6 +106,8 @@ def predict(
     tp: int | None = None,
     pp: int | None = None,
     ep: int | None = None,
+    micro_batches: int | None = None,
+    pp_chunks: int | None = None,
     price: Mapping[str, float] | None = None,
     what_if: Sequence[str] = (),
     host_speed: float | None = None,
@@ -126,6 +128,8 @@ def predict(
         tp: Tensor-parallel ranks there.
         pp: Pipeline stages there.
         ep: Expert-parallel ranks there.
+        micro_batches: Passes of a step through the stages; by default the trace's times ``pp``.
+        pp_chunks: Chunks of layers on each stage: 1, the default, for 1F1B, more to interleave them.
         price: Dollars for an hour of one GPU, by the GPU's name, such as ``{"h100-sxm": 2.49}``.
         what_if: Changes to replay, in order, such as ``["no-sync(aten::item)", "scale(family=gemm, 0.5)"]``.
         host_speed: How many times as fast the CPU is; unchanged by default.
@@ -145,7 +149,7 @@ def predict(
     gpus, clusters = ([names] if isinstance(names, str) else names for names in (gpu, cluster))
     edits = asked(what_if, host_speed)
     run = edit(prepare(trace, source_gpu=source_gpu, steps=steps), edits, unprofiled_step_us).run
-    change = prediction.Change(world_size, dp, tp, pp, ep)
+    change = prediction.Change(world_size, dp, tp, pp, ep, micro_batches, pp_chunks)
     return prediction.predict(
         run,
         gpus,
@@ -188,6 +192,9 @@ def sweep(
     cluster: str | Sequence[str] = (),
     world_size: Sequence[int] = (),
     tp: Sequence[int] = (),
+    pp: Sequence[int] = (),
+    micro_batches: int | None = None,
+    pp_chunks: int | None = None,
     price: Mapping[str, float] | None = None,
     samples: float | None = None,
     source_gpu: str | None = None,
@@ -202,6 +209,9 @@ def sweep(
         cluster: One or several clusters.
         world_size: Numbers of ranks; by default doubled from the trace's up to the whole cluster.
         tp: Tensor-parallel ranks; by default the trace's.
+        pp: Pipeline stages; by default the trace's.
+        micro_batches: Passes of a step through the stages; by default the trace's times ``pp``.
+        pp_chunks: Chunks of layers on each stage: 1, the default, for 1F1B, more to interleave them.
         price: Dollars for an hour of one GPU, by the GPU's name.
         samples: What a rank works through in a step, where the trace doesn't tell.
         source_gpu: The GPU it was recorded on, where the trace doesn't say.
@@ -224,6 +234,9 @@ def sweep(
         source_cluster=source_cluster,
         world_sizes=world_size,
         tensor_parallel=tp,
+        pipeline_parallel=pp,
+        micro_batches=micro_batches,
+        chunks=pp_chunks,
         prices=price or {},
         batch=Batch(samples, "samples") if samples else None,
     )

@@ -140,7 +140,11 @@ def test_data_parallelism_takes_what_is_left():
 
 @pytest.mark.parametrize(
     ("change", "says"),
-    [({"world_size": 9, "tp": 2}, "can't be laid out"), ({"ep": 3}, "doesn't divide"), ({"pp": 2}, "can't become")],
+    [
+        ({"world_size": 9, "tp": 2}, "can't be laid out"),
+        ({"ep": 3}, "doesn't divide"),
+        ({"pp": 2}, "no forward pass"),
+    ],
 )
 def test_a_layout_that_is_impossible_or_unknown_is_refused(change, says):
     with pytest.raises(LayoutError, match=says):

@@ -1,10 +1,13 @@
 """Options that several verbs share; the same name means the same everywhere."""
 
+import re
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+SCHEDULE = r"1f1b|interleaved(:([2-9]|[1-9]\d+))?"
 
 
 class Form(StrEnum):
@@ -49,6 +52,25 @@ def to_prices(pairs: list[str]) -> dict[str, float]:
         pairs: As ``--price`` takes them, such as ``h100-sxm=2.49``.
     """
     return {name: float(dollars) for name, _, dollars in (pair.rpartition("=") for pair in pairs)}
+
+
+def _schedule(name: str | None) -> str | None:
+    """As given, once it is known to be a schedule."""
+    if name is not None and not re.fullmatch(SCHEDULE, name, re.IGNORECASE):
+        raise typer.BadParameter("say 1f1b, interleaved, or interleaved:N with at least 2 chunks a stage")
+    return name
+
+
+def to_chunks(schedule: str | None) -> int | None:
+    """Chunks of layers on each stage of a pipeline.
+
+    Args:
+        schedule: As ``--pp-schedule`` takes it.
+    """
+    if schedule is None:
+        return None
+    name, _, chunks = schedule.lower().partition(":")
+    return 1 if name == "1f1b" else int(chunks or 2)
 
 
 Traces = Annotated[
@@ -97,6 +119,21 @@ WorldSize = Annotated[int | None, typer.Option("--world-size", metavar="N", min=
 DataParallel = Annotated[int | None, typer.Option("--dp", metavar="N", min=1, help="Data-parallel copies there.")]
 TensorParallel = Annotated[int | None, typer.Option("--tp", metavar="N", min=1, help="Tensor-parallel ranks there.")]
 PipelineParallel = Annotated[int | None, typer.Option("--pp", metavar="N", min=1, help="Pipeline stages there.")]
+MicroBatches = Annotated[
+    int | None,
+    typer.Option(
+        "--micro-batches", metavar="N", min=1, help="Passes of a step through the stages. Default: the trace's x --pp."
+    ),
+]
+PipelineSchedule = Annotated[
+    str | None,
+    typer.Option(
+        "--pp-schedule",
+        metavar="NAME",
+        callback=_schedule,
+        help="1f1b (default), interleaved (2 chunks of layers a stage), or interleaved:N.",
+    ),
+]
 ExpertParallel = Annotated[int | None, typer.Option("--ep", metavar="N", min=1, help="Expert-parallel ranks there.")]
 SourceCluster = Annotated[
     str | None,

@@ -15,9 +15,11 @@ from tracekit.cli.options import (
     Gpus,
     Json,
     Memory,
+    MicroBatches,
     NoCache,
     Output,
     PipelineParallel,
+    PipelineSchedule,
     Prices,
     Quiet,
     Ranks,
@@ -30,6 +32,7 @@ from tracekit.cli.options import (
     Traces,
     Verbose,
     WorldSize,
+    to_chunks,
     to_prices,
 )  # fmt: skip
 
@@ -47,6 +50,8 @@ def predict(
     tp: TensorParallel = None,
     pp: PipelineParallel = None,
     ep: ExpertParallel = None,
+    micro_batches: MicroBatches = None,
+    pp_schedule: PipelineSchedule = None,
     price: Prices = [],  # noqa: B006
     what_if: WhatIfs = [],  # noqa: B006
     host_speed: HostSpeed = None,
@@ -97,7 +102,7 @@ def predict(
             gpus=gpu,
             clusters=cluster,
             source_cluster=source_cluster,
-            change=Change(world_size, dp, tp, pp, ep),
+            change=Change(world_size, dp, tp, pp, ep, micro_batches, to_chunks(pp_schedule)),
             prices=to_prices(price),
             calibrated=not no_calibration,
         )

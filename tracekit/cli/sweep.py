@@ -10,8 +10,10 @@ from tracekit.cli.options import (
     Gpus,
     Json,
     Memory,
+    MicroBatches,
     NoCache,
     Output,
+    PipelineSchedule,
     Prices,
     Quiet,
     Ranks,
@@ -19,6 +21,7 @@ from tracekit.cli.options import (
     SourceGpu,
     Steps,
     Traces,
+    to_chunks,
     to_prices,
 )
 from tracekit.cli.predict import NoCalibration
@@ -29,6 +32,9 @@ WorldSizes = Annotated[
 ]
 TensorParallels = Annotated[
     list[int], typer.Option("--tp", metavar="N", min=1, help="Tensor-parallel ranks; repeatable. Default: the trace's.")
+]
+PipelineParallels = Annotated[
+    list[int], typer.Option("--pp", metavar="N", min=1, help="Pipeline stages; repeatable. Default: the trace's.")
 ]
 Samples = Annotated[
     float | None,
@@ -43,6 +49,9 @@ def sweep(
     cluster: Clusters = [],  # noqa: B006
     world_size: WorldSizes = [],  # noqa: B006
     tp: TensorParallels = [],  # noqa: B006
+    pp: PipelineParallels = [],  # noqa: B006
+    micro_batches: MicroBatches = None,
+    pp_schedule: PipelineSchedule = None,
     price: Prices = [],  # noqa: B006
     samples: Samples = None,
     source_gpu: SourceGpu = None,
@@ -85,6 +94,9 @@ def sweep(
             source_cluster=source_cluster,
             world_sizes=world_size,
             tensor_parallel=tp,
+            pipeline_parallel=pp,
+            micro_batches=micro_batches,
+            chunks=to_chunks(pp_schedule),
             prices=to_prices(price),
             batch=Batch(samples, "samples") if samples else None,
             calibrated=not no_calibration,

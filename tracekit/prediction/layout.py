@@ -1,7 +1,7 @@
 """How a job is laid out over its ranks: data, tensor, pipeline and expert parallel, told from its process groups."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 
@@ -35,6 +35,8 @@ class Layout:
         pp: Stages of layers.
         ep: Ranks that share the experts or tables, among the dp x tp of a stage.
         sharded: Whether parameters, gradients and optimizer state are shared out over dp (FSDP, ZeRO).
+        micro_batches: Passes of a step through the stages; None where nothing else was asked for.
+        chunks: Of layers on each stage: 1 for plain 1F1B, more if they are interleaved.
     """
 
     dp: int = 1
@@ -42,11 +44,18 @@ class Layout:
     pp: int = 1
     ep: int = 1
     sharded: bool = False
+    micro_batches: int | None = None
+    chunks: int = 1
 
     @property
     def world_size(self) -> int:
         """All ranks."""
         return self.dp * self.tp * self.pp
+
+    @property
+    def of_one_stage(self) -> "Layout":
+        """The ranks of one stage, as a job of their own."""
+        return replace(self, pp=1, micro_batches=None, chunks=1)
 
     def ranks(self, role: str) -> int:
         """Ranks of the groups of one role."""
@@ -74,6 +83,8 @@ class Change:
         tp: Ranks of each layer.
         pp: Stages.
         ep: Ranks that share the experts.
+        micro_batches: Passes of a step through the stages.
+        chunks: Of layers on each stage.
     """
 
     world_size: int | None = None
@@ -81,11 +92,13 @@ class Change:
     tp: int | None = None
     pp: int | None = None
     ep: int | None = None
+    micro_batches: int | None = None
+    chunks: int | None = None
 
     @property
     def asked(self) -> bool:
         """Whether it asks for anything."""
-        return any(number is not None for number in (self.world_size, self.dp, self.tp, self.pp, self.ep))
+        return self != Change()
 
 
 def groups(run: Run) -> pl.DataFrame:
@@ -176,7 +189,9 @@ def resized(layout: Layout, change: Change) -> Layout:
     ep = change.ep or (dp * tp if everyone else layout.ep)
     if dp * tp % ep:
         raise LayoutError(f"ep {ep} doesn't divide the {dp * tp} ranks of a stage.")
-    return Layout(dp, tp, pp, ep, layout.sharded)
+    if pp == 1 and (change.micro_batches or change.chunks):
+        raise LayoutError("micro-batches and schedules are those of a pipeline:", "say --pp too.")
+    return Layout(dp, tp, pp, ep, layout.sharded, change.micro_batches, change.chunks or 1)
 
 
 def trains(run: Run) -> bool:

@@ -9,7 +9,7 @@ from tracekit.prediction.layout import Layout
 from tracekit.replay.run import Run
 from tracekit.workload.parameters import GRADIENT
 from tracekit.workload.shares import share
-from tracekit.workload.signature import ITEM_BYTES, Signature
+from tracekit.workload.signature import ITEM_BYTES, Signature, Tensor
 
 USABLE = 0.92
 """Of a GPU's memory: the driver's context, NCCL's buffers and fragmentation take the rest (a judgement)."""
@@ -47,25 +47,46 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
-    """What a rank of the measured run needs besides what the recorder saw, in bytes.
+class State:
+    """Parameters, gradients and the optimizer's state of a rank.
 
     Attributes:
-        state: Least and most of parameters, gradients and the optimizer's state; None where the trace doesn't tell.
-        written: What the forward pass writes at most; None where the trace doesn't tell.
+        least_bytes: At least.
+        most_bytes: At most.
+        at_ends: Part of the parameters that is in the two largest, likely the embedding and the head.
     """
 
-    state: tuple[float, float] | None
+    least_bytes: float
+    most_bytes: float
+    at_ends: float
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a rank of the measured run needs besides what the recorder saw.
+
+    Attributes:
+        state: Parameters, gradients and the optimizer's state; None where the trace doesn't tell.
+        written: Bytes that the forward pass writes at most; None where the trace doesn't tell.
+    """
+
+    state: State | None
     written: float | None
 
 
 def needs(run: Run) -> Needs:
     """What the ops of a run tell of its memory."""
     tables = run.trace.ops["name"].str.contains(TABLES).any()
-    return Needs(None if tables else _state_bytes(run), _forward_bytes(run))
+    return Needs(None if tables else _state(run), _forward_bytes(run))
 
 
-def judge(run: Run, gpu: Gpu, layouts: tuple[Layout, Layout] | None = None, known: Needs | None = None) -> Memory:
+def judge(
+    run: Run,
+    gpu: Gpu,
+    layouts: tuple[Layout, Layout] | None = None,
+    known: Needs | None = None,
+    in_flight: float = 1.0,
+) -> Memory:
     """Whether a rank of the job fits.
 
     Args:
@@ -73,20 +94,23 @@ def judge(run: Run, gpu: Gpu, layouts: tuple[Layout, Layout] | None = None, know
         gpu: The target.
         layouts: Of the trace, and on the target; None where it stays.
         known: What :func:`needs` gives of the run, where several GPUs are judged.
+        in_flight: Passes whose activations a rank holds at most, over one pass of the trace.
     """
     part = _part(*layouts) if layouts else 1.0
     if part == 1 and run.trace.peak_memory_bytes:
         return _recorded(*run.trace.peak_memory_bytes, USABLE * gpu.memory_bytes)
     known = known or needs(run)
     state, written = known.state, known.written
-    shrink = (state[0] * part, state[1] * part) if state else None
-    least = shrink[0] if shrink else None
-    most = shrink[1] + written if shrink and written is not None else None
+    least = state.least_bytes * part if state else None
+    staged = layouts is not None and layouts[1].pp > layouts[0].pp
+    whole = state.at_ends if state and staged else 0.0
+    held = state.most_bytes * (whole + (1 - whole) * part) if state else None
+    most = held + written * in_flight if held is not None and written is not None else None
     room = USABLE * gpu.memory_bytes
     own = _own_bytes(run)
     if least is not None and least > room:
         return Memory(least, most, False, f"it needs at least {least / GIB:.1f} of {room / GIB:.1f} GiB")
-    if own is not None and gpu.memory_bytes >= own and part <= 1:
+    if own is not None and gpu.memory_bytes >= own and part * max(in_flight, 1.0) <= 1:
         return Memory(least, most, True, f"it fitted into the {own / GIB:.0f} GiB of the trace's GPU")
     if most is not None and most <= room:
         return Memory(least, most, True, f"it needs at most {most / GIB:.1f} of {room / GIB:.1f} GiB")
@@ -115,19 +139,31 @@ def _part(old: Layout, new: Layout) -> float:
     return part * old.dp / new.dp if old.sharded else part
 
 
-def _state_bytes(run: Run) -> tuple[float, float] | None:
-    """Least and most bytes of parameters, gradients and optimizer state, from the gradients that a pass accumulates."""
+def gradients(run: Run) -> list[Tensor] | None:
+    """The gradients that one backward pass accumulates, one for each parameter; None where none were recorded.
+
+    Args:
+        run: The measured run.
+    """
     table = run.trace.ops.filter((pl.col("name") == GRADIENT) & pl.col("input_dims").is_not_null() & _in_step(run))
     described = list(table.sort("ts_ns").select("input_dims", "input_types").iter_rows())
     if not described:
         return None
     one_pass = described[: _period(described)]
-    gradients = [tensor for dims, types in one_pass for tensor in Signature.parse(GRADIENT, dims, types, None).at(0)]
-    elements = sum(gradient.numel for gradient in gradients)
-    stored = sum(gradient.size_bytes(4) for gradient in gradients)
+    return [tensor for dims, types in one_pass for tensor in Signature.parse(GRADIENT, dims, types, None).at(0)]
+
+
+def _state(run: Run) -> State | None:
+    found = gradients(run)
+    if found is None:
+        return None
+    elements = sum(gradient.numel for gradient in found)
+    stored = sum(gradient.size_bytes(4) for gradient in found)
+    ends = sum(sorted(gradient.numel for gradient in found)[-2:]) / elements
     named = (run.trace.ops["name"], run.trace.annotations["name"], run.kernels["name"])
     adam = any(names.str.contains("(?i)adam").any() for names in named)
-    return 2 * stored + (ADAM_BYTES if adam else 0) * elements, 2 * stored + MOST_STATE_BYTES * elements
+    least = 2 * stored + (ADAM_BYTES if adam else 0) * elements
+    return State(least, 2 * stored + MOST_STATE_BYTES * elements, ends)
 
 
 def _period(rows: list[tuple[str, str]]) -> int:

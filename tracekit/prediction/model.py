@@ -9,6 +9,7 @@ from predictors import PredictorError, Resolution, resolve_gpu
 from tracekit.comm import Cluster
 from tracekit.prediction.layout import Layout
 from tracekit.prediction.memory import Memory
+from tracekit.prediction.pipeline import Pipeline
 from tracekit.replay.measure import StepTime
 from tracekit.replay.run import Run
 
@@ -68,6 +69,7 @@ class Prediction:
         ranks: GPUs in use.
         memory: What a rank needs of its GPU's memory, and whether it fits.
         price: Dollars for an hour of one GPU; None if it wasn't given.
+        pipeline: How the step runs through stages that the trace doesn't have; None without.
     """
 
     target: Resolution
@@ -83,6 +85,7 @@ class Prediction:
     cluster: Cluster | None = None
     layout: Layout | None = None
     price: float | None = None
+    pipeline: Pipeline | None = None
 
     @property
     def gpu(self) -> str:

@@ -8,8 +8,10 @@ from predictors import Gpu, Resolution, list_gpus, load_gpu
 from predictors.machine import machine
 from predictors.transfer import ordered
 from tracekit.calibration import Calibration
+from tracekit.prediction.layout import Layout
 from tracekit.prediction.memory import Memory
 from tracekit.prediction.model import Target
+from tracekit.prediction.pipeline import Pipeline
 from tracekit.prediction.source import SourceCluster
 from tracekit.replay.contention import WORTH_PCT, Sharing
 from tracekit.replay.run import Run
@@ -20,12 +22,21 @@ from tracekit.workload.shares import share
 HOST_SPREAD = 1.15
 HOST_EDIT = "host-speed"
 
+# Uneven stages are told from this ratio of the busiest to the mean one on.
+UNEVEN = 1.1
+
 # Sharing is told from this change of the step on.
 WORTH_SHARING = 0.01
 
 
 def of(
-    run: Run, target: Target, source: SourceCluster, times: pl.DataFrame, same_gpu: bool, sharing: Sharing
+    run: Run,
+    target: Target,
+    source: SourceCluster,
+    times: pl.DataFrame,
+    same_gpu: bool,
+    sharing: Sharing,
+    pipeline: Pipeline | None = None,
 ) -> Iterator[str]:
     """What was assumed and what was left out.
 
@@ -36,11 +47,14 @@ def of(
         times: The kernels with their predicted times.
         same_gpu: Whether the target's GPU is that of the trace.
         sharing: What the kernels took from each other when they were measured.
+        pipeline: How the step runs through stages that the trace doesn't have.
     """
     gpu = target.gpu
     if target.layout and target.layout.world_size > 1:
         yield f"layout: {target.layout}"
-        if target.layout.dp != run.trace.world_size // (target.layout.tp * target.layout.pp):
+        if pipeline:
+            yield from _pipeline(pipeline, target.layout)
+        elif target.layout.dp != run.trace.world_size // (target.layout.tp * target.layout.pp):
             yield f"each rank keeps its batch: the job's batch is {target.layout.dp} times a rank's"
     if gpu.others:
         yield f"{gpu.query!r} was taken as {gpu.gpu.slug}; there is also {', '.join(gpu.others)}"
@@ -75,6 +89,26 @@ def _sharing(sharing: Sharing, times: pl.DataFrame) -> Iterator[str]:
 def host_is_given(run: Run) -> bool:
     """Whether an edit says how fast the host is."""
     return any(edit.startswith(HOST_EDIT) for edit in run.edits)
+
+
+def _pipeline(pipeline: Pipeline, layout: Layout) -> Iterator[str]:
+    """How a step runs through stages that the trace doesn't have."""
+    yield (
+        f"pipeline: {pipeline}; the bubble, in which a stage waits for others, is {100 * pipeline.bubble:.0f} % of the "
+        "step; --micro-batches and --pp-schedule change it"
+    )
+    if pipeline.slowest > UNEVEN:
+        yield (
+            f"the stage that has most to do works {pipeline.slowest:.1f} times as long as the mean one: layers are "
+            "shared out evenly, and what lies before the first and behind the last stays at the ends"
+        )
+    batch = layout.dp * pipeline.micro_batches / pipeline.passes
+    yield f"a micro-batch is as large as a traced pass: the job's batch is {batch:g} times a rank's in the trace"
+    yield (
+        f"stages send each other {pipeline.send_bytes / 2**20:,.1f} MiB a micro-batch, told from the layers' products: "
+        f"{pipeline.send_us:,.0f} us"
+    )
+    yield "no predicted pipeline was compared with a measured one yet: trust it less than its interval says"
 
 
 def of_memory(memory: Memory) -> str:

@@ -83,7 +83,7 @@ def kernels_as(run: Run, target: Gpu, old: Layout, new: Layout) -> pl.DataFrame:
     """
     table = as_measured(run)
     if old.pp != new.pp:
-        raise LayoutError(f"{old} can't become {new}: the trace doesn't say where its layers could be cut into stages.")
+        raise LayoutError(f"{old} can't become {new}: stages that the trace was recorded with can't be cut otherwise.")
     if trains(run) and old.dp == 1 < new.dp:
         raise LayoutError(
             "the trace has no data-parallel ranks, so no collectives that could grow.", "Record two ranks."

@@ -21,10 +21,13 @@ from tracekit.prediction.layout import Change, Layout, LayoutError, layout_of, r
 from tracekit.prediction.memory import Needs, judge, needs
 from tracekit.prediction.model import Coverage, Prediction, Predictions, Target
 from tracekit.prediction.notes import HOST_SPREAD
+from tracekit.prediction.pipeline import Pipeline, pipelined
 from tracekit.prediction.scaling import as_measured, kernels_as, kernels_depend_on
 from tracekit.prediction.source import SourceCluster, recognise, with_gpu
 from tracekit.prediction.target import targets
 from tracekit.replay.contention import Sharing
+from tracekit.replay.engine import Timeline
+from tracekit.replay.measure import StepTime
 from tracekit.replay.run import Run
 from tracekit.workload.shares import share
 
@@ -127,10 +130,11 @@ class Predictor:
             LayoutError: The job can't be laid out like that.
         """
         layouts = _changed(self.layout, target)
-        times = self._kernel_times(target.gpu.gpu, layouts)
+        of_stage = _of_one_stage(layouts)
+        times = self._kernel_times(target.gpu.gpu, of_stage)
         if target.cluster is not None:
-            times = put_in(times, retarget(self.run, self.source.cluster, target.cluster, layouts))
-        alone = layouts is not None and layouts[1].world_size == 1
+            times = put_in(times, retarget(self.run, self.source.cluster, target.cluster, of_stage))
+        alone = of_stage is not None and of_stage[1].world_size == 1
         return self._replayed(_without_waiting(self.run) if alone else self.run, target, layouts, times)
 
     def _kernel_times(self, gpu: Gpu, layouts: tuple[Layout, Layout] | None) -> pl.DataFrame:
@@ -164,25 +168,30 @@ class Predictor:
         same_gpu = run.gpu is not None and run.gpu.slug == gpu.slug
         time_us, low_us, high_us = point_and_ends(filled, self._repeats)
         spread = 1.0 if same_gpu or notes.host_is_given(run) else HOST_SPREAD
-        step = run.step_with(time_us)
-        low = run.step_with(low_us, 1 / spread)
-        high = run.step_with(high_us, spread)
+        lines = run.timeline_with(time_us), run.timeline_with(low_us, 1 / spread), run.timeline_with(high_us, spread)
+        step, low, high = (run.meter.median(line) for line in lines)
+        pipeline, longer = _staged(run, lines, target, layouts)
         # The graph's own error cancels in the ratio of two replays, as far as it is the same in both.
         per_span = run.measured.step_time_us / run.replay.span_us
-        unchanged = run is self.run and not run.edits and np.array_equal(time_us, filled["measured_us"].to_numpy())
+        unchanged = (
+            run is self.run
+            and not run.edits
+            and not pipeline
+            and np.array_equal(time_us, filled["measured_us"].to_numpy())
+        )
         error = 0.0 if unchanged else abs(run.replay.error_pct) / 100
-        memory = judge(run, gpu, layouts, self._needs)
+        memory = judge(run, gpu, layouts, self._needs, pipeline.in_flight if pipeline else 1.0)
         return Prediction(
             target=target.gpu,
-            step=replace(step, step_time_us=step.span_us * per_span),
-            low_us=low.span_us * per_span * (1 - error),
-            high_us=high.span_us * per_span * (1 + error),
-            speedup=run.replay.span_us / step.span_us,
+            step=_worked(step, step.span_us * per_span * longer[0], pipeline),
+            low_us=low.span_us * per_span * longer[1] * (1 - error),
+            high_us=high.span_us * per_span * longer[2] * (1 + error),
+            speedup=run.replay.span_us / step.span_us / longer[0],
             coverage=_coverage(run, filled),
             kernels=_edited(run, filled.drop(ASKED, "transfer_us", strict=False)),
             notes=(
                 *notes.of_calibrations(self.calibrations, gpu, same_gpu),
-                *notes.of(run, target, self.source, filled, same_gpu, self._sharing),
+                *notes.of(run, target, self.source, filled, same_gpu, self._sharing, pipeline),
                 notes.of_memory(memory),
             ),
             memory=memory,
@@ -190,6 +199,7 @@ class Predictor:
             cluster=target.cluster,
             layout=target.layout,
             price=self.prices.get(gpu.slug),
+            pipeline=pipeline,
         )
 
 
@@ -204,6 +214,30 @@ def _changed(old: Layout | None, target: Target) -> tuple[Layout, Layout] | None
     if target.layout.world_size > target.cluster.gpus:
         raise ClusterError(f"{target.layout} don't fit on {target.label}, which has {target.cluster.gpus} GPUs.")
     return old, target.layout
+
+
+def _of_one_stage(layouts: tuple[Layout, Layout] | None) -> tuple[Layout, Layout] | None:
+    """The change that the ranks of each stage see among themselves, where the stages are new."""
+    if layouts is None or not layouts[0].pp == 1 < layouts[1].pp:
+        return layouts
+    old, stage = layouts[0], layouts[1].of_one_stage
+    return None if old == stage else (old, stage)
+
+
+def _staged(
+    run: Run, lines: Sequence[Timeline], target: Target, layouts: tuple[Layout, Layout] | None
+) -> tuple[Pipeline | None, tuple[float, ...]]:
+    """The pipeline that a job becomes, if it does, and how much longer that makes the step of each timeline."""
+    if layouts is None or target.cluster is None or not layouts[0].pp == 1 < layouts[1].pp:
+        return None, (1.0,) * len(lines)
+    return pipelined(run, lines, layouts[1], target.cluster)
+
+
+def _worked(step: StepTime, step_time_us: float, pipeline: Pipeline | None) -> StepTime:
+    """A step that lasts so long; in a pipeline, a GPU's times are those of its part of the work."""
+    work = pipeline.work if pipeline else 1.0
+    busy = (step.kernel_time_us * work, step.exposed_comm_us * work, step.waiting_us * work)
+    return StepTime(step_time_us, *busy, steps=step.steps, span_us=step.span_us)
 
 
 def _without_waiting(run: Run) -> Run:

@@ -1,5 +1,6 @@
 """Many layouts of a job on some clusters, ranked by what they get done."""
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -22,6 +23,9 @@ COLUMNS = {
     "ranks": pl.Int64,
     "dp": pl.Int64,
     "tp": pl.Int64,
+    "pp": pl.Int64,
+    "micro_batches": pl.Int64,
+    "bubble": pl.Float64,
     "step_time_us": pl.Float64,
     "low_us": pl.Float64,
     "high_us": pl.Float64,
@@ -85,6 +89,9 @@ def sweep(
     source_cluster: str | None = None,
     world_sizes: Sequence[int] = (),
     tensor_parallel: Sequence[int] = (),
+    pipeline_parallel: Sequence[int] = (),
+    micro_batches: int | None = None,
+    chunks: int | None = None,
     prices: Mapping[str, float] = NO_PRICES,
     batch: Batch | None = None,
     calibrated: bool = True,
@@ -98,6 +105,9 @@ def sweep(
         source_cluster: Where the trace was recorded; None for the usual nodes around its GPU.
         world_sizes: Numbers of ranks; by default doubled from the trace's up to the whole cluster.
         tensor_parallel: Ranks of each layer; by default the trace's.
+        pipeline_parallel: Stages; by default the trace's.
+        micro_batches: Passes of a step through the stages of those layouts that have some.
+        chunks: Of layers on each of their stages.
         prices: Dollars for an hour of one GPU, by the GPU's name.
         batch: What a rank works through in a step; None for what the trace tells.
         calibrated: Use the calibrations that are kept on this machine.
@@ -111,7 +121,12 @@ def sweep(
     run = with_gpu(run, source)
     nodes = [platforms().get(target.gpu.gpu.slug, f"8x{target.gpu.gpu.slug}") for target in targets(gpus)]
     refused: list[str] = []
-    wanted = [*_wanted(old, targets((), [*clusters, *nodes]), world_sizes, tensor_parallel, refused)]
+    changes = [
+        Change(tp=tp, pp=pp, **(dict(micro_batches=micro_batches, chunks=chunks) if pp > 1 else {}))
+        for tp in tensor_parallel or [old.tp]
+        for pp in pipeline_parallel or [old.pp]
+    ]
+    wanted = [*_wanted(old, targets((), [*clusters, *nodes]), world_sizes, changes, refused)]
     predictor = Predictor(run, source, old, by_gpu(prices), calibration.stored() if calibrated else ())
     found = [*_predicted(predictor, wanted, refused)]
     if not found:
@@ -120,22 +135,22 @@ def sweep(
 
 
 def _wanted(
-    old: Layout, places: Sequence[Target], world_sizes: Sequence[int], tps: Sequence[int], refused: list[str]
+    old: Layout, places: Sequence[Target], world_sizes: Sequence[int], changes: Sequence[Change], refused: list[str]
 ) -> Iterator[Target]:
     """Every layout on every cluster, those that are impossible noted in ``refused``."""
     for place in places:
         gpus = place.cluster.gpus if place.cluster else 1
-        for tp in tps or [old.tp]:
-            for world_size in world_sizes or _doubled(old, tp, gpus):
+        for change in changes:
+            for world_size in world_sizes or _doubled(old, change, gpus):
                 try:
-                    yield replace(place, layout=resized(old, Change(world_size=world_size, tp=tp)))
+                    yield replace(place, layout=resized(old, replace(change, world_size=world_size)))
                 except LayoutError as error:
                     refused.append(f"{place.label}: {error}")
 
 
-def _doubled(old: Layout, tp: int, gpus: int) -> list[int]:
+def _doubled(old: Layout, change: Change, gpus: int) -> list[int]:
     """World sizes from the trace's copies upward, each twice the last, and all of the cluster."""
-    copy = tp * old.pp
+    copy = (change.tp or old.tp) * (change.pp or old.pp)
     sizes = [copy * old.dp * 2**power for power in range(20) if copy * old.dp * 2**power <= gpus]
     return sorted({*sizes, gpus // copy * copy} - {0})
 
@@ -151,7 +166,7 @@ def _predicted(predictor: Predictor, wanted: Sequence[Target], refused: list[str
 
 def _ranked(run: Run, old: Layout, found: Sequence[Prediction], batch: Batch | None, refused: tuple[str, ...]) -> Sweep:
     size = batch.size if batch else 1.0
-    done = [(one, size * copies(one) / one.step.step_time_us * 1e6) for one in found]
+    done = [(one, size * copies(one) * passes(one) / one.step.step_time_us * 1e6) for one in found]
     smallest: dict[str, float] = {}
     for one, per_second in sorted(done, key=lambda pair: pair[0].ranks):
         smallest.setdefault(one.label, per_second / one.ranks)
@@ -171,14 +186,19 @@ def copies(prediction: Prediction) -> int:
     return prediction.layout.dp if prediction.layout else 1
 
 
+def passes(prediction: Prediction) -> float:
+    """What a copy works through in a step, over what it does in the trace."""
+    one = prediction.pipeline
+    return one.micro_batches / one.passes if one else 1.0
+
+
 def _knee(entries: Sequence[Entry]) -> int:
-    """The most ranks before the first layout whose GPUs lose too much of their throughput."""
-    ranks = 0
-    for entry in sorted(entries, key=lambda entry: entry.prediction.ranks):
-        if entry.efficiency < KEPT:
-            break
-        ranks = entry.prediction.ranks
-    return ranks
+    """The most ranks before all layouts of the next number lose too much of their GPUs' throughput."""
+    best: dict[int, float] = {}
+    for entry in entries:
+        best[entry.prediction.ranks] = max(entry.efficiency, best.get(entry.prediction.ranks, 0.0))
+    kept = itertools.takewhile(lambda ranks: best[ranks] >= KEPT, sorted(best))
+    return max(kept, default=0)
 
 
 def _row(entry: Entry) -> tuple[object, ...]:
@@ -186,4 +206,6 @@ def _row(entry: Entry) -> tuple[object, ...]:
     layout = one.layout or Layout()
     times = (one.step.step_time_us, one.low_us, one.high_us, one.step.exposed_comm_us)
     done = (entry.per_second, entry.efficiency)
-    return (one.label, one.ranks, layout.dp, layout.tp, *times, *done, one.memory.fits, one.dollars)
+    staged = (one.pipeline.micro_batches, one.pipeline.bubble) if one.pipeline else (None, None)
+    sizes = (one.label, one.ranks, layout.dp, layout.tp, layout.pp, *staged)
+    return (*sizes, *times, *done, one.memory.fits, one.dollars)

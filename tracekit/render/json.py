@@ -90,6 +90,7 @@ def _target(prediction: Prediction) -> dict[str, Any]:
         "gpu": prediction.gpu,
         "cluster": prediction.cluster.slug if prediction.cluster else None,
         "layout": {"world_size": layout.world_size, **dataclasses.asdict(layout)} if layout else None,
+        "pipeline": dataclasses.asdict(prediction.pipeline) if prediction.pipeline else None,
         "step_time_us": prediction.step.step_time_us,
         "low_us": prediction.low_us,
         "high_us": prediction.high_us,

@@ -41,11 +41,12 @@ def _columns(sweep: Sweep) -> dict[str, Cell]:
     columns: dict[str, Cell] = {
         "on": lambda entry: numbers[entry.prediction.label],
         "ranks": lambda entry: str(entry.prediction.ranks),
-        "layout": lambda entry: str(entry.prediction.layout).partition("= ")[2],
+        "layout": lambda entry: _short(entry.prediction.layout or Layout()),
         "step": lambda entry: duration(entry.prediction.step.step_time_us),
         "90 % interval": lambda entry: interval(entry.prediction.low_us, entry.prediction.high_us),
         f"{sweep.unit}/s": lambda entry: digits(entry.per_second),
         "per GPU": lambda entry: percent(100 * entry.efficiency),
+        "bubble": lambda entry: percent(100 * entry.prediction.pipeline.bubble) if entry.prediction.pipeline else "",
         "comm": lambda entry: duration(entry.prediction.step.exposed_comm_us),
         "GiB, fits": lambda entry: _memory(entry.prediction.memory),
         "$/1k": lambda entry: digits(entry.prediction.dollars or 0.0),
@@ -54,9 +55,18 @@ def _columns(sweep: Sweep) -> dict[str, Cell]:
         del columns["on"]
     if all(entry.prediction.ranks == copies(entry.prediction) for entry in sweep.entries):
         del columns["layout"]
+    if all(entry.prediction.pipeline is None for entry in sweep.entries):
+        del columns["bubble"]
+    if all(entry.prediction.step.exposed_comm_us == 0 for entry in sweep.entries):
+        del columns["comm"]
     if all(entry.prediction.dollars is None for entry in sweep.entries):
         del columns["$/1k"]
     return columns
+
+
+def _short(layout: Layout) -> str:
+    """Such as ``dp8 tp2``, for a column."""
+    return str(layout).partition("= ")[2].replace(" x ", "_").replace(" ", "").replace("_", " ")
 
 
 def _numbers(sweep: Sweep) -> dict[str, str]:
@@ -82,6 +92,8 @@ def _notes(sweep: Sweep) -> list[Text]:
     own = [set(entry.prediction.notes) for entry in sweep.entries]
     common = [note for note in sweep.entries[0].prediction.notes if all(note in notes for notes in own)]
     weak = "each rank keeps its batch, so that the job's batch grows with its copies"
+    if any(entry.prediction.pipeline for entry in sweep.entries):
+        weak += "; with stages each micro-batch is as large as a traced pass"
     return [
         *(Text(f"note: {note}", "dim") for note in [weak, *common]),
         *(Text(f"left out: {why}", "yellow") for why in sweep.refused),
@@ -115,6 +127,7 @@ def _entry(entry: Entry) -> dict[str, Any]:
         "step_time_us": one.step.step_time_us,
         "low_us": one.low_us,
         "high_us": one.high_us,
+        "pipeline": dataclasses.asdict(one.pipeline) if one.pipeline else None,
         "exposed_comm_us": one.step.exposed_comm_us,
         "per_second": entry.per_second,
         "efficiency": entry.efficiency,

@@ -11,7 +11,7 @@ import polars as pl
 from predictors import Gpu, PredictorError, Resolution, identify_gpu, resolve_gpu
 from tracekit.graph import Graph
 from tracekit.graph.ranks import Collectives
-from tracekit.replay.engine import measured, replay
+from tracekit.replay.engine import Timeline, measured, replay
 from tracekit.replay.job import gather
 from tracekit.replay.measure import Meter, StepTime
 from tracekit.trace import RankTrace, Trace
@@ -92,6 +92,17 @@ class Run:
         """What its timelines are measured with."""
         return Meter(self.kernels, self.steps, self.chosen)
 
+    def timeline_with(self, kernel_us: npt.NDArray[np.float64], host_time: float = 1.0) -> Timeline:
+        """The timeline with other kernel times, and a slower or faster host.
+
+        Args:
+            kernel_us: As in :meth:`step_with`.
+            host_time: As there.
+        """
+        factor = 1.0 if self.kernel_factor is None else self.kernel_factor
+        durations = np.rint(kernel_us * factor * 1e3).astype(np.int64)
+        return replay(self.graph, durations, host_time)
+
     def step_with(self, kernel_us: npt.NDArray[np.float64], host_time: float = 1.0) -> StepTime:
         """The median step with other kernel times, and a slower or faster host.
 
@@ -100,9 +111,7 @@ class Run:
                 other ranks.
             host_time: What the CPU's own work takes, as a multiple of the measured time.
         """
-        factor = 1.0 if self.kernel_factor is None else self.kernel_factor
-        durations = np.rint(kernel_us * factor * 1e3).astype(np.int64)
-        return self.meter.median(replay(self.graph, durations, host_time))
+        return self.meter.median(self.timeline_with(kernel_us, host_time))
 
 
 def prepare(

@@ -1,0 +1,183 @@
+"""Jobs of one stage as pipelines of several."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+import tracekit as tk
+from tracekit.comm import load_cluster
+from tracekit.comm import predict as predict_collectives
+from tracekit.prediction.layers import recognise_layers, repetition
+from tracekit.prediction.layout import LayoutError
+from tracekit.prediction.model import Prediction
+from tracekit.replay.run import prepare
+from tracekit.testing import TraceBuilder
+
+NODE, PAIR = "8xa100-sxm-80gb", "8x1xa100-sxm-80gb@hdr200"
+TOKENS, HIDDEN = 512, 1024
+GRADIENT = "torch::autograd::AccumulateGrad"
+
+
+class Model:
+    """Passes through equal layers, 100 us forward and 200 backward each, then an optimizer of 160 us."""
+
+    def __init__(self, layers: int = 4, *, passes: int = 1, shapes: bool = True, head: float = 0.0) -> None:
+        self.builder, self.now, self.end, self.shapes = TraceBuilder(), 0.0, 20.0, shapes
+        for _ in range(passes):
+            for _ in range(layers):
+                self.multiplies("aten::mm", 100)
+            if head:
+                self.runs("aten::log_softmax", [[TOKENS, HIDDEN]], "softmax_warp_forward", head)
+            for layer in reversed(range(layers)):
+                self.builder.op("autograd::engine::evaluate_function: MmBackward0", self.now, 9)
+                self.multiplies("aten::mm", 200)
+                self.builder.op(
+                    GRADIENT, self.now - 0.8, 0.5, **self.described([[HIDDEN if layer else 2 * HIDDEN, HIDDEN]])
+                )
+        self.builder.annotation("Optimizer.step#Adam.step", self.now, 10)
+        self.runs("aten::_foreach_add_", [[HIDDEN, HIDDEN]], "multi_tensor_apply_kernel", 160)
+        self.builder.call("cudaDeviceSynchronize", self.now, self.end - self.now)
+
+    def described(self, dims: list[list[int]]) -> dict[str, object]:
+        return {"dims": dims, "types": ["float"] * len(dims)} if self.shapes else {}
+
+    def multiplies(self, op: str, dur: float) -> None:
+        self.runs(op, [[TOKENS, HIDDEN], [HIDDEN, HIDDEN]], "ampere_sgemm_128x64_nn", dur)
+
+    def runs(self, op: str, dims: list[list[int]], kernel: str, dur: float) -> None:
+        self.builder.op(op, self.now + 1, 8, **self.described(dims)).kernel(kernel, self.end, dur, launch=self.now + 2)
+        self.now, self.end = self.now + 10, self.end + dur
+
+    def on(self, cluster: str = NODE, **change: int) -> Prediction:
+        return tk.predict(self.builder.load(), cluster=cluster, **change)[cluster]
+
+
+def send_us(cluster: str, nodes: int) -> float:
+    call = {
+        "collective": ["send_recv"],
+        "bytes": [TOKENS * HIDDEN * 4],
+        "ranks": [2],
+        "dtype": ["bf16"],
+        "nodes": [nodes],
+    }
+    return predict_collectives(pl.DataFrame(call), load_cluster(cluster))["time_us"].item()
+
+
+@pytest.mark.parametrize(("cluster", "nodes"), [(NODE, 1), (PAIR, 2)])
+def test_one_micro_batch_goes_through_the_stages_and_back(cluster, nodes):
+    """Two sends are added. Of the optimizer the stage keeps the largest parameter, two fifths, and half of the rest."""
+    found = Model().on(cluster, pp=2, micro_batches=1)
+    assert found.ranks == 2
+    assert found.step.step_time_us == pytest.approx(1380 + 2 * send_us(cluster, nodes) - 160 * 3 / 10, abs=2)
+    assert found.pipeline is not None
+    assert found.pipeline.send_bytes == TOKENS * HIDDEN * 4
+    assert found.pipeline.send_us == pytest.approx(send_us(cluster, nodes))
+
+
+def test_stages_work_side_by_side():
+    """11 rounds of 300 us, sends in the open as there is no slack; the host's 20 us ahead of a pass count to it."""
+    found = Model().on(pp=4, micro_batches=8)
+    assert found.pipeline is not None
+    assert found.pipeline.work == 2
+    assert 11 * 300 < found.step.step_time_us < 11 * 300 + 8 * 20 + 100 + 22 * send_us(NODE, 1)
+    assert 3 / 11 - 0.02 < found.pipeline.bubble < 0.4
+    assert found.step.kernel_time_us == pytest.approx(2 * 1360)
+
+
+def test_by_default_each_gpu_works_as_much_as_before():
+    once, thrice = Model().on(pp=2), Model(passes=3).on(pp=2)
+    assert once.pipeline is not None
+    assert thrice.pipeline is not None
+    assert (once.pipeline.micro_batches, thrice.pipeline.micro_batches) == (2, 6)
+    assert once.pipeline.work == thrice.pipeline.work == 1
+    assert any("2 micro-batches by 1F1B; the bubble" in note and "--micro-batches" in note for note in once.notes)
+    assert any("the job's batch is 2 times" in note for note in once.notes)
+
+
+def test_interleaving_shortens_the_bubble_and_holds_more():
+    plain, cut = Model(8).on(pp=4), Model(8).on(pp=4, pp_chunks=2)
+    assert plain.pipeline is not None
+    assert cut.pipeline is not None
+    assert cut.step.step_time_us < plain.step.step_time_us
+    assert cut.pipeline.bubble < plain.pipeline.bubble
+    assert cut.pipeline.in_flight == 1.0  # no more micro-batches than stages
+    many = Model(8).on(pp=4, pp_chunks=2, micro_batches=16).pipeline
+    assert many is not None
+    assert many.in_flight == 1 + 3 / 8
+
+
+def test_what_lies_behind_the_layers_stays_on_the_last_stage():
+    found = Model(head=300).on(pp=4, micro_batches=8)
+    assert found.pipeline is not None
+    assert found.pipeline.slowest == pytest.approx(600 / 375, rel=0.05)
+    assert any("1.6 times as long as the mean one" in note for note in found.notes)
+
+
+def test_memory_is_shared_out_but_for_the_ends():
+    """4 + 4 + 8 bytes a parameter, 5 x 2^20 of them; at most the two largest, 3 x 2^20, and half of the rest."""
+    whole, half = Model().on().memory, Model().on(pp=2).memory
+    assert whole.least_bytes == 16 * 5 * 2**20
+    assert half.least_bytes == 16 * 5 * 2**20 / 2
+    written = 4 * TOKENS * HIDDEN * 4
+    assert whole.most_bytes == 20 * 5 * 2**20 + written
+    assert half.most_bytes == 20 * 4 * 2**20 + written
+
+
+def test_the_order_of_likelihood_holds():
+    found = Model().on(pp=2)
+    assert found.low_us < found.step.step_time_us < found.high_us
+
+
+@pytest.mark.parametrize(
+    ("model", "change", "says"),
+    [
+        (Model(), {"pp": 8}, "4 layers can't be shared out over 8 stages"),
+        (Model(), {"pp": 4, "pp_chunks": 2}, "over 4 stages of 2 chunks"),
+        (Model(8), {"pp": 4, "pp_chunks": 2, "micro_batches": 6}, "can't be interleaved"),
+        (Model(), {"micro_batches": 4}, "say --pp too"),
+        (Model(shapes=False), {"pp": 2}, "Record with record_shapes"),
+        (Model(head=5000), {"pp": 2}, "only 7 % of its forward pass"),
+        (Model(1), {"pp": 2}, "no layer that repeat"),
+    ],
+)
+def test_what_can_not_be_cut_is_refused(model, change, says):
+    with pytest.raises(LayoutError, match=says):
+        model.on(**change)
+
+
+def test_inference_is_refused():
+    builder = TraceBuilder().op("aten::mm", 0, 20, dims=[[64, 64]] * 2, types=["float"] * 2)
+    builder.kernel("ampere_sgemm_128x64_nn", 10, 100, launch=5)
+    with pytest.raises(LayoutError, match="pipelines of inference"):
+        tk.predict(builder.load(), cluster=NODE, pp=2)
+
+
+def test_a_sweep_over_stages():
+    found = tk.sweep(Model().builder.load(), cluster=NODE, world_size=[1, 2, 4], pp=[1, 2, 4], samples=1)
+    rows = {(row["ranks"], row["pp"]): row for row in found.table.iter_rows(named=True)}
+    assert set(rows) == {(1, 1), (2, 2), (4, 4)}
+    for (ranks, _), row in rows.items():
+        assert row["per_second"] == pytest.approx(ranks / row["step_time_us"] * 1e6)
+    assert 0 < rows[2, 2]["bubble"] < rows[4, 4]["bubble"]
+    assert rows[1, 1]["bubble"] is None
+
+
+@pytest.mark.parametrize(
+    ("tokens", "found"),
+    [
+        ([7, 1, 2, 3, 1, 2, 3, 1, 2, 3, 9], (1, 3, 3)),
+        ([1, 1, 2, 1, 1, 2], (0, 3, 2)),
+        ([5, 5, 5, 5], (0, 1, 4)),
+        ([1, 2, 3, 4], (0, 4, 1)),
+        ([], (0, 0, 1)),
+    ],
+)
+def test_the_sequence_that_repeats(tokens, found):
+    assert repetition(np.array(tokens, dtype=np.int64)) == found
+
+
+def test_layers_are_told_by_what_repeats():
+    layers = recognise_layers(prepare(Model(6, passes=2, head=50).builder.load()))
+    assert (layers.count, layers.per_step, len(layers.passes)) == (6, 2, 2)
+    assert layers.forward.tolist() == [0, 1, 2, 3, 4, 5, 6]
+    assert layers.backward.tolist() == [0, 1, 2, 3, 4, 5, 6]

@@ -1,0 +1,54 @@
+"""Pipeline schedules against their closed forms."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tracekit.prediction.schedule import ends, order
+
+
+def step(stages: int, chunks: int, micro_batches: int, send: float = 0.0) -> float:
+    """Of equal stages that take 1 forward and 2 backward for a micro-batch."""
+    pieces = stages * chunks
+    forward, backward = np.full(pieces, 1 / chunks), np.full(pieces, 2 / chunks)
+    return ends(forward, backward, np.full(pieces - 1, send), stages, micro_batches).max()
+
+
+@settings(max_examples=40, deadline=None)
+@given(stages=st.integers(1, 8), micro_batches=st.integers(1, 20))
+def test_1f1b_waits_for_a_pass_of_each_other_stage(stages, micro_batches):
+    assert step(stages, 1, micro_batches) == pytest.approx(3 * (micro_batches + stages - 1))
+
+
+@settings(max_examples=40, deadline=None)
+@given(stages=st.integers(1, 8), chunks=st.integers(2, 4), rounds=st.integers(1, 4))
+def test_interleaving_divides_the_bubble_by_the_chunks(stages, chunks, rounds):
+    """(P - 1) / (M V) of the work (Narayanan et al., 2021, section 2.2.2)."""
+    micro_batches = stages * rounds
+    bubble = step(stages, chunks, micro_batches) / (3 * micro_batches) - 1
+    assert bubble == pytest.approx((stages - 1) / (micro_batches * chunks))
+
+
+def test_sends_of_a_lone_micro_batch_lie_in_the_open():
+    assert step(4, 1, 1, send=0.5) == pytest.approx(4 * 3 + 6 * 0.5)
+
+
+def test_two_stages_of_two_micro_batches_by_hand():
+    """F 1, B 2. Stage 1: F0 1-2, B0 2-4, F1 4-5, B1 5-7; stage 0: F0 0-1, F1 1-2, B0 4-6, B1 7-9."""
+    assert ends(np.array([1.0, 1.0]), np.array([2.0, 2.0]), np.zeros(1), 2, 2).tolist() == [9, 7]
+
+
+def test_a_slow_stage_sets_the_pace():
+    """The last one works three times as long: the others' passes hide, but for filling and emptying."""
+    done = ends(np.array([1.0, 3.0]), np.array([1.0, 3.0]), np.zeros(1), 2, 10)
+    assert done.max() == 1 + 10 * 6 + 1
+
+
+@settings(deadline=None)
+@given(stages=st.integers(1, 6), chunks=st.integers(1, 3), rounds=st.integers(1, 3))
+def test_every_stage_does_each_of_its_passes_once(stages, chunks, rounds):
+    tasks = order(stages, chunks, stages * rounds)
+    for stage, mine in enumerate(tasks):
+        assert len({tuple(task) for task in mine.tolist()}) == 2 * chunks * stages * rounds
+        assert set(mine[:, 1].tolist()) == {stage + stages * chunk for chunk in range(chunks)}

@@ -1,0 +1,230 @@
+"""A job of one stage as a pipeline of several: its layers shared out, its passes run again by a pipeline schedule.
+
+A micro-batch is a traced pass: its shapes stay, only how many run in a step and where changes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from tracekit.comm import Cluster
+from tracekit.comm import predict as predict_collectives
+from tracekit.prediction.layers import Layers, recognise_layers
+from tracekit.prediction.layout import Layout, LayoutError
+from tracekit.prediction.memory import gradients
+from tracekit.prediction.schedule import ends
+from tracekit.replay.engine import Timeline
+from tracekit.replay.measure import per_step
+from tracekit.replay.run import Run
+from tracekit.workload.signature import ITEM_BYTES
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """How a step runs through the stages.
+
+    Attributes:
+        stages: Of the pipeline.
+        chunks: Of layers on each stage: 1 is plain 1F1B, more are interleaved.
+        micro_batches: Passes in a step.
+        passes: Passes in a step of the trace.
+        layers: That were shared out.
+        bubble: Part of the step in which the mean stage waits for others, sends included.
+        slowest: Work of the stage that has most, with what lies before or behind the layers, over the mean stage's.
+        send_bytes: What a stage sends to the next.
+        send_us: How long that takes between the stages that are farthest apart.
+    """
+
+    stages: int
+    chunks: int
+    micro_batches: int
+    passes: int
+    layers: int
+    bubble: float
+    slowest: float
+    send_bytes: float
+    send_us: float
+
+    @property
+    def work(self) -> float:
+        """What a stage computes in a step, over what a rank of the trace does."""
+        return self.micro_batches / self.passes / self.stages
+
+    @property
+    def in_flight(self) -> float:
+        """Passes whose activations the first stage holds at most, over one pass of the whole model."""
+        warmup = 1.0 if self.chunks == 1 else 1 + (self.stages - 1) / (self.stages * self.chunks)
+        return min(warmup, self.micro_batches / self.stages)
+
+    def __str__(self) -> str:
+        """Such as ``4 stages of 8 layers, 16 micro-batches by 1F1B``."""
+        by = "1F1B" if self.chunks == 1 else f"interleaved 1F1B of {self.chunks} chunks a stage"
+        each = -(-self.layers // self.stages)
+        upto = "up to " if self.layers % self.stages else ""
+        layers = "layer" if each == 1 else "layers"
+        return f"{self.stages} stages of {upto}{each} {layers}, {self.micro_batches} micro-batches by {by}"
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a step of one stage is made of, in microseconds; of a pass the mean one.
+
+    Attributes:
+        forward: Forward pass of each layer, with what lies before the first and behind the last one.
+        backward: The same of the backward pass, in the order of the forward one.
+        tail: From the last backward pass to the end of the step: gradients still on their way, the optimizer.
+    """
+
+    forward: Array
+    backward: Array
+    tail: float
+
+
+def pipelined(
+    run: Run, timelines: Sequence[Timeline], layout: Layout, cluster: Cluster
+) -> tuple[Pipeline, tuple[float, ...]]:
+    """The pipeline, and by which factor each step of some timelines gets longer.
+
+    Args:
+        run: The measured run, of one stage.
+        timelines: Its replays with the target's times: the prediction, and its interval's low and high end.
+        layout: On the target.
+        cluster: What joins the stages.
+
+    Raises:
+        LayoutError: The layers can't be told, or not be shared out like that.
+    """
+    layers = recognise_layers(run)
+    micro_batches = layout.micro_batches or layers.per_step * layout.pp
+    _check(layers, layout, micro_batches)
+    send_bytes = _activation_bytes(run, layers)
+    sends = _send_times_us(send_bytes, layout, cluster)
+    shares = _tail_shares(run, layout.pp)
+    parts = [parts_of(run, layers, timeline) for timeline in timelines]
+    found = [
+        _step_us(part, send, share, layout, micro_batches)
+        for part, send, share in zip(parts, sends, shares, strict=True)
+    ]
+    before = [layers.per_step * (part.forward.sum() + part.backward.sum()) + part.tail for part in parts]
+    step_us, bubble_us, slowest = found[0]
+    pipeline = Pipeline(
+        stages=layout.pp,
+        chunks=layout.chunks,
+        micro_batches=micro_batches,
+        passes=layers.per_step,
+        layers=layers.count,
+        bubble=bubble_us / step_us,
+        slowest=slowest,
+        send_bytes=send_bytes,
+        send_us=float(sends[0].max()),
+    )
+    return pipeline, tuple(after / whole for (after, *_), whole in zip(found, before, strict=True))
+
+
+def _check(layers: Layers, layout: Layout, micro_batches: int) -> None:
+    if layers.count < layout.pp * layout.chunks:
+        over = f"{layout.pp} stages" + (f" of {layout.chunks} chunks" if layout.chunks > 1 else "")
+        raise LayoutError(f"{layers.count} layers can't be shared out over {over}.")
+    if layout.chunks > 1 and micro_batches % layout.pp:
+        raise LayoutError(
+            f"{micro_batches} micro-batches can't be interleaved over {layout.pp} stages:",
+            "take a multiple of the stages, or --pp-schedule 1f1b.",
+        )
+
+
+def parts_of(run: Run, layers: Layers, timeline: Timeline) -> Parts:
+    """The parts of a mean step: how much later each part's last kernel ends than that of the part before.
+
+    So whatever holds up a layer, be it the GPU, the host or a collective, counts to it.
+
+    Args:
+        run: The measured run.
+        layers: Its layers.
+        timeline: A replay.
+    """
+    ended = pl.Series(timeline.activity_end_ns).gather(layers.kernels["row"])
+    done = layers.kernels.select(done=ended.cum_max()) if layers.kernels["rank"].n_unique() == 1 else (
+        layers.kernels.with_columns(end=ended).select(done=pl.col("end").cum_max().over("rank"))
+    )  # fmt: skip
+    done_ns = done["done"].to_numpy()
+    begin, turn, end = layers.passes.T
+    steps, of_pass = _steps(run, layers, timeline)
+    start_ns = np.where(layers.first, of_pass["start_ns"].to_numpy(), done_ns[begin - 1])[:, None]
+    before_layers = np.where(layers.forward[0] > 0, done_ns[begin + layers.forward[0] - 1][:, None], start_ns)
+    forward_ns = done_ns[begin[:, None] + layers.forward[1:] - 1]
+    backward_ns = done_ns[turn[:, None] + layers.backward - 1]
+    marks = [start_ns, before_layers, forward_ns, done_ns[turn - 1][:, None], backward_ns, done_ns[end - 1][:, None]]
+    spans = np.diff(np.concatenate(marks, axis=1), axis=1)[of_pass["steady"].to_numpy()].mean(axis=0) / 1e3
+    ahead, back = spans[: layers.count + 2], spans[layers.count + 2 :][::-1]
+    tail = steps - layers.per_step * spans.sum()
+    return Parts(ahead, back, max(float(tail), 0.0))
+
+
+def _steps(run: Run, layers: Layers, timeline: Timeline) -> tuple[float, pl.DataFrame]:
+    """Microseconds of a mean step; and of each pass, when its step starts and whether that is not the trace's first."""
+    table = per_step(timeline, run.kernels, run.steps)
+    if "rank" not in table.columns:
+        table = table.with_columns(rank=pl.lit(0))
+    table = table.join(run.chosen.select("step").unique(), on="step", how="semi")
+    steady = table.select((~pl.col("first")) | pl.col("first").all()).to_series()
+    table = table.with_columns(steady=steady, start_ns=pl.col("end_ns") - pl.col("time_ns"))
+    keys = layers.kernels.select("rank", "step")[layers.passes[:, 0]]
+    of_pass = keys.join(table, on=["rank", "step"], how="left", maintain_order="left").select("start_ns", "steady")
+    return float(table.filter("steady")["time_ns"].mean()) / 1e3, of_pass  # type: ignore[arg-type]
+
+
+def _step_us(
+    part: Parts, sends: Array, tail_share: float, layout: Layout, micro_batches: int
+) -> tuple[float, float, float]:
+    """How long a step takes, how much of it the mean stage waits, and the most that a stage works, over the mean."""
+    chunks = layout.pp * layout.chunks
+    cuts = np.rint(np.linspace(0, part.forward.size - 2, chunks + 1)).astype(int) + 1
+    cuts[0], cuts[-1] = 0, part.forward.size
+    forward, backward = (np.add.reduceat(times, cuts[:-1]) for times in (part.forward, part.backward))
+    done = float(ends(forward, backward, sends, layout.pp, micro_batches).max())
+    busy = micro_batches * (forward + backward).reshape(layout.chunks, layout.pp).sum(axis=0)
+    return done + part.tail * tail_share, done - float(busy.mean()), float(busy.max() / busy.mean())
+
+
+def _tail_shares(run: Run, stages: int) -> tuple[float, float, float]:
+    """Part of what follows the passes (gradients, optimizer) that is left to a stage: likely, least and most.
+
+    It goes with the stage's parameters. The largest one is likely the embedding, whole on the stage that ends last;
+    the next largest may be the head. Where no gradients with shapes were recorded, up to all of it.
+    """
+    found = gradients(run)
+    if found is None:
+        return 1 / stages, 1 / stages, 1.0
+    sizes = np.sort([gradient.numel for gradient in found])[::-1]
+    whole = np.cumsum(sizes[:2]) / sizes.sum()
+    return float(whole[0] + (1 - whole[0]) / stages), 1 / stages, float(whole[-1] + (1 - whole[-1]) / stages)
+
+
+def _activation_bytes(run: Run, layers: Layers) -> float:
+    """What one layer hands to the next: the output of products whose columns are also what products start from."""
+    products = run.kernels[layers.rows_of_one].filter((pl.col("family") == "gemm") & (pl.col("batch") == 1))
+    item = pl.col("dtype").replace_strict({**ITEM_BYTES, "tf32": 4}, default=2, return_dtype=pl.Int64).clip(2)
+    reads = products.group_by(size="k").agg(reads=pl.len())
+    writes = products.group_by(size="n").agg(writes=pl.len(), bytes=(pl.col("m") * pl.col("n") * item).max())
+    both = reads.join(writes, on="size").sort(pl.col("reads") * pl.col("writes"), descending=True)
+    if both.is_empty():
+        raise LayoutError(
+            "what stages would send each other isn't known: the layers have no products with shapes.",
+            "Record with record_shapes=True.",
+        )
+    return float(both["bytes"][0])
+
+
+def _send_times_us(size_bytes: float, layout: Layout, cluster: Cluster) -> tuple[Array, Array, Array]:
+    """From each chunk to the next: likely, least and most."""
+    chunks = np.arange(layout.pp * layout.chunks)
+    node = chunks % layout.pp * layout.stride("pp") // cluster.gpus_per_node
+    sends = pl.DataFrame({"nodes": 1 + (node[1:] != node[:-1])})
+    call = {"collective": "send_recv", "bytes": size_bytes, "ranks": 2, "dtype": "bf16"}
+    times = predict_collectives(sends.with_columns(pl.lit(value).alias(name) for name, value in call.items()), cluster)
+    return times["time_us"].to_numpy(), times["low_us"].to_numpy(), times["high_us"].to_numpy()
