@@ -4,7 +4,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracekit.prediction.bracket import widened
+from tracekit.prediction.bracket import at_ends, widened
 
 
 def by_bytes(kernels: pl.DataFrame) -> pl.DataFrame:
@@ -13,12 +13,18 @@ def by_bytes(kernels: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame({"time_us": time, "low_us": 0.9 * time, "high_us": 1.1 * time})
 
 
+def with_bracket(kernels: pl.DataFrame) -> pl.DataFrame:
+    """Times by bytes, the bracket in their interval."""
+    low, high = at_ends(kernels)
+    return widened(by_bytes(kernels), low["row"], (by_bytes(low)["time_us"], by_bytes(high)["time_us"]))
+
+
 def test_both_ends_of_the_bracket_are_predicted():
     kernels = pl.DataFrame(
         {"bytes": [8000, 8000], "batch": None, "work_low": [None, 0.25], "work_high": [None, 2.0]},
         schema_overrides={"batch": pl.Float64, "work_low": pl.Float64, "work_high": pl.Float64},
     )
-    times = widened(kernels, by_bytes(kernels), by_bytes)
+    times = with_bracket(kernels)
     assert times["time_us"].to_list() == [10, 10]
     assert times["low_us"].to_list() == [9, 0.9 * 4]  # 2 kB: 4 µs
     assert times["high_us"].to_list() == [11, 1.1 * 18]  # 16 kB: 18 µs
@@ -29,7 +35,7 @@ def test_intervals_only_grow(rows):
     kernels = pl.DataFrame(rows, schema=["bytes", "work_low", "work_high"], orient="row").with_columns(
         batch=pl.lit(None, pl.Float64)
     )
-    before, after = by_bytes(kernels), widened(kernels, by_bytes(kernels), by_bytes)
+    before, after = by_bytes(kernels), with_bracket(kernels)
     assert (after["low_us"] <= before["low_us"]).all()
     assert (after["high_us"] >= before["high_us"]).all()
     assert (after["time_us"] == before["time_us"]).all()

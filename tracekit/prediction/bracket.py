@@ -1,31 +1,35 @@
 """How far a prediction may lie off because the work itself is only known within a bracket."""
 
-from collections.abc import Callable
-
 import polars as pl
 
-Predict = Callable[[pl.DataFrame], pl.DataFrame]
+ENDS = ("work_low", "work_high")
 
 
-def widened(kernels: pl.DataFrame, times: pl.DataFrame, predict: Predict) -> pl.DataFrame:
-    """``times`` with the intervals of bracketed kernels widened by the times at both ends of the bracket.
+def at_ends(kernels: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The kernels whose work is bracketed, with the work of either end, and their ``row``.
 
     Args:
         kernels: The kernel table; ``work_low`` and ``work_high`` are factors on ``bytes`` and on the ``batch`` of
             products, null where the work isn't bracketed.
-        times: What ``predict`` gave for it.
-        predict: Kernel table to times.
     """
     bracketed = kernels.with_row_index("row").drop_nulls("work_low")
-    if bracketed.is_empty():
+    low, high = (bracketed.with_columns(pl.col("bytes", "batch") * pl.col(end)) for end in ENDS)
+    return low, high
+
+
+def widened(times: pl.DataFrame, row: pl.Series, ends: tuple[pl.Series, pl.Series]) -> pl.DataFrame:
+    """``times`` with the intervals of bracketed kernels widened by the times at both ends of the bracket.
+
+    Args:
+        times: Predicted for all kernels.
+        row: Where the bracketed ones are among them.
+        ends: ``time_us`` of these at either end.
+    """
+    if row.is_empty():
         return times
-    middle = times["time_us"].gather(bracketed["row"])
-    ends = [
-        predict(bracketed.drop("row").with_columns(pl.col("bytes", "batch") * pl.col(end)))["time_us"] / middle
-        for end in ("work_low", "work_high")
-    ]
-    factors = pl.DataFrame({"row": bracketed["row"], "low": ends[0], "high": ends[1]}).with_columns(
-        least=pl.min_horizontal("low", "high", 1.0), most=pl.max_horizontal("low", "high", 1.0)
+    middle = times["time_us"].gather(row)
+    factors = pl.DataFrame({"row": row, "low": ends[0] / middle, "high": ends[1] / middle}).select(
+        "row", least=pl.min_horizontal("low", "high", 1.0), most=pl.max_horizontal("low", "high", 1.0)
     )
     joined = times.with_row_index("row").join(factors, on="row", how="left", maintain_order="left")
     return joined.with_columns(

@@ -2,21 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-import predictors
-from predictors import Batch, Gpu, resolve_gpu
+from predictors import Gpu, resolve_gpu
 from tracekit import calibration
 from tracekit.comm import ClusterError
 from tracekit.prediction import notes
-from tracekit.prediction.bracket import widened
 from tracekit.prediction.collectives import put_in, retarget
 from tracekit.prediction.ends import point_and_ends, repeats
+from tracekit.prediction.kernels import Kernels
 from tracekit.prediction.layout import Change, Layout, LayoutError, layout_of, resized
 from tracekit.prediction.memory import Needs, judge, needs
 from tracekit.prediction.model import Coverage, Prediction, Predictions, Target
@@ -108,7 +107,7 @@ class Predictor:
     prices: Mapping[str, float]
     calibrations: Sequence[calibration.Calibration]
     _known: dict[tuple[object, ...], pl.DataFrame] = field(default_factory=dict, repr=False)
-    _batches: dict[tuple[object, ...], tuple[pl.DataFrame, Batch]] = field(default_factory=dict, repr=False)
+    _laid_out: dict[tuple[object, ...], Kernels] = field(default_factory=dict, repr=False)
 
     @cached_property
     def _repeats(self) -> Ints:
@@ -141,21 +140,19 @@ class Predictor:
         """All kernels but collectives on a GPU; null where that can't be told."""
         key = (gpu.slug, kernels_depend_on(*layouts) if layouts else None)
         if key not in self._known:
-            table, batch = self._batch(gpu, layouts)
-            calibrated = calibration.tables(self.calibrations, gpu)
-            predict = partial(predictors.predict, gpu=gpu, source_gpu=self.run.gpu, calibrations=calibrated)
-            kernels = widened(table, batch.on(gpu, calibrated), predict)
-            self._known[key] = table.select(ASKED).hstack(kernels)
+            kernels = self._kernels(gpu, layouts)
+            times = kernels.on(gpu, calibration.tables(self.calibrations, gpu))
+            self._known[key] = kernels.table.select(ASKED).hstack(times)
         return self._known[key]
 
-    def _batch(self, gpu: Gpu, layouts: tuple[Layout, Layout] | None) -> tuple[pl.DataFrame, Batch]:
-        """The kernel table in a layout, and what of its prediction all GPUs have in common."""
+    def _kernels(self, gpu: Gpu, layouts: tuple[Layout, Layout] | None) -> Kernels:
+        """The kernels in a layout."""
         unknown = gpu.slug if self.run.gpu is None else None
         key = (unknown, kernels_depend_on(*layouts)) if layouts else ()
-        if key not in self._batches:
+        if key not in self._laid_out:
             table = kernels_as(self.run, gpu, *layouts) if layouts else as_measured(self.run)
-            self._batches[key] = table, Batch(table, source_gpu=self.run.gpu)
-        return self._batches[key]
+            self._laid_out[key] = Kernels(table, self.run.gpu)
+        return self._laid_out[key]
 
     def _replayed(
         self, run: Run, target: Target, layouts: tuple[Layout, Layout] | None, times: pl.DataFrame
