@@ -4,6 +4,7 @@ import polars as pl
 import pytest
 
 import tracekit as tk
+from tests.jobs import gradient_step, job
 from tracekit.comm import ClusterError, load_cluster
 from tracekit.comm import predict as predict_collectives
 from tracekit.prediction.layout import Change, Layout, LayoutError, recognise, resized
@@ -169,3 +170,15 @@ def test_groups_that_do_not_add_up_are_no_layout_but_no_obstacle():
     with pytest.raises(LayoutError, match="don't add up"):
         job.on("2x8xa100-sxm-80gb@hdr200", world_size=16)
     assert job.on("2x8xa100-sxm-80gb@hdr200") == [300]
+
+
+def test_ranks_that_are_all_read_part_too():
+    """Rank 0 waited 100 us for rank 1's product; alone, it doesn't, and the step ends with the slower product."""
+    ranks = [gradient_step(gemm=gemm, end=240) for gemm in (100, 200)]
+    trace = job(*(rank.op("autograd::engine::evaluate_function: x", 0, 1) for rank in ranks))
+    alone = tk.predict(trace, cluster=SOURCE, world_size=1)[SOURCE]
+    both = tk.predict(trace, cluster=SOURCE)[SOURCE]
+    assert both.step.waiting_us > 25
+    assert alone.step.waiting_us == 0
+    assert both.step.step_time_us - alone.step.step_time_us == pytest.approx(28, abs=3)
+    assert alone.step.kernel_time_us == pytest.approx(150)

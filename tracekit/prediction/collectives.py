@@ -28,7 +28,7 @@ def retarget(
 
     Returns:
         ``row`` in the kernel table; ``transfer_us`` as measured; ``time_us``, ``low_us``, ``high_us`` and ``method`` on
-        the target, null where that can't be told.
+        the target, null where that can't be told; ``alone``, whether the group has only one rank left.
 
     Raises:
         ClusterError: The job doesn't fit on the cluster.
@@ -72,6 +72,7 @@ def _retargeted(
         "transfer_us",
         **{name: same.then("dur_us").when(known).then(time) for name, time in timed.items()},
         method=method,
+        alone=pl.col("alone"),
     )
 
 
@@ -138,7 +139,8 @@ def put_in(times: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
         collectives: As :func:`retarget` gives them.
     """
     changed = ("time_us", "low_us", "high_us", "method")
-    rows = times.with_row_index("row").join(collectives, on="row", how="left", suffix="_new", maintain_order="left")
+    joined = collectives.drop("alone")
+    rows = times.with_row_index("row").join(joined, on="row", how="left", suffix="_new", maintain_order="left")
     mine = pl.col("family") == "collective"
     return rows.with_columns(pl.when(mine).then(f"{name}_new").otherwise(name).alias(name) for name in changed).select(
         *times.columns, "transfer_us"

@@ -37,7 +37,7 @@ def messages_as(calls: pl.DataFrame, roles: pl.DataFrame, old: Layout, new: Layo
     everyone = pl.col("ranks") == old.world_size
     after = rows.with_columns(
         ranks=pl.when(own).then(_by_role({name: new.ranks(name) for name in names}))
-        .when(everyone).then(new.world_size).otherwise("ranks"),
+        .when(everyone).then(new.world_size).otherwise(pl.col("ranks").clip(upper_bound=new.world_size)),
         stride=pl.when(own).then(_by_role({name: new.stride(name) for name in names}))
         .when(everyone).then(1).otherwise("stride"),
         before=pl.col("ranks"),

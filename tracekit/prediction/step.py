@@ -12,6 +12,7 @@ import polars as pl
 from predictors import Gpu, resolve_gpu
 from tracekit import calibration
 from tracekit.comm import ClusterError
+from tracekit.graph.change import without
 from tracekit.prediction import notes
 from tracekit.prediction.collectives import put_in, retarget
 from tracekit.prediction.ends import point_and_ends, repeats
@@ -131,10 +132,12 @@ class Predictor:
         layouts = _changed(self.layout, target)
         of_stage = _of_one_stage(layouts)
         times = self._kernel_times(target.gpu.gpu, of_stage)
+        run = self.run
         if target.cluster is not None:
-            times = put_in(times, retarget(self.run, self.source.cluster, target.cluster, of_stage))
-        alone = of_stage is not None and of_stage[1].world_size == 1
-        return self._replayed(_without_waiting(self.run) if alone else self.run, target, layouts, times)
+            collectives = retarget(run, self.source.cluster, target.cluster, of_stage)
+            times = put_in(times, collectives)
+            run = _apart(run, collectives.filter("alone")["row"].to_numpy())
+        return self._replayed(run, target, layouts, times)
 
     def _kernel_times(self, gpu: Gpu, layouts: tuple[Layout, Layout] | None) -> pl.DataFrame:
         """All kernels but collectives on a GPU; null where that can't be told."""
@@ -237,9 +240,16 @@ def _worked(step: StepTime, step_time_us: float, pipeline: Pipeline | None) -> S
     return StepTime(step_time_us, *busy, steps=step.steps, span_us=step.span_us)
 
 
-def _without_waiting(run: Run) -> Run:
-    """``run`` without the waiting for ranks that weren't read."""
-    return replace(run, graph=replace(run.graph, kept_ns=np.zeros_like(run.graph.kept_ns)))
+def _apart(run: Run, rows: npt.NDArray[np.int64]) -> Run:
+    """``run`` in which some collectives, by their rows, no longer wait for other ranks."""
+    if not rows.size:
+        return run
+    graph = run.graph
+    kept_ns = graph.kept_ns.copy()
+    kept_ns[rows] = 0
+    meets = np.zeros(graph.src.size, dtype=np.bool_)
+    meets[graph.transfer_edge[np.isin(graph.transfer_activity, rows)]] = True
+    return replace(run, graph=replace(without(graph, meets), kept_ns=kept_ns))
 
 
 def _edited(run: Run, kernels: pl.DataFrame) -> pl.DataFrame:
