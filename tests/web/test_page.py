@@ -102,7 +102,10 @@ def test_samples_ranks_mistakes_and_two_compared(page, serve, tmp_path, make_tra
     for box in page.locator("[name=job]").all():
         box.check()
     page.click("text=Compare the two chosen")
-    assert "step, measured" in page.inner_text("table")
+    assert "B's step is" in page.frame_locator("iframe.report").locator("h1").inner_text()
+    page.select_option("[name=of_b]", "l40s")
+    page.wait_for_url("**of_b=l40s**")
+    assert "predicted for l40s" in page.frame_locator("iframe.report").locator(".cards").inner_text()
 
     page.goto(server.url)
     page.set_input_files("#files", {"name": "x.json", "mimeType": "text/plain", "buffer": b'{"nodes": []}'})

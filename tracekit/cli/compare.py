@@ -53,10 +53,11 @@ def compare(
     """
     from tracekit.cli.screen import as_text, check_output, emit, progress, write
     from tracekit.render import compare as render
+    from tracekit.render.html import comparison_page
     from tracekit.reporting.comparison import compare as put_together
 
     limit = _limit(fail_above)
-    check_output(output, force, (".json", ".txt"))
+    check_output(output, force, (".json", ".html", ".txt"))
     with progress(quiet) as stage:
         sides = []
         for place in (a, b):
@@ -66,8 +67,12 @@ def compare(
     screen = render.screen(comparison, top)
     emit(screen, lambda: render.as_json(comparison, top), json=json)
     if output is not None:
-        text = render.as_json(comparison, top) if output.suffix == ".json" else as_text(screen)
-        write(output, text.encode(), quiet)
+        forms = {
+            ".json": lambda: render.as_json(comparison, top),
+            ".html": lambda: comparison_page(comparison, top),
+            ".txt": lambda: as_text(screen),
+        }
+        write(output, forms[output.suffix]().encode(), quiet)
     off = comparison.change_pct if comparison.error_pct is None else abs(comparison.error_pct)
     if limit is not None and off > limit:
         typer.echo(f"tracekit: {off:.1f} % is more than the {limit:g} % of --fail-above", err=True)

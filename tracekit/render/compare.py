@@ -27,7 +27,7 @@ def screen(comparison: Comparison, top: int) -> RenderableType:
         *_verdict(comparison),
         *_different(comparison),
         Text(),
-        _table("where the time goes", _worth(comparison)),
+        _table("where the time goes", worth(comparison)),
         *_kernels(f"kernels in both, by change ({len(comparison.matched)})", comparison.matched[:top]),
         *_kernels(f"only in B ({len(comparison.new)})", comparison.new[:top]),
         *_kernels(f"only in A ({len(comparison.vanished)})", comparison.vanished[:top]),
@@ -78,7 +78,8 @@ def _different(comparison: Comparison) -> Iterator[Text]:
         yield Text(f"{key}: {shorten(a, LONGEST)} → {shorten(b, LONGEST)}", style="dim")
 
 
-def _worth(comparison: Comparison) -> list[Change]:
+def worth(comparison: Comparison) -> list[Change]:
+    """The parts of the step that are worth a line."""
     least = SMALL_PART * max(comparison.a.step_time_us, comparison.b.step_time_us)
     return [change for change in comparison.parts if max(change.a_us or 0.0, change.b_us or 0.0) >= least]
 

@@ -12,7 +12,7 @@ from starlette.staticfiles import StaticFiles
 from predictors import PredictorError
 from tracekit import __version__
 from tracekit.errors import TracekitError
-from tracekit.web import answers, api, pages, timeline, tus
+from tracekit.web import answers, api, comparing, pages, timeline, tus
 from tracekit.web.access import Guard
 from tracekit.web.settings import Settings
 from tracekit.web.store import Store
@@ -45,7 +45,7 @@ def create_app(settings: Settings) -> FastAPI:
         lifespan=lifespan,
     )
     app.state.settings, app.state.store = settings, store
-    for router in (api.router, tus.router, timeline.router, pages.router):
+    for router in (api.router, comparing.router, tus.router, timeline.router, pages.router):
         app.include_router(router)
     app.mount("/static", StaticFiles(directory=answers.STATIC), name="static")
     app.add_exception_handler(TracekitError, answers.on_tracekit_error)

@@ -1,10 +1,9 @@
-"""The pages: upload, what was found and what to ask, progress, the report, one's own reports, two compared."""
+"""The pages: upload, what was found and what to ask, progress, the report, and one's own reports."""
 
-import json
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Form, Query
+from fastapi import APIRouter, Form
 from pydantic import field_validator
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -16,7 +15,7 @@ from tracekit.web import access, samples, timeline
 from tracekit.web.answers import page
 from tracekit.web.api import Ask, asked, report_of, store_of
 from tracekit.web.api import Form as ReportForm
-from tracekit.web.errors import NotFoundError, UnauthorizedError
+from tracekit.web.errors import UnauthorizedError
 from tracekit.web.formats import FORMATS, Format
 from tracekit.web.jobs import Job
 from tracekit.web.settings import Settings
@@ -27,8 +26,6 @@ DOCS_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-
-Pair = Annotated[list[str], Query(min_length=2, max_length=2)]
 
 
 class Chosen(Ask):
@@ -102,15 +99,6 @@ def shared_report(request: Request, link: Id, form: ReportForm) -> Response:
     return report_of(store, store.jobs.by_link(link), form)
 
 
-@router.get("/compare")
-def compare(request: Request, owner: Owner, job: Pair) -> HTMLResponse:
-    """Two of one's own reports side by side."""
-    store = store_of(request)
-    jobs = [store.jobs.get(owner, job_id) for job_id in job]
-    reports = [_json(store, each) for each in jobs]
-    return page("compare.html", jobs=jobs, reports=reports, steps=_steps(reports))
-
-
 @router.get("/login")
 def login(request: Request) -> HTMLResponse:
     """Where the token is asked for."""
@@ -169,21 +157,3 @@ def _rows(store: Store, owner: str) -> list[dict[str, Any]]:
 
 def _date(seconds: float) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
-
-
-def _json(store: Store, job: Job) -> dict[str, Any]:
-    if "json" not in job.formats:
-        raise NotFoundError(f"{job.name} has no report yet.", "Only reports that are done can be compared.")
-    with store.files.open(f"jobs/{job.id}/{job.output}/report.json") as file:
-        report: dict[str, Any] = json.load(file)
-    return report
-
-
-def _steps(reports: list[dict[str, Any]]) -> dict[str, list[float | None]]:
-    """The step's time in both reports, measured and on each GPU."""
-    times = [
-        {"measured": report["source"]["step_time_us"]}
-        | {target["cluster"] or target["gpu"]: target["step_time_us"] for target in report.get("targets", [])}
-        for report in reports
-    ]
-    return {name: [each.get(name) for each in times] for name in dict.fromkeys(name for each in times for name in each)}

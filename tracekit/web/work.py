@@ -16,7 +16,7 @@ from tracekit.replay.run import Run, prepare
 from tracekit.reporting import build
 from tracekit.reporting.sections import coverage, source, table, warnings
 from tracekit.trace import Trace
-from tracekit.web import unpacked
+from tracekit.web import sides, unpacked
 from tracekit.web.excerpt import excerpt
 from tracekit.web.formats import FORMATS, TIMELINE
 from tracekit.web.jobs import Job
@@ -71,10 +71,10 @@ def _work(job: Job, settings: Settings, store: Store, scratch: Path) -> list[str
     if job.request is None:
         return []
     run = lowest if len(trace.ranks) == 1 else prepare(trace, **options)
-    written, left_out = _report(run, request, scratch, enter)
+    written, left_out = _report(job, run, scratch, enter)
     store.jobs.note(job, known | {"warnings": known["warnings"] + left_out})
     enter("keep the reports")
-    _keep(job, store, scratch, written)
+    _keep(job, store, scratch, [sides.FILE, *(f"report.{suffix}" for suffix in written)])
     return written
 
 
@@ -109,11 +109,13 @@ def _sources(job: Job, settings: Settings, store: Store, scratch: Path) -> list[
     return named
 
 
-def _report(run: Run, request: dict[str, Any], scratch: Path, enter: Stage) -> tuple[list[str], list[str]]:
+def _report(job: Job, run: Run, scratch: Path, enter: Stage) -> tuple[list[str], list[str]]:
     """Write all forms; which they are, and what they leave out."""
     enter("predict")
+    request = job.request or {}
     predicted = predict(run, request["gpus"], clusters=request["clusters"], source_cluster=request["source_cluster"])
     report = build(run, predicted.targets)
+    (scratch / sides.FILE).write_bytes(sides.pack(report, job.name))
     drawn, left_out = excerpt(run, 1 + len(report.targets))
     written = [suffix for suffix in FORMATS if suffix != TIMELINE or drawn is not None]
     for suffix in written:
@@ -122,12 +124,12 @@ def _report(run: Run, request: dict[str, Any], scratch: Path, enter: Stage) -> t
     return written, [left_out] if left_out else []
 
 
-def _keep(job: Job, store: Store, scratch: Path, written: list[str]) -> None:
+def _keep(job: Job, store: Store, scratch: Path, names: list[str]) -> None:
     """Put the reports where this claim's belong; all of them, or none."""
     place = f"jobs/{job.id}/{job.claim}"
     try:
-        for suffix in written:
-            store.files.keep(scratch / f"report.{suffix}", f"{place}/report.{suffix}")
+        for name in names:
+            store.files.keep(scratch / name, f"{place}/{name}")
     except BaseException:
         store.files.remove(place)
         raise

@@ -27,10 +27,19 @@ document.addEventListener("click", async (event) => {
   event.target.textContent = "Copied";
 });
 
+document.addEventListener("change", (event) => event.target.form?.matches("[data-at-once]") && event.target.form.submit());
+
 document.addEventListener("submit", (event) => {
   const deletes = event.target.action.endsWith("/delete");
   if (deletes && !confirm("Delete the report and its traces?")) event.preventDefault();
 });
+
+const pair = () => {
+  const button = document.getElementById("compare");
+  if (button) button.disabled = document.querySelectorAll("[name=job]:checked").length !== 2;
+};
+document.addEventListener("change", pair);
+pair();
 
 const absolute = () => {
   const field = document.getElementById("link");

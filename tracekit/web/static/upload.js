@@ -4,7 +4,8 @@ const element = (id) => document.getElementById(id);
 const drop = element("drop");
 const limits = { bytes: Number(drop.dataset.mostBytes), files: Number(drop.dataset.mostFiles) };
 const TRACE = /\.(json|gz|gzip|zst|zip)$/i;
-const RETRIES_MS = [0, 1000, 3000, 5000, 10000];
+// A server that is being restarted may take minutes until it answers.
+const RETRIES_MS = [0, 1000, 3000, 5000, 10000, 20000, 30000, 60000, 60000];
 const SIMULTANEOUS = 3;
 
 let transfers = [];
