@@ -14,7 +14,8 @@ def with_work(table: pl.DataFrame) -> pl.DataFrame:
     """Adds `work_flops` and `work_bytes`, null where the shape isn't known; a `share` of an op counts as that share.
 
     A multiply-add is 2 FLOPs. Bytes are compulsory: each input read once, each output written once. Given `bytes`
-    and `flops` columns win over the formula for every family but the tensor ones that have one.
+    win over the formula of products and convolutions (a weight may be narrower than the arithmetic), and with `flops`
+    they are the work of every family without a formula.
 
     Args:
         table: from `kernels.with_law`.
@@ -30,9 +31,7 @@ def with_work(table: pl.DataFrame) -> pl.DataFrame:
         .otherwise(pl.col("flops").fill_null(0.0))
     )
     size = (
-        pl.when(family == "gemm")
-        .then(_gemm_bytes())
-        .when(family == "conv")
+        pl.when(family.is_in(["gemm", "conv"]))
         .then(pl.coalesce("bytes", _gemm_bytes()))
         .when(family == "attention")
         .then(_attention_bytes())

@@ -8,12 +8,18 @@ OP_RULES = (
     ("conv", r"convolution|conv_depthwise|thnn_conv"),
     ("attention", r"attention|_attn|mha"),
     ("moe", r"moe"),
-    ("gemm", r"::(mm|bmm|addmm_?|_addmm_activation|baddbmm_?|_?scaled_mm|_int_mm|linear|matmul|mv|addmv_?)$"),
+    (
+        "gemm",
+        r"::(mm|bmm|addmm_?|_addmm_activation|baddbmm_?|_?scaled_mm(_v2)?|cutlass_scaled_mm|_int_mm|linear|matmul|mv|addmv_?|"
+        r"_weight_int[48]pack_mm|(_scaled)?_grouped_mm|int8_linear_matmul|int8_scaled_mm|gem[mv]_4bit)$"
+        r"|^_(LayerNorm)?Linear$",
+    ),
     ("norm", r"norm(?!al)"),
     ("softmax", r"softmax"),
     ("embedding", r"embedding|index_select"),
-    ("optimizer", r"_foreach|_fused_"),
+    ("optimizer", r"_foreach|_fused_|optimizer_update_"),
     ("collective", r"record_param_comms|^c10d::|^nccl:"),
+    ("elementwise", r"::_fft_[rc]2[rc]$|grid_sampler"),
     ("copy", r"::(copy_|cat|clone|contiguous|_to_copy|index|gather)$"),
 )
 _OP_PATTERNS = tuple((family, re.compile(pattern)) for family, pattern in OP_RULES)

@@ -25,6 +25,10 @@ DTYPES = {
     "int": "int32",
     "long": "int64",
     "longint": "int64",
+    "c10::complex<c10::Half>": "complex32",
+    "c10::complex<float>": "complex64",
+    "c10::complex<double>": "complex128",
+    "c10::Float4_e2m1fn_x2": "nvfp4",
 }
 ITEM_BYTES = {
     "fp64": 8,
@@ -38,8 +42,12 @@ ITEM_BYTES = {
     "int16": 2,
     "int32": 4,
     "int64": 8,
+    "complex32": 4,
+    "complex64": 8,
+    "complex128": 16,
+    "nvfp4": 1,
 }
-FLOATS = ("fp64", "fp32", "fp16", "bf16", "fp8")
+FLOATS = ("fp64", "fp32", "fp16", "bf16", "fp8", "nvfp4")
 
 
 @dataclass(frozen=True, slots=True)

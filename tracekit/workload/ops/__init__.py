@@ -10,13 +10,16 @@ from tracekit.workload.ops import (
     attention,
     conv,
     elementwise,
+    fourier,
     gemm,
     indexing,
     norm,
     optimizer,
     pooling,
     quantise,
+    quantised,
     reduction,
+    sampling,
     softmax,
 )
 from tracekit.workload.ops.vector import Columns, Traffic
@@ -25,16 +28,23 @@ from tracekit.workload.signature import Signature
 Formula = Callable[[Signature], Columns | None]
 
 PRODUCTS = ("gemm", "conv", "attention")
-FORMULAS: dict[str, Formula] = {**gemm.FORMULAS, **conv.FORMULAS, **attention.FORMULAS}
+FORMULAS: dict[str, Formula] = {
+    **gemm.FORMULAS,
+    **quantised.FORMULAS,
+    **conv.FORMULAS,
+    **attention.FORMULAS,
+}
 """Of ops that are matrix products."""
 
 OP_TRAFFIC: dict[str, Traffic] = {
     **elementwise.TRAFFIC,
+    **fourier.TRAFFIC,
     **indexing.TRAFFIC,
     **norm.TRAFFIC,
     **pooling.TRAFFIC,
     **quantise.TRAFFIC,
     **reduction.TRAFFIC,
+    **sampling.TRAFFIC,
 }
 """Of ops that move memory in a way of their own."""
 

@@ -11,12 +11,24 @@ from tracekit.workload.signature import Signature
 Columns = dict[str, int | float | bool | str | None]
 
 
-def _attention(*, causal: int, first: int = 0, tokens_first: bool = False) -> Callable[[Signature], Columns | None]:
-    """The formula of an op with query, key, value at ``first`` and is_causal (or a mask kind) at ``causal``."""
+Formula = Callable[[Signature], Columns | None]
+
+
+def _attention(*, causal: int, first: int = 0, tokens_first: bool = False, starts: int | None = None) -> Formula:
+    """The formula of an op with query, key, value at ``first`` and is_causal (or a mask kind) at ``causal``.
+
+    Args:
+        causal: Where the mask is told.
+        first: Where the query is; in a backward op gradients come before it.
+        tokens_first: Tokens come before heads.
+        starts: Where sequences of several lengths are told to begin: then the shapes of query and key don't tell.
+    """
 
     def columns(signature: Signature) -> Columns | None:
         q, k = signature.shape(first), signature.shape(first + 1)
         if q is None or k is None or len(q) != 4 or len(k) != 4:
+            return None
+        if starts is not None and signature.shape(starts):
             return None
         token, head = (1, 2) if tokens_first else (2, 1)
         return {
@@ -33,7 +45,7 @@ def _attention(*, causal: int, first: int = 0, tokens_first: bool = False) -> Ca
     return columns
 
 
-def _packed(*, starts: int, longest: int, causal: int, paged: bool = False) -> Callable[[Signature], Columns | None]:
+def _packed(*, starts: int, longest: int, causal: int, paged: bool = False, first: int = 0) -> Formula:
     """The formula of an op over sequences that lie one after another, [tokens, heads, width].
 
     Their lengths aren't recorded, only how many there are (the length of ``starts``, less one) and the longest query
@@ -41,7 +53,7 @@ def _packed(*, starts: int, longest: int, causal: int, paged: bool = False) -> C
     """
 
     def columns(signature: Signature) -> Columns | None:
-        q, k, offsets = signature.shape(0), signature.shape(1), signature.shape(starts)
+        q, k, offsets = signature.shape(first), signature.shape(first + 1), signature.shape(starts)
         q_len, kv_len = signature.value(longest), signature.value(longest + 1)
         if q is None or k is None or not offsets or not isinstance(q_len, int) or not isinstance(kv_len, int):
             return None
@@ -57,15 +69,20 @@ def _packed(*, starts: int, longest: int, causal: int, paged: bool = False) -> C
             "kv_len": kv_len,
             "head_dim": q[2],
             "causal": bool(signature.value(causal)),
-            "direction": "forward",
+            "direction": "backward" if first else "forward",
         }
 
     return columns
 
 
-FORMULAS: dict[str, Callable[[Signature], Columns | None]] = {
+def _either(*formulas: Formula) -> Formula:
+    """The first formula that the shapes fit."""
+    return lambda signature: next(filter(None, (formula(signature) for formula in formulas)), None)
+
+
+FORMULAS: dict[str, Formula] = {
     "aten::_flash_attention_forward": _attention(causal=8, tokens_first=True),
-    "aten::_efficient_attention_forward": _attention(causal=9, tokens_first=True),
+    "aten::_efficient_attention_forward": _attention(causal=9, tokens_first=True, starts=4),
     "aten::_scaled_dot_product_flash_attention": _attention(causal=4),
     "aten::_scaled_dot_product_flash_attention_for_cpu": _attention(causal=4),
     "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _attention(causal=7, first=1),
@@ -74,9 +91,21 @@ FORMULAS: dict[str, Callable[[Signature], Columns | None]] = {
     "aten::_cudnn_attention_forward": _attention(causal=10),
     "flash_attn::_flash_attn_forward": _attention(causal=5, tokens_first=True),
     "flash_attn::_flash_attn_varlen_forward": _packed(starts=3, longest=5, causal=9),
+    "flash_attn::_flash_attn_backward": _attention(causal=11, first=1, tokens_first=True),
+    "flash_attn::_flash_attn_varlen_backward": _packed(starts=9, longest=11, causal=15, first=1),
+    "xformers::efficient_attention_forward_cutlass": _attention(causal=9, tokens_first=True, starts=4),
+    "xformers::efficient_attention_backward_cutlass": _attention(causal=14, first=1, tokens_first=True, starts=6),
+    "xformers::efficient_attention_forward_ck": _attention(causal=9, tokens_first=True, starts=4),
+    "xformers::efficient_attention_backward_ck": _attention(causal=15, first=1, tokens_first=True, starts=5),
+    "xformers_flash::flash_fwd": _either(
+        _attention(causal=10, tokens_first=True), _packed(starts=3, longest=6, causal=10)
+    ),
+    "xformers_flash::flash_bwd": _either(
+        _attention(causal=13, first=2, tokens_first=True), _packed(starts=7, longest=9, causal=13, first=2)
+    ),
     "aiter::mha_batch_prefill": _packed(starts=3, longest=6, causal=12, paged=True),
     "aten::_flash_attention_backward": _attention(causal=11, first=1, tokens_first=True),
-    "aten::_efficient_attention_backward": _attention(causal=14, first=1, tokens_first=True),
+    "aten::_efficient_attention_backward": _attention(causal=14, first=1, tokens_first=True, starts=6),
     "aten::_scaled_dot_product_flash_attention_backward": _attention(causal=11, first=1),
     "aten::_scaled_dot_product_efficient_attention_backward": _attention(causal=11, first=1),
     "aten::_scaled_dot_product_cudnn_attention_backward": _attention(causal=14, first=1),

@@ -39,8 +39,6 @@ def _matrix_vector(a: int) -> Callable[[Signature], Columns | None]:
 FORMULAS: dict[str, Callable[[Signature], Columns | None]] = {
     "aten::mm": _product(0, 1),
     "aten::bmm": _product(0, 1),
-    "aten::_scaled_mm": _product(0, 1),
-    "aten::_int_mm": _product(0, 1),
     "aten::addmm": _product(1, 2),
     "aten::addmm_": _product(1, 2),
     "aten::_addmm_activation": _product(1, 2),

@@ -7,11 +7,13 @@ import math
 import re
 from collections.abc import Iterator
 
-from tracekit.workload.ops import conv, gemm
+from tracekit.workload.ops import conv, gemm, quantised
 from tracekit.workload.ops.vector import Columns, columns_of
 from tracekit.workload.signature import ITEM_BYTES, Signature
 
 Shape = tuple[int, ...]
+
+PRODUCTS = gemm.FORMULAS | quantised.FORMULAS
 
 CUDNN_TILE = (32, 32)
 MIOPEN_TILE = re.compile(r"batched_transpose_(\d+)x(\d+)")
@@ -37,7 +39,7 @@ def assistance(signature: Signature, kernel: str, blocks: int | None, threads: i
         threads: Threads per block.
     """
     item_bytes = ITEM_BYTES[signature.dtype or "fp32"]
-    if signature.op in gemm.FORMULAS:
+    if signature.op in PRODUCTS:
         return _beside_product(signature, kernel, item_bytes)
     tensors = _convolution_tensors(signature)
     if tensors is None:
@@ -57,7 +59,7 @@ def assistance(signature: Signature, kernel: str, blocks: int | None, threads: i
 
 
 def _beside_product(signature: Signature, kernel: str, item_bytes: int) -> Columns | None:
-    product = gemm.FORMULAS[signature.op](signature)
+    product = PRODUCTS[signature.op](signature)
     if product is None:
         return None
     rows, cols = int(product["batch"] or 1) * int(product["m"] or 1), int(product["n"] or 1)

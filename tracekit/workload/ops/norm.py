@@ -1,5 +1,6 @@
 """Normalisations. A batch norm runs as several kernels of which each has its own passes over the input."""
 
+import math
 import re
 
 from tracekit.workload.ops.vector import (
@@ -25,6 +26,17 @@ BATCH_NORM_PASSES = (
 # GammaBeta kernels of layer norm's backward read the input and the output's gradient, and write little.
 GAMMA_BETA = re.compile(r"GammaBeta", re.IGNORECASE)
 
+# Group norm's kernels beside the elementwise one that does the op's own reading and writing: passes over the input,
+# then those over [N, C] (ATen/native/cuda/group_norm_kernel.cu).
+GROUP_NORM = ("aten::native_group_norm", "aten::native_group_norm_backward")
+GROUP_NORM_PASSES = (
+    (re.compile(r"RowwiseMoments"), 1, 0),
+    (re.compile(r"ComputeInternalGradients"), 2, 0),
+    (re.compile(r"FusedParams|GammaBetaBackward"), 0, 2),
+)
+PARAMETER_BYTES = 4
+"""Sums and factors per channel are fp32."""
+
 
 def traffic(signature: Signature, item_bytes: int) -> Columns | None:
     """Every input read once, one output like the largest written."""
@@ -35,6 +47,8 @@ def traffic(signature: Signature, item_bytes: int) -> Columns | None:
 
 def own_passes(signature: Signature, kernel: str, item_bytes: int) -> Columns | None:
     """The work of a kernel that does one pass of a norm; ``None`` for one that does it all."""
+    if signature.op in GROUP_NORM:
+        return _group_norm_pass(signature, kernel, item_bytes)
     passes = next((count for pattern, count in BATCH_NORM_PASSES if pattern.search(kernel)), None)
     if passes is None and GAMMA_BETA.search(kernel):
         passes = 2
@@ -43,6 +57,16 @@ def own_passes(signature: Signature, kernel: str, item_bytes: int) -> Columns | 
     largest = largest_of(signature.tensors)
     size = passes * largest.numel * largest.item_bytes(item_bytes)
     return columns_of(largest.shape, flops=2 * passes * largest.numel, bytes_=size)
+
+
+def _group_norm_pass(signature: Signature, kernel: str, item_bytes: int) -> Columns | None:
+    found = next((passes for pattern, *passes in GROUP_NORM_PASSES if pattern.search(kernel)), None)
+    if found is None or not signature.tensors:
+        return None
+    largest = largest_of(signature.tensors)
+    whole, channels = largest.numel, math.prod(largest.shape[:2])
+    size = found[0] * whole * largest.item_bytes(item_bytes) + found[1] * channels * PARAMETER_BYTES
+    return columns_of(largest.shape, flops=2 * (found[0] * whole + found[1] * channels), bytes_=size)
 
 
 TRAFFIC: dict[str, Traffic] = {

@@ -1,0 +1,196 @@
+"""Ops of transforms, sampling, group norm and quantised products, worked out by hand.
+
+Arguments as torch 2.13, bitsandbytes 0.48, xformers 0.0.32 and TransformerEngine 2 declare them.
+"""
+
+import pytest
+
+from predictors.kernels import complete, with_law
+from predictors.work import with_work
+from tracekit.testing import TraceBuilder
+from tracekit.workload.extract import extract
+
+BF16, FLOAT, COMPLEX, INT8, UINT8 = "c10::BFloat16", "float", "c10::complex<float>", "signed char", "unsigned char"
+LIST, SCALAR = "ScalarList", "Scalar"
+
+
+def kernels_of(op, names, dims, types, concrete=None):
+    builder = TraceBuilder().op(op, 0, 50, dims=dims, types=types, concrete=concrete)
+    for i, name in enumerate(names):
+        builder.kernel(name, 60 + 40 * i, 30, launch=10 + i)
+    return extract(builder.load().rank()).rows(named=True)
+
+
+def kernel_of(op, name, dims, types, concrete=None):
+    return kernels_of(op, [name], dims, types, concrete)[0]
+
+
+@pytest.mark.parametrize(
+    ("op", "shape", "dtype", "concrete", "bytes_", "flops"),
+    [
+        # 256 numbers become 2 x 8 x 9 complex ones; 2.5 per number and level, of which 8 x 16 have seven.
+        ("aten::_fft_r2c", [2, 8, 16], FLOAT, ["", "[1, 2]", "0", "True"], 4 * 256 + 8 * 144, 2.5 * 256 * 7),
+        ("aten::_fft_r2c", [2, 8, 16], FLOAT, ["", "[2]", "0", "False"], 4 * 256 + 8 * 256, 2.5 * 256 * 4),
+        ("aten::_fft_c2c", [2, 8, 9], COMPLEX, ["", "[1]", "0", "True"], 2 * 8 * 144, 5 * 144 * 3),
+        ("aten::_fft_c2r", [2, 8, 9], COMPLEX, ["", "[2]", "2", "16"], 8 * 144 + 4 * 256, 2.5 * 256 * 4),
+    ],
+)  # fmt: skip
+def test_fourier_transforms(op, shape, dtype, concrete, bytes_, flops):
+    name = "void regular_fft<192u, EPT<12u, 16u>, 16u, 2u, (padding_t)6, (twiddle_t)0>(kernel_arguments_t<unsigned>)"
+    row = kernel_of(op, name, [shape, [], [], []], [dtype, LIST, SCALAR, SCALAR], concrete)
+    assert (row["family"], row["bytes"], row["flops"]) == ("elementwise", bytes_, flops)
+
+
+# 2 images of 3 x 8 x 8, sampled at 4 x 4 points each: 384 elements, 64 coordinates, 96 results.
+@pytest.mark.parametrize(
+    ("mode", "bytes_", "flops"),
+    [("0", 4 * (384 + 64 + 96), 2 * 4 * 96), ("1", 4 * (96 + 64 + 96), 2 * 96), ("2", 4 * 544, 2 * 16 * 96)],
+)
+def test_grid_sampling(mode, bytes_, flops):
+    name = "void at::native::(anonymous namespace)::grid_sampler_2d_kernel<float, int>"
+    dims, concrete = [[2, 3, 8, 8], [2, 4, 4, 2], [], [], []], ["", "", mode, "0", "False"]
+    row = kernel_of("aten::grid_sampler_2d", name, dims, [FLOAT, FLOAT, SCALAR, SCALAR, SCALAR], concrete)
+    assert (row["family"], row["bytes"], row["flops"]) == ("elementwise", bytes_, flops)
+
+
+def test_grid_sampling_in_space_has_eight_neighbours():
+    dims, concrete = [[1, 2, 4, 4, 4], [1, 2, 2, 2, 3], [], [], []], ["", "", "0", "0", "False"]
+    row = kernel_of("aten::grid_sampler_3d", "grid_sampler_3d_kernel", dims, [FLOAT, FLOAT] + [SCALAR] * 3, concrete)
+    assert (row["bytes"], row["flops"]) == (4 * (2 * 64 + 24 + 16), 2 * 8 * 16)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "bytes_", "flops"),
+    [("[True, True]", 4 * (384 + 64 + 96 + 384 + 64), 2 * 2 * 4 * 96), ("[True, False]", 4 * (64 + 96 + 384), 768)],
+)
+def test_gradients_of_grid_sampling(wanted, bytes_, flops):
+    name = "void at::native::(anonymous namespace)::grid_sampler_2d_backward_kernel<float, int>"
+    dims = [[2, 3, 4, 4], [2, 3, 8, 8], [2, 4, 4, 2], [], [], [], []]
+    types, concrete = [FLOAT] * 3 + [SCALAR] * 3 + [LIST], ["", "", "", "0", "0", "False", wanted]
+    row = kernel_of("aten::grid_sampler_2d_backward", name, dims, types, concrete)
+    assert (row["bytes"], row["flops"]) == (bytes_, flops)
+
+
+def test_each_kernel_of_a_group_norm_has_its_own_passes():
+    # [2, 6, 4, 4]: 192 elements, 12 channels; the elementwise kernel also reads weight and bias.
+    names = ("RowwiseMomentsCUDAKernel<float, float>", "ComputeFusedParamsCUDAKernel<float>", "elementwise_kernel<128>")
+    dims, types = [[2, 6, 4, 4], [6], [6], [], [], [], [], []], [FLOAT] * 3 + [SCALAR] * 5
+    rows = kernels_of("aten::native_group_norm", names, dims, types)
+    assert [row["bytes"] * row["share"] for row in rows] == [4 * 192, 2 * 4 * 12, 4 * (2 * 192 + 12)]
+    names = ("ComputeInternalGradientsCUDAKernel<float>", "GammaBetaBackwardCUDAKernel1<float>", "elementwise_kernel")
+    dims, types = [[2, 6, 4, 4], [2, 6, 4, 4], [2, 3], [2, 3], [6]], [FLOAT] * 5
+    rows = kernels_of("aten::native_group_norm_backward", names, dims, types)
+    assert [row["bytes"] for row in rows] == [2 * 4 * 192, 2 * 4 * 12, 4 * (3 * 192 + 6 + 6 + 6)]
+    assert {row["family"] for row in rows} == {"norm"}
+
+
+# Of a weight [512, 256] in 4 bits, and 4 rows: tinygemm packs it as int32, bitsandbytes as bytes.
+PACKED = 512 * 256 // 2
+ROWS = 2 * 4 * (256 + 512)
+
+
+@pytest.mark.parametrize(
+    ("op", "kernel", "dims", "types", "concrete", "bytes_"),
+    [
+        ("aten::_weight_int4pack_mm", "void at::native::tinygemm_m16n8k16_chunk_kernel<at::native::ALayout_RM",
+         [[4, 256], [64, 2, 32, 4], [], [4, 512, 2]], [BF16, "int", SCALAR, BF16], ["", "", "64", ""],
+         PACKED + 2 * 4 * 512 * 2 + ROWS),
+        ("aten::_weight_int8pack_mm", "int8pack_mm_kernel", [[4, 256], [512, 256], [512]], [BF16, INT8, BF16], None,
+         2 * PACKED + 2 * 512 + ROWS),
+        ("bitsandbytes::gemv_4bit", "void kgemm_4bit_inference_naive<__nv_bfloat16, 128, 16>",
+         [[4, 256], [PACKED, 1], [], [2048], [16], []], [BF16, UINT8, LIST, FLOAT, FLOAT, SCALAR],
+         ["", "", "[512, 256]", "", "", "64"], PACKED + 4 * 2048 + ROWS),
+        ("bitsandbytes::gemm_4bit", "void gemm_4bit_sm80_m16n8k16<__nv_bfloat16, 64, 128>",
+         [[2, 2, 256], [PACKED, 1], [], [2048], [], []], [BF16, UINT8, LIST, FLOAT, SCALAR, ""],
+         ["", "", "[512, 256]", "", "64", ""], PACKED + 4 * 2048 + ROWS),
+    ],
+)  # fmt: skip
+def test_products_read_a_weight_as_narrow_as_it_is_stored(op, kernel, dims, types, concrete, bytes_):
+    row = kernel_of(op, kernel, dims, types, concrete)
+    assert [row[name] for name in ("family", "m", "n", "k", "bytes")] == ["gemm", 4, 512, 256, bytes_]
+    builder = TraceBuilder().op(op, 0, 50, dims=dims, types=types, concrete=concrete).kernel(kernel, 60, 30, launch=9)
+    worked = with_work(with_law(complete(extract(builder.load().rank()))))
+    assert worked.select("work_flops", "work_bytes").row(0) == (2 * 4 * 512 * 256, bytes_)
+
+
+@pytest.mark.parametrize(
+    ("op", "second"), [("aten::_int_mm", [64, 16]), ("bitsandbytes::int8_linear_matmul", [16, 64])]
+)
+def test_integer_products(op, second):
+    row = kernel_of(op, "cublasLt_imma_kernel_gemm", [[32, 64], second], [INT8, INT8])
+    assert [row[name] for name in ("dtype", "m", "n", "k", "bytes")] == [
+        "int8",
+        32,
+        16,
+        64,
+        32 * 64 + 64 * 16 + 4 * 512,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("op", "dims", "types", "expected"),
+    [
+        ("aten::_scaled_mm", [[32, 64], [64, 16], [], []], ["c10::Float8_e4m3fn"] * 2, (1, 32, 16, 64)),
+        ("aten::_scaled_mm_v2", [[32, 32], [32, 16], [[32, 4]]], ["c10::Float4_e2m1fn_x2"] * 2, (1, 32, 16, 64)),
+        ("_C::cutlass_scaled_mm", [[32, 16], [32, 64], [64, 16], [1], [1]], [BF16, INT8, INT8], (1, 32, 16, 64)),
+        ("aten::_grouped_mm", [[64, 256], [8, 256, 512], [8]], [BF16, BF16, "int"], (8, 8, 512, 256)),
+        ("aten::_grouped_mm", [[8, 16, 256], [8, 256, 512]], [BF16, BF16], (8, 16, 512, 256)),
+        ("aten::_grouped_mm", [[512, 64], [64, 256], [8]], [BF16, BF16, "int"], (8, 512, 256, 8)),
+        ("aten::_scaled_grouped_mm", [[64, 256], [8, 256, 512], [64], [8, 512], [8]], ["c10::Float8_e4m3fn"] * 2
+         + [FLOAT, FLOAT, "int"], (8, 8, 512, 256)),
+        ("_Linear", [[512, 256], [8, 4, 256], [512]], [BF16] * 3, (1, 32, 512, 256)),
+        ("_LayerNormLinear", [[8, 4, 256], [256], [256], [512, 256], [512]], [BF16] * 5, (1, 32, 512, 256)),
+    ],
+)  # fmt: skip
+def test_scaled_and_grouped_products(op, dims, types, expected):
+    row = kernel_of(op, "nvjet_qqtst_128x128_128x6_2x1_h_bz_TNT", dims, types)
+    assert tuple(row[name] for name in ("batch", "m", "n", "k")) == expected
+
+
+def test_a_grouped_product_without_groups_has_no_work():
+    assert (
+        kernel_of("aten::_grouped_mm", "cutlass::device_kernel gemm", [[64, 256], [8, 256, 512]], [BF16] * 2)["m"]
+        is None
+    )
+
+
+def test_casts_and_optimizers_of_bitsandbytes():
+    types, concrete = [UINT8, FLOAT, SCALAR, "", LIST, SCALAR], ["", "", "64", "nf4", "[512, 256]", "15"]
+    row = kernel_of(
+        "bitsandbytes::dequantize_4bit", "void kDequantizeBlockwise<__nv_bfloat16, 512, 64, 8, 2>",
+        [[PACKED, 1], [2048], [], [], [], []], types, concrete,
+    )  # fmt: skip
+    assert (row["family"], row["bytes"]) == ("elementwise", PACKED + 4 * 2048 + 2 * 512 * 256)
+    # 8-bit Adam: reads the gradient, reads and writes the parameter in bf16 and two states of a byte.
+    row = kernel_of(
+        "bitsandbytes::optimizer_update_8bit_blockwise", "void kOptimizerStatic8bit2StateBlockwise<__nv_bfloat16, 0>",
+        [[], [640], [640], [640], [640], []], ["", BF16, BF16, UINT8, UINT8, SCALAR],
+    )  # fmt: skip
+    assert (row["family"], row["bytes"]) == ("optimizer", 640 * (2 + 2 * 2 + 2 + 2))
+
+
+FLASH = "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128, 4>>"
+
+
+@pytest.mark.parametrize(
+    ("op", "dims", "concrete", "direction", "causal"),
+    [
+        ("xformers::efficient_attention_forward_cutlass", [[2, 128, 8, 64]] * 3 + [[]] * 7, {9: "1"}, "forward", True),
+        ("xformers_flash::flash_fwd", [[2, 128, 8, 64]] * 3 + [[]] * 12, {10: "True"}, "forward", True),
+        ("xformers_flash::flash_fwd", [[256, 8, 64]] * 3 + [[3], [3]] + [[]] * 10, {6: "128", 7: "128"}, "forward",
+         False),
+        ("xformers_flash::flash_bwd", [[]] + [[2, 128, 8, 64]] * 4 + [[]] * 11, {13: "True"}, "backward", True),
+        ("flash_attn::_flash_attn_backward", [[2, 128, 8, 64]] * 5 + [[]] * 10, {11: "False"}, "backward", False),
+        ("flash_attn::_flash_attn_varlen_backward", [[256, 8, 64]] * 9 + [[3], [3]] + [[]] * 8,
+         {11: "128", 12: "128", 15: "True"}, "backward", True),
+    ],
+)  # fmt: skip
+def test_attention_of_other_libraries(op, dims, concrete, direction, causal):
+    row = kernel_of(op, FLASH, dims, [BF16] * len(dims), [concrete.get(i, "") for i in range(len(dims))])
+    columns = ("family", "batch", "heads", "q_len", "kv_len", "head_dim", "direction", "causal")
+    assert tuple(row[name] for name in columns) == ("attention", 2, 8, 128, 128, 64, direction, causal)
+
+
+def test_sequences_of_several_lengths_in_one_are_no_long_sequence():
+    dims = [[1, 256, 8, 64]] * 3 + [[], [4], [4]] + [[]] * 4
+    assert kernel_of("aten::_efficient_attention_forward", FLASH, dims, [BF16] * len(dims))["q_len"] is None

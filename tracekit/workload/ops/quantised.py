@@ -1,0 +1,123 @@
+"""Products with quantised factors, and those of several groups: torchao, bitsandbytes, TransformerEngine.
+
+A weight that is narrower than the arithmetic is read as it is stored: such rows have ``bytes`` of their own.
+"""
+
+import math
+from collections.abc import Callable
+
+from tracekit.workload.signature import ITEM_BYTES, Signature
+
+Columns = dict[str, int | float | bool | str | None]
+Formula = Callable[[Signature], Columns | None]
+
+SUM_BYTES = 4
+"""Integer products come out as int32."""
+
+
+def _scaled(signature: Signature) -> Columns | None:
+    """Factors [m, k] and [k, n]; 4-bit ones hold two elements in each along k."""
+    left, right = signature.at(0), signature.at(1)
+    if not left or not right or len(left[0].shape) != 2 or len(right[0].shape) != 2:
+        return None
+    packed = 2 if left[0].dtype == "nvfp4" else 1
+    return {"batch": 1, "m": left[0].shape[0], "n": right[0].shape[1], "k": packed * left[0].shape[1]}
+
+
+def _scaled_into(signature: Signature) -> Columns | None:
+    """The same behind the output [m, n], which tells all but the depth."""
+    out, left = signature.shape(0), signature.shape(1)
+    if out is None or left is None or len(out) != 2 or len(left) != 2:
+        return None
+    return {"batch": 1, "m": out[0], "n": out[1], "k": left[1]}
+
+
+def _grouped(signature: Signature) -> Columns | None:
+    """One product per group; where groups split an axis of a factor of two axes they are taken to be even."""
+    left, right, ends = signature.shape(0), signature.shape(1), signature.at(_grouped_ends(signature))
+    if left is None or right is None or len(left) < 2 or len(right) < 2:
+        return None
+    m, k, n = left[-2], left[-1], right[-1]
+    if len(left) == 3 and len(right) == 3:
+        return {"batch": left[0], "m": m, "n": n, "k": k}
+    if not ends:
+        return None
+    groups = max(ends[0].numel, 1)
+    if len(right) == 3:
+        m = math.ceil(m / groups)
+    elif len(left) == 3:
+        n = math.ceil(n / groups)
+    else:
+        k = math.ceil(k / groups)
+    return {"batch": groups, "m": m, "n": n, "k": k}
+
+
+def _grouped_ends(signature: Signature) -> int:
+    return 4 if signature.op == "aten::_scaled_grouped_mm" else 2
+
+
+def _stored(*, outputs: int, axis: int = 0, scales: tuple[int, ...] = ()) -> Formula:
+    """The formula of an op with input [..., k] and a packed weight, both first, and n at ``axis`` of ``outputs``.
+
+    Args:
+        outputs: Argument with an axis as long as the output is wide: a tensor, or the list of the weight's sizes.
+        axis: That axis.
+        scales: Arguments read besides.
+    """
+
+    def columns(signature: Signature) -> Columns | None:
+        x, weight, wide = signature.at(0), signature.at(1), signature.shape(outputs) or signature.value(outputs)
+        if not x or not weight or not x[0].shape or not wide or len(wide) <= axis:
+            return None
+        m, n, k = math.prod(x[0].shape[:-1]), int(wide[axis]), x[0].shape[-1]
+        size = x[0].item_bytes(2)
+        read = weight[0].size_bytes(1) + sum(t.size_bytes(2) for index in scales for t in signature.at(index))
+        return {"batch": 1, "m": m, "n": n, "k": k, "bytes": read + (m * k + m * n) * size}
+
+    return columns
+
+
+def _integers(*, transposed: bool) -> Formula:
+    """The formula of an op with 8-bit factors [..., k] and [k, n], or [n, k]."""
+
+    def columns(signature: Signature) -> Columns | None:
+        left, right = signature.shape(0), signature.shape(1)
+        if left is None or right is None or not left or len(right) != 2:
+            return None
+        m, k, n = math.prod(left[:-1]), left[-1], right[0 if transposed else 1]
+        size = ITEM_BYTES["int8"] * (m * k + k * n) + SUM_BYTES * m * n
+        return {"batch": 1, "m": m, "n": n, "k": k, "dtype": "int8", "bytes": size}
+
+    return columns
+
+
+def _module(signature: Signature) -> Columns | None:
+    """TransformerEngine's autograd function around one product.
+
+    It takes weight and input, in an order that differs between functions and versions, among vectors and workspaces;
+    the first two matrices that are equally deep are factors, and which is which makes no difference to the work.
+    """
+    matrices = [tensor.shape for tensor in signature.tensors if len(tensor.shape) >= 2]
+    pairs = ((matrices[0], other) for other in matrices[1:] if other[-1] == matrices[0][-1])
+    left, right = next(pairs, (None, None))
+    if left is None or right is None or 2 not in (len(left), len(right)):
+        return None
+    x, weight = (left, right) if len(right) == 2 else (right, left)
+    return {"batch": 1, "m": math.prod(x[:-1]), "n": weight[0], "k": x[-1]}
+
+
+FORMULAS: dict[str, Formula] = {
+    "aten::_scaled_mm": _scaled,
+    "aten::_scaled_mm_v2": _scaled,
+    "_C::cutlass_scaled_mm": _scaled_into,
+    "aten::_grouped_mm": _grouped,
+    "aten::_scaled_grouped_mm": _grouped,
+    "aten::_int_mm": _integers(transposed=False),
+    "aten::_weight_int4pack_mm": _stored(outputs=3, axis=1, scales=(3,)),
+    "aten::_weight_int8pack_mm": _stored(outputs=2, scales=(2,)),
+    "bitsandbytes::int8_linear_matmul": _integers(transposed=True),
+    "bitsandbytes::gemv_4bit": _stored(outputs=2, scales=(3,)),
+    "bitsandbytes::gemm_4bit": _stored(outputs=2, scales=(3, 7)),
+    "_Linear": _module,
+    "_LayerNormLinear": _module,
+}
