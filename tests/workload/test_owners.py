@@ -59,7 +59,7 @@ def test_a_trace_without_steps_is_one_step():
     assert kernels["step"].to_list() == [0, 0]
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 30), st.integers(1, 3)), min_size=1, max_size=12))
 def test_innermost_is_the_latest_started_op_that_is_still_open(spans):
     """Against the definition, on properly nested ops."""
