@@ -21,10 +21,14 @@ class EdgeKind(IntEnum):
     SYNC = 6
     QUEUE = 7
     RENDEZVOUS = 8
+    OCCUPIED = 9
 
 
 # Kinds that are guessed from times and names, not recorded: these give way where edges contradict each other.
-INFERRED = (EdgeKind.HANDOVER, EdgeKind.EVENT, EdgeKind.SYNC, EdgeKind.QUEUE, EdgeKind.RENDEZVOUS)
+INFERRED = (
+    *(EdgeKind.HANDOVER, EdgeKind.EVENT, EdgeKind.SYNC, EdgeKind.QUEUE, EdgeKind.RENDEZVOUS),
+    EdgeKind.OCCUPIED,
+)
 
 
 @dataclass(frozen=True, slots=True)

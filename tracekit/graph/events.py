@@ -1,8 +1,9 @@
 """Streams waiting for each other through events: as recorded, and inferred, as PyTorch's default traces don't tell.
 
 An activity that starts later than its launch and its stream allow waited for something. If an activity on another
-stream of the device ended right then, it was that one; if it is the first of its stream, it waited for work from
-before the trace.
+stream of the device ended right then, it was that one; if a large kernel held the GPU until then, it waited for room;
+if it is the first of its stream, it waited for work from before the trace; else it was, most likely, what ended last
+of what had been launched before.
 """
 
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from tracekit.graph import occupancy
 from tracekit.graph.edges import EdgeKind, Edges, ends, starts
 from tracekit.graph.nodes import NONE, Nodes
 from tracekit.graph.recorded import Recorded
@@ -29,20 +31,26 @@ ENDED_AFTER_NS = 500
 DEFAULT_LAG_NS = 2_000
 # Within that time no more than a few activities end.
 LOOK_BACK = 8
+# A long delay has a cause, even if nothing ended right before it was over: at most this part of it may be something
+# else, mostly a kernel that left no room.
+LONG_DELAY_NS = 100_000
+PART_OF_DELAY = 0.1
+LOOK_FAR_BACK = 32
 # Delays of a stream's first activity over this are work from before the trace, not launch latency.
 CARRIED_IN_NS = 50_000
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Waits between streams, and activities that waited for work from before the trace."""
+    """Waits between streams, for room on the GPU, and activities that waited for work from before the trace."""
 
     recorded: Edges
     inferred: Edges
+    occupied: Edges
     carried_in: Ints
 
 
-def link(nodes: Nodes, kernels: pl.DataFrame, recorded: Recorded, launch: Edges, stream: Edges) -> Waits:
+def link(nodes: Nodes, kernels: pl.DataFrame, sms: int, recorded: Recorded, launch: Edges, stream: Edges) -> Waits:
     """Edges from the end of the awaited activity to the start of the waiting one."""
     ready = np.full(nodes.start_ns.size, np.iinfo(np.int64).min)
     np.maximum.at(ready, launch.dst // 2, nodes.start_ns[launch.src // 2] + launch.lag_ns)
@@ -51,13 +59,20 @@ def link(nodes: Nodes, kernels: pl.DataFrame, recorded: Recorded, launch: Edges,
     np.maximum.at(ready, known.dst // 2, nodes.end_ns[known.src // 2] + known.lag_ns)
     launched = nodes.activities[nodes.launcher != NONE]
     delayed = launched[nodes.start_ns[launched] - ready[launched] > DELAY_NS]
-    awaited = _ended_just_before(nodes, kernels["device"].to_numpy(), delayed)
+    device = kernels["device"].to_numpy()
+    awaited = _ended_just_before(nodes, device, delayed)
+    occupied = occupancy.link(nodes, kernels, sms, delayed[awaited == NONE])
+    held = occupied.dst[nodes.start_ns[occupied.src // 2] <= ready[occupied.dst // 2] + DELAY_NS] // 2
+    rest = (awaited == NONE) & ~np.isin(delayed, held)
+    carried_in = _carried_in(nodes, delayed[rest], ready, stream)
+    rest &= ~np.isin(delayed, carried_in)
+    awaited[rest] = _ended_last(nodes, device, delayed[rest], ready)
     found = awaited != NONE
     giver, waiter = awaited[found], delayed[found]
     lag = nodes.start_ns[waiter] - nodes.end_ns[giver]
     typical = int(np.median(lag)) if lag.size else 0
     edges = Edges(EdgeKind.EVENT, ends(giver), starts(waiter), np.minimum(lag, max(typical, 0)))
-    return Waits(known, edges, _carried_in(nodes, delayed[~found], ready, stream))
+    return Waits(known, edges, occupied, carried_in)
 
 
 def _as_recorded(nodes: Nodes, recorded: Recorded) -> Edges:
@@ -81,6 +96,30 @@ def _ended_just_before(nodes: Nodes, device: Ints, waiting: Ints) -> Ints:
             (last >= back)
             & (nodes.end_ns[candidate] >= earliest)
             & (nodes.start_ns[candidate] < nodes.start_ns[waiting])
+            & (nodes.lane[candidate] != nodes.lane[waiting])
+            & (device[candidate - nodes.cpu] == device[waiting - nodes.cpu])
+        )
+        found = np.where((found == NONE) & fits, candidate, found)
+    return found
+
+
+def _ended_last(nodes: Nodes, device: Ints, waiting: Ints, ready: Ints) -> Ints:
+    """What long waiters waited for most likely: of what was launched before them, the last to end on another stream.
+
+    What came after it on that stream may have kept them from starting at once, so it can be over for a while.
+    """
+    by_end = nodes.activities[np.argsort(nodes.end_ns[nodes.activities], kind="stable")]
+    start, delay = nodes.start_ns[waiting], nodes.start_ns[waiting] - ready[waiting]
+    called = np.where(nodes.launcher == NONE, 0, nodes.start_ns[nodes.launcher])
+    last = np.searchsorted(nodes.end_ns[by_end], start, side="right") - 1
+    found = np.full(waiting.size, NONE)
+    for back in range(LOOK_FAR_BACK):
+        candidate = by_end[np.maximum(last - back, 0)]
+        fits = (
+            (last >= back)
+            & (delay > LONG_DELAY_NS)
+            & (start - nodes.end_ns[candidate] <= PART_OF_DELAY * delay)
+            & (called[candidate - nodes.cpu] < called[waiting - nodes.cpu])
             & (nodes.lane[candidate] != nodes.lane[waiting])
             & (device[candidate - nodes.cpu] == device[waiting - nodes.cpu])
         )

@@ -28,7 +28,8 @@ def parts(trace: RankTrace, kernels: pl.DataFrame, marks: pl.DataFrame) -> Parts
     blocking = sync.link(nodes, kernels, known)
     queue_edges, own_ns = queue.link(nodes, blocking.own_ns)
     stream = streams.link(nodes, kernels, launch_edges)
-    waits = events.link(nodes, kernels, known, launch_edges, stream.edges)
+    sms = trace.device.sms if trace.device else 0
+    waits = events.link(nodes, kernels, sms, known, launch_edges, stream.edges)
     order = threads.link(nodes)
     edges = (
         order.program,
@@ -37,6 +38,7 @@ def parts(trace: RankTrace, kernels: pl.DataFrame, marks: pl.DataFrame) -> Parts
         stream.edges,
         waits.recorded,
         waits.inferred,
+        waits.occupied,
         blocking.edges,
         queue_edges,
     )
@@ -47,6 +49,6 @@ def parts(trace: RankTrace, kernels: pl.DataFrame, marks: pl.DataFrame) -> Parts
         released=waits.carried_in,
         waited_ns=order.idle_ns + int((nodes.dur_ns[: nodes.cpu] - own_ns).sum()),
         recorded_waits=waits.recorded.src.size + known.call.size,
-        inferred_waits=waits.inferred.src.size + blocking.inferred,
+        inferred_waits=waits.inferred.src.size + waits.occupied.src.size + blocking.inferred,
         hidden_ns=stream.hidden_ns,
     )

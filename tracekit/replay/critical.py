@@ -31,6 +31,7 @@ _ON = {
     EdgeKind.SYNC: LATENCY,
     EdgeKind.QUEUE: LATENCY,
     EdgeKind.RENDEZVOUS: GPU,
+    EdgeKind.OCCUPIED: LATENCY,
 }
 
 

@@ -68,6 +68,7 @@ _CAUSE = {
     EdgeKind.SYNC: Cause.SYNC_BOUND,
     EdgeKind.QUEUE: Cause.SYNC_BOUND,
     EdgeKind.RENDEZVOUS: Cause.RENDEZVOUS,
+    EdgeKind.OCCUPIED: Cause.DEPENDENCY,
 }
 
 
