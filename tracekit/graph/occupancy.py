@@ -21,6 +21,7 @@ THREADS_OF_SM = 2048
 # The last wave: of an A100's kernel of 6.2 ms it was the last 1 %.
 LAST_WAVE = 0.05
 
+
 def link(nodes: Nodes, kernels: pl.DataFrame, sms: int, delayed: Ints) -> Edges:
     """Edges from the end of the large kernel to the start of the one that waited for it.
 
