@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     import pandas as pd
     from hta.trace_analysis import TraceAnalysis
 
+PEAK_MEMORY = "peak_memory"
+"""Key of the metadata that holds what the [memory] events of a trace come to."""
+
 TABLES = ("ops", "annotations", "calls", "activities", "syncs", "frames")
 
 
@@ -103,10 +106,12 @@ class RankTrace:
     @property
     def peak_memory_bytes(self) -> tuple[float, float] | None:
         """The most that tensors took of the GPU's memory, and PyTorch's allocator with them, where it was recorded."""
-        noted = self.recorded_facts.get("memory")
-        memory = noted if isinstance(noted, Mapping) else {}
-        allocated, reserved = memory.get("peak_allocated_bytes"), memory.get("peak_reserved_bytes")
-        return (float(allocated), float(reserved)) if _is_amount(allocated) and _is_amount(reserved) else None
+        for noted in (self.recorded_facts.get("memory"), self.metadata.get(PEAK_MEMORY)):
+            memory = noted if isinstance(noted, Mapping) else {}
+            allocated, reserved = memory.get("peak_allocated_bytes"), memory.get("peak_reserved_bytes")
+            if _is_amount(allocated) and _is_amount(reserved):
+                return float(allocated), float(reserved)
+        return None
 
     @property
     def tables(self) -> dict[str, pl.DataFrame]:

@@ -75,3 +75,28 @@ def test_a_recorded_peak_decides(allocated, reserved, fits):
     peaks = {"peak_allocated_bytes": allocated * 2**30, "peak_reserved_bytes": reserved * 2**30}
     builder.metadata["tracekit"] = {"memory": peaks}
     assert memory(builder, "t4").fits is fits
+
+
+def noted(builder: TraceBuilder, allocated: int, reserved: int, *, kind: int = 1, device: int = 0) -> TraceBuilder:
+    """An event of the allocator, as ``profile_memory=True`` writes it; sizes in GiB."""
+    args = {"Device Type": kind, "Device Id": device, "Addr": 1, "Bytes": 512}
+    args |= {"Total Allocated": allocated * 2**30, "Total Reserved": reserved * 2**30}
+    event = {"ph": "i", "s": "t", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 1, "ts": 3}
+    builder.events.append(event | {"args": args})
+    return builder
+
+
+def test_the_allocators_events_are_a_measured_peak():
+    """The largest counts, of this GPU alone: not the CPU's, nor another one's."""
+    builder = noted(noted(training(2**20), 10, 12), 14, 16)
+    noted(noted(builder, 60, 60, kind=0, device=-1), 70, 70, device=3)
+    found = memory(builder, "t4")
+    assert (found.least_bytes, found.most_bytes) == (14 * 2**30, 16 * 2**30)
+    assert found.fits is None
+    assert memory(builder, "l4").fits is True
+
+
+def test_events_of_the_allocator_without_totals_tell_nothing():
+    builder = noted(training(2**20), 10, 12)
+    del builder.events[-1]["args"]["Total Allocated"]
+    assert memory(builder, "l4").least_bytes == 16 * 2**20

@@ -13,7 +13,7 @@ from tracekit.errors import NoGpuActivityError, NotATraceError
 from tracekit.ingest.kineto import BAD_JSON
 from tracekit.ingest.order import by_start
 from tracekit.ingest.walk import Damage, Decoded, cut_short
-from tracekit.trace import Device, RankTrace
+from tracekit.trace import PEAK_MEMORY, Device, RankTrace
 
 STEP_PREFIX = "ProfilerStep#"
 ACTIVITY_KINDS = ("kernel", "memcpy", "memset")
@@ -27,6 +27,9 @@ MOST_LAUNCHES_WITHOUT_KERNEL = 0.02
 LAUNCH = "LaunchKernel|GraphLaunch|LaunchCooperativeKernel"
 
 LONGEST_METADATA = 4096
+
+# c10's number for it, among the types of devices.
+CPU = 0
 
 
 class DeviceProperties(Struct, rename="camel"):
@@ -80,9 +83,19 @@ def build(decoded: Decoded, source: str, *, needs_gpu: bool = True) -> RankTrace
         device=device,
         rank=rank,
         world_size=world_size,
-        metadata=_metadata(decoded.keys),
+        metadata={**_metadata(decoded.keys), **_peak_memory(take("memory"), activities)},
         warnings=(*_damages(decoded), *_gaps(ops, device)),
     )
+
+
+def _peak_memory(events: pl.DataFrame, activities: pl.DataFrame) -> dict[str, dict[str, int]]:
+    """The most that PyTorch's allocator noted of the GPU's memory (``profile_memory=True``); nothing without it."""
+    device = activities["device"].drop_nulls().mode()
+    own = events.filter((pl.col("device_type") != CPU) & pl.col("device_id").is_in(device.implode()))
+    peaks = own.select(pl.col("allocated_bytes", "reserved_bytes").max()).row(0)
+    if None in peaks:
+        return {}
+    return {PEAK_MEMORY: {"peak_allocated_bytes": peaks[0], "peak_reserved_bytes": peaks[1]}}
 
 
 def _taker(decoded: Decoded, base_ns: int) -> Callable[[str], pl.DataFrame]:

@@ -37,6 +37,10 @@ ARGUMENTS: dict[str, tuple[str, Kind]] = {
     "In msg nelems": ("in_nelems", Kind.INT),
     "Out msg nelems": ("out_nelems", Kind.INT),
     "Group size": ("group_size", Kind.INT),
+    "Device Type": ("device_type", Kind.INT),
+    "Device Id": ("device_id", Kind.INT),
+    "Total Allocated": ("allocated_bytes", Kind.INT),
+    "Total Reserved": ("reserved_bytes", Kind.INT),
     "wait_on_stream": ("wait_on_stream", Kind.INT),
     "wait_on_cuda_event_record_corr_id": ("wait_on_record", Kind.INT),
     "Collective name": ("collective", Kind.TEXT),
@@ -83,6 +87,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "memset": _ACTIVITY,
     "syncs": (*_SPAN, "stream", "correlation", "wait_on_stream", "wait_on_record"),
     "frames": ("ts_ns", "dur_ns", "python_id", "name", *_THREAD),
+    "memory": (*_SPAN, "device_type", "device_id", "allocated_bytes", "reserved_bytes"),
 }  # fmt: skip
 """Table to the fields that its rows hold."""
 
@@ -109,6 +114,7 @@ CATEGORIES = {
     "Memset": "memset",
     "memset": "memset",
     "gpu_memset": "memset",
+    "cpu_instant_event": "memory",
     "cuda_sync": "syncs",
 }
 """Category of an event to its table; events of other categories are not read."""

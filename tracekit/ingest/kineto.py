@@ -20,6 +20,9 @@ from tracekit.ingest.arrays import Ints
 from tracekit.ingest.columns import Columns
 from tracekit.ingest.fields import ARGUMENTS, INTS, NO_TEXT, NULL, TABLES, Kind, categories
 
+PHASES = ("X", "i")
+"""Of events that are read: with a duration, and without."""
+
 Scalar = int | float | str | bool | None
 
 BAD_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -105,7 +108,7 @@ def add(events: Iterable[Event], columns: Columns, words: Words, stacks: bool = 
     table_of = categories(stacks)
     tables: dict[str, list[Event]] = defaultdict(list)
     for one in events:
-        if one.ph == "X" and one.cat in table_of:
+        if one.ph in PHASES and one.cat in table_of:
             tables[table_of[one.cat]].append(one)
     for table, rows in tables.items():
         columns.add(table, {name: _column(name, rows, words) for name in TABLES[table]})
@@ -113,7 +116,7 @@ def add(events: Iterable[Event], columns: Columns, words: Words, stacks: bool = 
 
 def _column(name: str, events: Sequence[Event], words: Words) -> Ints:
     if name in ("ts_ns", "dur_ns"):
-        return np.array([_ns(one.ts if name == "ts_ns" else one.dur) for one in events], np.int64)
+        return np.array([_ns(one.ts) if name == "ts_ns" else _duration(one) for one in events], np.int64)
     if name == "name":
         return np.array([words.number(str(one.name).encode()) for one in events], np.int64)
     if name in ("pid", "tid"):
@@ -144,6 +147,11 @@ def _ns(microseconds: Decimal | None) -> int:
     if microseconds is None or not microseconds.is_finite() or not -(2**53) < microseconds < 2**53:
         return NULL
     return round(microseconds * 1000)
+
+
+def _duration(one: Event) -> int:
+    """How long an event lasts; an instant, which has no duration, no time."""
+    return 0 if one.ph == "i" and one.dur is None else _ns(one.dur)
 
 
 def _int(value: Scalar) -> int:

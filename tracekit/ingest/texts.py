@@ -54,7 +54,7 @@ def grown(texts: Texts, more: int, size: int) -> Texts:
 def of_words(words: Sequence[str]) -> Texts:
     """A dictionary of distinct words, numbered in order, for look-ups by ``hash_word``."""
     encoded = [word.encode() for word in words]
-    texts = empty(64, 4096)
+    texts = empty(128, 4096)
     text = b"".join(encoded)
     texts.arena[: len(text)] = np.frombuffer(text, np.uint8)
     texts.starts[1 : len(words) + 1] = np.cumsum([len(word) for word in encoded])

@@ -97,8 +97,10 @@ def judge(
         in_flight: Passes whose activations a rank holds at most, over one pass of the trace.
     """
     part = _part(*layouts) if layouts else 1.0
-    if part == 1 and run.trace.peak_memory_bytes:
-        return _recorded(*run.trace.peak_memory_bytes, USABLE * gpu.memory_bytes)
+    peaks = [rank.peak_memory_bytes for rank in run.ranks if rank.peak_memory_bytes]
+    if part == 1 and peaks:
+        allocated, reserved = (max(sizes) for sizes in zip(*peaks, strict=True))
+        return _recorded(allocated, reserved, USABLE * gpu.memory_bytes)
     known = known or needs(run)
     state, written = known.state, known.written
     least = state.least_bytes * part if state else None

@@ -31,7 +31,7 @@ _TS_FIELD, _DUR_FIELD, _PID_FIELD, _TID_FIELD = (INTS.index(name) for name in ("
 _NAME_FIELD = TEXTS.index("name")
 _N_TEXTS = len(TEXTS)
 _TEXT, _RAW = KINDS[Kind.TEXT], KINDS[Kind.RAW]
-_COMPLETE = ord("X")
+_COMPLETE, _INSTANT = ord("X"), ord("i")
 # Of a key that comes twice the last one counts: for that the careful decoder is asked.
 (_PH_WORD, _PH_MASK), (_CAT_WORD, _CAT_MASK) = word_and_mask("ph"), word_and_mask("cat")
 _QUOTE, _COMMA = ord('"'), ord(",")
@@ -131,7 +131,10 @@ def _event(
         key = _meaning(buffer, start, _key_end(buffer, value), slots, starts, arena, meaning, KEY)
         at = value
         if key == _PH:
-            complete = at + 2 < end and buffer[at + 1] == _COMPLETE and buffer[at + 2] == _QUOTE
+            known = at + 2 < end and (buffer[at + 1] == _COMPLETE or buffer[at + 1] == _INSTANT)
+            complete = known and buffer[at + 2] == _QUOTE
+            if complete and buffer[at + 1] == _INSTANT and ints[row, _DUR_FIELD] == NULL:
+                ints[row, _DUR_FIELD] = 0
             at = _string(buffer, at, end)
             if at >= 0 and not complete:
                 return skip_members(buffer, at, end, _PH_WORD, _PH_MASK), _NOT_READ
