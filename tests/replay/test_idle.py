@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from tests.test_properties import many, trace_of
 from tracekit.graph import Graph, link
+from tracekit.replay.causes import Cause
 from tracekit.replay.engine import lags, measured, replay
-from tracekit.replay.idle import Cause, Idle, attribute
+from tracekit.replay.idle import Idle, attribute
 from tracekit.replay.measure import cover, per_step
 from tracekit.testing import TraceBuilder
 from tracekit.trace import RankTrace
@@ -190,6 +191,15 @@ def test_causes_add_up_to_the_idle_time(launches, gpu, host, work):
         busy_ns = cover(start, end, np.zeros_like(start), np.ones(start.size, dtype=bool), 1)[2].item()
         span_ns = per_step(timeline, kernels, steps)["time_ns"].sum()
         assert idle.steps["idle_ns"].sum() == span_ns - busy_ns
+        each = attribute(graph, timeline, kernels, steps, steps, lag, [trace], streams=True)
+        told = each.pieces.group_by("device", "stream", "step").agg(told_ns=pl.col("time_ns").sum())
+        rows = each.steps.join(told, on=["device", "stream", "step"], how="left").fill_null(0)
+        assert (each.pieces["time_ns"] > 0).all()
+        assert (rows["told_ns"] == rows["idle_ns"]).all()
+        stream = kernels["stream"].rank("dense").to_numpy() - 1
+        busy = cover(start, end, stream.astype(np.int64), np.ones(start.size, dtype=bool), kernels["stream"].n_unique())
+        by_stream = each.steps.group_by("stream").agg(pl.col("busy_ns").sum()).sort("stream")
+        assert by_stream["busy_ns"].to_list() == busy[2].tolist()
 
 
 @settings(max_examples=30, deadline=None)
@@ -209,3 +219,36 @@ def test_pauses_that_every_replay_of_a_graph_has():
         builder.events[-1]["args"]["correlation"] = builder.events[-2]["args"]["correlation"]
     found = causes(idle_of(builder))
     assert found[Cause.IN_GRAPH] == 4 * 110
+
+
+def streams_of(builder: TraceBuilder) -> dict[int, dict[str, float]]:
+    """Per stream its causes, and what it worked as ``busy``."""
+    trace = builder.load().rank()
+    graph, kernels, steps = linked(trace)
+    table = attribute(graph, measured(graph), kernels, steps, steps, ranks=[trace], streams=True).by_stream()
+    found: dict[int, dict[str, float]] = {}
+    for row in table.iter_rows(named=True):
+        found.setdefault(row["stream"], {"busy": row["busy_us"]})[row["cause"]] = row["time_us"]
+    return found
+
+
+def test_a_stream_that_waits_for_another_one():
+    """The second kernel was launched at 20, but waited for the first one, from 8 to 108, and 2 more."""
+    builder = TraceBuilder().kernel("first", 8, 100, launch=0, stream=7).kernel("second", 110, 50, launch=20, stream=9)
+    assert streams_of(builder) == {
+        7: {"busy": 100, Cause.LAUNCH_LATENCY: 8, Cause.NOTHING_LAUNCHED: 52},
+        9: {"busy": 50, Cause.WAITS_FOR_COMPUTE: 100, Cause.LAUNCH_LATENCY: 8, Cause.DEPENDENCY: 2},
+    }
+
+
+def test_a_copy_that_another_stream_waits_for():
+    builder = TraceBuilder().kernel("Memcpy HtoD", 8, 100, launch=0, stream=7, kind="gpu_memcpy")
+    found = streams_of(builder.kernel("second", 110, 50, launch=20, stream=9))
+    assert found[9][Cause.WAITS_FOR_COPY] == 100
+
+
+def test_a_stream_whose_launch_comes_after_the_cpu_waited_for_another_one():
+    """All that the CPU waited lies in the stream's idle time already: the 8 of its work afterwards are its own."""
+    builder = TraceBuilder().kernel("first", 8, 100, launch=0, stream=7).call("cudaDeviceSynchronize", 20, 92)
+    found = streams_of(builder.kernel("second", 128, 50, launch=120, stream=9))
+    assert found[9] == {"busy": 50, Cause.SYNC_BOUND: 100 + 4, Cause.LAUNCH_BOUND: 8, Cause.LAUNCH_LATENCY: 16}

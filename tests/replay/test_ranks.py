@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 import tracekit as tk
 from tests.jobs import gradient_step, job
 from tracekit.graph.edges import EdgeKind
+from tracekit.replay.causes import Cause
 from tracekit.replay.critical import critical_path
 from tracekit.replay.engine import lags, measured, replay
-from tracekit.replay.idle import Cause, attribute
+from tracekit.replay.idle import attribute
 from tracekit.replay.run import Run, prepare
 from tracekit.replay.stragglers import stragglers
 from tracekit.testing import TraceBuilder

@@ -112,7 +112,7 @@ def predict(
         graph = check_graph(run.graph) if verbose else None
     deliver(
         report,
-        below(terminal.predicted(report, top), graph),
+        below(terminal.predicted(report, top), graph, report.streams),
         lambda: as_json.predicted(report, graph=as_dict(graph)),
         json=json,
         form=form,

@@ -63,7 +63,7 @@ def report(
         graph = check_graph(run.graph) if verbose else None
     deliver(
         built,
-        below(terminal.measured(built, top), graph),
+        below(terminal.measured(built, top), graph, built.streams),
         lambda: as_json.measured(built, top, as_dict(graph)),
         json=json,
         form=form,

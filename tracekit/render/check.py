@@ -1,19 +1,24 @@
 """The dependency graph held against what was measured."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from tracekit.render.streams import screen as stream_screen
 from tracekit.replay.check import Check
+from tracekit.reporting.sections.streams import StreamTime
 
 HEADINGS = ("edge", "edges", "lag µs", "10 %", "90 %", "binds", "then later by µs")
 
 
-def below(shown: RenderableType, found: Check | None) -> RenderableType:
-    """A screen with the graph's below it, if that was asked for."""
-    return shown if found is None else Group(shown, screen(found))
+def below(shown: RenderableType, found: Check | None, streams: Sequence[StreamTime] = ()) -> RenderableType:
+    """A screen with that of the streams and the graph's below it, if that was asked for."""
+    if found is None:
+        return shown
+    return Group(shown, *([stream_screen(streams)] if streams else []), screen(found))
 
 
 def screen(found: Check) -> RenderableType:

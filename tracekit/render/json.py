@@ -31,6 +31,7 @@ def measured(report: Report, top: int, graph: dict[str, Any] | None = None) -> s
         "phases": [dataclasses.asdict(row) for row in report.phases],
         "modules": [dataclasses.asdict(row) for row in report.modules],
         "idle": [dataclasses.asdict(row) for row in report.idle],
+        "streams": [dataclasses.asdict(row) | {"causes": dict(row.causes)} for row in report.streams],
         "ranks": [dataclasses.asdict(row) for row in report.ranks],
         "kernels": [dataclasses.asdict(row) for row in report.kernels[:top]],
         "kernels_omitted": max(len(report.kernels) - top, 0),

@@ -1,4 +1,4 @@
-"""When the GPU ran nothing: stretches of time without an activity, in the windows of the steps."""
+"""When a GPU or a stream ran nothing: stretches of time without an activity, in the windows of the steps."""
 
 from dataclasses import dataclass
 
@@ -10,13 +10,15 @@ from tracekit.replay.engine import Timeline
 from tracekit.replay.measure import per_step
 
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 NO_KERNEL = -1
+KEYS = ("rank", "device", "stream")
 
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """Stretches of time in which a GPU did nothing, cut at the windows; those of one window in order of time.
+    """Stretches in which a GPU or a stream did nothing, cut at the windows; those of one window in order of time.
 
     Attributes:
         begin_ns: Where each one begins.
@@ -35,6 +37,10 @@ class Gaps:
         """Lengths."""
         return self.end_ns - self.begin_ns
 
+    def where(self, rows: Bools) -> "Gaps":
+        """Some of them."""
+        return Gaps(self.begin_ns[rows], self.end_ns[rows], self.window[rows], self.kernel[rows])
+
 
 def windows(timeline: Timeline, kernels: pl.DataFrame, steps: pl.DataFrame, chosen: pl.DataFrame) -> pl.DataFrame:
     """The chosen steps as ``step``, ``index`` among all, ``begin_ns``, ``end_ns``: from the end of the one before.
@@ -47,8 +53,15 @@ def windows(timeline: Timeline, kernels: pl.DataFrame, steps: pl.DataFrame, chos
     return rows.select(*rank, "step", "index", begin_ns=pl.col("end_ns") - pl.col("time_ns"), end_ns="end_ns")
 
 
+def of_streams(within: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
+    """The windows once for each stream of their GPU, with ``device`` and ``stream``."""
+    keys = [key for key in KEYS if key in kernels.columns]
+    streams = kernels.select(keys).unique().sort(keys)
+    return within.join(streams, on="rank") if "rank" in keys else within.join(streams, how="cross")
+
+
 def find(start_ns: Ints, end_ns: Ints, kernels: pl.DataFrame, within: pl.DataFrame) -> Gaps:
-    """Stretches of the windows in which none of their GPU's activities ran.
+    """Stretches of the windows in which none of their rank's activities ran, or of their stream's.
 
     Args:
         start_ns: When each activity started, in the order of the kernel table.
@@ -56,14 +69,24 @@ def find(start_ns: Ints, end_ns: Ints, kernels: pl.DataFrame, within: pl.DataFra
         kernels: The kernel table.
         within: The windows.
     """
-    if "rank" not in within.columns:
+    keys = [key for key in KEYS if key in within.columns]
+    if not keys:
         return _of_one_gpu(start_ns, end_ns, within, np.arange(within.height), np.arange(kernels.height))
+    groups = within.select(keys).unique(maintain_order=True).with_row_index("group")
     found = [
-        _of_one_gpu(start_ns, end_ns, within, *(np.flatnonzero(table["rank"] == rank) for table in (within, kernels)))
-        for rank in within["rank"].unique().sort()
+        _of_one_gpu(start_ns, end_ns, within, windows, activities)
+        for windows, activities in zip(*(_rows(table, groups, keys) for table in (within, kernels)), strict=True)
     ]
     columns = zip(*((gaps.begin_ns, gaps.end_ns, gaps.window, gaps.kernel) for gaps in found), strict=True)
     return Gaps(*(np.concatenate(parts) for parts in columns))
+
+
+def _rows(table: pl.DataFrame, groups: pl.DataFrame, keys: list[str]) -> list[Ints]:
+    """The rows of each group, in order."""
+    group = table.select(keys).join(groups, on=keys, how="left", nulls_equal=True, maintain_order="left")["group"]
+    numbers = group.fill_null(groups.height).to_numpy()
+    order = np.argsort(numbers, kind="stable")
+    return np.split(order, np.searchsorted(numbers[order], np.arange(1, groups.height + 1)))[: groups.height]
 
 
 def _of_one_gpu(start_ns: Ints, end_ns: Ints, within: pl.DataFrame, mine: Ints, activities: Ints) -> Gaps:

@@ -29,6 +29,7 @@ from tracekit.reporting.sections import (
     sensitivity,
     source,
     steps,
+    streams,
     table,
     warnings,
 )
@@ -63,6 +64,7 @@ def build(
         phases=phases.build(rows, chosen),
         modules=modules.build(rows, chosen),
         idle=idle.build(run, idle_time),
+        streams=streams.build(run),
         ranks=ranks.build(run),
         bars=bars.build(run, targets),
         kernels=kernels.build(rows, chosen, len(targets)),

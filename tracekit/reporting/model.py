@@ -25,6 +25,7 @@ from tracekit.reporting.sections.roofs import Roof
 from tracekit.reporting.sections.sensitivity import Speeds
 from tracekit.reporting.sections.source import Source
 from tracekit.reporting.sections.steps import Step
+from tracekit.reporting.sections.streams import StreamTime
 from tracekit.reporting.sections.what_if import EditSaving
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Report:
     phases: tuple[PhaseTime, ...]
     modules: tuple[ModuleTime, ...]
     idle: tuple[IdleTime, ...]
+    streams: tuple[StreamTime, ...]
     ranks: tuple[RankTime, ...]
     bars: tuple[TimeBar, ...]
     kernels: tuple[KernelTime, ...]

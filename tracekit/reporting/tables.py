@@ -5,6 +5,7 @@ from dataclasses import asdict
 
 import polars as pl
 
+from tracekit.replay.causes import MEANING, Cause
 from tracekit.reporting.model import Report
 from tracekit.schema import Column, Table
 
@@ -91,6 +92,20 @@ IDLE = Table(
         Column("line", pl.String, "The Python function that launched most of what ended it."),
     ),
 )
+STREAMS = Table(
+    "streams",
+    "Why each stream was idle; a row for each reason.",
+    (
+        Column("rank", pl.Int64, "The rank; blank in a run of one."),
+        Column("device", pl.Int64, "The GPU in its process."),
+        Column("stream", pl.Int64, "The stream."),
+        Column("busy_us", pl.Float64, "Time in a mean step in which something of it worked."),
+        Column("idle_us", pl.Float64, "The rest of the step; the reasons add up to it."),
+        Column("cause", pl.String, "The reason's name."),
+        Column("meaning", pl.String, "What it means."),
+        Column("time_us", pl.Float64, "Time in a mean step."),
+    ),
+)
 CRITICAL = Table(
     "critical path",
     "What the step would get shorter with.",
@@ -173,7 +188,7 @@ LAWS = Table(
     ),
 )
 
-TABLES = (STEP, TIME, FINDINGS, KERNEL_TIMES, MODULES, IDLE, CRITICAL, COLLECTIVES, RANKS, STEPS, SPEEDS, LAWS)
+TABLES = (STEP, TIME, FINDINGS, KERNEL_TIMES, MODULES, IDLE, STREAMS, CRITICAL, COLLECTIVES, RANKS, STEPS, SPEEDS, LAWS)
 
 
 def frames(report: Report) -> dict[str, pl.DataFrame]:
@@ -184,6 +199,7 @@ def frames(report: Report) -> dict[str, pl.DataFrame]:
         FINDINGS: map(asdict, report.findings),
         MODULES: map(asdict, report.modules),
         IDLE: map(asdict, report.idle),
+        STREAMS: _streams(report),
         CRITICAL: map(asdict, report.critical.ops),
         COLLECTIVES: map(asdict, report.communication),
         RANKS: map(asdict, report.ranks),
@@ -226,6 +242,12 @@ def _step(report: Report) -> Iterator[dict[str, object]]:
         judged = {"dollars_per_1000_steps": target.dollars, "fits_in_memory": target.memory.fits}
         predicted = {"gpu": target.label, "from": "predicted"} | {time: getattr(target.step, time) for time in times}
         yield nothing | predicted | interval | coverage | judged
+
+
+def _streams(report: Report) -> Iterator[dict[str, object]]:
+    for stream in report.streams:
+        for cause, time_us in stream.causes:
+            yield asdict(stream) | {"cause": cause, "meaning": MEANING[Cause(cause)], "time_us": time_us}
 
 
 def _time(report: Report) -> Iterator[dict[str, object]]:

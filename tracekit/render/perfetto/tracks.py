@@ -6,9 +6,10 @@ import polars as pl
 from tracekit.graph.edges import Ints
 from tracekit.graph.nodes import NONE
 from tracekit.render.perfetto.lane import Lane
+from tracekit.replay.causes import Cause
 from tracekit.replay.critical import critical_path
 from tracekit.replay.engine import Timeline
-from tracekit.replay.idle import Cause, attribute
+from tracekit.replay.idle import attribute
 from tracekit.replay.run import Run
 
 CRITICAL, IDLE = 1_000_001, 1_000_002

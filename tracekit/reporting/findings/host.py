@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from tracekit.replay.idle import END_OF_STEP, Cause
+from tracekit.replay.causes import Cause
+from tracekit.replay.idle import END_OF_STEP
 from tracekit.replay.whatif import Select, cuda_graph, saving_us
 from tracekit.reporting.findings.case import ROWS, Case, tried
 from tracekit.reporting.findings.model import Evidence, Finding

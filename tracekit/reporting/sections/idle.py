@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tracekit.replay.idle import END_OF_STEP, MEANING, Cause, Idle
+from tracekit.replay.causes import MEANING, Cause
+from tracekit.replay.idle import END_OF_STEP, Idle
 from tracekit.replay.run import Run
 
 
