@@ -10,7 +10,7 @@ from tracekit.workload import collectives, experts, geometry, gradients, outputs
 from tracekit.workload import steps as step_table
 from tracekit.workload.classify import classify, is_helper
 from tracekit.workload.names import copy_kind_of, describe, dtype_of
-from tracekit.workload.ops import layout, norm, optimizer, work
+from tracekit.workload.ops import fbgemm, layout, norm, optimizer, work
 from tracekit.workload.ops.conv import as_weight_gradient, is_weight_gradient
 from tracekit.workload.ops.vector import Columns
 from tracekit.workload.owners import innermost_ops, launching_calls
@@ -153,6 +153,9 @@ def _moved(signature: Signature, kind: str) -> int | None:
 def _work(signature: Signature, family: str, by_name: str | None, row: dict[str, Any]) -> dict[str, Any]:
     """What one kernel does: its own part where that can be told, else the op's work, to be shared."""
     name, item_bytes = row["name"], ITEM_BYTES.get(by_name or "", 4)
+    if fbgemm.OPS.search(signature.op):
+        columns = fbgemm.work(signature, name, item_bytes)
+        return {**(columns or {}), "shares": fbgemm.UPDATE.search(name) is not None}
     if is_helper(family, signature.op):
         own = layout.assistance(signature, name, row["blocks"], row["threads_per_block"])
     else:

@@ -2,7 +2,7 @@
 
 Traces of 2020 and 2021 record no strides and no output size. What does: the gradient of the output that the backward
 pass of the same layer takes, the whole backward op that calls the one for each gradient, or, in inference, the op that
-takes the output next.
+takes the output next. FBGEMM's backward passes get what their look-up tells instead.
 """
 
 import json
@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import polars as pl
+
+from tracekit.workload.ops import fbgemm
 
 FORWARD = ("aten::cudnn_convolution", "aten::miopen_convolution", "aten::thnn_conv2d_forward")
 INPUT_GRADIENT = ("aten::cudnn_convolution_backward_input", "aten::miopen_convolution_backward_input")
@@ -35,6 +37,7 @@ def infer(ops: pl.DataFrame) -> pl.Series:
     if gradients.height + forward.height:
         found |= dict(_gradients(gradients, ops))
         found |= dict(_forward(forward, ops))
+    found |= fbgemm.lookups(ops)
     result = pl.Series("output_dims", [None], dtype=pl.String).new_from_index(0, ops.height)
     if not found:
         return result

@@ -16,7 +16,10 @@ FAMILY_RULES = (
     ),
     ("norm", r"norm|bn_fw|bn_bw|BatchNorm|RowwiseMoments|welford|GammaBeta|ComputeInternalGradients"),
     ("softmax", r"soft_?max"),
-    ("reduction", r"split_?k_?reduce|reduce_?splitk|reduce_wgrad|SplitKOffsets|gemvx?.*reduce"),
+    (
+        "reduction",
+        r"bounds_check_indices|_get_FP8_qparam|split_?k_?reduce|reduce_?splitk|reduce_wgrad|SplitKOffsets|gemvx?.*reduce",
+    ),
     ("embedding", r"embedding|indexSelect|EmbeddingBag"),
     (
         "conv",

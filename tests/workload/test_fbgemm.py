@@ -1,0 +1,102 @@
+"""FBGEMM's backward passes and moves, worked out by hand."""
+
+import pytest
+
+from tracekit.testing import TraceBuilder
+from tracekit.workload.extract import extract
+
+# 1792 indices into 3 tables, summed for 128 samples: 384 sums, 16 wide.
+INDICES, TABLES, SAMPLES, WIDTH = 1792, 3, 128, 16
+FORWARD_TYPES = ["float", "c10::Half", *["float"] * 2, "int", "long int", "int", "", "", "long int", "", "long int"]
+
+
+def lookup(builder, start, kind="rowwise_adagrad", indices=INDICES, sums=TABLES * SAMPLES):
+    dims = [
+        [0],
+        [640_000],
+        [0],
+        [0, 0],
+        [TABLES],
+        [TABLES],
+        [TABLES + 1],
+        [],
+        [],
+        [TABLES + 1],
+        [],
+        [indices],
+        [sums + 1],
+    ]
+    name = f"fbgemm::split_embedding_codegen_lookup_{kind}_function"
+    return builder.op(name, start, 20, dims=dims, types=[*FORWARD_TYPES, "long int"])
+
+
+def backward(builder, kernels, kind="rowwise_adagrad", samples=SAMPLES):
+    name = f"torch::autograd::CppNode<SplitLookupFunction_{kind}_Op>"
+    builder.op(name, 200, 90, dims=[[samples, TABLES * WIDTH]], types=["float"])
+    for i, kernel in enumerate(kernels):
+        builder.kernel(kernel, 300 + 40 * i, 10 * (i + 1), launch=210 + 5 * i)
+    return [row for row in extract(builder.load().rank()).iter_rows(named=True) if row["name"] in kernels]
+
+
+UPDATES = [
+    f"void split_embedding_backward_codegen_rowwise_adagrad_unweighted_kernel_{part}_per_row_1<c10::Half, float>()"
+    for part in ("cta", "warp")
+]
+
+
+def test_each_index_changes_a_row():
+    rows = backward(lookup(TraceBuilder(), 0), UPDATES)
+    # A gradient in fp32, a row of halves read and written, one number of the optimizer, the index and its place.
+    whole = INDICES * (WIDTH * (4 + 2 * 2) + 8 + 12)
+    assert [(row["family"], row["bytes"]) for row in rows] == [("optimizer", whole)] * 2
+    assert [row["share"] for row in rows] == [pytest.approx(1 / 3), pytest.approx(2 / 3)]
+
+
+def test_kernels_that_sort_go_over_the_indices():
+    kernels = [
+        "void linearize_index_kernel<long>(at::GenericPackedTensorAccessor<long, 1ul>)",
+        "void cub::DeviceRadixSortOnesweepKernel<cub::DeviceRadixSortPolicy<long, int, int>::Policy800, false, long>",
+        "void cub::DeviceReduceByKeyKernel<cub::DispatchReduceByKey<long*, long*>>",
+        "void split_embedding_codegen_grad_indice_weights_kernel<c10::Half, float, c10::Half, 2ul>",
+    ]
+    rows = backward(lookup(TraceBuilder(), 0), kernels)
+    weights = INDICES * (2 * WIDTH + 12) + 4 * SAMPLES * TABLES * WIDTH
+    assert [row["bytes"] for row in rows] == [INDICES * 20, INDICES * 24, INDICES * 8, weights]
+    assert {row["share"] for row in rows} == {1.0}
+
+
+def test_the_latest_lookup_that_fits_is_meant():
+    builder = lookup(lookup(lookup(TraceBuilder(), 0, indices=10), 30), 60, indices=20, sums=7)
+    lookup(lookup(builder, 90, kind="adagrad", indices=30), 400, indices=40)
+    assert backward(builder, UPDATES[:1])[0]["rows"] == INDICES
+
+
+@pytest.mark.parametrize(("samples", "kind"), [(64, "rowwise_adagrad"), (SAMPLES, "lamb")])
+def test_without_a_lookup_that_fits_nothing_is_told(samples, kind):
+    assert backward(lookup(TraceBuilder(), 0, kind=kind), UPDATES[:1], kind=kind, samples=samples)[0]["bytes"] is None
+
+
+@pytest.mark.parametrize(
+    ("op", "kernel", "dims", "types", "family", "bytes_"),
+    [
+        ("fbgemm::permute_2D_sparse_data", "void fbgemm_gpu::permute_2D_data_kernel<false, int, int>",
+         [[24], [24, 16], [1920], [], []], ["int", "int", "int", "", "Scalar"], "copy", 2 * 4 * 1920),
+        ("fbgemm::permute_2D_sparse_data", "void fbgemm_gpu::permute_2D_lengths_kernel<int>",
+         [[24], [24, 16], [1920], [], []], ["int", "int", "int", "", "Scalar"], "copy", 2 * 4 * 24 * 16),
+        ("torch::autograd::CppNode<fbgemm_gpu::PermutePooledEmbsFunction<&fbgemm_gpu::permute_pooled_embs_gpu> >",
+         "void permute_pooled_embs_kernel<float>(float const*)", [[4096, 768]], ["float"], "copy", 2 * 4 * 4096 * 768),
+        ("fbgemm::bounds_check_indices", "void bounds_check_indices_kernel<long, false>()",
+         [[6], [33398], [393217], [], [1]], ["long", "long", "long", "Scalar", "long"], "reduction",
+         8 * (33398 + 393217)),
+        ("fbgemm::FloatToFP8RowwiseQuantized",
+         "void fbgemm_gpu::(anonymous namespace)::_compute_FP8_quantize_cuda_kernel<float>(float const*)",
+         [[100, 256], []], ["float", "Scalar"], "elementwise", 5 * 25600),
+        ("fbgemm::FP8RowwiseQuantizedToFloat",
+         "void fbgemm_gpu::(anonymous namespace)::_FP8rowwise_to_float_cuda_kernel<float>(unsigned char const*)",
+         [[100, 264], []], ["unsigned char", "Scalar"], "elementwise", 5 * 26400),
+    ],
+)  # fmt: skip
+def test_what_fbgemm_moves(op, kernel, dims, types, family, bytes_):
+    builder = TraceBuilder().op(op, 0, 50, dims=dims, types=types).kernel(kernel, 60, 30, launch=10)
+    row = extract(builder.load().rank()).row(0, named=True)
+    assert (row["family"], row["bytes"]) == (family, bytes_)
