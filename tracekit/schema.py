@@ -217,8 +217,8 @@ KERNELS = Table(
         Column(
             "work_low",
             pl.Float64,
-            "geometry: the least that the bytes, or a product's batch, may be, over those given.",
+            "Where the work is a bracket: the least that the bytes, or a product's batch, may be, over those given.",
         ),
-        Column("work_high", pl.Float64, "geometry: the most that they may be."),
+        Column("work_high", pl.Float64, "The most that they may be."),
     ),
 )

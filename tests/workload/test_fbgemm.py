@@ -44,11 +44,12 @@ UPDATES = [
 ]
 
 
-def test_each_index_changes_a_row():
+def test_each_index_reads_a_gradient_and_may_change_a_row():
     rows = backward(lookup(TraceBuilder(), 0), UPDATES)
-    # A gradient in fp32, a row of halves read and written, one number of the optimizer, the index and its place.
-    whole = INDICES * (WIDTH * (4 + 2 * 2) + 8 + 12)
-    assert [(row["family"], row["bytes"]) for row in rows] == [("optimizer", whole)] * 2
+    # A gradient in fp32, the index and its place; at most a row of halves and a number of the optimizer, both ways.
+    read, changed = WIDTH * 4 + 12, 2 * 2 * WIDTH + 8
+    assert [(row["family"], row["bytes"]) for row in rows] == [("optimizer", INDICES * read)] * 2
+    assert [(row["work_low"], row["work_high"]) for row in rows] == [(1, pytest.approx(1 + changed / read))] * 2
     assert [row["share"] for row in rows] == [pytest.approx(1 / 3), pytest.approx(2 / 3)]
 
 
@@ -69,6 +70,15 @@ def test_the_latest_lookup_that_fits_is_meant():
     builder = lookup(lookup(lookup(TraceBuilder(), 0, indices=10), 30), 60, indices=20, sums=7)
     lookup(lookup(builder, 90, kind="adagrad", indices=30), 400, indices=40)
     assert backward(builder, UPDATES[:1])[0]["rows"] == INDICES
+
+
+def test_a_backward_pass_goes_the_way_back():
+    builder = lookup(lookup(TraceBuilder(), 0, indices=10), 30, indices=20)
+    name = "torch::autograd::CppNode<SplitLookupFunction_rowwise_adagrad_Op>"
+    for i in (0, 1):
+        builder.op(name, 200 + 100 * i, 90, dims=[[SAMPLES, TABLES * WIDTH]], types=["float"])
+        builder.kernel(UPDATES[i], 500 + 40 * i, 10, launch=210 + 100 * i)
+    assert extract(builder.load().rank())["rows"].to_list() == [20, 10]
 
 
 @pytest.mark.parametrize(("samples", "kind"), [(64, "rowwise_adagrad"), (SAMPLES, "lamb")])

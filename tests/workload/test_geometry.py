@@ -75,7 +75,7 @@ def test_shapes_win():
 def test_recorded_shapes_lie_inside_the_bracket(real_traces):
     """Pointwise kernels with shapes, told again from their launch."""
     kernels = extract(tk.load(real_traces / "v100_resnet50_train_6steps_2021.json.gz").rank())
-    hidden = kernels.with_columns(work_from=pl.lit(None, pl.String)).drop("work_low", "work_high")
+    hidden = kernels.with_columns(work_from=pl.lit(None, pl.String))
     both = geometry.fill(hidden).with_columns(recorded=kernels["bytes"] * kernels["share"], of=kernels["work_from"])
     told = both.filter((pl.col("work_from") == "geometry") & (pl.col("of") == "shapes"))
     ratio = pl.col("recorded") / pl.col("bytes")

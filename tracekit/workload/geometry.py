@@ -34,7 +34,7 @@ def fill(kernels: pl.DataFrame) -> pl.DataFrame:
         kernels: With the columns of ``schema.KERNELS``; null in ``work_from`` where the work isn't known.
 
     Returns:
-        The same with ``work_low`` and ``work_high``, factors on the bytes of such kernels; null elsewhere.
+        The same, with ``work_low`` and ``work_high``, factors on the bytes, of such kernels too.
     """
     name = pl.col("name")
     names = kernels.select("name").unique().with_columns(
@@ -66,9 +66,9 @@ def fill(kernels: pl.DataFrame) -> pl.DataFrame:
     }
     return told.with_columns(
         *(pl.when(mine).then(value).otherwise(column).alias(column) for column, value in filled.items()),
-        work_low=pl.when(mine).then(_least()),
-        work_high=pl.when(mine).then(_most()),
-    ).select(*kernels.columns, "work_low", "work_high")
+        work_low=pl.when(mine).then(_least()).otherwise("work_low"),
+        work_high=pl.when(mine).then(_most()).otherwise("work_high"),
+    ).select(kernels.columns)
 
 
 def _whole_tensors() -> pl.Expr:

@@ -23,8 +23,8 @@ PLACED = 8
 
 WORK = (
     "dtype", "direction", "batch", "m", "n", "k", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "causal", "rows",
-    "cols", "flops", "bytes", "collective", "ranks", "process_group", "group_description", "group_ranks", "share",
-    "family",
+    "cols", "flops", "bytes", "work_low", "work_high", "collective", "ranks", "process_group", "group_description",
+    "group_ranks", "share", "family",
 )  # fmt: skip
 
 

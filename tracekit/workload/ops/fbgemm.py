@@ -1,7 +1,8 @@
 """FBGEMM beside its look-ups: their backward pass, kernel by kernel, and what moves and packs their inputs and results.
 
-A backward op names the gradient only. The look-up that it belongs to tells how many indices there are; each changes a
-row, also where several indices ask for the same one, as the look-up counts them.
+A backward op names the gradient only. The look-up that it belongs to tells how many indices there are. For each of them
+a row of the gradient is read; a row of a table is changed once, and how many differ isn't recorded: at most as many as
+there are indices, which is the bracket.
 """
 
 import json
@@ -93,9 +94,10 @@ def _backward(signature: Signature, kernel: str) -> Columns | None:
     state = _state_bytes(kind.group(1), width)
     if state is None or not UPDATE.search(kernel):
         return None
-    changed = weight_bytes if kind.group(1) == "Dense" else 2 * weight_bytes
-    bytes_ = indices * (width * (GRADIENT_BYTES + changed) + state + listed)
-    return columns_of((indices, width), flops=4 * indices * width, bytes_=bytes_)
+    read = width * GRADIENT_BYTES + listed
+    changed = width * (weight_bytes if kind.group(1) == "Dense" else 2 * weight_bytes) + state
+    columns = columns_of((indices, width), flops=4 * indices * width, bytes_=indices * read)
+    return columns | {"work_low": 1.0, "work_high": (read + changed) / read}
 
 
 def _state_bytes(optimizer: str, width: int) -> int | None:
@@ -105,7 +107,9 @@ def _state_bytes(optimizer: str, width: int) -> int | None:
 
 
 def lookups(ops: pl.DataFrame) -> dict[int, list[int]]:
-    """Of each backward op its row, and indices, tables and bytes of a weight of the latest look-up that fits it.
+    """Of each backward op its row, and indices, tables and bytes of a weight of its look-up.
+
+    That is the latest that fits and has no backward op yet: a backward pass goes the forward's way back.
 
     Args:
         ops: As in the trace (``schema.OPS``).
@@ -121,9 +125,9 @@ def lookups(ops: pl.DataFrame) -> dict[int, list[int]]:
             known += _lookup(name, shapes, json.loads(types or "[]"))
         elif len(shapes[0]) == 2:
             kind = backward.group(1).lower()
-            fits = (one for k, sums, one in reversed(known) if k == kind and sums == shapes[0][0] * one[1])
-            if (one := next(fits, None)) is not None:
-                found[row] = one
+            fits = [i for i, (k, sums, one) in enumerate(known) if k == kind and sums == shapes[0][0] * one[1]]
+            if fits:
+                found[row] = known.pop(fits[-1])[2]
     return found
 
 
