@@ -22,8 +22,8 @@ class StepTime:
     Attributes:
         step_time_us: From the end of one step to the end of the next, CPU and GPU, on the last rank; of a single step,
             from its start.
-        kernel_time_us: Time in which the GPU ran something of the step.
-        exposed_comm_us: The part of it in which only collectives ran.
+        kernel_time_us: Time of it in which the GPU ran something, of whichever step.
+        exposed_comm_us: The part of that in which only collectives ran.
         waiting_us: The part of that in which they only waited for other ranks.
         steps: How many steps the medians are over.
         span_us: From the start of the first chosen step to the end of the last; unlike the median of a few steps,
@@ -39,7 +39,7 @@ class StepTime:
 
     @property
     def idle_us(self) -> float:
-        """Time in which the GPU ran nothing of the step."""
+        """Time in which the GPU ran nothing."""
         return max(self.step_time_us - self.kernel_time_us, 0.0)
 
 
@@ -67,10 +67,14 @@ def per_step(timeline: Timeline, kernels: pl.DataFrame, steps: pl.DataFrame) -> 
     """
     meter = Meter(kernels, steps, steps)
     each = meter.each(timeline)
-    before = np.where(meter.first, each.begin_ns, np.roll(each.end_ns, 1))
     timed = each.known & (meter.first | np.roll(each.known, 1))
     known = [pl.when(pl.Series(each.known)).then(name).alias(name) for name in ("begin_ns", "end_ns")]
-    columns = {"first": meter.first, "begin_ns": each.begin_ns, "end_ns": each.end_ns, "time_ns": each.end_ns - before}
+    columns = {
+        "first": meter.first,
+        "begin_ns": each.begin_ns,
+        "end_ns": each.end_ns,
+        "time_ns": each.end_ns - each.before_ns,
+    }
     gpu = {"busy_ns": each.busy_ns, "exposed_ns": each.exposed_ns, "waiting_ns": each.waiting_ns}
     table = pl.DataFrame({**columns, **gpu}).with_columns(*known, time_ns=pl.when(pl.Series(timed)).then("time_ns"))
     return steps.select(_keys(steps)).hstack(table)
@@ -99,9 +103,13 @@ def of_all_ranks(table: pl.DataFrame) -> pl.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Each:
-    """Per row of the steps, when it ran and for how long the GPU ran something of it; times only where ``known``."""
+    """Per row of the steps, when it ran and for how long the GPU ran something then; times only where ``known``.
+
+    A step runs from the end of its rank's step before, the first from its own begin.
+    """
 
     begin_ns: Ints
+    before_ns: Ints
     end_ns: Ints
     busy_ns: Ints
     exposed_ns: Ints
@@ -127,6 +135,8 @@ class Meter:
         place = pl.int_range(pl.len())
         first = steps.select(place.over("rank") == 0 if "rank" in steps.columns else place == 0)
         self.first: Bools = first.to_series().to_numpy()
+        self._windows = np.append(np.flatnonzero(self.first), self._rows)
+        self._rank = _ranks(kernels, steps)
         numbers = steps["step"].unique(maintain_order=True)
         self._step = steps["step"].replace_strict(numbers, range(len(numbers)), return_dtype=pl.Int64).to_numpy()
         self._chosen: Bools = numbers.is_in(chosen["step"].implode()).to_numpy()
@@ -161,23 +171,32 @@ class Meter:
     def each(self, timeline: Timeline) -> Each:
         """Every step of every rank."""
         start, end = timeline.activity_start_ns, timeline.activity_end_ns
-        order = np.argsort(start, kind="stable")
+        begin_ns, end_ns, known = self._spans(timeline)
+        before_ns = np.where(self.first, begin_ns, np.roll(end_ns, 1))
+        opens = np.where(np.roll(known, 1), before_ns, begin_ns)
 
-        def covered(begin: Ints, order: Ints, wanted: Bools) -> tuple[Ints, Ints, Ints]:
-            return _cover(order, begin, end, self._row, wanted, self._rows)
+        def covered(begin: Ints, wanted: Bools) -> Ints:
+            order = np.argsort(begin, kind="stable")
+            return _cover(order[wanted[order]], begin, end, self._rank, opens, end_ns, self._windows)
 
-        gpu_begin, gpu_end, busy_ns = covered(start, order, self._launched)
+        everything = np.ones(start.size, dtype=np.bool_)
+        busy_ns = covered(start, everything)
         exposed_ns, waiting_ns = np.zeros((2, self._rows), dtype=np.int64)
         if self._collective is not None:
-            works_from = _works_from_ns(timeline, self._collective)
-            exposed_ns = busy_ns - covered(start, order, self._launched & ~self._collective)[2]
-            waiting_ns = busy_ns - covered(works_from, np.argsort(works_from, kind="stable"), self._launched)[2]
+            exposed_ns = busy_ns - covered(start, ~self._collective)
+            waiting_ns = busy_ns - covered(_works_from_ns(timeline, self._collective), everything)
+        return Each(begin_ns, before_ns, end_ns, busy_ns, exposed_ns, waiting_ns, known)
+
+    def _spans(self, timeline: Timeline) -> tuple[Ints, Ints, Bools]:
+        """Begin and end of every step, and whether it has any."""
+        mine = self._launched
+        begin, end = np.full(self._rows, FOREVER), np.full(self._rows, NEVER)
+        np.minimum.at(begin, self._row[mine], timeline.activity_start_ns[mine])
+        np.maximum.at(end, self._row[mine], timeline.activity_end_ns[mine])
         if not timeline.marks:
-            return Each(gpu_begin, gpu_end, busy_ns, exposed_ns, waiting_ns, gpu_begin <= gpu_end)
+            return begin, end, begin <= end
         marks = timeline.start_ns[timeline.cpu - timeline.marks : timeline.cpu]
-        begin_ns, cpu_end = marks[: self._rows], marks[self._rows :]
-        everywhere = np.ones(self._rows, dtype=np.bool_)
-        return Each(begin_ns, np.maximum(cpu_end, gpu_end), busy_ns, exposed_ns, waiting_ns, everywhere)
+        return marks[: self._rows], np.maximum(marks[self._rows :], end), np.ones(self._rows, dtype=np.bool_)
 
 
 def _keys(steps: pl.DataFrame) -> list[str]:
@@ -195,6 +214,14 @@ def _works_from_ns(timeline: Timeline, collective: Bools) -> Ints:
     return works_from
 
 
+def _ranks(kernels: pl.DataFrame, steps: pl.DataFrame) -> Ints:
+    """The place of each kernel's rank among those of ``steps``."""
+    if "rank" not in steps.columns:
+        return np.zeros(kernels.height, dtype=np.int64)
+    ranks = steps["rank"].unique(maintain_order=True)
+    return kernels["rank"].replace_strict(ranks, range(len(ranks)), return_dtype=pl.Int64).to_numpy()
+
+
 def _step_rows(kernels: pl.DataFrame, steps: pl.DataFrame) -> Ints:
     """The row of ``steps`` that each kernel belongs to; their number for kernels of none."""
     keys = _keys(steps)
@@ -203,31 +230,34 @@ def _step_rows(kernels: pl.DataFrame, steps: pl.DataFrame) -> Ints:
     return joined["row"].fill_null(steps.height).to_numpy()
 
 
-def cover(start: Ints, end: Ints, group: Ints, wanted: Bools, groups: int) -> tuple[Ints, Ints, Ints]:
-    """Begin, end and length of the union of the wanted intervals of each group; without any it ends before it begins.
-
-    Args:
-        start: Where the intervals begin.
-        end: Where they end.
-        group: The group of each.
-        wanted: Whether it counts.
-        groups: How many groups there are.
-    """
-    return _cover(np.argsort(start, kind="stable"), start, end, group, wanted, groups)
-
-
 @numba.njit(cache=True)
 def _cover(
-    order: Ints, start: Ints, end: Ints, group: Ints, wanted: Bools, groups: int
-) -> tuple[Ints, Ints, Ints]:  # pragma: no cover - compiled
-    begin = np.full(groups, np.iinfo(np.int64).max, dtype=np.int64)
-    reached = np.full(groups, np.iinfo(np.int64).min, dtype=np.int64)
-    length = np.zeros(groups, dtype=np.int64)
+    order: Ints, start: Ints, end: Ints, rank: Ints, opens: Ints, closes: Ints, first: Ints
+) -> Ints:  # pragma: no cover - compiled
+    """How much of each window the union of its rank's intervals covers.
+
+    Args:
+        order: The intervals that count, by start.
+        start: Where each interval begins.
+        end: Where it ends.
+        rank: The rank of each.
+        opens: Where the windows begin; by rank, and within one in order of time.
+        closes: Where they end.
+        first: Where each rank's windows begin; one entry more than there are ranks.
+    """
+    length = np.zeros(opens.size, dtype=np.int64)
+    window = first[:-1].copy()
+    reached = np.full(first.size - 1, np.iinfo(np.int64).min, dtype=np.int64)
     for row in order:
-        if wanted[row]:
-            mine = group[row]
-            begin[mine] = min(begin[mine], start[row])
-            if end[row] > reached[mine]:
-                length[mine] += end[row] - max(start[row], reached[mine])
-                reached[mine] = end[row]
-    return begin, reached, length
+        mine = rank[row]
+        begin, until = max(start[row], reached[mine]), end[row]
+        if until <= begin:
+            continue
+        reached[mine] = until
+        while window[mine] < first[mine + 1] and closes[window[mine]] <= begin:
+            window[mine] += 1
+        for at in range(window[mine], first[mine + 1]):
+            if opens[at] >= until:
+                break
+            length[at] += max(min(until, closes[at]) - max(begin, opens[at]), 0)
+    return length
