@@ -22,6 +22,9 @@ _INT_PLACES = {t: np.array([INTS.index(f) for f in fields if f in INTS]) for t, 
 _TEXT_PLACES = {t: np.array([TEXTS.index(f) for f in fields if f in TEXTS]) for t, fields in TABLES.items()}
 _ORDERED_FIELDS = {t: [f for n in (INTS, TEXTS) for f in fields if f in n] for t, fields in TABLES.items()}
 
+_NUMBERS = pl.Series(dtype=pl.Int64)
+_EMPTY = {t: pl.DataFrame(schema={f: pl.Int64 if f in INTS else pl.String for f in TABLES[t]}) for t in TABLES}
+
 Piece = int | npt.NDArray[np.int32] | Ints
 
 
@@ -65,6 +68,8 @@ class Columns:
             compact: The same texts as compact JSON values, for the fields that hold JSON.
         """
         pieces = self._pieces.pop(table)
+        if not pieces["ts_ns"]:
+            return _EMPTY[table]
         order = by_start(
             _wide(pieces["ts_ns"], NULL),
             _wide(pieces["dur_ns"], NULL),
@@ -119,18 +124,18 @@ def _wide(pieces: Sequence[Piece], null: int) -> Ints:
 
 def _column(field: str, pieces: Sequence[Piece], rows: Ints, words: pl.Series, compact: pl.Series) -> pl.Series:
     """Some rows of a column."""
-    if field in INTS:
-        return _nullable(_wide(pieces, NULL)[rows])
-    return _lookup(compact if field in _JSON else words, _wide(pieces, NO_TEXT)[rows])
+    texts = compact if field in _JSON else words
+    if all(isinstance(piece, int) for piece in pieces):
+        return (_NUMBERS if field in INTS else texts).clear(rows.size)
+    return _nullable(_wide(pieces, NULL)[rows]) if field in INTS else _lookup(texts, _wide(pieces, NO_TEXT)[rows])
 
 
 def _nullable(values: Ints) -> pl.Series:
-    series = pl.Series(values, dtype=pl.Int64)
-    return series.set(series == NULL, None) if (values == NULL).any() else series
+    series, missing = pl.Series(values), values == NULL
+    return series.set(pl.Series(missing), None) if missing.any() else series
 
 
 def _lookup(words: pl.Series, numbers: Ints) -> pl.Series:
-    if not len(words) or not (numbers != NO_TEXT).any():
-        return pl.repeat(None, len(numbers), dtype=words.dtype, eager=True)
-    rows = pl.Series(np.where(numbers < NO_TEXT, numbers + len(words) + 1, numbers), dtype=pl.Int64)
-    return words.gather(rows.set(rows == NO_TEXT, None))
+    rows = pl.Series(np.where(numbers < NO_TEXT, numbers + len(words) + 1, numbers))
+    missing = numbers == NO_TEXT
+    return words.gather(rows.set(pl.Series(missing), None) if missing.any() else rows)

@@ -65,7 +65,8 @@ def of_words(words: Sequence[str]) -> Texts:
 
 def to_list(texts: Texts) -> list[bytes]:
     """The texts, by number."""
-    arena, starts = texts.arena.tobytes(), texts.starts[: texts.used[0] + 1].tolist()
+    starts = texts.starts[: texts.used[0] + 1].tolist()
+    arena = texts.arena[: starts[-1]].tobytes()
     return [arena[start:stop] for start, stop in pairwise(starts)]
 
 
