@@ -24,6 +24,7 @@ from tracekit.prediction.notes import HOST_SPREAD
 from tracekit.prediction.pipeline import Pipeline, pipelined
 from tracekit.prediction.scaling import as_measured, kernels_as, kernels_depend_on
 from tracekit.prediction.source import SourceCluster, recognise, with_gpu
+from tracekit.prediction.spread import Spread, Straggling, measure_spread, straggling
 from tracekit.prediction.target import targets
 from tracekit.replay.contention import Sharing
 from tracekit.replay.engine import Timeline
@@ -115,6 +116,11 @@ class Predictor:
         return repeats(self.run.kernels)
 
     @cached_property
+    def spread(self) -> Spread:
+        """How its ranks and steps differ."""
+        return measure_spread(self.run)
+
+    @cached_property
     def _needs(self) -> Needs:
         return needs(self.run)
 
@@ -171,6 +177,7 @@ class Predictor:
         lines = run.timeline_with(time_us), run.timeline_with(low_us, 1 / spread), run.timeline_with(high_us, spread)
         step, low, high = (run.meter.median(line) for line in lines)
         pipeline, longer = _staged(run, lines, target, layouts)
+        late = straggling(self.run, self.spread, *layouts) if layouts else Straggling()
         # The graph's own error cancels in the ratio of two replays, as far as it is the same in both.
         per_span = run.measured.step_time_us / run.replay.span_us
         unchanged = (
@@ -183,15 +190,16 @@ class Predictor:
         memory = judge(run, gpu, layouts, self._needs, pipeline.in_flight if pipeline else 1.0)
         return Prediction(
             target=target.gpu,
-            step=_worked(step, step.span_us * per_span * longer[0], pipeline),
+            step=_worked(step, step.span_us * per_span * longer[0] * late.likely, pipeline),
             low_us=low.span_us * per_span * longer[1] * (1 - error),
-            high_us=high.span_us * per_span * longer[2] * (1 + error),
-            speedup=run.replay.span_us / step.span_us / longer[0],
+            high_us=late.upper(step.span_us * longer[0], high.span_us * longer[2] * (1 + error)) * per_span,
+            speedup=run.replay.span_us / step.span_us / longer[0] / late.likely,
             coverage=_coverage(run, filled),
             kernels=_edited(run, filled.drop(ASKED, "transfer_us", strict=False)),
             notes=(
                 *notes.of_calibrations(self.calibrations, gpu, same_gpu),
                 *notes.of(run, target, self.source, filled, same_gpu, self._sharing, pipeline),
+                *([late.note] if late.note else []),
                 notes.of_memory(memory),
             ),
             memory=memory,

@@ -14,6 +14,7 @@ from tracekit.prediction.layout import Change, Layout, LayoutError, recognise, r
 from tracekit.prediction.model import Prediction, Target
 from tracekit.prediction.source import recognise as source_of
 from tracekit.prediction.source import with_gpu
+from tracekit.prediction.spread import straggling
 from tracekit.prediction.step import NO_PRICES, Predictor, by_gpu
 from tracekit.prediction.target import targets
 from tracekit.replay.run import Run
@@ -66,6 +67,7 @@ class Sweep:
         entries: The layouts.
         knees: On each cluster, the most ranks up to which each GPU keeps ``KEPT`` of its throughput.
         refused: Layouts that can't be worked out, and why.
+        straggling: What is assumed of the slowest rank of the largest layout; None where nothing is.
     """
 
     run: Run
@@ -74,6 +76,7 @@ class Sweep:
     entries: tuple[Entry, ...]
     knees: Mapping[str, int]
     refused: tuple[str, ...]
+    straggling: str | None = None
 
     @property
     def table(self) -> pl.DataFrame:
@@ -131,7 +134,9 @@ def sweep(
     found = [*_predicted(predictor, wanted, refused)]
     if not found:
         raise LayoutError(f"none of the layouts can be worked out: {refused[0] if refused else 'none fits'}")
-    return _ranked(run, old, found, batch or recognise_batch(run), tuple(dict.fromkeys(refused)))
+    ranked = _ranked(run, old, found, batch or recognise_batch(run), tuple(dict.fromkeys(refused)))
+    largest = max((one.layout or old for one in found), key=lambda layout: layout.world_size)
+    return replace(ranked, straggling=straggling(run, predictor.spread, old, largest).note)
 
 
 def _wanted(

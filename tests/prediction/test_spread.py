@@ -1,0 +1,108 @@
+"""How much later the slowest of more ranks comes."""
+
+from itertools import pairwise
+
+import pytest
+
+import tracekit as tk
+from tests.jobs import job as of_ranks
+from tracekit.prediction.layout import Layout
+from tracekit.prediction.spread import (
+    Spread,
+    Straggling,
+    expected_largest,
+    least_chi_squared,
+    measure_spread,
+    straggling,
+)
+from tracekit.replay.run import Run, prepare
+from tracekit.testing import TraceBuilder
+
+CLUSTER = "64x8xa100-sxm-80gb@hdr200"
+
+
+def job(*steps: float, world: int = 8, trains: bool = True, end: float | None = None) -> TraceBuilder:
+    """Steps that last so long, each a kernel and an all-reduce that the host waits for; it may end later."""
+    builder = TraceBuilder()
+    builder.metadata["distributedInfo"] = {"backend": "nccl", "rank": 0, "world_size": world}
+    now = 0.0
+    for number, dur in enumerate(steps):
+        builder.step(number, now, end or dur)
+        if trains:
+            builder.op("autograd::engine::evaluate_function: x", now, 1)
+        message = {"Collective name": "allreduce", "In msg nelems": 2**10, "dtype": "BFloat16", "Group size": world}
+        builder.kernel("sgemm", now + 10, dur - 40, launch=now + 2)
+        builder.op("record_param_comms", now + 8, 10, **message)
+        done = now + (end or dur)
+        start = now + dur - 29
+        builder.kernel("ncclDevKernel_AllReduce_Sum_bf16_RING_LL", start, done - 9 - start, launch=now + 9)
+        builder.call("cudaDeviceSynchronize", now + 20, done - 5 - now - 20)
+        now = done
+    return builder
+
+
+def run(*steps: float, **how: bool) -> Run:
+    return prepare(job(*steps, **how).load())
+
+
+def test_the_spread_of_steps_by_hand():
+    """The first step is left out; 1000, 1100 and 900 us vary by 100, a tenth of their mean."""
+    found = measure_spread(run(1000, 1000, 1100, 900))
+    assert found.compute == pytest.approx(0.1, rel=0.02)
+    assert found.own == pytest.approx(0.1, rel=0.02)
+    assert (found.freedom, found.read) == (2, 1)
+
+
+def test_what_all_ranks_have_in_common_is_no_straggling():
+    """Three ranks compute 960, 860 and 1060 us: a spread of 100, of a mean step of 1100."""
+    found = measure_spread(prepare(of_ranks(*(job(1000 + more, end=1100, world=3) for more in (0, -100, 100)))))
+    assert found.compute == pytest.approx(100 / 1100, rel=0.03)
+    assert (found.freedom, found.read) == (2, 3)
+
+
+def test_the_largest_of_some_draws():
+    """Of two, 1 / sqrt(pi); of 100, 2.51 (tables of normal order statistics)."""
+    assert expected_largest(1) == 0
+    assert expected_largest(2) == pytest.approx(0.564, abs=0.03)
+    assert expected_largest(100) == pytest.approx(2.508, abs=0.01)
+    assert least_chi_squared(10) == pytest.approx(4.865, rel=0.01)
+
+
+def test_more_ranks_wait_longer_and_the_interval_widens():
+    mine, spread = run(1000, 1000), Spread(compute=0.02, own=0.05, freedom=20, read=4)
+    found = [straggling(mine, spread, Layout(8), Layout(ranks)) for ranks in (8, 16, 64, 512)]
+    assert found[0] == Straggling()
+    assert found[-1].likely == pytest.approx(1 + 0.02 * (expected_largest(512) - expected_largest(8)))
+    for fewer, more in pairwise(found):
+        assert fewer.likely < more.likely < more.most
+        assert fewer.most < more.most
+
+
+def test_what_is_not_computing_moves_the_upper_end_only():
+    mine = run(1000, 1000)
+    equal, unequal = (straggling(mine, Spread(0.02, own, 20, 4), Layout(8), Layout(64)) for own in (0.0, 0.2))
+    assert equal.likely == unequal.likely
+    assert equal.most < unequal.most
+
+
+def test_too_few_steps_tell_nothing_and_that_is_said():
+    found = straggling(run(1000, 1000), measure_spread(run(1000, 1000)), Layout(8), Layout(64))
+    assert (found.likely, found.most) == (1, 1)
+    assert found.note is not None
+    assert "isn't in the numbers" in found.note
+
+
+def test_copies_of_an_inference_do_not_wait_for_each_other():
+    spread = Spread(0.02, 0.05, 20, 4)
+    assert straggling(run(1000, trains=False), spread, Layout(8), Layout(64)) == Straggling()
+
+
+def test_a_prediction_of_more_ranks_holds_it():
+    steady, varying = (
+        tk.predict(job(*steps).load(), cluster=CLUSTER, world_size=512)[CLUSTER]
+        for steps in ((1000,) * 5, (1000, 1000, 1200, 900, 900))
+    )
+    factor = 0.95 * (1 + 0.1414 * (expected_largest(512) - expected_largest(8)))  # 950 us is the median step
+    assert varying.step.step_time_us / steady.step.step_time_us == pytest.approx(factor, rel=0.02)
+    assert varying.high_us > 1.5 * steady.high_us
+    assert any("the slowest of 512 ranks" in note for note in varying.notes)
