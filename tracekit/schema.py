@@ -140,6 +140,12 @@ SYNCS = Table(
     ),
 )
 
+OVERHEADS = Table(
+    "overheads",
+    "What CUPTI cost the CPU, and what else it counts as overhead; Kineto writes no thread.",
+    (*_SPAN,),
+)
+
 FRAMES = Table(
     "frames",
     "Calls of Python functions and modules (with_stack=True), where they were asked for.",

@@ -103,6 +103,10 @@ class TraceBuilder:
         """A user annotation."""
         return self._event("user_annotation", name, start, dur, thread, {})
 
+    def overhead(self, name: str, start: float, dur: float) -> Self:
+        """What CUPTI cost; Kineto writes no thread."""
+        return self._event("overhead", name, start, dur, 0, {}, pid=-1)
+
     def python(self, name: str, start: float, dur: float, *, thread: int = MAIN_THREAD) -> Self:
         """A call of a Python function, such as ``train.py(12): step``, or of a module, ``nn.Module: Linear_0``."""
         self._python_id += 1

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 PEAK_MEMORY = "peak_memory"
 """Key of the metadata that holds what the [memory] events of a trace come to."""
 
-TABLES = ("ops", "annotations", "calls", "activities", "syncs", "frames")
+TABLES = ("ops", "annotations", "calls", "activities", "syncs", "overheads", "frames")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,7 @@ class RankTrace:
         calls: Runtime and driver calls (``schema.CALLS``).
         activities: What ran on the GPU (``schema.ACTIVITIES``).
         syncs: Recorded waits (``schema.SYNCS``).
+        overheads: What the profiler and the driver cost (``schema.OVERHEADS``).
         frames: Calls of Python functions (``schema.FRAMES``); none unless they were asked for.
         device: The GPU that the activities ran on; ``None`` if the trace doesn't describe it.
         rank: Rank in the job; ``None`` outside a distributed one.
@@ -77,6 +78,7 @@ class RankTrace:
     calls: pl.DataFrame
     activities: pl.DataFrame
     syncs: pl.DataFrame
+    overheads: pl.DataFrame
     frames: pl.DataFrame
     device: Device | None
     rank: int | None

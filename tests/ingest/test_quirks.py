@@ -105,6 +105,7 @@ def test_streams_in_every_spelling(read, spelling, value):
         ("cpu_op", "ops"),
         ("user_annotation", "annotations"),
         ("cuda_sync", "syncs"),
+        ("overhead", "overheads"),
     ],
 )
 def test_categories_of_all_back_ends(read, cat, table):
@@ -114,10 +115,10 @@ def test_categories_of_all_back_ends(read, cat, table):
 
 
 def test_stacks_and_spans_are_not_read(read):
-    """python_function, gpu_user_annotation, Trace, overhead: not what ran on the GPU, nor what launched it."""
+    """python_function, gpu_user_annotation, Trace: not what ran on the GPU, nor what launched it."""
     document = json.loads(one_kernel().to_json())
     document["traceEvents"] += [
-        event(cat, "x", 1, 1, {}) for cat in ("python_function", "gpu_user_annotation", "Trace", "overhead", "fwdbwd")
+        event(cat, "x", 1, 1, {}) for cat in ("python_function", "gpu_user_annotation", "Trace", "fwdbwd")
     ]
     trace = read(document)
     assert sum(table.height for table in trace.tables.values()) == 3

@@ -79,6 +79,7 @@ def build(decoded: Decoded, source: str, *, needs_gpu: bool = True) -> RankTrace
         calls=calls,
         activities=activities,
         syncs=schema.SYNCS.conform(take("syncs")),
+        overheads=schema.OVERHEADS.conform(take("overheads")),
         frames=schema.FRAMES.conform(take("frames")),
         device=device,
         rank=rank,

@@ -154,7 +154,15 @@ def _version() -> str:
     """Changes with the tables' columns, and with any line of the decoder: nothing stale is ever read."""
     package = Path(__file__).parents[1]
     digest = hashlib.blake2b(digest_size=16)
-    for table in (schema.OPS, schema.ANNOTATIONS, schema.CALLS, schema.ACTIVITIES, schema.SYNCS, schema.FRAMES):
+    for table in (
+        schema.OPS,
+        schema.ANNOTATIONS,
+        schema.CALLS,
+        schema.ACTIVITIES,
+        schema.SYNCS,
+        schema.OVERHEADS,
+        schema.FRAMES,
+    ):
         digest.update(repr((table.name, table.dtypes)).encode())
     for file in sorted((*package.glob("ingest/**/*.py"), package / "trace.py")):
         digest.update(file.read_bytes())

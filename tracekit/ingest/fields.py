@@ -86,6 +86,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "memcpy": _ACTIVITY,
     "memset": _ACTIVITY,
     "syncs": (*_SPAN, "stream", "correlation", "wait_on_stream", "wait_on_record"),
+    "overheads": _SPAN,
     "frames": ("ts_ns", "dur_ns", "python_id", "name", *_THREAD),
     "memory": (*_SPAN, "device_type", "device_id", "allocated_bytes", "reserved_bytes"),
 }  # fmt: skip
@@ -116,6 +117,7 @@ CATEGORIES = {
     "gpu_memset": "memset",
     "cpu_instant_event": "memory",
     "cuda_sync": "syncs",
+    "overhead": "overheads",
 }
 """Category of an event to its table; events of other categories are not read."""
 

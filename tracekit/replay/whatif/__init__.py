@@ -12,6 +12,7 @@ from tracekit.replay.whatif.edited import Edit, Edited, saving_us, step_time_us
 from tracekit.replay.whatif.fuse import fuse
 from tracekit.replay.whatif.host import host_speed
 from tracekit.replay.whatif.infinite_queue import infinite_queue
+from tracekit.replay.whatif.no_profiler import no_profiler
 from tracekit.replay.whatif.no_sync import no_sync
 from tracekit.replay.whatif.pin_memory import pin_memory
 from tracekit.replay.whatif.prefetch import prefetch
@@ -33,6 +34,7 @@ __all__ = [
     "fuse",
     "host_speed",
     "infinite_queue",
+    "no_profiler",
     "no_sync",
     "overlap",
     "pin_memory",

@@ -15,12 +15,21 @@ Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 
 
-def share_within(graph: Graph, inside: Spans) -> Floats:
-    """How much of the work between two calls was measured within spans, by edge; 0 for edges of other kinds."""
+def share_within(graph: Graph, inside: Spans, calls: bool = False) -> Floats:
+    """How much of the work between two calls was measured within spans, by edge; 0 for edges of other kinds.
+
+    Args:
+        graph: The graph.
+        inside: The spans.
+        calls: Of calls too.
+    """
     nodes = graph.nodes
     times = np.stack([nodes.start_ns, nodes.end_ns], axis=1).ravel()
-    edge = np.flatnonzero(graph.kind == EdgeKind.PROGRAM)
-    dst = destinations(graph)[edge]
+    to = destinations(graph)
+    edge = np.flatnonzero(
+        (graph.kind == EdgeKind.PROGRAM) | (calls & (graph.kind == EdgeKind.RUN) & (to < 2 * nodes.cpu))
+    )
+    dst = to[edge]
     begin, end = times[sources(graph)[edge]], times[dst]
     share = np.zeros(graph.kind.size)
     share[edge] = inside.covered_ns(nodes.lane[dst // 2], begin, end) / np.maximum(end - begin, 1)

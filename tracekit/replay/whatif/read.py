@@ -13,6 +13,7 @@ from tracekit.replay.whatif.edited import Edit
 from tracekit.replay.whatif.fuse import fuse
 from tracekit.replay.whatif.host import host_speed
 from tracekit.replay.whatif.infinite_queue import infinite_queue
+from tracekit.replay.whatif.no_profiler import no_profiler
 from tracekit.replay.whatif.no_sync import no_sync
 from tracekit.replay.whatif.pin_memory import pin_memory
 from tracekit.replay.whatif.prefetch import prefetch
@@ -100,6 +101,7 @@ EDITS: Mapping[str, tuple[str, Callable[[Arguments], Edit]]] = {
     "cuda-graph": ("cuda-graph(KERNELS)", _of_selection(cuda_graph)),
     "compile": ("compile(KERNELS, HOST)", _compile),
     "no-sync": ("no-sync(CALL)", _no_sync),
+    "no-profiler": ("no-profiler()", _alone(no_profiler)),
     "pin-memory": ("pin-memory(KERNELS)", _of_selection(pin_memory)),
     "prefetch": ("prefetch()", _alone(prefetch)),
     "infinite-queue": ("infinite-queue()", _alone(infinite_queue)),

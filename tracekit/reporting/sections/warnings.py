@@ -3,8 +3,11 @@
 import re
 from collections.abc import Iterator
 
+import polars as pl
+
 from tracekit import secrets
 from tracekit.ingest.ranks import ranges
+from tracekit.replay.profiler import held_up
 from tracekit.replay.run import Run
 
 # A graph that misses the measured step by more than this has waits that it can't explain.
@@ -12,6 +15,9 @@ TRUSTED_ERROR_PCT = 5.0
 
 # What the profiler adds to a step, from which on the reader should know.
 MUCH_OVERHEAD = 1.03
+
+# Part of the recording that the profiler's own work held the CPU up, from which on the reader should know.
+MUCH_HELD = 0.005
 
 # Time within CUDA graphs that is kept rather than derived, from which on the reader should know.
 MUCH_HIDDEN = 0.05
@@ -35,6 +41,7 @@ def _warnings(run: Run) -> Iterator[str]:
         )
     yield from _ranks(run)
     yield from _overhead(run)
+    yield from _held_up(run)
     hidden = run.graph.hidden_ns / 1e3 / run.measured.step_time_us / run.steps.height
     if hidden > MUCH_HIDDEN:
         yield (
@@ -52,6 +59,18 @@ def _overhead(run: Run) -> Iterator[str]:
         yield (
             f"a step took {without_us / 1e3:.3g} ms without the profiler and {run.measured.step_time_us / 1e3:.3g} ms "
             f"with it: --unprofiled-step {without_us / 1e3:.3g}ms takes that out"
+        )
+
+
+def _held_up(run: Run) -> Iterator[str]:
+    """What the profiler was recorded to hold up the CPU for."""
+    held = pl.concat([held_up(rank).select("name", "dur_ns") for rank in run.ranks])
+    held_ms = int(held["dur_ns"].sum()) / 1e6
+    if held_ms > MUCH_HELD * run.measured.span_us / 1e3:
+        kinds = ", ".join(held["name"].unique().sort())
+        yield (
+            f"the profiler itself held up the CPU for {held_ms:.3g} ms of the recording ({kinds}): "
+            "--what-if 'no-profiler()' takes that out"
         )
 
 

@@ -1,0 +1,61 @@
+"""What the profiler itself cost the CPU; times in microseconds."""
+
+import pytest
+
+from tracekit.errors import WhatIfError
+from tracekit.replay.profiler import held_up
+from tracekit.replay.run import prepare
+from tracekit.replay.whatif import apply
+from tracekit.reporting.sections import warnings
+from tracekit.testing import MAIN_THREAD, TraceBuilder
+
+
+def late_launch(dur: float = 400) -> TraceBuilder:
+    """A launch at 0 and, 20 µs into an op that lasts until 600, another one at 500."""
+    builder = TraceBuilder().op("aten::mm", 0, 20).kernel("gemm", 8, 10, launch=0)
+    return builder.op("aten::copy_", 80, dur + 120).kernel("copy", dur + 108, 50, launch=dur + 100)
+
+
+def test_what_held_the_thread_up_is_taken_out():
+    run = prepare(late_launch().overhead("Activity Buffer Request", 90, 300).load())
+    edited = apply(run, ["no-profiler()"])
+    assert edited.edits[0].touched == 1
+    assert edited.saving_us == pytest.approx(300)
+    assert edited.edits[0].description == "300 µs of the profiler's own work are gone"
+
+
+def test_within_a_call_too():
+    builder = TraceBuilder().op("aten::mm", 0, 20).kernel("gemm", 8, 10, launch=0)
+    builder.call("cudaFree", 100, 300).overhead("Instrumentation", 120, 200)
+    edited = apply(prepare(builder.kernel("copy", 508, 50, launch=500).load()), ["no-profiler()"])
+    assert edited.saving_us == pytest.approx(200, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "builder",
+    [
+        late_launch().overhead("Buffer Flush", 10, 300),  # an op ends and one begins meanwhile
+        late_launch().overhead("Buffer Flush", 30, 20),  # between ops: no one knows
+        late_launch().overhead("Lazy Function Loading", 90, 300),  # CUDA's, not the profiler's
+        late_launch(),
+    ],
+)
+def test_what_held_nothing_up_stays(builder):
+    run = prepare(builder.load())
+    assert held_up(run.trace).is_empty()
+    assert not [line for line in warnings.build(run) if "profiler itself" in line]
+    with pytest.raises(WhatIfError, match="no work of the profiler"):
+        apply(run, ["no-profiler()"])
+
+
+def test_of_several_threads_the_one_within_an_op():
+    builder = late_launch().kernel("other", 60, 10, launch=50, thread=77).overhead("Resource", 90, 300)
+    assert held_up(builder.load().rank())["tid"].to_list() == [MAIN_THREAD]
+
+
+def test_it_is_said_with_its_amount():
+    run = prepare(late_launch().overhead("Activity Buffer Request", 90, 300).load())
+    assert any(
+        line.startswith("the profiler itself held up the CPU for 0.3 ms of the recording (Activity Buffer Request): ")
+        for line in warnings.build(run)
+    )
