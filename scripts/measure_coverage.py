@@ -14,6 +14,7 @@ import tracekit as tk
 from predictors import PredictorError, identify_gpu, resolve_gpu
 from predictors import predict as predict_kernels
 from tracekit.errors import NoGpuActivityError
+from tracekit.reporting.sections.coverage import INFERRED
 from tracekit.trace import RankTrace
 from tracekit.workload.extract import extract, has_work
 from tracekit.workload.shares import share
@@ -59,9 +60,7 @@ def measure(path: Path, top: int, gpu: str | None = None) -> Row:
         gpu=gpu or "unknown",
         gpu_ms=kernels["time_us"].sum() / 1e3,
         exact=share(kernels, "time_us", pl.col("exact")),
-        inferred=share(
-            kernels, "time_us", pl.col("work_from").is_in(["repeat", "gradients", "geometry"]).fill_null(False)
-        ),
+        inferred=share(kernels, "time_us", pl.col("work_from").is_in(INFERRED).fill_null(False)),
         classified=share(kernels, "time_us", ~pl.col("exact") & ~unknown),
         unknown=share(kernels, "time_us", unknown),
         beaten=100 * violations.filter(~pl.col("cached"))["time_us"].sum() / kernels["time_us"].sum(),

@@ -211,6 +211,12 @@ KERNELS = Table(
         Column("tensor_core", pl.Boolean, "Whether it runs on matrix units; null: the name doesn't tell."),
         Column("copy_kind", pl.String, "memcpy: HtoD, DtoH, DtoD or PtoP."),
         Column("collective", pl.String, "collective: all_reduce, all_gather, ..."),
+        Column(
+            "algorithm",
+            pl.String,
+            "collective: tree, ring, one_shot, two_shot or multimem, by the kernel's name. NCCL's ring kernels run "
+            "NVLS, CollNet and PAT too; its names tell no protocol.",
+        ),
         Column("ranks", pl.Int64, "collective: ranks that take part."),
         *GROUP,
         Column(
@@ -218,7 +224,8 @@ KERNELS = Table(
             pl.String,
             "Where the work was told: shapes (of the op's inputs), recorded (sizes of copies and messages), "
             "repeat (the same kernel elsewhere in the trace), gradients (of an all-reduce, those accumulated since the "
-            "last), geometry (a pointwise kernel's or a grouped product's launch); null: not known.",
+            "last), projection (a product beside attention, by its heads), geometry "
+            "(a pointwise kernel's or a grouped product's launch); null: not known.",
         ),
         Column(
             "work_low",

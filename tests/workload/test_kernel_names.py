@@ -152,19 +152,27 @@ TRITON = [
 ]  # fmt: skip
 COLLECTIVE = [
     ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
-     known("collective", "collective", "fp32", tensor_core=False)),
+     known("collective", "collective", "fp32", tensor_core=False, algorithm="ring")),
     ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
-     known("collective", "collective", "bf16", tensor_core=False)),
+     known("collective", "collective", "bf16", tensor_core=False, algorithm="ring")),
     ("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)",
      known("collective", "collective", "int8", tensor_core=False)),
     ("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
-     known("collective", "collective", tensor_core=False)),
+     known("collective", "collective", tensor_core=False, algorithm="ring")),
     ("void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>",
-     known("collective", "collective", "bf16", tensor_core=False)),
+     known("collective", "collective", "bf16", tensor_core=False, algorithm="multimem")),
     ("void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<(flashinfer::trtllm_allreduce_fusion::AllReduceFusionPattern)1, __nv_bfloat16, 4, false, false>",
-     known("collective", "collective", "bf16", tensor_core=False)),
+     known("collective", "collective", "bf16", tensor_core=False, algorithm="one_shot")),
     ("void (anonymous namespace)::all_reduce_one_shot_push_kernel<__nv_bfloat16, 2u, true>",
-     known("collective", "collective", "bf16", tensor_core=False)),
+     known("collective", "collective", "bf16", tensor_core=False, algorithm="one_shot")),
+    ("ncclDevKernel_AllReduce_Sum_bf16_TREE_LL(ncclDevKernelArgsStorage<4096ul>)",
+     known("collective", "collective", "bf16", tensor_core=False, algorithm="tree")),
+    ("ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)",
+     known("collective", "collective", "fp32", tensor_core=False, algorithm="ring")),
+    ("void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(vllm::RankData*, vllm::RankSignals, vllm::Signal*)",
+     known("collective", "collective", "bf16", tensor_core=False, algorithm="one_shot")),
+    ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)",
+     known("collective", "collective", tensor_core=False)),
 ]  # fmt: skip
 
 

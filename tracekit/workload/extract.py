@@ -6,7 +6,18 @@ import polars as pl
 
 from tracekit import schema
 from tracekit.trace import RankTrace
-from tracekit.workload import collectives, experts, geometry, gradients, outputs, parameters, phases, repeats, stacks
+from tracekit.workload import (
+    collectives,
+    experts,
+    geometry,
+    gradients,
+    outputs,
+    parameters,
+    phases,
+    projections,
+    repeats,
+    stacks,
+)
 from tracekit.workload import steps as step_table
 from tracekit.workload.classify import classify, is_helper
 from tracekit.workload.names import copy_kind_of, describe, dtype_of
@@ -24,7 +35,7 @@ DESCRIPTION = (
     "family", "dtype", "direction", "batch", "m", "n", "k", "heads", "kv_heads", "q_len", "kv_len", "head_dim",
     "causal", "rows", "cols", "flops", "bytes", "work_low", "work_high", "copy_kind",
 )  # fmt: skip
-FROM_NAME = ("tile_m", "tile_n", "tile_k", "stages", "split_k", "layout", "tensor_core")
+FROM_NAME = ("tile_m", "tile_n", "tile_k", "stages", "split_k", "layout", "tensor_core", "algorithm")
 # Their precision is the instructions', which the kernel's name tells; elsewhere it is the inputs'.
 COMPUTE_FAMILIES = ("gemm", "conv", "attention", "moe")
 MOVERS = {"memcpy": ("aten::copy_", "aten::_to_copy"), "memset": ("aten::zero_", "aten::fill_")}
@@ -43,7 +54,8 @@ def extract(trace: RankTrace) -> pl.DataFrame:
     )
     sized = described.with_columns(bytes=pl.coalesce("recorded_bytes", "bytes"))
     shared = _share(gradients.tell_apart(collectives.describe(sized, trace.ops)))
-    known = experts.fill(geometry.fill(repeats.inherit(shared.with_columns(work_from=_work_from()))))
+    repeated = repeats.inherit(shared.with_columns(work_from=_work_from()))
+    known = experts.fill(geometry.fill(projections.fill(repeated, trace.ops)))
     return schema.KERNELS.conform(known.with_columns(phase=phases.phase_of("launched_in")))
 
 

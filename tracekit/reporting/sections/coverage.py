@@ -7,7 +7,7 @@ import polars as pl
 from tracekit.workload.shares import share
 
 # Work taken from other kernels or from other ops than the one that launched the kernel.
-INFERRED = ("repeat", "gradients", "geometry")
+INFERRED = ("repeat", "gradients", "projection", "geometry")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,9 @@
-"""NCCL, RCCL and the all-reduces that serving engines bring along."""
+"""NCCL, RCCL and the all-reduces that serving engines bring along.
+
+NCCL builds a kernel of its own for the ring and for the tree of a collective, both with the protocol LL, and runs all
+protocols in them, and CollNet, NVLS and PAT in the ring's (NVIDIA/nccl, src/device/generate.py, ``best_kernel``). So a
+name tells a tree from all else, and no protocol. Its kernel of sends and receives was once the one for everything.
+"""
 
 import re
 
@@ -8,28 +13,45 @@ TYPES = {"f32": "fp32", "float": "fp32", "f16": "fp16", "half": "fp16", "__half"
          "__nv_bfloat16": "bf16", "c10::BFloat16": "bf16", "f64": "fp64", "double": "fp64", "u8": "int8",
          "int8_t": "int8", "f8e4m3": "fp8", "f8e5m2": "fp8"}  # fmt: skip
 TYPE = r"(?P<type>f8e4m3|f8e5m2|f32|f16|bf16|f64|u8)"
+ALGORITHMS = {"RING": "ring", "TREE": "tree", "1stage": "one_shot", "one_shot": "one_shot", "oneshot": "one_shot",
+              "2stage": "two_shot", "two_shot": "two_shot", "twoshot": "two_shot", "multimem": "multimem"}  # fmt: skip
+ALGORITHM = r"(?P<algorithm>RING|TREE)_LL"
 
 RULES = (
     Rule(
-        re.compile(rf"nccl(?:Sym)?DevKernel_\w+?_(?:Sum|Prod|Min|Max|MinMax|PreMulSum|SumPostDiv)_{TYPE}"),
-        "collective",
-        dtypes=TYPES,
-        tensor_core=False,
-    ),
-    Rule(
-        re.compile(r"ncclKernel_\w+?_(?:Sum|Prod|Min|Max)_(?P<type>float|half|__nv_bfloat16|double|int8_t)\b"),
-        "collective",
-        dtypes=TYPES,
-        tensor_core=False,
-    ),
-    Rule(re.compile(r"^(?:void )?(?:nccl|rccl)(?:Dev)?Kernel|rccl_main_kernel"), "collective", tensor_core=False),
-    Rule(
         re.compile(
-            r"(?:cross_device_reduce_\dstage|multimem_\w+_kernel|(?:one|two)_?shot_all_?reduce\w*|all_reduce_one_shot\w*|"
-            r"allreduce_fusion_kernel\w*)<(?:\([\w:]+\)\d+, )?(?P<type>float|__half|half|__nv_bfloat16|c10::BFloat16)?"
+            rf"nccl(?:Sym)?DevKernel_\w+?_(?:Sum|Prod|Min|Max|MinMax|PreMulSum|SumPostDiv)_{TYPE}(?:_{ALGORITHM})?"
         ),
         "collective",
         dtypes=TYPES,
         tensor_core=False,
+        algorithms=ALGORITHMS,
+    ),
+    Rule(
+        re.compile(
+            rf"ncclKernel_\w+?_(?:{ALGORITHM}_)?(?:Sum|Prod|Min|Max)_(?P<type>float|half|__nv_bfloat16|double|int8_t)\b"
+        ),
+        "collective",
+        dtypes=TYPES,
+        tensor_core=False,
+        algorithms=ALGORITHMS,
+    ),
+    Rule(
+        re.compile(rf"^(?:void )?(?:nccl|rccl)(?:Dev)?Kernel(?:_[A-Za-z]+_{ALGORITHM})?|rccl_main_kernel"),
+        "collective",
+        tensor_core=False,
+        algorithms=ALGORITHMS,
+    ),
+    Rule(
+        re.compile(
+            r"(?=\w*?(?P<algorithm>[12]stage|one_?shot|two_?shot|multimem)|)"
+            r"(?:cross_device_reduce_\dstage|multimem_\w+_kernel|(?:one|two)_?shot_all_?reduce\w*|"
+            r"all_reduce_one_shot\w*|allreduce_fusion_kernel\w*)"
+            r"<(?:\([\w:]+\)\d+, )?(?P<type>float|__half|half|__nv_bfloat16|c10::BFloat16)?"
+        ),
+        "collective",
+        dtypes=TYPES,
+        tensor_core=False,
+        algorithms=ALGORITHMS,
     ),
 )

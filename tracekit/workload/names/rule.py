@@ -20,6 +20,7 @@ class KernelName:
         split_k: Whether several blocks share one output tile's depth.
         layout: Of the two factors, ``n`` or ``t`` each, as BLAS means it.
         tensor_core: Whether it runs on matrix units.
+        algorithm: How a collective goes about it.
     """
 
     library: str
@@ -32,6 +33,7 @@ class KernelName:
     split_k: bool | None = None
     layout: str | None = None
     tensor_core: bool | None = None
+    algorithm: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ class Rule:
         column_major: The library computes the transposed product, as BLAS does for PyTorch: the first side of its tile
             lies along the columns.
         split: What in the name tells that depth is split over blocks.
+        algorithms: What the library's words for algorithms mean, a group ``algorithm`` of the pattern.
     """
 
     pattern: re.Pattern[str]
@@ -59,6 +62,7 @@ class Rule:
     tensor_core: bool | None = None
     column_major: bool = False
     split: re.Pattern[str] | None = None
+    algorithms: Mapping[str, str] = field(default_factory=dict)
 
     def read(self, library: str, name: str) -> KernelName | None:
         """What ``name`` tells; ``None`` if the rule doesn't know it."""
@@ -79,6 +83,7 @@ class Rule:
             split_k=None if self.split is None else self.split.search(name) is not None,
             layout=None if layout is None else self.layouts.get(layout, layout.lower()),
             tensor_core="mma" in groups and groups["mma"] is not None if self.tensor_core is None else self.tensor_core,
+            algorithm=self.algorithms.get(groups.get("algorithm") or ""),
         )
 
 
