@@ -12,6 +12,8 @@ from dataclasses import replace
 
 import pytest
 
+from tracekit.web.database import Database
+from tracekit.web.errors import FullError
 from tracekit.web.jobs import MOST_ATTEMPTS
 from tracekit.web.store import Store
 
@@ -83,6 +85,40 @@ def test_a_deleted_job_leaves_nothing(api, work, make_trace, settings):
     assert leftovers(settings) == []
     for address in (f"/api/v1/jobs/{job}", f"/api/v1/jobs/{job}/report.json", link, f"{link}/report.json"):
         assert api.client.get(address).status_code == 404
+
+
+def test_deleting_makes_room_on_a_full_disk(api, make_trace, settings, monkeypatch):
+    run = Database.run
+
+    def full(self, statement, *values):
+        if any((settings.data / "files" / "uploads").iterdir()) and statement.startswith("UPDATE"):
+            raise FullError("The server's disk is full.")
+        return run(self, statement, *values)
+
+    job = api.begin(api.put(make_trace()))
+    monkeypatch.setattr(Database, "run", full)
+    assert api.client.delete(f"/api/v1/jobs/{job}").status_code == 204
+    assert leftovers(settings) == []
+    assert api.client.get("/api/v1/jobs").json() == []
+
+
+def test_files_that_can_not_be_reached(start, as_api, settings, make_trace, monkeypatch):
+    def down(self, *_):
+        raise RuntimeError("no route to host")
+
+    api = as_api(start(files="memory://out-of-reach"))
+    upload = api.put(make_trace())
+    monkeypatch.setattr("fsspec.implementations.memory.MemoryFileSystem.info", down)
+    monkeypatch.setattr("fsspec.implementations.memory.MemoryFileSystem.put_file", down)
+    answers = (
+        api.client.put("/api/v1/traces/t", content=b"data"),
+        api.client.post("/api/v1/jobs", json={"uploads": [upload]}),
+    )
+    for answer in answers:
+        assert answer.status_code == 503
+        assert "can't reach the place" in answer.json()["error"]["message"]
+    monkeypatch.undo()
+    assert api.job(api.begin(upload))["state"] == "queued"
 
 
 def test_what_expires_leaves_nothing(start, as_api, settings, make_trace, work, store):

@@ -54,6 +54,12 @@ class TooManyError(WebError):
     status = 429
 
 
+class UnreachableError(WebError):
+    """The place where files are kept doesn't answer."""
+
+    status = 503
+
+
 class FullError(WebError):
     """The disk is full."""
 

@@ -8,12 +8,13 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tracekit.web.database import SKIP_LOCKED, Database, Row
-from tracekit.web.errors import ConflictError, NotFoundError, TooManyError
+from tracekit.web.errors import ConflictError, FullError, NotFoundError, TooManyError
 from tracekit.web.files import Files
 from tracekit.web.settings import Settings
 from tracekit.web.uploads import Uploads
@@ -148,7 +149,8 @@ class Jobs:
 
     def delete(self, job: Job) -> None:
         """Delete it with its uploads and reports; a worker that is at it stops."""
-        self._database.run("UPDATE jobs SET state = ?, claim = NULL WHERE id = ?", DELETED, job.id)
+        with suppress(FullError):  # its files go first then, which makes room for that
+            self._database.run("UPDATE jobs SET state = ?, claim = NULL WHERE id = ?", DELETED, job.id)
         self._remove(job.id)
 
     def claim(self, worker: str) -> Job | None:

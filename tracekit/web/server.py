@@ -14,7 +14,8 @@ SHUTDOWN_S = 5
 
 def run(settings: Settings) -> None:
     """Serve until interrupted. Requests are logged to stderr without what would give access."""
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(message)s")
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(message)s")
+    logging.getLogger("tracekit.web").setLevel(logging.INFO)
     uvicorn.run(
         create_app(settings),
         host=settings.host,

@@ -49,7 +49,7 @@ class Uploaded(BaseModel):
 
 def refusals(*statuses: int) -> "dict[int | str, dict[str, type[ErrorBody]]]":
     """The statuses that a route may refuse with, for the API's description."""
-    return {status: {"model": ErrorBody} for status in (*statuses, 401, 403, 422, 429, 507)}
+    return {status: {"model": ErrorBody} for status in (*statuses, 401, 403, 422, 429, 503, 507)}
 
 
 def _data(media_type: str) -> dict[str, object]:
