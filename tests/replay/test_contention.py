@@ -7,6 +7,7 @@ import tracekit as tk
 from tracekit.replay.contention import contention
 from tracekit.replay.run import Run, prepare
 from tracekit.testing import TraceBuilder
+from tracekit.trace import Trace
 
 FULL, HALF = 108, 54
 
@@ -72,5 +73,24 @@ def test_a_prediction_says_what_sharing_would_change():
                 "ampere_sgemm_128x64_nn" if stream == 7 else "vectorized_elementwise_kernel", 60 + 9000 * i, 9000,
                 launch=20 * i + stream + 1, stream=stream, grid=[FULL, 1, 1], block=[128, 1, 1],
             )  # fmt: skip
-    notes = tk.predict(builder.load(), gpu="h100-sxm")["h100-sxm"].notes
-    assert any("share the GPU" in note for note in notes)
+    predicted = tk.predict(builder.load(), gpu="h100-sxm")["h100-sxm"]
+    assert predicted.shared is not None
+    assert predicted.shared.apart_us == pytest.approx(predicted.step.step_time_us)
+    assert predicted.shared.step_time_us < 0.99 * predicted.shared.apart_us
+    assert any("with contention, as a simple model has it" in note for note in predicted.notes)
+
+
+def test_neither_where_too_little_overlaps_nor_on_the_gpu_itself():
+    alone = TraceBuilder().kernel("ampere_sgemm_128x64_nn", 20, 300, launch=0, grid=[FULL, 1, 1], block=[128, 1, 1])
+    assert tk.predict(alone.load(), gpu="h100-sxm")["h100-sxm"].shared is None
+    both = Trace((side_by_side(FULL, FULL).trace,))
+    assert tk.predict(both, gpu="a100-sxm-80gb")["a100-sxm-80gb"].shared is None
+
+
+def test_a_collective_whose_blocks_are_unknown_takes_nothing():
+    builder = TraceBuilder()
+    builder.kernel("gemm", 20, 300, launch=0, grid=[FULL, 1, 1], block=[128, 1, 1])
+    builder.kernel("ncclDevKernel_AllReduce", 20, 300, launch=0.001, stream=9, grid=None, block=None)
+    found = contention(prepare(builder.load()), np.array([300.0, 0.0]))
+    assert found.overlap == pytest.approx(100)
+    assert found.shared.kernel_time_us == pytest.approx(300, rel=0.01)

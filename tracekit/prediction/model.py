@@ -30,6 +30,21 @@ class Coverage:
 
 
 @dataclass(frozen=True, slots=True)
+class Shared:
+    """The step if kernels that overlap slow each other down, as :mod:`tracekit.replay.contention` has it.
+
+    Attributes:
+        overlap: Percent of the kernels' measured time in which another kernel or a collective ran on the same GPU.
+        apart_us: The step if each keeps its time.
+        step_time_us: The step if they share the GPU.
+    """
+
+    overlap: float
+    apart_us: float
+    step_time_us: float
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """Where the step is to run.
 
@@ -69,6 +84,8 @@ class Prediction:
         ranks: GPUs in use.
         memory: What a rank needs of its GPU's memory, and whether it fits.
         price: Dollars for an hour of one GPU; None if it wasn't given.
+        shared: The step with contention; None where less than 5 % of the kernels' time overlaps, and for the GPU of the
+            trace.
         pipeline: How the step runs through stages that the trace doesn't have; None without.
     """
 
@@ -85,6 +102,7 @@ class Prediction:
     cluster: Cluster | None = None
     layout: Layout | None = None
     price: float | None = None
+    shared: Shared | None = None
     pipeline: Pipeline | None = None
 
     @property

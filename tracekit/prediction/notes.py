@@ -10,11 +10,11 @@ from predictors.transfer import ordered
 from tracekit.calibration import Calibration
 from tracekit.prediction.layout import Layout
 from tracekit.prediction.memory import Memory
-from tracekit.prediction.model import Target
+from tracekit.prediction.model import Shared, Target
 from tracekit.prediction.pipeline import Pipeline
 from tracekit.prediction.source import SourceCluster
-from tracekit.replay.contention import WORTH_PCT, Sharing
 from tracekit.replay.run import Run
+from tracekit.units import duration
 from tracekit.workload.shares import share
 
 # The GPU asked for mostly sits in another machine. Five jobs recorded on an H100 and on an MI300X machine differ by 6
@@ -25,9 +25,6 @@ HOST_EDIT = "host-speed"
 # Uneven stages are told from this ratio of the busiest to the mean one on.
 UNEVEN = 1.1
 
-# Sharing is told from this change of the step on.
-WORTH_SHARING = 0.01
-
 
 def of(
     run: Run,
@@ -35,7 +32,7 @@ def of(
     source: SourceCluster,
     times: pl.DataFrame,
     same_gpu: bool,
-    sharing: Sharing,
+    shared: Shared | None = None,
     pipeline: Pipeline | None = None,
 ) -> Iterator[str]:
     """What was assumed and what was left out.
@@ -46,7 +43,7 @@ def of(
         source: Where it was recorded.
         times: The kernels with their predicted times.
         same_gpu: Whether the target's GPU is that of the trace.
-        sharing: What the kernels took from each other when they were measured.
+        shared: The step with kernels that slow each other down, where enough of them overlap.
         pipeline: How the step runs through stages that the trace doesn't have.
     """
     gpu = target.gpu
@@ -62,27 +59,17 @@ def of(
         yield "the source GPU isn't known: kernels with shapes are predicted without their measurement, others kept"
     yield from _substitutions(gpu, times)
     yield from _collectives(run, target, source, times, same_gpu)
-    if not same_gpu and (target.layout is None or target.layout.world_size == run.trace.world_size):
-        yield from _sharing(sharing, times)
+    if shared:
+        yield (
+            f"{shared.overlap:.0f} % of the kernels' time overlaps others': a step of {duration(shared.apart_us)}, as "
+            f"shown, if each keeps its time; with contention, as a simple model has it, {duration(shared.step_time_us)}"
+        )
     if run.edits:
         yield f"with {', '.join(run.edits)}"
     if not same_gpu and not host_is_given(run):
         yield (
             "the host's own work is taken to cost what it did; the interval allows for one "
             f"{100 * (HOST_SPREAD - 1):.0f} % slower or faster; --host-speed changes it"
-        )
-
-
-def _sharing(sharing: Sharing, times: pl.DataFrame) -> Iterator[str]:
-    """What kernels that overlap would change if they slowed each other down."""
-    if sharing.overlap < WORTH_PCT:
-        return
-    found = sharing.contention(times["time_us"].to_numpy())
-    change = found.shared.span_us / found.apart.span_us - 1 if found.apart.span_us else 0.0
-    if abs(change) >= WORTH_SHARING:
-        yield (
-            f"{found.overlap:.0f} % of the kernels' time overlaps others': if they share the GPU as a simple model has "
-            f"it, the step changes by {100 * change:+.1f} %; that is left out, as no trace confirms the model"
         )
 
 

@@ -19,20 +19,21 @@ from tracekit.prediction.ends import point_and_ends, repeats
 from tracekit.prediction.kernels import Kernels
 from tracekit.prediction.layout import Change, Layout, LayoutError, layout_of, resized
 from tracekit.prediction.memory import Needs, judge, needs
-from tracekit.prediction.model import Coverage, Prediction, Predictions, Target
+from tracekit.prediction.model import Coverage, Prediction, Predictions, Shared, Target
 from tracekit.prediction.notes import HOST_SPREAD
 from tracekit.prediction.pipeline import Pipeline, pipelined
 from tracekit.prediction.scaling import as_measured, kernels_as, kernels_depend_on
 from tracekit.prediction.source import SourceCluster, recognise, with_gpu
 from tracekit.prediction.spread import Spread, Straggling, measure_spread, straggling
 from tracekit.prediction.target import targets
-from tracekit.replay.contention import Sharing
+from tracekit.replay.contention import WORTH_PCT, Sharing
 from tracekit.replay.engine import Timeline
 from tracekit.replay.measure import StepTime
 from tracekit.replay.run import Run
 from tracekit.workload.shares import share
 
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
 AS_IT_IS = Change()
 NO_PRICES: Mapping[str, float] = MappingProxyType({})
@@ -187,6 +188,7 @@ class Predictor:
             and np.array_equal(time_us, filled["measured_us"].to_numpy())
         )
         error = 0.0 if unchanged else abs(run.replay.error_pct) / 100
+        shared = None if same_gpu or layouts else self._shared(time_us, per_span)
         memory = judge(run, gpu, layouts, self._needs, pipeline.in_flight if pipeline else 1.0)
         return Prediction(
             target=target.gpu,
@@ -198,7 +200,7 @@ class Predictor:
             kernels=_edited(run, filled.drop(ASKED, "transfer_us", strict=False)),
             notes=(
                 *notes.of_calibrations(self.calibrations, gpu, same_gpu),
-                *notes.of(run, target, self.source, filled, same_gpu, self._sharing, pipeline),
+                *notes.of(run, target, self.source, filled, same_gpu, shared, pipeline),
                 *([late.note] if late.note else []),
                 notes.of_memory(memory),
             ),
@@ -208,7 +210,15 @@ class Predictor:
             layout=target.layout,
             price=self.prices.get(gpu.slug),
             pipeline=pipeline,
+            shared=shared,
         )
+
+    def _shared(self, time_us: Floats, per_span: float) -> Shared | None:
+        """The step with contention, where enough overlaps."""
+        if self._sharing.overlap < WORTH_PCT:
+            return None
+        found = self._sharing.contention(time_us)
+        return Shared(found.overlap, found.apart.span_us * per_span, found.shared.span_us * per_span)
 
 
 def _changed(old: Layout | None, target: Target) -> tuple[Layout, Layout] | None:

@@ -100,6 +100,7 @@ def _target(prediction: Prediction) -> dict[str, Any]:
         "exposed_comm_us": prediction.step.exposed_comm_us,
         "waiting_us": prediction.step.waiting_us,
         "idle_us": prediction.step.idle_us,
+        "with_contention": dataclasses.asdict(prediction.shared) if prediction.shared else None,
         "coverage": dataclasses.asdict(prediction.coverage),
         "fits_in_memory": prediction.memory.fits,
         "dollars_per_1000_steps": prediction.dollars,

@@ -3,8 +3,8 @@
 The model is a simple one. A kernel asks for as many multiprocessors as it has blocks, at most all, and for the
 bandwidth that its bytes take in its time; what runs at one time and asks for more than there is slows down alike, by
 the resource that is short most. Collectives take multiprocessors, one for each block, while they wait too, but are
-slowed by nothing; copies neither take nor are slowed. The real traces at hand don't confirm it (docs/replay.md), so
-nothing uses it unless it is asked for.
+slowed by nothing; where their blocks aren't recorded, which are few, they take none. Copies neither take nor are
+slowed. Real traces confirm it in part (docs/replay.md), so a prediction keeps the step without it and shows the other.
 """
 
 from collections.abc import Iterator
@@ -74,7 +74,7 @@ class Sharing:
             kernel_us: How long each kernel takes on another GPU, as for :meth:`Run.step_with`; by default as measured.
         """
         run = self._run
-        given_ns = run.kernels["dur_ns"].to_numpy() if kernel_us is None else np.rint(kernel_us * 1e3).astype(np.int64)
+        given_ns = run.durations_ns((run.kernels["dur_ns"] / 1e3).to_numpy() if kernel_us is None else kernel_us)
         apart = run.meter.median(replay(run.graph, given_ns))
         if self.overlap < WORTH_PCT:
             return Contention(self.overlap, apart, apart)
@@ -106,11 +106,14 @@ class _Demand:
         sms = run.gpu.sms if run.gpu else None
         gbps = run.gpu.bandwidth_gbps if run.gpu else None
         asked = kernels.select(
-            sms=pl.when(is_kernel).then((pl.col("blocks") / sms).clip(0, 1).fill_null(1.0)).otherwise(0.0),
+            sms=pl.when(is_kernel)
+            .then(pl.coalesce((pl.col("blocks") / sms).clip(0, 1), slowed.cast(pl.Float64)))
+            .otherwise(0.0),
             bandwidth=pl.when(slowed).then((pl.col("bytes") / pl.col("dur_ns") / gbps).clip(0, 1)).fill_null(0.0),
             slowed=slowed,
+            runs=is_kernel,
         )
-        self.sms, self.bandwidth, self.slowed = (asked[name].to_numpy() for name in asked.columns)
+        self.sms, self.bandwidth, self.slowed, self._runs = (asked[name].to_numpy() for name in asked.columns)
         gpu = kernels.select(pl.struct({"rank", "device"} & {*kernels.columns}).rank("dense")).to_series().to_numpy()
         self._gpus = [np.flatnonzero(gpu == number) for number in np.unique(gpu)]
 
@@ -118,7 +121,7 @@ class _Demand:
         """Percent of the kernels' time in which another one, or a collective, ran."""
         both = alone = 0.0
         for rows in self._gpus:
-            runs = rows[self.sms[rows] > 0]
+            runs = rows[self._runs[rows]]
             mine = runs[self.slowed[runs]]
             if not mine.size:
                 continue

@@ -99,9 +99,13 @@ class Run:
             kernel_us: As in :meth:`step_with`.
             host_time: As there.
         """
+        return replay(self.graph, self.durations_ns(kernel_us), host_time)
+
+    def durations_ns(self, kernel_us: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+        """Kernel times as a replay takes them, what-if edits put in; argument as in :meth:`step_with`."""
         factor = 1.0 if self.kernel_factor is None else self.kernel_factor
-        durations = np.rint(kernel_us * factor * 1e3).astype(np.int64)
-        return replay(self.graph, durations, host_time)
+        durations: npt.NDArray[np.int64] = np.rint(kernel_us * factor * 1e3).astype(np.int64)
+        return durations
 
     def step_with(self, kernel_us: npt.NDArray[np.float64], host_time: float = 1.0) -> StepTime:
         """The median step with other kernel times, and a slower or faster host.
