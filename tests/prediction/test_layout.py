@@ -182,3 +182,16 @@ def test_ranks_that_are_all_read_part_too():
     assert alone.step.waiting_us == 0
     assert both.step.step_time_us - alone.step.step_time_us == pytest.approx(28, abs=3)
     assert alone.step.kernel_time_us == pytest.approx(150)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"), [({"pp": 4}, "can't be cut otherwise"), ({"micro_batches": 8}, "can't be scheduled otherwise")]
+)
+def test_stages_that_were_recorded_are_shown_and_stay(change, says):
+    job = Job(8).sends("send", GRADIENTS, 100, [0, 4], "mesh_pp").sends("allreduce", GRADIENTS, 300, [0, 1, 2, 3])
+    assert job.layout() == Layout(dp=4, pp=2)
+    assert str(job.layout()) == "8 ranks = dp 4 x pp 2"
+    more = job.on(POD, world_size=64)
+    assert more[1] > 300
+    with pytest.raises(LayoutError, match=says):
+        job.on(POD, **change)

@@ -189,8 +189,11 @@ def resized(layout: Layout, change: Change) -> Layout:
     ep = change.ep or (dp * tp if everyone else layout.ep)
     if dp * tp % ep:
         raise LayoutError(f"ep {ep} doesn't divide the {dp * tp} ranks of a stage.")
-    if pp == 1 and (change.micro_batches or change.chunks):
-        raise LayoutError("micro-batches and schedules are those of a pipeline:", "say --pp too.")
+    if change.micro_batches or change.chunks:
+        if pp == 1:
+            raise LayoutError("micro-batches and schedules are those of a pipeline:", "say --pp too.")
+        if layout.pp > 1:
+            raise LayoutError("the trace's own pipeline can't be scheduled otherwise: its stages are as recorded.")
     return Layout(dp, tp, pp, ep, layout.sharded, change.micro_batches, change.chunks or 1)
 
 
