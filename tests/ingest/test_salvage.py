@@ -137,3 +137,24 @@ def test_both_decoders_read_damaged_files_alike(edits, pretty):
         return
     assert fast[1:] == careful[1:]
     assert all(fast[0][name].equals(careful[0][name]) for name in fast[0])
+
+
+@pytest.mark.parametrize(
+    ("event", "is_read"),
+    [
+        ('"ph": "i", "ts": 4', True),
+        ('"ph": "i", "ts": 4, "dur": null', True),
+        ('"dur": null, "ph": "i", "ts": 4', True),
+        ('"ph": "X", "ph": "i", "ts": 4', True),
+        ('"ph": "i", "ph": "X", "ts": 4', False),
+        ('"ph": "X", "ts": 4, "dur": null', False),
+        ('"ph": "i", "dur": 3', False),
+    ],
+)
+def test_only_an_instant_has_no_duration(event, is_read):
+    text = f'{{"traceEvents": [{{{event}, "cat": "kernel", "name": "instant"}}, '.encode()
+    text = GOOD.replace(GOOD[: GOOD.index(b"[", GOOD.index(b"traceEvents")) + 1], text, 1)
+    for small_bytes in (0, 1 << 20):
+        names, warnings = kernels_of(text, small_bytes)
+        assert ("instant" in names) == is_read
+        assert any("without a time" in warning for warning in warnings) != is_read

@@ -119,7 +119,7 @@ def _event(
         ints[row, field] = NULL
     for i in range(spans.size):
         spans[i] = -1
-    table, complete, has_args = _NOT_READ, False, False
+    table, complete, instant, has_args = _NOT_READ, False, False, False
     at = skip_space(buffer, at + 1, end)
     if at < end and buffer[at] == _CLOSE:
         return at + 1, _NOT_READ
@@ -131,10 +131,9 @@ def _event(
         key = _meaning(buffer, start, _key_end(buffer, value), slots, starts, arena, meaning, KEY)
         at = value
         if key == _PH:
-            known = at + 2 < end and (buffer[at + 1] == _COMPLETE or buffer[at + 1] == _INSTANT)
+            instant = at + 1 < end and buffer[at + 1] == _INSTANT
+            known = at + 2 < end and (buffer[at + 1] == _COMPLETE or instant)
             complete = known and buffer[at + 2] == _QUOTE
-            if complete and buffer[at + 1] == _INSTANT and ints[row, _DUR_FIELD] == NULL:
-                ints[row, _DUR_FIELD] = 0
             at = _string(buffer, at, end)
             if at >= 0 and not complete:
                 return skip_members(buffer, at, end, _PH_WORD, _PH_MASK), _NOT_READ
@@ -171,6 +170,8 @@ def _event(
         if buffer[at] == _CLOSE:
             if complete and table != _NOT_READ and spans[2 * _NAME_FIELD] < 0:
                 return UNUSUAL, _NOT_READ
+            if instant and ints[row, _DUR_FIELD] == NULL:
+                ints[row, _DUR_FIELD] = 0
             return at + 1, table if complete else _NOT_READ
         if buffer[at] != _COMMA:
             return UNUSUAL, _NOT_READ
