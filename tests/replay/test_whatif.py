@@ -150,6 +150,21 @@ def test_cuda_graph():
     assert edited.description == "3 launches become 1 of CUDA graphs"
 
 
+@pytest.mark.parametrize(
+    ("dur", "ends"),
+    [
+        (10, 10 + 26 + 3 * 10 + 2 * 0.7),  # the first kernel starts 26 after the call
+        (0.1, 10 + 26 + 3 * 1.1 + 15),  # the call takes 1.1 longer for each kernel, and 15 of its op are left
+    ],
+)
+def test_a_graph_on_rocm(dur, ends):
+    builder = TraceBuilder().op("aten::empty", 0, 5)
+    for start in (10, 110, 210):
+        builder.op("aten::add", start, 20).kernel("add", start + 8, dur, launch=start, call="hipLaunchKernel")
+    run = run_of(builder)
+    assert saved(run, cuda_graph(run, ANY)) == pytest.approx(230 - ends)
+
+
 def test_a_cuda_graph_ends_where_the_cpu_waits():
     builder = launch_bound().call("cudaDeviceSynchronize", 235, 5)
     for start in (300, 400, 500):

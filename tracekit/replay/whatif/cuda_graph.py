@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from tracekit.errors import WhatIfError
 from tracekit.graph.change import destinations, sources, without
@@ -15,10 +16,18 @@ from tracekit.replay.whatif.launches import calls_of
 from tracekit.replay.whatif.select import Select
 from tracekit.replay.whatif.sequences import sequences
 
-# What a launch of a graph takes, until it returns and until its first kernel starts: 28 us (A100, CUDA 11) and 38 us
-# (MI300X) where the profiler watches, 2.5 us and 1 ns per kernel where it doesn't (CUDA 12.6, NVIDIA's blog).
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+# What a launch of a graph takes on CUDA until it returns and until its first kernel starts: the tenth of the 70 calls
+# of a profiled A100 (CUDA 11; their median is 28 us), as the profiler slows all of them.
 LAUNCH_NS = 15_000
-# How far kernels of a graph are apart; 0.5 us on a V100 (NVIDIA's blog "Getting started with CUDA graphs").
+# On ROCm it takes longer the more kernels there are: 38 us for 15, 507 us for 421, 1,573 us for 544 (profiled MI300X,
+# vLLM and SGLang; AMD-AGI/TraceLens, tests/traces/inference).
+ROCM_LAUNCH_NS = 26_000
+ROCM_KERNEL_NS = 1_100
+# How far kernels of a graph are apart at most. Queued kernels of H100 traces without graphs are 1.2 to 1.4 us apart, a
+# tenth of them under 0.9 to 1.2 us; kernels of graphs on an MI300X not at all.
 GAP_NS = 700
 
 
@@ -39,14 +48,16 @@ def cuda_graph(run: Run, select: Select) -> Edited:
         raise WhatIfError(f"no two launches of {select} follow each other without a wait in between.")
     lag = graph.lag_ns.copy()
     lag[of_calls(graph, EdgeKind.RUN, member)] = 0
-    lag[of_calls(graph, EdgeKind.RUN, leads)] = LAUNCH_NS
+    launch_ns, call_ns = _launch(graph.nodes.on_nvidia, found.number, member & chosen)
+    calls = np.flatnonzero(of_calls(graph, EdgeKind.RUN, leads))
+    lag[calls] = call_ns[found.number[destinations(graph)[calls] // 2]]
     lag[of_calls(graph, EdgeKind.PROGRAM, member & ~leads)] = 0
     number = np.concatenate([found.number, [NONE]])
     first = np.concatenate([leads, [False]])
     src, dst = sources(graph) // 2, destinations(graph) // 2
     call = np.minimum(src, graph.nodes.cpu)
     launch = (graph.kind == EdgeKind.LAUNCH) & (number[call] != NONE)
-    lag[launch] = np.where(first[call[launch]], LAUNCH_NS, 0)
+    lag[launch] = np.where(first[call[launch]], launch_ns, 0)
     of_kernel = np.full(graph.nodes.start_ns.size, NONE)
     of_kernel[graph.nodes.cpu :] = number[graph.nodes.launcher]
     within = (graph.kind == EdgeKind.STREAM) & (of_kernel[src] == of_kernel[dst]) & (of_kernel[dst] != NONE)
@@ -54,3 +65,11 @@ def cuda_graph(run: Run, select: Select) -> Edited:
     left = without(replace(graph, lag_ns=lag), of_calls(graph, EdgeKind.QUEUE, member))
     launches, graphs = int((member & chosen).sum()), int(leads.sum())
     return Edited(with_graph(run, left), launches, f"{launches:,} launches become {graphs:,} of CUDA graphs")
+
+
+def _launch(on_nvidia: bool, number: Ints, launches: Bools) -> tuple[int, Ints]:
+    """What a graph's launch takes until its first kernel starts, and until the call returns, by number of the graph."""
+    kernels = np.bincount(number[launches], minlength=int(number.max(initial=0)) + 1)
+    if on_nvidia:
+        return LAUNCH_NS, np.full(kernels.size, LAUNCH_NS)
+    return ROCM_LAUNCH_NS, ROCM_LAUNCH_NS + ROCM_KERNEL_NS * kernels
