@@ -30,8 +30,10 @@ class WorkCoverage:
 
 def build(kernels: pl.DataFrame) -> WorkCoverage:
     """The shares of the chosen steps' kernels."""
-    known = pl.col("work_from").is_not_null()
-    work = share(kernels, "time_us", known)
-    inferred = share(kernels, "time_us", pl.col("work_from").is_in(INFERRED))
-    unknown = share(kernels, "time_us", ~known & (pl.col("family") == "other"))
-    return WorkCoverage(work=work, inferred=inferred, family=100 - work - unknown, unknown=unknown)
+    known, other = pl.col("work_from").is_not_null(), pl.col("family") == "other"
+    return WorkCoverage(
+        work=share(kernels, "time_us", known),
+        inferred=share(kernels, "time_us", pl.col("work_from").is_in(INFERRED)),
+        family=share(kernels, "time_us", ~known & ~other),
+        unknown=share(kernels, "time_us", ~known & other),
+    )
