@@ -1,16 +1,22 @@
 """Jobs of one stage as pipelines of several."""
 
+import json
+
 import numpy as np
 import polars as pl
 import pytest
 
 import tracekit as tk
+from tests.jobs import job
 from tracekit.comm import load_cluster
 from tracekit.comm import predict as predict_collectives
 from tracekit.prediction.layers import recognise_layers, repetition
 from tracekit.prediction.layout import LayoutError
 from tracekit.prediction.model import Prediction
+from tracekit.render.html.page import page
+from tracekit.render.json import predicted
 from tracekit.replay.run import prepare
+from tracekit.reporting import build
 from tracekit.testing import TraceBuilder
 
 NODE, PAIR = "8xa100-sxm-80gb", "8x1xa100-sxm-80gb@hdr200"
@@ -143,6 +149,22 @@ def test_the_order_of_likelihood_holds():
 def test_what_can_not_be_cut_is_refused(model, change, says):
     with pytest.raises(LayoutError, match=says):
         model.on(**change)
+
+
+def test_every_form_of_the_report_holds_it():
+    predictions = tk.predict(Model().builder.load(), cluster=NODE, pp=2)
+    report = build(predictions.run, predictions.targets)
+    assert "2 stages of 2 layers" in page(report)
+    written = json.loads(predicted(report))["targets"][0]
+    assert written["pipeline"]["micro_batches"] == 2
+    assert written["layout"]["pp"] == 2
+
+
+def test_ranks_of_which_all_were_read_are_taken_together():
+    alone = Model().on(pp=2)
+    both = tk.predict(job(Model().builder, Model().builder), cluster=NODE, pp=2)[NODE]
+    assert (alone.ranks, both.ranks) == (2, 4)
+    assert both.step.step_time_us == pytest.approx(alone.step.step_time_us)
 
 
 def test_inference_is_refused():

@@ -93,7 +93,7 @@ def _pipeline(pipeline: Pipeline, layout: Layout) -> Iterator[str]:
     yield f"a micro-batch is as large as a traced pass: the job's batch is {batch:g} times a rank's in the trace"
     yield (
         f"stages send each other {pipeline.send_bytes / 2**20:,.1f} MiB a micro-batch, told from the layers' products: "
-        f"{pipeline.send_us:,.0f} us"
+        f"{duration(pipeline.send_us)}"
     )
     yield "no predicted pipeline was compared with a measured one yet: trust it less than its interval says"
 

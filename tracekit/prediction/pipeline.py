@@ -118,12 +118,12 @@ def pipelined(
         micro_batches=micro_batches,
         passes=layers.per_step,
         layers=layers.count,
-        bubble=bubble_us / step_us,
+        bubble=float(bubble_us / step_us),
         slowest=slowest,
         send_bytes=send_bytes,
         send_us=float(sends[0].max()),
     )
-    return pipeline, tuple(after / whole for (after, *_), whole in zip(found, before, strict=True))
+    return pipeline, tuple(float(after / whole) for (after, *_), whole in zip(found, before, strict=True))
 
 
 def _check(layers: Layers, layout: Layout, micro_batches: int) -> None:
