@@ -37,6 +37,16 @@ def test_every_launch_as_a_table(run, trace, tmp_path):
     assert pl.read_csv(tmp_path / "k.csv").height == 1
 
 
+def test_modules_where_they_are_asked_for(run, tmp_path):
+    builder = TraceBuilder().python("nn.Module: Head_0", 0, 50).kernel("gemm", 60, 30, launch=10)
+    trace = builder.save(tmp_path / "trace.json")
+    for options, expected in (((), None), (("--stacks",), "Head")):
+        assert run("export", trace, *options, "--format", "parquet", "-f", "-o", tmp_path / "k.parquet")[0] == 0
+        assert pl.read_parquet(tmp_path / "k.parquet")["module"].to_list() == [expected]
+    assert "Head" in run("report", trace, "--stacks")[1]
+    assert "launched by 1 module:" in run("info", trace, "--stacks")[1].replace("\n", " ")
+
+
 @pytest.fixture
 def served(tmp_path):
     (tmp_path / "report.html").write_text("<p>here</p>")

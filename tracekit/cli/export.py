@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tracekit.cli.options import Clusters, Force, Memory, NoCache, Quiet, Ranks, SourceGpu, Steps, Traces
+from tracekit.cli.options import Clusters, Force, Memory, NoCache, Quiet, Ranks, SourceGpu, Stacks, Steps, Traces
 
 
 class Export(StrEnum):
@@ -38,6 +38,7 @@ def export(
     force: Force = False,
     no_cache: NoCache = False,
     memory: Memory = None,
+    stacks: Stacks = False,
     quiet: Quiet = False,
 ) -> None:
     """A timeline for Perfetto with the predicted one beside the measured one, or every kernel as a table.
@@ -53,7 +54,7 @@ def export(
     check_output(output, force, SUFFIXES[form])
     targets(gpu, cluster)
     with progress(quiet) as stage:
-        trace = read(traces, ranks, no_cache, memory, stage)
+        trace = read(traces, ranks, no_cache, memory, stage, stacks)
         run = prepare(trace, source_gpu=source_gpu, steps=steps, progress=stage)
         stage("predict")
         predicted = predict(run, gpu, clusters=cluster).targets if gpu or cluster else ()

@@ -258,7 +258,10 @@ def _module_coverage(report: Report) -> Iterator[Text]:
     if report.modules:
         share = sum(row.share for row in report.modules if row.depth == 0 and row.path)
         modules = sum(row.modules for row in report.modules if row.path)
-        yield _line("modules", f"{percent(share)} of GPU time was launched by {modules:,} modules: see tracekit report")
+        yield _line(
+            "modules",
+            f"{percent(share)} of GPU time was launched by {modules:,} module{'s' * (modules > 1)}: tracekit report",
+        )
 
 
 def _modules(report: Report) -> RenderableType:
