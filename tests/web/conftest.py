@@ -1,6 +1,7 @@
 """Servers: one within the test's process, and real ones that can be killed."""
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -13,7 +14,9 @@ from dataclasses import replace
 import httpx
 import pytest
 import uvicorn
+from typer.testing import CliRunner
 
+from tracekit.cli.app import app as cli
 from tracekit.testing import TraceBuilder
 from tracekit.web import worker
 from tracekit.web.app import create_app
@@ -151,8 +154,8 @@ def work(settings, store):
     return do
 
 
-@pytest.fixture
-def serve(settings):
+@contextlib.contextmanager
+def serving(settings):
     """Starts servers of one store, each on a port of its own."""
     servers = []
 
@@ -166,6 +169,34 @@ def serve(settings):
     yield start
     for server in servers:
         server.end(signal.SIGTERM)
+
+
+@pytest.fixture
+def serve(settings):
+    """Servers of the test's own store."""
+    with serving(settings) as start:
+        yield start
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """A server for all tests of a file; its settings are with it."""
+    settings = Settings(data=tmp_path_factory.mktemp("shared"), min_free_bytes=0)
+    with serving(settings) as start:
+        server = start()
+        server.settings = settings
+        yield server
+
+
+@pytest.fixture
+def tracekit_json(monkeypatch):
+    """What a command prints as JSON."""
+
+    def run(folder, *arguments):
+        monkeypatch.chdir(folder)
+        return json.loads(CliRunner().invoke(cli, [*arguments, "--json"], catch_exceptions=False).stdout)
+
+    return run
 
 
 @pytest.fixture

@@ -1,9 +1,5 @@
 """Two reports compared as the command line does it."""
 
-import json
-import subprocess
-import sys
-
 import pytest
 
 
@@ -31,12 +27,11 @@ def test_a_prediction_with_what_was_measured_since(api, two):
     assert around["error_pct"] == pytest.approx(off)
 
 
-def test_the_measured_runs_as_on_the_command_line(api, two, make_trace, tmp_path):
+def test_the_measured_runs_as_on_the_command_line(api, two, make_trace, tmp_path, tracekit_json):
     paths = [tmp_path / "here.json", tmp_path / "there.json"]
     for path, kernel in zip(paths, ("ampere_sgemm_64x32", "nvjet"), strict=True):
         path.write_bytes(make_trace(kernel=kernel))
-    command = [sys.executable, "-m", "tracekit", "compare", *map(str, paths), "--json", "--top", "50"]
-    printed = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    printed = tracekit_json(tmp_path, "compare", *map(str, paths), "--top", "50")
     asked = {"a": two[0], "b": two[1], "of_a": "", "of_b": ""}
     found = api.client.get("/api/v1/compare.json", params=asked).json()
     for side in (*(found[name] for name in "ab"), *(printed[name] for name in "ab")):

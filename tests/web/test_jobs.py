@@ -1,10 +1,7 @@
 """From traces to reports, and what happens to jobs whose workers die."""
 
 import errno
-import json
 import os
-import subprocess
-import sys
 import threading
 import time
 from contextlib import closing
@@ -41,13 +38,12 @@ def test_looking_first_then_asking(api, work, make_trace):
     assert report["source"]["trace"] == "trace.json"
 
 
-def test_the_json_is_the_command_lines(api, work, make_trace, tmp_path):
+def test_the_json_is_the_command_lines(api, work, make_trace, tmp_path, tracekit_json):
     (tmp_path / "trace.json").write_bytes(make_trace())
-    command = [sys.executable, "-m", "tracekit", "predict", "trace.json", "--gpu", "h100-sxm", "--json"]
-    printed = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True).stdout
+    printed = tracekit_json(tmp_path, "predict", "trace.json", "--gpu", "h100-sxm")
     job = api.begin(api.put(make_trace()), ask={"gpus": ["h100-sxm"]})
     work()
-    assert api.client.get(f"/api/v1/jobs/{job}/report.json").json() == json.loads(printed)
+    assert api.client.get(f"/api/v1/jobs/{job}/report.json").json() == printed
 
 
 def test_ranks_of_one_job(api, work, make_trace):

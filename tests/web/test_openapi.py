@@ -7,7 +7,7 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-EXAMPLES = int(os.environ.get("TRACEKIT_API_EXAMPLES", "5"))
+EXAMPLES = int(os.environ.get("TRACEKIT_API_EXAMPLES", "3"))
 
 schemathesis.serializer.alias("application/offset+octet-stream", "application/octet-stream")
 

@@ -2,7 +2,7 @@
 
 import gzip
 import json
-import shutil
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,25 +14,34 @@ SAMPLE = Path(__file__).parents[2] / "sample_traces" / "synthetic_transformer_in
 pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason="there is no /usr/bin/chromium")
 
 
-@pytest.fixture
-def page(tmp_path):
+@pytest.fixture(scope="module")
+def browser():
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=OPTIONS)
-        context = browser.new_context(accept_downloads=True)
-        context.set_default_timeout(60_000)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser):
+    """Somebody else's browser each time: a profile of its own."""
+    with closing(browser.new_context(accept_downloads=True)) as context:
+        context.set_default_timeout(120_000)
         page = context.new_page()
         page.problems = []
         page.on("console", lambda message: message.type == "error" and page.problems.append(message.text))
         page.on("pageerror", lambda error: page.problems.append(str(error)))
         yield page
-        browser.close()
 
 
-def test_from_a_dropped_trace_to_a_deleted_report(page, serve, tmp_path, settings):
-    server = serve()
-    asked = []
+def uploads(server):
+    return set((server.settings.data / "files" / "uploads").glob("*"))
+
+
+def test_from_a_dropped_trace_to_a_deleted_report(page, shared, tmp_path):
+    server, before, asked = shared, uploads(shared), []
     page.on("request", lambda request: asked.append(request.url))
     plain = tmp_path / "my <trace>.json"
     plain.write_bytes(gzip.decompress(SAMPLE.read_bytes()))
@@ -42,7 +51,7 @@ def test_from_a_dropped_trace_to_a_deleted_report(page, serve, tmp_path, setting
     page.wait_for_selector("[data-state=found]")
     assert page.inner_text("h1") == "my <trace>.json"
     assert "a100-sxm-80gb" in page.inner_text(".found")
-    stored = next((settings.data / "files" / "uploads").iterdir())
+    (stored,) = uploads(server) - before
     assert stored.stat().st_size < plain.stat().st_size / 4
     assert gzip.decompress(stored.read_bytes()) == plain.read_bytes()
 
@@ -72,13 +81,13 @@ def test_from_a_dropped_trace_to_a_deleted_report(page, serve, tmp_path, setting
     page.click("text=Delete now")
     page.wait_for_selector("#drop")
     assert server.client.get(link).status_code == 404
-    assert list((settings.data / "files" / "uploads").iterdir()) == []
+    assert uploads(server) == before
     assert page.problems == []
     assert all(url.startswith((f"{server.url}/", "data:", "blob:")) for url in asked)
 
 
-def test_samples_ranks_mistakes_and_two_compared(page, serve, tmp_path, make_trace):
-    server = serve()
+def test_samples_ranks_mistakes_and_two_compared(page, shared, tmp_path, make_trace):
+    server = shared
     page.goto(server.url)
     page.click("text=Try synthetic transformer inference")
     page.wait_for_selector("[data-state=found]")
@@ -115,10 +124,9 @@ def test_samples_ranks_mistakes_and_two_compared(page, serve, tmp_path, make_tra
     assert page.problems == []
 
 
-def test_an_upload_that_breaks_is_resumed(page, serve, tmp_path):
-    server = serve(workers=0)
+def test_an_upload_that_breaks_is_resumed(page, shared, tmp_path, make_trace):
     source = tmp_path / "trace.json.gz"
-    shutil.copyfile(SAMPLE, source)
+    source.write_bytes(gzip.compress(make_trace()))
     broken = []
 
     def break_once(route):
@@ -128,15 +136,14 @@ def test_an_upload_that_breaks_is_resumed(page, serve, tmp_path):
         else:
             route.continue_()
 
-    page.goto(server.url)
+    page.goto(shared.url)
     page.route("**/api/v1/uploads/*", break_once)
     page.set_input_files("#files", source)
     page.wait_for_url("**/jobs/*")
     assert broken
 
 
-def test_the_apis_page(page, serve):
-    server = serve(workers=0)
-    page.goto(f"{server.url}/api/docs")
+def test_the_apis_page(page, shared):
+    page.goto(f"{shared.url}/api/docs")
     page.wait_for_selector("text=Begin an upload")
     assert page.problems == []

@@ -1,1 +1,0 @@
-"""Resumable uploads by the protocol, and plain ones."""
