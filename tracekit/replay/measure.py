@@ -128,8 +128,9 @@ class Meter:
 
     def __init__(self, kernels: pl.DataFrame, steps: pl.DataFrame, chosen: pl.DataFrame) -> None:
         self._rows = steps.height
-        self._row = _step_rows(kernels, steps)
-        self._launched = self._row < steps.height
+        row = _step_rows(kernels, steps)
+        self._by_step = np.argsort(row, kind="stable")[: int((row < steps.height).sum())]
+        self._launching, self._from = np.unique(row[self._by_step], return_index=True)
         collective = (kernels["family"] == "collective").to_numpy()
         self._collective = collective if collective.any() else None
         place = pl.int_range(pl.len())
@@ -189,10 +190,10 @@ class Meter:
 
     def _spans(self, timeline: Timeline) -> tuple[Ints, Ints, Bools]:
         """Begin and end of every step, and whether it has any."""
-        mine = self._launched
         begin, end = np.full(self._rows, FOREVER), np.full(self._rows, NEVER)
-        np.minimum.at(begin, self._row[mine], timeline.activity_start_ns[mine])
-        np.maximum.at(end, self._row[mine], timeline.activity_end_ns[mine])
+        if self._by_step.size:
+            begin[self._launching] = np.minimum.reduceat(timeline.activity_start_ns[self._by_step], self._from)
+            end[self._launching] = np.maximum.reduceat(timeline.activity_end_ns[self._by_step], self._from)
         if not timeline.marks:
             return begin, end, begin <= end
         marks = timeline.start_ns[timeline.cpu - timeline.marks : timeline.cpu]
