@@ -12,6 +12,7 @@ from predictors.kernels import complete, with_law
 from predictors.law import Array, Columns
 from predictors.machine import Machine
 from predictors.precision import runs_as
+from predictors.stacks import stack_on
 from predictors.work import attended, attended_keys, element_bytes, with_work
 
 SERVING_FRAMEWORKS = ("sglang", "trtllm", "vllm")
@@ -26,19 +27,20 @@ _NUMBERS = (
 
 
 def prepare(kernels: pl.DataFrame, gpu: Machine | None = None) -> pl.DataFrame:
-    """The checked kernel table as it runs on a GPU: `dtype` replaced by what runs, `law` and work added.
+    """The checked kernel table as it runs on a GPU: `dtype` and `framework` as they are there, `law` and work added.
 
     Args:
         kernels: the caller's table.
-        gpu: where it runs; decides the dtype that is really used. None: each row runs in its `dtype`.
+        gpu: where it runs; decides the dtype and the attention kernels really used. None: those of the row.
     """
     return as_run(complete(kernels), gpu)
 
 
 def as_run(table: pl.DataFrame, gpu: Machine | None) -> pl.DataFrame:
     """The same of a table from `kernels.complete`."""
+    framework = pl.col("framework") if gpu is None else stack_on(gpu)
     runs = table["dtype"] if gpu is None else runs_as(table, gpu.gpu)
-    table = with_law(table.with_columns(dtype=runs, asked=table["dtype"]))
+    table = with_law(table.with_columns(dtype=runs, asked=table["dtype"], framework=framework))
     kv_dtype = pl.when(element_bytes("kv_dtype") < element_bytes("dtype")).then("kv_dtype").otherwise("dtype")
     return with_work(table.with_columns(kv_dtype=kv_dtype))
 
@@ -102,4 +104,4 @@ def law_columns(table: pl.DataFrame, gpu: Machine) -> Columns:
 def _coded(names: pl.Series) -> Coded:
     known = names.unique().to_list()
     codes = names.replace_strict(known, list(range(len(known))), return_dtype=pl.Int64)
-    return known, codes.to_numpy()
+    return known, codes.to_numpy().astype(np.int64)

@@ -7,8 +7,10 @@ import numpy.typing as npt
 
 from predictors.law import Array, Columns, Terms, overlap
 from predictors.machine import Machine
+from predictors.stacks import ATTENTION_STACKS
 
 FRAMEWORKS = ("sglang", "trtllm", "vllm")
+ATTENTION_LAWS = ("prefill", "encoder", "decode")
 
 
 def features(
@@ -29,16 +31,20 @@ def features(
         np.log(np.maximum(x["work_flops"], 1.0) / x["work_bytes"]),
         np.log(terms.time_us * gpu.clock_mhz),
         *_shape(law, x, gpu),
-        *(np.zeros_like(compute) if frameworks is None else frameworks == name for name in FRAMEWORKS),
+        *(np.zeros_like(compute) if frameworks is None else frameworks == name for name in _names(law)),
     ]
     return np.stack([row.astype(np.float32) for row in rows])
+
+
+def _names(law: str) -> tuple[str, ...]:
+    return FRAMEWORKS + ATTENTION_STACKS if law in ATTENTION_LAWS else FRAMEWORKS
 
 
 def _shape(law: str, x: Columns, gpu: Machine) -> list[Array]:
     kind = law.split(" ")[0]
     if kind in ("gemm", "conv"):
         return _product(x, gpu)
-    if kind in ("prefill", "encoder", "decode"):
+    if kind in ATTENTION_LAWS:
         return _attention(x, gpu)
     if kind == "moe":
         return _moe(x, gpu)

@@ -14,21 +14,19 @@ from predictors.calibrate import calibrate
 from predictors.columns import as_run
 from predictors.fitted import Calibrated, Weights, load_weights
 from predictors.gpu import Gpu, resolve_gpu
-from predictors.intervals import KEPT, SCALED, half_width
+from predictors.intervals import KEPT, SCALED
 from predictors.kernels import complete
 from predictors.law import Array
 from predictors.machine import Machine, machine
 from predictors.model import Modelled, Split, model, split
 from predictors.precision import formats
+from predictors.result import KEEPS, LAW, MEASURED, SCALES, TRANSFER, UNKNOWN, result, widths
 from predictors.scaling import scaled
 from predictors.transfer import Missed, in_order, like_siblings, missed, ordered, residual
 
 SHORTEST_US = 0.5
 """What a time of 0 is taken for: old traces count whole microseconds."""
 KEPT_FAMILIES = ("collective",)
-LINK_COPIES = ("HtoD", "DtoH", "PtoP")
-METHODS = ("measured", "law", "transfer", "scaled", "kept", "unknown")
-MEASURED, LAW, TRANSFER, SCALES, KEEPS, UNKNOWN = range(len(METHODS))
 
 Index = npt.NDArray[np.intp]
 Offsets = dict[tuple[str, str], Calibrated]
@@ -116,7 +114,7 @@ class Batch:
         weights = replace(self._weights, calibrated=calibrated)
         alone = _alone(self._split(target), target, weights, map(machine, calibrations or {}))
         unknown = np.isnan(alone.time_us)[self._row]
-        time, width = alone.time_us[self._row], _widths(alone.table, target, weights)[self._row]
+        time, width = alone.time_us[self._row], widths(alone.table, target, weights)[self._row]
         method = np.where(unknown, UNKNOWN, LAW)
         if source is not None and source.slug == target.slug:
             known = ~np.isnan(self._measured)
@@ -124,11 +122,11 @@ class Batch:
             method = np.where(known, MEASURED, method)
         elif source is not None:
             time, width, method = self._carried(alone, width, method, source, target, weights)
-        return _result(alone, self._row, time, width, method)
+        return result(alone, self._row, time, width, method)
 
     def _split(self, gpu: Machine) -> Split:
         """The distinct kernels as they run on a GPU."""
-        key = formats(gpu.gpu)
+        key = (gpu.tensor_class, *formats(gpu.gpu))
         if key not in self._splits:
             self._splits[key] = split(as_run(self._distinct, gpu))
         return self._splits[key]
@@ -186,38 +184,3 @@ def _alone(kernels: Split, gpu: Machine, weights: Weights, calibrated: Iterable[
         time_us = in_order(alone.time_us, there, kernels.table["dtype"], np.arange(there.size), other, gpu)
         alone = replace(alone, time_us=np.maximum(time_us, alone.bound_us))
     return alone
-
-
-def _widths(table: pl.DataFrame, gpu: Machine, weights: Weights) -> Array:
-    named = table["framework"].is_not_null().to_numpy()
-    widths = np.zeros(table.height)
-    for law in table["law"].unique().drop_nulls().to_list():
-        own = half_width(law, gpu, weights), half_width(law, gpu, weights, named=False)
-        widths = np.where((table["law"] == law).fill_null(False).to_numpy(), np.where(named, *own), widths)
-    return widths
-
-
-def _result(alone: Modelled, row: Index, time: Array, width: Array, method: Index) -> pl.DataFrame:
-    """Rows from what holds for each distinct kernel and what its measurements make of it."""
-    bound = alone.bound_us[row]
-    factor = np.exp(width)
-    low = np.maximum(time / factor, np.fmin(np.nan_to_num(bound), time))
-    columns = {
-        "time_us": time,
-        "low_us": np.where(method == MEASURED, time, low),
-        "high_us": time * factor,
-        "bound_us": bound,
-        "utilization": np.divide(bound, time, out=np.full(time.size, np.nan), where=time > 0),
-    }
-    same = pl.col("dtype") == pl.col("asked")
-    link = (pl.col("family") == "collective") | (
-        pl.col("copy_kind").is_in(LINK_COPIES) & (pl.col("limiter") != "latency")
-    ).fill_null(False)
-    limited = alone.table.with_columns(limiter=alone.limiter())
-    named = limited.select(
-        limiter=pl.when(link).then(pl.lit("link")).otherwise("limiter"), runs_as=pl.when(~same).then("dtype")
-    )[row]
-    return pl.DataFrame(
-        [pl.Series(name, values, dtype=pl.Float64, nan_to_null=True) for name, values in columns.items()]
-        + [named["limiter"], pl.Series("method", METHODS, dtype=pl.String).gather(method), named["runs_as"]]
-    )

@@ -53,12 +53,14 @@ class Law:
         priors: the constants: prior median and prior standard deviation of the logarithm.
         effects: the constants that a GPU, a class of GPUs or a framework may shift.
         floor_is_exact: the learned correction leaves the floor alone, which keeps the time growing with the work.
+        travels: how much of the learned correction holds on a GPU when neither it nor a twin of it was measured.
     """
 
     terms: Callable[[Columns, Machine, Constants], Terms]
     priors: Mapping[str, tuple[float, float]]
     effects: tuple[str, ...] = ("floor", "compute", "memory")
     floor_is_exact: bool = False
+    travels: float = 0.75
 
     def correctable(self, terms: Terms) -> Array:
         """The part of each kernel's time that the learned correction may change."""
@@ -214,6 +216,7 @@ GEMM_FP32 = Law(
     gemm_fp32_terms,
     dict(GEMM.priors) | {"power": (16.0, 0.2), "floor": (5000.0, 0.05)},
     effects=("compute", "memory"),
+    travels=0.5,  # with more, narrow products on a B200 take less time the wider they are
 )
 PREFILL = Law(
     prefill_terms,

@@ -118,7 +118,9 @@ def evaluate(rows: Sizes, law: str, gpu: Machine, weights: Weights) -> tuple[Ter
             x = features(law, rows.frameworks, columns, terms, gpu)
         else:
             x = features(law, rows.frameworks, *_law(rows, law, twin, weights), twin)
-        correction = LAWS[law].correctable(terms) * sum(trees.predict(x) for trees in corrections)
+        measured = twin is not None or gpu.slug in weights.law(law).gpu
+        trust = 1.0 if measured else LAWS[law].travels
+        correction = trust * LAWS[law].correctable(terms) * sum(trees.predict(x) for trees in corrections)
     own = weights.calibrated.get((law, gpu.slug))
     if own is not None:
         terms = _law(rows, law, gpu, weights, own.offset)[1]

@@ -14,6 +14,7 @@ from predictors import Gpu, KernelTableError, identify_gpu, list_gpus, load_gpu,
 from predictors.measured import distinct
 from tracekit.errors import CalibrationError
 from tracekit.replay.run import Run
+from tracekit.workload.names.stack import attention_stack
 
 FORMAT = 1
 NOISY = 0.2
@@ -85,7 +86,7 @@ def from_run(run: Run) -> tuple[Calibration, Gpu]:
     """
     if run.gpu is None:
         raise CalibrationError("the trace doesn't say which GPU it was recorded on.", "Name it with --gpu.")
-    rows = run.kernels.with_columns(measured_us=pl.col("dur_ns") / 1e3)
+    rows = run.kernels.with_columns(measured_us=pl.col("dur_ns") / 1e3, framework=attention_stack())
     return _calibration(run.gpu, "trace", "", rows, str(run.trace.source)), run.gpu
 
 

@@ -9,7 +9,7 @@ import polars as pl
 
 from predictors.fitted import save_weights
 from predictors.gpu import load_gpu
-from predictors.training.evaluate import coverage, table
+from predictors.training.evaluate import by_stack, coverage, table
 from predictors.training.fit import fit_all, measurements
 from predictors.training.report import card, markdown
 
@@ -39,7 +39,7 @@ def main() -> None:
         (args.out / "card.toml").write_text(card(weights, errors, held_out))
     else:
         errors.write_csv(args.out / "errors.csv", float_precision=2)
-    (args.out / "errors.md").write_text(markdown(errors, weights, coverage(rows)))
+    (args.out / "errors.md").write_text(markdown(errors, by_stack(rows), weights, coverage(rows)))
     print(_summary(errors))  # noqa: T201
 
 

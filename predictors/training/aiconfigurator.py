@@ -16,6 +16,15 @@ FILES = {
 """Our name of a table -> a checkout's."""
 FRAMEWORKS = ("sglang", "trtllm", "vllm")
 
+STACKS = {
+    "fa3": "fa3", "vllm_flash_attn_fa3": "fa3", "flash_attention_v3": "fa3", "vllm_vit_flash_attn_fa3": "fa3",
+    "vllm_flash_attn_fa2": "fa2", "vllm_vit_flash_attn_fa2": "fa2", "flash_attention_v4": "fa4",
+    "vllm_vit_flash_attn_fa4": "fa4", "triton": "triton", "vllm_triton_attn": "triton", "flashinfer": "flashinfer",
+    "vllm_flashinfer_fiprefill": "flashinfer", "vllm_flashinfer_fidecode": "flashinfer", "trtllm_mha": "trtllm-gen",
+    "vllm_flashinfer_trtllmprefill": "trtllm-gen", "vllm_flashinfer_trtllmdecode": "trtllm-gen",
+}  # fmt: skip
+"""Whose attention kernels ran, by the name in `kernel_source`; the others leave it open."""
+
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
 _LFS = b"version https://git-lfs"
 
@@ -55,8 +64,15 @@ def load(folder: Path) -> Iterator[pl.DataFrame]:
     read = _checked_out if (folder / SYSTEMS).is_dir() else _table
     for name, (family, columns) in kinds.items():
         frame = read(folder, name)
-        if frame is not None:
-            yield frame.select(
+        if frame is None:
+            continue
+        shown = [frame]
+        if family == "attention" and "kernel_source" in frame.columns:
+            # The same kernels once more, under whose they are: all that a trace tells of its software.
+            stack = pl.col("kernel_source").cast(pl.String).replace_strict(STACKS, default=None)
+            shown.append(frame.with_columns(framework=stack).drop_nulls("framework"))
+        for rows in shown:
+            yield rows.select(
                 "framework", "latency_us", gpu="system", source=pl.lit("graph"), family=pl.lit(family),
                 dtype=pl.col("dtype").replace(_DTYPES), **columns,
             )  # fmt: skip

@@ -1,7 +1,8 @@
-"""Gradient boosting of symmetric trees, in numpy: small, deterministic, and fast to evaluate without a library."""
+"""Gradient boosting of symmetric trees: small, deterministic, and fast to evaluate without a library."""
 
 from __future__ import annotations
 
+import numba
 import numpy as np
 import numpy.typing as npt
 
@@ -40,15 +41,15 @@ def boost(
     """
     edges = _edges(features)
     binned = np.stack([np.searchsorted(e, f, side="left") for e, f in zip(edges, features, strict=True)])
-    binned = np.ascontiguousarray(binned.T.astype(np.int32)) + np.arange(len(edges), dtype=np.int32) * BINS
+    binned = np.ascontiguousarray(binned.astype(np.uint8))
     draw = np.random.default_rng(seed)
     fitted = np.zeros(len(target))
-    splits = np.zeros((trees, depth), dtype=np.int32)
+    splits = np.zeros((trees, depth), dtype=np.int64)
     leaves = np.zeros((trees, 2**depth), dtype=np.float32)
     for t in range(trees):
         rows = draw.choice(len(target), min(rows_per_tree, len(target)), replace=False)
         gradient = np.clip(target[rows] - fitted[rows], -huber, huber) * weight[rows]
-        splits[t] = _grow(binned[rows], gradient, weight[rows], depth, len(edges) * BINS, ridge)
+        splits[t] = _grow(np.ascontiguousarray(binned[:, rows]), gradient, weight[rows], depth, ridge)
         leaf = _leaf(binned, splits[t])
         error = np.clip(target - fitted, -huber, huber) * weight
         total = np.bincount(leaf, error, 2**depth)
@@ -71,33 +72,43 @@ def _edges(features: npt.NDArray[np.float32]) -> list[npt.NDArray[np.float32]]:
 
 
 def _grow(
-    binned: npt.NDArray[np.int32], gradient: Array, weight: Array, depth: int, width: int, ridge: float
-) -> npt.NDArray[np.int32]:
+    binned: npt.NDArray[np.uint8], gradient: Array, weight: Array, depth: int, ridge: float
+) -> npt.NDArray[np.int64]:
     """The split of each level: the (feature, threshold) that helps most when all leaves take it."""
-    leaf = np.zeros(len(gradient), dtype=np.int32)
-    flat_gradient = np.repeat(gradient, binned.shape[1])
-    flat_weight = np.repeat(weight, binned.shape[1])
-    splits = np.zeros(depth, dtype=np.int32)
+    leaf = np.zeros(len(gradient), dtype=np.int64)
+    splits = np.zeros(depth, dtype=np.int64)
     for level in range(depth):
-        index = (binned + (leaf * width)[:, None]).ravel()
-        shape = (2**level, -1, BINS)
-        size = width * 2**level
-        g = np.bincount(index, flat_gradient, size + 1)[:size].reshape(shape).cumsum(axis=2)
-        w = np.bincount(index, flat_weight, size + 1)[:size].reshape(shape).cumsum(axis=2)
+        g, w = (sums.cumsum(axis=2) for sums in _sums(binned, leaf, gradient, weight, 2**level))
         total_g = np.bincount(leaf, gradient, 2**level)[:, None, None]
         total_w = np.bincount(leaf, weight, 2**level)[:, None, None]
         gain = g**2 / (w + ridge) + (total_g - g) ** 2 / (total_w - w + ridge)
         splits[level] = int(gain.sum(axis=0).argmax())
-        leaf = leaf | (_beyond(binned, splits[level]) << level)
+        leaf |= _beyond(binned, splits[level]) << level
     return splits
 
 
-def _beyond(binned: npt.NDArray[np.int32], split: int) -> npt.NDArray[np.int32]:
-    return (binned[:, split // BINS] > split).astype(np.int32)
+@numba.njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
+def _sums(
+    binned: npt.NDArray[np.uint8], leaf: npt.NDArray[np.int64], gradient: Array, weight: Array, leaves: int
+) -> tuple[Array, Array]:
+    """Sums of gradient and weight by (leaf, feature, bin)."""
+    features, rows = binned.shape
+    g, w = np.zeros((leaves, features, BINS)), np.zeros((leaves, features, BINS))
+    for feature in range(features):
+        for row in range(rows):
+            at = binned[feature, row]
+            if at < BINS:
+                g[leaf[row], feature, at] += gradient[row]
+                w[leaf[row], feature, at] += weight[row]
+    return g, w
 
 
-def _leaf(binned: npt.NDArray[np.int32], splits: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    leaf = np.zeros(len(binned), dtype=np.int32)
+def _beyond(binned: npt.NDArray[np.uint8], split: int) -> npt.NDArray[np.int64]:
+    return np.asarray(binned[split // BINS] > split % BINS, dtype=np.int64)
+
+
+def _leaf(binned: npt.NDArray[np.uint8], splits: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    leaf = np.zeros(binned.shape[1], dtype=np.int64)
     for level, split in enumerate(splits):
         leaf |= _beyond(binned, int(split)) << level
     return leaf

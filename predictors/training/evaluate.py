@@ -15,6 +15,7 @@ from predictors.law import Array
 from predictors.machine import Machine
 from predictors.model import evaluate
 from predictors.roofline import bound_us
+from predictors.stacks import ATTENTION_STACKS
 from predictors.training.fit import LawFit, Measured, fit, kernel_us, sample
 from predictors.transfer import relation
 
@@ -24,6 +25,10 @@ CALIBRATION_ROWS = 30
 """Kernels of one framework that a GPU left out is calibrated with."""
 LEAST_SCORED = 5
 """A GPU with fewer scored kernels of a law says nothing about its intervals."""
+LEAST_TESTED = 8
+"""Nor does one with fewer test whether they are wide enough for the next GPU."""
+OF_A_STACK = pl.col("framework").is_in(ATTENTION_STACKS).fill_null(False)
+"""Rows shown once more under whose kernels they are."""
 SHORTEST_US = {"graph": 20.0, "eager": 200.0}
 """Shorter kernels are left out of scores; eager times have 10 to 40 us of launch in them."""
 
@@ -161,33 +166,57 @@ def summarise(rows: pl.DataFrame) -> tuple[dict[str, dict[str, float]], dict[str
 def interval(errors: Sequence[Array]) -> float:
     """Half-width, as a logarithm, from the |log errors| of the kernels of several GPUs.
 
-    Wide enough for 90 % of all kernels, each GPU counting the same, and for 80 % of each single GPU's. The next GPU
-    may be worse than any of these, all the more the fewer they are; `coverage` tells whether the margin is right.
+    What 90 % of all kernels need, each GPU counting the same, and 80 % of each single GPU's, times a margin.
     """
+    tested = _tested(errors)
+    return max(_needed(errors) * (1 + 1 / len(errors)), _needed(tested) * margin(tested))
+
+
+def margin(errors: Sequence[Array]) -> float:
+    """How much wider than what the GPUs needed, as the next one may be worse than any of them.
+
+    1 + 1 / their number, and no less than what keeps three quarters of each GPU's kernels inside the width that the
+    others need.
+    """
+    others = [[e for other, e in enumerate(errors) if other != own] for own in range(len(errors))]
+    ratios = [float(np.quantile(own, 0.78)) / _needed(rest) for own, rest in zip(errors, others, strict=True) if rest]
+    return max(1 + 1 / len(errors), *ratios) if ratios else 2.0
+
+
+def _tested(errors: Sequence[Array]) -> list[Array]:
+    return [e for e in errors if e.size >= LEAST_TESTED] or list(errors)
+
+
+def _needed(errors: Sequence[Array]) -> float:
     worst = max(float(np.quantile(e, 0.8)) for e in errors)
     usual = float(np.mean([np.quantile(e, 0.9) for e in errors]))
-    return max(usual, worst) * (1 + 1 / len(errors))
+    return max(usual, worst)
 
 
 def coverage(rows: pl.DataFrame) -> pl.DataFrame:
-    """Share of each GPU's kernels inside intervals that come from the other GPUs alone.
+    """Share of each GPU's kernels inside what the other GPUs need, times the margin.
 
     Returns:
         One row per law, situation and GPU: `inside`, in percent.
     """
     found = [
-        {"law": law, "situation": where, "gpu": gpu, "inside": 100 * float(np.mean(own <= interval(others)))}
+        {"law": law, "situation": where, "gpu": gpu, "inside": 100 * float(np.mean(own <= _needed(others) * wider))}
         for (law, where), of_gpus in _errors(rows, "model_us").items()
+        for wider in [margin(_tested(list(of_gpus.values())))]
         for gpu, own in of_gpus.items()
-        if (others := [e for other, e in of_gpus.items() if other != gpu])
+        if own.size >= LEAST_TESTED
+        if (others := _tested([e for other, e in of_gpus.items() if other != gpu]))
     ]
     schema = {"law": pl.String, "situation": pl.String, "gpu": pl.String, "inside": pl.Float64}
     return pl.DataFrame(found, schema=schema)
 
 
 def _errors(rows: pl.DataFrame, column: str) -> dict[tuple[str, str], dict[str, Array]]:
-    """(law, situation) -> GPU -> |log error| of its kernels; without GPUs that have next to none."""
-    errors = rows.with_columns(error=(pl.col(column) / pl.col("latency_us")).log().abs())
+    """(law, situation) -> GPU -> |log error| of its kernels; without GPUs that have next to none.
+
+    Kernels that are known by their stack are in here under their framework.
+    """
+    errors = rows.filter(~OF_A_STACK).with_columns(error=(pl.col(column) / pl.col("latency_us")).log().abs())
     found: dict[tuple[str, str], dict[str, Array]] = {}
     for (law, where, gpu), part in errors.sort("law", "situation", "gpu").group_by(
         "law", "situation", "gpu", maintain_order=True
@@ -228,7 +257,19 @@ def _filled(known: dict[str, float], usual: dict[str, float]) -> dict[str, float
 
 
 def table(rows: pl.DataFrame) -> pl.DataFrame:
-    """Errors by law, situation and GPU: median and 90th percentile of |error| in percent, model and baselines."""
+    """Errors by law, situation and GPU: median and 90th percentile of |error| in percent, model and baselines.
+
+    Kernels measured under a framework's name only; `by_stack` has those of attention under their stack's.
+    """
+    return _summary(rows.filter(~OF_A_STACK), ["law"])
+
+
+def by_stack(rows: pl.DataFrame) -> pl.DataFrame:
+    """The same of attention whose kernels are known, by law and stack."""
+    return _summary(rows.filter(OF_A_STACK), ["law", "framework"])
+
+
+def _summary(rows: pl.DataFrame, of: list[str]) -> pl.DataFrame:
 
     def error(column: str) -> pl.Expr:
         return (pl.col(column) / pl.col("latency_us") - 1).abs() * 100
@@ -237,5 +278,5 @@ def table(rows: pl.DataFrame) -> pl.DataFrame:
     stats = [error(c).median().alias(f"{name}_median") for name, c in names.items()]
     stats += [error(c).quantile(0.9).alias(f"{name}_p90") for name, c in names.items()]
     bias = ((pl.col("model_us") / pl.col("latency_us")).log().median() * 100).alias("bias")
-    by = ["law", "situation", "gpu"]
+    by = [*of, "situation", "gpu"]
     return rows.group_by(by).agg(pl.len().alias("n"), *stats, bias).sort(by)

@@ -24,8 +24,8 @@ from predictors.training.boost import boost
 from predictors.training.datasets import load
 from predictors.training.fit_law import Part, fit_law
 
-LAW_ROWS = 500
-"""Rows of one framework on one GPU that the law's few constants are fitted on."""
+LAW_ROWS, LAW_ROWS_IN_ALL = 500, 1500
+"""Rows of one framework on one GPU that the law's few constants are fitted on, and of all its frameworks."""
 TREE_ROWS = 8000
 """The same for the learned corrections."""
 SHARED_TREES = (120, 6, 0.12)
@@ -135,7 +135,7 @@ def _shape_number() -> pl.Expr:
 
 
 def _part(measured: Measured, rows: int) -> Part:
-    table = sample(measured.table, rows)
+    table = sample(measured.table, min(rows, LAW_ROWS_IN_ALL // measured.table["framework"].n_unique()))
     return Part(
         measured.machine,
         law_columns(table, measured.machine),

@@ -26,13 +26,18 @@ COLUMNS = (
     "GPU", "in base", "GPU held out", "bias", "its class held out", "GPU held out, 30 kernels measured",
     "GPU held out, law alone", "roofline", "peak ratio", "kernels",
 )  # fmt: skip
+STACK_COLUMNS = ("", "kernels of", "GPU", "in base", "GPU held out", "GPU held out, 30 kernels measured", "kernels")
+STACKS_ARE = (
+    "What a trace tells by its kernels' names: FlashAttention 2, 3 or 4, FlashInfer, Triton, TensorRT-LLM's kernels "
+    "for Blackwell (trtllm-gen)."
+)
 WIDTHS_ARE = (
     "Factor by which a kernel may be faster or slower, 90 %, by situation; the last column is what a kernel whose "
     "framework isn't named (any trace) has on top, unless the GPU is calibrated."
 )
 COVERAGE_IS = (
-    "Share of a GPU's kernels, in percent, inside intervals made from the other GPUs alone: mean over the GPUs, and in "
-    "brackets the worst GPU."
+    "Share of a GPU's kernels, in percent, inside the width that the other GPUs need, times the margin: mean over the "
+    "GPUs, and in brackets the worst GPU."
 )
 TITLES = {
     "gemm half": "GEMM, bf16",
@@ -84,18 +89,34 @@ def card(weights: Weights, errors: pl.DataFrame, held_out: Sequence[str]) -> str
     return "\n".join(lines)
 
 
-def markdown(errors: pl.DataFrame, weights: Weights, inside: pl.DataFrame) -> str:
+def markdown(errors: pl.DataFrame, stacks: pl.DataFrame, weights: Weights, inside: pl.DataFrame) -> str:
     """The tables of docs/accuracy.md: errors of every law on every GPU, then the intervals' widths and coverage.
 
     Args:
         errors: from `evaluate.table`.
+        stacks: from `evaluate.by_stack`.
         weights: their intervals.
         inside: from `evaluate.coverage`.
     """
     order = {law: place for place, law in enumerate(TITLES)}
     laws = sorted(errors["law"].unique().to_list(), key=lambda law: (order.get(law, len(order)), law))
     parts = [_law_table(law, errors.filter(pl.col("law") == law)) for law in laws]
-    return "\n".join([*parts, *_widths(weights), *_coverage(inside), ""])
+    return "\n".join([*parts, *_stacks(stacks), *_widths(weights), *_coverage(inside), ""])
+
+
+def _stacks(stacks: pl.DataFrame) -> list[str]:
+    """One line per law, stack and GPU."""
+    if stacks.is_empty():
+        return []
+    lines = ["### Attention whose kernels are known", "", STACKS_ARE, "", f"| {' | '.join(STACK_COLUMNS)} |"]
+    lines.append("|---" * len(STACK_COLUMNS) + "|")
+    for (law, stack, gpu), rows in stacks.group_by("law", "framework", "gpu", maintain_order=True):
+        by = {row["situation"]: row for row in rows.to_dicts()}
+        alone = next((by[s] for s in SITUATIONS[1:] if s in by), None)
+        cells = [str(law), str(stack), str(gpu), _figure(by.get("base"), "model"), _figure(alone, "model"),
+                 _figure(by.get(CALIBRATED), "model"), str(by["base"]["n"])]  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
+    return [*lines, ""]
 
 
 def _widths(weights: Weights) -> list[str]:

@@ -11,6 +11,7 @@ from tracekit.prediction.layout import Layout, LayoutError, groups, trains
 from tracekit.prediction.messages import SIZES, messages
 from tracekit.prediction.tensor import reshard
 from tracekit.replay.run import Run
+from tracekit.workload.names.stack import attention_stack
 
 WORK = ("rows", "flops", "bytes")
 
@@ -58,8 +59,8 @@ def _by_role(numbers: dict[str, int]) -> pl.Expr:
 
 
 def as_measured(run: Run) -> pl.DataFrame:
-    """The kernel table with ``measured_us``."""
-    return run.kernels.with_columns(measured_us=pl.col("dur_ns") / 1e3)
+    """The kernel table with ``measured_us``, and whose kernels those of attention are as ``framework``."""
+    return run.kernels.with_columns(measured_us=pl.col("dur_ns") / 1e3, framework=attention_stack())
 
 
 def kernels_depend_on(old: Layout, new: Layout) -> tuple[int, ...]:

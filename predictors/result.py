@@ -1,0 +1,63 @@
+"""What is predicted of each distinct kernel, as the rows that `latency.predict` returns."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from predictors.fitted import Weights
+from predictors.intervals import half_width
+from predictors.law import Array
+from predictors.machine import Machine
+from predictors.model import Modelled
+
+LINK_COPIES = ("HtoD", "DtoH", "PtoP")
+METHODS = ("measured", "law", "transfer", "scaled", "kept", "unknown")
+MEASURED, LAW, TRANSFER, SCALES, KEEPS, UNKNOWN = range(len(METHODS))
+
+Index = npt.NDArray[np.intp]
+
+
+def widths(table: pl.DataFrame, gpu: Machine, weights: Weights) -> Array:
+    """Half-widths, as logarithms, of the intervals of kernels predicted from their shapes; 0 without one."""
+    named = table["framework"].is_not_null().to_numpy()
+    found = np.zeros(table.height)
+    for law in table["law"].unique().drop_nulls().to_list():
+        own = half_width(law, gpu, weights), half_width(law, gpu, weights, named=False)
+        found = np.where((table["law"] == law).fill_null(False).to_numpy(), np.where(named, *own), found)
+    return found
+
+
+def result(alone: Modelled, row: Index, time: Array, width: Array, method: Index) -> pl.DataFrame:
+    """A row for each launch, from what holds for its kernel and what its measurement makes of it.
+
+    Args:
+        alone: the distinct kernels.
+        row: which of them each launch is.
+        time: of each launch, in microseconds.
+        width: half-width of its interval, as a logarithm.
+        method: index into `METHODS`.
+    """
+    bound = alone.bound_us[row]
+    factor = np.exp(width)
+    low = np.maximum(time / factor, np.fmin(np.nan_to_num(bound), time))
+    columns = {
+        "time_us": time,
+        "low_us": np.where(method == MEASURED, time, low),
+        "high_us": time * factor,
+        "bound_us": bound,
+        "utilization": np.divide(bound, time, out=np.full(time.size, np.nan), where=time > 0),
+    }
+    same = pl.col("dtype") == pl.col("asked")
+    link = (pl.col("family") == "collective") | (
+        pl.col("copy_kind").is_in(LINK_COPIES) & (pl.col("limiter") != "latency")
+    ).fill_null(False)
+    limited = alone.table.with_columns(limiter=alone.limiter())
+    named = limited.select(
+        limiter=pl.when(link).then(pl.lit("link")).otherwise("limiter"), runs_as=pl.when(~same).then("dtype")
+    )[row]
+    return pl.DataFrame(
+        [pl.Series(name, values, dtype=pl.Float64, nan_to_null=True) for name, values in columns.items()]
+        + [named["limiter"], pl.Series("method", METHODS, dtype=pl.String).gather(method), named["runs_as"]]
+    )

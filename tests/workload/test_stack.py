@@ -1,0 +1,30 @@
+"""Whose attention kernels ran, by names as traces have them."""
+
+import polars as pl
+import pytest
+
+from predictors.stacks import ATTENTION_STACKS
+from tracekit.workload.names.stack import STACKS, attention_stack
+
+NAMES = {
+    "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, 128, 128, 4, ...": "fa2",
+    "void flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<Flash_bwd_kernel_traits<128, 64, 128, 8, ...": "fa2",
+    "void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<...": "fa3",
+    "kernel_cutlass_kernel_flash_attncuteflash_fwd_sm100FlashAttentionForwardSm100_object_at__": "fa4",
+    "void flashinfer::BatchDecodeWithPagedKVCacheKernel<(flashinfer::PosEncodingMode)0, ...": "flashinfer",
+    "fmhaSm100aKernel_QkvE4m3OBfloat16H64PagedKvCausalP16VarSeqQ128Kv128PersistentContext": "trtllm-gen",
+    "fmha_v2_flash_attention_bf16_64_128_S_q_paged_kv_128_causal_sm90_kernel_nl_tiled": "trtllm",
+    "kernel_unified_attention_2d": "triton",
+    "_ZN7ck_tile6kentryILi2ENS_38FmhaBatchPrefillWithPagedKVCacheKernelINS_40Block...": None,
+    "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x64x128_4x1x1_kernel0_0": None,
+}
+
+
+@pytest.mark.parametrize(("name", "stack"), NAMES.items())
+def test_a_name_tells_its_stack(name: str, stack: str | None):
+    rows = pl.DataFrame({"name": [name, name], "family": ["attention", "gemm"]})
+    assert rows.select(attention_stack())[:, 0].to_list() == [stack, None]
+
+
+def test_the_predictors_know_every_stack():
+    assert set(STACKS) == {*ATTENTION_STACKS, "trtllm"}
