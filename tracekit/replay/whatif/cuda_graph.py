@@ -19,13 +19,12 @@ from tracekit.replay.whatif.sequences import sequences
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-# What a launch of a graph takes on CUDA until it returns and until its first kernel starts: the tenth of the 70 calls
-# of a profiled A100 (CUDA 11; their median is 28 us), as the profiler slows all of them.
-LAUNCH_NS = 15_000
-# On ROCm it takes longer the more kernels there are: 38 us for 15, 507 us for 421, 1,573 us for 544 (profiled MI300X,
-# vLLM and SGLang; AMD-AGI/TraceLens, tests/traces/inference).
-ROCM_LAUNCH_NS = 26_000
-ROCM_KERNEL_NS = 1_100
+# What a launch of a graph takes until its first kernel starts, and what each kernel adds until the call returns, as
+# profiled. CUDA: 14 us for one kernel, 19 for 3 (the least of an A100's calls, CUDA 11), 71 us for 69, 86 for 73, 161
+# for 155, 186 for 164 (RTX 3060, CUDA 13; github.com/luatil/torch-profile). ROCm: 38 us for 15, 507 us for 421,
+# 1,573 us for 544 (MI300X, vLLM and SGLang; AMD-AGI/TraceLens, tests/traces/inference).
+LAUNCH_NS, KERNEL_NS = 13_000, 1_050
+ROCM_LAUNCH_NS, ROCM_KERNEL_NS = 26_000, 1_100
 # How far kernels of a graph are apart at most. Queued kernels of H100 traces without graphs are 1.2 to 1.4 us apart, a
 # tenth of them under 0.9 to 1.2 us; kernels of graphs on an MI300X not at all.
 GAP_NS = 700
@@ -70,6 +69,5 @@ def cuda_graph(run: Run, select: Select) -> Edited:
 def _launch(on_nvidia: bool, number: Ints, launches: Bools) -> tuple[int, Ints]:
     """What a graph's launch takes until its first kernel starts, and until the call returns, by number of the graph."""
     kernels = np.bincount(number[launches], minlength=int(number.max(initial=0)) + 1)
-    if on_nvidia:
-        return LAUNCH_NS, np.full(kernels.size, LAUNCH_NS)
-    return ROCM_LAUNCH_NS, ROCM_LAUNCH_NS + ROCM_KERNEL_NS * kernels
+    launch_ns, kernel_ns = (LAUNCH_NS, KERNEL_NS) if on_nvidia else (ROCM_LAUNCH_NS, ROCM_KERNEL_NS)
+    return launch_ns, launch_ns + kernel_ns * kernels
