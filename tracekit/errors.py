@@ -8,7 +8,6 @@ TracekitError                   exit code 1 unless noted
 │   ├── TraceTooLargeError      its tables need more memory than they may take
 │   └── NoGpuActivityError      a trace without anything that ran on a GPU
 ├── CalibrationError            a calibration can't be read, used or kept
-├── SourceGpuError              the GPU that the trace was recorded on can't be told
 ├── ClusterError                a cluster is unknown or its name wrong (tracekit.comm.errors)
 ├── StepError                   the steps asked for are not in the trace
 ├── WhatIfError                 a what-if edit is unknown, misses something, or finds nothing to change
@@ -61,10 +60,6 @@ class NoGpuActivityError(TraceError):
 
 class CalibrationError(TracekitError):
     """A calibration can't be read, used or kept."""
-
-
-class SourceGpuError(TracekitError):
-    """The GPU that the trace was recorded on can't be told."""
 
 
 class StepError(TracekitError):

@@ -42,11 +42,6 @@ class Workers:
         for thread in self._threads:
             thread.join()
 
-    @property
-    def pids(self) -> list[int]:
-        """The processes that run."""
-        return [process.pid for process in self._processes.values()]
-
     def _keep_one(self) -> None:
         while not self._stopping.is_set():
             name = f"{socket.gethostname()}-{secrets.token_hex(8)}"
