@@ -260,9 +260,10 @@ def test_copies_that_recorded_no_size_move_what_their_op_copies():
     assert only(row, "bytes", "work_from") == (128, "recorded")
 
 
-def test_lookups_draw_a_row_per_index():
+@pytest.mark.parametrize(("elements", "read"), [(640_339_856, 1792 * 16), (4800, 4800)])
+def test_lookups_read_a_row_per_index_and_small_tables_once(elements, read):
     """FBGEMM: 1792 indices into 3 tables of 16 fp32 each, summed for 128 samples."""
-    dims = [[0], [640_339_856], [0], [0, 0], [3], [3], [4], [], [], [4], [], [1792], [385]]
+    dims = [[0], [elements], [0], [0, 0], [3], [3], [4], [], [], [4], [], [1792], [385]]
     types = ["float", "float", "float", "float", "int", "longint", "int", "", "", "longint", "", "longint", "longint"]
     builder = TraceBuilder().op(
         "fbgemm::split_embedding_codegen_lookup_adagrad_function",
@@ -275,7 +276,7 @@ def test_lookups_draw_a_row_per_index():
     builder.kernel("void split_embedding_codegen_forward_unweighted_kernel<float, float, float>()", 30, 9, launch=5)
     row = extract(builder.load().rank()).row(0, named=True)
     assert (row["family"], row["rows"], row["cols"], row["flops"]) == ("embedding", 1792, 16, 1792 * 16)
-    assert row["bytes"] == 1792 * 16 * 4 + 128 * 48 * 4 + (1792 + 385) * 8
+    assert row["bytes"] == read * 4 + 128 * 48 * 4 + (1792 + 385) * 8
 
 
 def test_rows_of_a_rowwise_optimizer_tell_the_width_of_lookups():

@@ -30,7 +30,7 @@ PLACE_BYTES = 4
 SORTING = (
     (re.compile(r"linearize_index"), 2 * INDEX_BYTES + PLACE_BYTES),
     (re.compile(r"RadixSort(?:Onesweep|SingleTile)"), 2 * (INDEX_BYTES + PLACE_BYTES)),
-    (re.compile(r"RadixSortHistogram|ReduceByKey"), INDEX_BYTES),
+    (re.compile(r"RadixSortHistogram|ReduceByKeyKernel"), INDEX_BYTES),
 )
 """Bytes for each index of the kernels that bring them into order."""
 GRADIENT_BYTES = 4

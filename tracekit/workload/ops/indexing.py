@@ -46,6 +46,8 @@ def _rows(table: int, indices: int) -> Traffic:
 def _lookup(*, weights: int, tables: int, width: int, indices: int, rows: int | None = None) -> Traffic:
     """FBGEMM's look-up in several tables: a row per index, summed into one for each sample and table.
 
+    Tables that hold fewer rows than are drawn from them have to be read once only.
+
     Args:
         weights: Input with the elements of all tables.
         tables: Input with one entry per table.
@@ -69,7 +71,8 @@ def _lookup(*, weights: int, tables: int, width: int, indices: int, rows: int | 
         summed = (offset.numel - 1) * mean_width
         drawn = index.numel * mean_width
         listed = index.size_bytes(INDEX_BYTES) + offset.size_bytes(INDEX_BYTES)
-        bytes_ = round(drawn * weight.item_bytes(item_bytes) + summed * SUM_BYTES) + listed
+        read = min(drawn, weight.numel)
+        bytes_ = round(read * weight.item_bytes(item_bytes) + summed * SUM_BYTES) + listed
         return columns_of((index.numel, round(mean_width)), flops=round(drawn), bytes_=bytes_)
 
     return columns
