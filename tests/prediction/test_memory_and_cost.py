@@ -40,6 +40,11 @@ def test_several_backward_passes_hold_the_same_gradients():
     assert memory(training(2**20, passes=3), "l4").least_bytes == 16 * 2**20
 
 
+def test_equal_parameters_are_no_passes_where_the_loss_has_one():
+    builder = training(2048, passes=3).op("autograd::engine::evaluate_function: MseLossBackward0", 25, 2)
+    assert memory(builder, "l4").least_bytes == 16 * 3 * 2048
+
+
 def test_what_is_too_large_does_not_fit():
     """24 GB of parameters' state at least: into 80 GB, not into 16."""
     assert memory(training(3 * 2**29), "t4").fits is False

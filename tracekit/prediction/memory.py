@@ -1,6 +1,7 @@
 """Whether a job fits into another GPU's memory: what it needs at least and at most, and where it fitted."""
 
 from dataclasses import dataclass
+from math import gcd
 
 import polars as pl
 
@@ -25,6 +26,8 @@ WORKED = 95.0
 
 TABLES = r"(?i)embedding_bag|embeddingbag|fbgemm"
 """Ops on tables whose gradients are not accumulated as dense tensors."""
+
+NODE = "autograd::engine::evaluate_function: "
 
 GIB = 2**30
 
@@ -151,7 +154,7 @@ def gradients(run: Run) -> list[Tensor] | None:
     described = list(table.sort("ts_ns").select("input_dims", "input_types").iter_rows())
     if not described:
         return None
-    one_pass = described[: _period(described)]
+    one_pass = described[: len(described) // _passes(run, described)]
     return [tensor for dims, types in one_pass for tensor in Signature.parse(GRADIENT, dims, types, None).at(0)]
 
 
@@ -168,10 +171,12 @@ def _state(run: Run) -> State | None:
     return State(least, 2 * stored + MOST_STATE_BYTES * elements, ends)
 
 
-def _period(rows: list[tuple[str, str]]) -> int:
-    """After how many gradients the same ones follow again: a step may hold several backward passes."""
-    lengths = (length for length in range(1, len(rows) + 1) if len(rows) % length == 0)
-    return next(length for length in lengths if rows == rows[:length] * (len(rows) // length))
+def _passes(run: Run, rows: list[tuple[str, str]]) -> int:
+    """How many backward passes a step holds: as often the same gradients follow, and all other nodes run, too."""
+    nodes = run.trace.ops.filter(pl.col("name").str.starts_with(NODE) & _in_step(run))
+    most = gcd(len(rows), *nodes.group_by("name").len()["len"])
+    counts = (count for count in range(most, 0, -1) if most % count == 0)
+    return next(count for count in counts if rows == rows[: len(rows) // count] * count)
 
 
 def _forward_bytes(run: Run) -> float | None:
