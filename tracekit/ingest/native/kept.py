@@ -41,8 +41,14 @@ def _read(path: Path) -> bytes | None:
         return None
     code = content[_DIGEST_BYTES:]
     is_whole = content[:_DIGEST_BYTES] == _digest(code)
-    is_ours = state.st_uid in (os.getuid(), Path(__file__).stat().st_uid) and not state.st_mode & _WRITABLE_BY_OTHERS
-    return code if is_whole and is_ours else None
+    return code if is_whole and _is_ours(state) else None
+
+
+def _is_ours(state: os.stat_result) -> bool:
+    """Windows knows neither owners nor modes of this kind; its folders of a user are the user's."""
+    if os.name == "nt":
+        return True
+    return state.st_uid in (os.getuid(), Path(__file__).stat().st_uid) and not state.st_mode & _WRITABLE_BY_OTHERS
 
 
 def store(code: bytes) -> None:
@@ -62,7 +68,7 @@ def _write(path: Path, content: bytes) -> None:
     try:
         with open(descriptor, "wb") as file:
             file.write(content)
-            os.fchmod(descriptor, 0o644)
+        os.chmod(partial, 0o644)
         os.replace(partial, path)
     finally:
         Path(partial).unlink(missing_ok=True)
