@@ -85,22 +85,9 @@ def _as_recorded(nodes: Nodes, recorded: Recorded) -> Edges:
 
 def _ended_just_before(nodes: Nodes, device: Ints, waiting: Ints) -> Ints:
     """The activity on another stream of the same device that ended nearest to each start; ``NONE`` without one."""
-    by_end = nodes.activities[np.argsort(nodes.end_ns[nodes.activities], kind="stable")]
-    end = nodes.end_ns[by_end]
-    last = np.searchsorted(end, nodes.start_ns[waiting] + ENDED_AFTER_NS, side="right") - 1
-    found = np.full(waiting.size, NONE)
-    earliest = nodes.start_ns[waiting] - (ENDED_BEFORE_NS if nodes.on_nvidia else ENDED_BEFORE_ON_ROCM_NS)
-    for back in range(LOOK_BACK):
-        candidate = by_end[np.maximum(last - back, 0)]
-        fits = (
-            (last >= back)
-            & (nodes.end_ns[candidate] >= earliest)
-            & (nodes.start_ns[candidate] < nodes.start_ns[waiting])
-            & (nodes.lane[candidate] != nodes.lane[waiting])
-            & (device[candidate - nodes.cpu] == device[waiting - nodes.cpu])
-        )
-        found = np.where((found == NONE) & fits, candidate, found)
-    return found
+    start = nodes.start_ns[waiting]
+    since = start - (ENDED_BEFORE_NS if nodes.on_nvidia else ENDED_BEFORE_ON_ROCM_NS)
+    return _last_to_end(nodes, device, waiting, since, start + ENDED_AFTER_NS, LOOK_BACK)
 
 
 def _ended_last(nodes: Nodes, device: Ints, waiting: Ints, ready: Ints) -> Ints:
@@ -108,21 +95,44 @@ def _ended_last(nodes: Nodes, device: Ints, waiting: Ints, ready: Ints) -> Ints:
 
     What came after it on that stream may have kept them from starting at once, so it can be over for a while.
     """
-    by_end = nodes.activities[np.argsort(nodes.end_ns[nodes.activities], kind="stable")]
-    start, delay = nodes.start_ns[waiting], nodes.start_ns[waiting] - ready[waiting]
-    called = np.where(nodes.launcher == NONE, 0, nodes.start_ns[nodes.launcher])
-    last = np.searchsorted(nodes.end_ns[by_end], start, side="right") - 1
     found = np.full(waiting.size, NONE)
-    for back in range(LOOK_FAR_BACK):
+    start = nodes.start_ns[waiting]
+    delay = start - ready[waiting]
+    long = delay > LONG_DELAY_NS
+    since = np.ceil(start[long] - PART_OF_DELAY * delay[long]).astype(np.int64)
+    called = np.where(nodes.launcher == NONE, 0, nodes.start_ns[nodes.launcher])
+    found[long] = _last_to_end(nodes, device, waiting[long], since, start[long], LOOK_FAR_BACK, called)
+    return found
+
+
+def _last_to_end(
+    nodes: Nodes, device: Ints, waiting: Ints, since: Ints, until: Ints, depth: int, called: Ints | None = None
+) -> Ints:
+    """Of what ended between two times on another stream of the same device, the last; ``NONE`` without one.
+
+    Args:
+        nodes: The nodes.
+        device: Of each activity.
+        waiting: Activities that wait.
+        since: What ended before doesn't count, for each of them.
+        until: Nor does what ended after.
+        depth: How many of the last to end are looked at.
+        called: When each activity was launched, if only what was launched before the waiting one counts.
+    """
+    by_end = nodes.activities[np.argsort(nodes.end_ns[nodes.activities], kind="stable")]
+    last = np.searchsorted(nodes.end_ns[by_end], until, side="right") - 1
+    found = np.full(waiting.size, NONE)
+    for back in range(depth):
         candidate = by_end[np.maximum(last - back, 0)]
         fits = (
             (last >= back)
-            & (delay > LONG_DELAY_NS)
-            & (start - nodes.end_ns[candidate] <= PART_OF_DELAY * delay)
-            & (called[candidate - nodes.cpu] < called[waiting - nodes.cpu])
+            & (nodes.end_ns[candidate] >= since)
+            & (nodes.start_ns[candidate] < nodes.start_ns[waiting])
             & (nodes.lane[candidate] != nodes.lane[waiting])
             & (device[candidate - nodes.cpu] == device[waiting - nodes.cpu])
         )
+        if called is not None:
+            fits &= called[candidate - nodes.cpu] < called[waiting - nodes.cpu]
         found = np.where((found == NONE) & fits, candidate, found)
     return found
 
