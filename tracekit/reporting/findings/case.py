@@ -11,7 +11,8 @@ import polars as pl
 import predictors
 from tracekit.errors import WhatIfError
 from tracekit.prediction import Prediction
-from tracekit.replay.idle import Idle
+from tracekit.replay.causes import Cause
+from tracekit.replay.idle import END_OF_STEP, Idle
 from tracekit.replay.run import Run
 from tracekit.replay.whatif import Edited
 from tracekit.reporting.findings.model import Evidence
@@ -101,6 +102,18 @@ class Case:
                 detail=_joined(f"{digits(row['count'] / self.steps)} launches", row["detail"]),
             )
             for row in ordered.iter_rows(named=True)
+        )
+
+    def late_launches(self, detail: str, *causes: Cause) -> tuple[Evidence, ...]:
+        """The ops before which the GPU idled most for some causes.
+
+        Args:
+            detail: What to say of each.
+            causes: The causes.
+        """
+        ops = self.idle.by_op(self.run.kernels, *causes).head(ROWS)
+        return tuple(
+            Evidence(op if op == END_OF_STEP else f"before {op}", time_us, detail) for op, time_us, _ in ops.iter_rows()
         )
 
 

@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 
 from tracekit.replay.causes import Cause
-from tracekit.replay.idle import END_OF_STEP
 from tracekit.replay.whatif import Select, cuda_graph, saving_us
-from tracekit.reporting.findings.case import ROWS, Case, tried
-from tracekit.reporting.findings.model import Evidence, Finding
+from tracekit.reporting.findings.case import Case, tried
+from tracekit.reporting.findings.model import Finding
 from tracekit.units import duration, percent
 
 LIMITING = 0.5
@@ -23,14 +22,10 @@ def find(case: Case) -> Iterator[Finding]:
     if not case.worth(saves_us):
         return
     floor = f"{duration(part * case.step_time_us)}, {percent(100 * part)} of the step"
-    ops = case.idle.by_op(run.kernels, Cause.LAUNCH_BOUND, Cause.LAUNCH_LATENCY).head(ROWS)
     yield Finding(
         kind="launch-bound",
         title=f"The CPU sets a floor of {floor}, whatever the GPU.",
         advice="CUDA graphs (what this saving stands for), torch.compile, larger batches, fewer synchronisations.",
         saves_us=saves_us,
-        evidence=tuple(
-            Evidence(op if op == END_OF_STEP else f"before {op}", time_us, "the GPU waits for its launch")
-            for op, time_us, _ in ops.iter_rows()
-        ),
+        evidence=case.late_launches("the GPU waits for its launch", Cause.LAUNCH_BOUND, Cause.LAUNCH_LATENCY),
     )

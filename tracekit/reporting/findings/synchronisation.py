@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 
 from tracekit.replay.causes import Cause
-from tracekit.replay.idle import END_OF_STEP
 from tracekit.replay.whatif import no_sync, saving_us
-from tracekit.reporting.findings.case import ROWS, Case, tried
-from tracekit.reporting.findings.model import Evidence, Finding
+from tracekit.reporting.findings.case import Case, tried
+from tracekit.reporting.findings.model import Finding
 from tracekit.units import duration
 
 
@@ -18,14 +17,10 @@ def find(case: Case) -> Iterator[Finding]:
         return
     idle = case.idle.by_cause()
     waited = float(idle.filter(idle["cause"] == Cause.SYNC_BOUND)["time_us"].sum())
-    ops = case.idle.by_op(case.run.kernels, Cause.SYNC_BOUND).head(ROWS)
     yield Finding(
         kind="synchronisation",
         title=f"The CPU waits for the GPU and is then late with its launches: {duration(waited)} of idle GPU a step.",
         advice=".item(), nonzero, masks as indices, .cpu() and prints of tensors wait: do them rarely or later.",
         saves_us=saves_us,
-        evidence=tuple(
-            Evidence(op if op == END_OF_STEP else f"before {op}", time_us, "the GPU idles after a wait")
-            for op, time_us, _ in ops.iter_rows()
-        ),
+        evidence=case.late_launches("the GPU idles after a wait", Cause.SYNC_BOUND),
     )
