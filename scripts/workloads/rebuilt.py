@@ -48,7 +48,7 @@ def resnet50_train(device: str, small: bool) -> Step:
 
 def vit_inference(device: str, small: bool) -> Step:
     """ViT-B/16 on four images."""
-    from transformers import ViTConfig, ViTModel  # noqa: PLC0415
+    from transformers import ViTConfig, ViTModel
 
     config = ViTConfig(**({**TINY, "image_size": 32} if small else {}))
     model = _random(ViTModel, config, device, "sdpa")
@@ -58,7 +58,7 @@ def vit_inference(device: str, small: bool) -> Step:
 
 def timesformer_inference(device: str, small: bool) -> Step:
     """TimeSformer on 128 frames, which the model of 8 frames takes for a higher image."""
-    from transformers import TimesformerConfig, TimesformerForVideoClassification  # noqa: PLC0415
+    from transformers import TimesformerConfig, TimesformerForVideoClassification
 
     config = TimesformerConfig(num_labels=400, **({**TINY, "image_size": 32} if small else {}))
     model = _random(TimesformerForVideoClassification, config, device, "eager")
@@ -68,14 +68,12 @@ def timesformer_inference(device: str, small: bool) -> Step:
 
 def owlv2_inference(device: str, small: bool) -> Step:
     """OWLv2-large, one query on one image, five times over."""
-    from transformers import Owlv2Config, Owlv2ForObjectDetection  # noqa: PLC0415
+    from transformers import Owlv2Config, Owlv2ForObjectDetection
 
     large = {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16}
     text = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12}
     vision = {**(TINY if small else large), "image_size": 28 if small else 1008, "patch_size": 14}
-    config = Owlv2Config(
-        vision_config=vision, text_config=TINY if small else text, projection_dim=64 if small else 768
-    )
+    config = Owlv2Config(vision_config=vision, text_config=TINY if small else text, projection_dim=64 if small else 768)
     model = _random(Owlv2ForObjectDetection, config, device, "eager")
     pixels = _image(device, 1, 3, vision["image_size"])
     query = torch.ones(1, 5, dtype=torch.long, device=device)

@@ -25,7 +25,7 @@ def test_better_in_everything_is_never_slower(worse, better):
 
 
 def test_no_datasheet_says_that_another_vendors_libraries_are_as_good():
-    small = {"family": "attention", "dtype": "bf16", "batch": 1, "heads": 12, "q_len": 197, "kv_len": 197, "head_dim": 64}
+    small = {"family": "attention", "dtype": "bf16", "heads": 12, "q_len": 197, "kv_len": 197, "head_dim": 64}
     on_h100 = pl.DataFrame([{**small, "measured_us": 10.0}])
     assert predict(on_h100, "mi300x", source_gpu="h100-sxm")["time_us"][0] > 10.0
 
