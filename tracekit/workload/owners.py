@@ -24,10 +24,14 @@ def launching_calls(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
 
 
 def innermost_ops(calls: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
-    """Row in ``ops`` of the innermost op that encloses the start of each call on its thread; null if none does."""
+    """Row in ``ops`` of the innermost op that encloses the start of each call on its thread; null if none does.
+
+    A call that starts as an op ends, and lasts, follows that op: it is the enclosing one's.
+    """
     op_threads, call_threads = thread_numbers(ops, calls)
     op_start, op_end = ops["ts_ns"].to_numpy(), (ops["ts_ns"] + ops["dur_ns"]).to_numpy()
     call_start = calls["ts_ns"].to_numpy()
+    call_within = call_start + (calls["dur_ns"] > 0).to_numpy()
     op_order = np.lexsort((-op_end, op_start, op_threads))
     call_order = np.lexsort((call_start, call_threads))
     found = _innermost(
@@ -36,6 +40,7 @@ def innermost_ops(calls: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
         op_end[op_order],
         call_threads[call_order],
         call_start[call_order],
+        call_within[call_order],
     )
     owners = np.full(calls.height, -1, dtype=np.int64)
     owners[call_order[found >= 0]] = op_order[found[found >= 0]]
@@ -51,9 +56,9 @@ def thread_numbers(*tables: pl.DataFrame) -> list[Ints]:
 
 @numba.njit(cache=True)
 def _innermost(
-    op_thread: Ints, op_start: Ints, op_end: Ints, query_thread: Ints, query_time: Ints
+    op_thread: Ints, op_start: Ints, op_end: Ints, query_thread: Ints, query_time: Ints, query_within: Ints
 ) -> Ints:  # pragma: no cover - compiled
-    """Innermost open op at each query; ops and queries are ordered by thread and time. -1: none."""
+    """Innermost op open at each query and up to ``query_within``; ops and queries in order of thread and time."""
     result = np.full(query_time.size, -1, dtype=np.int64)
     stack = np.empty(op_start.size + 1, dtype=np.int64)
     depth = 0
@@ -68,7 +73,7 @@ def _innermost(
             stack[depth] = op
             depth += 1
             op += 1
-        while depth > 0 and (op_thread[stack[depth - 1]] != thread or op_end[stack[depth - 1]] < time):
+        while depth > 0 and (op_thread[stack[depth - 1]] != thread or op_end[stack[depth - 1]] < query_within[query]):
             depth -= 1
         if depth > 0:
             result[query] = stack[depth - 1]
