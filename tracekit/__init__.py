@@ -108,6 +108,7 @@ def predict(
     ep: int | None = None,
     micro_batches: int | None = None,
     pp_chunks: int | None = None,
+    batch: float | None = None,
     price: Mapping[str, float] | None = None,
     what_if: Sequence[str] = (),
     host_speed: float | None = None,
@@ -130,6 +131,7 @@ def predict(
         ep: Expert-parallel ranks there.
         micro_batches: Passes of a step through the stages; by default the trace's times ``pp``.
         pp_chunks: Chunks of layers on each stage: 1, the default, for 1F1B, more to interleave them.
+        batch: Each rank's batch there, over that in the trace.
         price: Dollars for an hour of one GPU, by the GPU's name, such as ``{"h100-sxm": 2.49}``.
         what_if: Changes to replay, in order, such as ``["no-sync(aten::item)", "scale(family=gemm, 0.5)"]``.
         host_speed: How many times as fast the CPU is; unchanged by default.
@@ -149,7 +151,7 @@ def predict(
     gpus, clusters = ([names] if isinstance(names, str) else names for names in (gpu, cluster))
     edits = asked(what_if, host_speed)
     run = edit(prepare(trace, source_gpu=source_gpu, steps=steps), edits, unprofiled_step_us).run
-    change = prediction.Change(world_size, dp, tp, pp, ep, micro_batches, pp_chunks)
+    change = prediction.Change(world_size, dp, tp, pp, ep, micro_batches, pp_chunks, batch)
     return prediction.predict(
         run,
         gpus,

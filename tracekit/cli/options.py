@@ -135,6 +135,10 @@ PipelineSchedule = Annotated[
     ),
 ]
 ExpertParallel = Annotated[int | None, typer.Option("--ep", metavar="N", min=1, help="Expert-parallel ranks there.")]
+BatchFactor = Annotated[
+    float | None,
+    typer.Option("--batch", metavar="FACTOR", min=0.001, help="Each rank's batch there, over that in the trace: 2."),
+]
 SourceCluster = Annotated[
     str | None,
     typer.Option("--source-cluster", metavar="NAME", help="The cluster of the trace, where its GPU doesn't tell."),

@@ -7,6 +7,7 @@ import typer
 
 from tracekit.cli.edits import HostSpeed, UnprofiledStep, WhatIfs, to_us
 from tracekit.cli.options import (
+    BatchFactor,
     Clusters,
     DataParallel,
     ExpertParallel,
@@ -52,6 +53,7 @@ def predict(
     ep: ExpertParallel = None,
     micro_batches: MicroBatches = None,
     pp_schedule: PipelineSchedule = None,
+    batch: BatchFactor = None,
     price: Prices = [],  # noqa: B006
     what_if: WhatIfs = [],  # noqa: B006
     host_speed: HostSpeed = None,
@@ -102,7 +104,7 @@ def predict(
             gpus=gpu,
             clusters=cluster,
             source_cluster=source_cluster,
-            change=Change(world_size, dp, tp, pp, ep, micro_batches, to_chunks(pp_schedule)),
+            change=Change(world_size, dp, tp, pp, ep, micro_batches, to_chunks(pp_schedule), batch),
             prices=to_prices(price),
             calibrated=not no_calibration,
         )

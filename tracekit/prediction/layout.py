@@ -37,6 +37,7 @@ class Layout:
         sharded: Whether parameters, gradients and optimizer state are shared out over dp (FSDP, ZeRO).
         micro_batches: Passes of a step through the stages; None where nothing else was asked for.
         chunks: Of layers on each stage: 1 for plain 1F1B, more if they are interleaved.
+        batch: Of a rank, over that in the trace.
     """
 
     dp: int = 1
@@ -46,6 +47,7 @@ class Layout:
     sharded: bool = False
     micro_batches: int | None = None
     chunks: int = 1
+    batch: float = 1.0
 
     @property
     def world_size(self) -> int:
@@ -70,7 +72,8 @@ class Layout:
         parts = [f"{name} {self.ranks(name)}" for name in ("tp", "pp") if self.ranks(name) > 1]
         data = f"dp {self.dp}{' (sharded)' if self.sharded else ''}"
         experts = f", ep {self.ep}" if self.ep > 1 else ""
-        return f"{self.world_size} ranks = {' x '.join([data, *parts])}{experts}"
+        batch = f", {self.batch:g} times the batch" if self.batch != 1 else ""
+        return f"{self.world_size} ranks = {' x '.join([data, *parts])}{experts}{batch}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,7 @@ class Change:
         ep: Ranks that share the experts.
         micro_batches: Passes of a step through the stages.
         chunks: Of layers on each stage.
+        batch: Of a rank, over that in the trace.
     """
 
     world_size: int | None = None
@@ -94,6 +98,7 @@ class Change:
     ep: int | None = None
     micro_batches: int | None = None
     chunks: int | None = None
+    batch: float | None = None
 
     @property
     def asked(self) -> bool:
@@ -194,7 +199,9 @@ def resized(layout: Layout, change: Change) -> Layout:
             raise LayoutError("micro-batches and schedules are those of a pipeline:", "say --pp too.")
         if layout.pp > 1:
             raise LayoutError("the trace's own pipeline can't be scheduled otherwise: its stages are as recorded.")
-    return Layout(dp, tp, pp, ep, layout.sharded, change.micro_batches, change.chunks or 1)
+    if change.batch and pp > 1:
+        raise LayoutError("how much passes through a pipeline, its --micro-batches say; leave --batch out.")
+    return Layout(dp, tp, pp, ep, layout.sharded, change.micro_batches, change.chunks or 1, change.batch or 1.0)
 
 
 def trains(run: Run) -> bool:

@@ -100,8 +100,10 @@ def judge(
         in_flight: Passes whose activations a rank holds at most, over one pass of the trace.
     """
     part = _part(*layouts) if layouts else 1.0
+    batch = layouts[1].batch / layouts[0].batch if layouts else 1.0
+    in_flight *= batch
     peaks = [rank.peak_memory_bytes for rank in run.ranks if rank.peak_memory_bytes]
-    if part == 1 and peaks:
+    if part == batch == 1 and peaks:
         allocated, reserved = (max(sizes) for sizes in zip(*peaks, strict=True))
         return _recorded(allocated, reserved, USABLE * gpu.memory_bytes)
     known = known or needs(run)

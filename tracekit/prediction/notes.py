@@ -53,6 +53,11 @@ def of(
             yield from _pipeline(pipeline, target.layout)
         elif target.layout.dp != run.trace.world_size // (target.layout.tp * target.layout.pp):
             yield f"each rank keeps its batch: the job's batch is {target.layout.dp} times a rank's"
+    if target.layout and target.layout.batch != 1:
+        yield (
+            f"{target.layout.batch:g} times the batch in each step: of a kernel grows what isn't a parameter, by its "
+            "shapes; the CPU's work stays, a data loader's too; the speedup is that of a step, not of a sample"
+        )
     if gpu.others:
         yield f"{gpu.query!r} was taken as {gpu.gpu.slug}; there is also {', '.join(gpu.others)}"
     if run.gpu is None:

@@ -1,6 +1,6 @@
-"""The job of a trace on other numbers of ranks: what its collectives and kernels would have been on the trace's GPU.
+"""The job of a trace in another layout: what its collectives and kernels would have been on the trace's GPU.
 
-Each rank keeps its own batch: with more copies the job's batch grows.
+Each rank keeps its own batch, unless another is asked for: with more copies the job's batch grows.
 """
 
 import polars as pl
@@ -9,6 +9,7 @@ import predictors
 from predictors import Gpu
 from tracekit.prediction.layout import Layout, LayoutError, groups, trains
 from tracekit.prediction.messages import SIZES, messages
+from tracekit.prediction.rebatch import rebatch
 from tracekit.prediction.tensor import reshard
 from tracekit.replay.run import Run
 from tracekit.workload.names.stack import attention_stack
@@ -21,7 +22,8 @@ def messages_as(calls: pl.DataFrame, roles: pl.DataFrame, old: Layout, new: Layo
 
     The bytes of all-reduces depend on the model and the rank's own batch, not on how many ranks there are. Nor do the
     whole buffers of all-gathers and reduce-scatters where parameters are sharded; elsewhere each rank brings its part.
-    Gradients and parameters shrink with a rank's part of the layers; activations that a layer's ranks exchange don't.
+    Gradients and parameters shrink with a rank's part of the layers; activations that a layer's ranks exchange don't,
+    but grow with its batch.
     Each rank's bytes of an all-to-all stay too: the tables or experts are split over more ranks as the batch grows.
 
     Args:
@@ -51,7 +53,8 @@ def messages_as(calls: pl.DataFrame, roles: pl.DataFrame, old: Layout, new: Layo
         .when(pl.col("role") == "dp").then(fewer_layers)
         .otherwise(1.0)
     )  # fmt: skip
-    return after.with_columns(pl.col(*SIZES) * growth).select(calls.columns)
+    activations = pl.when(pl.col("role") == "dp").then(1.0).otherwise(new.batch / old.batch)
+    return after.with_columns(pl.col(*SIZES) * growth * activations).select(calls.columns)
 
 
 def _by_role(numbers: dict[str, int]) -> pl.Expr:
@@ -59,13 +62,18 @@ def _by_role(numbers: dict[str, int]) -> pl.Expr:
 
 
 def as_measured(run: Run) -> pl.DataFrame:
-    """The kernel table with ``measured_us``, and whose kernels those of attention are as ``framework``."""
-    return run.kernels.with_columns(measured_us=pl.col("dur_ns") / 1e3, framework=attention_stack())
+    """The kernel table with ``measured_us``, and whose kernels those of attention are as ``framework``.
+
+    ``derived`` says whether that time isn't measured but follows from another amount of work.
+    """
+    return run.kernels.with_columns(
+        measured_us=pl.col("dur_ns") / 1e3, framework=attention_stack(), derived=pl.lit(value=False)
+    )
 
 
-def kernels_depend_on(old: Layout, new: Layout) -> tuple[int, ...]:
+def kernels_depend_on(old: Layout, new: Layout) -> tuple[float, ...]:
     """The numbers of a layout that change its kernels, other than collectives."""
-    return (new.tp, new.pp, new.dp if old.sharded else old.dp)
+    return (new.tp, new.pp, new.dp if old.sharded else old.dp, new.batch)
 
 
 def kernels_as(run: Run, target: Gpu, old: Layout, new: Layout) -> pl.DataFrame:
@@ -94,6 +102,8 @@ def kernels_as(run: Run, target: Gpu, old: Layout, new: Layout) -> pl.DataFrame:
         table = _remeasured(table, reshard(table, calls, old.tp, new.tp), run.gpu or target)
     if old.sharded and old.dp != new.dp:
         table = _remeasured(table, _on_shards(table, old.dp / new.dp), run.gpu or target)
+    if old.batch != new.batch:
+        table = _remeasured(table, rebatch(table, run.trace.ops, new.batch / old.batch), run.gpu or target)
     return table
 
 
@@ -111,6 +121,6 @@ def _remeasured(table: pl.DataFrame, edited: pl.DataFrame, gpu: Gpu) -> pl.DataF
     rows = edited.with_row_index("row")
     factors = rows.filter(changed).select("row", factor=laws[1] / laws[0])
     joined = rows.join(factors, on="row", how="left", maintain_order="left")
-    return joined.with_columns(measured_us=pl.col("measured_us") * pl.col("factor").fill_null(1.0)).select(
-        table.columns
-    )
+    return joined.with_columns(
+        measured_us=pl.col("measured_us") * pl.col("factor").fill_null(1.0), derived=pl.col("derived") | changed
+    ).select(table.columns)

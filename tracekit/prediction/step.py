@@ -225,13 +225,18 @@ def _changed(old: Layout | None, target: Target) -> tuple[Layout, Layout] | None
     """The layouts of trace and target where they differ, once it is known that the target can hold it."""
     if old is None or target.layout is None or old == target.layout:
         return None
-    if target.cluster is None:
+    if target.cluster is None and not _same_messages(old, target.layout):
         raise LayoutError(
             f"{target.layout} on {target.label}: the links between them aren't known.", "Name a --cluster."
         )
-    if target.layout.world_size > target.cluster.gpus:
+    if target.cluster is not None and target.layout.world_size > target.cluster.gpus:
         raise ClusterError(f"{target.layout} don't fit on {target.label}, which has {target.cluster.gpus} GPUs.")
     return old, target.layout
+
+
+def _same_messages(old: Layout, new: Layout) -> bool:
+    """Whether another batch is all that changes, and no rank sends what grows with it."""
+    return replace(new, batch=old.batch) == old and old.tp == old.pp == old.ep == 1
 
 
 def _of_one_stage(layouts: tuple[Layout, Layout] | None) -> tuple[Layout, Layout] | None:

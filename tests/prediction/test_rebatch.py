@@ -1,0 +1,110 @@
+"""A step with another batch: hand-worked kernels, and a model that was really run on twice the batch."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import tracekit as tk
+from predictors import load_gpu, predict
+from tracekit.prediction.layout import LayoutError
+from tracekit.prediction.rebatch import rebatch
+from tracekit.replay.run import Run, prepare
+from tracekit.testing import TraceBuilder
+
+TOKENS, WIDTH, WIDE = 512, 1024, 4096
+GEMM, VECTOR = "ampere_bf16_s16816gemm_bf16_128x128", "vectorized_elementwise_kernel"
+BF16 = "c10::BFloat16"
+
+
+def training() -> TraceBuilder:
+    """A layer forward, its two products backward, a gradient that is added up, and the optimizer."""
+    weight = [WIDTH, WIDE]
+    calls = (
+        ("aten::mm", [[TOKENS, WIDTH], weight], GEMM),
+        ("aten::gelu", [[TOKENS, WIDE]], VECTOR),
+        ("aten::mm", [[TOKENS, WIDE], weight[::-1]], GEMM),
+        ("aten::mm", [[WIDTH, TOKENS], [TOKENS, WIDE]], GEMM),
+        ("aten::add_", [weight, weight], VECTOR),
+        ("aten::_fused_adamw_", [weight], "multi_tensor_apply_kernel"),
+    )
+    builder = TraceBuilder().op("autograd::engine::evaluate_function: MmBackward0", 40, 60, tid=2)
+    for number, (op, dims, kernel) in enumerate(calls):
+        start, thread = 20.0 * number, 2 if number in (2, 3, 4) else 1
+        builder.op(op, start, 10, dims=dims, types=[BF16] * len(dims), tid=thread)
+        builder.kernel(kernel, 200 + 50 * number, 40, launch=start + 2, tid=thread)
+    return builder
+
+
+def grown(run: Run, factor: float = 2.0) -> pl.DataFrame:
+    return rebatch(run.kernels, run.trace.ops, factor)
+
+
+def test_what_is_no_parameter_grows():
+    table = grown(prepare(training().load()))
+    products = table.filter(family="gemm").select("m", "n", "k").rows()
+    assert products == [(2 * TOKENS, WIDE, WIDTH), (2 * TOKENS, WIDTH, WIDE), (WIDTH, WIDE, 2 * TOKENS)]
+    assert table["changed"].to_list() == [True, True, True, True, False, False]
+    assert table["rows"][1] == 2 * TOKENS
+
+
+def test_the_same_batch_changes_nothing():
+    run = prepare(training().load())
+    assert grown(run, 1.0).drop("changed").equals(run.kernels)
+
+
+def test_time_follows_the_work_by_the_law_and_has_an_interval_on_the_gpu_of_the_trace():
+    trace = training().load()
+    doubled = tk.predict(trace, gpu="a100-sxm-80gb", source_gpu="a100-sxm-80gb", batch=2)["a100-sxm-80gb"].kernels
+    sizes = {"family": "gemm", "dtype": "bf16", "batch": 1, "n": WIDE, "k": WIDTH}
+    law = predict(pl.DataFrame([{**sizes, "m": m} for m in (TOKENS, 2 * TOKENS)]), load_gpu("a100-sxm-80gb"))["time_us"]
+    assert doubled["time_us"][0] == pytest.approx(40 * law[1] / law[0])
+    assert doubled["low_us"][0] < doubled["time_us"][0] < doubled["high_us"][0]
+    assert doubled["time_us"].to_list()[4:] == [40, 40]
+    assert doubled["high_us"].to_list()[4:] == [40, 40]
+
+
+def test_kernels_without_shapes_are_refused():
+    builder = TraceBuilder().op("aten::mm", 0, 10).kernel(GEMM, 20, 40, launch=2)
+    with pytest.raises(LayoutError, match=r"100 % of GPU time has no known work.*record_shapes"):
+        tk.predict(builder.load(), gpu="h100-sxm", batch=2)
+
+
+def test_a_pipeline_has_micro_batches_instead():
+    with pytest.raises(LayoutError, match="micro-batches"):
+        tk.predict(training().load(), cluster="8xh100-sxm", pp=2, world_size=2, batch=2)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+    """A transformer's training on two batches, as the synthetic samples are made."""
+    pytest.importorskip("torch")
+    import sample_models
+    import synthesize_samples
+    from record_samples import save
+
+    runs, usual = [], sample_models.TRAIN
+    for batch in (3, 6):
+        path = Path(tmp_path_factory.mktemp("batch"), "trace.json.gz")
+        sample_models.TRAIN = sample_models.Shape(layers=1, width=64, heads=2, vocabulary=320, batch=batch, tokens=16)
+        try:
+            save(synthesize_samples.synthesize(synthesize_samples._cpu_steps("train"), path.name), path)
+        finally:
+            sample_models.TRAIN = usual
+        runs.append(prepare(tk.load(path)))
+    return runs
+
+
+@pytest.mark.parametrize("column", ["batch", "m", "n", "k", "q_len", "kv_len", "heads", "rows"])
+def test_a_model_on_twice_the_batch_has_these_sizes(recorded: list[Run], column: str):
+    small, large = recorded
+    table = grown(small)
+    assert table["name"].equals(large.kernels["name"])
+    assert table[column].equals(large.kernels[column])
+
+
+def test_and_moves_so_many_bytes(recorded: list[Run]):
+    small, large = recorded
+    grew = grown(small).select(ours=pl.col("bytes"), real=large.kernels["bytes"]).drop_nulls()
+    assert grew.filter(pl.col("ours") < pl.col("real")).is_empty()
+    assert grew["ours"].sum() == pytest.approx(grew["real"].sum(), rel=0.02)

@@ -1,0 +1,174 @@
+"""The kernels of a step with another batch: which side of each grows with it, told from shapes.
+
+Every sample passes through the same parameters, so what a kernel works on grows with the batch unless it is a parameter
+or a parameter's gradient: the rows of a layer's product, in the gradient of its weights the depth.
+"""
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+import polars as pl
+
+from tracekit.prediction.layout import LayoutError
+from tracekit.workload.parameters import GRADIENT
+from tracekit.workload.shares import share
+from tracekit.workload.signature import ITEM_BYTES
+
+OVERLOOKED = 5.0
+"""Percent of GPU time that may stay as it is because nothing is known of its work."""
+
+WEIGHT = {
+    "aten::addmm": 2,
+    "aten::mm": 1,
+    "aten::_scaled_mm": 1,
+    "aten::cudnn_convolution": 1,
+    "aten::miopen_convolution": 1,
+    "aten::convolution_overrideable": 1,
+    "aten::_conv_depthwise2d": 1,
+    "aten::embedding": 0,
+}
+"""Ops of the forward pass that get a parameter, and as which of their inputs."""
+
+Size = TypeVar("Size", int, pl.Expr)
+
+SIDES = ("batch", "m", "n", "k")
+OF_NO_SAMPLE = ("collective", "optimizer", "memset")
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Shapes of a model's parameters."""
+
+    shapes: frozenset[tuple[int, ...]]
+
+    @cached_property
+    def elements(self) -> list[int]:
+        """Elements of each."""
+        return sorted({math.prod(shape) for shape in self.shapes})
+
+    @cached_property
+    def matrices(self) -> list[int]:
+        """The two sides of each weight as a product sees it, in both orders, as one number: :func:`_pair`."""
+        sides = [(shape[0], math.prod(shape[1:])) for shape in self.shapes if len(shape) > 1]
+        return sorted({_pair(*pair) for m, n in sides for pair in ((m, n), (n, m))})
+
+    @cached_property
+    def _axes(self) -> set[int]:
+        return {size for shape in self.shapes for size in shape}
+
+    def hold(self, dims: str) -> bool | None:
+        """Whether an op's inputs are parameters, their gradients or single numbers; None if it has no tensors."""
+        shapes = [shape for shape in _shapes(json.loads(dims)) if math.prod(shape)]
+        return all(self._has(shape) for shape in shapes) if shapes else None
+
+    def _has(self, shape: tuple[int, ...]) -> bool:
+        bias = len(shape) == 1 and shape[0] in self._axes
+        return bias or math.prod(shape) == 1 or shape in self.shapes or shape[::-1] in self.shapes
+
+
+def rebatch(kernels: pl.DataFrame, ops: pl.DataFrame, factor: float) -> pl.DataFrame:
+    """The kernel table of a step whose batch is ``factor`` times as large.
+
+    Args:
+        kernels: The kernel table.
+        ops: The trace's ops.
+        factor: The batch over the traced one.
+
+    Returns:
+        The table with other dimensions where they change, and whether they did, ``changed``.
+
+    Raises:
+        LayoutError: Too much of what the kernels work on isn't known.
+    """
+    _check(kernels)
+    parameters = _parameters(kernels, ops)
+    table = kernels.with_columns(side=_side(parameters), grows=_grows(kernels, parameters))
+    sides = {name: pl.col("side") == name for name in SIDES}
+    vector = pl.col("grows") & pl.col("side").is_null() & (pl.col("bytes") > 0)
+    changes = {
+        **sides,
+        "rows": vector & (pl.col("rows") > 1),
+        "cols": vector & (pl.col("rows") == 1),
+        "flops": vector,
+        "bytes": vector | pl.col("side").is_not_null(),
+    }
+    fixed = {"bytes": _weight_bytes()}
+    edited = {
+        name: pl.when(mine).then(_times(pl.col(name), factor, fixed.get(name, pl.lit(0)))).otherwise(name)
+        for name, mine in changes.items()
+    }
+    changed = pl.any_horizontal(*sides.values(), vector).fill_null(False)
+    return table.with_columns(**edited, changed=changed).drop("side", "grows")
+
+
+def _check(kernels: pl.DataFrame) -> None:
+    computed = kernels.filter(~pl.col("family").is_in(OF_NO_SAMPLE))
+    unknown = share(computed, "dur_ns", pl.col("work_from").is_null())
+    if unknown > OVERLOOKED:
+        raise LayoutError(
+            f"the batch can't be changed: {unknown:.0f} % of GPU time has no known work.",
+            "Record with record_shapes=True.",
+        )
+
+
+def _times(size: pl.Expr, factor: float, fixed: pl.Expr) -> pl.Expr:
+    return (fixed + (size - fixed) * factor).ceil().cast(pl.Int64)
+
+
+def _parameters(kernels: pl.DataFrame, ops: pl.DataFrame) -> Parameters:
+    """From the forward pass's layers and the gradients of the backward pass."""
+    weight = pl.col("op").replace_strict(WEIGHT, default=None, return_dtype=pl.Int64)
+    layers = kernels.filter(pl.col("phase") == "forward").select("input_dims", weight=weight)
+    gradients = ops.filter(pl.col("name") == GRADIENT).select("input_dims", weight=pl.lit(0, pl.Int64))
+    told = pl.concat([layers, gradients]).drop_nulls().unique()
+    inputs = ((json.loads(dims), weight) for dims, weight in told.iter_rows())
+    return Parameters(frozenset(shape for dims, weight in inputs for shape in _shapes(dims[weight : weight + 1])))
+
+
+def _side(parameters: Parameters) -> pl.Expr:
+    """Which side of a product or of attention grows with the batch; null for all others."""
+    family, backward = pl.col("family"), pl.col("phase") == "backward"
+    of_weight = _pair(pl.col("m"), pl.col("n")).is_in(parameters.matrices)
+    return (
+        pl.when(pl.col("phase") == "optimizer").then(None)
+        .when((family == "attention") | (family == "gemm") & (pl.col("batch") > 1)).then(pl.lit("batch"))
+        .when((family == "gemm") & backward & of_weight).then(pl.lit("k"))
+        .when((family == "conv") & (pl.col("direction") == "wgrad")).then(pl.lit("k"))
+        .when(family.is_in(["gemm", "conv", "moe"])).then(pl.lit("m"))
+    )  # fmt: skip
+
+
+def _weight_bytes() -> pl.Expr:
+    """Bytes of a convolution's weights, which are read whatever the batch."""
+    numel = pl.col("batch") * pl.when(pl.col("side") == "k").then(pl.col("m") * pl.col("n")).otherwise(
+        pl.col("n") * pl.col("k")
+    )
+    item = pl.col("dtype").replace_strict(ITEM_BYTES, default=4, return_dtype=pl.Int64)
+    return pl.when(pl.col("family") == "conv").then(numel * item).otherwise(0)
+
+
+def _grows(kernels: pl.DataFrame, parameters: Parameters) -> pl.Series:
+    """Whether what a kernel moves grows with the batch; an op that names no tensor is told by its elements."""
+    told = {dims: parameters.hold(dims) for dims in kernels["input_dims"].drop_nulls().unique()}
+    fixed = pl.col("input_dims").replace_strict(told, default=None, return_dtype=pl.Boolean)
+    elements = (pl.col("rows") * pl.col("cols")).is_in([1, *parameters.elements])
+    from_host = pl.col("copy_kind").fill_null("HtoD") == "HtoD"
+    never = pl.col("family").is_in(OF_NO_SAMPLE) | (pl.col("phase") == "optimizer") | ~from_host
+    return kernels.select(grows=~never & ~fixed.fill_null(elements).fill_null(False))["grows"]
+
+
+def _pair(rows: Size, cols: Size) -> Size:
+    return rows * 2**32 + cols
+
+
+def _shapes(dims: list[Any]) -> Iterator[tuple[int, ...]]:
+    """All shapes in an op's inputs, lists of tensors included."""
+    for value in dims:
+        if isinstance(value, list) and value and isinstance(value[0], list):
+            yield from _shapes(value)
+        elif isinstance(value, list) and value:
+            yield tuple(value)
