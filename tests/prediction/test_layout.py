@@ -152,8 +152,8 @@ def test_a_layout_that_is_impossible_or_unknown_is_refused(change, says):
         Job().sends("allreduce", GRADIENTS, 300).on(POD, **change)
 
 
-def test_a_job_of_one_rank_has_nothing_to_scale():
-    with pytest.raises(LayoutError, match="no data-parallel ranks"):
+def test_copies_of_one_rank_need_its_gradients():
+    with pytest.raises(LayoutError, match="one data-parallel rank, and doesn't tell the gradients"):
         Job(1).on(POD, world_size=8)
 
 

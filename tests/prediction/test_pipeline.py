@@ -177,7 +177,8 @@ def test_inference_is_refused():
 def test_a_sweep_over_stages():
     found = tk.sweep(Model().builder.load(), cluster=NODE, world_size=[1, 2, 4], pp=[1, 2, 4], samples=1)
     rows = {(row["ranks"], row["pp"]): row for row in found.table.iter_rows(named=True)}
-    assert set(rows) == {(1, 1), (2, 2), (4, 4)}
+    assert set(rows) == {(1, 1), (2, 1), (4, 1), (2, 2), (4, 2), (4, 4)}
+    assert rows[4, 2]["step_time_us"] > rows[2, 2]["step_time_us"]
     for (ranks, _), row in rows.items():
         assert row["per_second"] == pytest.approx(ranks / row["step_time_us"] * 1e6)
     assert 0 < rows[2, 2]["bubble"] < rows[4, 4]["bubble"]

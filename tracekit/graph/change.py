@@ -1,12 +1,13 @@
-"""Graphs changed: edges with other lags, without some edges, with more of them. The graph given stays as it is."""
+"""Graphs changed: other lags, fewer edges, more edges or activities. The graph given stays as it is."""
 
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.graph.edges import Edges, Ints
+from tracekit.graph.edges import EdgeKind, Edges, Ints
 from tracekit.graph.graph import Graph, acyclic_order
+from tracekit.graph.nodes import NONE
 
 Bools = npt.NDArray[np.bool_]
 
@@ -62,6 +63,38 @@ def with_edges(graph: Graph, added: Edges) -> Graph:
         dropped=graph.dropped + int((~kept).sum()),
     )
     return _moved(changed, position)
+
+
+def with_activities(graph: Graph, lane: Ints, at_ns: Ints) -> Graph:
+    """``graph`` with more activities, which take no time and wait for nothing yet; they follow the others.
+
+    Args:
+        graph: The graph.
+        lane: The stream of each, numbered as in its nodes.
+        at_ns: When each is noted to have run, from the start of the trace.
+    """
+    nodes, count = graph.nodes, lane.size
+    added = np.zeros(count, dtype=np.int64)
+    vertices, edges = graph.vertex.size, graph.src.size
+    number = np.arange(count)
+    return replace(
+        graph,
+        nodes=replace(
+            nodes,
+            start_ns=np.concatenate([nodes.start_ns, at_ns]),
+            end_ns=np.concatenate([nodes.end_ns, at_ns]),
+            lane=np.concatenate([nodes.lane, lane]),
+            launcher=np.concatenate([nodes.launcher, added + NONE]),
+        ),
+        vertex=np.concatenate([graph.vertex, vertices + np.arange(2 * count)]),
+        first=np.concatenate([graph.first, np.repeat(edges + number, 2)[1:], [edges + count]]),
+        src=np.concatenate([graph.src, vertices + 2 * number]),
+        lag_ns=np.concatenate([graph.lag_ns, added]),
+        kind=np.concatenate([graph.kind, np.full(count, EdgeKind.RUN, dtype=np.int8)]),
+        release_ns=np.concatenate([graph.release_ns, np.repeat(added, 2)]),
+        run_edge=np.concatenate([graph.run_edge, edges + number]),
+        kept_ns=np.concatenate([graph.kept_ns, added]),
+    )
 
 
 def _moved(graph: Graph, position: Ints) -> Graph:

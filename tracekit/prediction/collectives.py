@@ -18,7 +18,8 @@ def retarget(
     """How long a run's collectives take on a cluster.
 
     The transfer is multiplied by model(target) / model(source), the waiting for other ranks kept; a group of one rank
-    neither waits nor transfers. Where the source isn't known the target's model replaces the transfer.
+    neither waits nor transfers. Where the source isn't known, or the group had one rank there, the target's model
+    replaces the transfer.
 
     Args:
         run: The measured run.
@@ -66,7 +67,8 @@ def _retargeted(
         "high_us": pl.max_horizontal(*ends),
     }
     known, same = pl.col("ratio").is_not_null(), pl.when(pl.col("same"))
-    method = same.then(pl.lit("measured")).when(known).then(pl.lit("law" if source is None else "transfer"))
+    carried = known & ~pl.col("absolute")
+    method = same.then(pl.lit("measured")).when(carried).then(pl.lit("transfer")).when(known).then(pl.lit("law"))
     return table.select(
         "row",
         "transfer_us",
@@ -104,14 +106,15 @@ def _factors(old: pl.DataFrame, new: pl.DataFrame, source: Cluster | None, targe
     in_node = (pl.col("nodes") == 1) & (pl.col("nodes_before") == 1)
     joined = in_node | pl.lit((source.network, source.network_gbps) == (target.network, target.network_gbps))
     carried = pl.when(pl.col("before_us") > 0).then(pl.col("time_us") / pl.col("before_us"))
+    absolute = (pl.col("before_us") == 0) & ~alone
     return table.select(
         "row",
-        ratio=pl.when(alone & (pl.col("ranks_before") > 1)).then(0.0).otherwise(carried),
+        ratio=pl.when(alone & (pl.col("ranks_before") > 1)).then(0.0).when(absolute).then("time_us").otherwise(carried),
         width=(pl.col("width").log().pow(2) + pl.col("width_before").log().pow(2)).sqrt().exp(),
         limit_us=pl.col("before_us") * pl.col("width_before"),
         same=pl.col("alike") & joined & pl.lit(_node(source) == _node(target)),
         alone=alone,
-        absolute=pl.lit(False),
+        absolute=absolute,
     )
 
 

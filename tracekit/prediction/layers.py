@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from tracekit.prediction.copies import ASSUMED
 from tracekit.prediction.layout import LayoutError
 from tracekit.replay.run import Run
 from tracekit.workload.phases import BACKWARD, OPTIMIZER
@@ -98,10 +99,11 @@ def _computing(run: Run) -> pl.DataFrame:
     """Kernels of the chosen steps' forward and backward passes that compute, in order of launch."""
     rank = "rank" if "rank" in run.kernels.columns else pl.lit(0).alias("rank")
     table = run.kernels.select(
-        rank, "step", "phase", "family", row=pl.int_range(pl.len()), at=pl.coalesce("call", "ts_ns")
+        rank, "step", "phase", "family", "work_from", row=pl.int_range(pl.len()), at=pl.coalesce("call", "ts_ns")
     )
     computing = pl.col("step").is_in(run.chosen["step"].unique().implode()) & ~pl.col("family").is_in(["collective"])
-    table = table.filter(computing & (pl.col("phase") != OPTIMIZER)).sort("rank", "step", "at", "row")
+    recorded = pl.col("work_from").ne_missing(ASSUMED)
+    table = table.filter(computing & recorded & (pl.col("phase") != OPTIMIZER)).sort("rank", "step", "at", "row")
     back = pl.col("phase") == BACKWARD
     runs = table.with_columns(
         run=pl.struct("rank", "step", "phase").rle_id(), of_step=(~back).sum().over("rank", "step")

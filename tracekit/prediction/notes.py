@@ -13,13 +13,11 @@ from tracekit.prediction.memory import Memory
 from tracekit.prediction.model import Shared, Target
 from tracekit.prediction.pipeline import Pipeline
 from tracekit.prediction.source import SourceCluster
+from tracekit.prediction.spread import HOST_SPREAD
 from tracekit.replay.run import Run
 from tracekit.units import duration
 from tracekit.workload.shares import share
 
-# The GPU asked for mostly sits in another machine. Five jobs recorded on an H100 and on an MI300X machine differ by 6
-# to 10 % in the time their CPUs take.
-HOST_SPREAD = 1.15
 HOST_EDIT = "host-speed"
 
 # Uneven stages are told from this ratio of the busiest to the mean one on.
@@ -128,6 +126,9 @@ def of_calibrations(calibrations: Sequence[Calibration], gpu: Gpu, same_gpu: boo
 
 
 def _collectives(run: Run, target: Target, source: SourceCluster, times: pl.DataFrame, same_gpu: bool) -> Iterator[str]:
+    ranks = target.layout.world_size if target.layout else run.trace.world_size
+    if target.cluster is not None and target.cluster.gpus > ranks:
+        yield f"{ranks} of the cluster's {target.cluster.gpus} GPUs are used; --world-size changes it"
     part = share(times, "time_us", pl.col("family") == "collective")
     if not part:
         return
@@ -142,9 +143,6 @@ def _collectives(run: Run, target: Target, source: SourceCluster, times: pl.Data
         )
     elif source.how != "given":
         yield f"the source cluster was {source.how}, {source.cluster.slug}; --source-cluster corrects it"
-    ranks = target.layout.world_size if target.layout else run.trace.world_size
-    if target.cluster.gpus > ranks:
-        yield f"{ranks} of the cluster's {target.cluster.gpus} GPUs are used; --world-size changes it"
     if "transfer_us" in times.columns:
         yield from _unsure(run, times)
 

@@ -7,7 +7,8 @@ import polars as pl
 
 import predictors
 from predictors import Gpu
-from tracekit.prediction.layout import Layout, LayoutError, groups, trains
+from tracekit.prediction.copies import ASSUMED
+from tracekit.prediction.layout import Layout, LayoutError, groups
 from tracekit.prediction.messages import SIZES, messages
 from tracekit.prediction.rebatch import rebatch
 from tracekit.prediction.tensor import reshard
@@ -64,11 +65,10 @@ def _by_role(numbers: dict[str, int]) -> pl.Expr:
 def as_measured(run: Run) -> pl.DataFrame:
     """The kernel table with ``measured_us``, and whose kernels those of attention are as ``framework``.
 
-    ``derived`` says whether that time isn't measured but follows from another amount of work.
+    ``derived`` says whether that time isn't measured but follows from another amount of work; what was put in has none.
     """
-    return run.kernels.with_columns(
-        measured_us=pl.col("dur_ns") / 1e3, framework=attention_stack(), derived=pl.lit(value=False)
-    )
+    measured_us = pl.when(pl.col("work_from").ne_missing(ASSUMED)).then(pl.col("dur_ns") / 1e3)
+    return run.kernels.with_columns(measured_us=measured_us, framework=attention_stack(), derived=pl.lit(value=False))
 
 
 def kernels_depend_on(old: Layout, new: Layout) -> tuple[float, ...]:
@@ -93,10 +93,6 @@ def kernels_as(run: Run, target: Gpu, old: Layout, new: Layout) -> pl.DataFrame:
     table = as_measured(run)
     if old.pp != new.pp:
         raise LayoutError(f"{old} can't become {new}: stages that the trace was recorded with can't be cut otherwise.")
-    if trains(run) and old.dp == 1 < new.dp:
-        raise LayoutError(
-            "the trace has no data-parallel ranks, so no collectives that could grow.", "Record two ranks."
-        )
     if old.tp != new.tp:
         calls = messages(run.kernels, old.world_size).join(groups(run).filter(role="tp"), on="row")
         table = _remeasured(table, reshard(table, calls, old.tp, new.tp), run.gpu or target)

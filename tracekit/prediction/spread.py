@@ -24,6 +24,10 @@ DOUBT = 0.1
 LEAST_FREEDOM = 2
 """Degrees of freedom below which a spread is no estimate."""
 
+HOST_SPREAD = 1.15
+"""How much slower or faster another host may be: five jobs recorded on an H100 and on an MI300X machine differ by 6 to
+10 % in the time their CPUs take."""
+
 _NORMAL = NormalDist()
 
 

@@ -15,16 +15,16 @@ from tracekit.comm import ClusterError
 from tracekit.graph.change import without
 from tracekit.prediction import notes
 from tracekit.prediction.collectives import put_in, retarget
+from tracekit.prediction.copies import lacks_exchange, with_exchange
 from tracekit.prediction.ends import point_and_ends, repeats
 from tracekit.prediction.kernels import Kernels
 from tracekit.prediction.layout import Change, Layout, LayoutError, layout_of, resized
 from tracekit.prediction.memory import Needs, judge, needs
 from tracekit.prediction.model import Coverage, Prediction, Predictions, Shared, Target
-from tracekit.prediction.notes import HOST_SPREAD
 from tracekit.prediction.pipeline import Pipeline, pipelined
 from tracekit.prediction.scaling import as_measured, kernels_as, kernels_depend_on
 from tracekit.prediction.source import SourceCluster, recognise, with_gpu
-from tracekit.prediction.spread import Spread, Straggling, measure_spread, straggling
+from tracekit.prediction.spread import HOST_SPREAD, Spread, Straggling, measure_spread, straggling
 from tracekit.prediction.target import targets
 from tracekit.replay.contention import WORTH_PCT, Sharing
 from tracekit.replay.engine import Timeline
@@ -102,6 +102,7 @@ class Predictor:
         layout: Of the trace; None if it can't be told.
         prices: Dollars for an hour of one GPU, by its canonical name.
         calibrations: Those that are used.
+        exchange: What was assumed of the exchange of gradients that was put into the run; None where none was.
     """
 
     run: Run
@@ -109,6 +110,7 @@ class Predictor:
     layout: Layout | None
     prices: Mapping[str, float]
     calibrations: Sequence[calibration.Calibration]
+    exchange: str | None = None
     _known: dict[tuple[object, ...], pl.DataFrame] = field(default_factory=dict, repr=False)
     _laid_out: dict[tuple[object, ...], Kernels] = field(default_factory=dict, repr=False)
 
@@ -129,6 +131,12 @@ class Predictor:
     def _sharing(self) -> Sharing:
         return Sharing(self.run)
 
+    @cached_property
+    def in_copies(self) -> "Predictor":
+        """The predictor of the run with an exchange of gradients."""
+        added = with_exchange(self.run)
+        return replace(self, run=added.run, exchange=added.note, _known={}, _laid_out={})
+
     def on(self, target: Target) -> Prediction:
         """The step on one target.
 
@@ -137,6 +145,9 @@ class Predictor:
             LayoutError: The job can't be laid out like that.
         """
         layouts = _changed(self.layout, target)
+        if layouts and self.exchange is None and lacks_exchange(self.run, *layouts):
+            prediction = self.in_copies.on(target)
+            return replace(prediction, kernels=prediction.kernels.head(self.run.kernels.height))
         of_stage = _of_one_stage(layouts)
         times = self._kernel_times(target.gpu.gpu, of_stage)
         run = self.run
@@ -174,7 +185,8 @@ class Predictor:
         gpu = target.gpu.gpu
         same_gpu = run.gpu is not None and run.gpu.slug == gpu.slug
         time_us, low_us, high_us = point_and_ends(filled, self._repeats)
-        spread = 1.0 if same_gpu or notes.host_is_given(run) else HOST_SPREAD
+        told = same_gpu and self.exchange is None
+        spread = 1.0 if told or notes.host_is_given(run) else HOST_SPREAD
         lines = run.timeline_with(time_us), run.timeline_with(low_us, 1 / spread), run.timeline_with(high_us, spread)
         step, low, high = (run.meter.median(line) for line in lines)
         pipeline, longer = _staged(run, lines, target, layouts)
@@ -201,6 +213,7 @@ class Predictor:
             notes=(
                 *notes.of_calibrations(self.calibrations, gpu, same_gpu),
                 *notes.of(run, target, self.source, filled, same_gpu, shared, pipeline),
+                *([self.exchange] if self.exchange else []),
                 *([late.note] if late.note else []),
                 notes.of_memory(memory),
             ),

@@ -10,6 +10,7 @@ from tracekit import calibration
 from tracekit.comm.cluster import platforms
 from tracekit.errors import TracekitError
 from tracekit.prediction.batch import Batch, recognise_batch
+from tracekit.prediction.copies import lacks_exchange
 from tracekit.prediction.layout import Change, Layout, LayoutError, recognise, resized
 from tracekit.prediction.model import Prediction, Target
 from tracekit.prediction.source import recognise as source_of
@@ -68,6 +69,7 @@ class Sweep:
         knees: On each cluster, the most ranks up to which each GPU keeps ``KEPT`` of its throughput.
         refused: Layouts that can't be worked out, and why.
         straggling: What is assumed of the slowest rank of the largest layout; None where nothing is.
+        exchange: What is assumed of an exchange of gradients that the trace doesn't have; None where none is.
     """
 
     run: Run
@@ -77,6 +79,7 @@ class Sweep:
     knees: Mapping[str, int]
     refused: tuple[str, ...]
     straggling: str | None = None
+    exchange: str | None = None
 
     @property
     def table(self) -> pl.DataFrame:
@@ -136,7 +139,12 @@ def sweep(
         raise LayoutError(f"none of the layouts can be worked out: {refused[0] if refused else 'none fits'}")
     ranked = _ranked(run, old, found, batch or recognise_batch(run), tuple(dict.fromkeys(refused)))
     largest = max((one.layout or old for one in found), key=lambda layout: layout.world_size)
-    return replace(ranked, straggling=straggling(run, predictor.spread, old, largest).note)
+    exchanged = any(lacks_exchange(run, old, one.layout or old) for one in found)
+    return replace(
+        ranked,
+        straggling=straggling(run, predictor.spread, old, largest).note,
+        exchange=predictor.in_copies.exchange if exchanged else None,
+    )
 
 
 def _wanted(

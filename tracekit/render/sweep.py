@@ -94,9 +94,9 @@ def _notes(sweep: Sweep) -> list[Text]:
     weak = "each rank keeps its batch, so that the job's batch grows with its copies"
     if any(entry.prediction.pipeline for entry in sweep.entries):
         weak += "; with stages each micro-batch is as large as a traced pass"
-    late = [sweep.straggling] if sweep.straggling and sweep.straggling not in common else []
+    assumed = [one for one in (sweep.exchange, sweep.straggling) if one and one not in common]
     return [
-        *(Text(f"note: {note}", "dim") for note in [weak, *late, *common]),
+        *(Text(f"note: {note}", "dim") for note in [weak, *assumed, *common]),
         *(Text(f"left out: {why}", "yellow") for why in sweep.refused),
     ]
 

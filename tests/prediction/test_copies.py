@@ -1,0 +1,203 @@
+"""Data-parallel copies of a job that was recorded on one GPU."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import tracekit as tk
+from tests.jobs import job
+from tracekit.comm import load_cluster
+from tracekit.comm import predict as predict_collectives
+from tracekit.prediction.buckets import buckets
+from tracekit.prediction.copies import with_exchange
+from tracekit.prediction.layout import LayoutError
+from tracekit.prediction.memory import gradients
+from tracekit.prediction.model import Prediction
+from tracekit.replay.run import Run, prepare
+from tracekit.replay.whatif.remove import remove
+from tracekit.testing import TraceBuilder
+from tracekit.workload.owners import innermost_ops
+from tracekit.workload.signature import Tensor
+
+NODE = "8xa100-sxm-80gb"
+GRADIENT = "torch::autograd::AccumulateGrad"
+MIB = 2**20
+REAL = os.environ.get("TRACEKIT_REAL_TRACES")
+
+
+class Step:
+    """Two products backward of 100 us, launched ahead of the GPU, each with a gradient, and an optimizer."""
+
+    def __init__(self, *, shapes: bool = True, passes: int = 1) -> None:
+        self.builder = TraceBuilder().kernel("gemm", 10, 100, launch=0)
+        self.shapes, self.now, self.end = shapes, 20, 111
+        for _ in range(passes):
+            self.product([1024, 1024]).product([16])
+        self.builder.annotation("Optimizer.step#SGD.step", self.now - 2, 15)
+        self.builder.kernel("multi_tensor_apply_kernel", self.end, 100, launch=self.now)
+
+    def product(self, gradient: list[int]) -> "Step":
+        described = {"dims": [gradient], "types": ["float"]} if self.shapes else {}
+        self.builder.op("autograd::engine::evaluate_function: MmBackward0", self.now - 1, 9)
+        self.builder.kernel("gemm", self.end, 100, launch=self.now)
+        self.builder.op(GRADIENT, self.now + 10, 2, **described)
+        self.now, self.end = self.now + 20, self.end + 101
+        return self
+
+    @property
+    def run(self) -> Run:
+        return prepare(self.builder.load())
+
+    def on(self, cluster: str = NODE, **change: int) -> Prediction:
+        return tk.predict(self.builder.load(), cluster=cluster, **change)[cluster]
+
+
+def test_the_exchange_runs_beside_the_backward_pass_and_before_the_optimizer():
+    run = with_exchange(Step().run).run
+    copied, reduced = [10, 10], [50, 30]
+    durations = np.array([100, 100, 100, 100, *copied, *reduced, *copied], dtype=float)
+    line = run.timeline_with(durations)
+    ends_us = (line.activity_end_ns / 1e3).round().tolist()
+    # The stream: 1 us between kernels, 2 until what waits on another stream starts.
+    first_in, second_in = 211 + 1 + 10, 222 + 1 + 100 + 1 + 10
+    first_reduced = first_in + 2 + 50
+    second_reduced = max(second_in + 2, first_reduced + 1) + 30
+    first_back = max(second_in + 1, first_reduced + 2) + 10
+    second_back = max(first_back + 1, second_reduced + 2) + 10
+    assert ends_us[4:] == [first_in, second_in, first_reduced, second_reduced, first_back, second_back]
+    assert ends_us[3] == second_back + 1 + 100
+
+
+def test_the_cpu_launches_copies_and_all_reduces_on_top_of_its_work():
+    step = Step()
+    step.builder.kernel("gemm", step.end + 101, 1, launch=step.now + 20)
+    run = with_exchange(step.run).run
+    line = run.timeline_with(np.zeros(run.kernels.height))
+    launched_us = (line.start_ns[: line.cpu - line.marks] / 1e3).round().tolist()
+    # No op tells what a launch costs: 10 us a copy, 11 times as much an all-reduce; two buckets and four copies.
+    assert launched_us == [0, 20, 40 + 120, 60 + 120 + 120 + 20, 80 + 260]
+
+
+def test_prediction_of_copies_takes_the_models_all_reduces_and_says_what_it_assumed():
+    alone, copies = Step().on(), Step().on(dp=8)
+    assert (alone.ranks, copies.ranks) == (1, 8)
+    assert alone.step.step_time_us == pytest.approx(413)
+    call = {"collective": ["all_reduce"] * 2, "bytes": [4 * MIB, 64], "ranks": [8, 8], "dtype": ["fp32"] * 2}
+    reduces_us = predict_collectives(pl.DataFrame(call), load_cluster(NODE))["time_us"].to_list()
+    assert copies.step.step_time_us > alone.step.step_time_us + reduces_us[1]
+    assert reduces_us[1] / 2 < copies.step.exposed_comm_us < reduces_us[1]  # the first bucket's copy runs beside
+    assert copies.low_us < copies.step.step_time_us < copies.high_us
+    assert copies.kernels.height == alone.kernels.height
+    (note,) = [note for note in copies.notes if "no exchange of gradients" in note]
+    assert "4.0 MiB of 2 fp32 gradients" in note
+    assert "in 2 all-reduces" in note
+    assert not any("no exchange" in note for note in alone.notes)
+
+
+def test_more_copies_are_never_faster_and_a_network_costs():
+    pod = "4x8xa100-sxm-80gb@hdr50"
+    steps = [Step().on(pod, dp=dp).step.step_time_us for dp in (1, 2, 8, 16, 32)]
+    assert steps == sorted(steps)
+    assert steps[3] > 1.05 * steps[2]
+
+
+def test_copies_of_gradients_do_not_grow_with_the_batch():
+    dims = [[512, 1024], [1024, 1024]]
+    step = Step()
+    step.builder.op("aten::mm", -1, 15, dims=dims, types=["float"] * 2)
+    for at in (20, 40):
+        step.builder.op("aten::mm", at - 0.5, 6, dims=dims, types=["float"] * 2)
+    one, twice = step.on(dp=8), step.on(dp=8, batch=2)
+    alone = step.on(batch=2).step.step_time_us - step.on().step.step_time_us
+    assert twice.step.step_time_us - one.step.step_time_us == pytest.approx(alone, rel=0.02)
+
+
+def test_gradients_of_several_passes_are_exchanged_after_the_last():
+    run = with_exchange(Step(passes=3).run).run
+    reduces = run.kernels.filter(family="collective")
+    assert reduces["bytes"].to_list() == [4 * MIB, 64]
+    assert run.kernels.filter(family="copy").height == 2
+
+
+def test_unused_gpus_of_a_cluster_are_said():
+    assert any("1 of the cluster's 8 GPUs are used; --world-size changes it" in note for note in Step().on().notes)
+
+
+def test_what_cannot_be_told_is_refused():
+    with pytest.raises(LayoutError, match="record_shapes=True"):
+        Step(shapes=False).on(dp=8)
+    tables = Step()
+    tables.builder.op("aten::_embedding_bag", 1, 2)
+    with pytest.raises(LayoutError, match="embedding tables"):
+        tables.on(dp=8)
+    two = prepare(job(Step().builder, Step().builder))
+    with pytest.raises(LayoutError, match="give the trace of one"):
+        with_exchange(two)
+
+
+def test_sweep_of_one_gpu_says_once_what_was_assumed():
+    found = tk.sweep(Step().builder.load(), cluster=NODE)
+    assert found.table["ranks"].sort().to_list() == [1, 2, 4, 8]
+    assert found.exchange
+    assert found.table.filter(ranks=1)["step_time_us"].item() == pytest.approx(413)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "numbers"),
+    [
+        ([2, 10, 20, 6, 3], [0, 1, 1, 2, 2]),
+        ([0.5, 0.4, 0.2, 24, 1, 1], [0, 0, 0, 1, 1, 2]),
+        ([30, 30, 30], [0, 1, 2]),
+        ([0.1], [0]),
+    ],
+)
+def test_buckets_are_full_at_one_then_at_25_mib(sizes, numbers):
+    assert buckets([Tensor((round(size * MIB / 4),), "fp32") for size in sizes]) == numbers
+
+
+def test_each_type_has_buckets_of_its_own():
+    mixed = [Tensor((MIB,), "fp32"), Tensor((16,), "bf16"), Tensor((MIB,), "bf16"), Tensor((16,), "fp32")]
+    assert buckets(mixed) == [0, 1, 1, 2]
+
+
+@pytest.mark.skipif(not REAL, reason="TRACEKIT_REAL_TRACES is not set")
+class TestRecordedExchange:
+    """Jobs that DistributedDataParallel ran, against what their gradients alone tell."""
+
+    @pytest.mark.parametrize("name", ["mi300x_ddp_train_rank3_of_4", "mi300x_resnet_act_checkpoint_rank0_of_8"])
+    def test_buckets_are_those_recorded(self, name: str):
+        run = prepare(tk.load(Path(str(REAL)) / f"{name}.json.gz"))
+        reduced = run.kernels.filter(collective="all_reduce", step=run.chosen["step"][0])["bytes"].to_list()
+        one_pass = gradients(run)
+        assert one_pass
+        sizes = pl.DataFrame({"bucket": buckets(one_pass), "bytes": [one.size_bytes(4) for one in one_pass]})
+        assert sizes.group_by("bucket").agg(pl.col("bytes").sum()).sort("bucket")["bytes"].to_list() == reduced
+
+    def test_a_step_without_its_exchange_gets_it_back(self):
+        run = prepare(tk.load(Path(str(REAL)) / "mi300x_ddp_train_rank3_of_4.json.gz"), source_gpu="mi300x")
+        ddp = run.trace.ops.filter(pl.col("name").str.contains("reducer::mul_out|copy_bucket_to_grad|^c10d::"))
+        inside = innermost_ops(run.trace.calls, ddp).gather(run.kernels["call"])
+        theirs = (inside.is_not_null() | (run.kernels["family"] == "collective")).to_numpy()
+
+        class Theirs:
+            def rows(self, run: Run) -> object:
+                return theirs
+
+        left = remove(run, Theirs()).run  # type: ignore[arg-type]
+        grown = with_exchange(left).run
+        added = grown.kernels[left.kernels.height :]
+        calls = added.select(pl.lit("all_reduce").alias("collective"), "bytes", "dtype", ranks=4)
+        reduce_us = predict_collectives(calls, load_cluster("8xmi300x"))["time_us"]
+        added_us = added.select(pl.when(pl.col("family") == "collective").then(reduce_us).otherwise(3.5)).to_series()
+        before_us = np.where(theirs, 0, left.kernels["dur_ns"] / 1e3)
+        assert grown.kernel_factor is not None
+        kernel_factor = np.append(grown.kernel_factor, np.ones(added.height))
+        step = replace(grown, kernel_factor=kernel_factor).step_with(np.append(before_us, added_us))
+        without = left.step_with(before_us)
+        assert without.span_us < 0.95 * run.replay.span_us
+        assert step.span_us == pytest.approx(run.replay.span_us, rel=0.01)
+        assert step.kernel_time_us == pytest.approx(run.measured.kernel_time_us, rel=0.02)

@@ -1,0 +1,174 @@
+"""A job without data parallelism as it would run in copies: with the exchange of gradients that the trace lacks.
+
+What DistributedDataParallel adds to a backward pass: each gradient is copied into its bucket once it has been
+accumulated, a full bucket is all-reduced on a stream of its own, and behind the pass each bucket is awaited and copied
+back. The all-reduces take no time here, as they are of one rank: ``scaling`` and ``collectives`` give them others.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from tracekit.graph import Graph
+from tracekit.graph.change import sources, with_activities, with_edges
+from tracekit.graph.edges import EdgeKind, Edges, ends, starts
+from tracekit.graph.events import DEFAULT_LAG_NS
+from tracekit.graph.streams import DEFAULT_GAP_NS
+from tracekit.prediction.buckets import exchanged
+from tracekit.prediction.hooks import REDUCE_OVER_COPY, Places
+from tracekit.prediction.layout import Layout, LayoutError, trains
+from tracekit.prediction.spread import HOST_SPREAD
+from tracekit.replay.run import Run
+from tracekit.schema import KERNELS
+from tracekit.workload.phases import BACKWARD
+
+Ints = npt.NDArray[np.int64]
+
+ASSUMED = "assumed"
+"""``work_from`` of kernels that the trace doesn't hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A run with the exchange of gradients.
+
+    Attributes:
+        run: With the added kernels, which take no time yet.
+        note: What was assumed, one clause.
+    """
+
+    run: Run
+    note: str
+
+
+def lacks_exchange(run: Run, old: Layout, new: Layout) -> bool:
+    """Whether a layout needs an exchange of gradients that the trace doesn't have."""
+    return old.dp == 1 < new.dp and trains(run)
+
+
+def with_exchange(run: Run) -> Exchange:
+    """A run of one data-parallel rank with the exchange of gradients that copies of it would have.
+
+    Args:
+        run: The measured run.
+
+    Raises:
+        LayoutError: The trace doesn't tell the gradients, or several ranks were read.
+    """
+    if len(run.ranks) > 1:
+        raise LayoutError(
+            "copies of several ranks that were read together can't be worked out:", "give the trace of one."
+        )
+    table = exchanged(run)
+    places = Places(run, table)
+    graph = _graph(run.graph, places)
+    kernels = pl.concat([run.kernels, _rows(run, places)], how="diagonal_relaxed").select(run.kernels.columns)
+    return Exchange(replace(run, kernels=kernels, graph=graph), _note(table, places.copy_ns))
+
+
+def _graph(graph: Graph, at: Places) -> Graph:
+    """``graph`` with the activities of the exchange and what they wait for."""
+    lane = np.full(2 * at.table.height + at.buckets.height, graph.nodes.lane[at.stream[0]])
+    lane[at.table.height : at.table.height + at.buckets.height] = graph.nodes.lane.max() + 1
+    done = np.concatenate([at.done_ns, at.done_ns[at.buckets["closed"].to_numpy()], at.done_ns[at.back]])
+    grown = with_activities(_slower_host(graph, at), lane, done)
+    for edges in (_program(graph, at), _stream(graph, at), _events(at)):
+        grown = with_edges(grown, edges)
+    return grown
+
+
+def _slower_host(graph: Graph, at: Places) -> Graph:
+    """``graph`` in which the CPU also launches the exchange."""
+    added = np.zeros(graph.nodes.start_ns.size, dtype=np.int64)
+    np.maximum.at(added, at.call, at.host_ns)
+    np.maximum.at(added, at.call[at.last], at.back_ns[at.last])
+    src = sources(graph)
+    follows = (src % 2 == 1) & np.isin(graph.kind, (EdgeKind.PROGRAM, EdgeKind.HANDOVER))
+    return replace(graph, lag_ns=graph.lag_ns + np.where(follows, added[src // 2], 0))
+
+
+def _program(graph: Graph, at: Places) -> Edges:
+    """From the calls before gradients to what their hooks launch."""
+    reduces = np.bincount(at.buckets["closed"].to_numpy(), minlength=at.table.height)
+    copied = at.host_ns - at.copy_ns * REDUCE_OVER_COPY * reduces
+    closed, last = at.buckets["closed"].to_numpy(), np.repeat(at.last, at.last - at.first + 1)
+    cause = np.concatenate([np.arange(at.table.height), closed, last])
+    since_call = np.maximum(at.done_ns - graph.nodes.end_ns[at.call], 0)[cause]
+    lag = since_call + np.concatenate([copied, at.host_ns[closed], at.back_ns])
+    launched = np.concatenate([at.copied_in, at.reduced, at.copied_back])
+    return Edges(EdgeKind.PROGRAM, ends(at.call[cause]), starts(launched), lag)
+
+
+def _stream(graph: Graph, at: Places) -> Edges:
+    """Copies lie on the stream that computes, between what was launched before and after; all-reduces on another."""
+    before = at.place > 0
+    after = at.place < at.stream.size
+    last = at.last[after[at.last]]
+    src = (
+        *(at.stream[at.place[before] - 1], at.copied_in[after], at.copied_in[:-1]),
+        *(at.copied_in[at.last], at.copied_back[:-1], at.copied_back[last], at.reduced[:-1]),
+    )
+    dst = (
+        *(at.copied_in[before], at.stream[at.place[after]], at.copied_in[1:]),
+        *(at.copied_back[at.first], at.copied_back[1:], at.stream[at.place[last]], at.reduced[1:]),
+    )
+    lags = graph.lag_ns[graph.kind == EdgeKind.STREAM]
+    gap = round(float(np.median(lags))) if lags.size else DEFAULT_GAP_NS
+    source, destination = np.concatenate(src), np.concatenate(dst)
+    return Edges(EdgeKind.STREAM, ends(source), starts(destination), np.full(source.size, gap))
+
+
+def _events(at: Places) -> Edges:
+    """All-reduces wait for the last gradient of their bucket, copies back for their all-reduce."""
+    src = np.concatenate([at.copied_in[at.buckets["closed"].to_numpy()], at.reduced[at.bucket_of_back]])
+    dst = np.concatenate([at.reduced, at.copied_back])
+    return Edges(EdgeKind.EVENT, ends(src), starts(dst), np.full(src.size, DEFAULT_LAG_NS))
+
+
+def _rows(run: Run, at: Places) -> pl.DataFrame:
+    """Rows of the kernel table for the activities of the exchange."""
+    kernels = run.kernels
+    computes = kernels.row(int(at.stream[0]) - run.graph.nodes.cpu, named=True)
+    common = {
+        "kind": "kernel", "device": computes["device"], "phase": BACKWARD, "share": 1.0, "work_from": ASSUMED,
+        "dur_ns": 0, "wait_ns": 0,
+    }  # fmt: skip
+    copied = {"stream": computes["stream"], "rows": 1}
+    moved = {"cols": pl.col("numel"), "bytes": 2 * pl.col("bytes")}
+    into = at.table.select(
+        "step", "dtype", "input_dims", **moved, ts_ns="done_ns", flops="numel", name=pl.lit("copy into a bucket"),
+        op=pl.lit("torch::distributed::reducer::mul_out"), family=pl.lit("elementwise"),
+    )  # fmt: skip
+    back = at.table[at.back].select(
+        "step", "dtype", "input_dims", **moved, ts_ns="done_ns", flops=pl.lit(0), name=pl.lit("copy out of a bucket"),
+        op=pl.lit("torch.distributed.ddp.reducer::copy_bucket_to_grad"), family=pl.lit("copy"),
+    )  # fmt: skip
+    reduced = at.buckets.select(
+        "step", "dtype", "bytes", ts_ns=at.table["done_ns"].gather(at.buckets["closed"]), name=pl.lit("all-reduce"),
+        op=pl.lit("c10d::allreduce_"), family=pl.lit("collective"), collective=pl.lit("all_reduce"), ranks=1,
+        process_group=pl.lit("copies"), group_description=pl.lit("data parallel copies"), group_ranks=pl.lit("[]"),
+        stream=pl.lit(kernels["stream"].max(), pl.Int64) + 1,
+    )  # fmt: skip
+    parts = [into.with_columns(**_literals(copied)), reduced, back.with_columns(**_literals(copied))]
+    rows = pl.concat(parts, how="diagonal_relaxed").with_columns(**_literals(common))
+    return rows.select(pl.col(name).cast(KERNELS.dtypes.get(name, pl.Int64)) for name in rows.columns)
+
+
+def _literals(values: dict[str, object]) -> dict[str, pl.Expr]:
+    return {name: pl.lit(value) for name, value in values.items()}
+
+
+def _note(table: pl.DataFrame, copy_ns: int) -> str:
+    one = table.filter(pl.col("exchange") == pl.col("exchange").first())
+    size, count = one["bytes"].sum() / 2**20, one["bucket"].n_unique()
+    dtypes = " and ".join(one["dtype"].unique().sort())
+    return (
+        f"the trace has no exchange of gradients: one as DistributedDataParallel's was put in, {size:,.1f} MiB of "
+        f"{one.height} {dtypes} gradients once an optimizer step, in {count} all-reduces beside the backward pass "
+        f"(buckets of 25 MiB, the first of 1). It costs the CPU {copy_ns / 1e3:.0f} us for each gradient copied in or "
+        f"out, as the trace's own ops do, and {copy_ns * REDUCE_OVER_COPY / 1e3:.0f} for each all-reduce; the interval "
+        f"allows for a host {100 * (HOST_SPREAD - 1):.0f} % slower or faster. That all-reduces slow the kernels beside "
+        "them isn't in the numbers. No copies of a one-GPU job were compared with a real job yet"
+    )
