@@ -1,7 +1,8 @@
 """Records the steps of scripts/workloads on this machine's GPU: python scripts/record_samples.py [FOLDER [NAME ...]].
 
-Writes FOLDER/<gpu>_<workload>.json.gz, by default into sample_traces/; files over a megabyte stay out of the
-repository. The traces name no host and no path.
+Writes FOLDER/<gpu>_<workload>.json.gz, by default of all samples and into sample_traces/; files over a megabyte stay
+out of the repository. NAME may also be one of the public traces' jobs (workloads/rebuilt.py), or `rebuilt` for all of
+them, which need Hugging Face's transformers. The traces name no host and no path.
 """
 
 import gzip
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from workloads import WORKLOADS
+from workloads import REBUILT, WORKLOADS
 
 import tracekit as tk
 
@@ -28,7 +29,7 @@ def main() -> None:
         sys.exit("record_samples: PyTorch finds no CUDA GPU on this machine")
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else SAMPLES
     gpu = re.sub(r"[^a-z0-9]+", "-", torch.cuda.get_device_name().lower())
-    for workload in sys.argv[2:] or WORKLOADS:
+    for workload in asked(sys.argv[2:]):
         path = record(workload, folder, f"{gpu}_{workload}", "cuda")
         size = path.stat().st_size
         large = "" if size < LARGEST_BYTES else ", too large for the repository"
@@ -36,9 +37,17 @@ def main() -> None:
         torch.cuda.empty_cache()
 
 
+def asked(names: list[str]) -> list[str]:
+    """The workloads to record; refused before any is, if a name is unknown."""
+    workloads = [one for name in names for one in (REBUILT if name == "rebuilt" else (name,))] or list(WORKLOADS)
+    if unknown := [name for name in workloads if name not in WORKLOADS | REBUILT]:
+        sys.exit(f"record_samples: no workload {unknown[0]!r}; there are {', '.join(WORKLOADS | REBUILT)}")
+    return workloads
+
+
 def record(workload: str, folder: Path, name: str, device: str, *, small: bool = False) -> Path:
     """Records one workload and takes the machine's name and the paths out of its trace."""
-    step = WORKLOADS[workload](device, small)
+    step = (WORKLOADS | REBUILT)[workload](device, small)
     with tk.record(folder, name=name, overwrite=True, quiet=True, **STEPS) as recording:
         while not recording.is_complete:
             step()

@@ -5,7 +5,7 @@ Each maker takes the device and whether a small version will do, as for a check 
 
 from collections.abc import Callable
 
-from workloads import diffusion, experts, language, recommender, vision
+from workloads import diffusion, experts, language, rebuilt, recommender, vision
 from workloads.step import Step
 
 Maker = Callable[[str, bool], Step]
@@ -17,3 +17,6 @@ WORKLOADS: dict[str, Maker] = {
     **experts.WORKLOADS,
     **diffusion.WORKLOADS,
 }
+
+REBUILT: dict[str, Maker] = rebuilt.WORKLOADS
+"""By the name of the public trace that each rebuilds."""

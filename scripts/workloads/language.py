@@ -124,6 +124,17 @@ def gpt2_train_compiled(device: str, small: bool) -> Step:
     return _train(SMALL if small else GPT2, device, gated=False, compiled=not small)
 
 
+def gpt2_train_batch16(device: str, small: bool) -> Step:
+    """GPT-2 in bf16 on twice the batch."""
+    shape = SMALL if small else GPT2
+    return _train(replace(shape, batch=2 * shape.batch), device, gated=False)
+
+
+def gpt2_train_reading(device: str, small: bool) -> Step:
+    """GPT-2 in bf16, which reads its loss back before the backward pass."""
+    return _train(SMALL if small else GPT2, device, gated=False, reads_loss=True)
+
+
 def llama_train(device: str, small: bool) -> Step:
     """Four layers of Llama-3-8B in bf16."""
     return _train(SMALL if small else LLAMA, device, gated=True)
@@ -160,6 +171,8 @@ def bert_inference(device: str, small: bool) -> Step:
 WORKLOADS = {
     "gpt2_train": gpt2_train,
     "gpt2_train_compiled": gpt2_train_compiled,
+    "gpt2_train_batch16": gpt2_train_batch16,
+    "gpt2_train_reading": gpt2_train_reading,
     "llama_train": llama_train,
     "llama_prefill": llama_prefill,
     "llama_decode": llama_decode,
@@ -168,14 +181,14 @@ WORKLOADS = {
 }
 
 
-def _train(shape: Shape, device: str, *, gated: bool, compiled: bool = False) -> Step:
+def _train(shape: Shape, device: str, *, gated: bool, compiled: bool = False, reads_loss: bool = False) -> Step:
     model, tokens = _model_and_tokens(shape, device, gated=gated)
     forward = torch.compile(model) if compiled else model
 
     def loss() -> Tensor:
         return functional.cross_entropy(forward(tokens).flatten(0, 1).float(), tokens.flatten())
 
-    return train(model.parameters(), loss, torch.enable_grad())
+    return train(model.parameters(), loss, torch.enable_grad(), reads_loss=reads_loss)
 
 
 def _decoder(device: str, small: bool) -> Callable[[], Tensor]:

@@ -10,15 +10,21 @@ Step = Callable[[], None]
 
 
 def train(
-    parameters: Iterable[nn.Parameter], loss: Callable[[], Tensor], precision: AbstractContextManager[object]
+    parameters: Iterable[nn.Parameter],
+    loss: Callable[[], Tensor],
+    precision: AbstractContextManager[object],
+    *,
+    reads_loss: bool = False,
 ) -> Step:
-    """Returns a step of AdamW on ``loss``; the forward pass runs in ``precision``."""
+    """Returns a step of AdamW on ``loss``; the forward pass runs in ``precision``, the loss may be read back."""
     optimizer = torch.optim.AdamW(parameters, lr=1e-4, fused=True)
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
         with precision:
             value = loss()
+        if reads_loss:
+            value.item()
         value.backward()
         optimizer.step()
 

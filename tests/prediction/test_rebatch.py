@@ -28,11 +28,11 @@ def training() -> TraceBuilder:
         ("aten::add_", [weight, weight], VECTOR),
         ("aten::_fused_adamw_", [weight], "multi_tensor_apply_kernel"),
     )
-    builder = TraceBuilder().op("autograd::engine::evaluate_function: MmBackward0", 40, 60, tid=2)
+    builder = TraceBuilder().op("autograd::engine::evaluate_function: MmBackward0", 40, 60)
     for number, (op, dims, kernel) in enumerate(calls):
-        start, thread = 20.0 * number, 2 if number in (2, 3, 4) else 1
-        builder.op(op, start, 10, dims=dims, types=[BF16] * len(dims), tid=thread)
-        builder.kernel(kernel, 200 + 50 * number, 40, launch=start + 2, tid=thread)
+        start = 20.0 * number
+        builder.op(op, start, 10, dims=dims, types=[BF16] * len(dims))
+        builder.kernel(kernel, 200 + 50 * number, 40, launch=start + 2)
     return builder
 
 

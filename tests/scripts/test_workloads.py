@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch")
 
 import record_samples
-from workloads import WORKLOADS
+from workloads import REBUILT, WORKLOADS
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
@@ -17,6 +17,20 @@ def test_each_can_be_stepped_again_and_again(workload: str) -> None:
     step = WORKLOADS[workload]("cpu", True)
     step()
     step()
+
+
+@pytest.mark.parametrize("workload", REBUILT)
+def test_jobs_of_public_traces_step_too(workload: str) -> None:
+    if "train" not in workload:
+        pytest.importorskip("transformers")
+    REBUILT[workload]("cpu", True)()
+
+
+def test_what_to_record_is_checked_before_anything_is() -> None:
+    assert record_samples.asked([]) == list(WORKLOADS)
+    assert record_samples.asked(["rebuilt", "gpt2_train"]) == [*REBUILT, "gpt2_train"]
+    with pytest.raises(SystemExit, match="no workload 'gpt3'; there are resnet50_train, "):
+        record_samples.asked(["gpt2_train", "gpt3"])
 
 
 def test_a_sample_names_no_host(tmp_path: Path) -> None:
