@@ -22,6 +22,7 @@ class EdgeKind(IntEnum):
     QUEUE = 7
     RENDEZVOUS = 8
     OCCUPIED = 9
+    STALL = 10
 
 
 # Kinds that are guessed from times and names, not recorded: these give way where edges contradict each other.

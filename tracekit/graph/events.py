@@ -3,7 +3,7 @@
 An activity that starts later than its launch and its stream allow waited for something. If an activity on another
 stream of the device ended right then, it was that one; if a large kernel held the GPU until then, it waited for room;
 if it is the first of its stream, it waited for work from before the trace; else it was, most likely, what ended last
-of what had been launched before.
+of what had been launched before. If the GPU did nothing at all meanwhile, it stalled.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from tracekit.graph import occupancy
+from tracekit.graph import occupancy, stalls
 from tracekit.graph.edges import EdgeKind, Edges, ends, starts
 from tracekit.graph.nodes import NONE, Nodes
 from tracekit.graph.recorded import Recorded
@@ -42,12 +42,14 @@ CARRIED_IN_NS = 50_000
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Waits between streams, for room on the GPU, and activities that waited for work from before the trace."""
+    """Waits between streams and for room on the GPU, activities that waited for work from before the trace, stalls."""
 
     recorded: Edges
     inferred: Edges
     occupied: Edges
     carried_in: Ints
+    stalls: Edges
+    stalled_ns: int
 
 
 def link(nodes: Nodes, kernels: pl.DataFrame, sms: int, recorded: Recorded, launch: Edges, stream: Edges) -> Waits:
@@ -67,12 +69,13 @@ def link(nodes: Nodes, kernels: pl.DataFrame, sms: int, recorded: Recorded, laun
     carried_in = _carried_in(nodes, delayed[rest], ready, stream)
     rest &= ~np.isin(delayed, carried_in)
     awaited[rest] = _ended_last(nodes, device, delayed[rest], ready)
+    stalled, stalled_ns = stalls.link(nodes, device, delayed[rest & (awaited == NONE)], ready, (launch, stream, known))
     found = awaited != NONE
     giver, waiter = awaited[found], delayed[found]
     lag = nodes.start_ns[waiter] - nodes.end_ns[giver]
     typical = int(np.median(lag)) if lag.size else 0
     edges = Edges(EdgeKind.EVENT, ends(giver), starts(waiter), np.minimum(lag, max(typical, 0)))
-    return Waits(known, edges, occupied, carried_in)
+    return Waits(known, edges, occupied, carried_in, stalled, stalled_ns)
 
 
 def _as_recorded(nodes: Nodes, recorded: Recorded) -> Edges:

@@ -34,6 +34,7 @@ class Graph:
         recorded_waits: Waits of streams and calls that the trace records.
         inferred_waits: Those guessed from times and names.
         hidden_ns: Time within CUDA graphs that was taken from their replays, as nothing recorded fills it.
+        stalled_ns: Time that the GPU stood still for nothing recorded, kept as measured.
     """
 
     nodes: Nodes
@@ -52,6 +53,7 @@ class Graph:
     recorded_waits: int = 0
     inferred_waits: int = 0
     hidden_ns: int = 0
+    stalled_ns: int = 0
 
     @property
     def work_ns(self) -> Ints:
@@ -73,6 +75,7 @@ class Parts:
         recorded_waits: Waits that the trace records.
         inferred_waits: Waits that were guessed.
         hidden_ns: Time within CUDA graphs that their replays agree on.
+        stalled_ns: Time that the GPU stood still for nothing recorded.
     """
 
     nodes: Nodes
@@ -83,6 +86,7 @@ class Parts:
     recorded_waits: int = 0
     inferred_waits: int = 0
     hidden_ns: int = 0
+    stalled_ns: int = 0
 
 
 def assemble(parts: Parts) -> Graph:
@@ -120,6 +124,7 @@ def assemble(parts: Parts) -> Graph:
         recorded_waits=parts.recorded_waits,
         inferred_waits=parts.inferred_waits,
         hidden_ns=parts.hidden_ns,
+        stalled_ns=parts.stalled_ns,
         transfer_edge=transfer,
         transfer_activity=order[dst[transfer]] // 2 - nodes.cpu,
         kept_ns=np.zeros(nodes.activities.size, dtype=np.int64),

@@ -39,6 +39,7 @@ def parts(trace: RankTrace, kernels: pl.DataFrame, marks: pl.DataFrame) -> Parts
         waits.recorded,
         waits.inferred,
         waits.occupied,
+        waits.stalls,
         blocking.edges,
         queue_edges,
     )
@@ -51,4 +52,5 @@ def parts(trace: RankTrace, kernels: pl.DataFrame, marks: pl.DataFrame) -> Parts
         recorded_waits=waits.recorded.src.size + known.call.size,
         inferred_waits=waits.inferred.src.size + waits.occupied.src.size + blocking.inferred,
         hidden_ns=stream.hidden_ns,
+        stalled_ns=waits.stalled_ns,
     )

@@ -69,6 +69,7 @@ _CAUSE = {
     EdgeKind.QUEUE: Cause.SYNC_BOUND,
     EdgeKind.RENDEZVOUS: Cause.RENDEZVOUS,
     EdgeKind.OCCUPIED: Cause.DEPENDENCY,
+    EdgeKind.STALL: Cause.UNEXPLAINED,
 }
 
 

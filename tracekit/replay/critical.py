@@ -32,6 +32,7 @@ _ON = {
     EdgeKind.QUEUE: LATENCY,
     EdgeKind.RENDEZVOUS: GPU,
     EdgeKind.OCCUPIED: LATENCY,
+    EdgeKind.STALL: LATENCY,
 }
 
 

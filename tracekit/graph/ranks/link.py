@@ -50,6 +50,7 @@ def link_ranks(ranks: Sequence[tuple[int, Parts]], collectives: Collectives) -> 
             recorded_waits=sum(p.recorded_waits for _, p in ranks),
             inferred_waits=sum(p.inferred_waits for _, p in ranks),
             hidden_ns=sum(p.hidden_ns for _, p in ranks),
+            stalled_ns=sum(p.stalled_ns for _, p in ranks),
         )
     )
 

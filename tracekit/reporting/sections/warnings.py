@@ -22,6 +22,9 @@ MUCH_HELD = 0.005
 # Time within CUDA graphs that is kept rather than derived, from which on the reader should know.
 MUCH_HIDDEN = 0.05
 
+# Time that the GPU stood still for no reason that was recorded, from which on the reader should know.
+MUCH_STALLED = 0.01
+
 
 def build(run: Run) -> tuple[str, ...]:
     """The warnings, one sentence each."""
@@ -47,6 +50,12 @@ def _warnings(run: Run) -> Iterator[str]:
         yield (
             f"{100 * hidden:.0f} % of the step lies between the kernels of CUDA graphs and is kept as it was: on a "
             "faster GPU the step may be shorter than predicted"
+        )
+    stalled = run.graph.stalled_ns / 1e3 / run.measured.step_time_us / run.steps.height
+    if stalled > MUCH_STALLED:
+        yield (
+            f"{100 * stalled:.0f} % of the step the GPU stood still with work launched and nothing recorded to wait "
+            "for (a kernel's first launch does that): kept as it was"
         )
     if run.graph.dropped:
         yield f"{run.graph.dropped} inferred dependencies contradict others and were left out"
