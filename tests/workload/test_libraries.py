@@ -1,6 +1,7 @@
 """Ops of transforms, sampling, group norm and quantised products, worked out by hand.
 
-Arguments as torch 2.13, bitsandbytes 0.48, xformers 0.0.32 and TransformerEngine 2 declare them.
+Arguments as torch 2.13, bitsandbytes 0.48, xformers 0.0.32, TransformerEngine 2, and vLLM, SGLang, aiter, FBGEMM and
+flash-attn of 2026 declare them.
 """
 
 import pytest
@@ -113,6 +114,54 @@ def test_products_read_a_weight_as_narrow_as_it_is_stored(op, kernel, dims, type
     assert worked.select("work_flops", "work_bytes").row(0) == (2 * 4 * 512 * 256, bytes_)
 
 
+# Of a weight [512, 256] in 4 bits with a scale for every 128: Marlin's and GPTQ's pack along k, AWQ's along n.
+@pytest.mark.parametrize(
+    ("op", "dims", "concrete"),
+    [
+        ("_C::marlin_gemm", [[4, 256], [], [16, 1024], [], [2, 512], [], [], [], [], [], [1000], *[[]] * 5],
+         {11: "17", 12: "4", 13: "512", 14: "256"}),
+        ("_C::gptq_marlin_gemm", [[4, 256], [], [16, 1024], [2, 512], [], [], [], [], [1000], *[[]] * 5],
+         {9: "17", 10: "4", 11: "512", 12: "256"}),
+        ("_C::awq_gemm", [[4, 256], [256, 64], [2, 512], [], []], {}),
+        ("_C::gptq_gemm", [[4, 256], [32, 512], [], [2, 512], []], {}),
+    ],
+)  # fmt: skip
+def test_packed_products_of_serving_engines(op, dims, concrete):
+    types = ["int" if shape in ([16, 1024], [256, 64], [32, 512], [1000]) else BF16 for shape in dims]
+    values = [concrete.get(i, "") for i in range(len(dims))]
+    row = kernel_of(op, "void marlin::Marlin<__nv_bfloat16, 256, 1, 8, 8, 4>", dims, types, values)
+    assert [row[name] for name in ("family", "m", "n", "k", "bytes")] == [
+        "gemm", 4, 512, 256, PACKED + 2 * 2 * 512 + ROWS,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("op", "kernel", "dims", "types", "family", "bytes_"),
+    [
+        ("_C::fused_add_rms_norm_static_fp8_quant", "void vllm::fused_add_rms_norm_static_fp8_quant_kernel<>",
+         [[4, 64], [4, 64], [4, 64], [64], [1]], ["c10::Float8_e4m3fn", BF16, BF16, BF16, FLOAT], "norm",
+         256 * (1 + 2 + 4) + 2 * 64),
+        ("aiter::rms_norm", "_ZN7ck_tile6kentryILi1ENS_12Rmsnorm2dFwd", [[4, 64], [64]], [BF16] * 2, "norm",
+         2 * 256 * 2 + 2 * 64),
+        ("aiter::_groupnorm_run", "void (anonymous namespace)::groupnorm_kernel_dispatch_up<__hip_bfloat16, 1024u>",
+         [[1, 64, 4, 4], [], [64], [64]], [BF16, SCALAR, BF16, BF16], "norm", 2 * 2 * 1024),
+        ("sgl_kernel::sgl_per_token_quant_fp8", "void per_token_quant_fp8_kernel<__nv_bfloat16>",
+         [[4, 64], [4, 64], [4, 1]], [BF16, "c10::Float8_e4m3fn", FLOAT], "elementwise", 3 * 256 + 16),
+        ("_moe_C::moe_sum", "void vllm::moe::moe_sum_kernel<c10::BFloat16, 2>", [[4, 2, 64], [4, 64]], [BF16] * 2,
+         "reduction", 2 * 3 * 256),
+        ("aten::split_with_sizes_copy", "at::native::detail::split_with_sizes_copy_out_contiguous_no_cast_kernel",
+         [[1024], [], [], [[256], [768]]], [BF16, LIST, SCALAR, "TensorList"], "copy", 2 * 1024 * 2),
+        ("triton_red_fused_add_mean_1", "triton_red_fused_add_mean_1", [[64, 8], [64, 8], [64, 8]], [BF16] * 3,
+         "reduction", 3 * 2 * 512),
+        ("sage_quant_kernel_0", "sage_quant_kernel", [[64, 8], [64, 8], []], [BF16, INT8, SCALAR], "elementwise",
+         3 * 512),
+    ],
+)  # fmt: skip
+def test_what_serving_engines_and_triton_move(op, kernel, dims, types, family, bytes_):
+    row = kernel_of(op, kernel, dims, types)
+    assert (row["family"], row["bytes"]) == (family, bytes_)
+
+
 @pytest.mark.parametrize(
     ("op", "second"), [("aten::_int_mm", [64, 16]), ("bitsandbytes::int8_linear_matmul", [16, 64])]
 )
@@ -138,6 +187,16 @@ def test_integer_products(op, second):
         ("aten::_grouped_mm", [[512, 64], [64, 256], [8]], [BF16, BF16, "int"], (8, 512, 256, 8)),
         ("aten::_scaled_grouped_mm", [[64, 256], [8, 256, 512], [64], [8, 512], [8]], ["c10::Float8_e4m3fn"] * 2
          + [FLOAT, FLOAT, "int"], (8, 8, 512, 256)),
+        ("aten::_scaled_grouped_mm_v2", [[64, 256], [8, 256, 512], [[64]], [], [], [[512]], [], [], [8]],
+         ["c10::Float8_e4m3fn"] * 2 + [FLOAT] * 6 + ["int"], (8, 8, 512, 256)),
+        ("aiter::gemm_a16w16", [[32, 64], [16, 64], []], [BF16] * 2, (1, 32, 16, 64)),
+        ("vllm::rocm_unquantized_gemm", [[2, 16, 64], [16, 64], [16]], [BF16] * 3, (1, 32, 16, 64)),
+        ("fbgemm::f8f8bf16_rowwise", [[32, 64], [16, 64], [32], [16]], ["c10::Float8_e4m3fn"] * 2, (1, 32, 16, 64)),
+        ("sglang::deep_gemm_fp8_fp8_bf16_nt", [[32, 256], [32, 2], [128, 256], [1, 2], [32, 128]],
+         ["c10::Float8_e4m3fn", FLOAT] * 2 + [BF16], (1, 32, 128, 256)),
+        ("sgl_kernel::fp8_scaled_mm", [[32, 64], [64, 16], [32], [16]], ["c10::Float8_e4m3fn"] * 2, (1, 32, 16, 64)),
+        ("_C::cutlass_scaled_mm_azp", [[32, 16], [32, 64], [64, 16]], [BF16, INT8, INT8], (1, 32, 16, 64)),
+        ("_C::cutlass_scaled_fp4_mm", [[32, 16], [32, 32], [16, 32]], [BF16, UINT8, UINT8], (1, 32, 16, 64)),
         ("_Linear", [[512, 256], [8, 4, 256], [512]], [BF16] * 3, (1, 32, 512, 256)),
         ("_LayerNormLinear", [[8, 4, 256], [256], [256], [512, 256], [512]], [BF16] * 5, (1, 32, 512, 256)),
     ],
@@ -180,6 +239,16 @@ FLASH = "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 1
         ("xformers_flash::flash_fwd", [[256, 8, 64]] * 3 + [[3], [3]] + [[]] * 10, {6: "128", 7: "128"}, "forward",
          False),
         ("xformers_flash::flash_bwd", [[]] + [[2, 128, 8, 64]] * 4 + [[]] * 11, {13: "True"}, "backward", True),
+        ("aiter::fmha_v3_fwd", [[2, 128, 8, 64]] * 3 + [[]] * 3, {5: "False"}, "forward", False),
+        ("sage_fwd_1", [[2, 8, 128, 64]] * 3 + [[]] * 3, {}, "forward", False),
+        ("flash_attn_3::fwd", [[2, 128, 8, 64]] * 3 + [[]] * 22, {24: "True"}, "forward", True),
+        ("flash_attn_3::_flash_attn_forward", [[256, 8, 64]] * 3 + [[]] * 4 + [[3], [3]] + [[]] * 16,
+         {12: "128", 13: "128", 24: "True"}, "forward", True),
+        ("flash_attn_3::_flash_attn_backward", [[2, 128, 8, 64]] * 5 + [[]] * 12, {16: "True"}, "backward", True),
+        ("aten::_flash_attention_forward", [[256, 8, 64]] * 3 + [[3], [3]] + [[]] * 5, {5: "128", 6: "128", 8: "True"},
+         "forward", True),
+        ("aten::_flash_attention_forward_no_dropout_inplace", [[2, 128, 8, 64]] * 4 + [[]] * 7, {9: "True"}, "forward",
+         True),
         ("flash_attn::_flash_attn_backward", [[2, 128, 8, 64]] * 5 + [[]] * 10, {11: "False"}, "backward", False),
         ("flash_attn::_flash_attn_varlen_backward", [[256, 8, 64]] * 9 + [[3], [3]] + [[]] * 8,
          {11: "128", 12: "128", 15: "True"}, "backward", True),

@@ -74,6 +74,9 @@ def test_an_unknown_kernel_is_other():
         ("void at::native::reduce_kernel<128, 4>", "aten::native_layer_norm_backward", "norm"),
         ("void at::native::vectorized_gather_kernel<16, long>", "aten::embedding", "embedding"),
         ("my_kernel", "aten::bmm", "gemm"),
+        ("triton_red_fused_mha_mean_0", "triton_red_fused_mha_mean_0", "reduction"),
+        ("triton_poi_fused_add_0", "triton_poi_fused_add_0", "elementwise"),
+        ("void at::native::fused_dropout_kernel<float>", "aten::_fused_dropout", "elementwise"),
     ],
 )
 def test_the_op_tells_what_a_shared_kernel_is(kernel, op, family):

@@ -6,22 +6,26 @@ from tracekit.workload.names import family_of
 
 OP_RULES = (
     ("conv", r"convolution|conv_depthwise|thnn_conv"),
-    ("attention", r"attention|_attn|mha"),
-    ("moe", r"moe"),
+    ("attention", r"attention|_attn|mha|(Flash|Fused)Attn\w*Func"),
+    ("moe", r"^(?!_moe_C::).*moe"),
     (
         "gemm",
         r"::(mm|bmm|addmm_?|_addmm_activation|baddbmm_?|_?scaled_mm(_v2)?|cutlass_scaled_mm|_int_mm|linear|matmul|mv|addmv_?|"
-        r"_weight_int[48]pack_mm|(_scaled)?_grouped_mm|int8_linear_matmul|int8_scaled_mm|gem[mv]_4bit)$"
-        r"|^_(LayerNorm)?Linear$",
+        r"_weight_int[48]pack_mm|(_scaled)?_grouped_mm(_v2)?|int8_linear_matmul|int8_scaled_mm|gem[mv]_4bit)$"
+        r"|::(gemm_a\d+w\d+|rocm_unquantized_gemm$|apply_w8a8_block_fp8_linear$|f8f8bf16|(fp8|int8)_\w*scaled_mm$|"
+        r"cutlass_scaled_(mm_azp|fp4_mm)$|dsv3_fused_a_gemm$|\w*(marlin|awq|gptq)_gemm$|deep_gemm)"
+        r"|^_(LayerNorm|Grouped)?(Linear|MLP)(Backward)?$|^LinearWithGradAccumulation|fused_experts$",
     ),
     ("norm", r"norm(?!al)"),
     ("softmax", r"softmax"),
     ("embedding", r"embedding|index_select"),
-    ("optimizer", r"_foreach|_fused_|optimizer_update_"),
+    ("optimizer", r"_foreach|::_fused_(adam|sgd|adagrad)|optimizer_update_"),
     ("collective", r"record_param_comms|^c10d::|^nccl:"),
     ("elementwise", r"::_fft_[rc]2[rc]$|grid_sampler"),
-    ("copy", r"::(copy_|cat|clone|contiguous|_to_copy|index|gather)$"),
+    ("copy", r"::(copy_|cat|_chunk_cat|clone|contiguous|_to_copy|index|gather)$"),
 )
+# Inductor names a kernel, which is its own op, after all ops that it fuses.
+GENERATED = re.compile(r"^triton_")
 _OP_PATTERNS = tuple((family, re.compile(pattern)) for family, pattern in OP_RULES)
 
 # Kernels that PyTorch shares among ops: the op says more.
@@ -33,7 +37,7 @@ COMPUTE_OPS = ("conv", "attention", "moe", "gemm")
 
 def op_family(op: str | None) -> str | None:
     """Family that an op's name tells; ``None`` if no rule knows it."""
-    if op is None:
+    if op is None or GENERATED.search(op):
         return None
     return next((family for family, pattern in _OP_PATTERNS if pattern.search(op)), None)
 

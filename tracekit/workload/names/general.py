@@ -6,8 +6,13 @@ import re
 FAMILY_RULES = (
     ("collective", r"nccl|rccl|cross_device_reduce|allreduce_fusion|multimem_|(one|two)_?shot_all_?reduce"),
     ("copy", r"reshape_and_cache|store_?kv_?cache|store_cache"),
-    ("elementwise", r"rotary_embedding|rope_kernel|quantize_with_block_size|FP8rowwise_to_float|Fused8Bit"),
-    ("attention", r"flash|fmha|attention|_attn|mha_|AttnFwd|attn_fwd|attn_bwd|dot_do_o"),
+    (
+        "elementwise",
+        r"rotary_embedding|rope_kernel|causal_conv1d|quantize_with_block_size|FP8rowwise_to_float|Fused8Bit",
+    ),
+    ("softmax", r"topk_?softmax|topkGatingSoftmax|cross_entropy"),
+    ("reduction", r"moe_sum"),
+    ("attention", r"sage_fwd|flash|fmha|attention|_attn|mha_|AttnFwd|attn_fwd|attn_bwd|dot_do_o"),
     ("moe", r"moe|grouped_?gemm|expert|_combined_routing|bitmatrix|_matmul_ogs|_finalize_matmul_scatter"),
     ("optimizer", r"multi_tensor_apply|adam|adagrad|lamb_"),
     (
@@ -33,7 +38,7 @@ FAMILY_RULES = (
     ),
     (
         "elementwise",
-        r"elementwise|triton_|distribution|dropout|act_and_mul|rotary|rope|fill|quant|cast|Functor|upsample|epilogue::impl",
+        r"elementwise|triton_|distribution|dropout|act_and_mul|gated_act|swiglu|geglu|silu|gelu|element_mul|rotary|rope|fill|quant|cast|Functor|upsample|epilogue::impl",
     ),
 )
 _FAMILY_PATTERNS = tuple((family, re.compile(pattern, re.IGNORECASE)) for family, pattern in FAMILY_RULES)

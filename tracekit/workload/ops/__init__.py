@@ -4,10 +4,12 @@ A formula takes the op's :class:`~tracekit.workload.signature.Signature` and giv
 ``None`` if the shapes don't tell. To add an op: one entry in its family's file.
 """
 
+import re
 from collections.abc import Callable
 
 from tracekit.workload.ops import (
     attention,
+    attention_functions,
     conv,
     elementwise,
     fourier,
@@ -20,9 +22,10 @@ from tracekit.workload.ops import (
     quantised,
     reduction,
     sampling,
+    serving,
     softmax,
 )
-from tracekit.workload.ops.vector import Columns, Traffic
+from tracekit.workload.ops.vector import Columns, Traffic, every_tensor_once
 from tracekit.workload.signature import Signature
 
 Formula = Callable[[Signature], Columns | None]
@@ -33,6 +36,8 @@ FORMULAS: dict[str, Formula] = {
     **quantised.FORMULAS,
     **conv.FORMULAS,
     **attention.FORMULAS,
+    **attention_functions.FORMULAS,
+    **serving.FORMULAS,
 }
 """Of ops that are matrix products."""
 
@@ -45,6 +50,7 @@ OP_TRAFFIC: dict[str, Traffic] = {
     **quantise.TRAFFIC,
     **reduction.TRAFFIC,
     **sampling.TRAFFIC,
+    **serving.TRAFFIC,
 }
 """Of ops that move memory in a way of their own."""
 
@@ -58,8 +64,10 @@ FAMILY_TRAFFIC: dict[str, Traffic] = {
 }
 """Of all other ops of a family."""
 
-# An op of torch itself, or a kernel that inductor generated, does what its inputs say and no more.
-KNOWN_OPS = ("aten::", "triton_")
+TRITON = re.compile(r"^triton_|^[A-Za-z]\w*_\d+$")
+"""Kernels that Inductor generated, or that it was given and numbered: their arguments are all they read and write."""
+
+NUMBER = re.compile(r"_\d+$")
 
 
 def work(signature: Signature, family: str, item_bytes: int = 4) -> Columns | None:
@@ -73,7 +81,7 @@ def work(signature: Signature, family: str, item_bytes: int = 4) -> Columns | No
     Returns:
         The family's columns; ``None`` if the shapes don't tell.
     """
-    formula = FORMULAS.get(signature.op)
+    formula = FORMULAS.get(NUMBER.sub("", signature.op) if TRITON.search(signature.op) else signature.op)
     if formula is not None and family in PRODUCTS:
         return formula(signature)
     if not signature.tensors or family in PRODUCTS:
@@ -81,7 +89,9 @@ def work(signature: Signature, family: str, item_bytes: int = 4) -> Columns | No
     own = OP_TRAFFIC.get(signature.op)
     if own is not None:
         return own(signature, item_bytes)
+    if family in FAMILY_TRAFFIC and TRITON.search(signature.op):
+        return every_tensor_once(1)(signature, item_bytes)
     traffic = FAMILY_TRAFFIC.get(family)
-    if traffic is None or not signature.op.startswith(KNOWN_OPS):
+    if traffic is None or not signature.op.startswith("aten::"):
         return None
     return traffic(signature, item_bytes)

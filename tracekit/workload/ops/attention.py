@@ -14,21 +14,31 @@ Columns = dict[str, int | float | bool | str | None]
 Formula = Callable[[Signature], Columns | None]
 
 
-def _attention(*, causal: int, first: int = 0, tokens_first: bool = False, starts: int | None = None) -> Formula:
+def _attention(
+    *,
+    causal: int,
+    first: int = 0,
+    tokens_first: bool = False,
+    starts: tuple[int, ...] = (),
+    backward: bool | None = None,
+) -> Formula:
     """The formula of an op with query, key, value at ``first`` and is_causal (or a mask kind) at ``causal``.
 
     Args:
-        causal: Where the mask is told.
+        causal: Where the mask is told; -1 if there is none.
         first: Where the query is; in a backward op gradients come before it.
         tokens_first: Tokens come before heads.
-        starts: Where sequences of several lengths are told to begin: then the shapes of query and key don't tell.
+        starts: Where sequences of several lengths are told to begin, or to lie: then the shapes of query and key don't
+            tell.
+        backward: Whether it is a backward op; by default those are that have gradients before the query.
     """
+    direction = "backward" if (first > 0 if backward is None else backward) else "forward"
 
     def columns(signature: Signature) -> Columns | None:
         q, k = signature.shape(first), signature.shape(first + 1)
         if q is None or k is None or len(q) != 4 or len(k) != 4:
             return None
-        if starts is not None and signature.shape(starts):
+        if any(signature.shape(index) for index in starts):
             return None
         token, head = (1, 2) if tokens_first else (2, 1)
         return {
@@ -39,18 +49,21 @@ def _attention(*, causal: int, first: int = 0, tokens_first: bool = False, start
             "kv_len": k[token],
             "head_dim": q[3],
             "causal": bool(signature.value(causal)),
-            "direction": "backward" if first else "forward",
+            "direction": direction,
         }
 
     return columns
 
 
-def _packed(*, starts: int, longest: int, causal: int, paged: bool = False, first: int = 0) -> Formula:
+def _packed(
+    *, starts: int, longest: int, causal: int, paged: bool = False, first: int = 0, backward: bool | None = None
+) -> Formula:
     """The formula of an op over sequences that lie one after another, [tokens, heads, width].
 
     Their lengths aren't recorded, only how many there are (the length of ``starts``, less one) and the longest query
     and key (at ``longest``): that tells the work if all are as long as the longest.
     """
+    direction = "backward" if (first > 0 if backward is None else backward) else "forward"
 
     def columns(signature: Signature) -> Columns | None:
         q, k, offsets = signature.shape(first), signature.shape(first + 1), signature.shape(starts)
@@ -69,7 +82,7 @@ def _packed(*, starts: int, longest: int, causal: int, paged: bool = False, firs
             "kv_len": kv_len,
             "head_dim": q[2],
             "causal": bool(signature.value(causal)),
-            "direction": "backward" if first else "forward",
+            "direction": direction,
         }
 
     return columns
@@ -81,8 +94,14 @@ def _either(*formulas: Formula) -> Formula:
 
 
 FORMULAS: dict[str, Formula] = {
-    "aten::_flash_attention_forward": _attention(causal=8, tokens_first=True),
-    "aten::_efficient_attention_forward": _attention(causal=9, tokens_first=True, starts=4),
+    "aten::_flash_attention_forward": _either(
+        _attention(causal=8, tokens_first=True, starts=(3,)), _packed(starts=3, longest=5, causal=8)
+    ),
+    "aten::_flash_attention_forward_no_dropout_inplace": _either(
+        _attention(causal=9, first=1, tokens_first=True, starts=(4,), backward=False),
+        _packed(starts=4, longest=6, causal=9, first=1, backward=False),
+    ),
+    "aten::_efficient_attention_forward": _attention(causal=9, tokens_first=True, starts=(4,)),
     "aten::_scaled_dot_product_flash_attention": _attention(causal=4),
     "aten::_scaled_dot_product_flash_attention_for_cpu": _attention(causal=4),
     "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _attention(causal=7, first=1),
@@ -93,20 +112,49 @@ FORMULAS: dict[str, Formula] = {
     "flash_attn::_flash_attn_varlen_forward": _packed(starts=3, longest=5, causal=9),
     "flash_attn::_flash_attn_backward": _attention(causal=11, first=1, tokens_first=True),
     "flash_attn::_flash_attn_varlen_backward": _packed(starts=9, longest=11, causal=15, first=1),
-    "xformers::efficient_attention_forward_cutlass": _attention(causal=9, tokens_first=True, starts=4),
-    "xformers::efficient_attention_backward_cutlass": _attention(causal=14, first=1, tokens_first=True, starts=6),
-    "xformers::efficient_attention_forward_ck": _attention(causal=9, tokens_first=True, starts=4),
-    "xformers::efficient_attention_backward_ck": _attention(causal=15, first=1, tokens_first=True, starts=5),
+    **dict.fromkeys(
+        ("flash_attn_3::fwd", "flash_attn_3::_flash_attn_forward"),
+        _either(
+            _attention(causal=24, tokens_first=True, starts=(7, 8, 11, 14)), _packed(starts=7, longest=12, causal=24)
+        ),
+    ),
+    "flash_attn_3::bwd": _either(
+        _attention(causal=16, first=1, tokens_first=True, starts=(9,)),
+        _packed(starts=9, longest=13, causal=16, first=1),
+    ),
+    "flash_attn_3::_flash_attn_backward": _either(
+        _attention(causal=16, first=1, tokens_first=True, starts=(6,)),
+        _packed(starts=6, longest=10, causal=16, first=1),
+    ),
+    "xformers::efficient_attention_forward_cutlass": _attention(causal=9, tokens_first=True, starts=(4,)),
+    "xformers::efficient_attention_backward_cutlass": _attention(causal=14, first=1, tokens_first=True, starts=(6,)),
+    "xformers::efficient_attention_forward_ck": _attention(causal=9, tokens_first=True, starts=(4,)),
+    "xformers::efficient_attention_backward_ck": _attention(causal=15, first=1, tokens_first=True, starts=(5,)),
     "xformers_flash::flash_fwd": _either(
         _attention(causal=10, tokens_first=True), _packed(starts=3, longest=6, causal=10)
     ),
     "xformers_flash::flash_bwd": _either(
         _attention(causal=13, first=2, tokens_first=True), _packed(starts=7, longest=9, causal=13, first=2)
     ),
+    "aiter::mha_fwd": _attention(causal=5, tokens_first=True),
+    "aiter::fmha_v3_fwd": _attention(causal=5, tokens_first=True),
+    "aiter::mha_bwd": _attention(causal=8, first=1, tokens_first=True),
+    "aiter::fmha_v3_bwd": _attention(causal=8, first=1, tokens_first=True),
+    "aiter::mha_varlen_fwd": _packed(starts=3, longest=5, causal=12),
+    "aiter::fmha_v3_varlen_fwd": _packed(starts=3, longest=5, causal=12),
+    "aiter::mha_varlen_bwd": _packed(starts=6, longest=8, causal=13, first=1),
+    "aiter::fmha_v3_varlen_bwd": _packed(starts=6, longest=8, causal=13, first=1),
+    "sage_fwd": _attention(causal=-1),
     "aiter::mha_batch_prefill": _packed(starts=3, longest=6, causal=12, paged=True),
-    "aten::_flash_attention_backward": _attention(causal=11, first=1, tokens_first=True),
-    "aten::_efficient_attention_backward": _attention(causal=14, first=1, tokens_first=True, starts=6),
+    "aten::_flash_attention_backward": _either(
+        _attention(causal=11, first=1, tokens_first=True, starts=(6,)),
+        _packed(starts=6, longest=8, causal=11, first=1),
+    ),
+    "aten::_efficient_attention_backward": _attention(causal=14, first=1, tokens_first=True, starts=(6,)),
     "aten::_scaled_dot_product_flash_attention_backward": _attention(causal=11, first=1),
     "aten::_scaled_dot_product_efficient_attention_backward": _attention(causal=11, first=1),
     "aten::_scaled_dot_product_cudnn_attention_backward": _attention(causal=14, first=1),
+    "aten::_cudnn_attention_backward": _attention(causal=14, first=1),
+    "aten::_scaled_dot_product_fused_attention_overrideable": _attention(causal=5),
+    "aten::_scaled_dot_product_fused_attention_overrideable_backward": _attention(causal=13, first=1),
 }

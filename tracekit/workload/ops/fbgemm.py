@@ -17,7 +17,9 @@ from tracekit.workload.ops.vector import INDEX_BYTES, Columns, columns_of, size_
 from tracekit.workload.signature import DTYPES, ITEM_BYTES, Signature
 
 BACKWARD = re.compile(r"SplitLookupFunction_(\w+)_Op")
-OPS = re.compile(r"^fbgemm::(?!\w*embedding_codegen_lookup)|PermutePooledEmbsFunction|SplitLookupFunction_\w+_Op")
+OPS = re.compile(
+    r"^fbgemm::(?!\w*embedding_codegen_lookup|f8f8bf16)|PermutePooledEmbsFunction|SplitLookupFunction_\w+_Op"
+)
 LOOKUP = r"^fbgemm::\w*embedding_codegen_lookup"
 # Of a look-up: its kind in its name, and the places of weights, tables (one entry each), indices and offsets.
 SPLIT = re.compile(r"^fbgemm::split_embedding_codegen_lookup_(\w+)_function"), (1, 5, 11, 12)

@@ -2,7 +2,15 @@
 
 import math
 
-from tracekit.workload.ops.vector import INDEX_BYTES, Columns, Traffic, columns_of, read_and_write, size_of
+from tracekit.workload.ops.vector import (
+    INDEX_BYTES,
+    Columns,
+    Traffic,
+    columns_of,
+    every_tensor_once,
+    read_and_write,
+    size_of,
+)
 from tracekit.workload.signature import Signature, Tensor
 
 SUM_BYTES = 4
@@ -161,6 +169,8 @@ TRAFFIC: dict[str, Traffic] = {
     "aten::cat": _join,
     "aten::_cat": _join,
     "aten::stack": _join,
+    "aten::_chunk_cat": every_tensor_once(),
+    "aten::split_with_sizes_copy": every_tensor_once(),
     "aten::_foreach_copy_": read_and_write(both=(), read=(1,), write=(0,)),
     "aten::embedding": _rows(0, 1),
     "aten::_embedding_bag": _rows(0, 1),
@@ -184,5 +194,6 @@ TRAFFIC: dict[str, Traffic] = {
     "sgl_kernel::rotary_embedding": _rotary,
     "_C_cache_ops::reshape_and_cache_flash": _store(new=(0, 1), cache=2, slots=4),
     "_C_cache_ops::reshape_and_cache": _store(new=(0, 1), cache=2, slots=4),
+    "_C_cache_ops::concat_and_cache_mla": _store(new=(0, 1), cache=2, slots=3),
     "sglang::store_cache": _store(new=(0, 1), cache=2, slots=4),
 }

@@ -64,6 +64,8 @@ def _beside_product(signature: Signature, kernel: str, item_bytes: int) -> Colum
         return None
     rows, cols = int(product["batch"] or 1) * int(product["m"] or 1), int(product["n"] or 1)
     split = SPLIT_SUM.search(kernel)
+    if not split and signature.op.isidentifier():
+        return None
     bytes_ = _split_sum_bytes(rows * cols, item_bytes) if split else 2 * item_bytes * rows * cols
     return columns_of((rows, cols), flops=rows * cols, bytes_=bytes_)
 

@@ -23,6 +23,11 @@ BATCH_NORM_PASSES = (
     (re.compile(r"batch_norm_backward_reduce"), 2),
     (re.compile(r"batch_norm_backward_elemt"), 3),
 )
+# aiter's group norm goes over the input for its sums, then to scale it.
+GROUP_PASSES = (
+    (re.compile(r"groupnorm_kernel_dispatch_down"), 1),
+    (re.compile(r"groupnorm_kernel_dispatch_up"), 2),
+)
 # GammaBeta kernels of layer norm's backward read the input and the output's gradient, and write little.
 GAMMA_BETA = re.compile(r"GammaBeta", re.IGNORECASE)
 
@@ -49,7 +54,7 @@ def own_passes(signature: Signature, kernel: str, item_bytes: int) -> Columns | 
     """The work of a kernel that does one pass of a norm; ``None`` for one that does it all."""
     if signature.op in GROUP_NORM:
         return _group_norm_pass(signature, kernel, item_bytes)
-    passes = next((count for pattern, count in BATCH_NORM_PASSES if pattern.search(kernel)), None)
+    passes = next((count for pattern, count in (*BATCH_NORM_PASSES, *GROUP_PASSES) if pattern.search(kernel)), None)
     if passes is None and GAMMA_BETA.search(kernel):
         passes = 2
     if passes is None or not signature.tensors:

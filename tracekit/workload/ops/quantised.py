@@ -6,6 +6,7 @@ A weight that is narrower than the arithmetic is read as it is stored: such rows
 import math
 from collections.abc import Callable
 
+from tracekit.workload.ops import chains
 from tracekit.workload.signature import ITEM_BYTES, Signature
 
 Columns = dict[str, int | float | bool | str | None]
@@ -53,7 +54,7 @@ def _grouped(signature: Signature) -> Columns | None:
 
 
 def _grouped_ends(signature: Signature) -> int:
-    return 4 if signature.op == "aten::_scaled_grouped_mm" else 2
+    return {"aten::_scaled_grouped_mm": 4, "aten::_scaled_grouped_mm_v2": 8}.get(signature.op, 2)
 
 
 def _stored(*, outputs: int, axis: int = 0, scales: tuple[int, ...] = ()) -> Formula:
@@ -92,18 +93,9 @@ def _integers(*, transposed: bool) -> Formula:
 
 
 def _module(signature: Signature) -> Columns | None:
-    """TransformerEngine's autograd function around one product.
-
-    It takes weight and input, in an order that differs between functions and versions, among vectors and workspaces;
-    the first two matrices that are equally deep are factors, and which is which makes no difference to the work.
-    """
-    matrices = [tensor.shape for tensor in signature.tensors if len(tensor.shape) >= 2]
-    pairs = ((matrices[0], other) for other in matrices[1:] if other[-1] == matrices[0][-1])
-    left, right = next(pairs, (None, None))
-    if left is None or right is None or 2 not in (len(left), len(right)):
-        return None
-    x, weight = (left, right) if len(right) == 2 else (right, left)
-    return {"batch": 1, "m": math.prod(x[:-1]), "n": weight[0], "k": x[-1]}
+    """TransformerEngine's autograd function around one product."""
+    known = chains.layer(signature)
+    return None if known is None else {"batch": 1, "m": known[0], "n": known[1], "k": known[2]}
 
 
 FORMULAS: dict[str, Formula] = {
@@ -112,6 +104,7 @@ FORMULAS: dict[str, Formula] = {
     "_C::cutlass_scaled_mm": _scaled_into,
     "aten::_grouped_mm": _grouped,
     "aten::_scaled_grouped_mm": _grouped,
+    "aten::_scaled_grouped_mm_v2": _grouped,
     "aten::_int_mm": _integers(transposed=False),
     "aten::_weight_int4pack_mm": _stored(outputs=3, axis=1, scales=(3,)),
     "aten::_weight_int8pack_mm": _stored(outputs=2, scales=(2,)),

@@ -1,0 +1,109 @@
+"""What each kernel is and the work it does, from its name and from the call that launched it."""
+
+from dataclasses import replace
+from typing import Any
+
+import polars as pl
+
+from tracekit import schema
+from tracekit.workload import functions
+from tracekit.workload.classify import classify, is_helper
+from tracekit.workload.names import copy_kind_of, describe, dtype_of
+from tracekit.workload.ops import chains, fbgemm, layout, norm, optimizer, passes, work
+from tracekit.workload.ops.conv import as_weight_gradient, is_weight_gradient
+from tracekit.workload.ops.vector import Columns
+from tracekit.workload.signature import ITEM_BYTES, Signature
+
+CALL_SIGNATURE = (
+    "op", "name", "kind", "input_dims", "input_types", "input_strides", "concrete_inputs", "output_dims", "elements",
+    "blocks", "threads_per_block", *functions.COLUMNS, "place", "products",
+)  # fmt: skip
+DESCRIPTION = (
+    "family", "dtype", "direction", "batch", "m", "n", "k", "heads", "kv_heads", "q_len", "kv_len", "head_dim",
+    "causal", "rows", "cols", "flops", "bytes", "work_low", "work_high", "copy_kind",
+)  # fmt: skip
+FROM_NAME = ("tile_m", "tile_n", "tile_k", "stages", "split_k", "layout", "tensor_core", "algorithm")
+# Their precision is the instructions', which the kernel's name tells; elsewhere it is the inputs'.
+COMPUTE_FAMILIES = ("gemm", "conv", "attention", "moe")
+MOVERS = {"memcpy": ("aten::copy_", "aten::_to_copy"), "memset": ("aten::zero_", "aten::fill_")}
+EXTRA_TYPES = {
+    "output_dims": pl.String,
+    "elements": pl.Int64,
+    "shares": pl.Boolean,
+    **dict.fromkeys(functions.COLUMNS, pl.String),
+    "place": pl.Int64,
+    "products": pl.Int64,
+}
+
+
+def of_calls(signatures: pl.DataFrame) -> pl.DataFrame:
+    """Family, dtype and work of each distinct kernel in each distinct call."""
+    rows = [row | _describe_one(row) for row in signatures.iter_rows(named=True)]
+    types = schema.KERNELS.dtypes | EXTRA_TYPES
+    return pl.DataFrame(
+        rows, schema={name: types[name] for name in (*CALL_SIGNATURE, *DESCRIPTION, *FROM_NAME, "shares")}
+    )
+
+
+def _describe_one(row: dict[str, Any]) -> dict[str, Any]:
+    op, name, kind = row["op"], row["name"], row["kind"]
+    family = classify(kind, name, op)
+    by_name = dtype_of(name) if kind == "kernel" else None
+    known = describe(name) if kind == "kernel" else None
+    described = {"family": family, "dtype": by_name, "shares": False}
+    described |= {column: getattr(known, column, None) for column in FROM_NAME}
+    if kind == "memcpy":
+        described["copy_kind"] = copy_kind_of(name)
+    if op is None or row["input_dims"] is None:
+        return described
+    signature = _signature(row)
+    if kind != "kernel":
+        return described | {"bytes": _moved(signature, kind)}
+    told = known is not None and known.dtype is not None and known.family in COMPUTE_FAMILIES
+    if not told and by_name != "tf32":
+        described["dtype"] = signature.dtype or by_name
+    return described | _work(signature, family, by_name, row)
+
+
+def _signature(row: dict[str, Any]) -> Signature:
+    """The op's inputs; of the backward pass of a Python function its forward call's, the first gradient as output."""
+    recorded = (row["input_dims"], row["input_types"], row["concrete_inputs"], row["input_strides"], row["output_dims"])
+    own = Signature.parse(row["op"], *recorded)
+    if row["forward_dims"] is None:
+        return own
+    forward = Signature.parse(row["op"], *(row[column] for column in functions.COLUMNS))
+    return replace(forward, output=own.shape(0))
+
+
+def _moved(signature: Signature, kind: str) -> int | None:
+    """Bytes of a copy or set, which AMD's traces don't record, from the op that asked for it."""
+    target = signature.at(0)
+    return target[0].numel * target[0].item_bytes(4) if target and signature.op in MOVERS[kind] else None
+
+
+def _work(signature: Signature, family: str, by_name: str | None, row: dict[str, Any]) -> dict[str, Any]:
+    """What one kernel does: its own part where that can be told, else the op's work, to be shared."""
+    name, item_bytes = row["name"], ITEM_BYTES.get(by_name or signature.dtype or "", 4)
+    if fbgemm.OPS.search(signature.op):
+        columns = fbgemm.work(signature, name, item_bytes)
+        return {**(columns or {}), "shares": fbgemm.UPDATE.search(name) is not None}
+    if row["place"] is not None:
+        return {**(chains.product(signature, row["place"], row["products"]) or {}), "shares": False}
+    passed = passes.work(signature, name, item_bytes)
+    if passed is not None:
+        return {**passed, "shares": True}
+    if is_helper(family, signature.op):
+        own = layout.assistance(signature, name, row["blocks"], row["threads_per_block"])
+    else:
+        own = norm.own_passes(signature, name, item_bytes) if family == "norm" else None
+    if own is not None or is_helper(family, signature.op):
+        return {**(own or {}), "shares": False}
+    columns = work(signature, family, item_bytes)
+    if columns is None and row["elements"] is not None:
+        columns = optimizer.over_parameters(signature, name, row["elements"], item_bytes)
+    return {**_in_direction(columns or {}, name), "shares": True}
+
+
+def _in_direction(columns: Columns, kernel: str) -> Columns:
+    backward = columns.get("direction") == "dgrad" and is_weight_gradient(kernel)
+    return as_weight_gradient(columns) if backward else columns
