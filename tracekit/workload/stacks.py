@@ -69,9 +69,9 @@ def _forward_ops(ops: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     nodes = numbered.filter(pl.col("name").str.contains(NODE)).sort("ts_ns")
     made = numbered.filter(~pl.col("name").str.contains(BACKWARD)).sort("ts_ns")
     joined = nodes.select("ts_ns", "sequence").join_asof(
-        made.select("ts_ns", "sequence", "pid", "tid", forward_ns="ts_ns"),
+        made.select("ts_ns", "sequence", "pid", "tid", forward_ns="ts_ns", forward_dur_ns="dur_ns"),
         on="ts_ns",
         by="sequence",
         check_sortedness=False,
     )
-    return nodes, joined.select("pid", "tid", ts_ns="forward_ns")
+    return nodes, joined.select("pid", "tid", ts_ns="forward_ns", dur_ns=pl.col("forward_dur_ns").fill_null(0))
