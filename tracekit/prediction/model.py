@@ -117,6 +117,11 @@ class Prediction:
         return self.cluster.slug if self.cluster else self.gpu
 
     @property
+    def batch(self) -> float:
+        """A rank's batch over that in the trace."""
+        return self.layout.batch if self.layout else 1.0
+
+    @property
     def dollars(self) -> float | None:
         """What 1,000 steps cost on all GPUs in use; None without a price."""
         return None if self.price is None else self.price * self.ranks * self.step.step_time_us * 1e3 / 3.6e9

@@ -42,10 +42,12 @@ def headline(report: Report) -> Headline:
     best = max(others, key=lambda target: target.speedup)
     among = "" if len(others) == 1 else f", the fastest of {len(others)}"
     there = best.label if best.cluster else _name(report, best.gpu)
+    larger = "" if best.batch == 1 else f" with {best.batch:g} times the batch"
+    each = "" if best.batch == 1 else " for each sample"
     return Headline(
         f"A step takes {step} on {here}. On {there}{among}, it would take",
         duration(best.step.step_time_us),
-        f": {_compared(best.speedup)}.",
+        f"{larger}: {_compared(best.speedup * best.batch)}{each}.",
         _detail(report, best),
     )
 
