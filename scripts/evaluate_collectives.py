@@ -1,6 +1,9 @@
 """Fits the constants of the collective model, and says how far off it is on machines that the fit did not see.
 
-python scripts/evaluate_collectives.py --data FOLDER [--write]
+python scripts/evaluate_collectives.py --data FOLDER [--checkout FOLDER] [--write]
+
+A checkout of github.com/ai-dynamo/aiconfigurator has tables of more machines, siblings of those that are fitted. They
+are only tested on.
 
 Least squares on the logarithm of the time, with a loss that forgives outliers. Every machine has a factor on its
 latency and one on its bandwidth, both shrunken towards 1; a machine that is left out has 1.
@@ -26,6 +29,11 @@ MEASURED = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 PCIE = ("l40s",)
 GBPS = {"a100_sxm": 300.0, "h100_sxm": 450.0, "b200_sxm": 900.0, "l40s": 31.5}
 """Links in one direction, as in predictors/gpus."""
+
+SIBLINGS = {"h200_sxm": "h100_sxm", "b300_sxm": "b200_sxm", "gb200": "b200_sxm", "gb300": "b200_sxm"}
+"""Machines of a checkout by the one of their generation that is fitted; their links are as fast."""
+
+ITEM_BYTES = {"half": 2, "int8": 1}
 
 NOISE = 0.1
 """Log error that a row is expected to have, against which ``SPREAD`` shrinks."""
@@ -93,6 +101,8 @@ def _system_knobs(systems: list[str]) -> Iterator[Knob]:
 def load(data: Path) -> pl.DataFrame:
     """Median latency over versions and repeats, one row per machine, collective, dtype, ranks and size.
 
+    ``machine`` is the one measured, ``system`` that of its generation, whose constants it takes.
+
     Args:
         data: Folder that holds aiconfigurator/nccl.parquet; its README says what the columns mean.
     """
@@ -102,8 +112,37 @@ def load(data: Path) -> pl.DataFrame:
         dtype=pl.col("dtype").cast(pl.String),
         ranks=pl.col("num_gpus"),
     )
-    keys = ["system", "collective", "dtype", "ranks", "bytes"]
-    return named.group_by(keys).agg(measured_us=pl.col("latency_us").cast(pl.Float64).median()).sort(keys)
+    return _medians(named.with_columns(machine="system"), pl.col("latency_us"))
+
+
+def load_checkout(checkout: Path) -> pl.DataFrame:
+    """The same from the public tables, of the machines that ``load`` may give and of their siblings.
+
+    Args:
+        checkout: Of github.com/ai-dynamo/aiconfigurator.
+    """
+    columns = ("machine", "op_name", "nccl_dtype", "num_gpus", "message_size", "latency")
+    parts = []
+    for path in sorted(checkout.rglob("systems/data/*/comm/nccl/*/nccl_perf.parquet")):
+        machine = path.parts[-5]
+        if SIBLINGS.get(machine, machine) in GBPS:
+            rows = pl.read_parquet(path).with_columns(machine=pl.lit(machine))
+            parts.append(rows.select(pl.col(columns).cast(pl.String)))
+    rows = pl.concat(parts).with_columns(pl.col("num_gpus", "message_size").cast(pl.Int64))
+    named = rows.with_columns(
+        system=pl.col("machine").replace(SIBLINGS),
+        collective=pl.col("op_name").replace("alltoall", "all_to_all"),
+        dtype="nccl_dtype",
+        ranks="num_gpus",
+        bytes=pl.col("message_size") * pl.col("nccl_dtype").replace_strict(ITEM_BYTES, return_dtype=pl.Int64),
+    )
+    linked = ~pl.col("machine").is_in(PCIE) | (pl.col("ranks") == 2)
+    return _medians(named.filter(linked), pl.col("latency").cast(pl.Float64) * 1e3)
+
+
+def _medians(rows: pl.DataFrame, latency_us: pl.Expr) -> pl.DataFrame:
+    keys = ["machine", "system", "collective", "dtype", "ranks", "bytes"]
+    return rows.group_by(keys).agg(measured_us=latency_us.cast(pl.Float64).median()).sort(keys)
 
 
 def model(rows: pl.DataFrame, tables: Mapping[str, Any]) -> Array:
@@ -200,7 +239,7 @@ def left_out(rows: pl.DataFrame, base: Mapping[str, Any], by: list[str]) -> pl.D
     for part in rows.partition_by(by):
         tables = fit(rows.join(part.select(by).unique(), on=by, how="anti"), base)
         predicted = part.with_columns(predicted_us=model(part, tables))
-        if by == ["system"]:
+        if by == ["machine"]:
             _calibrate(part, tables)
             predicted = predicted.with_columns(calibrated_us=model(part, tables))
         parts.append(predicted)
@@ -232,9 +271,9 @@ def errors(predicted: pl.DataFrame) -> pl.DataFrame:
         "large": apart.filter(large).median(),
         "large_p90": apart.filter(large).quantile(LEVEL),
     }
-    nvlink = predicted.filter(~pl.col("system").is_in(PCIE)).with_columns(system=pl.lit("NVLink together"))
+    nvlink = predicted.filter(~pl.col("system").is_in(PCIE)).with_columns(machine=pl.lit("NVLink together"))
     both = pl.concat([predicted, nvlink])
-    return both.group_by("system", maintain_order=True).agg(**columns, rows=pl.len())
+    return both.group_by("machine", maintain_order=True).agg(**columns, rows=pl.len())
 
 
 def half_width(predicted: pl.DataFrame) -> float:
@@ -259,16 +298,40 @@ def _toml(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) and value % 1 else json.dumps(value)
 
 
+def test_on_siblings(rows: pl.DataFrame, tables: Mapping[str, Any]) -> None:
+    """Prints errors on machines whose generation was fitted, and of each machine left out of a fit of all others.
+
+    Args:
+        rows: As ``load_checkout`` gives them.
+        tables: Fitted on other rows.
+    """
+    siblings = rows.filter(pl.col("machine").is_in(list(SIBLINGS)))
+    seen = siblings.with_columns(predicted_us=model(siblings, tables))
+    print("Siblings, in no fit", errors(seen), sep="\n")
+    inside = (seen["predicted_us"].log() - seen["measured_us"].log()).abs() < np.log(tables["interval"]["known"])
+    print(f"{100 * inside.mean():.0f} % within the interval")
+    parts = []
+    for part in siblings.partition_by("machine"):
+        own = deepcopy(dict(tables))
+        _calibrate(part, own)
+        parts.append(part.with_columns(predicted_us=model(part, own)))
+    print("Siblings, two all-reduces of each given", errors(pl.concat(parts)), sep="\n")
+    unseen = left_out(rows, tables, ["machine"])
+    print("All machines, each left out", errors(unseen), sep="\n")
+    print("The same, two all-reduces of it given", errors(unseen.with_columns(predicted_us="calibrated_us")), sep="\n")
+
+
 def main() -> None:
     """Fits, prints the errors of held-out machines, and writes the constants if asked to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with aiconfigurator/nccl.parquet")
+    parser.add_argument("--checkout", type=Path, help="of aiconfigurator: tests on siblings too")
     parser.add_argument("--write", action="store_true", help=f"write the constants to {FILE}")
     options = parser.parse_args()
     rows = load(options.data)
     tables = fit(rows, tomllib.loads(FILE.read_text(encoding="utf-8")))
     seen = rows.with_columns(predicted_us=model(rows, tables))
-    unseen = left_out(rows, tables, ["system"])
+    unseen = left_out(rows, tables, ["machine"])
     sibling = left_out(rows.filter(~pl.col("system").is_in(PCIE)), tables, ["system", "collective"])
     calibrated = unseen.with_columns(predicted_us="calibrated_us")
     nvlink = ~pl.col("system").is_in(PCIE)
@@ -280,6 +343,8 @@ def main() -> None:
     print("Machine left out", errors(unseen), sep="\n")
     print("Machine left out, two all-reduces of it given", errors(calibrated), sep="\n")
     print("One collective of one machine left out", errors(sibling), sep="\n")
+    if options.checkout:
+        test_on_siblings(load_checkout(options.checkout), tables)
     print("Intervals", {key: value for key, value in tables["interval"].items() if not isinstance(value, str)})
     if options.write:
         write(tables, FILE)
