@@ -55,3 +55,16 @@ def test_directory(tmp_path):
 def test_cpu_only_trace_says_which_option_is_missing():
     with pytest.raises(NoGpuActivityError, match=r"ProfilerActivity\.CUDA"):
         TraceBuilder().op("aten::mm", 0, 30).load()
+
+
+def test_traces_merged_into_one_file_are_refused_and_beside_their_parts_left_out(tmp_path):
+    merged = TraceBuilder().kernel("gemm", 20, 10, launch=0).kernel("gemm", 30, 10, launch=5)
+    for event, process in zip(merged.events, (100, 100, 200, 200), strict=True):
+        if event["cat"] == "cuda_runtime":
+            event["pid"] = process
+    with pytest.raises(NotATraceError, match="merged from the traces of 2 processes"):
+        merged.load()
+    merged.save(tmp_path / "merged.json")
+    for rank in range(2):
+        TraceBuilder().kernel("gemm", 20, 10, launch=0).save(tmp_path / f"trace_rank{rank}.json")
+    assert [rank.rank for rank in tracekit.load(tmp_path).ranks] == [0, 1]

@@ -151,6 +151,10 @@ TRITON = [
      known("triton", "moe", "bf16", (128, 128, 128), tensor_core=True)),
 ]  # fmt: skip
 COLLECTIVE = [
+    ("void deep_ep::internode_ll::dispatch<true, false, 7168>(void*, void*, int*, long*)",
+     known("collective", "collective", tensor_core=False)),
+    ("void dpsk::ep::internode::combine<false, 8, __nv_bfloat16, 8, 2, 16, 24>(int4*, float*, bool const*)",
+     known("collective", "collective", tensor_core=False)),
     ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
      known("collective", "collective", "fp32", tensor_core=False, algorithm="ring")),
     ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",

@@ -67,6 +67,24 @@ def test_without_gradients_only_the_kind_is_known():
     assert (row["collective"], row["bytes"], row["work_from"]) == ("all_reduce", None, None)
 
 
+def test_a_functional_all_gather_has_the_size_of_its_output_and_the_type_of_its_input():
+    builder = TraceBuilder().op("_c10d_functional::all_gather_into_tensor", 0, 60, dims=[[32, 8], [], []],
+                                types=["c10::BFloat16", "Scalar", ""])  # fmt: skip
+    lists = {"dims": [[[64, 8]], [[32, 8]], []], "types": ["TensorList", "TensorList", ""]}
+    builder.op("c10d::allgather_into_tensor_coalesced_", 5, 50, **lists)
+    kernel = "ncclDevKernel_AllGather_RING_LL(ncclDevComm*, unsigned long, ncclWork*)"
+    row = extract(builder.kernel(kernel, 80, 30, launch=10).load().rank()).row(0, named=True)
+    assert (row["collective"], row["bytes"]) == ("all_gather", 2 * 64 * 8)
+
+
+def test_a_list_of_tensors_alone_is_taken_for_floats():
+    lists = {"dims": [[[32, 8]], [[64, 8]], [], []], "types": ["TensorList", "TensorList", "", ""]}
+    builder = TraceBuilder().op("c10d::reduce_scatter_tensor_coalesced_", 5, 50, **lists)
+    kernel = "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL(ncclDevComm*, unsigned long, ncclWork*)"
+    row = extract(builder.kernel(kernel, 80, 30, launch=10).load().rank()).row(0, named=True)
+    assert (row["collective"], row["bytes"]) == ("reduce_scatter", 4 * 64 * 8)
+
+
 def test_an_all_to_all_sends_its_second_input():
     builder = TraceBuilder().op("c10d::alltoall_base_", 0, 50, dims=[[40], [64], []], types=["int", "int", ""])
     builder.op("record_param_comms", 5, 30, dims=[[64], []], types=["int", "Scalar"])

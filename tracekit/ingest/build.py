@@ -54,7 +54,7 @@ def build(decoded: Decoded, source: str, *, needs_gpu: bool = True) -> RankTrace
     Raises:
         NoGpuActivityError: Nothing in it ran on a GPU.
         DamagedTraceError: It was cut short, and kernels are missing.
-        NotATraceError: Its time base is absurd.
+        NotATraceError: Its time base is absurd, or it holds traces of several processes.
     """
     base_ns = _base_ns(decoded.keys, source)
     take = _taker(decoded, base_ns)
@@ -70,6 +70,7 @@ def build(decoded: Decoded, source: str, *, needs_gpu: bool = True) -> RankTrace
     _check_cut(decoded.damage, calls, activities, source)
     if activities.is_empty() and needs_gpu:
         raise _nothing_on_gpu(source, ops)
+    _check_merged(calls, activities, source)
     device = _device(decoded.keys, activities)
     rank, world_size = _place(decoded.keys)
     return RankTrace(
@@ -135,6 +136,17 @@ def _check_cut(damage: Damage, calls: pl.DataFrame, activities: pl.DataFrame, so
     missing = (~launches.is_in(activities["correlation"].implode())).sum()
     if activities.is_empty() or missing > MOST_LAUNCHES_WITHOUT_KERNEL * len(launches):
         raise cut_short(source, damage.cut_at)
+
+
+def _check_merged(calls: pl.DataFrame, activities: pl.DataFrame, source: str) -> None:
+    """Refuse what a tool put together from several traces: their numbers of calls, ops and streams are mixed up."""
+    launching = calls.join(activities.select("correlation"), on="correlation", how="semi")
+    processes = launching["pid"].drop_nulls().n_unique()
+    if processes > 1:
+        raise NotATraceError(
+            f"{source} is merged from the traces of {processes} processes.",
+            "Give the files that the ranks wrote, or the folder they are in.",
+        )
 
 
 def _activities(calls: pl.DataFrame, kinds: Sequence[pl.DataFrame]) -> pl.DataFrame:

@@ -1,5 +1,6 @@
 """Collectives: canonical names, message sizes and ranks from what torch.distributed recorded."""
 
+import json
 from typing import Any
 
 import polars as pl
@@ -65,6 +66,9 @@ BUFFERS = {
     "c10d::_allgather_base_": ("all_gather", 0),
     "c10d::_reduce_scatter_base_": ("reduce_scatter", 1),
     "c10d::alltoall_base_": ("all_to_all", 1),
+    "c10d::alltoall_": ("all_to_all", 1),
+    "c10d::allgather_into_tensor_coalesced_": ("all_gather", 0),
+    "c10d::reduce_scatter_tensor_coalesced_": ("reduce_scatter", 1),
     "symm_mem::multimem_all_reduce_": ("all_reduce", 0),
     "symm_mem::one_shot_all_reduce": ("all_reduce", 0),
     "symm_mem::two_shot_all_reduce_": ("all_reduce", 0),
@@ -79,6 +83,9 @@ BY_KERNEL = {
     "Broadcast": "broadcast",
     "Kernel_Reduce_": "reduce",
 }
+FUNCTIONAL = "_c10d_functional::"
+"""Ops that call those above with a list of tensors, whose type lists don't tell; it is that of their first input."""
+
 RECORDED_BY = "record_param_comms"
 """Runs inside the op that asked for the collective; its first input is what is sent."""
 
@@ -133,6 +140,11 @@ def _by_shapes(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
                       asker_dims="input_dims", asker_types="input_types"),
         on="ts_ns", by=["pid", "tid"], check_sortedness=False,
     )  # fmt: skip
+    functional = ops.filter(pl.col("name").str.starts_with(FUNCTIONAL)).sort("ts_ns")
+    asked = asked.join_asof(
+        functional.select("ts_ns", "pid", "tid", until=pl.col("ts_ns") + pl.col("dur_ns"), wrapper_types="input_types"),
+        on="ts_ns", by=["pid", "tid"], check_sortedness=False,
+    ).with_columns(wrapper_types=pl.when(pl.col("ts_ns") <= pl.col("until")).then("wrapper_types"))  # fmt: skip
     buckets = gradient_buckets(ops)
     rows = [(row["op_row"], *_buffer(row, buckets)) for row in asked.iter_rows(named=True)]
     schema = {"op_row": pl.Int64, "asked_for": pl.String, "buffer_bytes": pl.Int64, "guessed": pl.Boolean}
@@ -142,7 +154,10 @@ def _by_shapes(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
 def _buffer(row: dict[str, Any], buckets: dict[int, int]) -> tuple[str | None, int | None, bool]:
     asked = row["asker"] is not None and row["ts_ns"] <= row["end"]
     kind, index = BUFFERS[row["asker"]] if asked else (None, 0)
-    size = _input_bytes(row["asker_dims"], row["asker_types"], index) if asked else None
+    types = row["asker_types"]
+    if types and row["wrapper_types"]:
+        types = types.replace("TensorList", json.loads(row["wrapper_types"])[0])
+    size = _input_bytes(row["asker_dims"], types, index) if asked else None
     if size is None and row["name"] == RECORDED_BY and kind != SIZED_BY_OUTPUT:
         size = _input_bytes(row["input_dims"], row["input_types"], 0)
     if size is None and row["asker"] == "c10d::allreduce_" and asked:

@@ -1,4 +1,4 @@
-"""NCCL, RCCL and the all-reduces that serving engines bring along.
+"""NCCL, RCCL, DeepEP, and the all-reduces that serving engines bring along.
 
 NCCL builds a kernel of its own for the ring and for the tree of a collective, both with the protocol LL, and runs all
 protocols in them, and CollNet, NVLS and PAT in the ring's (NVIDIA/nccl, src/device/generate.py, ``best_kernel``). So a
@@ -53,5 +53,10 @@ RULES = (
         dtypes=TYPES,
         tensor_core=False,
         algorithms=ALGORITHMS,
+    ),
+    Rule(
+        re.compile(r"(?:ep|deep_ep)::(?:intranode|internode|internode_ll)::(?:dispatch|combine|(?:cached_)?notify\w*)\b"),
+        "collective",
+        tensor_core=False,
     ),
 )
