@@ -54,10 +54,13 @@ class UnknownGpuError(PredictorError, LookupError):
             sms: its SM or CU count.
             memory_bytes: its memory.
         """
+        if "laptop" in name.lower():
+            reason = "how fast a laptop's is depends on the power that its maker allows"
+        else:
+            reason = "it may be a slice of a GPU (MIG, vGPU, a compute partition)"
         return cls(
-            f"no known GPU fits the device {name!r} with {sms} SMs and {memory_bytes / 2**30:.1f} GiB; it may be "
-            "a slice of a GPU (MIG, vGPU, a compute partition). Name the GPU with --source-gpu, or describe it in "
-            "a .toml file."
+            f"no known GPU fits the device {name!r} with {sms} SMs and {memory_bytes / 2**30:.1f} GiB; {reason}. "
+            "Name the GPU with --source-gpu, or describe it in a .toml file."
         )
 
 

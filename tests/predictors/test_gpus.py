@@ -205,6 +205,11 @@ def test_a_slice_of_a_gpu_is_not_taken_for_the_whole(device):
         identify_gpu(*device)
 
 
+def test_an_unknown_laptop_gpu_is_no_slice():
+    with pytest.raises(UnknownGpuError, match="power that its maker allows"):
+        identify_gpu("NVIDIA RTX 500 Ada Generation Laptop GPU", 16, 4 * GIB, "8.9")
+
+
 def test_an_identified_variant_says_what_the_name_meant():
     resolution = identify_gpu("NVIDIA A100-SXM4-40GB", 108, 84990623744, "8.0")
     assert (resolution.how, resolution.others) == ("properties", ("a100-sxm-40gb",))
