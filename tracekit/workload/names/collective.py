@@ -55,7 +55,9 @@ RULES = (
         algorithms=ALGORITHMS,
     ),
     Rule(
-        re.compile(r"(?:ep|deep_ep)::(?:intranode|internode|internode_ll)::(?:dispatch|combine|(?:cached_)?notify\w*)\b"),
+        re.compile(
+            r"(?:ep|deep_ep)::(?:intranode|internode|internode_ll)::(?:dispatch|combine|(?:cached_)?notify\w*)\b"
+        ),
         "collective",
         tensor_core=False,
     ),
