@@ -12,6 +12,19 @@ FA3 = (
     "cute::tuple<cute::C<1>, cute::C<1>, cute::C<1> >, cute::tuple<cute::C<128>, cute::C<176>, cute::C<128> >, 128, "
     "cutlass::bfloat16_t, float, cutlass::arch::Sm90, false>"
 )
+GROUPED_SM100 = (
+    "void cutlass::device_kernel<at::cuda::detail::enable_3x_kernel_for_sm10<cutlass::gemm::kernel::GemmUniversal<"
+    "cutlass::gemm::GroupProblemShape<cute::tuple<int, int, int>>, cutlass::gemm::collective::CollectiveMma<"
+    "cutlass::gemm::MainloopSm100ArrayTmaUmmaWarpSpecialized<(int)3, (int)8, (int)2, cute::tuple<cute::C<(int)2>, "
+    "cute::C<(int)1>, cute::C<(int)1>>>, cute::tuple<cute::C<(int)128>, cute::C<(int)256>, cute::C<(int)64>>, "
+    "cutlass::bfloat16_t, cute::tuple<long, cute::C<(int)1>, cute::C<(int)0>> *, cutlass::bfloat16_t>"
+)
+UNIVERSAL_SM90 = (
+    "void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<cute::tuple<int,int,int>, "
+    "cutlass::gemm::collective::CollectiveMma<cutlass::gemm::MainloopSm90TmaGmmaWarpSpecialized<9, "
+    "cute::tuple<cute::C<1>,cute::C<1>,cute::C<1> >, cutlass::gemm::KernelTmaWarpSpecializedPingpong>, "
+    "cute::tuple<cute::C<128>,cute::C<64>,cute::C<64> >, cutlass::bfloat16_t, cute::TiledMMA<cute::MMA_Atom<>>"
+)
 
 
 def known(library: str, family: str, dtype: str | None = None, tile: tuple[int | None, ...] = (), **rest) -> KernelName:
@@ -50,6 +63,16 @@ CUBLAS = [
      known("cublas", "gemm", "bf16", (8, 64, 64), stages=16, layout="tn", tensor_core=True, split_k=True)),
     ("void gemv2T_kernel_val<int, int, __nv_bfloat16, __nv_bfloat16, __nv_bfloat16, float, 128, 16, 4, 4, false, false>",
      known("cublas", "gemm", "bf16", tensor_core=False)),
+    ("nvjet_sm100_oohsh_128x256_256x5_2x2_2cta_h_bz_Avec16UE4M3_Bvec16UE4M3_TNT",
+     known("cublas", "gemm", "nvfp4", (256, 128, 256), stages=5, layout="tn", tensor_core=True, split_k=False)),
+    ("nvjet_sm100_hsh_128x256_64x6_2x2f_2cta_h_bz_NNT",
+     known("cublas", "gemm", "fp16", (256, 128, 64), stages=6, layout="nn", tensor_core=True, split_k=False)),
+    ("nvjet_sm110_tst_256x200_64x3_2x1_v_bz_TNT",
+     known("cublas", "gemm", "bf16", (200, 256, 64), stages=3, layout="tn", tensor_core=True, split_k=False)),
+    ("nvjet_sm120_tst_mma_64x64x128_3_32x32x128_tmaAB_alignCD4_bz_TNNN",
+     known("cublas", "gemm", "bf16", (64, 64, 128), stages=3, layout="tn", tensor_core=True, split_k=False)),
+    ("nvjet_sm120_hss_mma_128x176x64_2_32x88x64_tmaAB_alignCD4_bz_NNNN",
+     known("cublas", "gemm", "fp16", (176, 128, 64), stages=2, layout="nn", tensor_core=True, split_k=False)),
 ]  # fmt: skip
 CUTLASS = [
     ("void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_128x64_64x6_tn_align8>(Params)",
@@ -68,6 +91,15 @@ CUTLASS = [
      known("cutlass", "gemm", "bf16", (128, 128, 64), layout="tn", tensor_core=True, split_k=False)),
     ("cutlass3x_sm90_tensorop_gemm_f16_f16_f32_f16_f16_128x128x64_1x2x1_0_nnn_align8",
      known("cutlass", "gemm", "fp16", (128, 128, 64), layout="nn", tensor_core=True, split_k=False)),
+    ("cutlass3x_sm100_bstensorop_s256x192x64gemm_block_scaled_ue4m3xf4_ue4m3xf4_f32_f16_f16_256x192x256_0_tnn_align32_o_vs16_2sm_bias_f16_relu",
+     known("cutlass", "gemm", "nvfp4", (256, 192, 256), layout="tn", tensor_core=True, split_k=False)),
+    ("cutlass3x_sm100_simt_sgemm_f32_f32_f32_f32_f32_128x64x16_1x1x1_3_tnn_align1_bias_f32_relu",
+     known("cutlass", "gemm", "fp32", (128, 64, 16), stages=3, layout="tn", tensor_core=False, split_k=False)),
+    (GROUPED_SM100, known("cutlass", "gemm", "bf16", (128, 256, 64), stages=3, tensor_core=True, split_k=False)),
+    (UNIVERSAL_SM90, known("cutlass", "gemm", "bf16", (128, 64, 64), stages=9, tensor_core=True, split_k=False)),
+    ("void cutlass::device_kernel<vllm::cutlass_3x_gemm_sm90_fp8<cutlass::float_e4m3_t, cutlass::bfloat16_t, vllm::c3x::ScaledEpilogue, "
+     "cute::tuple<cute::C<64>, cute::C<128>, cute::C<128> >, cute::tuple<cute::C<2>, cute::C<1>, cute::C<1> >, cutlass::gemm::Kernel>",
+     known("cutlass", "gemm", "fp8", (64, 128, 128), tensor_core=True, split_k=False)),
 ]  # fmt: skip
 CUDNN = [
     (f"sm90_xmma_fprop_{XMMA_CONV}_tilesize128x256x32_cgasize2x1x1_warpgroupsize2x1x1_g1_execute_kernel_cudnn_infer",
@@ -105,6 +137,33 @@ ATTENTION = [
      known("attention", "attention", "bf16", (None, None, 128), tensor_core=True)),
     ("void paged_attention_ll4mi_QKV_mfma16_kernel<0, __hip_bfloat16, __hip_bfloat16, (vllm::Fp8KVCacheDataType)0, 1, 128>",
      known("attention", "attention", "bf16", tensor_core=True)),
+    ("cudnn_generated_fort_native_sdpa_sm80_flash_bprop_wmma_f16_knob_2_64x128x64_1x4x1_cga1x1x1_kernel0_0",
+     known("attention", "attention", None, (64, 128, 64), tensor_core=True)),
+    ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16",
+     known("attention", "attention", tensor_core=True)),
+    ("cudnn_generated_fort_native_sdpa_sm107_flash_bprop_f16_knob_2_128x128x256_1x4x1_cga2x1x1_kernel2_0",
+     known("attention", "attention", None, (128, 128, 256), tensor_core=True)),
+    ("fmhaSm100fKernel_QkvBfloat16OBfloat16HQk576HV512HVPerCta256PagedKvDenseP64MultiCtasKvVarSeqQ16Kv128StaticSwapsAbForGen",
+     known("attention", "attention", "bf16", (16, 128, 576), tensor_core=True)),
+    ("fmhaSm100aKernel_QE4m3KvE2m1OE4m3H128PagedKvCausalP32VarSeqQ128Kv128PersistentContext",
+     known("attention", "attention", "fp8", (128, 128, 128), tensor_core=True)),
+    ("kernel_cutlass_kernel_flash_attncuteflash_fwd_sm100FlashAttentionForwardSm100_object_at__tensor0000o11101213_tensor0000o1",
+     known("attention", "attention", tensor_core=True)),
+    ("void flashinfer::BatchPrefillWithRaggedKVCacheKernel<flashinfer::KernelTraits<(flashinfer::MaskMode)1, 128u, 2u, 4u, 4u, 4u, 4u, 1u, "
+     "(flashinfer::PosEncodingMode)0, __nv_bfloat16, __nv_bfloat16, __nv_bfloat16, float, int>>",
+     known("attention", "attention", "bf16", (128,), tensor_core=True)),
+    ("_ZN5aiter32fmha_fwd_hd192_hd128_bf16_causalE",
+     known("attention", "attention", "bf16", (None, None, 192), tensor_core=True)),
+    ("_ZN5aiter42pa_bf16_pertokenFp8_gqa10_1tg_4w_mtp3_msk1E", known("attention", "attention", tensor_core=True)),
+]  # fmt: skip
+DEEPGEMM = [
+    ("void deep_gemm::sm90_fp8_gemm_1d1d_impl<4096u, 2048u, 0u, 32u, 128u, 152u, 128u, 128u, 4u>(__nv_fp8_e4m3*)",
+     known("deepgemm", "gemm", "fp8", (128, 152, 128), tensor_core=True)),
+    ("void deep_gemm::sm100_fp8_fp4_gemm_1d1d_impl<(cute::UMMA::Major)0, (cute::UMMA::Major)0, 128u, 128u, 0u, 0u, 0u, 240u, 128u, 128u, 1u, "
+     "128u, 128u, 128u, 6u, 128u, 128u, 2u, true, 148u, true, (deep_gemm::GemmType)0>",
+     known("deepgemm", "gemm", "fp8", (240, 128, 128), tensor_core=True)),
+    ("void deep_gemm::sm90_tf32_hc_prenorm_gemm_impl<24u, 16384u, 64u, 32u, 64u, 1u, 128u, 12u, 128u, 128u>(unsigned int)",
+     known("deepgemm", "gemm", "tf32", tensor_core=True)),
 ]  # fmt: skip
 ROCM = [
     (f"Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT128x192x64_MI16x16x1{TENSILE}",
@@ -128,6 +187,20 @@ ROCM = [
      known("rocm", "gemm", None, (256, 128, 64), tensor_core=True)),
     ("miopenSp3AsmConv_v30_3_1_gfx9_fp16_dot2_edc_f3x2_stride2",
      known("rocm", "conv", "fp16", tensor_core=False)),
+    ("Custom_Cijk_Alik_Bljk_BBS_BH_Bias_HAS_SAV_UserArgs_MT64x16x64_MI16x16x1_SN_LDSB0",
+     known("rocm", "gemm", "bf16", (16, 64, 64), layout="tn", tensor_core=True, split_k=False)),
+    ("Custom_Cijk_Ailk_Bjlk_S_MX_B_BIAS_HA_S_SAV_NTD_SK3_UserArgs_MT256x256x32_MI16x16x1_shortname0_gfx950",
+     known("rocm", "gemm", "tf32", (256, 256, 32), layout="nt", tensor_core=True, split_k=True)),
+    ("aiter::bf16gemm_fp32bf16_tn_96x64_splitk",
+     known("rocm", "gemm", "bf16", (96, 64), layout="tn", tensor_core=True, split_k=True)),
+    ("_ZN5aiter42fp8gemm_bf16_blockscale_BpreShuffle_32x128E",
+     known("rocm", "gemm", "fp8", (32, 128), tensor_core=True, split_k=False)),
+    ("_ZN5aiter33f4gemm_bf16_per1x32Fp4_tn_256x256E",
+     known("rocm", "gemm", "nvfp4", (256, 256), layout="tn", tensor_core=True, split_k=False)),
+    ("_ZN5aiter59fmoe_stage1_bf16_pertokenFp8_blockscale_g1u1_32x128_3tg_pf3E",
+     known("rocm", "moe", "fp8", (32, 128), tensor_core=True)),
+    ("_ZN5aiter50fmoe_bf16_pertokenMXfp4_g1u1_flat_novs_silu_16x128E",
+     known("rocm", "moe", "nvfp4", (16, 128), tensor_core=True)),
 ]  # fmt: skip
 TRTLLM = [
     (
@@ -140,6 +213,14 @@ TRTLLM = [
         "schedP2x1x2x3_biasM_bN_tmaOpt_clmp_dynBatch_sm100f",
         known("trtllm", "moe", "fp8", (16, 128, 256), stages=3, layout="tn", tensor_core=True),
     ),
+    (
+        "bmm_E4m3_E4m3E4m3_Fp32_t128x64x128u2_s6_et64x64_m64x64x32_c1x1x1_rM_TN_transOut_noShfl_dsFp8_schPd4x2x2x3_bN_tma",
+        known("trtllm", "moe", "fp8", (64, 128, 128), stages=6, layout="tn", tensor_core=True),
+    ),
+    (
+        "gemm_Bfloat16_E4m3E4m3_Fp32_t128x8x128u2_s6_et64x8_m64x8x32_c1x1x1_16dp256b_rM_TN_transOut_noShflA_dsFp8_sm100f",
+        known("trtllm", "gemm", "fp8", (8, 128, 128), stages=6, layout="tn", tensor_core=True),
+    ),
 ]
 
 TRITON = [
@@ -149,6 +230,8 @@ TRITON = [
     ("triton__0d1d2d3d4d5d6d7d8d9d10d11d12d13d14", known("triton", "elementwise", tensor_core=False)),
     ("_matmul_ogs_NNT_bf16xbf16xmxfp4_128x128x128x1_swiglu",
      known("triton", "moe", "bf16", (128, 128, 128), tensor_core=True)),
+    ("triton_tem_fused_flex_attention_backward_2", known("triton", "attention", tensor_core=True)),
+    ("triton_tem_fused_addmm_3", known("triton", "gemm", tensor_core=True)),
 ]  # fmt: skip
 COLLECTIVE = [
     ("void deep_ep::internode_ll::dispatch<true, false, 7168>(void*, void*, int*, long*)",
@@ -177,6 +260,16 @@ COLLECTIVE = [
      known("collective", "collective", "bf16", tensor_core=False, algorithm="one_shot")),
     ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)",
      known("collective", "collective", tensor_core=False)),
+    ("ncclSymkDevKernel_AllReduce_AGxLL_R_sum_f8e5m2(ncclSymkDevWorkArgs4K)",
+     known("collective", "collective", "fp8", tensor_core=False)),
+    ("ncclSymkDevKernel_ReduceScatter_LDMC_sum_f8e4m3(ncclSymkDevWorkArgs4K)",
+     known("collective", "collective", "fp8", tensor_core=False, algorithm="multimem")),
+    ("void deep_ep::intranode::combine<__nv_bfloat16, (int)8, (int)768, (int)4096>(T1 *, float *",
+     known("collective", "collective", "bf16", tensor_core=False)),
+    ("void dpsk::ep::internode::combine<false, 8, __nv_bfloat16, 8, 2, 16, 24>(int4*, float*, bool const*, int4 const*)",
+     known("collective", "collective", "bf16", tensor_core=False)),
+    ("void deep_ep::intranode::cached_notify_combine<(int)8>(void **, int *, int, int, int)",
+     known("collective", "collective", tensor_core=False)),
 ]  # fmt: skip
 
 
@@ -197,6 +290,11 @@ def test_cudnn(name: str, expected: KernelName) -> None:
 
 @pytest.mark.parametrize(("name", "expected"), ATTENTION)
 def test_attention(name: str, expected: KernelName) -> None:
+    assert describe(name) == expected
+
+
+@pytest.mark.parametrize(("name", "expected"), DEEPGEMM)
+def test_deepgemm(name: str, expected: KernelName) -> None:
     assert describe(name) == expected
 
 

@@ -228,6 +228,39 @@ def test_casts_and_optimizers_of_bitsandbytes():
     assert (row["family"], row["bytes"]) == ("optimizer", 640 * (2 + 2 * 2 + 2 + 2))
 
 
+@pytest.mark.parametrize(
+    ("op", "dims", "expected"),
+    [
+        ("triton_tem_fused_mm_3", [[32, 64], [64, 16], [32, 16], []], (1, 32, 16, 64)),
+        # A bias, a weight as it is stored, an input with one more axis, and a residual.
+        ("triton_tem_fused_add_addmm_0", [[16], [2, 16, 64], [16, 64], [32, 16], [2, 16, 16]], (1, 32, 16, 64)),
+        ("triton_tem_fused_bmm_1", [[8, 32, 64], [8, 64, 16], [8, 32, 16]], (8, 32, 16, 64)),
+        ("triton_tem_fused_mm_3", [[32, 64], [64, 16]], (None,) * 4),
+        ("triton_tem_fused_mm_3", [[32, 64], [64, 16], [32, 17]], (None,) * 4),
+    ],
+)
+def test_products_from_templates(op, dims, expected):
+    row = kernel_of(op, op, dims, [BF16] * len(dims))
+    assert (row["family"], *(row[name] for name in ("batch", "m", "n", "k"))) == ("gemm", *expected)
+
+
+def test_flexible_attention_has_a_bracket_for_its_mask():
+    # 2 x 8 heads of 1024 tokens, in 8 blocks of keys; 2 heads of keys.
+    op = "triton_tem_fused_flex_attention_0"
+    dims = [
+        [2, 8, 1024, 64],
+        [2, 2, 1024, 64],
+        [2, 2, 1024, 64],
+        [2, 8, 1024],
+        [1, 1, 8],
+        [1, 1, 8, 8],
+        [2, 8, 1024, 64],
+    ]
+    row = kernel_of(op, op, dims, [BF16] * 3 + [FLOAT, "int", "int", BF16])
+    columns = ("family", "batch", "heads", "kv_heads", "q_len", "head_dim", "causal", "work_low", "work_high")
+    assert tuple(row[name] for name in columns) == ("attention", 2, 8, 2, 1024, 64, True, 0.25, 2.0)
+
+
 FLASH = "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128, 4>>"
 
 

@@ -52,6 +52,18 @@ REAL_NAMES = [
     ("fmhaSm100aKernel_QkvE4m3OBfloat16H64PagedKvCausalP16VarSeqQ128Kv128PersistentContext", "attention", "fp8"),
     ("kernel_unified_attention_2d", "attention", None),
     ("void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>", "collective", "bf16"),
+    ("void flashinfer::norm::RMSNormKernel<8u, __nv_bfloat16>(__nv_bfloat16*)", "norm", "bf16"),
+    ("void flashinfer::BatchQKApplyRotaryPosIdsCosSinCacheKernel<(bool)0, (unsigned int)128, __half, long>",
+     "elementwise", "fp16"),
+    ("kernel_cutlass_kernel_flashinfergemmkernelsdense_blockscaled_gemm_sm100Sm100BlockScaledPersistent", "gemm", None),
+    ("void marlin::Marlin<__nv_bfloat16, 256, 1, 8, 8, 4>(int4 const*)", "gemm", "bf16"),
+    ("_w8a8_triton_block_scaled_mm", "gemm", None),
+    ("void vllm::moe::topkGatingSoftmax<8, 128, 4, 16, 32, int, float>(float const*)", "softmax", "fp32"),
+    ("void at::native::detail::chunk_cat_cuda_kernel<float, c10::BFloat16>(float**, c10::BFloat16*)", "copy", "bf16"),
+    ("void causal_conv1d_fwd_kernel<Causal_conv1d_fwd_kernel_traits<128, 4, true, c10::BFloat16>>", "elementwise",
+     "bf16"),
+    ("_swiglu_forward_kernel", "elementwise", None),
+    ("liger_cross_entropy_kernel", "softmax", None),
     ("void fbgemm_gpu::permute_2D_data_kernel<false, int, int, decltype(nullptr)>(int, int)", "copy", None),
 ]  # fmt: skip
 

@@ -77,11 +77,12 @@ BUFFERS = {
     "_C_custom_ar::all_reduce_unreg": ("all_reduce", 1),
 }
 BY_KERNEL = {
-    "AllReduce": "all_reduce",
+    r"AllReduce|(?i:all_?reduce)|cross_device_reduce": "all_reduce",
     "AllGather": "all_gather",
     "ReduceScatter": "reduce_scatter",
     "Broadcast": "broadcast",
     "Kernel_Reduce_": "reduce",
+    r"(?:deep_ep|dpsk::ep)::int(?:ra|er)node": "all_to_all",
 }
 FUNCTIONAL = "_c10d_functional::"
 """Ops that call those above with a list of tensors, whose type lists don't tell; it is that of their first input."""

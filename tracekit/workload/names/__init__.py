@@ -2,7 +2,18 @@
 
 from functools import cache
 
-from tracekit.workload.names import attention, collective, cublas, cudnn, cutlass, general, rocm, triton, trtllm
+from tracekit.workload.names import (
+    attention,
+    collective,
+    cublas,
+    cudnn,
+    cutlass,
+    deepgemm,
+    general,
+    rocm,
+    triton,
+    trtllm,
+)
 from tracekit.workload.names.general import copy_kind_of
 from tracekit.workload.names.rule import KernelName, Rule
 
@@ -13,6 +24,7 @@ LIBRARIES: tuple[tuple[str, tuple[Rule, ...]], ...] = (
     ("triton", triton.RULES),
     ("trtllm", trtllm.RULES),
     ("attention", attention.RULES),
+    ("deepgemm", deepgemm.RULES),
     ("cudnn", cudnn.RULES),
     ("cutlass", cutlass.RULES),
     ("cublas", cublas.RULES),

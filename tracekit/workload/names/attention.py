@@ -13,7 +13,7 @@ TYPES = {"bfloat16_t": "bf16", "half_t": "fp16", "float_e4m3_t": "fp8", "bf16": 
          "__hip_bfloat16": "bf16", "_Float16": "fp16"}  # fmt: skip
 SPLIT = re.compile(r"split_?kv|Split<|FlashAttnFwdCombine", re.IGNORECASE)
 C = r"(?:cute::)?C<(?:\(int\))?"
-INTEGER = r"(?:\(int\))?"
+INTEGER = r"(?:\((?:unsigned )?int\))?"
 
 RULES = (
     Rule(
@@ -28,8 +28,9 @@ RULES = (
     ),
     Rule(
         re.compile(
-            rf"CollectiveMainloop(?:Fwd|Bwd)Sm\d+<{INTEGER}(?P<stages>\d+), (?:cute::)?tuple<.*?> ?>, (?:cute::)?tuple<"
-            rf"{C}(?P<m>\d+)>, {C}(?P<n>\d+)>, {C}(?P<k>\d+)> ?>, .*?(?P<type>bfloat16_t|half_t|float_e4m3_t)"
+            rf"CollectiveMainloop(?:Fwd|Bwd)(?:Sm\d+)?<{INTEGER}(?P<stages>\d+), (?:cute::)?tuple<.*?> ?>, "
+            rf"(?:cute::)?tuple<{C}(?P<m>\d+)>, {C}(?P<n>\d+)>, {C}(?P<k>\d+)> ?>, "
+            r".*?(?P<type>bfloat16_t|half_t|float_e4m3_t)"
         ),
         "attention",
         dtypes=TYPES,
@@ -49,13 +50,17 @@ RULES = (
     ),
     Rule(
         re.compile(
-            r"cudnn_generated_fort_native_sdpa_sm\d+_flash_[fb]prop(?:_\w+?_knob_\d+_(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+))?"
+            r"cudnn_generated_fort_native_sdpa_sm\d+_flash_[fb]prop(?:_(?P<type>mxfp8|fp8|f8))?"
+            r"(?:\w*?_knob_\d+_(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+))?"
         ),
         "attention",
+        dtypes={"mxfp8": "fp8", "fp8": "fp8", "f8": "fp8"},
         tensor_core=True,
     ),
     Rule(
-        re.compile(r"fmhaSm\d+\w*?Kernel_Qkv(?P<type>E4m3|Bfloat16|Fp16)\w*?H(?P<k>\d+)\w*?Q(?P<m>\d+)Kv(?P<n>\d+)"),
+        re.compile(
+            r"fmhaSm\d+\w*?Kernel_Q(?:kv)?(?P<type>E4m3|Bfloat16|Fp16)\w*?H(?:Qk)?(?P<k>\d+)\w*?Q(?P<m>\d+)Kv(?P<n>\d+)"
+        ),
         "attention",
         dtypes=TYPES,
         tensor_core=True,
@@ -69,7 +74,23 @@ RULES = (
         dtypes=TYPES,
         tensor_core=True,
     ),
-    Rule(re.compile(r"fmha_(?:fwd|bwd)_hd(?P<k>\d+)_(?P<type>bf16|fp16)"), "attention", dtypes=TYPES, tensor_core=True),
+    Rule(
+        re.compile(r"fmha_(?:fwd|bwd)_hd(?P<k>\d+)_(?:hd\d+_)?(?P<type>bf16|fp16)"),
+        "attention",
+        dtypes=TYPES,
+        tensor_core=True,
+    ),
+    Rule(re.compile(r"\baiter::(?:pa|mla)_|_ZN5aiter\d+(?:pa|mla)_"), "attention", tensor_core=True),
+    Rule(
+        re.compile(
+            r"flashinfer::\w*(?:With\w*KVCache|PagedAttention)\w*<(?:flashinfer::KernelTraits<\(flashinfer::MaskMode\)\d"
+            rf", {INTEGER}(?P<m>\d+)u?, .*?(?P<type>__nv_bfloat16|__half|__nv_fp8_e4m3))?"
+        ),
+        "attention",
+        dtypes=TYPES | {"__nv_bfloat16": "bf16", "__half": "fp16", "__nv_fp8_e4m3": "fp8"},
+        tensor_core=True,
+    ),
+    Rule(re.compile(r"FlashAttention(?:Forward|Backward)Sm\d+"), "attention", tensor_core=True),
     Rule(
         re.compile(r"paged_attention_ll4mi_QKV_mfma\d+_kernel<\d+, (?P<type>__hip_bfloat16|_Float16)"),
         "attention",

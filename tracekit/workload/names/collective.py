@@ -3,6 +3,8 @@
 NCCL builds a kernel of its own for the ring and for the tree of a collective, both with the protocol LL, and runs all
 protocols in them, and CollNet, NVLS and PAT in the ring's (NVIDIA/nccl, src/device/generate.py, ``best_kernel``). So a
 name tells a tree from all else, and no protocol. Its kernel of sends and receives was once the one for everything.
+Kernels for symmetric memory name what they do: LDMC and STMC load and store by NVLink's multicast. DeepEP's exchange
+tokens between experts.
 """
 
 import re
@@ -14,18 +16,35 @@ TYPES = {"f32": "fp32", "float": "fp32", "f16": "fp16", "half": "fp16", "__half"
          "int8_t": "int8", "f8e4m3": "fp8", "f8e5m2": "fp8"}  # fmt: skip
 TYPE = r"(?P<type>f8e4m3|f8e5m2|f32|f16|bf16|f64|u8)"
 ALGORITHMS = {"RING": "ring", "TREE": "tree", "1stage": "one_shot", "one_shot": "one_shot", "oneshot": "one_shot",
-              "2stage": "two_shot", "two_shot": "two_shot", "twoshot": "two_shot", "multimem": "multimem"}  # fmt: skip
+              "2stage": "two_shot", "two_shot": "two_shot", "twoshot": "two_shot", "multimem": "multimem",
+              "LDMC": "multimem", "STMC": "multimem"}  # fmt: skip
 ALGORITHM = r"(?P<algorithm>RING|TREE)_LL"
 
 RULES = (
     Rule(
         re.compile(
-            rf"nccl(?:Sym)?DevKernel_\w+?_(?:Sum|Prod|Min|Max|MinMax|PreMulSum|SumPostDiv)_{TYPE}(?:_{ALGORITHM})?"
+            r"ncclSymk?DevKernel_(?:All|Reduce)[A-Za-z]+_(?:\w*?(?P<algorithm>LDMC|STMC)\w*?|\w*?)"
+            rf"(?:_(?:[Ss]um|avg|prod|min|max)_{TYPE})?\b"
         ),
         "collective",
         dtypes=TYPES,
         tensor_core=False,
         algorithms=ALGORITHMS,
+    ),
+    Rule(
+        re.compile(rf"ncclDevKernel_\w+?_(?:Sum|Prod|Min|Max|MinMax|PreMulSum|SumPostDiv)_{TYPE}(?:_{ALGORITHM})?"),
+        "collective",
+        dtypes=TYPES,
+        tensor_core=False,
+        algorithms=ALGORITHMS,
+    ),
+    Rule(
+        re.compile(
+            r"(?:deep_ep|dpsk::ep)::int(?:ra|er)node\w*::\w+(?:<(?:(?:\(int\))?\w+, )*?(?P<type>__nv_bfloat16))?"
+        ),
+        "collective",
+        dtypes=TYPES,
+        tensor_core=False,
     ),
     Rule(
         re.compile(

@@ -2,7 +2,8 @@
 
 ``ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x3_nn``: inputs, accumulator and instruction, tile, depth x
 stages, layout. ``nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NNT``: types of input, sum and output, tile, depth x stages,
-cluster, then the layouts of both factors and the output.
+cluster, then the layouts of both factors and the output. On GeForce Blackwell
+``nvjet_sm120_tst_mma_64x64x128_3_32x32x128_tmaAB_alignCD4_bz_TNNN``: tile with its depth, stages, tile of a warp.
 """
 
 import re
@@ -62,6 +63,16 @@ RULES = (
     Rule(
         re.compile(
             rf"\bnvjet_(?:sm\d+_)?(?P<type>[a-z])[a-z]{{2,4}}_{TILE}_(?P<k>\d+)x(?P<stages>\d+)_\w+?_(?P<layout>[NT]{{2}})[NT]\b"
+        ),
+        "gemm",
+        dtypes=NVJET,
+        tensor_core=True,
+        column_major=True,
+        split=SPLIT,
+    ),
+    Rule(
+        re.compile(
+            rf"\bnvjet_sm\d+_(?P<type>[a-z])[a-z]{{2,4}}_mma_{TILE}x(?P<k>\d+)_(?P<stages>\d+)_\w+?_(?P<layout>[NT]{{2}})[NT]{{2}}\b"
         ),
         "gemm",
         dtypes=NVJET,

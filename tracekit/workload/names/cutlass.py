@@ -2,7 +2,8 @@
 
 ``cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_128x64_64x6_tn_align8``: architecture, unit, input, accumulator and
 instruction, tile, depth x stages, layout. The names of CUTLASS 3 spell out all five types, and close the layout with
-that of the output (https://github.com/NVIDIA/cutlass/issues/947).
+that of the output (https://github.com/NVIDIA/cutlass/issues/947). Where an engine instantiates CUTLASS 3 itself, the
+name is the C++ type: main loop with its stages and cluster, tile, types of the factors.
 """
 
 import re
@@ -10,7 +11,13 @@ import re
 from tracekit.workload.names.rule import Rule
 
 TYPES = {"bf16": "bf16", "f16": "fp16", "fp16": "fp16", "tf32": "tf32", "e4m3": "fp8", "e5m2": "fp8", "f32": "tf32",
-         "s8": "int8", "u8": "int8", "f64": "fp64"}  # fmt: skip
+         "s8": "int8", "u8": "int8", "f64": "fp64", "f8": "fp8", "ue4m3xf4": "nvfp4",
+         "ue4m3xe2m1": "nvfp4"}  # fmt: skip
+CPP_TYPES = {"bfloat16_t": "bf16", "half_t": "fp16", "float_e4m3_t": "fp8", "float_e5m2_t": "fp8", "tfloat32_t": "tf32",
+             "int8_t": "int8", "float": "tf32", "fp8": "fp8", "int8": "int8"}  # fmt: skip
+INTEGER = r"(?:\(int\))?"
+SIDE = rf"(?:cute::)?C<{INTEGER}"
+CPP_TILE = rf"tuple<{SIDE}(?P<m>\d+)>, ?{SIDE}(?P<n>\d+)>, ?{SIDE}(?P<k>\d+)> ?>"
 SPLIT = re.compile(r"split_?k|stream_?k", re.IGNORECASE)
 TAIL = r"(?:_[a-z0-9]+)*?_(?P<m>\d+)x(?P<n>\d+)(?:_(?P<k>\d+)x(?P<stages>\d+))?_(?:sliced\w+?_)?"
 TYPED = r"(?:(?P<type>bf16|f16|fp16|tf32)_)?[shdi]\d+"
@@ -18,11 +25,40 @@ TYPED = r"(?:(?P<type>bf16|f16|fp16|tf32)_)?[shdi]\d+"
 RULES = (
     Rule(
         re.compile(
-            r"cutlass3x_sm\d+_(?:bs)?tensorop_(?:[a-z]\d+x\d+x\d+)?gemm_(?P<type>bf16|f16|tf32|f32|e4m3|e5m2|s8|u8|f64)_"
-            r"(?:\w+?_){4}(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)_\d+x\d+x\d+_(?:\d+_)?(?P<layout>[nt]{2})[nt]"
+            r"cutlass3x_sm\d+_(?:bs)?tensorop_(?:[a-z]\d+x\d+x\d+)?gemm_(?:grouped_)?(?:block_scaled_)?"
+            r"(?P<type>bf16|f16|tf32|f32|e4m3|e5m2|f8|s8|u8|f64|ue4m3xf4|ue4m3xe2m1)_"
+            r"(?:\w+?_){4}(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)_(?:\d+x\d+x\d+_)?(?:\d+_)?(?P<layout>[nt]{2})[nt]"
         ),
         "gemm",
         dtypes=TYPES,
+        tensor_core=True,
+        split=SPLIT,
+    ),
+    Rule(
+        re.compile(
+            r"cutlass3x_sm\d+_simt_(?P<type>[shdc])gemm_(?:\w+?_){5}(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)_\d+x\d+x\d+_"
+            r"(?P<stages>\d+)_(?P<layout>[nt]{2})[nt]"
+        ),
+        "gemm",
+        dtypes={"s": "fp32", "h": "fp16", "d": "fp64", "c": "fp32"},
+        tensor_core=False,
+        split=SPLIT,
+    ),
+    Rule(
+        re.compile(
+            rf"CollectiveMma<cutlass::gemm::MainloopSm\d+\w*<{INTEGER}(?P<stages>\d+).*?> ?>[^<]*?>?, ?(?:cute::)?"
+            rf"{CPP_TILE}, ?"
+            r"(?:cutlass::)?(?P<type>bfloat16_t|half_t|float_e4m3_t|float_e5m2_t|tfloat32_t|int8_t|float)\b"
+        ),
+        "gemm",
+        dtypes=CPP_TYPES,
+        tensor_core=True,
+        split=SPLIT,
+    ),
+    Rule(
+        re.compile(rf"cutlass_3x_gemm_(?:sm\d+_)?(?P<type>fp8|int8)\w*<.*?{CPP_TILE}"),
+        "gemm",
+        dtypes=CPP_TYPES,
         tensor_core=True,
         split=SPLIT,
     ),

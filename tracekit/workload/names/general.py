@@ -4,7 +4,7 @@ import re
 
 # A row: family, pattern. Specific ones first; "elementwise" and "reduction" catch what PyTorch's own kernels share.
 FAMILY_RULES = (
-    ("collective", r"nccl|rccl|cross_device_reduce|allreduce_fusion|multimem_|(one|two)_?shot_all_?reduce"),
+    ("collective", r"nccl|rccl|nvshmem|mscclpp|quickreduce|cross_device_reduce|all_?reduce_|_all_?reduce|multimem_"),
     ("copy", r"reshape_and_cache|store_?kv_?cache|store_cache"),
     (
         "elementwise",
@@ -12,7 +12,7 @@ FAMILY_RULES = (
     ),
     ("softmax", r"topk_?softmax|topkGatingSoftmax|cross_entropy"),
     ("reduction", r"moe_sum"),
-    ("attention", r"sage_fwd|flash|fmha|attention|_attn|mha_|AttnFwd|attn_fwd|attn_bwd|dot_do_o"),
+    ("attention", r"sage_fwd|flash|fmha|MergeStates|attention|_attn|mha_|AttnFwd|attn_fwd|attn_bwd|dot_do_o"),
     ("moe", r"moe|grouped_?gemm|expert|_combined_routing|bitmatrix|_matmul_ogs|_finalize_matmul_scatter"),
     ("optimizer", r"multi_tensor_apply|adam|adagrad|lamb_"),
     (
@@ -30,8 +30,11 @@ FAMILY_RULES = (
         "conv",
         r"conv(?!ert)|wgrad|dgrad|fprop|winograd|scudnn|hcudnn|im2col|col2im|igemm_|miopenSp3|gridwise_.*_bwd|Conv_",
     ),
-    ("gemm", r"gemm|gemv|cutlass|nvjet|Cijk_|matmul|wvSpltK|wvSplitK|triton_tem|dot_kernel|cublas"),
-    ("copy", r"copy|CatArray|gather|scatter|index_|indexing|permute|triu|tril|roll_|flip|memcpy|rocclr"),
+    (
+        "gemm",
+        r"gemm|gemv|scaled_mm|marlin|machete|cutlass|nvjet|Cijk_|matmul|wvSpltK|wvSplitK|triton_tem|dot_kernel|cublas",
+    ),
+    ("copy", r"copy|CatArray|chunk_cat|gather|scatter|index_|indexing|permute|triu|tril|roll_|flip|memcpy|rocclr"),
     (
         "reduction",
         r"reduce|reduction|triton_(red|per)|nll_loss|scan|cumsum|cumprod|arg(max|min)|sort|topk|pool|histogram|unique",
@@ -55,7 +58,7 @@ DTYPE_RULES = (
 _DTYPE_PATTERNS = tuple((dtype, re.compile(pattern, re.IGNORECASE)) for dtype, pattern in DTYPE_RULES)
 
 # torch's mangled and templated names repeat namespaces that would trip the rules above.
-_NOISE = re.compile(r"fbgemm\w*|at::native::|\(anonymous namespace\)::|std::|c10::|cuda_kernel_impl")
+_NOISE = re.compile(r"fbgemm\w*|flashinfer(?:::)?|at::native::|\(anonymous namespace\)::|std::|c10::|cuda_kernel_impl")
 
 
 def family_of(kernel: str) -> str | None:

@@ -9,16 +9,28 @@ import re
 
 from tracekit.workload.names.rule import Rule
 
-TENSILE = {"B": "bf16", "H": "fp16", "S": "fp32", "D": "fp64", "F8": "fp8", "B8": "fp8", "I8": "int8", "4xi8": "int8"}
+TENSILE = {
+    "S_MX": "tf32",
+    "B": "bf16",
+    "H": "fp16",
+    "S": "fp32",
+    "D": "fp64",
+    "F8": "fp8",
+    "B8": "fp8",
+    "I8": "int8",
+    "4xi8": "int8",
+}
 CK = {"t": "bf16", "DF16b": "bf16", "DF16_": "fp16", "f": "fp32", "a": "int8"}
 IGEMM = {"fp16": "fp16", "bf16": "bf16", "fp32": "fp32"}
 TILE = r"ELi\d+ELi(?P<m>\d+)ELi(?P<n>\d+)ELi(?P<k>\d+)E"
+AITER = r"(?:\baiter::|_ZN5aiter\d+)"
+ASSEMBLY = {"bf16": "bf16", "fp8": "fp8", "Fp8": "fp8", "i8": "int8", "Int8": "int8", "f4": "nvfp4", "MXfp4": "nvfp4"}
 GLOBAL_SPLIT = re.compile(r"_GSU(?:[2-9]|\d{2,})_|gkgs|_SK[1-9]")
 
 RULES = (
     Rule(
         re.compile(
-            r"Cijk_(?P<layout>A[il]{2}k_B[jl]{2}k)_(?P<type>F8|B8|I8|4xi8|[BHSD])\w*?_MT(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)"
+            r"Cijk_(?P<layout>A[il]{2}k_B[jl]{2}k)_(?P<type>S_MX|F8|B8|I8|4xi8|[BHSD])\w*?_MT(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)"
             r"(?:_(?P<mma>MI\d+x\d+x\d+))?"
         ),
         "gemm",
@@ -26,6 +38,23 @@ RULES = (
         layouts={"Ailk_Bljk": "nn", "Ailk_Bjlk": "nt", "Alik_Bljk": "tn", "Alik_Bjlk": "tt"},
         column_major=True,
         split=GLOBAL_SPLIT,
+    ),
+    Rule(
+        re.compile(
+            rf"{AITER}(?P<type>bf16|fp8|i8|f4)gemm_\w*?(?:_(?P<layout>[nt]{{2}}))?_(?P<m>\d+)x(?P<n>\d+)(?![0-9x])"
+        ),
+        "gemm",
+        dtypes=ASSEMBLY,
+        tensor_core=True,
+        split=re.compile("splitk", re.IGNORECASE),
+    ),
+    Rule(
+        re.compile(
+            rf"{AITER}fmoe_\w*?(?P<type>Fp8|MXfp4|Int8|noquant)\w*?_(?P<m>\d+)x(?P<n>\d+)(?![0-9x])", re.IGNORECASE
+        ),
+        "moe",
+        dtypes=ASSEMBLY,
+        tensor_core=True,
     ),
     Rule(
         re.compile(

@@ -13,6 +13,7 @@ RULES = (
     Rule(re.compile(r"^triton_(?:red|per)_\w*softmax"), "softmax", tensor_core=False),
     Rule(re.compile(r"^triton_poi_|^triton__\d"), "elementwise", tensor_core=False),
     Rule(re.compile(r"^triton_(?:red|per)_"), "reduction", tensor_core=False),
+    Rule(re.compile(r"^triton_tem_fused_\w*flex_(?:attention|decoding)"), "attention", tensor_core=True),
     Rule(re.compile(r"^triton_(?:tem|mm)_"), "gemm", tensor_core=True),
     Rule(
         re.compile(r"^_matmul_ogs_[NT]{3}_(?P<type>bf16|fp16|fp8)x\w+?_(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)x\d+"),

@@ -8,14 +8,26 @@ import re
 
 from tracekit.workload.names.rule import Rule
 
+TYPES = {"E4m3": "fp8", "E2m1": "nvfp4", "Bfloat16": "bf16", "Fp16": "fp16"}
+
 RULES = (
     Rule(
         re.compile(
-            r"^bmm_[A-Za-z0-9]+_\w*?(?P<type>E4m3|E2m1|Bfloat16|Fp16)_Fp32_t(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)(?:u\d+)?"
+            r"^bmm_[A-Za-z0-9]+_\w*?(?P<type>E4m3|E2m1|Bfloat16|Fp16)_Fp32_(?:b\w+?_)?t(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)(?:u\d+)?"
             r"_s(?P<stages>\d+)_\w*?_(?P<layout>[TN]{2})_transOut_"
         ),
         "moe",
-        dtypes={"E4m3": "fp8", "E2m1": "nvfp4", "Bfloat16": "bf16", "Fp16": "fp16"},
+        dtypes=TYPES,
+        tensor_core=True,
+        column_major=True,
+    ),
+    Rule(
+        re.compile(
+            r"^gemm_[A-Za-z0-9]+_\w*?(?P<type>E4m3|E2m1|Bfloat16|Fp16)_Fp32_t(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)(?:u\d+)?"
+            r"_s(?P<stages>\d+)_\w*?_(?P<layout>[TN]{2})_transOut_"
+        ),
+        "gemm",
+        dtypes=TYPES,
         tensor_core=True,
         column_major=True,
     ),

@@ -24,6 +24,7 @@ from tracekit.workload.ops import (
     sampling,
     serving,
     softmax,
+    templates,
 )
 from tracekit.workload.ops.vector import Columns, Traffic, every_tensor_once
 from tracekit.workload.signature import Signature
@@ -67,6 +68,7 @@ FAMILY_TRAFFIC: dict[str, Traffic] = {
 TRITON = re.compile(r"^triton_|^[A-Za-z]\w*_\d+$")
 """Kernels that Inductor generated, or that it was given and numbered: their arguments are all they read and write."""
 
+TEMPLATE = re.compile(r"^triton_(?:tem|mm)_")
 NUMBER = re.compile(r"_\d+$")
 
 
@@ -81,6 +83,8 @@ def work(signature: Signature, family: str, item_bytes: int = 4) -> Columns | No
     Returns:
         The family's columns; ``None`` if the shapes don't tell.
     """
+    if family in PRODUCTS and TEMPLATE.search(signature.op):
+        return templates.work(signature)
     formula = FORMULAS.get(NUMBER.sub("", signature.op) if TRITON.search(signature.op) else signature.op)
     if formula is not None and family in PRODUCTS:
         return formula(signature)

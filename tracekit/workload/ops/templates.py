@@ -1,0 +1,64 @@
+"""Products and attention that Inductor generates from its Triton templates, from the buffers they are called with.
+
+A buffer has the shape that it was made with, which may be another view of the factor, transposed or with more axes:
+only its number of elements counts. Of factors with m k and k n elements and an output of m n, that tells all three.
+"""
+
+import math
+
+from tracekit.workload.signature import Signature, Tensor
+
+Columns = dict[str, int | float | bool | str | None]
+
+
+def work(signature: Signature) -> Columns | None:
+    """The work of a template's kernel; ``None`` if the buffers don't tell.
+
+    Args:
+        signature: The kernel's arguments, under its own name.
+    """
+    if "flex_" in signature.op:
+        return _attention(signature)
+    return _product(signature, batched="bmm" in signature.op)
+
+
+def _product(signature: Signature, batched: bool) -> Columns | None:
+    """Two factors first, but for vectors, and the output last."""
+    buffers = [tensor for tensor in signature.tensors if len(tensor.shape) > 1]
+    if len(buffers) < 3:
+        return None
+    left, right, out = buffers[0], buffers[1], buffers[-1]
+    batch = left.shape[0] if batched else 1
+    k = math.isqrt(left.numel * right.numel // (out.numel * batch)) if out.numel else 0
+    sizes = [tensor.numel // max(batch * k, 1) for tensor in (left, right)]
+    fits = batch * k * sizes[0] == left.numel and batch * k * sizes[1] == right.numel
+    if k == 0 or not fits or batch * sizes[0] * sizes[1] != out.numel:
+        return None
+    return {"batch": batch, "m": sizes[0], "n": sizes[1], "k": k}
+
+
+def _attention(signature: Signature) -> Columns | None:
+    """Query, key, value [batch, heads, tokens, width]; the blocks of keys that a mask leaves are integers.
+
+    How many it leaves isn't recorded. It is taken for causal, and at least one block for each query and at most all of
+    them is the bracket.
+    """
+    q, k = signature.shape(0), signature.shape(1)
+    if q is None or k is None or len(q) != 4 or len(k) != 4:
+        return None
+    blocks = next((tensor.shape[-1] for tensor in signature.tensors[3:] if _lists_blocks(tensor)), 1)
+    columns: Columns = {
+        "batch": q[0],
+        "heads": q[1],
+        "kv_heads": k[1],
+        "q_len": q[2],
+        "kv_len": k[2],
+        "head_dim": q[3],
+        "causal": blocks > 1,
+        "direction": "backward" if "backward" in signature.op else "forward",
+    }
+    return columns | {"work_low": 2 / blocks, "work_high": 2.0} if blocks > 1 else columns
+
+
+def _lists_blocks(tensor: Tensor) -> bool:
+    return tensor.dtype == "int32" and len(tensor.shape) == 4
