@@ -116,6 +116,13 @@ def test_an_all_to_all_keeps_each_ranks_bytes():
     assert job.on(POD, world_size=64) == pytest.approx([150 * factor])
 
 
+def test_deepep_is_expert_parallel_over_all_ranks():
+    job = Job(16).runs("void deep_ep::internode::dispatch<false, 2, true>(int4*, float*)", 300)
+    assert job.runs("void deep_ep::internode::combine<false, 2, __nv_bfloat16>(int4*)", 600).layout() == Layout(
+        dp=16, ep=16
+    )
+
+
 def test_groups_are_told_by_their_names_and_keep_their_place():
     """Tensor parallel over neighbours; the gradients cross the nodes."""
     job = Job(16).sends("allreduce", GRADIENTS, 200, [*range(8)], "mesh_tp")

@@ -48,6 +48,13 @@ def test_without_sizes_the_launch_tells_which_are_alike():
     assert transfer_us(extract(builder.load().rank())).to_list() == [20, 20, 90]
 
 
+def test_without_sizes_different_kernels_are_not_alike():
+    builder = TraceBuilder()
+    for i, (name, dur) in enumerate((("notify_dispatch", 5), ("dispatch", 90), ("dispatch", 70))):
+        builder.kernel(f"void deep_ep::intranode::{name}<8>(int*)", 200 * i, dur, stream=9, grid=[20, 1, 1])
+    assert transfer_us(extract(builder.load().rank())).to_list() == [5, 70, 70]
+
+
 def test_joined_ranks_tell_better():
     kernels = all_reduces((1000, 40), (1000, 30))
     joined = pl.DataFrame({"row": [1], "transfer_us": [12.5]})

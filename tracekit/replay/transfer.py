@@ -40,7 +40,7 @@ def transfer_us(kernels: pl.DataFrame, joined: pl.DataFrame | None = None) -> pl
 
 
 def _envelope(kernels: pl.DataFrame) -> pl.Series:
-    """The shortest of like collectives that are no smaller; of unknown size, of those launched with as many blocks."""
+    """The shortest of like collectives that are no smaller; of unknown size, of that kernel with as many blocks."""
     rows = kernels.with_row_index("row").filter(pl.col("family") == "collective")
     described = rows.select(
         "row",
@@ -48,9 +48,9 @@ def _envelope(kernels: pl.DataFrame) -> pl.Series:
         "dur_ns",
         *LIKE[1:],
         kind=pl.coalesce("collective", "name"),
-        blocks=pl.when(pl.col("bytes").is_null()).then("blocks"),
+        **{name: pl.when(pl.col("bytes").is_null()).then(name) for name in ("name", "blocks")},
     )
-    like = (*LIKE, "blocks", pl.col("bytes").is_null())
+    like = (*LIKE, "name", "blocks", pl.col("bytes").is_null())
     least = (
         described.sort("bytes", descending=True, nulls_last=True)
         .with_columns(least=pl.col("dur_ns").min().over(*like, "bytes"))
