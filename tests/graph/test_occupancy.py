@@ -72,3 +72,24 @@ def test_a_long_wait_was_for_what_ended_last():
 
 def test_nothing_waits_for_what_is_launched_later():
     assert edges(long_wait(launch=90), EdgeKind.EVENT) == 0
+
+
+def kept_out(shared_bytes: int, blocks: int = 92) -> Graph:
+    """As :func:`held_back`, of 108 SMs, but by two kernels whose blocks take as much shared memory as asked for."""
+    blocks_of = {"grid": [blocks, 1, 1], "block": [384, 1, 1], "shared memory": shared_bytes}
+    builder = two_streams().kernel("big", 104, 1000, launch=100, **blocks_of)
+    return graph_of(builder.kernel("other", 1034, 10, launch=200, stream=9, **blocks_of))
+
+
+def test_blocks_that_need_most_of_an_sm_keep_others_like_them_out():
+    graph = kept_out(200 * 1024)
+    assert edges(graph, EdgeKind.OCCUPIED) == 1
+    assert last_start(graph, 2, 2, 400, 10) == 434
+
+
+def test_blocks_that_can_share_an_sm_do():
+    assert edges(kept_out(100 * 1024), EdgeKind.OCCUPIED) == 0
+
+
+def test_a_kernel_on_few_sms_leaves_room():
+    assert edges(kept_out(200 * 1024, blocks=50), EdgeKind.OCCUPIED) == 0

@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 
-from tracekit.graph import events, launch, queue, recorded, streams, sync, threads
+from tracekit.graph import events, launch, polls, queue, recorded, streams, sync, threads
 from tracekit.graph.graph import Graph, Parts, assemble
 from tracekit.graph.nodes import collect
 from tracekit.trace import RankTrace
@@ -30,10 +30,12 @@ def parts(trace: RankTrace, kernels: pl.DataFrame, marks: pl.DataFrame) -> Parts
     stream = streams.link(nodes, kernels, launch_edges)
     sms = trace.device.sms if trace.device else 0
     waits = events.link(nodes, kernels, sms, known, launch_edges, stream.edges)
-    order = threads.link(nodes)
+    polled = polls.find(trace, nodes, kernels)
+    order = threads.link(nodes, polled)
     edges = (
         order.program,
         order.handover,
+        polled.edges,
         launch_edges,
         stream.edges,
         waits.recorded,
@@ -50,7 +52,7 @@ def parts(trace: RankTrace, kernels: pl.DataFrame, marks: pl.DataFrame) -> Parts
         released=waits.carried_in,
         waited_ns=order.idle_ns + int((nodes.dur_ns[: nodes.cpu] - own_ns).sum()),
         recorded_waits=waits.recorded.src.size + known.call.size,
-        inferred_waits=waits.inferred.src.size + waits.occupied.src.size + blocking.inferred,
+        inferred_waits=waits.inferred.src.size + waits.occupied.src.size + blocking.inferred + polled.receiver.size,
         hidden_ns=stream.hidden_ns,
         stalled_ns=waits.stalled_ns,
     )

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from tracekit.graph.edges import EdgeKind, Edges, ends, starts
 from tracekit.graph.nodes import NONE, Nodes
+from tracekit.graph.polls import Polls
 
 Ints = npt.NDArray[np.int64]
 
@@ -30,8 +31,13 @@ class ThreadOrder:
     idle_ns: int
 
 
-def link(nodes: Nodes) -> ThreadOrder:
-    """Edges between CPU nodes."""
+def link(nodes: Nodes, polls: Polls) -> ThreadOrder:
+    """Edges between CPU nodes.
+
+    Args:
+        nodes: The nodes.
+        polls: Pauses in which the thread waited for the GPU instead.
+    """
     before, after = nodes.neighbours(np.arange(nodes.cpu))
     handed = _handovers(nodes)
     nested = nodes.start_ns[after] < nodes.end_ns[before]
@@ -39,6 +45,7 @@ def link(nodes: Nodes) -> ThreadOrder:
     measured = nodes.start_ns[after] - np.where(nested, nodes.start_ns[before], nodes.end_ns[before])
     waited = np.zeros(nodes.cpu, dtype=np.int64)
     np.add.at(waited, handed.receiver, handed.idle_ns)
+    waited[polls.receiver] = polls.idle_ns
     own_ns = np.maximum(measured - waited[after], 0)
     lag_ns = nodes.start_ns[handed.receiver] - nodes.end_ns[handed.giver]
     return ThreadOrder(

@@ -1,0 +1,80 @@
+"""The host waiting for a kernel in a loop of its own, without a call that the profiler would record.
+
+DeepEP's ``notify_dispatch`` counts how many tokens each rank will receive and writes that to host memory, where the
+host reads until it has come, to allocate the buffers (deepseek-ai/DeepEP, csrc/deep_ep.cpp, "Wait the token counts").
+Only kernels that are known to do so are looked at: any pause might end with some kernel by chance.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from tracekit.graph.edges import EdgeKind, Edges, ends, starts
+from tracekit.graph.nodes import NONE, Nodes
+from tracekit.trace import RankTrace
+
+Ints = npt.NDArray[np.int64]
+
+POLLED = r"::notify_dispatch\b"
+# The counts are there some 25 to 70 us before the kernel ends (on an H800); shorter pauses are no wait.
+NEAR_ITS_END_NS = 100_000
+PAUSE_NS = 50_000
+NEVER = np.iinfo(np.int64).max // 2
+
+
+@dataclass(frozen=True, slots=True)
+class Polls:
+    """Edges from the end of a polled kernel to the call after the loop, that call, and how long the loop ran."""
+
+    edges: Edges
+    receiver: Ints
+    idle_ns: Ints
+
+
+def find(trace: RankTrace, nodes: Nodes, kernels: pl.DataFrame) -> Polls:
+    """The loops of a trace.
+
+    Args:
+        trace: The trace.
+        nodes: Its nodes.
+        kernels: Its kernel table.
+    """
+    polled = nodes.activities[kernels["name"].str.contains(POLLED).to_numpy()]
+    polled = polled[nodes.launcher[polled - nodes.cpu] != NONE]
+    call = nodes.launcher[polled - nodes.cpu]
+    resumed = _next_on_thread(trace, nodes, kernels[polled - nodes.cpu]["call"], nodes.end_ns[call])
+    receiver = _first_from(nodes, call, resumed)
+    idle = resumed - nodes.end_ns[call]
+    waited = (receiver != NONE) & (idle > PAUSE_NS) & (np.abs(resumed - nodes.end_ns[polled]) < NEAR_ITS_END_NS)
+    polled, receiver, idle = polled[waited], receiver[waited], idle[waited]
+    lag = nodes.start_ns[receiver] - nodes.end_ns[polled]
+    return Polls(Edges(EdgeKind.SYNC, ends(polled), starts(receiver), lag), receiver, idle)
+
+
+def _next_on_thread(trace: RankTrace, nodes: Nodes, calls: pl.Series, after: Ints) -> Ints:
+    """When the threads of some calls did anything again after a time; never, if they didn't."""
+    threads = trace.calls.select("pid", "tid")[calls].with_columns(time=pl.Series(after + nodes.origin_ns))
+    events = pl.concat([table.select("pid", "tid", time="ts_ns", found="ts_ns") for table in (trace.ops, trace.calls)])
+    return _following(threads, events, ["pid", "tid"]) - nodes.origin_ns
+
+
+def _first_from(nodes: Nodes, calls: Ints, times: Ints) -> Ints:
+    """The first CPU node from a time on, on the thread of each call; ``NONE`` without one."""
+    cpu = np.arange(nodes.cpu)
+    threads = pl.DataFrame({"lane": nodes.lane[calls], "time": times})
+    found = _following(
+        threads, pl.DataFrame({"lane": nodes.lane[cpu], "time": nodes.start_ns[cpu], "found": cpu}), ["lane"]
+    )
+    return np.where(found == NEVER, NONE, found)
+
+
+def _following(wanted: pl.DataFrame, events: pl.DataFrame, by: list[str]) -> Ints:
+    """``found`` of the first of the events at each ``time`` or later."""
+    joined = (
+        wanted.with_columns(place=pl.int_range(pl.len()))
+        .sort("time")
+        .join_asof(events.sort("time"), on="time", by=by, strategy="forward", check_sortedness=False)
+    )
+    return joined.sort("place")["found"].fill_null(NEVER).to_numpy()
