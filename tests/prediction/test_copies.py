@@ -19,6 +19,7 @@ from tracekit.prediction.memory import gradients
 from tracekit.prediction.model import Prediction
 from tracekit.replay.run import Run, prepare
 from tracekit.replay.whatif.remove import remove
+from tracekit.reporting import build
 from tracekit.testing import TraceBuilder
 from tracekit.workload.owners import innermost_ops
 from tracekit.workload.signature import Tensor
@@ -92,6 +93,11 @@ def test_prediction_of_copies_takes_the_models_all_reduces_and_says_what_it_assu
     assert reduces_us[1] / 2 < copies.step.exposed_comm_us < reduces_us[1]  # the first bucket's copy runs beside
     assert copies.low_us < copies.step.step_time_us < copies.high_us
     assert copies.kernels.height == alone.kernels.height
+    assert (copies.samples, alone.samples) == (8, 1)
+    assert copies.added_us["collective"] == pytest.approx(sum(reduces_us))
+    assert not alone.added_us
+    bars = build(Step().run, [copies]).bars
+    assert dict(bars[1].parts)["collective"] > 0 == dict(bars[0].parts).get("collective", 0)
     (note,) = [note for note in copies.notes if "no exchange of gradients" in note]
     assert "4.0 MiB of 2 fp32 gradients" in note
     assert "in 2 all-reduces" in note

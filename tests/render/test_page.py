@@ -8,7 +8,6 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 from tests.render.conftest import NASTY
-from tracekit.prediction.layout import Layout
 from tracekit.render.html import page
 from tracekit.render.html.rows import ROWS
 from tracekit.render.words import headline
@@ -46,7 +45,7 @@ def test_the_headline_says_what_limits_the_best_target(report):
 
 def test_the_headline_compares_samples_where_the_batch_is_another(report):
     best = max(report.targets, key=lambda target: target.speedup)
-    doubled = replace(best, layout=Layout(batch=2.0), speedup=0.75)
+    doubled = replace(best, samples=2.0, speedup=0.75)
     said = headline(replace(report, targets=(doubled,)))
     assert said.after == " with 2 times the batch: 1.50× as fast for each sample."
 

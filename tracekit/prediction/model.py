@@ -1,7 +1,7 @@
 """What a prediction holds."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import polars as pl
 
@@ -87,6 +87,8 @@ class Prediction:
         shared: The step with contention; None where less than 5 % of the kernels' time overlaps, and for the GPU of the
             trace.
         pipeline: How the step runs through stages that the trace doesn't have; None without.
+        samples: What the job works through in a step, over what it does in the trace.
+        added_us: Time of kernels that the trace doesn't have, by family, over the chosen steps.
     """
 
     target: Resolution
@@ -104,6 +106,8 @@ class Prediction:
     price: float | None = None
     shared: Shared | None = None
     pipeline: Pipeline | None = None
+    samples: float = 1.0
+    added_us: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def gpu(self) -> str:
@@ -115,11 +119,6 @@ class Prediction:
     def label(self) -> str:
         """The cluster's name, or the GPU's."""
         return self.cluster.slug if self.cluster else self.gpu
-
-    @property
-    def batch(self) -> float:
-        """A rank's batch over that in the trace."""
-        return self.layout.batch if self.layout else 1.0
 
     @property
     def dollars(self) -> float | None:

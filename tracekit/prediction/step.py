@@ -30,6 +30,7 @@ from tracekit.replay.contention import WORTH_PCT, Sharing
 from tracekit.replay.engine import Timeline
 from tracekit.replay.measure import StepTime
 from tracekit.replay.run import Run
+from tracekit.units import duration
 from tracekit.workload.shares import share
 
 Ints = npt.NDArray[np.int64]
@@ -146,8 +147,7 @@ class Predictor:
         """
         layouts = _changed(self.layout, target)
         if layouts and self.exchange is None and lacks_exchange(self.run, *layouts):
-            prediction = self.in_copies.on(target)
-            return replace(prediction, kernels=prediction.kernels.head(self.run.kernels.height))
+            return self._with_added(self.in_copies.on(target))
         of_stage = _of_one_stage(layouts)
         times = self._kernel_times(target.gpu.gpu, of_stage)
         run = self.run
@@ -156,6 +156,20 @@ class Predictor:
             times = put_in(times, collectives)
             run = _apart(run, collectives.filter("alone")["row"].to_numpy())
         return self._replayed(run, target, layouts, times)
+
+    def _with_added(self, prediction: Prediction) -> Prediction:
+        """A prediction in copies with the kernels that the trace has in a row each, and the others by family."""
+        own, exchanging = self.run.kernels.height, self.in_copies.run.kernels
+        added = exchanging[own:].select("family", "step", time_us=prediction.kernels["time_us"][own:])
+        chosen = added.filter(pl.col("step").is_in(self.run.chosen["step"].implode()))
+        added_us = dict(chosen.group_by("family", maintain_order=True).agg(pl.col("time_us").sum()).iter_rows())
+        reduces_us = added_us["collective"] / self.run.chosen.height
+        told = (
+            f"the all-reduces that were put in take {duration(reduces_us)} a step; for "
+            f"{duration(prediction.step.exposed_comm_us)} of it nothing else runs"
+        )
+        notes_ = (*prediction.notes, told)
+        return replace(prediction, kernels=prediction.kernels.head(own), added_us=added_us, notes=notes_)
 
     def _kernel_times(self, gpu: Gpu, layouts: tuple[Layout, Layout] | None) -> pl.DataFrame:
         """All kernels but collectives on a GPU; null where that can't be told."""
@@ -223,6 +237,7 @@ class Predictor:
             layout=target.layout,
             price=self.prices.get(gpu.slug),
             pipeline=pipeline,
+            samples=_samples(layouts, pipeline),
             shared=shared,
         )
 
@@ -267,6 +282,15 @@ def _staged(
     if layouts is None or target.cluster is None or not layouts[0].pp == 1 < layouts[1].pp:
         return None, (1.0,) * len(lines)
     return pipelined(run, lines, layouts[1], target.cluster)
+
+
+def _samples(layouts: tuple[Layout, Layout] | None, pipeline: Pipeline | None) -> float:
+    """What the job works through in a step of another layout, over what it does in the trace."""
+    if layouts is None:
+        return 1.0
+    old, new = layouts
+    passes = pipeline.micro_batches / pipeline.passes if pipeline else 1.0
+    return new.dp * new.batch / (old.dp * old.batch) * passes
 
 
 def _worked(step: StepTime, step_time_us: float, pipeline: Pipeline | None) -> StepTime:

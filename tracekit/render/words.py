@@ -39,15 +39,15 @@ def headline(report: Report) -> Headline:
     if not others:
         busy = 100 * source.kernel_time_us / source.step_time_us if source.step_time_us else 0.0
         return Headline(f"A step on {here} takes", step, "", f"The GPU is busy {percent(busy)} of it.")
-    best = max(others, key=lambda target: target.speedup)
+    best = max(others, key=lambda target: target.speedup * target.samples)
     among = "" if len(others) == 1 else f", the fastest of {len(others)}"
     there = best.label if best.cluster else _name(report, best.gpu)
-    larger = "" if best.batch == 1 else f" with {best.batch:g} times the batch"
-    each = "" if best.batch == 1 else " for each sample"
+    larger = "" if best.samples == 1 else f" with {best.samples:g} times the batch"
+    each = "" if best.samples == 1 else " for each sample"
     return Headline(
         f"A step takes {step} on {here}. On {there}{among}, it would take",
         duration(best.step.step_time_us),
-        f"{larger}: {_compared(best.speedup * best.batch)}{each}.",
+        f"{larger}: {_compared(best.speedup * best.samples)}{each}.",
         _detail(report, best),
     )
 

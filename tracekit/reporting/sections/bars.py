@@ -1,7 +1,8 @@
 """Where the step's time goes on each GPU."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import polars as pl
 
@@ -29,12 +30,17 @@ class TimeBar:
 def build(run: Run, targets: Sequence[Prediction]) -> tuple[TimeBar, ...]:
     """The measured step and those of the targets."""
     measured = _bar(run, "measured", run.measured, run.kernels["dur_ns"] / 1e3)
-    return measured, *(_bar(run, target.label, target.step, target.kernels["time_us"]) for target in targets)
+    return measured, *(
+        _bar(run, target.label, target.step, target.kernels["time_us"], target.added_us) for target in targets
+    )
 
 
-def _bar(run: Run, label: str, step: StepTime, time_us: pl.Series) -> TimeBar:
+def _bar(
+    run: Run, label: str, step: StepTime, time_us: pl.Series, added_us: Mapping[str, float] = MappingProxyType({})
+) -> TimeBar:
     in_step = run.kernels["step"].is_in(run.chosen["step"].implode())
-    rows = pl.DataFrame({"family": run.kernels["family"], "time": time_us}).filter(in_step)
+    added = pl.DataFrame([*added_us.items()], schema={"family": pl.String, "time": pl.Float64}, orient="row")
+    rows = pl.concat([pl.DataFrame({"family": run.kernels["family"], "time": time_us}).filter(in_step), added])
     families = rows.group_by("family").agg(pl.col("time").sum()).sort("time", "family", descending=[True, False])
     whole = families["time"].sum() or 1.0
     works_us = step.kernel_time_us - step.waiting_us
