@@ -49,3 +49,20 @@ def _sizes(dims: list[Any] | int) -> str:
 def shorten(text: str, width: int) -> str:
     """At most ``width`` characters, cut at the end."""
     return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def kernel_title(name: str) -> str:
+    """A kernel's name without what says little: ``void``, PyTorch's namespaces, CUTLASS's wrapper, the arguments.
+
+    Other names, of ops and calls, stay as they are.
+    """
+    title = name.removeprefix("void ").replace("(anonymous namespace)::", "").replace("at::native::", "")
+    if title.endswith(")") and not title.startswith("Mem"):
+        depth = 0
+        for place, letter in enumerate(title):
+            depth += {"<": 1, ">": -1}.get(letter, 0)
+            if letter == "(" and depth == 0:
+                title = title[:place]
+                break
+    wrapped = title.removeprefix("cutlass::device_kernel<")
+    return wrapped.removesuffix(">").rstrip() if wrapped != title else title

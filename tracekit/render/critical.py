@@ -5,9 +5,10 @@ from rich.text import Text
 
 from tracekit.render.words import speed_lines
 from tracekit.reporting.model import Report
-from tracekit.units import duration, percent
+from tracekit.units import duration, kernel_title, percent, shorten
 
 OPS = 5
+LONGEST = 60
 
 
 def path(report: Report) -> RenderableType:
@@ -16,10 +17,16 @@ def path(report: Report) -> RenderableType:
     lines = [Text(" · ".join(f"{place} {percent(share)}" for place, share in found.places))]
     for row in found.ops[:OPS]:
         lines.append(
-            Text.assemble(f"{duration(row.time_us):>8} {percent(row.share):>6}  ", row.op, (f" on {row.on}", "dim"))
+            Text.assemble(
+                f"{duration(row.time_us):>8} {percent(row.share):>6}  ",
+                shorten(kernel_title(row.op), LONGEST),
+                (f" on {row.on}", "dim"),
+            )
         )
     if found.near:
-        near = ", ".join(f"{row.op} (by {duration(row.slack_us)})" for row in found.near)
+        near = ", ".join(
+            f"{shorten(kernel_title(row.op), LONGEST)} (by {duration(row.slack_us)})" for row in found.near
+        )
         lines.append(Text(f"nearly on it: {near}", style="dim"))
     return Group(*lines)
 

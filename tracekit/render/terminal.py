@@ -13,7 +13,7 @@ from tracekit.render.edits import what_if
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.bars import TimeBar
 from tracekit.reporting.sections.kernels import KernelTime
-from tracekit.units import digits, duration, interval, percent, shorten
+from tracekit.units import digits, duration, interval, kernel_title, percent, shorten
 
 BAR_WIDTH = 50
 SMALL_PART = 0.02
@@ -24,6 +24,7 @@ MOST_OVER_BOUND = 10
 MOST_MODULES = 24
 SMALLEST_MODULE_PCT = 1.0
 LONGEST_FAMILY = len("elementwise")
+LONGEST_WHERE = 60
 
 
 def info(report: Report) -> RenderableType:
@@ -189,7 +190,9 @@ def _over_bound(report: Report) -> Table:
     table = _grid(("share", "number"), ("% roof", "number"), ("family", "word"), ("why", "word"), ("kernel", "text"))
     for row in report.over_bound[:MOST_OVER_BOUND]:
         why = "cached" if row.cached else "counted too high"
-        table.add_row(percent(row.share), f"{row.utilization:.0f}", row.family, why, shorten(row.name, 40))
+        table.add_row(
+            percent(row.share), f"{row.utilization:.0f}", row.family, why, shorten(kernel_title(row.name), 40)
+        )
     return table
 
 
@@ -215,7 +218,7 @@ def _kernels(kernels: Sequence[KernelTime]) -> Table:
             utilization,
             kernel.limiter or "–",
             shorten(kernel.op or "–", 28),
-            shorten(kernel.name, 40),
+            shorten(kernel_title(kernel.name), 40),
         )
     return table
 
@@ -231,7 +234,7 @@ def _predicted_kernels(report: Report, top: int) -> Table:
             *map(duration, kernel.predicted_us),
             kernel.family,
             shorten(kernel.op or "–", 28),
-            shorten(kernel.name, 40),
+            shorten(kernel_title(kernel.name), 40),
         )
     return table
 
@@ -285,7 +288,7 @@ def _idle(report: Report) -> RenderableType | None:
         return None
     lines = []
     for row in report.idle:
-        where = f"; mostly before {row.op}" if row.op else ""
+        where = f"; mostly before {shorten(kernel_title(row.op), LONGEST_WHERE)}" if row.op else ""
         where += f", launched in {row.line}" if row.line else ""
         lines.append(
             Text.assemble(f"{duration(row.time_us):>8} {percent(row.share):>6}  ", row.meaning, (where, "dim"))

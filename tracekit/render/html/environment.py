@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from tracekit.render.colours import colour
-from tracekit.units import digits, duration, interval, percent, shorten
+from tracekit.units import digits, duration, interval, kernel_title, percent, shorten
 
 LONGEST = 60
 """Of a name beside a figure; pointing at it shows the rest."""
@@ -26,7 +26,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     formats: dict[str, Any] = {"duration": duration, "digits": digits, "percent": percent, "colour": colour}
-    made.filters.update(formats, shorten=lambda text, width=LONGEST: shorten(text, width))
+    made.filters.update(formats, shorten=lambda text, width=LONGEST: shorten(kernel_title(text), width))
     made.globals.update(interval=interval)
     return made
 
