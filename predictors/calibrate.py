@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -15,18 +15,12 @@ from predictors.gpu import Gpu
 from predictors.law import LAWS, Array
 from predictors.machine import Machine, machine
 from predictors.model import evaluate, scale
-from predictors.surface import coordinates, surface
+from predictors.surface import Spread, Surface, coordinates
 
-OFFSET_SD = {"compute": 0.25, "memory": 0.15, "floor": 0.2}
-"""How far a GPU may lie from its datasheet and its class, as a logarithm (study of modern GPUs, answer 7)."""
-POINT_ERROR = 0.15
-"""Error of one kernel that has nothing to do with the GPU, as a logarithm."""
-EFFECTIVE_POINTS = 15.0
-"""How many independent measurements many kernels count as: like shapes err together."""
-MISFIT = np.log(2.0)
-"""What misses by more says something about its work count, not about kernels of like shape."""
+WILD = 3.0
+"""Standard deviations from what the others say beyond which a measurement counts for less."""
 STEP = 1e-3
-ITERATIONS = 8
+ITERATIONS = 4
 
 COMPUTE_BOUND = ("gemm half", "gemm fp8", "conv half", "prefill", "encoder")
 """Laws whose GPUs' offsets of the compute rate go together (study of modern GPUs, answer 8)."""
@@ -37,9 +31,9 @@ TRAVELS = 0.5
 def calibrate(kernels: pl.DataFrame, gpu: Gpu, weights: Weights) -> Weights:
     """Weights that know what a GPU does otherwise, from kernels measured on it.
 
-    For each law it finds the most probable offsets of the compute rate, the memory rate and the floor, given the
-    measurements and a prior around what the weights already say; then a surface over what is left, which fades with
-    the distance from the measured shapes. The learned correction stays as it is.
+    For each law it finds the most probable offsets of the law's constants and of the trust in the learned correction,
+    given the measurements and how far GPUs left out of the fit were off; then a surface over what is left, which
+    fades with the distance from the measured shapes.
 
     Args:
         kernels: a kernel table with `measured_us`, the latency on this GPU in microseconds; rows without it, or
@@ -74,36 +68,79 @@ def _carried_over(own: dict[tuple[str, str], Calibrated], gpu: Machine) -> dict[
     return {(law, gpu.slug): share for law in COMPUTE_BOUND}
 
 
-def _calibrated(law: str, rows: pl.DataFrame, gpu: Machine, weights: Weights) -> Calibrated:
-    plain = replace(weights, calibrated={})
+@dataclass(frozen=True)
+class Observed:
+    """Kernels of a law measured on a GPU, against what is predicted for them there.
+
+    Attributes:
+        places: from `surface.coordinates`, (axes, kernels).
+        missed: (kernels,), logarithms of measured over predicted time.
+        moved: what offsets of the law's constants and of the trust in the learned correction, in one vector, change
+            in the logarithm of the predicted time, (kernels,).
+    """
+
+    places: Array
+    missed: Array
+    moved: Callable[[Array], Array]
+
+    def slopes(self, offset: Array) -> Array:
+        """Derivatives of `moved`, (kernels, offsets)."""
+        at = self.moved(offset)
+        return np.stack([(self.moved(offset + step) - at) / STEP for step in STEP * np.eye(offset.size)], axis=1)
+
+
+def constants_of(law: str) -> tuple[str, ...]:
+    """The constants of a law that measurements on one GPU may move."""
+    return tuple(name for name in LAWS[law].priors if name != "floor" or "floor" in LAWS[law].effects)
+
+
+def observe(law: str, rows: pl.DataFrame, gpu: Machine, weights: Weights) -> Observed:
+    """What rows of one law, with `measured_us`, say about a GPU beyond the weights."""
     of_rows = sizes(rows)
-    terms, time_us = evaluate(of_rows, law, gpu, plain)
-    goal = np.log(rows["measured_us"].to_numpy()) - np.log(time_us) + np.log(terms.time_us)
     columns = of_rows.on(gpu)
-    names = [name for name in LAWS[law].effects if name in OFFSET_SD]
+    terms, time_us = evaluate(of_rows, law, gpu, replace(weights, calibrated={}))
+    correction = np.log(time_us) - np.log(terms.time_us)
+    names = constants_of(law)
 
-    def log_law(offset: Array) -> Array:
-        moved = dict(zip(names, offset.tolist(), strict=True))
-        terms = LAWS[law].terms(columns, gpu, weights.law(law).constants(gpu, of_rows.frameworks, moved))
-        return np.asarray(np.log(scale(terms, of_rows.share).time_us))
+    def moved(offset: Array) -> Array:
+        changed = weights.law(law).constants(gpu, of_rows.frameworks, dict(zip(names, offset, strict=False)))
+        there = scale(LAWS[law].terms(columns, gpu, changed), of_rows.share)
+        return np.asarray(np.log(there.time_us) - np.log(terms.time_us) + offset[-1] * correction)
 
-    offset = _most_probable(log_law, np.array([OFFSET_SD[name] for name in names]), goal)
-    missed = np.clip(goal - log_law(offset), -MISFIT, MISFIT)
-    return Calibrated(dict(zip(names, offset.tolist(), strict=True)), surface(coordinates(law, columns), missed))
+    missed = np.log(rows["measured_us"].to_numpy()) - np.log(time_us)
+    return Observed(coordinates(law, columns, terms, gpu), missed, moved)
 
 
-def _most_probable(log_law: Callable[[Array], Array], sd: Array, goal: Array) -> Array:
-    """Offsets that bring the law near its goal: Gauss-Newton steps with Huber's weights."""
-    offset = np.zeros(sd.size)
-    each = min(1.0, EFFECTIVE_POINTS / goal.size) / POINT_ERROR**2
+def _calibrated(law: str, rows: pl.DataFrame, gpu: Machine, weights: Weights) -> Calibrated:
+    names = constants_of(law)
+    spread = weights.spread(law)
+    observed = observe(law, rows, gpu, weights)
+    offset, weight = most_probable(observed, spread, np.array([*(spread.offset[name] for name in names), spread.trust]))
+    moved = dict(zip(names, offset.tolist(), strict=False))
+    return Calibrated(moved, float(offset[-1]), Surface(spread, observed.places, weight))
+
+
+def most_probable(observed: Observed, spread: Spread, sd: Array) -> tuple[Array, Array]:
+    """Offsets that explain what was missed, and the weights of the surface over the rest: Gauss-Newton steps.
+
+    A measurement that the others speak against gets as much noise of its own as makes it unsurprising.
+
+    Args:
+        observed: the measurements.
+        spread: how far such a GPU may be off.
+        sd: the same of each offset.
+    """
+    offset, wild = np.zeros(sd.size), np.zeros(observed.missed.size)
+    alike = spread.alike(observed.places, observed.places)
     for _ in range(ITERATIONS):
-        at = log_law(offset)
-        slopes = np.stack([(log_law(offset + step) - at) / STEP for step in STEP * np.eye(sd.size)], axis=1)
-        trust = 1 / np.maximum(1.0, np.abs(goal - at) / (2 * POINT_ERROR)) * each
-        curvature = slopes.T @ (slopes * trust[:, None]) + np.diag(1 / sd**2)
-        gradient = slopes.T @ ((goal - at) * trust) - offset / sd**2
-        step = np.clip(np.linalg.solve(curvature, gradient), -0.5, 0.5)
-        offset = offset + step
-        if np.abs(step).max() < STEP:
-            break
-    return offset
+        slopes = observed.slopes(offset)
+        goal = observed.missed - observed.moved(offset) + slopes @ offset
+        rest = alike + np.diag(spread.noise**2 + wild)
+        inverse = np.linalg.inv(rest + (slopes * sd**2) @ slopes.T)
+        step = sd**2 * (slopes.T @ (inverse @ goal)) - offset
+        offset = offset + np.clip(step, -0.5, 0.5)
+        # Each measurement as predicted from all others (Rasmussen and Williams, 5.10 to 5.12).
+        alone, variance = inverse @ goal / np.diag(inverse), 1 / np.diag(inverse) - wild
+        wild = np.maximum(np.square(alone / WILD) - variance, 0.0)
+    rest = alike + np.diag(spread.noise**2 + wild)
+    return offset, np.asarray(np.linalg.solve(rest, observed.missed - observed.moved(offset)))

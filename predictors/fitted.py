@@ -16,7 +16,7 @@ from predictors.gpu import load_gpu
 from predictors.law import LAWS, STAND_INS, Array, Constants
 from predictors.machine import Machine, machine
 from predictors.residual import Trees
-from predictors.surface import Surface
+from predictors.surface import Spread, Surface, usual_spread
 
 SHIPPED = Path(__file__).parent / "weights"
 FORMAT = 1
@@ -88,10 +88,12 @@ class Calibrated:
 
     Attributes:
         offset: constant -> what it adds to the GPU's own offset.
+        trust: what it adds to the share of the learned correction that holds.
         surface: the correction near the measured shapes; None where only other laws were measured.
     """
 
     offset: dict[str, float]
+    trust: float = 0.0
     surface: Surface | None = None
 
 
@@ -105,6 +107,7 @@ class Weights:
         own: (law, architecture) -> trees of what only GPUs of that architecture do.
         intervals: law -> situation -> half-width of the 90 % interval, as a logarithm.
         transfer: law -> kinship of two GPUs -> exponent of the measured residual.
+        spreads: law -> how far GPUs left out were off, which a calibration starts from.
         calibrated: (law, slug) -> what measurements on that GPU say.
     """
 
@@ -113,6 +116,7 @@ class Weights:
     own: dict[tuple[str, str], Trees] = field(default_factory=dict)
     intervals: dict[str, dict[str, float]] = field(default_factory=dict)
     transfer: dict[str, dict[str, float]] = field(default_factory=dict)
+    spreads: dict[str, Spread] = field(default_factory=dict)
     calibrated: dict[tuple[str, str], Calibrated] = field(default_factory=dict)
 
     def law(self, name: str) -> Fitted:
@@ -121,6 +125,13 @@ class Weights:
             if candidate in self.laws:
                 return self.laws[candidate]
         return Fitted({constant: float(np.log(prior[0])) for constant, prior in LAWS[name].priors.items()})
+
+    def spread(self, name: str) -> Spread:
+        """How far a GPU may be off a law, borrowed or as usual where nothing was left out."""
+        for candidate in (name, STAND_INS.get(name, name)):
+            if candidate in self.spreads:
+                return self.spreads[candidate]
+        return usual_spread(name, LAWS[name].priors)
 
     def twin(self, law: str, gpu: Machine) -> Machine | None:
         """A measured GPU with the same architecture and nearly as many SMs, which runs a kernel block by block alike.
@@ -154,6 +165,7 @@ def save_weights(weights: Weights, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     laws = {name: _rounded(vars(fitted)) for name, fitted in weights.laws.items()}
     text = {"format": FORMAT, "laws": laws, "intervals": weights.intervals, "transfer": weights.transfer}
+    text |= {"spreads": {name: vars(spread) for name, spread in weights.spreads.items()}}
     (folder / "weights.json").write_text(json.dumps(_rounded(text), indent=1, sort_keys=True) + "\n")
     trees = {f"all/{law}": t for law, t in weights.residuals.items()}
     trees |= {f"{architecture}/{law}": t for (law, architecture), t in weights.own.items()}
@@ -191,6 +203,7 @@ def _load(folder: Path) -> Weights:
         own=own,
         intervals=text["intervals"],
         transfer=text["transfer"],
+        spreads={name: Spread(**spread) for name, spread in text.get("spreads", {}).items()},
     )
 
 

@@ -123,9 +123,10 @@ def evaluate(rows: Sizes, law: str, gpu: Machine, weights: Weights) -> tuple[Ter
         correction = trust * LAWS[law].correctable(terms) * sum(trees.predict(x) for trees in corrections)
     own = weights.calibrated.get((law, gpu.slug))
     if own is not None:
-        terms = _law(rows, law, gpu, weights, own.offset)[1]
+        correction = (1 + own.trust) * correction
         if own.surface is not None:
-            correction = correction + own.surface.at(coordinates(law, columns))
+            correction = correction + own.surface.at(coordinates(law, columns, terms, gpu))
+        terms = _law(rows, law, gpu, weights, own.offset)[1]
     return terms, np.exp(np.log(terms.time_us) + correction)
 
 

@@ -2,29 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
-from predictors.law import Array, Columns
+from predictors.law import Array, Columns, Terms
+from predictors.machine import Machine
 
 AXES: dict[str, tuple[str, ...]] = {
-    "gemm": ("batch", "m", "n", "k"),
-    "conv": ("batch", "m", "n", "k"),
-    "prefill": ("batch", "heads", "q_len", "reach", "head_dim", "kv_heads"),
-    "encoder": ("batch", "heads", "q_len", "reach", "head_dim"),
-    "decode": ("batch", "heads", "reach", "head_dim", "kv_heads"),
-    "moe": ("tokens", "hidden", "inter", "topk", "experts", "tp", "ep"),
+    "gemm": ("batch", "m", "n", "k", "tiles"),
+    "conv": ("batch", "m", "n", "k", "tiles"),
+    "prefill": ("batch", "heads", "q_len", "kv_len", "reach", "head_dim", "kv_heads", "window", "blocks"),
+    "encoder": ("batch", "heads", "q_len", "head_dim", "blocks"),
+    "decode": ("batch", "heads", "kv_len", "reach", "head_dim", "kv_heads", "window", "units"),
+    "moe": ("tokens", "hidden", "inter", "topk", "experts", "tp", "ep", "rows_per_expert", "skewed"),
 }
 """Sizes by which kernels of a law are near or far from each other; of all others their bytes, rows and columns."""
-LENGTH = 2.5
-"""Difference of a size's logarithm over which its influence fades."""
-KIND = 2.0
-"""How far apart, like the logarithm of a size, kernels of other formats or routing lie."""
-SPREAD = 0.15
-"""How far apart, as a logarithm, unlike shapes lie once a GPU's offsets are taken out."""
-NOISE = 0.12
-"""Of one measured kernel, as a logarithm."""
+ALL_AXES = ("size", "kv_size", "intensity", "time")
+"""What every law has beside its sizes: formats, compute over memory time, and clock cycles as the law has them."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How far a GPU nobody measured is from what is predicted for it, as GPUs left out of a fit were.
+
+    Attributes:
+        length: axis -> difference of its logarithm over which what one kernel does says less about another.
+        amplitude: of what a GPU's offsets don't explain, as a logarithm.
+        noise: of one kernel, as a logarithm.
+        offset: constant of the law -> standard deviation of its logarithm.
+        trust: standard deviation of the share by which the learned correction holds more or less there.
+    """
+
+    length: dict[str, float]
+    amplitude: float
+    noise: float
+    offset: dict[str, float]
+    trust: float
+
+    def alike(self, a: Array, b: Array) -> Array:
+        """Covariance of what kernels at two sets of places do beyond the offsets (Matern, 3/2).
+
+        Args:
+            a: from `coordinates`, (axes, kernels).
+            b: the same of others.
+
+        Returns:
+            (columns of a, columns of b).
+        """
+        scale = np.array([self.length[name] for name in sorted(self.length)])[:, None]
+        return self.amplitude**2 * matern(distance(a / scale, b / scale))
 
 
 @dataclass(frozen=True)
@@ -32,10 +60,12 @@ class Surface:
     """A correction of the logarithm of the time that fades with distance from the measured kernels.
 
     Attributes:
-        points: where kernels were measured, (sizes, kernels).
+        spread: how it fades.
+        points: where kernels were measured, (axes, kernels).
         weight: (kernels,), what each adds at its own place.
     """
 
+    spread: Spread
     points: Array
     weight: Array
 
@@ -43,31 +73,44 @@ class Surface:
         """The correction, (rows,).
 
         Args:
-            places: from `coordinates`, (sizes, rows).
+            places: from `coordinates`, (axes, rows).
         """
-        return _kinship(places, self.points) @ self.weight
+        return self.spread.alike(places, self.points) @ self.weight
 
 
-def coordinates(law: str, x: Columns) -> Array:
-    """Where kernels of a law lie, (sizes, rows), in units of `LENGTH`."""
-    axes = AXES.get(law.split(" ")[0], ("work_bytes", "rows", "cols"))
-    sizes = [np.log(x[name]) for name in axes]
-    kinds = [np.log1p(x["window"]), *(KIND * np.log2(x[name]) for name in ("size", "kv_size")), KIND * x["skewed"]]
-    return np.asarray(np.stack([*sizes, *kinds]) / LENGTH)
+def axes(law: str) -> tuple[str, ...]:
+    """Names of the rows of `coordinates`, in the alphabet's order."""
+    return tuple(sorted(AXES.get(law.split(" ")[0], ("work_bytes", "rows", "cols")) + ALL_AXES))
 
 
-def surface(points: Array, missed: Array) -> Surface:
-    """The most probable surface.
+def coordinates(law: str, x: Columns, terms: Terms, gpu: Machine) -> Array:
+    """Where kernels of a law lie, (axes, rows), as logarithms; the terms are those of the law before calibration."""
+    with_more = {
+        **x,
+        "tiles": x["batch"] * np.ceil(x["m"] / 128) * np.ceil(x["n"] / 128) / gpu.sms,
+        "blocks": x["batch"] * x["heads"] * np.ceil(x["q_len"] / 128) / gpu.sms,
+        "units": x["batch"] * x["kv_heads"] / gpu.sms,
+        "rows_per_expert": x["tokens"] * x["topk"] / x["experts"],
+        "window": 1 + x["window"],
+        "skewed": 1 + x["skewed"],
+        "intensity": np.maximum(terms.compute_us, 1e-6) / np.maximum(terms.memory_us, 1e-6),
+        "time": terms.time_us * gpu.clock_mhz,
+    }
+    return np.log(np.stack([with_more[name] for name in axes(law)]))
 
-    Args:
-        points: from `coordinates`, of the measured kernels.
-        missed: logarithms of measured over predicted time there.
-    """
-    covariance = _kinship(points, points) + (NOISE / SPREAD) ** 2 * np.eye(missed.size)
-    return Surface(points, np.asarray(np.linalg.solve(covariance, missed), dtype=np.float64))
+
+def usual_spread(law: str, constants: Iterable[str]) -> Spread:
+    """The spread of a law of which nothing was left out: lengths and offsets as they mostly are."""
+    return Spread(dict.fromkeys(axes(law), 3.0), 0.15, 0.1, dict.fromkeys(constants, 0.15), 0.3)
 
 
-def _kinship(a: Array, b: Array) -> Array:
-    """exp(-distance^2 / 2), (columns of a, columns of b)."""
+def distance(a: Array, b: Array) -> Array:
+    """Between each column of one and each of the other."""
     square = (a**2).sum(axis=0)[:, None] + (b**2).sum(axis=0) - 2 * a.T @ b
-    return np.asarray(np.exp(-0.5 * np.maximum(square, 0.0)))
+    return np.asarray(np.sqrt(np.maximum(square, 0.0)))
+
+
+def matern(r: Array) -> Array:
+    """Matern's correlation with smoothness 3/2 (Rasmussen and Williams, Gaussian Processes, 4.17)."""
+    x = np.sqrt(3.0) * r
+    return np.asarray((1 + x) * np.exp(-x))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
 
-from predictors.calibrate import calibrate
 from predictors.columns import sizes
 from predictors.fitted import Weights
 from predictors.intervals import CALIBRATED, SITUATIONS, STACK, situation
@@ -16,21 +16,20 @@ from predictors.machine import Machine
 from predictors.model import evaluate
 from predictors.roofline import bound_us
 from predictors.stacks import ATTENTION_STACKS
+from predictors.surface import Spread
+from predictors.training.calibration import SHORTEST_US, blocks, calibrated
 from predictors.training.fit import LawFit, Measured, fit, kernel_us, sample
+from predictors.training.fit_spread import Block, fit_spread
 from predictors.transfer import relation
 
 TEST_ROWS = 1500
 """Rows of one framework on one GPU that are scored."""
-CALIBRATION_ROWS = 30
-"""Kernels of one framework that a GPU left out is calibrated with."""
 LEAST_SCORED = 5
 """A GPU with fewer scored kernels of a law says nothing about its intervals."""
 LEAST_TESTED = 8
 """Nor does one with fewer test whether they are wide enough for the next GPU."""
 OF_A_STACK = pl.col("framework").is_in(ATTENTION_STACKS).fill_null(False)
 """Rows shown once more under whose kernels they are."""
-SHORTEST_US = {"graph": 20.0, "eager": 200.0}
-"""Shorter kernels are left out of scores; eager times have 10 to 40 us of launch in them."""
 
 
 def cross_validate(law: str, parts: Sequence[Measured]) -> tuple[LawFit, pl.DataFrame]:
@@ -49,6 +48,7 @@ def cross_validate(law: str, parts: Sequence[Measured]) -> tuple[LawFit, pl.Data
     everything = fit(law, parts)
     tests = {p.gpu: held_shapes(p) for p in parts}
     rows = [_score(everything, everything, test, []) for test in tests.values()]
+    alone: dict[str, LawFit] = {}
     for held in _hold_outs(parts):
         left = [p for p in parts if p not in held]
         if not left:
@@ -56,8 +56,20 @@ def cross_validate(law: str, parts: Sequence[Measured]) -> tuple[LawFit, pl.Data
         without = fit(law, left, everything, {p.machine.architecture for p in held})
         rows += [_score(without, everything, tests[p.gpu], [tests[q.gpu] for q in left]) for p in held]
         if len(held) == 1:
-            rows.append(_calibrated(without, everything, held[0], tests[held[0].gpu]))
-    return everything, pl.concat(rows, how="diagonal_relaxed")
+            alone[held[0].gpu] = without
+    missed = {p.gpu: blocks(alone[p.gpu], everything, p) for p in parts if p.gpu in alone}
+    spread = _spread(law, missed)
+    for part in parts:
+        if part.gpu in alone:
+            others = {gpu: of_gpu for gpu, of_gpu in missed.items() if gpu != part.gpu}
+            without = replace(alone[part.gpu], spread=_spread(law, others, spread))
+            rows.append(_calibrated(without, everything, part, tests[part.gpu]))
+    return replace(everything, spread=spread), pl.concat(rows, how="diagonal_relaxed")
+
+
+def _spread(law: str, missed: Mapping[str, Sequence[Block]], near: Spread | None = None) -> Spread | None:
+    every = [block for of_gpu in missed.values() for block in of_gpu]
+    return fit_spread(law, every, near) if every else None
 
 
 def _hold_outs(parts: Sequence[Measured]) -> list[list[Measured]]:
@@ -76,22 +88,13 @@ def held_shapes(part: Measured) -> Measured:
 
 def _calibrated(fitted: LawFit, launches: LawFit, part: Measured, held: Measured) -> pl.DataFrame:
     """Scores of a GPU left out on which a few training shapes of each framework were measured, one by one."""
-    launch = launches.launches.get(part.gpu, 0.0)
     scored = []
-    for (framework,), rows in part.shapes(test=False).table.group_by("framework", maintain_order=True):
-        known = calibration_sample(rows.with_columns(measured_us=pl.Series(kernel_us(rows, launch))))
+    for framework, weights in calibrated(fitted, launches, part):
         tests = held.table.filter(pl.col("framework").eq_missing(pl.lit(framework)))
-        if known.height >= CALIBRATION_ROWS and not tests.is_empty():
-            weights = calibrate(known, part.machine.gpu, fitted.weights)
-            if (fitted.law, part.gpu) in weights.calibrated:  # not what the GPU runs as another law, as fp32 in TF32
-                scored.append(_modelled(fitted, launches, Measured(part.gpu, tests), weights))
+        # What the GPU runs as another law, as fp32 in TF32, calibrates that one.
+        if not tests.is_empty() and (fitted.law, part.gpu) in weights.calibrated:
+            scored.append(_modelled(fitted, launches, Measured(part.gpu, tests), weights))
     return pl.concat(scored) if scored else pl.DataFrame()
-
-
-def calibration_sample(rows: pl.DataFrame) -> pl.DataFrame:
-    """A few kernels, evenly over the longest half of them by time."""
-    half = rows.sort("measured_us", "shape").tail(rows.height // 2)
-    return half.gather_every(max(half.height // CALIBRATION_ROWS, 1)).head(CALIBRATION_ROWS)
 
 
 def _score(fitted: LawFit, launches: LawFit, part: Measured, others: Sequence[Measured]) -> pl.DataFrame:

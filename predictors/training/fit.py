@@ -20,6 +20,7 @@ from predictors.gpu import load_gpu
 from predictors.law import LAWS, Array
 from predictors.machine import Machine, machine
 from predictors.residual import Trees
+from predictors.surface import Spread
 from predictors.training.boost import boost
 from predictors.training.datasets import load
 from predictors.training.fit_law import Part, fit_law
@@ -62,13 +63,14 @@ class Measured:
 
 @dataclass(frozen=True)
 class LawFit:
-    """One law fitted: constants, launch overhead of GPUs measured eagerly, and the two kinds of trees."""
+    """One law fitted: constants, launch overhead of GPUs measured eagerly, the two kinds of trees, and the spread."""
 
     law: str
     fitted: Fitted
     launches: dict[str, float]
     shared: Trees
     own: dict[str, Trees]
+    spread: Spread | None = None
 
     @property
     def weights(self) -> Weights:
@@ -82,6 +84,7 @@ def merge(fits: Sequence[LawFit]) -> Weights:
         laws={f.law: f.fitted for f in fits},
         residuals={f.law: f.shared for f in fits},
         own={(f.law, architecture): trees for f in fits for architecture, trees in f.own.items()},
+        spreads={f.law: f.spread for f in fits if f.spread is not None},
     )
 
 

@@ -12,7 +12,7 @@ from predictors.fitted import Calibrated, Fitted, Weights
 from predictors.intervals import half_width, situation, total
 from predictors.law import LAWS
 from predictors.machine import machine
-from predictors.surface import surface
+from predictors.surface import Surface, usual_spread
 
 BASE = {name: float(np.log(prior[0])) for name, prior in LAWS["gemm half"].priors.items()}
 WEIGHTS = Weights(
@@ -62,6 +62,7 @@ def test_an_unnamed_framework_widens_the_interval_unless_the_gpu_is_calibrated()
     weights = replace(WEIGHTS, intervals=widths)
     assert half_width("gemm half", h100, weights, named=True) == 0.3
     assert half_width("gemm half", h100, weights, named=False) == pytest.approx(0.5)
-    known = Calibrated({}, surface(np.zeros((1, 1)), np.zeros(1)))
+    spread = usual_spread("gemm half", [])
+    known = Calibrated({}, surface=Surface(spread, np.zeros((len(spread.length), 1)), np.zeros(1)))
     calibrated = replace(weights, calibrated={("gemm half", "h100-sxm"): known})
     assert half_width("gemm half", h100, calibrated, named=False) == 0.35
