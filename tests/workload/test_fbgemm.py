@@ -53,6 +53,33 @@ def test_each_index_reads_a_gradient_and_may_change_a_row():
     assert [row["share"] for row in rows] == [pytest.approx(1 / 3), pytest.approx(2 / 3)]
 
 
+@pytest.mark.parametrize("flags", [[], [[]]])
+def test_a_backward_pass_that_names_its_indices_needs_no_lookup(flags):
+    # Gradient, weights in three places, placements, offsets of weights and of widths, widest, hash sizes, bits.
+    dims = [[SAMPLES, TABLES * WIDTH], [640_000], [0], [0, 0], [TABLES], [TABLES], [TABLES + 1], [], *flags,
+            [TABLES + 1], [], [INDICES], [TABLES * SAMPLES + 1], []]  # fmt: skip
+    types = ["float", "c10::Half", "c10::Half", "float", "int", "long int", "int", "", *[""] * len(flags), "long int",
+             "", "long int", "long int", ""]  # fmt: skip
+    name = "fbgemm::split_embedding_backward_codegen_rowwise_adagrad_unweighted_exact_cuda"
+    builder = TraceBuilder().op(name, 200, 90, dims=dims, types=types).kernel(UPDATES[0], 300, 10, launch=210)
+    row = extract(builder.load().rank()).row(0, named=True)
+    assert (row["family"], row["bytes"]) == ("optimizer", INDICES * (WIDTH * 4 + 12))
+
+
+def test_a_lookup_as_an_op_of_its_own():
+    dims = [[640_000], [0], [0, 0], [TABLES], [TABLES], [TABLES + 1], [], [], [INDICES], [TABLES * SAMPLES + 1], []]
+    types = ["c10::Half", "c10::Half", "float", "int", "long int", "int", "", "", "long int", "long int", ""]
+    concrete = ["", "", "", "", "", "", str(TABLES * WIDTH), "16", "", "", "0"]
+    name = "fbgemm::split_embedding_codegen_forward_unweighted_cuda"
+    builder = TraceBuilder().op(name, 0, 50, dims=dims, types=types, concrete=concrete)
+    kernel = "void split_embedding_codegen_forward_unweighted_kernel<c10::Half, float, float, long, 4ul, 32ul>"
+    row = extract(builder.kernel(kernel, 60, 30, launch=10).load().rank()).row(0, named=True)
+    summed = TABLES * SAMPLES * WIDTH * 4
+    assert (row["family"], row["bytes"]) == (
+        "embedding", INDICES * WIDTH * 2 + summed + 8 * (INDICES + TABLES * SAMPLES + 1),
+    )  # fmt: skip
+
+
 def test_kernels_that_sort_go_over_the_indices():
     kernels = [
         "void linearize_index_kernel<long>(at::GenericPackedTensorAccessor<long, 1ul>)",

@@ -17,8 +17,10 @@ from tracekit.workload.ops.vector import INDEX_BYTES, Columns, columns_of, size_
 from tracekit.workload.signature import DTYPES, ITEM_BYTES, Signature
 
 BACKWARD = re.compile(r"SplitLookupFunction_(\w+)_Op")
+EXACT = re.compile(r"^fbgemm::(?:split|dense)_embedding_backward_codegen_(\w+?)_(?:un)?weighted_exact_cuda$")
+"""The backward pass as an op of its own, which names tables and indices."""
 OPS = re.compile(
-    r"^fbgemm::(?!\w*embedding_codegen_lookup|f8f8bf16)|PermutePooledEmbsFunction|SplitLookupFunction_\w+_Op"
+    r"^fbgemm::(?!\w*embedding_codegen_(?:lookup|forward)|f8f8bf16)|PermutePooledEmbsFunction|SplitLookupFunction_\w+_Op"
 )
 LOOKUP = r"^fbgemm::\w*embedding_codegen_lookup"
 # Of a look-up: its kind in its name, and the places of weights, tables (one entry each), indices and offsets.
@@ -69,7 +71,7 @@ def work(signature: Signature, kernel: str, item_bytes: int) -> Columns | None:
         kernel: The kernel's name.
         item_bytes: Bytes per element where the signature names no type.
     """
-    if BACKWARD.search(signature.op):
+    if BACKWARD.search(signature.op) or EXACT.search(signature.op):
         return _backward(signature, kernel)
     move = next((move for move in MOVES if move.kernel.search(kernel)), None)
     if move is None or not signature.at(0):
@@ -81,10 +83,12 @@ def work(signature: Signature, kernel: str, item_bytes: int) -> Columns | None:
 
 
 def _backward(signature: Signature, kernel: str) -> Columns | None:
-    gradient, kind = signature.shape(0), BACKWARD.search(signature.op)
-    if gradient is None or kind is None or signature.output is None or len(gradient) != 2:
+    exact = EXACT.search(signature.op)
+    gradient, kind = signature.shape(0), exact or BACKWARD.search(signature.op)
+    looked_up = _exact_lookup(signature) if exact else signature.output
+    if gradient is None or kind is None or looked_up is None or len(gradient) != 2:
         return None
-    indices, tables, weight_bytes = signature.output
+    indices, tables, weight_bytes = looked_up
     width = gradient[1] // tables
     per_index = next((bytes_ for pattern, bytes_ in SORTING if pattern.search(kernel)), None)
     if per_index is not None:
@@ -100,6 +104,16 @@ def _backward(signature: Signature, kernel: str) -> Columns | None:
     changed = width * (weight_bytes if kind.group(1) == "Dense" else 2 * weight_bytes) + state
     columns = columns_of((indices, width), flops=4 * indices * width, bytes_=indices * read)
     return columns | {"work_low": 1.0, "work_high": (read + changed) / read}
+
+
+def _exact_lookup(signature: Signature) -> tuple[int, int, int] | None:
+    """Indices, tables and bytes of a weight: of gradient, weights (in three places), placements, offsets, ..."""
+    weights, tables = signature.at(1), signature.at(5)
+    # One more flag comes before the indices in newer versions.
+    indices = next((index for index in (10, 11) if signature.at(index) and signature.at(index + 1)), None)
+    if not weights or not tables or indices is None:
+        return None
+    return signature.at(indices)[0].numel, tables[0].numel, weights[0].item_bytes(GRADIENT_BYTES)
 
 
 def _state_bytes(optimizer: str, width: int) -> int | None:

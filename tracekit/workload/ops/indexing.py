@@ -79,7 +79,8 @@ def _lookup(*, weights: int, tables: int, width: int, indices: int, rows: int | 
         summed = (offset.numel - 1) * mean_width
         drawn = index.numel * mean_width
         listed = index.size_bytes(INDEX_BYTES) + offset.size_bytes(INDEX_BYTES)
-        read = min(drawn, weight.numel)
+        # Weights that lie elsewhere, or are cached, are an empty tensor here.
+        read = min(drawn, weight.numel) if weight.numel else drawn
         bytes_ = round(read * weight.item_bytes(item_bytes) + summed * SUM_BYTES) + listed
         return columns_of((index.numel, round(mean_width)), flops=round(drawn), bytes_=bytes_)
 
@@ -179,6 +180,14 @@ TRAFFIC: dict[str, Traffic] = {
     "fbgemm::split_embedding_codegen_lookup_rowwise_adagrad_function": _lookup(
         weights=1, tables=5, width=7, indices=11, rows=20
     ),
+    **dict.fromkeys(
+        (
+            "fbgemm::split_embedding_codegen_forward_unweighted_cuda",
+            "fbgemm::split_embedding_codegen_forward_weighted_cuda",
+        ),
+        _lookup(weights=0, tables=4, width=6, indices=8),
+    ),
+    "fbgemm::dense_embedding_codegen_forward_unweighted_cuda": _lookup(weights=0, tables=1, width=3, indices=5),
     "fbgemm::dense_embedding_codegen_lookup_function": _lookup(weights=0, tables=1, width=3, indices=7),
     "aten::embedding_dense_backward": _embedding_gradient,
     "aten::index_select": _rows(0, 2),
