@@ -12,6 +12,7 @@ import polars as pl
 
 from predictors.calibrate import calibrate
 from predictors.columns import as_run
+from predictors.equivalent import SPREAD, equivalent
 from predictors.fitted import Calibrated, Weights, load_weights
 from predictors.gpu import Gpu, resolve_gpu
 from predictors.intervals import KEPT, SCALED
@@ -149,8 +150,11 @@ class Batch:
         method = np.where(kept, KEEPS, np.where(shapeless, SCALES, np.where(known, TRANSFER, method)))
         time, width = np.where(kept, measured, time), np.where(kept, KEPT, width)
         if shapeless.any():
-            time[shapeless], bracket = scaled(table, row[shapeless], measured[shapeless], source, target)
-            width[shapeless] = SCALED + bracket
+            mine, times = row[shapeless], measured[shapeless]
+            by_ratio, bracket = scaled(table, mine, times, source, target)
+            alike, told = equivalent(table, mine, times, source, target, (self._weights, weights))
+            time[shapeless] = np.where(told, alike, by_ratio)
+            width[shapeless] = np.where(told, SPREAD, SCALED + bracket)
         time = in_order(time, measured, table["dtype"], row, source, target)
         return like_siblings(time, measured, table, row, source, target), width, method
 

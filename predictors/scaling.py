@@ -1,5 +1,7 @@
 """Kernels without a shape: the measured time scaled by the resource that their kind of kernel waits for.
 
+Products go another way, see `predictors.equivalent`, but for those that few SMs run.
+
 The rules are those of the replay study's section "Unknown kernel": a fixed latency first, which no rate shortens;
 the rest by the resource of the family; fewer blocks than SMs gain from a faster SM, not from more of them.
 """

@@ -1,0 +1,86 @@
+"""Products without a shape: the time of a product that takes as long on the source, on the target.
+
+A time alone doesn't tell rows, columns and depth. But of one kind of shape, all sides alike, it tells the size, and the
+model then knows how much of it was latency, memory and arithmetic on the source, and what each becomes on the target. A
+peak rate's ratio knows none of that. Where the kernel's name tells a narrow tile, one side is as short as that.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from predictors.columns import prepare
+from predictors.fitted import Weights
+from predictors.kernels import DTYPE_BYTES
+from predictors.law import Array
+from predictors.machine import Machine
+from predictors.model import model, split
+
+Index = npt.NDArray[np.intp]
+Mask = npt.NDArray[np.bool_]
+
+FAMILIES = ("gemm", "conv")
+SIDES = np.geomspace(16, 65536, 49)
+NARROW = 64
+"""A tile with a side up to this is chosen for a product with so short a side, such as a decoding step's."""
+FEW = 8
+"""With a block on less than every eighth SM the shape can't be told from the time: few SMs did all of it."""
+SPREAD = 0.8
+"""Half-width of the interval, as a logarithm. Of 8,000 products measured on two of A100, H100, L40S, B200, V100 and T4
+(aiconfigurator, NeuSight), with their shapes hidden, 84 to 100 % lie within, by pair, and 82 to 100 % of their time."""
+
+
+def equivalent(
+    table: pl.DataFrame,
+    row: Index,
+    measured: Array,
+    source: Machine,
+    target: Machine,
+    weights: tuple[Weights, Weights],
+) -> tuple[Array, Mask]:
+    """Measured times of products carried to another GPU by a product of their kind that takes as long.
+
+    Args:
+        table: distinct kernels with `family`, `dtype`, `framework`, `tile_m`, `tile_n` and `blocks`.
+        row: of which of them each measurement is.
+        measured: times on the source, in microseconds, above zero.
+        source: where they were measured.
+        target: where to.
+        weights: for the source and for the target.
+
+    Returns:
+        Times in microseconds, and which of them are told so: NaN and false for what is no product.
+    """
+    side = pl.min_horizontal("tile_m", "tile_n")
+    kinds = table.select(
+        "family",
+        "dtype",
+        "framework",
+        narrow=pl.when((side <= NARROW) & (pl.col("family") == "gemm")).then(side),
+        told=pl.col("family").is_in(FAMILIES)
+        & pl.col("dtype").is_in(list(DTYPE_BYTES))
+        & (pl.col("blocks").fill_null(np.inf) * FEW >= source.sms),
+    )
+    time, told = np.full(measured.size, np.nan), kinds["told"].fill_null(False).to_numpy()[row]
+    of_kind = kinds.drop("told").select(pl.struct(pl.all()).rank("dense"))[:, 0].to_numpy()[row]
+    for kind in np.unique(of_kind[told]):
+        mine = told & (of_kind == kind)
+        curve = _products(kinds[int(row[mine][0])])
+        here = np.maximum.accumulate(_times(curve, source, weights[0]))
+        there = _times(curve, target, weights[1])
+        ratio = np.interp(np.log(measured[mine]), np.log(here), np.log(there / here))
+        time[mine] = measured[mine] * np.exp(ratio)
+    return time, told
+
+
+def _products(kind: pl.DataFrame) -> pl.DataFrame:
+    """Products of one kind, from small to large."""
+    sides = pl.DataFrame({"n": SIDES, "k": SIDES})
+    one = kind.select("family", "dtype", "framework", "narrow")
+    return one.join(sides, how="cross").with_columns(m=pl.coalesce("narrow", "n")).drop("narrow")
+
+
+def _times(kernels: pl.DataFrame, gpu: Machine, weights: Weights) -> Array:
+    return model(split(prepare(kernels, gpu)), gpu, weights).time_us
