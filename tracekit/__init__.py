@@ -109,6 +109,7 @@ def predict(
     micro_batches: int | None = None,
     pp_chunks: int | None = None,
     batch: float | None = None,
+    fsdp: bool = False,
     price: Mapping[str, float] | None = None,
     what_if: Sequence[str] = (),
     host_speed: float | None = None,
@@ -132,6 +133,7 @@ def predict(
         micro_batches: Passes of a step through the stages; by default the trace's times ``pp``.
         pp_chunks: Chunks of layers on each stage: 1, the default, for 1F1B, more to interleave them.
         batch: Each rank's batch there, over that in the trace.
+        fsdp: Whether copies of a one-GPU job share out parameters, gradients and optimizer state.
         price: Dollars for an hour of one GPU, by the GPU's name, such as ``{"h100-sxm": 2.49}``.
         what_if: Changes to replay, in order, such as ``["no-sync(aten::item)", "scale(family=gemm, 0.5)"]``.
         host_speed: How many times as fast the CPU is; unchanged by default.
@@ -151,7 +153,7 @@ def predict(
     gpus, clusters = ([names] if isinstance(names, str) else names for names in (gpu, cluster))
     edits = asked(what_if, host_speed)
     run = edit(prepare(trace, source_gpu=source_gpu, steps=steps), edits, unprofiled_step_us).run
-    change = prediction.Change(world_size, dp, tp, pp, ep, micro_batches, pp_chunks, batch)
+    change = prediction.Change(world_size, dp, tp, pp, ep, micro_batches, pp_chunks, batch, fsdp or None)
     return prediction.predict(
         run,
         gpus,
@@ -197,6 +199,7 @@ def sweep(
     pp: Sequence[int] = (),
     micro_batches: int | None = None,
     pp_chunks: int | None = None,
+    fsdp: bool = False,
     price: Mapping[str, float] | None = None,
     samples: float | None = None,
     source_gpu: str | None = None,
@@ -214,6 +217,7 @@ def sweep(
         pp: Pipeline stages; by default the trace's.
         micro_batches: Passes of a step through the stages; by default the trace's times ``pp``.
         pp_chunks: Chunks of layers on each stage: 1, the default, for 1F1B, more to interleave them.
+        fsdp: Whether copies of a one-GPU job share out parameters, gradients and optimizer state.
         price: Dollars for an hour of one GPU, by the GPU's name.
         samples: What a rank works through in a step, where the trace doesn't tell.
         source_gpu: The GPU it was recorded on, where the trace doesn't say.
@@ -239,6 +243,7 @@ def sweep(
         pipeline_parallel=pp,
         micro_batches=micro_batches,
         chunks=pp_chunks,
+        sharded=fsdp,
         prices=price or {},
         batch=Batch(samples, "samples") if samples else None,
     )

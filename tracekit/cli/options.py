@@ -134,6 +134,10 @@ PipelineSchedule = Annotated[
         help="1f1b (default), interleaved (2 chunks of layers a stage), or interleaved:N.",
     ),
 ]
+FullySharded = Annotated[
+    bool,
+    typer.Option("--fsdp", help="Share out parameters, gradients and optimizer state over a one-GPU job's copies."),
+]
 ExpertParallel = Annotated[int | None, typer.Option("--ep", metavar="N", min=1, help="Expert-parallel ranks there.")]
 BatchFactor = Annotated[
     float | None,

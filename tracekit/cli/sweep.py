@@ -7,6 +7,7 @@ import typer
 from tracekit.cli.options import (
     Clusters,
     Force,
+    FullySharded,
     Gpus,
     Json,
     Memory,
@@ -52,6 +53,7 @@ def sweep(
     pp: PipelineParallels = [],  # noqa: B006
     micro_batches: MicroBatches = None,
     pp_schedule: PipelineSchedule = None,
+    fsdp: FullySharded = False,
     price: Prices = [],  # noqa: B006
     samples: Samples = None,
     source_gpu: SourceGpu = None,
@@ -97,6 +99,7 @@ def sweep(
             pipeline_parallel=pp,
             micro_batches=micro_batches,
             chunks=to_chunks(pp_schedule),
+            sharded=fsdp,
             prices=to_prices(price),
             batch=Batch(samples, "samples") if samples else None,
             calibrated=not no_calibration,

@@ -39,14 +39,7 @@ def exchanged(run: Run) -> pl.DataFrame:
     Raises:
         LayoutError: The trace doesn't tell the gradients.
     """
-    if run.trace.ops["name"].str.contains(TABLES).any():
-        raise LayoutError("the trace has embedding tables, which copies would share out: their exchange isn't known.")
-    one_pass = gradients(run)
-    if one_pass is None:
-        raise LayoutError(
-            "the trace has one data-parallel rank, and doesn't tell the gradients that copies of it would exchange:",
-            "record with record_shapes=True and without capturing the backward pass in a CUDA graph, or two ranks.",
-        )
+    one_pass = one_backward_pass(run)
     count = len(one_pass)
     rows = _accumulated(run).filter(pl.len().over("exchange") >= count)
     last = rows.filter(pl.int_range(pl.len()).reverse().over("exchange") < count)
@@ -60,6 +53,26 @@ def exchanged(run: Run) -> pl.DataFrame:
         }
     )
     return last.hstack(pl.concat([described] * (last.height // count)))
+
+
+def one_backward_pass(run: Run) -> list[Tensor]:
+    """The gradients that one backward pass accumulates, in the order in which they come.
+
+    Args:
+        run: The measured run.
+
+    Raises:
+        LayoutError: The trace doesn't tell them.
+    """
+    if run.trace.ops["name"].str.contains(TABLES).any():
+        raise LayoutError("the trace has embedding tables, which copies would share out: their exchange isn't known.")
+    one_pass = gradients(run)
+    if one_pass is None:
+        raise LayoutError(
+            "the trace has one data-parallel rank, and doesn't tell the gradients that copies of it would exchange:",
+            "record with record_shapes=True and without capturing the backward pass in a CUDA graph, or two ranks.",
+        )
+    return one_pass
 
 
 def buckets(one_pass: Sequence[Tensor], first_bytes: int = FIRST_BYTES, bucket_bytes: int = BUCKET_BYTES) -> list[int]:

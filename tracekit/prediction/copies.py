@@ -57,15 +57,51 @@ def with_exchange(run: Run) -> Exchange:
     Raises:
         LayoutError: The trace doesn't tell the gradients, or several ranks were read.
     """
+    of_one_rank(run)
+    table = exchanged(run)
+    places = Places(run, table)
+    grown = with_kernels(run, _rows(run, places), _graph(run.graph, places))
+    return Exchange(grown, _note(table, places.copy_ns))
+
+
+def of_one_rank(run: Run) -> None:
+    """Refuses runs of several ranks.
+
+    Args:
+        run: The measured run.
+
+    Raises:
+        LayoutError: Several ranks were read.
+    """
     if len(run.ranks) > 1:
         raise LayoutError(
             "copies of several ranks that were read together can't be worked out:", "give the trace of one."
         )
-    table = exchanged(run)
-    places = Places(run, table)
-    graph = _graph(run.graph, places)
-    kernels = pl.concat([run.kernels, _rows(run, places)], how="diagonal_relaxed").select(run.kernels.columns)
-    return Exchange(replace(run, kernels=kernels, graph=graph), _note(table, places.copy_ns))
+
+
+def with_kernels(run: Run, rows: pl.DataFrame, graph: Graph) -> Run:
+    """``run`` with kernels that the trace doesn't hold.
+
+    Args:
+        run: The measured run.
+        rows: What is known of them, in columns of the kernel table.
+        graph: With an activity for each, behind the others, in their order.
+    """
+    put_in = {"kind": "kernel", "share": 1.0, "work_from": ASSUMED, "phase": BACKWARD, "dur_ns": 0, "wait_ns": 0}
+    whole = rows.with_columns(pl.lit(value).alias(name) for name, value in put_in.items())
+    typed = whole.select(pl.col(name).cast(KERNELS.dtypes.get(name, pl.Int64)) for name in whole.columns)
+    kernels = pl.concat([run.kernels, typed], how="diagonal_relaxed").select(run.kernels.columns)
+    return replace(run, kernels=kernels, graph=graph)
+
+
+def communicates(run: Run) -> dict[str, pl.Expr]:
+    """Columns of the kernel table that collectives put into a run share: one rank's, on a stream of their own."""
+    stream = pl.lit(run.kernels["stream"].max(), pl.Int64) + 1
+    group = {"process_group": "copies", "group_description": "data parallel copies", "group_ranks": "[]"}
+    return {
+        "family": pl.lit("collective"), "ranks": pl.lit(1), "stream": stream,
+        **{name: pl.lit(value) for name, value in group.items()},
+    }  # fmt: skip
 
 
 def _graph(graph: Graph, at: Places) -> Graph:
@@ -129,13 +165,8 @@ def _events(at: Places) -> Edges:
 
 def _rows(run: Run, at: Places) -> pl.DataFrame:
     """Rows of the kernel table for the activities of the exchange."""
-    kernels = run.kernels
-    computes = kernels.row(int(at.stream[0]) - run.graph.nodes.cpu, named=True)
-    common = {
-        "kind": "kernel", "device": computes["device"], "phase": BACKWARD, "share": 1.0, "work_from": ASSUMED,
-        "dur_ns": 0, "wait_ns": 0,
-    }  # fmt: skip
-    copied = {"stream": computes["stream"], "rows": 1}
+    computes = run.kernels.row(int(at.stream[0]) - run.graph.nodes.cpu, named=True)
+    copied = {"stream": pl.lit(computes["stream"], pl.Int64), "rows": pl.lit(1)}
     moved = {"cols": pl.col("numel"), "bytes": 2 * pl.col("bytes")}
     into = at.table.select(
         "step", "dtype", "input_dims", **moved, ts_ns="done_ns", flops="numel", name=pl.lit("copy into a bucket"),
@@ -147,17 +178,10 @@ def _rows(run: Run, at: Places) -> pl.DataFrame:
     )  # fmt: skip
     reduced = at.buckets.select(
         "step", "dtype", "bytes", ts_ns=at.table["done_ns"].gather(at.buckets["closed"]), name=pl.lit("all-reduce"),
-        op=pl.lit("c10d::allreduce_"), family=pl.lit("collective"), collective=pl.lit("all_reduce"), ranks=1,
-        process_group=pl.lit("copies"), group_description=pl.lit("data parallel copies"), group_ranks=pl.lit("[]"),
-        stream=pl.lit(kernels["stream"].max(), pl.Int64) + 1,
+        op=pl.lit("c10d::allreduce_"), collective=pl.lit("all_reduce"), **communicates(run),
     )  # fmt: skip
-    parts = [into.with_columns(**_literals(copied)), reduced, back.with_columns(**_literals(copied))]
-    rows = pl.concat(parts, how="diagonal_relaxed").with_columns(**_literals(common))
-    return rows.select(pl.col(name).cast(KERNELS.dtypes.get(name, pl.Int64)) for name in rows.columns)
-
-
-def _literals(values: dict[str, object]) -> dict[str, pl.Expr]:
-    return {name: pl.lit(value) for name, value in values.items()}
+    parts = [into.with_columns(**copied), reduced, back.with_columns(**copied)]
+    return pl.concat(parts, how="diagonal_relaxed").with_columns(device=pl.lit(computes["device"], pl.Int64))
 
 
 def _note(table: pl.DataFrame, copy_ns: int) -> str:

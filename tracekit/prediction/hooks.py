@@ -25,6 +25,18 @@ REDUCE_OVER_COPY = 11
 """What it needs to launch an all-reduce, over that: 11 and 13 in DDP jobs on two MI300X machines, 7 on a V100's."""
 
 
+def copy_cost_ns(run: Run) -> int:
+    """What the CPU needs to launch a copy: what the trace's ops of one elementwise kernel take, the median.
+
+    Args:
+        run: The measured run.
+    """
+    alone = (pl.col("family") == "elementwise") & (pl.len().over("op_row") == 1)
+    rows = run.kernels.filter(pl.col("op_row").is_not_null()).filter(alone)["op_row"]
+    median = run.trace.ops["dur_ns"].gather(rows).median()
+    return round(median) if isinstance(median, float) else round(1e3 * COPY_US)
+
+
 @dataclass(frozen=True)
 class Places:
     """Where in a run the exchange goes; arrays by gradient, in order of time, or by ``buckets`` row."""
@@ -34,11 +46,8 @@ class Places:
 
     @cached_property
     def copy_ns(self) -> int:
-        """What the CPU needs to launch a copy: what the trace's ops of one elementwise kernel take."""
-        alone = (pl.col("family") == "elementwise") & (pl.len().over("op_row") == 1)
-        rows = self.run.kernels.filter(pl.col("op_row").is_not_null()).filter(alone)["op_row"]
-        median = self.run.trace.ops["dur_ns"].gather(rows).median()
-        return round(median) if isinstance(median, float) else round(1e3 * COPY_US)
+        """What the CPU needs to launch a copy."""
+        return copy_cost_ns(self.run)
 
     @cached_property
     def done_ns(self) -> Ints:

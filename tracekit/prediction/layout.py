@@ -59,6 +59,11 @@ class Layout:
         """The ranks of one stage, as a job of their own."""
         return replace(self, pp=1, micro_batches=None, chunks=1)
 
+    @property
+    def shards(self) -> int:
+        """Ranks that share out each parameter's state."""
+        return self.dp if self.sharded else 1
+
     def ranks(self, role: str) -> int:
         """Ranks of the groups of one role."""
         return {"dp": self.dp, "tp": self.tp, "pp": self.pp, "ep": self.ep}[role]
@@ -89,6 +94,7 @@ class Change:
         micro_batches: Passes of a step through the stages.
         chunks: Of layers on each stage.
         batch: Of a rank, over that in the trace.
+        sharded: Whether parameters, gradients and optimizer state are to be shared out over dp.
     """
 
     world_size: int | None = None
@@ -99,6 +105,7 @@ class Change:
     micro_batches: int | None = None
     chunks: int | None = None
     batch: float | None = None
+    sharded: bool | None = None
 
     @property
     def asked(self) -> bool:
@@ -201,7 +208,19 @@ def resized(layout: Layout, change: Change) -> Layout:
             raise LayoutError("the trace's own pipeline can't be scheduled otherwise: its stages are as recorded.")
     if change.batch and pp > 1:
         raise LayoutError("how much passes through a pipeline, its --micro-batches say; leave --batch out.")
-    return Layout(dp, tp, pp, ep, layout.sharded, change.micro_batches, change.chunks or 1, change.batch or 1.0)
+    sharded = layout.sharded or _to_shard(layout, change, dp, pp)
+    return Layout(dp, tp, pp, ep, sharded, change.micro_batches, change.chunks or 1, change.batch or 1.0)
+
+
+def _to_shard(layout: Layout, change: Change, dp: int, pp: int) -> bool:
+    """Whether a job that isn't sharded is to be."""
+    if not change.sharded:
+        return False
+    if layout.dp > 1:
+        raise LayoutError("the trace's own exchange of gradients can't become a sharded one:", "give a one-GPU trace.")
+    if pp > 1:
+        raise LayoutError("sharded stages of a pipeline aren't worked out:", "leave out --fsdp or --pp.")
+    return dp > 1
 
 
 def trains(run: Run) -> bool:

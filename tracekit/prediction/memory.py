@@ -143,7 +143,7 @@ def _own_bytes(run: Run) -> int | None:
 def _part(old: Layout, new: Layout) -> float:
     """What a rank holds of its parameters' state in another layout, over what it held."""
     part = old.tp * old.pp / (new.tp * new.pp)
-    return part * old.dp / new.dp if old.sharded else part
+    return part * old.shards / new.shards
 
 
 def gradients(run: Run) -> list[Tensor] | None:

@@ -46,7 +46,7 @@ def messages_as(calls: pl.DataFrame, roles: pl.DataFrame, old: Layout, new: Layo
         .when(everyone).then(1).otherwise("stride"),
         before=pl.col("ranks"),
     )  # fmt: skip
-    gathered = pl.col("collective").is_in(["all_gather", "reduce_scatter"]) & ~pl.lit(old.sharded)
+    gathered = pl.col("collective").is_in(["all_gather", "reduce_scatter"]) & ~pl.lit(old.sharded or new.sharded)
     fewer_layers = old.tp * old.pp / (new.tp * new.pp)
     growth = (
         pl.when(pl.col("role") == "tp").then(1.0)
@@ -73,7 +73,7 @@ def as_measured(run: Run) -> pl.DataFrame:
 
 def kernels_depend_on(old: Layout, new: Layout) -> tuple[float, ...]:
     """The numbers of a layout that change its kernels, other than collectives."""
-    return (new.tp, new.pp, new.dp if old.sharded else old.dp, new.batch)
+    return (new.tp, new.pp, new.shards, new.batch)
 
 
 def kernels_as(run: Run, target: Gpu, old: Layout, new: Layout) -> pl.DataFrame:
@@ -96,8 +96,8 @@ def kernels_as(run: Run, target: Gpu, old: Layout, new: Layout) -> pl.DataFrame:
     if old.tp != new.tp:
         calls = messages(run.kernels, old.world_size).join(groups(run).filter(role="tp"), on="row")
         table = _remeasured(table, reshard(table, calls, old.tp, new.tp), run.gpu or target)
-    if old.sharded and old.dp != new.dp:
-        table = _remeasured(table, _on_shards(table, old.dp / new.dp), run.gpu or target)
+    if old.shards != new.shards:
+        table = _remeasured(table, _on_shards(table, old.shards / new.shards), run.gpu or target)
     if old.batch != new.batch:
         table = _remeasured(table, rebatch(table, run.trace.ops, new.batch / old.batch), run.gpu or target)
     return table

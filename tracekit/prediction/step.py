@@ -23,6 +23,7 @@ from tracekit.prediction.memory import Needs, judge, needs
 from tracekit.prediction.model import Coverage, Prediction, Predictions, Shared, Target
 from tracekit.prediction.pipeline import Pipeline, pipelined
 from tracekit.prediction.scaling import as_measured, kernels_as, kernels_depend_on
+from tracekit.prediction.shards import with_shards
 from tracekit.prediction.source import SourceCluster, recognise, with_gpu
 from tracekit.prediction.spread import HOST_SPREAD, Spread, Straggling, measure_spread, straggling
 from tracekit.prediction.target import targets
@@ -114,6 +115,7 @@ class Predictor:
     exchange: str | None = None
     _known: dict[tuple[object, ...], pl.DataFrame] = field(default_factory=dict, repr=False)
     _laid_out: dict[tuple[object, ...], Kernels] = field(default_factory=dict, repr=False)
+    _in_copies: dict[bool, "Predictor"] = field(default_factory=dict, repr=False)
 
     @cached_property
     def _repeats(self) -> Ints:
@@ -132,11 +134,20 @@ class Predictor:
     def _sharing(self) -> Sharing:
         return Sharing(self.run)
 
-    @cached_property
-    def in_copies(self) -> "Predictor":
-        """The predictor of the run with an exchange of gradients."""
-        added = with_exchange(self.run)
-        return replace(self, run=added.run, exchange=added.note, _known={}, _laid_out={})
+    def in_copies(self, sharded: bool) -> "Predictor":
+        """The predictor of the run with an exchange of gradients.
+
+        Args:
+            sharded: Of parameters that are sharded over the copies.
+
+        Raises:
+            LayoutError: The trace doesn't tell what would be exchanged.
+        """
+        if sharded not in self._in_copies:
+            added = with_shards(self.run) if sharded else with_exchange(self.run)
+            copies = replace(self, run=added.run, exchange=added.note, _known={}, _laid_out={}, _in_copies={})
+            self._in_copies[sharded] = copies
+        return self._in_copies[sharded]
 
     def on(self, target: Target) -> Prediction:
         """The step on one target.
@@ -147,7 +158,8 @@ class Predictor:
         """
         layouts = _changed(self.layout, target)
         if layouts and self.exchange is None and lacks_exchange(self.run, *layouts):
-            return self._with_added(self.in_copies.on(target))
+            copies = self.in_copies(layouts[1].sharded)
+            return self._with_added(copies.on(target), copies.run.kernels)
         of_stage = _of_one_stage(layouts)
         times = self._kernel_times(target.gpu.gpu, of_stage)
         run = self.run
@@ -157,15 +169,15 @@ class Predictor:
             run = _apart(run, collectives.filter("alone")["row"].to_numpy())
         return self._replayed(run, target, layouts, times)
 
-    def _with_added(self, prediction: Prediction) -> Prediction:
+    def _with_added(self, prediction: Prediction, kernels: pl.DataFrame) -> Prediction:
         """A prediction in copies with the kernels that the trace has in a row each, and the others by family."""
-        own, exchanging = self.run.kernels.height, self.in_copies.run.kernels
-        added = exchanging[own:].select("family", "step", time_us=prediction.kernels["time_us"][own:])
+        own = self.run.kernels.height
+        added = kernels[own:].select("family", "step", time_us=prediction.kernels["time_us"][own:])
         chosen = added.filter(pl.col("step").is_in(self.run.chosen["step"].implode()))
         added_us = dict(chosen.group_by("family", maintain_order=True).agg(pl.col("time_us").sum()).iter_rows())
-        reduces_us = added_us["collective"] / self.run.chosen.height
+        put_in_us = added_us["collective"] / self.run.chosen.height
         told = (
-            f"the all-reduces that were put in take {duration(reduces_us)} a step; for "
+            f"the collectives that were put in take {duration(put_in_us)} a step; for "
             f"{duration(prediction.step.exposed_comm_us)} of it nothing else runs"
         )
         notes_ = (*prediction.notes, told)

@@ -98,6 +98,7 @@ def sweep(
     pipeline_parallel: Sequence[int] = (),
     micro_batches: int | None = None,
     chunks: int | None = None,
+    sharded: bool = False,
     prices: Mapping[str, float] = NO_PRICES,
     batch: Batch | None = None,
     calibrated: bool = True,
@@ -114,6 +115,7 @@ def sweep(
         pipeline_parallel: Stages; by default the trace's.
         micro_batches: Passes of a step through the stages of those layouts that have some.
         chunks: Of layers on each of their stages.
+        sharded: Whether the copies of a job without data parallelism share out their parameters.
         prices: Dollars for an hour of one GPU, by the GPU's name.
         batch: What a rank works through in a step; None for what the trace tells.
         calibrated: Use the calibrations that are kept on this machine.
@@ -128,7 +130,12 @@ def sweep(
     nodes = [platforms().get(target.gpu.gpu.slug, f"8x{target.gpu.gpu.slug}") for target in targets(gpus)]
     refused: list[str] = []
     changes = [
-        Change(tp=tp, pp=pp, **(dict(micro_batches=micro_batches, chunks=chunks) if pp > 1 else {}))
+        Change(
+            tp=tp,
+            pp=pp,
+            sharded=sharded or None,
+            **(dict(micro_batches=micro_batches, chunks=chunks) if pp > 1 else {}),
+        )
         for tp in tensor_parallel or [old.tp]
         for pp in pipeline_parallel or [old.pp]
     ]
@@ -143,7 +150,7 @@ def sweep(
     return replace(
         ranked,
         straggling=straggling(run, predictor.spread, old, largest).note,
-        exchange=predictor.in_copies.exchange if exchanged else None,
+        exchange=predictor.in_copies(sharded).exchange if exchanged else None,
     )
 
 

@@ -1,0 +1,127 @@
+"""Sharded copies of a job that was recorded on one GPU."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+import tracekit as tk
+from tracekit.comm import load_cluster
+from tracekit.comm import predict as predict_collectives
+from tracekit.prediction.layout import LayoutError
+from tracekit.prediction.model import Prediction
+from tracekit.prediction.shards import with_shards
+from tracekit.replay.run import Run, prepare
+from tracekit.testing import TraceBuilder
+
+NODE = "8xa100-sxm-80gb"
+GRADIENT = "torch::autograd::AccumulateGrad"
+TOKENS, HIDDEN = 512, 1024
+MIB = 2**20
+MS = 1000
+
+
+class Step:
+    """Equal layers of one product each, 10 ms forward and 20 back, launched ahead of the GPU, and an optimizer."""
+
+    def __init__(self, layers: int = 2, *, head: bool = False, equal: bool = True) -> None:
+        self.builder, self.now, self.end = TraceBuilder(), 0.0, 10.0
+        for _ in range(layers):
+            self.product(10 * MS)
+        if head:
+            self.runs("aten::_log_softmax", [[TOKENS, 64]], "softmax_warp_forward", 100)
+        self.builder.op("autograd::engine::evaluate_function: MseLossBackward0", self.now - 2, 1)
+        for layer in reversed(range(layers)):
+            self.builder.op("autograd::engine::evaluate_function: MmBackward0", self.now, 9)
+            self.product(20 * MS)
+            self.accumulates([HIDDEN, HIDDEN if equal else HIDDEN + layer])
+        if head:
+            self.accumulates([64, HIDDEN])
+        self.builder.annotation("Optimizer.step#Adam.step", self.now, 10)
+        dims = [[[HIDDEN, HIDDEN]] * layers] * 4
+        self.runs("aten::_fused_adamw_", dims, "multi_tensor_apply_kernel<FusedAdam>", 800)
+
+    def product(self, dur: float) -> None:
+        self.runs("aten::mm", [[TOKENS, HIDDEN], [HIDDEN, HIDDEN]], "ampere_sgemm_128x64_nn", dur)
+
+    def accumulates(self, dims: list[int]) -> None:
+        self.builder.op(GRADIENT, self.now - 0.8, 0.5, dims=[dims], types=["float"])
+
+    def runs(self, op: str, dims: list[object], kernel: str, dur: float) -> None:
+        kinds = ["TensorList" if isinstance(one[0], list) else "float" for one in dims]  # type: ignore[index]
+        self.builder.op(op, self.now + 1, 8, dims=dims, types=kinds)
+        self.builder.kernel(kernel, self.end, dur, launch=self.now + 2)
+        self.now, self.end = self.now + 10, self.end + dur + 1
+
+    @property
+    def run(self) -> Run:
+        return prepare(self.builder.load())
+
+    def on(self, cluster: str = NODE, **change: int | bool) -> Prediction:
+        return tk.predict(self.builder.load(), cluster=cluster, **change)[cluster]
+
+
+def test_layers_wait_for_their_parameters_and_the_optimizer_for_the_gradients():
+    run = with_shards(Step().run).run
+    added = run.kernels[5:]
+    assert added["collective"].to_list()[:6] == ["all_gather"] * 4 + ["reduce_scatter"] * 2
+    assert added["bytes"].to_list() == [4 * MIB] * 6 + [8 * MIB] * 6
+    gather, scatter, copy = 100.0, 300.0, 10.0
+    durations = np.array([10 * MS, 10 * MS, 20 * MS, 20 * MS, 800, *[gather] * 4, *[scatter] * 2, *[copy] * 6])
+    line = run.timeline_with(durations)
+    starts_us = (line.activity_start_ns / 1e3).round().tolist()
+    # 2 us until what waits on another stream starts, 1 us between the kernels of a stream.
+    launched = starts_us[5]
+    first = launched + gather + 2 + copy + 1
+    second = first + 10 * MS + 1 + copy + 1
+    third = second + 10 * MS + 1 + copy + 1
+    fourth = third + 20 * MS + 1 + copy + 1 + copy + 1
+    scattered = fourth + 20 * MS + 1 + copy + 2 + scatter
+    assert starts_us[:5] == [first, second, third, fourth, scattered + 2]
+
+
+def test_gathers_run_no_more_than_two_layers_ahead():
+    run = with_shards(Step(4).run).run
+    line = run.timeline_with(np.concatenate([run.kernels["dur_ns"][:9] / 1e3, np.full(run.kernels.height - 9, 1.0)]))
+    gathered = line.activity_start_ns[9 : 9 + 4]
+    done = line.activity_end_ns[:2]
+    assert (gathered[:2] < done[0]).all()
+    assert (gathered[2:] > done).all()
+
+
+def test_prediction_of_shards():
+    step = Step(head=True)
+    copies, shards = step.on(dp=8), step.on(dp=8, fsdp=True)
+    assert str(shards.layout) == "8 ranks = dp 8 (sharded)"
+    calls = {"collective": ["all_gather"] * 5 + ["reduce_scatter"] * 3, "ranks": [8] * 8, "dtype": ["fp32"] * 8}
+    sizes = [MIB // 4, *[4 * MIB] * 4, *[4 * MIB] * 2, MIB // 4]
+    each_us = predict_collectives(pl.DataFrame({**calls, "bytes": sizes}), load_cluster(NODE))["time_us"]
+    assert shards.added_us["collective"] == pytest.approx(each_us.sum())
+    optimizer_us = shards.kernels["time_us"][-1]
+    assert optimizer_us < 0.4 * copies.kernels["time_us"][-1]
+    assert shards.memory.least_bytes == pytest.approx(copies.memory.least_bytes / 8)
+    (note,) = [note for note in shards.notes if "fully_shard" in note]
+    assert "2 layers of 4.0 MiB in fp32 and 0.2 MiB besides" in note
+
+
+def test_one_copy_has_nothing_to_shard():
+    assert Step().on(dp=1, fsdp=True).step.step_time_us == Step().on().step.step_time_us
+
+
+@pytest.mark.parametrize(
+    ("step", "change", "says"),
+    [
+        (Step(equal=False), {"dp": 8}, "no parameter comes as often as the 2 layers"),
+        (Step(1), {"dp": 8}, "no layer"),
+        (Step(4), {"dp": 2, "pp": 2}, "leave out --fsdp or --pp"),
+    ],
+)
+def test_what_cannot_be_sharded_is_refused(step, change, says):
+    with pytest.raises(LayoutError, match=says):
+        step.on(fsdp=True, **change)
+
+
+def test_a_sweep_of_shards():
+    found = tk.sweep(Step().builder.load(), cluster=NODE, fsdp=True)
+    assert found.exchange
+    assert "fully_shard" in found.exchange
+    assert found.table["ranks"].sort().to_list() == [1, 2, 4, 8]

@@ -1,0 +1,217 @@
+"""A job without data parallelism as it would run sharded: parameters gathered, gradients scattered, layer by layer.
+
+As PyTorch's ``fully_shard`` does with each repeated layer and with the rest as units of their own (Zhao et al., PyTorch
+FSDP: Experiences on Scaling Fully Sharded Data Parallel, VLDB 2023): a layer's parameters are gathered before its
+forward pass and again before its backward pass, at most two layers ahead of the GPU; its gradients are
+reduce-scattered behind its backward pass. The rest is gathered once. All of it runs on one stream, in order.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from tracekit.graph import Graph
+from tracekit.graph.change import destinations, sources, with_activities, with_edges
+from tracekit.graph.edges import EdgeKind, Edges, ends, starts
+from tracekit.graph.events import DEFAULT_LAG_NS
+from tracekit.graph.nodes import NONE
+from tracekit.graph.streams import DEFAULT_GAP_NS
+from tracekit.prediction.buckets import one_backward_pass
+from tracekit.prediction.copies import Exchange, communicates, of_one_rank, with_kernels
+from tracekit.prediction.hooks import REDUCE_OVER_COPY, copy_cost_ns
+from tracekit.prediction.layers import Layers, recognise_layers
+from tracekit.prediction.layout import LayoutError
+from tracekit.prediction.spread import HOST_SPREAD
+from tracekit.replay.run import Run
+from tracekit.workload.signature import ITEM_BYTES
+
+Ints = npt.NDArray[np.int64]
+
+AHEAD = 2
+"""Layers that may be gathered before the GPU is done with the one in front of them."""
+
+NEVER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """What is gathered and scattered, in bytes, in the gradients' type.
+
+    Attributes:
+        layer: Of one layer.
+        rest: Of what lies outside the layers.
+        dtype: Of most of it.
+    """
+
+    layer: int
+    rest: int
+    dtype: str
+
+
+def with_shards(run: Run) -> Exchange:
+    """A run of one data-parallel rank with the collectives that it would have if its parameters were sharded.
+
+    Args:
+        run: The measured run.
+
+    Raises:
+        LayoutError: The trace doesn't tell the layers or their parameters, or several ranks were read.
+    """
+    of_one_rank(run)
+    layers = recognise_layers(run)
+    units = _units(run, layers)
+    calls = _calls(run, layers, units)
+    copy_ns = copy_cost_ns(run)
+    graph = _graph(run.graph, calls, copy_ns)
+    return Exchange(with_kernels(run, _kernels(run, calls, units), graph), _note(layers, units, copy_ns))
+
+
+def _units(run: Run, layers: Layers) -> Units:
+    """Parameters of a shape that comes as often as there are layers, or a multiple of it, are the layers'."""
+    table = pl.DataFrame(
+        [(str(one.shape), one.numel * one.item_bytes(4), one.dtype or "fp32") for one in one_backward_pass(run)],
+        schema=["shape", "bytes", "dtype"],
+        orient="row",
+    )
+    by_shape = table.group_by("shape", "dtype").agg(pl.first("bytes"), count=pl.len() // layers.count)
+    layer = int(by_shape.select((pl.col("bytes") * pl.col("count")).sum()).item())
+    if not layer:
+        raise LayoutError(f"no parameter comes as often as the {layers.count} layers that repeat.")
+    dtype = table.group_by("dtype").agg(pl.col("bytes").sum()).sort("bytes")["dtype"][-1]
+    return Units(layer, int(table["bytes"].sum()) - layer * layers.count, dtype)
+
+
+def _calls(run: Run, layers: Layers, units: Units) -> pl.DataFrame:
+    """A row for each collective, in the order of its stream; activities are nodes of the graph, ``NEVER`` if none.
+
+    ``collective``, ``bytes``; ``at``, the activity at whose launch it is launched; ``behind`` and ``before``, the ones
+    that it waits for and that wait for it; ``step``.
+    """
+    node = run.graph.nodes.cpu + layers.kernels["row"].to_numpy().astype(np.int64)
+    steps = layers.kernels["step"].to_numpy()
+    follows = _neighbours(run.graph)[0]
+    last = np.append(layers.first[1:], True)
+    parts = []
+    for (begin, turn, end), exchanges in zip(layers.passes.tolist(), last.tolist(), strict=True):
+        forward, backward = node[begin + layers.forward[:-1]], node[turn + layers.backward[:-1]]
+        passed, returned = node[begin + layers.forward[1:] - 1], node[turn + layers.backward[1:] - 1]
+        gathers = _gathers(backward, np.append(backward[0], backward[:-1]), returned, units.layer)
+        scatters = _rows("reduce_scatter", units.layer, returned, returned, np.full(layers.count, NEVER))
+        # The gather for the next layer is launched before the gradients of this one are there.
+        number = pl.int_range(pl.len())
+        turns = [gathers.with_columns(turn=2 * number), scatters.with_columns(turn=2 * number + 3)]
+        rest = _rows("reduce_scatter", units.rest, node[[end - 1]], node[[end - 1]], np.array([NEVER]))
+        whole = pl.concat(
+            [
+                _gathers(node[[begin]], node[[begin]], np.array([NEVER]), units.rest),
+                _gathers(forward, forward, passed, units.layer),
+                *([pl.concat(turns).sort("turn").drop("turn"), rest] if exchanges else [gathers]),
+            ]
+        ).filter(pl.col("bytes") > 0)
+        ending = pl.int_range(pl.len()) == pl.len() - 1
+        then = pl.when(ending & (pl.col("collective") == "reduce_scatter")).then(int(follows[node[end - 1]]))
+        parts.append(whole.with_columns(before=then.otherwise("before"), step=pl.lit(int(steps[begin]))))
+    return pl.concat(parts)
+
+
+def _gathers(before: Ints, at: Ints, done: Ints, size: int) -> pl.DataFrame:
+    """Gathers for layers that begin with ``before``, each once the GPU is done with the layer ``AHEAD`` in front."""
+    behind = np.concatenate([np.full(AHEAD, NEVER), done])[: before.size]
+    return _rows("all_gather", size, at, behind, before)
+
+
+def _rows(collective: str, size: int, at: Ints, behind: Ints, before: Ints) -> pl.DataFrame:
+    nodes = pl.DataFrame({"at": at, "behind": behind, "before": before})
+    return nodes.select(pl.lit(collective).alias("collective"), pl.lit(size).alias("bytes"), "at", "behind", "before")
+
+
+def _neighbours(graph: Graph) -> tuple[Ints, Ints]:
+    """What follows each node on its stream, and what comes before it; ``NEVER`` where nothing does."""
+    earlier, later = graph.nodes.neighbours(graph.nodes.activities)
+    follows, precedes = np.full((2, graph.nodes.start_ns.size), NEVER)
+    follows[earlier], precedes[later] = later, earlier
+    return follows, precedes
+
+
+def _graph(graph: Graph, calls: pl.DataFrame, copy_ns: int) -> Graph:
+    """``graph`` with the collectives, each with the copy of its buffer, and what they wait for."""
+    nodes = graph.nodes
+    gathers = (calls["collective"] == "all_gather").to_numpy()
+    at, behind, before = (calls[name].to_numpy() for name in ("at", "behind", "before"))
+    call, needed_call = nodes.launcher[at - nodes.cpu], nodes.launcher[np.where(gathers, before, at) - nodes.cpu]
+    if (call == NONE).any() or (needed_call == NONE).any():
+        raise LayoutError("the layers were launched before the trace began, or by a CUDA graph.")
+    host_ns = copy_ns * (1 + REDUCE_OVER_COPY)
+    lane = np.concatenate([np.full(calls.height, nodes.lane.max() + 1), nodes.lane[at]])
+    moved = nodes.start_ns.size + np.arange(calls.height)
+    copied = moved + calls.height
+    grown = with_activities(_slower_host(graph, call, gathers, host_ns), lane, np.tile(nodes.start_ns[at], 2))
+    follows, precedes = _neighbours(graph)
+    scatters = ~gathers
+    previous, following = np.where(gathers, precedes[before], at), np.where(gathers, before, follows[at])
+    launch = np.where(gathers, starts(call), ends(call))
+    between = np.flatnonzero(scatters[1:] & gathers[:-1] & (before[:-1] == follows[at[1:]]))
+    program = [
+        (launch, starts(moved), np.where(gathers, 0, host_ns)),
+        (np.where(gathers, starts(needed_call), launch), starts(copied), np.where(gathers, 0, copy_ns)),
+    ]
+    awaited, awaiting = gathers & (behind != NEVER), scatters & (before != NEVER)
+    event = [
+        (ends(behind)[awaited], starts(moved)[awaited]),
+        (np.where(gathers, ends(moved), ends(copied)), np.where(gathers, starts(copied), starts(moved))),
+        (ends(moved)[awaiting], starts(before)[awaiting]),
+    ]
+    stream = [
+        (ends(moved)[:-1], starts(moved)[1:]),
+        (ends(previous)[previous != NEVER], starts(copied)[previous != NEVER]),
+        (ends(copied)[following != NEVER], starts(following)[following != NEVER]),
+        (ends(copied)[between + 1], starts(copied)[between]),
+    ]
+    src, dst, lag = (np.concatenate(parts) for parts in zip(*program, strict=True))
+    grown = with_edges(grown, Edges(EdgeKind.PROGRAM, src, dst, lag))
+    for kind, pairs, lag_ns in ((EdgeKind.STREAM, stream, DEFAULT_GAP_NS), (EdgeKind.EVENT, event, DEFAULT_LAG_NS)):
+        src, dst = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
+        grown = with_edges(grown, Edges(kind, src, dst, np.full(src.size, lag_ns)))
+    return grown
+
+
+def _slower_host(graph: Graph, call: Ints, gathers: npt.NDArray[np.bool_], host_ns: int) -> Graph:
+    """``graph`` in which the CPU also launches gathers, before the calls, and scatters, behind them."""
+    earlier, later = np.zeros((2, graph.nodes.start_ns.size), dtype=np.int64)
+    np.add.at(earlier, call[gathers], host_ns)
+    np.add.at(later, call[~gathers], host_ns)
+    src, dst = sources(graph), destinations(graph)
+    on_host = np.isin(graph.kind, (EdgeKind.PROGRAM, EdgeKind.HANDOVER))
+    added = np.where(dst % 2 == 0, earlier[dst // 2], 0) + np.where(src % 2 == 1, later[src // 2], 0)
+    return replace(graph, lag_ns=graph.lag_ns + np.where(on_host, added, 0))
+
+
+def _kernels(run: Run, calls: pl.DataFrame, units: Units) -> pl.DataFrame:
+    """Rows of the kernel table for the collectives, and for the copies of their buffers."""
+    nodes = run.graph.nodes
+    item = ITEM_BYTES.get(units.dtype, 4)
+    ran = run.kernels.select("device", "stream")[calls["at"] - nodes.cpu]
+    table = calls.with_columns(device=ran["device"], ts_ns=nodes.origin_ns + nodes.start_ns[calls["at"].to_numpy()])
+    own = "step", "device", "ts_ns"
+    moved = table.select(
+        *own, "collective", "bytes", **communicates(run), name="collective", dtype=pl.lit(units.dtype),
+    )  # fmt: skip
+    copied = table.select(
+        *own, bytes=2 * pl.col("bytes"), cols=pl.col("bytes") // item, rows=1, flops=0, dtype=pl.lit(units.dtype),
+        stream=ran["stream"], family=pl.lit("copy"), name=pl.lit("copy of a shard's buffer"), op=pl.lit("fsdp::copy"),
+    )  # fmt: skip
+    return pl.concat([moved, copied], how="diagonal_relaxed")
+
+
+def _note(layers: Layers, units: Units, copy_ns: int) -> str:
+    layer, rest = (f"{size / 2**20:,.1f} MiB" for size in (units.layer, units.rest))
+    return (
+        f"the trace's parameters aren't sharded: collectives as fully_shard's were put in, for {layers.count} layers "
+        f"of {layer} in {units.dtype} and {rest} besides. A layer is gathered before its forward and again before its "
+        f"backward pass, up to {AHEAD} ahead; its gradients are reduce-scattered behind. Each collective costs the CPU "
+        f"{copy_ns * (1 + REDUCE_OVER_COPY) / 1e3:.0f} us, told from the trace's own ops; the interval allows for a "
+        f"host {100 * (HOST_SPREAD - 1):.0f} % slower or faster. That they slow the kernels beside them isn't in the "
+        "numbers. No sharded copies of a one-GPU job were compared with a real job yet"
+    )
