@@ -1,8 +1,9 @@
-"""Products without a shape: the time of a product that takes as long on the source, on the target.
+"""Products and attention without a shape: the time of one that takes as long on the source, on the target.
 
 A time alone doesn't tell rows, columns and depth. But of one kind of shape, all sides alike, it tells the size, and the
 model then knows how much of it was latency, memory and arithmetic on the source, and what each becomes on the target. A
-peak rate's ratio knows none of that. Where the kernel's name tells a narrow tile, one side is as short as that.
+peak rate's ratio knows none of that. Where the kernel's name tells a narrow tile, one side is as short as that; where
+it tells that keys are split over blocks, attention has one query, as decoding does.
 """
 
 from __future__ import annotations
@@ -21,15 +22,21 @@ from predictors.model import model, split
 Index = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
 
-FAMILIES = ("gemm", "conv")
+FAMILIES = ("gemm", "conv", "attention")
 SIDES = np.geomspace(16, 65536, 49)
 NARROW = 64
 """A tile with a side up to this is chosen for a product with so short a side, such as a decoding step's."""
 FEW = 8
 """With a block on less than every eighth SM the shape can't be told from the time: few SMs did all of it."""
+TOKENS = np.geomspace(16, 1_048_576, 49)
+HEADS: dict[str, pl.Expr] = {"heads": pl.lit(32), "head_dim": pl.lit(128), "causal": pl.lit(value=True)}
+PREFILL = HEADS | {"batch": pl.lit(8), "kv_heads": pl.lit(32), "q_len": pl.col("kv_len")}
+DECODE = HEADS | {"batch": pl.lit(32), "kv_heads": pl.lit(8), "q_len": pl.lit(1)}
+"""Attention that only its tokens are open of."""
 SPREAD = 0.8
 """Half-width of the interval, as a logarithm. Of 8,000 products measured on two of A100, H100, L40S, B200, V100 and T4
-(aiconfigurator, NeuSight), with their shapes hidden, 84 to 100 % lie within, by pair, and 82 to 100 % of their time."""
+(aiconfigurator, NeuSight), with their shapes hidden, 84 to 100 % lie within, by pair, and 82 to 100 % of their time; of
+10,000 kernels of attention 78 to 100 % and 69 to 100 %."""
 
 
 def equivalent(
@@ -43,7 +50,7 @@ def equivalent(
     """Measured times of products carried to another GPU by a product of their kind that takes as long.
 
     Args:
-        table: distinct kernels with `family`, `dtype`, `framework`, `tile_m`, `tile_n` and `blocks`.
+        table: distinct kernels with `family`, `dtype`, `framework`, `tile_m`, `tile_n`, `split_k` and `blocks`.
         row: of which of them each measurement is.
         measured: times on the source, in microseconds, above zero.
         source: where they were measured.
@@ -58,6 +65,7 @@ def equivalent(
         "family",
         "dtype",
         "framework",
+        splits=pl.col("split_k"),
         narrow=pl.when((side <= NARROW) & (pl.col("family") == "gemm")).then(side),
         told=pl.col("family").is_in(FAMILIES)
         & pl.col("dtype").is_in(list(DTYPE_BYTES))
@@ -67,7 +75,7 @@ def equivalent(
     of_kind = kinds.drop("told").select(pl.struct(pl.all()).rank("dense"))[:, 0].to_numpy()[row]
     for kind in np.unique(of_kind[told]):
         mine = told & (of_kind == kind)
-        curve = _products(kinds[int(row[mine][0])])
+        curve = _from_small_to_large(kinds[int(row[mine][0])])
         here = np.maximum.accumulate(_times(curve, source, weights[0]))
         there = _times(curve, target, weights[1])
         ratio = np.interp(np.log(measured[mine]), np.log(here), np.log(there / here))
@@ -75,11 +83,14 @@ def equivalent(
     return time, told
 
 
-def _products(kind: pl.DataFrame) -> pl.DataFrame:
-    """Products of one kind, from small to large."""
-    sides = pl.DataFrame({"n": SIDES, "k": SIDES})
+def _from_small_to_large(kind: pl.DataFrame) -> pl.DataFrame:
+    """Kernels of one kind."""
     one = kind.select("family", "dtype", "framework", "narrow")
-    return one.join(sides, how="cross").with_columns(m=pl.coalesce("narrow", "n")).drop("narrow")
+    if kind["family"][0] == "attention":
+        sizes = DECODE if kind["splits"][0] else PREFILL
+        return one.join(pl.DataFrame({"kv_len": TOKENS}), how="cross").with_columns(**sizes)
+    sides = pl.DataFrame({"n": SIDES, "k": SIDES})
+    return one.join(sides, how="cross").with_columns(m=pl.coalesce("narrow", "n"))
 
 
 def _times(kernels: pl.DataFrame, gpu: Machine, weights: Weights) -> Array:

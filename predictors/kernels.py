@@ -19,7 +19,9 @@ FLOATS = ("flops", "bytes", "measured_us", "share")
 STRINGS = ("family", "dtype", "kv_dtype", "routing", "collective", "framework", "direction", "copy_kind")
 
 COLUMNS: dict[str, pl.DataType] = (
-    dict.fromkeys(INTEGERS, pl.Float64()) | dict.fromkeys(FLOATS, pl.Float64()) | {"causal": pl.Boolean()}
+    dict.fromkeys(INTEGERS, pl.Float64())
+    | dict.fromkeys(FLOATS, pl.Float64())
+    | dict.fromkeys(("causal", "split_k"), pl.Boolean())
 ) | dict.fromkeys(STRINGS, pl.String())
 """Every input column and the type it is computed in; integers are carried as floats so that nothing overflows."""
 
@@ -65,7 +67,8 @@ def complete(kernels: pl.DataFrame) -> pl.DataFrame:
 
     Returns:
         The columns of `COLUMNS` in that order. `batch`, `share`, `tp`, `ep` default to 1, `window` to 0,
-        `kv_heads` to `heads`, `kv_dtype` to `dtype`, `direction` to 'forward', `causal` to false.
+        `kv_heads` to `heads`, `kv_dtype` to `dtype`, `direction` to 'forward', `causal` to false; `split_k`, whether
+        the keys of attention are split over blocks, to false.
 
     Raises:
         KernelTableError: no `family` column, a family or a dtype nobody knows, or a column of a wrong type.
@@ -90,6 +93,7 @@ def complete(kernels: pl.DataFrame) -> pl.DataFrame:
         pl.col("kv_dtype").fill_null(pl.col("dtype")),
         pl.col("direction").replace(short).fill_null("forward"),
         pl.col("causal").fill_null(False),
+        split_k=pl.when(pl.col("family") == "attention").then(pl.col("split_k").fill_null(False)),
     )
 
 

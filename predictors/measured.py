@@ -19,7 +19,7 @@ MOST_KERNELS = 200
 HOST_FAMILIES = ("memcpy",)
 """How fast these run is up to the host."""
 _OF_A_LAUNCH = ("measured_us", "blocks", "threads_per_block", "registers_per_thread", "shared_memory_bytes", "tile_m",
-                "tile_n")  # fmt: skip
+                "tile_n", "split_k")  # fmt: skip
 
 
 def distinct(kernels: pl.DataFrame, gpu: Gpu) -> pl.DataFrame:

@@ -71,3 +71,20 @@ def test_a_product_longer_than_any_goes_with_the_longest():
         scaled("a100-sxm-80gb", "h100-sxm", family="gemm", dtype="bf16", measured_us=us)["time_us"] for us in (1e8, 2e8)
     ]
     assert times[1] == pytest.approx(2 * times[0])
+
+
+def test_attention_that_splits_its_keys_goes_with_the_memory():
+    # 2.6 times the arithmetic, 0.26 of the bandwidth.
+    prefill, decode = (
+        scaled("h100-sxm", "l40s", family="attention", dtype="bf16", measured_us=100.0, split_k=splits)["time_us"]
+        for splits in (False, True)
+    )
+    shapes = pl.DataFrame(
+        {"family": ["attention"], "dtype": ["bf16"], "batch": [8], "heads": [32], "q_len": [2048], "kv_len": [2048],
+         "head_dim": [128], "causal": [True]}
+    )  # fmt: skip
+    here, there = (predict(shapes, gpu)["time_us"][0] for gpu in ("h100-sxm", "l40s"))
+    measured = scaled("h100-sxm", "l40s", family="attention", dtype="bf16", measured_us=here)
+    assert measured["time_us"] == pytest.approx(there, rel=0.1)
+    assert decode == pytest.approx(100 * 3352 / 864, rel=0.35)
+    assert decode != pytest.approx(prefill, rel=0.05)

@@ -11,6 +11,7 @@ from tracekit.workload.names.rule import Rule
 TYPES = {"bfloat16_t": "bf16", "half_t": "fp16", "float_e4m3_t": "fp8", "bf16": "bf16", "f16": "fp16", "f32": "fp32",
          "fp16": "fp16", "E4m3": "fp8", "Bfloat16": "bf16", "Fp16": "fp16", "DF16b": "bf16", "DF16_": "fp16",
          "__hip_bfloat16": "bf16", "_Float16": "fp16"}  # fmt: skip
+ALL = re.compile("")
 SPLIT = re.compile(r"split_?kv|Split<|FlashAttnFwdCombine", re.IGNORECASE)
 C = r"(?:cute::)?C<(?:\(int\))?"
 INTEGER = r"(?:\((?:unsigned )?int\))?"
@@ -64,6 +65,7 @@ RULES = (
         "attention",
         dtypes=TYPES,
         tensor_core=True,
+        split=re.compile("MultiCtasKv|ForGen"),
     ),
     Rule(
         re.compile(
@@ -80,7 +82,15 @@ RULES = (
         dtypes=TYPES,
         tensor_core=True,
     ),
-    Rule(re.compile(r"\baiter::(?:pa|mla)_|_ZN5aiter\d+(?:pa|mla)_"), "attention", tensor_core=True),
+    Rule(
+        re.compile(
+            r"\baiter::(?:pa|mla)_|_ZN5aiter\d+(?:pa|mla)_|paged_attention_v[12]_kernel|flash_fwd_splitkv_mla_kernel|"
+            r"^_fwd_(?:grouped_)?kernel_stage\d|^kernel_unified_attention_3d"
+        ),
+        "attention",
+        tensor_core=True,
+        split=ALL,
+    ),
     Rule(
         re.compile(
             r"flashinfer::\w*(?:With\w*KVCache|PagedAttention)\w*<(?:flashinfer::KernelTraits<\(flashinfer::MaskMode\)\d"
@@ -89,6 +99,7 @@ RULES = (
         "attention",
         dtypes=TYPES | {"__nv_bfloat16": "bf16", "__half": "fp16", "__nv_fp8_e4m3": "fp8"},
         tensor_core=True,
+        split=re.compile("Decode"),
     ),
     Rule(re.compile(r"FlashAttention(?:Forward|Backward)Sm\d+"), "attention", tensor_core=True),
     Rule(
@@ -96,5 +107,6 @@ RULES = (
         "attention",
         dtypes=TYPES,
         tensor_core=True,
+        split=ALL,
     ),
 )

@@ -73,11 +73,4 @@ RULES = (
         tensor_core=False,
         algorithms=ALGORITHMS,
     ),
-    Rule(
-        re.compile(
-            r"(?:ep|deep_ep)::(?:intranode|internode|internode_ll)::(?:dispatch|combine|(?:cached_)?notify\w*)\b"
-        ),
-        "collective",
-        tensor_core=False,
-    ),
 )
