@@ -92,6 +92,8 @@ def test_prediction_of_copies_takes_the_models_all_reduces_and_says_what_it_assu
     assert copies.step.step_time_us > alone.step.step_time_us + reduces_us[1]
     assert reduces_us[1] / 2 < copies.step.exposed_comm_us < reduces_us[1]  # the first bucket's copy runs beside
     assert copies.low_us < copies.step.step_time_us < copies.high_us
+    hidden_us = sum(reduces_us) - copies.step.exposed_comm_us
+    assert copies.high_us > copies.step.step_time_us + 0.22 * hidden_us
     assert copies.kernels.height == alone.kernels.height
     assert (copies.samples, alone.samples) == (8, 1)
     assert copies.added_us["collective"] == pytest.approx(sum(reduces_us))

@@ -212,6 +212,6 @@ def _note(layers: Layers, units: Units, copy_ns: int) -> str:
         f"of {layer} in {units.dtype} and {rest} besides. A layer is gathered before its forward and again before its "
         f"backward pass, up to {AHEAD} ahead; its gradients are reduce-scattered behind. Each collective costs the CPU "
         f"{copy_ns * (1 + REDUCE_OVER_COPY) / 1e3:.0f} us, told from the trace's own ops; the interval allows for a "
-        f"host {100 * (HOST_SPREAD - 1):.0f} % slower or faster. That they slow the kernels beside them isn't in the "
-        "numbers. No sharded copies of a one-GPU job were compared with a real job yet"
+        f"host {100 * (HOST_SPREAD - 1):.0f} % slower or faster. No sharded copies of a one-GPU job were "
+        "compared with a real job yet"
     )

@@ -15,7 +15,7 @@ from tracekit.comm import ClusterError
 from tracekit.graph.change import without
 from tracekit.prediction import notes
 from tracekit.prediction.collectives import put_in, retarget
-from tracekit.prediction.copies import lacks_exchange, with_exchange
+from tracekit.prediction.copies import TAKEN, lacks_exchange, with_exchange
 from tracekit.prediction.ends import point_and_ends, repeats
 from tracekit.prediction.kernels import Kernels
 from tracekit.prediction.layout import Change, Layout, LayoutError, layout_of, resized
@@ -176,12 +176,20 @@ class Predictor:
         chosen = added.filter(pl.col("step").is_in(self.run.chosen["step"].implode()))
         added_us = dict(chosen.group_by("family", maintain_order=True).agg(pl.col("time_us").sum()).iter_rows())
         put_in_us = added_us["collective"] / self.run.chosen.height
+        put_in_us /= prediction.pipeline.stages if prediction.pipeline else 1
+        exposed_us = min(prediction.step.exposed_comm_us, put_in_us)
         told = (
-            f"the collectives that were put in take {duration(put_in_us)} a step; for "
-            f"{duration(prediction.step.exposed_comm_us)} of it nothing else runs"
+            f"the collectives that were put in take {duration(put_in_us)} a step; for {duration(exposed_us)} of it "
+            f"nothing else runs; that they take up to {100 * TAKEN:.0f} % of the GPU from the kernels beside them only "
+            "the interval's upper end allows for"
         )
-        notes_ = (*prediction.notes, told)
-        return replace(prediction, kernels=prediction.kernels.head(own), added_us=added_us, notes=notes_)
+        return replace(
+            prediction,
+            kernels=prediction.kernels.head(own),
+            added_us=added_us,
+            high_us=prediction.high_us + TAKEN * (put_in_us - exposed_us),
+            notes=(*prediction.notes, told),
+        )
 
     def _kernel_times(self, gpu: Gpu, layouts: tuple[Layout, Layout] | None) -> pl.DataFrame:
         """All kernels but collectives on a GPU; null where that can't be told."""
