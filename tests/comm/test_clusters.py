@@ -34,12 +34,22 @@ def test_every_cluster_passes_the_battery(name):
         ("4xgb200-nvl72", 288, "gb200", 50),
         ("2xnd-h100-v5", 16, "h100-sxm", 50),
         ("a2-mega", 16, "a100-sxm-40gb", 0.78125),
+        ("bm.gpu.h100.8", 8, "h100-sxm", 50),
+        ("g6e.48xlarge", 8, "l40s", 6.25),
+        ("2xgb300-nvl72", 144, "gb300", 100),
     ],
 )
 def test_names(name, gpus, gpu, network_gbps):
     cluster = load_cluster(name)
     assert (cluster.gpus, cluster.gpu.slug) == (gpus, gpu)
     assert cluster.network_gbps == pytest.approx(network_gbps)
+
+
+@pytest.mark.parametrize(("gpu", "pair_gbps"), [("mi300x", 64), ("mi325x", 64), ("mi350x", 76.8), ("mi355x", 76.8)])
+def test_platforms_of_amd_are_meshes(gpu, pair_gbps):
+    node = load_cluster(f"8x{gpu}")
+    assert (node.fabric, node.pair_gbps) == ("mesh", pair_gbps)
+    assert node.gpu.link_gbps == pytest.approx(7 * pair_gbps)
 
 
 @pytest.mark.parametrize("name", ["8xh100-sxm", "4x8xh100-sxm@ndr400", "16xp4d", "p5", "2x8xb300@xdr800"])
