@@ -55,11 +55,11 @@ class UnknownGpuError(PredictorError, LookupError):
             memory_bytes: its memory.
         """
         if "laptop" in name.lower():
-            reason = "how fast a laptop's is depends on the power that its maker allows"
+            reason = "; how fast a laptop's is depends on the power that its maker allows"
         else:
-            reason = "it may be a slice of a GPU (MIG, vGPU, a compute partition)"
+            reason = "; it may be a slice of a GPU (MIG, vGPU, a compute partition)" if sms else ""
         return cls(
-            f"no known GPU fits the device {name!r} with {sms} SMs and {memory_bytes / 2**30:.1f} GiB; {reason}. "
+            f"no known GPU fits the device {name!r} with {sms} SMs and {memory_bytes / 2**30:.1f} GiB{reason}. "
             "Name the GPU with --source-gpu, or describe it in a .toml file."
         )
 

@@ -68,3 +68,12 @@ def test_traces_merged_into_one_file_are_refused_and_beside_their_parts_left_out
     for rank in range(2):
         TraceBuilder().kernel("gemm", 20, 10, launch=0).save(tmp_path / f"trace_rank{rank}.json")
     assert [rank.rank for rank in tracekit.load(tmp_path).ranks] == [0, 1]
+
+
+def test_a_kernel_without_anything_on_the_cpu_gets_a_report():
+    trace = TraceBuilder().kernel("gemm", 20, 10).load()
+    assert tracekit.report(trace).source.kernels == 1
+    for rank in ({"rank": -1, "world_size": -4}, {"rank": 0, "world_size": 0}):
+        builder = TraceBuilder().kernel("gemm", 20, 10, launch=0)
+        builder.metadata["distributedInfo"] = rank
+        assert tracekit.predict(builder.load(), gpu="h100-sxm")["h100-sxm"].step.steps == 1

@@ -1,5 +1,7 @@
 """What libraries write into their kernels' names; every name is from a real trace or a published profile."""
 
+import time
+
 import pytest
 
 from tracekit.workload.names import KernelName, describe
@@ -322,3 +324,9 @@ def test_collectives(name: str, expected: KernelName) -> None:
 @pytest.mark.parametrize("name", ["my_kernel", "void at::native::vectorized_elementwise_kernel<4, float>", ""])
 def test_a_name_that_no_library_wrote_tells_nothing(name: str) -> None:
     assert describe(name) is None
+
+
+def test_long_names_take_no_longer_than_their_length():
+    start = time.process_time()
+    describe("_ZN2ck27kernel_gemm_xdl_cshuffle_v3INS_" + "x" * 20_000)
+    assert time.process_time() - start < 1

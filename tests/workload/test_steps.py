@@ -35,3 +35,15 @@ def test_marks_stay_where_no_launch_lies_in_any() -> None:
     trace = marked(launches={900: 920}, marks=((3, 0, 100), (4, 100, 100)))
     assert numbers(trace) == [3, 4]
     assert steps.find(trace.ranks[0]).schema["start_ns"] == pl.Int64
+
+
+def test_a_step_around_others_takes_nothing_from_them():
+    builder = TraceBuilder().step(50, 0, 200).step(1, 0, 100).step(2, 100, 100)
+    builder.kernel("gemm", 20, 10, launch=10).kernel("gemm", 120, 10, launch=110)
+    found = [steps.find(builder.load().rank())["step"].to_list() for _ in range(5)]
+    assert found == [[1, 2]] * 5
+
+
+def test_a_step_number_beyond_integers_is_cut():
+    trace = TraceBuilder().annotation("ProfilerStep#" + "9" * 20, 0, 100).kernel("gemm", 20, 10, launch=10).load()
+    assert steps.find(trace.rank())["step"].to_list() == [int("9" * 18)]

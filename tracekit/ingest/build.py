@@ -236,7 +236,8 @@ def _place(keys: Mapping[str, bytes]) -> tuple[int | None, int]:
     if not isinstance(info, dict):
         return None, 1
     rank, world_size = info.get("rank"), info.get("world_size")
-    return (rank if isinstance(rank, int) else None), (world_size if isinstance(world_size, int) else 1)
+    known = isinstance(rank, int) and rank >= 0
+    return (rank if known else None), (max(world_size, 1) if isinstance(world_size, int) else 1)
 
 
 def _damages(decoded: Decoded) -> Iterable[str]:

@@ -158,7 +158,7 @@ def _reached_through(trail: Trail, rows: Bools) -> Bools:
     """Pieces to which the way back of their stretch leads through one of some pieces."""
     place = np.arange(rows.size)
     last = np.maximum.accumulate(np.where(rows, place, NONE))
-    before = np.concatenate([[NONE], last[:-1]])
+    before = np.concatenate([[NONE], last])[:-1]
     reached: Bools = (before != NONE) & (trail.stretch[before] == trail.stretch)
     return reached
 

@@ -115,7 +115,7 @@ def _describe(graph: Graph, kernels: pl.DataFrame, trail: Trail) -> pl.DataFrame
             "gpu": on_gpu,
             "far": far_apart(graph, trail),
             "kernel": pl.Series(kernel).replace(NONE, None),
-            "call": graph.nodes.names.gather(pl.Series(np.where(ends_at < graph.nodes.cpu, ends_at, 0))),
+            "call": graph.nodes.names.gather(pl.Series(ends_at).set(pl.Series(ends_at >= graph.nodes.cpu), None)),
         }
     )
     places_of = {column: column for column in PLACES if column in kernels.columns}

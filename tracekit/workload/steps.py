@@ -5,13 +5,13 @@ import polars as pl
 from tracekit.errors import StepError
 from tracekit.trace import RankTrace
 
-PATTERN = r"^ProfilerStep#(\d+)"
+PATTERN = r"^ProfilerStep#(\d{1,18})"
 WHOLE_TRACE = 0
 STEP_COLUMNS = ("step", "start_ns", "end_ns", "pid", "tid")
 
 
 def find(trace: RankTrace) -> pl.DataFrame:
-    """The steps of a trace in order of start.
+    """The steps of a trace in order of start; of those that start together the longest first.
 
     A trace without ProfilerStep annotations is one step, number 0, from its first event to its last. Marks in which
     nothing was launched are no steps: a recording that ends with its block opens one last step, and nothing follows.
@@ -30,7 +30,7 @@ def find(trace: RankTrace) -> pl.DataFrame:
             pid=pl.col("pid").first(),
             tid=pl.col("tid").first(),
         )
-        .sort("start_ns")
+        .sort("start_ns", "end_ns", "step", descending=[False, True, False])
     )
     return _with_launches(marked, trace) if marked.height else _whole(trace)
 

@@ -63,6 +63,7 @@ RULES = (
     ),
     Rule(
         re.compile(
+            r"(?=cross_|multimem_|one_?shot|two_?shot|all_?reduce)"
             r"(?=\w*?(?P<algorithm>[12]stage|one_?shot|two_?shot|multimem)|)"
             r"(?:cross_device_reduce_\dstage|multimem_\w+_kernel|(?:one|two)_?shot_all_?reduce\w*|"
             r"all_reduce_one_shot\w*|allreduce_fusion_kernel\w*)"
