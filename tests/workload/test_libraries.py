@@ -153,6 +153,12 @@ def test_packed_products_of_serving_engines(op, dims, concrete):
          [[1024], [], [], [[256], [768]]], [BF16, LIST, SCALAR, "TensorList"], "copy", 2 * 1024 * 2),
         ("triton_red_fused_add_mean_1", "triton_red_fused_add_mean_1", [[64, 8], [64, 8], [64, 8]], [BF16] * 3,
          "reduction", 3 * 2 * 512),
+        ("aten::nll_loss_backward",
+         "void at::native::(anonymous namespace)::nll_loss_backward_reduce_cuda_kernel_2d<float, long>(float*, float)",
+         [[], [1024, 8192], [1024], [], [], [], []], [FLOAT, FLOAT, "long int", "", SCALAR, SCALAR, FLOAT], "reduction",
+         1024 * 12),
+        ("aten::index_select", "void at::native::(anonymous namespace)::indexSelectLargeIndex<float, long>",
+         [[50, 64], [], [1000]], [FLOAT, SCALAR, "long int"], "embedding", 4 * (50 * 64 + 64000) + 8 * 1000),
         ("sage_quant_kernel_0", "sage_quant_kernel", [[64, 8], [64, 8], []], [BF16, INT8, SCALAR], "elementwise",
          3 * 512),
     ],
@@ -242,6 +248,12 @@ def test_casts_and_optimizers_of_bitsandbytes():
 def test_products_from_templates(op, dims, expected):
     row = kernel_of(op, op, dims, [BF16] * len(dims))
     assert (row["family"], *(row[name] for name in ("batch", "m", "n", "k"))) == ("gemm", *expected)
+
+
+def test_what_is_selected_is_read_alone():
+    op = "triton_poi_fused_clone_select_squeeze_4"
+    row = kernel_of(op, op, [[3, 256, 512], [256, 512], []], [FLOAT, FLOAT, SCALAR], ["", "", "131072"])
+    assert row["bytes"] == 2 * 4 * 256 * 512
 
 
 def test_flexible_attention_has_a_bracket_for_its_mask():

@@ -63,6 +63,12 @@ REAL_NAMES = [
     ("void causal_conv1d_fwd_kernel<Causal_conv1d_fwd_kernel_traits<128, 4, true, c10::BFloat16>>", "elementwise",
      "bf16"),
     ("_swiglu_forward_kernel", "elementwise", None),
+    ("void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous namespace)::"
+     "FusedOptimizerTensorListMetadata<4>, at::native::(anonymous namespace)::FusedAdamMathFunctor<float, 4, "
+     "(at::native::ADAM_MODE)1, false>, float const*, double, double, double, double, double, bool>", "optimizer",
+     "fp32"),
+    ("void at::native::(anonymous namespace)::transform_bias_rescale_qkv_kernel<float, float, true>", "elementwise",
+     "fp32"),
     ("liger_cross_entropy_kernel", "softmax", None),
     ("void fbgemm_gpu::permute_2D_data_kernel<false, int, int, decltype(nullptr)>(int, int)", "copy", None),
 ]  # fmt: skip

@@ -41,7 +41,7 @@ FAMILY_RULES = (
     ),
     (
         "elementwise",
-        r"elementwise|triton_|distribution|dropout|act_and_mul|gated_act|swiglu|geglu|silu|gelu|element_mul|rotary|rope|fill|quant|cast|Functor|upsample|epilogue::impl",
+        r"elementwise|triton_|distribution|dropout|act_and_mul|gated_act|swiglu|geglu|silu|gelu|element_mul|transform_bias|amp_update|rotary|rope|fill|quant|cast|Functor|upsample|epilogue::impl",
     ),
 )
 _FAMILY_PATTERNS = tuple((family, re.compile(pattern, re.IGNORECASE)) for family, pattern in FAMILY_RULES)
@@ -57,6 +57,10 @@ DTYPE_RULES = (
 )
 _DTYPE_PATTERNS = tuple((dtype, re.compile(pattern, re.IGNORECASE)) for dtype, pattern in DTYPE_RULES)
 
+# Kernels over lists name their optimizer's arguments, which are double, after the type that they compute in.
+OVER_LISTS = re.compile(r"multi_tensor_apply.*?Functor\w*<(float|double|c10::Half|c10::BFloat16)\b")
+TYPES = {"float": "fp32", "double": "fp64", "c10::Half": "fp16", "c10::BFloat16": "bf16"}
+
 # torch's mangled and templated names repeat namespaces that would trip the rules above.
 _NOISE = re.compile(r"fbgemm\w*|flashinfer(?:::)?|at::native::|\(anonymous namespace\)::|std::|c10::|cuda_kernel_impl")
 
@@ -69,6 +73,9 @@ def family_of(kernel: str) -> str | None:
 
 def dtype_of(kernel: str) -> str | None:
     """Precision that a kernel's name tells; ``None`` if no rule knows it."""
+    over_lists = OVER_LISTS.search(kernel)
+    if over_lists:
+        return TYPES[over_lists.group(1)]
     name = _NOISE.sub("", kernel)
     return next((dtype for dtype, pattern in _DTYPE_PATTERNS if pattern.search(name)), None)
 

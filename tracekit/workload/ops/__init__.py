@@ -26,7 +26,7 @@ from tracekit.workload.ops import (
     softmax,
     templates,
 )
-from tracekit.workload.ops.vector import Columns, Traffic, every_tensor_once
+from tracekit.workload.ops.vector import Columns, Traffic
 from tracekit.workload.signature import Signature
 
 Formula = Callable[[Signature], Columns | None]
@@ -94,7 +94,7 @@ def work(signature: Signature, family: str, item_bytes: int = 4) -> Columns | No
     if own is not None:
         return own(signature, item_bytes)
     if family in FAMILY_TRAFFIC and TRITON.search(signature.op):
-        return every_tensor_once(1)(signature, item_bytes)
+        return templates.moved(signature, item_bytes)
     traffic = FAMILY_TRAFFIC.get(family)
     if traffic is None or not signature.op.startswith("aten::"):
         return None

@@ -38,14 +38,14 @@ def _join(signature: Signature, item_bytes: int) -> Columns | None:
 
 
 def _rows(table: int, indices: int) -> Traffic:
-    """A row of the input ``table`` read and written for each of ``indices``."""
+    """A row of the input ``table`` read and written for each of ``indices``; a table of fewer rows is read once."""
 
     def columns(signature: Signature, item_bytes: int) -> Columns | None:
         weight, index = _first(signature, table), _first(signature, indices)
         if weight is None or index is None:
             return None
         rows, cols = index.numel, math.prod(weight.shape[1:])
-        moved = 2 * rows * cols * weight.item_bytes(item_bytes)
+        moved = (min(rows * cols, weight.numel) + rows * cols) * weight.item_bytes(item_bytes)
         return columns_of((rows, cols), flops=0, bytes_=moved + rows * index.item_bytes(INDEX_BYTES))
 
     return columns

@@ -28,19 +28,25 @@ def _sort(signature: Signature, item_bytes: int) -> Columns | None:
     return columns_of(tensor.shape, flops=tensor.numel, bytes_=bytes_)
 
 
-def _nll(signature: Signature, item_bytes: int) -> Columns | None:
-    """One element per row is read, at the row's target."""
-    target = signature.at(1)
-    if not target:
-        return None
-    rows = target[0].numel
-    return columns_of((rows,), flops=rows, bytes_=rows * (item_bytes + INDEX_BYTES))
+def _nll(target: int) -> Traffic:
+    """One element per row is read, or written, at the row's target, which is the argument ``target``."""
+
+    def columns(signature: Signature, item_bytes: int) -> Columns | None:
+        targets = signature.at(target)
+        if not targets:
+            return None
+        rows = targets[0].numel
+        return columns_of((rows,), flops=rows, bytes_=rows * (item_bytes + INDEX_BYTES))
+
+    return columns
 
 
 TRAFFIC: dict[str, Traffic] = {
     "aten::cumsum": _scan,
     "aten::cumprod": _scan,
     "aten::sort": _sort,
-    "aten::nll_loss_forward": _nll,
-    "aten::nll_loss2d_forward": _nll,
+    "aten::nll_loss_forward": _nll(1),
+    "aten::nll_loss2d_forward": _nll(1),
+    "aten::nll_loss_backward": _nll(2),
+    "aten::nll_loss2d_backward": _nll(2),
 }

@@ -1,14 +1,32 @@
-"""Products and attention that Inductor generates from its Triton templates, from the buffers they are called with.
+"""What Inductor's Triton kernels do, from the buffers that they are called with; some are made from its templates.
 
 A buffer has the shape that it was made with, which may be another view of the factor, transposed or with more axes:
 only its number of elements counts. Of factors with m k and k n elements and an output of m n, that tells all three.
 """
 
 import math
+import re
 
+from tracekit.workload.ops.vector import Columns, columns_of, every_tensor_once, largest_of
 from tracekit.workload.signature import Signature, Tensor
 
-Columns = dict[str, int | float | bool | str | None]
+SELECTS = re.compile(r"_select_(?!backward|scatter)")
+"""Reads of a tensor one index along an axis."""
+
+
+def moved(signature: Signature, item_bytes: int) -> Columns | None:
+    """Each buffer read or written once; of one that is selected from no more elements than the kernel goes over.
+
+    Args:
+        signature: The kernel's arguments; the whole numbers among them say how many elements it goes over.
+        item_bytes: Bytes per element of buffers without a type.
+    """
+    sizes = [value for index in range(len(signature.dims)) if isinstance(value := signature.value(index), int)]
+    if not SELECTS.search(signature.op) or not sizes:
+        return every_tensor_once(1)(signature, item_bytes)
+    over = math.prod(sizes)
+    bytes_ = sum(min(tensor.stored, over) * tensor.item_bytes(item_bytes) for tensor in signature.tensors)
+    return columns_of(largest_of(signature.tensors).shape, flops=over, bytes_=bytes_)
 
 
 def work(signature: Signature) -> Columns | None:
