@@ -1,8 +1,8 @@
 """Data-parallel copies of a job that was recorded on one GPU."""
 
 import os
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -53,7 +53,7 @@ class Step:
     def run(self) -> Run:
         return prepare(self.builder.load())
 
-    def on(self, cluster: str = NODE, **change: int) -> Prediction:
+    def on(self, cluster: str = NODE, **change: Any) -> Prediction:
         return tk.predict(self.builder.load(), cluster=cluster, **change)[cluster]
 
 
@@ -104,6 +104,13 @@ def test_prediction_of_copies_takes_the_models_all_reduces_and_says_what_it_assu
     assert "4.0 MiB of 2 fp32 gradients" in note
     assert "in 2 all-reduces" in note
     assert not any("no exchange" in note for note in alone.notes)
+
+
+def test_an_exchange_is_put_into_what_an_edit_left():
+    edited = Step().on(dp=8, what_if=["scale(family=gemm, 0.95)"])
+    # Three products of 100 us take a twentieth less.
+    assert edited.step.step_time_us == pytest.approx(Step().on(dp=8).step.step_time_us - 15, abs=1)
+    assert len(edited.kernels) == 4
 
 
 def test_more_copies_are_never_faster_and_a_network_costs():
@@ -202,9 +209,7 @@ class TestRecordedExchange:
         reduce_us = predict_collectives(calls, load_cluster("8xmi300x"))["time_us"]
         added_us = added.select(pl.when(pl.col("family") == "collective").then(reduce_us).otherwise(3.5)).to_series()
         before_us = np.where(theirs, 0, left.kernels["dur_ns"] / 1e3)
-        assert grown.kernel_factor is not None
-        kernel_factor = np.append(grown.kernel_factor, np.ones(added.height))
-        step = replace(grown, kernel_factor=kernel_factor).step_with(np.append(before_us, added_us))
+        step = grown.step_with(np.append(before_us, added_us))
         without = left.step_with(before_us)
         assert without.span_us < 0.95 * run.replay.span_us
         assert step.span_us == pytest.approx(run.replay.span_us, rel=0.01)

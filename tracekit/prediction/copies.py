@@ -95,7 +95,8 @@ def with_kernels(run: Run, rows: pl.DataFrame, graph: Graph) -> Run:
     whole = rows.with_columns(pl.lit(value).alias(name) for name, value in put_in.items())
     typed = whole.select(pl.col(name).cast(KERNELS.dtypes.get(name, pl.Int64)) for name in whole.columns)
     kernels = pl.concat([run.kernels, typed], how="diagonal_relaxed").select(run.kernels.columns)
-    return replace(run, kernels=kernels, graph=graph)
+    factor = None if run.kernel_factor is None else np.append(run.kernel_factor, np.ones(rows.height))
+    return replace(run, kernels=kernels, graph=graph, kernel_factor=factor)
 
 
 def communicates(run: Run) -> dict[str, pl.Expr]:
