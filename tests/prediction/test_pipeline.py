@@ -170,7 +170,7 @@ def test_ranks_of_which_all_were_read_are_taken_together():
 def test_inference_is_refused():
     builder = TraceBuilder().op("aten::mm", 0, 20, dims=[[64, 64]] * 2, types=["float"] * 2)
     builder.kernel("ampere_sgemm_128x64_nn", 10, 100, launch=5)
-    with pytest.raises(LayoutError, match="pipelines of inference"):
+    with pytest.raises(LayoutError, match="stages and shards of inference"):
         tk.predict(builder.load(), cluster=NODE, pp=2)
 
 

@@ -70,7 +70,8 @@ def recognise_layers(run: Run) -> Layers:
     passes, first = _passes(kernels)
     if not passes.size:
         raise LayoutError(
-            "the trace has no forward pass with a backward pass behind it; pipelines of inference aren't worked out."
+            "the trace has no forward pass with a backward pass behind it;",
+            "stages and shards of inference aren't worked out.",
         )
     start, turn, end = (int(place) for place in passes[0])
     here = run.kernels[kernels["row"][start:end]]
@@ -81,7 +82,7 @@ def recognise_layers(run: Run) -> Layers:
     part = share(places, "dur_ns", pl.col("place").is_between(begin, forward[-1] - 1))
     if count < 2 or part < LEAST_SHARE:
         told = f"only {part:.0f} % of its forward pass are {count} layers" if count > 1 else "no layer"
-        raise LayoutError(f"the trace doesn't say where its layers could be cut into stages: {told} that repeat.")
+        raise LayoutError(f"the trace doesn't tell the layers: {told} that repeat.")
     alike = (passes[:, 1] - passes[:, 0] == turn - start) & (passes[:, 2] - passes[:, 1] == end - turn)
     steps = kernels.select("rank", "step").n_unique()
     return Layers(
