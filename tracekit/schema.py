@@ -225,7 +225,7 @@ KERNELS = Table(
             "Where the work was told: shapes (of the op's inputs), recorded (sizes of copies and messages), "
             "repeat (the same kernel elsewhere in the trace), gradients (of an all-reduce, those accumulated since the "
             "last), projection (a product beside attention, by its heads), geometry "
-            "(a pointwise kernel's or a grouped product's launch); null: not known.",
+            "(the launch of a pointwise kernel, of a grouped product, of an optimizer over lists); null: not known.",
         ),
         Column(
             "work_low",

@@ -11,6 +11,7 @@ from tracekit.workload import (
     functions,
     geometry,
     gradients,
+    lists,
     outputs,
     parameters,
     phases,
@@ -36,7 +37,7 @@ def extract(trace: RankTrace) -> pl.DataFrame:
     sized = described.with_columns(bytes=pl.coalesce("recorded_bytes", "bytes"))
     shared = _share(gradients.tell_apart(collectives.describe(sized, trace.ops)))
     repeated = repeats.inherit(shared.with_columns(work_from=_work_from()))
-    known = experts.fill(geometry.fill(projections.fill(repeated, trace.ops)))
+    known = experts.fill(lists.fill(geometry.fill(projections.fill(repeated, trace.ops))))
     return schema.KERNELS.conform(known.with_columns(phase=phases.phase_of("launched_in")))
 
 
