@@ -108,7 +108,7 @@ def observe(law: str, rows: pl.DataFrame, gpu: Machine, weights: Weights) -> Obs
         return np.asarray(np.log(there.time_us) - np.log(terms.time_us) + offset[-1] * correction)
 
     missed = np.log(rows["measured_us"].to_numpy()) - np.log(time_us)
-    return Observed(coordinates(law, columns, terms, gpu), missed, moved)
+    return Observed(coordinates(law, of_rows.frameworks, columns, terms, gpu), missed, moved)
 
 
 def _calibrated(law: str, rows: pl.DataFrame, gpu: Machine, weights: Weights) -> Calibrated:

@@ -31,12 +31,13 @@ def features(
         np.log(np.maximum(x["work_flops"], 1.0) / x["work_bytes"]),
         np.log(terms.time_us * gpu.clock_mhz),
         *_shape(law, x, gpu),
-        *(np.zeros_like(compute) if frameworks is None else frameworks == name for name in _names(law)),
+        *(np.zeros_like(compute) if frameworks is None else frameworks == name for name in frameworks_of(law)),
     ]
     return np.stack([row.astype(np.float32) for row in rows])
 
 
-def _names(law: str) -> tuple[str, ...]:
+def frameworks_of(law: str) -> tuple[str, ...]:
+    """The frameworks and stacks that a law's kernels may be of."""
     return FRAMEWORKS + ATTENTION_STACKS if law in ATTENTION_LAWS else FRAMEWORKS
 
 

@@ -125,7 +125,7 @@ def evaluate(rows: Sizes, law: str, gpu: Machine, weights: Weights) -> tuple[Ter
     if own is not None:
         correction = (1 + own.trust) * correction
         if own.surface is not None:
-            correction = correction + own.surface.at(coordinates(law, columns, terms, gpu))
+            correction = correction + own.surface.at(coordinates(law, rows.frameworks, columns, terms, gpu))
         terms = _law(rows, law, gpu, weights, own.offset)[1]
     return terms, np.exp(np.log(terms.time_us) + correction)
 

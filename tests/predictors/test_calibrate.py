@@ -48,6 +48,16 @@ def test_what_is_slow_in_one_corner_is_slow_near_it_only():
     assert far == pytest.approx(1.0, abs=0.06)
 
 
+def test_two_stacks_of_one_trace_are_kept_apart():
+    shape = {"heads": 16, "head_dim": 128, "causal": True, "family": "attention", "dtype": "bf16"}
+    sizes = [{"batch": b, "q_len": q, "kv_len": q} for b in (1, 4, 16) for q in (512, 1024, 2048, 4096)]
+    of = {name: pl.DataFrame([shape | s | {"framework": name} for s in sizes]) for name in ("flashinfer", "triton")}
+    both = pl.concat([measured(of["flashinfer"], 1.0), measured(of["triton"], 1.5)])
+    ratio = {name: np.median(times(rows, calibrations={GPU: both}) / times(rows)) for name, rows in of.items()}
+    assert ratio["flashinfer"] == pytest.approx(1.0, abs=0.1)
+    assert ratio["triton"] == pytest.approx(1.5, abs=0.15)
+
+
 def test_products_tell_something_of_attention_and_nothing_of_norms():
     norm = pl.DataFrame({"family": ["norm"], "dtype": ["bf16"], "bytes": [1e8]})
     shape = {"heads": 32, "q_len": 8192, "kv_len": 8192, "head_dim": 128, "causal": True}

@@ -23,7 +23,8 @@ DRAW = np.random.default_rng(0)
 
 def drawn(kernels: int, noise: float, compute: float) -> Block:
     """Kernels on a GPU whose compute rate is off by `compute` of the prior's, and that are noisy beside."""
-    places = DRAW.normal(scale=3.0, size=(len(axes(LAW)), kernels))
+    places = np.zeros((len(axes(LAW)), kernels))
+    places[[axes(LAW).index("m"), axes(LAW).index("n")]] = DRAW.normal(scale=3.0, size=(2, kernels))
     slopes = np.zeros((kernels, len(constants_of(LAW)) + 1))
     slopes[:, constants_of(LAW).index("compute")] = -1.0
     smooth = DRAW.multivariate_normal(np.zeros(kernels), USUAL.alike(places, places))
@@ -31,7 +32,7 @@ def drawn(kernels: int, noise: float, compute: float) -> Block:
 
 
 def test_what_was_put_in_comes_out():
-    spread = fit_spread(LAW, [drawn(60, noise=0.05, compute=0.6) for _ in range(12)])
+    spread = fit_spread(LAW, [drawn(40, noise=0.05, compute=0.6) for _ in range(10)])
     assert spread.noise == pytest.approx(0.05, rel=0.5)
     assert spread.amplitude == pytest.approx(USUAL.amplitude, rel=0.5)
     assert 0.35 < spread.offset["compute"] < 1.0
