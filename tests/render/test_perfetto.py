@@ -8,6 +8,7 @@ import pytest
 
 from tests.jobs import gradient_step, job
 from tests.prediction.test_prediction import steps_of_gemms
+from tracekit.errors import NotATraceError
 from tracekit.ingest import load_bytes
 from tracekit.prediction import predict
 from tracekit.render.perfetto import document
@@ -86,11 +87,12 @@ def test_the_counter_follows_the_kernels(events):
     assert [event["ts"] for event in counts] == sorted(event["ts"] for event in counts)
 
 
-def test_it_is_a_trace_that_can_be_read_again(run):
-    content = document(run, predict(run, ["h100-sxm"]).targets, compress=False)
-    trace = load_bytes(content, "timeline.json").rank()
-    assert trace.activities["device"].value_counts().sort("device").rows() == [(0, 8), (1, 8)]
+def test_what_was_measured_can_be_read_again_and_what_was_predicted_beside_is_refused(run):
+    trace = load_bytes(document(run, compress=False), "timeline.json").rank()
+    assert trace.activities["device"].value_counts().rows() == [(0, 8)]
     assert trace.device.name == "NVIDIA A100 SXM4 80 GB"
+    with pytest.raises(NotATraceError, match="merged from the traces of 2 processes"):
+        load_bytes(document(run, predict(run, ["h100-sxm"]).targets, compress=False), "timeline.json")
 
 
 def test_a_process_per_rank():
