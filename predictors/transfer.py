@@ -19,15 +19,17 @@ Index = npt.NDArray[np.intp]
 SHRINK_ROWS = 4.0
 """A stack's offset is trusted like this many kernels' worth of measurements says zero."""
 
-OWN = {"sibling": 0.7, "class": 0.4, "other": 0.15}
+OWN = {"sibling": 0.7, "class": 0.4, "other": 0.15, "vendor": 0.1}
 """Exponent of a kernel's own part where the data has no pairs of such GPUs (study of modern GPUs, section 2)."""
-STACK = {"sibling": 0.95, "class": 0.75, "other": 0.5}
+STACK = {"sibling": 0.95, "class": 0.75, "other": 0.5, "vendor": 0.25}
 """Exponent of the offset of a software stack the weights don't know (section 5)."""
-UNFITTED = {"sibling": 0.95, "class": 0.8, "other": 0.6}
+UNFITTED = {"sibling": 0.95, "class": 0.8, "other": 0.6, "vendor": 0.25}
 """Exponent of a kernel's own part where the law or, but for products, the kernel's framework was never fitted: most
 of it is work that the law doesn't count, such as strided reads, and that goes where the kernel goes."""
 MISFIT = math.log(2.0)
 """Beyond a factor of two the law doesn't describe the kernel; what goes beyond is carried over whole."""
+LIBRARY = ("gemm", "conv", "moe", "prefill", "encoder", "decode")
+"""Laws whose kernels come from a vendor's libraries; the others' are PyTorch's own, the same code on every GPU."""
 
 
 @dataclass(frozen=True)
@@ -79,9 +81,11 @@ def residual(
         target: where to.
         weights: holds the exponents.
     """
-    own, shared = _exponents(table, relation(source, target), weights)
+    kinship = relation(source, target)
+    own, shared = _exponents(table, kinship, weights)
+    beyond = np.where(_of_library(table["law"]), own, 1.0) if kinship == "vendor" else np.ones_like(own)
     shared = np.where(_stack_is_known(table["law"], source, target, weights), 0.0, shared)
-    return np.asarray(missed.offset * shared[row] + missed.own * own[row] + missed.excess)
+    return np.asarray(missed.offset * shared[row] + missed.own * own[row] + missed.excess * beyond[row])
 
 
 def _stack_is_known(laws: pl.Series, source: Machine, target: Machine, weights: Weights) -> Mask:
@@ -92,7 +96,9 @@ def _stack_is_known(laws: pl.Series, source: Machine, target: Machine, weights: 
 
 
 def relation(source: Machine, target: Machine) -> str:
-    """'sibling' (same kernels), 'class' (same kind of matrix units) or 'other'."""
+    """'sibling' (same kernels), 'class' (same kind of matrix units), 'other' or 'vendor' (another vendor's)."""
+    if source.gpu.vendor != target.gpu.vendor:
+        return "vendor"
     if source.architecture == target.architecture:
         return "sibling"
     return "class" if source.tensor_class == target.tensor_class else "other"
@@ -106,8 +112,13 @@ def _exponents(table: pl.DataFrame, kinship: str, weights: Weights) -> tuple[Arr
     chosen = fitted | unfitted | {"memcpy": 1.0}
     own = laws.replace_strict(chosen, default=OWN[kinship], return_dtype=pl.Float64).to_numpy()
     product = laws.str.starts_with("gemm").fill_null(False).to_numpy()
+    product = _of_library(laws) if kinship == "vendor" else product
     unknown = np.maximum(own, np.where(product, OWN[kinship], UNFITTED[kinship]))
     return np.where(known, own, unknown), np.where(known, own, np.maximum(unknown, STACK[kinship]))
+
+
+def _of_library(laws: pl.Series) -> Mask:
+    return laws.str.split(" ").list.first().is_in(LIBRARY).fill_null(False).to_numpy()
 
 
 def in_order(

@@ -11,7 +11,7 @@ from predictors.fitted import Fitted, Weights
 from predictors.machine import machine
 from predictors.transfer import MISFIT, OWN, UNFITTED, missed, relation, residual
 
-A100, H100, H200 = (machine(load_gpu(name)) for name in ("a100-sxm-80gb", "h100-sxm", "h200-sxm"))
+A100, H100, H200, MI300X = (machine(load_gpu(name)) for name in ("a100-sxm-80gb", "h100-sxm", "h200-sxm", "mi300x"))
 WEIGHTS = Weights({"gemm half": Fitted({}), "norm": Fitted({})}, transfer={"gemm half": {"other": 0.25}})
 
 
@@ -24,7 +24,12 @@ def carried(ratios: list[float], law: str = "gemm half", framework: str | None =
 
 @pytest.mark.parametrize(
     ("a", "b", "kin"),
-    [("h100-sxm", "h200-sxm", "sibling"), ("a100-sxm-80gb", "l40s", "class"), ("a100-sxm-80gb", "h100-sxm", "other")],
+    [
+        ("h100-sxm", "h200-sxm", "sibling"),
+        ("a100-sxm-80gb", "l40s", "class"),
+        ("a100-sxm-80gb", "h100-sxm", "other"),
+        ("h100-sxm", "mi300x", "vendor"),
+    ],
 )
 def test_kinship(a: str, b: str, kin: str):
     assert relation(machine(load_gpu(a)), machine(load_gpu(b))) == kin
@@ -41,6 +46,13 @@ def test_a_sibling_takes_more():
 def test_what_a_law_does_not_describe_is_carried_whole():
     extra = carried([4 * np.exp(MISFIT)])[0] - carried([np.exp(MISFIT)])[0]
     assert extra == pytest.approx(np.log(4.0))
+
+
+def test_of_a_library_that_the_other_vendor_does_not_have_little_comes_along():
+    odd = [4 * np.exp(MISFIT)]
+    assert carried(odd, target=MI300X)[0] == pytest.approx(OWN["vendor"] * np.log(odd[0]))
+    pytorch = carried(odd, law="norm", target=MI300X)[0] - carried([np.exp(MISFIT)], law="norm", target=MI300X)[0]
+    assert pytorch == pytest.approx(np.log(4.0))
 
 
 def test_an_unknown_stack_carries_most_of_what_all_its_kernels_share():
