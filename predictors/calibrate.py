@@ -14,7 +14,7 @@ from predictors.fitted import Calibrated, Weights
 from predictors.gpu import Gpu
 from predictors.law import LAWS, Array
 from predictors.machine import Machine, machine
-from predictors.model import evaluate, scale
+from predictors.model import evaluate
 from predictors.surface import Spread, Surface, coordinates
 
 WILD = 3.0
@@ -104,7 +104,7 @@ def observe(law: str, rows: pl.DataFrame, gpu: Machine, weights: Weights) -> Obs
 
     def moved(offset: Array) -> Array:
         changed = weights.law(law).constants(gpu, of_rows.frameworks, dict(zip(names, offset, strict=False)))
-        there = scale(LAWS[law].terms(columns, gpu, changed), of_rows.share)
+        there = LAWS[law].at(columns, of_rows.share, gpu, changed)
         return np.asarray(np.log(there.time_us) - np.log(terms.time_us) + offset[-1] * correction)
 
     missed = np.log(rows["measured_us"].to_numpy()) - np.log(time_us)

@@ -18,6 +18,12 @@ from predictors.work import attended, attended_keys, element_bytes, with_work
 SERVING_FRAMEWORKS = ("sglang", "trtllm", "vllm")
 """Frameworks whose fp8 products were measured together with the quantisation of their input."""
 
+ROW_FAMILIES = ("softmax", "norm")
+"""Those that work on whole rows: of the others' rows a block takes many, or a part."""
+VECTOR_BYTES = 16
+"""What one thread loads at once where the addresses allow it."""
+MANY = 1e9
+
 Coded = tuple[list[str | None], npt.NDArray[np.int64]]
 
 _NUMBERS = (
@@ -79,6 +85,11 @@ def sizes(table: pl.DataFrame) -> Sizes:
         attended=attended().fill_null(1.0),
         reach=attended_keys().fill_null(1.0),
         causal=pl.col("causal").cast(pl.Float64),
+        blocks=pl.col("blocks").fill_null(pl.when(pl.col("family").is_in(ROW_FAMILIES)).then("rows")).fill_null(MANY),
+        elements=pl.coalesce(
+            pl.col("rows") * pl.col("cols") * pl.col("share"), pl.col("work_bytes") / (2 * element_bytes("dtype"))
+        ).fill_null(0.0),
+        uneven=(pl.col("cols") * element_bytes("dtype") % VECTOR_BYTES > 0).fill_null(False).cast(pl.Float64),
         passes=pl.when(pl.col("direction") == "backward").then(3.2).otherwise(1.0),
         skewed=pl.col("routing").fill_null("balanced").str.starts_with("power").cast(pl.Float64),
         quantised_input=(

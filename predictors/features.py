@@ -49,7 +49,8 @@ def _shape(law: str, x: Columns, gpu: Machine) -> list[Array]:
         return _attention(x, gpu)
     if kind == "moe":
         return _moe(x, gpu)
-    return [np.log(x["rows"]), np.log(x["cols"]), np.log(x["rows"] / gpu.sms)]
+    few = np.log(np.minimum(x["blocks"] / gpu.sms, 64.0))
+    return [*(np.log(x[name]) for name in ("rows", "cols", "size")), np.log(x["rows"] / gpu.sms), few, x["uneven"]]
 
 
 def _product(x: Columns, gpu: Machine) -> list[Array]:

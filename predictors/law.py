@@ -9,12 +9,12 @@ logarithms: an effect of a GPU, of a class of GPUs or of a framework is a number
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from predictors.machine import Machine
+from predictors.machine import L2_BYTES_PER_SM_CLOCK, Machine
 
 Array = npt.NDArray[np.float64]
 Columns = Mapping[str, Array]
@@ -23,6 +23,8 @@ Constants = Mapping[str, Array | float]
 TILES = ((16, 64), (32, 64), (64, 32), (64, 64), (128, 64), (64, 128), (128, 128), (64, 256), (128, 256), (256, 128))
 SPLITS = (1, 2, 4, 8, 16)
 LEAST_SPLIT_K = 128
+WIDE_COLS = 1024
+"""Up to which number of columns PyTorch's row kernels keep a row in a warp's registers."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class Law:
         priors: the constants: prior median and prior standard deviation of the logarithm.
         effects: the constants that a GPU, a class of GPUs or a framework may shift.
         floor_is_exact: the learned correction leaves the floor alone, which keeps the time growing with the work.
+        of_op: the terms are those of the whole op, of which a kernel does a share; otherwise of the kernel's own bytes.
         travels: how much of the learned correction holds on a GPU when neither it nor a twin of it was measured.
     """
 
@@ -60,7 +63,15 @@ class Law:
     priors: Mapping[str, tuple[float, float]]
     effects: tuple[str, ...] = ("floor", "compute", "memory")
     floor_is_exact: bool = False
+    of_op: bool = True
     travels: float = 0.75
+
+    def at(self, x: Columns, share: Array, gpu: Machine, c: Constants) -> Terms:
+        """The terms of kernels that each do a share of their op's work; the floor is a kernel's own."""
+        terms = self.terms(x, gpu, c)
+        if not self.of_op:
+            return terms
+        return replace(terms, compute_us=terms.compute_us * share, memory_us=terms.memory_us * share)
 
     def correctable(self, terms: Terms) -> Array:
         """The part of each kernel's time that the learned correction may change."""
@@ -194,11 +205,27 @@ def moe_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
 
 
 def stream_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
-    """A kernel that reads and writes memory once, with some arithmetic on the vector units."""
-    size = x["work_bytes"]
-    compute = x["work_flops"] / (gpu.vector_tflops * 1e6 * c["compute"])
-    memory = memory_us(size, gpu, c) + c["fill"] / gpu.clock_mhz
-    return Terms(c["floor"] / gpu.clock_mhz + 0 * size, compute, memory)
+    """A kernel that reads and writes memory once, with some instructions for each element."""
+    return _streamed(x, gpu, c, np.asarray(c["element"]), np.ones(1))
+
+
+def row_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
+    """The same of whole rows: a wide one doesn't fit a warp's registers, in an uneven one 16-byte loads don't align."""
+    wide, uneven = x["cols"] > WIDE_COLS, x["uneven"] > 0
+    per_element = c["element"] * np.where(wide, 1.0, c["narrow"]) * np.where(uneven, c["uneven"], 1.0)
+    return _streamed(x, gpu, c, per_element, np.where(wide, c["again"], 1.0))
+
+
+def _streamed(x: Columns, gpu: Machine, c: Constants, per_element: Array, passes: Array) -> Terms:
+    """Clocks for each element, and how often the memory is gone through.
+
+    Few blocks draw no more than their SMs' share of what the ports to the cache carry.
+    """
+    size, busy = x["work_bytes"], np.minimum(x["blocks"], gpu.sms)
+    alone = size / (busy * L2_BYTES_PER_SM_CLOCK * c["alone"])
+    cycles = np.maximum(x["elements"] * per_element / gpu.sms / c["compute"], alone)
+    compute = x["work_flops"] / (gpu.vector_tflops * 1e6) + cycles / gpu.clock_mhz
+    return Terms(c["floor"] / gpu.clock_mhz + 0 * size, compute, memory_us(size, gpu, c) * passes)
 
 
 def memcpy_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
@@ -234,8 +261,20 @@ MOE = Law(
     _SHARED | _PRODUCT | {"ep_power": (0.6, 0.5), "evenness": (0.5, 0.5), "permute": (1.0, 0.7), "ragged": (1.0, 0.5)},
     effects=("floor", "compute", "memory", "ep_power"),
 )
-# Eager measurements can't tell a kernel's floor from its launch, so these floors are what profilers show: 2 us.
-STREAM = Law(stream_terms, _SHARED | {"floor": (3500.0, 0.05)}, effects=("compute", "memory"), floor_is_exact=True)
+STREAM = Law(
+    stream_terms,
+    {"floor": (3500.0, 0.3), "element": (0.1, 1.0), "alone": (0.15, 0.5), "compute": (1.0, 0.01)}
+    | {name: _SHARED[name] for name in ("memory", "cache", "cache_share")},
+    effects=("floor", "compute", "memory"),
+    floor_is_exact=True,
+    of_op=False,
+)
+ROWS = replace(
+    STREAM,
+    terms=row_terms,
+    priors=dict(STREAM.priors)
+    | {"element": (1.0, 0.5), "narrow": (0.5, 0.4), "uneven": (1.1, 0.2), "again": (1.4, 0.3)},
+)
 
 LAWS: dict[str, Law] = {
     **{f"gemm {d}": GEMM for d in ("half", "fp8", "fp8_block", "nvfp4")},
@@ -246,10 +285,12 @@ LAWS: dict[str, Law] = {
     "prefill": PREFILL,
     "encoder": PREFILL,
     "decode": DECODE,
-    **dict.fromkeys(
-        ("elementwise", "softmax", "norm", "copy", "reduction", "embedding", "optimizer", "memset"), STREAM
+    **dict.fromkeys(("elementwise", "copy", "reduction", "embedding", "optimizer", "memset"), STREAM),
+    "softmax": ROWS,
+    "norm": ROWS,
+    "memcpy": Law(
+        memcpy_terms, {"floor": (2000.0, 0.5), "memory": (0.85, 0.2)}, effects=("floor", "memory"), of_op=False
     ),
-    "memcpy": Law(memcpy_terms, {"floor": (2000.0, 0.5), "memory": (0.85, 0.2)}, effects=("floor", "memory")),
 }
 """The law of each name that `kernels.with_law` gives."""
 

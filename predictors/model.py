@@ -134,10 +134,4 @@ def _law(
     rows: Sizes, law: str, gpu: Machine, weights: Weights, calibrated: Mapping[str, float] | None = None
 ) -> tuple[Columns, Terms]:
     columns = rows.on(gpu)
-    terms = LAWS[law].terms(columns, gpu, weights.law(law).constants(gpu, rows.frameworks, calibrated))
-    return columns, scale(terms, rows.share)
-
-
-def scale(terms: Terms, share: Array) -> Terms:
-    """Terms of a kernel that does a share of its op's work; the floor is its own."""
-    return Terms(terms.floor_us, terms.compute_us * share, terms.memory_us * share)
+    return columns, LAWS[law].at(columns, rows.share, gpu, weights.law(law).constants(gpu, rows.frameworks, calibrated))

@@ -1,4 +1,7 @@
-"""`python -m predictors.training fit|evaluate --data DIR --out DIR`: makes weights, or the tables of their errors."""
+"""`python -m predictors.training fit|evaluate --data DIR --out DIR`: makes weights, or the tables of their errors.
+
+What is measured under the folders and the kernels of traces that are kept here go into both.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from predictors.gpu import load_gpu
 from predictors.training.evaluate import by_stack, coverage, table
 from predictors.training.fit import fit_all, measurements
 from predictors.training.report import card, markdown
+from predictors.training.traces import TABLE
 
 
 def main() -> None:
@@ -31,7 +35,7 @@ def main() -> None:
     args = parser.parse_args()
 
     held_out = sorted(load_gpu(name).slug for name in args.hold_out.split(",") if name)
-    weights, rows = fit_all(measurements(args.data, held_out), args.jobs)
+    weights, rows = fit_all(measurements([*args.data, TABLE], held_out), args.jobs)
     errors = table(rows)
     args.out.mkdir(parents=True, exist_ok=True)
     if args.command == "fit":

@@ -9,13 +9,15 @@ import polars as pl
 
 from predictors.errors import PredictorError
 from predictors.gpu import load_gpu
-from predictors.training import aiconfigurator, neusight, tracelens
+from predictors.kernels import TENSOR_FAMILIES
+from predictors.training import aiconfigurator, neusight, tracelens, traces
 
-_MODELLED = ("fp32", "bf16", "fp16", "fp8", "fp8_block", "nvfp4")
+_MODELLED = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp8_block", "nvfp4")
+"""Formats of matrix products that are fitted."""
 KEYS = (
-    "source", "gpu", "framework", "family", "dtype", "kv_dtype", "direction", "batch", "m", "n", "k", "rows", "cols",
-    "flops", "bytes", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "causal", "window", "tokens", "hidden",
-    "inter", "topk", "experts", "tp", "ep", "routing",
+    "source", "gpu", "framework", "family", "dtype", "kv_dtype", "direction", "share", "batch", "m", "n", "k", "rows",
+    "cols", "flops", "bytes", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "causal", "window", "tokens",
+    "hidden", "inter", "topk", "experts", "tp", "ep", "routing", "blocks",
 )  # fmt: skip
 
 
@@ -28,8 +30,8 @@ def load(*data: Path) -> pl.DataFrame:
 
     Returns:
         One row per distinct kernel, GPU and framework: the contract's columns, `gpu` (a slug), `source` ('graph'
-        where the time excludes the launch, 'eager' where it doesn't) and `latency_us`, the median over repeats and
-        versions. GPUs that aren't known are left out.
+        or 'trace' where the time excludes the launch, 'eager' where it doesn't) and `latency_us`, the median over
+        repeats and versions. GPUs that aren't known are left out.
 
     Raises:
         ValueError: no measurement anywhere, or a checkout without its large files.
@@ -40,13 +42,16 @@ def load(*data: Path) -> pl.DataFrame:
     rows = pl.concat(frames, how="diagonal_relaxed")
     slugs = {name: slug for name in rows["gpu"].unique().to_list() if (slug := _slug(name))}
     rows = rows.with_columns(pl.col("gpu").replace_strict(slugs, default=None, return_dtype=pl.String))
-    rows = rows.filter(pl.col("gpu").is_not_null(), pl.col("dtype").is_in(_MODELLED), pl.col("latency_us") > 0)
+    fitted = ~pl.col("family").is_in(TENSOR_FAMILIES) | pl.col("dtype").is_in(_MODELLED)
+    rows = rows.filter(pl.col("gpu").is_not_null(), fitted, pl.col("latency_us") > 0)
     return rows.group_by([k for k in KEYS if k in rows.columns], maintain_order=True).agg(
         pl.col("latency_us").cast(pl.Float64).median()
     )
 
 
 def _frames(folder: Path) -> Iterator[pl.DataFrame]:
+    if folder.suffix == ".parquet":
+        yield traces.load(folder)
     for base in (folder, folder / "aiconfigurator"):
         yield from aiconfigurator.load(base)
     for base in (folder, folder / "neusight", folder / "NeuSight"):

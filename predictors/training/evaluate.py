@@ -28,8 +28,12 @@ LEAST_SCORED = 5
 """A GPU with fewer scored kernels of a law says nothing about its intervals."""
 LEAST_TESTED = 8
 """Nor does one with fewer test whether they are wide enough for the next GPU."""
+MOST_MARGIN = 3.0
+"""Of three GPUs or more: where one would need more, the others' kernels (long and in fp32, say) are not its kind."""
 OF_A_STACK = pl.col("framework").is_in(ATTENTION_STACKS).fill_null(False)
 """Rows shown once more under whose kernels they are."""
+SHOWN_US = 20.0
+"""Shorter ones count for the intervals, not in the tables."""
 
 
 def cross_validate(law: str, parts: Sequence[Measured]) -> tuple[LawFit, pl.DataFrame]:
@@ -179,11 +183,13 @@ def margin(errors: Sequence[Array]) -> float:
     """How much wider than what the GPUs needed, as the next one may be worse than any of them.
 
     1 + 1 / their number, and no less than what keeps three quarters of each GPU's kernels inside the width that the
-    others need.
+    others need, up to `MOST_MARGIN`.
     """
     others = [[e for other, e in enumerate(errors) if other != own] for own in range(len(errors))]
     ratios = [float(np.quantile(own, 0.78)) / _needed(rest) for own, rest in zip(errors, others, strict=True) if rest]
-    return max(1 + 1 / len(errors), *ratios) if ratios else 2.0
+    if not ratios:
+        return 2.0
+    return max(1 + 1 / len(errors), min(max(ratios), MOST_MARGIN if len(errors) > 2 else np.inf))
 
 
 def _tested(errors: Sequence[Array]) -> list[Array]:
@@ -264,7 +270,7 @@ def table(rows: pl.DataFrame) -> pl.DataFrame:
 
     Kernels measured under a framework's name only; `by_stack` has those of attention under their stack's.
     """
-    return _summary(rows.filter(~OF_A_STACK), ["law"])
+    return _summary(rows.filter(~OF_A_STACK, pl.col("latency_us") > SHOWN_US), ["law"])
 
 
 def by_stack(rows: pl.DataFrame) -> pl.DataFrame:

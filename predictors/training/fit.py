@@ -100,8 +100,9 @@ def measurements(data: Sequence[Path], hold_out: Collection[str] = ()) -> dict[s
     table = table.with_columns(shape=_shape_number())
     out: dict[str, list[Measured]] = {}
     for (law, gpu), part in table.group_by("law", "gpu", maintain_order=True):
-        if law is not None and gpu not in hold_out:
-            out.setdefault(str(law), []).append(Measured(str(gpu), part.sort("shape")))
+        measured = Measured(str(gpu), part.sort("shape"))
+        if law is not None and gpu not in hold_out and not measured.shapes(test=False).table.is_empty():
+            out.setdefault(str(law), []).append(measured)
     return out
 
 
@@ -142,6 +143,7 @@ def _part(measured: Measured, rows: int) -> Part:
     return Part(
         measured.machine,
         law_columns(table, measured.machine),
+        table["share"].to_numpy(),
         table["framework"].to_numpy().astype(object),
         (table["source"] == "eager").to_numpy(),
         table["latency_us"].to_numpy(),
@@ -189,7 +191,7 @@ def _residuals_of(
 ) -> Residuals:
     """Residuals of rows of which the law and the trees are shown those of `shown`, with other frameworks."""
     columns, frameworks = law_columns(table, gpu), sizes(shown).frameworks
-    terms = LAWS[law].terms(columns, gpu, fitted.constants(gpu, frameworks))
+    terms = LAWS[law].at(columns, table["share"].to_numpy(), gpu, fitted.constants(gpu, frameworks))
     kernel = kernel_us(table, launches.get(gpu.slug, 0.0))
     share = kernel / table["latency_us"].to_numpy()
     correctable = LAWS[law].correctable(terms)

@@ -19,6 +19,8 @@ CLASS_MEMORY_SD = 0.03
 """Of a class's memory rate: the matrix units have no part in it."""
 OTHER_VENDOR_SD = 0.5
 """The same of AMD's class: its libraries reach another share of the peak, which mustn't bend what all GPUs share."""
+OTHER_VENDOR_FLOOR = 0.5
+"""Prior of AMD's floors in clocks over NVIDIA's, as a logarithm: its shortest kernels take 3 to 4 us, not 1.5 to 2."""
 NOISE = 0.12
 EFFECTIVE_ROWS = 150.0
 """How many independent measurements one framework on one GPU counts as: rows of one kernel err together."""
@@ -37,6 +39,7 @@ class Part:
     Attributes:
         machine: the GPU.
         columns: from `law_columns`.
+        share: of its op's work that each kernel does.
         framework: object array, None where unknown.
         eager: true where `latency_us` has the launch in it.
         latency_us: measured.
@@ -44,6 +47,7 @@ class Part:
 
     machine: Machine
     columns: Columns
+    share: Array
     framework: npt.NDArray[np.object_]
     eager: npt.NDArray[np.bool_]
     latency_us: Array
@@ -154,7 +158,7 @@ class _Problem:
     def _prior(self, name: Name) -> tuple[float, float]:
         scope, who, constant = name
         if (scope, who) == ("tensor_class", "mfma"):
-            return 0.0, OTHER_VENDOR_SD
+            return OTHER_VENDOR_FLOOR if constant == "floor" else 0.0, OTHER_VENDOR_SD
         if scope == "launch":
             return float(np.log(LAUNCH_US[0])), LAUNCH_US[1]
         if scope == "base":
@@ -168,7 +172,7 @@ class _Problem:
         part = self.parts[i]
         constants = self.fitted(vector).constants(part.machine, part.framework)
         launch = self.launches(vector).get(part.machine.slug, 0.0) * part.eager
-        time = self.law.terms(part.columns, part.machine, constants).time_us + launch
+        time = self.law.at(part.columns, part.share, part.machine, constants).time_us + launch
         z = (np.log(time) - np.log(part.latency_us)) / NOISE
         robust = np.sign(z) * HUBER * np.sqrt(2 * (np.sqrt(1 + (z / HUBER) ** 2) - 1))
         return np.asarray(robust * self.weights[i])

@@ -21,6 +21,7 @@ _HEADER = """\
 aiconfigurator = "github.com/ai-dynamo/aiconfigurator, Apache-2.0: kernels in CUDA graphs, L2 mostly warm"
 neusight = "github.com/sitar-lab/NeuSight, MIT: fp32 operators, eager PyTorch 2.1, launch included and fitted away"
 tracelens = "github.com/AMD-AGI/TraceLens, MIT: operators of real jobs on MI300X and H100, profiled"
+traces = "predictors/training/traces.py: kernels of public profiler traces; scored from 2 us on"
 """
 COLUMNS = (
     "GPU", "in base", "GPU held out", "bias", "its class held out", "GPU held out, 30 kernels measured",
@@ -59,6 +60,9 @@ TITLES = {
     "norm": "Layer norm",
     "copy": "Copies and joins on the GPU",
     "reduction": "Reductions",
+    "embedding": "Embeddings",
+    "optimizer": "Optimizers",
+    "memset": "Fills",
 }
 
 

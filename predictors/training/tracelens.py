@@ -10,6 +10,8 @@ from typing import Any
 
 import polars as pl
 
+from predictors.training.traces import FAMILIES
+
 Row = dict[str, Any]
 Shape = tuple[int, ...]
 
@@ -20,6 +22,8 @@ _POINTWISE = (
     "add", "add_", "sub", "mul", "div", "silu", "gelu", "pow", "tanh", "sigmoid", "exp", "neg", "abs", "rsqrt", "clamp",
     "clamp_min", "clamp_min_", "threshold_backward",
 )  # fmt: skip
+_TRACED = ("sglang", "vllm", "xdit_flux", "xdit_sd", "resnet_act_checkpoint", "normalization")
+"""Jobs whose traces `predictors.training.traces` holds kernel by kernel: only other families are taken from here."""
 _CONTIGUOUS_ONLY = ("elementwise", "norm", "reduction")
 
 
@@ -36,7 +40,10 @@ def load(path: Path) -> pl.DataFrame:
     rows = [_row(**op) for op in recorded.iter_rows(named=True)]
     columns = pl.DataFrame([row or {} for row in rows], infer_schema_length=None)
     measured = ops.select("gpu", latency_us="kernel_us").with_columns(source=pl.lit("graph"))
-    return pl.concat([measured, columns], how="horizontal").drop_nulls("family")
+    known = pl.concat([measured, columns], how="horizontal").with_columns(
+        traced=ops["source"].str.contains_any(list(_TRACED)) & columns["family"].is_in(FAMILIES)
+    )
+    return known.drop_nulls("family").filter(~pl.col("traced")).drop("traced")
 
 
 def _row(op: str, input_dims: str, input_type: str, input_strides: str, concrete_inputs: str) -> Row | None:
@@ -131,8 +138,6 @@ _FORMULAS: dict[str, Callable[[list[Shape], list[str], int], Row | None]] = {
     "_scaled_dot_product_flash_attention": _attention(4),
     "_scaled_dot_product_efficient_attention": _attention(6),
     "layer_norm": _moved("norm", 1),
-    "batch_norm": _moved("norm", 1),
-    "native_batch_norm_backward": _moved("norm", 1),
     "mean": _moved("reduction"),
     "sum": _moved("reduction"),
     "linalg_vector_norm": _moved("reduction"),

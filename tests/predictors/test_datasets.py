@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from predictors.training.datasets import load
+from predictors.training.traces import TABLE
 
 NAMES = "framework,version,device,op_name,kernel_source"
 SYSTEMS = "src/aiconfigurator/systems/data"
@@ -105,3 +106,13 @@ def test_a_checkout_of_neusight(tmp_path):
 def test_nothing_to_read_is_an_error(tmp_path):
     with pytest.raises(ValueError, match="no measured kernels under"):
         load(tmp_path)
+
+
+def test_kernels_of_traces():
+    table = pl.read_parquet(TABLE)
+    assert TABLE.stat().st_size < 500_000
+    assert not table["trace"].str.contains("owlv2|timesformer|nsfw|vit_|Qwen1.5|bert").any()
+    rows = load(TABLE)
+    assert {"mi300x", "v100-sxm-32gb", "h100-sxm"} <= set(rows["gpu"])
+    assert set(rows["source"]) == {"trace"}
+    assert rows["latency_us"].min() > 0

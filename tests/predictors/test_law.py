@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from predictors import load_gpu
+from predictors import load_gpu, predict
 from predictors.columns import law_columns, prepare
 from predictors.fitted import Weights, load_weights
 from predictors.gpu import Gpu
@@ -76,6 +76,20 @@ def test_a_gpu_better_in_everything_is_never_slower(m: int, n: int, k: int, fact
     shape = {"family": "gemm", "dtype": dtype, "m": m, "n": n, "k": k}
     # More SMs can leave a larger part of the last round idle: that much is real.
     assert law_us(better(H100, factor), **shape) <= law_us(H100, **shape) * 1.05
+
+
+def test_an_uneven_row_is_never_quicker_and_few_blocks_are_slower():
+    rows = {"family": "softmax", "dtype": "bf16", "rows": 80_000, "bytes": 1.6e9}
+    assert law_us(H100, **rows, cols=5184) <= law_us(H100, **rows, cols=5185)
+    reduction = {"family": "reduction", "dtype": "fp32", "rows": 1, "cols": 65536, "bytes": 262144}
+    assert law_us(H100, **reduction, blocks=1) > 2 * law_us(H100, **reduction, blocks=132)
+
+
+def test_a_kernel_that_moves_a_part_of_its_ops_bytes_takes_that_part_of_the_time():
+    foreach = {"family": "optimizer", "dtype": "fp32", "bytes": 8e9}
+    whole = predict(pl.DataFrame([foreach]), H100)["time_us"][0]
+    part = predict(pl.DataFrame([{**foreach, "share": 0.25}]), H100)["time_us"][0]
+    assert part == pytest.approx(whole / 4, rel=0.05)
 
 
 def test_overlap_is_the_longer_of_two_unequal_times_and_more_than_either_of_two_equal_ones():

@@ -49,7 +49,9 @@ def test_the_launch_is_told_from_the_kernel():
     columns = law_columns(rows, target)
     truth = {name: np.log(prior[0]) for name, prior in STREAM.priors.items()} | {"memory": np.log(0.7)}
     time = STREAM.terms(columns, target, Fitted(truth).constants(target)).time_us + 15.0
-    fitted, launches = fit_law(STREAM, [Part(target, columns, np.full(400, None), np.ones(400, dtype=bool), time)])
+    fitted, launches = fit_law(
+        STREAM, [Part(target, columns, np.ones(400), np.full(400, None), np.ones(400, dtype=bool), time)]
+    )
     constants = fitted.constants(target)
     assert launches["v100-pcie-32gb"] == pytest.approx(15, rel=0.1)
     assert float(constants["memory"]) == pytest.approx(0.7, rel=0.05)
