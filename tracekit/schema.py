@@ -190,6 +190,7 @@ KERNELS = Table(
         Column("kv_len", pl.Int64, "attention: keys per sequence."),
         Column("head_dim", pl.Int64, "attention: width of a head."),
         Column("causal", pl.Boolean, "attention: masked causally."),
+        Column("window", pl.Int64, "attention: keys that each query sees at most, where that is limited."),
         Column("rows", pl.Int64, "Families bound by memory: independent rows."),
         Column("cols", pl.Int64, "Families bound by memory: elements per row."),
         Column("flops", pl.Int64, "Families bound by memory: operations."),

@@ -4,6 +4,7 @@ Arguments as torch 2.13, bitsandbytes 0.48, xformers 0.0.32, TransformerEngine 2
 flash-attn of 2026 declare them.
 """
 
+import polars as pl
 import pytest
 
 from predictors.kernels import complete, with_law
@@ -303,6 +304,27 @@ def test_attention_of_other_libraries(op, dims, concrete, direction, causal):
     row = kernel_of(op, FLASH, dims, [BF16] * len(dims), [concrete.get(i, "") for i in range(len(dims))])
     columns = ("family", "batch", "heads", "q_len", "kv_len", "head_dim", "direction", "causal")
     assert tuple(row[name] for name in columns) == ("attention", 2, 8, 128, 128, 64, direction, causal)
+
+
+@pytest.mark.parametrize(
+    ("op", "tensors", "concrete", "window"),
+    [
+        ("flash_attn::_flash_attn_forward", [[2, 8192, 8, 64]] * 3, {5: "True", 6: "4095", 7: "0"}, 4096),
+        ("flash_attn::_flash_attn_forward", [[2, 8192, 8, 64]] * 3, {5: "True", 6: "-1", 7: "-1"}, None),
+        ("flash_attn::_flash_attn_forward", [[2, 8192, 8, 64]] * 3, {5: "False", 6: "256", 7: "256"}, 513),
+        ("flash_attn::_flash_attn_forward", [[2, 8192, 8, 64]] * 3, {5: "False", 6: "256", 7: "-1"}, None),
+        ("aten::_flash_attention_forward", [[2, 8192, 8, 64]] * 3, {8: "True", 11: "1023", 12: "-1"}, 1024),
+        ("flash_attn::_flash_attn_backward", [[2, 8192, 8, 64]] * 6, {11: "True", 12: "1023", 13: "0"}, 1024),
+    ],
+)
+def test_a_window_limits_the_keys(op, tensors, concrete, window):
+    dims = tensors + [[]] * (16 - len(tensors))
+    row = kernel_of(op, FLASH, dims, [BF16] * len(dims), [concrete.get(i, "") for i in range(len(dims))])
+    assert (row["q_len"], row["window"]) == (8192, window)
+    worked = with_work(with_law(complete(pl.DataFrame([row]))))
+    # The first 4096 queries see ever more keys, the others 4096 each.
+    if window == 4096:
+        assert worked["work_flops"][0] == 2 * 2 * 2 * 8 * 64 * (4096 * 4097 / 2 + 4096 * 4096)
 
 
 def test_sequences_of_several_lengths_in_one_are_no_long_sequence():

@@ -22,9 +22,9 @@ PLACED = 8
 """Kernels around a copy or collective that have to be alike."""
 
 WORK = (
-    "dtype", "direction", "batch", "m", "n", "k", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "causal", "rows",
-    "cols", "flops", "bytes", "work_low", "work_high", "collective", "ranks", "process_group", "group_description",
-    "group_ranks", "share", "family",
+    "dtype", "direction", "batch", "m", "n", "k", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "causal",
+    "window", "rows", "cols", "flops", "bytes", "work_low", "work_high", "collective", "ranks", "process_group",
+    "group_description", "group_ranks", "share", "family",
 )  # fmt: skip
 
 

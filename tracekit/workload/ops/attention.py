@@ -21,6 +21,7 @@ def _attention(
     tokens_first: bool = False,
     starts: tuple[int, ...] = (),
     backward: bool | None = None,
+    window: int | None = None,
 ) -> Formula:
     """The formula of an op with query, key, value at ``first`` and is_causal (or a mask kind) at ``causal``.
 
@@ -31,6 +32,7 @@ def _attention(
         starts: Where sequences of several lengths are told to begin, or to lie: then the shapes of query and key don't
             tell.
         backward: Whether it is a backward op; by default those are that have gradients before the query.
+        window: Where the keys that a query sees before it are told, -1 if all; those after it come next.
     """
     direction = "backward" if (first > 0 if backward is None else backward) else "forward"
 
@@ -49,6 +51,7 @@ def _attention(
             "kv_len": k[token],
             "head_dim": q[3],
             "causal": bool(signature.value(causal)),
+            "window": _window(signature, window, bool(signature.value(causal))),
             "direction": direction,
         }
 
@@ -56,7 +59,14 @@ def _attention(
 
 
 def _packed(
-    *, starts: int, longest: int, causal: int, paged: bool = False, first: int = 0, backward: bool | None = None
+    *,
+    starts: int,
+    longest: int,
+    causal: int,
+    paged: bool = False,
+    first: int = 0,
+    backward: bool | None = None,
+    window: int | None = None,
 ) -> Formula:
     """The formula of an op over sequences that lie one after another, [tokens, heads, width].
 
@@ -82,10 +92,20 @@ def _packed(
             "kv_len": kv_len,
             "head_dim": q[2],
             "causal": bool(signature.value(causal)),
+            "window": _window(signature, window, bool(signature.value(causal))),
             "direction": direction,
         }
 
     return columns
+
+
+def _window(signature: Signature, index: int | None, causal: bool) -> int | None:
+    """Keys that each query sees, itself among them; ``None`` if there is no limit."""
+    before, after = (signature.value(index + i) if index is not None else None for i in (0, 1))
+    after = 0 if causal else after
+    if not isinstance(before, int) or not isinstance(after, int) or before < 0 or after < 0:
+        return None
+    return before + 1 + after
 
 
 def _either(*formulas: Formula) -> Formula:
@@ -95,11 +115,12 @@ def _either(*formulas: Formula) -> Formula:
 
 FORMULAS: dict[str, Formula] = {
     "aten::_flash_attention_forward": _either(
-        _attention(causal=8, tokens_first=True, starts=(3,)), _packed(starts=3, longest=5, causal=8)
+        _attention(causal=8, window=11, tokens_first=True, starts=(3,)),
+        _packed(starts=3, longest=5, causal=8, window=11),
     ),
     "aten::_flash_attention_forward_no_dropout_inplace": _either(
-        _attention(causal=9, first=1, tokens_first=True, starts=(4,), backward=False),
-        _packed(starts=4, longest=6, causal=9, first=1, backward=False),
+        _attention(causal=9, window=12, first=1, tokens_first=True, starts=(4,), backward=False),
+        _packed(starts=4, longest=6, causal=9, window=12, first=1, backward=False),
     ),
     "aten::_efficient_attention_forward": _attention(causal=9, tokens_first=True, starts=(4,)),
     "aten::_scaled_dot_product_flash_attention": _attention(causal=4),
@@ -108,23 +129,24 @@ FORMULAS: dict[str, Formula] = {
     "aten::_scaled_dot_product_efficient_attention": _attention(causal=6),
     "aten::_scaled_dot_product_cudnn_attention": _attention(causal=6),
     "aten::_cudnn_attention_forward": _attention(causal=10),
-    "flash_attn::_flash_attn_forward": _attention(causal=5, tokens_first=True),
-    "flash_attn::_flash_attn_varlen_forward": _packed(starts=3, longest=5, causal=9),
-    "flash_attn::_flash_attn_backward": _attention(causal=11, first=1, tokens_first=True),
-    "flash_attn::_flash_attn_varlen_backward": _packed(starts=9, longest=11, causal=15, first=1),
+    "flash_attn::_flash_attn_forward": _attention(causal=5, window=6, tokens_first=True),
+    "flash_attn::_flash_attn_varlen_forward": _packed(starts=3, longest=5, causal=9, window=10),
+    "flash_attn::_flash_attn_backward": _attention(causal=11, window=12, first=1, tokens_first=True),
+    "flash_attn::_flash_attn_varlen_backward": _packed(starts=9, longest=11, causal=15, window=16, first=1),
     **dict.fromkeys(
         ("flash_attn_3::fwd", "flash_attn_3::_flash_attn_forward"),
         _either(
-            _attention(causal=24, tokens_first=True, starts=(7, 8, 11, 14)), _packed(starts=7, longest=12, causal=24)
+            _attention(causal=24, window=25, tokens_first=True, starts=(7, 8, 11, 14)),
+            _packed(starts=7, longest=12, causal=24, window=25),
         ),
     ),
     "flash_attn_3::bwd": _either(
-        _attention(causal=16, first=1, tokens_first=True, starts=(9,)),
-        _packed(starts=9, longest=13, causal=16, first=1),
+        _attention(causal=16, window=17, first=1, tokens_first=True, starts=(9,)),
+        _packed(starts=9, longest=13, causal=16, window=17, first=1),
     ),
     "flash_attn_3::_flash_attn_backward": _either(
-        _attention(causal=16, first=1, tokens_first=True, starts=(6,)),
-        _packed(starts=6, longest=10, causal=16, first=1),
+        _attention(causal=16, window=17, first=1, tokens_first=True, starts=(6,)),
+        _packed(starts=6, longest=10, causal=16, window=17, first=1),
     ),
     "xformers::efficient_attention_forward_cutlass": _attention(causal=9, tokens_first=True, starts=(4,)),
     "xformers::efficient_attention_backward_cutlass": _attention(causal=14, first=1, tokens_first=True, starts=(6,)),
@@ -136,19 +158,19 @@ FORMULAS: dict[str, Formula] = {
     "xformers_flash::flash_bwd": _either(
         _attention(causal=13, first=2, tokens_first=True), _packed(starts=7, longest=9, causal=13, first=2)
     ),
-    "aiter::mha_fwd": _attention(causal=5, tokens_first=True),
-    "aiter::fmha_v3_fwd": _attention(causal=5, tokens_first=True),
-    "aiter::mha_bwd": _attention(causal=8, first=1, tokens_first=True),
-    "aiter::fmha_v3_bwd": _attention(causal=8, first=1, tokens_first=True),
-    "aiter::mha_varlen_fwd": _packed(starts=3, longest=5, causal=12),
-    "aiter::fmha_v3_varlen_fwd": _packed(starts=3, longest=5, causal=12),
-    "aiter::mha_varlen_bwd": _packed(starts=6, longest=8, causal=13, first=1),
-    "aiter::fmha_v3_varlen_bwd": _packed(starts=6, longest=8, causal=13, first=1),
+    "aiter::mha_fwd": _attention(causal=5, window=6, tokens_first=True),
+    "aiter::fmha_v3_fwd": _attention(causal=5, window=6, tokens_first=True),
+    "aiter::mha_bwd": _attention(causal=8, window=9, first=1, tokens_first=True),
+    "aiter::fmha_v3_bwd": _attention(causal=8, window=9, first=1, tokens_first=True),
+    "aiter::mha_varlen_fwd": _packed(starts=3, longest=5, causal=12, window=13),
+    "aiter::fmha_v3_varlen_fwd": _packed(starts=3, longest=5, causal=12, window=13),
+    "aiter::mha_varlen_bwd": _packed(starts=6, longest=8, causal=13, window=14, first=1),
+    "aiter::fmha_v3_varlen_bwd": _packed(starts=6, longest=8, causal=13, window=14, first=1),
     "sage_fwd": _attention(causal=-1),
     "aiter::mha_batch_prefill": _packed(starts=3, longest=6, causal=12, paged=True),
     "aten::_flash_attention_backward": _either(
-        _attention(causal=11, first=1, tokens_first=True, starts=(6,)),
-        _packed(starts=6, longest=8, causal=11, first=1),
+        _attention(causal=11, window=15, first=1, tokens_first=True, starts=(6,)),
+        _packed(starts=6, longest=8, causal=11, window=15, first=1),
     ),
     "aten::_efficient_attention_backward": _attention(causal=14, first=1, tokens_first=True, starts=(6,)),
     "aten::_scaled_dot_product_flash_attention_backward": _attention(causal=11, first=1),
