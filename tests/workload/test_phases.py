@@ -2,6 +2,7 @@
 
 import pytest
 
+from tracekit import report
 from tracekit.testing import TraceBuilder
 from tracekit.workload.extract import extract
 
@@ -77,3 +78,14 @@ def test_kernels_that_nothing_launched_in_the_trace_go_by_their_names(kernel, ph
 
 def test_inference_is_all_forward():
     assert phases(TraceBuilder().op("aten::mm", 0, 10).kernel("k", 20, 5, launch=2)) == {"k": "forward"}
+
+
+def test_a_step_of_which_little_is_known_is_not_split_by_phase():
+    builder = (
+        TraceBuilder().kernel("extension", 50, 200, launch=2).op("aten::mm", 260, 10).kernel("k", 270, 50, launch=262)
+    )
+    builder.op("autograd::engine::evaluate_function: MmBackward0", 330, 20).kernel("b", 345, 100, launch=335)
+    assert report(builder.load()).phases == ()
+    known = TraceBuilder().op("aten::mm", 0, 10).kernel("k", 20, 300, launch=2)
+    known.op("autograd::engine::evaluate_function: MmBackward0", 330, 20).kernel("b", 345, 100, launch=335)
+    assert [part.phase for part in report(known.load()).phases] == ["forward", "backward"]

@@ -6,6 +6,10 @@ import polars as pl
 
 ORDER = ("forward", "backward", "optimizer")
 
+# Kernels without an op count as forward. Where they are more than this part of a training step's time, as with
+# extensions that PyTorch doesn't see or graphs without a capture, that would be a guess.
+MOST_UNKNOWN = 0.25
+
 
 @dataclass(frozen=True, slots=True)
 class PhaseTime:
@@ -25,10 +29,13 @@ class PhaseTime:
 
 
 def build(kernels: pl.DataFrame, steps: int) -> tuple[PhaseTime, ...]:
-    """The phases that have kernels, in their order."""
+    """The phases that have kernels, in their order; none where too much of a training step is of an unknown one."""
     whole = kernels["time_us"].sum() or 1.0
     rows = kernels.group_by("phase").agg(time=pl.col("time_us").sum(), count=pl.len())
     found = {phase: (time, count) for phase, time, count in rows.iter_rows()}
+    unknown = kernels.filter(pl.col("phase") == ORDER[0], pl.col("op").is_null())["time_us"].sum()
+    if len(found) > 1 and float(unknown) > MOST_UNKNOWN * float(whole):
+        return ()
     return tuple(
         PhaseTime(phase, time / steps, 100 * time / whole, count / steps)
         for phase in ORDER
