@@ -65,7 +65,7 @@ def mixed() -> TraceBuilder:
         .kernel("elementwise_add", 108, 100, launch=10, launch_dur=2)
         .op("aten::add_", 16, 4)
         .kernel("elementwise_add", 208, 100, launch=16, launch_dur=2)
-        .kernel("memset", 208, 40, launch=20, launch_dur=2, stream=9, kind="gpu_memset")
+        .kernel("memset", 208, 40, launch=19, launch_dur=1, stream=9, kind="gpu_memset")
     )
 
 
