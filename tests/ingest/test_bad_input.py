@@ -6,6 +6,7 @@ import pytest
 
 import tracekit
 from tracekit.errors import DamagedTraceError, NoGpuActivityError, NotATraceError, TraceNotFoundError
+from tracekit.replay.run import prepare
 from tracekit.testing import TraceBuilder
 
 GOOD = TraceBuilder().op("aten::mm", 0, 30).kernel("gemm", 20, 100, launch=10).to_json()
@@ -77,3 +78,22 @@ def test_a_kernel_without_anything_on_the_cpu_gets_a_report():
         builder = TraceBuilder().kernel("gemm", 20, 10, launch=0)
         builder.metadata["distributedInfo"] = rank
         assert tracekit.predict(builder.load(), gpu="h100-sxm")["h100-sxm"].step.steps == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("Input type", "['float', 'float']"),
+        ("Input type", [1, 2]),
+        ("Input Dims", [["a"], [4]]),
+        ("Input Dims", "unknown"),
+        ("Input Strides", {"0": 1}),
+        ("Concrete Inputs", [["1"]]),
+    ],
+)
+def test_inputs_in_another_form_are_left_out_and_said(key, value):
+    inputs = {"Input Dims": [[8, 8], [8, 8]], "Input type": ["float", "float"]} | {key: value}
+    builder = TraceBuilder().op("aten::mm", 0, 10, **inputs)
+    run = prepare(builder.kernel("gemm", 20, 40, launch=2).load())
+    assert run.kernels.select("input_dims", "m").row(0) == (None, None)
+    assert any("the inputs of 1 ops" in warning for warning in run.trace.warnings)

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from tracekit import schema
 from tracekit.errors import NoGpuActivityError, NotATraceError
+from tracekit.ingest.inputs import readable
 from tracekit.ingest.kineto import BAD_JSON
 from tracekit.ingest.order import by_start
 from tracekit.ingest.walk import Damage, Decoded, cut_short
@@ -63,7 +64,7 @@ def build(decoded: Decoded, source: str, *, needs_gpu: bool = True) -> RankTrace
     if marks.any():
         annotations = _ordered(pl.concat(schema.ANNOTATIONS.conform(t) for t in (annotations, ops.filter(marks))))
         ops = ops.filter(~marks)
-    ops = schema.OPS.conform(ops)
+    ops, unreadable = readable(schema.OPS.conform(ops))
     calls = take("calls")
     activities = _activities(calls, [take(kind).with_columns(kind=pl.lit(kind)) for kind in ACTIVITY_KINDS])
     calls = schema.CALLS.conform(calls)
@@ -86,7 +87,7 @@ def build(decoded: Decoded, source: str, *, needs_gpu: bool = True) -> RankTrace
         rank=rank,
         world_size=world_size,
         metadata={**_metadata(decoded.keys), **_peak_memory(take("memory"), activities)},
-        warnings=(*_damages(decoded), *_gaps(ops, device)),
+        warnings=(*_damages(decoded), *_gaps(ops, unreadable, device)),
     )
 
 
@@ -254,7 +255,9 @@ def _damages(decoded: Decoded) -> Iterable[str]:
         yield f"{decoded.columns.untimed:,} events without a time were left out"
 
 
-def _gaps(ops: pl.DataFrame, device: Device | None) -> Iterable[str]:
+def _gaps(ops: pl.DataFrame, unreadable: int, device: Device | None) -> Iterable[str]:
+    if unreadable:
+        yield f"the inputs of {unreadable:,} ops aren't written as the profiler does: they were left out"
     if device is None:
         yield "the trace doesn't describe its GPU (no deviceProperties): name it with --source-gpu"
     if ops.is_empty():

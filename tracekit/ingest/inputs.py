@@ -1,0 +1,48 @@
+"""What ops note of their inputs, in the form in which the profiler writes it; anything else is left out."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import polars as pl
+
+from tracekit.schema import SIGNATURE
+
+
+def readable(ops: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+    """Ops without inputs that aren't lists as the profiler writes them, and how many ops lost theirs.
+
+    Args:
+        ops: As in the trace (``schema.OPS``).
+    """
+    bad = pl.any_horizontal(pl.col(name).is_in(_unreadable(ops[name], form)) for name, form in FORMS.items())
+    bad = bad.fill_null(value=False)
+    count = int(ops.select(bad.sum()).item())
+    return ops.with_columns(pl.when(~bad).then(pl.col(name)).alias(name) for name in FORMS), count
+
+
+def _unreadable(texts: pl.Series, form: Callable[[Any], bool]) -> list[str]:
+    return [text for text in texts.drop_nulls().unique() if not _has_form(text, form)]
+
+
+def _has_form(text: str, form: Callable[[Any], bool]) -> bool:
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(values, list) and all(map(form, values))
+
+
+def _is_shape(value: Any) -> bool:
+    """Numbers, or of a list of tensors such lists."""
+    return isinstance(value, list) and all(isinstance(size, int) or _is_shape(size) for size in value)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+FORMS: dict[str, Callable[[Any], bool]] = dict(
+    zip((column.name for column in SIGNATURE), (_is_shape, _is_text, _is_shape, _is_text), strict=True)
+)
+"""Of the inputs of an op by column: shapes, types, strides, and values as text."""
