@@ -25,8 +25,6 @@ AXES: dict[str, tuple[str, ...]] = {
 """Sizes by which kernels of a law are near or far from each other; of all others their bytes, rows and columns."""
 ALL_AXES = ("size", "kv_size", "intensity", "time")
 """What every law has beside its sizes: formats, compute over memory time, and clock cycles as the law has them."""
-SOFTWARE = "of "
-"""What an axis is called that tells kernels of one framework or stack from others'."""
 SOFTWARE_LENGTH = 1.0
 """Makes kernels of two stacks 0.3 alike, and 0.5 like those of no name. The spread is learned from blocks of one stack,
 which don't tell it; on GPUs left out, calibrated with two stacks at once, shorter ones were better by 0.2 points."""
@@ -60,7 +58,8 @@ class Spread:
         Returns:
             (columns of a, columns of b).
         """
-        scale = np.array([self.length[name] for name in sorted(self.length)])[:, None]
+        lengths = [self.length[name] for name in sorted(self.length)]
+        scale = np.array(lengths + [SOFTWARE_LENGTH] * (a.shape[0] - len(lengths)))[:, None]
         return self.amplitude**2 * matern(distance(a / scale, b / scale))
 
 
@@ -88,13 +87,12 @@ class Surface:
 
 
 def axes(law: str) -> tuple[str, ...]:
-    """Names of the rows of `coordinates`, in the alphabet's order."""
-    software = tuple(SOFTWARE + name for name in frameworks_of(law))
-    return tuple(sorted(AXES.get(law.split(" ")[0], ("work_bytes", "rows", "cols")) + ALL_AXES + software))
+    """Names of the sizes that `coordinates` starts with, in the alphabet's order."""
+    return tuple(sorted(AXES.get(law.split(" ")[0], ("work_bytes", "rows", "cols")) + ALL_AXES))
 
 
 def coordinates(law: str, frameworks: Frameworks, x: Columns, terms: Terms, gpu: Machine) -> Array:
-    """Where kernels of a law lie, (axes, rows): logarithms, and 1 on the axis of their software.
+    """Where kernels of a law lie, (axes, rows): logarithms of sizes, then 1 on the axis of their software.
 
     Args:
         law: its name.
@@ -103,11 +101,6 @@ def coordinates(law: str, frameworks: Frameworks, x: Columns, terms: Terms, gpu:
         terms: of the law before calibration.
         gpu: where they run.
     """
-    nowhere = np.zeros_like(x["work_bytes"])
-    software = {
-        SOFTWARE + name: nowhere if frameworks is None else (frameworks == name).astype(np.float64)
-        for name in frameworks_of(law)
-    }
     with_more = {
         **x,
         "tiles": x["batch"] * np.ceil(x["m"] / 128) * np.ceil(x["n"] / 128) / gpu.sms,
@@ -119,13 +112,14 @@ def coordinates(law: str, frameworks: Frameworks, x: Columns, terms: Terms, gpu:
         "intensity": np.maximum(terms.compute_us, 1e-6) / np.maximum(terms.memory_us, 1e-6),
         "time": terms.time_us * gpu.clock_mhz,
     }
-    return np.stack([software[name] if name in software else np.log(with_more[name]) for name in axes(law)])
+    known = np.full(x["work_bytes"].size, None) if frameworks is None else frameworks
+    software = [(known == name).astype(np.float64) for name in frameworks_of(law)]
+    return np.stack([*(np.log(with_more[name]) for name in axes(law)), *software])
 
 
 def usual_spread(law: str, constants: Iterable[str]) -> Spread:
     """The spread of a law of which nothing was left out: lengths and offsets as they mostly are."""
-    length = {name: SOFTWARE_LENGTH if name.startswith(SOFTWARE) else 3.0 for name in axes(law)}
-    return Spread(length, 0.15, 0.1, dict.fromkeys(constants, 0.15), 0.3)
+    return Spread(dict.fromkeys(axes(law), 3.0), 0.15, 0.1, dict.fromkeys(constants, 0.15), 0.3)
 
 
 def distance(a: Array, b: Array) -> Array:

@@ -25,7 +25,7 @@ class Block:
     """Kernels of one framework on a GPU left out.
 
     Attributes:
-        places: (axes, kernels).
+        places: from `surface.coordinates`, without the software, which a block has one of, (axes, kernels).
         missed: (kernels,), logarithms of measured over predicted time.
         slopes: (kernels, offsets), what each offset changes in the logarithm of the predicted time.
     """
@@ -38,7 +38,7 @@ class Block:
     def of(law: str, observed: Observed) -> Block:
         """Kernels of a law as they were observed."""
         missed = np.clip(observed.missed, -MOST_MISSED, MOST_MISSED)
-        return Block(observed.places, missed, observed.slopes(np.zeros(len(constants_of(law)) + 1)))
+        return Block(observed.places[: len(axes(law))], missed, observed.slopes(np.zeros(len(constants_of(law)) + 1)))
 
 
 def fit_spread(law: str, blocks: Sequence[Block], near: Spread | None = None) -> Spread:

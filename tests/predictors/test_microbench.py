@@ -36,6 +36,15 @@ def test_every_case_has_a_law_and_the_work_of_its_shape():
     assert predict(rows, "h100-sxm")["time_us"].sum() < 100e3
 
 
+def test_a_slow_gpu_is_found_slow_in_every_family():
+    gpu = load_gpu("h200-sxm")
+    rows = pl.DataFrame([row for row, _ in microbench.cases("cpu", PRECISIONS)], infer_schema_length=None)
+    before = predict(rows, gpu)["time_us"]
+    after = predict(rows, gpu, calibrations={gpu: rows.with_columns(measured_us=1.3 * before)})["time_us"]
+    slower = rows.with_columns(ratio=after / before).group_by("family").agg(pl.col("ratio").median())
+    assert slower["ratio"].is_between(1.15, 1.35).all(), slower
+
+
 @pytest.mark.parametrize(("gpu", "precisions"), [("p100-pcie", ["fp32"]), ("t4", ["fp16", "fp32"])])
 def test_older_gpus_are_asked_for_what_they_have(gpu, precisions):
     major, minor = map(int, load_gpu(gpu).compute_capability.split("."))
