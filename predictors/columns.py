@@ -91,7 +91,9 @@ def sizes(table: pl.DataFrame) -> Sizes:
         ).fill_null(0.0),
         uneven=(pl.col("cols") * element_bytes("dtype") % VECTOR_BYTES > 0).fill_null(False).cast(pl.Float64),
         passes=pl.when(pl.col("direction") == "backward").then(3.2).otherwise(1.0),
-        skewed=pl.col("routing").fill_null("balanced").str.starts_with("power").cast(pl.Float64),
+        skewed=pl.when(pl.col("routing").str.starts_with("power"))
+        .then(pl.col("routing").str.extract(r"(\d+\.?\d*)$").cast(pl.Float64).fill_null(1.0))
+        .otherwise(0.0),
         quantised_input=(
             pl.col("framework").is_in(SERVING_FRAMEWORKS) & pl.col("dtype").is_in(["fp8", "fp8_block", "nvfp4"])
         ).fill_null(False).cast(pl.Float64),

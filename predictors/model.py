@@ -112,7 +112,8 @@ def evaluate(rows: Sizes, law: str, gpu: Machine, weights: Weights) -> tuple[Ter
     """The law's terms and the time with the learned correction, for rows that share a law."""
     columns, terms = _law(rows, law, gpu, weights)
     correction = np.zeros(rows.share.size)
-    if corrections := weights.trees(law, gpu):
+    trees = weights.trees(law, gpu)
+    if trees is not None:
         twin = weights.twin(law, gpu)
         if twin is None:
             x = features(law, rows.frameworks, columns, terms, gpu)
@@ -120,7 +121,7 @@ def evaluate(rows: Sizes, law: str, gpu: Machine, weights: Weights) -> tuple[Ter
             x = features(law, rows.frameworks, *_law(rows, law, twin, weights), twin)
         measured = twin is not None or gpu.slug in weights.law(law).gpu
         trust = 1.0 if measured else LAWS[law].travels
-        correction = trust * LAWS[law].correctable(terms) * sum(trees.predict(x) for trees in corrections)
+        correction = trust * LAWS[law].correctable(terms) * trees.predict(x)
     own = weights.calibrated.get((law, gpu.slug))
     if own is not None:
         correction = (1 + own.trust) * correction

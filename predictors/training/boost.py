@@ -20,9 +20,9 @@ def boost(
     trees: int,
     depth: int = 6,
     rate: float = 0.12,
-    huber: float = 0.3,
-    ridge: float = 20.0,
-    rows_per_tree: int = 6000,
+    huber: float = 0.1,
+    ridge: float = 10.0,
+    rows_per_tree: int = 12000,
     seed: int = 0,
 ) -> Trees:
     """Fits trees whose sum follows the target, with Huber's loss.

@@ -27,14 +27,16 @@ from predictors.training.fit_law import Part, fit_law
 
 LAW_ROWS, LAW_ROWS_IN_ALL = 500, 1500
 """Rows of one framework on one GPU that the law's few constants are fitted on, and of all its frameworks."""
-TREE_ROWS = 8000
+TREE_ROWS = 16000
 """The same for the learned corrections."""
-SHARED_TREES = (120, 6, 0.12)
-"""Number, depth and learning rate of the trees that all GPUs share: few and shallow, to hold on unmeasured GPUs."""
-OWN_TREES = (300, 8, 0.3)
-"""The same of one architecture's trees: deep, as they follow the quirks of its libraries."""
+SHARED_TREES = (120, 6, 0.12, 0.3)
+"""Of the trees for GPUs that nobody measured: number, depth, learning rate, and the error beyond which one counts
+linearly. Few and shallow, so that they hold there."""
+OWN_TREES = (450, 8, 0.3, 0.1)
+"""The same of the trees of an architecture that was measured: many and deep, to follow the quirks of its libraries, but
+not runs in which something else slowed the machine down."""
 LEAST_PART = 0.1
-"""A GPU with less than this share of the median GPU's measurements has no part in the trees that all share."""
+"""A GPU with less than this share of the median GPU's measurements has no part in the trees for unmeasured ones."""
 OWN_LEAST_ROWS = 1000
 """An architecture with fewer measurements of a law gets offsets, but no trees of its own."""
 ANONYMOUS_STEP = 3
@@ -63,7 +65,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class LawFit:
-    """One law fitted: constants, launch overhead of GPUs measured eagerly, the two kinds of trees, and the spread."""
+    """One law fitted: constants, launch overhead of eager measurements, trees for any GPU and for those measured, spread."""
 
     law: str
     fitted: Fitted
@@ -117,12 +119,25 @@ def fit(law: str, parts: Sequence[Measured], near: LawFit | None = None, left_ou
     """
     train = [p.shapes(test=False) for p in parts]
     fitted, launches = fit_law(LAWS[law], [_part(p, LAW_ROWS) for p in train], near.fitted if near else None)
-    many = LEAST_PART * float(np.median([p.table.height for p in train]))
-    sets = [_residuals(law, p, fitted, launches) for p in train]
-    shared = _boost([s for s, p in zip(sets, train, strict=True) if p.table.height >= many], SHARED_TREES)
     own = {} if near is None else {a: trees for a, trees in near.own.items() if a not in left_out}
+    return _corrected(law, fitted, launches, own, train)
+
+
+def refit(fitted: LawFit, parts: Sequence[Measured]) -> LawFit:
+    """A law with its trees fitted on all shapes: what ships, once the shapes held out have measured its error."""
+    return _corrected(fitted.law, fitted.fitted, fitted.launches, {}, parts)
+
+
+def _corrected(
+    law: str, fitted: Fitted, launches: dict[str, float], known: dict[str, Trees], parts: Sequence[Measured]
+) -> LawFit:
+    """A law with the trees that all GPUs share, and those of each architecture, fitted where they aren't known."""
+    many = LEAST_PART * float(np.median([p.table.height for p in parts]))
+    sets = [_residuals(law, p, fitted, launches) for p in parts]
+    shared = _boost([s for s, p in zip(sets, parts, strict=True) if p.table.height >= many], SHARED_TREES)
+    own = dict(known)
     for architecture in sorted({s.architecture for s in sets} - own.keys()):
-        alike = [s.without(shared) for s in sets if s.architecture == architecture]
+        alike = [s for s in sets if s.architecture == architecture]
         if sum(s.target.size for s in alike) >= OWN_LEAST_ROWS:
             own[architecture] = _boost(alike, OWN_TREES)
     return LawFit(law, fitted, launches, shared, own)
@@ -164,10 +179,6 @@ class Residuals:
     target: Array
     weight: Array
 
-    def without(self, trees: Trees) -> Residuals:
-        """What is left once trees have explained their part."""
-        return replace(self, target=self.target - trees.predict(self.features))
-
 
 def _residuals(law: str, measured: Measured, fitted: Fitted, launches: dict[str, float]) -> Residuals:
     table, gpu = sample(measured.table, TREE_ROWS), measured.machine
@@ -208,16 +219,16 @@ def kernel_us(table: pl.DataFrame, launch_us: float) -> Array:
     return np.where(eager, np.maximum(latency - launch_us, 0.1 * latency), latency)
 
 
-def _boost(sets: Sequence[Residuals], growth: tuple[int, int, float]) -> Trees:
-    trees, depth, rate = growth
+def _boost(sets: Sequence[Residuals], growth: tuple[int, int, float, float]) -> Trees:
+    trees, depth, rate, huber = growth
     weight = np.concatenate([s.weight for s in sets])
     x = np.concatenate([s.features for s in sets], axis=1)
     target = np.concatenate([s.target for s in sets])
-    return boost(x, target, weight / weight.mean(), trees=trees, depth=depth, rate=rate)
+    return boost(x, target, weight / weight.mean(), trees=trees, depth=depth, rate=rate, huber=huber)
 
 
 def fit_all(data: dict[str, list[Measured]], jobs: int = 2) -> tuple[Weights, pl.DataFrame]:
-    """Fits every law, and scores each with its GPUs and classes of GPUs left out one by one.
+    """Fits every law, scores each with shapes, GPUs and classes of GPUs left out, and fits its trees again on all shapes.
 
     Args:
         data: from `measurements`.
@@ -233,7 +244,8 @@ def fit_all(data: dict[str, list[Measured]], jobs: int = 2) -> tuple[Weights, pl
         # The laws with the most GPUs take longest: they go first.
         names = sorted(data, key=lambda law: (-len(data[law]), law))
         results = list(pool.map(cross_validate, names, [data[law] for law in names]))
+        ships = list(pool.map(refit, [fitted for fitted, _ in results], [data[law] for law in names]))
     scored = pl.concat([rows for _, rows in results], how="diagonal_relaxed")
     intervals, transfer = summarise(scored)
-    weights = merge([fitted for fitted, _ in results])
+    weights = merge(ships)
     return replace(weights, intervals=intervals, transfer=transfer), scored
