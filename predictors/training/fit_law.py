@@ -104,6 +104,8 @@ class _Problem:
         self.names = self._parameters()
         self.priors = np.array([self._prior(name) for name in self.names])
         self.weights = [_row_weights(part) for part in parts]
+        if law.floor_is_exact:
+            self.weights = [w * _kernels_share(part) for w, part in zip(self.weights, parts, strict=True)]
 
     def residuals(self, vector: Array) -> Array:
         rows = [self._part(i, vector) for i in range(len(self.parts))]
@@ -193,3 +195,9 @@ def _row_weights(part: Part) -> Array:
     count = dict(zip(labels, counts, strict=True))
     each = np.array([count[label] for label in part.framework.astype(str)], dtype=float)
     return np.asarray(np.sqrt(np.minimum(EFFECTIVE_ROWS / each / len(labels) ** 0.5, 1.0)))
+
+
+def _kernels_share(part: Part) -> Array:
+    """Share of each eager time that isn't the shortest one's, all launch: so much it tells of a kernel's rates."""
+    shortest = part.latency_us[part.eager].min(initial=np.inf)
+    return np.where(part.eager, 1 - shortest / part.latency_us, 1.0)
