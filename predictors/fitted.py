@@ -146,7 +146,7 @@ class Weights:
         return min(twins, key=lambda m: abs(m.bandwidth_gbps - gpu.bandwidth_gbps), default=None)
 
     def trees(self, law: str, gpu: Machine) -> Trees | None:
-        """The correction of a law on a GPU: its architecture's, as siblings run the same kernels, or else the general one."""
+        """The correction of a law on a GPU: its architecture's, which siblings share, or else the general one."""
         return self.own.get((law, gpu.architecture)) or self.residuals.get(law)
 
 

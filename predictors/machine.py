@@ -5,7 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from predictors.gpu import Gpu
+
+Array = npt.NDArray[np.float64]
 
 L2_BYTES_PER_SM_CLOCK = 64.0
 """What one SM's port to the L2 carries at most per clock (NVIDIA since Volta, AMD CDNA: 64 B)."""
@@ -65,6 +70,22 @@ class Machine:
     def vector_tflops(self) -> float:
         """Peak fp32 rate outside of the matrix units."""
         return self.gpu.vector_tflops["fp32"]
+
+    def share_of_time(self, sibling: Machine, rate: Array) -> tuple[Array, Array]:
+        """Least and most of a sibling's time that a kernel may take here: by the resource in which the two differ most.
+
+        Args:
+            sibling: a GPU that runs the same kernels.
+            rate: this GPU's rate of matrix products over the sibling's, (rows,).
+        """
+        gains = (
+            1.0,
+            self.gpu.tdp_w / sibling.gpu.tdp_w,
+            self.bandwidth_gbps / sibling.bandwidth_gbps,
+            self.cache_gbps / sibling.cache_gbps,
+            self.vector_tflops / sibling.vector_tflops,
+        )
+        return 1 / np.maximum(rate, max(gains)), 1 / np.minimum(rate, min(gains))
 
     def copy_gbps(self, kind: str | None) -> float:
         """Rate of a copy of a kind ('HtoD', 'DtoH', 'PtoP', 'DtoD'; None counts as the last)."""

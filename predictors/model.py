@@ -111,24 +111,26 @@ def model(kernels: Split, gpu: Machine, weights: Weights) -> Modelled:
 def evaluate(rows: Sizes, law: str, gpu: Machine, weights: Weights) -> tuple[Terms, Array]:
     """The law's terms and the time with the learned correction, for rows that share a law."""
     columns, terms = _law(rows, law, gpu, weights)
-    correction = np.zeros(rows.share.size)
+    twin = weights.twin(law, gpu)
+    of_twin = (columns, terms) if twin is None else _law(rows, law, twin, weights)
+    learned = np.zeros(rows.share.size)
     trees = weights.trees(law, gpu)
     if trees is not None:
-        twin = weights.twin(law, gpu)
-        if twin is None:
-            x = features(law, rows.frameworks, columns, terms, gpu)
-        else:
-            x = features(law, rows.frameworks, *_law(rows, law, twin, weights), twin)
-        measured = twin is not None or gpu.slug in weights.law(law).gpu
-        trust = 1.0 if measured else LAWS[law].travels
-        correction = trust * LAWS[law].correctable(terms) * trees.predict(x)
+        learned = trees.predict(features(law, rows.frameworks, *of_twin, twin or gpu))
+    measured = twin is not None or gpu.slug in weights.law(law).gpu
+    correction = (1.0 if measured else LAWS[law].travels) * LAWS[law].correctable(terms) * learned
     own = weights.calibrated.get((law, gpu.slug))
     if own is not None:
         correction = (1 + own.trust) * correction
         if own.surface is not None:
             correction = correction + own.surface.at(coordinates(law, rows.frameworks, columns, terms, gpu))
         terms = _law(rows, law, gpu, weights, own.offset)[1]
-    return terms, np.exp(np.log(terms.time_us) + correction)
+    time_us = np.exp(np.log(terms.time_us) + correction)
+    if twin is not None and own is None:
+        there_us = of_twin[1].time_us * np.exp(LAWS[law].correctable(of_twin[1]) * learned)
+        least, most = gpu.share_of_time(twin, columns["tflops"] / of_twin[0]["tflops"])
+        time_us = np.clip(time_us, there_us * least, there_us * most)
+    return terms, time_us
 
 
 def _law(

@@ -161,11 +161,9 @@ def like_siblings(
     """
     if relation(source, target) != "sibling":
         return time_us
-    fixed = [1.0, target.gpu.tdp_w / source.gpu.tdp_w, target.bandwidth_gbps / source.bandwidth_gbps]
-    fixed += [target.cache_gbps / source.cache_gbps, target.vector_tflops / source.vector_tflops]
     rates = {d: target.tflops(d) / source.tflops(d) for d in table["dtype"].unique().to_list()}
     rate = table["dtype"].replace_strict(rates, return_dtype=pl.Float64).to_numpy()
-    most, least = 1 / np.minimum(rate, min(fixed)), 1 / np.maximum(rate, max(fixed))
+    least, most = target.share_of_time(source, rate)
     bounded = np.fmin(np.fmax(time_us, measured_us * least[row]), measured_us * most[row])
     return np.where(table["law"].eq_missing("memcpy").to_numpy()[row], time_us, bounded)
 

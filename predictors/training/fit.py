@@ -228,7 +228,7 @@ def _boost(sets: Sequence[Residuals], growth: tuple[int, int, float, float]) -> 
 
 
 def fit_all(data: dict[str, list[Measured]], jobs: int = 2) -> tuple[Weights, pl.DataFrame]:
-    """Fits every law, scores each with shapes, GPUs and classes of GPUs left out, and fits its trees again on all shapes.
+    """Fits every law, scores it on what was held out, and fits its trees again on all shapes.
 
     Args:
         data: from `measurements`.

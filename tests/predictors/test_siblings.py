@@ -1,0 +1,87 @@
+"""GPUs that nobody measured but that run a measured one's kernels: memory times follow the memory, nothing jumps."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+
+from predictors import load_gpu, predict
+
+SIBLINGS = [
+    ("h100-sxm", "h200-sxm"), ("b200", "b300"), ("b200", "gb200"), ("b200", "gb300"), ("l40s", "rtx-6000-ada"),
+    ("a100-sxm-80gb", "a100-sxm-40gb"), ("a100-sxm-80gb", "a100-pcie-80gb"), ("mi300x", "mi325x"),
+]  # fmt: skip
+PRODUCT = {"family": "gemm", "dtype": "bf16", "framework": "vllm"}
+LARGE = PRODUCT | {"m": 8192, "n": 8192, "k": 8192}
+NARROW = PRODUCT | {"m": 16, "n": 16384, "k": 16384}
+DECODE = {
+    "family": "attention", "dtype": "bf16", "framework": "vllm", "batch": 64, "heads": 32, "kv_heads": 8, "q_len": 1,
+    "kv_len": 8192, "head_dim": 128,
+}  # fmt: skip
+EXPERTS = {
+    "family": "moe", "dtype": "bf16", "framework": "vllm", "tokens": 64, "hidden": 4096, "inter": 14336, "topk": 2,
+    "experts": 8,
+}  # fmt: skip
+
+
+def some_kernels(count: int = 100) -> list[dict[str, object]]:
+    """Kernels of the families that were measured in bf16, of any shape."""
+    draw = np.random.default_rng(0)
+    size, few = (2 ** draw.uniform(0, top, (count, 4)) // 1 for top in (15, 7))
+    products = [
+        {"family": "gemm", "m": m, "n": n, "k": k, "batch": b} for (m, n, k, _), (b, *_) in zip(size, few, strict=True)
+    ]
+    attention = [
+        {"family": "attention", "heads": heads, "batch": batch, "q_len": q, "kv_len": q, "head_dim": 64, "causal": True}
+        for (q, *_), (heads, batch, *_) in zip(size, few, strict=True)
+    ]
+    experts = [
+        {"family": "moe", "tokens": tokens, "hidden": hidden, "inter": inter, "topk": 2, "experts": 8 * groups}
+        for (tokens, hidden, inter, _), (groups, *_) in zip(size, few, strict=True)
+    ]
+    return [row | {"dtype": "bf16"} for row in (*products, *attention, *experts)]
+
+
+def ratio(rows: list[dict[str, object]], gpu: str, sibling: str) -> np.ndarray:
+    """Times on the sibling over those on the GPU that was measured."""
+    kernels = pl.DataFrame(rows, infer_schema_length=None)
+    return (predict(kernels, sibling)["time_us"] / predict(kernels, gpu)["time_us"]).to_numpy()
+
+
+@pytest.mark.parametrize("kernel", [NARROW, DECODE, EXPERTS], ids=["product", "decode", "experts"])
+@pytest.mark.parametrize(("gpu", "sibling"), [("h100-sxm", "h200-sxm"), ("a100-sxm-80gb", "a100-sxm-40gb")])
+def test_what_streams_follows_the_memory(gpu: str, sibling: str, kernel: dict[str, object]):
+    memory = load_gpu(gpu).bandwidth_gbps / load_gpu(sibling).bandwidth_gbps
+    assert ratio([kernel], gpu, sibling)[0] == pytest.approx(memory, rel=0.1)
+
+
+@pytest.mark.parametrize("gpu", ["h200-sxm", "a100-sxm-40gb"])
+def test_what_computes_is_left_alone_by_the_memory(gpu: str):
+    base = {"h200-sxm": "h100-sxm", "a100-sxm-40gb": "a100-sxm-80gb"}[gpu]
+    assert ratio([LARGE], base, gpu)[0] == pytest.approx(1.0, abs=0.05)
+
+
+def test_a_smaller_power_budget_lowers_the_clock_of_products():
+    more, less = ratio([LARGE], "b200", "b300")[0], ratio([LARGE], "a100-sxm-80gb", "a100-pcie-80gb")[0]
+    assert 0.9 < more < 1.0  # 1100 W against 1000 W
+    assert 1.05 < less < 1.25  # 300 W against 400 W
+
+
+@pytest.mark.parametrize(("gpu", "sibling"), SIBLINGS)
+def test_none_gains_more_than_the_resource_that_differs_most(gpu: str, sibling: str):
+    base, target = load_gpu(gpu), load_gpu(sibling)
+    gains = [1.0, target.tdp_w / base.tdp_w, target.bandwidth_gbps / base.bandwidth_gbps]
+    gains += [target.vector_tflops["fp32"] / base.vector_tflops["fp32"]]
+    gains += [target.peak_flops("bf16") / base.peak_flops("bf16")]
+    found = ratio(some_kernels(), gpu, sibling)
+    assert (found > 0.99 / max(gains)).all()
+    assert (found < 1.01 / min(gains)).all()
+
+
+@pytest.mark.parametrize(("gpu", "sibling"), SIBLINGS)
+def test_the_gain_does_not_jump_with_the_size(gpu: str, sibling: str):
+    sizes = [2**i for i in range(4, 15)]
+    rows = [PRODUCT | {"m": size, "n": 8192, "k": 8192} for size in sizes]
+    steps = np.diff(np.log(ratio(rows, gpu, sibling)))
+    assert np.abs(steps).max() < 0.2
