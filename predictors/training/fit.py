@@ -65,7 +65,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class LawFit:
-    """One law fitted: constants, launch overhead of eager measurements, trees for any GPU and for those measured, spread."""
+    """One law fitted: constants, launches of eager measurements, trees for any GPU and for those measured, spread."""
 
     law: str
     fitted: Fitted
@@ -125,7 +125,8 @@ def fit(law: str, parts: Sequence[Measured], near: LawFit | None = None, left_ou
 
 def refit(fitted: LawFit, parts: Sequence[Measured]) -> LawFit:
     """A law with its trees fitted on all shapes: what ships, once the shapes held out have measured its error."""
-    return _corrected(fitted.law, fitted.fitted, fitted.launches, {}, parts)
+    trees = _corrected(fitted.law, fitted.fitted, fitted.launches, {}, parts)
+    return replace(trees, spread=fitted.spread)
 
 
 def _corrected(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
+from predictors.columns import prepare, sizes
 from predictors.errors import KernelTableError
 from predictors.kernels import COLUMNS, complete, with_law
 
@@ -72,3 +73,10 @@ def test_attention_streams_the_cache_or_tiles_the_queries(
 ):
     shape = {"heads": 8, "head_dim": 64, "q_len": q_len, "kv_len": kv_len, "causal": causal}
     assert law(family="attention", dtype="bf16", direction=direction, **shape) == name
+
+
+def test_routing_is_as_skewed_as_its_power_law():
+    names = ["balanced", "power_law_1.01", "power_law_1.2", "power_law", None]
+    layer = {"family": "moe", "dtype": "bf16", "tokens": 8, "hidden": 64, "inter": 64, "topk": 1, "experts": 2}
+    table = prepare(pl.DataFrame([layer | {"routing": name} for name in names]))
+    assert sizes(table).numbers["skewed"].tolist() == [0.0, 1.01, 1.2, 1.0, 0.0]

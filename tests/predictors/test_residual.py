@@ -28,6 +28,13 @@ def test_boosting_explains_a_step_and_ignores_noise():
     assert np.isin(trees.feature[:10], [1, 3]).mean() > 0.8
 
 
+def test_runs_that_something_slowed_down_are_not_followed():
+    features = np.random.default_rng(0).normal(size=(2, 2000)).astype(np.float32)
+    slowed = np.arange(2000) % 5 == 0
+    trees = boost(features, np.where(slowed, 1.6, 0.1), np.ones(2000), trees=80, depth=3)
+    assert np.abs(trees.predict(features) - 0.1).mean() < 0.05
+
+
 def test_boosting_is_deterministic_and_survives_constant_features():
     features = np.ones((2, 50), dtype=np.float32)
     first, again = (boost(features, np.full(50, 0.3), np.ones(50), trees=5, depth=2) for _ in range(2))

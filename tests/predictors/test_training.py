@@ -12,17 +12,24 @@ import pytest
 pytest.importorskip("scipy")
 
 from predictors import load_gpu, predict
-from predictors.columns import law_columns, prepare
+from predictors.columns import law_columns, prepare, sizes
 from predictors.fitted import Fitted, load_weights, save_weights
 from predictors.law import LAWS, STREAM
 from predictors.machine import machine
+from predictors.model import evaluate
 from predictors.training.datasets import load
 from predictors.training.evaluate import by_stack, coverage, cross_validate, interval, summarise, table
-from predictors.training.fit import Measured, fit, measurements
+from predictors.training.fit import LawFit, Measured, fit, measurements, refit
 from predictors.training.fit_law import Part, fit_law
 from predictors.training.report import card, markdown
 
 GPUS = {"a100_sxm": 0.80, "l40s": 0.70, "h100_sxm": 0.90}
+
+
+@pytest.fixture(autouse=True)
+def few_trees(monkeypatch):
+    monkeypatch.setattr("predictors.training.fit.SHARED_TREES", (40, 6, 0.3, 0.3))
+    monkeypatch.setattr("predictors.training.fit.OWN_TREES", (60, 6, 0.3, 0.1))
 
 
 def write_gemms(folder: Path) -> None:
@@ -42,6 +49,12 @@ def write_gemms(folder: Path) -> None:
     pl.concat(frames).write_parquet(folder / "aiconfigurator/gemm.parquet")
 
 
+def law_error(fitted: LawFit, part: Measured) -> float:
+    """Mean error of the logarithm."""
+    _, time_us = evaluate(sizes(part.table), fitted.law, part.machine, fitted.weights)
+    return float(np.abs(np.log(time_us / part.table["latency_us"].to_numpy())).mean())
+
+
 def test_the_launch_is_told_from_the_kernel():
     target = machine(load_gpu("v100-pcie-32gb"))
     rows = pl.DataFrame({"bytes": np.geomspace(1e4, 1e10, 400)})
@@ -57,12 +70,30 @@ def test_the_launch_is_told_from_the_kernel():
     assert float(constants["memory"]) == pytest.approx(0.7, rel=0.05)
 
 
+def test_the_memory_rate_is_that_of_long_kernels():
+    target = machine(load_gpu("v100-pcie-32gb"))
+    rows = pl.DataFrame({"bytes": np.geomspace(1e4, 1e10, 400)})
+    rows = prepare(rows.with_columns(family=pl.lit("elementwise"), dtype=pl.lit("fp32")))
+    columns = law_columns(rows, target)
+    truth = {name: np.log(prior[0]) for name, prior in STREAM.priors.items()} | {"memory": np.log(0.7)}
+    time = STREAM.terms(columns, target, Fitted(truth).constants(target)).time_us
+    # Most of the launch is hidden behind longer kernels.
+    time = time + np.where(time > 30, 15.0, 40.0)
+    fitted, _ = fit_law(STREAM, [Part(target, columns, np.full(400, None), np.ones(400, dtype=bool), time)])
+    longest = STREAM.terms(columns, target, fitted.constants(target)).time_us[-1]
+    assert longest == pytest.approx(time[-1], rel=0.03)
+
+
 def test_measurements_become_weights_that_predict_them(tmp_path):
     write_gemms(tmp_path)
     data = measurements([tmp_path], hold_out=["l40s"])
     assert sorted(part.gpu for part in data["gemm half"]) == ["a100-sxm-80gb", "h100-sxm"]
-    weights = fit("gemm half", data["gemm half"]).weights
-    save_weights(weights, tmp_path / "weights")
+    fitted = fit("gemm half", data["gemm half"])
+    ships = refit(fitted, data["gemm half"])
+    assert ships.fitted == fitted.fitted
+    held = law_error(fitted, data["gemm half"][1].shapes(test=True))
+    assert law_error(ships, data["gemm half"][1].shapes(test=True)) < held
+    save_weights(ships.weights, tmp_path / "weights")
     assert load_weights(tmp_path / "weights").laws.keys() == {"gemm half"}
     rows = load(tmp_path).filter(pl.col("gpu") == "h100-sxm", pl.col("latency_us") > 20)
     error = predict(rows, "h100-sxm", weights=tmp_path / "weights")["time_us"] / rows["latency_us"] - 1
