@@ -243,7 +243,7 @@ GEMM_FP32 = Law(
     gemm_fp32_terms,
     dict(GEMM.priors) | {"power": (16.0, 0.2), "floor": (5000.0, 0.05)},
     effects=("compute", "memory"),
-    travels=0.5,  # with more, narrow products on a B200 take less time the wider they are
+    travels=0.4,  # with more, narrow products on a B200 take less time the wider they are
 )
 PREFILL = Law(
     prefill_terms,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -29,12 +29,11 @@ LAW_ROWS, LAW_ROWS_IN_ALL = 500, 1500
 """Rows of one framework on one GPU that the law's few constants are fitted on, and of all its frameworks."""
 TREE_ROWS = 16000
 """The same for the learned corrections."""
-SHARED_TREES = (120, 6, 0.12, 0.3)
-"""Of the trees for GPUs that nobody measured: number, depth, learning rate, and the error beyond which one counts
-linearly. Few and shallow, so that they hold there."""
-OWN_TREES = (450, 8, 0.3, 0.1)
-"""The same of the trees of an architecture that was measured: many and deep, to follow the quirks of its libraries, but
-not runs in which something else slowed the machine down."""
+SHARED_TREES = partial(boost, trees=120, depth=6, rate=0.12, huber=0.3, ridge=20.0)
+"""Grows the trees for GPUs that nobody measured: few and shallow, so that they hold there."""
+OWN_TREES = partial(boost, trees=450, depth=8, rate=0.3, huber=0.1, ridge=10.0)
+"""Those of an architecture that was measured: many and deep, to follow the quirks of its libraries, but with errors
+beyond 10 % counting linearly, as those of runs that something else slowed down."""
 LEAST_PART = 0.1
 """A GPU with less than this share of the median GPU's measurements has no part in the trees for unmeasured ones."""
 OWN_LEAST_ROWS = 1000
@@ -220,12 +219,11 @@ def kernel_us(table: pl.DataFrame, launch_us: float) -> Array:
     return np.where(eager, np.maximum(latency - launch_us, 0.1 * latency), latency)
 
 
-def _boost(sets: Sequence[Residuals], growth: tuple[int, int, float, float]) -> Trees:
-    trees, depth, rate, huber = growth
+def _boost(sets: Sequence[Residuals], grow: Callable[..., Trees]) -> Trees:
     weight = np.concatenate([s.weight for s in sets])
     x = np.concatenate([s.features for s in sets], axis=1)
     target = np.concatenate([s.target for s in sets])
-    return boost(x, target, weight / weight.mean(), trees=trees, depth=depth, rate=rate, huber=huber)
+    return grow(x, target, weight / weight.mean())
 
 
 def fit_all(data: dict[str, list[Measured]], jobs: int = 2) -> tuple[Weights, pl.DataFrame]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from predictors.fitted import Fitted, load_weights, save_weights
 from predictors.law import LAWS, STREAM
 from predictors.machine import machine
 from predictors.model import evaluate
+from predictors.training.boost import boost
 from predictors.training.datasets import load
 from predictors.training.evaluate import by_stack, coverage, cross_validate, interval, summarise, table
 from predictors.training.fit import LawFit, Measured, fit, measurements, refit
@@ -28,8 +30,8 @@ GPUS = {"a100_sxm": 0.80, "l40s": 0.70, "h100_sxm": 0.90}
 
 @pytest.fixture(autouse=True)
 def few_trees(monkeypatch):
-    monkeypatch.setattr("predictors.training.fit.SHARED_TREES", (40, 6, 0.3, 0.3))
-    monkeypatch.setattr("predictors.training.fit.OWN_TREES", (60, 6, 0.3, 0.1))
+    monkeypatch.setattr("predictors.training.fit.SHARED_TREES", partial(boost, trees=40, depth=6, rate=0.3))
+    monkeypatch.setattr("predictors.training.fit.OWN_TREES", partial(boost, trees=60, depth=6, rate=0.3))
 
 
 def write_gemms(folder: Path) -> None:
