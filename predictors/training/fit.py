@@ -38,8 +38,6 @@ LEAST_PART = 0.1
 """A GPU with less than this share of the median GPU's measurements has no part in the trees for unmeasured ones."""
 OWN_LEAST_ROWS = 1000
 """An architecture with fewer measurements of a law gets offsets, but no trees of its own."""
-MOSTLY_KERNEL = 0.5
-"""Of a vector kernel's eager time at least this share must be the kernel for anything to be learned from it."""
 ANONYMOUS_STEP = 3
 """One training row in so many is shown again without its framework."""
 TEST_FOLDS = 5
@@ -207,8 +205,6 @@ def _residuals_of(
     terms = LAWS[law].at(columns, table["share"].to_numpy(), gpu, fitted.constants(gpu, frameworks))
     kernel = kernel_us(table, launches.get(gpu.slug, 0.0))
     share = kernel / table["latency_us"].to_numpy()
-    if LAWS[law].floor_is_exact:
-        share = np.where(share > MOSTLY_KERNEL, share, 0.0)
     correctable = LAWS[law].correctable(terms)
     share = share * correctable
     target = np.log(kernel / terms.time_us) / correctable

@@ -27,8 +27,6 @@ EFFECTIVE_ROWS = 150.0
 HUBER = 2.0
 LAUNCH_US = (10.0, 0.8)
 """Prior of what an eager measurement has on top of the kernel: the CPU's launch."""
-LONG = 10.0
-"""How many launches an eager measurement takes that tells the memory rate."""
 STEP = 1e-4
 
 Name = tuple[str, str, str]
@@ -80,25 +78,8 @@ def fit_law(law: Law, parts: Sequence[Part], near: Fitted | None = None) -> tupl
     start = problem.priors[:, 0] if near is None else problem.vector(near)
     steps = 25 if near is None else 6
     solution = least_squares(problem.residuals, start, jac=problem.jacobian, max_nfev=steps, x_scale=0.1, ftol=1e-4)
-    fitted, launches = problem.fitted(solution.x), problem.launches(solution.x)
-    if law.floor_is_exact:
-        shifted = {
-            part.machine.slug: _of_the_longest(law, part, fitted, launches) for part in parts if part.eager.any()
-        }
-        fitted = replace(fitted, gpu=fitted.gpu | shifted)
-    return replace(fitted, architecture=_kin(parts, fitted)), launches
-
-
-def _of_the_longest(law: Law, part: Part, fitted: Fitted, launches: dict[str, float]) -> dict[str, float]:
-    """A GPU's offsets with the memory rate that its long eager kernels show; of the others most is launch."""
-    launch, offset = launches[part.machine.slug], fitted.gpu[part.machine.slug]
-    time = law.terms(part.columns, part.machine, fitted.constants(part.machine, part.framework)).time_us
-    long = part.eager & (part.latency_us > LONG * launch)
-    if not long.any():
-        return offset
-    return offset | {
-        "memory": offset["memory"] + float(np.median(np.log(time[long] / (part.latency_us[long] - launch))))
-    }
+    fitted = problem.fitted(solution.x)
+    return replace(fitted, architecture=_kin(parts, fitted)), problem.launches(solution.x)
 
 
 def _kin(parts: Sequence[Part], fitted: Fitted) -> dict[str, dict[str, float]]:

@@ -72,20 +72,6 @@ def test_the_launch_is_told_from_the_kernel():
     assert float(constants["memory"]) == pytest.approx(0.7, rel=0.05)
 
 
-def test_the_memory_rate_is_that_of_long_kernels():
-    target = machine(load_gpu("v100-pcie-32gb"))
-    rows = pl.DataFrame({"bytes": np.geomspace(1e4, 1e10, 400)})
-    rows = prepare(rows.with_columns(family=pl.lit("elementwise"), dtype=pl.lit("fp32")))
-    columns = law_columns(rows, target)
-    truth = {name: np.log(prior[0]) for name, prior in STREAM.priors.items()} | {"memory": np.log(0.7)}
-    time = STREAM.terms(columns, target, Fitted(truth).constants(target)).time_us
-    # Most of the launch is hidden behind longer kernels.
-    time = time + np.where(time > 30, 15.0, 40.0)
-    fitted, _ = fit_law(STREAM, [Part(target, columns, np.full(400, None), np.ones(400, dtype=bool), time)])
-    longest = STREAM.terms(columns, target, fitted.constants(target)).time_us[-1]
-    assert longest == pytest.approx(time[-1], rel=0.03)
-
-
 def test_measurements_become_weights_that_predict_them(tmp_path):
     write_gemms(tmp_path)
     data = measurements([tmp_path], hold_out=["l40s"])
