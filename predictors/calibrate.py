@@ -115,7 +115,7 @@ def _calibrated(law: str, rows: pl.DataFrame, gpu: Machine, weights: Weights) ->
     names = constants_of(law)
     spread = weights.spread(law)
     observed = observe(law, rows, gpu, weights)
-    offset, weight = most_probable(observed, spread, np.array([*(spread.offset[name] for name in names), spread.trust]))
+    offset, weight = most_probable(observed, spread, spread.sd(names))
     moved = dict(zip(names, offset.tolist(), strict=False))
     return Calibrated(moved, float(offset[-1]), Surface(spread, observed.places, weight))
 

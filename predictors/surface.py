@@ -48,6 +48,10 @@ class Spread:
     offset: dict[str, float]
     trust: float
 
+    def sd(self, constants: Iterable[str]) -> Array:
+        """Standard deviations of the offsets of some constants, and last of the trust."""
+        return np.array([*(self.offset[name] for name in constants), self.trust])
+
     def alike(self, a: Array, b: Array) -> Array:
         """Covariance of what kernels at two sets of places do beyond the offsets (Matern, 3/2).
 

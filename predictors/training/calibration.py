@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from predictors.calibrate import calibrate, observe
+from predictors.calibrate import calibrate, constants_of, observe
 from predictors.fitted import Weights
+from predictors.law import Array
 from predictors.surface import Spread
 from predictors.training.fit import LawFit, Measured, kernel_us
 from predictors.training.fit_spread import Block
@@ -56,15 +57,17 @@ def chosen(rows: pl.DataFrame, part: Measured, fitted: LawFit) -> pl.DataFrame:
     shortest = some["source"].replace_strict(SHORTEST_US, return_dtype=pl.Float64).log().to_numpy()
     long = np.flatnonzero(-observed.missed > shortest)[:CANDIDATES]
     spread = fitted.weights.spread(fitted.law)
-    return some[long[most_telling(Block.of(fitted.law, observed), spread, CALIBRATION_ROWS, long)]]
+    sd = spread.sd(constants_of(fitted.law))
+    return some[long[most_telling(Block.of(fitted.law, observed), spread, sd, CALIBRATION_ROWS, long)]]
 
 
-def most_telling(block: Block, spread: Spread, count: int, among: Index) -> list[int]:
+def most_telling(block: Block, spread: Spread, sd: Array, count: int, among: Index) -> list[int]:
     """Which of some kernels to measure: greedily those after which the rest's standard deviations add up to least.
 
     Args:
         block: kernels; how far they were missed is not looked at.
         spread: what is expected of them.
+        sd: the same of each offset.
         count: how many to choose.
         among: which of the kernels there are to choose from.
 
@@ -72,7 +75,6 @@ def most_telling(block: Block, spread: Spread, count: int, among: Index) -> list
         Positions in `among`.
     """
     places, slopes = block.places[:, among], block.slopes[among]
-    sd = np.array([*spread.offset.values(), spread.trust])
     left = spread.alike(places, places) + (slopes * sd**2) @ slopes.T
     taken: list[int] = []
     for _ in range(min(count, left.shape[0])):

@@ -43,9 +43,8 @@ def test_kernels_unlike_those_already_chosen_are_measured_next():
     corners = np.repeat(np.array([0.0, 40.0, 80.0]), [20, 5, 5])
     places = np.tile(corners, (len(axes(LAW)), 1)) + DRAW.normal(scale=0.02, size=(len(axes(LAW)), 30))
     block = Block(places, np.zeros(30), np.zeros((30, len(constants_of(LAW)) + 1)))
-    chosen = most_telling(
-        block, replace(USUAL, noise=0.02, offset=dict.fromkeys(constants_of(LAW), 0.1)), 6, np.arange(30)
-    )
+    sure = replace(USUAL, noise=0.02)
+    chosen = most_telling(block, sure, sure.sd(constants_of(LAW)), 6, np.arange(30))
     assert len(set(chosen)) == 6
     assert set(corners[chosen[:3]]) == {0.0, 40.0, 80.0}
     assert corners[chosen[0]] == 0.0  # that tells of twenty
@@ -55,3 +54,10 @@ def test_spreads_are_kept_in_the_weights(tmp_path):
     save_weights(Weights({}, spreads={LAW: USUAL}), tmp_path)
     assert load_weights(tmp_path).spread(LAW) == USUAL
     assert load_weights(tmp_path).spread("conv half") == USUAL  # borrowed
+
+
+def test_a_law_of_which_nothing_was_left_out_is_calibrated_as_usual():
+    law = "optimizer"  # whose floor no measurement on one GPU moves
+    spread = Weights({}).spread(law)
+    block = Block(np.zeros((len(axes(law)), 3)), np.zeros(3), np.zeros((3, len(constants_of(law)) + 1)))
+    assert len(most_telling(block, spread, spread.sd(constants_of(law)), 2, np.arange(3))) == 2
