@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +42,7 @@ class Fitted:
         stack: 'class/framework' -> constant -> what it adds: the kernels a framework has for a class.
         architecture: architecture -> constant -> mean offset of the GPUs of it, for their siblings; and, as
             `watts`, the mean logarithm of their `watts_per_tflops`.
+        sparse: GPUs of which so few kernels were measured that their interval is that of GPUs that weren't.
     """
 
     base: dict[str, float]
@@ -50,6 +51,12 @@ class Fitted:
     framework: Effects = field(default_factory=dict)
     stack: Effects = field(default_factory=dict)
     architecture: Effects = field(default_factory=dict)
+    sparse: Sequence[str] = ()
+
+    @functools.cached_property
+    def well_measured(self) -> Mapping[str, Machine]:
+        """GPUs, by slug, that were measured on enough kernels to tell how far off a prediction for them may be."""
+        return {slug: _machine(slug) for slug in self.gpu if slug not in self.sparse}
 
     def constants(
         self,
@@ -162,7 +169,7 @@ def load_weights(folder: str | Path | None = None) -> Weights:
 def save_weights(weights: Weights, folder: Path) -> None:
     """Writes `weights.json` and `trees.npz`."""
     folder.mkdir(parents=True, exist_ok=True)
-    laws = {name: _rounded(vars(fitted)) for name, fitted in weights.laws.items()}
+    laws = {name: {f.name: getattr(fitted, f.name) for f in fields(fitted)} for name, fitted in weights.laws.items()}
     text = {"format": FORMAT, "laws": laws, "intervals": weights.intervals, "transfer": weights.transfer}
     text |= {"spreads": {name: vars(spread) for name, spread in weights.spreads.items()}}
     (folder / "weights.json").write_text(json.dumps(_rounded(text), indent=1, sort_keys=True) + "\n")

@@ -27,12 +27,12 @@ def situation(law: str, gpu: Machine, weights: Weights) -> str:
     own = weights.calibrated.get((law, gpu.slug))
     if own is not None and own.surface is not None:
         return CALIBRATED
-    fitted = weights.law(law)
-    if gpu.slug in fitted.gpu:
+    measured = weights.law(law).well_measured
+    if gpu.slug in measured:
         return "base"
-    if gpu.architecture in fitted.architecture:
+    if any(gpu.architecture == other.architecture for other in measured.values()):
         return "sibling"
-    return "class" if gpu.tensor_class in fitted.tensor_class else "new"
+    return "class" if any(gpu.tensor_class == other.tensor_class for other in measured.values()) else "new"
 
 
 def half_width(law: str, gpu: Machine, weights: Weights, named: bool = True) -> float:

@@ -30,6 +30,8 @@ LEAST_TESTED = 8
 """Nor does one with fewer test whether they are wide enough for the next GPU."""
 MOST_MARGIN = 3.0
 """Of three GPUs or more: where one would need more, the others' kernels (long and in fp32, say) are not its kind."""
+FEW_KERNELS = 20
+"""Of a GPU with fewer, the errors on its other kernels aren't known: its intervals are those of a GPU left out."""
 OF_A_STACK = pl.col("framework").is_in(ATTENTION_STACKS).fill_null(False)
 """Rows shown once more under whose kernels they are."""
 SHOWN_US = 20.0
@@ -68,7 +70,9 @@ def cross_validate(law: str, parts: Sequence[Measured]) -> tuple[LawFit, pl.Data
             others = {gpu: of_gpu for gpu, of_gpu in missed.items() if gpu != part.gpu}
             without = replace(alone[part.gpu], spread=_spread(law, others, spread))
             rows.append(_calibrated(without, everything, part, tests[part.gpu]))
-    return replace(everything, spread=spread), pl.concat(rows, how="diagonal_relaxed")
+    sparse = sorted(p.gpu for p in parts if p.table.height < FEW_KERNELS)
+    fitted = replace(everything.fitted, sparse=sparse)
+    return replace(everything, fitted=fitted, spread=spread), pl.concat(rows, how="diagonal_relaxed")
 
 
 def _spread(law: str, missed: Mapping[str, Sequence[Block]], near: Spread | None = None) -> Spread | None:

@@ -131,7 +131,8 @@ class _Problem:
                 base[constant] = float(value)
             elif scope != "launch":
                 scopes[scope].setdefault(who, {})[constant] = float(value)
-        return Fitted(base, **scopes)
+        tensor_class, gpu, framework, stack = (scopes[scope] for scope in EFFECT_SD)
+        return Fitted(base, tensor_class, gpu, framework, stack)
 
     def vector(self, fitted: Fitted) -> Array:
         """A fit as a vector; launch overheads from their prior."""

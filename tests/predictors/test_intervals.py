@@ -16,7 +16,7 @@ from predictors.surface import Surface, usual_spread
 
 BASE = {name: float(np.log(prior[0])) for name, prior in LAWS["gemm half"].priors.items()}
 WEIGHTS = Weights(
-    laws={"gemm half": Fitted(BASE, {"wgmma": {}, "mma": {}}, {"h100-sxm": {}}, architecture={"9": {"watts": 0.0}})},
+    laws={"gemm half": Fitted(BASE, gpu={"h100-sxm": {}, "l40s": {}})},
     intervals={"gemm half": {"base": 0.1, "sibling": 0.2, "class": 0.3, "new": 0.4}},
 )
 
@@ -33,6 +33,11 @@ WEIGHTS = Weights(
 def test_an_interval_widens_with_the_distance_from_what_was_measured(gpu: str, where: str, width: float):
     assert situation("gemm half", machine(load_gpu(gpu)), WEIGHTS) == where
     assert half_width("gemm half", machine(load_gpu(gpu)), WEIGHTS) == width
+
+
+def test_a_gpu_of_which_few_kernels_were_measured_is_as_unsure_as_one_left_out():
+    laws = {name: replace(fitted, sparse=["h100-sxm"]) for name, fitted in WEIGHTS.laws.items()}
+    assert situation("gemm half", machine(load_gpu("h100-sxm")), replace(WEIGHTS, laws=laws)) == "new"
 
 
 def test_a_family_nobody_measured_is_wide():
