@@ -35,6 +35,11 @@ def situation(law: str, gpu: Machine, weights: Weights) -> str:
     return "class" if any(gpu.tensor_class == other.tensor_class for other in measured.values()) else "new"
 
 
+def of_vendor(law: str, vendor: str) -> str:
+    """What the widths of a law are kept under: those of NVIDIA's GPUs under its name."""
+    return law if vendor == "nvidia" else f"{law} on {vendor}"
+
+
 def half_width(law: str, gpu: Machine, weights: Weights, named: bool = True) -> float:
     """Half-width, as a logarithm, of the interval of one kernel predicted from its shape.
 
@@ -44,7 +49,7 @@ def half_width(law: str, gpu: Machine, weights: Weights, named: bool = True) -> 
         weights: hold the widths.
         named: whether the kernel's framework is known.
     """
-    widths = weights.intervals.get(law)
+    widths = weights.intervals.get(of_vendor(law, gpu.gpu.vendor), weights.intervals.get(law))
     where = situation(law, gpu, weights)
     if widths is None:
         default = {"base": 0.35, CALIBRATED: 0.35, "sibling": 0.4, "class": 0.5, "new": 0.7}[where]

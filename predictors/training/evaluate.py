@@ -10,7 +10,8 @@ import polars as pl
 
 from predictors.columns import sizes
 from predictors.fitted import Weights
-from predictors.intervals import CALIBRATED, SITUATIONS, STACK, situation
+from predictors.gpu import load_gpu
+from predictors.intervals import CALIBRATED, SITUATIONS, STACK, of_vendor, situation
 from predictors.law import Array
 from predictors.machine import Machine
 from predictors.model import evaluate
@@ -158,8 +159,8 @@ def summarise(rows: pl.DataFrame) -> tuple[dict[str, dict[str, float]], dict[str
     """Interval widths and transfer exponents from scored rows.
 
     Returns:
-        law -> situation -> half-width of a 90 % interval, as a logarithm, and as `STACK` what kernels of an unnamed
-        framework have on top, in squares; and law -> kinship -> exponent.
+        law, by vendor -> situation -> half-width of a 90 % interval, as a logarithm, and as `STACK` what kernels of an
+        unnamed framework have on top, in squares; and law -> kinship -> exponent.
     """
     errors = _errors(rows, "model_us")
     intervals: dict[str, dict[str, float]] = {}
@@ -227,7 +228,8 @@ def coverage(rows: pl.DataFrame) -> pl.DataFrame:
 def _errors(rows: pl.DataFrame, column: str) -> dict[tuple[str, str], dict[str, Array]]:
     """(law, situation) -> GPU -> |log error| of its kernels; without GPUs that have next to none.
 
-    Kernels that are known by their stack are in here under their framework.
+    Kernels that are known by their stack are in here under their framework. Each vendor's GPUs have a law of their
+    own here, `of_vendor`: what an MI300X's short norms need would make an A100's five times as wide.
     """
     errors = rows.filter(~OF_A_STACK).with_columns(error=(pl.col(column) / pl.col("latency_us")).log().abs())
     found: dict[tuple[str, str], dict[str, Array]] = {}
@@ -235,7 +237,8 @@ def _errors(rows: pl.DataFrame, column: str) -> dict[tuple[str, str], dict[str, 
         "law", "situation", "gpu", maintain_order=True
     ):
         if part.height >= LEAST_SCORED:
-            found.setdefault((str(law), str(where)), {})[str(gpu)] = part["error"].drop_nulls().to_numpy()
+            key = of_vendor(str(law), load_gpu(str(gpu)).vendor), str(where)
+            found.setdefault(key, {})[str(gpu)] = part["error"].drop_nulls().to_numpy()
     return {key: of_gpus for key, of_gpus in found.items() if all(e.size for e in of_gpus.values())}
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from predictors import load_gpu
 from predictors.fitted import Calibrated, Fitted, Weights
-from predictors.intervals import half_width, situation, total
+from predictors.intervals import SITUATIONS, half_width, situation, total
 from predictors.law import LAWS
 from predictors.machine import machine
 from predictors.surface import Surface, usual_spread
@@ -38,6 +38,14 @@ def test_an_interval_widens_with_the_distance_from_what_was_measured(gpu: str, w
 def test_a_gpu_of_which_few_kernels_were_measured_is_as_unsure_as_one_left_out():
     laws = {name: replace(fitted, sparse=["h100-sxm"]) for name, fitted in WEIGHTS.laws.items()}
     assert situation("gemm half", machine(load_gpu("h100-sxm")), replace(WEIGHTS, laws=laws)) == "new"
+
+
+def test_widths_are_those_of_the_vendor():
+    widths = WEIGHTS.intervals | {"gemm half on amd": dict.fromkeys(SITUATIONS, 0.8)}
+    weights = replace(WEIGHTS, intervals=widths)
+    assert half_width("gemm half", machine(load_gpu("mi300x")), weights) == 0.8
+    assert half_width("gemm half", machine(load_gpu("b200")), weights) == 0.4
+    assert half_width("gemm half", machine(load_gpu("mi300x")), WEIGHTS) == 0.4
 
 
 def test_a_family_nobody_measured_is_wide():
