@@ -4,19 +4,17 @@ Every sample passes through the same parameters, so what a kernel works on grows
 or a parameter's gradient: the rows of a layer's product, in the gradient of its weights the depth.
 """
 
-import json
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import polars as pl
 
 from tracekit.prediction.layout import LayoutError
 from tracekit.workload.parameters import GRADIENT
 from tracekit.workload.shares import share
-from tracekit.workload.signature import ITEM_BYTES
+from tracekit.workload.signature import ITEM_BYTES, Signature
 
 OVERLOOKED = 5.0
 """Percent of GPU time that may stay as it is because nothing is known of its work."""
@@ -62,8 +60,8 @@ class Parameters:
 
     def hold(self, dims: str) -> bool | None:
         """Whether an op's inputs are parameters, their gradients or single numbers; None if it has no tensors."""
-        shapes = [shape for shape in _shapes(json.loads(dims)) if math.prod(shape)]
-        return all(self._has(shape) for shape in shapes) if shapes else None
+        tensors = [tensor for tensor in _inputs(dims).tensors if tensor.numel]
+        return all(self._has(tensor.shape) for tensor in tensors) if tensors else None
 
     def _has(self, shape: tuple[int, ...]) -> bool:
         bias = len(shape) == 1 and shape[0] in self._axes
@@ -125,8 +123,8 @@ def _parameters(kernels: pl.DataFrame, ops: pl.DataFrame) -> Parameters:
     layers = kernels.filter(pl.col("phase") == "forward").select("input_dims", weight=weight)
     gradients = ops.filter(pl.col("name") == GRADIENT).select("input_dims", weight=pl.lit(0, pl.Int64))
     told = pl.concat([layers, gradients]).drop_nulls().unique()
-    inputs = ((json.loads(dims), weight) for dims, weight in told.iter_rows())
-    return Parameters(frozenset(shape for dims, weight in inputs for shape in _shapes(dims[weight : weight + 1])))
+    tensors = (tensor for dims, weight in told.iter_rows() for tensor in _inputs(dims).at(weight))
+    return Parameters(frozenset(tensor.shape for tensor in tensors))
 
 
 def _side(parameters: Parameters) -> pl.Expr:
@@ -165,10 +163,5 @@ def _pair(rows: Size, cols: Size) -> Size:
     return rows * 2**32 + cols
 
 
-def _shapes(dims: list[Any]) -> Iterator[tuple[int, ...]]:
-    """All shapes in an op's inputs, lists of tensors included."""
-    for value in dims:
-        if isinstance(value, list) and value and isinstance(value[0], list):
-            yield from _shapes(value)
-        elif isinstance(value, list) and value:
-            yield tuple(value)
+def _inputs(dims: str) -> Signature:
+    return Signature.parse("", dims, None, None)
