@@ -93,6 +93,8 @@ OPS = Table(
         Column("sequence", pl.Int64, "Autograd sequence number: equal in forward and backward."),
         *SIGNATURE,
         *COLLECTIVE,
+        Column("call_stack", pl.String, "Lines of code around the op, innermost first (TorchScript, PyTorch of 2021)."),
+        Column("module_hierarchy", pl.String, "Modules that TorchScript ran the op in, outermost first."),
     ),
 )
 

@@ -93,6 +93,12 @@ class RankTrace:
         return self.ops["input_dims"].count() > 0
 
     @property
+    def stacks_recorded(self) -> bool:
+        """Whether Python's calls, or the stacks that ops note, were recorded and asked for."""
+        noted = ((self.ops[name] != "").any() for name in ("call_stack", "module_hierarchy"))
+        return not self.frames.is_empty() or any(noted)
+
+    @property
     def recorded_facts(self) -> Mapping[str, object]:
         """What ``tracekit.record`` noted about machine, settings and steps; nothing in other traces."""
         noted = self.metadata.get("tracekit")

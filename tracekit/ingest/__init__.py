@@ -120,7 +120,7 @@ class _Loader:
         from tracekit.ingest.observed import with_execution_trace
 
         rank = places.placed(replace(self._decoded(source, memory_bytes), source=source.name))
-        if self._stacks and rank.frames.is_empty():
+        if self._stacks and not rank.stacks_recorded:
             rank = replace(rank, warnings=(*rank.warnings, NO_STACKS))
         return self._with_captures(with_execution_trace(rank, source, self._given.observed), source, memory_bytes)
 

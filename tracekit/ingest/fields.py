@@ -58,8 +58,13 @@ ARGUMENTS: dict[str, tuple[str, Kind]] = {
     "Concrete Inputs": ("concrete_inputs", Kind.RAW),
     "grid": ("grid", Kind.RAW),
     "block": ("block", Kind.RAW),
+    "Call stack": ("call_stack", Kind.TEXT),
+    "Module Hierarchy": ("module_hierarchy", Kind.TEXT),
 }
 """JSON key of an argument to its field."""
+
+STACK_FIELDS = ("call_stack", "module_hierarchy")
+"""Fields that are read only where stacks are asked for."""
 
 INTS = ("ts_ns", "dur_ns", "pid", "tid", *dict.fromkeys(f for f, kind in ARGUMENTS.values() if kind is Kind.INT))
 TEXTS = ("name", *dict.fromkeys(f for f, kind in ARGUMENTS.values() if kind is not Kind.INT))
@@ -78,7 +83,7 @@ _ACTIVITY = (
 TABLES: dict[str, tuple[str, ...]] = {
     "ops": (
         *_SPAN, *_THREAD, "external_id", "record_function_id", "sequence", "input_dims", "input_types",
-        "input_strides", "concrete_inputs", *_COLLECTIVE,
+        "input_strides", "concrete_inputs", *_COLLECTIVE, *STACK_FIELDS,
     ),
     "annotations": (*_SPAN, *_THREAD),
     "calls": (*_SPAN, *_THREAD, "correlation", "kernel", "grid", "block"),

@@ -18,7 +18,7 @@ from msgspec import Raw, Struct, defstruct, field
 
 from tracekit.ingest.arrays import Ints
 from tracekit.ingest.columns import Columns
-from tracekit.ingest.fields import ARGUMENTS, INTS, NO_TEXT, NULL, TABLES, Kind, categories
+from tracekit.ingest.fields import ARGUMENTS, INTS, NO_TEXT, NULL, STACK_FIELDS, TABLES, Kind, categories
 
 PHASES = ("X", "i")
 """Of events that are read: with a duration, and without."""
@@ -104,14 +104,21 @@ def document(text: bytes) -> tuple[dict[str, bytes], list[Event]]:
 
 
 def add(events: Iterable[Event], columns: Columns, words: Words, stacks: bool = False) -> None:
-    """Events to rows; those of other kinds than tracekit reads are skipped, Python's calls without ``stacks`` too."""
+    """Events to rows; those of other kinds than tracekit reads are skipped, so is all of Python without ``stacks``."""
     table_of = categories(stacks)
     tables: dict[str, list[Event]] = defaultdict(list)
     for one in events:
         if one.ph in PHASES and one.cat in table_of:
             tables[table_of[one.cat]].append(one)
     for table, rows in tables.items():
-        columns.add(table, {name: _column(name, rows, words) for name in TABLES[table]})
+        unread = () if stacks else STACK_FIELDS
+        columns.add(
+            table,
+            {
+                name: np.full(len(rows), NO_TEXT, np.int64) if name in unread else _column(name, rows, words)
+                for name in TABLES[table]
+            },
+        )
 
 
 def _column(name: str, events: Sequence[Event], words: Words) -> Ints:

@@ -6,7 +6,7 @@ import numpy as np
 
 from tracekit.ingest import texts
 from tracekit.ingest.arrays import Bytes, Ints
-from tracekit.ingest.fields import ARGUMENTS, INTS, TABLES, TEXTS, Kind, categories
+from tracekit.ingest.fields import ARGUMENTS, INTS, STACK_FIELDS, TABLES, TEXTS, Kind, categories
 
 KEYS = ["ph", "cat", "name", "pid", "tid", "ts", "dur", "args"]
 
@@ -30,7 +30,7 @@ def vocabulary(stacks: bool = False) -> Vocabulary:
     """The words, for the scanner.
 
     Args:
-        stacks: Whether Python's calls are read.
+        stacks: Whether Python's calls are read, and the stacks that ops note.
     """
     tables = categories(stacks)
     known = list(dict.fromkeys((*KEYS, *tables, *ARGUMENTS)))
@@ -40,6 +40,8 @@ def vocabulary(stacks: bool = False) -> Vocabulary:
     for category, table in tables.items():
         meaning[known.index(category), CATEGORY] = list(TABLES).index(table)
     for key, (field, kind) in ARGUMENTS.items():
+        if field in STACK_FIELDS and not stacks:
+            continue
         meaning[known.index(key), ARGUMENT] = KINDS[kind] + (INTS if kind is Kind.INT else TEXTS).index(field)
     words = texts.of_words(known)
     return Vocabulary(words.slots, words.starts, words.arena, meaning)
