@@ -65,10 +65,13 @@ def test_traces_merged_into_one_file_are_refused_and_beside_their_parts_left_out
             event["pid"] = process
     with pytest.raises(NotATraceError, match="merged from the traces of 2 processes"):
         merged.load()
+    merged.metadata = {"distributedInfo": {"rank": 0, "world_size": 2}}
     merged.save(tmp_path / "merged.json")
     for rank in range(2):
         TraceBuilder().kernel("gemm", 20, 10, launch=0).save(tmp_path / f"trace_rank{rank}.json")
     assert [rank.rank for rank in tracekit.load(tmp_path).ranks] == [0, 1]
+    for chosen, found in (("lowest", 0), ([0], 0), ([1], 1)):
+        assert [rank.rank for rank in tracekit.load(tmp_path, ranks=chosen).ranks] == [found]
 
 
 def test_a_kernel_without_anything_on_the_cpu_gets_a_report():

@@ -81,7 +81,7 @@ def refused(block: Block, tp: int = 8) -> str:
 
 
 def test_what_can_not_be_told_is_refused():
-    assert "no known shapes" in refused(Block(shapes=False))
+    assert "no known work" in refused(Block(shapes=False))
     assert "no product's output" in refused(Block(reduced=12345))
     assert "isn't tensor parallel" in refused(Block(group="mesh_dp"))
     assert "can't be shared out over 3" in refused(Block(), 3)

@@ -1,6 +1,7 @@
 """Trace files to a :class:`~tracekit.trace.Trace`."""
 
 import io
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal
@@ -89,7 +90,7 @@ class _Loader:
         absent = [rank for rank in wanted if rank not in told]
         if absent:
             raise _no_such_rank(absent[0], sorted(told))
-        read = self._read_all([told[rank] for rank in dict.fromkeys(wanted)])
+        read = self._read_all([source for rank in dict.fromkeys(wanted) for source in told[rank]])
         trace = places.combine(read, given=told)
         return _lowest(trace, len(told)) if ranks == "lowest" else trace
 
@@ -163,21 +164,19 @@ class _Loader:
         return rank
 
 
-def _told(sources: Sequence[Source]) -> dict[int, Source] | None:
-    """Each file's rank without reading all of it; ``None`` if one doesn't tell.
+def _told(sources: Sequence[Source]) -> dict[int, list[Source]] | None:
+    """The files of each rank without reading all of them; ``None`` if one doesn't tell.
 
-    Raises:
-        TraceError: Two files tell the same rank.
+    Two of one rank are no error yet: a folder may hold one that was merged of all ranks, which begins as its first
+    does, and only reading it tells that it is none.
     """
-    told: dict[int, Source] = {}
+    told: dict[int, list[Source]] = defaultdict(list)
     for source in sources:
         recorded = places.of_head(source.head())
         rank = places.of_name(source.name) if recorded is None else recorded
         if rank is None:
             return None
-        if rank in told:
-            raise places.duplicate(rank, told[rank].name, source.name)
-        told[rank] = source
+        told[rank].append(source)
     return told
 
 

@@ -61,15 +61,9 @@ def combine(ranks: Sequence[RankTrace], given: Collection[int] = ()) -> Trace:
     ordered = sorted(ranks, key=_number)
     for first, second in pairwise(ordered):
         if first.rank == second.rank:
-            raise duplicate(_number(first), first.source, second.source)
+            message = f"{first.source} and {second.source} are both of rank {first.rank}."
+            raise TraceError(message, "Are they of two runs? Give one file of each rank.")
     return Trace(tuple(ordered), tuple(_doubts(ordered, {*given, *map(_number, ordered)})))
-
-
-def duplicate(rank: int, first: str, second: str) -> TraceError:
-    """The error for two files of one rank."""
-    return TraceError(
-        f"{first} and {second} are both of rank {rank}.", "Are they of two runs? Give one file of each rank."
-    )
 
 
 def _number(rank: RankTrace) -> int:

@@ -8,6 +8,7 @@ import polars as pl
 from tracekit.errors import TracekitError
 from tracekit.prediction.messages import messages
 from tracekit.replay.run import Run
+from tracekit.workload.shares import share
 
 NAMED: Mapping[str, str] = {
     "tp": r"(?i)tensor|(?:^|_)tp(?:_|$)",
@@ -19,6 +20,9 @@ NAMED: Mapping[str, str] = {
 
 CUSTOM = r"symm_mem|_C_custom_ar|cross_device_reduce|allreduce_fusion|multimem"
 GROUP = ("process_group", "group_description", "ranks", "stride")
+
+OVERLOOKED = 5.0
+"""Percent of GPU time that may stay as it is because nothing is known of its work: the most that it can be wrong by."""
 
 
 class LayoutError(TracekitError):
@@ -111,6 +115,22 @@ class Change:
     def asked(self) -> bool:
         """Whether it asks for anything."""
         return self != Change()
+
+
+def check_known(computed: pl.DataFrame, what: str) -> None:
+    """Refuse to change what kernels work on where too much of that isn't known.
+
+    Args:
+        computed: The kernels that the change is about.
+        what: Is changed, for the message.
+
+    Raises:
+        LayoutError: Over ``OVERLOOKED`` percent of their time.
+    """
+    unknown = share(computed, "dur_ns", pl.col("work_from").is_null())
+    if unknown > OVERLOOKED:
+        message = f"{what} can't be changed: {unknown:.0f} % of GPU time has no known work."
+        raise LayoutError(message, "Record with record_shapes=True.")
 
 
 def groups(run: Run) -> pl.DataFrame:

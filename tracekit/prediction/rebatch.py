@@ -11,13 +11,9 @@ from typing import TypeVar
 
 import polars as pl
 
-from tracekit.prediction.layout import LayoutError
+from tracekit.prediction.layout import check_known
 from tracekit.workload.parameters import GRADIENT
-from tracekit.workload.shares import share
 from tracekit.workload.signature import ITEM_BYTES, Signature
-
-OVERLOOKED = 5.0
-"""Percent of GPU time that may stay as it is because nothing is known of its work."""
 
 WEIGHT = {
     "aten::addmm": 2,
@@ -82,7 +78,7 @@ def rebatch(kernels: pl.DataFrame, ops: pl.DataFrame, factor: float) -> pl.DataF
     Raises:
         LayoutError: Too much of what the kernels work on isn't known.
     """
-    _check(kernels)
+    check_known(kernels.filter(~pl.col("family").is_in(OF_NO_SAMPLE)), "the batch")
     parameters = _parameters(kernels, ops)
     table = kernels.with_columns(side=_side(parameters), grows=_grows(kernels, parameters))
     sides = {name: pl.col("side") == name for name in SIDES}
@@ -101,16 +97,6 @@ def rebatch(kernels: pl.DataFrame, ops: pl.DataFrame, factor: float) -> pl.DataF
     }
     changed = pl.any_horizontal(*sides.values(), vector).fill_null(False)
     return table.with_columns(**edited, changed=changed).drop("side", "grows")
-
-
-def _check(kernels: pl.DataFrame) -> None:
-    computed = kernels.filter(~pl.col("family").is_in(OF_NO_SAMPLE))
-    unknown = share(computed, "dur_ns", pl.col("work_from").is_null())
-    if unknown > OVERLOOKED:
-        raise LayoutError(
-            f"the batch can't be changed: {unknown:.0f} % of GPU time has no known work.",
-            "Record with record_shapes=True.",
-        )
 
 
 def _times(size: pl.Expr, factor: float, fixed: pl.Expr) -> pl.Expr:

@@ -9,11 +9,8 @@ import json
 
 import polars as pl
 
-from tracekit.prediction.layout import LayoutError
+from tracekit.prediction.layout import OVERLOOKED, LayoutError, check_known
 from tracekit.workload.shares import share
-
-OVERLOOKED = 2.0
-"""Percent of GPU time that may stay as it is because nothing is known of its work."""
 
 SIDES = ("m", "n", "k")
 ITEM = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
@@ -81,12 +78,7 @@ def _check(kernels: pl.DataFrame, before: int) -> None:
     computed = kernels.filter(~pl.col("family").is_in(["collective", "memcpy", "memset"]))
     if part := share(computed, "dur_ns", pl.col("family") == "moe"):
         raise LayoutError(f"tensor parallelism can't be changed: {part:.0f} % of GPU time is of MoE layers.")
-    unknown = share(computed, "dur_ns", pl.col("work_from").is_null())
-    if unknown > OVERLOOKED:
-        raise LayoutError(
-            f"tensor parallelism can't be changed: {unknown:.0f} % of GPU time has no known shapes.",
-            "Record with record_shapes=True.",
-        )
+    check_known(computed, "tensor parallelism")
 
 
 def _activations(kernels: pl.DataFrame, calls: pl.DataFrame) -> tuple[set[int], int]:
