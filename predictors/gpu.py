@@ -20,7 +20,8 @@ DTYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp6", "fp4", "int8")
 
 _RUNS_AS = {"fp8_block": "fp8", "nvfp4": "fp4"}
 _FOLDER = Path(__file__).with_name("gpus")
-_VENDOR_WORDS = frozenset({"nvidia", "tesla", "amd", "instinct", "geforce", "radeon"})
+_VENDOR_WORDS = frozenset({"nvidia", "tesla", "amd", "instinct", "geforce", "radeon", "gpu"})
+_LAPTOP = "laptop"
 _PCIE_LANE_GBPS = {3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 
 
@@ -93,6 +94,11 @@ class Gpu:
     half_rate_accumulate: bool
     sources: Mapping[str, str] = field(hash=False, repr=False)
     peak_notes: Mapping[str, str] = field(hash=False, repr=False)
+
+    @property
+    def is_laptop(self) -> bool:
+        """Whether its maker sets the power limit, and with it the clock: the file has those of the largest."""
+        return _LAPTOP in self.slug.split("-")
 
     @property
     def pcie_gbps(self) -> float:
@@ -259,11 +265,16 @@ def _named(name: str) -> list[str]:
 
 
 def _family(name: str) -> list[str]:
-    """Slugs that have every word of a name, and begin with its first: 'V100 32GB' or 'v100-32'."""
+    """Slugs that have every word of a name, and begin with its first: 'V100 32GB' or 'v100-32'.
+
+    A laptop's GPU has less of everything than the board of its name, so it is meant only where the name says so.
+    """
     words = _words(name)
 
     def member(slug: str) -> bool:
         parts = slug.split("-")
+        if (_LAPTOP in parts) != (_LAPTOP in words):
+            return False
         return words[0] == parts[0] and all(word in parts or f"{word}gb" in parts for word in words)
 
     return [slug for slug in list_gpus() if member(slug)] if words else []

@@ -21,6 +21,9 @@ FIXED_CYCLES = 3500.0
 """Clocks from a kernel's start to its end when it does next to nothing: about 2 us, on every GPU since Volta."""
 RESOURCE = {"gemm": "tensor", "conv": "tensor", "attention": "tensor", "moe": "tensor", "other": "mixed"}
 """What a family waits for; the ones not named here wait for memory."""
+UNTOLD = "fp16"
+"""What matrix units are taken to multiply where neither a kernel's name nor its op's inputs tell: those are serving
+engines' own kernels, of 16 bits or fewer. In fp32 an RTX 4090 would run a mixture of experts faster than an H100."""
 
 
 def scaled(table: pl.DataFrame, row: Index, measured: Array, source: Machine, target: Machine) -> tuple[Array, Array]:
@@ -53,7 +56,7 @@ def scaled(table: pl.DataFrame, row: Index, measured: Array, source: Machine, ta
 def _ratios(table: pl.DataFrame, source: Machine, target: Machine) -> dict[str, Array]:
     ones = np.ones(table.height)
     dtypes = table["dtype"].unique().to_list()
-    tensor = {d: source.tflops(d) / target.tflops(d) for d in dtypes}
+    tensor = {d: source.tflops(d or UNTOLD) / target.tflops(d or UNTOLD) for d in dtypes}
     blocks = table["blocks"].fill_null(np.inf).to_numpy()
     return {
         "clock": ones * (source.clock_mhz / target.clock_mhz),

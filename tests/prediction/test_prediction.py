@@ -121,6 +121,11 @@ def test_a_precision_that_the_target_lacks_is_said(trace):
     assert any("no bf16: not runnable as is" in note for note in notes)
 
 
+def test_the_power_of_a_laptop_is_said(trace):
+    notes = tk.predict(trace, gpu="rtx-4060-laptop")["rtx-4060-laptop"].notes
+    assert any("a laptop with 115 W" in note for note in notes)
+
+
 def test_kernels_without_shapes_are_scaled_and_said():
     trace = TraceBuilder().op("aten::add", 0, 30).kernel("vectorized_elementwise_kernel", 20, 100, launch=10).load()
     prediction = tk.predict(trace, gpu="h100-sxm")["h100-sxm"]

@@ -174,7 +174,9 @@ def test_an_ambiguous_name_lists_its_candidates(name, candidates):
     assert all(slug in str(error.value) for slug in candidates)
 
 
-@pytest.mark.parametrize("name", ["", "NVIDIA", "sxm", "RTX 4090 Laptop GPU", "A100-SXM4-40GB MIG 1g.5gb", "B60"])
+@pytest.mark.parametrize(
+    "name", ["", "NVIDIA", "sxm", "RTX 3050", "RTX 2080 Laptop GPU", "A100-SXM4-40GB MIG 1g.5gb", "B60"]
+)
 def test_no_name_is_guessed(name):
     with pytest.raises(UnknownGpuError):
         resolve_gpu(name)
@@ -203,6 +205,20 @@ def test_numbers_that_fit_several_gpus_are_an_error_when_the_name_is_blank():
 def test_a_slice_of_a_gpu_is_not_taken_for_the_whole(device):
     with pytest.raises(UnknownGpuError, match="--source-gpu"):
         identify_gpu(*device)
+
+
+@pytest.mark.parametrize(
+    ("device", "slug"),
+    [
+        (("NVIDIA GeForce RTX 4060 Laptop GPU", 24, 8585216000, "8.9"), "rtx-4060-laptop"),
+        (("NVIDIA GeForce RTX 4060", 24, 8585216000, "8.9"), "rtx-4060"),
+        (("NVIDIA GeForce RTX 3080 Laptop GPU", 48, 8589934592, "8.6"), "rtx-3080-laptop-8gb"),
+        (("NVIDIA GeForce RTX 3080 Laptop GPU", 48, 17179344896, "8.6"), "rtx-3080-laptop-16gb"),
+        (("NVIDIA GeForce RTX 3080", 68, 10505486336, "8.6"), "rtx-3080-10gb"),
+    ],
+)
+def test_a_laptops_gpu_is_not_the_board_of_its_name(device, slug):
+    assert identify_gpu(*device).gpu.slug == slug
 
 
 def test_an_unknown_laptop_gpu_is_no_slice():

@@ -35,6 +35,13 @@ def test_fewer_blocks_than_sms_gain_nothing_from_more_of_them():
     assert row["time_us"] == pytest.approx(500 * A100.boost_clock_mhz / H100.boost_clock_mhz)
 
 
+def test_what_multiplies_in_an_untold_precision_goes_with_the_16_bit_rates():
+    """The first is a mixture of experts: in fp32 an RTX 4090 (82.6 TFLOPS) would run it faster than an H100 (66.9)."""
+    h100, rtx = (scaled("mi300x", gpu, family="moe", measured_us=1000.0)["time_us"] for gpu in ("h100-sxm", "rtx-4090"))
+    assert h100 == pytest.approx(1000 * 1307.4 / 989.4, rel=0.01)
+    assert rtx == pytest.approx(1000 * 1307.4 / 165.2, rel=0.02)
+
+
 def test_the_interval_holds_what_any_resource_would_give():
     row = scaled("a100-sxm-80gb", "h100-sxm", family="other", measured_us=10000.0)
     assert row["low_us"] < 10000 * 2039 / 3352 < row["high_us"]

@@ -204,6 +204,11 @@ ROCM = [
      known("rocm", "gemm", "nvfp4", (256, 256), layout="tn", tensor_core=True, split_k=False)),
     ("_ZN5aiter59fmoe_stage1_bf16_pertokenFp8_blockscale_g1u1_32x128_3tg_pf3E",
      known("rocm", "moe", "fp8", (32, 128), tensor_core=True)),
+    ("void ck::kernel_moe_gemm<ck::GridwiseMoeGemm<ck::tensor_layout::gemm::RowMajor, ck::tensor_layout::gemm::ColumnMajor, "
+     "ck::Tuple<ck::tensor_layout::gemm::RowMajor>, ck::tensor_layout::gemm::RowMajor, unsigned short, unsigned short, float, float, "
+     "ck::Tuple<float, float, float>, unsigned short, ck::tensor_operation::element_wise::PassThrough, TypeCast, "
+     "(ck::tensor_operation::device::GemmSpecialization)0, 256, 32, 64, 64, 8, 8, 16, 16, 2, 1, ck::Sequence<8, 32, 1>>>",
+     known("rocm", "moe", "bf16", (32, 64, 64), tensor_core=True)),
     ("_ZN5aiter50fmoe_bf16_pertokenMXfp4_g1u1_flat_novs_silu_16x128E",
      known("rocm", "moe", "nvfp4", (16, 128), tensor_core=True)),
 ]  # fmt: skip

@@ -49,6 +49,8 @@ REAL_NAMES = [
     ("_finalize_matmul_scatter_bf16", "moe", "bf16"),
     ("_combined_routing_compute", "moe", None),
     ("_sum_bitmatrix_rows", "moe", None),
+    ("void ck_tile::kentry<2, ck_tile::MoeSortingKernel<ck_tile::MoeSortingProblemEx<int, float, 2, true>>>(Kargs)",
+     "reduction", "fp32"),
     ("fmhaSm100aKernel_QkvE4m3OBfloat16H64PagedKvCausalP16VarSeqQ128Kv128PersistentContext", "attention", "fp8"),
     ("kernel_unified_attention_2d", "attention", None),
     ("void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>", "collective", "bf16"),

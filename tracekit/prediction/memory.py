@@ -123,7 +123,7 @@ def judge(
         return Memory(least, most, True, f"it needs at most {most / GIB:.1f} of {room / GIB:.1f} GiB")
     if least is None:
         return Memory(least, most, None, f"the trace doesn't tell how much of {room / GIB:.1f} GiB it needs")
-    upper = f" and at most {most / GIB:.1f}" if most is not None else ""
+    upper = f" and at most {most / GIB:.1f}" if most is not None else ", and how much more the trace doesn't tell,"
     return Memory(least, most, None, f"it needs at least {least / GIB:.1f}{upper} of {room / GIB:.1f} GiB")
 
 

@@ -56,8 +56,7 @@ def of(
             f"{target.layout.batch:g} times the batch in each step: of a kernel grows what isn't a parameter, by its "
             "shapes; the CPU's work stays, a data loader's too; the speedup is that of a step, not of a sample"
         )
-    if gpu.others:
-        yield f"{gpu.query!r} was taken as {gpu.gpu.slug}; there is also {', '.join(gpu.others)}"
+    yield from _meant(gpu)
     if run.gpu is None:
         yield "the source GPU isn't known: kernels with shapes are predicted without their measurement, others kept"
     yield from _substitutions(gpu, times)
@@ -74,6 +73,14 @@ def of(
             "the host's own work is taken to cost what it did; the interval allows for one "
             f"{100 * (HOST_SPREAD - 1):.0f} % slower or faster; --host-speed changes it"
         )
+
+
+def _meant(gpu: Resolution) -> Iterator[str]:
+    """What the GPU's name leaves open."""
+    if gpu.others:
+        yield f"{gpu.query!r} was taken as {gpu.gpu.slug}; there is also {', '.join(gpu.others)}"
+    if gpu.gpu.is_laptop:
+        yield f"a laptop with {gpu.gpu.tdp_w:.0f} W for its GPU is meant, the most there is: with less it is slower"
 
 
 def host_is_given(run: Run) -> bool:
@@ -103,7 +110,7 @@ def _pipeline(pipeline: Pipeline, layout: Layout) -> Iterator[str]:
 
 def of_memory(memory: Memory) -> str:
     """Whether it fits, and why."""
-    judgement = {True: "fits into memory", False: "doesn't fit into memory", None: "may not fit into memory"}[
+    judgement = {True: "fits into memory", False: "doesn't fit into memory", None: "can't be told to fit into memory"}[
         memory.fits
     ]
     return f"{judgement}: {memory.reason}"

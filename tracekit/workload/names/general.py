@@ -11,7 +11,7 @@ FAMILY_RULES = (
         r"rotary_embedding|rope_kernel|causal_conv1d|quantize_with_block_size|FP8rowwise_to_float|Fused8Bit",
     ),
     ("softmax", r"topk_?softmax|topkGatingSoftmax|cross_entropy"),
-    ("reduction", r"moe_sum"),
+    ("reduction", r"moe_?sum|moe_?sorting|moe_align"),
     ("attention", r"sage_fwd|flash|fmha|MergeStates|attention|_attn|mha_|AttnFwd|attn_fwd|attn_bwd|dot_do_o"),
     ("moe", r"moe|grouped_?gemm|expert|_combined_routing|bitmatrix|_matmul_ogs|_finalize_matmul_scatter"),
     ("optimizer", r"multi_tensor_apply|adam|adagrad|lamb_"),

@@ -21,6 +21,7 @@ TENSILE = {
     "4xi8": "int8",
 }
 CK = {"t": "bf16", "DF16b": "bf16", "DF16_": "fp16", "f": "fp32", "a": "int8"}
+CK_MOE = {"unsigned short": "bf16", "__bf16": "bf16", "_Float16": "fp16", "signed char": "int8"}
 IGEMM = {"fp16": "fp16", "bf16": "bf16", "fp32": "fp32"}
 TILE = r"ELi\d+ELi(?P<m>\d+)ELi(?P<n>\d+)ELi(?P<k>\d+)E"
 AITER = r"(?:\baiter::|_ZN5aiter\d+)"
@@ -54,6 +55,15 @@ RULES = (
         ),
         "moe",
         dtypes=ASSEMBLY,
+        tensor_core=True,
+    ),
+    Rule(
+        re.compile(
+            r"ck::kernel_moe\w*gemm\w*<.*?Major, (?P<type>unsigned short|__bf16|_Float16|signed char), "
+            r".*?GemmSpecialization\)\d+, \d+, (?P<m>\d+), (?P<n>\d+), (?P<k>\d+),"
+        ),
+        "moe",
+        dtypes=CK_MOE,
         tensor_core=True,
     ),
     Rule(
