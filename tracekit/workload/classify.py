@@ -21,7 +21,7 @@ OP_RULES = (
     ("embedding", r"embedding|index_select"),
     ("optimizer", r"_foreach|::_fused_(adam|sgd|adagrad)|optimizer_update_"),
     ("collective", r"record_param_comms|^c10d::|^nccl:"),
-    ("elementwise", r"::_fft_[rc]2[rc]$|grid_sampler"),
+    ("elementwise", r"::_fft_[rc]2[rc]$|grid_sampler|::_thnn_fused_(lstm|gru)_cell"),
     ("copy", r"::(copy_|cat|_chunk_cat|clone|contiguous|_to_copy|index|gather)$"),
 )
 # Inductor names a kernel, which is its own op, after all ops that it fuses.

@@ -9,14 +9,14 @@ from tracekit import schema
 from tracekit.workload import functions
 from tracekit.workload.classify import classify, is_helper
 from tracekit.workload.names import copy_kind_of, describe, dtype_of
-from tracekit.workload.ops import chains, fbgemm, layout, norm, optimizer, passes, work
+from tracekit.workload.ops import chains, fbgemm, layout, norm, optimizer, passes, recurrent, work
 from tracekit.workload.ops.conv import as_weight_gradient, is_weight_gradient
 from tracekit.workload.ops.vector import Columns
 from tracekit.workload.signature import ITEM_BYTES, Signature
 
 CALL_SIGNATURE = (
     "op", "name", "kind", "input_dims", "input_types", "input_strides", "concrete_inputs", "output_dims", "elements",
-    "blocks", "threads_per_block", *functions.COLUMNS, "place", "products",
+    "blocks", "threads_per_block", *functions.COLUMNS, "place", "products", "of_call",
 )  # fmt: skip
 DESCRIPTION = (
     "family", "dtype", "direction", "batch", "m", "n", "k", "heads", "kv_heads", "q_len", "kv_len", "head_dim",
@@ -33,6 +33,7 @@ EXTRA_TYPES = {
     **dict.fromkeys(functions.COLUMNS, pl.String),
     "place": pl.Int64,
     "products": pl.Int64,
+    "of_call": pl.String,
 }
 
 
@@ -89,6 +90,8 @@ def _work(signature: Signature, family: str, by_name: str | None, row: dict[str,
         return {**(columns or {}), "shares": fbgemm.UPDATE.search(name) is not None}
     if row["place"] is not None:
         return {**(chains.product(signature, row["place"], row["products"]) or {}), "shares": False}
+    if signature.op in recurrent.STATE_AND_DIRECTION:
+        return {"shares": False, **(recurrent.work(signature, name, row["of_call"], item_bytes) or {})}
     passed = passes.work(signature, name, item_bytes)
     if passed is not None:
         return {**passed, "shares": True}

@@ -86,6 +86,7 @@ def _join_owners(trace: RankTrace) -> pl.DataFrame:
             **columns,
         )
         .pipe(places.of_products)
+        .pipe(places.of_recurrent)
         .with_columns(elements=parameters.over_all(parameters.elements_by_blocks(trace.ops)))
     )
 

@@ -1,4 +1,4 @@
-"""cuDNN's convolutions: hand-written kernels, xmma, and the older engines in C++."""
+"""cuDNN's convolutions: hand-written kernels, xmma, and the older engines in C++; its recurrent layers."""
 
 import re
 
@@ -47,5 +47,10 @@ RULES = (
         "conv",
         dtypes=SCALAR,
         tensor_core=False,
+    ),
+    Rule(
+        re.compile(r"\bRNN_blockPersist_[fb]p_[A-Z]+(?P<mma>_HMMA)?<(?P<type>float|__half|half|double)"),
+        "gemm",
+        dtypes=SCALAR,
     ),
 )

@@ -8,7 +8,8 @@ FAMILY_RULES = (
     ("copy", r"reshape_and_cache|store_?kv_?cache|store_cache"),
     (
         "elementwise",
-        r"rotary_embedding|rope_kernel|causal_conv1d|quantize_with_block_size|FP8rowwise_to_float|Fused8Bit",
+        r"rotary_embedding|rope_kernel|causal_conv1d|quantize_with_block_size|FP8rowwise_to_float|Fused8Bit|"
+        r"elemWiseRNN|persistRNN_|LSTM(?:Fwd|Bwd)HidUpdate|cudnn::initstates",
     ),
     ("softmax", r"topk_?softmax|topkGatingSoftmax|cross_entropy"),
     ("reduction", r"moe_?sum|moe_?sorting|moe_align"),
