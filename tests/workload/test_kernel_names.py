@@ -110,6 +110,8 @@ CUDNN = [
      known("cudnn", "conv", "tf32", (64, 64, 32), tensor_core=True, split_k=True)),
     ("sm80_xmma_fprop_implicit_gemm_f32f32_f32f32_f32_nchwkcrs_nchw_tilesize256x64x8_stage3_warpsize2x2x1_g1_ffma_aligna4",
      known("cudnn", "conv", "fp32", (256, 64, 8), stages=3, tensor_core=False, split_k=False)),
+    ("sm80_xmma_sparse_gemm_f16f16_f16f32_f32_tt_t_tilesize128x128x64_stage3_warpsize2x2x1_sptensor16x8x32_execute_kernel_5x_cusparselt",
+     known("cusparselt", "gemm", "fp16", (128, 128, 64), stages=3, layout="tt", tensor_core=True, split_k=False)),
     ("void RNN_blockPersist_fp_LSTM_HMMA<__half, __half, float, 1, 128>(const __half*)",
      known("cudnn", "gemm", "fp16", tensor_core=True)),
     ("void RNN_blockPersist_bp_GRU<float, float, float, 128>", known("cudnn", "gemm", "fp32", tensor_core=False)),

@@ -11,7 +11,8 @@ OP_RULES = (
     (
         "gemm",
         r"::(mm|bmm|addmm_?|_addmm_activation|baddbmm_?|_?scaled_mm(_v2)?|cutlass_scaled_mm|_int_mm|linear|matmul|mv|addmv_?|"
-        r"_weight_int[48]pack_mm|(_scaled)?_grouped_mm(_v2)?|int8_linear_matmul|int8_scaled_mm|gem[mv]_4bit)$"
+        r"_weight_int[48]pack_mm|(_scaled)?_grouped_mm(_v2)?|int8_linear_matmul|int8_scaled_mm|gem[mv]_4bit|"
+        r"_sparse_semi_structured_(linear|mm|addmm)|_cslt_sparse_mm)$"
         r"|::(gemm_a\d+w\d+|rocm_unquantized_gemm$|apply_w8a8_block_fp8_linear$|f8f8bf16|(fp8|int8)_\w*scaled_mm$|"
         r"cutlass_scaled_(mm_azp|fp4_mm)$|dsv3_fused_a_gemm$|\w*(marlin|awq|gptq)_gemm$|deep_gemm)"
         r"|^_(LayerNorm|Grouped)?(Linear|MLP)(Backward)?$|^LinearWithGradAccumulation|fused_experts$",

@@ -25,6 +25,7 @@ from tracekit.workload.ops import (
     sampling,
     serving,
     softmax,
+    sparse,
     templates,
 )
 from tracekit.workload.ops.vector import Columns, Traffic
@@ -36,6 +37,7 @@ PRODUCTS = ("gemm", "conv", "attention")
 FORMULAS: dict[str, Formula] = {
     **gemm.FORMULAS,
     **quantised.FORMULAS,
+    **sparse.FORMULAS,
     **conv.FORMULAS,
     **attention.FORMULAS,
     **attention_functions.FORMULAS,
