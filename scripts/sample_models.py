@@ -69,8 +69,13 @@ class Transformer(nn.Module):
 
 
 def training_step(device: str) -> Step:
+    """Returns the sample's training step."""
+    return train(TRAIN, device)
+
+
+def train(shape: Shape, device: str) -> Step:
     """Returns a training step in bf16; it reads the loss back before the optimizer runs."""
-    model, tokens = _model_and_tokens(TRAIN, device)
+    model, tokens = _model_and_tokens(shape, device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=True)
 
     def step() -> None:

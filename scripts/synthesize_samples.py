@@ -31,9 +31,9 @@ def main() -> None:
         sys.stdout.write(f"{path} {path.stat().st_size / 1e3:.0f} kB\n")
 
 
-def synthesize(steps: list[Op], name: str) -> dict[str, Any]:
-    """Returns the trace of the steps of a CPU run as an A100 would have run them."""
-    timeline = Timeline(seed=0)
+def synthesize(steps: list[Op], name: str, slowdown: float = 1.0) -> dict[str, Any]:
+    """Returns the trace of the steps of a CPU run as an A100, or a GPU that is slower by a factor, would run them."""
+    timeline = Timeline(seed=0, slowdown=slowdown)
     for step in steps:
         timeline.play(to_cuda(step))
     timeline.synchronize()

@@ -48,8 +48,9 @@ class Timeline:
     One clock serves both host threads, since the main one waits while the autograd thread works.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, slowdown: float = 1.0) -> None:
         self.now = START_NS
+        self._slowdown = slowdown
         self.host_events: list[Event] = []
         self.device_events: list[Event] = []
         self.flows: list[Event] = []
@@ -105,7 +106,7 @@ class Timeline:
         self._pass(THREAD_HANDOVER)
 
     def _launch(self, kernel: Kernel, owner: int, thread: int) -> None:
-        duration = kernel_ns(kernel, self._chance)
+        duration = round(self._slowdown * kernel_ns(kernel, self._chance))
         self._submit("kernel", kernel.name, owner, duration, launch_args(kernel))
         self._call("cudaLaunchKernel", {"External id": owner}, thread)
 

@@ -23,7 +23,7 @@ MS = 1000
 class Step:
     """Equal layers of one product each, 10 ms forward and 20 back, launched ahead of the GPU, and an optimizer."""
 
-    def __init__(self, layers: int = 2, *, head: bool = False, equal: bool = True) -> None:
+    def __init__(self, layers: int = 2, *, head: int = 0, equal: bool = True) -> None:
         self.builder, self.now, self.end = TraceBuilder(), 0.0, 10.0
         for _ in range(layers):
             self.product(10 * MS)
@@ -35,7 +35,7 @@ class Step:
             self.product(20 * MS)
             self.accumulates([HIDDEN, HIDDEN if equal else HIDDEN + layer])
         if head:
-            self.accumulates([64, HIDDEN])
+            self.accumulates([head, HIDDEN])
         self.builder.annotation("Optimizer.step#Adam.step", self.now, 10)
         dims = [[[HIDDEN, HIDDEN]] * layers] * 4
         self.runs("aten::_fused_adamw_", dims, "multi_tensor_apply_kernel<FusedAdam>", 800)
@@ -58,6 +58,11 @@ class Step:
 
     def on(self, cluster: str = NODE, **change: int | bool) -> Prediction:
         return tk.predict(self.builder.load(), cluster=cluster, **change)[cluster]
+
+
+def test_an_embedding_of_more_than_two_gib():
+    added = with_shards(Step(head=600_000).run).run.kernels
+    assert added.filter(collective="reduce_scatter")["bytes"].to_list() == [4 * MIB] * 2 + [600_000 * HIDDEN * 4]
 
 
 def test_layers_wait_for_their_parameters_and_the_optimizer_for_the_gradients():
@@ -89,7 +94,7 @@ def test_gathers_run_no_more_than_two_layers_ahead():
 
 
 def test_prediction_of_shards():
-    step = Step(head=True)
+    step = Step(head=64)
     copies, shards = step.on(dp=8), step.on(dp=8, fsdp=True)
     assert str(shards.layout) == "8 ranks = dp 8 (sharded)"
     calls = {"collective": ["all_gather"] * 5 + ["reduce_scatter"] * 3, "ranks": [8] * 8, "dtype": ["fp32"] * 8}

@@ -20,7 +20,9 @@ _REQUIRED: Mapping[str, type] = {
     **dict(name=str, gpu=str, gpus_per_node=int, fabric=str, pcie_gen=int),
     **dict(network=str, nics_per_node=int, nic_gbit=float, sources=dict, sourced=dict),
 }
-_OPTIONAL: Mapping[str, type] = dict(pair_gbps=float, nodes=int, oversubscription=float, aliases=list, reference=bool)
+_OPTIONAL: Mapping[str, type] = {
+    **dict(pair_gbps=float, nodes=int, oversubscription=float, aliases=list, reference=bool, peer_access=bool),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class Cluster:
         nic_gbit: Line rate of one adapter, in one direction, in 1e9 bits/s.
         pair_gbps: Of the links between two GPUs of a mesh, in one direction, in 1e9 bytes/s; None elsewhere.
         oversubscription: Bandwidth below the leaf switches over that above them; 1 is none.
+        peer_access: Whether GPUs reach each other's memory over PCI Express; if not, the host's lies between.
         sources: Where each fact stands: key to citation.
     """
 
@@ -55,6 +58,7 @@ class Cluster:
     nic_gbit: float
     pair_gbps: float | None = None
     oversubscription: float = 1.0
+    peer_access: bool = True
     sources: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
 
     @property
@@ -108,13 +112,15 @@ def from_file(path: Path) -> Cluster:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ClusterError(f"{path}: not TOML: {error}.") from error
     _check(data, path)
+    gpu = load_gpu(data["gpu"])
     return Cluster(
         slug=path.stem,
-        gpu=load_gpu(data["gpu"]),
+        gpu=gpu,
         nodes=data.get("nodes", 1),
         **{key: data[key] for key in _REQUIRED if key not in ("gpu", "sources", "sourced")},
         pair_gbps=data.get("pair_gbps"),
         oversubscription=data.get("oversubscription", 1.0),
+        peer_access=data.get("peer_access", reaches_peers(gpu)),
         sources=MappingProxyType({key: data["sources"][name] for key, name in data["sourced"].items()}),
     )
 
@@ -132,6 +138,14 @@ def platforms() -> Mapping[str, str]:
     """Name of the file that describes the usual node around a GPU, by the GPU's slug."""
     files = {name: tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8")) for name in described()}
     return {data["gpu"]: name for name, data in files.items() if data.get("reference")}
+
+
+def reaches_peers(gpu: Gpu) -> bool:
+    """Whether a GPU's driver lets it reach others' memory over PCI Express: a GeForce's doesn't.
+
+    Source: S. Jeaugey of NVIDIA, NVIDIA/nccl-tests#287, "GeForce cards do not support P2P".
+    """
+    return "GeForce" not in gpu.name
 
 
 def _check(data: Mapping[str, Any], path: Path) -> None:

@@ -71,11 +71,13 @@ class Pcie:
         latency: Factor on every latency.
         cost: Factor on the time per byte.
         beyond_two: Bandwidth left where more than two GPUs share the host bridges.
+        staged: Bandwidth left where GPUs don't reach each other's memory, so that all goes through the host's.
     """
 
     latency: float
     cost: float
     beyond_two: float
+    staged: float
 
 
 @dataclass(frozen=True, slots=True)

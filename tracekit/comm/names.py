@@ -9,7 +9,7 @@ from typing import Literal
 
 from predictors import Gpu, list_gpus, load_gpu
 from predictors.errors import AmbiguousGpuError, UnknownGpuError
-from tracekit.comm.cluster import FOLDER, Cluster, aliases, described, from_file, platforms
+from tracekit.comm.cluster import FOLDER, Cluster, aliases, described, from_file, platforms, reaches_peers
 from tracekit.comm.errors import ClusterError
 
 KINDS: Mapping[str, str] = {
@@ -112,7 +112,10 @@ def _node(gpu: Gpu) -> Cluster:
     if gpu.link and gpu.link_gpus:
         fabric = "bridge"
     sources = {"fabric": "the GPU's links, as predictors/gpus has them"}
-    return Cluster(gpu.slug, gpu.name, gpu, 1, 8, fabric, gpu.pcie_gen, "none", 0, 0.0, sources=sources)
+    return Cluster(
+        gpu.slug, gpu.name, gpu, 1, 8, fabric, gpu.pcie_gen, "none", 0, 0.0,
+        peer_access=reaches_peers(gpu), sources=sources,
+    )  # fmt: skip
 
 
 def _sized(cluster: Cluster, name: str) -> Cluster:

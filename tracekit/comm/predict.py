@@ -126,7 +126,8 @@ def links_of(cluster: Cluster, per_node: Array, constants: Constants, scales: Sy
     linked = np.full(per_node.shape, cluster.link_gbps or cluster.pcie_gbps)
     if cluster.pair_gbps:
         linked = np.minimum(linked, cluster.pair_gbps * np.maximum(per_node - 1, 1))
-    hosts = cluster.pcie_gbps * np.where(per_node > 2, constants.pcie.beyond_two, 1.0)
+    staged = 1.0 if cluster.peer_access else constants.pcie.staged
+    hosts = cluster.pcie_gbps * np.where(per_node > 2, min(staged, constants.pcie.beyond_two), staged)
     capability = cluster.gpu.compute_capability
     major = int(capability.split(".")[0]) if cluster.gpu.vendor == "nvidia" else 0
     return Links(
@@ -150,7 +151,8 @@ def _width(calls: Calls, links: Links, cluster: Cluster, constants: Constants, s
     if cluster.gpu.vendor == "amd":
         inside = interval["rccl"]
     crowded = calls.ranks_per_node > 2
-    hosts = np.where(crowded, interval["pcie_beyond_two"], interval["pcie"])
+    pair = interval["pcie"] if cluster.peer_access else interval["staged"]
+    hosts = np.where(crowded, interval["pcie_beyond_two"], pair)
     one = np.where(links.pcie & (calls.ranks_per_node > 1), hosts, inside)
     width: Array = np.where(calls.nodes > 1, np.maximum(one, interval["network"]), one)
     return width

@@ -198,6 +198,6 @@ def _note(table: pl.DataFrame, copy_ns: int) -> str:
         f"{one.height} {dtypes} gradients once an optimizer step, in {count} all-reduces beside the backward pass "
         f"(buckets of 25 MiB, the first of 1). It costs the CPU {copy_ns / 1e3:.0f} us for each gradient copied in or "
         f"out, as the trace's own ops do, and {copy_ns * REDUCE_OVER_COPY / 1e3:.0f} for each all-reduce; the interval "
-        f"allows for a host {100 * (HOST_SPREAD - 1):.0f} % slower or faster. No copies of a one-GPU job were "
-        "compared with a real job yet"
+        f"allows for a host {100 * (HOST_SPREAD - 1):.0f} % slower or faster. Copies of a one-GPU job were "
+        "held against published throughputs only"
     )

@@ -150,6 +150,12 @@ def _collectives(run: Run, target: Target, source: SourceCluster, times: pl.Data
         )
     elif source.how != "given":
         yield f"the source cluster was {source.how}, {source.cluster.slug}; --source-cluster corrects it"
+    if target.cluster.fabric == "pcie" and not target.cluster.peer_access and ranks > 1:
+        yield (
+            f"{target.gpu.gpu.name}s don't reach each other's memory: what they exchange is taken to go through "
+            "the host's at a fifth of PCI Express's rate, on good servers half; peer_access = true in a cluster's "
+            "file says otherwise"
+        )
     if "transfer_us" in times.columns:
         yield from _unsure(run, times)
 

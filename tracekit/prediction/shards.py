@@ -124,7 +124,9 @@ def _gathers(before: Ints, at: Ints, done: Ints, size: int) -> pl.DataFrame:
 
 def _rows(collective: str, size: int, at: Ints, behind: Ints, before: Ints) -> pl.DataFrame:
     nodes = pl.DataFrame({"at": at, "behind": behind, "before": before})
-    return nodes.select(pl.lit(collective).alias("collective"), pl.lit(size).alias("bytes"), "at", "behind", "before")
+    return nodes.select(
+        pl.lit(collective).alias("collective"), pl.lit(size, pl.Int64).alias("bytes"), "at", "behind", "before"
+    )
 
 
 def _neighbours(graph: Graph) -> tuple[Ints, Ints]:
@@ -212,6 +214,6 @@ def _note(layers: Layers, units: Units, copy_ns: int) -> str:
         f"of {layer} in {units.dtype} and {rest} besides. A layer is gathered before its forward and again before its "
         f"backward pass, up to {AHEAD} ahead; its gradients are reduce-scattered behind. Each collective costs the CPU "
         f"{copy_ns * (1 + REDUCE_OVER_COPY) / 1e3:.0f} us, told from the trace's own ops; the interval allows for a "
-        f"host {100 * (HOST_SPREAD - 1):.0f} % slower or faster. No sharded copies of a one-GPU job were "
-        "compared with a real job yet"
+        f"host {100 * (HOST_SPREAD - 1):.0f} % slower or faster. Sharded copies of a one-GPU job "
+        "were held against published throughputs only"
     )

@@ -55,7 +55,8 @@ def _facts(cluster: Cluster) -> dict[str, Any]:
     named = ("slug", "name", "nodes", "gpus_per_node", "fabric", "pair_gbps", "pcie_gen", "network")
     rates = ("nics_per_node", "nic_gbit", "oversubscription", "gpus", "link_gbps", "pcie_gbps", "network_gbps")
     facts = {key: getattr(cluster, key) for key in (*named, *rates)}
-    return {**facts, "gpu": cluster.gpu.slug, "sources": dict(cluster.sources)}
+    peers = {"peer_access": cluster.peer_access} if cluster.fabric == "pcie" else {}
+    return {**facts, **peers, "gpu": cluster.gpu.slug, "sources": dict(cluster.sources)}
 
 
 def _dump(data: Any) -> str:

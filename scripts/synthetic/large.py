@@ -1,0 +1,43 @@
+"""The ops of a model too large to run here: those of a small one with as many layers, under the large one's shapes."""
+
+import tempfile
+from dataclasses import astuple, replace
+from pathlib import Path
+from typing import Any
+
+from sample_models import Shape, record, train
+from torch.profiler import ProfilerActivity
+
+from synthetic.ops import Op, read_steps
+
+SMALL = Shape(layers=0, width=22, heads=2, vocabulary=97, batch=5, tokens=7)
+"""Each size that a tensor can have is another number, so that it tells which one it is."""
+
+
+def training_steps(shape: Shape) -> list[Op]:
+    """Training steps of ``sample_models`` in bf16, as the CPU's profiler would note them for a model of this shape."""
+    small = replace(SMALL, layers=shape.layers)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "trace.json")
+        record(train(small, "cpu"), [ProfilerActivity.CPU], wait=0, warmup=1, path=path)
+        steps = read_steps(path)
+    sizes = dict(zip(_sizes(small), _sizes(shape), strict=True))
+    for step in steps:
+        for op in step.walk():
+            if "Input Dims" in op.args:
+                op.args["Input Dims"] = _told(op.args["Input Dims"], sizes)
+            if op.name == "aten::arange":
+                op.args["Concrete Inputs"] = [
+                    str(sizes.get(int(text), text)) if text.isdigit() else text for text in op.args["Concrete Inputs"]
+                ]
+    return steps
+
+
+def _sizes(shape: Shape) -> list[int]:
+    """All that a dimension can be."""
+    width, heads, vocabulary, batch, tokens = astuple(shape)[1:]
+    return [width, 3 * width, 4 * width, heads, width // heads, vocabulary, batch, tokens, batch * tokens]
+
+
+def _told(dims: Any, sizes: dict[int, int]) -> Any:
+    return [_told(one, sizes) for one in dims] if isinstance(dims, list) else sizes.get(dims, dims)
