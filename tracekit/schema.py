@@ -108,6 +108,8 @@ CALLS = Table(
         *_THREAD,
         Column("correlation", pl.Int64, "Joins the call to the GPU work it launched."),
         Column("kernel", pl.String, "Kernel that it launches, where the call tells (ROCm)."),
+        Column("blocks", pl.Int64, "Thread blocks that it launches, likewise."),
+        Column("threads_per_block", pl.Int64, "Threads in each, likewise."),
     ),
 )
 

@@ -70,3 +70,76 @@ def test_real_experts_are_as_wide_as_the_model_says(real_traces):
     kernels = extract(tk.load(real_traces / "b200_eager_rank0_of_8.json.gz").rank())
     products = kernels.filter(pl.col("name").str.starts_with("bmm_"))
     assert set(products.select("batch", "m", "n", "k").rows()) == {(128, 28, 1024, 3072), (128, 28, 3072, 512)}
+
+
+OGS = "_matmul_ogs_NNT_bf16xbf16xmxfp4_16x128x256x1"
+
+
+def triton(op_tokens: int = 32, first: int = 46 * 38, second: int = 24 * 38) -> TraceBuilder:
+    """gpt-oss-20b: 4 of 32 experts, 2944 wide, of a model that is 3072 wide; both padded.
+
+    128 pairs: 32 fill a tile each, and 96 another 6, of 16 tokens: 38 tiles. 2 x 2944 = 46 x 128, 3072 = 24 x 128.
+    """
+    dims, types = [[op_tokens, 3072], [op_tokens, 32], [], []], ["c10::BFloat16"] * 2 + ["", ""]
+    builder = TraceBuilder().op("vllm::moe_forward", 0, 100, dims=dims, types=types)
+    launches = ((f"{OGS}_swiglu", first), (OGS, second), ("_finalize_matmul_scatter_bf16", 64))
+    for i, (name, blocks) in enumerate(launches):
+        builder.kernel(name, 200 + 50 * i, 40, launch=10 + i, grid=[blocks, 1, 1], block=[256, 1, 1])
+    return builder
+
+
+def test_grids_of_tritons_grouped_products():
+    rows = {row["name"]: row for row in extract(triton().load().rank()).iter_rows(named=True)}
+    sizes = ("family", "dtype", "batch", "m", "n", "k", "work_low")
+    assert [rows[f"{OGS}_swiglu"][name] for name in sizes] == ["gemm", "bf16", 32, 4, 5888, 3072, 4 / 32]
+    assert [rows[OGS][name] for name in sizes] == ["gemm", "bf16", 32, 4, 3072, 2944, 4 / 32]
+    # Four bits and a scale for every 32 of them; 128 rows in, of which all are summed later.
+    assert rows[OGS]["bytes"] == 32 * 3072 * 2944 * 17 // 32 + 2 * 128 * (2944 + 3072)
+    assert rows["_finalize_matmul_scatter_bf16"]["bytes"] == 2 * 3072 * (128 + 32)
+
+
+def test_products_that_stay_on_their_processors_tell_nothing():
+    persistent = triton(first=148, second=148)
+    assert extract(persistent.load().rank())["work_from"].to_list() == [None] * 3
+
+
+def test_a_replay_has_the_grid_of_its_capture(tmp_path):
+    """AMD's profiler notes grids on the calls, also on those that a graph captures; replayed kernels have none."""
+    dims, types = [[32, 3072], [32, 32], [], []], ["c10::BFloat16"] * 2 + ["", ""]
+    builder = TraceBuilder().call("hipStreamBeginCapture", 0, 1).op("vllm::moe_forward", 5, 100, dims=dims, types=types)
+    launches = ((f"{OGS}_swiglu", 46 * 38), (OGS, 24 * 38))
+    for i, (name, blocks) in enumerate(launches):
+        geometry = {"grid": [blocks, 1, 1], "block": [256, 1, 1]}
+        builder.call("hipModuleLaunchKernel", 10 + 10 * i, 2, kernel=name, **geometry)
+    builder.call("hipStreamEndCapture", 200, 1)
+    for replay in (1000, 2000):
+        builder.call("hipGraphLaunch", replay, 5)
+        graph = builder.events[-1]["args"]["correlation"]
+        for i, (name, _) in enumerate(launches):
+            builder.kernel(name, replay + 20 + 100 * i, 60, correlation=graph)
+    kernels = extract(tk.load(builder.save(tmp_path / "trace.json")).rank())
+    assert kernels["blocks"].to_list() == [46 * 38, 24 * 38] * 2
+    assert kernels.select("batch", "m", "n", "k").rows() == [(32, 4, 5888, 3072), (32, 4, 3072, 2944)] * 2
+
+
+@pytest.mark.parametrize("is_ep", [[], ["False"]], ids=["today", "of 2025"])
+def test_marlin_reads_the_experts_that_tokens_are_sent_to(is_ep):
+    """6 tokens, 2 of 16 experts each: 12 experts of 256 x 512, in four bits with a scale for every 128 of them."""
+    shapes = [[6, 512], [12, 256], [16, 32, 512], [16, 4, 256]]
+    tensors = [*shapes, *[[]] * 5, [1024], [128], [16], [1], [6, 2]]
+    scalars = ["8", "2", "True", *is_ep, "77", "6", "256", "512", "True"]
+    types = [*["c10::BFloat16"] * 2, "int", "c10::BFloat16", *[""] * 5, *["int"] * 4, "float", *["Scalar"] * 9]
+    builder = TraceBuilder().op(
+        "_moe_C::moe_wna16_marlin_gemm",
+        0,
+        50,
+        dims=[*tensors, *[[]] * len(scalars)],
+        types=types[: len(tensors) + len(scalars)],
+        concrete=[*[""] * len(tensors), *scalars],
+    )
+    name = "void marlin_moe_wna16::Marlin<__nv_bfloat16, 256, 1, 8, 8, false, 4, 8, false>(int4 const*)"
+    row = extract(builder.kernel(name, 60, 30, launch=10).load().rank()).row(0, named=True)
+    sizes = ("family", "dtype", "batch", "m", "n", "k", "work_low")
+    assert [row[name] for name in sizes] == ["gemm", "bf16", 12, 1, 256, 512, 2 / 12]
+    stored = 16 * 32 * 512 * 4 + 16 * 4 * 256 * 2
+    assert row["bytes"] == stored * 12 // 16 + 2 * (6 * 512 + 12 * 256)

@@ -138,3 +138,34 @@ def test_what_fbgemm_moves(op, kernel, dims, types, family, bytes_):
     builder = TraceBuilder().op(op, 0, 50, dims=dims, types=types).kernel(kernel, 60, 30, launch=10)
     row = extract(builder.load().rank()).row(0, named=True)
     assert (row["family"], row["bytes"]) == (family, bytes_)
+
+
+@pytest.mark.parametrize(
+    ("widest", "pooling", "bytes_", "bracket"),
+    [
+        # 3 tables, 64 wide on average, 50 bags of each, 600 indices: 8 bits, scale and offset; results in fp16.
+        ({9: "64"}, "0", 600 * (64 + 4) + 50 * 192 * 2 + 4 * (600 + 151), (None, None)),
+        ({8: "64"}, "0", 600 * (32 + 4) + 50 * 192 * 2 + 4 * (600 + 151), (None, None)),
+        ({10: "64"}, "2", 600 * 128 + 600 * 64 * 2 + 4 * (600 + 151), (None, None)),
+        # Of two types: their mean, and both in the bracket.
+        ({8: "64", 10: "64"}, "0", 600 * 82 + 22204, ((600 * 36 + 22204) / 71404, (600 * 128 + 22204) / 71404)),
+    ],
+)
+def test_lookups_in_quantised_tables(widest, pooling, bytes_, bracket):
+    dims = [[10**6], [0], [3], [3], [3], [4], *[[]] * 6, [600], [151], *[[]] * 9]
+    types = [*["unsigned char"] * 2, "int", "long", "unsigned char", "int", *["Scalar"] * 6, "int", "int"]
+    concrete = [*[""] * 6, "192", *["0"] * 5, "", "", pooling, "", "1", *[""] * 3, "0", "-1", "-1"]
+    for index, value in widest.items():
+        concrete[index] = value
+    builder = TraceBuilder().op(
+        "fbgemm::int_nbit_split_embedding_codegen_lookup_function",
+        0,
+        50,
+        dims=dims,
+        types=[*types, *[""] * (len(dims) - len(types))],
+        concrete=concrete,
+    )
+    name = "void nbit::INT8_split_embedding_codegen_forward_unweighted_kernel_small_L<int, c10::Half, 4u, 4u, 8u>"
+    row = extract(builder.kernel(name, 60, 5, launch=10).load().rank()).row(0, named=True)
+    assert (row["family"], row["bytes"]) == ("embedding", bytes_)
+    assert (row["work_low"], row["work_high"]) == pytest.approx(bracket) if bracket[0] else bracket

@@ -65,7 +65,7 @@ def build(decoded: Decoded, source: str, *, needs_gpu: bool = True) -> RankTrace
         annotations = _ordered(pl.concat(schema.ANNOTATIONS.conform(t) for t in (annotations, ops.filter(marks))))
         ops = ops.filter(~marks)
     ops, unreadable = readable(schema.OPS.conform(ops))
-    calls = take("calls")
+    calls = _with_geometry(take("calls"))
     activities = _activities(calls, [take(kind).with_columns(kind=pl.lit(kind)) for kind in ACTIVITY_KINDS])
     calls = schema.CALLS.conform(calls)
     _check_cut(decoded.damage, calls, activities, source)
@@ -151,7 +151,8 @@ def _check_merged(calls: pl.DataFrame, activities: pl.DataFrame, source: str) ->
 
 
 def _activities(calls: pl.DataFrame, kinds: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    geometry = _geometry(calls).unique("correlation", keep="last")
+    launches = calls.filter(pl.col("grid").is_not_null()).unique("correlation", keep="last")
+    geometry = launches.select("correlation", call_blocks="blocks", call_threads="threads_per_block")
     joined = pl.concat(kinds).join(geometry, on="correlation", how="left", maintain_order="left")
     blocks, threads = _product(joined["grid"]), _product(joined["block"])
     table = joined.with_columns(
@@ -164,16 +165,11 @@ def _activities(calls: pl.DataFrame, kinds: Sequence[pl.DataFrame]) -> pl.DataFr
     return _ordered(schema.ACTIVITIES.conform(table))
 
 
-def _geometry(calls: pl.DataFrame) -> pl.DataFrame:
-    """Correlation to blocks and threads per block, for dialects (ROCm) that note them on the call."""
-    noted = calls.filter(pl.col("grid").is_not_null())
-    table = noted.select(
-        "correlation", "name", call_blocks=_product(noted["grid"]), call_threads=_product(noted["block"])
-    )
-    per_group = pl.when(pl.col("name") == GRID_IN_WORK_ITEMS).then(pl.col("call_threads").clip(1)).otherwise(1)
-    return table.select(
-        "correlation", "call_threads", call_blocks=-(-pl.col("call_blocks") // pl.coalesce(per_group, 1))
-    )
+def _with_geometry(calls: pl.DataFrame) -> pl.DataFrame:
+    """``calls`` with blocks and threads per block, for dialects (ROCm) that note them on the call."""
+    table = calls.with_columns(blocks=_product(calls["grid"]), threads_per_block=_product(calls["block"]))
+    per_group = pl.when(pl.col("name") == GRID_IN_WORK_ITEMS).then(pl.col("threads_per_block").clip(1)).otherwise(1)
+    return table.with_columns(blocks=-(-pl.col("blocks") // pl.coalesce(per_group, 1)))
 
 
 def _product(vectors: pl.Series) -> pl.Series:

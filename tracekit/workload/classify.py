@@ -7,7 +7,7 @@ from tracekit.workload.names import family_of
 OP_RULES = (
     ("conv", r"convolution|conv_depthwise|thnn_conv"),
     ("attention", r"attention|_attn|mha|(Flash|Fused)Attn\w*Func"),
-    ("moe", r"^(?!_moe_C::).*moe"),
+    ("moe", r"^(?!_moe_C::|sgl_kernel::moe_wna16_marlin).*moe"),
     (
         "gemm",
         r"::(mm|bmm|addmm_?|_addmm_activation|baddbmm_?|_?scaled_mm(_v2)?|cutlass_scaled_mm|_int_mm|linear|matmul|mv|addmv_?|"

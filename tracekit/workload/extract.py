@@ -3,7 +3,7 @@
 import polars as pl
 
 from tracekit import schema
-from tracekit.trace import RankTrace
+from tracekit.trace import Captured, RankTrace
 from tracekit.workload import (
     collectives,
     description,
@@ -71,6 +71,7 @@ def _join_owners(trace: RankTrace) -> pl.DataFrame:
         op_row = op_row.set(replayed, None)
         others = _of_ops(captured.ops, captured_row)
         columns = {name: others[name].zip_with(replayed, values) for name, values in columns.items()}
+        columns |= _geometry(trace.activities, captured)
     module, line = stacks.launched_at(trace, call)
     recorded = [pl.coalesce(column.name, columns.pop(column.name)) for column in schema.COLLECTIVE]
     return (
@@ -96,6 +97,15 @@ def _of_ops(ops: pl.DataFrame, rows: pl.Series) -> dict[str, pl.Series]:
     columns = (ops[column.name] for column in (*schema.SIGNATURE, *schema.COLLECTIVE))
     named = (ops["name"].alias("op"), outputs.infer(ops), *functions.forward_inputs(ops), *columns)
     return {values.name: _gather(values, rows) for values in named}
+
+
+def _geometry(activities: pl.DataFrame, captured: Captured) -> dict[str, pl.Series]:
+    """Grid of the activities; of a graph's, which profilers don't note, that of the captured call."""
+    noted = {name: activities[name] for name in ("blocks", "threads_per_block")}
+    return {
+        name: values.zip_with(values.is_not_null(), _gather(captured.calls[name], captured.launched_by))
+        for name, values in noted.items()
+    }
 
 
 def _steps(trace: RankTrace, call: pl.Series) -> pl.Series:

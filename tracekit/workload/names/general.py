@@ -14,6 +14,7 @@ FAMILY_RULES = (
     ("softmax", r"topk_?softmax|topkGatingSoftmax|cross_entropy"),
     ("reduction", r"moe_?sum|moe_?sorting|moe_align"),
     ("attention", r"sage_fwd|flash|fmha|MergeStates|attention|_attn|mha_|AttnFwd|attn_fwd|attn_bwd|dot_do_o"),
+    ("gemm", r"marlin_moe"),
     ("moe", r"moe|grouped_?gemm|expert|_combined_routing|bitmatrix|_matmul_ogs|_finalize_matmul_scatter"),
     ("optimizer", r"multi_tensor_apply|adam|adagrad|lamb_"),
     (

@@ -12,6 +12,7 @@ from tracekit.workload.ops import (
     attention_functions,
     conv,
     elementwise,
+    fbgemm_inference,
     fourier,
     gemm,
     indexing,
@@ -47,6 +48,7 @@ FORMULAS: dict[str, Formula] = {
 
 OP_TRAFFIC: dict[str, Traffic] = {
     **elementwise.TRAFFIC,
+    **fbgemm_inference.TRAFFIC,
     **fourier.TRAFFIC,
     **indexing.TRAFFIC,
     **norm.TRAFFIC,

@@ -5,7 +5,8 @@ Arguments as ``csrc/torch_bindings.cpp`` (vLLM), ``sgl-kernel/csrc/common_extens
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from tracekit.workload.ops import gemm, norm, quantised
 from tracekit.workload.ops.vector import Columns, Traffic, every_tensor_once, read_and_write
@@ -50,10 +51,36 @@ def _sized(signature: Signature) -> Columns | None:
     x = signature.shape(0)
     if x is None or len(x) != 2:
         return None
-    values = [signature.value(index) for index in range(len(signature.dims))]
-    triples = zip(values, values[1:], values[2:], strict=False)
-    n = next((n for m, n, k in triples if [m, k] == [*x] and isinstance(n, int)), None)
+    n = _columns_of_sizes(x, [signature.value(index) for index in range(len(signature.dims))])
     return None if n is None else _stored(signature, n)
+
+
+def _marlin_experts(signature: Signature) -> Columns | None:
+    """Marlin's for a mixture of experts, whose versions differ too: experts per token come before the first flag.
+
+    Input [m, k], weights of each expert at 2. The tokens are taken to be spread evenly, each expert that one is sent to
+    is read as it is stored; at least those of one token are.
+    """
+    x, weights = signature.shape(0), signature.shape(2)
+    values = [signature.value(index) for index in range(len(signature.dims))]
+    flag = next((i for i, value in enumerate(values) if isinstance(value, bool)), 0)
+    top_k = values[flag - 1]
+    n = _columns_of_sizes(x, values)
+    if not x or not weights or n is None or not isinstance(top_k, int) or top_k < 1:
+        return None
+    m, k = x
+    pairs = m * top_k
+    visited = min(weights[0], pairs)
+    stored = sum(t.size_bytes(2) for t in signature.tensors[1:] if len(t.shape) == 3 and t.shape[0] == weights[0])
+    moved = stored * visited // weights[0] + (m * k + pairs * n) * signature.at(0)[0].item_bytes(2)
+    sizes: Columns = {"batch": visited, "m": math.ceil(pairs / visited), "n": n, "k": k, "bytes": moved}
+    return sizes | {"work_low": min(top_k / visited, 1.0), "work_high": 1.0}
+
+
+def _columns_of_sizes(x: Sequence[int] | None, values: Sequence[Any]) -> int | None:
+    """The one in the middle of three numbers in a row of which the others are the input's axes."""
+    triples = zip(values, values[1:], values[2:], strict=False)
+    return next((n for m, n, k in triples if [m, k] == [*(x or ())] and isinstance(n, int)), None)
 
 
 def _columns_packed(by: int) -> Formula:
@@ -90,6 +117,7 @@ FORMULAS: dict[str, Formula] = {
     **dict.fromkeys(
         ("_C::marlin_gemm", "_C::gptq_marlin_gemm", "_C::fp8_marlin_gemm", "sgl_kernel::gptq_marlin_gemm"), _sized
     ),
+    **dict.fromkeys(("_moe_C::moe_wna16_marlin_gemm", "sgl_kernel::moe_wna16_marlin_gemm"), _marlin_experts),
     "_C::awq_gemm": _columns_packed(PER_INT32),
     **dict.fromkeys(("_C::gptq_gemm", "sgl_kernel::gptq_gemm"), _columns_packed(1)),
 }  # fmt: skip
