@@ -200,3 +200,27 @@ def test_enclosing_ops_come_first_among_many_that_start_alike(read):
 def test_keys_with_escapes(read):
     text = one_kernel().to_json()[:-1] + rb', "caf\u00e9": 1}'
     assert read(text).metadata["café"] == 1
+
+
+def sharing_one_id(call):
+    builder = TraceBuilder()
+    for start in (0, 100, 200):
+        builder.op("aten::mm", start, 30).kernel("gemm", start + 40, 20, launch=start + 10, call=call)
+    document = json.loads(builder.to_json())
+    for one in document["traceEvents"]:
+        if "correlation" in one.get("args", {}):
+            one["args"]["correlation"] = 7
+    return document
+
+
+def test_an_id_that_all_kernels_share_is_none(read):
+    trace = read(sharing_one_id("cudaLaunchKernel"))
+    assert any("3 of 3 kernels share their correlation id" in warning for warning in trace.warnings)
+    assert trace.activities["correlation"].null_count() == trace.calls["correlation"].null_count() == 3
+    assert extract(trace)["op"].to_list() == [None] * 3
+
+
+def test_kernels_of_one_graph_share_an_id(read):
+    trace = read(sharing_one_id("cudaGraphLaunch"))
+    assert trace.activities["correlation"].to_list() == [7] * 3
+    assert not any("correlation" in warning for warning in trace.warnings)

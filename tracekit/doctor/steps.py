@@ -11,7 +11,9 @@ from tracekit.workload.steps import is_whole_trace
 # Steps of one job differ by a few percent.
 USUAL_SPREAD_PCT = 5.0
 SLOW_FIRST = 1.2
-WARMING_UP = r"^(cudaMalloc|hipMalloc|cuMemCreate|cuModuleLoad|hipModuleLoad|cuLibraryLoad)"
+WARMING_UP = r"^(cuda|hip|cu)(Malloc|Free|HostAlloc|HostMalloc|MemCreate|StreamCreate|EventCreate|(Module|Library)Load)"
+# The first launch of a kernel loads it: no other launch takes that long but where the queue is full.
+LOADING_US = 1000.0
 
 
 def marked(case: Case) -> Check:
@@ -72,23 +74,30 @@ def steady(case: Case) -> Check | None:
 
 
 def warm(case: Case) -> Check:
-    """Warns if the measured steps still allocate memory or load kernels."""
+    """Warns if the measured steps still allocate memory, load kernels or create streams."""
     steps, calls = _measured_steps(case), case.rank.calls
-    inside = calls.filter(pl.col("name").str.contains(WARMING_UP)).join_where(
-        steps, pl.col("ts_ns") >= pl.col("start_ns"), pl.col("ts_ns") < pl.col("end_ns")
-    )
+    warming = pl.concat([calls.filter(pl.col("name").str.contains(WARMING_UP)), _loading(case)])
+    inside = warming.join_where(steps, pl.col("ts_ns") >= pl.col("start_ns"), pl.col("ts_ns") < pl.col("end_ns"))
     cost = case.of_step(inside.select(pl.col("dur_ns").sum() / 1e3).item() / steps.height)
     status = by_cost(cost)
+    counted = f"{inside.height:,} {'call' if inside.height == 1 else 'calls'} in the measured steps"
     return Check(
         "warm",
         "Warmed up",
         status,
-        f"{inside.height:,} calls in the measured steps allocate memory or load kernels{_first_step(case)}",
+        f"{counted} to allocate memory, load kernels or create streams{_first_step(case)}",
         f"{cost:.0f} % of the step is warming up, and counts as every step's",
         cost,
         recipe.SCHEDULE,
         recipe.SCHEDULE,
     )
+
+
+def _loading(case: Case) -> pl.DataFrame:
+    """Launches that load their kernel: long ones, each the first of its kernel."""
+    first = case.rank.activities.filter(pl.col("kind") == "kernel").sort("ts_ns").unique("name", keep="first")
+    launches = case.rank.calls.join(first.select("correlation"), on="correlation", how="semi")
+    return launches.filter(pl.col("dur_ns") > LOADING_US * 1e3)
 
 
 def _measured_steps(case: Case) -> pl.DataFrame:

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from tracekit import schema
 from tracekit.errors import NoGpuActivityError, NotATraceError
+from tracekit.ingest.correlations import told_apart
 from tracekit.ingest.inputs import readable
 from tracekit.ingest.kineto import BAD_JSON
 from tracekit.ingest.order import by_start
@@ -72,6 +73,7 @@ def build(decoded: Decoded, source: str, *, needs_gpu: bool = True) -> RankTrace
     if activities.is_empty() and needs_gpu:
         raise _nothing_on_gpu(source, ops)
     _check_merged(calls, activities, source)
+    calls, activities, shared = told_apart(calls, activities)
     device = _device(decoded.keys, activities)
     rank, world_size = _place(decoded.keys)
     return RankTrace(
@@ -87,7 +89,7 @@ def build(decoded: Decoded, source: str, *, needs_gpu: bool = True) -> RankTrace
         rank=rank,
         world_size=world_size,
         metadata={**_metadata(decoded.keys), **_peak_memory(take("memory"), activities)},
-        warnings=(*_damages(decoded), *_gaps(ops, unreadable, device)),
+        warnings=(*_damages(decoded), *shared, *_gaps(ops, unreadable, device)),
     )
 
 

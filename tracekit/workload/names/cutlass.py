@@ -11,8 +11,8 @@ import re
 from tracekit.workload.names.rule import Rule
 
 TYPES = {"bf16": "bf16", "f16": "fp16", "fp16": "fp16", "tf32": "tf32", "e4m3": "fp8", "e5m2": "fp8", "f32": "tf32",
-         "s8": "int8", "u8": "int8", "f64": "fp64", "f8": "fp8", "ue4m3xf4": "nvfp4",
-         "ue4m3xe2m1": "nvfp4"}  # fmt: skip
+         "s8": "int8", "u8": "int8", "f64": "fp64", "d": "fp64", "h": "fp16", "i": "int8", "f8": "fp8",
+         "ue4m3xf4": "nvfp4", "ue4m3xe2m1": "nvfp4"}  # fmt: skip
 CPP_TYPES = {"bfloat16_t": "bf16", "half_t": "fp16", "float_e4m3_t": "fp8", "float_e5m2_t": "fp8", "tfloat32_t": "tf32",
              "int8_t": "int8", "float": "tf32", "fp8": "fp8", "int8": "int8"}  # fmt: skip
 INTEGER = r"(?:\(int\))?"
@@ -20,7 +20,7 @@ SIDE = rf"(?:cute::)?C<{INTEGER}"
 CPP_TILE = rf"tuple<{SIDE}(?P<m>\d+)>, ?{SIDE}(?P<n>\d+)>, ?{SIDE}(?P<k>\d+)> ?>"
 SPLIT = re.compile(r"split_?k|stream_?k", re.IGNORECASE)
 TAIL = r"(?:_[a-z0-9]+)*?_(?P<m>\d+)x(?P<n>\d+)(?:_(?P<k>\d+)x(?P<stages>\d+))?_(?:sliced\w+?_)?"
-TYPED = r"(?:(?P<type>bf16|f16|fp16|tf32)_)?[shdi]\d+"
+TYPED = r"(?P<type>(?:bf16|f16|fp16|tf32)(?=_)|[dhi](?=\d))?_?[shdi]?\d+"
 
 RULES = (
     Rule(

@@ -21,7 +21,7 @@ FAMILY_RULES = (
         "copy",
         r"scalePackedTensor|nchwToNhwc|nhwcToNchw|tensorTransform|SubTensorOp|transpose|batched_transpose|convertTensor",
     ),
-    ("norm", r"norm|bn_fw|bn_bw|BatchNorm|RowwiseMoments|welford|GammaBeta|ComputeInternalGradients"),
+    ("norm", r"norm|bn_fw|bn_bw|BatchNorm|RowwiseMoments|welford|GammaBeta|ComputeInternalGradients|FusedParamsCUDA"),
     ("softmax", r"soft_?max"),
     (
         "reduction",
@@ -30,7 +30,7 @@ FAMILY_RULES = (
     ("embedding", r"embedding|indexSelect|EmbeddingBag"),
     (
         "conv",
-        r"conv(?!ert)|wgrad|dgrad|fprop|winograd|scudnn|hcudnn|im2col|col2im|igemm_|miopenSp3|gridwise_.*_bwd|Conv_",
+        r"conv(?!ert)|wgrad|dgrad|fprop|winograd|scudnn|hcudnn|im\d?d?2col|col2im|igemm_|miopenSp3|gridwise_.*_bwd|Conv_",
     ),
     (
         "gemm",
@@ -43,7 +43,7 @@ FAMILY_RULES = (
     ),
     (
         "elementwise",
-        r"elementwise|triton_|distribution|dropout|act_and_mul|gated_act|swiglu|geglu|silu|gelu|element_mul|transform_bias|amp_update|rotary|rope|fill|quant|cast|Functor|upsample|epilogue::impl",
+        r"elementwise|triton_|distribution|dropout|act_and_mul|gated_act|swiglu|geglu|silu|gelu|element_mul|transform_bias|amp_update|rotary|rope|fill|quant|cast|Functor|upsample|grid_sampler|clamp_|epilogue::impl",
     ),
 )
 _FAMILY_PATTERNS = tuple((family, re.compile(pattern, re.IGNORECASE)) for family, pattern in FAMILY_RULES)
@@ -55,7 +55,7 @@ DTYPE_RULES = (
     ("fp16", r"fp16|f16|half|h884|s884|h1688|hgemm|hcudnn|_HHS_|_HH_"),
     ("fp64", r"double|dgemm|d884"),
     ("int8", r"int8|i8816|imma|s8_"),
-    ("fp32", r"float|sgemm|scudnn|ffma|simt_s|f32|_S_B_|_SB_"),
+    ("fp32", r"float|fp32|sgemm|scudnn|ffma|simt_s|f32|_S_B_|_SB_"),
 )
 _DTYPE_PATTERNS = tuple((dtype, re.compile(pattern, re.IGNORECASE)) for dtype, pattern in DTYPE_RULES)
 
