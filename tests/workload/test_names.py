@@ -43,6 +43,12 @@ REAL_NAMES = [
     ("void RNN_elementWise_bp1<float, float, float>(int, int, int, int, T1 *)", "elementwise", "fp32"),
     ("persistRNN_addBias<float, float>", "elementwise", "fp32"),
     ("LSTMFwdHidUpdate", "elementwise", None),
+    ("_chunk_scan_fwd_kernel", "gemm", None),
+    ("_chunk_scan_chunk_state_bwd_dx_kernel", "gemm", None),
+    ("_chunk_scan_bwd_dz_kernel", "elementwise", None),
+    ("_state_passing_fwd_kernel", "elementwise", None),
+    ("void causal_conv1d_channellast_bwd_kernel<Causal_conv1d_channellast_bwd_kernel_traits<128, 3, 128, false, true, "
+     "float, float>, false, false, false>(ConvParamsBwd)", "elementwise", "fp32"),
     ("triton__0d1d2d3d4d5d6d7d8d9d10d11d12d13d14", "elementwise", None),
     ("void vllm::rotary_embedding_kernel<c10::BFloat16, true>(long const*, c10::BFloat16*, c10::BFloat16*)",
      "elementwise", "bf16"),

@@ -9,7 +9,7 @@ from tracekit import schema
 from tracekit.workload import functions
 from tracekit.workload.classify import classify, is_helper
 from tracekit.workload.names import copy_kind_of, describe, dtype_of
-from tracekit.workload.ops import chains, fbgemm, layout, norm, optimizer, passes, recurrent, work
+from tracekit.workload.ops import chains, fbgemm, layout, norm, optimizer, passes, recurrent, state_space, work
 from tracekit.workload.ops.conv import as_weight_gradient, is_weight_gradient
 from tracekit.workload.ops.vector import Columns
 from tracekit.workload.signature import ITEM_BYTES, Signature
@@ -92,6 +92,8 @@ def _work(signature: Signature, family: str, by_name: str | None, row: dict[str,
         return {**(chains.product(signature, row["place"], row["products"]) or {}), "shares": False}
     if signature.op in recurrent.STATE_AND_DIRECTION:
         return {"shares": False, **(recurrent.work(signature, name, row["of_call"], item_bytes) or {})}
+    if state_space.OPS.search(signature.op):
+        return {"shares": False, **(state_space.work(signature, name, item_bytes) or {})}
     passed = passes.work(signature, name, item_bytes)
     if passed is not None:
         return {**passed, "shares": True}

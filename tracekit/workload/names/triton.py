@@ -21,4 +21,13 @@ RULES = (
         dtypes=TYPES,
         tensor_core=True,
     ),
+    Rule(
+        re.compile(
+            r"^_(?:bmm_chunk_(?:fwd|bwd)|chunk_state_(?:fwd|bwd_d[bx])|chunk_scan_(?:chunk_state_bwd_dx|fwd|"
+            r"bwd_(?:dstates|dcb?|dx|ddAcs_stable)))_kernel"
+        ),
+        "gemm",
+        tensor_core=True,
+    ),
+    Rule(re.compile(r"^_(?:state_passing|chunk_cumsum)_(?:fwd|bwd)_kernel|^_chunk_scan_bwd_dz_kernel"), "elementwise"),
 )
