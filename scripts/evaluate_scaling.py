@@ -122,7 +122,7 @@ def rows(case: Case) -> Iterator[str]:
 
 def predicted(trace: Trace, case: Case, gpus: int) -> Prediction:
     """The stand-in on so many GPUs."""
-    cluster = f"{gpus // 8}x{case.node}"
+    cluster = f"{gpus // 8}x{case.node}" if gpus > 8 else case.node
     return tk.predict(trace, cluster=cluster, source_gpu=case.gpu, dp=gpus, fsdp=True, calibration=False)[cluster]
 
 

@@ -108,6 +108,7 @@ def predict(
     ep: int | None = None,
     micro_batches: int | None = None,
     pp_chunks: int | None = None,
+    zero_bubble: bool = False,
     batch: float | None = None,
     fsdp: bool = False,
     price: Mapping[str, float] | None = None,
@@ -132,6 +133,7 @@ def predict(
         ep: Expert-parallel ranks there.
         micro_batches: Passes of a step through the stages; by default the trace's times ``pp``.
         pp_chunks: Chunks of layers on each stage: 1, the default, for 1F1B, more to interleave them.
+        zero_bubble: Whether stages put off weights' gradients until they would wait (ZB-H1).
         batch: Each rank's batch there, over that in the trace.
         fsdp: Whether copies of a one-GPU job share out parameters, gradients and optimizer state.
         price: Dollars for an hour of one GPU, by the GPU's name, such as ``{"h100-sxm": 2.49}``.
@@ -153,7 +155,9 @@ def predict(
     gpus, clusters = ([names] if isinstance(names, str) else names for names in (gpu, cluster))
     edits = asked(what_if, host_speed)
     run = edit(prepare(trace, source_gpu=source_gpu, steps=steps), edits, unprofiled_step_us).run
-    change = prediction.Change(world_size, dp, tp, pp, ep, micro_batches, pp_chunks, batch, fsdp or None)
+    change = prediction.Change(
+        world_size, dp, tp, pp, ep, micro_batches, pp_chunks, batch, fsdp or None, zero_bubble or None
+    )
     return prediction.predict(
         run,
         gpus,
@@ -199,6 +203,7 @@ def sweep(
     pp: Sequence[int] = (),
     micro_batches: int | None = None,
     pp_chunks: int | None = None,
+    zero_bubble: bool = False,
     fsdp: bool = False,
     price: Mapping[str, float] | None = None,
     samples: float | None = None,
@@ -217,6 +222,7 @@ def sweep(
         pp: Pipeline stages; by default the trace's.
         micro_batches: Passes of a step through the stages; by default the trace's times ``pp``.
         pp_chunks: Chunks of layers on each stage: 1, the default, for 1F1B, more to interleave them.
+        zero_bubble: Whether stages put off weights' gradients until they would wait (ZB-H1).
         fsdp: Whether copies of a one-GPU job share out parameters, gradients and optimizer state.
         price: Dollars for an hour of one GPU, by the GPU's name.
         samples: What a rank works through in a step, where the trace doesn't tell.
@@ -243,6 +249,7 @@ def sweep(
         pipeline_parallel=pp,
         micro_batches=micro_batches,
         chunks=pp_chunks,
+        zero_bubble=zero_bubble or None,
         sharded=fsdp,
         prices=price or {},
         batch=Batch(samples, "samples") if samples else None,

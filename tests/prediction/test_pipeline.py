@@ -27,7 +27,9 @@ GRADIENT = "torch::autograd::AccumulateGrad"
 class Model:
     """Passes through equal layers, 100 us forward and 200 backward each, then an optimizer of 160 us."""
 
-    def __init__(self, layers: int = 4, *, passes: int = 1, shapes: bool = True, head: float = 0.0) -> None:
+    def __init__(
+        self, layers: int = 4, *, passes: int = 1, shapes: bool = True, head: float = 0.0, weights: bool = False
+    ) -> None:
         self.builder, self.now, self.end, self.shapes = TraceBuilder(), 0.0, 20.0, shapes
         for _ in range(passes):
             for _ in range(layers):
@@ -35,8 +37,10 @@ class Model:
             if head:
                 self.runs("aten::log_softmax", [[TOKENS, HIDDEN]], "softmax_warp_forward", head)
             for layer in reversed(range(layers)):
-                self.builder.op("autograd::engine::evaluate_function: MmBackward0", self.now, 9)
-                self.multiplies("aten::mm", 200)
+                self.builder.op("autograd::engine::evaluate_function: MmBackward0", self.now, 19 if weights else 9)
+                self.multiplies("aten::mm", 100 if weights else 200)
+                if weights:
+                    self.runs("aten::mm", [[HIDDEN, TOKENS], [TOKENS, HIDDEN]], "ampere_sgemm_128x64_nt", 100)
                 self.builder.op(
                     GRADIENT, self.now - 0.8, 0.5, **self.described([[HIDDEN if layer else 2 * HIDDEN, HIDDEN]])
                 )
@@ -54,7 +58,7 @@ class Model:
         self.builder.op(op, self.now + 1, 8, **self.described(dims)).kernel(kernel, self.end, dur, launch=self.now + 2)
         self.now, self.end = self.now + 10, self.end + dur
 
-    def on(self, cluster: str = NODE, **change: int) -> Prediction:
+    def on(self, cluster: str = NODE, **change: float) -> Prediction:
         return tk.predict(self.builder.load(), cluster=cluster, **change)[cluster]
 
 
@@ -112,6 +116,26 @@ def test_interleaving_shortens_the_bubble_and_holds_more():
     assert many.in_flight == 1 + 3 / 8
 
 
+def test_weights_gradients_that_are_put_off_shorten_the_bubble():
+    """Of 3 x 300 us of waiting 3 x (100 + 100 - 100) are left, and sends that lay in the open hide behind them."""
+    plain, split = (Model(weights=True).on(pp=4, micro_batches=16, zero_bubble=one) for one in (False, True))
+    assert split.pipeline is not None
+    assert split.pipeline.put_off == pytest.approx(0.5)
+    assert 570 < plain.step.step_time_us - split.step.step_time_us < 600 + 2 * 16 * send_us(NODE, 1)
+    assert any("ZB-H1, weights' gradients (50 % of the backward passes) put off" in note for note in split.notes)
+
+
+def test_smaller_micro_batches():
+    """A quarter of the rows in each of four times as many: as large a job, in a shorter bubble."""
+    whole, quarter = Model().on(pp=4, micro_batches=4), Model().on(pp=4, micro_batches=16, batch=0.25)
+    assert whole.pipeline is not None
+    assert quarter.pipeline is not None
+    assert quarter.pipeline.send_bytes == whole.pipeline.send_bytes / 4
+    assert quarter.pipeline.bubble < whole.pipeline.bubble
+    assert quarter.samples == whole.samples == 4
+    assert any("0.25 times as large as a traced pass: the job's batch is 4 times" in note for note in quarter.notes)
+
+
 def test_what_lies_behind_the_layers_stays_on_the_last_stage():
     found = Model(head=300).on(pp=4, micro_batches=8)
     assert found.pipeline is not None
@@ -141,6 +165,9 @@ def test_the_order_of_likelihood_holds():
         (Model(), {"pp": 4, "pp_chunks": 2}, "over 4 stages of 2 chunks"),
         (Model(8), {"pp": 4, "pp_chunks": 2, "micro_batches": 6}, "can't be interleaved"),
         (Model(), {"micro_batches": 4}, "say --pp too"),
+        (Model(), {"zero_bubble": True}, "say --pp too"),
+        (Model(8), {"pp": 2, "pp_chunks": 2, "zero_bubble": True}, "aren't worked out"),
+        (Model(), {"pp": 2, "zero_bubble": True}, "which products are weights' gradients"),
         (Model(shapes=False), {"pp": 2}, "Record with record_shapes"),
         (Model(head=5000), {"pp": 2}, "only 7 % of its forward pass"),
         (Model(1), {"pp": 2}, "no layer that repeat"),

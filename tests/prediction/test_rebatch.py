@@ -70,11 +70,6 @@ def test_kernels_without_shapes_are_refused():
         tk.predict(builder.load(), gpu="h100-sxm", batch=2)
 
 
-def test_a_pipeline_has_micro_batches_instead():
-    with pytest.raises(LayoutError, match="micro-batches"):
-        tk.predict(training().load(), cluster="8xh100-sxm", pp=2, world_size=2, batch=2)
-
-
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
     """A transformer's training on two batches, as the synthetic samples are made."""

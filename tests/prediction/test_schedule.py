@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracekit.prediction.schedule import ends, order
+from tracekit.prediction.schedule import ends, order, split_order
 
 
 def step(stages: int, chunks: int, micro_batches: int, send: float = 0.0) -> float:
@@ -28,6 +28,18 @@ def test_interleaving_divides_the_bubble_by_the_chunks(stages, chunks, rounds):
     micro_batches = stages * rounds
     bubble = step(stages, chunks, micro_batches) / (3 * micro_batches) - 1
     assert bubble == pytest.approx((stages - 1) / (micro_batches * chunks))
+
+
+@settings(max_examples=40, deadline=None)
+@given(stages=st.integers(1, 8), more=st.integers(0, 12), weights=st.floats(0, 1))
+def test_weights_put_off_fill_the_bubble(stages, more, weights):
+    """(P - 1) (F + B - W), and each stage as many micro-batches as 1F1B's first (Qi et al., 2023, table 2)."""
+    one, late, micro_batches = np.ones(stages), np.full(stages, weights), stages + more
+    done = ends(one, 2 * one, np.zeros(stages - 1), stages, micro_batches, late).max()
+    assert done == pytest.approx(3 * micro_batches + (stages - 1) * (1 + (2 - weights) - weights))
+    for mine in split_order(stages, micro_batches):
+        held = np.cumsum((mine[:, 0] == 0).astype(int) - (mine[:, 0] == 2))
+        assert held.max() == stages
 
 
 def test_sends_of_a_lone_micro_batch_lie_in_the_open():

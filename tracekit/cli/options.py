@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-SCHEDULE = r"1f1b|interleaved(:([2-9]|[1-9]\d+))?"
+SCHEDULE = r"1f1b|zero-bubble|interleaved(:([2-9]|[1-9]\d+))?"
 
 
 class Form(StrEnum):
@@ -57,7 +57,7 @@ def to_prices(pairs: list[str]) -> dict[str, float]:
 def _schedule(name: str | None) -> str | None:
     """As given, once it is known to be a schedule."""
     if name is not None and not re.fullmatch(SCHEDULE, name, re.IGNORECASE):
-        raise typer.BadParameter("say 1f1b, interleaved, or interleaved:N with at least 2 chunks a stage")
+        raise typer.BadParameter("say 1f1b, zero-bubble, interleaved, or interleaved:N with at least 2 chunks a stage")
     return name
 
 
@@ -70,7 +70,16 @@ def to_chunks(schedule: str | None) -> int | None:
     if schedule is None:
         return None
     name, _, chunks = schedule.lower().partition(":")
-    return 1 if name == "1f1b" else int(chunks or 2)
+    return int(chunks or 2) if name == "interleaved" else 1
+
+
+def to_zero_bubble(schedule: str | None) -> bool | None:
+    """Whether stages put off weights' gradients.
+
+    Args:
+        schedule: As ``--pp-schedule`` takes it.
+    """
+    return None if schedule is None else schedule.lower() == "zero-bubble"
 
 
 Traces = Annotated[
@@ -131,7 +140,7 @@ PipelineSchedule = Annotated[
         "--pp-schedule",
         metavar="NAME",
         callback=_schedule,
-        help="1f1b (default), interleaved (2 chunks of layers a stage), or interleaved:N.",
+        help="1f1b (default), zero-bubble (ZB-H1), interleaved (2 chunks of layers a stage), or interleaved:N.",
     ),
 ]
 FullySharded = Annotated[

@@ -36,6 +36,7 @@ from tracekit.cli.options import (
     WorldSize,
     to_chunks,
     to_prices,
+    to_zero_bubble,
 )  # fmt: skip
 
 NoCalibration = Annotated[bool, typer.Option("--no-calibration", help="Leave out what `tracekit calibrate` keeps.")]
@@ -106,7 +107,18 @@ def predict(
             gpus=gpu,
             clusters=cluster,
             source_cluster=source_cluster,
-            change=Change(world_size, dp, tp, pp, ep, micro_batches, to_chunks(pp_schedule), batch, fsdp or None),
+            change=Change(
+                world_size,
+                dp,
+                tp,
+                pp,
+                ep,
+                micro_batches,
+                to_chunks(pp_schedule),
+                batch,
+                fsdp or None,
+                to_zero_bubble(pp_schedule),
+            ),
             prices=to_prices(price),
             calibrated=not no_calibration,
         )

@@ -24,6 +24,7 @@ from tracekit.cli.options import (
     Traces,
     to_chunks,
     to_prices,
+    to_zero_bubble,
 )
 from tracekit.cli.predict import NoCalibration
 
@@ -99,6 +100,7 @@ def sweep(
             pipeline_parallel=pp,
             micro_batches=micro_batches,
             chunks=to_chunks(pp_schedule),
+            zero_bubble=to_zero_bubble(pp_schedule),
             sharded=fsdp,
             prices=to_prices(price),
             batch=Batch(samples, "samples") if samples else None,

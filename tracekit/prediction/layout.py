@@ -41,7 +41,8 @@ class Layout:
         sharded: Whether parameters, gradients and optimizer state are shared out over dp (FSDP, ZeRO).
         micro_batches: Passes of a step through the stages; None where nothing else was asked for.
         chunks: Of layers on each stage: 1 for plain 1F1B, more if they are interleaved.
-        batch: Of a rank, over that in the trace.
+        batch: Of a rank's pass, over that in the trace.
+        zero_bubble: Whether stages put off weights' gradients until they would wait (ZB-H1).
     """
 
     dp: int = 1
@@ -52,6 +53,7 @@ class Layout:
     micro_batches: int | None = None
     chunks: int = 1
     batch: float = 1.0
+    zero_bubble: bool = False
 
     @property
     def world_size(self) -> int:
@@ -61,7 +63,7 @@ class Layout:
     @property
     def of_one_stage(self) -> "Layout":
         """The ranks of one stage, as a job of their own."""
-        return replace(self, pp=1, micro_batches=None, chunks=1)
+        return replace(self, pp=1, micro_batches=None, chunks=1, zero_bubble=False)
 
     @property
     def shards(self) -> int:
@@ -99,6 +101,7 @@ class Change:
         chunks: Of layers on each stage.
         batch: Of a rank, over that in the trace.
         sharded: Whether parameters, gradients and optimizer state are to be shared out over dp.
+        zero_bubble: Whether stages are to put off weights' gradients until they would wait.
     """
 
     world_size: int | None = None
@@ -110,6 +113,7 @@ class Change:
     chunks: int | None = None
     batch: float | None = None
     sharded: bool | None = None
+    zero_bubble: bool | None = None
 
     @property
     def asked(self) -> bool:
@@ -221,15 +225,19 @@ def resized(layout: Layout, change: Change) -> Layout:
     ep = change.ep or (dp * tp if everyone else layout.ep)
     if dp * tp % ep:
         raise LayoutError(f"ep {ep} doesn't divide the {dp * tp} ranks of a stage.")
-    if change.micro_batches or change.chunks:
+    if change.zero_bubble and (change.chunks or 1) > 1:
+        raise LayoutError("interleaved chunks whose weights' gradients are put off aren't worked out:", "take one.")
+    if change.micro_batches or change.chunks or change.zero_bubble:
         if pp == 1:
             raise LayoutError("micro-batches and schedules are those of a pipeline:", "say --pp too.")
         if layout.pp > 1:
             raise LayoutError("the trace's own pipeline can't be scheduled otherwise: its stages are as recorded.")
-    if change.batch and pp > 1:
-        raise LayoutError("how much passes through a pipeline, its --micro-batches say; leave --batch out.")
+    if change.batch and layout.pp > 1:
+        raise LayoutError("the trace's own pipeline can't take other micro-batches: its sends are as recorded.")
     sharded = layout.sharded or _to_shard(layout, change, dp, pp)
-    return Layout(dp, tp, pp, ep, sharded, change.micro_batches, change.chunks or 1, change.batch or 1.0)
+    return Layout(
+        dp, tp, pp, ep, sharded, change.micro_batches, change.chunks or 1, change.batch or 1.0, bool(change.zero_bubble)
+    )
 
 
 def _to_shard(layout: Layout, change: Change, dp: int, pp: int) -> bool:

@@ -99,8 +99,9 @@ def _pipeline(pipeline: Pipeline, layout: Layout) -> Iterator[str]:
             f"the stage that has most to do works {pipeline.slowest:.1f} times as long as the mean one: layers are "
             "shared out evenly, and what lies before the first and behind the last stays at the ends"
         )
-    batch = layout.dp * pipeline.micro_batches / pipeline.passes
-    yield f"a micro-batch is as large as a traced pass: the job's batch is {batch:g} times a rank's in the trace"
+    batch = layout.dp * layout.batch * pipeline.micro_batches / pipeline.passes
+    size = "as large as" if layout.batch == 1 else f"{layout.batch:g} times as large as"
+    yield f"a micro-batch is {size} a traced pass: the job's batch is {batch:g} times a rank's in the trace"
     yield (
         f"stages send each other {pipeline.send_bytes / 2**20:,.1f} MiB a micro-batch, told from the layers' products: "
         f"{duration(pipeline.send_us)}"

@@ -15,6 +15,7 @@ from tracekit.comm import predict as predict_collectives
 from tracekit.prediction.layers import Layers, recognise_layers
 from tracekit.prediction.layout import Layout, LayoutError
 from tracekit.prediction.memory import gradients
+from tracekit.prediction.rebatch import weight_gradients
 from tracekit.prediction.schedule import ends
 from tracekit.replay.engine import Timeline
 from tracekit.replay.measure import per_step
@@ -38,6 +39,7 @@ class Pipeline:
         slowest: Work of the stage that has most, with what lies before or behind the layers, over the mean stage's.
         send_bytes: What a stage sends to the next.
         send_us: How long that takes between the stages that are farthest apart.
+        put_off: Part of the backward passes that is put off where a stage would wait: weights' gradients; None by 1F1B.
     """
 
     stages: int
@@ -49,6 +51,7 @@ class Pipeline:
     slowest: float
     send_bytes: float
     send_us: float
+    put_off: float | None = None
 
     @property
     def work(self) -> float:
@@ -64,6 +67,8 @@ class Pipeline:
     def __str__(self) -> str:
         """Such as ``4 stages of 8 layers, 16 micro-batches by 1F1B``."""
         by = "1F1B" if self.chunks == 1 else f"interleaved 1F1B of {self.chunks} chunks a stage"
+        if self.put_off is not None:
+            by = f"ZB-H1, weights' gradients ({100 * self.put_off:.0f} % of the backward passes) put off"
         each = -(-self.layers // self.stages)
         upto = "up to " if self.layers % self.stages else ""
         layers = "layer" if each == 1 else "layers"
@@ -77,11 +82,13 @@ class Parts:
     Attributes:
         forward: Forward pass of each layer, with what lies before the first and behind the last one.
         backward: The same of the backward pass, in the order of the forward one.
+        weights: The part of ``backward`` that is weights' gradients.
         tail: From the last backward pass to the end of the step: gradients still on their way, the optimizer.
     """
 
     forward: Array
     backward: Array
+    weights: Array
     tail: float
 
 
@@ -102,7 +109,7 @@ def pipelined(
     layers = recognise_layers(run)
     micro_batches = layout.micro_batches or layers.per_step * layout.pp
     _check(layers, layout, micro_batches)
-    send_bytes = _activation_bytes(run, layers)
+    send_bytes = _activation_bytes(run, layers) * layout.batch
     sends = _send_times_us(send_bytes, layout, cluster)
     shares = _tail_shares(run, layout.pp)
     parts = [parts_of(run, layers, timeline) for timeline in timelines]
@@ -111,6 +118,10 @@ def pipelined(
         for part, send, share in zip(parts, sends, shares, strict=True)
     ]
     before = [layers.per_step * (part.forward.sum() + part.backward.sum()) + part.tail for part in parts]
+    if layout.zero_bubble and not parts[0].weights.any():
+        raise LayoutError(
+            "the trace doesn't tell which products are weights' gradients: record with record_shapes=True."
+        )
     step_us, bubble_us, slowest = found[0]
     pipeline = Pipeline(
         stages=layout.pp,
@@ -122,6 +133,7 @@ def pipelined(
         slowest=slowest,
         send_bytes=send_bytes,
         send_us=float(sends[0].max()),
+        put_off=float(parts[0].weights.sum() / parts[0].backward.sum()) if layout.zero_bubble else None,
     )
     return pipeline, tuple(float(after / whole) for (after, *_), whole in zip(found, before, strict=True))
 
@@ -154,15 +166,28 @@ def parts_of(run: Run, layers: Layers, timeline: Timeline) -> Parts:
     done_ns = done["done"].to_numpy()
     begin, turn, end = layers.passes.T
     steps, of_pass = _steps(run, layers, timeline)
+    steady = of_pass["steady"].to_numpy()
     start_ns = np.where(layers.first, of_pass["start_ns"].to_numpy(), done_ns[begin - 1])[:, None]
     before_layers = np.where(layers.forward[0] > 0, done_ns[begin + layers.forward[0] - 1][:, None], start_ns)
     forward_ns = done_ns[begin[:, None] + layers.forward[1:] - 1]
     backward_ns = done_ns[turn[:, None] + layers.backward - 1]
     marks = [start_ns, before_layers, forward_ns, done_ns[turn - 1][:, None], backward_ns, done_ns[end - 1][:, None]]
-    spans = np.diff(np.concatenate(marks, axis=1), axis=1)[of_pass["steady"].to_numpy()].mean(axis=0) / 1e3
+    spans = np.diff(np.concatenate(marks, axis=1), axis=1)[steady].mean(axis=0) / 1e3
     ahead, back = spans[: layers.count + 2], spans[layers.count + 2 :][::-1]
     tail = steps - layers.per_step * spans.sum()
-    return Parts(ahead, back, max(float(tail), 0.0))
+    return Parts(ahead, back, back * _of_weights(run, layers, timeline, steady), max(float(tail), 0.0))
+
+
+def _of_weights(run: Run, layers: Layers, timeline: Timeline, steady: npt.NDArray[np.bool_]) -> Array:
+    """Part of each layer's backward pass, of its kernels' time, that works out weights' gradients."""
+    ran_ns = pl.DataFrame({"ran": timeline.activity_end_ns - timeline.activity_start_ns})["ran"]
+    own = pl.DataFrame({"all": ran_ns, "weights": ran_ns * weight_gradients(run.kernels, run.trace.ops)})
+    sums = np.vstack([np.zeros(2), own[layers.kernels["row"]].to_numpy().cumsum(axis=0)])
+    _, turn, end = layers.passes[steady].T
+    edges = np.concatenate([turn[:, None], turn[:, None] + layers.backward, end[:, None]], axis=1)
+    every, weights = np.diff(sums[edges], axis=1).sum(axis=0).T
+    part: Array = np.divide(weights, every, out=np.zeros_like(every), where=every > 0)
+    return part[::-1]
 
 
 def _steps(run: Run, layers: Layers, timeline: Timeline) -> tuple[float, pl.DataFrame]:
@@ -185,8 +210,11 @@ def _step_us(
     chunks = layout.pp * layout.chunks
     cuts = np.rint(np.linspace(0, part.forward.size - 2, chunks + 1)).astype(int) + 1
     cuts[0], cuts[-1] = 0, part.forward.size
-    forward, backward = (np.add.reduceat(times, cuts[:-1]) for times in (part.forward, part.backward))
-    done = float(ends(forward, backward, sends, layout.pp, micro_batches).max())
+    forward, backward, weights = (
+        np.add.reduceat(times, cuts[:-1]) for times in (part.forward, part.backward, part.weights)
+    )
+    late = weights if layout.zero_bubble else None
+    done = float(ends(forward, backward, sends, layout.pp, micro_batches, late).max())
     busy = micro_batches * (forward + backward).reshape(layout.chunks, layout.pp).sum(axis=0)
     return done + part.tail * tail_share, done - float(busy.mean()), float(busy.max() / busy.mean())
 

@@ -99,6 +99,17 @@ def rebatch(kernels: pl.DataFrame, ops: pl.DataFrame, factor: float) -> pl.DataF
     return table.with_columns(**edited, changed=changed).drop("side", "grows")
 
 
+def weight_gradients(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
+    """Whether each kernel of a step works out the gradient of a weight.
+
+    Args:
+        kernels: The kernel table.
+        ops: The trace's ops.
+    """
+    side = kernels.select(side=_side(_parameters(kernels, ops)))["side"]
+    return (side == "k").fill_null(value=False)
+
+
 def _times(size: pl.Expr, factor: float, fixed: pl.Expr) -> pl.Expr:
     return (fixed + (size - fixed) * factor).ceil().cast(pl.Int64)
 

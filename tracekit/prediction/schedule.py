@@ -1,8 +1,9 @@
 """Pipeline schedules: in which order each stage works through its micro-batches, and when it is done.
 
-1F1B (Narayanan et al., PipeDream, 2019) and its interleaved form, in which each stage holds several chunks of layers
-(Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM, 2021). Chunks are
-numbered along the model: chunk ``c`` lies on stage ``c % stages``.
+1F1B (Narayanan et al., PipeDream, 2019), its interleaved form, in which each stage holds several chunks of layers
+(Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM, 2021), and ZB-H1, in
+which weights' gradients are put off until a stage would wait (Qi et al., Zero Bubble Pipeline Parallelism, 2023).
+Chunks are numbered along the model: chunk ``c`` lies on stage ``c % stages``.
 """
 
 import numba
@@ -11,6 +12,9 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 Array = npt.NDArray[np.float64]
+
+FORWARD, BACKWARD, WEIGHTS = range(3)
+"""Kinds of passes; the backward pass of a schedule that puts off weights' gradients is that of its inputs alone."""
 
 
 def order(stages: int, chunks: int, micro_batches: int) -> Ints:
@@ -22,7 +26,7 @@ def order(stages: int, chunks: int, micro_batches: int) -> Ints:
         micro_batches: In a step; of several chunks, a multiple of the stages.
 
     Returns:
-        Shape (stages, 2 x chunks x micro-batches, 3): whether it is a backward pass, its chunk, its micro-batch.
+        Shape (stages, 2 x chunks x micro-batches, 3): the kind of pass, its chunk, its micro-batch.
     """
     passes = chunks * micro_batches
     number = np.arange(passes)
@@ -40,7 +44,30 @@ def order(stages: int, chunks: int, micro_batches: int) -> Ints:
     return tasks
 
 
-def ends(forward: Array, backward: Array, sends: Array, stages: int, micro_batches: int) -> Array:
+def split_order(stages: int, micro_batches: int) -> Ints:
+    """ZB-H1: as 1F1B, but a stage works out its weights' gradients of a micro-batch as many later as its number.
+
+    So each stage holds as many micro-batches as the first one of 1F1B does.
+
+    Args:
+        stages: Of the pipeline.
+        micro_batches: In a step.
+
+    Returns:
+        Shape (stages, 3 x micro-batches, 3), as of ``order``.
+    """
+    number, kinds = np.arange(micro_batches), np.repeat([FORWARD, BACKWARD, WEIGHTS], micro_batches)
+    tasks = np.empty((stages, 3 * micro_batches, 3), dtype=np.int64)
+    for stage in range(stages):
+        turns = np.concatenate([3 * (number - (stages - stage - 1)), 3 * number + 1, 3 * (number + stage) + 2])
+        first = np.argsort(turns, kind="stable")
+        tasks[stage] = np.stack([kinds, np.full(kinds.size, stage), np.tile(number, 3)], axis=1)[first]
+    return tasks
+
+
+def ends(
+    forward: Array, backward: Array, sends: Array, stages: int, micro_batches: int, weights: Array | None = None
+) -> Array:
     """When each stage has done its last pass, from the start of the step.
 
     A pass begins once the stage is free and its input has come; sending holds up the receiver only.
@@ -51,21 +78,23 @@ def ends(forward: Array, backward: Array, sends: Array, stages: int, micro_batch
         sends: From each chunk to the next, one less.
         stages: Of the pipeline.
         micro_batches: In a step.
+        weights: Part of ``backward`` that is weights' gradients, to be put off (ZB-H1); None runs it with the rest.
 
     Returns:
         By stage, in the unit of the times.
     """
-    tasks = order(stages, forward.size // stages, micro_batches)
-    result: Array = _ends(tasks, forward, backward, np.append(sends, 0.0), micro_batches)
+    tasks = (
+        order(stages, forward.size // stages, micro_batches) if weights is None else split_order(stages, micro_batches)
+    )
+    late = np.zeros_like(backward) if weights is None else weights
+    result: Array = _ends(tasks, np.stack([forward, backward - late, late]), np.append(sends, 0.0), micro_batches)
     return result
 
 
 @numba.njit(cache=True)
-def _ends(
-    tasks: Ints, forward: Array, backward: Array, sends: Array, micro_batches: int
-) -> Array:  # pragma: no cover - compiled
-    chunks = forward.size
-    done = np.full((2, chunks, micro_batches), -1.0)
+def _ends(tasks: Ints, times: Array, sends: Array, micro_batches: int) -> Array:  # pragma: no cover - compiled
+    chunks = times.shape[1]
+    done = np.full((3, chunks, micro_batches), -1.0)
     free = np.zeros(tasks.shape[0])
     next_task = np.zeros(tasks.shape[0], dtype=np.int64)
     left = tasks.shape[0] * tasks.shape[1]
@@ -73,18 +102,18 @@ def _ends(
         before = left
         for stage in range(tasks.shape[0]):
             while next_task[stage] < tasks.shape[1]:
-                back, chunk, batch = tasks[stage, next_task[stage]]
+                kind, chunk, batch = tasks[stage, next_task[stage]]
                 ready = 0.0
-                if back == 0 and chunk > 0:
+                if kind == FORWARD and chunk > 0:
                     sent = done[0, chunk - 1, batch]
                     ready = sent + sends[chunk - 1] if sent >= 0 else -1.0
-                elif back == 1 and chunk < chunks - 1:
+                elif kind == BACKWARD and chunk < chunks - 1:
                     sent = done[1, chunk + 1, batch]
                     ready = sent + sends[chunk] if sent >= 0 else -1.0
                 if ready < 0:
                     break
-                free[stage] = max(free[stage], ready) + (backward[chunk] if back else forward[chunk])
-                done[back, chunk, batch] = free[stage]
+                free[stage] = max(free[stage], ready) + times[kind, chunk]
+                done[kind, chunk, batch] = free[stage]
                 next_task[stage] += 1
                 left -= 1
         if left == before:

@@ -98,6 +98,7 @@ def sweep(
     pipeline_parallel: Sequence[int] = (),
     micro_batches: int | None = None,
     chunks: int | None = None,
+    zero_bubble: bool | None = None,
     sharded: bool = False,
     prices: Mapping[str, float] = NO_PRICES,
     batch: Batch | None = None,
@@ -115,6 +116,7 @@ def sweep(
         pipeline_parallel: Stages; by default the trace's.
         micro_batches: Passes of a step through the stages of those layouts that have some.
         chunks: Of layers on each of their stages.
+        zero_bubble: Whether these put off weights' gradients until they would wait.
         sharded: Whether the copies of a job without data parallelism share out their parameters.
         prices: Dollars for an hour of one GPU, by the GPU's name.
         batch: What a rank works through in a step; None for what the trace tells.
@@ -129,13 +131,9 @@ def sweep(
     run = with_gpu(run, source)
     nodes = [platforms().get(target.gpu.gpu.slug, f"8x{target.gpu.gpu.slug}") for target in targets(gpus)]
     refused: list[str] = []
+    staged = Change(micro_batches=micro_batches, chunks=chunks, zero_bubble=zero_bubble)
     changes = [
-        Change(
-            tp=tp,
-            pp=pp,
-            sharded=sharded or None,
-            **(dict(micro_batches=micro_batches, chunks=chunks) if pp > 1 else {}),
-        )
+        replace(staged if pp > 1 else Change(), tp=tp, pp=pp, sharded=sharded or None)
         for tp in tensor_parallel or [old.tp]
         for pp in pipeline_parallel or [old.pp]
     ]
