@@ -21,3 +21,15 @@ def test_what_the_profiler_cost_is_said_with_the_option_that_takes_it_out():
 @pytest.mark.parametrize("noted", [[99.0], [], [0], ["soon"], "soon", None])
 def test_a_profiler_that_cost_nothing_and_notes_that_make_no_sense_are_not_mentioned(noted):
     assert "without the profiler" not in said(noted)
+
+
+@pytest.mark.parametrize(("marked", "times", "warns"), [(False, 2, True), (False, 1, False), (True, 2, False)])
+def test_several_iterations_in_what_counts_as_one_step_are_said(marked, times, warns):
+    builder = TraceBuilder().step(1, 0, 300) if marked else TraceBuilder()
+    for start in range(0, 100 * times, 100):
+        builder.kernel("k", start + 20, 60, launch=start + 10)
+        builder.annotation("Optimizer.step#Adam.step", start + 80, 10)
+        builder.annotation("Optimizer.step#SGD.step", start + 90, 5)
+    said = [warning for warning in warnings.build(prepare(builder.load())) if "the optimizer ran" in warning]
+    assert len(said) == warns
+    assert all(f"ran {times} times" in warning for warning in said)

@@ -6,7 +6,7 @@ from tracekit.doctor import recipe
 from tracekit.doctor.model import Case, Check, Status, by_cost
 from tracekit.replay.engine import measured
 from tracekit.replay.measure import per_step
-from tracekit.workload.steps import is_whole_trace
+from tracekit.workload.steps import is_whole_trace, updates
 
 # Steps of one job differ by a few percent.
 USUAL_SPREAD_PCT = 5.0
@@ -21,11 +21,13 @@ def marked(case: Case) -> Check:
     name, title, steps = "steps", "Steps", case.run.steps
     if is_whole_trace(steps):
         cost = case.of_step(_outside_gpu_work_us(case))
+        iterations = updates(case.rank)
+        several = f", though the optimizer ran {iterations} times" if iterations > 1 else ""
         return Check(
             name,
             title,
             Status.WARN,
-            "no ProfilerStep marks: the whole trace counts as one step",
+            f"no ProfilerStep marks: the whole trace counts as one step{several}",
             f"{cost:.0f} % of it lies before or after all GPU work and counts as part of the step",
             cost,
             f"{recipe.SCHEDULE} and profiler.step()",

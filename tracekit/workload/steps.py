@@ -6,6 +6,7 @@ from tracekit.errors import StepError
 from tracekit.trace import RankTrace
 
 PATTERN = r"^ProfilerStep#(\d{1,18})"
+UPDATE = r"^Optimizer\.step#"
 WHOLE_TRACE = 0
 STEP_COLUMNS = ("step", "start_ns", "end_ns", "pid", "tid")
 
@@ -44,6 +45,12 @@ def _with_launches(marked: pl.DataFrame, trace: RankTrace) -> pl.DataFrame:
 def is_whole_trace(steps: pl.DataFrame) -> bool:
     """Whether :func:`find` found no step annotations."""
     return steps["step"].to_list() == [WHOLE_TRACE]
+
+
+def updates(trace: RankTrace) -> int:
+    """How often the optimizer that ran most updated its parameters: iterations, where steps aren't marked."""
+    marked = trace.annotations.filter(pl.col("name").str.contains(UPDATE))
+    return max(marked["name"].value_counts()["count"].to_list(), default=0)
 
 
 def _whole(trace: RankTrace) -> pl.DataFrame:

@@ -9,6 +9,7 @@ from tracekit import secrets
 from tracekit.ingest.ranks import ranges
 from tracekit.replay.profiler import held_up
 from tracekit.replay.run import Run
+from tracekit.workload.steps import is_whole_trace, updates
 
 # A graph that misses the measured step by more than this has waits that it can't explain.
 TRUSTED_ERROR_PCT = 5.0
@@ -35,6 +36,7 @@ def _warnings(run: Run) -> Iterator[str]:
     yield from run.job_warnings
     yield from _of_each_rank(run)
     yield from run.assumptions
+    yield from _unmarked(run)
     if run.doubt:
         yield run.doubt
     if abs(run.replay.error_pct) > TRUSTED_ERROR_PCT:
@@ -59,6 +61,16 @@ def _warnings(run: Run) -> Iterator[str]:
         )
     if run.graph.dropped:
         yield f"{run.graph.dropped} inferred dependencies contradict others and were left out"
+
+
+def _unmarked(run: Run) -> Iterator[str]:
+    """That what is called a step is several, where the optimizer tells."""
+    iterations = updates(run.trace)
+    if iterations > 1 and is_whole_trace(run.steps):
+        yield (
+            f"no steps are marked, so the whole trace counts as one, though the optimizer ran {iterations} times: "
+            "all times are of them together (profiler.step() marks steps)"
+        )
 
 
 def _overhead(run: Run) -> Iterator[str]:
