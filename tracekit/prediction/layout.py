@@ -133,8 +133,12 @@ def check_known(computed: pl.DataFrame, what: str) -> None:
     """
     unknown = share(computed, "dur_ns", pl.col("work_from").is_null())
     if unknown > OVERLOOKED:
-        message = f"{what} can't be changed: {unknown:.0f} % of GPU time has no known work."
-        raise LayoutError(message, "Record with record_shapes=True.")
+        message = f"{what} can't be changed: {unknown:.0f} % of GPU time has no known work"
+        if computed["input_dims"].is_null().all():
+            raise LayoutError(f"{message}.", "Record with record_shapes=True.")
+        of = computed.filter(pl.col("work_from").is_null()).group_by(pl.coalesce("op", "name").alias("of"))
+        largest = of.agg(pl.col("dur_ns").sum()).sort("dur_ns", "of").row(-1, named=True)["of"]
+        raise LayoutError(f"{message}, most of it of {largest}.")
 
 
 def groups(run: Run) -> pl.DataFrame:
