@@ -43,6 +43,34 @@ def test_an_operand_of_a_strided_kernel_may_be_broadcast():
     assert row["work_high"] == 3 / 2
 
 
+SOFTMAX = "void (anonymous namespace)::softmax_warp_{}<{}, float, {}, true, false>(float*, float const*, int, int)"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "rows", "cols", "bytes_", "low"),
+    [
+        # 4 warps to a block, a row each: 32 rows of 513 to 1024 elements, in and out; only one in the last block.
+        (SOFTMAX.format("forward", "float, float", 10), 32, 1024, 2 * 4 * 32 * 1024, 29 / 32 * 513 / 1024),
+        # The gradient and the result, which is narrower, in; the other gradient out.
+        (SOFTMAX.format("backward", "c10::Half, float", 10), 32, 1024, 8 * 32 * 1024, 29 / 32 * 513 / 1024),
+        # 16 parts of a warp to a block, two rows of 5 to 8 elements each.
+        (SOFTMAX.format("forward", "c10::Half, c10::Half", 3), 256, 8, 4 * 256 * 8, 225 / 256 * 5 / 8),
+    ],
+)
+def test_softmax_over_short_rows(kernel, rows, cols, bytes_, low):
+    row = launched(kernel, 8)
+    assert [row[name] for name in ("family", "rows", "cols", "bytes")] == ["softmax", rows, cols, bytes_]
+    assert (row["work_low"], row["work_high"]) == (pytest.approx(low), 1.0)
+
+
+def test_amds_wavefronts_take_twice_as_many_elements():
+    builder = TraceBuilder().kernel("Cijk_Alik_Bljk_SB_MT32x32x64", 40, 5, launch=30, grid=[3, 1, 1], block=[128, 1, 1])
+    name = SOFTMAX.format("forward", "float, float", 7)
+    builder.kernel(name, 20, 10, launch=1, grid=[64, 1, 1], block=[128, 1, 1])
+    kernels = extract(builder.load().rank()).filter(pl.col("name") == name)
+    assert kernels.select("rows", "cols").row(0) == (64 * 2 * 2, 128)
+
+
 def test_amd_counts_the_grid_in_threads():
     name = ADD.replace("at::detail::Array", "std::array")
     builder = TraceBuilder().kernel("other", 40, 5, launch=30, grid=[512, 1, 1], block=[256, 1, 1])

@@ -251,6 +251,20 @@ def test_products_from_templates(op, dims, expected):
     assert (row["family"], *(row[name] for name in ("batch", "m", "n", "k"))) == ("gemm", *expected)
 
 
+def test_the_backward_pass_of_a_softmax_reads_two_of_its_inputs():
+    """PyTorch of 2021 passed the forward's input too, for its type."""
+    name, shape = "void (anonymous namespace)::softmax_warp_backward<float, float, float, 10, true>", [32, 1000]
+    row = kernel_of("aten::_log_softmax_backward_data", name, [shape, shape, [], shape], [FLOAT, FLOAT, SCALAR, FLOAT])
+    assert (row["family"], row["bytes"]) == ("softmax", 3 * 4 * 32 * 1000)
+
+
+def test_a_table_that_generated_code_looks_up_rows_of():
+    """32 of 1000 rows; a table that has a result of its own size is cast whole."""
+    op, dims = "triton_poi_fused_0", [[32], [1000, 64], [500, 8], [32, 64], [500, 8]]
+    row = kernel_of(op, op, dims, ["int", BF16, FLOAT, BF16, BF16])
+    assert row["bytes"] == 4 * 32 + 2 * 2 * 32 * 64 + (4 + 2) * 500 * 8
+
+
 def test_what_is_selected_is_read_alone():
     op = "triton_poi_fused_clone_select_squeeze_4"
     row = kernel_of(op, op, [[3, 256, 512], [256, 512], []], [FLOAT, FLOAT, SCALAR], ["", "", "131072"])

@@ -18,6 +18,7 @@ from tracekit.workload import (
     places,
     projections,
     repeats,
+    short_rows,
     stacks,
 )
 from tracekit.workload import steps as step_table
@@ -37,7 +38,8 @@ def extract(trace: RankTrace) -> pl.DataFrame:
     sized = described.with_columns(bytes=pl.coalesce("recorded_bytes", "bytes"))
     shared = _share(gradients.tell_apart(collectives.describe(sized, trace.ops)))
     repeated = repeats.inherit(shared.with_columns(work_from=_work_from()))
-    known = experts.fill(lists.fill(geometry.fill(projections.fill(repeated, trace.ops))))
+    launched = short_rows.fill(lists.fill(geometry.fill(projections.fill(repeated, trace.ops))))
+    known = experts.fill(launched)
     return schema.KERNELS.conform(known.with_columns(phase=phases.phase_of("launched_in")))
 
 

@@ -51,7 +51,7 @@ def fill(kernels: pl.DataFrame) -> pl.DataFrame:
         casts=name.str.contains(UNROLLED) | name.str.contains(COPY),
     )  # fmt: skip
     told = kernels.join(names, on="name", how="left", maintain_order="left").with_columns(
-        grid=pl.col("blocks") // pl.when(_counts_threads(kernels)).then("threads_per_block").otherwise(1),
+        grid=pl.col("blocks") // pl.when(counts_threads(kernels)).then("threads_per_block").otherwise(1),
         item=pl.col("dtype").replace_strict(ITEM_BYTES, default=None, return_dtype=pl.Int64),
     )
     elements = pl.col("grid") * pl.col("threads_per_block") * pl.col("per_thread")
@@ -93,7 +93,7 @@ def _least() -> pl.Expr:
     return one_in_the_last_block * operands
 
 
-def _counts_threads(kernels: pl.DataFrame) -> bool:
+def counts_threads(kernels: pl.DataFrame) -> bool:
     """Whether ``blocks`` counts threads, as HIP's profilers did up to ROCm 6.1: then all are multiples of a block's."""
     launched = kernels.filter(pl.col("kind") == "kernel").drop_nulls(["blocks", "threads_per_block"])
     multiples = launched["blocks"] % launched["threads_per_block"].clip(1) == 0

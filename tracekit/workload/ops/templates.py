@@ -6,8 +6,10 @@ only its number of elements counts. Of factors with m k and k n elements and an 
 
 import math
 import re
+from collections import Counter
+from collections.abc import Sequence
 
-from tracekit.workload.ops.vector import Columns, columns_of, every_tensor_once, largest_of
+from tracekit.workload.ops.vector import Columns, columns_of, largest_of, size_of
 from tracekit.workload.signature import Signature, Tensor
 
 SELECTS = re.compile(r"_select_(?!backward|scatter)")
@@ -17,16 +19,35 @@ SELECTS = re.compile(r"_select_(?!backward|scatter)")
 def moved(signature: Signature, item_bytes: int) -> Columns | None:
     """Each buffer read or written once; of one that is selected from no more elements than the kernel goes over.
 
+    A table from which rows are looked up counts a row per index.
+
     Args:
         signature: The kernel's arguments; the whole numbers among them say how many elements it goes over.
         item_bytes: Bytes per element of buffers without a type.
     """
     sizes = [value for index in range(len(signature.dims)) if isinstance(value := signature.value(index), int)]
     if not SELECTS.search(signature.op) or not sizes:
-        return every_tensor_once(1)(signature, item_bytes)
+        tensors = _looked_up(signature.tensors)
+        largest = largest_of(tensors)
+        return columns_of(largest.shape, flops=largest.numel, bytes_=size_of(tensors, item_bytes))
     over = math.prod(sizes)
     bytes_ = sum(min(tensor.stored, over) * tensor.item_bytes(item_bytes) for tensor in signature.tensors)
     return columns_of(largest_of(signature.tensors).shape, flops=over, bytes_=bytes_)
+
+
+def _looked_up(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Buffers; of a table [n, width] the rows picked, where another buffer has one of that width for each index."""
+    held = Counter(tensor.numel for tensor in tensors)
+    indices = [tensor.numel for tensor in tensors if tensor.dtype in ("int32", "int64")]
+
+    def read(tensor: Tensor) -> Tensor:
+        if len(tensor.shape) != 2 or held[tensor.numel] > 1:
+            return tensor
+        rows, width = tensor.shape
+        picked = [count for count in indices if count < rows and width > 1 and held[count * width]]
+        return Tensor((max(picked), width), tensor.dtype) if picked else tensor
+
+    return [read(tensor) for tensor in tensors]
 
 
 def work(signature: Signature) -> Columns | None:
