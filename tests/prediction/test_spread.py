@@ -87,13 +87,16 @@ def test_what_is_not_computing_moves_the_upper_end_only():
     assert equal.most < unequal.most
 
 
-def test_one_rank_loses_what_published_jobs_did_with_each_doubling_beyond_a_node():
+def test_one_rank_loses_what_published_jobs_did():
+    """With each doubling beyond a node of eight, half of that inside."""
     mine, unknown = run(1000, 1000), measure_spread(run(1000, 1000))
-    found = [straggling(mine, unknown, Layout(1), Layout(ranks)) for ranks in (16, 32)]
-    assert [one.likely for one in found] == pytest.approx([1 + LOST, (1 + LOST) ** 2])
-    assert [one.most for one in found] == pytest.approx([1 + MOST_LOST, (1 + MOST_LOST) ** 2])
+    found = [straggling(mine, unknown, Layout(1), Layout(ranks)) for ranks in (2, 8, 16, 32)]
+    for one, doublings in zip(found, (0.5, 1.5, 2.5, 3.5), strict=True):
+        assert one.likely == pytest.approx((1 + LOST) ** doublings)
+        assert one.most == pytest.approx((1 + MOST_LOST) ** doublings)
     assert found[0].note is not None
     assert "one rank doesn't tell" in found[0].note
+    assert straggling(mine, unknown, Layout(1), Layout(1, pp=8)).likely == 1
 
 
 def test_what_the_steps_of_one_rank_tell_counts_if_it_is_more():
@@ -103,8 +106,8 @@ def test_what_the_steps_of_one_rank_tell_counts_if_it_is_more():
     assert much.likely == pytest.approx(1 + 0.2 * (expected_largest(64) - expected_largest(8)))
 
 
-def test_too_few_steps_tell_nothing_inside_a_node_and_that_is_said():
-    found = straggling(run(1000, 1000), measure_spread(run(1000, 1000)), Layout(1), Layout(8))
+def test_too_few_steps_of_two_ranks_tell_nothing_and_that_is_said():
+    found = straggling(run(1000, 1000), Spread(0.0, 0.0, 1, 2), Layout(8), Layout(64))
     assert (found.likely, found.most) == (1, 1)
     assert found.note is not None
     assert "isn't in the numbers" in found.note
