@@ -94,6 +94,23 @@ def test_backward_kernels_belong_to_the_module_and_line_of_their_forward_op():
     assert (modules[own], lines[own]) == (None, None)
 
 
+def test_torchscripts_own_gradient_belongs_to_the_module_whose_inputs_it_detached():
+    node = "autograd::engine::evaluate_function: torch::jit::(anonymous namespace)::DifferentiableGraphBackward"
+    builder = (
+        TraceBuilder()
+        .op("forward", 10, 80, **noted("TOP(Net)::forward."))
+        .op("aten::detach", 12, 4, **noted("TOP(Net)::forward.", "", 7))
+        .op("aten::linear", 20, 40, **noted("TOP()::<forward op>.fc1(Linear)::forward.", "", 7))
+        .op("aten::sum", 100, 20, **noted("", "", 7))
+        .op("autograd::engine::evaluate_function: SumBackward0", 300, 50, **noted("", "", 7))
+        .op(node, 400, 90, thread=AUTOGRAD_THREAD, **noted("", "", 6))
+        .op("<backward op>", 410, 50, thread=AUTOGRAD_THREAD, **noted("TOP()::<backward op>."))
+        .kernel("of the graph", 600, 5, launch=420, thread=AUTOGRAD_THREAD)
+        .kernel("of the sum", 610, 5, launch=310)
+    )
+    assert told(builder) == {"of the graph": "Net", "of the sum": None}
+
+
 def test_lines_that_pytorch_noted_in_2021():
     inner = f"{PACKAGES}/torch/nn/functional.py(9): conv2d"
     stack = f"{inner};{PACKAGES}/torchvision/resnet.py(5): forward;train.py(3): <module>"

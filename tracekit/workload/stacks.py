@@ -17,6 +17,7 @@ from tracekit.workload.owners import innermost_ops
 NODE = r"^autograd::engine::evaluate_function"
 BACKWARD = rf"{NODE}|Backwards?\d*$"
 """PyTorch before 1.9 noted the backward op alone."""
+GRAPH = r"DifferentiableGraphBackward$"
 
 # PyTorch itself, code that it generated, what has no file, and Python's own library.
 PYTORCH = r"^(torch|torchgen|functorch|triton)/|/torchinductor_|/inductor_cache/|^nn\.Module: |^<"
@@ -80,16 +81,23 @@ def _forward_ops(ops: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Nodes of the backward pass with a sequence number, and of each the forward op that made it.
 
     Ops that call each other share a number until one of them makes a node, so the last one made it. Each thread has
-    numbers of its own: of equal ones the latest before the node is meant.
+    numbers of its own: of equal ones the latest before the node is meant. TorchScript makes the node of a whole graph,
+    which is no op, and then detaches its inputs.
     """
     numbered = ops.filter(pl.col("sequence") >= 0).select("ts_ns", "dur_ns", "pid", "tid", "sequence", "name")
     evaluated = numbered["name"].str.contains(NODE)
     nodes = numbered.filter(evaluated if evaluated.any() else pl.col("name").str.contains(BACKWARD)).sort("ts_ns")
-    made = numbered.filter(~pl.col("name").str.contains(BACKWARD)).sort("ts_ns")
-    joined = nodes.select("ts_ns", "sequence").join_asof(
-        made.select("ts_ns", "sequence", "pid", "tid", forward_ns="ts_ns", forward_dur_ns="dur_ns"),
+    detached = numbered.filter(pl.col("name") == "aten::detach").with_columns(pl.col("sequence") - 1)
+    made = pl.concat(
+        [
+            numbered.filter(~pl.col("name").str.contains(BACKWARD)).with_columns(graph=False),
+            detached.with_columns(graph=True),
+        ]
+    ).sort("ts_ns")
+    joined = nodes.select("ts_ns", "sequence", graph=pl.col("name").str.contains(GRAPH)).join_asof(
+        made.select("ts_ns", "sequence", "graph", "pid", "tid", forward_ns="ts_ns", forward_dur_ns="dur_ns"),
         on="ts_ns",
-        by="sequence",
+        by=["sequence", "graph"],
         check_sortedness=False,
     )
     return nodes, joined.select("pid", "tid", ts_ns="forward_ns", dur_ns=pl.col("forward_dur_ns").fill_null(0))
