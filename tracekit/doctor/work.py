@@ -16,7 +16,7 @@ CAPTURE = (
 
 def gpu(case: Case) -> Check:
     """Fails if it can't be told which GPU the trace was recorded on."""
-    name, title, device = "gpu", "GPU", case.rank.device
+    name, title = "gpu", "GPU"
     if case.run.source is not None:
         known = case.run.source
         return Check(name, title, Status.OK, f"{known.query or 'blank name'!r}, taken as {known.gpu.slug}")
@@ -25,7 +25,7 @@ def gpu(case: Case) -> Check:
         name,
         title,
         Status.FAIL,
-        "not described (no deviceProperties)" if device is None else f"{device.name!r} is not known",
+        (case.run.doubt or "not described (no deviceProperties)").partition(". ")[0],
         f"{cost:.0f} % of the step, its kernels without known work, stays as measured on any GPU",
         cost,
         "say it with --source-gpu NAME (`tracekit gpus` lists them)",
