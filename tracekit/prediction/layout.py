@@ -8,6 +8,7 @@ import polars as pl
 from tracekit.errors import TracekitError
 from tracekit.prediction.messages import messages
 from tracekit.replay.run import Run
+from tracekit.units import shorten
 from tracekit.workload.shares import share
 
 NAMED: Mapping[str, str] = {
@@ -138,7 +139,7 @@ def check_known(computed: pl.DataFrame, what: str) -> None:
             raise LayoutError(f"{message}.", "Record with record_shapes=True.")
         of = computed.filter(pl.col("work_from").is_null()).group_by(pl.coalesce("op", "name").alias("of"))
         largest = of.agg(pl.col("dur_ns").sum()).sort("dur_ns", "of").row(-1, named=True)["of"]
-        raise LayoutError(f"{message}, most of it of {largest}.")
+        raise LayoutError(f"{message}, most of it of {shorten(largest, 60)}.")
 
 
 def groups(run: Run) -> pl.DataFrame:
