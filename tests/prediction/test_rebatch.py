@@ -48,6 +48,21 @@ def test_what_is_no_parameter_grows():
     assert table["rows"][1] == 2 * TOKENS
 
 
+@pytest.mark.parametrize(
+    ("name", "dims", "factor"),
+    [
+        ("Memcpy HtoD (Pinned -> Device)", [[TOKENS, WIDTH]] * 2, 2),
+        ("Memcpy DtoD (Device -> Device)", [[TOKENS, WIDTH]] * 2, 2),
+        ("Memcpy DtoD (Device -> Device)", [[WIDTH, WIDE]] * 2, 1),
+        ("Memcpy DtoH (Device -> Pageable)", [[1]] * 2, 1),
+    ],
+)
+def test_copies_of_what_is_no_parameter_grow_but_for_those_to_the_host(name, dims, factor):
+    builder = training().op("aten::copy_", 130, 10, dims=dims, types=[BF16] * 2)
+    run = prepare(builder.kernel(name, 600, 5, kind="memcpy", launch=132, bytes=4096).load())
+    assert grown(run).filter(kind="memcpy")["bytes"].to_list() == [4096 * factor]
+
+
 def test_the_same_batch_changes_nothing():
     run = prepare(training().load())
     assert grown(run, 1.0).drop("changed").equals(run.kernels)

@@ -151,8 +151,8 @@ def _grows(kernels: pl.DataFrame, parameters: Parameters) -> pl.Series:
     told = {dims: parameters.hold(dims) for dims in kernels["input_dims"].drop_nulls().unique()}
     fixed = pl.col("input_dims").replace_strict(told, default=None, return_dtype=pl.Boolean)
     elements = (pl.col("rows") * pl.col("cols")).is_in([1, *parameters.elements])
-    from_host = pl.col("copy_kind").fill_null("HtoD") == "HtoD"
-    never = pl.col("family").is_in(OF_NO_SAMPLE) | (pl.col("phase") == "optimizer") | ~from_host
+    to_host = (pl.col("copy_kind") == "DtoH").fill_null(False)
+    never = pl.col("family").is_in(OF_NO_SAMPLE) | (pl.col("phase") == "optimizer") | to_host
     return kernels.select(grows=~never & ~fixed.fill_null(elements).fill_null(False))["grows"]
 
 
