@@ -143,3 +143,26 @@ def test_marlin_reads_the_experts_that_tokens_are_sent_to(is_ep):
     assert [row[name] for name in sizes] == ["gemm", "bf16", 12, 1, 256, 512, 2 / 12]
     stored = 16 * 32 * 512 * 4 + 16 * 4 * 256 * 2
     assert row["bytes"] == stored * 12 // 16 + 2 * (6 * 512 + 12 * 256)
+
+
+def test_the_activation_between_them_tells_of_products_that_are_launched_without_an_op():
+    """6 tokens, 2 of 16 experts each, 256 wide, and a shared one; vLLM runs its Triton kernels inside of one op."""
+    dims, types = [[6, 512], [6, 16], []], ["c10::BFloat16"] * 2 + [""]
+    builder = (
+        TraceBuilder()
+        .op("vllm::moe_forward_shared", 0, 100, dims=dims, types=types)
+        .op("_C::silu_and_mul", 20, 4, dims=[[6, 999], [6, 1998]], types=types[:2])
+        .op("_C::silu_and_mul", 40, 4, dims=[[12, 256], [12, 512]], types=types[:2])
+        .kernel("fused_moe_kernel", 200, 40, launch=30)
+        .kernel("act_and_mul_kernel", 250, 5, launch=41)
+        .kernel("fused_moe_kernel", 260, 40, launch=50)
+        .op("vllm::moe_forward", 300, 100, dims=dims, types=types)
+        .kernel("fused_moe_kernel", 500, 40, launch=330)
+    )
+    kernels = extract(builder.load().rank()).filter(pl.col("name") == "fused_moe_kernel")
+    columns = kernels.select("family", "batch", "m", "n", "k", "work_low")
+    assert columns.rows()[:2] == [
+        ("gemm", 12, 1, 512, 512, 2 / 12 * 17 / 64),
+        ("gemm", 12, 1, 512, 256, 2 / 12 * 17 / 64),
+    ]
+    assert columns.row(2)[1:] == (None,) * 5

@@ -2,7 +2,8 @@
 
 Traces of 2020 and 2021 record no strides and no output size. What does: the gradient of the output that the backward
 pass of the same layer takes, the whole backward op that calls the one for each gradient, or, in inference, the op that
-takes the output next. FBGEMM's backward passes get what their look-up tells instead.
+takes the output next. FBGEMM's backward passes get what their look-up tells instead, mixtures of experts the result of
+the activation between their two products.
 """
 
 import json
@@ -12,6 +13,7 @@ from typing import Any
 import polars as pl
 
 from tracekit.workload.ops import fbgemm
+from tracekit.workload.owners import innermost_ops
 
 FORWARD = ("aten::cudnn_convolution", "aten::miopen_convolution", "aten::thnn_conv2d_forward")
 INPUT_GRADIENT = ("aten::cudnn_convolution_backward_input", "aten::miopen_convolution_backward_input")
@@ -20,6 +22,10 @@ BACKWARD = ("aten::cudnn_convolution_backward", "aten::miopen_convolution_backwa
 """Takes input, gradient of the output, weight."""
 
 OPS_AHEAD = 40
+
+EXPERTS = r"^vllm::moe_forward"
+ACTIVATION = r"^_C::(?:silu|gelu|gelu_tanh|swigluoai)_and_mul$"
+"""Takes its output [tokens x experts of each, width] first."""
 
 Key = tuple[tuple[int, ...], tuple[int, ...]]
 
@@ -38,10 +44,22 @@ def infer(ops: pl.DataFrame) -> pl.Series:
         found |= dict(_gradients(gradients, ops))
         found |= dict(_forward(forward, ops))
     found |= fbgemm.lookups(ops)
+    found |= _activations(ops)
     result = pl.Series("output_dims", [None], dtype=pl.String).new_from_index(0, ops.height)
     if not found:
         return result
     return result.scatter(list(found), [json.dumps(shape) for shape in found.values()])
+
+
+def _activations(ops: pl.DataFrame) -> dict[int, list[int]]:
+    """Of each mixture of experts the result of the largest activation in it; shared experts' has a row a token only."""
+    experts = ops.with_row_index("row").filter(pl.col("name").str.contains(EXPERTS))
+    activations = ops.filter(pl.col("name").str.contains(ACTIVATION), pl.col("input_dims").is_not_null())
+    if experts.is_empty() or activations.is_empty():
+        return {}
+    inside = experts["row"].gather(innermost_ops(activations, experts))
+    told = ((row, json.loads(dims)[0]) for row, dims in zip(inside, activations["input_dims"], strict=True))
+    return dict(sorted((row, shape) for row, shape in told if row is not None and len(shape) == 2))
 
 
 def _gradients(gradients: pl.DataFrame, ops: pl.DataFrame) -> Iterator[tuple[int, list[int]]]:

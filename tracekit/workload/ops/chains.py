@@ -13,6 +13,9 @@ Columns = dict[str, int | float | bool | str | None]
 Chain = Callable[[Signature, int], Sequence[Columns] | None]
 Shape = tuple[int, ...]
 
+FOUR_BITS_OF_16 = 17 / 64
+"""Bytes of 4-bit weights, with a byte of scale for every 32 of them, over those of 16-bit ones."""
+
 
 def product(signature: Signature, place: int, kernels: int) -> Columns | None:
     """The work of the product at ``place`` among ``kernels`` ones that a call ran; ``None`` if it isn't clear.
@@ -145,6 +148,26 @@ def _experts(signature: Signature, kernels: int) -> list[Columns] | None:
     ]
 
 
+def _experts_of_engine(signature: Signature, kernels: int) -> list[Columns] | None:
+    """Tokens [t, width] and a score for each expert; the activation tells how many each visits, and how wide they are.
+
+    What the weights are stored in isn't recorded either: from 4 bits to the tokens' 16 is in the bracket.
+    """
+    tokens, scored = signature.shape(0), signature.shape(1)
+    if tokens is None or scored is None or signature.output is None or len(tokens) != 2 or tokens[0] != scored[0]:
+        return None
+    pairs, width = signature.output
+    visited = min(scored[-1], pairs)
+    if visited == 0 or pairs % tokens[0]:
+        return None
+    rows = math.ceil(pairs / visited)
+    bracket = {"work_low": pairs // tokens[0] / visited * FOUR_BITS_OF_16, "work_high": 1.0}
+    return [
+        _product(rows, 2 * width, tokens[1], visited) | bracket,
+        _product(rows, tokens[1], width, visited) | bracket,
+    ]
+
+
 CHAINS: dict[str, Chain] = {
     "_LinearBackward": _layer_backward,
     "_LayerNormLinearBackward": _layer_backward,
@@ -157,5 +180,7 @@ CHAINS: dict[str, Chain] = {
     "vllm::outplace_fused_experts": _experts,
     "sglang::inplace_fused_experts": _experts,
     "sglang::outplace_fused_experts": _experts,
+    "vllm::moe_forward": _experts_of_engine,
+    "vllm::moe_forward_shared": _experts_of_engine,
 }
 """Op -> its products in order; the number of kernels that ran tells some how they are cut."""
