@@ -1,0 +1,72 @@
+"""Holds predictions of an exchange of gradients that hides behind the backward pass against a published job.
+
+python scripts/evaluate_overlap.py
+
+GPT-2 XL in fp32 on two GPUs was measured with all gradients exchanged at once behind the backward pass, and in buckets
+beside it. The first gives what computing and what the exchange takes, to which a stand-in's kernels and the link are
+scaled; the second is predicted. Source: damek/cs336-assignment2-systems, cs336_systems/outputs.
+"""
+
+import json
+import sys
+
+from sample_models import Shape
+from synthesize_samples import synthesize
+from synthetic.large import training_steps
+
+import tracekit as tk
+from tracekit.ingest import load_bytes
+from tracekit.prediction.model import Prediction
+from tracekit.trace import Trace
+
+GPU, ROUNDS = "a100-sxm-80gb", 4
+"""The GPU isn't named; everything it gives is scaled."""
+
+# Samples and tokens of each; seconds of a step at once, of its exchange, and of a step in buckets of 10 and 100 MB.
+MEASURED = (
+    (2, 128, 0.8251, 0.4273, 0.7290, 0.7092),
+    (2, 256, 0.7995, 0.4080, 0.7335, 0.7191),
+    (2, 512, 0.9150, 0.4227, 0.7857, 0.7713),
+    (4, 128, 0.7978, 0.4065, 0.7367, 0.7197),
+    (4, 256, 0.8768, 0.4132, 0.7683, 0.7603),
+)
+
+
+def main() -> None:
+    """Prints a row for each batch."""
+    sys.stdout.write("| batch | at once | of it exchange | in buckets | predicted | error | 90 % interval |\n")
+    sys.stdout.write("|---|---|---|---|---|---|---|\n")
+    for batch, tokens, whole, exchange, *buckets in MEASURED:
+        shape = Shape(layers=48, width=1600, heads=25, vocabulary=10000, batch=batch, tokens=tokens)
+        found = with_exchange_of(as_long_as(shape, whole - exchange), exchange)
+        step, low, high = (us / 1e6 for us in (found.step.step_time_us, found.low_us, found.high_us))
+        errors = " and ".join(f"{100 * (step / bucket - 1):+.0f}" for bucket in buckets)
+        sys.stdout.write(
+            f"| {batch} x {tokens} | {whole:.3f} s | {exchange:.3f} s | {buckets[0]:.3f} and {buckets[1]:.3f} s "
+            f"| {step:.3f} s | {errors} % | {low:.2f}–{high:.2f} s |\n"
+        )
+        sys.stdout.flush()
+
+
+def as_long_as(shape: Shape, seconds: float) -> Trace:
+    """A stand-in whose step on one GPU takes so long."""
+    steps, slowdown = training_steps(shape), 1.0
+    for _ in range(ROUNDS):
+        trace = load_bytes(json.dumps(synthesize(steps, "stand-in", slowdown)).encode(), "stand-in")
+        slowdown *= seconds * 1e6 / tk.predict(trace, gpu=GPU, calibration=False)[GPU].step.step_time_us
+    return trace
+
+
+def with_exchange_of(trace: Trace, seconds: float) -> Prediction:
+    """Two copies of it, over a link on which their exchange takes so long."""
+    gbit = 40.0
+    for _ in range(ROUNDS):
+        cluster = f"2x1x{GPU}@eth{gbit:.3f}"
+        predictions = tk.predict(trace, cluster=cluster, dp=2, calibration=False)
+        found = predictions[cluster]
+        gbit *= found.added_us["collective"] / predictions.run.chosen.height / 1e6 / seconds
+    return found
+
+
+if __name__ == "__main__":
+    main()
