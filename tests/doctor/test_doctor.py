@@ -102,6 +102,24 @@ def capturing():
     return builder.call("cudaStreamEndCapture_v10000", 600, 5)
 
 
+def of_three_kinds(dur):
+    """Kernels that move 128 MiB each: 66 us at an A100's full bandwidth."""
+    builder, sides = TraceBuilder(), [[4096, 4096]]
+    kinds = (
+        ("aten::gelu", "void at::native::vectorized_elementwise_kernel<4, at::native::GeluCUDAKernelImpl>"),
+        ("aten::_softmax", "void (anonymous namespace)::cunn_SoftMaxForward<4, float, float, float>"),
+        (
+            "aten::native_layer_norm",
+            "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float>",
+        ),
+    )
+    for number in range(10 * len(kinds)):
+        op, kernel = kinds[number % len(kinds)]
+        builder.op(op, 100 * number, 30, dims=sides, types=["float"])
+        builder.kernel(kernel, 5000 + (dur + 2) * number, dur, launch=100 * number + 5)
+    return builder
+
+
 FIRES = {
     "gpu": (lambda: built(builder=TraceBuilder(device=None)), {}, Status.FAIL),
     "cpu_activity": (lambda: built(op=None, marks=False), {}, Status.FAIL),
@@ -112,6 +130,7 @@ FIRES = {
     "steps": (lambda: built(marks=False, steps=1), {}, Status.WARN),
     "steady": (lambda: built(steps=4, lengths=[1000, 1000, 1300, 1000]), {}, Status.WARN),
     "warm": (lambda: with_calls("cudaMalloc", dur=100), {}, Status.WARN),
+    "speed": (lambda: of_three_kinds(400), {}, Status.WARN),
     "kernels_without_launch": (orphans, {}, Status.WARN),
     "launches_without_kernel": (lambda: with_calls("cuLaunchKernelEx", dur=5), {}, Status.FAIL),
     "overhead": (built, {"metadata": {"with_stack": 1, "record_shapes": 1}}, Status.WARN),
@@ -130,6 +149,7 @@ QUIET = {
     "steps": (built, {}),
     "steady": (lambda: built(steps=4, lengths=[2000, 1000, 1010, 1000]), {}),
     "warm": (lambda: with_calls("cudaMalloc", dur=1), {}),
+    "speed": (lambda: of_three_kinds(100), {}),
     "kernels_without_launch": (built, {}),
     "launches_without_kernel": (capturing, {}),
     "overhead": (built, {"metadata": {"record_shapes": 1, "with_stack": 0}}),
@@ -161,7 +181,7 @@ def test_a_check_stays_quiet(name):
 
 def test_every_check_is_tested():
     names = {check.name for check in diagnose(communicating(), metadata={"with_stack": 1}).checks}
-    assert names | {"graphs"} == set(FIRES) | {"replay"}
+    assert names | {"graphs", "speed"} == set(FIRES) | {"replay"}
     assert set(FIRES) == set(QUIET)
 
 

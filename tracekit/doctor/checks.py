@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from tracekit.doctor import host, ranks, steps, waits, work
+from tracekit.doctor import host, ranks, speed, steps, waits, work
 from tracekit.doctor.model import Case, Check
 
 CHECKS: tuple[Callable[[Case], Check | None], ...] = (
@@ -15,6 +15,7 @@ CHECKS: tuple[Callable[[Case], Check | None], ...] = (
     steps.marked,
     steps.steady,
     steps.warm,
+    speed.usual,
     host.kernels_without_launch,
     host.launches_without_kernel,
     host.overhead,
