@@ -12,7 +12,7 @@ from predictors.kernels import complete, with_law
 from predictors.law import Array, Columns
 from predictors.machine import Machine
 from predictors.precision import runs_as
-from predictors.stacks import stack_on
+from predictors.stacks import key_reads, stack_on
 from predictors.work import attended, attended_keys, element_bytes, with_work
 
 SERVING_FRAMEWORKS = ("sglang", "trtllm", "vllm")
@@ -85,6 +85,8 @@ def sizes(table: pl.DataFrame) -> Sizes:
         attended=attended().fill_null(1.0),
         reach=attended_keys().fill_null(1.0),
         causal=pl.col("causal").cast(pl.Float64),
+        key_reads=key_reads(on_mma=False),
+        key_reads_on_mma=key_reads(on_mma=True),
         blocks=pl.col("blocks").fill_null(pl.when(pl.col("family").is_in(ROW_FAMILIES)).then("rows")).fill_null(MANY),
         elements=pl.coalesce(
             pl.col("rows") * pl.col("cols") * pl.col("share"), pl.col("work_bytes") / (2 * element_bytes("dtype"))

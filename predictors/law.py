@@ -23,6 +23,8 @@ Constants = Mapping[str, Array | float]
 TILES = ((16, 64), (32, 64), (64, 32), (64, 64), (128, 64), (64, 128), (128, 128), (64, 256), (128, 256), (256, 128))
 SPLITS = (1, 2, 4, 8, 16)
 LEAST_SPLIT_K = 128
+CYCLIC_EDGE = 8.0
+"""How sharply the cache's rate ends where what is read again and again outgrows the cache."""
 WIDE_COLS = 1024
 """Up to which number of columns PyTorch's row kernels keep a row in a warp's registers."""
 
@@ -87,7 +89,15 @@ def overlap(*times_us: Array) -> Array:
 
 def memory_us(x_bytes: Array, gpu: Machine, c: Constants) -> Array:
     """Time to move `x_bytes`, the part of it that the last-level cache holds at the cache's rate."""
-    hit = 1 / (1 + (x_bytes / (gpu.cache_bytes * c["cache_share"])) ** 3)
+    return _moved_us(x_bytes, 1 / (1 + (x_bytes / (gpu.cache_bytes * c["cache_share"])) ** 3), gpu, c)
+
+
+def cyclic_us(x_bytes: Array, gpu: Machine, c: Constants) -> Array:
+    """The same of what is read from one end to the other, time and again: all of it stays in the cache, or none."""
+    return _moved_us(x_bytes, 1 / (1 + (x_bytes / (gpu.held_bytes * c["cache_share"])) ** CYCLIC_EDGE), gpu, c)
+
+
+def _moved_us(x_bytes: Array, hit: Array, gpu: Machine, c: Constants) -> Array:
     memory_gbps = gpu.bandwidth_gbps * c["memory"]
     cache_gbps = np.maximum(gpu.cache_gbps * c["cache"], memory_gbps)
     gbps = memory_gbps + (cache_gbps - memory_gbps) * hit
@@ -154,30 +164,46 @@ def prefill_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
     cycles_per_key = x["passes"] * (products + 8.0 * c["softmax"])
     blocks = x["batch"] * x["heads"] * np.ceil(x["q_len"] / 128)
     # A block works on all the keys of its last query: half a block more than its queries have on average.
-    keys = np.minimum(x["attended"] / x["q_len"] + np.minimum(x["q_len"], 128) / 2, x["reach"]) + c["prologue"]
-    spread = blocks * keys / gpu.sms * rounds(blocks, gpu.sms, c) / np.maximum(blocks / gpu.sms, 1.0)
+    rows = np.minimum(x["q_len"], 128)
+    keys = np.minimum(x["attended"] / x["q_len"] + rows / 2, x["reach"])
     # The longest block: the keys of the last query, and of the others of its block where a window moves along.
-    longest = np.where(x["window"] > 0, np.minimum(x["window"] + np.minimum(x["q_len"], 128), x["reach"]), x["reach"])
+    longest = np.where(x["window"] > 0, np.minimum(x["window"] + rows, x["reach"]), x["reach"])
+    # A kernel may work on what is outside of the window too, and mask it.
+    outside = c["masked"] * (x["window"] > 0)
+    keys = keys + outside * np.maximum(np.minimum(_mean_keys(x) + rows / 2, x["kv_len"]) - keys, 0) + c["prologue"]
+    longest = longest + outside * np.maximum(x["kv_len"] - longest, 0) + c["prologue"]
+    spread = blocks * keys / gpu.sms * rounds(blocks, gpu.sms, c) / np.maximum(blocks / gpu.sms, 1.0)
     handling = np.maximum(blocks / gpu.sms, 1.0) * c["per_block"] * head_dim / 128
-    compute = (overlap(spread, longest + c["prologue"]) * cycles_per_key + handling) / gpu.clock_mhz
+    compute = (overlap(spread, longest) * cycles_per_key + handling) / gpu.clock_mhz
     again = c["traffic"] * x["work_bytes"] / (gpu.cache_gbps * c["cache"]) / 1e3
     memory = (memory_us(x["work_bytes"], gpu, c) + again) * (1 + c["fill"] * np.minimum(gpu.sms / blocks, 64.0))
     return Terms(c["floor"] / gpu.clock_mhz + 0 * compute, compute, memory)
 
 
+def _mean_keys(x: Columns) -> Array:
+    """Keys that a query attends to on average where there is no window."""
+    before = np.maximum(x["kv_len"] - x["q_len"], 0)
+    return np.asarray(np.where(x["causal"] > 0, before + np.minimum(x["q_len"], x["kv_len"]) / 2, x["kv_len"]))
+
+
 def decode_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
-    """Attention of a few queries: the KV cache streamed, split over the SMs, heads of one group together."""
+    """Attention of a few queries: the KV cache streamed, split over the SMs, heads of one group together.
+
+    Where the kernel takes heads one by one, each reads the group's keys again, from the cache.
+    """
     keys = 64 * np.ceil(x["reach"] / 64)
-    units = x["batch"] * x["kv_heads"]
-    grouped = np.ceil(x["heads"] / x["kv_heads"] * x["q_len"] / 16) * 16
+    reads = x["key_reads_on_mma"] if gpu.tensor_class == "mma" else x["key_reads"]
+    units = x["batch"] * x["kv_heads"] * reads
+    grouped = np.ceil(x["heads"] / x["kv_heads"] / reads * x["q_len"] / 16) * 16
     flops_per_cycle = x["tflops"] * 1e6 / gpu.sms / gpu.clock_mhz
     products = 4.0 * units * keys * grouped * x["head_dim"] / (flops_per_cycle * c["compute"])
     handling = units * (keys * c["per_key"] + c["per_block"])
     serial = c["serial"] * keys ** c["serial_power"]
     compute = ((products + handling) / gpu.sms + serial) / gpu.clock_mhz
     blocks = units * np.maximum(keys / 256, 1.0)
-    memory = memory_us(x["work_bytes"], gpu, c) * (1 + c["fill"] * np.minimum(gpu.sms / blocks, 64.0))
-    return Terms(c["floor"] / gpu.clock_mhz + 0 * compute, compute, memory)
+    memory = cyclic_us(x["work_bytes"], gpu, c) * (1 + c["fill"] * np.minimum(gpu.sms / blocks, 64.0))
+    again = c["again"] * x["work_bytes"] * (reads - 1) / (gpu.cache_gbps * c["cache"]) / 1e3
+    return Terms(c["floor"] / gpu.clock_mhz + 0 * compute, compute, memory + again)
 
 
 def moe_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
@@ -249,12 +275,15 @@ PREFILL = Law(
     prefill_terms,
     _SHARED
     | {"softmax": (1.0, 0.7), "prologue": (128.0, 0.7), "quantised": (0.6, 0.4)}
-    | {"traffic": (2.0, 0.5), "per_block": (3000.0, 1.0)},
-    effects=("floor", "compute", "memory", "traffic", "per_block"),
+    | {"traffic": (2.0, 0.5), "per_block": (3000.0, 1.0), "masked": (0.05, 1.5)},
+    effects=("floor", "compute", "memory", "traffic", "per_block", "masked"),
 )
 DECODE = Law(
     decode_terms,
-    _SHARED | {"per_key": (4.0, 1.0), "per_block": (1000.0, 1.0), "serial": (10.0, 1.0), "serial_power": (0.5, 0.3)},
+    _SHARED
+    | {"per_key": (4.0, 1.0), "per_block": (1000.0, 1.0), "serial": (10.0, 1.0), "serial_power": (0.5, 0.3)}
+    | {"cache_share": (1.1, 0.15), "again": (0.7, 0.4)},
+    effects=("floor", "compute", "memory", "per_block"),
 )
 MOE = Law(
     moe_terms,

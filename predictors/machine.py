@@ -59,6 +59,16 @@ class Machine:
         ports = L2_BYTES_PER_SM_CLOCK * self.sms * self.clock_mhz / 1e3
         return max(math.sqrt(ports * self.bandwidth_gbps), self.bandwidth_gbps)
 
+    @property
+    def held_bytes(self) -> float:
+        """What the last-level cache holds of data that any SM may read.
+
+        An L2 in two partitions, as in the A100 and since then in the largest of each generation, may keep a line in
+        both (A100 whitepaper); decoding's rates end at 0.65 of it on the A100, H100 and B200, at all of it on the L40S.
+        """
+        partitioned = self.architecture in ("8.0", "9", "10")
+        return self.cache_bytes * (0.65 if partitioned else 1.0)
+
     def tflops(self, dtype: str | None) -> float:
         """Peak rate of matrix products in `dtype`, dense; of fp32 where it has none, of fp64 a 64th of that."""
         peak = self.gpu.peak_flops(dtype or "fp32")

@@ -20,6 +20,9 @@ KEYS = (
     "hidden", "inter", "topk", "experts", "tp", "ep", "routing", "blocks",
 )  # fmt: skip
 
+SLOWED = 1.5
+"""How far versions' times of an attention kernel may be apart; beyond, something slowed one down, or it is older."""
+
 
 def load(*data: Path) -> pl.DataFrame:
     """Every measured kernel under some folders.
@@ -30,8 +33,9 @@ def load(*data: Path) -> pl.DataFrame:
 
     Returns:
         One row per distinct kernel, GPU and framework: the contract's columns, `gpu` (a slug), `source` ('graph'
-        or 'trace' where the time excludes the launch, 'eager' where it doesn't) and `latency_us`, the median over
-        repeats and versions. GPUs that aren't known are left out.
+        or 'trace' where the time excludes the launch, 'eager' where it doesn't), `latency_us`, the median over
+        repeats and versions, and `unslowed_us`, the same but the fastest of attention where they are far apart.
+        GPUs that aren't known are left out.
 
     Raises:
         ValueError: no measurement anywhere, or a checkout without its large files.
@@ -44,8 +48,10 @@ def load(*data: Path) -> pl.DataFrame:
     rows = rows.with_columns(pl.col("gpu").replace_strict(slugs, default=None, return_dtype=pl.String))
     fitted = ~pl.col("family").is_in(TENSOR_FAMILIES) | pl.col("dtype").is_in(_MODELLED)
     rows = rows.filter(pl.col("gpu").is_not_null(), fitted, pl.col("latency_us") > 0)
+    time = pl.col("latency_us").cast(pl.Float64)
+    slowed = (pl.col("family").first() == "attention") & (time.max() > SLOWED * time.min())
     return rows.group_by([k for k in KEYS if k in rows.columns], maintain_order=True).agg(
-        pl.col("latency_us").cast(pl.Float64).median()
+        time.median(), unslowed_us=pl.when(slowed).then(time.min()).otherwise(time.median())
     )
 
 

@@ -56,6 +56,14 @@ class Measured:
         """The GPU."""
         return machine(load_gpu(self.gpu))
 
+    @cached_property
+    def unslowed(self) -> Measured:
+        """What a GPU can do: of attention kernels of which versions took very different times, the fastest's."""
+        fastest = self.table["unslowed_us"]
+        if fastest.equals(self.table["latency_us"]):
+            return self
+        return Measured(self.gpu, self.table.with_columns(latency_us=fastest))
+
     def shapes(self, test: bool) -> Measured:
         """The shapes that are never trained on, or the others."""
         held = pl.col("shape") % TEST_FOLDS == 0
@@ -97,7 +105,7 @@ def measurements(data: Sequence[Path], hold_out: Collection[str] = ()) -> dict[s
         hold_out: slugs.
     """
     rows = load(*data)
-    table = prepare(rows).with_columns(rows["gpu"], rows["source"], rows["latency_us"])
+    table = prepare(rows).with_columns(rows["gpu"], rows["source"], rows["latency_us"], rows["unslowed_us"])
     table = table.with_columns(shape=_shape_number())
     out: dict[str, list[Measured]] = {}
     for (law, gpu), part in table.group_by("law", "gpu", maintain_order=True):
@@ -117,7 +125,7 @@ def fit(law: str, parts: Sequence[Measured], near: LawFit | None = None, left_ou
         left_out: the architectures whose trees are not.
     """
     train = [p.shapes(test=False) for p in parts]
-    fitted, launches = fit_law(LAWS[law], [_part(p, LAW_ROWS) for p in train], near.fitted if near else None)
+    fitted, launches = fit_law(LAWS[law], [_part(p.unslowed, LAW_ROWS) for p in train], near.fitted if near else None)
     own = {} if near is None else {a: trees for a, trees in near.own.items() if a not in left_out}
     return _corrected(law, fitted, launches, own, train)
 
@@ -131,10 +139,14 @@ def refit(fitted: LawFit, parts: Sequence[Measured]) -> LawFit:
 def _corrected(
     law: str, fitted: Fitted, launches: dict[str, float], known: dict[str, Trees], parts: Sequence[Measured]
 ) -> LawFit:
-    """A law with the trees that all GPUs share, and those of each architecture, fitted where they aren't known."""
+    """A law with the trees that all GPUs share, and those of each architecture, fitted where they aren't known.
+
+    A run that was slowed down says nothing of another GPU; of its own it is among what is measured there.
+    """
     many = LEAST_PART * float(np.median([p.table.height for p in parts]))
     sets = [_residuals(law, p, fitted, launches) for p in parts]
-    shared = _boost([s for s, p in zip(sets, parts, strict=True) if p.table.height >= many], SHARED_TREES)
+    unslowed = [_residuals(law, p.unslowed, fitted, launches) for p in parts if p.table.height >= many]
+    shared = _boost(unslowed, SHARED_TREES)
     own = dict(known)
     for architecture in sorted({s.architecture for s in sets} - own.keys()):
         alike = [s for s in sets if s.architecture == architecture]

@@ -116,3 +116,17 @@ def test_kernels_of_traces():
     assert {"mi300x", "v100-sxm-32gb", "h100-sxm"} <= set(rows["gpu"])
     assert set(rows["source"]) == {"trace"}
     assert rows["latency_us"].min() > 0
+
+
+def test_of_versions_far_apart_the_fastest_tells_what_the_gpu_can_do(tmp_path):
+    kernel = "VLLM,{},NVIDIA H100 80GB HBM3,encoder_attention,fa3,2,512,32,32,{},1,bfloat16,bfloat16,0,{}"
+    for version, alike, apart in (("0.19.0", 0.30, 0.90), ("0.24.0", 0.20, 0.30)):
+        write(
+            tmp_path, f"{SYSTEMS}/h100_sxm/vllm/{version}/encoder_attention_perf.txt", f"{NAMES},{ATTENTION}",
+            kernel.format(version, 64, alike), kernel.format(version, 80, apart),
+        )  # fmt: skip
+        gemm = f"VLLM,{version},NVIDIA H100 80GB HBM3,gemm,torch,bfloat16,8,4096,1024,{apart}"
+        write(tmp_path, f"{SYSTEMS}/h100_sxm/vllm/{version}/gemm_perf.txt", f"{NAMES},gemm_dtype,m,n,k,latency", gemm)
+    rows = load(tmp_path).filter(pl.col("framework") == "vllm").sort("family", "head_dim")
+    assert rows["latency_us"].to_list() == pytest.approx([250, 600, 600])
+    assert rows["unslowed_us"].to_list() == pytest.approx([250, 300, 600])

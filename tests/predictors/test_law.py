@@ -116,3 +116,37 @@ def test_what_fits_the_cache_is_bound_by_the_cache():
     cold, warm = memory_bound_us(np.array([1e9, 1e6]), target)
     assert cold == pytest.approx(1e9 / 3352e3)
     assert warm < 1e6 / 3352e3 / 2
+
+
+def decode_us(gpu: str, framework: str | None = None, **columns: object) -> float:
+    shape = {
+        "family": "attention",
+        "dtype": "bf16",
+        "q_len": 1,
+        "head_dim": 128,
+        "causal": True,
+        "framework": framework,
+    }
+    target = machine(load_gpu(gpu))
+    table = prepare(pl.DataFrame([shape | columns], infer_schema_length=None), target)
+    weights = SHIPPED.law("decode").constants(target, table["framework"].to_numpy().astype(object))
+    return float(LAWS["decode"].terms(law_columns(table, target), target, weights).time_us[0])
+
+
+def test_heads_that_are_decoded_one_by_one_read_their_keys_again():
+    shape = {"batch": 64, "kv_heads": 1, "kv_len": 8192}
+    assert decode_us("h100-sxm", "trtllm", **shape, heads=48) > 5 * decode_us("h100-sxm", "trtllm", **shape, heads=32)
+    assert decode_us("h100-sxm", "vllm", **shape, heads=48) < 2 * decode_us("h100-sxm", "vllm", **shape, heads=32)
+    window = {"batch": 64, "kv_heads": 8, "heads": 64, "kv_len": 8192, "window": 4096}
+    assert decode_us("l40s", "vllm", **window) > 2 * decode_us("l40s", "vllm", **window | {"kv_dtype": "fp8"})
+    assert decode_us("l40s", "fa2", **window) > 1.5 * decode_us("l40s", "fa2", **window | {"kv_len": 4096, "window": 0})
+
+
+def test_a_kv_cache_that_fits_the_cache_is_read_at_its_rate_and_one_that_does_not_at_the_memorys():
+    # 96 MiB on the L40S; 2 x 128 x 8 x 2 bytes a token, 64 tokens in a MiB of keys, 64 of values.
+    def gbps(mib: int) -> float:
+        return mib * 2**20 / decode_us("l40s", batch=16, heads=32, kv_heads=8, kv_len=mib * 16) / 1e3
+
+    assert gbps(80) > 1.5 * 864
+    assert gbps(160) < 864
+    assert gbps(1600) < 864
