@@ -33,3 +33,20 @@ def test_several_iterations_in_what_counts_as_one_step_are_said(marked, times, w
     said = [warning for warning in warnings.build(prepare(builder.load())) if "the optimizer ran" in warning]
     assert len(said) == warns
     assert all(f"ran {times} times" in warning for warning in said)
+
+
+@pytest.mark.parametrize(("took_us", "softmax_us", "warns"), [(400, 400, True), (400, 100, False), (100, 100, False)])
+def test_a_gpu_slower_than_its_kind_is_said_if_all_kinds_of_kernels_are(took_us, softmax_us, warns):
+    """Kernels that move 128 MiB each: 66 us at an A100's full bandwidth."""
+    builder, start = TraceBuilder(), 5000
+    kinds = (
+        ("aten::gelu", "vectorized_elementwise_kernel<4>", took_us),
+        ("aten::native_layer_norm", "vectorized_layer_norm_kernel", took_us),
+        ("aten::_softmax", "cunn_SoftMaxForward<4, float>", softmax_us),
+    )
+    for number, (op, kernel, dur) in enumerate(10 * kinds):
+        builder.op(op, 100 * number, 30, dims=[[4096, 4096]], types=["float"])
+        builder.kernel(kernel, start, dur, launch=100 * number + 5)
+        start += dur + 2
+    said = [warning for warning in warnings.build(prepare(builder.load())) if "kernels of all kinds" in warning]
+    assert len(said) == warns

@@ -7,6 +7,7 @@ import polars as pl
 
 from tracekit import secrets
 from tracekit.ingest.ranks import ranges
+from tracekit.prediction.pace import pace
 from tracekit.replay.profiler import held_up
 from tracekit.replay.run import Run
 from tracekit.workload.steps import is_whole_trace, updates
@@ -39,6 +40,7 @@ def _warnings(run: Run) -> Iterator[str]:
     yield from _unmarked(run)
     if run.doubt:
         yield run.doubt
+    yield from _pace(run)
     if abs(run.replay.error_pct) > TRUSTED_ERROR_PCT:
         yield (
             f"the replay misses the measured step by {run.replay.error_pct:+.1f} %: the trace holds waits that no "
@@ -61,6 +63,16 @@ def _warnings(run: Run) -> Iterator[str]:
         )
     if run.graph.dropped:
         yield f"{run.graph.dropped} inferred dependencies contradict others and were left out"
+
+
+def _pace(run: Run) -> Iterator[str]:
+    """That the GPU was slower than its kind is."""
+    found = pace(run.kernels, run.gpu) if run.gpu else None
+    if found and found.is_slow:
+        yield (
+            f"kernels of all kinds took longer than they usually do on this GPU, {found}: its clock was low, or others "
+            "used it; predictions carry that to other GPUs"
+        )
 
 
 def _unmarked(run: Run) -> Iterator[str]:
