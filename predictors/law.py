@@ -217,7 +217,7 @@ def moe_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
     flops_per_cycle = x["tflops"] * 1e6 / gpu.sms / gpu.clock_mhz
     weights = active * 3 * hidden * inter * x["size"]
     passes = rows * (hidden * c["permute"] * 4 + inter * 6.0)
-    memory = memory_us(weights, gpu, c) + passes / gpu.bandwidth_gbps / 1e3 / c["memory"]
+    memory = cyclic_us(weights, gpu, c) + passes / gpu.bandwidth_gbps / 1e3 / c["memory"]
     best_compute = np.full_like(rows, np.inf)
     for tile in (16, 32, 64, 128):
         cycles = product_cycles(tile, 128, flops_per_cycle, x["size"], c)
@@ -287,7 +287,10 @@ DECODE = Law(
 )
 MOE = Law(
     moe_terms,
-    _SHARED | _PRODUCT | {"ep_power": (0.6, 0.5), "evenness": (0.5, 0.5), "permute": (1.0, 0.7), "ragged": (1.0, 0.5)},
+    _SHARED
+    | _PRODUCT
+    | {"ep_power": (0.6, 0.5), "evenness": (0.5, 0.5), "permute": (1.0, 0.7), "ragged": (1.0, 0.5)}
+    | {"cache_share": (1.1, 0.15)},
     effects=("floor", "compute", "memory", "ep_power"),
 )
 STREAM = Law(
