@@ -37,6 +37,13 @@ def test_a_linear_layer_has_the_gradients_of_its_input_and_its_weight():
     assert {row["share"] for row in rows} == {1.0}
 
 
+def test_kernels_of_a_compiled_region_take_no_work_from_its_inputs():
+    """They are named after all that they fuse, and the region's first input may be its tokens."""
+    fused = "triton_per_fused_add_native_layer_norm_native_layer_norm_backward_5"
+    rows = kernels_of("CompiledFunction", [[32, 256], [8192, 512]], [32, 256, 8192], [fused], [fused])
+    assert [(row["family"], row["bytes"]) for row in rows] == [("norm", None)] * 2
+
+
 def test_a_frozen_layer_has_one_gradient():
     rows = kernels_of("_LayerNormLinear", [[32, 256], [256], [], [512, 256]], [32, 512], [], [NVJET])
     assert sizes(rows) == [(1, 32, 256, 512)]

@@ -154,6 +154,8 @@ def test_packed_products_of_serving_engines(op, dims, concrete):
          [[1024], [], [], [[256], [768]]], [BF16, LIST, SCALAR, "TensorList"], "copy", 2 * 1024 * 2),
         ("triton_red_fused_add_mean_1", "triton_red_fused_add_mean_1", [[64, 8], [64, 8], [64, 8]], [BF16] * 3,
          "reduction", 3 * 2 * 512),
+        ("triton_per_fused_native_layer_norm_backward_2", "triton_per_fused_native_layer_norm_backward_2",
+         [[8], [64, 8], [64, 8]], [BF16] * 3, "norm", 2 * (2 * 512 + 8)),
         ("aten::nll_loss_backward",
          "void at::native::(anonymous namespace)::nll_loss_backward_reduce_cuda_kernel_2d<float, long>(float*, float)",
          [[], [1024, 8192], [1024], [], [], [], []], [FLOAT, FLOAT, "long int", "", SCALAR, SCALAR, FLOAT], "reduction",

@@ -44,6 +44,8 @@ PASSES = (
 )  # fmt: skip
 """The first that fits counts."""
 
+INDUCTOR = re.compile(r"^triton_[a-z]+_fused_")
+"""It names a kernel after all that it fuses: its own arguments tell what it goes over, no function around it."""
 LOGITS = ("LigerFusedLinearCrossEntropyFunction",)
 """Input [..., width] and weight [vocabulary, width]: what they go over is the product of both."""
 PARTIAL = ("ApplyRotaryEmbQKV_", "ApplyRotaryEmbKV_")
@@ -60,7 +62,7 @@ def work(signature: Signature, kernel: str, item_bytes: int) -> Columns | None:
     """
     function = signature.op.removesuffix("Backward")
     unknown = function != signature.op and signature.output is None
-    if not signature.op.isidentifier() or function in PARTIAL or unknown:
+    if not signature.op.isidentifier() or function in PARTIAL or unknown or INDUCTOR.search(kernel):
         return None
     passes = next((passes for passes in PASSES if passes.kernel.search(kernel)), None)
     gone_over = [] if passes is None else [tensor for index in passes.over for tensor in signature.at(index)[:1]]
