@@ -121,6 +121,18 @@ def test_more_copies_are_never_faster_and_a_network_costs():
     assert steps[3] > 1.05 * steps[2]
 
 
+def test_what_hides_behind_the_backward_pass_slows_it(monkeypatch):
+    """By the part of the GPU that the collectives take, as far as the GPU is busy in the step."""
+    found = Step().on(dp=8)
+    monkeypatch.setattr("tracekit.prediction.step.LIKELY_TAKEN", 0.0)
+    free = Step().on(dp=8)
+    hidden_us = free.added_us["collective"] - free.step.exposed_comm_us
+    busy = free.step.kernel_time_us / free.step.step_time_us
+    assert hidden_us > 0
+    assert found.step.step_time_us - free.step.step_time_us == pytest.approx(0.18 * hidden_us * busy)
+    assert any("lose 18 % of the GPU" in note and "at most 22 %" in note for note in found.notes)
+
+
 def test_copies_of_gradients_do_not_grow_with_the_batch():
     dims = [[512, 1024], [1024, 1024]]
     step = Step()

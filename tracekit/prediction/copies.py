@@ -26,9 +26,9 @@ from tracekit.workload.phases import BACKWARD
 
 Ints = npt.NDArray[np.int64]
 
-TAKEN = 0.22
-"""Part of the GPU that collectives take from the kernels beside them at most: of the jobs recorded here NCCL had 24 of
-an A100's 108 multiprocessors and 12 of a V100's 80, RCCL 56 of an MI300X's 304."""
+LIKELY_TAKEN, TAKEN = 0.18, 0.22
+"""Part of the GPU that collectives take from the kernels beside them, in the mean and at most: in jobs recorded here
+NCCL had 24 of an A100's 108 multiprocessors and 12 of a V100's 80, RCCL 56 of an MI300X's 304."""
 
 ASSUMED = "assumed"
 """``work_from`` of kernels that the trace doesn't hold."""

@@ -15,7 +15,7 @@ from tracekit.comm import ClusterError
 from tracekit.graph.change import without
 from tracekit.prediction import notes
 from tracekit.prediction.collectives import put_in, retarget
-from tracekit.prediction.copies import TAKEN, lacks_exchange, with_exchange
+from tracekit.prediction.copies import LIKELY_TAKEN, TAKEN, lacks_exchange, with_exchange
 from tracekit.prediction.ends import point_and_ends, repeats
 from tracekit.prediction.kernels import Kernels
 from tracekit.prediction.layout import Change, Layout, LayoutError, layout_of, resized
@@ -177,17 +177,29 @@ class Predictor:
         added_us = dict(chosen.group_by("family", maintain_order=True).agg(pl.col("time_us").sum()).iter_rows())
         put_in_us = added_us["collective"] / self.run.chosen.height
         put_in_us /= prediction.pipeline.stages if prediction.pipeline else 1
-        exposed_us = min(prediction.step.exposed_comm_us, put_in_us)
+        step = prediction.step
+        exposed_us = min(step.exposed_comm_us, put_in_us)
+        # What slows the GPU's kernels lengthens a step as far as the GPU has something to do in it.
+        hidden_us = (put_in_us - exposed_us) * min(step.kernel_time_us / step.step_time_us, 1.0)
+        slower_us = LIKELY_TAKEN * hidden_us
+        longer = 1 + slower_us / step.step_time_us
         told = (
             f"the collectives that were put in take {duration(put_in_us)} a step; for {duration(exposed_us)} of it "
-            f"nothing else runs; that they take up to {100 * TAKEN:.0f} % of the GPU from the kernels beside them only "
-            "the interval's upper end allows for"
+            f"nothing else runs, and beside the rest kernels are taken to lose {100 * LIKELY_TAKEN:.0f} % of the GPU, "
+            f"{duration(slower_us)}, at most {100 * TAKEN:.0f} %"
         )
         return replace(
             prediction,
+            step=replace(
+                step,
+                step_time_us=step.step_time_us * longer,
+                kernel_time_us=step.kernel_time_us + slower_us,
+                span_us=step.span_us * longer,
+            ),
+            speedup=prediction.speedup / longer,
             kernels=prediction.kernels.head(own),
             added_us=added_us,
-            high_us=prediction.high_us + TAKEN * (put_in_us - exposed_us),
+            high_us=prediction.high_us + TAKEN * hidden_us,
             notes=(*prediction.notes, told),
         )
 
