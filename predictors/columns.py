@@ -91,6 +91,9 @@ def sizes(table: pl.DataFrame) -> Sizes:
         elements=pl.coalesce(
             pl.col("rows") * pl.col("cols") * pl.col("share"), pl.col("work_bytes") / (2 * element_bytes("dtype"))
         ).fill_null(0.0),
+        unaligned_loads=_unaligned("k"),
+        unaligned_stores=_unaligned("n"),
+        cold=_cold().cast(pl.Float64),
         uneven=(pl.col("cols") * element_bytes("dtype") % VECTOR_BYTES > 0).fill_null(False).cast(pl.Float64),
         passes=pl.when(pl.col("direction") == "backward").then(3.2).otherwise(1.0),
         skewed=pl.when(pl.col("routing").str.starts_with("power"))
@@ -104,6 +107,23 @@ def sizes(table: pl.DataFrame) -> Sizes:
     named = table["framework"].null_count() < table.height
     frameworks = table["framework"].to_numpy().astype(object) if named else None
     return Sizes(numbers, frameworks, table["share"].to_numpy(), _coded(table["dtype"]), _coded(table["copy_kind"]))
+
+
+def _unaligned(size: str) -> pl.Expr:
+    """Accesses per element of a product's rows of some length, where they don't start at multiples of 16 bytes; else 0.
+
+    Four bytes at once is what is left then, two of an odd number of 16-bit elements (cuBLAS's align2, align1 kernels).
+    """
+    element = element_bytes("dtype")
+    row = pl.col(size) * element
+    accesses = pl.when(row % VECTOR_BYTES == 0).then(0.0).when(row % 4 == 0).then(element / 4).otherwise(1.0)
+    return pl.when(pl.col("family") == "gemm").then(accesses).otherwise(0.0).fill_null(0.0)
+
+
+def _cold() -> pl.Expr:
+    """Whether a product's weights come from memory, as in a job; a benchmark's loop finds them in the cache."""
+    one_by_many = (pl.col("batch") == 1) & (pl.col("m") > 1) & (pl.col("n") > 1)
+    return (one_by_many & pl.col("framework").is_null()).fill_null(False)
 
 
 def law_columns(table: pl.DataFrame, gpu: Machine) -> Columns:

@@ -23,7 +23,8 @@ Index = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
 
 FAMILIES = ("gemm", "conv", "attention")
-SIDES = np.geomspace(16, 65536, 49)
+SIDES = np.unique(np.round(np.geomspace(16, 65536, 49) / 16) * 16)
+"""Rows of such lengths start at multiples of 16 bytes in every format that matrix units read."""
 NARROW = 64
 """A tile with a side up to this is chosen for a product with so short a side, such as a decoding step's."""
 FEW = 8

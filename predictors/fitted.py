@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from predictors.errors import WeightsError
 from predictors.gpu import load_gpu
-from predictors.law import LAWS, STAND_INS, Array, Constants
+from predictors.law import LAWS, POWER_LIMITED, STAND_INS, Array, Constants
 from predictors.machine import Machine, machine
 from predictors.residual import Trees
 from predictors.surface import Spread, Surface, usual_spread
@@ -69,12 +69,13 @@ class Fitted:
         for effects in (self.tensor_class.get(machine.tensor_class, {}), self.offset(machine), calibrated or {}):
             for name, value in effects.items():
                 log[name] = log[name] + value
-        if frameworks is not None:
-            for framework, effects in self.framework.items():
-                rows = (frameworks == framework).astype(float)
-                more = self.stack.get(f"{machine.tensor_class}/{framework}", {})
-                for name, value in effects.items():
-                    log[name] = log[name] + (value + more.get(name, 0.0)) * rows
+        for framework, effects in self.framework.items():
+            part: Array | float = 1 / len(self.framework)  # a row that names no framework: what they have in common
+            if frameworks is not None:
+                part = np.where(frameworks == framework, 1.0, np.where(np.equal(frameworks, None), part, 0.0))
+            more = self.stack.get(f"{machine.tensor_class}/{framework}", {})
+            for name, value in effects.items():
+                log[name] = log[name] + (value + more.get(name, 0.0)) * part
         return {name: np.exp(value) for name, value in log.items()}
 
     def offset(self, machine: Machine) -> dict[str, float]:
@@ -83,7 +84,8 @@ class Fitted:
             return self.gpu.get(machine.slug, {})
         kin = self.architecture[machine.architecture]
         offset = {name: value for name, value in kin.items() if name != "watts"}
-        if "power" in self.base:  # the law itself knows what a power budget does
+        in_law = "power" in self.base or ("matrix_power" in self.base and machine.tensor_class == POWER_LIMITED)
+        if in_law:  # the law itself knows what a power budget does
             return offset
         power = POWER_EXPONENT * (np.log(machine.watts_per_tflops) - kin["watts"])
         return offset | {"compute": offset.get("compute", 0.0) + float(np.clip(power, -0.4, 0.2))}

@@ -25,6 +25,8 @@ SPLITS = (1, 2, 4, 8, 16)
 LEAST_SPLIT_K = 128
 CYCLIC_EDGE = 8.0
 """How sharply the cache's rate ends where what is read again and again outgrows the cache."""
+POWER_LIMITED = "mma"
+"""The class of matrix units whose clock follows from the board's power."""
 WIDE_COLS = 1024
 """Up to which number of columns PyTorch's row kernels keep a row in a warp's registers."""
 
@@ -104,10 +106,10 @@ def _moved_us(x_bytes: Array, hit: Array, gpu: Machine, c: Constants) -> Array:
     return np.asarray(x_bytes / gbps / 1e3)
 
 
-def sustained(gpu: Machine, c: Constants) -> Array:
-    """Share of the boost clock that the board's power allows fp32 arithmetic: min(1, (power / p0)^0.85), smooth."""
-    x = (gpu.watts_per_tflops / np.asarray(c["power"])) ** 0.85
-    return x / (1 + x**6) ** (1 / 6)
+def sustained(watts_per_tflops: Array | float, enough: Array | float) -> Array:
+    """Share of the boost clock that the board's power allows some arithmetic: min(1, (power / enough)^0.85), smooth."""
+    x = (np.asarray(watts_per_tflops) / np.asarray(enough)) ** 0.85
+    return np.asarray(x / (1 + x**6) ** (1 / 6))
 
 
 def rounds(blocks: Array, slots: float, c: Constants) -> Array:
@@ -125,18 +127,34 @@ def product_cycles(tile_m: int, tile_n: int, flops_per_cycle: Array, size: Array
 
 
 def gemm_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
-    """A (batched) matrix product: best tile and split along k."""
+    """A matrix product on the matrix units; before wgmma they outrun the power of boards like the T4."""
+    if gpu.tensor_class == POWER_LIMITED:
+        watts_per_tflops = gpu.watts_per_tflops * gpu.vector_tflops / (x["tflops"] * x["size"] / 2)
+        x = {**x, "tflops": x["tflops"] * sustained(watts_per_tflops, c["matrix_power"])}
+    return product_terms(x, gpu, c)
+
+
+def product_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
+    """A (batched) matrix product: best tile and split along k.
+
+    On NVIDIA's GPUs the operands of a job's products come from memory at first, which takes longer to answer than the
+    cache, and rows that don't start at multiples of 16 bytes are loaded and stored piece by piece.
+    """
     m, n, k, batch = x["m"], x["n"], x["k"], x["batch"]
     flops_per_cycle = x["tflops"] * 1e6 / gpu.sms / gpu.clock_mhz
     stream = memory_us(x["work_bytes"], gpu, c)
+    nvidia = gpu.tensor_class != "mfma"
+    unaligned = np.asarray(c["unaligned"]) * nvidia
+    stores = unaligned * x["unaligned_stores"] * batch * m * n / gpu.sms / gpu.clock_mhz
     best_compute = best_memory = best = np.full_like(m, np.inf)
     for tile_m, tile_n in TILES:
         cycles = product_cycles(tile_m, tile_n, flops_per_cycle, x["size"], c)
+        cycles = cycles + unaligned * x["unaligned_loads"] * (tile_m + tile_n)
         tiles = batch * np.ceil(m / tile_m) * np.ceil(n / tile_n)
         for split in SPLITS:
             blocks = tiles * split
             depth = np.maximum(k / split, LEAST_SPLIT_K) if split > 1 else k
-            compute = rounds(blocks, gpu.sms, c) * (depth + c["prologue"]) * cycles / gpu.clock_mhz
+            compute = rounds(blocks, gpu.sms, c) * (depth + c["prologue"]) * cycles / gpu.clock_mhz + stores
             # One block alone streams its operands at no more than some SMs' share of the memory.
             alone = (tile_m + tile_n) * depth * x["size"] * gpu.sms / gpu.bandwidth_gbps / 1e3
             memory = stream + c["fill"] * alone
@@ -148,12 +166,15 @@ def gemm_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
             best_compute = np.where(better, compute, best_compute)
             best_memory = np.where(better, memory, best_memory)
     quantise = x["quantised_input"] * (c["quantise"] * 3 * m * k / gpu.bandwidth_gbps / 1e3)
-    return Terms(c["floor"] / gpu.clock_mhz + quantise, best_compute, best_memory)
+    floor = c["floor"] / gpu.clock_mhz * np.where(x["cold"] * nvidia > 0, c["cold"], 1.0)
+    return Terms(floor + quantise, best_compute, best_memory)
 
 
 def gemm_fp32_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
-    """A matrix product on the vector units, whose clock the board's power limits."""
-    return gemm_terms({**x, "tflops": x["tflops"] * sustained(gpu, c)}, gpu, c)
+    """A matrix product on the vector units, whose clock the board's power limits and which load element by element."""
+    aligned = np.zeros_like(x["k"])
+    tflops = x["tflops"] * sustained(gpu.watts_per_tflops, c["power"])
+    return product_terms({**x, "tflops": tflops, "unaligned_loads": aligned, "unaligned_stores": aligned}, gpu, c)
 
 
 def prefill_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
@@ -264,11 +285,16 @@ _SHARED = {"floor": (4500.0, 0.4), "compute": (0.85, 0.2), "memory": (0.85, 0.15
            "cache_share": (0.7, 0.4), "fill": (0.1, 0.7)}  # fmt: skip
 _PRODUCT = {"feed": (0.8, 0.5), "latency": (2.0, 0.5), "prologue": (64.0, 0.7), "quantised": (0.6, 0.4)}
 
-GEMM = Law(gemm_terms, _SHARED | _PRODUCT | {"reduce": (1.5, 0.7), "quantise": (1.0, 0.5)})
+# Hardly fitted: clocks of an SM for each access, as an A100's align1 kernel takes (64 x 64 tiles on 48 SMs, k = 4096,
+# 139 us); and watts per TFLOP/s in 16 bit, in units of TSMC 16 nm, with which an A100 holds its clock.
+_FIXED = {"unaligned": (0.37, 0.05), "matrix_power": (3.2, 0.02)}
+
+GEMM = Law(gemm_terms, _SHARED | _PRODUCT | _FIXED | {"reduce": (1.5, 0.7), "quantise": (1.0, 0.5), "cold": (1.5, 0.3)})
 GEMM_FP32 = Law(
     gemm_fp32_terms,
-    dict(GEMM.priors) | {"power": (16.0, 0.2), "floor": (5000.0, 0.05)},
+    dict(GEMM.priors) | {"cold": (1.0, 0.01), "power": (16.0, 0.2), "floor": (4500.0, 0.3)},
     effects=("compute", "memory"),
+    floor_is_exact=True,
     travels=0.4,  # with more, narrow products on a B200 take less time the wider they are
 )
 PREFILL = Law(

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from predictors import Gpu, KernelTableError, identify_gpu, list_gpus, load_gpu, resolve_gpu
-from predictors.measured import distinct
+from predictors.measured import IN_A_LOOP, distinct
 from tracekit.errors import CalibrationError
 from tracekit.replay.run import Run
 from tracekit.workload.names.stack import attention_stack
@@ -68,7 +68,7 @@ def from_bench(path: Path, gpu: str | None = None) -> tuple[Calibration, Gpu]:
     try:
         device, rows = facts["gpu"], pl.DataFrame(facts["kernels"], infer_schema_length=None)
         measured_on = (device["name"], device["sms"], device["memory_bytes"], device["compute_capability"])
-        rows = rows.filter(pl.col("spread") <= NOISY).drop("spread")
+        rows = rows.filter(pl.col("spread") <= NOISY).drop("spread").with_columns(framework=pl.lit(IN_A_LOOP))
     except (KeyError, TypeError, pl.exceptions.PolarsError) as error:
         raise CalibrationError(f"{path}: not a result of the bench script: {error}.", _HINT) from error
     target = (resolve_gpu(gpu) if gpu else identify_gpu(*measured_on)).gpu

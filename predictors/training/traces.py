@@ -15,8 +15,8 @@ from predictors.kernels import MEMORY_FAMILIES
 
 TABLE = Path(__file__).with_name("traces.parquet")
 """What the weights that ship are fitted on."""
-FAMILIES = ("conv", *MEMORY_FAMILIES)
-"""Products and attention have measurements enough elsewhere."""
+FAMILIES = ("gemm", "conv", *MEMORY_FAMILIES)
+"""Attention has measurements enough elsewhere."""
 WORK = ("family", "dtype", "direction", "share", "batch", "m", "n", "k", "rows", "cols", "flops", "bytes",
         "blocks")  # fmt: skip
 COLUMNS = ("gpu", "trace", *WORK, "measured_us", "count")

@@ -16,10 +16,13 @@ from predictors.fitted import Weights, load_weights
 from predictors.gpu import Gpu
 from predictors.law import LAWS, overlap
 from predictors.machine import machine
+from predictors.measured import IN_A_LOOP
 from predictors.roofline import bound_us, memory_bound_us
 
 H100 = load_gpu("h100-sxm")
 SIZE = st.integers(1, 2**17)
+EIGHTS = st.integers(1, 2**14).map(lambda eighth: 8 * eighth)
+"""Lengths of rows in 16 bit that start at multiples of 16 bytes."""
 SMALL = st.integers(1, 512)
 SHIPPED = load_weights()
 
@@ -47,8 +50,8 @@ def better(gpu: Gpu, factor: float) -> Gpu:
     )
 
 
-@given(m=SIZE, n=SIZE, k=SIZE, grown=st.sampled_from(["m", "n", "k", "batch"]), by=st.integers(1, 1000))
-@example(m=1, n=1, k=129, grown="k", by=127)
+@given(m=SIZE, n=EIGHTS, k=EIGHTS, grown=st.sampled_from(["m", "n", "k", "batch"]), by=EIGHTS)
+@example(m=1, n=8, k=128, grown="k", by=128)
 @settings(max_examples=60, deadline=None)
 def test_a_product_takes_longer_the_larger_it_is(m: int, n: int, k: int, grown: str, by: int):
     shape = {"family": "gemm", "dtype": "bf16", "batch": 1, "m": m, "n": n, "k": k}
@@ -76,6 +79,24 @@ def test_a_gpu_better_in_everything_is_never_slower(m: int, n: int, k: int, fact
     shape = {"family": "gemm", "dtype": dtype, "m": m, "n": n, "k": k}
     # More SMs can leave a larger part of the last round idle: that much is real.
     assert law_us(better(H100, factor), **shape) <= law_us(H100, **shape) * 1.05
+
+
+def test_rows_that_dont_start_at_multiples_of_16_bytes_are_slower_on_nvidia():
+    scores = {"family": "gemm", "dtype": "bf16", "batch": 16, "m": 5184, "n": 5184, "k": 64}
+    weighted = scores | {"n": 64, "k": 5184}
+    for even, size in ((scores, "n"), (weighted, "k")):
+        two_bytes, four_bytes = (law_us(H100, **(even | {size: 5184 + more})) for more in (1, 2))
+        assert two_bytes > 2 * law_us(H100, **even)
+        assert law_us(H100, **even) * 1.2 < four_bytes < two_bytes
+        amd = load_gpu("mi300x")
+        assert law_us(amd, **(even | {size: 5185})) == pytest.approx(law_us(amd, **even), rel=0.05)
+    assert law_us(H100, **(scores | {"m": 5185})) == pytest.approx(law_us(H100, **scores), rel=0.02)
+
+
+def test_a_short_product_of_a_job_finds_its_weights_in_memory_and_a_benchmarks_in_the_cache():
+    linear = {"family": "gemm", "dtype": "bf16", "m": 128, "n": 512, "k": 512}
+    job, benchmark = predict(pl.DataFrame([linear, linear | {"framework": IN_A_LOOP}]), H100)["time_us"]
+    assert 1.2 * benchmark < job < 3 * benchmark
 
 
 def test_an_uneven_row_is_never_quicker_and_few_blocks_are_slower():
