@@ -70,13 +70,19 @@ class Fitted:
             for name, value in effects.items():
                 log[name] = log[name] + value
         for framework, effects in self.framework.items():
-            part: Array | float = 1 / len(self.framework)  # a row that names no framework: what they have in common
-            if frameworks is not None:
-                part = np.where(frameworks == framework, 1.0, np.where(np.equal(frameworks, None), part, 0.0))
+            part = self._part_of(framework, frameworks)
             more = self.stack.get(f"{machine.tensor_class}/{framework}", {})
             for name, value in effects.items():
                 log[name] = log[name] + (value + more.get(name, 0.0)) * part
         return {name: np.exp(value) for name, value in log.items()}
+
+    def _part_of(self, framework: str, frameworks: npt.NDArray[np.object_] | None) -> Array | float:
+        """How much of a framework's effects each row has: of one that names none, what all have in common."""
+        common = 1 / len(self.framework)
+        if frameworks is None:
+            return common
+        unnamed = np.equal(frameworks, np.array(None))
+        return np.where(frameworks == framework, 1.0, np.where(unnamed, common, 0.0))
 
     def offset(self, machine: Machine) -> dict[str, float]:
         """A GPU's own offset; of a GPU nobody measured, its siblings' and what its power budget says."""
@@ -84,9 +90,8 @@ class Fitted:
             return self.gpu.get(machine.slug, {})
         kin = self.architecture[machine.architecture]
         offset = {name: value for name, value in kin.items() if name != "watts"}
-        in_law = "power" in self.base or ("matrix_power" in self.base and machine.tensor_class == POWER_LIMITED)
-        if in_law:  # the law itself knows what a power budget does
-            return offset
+        if "power" in self.base or ("matrix_power" in self.base and machine.tensor_class == POWER_LIMITED):
+            return offset  # the law itself knows what a power budget does
         power = POWER_EXPONENT * (np.log(machine.watts_per_tflops) - kin["watts"])
         return offset | {"compute": offset.get("compute", 0.0) + float(np.clip(power, -0.4, 0.2))}
 
