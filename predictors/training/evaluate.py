@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -27,8 +27,8 @@ TEST_ROWS = 1500
 """Rows of one framework on one GPU that are scored."""
 LEAST_SCORED = 5
 """A GPU with fewer scored kernels of a law says nothing about its intervals."""
-LEAST_TESTED = 8
-"""Nor does one with fewer test whether they are wide enough for the next GPU."""
+LEAST_TESTED = 12
+"""Nor does one with fewer ask for more than all GPUs need on average, or test whether that will do for the next."""
 MOST_MARGIN = 3.0
 """Of three GPUs or more: where one would need more, the others' kernels (long and in fp32, say) are not its kind."""
 FEW_KERNELS = 20
@@ -165,23 +165,34 @@ def summarise(rows: pl.DataFrame) -> tuple[dict[str, dict[str, float]], dict[str
     errors = _errors(rows, "model_us")
     intervals: dict[str, dict[str, float]] = {}
     for (law, where), of_gpus in errors.items():
-        intervals.setdefault(law, {})[where] = interval(list(of_gpus.values()))
+        intervals.setdefault(law, {})[where] = _width(where)(list(of_gpus.values()))
     usual = {s: float(np.median([w[s] for w in intervals.values() if s in w] or [0.0])) for s in SITUATIONS}
     filled = {law: _filled(known, usual) for law, known in intervals.items()}
     for (law, where), of_gpus in _errors(rows, "nameless_us").items():
         if where == "base":
-            more = interval(list(of_gpus.values())) ** 2 - intervals[law][where] ** 2
+            more = measured_interval(list(of_gpus.values())) ** 2 - intervals[law][where] ** 2
             filled[law][STACK] = float(np.sqrt(max(more, 0.0)))
     return filled, _exponents(rows)
 
 
-def interval(errors: Sequence[Array]) -> float:
-    """Half-width, as a logarithm, from the |log errors| of the kernels of several GPUs.
+def _width(where: str) -> Callable[[Sequence[Array]], float]:
+    """What makes a width of errors in a situation."""
+    return measured_interval if where == "base" else interval
 
-    What 90 % of all kernels need, each GPU counting the same, and 80 % of each single GPU's, times a margin.
+
+def measured_interval(errors: Sequence[Array]) -> float:
+    """Half-width, as a logarithm, for the GPUs themselves that the |log errors| are of.
+
+    What 90 % of all their other kernels need, each GPU counting the same, and 80 % of each single GPU's, times 1 + 1 /
+    their number.
     """
+    return _needed(errors) * (1 + 1 / len(errors))
+
+
+def interval(errors: Sequence[Array]) -> float:
+    """Half-width, as a logarithm, for the next GPU, from the |log errors| of the kernels of several."""
     tested = _tested(errors)
-    return max(_needed(errors) * (1 + 1 / len(errors)), _needed(tested) * margin(tested))
+    return max(measured_interval(errors), _needed(tested) * margin(tested))
 
 
 def margin(errors: Sequence[Array]) -> float:
@@ -202,27 +213,34 @@ def _tested(errors: Sequence[Array]) -> list[Array]:
 
 
 def _needed(errors: Sequence[Array]) -> float:
-    worst = max(float(np.quantile(e, 0.8)) for e in errors)
+    worst = max(float(np.quantile(e, 0.8)) for e in _tested(errors))
     usual = float(np.mean([np.quantile(e, 0.9) for e in errors]))
     return max(usual, worst)
 
 
 def coverage(rows: pl.DataFrame) -> pl.DataFrame:
-    """Share of each GPU's kernels inside what the other GPUs need, times the margin.
+    """Share of each GPU's kernels inside their interval; but for the base, one made of the other GPUs alone.
 
     Returns:
         One row per law, situation and GPU: `inside`, in percent.
     """
     found = [
-        {"law": law, "situation": where, "gpu": gpu, "inside": 100 * float(np.mean(own <= _needed(others) * wider))}
+        {"law": law, "situation": where, "gpu": gpu, "inside": 100 * float(np.mean(own <= limit))}
         for (law, where), of_gpus in _errors(rows, "model_us").items()
-        for wider in [margin(_tested(list(of_gpus.values())))]
         for gpu, own in of_gpus.items()
         if own.size >= LEAST_TESTED
-        if (others := _tested([e for other, e in of_gpus.items() if other != gpu]))
+        if (limit := _limit(where, gpu, of_gpus)) is not None
     ]
     schema = {"law": pl.String, "situation": pl.String, "gpu": pl.String, "inside": pl.Float64}
     return pl.DataFrame(found, schema=schema)
+
+
+def _limit(where: str, gpu: str, of_gpus: Mapping[str, Array]) -> float | None:
+    """The half-width to hold a GPU's errors against."""
+    if where == "base":
+        return measured_interval(list(of_gpus.values()))
+    others = _tested([errors for other, errors in of_gpus.items() if other != gpu])
+    return _needed(others) * margin(_tested(list(of_gpus.values()))) if others else None
 
 
 def _errors(rows: pl.DataFrame, column: str) -> dict[tuple[str, str], dict[str, Array]]:

@@ -37,8 +37,8 @@ WIDTHS_ARE = (
     "framework isn't named (any trace) has on top, unless the GPU is calibrated."
 )
 COVERAGE_IS = (
-    "Share of a GPU's kernels, in percent, inside the width that the other GPUs need, times the margin: mean over the "
-    "GPUs, and in brackets the worst GPU."
+    "Share of a GPU's kernels, in percent, inside their interval in the base, elsewhere inside the width that the "
+    "other GPUs need, times the margin: mean over the GPUs, and in brackets the worst GPU."
 )
 TITLES = {
     "gemm half": "GEMM, bf16",

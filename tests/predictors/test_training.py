@@ -20,7 +20,15 @@ from predictors.machine import machine
 from predictors.model import evaluate
 from predictors.training.boost import boost
 from predictors.training.datasets import load
-from predictors.training.evaluate import by_stack, coverage, cross_validate, interval, summarise, table
+from predictors.training.evaluate import (
+    by_stack,
+    coverage,
+    cross_validate,
+    interval,
+    measured_interval,
+    summarise,
+    table,
+)
 from predictors.training.fit import LawFit, Measured, fit, measurements, refit
 from predictors.training.fit_law import Part, fit_law
 from predictors.training.report import card, markdown
@@ -118,6 +126,10 @@ def test_an_interval_holds_the_next_gpu_too():
     steady, wild = np.linspace(0, 0.1, 101), np.linspace(0, 0.5, 101)
     assert interval([steady] * 4) == pytest.approx(0.09 * 5 / 4)
     assert interval([steady]) == pytest.approx(0.09 * 2)
+    # No margin for the GPUs themselves: 90 % of the kernels of both, or 80 % of the worst.
+    assert measured_interval([steady, wild]) == pytest.approx(0.4 * 3 / 2)
+    # A dozen kernels of a third GPU count among all, but ask for no width of their own.
+    assert measured_interval([steady] * 9 + [np.full(11, 1.0)]) == pytest.approx((9 * 0.09 + 1) / 10 * 1.1)
     # 80 % of the worst GPU, and a margin with which the others would have covered three quarters of it.
     assert interval([steady, wild]) == pytest.approx(0.4 * (0.78 * 0.5) / 0.09)
 
