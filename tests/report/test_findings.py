@@ -247,7 +247,7 @@ def test_pageable_copies():
 def test_what_limits_a_target():
     trace = Timeline()
     for _ in range(40):
-        trace.run("aten::mm", TENSOR, 30, mm(1024, 1024, 2048))
+        trace.run("aten::mm", TENSOR, 20, mm(1024, 1024, 512))
     finding = trace.found("b200")["bottleneck-there"]
     assert finding.on == "b200"
     assert finding.title.startswith("On b200")
