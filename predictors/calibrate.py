@@ -12,10 +12,11 @@ from predictors.columns import prepare, sizes
 from predictors.errors import KernelTableError
 from predictors.fitted import Calibrated, Weights
 from predictors.gpu import Gpu
-from predictors.law import LAWS, Array
+from predictors.law import LAWS
 from predictors.machine import Machine, machine
 from predictors.model import evaluate
 from predictors.surface import Spread, Surface, coordinates
+from predictors.terms import Array
 
 WILD = 3.0
 """Standard deviations from what the others say beyond which a measurement counts for less."""

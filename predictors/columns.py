@@ -9,10 +9,10 @@ import numpy.typing as npt
 import polars as pl
 
 from predictors.kernels import complete, with_law
-from predictors.law import Array, Columns
 from predictors.machine import Machine
 from predictors.precision import runs_as
 from predictors.stacks import key_reads, stack_on
+from predictors.terms import Array, Columns
 from predictors.work import attended, attended_keys, element_bytes, with_work
 
 SERVING_FRAMEWORKS = ("sglang", "trtllm", "vllm")

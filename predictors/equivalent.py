@@ -15,9 +15,9 @@ import polars as pl
 from predictors.columns import prepare
 from predictors.fitted import Weights
 from predictors.kernels import DTYPE_BYTES
-from predictors.law import Array
 from predictors.machine import Machine
 from predictors.model import model, split
+from predictors.terms import Array
 
 Index = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from predictors.law import Array, Columns, Terms, overlap
 from predictors.machine import Machine
 from predictors.stacks import ATTENTION_STACKS
+from predictors.terms import Array, Columns, Terms, overlap
 
 FRAMEWORKS = ("sglang", "trtllm", "vllm")
 ATTENTION_LAWS = ("prefill", "encoder", "decode")

@@ -13,10 +13,12 @@ import numpy.typing as npt
 
 from predictors.errors import WeightsError
 from predictors.gpu import load_gpu
-from predictors.law import LAWS, POWER_LIMITED, STAND_INS, Array, Constants
+from predictors.law import LAWS, STAND_INS
+from predictors.laws.products import POWER_LIMITED
 from predictors.machine import Machine, machine
 from predictors.residual import Trees
 from predictors.surface import Spread, Surface, usual_spread
+from predictors.terms import Array, Constants
 
 SHIPPED = Path(__file__).parent / "weights"
 FORMAT = 1

@@ -8,8 +8,8 @@ import numpy as np
 
 from predictors.fitted import Weights
 from predictors.kernels import TENSOR_FAMILIES
-from predictors.law import Array
 from predictors.machine import Machine
+from predictors.terms import Array
 
 SITUATIONS = ("base", "sibling", "class", "new")
 """From near to far, where nothing was calibrated."""

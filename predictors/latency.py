@@ -17,12 +17,12 @@ from predictors.fitted import Calibrated, Weights, load_weights
 from predictors.gpu import Gpu, resolve_gpu
 from predictors.intervals import KEPT, SCALED
 from predictors.kernels import complete
-from predictors.law import Array
 from predictors.machine import Machine, machine
 from predictors.model import Modelled, Split, model, split
 from predictors.precision import formats
 from predictors.result import KEEPS, LAW, MEASURED, SCALES, TRANSFER, UNKNOWN, result, widths
 from predictors.scaling import scaled
+from predictors.terms import Array
 from predictors.transfer import Missed, in_order, like_siblings, missed, ordered, residual
 
 SHORTEST_US = 0.5

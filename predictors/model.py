@@ -14,10 +14,11 @@ import polars as pl
 from predictors.columns import Sizes, sizes
 from predictors.features import features
 from predictors.fitted import Weights
-from predictors.law import LAWS, Array, Columns, Terms
+from predictors.law import LAWS
 from predictors.machine import Machine
 from predictors.roofline import bound_us
 from predictors.surface import coordinates
+from predictors.terms import Array, Columns, Terms
 
 CHUNK_ROWS = 16384  # so that a chunk's columns stay in the CPU's cache
 LIMITERS = ("compute", "memory", "latency", "unknown")

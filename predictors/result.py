@@ -8,9 +8,9 @@ import polars as pl
 
 from predictors.fitted import Weights
 from predictors.intervals import half_width
-from predictors.law import Array
 from predictors.machine import Machine
 from predictors.model import Modelled
+from predictors.terms import Array
 
 LINK_COPIES = ("HtoD", "DtoH", "PtoP")
 METHODS = ("measured", "law", "transfer", "scaled", "kept", "unknown")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from predictors.law import Array, Columns
 from predictors.machine import Machine
+from predictors.terms import Array, Columns
 
 WINOGRAD = 4.0
 """How many times fewer multiplications F(4x4, 3x3) needs (Lavin and Gray 2015); fp32 convolutions may use it."""

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from predictors.law import Array
 from predictors.machine import Machine
+from predictors.terms import Array
 
 Index = npt.NDArray[np.intp]
 

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from predictors.features import frameworks_of
-from predictors.law import Array, Columns, Terms
 from predictors.machine import Machine
+from predictors.terms import Array, Columns, Terms
 
 Frameworks = npt.NDArray[np.object_] | None
 

@@ -10,8 +10,9 @@ import numpy.typing as npt
 import polars as pl
 
 from predictors.fitted import Weights
-from predictors.law import LAWS, Array
+from predictors.law import LAWS
 from predictors.machine import Machine
+from predictors.terms import Array
 
 Mask = npt.NDArray[np.bool_]
 Index = npt.NDArray[np.intp]

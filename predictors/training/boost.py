@@ -6,8 +6,8 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from predictors.law import Array
 from predictors.residual import Trees
+from predictors.terms import Array
 
 BINS = 48
 

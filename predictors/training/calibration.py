@@ -10,8 +10,8 @@ import polars as pl
 
 from predictors.calibrate import calibrate, constants_of, observe
 from predictors.fitted import Weights
-from predictors.law import Array
 from predictors.surface import Spread
+from predictors.terms import Array
 from predictors.training.fit import LawFit, Measured, kernel_us
 from predictors.training.fit_spread import Block
 

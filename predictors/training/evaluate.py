@@ -12,12 +12,12 @@ from predictors.columns import sizes
 from predictors.fitted import Weights
 from predictors.gpu import load_gpu
 from predictors.intervals import CALIBRATED, SITUATIONS, STACK, of_vendor, situation
-from predictors.law import Array
 from predictors.machine import Machine
 from predictors.model import evaluate
 from predictors.roofline import bound_us
 from predictors.stacks import ATTENTION_STACKS
 from predictors.surface import Spread
+from predictors.terms import Array
 from predictors.training.calibration import SHORTEST_US, blocks, calibrated
 from predictors.training.fit import LawFit, Measured, fit, kernel_us, sample
 from predictors.training.fit_spread import Block, fit_spread

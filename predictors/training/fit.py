@@ -17,10 +17,11 @@ from predictors.columns import law_columns, prepare, sizes
 from predictors.features import features
 from predictors.fitted import Fitted, Weights
 from predictors.gpu import load_gpu
-from predictors.law import LAWS, Array
+from predictors.law import LAWS
 from predictors.machine import Machine, machine
 from predictors.residual import Trees
 from predictors.surface import Spread
+from predictors.terms import Array
 from predictors.training.boost import boost
 from predictors.training.datasets import load
 from predictors.training.fit_law import Part, fit_law

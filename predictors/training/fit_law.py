@@ -10,8 +10,9 @@ import numpy.typing as npt
 from scipy.optimize import least_squares  # type: ignore[import-untyped, unused-ignore]
 
 from predictors.fitted import Fitted
-from predictors.law import Array, Columns, Law
+from predictors.law import Law
 from predictors.machine import Machine
+from predictors.terms import Array, Columns
 
 EFFECT_SD = {"tensor_class": 0.12, "gpu": 0.1, "framework": 0.12, "stack": 0.08}
 """Prior standard deviations of the offsets, in log space (predictor study, section 1)."""

@@ -14,10 +14,11 @@ from predictors import load_gpu, predict
 from predictors.columns import law_columns, prepare
 from predictors.fitted import Weights, load_weights
 from predictors.gpu import Gpu
-from predictors.law import LAWS, overlap
+from predictors.law import LAWS
 from predictors.machine import machine
 from predictors.measured import IN_A_LOOP
 from predictors.roofline import bound_us, memory_bound_us
+from predictors.terms import overlap
 
 H100 = load_gpu("h100-sxm")
 SIZE = st.integers(1, 2**17)

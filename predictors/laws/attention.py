@@ -1,0 +1,58 @@
+"""Attention: many queries tiled over the SMs, or the cache of keys streamed for a few."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from predictors.machine import Machine
+from predictors.terms import Array, Columns, Constants, Terms, cyclic_us, memory_us, overlap, rounds
+
+
+def prefill_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
+    """Attention tiled over queries: matrix products plus exponentials, blocks of 128 queries."""
+    flops_per_cycle = x["tflops"] * 1e6 / gpu.sms / gpu.clock_mhz
+    head_dim = 32 * np.ceil(x["head_dim"] / 32)
+    products = 512.0 * head_dim / (flops_per_cycle * c["compute"])
+    cycles_per_key = x["passes"] * (products + 8.0 * c["softmax"])
+    blocks = x["batch"] * x["heads"] * np.ceil(x["q_len"] / 128)
+    # A block works on all the keys of its last query: half a block more than its queries have on average.
+    rows = np.minimum(x["q_len"], 128)
+    keys = np.minimum(x["attended"] / x["q_len"] + rows / 2, x["reach"])
+    # The longest block: the keys of the last query, and of the others of its block where a window moves along.
+    longest = np.where(x["window"] > 0, np.minimum(x["window"] + rows, x["reach"]), x["reach"])
+    # A kernel may work on what is outside of the window too, and mask it.
+    outside = c["masked"] * (x["window"] > 0)
+    keys = keys + outside * np.maximum(np.minimum(_mean_keys(x) + rows / 2, x["kv_len"]) - keys, 0) + c["prologue"]
+    longest = np.asarray(longest + outside * np.maximum(x["kv_len"] - longest, 0) + c["prologue"])
+    spread = blocks * keys / gpu.sms * rounds(blocks, gpu.sms, c) / np.maximum(blocks / gpu.sms, 1.0)
+    handling = np.maximum(blocks / gpu.sms, 1.0) * c["per_block"] * head_dim / 128
+    compute = (overlap(spread, longest) * cycles_per_key + handling) / gpu.clock_mhz
+    again = c["traffic"] * x["work_bytes"] / (gpu.cache_gbps * c["cache"]) / 1e3
+    memory = (memory_us(x["work_bytes"], gpu, c) + again) * (1 + c["fill"] * np.minimum(gpu.sms / blocks, 64.0))
+    return Terms(c["floor"] / gpu.clock_mhz + 0 * compute, compute, memory)
+
+
+def _mean_keys(x: Columns) -> Array:
+    """Keys that a query attends to on average where there is no window."""
+    before = np.maximum(x["kv_len"] - x["q_len"], 0)
+    return np.asarray(np.where(x["causal"] > 0, before + np.minimum(x["q_len"], x["kv_len"]) / 2, x["kv_len"]))
+
+
+def decode_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
+    """Attention of a few queries: the KV cache streamed, split over the SMs, heads of one group together.
+
+    Where the kernel takes heads one by one, each reads the group's keys again, from the cache.
+    """
+    keys = 64 * np.ceil(x["reach"] / 64)
+    reads = x["key_reads_on_mma"] if gpu.tensor_class == "mma" else x["key_reads"]
+    units = x["batch"] * x["kv_heads"] * reads
+    grouped = np.ceil(x["heads"] / x["kv_heads"] / reads * x["q_len"] / 16) * 16
+    flops_per_cycle = x["tflops"] * 1e6 / gpu.sms / gpu.clock_mhz
+    products = 4.0 * units * keys * grouped * x["head_dim"] / (flops_per_cycle * c["compute"])
+    handling = units * (keys * c["per_key"] + c["per_block"])
+    serial = c["serial"] * keys ** c["serial_power"]
+    compute = ((products + handling) / gpu.sms + serial) / gpu.clock_mhz
+    blocks = units * np.maximum(keys / 256, 1.0)
+    memory = cyclic_us(x["work_bytes"], gpu, c) * (1 + c["fill"] * np.minimum(gpu.sms / blocks, 64.0))
+    again = c["again"] * x["work_bytes"] * (reads - 1) / (gpu.cache_gbps * c["cache"]) / 1e3
+    return Terms(c["floor"] / gpu.clock_mhz + 0 * compute, compute, memory + again)

@@ -1,0 +1,96 @@
+"""Matrix products, and the grouped products of a mixture of experts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from predictors.machine import Machine
+from predictors.terms import Array, Columns, Constants, Terms, cyclic_us, memory_us, overlap, rounds, sustained
+
+TILES = ((16, 64), (32, 64), (64, 32), (64, 64), (128, 64), (64, 128), (128, 128), (64, 256), (128, 256), (256, 128))
+SPLITS = (1, 2, 4, 8, 16)
+LEAST_SPLIT_K = 128
+POWER_LIMITED = "mma"
+"""The class of matrix units whose clock follows from the board's power."""
+
+
+def product_cycles(tile_m: int, tile_n: int, flops_per_cycle: Array, size: Array, c: Constants) -> Array:
+    """Clocks one SM takes for one step along k of a tile: arithmetic, operands from L2, or plain latency."""
+    compute = 2.0 * tile_m * tile_n / (flops_per_cycle * c["compute"])
+    feed = (tile_m + tile_n) * size / (64.0 * np.asarray(c["feed"]))
+    return overlap(compute, feed, np.asarray(c["latency"]) + 0 * compute)
+
+
+def gemm_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
+    """A matrix product on the matrix units; before wgmma they outrun the power of boards like the T4."""
+    if gpu.tensor_class == POWER_LIMITED:
+        watts_per_tflops = gpu.watts_per_tflops * gpu.vector_tflops / (x["tflops"] * x["size"] / 2)
+        x = {**x, "tflops": x["tflops"] * sustained(watts_per_tflops, c["matrix_power"])}
+    return product_terms(x, gpu, c)
+
+
+def product_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
+    """A (batched) matrix product: best tile and split along k.
+
+    On NVIDIA's GPUs the operands of a job's products come from memory at first, which takes longer to answer than the
+    cache, and rows that don't start at multiples of 16 bytes are loaded and stored piece by piece.
+    """
+    m, n, k, batch = x["m"], x["n"], x["k"], x["batch"]
+    flops_per_cycle = x["tflops"] * 1e6 / gpu.sms / gpu.clock_mhz
+    stream = memory_us(x["work_bytes"], gpu, c)
+    nvidia = gpu.tensor_class != "mfma"
+    unaligned = np.asarray(c["unaligned"]) * nvidia
+    stores = unaligned * x["unaligned_stores"] * batch * m * n / gpu.sms / gpu.clock_mhz
+    best_compute = best_memory = best = np.full_like(m, np.inf)
+    for tile_m, tile_n in TILES:
+        cycles = product_cycles(tile_m, tile_n, flops_per_cycle, x["size"], c)
+        cycles = cycles + unaligned * x["unaligned_loads"] * (tile_m + tile_n)
+        tiles = batch * np.ceil(m / tile_m) * np.ceil(n / tile_n)
+        for split in SPLITS:
+            blocks = tiles * split
+            depth = np.maximum(k / split, LEAST_SPLIT_K) if split > 1 else k
+            compute = rounds(blocks, gpu.sms, c) * (depth + c["prologue"]) * cycles / gpu.clock_mhz + stores
+            # One block alone streams its operands at no more than some SMs' share of the memory.
+            alone = (tile_m + tile_n) * depth * x["size"] * gpu.sms / gpu.bandwidth_gbps / 1e3
+            memory = stream + c["fill"] * alone
+            if split > 1:
+                memory = memory + 8.0 * batch * m * n * split / (gpu.bandwidth_gbps * c["reduce"]) / 1e3
+            time = overlap(compute, memory)
+            better = time < best
+            best = np.where(better, time, best)
+            best_compute = np.where(better, compute, best_compute)
+            best_memory = np.where(better, memory, best_memory)
+    quantise = x["quantised_input"] * (c["quantise"] * 3 * m * k / gpu.bandwidth_gbps / 1e3)
+    floor = c["floor"] / gpu.clock_mhz * np.where(x["cold"] * nvidia > 0, c["cold"], 1.0)
+    return Terms(floor + quantise, best_compute, best_memory)
+
+
+def gemm_fp32_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
+    """A matrix product on the vector units, whose clock the board's power limits and which load element by element."""
+    aligned = np.zeros_like(x["k"])
+    tflops = x["tflops"] * sustained(gpu.watts_per_tflops, c["power"])
+    return product_terms({**x, "tflops": tflops, "unaligned_loads": aligned, "unaligned_stores": aligned}, gpu, c)
+
+
+def moe_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
+    """Two grouped products of a gated expert layer: best tile over rows, every active expert's weights streamed."""
+    hidden, inter = x["hidden"], x["inter"] / x["tp"]
+    local = np.maximum(x["experts"] / x["ep"], 1.0)
+    rows = np.maximum(x["tokens"] * x["topk"] / x["ep"] ** c["ep_power"], 1.0)
+    evenness = np.where(x["skewed"] > 0, c["evenness"], 1.0)
+    active = np.maximum(local * -np.expm1(-evenness * x["tokens"] * x["topk"] / x["experts"]), 1.0)
+    per_expert = rows / active
+    flops_per_cycle = x["tflops"] * 1e6 / gpu.sms / gpu.clock_mhz
+    weights = active * 3 * hidden * inter * x["size"]
+    passes = rows * (hidden * c["permute"] * 4 + inter * 6.0)
+    memory = cyclic_us(weights, gpu, c) + passes / gpu.bandwidth_gbps / 1e3 / c["memory"]
+    best_compute = np.full_like(rows, np.inf)
+    for tile in (16, 32, 64, 128):
+        cycles = product_cycles(tile, 128, flops_per_cycle, x["size"], c)
+        row_tiles = active * (per_expert / tile + np.where(per_expert > tile, 0.5, 1.0) ** c["ragged"])
+        time: Array = np.zeros_like(rows)
+        for wide, deep in ((2 * inter, hidden), (hidden, inter)):
+            blocks = row_tiles * np.ceil(wide / 128)
+            time = time + rounds(blocks, gpu.sms, c) * (deep + c["prologue"]) * cycles / gpu.clock_mhz
+        best_compute = np.minimum(best_compute, time)
+    return Terms(c["floor"] / gpu.clock_mhz + 0 * rows, best_compute, memory)

@@ -1,0 +1,73 @@
+"""What a kernel's time is made of, and what the laws make it from: resources used at once, memory and cache, rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from predictors.machine import Machine
+
+Array = npt.NDArray[np.float64]
+Columns = Mapping[str, Array]
+Constants = Mapping[str, Array | float]
+
+CYCLIC_EDGE = 8.0
+"""How sharply the cache's rate ends where what is read again and again outgrows the cache."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a kernel's time is made of, in microseconds."""
+
+    floor_us: Array
+    compute_us: Array
+    memory_us: Array
+
+    @property
+    def body_us(self) -> Array:
+        """Compute and memory time, overlapped."""
+        return overlap(self.compute_us, self.memory_us)
+
+    @property
+    def time_us(self) -> Array:
+        """The whole kernel."""
+        return self.floor_us + self.body_us
+
+
+def overlap(*times_us: Array) -> Array:
+    """Two or more resources used at once: a fourth-power mean, near their maximum."""
+    total = sum(np.square(np.square(t)) for t in times_us)
+    return np.asarray(np.sqrt(np.sqrt(total)))
+
+
+def memory_us(x_bytes: Array, gpu: Machine, c: Constants) -> Array:
+    """Time to move `x_bytes`, the part of it that the last-level cache holds at the cache's rate."""
+    return _moved_us(x_bytes, 1 / (1 + (x_bytes / (gpu.cache_bytes * c["cache_share"])) ** 3), gpu, c)
+
+
+def cyclic_us(x_bytes: Array, gpu: Machine, c: Constants) -> Array:
+    """The same of what is read from one end to the other, time and again: all of it stays in the cache, or none."""
+    return _moved_us(x_bytes, 1 / (1 + (x_bytes / (gpu.held_bytes * c["cache_share"])) ** CYCLIC_EDGE), gpu, c)
+
+
+def _moved_us(x_bytes: Array, hit: Array, gpu: Machine, c: Constants) -> Array:
+    memory_gbps = gpu.bandwidth_gbps * c["memory"]
+    cache_gbps = np.maximum(gpu.cache_gbps * c["cache"], memory_gbps)
+    gbps = memory_gbps + (cache_gbps - memory_gbps) * hit
+    return np.asarray(x_bytes / gbps / 1e3)
+
+
+def sustained(watts_per_tflops: Array | float, enough: Array | float) -> Array:
+    """Share of the boost clock that the board's power allows some arithmetic: min(1, (power / enough)^0.85), smooth."""
+    x = (np.asarray(watts_per_tflops) / np.asarray(enough)) ** 0.85
+    return np.asarray(x / (1 + x**6) ** (1 / 6))
+
+
+def rounds(blocks: Array, slots: float, c: Constants) -> Array:
+    """Rounds of blocks over the SMs: between the exact ratio and its ceiling, never below one."""
+    ratio = blocks / slots
+    least = np.maximum(ratio, 1.0)
+    return np.asarray(least * (np.ceil(ratio) / least) ** c["quantised"])
