@@ -12,11 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from predictors.columns import prepare
 from predictors.fitted import Weights
-from predictors.kernels import DTYPE_BYTES
+from predictors.kernels import DTYPE_BYTES, complete
 from predictors.machine import Machine
-from predictors.model import model, split
+from predictors.model import Runs, model
 from predictors.terms import Array
 
 Index = npt.NDArray[np.intp]
@@ -40,48 +39,52 @@ SPREAD = 0.8
 10,000 kernels of attention 78 to 100 % and 69 to 100 %."""
 
 
-def equivalent(
-    table: pl.DataFrame,
-    row: Index,
-    measured: Array,
-    source: Machine,
-    target: Machine,
-    weights: tuple[Weights, Weights],
-) -> tuple[Array, Mask]:
-    """Measured times of products carried to another GPU by a product of their kind that takes as long.
+class Equivalents:
+    """Products and attention of a table, and for each kind of them a curve of such kernels from small to large.
 
     Args:
         table: distinct kernels with `family`, `dtype`, `framework`, `tile_m`, `tile_n`, `split_k` and `blocks`.
-        row: of which of them each measurement is.
+        row: which of them each measurement is.
         measured: times on the source, in microseconds, above zero.
         source: where they were measured.
-        target: where to.
-        weights: for the source and for the target.
-
-    Returns:
-        Times in microseconds, and which of them are told so: NaN and false for what is no product.
+        weights: for the source.
     """
-    side = pl.min_horizontal("tile_m", "tile_n")
-    kinds = table.select(
-        "family",
-        "dtype",
-        "framework",
-        splits=pl.col("split_k"),
-        narrow=pl.when((side <= NARROW) & (pl.col("family") == "gemm")).then(side),
-        told=pl.col("family").is_in(FAMILIES)
-        & pl.col("dtype").is_in(list(DTYPE_BYTES))
-        & (pl.col("blocks").fill_null(np.inf) * FEW >= source.sms),
-    )
-    time, told = np.full(measured.size, np.nan), kinds["told"].fill_null(False).to_numpy()[row]
-    of_kind = kinds.drop("told").select(pl.struct(pl.all()).rank("dense"))[:, 0].to_numpy()[row]
-    for kind in np.unique(of_kind[told]):
-        mine = told & (of_kind == kind)
-        curve = _from_small_to_large(kinds[int(row[mine][0])])
-        here = np.maximum.accumulate(_times(curve, source, weights[0]))
-        there = _times(curve, target, weights[1])
-        ratio = np.interp(np.log(measured[mine]), np.log(here), np.log(there / here))
-        time[mine] = measured[mine] * np.exp(ratio)
-    return time, told
+
+    def __init__(self, table: pl.DataFrame, row: Index, measured: Array, source: Machine, weights: Weights) -> None:
+        side = pl.min_horizontal("tile_m", "tile_n")
+        kinds = table.select(
+            "family",
+            "dtype",
+            "framework",
+            splits=pl.col("split_k"),
+            narrow=pl.when((side <= NARROW) & (pl.col("family") == "gemm")).then(side),
+            told=pl.col("family").is_in(FAMILIES)
+            & pl.col("dtype").is_in(list(DTYPE_BYTES))
+            & (pl.col("blocks").fill_null(np.inf) * FEW >= source.sms),
+        )
+        self.told = kinds["told"].fill_null(False).to_numpy()[row]
+        """Of which measurements the time is told by a kernel that takes as long."""
+        of_kind = kinds.drop("told").select(pl.struct(pl.all()).rank("dense"))[:, 0].to_numpy()[row]
+        self._mine = [self.told & (of_kind == kind) for kind in np.unique(of_kind[self.told])]
+        curves = [_from_small_to_large(kinds[int(row[mine][0])]) for mine in self._mine]
+        self._ends = np.cumsum([curve.height for curve in curves])[:-1]
+        self._curves = Runs(complete(pl.concat(curves, how="diagonal"))) if curves else None
+        self._measured = measured
+        self._here = [np.maximum.accumulate(times) for times in self._times(source, weights)]
+
+    def on(self, target: Machine, weights: Weights) -> Array:
+        """Times on another GPU, in microseconds: of the kernels of their kinds that take as long; NaN elsewhere."""
+        time = np.full(self._measured.size, np.nan)
+        for mine, here, there in zip(self._mine, self._here, self._times(target, weights), strict=True):
+            ratio = np.interp(np.log(self._measured[mine]), np.log(here), np.log(there / here))
+            time[mine] = self._measured[mine] * np.exp(ratio)
+        return time
+
+    def _times(self, gpu: Machine, weights: Weights) -> list[Array]:
+        """Of each curve, on a GPU."""
+        if self._curves is None:
+            return []
+        return np.split(model(self._curves.on(gpu), gpu, weights).time_us, self._ends)
 
 
 def _from_small_to_large(kind: pl.DataFrame) -> pl.DataFrame:
@@ -92,7 +95,3 @@ def _from_small_to_large(kind: pl.DataFrame) -> pl.DataFrame:
         return one.join(pl.DataFrame({"kv_len": TOKENS}), how="cross").with_columns(**sizes)
     sides = pl.DataFrame({"n": SIDES, "k": SIDES})
     return one.join(sides, how="cross").with_columns(m=pl.coalesce("narrow", "n"))
-
-
-def _times(kernels: pl.DataFrame, gpu: Machine, weights: Weights) -> Array:
-    return model(split(prepare(kernels, gpu)), gpu, weights).time_us

@@ -11,15 +11,13 @@ import numpy.typing as npt
 import polars as pl
 
 from predictors.calibrate import calibrate
-from predictors.columns import as_run
-from predictors.equivalent import SPREAD, equivalent
+from predictors.equivalent import SPREAD, Equivalents
 from predictors.fitted import Calibrated, Weights, load_weights
 from predictors.gpu import Gpu, resolve_gpu
 from predictors.intervals import KEPT, SCALED
 from predictors.kernels import complete
 from predictors.machine import Machine, machine
-from predictors.model import Modelled, Split, model, split
-from predictors.precision import formats
+from predictors.model import Modelled, Runs, Split, model
 from predictors.result import KEEPS, LAW, MEASURED, SCALES, TRANSFER, UNKNOWN, result, widths
 from predictors.scaling import scaled
 from predictors.terms import Array
@@ -30,6 +28,7 @@ SHORTEST_US = 0.5
 KEPT_FAMILIES = ("collective",)
 
 Index = npt.NDArray[np.intp]
+Mask = npt.NDArray[np.bool_]
 Offsets = dict[tuple[str, str], Calibrated]
 
 
@@ -94,8 +93,8 @@ class Batch:
         self._measured = table["measured_us"].to_numpy()
         alike = table.drop("measured_us").hash_rows().to_numpy()
         _, first, self._row = np.unique(alike, return_index=True, return_inverse=True)
-        self._distinct = table[first].drop("measured_us")
-        self._splits: dict[tuple[str | bool, ...], Split] = {}
+        self._runs = Runs(table[first].drop("measured_us"))
+        self._equivalents: dict[bytes, Equivalents] = {}
         self._offsets: dict[Gpu, Offsets] = {}
         self._missed: dict[bool, Missed] = {}
 
@@ -113,7 +112,7 @@ class Batch:
         target, source = machine(_gpu(gpu)), self._source
         calibrated = {key: own for one in (calibrations or {}).items() for key, own in self._calibrated(*one).items()}
         weights = replace(self._weights, calibrated=calibrated)
-        alone = _alone(self._split(target), target, weights, map(machine, calibrations or {}))
+        alone = _alone(self._runs.on(target), target, weights, map(machine, calibrations or {}))
         unknown = np.isnan(alone.time_us)[self._row]
         time, width = alone.time_us[self._row], widths(alone.table, target, weights)[self._row]
         method = np.where(unknown, UNKNOWN, LAW)
@@ -124,13 +123,6 @@ class Batch:
         elif source is not None:
             time, width, method = self._carried(alone, width, method, source, target, weights)
         return result(alone, self._row, time, width, method)
-
-    def _split(self, gpu: Machine) -> Split:
-        """The distinct kernels as they run on a GPU."""
-        key = (gpu.tensor_class, *formats(gpu.gpu))
-        if key not in self._splits:
-            self._splits[key] = split(as_run(self._distinct, gpu))
-        return self._splits[key]
 
     def _calibrated(self, gpu: Gpu, kernels: pl.DataFrame) -> Offsets:
         if gpu not in self._offsets:
@@ -152,11 +144,21 @@ class Batch:
         if shapeless.any():
             mine, times = row[shapeless], measured[shapeless]
             by_ratio, bracket = scaled(table, mine, times, source, target)
-            alike, told = equivalent(table, mine, times, source, target, (self._weights, weights))
-            time[shapeless] = np.where(told, alike, by_ratio)
-            width[shapeless] = np.where(told, SPREAD, SCALED + bracket)
+            alike = self._alike(shapeless, source)
+            time[shapeless] = np.where(alike.told, alike.on(target, weights), by_ratio)
+            width[shapeless] = np.where(alike.told, SPREAD, SCALED + bracket)
         time = in_order(time, measured, table["dtype"], row, source, target)
         return like_siblings(time, measured, table, row, source, target), width, method
+
+    def _alike(self, shapeless: Mask, source: Machine) -> Equivalents:
+        """What takes as long on the source as the kernels without shapes, which are mostly the same for each target."""
+        key = shapeless.tobytes()
+        if key not in self._equivalents:
+            measured = np.maximum(self._measured[shapeless], SHORTEST_US)
+            self._equivalents[key] = Equivalents(
+                self._runs.table, self._row[shapeless], measured, source, self._weights
+            )
+        return self._equivalents[key]
 
     def _missed_on(self, source: Machine, target: Machine, weights: Weights) -> Missed:
         """What the model misses on the source."""
@@ -164,7 +166,7 @@ class Batch:
         both = any(slug == target.slug for _, slug in weights.calibrated)
         ours = any(slug == source.slug for _, slug in weights.calibrated)
         if (key := both and ours) not in self._missed:
-            rows = self._split(source)
+            rows = self._runs.on(source)
             there = model(rows, source, weights if key else self._weights).time_us[self._row]
             log_ratio = np.log(np.maximum(self._measured, SHORTEST_US) / there)
             self._missed[key] = missed(rows.table, self._row, log_ratio)

@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from predictors.columns import Sizes, sizes
+from predictors.columns import Sizes, as_run, sizes
 from predictors.features import features
 from predictors.fitted import Weights
 from predictors.law import LAWS
 from predictors.machine import Machine
+from predictors.precision import formats
 from predictors.roofline import bound_us
 from predictors.surface import coordinates
 from predictors.terms import Array, Columns, Terms
@@ -53,6 +54,25 @@ def split(table: pl.DataFrame) -> Split:
     known = table.with_row_index("row").filter(pl.col("law").is_not_null())
     chunks = [c for part in known.partition_by("law", maintain_order=True) for c in part.iter_slices(CHUNK_ROWS)]
     return Split(table, tuple(Part(c["law"][0], c["row"].to_numpy(), sizes(c)) for c in chunks))
+
+
+class Runs:
+    """Kernels as they run on one GPU after the other; those of one class and with the same formats run them alike.
+
+    Args:
+        table: from `kernels.complete`.
+    """
+
+    def __init__(self, table: pl.DataFrame) -> None:
+        self.table = table
+        self._splits: dict[tuple[str | bool, ...], Split] = {}
+
+    def on(self, gpu: Machine) -> Split:
+        """The kernels as they run on a GPU."""
+        key = (gpu.tensor_class, *formats(gpu.gpu))
+        if key not in self._splits:
+            self._splits[key] = split(as_run(self.table, gpu))
+        return self._splits[key]
 
 
 @dataclass(frozen=True)
