@@ -121,7 +121,10 @@ def _unaligned(size: str) -> pl.Expr:
 
 
 def _cold() -> pl.Expr:
-    """Whether a product's weights come from memory, as in a job; a benchmark's loop finds them in the cache."""
+    """Whether a product's weights come from memory, as in a job; a benchmark's loop finds them in the cache.
+
+    Products in a batch are of two activations, which were just computed and are in the cache.
+    """
     one_by_many = (pl.col("batch") == 1) & (pl.col("m") > 1) & (pl.col("n") > 1)
     return (one_by_many & pl.col("framework").is_null()).fill_null(False)
 
