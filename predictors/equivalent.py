@@ -68,7 +68,7 @@ class Equivalents:
         self._mine = [self.told & (of_kind == kind) for kind in np.unique(of_kind[self.told])]
         curves = [_from_small_to_large(kinds[int(row[mine][0])]) for mine in self._mine]
         self._ends = np.cumsum([curve.height for curve in curves])[:-1]
-        self._curves = Runs(complete(pl.concat(curves, how="diagonal"))) if curves else None
+        self._curves = Runs(complete(pl.concat(curves, how="diagonal_relaxed"))) if curves else None
         self._measured = measured
         self._here = [np.maximum.accumulate(times) for times in self._times(source, weights)]
 

@@ -95,3 +95,16 @@ def test_attention_that_splits_its_keys_goes_with_the_memory():
     assert measured["time_us"] == pytest.approx(there, rel=0.1)
     assert decode == pytest.approx(100 * 3352 / 864, rel=0.35)
     assert decode != pytest.approx(prefill, rel=0.05)
+
+
+def test_kinds_without_shapes_go_their_own_ways_side_by_side():
+    kinds = [
+        {"family": "attention", "split_k": True},
+        {"family": "attention", "split_k": False},
+        {"family": "gemm", "tile_m": 8, "tile_n": 64},
+        {"family": "conv"},
+    ]
+    rows = [kind | {"dtype": "bf16", "measured_us": 80.0} for kind in kinds]
+    together = predict(pl.DataFrame(rows, infer_schema_length=None), "h100-sxm", source_gpu="a100-sxm-80gb")
+    alone = [scaled("a100-sxm-80gb", "h100-sxm", **row)["time_us"] for row in rows]
+    assert together["time_us"].to_list() == pytest.approx(alone)
