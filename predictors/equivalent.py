@@ -19,7 +19,6 @@ from predictors.model import Runs, model
 from predictors.terms import Array
 
 Index = npt.NDArray[np.intp]
-Mask = npt.NDArray[np.bool_]
 
 FAMILIES = ("gemm", "conv", "attention")
 SIDES = np.unique(np.round(np.geomspace(16, 65536, 49) / 16) * 16)

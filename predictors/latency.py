@@ -144,20 +144,17 @@ class Batch:
         if shapeless.any():
             mine, times = row[shapeless], measured[shapeless]
             by_ratio, bracket = scaled(table, mine, times, source, target)
-            alike = self._alike(shapeless, source)
+            alike = self._alike(shapeless, times, source)
             time[shapeless] = np.where(alike.told, alike.on(target, weights), by_ratio)
             width[shapeless] = np.where(alike.told, SPREAD, SCALED + bracket)
         time = in_order(time, measured, table["dtype"], row, source, target)
         return like_siblings(time, measured, table, row, source, target), width, method
 
-    def _alike(self, shapeless: Mask, source: Machine) -> Equivalents:
+    def _alike(self, shapeless: Mask, times: Array, source: Machine) -> Equivalents:
         """What takes as long on the source as the kernels without shapes, which are mostly the same for each target."""
         key = shapeless.tobytes()
         if key not in self._equivalents:
-            measured = np.maximum(self._measured[shapeless], SHORTEST_US)
-            self._equivalents[key] = Equivalents(
-                self._runs.table, self._row[shapeless], measured, source, self._weights
-            )
+            self._equivalents[key] = Equivalents(self._runs.table, self._row[shapeless], times, source, self._weights)
         return self._equivalents[key]
 
     def _missed_on(self, source: Machine, target: Machine, weights: Weights) -> Missed:

@@ -7,15 +7,12 @@ beside it. The first gives what computing and what the exchange takes, to which 
 scaled; the second is predicted. Source: damek/cs336-assignment2-systems, cs336_systems/outputs.
 """
 
-import json
 import sys
 
 from sample_models import Shape
-from synthesize_samples import synthesize
-from synthetic.large import training_steps
+from synthetic.large import as_long_as
 
 import tracekit as tk
-from tracekit.ingest import load_bytes
 from tracekit.prediction.model import Prediction
 from tracekit.trace import Trace
 
@@ -38,7 +35,8 @@ def main() -> None:
     sys.stdout.write("|---|---|---|---|---|---|---|\n")
     for batch, tokens, whole, exchange, *buckets in MEASURED:
         shape = Shape(layers=48, width=1600, heads=25, vocabulary=10000, batch=batch, tokens=tokens)
-        found = with_exchange_of(as_long_as(shape, whole - exchange), exchange)
+        trace = as_long_as((whole - exchange) * 1e6, shape, "stand-in", alone_us, ROUNDS)
+        found = with_exchange_of(trace, exchange)
         step, low, high = (us / 1e6 for us in (found.step.step_time_us, found.low_us, found.high_us))
         errors = " and ".join(f"{100 * (step / bucket - 1):+.0f}" for bucket in buckets)
         sys.stdout.write(
@@ -48,13 +46,9 @@ def main() -> None:
         sys.stdout.flush()
 
 
-def as_long_as(shape: Shape, seconds: float) -> Trace:
-    """A stand-in whose step on one GPU takes so long."""
-    steps, slowdown = training_steps(shape), 1.0
-    for _ in range(ROUNDS):
-        trace = load_bytes(json.dumps(synthesize(steps, "stand-in", slowdown)).encode(), "stand-in")
-        slowdown *= seconds * 1e6 / tk.predict(trace, gpu=GPU, calibration=False)[GPU].step.step_time_us
-    return trace
+def alone_us(trace: Trace) -> float:
+    """A step on one GPU."""
+    return tk.predict(trace, gpu=GPU, calibration=False)[GPU].step.step_time_us
 
 
 def with_exchange_of(trace: Trace, seconds: float) -> Prediction:

@@ -7,17 +7,14 @@ times those of a roofline, all scaled so that the smallest number of GPUs gives 
 is what tracekit adds for more GPUs.
 """
 
-import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sample_models import Shape
-from synthesize_samples import synthesize
-from synthetic.large import training_steps
+from synthetic.large import as_long_as
 
 import tracekit as tk
-from tracekit.ingest import load_bytes
 from tracekit.prediction.model import Prediction
 from tracekit.trace import Trace
 
@@ -102,11 +99,12 @@ def main() -> None:
 def rows(case: Case) -> Iterator[str]:
     """A line for each number of GPUs but the first, for which the stand-in's kernels are scaled."""
     first, *others = case.tokens_per_s
-    steps, slowdown = training_steps(case.shape), 1.0
-    for _ in range(ROUNDS):
-        trace = load_bytes(json.dumps(synthesize(steps, case.name, slowdown)).encode(), case.name)
-        base = case.tokens / predicted(trace, case, first).step.step_time_us * 1e6
-        slowdown *= base / case.tokens_per_s[first]
+
+    def fewest_us(trace: Trace) -> float:
+        return predicted(trace, case, first).step.step_time_us
+
+    trace = as_long_as(1e6 * case.tokens / case.tokens_per_s[first], case.shape, case.name, fewest_us, ROUNDS)
+    base = 1e6 * case.tokens / fewest_us(trace)
     for gpus in others:
         found = predicted(trace, case, gpus)
         measured = case.tokens_per_s[gpus]

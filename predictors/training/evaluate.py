@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -165,7 +165,7 @@ def summarise(rows: pl.DataFrame) -> tuple[dict[str, dict[str, float]], dict[str
     errors = _errors(rows, "model_us")
     intervals: dict[str, dict[str, float]] = {}
     for (law, where), of_gpus in errors.items():
-        intervals.setdefault(law, {})[where] = _width(where)(list(of_gpus.values()))
+        intervals.setdefault(law, {})[where] = _width(where, list(of_gpus.values()))
     usual = {s: float(np.median([w[s] for w in intervals.values() if s in w] or [0.0])) for s in SITUATIONS}
     filled = {law: _filled(known, usual) for law, known in intervals.items()}
     for (law, where), of_gpus in _errors(rows, "nameless_us").items():
@@ -175,9 +175,9 @@ def summarise(rows: pl.DataFrame) -> tuple[dict[str, dict[str, float]], dict[str
     return filled, _exponents(rows)
 
 
-def _width(where: str) -> Callable[[Sequence[Array]], float]:
-    """What makes a width of errors in a situation."""
-    return measured_interval if where == "base" else interval
+def _width(where: str, errors: Sequence[Array]) -> float:
+    """Half-width, as a logarithm, for GPUs in a situation."""
+    return measured_interval(errors) if where == "base" else interval(errors)
 
 
 def measured_interval(errors: Sequence[Array]) -> float:

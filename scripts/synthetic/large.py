@@ -1,17 +1,39 @@
 """The ops of a model too large to run here: those of a small one with as many layers, under the large one's shapes."""
 
+import json
 import tempfile
+from collections.abc import Callable
 from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
 
 from sample_models import Shape, record, train
+from synthesize_samples import synthesize
 from torch.profiler import ProfilerActivity
 
 from synthetic.ops import Op, read_steps
+from tracekit.ingest import load_bytes
+from tracekit.trace import Trace
 
 SMALL = Shape(layers=0, width=22, heads=2, vocabulary=97, batch=5, tokens=7)
 """Each size that a tensor can have is another number, so that it tells which one it is."""
+
+
+def as_long_as(step_us: float, shape: Shape, name: str, predicted_us: Callable[[Trace], float], rounds: int) -> Trace:
+    """Training steps of a model of this shape, whose kernels are scaled until they take so long.
+
+    Args:
+        step_us: How long.
+        shape: Of the model.
+        name: Of the trace.
+        predicted_us: How long they take as they are.
+        rounds: How often they are scaled.
+    """
+    steps, slowdown = training_steps(shape), 1.0
+    for _ in range(rounds):
+        trace = load_bytes(json.dumps(synthesize(steps, name, slowdown)).encode(), name)
+        slowdown *= step_us / predicted_us(trace)
+    return trace
 
 
 def training_steps(shape: Shape) -> list[Op]:

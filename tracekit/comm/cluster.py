@@ -20,9 +20,9 @@ _REQUIRED: Mapping[str, type] = {
     **dict(name=str, gpu=str, gpus_per_node=int, fabric=str, pcie_gen=int),
     **dict(network=str, nics_per_node=int, nic_gbit=float, sources=dict, sourced=dict),
 }
-_OPTIONAL: Mapping[str, type] = {
-    **dict(pair_gbps=float, nodes=int, oversubscription=float, aliases=list, reference=bool, peer_access=bool),
-}
+_OPTIONAL: Mapping[str, type] = dict(
+    pair_gbps=float, nodes=int, oversubscription=float, aliases=list, reference=bool, peer_access=bool
+)
 
 
 @dataclass(frozen=True, slots=True)
