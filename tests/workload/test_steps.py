@@ -2,6 +2,7 @@
 
 import polars as pl
 
+from tracekit.replay.run import prepare
 from tracekit.testing import TraceBuilder
 from tracekit.trace import Trace
 from tracekit.workload import steps
@@ -47,3 +48,10 @@ def test_a_step_around_others_takes_nothing_from_them():
 def test_a_step_number_beyond_integers_is_cut():
     trace = TraceBuilder().annotation("ProfilerStep#" + "9" * 20, 0, 100).kernel("gemm", 20, 10, launch=10).load()
     assert steps.find(trace.rank())["step"].to_list() == [int("9" * 18)]
+
+
+def test_a_single_mark_of_number_0_is_a_mark():
+    builder = TraceBuilder().kernel("before", 20, 10, launch=10).step(0, 100, 100).kernel("within", 120, 10, launch=110)
+    kernels = prepare(builder.load()).kernels
+    assert dict(kernels.select("name", "step").iter_rows()) == {"before": None, "within": 0}
+    assert not steps.is_whole_trace(builder.load().rank())

@@ -19,7 +19,7 @@ LOADING_US = 1000.0
 def marked(case: Case) -> Check:
     """Warns if the trace holds fewer than two marked steps."""
     name, title, steps = "steps", "Steps", case.run.steps
-    if is_whole_trace(steps):
+    if is_whole_trace(case.rank):
         cost = case.of_step(_outside_gpu_work_us(case))
         iterations = updates(case.rank)
         several = f", though the optimizer ran {iterations} times" if iterations > 1 else ""

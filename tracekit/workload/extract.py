@@ -112,10 +112,9 @@ def _geometry(activities: pl.DataFrame, captured: Captured) -> dict[str, pl.Seri
 
 def _steps(trace: RankTrace, call: pl.Series) -> pl.Series:
     """The step that launched each activity; a trace without step marks is one step, whoever launched it."""
-    steps = step_table.find(trace)
-    if step_table.is_whole_trace(steps):
+    if step_table.is_whole_trace(trace):
         return pl.repeat(step_table.WHOLE_TRACE, trace.activities.height, dtype=pl.Int64, eager=True)
-    return step_table.assign(_gather(trace.calls["ts_ns"], call), steps)
+    return step_table.assign(_gather(trace.calls["ts_ns"], call), step_table.find(trace))
 
 
 def _gather(values: pl.Series, rows: pl.Series) -> pl.Series:

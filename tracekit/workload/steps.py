@@ -42,9 +42,9 @@ def _with_launches(marked: pl.DataFrame, trace: RankTrace) -> pl.DataFrame:
     return launched if launched.height else marked
 
 
-def is_whole_trace(steps: pl.DataFrame) -> bool:
-    """Whether :func:`find` found no step annotations."""
-    return steps["step"].to_list() == [WHOLE_TRACE]
+def is_whole_trace(trace: RankTrace) -> bool:
+    """Whether a trace has no step annotations, so that :func:`find` takes all of it for one step."""
+    return not trace.annotations["name"].str.contains(PATTERN).any()
 
 
 def updates(trace: RankTrace) -> int:

@@ -78,7 +78,7 @@ def _pace(run: Run) -> Iterator[str]:
 def _unmarked(run: Run) -> Iterator[str]:
     """That what is called a step is several, where the optimizer tells."""
     iterations = updates(run.trace)
-    if iterations > 1 and is_whole_trace(run.steps):
+    if iterations > 1 and is_whole_trace(run.trace):
         yield (
             f"no steps are marked, so the whole trace counts as one, though the optimizer ran {iterations} times: "
             "all times are of them together (profiler.step() marks steps)"
