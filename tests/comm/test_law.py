@@ -208,6 +208,8 @@ def test_a_forced_algorithm():
     assert forced["algorithm"].item() == "ring/Simple"
     assert forced["time_us"].item() > predict(rows, cluster)["time_us"].item()
     assert predict(rows, cluster, algorithm="tree")["time_us"].item() == float("inf")
+    gathers = frame(("all_gather", 2**30, 8, "half"), ("all_gather", 2**30, 1, "half"))
+    assert predict(gathers, cluster, algorithm="tree")["time_us"].to_list() == [float("inf"), 0.0]
     with pytest.raises(ClusterError, match="unknown algorithm 'star'"):
         predict(rows, cluster, algorithm="star")
 

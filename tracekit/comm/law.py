@@ -85,11 +85,11 @@ def times(
         only: The one algorithm that may be chosen, such as 'ring'; None for all.
 
     Returns:
-        The times, and names such as 'ring/LL128'. One rank takes no time, by 'none'.
+        The times, and names such as 'ring/LL128'. One rank takes no time, by 'none'; where ``only`` can't run, infinity.
     """
     candidates = _candidates(calls, links, constants)
     allowed = [(name, time_us) for name, time_us in candidates if only in (None, name.partition("/")[0])]
-    names, columns = zip(*allowed, strict=True)
+    names, columns = zip(*allowed or [("none", np.full(calls.ranks.shape, np.inf))], strict=True)
     table = np.stack(columns)
     best = table.argmin(axis=0)
     alone = calls.ranks <= 1
