@@ -10,6 +10,7 @@ from tests.jobs import gradient_step, recorded
 from tests.jobs import job as jointly
 from tracekit.comm import ClusterError, load_cluster
 from tracekit.comm import predict as predict_collectives
+from tracekit.prediction.collectives import retarget
 from tracekit.prediction.source import recognise
 from tracekit.replay.run import prepare
 from tracekit.testing import A100, TraceBuilder
@@ -73,6 +74,13 @@ def test_a_rank_that_never_came_last_transferred_no_longer_than_the_model_allows
     factor = model_us("8xh100-sxm", 8) / model_us(SOURCE, 8)
     assert 4000 - model_us(SOURCE, 8) < row["time_us"] < 4000
     assert row["low_us"] < 4000 * factor
+
+
+def test_nodes_whose_gpus_reach_each_other_are_others():
+    staged = load_cluster("8xrtx-4090")
+    direct = retarget(prepare(job(400).load()), staged, replace(staged, peer_access=True))
+    assert direct["method"].to_list() == ["transfer"]
+    assert direct["time_us"].item() < 300
 
 
 def test_a_slower_network_between_the_ranks():

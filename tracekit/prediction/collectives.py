@@ -120,7 +120,8 @@ def _factors(old: pl.DataFrame, new: pl.DataFrame, source: Cluster | None, targe
 
 def _node(cluster: Cluster) -> tuple[object, ...]:
     """What of a node its collectives' times depend on."""
-    return cluster.gpu, cluster.gpus_per_node, cluster.fabric, cluster.pcie_gen, cluster.pair_gbps
+    links = cluster.fabric, cluster.pcie_gen, cluster.pair_gbps, cluster.peer_access
+    return cluster.gpu, cluster.gpus_per_node, *links
 
 
 def _times(calls: pl.DataFrame, cluster: Cluster, size: str) -> pl.DataFrame:
