@@ -326,3 +326,5 @@ def test_factors_that_mean_nothing(factor):
         compiled(run, ANY, factor)
     with pytest.raises(WhatIfError):
         host_speed(run, python=-abs(factor))
+    with pytest.raises(WhatIfError):
+        host_speed(run, launch=-abs(factor))

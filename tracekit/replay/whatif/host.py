@@ -23,7 +23,7 @@ def host_speed(run: Run, *, python: float = 1.0, op: float = 1.0, launch: float 
     Raises:
         WhatIfError: A speed is not positive.
     """
-    if not min(python, op, launch) > 0:
+    if not all(speed > 0 for speed in (python, op, launch)):
         raise WhatIfError("the host's speed has to be positive.")
     graph = run.graph
     within = share_within(graph, spans.of_rows([rank.ops for rank in run.ranks], run.ranks, graph.nodes, run.kernels))
