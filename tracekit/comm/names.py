@@ -14,7 +14,7 @@ from tracekit.comm.errors import ClusterError
 
 KINDS: Mapping[str, str] = {
     **dict.fromkeys(("edr", "hdr", "ndr", "xdr", "ib"), "ib"),
-    **dict.fromkeys(("roce", "roce-v2"), "roce"),
+    "roce": "roce",
     "efa": "efa",
     **dict.fromkeys(("eth", "ethernet", "tcp"), "ethernet"),
 }
