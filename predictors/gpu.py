@@ -18,11 +18,13 @@ __all__ = ["DTYPES", "Gpu", "Resolution", "identify_gpu", "list_gpus", "load_gpu
 DTYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp6", "fp4", "int8")
 """Number formats a GPU file can give a rate for."""
 
+PCIE_LANE_GBPS = {3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
+"""Of one PCI Express lane by generation, in one direction after line coding, in 1e9 bytes/s."""
+
 _RUNS_AS = {"fp8_block": "fp8", "nvfp4": "fp4"}
 _FOLDER = Path(__file__).with_name("gpus")
 _VENDOR_WORDS = frozenset({"nvidia", "tesla", "amd", "instinct", "geforce", "radeon", "gpu"})
 _LAPTOP = "laptop"
-_PCIE_LANE_GBPS = {3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ class Gpu:
     @property
     def pcie_gbps(self) -> float:
         """PCI Express bandwidth in one direction after line coding, in 1e9 bytes/s."""
-        return _PCIE_LANE_GBPS[self.pcie_gen] * self.pcie_lanes
+        return PCIE_LANE_GBPS[self.pcie_gen] * self.pcie_lanes
 
     def peak_flops(self, dtype: str) -> float | None:
         """Best dense peak for a dtype.
@@ -358,8 +360,8 @@ def _check(data: dict[str, Any], path: Path) -> None:
                 _check_value(path, prefix + key, sections[section][key], kind)
             elif prefix + key not in _OPTIONAL:
                 raise InvalidGpuFileError(path, f"missing key {prefix}{key}")
-    if sections["interconnect"]["pcie_gen"] not in _PCIE_LANE_GBPS:
-        raise InvalidGpuFileError(path, f"interconnect.pcie_gen must be one of {[*_PCIE_LANE_GBPS]}")
+    if sections["interconnect"]["pcie_gen"] not in PCIE_LANE_GBPS:
+        raise InvalidGpuFileError(path, f"interconnect.pcie_gen must be one of {[*PCIE_LANE_GBPS]}")
 
 
 def _check_value(path: Path, key: str, value: object, kind: type) -> None:

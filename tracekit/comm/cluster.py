@@ -9,12 +9,12 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from predictors import Gpu, load_gpu
+from predictors.gpu import PCIE_LANE_GBPS
 from tracekit.comm.errors import ClusterError
 
 FOLDER = Path(__file__).with_name("clusters")
 FABRICS = ("nvswitch", "mesh", "bridge", "pcie")
 NETWORKS = ("ib", "roce", "efa", "ethernet", "none")
-PCIE_LANE_GBPS = {3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 
 _REQUIRED: Mapping[str, type] = {
     **dict(name=str, gpu=str, gpus_per_node=int, fabric=str, pcie_gen=int),
