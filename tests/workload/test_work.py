@@ -50,6 +50,21 @@ def test_depthwise_convolution_has_one_group_per_channel():
     assert only(row, "batch", "m", "n", "k") == (16, 2 * 10 * 10, 1, 9)
 
 
+@pytest.mark.parametrize(
+    ("op", "arguments"),
+    [
+        ("aten::cudnn_convolution_transpose", ["[1, 1]", "[0, 0]", "[2, 2]", "[1, 1]", "1", "False", "False", "True"]),
+        ("aten::miopen_convolution_transpose", ["", "[1, 1]", "[0, 0]", "[2, 2]", "[1, 1]", "1", "False", "False"]),
+    ],
+)
+def test_transposed_convolution(op, arguments):
+    """Of 256 channels to 128, which the weight [256, 128, 4, 4] doesn't tell from two groups; 14 x 14 become 28 x 28."""
+    dims = [[2, 256, 14, 14], [256, 128, 4, 4], *([[]] * len(arguments))]
+    row = kernel_of(op, "xmma_dgrad_implicit_gemm", dims, ["float"] * 2 + [""] * len(arguments), ["", "", *arguments])
+    assert only(row, "batch", "m", "n", "k") == (1, 2 * 14 * 14, 256, 128 * 4 * 4)
+    assert row["bytes"] == 4 * (2 * 256 * 14 * 14 + 256 * 128 * 4 * 4 + 2 * 128 * 28 * 28)
+
+
 def test_convolution_without_recorded_arguments_has_no_work():
     row = kernel_of("aten::cudnn_convolution", "volta_scudnn_128x64", [[32, 3, 224, 224], [64, 3, 7, 7]])
     assert (row["family"], row["m"]) == ("conv", None)
@@ -211,6 +226,8 @@ def test_an_expanded_axis_is_read_once():
         ("aten::gather", [[5000, 64], [], [8, 64], []], ["float", "Scalar", "long", "Scalar"], 2 * 4 * 512 + 8 * 512),
         ("aten::index", [[5000, 64], [[8]]], ["float", "TensorList"], 2 * 4 * 512 + 8 * 8),
         ("aten::embedding", [[5000, 64], [2, 4]], ["c10::Half", "long int"], 2 * 2 * 512 + 8 * 8),
+        ("aten::_embedding_bag", [[5000, 64], [40], [8]], ["c10::Half", "long int", "long int"], 2 * 64 * 48 + 8 * 48),
+        ("aten::_foreach_zero_", [[[100], [28]]], ["TensorList"], 4 * 128),
         ("aten::cat", [[[8, 64], [2, 64]], []], ["TensorList", "Scalar"], 2 * 4 * 640),
         ("aten::native_dropout", [[640], [], []], ["float", "Scalar", "Scalar"], 9 * 640),
         ("aten::sort", [[640], [], []], ["float", "Scalar", "Scalar"], (4 + 4 + 8) * 640),

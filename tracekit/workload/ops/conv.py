@@ -15,8 +15,16 @@ from tracekit.workload.signature import ITEM_BYTES, Signature
 
 Columns = dict[str, int | float | bool | str | None]
 Shape = tuple[int, ...]
+Sizes = list[int] | int | None
 
-GROUPS = {"aten::convolution": 8, "aten::_convolution": 8}
+GROUPS = {
+    "aten::convolution": 8,
+    "aten::_convolution": 8,
+    "aten::convolution_overrideable": 8,
+    "aten::cudnn_convolution_transpose": 6,
+    "aten::miopen_convolution_transpose": 7,
+}
+"""Where ops that may be transposed have their number of groups."""
 WEIGHT_GRADIENT = re.compile(r"wgrad|wrw|bwd_?weight", re.IGNORECASE)
 ALWAYS = -1
 """As the position of the argument ``transposed``: the op knows no other kind."""
@@ -29,30 +37,38 @@ def _forward(stride: int, padding: int, dilation: int, transposed: int | None) -
         x, w = signature.shape(0), signature.shape(1)
         if x is None or w is None or len(x) < 3 or len(x) != len(w):
             return None
+        windows = signature.value(stride), signature.value(padding), signature.value(dilation)
         if transposed == ALWAYS or (transposed is not None and signature.value(transposed)):
             # The input plays the output's part: the transposed convolution is the dgrad of one that shrinks.
-            return _implicit_product(signature, y=x, w=w, x_numel=math.prod(x))
-        y = _output(x, w, signature.value(stride), signature.value(padding), signature.value(dilation))
-        y = y or signature.output
+            return _implicit_product(signature, y=x, w=w, x_numel=_enlarged_numel(x, w, _groups(signature, w), *windows))
+        y = _output(x, w, *windows) or signature.output
         return None if y is None else _implicit_product(signature, y=y, w=w, x_numel=math.prod(x))
 
     return columns
 
 
-def _output(
-    x: Shape, w: Shape, stride: list[int] | None, padding: list[int] | None, dilation: list[int] | int | None
-) -> Shape | None:
+def _output(x: Shape, w: Shape, stride: Sizes, padding: Sizes, dilation: Sizes) -> Shape | None:
     """[N, K, ...] of a convolution; ``None`` where its arguments weren't recorded."""
     if stride is None or padding is None:
         return None
-    dilation = 1 if dilation is None else dilation
-    spatial = len(x) - 2
-    s, p, d = (_per_axis(values, spatial) for values in (stride, padding, dilation))
+    s, p, d = (_per_axis(values, len(x) - 2) for values in (stride, padding, 1 if dilation is None else dilation))
     sizes = [
         (size + 2 * p[i] - d[i] * (kernel - 1) - 1) // s[i] + 1
         for i, (size, kernel) in enumerate(zip(x[2:], w[2:], strict=True))
     ]
     return (x[0], w[0], *sizes) if all(size > 0 for size in sizes) else None
+
+
+def _enlarged_numel(x: Shape, w: Shape, groups: int, stride: Sizes, padding: Sizes, dilation: Sizes) -> int:
+    """Elements of a transposed convolution's result, without ``output_padding``; as many as its input's if unknown."""
+    if stride is None or padding is None:
+        return math.prod(x)
+    s, p, d = (_per_axis(values, len(x) - 2) for values in (stride, padding, 1 if dilation is None else dilation))
+    sizes = [
+        (size - 1) * s[i] - 2 * p[i] + d[i] * (kernel - 1) + 1
+        for i, (size, kernel) in enumerate(zip(x[2:], w[2:], strict=True))
+    ]
+    return x[0] * w[1] * groups * math.prod(max(size, 1) for size in sizes)
 
 
 def _per_axis(values: list[int] | int, axes: int) -> list[int]:
@@ -150,6 +166,7 @@ FORMULAS: dict[str, Callable[[Signature], Columns | None]] = {
     "aten::cudnn_convolution_add_relu": _forward(stride=5, padding=6, dilation=7, transposed=None),
     "aten::cudnn_convolution_transpose": _forward(stride=4, padding=2, dilation=5, transposed=ALWAYS),
     "aten::miopen_convolution": _MIOPEN,
+    "aten::miopen_convolution_transpose": _forward(stride=5, padding=3, dilation=6, transposed=ALWAYS),
     "aten::miopen_depthwise_convolution": _MIOPEN,
     "aten::miopen_convolution_relu": _forward(stride=3, padding=4, dilation=5, transposed=None),
     "aten::mkldnn_convolution": _MIOPEN,
