@@ -19,6 +19,8 @@ def kernel_of(name, **launch):
         ("void multi_tensor_apply_kernel<TensorListMetadata<4>, AdamFunctor<float>, float, float>", 7, 36),
         ("void multi_tensor_apply_kernel<TensorListMetadata<2>, ScaleFunctor<float, float>, float>", 2, 64),
         ("void multi_tensor_apply_kernel<TensorListMetadata<1>, L2NormFunctor<float>, float*, bool>", 1, 110),
+        ("void at::native::multi_tensor_apply_kernel<at::native::TensorListMetadata<1>, "
+         "at::native::ZeroFunctor<float, 1, 1, 0> >", 1, 110),
         ("void at::native::multi_tensor_apply_kernel<at::native::FusedOptimizerTensorListMetadata<4>, "
          "at::native::FusedAdamMathFunctor<float, 4, (at::native::ADAM_MODE)1, false>, double, double>", 7, 36),
         ("void at::native::multi_tensor_apply_kernel<at::native::TensorListMetadata<2>, "

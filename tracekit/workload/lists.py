@@ -16,7 +16,8 @@ TENSORS = {1: 110, 2: 64, 3: 48, 4: 36, 5: 30}
 """Lists -> tensors that one launch takes (depth_to_max_tensors, in PyTorch and in Apex)."""
 STEPS = r"(?:Adam|SGD|Adagrad|LAMB|NovoGrad)\w*Functor"
 """Change all lists but the gradients."""
-READERS = r"(?:L2|Lp|Max|Non)\w*Functor"
+ONE_WAY = r"(?:L2|Lp|Max|Non|Zero)\w*Functor"
+"""Only read their lists, or only write them."""
 READS = r"Functor<(?:float|double|c10::\w+), (?:\(int\))?\d, (?:\(int\))?(\d), (?:\(int\))?\d>"
 """PyTorch's functors tell how many lists they read; they write one."""
 SQUARES = r"PointwiseOp\w*Functor.*multiplies"
@@ -35,7 +36,7 @@ def fill(kernels: pl.DataFrame) -> pl.DataFrame:
         tensors=lists.replace_strict(TENSORS, default=None, return_dtype=pl.Int64),
         passes=pl.when(name.str.contains(STEPS))
         .then(2 * lists - 1)
-        .when(name.str.contains(READERS))
+        .when(name.str.contains(ONE_WAY))
         .then(lists)
         .otherwise(pl.coalesce(name.str.extract(READS).cast(pl.Int64) + 1 - name.str.contains(SQUARES), lists)),
         item=pl.col("dtype").replace_strict(ITEM_BYTES, default=None, return_dtype=pl.Int64),

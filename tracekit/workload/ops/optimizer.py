@@ -14,7 +14,8 @@ CHUNK = 65536
 SQUARES = ("aten::_foreach_addcmul", "aten::_foreach_addcmul_")
 """Multiply two lists, which in every Adam are one and the same."""
 
-READS_ONLY = ("aten::_foreach_norm", "aten::_foreach_max", "aten::linalg_vector_norm")
+ONE_WAY = ("aten::_foreach_norm", "aten::_foreach_max", "aten::linalg_vector_norm", "aten::_foreach_zero_")
+"""Only read their lists, or only write them."""
 
 
 def traffic(signature: Signature, item_bytes: int) -> Columns | None:
@@ -24,7 +25,7 @@ def traffic(signature: Signature, item_bytes: int) -> Columns | None:
         return None
     numel = sum(tensor.numel for tensor in lists[0])
     read = sum(size_of(tensors, item_bytes) for tensors in lists)
-    if signature.op in READS_ONLY:
+    if signature.op in ONE_WAY:
         return columns_of((numel,), flops=numel, bytes_=read)
     parameters = size_of(lists[0], item_bytes)
     if not signature.op.startswith("aten::_fused"):
@@ -49,7 +50,7 @@ def over_parameters(signature: Signature, kernel: str, parameters: int, item_byt
     if lists is None:
         return None
     count = int(lists.group(1))
-    if signature.op in READS_ONLY:
+    if signature.op in ONE_WAY:
         passes = count
     elif signature.op.startswith("aten::_fused"):
         passes = 2 * count - 1
