@@ -51,6 +51,18 @@ def _rows(table: int, indices: int) -> Traffic:
     return columns
 
 
+def _bags(signature: Signature, item_bytes: int) -> Columns | None:
+    """PyTorch's look-up in one table: a row per index, summed into one for each bag, where those begin coming third."""
+    weight, index, offset = (_first(signature, i) for i in range(3))
+    if weight is None or index is None or offset is None:
+        return None
+    cols = math.prod(weight.shape[1:])
+    drawn, bags = index.numel * cols, offset.numel - bool(signature.value(7))
+    moved = (min(drawn, weight.numel) + bags * cols) * weight.item_bytes(item_bytes)
+    listed = index.size_bytes(INDEX_BYTES) + offset.size_bytes(INDEX_BYTES)
+    return columns_of((index.numel, cols), flops=drawn, bytes_=moved + listed)
+
+
 def _lookup(*, weights: int, tables: int, width: int, indices: int, rows: int | None = None) -> Traffic:
     """FBGEMM's look-up in several tables: a row per index, summed into one for each sample and table.
 
@@ -174,8 +186,8 @@ TRAFFIC: dict[str, Traffic] = {
     "aten::split_with_sizes_copy": every_tensor_once(),
     "aten::_foreach_copy_": read_and_write(both=(), read=(1,), write=(0,)),
     "aten::embedding": _rows(0, 1),
-    "aten::_embedding_bag": _rows(0, 1),
-    "aten::_embedding_bag_forward_only": _rows(0, 1),
+    "aten::_embedding_bag": _bags,
+    "aten::_embedding_bag_forward_only": _bags,
     "fbgemm::split_embedding_codegen_lookup_adagrad_function": _lookup(weights=1, tables=5, width=7, indices=11),
     "fbgemm::split_embedding_codegen_lookup_rowwise_adagrad_function": _lookup(
         weights=1, tables=5, width=7, indices=11, rows=20
