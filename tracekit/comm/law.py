@@ -85,7 +85,7 @@ def times(
         only: The one algorithm that may be chosen, such as 'ring'; None for all.
 
     Returns:
-        The times, and names such as 'ring/LL128'. One rank takes no time, by 'none'; where ``only`` can't run, infinity.
+        The times, and names such as 'ring/LL128'. One rank takes no time, by 'none'; what can't run, infinity.
     """
     candidates = _candidates(calls, links, constants)
     allowed = [(name, time_us) for name, time_us in candidates if only in (None, name.partition("/")[0])]
