@@ -139,10 +139,14 @@ class Signature:
         lists = zip(dims, known, strict=True)
         return [Tensor(tuple(shape), dtype, _numbers(steps)) for shape, steps in lists if shape]
 
+    def tensor(self, index: int) -> Tensor | None:
+        """One tensor input, of a list the first; ``None`` if it isn't there."""
+        return next(iter(self.at(index)), None)
+
     def shape(self, index: int) -> tuple[int, ...] | None:
         """The shape of one tensor input; ``None`` if it isn't there."""
-        tensors = self.at(index)
-        return tensors[0].shape if tensors else None
+        tensor = self.tensor(index)
+        return None if tensor is None else tensor.shape
 
     def value(self, index: int) -> Any:
         """A scalar or list input's value; ``None`` if it wasn't recorded, or ``index`` is negative."""

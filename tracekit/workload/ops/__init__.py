@@ -5,7 +5,6 @@ A formula takes the op's :class:`~tracekit.workload.signature.Signature` and giv
 """
 
 import re
-from collections.abc import Callable
 
 from tracekit.workload.ops import (
     attention,
@@ -16,6 +15,7 @@ from tracekit.workload.ops import (
     fourier,
     gemm,
     indexing,
+    lookups,
     norm,
     optimizer,
     pooling,
@@ -29,10 +29,8 @@ from tracekit.workload.ops import (
     sparse,
     templates,
 )
-from tracekit.workload.ops.vector import Columns, Traffic
+from tracekit.workload.ops.vector import Columns, Formula, Traffic
 from tracekit.workload.signature import Signature
-
-Formula = Callable[[Signature], Columns | None]
 
 PRODUCTS = ("gemm", "conv", "attention")
 FORMULAS: dict[str, Formula] = {
@@ -51,6 +49,7 @@ OP_TRAFFIC: dict[str, Traffic] = {
     **fbgemm_inference.TRAFFIC,
     **fourier.TRAFFIC,
     **indexing.TRAFFIC,
+    **lookups.TRAFFIC,
     **norm.TRAFFIC,
     **pooling.TRAFFIC,
     **quantise.TRAFFIC,

@@ -4,14 +4,8 @@ Positions of the arguments follow PyTorch's native_functions.yaml; ``flash`` and
 [batch, tokens, heads, width], ``scaled_dot_product`` and cuDNN ones [batch, heads, tokens, width].
 """
 
-from collections.abc import Callable
-
+from tracekit.workload.ops.vector import Columns, Formula
 from tracekit.workload.signature import Signature
-
-Columns = dict[str, int | float | bool | str | None]
-
-
-Formula = Callable[[Signature], Columns | None]
 
 
 def _attention(

@@ -3,9 +3,9 @@
 Backward passes have the inputs of their forward call, so that one formula does for both.
 """
 
+from tracekit.workload.ops.vector import Columns
 from tracekit.workload.signature import Signature
 
-Columns = dict[str, int | float | bool | str | None]
 Shape = tuple[int, ...]
 
 

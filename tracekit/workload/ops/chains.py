@@ -7,9 +7,9 @@ Mixtures of experts (vLLM, SGLang): into the experts, then out of them.
 import math
 from collections.abc import Callable, Sequence
 
+from tracekit.workload.ops.vector import Columns
 from tracekit.workload.signature import Signature
 
-Columns = dict[str, int | float | bool | str | None]
 Chain = Callable[[Signature, int], Sequence[Columns] | None]
 Shape = tuple[int, ...]
 

@@ -9,11 +9,10 @@ for input [N, C, ...], weight [K, C/g, R, S], output [N, K, P, Q]. Each has the 
 
 import math
 import re
-from collections.abc import Callable
 
+from tracekit.workload.ops.vector import Columns, Formula
 from tracekit.workload.signature import ITEM_BYTES, Signature
 
-Columns = dict[str, int | float | bool | str | None]
 Shape = tuple[int, ...]
 Sizes = list[int] | int | None
 
@@ -30,7 +29,7 @@ ALWAYS = -1
 """As the position of the argument ``transposed``: the op knows no other kind."""
 
 
-def _forward(stride: int, padding: int, dilation: int, transposed: int | None) -> Callable[[Signature], Columns | None]:
+def _forward(stride: int, padding: int, dilation: int, transposed: int | None) -> Formula:
     """The formula of an op that takes input, weight and those argument positions."""
 
     def columns(signature: Signature) -> Columns | None:
@@ -40,7 +39,8 @@ def _forward(stride: int, padding: int, dilation: int, transposed: int | None) -
         windows = signature.value(stride), signature.value(padding), signature.value(dilation)
         if transposed == ALWAYS or (transposed is not None and signature.value(transposed)):
             # The input plays the output's part: the transposed convolution is the dgrad of one that shrinks.
-            return _implicit_product(signature, y=x, w=w, x_numel=_enlarged_numel(x, w, _groups(signature, w), *windows))
+            enlarged = _enlarged_numel(x, w, _groups(signature, w), *windows)
+            return _implicit_product(signature, y=x, w=w, x_numel=enlarged)
         y = _output(x, w, *windows) or signature.output
         return None if y is None else _implicit_product(signature, y=y, w=w, x_numel=math.prod(x))
 
@@ -160,7 +160,7 @@ _LIBRARY = _forward(stride=3, padding=2, dilation=4, transposed=None)
 _MIOPEN = _forward(stride=4, padding=3, dilation=5, transposed=None)
 _ATEN = _forward(stride=3, padding=4, dilation=5, transposed=6)
 
-FORMULAS: dict[str, Callable[[Signature], Columns | None]] = {
+FORMULAS: dict[str, Formula] = {
     "aten::cudnn_convolution": _LIBRARY,
     "aten::cudnn_convolution_relu": _forward(stride=3, padding=4, dilation=5, transposed=None),
     "aten::cudnn_convolution_add_relu": _forward(stride=5, padding=6, dilation=7, transposed=None),

@@ -68,7 +68,7 @@ def broadcast(shapes: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
 
 def _masked(signature: Signature, item_bytes: int) -> Columns | None:
     """Dropout: reads the input, writes the output and a mask of one byte per element."""
-    tensor = next(iter(signature.at(0)), None)
+    tensor = signature.tensor(0)
     if tensor is None:
         return None
     bytes_ = tensor.size_bytes(item_bytes) + tensor.numel * (tensor.item_bytes(item_bytes) + 1)
@@ -77,7 +77,7 @@ def _masked(signature: Signature, item_bytes: int) -> Columns | None:
 
 def _half_out(signature: Signature, item_bytes: int) -> Columns | None:
     """A gated unit: the input holds gate and value side by side."""
-    tensor = next(iter(signature.at(0)), None)
+    tensor = signature.tensor(0)
     if tensor is None:
         return None
     bytes_ = tensor.size_bytes(item_bytes) + tensor.numel // 2 * tensor.item_bytes(item_bytes)

@@ -1,14 +1,12 @@
 """Matrix products: out[m,n] = a[m,k] b[k,n], ``batch`` times."""
 
 import math
-from collections.abc import Callable
 
+from tracekit.workload.ops.vector import Columns, Formula
 from tracekit.workload.signature import Signature
 
-Columns = dict[str, int | float | bool | str | None]
 
-
-def _product(a: int, b: int) -> Callable[[Signature], Columns | None]:
+def _product(a: int, b: int) -> Formula:
     """The formula of an op whose inputs ``a`` and ``b`` are [..., m, k] and [..., k, n]."""
 
     def columns(signature: Signature) -> Columns | None:
@@ -28,7 +26,7 @@ def _linear(signature: Signature) -> Columns | None:
     return {"batch": 1, "m": math.prod(left[:-1]), "n": right[0], "k": left[-1]}
 
 
-def _matrix_vector(a: int) -> Callable[[Signature], Columns | None]:
+def _matrix_vector(a: int) -> Formula:
     def columns(signature: Signature) -> Columns | None:
         matrix = signature.shape(a)
         return {"batch": 1, "m": matrix[0], "n": 1, "k": matrix[1]} if matrix and len(matrix) == 2 else None
@@ -36,7 +34,7 @@ def _matrix_vector(a: int) -> Callable[[Signature], Columns | None]:
     return columns
 
 
-FORMULAS: dict[str, Callable[[Signature], Columns | None]] = {
+FORMULAS: dict[str, Formula] = {
     "aten::mm": _product(0, 1),
     "aten::bmm": _product(0, 1),
     "aten::addmm": _product(1, 2),

@@ -42,7 +42,7 @@ def _forward(output: Output, index_bytes: int = 0) -> Traffic:
     """The input read once, the output (and the positions of its maxima) written."""
 
     def columns(signature: Signature, item_bytes: int) -> Columns | None:
-        x = next(iter(signature.at(0)), None)
+        x = signature.tensor(0)
         y = None if x is None else output(signature, x)
         if x is None or y is None:
             return None

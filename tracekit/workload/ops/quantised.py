@@ -4,13 +4,10 @@ A weight that is narrower than the arithmetic is read as it is stored: such rows
 """
 
 import math
-from collections.abc import Callable
 
 from tracekit.workload.ops import chains
+from tracekit.workload.ops.vector import Columns, Formula
 from tracekit.workload.signature import ITEM_BYTES, Signature
-
-Columns = dict[str, int | float | bool | str | None]
-Formula = Callable[[Signature], Columns | None]
 
 SUM_BYTES = 4
 """Integer products come out as int32."""

@@ -12,7 +12,7 @@ def traffic(signature: Signature, item_bytes: int) -> Columns | None:
 
 def _scan(signature: Signature, item_bytes: int) -> Columns | None:
     """The input read once, an output like it written."""
-    tensor = next(iter(signature.at(0)), None)
+    tensor = signature.tensor(0)
     if tensor is None:
         return None
     bytes_ = tensor.size_bytes(item_bytes) + tensor.numel * tensor.item_bytes(item_bytes)
@@ -21,7 +21,7 @@ def _scan(signature: Signature, item_bytes: int) -> Columns | None:
 
 def _sort(signature: Signature, item_bytes: int) -> Columns | None:
     """The input read once, values and their indices written."""
-    tensor = next(iter(signature.at(0)), None)
+    tensor = signature.tensor(0)
     if tensor is None:
         return None
     bytes_ = tensor.size_bytes(item_bytes) + tensor.numel * (tensor.item_bytes(item_bytes) + INDEX_BYTES)

@@ -5,14 +5,12 @@ Arguments as ``csrc/torch_bindings.cpp`` (vLLM), ``sgl-kernel/csrc/common_extens
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tracekit.workload.ops import gemm, norm, quantised
-from tracekit.workload.ops.vector import Columns, Traffic, every_tensor_once, read_and_write
+from tracekit.workload.ops.vector import Columns, Formula, Traffic, every_tensor_once, read_and_write
 from tracekit.workload.signature import Signature
-
-Formula = Callable[[Signature], Columns | None]
 
 PER_INT32 = 8
 """Weights of four bits."""

@@ -161,7 +161,7 @@ def work(signature: Signature, kernel: str, item_bytes: int) -> Columns | None:
 
 def _convolution(signature: Signature, function: str, backward: bool, item_bytes: int) -> Columns | None:
     """Input [batch, channels, tokens] or, of Mamba-2, with more beside the channels; weight [channels, (1,) taps]."""
-    x, weight = _first(signature, 0), _first(signature, 1)
+    x, weight = signature.tensor(0), signature.tensor(1)
     if x is None or weight is None or len(weight.shape) < 2 or len(x.shape) < 2:
         return None
     channels, taps = weight.shape[0], weight.shape[-1]
@@ -177,7 +177,7 @@ def _convolution(signature: Signature, function: str, backward: bool, item_bytes
 def _scan(signature: Signature, function: str, backward: bool, item_bytes: int) -> Columns | None:
     """Input [batch, channels, tokens], of ``MambaInnerFn`` with its gate beside it; [channels, states] of decays."""
     inner = function == "MambaInnerFn"
-    x, decays = _first(signature, 0), _first(signature, 7 if inner else 2)
+    x, decays = signature.tensor(0), signature.tensor(7 if inner else 2)
     if x is None or decays is None or len(decays.shape) != 2:
         return None
     channels, states = decays.shape
@@ -192,7 +192,7 @@ def _scan(signature: Signature, function: str, backward: bool, item_bytes: int) 
 
 
 def _chunks(signature: Signature, function: str, item_bytes: int) -> _Chunks | None:
-    x = _first(signature, 0)
+    x = signature.tensor(0)
     if x is None:
         return None
     if function == "MambaChunkScanCombinedFn":
@@ -228,7 +228,3 @@ def _of_projection(signature: Signature, x: Tensor) -> tuple[int, int, int, int]
     heads = decays[0]
     factors = weight[0] - heads * width
     return (heads, width, groups, factors // (2 * groups)) if groups > 0 and factors > 0 else None
-
-
-def _first(signature: Signature, index: int) -> Tensor | None:
-    return next(iter(signature.at(index)), None)

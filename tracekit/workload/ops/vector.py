@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from tracekit.workload.signature import Signature, Tensor
 
 Columns = dict[str, int | float | bool | str | None]
+Formula = Callable[[Signature], Columns | None]
 Traffic = Callable[[Signature, int], Columns | None]
 
 INDEX_BYTES = 8
