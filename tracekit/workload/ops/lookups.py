@@ -9,14 +9,20 @@ SUM_BYTES = 4
 """Of a look-up in several tables the result, fp32 whatever they are in."""
 
 
-def _rows(table: int, indices: int) -> Traffic:
-    """A row of the input ``table`` read and written for each of ``indices``; a table of fewer rows is read once."""
+def _rows(indices: int, axis: int | None = None) -> Traffic:
+    """A row of the first input read and written for each of ``indices``; a table of fewer rows is read once.
+
+    Args:
+        indices: Input with the indices.
+        axis: Input that tells along which axis rows follow each other; without it the first.
+    """
 
     def columns(signature: Signature, item_bytes: int) -> Columns | None:
-        weight, index = signature.tensor(table), signature.tensor(indices)
-        if weight is None or index is None:
+        weight, index = signature.tensor(0), signature.tensor(indices)
+        along = 0 if axis is None else signature.value(axis) or 0
+        if weight is None or index is None or along not in range(-len(weight.shape), len(weight.shape)):
             return None
-        rows, cols = index.numel, math.prod(weight.shape[1:])
+        rows, cols = index.numel, weight.numel // max(weight.shape[along], 1)
         moved = (min(rows * cols, weight.numel) + rows * cols) * weight.item_bytes(item_bytes)
         return columns_of((rows, cols), flops=0, bytes_=moved + rows * index.item_bytes(INDEX_BYTES))
 
@@ -81,7 +87,7 @@ def _embedding_gradient(signature: Signature, item_bytes: int) -> Columns | None
 
 
 TRAFFIC: dict[str, Traffic] = {
-    "aten::embedding": _rows(0, 1),
+    "aten::embedding": _rows(1),
     "aten::_embedding_bag": _bags,
     "aten::_embedding_bag_forward_only": _bags,
     "fbgemm::split_embedding_codegen_lookup_adagrad_function": _lookup(weights=1, tables=5, width=7, indices=11),
@@ -98,5 +104,5 @@ TRAFFIC: dict[str, Traffic] = {
     "fbgemm::dense_embedding_codegen_forward_unweighted_cuda": _lookup(weights=0, tables=1, width=3, indices=5),
     "fbgemm::dense_embedding_codegen_lookup_function": _lookup(weights=0, tables=1, width=3, indices=7),
     "aten::embedding_dense_backward": _embedding_gradient,
-    "aten::index_select": _rows(0, 2),
+    "aten::index_select": _rows(2, axis=1),
 }
