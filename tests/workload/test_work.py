@@ -58,7 +58,7 @@ def test_depthwise_convolution_has_one_group_per_channel():
     ],
 )
 def test_transposed_convolution(op, arguments):
-    """Of 256 channels to 128, which the weight [256, 128, 4, 4] doesn't tell from two groups; 14 x 14 become 28 x 28."""
+    """Of 256 channels to 128, which the weight [256, 128, 4, 4] doesn't tell from two groups; 14 by 14 to 28 by 28."""
     dims = [[2, 256, 14, 14], [256, 128, 4, 4], *([[]] * len(arguments))]
     row = kernel_of(op, "xmma_dgrad_implicit_gemm", dims, ["float"] * 2 + [""] * len(arguments), ["", "", *arguments])
     assert only(row, "batch", "m", "n", "k") == (1, 2 * 14 * 14, 256, 128 * 4 * 4)
@@ -242,6 +242,13 @@ def test_an_expanded_axis_is_read_once():
 def test_what_ops_move(op, dims, types, bytes_):
     row = kernel_of(op, "vectorized_elementwise_kernel<4, float>", dims, types)
     assert row["bytes"] == bytes_
+
+
+@pytest.mark.parametrize(("axis", "picked"), [("0", 8 * 64), ("1", 5000 * 8), ("-1", 5000 * 8)])
+def test_rows_are_picked_along_the_axis_that_was_asked_for(axis, picked):
+    types, concrete = ["float", "Scalar", "long int"], ["", axis, ""]
+    row = kernel_of("aten::index_select", "indexSelectLargeIndex", [[5000, 64], [], [8]], types, concrete)
+    assert row["bytes"] == 2 * 4 * picked + 8 * 8
 
 
 def test_max_pooling_writes_positions_too():
