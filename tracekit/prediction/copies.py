@@ -5,7 +5,7 @@ accumulated, a full bucket is all-reduced on a stream of its own, and behind the
 back. The all-reduces take no time here, as they are of one rank: ``scaling`` and ``collectives`` give them others.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +16,11 @@ from tracekit.graph.change import sources, with_activities, with_edges
 from tracekit.graph.edges import EdgeKind, Edges, ends, starts
 from tracekit.graph.events import DEFAULT_LAG_NS
 from tracekit.graph.streams import DEFAULT_GAP_NS
+from tracekit.prediction.added import COPIES, Added, communicates, of_one_rank, with_kernels
 from tracekit.prediction.buckets import exchanged
-from tracekit.prediction.hooks import REDUCE_OVER_COPY, Places
-from tracekit.prediction.layout import Layout, LayoutError, trains
+from tracekit.prediction.hooks import Places, launch_cost_ns
 from tracekit.prediction.spread import HOST_SPREAD
 from tracekit.replay.run import Run
-from tracekit.schema import KERNELS
 from tracekit.workload.phases import BACKWARD
 
 Ints = npt.NDArray[np.int64]
@@ -30,29 +29,8 @@ LIKELY_TAKEN, TAKEN = 0.18, 0.22
 """Part of the GPU that collectives take from the kernels beside them, in the mean and at most: in jobs recorded here
 NCCL had 24 of an A100's 108 multiprocessors and 12 of a V100's 80, RCCL 56 of an MI300X's 304."""
 
-ASSUMED = "assumed"
-"""``work_from`` of kernels that the trace doesn't hold."""
 
-
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """A run with the exchange of gradients.
-
-    Attributes:
-        run: With the added kernels, which take no time yet.
-        note: What was assumed, one clause.
-    """
-
-    run: Run
-    note: str
-
-
-def lacks_exchange(run: Run, old: Layout, new: Layout) -> bool:
-    """Whether a layout needs an exchange of gradients that the trace doesn't have."""
-    return old.dp == 1 < new.dp and trains(run)
-
-
-def with_exchange(run: Run) -> Exchange:
+def with_exchange(run: Run) -> Added:
     """A run of one data-parallel rank with the exchange of gradients that copies of it would have.
 
     Args:
@@ -65,48 +43,7 @@ def with_exchange(run: Run) -> Exchange:
     table = exchanged(run)
     places = Places(run, table)
     grown = with_kernels(run, _rows(run, places), _graph(run.graph, places))
-    return Exchange(grown, _note(table, places.copy_ns))
-
-
-def of_one_rank(run: Run) -> None:
-    """Refuses runs of several ranks.
-
-    Args:
-        run: The measured run.
-
-    Raises:
-        LayoutError: Several ranks were read.
-    """
-    if len(run.ranks) > 1:
-        raise LayoutError(
-            "copies of several ranks that were read together can't be worked out:", "give the trace of one."
-        )
-
-
-def with_kernels(run: Run, rows: pl.DataFrame, graph: Graph) -> Run:
-    """``run`` with kernels that the trace doesn't hold.
-
-    Args:
-        run: The measured run.
-        rows: What is known of them, in columns of the kernel table.
-        graph: With an activity for each, behind the others, in their order.
-    """
-    put_in = {"kind": "kernel", "share": 1.0, "work_from": ASSUMED, "phase": BACKWARD, "dur_ns": 0, "wait_ns": 0}
-    whole = rows.with_columns(pl.lit(value).alias(name) for name, value in put_in.items())
-    typed = whole.select(pl.col(name).cast(KERNELS.dtypes.get(name, pl.Int64)) for name in whole.columns)
-    kernels = pl.concat([run.kernels, typed], how="diagonal_relaxed").select(run.kernels.columns)
-    factor = None if run.kernel_factor is None else np.append(run.kernel_factor, np.ones(rows.height))
-    return replace(run, kernels=kernels, graph=graph, kernel_factor=factor)
-
-
-def communicates(run: Run) -> dict[str, pl.Expr]:
-    """Columns of the kernel table that collectives put into a run share: one rank's, on a stream of their own."""
-    stream = pl.lit(run.kernels["stream"].max(), pl.Int64) + 1
-    group = {"process_group": "copies", "group_description": "data parallel copies", "group_ranks": "[]"}
-    return {
-        "family": pl.lit("collective"), "ranks": pl.lit(1), "stream": stream,
-        **{name: pl.lit(value) for name, value in group.items()},
-    }  # fmt: skip
+    return Added(grown, _note(table, places.copy_ns))
 
 
 def _graph(graph: Graph, at: Places) -> Graph:
@@ -133,7 +70,7 @@ def _slower_host(graph: Graph, at: Places) -> Graph:
 def _program(graph: Graph, at: Places) -> Edges:
     """From the calls before gradients to what their hooks launch."""
     reduces = np.bincount(at.buckets["closed"].to_numpy(), minlength=at.table.height)
-    copied = at.host_ns - at.copy_ns * REDUCE_OVER_COPY * reduces
+    copied = at.host_ns - launch_cost_ns(at.copy_ns) * reduces
     closed, last = at.buckets["closed"].to_numpy(), np.repeat(at.last, at.last - at.first + 1)
     cause = np.concatenate([np.arange(at.table.height), closed, last])
     since_call = np.maximum(at.done_ns - graph.nodes.end_ns[at.call], 0)[cause]
@@ -183,10 +120,12 @@ def _rows(run: Run, at: Places) -> pl.DataFrame:
     )  # fmt: skip
     reduced = at.buckets.select(
         "step", "dtype", "bytes", ts_ns=at.table["done_ns"].gather(at.buckets["closed"]), name=pl.lit("all-reduce"),
-        op=pl.lit("c10d::allreduce_"), collective=pl.lit("all_reduce"), **communicates(run),
+        op=pl.lit("c10d::allreduce_"), collective=pl.lit("all_reduce"), **communicates(run, COPIES),
     )  # fmt: skip
     parts = [into.with_columns(**copied), reduced, back.with_columns(**copied)]
-    return pl.concat(parts, how="diagonal_relaxed").with_columns(device=pl.lit(computes["device"], pl.Int64))
+    return pl.concat(parts, how="diagonal_relaxed").with_columns(
+        device=pl.lit(computes["device"], pl.Int64), phase=pl.lit(BACKWARD)
+    )
 
 
 def _note(table: pl.DataFrame, copy_ns: int) -> str:
@@ -197,7 +136,7 @@ def _note(table: pl.DataFrame, copy_ns: int) -> str:
         f"the trace has no exchange of gradients: one as DistributedDataParallel's was put in, {size:,.1f} MiB of "
         f"{one.height} {dtypes} gradients once an optimizer step, in {count} all-reduces beside the backward pass "
         f"(buckets of 25 MiB, the first of 1). It costs the CPU {copy_ns / 1e3:.0f} us for each gradient copied in or "
-        f"out, as the trace's own ops do, and {copy_ns * REDUCE_OVER_COPY / 1e3:.0f} for each all-reduce; the interval "
+        f"out, as the trace's own ops do, and {launch_cost_ns(copy_ns) / 1e3:.0f} for each all-reduce; the interval "
         f"allows for a host {100 * (HOST_SPREAD - 1):.0f} % slower or faster. Copies of a one-GPU job were "
         "held against published throughputs only"
     )

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from tracekit.prediction.copies import ASSUMED
+from tracekit.prediction.added import ASSUMED
 from tracekit.prediction.layout import LayoutError
 from tracekit.replay.run import Run
 from tracekit.workload.phases import BACKWARD, OPTIMIZER

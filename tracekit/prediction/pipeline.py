@@ -12,6 +12,7 @@ import polars as pl
 
 from tracekit.comm import Cluster
 from tracekit.comm import predict as predict_collectives
+from tracekit.prediction.blocks import widths
 from tracekit.prediction.layers import Layers, recognise_layers
 from tracekit.prediction.layout import Layout, LayoutError
 from tracekit.prediction.memory import gradients
@@ -20,7 +21,6 @@ from tracekit.prediction.schedule import ends
 from tracekit.replay.engine import Timeline
 from tracekit.replay.measure import per_step
 from tracekit.replay.run import Run
-from tracekit.workload.signature import ITEM_BYTES
 
 Array = npt.NDArray[np.float64]
 
@@ -236,10 +236,7 @@ def _tail_shares(run: Run, stages: int) -> tuple[float, float, float]:
 def _activation_bytes(run: Run, layers: Layers) -> float:
     """What one layer hands to the next: the output of products whose columns are also what products start from."""
     products = run.kernels[layers.rows_of_one].filter((pl.col("family") == "gemm") & (pl.col("batch") == 1))
-    item = pl.col("dtype").replace_strict({**ITEM_BYTES, "tf32": 4}, default=2, return_dtype=pl.Int64).clip(2)
-    reads = products.group_by(size="k").agg(reads=pl.len())
-    writes = products.group_by(size="n").agg(writes=pl.len(), bytes=(pl.col("m") * pl.col("n") * item).max())
-    both = reads.join(writes, on="size").sort(pl.col("reads") * pl.col("writes"), descending=True)
+    both = widths(products)
     if both.is_empty():
         raise LayoutError(
             "what stages would send each other isn't known: the layers have no products with shapes.",

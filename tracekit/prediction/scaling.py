@@ -7,7 +7,7 @@ import polars as pl
 
 import predictors
 from predictors import Gpu
-from tracekit.prediction.copies import ASSUMED
+from tracekit.prediction.added import ASSUMED
 from tracekit.prediction.layout import Layout, LayoutError, groups
 from tracekit.prediction.messages import SIZES, messages
 from tracekit.prediction.rebatch import rebatch

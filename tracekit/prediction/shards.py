@@ -6,33 +6,41 @@ forward pass and again before its backward pass, at most two layers ahead of the
 reduce-scattered behind its backward pass. The rest is gathered once. All of it runs on one stream, in order.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from tracekit.graph import Graph
-from tracekit.graph.change import destinations, sources, with_activities, with_edges
+from tracekit.graph.change import with_activities, with_edges
 from tracekit.graph.edges import EdgeKind, Edges, ends, starts
 from tracekit.graph.events import DEFAULT_LAG_NS
 from tracekit.graph.nodes import NONE
 from tracekit.graph.streams import DEFAULT_GAP_NS
+from tracekit.prediction.added import (
+    COPIES,
+    NEVER,
+    Added,
+    beside,
+    communicates,
+    of_one_rank,
+    slower_host,
+    with_kernels,
+)  # fmt: skip
 from tracekit.prediction.buckets import one_backward_pass
-from tracekit.prediction.copies import Exchange, communicates, of_one_rank, with_kernels
-from tracekit.prediction.hooks import REDUCE_OVER_COPY, copy_cost_ns
+from tracekit.prediction.hooks import copy_cost_ns, launch_cost_ns
 from tracekit.prediction.layers import Layers, recognise_layers
 from tracekit.prediction.layout import LayoutError
 from tracekit.prediction.spread import HOST_SPREAD
 from tracekit.replay.run import Run
+from tracekit.workload.phases import BACKWARD
 from tracekit.workload.signature import ITEM_BYTES
 
 Ints = npt.NDArray[np.int64]
 
 AHEAD = 2
 """Layers that may be gathered before the GPU is done with the one in front of them."""
-
-NEVER = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +58,7 @@ class Units:
     dtype: str
 
 
-def with_shards(run: Run) -> Exchange:
+def with_shards(run: Run) -> Added:
     """A run of one data-parallel rank with the collectives that it would have if its parameters were sharded.
 
     Args:
@@ -65,7 +73,7 @@ def with_shards(run: Run) -> Exchange:
     calls = _calls(run, layers, units)
     copy_ns = copy_cost_ns(run)
     graph = _graph(run.graph, calls, copy_ns)
-    return Exchange(with_kernels(run, _kernels(run, calls, units), graph), _note(layers, units, copy_ns))
+    return Added(with_kernels(run, _kernels(run, calls, units), graph), _note(layers, units, copy_ns))
 
 
 def _units(run: Run, layers: Layers) -> Units:
@@ -91,7 +99,7 @@ def _calls(run: Run, layers: Layers, units: Units) -> pl.DataFrame:
     """
     node = run.graph.nodes.cpu + layers.kernels["row"].to_numpy().astype(np.int64)
     steps = layers.kernels["step"].to_numpy()
-    follows = _neighbours(run.graph)[0]
+    follows = beside(run.graph)[0]
     last = np.append(layers.first[1:], True)
     parts = []
     for (begin, turn, end), exchanges in zip(layers.passes.tolist(), last.tolist(), strict=True):
@@ -129,14 +137,6 @@ def _rows(collective: str, size: int, at: Ints, behind: Ints, before: Ints) -> p
     )
 
 
-def _neighbours(graph: Graph) -> tuple[Ints, Ints]:
-    """What follows each node on its stream, and what comes before it; ``NEVER`` where nothing does."""
-    earlier, later = graph.nodes.neighbours(graph.nodes.activities)
-    follows, precedes = np.full((2, graph.nodes.start_ns.size), NEVER)
-    follows[earlier], precedes[later] = later, earlier
-    return follows, precedes
-
-
 def _graph(graph: Graph, calls: pl.DataFrame, copy_ns: int) -> Graph:
     """``graph`` with the collectives, each with the copy of its buffer, and what they wait for."""
     nodes = graph.nodes
@@ -145,12 +145,14 @@ def _graph(graph: Graph, calls: pl.DataFrame, copy_ns: int) -> Graph:
     call, needed_call = nodes.launcher[at - nodes.cpu], nodes.launcher[np.where(gathers, before, at) - nodes.cpu]
     if (call == NONE).any() or (needed_call == NONE).any():
         raise LayoutError("the layers were launched before the trace began, or by a CUDA graph.")
-    host_ns = copy_ns * (1 + REDUCE_OVER_COPY)
+    host_ns = copy_ns + launch_cost_ns(copy_ns)
     lane = np.concatenate([np.full(calls.height, nodes.lane.max() + 1), nodes.lane[at]])
     moved = nodes.start_ns.size + np.arange(calls.height)
     copied = moved + calls.height
-    grown = with_activities(_slower_host(graph, call, gathers, host_ns), lane, np.tile(nodes.start_ns[at], 2))
-    follows, precedes = _neighbours(graph)
+    grown = with_activities(
+        slower_host(graph, call[gathers], call[~gathers], host_ns), lane, np.tile(nodes.start_ns[at], 2)
+    )
+    follows, precedes = beside(graph)
     scatters = ~gathers
     previous, following = np.where(gathers, precedes[before], at), np.where(gathers, before, follows[at])
     launch = np.where(gathers, starts(call), ends(call))
@@ -179,17 +181,6 @@ def _graph(graph: Graph, calls: pl.DataFrame, copy_ns: int) -> Graph:
     return grown
 
 
-def _slower_host(graph: Graph, call: Ints, gathers: npt.NDArray[np.bool_], host_ns: int) -> Graph:
-    """``graph`` in which the CPU also launches gathers, before the calls, and scatters, behind them."""
-    earlier, later = np.zeros((2, graph.nodes.start_ns.size), dtype=np.int64)
-    np.add.at(earlier, call[gathers], host_ns)
-    np.add.at(later, call[~gathers], host_ns)
-    src, dst = sources(graph), destinations(graph)
-    on_host = np.isin(graph.kind, (EdgeKind.PROGRAM, EdgeKind.HANDOVER))
-    added = np.where(dst % 2 == 0, earlier[dst // 2], 0) + np.where(src % 2 == 1, later[src // 2], 0)
-    return replace(graph, lag_ns=graph.lag_ns + np.where(on_host, added, 0))
-
-
 def _kernels(run: Run, calls: pl.DataFrame, units: Units) -> pl.DataFrame:
     """Rows of the kernel table for the collectives, and for the copies of their buffers."""
     nodes = run.graph.nodes
@@ -198,13 +189,13 @@ def _kernels(run: Run, calls: pl.DataFrame, units: Units) -> pl.DataFrame:
     table = calls.with_columns(device=ran["device"], ts_ns=nodes.origin_ns + nodes.start_ns[calls["at"].to_numpy()])
     own = "step", "device", "ts_ns"
     moved = table.select(
-        *own, "collective", "bytes", **communicates(run), name="collective", dtype=pl.lit(units.dtype),
+        *own, "collective", "bytes", **communicates(run, COPIES), name="collective", dtype=pl.lit(units.dtype),
     )  # fmt: skip
     copied = table.select(
         *own, bytes=2 * pl.col("bytes"), cols=pl.col("bytes") // item, rows=1, flops=0, dtype=pl.lit(units.dtype),
         stream=ran["stream"], family=pl.lit("copy"), name=pl.lit("copy of a shard's buffer"), op=pl.lit("fsdp::copy"),
     )  # fmt: skip
-    return pl.concat([moved, copied], how="diagonal_relaxed")
+    return pl.concat([moved, copied], how="diagonal_relaxed").with_columns(phase=pl.lit(BACKWARD))
 
 
 def _note(layers: Layers, units: Units, copy_ns: int) -> str:
@@ -213,7 +204,7 @@ def _note(layers: Layers, units: Units, copy_ns: int) -> str:
         f"the trace's parameters aren't sharded: collectives as fully_shard's were put in, for {layers.count} layers "
         f"of {layer} in {units.dtype} and {rest} besides. A layer is gathered before its forward and again before its "
         f"backward pass, up to {AHEAD} ahead; its gradients are reduce-scattered behind. Each collective costs the CPU "
-        f"{copy_ns * (1 + REDUCE_OVER_COPY) / 1e3:.0f} us, told from the trace's own ops; the interval allows for a "
+        f"{(copy_ns + launch_cost_ns(copy_ns)) / 1e3:.0f} us, told from the trace's own ops; the interval allows for a "
         f"host {100 * (HOST_SPREAD - 1):.0f} % slower or faster. Sharded copies of a one-GPU job "
         "were held against published throughputs only"
     )

@@ -15,15 +15,15 @@ from tracekit.comm import ClusterError
 from tracekit.graph.change import without
 from tracekit.prediction import notes
 from tracekit.prediction.collectives import put_in, retarget
-from tracekit.prediction.copies import LIKELY_TAKEN, TAKEN, lacks_exchange, with_exchange
+from tracekit.prediction.copies import LIKELY_TAKEN, TAKEN
 from tracekit.prediction.ends import point_and_ends, repeats
 from tracekit.prediction.kernels import Kernels
+from tracekit.prediction.lacking import Adder, lacking, with_all
 from tracekit.prediction.layout import Change, Layout, LayoutError, layout_of, resized
 from tracekit.prediction.memory import Needs, judge, needs
 from tracekit.prediction.model import Coverage, Prediction, Predictions, Shared, Target
 from tracekit.prediction.pipeline import Pipeline, pipelined
 from tracekit.prediction.scaling import as_measured, kernels_as, kernels_depend_on
-from tracekit.prediction.shards import with_shards
 from tracekit.prediction.source import SourceCluster, recognise, with_gpu
 from tracekit.prediction.spread import HOST_SPREAD, Spread, Straggling, measure_spread, straggling
 from tracekit.prediction.target import targets
@@ -104,7 +104,7 @@ class Predictor:
         layout: Of the trace; None if it can't be told.
         prices: Dollars for an hour of one GPU, by its canonical name.
         calibrations: Those that are used.
-        exchange: What was assumed of the exchange of gradients that was put into the run; None where none was.
+        assumed: Of collectives that were put into the run, one clause each.
     """
 
     run: Run
@@ -112,10 +112,10 @@ class Predictor:
     layout: Layout | None
     prices: Mapping[str, float]
     calibrations: Sequence[calibration.Calibration]
-    exchange: str | None = None
+    assumed: tuple[str, ...] = ()
     _known: dict[tuple[object, ...], pl.DataFrame] = field(default_factory=dict, repr=False)
     _laid_out: dict[tuple[object, ...], Kernels] = field(default_factory=dict, repr=False)
-    _in_copies: dict[bool, "Predictor"] = field(default_factory=dict, repr=False)
+    _grown: dict[tuple[Adder, ...], "Predictor"] = field(default_factory=dict, repr=False)
 
     @cached_property
     def _repeats(self) -> Ints:
@@ -134,20 +134,19 @@ class Predictor:
     def _sharing(self) -> Sharing:
         return Sharing(self.run)
 
-    def in_copies(self, sharded: bool) -> "Predictor":
-        """The predictor of the run with an exchange of gradients.
+    def grown(self, adders: tuple[Adder, ...]) -> "Predictor":
+        """The predictor of the run with collectives that its trace doesn't hold.
 
         Args:
-            sharded: Of parameters that are sharded over the copies.
+            adders: What puts them in.
 
         Raises:
-            LayoutError: The trace doesn't tell what would be exchanged.
+            LayoutError: The trace doesn't tell what would be communicated.
         """
-        if sharded not in self._in_copies:
-            added = with_shards(self.run) if sharded else with_exchange(self.run)
-            copies = replace(self, run=added.run, exchange=added.note, _known={}, _laid_out={}, _in_copies={})
-            self._in_copies[sharded] = copies
-        return self._in_copies[sharded]
+        if adders not in self._grown:
+            run, notes = with_all(self.run, adders)
+            self._grown[adders] = replace(self, run=run, assumed=notes, _known={}, _laid_out={}, _grown={})
+        return self._grown[adders]
 
     def on(self, target: Target) -> Prediction:
         """The step on one target.
@@ -157,9 +156,9 @@ class Predictor:
             LayoutError: The job can't be laid out like that.
         """
         layouts = _changed(self.layout, target)
-        if layouts and self.exchange is None and lacks_exchange(self.run, *layouts):
-            copies = self.in_copies(layouts[1].sharded)
-            return self._with_added(copies.on(target), copies.run.kernels)
+        if layouts and not self.assumed and (adders := lacking(self.run, *layouts)):
+            grown = self.grown(adders)
+            return self._with_added(grown.on(target), grown.run.kernels)
         of_stage = _of_one_stage(layouts)
         times = self._kernel_times(target.gpu.gpu, of_stage)
         run = self.run
@@ -170,7 +169,7 @@ class Predictor:
         return self._replayed(run, target, layouts, times)
 
     def _with_added(self, prediction: Prediction, kernels: pl.DataFrame) -> Prediction:
-        """A prediction in copies with the kernels that the trace has in a row each, and the others by family."""
+        """A prediction with the trace's own kernels in a row each, and those that were put in by family."""
         own = self.run.kernels.height
         added = kernels[own:].select("family", "step", time_us=prediction.kernels["time_us"][own:])
         chosen = added.filter(pl.col("step").is_in(self.run.chosen["step"].implode()))
@@ -231,7 +230,7 @@ class Predictor:
         gpu = target.gpu.gpu
         same_gpu = run.gpu is not None and run.gpu.slug == gpu.slug
         time_us, low_us, high_us = point_and_ends(filled, self._repeats)
-        told = same_gpu and self.exchange is None
+        told = same_gpu and not self.assumed
         spread = 1.0 if told or notes.host_is_given(run) else HOST_SPREAD
         lines = run.timeline_with(time_us), run.timeline_with(low_us, 1 / spread), run.timeline_with(high_us, spread)
         step, low, high = (run.meter.median(line) for line in lines)
@@ -259,7 +258,7 @@ class Predictor:
             notes=(
                 *notes.of_calibrations(self.calibrations, gpu, same_gpu),
                 *notes.of(run, target, self.source, filled, same_gpu, shared, pipeline),
-                *([self.exchange] if self.exchange else []),
+                *self.assumed,
                 *([late.note] if late.note else []),
                 notes.of_memory(memory),
             ),

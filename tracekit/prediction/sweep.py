@@ -10,7 +10,7 @@ from tracekit import calibration
 from tracekit.comm.cluster import platforms
 from tracekit.errors import TracekitError
 from tracekit.prediction.batch import Batch, recognise_batch
-from tracekit.prediction.copies import lacks_exchange
+from tracekit.prediction.lacking import lacking
 from tracekit.prediction.layout import Change, Layout, LayoutError, recognise, resized
 from tracekit.prediction.model import Prediction, Target
 from tracekit.prediction.source import recognise as source_of
@@ -69,7 +69,7 @@ class Sweep:
         knees: On each cluster, the most ranks up to which each GPU keeps ``KEPT`` of its throughput.
         refused: Layouts that can't be worked out, and why.
         straggling: What is assumed of the slowest rank of the largest layout; None where nothing is.
-        exchange: What is assumed of an exchange of gradients that the trace doesn't have; None where none is.
+        assumed: Of collectives that the trace doesn't have, one clause each.
     """
 
     run: Run
@@ -79,7 +79,7 @@ class Sweep:
     knees: Mapping[str, int]
     refused: tuple[str, ...]
     straggling: str | None = None
-    exchange: str | None = None
+    assumed: tuple[str, ...] = ()
 
     @property
     def table(self) -> pl.DataFrame:
@@ -144,11 +144,12 @@ def sweep(
         raise LayoutError(f"none of the layouts can be worked out: {refused[0] if refused else 'none fits'}")
     ranked = _ranked(run, old, found, batch or recognise_batch(run), tuple(dict.fromkeys(refused)))
     largest = max((one.layout or old for one in found), key=lambda layout: layout.world_size)
-    exchanged = any(lacks_exchange(run, old, one.layout or old) for one in found)
+    added = (lacking(run, old, one.layout or old) for one in found)
+    assumed = dict.fromkeys(note for adders in added if adders for note in predictor.grown(adders).assumed)
     return replace(
         ranked,
         straggling=straggling(run, predictor.spread, old, largest).note,
-        exchange=predictor.in_copies(sharded).exchange if exchanged else None,
+        assumed=tuple(assumed),
     )
 
 

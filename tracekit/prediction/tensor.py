@@ -1,19 +1,18 @@
-"""Tensor parallelism over other numbers of ranks: which side of each kernel is shared out, told from its shapes.
+"""Tensor parallelism over other numbers of ranks: the kernels of a rank that has another part of each layer.
 
-As Megatron-LM does it (Shoeybi et al., 2019): of the two products of a block the first gives each rank columns, the
-second takes rows, and an all-reduce adds up what comes out, tokens x hidden. So a product's side that is neither tokens
-nor hidden is the one that is shared out; so are attention heads, and what works on either.
+What ``blocks`` tells of products is shared out; so are attention heads, and what works on either.
 """
 
 import json
+import math
+from dataclasses import dataclass
 
 import polars as pl
 
-from tracekit.prediction.layout import OVERLOOKED, LayoutError, check_known
+from tracekit.prediction.blocks import SIDES, Activations, of_layers, of_messages, shared_out
+from tracekit.prediction.layout import LayoutError, check_known
+from tracekit.workload.phases import FORWARD
 from tracekit.workload.shares import share
-
-SIDES = ("m", "n", "k")
-ITEM = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
 
 
 def reshard(kernels: pl.DataFrame, calls: pl.DataFrame, before: int, after: int) -> pl.DataFrame:
@@ -31,25 +30,78 @@ def reshard(kernels: pl.DataFrame, calls: pl.DataFrame, before: int, after: int)
     Raises:
         LayoutError: What is shared out can't be told, or can't be shared out over so many.
     """
-    _check(kernels, before)
-    tokens, hidden = _activations(kernels, calls)
-    products = _products(kernels, tokens, hidden)
+    check_layers(kernels)
+    activations = of_layers(kernels) if before == 1 else of_messages(kernels, calls)
+    products = shared_out(kernels, activations)
     table = kernels.with_columns(products["side"])
-    changes = _changes(table, set(products["size"].drop_nulls().to_list()) - {hidden})
-    _divisible(table, changes, before, after)
+    changes = _changes(table, Shared.of(table, products["size"], activations))
+    _divisible(table, before, after)
     factor = before / after
     edited = {name: pl.when(mine).then(_scaled(name, factor)).otherwise(name) for name, mine in changes.items()}
     anything = pl.any_horizontal(*changes.values()).fill_null(False)
     return table.with_columns(**edited, kv_heads=_scaled("kv_heads", factor), changed=anything).drop("side")
 
 
-def _changes(table: pl.DataFrame, shared: set[int]) -> dict[str, pl.Expr]:
-    """Which rows change in which column: sides of products, heads, and what works on sizes that are ``shared`` out."""
-    heads = set(table["heads"].drop_nulls().to_list())
-    touched = {dims: _touches(dims, shared, heads) for dims in table["input_dims"].drop_nulls().unique()}
+def check_layers(kernels: pl.DataFrame) -> None:
+    """Refuses jobs whose layers can't be shared out otherwise.
+
+    Args:
+        kernels: The kernel table.
+
+    Raises:
+        LayoutError: It has MoE layers, or too much of its work isn't known.
+    """
+    computed = kernels.filter(~pl.col("family").is_in(["collective", "memcpy", "memset"]))
+    if part := share(computed, "dur_ns", pl.col("family") == "moe"):
+        raise LayoutError(f"tensor parallelism can't be changed: {part:.0f} % of GPU time is of MoE layers.")
+    check_known(computed, "tensor parallelism")
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What tells that a tensor is shared out.
+
+    Attributes:
+        sizes: Of its last axis.
+        heads: Attention heads, one of its inner axes.
+        matrices: Numbers of matrices in batched products, all axes but its last two.
+        hidden: The width of weights whose rows are ``sizes``.
+    """
+
+    sizes: frozenset[int]
+    heads: frozenset[int]
+    matrices: frozenset[int]
+    hidden: int
+
+    @classmethod
+    def of(cls, table: pl.DataFrame, sizes: pl.Series, activations: Activations) -> "Shared":
+        """Of a kernel table, the ``sizes`` of whose products' sides are shared out."""
+        return cls(
+            sizes=frozenset(sizes.drop_nulls()) - {activations.hidden},
+            heads=frozenset(table["heads"].drop_nulls()),
+            matrices=frozenset(table.filter(side="batch")["batch"]),
+            hidden=activations.hidden,
+        )
+
+    def touches(self, dims: str) -> bool:
+        """Whether an op on such inputs works on something that is shared out."""
+        shapes = [
+            shape for shape in json.loads(dims) if isinstance(shape, list) and shape and isinstance(shape[0], int)
+        ]
+        return any(self._has(shape) for shape in shapes)
+
+    def _has(self, shape: list[int]) -> bool:
+        weight = len(shape) == 2 and shape[0] in self.sizes and shape[1] == self.hidden
+        of_heads = self.heads.intersection(shape[1:-1]) or math.prod(shape[:-2]) in self.matrices
+        return shape[-1] in self.sizes or weight or bool(of_heads)
+
+
+def _changes(table: pl.DataFrame, shared: Shared) -> dict[str, pl.Expr]:
+    """Which rows change in which column: sides of products, heads, and what works on something that is shared out."""
+    touched = {dims: shared.touches(dims) for dims in table["input_dims"].drop_nulls().unique()}
     works = pl.col("input_dims").replace_strict(touched, default=None, return_dtype=pl.Boolean)
     memory_bound = pl.col("rows").is_not_null() & works.fill_null(False) | (pl.col("family") == "optimizer")
-    by_column = pl.col("cols").is_in(list(shared)).fill_null(False)
+    by_column = pl.col("cols").is_in(list(shared.sizes)).fill_null(False)
     return {
         **{name: pl.col("side") == name for name in (*SIDES, "batch")},
         "heads": pl.col("heads").is_not_null(),
@@ -60,9 +112,10 @@ def _changes(table: pl.DataFrame, shared: set[int]) -> dict[str, pl.Expr]:
     }
 
 
-def _divisible(table: pl.DataFrame, changes: dict[str, pl.Expr], before: int, after: int) -> None:
-    exact = [changes[name] & ((pl.col(name) * before) % after != 0) for name in (*SIDES, "heads")]
-    uneven = table.filter(pl.any_horizontal(*exact))
+def _divisible(table: pl.DataFrame, before: int, after: int) -> None:
+    """Heads and what a block's second product reads can't be padded; a vocabulary can."""
+    inner = (pl.col("side") == "k") & (pl.col("phase") == FORWARD)
+    uneven = table.filter(inner & ((pl.col("k") * before) % after != 0) | ((pl.col("heads") * before) % after != 0))
     if uneven.height:
         row = uneven.row(0, named=True)
         raise LayoutError(f"{row['op']} on {row['input_dims']} can't be shared out over {after} ranks.")
@@ -70,59 +123,3 @@ def _divisible(table: pl.DataFrame, changes: dict[str, pl.Expr], before: int, af
 
 def _scaled(name: str, factor: float) -> pl.Expr:
     return (pl.col(name) * factor).round().cast(pl.Int64).clip(1)
-
-
-def _check(kernels: pl.DataFrame, before: int) -> None:
-    if before == 1:
-        raise LayoutError("the trace's job isn't tensor parallel: it lacks the all-reduces that would be carried over.")
-    computed = kernels.filter(~pl.col("family").is_in(["collective", "memcpy", "memset"]))
-    if part := share(computed, "dur_ns", pl.col("family") == "moe"):
-        raise LayoutError(f"tensor parallelism can't be changed: {part:.0f} % of GPU time is of MoE layers.")
-    check_known(computed, "tensor parallelism")
-
-
-def _activations(kernels: pl.DataFrame, calls: pl.DataFrame) -> tuple[set[int], int]:
-    """Numbers of tokens, and the hidden size: of the products whose output the groups add up."""
-    item = pl.col("dtype").replace_strict(ITEM, default=None, return_dtype=pl.Float64)
-    sizes = calls.select(elements=(pl.col("bytes") / item).round().cast(pl.Int64))["elements"].drop_nulls().unique()
-    outputs = kernels.filter((pl.col("family") == "gemm") & ((pl.col("m") * pl.col("n")).is_in(sizes.implode())))
-    if outputs.is_empty():
-        raise LayoutError("tensor parallelism can't be changed: no product's output has the size of a group's message.")
-    by_time = outputs.group_by("n").agg(pl.col("dur_ns").sum()).sort("dur_ns", "n", descending=True)
-    hidden = int(by_time["n"][0])
-    return set(outputs.filter(n=hidden)["m"].to_list()), hidden
-
-
-def _products(kernels: pl.DataFrame, tokens: set[int], hidden: int) -> pl.DataFrame:
-    """Which ``side`` of each product is shared out, and its ``size``; null where none is."""
-    m, n, k = (pl.col(name) for name in SIDES)
-    of_tokens = [*tokens]
-    weight = k.is_in(of_tokens) & ~m.is_in(of_tokens)
-    activation = ~k.is_in(of_tokens)
-    side = (
-        pl.when(pl.col("family") != "gemm")
-        .then(None)
-        .when(pl.col("batch") > 1)
-        .then(pl.lit("batch"))
-        .when(weight & (n == hidden) & (m != hidden))
-        .then(pl.lit("m"))
-        .when(weight & (m == hidden) & (n != hidden))
-        .then(pl.lit("n"))
-        .when(activation & (k == hidden) & (n != hidden))
-        .then(pl.lit("n"))
-        .when(activation & (n == hidden) & (k != hidden))
-        .then(pl.lit("k"))
-    )
-    sized = kernels.with_columns(side=side)
-    doubtful = sized.filter((pl.col("family") == "gemm") & pl.col("side").is_null())
-    if share(sized, "dur_ns", (pl.col("family") == "gemm") & pl.col("side").is_null()) > OVERLOOKED:
-        row = doubtful.sort("dur_ns").row(-1, named=True)
-        raise LayoutError(f"what is shared out of {row['op']} on {row['input_dims']} can't be told.")
-    size = pl.coalesce(*(pl.when(pl.col("side") == name).then(name) for name in SIDES))
-    return sized.select("side", size=size)
-
-
-def _touches(dims: str, shared: set[int], heads: set[int]) -> bool:
-    """Whether an op works on something that is shared out: its last axis, or one of heads."""
-    shapes = [shape for shape in json.loads(dims) if isinstance(shape, list) and shape and isinstance(shape[0], int)]
-    return any(shape[-1] in shared or heads.intersection(shape[1:-1]) for shape in shapes)

@@ -94,7 +94,7 @@ def _notes(sweep: Sweep) -> list[Text]:
     weak = "each rank keeps its batch, so that the job's batch grows with its copies"
     if any(entry.prediction.pipeline for entry in sweep.entries):
         weak += "; with stages each micro-batch is as large as a traced pass"
-    assumed = [one for one in (sweep.exchange, sweep.straggling) if one and one not in common]
+    assumed = [one for one in (*sweep.assumed, sweep.straggling) if one and one not in common]
     return [
         *(Text(f"note: {note}", "dim") for note in [weak, *assumed, *common]),
         *(Text(f"left out: {why}", "yellow") for why in sweep.refused),

@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 
 from tracekit.workload.parameters import GRADIENT
-from tracekit.workload.signature import Signature
+from tracekit.workload.signature import ITEM_BYTES, Signature
 
 # nccl-tests' convention: the size of a collective is that of its whole buffer, which is the output of an all-gather
 # and the input of everything else (nccl-tests, doc/PERFORMANCE.md).
@@ -87,6 +87,11 @@ BY_KERNEL = {
 FUNCTIONAL = "_c10d_functional::"
 """Ops that call those above with a list of tensors, whose type lists don't tell; it is that of their first input."""
 
+FP32_BYTES = 4
+"""Of an element of a list of tensors, which is recorded without its type, where no kernel's name tells it."""
+
+ADD_UP = ("all_reduce", "reduce_scatter", "reduce")
+
 RECORDED_BY = "record_param_comms"
 """Runs inside the op that asked for the collective; its first input is what is sent."""
 
@@ -131,7 +136,7 @@ def _by_shapes(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
     ``asked_for`` (its kind), ``buffer_bytes`` and whether these are ``guessed`` from the gradients before it.
     """
     unsized = (pl.col("family") == "collective") & pl.col("in_nelems").is_null() & pl.col("op_row").is_not_null()
-    launched = kernels.filter(unsized).select("op_row").unique().sort("op_row")
+    launched = kernels.filter(unsized).group_by("op_row").agg(pl.first("dtype")).sort("op_row")
     owners = launched.with_columns(
         ops[name].gather(launched["op_row"]) for name in ("name", "ts_ns", "pid", "tid", "input_dims", "input_types")
     ).sort("ts_ns")
@@ -158,18 +163,20 @@ def _buffer(row: dict[str, Any], buckets: dict[int, int]) -> tuple[str | None, i
     types = row["asker_types"]
     if types and row["wrapper_types"]:
         types = types.replace("TensorList", json.loads(row["wrapper_types"])[0])
-    size = _input_bytes(row["asker_dims"], types, index) if asked else None
+    # Kernels that don't add up move bytes, whatever their name says.
+    item = ITEM_BYTES.get(row["dtype"], FP32_BYTES) if kind in ADD_UP else FP32_BYTES
+    size = _input_bytes(row["asker_dims"], types, index, item) if asked else None
     if size is None and row["name"] == RECORDED_BY and kind != SIZED_BY_OUTPUT:
-        size = _input_bytes(row["input_dims"], row["input_types"], 0)
+        size = _input_bytes(row["input_dims"], row["input_types"], 0, item)
     if size is None and row["asker"] == "c10d::allreduce_" and asked:
         return kind, buckets.get(row["asker_ts"]), True
     return kind, size, False
 
 
-def _input_bytes(dims: str | None, types: str | None, index: int) -> int | None:
-    """Bytes of one input, or of all tensors of a list, whose type is taken for fp32."""
+def _input_bytes(dims: str | None, types: str | None, index: int, item: int = FP32_BYTES) -> int | None:
+    """Bytes of one input, or of all tensors of a list, whose elements are taken to have ``item``."""
     tensors = Signature.parse("", dims, types, None).at(index) if dims and types else []
-    return sum(tensor.size_bytes(4) for tensor in tensors) if tensors else None
+    return sum(tensor.size_bytes(item) for tensor in tensors) if tensors else None
 
 
 def gradient_buckets(ops: pl.DataFrame) -> dict[int, int]:

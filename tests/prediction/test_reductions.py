@@ -1,0 +1,176 @@
+"""Tensor-parallel ranks of a job whose layers one rank has whole."""
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import predictors
+import tracekit as tk
+from predictors import load_gpu
+from tests.jobs import job
+from tracekit.comm import load_cluster
+from tracekit.comm import predict as predict_collectives
+from tracekit.prediction.layout import LayoutError
+from tracekit.prediction.model import Prediction
+from tracekit.prediction.reductions import with_reductions
+from tracekit.replay.run import Run, prepare
+from tracekit.testing import TraceBuilder
+
+NODE = "8xa100-sxm-80gb"
+TOKENS, HIDDEN, WIDE, HEADS = 512, 1024, 4096, 16
+MESSAGE = TOKENS * HIDDEN * 2
+SQUARE, UP, DOWN = [HIDDEN, HIDDEN], [HIDDEN, WIDE], [WIDE, HIDDEN]
+GRADIENT = "torch::autograd::AccumulateGrad"
+
+
+class Model:
+    """Layers of a transformer in bf16: query, attention, projection, norm, and a block of two products."""
+
+    def __init__(self, layers: int = 1, *, trains: bool = False, heads: int = HEADS, vocabulary: int = 0) -> None:
+        self.builder, self.now, self.end = TraceBuilder(), 0.0, 100.0
+        self.heads = [[1, heads, TOKENS, HIDDEN // heads]] * 3
+        for _ in range(layers):
+            self.multiplies([TOKENS, HIDDEN], SQUARE, 50)
+            self.runs("aten::_scaled_dot_product_flash_attention", self.heads, "flash_fwd_kernel", 40)
+            self.multiplies([TOKENS, HIDDEN], SQUARE, 51)
+            self.runs("aten::native_layer_norm", [[TOKENS, HIDDEN]], "vectorized_layer_norm_kernel", 8)
+            self.multiplies([TOKENS, HIDDEN], UP, 200)
+            self.runs("aten::gelu", [[TOKENS, WIDE]], "vectorized_elementwise_kernel", 10)
+            self.multiplies([TOKENS, WIDE], DOWN, 201)
+        if vocabulary:
+            self.multiplies([TOKENS, HIDDEN], [HIDDEN, vocabulary], 500)
+        for _ in range(layers if trains else 0):
+            self.layer_backward()
+
+    def layer_backward(self) -> None:
+        self.backward("MmBackward0", [TOKENS, HIDDEN], [HIDDEN, WIDE], 200)
+        self.backward("MmBackward0", [WIDE, TOKENS], [TOKENS, HIDDEN], 200)
+        self.accumulates(DOWN)
+        self.backward("MmBackward0", [TOKENS, WIDE], [WIDE, HIDDEN], 200)
+        self.backward("MmBackward0", [HIDDEN, TOKENS], [TOKENS, WIDE], 200)
+        self.accumulates(UP)
+        self.backward("MmBackward0", [TOKENS, HIDDEN], SQUARE, 50)
+        self.backward("MmBackward0", [HIDDEN, TOKENS], [TOKENS, HIDDEN], 50)
+        self.accumulates(SQUARE)
+        self.builder.op("autograd::engine::evaluate_function: AttentionBackward0", self.now, 9)
+        self.runs("aten::_scaled_dot_product_flash_attention_backward", self.heads, "flash_bwd_kernel", 90)
+        self.backward("MmBackward0", [TOKENS, HIDDEN], SQUARE, 50)
+        self.backward("MmBackward0", [HIDDEN, TOKENS], [TOKENS, HIDDEN], 50)
+        self.accumulates(SQUARE)
+
+    def accumulates(self, dims: list[int]) -> None:
+        self.builder.op(GRADIENT, self.now - 0.8, 0.5, dims=[dims], types=["c10::BFloat16"])
+
+    def backward(self, name: str, left: list[int], right: list[int], dur: float) -> None:
+        self.builder.op(f"autograd::engine::evaluate_function: {name}", self.now, 9)
+        self.multiplies(left, right, dur)
+
+    def multiplies(self, left: list[int], right: list[int], dur: float) -> None:
+        self.runs("aten::mm", [left, right], "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_64x3_nn", dur)
+
+    def runs(self, op: str, dims: list[Any], kernel: str, dur: float) -> None:
+        self.builder.op(op, self.now + 1, 8, dims=dims, types=["c10::BFloat16"] * len(dims))
+        self.builder.kernel(kernel, self.end, dur, launch=self.now + 2)
+        self.now, self.end = self.now + 10, self.end + dur + 1
+
+    @property
+    def run(self) -> Run:
+        return prepare(self.builder.load())
+
+    def on(self, tp: int, **change: int) -> Prediction:
+        return tk.predict(self.builder.load(), cluster=NODE, tp=tp, **change)[NODE]
+
+
+def reduce_us(ranks: int) -> float:
+    call = {"collective": ["all_reduce"], "bytes": [MESSAGE], "ranks": [ranks], "dtype": ["bf16"]}
+    return predict_collectives(pl.DataFrame(call), load_cluster(NODE))["time_us"].item()
+
+
+def law_us(m: int, n: int, k: int) -> float:
+    row = {"family": ["gemm"], "dtype": ["bf16"], "batch": [1], "m": [m], "n": [n], "k": [k]}
+    return predictors.predict(pl.DataFrame(row), load_gpu("a100-sxm-80gb"))["time_us"].item()
+
+
+def reduced_behind(run: Run) -> list[int]:
+    """Rows of the kernels that the all-reduces which were put in start behind."""
+    grown = with_reductions(run).run
+    added = grown.kernels[run.kernels.height :]
+    assert added["bytes"].to_list() == [MESSAGE] * added.height
+    line = grown.timeline_with(np.append(run.kernels["dur_ns"] / 1e3, np.full(added.height, 7.0)))
+    ends = line.activity_end_ns[: run.kernels.height]
+    return [int(np.flatnonzero(ends <= start).max()) for start in line.activity_start_ns[run.kernels.height :]]
+
+
+def test_an_all_reduce_follows_each_block():
+    assert reduced_behind(Model().run) == [2, 6]
+    assert reduced_behind(Model(2).run) == [2, 6, 9, 13]
+
+
+def test_backward_it_follows_the_gradient_of_a_blocks_input():
+    # Behind the 7 forward kernels: 4 products of the wide block, 2 of the projection, attention, 2 of the query.
+    assert reduced_behind(Model(trains=True).run) == [2, 6, 9, 14]
+
+
+def test_the_stream_waits_for_it():
+    run = Model().run
+    grown = with_reductions(run).run
+    durations = np.append(run.kernels["dur_ns"] / 1e3, [1000.0, 3000.0])
+    line = grown.timeline_with(durations)
+    starts_us, ends_us = line.activity_start_ns / 1e3, line.activity_end_ns / 1e3
+    # 2 us until what waits on another stream starts.
+    assert starts_us[7] == pytest.approx(ends_us[2] + 2)
+    assert starts_us[3] == pytest.approx(ends_us[7] + 2)
+    assert starts_us[8] == pytest.approx(ends_us[6] + 2)
+
+
+def test_each_rank_has_its_part_of_the_products_and_heads():
+    step = Model().on(4)
+    query, attention, projection, norm, up, gelu, down = step.kernels["time_us"].to_list()
+    assert query == pytest.approx(50 * law_us(TOKENS, HIDDEN // 4, HIDDEN) / law_us(TOKENS, HIDDEN, HIDDEN))
+    assert projection == pytest.approx(51 * law_us(TOKENS, HIDDEN, HIDDEN // 4) / law_us(TOKENS, HIDDEN, HIDDEN))
+    assert up == pytest.approx(200 * law_us(TOKENS, WIDE // 4, HIDDEN) / law_us(TOKENS, WIDE, HIDDEN))
+    assert down == pytest.approx(201 * law_us(TOKENS, HIDDEN, WIDE // 4) / law_us(TOKENS, HIDDEN, WIDE))
+    assert 5 < attention < 40
+    assert 1 < gelu < 10
+    assert norm == 8
+    assert step.added_us == {"collective": pytest.approx(2 * reduce_us(4))}
+    assert str(step.layout) == "4 ranks = dp 1 x tp 4"
+
+
+def test_a_vocabulary_is_padded_and_heads_are_not():
+    whole = Model(vocabulary=50257).on(1).kernels["time_us"][-1]
+    part = Model(vocabulary=50257).on(8).kernels["time_us"][-1]
+    assert whole == 500
+    assert 50 < part < 100
+    with pytest.raises(LayoutError, match="can't be shared out over 8 ranks"):
+        Model(heads=4).on(8)
+
+
+def test_copies_of_tensor_parallel_ranks_exchange_their_part_of_the_gradients():
+    step = Model(2, trains=True).on(4, dp=2)
+    assert str(step.layout) == "8 ranks = dp 2 x tp 4"
+    assert any("Megatron-LM's all-reduces were put in, 8 of 8.0 MiB a step" in note for note in step.notes)
+    assert any("as DistributedDataParallel's was put in" in note for note in step.notes)
+    assert step.added_us["collective"] > 8 * reduce_us(4)
+
+
+def test_more_ranks_are_faster_until_messages_cost_more_than_they_save():
+    times = [Model(4).on(tp).step.step_time_us for tp in (1, 2)]
+    assert times[1] < times[0]
+
+
+def test_what_has_no_blocks_is_refused():
+    lone = Model(0)
+    lone.runs("aten::gelu", [[TOKENS, WIDE]], "vectorized_elementwise_kernel", 10)
+    with pytest.raises(LayoutError, match="no layers that ranks could share"):
+        lone.on(2)
+    pair = Model(0)
+    pair.multiplies([TOKENS, WIDE], DOWN, 50)
+    pair.multiplies([TOKENS, HIDDEN], UP, 50)
+    with pytest.raises(LayoutError, match="can't be told"):
+        pair.on(2)
+    both = job(Model().builder, Model().builder)
+    with pytest.raises(LayoutError, match="give the trace of one"):
+        tk.predict(both, cluster=NODE, tp=2)

@@ -1,0 +1,173 @@
+"""The blocks of a transformer that tensor-parallel ranks share: which side of each product is shared out, by its shape.
+
+As Megatron-LM does it (Shoeybi et al., 2019): of the two products of a block the first gives each rank columns, the
+second takes rows, and an all-reduce adds up what comes out, tokens x hidden. So a product's side that is neither tokens
+nor hidden is the one that is shared out; attention between two products shares out its heads.
+"""
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from tracekit.prediction.layout import OVERLOOKED, LayoutError
+from tracekit.workload.phases import BACKWARD, FORWARD
+from tracekit.workload.shares import share
+
+SIDES = ("m", "n", "k")
+ITEM_BYTES = {"fp32": 4, "tf32": 4}
+"""Of an element of what a product writes; 2 for all others."""
+
+SQUARE, HEADS = "square", "heads"
+"""A product of hidden x hidden, which its shape alone doesn't tell; attention."""
+
+
+@dataclass(frozen=True, slots=True)
+class Activations:
+    """What passes from block to block.
+
+    Attributes:
+        tokens: Its rows, which may differ from step to step.
+        hidden: Its columns.
+        whole: Whether one rank has the layers whole, so that a product of hidden x hidden may be shared out too.
+    """
+
+    tokens: frozenset[int]
+    hidden: int
+    whole: bool
+
+
+def of_messages(kernels: pl.DataFrame, calls: pl.DataFrame) -> Activations:
+    """The activations of layers that ranks share: outputs of products as large as the groups' messages.
+
+    Args:
+        kernels: The kernel table.
+        calls: The collectives of tensor-parallel groups, as ``messages`` gives them.
+
+    Raises:
+        LayoutError: No product's output is as large as a message.
+    """
+    item = pl.col("dtype").replace_strict({**ITEM_BYTES, "fp16": 2, "bf16": 2}, default=None, return_dtype=pl.Float64)
+    sizes = calls.select(elements=(pl.col("bytes") / item).round().cast(pl.Int64))["elements"].drop_nulls().unique()
+    outputs = kernels.filter((pl.col("family") == "gemm") & ((pl.col("m") * pl.col("n")).is_in(sizes.implode())))
+    if outputs.is_empty():
+        raise LayoutError("tensor parallelism can't be changed: no product's output has the size of a group's message.")
+    by_time = outputs.group_by("n").agg(pl.col("dur_ns").sum()).sort("dur_ns", "n", descending=True)
+    hidden = int(by_time["n"][0])
+    return Activations(frozenset(outputs.filter(n=hidden)["m"]), hidden, whole=False)
+
+
+def of_layers(kernels: pl.DataFrame) -> Activations:
+    """The activations of layers that one rank has whole: what the forward pass's products read as well as write.
+
+    Args:
+        kernels: The kernel table.
+
+    Raises:
+        LayoutError: No product reads what another one writes.
+    """
+    products = kernels.filter((pl.col("family") == "gemm") & (pl.col("batch") == 1) & (pl.col("phase") == FORWARD))
+    both = widths(products)
+    if both.is_empty():
+        raise LayoutError("the trace has no layers that ranks could share: no product reads as much as one writes.")
+    hidden = int(both["size"][0])
+    tokens = products.filter((pl.col("n") == hidden) | (pl.col("k") == hidden))["m"]
+    return Activations(frozenset(tokens), hidden, whole=True)
+
+
+def widths(products: pl.DataFrame) -> pl.DataFrame:
+    """Each ``size`` that products both read (their depth) and write (their columns), the one most in use first.
+
+    Args:
+        products: Rows of the kernel table.
+
+    Returns:
+        Also ``bytes``, of the largest output of so many columns.
+    """
+    item = pl.col("dtype").replace_strict(ITEM_BYTES, default=2, return_dtype=pl.Int64)
+    reads = products.group_by(size="k").agg(reads=pl.len())
+    writes = products.group_by(size="n").agg(writes=pl.len(), bytes=(pl.col("m") * pl.col("n") * item).max())
+    both = reads.join(writes, on="size")
+    return both.sort(pl.col("reads") * pl.col("writes"), -pl.col("size"), descending=True).select("size", "bytes")
+
+
+def shared_out(kernels: pl.DataFrame, of: Activations) -> pl.DataFrame:
+    """Which ``side`` of each product is shared out, and its ``size``; null where none is.
+
+    Args:
+        kernels: The kernel table.
+        of: What passes between its blocks.
+
+    Raises:
+        LayoutError: It can't be told for too much of the products' time.
+    """
+    m, n, k = (pl.col(name) for name in SIDES)
+    tokens, hidden = list(of.tokens), of.hidden
+    weight = k.is_in(tokens) & ~m.is_in(tokens)
+    side = (
+        pl.when(pl.col("family") != "gemm")
+        .then(None)
+        .when(pl.col("batch") > 1)
+        .then(pl.lit("batch"))
+        .when(weight & (n == hidden) & ((m != hidden) | pl.lit(of.whole)))
+        .then(pl.lit("m"))
+        .when(weight & (m == hidden) & (n != hidden))
+        .then(pl.lit("n"))
+        .when(~weight & (k == hidden) & (n != hidden))
+        .then(pl.lit("n"))
+        .when(~weight & (n == hidden) & (k != hidden))
+        .then(pl.lit("k"))
+        .when(~weight & (n == hidden) & pl.lit(of.whole))
+        .then(pl.lit(SQUARE))
+    )
+    sided = kernels.with_columns(side=side)
+    if of.whole:
+        sided = _in_order(sided)
+    _check_known(sided)
+    size = pl.coalesce(*(pl.when(pl.col("side") == name).then(name) for name in SIDES))
+    return sided.select("side", size=size)
+
+
+def _in_order(sided: pl.DataFrame) -> pl.DataFrame:
+    """``sided`` with squares told by what was launched before them, and without what is in no block.
+
+    Forward, the product behind attention takes rows; backward, those behind it all do. Forward, what takes rows follows
+    what gave columns or heads.
+    """
+    kind, before, backward = pl.col("kind"), pl.col("before"), pl.col("phase") == BACKWARD
+    order = in_blocks(sided).with_columns(
+        before=kind.shift(1).over("device"),
+        since=pl.when(kind != SQUARE).then(kind).forward_fill().shift(1).over("device"),
+    )
+    behind_heads = pl.when(backward).then(pl.col("since") == HEADS).otherwise(before == HEADS).fill_null(False)
+    outside = ~backward & (kind == "k") & before.fill_null("k").eq("k")
+    told = order.select(
+        "row",
+        told=pl.when(kind == SQUARE)
+        .then(pl.when(behind_heads).then(pl.lit("k")).otherwise(pl.lit("n")))
+        .when(~outside)
+        .then("side"),
+        ordered=True,
+    )
+    rows = sided.with_row_index("row").join(told, on="row", how="left", maintain_order="left")
+    return rows.with_columns(side=pl.when("ordered").then("told").otherwise("side")).select(sided.columns)
+
+
+def in_blocks(sided: pl.DataFrame) -> pl.DataFrame:
+    """Products of activations, and attention, in order of launch.
+
+    Args:
+        sided: The kernel table with ``side``.
+
+    Returns:
+        Its rows, with their number ``row`` and ``kind``: ``side``, or ``heads`` of attention.
+    """
+    heads = (pl.col("family") == "attention") | (pl.col("side") == "batch")
+    kind = pl.when(heads).then(pl.lit(HEADS)).when(pl.col("side").is_in(["n", "k", SQUARE])).then("side")
+    return sided.with_row_index("row").with_columns(kind=kind).drop_nulls("kind").sort("device", "ts_ns", "row")
+
+
+def _check_known(sided: pl.DataFrame) -> None:
+    unknown = (pl.col("family") == "gemm") & pl.col("side").is_null()
+    if share(sided, "dur_ns", unknown) > OVERLOOKED:
+        row = sided.filter(unknown).sort("dur_ns").row(-1, named=True)
+        raise LayoutError(f"what is shared out of {row['op']} on {row['input_dims']} can't be told.")

@@ -1,0 +1,44 @@
+"""Which collectives a job would have in another layout that its trace doesn't hold."""
+
+from collections.abc import Callable
+
+from tracekit.prediction.added import Added
+from tracekit.prediction.copies import with_exchange
+from tracekit.prediction.layout import Layout, trains
+from tracekit.prediction.reductions import with_reductions
+from tracekit.prediction.shards import with_shards
+from tracekit.replay.run import Run
+
+Adder = Callable[[Run], Added]
+
+
+def lacking(run: Run, old: Layout, new: Layout) -> tuple[Adder, ...]:
+    """What puts them into a run, in the order in which it has to be done.
+
+    Args:
+        run: The measured run.
+        old: The trace's layout.
+        new: Another one.
+    """
+    parts = (with_reductions,) if old.tp == 1 < new.tp else ()
+    if not (old.dp == 1 < new.dp and trains(run)):
+        return parts
+    return (*parts, with_shards if new.sharded else with_exchange)
+
+
+def with_all(run: Run, adders: tuple[Adder, ...]) -> tuple[Run, tuple[str, ...]]:
+    """A run with what several add to it, and what each of them assumed.
+
+    Args:
+        run: The measured run.
+        adders: As :func:`lacking` gives them.
+
+    Raises:
+        LayoutError: The trace doesn't tell what has to be added.
+    """
+    notes: list[str] = []
+    for adder in adders:
+        added = adder(run)
+        run = added.run
+        notes.append(added.note)
+    return run, tuple(notes)

@@ -1,0 +1,115 @@
+"""A job whose layers one rank has whole as tensor-parallel ranks would run it: with the all-reduces that it lacks.
+
+As in Megatron-LM (Shoeybi et al., 2019): forward, each block's second product is followed by an all-reduce of what it
+writes; backward, so are the gradients of a block's input. Nothing of the layer runs beside it. They take no time here,
+as they are of one rank: ``scaling`` and ``collectives`` give them others.
+"""
+
+import numpy as np
+import polars as pl
+
+from tracekit.graph import Graph
+from tracekit.graph.change import with_activities, with_edges
+from tracekit.graph.edges import EdgeKind, Edges, ends, starts
+from tracekit.graph.events import DEFAULT_LAG_NS
+from tracekit.graph.nodes import NONE
+from tracekit.graph.streams import DEFAULT_GAP_NS
+from tracekit.prediction.added import (
+    NEVER,
+    PARTS,
+    Added,
+    Ints,
+    beside,
+    communicates,
+    of_one_rank,
+    slower_host,
+    with_kernels,
+)  # fmt: skip
+from tracekit.prediction.blocks import ITEM_BYTES, in_blocks, of_layers, shared_out
+from tracekit.prediction.hooks import copy_cost_ns, launch_cost_ns
+from tracekit.prediction.layout import LayoutError
+from tracekit.prediction.spread import HOST_SPREAD
+from tracekit.prediction.tensor import check_layers
+from tracekit.replay.run import Run
+from tracekit.workload.phases import BACKWARD
+
+
+def with_reductions(run: Run) -> Added:
+    """A run whose layers are whole with the all-reduces of ranks that share them.
+
+    Args:
+        run: The measured run.
+
+    Raises:
+        LayoutError: The trace doesn't tell the layers' blocks, or several ranks were read.
+    """
+    of_one_rank(run)
+    check_layers(run.kernels)
+    behind = _behind(run.kernels)
+    cost_ns = launch_cost_ns(copy_cost_ns(run))
+    graph = _graph(run.graph, run.graph.nodes.cpu + behind["row"].to_numpy().astype(np.int64), cost_ns)
+    return Added(with_kernels(run, _rows(run, behind), graph), _note(run, behind, cost_ns))
+
+
+def _behind(kernels: pl.DataFrame) -> pl.DataFrame:
+    """The products that an all-reduce follows, in order of launch: backward, the last one of each block's input."""
+    sided = kernels.with_columns(shared_out(kernels, of_layers(kernels))["side"])
+    last = pl.col("kind").shift(-1).over("device").ne_missing("k") | (pl.col("phase") != BACKWARD)
+    found = in_blocks(sided).filter((pl.col("kind") == "k") & last)
+    if found.is_empty():
+        raise LayoutError(
+            "the trace has no layers that ranks could share: no product follows attention or another one."
+        )
+    return found
+
+
+def _graph(graph: Graph, product: Ints, cost_ns: int) -> Graph:
+    """``graph`` with an all-reduce behind each of some products, for which what follows on the stream waits."""
+    nodes = graph.nodes
+    launcher = nodes.launcher[product - nodes.cpu]
+    launched = launcher != NONE
+    reduced = nodes.start_ns.size + np.arange(product.size)
+    host = slower_host(graph, launcher[:0], launcher[launched], cost_ns)
+    grown = with_activities(host, np.full(product.size, nodes.lane.max() + 1), nodes.end_ns[product])
+    following = beside(graph)[0][product]
+    awaited = following != NEVER
+    edges = (
+        (EdgeKind.PROGRAM, ends(launcher[launched]), starts(reduced[launched]), cost_ns),
+        (EdgeKind.EVENT, ends(product), starts(reduced), DEFAULT_LAG_NS),
+        (EdgeKind.EVENT, ends(reduced[awaited]), starts(following[awaited]), DEFAULT_LAG_NS),
+        (EdgeKind.STREAM, ends(reduced[:-1]), starts(reduced[1:]), DEFAULT_GAP_NS),
+    )
+    for kind, src, dst, lag_ns in edges:
+        grown = with_edges(grown, Edges(kind, src, dst, np.full(src.size, lag_ns)))
+    return grown
+
+
+def _rows(run: Run, behind: pl.DataFrame) -> pl.DataFrame:
+    """Rows of the kernel table for the all-reduces."""
+    dtype = pl.col("dtype")
+    item = dtype.replace_strict(ITEM_BYTES, default=2, return_dtype=pl.Int64)
+    whole = dtype.is_in(list(ITEM_BYTES))
+    return behind.select(
+        "step", "device", "phase", ts_ns=pl.col("ts_ns") + pl.col("dur_ns"), bytes=pl.col("m") * pl.col("n") * item,
+        dtype=pl.when(whole).then(pl.lit("fp32")).when(dtype=="fp16").then(dtype).otherwise(pl.lit("bf16")),
+        name=pl.lit("all-reduce"), op=pl.lit("c10d::allreduce_"), collective=pl.lit("all_reduce"),
+        **communicates(run, PARTS),
+    )  # fmt: skip
+
+
+def _note(run: Run, behind: pl.DataFrame, cost_ns: int) -> str:
+    steps = max(behind["step"].drop_nulls().n_unique(), 1)
+    item = pl.col("dtype").replace_strict(ITEM_BYTES, default=2, return_dtype=pl.Int64)
+    size = behind.select((pl.col("m") * pl.col("n") * item).sum()).item() / steps / 2**20
+    launched = run.graph.nodes.launcher[behind["row"].to_numpy().astype(np.int64)] != NONE
+    host = (
+        f"Each costs the CPU {cost_ns / 1e3:.0f} us, told from the trace's own ops; the interval allows for a host "
+        f"{100 * (HOST_SPREAD - 1):.0f} % slower or faster"
+        if launched.any()
+        else "They are taken to run in its CUDA graphs"
+    )
+    return (
+        f"the trace's layers aren't shared out: Megatron-LM's all-reduces were put in, {behind.height / steps:,.0f} of "
+        f"{size:,.1f} MiB a step, one behind each block forward and backward, as NCCL runs them. {host}. Embeddings "
+        "and the loss stay as they are"
+    )
