@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.graph import Graph
-from tracekit.graph.change import with_activities, with_edges
+from tracekit.graph.change import destinations, with_activities, with_edges
 from tracekit.graph.edges import EdgeKind, Edges, ends, starts
 from tracekit.graph.events import DEFAULT_LAG_NS
 from tracekit.graph.nodes import NONE
@@ -46,9 +46,11 @@ def with_reductions(run: Run) -> Added:
     of_one_rank(run)
     check_layers(run.kernels)
     behind = _behind(run.kernels)
+    product = run.graph.nodes.cpu + behind["row"].to_numpy().astype(np.int64)
+    call = _launched_by(run.graph, product)
     cost_ns = launch_cost_ns(copy_cost_ns(run))
-    graph = _graph(run.graph, run.graph.nodes.cpu + behind["row"].to_numpy().astype(np.int64), cost_ns)
-    return Added(with_kernels(run, _rows(run, behind), graph), _note(run, behind, cost_ns))
+    grown = with_kernels(run, _rows(run, behind), _graph(run.graph, product, call, cost_ns))
+    return Added(grown, _note(behind, cost_ns, in_graphs=bool((call == NONE).all())))
 
 
 def _behind(kernels: pl.DataFrame) -> pl.DataFrame:
@@ -63,18 +65,27 @@ def _behind(kernels: pl.DataFrame) -> pl.DataFrame:
     return found
 
 
-def _graph(graph: Graph, product: Ints, cost_ns: int) -> Graph:
+def _launched_by(graph: Graph, product: Ints) -> Ints:
+    """The call that launches each product; ``NONE`` in CUDA graphs, and where what-if edits let it take no time."""
+    nodes = graph.nodes
+    call = nodes.launcher[product - nodes.cpu]
+    launches = np.bincount(nodes.launcher[nodes.launcher != NONE], minlength=nodes.cpu)
+    takes_time = np.zeros(nodes.start_ns.size, dtype=np.bool_)
+    takes_time[destinations(graph)[(graph.kind == EdgeKind.RUN) & (graph.lag_ns > 0)] // 2] = True
+    return np.where((call != NONE) & (launches[call] == 1) & takes_time[call], call, NONE)
+
+
+def _graph(graph: Graph, product: Ints, call: Ints, cost_ns: int) -> Graph:
     """``graph`` with an all-reduce behind each of some products, for which what follows on the stream waits."""
     nodes = graph.nodes
-    launcher = nodes.launcher[product - nodes.cpu]
-    launched = launcher != NONE
+    launched = call != NONE
     reduced = nodes.start_ns.size + np.arange(product.size)
-    host = slower_host(graph, launcher[:0], launcher[launched], cost_ns)
+    host = slower_host(graph, call[:0], call[launched], cost_ns)
     grown = with_activities(host, np.full(product.size, nodes.lane.max() + 1), nodes.end_ns[product])
     following = beside(graph)[0][product]
     awaited = following != NEVER
     edges = (
-        (EdgeKind.PROGRAM, ends(launcher[launched]), starts(reduced[launched]), cost_ns),
+        (EdgeKind.PROGRAM, ends(call[launched]), starts(reduced[launched]), cost_ns),
         (EdgeKind.EVENT, ends(product), starts(reduced), DEFAULT_LAG_NS),
         (EdgeKind.EVENT, ends(reduced[awaited]), starts(following[awaited]), DEFAULT_LAG_NS),
         (EdgeKind.STREAM, ends(reduced[:-1]), starts(reduced[1:]), DEFAULT_GAP_NS),
@@ -87,29 +98,30 @@ def _graph(graph: Graph, product: Ints, cost_ns: int) -> Graph:
 def _rows(run: Run, behind: pl.DataFrame) -> pl.DataFrame:
     """Rows of the kernel table for the all-reduces."""
     dtype = pl.col("dtype")
-    item = dtype.replace_strict(ITEM_BYTES, default=2, return_dtype=pl.Int64)
     whole = dtype.is_in(list(ITEM_BYTES))
     return behind.select(
-        "step", "device", "phase", ts_ns=pl.col("ts_ns") + pl.col("dur_ns"), bytes=pl.col("m") * pl.col("n") * item,
+        "step", "device", "phase", ts_ns=pl.col("ts_ns") + pl.col("dur_ns"), bytes=pl.col("m") * pl.col("n") * _item(),
         dtype=pl.when(whole).then(pl.lit("fp32")).when(dtype=="fp16").then(dtype).otherwise(pl.lit("bf16")),
         name=pl.lit("all-reduce"), op=pl.lit("c10d::allreduce_"), collective=pl.lit("all_reduce"),
         **communicates(run, PARTS),
     )  # fmt: skip
 
 
-def _note(run: Run, behind: pl.DataFrame, cost_ns: int) -> str:
+def _note(behind: pl.DataFrame, cost_ns: int, *, in_graphs: bool) -> str:
     steps = max(behind["step"].drop_nulls().n_unique(), 1)
-    item = pl.col("dtype").replace_strict(ITEM_BYTES, default=2, return_dtype=pl.Int64)
-    size = behind.select((pl.col("m") * pl.col("n") * item).sum()).item() / steps / 2**20
-    launched = run.graph.nodes.launcher[behind["row"].to_numpy().astype(np.int64)] != NONE
+    size = behind.select((pl.col("m") * pl.col("n") * _item()).sum()).item() / steps / 2**20
     host = (
-        f"Each costs the CPU {cost_ns / 1e3:.0f} us, told from the trace's own ops; the interval allows for a host "
+        "They run in CUDA graphs, or cost the CPU nothing, as the products that they follow"
+        if in_graphs
+        else f"Each costs the CPU {cost_ns / 1e3:.0f} us; the interval allows for a host "
         f"{100 * (HOST_SPREAD - 1):.0f} % slower or faster"
-        if launched.any()
-        else "They are taken to run in its CUDA graphs"
     )
     return (
         f"the trace's layers aren't shared out: Megatron-LM's all-reduces were put in, {behind.height / steps:,.0f} of "
         f"{size:,.1f} MiB a step, one behind each block forward and backward, as NCCL runs them. {host}. Embeddings "
         "and the loss stay as they are"
     )
+
+
+def _item() -> pl.Expr:
+    return pl.col("dtype").replace_strict(ITEM_BYTES, default=2, return_dtype=pl.Int64)
