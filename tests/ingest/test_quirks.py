@@ -224,3 +224,9 @@ def test_kernels_of_one_graph_share_an_id(read):
     trace = read(sharing_one_id("cudaGraphLaunch"))
     assert trace.activities["correlation"].to_list() == [7] * 3
     assert not any("correlation" in warning for warning in trace.warnings)
+
+
+def test_kernels_of_a_launch_on_several_devices_share_an_id(read):
+    trace = read(sharing_one_id("cudaLaunchCooperativeKernelMultiDevice"))
+    assert trace.activities["correlation"].to_list() == [7] * 3
+    assert not any("correlation" in warning for warning in trace.warnings)

@@ -136,6 +136,11 @@ def test_exposed_communication_behind_a_slow_host_says_so():
     assert "the host is the limit" in finding.advice
 
 
+def test_communication_that_no_step_is_known_to_have_launched_is_not_blamed_on_the_host():
+    builder = TraceBuilder().step(1, 0, 1000).kernel("gemm", 10, 400, launch=5).call("cudaDeviceSynchronize", 20, 960)
+    assert "exposed-communication" not in found(all_reduce(builder, 420, 500, 10_000_000, None))
+
+
 def collectives(elements):
     builder = TraceBuilder()
     for i in range(8):

@@ -2,13 +2,14 @@
 
 import polars as pl
 
-LAUNCHES_GRAPH = "GraphLaunch"
+LAUNCHES_SEVERAL = "GraphLaunch|MultiDevice"
+"""A CUDA graph, or one kernel on each of several devices (NCCL of one process, up to 2.12)."""
 
 
 def told_apart(calls: pl.DataFrame, activities: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, tuple[str, ...]]:
     """Both tables without the ids that can't be right.
 
-    A call launches one kernel, but for CUDA graphs. An id that several kernels share tells nothing: writers that have
+    A call launches one kernel, but for CUDA graphs and launches on several devices at once. An id that several kernels share tells nothing: writers that have
     none put a constant there, and all kernels would wait for that one call and be its op's.
 
     Args:
@@ -19,9 +20,9 @@ def told_apart(calls: pl.DataFrame, activities: pl.DataFrame) -> tuple[pl.DataFr
         The two, and what is to be said about it.
     """
     kernels = activities.filter(pl.col("kind") == "kernel")
-    of_graphs = calls.filter(pl.col("name").str.contains(LAUNCHES_GRAPH)).select("correlation")
+    several = calls.filter(pl.col("name").str.contains(LAUNCHES_SEVERAL)).select("correlation")
     shared = kernels.group_by("correlation").len().filter(pl.col("len") > 1).drop_nulls("correlation")
-    wrong = shared.join(calls, on="correlation", how="semi").join(of_graphs, on="correlation", how="anti")
+    wrong = shared.join(calls, on="correlation", how="semi").join(several, on="correlation", how="anti")
     if wrong.is_empty():
         return calls, activities, ()
     ids = wrong["correlation"].implode()

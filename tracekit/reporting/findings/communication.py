@@ -14,12 +14,14 @@ HOST_FIRST = "Without them the step would be as long: the host is the limit. Sho
 
 
 def find(case: Case) -> Iterator[Finding]:
-    """Fires if only collectives run in at least a twentieth of the step."""
+    """Fires if only collectives run in at least a twentieth of the step, and the step launched some."""
     exposed_us = case.run.measured.exposed_comm_us
     part = exposed_us / case.step_time_us
     if part < WORTH_TELLING:
         return
     collectives = case.kernels.filter(pl.col("family") == "collective")
+    if collectives.is_empty():
+        return
     saves_us = case.saving_us(collectives, 0.0)
     yield Finding(
         kind="exposed-communication",
