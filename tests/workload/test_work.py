@@ -206,6 +206,17 @@ def test_an_output_among_the_inputs_is_written_not_read():
     assert row["bytes"] == 2 * 4 * 1024
 
 
+def test_an_output_that_was_recorded_first_is_written_not_read():
+    row = kernel_of("aten::addcmul", "vectorized_elementwise_kernel", [*[[1024]] * 4, []], [*["float"] * 4, "Scalar"])
+    assert row["bytes"] == 4 * 4 * 1024
+
+
+def test_the_norm_of_a_vector_is_a_reduction():
+    kernel = "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::NormTwoOps<float> > >"
+    row = kernel_of("aten::linalg_vector_norm", kernel, [[4096, 1024], [], [], [], []], ["float", *["Scalar"] * 4])
+    assert only(row, "family", "bytes") == ("reduction", 4 * 4096 * 1024)
+
+
 def test_a_tensor_without_axes_does_not_widen_the_result():
     row = kernel_of("aten::mul", "vectorized_elementwise_kernel", [[1024], []], ["c10::BFloat16", "double"])
     assert row["bytes"] == 2 * 2 * 1024 + 8
@@ -230,6 +241,8 @@ def test_an_expanded_axis_is_read_once():
         ("aten::_foreach_zero_", [[[100], [28]]], ["TensorList"], 4 * 128),
         ("aten::cat", [[[8, 64], [2, 64]], []], ["TensorList", "Scalar"], 2 * 4 * 640),
         ("aten::native_dropout", [[640], [], []], ["float", "Scalar", "Scalar"], 9 * 640),
+        ("aten::native_dropout_backward", [[640], [640], []], ["float", "bool", "Scalar"], 9 * 640),
+        ("aten::_masked_scale", [[640], [640], []], None, 9 * 640),
         ("aten::sort", [[640], [], []], ["float", "Scalar", "Scalar"], (4 + 4 + 8) * 640),
         ("_C::fused_add_rms_norm", [[8, 64], [8, 64], [64], []], ["c10::Half"] * 3 + ["Scalar"], 2 * (4 * 512 + 64)),
         ("sgl_kernel::silu_and_mul", [[8, 64], [8, 128]], ["c10::BFloat16"] * 2, 2 * 3 * 512),

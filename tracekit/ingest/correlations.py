@@ -9,8 +9,9 @@ LAUNCHES_SEVERAL = "GraphLaunch|MultiDevice"
 def told_apart(calls: pl.DataFrame, activities: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, tuple[str, ...]]:
     """Both tables without the ids that can't be right.
 
-    A call launches one kernel, but for CUDA graphs and launches on several devices at once. An id that several kernels share tells nothing: writers that have
-    none put a constant there, and all kernels would wait for that one call and be its op's.
+    A call launches one kernel, but for CUDA graphs and launches on several devices at once. An id that several kernels
+    share tells nothing else: writers that have none put a constant there, and all kernels would wait for that one call
+    and be its op's.
 
     Args:
         calls: Calls of the runtime and driver.

@@ -17,7 +17,8 @@ OP_RULES = (
         r"cutlass_scaled_(mm_azp|fp4_mm)$|dsv3_fused_a_gemm$|\w*(marlin|awq|gptq)_gemm$|deep_gemm)"
         r"|^_(LayerNorm|Grouped)?(Linear|MLP)(Backward)?$|^LinearWithGradAccumulation|fused_experts$",
     ),
-    ("norm", r"norm(?!al)"),
+    ("reduction", r"::(linalg_|linalg_vector_|frobenius_)?norm$"),
+    ("norm", r"(?<!_foreach_)norm(?!al)"),
     ("softmax", r"softmax"),
     ("embedding", r"embedding|index_select"),
     ("optimizer", r"_foreach|::_fused_(adam|sgd|adagrad)|optimizer_update_"),

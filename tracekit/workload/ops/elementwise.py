@@ -35,6 +35,9 @@ ARGUMENTS = {
 }  # fmt: skip
 _ARGUMENTS = {f"aten::{op}": count for count, ops in ARGUMENTS.items() for op in ops}
 
+# Their last argument is a number: where a tensor follows it, the output was recorded last, else, before 2021, first.
+SCALED = ("aten::add", "aten::addcdiv", "aten::addcmul", "aten::rsub", "aten::sub")
+
 
 def traffic(signature: Signature, item_bytes: int) -> Columns | None:
     """Inputs read once, the output written once."""
@@ -54,8 +57,11 @@ def _promoted_bytes(tensors: list[Tensor], item_bytes: int) -> int:
 
 
 def _inputs(signature: Signature) -> list[Tensor]:
-    arguments = _ARGUMENTS.get(signature.op, len(signature.dims))
-    return [tensor for index in range(min(arguments, len(signature.dims))) for tensor in signature.at(index)]
+    recorded = len(signature.dims)
+    arguments = min(_ARGUMENTS.get(signature.op, recorded), recorded)
+    last = signature.at(recorded - 1) if recorded > arguments else ()
+    output_first = signature.op in SCALED and recorded > arguments and not any(tensor.shape for tensor in last)
+    return [tensor for index in range(output_first, arguments + output_first) for tensor in signature.at(index)]
 
 
 def broadcast(shapes: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
@@ -75,6 +81,15 @@ def _masked(signature: Signature, item_bytes: int) -> Columns | None:
     return columns_of(tensor.shape, flops=2 * tensor.numel, bytes_=bytes_)
 
 
+def _masked_scale(signature: Signature, item_bytes: int) -> Columns | None:
+    """Dropout's backward pass: reads the gradient and a mask of one byte per element, writes a gradient."""
+    tensor = next(iter(signature.at(0)), None)
+    if tensor is None:
+        return None
+    bytes_ = tensor.numel * (2 * tensor.item_bytes(item_bytes) + 1)
+    return columns_of(tensor.shape, flops=tensor.numel, bytes_=bytes_)
+
+
 def _half_out(signature: Signature, item_bytes: int) -> Columns | None:
     """A gated unit: the input holds gate and value side by side."""
     tensor = signature.tensor(0)
@@ -87,5 +102,7 @@ def _half_out(signature: Signature, item_bytes: int) -> Columns | None:
 TRAFFIC: dict[str, Traffic] = {
     "aten::native_dropout": _masked,
     "aten::_fused_dropout": _masked,
+    "aten::_masked_scale": _masked_scale,
+    "aten::native_dropout_backward": _masked_scale,
     "aten::glu": _half_out,
 }
