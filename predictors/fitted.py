@@ -184,7 +184,7 @@ def save_weights(weights: Weights, folder: Path) -> None:
     (folder / "weights.json").write_text(json.dumps(_rounded(text), indent=1, sort_keys=True) + "\n")
     trees = {f"all/{law}": t for law, t in weights.residuals.items()}
     trees |= {f"{architecture}/{law}": t for (law, architecture), t in weights.own.items()}
-    arrays = {f"{key}/{part}": array for key, t in trees.items() for part, array in vars(t).items()}
+    arrays = {f"{key}/{part.name}": getattr(t, part.name) for key, t in trees.items() for part in fields(t)}
     # Half the size, and off by 0.05 % of what a leaf adds at most.
     arrays = {name: a.astype(np.float16) if name.endswith("/leaf") else a for name, a in arrays.items()}
     np.savez_compressed(folder / "trees.npz", **arrays)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,7 @@ FEW_ROWS = 1024
 
 @dataclass(frozen=True)
 class Trees:
-    """Symmetric trees: every node of a level asks the same question, so a leaf's number is a few comparisons.
+    """Symmetric trees: every node of a level asks the same question, so a leaf's number is a few answers.
 
     Attributes:
         feature: int16 (trees, depth), the column each level looks at.
@@ -24,6 +25,13 @@ class Trees:
     feature: npt.NDArray[np.int16]
     threshold: npt.NDArray[np.float32]
     leaf: npt.NDArray[np.float32]
+
+    @functools.cached_property
+    def questions(self) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.float32], npt.NDArray[np.intp]]:
+        """Feature and threshold of each question, and which of them each level of each tree asks: most ask the same."""
+        key = self.feature.astype(np.int64) << 32 | self.threshold.view(np.uint32)
+        _, first, which = np.unique(key, return_index=True, return_inverse=True)
+        return self.feature.ravel()[first], self.threshold.ravel()[first], which.reshape(key.shape)
 
     def predict(self, features: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
         """Sum of the trees.
@@ -38,32 +46,36 @@ class Trees:
 
     def _many(self, features: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """Tree by tree: all that a tree needs stays in the CPU's cache."""
-        rows = features.shape[1]
-        total, value = np.zeros(rows, dtype=np.float32), np.empty(rows, dtype=np.float32)
-        bit, leaf = np.empty(rows, dtype=np.bool_), np.empty(rows, dtype=np.uint8)
-        for columns, thresholds, values in zip(self.feature.tolist(), self.threshold, self.leaf, strict=True):
-            leaf.fill(0)
-            # Horner's scheme from the last level down: doubling is cheaper than shifting by the level.
-            for level in range(len(columns) - 1, -1, -1):
-                np.greater(features[columns[level]], thresholds[level], out=bit)
+        feature, threshold, which = self.questions
+        answers = np.empty((feature.size, features.shape[1]), dtype=np.bool_)
+        for column, least, answer in zip(feature.tolist(), threshold, answers, strict=True):
+            np.greater(features[column], least, out=answer)
+        bits = list(answers.view(np.uint8))
+        total, value = np.zeros((2, features.shape[1]), dtype=np.float32)
+        leaf = np.empty(features.shape[1], dtype=np.uint8)
+        # Horner's scheme from the last level down: doubling is cheaper than shifting by the level.
+        for (last, *others), values in zip(which[:, ::-1].tolist(), self.leaf, strict=True):
+            np.copyto(leaf, bits[last])
+            for question in others:
                 np.add(leaf, leaf, out=leaf)
-                np.bitwise_or(leaf, bit.view(np.uint8), out=leaf)
-            np.take(values, leaf, out=value, mode="clip")
+                np.bitwise_or(leaf, bits[question], out=leaf)
+            values.take(leaf, out=value, mode="clip")
             np.add(total, value, out=total)
         return total
 
     def _few(self, features: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """Many trees at once: numpy's time per call would be most of the time."""
-        trees, leaves = self.leaf.shape
+        feature, threshold, which = self.questions
+        bits = (features[feature] > threshold[:, None]).view(np.uint8)
         total = np.zeros(features.shape[1], dtype=np.float32)
         step = max(FEW_ROWS * 64 // max(features.shape[1], 1), 1)
-        for first in range(0, trees, step):
-            some = slice(first, first + step)
-            columns, thresholds, values = self.feature[some], self.threshold[some], self.leaf[some]
-            leaf = np.zeros((len(values), features.shape[1]), dtype=np.uint8)
-            for level in range(columns.shape[1] - 1, -1, -1):
+        for first in range(0, len(self.leaf), step):
+            values = self.leaf[first : first + step]
+            last, *others = which[first : first + step, ::-1].T
+            leaf = bits[last]
+            for question in others:
                 np.add(leaf, leaf, out=leaf)
-                np.bitwise_or(leaf, features[columns[:, level]] > thresholds[:, level, None], out=leaf)
-            starts = np.arange(len(values), dtype=np.int32)[:, None] * leaves
+                np.bitwise_or(leaf, bits[question], out=leaf)
+            starts = np.arange(len(values), dtype=np.int32)[:, None] * values.shape[1]
             total += values.ravel()[leaf + starts].sum(axis=0)
         return total

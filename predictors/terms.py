@@ -39,8 +39,15 @@ class Terms:
 
 def overlap(*times_us: Array) -> Array:
     """Two or more resources used at once: a fourth-power mean, near their maximum."""
-    total = sum(np.square(np.square(t)) for t in times_us)
-    return np.asarray(np.sqrt(np.sqrt(total)))
+    return np.asarray(np.sqrt(np.sqrt(overlap_power(*times_us))))
+
+
+def overlap_power(first_us: Array, *others_us: Array) -> Array:
+    """The fourth power of `overlap`, which is least where that is least."""
+    total = np.square(np.square(first_us))
+    for time_us in others_us:
+        total = total + np.square(np.square(time_us))
+    return np.asarray(total)
 
 
 def memory_us(x_bytes: Array, gpu: Machine, c: Constants) -> Array:
@@ -66,8 +73,13 @@ def sustained(watts_per_tflops: Array | float, enough: Array | float) -> Array:
     return np.asarray(x / (1 + x**6) ** (1 / 6))
 
 
-def rounds(blocks: Array, slots: float, c: Constants) -> Array:
-    """Rounds of blocks over the SMs: between the exact ratio and its ceiling, never below one."""
-    ratio = blocks / slots
+def rounds(ratio: Array, c: Constants) -> Array:
+    """Rounds of blocks over the SMs: between their exact ratio and its ceiling, never below one."""
     least = np.maximum(ratio, 1.0)
-    return np.asarray(least * (np.ceil(ratio) / least) ** c["quantised"])
+    # A power, in half the time.
+    return np.asarray(least * np.exp(c["quantised"] * np.log(np.ceil(ratio) / least)))
+
+
+def of_rows(c: Constants, rows: slice) -> Constants:
+    """The constants of some rows; one that all rows share is a number."""
+    return {name: value[rows] if isinstance(value, np.ndarray) else value for name, value in c.items()}

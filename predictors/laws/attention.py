@@ -24,7 +24,7 @@ def prefill_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
     outside = c["masked"] * (x["window"] > 0)
     keys = keys + outside * np.maximum(np.minimum(_mean_keys(x) + rows / 2, x["kv_len"]) - keys, 0) + c["prologue"]
     longest = np.asarray(longest + outside * np.maximum(x["kv_len"] - longest, 0) + c["prologue"])
-    spread = blocks * keys / gpu.sms * rounds(blocks, gpu.sms, c) / np.maximum(blocks / gpu.sms, 1.0)
+    spread = blocks * keys / gpu.sms * rounds(blocks / gpu.sms, c) / np.maximum(blocks / gpu.sms, 1.0)
     handling = np.maximum(blocks / gpu.sms, 1.0) * c["per_block"] * head_dim / 128
     compute = (overlap(spread, longest) * cycles_per_key + handling) / gpu.clock_mhz
     again = c["traffic"] * x["work_bytes"] / (gpu.cache_gbps * c["cache"]) / 1e3

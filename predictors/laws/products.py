@@ -5,16 +5,34 @@ from __future__ import annotations
 import numpy as np
 
 from predictors.machine import Machine
-from predictors.terms import Array, Columns, Constants, Terms, cyclic_us, memory_us, overlap, rounds, sustained
+from predictors.terms import (
+    Array,
+    Columns,
+    Constants,
+    Terms,
+    cyclic_us,
+    memory_us,
+    of_rows,
+    overlap,
+    overlap_power,
+    rounds,
+    sustained,
+)
 
 TILES = ((16, 64), (32, 64), (64, 32), (64, 64), (128, 64), (64, 128), (128, 128), (64, 256), (128, 256), (256, 128))
 SPLITS = (1, 2, 4, 8, 16)
 LEAST_SPLIT_K = 128
+ROWS_AT_ONCE = 512
+"""Of so many rows all tiles and splits together fit a CPU's second cache."""
 POWER_LIMITED = "mma"
 """The class of matrix units whose clock follows from the board's power."""
+OTHER_VENDOR = "mfma"
+"""AMD's matrix units: what is known of unaligned rows and cold operands is of NVIDIA's GPUs."""
 
 
-def product_cycles(tile_m: int, tile_n: int, flops_per_cycle: Array, size: Array, c: Constants) -> Array:
+def product_cycles(
+    tile_m: Array | float, tile_n: Array | float, flops_per_cycle: Array, size: Array, c: Constants
+) -> Array:
     """Clocks one SM takes for one step along k of a tile: arithmetic, operands from L2, or plain latency."""
     compute = 2.0 * tile_m * tile_n / (flops_per_cycle * c["compute"])
     feed = (tile_m + tile_n) * size / (64.0 * np.asarray(c["feed"]))
@@ -35,34 +53,37 @@ def product_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
     On NVIDIA's GPUs the operands of a job's products come from memory at first, which takes longer to answer than the
     cache, and rows that don't start at multiples of 16 bytes are loaded and stored piece by piece.
     """
-    m, n, k, batch = x["m"], x["n"], x["k"], x["batch"]
-    flops_per_cycle = x["tflops"] * 1e6 / gpu.sms / gpu.clock_mhz
-    stream = memory_us(x["work_bytes"], gpu, c)
-    nvidia = gpu.tensor_class != "mfma"
-    unaligned = np.asarray(c["unaligned"]) * nvidia
+    best = np.empty((2, x["m"].size))
+    for first in range(0, best.shape[1], ROWS_AT_ONCE):
+        rows = slice(first, first + ROWS_AT_ONCE)
+        best[:, rows] = _best_tile({name: column[rows] for name, column in x.items()}, gpu, of_rows(c, rows))
+    quantise = x["quantised_input"] * (c["quantise"] * 3 * x["m"] * x["k"] / gpu.bandwidth_gbps / 1e3)
+    cold = (x["cold"] > 0) & (gpu.tensor_class != OTHER_VENDOR)
+    return Terms(c["floor"] / gpu.clock_mhz * np.where(cold, c["cold"], 1.0) + quantise, *best)
+
+
+def _best_tile(x: Columns, gpu: Machine, c: Constants) -> Array:
+    """Compute and memory time, (2, rows), with the tile and split for which the product takes least.
+
+    All of them are tried at once, in arrays of (tiles, splits, rows).
+    """
+    m, n, k, batch, size = x["m"], x["n"], x["k"], x["batch"], x["size"]
+    (tile_m, tile_n), split = np.array(TILES, dtype=np.float64).T[..., None, None], np.array(SPLITS)[:, None]
+    unaligned = np.asarray(c["unaligned"]) * (gpu.tensor_class != OTHER_VENDOR)
     stores = unaligned * x["unaligned_stores"] * batch * m * n / gpu.sms / gpu.clock_mhz
-    best_compute = best_memory = best = np.full_like(m, np.inf)
-    for tile_m, tile_n in TILES:
-        cycles = product_cycles(tile_m, tile_n, flops_per_cycle, x["size"], c)
-        cycles = cycles + unaligned * x["unaligned_loads"] * (tile_m + tile_n)
-        tiles = batch * np.ceil(m / tile_m) * np.ceil(n / tile_n)
-        for split in SPLITS:
-            blocks = tiles * split
-            depth = np.maximum(k / split, LEAST_SPLIT_K) if split > 1 else k
-            compute = rounds(blocks, gpu.sms, c) * (depth + c["prologue"]) * cycles / gpu.clock_mhz + stores
-            # One block alone streams its operands at no more than some SMs' share of the memory.
-            alone = (tile_m + tile_n) * depth * x["size"] * gpu.sms / gpu.bandwidth_gbps / 1e3
-            memory = stream + c["fill"] * alone
-            if split > 1:
-                memory = memory + 8.0 * batch * m * n * split / (gpu.bandwidth_gbps * c["reduce"]) / 1e3
-            time = overlap(compute, memory)
-            better = time < best
-            best = np.where(better, time, best)
-            best_compute = np.where(better, compute, best_compute)
-            best_memory = np.where(better, memory, best_memory)
-    quantise = x["quantised_input"] * (c["quantise"] * 3 * m * k / gpu.bandwidth_gbps / 1e3)
-    floor = c["floor"] / gpu.clock_mhz * np.where(x["cold"] * nvidia > 0, c["cold"], 1.0)
-    return Terms(floor + quantise, best_compute, best_memory)
+    cycles = product_cycles(tile_m, tile_n, x["tflops"] * 1e6 / gpu.sms / gpu.clock_mhz, size, c)
+    cycles = cycles + unaligned * x["unaligned_loads"] * (tile_m + tile_n)
+    depth = np.where(split > 1, np.maximum(k / split, LEAST_SPLIT_K), k)
+    tiles = batch * np.ceil(m / tile_m) * np.ceil(n / tile_n) / gpu.sms
+    compute = rounds(tiles * split, c) * (depth + c["prologue"]) * (cycles / gpu.clock_mhz) + stores
+    partial = np.where(split > 1, 8.0 * batch * m * n * split, 0.0) / (gpu.bandwidth_gbps * c["reduce"]) / 1e3
+    # One block alone streams its operands at no more than some SMs' share of the memory.
+    alone = c["fill"] * depth * size * (gpu.sms / gpu.bandwidth_gbps / 1e3)
+    memory = (tile_m + tile_n) * alone + (memory_us(x["work_bytes"], gpu, c) + partial)
+    tried = [terms.reshape(-1, m.size) for terms in (compute, memory)]
+    time = overlap_power(*tried)
+    best = (time == time.min(axis=0)).argmax(axis=0)
+    return np.stack([terms[best, np.arange(m.size)] for terms in tried])
 
 
 def gemm_fp32_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
@@ -91,6 +112,6 @@ def moe_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
         time: Array = np.zeros_like(rows)
         for wide, deep in ((2 * inter, hidden), (hidden, inter)):
             blocks = row_tiles * np.ceil(wide / 128)
-            time = time + rounds(blocks, gpu.sms, c) * (deep + c["prologue"]) * cycles / gpu.clock_mhz
+            time = time + rounds(blocks / gpu.sms, c) * (deep + c["prologue"]) * cycles / gpu.clock_mhz
         best_compute = np.minimum(best_compute, time)
     return Terms(c["floor"] / gpu.clock_mhz + 0 * rows, best_compute, memory)
