@@ -154,7 +154,8 @@ def model(rows: pl.DataFrame, tables: Mapping[str, Any]) -> Array:
         links = _links(str(system), part.height, constants.systems[str(system)])
         ranks = part["ranks"].to_numpy().astype(float)
         adds = (part["dtype"] != "int8").to_numpy()
-        calls = Calls(str(collective), part["bytes"].to_numpy().astype(float), ranks, np.ones_like(ranks), adds)
+        sizes, custom = part["bytes"].to_numpy().astype(float), "custom" in part.columns
+        calls = Calls(str(collective), sizes, ranks, np.ones_like(ranks), adds, custom)
         result[part["row"].to_numpy()] = times(calls, links, constants)[0]
     return result
 
@@ -184,6 +185,20 @@ def fit(rows: pl.DataFrame, base: Mapping[str, Any], evaluations: int = EVALUATI
     tables = deepcopy(dict(base))
     for entry in tables["systems"].values():
         entry |= {"latency": 1.0, "bandwidth": 1.0}
+    search(rows, tables, turned, evaluations)
+    _centre(tables, present)
+    return tables
+
+
+def search(rows: pl.DataFrame, tables: dict[str, Any], turned: list[Knob], evaluations: int = EVALUATIONS) -> None:
+    """Turns some numbers of ``tables`` until they fit the rows best.
+
+    Args:
+        rows: As ``load`` gives them.
+        tables: Of constants.
+        turned: What may be turned.
+        evaluations: At most so many steps.
+    """
     logs = np.log(rows["measured_us"].to_numpy())
 
     def residuals(x: Array) -> Array:
@@ -195,8 +210,6 @@ def fit(rows: pl.DataFrame, base: Mapping[str, Any], evaluations: int = EVALUATI
     first, low, high = np.log([[knob.start, knob.low, knob.high] for knob in turned]).T
     solution = least_squares(residuals, first, bounds=(low, high), loss="soft_l1", max_nfev=evaluations, diff_step=1e-3)
     _set(tables, turned, np.exp(solution.x))
-    _centre(tables, present)
-    return tables
 
 
 def _centre(tables: dict[str, Any], present: list[str]) -> None:

@@ -54,6 +54,37 @@ def test_a_ring_over_nodes_is_held_up_by_the_network():
     assert 0.9 < found["busbw_gbps"] / (8 * 25 * efficiency) <= 1.01
 
 
+def test_a_one_shot_all_reduce_is_the_closed_form():
+    constants, size, ranks = load_constants(), 2**16, 4
+    cluster = load_cluster("8xa100-sxm-80gb")
+    scales, price = constants.systems["a100_sxm"], constants.protocols["one_shot"]
+    latency_us = scales.custom * (price.base_us + 3 * price.hop_us)
+    read_us = price.cost * 3 * size / (cluster.gpu.link_gbps * scales.bandwidth * 1e3)
+    rows = frame(("all_reduce", size, ranks, "bf16")).with_columns(custom=True)
+    found = predict(rows, cluster).row(0, named=True)
+    assert found["algorithm"] == "one-shot"
+    assert found["time_us"] == pytest.approx(latency_us + read_us + price.pipeline * np.sqrt(latency_us * read_us))
+
+
+@pytest.mark.parametrize("name", NODES)
+@settings(deadline=None, max_examples=20)
+@given(BYTES, st.integers(2, 8))
+def test_all_reduces_of_ones_own_are_never_slower_than_nccl(name, size, ranks):
+    rows = frame(("all_reduce", size, min(ranks, load_cluster(name).gpus), "bf16"))
+    cluster = load_cluster(name)
+    own, nccl = (predict(rows.with_columns(custom=custom), cluster).row(0, named=True) for custom in (True, False))
+    assert own["time_us"] <= nccl["time_us"]
+    pcie_beyond_two = cluster.fabric == "pcie" and rows["ranks"].item() > 2
+    assert own["algorithm"] == nccl["algorithm"] or not pcie_beyond_two
+
+
+def test_all_reduces_of_ones_own_stay_in_a_node():
+    rows = frame(("all_reduce", 8192, 16, "bf16")).with_columns(custom=True)
+    cluster = load_cluster("2x8xa100-sxm-80gb@hdr200")
+    own, nccl = (predict(rows.with_columns(custom=custom), cluster).drop("custom") for custom in (True, False))
+    assert own["time_us"].item() == nccl["time_us"].item()
+
+
 @pytest.mark.parametrize("name", NODES)
 @pytest.mark.parametrize("collective", COLLECTIVES)
 def test_one_rank_costs_nothing(name, collective):

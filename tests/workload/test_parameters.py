@@ -63,6 +63,14 @@ def test_the_recorded_buffer_wins():
     assert row["bytes"] == 4 * 96
 
 
+def test_the_kernel_tells_the_type_of_a_list_where_it_adds_up():
+    dims, types = [[[64], [32]], []], ["TensorList", ""]
+    assert all_reduce(TraceBuilder(), dims, types, "ncclDevKernel_AllReduce_Sum_f16_RING_LL")["bytes"] == 2 * 96
+    builder = TraceBuilder().op("c10d::_allgather_base_", 100, 50, dims=[[[64]], [[32]], []], types=["TensorList"] * 3)
+    gather = builder.kernel("ncclKernel_AllGather_RING_LL_Sum_int8_t(ncclWorkElem)", 200, 30, launch=110)
+    assert extract(gather.load().rank())["bytes"].item() == 4 * 64
+
+
 def test_without_gradients_only_the_kind_is_known():
     row = all_reduce(TraceBuilder(), [[], []], ["TensorList", ""])
     assert (row["collective"], row["bytes"], row["work_from"]) == ("all_reduce", None, None)

@@ -13,7 +13,7 @@ FILE = Path(__file__).with_name("constants.toml")
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """What one of NCCL's protocols costs inside a node (Ring) or through a switch that adds (NVLS).
+    """What one of NCCL's protocols costs inside a node (Ring) or through a switch that adds (NVLS), or a custom kernel.
 
     Attributes:
         base_us: To launch the collective and to end it.
@@ -55,12 +55,14 @@ class System:
         bandwidth: Factor on the link's bandwidth.
         capabilities: Compute capabilities of the GPUs that it stands for.
         nvls: Part of an NVLS all-reduce's bandwidth that the generation gives, over Hopper's.
+        custom: Factor on the latency of all-reduces that aren't NCCL's.
     """
 
     latency: float = 1.0
     bandwidth: float = 1.0
     capabilities: tuple[str, ...] = ()
     nvls: float = 1.0
+    custom: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ class Constants:
     """All constants of the model.
 
     Attributes:
-        protocols: Of the ring, by protocol, and of 'NVLS'.
+        protocols: Of the ring, by protocol, of 'NVLS', and of 'one_shot' and 'two_shot'.
         operations: By collective.
         systems: By name of the machine measured.
         pcie: Where GPUs talk over PCI Express.

@@ -1,4 +1,8 @@
-"""How long a collective takes: latency and bandwidth of the algorithms and protocols that NCCL chooses from."""
+"""How long a collective takes: latency and bandwidth of the algorithms and protocols that NCCL chooses from.
+
+Serving engines and PyTorch's symmetric memory bring all-reduces of their own for messages of one node: every rank reads
+what all others have (one-shot), or adds up its part and reads the others' sums (two-shot).
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -59,6 +63,7 @@ class Calls:
         ranks: That take part.
         nodes: That they sit on, evenly.
         adds: Whether NVLS can add the dtype.
+        custom: Whether the job has all-reduces of its own, which it takes where they are faster than NCCL's.
     """
 
     collective: str
@@ -66,6 +71,7 @@ class Calls:
     ranks: Array
     nodes: Array
     adds: Mask
+    custom: Mask | bool = False
 
     @property
     def ranks_per_node(self) -> Array:
@@ -111,6 +117,12 @@ def _candidates(calls: Calls, links: Links, constants: Constants) -> Iterator[tu
         time_us = _nvls(calls, links, constants)
         yield "nvls/Simple", np.where(usable & one, time_us, np.inf)
         yield "nvls-tree/Simple", np.where(usable & ~one, time_us, np.inf)
+    if calls.collective == "all_reduce":
+        # Over PCI Express vLLM, SGLang and TensorRT-LLM use theirs on two GPUs only.
+        usable = calls.custom & (calls.nodes <= 1) & ~(links.pcie & (calls.ranks > 2))
+        yield "one-shot", np.where(usable, _shot(calls, links, constants, "one_shot", calls.ranks - 1), np.inf)
+        halves = 2 * (calls.ranks - 1) / np.maximum(calls.ranks, 1)
+        yield "two-shot", np.where(usable, _shot(calls, links, constants, "two_shot", halves), np.inf)
 
 
 def ring(calls: Calls, links: Links, constants: Constants, protocol: str) -> Array:
@@ -161,6 +173,15 @@ def _nvls(calls: Calls, links: Links, constants: Constants) -> Array:
     inside_us = protocol.cost * calls.size_bytes / gbps / 1e3
     between_us = _between(calls, links, constants, "Simple", _tree_bytes(calls))
     return _piped(latency_us, np.maximum(inside_us, between_us), protocol.pipeline)
+
+
+def _shot(calls: Calls, links: Links, constants: Constants, name: str, reads: Array) -> Array:
+    """Every rank reads ``reads`` times the buffer from the others' memory."""
+    protocol = constants.protocols[name]
+    latency_us = links.system.custom * (protocol.base_us + protocol.hop_us * (calls.ranks - 1))
+    cost = protocol.cost * np.where(links.pcie, constants.pcie.cost, 1.0)
+    read_us = cost * reads * calls.size_bytes / (links.gbps * links.system.bandwidth * 1e3)
+    return _piped(latency_us, read_us, protocol.pipeline)
 
 
 def _direct(calls: Calls, links: Links, constants: Constants, protocol: str) -> Array:

@@ -29,7 +29,8 @@ def predict(
 
     Args:
         collectives: A row each: ``collective`` (a key of ``BUS_FACTOR``), ``bytes`` (of the whole buffer, as
-            nccl-tests counts it), ``ranks``, ``dtype``, and if known ``nodes``.
+            nccl-tests counts it), ``ranks``, ``dtype``, if known ``nodes``, and ``custom`` where a job may have
+            all-reduces of its own (vLLM, SGLang, TensorRT-LLM, symmetric memory).
         cluster: Where they run.
         algorithm: One of ``ALGORITHMS`` that a job forces by NCCL_ALGO; None for the fastest. Infinity where it can't.
         constants: Of the model; None for the shipped ones.
@@ -69,8 +70,10 @@ def _placed(collectives: pl.DataFrame, cluster: Cluster) -> pl.DataFrame:
         raise ClusterError(f"the table of collectives has no column {missing[0]!r}.", f"It needs {', '.join(NEEDED)}.")
     fewest = (pl.col("ranks") / cluster.gpus_per_node).ceil()
     given = pl.col("nodes").cast(pl.Float64) if "nodes" in collectives.columns else pl.lit(None, pl.Float64)
+    custom = pl.col("custom").fill_null(False) if "custom" in collectives.columns else pl.lit(False)
     columns = pl.col("collective", "dtype").cast(pl.String), pl.col("bytes", "ranks").cast(pl.Float64)
-    table = collectives.select(*(c for c in columns), nodes=pl.coalesce(given, fewest)).with_row_index("row")
+    own = custom & cluster.peer_access
+    table = collectives.select(*columns, nodes=pl.coalesce(given, fewest), custom=own).with_row_index("row")
     wrong = table.filter(
         (pl.col("bytes") < 0) | (pl.col("ranks") < 1) | (pl.col("nodes") < fewest) | (pl.col("nodes") > cluster.nodes)
         | (pl.col("nodes") > pl.col("ranks"))
@@ -94,7 +97,7 @@ def _predicted(
         ranks = np.minimum(ranks, 2.0)
     nodes = np.minimum(part["nodes"].to_numpy(), ranks)
     adds = part["dtype"].str.to_lowercase().is_in(list(NVLS_DTYPES)).fill_null(True).to_numpy()
-    calls = Calls(collective, part["bytes"].to_numpy(), ranks, nodes, adds)
+    calls = Calls(collective, part["bytes"].to_numpy(), ranks, nodes, adds, part["custom"].to_numpy())
     links = links_of(cluster, np.ceil(ranks / nodes), constants, scales)
     time_us, algorithm = times(calls, links, constants, only)
     width = _width(calls, links, cluster, constants, scales is not None)
@@ -147,9 +150,9 @@ def _width(calls: Calls, links: Links, cluster: Cluster, constants: Constants, s
     measured = known and cluster.fabric == "nvswitch" and calls.collective in (
         *("all_reduce", "all_gather", "reduce_scatter", "all_to_all"),
     )  # fmt: skip
-    inside = interval["known"] if measured else interval["unseen"]
+    inside = np.where(measured & ~np.asarray(calls.custom), interval["known"], interval["unseen"])
     if cluster.gpu.vendor == "amd":
-        inside = interval["rccl"]
+        inside = np.full(calls.ranks.shape, interval["rccl"])
     crowded = calls.ranks_per_node > 2
     pair = interval["pcie"] if cluster.peer_access else interval["staged"]
     hosts = np.where(crowded, interval["pcie_beyond_two"], pair)

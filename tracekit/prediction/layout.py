@@ -19,7 +19,6 @@ NAMED: Mapping[str, str] = {
 }
 """What jobs call their groups: torch's device meshes (mesh_tp) and Megatron (TENSOR_MODEL_PARALLEL_GROUP)."""
 
-CUSTOM = r"symm_mem|_C_custom_ar|cross_device_reduce|allreduce_fusion|multimem"
 GROUP = ("process_group", "group_description", "ranks", "stride")
 
 OVERLOOKED = 5.0
@@ -153,14 +152,13 @@ def groups(run: Run) -> pl.DataFrame:
         run: The measured run.
     """
     calls = messages(run.kernels, run.trace.world_size)
-    rows = run.kernels.select("name", "op", "process_group", "group_description")[calls["row"]]
+    rows = run.kernels.select("process_group", "group_description")[calls["row"]]
     table = calls.hstack(rows)
     inside = pl.lit("dp" if trains(run) else "tp")
     named = [pl.when(pl.col("group_description").str.contains(text)).then(pl.lit(role)) for role, text in NAMED.items()]
-    custom = pl.col("name").str.contains(CUSTOM) | pl.col("op").str.contains(CUSTOM).fill_null(False)
     role = pl.coalesce(
         *named,
-        pl.when(custom).then(pl.lit("tp")),
+        pl.when("custom").then(pl.lit("tp")),
         pl.when(pl.col("collective") == "send_recv").then(pl.lit("pp")),
         pl.when(pl.col("collective") == "all_to_all").then(pl.lit("ep")),
         inside,

@@ -9,8 +9,11 @@ from tracekit.comm import Cluster, sizes
 from tracekit.comm import predict as predict_collectives
 from tracekit.comm.law import BUS_FACTOR
 
-CALL = ("collective", "dtype", "ranks", "stride")
+CALL = ("collective", "dtype", "ranks", "stride", "custom")
 SIZES = ("bytes", "least_bytes", "most_bytes")
+
+CUSTOM = r"symm_mem|_C_custom_ar|cross_device_reduce|allreduce_fusion|multimem"
+"""Kernels and ops of all-reduces that aren't NCCL's: of vLLM, SGLang, TensorRT-LLM, FlashInfer, symmetric memory."""
 
 DOUBT = 2.0
 """Factor by which a size that only its duration tells may be off."""
@@ -35,7 +38,8 @@ def messages(kernels: pl.DataFrame, world_size: int) -> pl.DataFrame:
         stride=pl.col("group_ranks").replace_strict(strides, default=None, return_dtype=pl.Int64).fill_null(1),
         collective=pl.when(pl.col("collective").is_in(list(BUS_FACTOR))).then("collective"),
     )
-    bounds = rows.hstack(sizes.bracket(rows))
+    told = pl.col("name").str.contains(CUSTOM) | pl.col("op").str.contains(CUSTOM).fill_null(False)
+    bounds = rows.hstack(sizes.bracket(rows)).with_columns(custom=told)
     middle = (pl.max_horizontal("least_bytes", 1.0) * pl.col("most_bytes")).sqrt()
     return bounds.select(
         "row",

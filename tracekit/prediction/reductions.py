@@ -27,11 +27,14 @@ from tracekit.prediction.added import (
 )  # fmt: skip
 from tracekit.prediction.blocks import ITEM_BYTES, in_blocks, of_layers, shared_out
 from tracekit.prediction.hooks import copy_cost_ns, launch_cost_ns
-from tracekit.prediction.layout import LayoutError
+from tracekit.prediction.layout import LayoutError, trains
 from tracekit.prediction.spread import HOST_SPREAD
 from tracekit.prediction.tensor import check_layers
 from tracekit.replay.run import Run
 from tracekit.workload.phases import BACKWARD
+
+NCCL_OP, ENGINES_OP = "c10d::allreduce_", "_C_custom_ar::all_reduce"
+"""What runs all-reduces of training, and of inference: ``messages`` tells by it which model they take."""
 
 
 def with_reductions(run: Run) -> Added:
@@ -49,8 +52,9 @@ def with_reductions(run: Run) -> Added:
     product = run.graph.nodes.cpu + behind["row"].to_numpy().astype(np.int64)
     call = _launched_by(run.graph, product)
     cost_ns = launch_cost_ns(copy_cost_ns(run))
-    grown = with_kernels(run, _rows(run, behind), _graph(run.graph, product, call, cost_ns))
-    return Added(grown, _note(behind, cost_ns, in_graphs=bool((call == NONE).all())))
+    op = NCCL_OP if trains(run) else ENGINES_OP
+    grown = with_kernels(run, _rows(run, behind, op), _graph(run.graph, product, call, cost_ns))
+    return Added(grown, _note(behind, cost_ns, op, in_graphs=bool((call == NONE).all())))
 
 
 def _behind(kernels: pl.DataFrame) -> pl.DataFrame:
@@ -95,21 +99,22 @@ def _graph(graph: Graph, product: Ints, call: Ints, cost_ns: int) -> Graph:
     return grown
 
 
-def _rows(run: Run, behind: pl.DataFrame) -> pl.DataFrame:
+def _rows(run: Run, behind: pl.DataFrame, op: str) -> pl.DataFrame:
     """Rows of the kernel table for the all-reduces."""
     dtype = pl.col("dtype")
     whole = dtype.is_in(list(ITEM_BYTES))
     return behind.select(
         "step", "device", "phase", ts_ns=pl.col("ts_ns") + pl.col("dur_ns"), bytes=pl.col("m") * pl.col("n") * _item(),
         dtype=pl.when(whole).then(pl.lit("fp32")).when(dtype=="fp16").then(dtype).otherwise(pl.lit("bf16")),
-        name=pl.lit("all-reduce"), op=pl.lit("c10d::allreduce_"), collective=pl.lit("all_reduce"),
+        name=pl.lit("all-reduce"), op=pl.lit(op), collective=pl.lit("all_reduce"),
         **communicates(run, PARTS),
     )  # fmt: skip
 
 
-def _note(behind: pl.DataFrame, cost_ns: int, *, in_graphs: bool) -> str:
+def _note(behind: pl.DataFrame, cost_ns: int, op: str, *, in_graphs: bool) -> str:
     steps = max(behind["step"].drop_nulls().n_unique(), 1)
     size = behind.select((pl.col("m") * pl.col("n") * _item()).sum()).item() / steps / 2**20
+    runs = "NCCL's kernels" if op == NCCL_OP else "the faster of serving engines' own kernels and NCCL's"
     host = (
         "They run in CUDA graphs, or cost the CPU nothing, as the products that they follow"
         if in_graphs
@@ -118,7 +123,7 @@ def _note(behind: pl.DataFrame, cost_ns: int, *, in_graphs: bool) -> str:
     )
     return (
         f"the trace's layers aren't shared out: Megatron-LM's all-reduces were put in, {behind.height / steps:,.0f} of "
-        f"{size:,.1f} MiB a step, one behind each block forward and backward, as NCCL runs them. {host}. Embeddings "
+        f"{size:,.1f} MiB a step, one behind each block forward and backward, as {runs} run them. {host}. Embeddings "
         "and the loss stay as they are"
     )
 
