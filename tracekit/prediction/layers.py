@@ -110,7 +110,7 @@ def _computing(run: Run) -> pl.DataFrame:
         run=pl.struct("rank", "step", "phase").rle_id(), of_step=(~back).sum().over("rank", "step")
     )
     short = ~back & (pl.len().over("run") < FLICKER * pl.col("of_step"))
-    within = back.cum_sum().over("rank", "step").gt(0)
+    within = back.cum_sum().over("rank", "step").gt(0) & back.cum_sum(reverse=True).over("rank", "step").gt(0)
     return runs.select("rank", "step", "row", back=back | (short & within))
 
 
