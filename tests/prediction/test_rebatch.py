@@ -48,6 +48,14 @@ def test_what_is_no_parameter_grows():
     assert table["rows"][1] == 2 * TOKENS
 
 
+def test_a_table_of_positions_is_no_weight_of_a_product():
+    """Here the gradient of what the layer got is as large as that table, and its product's depth is no batch."""
+    builder = training().op("aten::embedding", 12, 2, dims=[[TOKENS, WIDTH], [1, TOKENS]], types=[BF16, "long int"])
+    builder.op("torch::autograd::AccumulateGrad", 92, 2, dims=[[TOKENS, WIDTH]], types=[BF16])
+    products = grown(prepare(builder.load())).filter(family="gemm").select("m", "n", "k").rows()
+    assert products == [(2 * TOKENS, WIDE, WIDTH), (2 * TOKENS, WIDTH, WIDE), (WIDTH, WIDE, 2 * TOKENS)]
+
+
 @pytest.mark.parametrize(
     ("name", "dims", "factor"),
     [

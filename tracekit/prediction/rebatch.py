@@ -15,6 +15,7 @@ from tracekit.prediction.layout import check_known
 from tracekit.workload.parameters import GRADIENT
 from tracekit.workload.signature import ITEM_BYTES, Signature
 
+LOOKS_UP = "aten::embedding"
 WEIGHT = {
     "aten::addmm": 2,
     "aten::mm": 1,
@@ -23,7 +24,7 @@ WEIGHT = {
     "aten::miopen_convolution": 1,
     "aten::convolution_overrideable": 1,
     "aten::_conv_depthwise2d": 1,
-    "aten::embedding": 0,
+    LOOKS_UP: 0,
 }
 """Ops of the forward pass that get a parameter, and as which of their inputs."""
 
@@ -35,9 +36,15 @@ OF_NO_SAMPLE = ("collective", "optimizer", "memset")
 
 @dataclass(frozen=True)
 class Parameters:
-    """Shapes of a model's parameters."""
+    """Shapes of a model's parameters.
+
+    Attributes:
+        shapes: All of them.
+        weights: Those that a product may multiply by: all but tables that rows are only looked up in.
+    """
 
     shapes: frozenset[tuple[int, ...]]
+    weights: frozenset[tuple[int, ...]]
 
     @cached_property
     def elements(self) -> list[int]:
@@ -47,7 +54,7 @@ class Parameters:
     @cached_property
     def matrices(self) -> list[int]:
         """The two sides of each weight as a product sees it, in both orders, as one number: :func:`_pair`."""
-        sides = [(shape[0], math.prod(shape[1:])) for shape in self.shapes if len(shape) > 1]
+        sides = [(shape[0], math.prod(shape[1:])) for shape in self.weights if len(shape) > 1]
         return sorted({_pair(*pair) for m, n in sides for pair in ((m, n), (n, m))})
 
     @cached_property
@@ -115,13 +122,24 @@ def _times(size: pl.Expr, factor: float, fixed: pl.Expr) -> pl.Expr:
 
 
 def _parameters(kernels: pl.DataFrame, ops: pl.DataFrame) -> Parameters:
-    """From the forward pass's layers and the gradients of the backward pass."""
+    """From the forward pass's layers and the gradients of the backward pass.
+
+    A table of positions is as large as what a sample's layers hand on, so it must not be taken for a product's weight.
+    """
     weight = pl.col("op").replace_strict(WEIGHT, default=None, return_dtype=pl.Int64)
-    layers = kernels.filter(pl.col("phase") == "forward").select("input_dims", weight=weight)
-    gradients = ops.filter(pl.col("name") == GRADIENT).select("input_dims", weight=pl.lit(0, pl.Int64))
-    told = pl.concat([layers, gradients]).drop_nulls().unique()
-    tensors = (tensor for dims, weight in told.iter_rows() for tensor in _inputs(dims).at(weight))
-    return Parameters(frozenset(tensor.shape for tensor in tensors))
+    forward = kernels.filter(pl.col("phase") == "forward").select("op", "input_dims", weight=weight)
+    multiplied = _shapes(forward.filter(pl.col("op") != LOOKS_UP))
+    gradients, tables = (
+        _shapes(ops.filter(pl.col("name") == name).select("input_dims", weight=pl.lit(0, pl.Int64)))
+        for name in (GRADIENT, LOOKS_UP)
+    )
+    return Parameters(multiplied | gradients | tables, multiplied | (gradients - tables))
+
+
+def _shapes(told: pl.DataFrame) -> frozenset[tuple[int, ...]]:
+    """Of those inputs of ops that ``weight`` says."""
+    rows = told.select("input_dims", "weight").drop_nulls().unique().iter_rows()
+    return frozenset(tensor.shape for dims, weight in rows for tensor in _inputs(dims).at(weight))
 
 
 def _side(parameters: Parameters) -> pl.Expr:
