@@ -13,6 +13,7 @@ from tracekit.comm import predict as predict_collectives
 from tracekit.prediction.layers import recognise_layers, repetition
 from tracekit.prediction.layout import LayoutError
 from tracekit.prediction.model import Prediction
+from tracekit.prediction.sends import HAND_OVER_US
 from tracekit.render.html.page import page
 from tracekit.render.json import predicted
 from tracekit.replay.run import prepare
@@ -25,27 +26,36 @@ GRADIENT = "torch::autograd::AccumulateGrad"
 
 
 class Model:
-    """Passes through equal layers, 100 us forward and 200 backward each, then an optimizer of 160 us."""
+    """Passes through equal layers, 1 ms forward and 2 backward each, then an optimizer of 1.6 ms."""
 
     def __init__(
-        self, layers: int = 4, *, passes: int = 1, shapes: bool = True, head: float = 0.0, weights: bool = False
+        self,
+        layers: int = 4,
+        *,
+        passes: int = 1,
+        shapes: bool = True,
+        head: float = 0.0,
+        weights: bool = False,
+        clip: float = 0.0,
     ) -> None:
         self.builder, self.now, self.end, self.shapes = TraceBuilder(), 0.0, 20.0, shapes
         for _ in range(passes):
             for _ in range(layers):
-                self.multiplies("aten::mm", 100)
+                self.multiplies("aten::mm", 1000)
             if head:
                 self.runs("aten::log_softmax", [[TOKENS, HIDDEN]], "softmax_warp_forward", head)
             for layer in reversed(range(layers)):
                 self.builder.op("autograd::engine::evaluate_function: MmBackward0", self.now, 19 if weights else 9)
-                self.multiplies("aten::mm", 100 if weights else 200)
+                self.multiplies("aten::mm", 1000 if weights else 2000)
                 if weights:
-                    self.runs("aten::mm", [[HIDDEN, TOKENS], [TOKENS, HIDDEN]], "ampere_sgemm_128x64_nt", 100)
+                    self.runs("aten::mm", [[HIDDEN, TOKENS], [TOKENS, HIDDEN]], "ampere_sgemm_128x64_nt", 1000)
                 self.builder.op(
                     GRADIENT, self.now - 0.8, 0.5, **self.described([[HIDDEN if layer else 2 * HIDDEN, HIDDEN]])
                 )
+        if clip:
+            self.runs("aten::_foreach_norm", [[HIDDEN, HIDDEN]], "multi_tensor_apply_kernel", clip)
         self.builder.annotation("Optimizer.step#Adam.step", self.now, 10)
-        self.runs("aten::_foreach_add_", [[HIDDEN, HIDDEN]], "multi_tensor_apply_kernel", 160)
+        self.runs("aten::_foreach_add_", [[HIDDEN, HIDDEN]], "multi_tensor_apply_kernel", 1600)
         self.builder.call("cudaDeviceSynchronize", self.now, self.end - self.now)
 
     def described(self, dims: list[list[int]]) -> dict[str, object]:
@@ -70,7 +80,8 @@ def send_us(cluster: str, nodes: int) -> float:
         "dtype": ["bf16"],
         "nodes": [nodes],
     }
-    return predict_collectives(pl.DataFrame(call), load_cluster(cluster))["time_us"].item()
+    transfer_us: float = predict_collectives(pl.DataFrame(call), load_cluster(cluster))["time_us"].item()
+    return transfer_us + HAND_OVER_US[0]
 
 
 @pytest.mark.parametrize(("cluster", "nodes"), [(NODE, 1), (PAIR, 2)])
@@ -78,20 +89,20 @@ def test_one_micro_batch_goes_through_the_stages_and_back(cluster, nodes):
     """Two sends are added. Of the optimizer the stage keeps the largest parameter, two fifths, and half of the rest."""
     found = Model().on(cluster, pp=2, micro_batches=1)
     assert found.ranks == 2
-    assert found.step.step_time_us == pytest.approx(1380 + 2 * send_us(cluster, nodes) - 160 * 3 / 10, abs=2)
+    assert found.step.step_time_us == pytest.approx(13620 + 2 * send_us(cluster, nodes) - 1600 * 3 / 10, abs=2)
     assert found.pipeline is not None
     assert found.pipeline.send_bytes == TOKENS * HIDDEN * 4
     assert found.pipeline.send_us == pytest.approx(send_us(cluster, nodes))
 
 
 def test_stages_work_side_by_side():
-    """11 rounds of 300 us, sends in the open as there is no slack; the host's 20 us ahead of a pass count to it."""
+    """11 rounds of 3 ms, sends in the open as there is no slack; the host's 20 us ahead of a pass count to it."""
     found = Model().on(pp=4, micro_batches=8)
     assert found.pipeline is not None
     assert found.pipeline.work == 2
-    assert 11 * 300 < found.step.step_time_us < 11 * 300 + 8 * 20 + 100 + 22 * send_us(NODE, 1)
+    assert 11 * 3000 < found.step.step_time_us < 11 * 3000 + 8 * 20 + 1000 + 22 * send_us(NODE, 1)
     assert 3 / 11 - 0.02 < found.pipeline.bubble < 0.4
-    assert found.step.kernel_time_us == pytest.approx(2 * 1360)
+    assert found.step.kernel_time_us == pytest.approx(2 * 13600)
 
 
 def test_by_default_each_gpu_works_as_much_as_before():
@@ -117,11 +128,11 @@ def test_interleaving_shortens_the_bubble_and_holds_more():
 
 
 def test_weights_gradients_that_are_put_off_shorten_the_bubble():
-    """Of 3 x 300 us of waiting 3 x (100 + 100 - 100) are left, and sends that lay in the open hide behind them."""
+    """Of 3 x 3 ms of waiting 3 x (1 + 1 - 1) are left."""
     plain, split = (Model(weights=True).on(pp=4, micro_batches=16, zero_bubble=one) for one in (False, True))
     assert split.pipeline is not None
     assert split.pipeline.put_off == pytest.approx(0.5)
-    assert 570 < plain.step.step_time_us - split.step.step_time_us < 600 + 2 * 16 * send_us(NODE, 1)
+    assert 5700 < plain.step.step_time_us - split.step.step_time_us < 6000 + 2 * 16 * send_us(NODE, 1)
     assert any("ZB-H1, weights' gradients (50 % of the backward passes) put off" in note for note in split.notes)
 
 
@@ -137,10 +148,29 @@ def test_smaller_micro_batches():
 
 
 def test_what_lies_behind_the_layers_stays_on_the_last_stage():
-    found = Model(head=300).on(pp=4, micro_batches=8)
+    found = Model(head=3000).on(pp=4, micro_batches=8)
     assert found.pipeline is not None
-    assert found.pipeline.slowest == pytest.approx(600 / 375, rel=0.05)
+    assert found.pipeline.slowest == pytest.approx(6000 / 3750, rel=0.05)
     assert any("1.6 times as long as the mean one" in note for note in found.notes)
+
+
+def test_layers_left_over_go_where_there_is_less_to_do():
+    """Of 7 layers and a head as long as one the last stage gets 1, the others 2."""
+    found = Model(7, head=3000).on(pp=4, micro_batches=8).pipeline
+    assert found is not None
+    assert found.slowest == pytest.approx(1.0, abs=0.02)
+
+
+def test_the_head_may_be_a_stage_of_its_own():
+    found = Model(6, head=4500).on(pp=7, micro_batches=8).pipeline
+    assert found is not None
+    assert found.slowest == pytest.approx(4500 / (22500 / 7), rel=0.02)
+
+
+def test_what_comes_once_a_step_is_no_part_of_a_micro_batch():
+    """Gradients are clipped behind the last backward pass: half of it on each of two stages, once."""
+    plain, clipped = (Model(clip=clip).on(pp=2, micro_batches=16).step.step_time_us for clip in (0.0, 2000.0))
+    assert 1000 < clipped - plain < 2000
 
 
 def test_memory_is_shared_out_but_for_the_ends():
@@ -169,7 +199,7 @@ def test_the_order_of_likelihood_holds():
         (Model(8), {"pp": 2, "pp_chunks": 2, "zero_bubble": True}, "aren't worked out"),
         (Model(), {"pp": 2, "zero_bubble": True}, "which products are weights' gradients"),
         (Model(shapes=False), {"pp": 2}, "Record with record_shapes"),
-        (Model(head=5000), {"pp": 2}, "only 7 % of its forward pass"),
+        (Model(head=50000), {"pp": 2}, "only 7 % of its forward pass"),
         (Model(1), {"pp": 2}, "no layer that repeat"),
     ],
 )

@@ -51,6 +51,16 @@ def test_two_stages_of_two_micro_batches_by_hand():
     assert ends(np.array([1.0, 1.0]), np.array([2.0, 2.0]), np.zeros(1), 2, 2).tolist() == [9, 7]
 
 
+def test_a_send_holds_up_both_ends():
+    """As above with sends of 0.5. Stage 1: F0 1.5-2.5, B0 2.5-5, F1 5-6, B1 6-8.5; stage 0: B0 5-7, B1 8.5-10.5."""
+    assert ends(np.array([1.0, 1.0]), np.array([2.0, 2.0]), np.array([0.5]), 2, 2).tolist() == [10.5, 8.5]
+
+
+def test_chunks_send_more_often():
+    """Each of 2 x 3 passes but the first chunk's backward and the last one's forward is followed by a send."""
+    assert step(1, 3, 1, send=0.5) == pytest.approx(3 + 4 * 0.5)
+
+
 def test_a_slow_stage_sets_the_pace():
     """The last one works three times as long: the others' passes hide, but for filling and emptying."""
     done = ends(np.array([1.0, 3.0]), np.array([1.0, 3.0]), np.zeros(1), 2, 10)

@@ -11,18 +11,20 @@ import numpy.typing as npt
 import polars as pl
 
 from tracekit.comm import Cluster
-from tracekit.comm import predict as predict_collectives
-from tracekit.prediction.blocks import widths
 from tracekit.prediction.layers import Layers, recognise_layers
 from tracekit.prediction.layout import Layout, LayoutError
 from tracekit.prediction.memory import gradients
 from tracekit.prediction.rebatch import weight_gradients
 from tracekit.prediction.schedule import ends
+from tracekit.prediction.sends import activation_bytes, send_times_us
 from tracekit.replay.engine import Timeline
 from tracekit.replay.measure import per_step
 from tracekit.replay.run import Run
 
 Array = npt.NDArray[np.float64]
+
+LEFT_OUT = 0.03
+"""Part of a step by which published pipelines came out otherwise than schedules and sends explain; in the interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +110,9 @@ def pipelined(
     """
     layers = recognise_layers(run)
     micro_batches = layout.micro_batches or layers.per_step * layout.pp
-    _check(layers, layout, micro_batches)
-    send_bytes = _activation_bytes(run, layers) * layout.batch
-    sends = _send_times_us(send_bytes, layout, cluster)
+    _check(layout, micro_batches)
+    send_bytes = activation_bytes(run, layers) * layout.batch
+    sends = send_times_us(send_bytes, layout, cluster)
     shares = _tail_shares(run, layout.pp)
     parts = [parts_of(run, layers, timeline) for timeline in timelines]
     found = [
@@ -135,13 +137,12 @@ def pipelined(
         send_us=float(sends[0].max()),
         put_off=float(parts[0].weights.sum() / parts[0].backward.sum()) if layout.zero_bubble else None,
     )
-    return pipeline, tuple(float(after / whole) for (after, *_), whole in zip(found, before, strict=True))
+    bracket = (1.0, 1 - LEFT_OUT, 1 + LEFT_OUT)
+    longer = zip(bracket, found, before, strict=True)
+    return pipeline, tuple(float(other * after / whole) for other, (after, *_), whole in longer)
 
 
-def _check(layers: Layers, layout: Layout, micro_batches: int) -> None:
-    if layers.count < layout.pp * layout.chunks:
-        over = f"{layout.pp} stages" + (f" of {layout.chunks} chunks" if layout.chunks > 1 else "")
-        raise LayoutError(f"{layers.count} layers can't be shared out over {over}.")
+def _check(layout: Layout, micro_batches: int) -> None:
     if layout.chunks > 1 and micro_batches % layout.pp:
         raise LayoutError(
             f"{micro_batches} micro-batches can't be interleaved over {layout.pp} stages:",
@@ -207,16 +208,32 @@ def _step_us(
     part: Parts, sends: Array, tail_share: float, layout: Layout, micro_batches: int
 ) -> tuple[float, float, float]:
     """How long a step takes, how much of it the mean stage waits, and the most that a stage works, over the mean."""
-    chunks = layout.pp * layout.chunks
-    cuts = np.rint(np.linspace(0, part.forward.size - 2, chunks + 1)).astype(int) + 1
-    cuts[0], cuts[-1] = 0, part.forward.size
+    begin = _begins(part, layout)
     forward, backward, weights = (
-        np.add.reduceat(times, cuts[:-1]) for times in (part.forward, part.backward, part.weights)
+        np.add.reduceat(times, begin) for times in (part.forward, part.backward, part.weights)
     )
     late = weights if layout.zero_bubble else None
     done = float(ends(forward, backward, sends, layout.pp, micro_batches, late).max())
     busy = micro_batches * (forward + backward).reshape(layout.chunks, layout.pp).sum(axis=0)
     return done + part.tail * tail_share, done - float(busy.mean()), float(busy.max() / busy.mean())
+
+
+def _begins(part: Parts, layout: Layout) -> npt.NDArray[np.int64]:
+    """Where in the parts of a pass each chunk begins; what isn't a layer lies in the first and in the last chunk.
+
+    All get as many layers as the others; where that leaves some over, chunks with little else to do take one more.
+    """
+    chunks, layers = layout.pp * layout.chunks, part.forward.size - 2
+    besides = np.zeros(chunks)
+    besides[0] = part.forward[0] + part.backward[0]
+    besides[-1] += part.forward[-1] + part.backward[-1]
+    least, left = divmod(layers, chunks)
+    each = np.full(chunks, least)
+    each[np.argsort(besides, kind="stable")[:left]] += 1
+    if not (each + besides).all():
+        over = f"{layout.pp} stages" + (f" of {layout.chunks} chunks" if layout.chunks > 1 else "")
+        raise LayoutError(f"{layers} layers can't be shared out over {over}.")
+    return np.concatenate([[0], 1 + each[:-1].cumsum()])
 
 
 def _tail_shares(run: Run, stages: int) -> tuple[float, float, float]:
@@ -231,25 +248,3 @@ def _tail_shares(run: Run, stages: int) -> tuple[float, float, float]:
     sizes = np.sort([gradient.numel for gradient in found])[::-1]
     whole = np.cumsum(sizes[:2]) / sizes.sum()
     return float(whole[0] + (1 - whole[0]) / stages), 1 / stages, float(whole[-1] + (1 - whole[-1]) / stages)
-
-
-def _activation_bytes(run: Run, layers: Layers) -> float:
-    """What one layer hands to the next: the output of products whose columns are also what products start from."""
-    products = run.kernels[layers.rows_of_one].filter((pl.col("family") == "gemm") & (pl.col("batch") == 1))
-    both = widths(products)
-    if both.is_empty():
-        raise LayoutError(
-            "what stages would send each other isn't known: the layers have no products with shapes.",
-            "Record with record_shapes=True.",
-        )
-    return float(both["bytes"][0])
-
-
-def _send_times_us(size_bytes: float, layout: Layout, cluster: Cluster) -> tuple[Array, Array, Array]:
-    """From each chunk to the next: likely, least and most."""
-    chunks = np.arange(layout.pp * layout.chunks)
-    node = chunks % layout.pp * layout.stride("pp") // cluster.gpus_per_node
-    sends = pl.DataFrame({"nodes": 1 + (node[1:] != node[:-1])})
-    call = {"collective": "send_recv", "bytes": size_bytes, "ranks": 2, "dtype": "bf16"}
-    times = predict_collectives(sends.with_columns(pl.lit(value).alias(name) for name, value in call.items()), cluster)
-    return times["time_us"].to_numpy(), times["low_us"].to_numpy(), times["high_us"].to_numpy()

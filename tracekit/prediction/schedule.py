@@ -70,7 +70,8 @@ def ends(
 ) -> Array:
     """When each stage has done its last pass, from the start of the step.
 
-    A pass begins once the stage is free and its input has come; sending holds up the receiver only.
+    A pass begins once the stage is free and its input has come. A send holds up both ends, as in Megatron-LM, whose
+    stages wait for what they sent (megatron/core/pipeline_parallel/p2p_communication.py): it makes a pass longer.
 
     Args:
         forward: Time of each chunk's forward pass of a micro-batch, along the model.
@@ -87,12 +88,13 @@ def ends(
         order(stages, forward.size // stages, micro_batches) if weights is None else split_order(stages, micro_batches)
     )
     late = np.zeros_like(backward) if weights is None else weights
-    result: Array = _ends(tasks, np.stack([forward, backward - late, late]), np.append(sends, 0.0), micro_batches)
+    times = np.stack([forward + np.append(sends, 0.0), backward - late + np.insert(sends, 0, 0.0), late])
+    result: Array = _ends(tasks, times, micro_batches)
     return result
 
 
 @numba.njit(cache=True)
-def _ends(tasks: Ints, times: Array, sends: Array, micro_batches: int) -> Array:  # pragma: no cover - compiled
+def _ends(tasks: Ints, times: Array, micro_batches: int) -> Array:  # pragma: no cover - compiled
     chunks = times.shape[1]
     done = np.full((3, chunks, micro_batches), -1.0)
     free = np.zeros(tasks.shape[0])
@@ -105,11 +107,9 @@ def _ends(tasks: Ints, times: Array, sends: Array, micro_batches: int) -> Array:
                 kind, chunk, batch = tasks[stage, next_task[stage]]
                 ready = 0.0
                 if kind == FORWARD and chunk > 0:
-                    sent = done[0, chunk - 1, batch]
-                    ready = sent + sends[chunk - 1] if sent >= 0 else -1.0
+                    ready = done[0, chunk - 1, batch]
                 elif kind == BACKWARD and chunk < chunks - 1:
-                    sent = done[1, chunk + 1, batch]
-                    ready = sent + sends[chunk] if sent >= 0 else -1.0
+                    ready = done[1, chunk + 1, batch]
                 if ready < 0:
                     break
                 free[stage] = max(free[stage], ready) + times[kind, chunk]
