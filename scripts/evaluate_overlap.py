@@ -35,7 +35,7 @@ def main() -> None:
     sys.stdout.write("|---|---|---|---|---|---|---|\n")
     for batch, tokens, whole, exchange, *buckets in MEASURED:
         shape = Shape(layers=48, width=1600, heads=25, vocabulary=10000, batch=batch, tokens=tokens)
-        trace = as_long_as((whole - exchange) * 1e6, shape, "stand-in", alone_us, ROUNDS)
+        trace, _ = as_long_as((whole - exchange) * 1e6, shape, "stand-in", alone_us, ROUNDS)
         found = with_exchange_of(trace, exchange)
         step, low, high = (us / 1e6 for us in (found.step.step_time_us, found.low_us, found.high_us))
         errors = " and ".join(f"{100 * (step / bucket - 1):+.0f}" for bucket in buckets)

@@ -103,7 +103,7 @@ def rows(case: Case) -> Iterator[str]:
     def fewest_us(trace: Trace) -> float:
         return predicted(trace, case, first).step.step_time_us
 
-    trace = as_long_as(1e6 * case.tokens / case.tokens_per_s[first], case.shape, case.name, fewest_us, ROUNDS)
+    trace, _ = as_long_as(1e6 * case.tokens / case.tokens_per_s[first], case.shape, case.name, fewest_us, ROUNDS)
     base = 1e6 * case.tokens / fewest_us(trace)
     for gpus in others:
         found = predicted(trace, case, gpus)

@@ -19,8 +19,10 @@ SMALL = Shape(layers=0, width=22, heads=2, vocabulary=97, batch=5, tokens=7)
 """Each size that a tensor can have is another number, so that it tells which one it is."""
 
 
-def as_long_as(step_us: float, shape: Shape, name: str, predicted_us: Callable[[Trace], float], rounds: int) -> Trace:
-    """Training steps of a model of this shape, whose kernels are scaled until they take so long.
+def as_long_as(
+    step_us: float, shape: Shape, name: str, predicted_us: Callable[[Trace], float], rounds: int
+) -> tuple[Trace, float]:
+    """Training steps of a model of this shape, whose kernels are scaled until they take so long; and by how much.
 
     Args:
         step_us: How long.
@@ -29,11 +31,17 @@ def as_long_as(step_us: float, shape: Shape, name: str, predicted_us: Callable[[
         predicted_us: How long they take as they are.
         rounds: How often they are scaled.
     """
-    steps, slowdown = training_steps(shape), 1.0
+    steps, slowdown, longer = training_steps(shape), 1.0, 1.0
     for _ in range(rounds):
-        trace = load_bytes(json.dumps(synthesize(steps, name, slowdown)).encode(), name)
-        slowdown *= step_us / predicted_us(trace)
-    return trace
+        slowdown *= longer
+        trace = _played(steps, name, slowdown)
+        longer = step_us / predicted_us(trace)
+    return trace, slowdown
+
+
+def scaled(shape: Shape, name: str, slowdown: float) -> Trace:
+    """Training steps of a model of this shape, whose kernels take so many times a roofline's."""
+    return _played(training_steps(shape), name, slowdown)
 
 
 def training_steps(shape: Shape) -> list[Op]:
@@ -53,6 +61,10 @@ def training_steps(shape: Shape) -> list[Op]:
                     str(sizes.get(int(text), text)) if text.isdigit() else text for text in op.args["Concrete Inputs"]
                 ]
     return steps
+
+
+def _played(steps: list[Op], name: str, slowdown: float) -> Trace:
+    return load_bytes(json.dumps(synthesize(steps, name, slowdown)).encode(), name)
 
 
 def _sizes(shape: Shape) -> list[int]:
