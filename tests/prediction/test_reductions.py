@@ -140,6 +140,34 @@ def test_each_rank_has_its_part_of_the_products_and_heads():
     assert str(step.layout) == "4 ranks = dp 1 x tp 4"
 
 
+def test_a_mixture_of_experts_is_reduced_once_behind_its_last_product():
+    model = Model(0)
+    model.multiplies([TOKENS, HIDDEN], [HIDDEN, 3 * HIDDEN], 150)
+    model.runs("aten::_scaled_dot_product_flash_attention", model.heads, "flash_fwd_kernel", 40)
+    model.multiplies([TOKENS, HIDDEN], SQUARE, 51)
+    for left, right in (([8, 128, HIDDEN], [8, HIDDEN, WIDE]), ([8, 128, WIDE], [8, WIDE, HIDDEN])):
+        model.runs("aten::bmm", [left, right], "grouped_mm_kernel", 300)
+    assert reduced_behind(model.run) == [2, 4]
+    first = model.on(4).kernels["time_us"][3]
+    assert 50 < first < 150
+
+
+def test_experts_one_by_one_are_refused():
+    model = Model(1)
+    for _ in range(4):
+        model.multiplies([TOKENS // 4, HIDDEN], UP, 50)
+        model.multiplies([TOKENS // 4, WIDE], DOWN, 50)
+    with pytest.raises(LayoutError, match="other tokens than attention"):
+        model.on(2)
+
+
+def test_attention_on_unknown_sequences_has_its_heads_shared_out():
+    model = Model()
+    model.runs("vllm::unified_attention_with_output", [[TOKENS, HEADS, 64]], "kernel_unified_attention_2d", 400)
+    model.multiplies([TOKENS, HIDDEN], SQUARE, 51)
+    assert model.on(4).kernels["time_us"][7] == pytest.approx(100)
+
+
 def test_a_vocabulary_is_padded_and_heads_are_not():
     whole = Model(vocabulary=50257).on(1).kernels["time_us"][-1]
     part = Model(vocabulary=50257).on(8).kernels["time_us"][-1]

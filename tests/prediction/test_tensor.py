@@ -94,7 +94,7 @@ def test_what_can_not_be_told_is_refused():
     assert "can't be told" in refused(narrow)
     experts = Block()
     experts.runs("vllm::moe_forward", [[TOKENS, HIDDEN]], "fused_moe_kernel", 500)
-    assert "MoE" in refused(experts)
+    assert "no known work, most of it of vllm::moe_forward" in refused(experts)
 
 
 def test_attention_shares_out_its_heads():

@@ -2,7 +2,8 @@
 
 As Megatron-LM does it (Shoeybi et al., 2019): of the two products of a block the first gives each rank columns, the
 second takes rows, and an all-reduce adds up what comes out, tokens x hidden. So a product's side that is neither tokens
-nor hidden is the one that is shared out; attention between two products shares out its heads.
+nor hidden is the one that is shared out; attention between two products shares out its heads. Of a mixture of experts
+each rank takes its part, as many of them or each as narrow, which is the same work.
 """
 
 from dataclasses import dataclass
@@ -17,8 +18,10 @@ SIDES = ("m", "n", "k")
 ITEM_BYTES = {"fp32": 4, "tf32": 4}
 """Of an element of what a product writes; 2 for all others."""
 
-SQUARE, HEADS = "square", "heads"
-"""A product of hidden x hidden, which its shape alone doesn't tell; attention."""
+SQUARE, HEADS, EXPERTS = "square", "heads", "experts"
+"""A product of hidden x hidden, which its shape alone doesn't tell; attention; products of a mixture of experts."""
+
+OF_EXPERTS = r"(?i)moe|expert|grouped_mm|matmul_ogs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,8 @@ def shared_out(kernels: pl.DataFrame, of: Activations) -> pl.DataFrame:
     side = (
         pl.when(pl.col("family") != "gemm")
         .then(None)
+        .when((pl.col("batch") > 1) & (pl.col("op").str.contains(OF_EXPERTS) | pl.col("name").str.contains(OF_EXPERTS)))
+        .then(pl.lit(EXPERTS))
         .when(pl.col("batch") > 1)
         .then(pl.lit("batch"))
         .when(weight & (n == hidden) & ((m != hidden) | pl.lit(of.whole)))
@@ -159,10 +164,10 @@ def in_blocks(sided: pl.DataFrame) -> pl.DataFrame:
         sided: The kernel table with ``side``.
 
     Returns:
-        Its rows, with their number ``row`` and ``kind``: ``side``, or ``heads`` of attention.
+        Its rows, with their number ``row`` and ``kind``: ``side``, or ``heads`` of attention, or ``experts``.
     """
     heads = (pl.col("family") == "attention") | (pl.col("side") == "batch")
-    kind = pl.when(heads).then(pl.lit(HEADS)).when(pl.col("side").is_in(["n", "k", SQUARE])).then("side")
+    kind = pl.when(heads).then(pl.lit(HEADS)).when(pl.col("side").is_in(["n", "k", SQUARE, EXPERTS])).then("side")
     return sided.with_row_index("row").with_columns(kind=kind).drop_nulls("kind").sort("device", "ts_ns", "row")
 
 

@@ -25,13 +25,14 @@ from tracekit.prediction.added import (
     slower_host,
     with_kernels,
 )  # fmt: skip
-from tracekit.prediction.blocks import ITEM_BYTES, in_blocks, of_layers, shared_out
+from tracekit.prediction.blocks import EXPERTS, HEADS, ITEM_BYTES, in_blocks, of_layers, shared_out
 from tracekit.prediction.hooks import copy_cost_ns, launch_cost_ns
-from tracekit.prediction.layout import LayoutError, trains
+from tracekit.prediction.layout import OVERLOOKED, LayoutError, trains
 from tracekit.prediction.spread import HOST_SPREAD
 from tracekit.prediction.tensor import check_layers
 from tracekit.replay.run import Run
 from tracekit.workload.phases import BACKWARD
+from tracekit.workload.shares import share
 
 NCCL_OP, ENGINES_OP = "c10d::allreduce_", "_C_custom_ar::all_reduce"
 """What runs all-reduces of training, and of inference: ``messages`` tells by it which model they take."""
@@ -58,15 +59,31 @@ def with_reductions(run: Run) -> Added:
 
 
 def _behind(kernels: pl.DataFrame) -> pl.DataFrame:
-    """The products that an all-reduce follows, in order of launch: backward, the last one of each block's input."""
-    sided = kernels.with_columns(shared_out(kernels, of_layers(kernels))["side"])
-    last = pl.col("kind").shift(-1).over("device").ne_missing("k") | (pl.col("phase") != BACKWARD)
-    found = in_blocks(sided).filter((pl.col("kind") == "k") & last)
+    """The products that an all-reduce follows, in order of launch, and how many ``elements`` that has.
+
+    Backward, these are the last ones of each block's input.
+    """
+    activations = of_layers(kernels)
+    order = in_blocks(kernels.with_columns(shared_out(kernels, activations)["side"]))
+    kind, plain = pl.col("kind"), pl.when(pl.col("kind").is_in(["n", "k"]))
+    last = kind.shift(-1).over("device").ne_missing(kind) | (kind == "k") & (pl.col("phase") != BACKWARD)
+    tokens = plain.then("m").forward_fill().over("device")
+    found = order.with_columns(elements=tokens * activations.hidden).filter(kind.is_in(["k", EXPERTS]) & last)
+    _check_tokens(order)
     if found.is_empty():
         raise LayoutError(
             "the trace has no layers that ranks could share: no product follows attention or another one."
         )
     return found
+
+
+def _check_tokens(order: pl.DataFrame) -> None:
+    """Refuses experts that run one after the other, each on its tokens: they are added up before the all-reduce."""
+    kind, m = pl.col("kind"), pl.col("m")
+    attended = pl.when(kind.shift(1).over("device") == HEADS).then(m).forward_fill().over("device")
+    forward = order.with_columns(attended=attended).filter((kind == "k") & (pl.col("phase") != BACKWARD))
+    if (part := share(forward, "dur_ns", m != pl.col("attended"))) > OVERLOOKED:
+        raise LayoutError(f"{part:.0f} % of the products that ranks would add up work on other tokens than attention.")
 
 
 def _launched_by(graph: Graph, product: Ints) -> Ints:
@@ -104,7 +121,7 @@ def _rows(run: Run, behind: pl.DataFrame, op: str) -> pl.DataFrame:
     dtype = pl.col("dtype")
     whole = dtype.is_in(list(ITEM_BYTES))
     return behind.select(
-        "step", "device", "phase", ts_ns=pl.col("ts_ns") + pl.col("dur_ns"), bytes=pl.col("m") * pl.col("n") * _item(),
+        "step", "device", "phase", ts_ns=pl.col("ts_ns") + pl.col("dur_ns"), bytes=pl.col("elements") * _item(),
         dtype=pl.when(whole).then(pl.lit("fp32")).when(dtype=="fp16").then(dtype).otherwise(pl.lit("bf16")),
         name=pl.lit("all-reduce"), op=pl.lit(op), collective=pl.lit("all_reduce"),
         **communicates(run, PARTS),
@@ -113,7 +130,7 @@ def _rows(run: Run, behind: pl.DataFrame, op: str) -> pl.DataFrame:
 
 def _note(behind: pl.DataFrame, cost_ns: int, op: str, *, in_graphs: bool) -> str:
     steps = max(behind["step"].drop_nulls().n_unique(), 1)
-    size = behind.select((pl.col("m") * pl.col("n") * _item()).sum()).item() / steps / 2**20
+    size = behind.select((pl.col("elements") * _item()).sum()).item() / steps / 2**20
     runs = "NCCL's kernels" if op == NCCL_OP else "the faster of serving engines' own kernels and NCCL's"
     host = (
         "They run in CUDA graphs, or cost the CPU nothing, as the products that they follow"

@@ -96,11 +96,19 @@ def kernels_as(run: Run, target: Gpu, old: Layout, new: Layout) -> pl.DataFrame:
     if old.tp != new.tp:
         calls = messages(run.kernels, old.world_size).join(groups(run).filter(role="tp"), on="row")
         table = _remeasured(table, reshard(table, calls, old.tp, new.tp), run.gpu or target)
+        table = _on_heads(table, old.tp / new.tp)
     if old.shards != new.shards:
         table = _remeasured(table, _on_shards(table, old.shards / new.shards), run.gpu or target)
     if old.batch != new.batch:
         table = _remeasured(table, rebatch(table, run.trace.ops, new.batch / old.batch), run.gpu or target)
     return table
+
+
+def _on_heads(table: pl.DataFrame, part: float) -> pl.DataFrame:
+    """The table with attention whose sequences aren't known on ``part`` of its heads: these don't share any work."""
+    mine = (pl.col("family") == "attention") & pl.col("work_from").is_null()
+    time_us = pl.when(mine).then(pl.col("measured_us") * part).otherwise("measured_us")
+    return table.with_columns(measured_us=time_us, derived=pl.col("derived") | mine)
 
 
 def _on_shards(table: pl.DataFrame, part: float) -> pl.DataFrame:

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tracekit.prediction.blocks import SIDES, Activations, of_layers, of_messages, shared_out
+from tracekit.prediction.blocks import EXPERTS, SIDES, Activations, of_layers, of_messages, shared_out
 from tracekit.prediction.layout import LayoutError, check_known
 from tracekit.workload.phases import FORWARD
-from tracekit.workload.shares import share
 
 
 def reshard(kernels: pl.DataFrame, calls: pl.DataFrame, before: int, after: int) -> pl.DataFrame:
@@ -43,18 +42,16 @@ def reshard(kernels: pl.DataFrame, calls: pl.DataFrame, before: int, after: int)
 
 
 def check_layers(kernels: pl.DataFrame) -> None:
-    """Refuses jobs whose layers can't be shared out otherwise.
+    """Refuses jobs whose layers can't be shared out otherwise. Of attention its heads can, whatever it works on.
 
     Args:
         kernels: The kernel table.
 
     Raises:
-        LayoutError: It has MoE layers, or too much of its work isn't known.
+        LayoutError: Too much of their work isn't known.
     """
-    computed = kernels.filter(~pl.col("family").is_in(["collective", "memcpy", "memset"]))
-    if part := share(computed, "dur_ns", pl.col("family") == "moe"):
-        raise LayoutError(f"tensor parallelism can't be changed: {part:.0f} % of GPU time is of MoE layers.")
-    check_known(computed, "tensor parallelism")
+    kept = ["collective", "memcpy", "memset", "attention"]
+    check_known(kernels.filter(~pl.col("family").is_in(kept)), "tensor parallelism")
 
 
 @dataclass(frozen=True)
@@ -101,9 +98,10 @@ def _changes(table: pl.DataFrame, shared: Shared) -> dict[str, pl.Expr]:
     touched = {dims: shared.touches(dims) for dims in table["input_dims"].drop_nulls().unique()}
     works = pl.col("input_dims").replace_strict(touched, default=None, return_dtype=pl.Boolean)
     memory_bound = pl.col("rows").is_not_null() & works.fill_null(False) | (pl.col("family") == "optimizer")
-    by_column = pl.col("cols").is_in(list(shared.sizes)).fill_null(False)
+    by_column = (pl.col("cols").is_in(list(shared.sizes)) | (pl.col("rows") == 1)).fill_null(False)
     return {
-        **{name: pl.col("side") == name for name in (*SIDES, "batch")},
+        **{name: pl.col("side") == name for name in SIDES},
+        "batch": pl.col("side").is_in(["batch", EXPERTS]),
         "heads": pl.col("heads").is_not_null(),
         "rows": memory_bound & ~by_column,
         "cols": memory_bound & by_column,
