@@ -64,7 +64,10 @@ CUBLAS = [
     ("nvjet_sm103_tst_64x8_64x16_4x1_v_bz_splitK_TNT",
      known("cublas", "gemm", "bf16", (8, 64, 64), stages=16, layout="tn", tensor_core=True, split_k=True)),
     ("void gemv2T_kernel_val<int, int, __nv_bfloat16, __nv_bfloat16, __nv_bfloat16, float, 128, 16, 4, 4, false, false>",
-     known("cublas", "gemm", "bf16", tensor_core=False)),
+     known("cublas", "gemm", "bf16", (1,), tensor_core=False)),
+    ("std::enable_if<!(false), void>::type internal::gemvx::kernel<int, int, __half, __half, __half, float, false, true, true, false, 6, "
+     "false, cublasGemvParamsEx<int, cublasGemvTensorStridedBatched<__half const>, float> >(cublasGemvParamsEx<int>)",
+     known("cublas", "gemm", "fp16", (1,), tensor_core=False)),
     ("nvjet_sm100_oohsh_128x256_256x5_2x2_2cta_h_bz_Avec16UE4M3_Bvec16UE4M3_TNT",
      known("cublas", "gemm", "nvfp4", (256, 128, 256), stages=5, layout="tn", tensor_core=True, split_k=False)),
     ("nvjet_sm100_hsh_128x256_64x6_2x2f_2cta_h_bz_NNT",

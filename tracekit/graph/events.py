@@ -55,7 +55,7 @@ class Waits:
 def link(nodes: Nodes, kernels: pl.DataFrame, sms: int, recorded: Recorded, launch: Edges, stream: Edges) -> Waits:
     """Edges from the end of the awaited activity to the start of the waiting one."""
     ready = np.full(nodes.start_ns.size, np.iinfo(np.int64).min)
-    np.maximum.at(ready, launch.dst // 2, nodes.start_ns[launch.src // 2] + launch.lag_ns)
+    np.maximum.at(ready, launch.dst // 2, nodes.measured_ns(launch.src) + launch.lag_ns)
     np.maximum.at(ready, stream.dst // 2, nodes.end_ns[stream.src // 2] + stream.lag_ns)
     known = _as_recorded(nodes, recorded)
     np.maximum.at(ready, known.dst // 2, nodes.end_ns[known.src // 2] + known.lag_ns)

@@ -1,11 +1,15 @@
-"""A GPU activity can't start before its launch call plus the launch latency."""
+"""A GPU activity can't start before its launch call plus the launch latency.
+
+A CUDA graph is handed over as a whole: where nothing of it ran before its launch call returned, nothing can.
+"""
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from tracekit.graph.edges import EdgeKind, Edges, starts
+from tracekit.graph.edges import EdgeKind, Edges, ends, starts
 from tracekit.graph.nodes import NONE, Nodes
+from tracekit.graph.replays import LAUNCHES_GRAPH
 
 Ints = npt.NDArray[np.int64]
 
@@ -18,7 +22,7 @@ ENOUGH = 5
 
 
 def link(nodes: Nodes, kernels: pl.DataFrame, held_back: Ints) -> Edges:
-    """Launch edges; the lag is the median latency of like launches on an idle stream.
+    """Launch edges; the lag is the median latency of like launches on an idle stream, none after a graph's call.
 
     Args:
         nodes: The nodes.
@@ -28,7 +32,18 @@ def link(nodes: Nodes, kernels: pl.DataFrame, held_back: Ints) -> Edges:
     launched = nodes.activities[nodes.launcher != NONE]
     launcher = nodes.launcher[nodes.launcher != NONE]
     latency = _latency(nodes, kernels, held_back)[nodes.launcher != NONE]
-    return Edges(EdgeKind.LAUNCH, starts(launcher), starts(launched), latency)
+    whole = _handed_over_whole(nodes, launcher, launched)
+    source = np.where(whole, ends(launcher), starts(launcher))
+    return Edges(EdgeKind.LAUNCH, source, starts(launched), np.where(whole, 0, latency))
+
+
+def _handed_over_whole(nodes: Nodes, launcher: Ints, launched: Ints) -> npt.NDArray[np.bool_]:
+    """Activities of graphs of which nothing started before the launch call had returned."""
+    graphs = nodes.names.str.contains(LAUNCHES_GRAPH).to_numpy()
+    first = np.full(nodes.start_ns.size, np.iinfo(np.int64).max)
+    np.minimum.at(first, launcher, nodes.start_ns[launched])
+    whole: npt.NDArray[np.bool_] = graphs[launcher] & (first >= nodes.end_ns)[launcher]
+    return whole
 
 
 def _latency(nodes: Nodes, kernels: pl.DataFrame, held_back: Ints) -> Ints:

@@ -59,6 +59,10 @@ class Nodes:
         """Node numbers of the activities, in the order of the kernel table."""
         return np.arange(self.cpu, self.start_ns.size)
 
+    def measured_ns(self, vertices: Ints) -> Ints:
+        """When the nodes of vertices started or ended (``tracekit.graph.edges``)."""
+        return np.where(vertices % 2, self.end_ns[vertices // 2], self.start_ns[vertices // 2])
+
     def in_order(self, nodes: Ints) -> Ints:
         """``nodes`` ordered by lane and start."""
         return nodes[np.lexsort((nodes, -self.end_ns[nodes], self.start_ns[nodes], self.lane[nodes]))]

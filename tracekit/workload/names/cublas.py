@@ -21,6 +21,8 @@ TILE = r"(?P<m>\d+)x(?P<n>\d+)"
 LAYOUT = r"(?P<layout>[nt]{2})"
 XMMA_TYPES = r"[a-z0-9]+_(?P<type>tf32|bf16|f16|f32|f64|e4m3|e5m2|i8)[a-z0-9]*_[a-z0-9]+"
 XMMA_TILE = r"tilesize(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)(?:_stage(?P<stages>\d+))?"
+TYPES = {"__nv_bfloat16": "bf16", "__half": "fp16", "float": "fp32", "double": "fp64"}
+TYPE = rf"(?P<type>{'|'.join(TYPES)})"
 
 RULES = (
     Rule(
@@ -80,12 +82,8 @@ RULES = (
         column_major=True,
         split=SPLIT,
     ),
+    Rule(re.compile(rf"\b(?:gemv\w*|gemvx::kernel)<.*?{TYPE}"), "gemm", dtypes=TYPES, tensor_core=False, rows=1),
     Rule(
-        re.compile(
-            r"\b(?:gemv\w*|gemvx::kernel|gemmSN_[NT]{2}_kernel|gemmk1_kernel)<.*?(?P<type>__nv_bfloat16|__half|float|double)"
-        ),
-        "gemm",
-        dtypes={"__nv_bfloat16": "bf16", "__half": "fp16", "float": "fp32", "double": "fp64"},
-        tensor_core=False,
+        re.compile(rf"\b(?:gemmSN_[NT]{{2}}_kernel|gemmk1_kernel)<.*?{TYPE}"), "gemm", dtypes=TYPES, tensor_core=False
     ),
 )

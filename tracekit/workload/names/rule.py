@@ -52,6 +52,7 @@ class Rule:
             lies along the columns.
         split: What in the name tells that depth is split over blocks.
         algorithms: What the library's words for algorithms mean, a group ``algorithm`` of the pattern.
+        rows: Of the output, in all names that match: 1 where they multiply a matrix by a vector.
     """
 
     pattern: re.Pattern[str]
@@ -63,6 +64,7 @@ class Rule:
     column_major: bool = False
     split: re.Pattern[str] | None = None
     algorithms: Mapping[str, str] = field(default_factory=dict)
+    rows: int | None = None
 
     def read(self, library: str, name: str) -> KernelName | None:
         """What ``name`` tells; ``None`` if the rule doesn't know it."""
@@ -76,7 +78,7 @@ class Rule:
             library=library,
             family=self.family,
             dtype=self.dtypes.get(groups.get("type") or "", self.dtype),
-            tile_m=second if self.column_major else first,
+            tile_m=self.rows or (second if self.column_major else first),
             tile_n=first if self.column_major else second,
             tile_k=_number(groups.get("k")),
             stages=_number(groups.get("stages")),

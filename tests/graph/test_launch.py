@@ -1,0 +1,46 @@
+"""What activities wait for after their launch, on small traces; times in microseconds."""
+
+import pytest
+
+from tracekit.graph import Graph, link
+from tracekit.replay.engine import replay
+from tracekit.testing import TraceBuilder
+from tracekit.workload import steps
+from tracekit.workload.extract import extract
+
+
+def graph_of(builder: TraceBuilder) -> Graph:
+    trace = builder.load().rank()
+    return link(trace, extract(trace), steps.marks(steps.find(trace)))
+
+
+def test_a_graph_starts_once_its_launch_call_has_handed_it_over():
+    graph = graph_of(TraceBuilder().kernel("first", 1502, 10, launch=0, launch_dur=1500, call="cudaGraphLaunch"))
+    assert replay(graph).activity_start_ns.tolist() == [1_500_000]
+    assert replay(graph, host_time=0.5).activity_start_ns.tolist() == [750_000]
+
+
+def test_a_graph_that_ran_before_its_launch_call_returned_only_waits_for_the_launch():
+    builder = TraceBuilder().kernel("first", 20, 10, launch=0, launch_dur=1500, call="cudaGraphLaunch")
+    assert replay(graph_of(builder)).activity_start_ns.tolist() == [20_000]
+
+
+def queued(*gaps: float) -> TraceBuilder:
+    builder, now = TraceBuilder(), 100.0
+    for i, gap in enumerate(gaps):
+        builder.kernel("gemm", now, 50, launch=i)
+        now += 50 + gap
+    return builder
+
+
+def test_gaps_in_whole_microseconds_sum_up_to_what_they_are():
+    gaps = [0, 1, 1, 0, 1, 1, 0, 1, 1, 0, 1, 2] * 5
+    timeline = replay(graph_of(queued(*gaps)))
+    whole = timeline.activity_end_ns.max() - timeline.activity_start_ns.min()
+    assert whole == pytest.approx(1e3 * (60 * 50 + sum(gaps[:-1])), abs=1e3)
+
+
+def test_finer_gaps_are_their_median():
+    timeline = replay(graph_of(queued(*[0.25, 0.75, 0.75, 1.25, 1.75, 0.25, 0])))
+    between = timeline.activity_start_ns[1:] - timeline.activity_end_ns[:-1]
+    assert between.tolist() == [750] * 6
