@@ -113,6 +113,14 @@ def test_the_sum_of_a_split_product_reads_two_parts_at_least():
     assert only(row, "family", "bytes") == ("reduction", 8 * 40 * (2 * 4 + 4))
 
 
+def test_the_sum_of_a_split_gradient_is_the_weight_s():
+    dims = [[5, 256, 14, 14], [5, 1024, 14, 14], [256, 1024, 1, 1], *[[]] * 8]
+    types = [*["float"] * 3, *["Scalar"] * 8]
+    kernel = "void cudnn::cnn::reduce_wgrad_nchw_helper<float, float>(void*, void const*)"
+    row = kernel_of("aten::convolution_backward", kernel, dims, types)
+    assert only(row, "family", "bytes") == ("reduction", (2 * 4 + 4) * 256 * 1024)
+
+
 def test_of_two_unnamed_gradients_the_second_is_the_weight_s():
     dims = [[4, 128, 28, 28], [4, 64, 28, 28], [128, 64, 3, 3]]
     concrete = [*[""] * 10, "[True, True, False]"]

@@ -50,7 +50,8 @@ def assistance(signature: Signature, kernel: str, blocks: int | None, threads: i
     if CAST.search(kernel):
         return columns_of(output, flops=0, bytes_=(PARTIAL_BYTES + item_bytes) * math.prod(output))
     if SPLIT_SUM.search(kernel):
-        return columns_of(output, flops=math.prod(output), bytes_=_split_sum_bytes(math.prod(output), item_bytes))
+        summed = _weight_of_gradients(signature) or output
+        return columns_of(summed, flops=math.prod(summed), bytes_=_split_sum_bytes(math.prod(summed), item_bytes))
     if not TRANSPOSE.search(kernel):
         return None
     likely = [output, *inputs] if FROM_OUTPUT.search(kernel) else [*inputs, output]
@@ -80,6 +81,11 @@ def _convolution_tensors(signature: Signature) -> list[Shape] | None:
     output = conv.output_of(signature) if signature.op in conv.FORWARD_OPS else signature.output or first[1]
     tensors = [shape for shape in (*first, output) if shape is not None and len(shape) > 2]
     return tensors if output is not None and len(tensors) > 1 else None
+
+
+def _weight_of_gradients(signature: Signature) -> Shape | None:
+    """The weight of an op that computes both gradients: of these it is the weight's whose depth is split."""
+    return signature.shape(2) if signature.op.endswith("_backward") else None
 
 
 def _of_grid(likely: list[Shape], kernel: str, blocks: int | None, threads: int | None) -> Shape:
