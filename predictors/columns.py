@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from predictors.kernels import complete, with_law
+from predictors.coded import Coded
+from predictors.kernels import DTYPE_BYTES, complete, with_law
 from predictors.machine import Machine
 from predictors.precision import runs_as
 from predictors.stacks import key_reads, stack_on
 from predictors.terms import Array, Columns
-from predictors.work import attended, attended_keys, element_bytes, with_work
+from predictors.work import BYTES, attended, attended_keys, element_bytes, with_work
 
 SERVING_FRAMEWORKS = ("sglang", "trtllm", "vllm")
 """Frameworks whose fp8 products were measured together with the quantisation of their input."""
@@ -24,11 +26,9 @@ VECTOR_BYTES = 16
 """What one thread loads at once where the addresses allow it."""
 MANY = 1e9
 
-Coded = tuple[list[str | None], npt.NDArray[np.int64]]
-
 _NUMBERS = (
     "batch", "m", "n", "k", "rows", "cols", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "window",
-    "tokens", "hidden", "inter", "topk", "experts", "tp", "ep", "work_flops", "work_bytes",
+    "tokens", "hidden", "inter", "topk", "experts", "tp", "ep", "work_flops", "work_bytes", "share", "causal",
 )  # fmt: skip
 
 
@@ -47,8 +47,8 @@ def as_run(table: pl.DataFrame, gpu: Machine | None) -> pl.DataFrame:
     framework = pl.col("framework") if gpu is None else stack_on(gpu)
     runs = table["dtype"] if gpu is None else runs_as(table, gpu.gpu)
     table = with_law(table.with_columns(dtype=runs, asked=table["dtype"], framework=framework))
-    kv_dtype = pl.when(element_bytes("kv_dtype") < element_bytes("dtype")).then("kv_dtype").otherwise("dtype")
-    return with_work(table.with_columns(kv_dtype=kv_dtype))
+    size, kv_size = (pl.col(name).replace_strict(DTYPE_BYTES, default=BYTES) for name in ("dtype", "kv_dtype"))
+    return with_work(table.with_columns(kv_dtype=pl.when(kv_size < size).then("kv_dtype").otherwise("dtype")))
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class Sizes:
         numbers: float64 arrays, one element a row; missing numbers are 1.
         frameworks: object array, None where a row names no framework; None where no row does.
         share: of its op's work that each kernel does.
-        dtypes: the formats, and which of them each row runs in.
-        copies: the kinds of copy, and which of them each row is.
+        dtypes: the format that each row runs in.
+        copies: the kind of copy that each row is.
     """
 
     numbers: Columns
@@ -71,62 +71,37 @@ class Sizes:
 
     def on(self, gpu: Machine) -> Columns:
         """The numeric columns of a law, with the GPU's rates as `tflops` and `copy_gbps`."""
-        (dtypes, dtype), (kinds, kind) = self.dtypes, self.copies
-        tflops, copy_gbps = [gpu.tflops(d) for d in dtypes], [gpu.copy_gbps(k) for k in kinds]
-        return {**self.numbers, "tflops": np.array(tflops)[dtype], "copy_gbps": np.array(copy_gbps)[kind]}
+        return {**self.numbers, "tflops": self.dtypes.map(gpu.tflops), "copy_gbps": self.copies.map(gpu.copy_gbps)}
 
 
 def sizes(table: pl.DataFrame) -> Sizes:
     """What the law is computed on, of rows from `prepare` that share a law."""
-    frame = table.select(
-        *(pl.col(name).fill_null(1.0) for name in _NUMBERS),
-        size=element_bytes("dtype"),
-        kv_size=element_bytes("kv_dtype"),
-        attended=attended().fill_null(1.0),
-        reach=attended_keys().fill_null(1.0),
-        causal=pl.col("causal").cast(pl.Float64),
-        key_reads=key_reads(on_mma=False),
-        key_reads_on_mma=key_reads(on_mma=True),
-        blocks=pl.col("blocks").fill_null(pl.when(pl.col("family").is_in(ROW_FAMILIES)).then("rows")).fill_null(MANY),
-        elements=pl.coalesce(
-            pl.col("rows") * pl.col("cols") * pl.col("share"), pl.col("work_bytes") / (2 * element_bytes("dtype"))
-        ).fill_null(0.0),
-        unaligned_loads=_unaligned("k"),
-        unaligned_stores=_unaligned("n"),
-        cold=_cold().cast(pl.Float64),
-        uneven=(pl.col("cols") * element_bytes("dtype") % VECTOR_BYTES > 0).fill_null(False).cast(pl.Float64),
-        passes=pl.when(pl.col("direction") == "backward").then(3.2).otherwise(1.0),
-        skewed=pl.when(pl.col("routing").str.starts_with("power"))
-        .then(pl.col("routing").str.extract(r"(\d+\.?\d*)$").cast(pl.Float64).fill_null(1.0))
-        .otherwise(0.0),
-        quantised_input=(
-            pl.col("framework").is_in(SERVING_FRAMEWORKS) & pl.col("dtype").is_in(["fp8", "fp8_block", "nvfp4"])
-        ).fill_null(False).cast(pl.Float64),
-    )  # fmt: skip
-    numbers = {name: np.ascontiguousarray(frame[name].to_numpy()) for name in frame.columns}
-    named = table["framework"].null_count() < table.height
-    frameworks = table["framework"].to_numpy().astype(object) if named else None
-    return Sizes(numbers, frameworks, table["share"].to_numpy(), _coded(table["dtype"]), _coded(table["copy_kind"]))
-
-
-def _unaligned(size: str) -> pl.Expr:
-    """Accesses per element of a product's rows of some length, where they don't start at multiples of 16 bytes; else 0.
-
-    Four bytes at once is what is left then, two of an odd number of 16-bit elements (cuBLAS's align2, align1 kernels).
-    """
-    element = element_bytes("dtype")
-    row = pl.col(size) * element
-    accesses = pl.when(row % VECTOR_BYTES == 0).then(0.0).when(row % 4 == 0).then(element / 4).otherwise(1.0)
-    return pl.when(pl.col("family") == "gemm").then(accesses).otherwise(0.0).fill_null(0.0)
-
-
-def _cold() -> pl.Expr:
-    """Whether a product's weights come from memory, as in a job; a benchmark's loop finds them in the cache.
-
-    Products in a batch are of two activations, which were just computed and are in the cache.
-    """
-    one_by_many = (pl.col("batch") == 1) & (pl.col("m") > 1) & (pl.col("n") > 1)
-    return (one_by_many & pl.col("framework").is_null()).fill_null(False)
+    names = ("family", "framework", "dtype", "kv_dtype", "copy_kind", "routing", "direction")
+    family, framework, dtype, kv_dtype, copies, routing, direction = (Coded.of(table[name]) for name in names)
+    rows, cols, blocks = (table[name].to_numpy() for name in ("rows", "cols", "blocks"))
+    x = {name: _known(table[name]) for name in _NUMBERS}
+    x |= {"size": dtype.map(element_bytes), "kv_size": kv_dtype.map(element_bytes)}
+    gemm, served = family.among("gemm"), framework.among(*SERVING_FRAMEWORKS)
+    # A job's weights come from memory; a benchmark's loop finds them in the cache, as does a product in a batch its
+    # operands: two activations, which were just computed.
+    one_by_many = (x["batch"] == 1) & (x["m"] > 1) & (x["n"] > 1)
+    x |= {
+        "attended": attended(x),
+        "reach": attended_keys(x),
+        "key_reads": key_reads(x, framework, on_mma=False),
+        "key_reads_on_mma": key_reads(x, framework, on_mma=True),
+        "blocks": _else(_else(blocks, np.where(family.among(*ROW_FAMILIES), rows, MANY)), MANY),
+        "elements": _else(rows * cols * x["share"], x["work_bytes"] / (2 * x["size"])),
+        "unaligned_loads": gemm * _accesses(x["k"] * x["size"], x["size"]),
+        "unaligned_stores": gemm * _accesses(x["n"] * x["size"], x["size"]),
+        "cold": (one_by_many & framework.among(None)).astype(np.float64),
+        "uneven": _uneven(cols * x["size"], VECTOR_BYTES).astype(np.float64),
+        "passes": np.where(direction.among("backward"), 3.2, 1.0),
+        "skewed": routing.map(_skew),
+        "quantised_input": (served & dtype.among("fp8", "fp8_block", "nvfp4")).astype(np.float64),
+    }
+    frameworks = None if framework.names == (None,) else framework.map(lambda name: name)
+    return Sizes(x, frameworks, x["share"], dtype, copies)
 
 
 def law_columns(table: pl.DataFrame, gpu: Machine) -> Columns:
@@ -139,7 +114,32 @@ def law_columns(table: pl.DataFrame, gpu: Machine) -> Columns:
     return sizes(table).on(gpu)
 
 
-def _coded(names: pl.Series) -> Coded:
-    known = names.unique().to_list()
-    codes = names.replace_strict(known, list(range(len(known))), return_dtype=pl.Int64)
-    return known, codes.to_numpy().astype(np.int64)
+def _known(column: pl.Series) -> Array:
+    """Numbers, 1 where there is none."""
+    return np.ones(column.len()) if column.null_count() == column.len() else _else(column.to_numpy(), 1.0)
+
+
+def _else(column: Array, other: Array | float) -> Array:
+    missing = np.isnan(column)
+    return np.asarray(np.where(missing, other, column)) if missing.any() else column
+
+
+def _accesses(row_bytes: Array, element_bytes: Array) -> Array:
+    """Accesses per element of a product's rows where they don't start at multiples of 16 bytes; else 0.
+
+    Four bytes at once is what is left then, two of an odd number of 16-bit elements (cuBLAS's align2, align1 kernels).
+    """
+    return np.asarray(_uneven(row_bytes, VECTOR_BYTES) * np.maximum(_uneven(row_bytes, 4), element_bytes / 4))
+
+
+def _uneven(size: Array, of: int) -> npt.NDArray[np.bool_]:
+    """Whether a size isn't a multiple of a power of two, in a tenth of a remainder's time."""
+    return np.asarray(np.floor(size / of) < size / of)
+
+
+def _skew(routing: str | None) -> float:
+    """Exponent of the power law by which tokens choose experts; 0 where they choose evenly."""
+    if routing is None or not routing.startswith("power"):
+        return 0.0
+    found = re.search(r"\d+\.?\d*$", routing)
+    return float(found[0]) if found else 1.0

@@ -91,9 +91,12 @@ class Batch:
         self._weights = load_weights(weights)
         table = complete(kernels)
         self._measured = table["measured_us"].to_numpy()
-        alike = table.drop("measured_us").hash_rows().to_numpy()
-        _, first, self._row = np.unique(alike, return_index=True, return_inverse=True)
-        self._runs = Runs(table[first].drop("measured_us"))
+        given = [name for name in kernels.columns if name in table.columns and name != "measured_us"]
+        alike = table.select(given).hash_rows().to_frame("kernel").with_row_index("row")
+        first = alike.select(pl.col("row").first().over("kernel"))["row"].to_numpy()
+        distinct = first == np.arange(first.size)
+        self._row = (np.cumsum(distinct) - 1)[first]
+        self._runs = Runs(table.filter(distinct).drop("measured_us"))
         self._equivalents: dict[bytes, Equivalents] = {}
         self._offsets: dict[Gpu, Offsets] = {}
         self._missed: dict[bool, Missed] = {}

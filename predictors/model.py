@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -52,8 +53,13 @@ class Split:
 def split(table: pl.DataFrame) -> Split:
     """A table split by law."""
     known = table.with_row_index("row").filter(pl.col("law").is_not_null())
-    chunks = [c for part in known.partition_by("law", maintain_order=True) for c in part.iter_slices(CHUNK_ROWS)]
+    chunks = [chunk for part in known.partition_by("law", maintain_order=True) for chunk in _chunks(part)]
     return Split(table, tuple(Part(c["law"][0], c["row"].to_numpy(), sizes(c)) for c in chunks))
+
+
+def _chunks(part: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """Rows in chunks of even length."""
+    return part.iter_slices(math.ceil(part.height / math.ceil(part.height / CHUNK_ROWS)))
 
 
 class Runs:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
+from predictors.coded import Coded
 from predictors.machine import Machine
-from predictors.work import element_bytes
+from predictors.terms import Array, Columns
 
 ATTENTION_STACKS = ("fa2", "fa3", "fa4", "flashinfer", "triton", "trtllm-gen")
 """FlashAttention by its major version, FlashInfer's own, Triton's, and TensorRT-LLM's for Blackwell."""
@@ -22,21 +24,23 @@ GROUPED_HEADS = 32
 each, 10 to 50 times as long on the L40S, H100 and B200 (aiconfigurator)."""
 
 
-def key_reads(on_mma: bool) -> pl.Expr:
+def key_reads(x: Columns, frameworks: Coded, on_mma: bool) -> Array:
     """How often a step of decoding reads each key: once, or once for each query head that shares it.
 
     FlashAttention 2 takes the heads one by one where there is a window (flash_api.cpp, `seqlenq_ngroups_swapped`), and
     is what vLLM runs on GPUs whose matrix units are of class 'mma', unless the cache is narrower than 16 bits.
 
     Args:
+        x: the sizes.
+        frameworks: of each row.
         on_mma: whether the GPU is of that class.
     """
-    group, framework = pl.col("heads") / pl.col("kv_heads"), pl.col("framework")
-    fa2 = framework == "fa2"
+    group = x["heads"] / x["kv_heads"]
+    fa2 = frameworks.among("fa2")
     if on_mma:
-        fa2 = fa2 | ((framework == "vllm") & (element_bytes("kv_dtype") >= 2))
-    alone = (fa2 & (pl.col("window") > 0)) | ((framework == "trtllm") & (group > GROUPED_HEADS))
-    return pl.when(alone).then(group).otherwise(1.0).fill_null(1.0)
+        fa2 = fa2 | (frameworks.among("vllm") & (x["kv_size"] >= 2))
+    alone = (fa2 & (x["window"] > 0)) | (frameworks.among("trtllm") & (group > GROUPED_HEADS))
+    return np.asarray(np.where(alone, group, 1.0))
 
 
 def stack_on(gpu: Machine) -> pl.Expr:

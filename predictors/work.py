@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
+from predictors.coded import Coded
 from predictors.kernels import DTYPE_BYTES
+from predictors.terms import Array, Columns
 
 BACKWARD_ATTENTION_FLOPS = 2.5
 """Backward over forward FLOPs of attention: five matrix products instead of two (FlashAttention-2, section 3.1)."""
+BYTES = 2.0
+"""Of an element whose format nobody knows."""
 
 
 def with_work(table: pl.DataFrame) -> pl.DataFrame:
@@ -20,89 +25,80 @@ def with_work(table: pl.DataFrame) -> pl.DataFrame:
     Args:
         table: from `kernels.with_law`.
     """
-    family = pl.col("family")
-    flops = (
-        pl.when(family.is_in(["gemm", "conv"]))
-        .then(2 * pl.col("batch") * pl.col("m") * pl.col("n") * pl.col("k"))
-        .when(family == "attention")
-        .then(_attention_flops())
-        .when(family == "moe")
-        .then(6 * moe_rows() * pl.col("hidden") * pl.col("inter") / pl.col("tp"))
-        .otherwise(pl.col("flops").fill_null(0.0))
-    )
-    size = (
-        pl.when(family.is_in(["gemm", "conv"]))
-        .then(pl.coalesce("bytes", _gemm_bytes()))
-        .when(family == "attention")
-        .then(_attention_bytes())
-        .when(family == "moe")
-        .then(_moe_bytes())
-        .when(family == "memcpy")
-        .then(pl.col("bytes") * pl.when(pl.col("copy_kind").is_in(["HtoD", "DtoH", "PtoP"])).then(1.0).otherwise(2.0))
-        .otherwise(pl.col("bytes"))
-    )
-    known = pl.col("law").is_not_null()
+    family, direction, copies = (Coded.of(table[name]) for name in ("family", "direction", "copy_kind"))
+    size, kv_size = (Coded.of(table[name]).map(element_bytes) for name in ("dtype", "kv_dtype"))
+    passes = np.where(family.among("memcpy") & ~copies.among("HtoD", "DtoH", "PtoP"), 2.0, 1.0)
+    flops, moved = np.nan_to_num(table["flops"].to_numpy()), table["bytes"].to_numpy() * passes
+    for families, names, formula in _FORMULAS:
+        mine = family.among(*families)
+        if mine.any():
+            x = {name: table[name].to_numpy()[mine] for name in names}
+            x |= {"size": size[mine], "kv_size": kv_size[mine], "backward": direction.among("backward")[mine]}
+            flops[mine], moved[mine] = formula(x)
+    work = np.where(table["law"].is_not_null().to_numpy(), table["share"].to_numpy(), np.nan) * np.stack([flops, moved])
     return table.with_columns(
-        work_flops=pl.when(known).then(flops * pl.col("share")),
-        work_bytes=pl.when(known).then(size * pl.col("share")),
+        pl.Series(name, column, nan_to_null=True)
+        for name, column in zip(("work_flops", "work_bytes"), work, strict=True)
     )
 
 
-def element_bytes(column: str) -> pl.Expr:
-    """Bytes per element of the dtype in `column` (2 where it isn't known)."""
-    return pl.col(column).replace_strict(DTYPE_BYTES, default=2.0, return_dtype=pl.Float64)
+def element_bytes(dtype: str | None) -> float:
+    """Bytes per element of a format."""
+    return DTYPE_BYTES.get(dtype or "", BYTES)
 
 
-def output_bytes() -> pl.Expr:
+def output_bytes(x: Columns) -> Array:
     """Bytes per element of a matrix product's result: formats below 16 bit come out as 16 bit."""
-    return pl.max_horizontal(element_bytes("dtype"), pl.lit(2.0))
+    return np.maximum(x["size"], 2.0)
 
 
-def attended() -> pl.Expr:
+def attended(x: Columns) -> Array:
     """Pairs of query and key of one head: the area under the causal mask and inside the window."""
-    q, kv, window = pl.col("q_len"), pl.col("kv_len"), pl.col("window")
-    reach = pl.when(window > 0).then(pl.min_horizontal(window, kv)).otherwise(kv)
-    before = (kv - q).clip(0.0)
-    growing = (reach - before).clip(0.0, q)
+    q, kv, window = x["q_len"], x["kv_len"], x["window"]
+    reach = np.where(window > 0, np.minimum(window, kv), kv)
+    before = np.maximum(kv - q, 0.0)
+    growing = np.clip(reach - before, 0.0, q)
     causal = growing * before + growing * (growing + 1) / 2 + (q - growing) * reach
-    return pl.when("causal").then(pl.min_horizontal(causal, q * reach)).otherwise(q * reach)
+    return np.asarray(np.where(x["causal"], np.minimum(causal, q * reach), q * reach))
 
 
-def attended_keys() -> pl.Expr:
+def attended_keys(x: Columns) -> Array:
     """Keys that at least one query of a sequence attends to."""
-    q, kv, window = pl.col("q_len"), pl.col("kv_len"), pl.col("window")
-    return pl.when(window > 0).then(pl.min_horizontal(window + q - 1, kv)).otherwise(kv)
+    q, kv, window = x["q_len"], x["kv_len"], x["window"]
+    return np.asarray(np.where(window > 0, np.minimum(window + q - 1, kv), kv))
 
 
-def moe_rows() -> pl.Expr:
-    """Token copies that one rank's experts work on when routing is balanced."""
-    return (pl.col("tokens") * pl.col("topk") / pl.col("ep")).clip(1.0)
+def _of_product(x: Columns) -> tuple[Array, Array]:
+    batch, m, n, k = x["batch"], x["m"], x["n"], x["k"]
+    moved = batch * ((m * k + k * n) * x["size"] + m * n * output_bytes(x))
+    return 2 * batch * m * n * k, np.where(np.isnan(x["bytes"]), moved, x["bytes"])
 
 
-def moe_active_experts() -> pl.Expr:
-    """Experts of one rank that get at least one token, expected under even random routing."""
-    experts = pl.col("experts")
-    hit = 1 - (1 - 1 / pl.max_horizontal(experts, pl.lit(1.0))) ** (pl.col("tokens") * pl.col("topk"))
-    return (experts / pl.col("ep") * hit).clip(1.0)
-
-
-def _gemm_bytes() -> pl.Expr:
-    m, n, k = pl.col("m"), pl.col("n"), pl.col("k")
-    return pl.col("batch") * ((m * k + k * n) * element_bytes("dtype") + m * n * output_bytes())
-
-
-def _attention_flops() -> pl.Expr:
-    flops = 4 * pl.col("batch") * pl.col("heads") * pl.col("head_dim") * attended()
-    return pl.when(pl.col("direction") == "backward").then(BACKWARD_ATTENTION_FLOPS * flops).otherwise(flops)
-
-
-def _attention_bytes() -> pl.Expr:
-    queries = pl.col("batch") * pl.col("heads") * pl.col("q_len") * pl.col("head_dim") * output_bytes()
-    keys = pl.col("batch") * pl.col("kv_heads") * attended_keys() * pl.col("head_dim") * element_bytes("kv_dtype")
+def _of_attention(x: Columns) -> tuple[Array, Array]:
+    flops = 4 * x["batch"] * x["heads"] * x["head_dim"] * attended(x)
+    queries = x["batch"] * x["heads"] * x["q_len"] * x["head_dim"] * output_bytes(x)
+    keys = x["batch"] * x["kv_heads"] * attended_keys(x) * x["head_dim"] * x["kv_size"]
     forward, backward = 2 * queries + 2 * keys, 4 * queries + 4 * keys
-    return pl.when(pl.col("direction") == "backward").then(backward).otherwise(forward)
+    return np.where(x["backward"], BACKWARD_ATTENTION_FLOPS * flops, flops), np.where(x["backward"], backward, forward)
 
 
-def _moe_bytes() -> pl.Expr:
-    weights = moe_active_experts() * 3 * pl.col("hidden") * pl.col("inter") / pl.col("tp") * element_bytes("dtype")
-    return weights + 2 * moe_rows() / pl.col("topk") * pl.col("hidden") * 2
+def _of_experts(x: Columns) -> tuple[Array, Array]:
+    """Of a gated expert layer whose routing is even: the experts of one rank that get a token, the rows they get."""
+    hidden, inter, experts = x["hidden"], x["inter"], x["experts"]
+    rows = np.maximum(x["tokens"] * x["topk"] / x["ep"], 1.0)
+    hit = 1 - (1 - 1 / np.maximum(experts, 1.0)) ** (x["tokens"] * x["topk"])
+    active = np.maximum(experts / x["ep"] * hit, 1.0)
+    weights = active * 3 * hidden * inter / x["tp"] * x["size"]
+    return 6 * rows * hidden * inter / x["tp"], weights + 2 * rows / x["topk"] * hidden * 2
+
+
+_FORMULAS = (
+    (("gemm", "conv"), ("batch", "m", "n", "k", "bytes"), _of_product),
+    (
+        ("attention",),
+        ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "window", "causal"),
+        _of_attention,
+    ),
+    (("moe",), ("tokens", "hidden", "inter", "topk", "experts", "tp", "ep"), _of_experts),
+)
+"""Families, the columns that tell their work, and how."""

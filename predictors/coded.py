@@ -1,0 +1,42 @@
+"""Columns of names as numbers: each different name is looked at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+
+@dataclass(frozen=True)
+class Coded:
+    """A column of names.
+
+    Attributes:
+        names: the different ones, None among them where a row has none.
+        code: which of them each row has.
+    """
+
+    names: tuple[str | None, ...]
+    code: npt.NDArray[np.intp]
+
+    @classmethod
+    def of(cls, column: pl.Series) -> Coded:
+        """A column of strings."""
+        nulls = column.null_count()
+        if nulls == column.len() or (not nulls and (column == column[0]).all()):
+            return cls(tuple(column.head(1)) or (None,), np.zeros(column.len(), dtype=np.intp))
+        names = column.unique().drop_nulls()
+        code = column.cast(pl.Enum(names)).to_physical().fill_null(names.len())
+        return cls((*names, None) if nulls else tuple(names), code.to_numpy().astype(np.intp))
+
+    def map(self, value: Callable[[str | None], Any]) -> npt.NDArray[Any]:
+        """What a function makes of each row's name."""
+        return np.array([value(name) for name in self.names])[self.code]
+
+    def among(self, *names: str | None) -> npt.NDArray[np.bool_]:
+        """Which rows have one of some names."""
+        return self.map(lambda name: name in names)
