@@ -99,10 +99,9 @@ def test_stages_work_side_by_side():
     """11 rounds of 3 ms, sends in the open as there is no slack; the host's 20 us ahead of a pass count to it."""
     found = Model().on(pp=4, micro_batches=8)
     assert found.pipeline is not None
-    assert found.pipeline.work == 2
     assert 11 * 3000 < found.step.step_time_us < 11 * 3000 + 8 * 20 + 1000 + 22 * send_us(NODE, 1)
     assert 3 / 11 - 0.02 < found.pipeline.bubble < 0.4
-    assert found.step.kernel_time_us == pytest.approx(2 * 13600)
+    assert found.step.kernel_time_us == pytest.approx(2 * 12000 + 1600 / 4)
 
 
 def test_by_default_each_gpu_works_as_much_as_before():
@@ -110,7 +109,8 @@ def test_by_default_each_gpu_works_as_much_as_before():
     assert once.pipeline is not None
     assert thrice.pipeline is not None
     assert (once.pipeline.micro_batches, thrice.pipeline.micro_batches) == (2, 6)
-    assert once.pipeline.work == thrice.pipeline.work == 1
+    assert once.step.kernel_time_us == pytest.approx(12000 + 1600 / 2)
+    assert thrice.step.kernel_time_us == pytest.approx(36000 + 1600 / 2)
     assert any("2 micro-batches by 1F1B; the bubble" in note and "--micro-batches" in note for note in once.notes)
     assert any("the job's batch is 2 times" in note for note in once.notes)
 
@@ -171,6 +171,12 @@ def test_what_comes_once_a_step_is_no_part_of_a_micro_batch():
     """Gradients are clipped behind the last backward pass: half of it on each of two stages, once."""
     plain, clipped = (Model(clip=clip).on(pp=2, micro_batches=16).step.step_time_us for clip in (0.0, 2000.0))
     assert 1000 < clipped - plain < 2000
+
+
+def test_gradients_are_exchanged_once_a_step():
+    few, many = (Model().on(dp=2, pp=2, micro_batches=count).step for count in (2, 16))
+    assert 0 < few.exposed_comm_us == pytest.approx(many.exposed_comm_us)
+    assert many.kernel_time_us - few.kernel_time_us == pytest.approx((16 - 2) / 2 * 12000, rel=0.02)
 
 
 def test_memory_is_shared_out_but_for_the_ends():

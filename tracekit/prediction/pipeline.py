@@ -41,6 +41,7 @@ class Pipeline:
         slowest: Work of the stage that has most, with what lies before or behind the layers, over the mean stage's.
         send_bytes: What a stage sends to the next.
         send_us: How long that takes between the stages that are farthest apart.
+        once: Part of the trace's GPU time that is no pass's: the optimizer, clipping.
         put_off: Part of the backward passes that is put off where a stage would wait: weights' gradients; None by 1F1B.
     """
 
@@ -53,12 +54,18 @@ class Pipeline:
     slowest: float
     send_bytes: float
     send_us: float
+    once: float
     put_off: float | None = None
+
+    @property
+    def passed(self) -> float:
+        """What a stage does in the passes of a step, over what a rank of the trace does in them."""
+        return self.micro_batches / self.passes / self.stages
 
     @property
     def work(self) -> float:
         """What a stage computes in a step, over what a rank of the trace does."""
-        return self.micro_batches / self.passes / self.stages
+        return (1 - self.once) * self.passed + self.once / self.stages
 
     @property
     def in_flight(self) -> float:
@@ -135,6 +142,7 @@ def pipelined(
         slowest=slowest,
         send_bytes=send_bytes,
         send_us=float(sends[0].max()),
+        once=_once(run, layers, timelines[0]),
         put_off=float(parts[0].weights.sum() / parts[0].backward.sum()) if layout.zero_bubble else None,
     )
     bracket = (1.0, 1 - LEFT_OUT, 1 + LEFT_OUT)
@@ -202,6 +210,14 @@ def _steps(run: Run, layers: Layers, timeline: Timeline) -> tuple[float, pl.Data
     keys = layers.kernels.select("rank", "step")[layers.passes[:, 0]]
     of_pass = keys.join(table, on=["rank", "step"], how="left", maintain_order="left").select("start_ns", "steady")
     return float(table.filter("steady")["time_ns"].mean()) / 1e3, of_pass  # type: ignore[arg-type]
+
+
+def _once(run: Run, layers: Layers, timeline: Timeline) -> float:
+    """Part of the chosen steps' computing that is done once a step."""
+    ran_ns = pl.Series("ran_ns", timeline.activity_end_ns - timeline.activity_start_ns)
+    computes = pl.col("step").is_in(run.chosen["step"].unique().implode()) & (pl.col("family") != "collective")
+    every = run.kernels.select("step", "family").with_columns(ran_ns).filter(computes)["ran_ns"]
+    return 1 - int(ran_ns.gather(layers.kernels["row"]).sum()) / int(every.sum())
 
 
 def _step_us(

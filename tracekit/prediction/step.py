@@ -14,6 +14,7 @@ from tracekit import calibration
 from tracekit.comm import ClusterError
 from tracekit.graph.change import without
 from tracekit.prediction import notes
+from tracekit.prediction.added import PARTS
 from tracekit.prediction.collectives import put_in, retarget
 from tracekit.prediction.copies import LIKELY_TAKEN, TAKEN
 from tracekit.prediction.ends import point_and_ends, repeats
@@ -171,11 +172,13 @@ class Predictor:
     def _with_added(self, prediction: Prediction, kernels: pl.DataFrame) -> Prediction:
         """A prediction with the trace's own kernels in a row each, and those that were put in by family."""
         own = self.run.kernels.height
-        added = kernels[own:].select("family", "step", time_us=prediction.kernels["time_us"][own:])
+        group = pl.col("group_description")
+        added = kernels[own:].select("family", "step", group, time_us=prediction.kernels["time_us"][own:])
         chosen = added.filter(pl.col("step").is_in(self.run.chosen["step"].implode()))
         added_us = dict(chosen.group_by("family", maintain_order=True).agg(pl.col("time_us").sum()).iter_rows())
-        put_in_us = added_us["collective"] / self.run.chosen.height
-        put_in_us /= prediction.pipeline.stages if prediction.pipeline else 1
+        often = _meetings(prediction.pipeline, group == PARTS)
+        of_stage_us = chosen.filter(family="collective").select((pl.col("time_us") * often).sum()).item()
+        put_in_us = of_stage_us / self.run.chosen.height
         step = prediction.step
         exposed_us = min(step.exposed_comm_us, put_in_us)
         # What slows the GPU's kernels lengthens a step as far as the GPU has something to do in it.
@@ -249,7 +252,7 @@ class Predictor:
         memory = judge(run, gpu, layouts, self._needs, pipeline.in_flight if pipeline else 1.0)
         return Prediction(
             target=target.gpu,
-            step=_worked(step, step.span_us * per_span * longer[0] * late.likely, pipeline),
+            step=_worked(step, step.span_us * per_span * longer[0] * late.likely, pipeline, target.layout),
             low_us=low.span_us * per_span * longer[1] * (1 - error),
             high_us=late.upper(step.span_us * longer[0], high.span_us * longer[2] * (1 + error)) * per_span,
             speedup=run.replay.span_us / step.span_us / longer[0] / late.likely,
@@ -324,11 +327,26 @@ def _samples(layouts: tuple[Layout, Layout] | None, pipeline: Pipeline | None) -
     return new.dp * new.batch / (old.dp * old.batch) * passes
 
 
-def _worked(step: StepTime, step_time_us: float, pipeline: Pipeline | None) -> StepTime:
+def _worked(step: StepTime, step_time_us: float, pipeline: Pipeline | None, layout: Layout | None) -> StepTime:
     """A step that lasts so long; in a pipeline, a GPU's times are those of its part of the work."""
-    work = pipeline.work if pipeline else 1.0
-    busy = (step.kernel_time_us * work, step.exposed_comm_us * work, step.waiting_us * work)
-    return StepTime(step_time_us, *busy, steps=step.steps, span_us=step.span_us)
+    if pipeline is None or layout is None:
+        return replace(step, step_time_us=step_time_us)
+    meetings = pipeline.passed if layout.tp * layout.ep > 1 else 1 / pipeline.stages
+    exposed_us = step.exposed_comm_us * meetings
+    return replace(
+        step,
+        step_time_us=step_time_us,
+        kernel_time_us=(step.kernel_time_us - step.exposed_comm_us) * pipeline.work + exposed_us,
+        exposed_comm_us=exposed_us,
+        waiting_us=step.waiting_us * meetings,
+    )
+
+
+def _meetings(pipeline: Pipeline | None, in_passes: pl.Expr) -> pl.Expr:
+    """How often a stage does each collective, over the trace: those that aren't in its passes come once a step."""
+    if pipeline is None:
+        return pl.lit(1.0)
+    return pl.when(in_passes).then(pipeline.passed).otherwise(1 / pipeline.stages)
 
 
 def _apart(run: Run, rows: npt.NDArray[np.int64]) -> Run:
