@@ -21,15 +21,16 @@ from tracekit.trace import Trace
 
 ZERO_BUBBLE = "Qi et al., Zero Bubble Pipeline Parallelism, arXiv 2401.10241, tables 3, 4, 8 and 9"
 VOCABULARY = "sail-sg/VocabularyParallelism, artifact/example-results/full-exp.txt, baseline"
-LAYOUTS = "Aleph-Alpha/NeurIPS-WANT-submission-efficient-parallelization-layouts, data/llama_13B_bfloat16_*_GPUs_*.xlsx"
-ROUNDS = 2
+LAYOUTS = "Aleph-Alpha/NeurIPS-WANT-submission-efficient-parallelization-layouts, data/llama_*_bfloat16_*_GPUs_*.xlsx"
+ROUNDS = 3
 """Of scaling the stand-in's kernels; a step also holds sends, so it isn't proportional to them."""
 
 NODE, NETWORK = "8xa100-sxm-80gb", "roce200"
 """Of how fast the networks are nothing is said: 200 Gbit/s for each GPU is taken."""
 
-VOCABULARY_OF_ITS_PARAMETERS = 32000
-"""What the zero-bubble paper's models hold beside their layers, with embedding and head tied."""
+VOCABULARY_OF_ITS_PARAMETERS, LLAMA_WORDS = 32000, 128000
+"""Vocabularies: what the zero-bubble paper's models hold beside their layers, with embedding and head tied; and what
+is left of the parameters that Llama 13B's utilization was worked out with."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,9 @@ class Row:
         micro_batches: In a step.
         samples_per_s: Of one GPU.
         batch: Samples of a micro-batch, over those of the case's shape.
+        stages: Of the pipeline, where they aren't those of the case.
         dp: Copies of the pipeline.
+        tp: Ranks that share each layer.
         vocabulary: Of the model, where it isn't that of the case's shape.
     """
 
@@ -49,14 +52,18 @@ class Row:
     micro_batches: int
     samples_per_s: float
     batch: int = 1
+    stages: int | None = None
     dp: int = 1
+    tp: int = 1
     vocabulary: int | None = None
 
     def __str__(self) -> str:
         """Such as ``1F1B, 24, twice as large``."""
         more = [
             f"{self.batch} times as large" if self.batch > 1 else "",
+            f"{self.stages} stages" if self.stages else "",
             f"dp {self.dp}" if self.dp > 1 else "",
+            f"tp {self.tp}" if self.tp > 1 else "",
             f"vocabulary {self.vocabulary:,}" if self.vocabulary else "",
         ]
         return ", ".join([f"{self.schedule}, {self.micro_batches}", *filter(None, more)])
@@ -82,12 +89,15 @@ class Case:
 
     def step_us(self, row: Row) -> float:
         """How long a step took."""
-        return 1e6 * row.micro_batches * row.batch * self.shape.batch / self.stages / row.samples_per_s
+        return 1e6 * row.micro_batches * row.batch * self.shape.batch / self._gpus_of_a_copy(row) / row.samples_per_s
 
     def cluster(self, row: Row) -> str:
         """What it ran on, as tracekit names clusters."""
-        nodes = row.dp * self.stages // 8
+        nodes = row.dp * self._gpus_of_a_copy(row) // 8
         return f"{nodes}x{NODE}@{NETWORK}" if nodes > 1 else NODE
+
+    def _gpus_of_a_copy(self, row: Row) -> int:
+        return row.tp * (row.stages or self.stages)
 
 
 def zero_bubble(
@@ -129,6 +139,20 @@ def vocabularies(tokens: int, **mfu: float) -> Case:
         for words, percent in ((1000 * int(key[1:]), percent) for key, percent in mfu.items())
     ]
     return Case(f"4B, {tokens:,} tokens", shape, 8, tuple(rows), VOCABULARY)
+
+
+def llama_65b(tp: int, *steps_s: tuple[int, int, float]) -> Case:
+    """Llama 65B on 128 GPUs, 2,048 sequences a step.
+
+    Args:
+        tp: Ranks that share each layer.
+        steps_s: Stages, samples of a micro-batch, seconds of a step.
+    """
+    rows = [
+        Row("1F1B", 16 * tp * stages // batch, 16 / seconds, batch, stages, dp=128 // tp // stages, tp=tp)
+        for stages, batch, seconds in steps_s
+    ]
+    return Case(f"Llama 65B, tp {tp}", Shape(80, 8192, 64, LLAMA_WORDS, batch=1, tokens=2048), 1, tuple(rows), LAYOUTS)
 
 
 def _flops(shape: Shape) -> float:
@@ -192,11 +216,14 @@ CASES = (
     vocabularies(4096, v32=52.82, v64=45.78, v128=37.13, v256=27.63),
     Case(
         "Llama 13B",
-        Shape(40, 5120, 40, 128000, batch=1, tokens=2048),
+        Shape(40, 5120, 40, LLAMA_WORDS, batch=1, tokens=2048),
         2,
         (Row("1F1B", 128, 2048 / 32 / 58.62, dp=16), Row("1F1B", 64, 2048 / 64 / 31.06, dp=32)),
         LAYOUTS,
     ),
+    llama_65b(2, (4, 1, 79.31), (8, 1, 79.54)),
+    llama_65b(4, (4, 1, 86.61), (2, 1, 87.14), (8, 1, 92.61), (4, 2, 82.88), (8, 2, 86.55)),
+    llama_65b(8, (4, 1, 111.83), (2, 1, 107.85), (8, 1, 121.93), (2, 2, 101.28), (4, 2, 103.17), (8, 2, 115.58)),
 )
 
 
@@ -237,7 +264,7 @@ def rows(case: Case) -> Iterator[str]:
 
 def predicted(trace: Trace, case: Case, row: Row) -> Prediction:
     """The stand-in in that pipeline."""
-    change: dict[str, Any] = {"pp": case.stages, "micro_batches": row.micro_batches}
+    change: dict[str, Any] = {"pp": row.stages or case.stages, "micro_batches": row.micro_batches}
     if row.schedule == "interleaved":
         change["pp_chunks"] = -(-case.shape.layers // case.stages)
     if row.schedule == "ZB-H1":
@@ -246,6 +273,8 @@ def predicted(trace: Trace, case: Case, row: Row) -> Prediction:
         change["batch"] = row.batch
     if row.dp > 1:
         change["dp"] = row.dp
+    if row.tp > 1:
+        change["tp"] = row.tp
     cluster = case.cluster(row)
     return tk.predict(trace, cluster=cluster, calibration=False, **change)[cluster]
 
