@@ -5,6 +5,7 @@ import errno
 import fcntl
 import os
 import socket
+from types import SimpleNamespace
 
 import pytest
 
@@ -138,6 +139,17 @@ def test_a_full_disk_is_said_and_cleaned_up(api, monkeypatch, settings):
         assert "disk is full" in answer.json()["error"]["message"]
     assert len(os.listdir(settings.data / "arriving")) == 1
     monkeypatch.undo()
+    assert send(api.client, place, 0, b"data").status_code == 204
+
+
+def test_room_that_others_took_meanwhile_is_left_free(api, settings, monkeypatch):
+    """Also of a file whose size its client doesn't tell."""
+    place = create(api.client, 4)
+    left = SimpleNamespace(free=settings.min_free_bytes + 3)
+    monkeypatch.setattr("tracekit.web.uploads.shutil.disk_usage", lambda path: left)
+    assert send(api.client, place, 0, b"data").status_code == 507
+    assert api.client.put("/api/v1/traces/t", content=iter([b"da", b"ta"])).status_code == 507
+    left.free += 1
     assert send(api.client, place, 0, b"data").status_code == 204
 
 

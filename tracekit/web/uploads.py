@@ -66,9 +66,7 @@ class Uploads:
             FullError: The disk has no room for it.
         """
         self._check_size(printable(name), length or 0)
-        free = shutil.disk_usage(self._spool).free - self._settings.min_free_bytes
-        if (length or 0) > free:
-            raise FullError("The server's disk has no room for this file.", "Try later, or tell whoever runs it.")
+        self._check_room(length or 0)
         upload = Upload(secrets.token_hex(16), printable(name), length, time.time() + self._settings.keep_upload_s)
         self._database.run(
             "INSERT INTO uploads (id, owner, name, length, expires) VALUES (?, ?, ?, ?, ?)",
@@ -118,7 +116,7 @@ class Uploads:
             ConflictError: The data belongs elsewhere.
             LockedError: Another request writes to it.
             TooLargeError: More arrives than was announced or is allowed.
-            FullError: The disk is full.
+            FullError: The disk is full, or would have less room left than it should.
         """
         try:
             file = self._path(upload).open("r+b")
@@ -131,6 +129,7 @@ class Uploads:
             async for block in _blocks(chunks):
                 if at + len(block) > limit:
                     raise self._over(upload)
+                self._check_room(len(block))
                 await to_thread.run_sync(_write, file, block)
                 at += len(block)
             if offset is None:
@@ -217,6 +216,11 @@ class Uploads:
                 f"{name} is larger than this server takes: {self._settings.max_upload_bytes / 2**30:.3g} GiB.",
                 "Compress it, or record fewer steps; whoever runs the server sets the limit (--max-upload).",
             )
+
+    def _check_room(self, size: int) -> None:
+        """Others may upload at the same time, and not every client says how much comes: so for each block anew."""
+        if size > shutil.disk_usage(self._spool).free - self._settings.min_free_bytes:
+            raise FullError("The server's disk has no room for this file.", "Try later, or tell whoever runs it.")
 
     def _over(self, upload: Upload) -> TooLargeError:
         if upload.length is not None:
