@@ -1,11 +1,16 @@
 """kill -9 of a worker or a server at any moment loses nothing; two servers share a store."""
 
+import errno
 import hashlib
 import os
 import signal
 import socket
+import threading
 import time
+from dataclasses import replace
 from pathlib import Path
+
+from tracekit.web.workers import Workers
 
 SAMPLE = Path(__file__).parents[2] / "sample_traces" / "synthetic_transformer_train.json.gz"
 TUS = {"Tus-Resumable": "1.0.0"}
@@ -32,6 +37,23 @@ def test_a_killed_worker_and_a_killed_server(serve):
     assert done["state"] == "done"
     assert again.client.get(done["reports"]["json"]).json()["targets"][0]["gpu"] == "h100-sxm"
     assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
+
+
+def test_a_worker_that_can_not_be_started_is_tried_again(settings, store, monkeypatch):
+    tried, again = [], threading.Event()
+
+    def none_left(*arguments, **options):
+        tried.append(arguments)
+        if len(tried) > 1:
+            again.set()
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("tracekit.web.workers.subprocess.Popen", none_left)
+    monkeypatch.setattr("tracekit.web.workers.PAUSE_S", 0.01)
+    workers = Workers(replace(settings, workers=1), store)
+    workers.start()
+    assert again.wait(10)
+    workers.stop()
 
 
 def test_a_server_killed_during_an_upload(serve, settings):

@@ -1,4 +1,4 @@
-"""A worker process: ``python -m tracekit.web.worker``, its settings and name as one line of JSON each on stdin.
+"""A worker process: ``python -m tracekit.web.worker``, its settings as a line of JSON on stdin, its name as the next.
 
 It claims jobs one after the other for as long as stdin stays open. Its limits are the system's: an address space, and
 an alarm that ends the process; whoever started it tells from the exit status what happened.

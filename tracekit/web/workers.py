@@ -45,20 +45,21 @@ class Workers:
     def _keep_one(self) -> None:
         while not self._stopping.is_set():
             name = f"{socket.gethostname()}-{secrets.token_hex(8)}"
-            process = subprocess.Popen(
-                [sys.executable, "-m", "tracekit.web.worker"], stdin=subprocess.PIPE, text=True, start_new_session=True
-            )
-            self._processes[name] = process
-            if self._stopping.is_set():
-                process.kill()
             try:
-                self._wait(process, name)
-            except Exception:  # the data base can't be reached: the lease ends what was begun
-                log.exception("a worker ended, and that can't be noted")
-            self._processes.pop(name)
+                self._run(name)
+            except Exception:  # the system has no process left, or the data base can't be reached: the lease ends a job
+                log.exception("a worker can't be started, or its end can't be noted")
+            self._processes.pop(name, None)
             self._stopping.wait(PAUSE_S)
 
-    def _wait(self, process: "subprocess.Popen[str]", name: str) -> None:
+    def _run(self, name: str) -> None:
+        """One worker from its start to its end."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tracekit.web.worker"], stdin=subprocess.PIPE, text=True, start_new_session=True
+        )
+        self._processes[name] = process
+        if self._stopping.is_set():
+            process.kill()
         stdin: IO[str] = process.stdin  # type: ignore[assignment]  # it is a pipe
         try:
             stdin.write(f"{self._settings.to_json()}\n{name}\n")
