@@ -44,6 +44,11 @@ def builder():
         "INFO": ["started by alice"],
         "with_stack": 1,
         "cuda_runtime_version": 12040,
+        "tracekit": {
+            "unprofiled_step_us": [180.0, 190.0, 200.0],
+            "memory": {"peak_allocated_bytes": 9 * 10**9, "peak_reserved_bytes": 10**10},
+            "software": {"variables": {"NCCL_ALGO": "Ring", "PYTORCH_CUDA_ALLOC_CONF": "/home/alice/x"}},
+        },
     }
     builder.op("aten::mm", 5, 30, dims=DIMS, types=["float", "float"], concrete=["", "/home/alice/weights.pt"])
     builder.op("mylib::load /data/secret-project/x", 40, 10, **{"Call stack": "train.py(3): main;model.py(7): f"})
@@ -90,6 +95,7 @@ def same_predictions(before, after):
         other = tk.predict(tk.load(after), gpu=name)[name]
         assert (target.step, target.low_us, target.high_us) == (other.step, other.low_us, other.high_us)
         assert target.coverage == other.coverage
+        assert target.memory == other.memory
 
 
 def test_predictions_stay_the_same(builder, tmp_path):
@@ -110,13 +116,21 @@ def test_predictions_of_real_traces_stay_the_same(real_traces, tmp_path, name):
     same_predictions(before, after)
 
 
+def test_what_the_recorder_noted_is_kept(builder, tmp_path):
+    redact(builder.save(tmp_path / "trace.json"), tmp_path / "out.json")
+    rank = tk.load(tmp_path / "out.json").rank()
+    assert rank.unprofiled_step_us == 190
+    assert rank.peak_memory_bytes == (9e9, 1e10)
+    assert rank.recorded_facts["software"] == {"variables": {"NCCL_ALGO": "Ring", "PYTORCH_CUDA_ALLOC_CONF": "redacted"}}
+
+
 def test_what_was_removed_is_counted(builder, tmp_path):
     removed = redact(builder.save(tmp_path / "trace.json"), tmp_path / "out.json")
     assert removed.metadata == ["host_name", "username", "DB_PASSWORD", "INFO"]
     assert removed.events == 1
     assert removed.arguments == {"Call stack": 1, "kernel_file": 1, "Module Hierarchy": 1}
     assert removed.texts == {
-        "a path": 3, "an address": 2, "the name of a host or user": 1, "a GitHub token": 1, "the name of a process": 1,
+        "a path": 4, "an address": 2, "the name of a host or user": 1, "a GitHub token": 1, "the name of a process": 1,
     }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from tracekit import secrets
 from tracekit.redact.words import REDACTED, Removed, Words, names
 
 KEPT_METADATA = re.compile(
-    r"schemaVersion|deviceProperties|distributedInfo|traceEvents|traceName|displayTimeUnit|baseTimeNanoseconds"
+    r"schemaVersion|deviceProperties|distributedInfo|traceEvents|traceName|displayTimeUnit|baseTimeNanoseconds|tracekit"
     r"|record_shapes|with_stack|profile_memory|with_flops|with_modules"
     r"|(cupti|roctracer|rocprofiler\w*)_version|(cuda|hip|xpu|mtia)_\w*version"
 )
