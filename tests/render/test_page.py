@@ -50,6 +50,13 @@ def test_the_headline_compares_samples_where_the_batch_is_another(report):
     assert said.after == " with 2 times the batch: 1.50× as fast for each sample."
 
 
+def test_its_bytes_hang_on_the_report_alone(report):
+    """Not on the order of a set, which another process has otherwise."""
+    text = page(report)
+    colours = json.loads(re.search(r'id="data">(.*?)</script>', text)[1])["colours"]
+    assert list(colours) == list(dict.fromkeys(kernel.family for kernel in report.kernels))
+
+
 def test_nothing_is_asked_of_others(report):
     text = own(page(report))
     assert "default-src 'none'" in text
@@ -111,6 +118,8 @@ def test_what_is_left_out_is_said_and_the_page_stays_small(report):
 
 
 def test_no_steps_no_shapes_no_gpu(nasty):
-    text = page(replace(nasty, kernels=tuple(replace(k, flops=None, bytes=None) for k in nasty.kernels)))
+    unknown = replace(nasty, kernels=tuple(replace(k, flops=None, bytes=None) for k in nasty.kernels))
+    assert "record_shapes=True" not in page(unknown)
+    text = page(replace(unknown, source=replace(nasty.source, shapes_recorded=False)))
     assert "record_shapes=True" in text
     assert 'id="steps"' not in text

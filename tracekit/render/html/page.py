@@ -28,7 +28,7 @@ def page(report: Report) -> str:
     kernels, omitted = kernel_rows(report)
     data = {
         "gpus": [target.label for target in report.targets],
-        "colours": {family: colour(family) for family in {kernel.family for kernel in report.kernels}},
+        "colours": {kernel.family: colour(kernel.family) for kernel in report.kernels},
         "kernels": kernels,
         "figures": {name: figures.spec(report, name) for name in CHARTS},
     }

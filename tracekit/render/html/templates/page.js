@@ -43,7 +43,7 @@
   addEventListener("beforeprint", () => { apply("light"); draw(); charts.forEach((element) => Plotly.Plots.resize(element)); });
   addEventListener("afterprint", () => retheme(chosen || (dark.matches ? "dark" : "light")));
 
-  // Numbers as tracekit.render.units writes them.
+  // Numbers as tracekit.units writes them.
   const digits = (x) => Math.abs(x) >= 100 ? Math.round(x).toLocaleString("en-US") : x.toFixed(Math.abs(x) >= 10 ? 1 : 2);
   const duration = (us) => us === 0 ? "0" : us >= 1e6 ? digits(us / 1e6) + " s" : us >= 1e3 ? digits(us / 1e3) + " ms" : digits(us) + " µs";
   const percent = (x) => (x !== 0 && Math.abs(x) < 1 ? x.toFixed(1) : x.toFixed(0)) + " %";
