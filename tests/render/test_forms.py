@@ -12,6 +12,7 @@ from tracekit.cli.screen import as_text
 from tracekit.errors import TracekitError
 from tracekit.render import figures, markdown, tables, terminal, xlsx
 from tracekit.reporting.findings.model import Finding
+from tracekit.reporting.sections.ranks import RankTime
 from tracekit.units import shape
 
 
@@ -63,6 +64,20 @@ def test_roofline_points_lie_where_the_work_says(report):
     # 312 TFLOP/s in bf16 and 2039 GB/s, NVIDIA A100 data sheet.
     assert max(roof["y"]) == pytest.approx(312, rel=0.001)
     assert roof["y"][0] / roof["x"][0] == pytest.approx(2.039, rel=0.001)
+
+
+def test_every_gpu_has_its_roof_however_many_there_are(report):
+    roofs = tuple(replace(report.roofs[0], gpu=f"gpu{number}", measured=False) for number in range(8))
+    drawn = [trace.get("legendgroup") for trace in figures.spec(replace(report, roofs=roofs), "roofline")["data"]]
+    assert {roof.gpu for roof in roofs} <= set(drawn)
+
+
+def test_the_screen_says_what_it_leaves_out(report):
+    rank = RankTime(rank=0, busy_us=1.0, wait_us=1.0, last=50.0, held_up_us=1.0, clock_ahead_us=None)
+    many = replace(report, ranks=tuple(replace(rank, rank=number) for number in range(64)))
+    assert "and 54 that hold up less: -o report.xlsx" in as_text(terminal.measured(many, 1))
+    few = replace(report, ranks=many.ranks[:10])
+    assert "hold up less" not in as_text(terminal.measured(few, 1))
 
 
 def test_bars_add_up_to_the_step(report):

@@ -1,6 +1,7 @@
 """The report in a notebook."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import nbformat
@@ -21,6 +22,12 @@ def test_the_card_is_small_and_says_the_answer(report, nasty):
     assert f"{report.targets[0].speedup:.2f}×" in card
     assert "<script" not in card
     assert NASTY not in nasty._repr_html_()
+
+
+def test_the_card_says_how_many_gpus_it_leaves_out(report):
+    assert "more:" not in report._repr_html_()
+    many = replace(report, targets=report.targets * 3)
+    assert "and 2 more:" in many._repr_html_()
 
 
 @pytest.mark.parametrize("name", ["time", "roofline", "speeds", "steps"])

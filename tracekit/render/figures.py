@@ -1,6 +1,7 @@
 """The report's charts as plotly specifications; pages theme them, notebooks wrap them."""
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import cycle
 from math import inf, sqrt
 from typing import Any
 
@@ -133,7 +134,7 @@ def roofline(report: Report) -> Spec:
     bubbles = [_bubbles(family, drawn) for family in dict.fromkeys(kernel.family for kernel in drawn)]
     intensities = [kernel.flops / kernel.bytes for kernel in drawn if kernel.flops and kernel.bytes]
     reach = (min(intensities, default=0.1) / 3, max(*intensities, 1000.0) * 3 if intensities else 1000.0)
-    roofs = [line for roof, dash in zip(report.roofs, DASHES, strict=False) for line in _roof(roof, dash, reach)]
+    roofs = [line for roof, dash in zip(report.roofs, cycle(DASHES), strict=False) for line in _roof(roof, dash, reach)]
     return {
         "data": [*roofs, *bubbles],
         "layout": {

@@ -31,11 +31,13 @@ def card(report: Report) -> str:
         span = interval(target.low_us, target.high_us)
         rows.append((target.label, duration(target.step.step_time_us), span, f"{target.speedup:.2f}×"))
     findings = [_finding(f.title, f.saves_us, source.step_time_us) for f in report.findings[:ROWS]]
+    left_out = len(report.targets) - (ROWS - 1)
+    more = f"<p>and {left_out} more: <code>report.to_html()</code></p>" if left_out > 0 else ""
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
     return (
         f"<div><p><b>{escape(said.before)} {escape(said.figure)}{escape(said.after)}</b><br>{escape(said.detail)}</p>"
         "<table><thead><tr><th>GPU</th><th>step</th><th>90 % interval</th><th></th></tr></thead>"
-        f"<tbody>{body}</tbody></table><ul>{''.join(findings)}</ul></div>"
+        f"<tbody>{body}</tbody></table>{more}<ul>{''.join(findings)}</ul></div>"
     )
 
 

@@ -185,7 +185,7 @@ def _legend(bars: Sequence[TimeBar]) -> Text:
     return text
 
 
-def _over_bound(report: Report) -> Table:
+def _over_bound(report: Report) -> RenderableType:
     """At most ten: a work count that is too high, or data that was in the cache."""
     table = _grid(("share", "number"), ("% roof", "number"), ("family", "word"), ("why", "word"), ("kernel", "text"))
     for row in report.over_bound[:MOST_OVER_BOUND]:
@@ -193,7 +193,7 @@ def _over_bound(report: Report) -> Table:
         table.add_row(
             percent(row.share), f"{row.utilization:.0f}", row.family, why, shorten(kernel_title(row.name), 40)
         )
-    return table
+    return _and_more(table, len(report.over_bound) - MOST_OVER_BOUND, "smaller ones: --json")
 
 
 def _phases(report: Report) -> Iterator[Text]:
@@ -239,7 +239,7 @@ def _predicted_kernels(report: Report, top: int) -> Table:
     return table
 
 
-def _ranks(report: Report) -> Table:
+def _ranks(report: Report) -> RenderableType:
     """Those that hold the others up most, at most ten."""
     table = _grid(
         ("rank", "number"), ("busy", "number"), ("waits", "number"), ("comes last", "number"), ("holds up", "number"),
@@ -254,7 +254,7 @@ def _ranks(report: Report) -> Table:
             duration(rank.held_up_us),
             "–" if rank.clock_ahead_us is None else f"{round(rank.clock_ahead_us):+,} µs",
         )
-    return table
+    return _and_more(table, len(report.ranks) - MOST_RANKS, "that hold up less: -o report.xlsx")
 
 
 def _module_coverage(report: Report) -> Iterator[Text]:
@@ -279,8 +279,12 @@ def _modules(report: Report) -> RenderableType:
         times = (row.time_us, row.backward_us, row.own_us)
         time_us, backward, own = (duration(time) if time else "–" for time in times)
         table.add_row(time_us, percent(row.share), backward, own, digits(row.kernels), label)
-    omitted = len(report.modules) - len(shown)
-    return Group(table, Text(f"and {omitted} smaller ones: -o report.html", style="dim")) if omitted else table
+    return _and_more(table, len(report.modules) - len(shown), "smaller ones: -o report.html")
+
+
+def _and_more(table: Table, left_out: int, what: str) -> RenderableType:
+    """A table, and what it leaves out."""
+    return Group(table, Text(f"and {left_out} {what}", style="dim")) if left_out > 0 else table
 
 
 def _idle(report: Report) -> RenderableType | None:
