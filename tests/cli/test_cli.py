@@ -1,6 +1,7 @@
 """The command line as a user meets it."""
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -77,7 +78,9 @@ def test_gpus(run):
     code, out, _ = run("gpus")
     assert code == 0
     assert "mi300x" in out
-    assert "datasheet" in run("gpus", "l40s")[1] or "https://" in run("gpus", "l40s")[1]
+    card = run("gpus", "l40s")[1]
+    assert re.search(r"^memory_bytes +51,539,607,552 +\[\d\] *$", card, re.MULTILINE)
+    assert re.search(r"^\[1\] .*https://", card, re.MULTILINE | re.DOTALL)
     assert json.loads(run("gpus", "l40s", "--json")[1])["sms"] == 142
 
 

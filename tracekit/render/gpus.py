@@ -59,7 +59,7 @@ def _citation(gpu: Gpu, figure: str) -> str | None:
     """Sources go by the keys of the GPU's file (``memory.l2_mib``), figures by the fields of ``Gpu`` (``l2_bytes``)."""
     if figure in gpu.sources:
         return gpu.sources[figure]
-    stem = figure.removesuffix("_bytes").removeprefix("memory_")
+    stem = "size" if figure == "memory_bytes" else figure.removesuffix("_bytes")
     return next((text for key, text in gpu.sources.items() if key.split(".")[1].startswith(stem)), None)
 
 
