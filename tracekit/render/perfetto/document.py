@@ -9,10 +9,13 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from tracekit.graph.edges import Ints
 from tracekit.prediction import Prediction
 from tracekit.render.perfetto import events, tracks
 from tracekit.render.perfetto.lane import Lane
-from tracekit.replay.engine import lags, measured, replay
+from tracekit.replay.critical import critical_path
+from tracekit.replay.engine import Timeline, lags, measured, replay
+from tracekit.replay.idle import attribute
 from tracekit.replay.run import Run
 
 BLOCK = 100
@@ -63,16 +66,21 @@ def _pieces(run: Run, targets: Sequence[Prediction]) -> Iterator[bytes]:
 
 def _lanes(run: Run, targets: Sequence[Prediction]) -> Iterator[Lane]:
     """Every timeline, shifted so that all begin the chosen steps at the same moment."""
-    recorded, lag_ns = measured(run.graph), lags(run.graph)
-    origin_ns = tracks.begin_ns(run, recorded, lag_ns)
-    yield Lane(0, "measured", _here(run), recorded, lag_ns, origin_ns, run.kernels["dur_ns"] / 1e3, _bounds(run))
+    analysed = _analysed(run, measured(run.graph), lags(run.graph))
+    yield Lane(0, "measured", _here(run), *analysed, run.kernels["dur_ns"] / 1e3, _bounds(run))
     for place, target in enumerate(targets, 1):
         time_us, bound_us = target.kernels["time_us"], target.kernels["bound_us"]
         durations = np.rint(time_us.to_numpy() * 1e3).astype(np.int64)
-        played, lag_ns = replay(run.graph, durations), lags(run.graph, durations)
-        origin_ns = tracks.begin_ns(run, played, lag_ns)
+        analysed = _analysed(run, replay(run.graph, durations), lags(run.graph, durations))
         label, name = f"predicted on {target.label}", target.target.gpu.name
-        yield Lane(place, label, name, played, lag_ns, origin_ns, time_us, bound_us)
+        yield Lane(place, label, name, *analysed, time_us, bound_us)
+
+
+def _analysed(run: Run, timeline: Timeline, lag_ns: Ints) -> tuple[Timeline, pl.DataFrame, pl.DataFrame, int]:
+    """A timeline with its critical path, the causes of its idle time and its first moment."""
+    about = (run.graph, timeline, run.kernels, run.steps, run.chosen, lag_ns)
+    path = critical_path(*about).pieces
+    return timeline, path, tracks.main_causes(attribute(*about, run.ranks).pieces), tracks.begin_ns(run, timeline, path)
 
 
 def _here(run: Run) -> str:
@@ -100,6 +108,6 @@ def _events(run: Run, lane: Lane) -> Iterator[bytes]:
     if len(tracks.ranks(run)) == 1:
         yield events.process(pid + HOST, f"CPU, {said}", pid)
         yield events.slices(tracks.calls(run, lane).with_columns(pid=pl.lit(pid + HOST)))
-    path = tracks.critical(run, lane).with_columns(pid=pl.lit(BLOCK * tracks.ranks(run)[0] + lane.place))
+    path = tracks.critical(lane).with_columns(pid=pl.lit(BLOCK * tracks.ranks(run)[0] + lane.place))
     yield events.slices(path)
     yield events.flows(tracks.critical_kernels(run, lane, BLOCK), "critical path", lane.place)

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tracekit.graph.edges import Ints
 from tracekit.replay.engine import Timeline
 
 
@@ -17,7 +16,8 @@ class Lane:
         label: ``measured``, or on what it is predicted.
         gpu_name: Full name of its GPU.
         timeline: Start and end of everything.
-        lag_ns: The lags that it was replayed with.
+        path: Its critical path, piece by piece.
+        idle: Each kernel that the GPU stood idle before, with the ``cause`` of most of that.
         origin_ns: The moment to draw at 0.
         time_us: What each kernel takes.
         bound_us: The least that it could take there; null where that isn't known.
@@ -27,7 +27,8 @@ class Lane:
     label: str
     gpu_name: str
     timeline: Timeline
-    lag_ns: Ints
+    path: pl.DataFrame
+    idle: pl.DataFrame
     origin_ns: int
     time_us: pl.Series
     bound_us: pl.Series

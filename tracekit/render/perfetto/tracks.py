@@ -7,9 +7,7 @@ from tracekit.graph.edges import Ints
 from tracekit.graph.nodes import NONE
 from tracekit.render.perfetto.lane import Lane
 from tracekit.replay.causes import Cause
-from tracekit.replay.critical import critical_path
 from tracekit.replay.engine import Timeline
-from tracekit.replay.idle import attribute
 from tracekit.replay.run import Run
 
 CRITICAL, IDLE = 1_000_001, 1_000_002
@@ -23,13 +21,24 @@ def chosen(run: Run) -> Ints:
     return np.flatnonzero(inside.to_numpy())
 
 
-def begin_ns(run: Run, timeline: Timeline, lag_ns: Ints) -> int:
+def begin_ns(run: Run, timeline: Timeline, path: pl.DataFrame) -> int:
     """The first moment of a timeline's chosen steps: of its critical path, or of a launch or kernel before it."""
     rows = chosen(run)
     launchers = run.graph.nodes.launcher[rows]
-    path = critical_path(run.graph, timeline, run.kernels, run.steps, run.chosen, lag_ns).pieces["begin_ns"].to_numpy()
     launched = timeline.start_ns[launchers[launchers != NONE]]
-    return int(np.concatenate([path, launched, timeline.activity_start_ns[rows]]).min())
+    return int(np.concatenate([path["begin_ns"].to_numpy(), launched, timeline.activity_start_ns[rows]]).min())
+
+
+def main_causes(pieces: pl.DataFrame) -> pl.DataFrame:
+    """Each kernel that the GPU stood idle before, with the ``cause`` of most of that.
+
+    Args:
+        pieces: As :func:`tracekit.replay.idle.attribute` finds them.
+    """
+    empty = pieces.filter(pl.col("cause") != Cause.RENDEZVOUS)
+    causes = empty.drop_nulls("kernel").group_by("kernel", "cause").agg(pl.col("time_ns").sum())
+    longest = causes.sort("time_ns", "cause", descending=[True, False])
+    return longest.group_by("kernel", maintain_order=True).agg(pl.col("cause").first())
 
 
 def ranks(run: Run) -> list[int]:
@@ -81,17 +90,12 @@ def calls(run: Run, lane: Lane) -> pl.DataFrame:
 
 def idle(run: Run, lane: Lane, rank: int) -> pl.DataFrame:
     """A slice per stretch in which the GPU ran nothing, named by the cause of most of it."""
-    found = attribute(run.graph, lane.timeline, run.kernels, run.steps, run.chosen, lane.lag_ns, run.ranks).pieces
-    empty = found.filter(pl.col("cause") != Cause.RENDEZVOUS)
-    causes = empty.drop_nulls("kernel").group_by("kernel", "cause").agg(pl.col("time_ns").sum())
-    longest = causes.sort("time_ns", "cause", descending=[True, False])
-    main = longest.group_by("kernel", maintain_order=True).agg(pl.col("cause").first())
     ordered = _activities(run, lane, rank).sort("start_ns")
     reached = (pl.col("start_ns") + pl.col("dur_ns")).cum_max().shift(1)
     gaps = ordered.select(
         "kernel", start_ns=reached, dur_ns=pl.col("start_ns") - reached, before=pl.coalesce("op", "name")
     )
-    idle_gaps = gaps.filter(pl.col("dur_ns") > 0).join(main, on="kernel", how="left", maintain_order="left")
+    idle_gaps = gaps.filter(pl.col("dur_ns") > 0).join(lane.idle, on="kernel", how="left", maintain_order="left")
     return idle_gaps.select(
         "start_ns",
         "dur_ns",
@@ -113,9 +117,9 @@ def roofline(run: Run, lane: Lane, rank: int) -> pl.DataFrame:
     return pl.concat([begin, ends.select("start_ns", value=pl.lit(0.0))]).sort("start_ns", maintain_order=True)
 
 
-def critical(run: Run, lane: Lane) -> pl.DataFrame:
+def critical(lane: Lane) -> pl.DataFrame:
     """The critical path from its beginning to its end."""
-    return _path(run, lane).select(
+    return lane.path.select(
         start_ns=pl.col("begin_ns") - lane.origin_ns,
         dur_ns="time_ns",
         cat=pl.lit("critical_path"),
@@ -127,7 +131,7 @@ def critical(run: Run, lane: Lane) -> pl.DataFrame:
 
 def critical_kernels(run: Run, lane: Lane, block: int) -> pl.DataFrame:
     """The kernels on the critical path, in order, where they are drawn."""
-    rows = _path(run, lane).filter(pl.col("on") == "gpu").drop_nulls("kernel")["kernel"].unique(maintain_order=True)
+    rows = lane.path.filter(pl.col("on") == "gpu").drop_nulls("kernel")["kernel"].unique(maintain_order=True)
     drawn = rows.filter(rows.is_in(chosen(run)))
     alone = pl.repeat(ranks(run)[0], run.kernels.height, eager=True)
     rank = run.kernels["rank"] if "rank" in run.kernels.columns else alone
@@ -141,10 +145,6 @@ def critical_kernels(run: Run, lane: Lane, block: int) -> pl.DataFrame:
             "dur_ns": (end - start).gather(drawn),
         }
     )
-
-
-def _path(run: Run, lane: Lane) -> pl.DataFrame:
-    return critical_path(run.graph, lane.timeline, run.kernels, run.steps, run.chosen, lane.lag_ns).pieces
 
 
 def _activities(run: Run, lane: Lane, rank: int) -> pl.DataFrame:
