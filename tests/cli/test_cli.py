@@ -116,6 +116,12 @@ def test_expected_failures_are_one_line_and_exit_code_1(case, run, trace, tmp_pa
 def test_wrong_usage_is_exit_code_2(run, trace):
     assert run("predict", trace)[0] == 2
     assert run("predict", trace, "--gpu", "t4", "--frobnicate")[0] == 2
+    for endless in (
+        ("predict", trace, "--gpu", "t4", "--batch"),
+        ("sweep", trace, "--gpu", "t4", "--samples"),
+        ("serve", "--keep"),
+    ):
+        assert run(*endless, "inf")[0] == 2
 
 
 def test_a_bug_is_exit_code_70(run, trace, monkeypatch):

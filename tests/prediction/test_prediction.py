@@ -6,6 +6,7 @@ import pytest
 import tracekit as tk
 from predictors.errors import AmbiguousGpuError, UnknownGpuError
 from tracekit.errors import StepError
+from tracekit.prediction import targets
 from tracekit.replay.run import prepare
 from tracekit.testing import A100, TraceBuilder
 
@@ -81,6 +82,11 @@ def test_any_spelling_finds_the_prediction(trace):
     assert predictions["H100_SXM"].gpu == "h100-sxm"
     with pytest.raises(KeyError):
         predictions["t4"]
+
+
+def test_what_is_asked_for_under_two_names_is_predicted_once(trace):
+    asked = targets(["h100-sxm", "l40s", "H100"], ["8xh200-sxm", "8xh200-sxm", "4xh200-sxm"])
+    assert [target.label for target in asked] == ["h100-sxm", "l40s", "8xh200-sxm", "4xh200-sxm"]
 
 
 def test_unknown_and_ambiguous_gpus_are_named(trace):

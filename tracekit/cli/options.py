@@ -150,7 +150,9 @@ FullySharded = Annotated[
 ExpertParallel = Annotated[int | None, typer.Option("--ep", metavar="N", min=1, help="Expert-parallel ranks there.")]
 BatchFactor = Annotated[
     float | None,
-    typer.Option("--batch", metavar="FACTOR", min=0.001, help="Each rank's batch there, over that in the trace: 2."),
+    typer.Option(
+        "--batch", metavar="FACTOR", min=0.001, max=1e6, help="Each rank's batch there, over that in the trace: 2."
+    ),
 ]
 SourceCluster = Annotated[
     str | None,

@@ -28,7 +28,9 @@ WorkerMemory = Annotated[
     typer.Option("--memory", metavar="SIZE", help="What a job may take, such as 8G; default 3/4 of all, shared."),
 ]
 TimeLimit = Annotated[int, typer.Option("--time-limit", metavar="S", min=1, help="Seconds that a job may take.")]
-Keep = Annotated[float, typer.Option("--keep", metavar="DAYS", min=0.01, help="Days until jobs are deleted.")]
+Keep = Annotated[
+    float, typer.Option("--keep", metavar="DAYS", min=0.01, max=36_500, help="Days until jobs are deleted.")
+]
 MaxUpload = Annotated[str, typer.Option("--max-upload", metavar="SIZE", help="Largest file.")]
 MaxUnpacked = Annotated[str, typer.Option("--max-unpacked", metavar="SIZE", help="Most text in a job's files.")]
 MaxFiles = Annotated[int, typer.Option("--max-files", metavar="N", min=1, help="Most files of a job.")]

@@ -40,7 +40,9 @@ PipelineParallels = Annotated[
 ]
 Samples = Annotated[
     float | None,
-    typer.Option("--samples", metavar="N", min=0, help="Samples of a rank in a step, where the trace doesn't tell."),
+    typer.Option(
+        "--samples", metavar="N", min=0, max=1e12, help="Samples of a rank in a step, where the trace doesn't tell."
+    ),
 ]
 Top = Annotated[int, typer.Option("--top", metavar="N", min=1, help="Layouts to list.")]
 

@@ -1,14 +1,17 @@
 """Names to targets."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from predictors import Resolution, resolve_gpu
 from tracekit.comm import load_cluster
 from tracekit.prediction.model import Target
 
+T = TypeVar("T")
+
 
 def targets(gpus: Sequence[str], clusters: Sequence[str] = ()) -> tuple[Target, ...]:
-    """What was asked for: the clusters, and the GPUs that none of them has, in the order given.
+    """What was asked for: the clusters, and the GPUs that none of them has, in the order given, each once.
 
     Args:
         gpus: Names of GPUs, in any spelling.
@@ -18,8 +21,15 @@ def targets(gpus: Sequence[str], clusters: Sequence[str] = ()) -> tuple[Target, 
         PredictorError: A GPU is unknown or its name ambiguous.
         ClusterError: A cluster is unknown or its name wrong.
     """
-    joined = [load_cluster(name) for name in clusters]
+    joined = _once([load_cluster(name) for name in clusters], lambda cluster: cluster)
     on_clusters = [Target(Resolution(cluster.gpu, cluster.gpu.slug, "slug"), cluster) for cluster in joined]
     have = {cluster.gpu.slug for cluster in joined}
-    alone = [Target(resolution) for resolution in map(resolve_gpu, gpus) if resolution.gpu.slug not in have]
+    named = _once([resolve_gpu(name) for name in gpus], lambda resolution: resolution.gpu)
+    alone = [Target(resolution) for resolution in named if resolution.gpu.slug not in have]
     return (*alone, *on_clusters)
+
+
+def _once(found: Sequence[T], what: Callable[[T], object]) -> list[T]:
+    """The first of those that are the same: a GPU may have been given under two of its names."""
+    kinds = [what(one) for one in found]
+    return [one for place, one in enumerate(found) if kinds[place] not in kinds[:place]]
