@@ -86,6 +86,26 @@ def test_from_a_dropped_trace_to_a_deleted_report(page, shared, tmp_path):
     assert all(url.startswith((f"{server.url}/", "data:", "blob:")) for url in asked)
 
 
+def test_what_is_on_its_way_when_another_file_fails_is_not_sent_twice(page, shared, tmp_path):
+    held = []
+    page.route("**/api/v1/uploads", lambda route: held.append(route))
+    page.goto(shared.url)
+    small, large = tmp_path / "small.json.gz", tmp_path / "large.json.gz"
+    small.write_bytes(gzip.compress(b"{}"))
+    large.write_bytes(SAMPLE.read_bytes())
+    page.evaluate("limits.bytes = 1000")
+    page.set_input_files("#files", [large, small])
+    page.wait_for_selector("#trouble")
+    while not held:
+        page.wait_for_timeout(50)
+    assert page.is_hidden("#resume")
+    held[0].continue_()
+    page.wait_for_selector("#resume")
+    page.click("#resume")
+    assert page.inner_text("#trouble").startswith("large.json.gz is larger than")
+    assert len(held) == 1
+
+
 def test_samples_ranks_mistakes_and_two_compared(page, shared, tmp_path, make_trace):
     server = shared
     page.goto(server.url)

@@ -100,8 +100,9 @@ async function run() {
   const lane = async () => {
     for (let next; (next = waiting.shift()); ) await next.send();
   };
+  const lanes = Array.from({ length: SIMULTANEOUS }, lane);
   try {
-    await Promise.all(Array.from({ length: SIMULTANEOUS }, lane));
+    await Promise.all(lanes);
     const answer = await fetch("/api/v1/jobs", {
       method: "POST",
       headers: { "Content-Type": "application/json" },
@@ -112,6 +113,8 @@ async function run() {
     location.assign(`/jobs/${job.id}`);
   } catch (error) {
     trouble(said(error));
+    waiting.length = 0;
+    await Promise.allSettled(lanes); // or what is still on its way would be sent a second time
     element("resume").hidden = false;
   }
 }
