@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tracekit.graph import Graph, link
 from tracekit.graph.edges import EdgeKind
 from tracekit.replay.engine import replay
-from tracekit.replay.measure import median_step
+from tracekit.replay.measure import Meter
 from tracekit.testing import TraceBuilder
 from tracekit.workload import steps as step_table
 from tracekit.workload.extract import extract
@@ -108,7 +108,7 @@ def test_activities_of_one_stream_keep_their_order(launches):
 def test_busy_and_idle_add_up_to_the_step(launches):
     graph, kernels = linked(launches)
     steps = step_table.find(trace_of(launches))
-    step = median_step(replay(graph), kernels, steps, steps)
+    step = Meter(kernels, steps, steps).median(replay(graph))
     assert step.kernel_time_us + step.idle_us == pytest.approx(step.step_time_us)
     assert step.kernel_time_us <= kernels["dur_ns"].sum() / 1e3 + 1e-6
 

@@ -43,20 +43,6 @@ class StepTime:
         return max(self.step_time_us - self.kernel_time_us, 0.0)
 
 
-def median_step(timeline: Timeline, kernels: pl.DataFrame, steps: pl.DataFrame, chosen: pl.DataFrame) -> StepTime:
-    """The median step of a timeline.
-
-    The first of several steps starts with an empty queue, so it counts only if no other is chosen.
-
-    Args:
-        timeline: Measured or replayed.
-        kernels: The kernel table.
-        steps: All steps of the trace.
-        chosen: Those to measure.
-    """
-    return Meter(kernels, steps, chosen).median(timeline)
-
-
 def per_step(timeline: Timeline, kernels: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """One row per step, or per rank and step.
 
@@ -143,7 +129,10 @@ class Meter:
         self._chosen: Bools = numbers.is_in(chosen["step"].implode()).to_numpy()
 
     def median(self, timeline: Timeline) -> StepTime:
-        """The median chosen step of a timeline, of all ranks together."""
+        """The median chosen step of a timeline, of all ranks together.
+
+        The first of several steps starts with an empty queue, so it counts only if no other is chosen.
+        """
         each = self.each(timeline)
         steps, ranks = self._chosen.size, np.bincount(self._step)
         begin, end = np.full(steps, FOREVER), np.full(steps, NEVER)

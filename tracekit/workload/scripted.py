@@ -14,7 +14,6 @@ OUTERMOST = r"^TOP\(([^()]+)\)"
 OWN = ("TOP", "SELF")
 """Names of a module whose own method runs."""
 UNNAMED = "INSTANCE_NAME_UNKNOWN"
-PLACE = r"^\d+$"
 
 WRAPPER = r"\b(?:RecursiveScriptModule|TopLevelTracedModule|TracedModule)((?:_\d+)?)$"
 """What Python calls the outermost one, whatever its class."""
