@@ -121,7 +121,9 @@ def test_what_the_recorder_noted_is_kept(builder, tmp_path):
     rank = tk.load(tmp_path / "out.json").rank()
     assert rank.unprofiled_step_us == 190
     assert rank.peak_memory_bytes == (9e9, 1e10)
-    assert rank.recorded_facts["software"] == {"variables": {"NCCL_ALGO": "Ring", "PYTORCH_CUDA_ALLOC_CONF": "redacted"}}
+    assert rank.recorded_facts["software"] == {
+        "variables": {"NCCL_ALGO": "Ring", "PYTORCH_CUDA_ALLOC_CONF": "redacted"}
+    }
 
 
 def test_what_was_removed_is_counted(builder, tmp_path):
