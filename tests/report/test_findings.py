@@ -107,6 +107,16 @@ def allocating(dur):
     return builder
 
 
+def test_evidence_that_takes_as_long_is_ordered_by_name():
+    builder = TraceBuilder().step(1, 0, 2600)
+    for number in range(40):
+        builder.annotation(f"enumerate(DataLoader)#_Loader{number:02d}.__next__", 10 + 60 * number, 50)
+    (finding,) = (
+        f for f in tk.report(builder.kernel("k", 2450, 100, launch=2430).load()).findings if f.kind == "data-loading"
+    )
+    assert [row.what[23:31] for row in finding.evidence] == [f"Loader0{number}" for number in range(5)]
+
+
 def test_allocator():
     finding = found(allocating(900))["allocator"]
     assert finding.saves_us > 800

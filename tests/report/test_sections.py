@@ -81,3 +81,14 @@ def test_provenance_names_the_file_by_its_hash(tmp_path):
     facts = {what: (value, source) for what, value, source in origin.gpus[0].facts}
     assert facts["memory bandwidth"][0] == "2039 GB/s"
     assert all(source for what, (_, source) in facts.items() if what != "links, one direction")
+
+
+def test_kernels_that_take_as_long_are_ordered_by_what_tells_them_apart():
+    builder = TraceBuilder().step(1, 0, 3000)
+    for number in range(40):
+        begin = 10 + 60 * number
+        builder.op(f"aten::op{number:02d}", begin, 20, dims=[[64, 64]], types=["float"])
+        builder.kernel("same", begin + 30, 10, launch=begin + 5)
+    assert [kernel.op for kernel in tk.report(builder.load()).kernels] == [
+        f"aten::op{number:02d}" for number in range(40)
+    ]

@@ -8,9 +8,9 @@ import polars as pl
 from tracekit.graph import spans
 from tracekit.replay.whatif import saving_us
 from tracekit.replay.whatif.cpu import share_within, times_factor
-from tracekit.reporting.findings.case import ROWS, Case
-from tracekit.reporting.findings.model import Evidence, Finding
-from tracekit.units import digits, duration
+from tracekit.reporting.findings.case import Case, most_time
+from tracekit.reporting.findings.model import Finding
+from tracekit.units import duration
 
 ALLOCATES = r"^(cuda|hip)(Malloc|Free|MallocAsync|FreeAsync)$|^cu(MemCreate|MemMap|MemUnmap|MemRelease)$"
 
@@ -27,15 +27,12 @@ def find(case: Case) -> Iterator[Finding]:
     if not case.worth(saves_us):
         return
     steps = run.steps.height
-    named = pl.concat(table.select("name", "dur_ns") for table in calls).group_by("name")
-    rows = named.agg(pl.col("dur_ns").sum() / 1e3, count=pl.len()).sort("dur_ns", descending=True)
+    made = pl.concat(table.select("name", "dur_ns") for table in calls)
+    takes_us = float(made["dur_ns"].sum()) / 1e3 / steps
     yield Finding(
         kind="allocator",
-        title=f"Allocating and freeing GPU memory takes {duration(float(rows['dur_ns'].sum()) / steps)} of a step.",
+        title=f"Allocating and freeing GPU memory takes {duration(takes_us)} of a step.",
         advice="Keep shapes the same; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; no torch.cuda.empty_cache().",
         saves_us=saves_us,
-        evidence=tuple(
-            Evidence(name, time_us / steps, f"{digits(count / steps)} calls")
-            for name, time_us, count in rows.head(ROWS).iter_rows()
-        ),
+        evidence=most_time(made, steps, "calls"),
     )

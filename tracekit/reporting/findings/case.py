@@ -94,7 +94,7 @@ class Case:
         told = (pl.lit("") if detail is None else detail).first().alias("detail")
         grouped = rows.group_by(pl.coalesce("op", "name").alias("op"), "input_dims", "dtype")
         table = grouped.agg(pl.col("time_us").sum(), told, count=pl.len())
-        ordered = table.sort("time_us", "op", "input_dims", descending=[True, False, False]).head(ROWS)
+        ordered = table.sort("time_us", "op", "input_dims", "dtype", descending=[True, False, False, False]).head(ROWS)
         return tuple(
             Evidence(
                 what=" ".join(part for part in (row["op"], row["dtype"], shape(row["input_dims"])) if part),
@@ -123,6 +123,22 @@ def tried(edit: Callable[[], Edited]) -> Edited | None:
         return edit()
     except WhatIfError:
         return None
+
+
+def most_time(spans: pl.DataFrame, steps: int, times: str) -> tuple[Evidence, ...]:
+    """The names with most time among what ran on the CPU, in a mean step.
+
+    Args:
+        spans: ``name`` and ``dur_ns``.
+        steps: How many steps they are of.
+        times: What the detail counts.
+    """
+    named = spans.group_by("name").agg(pl.col("dur_ns").sum() / 1e3, count=pl.len())
+    ordered = named.sort("dur_ns", "name", descending=[True, False]).head(ROWS)
+    return tuple(
+        Evidence(name, time_us / steps, f"{digits(count / steps)} {times}")
+        for name, time_us, count in ordered.iter_rows()
+    )
 
 
 def _joined(*parts: str) -> str:

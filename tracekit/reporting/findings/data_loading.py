@@ -6,9 +6,9 @@ import polars as pl
 
 from tracekit.graph.spans import LOADS_DATA
 from tracekit.replay.whatif import prefetch, saving_us
-from tracekit.reporting.findings.case import ROWS, Case, tried
-from tracekit.reporting.findings.model import Evidence, Finding
-from tracekit.units import digits, duration
+from tracekit.reporting.findings.case import Case, most_time, tried
+from tracekit.reporting.findings.model import Finding
+from tracekit.units import duration
 
 
 def find(case: Case) -> Iterator[Finding]:
@@ -21,14 +21,10 @@ def find(case: Case) -> Iterator[Finding]:
         table.select("name", "dur_ns") for rank in case.run.ranks for table in (rank.ops, rank.annotations)
     ).filter(pl.col("name").str.contains(LOADS_DATA))
     steps = case.run.steps.height
-    loaders = spans.group_by("name").agg(pl.col("dur_ns").sum() / 1e3, count=pl.len()).sort("dur_ns", descending=True)
     yield Finding(
         kind="data-loading",
         title=f"Waiting for the data loader takes {duration(float(spans['dur_ns'].sum()) / 1e3 / steps)} of a step.",
         advice="DataLoader(num_workers=..., prefetch_factor=..., persistent_workers=True), or preprocess on the GPU.",
         saves_us=saves_us,
-        evidence=tuple(
-            Evidence(name, time_us / steps, f"{digits(count / steps)} times")
-            for name, time_us, count in loaders.head(ROWS).iter_rows()
-        ),
+        evidence=most_time(spans, steps, "times"),
     )

@@ -54,8 +54,8 @@ def _evidence(case: Case, chains: pl.DataFrame) -> tuple[Evidence, ...]:
     sequences = chains.group_by("chain", maintain_order=True).agg(
         pl.coalesce("op", "name").alias("ops"), pl.col("time_us").sum()
     )
-    alike = sequences.group_by("ops").agg(pl.col("time_us").sum(), count=pl.len())
-    rows = alike.sort("time_us", descending=True).head(ROWS).iter_rows(named=True)
+    alike = sequences.group_by("ops", maintain_order=True).agg(pl.col("time_us").sum(), count=pl.len())
+    rows = alike.sort("time_us", descending=True, maintain_order=True).head(ROWS).iter_rows(named=True)
     return tuple(
         Evidence(
             what=" → ".join(row["ops"][:SHOWN])

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from tracekit.reporting.findings.case import ROWS, Case
-from tracekit.reporting.findings.model import Evidence, Finding
+from tracekit.reporting.findings.case import Case, most_time
+from tracekit.reporting.findings.model import Finding
 from tracekit.units import digits
 
 REGION = r"^Torch-Compiled Region|^CompiledFunction$"
@@ -24,14 +24,10 @@ def find(case: Case) -> Iterator[Finding]:
     per_step = regions.height / steps
     if per_step < 2:
         return
-    named = regions.group_by("name").agg(pl.len(), pl.col("dur_ns").sum() / 1e3).sort("dur_ns", descending=True)
     yield Finding(
         kind="graph-breaks",
         title=f"A step runs {digits(per_step)} compiled regions: its graph is broken between them.",
         advice='TORCH_LOGS="graph_breaks" tells why; torch.compile(fullgraph=True) makes breaks an error.',
         saves_us=None,
-        evidence=tuple(
-            Evidence(name, time_us / steps, f"{digits(count / steps)} times")
-            for name, count, time_us in named.head(ROWS).iter_rows()
-        ),
+        evidence=most_time(regions, steps, "times"),
     )

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-ALIKE = ("name", "op", "family", "dtype", "input_dims")
+ALIKE = ("name", "input_dims", "op", "family", "dtype")
 """Launches that count as one kernel."""
 
 
@@ -73,7 +73,7 @@ def build(kernels: pl.DataFrame, steps: int, targets: int) -> tuple[KernelTime, 
             bytes=pl.col("work_bytes").sum(),
             counted=pl.col("work_bytes").is_not_null().all(),
         )
-        .sort("time", "name", "input_dims", descending=[True, False, False])
+        .sort("time", *ALIKE, descending=[True, *[False] * len(ALIKE)])
     )
     return tuple(
         KernelTime(

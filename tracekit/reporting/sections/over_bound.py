@@ -52,7 +52,7 @@ def build(kernels: pl.DataFrame, gpu: Gpu | None) -> tuple[OverBound, ...]:
     rows = (
         beaten.group_by(ALIKE)
         .agg(time=pl.col("time_us").sum(), bound=pl.col("bound_us").sum(), cached=in_cache.all())
-        .sort("time", "name", "input_dims", descending=[True, False, False])
+        .sort("time", *ALIKE, descending=[True, *[False] * len(ALIKE)])
     )
     return tuple(
         OverBound(
