@@ -126,7 +126,10 @@ Prices = Annotated[
 ]
 WorldSize = Annotated[int | None, typer.Option("--world-size", metavar="N", min=1, help="Ranks of the job there.")]
 DataParallel = Annotated[int | None, typer.Option("--dp", metavar="N", min=1, help="Data-parallel copies there.")]
-TensorParallel = Annotated[int | None, typer.Option("--tp", metavar="N", min=1, help="Tensor-parallel ranks there.")]
+TensorParallel = Annotated[
+    int | None,
+    typer.Option("--tp", metavar="N", min=1, help="Ranks that share each layer there; of a one-GPU trace too."),
+]
 PipelineParallel = Annotated[int | None, typer.Option("--pp", metavar="N", min=1, help="Pipeline stages there.")]
 MicroBatches = Annotated[
     int | None,

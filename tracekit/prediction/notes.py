@@ -8,6 +8,7 @@ from predictors import Gpu, Resolution, list_gpus, load_gpu
 from predictors.machine import machine
 from predictors.transfer import ordered
 from tracekit.calibration import Calibration
+from tracekit.prediction.copies import LIKELY_TAKEN, TAKEN
 from tracekit.prediction.layout import Layout
 from tracekit.prediction.memory import Memory
 from tracekit.prediction.model import Shared, Target
@@ -107,6 +108,23 @@ def _pipeline(pipeline: Pipeline, layout: Layout) -> Iterator[str]:
         f"stages send each other {pipeline.send_bytes / 2**20:,.1f} MiB a micro-batch, told from the layers' products: "
         f"{duration(pipeline.send_us)}, {duration(HAND_OVER_US[0])} of it for handing over, as in published pipelines; "
         f"the interval goes from {duration(HAND_OVER_US[1])} to {duration(HAND_OVER_US[2])}"
+    )
+
+
+def of_added(put_in_us: float, exposed_us: float, slower_us: float) -> str:
+    """What collectives that were put into a run cost it.
+
+    Args:
+        put_in_us: How long they take in a step.
+        exposed_us: While nothing else runs.
+        slower_us: What they take from the kernels beside the rest.
+    """
+    whole = f"the collectives that were put in take {duration(put_in_us)} a step"
+    if slower_us < 1:
+        return f"{whole}, during which nothing else runs"
+    return (
+        f"{whole}; for {duration(exposed_us)} of it nothing else runs, and beside the rest kernels are taken to lose "
+        f"{100 * LIKELY_TAKEN:.0f} % of the GPU, {duration(slower_us)}, at most {100 * TAKEN:.0f} %"
     )
 
 

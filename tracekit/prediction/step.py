@@ -32,7 +32,6 @@ from tracekit.replay.contention import WORTH_PCT, Sharing
 from tracekit.replay.engine import Timeline
 from tracekit.replay.measure import StepTime
 from tracekit.replay.run import Run
-from tracekit.units import duration
 from tracekit.workload.shares import share
 
 Ints = npt.NDArray[np.int64]
@@ -185,11 +184,6 @@ class Predictor:
         hidden_us = (put_in_us - exposed_us) * min(step.kernel_time_us / step.step_time_us, 1.0)
         slower_us = LIKELY_TAKEN * hidden_us
         longer = 1 + slower_us / step.step_time_us
-        told = (
-            f"the collectives that were put in take {duration(put_in_us)} a step; for {duration(exposed_us)} of it "
-            f"nothing else runs, and beside the rest kernels are taken to lose {100 * LIKELY_TAKEN:.0f} % of the GPU, "
-            f"{duration(slower_us)}, at most {100 * TAKEN:.0f} %"
-        )
         return replace(
             prediction,
             step=replace(
@@ -202,7 +196,7 @@ class Predictor:
             kernels=prediction.kernels.head(own),
             added_us=added_us,
             high_us=prediction.high_us + TAKEN * hidden_us,
-            notes=(*prediction.notes, told),
+            notes=(*prediction.notes, notes.of_added(put_in_us, exposed_us, slower_us)),
         )
 
     def _kernel_times(self, gpu: Gpu, layouts: tuple[Layout, Layout] | None) -> pl.DataFrame:
