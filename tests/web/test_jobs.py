@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from tracekit.testing import TraceBuilder
 from tracekit.web.database import Database
 from tracekit.web.errors import FullError
 from tracekit.web.jobs import MOST_ATTEMPTS
@@ -36,6 +37,25 @@ def test_looking_first_then_asking(api, work, make_trace):
     report = api.client.get(done["reports"]["json"]).json()
     assert [target["gpu"] for target in report["targets"]] == ["h100-sxm", "l40s"]
     assert report["source"]["trace"] == "trace.json"
+
+
+def test_a_layout_is_that_of_the_clusters(api, work, make_trace, tmp_path, tracekit_json):
+    shapes, layout = (512, 2048), {"tp": 2, "batch": 4.0}
+    builder = TraceBuilder()
+    for number, (k, n) in enumerate((shapes, shapes[::-1], shapes, shapes[::-1])):
+        now = 100 * number
+        builder.op("aten::mm", now, 30, dims=[[256, k], [k, n]], types=["float", "float"])
+        builder.kernel("ampere_sgemm_64x32", now + 20, 60, launch=now + 10)
+    job = api.begin(api.put(builder.to_json()), ask={"gpus": ["h100-sxm"], "clusters": ["8xh100-sxm"], **layout})
+    work()
+    alone, shared = api.client.get(f"/api/v1/jobs/{job}/report.json").json()["targets"]
+    (tmp_path / "trace.json").write_bytes(builder.to_json())
+    printed = tracekit_json(tmp_path, "predict", "trace.json", "--cluster", "8xh100-sxm", "--tp", "2", "--batch", "4")
+    assert shared == printed["targets"][0]
+    assert alone == tracekit_json(tmp_path, "predict", "trace.json", "--gpu", "h100-sxm", "--batch", "4")["targets"][0]
+    nowhere = api.client.post(f"/api/v1/jobs/{job}/ask", json={"gpus": ["h100-sxm"], "dp": 8})
+    assert nowhere.status_code == 400
+    assert "need links between GPUs" in nowhere.text
 
 
 def test_the_json_is_the_command_lines(api, work, make_trace, tmp_path, tracekit_json):

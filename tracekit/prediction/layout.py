@@ -78,13 +78,17 @@ class Layout:
         """Distance of neighbours in such a group: tp is innermost, pp outermost, as in Megatron and torch's meshes."""
         return {"tp": 1, "ep": self.tp, "dp": self.tp, "pp": self.tp * self.dp}[role]
 
+    @property
+    def parallel(self) -> str:
+        """Such as ``dp 8 (sharded) x tp 2``."""
+        parts = [f"{name} {self.ranks(name)}" for name in ("tp", "pp") if self.ranks(name) > 1]
+        return " x ".join([f"dp {self.dp}{' (sharded)' if self.sharded else ''}", *parts])
+
     def __str__(self) -> str:
         """Such as ``16 ranks = dp 8 (sharded) x tp 2``."""
-        parts = [f"{name} {self.ranks(name)}" for name in ("tp", "pp") if self.ranks(name) > 1]
-        data = f"dp {self.dp}{' (sharded)' if self.sharded else ''}"
         experts = f", ep {self.ep}" if self.ep > 1 else ""
         batch = f", {self.batch:g} times the batch" if self.batch != 1 else ""
-        return f"{self.world_size} ranks = {' x '.join([data, *parts])}{experts}{batch}"
+        return f"{self.world_size} ranks = {self.parallel}{experts}{batch}"
 
 
 @dataclass(frozen=True, slots=True)

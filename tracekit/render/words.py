@@ -42,6 +42,8 @@ def headline(report: Report) -> Headline:
     best = max(others, key=lambda target: target.speedup * target.samples)
     among = "" if len(others) == 1 else f", the fastest of {len(others)}"
     there = best.label if best.cluster else _name(report, best.gpu)
+    if best.layout and best.layout.world_size > 1:
+        there += f" as {best.layout.parallel}"
     larger = "" if best.samples == 1 else f" with {best.samples:g} times the batch"
     each = "" if best.samples == 1 else " for each sample"
     return Headline(

@@ -22,6 +22,7 @@ from tracekit.web.tus import Id, Owner, refusals
 MOST_TARGETS = 32
 BLOCK_BYTES = 1 << 20
 
+Count = Annotated[int, Field(ge=1, le=2**20)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=80)]
 Form = Annotated[str, InPath(pattern=f"^({'|'.join(FORMATS)})$")]
 
@@ -41,6 +42,12 @@ class Ask(BaseModel):
     source_cluster: Name | None = Field(default=None, description="Where the GPU doesn't tell.")
     steps: str | None = Field(default=None, pattern=r"^\d{1,9}(:\d{1,9})?$", description="N or N:M; default all.")
     rank: int | None = Field(default=None, ge=0, lt=2**31, description="The rank to measure.")
+    dp: Count | None = Field(default=None, description="Data-parallel copies on the clusters; default the trace's.")
+    tp: Count | None = Field(default=None, description="Ranks that share each layer there.")
+    pp: Count | None = Field(default=None, description="Pipeline stages there.")
+    micro_batches: Count | None = Field(default=None, description="Passes of a step through the stages.")
+    fsdp: bool = Field(default=False, description="Whether copies of a one-GPU job share out its parameters.")
+    batch: float | None = Field(default=None, ge=0.001, le=1e6, description="Of each rank, over that in the trace.")
 
 
 class NewJob(BaseModel):
@@ -166,13 +173,15 @@ def asked(ask: Ask) -> dict[str, Any]:
     Raises:
         PredictorError: A GPU is unknown or its name ambiguous.
         ClusterError: A cluster is unknown or its name wrong.
-        WebError: A name is a file's.
+        WebError: A name is a file's, or a layout needs a cluster.
     """
     gpus = [*ask.gpus, *([ask.source_gpu] if ask.source_gpu else [])]
     clusters = [*ask.clusters, *([ask.source_cluster] if ask.source_cluster else [])]
     for name in (*gpus, *clusters):
         if name.strip().lower().endswith(".toml"):
             raise WebError(f"{name}: the server reads no files.", "Name what it knows: /api/v1/gpus, /api/v1/clusters.")
+    if not ask.clusters and (ask.fsdp or any((ask.dp, ask.tp, ask.pp, ask.micro_batches))):
+        raise WebError("Copies, shared layers and stages need links between GPUs.", "Name a cluster.")
     targets(gpus, clusters)
     return ask.model_dump()
 

@@ -28,6 +28,16 @@ DOCS_POLICY = (
 )
 
 
+LAYOUT = {
+    "dp": "Copies",
+    "tp": "GPUs that share a layer",
+    "pp": "Pipeline stages",
+    "micro_batches": "Micro-batches",
+    "batch": "Times the batch",
+}
+"""Numbers of a layout, and what the page calls them."""
+
+
 class Chosen(Ask):
     """What was chosen on the page, where fields may be left blank."""
 
@@ -35,6 +45,11 @@ class Chosen(Ask):
     @classmethod
     def _without_blanks(cls, names: list[str]) -> list[str]:
         return [name for name in names if name.strip()]
+
+    @field_validator(*LAYOUT, mode="before")
+    @classmethod
+    def _blank_is_none(cls, number: str) -> str | None:
+        return number or None
 
 
 router = APIRouter(include_in_schema=False)
@@ -134,6 +149,8 @@ def _shown(store: Store, job: Job) -> dict[str, Any]:
         "expires": _date(job.expires),
         "gpus": [load_gpu(slug) for slug in list_gpus()],
         "clusters": [load_cluster(name) for name in list_clusters()],
+        "layout": LAYOUT,
+        "laid_out": any((job.request or {}).get(name) for name in (*LAYOUT, "fsdp")),
         "meanings": MEANINGS,
         "words": _words,
         **_report(job),

@@ -3,7 +3,7 @@
 import dataclasses
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from tracekit import ingest
 from tracekit.doctor import examine
 from tracekit.ingest.source import Source, expand, of_file
-from tracekit.prediction import predict
+from tracekit.prediction import Change, Prediction, predict
 from tracekit.replay.run import Run, prepare
 from tracekit.reporting import build
 from tracekit.reporting.sections import coverage, source, table, warnings
@@ -113,8 +113,7 @@ def _report(job: Job, run: Run, scratch: Path, enter: Stage) -> tuple[list[str],
     """Write all forms; which they are, and what they leave out."""
     enter("predict")
     request = job.request or {}
-    predicted = predict(run, request["gpus"], clusters=request["clusters"], source_cluster=request["source_cluster"])
-    report = build(run, predicted.targets)
+    report = build(run, [*_predicted(run, request)])
     (scratch / sides.FILE).write_bytes(sides.pack(report, job.name))
     drawn, left_out = excerpt(run, 1 + len(report.targets))
     written = [suffix for suffix in FORMATS if suffix != TIMELINE or drawn is not None]
@@ -122,6 +121,19 @@ def _report(job: Job, run: Run, scratch: Path, enter: Stage) -> tuple[list[str],
         enter(f"write {FORMATS[suffix].title}")
         (scratch / f"report.{suffix}").write_bytes(FORMATS[suffix].render(report, drawn or run))
     return written, [left_out] if left_out else []
+
+
+def _predicted(run: Run, request: Mapping[str, Any]) -> Iterator[Prediction]:
+    """The step on each target; a layout is that of the clusters, another batch is everywhere."""
+    numbers = ("dp", "tp", "pp", "micro_batches", "batch")
+    asked = Change(**{name: request.get(name) for name in numbers}, sharded=request.get("fsdp") or None)
+    alone = Change(batch=asked.batch)
+    together = [(request["gpus"], request["clusters"], asked)]
+    apart = [(request["gpus"], [], alone), ([], request["clusters"], asked)]
+    for gpus, clusters, change in together if asked == alone else apart:
+        yield from predict(
+            run, gpus, clusters=clusters, source_cluster=request["source_cluster"], change=change
+        ).targets
 
 
 def _keep(job: Job, store: Store, scratch: Path, names: list[str]) -> None:
