@@ -16,7 +16,7 @@ from predictors.gpu import load_gpu
 from predictors.law import LAWS, STAND_INS
 from predictors.laws.products import POWER_LIMITED
 from predictors.machine import Machine, machine
-from predictors.residual import Trees
+from predictors.residual import StoredTrees, Trees
 from predictors.surface import Spread, Surface, usual_spread
 from predictors.terms import Array, Constants
 
@@ -119,8 +119,8 @@ class Weights:
 
     Attributes:
         laws: law -> constants.
-        residuals: law -> trees for GPUs of which no relative was measured.
-        own: (law, architecture) -> trees of the GPUs of that architecture.
+        grown: 'architecture/law' -> trees of the GPUs of that architecture; 'all/law' -> those for GPUs of which no
+            relative was measured.
         intervals: law -> situation -> half-width of the 90 % interval, as a logarithm.
         transfer: law -> kinship of two GPUs -> exponent of the measured residual.
         spreads: law -> how far GPUs left out were off, which a calibration starts from.
@@ -128,8 +128,7 @@ class Weights:
     """
 
     laws: dict[str, Fitted]
-    residuals: dict[str, Trees] = field(default_factory=dict)
-    own: dict[tuple[str, str], Trees] = field(default_factory=dict)
+    grown: Mapping[str, Trees] = field(default_factory=dict)
     intervals: dict[str, dict[str, float]] = field(default_factory=dict)
     transfer: dict[str, dict[str, float]] = field(default_factory=dict)
     spreads: dict[str, Spread] = field(default_factory=dict)
@@ -163,7 +162,7 @@ class Weights:
 
     def trees(self, law: str, gpu: Machine) -> Trees | None:
         """The correction of a law on a GPU: its architecture's, which siblings share, or else the general one."""
-        return self.own.get((law, gpu.architecture)) or self.residuals.get(law)
+        return self.grown.get(f"{gpu.architecture}/{law}") or self.grown.get(f"all/{law}")
 
 
 def load_weights(folder: str | Path | None = None) -> Weights:
@@ -182,9 +181,7 @@ def save_weights(weights: Weights, folder: Path) -> None:
     text = {"format": FORMAT, "laws": laws, "intervals": weights.intervals, "transfer": weights.transfer}
     text |= {"spreads": {name: vars(spread) for name, spread in weights.spreads.items()}}
     (folder / "weights.json").write_text(json.dumps(_rounded(text), indent=1, sort_keys=True) + "\n")
-    trees = {f"all/{law}": t for law, t in weights.residuals.items()}
-    trees |= {f"{architecture}/{law}": t for (law, architecture), t in weights.own.items()}
-    arrays = {f"{key}/{part.name}": getattr(t, part.name) for key, t in trees.items() for part in fields(t)}
+    arrays = {f"{key}/{part.name}": getattr(t, part.name) for key, t in weights.grown.items() for part in fields(t)}
     # Half the size, and off by 0.05 % of what a leaf adds at most.
     arrays = {name: a.astype(np.float16) if name.endswith("/leaf") else a for name, a in arrays.items()}
     np.savez_compressed(folder / "trees.npz", **arrays)
@@ -217,8 +214,7 @@ def _load(folder: Path) -> Weights:
                     own[law, architecture] = trees
     return Weights(
         laws={name: Fitted(**fitted) for name, fitted in text["laws"].items()},
-        residuals=residuals,
-        own=own,
+        grown=StoredTrees(folder / "trees.npz") if (folder / "trees.npz").exists() else {},
         intervals=text["intervals"],
         transfer=text["transfer"],
         spreads={name: Spread(**spread) for name, spread in text.get("spreads", {}).items()},

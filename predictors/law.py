@@ -49,8 +49,7 @@ class Law:
 
     def correctable(self, terms: Terms) -> Array:
         """The part of each kernel's time that the learned correction may change."""
-        share = terms.body_us / terms.time_us
-        return share if self.floor_is_exact else np.ones_like(share)
+        return terms.body_us / terms.time_us if self.floor_is_exact else np.ones_like(terms.floor_us)
 
 
 _SHARED = {"floor": (4500.0, 0.4), "compute": (0.85, 0.2), "memory": (0.85, 0.15), "cache": (0.9, 0.2),

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+import io
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -79,3 +82,27 @@ class Trees:
             starts = np.arange(len(values), dtype=np.int32)[:, None] * values.shape[1]
             total += values.ravel()[leaf + starts].sum(axis=0)
         return total
+
+
+class StoredTrees(Mapping[str, Trees]):
+    """Trees of a file, each unpacked when it is first asked for.
+
+    Args:
+        path: an .npz file with the arrays of each trees as 'name/feature', 'name/threshold' and 'name/leaf'.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._arrays = np.load(io.BytesIO(path.read_bytes()), allow_pickle=False)
+        self._unpacked: dict[str, Trees] = {}
+
+    def __getitem__(self, name: str) -> Trees:
+        if name not in self._unpacked:
+            feature, threshold, leaf = (self._arrays[f"{name}/{part.name}"] for part in fields(Trees))
+            self._unpacked[name] = Trees(feature, threshold, leaf.astype(np.float32))
+        return self._unpacked[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted({array.rsplit("/", 1)[0] for array in self._arrays.files}))
+
+    def __len__(self) -> int:
+        return len(self._arrays.files) // len(fields(Trees))

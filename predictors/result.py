@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from predictors.coded import Coded
 from predictors.fitted import Weights
 from predictors.intervals import half_width
 from predictors.machine import Machine
@@ -21,12 +22,12 @@ Index = npt.NDArray[np.intp]
 
 def widths(table: pl.DataFrame, gpu: Machine, weights: Weights) -> Array:
     """Half-widths, as logarithms, of the intervals of kernels predicted from their shapes; 0 without one."""
-    named = table["framework"].is_not_null().to_numpy()
-    found = np.zeros(table.height)
-    for law in table["law"].unique().drop_nulls().to_list():
-        own = half_width(law, gpu, weights), half_width(law, gpu, weights, named=False)
-        found = np.where((table["law"] == law).fill_null(False).to_numpy(), np.where(named, *own), found)
-    return found
+    laws, named = Coded.of(table["law"]), table["framework"].is_not_null().to_numpy()
+
+    def width(named: bool) -> Array:
+        return laws.map(lambda law: 0.0 if law is None else half_width(law, gpu, weights, named))
+
+    return np.where(named, width(True), width(False))
 
 
 def result(alone: Modelled, row: Index, time: Array, width: Array, method: Index) -> pl.DataFrame:

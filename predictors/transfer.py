@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from predictors.coded import Coded
 from predictors.fitted import Weights
 from predictors.law import LAWS
 from predictors.machine import Machine
@@ -84,7 +86,7 @@ def residual(
     """
     kinship = relation(source, target)
     own, shared = _exponents(table, kinship, weights)
-    beyond = np.where(_of_library(table["law"]), own, 1.0) if kinship == "vendor" else np.ones_like(own)
+    beyond = np.where(_of(LIBRARY, Coded.of(table["law"])), own, 1.0) if kinship == "vendor" else np.ones_like(own)
     shared = np.where(_stack_is_known(table["law"], source, target, weights), 0.0, shared)
     return np.asarray(missed.offset * shared[row] + missed.own * own[row] + missed.excess * beyond[row])
 
@@ -107,19 +109,18 @@ def relation(source: Machine, target: Machine) -> str:
 
 def _exponents(table: pl.DataFrame, kinship: str, weights: Weights) -> tuple[Array, Array]:
     """Exponents of a kernel's own part and of its stack's offset."""
-    laws, known = table["law"], table["framework"].is_not_null().to_numpy()
+    laws, known = Coded.of(table["law"]), table["framework"].is_not_null().to_numpy()
     fitted = {law: e[kinship] for law, e in weights.transfer.items() if kinship in e}
     unfitted = {law: UNFITTED[kinship] for law in LAWS if law not in weights.laws}
     chosen = fitted | unfitted | {"memcpy": 1.0}
-    own = laws.replace_strict(chosen, default=OWN[kinship], return_dtype=pl.Float64).to_numpy()
-    product = laws.str.starts_with("gemm").fill_null(False).to_numpy()
-    product = _of_library(laws) if kinship == "vendor" else product
+    own = laws.map(lambda law: chosen.get(law or "", OWN[kinship]))
+    product = _of(LIBRARY if kinship == "vendor" else ("gemm",), laws)
     unknown = np.maximum(own, np.where(product, OWN[kinship], UNFITTED[kinship]))
     return np.where(known, own, unknown), np.where(known, own, np.maximum(unknown, STACK[kinship]))
 
 
-def _of_library(laws: pl.Series) -> Mask:
-    return laws.str.split(" ").list.first().is_in(LIBRARY).fill_null(False).to_numpy()
+def _of(kinds: Collection[str], laws: Coded) -> Mask:
+    return laws.map(lambda law: law is not None and law.split(" ")[0] in kinds)
 
 
 def in_order(

@@ -22,7 +22,7 @@ from predictors.terms import (
 TILES = ((16, 64), (32, 64), (64, 32), (64, 64), (128, 64), (64, 128), (128, 128), (64, 256), (128, 256), (256, 128))
 SPLITS = (1, 2, 4, 8, 16)
 LEAST_SPLIT_K = 128
-ROWS_AT_ONCE = 512
+ROWS_AT_ONCE = 1024
 """Of so many rows all tiles and splits together fit a CPU's second cache."""
 POWER_LIMITED = "mma"
 """The class of matrix units whose clock follows from the board's power."""
@@ -36,7 +36,7 @@ def product_cycles(
     """Clocks one SM takes for one step along k of a tile: arithmetic, operands from L2, or plain latency."""
     compute = 2.0 * tile_m * tile_n / (flops_per_cycle * c["compute"])
     feed = (tile_m + tile_n) * size / (64.0 * np.asarray(c["feed"]))
-    return overlap(compute, feed, np.asarray(c["latency"]) + 0 * compute)
+    return overlap(compute, feed, np.asarray(c["latency"]))
 
 
 def gemm_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
@@ -53,11 +53,24 @@ def product_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
     On NVIDIA's GPUs the operands of a job's products come from memory at first, which takes longer to answer than the
     cache, and rows that don't start at multiples of 16 bytes are loaded and stored piece by piece.
     """
-    best = np.empty((2, x["m"].size))
-    for first in range(0, best.shape[1], ROWS_AT_ONCE):
+    m, n, k, batch, size = x["m"], x["n"], x["k"], x["batch"], x["size"]
+    unaligned = np.asarray(c["unaligned"]) * (gpu.tensor_class != OTHER_VENDOR)
+    any_tile = {
+        **{name: x[name] for name in ("m", "n", "k", "batch", "size")},
+        "flops_per_cycle": x["tflops"] * 1e6 / gpu.sms / gpu.clock_mhz,
+        "unaligned": unaligned * x["unaligned_loads"],
+        "stores": unaligned * x["unaligned_stores"] * batch * m * n / gpu.sms / gpu.clock_mhz,
+        "stream": memory_us(x["work_bytes"], gpu, c),
+        # One block alone streams its operands at no more than some SMs' share of the memory.
+        "alone": c["fill"] * size * (gpu.sms / gpu.bandwidth_gbps / 1e3),
+        "partial": 8.0 * batch * m * n / (gpu.bandwidth_gbps * c["reduce"]) / 1e3,
+    }
+    best = np.empty((2, m.size))
+    for first in range(0, m.size, ROWS_AT_ONCE):
         rows = slice(first, first + ROWS_AT_ONCE)
-        best[:, rows] = _best_tile({name: column[rows] for name, column in x.items()}, gpu, of_rows(c, rows))
-    quantise = x["quantised_input"] * (c["quantise"] * 3 * x["m"] * x["k"] / gpu.bandwidth_gbps / 1e3)
+        some = {name: column[rows] for name, column in any_tile.items()}
+        best[:, rows] = _best_tile(some, gpu, of_rows(c, rows))
+    quantise = x["quantised_input"] * (c["quantise"] * 3 * m * k / gpu.bandwidth_gbps / 1e3)
     cold = (x["cold"] > 0) & (gpu.tensor_class != OTHER_VENDOR)
     return Terms(c["floor"] / gpu.clock_mhz * np.where(cold, c["cold"], 1.0) + quantise, *best)
 
@@ -67,23 +80,20 @@ def _best_tile(x: Columns, gpu: Machine, c: Constants) -> Array:
 
     All of them are tried at once, in arrays of (tiles, splits, rows).
     """
-    m, n, k, batch, size = x["m"], x["n"], x["k"], x["batch"], x["size"]
     (tile_m, tile_n), split = np.array(TILES, dtype=np.float64).T[..., None, None], np.array(SPLITS)[:, None]
-    unaligned = np.asarray(c["unaligned"]) * (gpu.tensor_class != OTHER_VENDOR)
-    stores = unaligned * x["unaligned_stores"] * batch * m * n / gpu.sms / gpu.clock_mhz
-    cycles = product_cycles(tile_m, tile_n, x["tflops"] * 1e6 / gpu.sms / gpu.clock_mhz, size, c)
-    cycles = cycles + unaligned * x["unaligned_loads"] * (tile_m + tile_n)
-    depth = np.where(split > 1, np.maximum(k / split, LEAST_SPLIT_K), k)
-    tiles = batch * np.ceil(m / tile_m) * np.ceil(n / tile_n) / gpu.sms
-    compute = rounds(tiles * split, c) * (depth + c["prologue"]) * (cycles / gpu.clock_mhz) + stores
-    partial = np.where(split > 1, 8.0 * batch * m * n * split, 0.0) / (gpu.bandwidth_gbps * c["reduce"]) / 1e3
-    # One block alone streams its operands at no more than some SMs' share of the memory.
-    alone = c["fill"] * depth * size * (gpu.sms / gpu.bandwidth_gbps / 1e3)
-    memory = (tile_m + tile_n) * alone + (memory_us(x["work_bytes"], gpu, c) + partial)
-    tried = [terms.reshape(-1, m.size) for terms in (compute, memory)]
+    cycles = product_cycles(tile_m, tile_n, x["flops_per_cycle"], x["size"], c) + x["unaligned"] * (tile_m + tile_n)
+    depth = np.maximum(x["k"] / split, LEAST_SPLIT_K * (split > 1))
+    tiles = x["batch"] * np.ceil(x["m"] / tile_m) * np.ceil(x["n"] / tile_n) / gpu.sms
+    compute = rounds(tiles * split, c)
+    compute *= depth + c["prologue"]
+    compute *= cycles / gpu.clock_mhz
+    compute += x["stores"]
+    memory = (tile_m + tile_n) * (depth * x["alone"])
+    memory += x["stream"] + x["partial"] * (split * (split > 1))
+    tried = [terms.reshape(-1, terms.shape[-1]) for terms in (compute, memory)]
     time = overlap_power(*tried)
     best = (time == time.min(axis=0)).argmax(axis=0)
-    return np.stack([terms[best, np.arange(m.size)] for terms in tried])
+    return np.stack([terms[best, np.arange(best.size)] for terms in tried])
 
 
 def gemm_fp32_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:

@@ -92,8 +92,7 @@ def merge(fits: Sequence[LawFit]) -> Weights:
     """Weights from fitted laws, without interval widths."""
     return Weights(
         laws={f.law: f.fitted for f in fits},
-        residuals={f.law: f.shared for f in fits},
-        own={(f.law, architecture): trees for f in fits for architecture, trees in f.own.items()},
+        grown={f"{who}/{f.law}": trees for f in fits for who, trees in {"all": f.shared, **f.own}.items()},
         spreads={f.law: f.spread for f in fits if f.spread is not None},
     )
 

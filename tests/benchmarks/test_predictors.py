@@ -29,7 +29,7 @@ def seconds(function, repeats: int = 3) -> float:
 def test_products_against_the_arithmetic_they_need(benchmark):
     """Fifty tiles and splits of two powers each, and 450 trees, against numpy doing just that.
 
-    Measured: 9 to 11 times as long, 190,000 to 220,000 kernels a CPU second.
+    Measured: 7.5 to 8.5 times as long, 200,000 to 245,000 kernels a CPU second beside 12 other busy processes.
     """
     kernels = products()
     x, leaf = np.linspace(1, 2, KERNELS), np.zeros(KERNELS, dtype=np.uint8)
@@ -47,7 +47,7 @@ def test_products_against_the_arithmetic_they_need(benchmark):
     took, limit = seconds(lambda: predict(kernels, "h100-sxm")), seconds(powers) + seconds(comparisons)
     benchmark.extra_info["thousand kernels per CPU second"] = KERNELS / took / 1e3
     benchmark.extra_info["times numpy's limit"] = took / limit
-    assert took < 20 * limit
+    assert took < 12 * limit
 
 
 def test_a_sweep_works_each_distinct_kernel_out_once():

@@ -11,10 +11,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from predictors import load_gpu, predict
-from predictors.columns import law_columns, prepare
+from predictors.columns import law_columns, prepare, sizes
 from predictors.fitted import Weights, load_weights
 from predictors.gpu import Gpu
 from predictors.law import LAWS
+from predictors.laws.products import ROWS_AT_ONCE
 from predictors.machine import machine
 from predictors.measured import IN_A_LOOP
 from predictors.roofline import bound_us, memory_bound_us
@@ -61,6 +62,24 @@ def test_a_product_takes_longer_the_larger_it_is(m: int, n: int, k: int, grown: 
     batch = 2 if grown == "batch" else 1
     shape = {"family": "gemm", "dtype": "bf16", "batch": batch, "m": m, "n": n, "k": k}
     assert law_us(H100, **shape) <= law_us(H100, **(shape | {grown: shape[grown] + by})) * 1.0001
+
+
+@pytest.mark.parametrize("gpu", ["h100-sxm", "t4", "mi300x"])
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+def test_a_product_takes_as_long_among_many_as_alone(gpu: str, dtype: str):
+    draw, target = np.random.default_rng(0), machine(load_gpu(gpu))
+    shapes = pl.DataFrame({name: draw.integers(1, 4096, ROWS_AT_ONCE + 20) for name in ("m", "n", "k")})
+    frameworks = ["vllm", None, "sglang", None] * (shapes.height // 4)
+    table = prepare(
+        shapes.with_columns(family=pl.lit("gemm"), dtype=pl.lit(dtype), framework=pl.Series(frameworks)), target
+    )
+
+    def time_us(rows: pl.DataFrame) -> list[float]:
+        law, x = rows["law"][0], sizes(rows)
+        return LAWS[law].terms(x.on(target), target, SHIPPED.law(law).constants(target, x.frameworks)).time_us.tolist()
+
+    some = [0, 1, ROWS_AT_ONCE - 1, ROWS_AT_ONCE, ROWS_AT_ONCE + 19]
+    assert [time_us(table)[row] for row in some] == pytest.approx([time_us(table[[row]])[0] for row in some], rel=1e-12)
 
 
 @given(batch=SMALL, heads=SMALL, keys=SIZE, grown=st.sampled_from(["batch", "kv_len"]))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
+from pathlib import Path
 
+import numpy as np
+import pytest
+
+from predictors.fitted import Weights, load_weights, save_weights
 from predictors.residual import Trees
 from predictors.training.boost import boost
 
@@ -40,3 +44,31 @@ def test_boosting_is_deterministic_and_survives_constant_features():
     first, again = (boost(features, np.full(50, 0.3), np.ones(50), trees=5, depth=2) for _ in range(2))
     assert np.array_equal(first.leaf, again.leaf)
     assert np.isfinite(first.predict(features)).all()
+
+
+@pytest.mark.parametrize("rows", [1, 300, 3000])
+def test_trees_that_ask_the_same_questions_in_any_order_are_their_definition(rows: int):
+    draw = np.random.default_rng(0)
+    trees = Trees(
+        feature=draw.integers(0, 3, (40, 4)).astype(np.int16),
+        threshold=draw.integers(0, 4, (40, 4)).astype(np.float32) / 4,
+        leaf=draw.integers(-9, 9, (40, 16)).astype(np.float32),
+    )
+    features = (draw.integers(0, 5, (3, rows)) / 4).astype(np.float32)
+    bits = features[trees.feature] > trees.threshold[..., None]
+    leaves = (bits * 2 ** np.arange(4)[:, None]).sum(axis=1)
+    assert len(trees.questions[0]) == 12
+    assert np.array_equal(trees.predict(features), np.take_along_axis(trees.leaf, leaves, axis=1).sum(axis=0))
+
+
+def test_stored_trees_are_those_that_were_saved(tmp_path: Path):
+    grown = {
+        f"{architecture}/norm": Trees(np.full((2, 1), i, np.int16), np.ones((2, 1), np.float32), np.eye(2, dtype="f4"))
+        for i, architecture in enumerate(("9", "all"))
+    }
+    save_weights(Weights({}, grown), tmp_path)
+    stored = load_weights(tmp_path).grown
+    assert list(stored) == ["9/norm", "all/norm"]
+    assert stored.get("8.0/norm") is None
+    assert [trees.feature.max() for trees in stored.values()] == [0, 1]
+    assert np.array_equal(stored["9/norm"].leaf, np.eye(2))
