@@ -26,6 +26,22 @@ def test_bmm_in_bf16():
     assert only(row, "dtype", "batch", "m", "n", "k") == ("bf16", 6, 8, 40, 20)
 
 
+@pytest.mark.parametrize(
+    ("left", "right", "product"),
+    [([2, 8, 20], [20, 40], (1, 16, 40, 20)), ([2, 1, 8, 20], [3, 20, 40], (6, 8, 40, 20))],
+)
+def test_matmul_where_no_inner_op_was_recorded(left, right, product):
+    row = kernel_of("aten::matmul", "ampere_sgemm", [left, right])
+    assert only(row, "batch", "m", "n", "k") == product
+
+
+def test_attention_where_no_inner_op_was_recorded():
+    dims = [[2, 16, 128, 64], [2, 4, 256, 64], [2, 4, 256, 64], [], [], [], [], []]
+    types, concrete = ["c10::BFloat16"] * 3 + [""] * 5, ["", "", "", "", "0.", "True", "", "False"]
+    row = kernel_of("aten::scaled_dot_product_attention", "flash_fwd_kernel", dims, types, concrete)
+    assert only(row, "heads", "kv_heads", "q_len", "kv_len", "causal") == (16, 4, 128, 256, True)
+
+
 def test_a_kernel_named_tf32_is_tf32():
     row = kernel_of("aten::mm", "sm80_xmma_gemm_f32f32_tf32f32_f32_nn", [[8, 20], [20, 40]])
     assert row["dtype"] == "tf32"

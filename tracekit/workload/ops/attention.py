@@ -117,6 +117,7 @@ FORMULAS: dict[str, Formula] = {
         _packed(starts=4, longest=6, causal=9, window=12, first=1, backward=False),
     ),
     "aten::_efficient_attention_forward": _attention(causal=9, tokens_first=True, starts=(4,)),
+    "aten::scaled_dot_product_attention": _attention(causal=5),
     "aten::_scaled_dot_product_flash_attention": _attention(causal=4),
     "aten::_scaled_dot_product_flash_attention_for_cpu": _attention(causal=4),
     "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _attention(causal=7, first=1),

@@ -2,6 +2,7 @@
 
 import math
 
+from tracekit.workload.ops.elementwise import broadcast
 from tracekit.workload.ops.vector import Columns, Formula
 from tracekit.workload.signature import Signature
 
@@ -26,6 +27,17 @@ def _linear(signature: Signature) -> Columns | None:
     return {"batch": 1, "m": math.prod(left[:-1]), "n": right[0], "k": left[-1]}
 
 
+def _matmul(signature: Signature) -> Columns | None:
+    """Left [..., m, k], right [..., k, n]; of a single right matrix all rows on the left are one product."""
+    left, right = signature.shape(0), signature.shape(1)
+    if left is None or right is None or len(left) < 2 or len(right) < 2:
+        return None
+    if len(right) == 2:
+        return {"batch": 1, "m": math.prod(left[:-1]), "n": right[1], "k": left[-1]}
+    batch = math.prod(broadcast((left[:-2], right[:-2])))
+    return {"batch": batch, "m": left[-2], "n": right[-1], "k": left[-1]}
+
+
 def _matrix_vector(a: int) -> Formula:
     def columns(signature: Signature) -> Columns | None:
         matrix = signature.shape(a)
@@ -43,6 +55,7 @@ FORMULAS: dict[str, Formula] = {
     "aten::baddbmm": _product(1, 2),
     "aten::baddbmm_": _product(1, 2),
     "aten::linear": _linear,
+    "aten::matmul": _matmul,
     "aten::mv": _matrix_vector(0),
     "aten::addmv": _matrix_vector(1),
     "aten::addmv_": _matrix_vector(1),
