@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from tests.jobs import gradient_step, job
 from tests.test_properties import linked, many
+from tracekit.errors import TraceError
 from tracekit.replay.check import check, exactly
 from tracekit.replay.engine import measured, replay
 from tracekit.replay.run import prepare
@@ -20,6 +21,11 @@ def jittery() -> TraceBuilder:
     for i, latency in enumerate((8, 8, 8, 11, 8, 8)):
         builder.kernel("add", 100 * i + latency, 10, launch=100 * i)
     return builder
+
+
+def test_a_step_without_any_time_is_refused():
+    with pytest.raises(TraceError, match="no step that takes any time"):
+        prepare(TraceBuilder().kernel("gemm", 5, 0, launch=5, launch_dur=0).load())
 
 
 def test_with_what_the_constants_leave_the_replay_is_exact():

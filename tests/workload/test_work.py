@@ -135,6 +135,9 @@ def test_the_sum_of_a_split_gradient_is_the_weight_s():
     kernel = "void cudnn::cnn::reduce_wgrad_nchw_helper<float, float>(void*, void const*)"
     row = kernel_of("aten::convolution_backward", kernel, dims, types)
     assert only(row, "family", "bytes") == ("reduction", (2 * 4 + 4) * 256 * 1024)
+    half = [*["c10::BFloat16"] * 3, *["Scalar"] * 8]
+    row = kernel_of("aten::convolution_backward", "SubTensorOpWithCastTensor1d", dims, half)
+    assert row["bytes"] == (4 + 2) * 256 * 1024
 
 
 def test_of_two_unnamed_gradients_the_second_is_the_weight_s():
@@ -293,6 +296,12 @@ def test_max_pooling_writes_positions_too():
     dims = [[2, 8, 112, 112], [], [], [], [], []]
     row = kernel_of("aten::max_pool2d_with_indices", "max_pool_forward_nchw<float>", dims, concrete=concrete)
     assert row["bytes"] == 4 * 2 * 8 * 112 * 112 + 2 * 8 * 56 * 56 * (4 + 8)
+
+
+def test_running_statistics_of_a_batch_norm_are_values_per_channel():
+    dims = [[512, 64, 56, 56], [64], [64], [64], [64], [], [], []]
+    kernel = "void at::native::(anonymous namespace)::unrolled_elementwise_kernel_for_multi_outputs<3, float>"
+    assert kernel_of("aten::native_batch_norm", kernel, dims)["bytes"] == 7 * 64 * 4
 
 
 def test_each_pass_of_a_batch_norm_has_its_own_work():

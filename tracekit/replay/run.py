@@ -9,6 +9,7 @@ import numpy.typing as npt
 import polars as pl
 
 from predictors import Gpu, PredictorError, Resolution, identify_gpu, resolve_gpu
+from tracekit.errors import TraceError
 from tracekit.graph import Graph
 from tracekit.graph.ranks import Collectives
 from tracekit.replay.engine import Timeline, measured, replay
@@ -137,7 +138,7 @@ def prepare(
 
     Raises:
         StepError: The trace doesn't have these steps.
-        TraceError: The trace doesn't have this rank.
+        TraceError: The trace doesn't have this rank, or no step that takes any time.
         PredictorError: ``source_gpu`` is unknown or ambiguous.
     """
     ranks = trace.ranks if rank is None else (trace.rank(rank),)
@@ -146,6 +147,8 @@ def prepare(
     progress("replay")
     meter = Meter(job.kernels, job.steps, job.chosen)
     as_measured, replayed = meter.median(measured(job.graph)), meter.median(replay(job.graph))
+    if as_measured.step_time_us <= 0:
+        raise TraceError(f"{ranks[0].source} has no step that takes any time.", "Its events' times are all the same.")
     return Run(
         trace=ranks[0],
         ranks=ranks,

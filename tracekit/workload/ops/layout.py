@@ -46,12 +46,13 @@ def assistance(signature: Signature, kernel: str, blocks: int | None, threads: i
         return None
     *inputs, output = tensors
     if FILL.search(kernel):
-        return columns_of(output, flops=0, bytes_=PARTIAL_BYTES * math.prod(output))
+        return columns_of(output, flops=0, bytes_=item_bytes * math.prod(output))
+    gathered = _weight_of_gradients(signature) or output
+    numel = math.prod(gathered)
     if CAST.search(kernel):
-        return columns_of(output, flops=0, bytes_=(PARTIAL_BYTES + item_bytes) * math.prod(output))
+        return columns_of(gathered, flops=0, bytes_=(PARTIAL_BYTES + item_bytes) * numel)
     if SPLIT_SUM.search(kernel):
-        summed = _weight_of_gradients(signature) or output
-        return columns_of(summed, flops=math.prod(summed), bytes_=_split_sum_bytes(math.prod(summed), item_bytes))
+        return columns_of(gathered, flops=numel, bytes_=_split_sum_bytes(numel, item_bytes))
     if not TRANSPOSE.search(kernel):
         return None
     likely = [output, *inputs] if FROM_OUTPUT.search(kernel) else [*inputs, output]
@@ -84,7 +85,7 @@ def _convolution_tensors(signature: Signature) -> list[Shape] | None:
 
 
 def _weight_of_gradients(signature: Signature) -> Shape | None:
-    """The weight of an op that computes both gradients: of these it is the weight's whose depth is split."""
+    """The weight of an op that computes both gradients: of these it is the weight's that is summed up in parts."""
     return signature.shape(2) if signature.op.endswith("_backward") else None
 
 

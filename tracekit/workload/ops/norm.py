@@ -23,6 +23,11 @@ BATCH_NORM_PASSES = (
     (re.compile(r"batch_norm_backward_reduce"), 2),
     (re.compile(r"batch_norm_backward_elemt"), 3),
 )
+# After a batch norm's sums: reads them and the running statistics of each channel, writes these and the deviation
+# (batch_norm_update_stats_and_invert in ATen/native/cuda/Normalization.cu).
+RUNNING_STATISTICS = re.compile(r"unrolled_elementwise_kernel_for_multi_outputs")
+BATCH_NORMS = ("aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_batch_norm_with_update")
+STATISTICS = 7
 # aiter's group norm goes over the input for its sums, then to scale it.
 GROUP_PASSES = (
     (re.compile(r"groupnorm_kernel_dispatch_down"), 1),
@@ -54,6 +59,8 @@ def own_passes(signature: Signature, kernel: str, item_bytes: int) -> Columns | 
     """The work of a kernel that does one pass of a norm; ``None`` for one that does it all."""
     if signature.op in GROUP_NORM:
         return _group_norm_pass(signature, kernel, item_bytes)
+    if signature.op in BATCH_NORMS and RUNNING_STATISTICS.search(kernel):
+        return _running_statistics(signature)
     passes = next((count for pattern, count in (*BATCH_NORM_PASSES, *GROUP_PASSES) if pattern.search(kernel)), None)
     if passes is None and GAMMA_BETA.search(kernel):
         passes = 2
@@ -62,6 +69,14 @@ def own_passes(signature: Signature, kernel: str, item_bytes: int) -> Columns | 
     largest = largest_of(signature.tensors)
     size = passes * largest.numel * largest.item_bytes(item_bytes)
     return columns_of(largest.shape, flops=2 * passes * largest.numel, bytes_=size)
+
+
+def _running_statistics(signature: Signature) -> Columns | None:
+    shape = signature.shape(0)
+    if shape is None or len(shape) < 2:
+        return None
+    values = STATISTICS * shape[1]
+    return columns_of((shape[1],), flops=values, bytes_=values * PARAMETER_BYTES)
 
 
 def _group_norm_pass(signature: Signature, kernel: str, item_bytes: int) -> Columns | None:
