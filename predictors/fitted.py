@@ -200,21 +200,10 @@ def _load(folder: Path) -> Weights:
         raise WeightsError(f"no readable weights.json in {folder}: {error}") from error
     if text.get("format") != FORMAT:
         raise WeightsError(f"{folder}: weights of format {text.get('format')}, this version reads {FORMAT}")
-    residuals: dict[str, Trees] = {}
-    own: dict[tuple[str, str], Trees] = {}
-    if (folder / "trees.npz").exists():
-        with np.load(folder / "trees.npz", allow_pickle=False) as arrays:
-            for key in sorted({name.rsplit("/", 1)[0] for name in arrays.files}):
-                feature, threshold, leaf = (arrays[f"{key}/{part}"] for part in Trees.__dataclass_fields__)
-                trees = Trees(feature, threshold, leaf.astype(np.float32))
-                architecture, law = key.split("/", 1)
-                if architecture == "all":
-                    residuals[law] = trees
-                else:
-                    own[law, architecture] = trees
+    trees = folder / "trees.npz"
     return Weights(
         laws={name: Fitted(**fitted) for name, fitted in text["laws"].items()},
-        grown=StoredTrees(folder / "trees.npz") if (folder / "trees.npz").exists() else {},
+        grown=StoredTrees(trees) if trees.exists() else {},
         intervals=text["intervals"],
         transfer=text["transfer"],
         spreads={name: Spread(**spread) for name, spread in text.get("spreads", {}).items()},

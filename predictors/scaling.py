@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from predictors.coded import Coded
 from predictors.machine import Machine
 from predictors.terms import Array
 
@@ -40,7 +41,7 @@ def scaled(table: pl.DataFrame, row: Index, measured: Array, source: Machine, ta
         Times in microseconds, and the half-width of the bracket over the candidate resources, as a logarithm.
     """
     ratios = _ratios(table, source, target)
-    family = table["family"].replace_strict(RESOURCE, default="memory", return_dtype=pl.String).to_numpy()
+    family = Coded.of(table["family"]).map(lambda family: RESOURCE.get(family or "", "memory"))
     mixed = np.sqrt(ratios["memory"] * ratios["vector"])
     ratio = np.where(family == "tensor", ratios["tensor"], np.where(family == "memory", ratios["memory"], mixed))
     few = table["blocks"].fill_null(np.inf).to_numpy() < min(source.sms, target.sms)
@@ -55,13 +56,11 @@ def scaled(table: pl.DataFrame, row: Index, measured: Array, source: Machine, ta
 
 def _ratios(table: pl.DataFrame, source: Machine, target: Machine) -> dict[str, Array]:
     ones = np.ones(table.height)
-    dtypes = table["dtype"].unique().to_list()
-    tensor = {d: source.tflops(d or UNTOLD) / target.tflops(d or UNTOLD) for d in dtypes}
     blocks = table["blocks"].fill_null(np.inf).to_numpy()
     return {
         "clock": ones * (source.clock_mhz / target.clock_mhz),
         "memory": ones * (source.bandwidth_gbps / target.bandwidth_gbps),
-        "tensor": table["dtype"].replace_strict(tensor, default=1.0, return_dtype=pl.Float64).to_numpy(),
+        "tensor": Coded.of(table["dtype"]).map(lambda d: source.tflops(d or UNTOLD) / target.tflops(d or UNTOLD)),
         "vector": _waves(blocks, target) / _waves(blocks, source) * (source.clock_mhz / target.clock_mhz),
     }
 

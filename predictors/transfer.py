@@ -136,12 +136,11 @@ def in_order(
         source: where it was measured.
         target: where to.
     """
-    rates = {d: (source.tflops(d), target.tflops(d)) for d in dtypes.unique().to_list()}
     if dominates(target, source):
-        faster = _per_dtype(dtypes, {d: there >= here for d, (here, there) in rates.items()})[row]
+        faster = Coded.of(dtypes).map(lambda dtype: target.tflops(dtype) >= source.tflops(dtype))[row]
         time_us = np.where(faster, np.fmin(time_us, measured_us), time_us)
     if dominates(source, target):
-        slower = _per_dtype(dtypes, {d: there <= here for d, (here, there) in rates.items()})[row]
+        slower = Coded.of(dtypes).map(lambda dtype: target.tflops(dtype) <= source.tflops(dtype))[row]
         time_us = np.where(slower, np.fmax(time_us, measured_us), time_us)
     return time_us
 
@@ -163,8 +162,7 @@ def like_siblings(
     """
     if relation(source, target) != "sibling":
         return time_us
-    rates = {d: target.tflops(d) / source.tflops(d) for d in table["dtype"].unique().to_list()}
-    rate = table["dtype"].replace_strict(rates, return_dtype=pl.Float64).to_numpy()
+    rate = Coded.of(table["dtype"]).map(lambda dtype: target.tflops(dtype) / source.tflops(dtype))
     least, most = target.share_of_time(source, rate)
     bounded = np.fmin(np.fmax(time_us, measured_us * least[row]), measured_us * most[row])
     return np.where(table["law"].eq_missing("memcpy").to_numpy()[row], time_us, bounded)
@@ -184,7 +182,3 @@ def dominates(one: Machine, other: Machine) -> bool:
     rates = ("clock_mhz", "vector_tflops", "bandwidth_gbps", "cache_bytes", "cache_gbps")
     no_less = all(getattr(one, rate) >= getattr(other, rate) for rate in rates)
     return no_less and one.gpu.tdp_w >= other.gpu.tdp_w and one.gpu.vendor == other.gpu.vendor
-
-
-def _per_dtype(dtypes: pl.Series, answers: dict[str | None, bool]) -> Mask:
-    return dtypes.replace_strict(answers, return_dtype=pl.Boolean).to_numpy()
