@@ -150,13 +150,18 @@ def test_data_parallelism_takes_what_is_left():
     ("change", "says"),
     [
         ({"world_size": 9, "tp": 2}, "can't be laid out"),
-        ({"ep": 3}, "doesn't divide"),
+        ({"ep": 8}, "no tokens to each other's experts"),
         ({"pp": 2}, "no forward pass"),
     ],
 )
 def test_a_layout_that_is_impossible_or_unknown_is_refused(change, says):
     with pytest.raises(LayoutError, match=says):
         Job().sends("allreduce", GRADIENTS, 300).on(POD, **change)
+
+
+def test_experts_are_shared_out_over_a_divisor_of_the_ranks():
+    with pytest.raises(LayoutError, match="ep 3 doesn't divide the 8 ranks"):
+        Job().sends("all_to_all", GRADIENTS, 150).on(POD, ep=3)
 
 
 def test_copies_of_one_rank_need_its_gradients():

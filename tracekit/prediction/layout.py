@@ -228,6 +228,11 @@ def resized(layout: Layout, change: Change) -> Layout:
     dp = left if change.dp is None else change.dp
     if dp < 1 or (change.world_size and dp * tp * pp != change.world_size):
         raise LayoutError(f"{change.world_size} ranks can't be laid out as dp {max(dp, 1)} x tp {tp} x pp {pp}.")
+    if layout.ep == 1 < (change.ep or 1):
+        raise LayoutError(
+            "the trace's ranks send no tokens to each other's experts: what that takes can't be carried over.",
+            "Give the trace of an expert-parallel job, or say --tp.",
+        )
     everyone = layout.ep > 1 and layout.ep == layout.dp * layout.tp
     ep = change.ep or (dp * tp if everyone else layout.ep)
     if dp * tp % ep:
