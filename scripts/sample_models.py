@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile, schedule
+from torch.utils.checkpoint import checkpoint
 
 Step = Callable[[], None]
 
@@ -53,8 +54,9 @@ class Block(nn.Module):
 class Transformer(nn.Module):
     """A GPT-like language model."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, *, recomputes: bool = False) -> None:
         super().__init__()
+        self.recomputes = recomputes
         self.token_embedding = nn.Embedding(shape.vocabulary, shape.width)
         self.position_embedding = nn.Embedding(shape.tokens, shape.width)
         self.blocks = nn.Sequential(*(Block(shape) for _ in range(shape.layers)))
@@ -65,7 +67,11 @@ class Transformer(nn.Module):
         """Returns the logits of every position."""
         positions = torch.arange(tokens.shape[1], device=tokens.device)
         hidden = self.token_embedding(tokens) + self.position_embedding(positions)
-        return self.head(self.norm(self.blocks(hidden)))
+        if not self.recomputes:
+            return self.head(self.norm(self.blocks(hidden)))
+        for block in self.blocks:
+            hidden = checkpoint(block, hidden, use_reentrant=False)
+        return self.head(self.norm(hidden))
 
 
 def training_step(device: str) -> Step:
@@ -73,9 +79,15 @@ def training_step(device: str) -> Step:
     return train(TRAIN, device)
 
 
-def train(shape: Shape, device: str) -> Step:
-    """Returns a training step in bf16; it reads the loss back before the optimizer runs."""
-    model, tokens = _model_and_tokens(shape, device)
+def train(shape: Shape, device: str, *, recomputes: bool = False) -> Step:
+    """Returns a training step in bf16; it reads the loss back before the optimizer runs.
+
+    Args:
+        shape: Of the model.
+        device: That it runs on.
+        recomputes: Whether the backward pass works out the layers' activations again.
+    """
+    model, tokens = _model_and_tokens(shape, device, recomputes=recomputes)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=True)
 
     def step() -> None:
@@ -114,7 +126,7 @@ def record(step: Step, activities: Iterable[ProfilerActivity], wait: int, warmup
     profiler.export_chrome_trace(str(path))
 
 
-def _model_and_tokens(shape: Shape, device: str) -> tuple[Transformer, Tensor]:
+def _model_and_tokens(shape: Shape, device: str, *, recomputes: bool = False) -> tuple[Transformer, Tensor]:
     torch.manual_seed(0)
-    model = Transformer(shape).to(device, torch.bfloat16)
+    model = Transformer(shape, recomputes=recomputes).to(device, torch.bfloat16)
     return model, torch.randint(shape.vocabulary, (shape.batch, shape.tokens)).to(device)

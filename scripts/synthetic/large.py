@@ -20,7 +20,13 @@ SMALL = Shape(layers=0, width=22, heads=2, vocabulary=97, batch=5, tokens=7)
 
 
 def as_long_as(
-    step_us: float, shape: Shape, name: str, predicted_us: Callable[[Trace], float], rounds: int
+    step_us: float,
+    shape: Shape,
+    name: str,
+    predicted_us: Callable[[Trace], float],
+    rounds: int,
+    *,
+    recomputes: bool = False,
 ) -> tuple[Trace, float]:
     """Training steps of a model of this shape, whose kernels are scaled until they take so long; and by how much.
 
@@ -30,8 +36,9 @@ def as_long_as(
         name: Of the trace.
         predicted_us: How long they take as they are.
         rounds: How often they are scaled.
+        recomputes: Whether the backward pass works out the layers' activations again.
     """
-    steps, slowdown, longer = training_steps(shape), 1.0, 1.0
+    steps, slowdown, longer = training_steps(shape, recomputes=recomputes), 1.0, 1.0
     for _ in range(rounds):
         slowdown *= longer
         trace = _played(steps, name, slowdown)
@@ -39,17 +46,17 @@ def as_long_as(
     return trace, slowdown
 
 
-def scaled(shape: Shape, name: str, slowdown: float) -> Trace:
+def scaled(shape: Shape, name: str, slowdown: float, *, recomputes: bool = False) -> Trace:
     """Training steps of a model of this shape, whose kernels take so many times a roofline's."""
-    return _played(training_steps(shape), name, slowdown)
+    return _played(training_steps(shape, recomputes=recomputes), name, slowdown)
 
 
-def training_steps(shape: Shape) -> list[Op]:
+def training_steps(shape: Shape, *, recomputes: bool = False) -> list[Op]:
     """Training steps of ``sample_models`` in bf16, as the CPU's profiler would note them for a model of this shape."""
     small = replace(SMALL, layers=shape.layers)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "trace.json")
-        record(train(small, "cpu"), [ProfilerActivity.CPU], wait=0, warmup=1, path=path)
+        record(train(small, "cpu", recomputes=recomputes), [ProfilerActivity.CPU], wait=0, warmup=1, path=path)
         steps = read_steps(path)
     sizes = dict(zip(_sizes(small), _sizes(shape), strict=True))
     for step in steps:
