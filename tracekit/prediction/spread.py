@@ -127,7 +127,8 @@ def straggling(run: Run, spread: Spread, old: Layout, new: Layout) -> Straggling
     told = _of_its_own(spread, before, after)
     if spread.read > 1:
         return told
-    fewer, more = old.of_one_stage.world_size, new.of_one_stage.world_size
+    # Ranks that share a layer lost no more by waiting than their all-reduces explain (scripts/evaluate_megatron.py).
+    fewer, more = old.dp, new.dp
     inside = log2(min(more, NODE) / min(fewer, NODE))
     doublings = log2(max(more, NODE) / max(fewer, NODE)) + INSIDE * inside
     if told.likely >= (1 + LOST) ** doublings:
@@ -136,9 +137,9 @@ def straggling(run: Run, spread: Spread, old: Layout, new: Layout) -> Straggling
     return Straggling(
         likely,
         most,
-        f"{after} ranks are taken to be {100 * (likely - 1):.1f} % slower than {before} by their slowest one, at most "
+        f"{more} copies are taken to be {100 * (likely - 1):.1f} % slower than {fewer} by their slowest one, at most "
         f"{100 * (most - 1):.0f} %: one rank doesn't tell how the others differ, and published jobs lost "
-        f"{100 * LOST:g} % with each doubling beyond {NODE} ranks, half of that up to there. Give the traces of "
+        f"{100 * LOST:g} % with each doubling beyond {NODE} copies, half of that up to there. Give the traces of "
         "several ranks to have it told",
     )
 
