@@ -186,13 +186,14 @@ def test_every_check_is_tested():
 
 
 def test_a_long_launch_loads_its_kernel_if_it_is_the_first_of_it():
-    def warm(name):
-        builder = built(steps=1, lengths=[5000]).kernel(name, 4940, 20, launch=1000, launch_dur=3900)
+    def warm(name, call="cudaLaunchKernel"):
+        builder = built(steps=1, lengths=[5000]).kernel(name, 4940, 20, launch=1000, launch_dur=3900, call=call)
         return next(check for check in diagnose(builder).checks if check.name == "warm")
 
     assert warm("add").evidence.startswith("1 call")
     assert warm("add").status is Status.FAIL
     assert warm(GEMM).evidence.startswith("0 calls")
+    assert warm("add", "cudaGraphLaunch").evidence.startswith("0 calls")
 
 
 def test_a_good_trace_is_an_a_and_needs_nothing():

@@ -4,6 +4,7 @@ import polars as pl
 
 from tracekit.doctor import recipe
 from tracekit.doctor.model import Case, Check, Status, by_cost
+from tracekit.doctor.work import LAUNCHES_GRAPH
 from tracekit.replay.engine import measured
 from tracekit.replay.measure import per_step
 from tracekit.workload.steps import is_whole_trace, updates
@@ -96,10 +97,10 @@ def warm(case: Case) -> Check:
 
 
 def _loading(case: Case) -> pl.DataFrame:
-    """Launches that load their kernel: long ones, each the first of its kernel."""
+    """Launches that load their kernel: long ones, each the first of its kernel; a graph's take long every time."""
     first = case.rank.activities.filter(pl.col("kind") == "kernel").sort("ts_ns").unique("name", keep="first")
     launches = case.rank.calls.join(first.select("correlation"), on="correlation", how="semi")
-    return launches.filter(pl.col("dur_ns") > LOADING_US * 1e3)
+    return launches.filter((pl.col("dur_ns") > LOADING_US * 1e3) & ~pl.col("name").str.contains(LAUNCHES_GRAPH))
 
 
 def _measured_steps(case: Case) -> pl.DataFrame:
