@@ -88,6 +88,7 @@ def _moe(x: Columns, gpu: Machine) -> list[Array]:
     inter = x["inter"] / x["tp"]
     experts = x["experts"] / x["ep"]
     per_expert = x["tokens"] * x["topk"] / x["experts"]
+    active = -np.expm1(-per_expert)
     return [
         *(np.log(x[name]) for name in ("tokens", "topk", "experts", "hidden", "tp", "ep")),
         np.log(inter),
@@ -95,6 +96,9 @@ def _moe(x: Columns, gpu: Machine) -> list[Array]:
         np.log(per_expert),
         np.log(experts * np.ceil(per_expert / 128) * np.ceil(inter / 128) / gpu.sms),
         x["skewed"],
+        np.log(x["inter"]),
+        np.log(experts * active),
+        np.log(per_expert / active),
     ]
 
 

@@ -23,21 +23,28 @@ def boost(
     huber: float = 0.1,
     ridge: float = 10.0,
     rows_per_tree: int = 12000,
+    passes: int = 0,
+    pass_rate: float = 0.1,
     seed: int = 0,
 ) -> Trees:
     """Fits trees whose sum follows the target, with Huber's loss.
+
+    A tree that was grown stands as it is, though the later ones change what is left for it to explain: after the last
+    one, `passes` go over all of them and correct their leaves.
 
     Args:
         features: float32 (features, rows).
         target: (rows,), logarithms of measured over modelled time.
         weight: (rows,), with mean 1.
         trees: how many.
-        depth: levels of each; a tree has 2**depth leaves.
+        depth: levels of each, at most 8; a tree has 2**depth leaves.
         rate: learning rate.
         huber: errors beyond this count linearly.
         ridge: pull of a leaf's value to zero, in rows.
         rows_per_tree: rows drawn for each tree.
-        seed: of the draw.
+        passes: how often the leaves of all trees are corrected.
+        pass_rate: learning rate of that.
+        seed: of the draws.
     """
     edges = _edges(features)
     binned = np.stack([np.searchsorted(e, f, side="left") for e, f in zip(edges, features, strict=True)])
@@ -46,15 +53,24 @@ def boost(
     fitted = np.zeros(len(target))
     splits = np.zeros((trees, depth), dtype=np.int64)
     leaves = np.zeros((trees, 2**depth), dtype=np.float32)
+    leaf_of = np.zeros((trees, len(target)), dtype=np.uint8)
+
+    def learn(t: int, rate: float) -> None:
+        error = np.clip(target - fitted, -huber, huber) * weight
+        total = np.bincount(leaf_of[t], error, 2**depth)
+        step = (rate * total / (np.bincount(leaf_of[t], weight, 2**depth) + ridge)).astype(np.float32)
+        leaves[t] += step
+        fitted[:] += step[leaf_of[t]]
+
     for t in range(trees):
         rows = draw.choice(len(target), min(rows_per_tree, len(target)), replace=False)
         gradient = np.clip(target[rows] - fitted[rows], -huber, huber) * weight[rows]
         splits[t] = _grow(np.ascontiguousarray(binned[:, rows]), gradient, weight[rows], depth, ridge)
-        leaf = _leaf(binned, splits[t])
-        error = np.clip(target - fitted, -huber, huber) * weight
-        total = np.bincount(leaf, error, 2**depth)
-        leaves[t] = rate * total / (np.bincount(leaf, weight, 2**depth) + ridge)
-        fitted += leaves[t][leaf]
+        leaf_of[t] = _leaf(binned, splits[t])
+        learn(t, rate)
+    for _ in range(passes):
+        for t in draw.permutation(trees):
+            learn(int(t), pass_rate)
     feature, cut = splits // BINS, splits % BINS
     return Trees(feature.astype(np.int16), np.stack(edges)[feature, cut], leaves)
 

@@ -35,6 +35,9 @@ SHARED_TREES = partial(boost, trees=120, depth=6, rate=0.12, huber=0.3, ridge=20
 OWN_TREES = partial(boost, trees=450, depth=8, rate=0.3, huber=0.1, ridge=10.0)
 """Those of an architecture that was measured: many and deep, to follow the quirks of its libraries, but with errors
 beyond 10 % counting linearly, as those of runs that something else slowed down."""
+FINE_FAMILIES = ("moe",)
+FINE_TREES = {"huber": 0.05, "passes": 5}
+"""What is otherwise for experts, whose libraries' choices take more steps to follow than products'."""
 LEAST_PART = 0.1
 """A GPU with less than this share of the median GPU's measurements has no part in the trees for unmeasured ones."""
 OWN_LEAST_ROWS = 1000
@@ -148,10 +151,11 @@ def _corrected(
     unslowed = [_residuals(law, p.unslowed, fitted, launches) for p in parts if p.table.height >= many]
     shared = _boost(unslowed, SHARED_TREES)
     own = dict(known)
+    grow = partial(OWN_TREES, **FINE_TREES) if law.split(" ")[0] in FINE_FAMILIES else OWN_TREES
     for architecture in sorted({s.architecture for s in sets} - own.keys()):
         alike = [s for s in sets if s.architecture == architecture]
         if sum(s.target.size for s in alike) >= OWN_LEAST_ROWS:
-            own[architecture] = _boost(alike, OWN_TREES)
+            own[architecture] = _boost(alike, grow)
     return LawFit(law, fitted, launches, shared, own)
 
 

@@ -39,6 +39,15 @@ def test_runs_that_something_slowed_down_are_not_followed():
     assert np.abs(trees.predict(features) - 0.1).mean() < 0.05
 
 
+def test_passes_over_the_leaves_explain_more_with_the_same_splits():
+    features = np.random.default_rng(0).normal(size=(6, 1000)).astype(np.float32)
+    target = 0.2 * np.sin(3 * features[0]) * features[1]
+    once, corrected = (boost(features, target, np.ones(1000), trees=30, depth=4, passes=p) for p in (0, 5))
+    assert np.array_equal(once.feature, corrected.feature)
+    missed = [np.abs(trees.predict(features) - target).mean() for trees in (once, corrected)]
+    assert missed[1] < 0.95 * missed[0]
+
+
 def test_boosting_is_deterministic_and_survives_constant_features():
     features = np.ones((2, 50), dtype=np.float32)
     first, again = (boost(features, np.full(50, 0.3), np.ones(50), trees=5, depth=2) for _ in range(2))

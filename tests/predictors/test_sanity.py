@@ -83,4 +83,5 @@ def test_eight_times_the_work_never_takes_less(gpu: str):
     ]
     times = predict(pl.DataFrame(rows, infer_schema_length=None), gpu)["time_us"].to_numpy().reshape(-1, 4)
     assert (times[:, 1:] > 0.95 * times[:, :-1]).all()
-    assert (times[:, 3] > 3 * times[:, 0]).all()
+    # Few tokens read most of the experts' weights already: even the bound only grows 1.9-fold.
+    assert (times[:, 3] > 2 * times[:, 0]).all()
