@@ -1,6 +1,8 @@
 """Bad input gets one clear line that says what, where and what to try."""
 
 import gzip
+import io
+import tarfile
 
 import pytest
 
@@ -11,7 +13,19 @@ from tracekit.testing import TraceBuilder
 
 GOOD = TraceBuilder().op("aten::mm", 0, 30).kernel("gemm", 20, 100, launch=10).to_json()
 
+
+def packed() -> bytes:
+    """``GOOD`` in a compressed tar archive."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w:gz") as archive:
+        member = tarfile.TarInfo("trace.json")
+        member.size = len(GOOD)
+        archive.addfile(member, io.BytesIO(GOOD))
+    return file.getvalue()
+
+
 CASES = {
+    "tar": (packed(), NotATraceError, "is a tar archive. Unpack it first"),
     "empty": (b"", DamagedTraceError, "is empty"),
     "truncated": (GOOD[: len(GOOD) // 2], DamagedTraceError, "cut short"),
     "nested bomb": (b"[" * 100_000, DamagedTraceError, "cut short"),

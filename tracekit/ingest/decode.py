@@ -41,6 +41,8 @@ def decode(
         TraceError: It is no profiler trace, too damaged, too large, or holds no GPU activity.
     """
     head = _read(stream, max(small_bytes + 1, foreign.HEAD_BYTES))
+    if foreign.is_tar(head):
+        raise NotATraceError(f"{source} is a tar archive.", "Unpack it first; zip archives are read as they are.")
     tool = foreign.tool(head)
     if tool is not None:
         raise NotATraceError(f"{source} was written by {tool}, not by PyTorch's profiler.", foreign.HINT)

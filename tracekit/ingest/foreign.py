@@ -34,6 +34,11 @@ _KINETO = re.compile(
 _PATTERNS = {tool: re.compile(b"|".join(marks)) for tool, marks in _MARKS.items()}
 
 
+def is_tar(head: bytes) -> bool:
+    """Whether a file that begins like this is a tar archive."""
+    return head[257:262] == b"ustar"
+
+
 def tool(head: bytes) -> str | None:
     """The tool that wrote a file that begins like this; ``None`` for PyTorch's profiler and for unknown ones."""
     head = head[:HEAD_BYTES]
