@@ -19,6 +19,8 @@ from tracekit.workload.names.stack import attention_stack
 FORMAT = 1
 NOISY = 0.2
 """Half the quartiles' distance over the median, from which on a measured kernel is left out."""
+LEAST_WHOLE_US = 10
+"""Times that were cut to whole microseconds are off by up to a tenth from here on."""
 
 Facts = dict[str, Any]
 
@@ -79,7 +81,7 @@ def from_bench(path: Path, gpu: str | None = None) -> tuple[Calibration, Gpu]:
 
 
 def from_run(run: Run) -> tuple[Calibration, Gpu]:
-    """What a trace measured on its own GPU.
+    """What a trace measured on its own GPU; where times are whole microseconds, only what they tell to a tenth.
 
     Raises:
         CalibrationError: The trace's GPU isn't known, or none of its kernels has a shape.
@@ -87,6 +89,8 @@ def from_run(run: Run) -> tuple[Calibration, Gpu]:
     if run.gpu is None:
         raise CalibrationError("the trace doesn't say which GPU it was recorded on.", "Name it with --gpu.")
     rows = run.kernels.with_columns(measured_us=pl.col("dur_ns") / 1e3, framework=attention_stack())
+    if rows.select((pl.col("measured_us") % 1 == 0).all()).item():
+        rows = rows.filter(pl.col("measured_us") >= LEAST_WHOLE_US)
     return _calibration(run.gpu, "trace", "", rows, str(run.trace.source)), run.gpu
 
 

@@ -41,6 +41,16 @@ def step_us(run, trace, gpu, *options):
     return target["kernel_time_us"], " ".join(target["notes"])
 
 
+@pytest.mark.parametrize(("short_us", "kept"), [(3, "kept: 1 "), (3.5, "kept: 2 ")])
+def test_times_in_whole_microseconds_count_where_they_tell_enough(run, tmp_path, short_us, kept):
+    builder = TraceBuilder()
+    for start, rows, time in ((0, 512, 100), (200, 8, short_us)):
+        builder.op("aten::mm", start, 30, dims=[[rows, 512], [512, 512]], types=["float", "float"])
+        builder.kernel("ampere_sgemm_128x64_nn", start + 20, time, launch=start + 10)
+    code, out, _ = run("calibrate", "--trace", builder.save(tmp_path / "trace.json.gz"))
+    assert (code, kept in out) == (0, True)
+
+
 def test_a_result_changes_predictions_until_it_is_removed(run, result, trace):
     before, notes = step_us(run, trace, "t4")
     assert "calibrated" not in notes
