@@ -113,6 +113,13 @@ def test_backward_it_follows_the_gradient_of_a_blocks_input():
     assert reduced_behind(Model(trains=True).run) == [2, 6, 9, 14]
 
 
+def test_an_op_of_several_kernels_is_reduced_once():
+    model = Model()
+    model.builder.kernel("ampere_bf16_s16816gemm_bf16_64x64_nn", model.end, 5, launch=model.now - 5)
+    assert model.run.kernels["family"].to_list()[-2:] == ["gemm", "gemm"]
+    assert reduced_behind(model.run) == [2, 7]
+
+
 def test_the_stream_waits_for_it():
     run = Model().run
     grown = with_reductions(run).run

@@ -24,7 +24,7 @@ from tracekit.prediction.added import (
     of_one_rank,
     slower_host,
     with_kernels,
-)  # fmt: skip
+)
 from tracekit.prediction.blocks import EXPERTS, HEADS, ITEM_BYTES, in_blocks, of_layers, shared_out
 from tracekit.prediction.hooks import copy_cost_ns, launch_cost_ns
 from tracekit.prediction.layout import OVERLOOKED, LayoutError, trains
@@ -66,7 +66,9 @@ def _behind(kernels: pl.DataFrame) -> pl.DataFrame:
     activations = of_layers(kernels)
     order = in_blocks(kernels.with_columns(shared_out(kernels, activations)["side"]))
     kind, plain = pl.col("kind"), pl.when(pl.col("kind").is_in(["n", "k"]))
-    last = kind.shift(-1).over("device").ne_missing(kind) | (kind == "k") & (pl.col("phase") != BACKWARD)
+    same_op = (pl.col("op_row").shift(-1).over("device") == pl.col("op_row")).fill_null(False)
+    apart = (kind == "k") & (pl.col("phase") != BACKWARD) & ~same_op
+    last = kind.shift(-1).over("device").ne_missing(kind) | apart
     tokens = plain.then("m").forward_fill().over("device")
     found = order.with_columns(elements=tokens * activations.hidden).filter(kind.is_in(["k", EXPERTS]) & last)
     _check_tokens(order)

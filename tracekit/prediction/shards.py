@@ -27,7 +27,7 @@ from tracekit.prediction.added import (
     of_one_rank,
     slower_host,
     with_kernels,
-)  # fmt: skip
+)
 from tracekit.prediction.buckets import one_backward_pass
 from tracekit.prediction.hooks import copy_cost_ns, launch_cost_ns
 from tracekit.prediction.layers import Layers, recognise_layers
