@@ -144,7 +144,8 @@ def _in_order(sided: pl.DataFrame) -> pl.DataFrame:
         since=pl.when(kind != SQUARE).then(kind).forward_fill().shift(1).over("device"),
     )
     behind_heads = pl.when(backward).then(pl.col("since") == HEADS).otherwise(before == HEADS).fill_null(False)
-    outside = ~backward & (kind == "k") & before.fill_null("k").eq("k")
+    same_op = (pl.col("op_row").shift(1).over("device") == pl.col("op_row")).fill_null(False)
+    outside = ~backward & (kind == "k") & before.fill_null("k").eq("k") & ~same_op
     told = order.select(
         "row",
         told=pl.when(kind == SQUARE)
