@@ -14,7 +14,7 @@ import numpy.typing as npt
 import polars as pl
 
 from predictors.columns import law_columns, prepare, sizes
-from predictors.features import features
+from predictors.features import ATTENTION_LAWS, features
 from predictors.fitted import Fitted, Weights
 from predictors.gpu import load_gpu
 from predictors.law import LAWS
@@ -35,9 +35,9 @@ SHARED_TREES = partial(boost, trees=120, depth=6, rate=0.12, huber=0.3, ridge=20
 OWN_TREES = partial(boost, trees=450, depth=8, rate=0.3, huber=0.1, ridge=10.0)
 """Those of an architecture that was measured: many and deep, to follow the quirks of its libraries, but with errors
 beyond 10 % counting linearly, as those of runs that something else slowed down."""
-FINE_FAMILIES = ("moe",)
+FINE_FAMILIES = (*ATTENTION_LAWS, "moe")
 FINE_TREES = {"huber": 0.05, "passes": 5}
-"""What is otherwise for experts, whose libraries' choices take more steps to follow than products'."""
+"""What is otherwise for attention and experts, whose libraries' choices take more to follow than those of products."""
 LEAST_PART = 0.1
 """A GPU with less than this share of the median GPU's measurements has no part in the trees for unmeasured ones."""
 OWN_LEAST_ROWS = 1000
