@@ -315,6 +315,8 @@ def test_graph_breaks():
 def test_faster_than_bound():
     assert "faster-than-bound" in Timeline().run("aten::mm", TENSOR, 100, mm(4096, 4096, 4096)).found()
     assert "faster-than-bound" not in Timeline().run("aten::mm", TENSOR, 900, mm(4096, 4096, 4096)).found()
+    too_short = Timeline().run("aten::mm", TENSOR, 0, mm(64, 64, 64)).run("aten::mm", TENSOR, 900, mm(4096, 4096, 4096))
+    assert "faster-than-bound" not in too_short.found()
 
 
 def test_nothing_is_found_in_a_step_at_its_roofline():

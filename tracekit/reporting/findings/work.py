@@ -2,13 +2,10 @@
 
 from collections.abc import Iterator
 
-import polars as pl
-
 from tracekit.reporting.findings.case import Case
 from tracekit.reporting.findings.model import Finding
+from tracekit.reporting.sections.over_bound import BEATEN
 from tracekit.workload.shares import share
-
-BEATEN = pl.col("bound_us") > 1.02 * pl.col("time_us")
 
 
 def find(case: Case) -> Iterator[Finding]:
