@@ -6,6 +6,7 @@ what all others have (one-shot), or adds up its part and reads the others' sums 
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ from tracekit.comm.constants import PROTOCOLS, Constants, System
 
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
+Number = TypeVar("Number", float, Array)
 
 BUS_FACTOR = {
     "all_reduce": 2.0,
@@ -24,12 +26,23 @@ BUS_FACTOR = {
     "reduce": 0.0,
     "send_recv": 0.0,
 }
-"""Bus bandwidth is bytes / time x this x (n - 1) / n, or bytes / time where 0 (nccl-tests, doc/PERFORMANCE.md)."""
+"""Of collectives of which a rank's part of the buffer stays where it is; 0 where all of it moves."""
 
 NVLS_LEAST_RANKS = 5
 """NVLS shows in the measured all-reduces of 8 GPUs, and doesn't in those of 4."""
 
 NVLS_DTYPES = frozenset({"half", "float16", "fp16", "bfloat16", "bf16", "float", "float32", "fp32", "double"})
+
+
+def bus_factor(collective: str, ranks: Number) -> Number:
+    """Bytes over each link, over those of the buffer (nccl-tests, doc/PERFORMANCE.md).
+
+    Args:
+        collective: Which.
+        ranks: That take part.
+    """
+    factor = BUS_FACTOR.get(collective, 0.0)
+    return factor * (ranks - 1) / ranks if factor else ranks / ranks
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import polars as pl
 from tracekit.comm.cluster import Cluster
 from tracekit.comm.constants import Constants, System, load_constants
 from tracekit.comm.errors import ClusterError
-from tracekit.comm.law import BUS_FACTOR, NVLS_DTYPES, Array, Calls, Links, times
+from tracekit.comm.law import BUS_FACTOR, NVLS_DTYPES, Array, Calls, Links, bus_factor, times
 
 NEEDED = ("collective", "bytes", "ranks", "dtype")
 
@@ -101,8 +101,12 @@ def _predicted(
     links = links_of(cluster, np.ceil(ranks / nodes), constants, scales)
     time_us, algorithm = times(calls, links, constants, only)
     width = _width(calls, links, cluster, constants, scales is not None)
-    per_rank = (ranks - 1) / ranks * BUS_FACTOR[collective] if BUS_FACTOR[collective] else np.ones_like(ranks)
-    bus = np.divide(calls.size_bytes * per_rank, time_us * 1e3, out=np.full_like(time_us, np.nan), where=time_us > 0)
+    bus = np.divide(
+        calls.size_bytes * bus_factor(collective, ranks),
+        time_us * 1e3,
+        out=np.full_like(time_us, np.nan),
+        where=time_us > 0,
+    )
     return part.select(
         "row",
         time_us=time_us,

@@ -4,10 +4,10 @@ import polars as pl
 
 from tracekit.doctor import recipe
 from tracekit.doctor.model import Case, Check, Status, at_most_warn, by_cost
+from tracekit.replay.run import TRUSTED_ERROR_PCT
 
-# Within the first, predictions are as sure as their intervals say; beyond the second, the graph isn't this program's.
-TRUSTED_ERROR_PCT = 5.0
 WRONG_ERROR_PCT = 15.0
+"""Error of the replay beyond which the graph isn't this program's."""
 
 
 def between_streams(case: Case) -> Check:

@@ -73,6 +73,25 @@ class Nodes:
         same = self.lane[ordered[1:]] == self.lane[ordered[:-1]]
         return ordered[:-1][same], ordered[1:][same]
 
+    def first_from(self, lanes: Ints, times: Ints) -> Ints:
+        """The first CPU node of each lane that starts at a time or later; ``NONE`` if there is none."""
+        return self._search(self.start_ns[: self.cpu], lanes, times, step=0)
+
+    def last_until(self, lanes: Ints, times: Ints) -> Ints:
+        """The last CPU node of each lane that ends at a time or earlier; ``NONE`` if there is none."""
+        return self._search(self.end_ns[: self.cpu], lanes, times + 1, step=-1)
+
+    def _search(self, node_times: Ints, lanes: Ints, times: Ints, step: int) -> Ints:
+        found = np.full(lanes.size, NONE)
+        for lane in np.unique(lanes[lanes != NONE]).tolist():
+            wanted = lanes == lane
+            on_lane = np.flatnonzero(self.lane[: self.cpu] == lane)
+            on_lane = on_lane[np.argsort(node_times[on_lane], kind="stable")]
+            index = np.searchsorted(node_times[on_lane], times[wanted]) + step
+            valid = (index >= 0) & (index < on_lane.size)
+            found[wanted] = np.where(valid, on_lane[np.clip(index, 0, on_lane.size - 1)], NONE)
+        return found
+
 
 def collect(trace: RankTrace, kernels: pl.DataFrame, marks: pl.DataFrame) -> Nodes:
     """The nodes of a trace.

@@ -45,7 +45,7 @@ def find(trace: RankTrace, nodes: Nodes, kernels: pl.DataFrame) -> Polls:
     polled = polled[nodes.launcher[polled - nodes.cpu] != NONE]
     call = nodes.launcher[polled - nodes.cpu]
     resumed = _next_on_thread(trace, nodes, kernels[polled - nodes.cpu]["call"], nodes.end_ns[call])
-    receiver = _first_from(nodes, call, resumed)
+    receiver = nodes.first_from(nodes.lane[call], resumed)
     idle = resumed - nodes.end_ns[call]
     waited = (receiver != NONE) & (idle > PAUSE_NS) & (np.abs(resumed - nodes.end_ns[polled]) < NEAR_ITS_END_NS)
     polled, receiver, idle = polled[waited], receiver[waited], idle[waited]
@@ -58,16 +58,6 @@ def _next_on_thread(trace: RankTrace, nodes: Nodes, calls: pl.Series, after: Int
     threads = trace.calls.select("pid", "tid")[calls].with_columns(time=pl.Series(after + nodes.origin_ns))
     events = pl.concat([table.select("pid", "tid", time="ts_ns", found="ts_ns") for table in (trace.ops, trace.calls)])
     return _following(threads, events, ["pid", "tid"]) - nodes.origin_ns
-
-
-def _first_from(nodes: Nodes, calls: Ints, times: Ints) -> Ints:
-    """The first CPU node from a time on, on the thread of each call; ``NONE`` without one."""
-    cpu = np.arange(nodes.cpu)
-    threads = pl.DataFrame({"lane": nodes.lane[calls], "time": times})
-    found = _following(
-        threads, pl.DataFrame({"lane": nodes.lane[cpu], "time": nodes.start_ns[cpu], "found": cpu}), ["lane"]
-    )
-    return np.where(found == NEVER, NONE, found)
 
 
 def _following(wanted: pl.DataFrame, events: pl.DataFrame, by: list[str]) -> Ints:

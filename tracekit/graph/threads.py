@@ -105,30 +105,8 @@ def _handovers_to(nodes: Nodes, lane: int, bursts: dict[int, _Bursts]) -> tuple[
         better = (index >= 0) & (start >= mine.quiet_since_ns) & (end > best_end)
         best_end = np.where(better, end, best_end)
         best_lane = np.where(better, other, best_lane)
-    receiver = _first_from(nodes, np.full(best_lane.size, lane), mine.start_ns)
-    giver = _last_until(nodes, best_lane, best_end)
+    receiver = nodes.first_from(np.full(best_lane.size, lane), mine.start_ns)
+    giver = nodes.last_until(best_lane, best_end)
     idle = np.where(mine.quiet_since_ns == BEFORE_THE_TRACE, 0, mine.start_ns - mine.quiet_since_ns)
     known = (best_lane != NONE) & (receiver != NONE) & (giver != NONE)
     return giver[known], receiver[known], idle[known]
-
-
-def _first_from(nodes: Nodes, lanes: Ints, times: Ints) -> Ints:
-    """The first CPU node of each lane that starts at a time or later; ``NONE`` if there is none."""
-    return _search(nodes, nodes.start_ns[: nodes.cpu], lanes, times, step=0)
-
-
-def _last_until(nodes: Nodes, lanes: Ints, times: Ints) -> Ints:
-    """The last CPU node of each lane that ends at a time or earlier; ``NONE`` if there is none."""
-    return _search(nodes, nodes.end_ns[: nodes.cpu], lanes, times + 1, step=-1)
-
-
-def _search(nodes: Nodes, node_times: Ints, lanes: Ints, times: Ints, step: int) -> Ints:
-    found = np.full(lanes.size, NONE)
-    for lane in np.unique(lanes[lanes != NONE]).tolist():
-        wanted = lanes == lane
-        on_lane = np.flatnonzero(nodes.lane[: nodes.cpu] == lane)
-        on_lane = on_lane[np.argsort(node_times[on_lane], kind="stable")]
-        index = np.searchsorted(node_times[on_lane], times[wanted]) + step
-        valid = (index >= 0) & (index < on_lane.size)
-        found[wanted] = np.where(valid, on_lane[np.clip(index, 0, on_lane.size - 1)], NONE)
-    return found

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 
-import numba
 import numpy as np
 import numpy.typing as npt
 import polars as pl
@@ -10,7 +9,7 @@ import polars as pl
 from tracekit.graph import Graph
 from tracekit.graph.edges import EdgeKind
 from tracekit.replay.engine import measured, replay
-from tracekit.replay.trail import vertex_times
+from tracekit.replay.trail import NO_EDGE, binding_edges, vertex_times
 
 Ints = npt.NDArray[np.int64]
 
@@ -61,7 +60,7 @@ def check(graph: Graph) -> Check:
 def exactly(graph: Graph) -> Graph:
     """The graph with lags that give every measured time back: no edge allows more, and one each allows just as much."""
     times = vertex_times(graph, measured(graph))
-    lag, _ = _exact_lags(graph.first, graph.src, graph.lag_ns, times)
+    lag, _ = _exact_lags(graph, times)
     held = np.diff(graph.first) > 0
     return replace(
         graph,
@@ -75,10 +74,10 @@ def exactly(graph: Graph) -> Graph:
 
 def _constants(graph: Graph) -> pl.DataFrame:
     times = vertex_times(graph, measured(graph))
-    _, binding = _exact_lags(graph.first, graph.src, graph.lag_ns, times)
+    _, binding = _exact_lags(graph, times)
     dst = np.repeat(np.arange(graph.first.size - 1), np.diff(graph.first))
     binds = np.zeros(graph.src.size, dtype=np.bool_)
-    binds[binding[binding >= 0]] = True
+    binds[binding] = True
     table = pl.DataFrame(
         {
             "kind": graph.kind,
@@ -99,19 +98,11 @@ def _constants(graph: Graph) -> pl.DataFrame:
     return summed.sort("kind").with_columns(pl.col("kind").replace_strict(names)).rename({"kind": "edge"})
 
 
-@numba.njit(cache=True)
-def _exact_lags(first: Ints, src: Ints, lag_ns: Ints, times: Ints) -> tuple[Ints, Ints]:  # pragma: no cover - compiled
-    """Lags that allow what was measured, and of every vertex the edge that allowed it last, -1 without one."""
-    exact = lag_ns.copy()
-    binding = np.full(first.size - 1, -1, dtype=np.int64)
-    for vertex in range(first.size - 1):
-        latest = np.iinfo(np.int64).min
-        for edge in range(first[vertex], first[vertex + 1]):
-            allowed = times[src[edge]] + lag_ns[edge]
-            exact[edge] = min(lag_ns[edge], times[vertex] - times[src[edge]])
-            if allowed > latest:
-                latest = allowed
-                binding[vertex] = edge
-        if binding[vertex] >= 0:
-            exact[binding[vertex]] = times[vertex] - times[src[binding[vertex]]]
+def _exact_lags(graph: Graph, times: Ints) -> tuple[Ints, Ints]:
+    """Lags that allow what was measured, and the edges of which each allowed its vertex last."""
+    found = binding_edges(graph, graph.lag_ns, times)
+    binding = found[found != NO_EDGE]
+    apart = np.repeat(times, np.diff(graph.first)) - times[graph.src]
+    exact = np.minimum(graph.lag_ns, apart)
+    exact[binding] = apart[binding]
     return exact, binding

@@ -20,6 +20,9 @@ from tracekit.workload import precision
 
 Progress = Callable[[str], None]
 
+TRUSTED_ERROR_PCT = 5.0
+"""A graph that misses the measured step by more has waits that it can't explain; up to it intervals hold."""
+
 
 @dataclass(frozen=True, slots=True)
 class SelfReplay:

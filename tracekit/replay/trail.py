@@ -79,7 +79,7 @@ def follow(graph: Graph, timeline: Timeline, lag_ns: Ints, stretches: Stretches)
         stretches: What to explain.
     """
     times = vertex_times(graph, timeline)
-    binding = _binding(graph.first, graph.src, lag_ns, times)
+    binding = binding_edges(graph, lag_ns, times)
     arguments = (
         binding,
         graph.src,
@@ -113,9 +113,13 @@ def far_apart(graph: Graph, trail: Trail) -> Bools:
     return far
 
 
+def binding_edges(graph: Graph, lag_ns: Ints, times: Ints) -> Ints:
+    """The incoming edge of every vertex that allows it last; ``NO_EDGE`` without one."""
+    return _binding(graph.first, graph.src, lag_ns, times)
+
+
 @numba.njit(cache=True)
 def _binding(first: Ints, src: Ints, lag_ns: Ints, times: Ints) -> Ints:  # pragma: no cover - compiled
-    """The incoming edge of every vertex that allows it last; ``NO_EDGE`` without one."""
     binding = np.full(first.size - 1, NO_EDGE, dtype=np.int64)
     for vertex in range(binding.size):
         latest = np.iinfo(np.int64).min

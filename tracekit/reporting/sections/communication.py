@@ -1,4 +1,4 @@
-"""Collectives by kind and group: how fast they ran, and how much of them nothing hid."""
+"""Collectives by kind and number of ranks: how fast they ran, and how much of them nothing hid."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+
+from tracekit.comm.law import bus_factor
 
 Ints = npt.NDArray[np.int64]
 
@@ -76,7 +78,7 @@ def _row(
     exposed_ns: int,
     bytes: int | None,
 ) -> CollectiveTime:
-    factor = _bus_factor(collective, ranks)
+    factor = bus_factor(collective, ranks) if ranks and collective != UNKNOWN else None
     return CollectiveTime(
         collective=collective,
         ranks=ranks,
@@ -87,15 +89,6 @@ def _row(
         bytes=None if bytes is None else bytes / steps,
         busbw_gbps=None if bytes is None or factor is None or not time_ns else bytes * factor / time_ns,
     )
-
-
-def _bus_factor(collective: str, ranks: int | None) -> float | None:
-    """Traffic per link over the size of the buffer (nccl-tests, doc/PERFORMANCE.md)."""
-    if not ranks:
-        return None
-    part = (ranks - 1) / ranks
-    factors = {"all_reduce": 2 * part, "all_gather": part, "reduce_scatter": part, "all_to_all": part}
-    return factors.get(collective, None if collective == UNKNOWN else 1.0)
 
 
 def _exposed(kernels: pl.DataFrame, collectives: pl.DataFrame) -> pl.Series:

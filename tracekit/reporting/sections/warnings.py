@@ -9,11 +9,8 @@ from tracekit import secrets
 from tracekit.ingest.ranks import ranges
 from tracekit.prediction.pace import pace
 from tracekit.replay.profiler import held_up
-from tracekit.replay.run import Run
+from tracekit.replay.run import TRUSTED_ERROR_PCT, Run
 from tracekit.workload.steps import is_whole_trace, updates
-
-# A graph that misses the measured step by more than this has waits that it can't explain.
-TRUSTED_ERROR_PCT = 5.0
 
 # What the profiler adds to a step, from which on the reader should know.
 MUCH_OVERHEAD = 1.03
