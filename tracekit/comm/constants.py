@@ -141,13 +141,9 @@ class Constants:
 
 
 @cache
-def load_constants(path: Path = FILE) -> Constants:
-    """The shipped constants, or those of another file.
-
-    Args:
-        path: A TOML file with the tables that ``Constants`` names.
-    """
-    return from_tables(tomllib.loads(path.read_text(encoding="utf-8")))
+def load_constants() -> Constants:
+    """The shipped constants."""
+    return from_tables(tomllib.loads(FILE.read_text(encoding="utf-8")))
 
 
 def from_tables(tables: Mapping[str, Any]) -> Constants:

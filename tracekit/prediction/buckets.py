@@ -75,13 +75,11 @@ def one_backward_pass(run: Run) -> list[Tensor]:
     return one_pass
 
 
-def buckets(one_pass: Sequence[Tensor], first_bytes: int = FIRST_BYTES, bucket_bytes: int = BUCKET_BYTES) -> list[int]:
+def buckets(one_pass: Sequence[Tensor]) -> list[int]:
     """The bucket of each gradient, numbered in the order in which they are exchanged.
 
     Args:
         one_pass: The gradients in the order in which they come.
-        first_bytes: At which the first bucket of each type is full.
-        bucket_bytes: At which all others are.
     """
     limits: dict[str | None, int] = {}
     filling: dict[str | None, list[int]] = {}
@@ -90,9 +88,9 @@ def buckets(one_pass: Sequence[Tensor], first_bytes: int = FIRST_BYTES, bucket_b
     for place, gradient in enumerate(one_pass):
         bucket = filling.setdefault(gradient.dtype, [])
         bucket.append(place)
-        if sum(sizes[one] for one in bucket) >= limits.get(gradient.dtype, first_bytes):
+        if sum(sizes[one] for one in bucket) >= limits.get(gradient.dtype, FIRST_BYTES):
             full.append(filling.pop(gradient.dtype))
-            limits[gradient.dtype] = bucket_bytes
+            limits[gradient.dtype] = BUCKET_BYTES
     number = {place: at for at, bucket in enumerate([*full, *filling.values()]) for place in bucket}
     return [number[place] for place in range(len(one_pass))]
 

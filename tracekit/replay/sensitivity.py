@@ -15,7 +15,8 @@ NETWORK_SPEEDS = (0.5, 1.0, 2.0, 4.0, inf)
 COLLECTIVE = "collective"
 # What a halving of the remaining GPU time has to save for the GPU to count as the limit.
 WORTH = 0.01
-# How often the range from 1 to the highest speed is halved: to less than 2 % of the speed.
+# The highest speed looked at for a limit, and how often the range from 1 to it is halved: to less than 2 %.
+FASTEST = 64.0
 HALVINGS = 8
 
 
@@ -61,33 +62,32 @@ def _network_speeds(run: Run) -> Sequence[float]:
     return NETWORK_SPEEDS if (run.kernels["family"] == COLLECTIVE).any() else ()
 
 
-def host_limits_from(run: Run, most: float = 64.0) -> float | None:
+def host_limits_from(run: Run) -> float | None:
     """The GPU speed from which on the host is the limit: doubling it again saves less than a hundredth.
 
     Args:
         run: The run.
-        most: The highest speed to try.
 
     Returns:
-        A multiple of the measured GPU's speed, 1 if the host is the limit already, ``None`` if it isn't up to ``most``.
+        A multiple of the measured GPU's speed, 1 if the host is the limit already, ``None`` if it isn't up to 64.
     """
-    return _limit(lambda speed: _row(run, speed, 1.0)["span_us"], most)
+    return _limit(lambda speed: _row(run, speed, 1.0)["span_us"])
 
 
-def gpu_limits_from(run: Run, most: float = 64.0) -> float | None:
+def gpu_limits_from(run: Run) -> float | None:
     """The host speed from which on the GPU is the limit, as :func:`host_limits_from` tells the other way round."""
-    return _limit(lambda speed: _row(run, 1.0, speed)["span_us"], most)
+    return _limit(lambda speed: _row(run, 1.0, speed)["span_us"])
 
 
-def _limit(span_us: Callable[[float], float], most: float) -> float | None:
+def _limit(span_us: Callable[[float], float]) -> float | None:
     """The speed from which on doubling it is not worth it any more."""
 
     def gains(speed: float) -> bool:
         return span_us(2 * speed) < (1 - WORTH) * span_us(speed)
 
-    if gains(most):
+    if gains(FASTEST):
         return None
-    low, high = 1.0, most
+    low, high = 1.0, FASTEST
     if not gains(low):
         return low
     for _ in range(HALVINGS):
