@@ -101,6 +101,28 @@ def test_a_loop_that_ends_early_leaves_what_was_recorded(tmp_path: Path) -> None
     assert "ProfilerStep#1" in steps(recording.path)
 
 
+DECORATED = "@recording\ndef step(): work()\n"
+BY_HAND = "recording.__enter__()\ndef step(): work(); recording.step()\n"
+
+
+@pytest.mark.parametrize("begin", [DECORATED, BY_HAND])
+@pytest.mark.parametrize(("calls", "recorded", "said"), [(5, True, "wrote "), (3, False, "took 3 steps")])
+def test_a_program_that_ends_without_an_end_of_the_recording_ends_well(
+    begin: str, calls: int, recorded: bool, said: str, tmp_path: Path
+) -> None:
+    """A profiler that was left running crashed the process as it ended."""
+    program = (
+        "import torch, tracekit as tk\n"
+        "recording = tk.record('traces', wait=1, timed=2, warmup=1, active=2)\n"
+        "def work(): torch.ones(8, 8) @ torch.ones(8, 8)\n"
+        f"{begin}for _ in range({calls}): step()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert said in done.stderr
+    assert (tmp_path / "traces" / "trace.json.gz").exists() is recorded
+
+
 def test_a_program_that_fails_leaves_what_was_recorded_and_its_own_error(tmp_path: Path) -> None:
     recording = tk.record(tmp_path, **QUICK)
 

@@ -1,5 +1,6 @@
 """The recorder: counts a program's steps, and runs the profiler over some of them."""
 
+import atexit
 import json
 import os
 import sys
@@ -82,6 +83,7 @@ class Recording:
         if not torch.cuda.is_available():
             self._say("PyTorch finds no GPU on this machine: nothing can be predicted from what is recorded here")
         self._is_open = True
+        atexit.register(self._at_exit)
         self._before(0)
         return self
 
@@ -93,20 +95,17 @@ class Recording:
         Raises:
             RecordingError: The program took too few steps to record any.
         """
-        self._is_open = False
-        if self._profiler is not None:
-            self._close()
+        self._end()
         if self._path is not None:
             self._grade(self._path)
         elif error is None:
-            needed = self.plan.recorded_from + 1
-            raise RecordingError(
-                f"The program took {self.steps_seen} steps, and recording begins with step {needed}.",
-                "Let it take more, or record earlier: wait=1, timed=0, warmup=1, active=1 takes three.",
-            )
+            raise self._too_few()
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """A function each of whose calls is a step; the trace is written as soon as enough of them were made."""
+        """A function each of whose calls is a step; the trace is written as soon as enough of them were made.
+
+        Where the program ends before that, what was recorded until then.
+        """
 
         @wraps(function)
         def step(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -132,6 +131,25 @@ class Recording:
                 return
             self._profiler.step()
         self._before(self.steps_seen)
+
+    def _at_exit(self) -> None:
+        """A profiler that still runs when Python ends takes the process down with it."""
+        self._end()
+        if self._path is None:
+            self._say(str(self._too_few()))
+
+    def _end(self) -> None:
+        self._is_open = False
+        atexit.unregister(self._at_exit)
+        if self._profiler is not None:
+            self._close()
+
+    def _too_few(self) -> RecordingError:
+        needed = self.plan.recorded_from + 1
+        return RecordingError(
+            f"The program took {self.steps_seen} steps, and recording begins with step {needed}.",
+            "Let it take more, or record earlier: wait=1, timed=0, warmup=1, active=1 takes three.",
+        )
 
     def _before(self, step: int) -> None:
         plan = self.plan
