@@ -8,7 +8,7 @@ COPY sample_traces /src/sample_traces
 RUN pip install --no-cache-dir '/src[web,postgresql]' 'viztracer>=1,<2' \
     && useradd --create-home tracekit && mkdir /data && chown tracekit /data
 USER tracekit
-ENV NUMBA_CACHE_DIR=/data/numba
+ENV NUMBA_CACHE_DIR=/data/numba XDG_CACHE_HOME=/data/cache
 VOLUME /data
 EXPOSE 8321
 ENTRYPOINT ["tracekit", "serve", "--host", "0.0.0.0", "--data", "/data/web"]
