@@ -1,6 +1,6 @@
 """What can go wrong, as a tree.
 
-TracekitError                   exit code 1 unless noted
+TracekitError                   the command line ends with exit code 1
 ├── TraceError                  about the trace that was given
 │   ├── TraceNotFoundError      no such file, or a directory without traces
 │   ├── NotATraceError          readable, but not a PyTorch profiler trace
@@ -9,9 +9,12 @@ TracekitError                   exit code 1 unless noted
 │   └── NoGpuActivityError      a trace without anything that ran on a GPU
 ├── CalibrationError            a calibration can't be read, used or kept
 ├── ClusterError                a cluster is unknown or its name wrong (tracekit.comm.errors)
+├── LayoutError                 a layout that a job can't be carried to (tracekit.prediction.layout)
 ├── StepError                   the steps asked for are not in the trace
 ├── WhatIfError                 a what-if edit is unknown, misses something, or finds nothing to change
-└── OutputError                 the output exists already, or can't be written
+├── OutputError                 the output exists already, or can't be written
+├── RecordingError              nothing was recorded, or it can't be written (tracekit.recording)
+└── WebError                    what the web server answers with another status than 200 (tracekit.web.errors)
 
 Every message says what, where, and what to try. ``predictors.PredictorError`` (unknown GPU, ...) stands beside
 this tree; the command line treats both alike.
