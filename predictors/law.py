@@ -42,9 +42,9 @@ class Law:
 
     def at(self, x: Columns, share: Array, gpu: Machine, c: Constants) -> Terms:
         """The terms of kernels that each do a share of their op's work; the floor is a kernel's own."""
-        terms = self.terms(x, gpu, c)
         if not self.of_op:
-            return terms
+            return self.terms(x, gpu, c)
+        terms = self.terms({**x, "work_bytes": x["work_bytes"] / share}, gpu, c)
         return replace(terms, compute_us=terms.compute_us * share, memory_us=terms.memory_us * share)
 
     def correctable(self, terms: Terms) -> Array:

@@ -137,6 +137,16 @@ def test_a_kernel_that_moves_a_part_of_its_ops_bytes_takes_that_part_of_the_time
     assert part == pytest.approx(whole / 4, rel=0.05)
 
 
+def test_a_kernel_of_a_product_that_reads_its_weights_takes_its_part_of_the_time():
+    product = {"family": "gemm", "dtype": "bf16", "m": 16, "n": 16384, "k": 16384}
+    gpu = machine(H100)
+    table = prepare(pl.DataFrame([product, {**product, "share": 0.5}]), gpu)
+    constants = SHIPPED.law("gemm half").constants(gpu)
+    terms = LAWS["gemm half"].at(law_columns(table, gpu), sizes(table).share, gpu, constants)
+    assert terms.memory_us[1] == pytest.approx(terms.memory_us[0] / 2)
+    assert terms.compute_us[1] == pytest.approx(terms.compute_us[0] / 2)
+
+
 def test_overlap_is_the_longer_of_two_unequal_times_and_more_than_either_of_two_equal_ones():
     assert overlap(np.array([100.0]), np.array([1.0]))[0] == pytest.approx(100, rel=1e-6)
     assert overlap(np.array([1.0]), np.array([1.0]))[0] == pytest.approx(2**0.25)
