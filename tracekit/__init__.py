@@ -210,6 +210,7 @@ def sweep(
     source_gpu: str | None = None,
     source_cluster: str | None = None,
     steps: str | None = None,
+    calibration: bool = True,
 ) -> Sweep:
     """The traced job on many numbers of ranks, the layout that gets most done first.
 
@@ -229,6 +230,7 @@ def sweep(
         source_gpu: The GPU it was recorded on, where the trace doesn't say.
         source_cluster: The cluster it was recorded on, where the GPU doesn't tell.
         steps: The steps to measure, ``"7"`` or ``"7:9"``; all by default.
+        calibration: Whether calibrations kept on this machine are used (``tracekit calibrate``).
 
     Raises:
         TracekitError: The steps are not in the trace, a cluster is unknown, or no layout can be worked out.
@@ -253,6 +255,7 @@ def sweep(
         sharded=fsdp,
         prices=price or {},
         batch=Batch(samples, "samples") if samples else None,
+        calibrated=calibration,
     )
 
 
