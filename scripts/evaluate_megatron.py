@@ -9,11 +9,12 @@ Source: Megatron-LM, README of version 2.0, images/cases.png, scaling-mp.png and
 samples of 1,024 tokens for each copy).
 """
 
-import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sample_models import Shape
 from synthetic.large import as_long_as, scaled
+from synthetic.lines import print_table
 
 import tracekit as tk
 from tracekit.prediction.model import Prediction
@@ -53,16 +54,18 @@ CASES = (
 
 def main() -> None:
     """Prints two rows for each model, but the one that sets the scale."""
-    sys.stdout.write("| model | layout | measured | predicted | error | all-reduces | in interval |\n")
-    sys.stdout.write("|---|---|---|---|---|---|---|\n")
+    print_table("| model | layout | measured | predicted | error | all-reduces | in interval |", rows())
+
+
+def rows() -> Iterator[str]:
+    """The table's lines."""
     first = CASES[0]
     slowdown = as_long_as(1e3 * first.alone_ms, first.shape, first.name, alone_us, ROUNDS, recomputes=True)[1]
     for case in CASES:
         trace = scaled(case.shape, case.name, slowdown, recomputes=True)
         for dp, measured_ms in ((1, case.alone_ms), (COPIES, case.copies_ms)):
             if (case, dp) != (first, 1):
-                sys.stdout.write(row(case, dp, measured_ms, predicted(trace, case.tp, dp)) + "\n")
-                sys.stdout.flush()
+                yield row(case, dp, measured_ms, predicted(trace, case.tp, dp))
 
 
 def row(case: Case, dp: int, measured_ms: float, found: Prediction) -> str:

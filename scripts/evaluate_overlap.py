@@ -7,10 +7,11 @@ beside it. The first gives what computing and what the exchange takes, to which 
 scaled; the second is predicted. Source: damek/cs336-assignment2-systems, cs336_systems/outputs.
 """
 
-import sys
+from collections.abc import Iterator
 
 from sample_models import Shape
 from synthetic.large import as_long_as
+from synthetic.lines import print_table
 
 import tracekit as tk
 from tracekit.prediction.model import Prediction
@@ -31,19 +32,21 @@ MEASURED = (
 
 def main() -> None:
     """Prints a row for each batch."""
-    sys.stdout.write("| batch | at once | of it exchange | in buckets | predicted | error | 90 % interval |\n")
-    sys.stdout.write("|---|---|---|---|---|---|---|\n")
+    print_table("| batch | at once | of it exchange | in buckets | predicted | error | 90 % interval |", rows())
+
+
+def rows() -> Iterator[str]:
+    """The table's lines."""
     for batch, tokens, whole, exchange, *buckets in MEASURED:
         shape = Shape(layers=48, width=1600, heads=25, vocabulary=10000, batch=batch, tokens=tokens)
         trace, _ = as_long_as((whole - exchange) * 1e6, shape, "stand-in", alone_us, ROUNDS)
         found = with_exchange_of(trace, exchange)
         step, low, high = (us / 1e6 for us in (found.step.step_time_us, found.low_us, found.high_us))
         errors = " and ".join(f"{100 * (step / bucket - 1):+.0f}" for bucket in buckets)
-        sys.stdout.write(
+        yield (
             f"| {batch} x {tokens} | {whole:.3f} s | {exchange:.3f} s | {buckets[0]:.3f} and {buckets[1]:.3f} s "
-            f"| {step:.3f} s | {errors} % | {low:.2f}–{high:.2f} s |\n"
+            f"| {step:.3f} s | {errors} % | {low:.2f}–{high:.2f} s |"
         )
-        sys.stdout.flush()
 
 
 def alone_us(trace: Trace) -> float:

@@ -14,6 +14,7 @@ from typing import Any
 
 from sample_models import Shape
 from synthetic.large import as_long_as, scaled
+from synthetic.lines import print_table
 
 import tracekit as tk
 from tracekit.prediction.model import Prediction
@@ -229,16 +230,9 @@ CASES = (
 
 def main() -> None:
     """Prints a row for each published step but those that set the scale."""
-    wanted = set(sys.argv[1:])
-    sys.stdout.write(
-        "| job | schedule, micro-batches | samples/s a GPU | predicted | error | 90 % interval | in it |\n"
-    )
-    sys.stdout.write("|---|---|---|---|---|---|---|\n")
-    for case in CASES:
-        if not wanted or case.name in wanted:
-            for row in rows(case):
-                sys.stdout.write(row + "\n")
-                sys.stdout.flush()
+    wanted = sys.argv[1:] or [case.name for case in CASES]
+    heading = "| job | schedule, micro-batches | samples/s a GPU | predicted | error | 90 % interval | in it |"
+    print_table(heading, (row for case in CASES if case.name in wanted for row in rows(case)))
 
 
 def rows(case: Case) -> Iterator[str]:

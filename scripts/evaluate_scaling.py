@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from sample_models import Shape
 from synthetic.large import as_long_as
+from synthetic.lines import print_table
 
 import tracekit as tk
 from tracekit.prediction.model import Prediction
@@ -86,14 +87,9 @@ CASES = (
 
 def main() -> None:
     """Prints a row for each case and number of GPUs."""
-    wanted = set(sys.argv[1:])
-    sys.stdout.write("| job | GPUs | tokens/s a GPU | predicted | error | lost, measured | predicted | in interval |\n")
-    sys.stdout.write("|---|---|---|---|---|---|---|---|\n")
-    for case in CASES:
-        if not wanted or case.name in wanted:
-            for row in rows(case):
-                sys.stdout.write(row + "\n")
-                sys.stdout.flush()
+    wanted = sys.argv[1:] or [case.name for case in CASES]
+    heading = "| job | GPUs | tokens/s a GPU | predicted | error | lost, measured | predicted | in interval |"
+    print_table(heading, (row for case in CASES if case.name in wanted for row in rows(case)))
 
 
 def rows(case: Case) -> Iterator[str]:

@@ -8,8 +8,10 @@ What is tested is what tracekit makes of the layers' parts, and the all-reduces 
 pytorch-labs/gpt-fast (A100 80 GB, 330 W; CUDA graphs, batch 1, prompts of five tokens).
 """
 
-import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
+
+from synthetic.lines import print_table
 
 import tracekit as tk
 from tracekit.prediction.model import Prediction
@@ -63,23 +65,22 @@ MODELS = (
 
 def main() -> None:
     """Prints a row for each model and number of GPUs."""
-    sys.stdout.write(
-        "| model | GPUs | tokens/s | predicted | error | all-reduces | in interval |\n|---|---|---|---|---|---|---|\n"
-    )
-    for model in MODELS:
-        trace = as_fast_as(model)
-        fewest, *others = model.tokens_per_s
-        for gpus in others:
-            measured = model.tokens_per_s[gpus]
-            found = predicted(trace, gpus)
-            rate, most, least = (1e6 / time for time in (found.step.step_time_us, found.low_us, found.high_us))
-            error = 100 * (rate / measured - 1)
-            inside = "yes" if least <= measured <= most else "no"
-            sys.stdout.write(
-                f"| {model.name} | {fewest} → {gpus} | {measured:.0f} | {rate:.0f} | {error:+.1f} % "
-                f"| {found.added_us['collective'] / 1e3:.2f} ms | {inside} |\n"
-            )
-            sys.stdout.flush()
+    heading = "| model | GPUs | tokens/s | predicted | error | all-reduces | in interval |"
+    print_table(heading, (row for model in MODELS for row in rows(model)))
+
+
+def rows(model: Llama) -> Iterator[str]:
+    """A line for each number of GPUs but the fewest, which set the scale."""
+    trace = as_fast_as(model)
+    fewest, *others = model.tokens_per_s
+    for gpus in others:
+        measured = model.tokens_per_s[gpus]
+        found = predicted(trace, gpus)
+        rate, most, least = (1e6 / time for time in (found.step.step_time_us, found.low_us, found.high_us))
+        yield (
+            f"| {model.name} | {fewest} → {gpus} | {measured:.0f} | {rate:.0f} | {100 * (rate / measured - 1):+.1f} % "
+            f"| {found.added_us['collective'] / 1e3:.2f} ms | {'yes' if least <= measured <= most else 'no'} |"
+        )
 
 
 def as_fast_as(model: Llama) -> Trace:
