@@ -79,7 +79,7 @@ class Model:
     def run(self) -> Run:
         return prepare(self.builder.load())
 
-    def on(self, tp: int, **change: int) -> Prediction:
+    def on(self, tp: int, **change: Any) -> Prediction:
         return tk.predict(self.builder.load(), cluster=NODE, tp=tp, **change)[NODE]
 
 
@@ -195,6 +195,17 @@ def test_copies_of_tensor_parallel_ranks_exchange_their_part_of_the_gradients():
 def test_more_ranks_are_faster_until_messages_cost_more_than_they_save():
     times = [Model(4).on(tp).step.step_time_us for tp in (1, 2)]
     assert times[1] < times[0]
+
+
+def test_a_step_without_layers_communicates_nothing():
+    model = Model()
+    model.builder.step(1, 0, model.now)
+    begin = model.now
+    model.runs("aten::gelu", [[TOKENS, WIDE]], "vectorized_elementwise_kernel", 10)
+    model.builder.step(2, begin, 500)
+    step = model.on(4, steps="2")
+    assert step.added_us == {}
+    assert step.step.exposed_comm_us == 0
 
 
 def test_what_has_no_blocks_is_refused():
