@@ -130,7 +130,7 @@ def _candidates(calls: Calls, links: Links, constants: Constants) -> Iterator[tu
         time_us = _nvls(calls, links, constants)
         yield "nvls/Simple", np.where(usable & one, time_us, np.inf)
         yield "nvls-tree/Simple", np.where(usable & ~one, time_us, np.inf)
-    if calls.collective == "all_reduce":
+    if calls.collective == "all_reduce" and np.any(calls.custom):
         # Over PCI Express vLLM, SGLang and TensorRT-LLM use theirs on two GPUs only.
         usable = calls.custom & (calls.nodes <= 1) & ~(links.pcie & (calls.ranks > 2))
         yield "one-shot", np.where(usable, _shot(calls, links, constants, "one_shot", calls.ranks - 1), np.inf)

@@ -77,6 +77,11 @@ def of_layers(kernels: pl.DataFrame) -> Activations:
     return Activations(frozenset(tokens), hidden, whole=True)
 
 
+def item_bytes() -> pl.Expr:
+    """Bytes of an element of what each product writes."""
+    return pl.col("dtype").replace_strict(ITEM_BYTES, default=2, return_dtype=pl.Int64)
+
+
 def widths(products: pl.DataFrame) -> pl.DataFrame:
     """Each ``size`` that products both read (their depth) and write (their columns), the one most in use first.
 
@@ -86,9 +91,8 @@ def widths(products: pl.DataFrame) -> pl.DataFrame:
     Returns:
         Also ``bytes``, of the largest output of so many columns.
     """
-    item = pl.col("dtype").replace_strict(ITEM_BYTES, default=2, return_dtype=pl.Int64)
     reads = products.group_by(size="k").agg(reads=pl.len())
-    writes = products.group_by(size="n").agg(writes=pl.len(), bytes=(pl.col("m") * pl.col("n") * item).max())
+    writes = products.group_by(size="n").agg(writes=pl.len(), bytes=(pl.col("m") * pl.col("n") * item_bytes()).max())
     both = reads.join(writes, on="size")
     return both.sort(pl.col("reads") * pl.col("writes"), -pl.col("size"), descending=True).select("size", "bytes")
 

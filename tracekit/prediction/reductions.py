@@ -25,7 +25,7 @@ from tracekit.prediction.added import (
     slower_host,
     with_kernels,
 )
-from tracekit.prediction.blocks import EXPERTS, HEADS, ITEM_BYTES, in_blocks, of_layers, shared_out
+from tracekit.prediction.blocks import EXPERTS, HEADS, ITEM_BYTES, in_blocks, item_bytes, of_layers, shared_out
 from tracekit.prediction.hooks import copy_cost_ns, launch_cost_ns
 from tracekit.prediction.layout import OVERLOOKED, LayoutError, trains
 from tracekit.prediction.spread import HOST_SPREAD
@@ -123,7 +123,7 @@ def _rows(run: Run, behind: pl.DataFrame, op: str) -> pl.DataFrame:
     dtype = pl.col("dtype")
     whole = dtype.is_in(list(ITEM_BYTES))
     return behind.select(
-        "step", "device", "phase", ts_ns=pl.col("ts_ns") + pl.col("dur_ns"), bytes=pl.col("elements") * _item(),
+        "step", "device", "phase", ts_ns=pl.col("ts_ns") + pl.col("dur_ns"), bytes=pl.col("elements") * item_bytes(),
         dtype=pl.when(whole).then(pl.lit("fp32")).when(dtype=="fp16").then(dtype).otherwise(pl.lit("bf16")),
         name=pl.lit("all-reduce"), op=pl.lit(op), collective=pl.lit("all_reduce"),
         **communicates(run, PARTS),
@@ -132,7 +132,7 @@ def _rows(run: Run, behind: pl.DataFrame, op: str) -> pl.DataFrame:
 
 def _note(behind: pl.DataFrame, cost_ns: int, op: str, *, in_graphs: bool) -> str:
     steps = max(behind["step"].drop_nulls().n_unique(), 1)
-    size = behind.select((pl.col("elements") * _item()).sum()).item() / steps / 2**20
+    size = behind.select((pl.col("elements") * item_bytes()).sum()).item() / steps / 2**20
     runs = "NCCL's kernels" if op == NCCL_OP else "the faster of serving engines' own kernels and NCCL's"
     host = (
         "They run in CUDA graphs, or cost the CPU nothing, as the products that they follow"
@@ -145,7 +145,3 @@ def _note(behind: pl.DataFrame, cost_ns: int, op: str, *, in_graphs: bool) -> st
         f"{size:,.1f} MiB a step, one behind each block forward and backward, as {runs} run them. {host}. Embeddings "
         "and the loss stay as they are"
     )
-
-
-def _item() -> pl.Expr:
-    return pl.col("dtype").replace_strict(ITEM_BYTES, default=2, return_dtype=pl.Int64)

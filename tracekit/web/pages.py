@@ -18,6 +18,7 @@ from tracekit.web.api import Form as ReportForm
 from tracekit.web.errors import UnauthorizedError
 from tracekit.web.formats import FORMATS, Format
 from tracekit.web.jobs import Job
+from tracekit.web.layout import NUMBERS, change_of
 from tracekit.web.settings import Settings
 from tracekit.web.store import Store
 from tracekit.web.tus import Id, Owner
@@ -28,16 +29,6 @@ DOCS_POLICY = (
 )
 
 
-LAYOUT = {
-    "dp": "Copies",
-    "tp": "GPUs that share a layer",
-    "pp": "Pipeline stages",
-    "micro_batches": "Micro-batches",
-    "batch": "Times the batch",
-}
-"""Numbers of a layout, and what the page calls them."""
-
-
 class Chosen(Ask):
     """What was chosen on the page, where fields may be left blank."""
 
@@ -46,7 +37,7 @@ class Chosen(Ask):
     def _without_blanks(cls, names: list[str]) -> list[str]:
         return [name for name in names if name.strip()]
 
-    @field_validator(*LAYOUT, mode="before")
+    @field_validator(*NUMBERS, mode="before")
     @classmethod
     def _blank_is_none(cls, number: str) -> str | None:
         return number or None
@@ -149,8 +140,8 @@ def _shown(store: Store, job: Job) -> dict[str, Any]:
         "expires": _date(job.expires),
         "gpus": [load_gpu(slug) for slug in list_gpus()],
         "clusters": [load_cluster(name) for name in list_clusters()],
-        "layout": LAYOUT,
-        "laid_out": any((job.request or {}).get(name) for name in (*LAYOUT, "fsdp")),
+        "layout": NUMBERS,
+        "laid_out": change_of(job.request or {}).asked,
         "meanings": MEANINGS,
         "words": _words,
         **_report(job),

@@ -20,6 +20,7 @@ from tracekit.web import sides, unpacked
 from tracekit.web.excerpt import excerpt
 from tracekit.web.formats import FORMATS, TIMELINE
 from tracekit.web.jobs import Job
+from tracekit.web.layout import change_of
 from tracekit.web.settings import Settings
 from tracekit.web.store import Store
 
@@ -125,8 +126,7 @@ def _report(job: Job, run: Run, scratch: Path, enter: Stage) -> tuple[list[str],
 
 def _predicted(run: Run, request: Mapping[str, Any]) -> Iterator[Prediction]:
     """The step on each target; a layout is that of the clusters, another batch is everywhere."""
-    numbers = ("dp", "tp", "pp", "micro_batches", "batch")
-    asked = Change(**{name: request.get(name) for name in numbers}, sharded=request.get("fsdp") or None)
+    asked = change_of(request)
     alone = Change(batch=asked.batch)
     together = [(request["gpus"], request["clusters"], asked)]
     apart = [(request["gpus"], [], alone), ([], request["clusters"], asked)]
