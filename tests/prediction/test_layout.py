@@ -159,6 +159,15 @@ def test_a_layout_that_is_impossible_or_unknown_is_refused(change, says):
         Job().sends("allreduce", GRADIENTS, 300).on(POD, **change)
 
 
+@pytest.mark.parametrize(
+    "change", [{"dp": 0}, {"tp": -1}, {"world_size": 0}, {"batch": 0.0}, {"batch": 1e300}, {"batch": float("nan")}]
+)
+def test_numbers_that_nobody_can_mean_are_refused(change):
+    (name,) = change
+    with pytest.raises(LayoutError, match=f"^(the )?{name.replace('_', ' ')} can't be "):
+        tk.predict(TraceBuilder().kernel("sgemm", 5, 100, launch=0).load(), gpu="l4", **change)
+
+
 def test_experts_are_shared_out_over_a_divisor_of_the_ranks():
     with pytest.raises(LayoutError, match="ep 3 doesn't divide the 8 ranks"):
         Job().sends("all_to_all", GRADIENTS, 150).on(POD, ep=3)

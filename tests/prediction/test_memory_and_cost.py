@@ -73,6 +73,12 @@ def test_dollars_for_a_thousand_steps():
     assert found["l4"].dollars is None
 
 
+@pytest.mark.parametrize("dollars", [-1.0, float("nan"), float("inf")])
+def test_a_price_is_a_number_of_dollars(dollars):
+    with pytest.raises(tk.TracekitError, match="an hour of l4 can't cost"):
+        tk.predict(training(2**20).load(), gpu="l4", price={"l4": dollars})
+
+
 @pytest.mark.parametrize(("allocated", "reserved", "fits"), [(10, 14, True), (14, 16, None), (16, 18, False)])
 def test_a_recorded_peak_decides(allocated, reserved, fits):
     """In GiB; of a T4's 16, 92 % can be used: 14.7."""

@@ -200,6 +200,7 @@ def test_the_order_of_likelihood_holds():
         (Model(), {"pp": 8}, "4 layers can't be shared out over 8 stages"),
         (Model(), {"pp": 4, "pp_chunks": 2}, "over 4 stages of 2 chunks"),
         (Model(8), {"pp": 4, "pp_chunks": 2, "micro_batches": 6}, "can't be interleaved"),
+        (Model(8), {"pp": 4, "micro_batches": 10**9}, "too many to be scheduled"),
         (Model(), {"micro_batches": 4}, "say --pp too"),
         (Model(), {"zero_bubble": True}, "say --pp too"),
         (Model(8), {"pp": 2, "pp_chunks": 2, "zero_bubble": True}, "aren't worked out"),

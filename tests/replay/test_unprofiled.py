@@ -16,7 +16,10 @@ def test_the_hosts_work_is_cut_until_the_step_fits():
     assert "50 % of the CPU's own work" in run.assumptions[0]
 
 
-@pytest.mark.parametrize(("step", "message"), [(231, "longer than the recorded one"), (10, "shorter than what")])
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [(231, "longer than the recorded one"), (10, "shorter than what"), (float("nan"), "of nan ms")],
+)
 def test_steps_that_can_not_be(step, message):
     with pytest.raises(TracekitError, match=message):
         unprofiled(run_of(launch_bound()), step)

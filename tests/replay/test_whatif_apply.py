@@ -80,6 +80,14 @@ def test_an_edit_that_finds_nothing_is_named():
         apply(run, ["no-sync()", "remove(name=x)"])
 
 
+@pytest.mark.parametrize(
+    "edits", [["scale(1e300)"], ["host-speed(1e-300)"], ["scale(1e6)"] * 3, ["host-speed(1e-6)"] * 3]
+)
+def test_times_beyond_what_can_be_added_up_are_refused(edits):
+    with pytest.raises(WhatIfError, match=r"Give |30 years"):
+        apply(prepare(after_a_sync(50).load()), edits)
+
+
 def test_without_edits_nothing_changes():
     run = prepare(after_a_sync(50).load())
     assert apply(run, []).run is run

@@ -21,6 +21,9 @@ NAMED: Mapping[str, str] = {
 
 GROUP = ("process_group", "group_description", "ranks", "stride")
 
+LEAST_BATCH, MOST_BATCH = 0.001, 1e6
+"""Factors on the batch that can be meant."""
+
 OVERLOOKED = 5.0
 """Percent of GPU time that may stay as it is because nothing is known of its work: the most that it can be wrong by."""
 
@@ -106,6 +109,9 @@ class Change:
         batch: Of a rank, over that in the trace.
         sharded: Whether parameters, gradients and optimizer state are to be shared out over dp.
         zero_bubble: Whether stages are to put off weights' gradients until they would wait.
+
+    Raises:
+        LayoutError: A number is out of its range.
     """
 
     world_size: int | None = None
@@ -118,6 +124,15 @@ class Change:
     batch: float | None = None
     sharded: bool | None = None
     zero_bubble: bool | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("world_size", "dp", "tp", "pp", "ep", "micro_batches", "chunks"):
+            if (number := getattr(self, name)) is not None and number < 1:
+                raise LayoutError(f"{name.replace('_', ' ')} can't be {number}.", "Give 1 or more.")
+        if self.batch is not None and not LEAST_BATCH <= self.batch <= MOST_BATCH:
+            raise LayoutError(
+                f"the batch can't be {self.batch:g} times the traced one.", f"Give {LEAST_BATCH:g} to {MOST_BATCH:g}."
+            )
 
     @property
     def asked(self) -> bool:

@@ -26,6 +26,9 @@ Array = npt.NDArray[np.float64]
 LEFT_OUT = 0.03
 """Part of a step by which published pipelines came out otherwise than schedules and sends explain; in the interval."""
 
+MOST_PASSES = 5_000_000
+"""Of chunks in a step; scheduling these takes half a gigabyte."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
@@ -156,6 +159,8 @@ def _check(layout: Layout, micro_batches: int) -> None:
             f"{micro_batches} micro-batches can't be interleaved over {layout.pp} stages:",
             "take a multiple of the stages, or --pp-schedule 1f1b.",
         )
+    if layout.pp * layout.chunks * micro_batches > MOST_PASSES:
+        raise LayoutError(f"{micro_batches} micro-batches over {layout.pp} stages are too many to be scheduled.")
 
 
 def parts_of(run: Run, layers: Layers, timeline: Timeline) -> Parts:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf
 from types import MappingProxyType
 
 import numpy as np
@@ -12,6 +13,7 @@ import polars as pl
 from predictors import Gpu, resolve_gpu
 from tracekit import calibration
 from tracekit.comm import ClusterError
+from tracekit.errors import TracekitError
 from tracekit.graph.change import without
 from tracekit.prediction import notes
 from tracekit.prediction.added import PARTS
@@ -90,7 +92,11 @@ def by_gpu(prices: Mapping[str, float]) -> dict[str, float]:
 
     Raises:
         PredictorError: A GPU is unknown or its name ambiguous.
+        TracekitError: A price is negative or no number.
     """
+    for name, dollars in prices.items():
+        if not 0 <= dollars < inf:
+            raise TracekitError(f"an hour of {name} can't cost {dollars:g} dollars.")
     return {resolve_gpu(name).gpu.slug: dollars for name, dollars in prices.items()}
 
 

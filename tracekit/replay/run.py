@@ -9,7 +9,7 @@ import numpy.typing as npt
 import polars as pl
 
 from predictors import Gpu, PredictorError, Resolution, identify_gpu, resolve_gpu
-from tracekit.errors import TraceError
+from tracekit.errors import TraceError, WhatIfError
 from tracekit.graph import Graph
 from tracekit.graph.ranks import Collectives
 from tracekit.replay.engine import Timeline, measured, replay
@@ -19,6 +19,8 @@ from tracekit.trace import RankTrace, Trace
 from tracekit.workload import precision
 
 Progress = Callable[[str], None]
+
+LONGEST_NS = 1e18
 
 TRUSTED_ERROR_PCT = 5.0
 """A graph that misses the measured step by more has waits that it can't explain; up to it intervals hold."""
@@ -108,8 +110,7 @@ class Run:
     def durations_ns(self, kernel_us: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
         """Kernel times as a replay takes them, what-if edits put in; argument as in :meth:`step_with`."""
         factor = 1.0 if self.kernel_factor is None else self.kernel_factor
-        durations: npt.NDArray[np.int64] = np.rint(kernel_us * factor * 1e3).astype(np.int64)
-        return durations
+        return whole_ns(kernel_us * factor * 1e3, "kernels")
 
     def step_with(self, kernel_us: npt.NDArray[np.float64], host_time: float = 1.0) -> StepTime:
         """The median step with other kernel times, and a slower or faster host.
@@ -120,6 +121,22 @@ class Run:
             host_time: What the CPU's own work takes, as a multiple of the measured time.
         """
         return self.meter.median(self.timeline_with(kernel_us, host_time))
+
+
+def whole_ns(times_ns: npt.NDArray[np.float64], of: str) -> npt.NDArray[np.int64]:
+    """Times as a replay adds them up.
+
+    Args:
+        times_ns: The times.
+        of: What takes them, for the message.
+
+    Raises:
+        WhatIfError: Their sum is beyond what anybody can mean, and near what 64 bits hold.
+    """
+    if not times_ns.sum() < LONGEST_NS:
+        raise WhatIfError(f"the {of} would take more than 30 years.", "Change them less.")
+    whole: npt.NDArray[np.int64] = np.rint(times_ns).astype(np.int64)
+    return whole
 
 
 def prepare(

@@ -27,7 +27,7 @@ def unprofiled(run: Run, step_time_us: float) -> Run:
     times = (run.kernels["dur_ns"] / 1e3).to_numpy()
     scale = run.measured.step_time_us / run.replay.span_us
     wanted_us = step_time_us / scale
-    if wanted_us > run.step_with(times).span_us:
+    if not wanted_us <= run.step_with(times).span_us:
         raise TracekitError(
             f"A step of {step_time_us / 1e3:.4g} ms without the profiler is longer than the recorded one, "
             f"{run.measured.step_time_us / 1e3:.4g} ms.",

@@ -9,6 +9,7 @@ from tracekit.graph import Graph
 from tracekit.graph.change import destinations, sources
 from tracekit.graph.edges import EdgeKind
 from tracekit.graph.spans import Spans
+from tracekit.replay.run import whole_ns
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -37,8 +38,12 @@ def share_within(graph: Graph, inside: Spans, calls: bool = False) -> Floats:
 
 
 def times_factor(graph: Graph, factor: Floats) -> Graph:
-    """``graph`` with every edge's lag multiplied by a factor of its own."""
-    return replace(graph, lag_ns=np.where(factor == 1.0, graph.lag_ns, np.rint(graph.lag_ns * factor)).astype(np.int64))
+    """``graph`` with every edge's lag multiplied by a factor of its own.
+
+    Raises:
+        WhatIfError: They become longer than anybody can mean.
+    """
+    return replace(graph, lag_ns=whole_ns(graph.lag_ns * factor, "CPU's own work"))
 
 
 def of_calls(graph: Graph, kind: EdgeKind, calls: Bools) -> Bools:

@@ -10,6 +10,8 @@ from tracekit.replay.run import Run
 from tracekit.replay.whatif.cpu import share_within, times_factor
 from tracekit.replay.whatif.edited import Edited, with_graph
 
+LEAST = 1e-6
+
 
 def host_speed(run: Run, *, python: float = 1.0, op: float = 1.0, launch: float = 1.0) -> Edited:
     """The CPU's own work is done faster.
@@ -21,10 +23,10 @@ def host_speed(run: Run, *, python: float = 1.0, op: float = 1.0, launch: float 
         launch: Speed of those calls.
 
     Raises:
-        WhatIfError: A speed is not positive.
+        WhatIfError: A speed is below ``LEAST``.
     """
-    if not all(speed > 0 for speed in (python, op, launch)):
-        raise WhatIfError("the host's speed has to be positive.")
+    if not all(speed >= LEAST for speed in (python, op, launch)):
+        raise WhatIfError("the host's speed has to be positive.", f"Give {LEAST:g} or more.")
     graph = run.graph
     within = share_within(graph, spans.of_rows([rank.ops for rank in run.ranks], run.ranks, graph.nodes, run.kernels))
     on_cpu = destinations(graph) < 2 * graph.nodes.cpu

@@ -7,15 +7,17 @@ from tracekit.replay.run import Run
 from tracekit.replay.whatif.edited import Edited, with_factors
 from tracekit.replay.whatif.select import Select
 
+MOST = 1e6
+
 
 def scale(run: Run, select: Select, factor: float) -> Edited:
     """Kernels take ``factor`` times as long: 0.5 for twice as fast.
 
     Raises:
-        WhatIfError: No kernel is selected, or the factor is negative or not finite.
+        WhatIfError: No kernel is selected, or the factor is negative or beyond ``MOST``.
     """
-    if not 0 <= factor < np.inf:
-        raise WhatIfError(f"kernels can't take {factor:g} times as long.", "Give a factor of 0 or more.")
+    if not 0 <= factor <= MOST:
+        raise WhatIfError(f"kernels can't take {factor:g} times as long.", f"Give a factor from 0 to {MOST:g}.")
     rows = select.rows(run)
     count = int(rows.sum())
     return Edited(
