@@ -101,7 +101,7 @@ def _pipeline(pipeline: Pipeline, layout: Layout) -> Iterator[str]:
             f"the stage that has most to do works {pipeline.slowest:.1f} times as long as the mean one: layers are "
             "shared out evenly, and what lies before the first and behind the last stays at the ends"
         )
-    batch = layout.dp * layout.batch * pipeline.micro_batches / pipeline.passes
+    batch = layout.dp * layout.batch * pipeline.growth
     size = "as large as" if layout.batch == 1 else f"{layout.batch:g} times as large as"
     yield f"a micro-batch is {size} a traced pass: the job's batch is {batch:g} times a rank's in the trace"
     yield (

@@ -61,9 +61,14 @@ class Pipeline:
     put_off: float | None = None
 
     @property
+    def growth(self) -> float:
+        """What a copy of the job works through in a step, over what it does in the trace."""
+        return self.micro_batches / self.passes
+
+    @property
     def passed(self) -> float:
         """What a stage does in the passes of a step, over what a rank of the trace does in them."""
-        return self.micro_batches / self.passes / self.stages
+        return self.growth / self.stages
 
     @property
     def work(self) -> float:

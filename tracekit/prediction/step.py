@@ -16,23 +16,20 @@ from tracekit.comm import ClusterError
 from tracekit.errors import TracekitError
 from tracekit.graph.change import without
 from tracekit.prediction import notes
-from tracekit.prediction.added import PARTS
 from tracekit.prediction.collectives import put_in, retarget
-from tracekit.prediction.copies import LIKELY_TAKEN, TAKEN
 from tracekit.prediction.ends import point_and_ends, repeats
+from tracekit.prediction.grown import with_added
 from tracekit.prediction.kernels import Kernels
 from tracekit.prediction.lacking import Adder, lacking, with_all
 from tracekit.prediction.layout import Change, Layout, LayoutError, layout_of, resized
 from tracekit.prediction.memory import Needs, judge, needs
 from tracekit.prediction.model import Coverage, Prediction, Predictions, Shared, Target
-from tracekit.prediction.pipeline import Pipeline, pipelined
 from tracekit.prediction.scaling import as_measured, kernels_as, kernels_depend_on
 from tracekit.prediction.source import SourceCluster, recognise, with_gpu
 from tracekit.prediction.spread import HOST_SPREAD, Spread, Straggling, measure_spread, straggling
+from tracekit.prediction.stages import of_one_stage, samples, staged, worked
 from tracekit.prediction.target import targets
 from tracekit.replay.contention import WORTH_PCT, Sharing
-from tracekit.replay.engine import Timeline
-from tracekit.replay.measure import StepTime
 from tracekit.replay.run import Run
 from tracekit.workload.shares import share
 
@@ -164,8 +161,8 @@ class Predictor:
         layouts = _changed(self.layout, target)
         if layouts and not self.assumed and (adders := lacking(self.run, *layouts)):
             grown = self.grown(adders)
-            return self._with_added(grown.on(target), grown.run.kernels)
-        of_stage = _of_one_stage(layouts)
+            return with_added(grown.on(target), self.run, grown.run.kernels)
+        of_stage = of_one_stage(layouts)
         times = self._kernel_times(target.gpu.gpu, of_stage)
         run = self.run
         if target.cluster is not None:
@@ -173,37 +170,6 @@ class Predictor:
             times = put_in(times, collectives)
             run = _apart(run, collectives.filter("alone")["row"].to_numpy())
         return self._replayed(run, target, layouts, times)
-
-    def _with_added(self, prediction: Prediction, kernels: pl.DataFrame) -> Prediction:
-        """A prediction with the trace's own kernels in a row each, and those that were put in by family."""
-        own = self.run.kernels.height
-        group = pl.col("group_description")
-        added = kernels[own:].select("family", "step", group, time_us=prediction.kernels["time_us"][own:])
-        chosen = added.filter(pl.col("step").is_in(self.run.chosen["step"].implode()))
-        added_us = dict(chosen.group_by("family", maintain_order=True).agg(pl.col("time_us").sum()).iter_rows())
-        often = _meetings(prediction.pipeline, group == PARTS)
-        of_stage_us = chosen.filter(family="collective").select((pl.col("time_us") * often).sum()).item()
-        put_in_us = of_stage_us / self.run.chosen.height
-        step = prediction.step
-        exposed_us = min(step.exposed_comm_us, put_in_us)
-        # What slows the GPU's kernels lengthens a step as far as the GPU has something to do in it.
-        hidden_us = (put_in_us - exposed_us) * min(step.kernel_time_us / step.step_time_us, 1.0)
-        slower_us = LIKELY_TAKEN * hidden_us
-        longer = 1 + slower_us / step.step_time_us
-        return replace(
-            prediction,
-            step=replace(
-                step,
-                step_time_us=step.step_time_us * longer,
-                kernel_time_us=step.kernel_time_us + slower_us,
-                span_us=step.span_us * longer,
-            ),
-            speedup=prediction.speedup / longer,
-            kernels=prediction.kernels.head(own),
-            added_us=added_us,
-            high_us=prediction.high_us + TAKEN * hidden_us,
-            notes=(*prediction.notes, notes.of_added(put_in_us, exposed_us, slower_us)),
-        )
 
     def _kernel_times(self, gpu: Gpu, layouts: tuple[Layout, Layout] | None) -> pl.DataFrame:
         """All kernels but collectives on a GPU; null where that can't be told."""
@@ -237,7 +203,7 @@ class Predictor:
         spread = 1.0 if told or notes.host_is_given(run) else HOST_SPREAD
         lines = run.timeline_with(time_us), run.timeline_with(low_us, 1 / spread), run.timeline_with(high_us, spread)
         step, low, high = (run.meter.median(line) for line in lines)
-        pipeline, longer = _staged(run, lines, target, layouts)
+        pipeline, longer = staged(run, lines, target, layouts)
         late = straggling(self.run, self.spread, *layouts) if layouts else Straggling()
         # The graph's own error cancels in the ratio of two replays, as far as it is the same in both.
         per_span = run.measured.step_time_us / run.replay.span_us
@@ -252,7 +218,7 @@ class Predictor:
         memory = judge(run, gpu, layouts, self._needs, pipeline.in_flight if pipeline else 1.0)
         return Prediction(
             target=target.gpu,
-            step=_worked(step, step.span_us * per_span * longer[0] * late.likely, pipeline, target.layout),
+            step=worked(step, step.span_us * per_span * longer[0] * late.likely, pipeline, target.layout),
             low_us=low.span_us * per_span * longer[1] * (1 - error),
             high_us=late.upper(step.span_us * longer[0], high.span_us * longer[2] * (1 + error)) * per_span,
             speedup=run.replay.span_us / step.span_us / longer[0] / late.likely,
@@ -271,7 +237,7 @@ class Predictor:
             layout=target.layout,
             price=self.prices.get(gpu.slug),
             pipeline=pipeline,
-            samples=_samples(layouts, pipeline),
+            samples=samples(layouts, pipeline),
             shared=shared,
         )
 
@@ -299,54 +265,6 @@ def _changed(old: Layout | None, target: Target) -> tuple[Layout, Layout] | None
 def _same_messages(old: Layout, new: Layout) -> bool:
     """Whether another batch is all that changes, and no rank sends what grows with it."""
     return replace(new, batch=old.batch) == old and old.tp == old.pp == old.ep == 1
-
-
-def _of_one_stage(layouts: tuple[Layout, Layout] | None) -> tuple[Layout, Layout] | None:
-    """The change that the ranks of each stage see among themselves, where the stages are new."""
-    if layouts is None or not layouts[0].pp == 1 < layouts[1].pp:
-        return layouts
-    old, stage = layouts[0], layouts[1].of_one_stage
-    return None if old == stage else (old, stage)
-
-
-def _staged(
-    run: Run, lines: Sequence[Timeline], target: Target, layouts: tuple[Layout, Layout] | None
-) -> tuple[Pipeline | None, tuple[float, ...]]:
-    """The pipeline that a job becomes, if it does, and how much longer that makes the step of each timeline."""
-    if layouts is None or target.cluster is None or not layouts[0].pp == 1 < layouts[1].pp:
-        return None, (1.0,) * len(lines)
-    return pipelined(run, lines, layouts[1], target.cluster)
-
-
-def _samples(layouts: tuple[Layout, Layout] | None, pipeline: Pipeline | None) -> float:
-    """What the job works through in a step of another layout, over what it does in the trace."""
-    if layouts is None:
-        return 1.0
-    old, new = layouts
-    passes = pipeline.micro_batches / pipeline.passes if pipeline else 1.0
-    return new.dp * new.batch / (old.dp * old.batch) * passes
-
-
-def _worked(step: StepTime, step_time_us: float, pipeline: Pipeline | None, layout: Layout | None) -> StepTime:
-    """A step that lasts so long; in a pipeline, a GPU's times are those of its part of the work."""
-    if pipeline is None or layout is None:
-        return replace(step, step_time_us=step_time_us)
-    meetings = pipeline.passed if layout.tp * layout.ep > 1 else 1 / pipeline.stages
-    exposed_us = step.exposed_comm_us * meetings
-    return replace(
-        step,
-        step_time_us=step_time_us,
-        kernel_time_us=(step.kernel_time_us - step.exposed_comm_us) * pipeline.work + exposed_us,
-        exposed_comm_us=exposed_us,
-        waiting_us=step.waiting_us * meetings,
-    )
-
-
-def _meetings(pipeline: Pipeline | None, in_passes: pl.Expr) -> pl.Expr:
-    """How often a stage does each collective, over the trace: those that aren't in its passes come once a step."""
-    if pipeline is None:
-        return pl.lit(1.0)
-    return pl.when(in_passes).then(pipeline.passed).otherwise(1 / pipeline.stages)
 
 
 def _apart(run: Run, rows: npt.NDArray[np.int64]) -> Run:

@@ -185,7 +185,10 @@ def _predicted(predictor: Predictor, wanted: Sequence[Target], refused: list[str
 
 def _ranked(run: Run, old: Layout, found: Sequence[Prediction], batch: Batch | None, refused: tuple[str, ...]) -> Sweep:
     size = batch.size if batch else 1.0
-    done = [(one, size * copies(one) * passes(one) / one.step.step_time_us * 1e6) for one in found]
+    growth = [one.pipeline.growth if one.pipeline else 1.0 for one in found]
+    done = [
+        (one, size * copies(one) * more / one.step.step_time_us * 1e6) for one, more in zip(found, growth, strict=True)
+    ]
     smallest: dict[str, float] = {}
     for one, per_second in sorted(done, key=lambda pair: pair[0].ranks):
         smallest.setdefault(one.label, per_second / one.ranks)
@@ -203,12 +206,6 @@ def _ranked(run: Run, old: Layout, found: Sequence[Prediction], batch: Batch | N
 def copies(prediction: Prediction) -> int:
     """Data-parallel copies of a prediction's job."""
     return prediction.layout.dp if prediction.layout else 1
-
-
-def passes(prediction: Prediction) -> float:
-    """What a copy works through in a step, over what it does in the trace."""
-    one = prediction.pipeline
-    return one.micro_batches / one.passes if one else 1.0
 
 
 def _knee(entries: Sequence[Entry]) -> int:
