@@ -117,7 +117,6 @@ def test_one_copy_has_nothing_to_shard():
     [
         (Step(equal=False), {"dp": 8}, "no parameter comes as often as the 2 layers"),
         (Step(1), {"dp": 8}, "no layer"),
-        (Step(4), {"dp": 2, "pp": 2}, "leave out --fsdp or --pp"),
     ],
 )
 def test_what_cannot_be_sharded_is_refused(step, change, says):

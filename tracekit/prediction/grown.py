@@ -29,7 +29,8 @@ def with_added(prediction: Prediction, run: Run, kernels: pl.DataFrame) -> Predi
     of_stage_us = chosen.filter(family="collective").select((pl.col("time_us") * often).sum()).item()
     put_in_us = of_stage_us / run.chosen.height
     step = prediction.step
-    exposed_us = min(step.exposed_comm_us, put_in_us)
+    gather_us = prediction.pipeline.gather_us if prediction.pipeline else 0.0
+    exposed_us = min(step.exposed_comm_us - gather_us, put_in_us)
     # What slows the GPU's kernels lengthens a step as far as the GPU has something to do in it.
     hidden_us = (put_in_us - exposed_us) * min(step.kernel_time_us / step.step_time_us, 1.0)
     slower_us = LIKELY_TAKEN * hidden_us

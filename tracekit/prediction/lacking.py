@@ -6,6 +6,7 @@ from tracekit.prediction.added import Added
 from tracekit.prediction.copies import with_exchange
 from tracekit.prediction.layout import Layout, trains
 from tracekit.prediction.reductions import with_reductions
+from tracekit.prediction.scatters import with_scatters
 from tracekit.prediction.shards import with_shards
 from tracekit.replay.run import Run
 
@@ -23,7 +24,9 @@ def lacking(run: Run, old: Layout, new: Layout) -> tuple[Adder, ...]:
     parts = (with_reductions,) if old.tp == 1 < new.tp else ()
     if not (old.dp == 1 < new.dp and trains(run)):
         return parts
-    return (*parts, with_shards if new.sharded else with_exchange)
+    if not new.sharded:
+        return (*parts, with_exchange)
+    return (*parts, with_scatters if new.pp > 1 else with_shards)
 
 
 def with_all(run: Run, adders: tuple[Adder, ...]) -> tuple[Run, tuple[str, ...]]:

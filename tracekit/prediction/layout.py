@@ -261,20 +261,18 @@ def resized(layout: Layout, change: Change) -> Layout:
             raise LayoutError("the trace's own pipeline can't be scheduled otherwise: its stages are as recorded.")
     if change.batch and layout.pp > 1:
         raise LayoutError("the trace's own pipeline can't take other micro-batches: its sends are as recorded.")
-    sharded = layout.sharded or _to_shard(layout, change, dp, pp)
+    sharded = layout.sharded or _to_shard(layout, change, dp)
     return Layout(
         dp, tp, pp, ep, sharded, change.micro_batches, change.chunks or 1, change.batch or 1.0, bool(change.zero_bubble)
     )
 
 
-def _to_shard(layout: Layout, change: Change, dp: int, pp: int) -> bool:
+def _to_shard(layout: Layout, change: Change, dp: int) -> bool:
     """Whether a job that isn't sharded is to be."""
     if not change.sharded:
         return False
     if layout.dp > 1:
         raise LayoutError("the trace's own exchange of gradients can't become a sharded one:", "give a one-GPU trace.")
-    if pp > 1:
-        raise LayoutError("sharded stages of a pipeline aren't worked out:", "leave out --fsdp or --pp.")
     return dp > 1
 
 

@@ -54,11 +54,13 @@ class State:
     """Parameters, gradients and the optimizer's state of a rank.
 
     Attributes:
-        least_bytes: At least.
-        most_bytes: At most.
+        held_bytes: Parameters and gradients.
+        least_bytes: The optimizer's state at least.
+        most_bytes: The same at most.
         at_ends: Part of the parameters that is in the two largest, likely the embedding and the head.
     """
 
+    held_bytes: float
     least_bytes: float
     most_bytes: float
     at_ends: float
@@ -99,25 +101,27 @@ def judge(
         known: What :func:`needs` gives of the run, where several GPUs are judged.
         in_flight: Passes whose activations a rank holds at most, over one pass of the trace.
     """
-    part = _part(*layouts) if layouts else 1.0
+    held_part, part = _parts(*layouts) if layouts else (1.0, 1.0)
     batch = layouts[1].batch / layouts[0].batch if layouts else 1.0
     in_flight *= batch
     peaks = [rank.peak_memory_bytes for rank in run.ranks if rank.peak_memory_bytes]
-    if part == batch == 1 and peaks:
+    if held_part == part == batch == 1 and peaks:
         allocated, reserved = (max(sizes) for sizes in zip(*peaks, strict=True))
         return _recorded(allocated, reserved, USABLE * gpu.memory_bytes)
     known = known or needs(run)
     state, written = known.state, known.written
-    least = state.least_bytes * part if state else None
+    least = state.held_bytes * held_part + state.least_bytes * part if state else None
     staged = layouts is not None and layouts[1].pp > layouts[0].pp
     whole = state.at_ends if state and staged else 0.0
-    held = state.most_bytes * (whole + (1 - whole) * part) if state else None
-    most = held + written * in_flight if held is not None and written is not None else None
+    most = None
+    if state and written is not None:
+        kept = state.held_bytes * _besides(whole, held_part) + state.most_bytes * _besides(whole, part)
+        most = kept + written * in_flight
     room = USABLE * gpu.memory_bytes
     own = _own_bytes(run)
     if least is not None and least > room:
         return Memory(least, most, False, f"it needs at least {least / GIB:.1f} of {room / GIB:.1f} GiB")
-    if own is not None and gpu.memory_bytes >= own and part * max(in_flight, 1.0) <= 1:
+    if own is not None and gpu.memory_bytes >= own and held_part * max(in_flight, 1.0) <= 1:
         return Memory(least, most, True, f"it fitted into the {own / GIB:.0f} GiB of the trace's GPU")
     if most is not None and most <= room:
         return Memory(least, most, True, f"it needs at most {most / GIB:.1f} of {room / GIB:.1f} GiB")
@@ -140,10 +144,19 @@ def _own_bytes(run: Run) -> int | None:
     return run.trace.device.memory_bytes or None if run.trace.device else None
 
 
-def _part(old: Layout, new: Layout) -> float:
-    """What a rank holds of its parameters' state in another layout, over what it held."""
-    part = old.tp * old.pp / (new.tp * new.pp)
-    return part * old.shards / new.shards
+def _parts(old: Layout, new: Layout) -> tuple[float, float]:
+    """What a rank holds of its parameters and gradients in another layout, and of their state, over what it held.
+
+    Stages that share them out have them whole from their first micro-batch to their last.
+    """
+    layers = old.tp * old.pp / (new.tp * new.pp)
+    shared = layers * old.shards / new.shards
+    return (layers if new.pp > old.pp else shared), shared
+
+
+def _besides(whole: float, part: float) -> float:
+    """A part of all but what stays whole."""
+    return whole + (1 - whole) * part
 
 
 def gradients(run: Run) -> list[Tensor] | None:
@@ -169,8 +182,7 @@ def _state(run: Run) -> State | None:
     ends = sum(sorted(gradient.numel for gradient in found)[-2:]) / elements
     named = (run.trace.ops["name"], run.trace.annotations["name"], run.kernels["name"])
     adam = any(names.str.contains("(?i)adam").any() for names in named)
-    least = 2 * stored + (ADAM_BYTES if adam else 0) * elements
-    return State(least, 2 * stored + MOST_STATE_BYTES * elements, ends)
+    return State(2 * stored, (ADAM_BYTES if adam else 0) * elements, MOST_STATE_BYTES * elements, ends)
 
 
 def _passes(run: Run, rows: list[tuple[str, str]]) -> int:

@@ -14,6 +14,7 @@ from tracekit.prediction.memory import Memory
 from tracekit.prediction.model import Shared, Target
 from tracekit.prediction.pipeline import Pipeline
 from tracekit.prediction.sends import HAND_OVER_US
+from tracekit.prediction.shards import AHEAD
 from tracekit.prediction.source import SourceCluster
 from tracekit.prediction.spread import HOST_SPREAD
 from tracekit.replay.run import Run
@@ -100,6 +101,11 @@ def _pipeline(pipeline: Pipeline, layout: Layout) -> Iterator[str]:
         yield (
             f"the stage that has most to do works {pipeline.slowest:.1f} times as long as the mean one: layers are "
             "shared out evenly, and what lies before the first and behind the last stays at the ends"
+        )
+    if pipeline.gather_us:
+        yield (
+            f"the mean stage waits {duration(pipeline.gather_us)} a step for its parameters, which it gathers once its "
+            f"first input has come, up to {AHEAD} layers ahead; the interval's low end has only the first stage wait"
         )
     batch = layout.dp * layout.batch * pipeline.growth
     size = "as large as" if layout.batch == 1 else f"{layout.batch:g} times as large as"

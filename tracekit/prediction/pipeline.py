@@ -11,6 +11,7 @@ import numpy.typing as npt
 import polars as pl
 
 from tracekit.comm import Cluster
+from tracekit.prediction.gathers import Gathers, gathers_us
 from tracekit.prediction.layers import Layers, recognise_layers
 from tracekit.prediction.layout import Layout, LayoutError
 from tracekit.prediction.memory import gradients
@@ -46,6 +47,7 @@ class Pipeline:
         send_us: How long that takes between the stages that are farthest apart.
         once: Part of the trace's GPU time that is no pass's: the optimizer, clipping.
         put_off: Part of the backward passes that is put off where a stage would wait: weights' gradients; None by 1F1B.
+        gather_us: How long the mean stage waits for its parameters in a step, where copies share them out.
     """
 
     stages: int
@@ -59,6 +61,7 @@ class Pipeline:
     send_us: float
     once: float
     put_off: float | None = None
+    gather_us: float = 0.0
 
     @property
     def growth(self) -> float:
@@ -130,16 +133,17 @@ def pipelined(
     sends = send_times_us(send_bytes, layout, cluster)
     shares = _tail_shares(run, layout.pp)
     parts = [parts_of(run, layers, timeline) for timeline in timelines]
+    gathers = gathers_us(run, layers, layout, cluster) if layout.shards > 1 else (None,) * len(parts)
     found = [
-        _step_us(part, send, share, layout, micro_batches)
-        for part, send, share in zip(parts, sends, shares, strict=True)
+        _step_us(part, send, share, gather, layout, micro_batches)
+        for part, send, share, gather in zip(parts, sends, shares, gathers, strict=True)
     ]
     before = [layers.per_step * (part.forward.sum() + part.backward.sum()) + part.tail for part in parts]
     if layout.zero_bubble and not parts[0].weights.any():
         raise LayoutError(
             "the trace doesn't tell which products are weights' gradients: record with record_shapes=True."
         )
-    step_us, bubble_us, slowest = found[0]
+    step_us, bubble_us, slowest, gather_us = found[0]
     pipeline = Pipeline(
         stages=layout.pp,
         chunks=layout.chunks,
@@ -152,6 +156,7 @@ def pipelined(
         send_us=float(sends[0].max()),
         once=_once(run, layers, timelines[0]),
         put_off=float(parts[0].weights.sum() / parts[0].backward.sum()) if layout.zero_bubble else None,
+        gather_us=gather_us,
     )
     bracket = (1.0, 1 - LEFT_OUT, 1 + LEFT_OUT)
     longer = zip(bracket, found, before, strict=True)
@@ -231,17 +236,23 @@ def _once(run: Run, layers: Layers, timeline: Timeline) -> float:
 
 
 def _step_us(
-    part: Parts, sends: Array, tail_share: float, layout: Layout, micro_batches: int
-) -> tuple[float, float, float]:
-    """How long a step takes, how much of it the mean stage waits, and the most that a stage works, over the mean."""
+    part: Parts, sends: Array, tail_share: float, gathers: Gathers | None, layout: Layout, micro_batches: int
+) -> tuple[float, float, float, float]:
+    """How long a step takes, and of the mean stage, how long it waits for others, and for parameters.
+
+    Third is the most that a stage works, over the mean.
+    """
     begin = _begins(part, layout)
     forward, backward, weights = (
         np.add.reduceat(times, begin) for times in (part.forward, part.backward, part.weights)
     )
     late = weights if layout.zero_bubble else None
-    done = float(ends(forward, backward, sends, layout.pp, micro_batches, late).max())
+    first = gathers.longer_us(part.forward, begin) if gathers else np.zeros_like(forward)
+    done = float(ends(forward, backward, sends, layout.pp, micro_batches, late, first).max())
     busy = micro_batches * (forward + backward).reshape(layout.chunks, layout.pp).sum(axis=0)
-    return done + part.tail * tail_share, done - float(busy.mean()), float(busy.max() / busy.mean())
+    gather_us = float(first.sum()) / layout.pp
+    bubble_us = done - float(busy.mean()) - gather_us
+    return done + part.tail * tail_share, bubble_us, float(busy.max() / busy.mean()), gather_us
 
 
 def _begins(part: Parts, layout: Layout) -> npt.NDArray[np.int64]:

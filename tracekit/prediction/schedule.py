@@ -66,7 +66,13 @@ def split_order(stages: int, micro_batches: int) -> Ints:
 
 
 def ends(
-    forward: Array, backward: Array, sends: Array, stages: int, micro_batches: int, weights: Array | None = None
+    forward: Array,
+    backward: Array,
+    sends: Array,
+    stages: int,
+    micro_batches: int,
+    weights: Array | None = None,
+    first: Array | None = None,
 ) -> Array:
     """When each stage has done its last pass, from the start of the step.
 
@@ -80,6 +86,7 @@ def ends(
         stages: Of the pipeline.
         micro_batches: In a step.
         weights: Part of ``backward`` that is weights' gradients, to be put off (ZB-H1); None runs it with the rest.
+        first: How much longer each chunk's first forward pass takes; None where it is like the others.
 
     Returns:
         By stage, in the unit of the times.
@@ -89,12 +96,12 @@ def ends(
     )
     late = np.zeros_like(backward) if weights is None else weights
     times = np.stack([forward + np.append(sends, 0.0), backward - late + np.insert(sends, 0, 0.0), late])
-    result: Array = _ends(tasks, times, micro_batches)
+    result: Array = _ends(tasks, times, np.zeros_like(forward) if first is None else first, micro_batches)
     return result
 
 
 @numba.njit(cache=True)
-def _ends(tasks: Ints, times: Array, micro_batches: int) -> Array:  # pragma: no cover - compiled
+def _ends(tasks: Ints, times: Array, first: Array, micro_batches: int) -> Array:  # pragma: no cover - compiled
     chunks = times.shape[1]
     done = np.full((3, chunks, micro_batches), -1.0)
     free = np.zeros(tasks.shape[0])
@@ -113,6 +120,8 @@ def _ends(tasks: Ints, times: Array, micro_batches: int) -> Array:  # pragma: no
                 if ready < 0:
                     break
                 free[stage] = max(free[stage], ready) + times[kind, chunk]
+                if kind == FORWARD and batch == 0:
+                    free[stage] += first[chunk]
                 done[kind, chunk, batch] = free[stage]
                 next_task[stage] += 1
                 left -= 1

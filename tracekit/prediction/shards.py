@@ -6,8 +6,6 @@ forward pass and again before its backward pass, at most two layers ahead of the
 reduce-scattered behind its backward pass. The rest is gathered once. All of it runs on one stream, in order.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
@@ -18,44 +16,18 @@ from tracekit.graph.edges import EdgeKind, Edges, ends, starts
 from tracekit.graph.events import DEFAULT_LAG_NS
 from tracekit.graph.nodes import NONE
 from tracekit.graph.streams import DEFAULT_GAP_NS
-from tracekit.prediction.added import (
-    COPIES,
-    NEVER,
-    Added,
-    beside,
-    communicates,
-    of_one_rank,
-    slower_host,
-    with_kernels,
-)
-from tracekit.prediction.buckets import one_backward_pass
+from tracekit.prediction.added import NEVER, Added, beside, of_one_rank, slower_host, with_kernels
 from tracekit.prediction.hooks import copy_cost_ns, launch_cost_ns
 from tracekit.prediction.layers import Layers, recognise_layers
 from tracekit.prediction.layout import LayoutError
 from tracekit.prediction.spread import HOST_SPREAD
+from tracekit.prediction.units import Units, moved_and_copied, units_of
 from tracekit.replay.run import Run
-from tracekit.workload.phases import BACKWARD
-from tracekit.workload.signature import ITEM_BYTES
 
 Ints = npt.NDArray[np.int64]
 
 AHEAD = 2
 """Layers that may be gathered before the GPU is done with the one in front of them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Units:
-    """What is gathered and scattered, in bytes, in the gradients' type.
-
-    Attributes:
-        layer: Of one layer.
-        rest: Of what lies outside the layers.
-        dtype: Of most of it.
-    """
-
-    layer: int
-    rest: int
-    dtype: str
 
 
 def with_shards(run: Run) -> Added:
@@ -69,26 +41,11 @@ def with_shards(run: Run) -> Added:
     """
     of_one_rank(run)
     layers = recognise_layers(run)
-    units = _units(run, layers)
+    units = units_of(run, layers)
     calls = _calls(run, layers, units)
     copy_ns = copy_cost_ns(run)
     graph = _graph(run.graph, calls, copy_ns)
-    return Added(with_kernels(run, _kernels(run, calls, units), graph), _note(layers, units, copy_ns))
-
-
-def _units(run: Run, layers: Layers) -> Units:
-    """Parameters of a shape that comes as often as there are layers, or a multiple of it, are the layers'."""
-    table = pl.DataFrame(
-        [(str(one.shape), one.numel * one.item_bytes(4), one.dtype or "fp32") for one in one_backward_pass(run)],
-        schema=["shape", "bytes", "dtype"],
-        orient="row",
-    )
-    by_shape = table.group_by("shape", "dtype").agg(pl.first("bytes"), count=pl.len() // layers.count)
-    layer = int(by_shape.select((pl.col("bytes") * pl.col("count")).sum()).item())
-    if not layer:
-        raise LayoutError(f"no parameter comes as often as the {layers.count} layers that repeat.")
-    dtype = table.group_by("dtype").agg(pl.col("bytes").sum()).sort("bytes")["dtype"][-1]
-    return Units(layer, int(table["bytes"].sum()) - layer * layers.count, dtype)
+    return Added(with_kernels(run, moved_and_copied(run, calls, units), graph), _note(layers, units, copy_ns))
 
 
 def _calls(run: Run, layers: Layers, units: Units) -> pl.DataFrame:
@@ -179,23 +136,6 @@ def _graph(graph: Graph, calls: pl.DataFrame, copy_ns: int) -> Graph:
         src, dst = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
         grown = with_edges(grown, Edges(kind, src, dst, np.full(src.size, lag_ns)))
     return grown
-
-
-def _kernels(run: Run, calls: pl.DataFrame, units: Units) -> pl.DataFrame:
-    """Rows of the kernel table for the collectives, and for the copies of their buffers."""
-    nodes = run.graph.nodes
-    item = ITEM_BYTES.get(units.dtype, 4)
-    ran = run.kernels.select("device", "stream")[calls["at"] - nodes.cpu]
-    table = calls.with_columns(device=ran["device"], ts_ns=nodes.origin_ns + nodes.start_ns[calls["at"].to_numpy()])
-    own = "step", "device", "ts_ns"
-    moved = table.select(
-        *own, "collective", "bytes", **communicates(run, COPIES), name="collective", dtype=pl.lit(units.dtype),
-    )  # fmt: skip
-    copied = table.select(
-        *own, bytes=2 * pl.col("bytes"), cols=pl.col("bytes") // item, rows=1, flops=0, dtype=pl.lit(units.dtype),
-        stream=ran["stream"], family=pl.lit("copy"), name=pl.lit("copy of a shard's buffer"), op=pl.lit("fsdp::copy"),
-    )  # fmt: skip
-    return pl.concat([moved, copied], how="diagonal_relaxed").with_columns(phase=pl.lit(BACKWARD))
 
 
 def _note(layers: Layers, units: Units, copy_ns: int) -> str:

@@ -69,7 +69,7 @@ def worked(step: StepTime, step_time_us: float, pipeline: Pipeline | None, layou
     if pipeline is None or layout is None:
         return replace(step, step_time_us=step_time_us)
     often = pipeline.passed if layout.tp * layout.ep > 1 else 1 / pipeline.stages
-    exposed_us = step.exposed_comm_us * often
+    exposed_us = step.exposed_comm_us * often + pipeline.gather_us
     return replace(
         step,
         step_time_us=step_time_us,

@@ -1,0 +1,103 @@
+"""Pipeline stages whose copies share out their parameters."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+import tracekit as tk
+from tests.prediction.test_shards import HIDDEN, MIB, MS, NODE, Step
+from tracekit.comm import load_cluster
+from tracekit.comm import predict as predict_collectives
+from tracekit.prediction.gathers import Gathers
+from tracekit.prediction.scatters import with_scatters
+
+LAYER, HEAD = 4 * MIB, 600 * HIDDEN * 4
+
+
+def collective_us(collective: str, sizes: list[int]) -> list[float]:
+    """What collectives take between two GPUs of a node."""
+    calls = {"collective": collective, "bytes": sizes, "ranks": 2, "dtype": "fp32"}
+    return predict_collectives(pl.DataFrame(calls), load_cluster(NODE))["time_us"].to_list()
+
+
+@pytest.mark.parametrize(
+    ("gather", "longer"),
+    [
+        (4.0, [6.0, 6.0]),  # the first in the open, and two copies; the second hides
+        (14.0, [19.0, 19.0]),  # the second begins with the first, and comes 3 behind the first layer
+        (40.0, [71.0, 71.0]),  # 80 until both are gathered, a copy and a layer, less the 20 of both layers
+    ],
+)
+def test_a_chunk_waits_for_its_first_gather(gather, longer):
+    moved, copied = (np.array([0.0, *[each] * 4, 0.0]) for each in (gather, 1.0))
+    forward, begin = np.array([0.0, *[10.0] * 4, 0.0]), np.array([0, 3])
+    assert Gathers(moved, copied, early=False).longer_us(forward, begin).tolist() == longer
+    assert Gathers(moved, copied, early=True).longer_us(forward, begin).tolist() == [longer[0], 0.0]
+
+
+def test_gathers_run_no_more_than_two_layers_ahead():
+    """The third and fourth only begin once the first and second layer are done, at 14 and 18."""
+    moved, forward = np.array([0.0, 8.0, 4.0, 4.0, 4.0, 0.0]), np.array([0.0, 6.0, 4.0, 4.0, 1.0, 0.0])
+    found = Gathers(moved, 0 * moved, early=False).longer_us(forward, np.array([0]))
+    assert found.tolist() == [23.0 - 15.0]
+
+
+def test_gradients_are_scattered_behind_the_last_backward_pass():
+    run = with_scatters(Step(head=600).run).run
+    added = run.kernels[6:]
+    assert added["collective"].to_list() == ["reduce_scatter"] * 3 + [None] * 3
+    assert added["bytes"].to_list() == [LAYER, LAYER, HEAD, 2 * LAYER, 2 * LAYER, 2 * HEAD]
+    line = run.timeline_with(np.array([10 * MS, 10 * MS, 100, 20 * MS, 20 * MS, 800, *[300.0] * 3, *[10.0] * 3]))
+    starts_us, ended_us = line.activity_start_ns / 1e3, line.activity_end_ns / 1e3
+    # 2 us until what waits on another stream starts, 1 us between the kernels of a stream.
+    first = ended_us[4] + 2
+    assert starts_us[9:12] == pytest.approx([first, first + 312, first + 624])
+    assert starts_us[6:9] == pytest.approx([first + 11, first + 323, first + 635])
+    assert starts_us[5] == pytest.approx(first + 935 + 2)
+
+
+def test_what_stages_move():
+    found = Step(4, head=600).on(dp=2, pp=2, fsdp=True, micro_batches=1)
+    assert found.pipeline is not None
+    assert str(found.layout) == "4 ranks = dp 2 (sharded) x pp 2"
+    layer_us, head_us = collective_us("all_gather", [LAYER, HEAD])
+    # The first stage waits for the head and for a layer, the second for a layer; each copies its own.
+    assert 2 * layer_us + head_us < 2 * found.pipeline.gather_us < 2 * layer_us + head_us + 5 * 15
+    scattered_us = sum(collective_us("reduce_scatter", [LAYER] * 4 + [HEAD]))
+    assert found.added_us["collective"] == pytest.approx(scattered_us)
+    assert found.step.exposed_comm_us == pytest.approx(found.pipeline.gather_us + scattered_us / 2, rel=1e-4)
+
+
+def test_once_a_step():
+    few, many = (Step(4, head=600).on(dp=2, pp=2, fsdp=True, micro_batches=count) for count in (2, 16))
+    assert few.step.exposed_comm_us == pytest.approx(many.step.exposed_comm_us)
+    waited = [one.pipeline.gather_us for one in (few, many) if one.pipeline]
+    assert waited[0] == waited[1]
+
+
+def test_parameters_and_gradients_stay_whole_on_a_stage():
+    """Of 4 layers and the head 4 + 4 bytes a parameter; the two moments are shared out by four."""
+    step = Step(4, head=600)
+    parameters = LAYER + HEAD / 4
+    found = step.on(dp=4, pp=2, fsdp=True)
+    assert found.memory.least_bytes == parameters / 2 * (8 + 8 / 4)
+    assert step.on(dp=4, pp=2).memory.least_bytes == parameters / 2 * 16
+
+
+def test_one_copy_has_nothing_to_share():
+    alone, shared = (Step(4).on(pp=2, fsdp=fsdp) for fsdp in (False, True))
+    assert shared.step.step_time_us == alone.step.step_time_us
+
+
+def test_the_output_says_which_collectives():
+    found = Step(4, head=600).on(dp=2, pp=2, fsdp=True)
+    (note,) = [note for note in found.notes if "fully_shard" in note]
+    assert "4 layers of 4.0 MiB in fp32 and 2.3 MiB besides: gathered once a step" in note
+    assert any("the mean stage waits" in note for note in found.notes)
+    assert found.low_us < found.step.step_time_us < found.high_us
+
+
+def test_a_sweep_of_shared_stages():
+    found = tk.sweep(Step(4, head=600).builder.load(), cluster=NODE, fsdp=True, pp=[1, 2], world_size=[4])
+    assert found.table["pp"].sort().to_list() == [1, 2]
+    assert sum("fully_shard" in note for note in found.assumed) == 2

@@ -1,0 +1,95 @@
+"""Stages of a pipeline that share out their parameters over copies: gradients scattered behind the last micro-batch.
+
+As torchtitan runs PyTorch's ``fully_shard`` in stages: what a stage gathers it keeps until its last backward pass, so
+that parameters are gathered once a step and not with each micro-batch (its parallelize.py: reshard_after_forward is off
+with pipelines), and gradients are reduce-scattered behind that pass, unit by unit, nothing beside them
+(torch/distributed/pipelining/stage.py, run_post_backward). The gathers are ``gathers``'.
+"""
+
+import numpy as np
+import polars as pl
+
+from tracekit.graph import Graph
+from tracekit.graph.change import with_activities, with_edges
+from tracekit.graph.edges import EdgeKind, Edges, ends, starts
+from tracekit.graph.events import DEFAULT_LAG_NS
+from tracekit.graph.nodes import NONE
+from tracekit.graph.streams import DEFAULT_GAP_NS
+from tracekit.prediction.added import NEVER, Added, Ints, beside, of_one_rank, slower_host, with_kernels
+from tracekit.prediction.hooks import copy_cost_ns, launch_cost_ns
+from tracekit.prediction.layers import Layers, recognise_layers
+from tracekit.prediction.layout import LayoutError
+from tracekit.prediction.spread import HOST_SPREAD
+from tracekit.prediction.units import Units, moved_and_copied, units_of
+from tracekit.replay.run import Run
+
+
+def with_scatters(run: Run) -> Added:
+    """A run of one data-parallel rank with the reduce-scatters that its stages would have if they shared parameters.
+
+    Args:
+        run: The measured run.
+
+    Raises:
+        LayoutError: The trace doesn't tell the layers or their parameters, or several ranks were read.
+    """
+    of_one_rank(run)
+    layers = recognise_layers(run)
+    units = units_of(run, layers)
+    calls = _calls(run, layers, units)
+    host_ns = launch_cost_ns(copy_cost_ns(run))
+    graph = _graph(run.graph, calls["at"].to_numpy(), host_ns)
+    return Added(with_kernels(run, moved_and_copied(run, calls, units), graph), _note(layers, units, host_ns))
+
+
+def _calls(run: Run, layers: Layers, units: Units) -> pl.DataFrame:
+    """A row for each reduce-scatter: ``collective``, ``bytes``, ``step``, and ``at``, the last activity of its pass."""
+    exchanges = np.append(layers.first[1:], True)
+    last = layers.passes[exchanges, 2] - 1
+    at = run.graph.nodes.cpu + layers.kernels["row"].to_numpy().astype(np.int64)[last]
+    sizes = [size for size in (*[units.layer] * layers.count, units.rest) if size]
+    passes = pl.DataFrame({"at": at, "step": layers.kernels["step"].to_numpy()[last]})
+    return passes.select(
+        "at", "step", bytes=pl.lit(sizes, pl.List(pl.Int64)), collective=pl.lit("reduce_scatter")
+    ).explode("bytes")  # fmt: skip
+
+
+def _graph(graph: Graph, at: Ints, host_ns: int) -> Graph:
+    """``graph`` with the reduce-scatters, each behind the copy of its buffer, between a pass and what follows it."""
+    nodes = graph.nodes
+    call = nodes.launcher[at - nodes.cpu]
+    if (call == NONE).any():
+        raise LayoutError("the layers were launched before the trace began, or by a CUDA graph.")
+    number = np.arange(at.size)
+    scattered = nodes.start_ns.size + number
+    copied = scattered + at.size
+    first = np.append(True, at[1:] != at[:-1])
+    last = np.append(first[1:], True)
+    turn = number - number[first][first.cumsum() - 1] + 1
+    follows = beside(graph)[0][at[last]]
+    awaited = follows != NEVER
+    host = slower_host(graph, call[:0], call, host_ns)
+    grown = with_activities(host, np.full(2 * at.size, nodes.lane.max() + 1), np.tile(nodes.end_ns[at], 2))
+    edges = (
+        (EdgeKind.PROGRAM, ends(call), starts(copied), host_ns * turn),
+        (EdgeKind.EVENT, ends(at[first]), starts(copied[first]), DEFAULT_LAG_NS),
+        (EdgeKind.STREAM, ends(copied), starts(scattered), DEFAULT_GAP_NS),
+        (EdgeKind.STREAM, ends(scattered[:-1]), starts(copied[1:]), DEFAULT_GAP_NS),
+        (EdgeKind.EVENT, ends(scattered[last][awaited]), starts(follows[awaited]), DEFAULT_LAG_NS),
+    )
+    for kind, src, dst, lag_ns in edges:
+        grown = with_edges(grown, Edges(kind, src, dst, np.broadcast_to(lag_ns, src.shape)))
+    return grown
+
+
+def _note(layers: Layers, units: Units, host_ns: int) -> str:
+    layer, rest = (f"{size / 2**20:,.1f} MiB" for size in (units.layer, units.rest))
+    return (
+        "the trace's parameters aren't sharded: collectives as torchtitan's stages run them (fully_shard, which keeps "
+        f"what it gathered until the step's last backward pass) were put in, for {layers.count} layers of {layer} in "
+        f"{units.dtype} and {rest} besides: gathered once a step, before a stage's first micro-batch, and "
+        "reduce-scattered behind its last one. Megatron-LM's distributed optimizer and DeepSpeed's ZeRO-1, the stage "
+        f"that it has for pipelines, move as much. Each reduce-scatter costs the CPU {host_ns / 1e3:.0f} us, told from "
+        f"the trace's own ops; the interval allows for a host {100 * (HOST_SPREAD - 1):.0f} % slower or faster. Stages "
+        "that share parameters weren't held against any measurement"
+    )

@@ -1,0 +1,87 @@
+"""Units of parameters that sharded jobs gather and scatter at once: each repeated layer, and all the rest."""
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from tracekit.prediction.added import COPIES, communicates
+from tracekit.prediction.buckets import one_backward_pass
+from tracekit.prediction.layers import Layers
+from tracekit.prediction.layout import LayoutError
+from tracekit.replay.run import Run
+from tracekit.workload.phases import BACKWARD
+from tracekit.workload.signature import ITEM_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """What is gathered and scattered, in bytes, in the gradients' type.
+
+    Attributes:
+        layer: Of one layer.
+        rest: Of what lies outside the layers.
+        largest: The largest parameter of the rest, likely the embedding.
+        dtype: Of most of it.
+    """
+
+    layer: int
+    rest: int
+    largest: int
+    dtype: str
+
+    @property
+    def item_bytes(self) -> int:
+        """Bytes per element."""
+        return ITEM_BYTES.get(self.dtype, 4)
+
+
+def units_of(run: Run, layers: Layers) -> Units:
+    """The units of a job without data parallelism.
+
+    Parameters of a shape that comes as often as there are layers, or a multiple of it, are the layers'.
+
+    Args:
+        run: The measured run.
+        layers: Its layers.
+
+    Raises:
+        LayoutError: The trace doesn't tell the parameters, or none of them is the layers'.
+    """
+    table = pl.DataFrame(
+        [(str(one.shape), one.numel * one.item_bytes(4), one.dtype or "fp32") for one in one_backward_pass(run)],
+        schema=["shape", "bytes", "dtype"],
+        orient="row",
+    )
+    number = pl.len() // layers.count
+    by_shape = table.group_by("shape", "dtype").agg(
+        pl.first("bytes"), count=number, outside=pl.len() > number * layers.count
+    )
+    layer = int(by_shape.select((pl.col("bytes") * pl.col("count")).sum()).item())
+    if not layer:
+        raise LayoutError(f"no parameter comes as often as the {layers.count} layers that repeat.")
+    dtype = table.group_by("dtype").agg(pl.col("bytes").sum()).sort("bytes")["dtype"][-1]
+    largest = by_shape.select(pl.col("bytes").filter("outside").max().fill_null(0)).item()
+    return Units(layer, int(table["bytes"].sum()) - layer * layers.count, int(largest), dtype)
+
+
+def moved_and_copied(run: Run, calls: pl.DataFrame, units: Units) -> pl.DataFrame:
+    """Rows of the kernel table for collectives of units, then for the copies of their buffers.
+
+    Args:
+        run: The measured run.
+        calls: A row each: ``collective``, ``bytes``, ``step``, and ``at``, the activity beside which it is launched.
+        units: The units.
+    """
+    nodes = run.graph.nodes
+    ran = run.kernels.select("device", "stream")[calls["at"] - nodes.cpu]
+    table = calls.with_columns(device=ran["device"], ts_ns=nodes.origin_ns + nodes.start_ns[calls["at"].to_numpy()])
+    own = "step", "device", "ts_ns"
+    moved = table.select(
+        *own, "collective", "bytes", **communicates(run, COPIES), name="collective", dtype=pl.lit(units.dtype),
+    )  # fmt: skip
+    copied = table.select(
+        *own, bytes=2 * pl.col("bytes"), cols=pl.col("bytes") // units.item_bytes, rows=1, flops=0,
+        dtype=pl.lit(units.dtype), stream=ran["stream"], family=pl.lit("copy"), name=pl.lit("copy of a shard's buffer"),
+        op=pl.lit("fsdp::copy"),
+    )  # fmt: skip
+    return pl.concat([moved, copied], how="diagonal_relaxed").with_columns(phase=pl.lit(BACKWARD))
