@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from predictors.errors import KernelTableError, PredictorError
-from predictors.gpu import Gpu, Resolution, identify_gpu, list_gpus, load_gpu, resolve_gpu
+from predictors.gpu import Gpu
+from predictors.gpu_names import Resolution, identify_gpu, list_gpus, load_gpu, resolve_gpu
 
 if TYPE_CHECKING:
     from predictors.latency import Batch, predict

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from predictors.errors import WeightsError
-from predictors.gpu import load_gpu
+from predictors.gpu_names import load_gpu
 from predictors.law import LAWS, STAND_INS
 from predictors.laws.products import POWER_LIMITED
 from predictors.machine import Machine, machine

@@ -13,7 +13,8 @@ import polars as pl
 from predictors.calibrate import calibrate
 from predictors.equivalent import SPREAD, Equivalents
 from predictors.fitted import Calibrated, Weights, load_weights
-from predictors.gpu import Gpu, resolve_gpu
+from predictors.gpu import Gpu
+from predictors.gpu_names import resolve_gpu
 from predictors.intervals import KEPT, SCALED
 from predictors.kernels import complete
 from predictors.machine import Machine, machine

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import polars as pl
 
 from predictors.errors import AmbiguousGpuError, UnknownGpuError
-from predictors.gpu import Gpu, resolve_gpu
+from predictors.gpu import Gpu
+from predictors.gpu_names import resolve_gpu
 
 __all__ = ["check_gpu", "check_predictor"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from predictors.fitted import save_weights
-from predictors.gpu import load_gpu
+from predictors.gpu_names import load_gpu
 from predictors.training.evaluate import by_stack, coverage, table
 from predictors.training.fit import fit_all, measurements
 from predictors.training.report import card, markdown

@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from predictors.errors import PredictorError
-from predictors.gpu import load_gpu
+from predictors.gpu_names import load_gpu
 from predictors.kernels import TENSOR_FAMILIES
 from predictors.training import aiconfigurator, neusight, tracelens, traces
 

@@ -10,7 +10,7 @@ import polars as pl
 
 from predictors.columns import sizes
 from predictors.fitted import Weights
-from predictors.gpu import load_gpu
+from predictors.gpu_names import load_gpu
 from predictors.intervals import CALIBRATED, SITUATIONS, STACK, of_vendor, situation
 from predictors.machine import Machine
 from predictors.model import evaluate

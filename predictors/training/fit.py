@@ -16,7 +16,7 @@ import polars as pl
 from predictors.columns import law_columns, prepare, sizes
 from predictors.features import ATTENTION_LAWS, features
 from predictors.fitted import Fitted, Weights
-from predictors.gpu import load_gpu
+from predictors.gpu_names import load_gpu
 from predictors.law import LAWS
 from predictors.machine import Machine, machine
 from predictors.residual import Trees

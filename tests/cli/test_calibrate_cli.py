@@ -118,10 +118,10 @@ def test_other_mistakes_are_said(run, tmp_path, trace, result):
 
 
 def test_a_gpu_of_a_file_is_kept_by_its_name(run, trace, tmp_path):
-    from predictors.gpu import _FOLDER
+    from predictors.gpu_file import FOLDER
 
     own = tmp_path / "own-gpu.toml"
-    own.write_text((_FOLDER / "t4.toml").read_text())
+    own.write_text((FOLDER / "t4.toml").read_text())
     assert load_gpu(str(own)).slug == "own-gpu"
     run("calibrate", "--trace", trace, "--gpu", own)
     assert "calibrated with" in step_us(run, trace, own, "--source-gpu", "a100-sxm-80gb")[1]

@@ -11,7 +11,7 @@ import pytest
 
 from predictors import gpu as gpu_module
 from predictors.errors import AmbiguousGpuError, InvalidGpuFileError, UnknownGpuError
-from predictors.gpu import identify_gpu, list_gpus, load_gpu, resolve_gpu
+from predictors.gpu_names import identify_gpu, list_gpus, load_gpu, resolve_gpu
 from predictors.testing import check_gpu
 
 GPUS = Path(gpu_module.__file__).with_name("gpus")
@@ -275,7 +275,9 @@ def test_a_gpu_is_a_value():
 
 
 def test_importing_reads_no_file():
-    code = "import sys, predictors.gpu as g; sys.exit(g._aliases.cache_info().misses + g._load.cache_info().misses)"
+    code = (
+        "import sys, predictors.gpu_names as g; sys.exit(g._aliases.cache_info().misses + g._load.cache_info().misses)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=GPUS.parents[1])
 
 

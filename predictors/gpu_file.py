@@ -1,0 +1,119 @@
+"""GPU files: one TOML of datasheet facts per GPU, every number with its source."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from predictors.errors import InvalidGpuFileError
+from predictors.gpu import DTYPES, PCIE_LANE_GBPS, Gpu
+
+FOLDER = Path(__file__).with_name("gpus")
+"""Those of the data base, named by their slugs."""
+
+_KEYS: Mapping[str, Mapping[str, type]] = {
+    "": dict(name=str, vendor=str, architecture=str, compute_capability=str, year=int, aliases=list),
+    "compute": {
+        **dict(sms=int, boost_clock_mhz=float, vector_clock_mhz=float, warp_size=int, max_threads_per_sm=int),
+        **dict(registers_per_sm=int, shared_memory_per_sm_kib=float, tdp_w=float, half_rate_accumulate=bool),
+    },
+    "memory": dict(kind=str, size_gb=float, bandwidth_gbps=float, l2_mib=float, last_level_cache_mib=float),
+    "vector_tflops": dict.fromkeys(DTYPES, float),
+    "tensor_tflops": dict.fromkeys(DTYPES, float),
+    "interconnect": dict(pcie_gen=int, pcie_lanes=int, link=str, link_gbps=float, link_gpus=int),
+}
+_KINDS = {str: "a string", int: "a whole number", float: "a number", list: "a list", bool: "true or false"}
+_FREE_TEXT = ("sources", "sourced", "peak_note")
+_OPTIONAL = frozenset(
+    {"aliases", "compute.vector_clock_mhz", "compute.half_rate_accumulate", "memory.last_level_cache_mib"}
+    | {"interconnect.link", "interconnect.link_gbps", "interconnect.link_gpus"}
+    | {f"{section}.{dtype}" for section in ("vector_tflops", "tensor_tflops") for dtype in DTYPES}
+) - {"vector_tflops.fp32"}
+
+
+def from_file(path: Path) -> Gpu:
+    """The GPU that a file describes.
+
+    Args:
+        path: the file; its name without the suffix becomes the slug.
+
+    Raises:
+        InvalidGpuFileError: there is no such file, it is no TOML, or a key is missing or wrong.
+    """
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InvalidGpuFileError(path, "no such file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidGpuFileError(path, f"not TOML: {error}") from error
+    _check(data, path)
+    slug = re.sub(r"[^a-z0-9]+", "-", path.stem.lower()).strip("-")
+    return _build(slug, data)
+
+
+def _check(data: dict[str, Any], path: Path) -> None:
+    """Complains of the first key that is missing, unknown or of the wrong kind."""
+    sections = {section: data.get(section, {}) for section in (*_KEYS, *_FREE_TEXT) if section}
+    for section, table in sections.items():
+        if not isinstance(table, dict):
+            raise InvalidGpuFileError(path, f"{section} must be a table, [{section}]")
+    sections[""] = {key: value for key, value in data.items() if key not in sections}
+    for section, kinds in _KEYS.items():
+        prefix = f"{section}." if section else ""
+        if unknown := sorted(sections[section].keys() - kinds.keys()):
+            raise InvalidGpuFileError(path, f"unknown key {prefix}{unknown[0]}; known are {', '.join(kinds)}")
+        for key, kind in kinds.items():
+            if key in sections[section]:
+                _check_value(path, prefix + key, sections[section][key], kind)
+            elif prefix + key not in _OPTIONAL:
+                raise InvalidGpuFileError(path, f"missing key {prefix}{key}")
+    if sections["interconnect"]["pcie_gen"] not in PCIE_LANE_GBPS:
+        raise InvalidGpuFileError(path, f"interconnect.pcie_gen must be one of {[*PCIE_LANE_GBPS]}")
+
+
+def _check_value(path: Path, key: str, value: object, kind: type) -> None:
+    allowed = (int, float) if kind is float else (kind,)
+    if type(value) not in allowed:
+        raise InvalidGpuFileError(path, f"{key} must be {_KINDS[kind]}, not {value!r}")
+    if isinstance(value, int | float) and not isinstance(value, bool) and value <= 0:
+        raise InvalidGpuFileError(path, f"{key} must be above 0, not {value!r}")
+
+
+def _build(slug: str, data: Mapping[str, Any]) -> Gpu:
+    compute, memory, interconnect = data["compute"], data["memory"], data["interconnect"]
+    return Gpu(
+        slug=slug,
+        **{key: data[key] for key in ("name", "vendor", "architecture", "compute_capability", "year")},
+        aliases=tuple(data.get("aliases", ())),
+        sms=compute["sms"],
+        boost_clock_mhz=compute["boost_clock_mhz"],
+        vector_clock_mhz=compute.get("vector_clock_mhz", compute["boost_clock_mhz"]),
+        **{key: compute[key] for key in ("warp_size", "max_threads_per_sm", "registers_per_sm", "tdp_w")},
+        shared_memory_per_sm_bytes=round(compute["shared_memory_per_sm_kib"] * 2**10),
+        memory_kind=memory["kind"],
+        memory_bytes=round(memory["size_gb"] * 2**30),
+        bandwidth_gbps=memory["bandwidth_gbps"],
+        l2_bytes=round(memory["l2_mib"] * 2**20),
+        last_level_cache_bytes=round(memory.get("last_level_cache_mib", memory["l2_mib"]) * 2**20),
+        vector_tflops=MappingProxyType(data["vector_tflops"]),
+        tensor_tflops=MappingProxyType(data.get("tensor_tflops", {})),
+        pcie_gen=interconnect["pcie_gen"],
+        pcie_lanes=interconnect["pcie_lanes"],
+        **{key: interconnect.get(key) for key in ("link", "link_gbps", "link_gpus")},
+        half_rate_accumulate=compute.get("half_rate_accumulate", False),
+        sources=MappingProxyType(_cited(data)),
+        peak_notes=MappingProxyType(data.get("peak_note", {})),
+    )
+
+
+def _cited(data: Mapping[str, Any]) -> dict[str, str]:
+    """Each number's citation: `sourced` names its source, by 'section.key' before by 'section'."""
+    sourced, sources = data.get("sourced", {}), data.get("sources", {})
+    keys = [(section, key) for section in _KEYS if section for key in data.get(section, {})]
+    numbers = [(section, f"{section}.{key}") for section, key in keys if _KEYS[section][key] in (int, float)]
+    named = {key: sourced.get(key, sourced.get(section)) for section, key in numbers}
+    return {key: sources[source] for key, source in named.items() if source in sources}
