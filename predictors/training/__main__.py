@@ -12,10 +12,11 @@ import polars as pl
 
 from predictors.fitted import save_weights
 from predictors.gpu_names import load_gpu
-from predictors.training.evaluate import by_stack, coverage, table
+from predictors.training.evaluate import by_stack, table
 from predictors.training.fit import fit_all, measurements
 from predictors.training.report import card, markdown
 from predictors.training.traces import TABLE
+from predictors.training.widths import coverage
 
 
 def main() -> None:

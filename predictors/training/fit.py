@@ -252,7 +252,8 @@ def fit_all(data: dict[str, list[Measured]], jobs: int = 2) -> tuple[Weights, pl
     Returns:
         The weights, and the scored rows of `evaluate.cross_validate`.
     """
-    from predictors.training.evaluate import cross_validate, summarise
+    from predictors.training.evaluate import cross_validate
+    from predictors.training.widths import summarise
 
     # Polars' threads don't survive a fork.
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:

@@ -20,18 +20,11 @@ from predictors.machine import machine
 from predictors.model import evaluate
 from predictors.training.boost import boost
 from predictors.training.datasets import load
-from predictors.training.evaluate import (
-    by_stack,
-    coverage,
-    cross_validate,
-    interval,
-    measured_interval,
-    summarise,
-    table,
-)
+from predictors.training.evaluate import by_stack, cross_validate, table
 from predictors.training.fit import LawFit, Measured, fit, measurements, refit
 from predictors.training.fit_law import Part, fit_law
 from predictors.training.report import card, markdown
+from predictors.training.widths import coverage, interval, measured_interval, summarise
 
 GPUS = {"a100_sxm": 0.80, "l40s": 0.70, "h100_sxm": 0.90}
 
