@@ -51,6 +51,11 @@ def test_a_kernel_that_fits_holds_nobody_back():
     assert edges(held_back(**SMALL), EdgeKind.OCCUPIED) == 0
 
 
+def test_a_copy_of_unknown_direction_holds_nobody_back():
+    builder = two_streams().kernel("unnamed copy", 104, 1000, launch=100, kind="gpu_memcpy")
+    assert edges(graph_of(builder.kernel("small", 1099, 10, launch=200, stream=9)), EdgeKind.OCCUPIED) == 0
+
+
 def test_without_the_number_of_sms_no_kernel_is_known_to_fill_the_gpu():
     builder = TraceBuilder(device=None).kernel("big", 104, 1000, launch=100, **LARGE)
     assert edges(graph_of(builder.kernel("small", 1099, 10, launch=200, stream=9)), EdgeKind.OCCUPIED) == 0

@@ -36,6 +36,14 @@ def test_state_is_parameters_gradients_and_two_moments():
     assert found.fits is True
 
 
+def test_gradients_without_elements_tell_nothing():
+    builder = training(2**20)
+    for event in builder.events:
+        if event["name"] == GRADIENT:
+            event["args"]["Input Dims"] = [[0]]
+    assert memory(builder, "l4").least_bytes is None
+
+
 def test_several_backward_passes_hold_the_same_gradients():
     assert memory(training(2**20, passes=3), "l4").least_bytes == 16 * 2**20
 

@@ -64,6 +64,14 @@ def gpu_bound() -> TraceBuilder:
     return builder.call("cudaDeviceSynchronize", 60, 564).op("aten::after", 630, 10)
 
 
+def test_gaps_of_two_lengths_in_whole_microseconds():
+    """Six gaps, half of 2 and half of 12: none lies at their median, 7, which is the usual one."""
+    builder, starts = TraceBuilder(), [0, 102, 214, 316, 428, 530, 642]
+    for i, start in enumerate(starts):
+        builder.op("aten::mm", 10 * i, 8).kernel("gemm", 100 + start, 100, launch=10 * i)
+    assert us(play(graph_of(builder)).activity_start_ns) == [100 + 107 * i for i in range(7)]
+
+
 def test_gpu_bound_replay_is_exact():
     graph = graph_of(gpu_bound())
     timeline = play(graph)

@@ -41,7 +41,7 @@ def link(nodes: Nodes, kernels: pl.DataFrame, sms: int, delayed: Ints) -> Edges:
         sms: SMs or CUs of the GPU; 0 if not recorded, and then there are no edges.
         delayed: Activities that started later than launch and stream allow, while no other was just over.
     """
-    on_sms = (kernels["kind"] != "memcpy") | (kernels["copy_kind"] == "DtoD")
+    on_sms = (kernels["kind"] != "memcpy") | (kernels["copy_kind"] == "DtoD").fill_null(False)
     threads = (kernels["blocks"] * kernels["threads_per_block"]).fill_null(0)
     does_not_fit = (threads > sms * THREADS_OF_SM) | (kernels["kind"] == "memcpy")
     large = nodes.activities[(on_sms & does_not_fit).to_numpy()]

@@ -61,5 +61,6 @@ def _usual(gaps: Ints, default: int) -> int:
     if gaps.size < ENOUGH:
         return default
     median = float(np.median(gaps))
-    cut = not (gaps % WHOLE_NS).any()
-    return round(float(gaps[np.abs(gaps - median) <= WHOLE_NS].mean() if cut else median))
+    near = gaps[np.abs(gaps - median) <= WHOLE_NS]
+    cut = near.size > 0 and not (gaps % WHOLE_NS).any()
+    return round(float(near.mean() if cut else median))

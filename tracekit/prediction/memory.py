@@ -174,10 +174,10 @@ def gradients(run: Run) -> list[Tensor] | None:
 
 
 def _state(run: Run) -> State | None:
-    found = gradients(run)
-    if found is None:
-        return None
+    found = gradients(run) or []
     elements = sum(gradient.numel for gradient in found)
+    if not elements:
+        return None
     stored = sum(gradient.size_bytes(4) for gradient in found)
     ends = sum(sorted(gradient.numel for gradient in found)[-2:]) / elements
     named = (run.trace.ops["name"], run.trace.annotations["name"], run.kernels["name"])
