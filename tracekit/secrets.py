@@ -31,6 +31,12 @@ PATTERNS = {
 ANY = "|".join(f"(?:{pattern})" for pattern in PATTERNS.values())
 _COMPILED = {kind: re.compile(pattern) for kind, pattern in PATTERNS.items()}
 
+HARMLESS = (
+    r"schemaVersion|displayTimeUnit|baseTimeNanoseconds|record_shapes|with_stack|profile_memory|with_flops|with_modules"
+    r"|(?:cupti|roctracer|rocprofiler\w*)_version|(?:cuda|hip|xpu|mtia)_\w*version"
+)
+"""Names of a trace's metadata whose numbers and words give nothing away."""
+
 _PLACES = {
     "op names": ("ops", "name"),
     "op inputs": ("ops", "concrete_inputs"),

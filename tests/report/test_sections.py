@@ -92,3 +92,11 @@ def test_kernels_that_take_as_long_are_ordered_by_what_tells_them_apart():
     assert [kernel.op for kernel in tk.report(builder.load()).kernels] == [
         f"aten::op{number:02d}" for number in range(40)
     ]
+
+
+def test_of_the_recording_nothing_private_is_told():
+    builder = TraceBuilder().kernel("gemm", 10, 100, launch=0)
+    builder.metadata.update(host_name="gpu-07.lab", user="ada", trace_id="5f", cupti_version=24, with_stack=1)
+    recorded = dict(tk.report(builder.load()).provenance.recorded)
+    assert (recorded["cupti_version"], recorded["with_stack"]) == ("24", "1")
+    assert not recorded.keys() & {"host_name", "user", "trace_id", "traceName"}

@@ -1,6 +1,7 @@
 """Where the figures come from: version, command, files, weights, datasheets."""
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -10,6 +11,7 @@ from predictors import Gpu
 from predictors.fitted import SHIPPED
 from tracekit.prediction import Prediction
 from tracekit.replay.run import Run
+from tracekit.secrets import HARMLESS
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class Provenance:
         trace: What was read.
         sha256: Of the trace file; ``None`` if it isn't a file on this machine.
         weights_sha256: Of the fitted numbers.
-        recorded: What the trace says of its recording.
+        recorded: What the trace says of its recording, without hosts, users and what else may be private.
         gpus: The datasheets.
     """
 
@@ -60,14 +62,14 @@ def build(run: Run, targets: Sequence[Prediction], command: str | None) -> Prove
     """
     path = Path(run.trace.source)
     gpus = {gpu.slug: gpu for gpu in (run.gpu, *(target.target.gpu for target in targets)) if gpu is not None}
-    scalars = ((key, value) for key, value in run.trace.metadata.items() if isinstance(value, str | int | float))
+    told = ((key, value) for key, value in run.trace.metadata.items() if re.fullmatch(HARMLESS, key))
     return Provenance(
         version=version("tracekit"),
         command=command,
         trace=run.trace.source,
         sha256=_sha256(path) if path.is_file() else None,
         weights_sha256=_sha256(SHIPPED / "weights.json"),
-        recorded=tuple((key, str(value)) for key, value in scalars),
+        recorded=tuple((key, str(value)) for key, value in told),
         gpus=tuple(_facts(gpu) for gpu in gpus.values()),
     )
 
