@@ -2,7 +2,7 @@
 
 import pytest
 
-from tracekit.units import kernel_title
+from tracekit.units import digits, duration, interval, kernel_title, percent
 
 LAMBDA = "at::native::gpu_kernel_impl<at::native::AddFunctor<float> >(at::TensorIteratorBase&)::{lambda(int)#1}"
 TITLES = {
@@ -22,3 +22,28 @@ TITLES = {
 @pytest.mark.parametrize("name", TITLES)
 def test_titles_of_kernels_say_what_they_do(name):
     assert kernel_title(name) == TITLES[name]
+
+
+DURATIONS = {
+    0: "0",
+    9.994: "9.99 µs",
+    9.996: "10.0 µs",
+    99.96: "100 µs",
+    999.4: "999 µs",
+    999.6: "1.00 ms",
+    12_345: "12.3 ms",
+    999_400: "999 ms",
+    999_600: "1.00 s",
+    1_234e6: "1,234 s",
+}
+
+
+@pytest.mark.parametrize("us", DURATIONS)
+def test_durations_have_three_digits_in_the_unit_that_they_are_rounded_to(us):
+    assert duration(us) == DURATIONS[us]
+
+
+def test_what_rounds_up_to_the_next_digit_has_no_fourth_one():
+    assert [digits(value) for value in (0.999, 9.996, -99.96, 999.6)] == ["1.00", "10.0", "-100", "1,000"]
+    assert [percent(value) for value in (0.94, 0.97, 99.6)] == ["0.9 %", "1 %", "100 %"]
+    assert interval(7.06e3, 999.7e3) == "0.01–1.00 s"

@@ -8,21 +8,21 @@ def duration(us: float) -> str:
     """Microseconds in the unit that suits them: ``12.3 ms``."""
     if us == 0:
         return "0"
-    if us >= 1e6:
+    if us >= 999.5e3:
         return f"{digits(us / 1e6)} s"
-    return f"{digits(us / 1e3)} ms" if us >= 1e3 else f"{digits(us)} µs"
+    return f"{digits(us / 1e3)} ms" if us >= 999.5 else f"{digits(us)} µs"
 
 
 def digits(value: float) -> str:
     """Three significant digits, never in exponential form."""
-    if abs(value) >= 100:
+    if abs(value) >= 99.95:
         return f"{value:,.0f}"
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+    return f"{value:.1f}" if abs(value) >= 9.995 else f"{value:.2f}"
 
 
 def percent(value: float) -> str:
     """A share: ``12 %``; below one percent with a decimal."""
-    return f"{value:.1f} %" if 0 < abs(value) < 1 else f"{value:.0f} %"
+    return f"{value:.1f} %" if 0 < abs(value) < 0.95 else f"{value:.0f} %"
 
 
 def interval(low_us: float, high_us: float) -> str:

@@ -44,9 +44,9 @@
   addEventListener("afterprint", () => retheme(chosen || (dark.matches ? "dark" : "light")));
 
   // Numbers as tracekit.units writes them.
-  const digits = (x) => Math.abs(x) >= 100 ? Math.round(x).toLocaleString("en-US") : x.toFixed(Math.abs(x) >= 10 ? 1 : 2);
-  const duration = (us) => us === 0 ? "0" : us >= 1e6 ? digits(us / 1e6) + " s" : us >= 1e3 ? digits(us / 1e3) + " ms" : digits(us) + " µs";
-  const percent = (x) => (x !== 0 && Math.abs(x) < 1 ? x.toFixed(1) : x.toFixed(0)) + " %";
+  const digits = (x) => Math.abs(x) >= 99.95 ? Math.round(x).toLocaleString("en-US") : x.toFixed(Math.abs(x) >= 9.995 ? 1 : 2);
+  const duration = (us) => us === 0 ? "0" : us >= 999.5e3 ? digits(us / 1e6) + " s" : us >= 999.5 ? digits(us / 1e3) + " ms" : digits(us) + " µs";
+  const percent = (x) => (x !== 0 && Math.abs(x) < 0.95 ? x.toFixed(1) : x.toFixed(0)) + " %";
 
   // The kernel table: family, shape, kernel.
   const rows = data.kernels.map(([family, op, dtype, shape, name, count, time, share, roof, limiter, predicted, limiters, methods]) => ({
