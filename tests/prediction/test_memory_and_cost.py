@@ -3,6 +3,10 @@
 import pytest
 
 import tracekit as tk
+from predictors import load_gpu
+from tracekit.prediction.layout import Layout
+from tracekit.prediction.memory import judge
+from tracekit.replay.run import prepare
 from tracekit.testing import A100, TraceBuilder
 
 GRADIENT = "torch::autograd::AccumulateGrad"
@@ -26,6 +30,10 @@ def training(
 
 def memory(builder: TraceBuilder, gpu: str):
     return tk.predict(builder.load(), gpu=gpu)[gpu].memory
+
+
+def in_copies(builder: TraceBuilder, gpu: str):
+    return judge(prepare(builder.load()), load_gpu(gpu), (Layout(), Layout(dp=2)))
 
 
 def test_state_is_parameters_gradients_and_two_moments():
@@ -72,6 +80,14 @@ def test_what_fitted_fits_into_more():
     assert found["l4"].memory.fits is None
 
 
+def test_copies_hold_each_gradient_once_more_in_a_bucket():
+    """4 bytes for each of the parameters come to the upper bound, and what fitted may not fit any more."""
+    alone, copied = memory(training(2**20), "l4"), in_copies(training(2**20), "l4")
+    assert (copied.least_bytes, copied.most_bytes) == (alone.least_bytes, alone.most_bytes + 4 * 2**20)
+    assert memory(training(2**32), "a100-sxm-80gb").fits is True
+    assert in_copies(training(2**32), "a100-sxm-80gb").fits is None
+
+
 def test_dollars_for_a_thousand_steps():
     """1,000 steps of 3.6 ms are a thousandth of an hour."""
     trace = TraceBuilder().kernel("sgemm", 5, 3590, launch=0).op("aten::end", 3595, 5).load()
@@ -94,6 +110,15 @@ def test_a_recorded_peak_decides(allocated, reserved, fits):
     peaks = {"peak_allocated_bytes": allocated * 2**30, "peak_reserved_bytes": reserved * 2**30}
     builder.metadata["tracekit"] = {"memory": peaks}
     assert memory(builder, "t4").fits is fits
+
+
+def test_a_recorded_peak_of_one_rank_had_no_buckets():
+    """4 of 16 GiB, and 12 of gradients: tensors fit, the buckets may not."""
+    builder = training(3 * 2**30)
+    builder.metadata["tracekit"] = {"memory": {"peak_allocated_bytes": 4 * 2**30, "peak_reserved_bytes": 4 * 2**30}}
+    found = in_copies(builder, "t4")
+    assert (found.fits, found.most_bytes) == (None, 16 * 2**30)
+    assert "12.0 come to it for buckets" in found.reason
 
 
 def noted(builder: TraceBuilder, allocated: int, reserved: int, *, kind: int = 1, device: int = 0) -> TraceBuilder:

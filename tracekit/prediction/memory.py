@@ -104,24 +104,26 @@ def judge(
     held_part, part = _parts(*layouts) if layouts else (1.0, 1.0)
     batch = layouts[1].batch / layouts[0].batch if layouts else 1.0
     in_flight *= batch
+    known = known or needs(run)
+    state, written = known.state, known.written
+    buckets = _bucket_bytes(run, state, layouts) * held_part
+    lacking = buckets if layouts and layouts[0].dp == 1 else 0.0
     peaks = [rank.peak_memory_bytes for rank in run.ranks if rank.peak_memory_bytes]
     if held_part == part == batch == 1 and peaks:
         allocated, reserved = (max(sizes) for sizes in zip(*peaks, strict=True))
-        return _recorded(allocated, reserved, USABLE * gpu.memory_bytes)
-    known = known or needs(run)
-    state, written = known.state, known.written
+        return _recorded(allocated, reserved, lacking, USABLE * gpu.memory_bytes)
     least = state.held_bytes * held_part + state.least_bytes * part if state else None
     staged = layouts is not None and layouts[1].pp > layouts[0].pp
     whole = state.at_ends if state and staged else 0.0
     most = None
     if state and written is not None:
         kept = state.held_bytes * _besides(whole, held_part) + state.most_bytes * _besides(whole, part)
-        most = kept + written * in_flight
+        most = kept + buckets + written * in_flight
     room = USABLE * gpu.memory_bytes
     own = _own_bytes(run)
     if least is not None and least > room:
         return Memory(least, most, False, f"it needs at least {least / GIB:.1f} of {room / GIB:.1f} GiB")
-    if own is not None and gpu.memory_bytes >= own and held_part * max(in_flight, 1.0) <= 1:
+    if own is not None and gpu.memory_bytes >= own and held_part * max(in_flight, 1.0) <= 1 and not lacking:
         return Memory(least, most, True, f"it fitted into the {own / GIB:.0f} GiB of the trace's GPU")
     if most is not None and most <= room:
         return Memory(least, most, True, f"it needs at most {most / GIB:.1f} of {room / GIB:.1f} GiB")
@@ -131,11 +133,19 @@ def judge(
     return Memory(least, most, None, f"it needs at least {least / GIB:.1f}{upper} of {room / GIB:.1f} GiB")
 
 
-def _recorded(allocated: float, reserved: float, room: float) -> Memory:
+def _recorded(allocated: float, reserved: float, buckets: float, room: float) -> Memory:
     """By what the recorder saw: tensors need theirs, and the allocator needs no more than it took."""
-    fits = True if reserved <= room else False if allocated > room else None
-    reason = f"it took {allocated / GIB:.1f} GiB of tensors, {reserved / GIB:.1f} reserved; {room / GIB:.1f} are usable"
-    return Memory(allocated, reserved, fits, reason)
+    most = reserved + buckets
+    fits = True if most <= room else False if allocated > room else None
+    more = f", and up to {buckets / GIB:.1f} come to it for buckets of gradients" if buckets else ""
+    took = f"it took {allocated / GIB:.1f} GiB of tensors, {reserved / GIB:.1f} reserved{more}"
+    return Memory(allocated, most, fits, f"{took}; {room / GIB:.1f} are usable")
+
+
+def _bucket_bytes(run: Run, state: State | None, layouts: tuple[Layout, Layout] | None) -> float:
+    """Of the copy of each gradient that DistributedDataParallel has in a bucket, unless it is told otherwise."""
+    copies, sharded = (layouts[1].dp, layouts[1].sharded) if layouts else (run.trace.world_size, False)
+    return state.held_bytes / 2 if state and copies > 1 and not sharded else 0.0
 
 
 def _own_bytes(run: Run) -> int | None:
