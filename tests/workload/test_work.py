@@ -298,6 +298,16 @@ def test_max_pooling_writes_positions_too():
     assert row["bytes"] == 4 * 2 * 8 * 112 * 112 + 2 * 8 * 56 * 56 * (4 + 8)
 
 
+def test_no_pooling_window_begins_behind_the_input():
+    """Of 5 and 6, rounded up: windows of 3 by steps of 2, padded by 1, are 3 and 4; of 2 by steps of 3, 2 and 2."""
+    concrete = ["", "[3, 3]", "[2, 2]", "[1, 1]", "True", "True", ""]
+    row = kernel_of("aten::avg_pool2d", "avg_pool2d_out", [[1, 1, 5, 6], *[[]] * 6], concrete=concrete)
+    assert row["bytes"] == 4 * (5 * 6 + 3 * 4)
+    concrete = ["", "[2, 2]", "[3, 3]", "[0, 0]", "True", "True", ""]
+    row = kernel_of("aten::avg_pool2d", "avg_pool2d_out", [[1, 1, 5, 6], *[[]] * 6], concrete=concrete)
+    assert row["bytes"] == 4 * (5 * 6 + 2 * 2)
+
+
 def test_running_statistics_of_a_batch_norm_are_values_per_channel():
     dims = [[512, 64, 56, 56], [64], [64], [64], [64], [], [], []]
     kernel = "void at::native::(anonymous namespace)::unrolled_elementwise_kernel_for_multi_outputs<3, float>"

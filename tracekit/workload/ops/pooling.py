@@ -11,7 +11,10 @@ Output = Callable[[Signature, Tensor], Shape | None]
 
 
 def _window(signature: Signature, x: Tensor) -> Shape | None:
-    """Of kernel size, stride and padding at 1, 2 and 3; max pooling's dilation at 4 and ceil_mode after it."""
+    """Of kernel size, stride and padding at 1, 2 and 3; max pooling's dilation at 4 and ceil_mode after it.
+
+    A window that would begin behind the input is left out (ATen/native/Pool.h, pooling_output_shape).
+    """
     kernel, stride, padding = (signature.value(index) for index in (1, 2, 3))
     if not isinstance(kernel, list) or not isinstance(padding, list):
         return None
@@ -24,7 +27,8 @@ def _window(signature: Signature, x: Tensor) -> Shape | None:
         k, p, d = (_at(values, axis) for values in (kernel, padding, dilation or [1]))
         s = _at(stride, axis) if stride else k
         room = size + 2 * p - d * (k - 1) - 1
-        sizes.append((-(-room // s) if ceil else room // s) + 1)
+        last = -(-room // s) if ceil else room // s
+        sizes.append(last if ceil and last * s >= size + p else last + 1)
     return (*x.shape[:-axes], *sizes)
 
 
