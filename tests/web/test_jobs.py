@@ -223,6 +223,21 @@ def test_an_upload_belongs_to_one_job(api, make_trace):
     assert api.client.post("/api/v1/jobs", json={"uploads": [upload]}).status_code == 404
 
 
+def test_a_job_that_can_not_be_noted_leaves_its_upload(api, make_trace, monkeypatch):
+    upload = api.put(make_trace())
+    run = Database.run
+
+    def full(self, statement, *values):
+        if statement.startswith("INSERT INTO jobs"):
+            raise FullError("The server's disk is full.")
+        return run(self, statement, *values)
+
+    monkeypatch.setattr(Database, "run", full)
+    assert api.client.post("/api/v1/jobs", json={"uploads": [upload]}).status_code == 507
+    monkeypatch.undo()
+    assert api.begin(upload)
+
+
 def test_an_incomplete_upload_begins_nothing(api):
     answer = api.client.post("/api/v1/uploads", headers={"Tus-Resumable": "1.0.0", "Upload-Length": "5"})
     upload = answer.headers["location"].rsplit("/", 1)[-1]

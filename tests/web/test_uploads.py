@@ -1,5 +1,6 @@
 """Resumable uploads by the tus protocol, and plain ones."""
 
+import asyncio
 import base64
 import errno
 import fcntl
@@ -8,6 +9,8 @@ import socket
 from types import SimpleNamespace
 
 import pytest
+
+from tracekit.web.database import Database
 
 TUS = {"Tus-Resumable": "1.0.0"}
 DATA = {**TUS, "Content-Type": "application/offset+octet-stream"}
@@ -126,6 +129,22 @@ def test_two_at_once_on_one_upload(api, settings):
         fcntl.flock(file, fcntl.LOCK_EX)
         assert send(api.client, place, 0, b"data").status_code == 423
     assert send(api.client, place, 0, b"data").status_code == 204
+
+
+def test_the_data_base_never_holds_up_other_requests(api, monkeypatch):
+    """Statements wait for others' locks: they run beside the loop that serves all requests."""
+    run, held_up = Database.run, []
+
+    def noting(self, statement, *values):
+        if asyncio._get_running_loop():
+            held_up.append(statement)
+        return run(self, statement, *values)
+
+    monkeypatch.setattr(Database, "run", noting)
+    api.put(b"data")
+    api.put(iter([b"da", b"ta"]))
+    assert send(api.client, create(api.client, 4), 0, b"data").status_code == 204
+    assert held_up == []
 
 
 def test_a_full_disk_is_said_and_cleaned_up(api, monkeypatch, settings):

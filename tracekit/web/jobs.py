@@ -88,17 +88,22 @@ class Jobs:
             NotFoundError: The owner has no such upload.
             ConflictError: An upload is incomplete or in use.
             TooManyError: Too many jobs wait.
+            FullError: The disk is full; the uploads stay free for another job.
         """
         self._check_queue(owner)
         now, job_id = time.time(), secrets.token_hex(16)
         until = now + self._settings.keep_s
         uploads = self._uploads.take(owner, list(upload_ids), job_id, until)
-        self._database.run(
-            "INSERT INTO jobs (id, link, owner, uploads, state, request, stage, formats, attempts, created, queued, "
-            "expires) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            job_id, secrets.token_hex(16), owner, json.dumps([upload.name for upload in uploads]), QUEUED,
-            request and json.dumps(request), "waiting", "[]", 0, now, now, until,
-        )  # fmt: skip
+        try:
+            self._database.run(
+                "INSERT INTO jobs (id, link, owner, uploads, state, request, stage, formats, attempts, created, "
+                "queued, expires) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                job_id, secrets.token_hex(16), owner, json.dumps([upload.name for upload in uploads]), QUEUED,
+                request and json.dumps(request), "waiting", "[]", 0, now, now, until,
+            )  # fmt: skip
+        except BaseException:
+            self._uploads.release(job_id)
+            raise
         return self.get(owner, job_id)
 
     def get(self, owner: str, job_id: str) -> Job:

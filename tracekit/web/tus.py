@@ -5,6 +5,7 @@ import binascii
 from email.utils import formatdate
 from typing import Annotated
 
+from anyio import CancelScope, to_thread
 from fastapi import APIRouter, Depends, Header
 from fastapi import Path as InPath
 from pydantic import BaseModel
@@ -113,7 +114,7 @@ async def append(
     if request.headers.get("content-type") != DATA_TYPE:
         raise MediaTypeError(f"The data must be sent as {DATA_TYPE}.")
     uploads = _store(request).uploads
-    upload = uploads.get(owner, upload_id)
+    upload = await to_thread.run_sync(uploads.get, owner, upload_id)
     try:
         arrived = await uploads.append(upload, upload_offset, request.stream())
     except ClientDisconnect:
@@ -141,11 +142,13 @@ async def put(request: Request, owner: Owner, name: Annotated[str, InPath(max_le
     """The file as the body; `curl -T trace.json.gz http://127.0.0.1:8321/api/v1/traces/` adds the name by itself."""
     uploads = _store(request).uploads
     announced = request.headers.get("content-length", "")
-    upload = uploads.create(owner, name, int(announced) if announced.isdigit() else None)
+    length = int(announced) if announced.isdigit() else None
+    upload = await to_thread.run_sync(uploads.create, owner, name, length)
     try:
         arrived = await uploads.append(upload, None if upload.length is None else 0, request.stream())
     except BaseException:
-        uploads.remove(upload)
+        with CancelScope(shield=True):
+            await to_thread.run_sync(uploads.remove, upload)
         raise
     return Uploaded(id=upload.id, name=upload.name, length=arrived)
 

@@ -121,7 +121,7 @@ class Uploads:
         try:
             file = self._path(upload).open("r+b")
         except FileNotFoundError:
-            return self._expect(self.offset(upload), offset)
+            return self._expect(await to_thread.run_sync(self.offset, upload), offset)
         with file:
             _lock(file)
             at = self._expect(file.seek(0, os.SEEK_END), offset or 0)
@@ -133,7 +133,7 @@ class Uploads:
                 await to_thread.run_sync(_write, file, block)
                 at += len(block)
             if offset is None:
-                self._database.run("UPDATE uploads SET length = ? WHERE id = ?", at, upload.id)
+                await to_thread.run_sync(self._note_length, upload, at)
             if offset is None or at == upload.length:
                 await to_thread.run_sync(self._complete, upload)
         return at
@@ -200,6 +200,9 @@ class Uploads:
         if not self._files.has(upload.key) and self.offset(upload) == upload.length:
             self._complete(upload)
         return self._files.has(upload.key)
+
+    def _note_length(self, upload: Upload, length: int) -> None:
+        self._database.run("UPDATE uploads SET length = ? WHERE id = ?", length, upload.id)
 
     def _complete(self, upload: Upload) -> None:
         with _disk(), suppress(FileNotFoundError):  # another process was faster
