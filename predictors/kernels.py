@@ -81,7 +81,8 @@ def complete(kernels: pl.DataFrame) -> pl.DataFrame:
             for name, dtype in COLUMNS.items()
         )
     except pl.exceptions.PolarsError as error:
-        raise KernelTableError(f"a column of the kernel table has a wrong type: {error}") from error
+        reason = str(error).partition("\n")[0]
+        raise KernelTableError(f"a column of the kernel table has a wrong type: {reason}") from error
     _reject_unknown(table, "family", REQUIRED)
     _reject_unknown(table.filter(pl.col("family").is_in(TENSOR_FAMILIES)), "dtype", DTYPE_BYTES)
     short = {"fwd": "forward", "bwd": "backward"}

@@ -6,11 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import msgspec
 import polars as pl
 
 from predictors import Gpu, KernelTableError, identify_gpu, list_gpus, load_gpu, resolve_gpu
+from predictors.kernels import COLUMNS
 from predictors.measured import IN_A_LOOP, distinct
 from tracekit.errors import CalibrationError
 from tracekit.replay.run import Run
@@ -19,6 +21,8 @@ from tracekit.workload.names.stack import attention_stack
 FORMAT = 1
 NOISY = 0.2
 """Half the quartiles' distance over the median, from which on a measured kernel is left out."""
+MOST = 2.0**53
+"""Of any number: larger ones no kernel has."""
 LEAST_WHOLE_US = 10
 """Times that were cut to whole microseconds are off by up to a tenth from here on."""
 
@@ -66,18 +70,15 @@ def from_bench(path: Path, gpu: str | None = None) -> tuple[Calibration, Gpu]:
         CalibrationError: It can't be read, or holds no measurement that can be used.
         PredictorError: The GPU is unknown.
     """
-    facts = _read(path)
     try:
-        device, rows = facts["gpu"], pl.DataFrame(facts["kernels"], infer_schema_length=None)
-        measured_on = (device["name"], device["sms"], device["memory_bytes"], device["compute_capability"])
-        rows = rows.filter(pl.col("spread") <= NOISY).drop("spread").with_columns(framework=pl.lit(IN_A_LOOP))
-    except (KeyError, TypeError, pl.exceptions.PolarsError) as error:
+        found = msgspec.json.decode(_text(path), type=_Bench)
+    except msgspec.DecodeError as error:
         raise CalibrationError(f"{path}: not a result of the bench script: {error}.", _HINT) from error
-    target = (resolve_gpu(gpu) if gpu else identify_gpu(*measured_on)).gpu
-    software = facts.get("software", {}), facts.get("clocks", {})
-    named = [("torch", software[0].get("torch")), ("driver", software[1].get("driver_version"))]
+    target = (resolve_gpu(gpu) if gpu else identify_gpu(*msgspec.structs.astuple(found.gpu))).gpu
+    named = [("torch", found.software.get("torch")), ("driver", found.clocks.get("driver_version"))]
     text = ", ".join(f"{name} {version}" for name, version in named if version)
-    return _calibration(target, "bench", text, rows, str(path)), target
+    steady = _table([row for row in found.kernels if row.spread <= NOISY]).with_columns(framework=pl.lit(IN_A_LOOP))
+    return _calibration(target, "bench", text, steady, str(path)), target
 
 
 def from_run(run: Run) -> tuple[Calibration, Gpu]:
@@ -166,27 +167,55 @@ def tables(calibrations: Iterable[Calibration], target: Gpu) -> Mapping[Gpu, pl.
 
 _HINT = "`tracekit calibrate --bench` gives the script that makes one."
 
+_Number = Annotated[float, msgspec.Meta(ge=0, le=MOST)]
+_KINDS: dict[pl.DataType, Any] = {pl.Float64(): _Number | None, pl.Boolean(): bool | None, pl.String(): str | None}
+_COLUMNS = [(name, _KINDS[dtype], None) for name, dtype in COLUMNS.items()]
+_Row: Any = msgspec.defstruct("_Row", _COLUMNS)
+_MeasuredRow: Any = msgspec.defstruct("_MeasuredRow", [("spread", _Number), *_COLUMNS])
 
-def _read(path: Path) -> Facts:
+
+class _Device(msgspec.Struct):
+    name: str
+    sms: int
+    memory_bytes: int
+    compute_capability: str | None
+
+
+class _Bench(msgspec.Struct):
+    format: Literal[1]
+    gpu: _Device
+    kernels: list[_MeasuredRow]
+    software: dict[str, str | None] = {}
+    clocks: dict[str, str] = {}
+
+
+class _Kept(msgspec.Struct):
+    format: Literal[1]
+    gpu: str
+    origin: str
+    date: str
+    software: str
+    kernels: list[_Row]
+
+
+def _text(path: Path) -> bytes:
     try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
+        return path.read_bytes()
     except OSError as error:
         raise CalibrationError(f"{path} can't be read: {error.strerror}.", _HINT) from error
-    except ValueError as error:
-        raise CalibrationError(f"{path} is no JSON.", _HINT) from error
-    if not isinstance(facts, dict) or facts.get("format") != FORMAT:
-        raise CalibrationError(f"{path}: not a calibration of format {FORMAT}.", _HINT)
-    return facts
 
 
 def _load(path: Path) -> Calibration:
-    facts = _read(path)
     try:
-        kernels = pl.DataFrame(facts["kernels"], infer_schema_length=None)
-        return Calibration(facts["gpu"], facts["origin"], facts["date"], facts["software"], kernels)
-    except (KeyError, TypeError, pl.exceptions.PolarsError) as error:
+        kept = msgspec.json.decode(_text(path), type=_Kept)
+    except msgspec.DecodeError as error:
         hint = f"Remove it with `tracekit calibrate --remove {path.stem}`."
         raise CalibrationError(f"{path} is damaged: {error}.", hint) from error
+    return Calibration(kept.gpu, kept.origin, kept.date, kept.software, _table(kept.kernels))
+
+
+def _table(rows: list[Any]) -> pl.DataFrame:
+    return pl.DataFrame([msgspec.structs.asdict(row) for row in rows], schema=COLUMNS)
 
 
 def _rows(kernels: pl.DataFrame) -> list[Facts]:
