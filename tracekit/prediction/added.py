@@ -19,6 +19,7 @@ ASSUMED = "assumed"
 """``work_from`` of kernels that the trace doesn't hold."""
 
 COPIES, PARTS = "data parallel copies", "tensor parallel ranks"
+SHARERS, EXPERT_COPIES = "ranks that share experts", "copies of experts"
 """What groups of ranks are called that the trace's job doesn't have."""
 
 NEVER = -1
@@ -69,7 +70,7 @@ def with_kernels(run: Run, rows: pl.DataFrame, graph: Graph) -> Run:
     return replace(run, kernels=kernels, graph=graph, kernel_factor=factor)
 
 
-def communicates(run: Run, group: str) -> dict[str, pl.Expr]:
+def communicates(run: Run, group: str | pl.Expr) -> dict[str, pl.Expr]:
     """Columns of the kernel table that collectives put into a run share: one rank's, on a stream of their own.
 
     Args:
@@ -77,11 +78,9 @@ def communicates(run: Run, group: str) -> dict[str, pl.Expr]:
         group: What its ranks are, in words that ``layout`` tells the group's role by.
     """
     stream = pl.lit(run.kernels["stream"].max(), pl.Int64) + 1
-    names = {"process_group": group, "group_description": group, "group_ranks": "[]"}
-    return {
-        "family": pl.lit("collective"), "ranks": pl.lit(1), "stream": stream,
-        **{name: pl.lit(value) for name, value in names.items()},
-    }  # fmt: skip
+    called = group if isinstance(group, pl.Expr) else pl.lit(group)
+    names = {"process_group": called, "group_description": called, "group_ranks": pl.lit("[]")}
+    return {"family": pl.lit("collective"), "ranks": pl.lit(1), "stream": stream, **names}
 
 
 def beside(graph: Graph) -> tuple[Ints, Ints]:

@@ -21,7 +21,7 @@ ITEM_BYTES = {"fp32": 4, "tf32": 4}
 SQUARE, HEADS, EXPERTS = "square", "heads", "experts"
 """A product of hidden x hidden, which its shape alone doesn't tell; attention; products of a mixture of experts."""
 
-OF_EXPERTS = r"(?i)moe|expert|grouped_mm|matmul_ogs"
+OF_EXPERTS = r"(?i)moe|expert|grouped_mm|^_GroupedLinear|matmul_ogs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,13 @@ def of_layers(kernels: pl.DataFrame) -> Activations:
 def item_bytes() -> pl.Expr:
     """Bytes of an element of what each product writes."""
     return pl.col("dtype").replace_strict(ITEM_BYTES, default=2, return_dtype=pl.Int64)
+
+
+def message_dtype() -> pl.Expr:
+    """Type of a message that holds what each product writes."""
+    dtype = pl.col("dtype")
+    kept = pl.when(dtype == "fp16").then(dtype).otherwise(pl.lit("bf16"))
+    return pl.when(dtype.is_in(list(ITEM_BYTES))).then(pl.lit("fp32")).otherwise(kept)
 
 
 def widths(products: pl.DataFrame) -> pl.DataFrame:

@@ -6,7 +6,7 @@ Training, VLDB 2020; torch/csrc/distributed/c10d/reducer.cpp, compute_bucket_ass
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import polars as pl
 
@@ -25,16 +25,17 @@ ITEM_BYTES = 4
 """Of a gradient whose type wasn't recorded, in older traces."""
 
 
-def exchanged(run: Run) -> pl.DataFrame:
+def exchanged(run: Run, apart: Callable[[Tensor], bool] = lambda gradient: False) -> pl.DataFrame:
     """The gradients that copies of a job would exchange: those of the last backward pass before each optimizer step.
 
     Args:
         run: The measured run, of one rank.
+        apart: Which gradients don't share buckets with the others.
 
     Returns:
         A row for each, in the order in which they came: ``exchange``, the number of the optimizer step; ``step``,
-        ``pid``, ``tid``, ``done_ns`` when it was accumulated; ``numel``, ``bytes``, ``dtype``, ``input_dims``; and its
-        ``bucket``.
+        ``pid``, ``tid``, ``done_ns`` when it was accumulated; ``numel``, ``bytes``, ``dtype``, ``input_dims``; its
+        ``bucket``; and whether it is ``apart``.
 
     Raises:
         LayoutError: The trace doesn't tell the gradients.
@@ -48,7 +49,8 @@ def exchanged(run: Run) -> pl.DataFrame:
             "numel": [gradient.numel for gradient in one_pass],
             "bytes": [gradient.numel * gradient.item_bytes(ITEM_BYTES) for gradient in one_pass],
             "dtype": [gradient.dtype or "fp32" for gradient in one_pass],
-            "bucket": buckets(one_pass),
+            "bucket": buckets(one_pass, apart),
+            "apart": [apart(gradient) for gradient in one_pass],
             "input_dims": [json.dumps([gradient.shape]) for gradient in one_pass],
         }
     )
@@ -75,22 +77,24 @@ def one_backward_pass(run: Run) -> list[Tensor]:
     return one_pass
 
 
-def buckets(one_pass: Sequence[Tensor]) -> list[int]:
+def buckets(one_pass: Sequence[Tensor], apart: Callable[[Tensor], bool] = lambda gradient: False) -> list[int]:
     """The bucket of each gradient, numbered in the order in which they are exchanged.
 
     Args:
         one_pass: The gradients in the order in which they come.
+        apart: Which of them don't share buckets with the others.
     """
-    limits: dict[str | None, int] = {}
-    filling: dict[str | None, list[int]] = {}
+    limits: dict[tuple[str | None, bool], int] = {}
+    filling: dict[tuple[str | None, bool], list[int]] = {}
     full: list[list[int]] = []
     sizes = [gradient.numel * gradient.item_bytes(ITEM_BYTES) for gradient in one_pass]
     for place, gradient in enumerate(one_pass):
-        bucket = filling.setdefault(gradient.dtype, [])
+        kind = gradient.dtype, apart(gradient)
+        bucket = filling.setdefault(kind, [])
         bucket.append(place)
-        if sum(sizes[one] for one in bucket) >= limits.get(gradient.dtype, FIRST_BYTES):
-            full.append(filling.pop(gradient.dtype))
-            limits[gradient.dtype] = BUCKET_BYTES
+        if sum(sizes[one] for one in bucket) >= limits.get(kind, FIRST_BYTES):
+            full.append(filling.pop(kind))
+            limits[kind] = BUCKET_BYTES
     number = {place: at for at, bucket in enumerate([*full, *filling.values()]) for place in bucket}
     return [number[place] for place in range(len(one_pass))]
 

@@ -16,8 +16,9 @@ from tracekit.graph.change import sources, with_activities, with_edges
 from tracekit.graph.edges import EdgeKind, Edges, ends, starts
 from tracekit.graph.events import DEFAULT_LAG_NS
 from tracekit.graph.streams import DEFAULT_GAP_NS
-from tracekit.prediction.added import COPIES, Added, communicates, of_one_rank, with_kernels
+from tracekit.prediction.added import COPIES, EXPERT_COPIES, Added, communicates, of_one_rank, with_kernels
 from tracekit.prediction.buckets import exchanged
+from tracekit.prediction.experts import recognise_experts
 from tracekit.prediction.hooks import Places, launch_cost_ns
 from tracekit.prediction.spread import HOST_SPREAD
 from tracekit.replay.run import Run
@@ -40,7 +41,23 @@ def with_exchange(run: Run) -> Added:
         LayoutError: The trace doesn't tell the gradients, or several ranks were read.
     """
     of_one_rank(run)
-    table = exchanged(run)
+    return _with_exchange(run, exchanged(run))
+
+
+def with_exchange_of_experts(run: Run) -> Added:
+    """The same where copies share experts, whose gradients have buckets of their own, for copies of the same experts.
+
+    Args:
+        run: The measured run.
+
+    Raises:
+        LayoutError: The trace doesn't tell the gradients or the experts, or several ranks were read.
+    """
+    of_one_rank(run)
+    return _with_exchange(run, exchanged(run, recognise_experts(run).hold))
+
+
+def _with_exchange(run: Run, table: pl.DataFrame) -> Added:
     places = Places(run, table)
     grown = with_kernels(run, _rows(run, places), _graph(run.graph, places))
     return Added(grown, _note(table, places.copy_ns))
@@ -118,9 +135,10 @@ def _rows(run: Run, at: Places) -> pl.DataFrame:
         "step", "dtype", "input_dims", **moved, ts_ns="done_ns", flops=pl.lit(0), name=pl.lit("copy out of a bucket"),
         op=pl.lit("torch.distributed.ddp.reducer::copy_bucket_to_grad"), family=pl.lit("copy"),
     )  # fmt: skip
+    group = pl.when("apart").then(pl.lit(EXPERT_COPIES)).otherwise(pl.lit(COPIES))
     reduced = at.buckets.select(
         "step", "dtype", "bytes", ts_ns=at.table["done_ns"].gather(at.buckets["closed"]), name=pl.lit("all-reduce"),
-        op=pl.lit("c10d::allreduce_"), collective=pl.lit("all_reduce"), **communicates(run, COPIES),
+        op=pl.lit("c10d::allreduce_"), collective=pl.lit("all_reduce"), **communicates(run, group),
     )  # fmt: skip
     parts = [into.with_columns(**copied), reduced, back.with_columns(**copied)]
     return pl.concat(parts, how="diagonal_relaxed").with_columns(
@@ -131,12 +149,14 @@ def _rows(run: Run, at: Places) -> pl.DataFrame:
 def _note(table: pl.DataFrame, copy_ns: int) -> str:
     one = table.filter(pl.col("exchange") == pl.col("exchange").first())
     size, count = one["bytes"].sum() / 2**20, one["bucket"].n_unique()
+    of_experts = one.filter("apart")["bytes"].sum() / 2**20
+    shared = f", {of_experts:,.1f} of it experts', which only copies of the same ones exchange," if of_experts else ""
     dtypes = " and ".join(one["dtype"].unique().sort())
     return (
         f"the trace has no exchange of gradients: one as DistributedDataParallel's was put in, {size:,.1f} MiB of "
-        f"{one.height} {dtypes} gradients once an optimizer step, in {count} all-reduces beside the backward pass "
-        f"(buckets of 25 MiB, the first of 1). It costs the CPU {copy_ns / 1e3:.0f} us for each gradient copied in or "
-        f"out, as the trace's own ops do, and {launch_cost_ns(copy_ns) / 1e3:.0f} for each all-reduce; the interval "
+        f"{one.height} {dtypes} gradients{shared} once an optimizer step, in {count} all-reduces beside the backward "
+        f"pass (buckets of 25 MiB, the first of 1). It costs the CPU {copy_ns / 1e3:.0f} us for each gradient copied "
+        f"in or out, as the trace's own ops do, and {launch_cost_ns(copy_ns) / 1e3:.0f} for each all-reduce; the interval "
         f"allows for a host {100 * (HOST_SPREAD - 1):.0f} % slower or faster. Copies of a one-GPU job were "
         "held against published throughputs only"
     )

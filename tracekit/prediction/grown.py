@@ -5,7 +5,7 @@ from dataclasses import replace
 import polars as pl
 
 from tracekit.prediction import notes
-from tracekit.prediction.added import PARTS
+from tracekit.prediction.added import PARTS, SHARERS
 from tracekit.prediction.copies import LIKELY_TAKEN, TAKEN
 from tracekit.prediction.model import Prediction
 from tracekit.prediction.stages import meetings
@@ -25,7 +25,7 @@ def with_added(prediction: Prediction, run: Run, kernels: pl.DataFrame) -> Predi
     added = kernels[own:].select("family", "step", group, time_us=prediction.kernels["time_us"][own:])
     chosen = added.filter(pl.col("step").is_in(run.chosen["step"].implode()))
     added_us = dict(chosen.group_by("family", maintain_order=True).agg(pl.col("time_us").sum()).iter_rows())
-    often = meetings(prediction.pipeline, group == PARTS)
+    often = meetings(prediction.pipeline, group.is_in([PARTS, SHARERS]))
     of_stage_us = chosen.filter(family="collective").select((pl.col("time_us") * often).sum()).item()
     put_in_us = of_stage_us / run.chosen.height
     step = prediction.step

@@ -78,7 +78,11 @@ class Places:
         rows = self.table.with_row_index("row")
         return (
             rows.group_by("exchange", "bucket")
-            .agg(pl.first("step", "dtype"), pl.col("bytes", "numel").sum(), closed=pl.col("row").max().cast(pl.Int64))
+            .agg(
+                pl.first("step", "dtype", "apart"),
+                pl.col("bytes", "numel").sum(),
+                closed=pl.col("row").max().cast(pl.Int64),
+            )
             .sort("exchange", "bucket")
             .with_columns(closed=pl.col("closed").cum_max().over("exchange"))
         )

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 from tracekit.prediction.added import Added
-from tracekit.prediction.copies import with_exchange
+from tracekit.prediction.copies import with_exchange, with_exchange_of_experts
+from tracekit.prediction.dispatch import with_dispatch
 from tracekit.prediction.layout import Layout, trains
 from tracekit.prediction.reductions import with_reductions
 from tracekit.prediction.scatters import with_scatters
@@ -21,11 +22,13 @@ def lacking(run: Run, old: Layout, new: Layout) -> tuple[Adder, ...]:
         old: The trace's layout.
         new: Another one.
     """
-    parts = (with_reductions,) if old.tp == 1 < new.tp else ()
+    parts: tuple[Adder, ...] = (with_reductions,) if old.tp == 1 < new.tp else ()
+    if old.ep == 1 < new.senders:
+        parts = (*parts, with_dispatch)
     if not (old.dp == 1 < new.dp and trains(run)):
         return parts
     if not new.sharded:
-        return (*parts, with_exchange)
+        return (*parts, with_exchange_of_experts if old.ep == 1 < new.senders else with_exchange)
     return (*parts, with_scatters if new.pp > 1 else with_shards)
 
 

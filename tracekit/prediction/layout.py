@@ -14,6 +14,7 @@ from tracekit.workload.shares import share
 NAMED: Mapping[str, str] = {
     "tp": r"(?i)tensor|(?:^|_)tp(?:_|$)",
     "pp": r"(?i)pipe|(?:^|_)pp(?:_|$)",
+    "edp": r"(?i)copies of experts|expert_data|(?:^|_)edp(?:_|$)",
     "ep": r"(?i)expert|(?:^|_)ep(?:_|$)",
     "dp": r"(?i)data|fsdp|ddp|shard|replicate|(?:^|_)dp(?:_|$)",
 }
@@ -69,17 +70,23 @@ class Layout:
         return replace(self, pp=1, micro_batches=None, chunks=1, zero_bubble=False)
 
     @property
+    def senders(self) -> int:
+        """Copies that send tokens to each other's experts; ranks that share layers have their parts of experts too."""
+        return self.ep if self.tp == 1 else 1
+
+    @property
     def shards(self) -> int:
         """Ranks that share out each parameter's state."""
         return self.dp if self.sharded else 1
 
     def ranks(self, role: str) -> int:
         """Ranks of the groups of one role."""
-        return {"dp": self.dp, "tp": self.tp, "pp": self.pp, "ep": self.ep}[role]
+        copies = self.dp // self.senders
+        return {"dp": self.dp, "tp": self.tp, "pp": self.pp, "ep": self.ep, "edp": copies}[role]
 
     def stride(self, role: str) -> int:
         """Distance of neighbours in such a group: tp is innermost, pp outermost, as in Megatron and torch's meshes."""
-        return {"tp": 1, "ep": self.tp, "dp": self.tp, "pp": self.tp * self.dp}[role]
+        return {"tp": 1, "ep": self.tp, "dp": self.tp, "pp": self.tp * self.dp, "edp": self.senders}[role]
 
     @property
     def parallel(self) -> str:
@@ -239,15 +246,11 @@ def resized(layout: Layout, change: Change) -> Layout:
         LayoutError: The numbers don't fit each other.
     """
     tp, pp = change.tp or layout.tp, change.pp or layout.pp
-    left = change.world_size // (tp * pp) if change.world_size else layout.dp
+    sharing = _to_share(layout, change, tp) if layout.ep == 1 < (change.ep or 1) else layout.dp
+    left = change.world_size // (tp * pp) if change.world_size else sharing
     dp = left if change.dp is None else change.dp
     if dp < 1 or (change.world_size and dp * tp * pp != change.world_size):
         raise LayoutError(f"{change.world_size} ranks can't be laid out as dp {max(dp, 1)} x tp {tp} x pp {pp}.")
-    if layout.ep == 1 < (change.ep or 1):
-        raise LayoutError(
-            "the trace's ranks send no tokens to each other's experts: what that takes can't be carried over.",
-            "Give the trace of an expert-parallel job, or say --tp.",
-        )
     everyone = layout.ep > 1 and layout.ep == layout.dp * layout.tp
     ep = change.ep or (dp * tp if everyone else layout.ep)
     if dp * tp % ep:
@@ -265,6 +268,25 @@ def resized(layout: Layout, change: Change) -> Layout:
     return Layout(
         dp, tp, pp, ep, sharded, change.micro_batches, change.chunks or 1, change.batch or 1.0, bool(change.zero_bubble)
     )
+
+
+def _to_share(layout: Layout, change: Change, tp: int) -> int:
+    """The copies of a job that is to share its experts: at least as many as share them, unless a layer's ranks do."""
+    if layout.world_size > 1:
+        raise LayoutError(
+            "the trace's ranks send no tokens to each other's experts: what that takes can't be carried over.",
+            "Give the trace of one GPU, or of an expert-parallel job.",
+        )
+    if change.sharded:
+        raise LayoutError("experts of jobs that shard their parameters aren't worked out:", "leave out --fsdp or --ep.")
+    if tp == 1:
+        return change.ep or 1
+    if change.ep != tp:
+        raise LayoutError(
+            f"experts are shared out over copies or over the {tp} ranks of each layer, not over {change.ep} of both:",
+            f"leave out --tp, or say --ep {tp}.",
+        )
+    return layout.dp
 
 
 def _to_shard(layout: Layout, change: Change, dp: int) -> bool:

@@ -91,6 +91,7 @@ def judge(
     layouts: tuple[Layout, Layout] | None = None,
     known: Needs | None = None,
     in_flight: float = 1.0,
+    kept: float = 1.0,
 ) -> Memory:
     """Whether a rank of the job fits.
 
@@ -100,8 +101,9 @@ def judge(
         layouts: Of the trace, and on the target; None where it stays.
         known: What :func:`needs` gives of the run, where several GPUs are judged.
         in_flight: Passes whose activations a rank holds at most, over one pass of the trace.
+        kept: Part of the parameters that a rank keeps where copies share experts.
     """
-    held_part, part = _parts(*layouts) if layouts else (1.0, 1.0)
+    held_part, part = (kept * one for one in (_parts(*layouts) if layouts else (1.0, 1.0)))
     batch = layouts[1].batch / layouts[0].batch if layouts else 1.0
     in_flight *= batch
     known = known or needs(run)

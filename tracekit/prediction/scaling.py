@@ -8,6 +8,7 @@ import polars as pl
 import predictors
 from predictors import Gpu
 from tracekit.prediction.added import ASSUMED
+from tracekit.prediction.experts import part_of_parameters, recognise_experts, share_experts
 from tracekit.prediction.layout import Layout, LayoutError, groups
 from tracekit.prediction.messages import SIZES, messages
 from tracekit.prediction.rebatch import rebatch
@@ -35,7 +36,7 @@ def messages_as(calls: pl.DataFrame, roles: pl.DataFrame, old: Layout, new: Layo
     """
     if old == new:
         return calls
-    names = ("dp", "tp", "pp", "ep")
+    names = ("dp", "tp", "pp", "ep", "edp")
     rows = calls.join(roles, on="row", how="left", maintain_order="left")
     own = pl.col("ranks") == _by_role({name: old.ranks(name) for name in names})
     everyone = pl.col("ranks") == old.world_size
@@ -52,9 +53,10 @@ def messages_as(calls: pl.DataFrame, roles: pl.DataFrame, old: Layout, new: Layo
         pl.when(pl.col("role") == "tp").then(1.0)
         .when(gathered).then(pl.col("ranks") / pl.col("before"))
         .when(pl.col("role") == "dp").then(fewer_layers)
+        .when(pl.col("role") == "edp").then(fewer_layers * old.senders / new.senders)
         .otherwise(1.0)
     )  # fmt: skip
-    activations = pl.when(pl.col("role") == "dp").then(1.0).otherwise(new.batch / old.batch)
+    activations = pl.when(pl.col("role").is_in(["dp", "edp"])).then(1.0).otherwise(new.batch / old.batch)
     return after.with_columns(pl.col(*SIZES) * growth * activations).select(calls.columns)
 
 
@@ -65,15 +67,17 @@ def _by_role(numbers: dict[str, int]) -> pl.Expr:
 def as_measured(run: Run) -> pl.DataFrame:
     """The kernel table with ``measured_us``, and whose kernels those of attention are as ``framework``.
 
-    ``derived`` says whether that time isn't measured but follows from another amount of work; what was put in has none.
+    ``derived`` says whether that time isn't measured but follows from another amount of work; what was put in has none,
+    but for collectives, which take no time as they are of one rank.
     """
-    measured_us = pl.when(pl.col("work_from").ne_missing(ASSUMED)).then(pl.col("dur_ns") / 1e3)
+    told = pl.col("work_from").ne_missing(ASSUMED) | (pl.col("family") == "collective")
+    measured_us = pl.when(told).then(pl.col("dur_ns") / 1e3)
     return run.kernels.with_columns(measured_us=measured_us, framework=attention_stack(), derived=pl.lit(value=False))
 
 
 def kernels_depend_on(old: Layout, new: Layout) -> tuple[float, ...]:
     """The numbers of a layout that change its kernels, other than collectives."""
-    return (new.tp, new.pp, new.shards, new.batch)
+    return (new.tp, new.pp, new.shards, new.batch, new.senders)
 
 
 def kernels_as(run: Run, target: Gpu, old: Layout, new: Layout) -> pl.DataFrame:
@@ -99,6 +103,10 @@ def kernels_as(run: Run, target: Gpu, old: Layout, new: Layout) -> pl.DataFrame:
         table = _on_heads(table, old.tp / new.tp)
     if old.shards != new.shards:
         table = _remeasured(table, _on_shards(table, old.shards / new.shards), run.gpu or target)
+    if old.ep == 1 < new.senders:
+        experts = recognise_experts(run)
+        shared = share_experts(table, experts, part_of_parameters(run), new.senders)
+        table = _remeasured(table, shared, run.gpu or target)
     if old.batch != new.batch:
         table = _remeasured(table, rebatch(table, run.trace.ops, new.batch / old.batch), run.gpu or target)
     return table

@@ -18,6 +18,7 @@ from tracekit.graph.change import without
 from tracekit.prediction import notes
 from tracekit.prediction.collectives import put_in, retarget
 from tracekit.prediction.ends import point_and_ends, repeats
+from tracekit.prediction.experts import kept_parameters
 from tracekit.prediction.grown import with_added
 from tracekit.prediction.kernels import Kernels
 from tracekit.prediction.lacking import Adder, lacking, with_all
@@ -215,7 +216,8 @@ class Predictor:
         )
         error = 0.0 if unchanged else abs(run.replay.error_pct) / 100
         shared = None if same_gpu or layouts else self._shared(time_us, per_span)
-        memory = judge(run, gpu, layouts, self._needs, pipeline.in_flight if pipeline else 1.0)
+        in_flight = pipeline.in_flight if pipeline else 1.0
+        memory = judge(run, gpu, layouts, self._needs, in_flight, kept_parameters(run, layouts))
         return Prediction(
             target=target.gpu,
             step=worked(step, step.span_us * per_span * longer[0] * late.likely, pipeline, target.layout),

@@ -1,0 +1,265 @@
+"""Ranks that share the experts of a job whose experts one rank has whole."""
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import predictors
+import tracekit as tk
+from predictors import load_gpu
+from tests.jobs import job
+from tracekit.comm import load_cluster
+from tracekit.comm import predict as predict_collectives
+from tracekit.prediction.dispatch import with_dispatch
+from tracekit.prediction.experts import part_of_parameters, recognise_experts, share_experts
+from tracekit.prediction.layout import LayoutError
+from tracekit.prediction.model import Prediction
+from tracekit.replay.run import Run, prepare
+from tracekit.testing import TraceBuilder
+
+NODE = "8xa100-sxm-80gb"
+TOKENS, HIDDEN, WIDE, EXPERTS, VISITS = 512, 1024, 2048, 8, 2
+PAIRS = TOKENS * VISITS
+MESSAGE = PAIRS * HIDDEN * 2
+UP, DOWN = [EXPERTS, HIDDEN, WIDE], [EXPERTS, WIDE, HIDDEN]
+BF16, MIB = "c10::BFloat16", 2**20
+
+
+class Model:
+    """Layers in bf16 of attention, 100 us, and a mixture of experts, 300 us a product, that tokens are gathered for."""
+
+    def __init__(self, layers: int = 2, *, trains: bool = False, again: bool = False) -> None:
+        self.builder, self.now, self.end = TraceBuilder(), 0.0, 100.0
+        for _ in range(layers):
+            self.layer()
+        for _ in range(layers if trains else 0):
+            self.layer_backward(again)
+        if trains:
+            self.builder.annotation("Optimizer.step#Adam.step", self.now, 10)
+            self.runs("aten::_fused_adamw_", [UP, DOWN, [HIDDEN, HIDDEN]] * layers, "multi_tensor_apply_kernel", 800)
+
+    def layer(self) -> None:
+        self.runs("aten::mm", [[TOKENS, HIDDEN], [HIDDEN, HIDDEN]], "ampere_bf16_s16816gemm_bf16_128x128", 100)
+        self.runs("aten::index", [[TOKENS, HIDDEN], [PAIRS]], "index_elementwise_kernel", 8)
+        self.experts()
+        self.runs("aten::index_add_", [[TOKENS, HIDDEN], [PAIRS], [PAIRS, HIDDEN]], "indexFuncLargeIndex", 9)
+
+    def experts(self) -> None:
+        self.grouped([PAIRS, HIDDEN], UP)
+        self.runs("aten::silu", [[PAIRS, WIDE]], "vectorized_elementwise_kernel", 10)
+        self.grouped([PAIRS, WIDE], DOWN)
+
+    def layer_backward(self, again: bool) -> None:
+        self.backward("GroupedMmBackward0", 99 if again else 49)
+        self.runs("aten::index", [[TOKENS, HIDDEN], [PAIRS]], "index_elementwise_kernel", 8)
+        if again:
+            self.experts()
+        self.grouped([PAIRS, HIDDEN], [EXPERTS, HIDDEN, WIDE])
+        self.grouped([WIDE, PAIRS], [PAIRS, HIDDEN])
+        self.accumulates(DOWN)
+        self.grouped([PAIRS, WIDE], [EXPERTS, WIDE, HIDDEN])
+        self.grouped([HIDDEN, PAIRS], [PAIRS, WIDE])
+        self.accumulates(UP)
+        self.backward("MmBackward0", 19)
+        for _ in range(2):
+            self.runs("aten::mm", [[TOKENS, HIDDEN], [HIDDEN, HIDDEN]], "ampere_bf16_s16816gemm_bf16_128x128", 100)
+        self.accumulates([HIDDEN, HIDDEN])
+
+    def backward(self, name: str, dur: float) -> None:
+        self.builder.op(f"autograd::engine::evaluate_function: {name}", self.now, dur)
+
+    def accumulates(self, dims: list[int]) -> None:
+        self.builder.op("torch::autograd::AccumulateGrad", self.now - 0.8, 0.5, dims=[dims], types=[BF16])
+
+    def grouped(self, left: list[int], right: list[int]) -> None:
+        self.runs("aten::_grouped_mm", [left, right, [EXPERTS]], "cutlass::device_kernel<GroupedProblemShape>", 300)
+
+    def runs(self, op: str, dims: list[Any], kernel: str, dur: float) -> None:
+        self.builder.op(op, self.now + 1, 8, dims=dims, types=[BF16] * len(dims))
+        self.builder.kernel(kernel, self.end, dur, launch=self.now + 2)
+        self.now, self.end = self.now + 10, self.end + dur + 1
+
+    @property
+    def run(self) -> Run:
+        return prepare(self.builder.load())
+
+    def on(self, **change: Any) -> Prediction:
+        return tk.predict(self.builder.load(), cluster=NODE, **change)[NODE]
+
+
+def collective_us(collective: str, size: float, ranks: int) -> float:
+    call = {"collective": [collective], "bytes": [size], "ranks": [ranks], "dtype": ["bf16"]}
+    return predict_collectives(pl.DataFrame(call), load_cluster(NODE))["time_us"].item()
+
+
+def law_us(batch: int, m: int, n: int, k: int) -> float:
+    row = {"family": ["gemm"], "dtype": ["bf16"], "batch": [batch], "m": [m], "n": [n], "k": [k]}
+    return predictors.predict(pl.DataFrame(row), load_gpu("a100-sxm-80gb"))["time_us"].item()
+
+
+def shared(run: Run, ranks: int) -> pl.DataFrame:
+    return share_experts(run.kernels, recognise_experts(run), part_of_parameters(run), ranks)
+
+
+def test_experts_are_told_by_their_grouped_products():
+    experts = recognise_experts(Model(trains=True).run)
+    assert (experts.number, experts.hidden, experts.stacked) == (EXPERTS, HIDDEN, True)
+    assert experts.products["pairs"].unique().to_list() == [PAIRS]
+    assert experts.products["layer"].to_list() == [0, 0, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3]
+
+
+def test_each_rank_has_fewer_experts_with_more_tokens_each():
+    table = shared(Model(1, trains=True).run, 4)
+    products = table.filter(pl.col("op") == "aten::_grouped_mm").select("batch", "m", "n", "k").rows()
+    rows = 4 * PAIRS // EXPERTS
+    assert products == [
+        (2, rows, WIDE, HIDDEN),
+        (2, rows, HIDDEN, WIDE),
+        (2, rows, WIDE, HIDDEN),
+        (2, WIDE, HIDDEN, rows),
+        (2, rows, HIDDEN, WIDE),
+        (2, HIDDEN, WIDE, rows),
+    ]
+    changed = table.filter("changed")["family"].to_list()
+    assert changed == ["gemm"] * 6 + ["optimizer"]
+
+
+def test_the_optimizer_has_a_part_of_the_experts_weights():
+    """Of 2 x 8 x 1024 x 2048 + 1024 x 1024 parameters all but the last are experts'."""
+    run = Model(1, trains=True).run
+    assert part_of_parameters(run) == pytest.approx(32 / 33)
+    before, after = (table.filter(family="optimizer")["bytes"].item() for table in (run.kernels, shared(run, 4)))
+    assert after == pytest.approx(before * 9 / 33, rel=1e-6)
+
+
+def test_few_tokens_visit_few_experts():
+    """64 experts, of which 4 tokens visit 8; of 16 on each of 4 ranks the 16 tokens visit 8."""
+    builder = TraceBuilder()
+    dims = [[4, HIDDEN], [64, 2 * WIDE, HIDDEN], [64, HIDDEN, WIDE], [4, VISITS], [4, VISITS]]
+    builder.op("aten::index", 0, 8, dims=[[4, HIDDEN]]).kernel("index_elementwise_kernel", 50, 5, launch=2)
+    builder.op("vllm::inplace_fused_experts", 10, 20, dims=dims, types=[BF16] * 3 + ["float", "int"])
+    builder.kernel("fused_moe_kernel", 100, 50, launch=12).kernel("fused_moe_kernel", 151, 50, launch=20)
+    run = prepare(builder.load())
+    assert recognise_experts(run).number == 64
+    assert run.kernels.filter(family="gemm").select("batch", "m").rows() == [(8, 1)] * 2
+    assert shared(run, 4).filter(family="gemm").select("batch", "m").rows() == [(8, 1)] * 2
+    assert shared(run, 16).filter(family="gemm").select("batch", "m").rows() == [(4, 2)] * 2
+
+
+def test_tokens_are_sent_before_the_experts_and_come_back_behind_them():
+    run = Model(1).run
+    grown = with_dispatch(run).run
+    added = grown.kernels[run.kernels.height :]
+    assert added.select("collective", "bytes").rows() == [("all_to_all", MESSAGE)] * 2
+    line = grown.timeline_with(np.append(run.kernels["dur_ns"] / 1e3, [1000.0, 3000.0]))
+    starts_us, ends_us = line.activity_start_ns / 1e3, line.activity_end_ns / 1e3
+    # 2 us until what waits on another stream starts.
+    assert starts_us[6] == pytest.approx(ends_us[1] + 2)
+    assert starts_us[2] == pytest.approx(ends_us[6] + 2)
+    assert starts_us[7] == pytest.approx(ends_us[4] + 2)
+    assert starts_us[5] == pytest.approx(ends_us[7] + 2)
+
+
+@pytest.mark.parametrize(("again", "sent"), [(False, 4), (True, 6)])
+def test_layers_that_are_computed_again_send_again(again, sent):
+    added = with_dispatch(Model(1, trains=True, again=again).run).run.kernels.filter(collective="all_to_all")
+    assert added["bytes"].to_list() == [MESSAGE] * sent
+
+
+def test_inference_of_copies_that_share_experts():
+    found = Model(1).on(ep=4)
+    assert str(found.layout) == "4 ranks = dp 4, ep 4"
+    assert found.samples == 4
+    product, _, first, _, second, _ = found.kernels["time_us"].to_list()
+    rows = PAIRS // EXPERTS
+    assert product == 100
+    assert first == pytest.approx(300 * law_us(2, 4 * rows, WIDE, HIDDEN) / law_us(8, rows, WIDE, HIDDEN))
+    assert second == pytest.approx(300 * law_us(2, 4 * rows, HIDDEN, WIDE) / law_us(8, rows, HIDDEN, WIDE))
+    assert found.added_us == {"collective": pytest.approx(2 * collective_us("all_to_all", MESSAGE, 4))}
+    (note,) = [note for note in found.notes if "all-to-alls" in note]
+    assert "experts, 8 a layer, aren't shared out" in note
+    assert "2 of 4.0 MiB a step" in note
+
+
+def test_gradients_of_experts_are_exchanged_by_copies_of_the_same():
+    """Each of 4 ranks has a quarter of the experts, each of which 2 of 8 ranks have."""
+    found = Model(1, trains=True).on(dp=8, ep=4)
+    assert str(found.layout) == "8 ranks = dp 8, ep 4"
+    weights = 2 * EXPERTS * HIDDEN * WIDE
+    exchanged_us = 2 * collective_us("all_reduce", weights / 4, 2) + collective_us("all_reduce", 2 * MIB, 8)
+    sent_us = 4 * collective_us("all_to_all", MESSAGE, 4)
+    assert found.added_us["collective"] == pytest.approx(exchanged_us + sent_us)
+    assert any("64.0 of it experts', which only copies of the same ones exchange" in note for note in found.notes)
+
+
+def test_experts_that_nobody_else_has_exchange_no_gradients():
+    found = Model(1, trains=True).on(ep=8)
+    exchanged_us = collective_us("all_reduce", 2 * MIB, 8)
+    assert found.added_us["collective"] == pytest.approx(exchanged_us + 4 * collective_us("all_to_all", MESSAGE, 8))
+
+
+def test_memory_of_the_experts_is_shared_out():
+    """2 + 2 + 8 bytes of 33 Mi parameters, of which 32 are experts'."""
+    model = Model(1, trains=True)
+    assert model.on(ep=8).memory.least_bytes == pytest.approx(12 * MIB * (1 + 32 / 8))
+    assert model.on(dp=8).memory.least_bytes == 12 * MIB * 33
+
+
+def test_experts_in_stages_send_with_each_micro_batch():
+    few, many = (Model(4, trains=True).on(ep=2, pp=2, micro_batches=count).step for count in (2, 8))
+    assert many.exposed_comm_us > 3 * few.exposed_comm_us
+
+
+def test_the_ranks_of_a_layer_share_its_experts_without_sending_tokens():
+    parts, both = (Model(trains=True).on(tp=4, **change) for change in ({}, {"ep": 4}))
+    assert str(both.layout) == "4 ranks = dp 1 x tp 4, ep 4"
+    assert both.step.step_time_us == parts.step.step_time_us
+    assert both.added_us == parts.added_us
+
+
+def test_a_weight_for_each_expert():
+    builder = TraceBuilder()
+    weights = [[WIDE, HIDDEN]] * 4
+    builder.op("aten::index", 0, 8, dims=[[PAIRS, HIDDEN]]).kernel("index_elementwise_kernel", 50, 5, launch=2)
+    for number, dims in enumerate(([[PAIRS, HIDDEN], *weights], [[PAIRS, WIDE], *[[HIDDEN, WIDE]] * 4])):
+        builder.op("_GroupedLinear", 20 + 30 * number, 20, dims=dims, types=[BF16] * 5)
+        builder.kernel("cutlass::device_kernel<GroupedGemm>", 100 + 60 * number, 50, launch=22 + 30 * number)
+    run = prepare(builder.load())
+    experts = recognise_experts(run)
+    assert (experts.number, experts.hidden, experts.stacked) == (4, HIDDEN, False)
+    assert shared(run, 2).filter(family="gemm").select("batch", "m").rows() == [(2, PAIRS // 2)] * 2
+
+
+def refused(model: Model, **change: Any) -> str:
+    with pytest.raises(LayoutError) as caught:
+        model.on(**change)
+    return str(caught.value)
+
+
+def test_what_cannot_be_shared_is_refused():
+    model = Model(1)
+    assert "8 experts can't be shared out over 3 ranks" in refused(model, ep=3)
+    assert "leave out --fsdp or --ep" in refused(Model(1, trains=True), ep=4, fsdp=True)
+    assert "not over 2 of both" in refused(model, ep=2, tp=4)
+    assert "ep 4 doesn't divide" in refused(model, ep=4, dp=6)
+    first = Model(0)
+    first.grouped([PAIRS, HIDDEN], UP)
+    first.grouped([PAIRS, WIDE], DOWN)
+    assert "begins with experts" in refused(first, ep=4)
+
+
+def test_experts_that_cannot_be_told_are_refused():
+    dense = Model(0)
+    dense.runs("aten::mm", [[TOKENS, HIDDEN], [HIDDEN, HIDDEN]], "ampere_bf16_s16816gemm_bf16_128x128", 100)
+    assert "no experts that ranks could share" in refused(dense, ep=4)
+    unknown = Model(1)
+    unknown.runs("vllm::moe_forward", [[TOKENS, HIDDEN]], "fused_moe_kernel", 500)
+    assert "% of GPU time are theirs without known work" in refused(unknown, ep=4)
+    open_ended = Model(0)
+    open_ended.runs("aten::index", [[TOKENS, HIDDEN], [PAIRS]], "index_elementwise_kernel", 8)
+    open_ended.grouped([PAIRS, HIDDEN], UP)
+    assert "take tokens 1024 wide and give them 2048 wide" in refused(open_ended, ep=4)
+    with pytest.raises(LayoutError, match="no tokens to each other's experts"):
+        tk.predict(job(Model().builder, Model().builder), cluster=NODE, ep=2)

@@ -1,0 +1,73 @@
+"""A job whose experts one rank has whole as ranks that share them would run it: with the all-to-alls that it lacks.
+
+As Megatron-LM's all-to-all dispatcher, DeepSpeed and torchtitan do it: before a layer's experts each rank sends every
+token to the ranks of the experts that it visits, once for each, and behind them gets it back; backward the gradients
+go the same ways. Nothing runs beside it. They take no time here, as they are of one rank: ``scaling`` and
+``collectives`` give them others.
+"""
+
+import numpy as np
+import polars as pl
+
+from tracekit.prediction.added import NEVER, SHARERS, Added, beside, communicates, of_one_rank, with_kernels
+from tracekit.prediction.blocks import item_bytes, message_dtype
+from tracekit.prediction.experts import Experts, recognise_experts
+from tracekit.prediction.hooks import copy_cost_ns, launch_cost_ns
+from tracekit.prediction.in_line import in_line, of_host
+from tracekit.prediction.layout import LayoutError
+from tracekit.replay.run import Run
+
+
+def with_dispatch(run: Run) -> Added:
+    """A run whose experts are whole with the all-to-alls of ranks that share them.
+
+    Args:
+        run: The measured run.
+
+    Raises:
+        LayoutError: The trace doesn't tell the experts, or several ranks were read.
+    """
+    of_one_rank(run)
+    experts = recognise_experts(run)
+    sent = _sent(run, experts)
+    cost_ns = launch_cost_ns(copy_cost_ns(run))
+    behind = sent["behind"].to_numpy().astype(np.int64)
+    grown = with_kernels(run, _rows(run, sent, experts), in_line(run.graph, behind, cost_ns))
+    return Added(grown, _note(sent, experts, of_host(run.graph, behind, cost_ns)))
+
+
+def _sent(run: Run, experts: Experts) -> pl.DataFrame:
+    """A row for each all-to-all in order of launch, with what it moves, and ``behind`` which activity it follows."""
+    cpu = run.graph.nodes.cpu
+    ends = experts.products.group_by("layer", maintain_order=True).agg(
+        pl.first("step", "device", "phase", "dtype", "pairs"),
+        ts_ns=pl.concat_list(pl.col("ts_ns").first(), (pl.col("ts_ns") + pl.col("dur_ns")).last()),
+        at=pl.concat_list(pl.col("row").first(), pl.col("row").last()).cast(pl.List(pl.Int64)),
+    )
+    table = ends.with_columns(dispatches=pl.lit([True, False])).explode("ts_ns", "at", "dispatches")
+    node = cpu + table["at"].to_numpy()
+    dispatches = table["dispatches"].to_numpy()
+    behind = np.where(dispatches, beside(run.graph)[1][node], node)
+    if (behind == NEVER).any():
+        raise LayoutError("the trace begins with experts: where their tokens come from isn't in it.")
+    return table.with_columns(behind=pl.Series(behind))
+
+
+def _rows(run: Run, sent: pl.DataFrame, experts: Experts) -> pl.DataFrame:
+    """Rows of the kernel table for the all-to-alls."""
+    return sent.select(
+        "step", "device", "phase", "ts_ns", bytes=pl.col("pairs") * experts.hidden * item_bytes(),
+        dtype=message_dtype(), name=pl.lit("all-to-all"), op=pl.lit("c10d::alltoall_base_"),
+        collective=pl.lit("all_to_all"), **communicates(run, SHARERS),
+    )  # fmt: skip
+
+
+def _note(sent: pl.DataFrame, experts: Experts, host: str) -> str:
+    steps = max(sent["step"].drop_nulls().n_unique(), 1)
+    size = sent.select((pl.col("pairs") * experts.hidden * item_bytes()).sum()).item() / steps / 2**20
+    return (
+        f"the trace's experts, {experts.number} a layer, aren't shared out: all-to-alls as Megatron-LM's were put in, "
+        f"{sent.height / steps:,.0f} of {size:,.1f} MiB a step, one before and one behind each layer's experts forward "
+        "and backward, with a token for each expert that it visits. Each rank has its part of the experts, which get "
+        f"tokens from every rank; that some get more than others isn't in the numbers. {host}"
+    )
