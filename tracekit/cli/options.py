@@ -150,7 +150,9 @@ FullySharded = Annotated[
     bool,
     typer.Option("--fsdp", help="Share out parameters, gradients and optimizer state over a one-GPU job's copies."),
 ]
-ExpertParallel = Annotated[int | None, typer.Option("--ep", metavar="N", min=1, help="Expert-parallel ranks there.")]
+ExpertParallel = Annotated[
+    int | None, typer.Option("--ep", metavar="N", min=1, help="Ranks that share a layer's experts there.")
+]
 BatchFactor = Annotated[
     float | None,
     typer.Option(

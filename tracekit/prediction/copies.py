@@ -156,7 +156,7 @@ def _note(table: pl.DataFrame, copy_ns: int) -> str:
         f"the trace has no exchange of gradients: one as DistributedDataParallel's was put in, {size:,.1f} MiB of "
         f"{one.height} {dtypes} gradients{shared} once an optimizer step, in {count} all-reduces beside the backward "
         f"pass (buckets of 25 MiB, the first of 1). It costs the CPU {copy_ns / 1e3:.0f} us for each gradient copied "
-        f"in or out, as the trace's own ops do, and {launch_cost_ns(copy_ns) / 1e3:.0f} for each all-reduce; the interval "
-        f"allows for a host {100 * (HOST_SPREAD - 1):.0f} % slower or faster. Copies of a one-GPU job were "
+        f"in or out, as the trace's own ops do, and {launch_cost_ns(copy_ns) / 1e3:.0f} for each all-reduce; the "
+        f"interval allows for a host {100 * (HOST_SPREAD - 1):.0f} % slower or faster. Copies of a one-GPU job were "
         "held against published throughputs only"
     )
