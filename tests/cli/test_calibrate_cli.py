@@ -110,6 +110,19 @@ def test_what_is_no_result_is_one_line(run, tmp_path, text, complaint):
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("measured_us", -1), ("measured_us", float("nan")), ("m", 1e300), ("n", "many"), ("k", [512]), ("spread", None)],
+)
+def test_what_was_edited_by_hand_is_one_line(run, result, key, value):
+    facts = json.loads(result.read_text())
+    facts["kernels"][2][key] = value
+    result.write_text(json.dumps(facts))
+    code, _, err = run("calibrate", result)
+    assert (code, err.count("\n")) == (1, 1)
+    assert "not a result of the bench script" in err
+
+
 def test_other_mistakes_are_said(run, tmp_path, trace, result):
     assert "can't be read" in run("calibrate", tmp_path / "none.json")[2]
     assert "isn't calibrated" in run("calibrate", "--remove", "t4")[2]
