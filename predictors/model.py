@@ -18,7 +18,7 @@ from predictors.fitted import Weights
 from predictors.law import LAWS
 from predictors.machine import Machine
 from predictors.precision import formats
-from predictors.roofline import bound_us
+from predictors.roofline import arithmetic_us, bound_us, on_matrix_units
 from predictors.surface import coordinates
 from predictors.terms import Array, Columns, Terms
 
@@ -92,6 +92,8 @@ class Modelled:
         floor_us: the part that neither compute nor memory rates shorten.
         compute_us: arithmetic at the rate the kernel gets.
         memory_us: memory traffic at the rate the kernel gets.
+        arithmetic: whether arithmetic takes longer than memory traffic. Of kernels that go through memory once only the
+            peak rate counts: their law's compute time is that of their instructions and of the ports to the cache.
     """
 
     table: pl.DataFrame
@@ -100,11 +102,12 @@ class Modelled:
     floor_us: Array
     compute_us: Array
     memory_us: Array
+    arithmetic: npt.NDArray[np.bool_]
 
     def limiter(self) -> pl.Series:
         """What the time mostly is: 'latency' where the floor outweighs both rates."""
         largest = np.fmax(self.compute_us, self.memory_us)
-        which = np.where(self.floor_us > largest, 2, np.where(self.compute_us >= self.memory_us, 0, 1))
+        which = np.where(self.floor_us > largest, 2, np.where(self.arithmetic, 0, 1))
         return pl.Series(LIMITERS).gather(np.where(np.isnan(self.time_us), 3, which))
 
 
@@ -118,10 +121,14 @@ def model(kernels: Split, gpu: Machine, weights: Weights) -> Modelled:
     """
     names = ("bound_us", "time_us", "floor_us", "compute_us", "memory_us")
     out = {name: np.full(kernels.table.height, np.nan) for name in names}
+    arithmetic = np.zeros(kernels.table.height, dtype=np.bool_)
 
     def fill(part: Part) -> None:
         terms, time_us = evaluate(part.sizes, part.law, gpu, weights)
-        bound = bound_us(part.law, part.sizes.on(gpu), gpu)
+        columns = part.sizes.on(gpu)
+        bound = bound_us(part.law, columns, gpu)
+        compute_us = terms.compute_us if on_matrix_units(part.law) else arithmetic_us(part.law, columns, gpu)
+        arithmetic[part.rows] = compute_us >= terms.memory_us
         out["bound_us"][part.rows], out["time_us"][part.rows] = bound, np.maximum(time_us, bound)
         for name in ("floor_us", "compute_us", "memory_us"):
             out[name][part.rows] = getattr(terms, name)
@@ -132,7 +139,7 @@ def model(kernels: Split, gpu: Machine, weights: Weights) -> Modelled:
     else:  # numpy lets go of the interpreter's lock, so threads help
         with ThreadPoolExecutor(THREADS) as pool:
             list(pool.map(fill, kernels.parts))
-    return Modelled(kernels.table, **out)
+    return Modelled(kernels.table, **out, arithmetic=arithmetic)
 
 
 def evaluate(rows: Sizes, law: str, gpu: Machine, weights: Weights) -> tuple[Terms, Array]:

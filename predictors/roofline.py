@@ -11,7 +11,6 @@ WINOGRAD = 4.0
 """How many times fewer multiplications F(4x4, 3x3) needs (Lavin and Gray 2015); fp32 convolutions may use it."""
 
 MATRIX_LAWS = ("gemm", "conv", "moe", "prefill", "encoder", "decode")
-"""Those that compute on the matrix units, where a GPU has them; the others on the vector units."""
 FP32_BYTES = 4.0
 
 CACHE_HEADROOM = 1.3
@@ -29,13 +28,27 @@ def bound_us(law: str, x: Columns, gpu: Machine) -> Array:
         x: from `columns.law_columns`.
         gpu: the GPU.
     """
-    kind = law.split(" ")[0]
-    rate = x["tflops"] if kind in MATRIX_LAWS else gpu.vector_tflops
-    winograd = np.where(x["size"] == FP32_BYTES, WINOGRAD, 1.0) if law == "conv fp32" else 1.0
-    compute = x["work_flops"] / winograd / (rate * 1e6)
     size = x["work_bytes"]
     memory = size / x["copy_gbps"] / 1e3 if law == "memcpy" else memory_bound_us(size, gpu)
-    return np.asarray(np.maximum(compute, memory))
+    return np.asarray(np.maximum(arithmetic_us(law, x, gpu), memory))
+
+
+def arithmetic_us(law: str, x: Columns, gpu: Machine) -> Array:
+    """Least time of the rows' arithmetic, at the peak of the units that do it, in microseconds.
+
+    Args:
+        law: its name.
+        x: from `columns.law_columns`.
+        gpu: the GPU.
+    """
+    rate = x["tflops"] if on_matrix_units(law) else gpu.vector_tflops
+    winograd = np.where(x["size"] == FP32_BYTES, WINOGRAD, 1.0) if law == "conv fp32" else 1.0
+    return np.asarray(x["work_flops"] / winograd / (rate * 1e6))
+
+
+def on_matrix_units(law: str) -> bool:
+    """Whether a law's kernels compute on the matrix units, where a GPU has them; else on the vector units."""
+    return law.split(" ")[0] in MATRIX_LAWS
 
 
 def memory_bound_us(size_bytes: Array, gpu: Machine) -> Array:

@@ -160,8 +160,9 @@ class Trace:
         for rank in self.ranks:
             if rank.rank == number:
                 return rank
-        known = ", ".join(str(rank.rank) for rank in self.ranks)
-        raise TraceError(f"rank {number} was not read from {self.source}.", f"Read: {known}.")
+        known = ", ".join(str(rank.rank) for rank in self.ranks if rank.rank is not None)
+        hint = f"Read: {known}." if known else "It doesn't say which rank it is of."
+        raise TraceError(f"rank {number} was not read from {self.source}.", hint)
 
     def to_polars(self) -> dict[str, pl.DataFrame]:
         """The tables by name (``schema.OPS`` and so on), of all ranks, with a column ``rank`` in front."""

@@ -20,6 +20,11 @@ def digits(value: float) -> str:
     return f"{value:.1f}" if abs(value) >= 9.995 else f"{value:.2f}"
 
 
+def counted(value: float) -> str:
+    """How many, over the steps' mean: ``41``, or ``40.5`` where they differ."""
+    return f"{value:,.0f}" if value == round(value) else digits(value)
+
+
 def percent(value: float) -> str:
     """A share: ``12 %``; below one percent with a decimal."""
     return f"{value:.1f} %" if 0 < abs(value) < 0.95 else f"{value:.0f} %"

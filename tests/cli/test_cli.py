@@ -21,8 +21,20 @@ def test_predict_prints_a_screen(run, trace):
     code, out, err = run("predict", trace, "--gpu", "h100", "--gpu", "t4")
     assert code == 0
     assert err == ""
-    for expected in ("h100-sxm", "t4", "speedup", "where the time goes", "ampere_sgemm", "a100-sxm-80gb"):
+    for expected in ("h100-sxm", "t4", "speedup", "where the time goes", "aten::mm  512×512", "a100-sxm-80gb"):
         assert expected in out
+
+
+def test_predict_says_what_limits_the_step_there_and_what_was_kept(run, tmp_path):
+    """Launches 100 apart, kernels of 10: any GPU waits for the CPU; of half of them nothing is known."""
+    builder = TraceBuilder()
+    for start in range(0, 1000, 200):
+        builder.op("aten::mm", start, 20, dims=[[512, 512], [512, 512]], types=["float", "float"])
+        builder.kernel("ampere_sgemm_128x64_nn", start + 10, 10, launch=start + 2)
+        builder.op("my::op", start + 100, 20).kernel("mystery", start + 110, 10, launch=start + 102)
+    out = run("predict", builder.save(tmp_path / "trace.json.gz"), "--gpu", "h100")[1]
+    assert re.search(r"On h100-sxm \d+ % of the step waits for the CPU \(measured: \d+ %\)", out)
+    assert re.search(r"idle +modelled +kept *$", out, re.MULTILINE)
 
 
 def test_predict_json_holds_the_contract(run, trace):
@@ -52,7 +64,7 @@ def test_info_and_report_json(run, trace):
 
 def test_info_and_report_print_screens(run, trace):
     assert "100 % of GPU time has its work known" in run("info", trace)[1]
-    assert "ampere_sgemm" in run("report", trace, "--top", 1)[1]
+    assert "512×512" in run("report", trace, "--top", 1)[1]
 
 
 def test_output_is_written_whole_and_not_overwritten(run, trace, tmp_path):
@@ -91,7 +103,8 @@ FAILURES = {
     "unknown gpu": (("predict", "{tmp}/trace.json.gz", "--gpu", "h1000"), "unknown GPU"),
     "unknown source": (("predict", "{tmp}/trace.json.gz", "--gpu", "t4", "--source-gpu", "x"), "unknown GPU"),
     "ambiguous gpu": (("predict", "{tmp}/trace.json.gz", "--gpu", "a100"), "a100-pcie-40gb"),
-    "unknown step": (("report", "{tmp}/trace.json.gz", "--steps", "3"), "no step 3"),
+    "unknown step": (("report", "{tmp}/trace.json.gz", "--steps", "3"), "no step 3. It has step 0 only."),
+    "unknown rank": (("report", "{tmp}/trace.json.gz", "--ranks", "3"), "It doesn't say which rank it is of."),
     "unknown format": (("report", "{tmp}/trace.json.gz", "-o", "{tmp}/x.docx"), ".docx"),
     "no directory": (("report", "{tmp}/trace.json.gz", "-o", "{tmp}/nowhere/x.json"), "no directory"),
     "gpu card": (("gpus", "rtx-99"), "unknown GPU"),

@@ -57,6 +57,27 @@ def test_damage_is_named(case, tmp_path):
     assert "\n" not in message
 
 
+BINARY = {
+    "profile.nsys-rep": "Nsight Systems",
+    "profile.qdrep": "Nsight Systems",
+    "gemm.ncu-rep": "Nsight Compute",
+    "merged.etl": "Windows' event tracing",
+    "events.out.tfevents.1700000000.host.1.0": "TensorBoard",
+    "host.xplane.pb": "TensorFlow or JAX",
+    "trace.pftrace": "Perfetto",
+}
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_binary_files_of_other_tools_are_told_by_their_names(name, tmp_path):
+    path = tmp_path / name
+    path.write_bytes(bytes(range(1, 200)))
+    with pytest.raises(NotATraceError, match=f"was written by {BINARY[name]}, not by PyTorch's profiler"):
+        tracekit.load(path)
+    path.write_bytes(GOOD)
+    assert tracekit.load(path).ranks
+
+
 def test_missing_file(tmp_path):
     with pytest.raises(TraceNotFoundError, match="no such file"):
         tracekit.load(tmp_path / "nothing.json")

@@ -101,6 +101,7 @@ def test_attention_shares_out_its_heads():
     block = Block()
     query = [[2, 8, 2048, 64]] * 3
     block.runs("aten::_scaled_dot_product_flash_attention", query, "flash_fwd_kernel", 40)
+    assert "32 heads can't be shared out over 64 ranks" in refused(block, 64)
     whole, half = (block.on(tp, dp=1)["time_us"][-1] for tp in (4, 8))
     assert whole == 40
     assert 10 < half < 35

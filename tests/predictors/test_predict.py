@@ -121,6 +121,19 @@ def test_an_empty_table_gives_an_empty_one():
     assert result.is_empty()
 
 
+@pytest.mark.parametrize("family", STREAMS)
+def test_what_goes_through_memory_once_is_limited_by_memory(family: str):
+    """Two operations a byte are far below any GPU's ridge; a few bytes take as long as their launch."""
+    large, small = ({"family": family, "dtype": "fp32", "bytes": size, "flops": 2 * size} for size in (2e8, 64.0))
+    limits = predict(pl.DataFrame([large, small]), "a100-sxm-80gb")["limiter"].to_list()
+    assert limits == ["memory", "latency"]
+
+
+def test_large_products_are_limited_by_compute_and_thin_ones_by_memory():
+    thin = {**GEMM, "m": 1}
+    assert predict(pl.DataFrame([GEMM, thin]), "a100-sxm-80gb")["limiter"].to_list() == ["compute", "memory"]
+
+
 def test_order_and_company_don_t_matter():
     kernels = some_of_each()
     forward = predict(kernels, "l40s")

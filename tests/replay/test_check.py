@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.jobs import gradient_step, job
 from tests.test_properties import linked, many
-from tracekit.errors import TraceError
+from tracekit.errors import StepError, TraceError
 from tracekit.replay.check import check, exactly
 from tracekit.replay.engine import measured, replay
 from tracekit.replay.run import prepare
@@ -26,6 +26,14 @@ def jittery() -> TraceBuilder:
 def test_a_step_without_any_time_is_refused():
     with pytest.raises(TraceError, match="no step that takes any time"):
         prepare(TraceBuilder().kernel("gemm", 5, 0, launch=5, launch_dur=0).load())
+
+
+def test_steps_in_which_nothing_ran_on_the_gpu_are_refused():
+    """The mark of the one step has lost its process, so no thread is known to be in it."""
+    builder = TraceBuilder().step(1, 0, 10)
+    del builder.events[0]["pid"]
+    with pytest.raises(StepError, match="nothing ran on the GPU"):
+        prepare(builder.kernel("gemm", 60, 10, launch=50).load())
 
 
 def test_with_what_the_constants_leave_the_replay_is_exact():

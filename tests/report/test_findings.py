@@ -95,7 +95,7 @@ def loading(dur):
 def test_data_loading():
     finding = found(loading(1000))["data-loading"]
     assert finding.saves_us == pytest.approx(2000, rel=0.6)
-    assert finding.evidence[0].detail == "3.00 times"
+    assert finding.evidence[0].detail == "3 times"
     assert "data-loading" not in found(loading(2))
 
 
@@ -161,7 +161,7 @@ def collectives(elements):
 def test_small_collectives():
     finding = found(collectives(1000))["small-collectives"]
     assert finding.saves_us == pytest.approx(7 * 40, rel=0.05)
-    assert finding.title.startswith("8.00 collectives")
+    assert finding.title.startswith("8 collectives")
     assert "small-collectives" not in found(collectives(10_000_000))
 
 
@@ -266,7 +266,7 @@ def test_what_limits_a_target():
     finding = trace.found("b200")["bottleneck-there"]
     assert finding.on == "b200"
     assert finding.title.startswith("On b200")
-    assert "bound by the host" in finding.title
+    assert "waits for the CPU" in finding.title
     same = Timeline().run("aten::mm", TENSOR, 900, mm(4096, 4096, 4096))
     assert "bottleneck-there" not in same.found("a100-sxm-80gb")
 
@@ -308,7 +308,7 @@ def regions(count):
 
 def test_graph_breaks():
     finding = found(regions(3))["graph-breaks"]
-    assert "3.00 compiled regions" in finding.title
+    assert "3 compiled regions" in finding.title
     assert "graph-breaks" not in found(regions(1))
 
 

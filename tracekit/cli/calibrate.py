@@ -43,8 +43,11 @@ def calibrate(
 ) -> None:
     """Measurements on a GPU that sharpen every later prediction for it; one set for each GPU is kept.
 
-    Example: tracekit calibrate --bench > bench.py; then on the GPU's machine python bench.py -o RESULT.json; then
-    tracekit calibrate RESULT.json
+    Example: tracekit calibrate --bench > bench.py
+
+    Then, on the GPU's machine: python bench.py -o RESULT.json
+
+    Then, here: tracekit calibrate RESULT.json
     """
     if sum(map(bool, (result, bench, trace, list_, remove))) != 1:
         raise typer.BadParameter("give one of RESULT.json, --bench, --trace, --list, --remove")

@@ -20,7 +20,7 @@ HostSpeed = Annotated[
     typer.Option(
         "--host-speed",
         metavar="SPEED",
-        help="How many times as fast the CPU is, such as 1.3 or python=1.3,op=1.2,launch=1; default unchanged.",
+        help="How many times as fast the CPU is, such as 1.3 or python=1.3,op=1.2; default unchanged.",
     ),
 ]
 

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+SMALLEST_BATCH = 0.001
+LARGEST_BATCH = 1e6
 SCHEDULE = r"1f1b|zero-bubble|interleaved(:([2-9]|[1-9]\d+))?"
 
 
@@ -52,6 +54,13 @@ def to_prices(pairs: list[str]) -> dict[str, float]:
         pairs: As ``--price`` takes them, such as ``h100-sxm=2.49``.
     """
     return {name: float(dollars) for name, _, dollars in (pair.rpartition("=") for pair in pairs)}
+
+
+def _factor(batch: float | None) -> float | None:
+    """As given, once it is known to be a multiple that makes sense."""
+    if batch is not None and not SMALLEST_BATCH <= batch <= LARGEST_BATCH:
+        raise typer.BadParameter(f"{batch:g}: give a multiple from {SMALLEST_BATCH:g} to {LARGEST_BATCH:,.0f}")
+    return batch
 
 
 def _schedule(name: str | None) -> str | None:
@@ -124,7 +133,9 @@ Prices = Annotated[
         show_default=False,
     ),
 ]
-WorldSize = Annotated[int | None, typer.Option("--world-size", metavar="N", min=1, help="Ranks of the job there.")]
+WorldSize = Annotated[
+    int | None, typer.Option("--world-size", metavar="N", min=1, help="Ranks of the job there.")
+]
 DataParallel = Annotated[int | None, typer.Option("--dp", metavar="N", min=1, help="Data-parallel copies there.")]
 TensorParallel = Annotated[
     int | None,
@@ -156,7 +167,10 @@ ExpertParallel = Annotated[
 BatchFactor = Annotated[
     float | None,
     typer.Option(
-        "--batch", metavar="FACTOR", min=0.001, max=1e6, help="Each rank's batch there, over that in the trace: 2."
+        "--batch",
+        metavar="FACTOR",
+        callback=_factor,
+        help="Each rank's batch there, as a multiple of the trace's, such as 2 or 0.5.",
     ),
 ]
 SourceCluster = Annotated[
@@ -174,11 +188,16 @@ Steps = Annotated[
 Top = Annotated[int, typer.Option("--top", metavar="N", min=0, help="Kernels to list.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Format = Annotated[
-    Form | None, typer.Option("--format", help="What to print, or to write to the output; default by its suffix.")
+    Form | None,
+    typer.Option(
+        "--format",
+        metavar="FORM",
+        help=f"What to print, or to write to the output: {', '.join(Form)}; default by its suffix.",
+    ),
 ]
 Output = Annotated[
     Path | None,
-    typer.Option("--output", "-o", metavar="FILE", help="Also write a file: .html, .json, .md, .xlsx, .parquet, ...."),
+    typer.Option("--output", "-o", metavar="FILE", help="Also write a file, in the form that its suffix names."),
 ]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite the output file.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also the dependency graph and its constants.")]

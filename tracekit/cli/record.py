@@ -30,8 +30,9 @@ def record(
 ) -> None:
     """Record a trace of a training or inference script, a file per rank, and grade it.
 
-    A step ends with optimizer.step(), or where nothing is trained with each call of the model. The script ends with
-    the last recorded step.
+    A step ends with optimizer.step(), or where nothing is trained with each call of the model.
+
+    The script ends with the last recorded step.
 
     Example: tracekit record train.py --batch-size 8
 

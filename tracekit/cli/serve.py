@@ -9,7 +9,9 @@ Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Address to
 Port = Annotated[int, typer.Option("--port", metavar="N", min=1, max=65535, help="Port to listen on.")]
 Token = Annotated[
     str | None,
-    typer.Option("--token", metavar="TEXT", envvar="TRACEKIT_TOKEN", help="What clients must know, 16 characters."),
+    typer.Option(
+        "--token", metavar="TEXT", envvar="TRACEKIT_TOKEN", help="What clients must know; 16 characters or more."
+    ),
 ]
 Data = Annotated[
     Path | None, typer.Option("--data", metavar="DIR", help="Where to keep jobs; default your data folder.")
@@ -35,7 +37,9 @@ MaxUpload = Annotated[str, typer.Option("--max-upload", metavar="SIZE", help="La
 MaxUnpacked = Annotated[str, typer.Option("--max-unpacked", metavar="SIZE", help="Most text in a job's files.")]
 MaxFiles = Annotated[int, typer.Option("--max-files", metavar="N", min=1, help="Most files of a job.")]
 MaxQueued = Annotated[int, typer.Option("--max-queued", metavar="N", min=1, help="Most jobs that wait.")]
-Rate = Annotated[int, typer.Option("--rate", metavar="N", min=1, help="Uploads and jobs that one may begin a minute.")]
+Rate = Annotated[
+    int, typer.Option("--rate", metavar="N", min=1, help="Uploads and jobs of one address a minute.")
+]
 
 
 def serve(

@@ -43,7 +43,7 @@ def decode(
     head = _read(stream, max(small_bytes + 1, foreign.HEAD_BYTES))
     if foreign.is_tar(head):
         raise NotATraceError(f"{source} is a tar archive.", "Unpack it first; zip archives are read as they are.")
-    tool = foreign.tool(head)
+    tool = foreign.tool(head, source)
     if tool is not None:
         raise NotATraceError(f"{source} was written by {tool}, not by PyTorch's profiler.", foreign.HINT)
     if len(head) <= small_bytes:

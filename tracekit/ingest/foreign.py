@@ -27,11 +27,21 @@ _MARKS = {
     "speedscope": (rb"speedscope\.app/file-format",),
     "Android's systrace or atrace": (rb'"systemTraceEvents"', rb'"controllerTraceDataKey"'),
 }
+# Of binary files, whose text says nothing.
+_NAMES = {
+    "Nsight Systems": r"\.(?:nsys-rep|qdrep|qdstrm)$",
+    "Nsight Compute": r"\.ncu-rep$",
+    "Windows' event tracing": r"\.etl$",
+    "TensorBoard": r"(?:^|[/.])tfevents\.",
+    "TensorFlow or JAX": r"\.xplane\.pb$",
+    "Perfetto": r"\.(?:pftrace|perfetto-trace)$",
+}
 _KINETO = re.compile(
     rb'"(?:deviceProperties|cupti_version|roctracer_version|baseTimeNanoseconds|distributedInfo|record_shapes)"\s*:'
     rb'|"cat"\s*:\s*"(?:cpu_op|kernel|cuda_runtime|cuda_driver|gpu_memcpy|ac2g|user_annotation|Operator|Kernel|Runtime)"'
 )
 _PATTERNS = {tool: re.compile(b"|".join(marks)) for tool, marks in _MARKS.items()}
+_JSON = re.compile(rb"\s*[\[{]")
 
 
 def is_tar(head: bytes) -> bool:
@@ -39,9 +49,17 @@ def is_tar(head: bytes) -> bool:
     return head[257:262] == b"ustar"
 
 
-def tool(head: bytes) -> str | None:
-    """The tool that wrote a file that begins like this; ``None`` for PyTorch's profiler and for unknown ones."""
+def tool(head: bytes, source: str) -> str | None:
+    """The tool that wrote a file; ``None`` for PyTorch's profiler and for unknown ones.
+
+    Args:
+        head: How the file begins.
+        source: Its name.
+    """
     head = head[:HEAD_BYTES]
     if _KINETO.search(head):
         return None
-    return next((name for name, pattern in _PATTERNS.items() if pattern.search(head)), None)
+    by_mark = next((name for name, pattern in _PATTERNS.items() if pattern.search(head)), None)
+    if by_mark or _JSON.match(head):
+        return by_mark
+    return next((name for name, pattern in _NAMES.items() if re.search(pattern, source)), None)

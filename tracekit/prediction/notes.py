@@ -52,7 +52,7 @@ def of(
         yield f"layout: {target.layout}"
         if pipeline:
             yield from _pipeline(pipeline, target.layout)
-        elif target.layout.dp != run.trace.world_size // (target.layout.tp * target.layout.pp):
+        elif target.layout.dp > 1 and target.layout.dp != run.trace.world_size // (target.layout.tp * target.layout.pp):
             yield f"each rank keeps its batch: the job's batch is {target.layout.dp} times a rank's"
     if target.layout and target.layout.batch != 1:
         yield (
@@ -73,7 +73,7 @@ def of(
         yield f"with {', '.join(run.edits)}"
     if not same_gpu and not host_is_given(run):
         yield (
-            "the host's own work is taken to cost what it did; the interval allows for one "
+            "the CPU's own work is taken to last as long as measured; the interval allows for a CPU "
             f"{100 * (HOST_SPREAD - 1):.0f} % slower or faster; --host-speed changes it"
         )
 

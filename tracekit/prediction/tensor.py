@@ -116,7 +116,8 @@ def _divisible(table: pl.DataFrame, before: int, after: int) -> None:
     uneven = table.filter(inner & ((pl.col("k") * before) % after != 0) | ((pl.col("heads") * before) % after != 0))
     if uneven.height:
         row = uneven.row(0, named=True)
-        raise LayoutError(f"{row['op']} on {row['input_dims']} can't be shared out over {after} ranks.")
+        count, what = (row["heads"], "heads") if row["heads"] else (row["k"], "columns between a block's products")
+        raise LayoutError(f"{row['op']}: {before * count} {what} can't be shared out over {after} ranks.")
 
 
 def _scaled(name: str, factor: float) -> pl.Expr:

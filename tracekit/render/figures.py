@@ -10,7 +10,7 @@ from tracekit.render.colours import FAMILIES, OTHER, colour
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.kernels import KernelTime
 from tracekit.reporting.sections.roofs import Roof
-from tracekit.units import digits, duration, percent, shape, shorten
+from tracekit.units import counted, digits, duration, percent, shape, shorten
 
 Spec = dict[str, Any]
 
@@ -170,7 +170,7 @@ def _label(kernel: KernelTime) -> str:
     utilization = "" if kernel.utilization is None else f", {percent(kernel.utilization)} of the roofline"
     lines = (kernel.op or shorten(kernel.name, 60), f"{kernel.dtype or ''} {shorten(shape(kernel.shape), 60)}".strip())
     escaped = "<br>".join(line.replace("&", "&amp;").replace("<", "&lt;") for line in lines if line)
-    return f"{escaped}<br>{duration(kernel.time_us)} in {digits(kernel.count)} launches per step{utilization}"
+    return f"{escaped}<br>{duration(kernel.time_us)} in {counted(kernel.count)} launches per step{utilization}"
 
 
 def _roof(roof: Roof, dash: str, reach: tuple[float, float]) -> Iterator[Spec]:

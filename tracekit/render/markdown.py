@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from tracekit.render.words import headline
 from tracekit.reporting.model import Report
-from tracekit.units import digits, duration, interval, percent, shape, shorten
+from tracekit.units import counted, digits, duration, interval, percent, shape, shorten
 
 KERNELS = 20
 LONGEST_NAME = 60
@@ -64,7 +64,7 @@ def _kernels(report: Report) -> Iterator[str]:
             kernel.family,
             f"`{shorten(kernel.op or kernel.name, LONGEST_NAME)}`",
             shorten(shape(kernel.shape), LONGEST_NAME),
-            digits(kernel.count),
+            counted(kernel.count),
             duration(kernel.time_us),
             percent(kernel.share),
             "–" if kernel.utilization is None else percent(kernel.utilization),

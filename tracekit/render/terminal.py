@@ -10,10 +10,11 @@ from rich.text import Text
 from tracekit.render import critical
 from tracekit.render.colours import colour
 from tracekit.render.edits import what_if
+from tracekit.render.words import BOTTLENECK
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.bars import TimeBar
 from tracekit.reporting.sections.kernels import KernelTime
-from tracekit.units import digits, duration, interval, kernel_title, percent, shorten
+from tracekit.units import counted, digits, duration, interval, kernel_title, percent, shape, shorten
 
 BAR_WIDTH = 50
 SMALL_PART = 0.02
@@ -23,6 +24,7 @@ MOST_FINDINGS = 6
 MOST_OVER_BOUND = 10
 MOST_MODULES = 24
 SMALLEST_MODULE_PCT = 1.0
+SMALLEST_SHARE_PCT = 0.5
 LONGEST_FAMILY = len("elementwise")
 LONGEST_WHERE = 60
 
@@ -71,6 +73,7 @@ def predicted(report: Report, top: int) -> RenderableType:
     return Group(
         _source(report),
         *_section("predicted step", _targets(report)),
+        *_section("what limits it there", _limits(report)),
         *_section("what if", what_if(report)),
         *_section("where the time goes", _bars(report.bars)),
         *_section(
@@ -100,8 +103,8 @@ def _source(report: Report) -> RenderableType:
         ),
         _line(
             "replay",
-            f"{duration(replay.step_time_us)} ({replay.error_pct:+.2f} %), "
-            f"{duration(replay.derived_wait_us)} of waiting derived anew",
+            f"{duration(replay.step_time_us)} ({replay.error_pct:+.2f} %) from the measured kernels; "
+            f"{duration(replay.derived_wait_us)} of waits worked out, not copied",
         ),
     )
 
@@ -133,16 +136,20 @@ def _grid(*columns: tuple[str, str]) -> Table:
 
 def _targets(report: Report) -> Table:
     priced = any(target.dollars is not None for target in report.targets)
+    shares = [
+        ("modelled", [target.coverage.modelled for target in report.targets]),
+        *_unless_none("scaled", [target.coverage.scaled for target in report.targets]),
+        *_unless_none("kept", [target.coverage.unknown for target in report.targets]),
+    ]
     table = _grid(
         ("", "text"), ("step", "number"), ("90 % interval", "number"), ("speedup", "number"),
         *([("$/1k steps", "number")] if priced else []), ("GPU busy", "number"), ("idle", "number"),
-        ("mod/scal/unk", "number"),
+        *((heading, "number") for heading, _ in shares),
     )  # fmt: skip
     source = report.source
     busy, idle = duration(source.kernel_time_us), duration(source.idle_us)
     table.add_row("measured", duration(source.step_time_us), "", "", *([""] if priced else []), busy, idle)
-    for target in report.targets:
-        coverage = target.coverage
+    for number, target in enumerate(report.targets):
         table.add_row(
             Text(target.label, style="bold"),
             Text(duration(target.step.step_time_us), style="bold"),
@@ -151,9 +158,15 @@ def _targets(report: Report) -> Table:
             *([] if not priced else ["–" if target.dollars is None else digits(target.dollars)]),
             duration(target.step.kernel_time_us),
             duration(target.step.idle_us),
-            f"{coverage.modelled:.0f}/{coverage.scaled:.0f}/{coverage.unknown:.0f} %",
+            *(f"{percents[number]:.0f} %" for _, percents in shares),
         )
     return table
+
+
+def _unless_none(heading: str, percents: list[float]) -> Iterator[tuple[str, list[float]]]:
+    """A column, where it says anything but 0."""
+    if max(percents) >= SMALLEST_SHARE_PCT:
+        yield heading, percents
 
 
 def _bars(bars: Sequence[TimeBar]) -> RenderableType:
@@ -177,7 +190,7 @@ def _bar(bar: TimeBar, cells_per_us: float, label_width: int) -> Text:
 def _legend(bars: Sequence[TimeBar]) -> Text:
     """The families that are visible in some bar, with their share of the first."""
     first = bars[0]
-    text = Text()
+    text = Text(f"{first.label}: ", style="dim")
     for family, time_us in first.parts:
         if time_us / (first.step_time_us or 1.0) >= SMALL_PART:
             text.append("░ " if family == "idle" else "█ ", style=colour(family))
@@ -206,35 +219,39 @@ def _phases(report: Report) -> Iterator[Text]:
 def _kernels(kernels: Sequence[KernelTime]) -> Table:
     table = _grid(
         ("time", "number"), ("share", "number"), ("count", "number"), ("family", "word"), ("% roof", "number"),
-        ("bound by", "text"), ("op", "text"), ("kernel", "text"),
+        ("bound by", "number"), ("op, shapes, kernel", "text"),
     )  # fmt: skip
     for kernel in kernels:
         utilization = "–" if kernel.utilization is None else f"{kernel.utilization:.0f}"
         table.add_row(
             duration(kernel.time_us),
             percent(kernel.share),
-            digits(kernel.count),
+            counted(kernel.count),
             kernel.family,
             utilization,
             kernel.limiter or "–",
-            shorten(kernel.op or "–", 28),
-            shorten(kernel_title(kernel.name), 40),
+            _call(kernel),
         )
     return table
+
+
+def _call(kernel: KernelTime) -> str:
+    """Op, shapes and kernel in one column, so that a narrow screen shows the first at least."""
+    parts = (shorten(kernel.op or "", 28), shorten(shape(kernel.shape), 28), shorten(kernel_title(kernel.name), 40))
+    return "  ".join(part for part in parts if part)
 
 
 def _predicted_kernels(report: Report, top: int) -> Table:
     table = _grid(
         ("measured", "number"), *((target.label, "number") for target in report.targets), ("family", "word"),
-        ("op", "text"), ("kernel", "text"),
+        ("op, shapes, kernel", "text"),
     )  # fmt: skip
     for kernel in report.kernels[:top]:
         table.add_row(
             duration(kernel.time_us),
             *map(duration, kernel.predicted_us),
             kernel.family,
-            shorten(kernel.op or "–", 28),
-            shorten(kernel_title(kernel.name), 40),
+            _call(kernel),
         )
     return table
 
@@ -278,7 +295,7 @@ def _modules(report: Report) -> RenderableType:
         label = "  " * row.depth + row.path.rpartition(".")[2] if row.path else "launched by no module"
         times = (row.time_us, row.backward_us, row.own_us)
         time_us, backward, own = (duration(time) if time else "–" for time in times)
-        table.add_row(time_us, percent(row.share), backward, own, digits(row.kernels), label)
+        table.add_row(time_us, percent(row.share), backward, own, counted(row.kernels), label)
     return _and_more(table, len(report.modules) - len(shown), "smaller ones: -o report.html")
 
 
@@ -310,6 +327,15 @@ def _findings(report: Report) -> RenderableType | None:
     if len(report.findings) > MOST_FINDINGS:
         lines.append(Text(f"  and {len(report.findings) - MOST_FINDINGS} more: -o report.html", style="dim"))
     return Group(*lines)
+
+
+def _limits(report: Report) -> RenderableType | None:
+    """What most of the step hinges on, on at most six targets."""
+    found = [finding for finding in report.findings if finding.kind == BOTTLENECK]
+    lines = [Text.assemble(finding.title, " ", (finding.advice, "dim")) for finding in found[:MOST_FINDINGS]]
+    if len(found) > MOST_FINDINGS:
+        lines.append(Text(f"and {len(found) - MOST_FINDINGS} more: -o report.html", style="dim"))
+    return Group(*lines) if lines else None
 
 
 def _notes(report: Report) -> Iterator[RenderableType]:

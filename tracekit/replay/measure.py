@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from tracekit.errors import StepError
 from tracekit.replay.engine import Timeline
 
 Ints = npt.NDArray[np.int64]
@@ -132,6 +133,9 @@ class Meter:
         """The median chosen step of a timeline, of all ranks together.
 
         The first of several steps starts with an empty queue, so it counts only if no other is chosen.
+
+        Raises:
+            StepError: No chosen step has a beginning.
         """
         each = self.each(timeline)
         steps, ranks = self._chosen.size, np.bincount(self._step)
@@ -143,12 +147,14 @@ class Meter:
         before = np.empty_like(end)
         before[in_time] = np.roll(end[in_time], 1)
         time = end - np.where(first, begin, before)
+        known = begin != FOREVER
+        if not (self._chosen & known).any():
+            raise StepError("nothing ran on the GPU in the steps to measure.", "Choose others by --steps.")
         steady = self._chosen & ~first
-        counted = steady if steady.any() else self._chosen
+        counted = steady if (steady & known).any() else self._chosen
         gpu_ns = (each.busy_ns, each.exposed_ns, each.waiting_ns)
         means = ((np.bincount(self._step, ns) / ranks)[counted] for ns in gpu_ns)
         busy, exposed, waiting = (float(np.median(ns)) / 1e3 for ns in means)
-        known = begin != FOREVER
         return StepTime(
             step_time_us=float(np.median(time[counted & known])) / 1e3,
             kernel_time_us=busy,

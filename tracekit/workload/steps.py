@@ -93,11 +93,12 @@ def choose(steps: pl.DataFrame, wanted: str | None) -> pl.DataFrame:
     if wanted is None:
         return steps
     first, _, last = wanted.partition(":")
-    have = f"{steps['step'][0]} to {steps['step'][-1]}"
+    lowest, highest = steps["step"][0], steps["step"][-1]
+    have = f"steps {lowest} to {highest}" if highest > lowest else f"step {lowest} only"
     try:
         low, high = int(first), int(last or first)
     except ValueError:
-        raise StepError(f"--steps {wanted!r} is no step.", f"Give a number or a range, of {have}.") from None
+        raise StepError(f"--steps {wanted!r} is no step.", f"Give a number or a range. The trace has {have}.") from None
     chosen = steps.filter(pl.col("step").is_between(low, high))
     if chosen.is_empty():
         raise StepError(f"The trace has no step {wanted}.", f"It has {have}.")

@@ -55,7 +55,8 @@ class Arguments:
         unknown = [] if keys is None else [key for key in self.keyed if key not in keys]
         if len(self.words) > words or unknown:
             more = [*unknown[:1], *self.words[words:]][0]
-            raise WhatIfError(f"does not take {more!r}.")
+            kernels = " Kernels are named by key=pattern, such as family=gemm." if keys is None else ""
+            raise WhatIfError(f"does not take {more!r}.{kernels}")
         return self
 
 

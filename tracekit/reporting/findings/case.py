@@ -16,7 +16,7 @@ from tracekit.replay.idle import END_OF_STEP, Idle
 from tracekit.replay.run import Run
 from tracekit.replay.whatif import Edited
 from tracekit.reporting.findings.model import Evidence
-from tracekit.units import digits, shape
+from tracekit.units import counted, shape
 
 Floats = npt.NDArray[np.float64]
 
@@ -99,7 +99,7 @@ class Case:
             Evidence(
                 what=" ".join(part for part in (row["op"], row["dtype"], shape(row["input_dims"])) if part),
                 time_us=row["time_us"] / self.steps,
-                detail=_joined(f"{digits(row['count'] / self.steps)} launches", row["detail"]),
+                detail=_joined(f"{counted(row['count'] / self.steps)} launches", row["detail"]),
             )
             for row in ordered.iter_rows(named=True)
         )
@@ -136,7 +136,7 @@ def most_time(spans: pl.DataFrame, steps: int, times: str) -> tuple[Evidence, ..
     named = spans.group_by("name").agg(pl.col("dur_ns").sum() / 1e3, count=pl.len())
     ordered = named.sort("dur_ns", "name", descending=[True, False]).head(ROWS)
     return tuple(
-        Evidence(name, time_us / steps, f"{digits(count / steps)} {times}")
+        Evidence(name, time_us / steps, f"{counted(count / steps)} {times}")
         for name, time_us, count in ordered.iter_rows()
     )
 

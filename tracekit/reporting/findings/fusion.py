@@ -6,7 +6,7 @@ import polars as pl
 
 from tracekit.reporting.findings.case import ROWS, Case
 from tracekit.reporting.findings.model import Evidence, Finding
-from tracekit.units import digits, duration
+from tracekit.units import counted, duration
 
 FUSIBLE = ("elementwise", "copy", "reduction", "softmax", "norm")
 FIRST_INPUT = r"^\[\[([\d,]+)\]"
@@ -30,7 +30,7 @@ def find(case: Case) -> Iterator[Finding]:
     yield Finding(
         kind="unfused-chains",
         title=(
-            f"{digits(chains.height / case.steps)} memory-bound kernels follow each other in chains, "
+            f"{counted(chains.height / case.steps)} memory-bound kernels follow each other in chains, "
             f"{duration(case.per_step(chains))} of a step."
         ),
         advice="torch.compile fuses them; by hand: fused layers (norm with residual, bias with activation).",
@@ -61,7 +61,7 @@ def _evidence(case: Case, chains: pl.DataFrame) -> tuple[Evidence, ...]:
             what=" → ".join(row["ops"][:SHOWN])
             + (f" → {len(row['ops']) - SHOWN} more" if len(row["ops"]) > SHOWN else ""),
             time_us=row["time_us"] / case.steps,
-            detail=f"{digits(row['count'] / case.steps)} times",
+            detail=f"{counted(row['count'] / case.steps)} times",
         )
         for row in rows
     )

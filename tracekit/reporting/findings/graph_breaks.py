@@ -6,7 +6,7 @@ import polars as pl
 
 from tracekit.reporting.findings.case import Case, most_time
 from tracekit.reporting.findings.model import Finding
-from tracekit.units import digits
+from tracekit.units import counted
 
 REGION = r"^Torch-Compiled Region|^CompiledFunction$"
 """Ops around the pieces that torch.compile made, by today's name and by that of PyTorch 2.0."""
@@ -26,7 +26,7 @@ def find(case: Case) -> Iterator[Finding]:
         return
     yield Finding(
         kind="graph-breaks",
-        title=f"A step runs {digits(per_step)} compiled regions: its graph is broken between them.",
+        title=f"A step runs {counted(per_step)} compiled regions: its graph is broken between them.",
         advice='TORCH_LOGS="graph_breaks" tells why; torch.compile(fullgraph=True) makes breaks an error.',
         saves_us=None,
         evidence=most_time(regions, steps, "times"),

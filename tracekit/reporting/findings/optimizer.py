@@ -6,7 +6,7 @@ import polars as pl
 
 from tracekit.reporting.findings.case import Case
 from tracekit.reporting.findings.model import Finding
-from tracekit.units import digits, duration
+from tracekit.units import counted, duration
 
 ADAM = r"_foreach_addcdiv_"
 """The op that ends every Adam step of foreach; it reads three tensors and writes one."""
@@ -26,7 +26,7 @@ def find(case: Case) -> Iterator[Finding]:
     saves_us = case.saving_us(passes, passes["time_us"] * min(fused, 1.0))
     if not case.worth(saves_us):
         return
-    count = digits(passes.height / case.steps)
+    count = counted(passes.height / case.steps)
     yield Finding(
         kind="unfused-optimizer",
         title=f"The optimizer takes {duration(case.per_step(passes))} of a step in {count} kernels.",

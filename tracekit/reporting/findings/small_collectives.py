@@ -6,7 +6,7 @@ import polars as pl
 
 from tracekit.reporting.findings.case import Case
 from tracekit.reporting.findings.model import Finding
-from tracekit.units import digits, duration
+from tracekit.units import counted, duration
 
 SMALL_BYTES = 1 << 20
 MANY = 4
@@ -28,7 +28,7 @@ def find(case: Case) -> Iterator[Finding]:
     saves_us = case.saving_us(many, many.select(pl.when(first).then("time_us").otherwise(0.0)).to_series())
     if not case.worth(saves_us):
         return
-    count = digits(many.height / case.steps)
+    count = counted(many.height / case.steps)
     yield Finding(
         kind="small-collectives",
         title=f"{count} collectives of less than 1 MiB take {duration(case.per_step(many))} of a step.",

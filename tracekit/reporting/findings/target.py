@@ -17,11 +17,11 @@ MOSTLY = 50.0
 KIND = pl.when(pl.col("on") != "gpu").then("on").when(pl.col("family") == "collective").then(pl.lit("communication"))
 SAID = {
     "host": (
-        "{} of the step is bound by the host",
-        "A faster GPU won't help there: fewer launches, CUDA graphs, compile.",
+        "{} of the step waits for the CPU",
+        "A faster GPU won't help there: fewer launches, CUDA graphs, torch.compile.",
     ),
     "communication": ("{} of the step is communication", "Faster links would help more than a faster GPU."),
-    "gpu": ("{} of the step is bound by its kernels", "A faster GPU, or less work, shortens it."),
+    "gpu": ("{} of the step is kernels", "A faster GPU, or less work, shortens it."),
 }
 
 
@@ -55,11 +55,11 @@ def _finding(target: Prediction, here: dict[str, float], there: dict[str, float]
     ordered = sorted(there.items(), key=lambda item: -item[1])[:ROWS]
     return Finding(
         kind="bottleneck-there",
-        title=f"On {target.label} {said.format(percent(there[kind]))} (here {percent(here.get(kind, 0.0))}).",
+        title=f"On {target.label} {said.format(percent(there[kind]))} (measured: {percent(here.get(kind, 0.0))}).",
         advice=advice,
         saves_us=None,
         evidence=tuple(
-            Evidence(name, None, f"{percent(share)} of the critical path, here {percent(here.get(name, 0.0))}")
+            Evidence(name, None, f"{percent(share)} of the critical path, measured: {percent(here.get(name, 0.0))}")
             for name, share in ordered
         ),
         on=target.label,

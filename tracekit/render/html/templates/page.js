@@ -46,6 +46,7 @@
   // Numbers as tracekit.units writes them.
   const digits = (x) => Math.abs(x) >= 99.95 ? Math.round(x).toLocaleString("en-US") : x.toFixed(Math.abs(x) >= 9.995 ? 1 : 2);
   const duration = (us) => us === 0 ? "0" : us >= 999.5e3 ? digits(us / 1e6) + " s" : us >= 999.5 ? digits(us / 1e3) + " ms" : digits(us) + " µs";
+  const counted = (x) => Number.isInteger(x) ? x.toLocaleString("en-US") : digits(x);
   const percent = (x) => (x !== 0 && Math.abs(x) < 0.95 ? x.toFixed(1) : x.toFixed(0)) + " %";
 
   // The kernel table: family, shape, kernel.
@@ -126,7 +127,7 @@
       button.append(...label);
       first.append(button);
     } else first.append(...label);
-    tr.append(first, cell(digits(row.count), "n", row.count + " per step"), cell(duration(row.time), "n", row.time.toFixed(3) + " µs"));
+    tr.append(first, cell(counted(row.count), "n", row.count + " per step"), cell(duration(row.time), "n", row.time.toFixed(3) + " µs"));
     const share = cell(percent(row.share), "n", row.share.toFixed(3) + " %");
     const meter = document.createElement("span");
     meter.className = "meter";
