@@ -133,9 +133,7 @@ Prices = Annotated[
         show_default=False,
     ),
 ]
-WorldSize = Annotated[
-    int | None, typer.Option("--world-size", metavar="N", min=1, help="Ranks of the job there.")
-]
+WorldSize = Annotated[int | None, typer.Option("--world-size", metavar="N", min=1, help="Ranks of the job there.")]
 DataParallel = Annotated[int | None, typer.Option("--dp", metavar="N", min=1, help="Data-parallel copies there.")]
 TensorParallel = Annotated[
     int | None,

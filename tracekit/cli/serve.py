@@ -37,9 +37,7 @@ MaxUpload = Annotated[str, typer.Option("--max-upload", metavar="SIZE", help="La
 MaxUnpacked = Annotated[str, typer.Option("--max-unpacked", metavar="SIZE", help="Most text in a job's files.")]
 MaxFiles = Annotated[int, typer.Option("--max-files", metavar="N", min=1, help="Most files of a job.")]
 MaxQueued = Annotated[int, typer.Option("--max-queued", metavar="N", min=1, help="Most jobs that wait.")]
-Rate = Annotated[
-    int, typer.Option("--rate", metavar="N", min=1, help="Uploads and jobs of one address a minute.")
-]
+Rate = Annotated[int, typer.Option("--rate", metavar="N", min=1, help="Uploads and jobs of one address a minute.")]
 
 
 def serve(

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from tracekit.render.words import headline
 from tracekit.reporting.model import Report
-from tracekit.units import counted, digits, duration, interval, percent, shape, shorten
+from tracekit.units import counted, duration, interval, percent, shape, shorten
 
 KERNELS = 20
 LONGEST_NAME = 60

@@ -1,12 +1,13 @@
 """The report on one terminal screen."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from tracekit.prediction import Prediction
 from tracekit.render import critical
 from tracekit.render.colours import colour
 from tracekit.render.edits import what_if
@@ -134,22 +135,17 @@ def _grid(*columns: tuple[str, str]) -> Table:
     return table
 
 
-def _targets(report: Report) -> Table:
+def _targets(report: Report) -> RenderableType:
     priced = any(target.dollars is not None for target in report.targets)
-    shares = [
-        ("modelled", [target.coverage.modelled for target in report.targets]),
-        *_unless_none("scaled", [target.coverage.scaled for target in report.targets]),
-        *_unless_none("kept", [target.coverage.unknown for target in report.targets]),
-    ]
     table = _grid(
         ("", "text"), ("step", "number"), ("90 % interval", "number"), ("speedup", "number"),
         *([("$/1k steps", "number")] if priced else []), ("GPU busy", "number"), ("idle", "number"),
-        *((heading, "number") for heading, _ in shares),
+        ("modelled", "number"),
     )  # fmt: skip
     source = report.source
     busy, idle = duration(source.kernel_time_us), duration(source.idle_us)
     table.add_row("measured", duration(source.step_time_us), "", "", *([""] if priced else []), busy, idle)
-    for number, target in enumerate(report.targets):
+    for target in report.targets:
         table.add_row(
             Text(target.label, style="bold"),
             Text(duration(target.step.step_time_us), style="bold"),
@@ -158,15 +154,17 @@ def _targets(report: Report) -> Table:
             *([] if not priced else ["–" if target.dollars is None else digits(target.dollars)]),
             duration(target.step.kernel_time_us),
             duration(target.step.idle_us),
-            *(f"{percents[number]:.0f} %" for _, percents in shares),
+            percent(target.coverage.modelled),
         )
-    return table
+    return Group(table, *(Text(line, style="dim") for line in _once(report, _not_modelled)))
 
 
-def _unless_none(heading: str, percents: list[float]) -> Iterator[tuple[str, list[float]]]:
-    """A column, where it says anything but 0."""
-    if max(percents) >= SMALLEST_SHARE_PCT:
-        yield heading, percents
+def _not_modelled(target: Prediction) -> Iterator[str]:
+    """How the rest of the GPU time was predicted."""
+    ways = (("scaled by the kind of kernel", target.coverage.scaled), ("kept as measured", target.coverage.unknown))
+    said = [f"{percent(share)} {way}" for way, share in ways if share >= SMALLEST_SHARE_PCT]
+    if said:
+        yield f"GPU time that isn't modelled from shapes: {', '.join(said)}"
 
 
 def _bars(bars: Sequence[TimeBar]) -> RenderableType:
@@ -339,16 +337,18 @@ def _limits(report: Report) -> RenderableType | None:
 
 
 def _notes(report: Report) -> Iterator[RenderableType]:
-    """Each note once, with the targets it concerns."""
+    notes = [Text(f"note: {note}", style="dim") for note in _once(report, lambda target: target.notes)]
+    yield from (Text(), *notes) if notes else ()
+
+
+def _once(report: Report, said: Callable[[Prediction], Iterable[str]]) -> Iterator[str]:
+    """What is said of the targets, each once, with those it concerns."""
     concerned: dict[str, list[str]] = {}
     for target in report.targets:
-        for note in target.notes:
-            concerned.setdefault(note, []).append(target.label)
-    if concerned:
-        yield Text()
-    for note, gpus in concerned.items():
-        prefix = "" if len(gpus) == len(report.targets) else f"{', '.join(gpus)}: "
-        yield Text(f"note: {prefix}{note}", style="dim")
+        for text in said(target):
+            concerned.setdefault(text, []).append(target.label)
+    for text, gpus in concerned.items():
+        yield text if len(gpus) == len(report.targets) else f"{', '.join(gpus)}: {text}"
 
 
 def _warnings(report: Report) -> Iterator[RenderableType]:
