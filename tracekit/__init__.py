@@ -236,7 +236,6 @@ def sweep(
         TracekitError: The steps are not in the trace, a cluster is unknown, or no layout can be worked out.
         PredictorError: A GPU is unknown or its name ambiguous.
     """
-    from tracekit.prediction.batch import Batch
     from tracekit.prediction.sweep import sweep as over_layouts
     from tracekit.replay.run import prepare
 
@@ -254,7 +253,7 @@ def sweep(
         zero_bubble=zero_bubble or None,
         sharded=fsdp,
         prices=price or {},
-        batch=Batch(samples, "samples") if samples else None,
+        samples=samples,
         calibrated=calibration,
     )
 

@@ -35,7 +35,8 @@ def test_it_fails_ci_above_a_limit(run, traces):
     assert (code, "--fail-above" in err) == (3, True)
     assert run("compare", *traces, "--fail-above", "15")[0] == 0
     assert run("compare", *reversed(traces), "--fail-above", "5%")[0] == 0
-    assert run("compare", *traces, "--fail-above", "much")[0] == 2
+    for unmeant in ("much", "-1", "nan"):
+        assert run("compare", *traces, "--fail-above", unmeant)[0] == 2
 
 
 def test_a_prediction_and_the_trace_recorded_since(run, traces, tmp_path):

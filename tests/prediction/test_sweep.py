@@ -94,3 +94,9 @@ def test_from_python_with_a_table():
     row = found.table.row(0, named=True)
     assert row["per_second"] == pytest.approx(4 * 64 / row["step_time_us"] * 1e6)
     assert row["dollars_per_1000_steps"] == pytest.approx(2.0 * 64 * row["step_time_us"] / 3.6e6)
+
+
+@pytest.mark.parametrize("samples", [0, -4, float("nan")])
+def test_samples_are_a_number_of_them(samples):
+    with pytest.raises(tk.TracekitError, match="can't work through"):
+        tk.sweep(training().load(), cluster=FAST, samples=samples)

@@ -1,5 +1,6 @@
 """``tracekit compare``: two measured runs, or a prediction and the run recorded since."""
 
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,7 +22,7 @@ def _limit(text: str | None) -> float | None:
         limit = float(text.strip().removesuffix("%"))
     except ValueError:
         limit = -1.0
-    if limit < 0:
+    if not 0 <= limit < inf:
         raise typer.BadParameter("give a percentage, such as 5%")
     return limit
 

@@ -78,7 +78,6 @@ def sweep(
     """
     from tracekit.cli.read import read
     from tracekit.cli.screen import as_text, check_output, emit, progress, write
-    from tracekit.prediction.batch import Batch
     from tracekit.prediction.sweep import sweep as over_layouts
     from tracekit.prediction.target import targets
     from tracekit.render import sweep as render
@@ -105,7 +104,7 @@ def sweep(
             zero_bubble=to_zero_bubble(pp_schedule),
             sharded=fsdp,
             prices=to_prices(price),
-            batch=Batch(samples, "samples") if samples else None,
+            samples=samples,
             calibrated=not no_calibration,
         )
     screen = render.screen(found, top)

@@ -287,7 +287,7 @@ class Walk:
     def _last(self, text: bytes) -> bool:
         """The last event of the list; false if the text ends in it."""
         if len(text) >= salvage.LONGEST_EVENT:
-            self._lose(1)
+            self._lose()
             self._window.at = self._window.end
             return self._window.more()
         try:
@@ -295,7 +295,7 @@ class Walk:
         except (ValueError, RecursionError):
             stop = text.find(b"}]") + 1 or text.rfind(b"}", 0, text.rfind(b"]") + 1) + 1
             if not stop or not self._judge(text[:stop]):
-                self._lose(1)
+                self._lose()
                 stop = stop or len(text)
             self._window.at += stop
             return self._window.at < self._window.end
@@ -317,9 +317,9 @@ class Walk:
             kineto.add([found], self._columns, self._words, self._stacks)
         return found is not None
 
-    def _lose(self, events: int) -> None:
-        self._damage.events += events
-        self._damage.lost += events
+    def _lose(self) -> None:
+        self._damage.events += 1
+        self._damage.lost += 1
         self._damage.note(self._window.place)
 
     def _check_memory(self) -> None:

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 import polars as pl
 
@@ -101,7 +102,7 @@ def sweep(
     zero_bubble: bool | None = None,
     sharded: bool = False,
     prices: Mapping[str, float] = NO_PRICES,
-    batch: Batch | None = None,
+    samples: float | None = None,
     calibrated: bool = True,
 ) -> Sweep:
     """Predict the step in many layouts.
@@ -119,13 +120,16 @@ def sweep(
         zero_bubble: Whether these put off weights' gradients until they would wait.
         sharded: Whether the copies of a job without data parallelism share out their parameters.
         prices: Dollars for an hour of one GPU, by the GPU's name.
-        batch: What a rank works through in a step; None for what the trace tells.
+        samples: What a rank works through in a step; None for what the trace tells.
         calibrated: Use the calibrations that are kept on this machine.
 
     Raises:
         LayoutError: The trace's layout can't be told, or none of those asked for can be worked out.
-        TracekitError: A cluster is unknown or a GPU's name ambiguous.
+        TracekitError: A cluster is unknown, a GPU's name ambiguous, or ``samples`` no number of them.
     """
+    if samples is not None and not 0 < samples < inf:
+        raise TracekitError(f"a rank can't work through {samples:g} samples in a step.")
+    batch = recognise_batch(run) if samples is None else Batch(samples, "samples")
     old = recognise(run)
     source = source_of(run, source_cluster)
     run = with_gpu(run, source)
@@ -142,7 +146,7 @@ def sweep(
     found = [*_predicted(predictor, wanted, refused)]
     if not found:
         raise LayoutError(f"none of the layouts can be worked out: {refused[0] if refused else 'none fits'}")
-    ranked = _ranked(run, old, found, batch or recognise_batch(run), tuple(dict.fromkeys(refused)))
+    ranked = _ranked(run, old, found, batch, tuple(dict.fromkeys(refused)))
     largest = max((one.layout or old for one in found), key=lambda layout: layout.world_size)
     added = (lacking(run, old, one.layout or old) for one in found)
     assumed = dict.fromkeys(note for adders in added if adders for note in predictor.grown(adders).assumed)

@@ -13,6 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from predictors import list_gpus, load_gpu
 from tracekit.comm import list_clusters, load_cluster
 from tracekit.prediction import targets
+from tracekit.prediction.layout import LEAST_BATCH, MOST_BATCH
 from tracekit.web.errors import NotFoundError, WebError
 from tracekit.web.formats import FORMATS
 from tracekit.web.jobs import Job
@@ -47,7 +48,9 @@ class Ask(BaseModel):
     pp: Count | None = Field(default=None, description="Pipeline stages there.")
     micro_batches: Count | None = Field(default=None, description="Passes of a step through the stages.")
     fsdp: bool = Field(default=False, description="Whether copies of a one-GPU job share out its parameters.")
-    batch: float | None = Field(default=None, ge=0.001, le=1e6, description="Of each rank, over that in the trace.")
+    batch: float | None = Field(
+        default=None, ge=LEAST_BATCH, le=MOST_BATCH, description="Of each rank, over that in the trace."
+    )
 
 
 class NewJob(BaseModel):
