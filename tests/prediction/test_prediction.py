@@ -63,6 +63,19 @@ def test_intervals_hold_the_prediction_and_coverage_adds_up(trace):
         assert coverage.modelled == pytest.approx(100)
 
 
+def test_the_gpu_is_never_busy_for_longer_than_the_step():
+    """The first of four steps waits 200 for its data, which counts to all of them: 1000 of 4200 is a step's part."""
+    builder, now = TraceBuilder(), 0
+    for number, waits in enumerate((200, 0, 0, 0)):
+        builder.step(number, now, waits + 1000)
+        now += waits
+        builder.op("aten::mm", now, 20, dims=[[4096, 4096]] * 2, types=["float"] * 2)
+        builder.kernel("sgemm", now + 20, 970, launch=now + 5).call("cudaDeviceSynchronize", now + 30, 962)
+        now += 1000
+    step = tk.predict(builder.load(), gpu="t4")["t4"].step
+    assert step.kernel_time_us + step.idle_us == pytest.approx(step.step_time_us)
+
+
 def test_a_better_gpu_is_faster(trace):
     predictions = tk.predict(trace, gpu=["h100-sxm", "t4"])
     assert predictions["h100-sxm"].speedup > 1.3

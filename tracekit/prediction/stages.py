@@ -66,16 +66,19 @@ def worked(step: StepTime, step_time_us: float, pipeline: Pipeline | None, layou
         pipeline: That the job becomes, if it does.
         layout: On the target.
     """
-    if pipeline is None or layout is None:
-        return replace(step, step_time_us=step_time_us)
-    often = pipeline.passed if layout.tp * layout.ep > 1 else 1 / pipeline.stages
-    exposed_us = step.exposed_comm_us * often + pipeline.gather_us
+    if pipeline is not None and layout is not None:
+        often = pipeline.passed if layout.tp * layout.ep > 1 else 1 / pipeline.stages
+        exposed_us = step.exposed_comm_us * often + pipeline.gather_us
+        step = replace(
+            step,
+            kernel_time_us=(step.kernel_time_us - step.exposed_comm_us) * pipeline.work + exposed_us,
+            exposed_comm_us=exposed_us,
+            waiting_us=step.waiting_us * often,
+        )
+    # The GPU's times are the median step's as replayed, the step is on the scale of all measured ones together.
+    busy_us = min(step.kernel_time_us, step_time_us)
     return replace(
-        step,
-        step_time_us=step_time_us,
-        kernel_time_us=(step.kernel_time_us - step.exposed_comm_us) * pipeline.work + exposed_us,
-        exposed_comm_us=exposed_us,
-        waiting_us=step.waiting_us * often,
+        step, step_time_us=step_time_us, kernel_time_us=busy_us, exposed_comm_us=min(step.exposed_comm_us, busy_us)
     )
 
 
