@@ -101,6 +101,8 @@ def complete(kernels: pl.DataFrame) -> pl.DataFrame:
 def with_law(table: pl.DataFrame) -> pl.DataFrame:
     """Adds `law`, the name of the set of constants that models a row, null where its shape is not known.
 
+    A depthwise convolution has no product for matrix units: it goes over its input once, as elementwise kernels do.
+
     Args:
         table: from `complete`; `dtype` is what the kernel really runs in.
     """
@@ -118,8 +120,13 @@ def with_law(table: pl.DataFrame) -> pl.DataFrame:
         .then(pl.lit("prefill"))
         .otherwise(pl.lit("encoder"))
     )
+    depthwise = pl.all_horizontal(
+        pl.col("family") == "conv", pl.col("batch") > 1, pl.min_horizontal("m", "n", "k") == 1
+    )
     law = (
-        pl.when(pl.col("family").is_in(["gemm", "conv", "moe"]))
+        pl.when(depthwise)
+        .then(pl.lit("elementwise"))
+        .when(pl.col("family").is_in(["gemm", "conv", "moe"]))
         .then(pl.concat_str([pl.col("family"), dtype], separator=" "))
         .when(pl.col("family") == "attention")
         .then(attention)

@@ -321,6 +321,19 @@ def test_each_pass_of_a_batch_norm_has_its_own_work():
         assert only(row, "family", "bytes", "share") == ("norm", passes * 4 * 2 * 8 * 256, 1.0)
 
 
+@pytest.mark.parametrize(
+    ("op", "kernel"),
+    [
+        ("aten::cudnn_batch_norm", "void cudnn::bn_fw_inf_1C11_kernel_NCHW<__half, float, true, 1>"),
+        ("aten::miopen_batch_norm", "MIOpenBatchNormFwdInferSpatialEst"),
+        ("aten::native_batch_norm", "void at::native::elementwise_kernel<128, 2, at::native::batch_norm_elementwise"),
+    ],
+)
+def test_a_batch_norm_with_given_statistics_goes_over_its_elements_once(op: str, kernel: str):
+    row = kernel_of(op, kernel, [[2, 8, 16, 7], [8], [8], [8], [8]])
+    assert only(row, "family", "bytes") == ("elementwise", 2 * 4 * 2 * 8 * 16 * 7 + 4 * 4 * 8)
+
+
 def test_sequences_that_are_all_as_long_as_the_longest():
     dims = [[300, 32, 128], [9000, 8, 128], [9000, 8, 128], [4], [4], [310], *[[]] * 8]
     concrete = [*[""] * 6, "100", "100", "0.", "0.08", "0.", "False", "True"]

@@ -33,6 +33,8 @@ _OP_PATTERNS = tuple((family, re.compile(pattern)) for family, pattern in OP_RUL
 # Kernels that PyTorch shares among ops: the op says more.
 GENERIC = ("elementwise", "copy", "reduction")
 SPECIFIC_OPS = ("norm", "softmax", "embedding", "optimizer")
+# A batch norm whose statistics are given scales and shifts each element by itself.
+GIVEN_STATISTICS = re.compile(r"bn_fw_inf|BatchNormFwdInfer|batch_norm_elementwise")
 # Ops whose products may run in a kernel that calls itself a GEMM.
 COMPUTE_OPS = ("conv", "attention", "moe", "gemm")
 
@@ -54,6 +56,8 @@ def classify(kind: str, kernel: str, op: str | None) -> str:
     """
     if kind != "kernel":
         return kind
+    if GIVEN_STATISTICS.search(kernel):
+        return "elementwise"
     by_kernel, by_op = family_of(kernel), op_family(op)
     if by_kernel == "gemm" and by_op in COMPUTE_OPS:
         return by_op

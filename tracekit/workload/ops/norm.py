@@ -90,6 +90,7 @@ def _group_norm_pass(signature: Signature, kernel: str, item_bytes: int) -> Colu
 
 
 TRAFFIC: dict[str, Traffic] = {
+    **dict.fromkeys(("aten::cudnn_batch_norm", "aten::miopen_batch_norm", *BATCH_NORMS), traffic),
     "_C::rms_norm": every_tensor_once(FLOPS_PER_ELEMENT),
     "_C::fused_add_rms_norm": read_and_write(both=(0, 1), read=(2,)),
     "sgl_kernel::rmsnorm": every_tensor_once(FLOPS_PER_ELEMENT),

@@ -1,0 +1,127 @@
+"""Holds predictions against published throughputs of one job on several single GPUs.
+
+python scripts/evaluate_gpus.py [SOURCE...] [--jobs]
+
+No trace of these jobs is public, so stand-ins are (``standin``): the kernels of the same models, told by running them
+on tensors without data, read by tracekit as from a trace. *From shapes*: each GPU's throughput by the kernels' shapes
+and the datasheet alone. *Carried*: the kernels' times on one GPU, scaled so that they give that GPU's published
+throughput, are predicted for another, as those of a trace would be. ``--jobs`` prints the first for each job.
+
+Sources: timm, huggingface/pytorch-image-models at aa4b5850, results/benchmark-infer-amp-nhwc-pt240-cu124-rtx3090.csv
+and -rtx4090.csv; nvidia, NVIDIA/DeepLearningExamples at 729963dd, PyTorch/Classification/ConvNets, the READMEs of
+resnet50v1.5, resnext101-32x4d, se-resnext101-32x4d and efficientnet; lambda, lambdal/deeplearning-benchmark at
+aa5addb6, pytorch/pytorch-train-throughput-fp16.csv, -fp32.csv and the batches beside them (SQuAD, 384 tokens).
+"""
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import polars as pl
+from standin.jobs import Published, kernels, published
+from synthetic.lines import print_table
+
+from predictors import Batch, load_gpu
+from tracekit.prediction.ends import point_and_ends, repeats
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A prediction beside what was published; samples a second."""
+
+    row: Published
+    predicted: float
+    low: float
+    high: float
+
+    @property
+    def error_pct(self) -> float:
+        """Of the throughput."""
+        return 100 * (self.predicted / self.row.samples_per_s - 1)
+
+    @property
+    def inside(self) -> bool:
+        """Whether the interval holds what was published."""
+        return self.low <= self.row.samples_per_s <= self.high
+
+
+def main() -> None:
+    """Prints the tables."""
+    sources = [word for word in sys.argv[1:] if not word.startswith("--")]
+    rows = [row for row in published() if not sources or row.source in sources]
+    alone = {row: from_shapes(row) for row in rows}
+    if "--jobs" in sys.argv:
+        print_table("| job | GPU | samples/s | predicted | error | in interval |", map(job_line, alone.values()))
+    print_table(heading("from shapes"), summary(alone.values()))
+    for source in dict.fromkeys(row.source for row in rows):
+        carried = [one for pair in pairs(rows, source) if (one := carry(*pair, alone))]
+        print_table(heading(f"carried, {source}"), summary(carried))
+
+
+def pairs(rows: Sequence[Published], source: str) -> Iterator[tuple[Published, Published]]:
+    """Each job on one GPU and on another."""
+    jobs = defaultdict(list)
+    for row in rows:
+        if row.source == source:
+            jobs[row.job].append(row)
+    for same in jobs.values():
+        yield from ((one, other) for one in same for other in same if one is not other)
+
+
+def from_shapes(row: Published) -> Outcome:
+    """Without any measured time."""
+    table = kernels(row.job, row.batch)
+    return outcome(row, table, Batch(table).on(row.gpu))
+
+
+def carry(one: Published, other: Published, alone: dict[Published, Outcome]) -> Outcome:
+    """From one GPU to another: at the other's batch, with kernels that fall as short of the model there as here."""
+    table = kernels(other.job, other.batch)
+    slower = alone[one].predicted / one.samples_per_s
+    measured = table.with_columns(measured_us=Batch(table).on(one.gpu)["time_us"] * slower)
+    return outcome(other, table, Batch(measured, source_gpu=one.gpu).on(other.gpu))
+
+
+def outcome(row: Published, table: pl.DataFrame, times: pl.DataFrame) -> Outcome:
+    """What the kernels' times give; those of which nothing is known are fills of a few numbers."""
+    timed = pl.concat([table.select("family"), times], how="horizontal").with_columns(
+        pl.col("time_us", "low_us", "high_us").fill_null(0.0)
+    )
+    step_us, low_us, high_us = (float(ends.sum()) for ends in point_and_ends(timed, repeats(table)))
+    return Outcome(row, *(1e6 * row.batch / us for us in (step_us, high_us, low_us)))
+
+
+def heading(what: str) -> str:
+    """Of a table."""
+    return f"| {what}: to | GPU | predictions | error, median | of it absolute | worst | in interval |"
+
+
+def summary(outcomes: Iterable[Outcome]) -> Iterator[str]:
+    """A line for each source and GPU, and one for all."""
+    groups: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
+    for one in outcomes:
+        groups[one.row.source, load_gpu(one.row.gpu).name].append(one)
+        groups["all", ""].append(one)
+    for (source, gpu), some in sorted(groups.items(), key=lambda group: group[0][0] == "all"):
+        errors = [one.error_pct for one in some]
+        inside = sum(one.inside for one in some)
+        yield (
+            f"| {source} | {gpu} | {len(some)} | {median(errors):+.0f} % | {median(map(abs, errors)):.0f} % "
+            f"| {max(errors, key=abs):+.0f} % | {inside} |"
+        )
+
+
+def job_line(one: Outcome) -> str:
+    """A line for a job on a GPU."""
+    row = one.row
+    name = f"{row.job.model}, {row.job.step}, {row.job.precision}"
+    return (
+        f"| {name} | {load_gpu(row.gpu).name} | {row.samples_per_s:,.0f} | {one.predicted:,.0f} "
+        f"| {one.error_pct:+.0f} % | {'yes' if one.inside else 'no'} |"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""The kernels that a PyTorch program would launch on a GPU, told by its ops on tensors without data."""
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+TYPES = {
+    torch.float32: "float",
+    torch.float16: "c10::Half",
+    torch.bfloat16: "c10::BFloat16",
+    torch.int64: "long int",
+    torch.bool: "bool",
+    torch.uint8: "unsigned char",
+}
+
+HALF = (
+    functional.linear, functional.conv2d, torch.conv2d, functional.scaled_dot_product_attention,
+    torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.bmm, torch.baddbmm, torch.addmm,
+)  # fmt: skip
+SINGLE = (functional.layer_norm, functional.softmax, Tensor.softmax, functional.log_softmax, functional.cross_entropy)
+"""What autocast runs in half and in single precision, of what the stand-ins call."""
+
+NO_KERNEL = re.compile(
+    r"empty|view|detach|_local_scalar|profiler|"
+    r"^(t|expand|permute|transpose|as_strided|select|slice|split|unbind|unsqueeze)$"
+)
+
+# How CUDA's kernels of an op are called, as far as their names tell what they do; the first that fits.
+NAMES = (
+    (r"^convolution_backward$", ("dgrad_implicit_gemm", "wgrad_implicit_gemm")),
+    (r"^convolution$", ("fprop_implicit_gemm",)),
+    (r"^(mm|bmm|addmm|baddbmm)$", ("gemm",)),
+    (r"flash_attention_backward", ("flash_bwd_kernel",)),
+    (r"flash_attention", ("flash_fwd_kernel",)),
+    (r"_foreach|_fused_", ("multi_tensor_apply_kernel",)),
+    (r"native_layer_norm_backward", ("layer_norm_grad_input_kernel", "GammaBetaBackwardCUDAKernel")),
+    (r"native_batch_norm_backward", ("bn_bw_1C11_kernel_new",)),
+    (r"native_batch_norm", ("bn_fw_tr_1C11_kernel_NCHW",)),
+    (r"norm", ("norm_kernel",)),
+    (r"softmax", ("softmax_kernel",)),
+    (r"embedding", ("embedding_kernel",)),
+    (r"^(mean|sum|.*pool.*|nll_loss.*|argmax)$", ("reduce_kernel",)),
+    (r"^cat$", ("CatArrayBatchedCopy",)),
+    (r"^(_to_copy|clone|copy_)$", ("direct_copy_kernel",)),
+    (r"", ("vectorized_elementwise_kernel",)),
+)
+TF32 = "tf32_"
+TRAINING = 5
+"""Which argument of a batch norm tells that it takes the batch's own statistics."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """An op's call with what the profiler would have noted of its inputs, and the kernels that it launches."""
+
+    op: str
+    dims: list[Any]
+    types: list[str]
+    concrete: list[str]
+    kernels: tuple[str, ...]
+
+
+class Autocast(TorchFunctionMode):
+    """Mixed precision, as torch.autocast has it on CUDA; that one wants a GPU."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self._dtype = dtype
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Calls ``func`` with its inputs in the type that it is run in."""
+        wanted = self._dtype if func in HALF else torch.float32 if func in SINGLE else None
+
+        def cast(x: Any) -> Any:
+            return x.to(wanted) if isinstance(x, Tensor) and x.is_floating_point() else x
+
+        if wanted is None:
+            return func(*args, **(kwargs or {}))
+        if func is functional.scaled_dot_product_attention:
+            return torch.ops.aten._scaled_dot_product_flash_attention(*tree_map(cast, args))[0]
+        return func(*tree_map(cast, args), **tree_map(cast, kwargs or {}))
+
+
+class Capture(TorchDispatchMode):
+    """Notes each op that launches kernels.
+
+    Args:
+        tf32: Whether products of fp32 run in TF32.
+    """
+
+    def __init__(self, *, tf32: bool = False) -> None:
+        super().__init__()
+        self.calls: list[Call] = []
+        self._tf32 = tf32
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Runs and notes ``func``."""
+        result = func(*args, **(kwargs or {}))
+        name = func._schema.name.removeprefix("aten::")
+        if not NO_KERNEL.search(name):
+            self.calls.append(self._call(func, name, args, result))
+        return result
+
+    def _call(self, func: Any, name: str, args: tuple[Any, ...], result: Any) -> Call:
+        defaults = (argument.default_value for argument in func._schema.arguments[len(args) :])
+        op, given = ("copy_", (result, *args)) if name in ("_to_copy", "clone") else (name, (*args, *defaults))
+        return Call(
+            f"aten::{op}",
+            [_dims(arg) for arg in given],
+            [_type(arg) for arg in given],
+            [_concrete(arg) for arg in given],
+            tuple(self._kernel(kernel, given) for kernel in _kernels(op, given)),
+        )
+
+    def _kernel(self, name: str, given: tuple[Any, ...]) -> str:
+        single = next((arg.dtype for arg in given if isinstance(arg, Tensor)), None) is torch.float32
+        return TF32 + name if self._tf32 and single and "gemm" in name else name
+
+
+def _kernels(op: str, given: tuple[Any, ...]) -> tuple[str, ...]:
+    names = next(names for pattern, names in NAMES if re.search(pattern, op))
+    if op == "native_batch_norm" and not given[TRAINING]:
+        return ("bn_fw_inf_1C11_kernel_NCHW",)
+    if op != "convolution_backward":
+        return names
+    return tuple(name for name, wanted in zip(names, given[-1], strict=False) if wanted)
+
+
+def _dims(arg: Any) -> Any:
+    if isinstance(arg, Tensor):
+        return list(arg.shape)
+    tensors = isinstance(arg, list | tuple) and any(isinstance(item, Tensor) for item in arg)
+    return [_dims(item) for item in arg] if tensors else []
+
+
+def _type(arg: Any) -> str:
+    if isinstance(arg, Tensor):
+        return TYPES[arg.dtype]
+    if isinstance(arg, list | tuple):
+        return next((TYPES[item.dtype] for item in arg if isinstance(item, Tensor)), "ScalarList")
+    return "" if arg is None else "Scalar"
+
+
+def _concrete(arg: Any) -> str:
+    tensors = any(isinstance(item, Tensor) for item in tree_leaves(arg))
+    return "" if arg is None or tensors else json.dumps(arg, default=str)

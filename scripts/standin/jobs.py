@@ -1,0 +1,107 @@
+"""Published jobs: their throughputs, and the kernels that a step of each launches."""
+
+import csv
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import polars as pl
+import torch
+from standin import language, vision
+from standin.capture import Autocast, Call, Capture
+from standin.trace import built
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tracekit.prediction.scaling import as_measured
+from tracekit.replay.run import prepare
+
+TABLE = Path(__file__).with_name("published.csv")
+PIXELS, TOKENS, ANSWERS = 224, 384, 2
+LONG_US = 1e6
+"""For a stand-in's kernels, so that none is taken for faster than its arithmetic allows."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A model's step.
+
+    Attributes:
+        model: Its name.
+        step: 'infer' or 'train'.
+        precision: 'amp' (fp16 with autocast, channels last), 'half' (all fp16) or 'fp32', which is TF32 where there is.
+    """
+
+    model: str
+    step: str
+    precision: str
+
+    @property
+    def trains(self) -> bool:
+        """Whether it has a backward pass."""
+        return self.step == "train"
+
+
+@dataclass(frozen=True)
+class Published:
+    """What a job got done on one GPU."""
+
+    source: str
+    job: Job
+    gpu: str
+    batch: int
+    samples_per_s: float
+
+
+def published() -> Iterator[Published]:
+    """All that the table holds."""
+    with TABLE.open() as lines:
+        for row in csv.DictReader(lines):
+            job = Job(row["job"], row["step"], row["precision"])
+            yield Published(row["source"], job, row["gpu"], int(row["batch"]), float(row["samples_per_s"]))
+
+
+@cache
+def kernels(job: Job, batch: int) -> pl.DataFrame:
+    """A step's kernels, as tracekit reads them from a trace of it, without their times."""
+    trace = built(calls(job, batch), every_us=LONG_US)
+    return as_measured(prepare(trace, source_gpu="v100-sxm-16gb")).drop("measured_us")
+
+
+def calls(job: Job, batch: int) -> list[Call]:
+    """The ops of a step that launch kernels."""
+    seen = Capture(tf32=True)
+    with ExitStack() as modes:
+        modes.enter_context(torch.device("meta"))
+        model, inputs, targets = _of_language(job, batch) if job.model in language.MODELS else _of_vision(job, batch)
+        model.train(job.trains)
+        modes.enter_context(torch.set_grad_enabled(job.trains))
+        modes.enter_context(seen)
+        if job.precision == "amp":
+            modes.enter_context(Autocast(torch.float16))
+        output = model(inputs)
+        if job.trains:
+            functional.cross_entropy(output.float(), targets).backward()
+    return [*seen.calls, *([_optimizer(model)] if job.trains else [])]
+
+
+def _of_vision(job: Job, batch: int) -> tuple[nn.Module, Tensor, Tensor]:
+    layout = torch.channels_last if job.precision == "amp" else torch.contiguous_format
+    images = torch.empty(batch, 3, PIXELS, PIXELS).to(memory_format=layout)
+    return vision.MODELS[job.model]().to(memory_format=layout), images, torch.empty(batch, dtype=torch.int64)
+
+
+def _of_language(job: Job, batch: int) -> tuple[nn.Module, Tensor, Tensor]:
+    model, tokens = language.MODELS[job.model](), torch.empty(batch, TOKENS, dtype=torch.int64)
+    return (model.half() if job.precision == "half" else model), tokens, torch.empty(TOKENS, ANSWERS, dtype=torch.int64)
+
+
+def _optimizer(model: nn.Module) -> Call:
+    """One fused step in fp32: SGD with momentum of image classifiers, Adam of the others."""
+    adam = isinstance(model, language.Bert)
+    shapes = [list(parameter.shape) for parameter in model.parameters()]
+    lists = 4 if adam else 3
+    name = "aten::_fused_adam_" if adam else "aten::_fused_sgd_"
+    return Call(name, [shapes] * lists, ["float"] * lists, [""] * lists, ("multi_tensor_apply_kernel",))

@@ -1,0 +1,44 @@
+"""Stand-ins for published jobs: models as large as theirs, kernels whose work tracekit knows."""
+
+import polars as pl
+import pytest
+import torch
+from standin import jobs, language, vision
+from standin.jobs import Job, calls, kernels
+
+
+@pytest.mark.parametrize(
+    ("model", "millions"),
+    [
+        *(("resnet50", 25.56), ("seresnet50", 28.09), ("vgg16", 138.36), ("densenet121", 7.98)),
+        *(("mobilenetv2_100", 3.50), ("efficientnet_b0", 5.29), ("convnext_tiny", 28.59)),
+        *(("vit_base_patch16_224", 86.57), ("mixer_b16_224", 59.88)),
+    ],
+)
+def test_models_are_as_large_as_published(model: str, millions: float) -> None:
+    with torch.device("meta"):
+        parameters = sum(parameter.numel() for parameter in vision.MODELS[model]().parameters())
+    assert parameters / 1e6 == pytest.approx(millions, abs=0.005)
+
+
+def test_the_table_has_models_and_gpus_that_are_known() -> None:
+    rows = list(jobs.published())
+    assert {row.job.model for row in rows} <= {*vision.MODELS, *language.MODELS}
+    assert len({(row.source, row.job, row.gpu) for row in rows}) == len(rows) > 100
+
+
+def test_autocast_runs_convolutions_in_half_and_norms_of_layers_in_single_precision() -> None:
+    seen = {call.op: call.types[0] for call in calls(Job("vit_tiny_patch16_224", "infer", "amp"), 2)}
+    assert seen["aten::convolution"] == seen["aten::_scaled_dot_product_flash_attention"] == "c10::Half"
+    assert seen["aten::native_layer_norm"] == "float"
+
+
+def test_a_training_step_has_three_times_the_products_of_an_inference() -> None:
+    found = {step: kernels(Job("resnet18", step, "fp32"), 2) for step in ("infer", "train")}
+    assert all(table.select(pl.col("bytes", "m").is_null().all()).row(0) == (False, False) for table in found.values())
+    flops = {step: table.select(2 * pl.col("batch").fill_null(1) * pl.col("m") * pl.col("n") * pl.col("k")).sum().item()
+             for step, table in found.items()}  # fmt: skip
+    of_images = 2 * 2 * 64 * 3 * 49 * 112 * 112
+    assert flops["infer"] == pytest.approx(2 * 2 * 1.814e9, rel=0.001)
+    assert flops["train"] == 3 * flops["infer"] - of_images
+    assert found["train"].filter(pl.col("direction") == "wgrad").height == 20
