@@ -54,6 +54,7 @@ def ratios(layers: pl.DataFrame, system: str, number: int, ranks: int) -> pl.Ser
     """By the law, the time of a rank's two products over that of a layer's."""
     visits = pl.col("each") * pl.col("topk")
     gates = pl.when(pl.col("kernel_source").str.contains("nongated")).then(1).otherwise(2)
+    nothing = {name: pl.lit(None, pl.Int64) for name in ("rows", "cols", "flops", "bytes")}
     sides = layers.select(
         "hidden_size", batch=pl.min_horizontal(number, visits), visits=visits,
         wide=gates * pl.col("inter_size"), narrow="inter_size",
@@ -61,8 +62,7 @@ def ratios(layers: pl.DataFrame, system: str, number: int, ranks: int) -> pl.Ser
     products = pl.concat(
         sides.select(
             "batch", m=(pl.col("visits") / pl.col("batch")).ceil().cast(pl.Int64), n=n, k=k, family=pl.lit("gemm"),
-            dtype=pl.lit("bf16"), phase=pl.lit("forward"), input_dims=pl.lit(None, pl.String), rows=pl.lit(None, pl.Int64),
-            cols=pl.lit(None, pl.Int64), flops=pl.lit(None, pl.Int64), bytes=pl.lit(None, pl.Int64),
+            dtype=pl.lit("bf16"), phase=pl.lit("forward"), input_dims=pl.lit(None, pl.String), **nothing,
         )
         for n, k in (("wide", "hidden_size"), ("hidden_size", "narrow"))
     )  # fmt: skip
@@ -90,7 +90,8 @@ def rows(table: pl.DataFrame) -> Iterator[str]:
         .sort("triton", "moe_ep_size")
     )
     for triton, ranks, count, measured, predicted, error, within in summed.iter_rows():
-        yield f"| {ENGINES[triton]} | {ranks} | {count} | {measured:.2f} | {predicted:.2f} | {error:+.0f} % | {within:.1f} |"
+        times = f"{measured:.2f} | {predicted:.2f}"
+        yield f"| {ENGINES[triton]} | {ranks} | {count} | {times} | {error:+.0f} % | {within:.1f} |"
 
 
 if __name__ == "__main__":

@@ -130,7 +130,7 @@ def predict(
         dp: Data-parallel copies there.
         tp: Tensor-parallel ranks there.
         pp: Pipeline stages there.
-        ep: Expert-parallel ranks there.
+        ep: Ranks that share a layer's experts there.
         micro_batches: Passes of a step through the stages; by default the trace's times ``pp``.
         pp_chunks: Chunks of layers on each stage: 1, the default, for 1F1B, more to interleave them.
         zero_bubble: Whether stages put off weights' gradients until they would wait (ZB-H1).
@@ -201,6 +201,7 @@ def sweep(
     world_size: Sequence[int] = (),
     tp: Sequence[int] = (),
     pp: Sequence[int] = (),
+    ep: Sequence[int] = (),
     micro_batches: int | None = None,
     pp_chunks: int | None = None,
     zero_bubble: bool = False,
@@ -221,6 +222,7 @@ def sweep(
         world_size: Numbers of ranks; by default doubled from the trace's up to the whole cluster.
         tp: Tensor-parallel ranks; by default the trace's.
         pp: Pipeline stages; by default the trace's.
+        ep: Ranks that share the experts; by default as in the trace.
         micro_batches: Passes of a step through the stages; by default the trace's times ``pp``.
         pp_chunks: Chunks of layers on each stage: 1, the default, for 1F1B, more to interleave them.
         zero_bubble: Whether stages put off weights' gradients until they would wait (ZB-H1).
@@ -248,6 +250,7 @@ def sweep(
         world_sizes=world_size,
         tensor_parallel=tp,
         pipeline_parallel=pp,
+        expert_parallel=ep,
         micro_batches=micro_batches,
         chunks=pp_chunks,
         zero_bubble=zero_bubble or None,

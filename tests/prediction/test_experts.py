@@ -263,3 +263,11 @@ def test_experts_that_cannot_be_told_are_refused():
     assert "take tokens 1024 wide and give them 2048 wide" in refused(open_ended, ep=4)
     with pytest.raises(LayoutError, match="no tokens to each other's experts"):
         tk.predict(job(Model().builder, Model().builder), cluster=NODE, ep=2)
+
+
+def test_a_sweep_over_ranks_that_share_experts():
+    found = tk.sweep(Model(1).builder.load(), cluster=NODE, ep=[1, 4], samples=1)
+    rows = found.table.select("ranks", "ep").sort("ranks", "ep").rows()
+    assert rows == [(1, 1), (2, 1), (4, 1), (4, 4), (8, 1), (8, 4)]
+    assert found.refused == ()
+    assert any("all-to-alls as Megatron-LM's were put in" in note for note in found.assumed)

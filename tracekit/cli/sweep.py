@@ -38,6 +38,10 @@ TensorParallels = Annotated[
 PipelineParallels = Annotated[
     list[int], typer.Option("--pp", metavar="N", min=1, help="Pipeline stages; repeatable. Default: the trace's.")
 ]
+ExpertParallels = Annotated[
+    list[int],
+    typer.Option("--ep", metavar="N", min=1, help="Ranks that share the experts; repeatable. Default: the trace's."),
+]
 Samples = Annotated[
     float | None,
     typer.Option(
@@ -54,6 +58,7 @@ def sweep(
     world_size: WorldSizes = [],  # noqa: B006
     tp: TensorParallels = [],  # noqa: B006
     pp: PipelineParallels = [],  # noqa: B006
+    ep: ExpertParallels = [],  # noqa: B006
     micro_batches: MicroBatches = None,
     pp_schedule: PipelineSchedule = None,
     fsdp: FullySharded = False,
@@ -99,6 +104,7 @@ def sweep(
             world_sizes=world_size,
             tensor_parallel=tp,
             pipeline_parallel=pp,
+            expert_parallel=ep,
             micro_batches=micro_batches,
             chunks=to_chunks(pp_schedule),
             zero_bubble=to_zero_bubble(pp_schedule),

@@ -27,6 +27,7 @@ COLUMNS = {
     "dp": pl.Int64,
     "tp": pl.Int64,
     "pp": pl.Int64,
+    "ep": pl.Int64,
     "micro_batches": pl.Int64,
     "bubble": pl.Float64,
     "step_time_us": pl.Float64,
@@ -97,6 +98,7 @@ def sweep(
     world_sizes: Sequence[int] = (),
     tensor_parallel: Sequence[int] = (),
     pipeline_parallel: Sequence[int] = (),
+    expert_parallel: Sequence[int] = (),
     micro_batches: int | None = None,
     chunks: int | None = None,
     zero_bubble: bool | None = None,
@@ -115,6 +117,7 @@ def sweep(
         world_sizes: Numbers of ranks; by default doubled from the trace's up to the whole cluster.
         tensor_parallel: Ranks of each layer; by default the trace's.
         pipeline_parallel: Stages; by default the trace's.
+        expert_parallel: Ranks that share the experts; by default as in the trace.
         micro_batches: Passes of a step through the stages of those layouts that have some.
         chunks: Of layers on each of their stages.
         zero_bubble: Whether these put off weights' gradients until they would wait.
@@ -136,10 +139,12 @@ def sweep(
     nodes = [platforms().get(target.gpu.gpu.slug, f"8x{target.gpu.gpu.slug}") for target in targets(gpus)]
     refused: list[str] = []
     staged = Change(micro_batches=micro_batches, chunks=chunks, zero_bubble=zero_bubble)
+    sharing: Sequence[int | None] = expert_parallel or [None]
     changes = [
-        replace(staged if pp > 1 else Change(), tp=tp, pp=pp, sharded=sharded or None)
+        replace(staged if pp > 1 else Change(), tp=tp, pp=pp, ep=ep, sharded=sharded or None)
         for tp in tensor_parallel or [old.tp]
         for pp in pipeline_parallel or [old.pp]
+        for ep in sharing
     ]
     wanted = [*_wanted(old, targets((), [*clusters, *nodes]), world_sizes, changes, refused)]
     predictor = Predictor(run, source, old, by_gpu(prices), calibration.stored() if calibrated else ())
@@ -172,8 +177,12 @@ def _wanted(
 
 
 def _doubled(old: Layout, change: Change, gpus: int) -> list[int]:
-    """World sizes from the trace's copies upward, each twice the last, and all of the cluster."""
-    copy = (change.tp or old.tp) * (change.pp or old.pp)
+    """World sizes from the trace's copies upward, each twice the last, and all of the cluster.
+
+    Where copies are to share experts, there are at least as many of them.
+    """
+    sharing = (change.ep or 1) if old.ep == 1 and (change.tp or old.tp) == 1 else 1
+    copy = (change.tp or old.tp) * (change.pp or old.pp) * sharing
     sizes = [copy * old.dp * 2**power for power in range(20) if copy * old.dp * 2**power <= gpus]
     return sorted({*sizes, gpus // copy * copy} - {0})
 
@@ -227,5 +236,5 @@ def _row(entry: Entry) -> tuple[object, ...]:
     times = (one.step.step_time_us, one.low_us, one.high_us, one.step.exposed_comm_us)
     done = (entry.per_second, entry.efficiency)
     staged = (one.pipeline.micro_batches, one.pipeline.bubble) if one.pipeline else (None, None)
-    sizes = (one.label, one.ranks, layout.dp, layout.tp, layout.pp, *staged)
+    sizes = (one.label, one.ranks, layout.dp, layout.tp, layout.pp, layout.ep, *staged)
     return (*sizes, *times, *done, one.memory.fits, one.dollars)

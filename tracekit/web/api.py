@@ -46,6 +46,7 @@ class Ask(BaseModel):
     dp: Count | None = Field(default=None, description="Data-parallel copies on the clusters; default the trace's.")
     tp: Count | None = Field(default=None, description="Ranks that share each layer there.")
     pp: Count | None = Field(default=None, description="Pipeline stages there.")
+    ep: Count | None = Field(default=None, description="Ranks that share a layer's experts there.")
     micro_batches: Count | None = Field(default=None, description="Passes of a step through the stages.")
     fsdp: bool = Field(default=False, description="Whether copies of a one-GPU job share out its parameters.")
     batch: float | None = Field(
@@ -183,8 +184,8 @@ def asked(ask: Ask) -> dict[str, Any]:
     for name in (*gpus, *clusters):
         if name.strip().lower().endswith(".toml"):
             raise WebError(f"{name}: the server reads no files.", "Name what it knows: /api/v1/gpus, /api/v1/clusters.")
-    if not ask.clusters and (ask.fsdp or any((ask.dp, ask.tp, ask.pp, ask.micro_batches))):
-        raise WebError("Copies, shared layers and stages need links between GPUs.", "Name a cluster.")
+    if not ask.clusters and (ask.fsdp or any((ask.dp, ask.tp, ask.pp, ask.ep, ask.micro_batches))):
+        raise WebError("Copies, shared layers or experts and stages need links between GPUs.", "Name a cluster.")
     targets(gpus, clusters)
     return ask.model_dump()
 

@@ -9,6 +9,7 @@ NUMBERS = {
     "dp": "Copies",
     "tp": "GPUs that share a layer",
     "pp": "Pipeline stages",
+    "ep": "GPUs that share experts",
     "micro_batches": "Micro-batches",
     "batch": "Times the batch",
 }
