@@ -4,28 +4,15 @@ import io
 import json
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.benchmarks.timing import best
 from tracekit.ingest.decode import decode
 from tracekit.testing import TraceBuilder
 
-EVENTS = 60_000
 COPIES = 6
-
-
-@pytest.fixture(scope="module")
-def text() -> bytes:
-    """A trace of 60,000 events, 13 MB."""
-    builder = TraceBuilder()
-    for i in range(EVENTS // 3):
-        dims = [[i % 50 + 1, 1024], [1024, 1024]]
-        builder.op("aten::mm", 10 * i, 9, dims=dims, types=["float", "float"], concrete=["", ""])
-        builder.kernel("ampere_sgemm_128x64_nn", 10 * i + 20, 8, launch=10 * i + 2, grid=[8, 4, 1], block=[128, 1, 1])
-    return builder.to_json()
 
 
 @pytest.fixture(scope="module")
@@ -36,16 +23,6 @@ def large(text: bytes, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with path.open("wb") as file:
         file.write(text[:start] + b",\n".join([text[start:stop]] * COPIES) + text[stop:])
     return path
-
-
-def best(function: Callable[[], object], repeats: int = 3) -> float:
-    """CPU seconds of the fastest of a few runs."""
-    times = []
-    for _ in range(repeats):
-        start = time.process_time()
-        function()
-        times.append(time.process_time() - start)
-    return min(times)
 
 
 def fast(text: bytes) -> object:
@@ -78,6 +55,7 @@ def test_the_scanner_against_the_careful_decoder(benchmark, text):
 
 MEASURE = """
 import resource, sys
+from tests.benchmarks.timing import best
 from tracekit.ingest.decode import decode
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -101,6 +79,7 @@ def test_memory_against_the_size_of_the_file(large, tmp_path):
 
 FRESH = """
 import sys, time
+from tests.benchmarks.timing import best
 from tracekit.ingest.decode import decode
 def seconds():
     start = time.process_time()

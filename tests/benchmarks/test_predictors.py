@@ -1,11 +1,10 @@
 """Speed of predicting kernels, as a ratio to numpy's own pace in the same run."""
 
-import time
-
 import numpy as np
 import polars as pl
 
 from predictors import Batch, list_gpus, predict
+from tests.benchmarks.timing import best
 
 KERNELS = 50_000
 
@@ -14,16 +13,6 @@ def products() -> pl.DataFrame:
     draw = np.random.default_rng(0)
     shape = {name: draw.integers(1, 8192, KERNELS) for name in ("m", "n", "k")}
     return pl.DataFrame(shape).with_columns(family=pl.lit("gemm"), dtype=pl.lit("bf16"))
-
-
-def seconds(function, repeats: int = 3) -> float:
-    """CPU time of the best of a few runs, all threads together."""
-    times = []
-    for _ in range(repeats):
-        start = time.process_time()
-        function()
-        times.append(time.process_time() - start)
-    return min(times)
 
 
 def test_products_against_the_arithmetic_they_need(benchmark):
@@ -44,7 +33,7 @@ def test_products_against_the_arithmetic_they_need(benchmark):
 
     predict(kernels.head(100), "h100-sxm")
     benchmark(predict, kernels, "h100-sxm")
-    took, limit = seconds(lambda: predict(kernels, "h100-sxm")), seconds(powers) + seconds(comparisons)
+    took, limit = best(lambda: predict(kernels, "h100-sxm")), best(powers) + best(comparisons)
     benchmark.extra_info["thousand kernels per CPU second"] = KERNELS / took / 1e3
     benchmark.extra_info["times numpy's limit"] = took / limit
     assert took < 12 * limit
@@ -69,4 +58,4 @@ def test_a_sweep_works_each_distinct_kernel_out_once():
             np.multiply(x, 2.0)
 
     sweep()
-    assert seconds(sweep, repeats=2) < 30 * seconds(writing)
+    assert best(sweep, repeats=2) < 30 * best(writing)

@@ -1,50 +1,25 @@
 """Speed, as ratios to a peer measured in the same run; `make bench` prints the figures."""
 
-import time
-from collections.abc import Callable
-
 import networkx as nx
 import numpy as np
 import pytest
 
 from predictors import list_gpus
+from tests.benchmarks.conftest import LAUNCHES
+from tests.benchmarks.timing import best
 from tracekit.graph import Graph, link
 from tracekit.ingest import load_bytes
 from tracekit.prediction.step import predict
 from tracekit.replay.engine import replay
 from tracekit.replay.run import prepare
-from tracekit.testing import TraceBuilder
 from tracekit.workload import steps
 from tracekit.workload.extract import extract
-
-LAUNCHES = 20_000
-
-
-@pytest.fixture(scope="module")
-def text() -> bytes:
-    """A trace of 60,000 events, 12 MB."""
-    builder = TraceBuilder()
-    for i in range(LAUNCHES):
-        dims = [[i % 50 + 1, 1024], [1024, 1024]]
-        builder.op("aten::mm", 10 * i, 9, dims=dims, types=["float", "float"], concrete=["", ""])
-        builder.kernel("ampere_sgemm_128x64_nn", 10 * i + 20, 8, launch=10 * i + 2, grid=[8, 4, 1], block=[128, 1, 1])
-    return builder.to_json()
 
 
 @pytest.fixture(scope="module")
 def graph(text: bytes) -> Graph:
     trace = load_bytes(text, "benchmark").rank()
     return link(trace, extract(trace), steps.marks(steps.find(trace)))
-
-
-def best(function: Callable[[], object], repeats: int = 3) -> float:
-    """CPU seconds of the fastest of a few runs."""
-    times = []
-    for _ in range(repeats):
-        start = time.process_time()
-        function()
-        times.append(time.process_time() - start)
-    return min(times)
 
 
 def python_pass(graph: Graph) -> list[int]:
