@@ -15,7 +15,7 @@ from tracekit.workload.phases import BACKWARD, FORWARD
 from tracekit.workload.shares import share
 
 SIDES = ("m", "n", "k")
-ITEM_BYTES = {"fp32": 4, "tf32": 4}
+OUTPUT_BYTES = {"fp32": 4, "tf32": 4}
 """Of an element of what a product writes; 2 for all others."""
 
 SQUARE, HEADS, EXPERTS = "square", "heads", "experts"
@@ -49,7 +49,7 @@ def of_messages(kernels: pl.DataFrame, calls: pl.DataFrame) -> Activations:
     Raises:
         LayoutError: No product's output is as large as a message.
     """
-    item = pl.col("dtype").replace_strict({**ITEM_BYTES, "fp16": 2, "bf16": 2}, default=None, return_dtype=pl.Float64)
+    item = pl.col("dtype").replace_strict({**OUTPUT_BYTES, "fp16": 2, "bf16": 2}, default=None, return_dtype=pl.Float64)
     sizes = calls.select(elements=(pl.col("bytes") / item).round().cast(pl.Int64))["elements"].drop_nulls().unique()
     outputs = kernels.filter((pl.col("family") == "gemm") & ((pl.col("m") * pl.col("n")).is_in(sizes.implode())))
     if outputs.is_empty():
@@ -79,14 +79,14 @@ def of_layers(kernels: pl.DataFrame) -> Activations:
 
 def item_bytes() -> pl.Expr:
     """Bytes of an element of what each product writes."""
-    return pl.col("dtype").replace_strict(ITEM_BYTES, default=2, return_dtype=pl.Int64)
+    return pl.col("dtype").replace_strict(OUTPUT_BYTES, default=2, return_dtype=pl.Int64)
 
 
 def message_dtype() -> pl.Expr:
     """Type of a message that holds what each product writes."""
     dtype = pl.col("dtype")
     kept = pl.when(dtype == "fp16").then(dtype).otherwise(pl.lit("bf16"))
-    return pl.when(dtype.is_in(list(ITEM_BYTES))).then(pl.lit("fp32")).otherwise(kept)
+    return pl.when(dtype.is_in(list(OUTPUT_BYTES))).then(pl.lit("fp32")).otherwise(kept)
 
 
 def widths(products: pl.DataFrame) -> pl.DataFrame:

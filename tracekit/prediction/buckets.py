@@ -21,7 +21,7 @@ FIRST_BYTES = 2**20
 BUCKET_BYTES = 25 * 2**20
 """DistributedDataParallel's defaults, bucket_cap_mb=25."""
 
-ITEM_BYTES = 4
+UNTOLD_BYTES = 4
 """Of a gradient whose type wasn't recorded, in older traces."""
 
 
@@ -47,7 +47,7 @@ def exchanged(run: Run, apart: Callable[[Tensor], bool] = lambda gradient: False
     described = pl.DataFrame(
         {
             "numel": [gradient.numel for gradient in one_pass],
-            "bytes": [gradient.numel * gradient.item_bytes(ITEM_BYTES) for gradient in one_pass],
+            "bytes": [gradient.numel * gradient.item_bytes(UNTOLD_BYTES) for gradient in one_pass],
             "dtype": [gradient.dtype or "fp32" for gradient in one_pass],
             "bucket": buckets(one_pass, apart),
             "apart": [apart(gradient) for gradient in one_pass],
@@ -87,7 +87,7 @@ def buckets(one_pass: Sequence[Tensor], apart: Callable[[Tensor], bool] = lambda
     limits: dict[tuple[str | None, bool], int] = {}
     filling: dict[tuple[str | None, bool], list[int]] = {}
     full: list[list[int]] = []
-    sizes = [gradient.numel * gradient.item_bytes(ITEM_BYTES) for gradient in one_pass]
+    sizes = [gradient.numel * gradient.item_bytes(UNTOLD_BYTES) for gradient in one_pass]
     for place, gradient in enumerate(one_pass):
         kind = gradient.dtype, apart(gradient)
         bucket = filling.setdefault(kind, [])
