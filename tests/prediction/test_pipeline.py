@@ -207,7 +207,7 @@ def test_the_order_of_likelihood_holds():
         (Model(), {"pp": 2, "zero_bubble": True}, "which products are weights' gradients"),
         (Model(shapes=False), {"pp": 2}, "Record with record_shapes"),
         (Model(head=50000), {"pp": 2}, "only 7 % of its forward pass"),
-        (Model(1), {"pp": 2}, "no layer that repeat"),
+        (Model(1), {"pp": 2}, "doesn't tell the layers: none repeat"),
     ],
 )
 def test_what_can_not_be_cut_is_refused(model, change, says):

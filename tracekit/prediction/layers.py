@@ -81,8 +81,8 @@ def recognise_layers(run: Run) -> Layers:
     places = here[: turn - start].with_row_index("place")
     part = share(places, "dur_ns", pl.col("place").is_between(begin, forward[-1] - 1))
     if count < 2 or part < LEAST_SHARE:
-        told = f"only {part:.0f} % of its forward pass are {count} layers" if count > 1 else "no layer"
-        raise LayoutError(f"the trace doesn't tell the layers: {told} that repeat.")
+        told = f"only {part:.0f} % of its forward pass are {count} layers that repeat" if count > 1 else "none repeat"
+        raise LayoutError(f"the trace doesn't tell the layers: {told}.")
     alike = (passes[:, 1] - passes[:, 0] == turn - start) & (passes[:, 2] - passes[:, 1] == end - turn)
     steps = kernels.select("rank", "step").n_unique()
     return Layers(
