@@ -2,7 +2,7 @@
 
 import pytest
 
-from tracekit.units import digits, duration, interval, kernel_title, percent
+from tracekit.units import byte_count, counted, digits, duration, interval, kernel_title, percent
 
 LAMBDA = "at::native::gpu_kernel_impl<at::native::AddFunctor<float> >(at::TensorIteratorBase&)::{lambda(int)#1}"
 TITLES = {
@@ -47,3 +47,16 @@ def test_what_rounds_up_to_the_next_digit_has_no_fourth_one():
     assert [digits(value) for value in (0.999, 9.996, -99.96, 999.6)] == ["1.00", "10.0", "-100", "1,000"]
     assert [percent(value) for value in (0.94, 0.97, 99.6)] == ["0.9 %", "1 %", "100 %"]
     assert interval(7.06e3, 999.7e3) == "0.01–1.00 s"
+
+
+@pytest.mark.parametrize(
+    ("bytes_", "text"),
+    [(0, "0 bytes"), (1023, "1023 bytes"), (1 << 21, "2 MiB"), (3 << 29, "1.5 GiB"), (1 << 32, "4 GiB")],
+)
+def test_sizes_have_the_unit_that_suits_them(bytes_, text):
+    assert byte_count(bytes_) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(41.0, "41"), (40.5, "40.5"), (0.5, "0.50"), (1835.0, "1,835")])
+def test_counts_have_decimals_only_where_steps_differ(value, text):
+    assert counted(value) == text

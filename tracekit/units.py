@@ -37,6 +37,14 @@ def interval(low_us: float, high_us: float) -> str:
     return f"{digits(low_us / scale)}–{number} {unit}".rstrip()
 
 
+def byte_count(size_bytes: float) -> str:
+    """Bytes in the unit that suits them: ``4 GiB``, ``1.5 MiB``."""
+    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if size_bytes >= 1 << power:
+            return f"{size_bytes / (1 << power):.3g} {unit}"
+    return f"{size_bytes:.0f} bytes"
+
+
 def shape(dims: str | None) -> str:
     """Recorded shapes without what says nothing: ``[[8,64],[64],[]]`` to ``8×64, 64``."""
     return _sizes(json.loads(dims)) if dims else ""

@@ -95,7 +95,7 @@ def test_the_limit_is_named(start):
     answers.append(client.put("/api/v1/traces/t", content=iter([b" " * (1 << 20), b" "])))
     for answer in answers:
         assert answer.status_code == 413
-        assert "0.000977 GiB" in answer.json()["error"]["message"]
+        assert "server takes: 1 MiB" in answer.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(

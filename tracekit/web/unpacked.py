@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from tracekit.ingest.source import Source
 from tracekit.ingest.stream import GZIP_MAGIC, ZIP_MAGIC, ZSTD_MAGIC
+from tracekit.units import byte_count
 from tracekit.web.errors import TooLargeError
 
 BLOCK_BYTES = 1 << 20
@@ -38,7 +39,7 @@ def check(sources: Sequence[Source], packed_bytes: int, *, most_bytes: int, most
         left, limit = left - used, limit - used
         if left < 0:
             raise TooLargeError(
-                f"{source.name} unpacks to more than this server takes: {most_bytes / 2**30:.3g} GiB.",
+                f"{source.name} unpacks to more than this server takes: {byte_count(most_bytes)}.",
                 HINT.format(option="--max-unpacked"),
             )
         if limit < 0:

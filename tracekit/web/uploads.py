@@ -13,6 +13,7 @@ from typing import BinaryIO
 
 from anyio import to_thread
 
+from tracekit.units import byte_count
 from tracekit.web.database import Database, Row
 from tracekit.web.errors import ConflictError, FullError, LockedError, NotFoundError, TooLargeError
 from tracekit.web.files import Files
@@ -216,7 +217,7 @@ class Uploads:
     def _check_size(self, name: str, size: int) -> None:
         if size > self._settings.max_upload_bytes:
             raise TooLargeError(
-                f"{name} is larger than this server takes: {self._settings.max_upload_bytes / 2**30:.3g} GiB.",
+                f"{name} is larger than this server takes: {byte_count(self._settings.max_upload_bytes)}.",
                 "Compress it, or record fewer steps; whoever runs the server sets the limit (--max-upload).",
             )
 

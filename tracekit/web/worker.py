@@ -14,6 +14,7 @@ import traceback
 
 from predictors import PredictorError
 from tracekit.errors import TracekitError
+from tracekit.units import byte_count
 from tracekit.web.errors import FullError, WebError
 from tracekit.web.jobs import Job
 from tracekit.web.settings import Settings
@@ -84,7 +85,7 @@ def _try(job: Job, settings: Settings, store: Store) -> None:
 def out_of_memory(settings: Settings) -> tuple[str, str]:
     """What to say of a job that needs too much memory."""
     return (
-        f"The job needs more memory than a worker may take: {settings.worker_bytes / 2**30:.3g} GiB.",
+        f"The job needs more memory than a worker may take: {byte_count(settings.worker_bytes)}.",
         "Send fewer steps or one rank; whoever runs the server sets the limit (--memory).",
     )
 
