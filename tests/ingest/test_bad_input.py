@@ -125,6 +125,8 @@ def test_a_kernel_without_anything_on_the_cpu_gets_a_report():
         ("Input type", [1, 2]),
         ("Input Dims", [["a"], [4]]),
         ("Input Dims", "unknown"),
+        ("Input Dims", [[2**40, 2**40], [8, 8]]),
+        ("Input Dims", [[0, 2**70], [8, 8]]),
         ("Input Strides", {"0": 1}),
         ("Concrete Inputs", [["1"]]),
     ],

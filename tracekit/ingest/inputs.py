@@ -2,11 +2,15 @@
 
 import json
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import polars as pl
 
 from tracekit.schema import SIGNATURE
+
+# More than a rack of GPUs holds, so that counts of bytes and operations fit 64 bits.
+MOST_ELEMENTS = 1 << 44
 
 
 def readable(ops: pl.DataFrame) -> tuple[pl.DataFrame, int]:
@@ -34,8 +38,16 @@ def _has_form(text: str, form: Callable[[Any], bool]) -> bool:
 
 
 def _is_shape(value: Any) -> bool:
+    """Sizes of a tensor that some machine could hold, or of a list of tensors such lists."""
+    if not isinstance(value, list):
+        return False
+    sizes = [max(abs(size), 1) for size in value if isinstance(size, int)]
+    return prod(sizes) < MOST_ELEMENTS and all(isinstance(entry, int) or _is_shape(entry) for entry in value)
+
+
+def _is_stride(value: Any) -> bool:
     """Numbers, or of a list of tensors such lists."""
-    return isinstance(value, list) and all(isinstance(size, int) or _is_shape(size) for size in value)
+    return isinstance(value, list) and all(isinstance(step, int) or _is_stride(step) for step in value)
 
 
 def _is_text(value: Any) -> bool:
@@ -43,6 +55,6 @@ def _is_text(value: Any) -> bool:
 
 
 FORMS: dict[str, Callable[[Any], bool]] = dict(
-    zip((column.name for column in SIGNATURE), (_is_shape, _is_text, _is_shape, _is_text), strict=True)
+    zip((column.name for column in SIGNATURE), (_is_shape, _is_text, _is_stride, _is_text), strict=True)
 )
 """Of the inputs of an op by column: shapes, types, strides, and values as text."""

@@ -39,7 +39,8 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"duration": units.duration, "percent": units.percent, "digits": units.digits}
+    used = (units.byte_count, units.digits, units.duration, units.percent)
+    environment.filters |= {function.__name__: function for function in used}
     return environment
 
 
