@@ -137,10 +137,16 @@ def test_samples_ranks_mistakes_and_two_compared(page, shared, tmp_path, make_tr
     assert "predicted for l40s" in page.frame_locator("iframe.report").locator(".cards").inner_text()
 
     page.goto(server.url)
+    for _ in range(6):  # the name, three links, then both ways to choose
+        page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "folder"
     page.set_input_files("#files", {"name": "x.json", "mimeType": "text/plain", "buffer": b'{"nodes": []}'})
     page.wait_for_selector("[data-state=failed]")
     assert "x.json" in page.inner_text("[role=alert]")
     assert "traceEvents" in page.inner_text("[role=alert]")
+    assert not page.is_visible(".choose")
+    page.click("text=Upload other traces")
+    page.wait_for_selector("#drop")
     assert page.problems == []
 
 
