@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tracekit.calibration import Calibration
+from tracekit.render.grid import plain
 
 
 def table_json(kept: Sequence[Calibration]) -> str:
@@ -49,7 +50,7 @@ def kept(one: Calibration, errors: pl.DataFrame, path: Path) -> RenderableType:
 
 
 def _columns(first: str, *others: str) -> Table:
-    columns = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    columns = plain(gap=1)
     columns.add_column(first, style="bold", no_wrap=True)
     for heading in others:
         columns.add_column(heading)

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from tracekit.render.grid import plain
 from tracekit.render.streams import screen as stream_screen
 from tracekit.replay.check import Check
 from tracekit.reporting.sections.streams import StreamTime
@@ -23,7 +23,7 @@ def below(shown: RenderableType, found: Check | None, streams: Sequence[StreamTi
 
 def screen(found: Check) -> RenderableType:
     """Errors, and a row per kind of edge."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = plain()
     for heading in HEADINGS:
         table.add_column(heading, justify="left" if heading == "edge" else "right")
     for edge, edges, lag, low, high, binds, beyond in found.constants.iter_rows():

@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tracekit.comm import Cluster
+from tracekit.render.grid import plain
 
 
 def table_json(known: list[Cluster]) -> str:
@@ -22,7 +23,7 @@ def card_json(cluster: Cluster) -> str:
 
 def table(known: list[Cluster]) -> RenderableType:
     """One line for each cluster."""
-    columns = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    columns = plain(gap=1)
     columns.add_column("cluster", style="bold", no_wrap=True)
     for heading in ("GPU", "fabric", "network"):
         columns.add_column(heading, no_wrap=True)

@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from tracekit.render.grid import plain
 from tracekit.render.json import SCHEMA_VERSION
 from tracekit.reporting.comparison import Change, Comparison, Side
 from tracekit.units import digits, duration, interval, shorten
@@ -91,7 +92,7 @@ def _kernels(title: str, changes: Sequence[Change]) -> Iterator[RenderableType]:
 
 
 def _table(title: str, changes: Sequence[Change]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = plain()
     table.add_column(title, no_wrap=True, overflow="ellipsis", ratio=1)
     for heading in ("A", "B", "change", "B/A"):
         table.add_column(heading, justify="right", no_wrap=True)

@@ -1,9 +1,9 @@
 """What-if edits on a terminal."""
 
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from tracekit.render.grid import plain
 from tracekit.reporting.model import Report
 from tracekit.units import duration
 
@@ -12,7 +12,7 @@ def what_if(report: Report) -> RenderableType | None:
     """A row per edit: what it saves, the step that is left, here and on each target, and what it did."""
     if not report.what_if:
         return None
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = plain()
     for heading in ("saves", "step", *(target.label for target in report.targets)):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("")

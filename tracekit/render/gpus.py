@@ -10,13 +10,14 @@ from rich.table import Table
 from rich.text import Text
 
 from predictors import Gpu, Resolution
+from tracekit.render.grid import plain
 
 PEAKS = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
 
 
 def table(known: Sequence[Gpu]) -> RenderableType:
     """One line per GPU: size, memory and dense peaks."""
-    columns = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    columns = plain(gap=1)
     columns.add_column("GPU", style="bold", no_wrap=True)
     for heading in ("year", "SMs", "GB", "GB/s", *PEAKS):
         columns.add_column(heading, justify="right", no_wrap=True)

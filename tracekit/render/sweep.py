@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from tracekit.prediction.layout import Layout
 from tracekit.prediction.memory import GIB, Memory
 from tracekit.prediction.sweep import KEPT, Entry, Sweep, copies
+from tracekit.render.grid import plain
 from tracekit.render.json import SCHEMA_VERSION
 from tracekit.units import digits, duration, interval, percent
 
@@ -22,7 +22,7 @@ def screen(sweep: Sweep, top: int) -> RenderableType:
     """The layouts, the one that gets most done first."""
     shown = sweep.entries[:top]
     columns = _columns(sweep)
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    table = plain(gap=1)
     for heading, cell in columns.items():
         words = heading in ("on", "layout")
         width = None if words else max(len(text) for text in (heading, *map(cell, shown)))

@@ -1,32 +1,25 @@
 """The report on one terminal screen."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from tracekit.prediction import Prediction
-from tracekit.render import critical
-from tracekit.render.colours import colour
+from tracekit.render import critical, kernels
+from tracekit.render.bars import time_bars
 from tracekit.render.edits import what_if
+from tracekit.render.grid import and_more, grid
 from tracekit.render.words import BOTTLENECK
 from tracekit.reporting.model import Report
-from tracekit.reporting.sections.bars import TimeBar
-from tracekit.reporting.sections.kernels import KernelTime
-from tracekit.units import counted, digits, duration, interval, kernel_title, percent, shape, shorten
+from tracekit.units import counted, digits, duration, interval, kernel_title, percent, shorten
 
-BAR_WIDTH = 50
-SMALL_PART = 0.02
-NUMBER_WIDTH = 7
 MOST_RANKS = 10
 MOST_FINDINGS = 6
-MOST_OVER_BOUND = 10
 MOST_MODULES = 24
 SMALLEST_MODULE_PCT = 1.0
 SMALLEST_SHARE_PCT = 0.5
-LONGEST_FAMILY = len("elementwise")
 LONGEST_WHERE = 60
 
 
@@ -43,8 +36,8 @@ def info(report: Report) -> RenderableType:
         _source(report),
         _line("coverage", work),
         *_module_coverage(report),
-        *_section("largest kernels without known work", _kernels(unknown) if unknown else None),
-        *_section("faster than their work allows", _over_bound(report) if report.over_bound else None),
+        *_section("largest kernels without known work", kernels.measured(unknown) if unknown else None),
+        *_section("faster than their work allows", kernels.over_bound(report) if report.over_bound else None),
         *_warnings(report),
     )
 
@@ -53,7 +46,7 @@ def measured(report: Report, top: int) -> RenderableType:
     """Where the measured step's time goes and what holds it back."""
     return Group(
         _source(report),
-        *_section("where the time goes", Group(_bars(report.bars), *_phases(report))),
+        *_section("where the time goes", Group(time_bars(report.bars), *_phases(report))),
         *_section("time by module", _modules(report) if report.modules else None),
         *_section("who waits for whom, per step", _ranks(report) if report.ranks else None),
         *_section("why the GPU was idle", _idle(report)),
@@ -63,7 +56,7 @@ def measured(report: Report, top: int) -> RenderableType:
         *_section("findings", _findings(report)),
         *_section(
             f"top {min(top, len(report.kernels))} of {len(report.kernels)} kernels",
-            _kernels(report.kernels[:top]),
+            kernels.measured(report.kernels[:top]),
         ),
         *_warnings(report),
     )
@@ -76,10 +69,10 @@ def predicted(report: Report, top: int) -> RenderableType:
         *_section("predicted step", _targets(report)),
         *_section("what limits it there", _limits(report)),
         *_section("what if", what_if(report)),
-        *_section("where the time goes", _bars(report.bars)),
+        *_section("where the time goes", time_bars(report.bars)),
         *_section(
             f"top {min(top, len(report.kernels))} of {len(report.kernels)} kernels",
-            _predicted_kernels(report, top),
+            kernels.predicted(report, top),
         ),
         *_notes(report),
         *_warnings(report),
@@ -121,23 +114,9 @@ def _section(title: str, body: RenderableType | None) -> Iterator[RenderableType
         yield Padding(body, (0, 0, 0, 2))
 
 
-def _grid(*columns: tuple[str, str]) -> Table:
-    """A table without lines. Columns are a heading and ``number``, ``word`` (never cut) or ``text`` (cut to fit)."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for heading, kind in columns:
-        table.add_column(
-            heading,
-            justify="right" if kind == "number" else "left",
-            no_wrap=True,
-            overflow="ellipsis",
-            min_width={"number": max(len(heading), NUMBER_WIDTH), "word": LONGEST_FAMILY, "text": 0}[kind],
-        )
-    return table
-
-
 def _targets(report: Report) -> RenderableType:
     priced = any(target.dollars is not None for target in report.targets)
-    table = _grid(
+    table = grid(
         ("", "text"), ("step", "number"), ("90 % interval", "number"), ("speedup", "number"),
         *([("$/1k steps", "number")] if priced else []), ("GPU busy", "number"), ("idle", "number"),
         ("modelled", "number"),
@@ -167,46 +146,6 @@ def _not_modelled(target: Prediction) -> Iterator[str]:
         yield f"GPU time that isn't modelled from shapes: {', '.join(said)}"
 
 
-def _bars(bars: Sequence[TimeBar]) -> RenderableType:
-    longest = max(bar.step_time_us for bar in bars) or 1.0
-    width = max(len(bar.label) for bar in bars)
-    rows = [_bar(bar, BAR_WIDTH / longest, width) for bar in bars]
-    return Group(*rows, _legend(bars))
-
-
-def _bar(bar: TimeBar, cells_per_us: float, label_width: int) -> Text:
-    text = Text(f"{bar.label:<{label_width}} ")
-    covered = drawn = 0.0
-    for family, time_us in bar.parts:
-        covered += time_us * cells_per_us
-        cells = round(covered - drawn)
-        text.append(("░" if family == "idle" else "█") * cells, style=colour(family))
-        drawn += cells
-    return text.append(f" {duration(bar.step_time_us)}")
-
-
-def _legend(bars: Sequence[TimeBar]) -> Text:
-    """The families that are visible in some bar, with their share of the first."""
-    first = bars[0]
-    text = Text(f"{first.label}: ", style="dim")
-    for family, time_us in first.parts:
-        if time_us / (first.step_time_us or 1.0) >= SMALL_PART:
-            text.append("░ " if family == "idle" else "█ ", style=colour(family))
-            text.append(f"{family} {percent(100 * time_us / first.step_time_us)}   ")
-    return text
-
-
-def _over_bound(report: Report) -> RenderableType:
-    """At most ten: a work count that is too high, or data that was in the cache."""
-    table = _grid(("share", "number"), ("% roof", "number"), ("family", "word"), ("why", "word"), ("kernel", "text"))
-    for row in report.over_bound[:MOST_OVER_BOUND]:
-        why = "cached" if row.cached else "counted too high"
-        table.add_row(
-            percent(row.share), f"{row.utilization:.0f}", row.family, why, shorten(kernel_title(row.name), 40)
-        )
-    return _and_more(table, len(report.over_bound) - MOST_OVER_BOUND, "smaller ones: --json")
-
-
 def _phases(report: Report) -> Iterator[Text]:
     """What the kernels of each phase sum to, where there is more than one."""
     if len(report.phases) > 1:
@@ -214,49 +153,9 @@ def _phases(report: Report) -> Iterator[Text]:
         yield Text("kernels of " + ", ".join(parts), style="dim")
 
 
-def _kernels(kernels: Sequence[KernelTime]) -> Table:
-    table = _grid(
-        ("time", "number"), ("share", "number"), ("count", "number"), ("family", "word"), ("% roof", "number"),
-        ("bound by", "number"), ("op, shapes, kernel", "text"),
-    )  # fmt: skip
-    for kernel in kernels:
-        utilization = "–" if kernel.utilization is None else f"{kernel.utilization:.0f}"
-        table.add_row(
-            duration(kernel.time_us),
-            percent(kernel.share),
-            counted(kernel.count),
-            kernel.family,
-            utilization,
-            kernel.limiter or "–",
-            _call(kernel),
-        )
-    return table
-
-
-def _call(kernel: KernelTime) -> str:
-    """Op, shapes and kernel in one column, so that a narrow screen shows the first at least."""
-    parts = (shorten(kernel.op or "", 28), shorten(shape(kernel.shape), 28), shorten(kernel_title(kernel.name), 40))
-    return "  ".join(part for part in parts if part)
-
-
-def _predicted_kernels(report: Report, top: int) -> Table:
-    table = _grid(
-        ("measured", "number"), *((target.label, "number") for target in report.targets), ("family", "word"),
-        ("op, shapes, kernel", "text"),
-    )  # fmt: skip
-    for kernel in report.kernels[:top]:
-        table.add_row(
-            duration(kernel.time_us),
-            *map(duration, kernel.predicted_us),
-            kernel.family,
-            _call(kernel),
-        )
-    return table
-
-
 def _ranks(report: Report) -> RenderableType:
     """Those that hold the others up most, at most ten."""
-    table = _grid(
+    table = grid(
         ("rank", "number"), ("busy", "number"), ("waits", "number"), ("comes last", "number"), ("holds up", "number"),
         ("clock", "number"),
     )  # fmt: skip
@@ -269,7 +168,7 @@ def _ranks(report: Report) -> RenderableType:
             duration(rank.held_up_us),
             "–" if rank.clock_ahead_us is None else f"{round(rank.clock_ahead_us):+,} µs",
         )
-    return _and_more(table, len(report.ranks) - MOST_RANKS, "that hold up less: -o report.xlsx")
+    return and_more(table, len(report.ranks) - MOST_RANKS, "that hold up less: -o report.xlsx")
 
 
 def _module_coverage(report: Report) -> Iterator[Text]:
@@ -284,7 +183,7 @@ def _module_coverage(report: Report) -> Iterator[Text]:
 
 def _modules(report: Report) -> RenderableType:
     """The tree, without what is small."""
-    table = _grid(
+    table = grid(
         ("time", "number"), ("share", "number"), ("backward", "number"), ("own", "number"), ("kernels", "number"),
         ("module", "text"),
     )  # fmt: skip
@@ -294,12 +193,7 @@ def _modules(report: Report) -> RenderableType:
         times = (row.time_us, row.backward_us, row.own_us)
         time_us, backward, own = (duration(time) if time else "–" for time in times)
         table.add_row(time_us, percent(row.share), backward, own, counted(row.kernels), label)
-    return _and_more(table, len(report.modules) - len(shown), "smaller ones: -o report.html")
-
-
-def _and_more(table: Table, left_out: int, what: str) -> RenderableType:
-    """A table, and what it leaves out."""
-    return Group(table, Text(f"and {left_out} {what}", style="dim")) if left_out > 0 else table
+    return and_more(table, len(report.modules) - len(shown), "smaller ones: -o report.html")
 
 
 def _idle(report: Report) -> RenderableType | None:
