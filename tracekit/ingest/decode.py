@@ -9,7 +9,8 @@ from tracekit.ingest.build import build
 from tracekit.ingest.kineto import BAD_JSON
 from tracekit.ingest.memory import to_bytes
 from tracekit.ingest.native import loops
-from tracekit.ingest.walk import Stream, Walk, whole
+from tracekit.ingest.walk import Walk, whole
+from tracekit.ingest.window import Stream
 from tracekit.trace import RankTrace
 
 # Up to here the careful decoder takes less time than loading the compiled one.
