@@ -177,6 +177,7 @@ def test_inference_of_copies_that_share_experts():
     assert product == 100
     assert first == pytest.approx(300 * law_us(2, 4 * rows, WIDE, HIDDEN) / law_us(8, rows, WIDE, HIDDEN))
     assert second == pytest.approx(300 * law_us(2, 4 * rows, HIDDEN, WIDE) / law_us(8, rows, HIDDEN, WIDE))
+    assert found.kernels["high_us"][2] >= 300 > second
     assert found.added_us == {"collective": pytest.approx(2 * collective_us("all_to_all", MESSAGE, 4))}
     (note,) = [note for note in found.notes if "all-to-alls" in note]
     assert "experts, 8 a layer, aren't shared out" in note

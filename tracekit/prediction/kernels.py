@@ -14,7 +14,8 @@ class Kernels:
     """Kernels to be predicted; what all GPUs have in common is worked out once.
 
     Args:
-        table: The kernel table with ``measured_us``, and whether that is ``derived``.
+        table: The kernel table with ``measured_us``, whether that is ``derived``, and ``most``, the factor up to which it
+            may be longer.
         source_gpu: Where it was measured; None if that isn't known.
     """
 
@@ -49,10 +50,10 @@ class Kernels:
         )
         joined = times.with_row_index("row").join(widths, on="row", how="left", maintain_order="left")
         derived = (pl.col("method") == "measured") & pl.col("low").is_not_null()
+        ends = {end: pl.when(derived).then(pl.col("time_us") * pl.col(end)).otherwise(f"{end}_us") for end in ENDS}
+        longest = pl.max_horizontal(ends["high"], pl.col("time_us") * pl.lit(self.table["most"]))
         return joined.with_columns(
-            **{
-                f"{end}_us": pl.when(derived).then(pl.col("time_us") * pl.col(end)).otherwise(f"{end}_us")
-                for end in ENDS
-            },
+            low_us=ends["low"],
+            high_us=longest,
             method=pl.when(derived).then(pl.lit("transfer")).otherwise("method"),
         ).select(times.columns)

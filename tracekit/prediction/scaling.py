@@ -68,11 +68,14 @@ def as_measured(run: Run) -> pl.DataFrame:
     """The kernel table with ``measured_us``, and whose kernels those of attention are as ``framework``.
 
     ``derived`` says whether that time isn't measured but follows from another amount of work; what was put in has none,
-    but for collectives, which take no time as they are of one rank.
+    but for collectives, which take no time as they are of one rank. ``most`` is the factor on the time up to which that
+    work may be too little for it.
     """
     told = pl.col("work_from").ne_missing(ASSUMED) | (pl.col("family") == "collective")
     measured_us = pl.when(told).then(pl.col("dur_ns") / 1e3)
-    return run.kernels.with_columns(measured_us=measured_us, framework=attention_stack(), derived=pl.lit(value=False))
+    return run.kernels.with_columns(
+        measured_us=measured_us, framework=attention_stack(), derived=pl.lit(value=False), most=1.0
+    )
 
 
 def kernels_depend_on(old: Layout, new: Layout) -> tuple[float, ...]:
@@ -106,7 +109,10 @@ def kernels_as(run: Run, target: Gpu, old: Layout, new: Layout) -> pl.DataFrame:
     if old.ep == 1 < new.senders:
         experts = recognise_experts(run)
         shared = share_experts(table, experts, part_of_parameters(run), new.senders)
+        before_us, product = table["measured_us"], pl.int_range(pl.len()).is_in(experts.products["row"].implode())
         table = _remeasured(table, shared, run.gpu or target)
+        # Engines' kernels of fewer experts gained less than that, some nothing (scripts/evaluate_experts.py).
+        table = table.with_columns(most=pl.when(product).then(before_us / pl.col("measured_us")).otherwise("most"))
     if old.batch != new.batch:
         table = _remeasured(table, rebatch(table, run.trace.ops, new.batch / old.batch), run.gpu or target)
     return table
