@@ -5,6 +5,7 @@ import polars as pl
 import pytest
 
 import tracekit as tk
+from tests.jobs import recorded
 from tests.prediction.test_shards import HIDDEN, MIB, MS, NODE, Step
 from tracekit.comm import load_cluster
 from tracekit.comm import predict as predict_collectives
@@ -92,9 +93,53 @@ def test_one_copy_has_nothing_to_share():
 def test_the_output_says_which_collectives():
     found = Step(4, head=600).on(dp=2, pp=2, fsdp=True)
     (note,) = [note for note in found.notes if "fully_shard" in note]
-    assert "4 layers of 4.0 MiB in fp32 and 2.3 MiB besides: gathered once a step" in note
+    assert "4 layers of 4.0 MiB in fp32 and 2.3 MiB besides, gathered once a step" in note
     assert any("the mean stage waits" in note for note in found.notes)
     assert found.low_us < found.step.step_time_us < found.high_us
+
+
+class Sharded(Step):
+    """The same on one of 8 ranks that shard their parameters: each layer is gathered twice and scattered once."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__(layers)
+        self.builder.metadata["distributedInfo"] = {"rank": 0, "world_size": 8}
+
+    def product(self, dur: float) -> None:
+        self.communicates("_allgather_base", "AllGather", LAYER // 4 // 8)
+        super().product(dur)
+
+    def accumulates(self, dims: list[int]) -> None:
+        self.communicates("_reduce_scatter_base", "ReduceScatter", LAYER // 4)
+
+    def communicates(self, kind: str, name: str, nelems: int) -> None:
+        group = recorded(kind, nelems, str([*range(8)]), "mesh_dp")
+        whole = {"In msg nelems": nelems, "Out msg nelems": nelems * 8 if name == "AllGather" else nelems // 8}
+        kernel = f"ncclDevKernel_{name}_Sum_f32_RING_LL"
+        self.builder.kernel(kernel, self.end, 500, launch=self.now - 5, stream=9, **(group | whole))
+
+
+def test_a_job_that_shards_already_gathers_once_a_step_too():
+    step = Sharded(4)
+    assert str(step.on().layout) == "8 ranks = dp 8 (sharded)"
+    few, many = (step.on(pp=2, dp=4, micro_batches=count) for count in (2, 8))
+    assert str(few.layout) == "8 ranks = dp 4 (sharded) x pp 2"
+    calls = {"collective": "reduce_scatter", "bytes": [LAYER] * 4, "ranks": 4, "dtype": "fp32"}
+    each_us = predict_collectives(pl.DataFrame(calls), load_cluster(NODE))["time_us"]
+    assert few.added_us["collective"] == pytest.approx(each_us.sum())
+    assert few.step.exposed_comm_us == pytest.approx(many.step.exposed_comm_us, rel=1e-3)
+    assert few.step.exposed_comm_us < 1000
+    assert few.pipeline is not None
+    assert few.pipeline.gather_us > 0
+    (note,) = [note for note in few.notes if "fully_shard" in note]
+    assert "4 layers of 4.0 MiB in fp32 and 0.0 MiB besides" in note
+    assert "was left out" in note
+
+
+def test_as_many_copies_as_before_have_their_reduce_scatters_too():
+    found = Sharded(4).on("16xa100-sxm-80gb", pp=2, micro_batches=2)
+    assert str(found.layout) == "16 ranks = dp 8 (sharded) x pp 2"
+    assert found.added_us["collective"] > 0
 
 
 def test_a_sweep_of_shared_stages():

@@ -18,10 +18,6 @@ Ints = npt.NDArray[np.int64]
 ASSUMED = "assumed"
 """``work_from`` of kernels that the trace doesn't hold."""
 
-COPIES, PARTS = "data parallel copies", "tensor parallel ranks"
-SHARERS, EXPERT_COPIES = "ranks that share experts", "copies of experts"
-"""What groups of ranks are called that the trace's job doesn't have."""
-
 NEVER = -1
 """No node."""
 

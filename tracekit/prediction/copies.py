@@ -16,10 +16,11 @@ from tracekit.graph.change import sources, with_activities, with_edges
 from tracekit.graph.edges import EdgeKind, Edges, ends, starts
 from tracekit.graph.events import DEFAULT_LAG_NS
 from tracekit.graph.streams import DEFAULT_GAP_NS
-from tracekit.prediction.added import COPIES, EXPERT_COPIES, Added, communicates, of_one_rank, with_kernels
+from tracekit.prediction.added import Added, communicates, of_one_rank, with_kernels
 from tracekit.prediction.buckets import exchanged
 from tracekit.prediction.experts import recognise_experts
 from tracekit.prediction.hooks import Places, launch_cost_ns
+from tracekit.prediction.layout import COPIES, EXPERT_COPIES
 from tracekit.prediction.spread import HOST_SPREAD
 from tracekit.replay.run import Run
 from tracekit.workload.phases import BACKWARD

@@ -9,12 +9,12 @@ go the same ways. Nothing runs beside it. They take no time here, as they are of
 import numpy as np
 import polars as pl
 
-from tracekit.prediction.added import NEVER, SHARERS, Added, beside, communicates, of_one_rank, with_kernels
+from tracekit.prediction.added import NEVER, Added, beside, communicates, of_one_rank, with_kernels
 from tracekit.prediction.blocks import item_bytes, message_dtype
 from tracekit.prediction.experts import Experts, recognise_experts
 from tracekit.prediction.hooks import copy_cost_ns, launch_cost_ns
 from tracekit.prediction.in_line import in_line, of_host
-from tracekit.prediction.layout import LayoutError
+from tracekit.prediction.layout import SHARERS, LayoutError
 from tracekit.replay.run import Run
 
 

@@ -14,6 +14,7 @@ from tracekit.prediction.messages import on_cluster
 from tracekit.prediction.shards import AHEAD
 from tracekit.prediction.units import units_of
 from tracekit.replay.run import Run
+from tracekit.workload.signature import ITEM_BYTES
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -70,14 +71,16 @@ def gathers_us(run: Run, layers: Layers, layout: Layout, cluster: Cluster) -> tu
         LayoutError: The trace doesn't tell the layers' parameters.
     """
     units = units_of(run, layers)
-    sizes = np.array([units.largest, *[units.layer] * layers.count, units.rest - units.largest]) / layout.tp
-    call = {"collective": "all_gather", "dtype": units.dtype, "ranks": layout.dp, "stride": layout.stride("dp")}
+    item_bytes = ITEM_BYTES.get(units.gathered, 4)
+    scattered = np.array([units.largest, *[units.layer] * layers.count, units.rest - units.largest])
+    sizes = scattered * item_bytes / units.item_bytes / layout.tp
+    call = {"collective": "all_gather", "dtype": units.gathered, "ranks": layout.dp, "stride": layout.stride("dp")}
     calls = pl.DataFrame({"bytes": sizes}).with_columns(
         pl.lit(value).alias(name) for name, value in {**call, "custom": False}.items()
     )
     times = on_cluster(calls, cluster)
-    numel = (sizes / units.item_bytes).astype(np.int64)
-    copies = {"family": "copy", "name": "copy of a shard's buffer", "dtype": units.dtype, "rows": 1, "flops": 0}
+    numel = (sizes / item_bytes).astype(np.int64)
+    copies = {"family": "copy", "name": "copy of a shard's buffer", "dtype": units.gathered, "rows": 1, "flops": 0}
     table = pl.DataFrame({"cols": numel, "bytes": (2 * sizes).astype(np.int64)})
     copied = predictors.predict(table.with_columns(pl.lit(v).alias(name) for name, v in copies.items()), cluster.gpu)
     moves = sizes > 0

@@ -5,8 +5,8 @@ from dataclasses import replace
 import polars as pl
 
 from tracekit.prediction import notes
-from tracekit.prediction.added import PARTS, SHARERS
 from tracekit.prediction.copies import LIKELY_TAKEN, TAKEN
+from tracekit.prediction.layout import PARTS, SHARERS
 from tracekit.prediction.model import Prediction
 from tracekit.prediction.stages import meetings
 from tracekit.replay.run import Run

@@ -14,8 +14,8 @@ class Kernels:
     """Kernels to be predicted; what all GPUs have in common is worked out once.
 
     Args:
-        table: The kernel table with ``measured_us``, whether that is ``derived``, and ``most``, the factor up to which it
-            may be longer.
+        table: The kernel table with ``measured_us``, whether that is ``derived``, and ``most``, the factor up to which
+            it may be longer.
         source_gpu: Where it was measured; None if that isn't known.
     """
 

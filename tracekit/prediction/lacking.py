@@ -7,7 +7,7 @@ from tracekit.prediction.copies import with_exchange, with_exchange_of_experts
 from tracekit.prediction.dispatch import with_dispatch
 from tracekit.prediction.layout import Layout, trains
 from tracekit.prediction.reductions import with_reductions
-from tracekit.prediction.scatters import with_scatters
+from tracekit.prediction.scatters import with_scatters, with_scatters_only
 from tracekit.prediction.shards import with_shards
 from tracekit.replay.run import Run
 
@@ -25,6 +25,8 @@ def lacking(run: Run, old: Layout, new: Layout) -> tuple[Adder, ...]:
     parts: tuple[Adder, ...] = (with_reductions,) if old.tp == 1 < new.tp else ()
     if old.ep == 1 < new.senders:
         parts = (*parts, with_dispatch)
+    if old.sharded and old.pp == 1 < new.pp:
+        return (*parts, with_scatters_only)
     if not (old.dp == 1 < new.dp and trains(run)):
         return parts
     if not new.sharded:

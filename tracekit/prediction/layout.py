@@ -20,6 +20,10 @@ NAMED: Mapping[str, str] = {
 }
 """What jobs call their groups: torch's device meshes (mesh_tp) and Megatron (TENSOR_MODEL_PARALLEL_GROUP)."""
 
+COPIES, PARTS = "data parallel copies", "tensor parallel ranks"
+SHARERS, EXPERT_COPIES = "ranks that share experts", "copies of experts"
+"""What groups of ranks are called that the trace's job doesn't have."""
+
 GROUP = ("process_group", "group_description", "ranks", "stride")
 
 LEAST_BATCH, MOST_BATCH = 0.001, 1e6
@@ -168,7 +172,7 @@ def check_known(computed: pl.DataFrame, what: str) -> None:
 
 
 def groups(run: Run) -> pl.DataFrame:
-    """The collectives of a run by the role of their group: ``row`` of the kernel table, ``role``.
+    """The collectives of a run by the role of their group: ``row`` of the kernel table, ``role``, and ``put_in``.
 
     Names tell it where the job gives them. Else sends are pipeline, all-to-alls expert parallel; all-gathers and
     reduce-scatters are sharded data parallel in training, tensor parallel in inference; all-reduces are tensor
@@ -192,6 +196,7 @@ def groups(run: Run) -> pl.DataFrame:
     apart = pl.when(pl.col("collective").is_in(["all_to_all", "send_recv"])).then(pl.col("collective"))
     return table.with_columns(role=role, apart=apart).select(
         "row",
+        put_in=pl.col("group_description").is_in([COPIES, PARTS, SHARERS, EXPERT_COPIES]).fill_null(False),
         role=pl.col("role").sort_by(pl.col("bytes").fill_null(0.0), descending=True).first().over(*GROUP, "apart"),
     )
 

@@ -8,11 +8,11 @@ as they are of one rank: ``scaling`` and ``collectives`` give them others.
 import numpy as np
 import polars as pl
 
-from tracekit.prediction.added import PARTS, Added, communicates, of_one_rank, with_kernels
+from tracekit.prediction.added import Added, communicates, of_one_rank, with_kernels
 from tracekit.prediction.blocks import EXPERTS, HEADS, in_blocks, item_bytes, message_dtype, of_layers, shared_out
 from tracekit.prediction.hooks import copy_cost_ns, launch_cost_ns
 from tracekit.prediction.in_line import in_line, of_host
-from tracekit.prediction.layout import OVERLOOKED, LayoutError, trains
+from tracekit.prediction.layout import OVERLOOKED, PARTS, LayoutError, trains
 from tracekit.prediction.tensor import check_layers
 from tracekit.replay.run import Run
 from tracekit.workload.phases import BACKWARD

@@ -34,11 +34,11 @@ def messages_as(calls: pl.DataFrame, roles: pl.DataFrame, old: Layout, new: Layo
         old: The trace's layout.
         new: Another one.
     """
-    if old == new:
+    if old == new and not roles["put_in"].any():
         return calls
     names = ("dp", "tp", "pp", "ep", "edp")
     rows = calls.join(roles, on="row", how="left", maintain_order="left")
-    own = pl.col("ranks") == _by_role({name: old.ranks(name) for name in names})
+    own = pl.col("put_in") | (pl.col("ranks") == _by_role({name: old.ranks(name) for name in names}))
     everyone = pl.col("ranks") == old.world_size
     after = rows.with_columns(
         ranks=pl.when(own).then(_by_role({name: new.ranks(name) for name in names}))

@@ -6,6 +6,8 @@ with pipelines), and gradients are reduce-scattered behind that pass, unit by un
 (torch/distributed/pipelining/stage.py, run_post_backward). The gathers are ``gathers``'.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 
@@ -20,8 +22,14 @@ from tracekit.prediction.hooks import copy_cost_ns, launch_cost_ns
 from tracekit.prediction.layers import Layers, recognise_layers
 from tracekit.prediction.layout import LayoutError
 from tracekit.prediction.spread import HOST_SPREAD
-from tracekit.prediction.units import Units, moved_and_copied, units_of
+from tracekit.prediction.units import Units, moved_and_copied, sharding, units_of
 from tracekit.replay.run import Run
+
+RECORDED = (
+    "What the trace's own passes gather and scatter was left out; their copies and launches are in every micro-batch, "
+    "as recorded"
+)
+"""Of jobs that shard their parameters."""
 
 
 def with_scatters(run: Run) -> Added:
@@ -40,6 +48,28 @@ def with_scatters(run: Run) -> Added:
     host_ns = launch_cost_ns(copy_cost_ns(run))
     graph = _graph(run.graph, calls["at"].to_numpy(), host_ns)
     return Added(with_kernels(run, moved_and_copied(run, calls, units), graph), _note(layers, units, host_ns))
+
+
+def with_scatters_only(run: Run) -> Added:
+    """A run of a rank that shards its parameters, with the collectives that its stages would have.
+
+    What its passes gather and scatter takes no time any more; copies and launches stay as they were recorded.
+
+    Args:
+        run: The measured run.
+
+    Raises:
+        LayoutError: The trace doesn't tell the layers or what they scatter, or several ranks were read.
+    """
+    rows = sharding(run)["row"]
+    mine = pl.int_range(pl.len()).is_in(rows.implode())
+    kept_ns = run.graph.kept_ns.copy()
+    kept_ns[rows.to_numpy()] = 0
+    alone = {"dur_ns": 0, "wait_ns": 0, "ranks": 1}
+    changed = (pl.when(mine).then(value).otherwise(name).alias(name) for name, value in alone.items())
+    bare = replace(run, kernels=run.kernels.with_columns(changed), graph=replace(run.graph, kept_ns=kept_ns))
+    added = with_scatters(bare)
+    return replace(added, note=f"{added.note}. {RECORDED}")
 
 
 def _calls(run: Run, layers: Layers, units: Units) -> pl.DataFrame:
@@ -85,9 +115,9 @@ def _graph(graph: Graph, at: Ints, host_ns: int) -> Graph:
 def _note(layers: Layers, units: Units, host_ns: int) -> str:
     layer, rest = (f"{size / 2**20:,.1f} MiB" for size in (units.layer, units.rest))
     return (
-        "the trace's parameters aren't sharded: collectives as torchtitan's stages run them (fully_shard, which keeps "
-        f"what it gathered until the step's last backward pass) were put in, for {layers.count} layers of {layer} in "
-        f"{units.dtype} and {rest} besides: gathered once a step, before a stage's first micro-batch, and "
+        "stages share out their parameters as torchtitan's do (fully_shard, which keeps what it gathered until the "
+        f"step's last backward pass): its collectives were put in, for {layers.count} layers of {layer} in "
+        f"{units.dtype} and {rest} besides, gathered once a step, before a stage's first micro-batch, and "
         "reduce-scattered behind its last one. Megatron-LM's distributed optimizer and DeepSpeed's ZeRO-1, the stage "
         f"that it has for pipelines, move as much. Each reduce-scatter costs the CPU {host_ns / 1e3:.0f} us, told from "
         f"the trace's own ops; the interval allows for a host {100 * (HOST_SPREAD - 1):.0f} % slower or faster. Stages "

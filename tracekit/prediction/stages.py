@@ -22,7 +22,7 @@ def of_one_stage(layouts: tuple[Layout, Layout] | None) -> tuple[Layout, Layout]
     if layouts is None or not layouts[0].pp == 1 < layouts[1].pp:
         return layouts
     old, stage = layouts[0], layouts[1].of_one_stage
-    return None if old == stage else (old, stage)
+    return None if old == stage and not old.sharded else (old, stage)
 
 
 def staged(

@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
-from tracekit.prediction.added import COPIES, communicates
+from tracekit.prediction.added import communicates
 from tracekit.prediction.buckets import one_backward_pass
 from tracekit.prediction.layers import Layers
-from tracekit.prediction.layout import LayoutError
+from tracekit.prediction.layout import COPIES, LayoutError, groups
 from tracekit.replay.run import Run
 from tracekit.workload.phases import BACKWARD
 from tracekit.workload.signature import ITEM_BYTES
@@ -15,19 +16,21 @@ from tracekit.workload.signature import ITEM_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """What is gathered and scattered, in bytes, in the gradients' type.
+    """What is gathered and scattered, in bytes, in the type that is scattered.
 
     Attributes:
         layer: Of one layer.
         rest: Of what lies outside the layers.
         largest: The largest parameter of the rest, likely the embedding.
         dtype: Of most of it.
+        gathered: Type that is gathered.
     """
 
     layer: int
     rest: int
     largest: int
     dtype: str
+    gathered: str
 
     @property
     def item_bytes(self) -> int:
@@ -35,10 +38,22 @@ class Units:
         return ITEM_BYTES.get(self.dtype, 4)
 
 
-def units_of(run: Run, layers: Layers) -> Units:
-    """The units of a job without data parallelism.
+def sharding(run: Run) -> pl.DataFrame:
+    """The recorded collectives of a job that shards its parameters: rows of the kernel table with their ``row``.
 
-    Parameters of a shape that comes as often as there are layers, or a multiple of it, are the layers'.
+    Args:
+        run: The measured run.
+    """
+    rows = groups(run).filter(pl.col("role") == "dp").select("row", "put_in")
+    collective = pl.col("collective").is_in(["all_gather", "reduce_scatter"])
+    return run.kernels.with_row_index("row").join(rows, on="row").filter(collective & ~pl.col("put_in"))
+
+
+def units_of(run: Run, layers: Layers) -> Units:
+    """The units of a job.
+
+    Parameters of a shape that comes as often as there are layers, or a multiple of it, are the layers'; of a job that
+    shards them, what the last backward pass of a step scatters so often.
 
     Args:
         run: The measured run.
@@ -47,11 +62,9 @@ def units_of(run: Run, layers: Layers) -> Units:
     Raises:
         LayoutError: The trace doesn't tell the parameters, or none of them is the layers'.
     """
-    table = pl.DataFrame(
-        [(str(one.shape), one.numel * one.item_bytes(4), one.dtype or "fp32") for one in one_backward_pass(run)],
-        schema=["shape", "bytes", "dtype"],
-        orient="row",
-    )
+    recorded = sharding(run)
+    scatters = recorded.filter(pl.col("collective") == "reduce_scatter")
+    table = _accumulated(run) if scatters.is_empty() else _scattered(run, layers, scatters)
     number = pl.len() // layers.count
     by_shape = table.group_by("shape", "dtype").agg(
         pl.first("bytes"), count=number, outside=pl.len() > number * layers.count
@@ -61,7 +74,23 @@ def units_of(run: Run, layers: Layers) -> Units:
         raise LayoutError(f"no parameter comes as often as the {layers.count} layers that repeat.")
     dtype = table.group_by("dtype").agg(pl.col("bytes").sum()).sort("bytes")["dtype"][-1]
     largest = by_shape.select(pl.col("bytes").filter("outside").max().fill_null(0)).item()
-    return Units(layer, int(table["bytes"].sum()) - layer * layers.count, int(largest), dtype)
+    gathers = recorded.filter(pl.col("collective") == "all_gather")["dtype"].drop_nulls().mode()
+    rest = int(table["bytes"].sum()) - layer * layers.count
+    return Units(layer, rest, int(largest), dtype, gathers[0] if gathers.len() else dtype)
+
+
+def _accumulated(run: Run) -> pl.DataFrame:
+    """What one backward pass accumulates: ``shape``, ``bytes``, ``dtype``."""
+    each = [(str(one.shape), one.numel * one.item_bytes(4), one.dtype or "fp32") for one in one_backward_pass(run)]
+    return pl.DataFrame(each, schema=["shape", "bytes", "dtype"], orient="row")
+
+
+def _scattered(run: Run, layers: Layers, scatters: pl.DataFrame) -> pl.DataFrame:
+    """What the last backward pass of the first step scatters: ``shape``, ``bytes``, ``dtype``."""
+    last = int(np.append(layers.first[1:], True).argmax())
+    row = int(layers.kernels["row"][int(layers.passes[last, 1])])
+    of_pass = (pl.col("step") == run.kernels["step"][row]) & (pl.col("ts_ns") >= run.kernels["ts_ns"][row])
+    return scatters.filter(of_pass).select("bytes", "dtype", shape=pl.col("bytes").cast(pl.String)).drop_nulls()
 
 
 def moved_and_copied(run: Run, calls: pl.DataFrame, units: Units) -> pl.DataFrame:
