@@ -310,6 +310,8 @@ def test_graph_breaks():
     finding = found(regions(3))["graph-breaks"]
     assert "3 compiled regions" in finding.title
     assert "graph-breaks" not in found(regions(1))
+    of_both = {f.kind: f for f in tk.report(job(regions(1), regions(4))).findings}
+    assert "2.50 compiled regions" in of_both["graph-breaks"].title
 
 
 def test_faster_than_bound():

@@ -79,10 +79,10 @@ class Prediction:
         kernels: One row per kernel of the kernel table, as ``predictors.predict`` gives it; what it can't tell is
             kept as measured.
         notes: What to know about this prediction.
+        memory: What a rank needs of its GPU's memory, and whether it fits.
+        ranks: GPUs in use.
         cluster: What joins the GPUs; None if only the GPU was named.
         layout: How the job is laid out there; None where the trace's can't be told.
-        ranks: GPUs in use.
-        memory: What a rank needs of its GPU's memory, and whether it fits.
         price: Dollars for an hour of one GPU; None if it wasn't given.
         shared: The step with contention; None where less than 5 % of the kernels' time overlaps, and for the GPU of the
             trace.

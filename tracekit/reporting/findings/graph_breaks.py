@@ -14,14 +14,12 @@ REGION = r"^Torch-Compiled Region|^CompiledFunction$"
 
 def find(case: Case) -> Iterator[Finding]:
     """Fires if a step runs at least two compiled regions one after another."""
-    ops = case.run.trace.ops.filter(pl.col("name").str.contains(REGION))
     begin, end = case.run.chosen["start_ns"].min(), case.run.chosen["end_ns"].max()
-    inside = ops.filter(pl.col("ts_ns").is_between(begin, end))
-    regions = inside.filter(
-        pl.col("ts_ns") >= (pl.col("ts_ns") + pl.col("dur_ns")).cum_max().shift(1).over("pid", "tid").fill_null(0)
-    )
-    steps = case.run.chosen["step"].n_unique()
-    per_step = regions.height / steps
+    mine = pl.col("name").str.contains(REGION) & pl.col("ts_ns").is_between(begin, end)
+    inside = pl.concat(rank.ops.filter(mine).with_columns(rank=number) for number, rank in enumerate(case.run.ranks))
+    ended = (pl.col("ts_ns") + pl.col("dur_ns")).cum_max().shift(1).over("rank", "pid", "tid")
+    regions = inside.filter(pl.col("ts_ns") >= ended.fill_null(0))
+    per_step = regions.height / case.steps
     if per_step < 2:
         return
     yield Finding(
@@ -29,5 +27,5 @@ def find(case: Case) -> Iterator[Finding]:
         title=f"A step runs {counted(per_step)} compiled regions: its graph is broken between them.",
         advice='TORCH_LOGS="graph_breaks" tells why; torch.compile(fullgraph=True) makes breaks an error.',
         saves_us=None,
-        evidence=most_time(regions, steps, "times"),
+        evidence=most_time(regions, case.steps, "times"),
     )
