@@ -5,6 +5,7 @@ import pytest
 import tracekit as tk
 from tracekit.errors import TraceError, TracekitError
 from tracekit.render import json as as_json
+from tracekit.render.compare import doubts
 from tracekit.reporting import build, predicted
 from tracekit.reporting.comparison import compare, side
 from tracekit.testing import A100, TraceBuilder
@@ -41,8 +42,21 @@ def test_new_and_vanished_kernels():
     assert found.vanished[0].change_us == -50
 
 
+def test_runs_that_share_few_kernels_are_doubted():
+    """Of 900 + 50 and 900 + 50 the products are shared, 1800 of 1900; of another shape nothing is."""
+    found = tk.compare(run(900, other="aten::add"), run(900, other="aten::mul"))
+    assert found.shared_pct == pytest.approx(100 * 1800 / 1900)
+    assert not list(doubts(found))
+    other = TraceBuilder(H100).op("aten::mm", 0, 10, dims=[[64, 64], [64, 64]], types=BF16)
+    predictions = tk.predict(run(900), gpu="h100-sxm")
+    found = tk.compare(predictions, other.kernel("nvjet_tst_128x256", 10, 900, launch=2).load())
+    assert found.shared_pct == 0
+    assert next(doubts(found)).startswith("kernels that both have make up 0 % of the kernels' time")
+
+
 def test_a_run_compared_with_itself_has_not_changed():
     found = tk.compare(run(900), run(900))
+    assert found.shared_pct == 100
     assert found.change_pct == 0
     assert not found.new
     assert not found.vanished

@@ -12,10 +12,11 @@ from rich.text import Text
 from tracekit.render.grid import plain
 from tracekit.render.json import SCHEMA_VERSION
 from tracekit.reporting.comparison import Change, Comparison, Side
-from tracekit.units import digits, duration, interval, shorten
+from tracekit.units import digits, duration, interval, percent, shorten
 
 LONGEST = 60
 NO_CHANGE_PCT = 0.05
+MOSTLY_SHARED_PCT = 50.0
 SMALL_PART = 0.002
 """Part of the step below which a family isn't worth a line."""
 
@@ -26,6 +27,7 @@ def screen(comparison: Comparison, top: int) -> RenderableType:
         Text(f"A  {comparison.a.label}: {duration(comparison.a.step_time_us)}", style="bold"),
         Text(f"B  {comparison.b.label}: {duration(comparison.b.step_time_us)}, {difference(comparison)}", style="bold"),
         *_verdict(comparison),
+        *(Text(line, style="yellow") for line in doubts(comparison)),
         *_different(comparison),
         Text(),
         _table("where the time goes", worth(comparison)),
@@ -44,6 +46,7 @@ def as_json(comparison: Comparison, top: int) -> str:
         "change_pct": comparison.change_pct,
         "error_pct": comparison.error_pct,
         "inside_interval": comparison.inside,
+        "shared_pct": comparison.shared_pct,
         "breakdown": [_change(change) for change in comparison.parts],
         "matched": [_change(change) for change in comparison.matched[:top]],
         "matched_omitted": max(len(comparison.matched) - top, 0),
@@ -72,6 +75,15 @@ def _verdict(comparison: Comparison) -> Iterator[Text]:
     span = interval(predicted.low_us or 0.0, predicted.high_us or 0.0)
     off = f"the prediction is off by {comparison.error_pct:+.1f} %"
     yield Text(f"{off}; the measurement lies {place} its 90 % interval, {span}")
+
+
+def doubts(comparison: Comparison) -> Iterator[str]:
+    """What speaks against comparing the two at all."""
+    if comparison.shared_pct < MOSTLY_SHARED_PCT:
+        yield (
+            f"kernels that both have make up {percent(comparison.shared_pct)} of the kernels' time: "
+            "are these the same program, batch and shapes?"
+        )
 
 
 def _different(comparison: Comparison) -> Iterator[Text]:

@@ -100,6 +100,15 @@ class Comparison:
         return 100 * (self.b.step_time_us / self.a.step_time_us - 1)
 
     @property
+    def shared_pct(self) -> float:
+        """How much of both runs' kernel time is of kernels that both have, percent."""
+        shared, all_us = (
+            sum((change.a_us or 0.0) + (change.b_us or 0.0) for change in changes)
+            for changes in (self.matched, (*self.matched, *self.new, *self.vanished))
+        )
+        return 100 * shared / all_us if all_us else 100.0
+
+    @property
     def error_pct(self) -> float | None:
         """How far the prediction is off, percent; ``None`` if neither or both sides are predicted."""
         if self.a.predicted == self.b.predicted:
