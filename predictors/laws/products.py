@@ -39,8 +39,20 @@ def product_cycles(
     return overlap(compute, feed, np.asarray(c["latency"]))
 
 
+def of_slower_units(c: Constants, gpu: Machine) -> Constants:
+    """The constants on a GPU whose units accumulate at half their rate.
+
+    What else a product's loop does takes as long as where they don't: of a step, `1` of arithmetic and `1 / compute - 1`
+    of the rest become `2` and `1 / compute - 1`.
+    """
+    if not gpu.gpu.half_rate_accumulate:
+        return c
+    return {**c, "compute": 2 * np.asarray(c["compute"]) / (1 + np.asarray(c["compute"]))}
+
+
 def gemm_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
     """A matrix product on the matrix units; before wgmma they outrun the power of boards like the T4."""
+    c = of_slower_units(c, gpu)
     if gpu.tensor_class == POWER_LIMITED:
         watts_per_tflops = gpu.watts_per_tflops * gpu.vector_tflops / (x["tflops"] * x["size"] / 2)
         x = {**x, "tflops": x["tflops"] * sustained(watts_per_tflops, c["matrix_power"])}

@@ -117,6 +117,13 @@ def test_rows_that_dont_start_at_multiples_of_16_bytes_are_slower_on_nvidia():
     assert law_us(H100, **(scores | {"m": 5185})) == pytest.approx(law_us(H100, **scores), rel=0.02)
 
 
+def test_units_of_half_the_rate_take_less_than_twice_as_long_for_a_product():
+    gpu = load_gpu("rtx-3090")
+    whole = replace(gpu, half_rate_accumulate=False, tensor_tflops={k: 2 * v for k, v in gpu.tensor_tflops.items()})
+    columns = {"family": "gemm", "dtype": "fp16", "m": 8192, "n": 8192, "k": 8192}
+    assert 1.6 * law_us(whole, **columns) < law_us(gpu, **columns) < 1.95 * law_us(whole, **columns)
+
+
 def test_a_short_product_of_a_job_finds_its_weights_in_memory_and_a_benchmarks_in_the_cache():
     linear = {"family": "gemm", "dtype": "bf16", "m": 128, "n": 512, "k": 512}
     job, benchmark = predict(pl.DataFrame([linear, linear | {"framework": IN_A_LOOP}]), H100)["time_us"]

@@ -7,6 +7,8 @@ import polars as pl
 import pytest
 
 from predictors import load_gpu, predict
+from predictors.fitted import load_weights
+from predictors.machine import machine
 
 SIBLINGS = [
     ("h100-sxm", "h200-sxm"), ("b200", "b300"), ("b200", "gb200"), ("b200", "gb300"), ("l40s", "rtx-6000-ada"),
@@ -66,6 +68,14 @@ def test_a_smaller_power_budget_lowers_the_clock_of_products():
     more, less = ratio([LARGE], "b200", "b300")[0], ratio([LARGE], "a100-sxm-80gb", "a100-pcie-80gb")[0]
     assert 0.9 < more < 1.0  # 1100 W against 1000 W
     assert 1.05 < less < 1.25  # 300 W against 400 W
+
+
+def test_siblings_with_more_power_for_their_matrix_units_lack_less_of_it():
+    products = load_weights().law("gemm half")
+    lacking = products.offset(machine(load_gpu("l40s")))["compute"]
+    assert lacking < 0
+    offsets = {gpu: products.offset(machine(load_gpu(gpu)))["compute"] for gpu in ("l4", "rtx-6000-ada", "rtx-4090")}
+    assert offsets == {"l4": lacking, "rtx-6000-ada": lacking, "rtx-4090": 0}
 
 
 @pytest.mark.parametrize(("gpu", "sibling"), SIBLINGS)
