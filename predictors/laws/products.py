@@ -42,8 +42,8 @@ def product_cycles(
 def of_slower_units(c: Constants, gpu: Machine) -> Constants:
     """The constants on a GPU whose units accumulate at half their rate.
 
-    What else a product's loop does takes as long as where they don't: of a step, `1` of arithmetic and `1 / compute - 1`
-    of the rest become `2` and `1 / compute - 1`.
+    What else a product's loop does takes as long as where they don't: a step of one part of arithmetic and so much of
+    the rest that `compute` is left becomes one of two parts and as much of the rest.
     """
     if not gpu.gpu.half_rate_accumulate:
         return c
