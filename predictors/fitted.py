@@ -99,7 +99,6 @@ class Fitted:
         power = POWER_EXPONENT * (np.log(machine.watts_per_tflops) - kin["watts"])
         return offset | {"compute": offset.get("compute", 0.0) + float(np.clip(power, -0.4, 0.2))}
 
-
     def _with_more_power(self, offset: float, machine: Machine) -> float:
         """Siblings' offset of the matrix units' rate, of which a GPU with more power for it lacks less.
 
