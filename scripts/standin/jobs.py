@@ -5,13 +5,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
+from itertools import repeat
 from pathlib import Path
 
 import polars as pl
 import torch
 from standin import language, vision
 from standin.capture import Autocast, Call, Capture
-from standin.trace import built
+from standin.trace import GAP_US, built
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -66,7 +67,7 @@ def published() -> Iterator[Published]:
 @cache
 def kernels(job: Job, batch: int) -> pl.DataFrame:
     """A step's kernels, as tracekit reads them from a trace of it, without their times."""
-    trace = built(calls(job, batch), every_us=LONG_US)
+    trace = built(calls(job, batch), repeat(LONG_US), host_us=GAP_US)
     return as_measured(prepare(trace, source_gpu="v100-sxm-16gb")).drop("measured_us")
 
 

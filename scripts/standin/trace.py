@@ -1,6 +1,6 @@
-"""Traces of captured calls, one kernel after the other."""
+"""Traces of captured calls: a host that launches one kernel after the other, and a stream that works on them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from standin.capture import Call
 
@@ -9,24 +9,28 @@ from tracekit.trace import Trace
 
 GAP_US = 1.0
 """Between kernels that are queued."""
-LAUNCH_US = 0.01
-"""As if by a CUDA graph: the stand-ins' hosts hold nothing up."""
+LATENCY_US = 5.0
+"""From a launch to its kernel on an idle GPU."""
 
 
-def built(calls: Sequence[Call], every_us: float) -> Trace:
-    """The trace of a step whose kernels all take as long.
+def built(calls: Sequence[Call], times_us: Iterable[float], host_us: float) -> Trace:
+    """The trace of a step.
 
     Args:
         calls: In order.
-        every_us: How long each kernel takes.
+        times_us: Of their kernels.
+        host_us: What the host takes for each kernel.
     """
-    builder = TraceBuilder(device=None)
-    host, now = 0.0, 10.0
+    builder, times = TraceBuilder(device=None), iter(times_us)
+    host, done = 0.0, 0.0
     for call in calls:
-        span = LAUNCH_US * len(call.kernels) + LAUNCH_US
-        builder.op(call.op, host, span, dims=call.dims, types=call.types, concrete=call.concrete)
+        span = host_us * len(call.kernels)
+        builder.op(call.op, host, 0.99 * span, dims=call.dims, types=call.types, concrete=call.concrete)
         for index, name in enumerate(call.kernels):
-            builder.kernel(name, now, every_us, launch=host + LAUNCH_US * (index + 0.2), launch_dur=0.5 * LAUNCH_US)
-            now += every_us + GAP_US
-        host += span + LAUNCH_US
+            launch, took = host + host_us * (index + 0.4), next(times)
+            start = max(launch + LATENCY_US, done + GAP_US)
+            builder.kernel(name, start, took, launch=launch, launch_dur=0.5 * host_us)
+            done = start + took
+        host += span
+    builder.call("cudaDeviceSynchronize", host, max(done + LATENCY_US - host, LATENCY_US))
     return builder.load()

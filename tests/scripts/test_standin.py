@@ -5,6 +5,9 @@ import pytest
 import torch
 from standin import jobs, language, vision
 from standin.jobs import Job, calls, kernels
+from standin.trace import built
+
+from tracekit.replay.run import prepare
 
 
 @pytest.mark.parametrize(
@@ -42,3 +45,10 @@ def test_a_training_step_has_three_times_the_products_of_an_inference() -> None:
     assert flops["infer"] == pytest.approx(2 * 2 * 1.814e9, rel=0.001)
     assert flops["train"] == 3 * flops["infer"] - of_images
     assert found["train"].filter(pl.col("direction") == "wgrad").height == 20
+
+
+def test_a_stand_ins_step_is_its_hosts_or_its_gpus() -> None:
+    three = [jobs.Call("aten::relu", [[8]], ["float"], [""], ("vectorized_elementwise_kernel",))] * 3
+    by_host, by_gpu = (prepare(built(three, [us] * 3, host_us=50), source_gpu="t4") for us in (2, 100))
+    assert by_gpu.measured.step_time_us == pytest.approx(0.4 * 50 + 5 + 3 * 100 + 2 * 1 + 5)
+    assert by_host.measured.step_time_us == pytest.approx(3 * 50 + 5)
