@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ from predictors.gpu_names import load_gpu
 from predictors.law import LAWS, STAND_INS
 from predictors.laws.products import POWER_LIMITED
 from predictors.machine import Machine, machine
-from predictors.residual import StoredTrees, Trees
+from predictors.residual import Correction, StoredCorrections, arrays_of
 from predictors.surface import Spread, Surface, usual_spread
 from predictors.terms import Array, Constants
 
@@ -131,8 +132,8 @@ class Weights:
 
     Attributes:
         laws: law -> constants.
-        grown: 'architecture/law' -> trees of the GPUs of that architecture; 'all/law' -> those for GPUs of which no
-            relative was measured.
+        grown: 'architecture/law' -> learned correction of the GPUs of that architecture; 'all/law' -> that for GPUs of
+            which no relative was measured.
         intervals: law -> situation -> half-width of the 90 % interval, as a logarithm.
         transfer: law -> kinship of two GPUs -> exponent of the measured residual.
         spreads: law -> how far GPUs left out were off, which a calibration starts from.
@@ -140,7 +141,7 @@ class Weights:
     """
 
     laws: dict[str, Fitted]
-    grown: Mapping[str, Trees] = field(default_factory=dict)
+    grown: Mapping[str, Correction] = field(default_factory=dict)
     intervals: dict[str, dict[str, float]] = field(default_factory=dict)
     transfer: dict[str, dict[str, float]] = field(default_factory=dict)
     spreads: dict[str, Spread] = field(default_factory=dict)
@@ -172,7 +173,7 @@ class Weights:
         twins = [m for m in candidates if m.architecture == gpu.architecture and abs(m.sms / gpu.sms - 1) < TWIN_SMS]
         return min(twins, key=lambda m: abs(m.bandwidth_gbps - gpu.bandwidth_gbps), default=None)
 
-    def trees(self, law: str, gpu: Machine) -> Trees | None:
+    def correction(self, law: str, gpu: Machine) -> Correction | None:
         """The correction of a law on a GPU: its architecture's, which siblings share, or else the general one."""
         return self.grown.get(f"{gpu.architecture}/{law}") or self.grown.get(f"all/{law}")
 
@@ -193,9 +194,8 @@ def save_weights(weights: Weights, folder: Path) -> None:
     text = {"format": FORMAT, "laws": laws, "intervals": weights.intervals, "transfer": weights.transfer}
     text |= {"spreads": {name: vars(spread) for name, spread in weights.spreads.items()}}
     (folder / "weights.json").write_text(json.dumps(_rounded(text), indent=1, sort_keys=True) + "\n")
-    arrays = {f"{key}/{part.name}": getattr(t, part.name) for key, t in weights.grown.items() for part in fields(t)}
-    # Half the size, and off by 0.05 % of what a leaf adds at most.
-    arrays = {name: a.astype(np.float16) if name.endswith("/leaf") else a for name, a in arrays.items()}
+    learned = [arrays_of(name, correction) for name, correction in weights.grown.items()]
+    arrays: dict[str, Any] = {name: array for of_one in learned for name, array in of_one.items()}
     np.savez_compressed(folder / "trees.npz", **arrays)
 
 
@@ -220,7 +220,7 @@ def _load(folder: Path) -> Weights:
     trees = folder / "trees.npz"
     return Weights(
         laws={name: Fitted(**fitted) for name, fitted in text["laws"].items()},
-        grown=StoredTrees(trees) if trees.exists() else {},
+        grown=StoredCorrections(trees) if trees.exists() else {},
         intervals=text["intervals"],
         transfer=text["transfer"],
         spreads={name: Spread(**spread) for name, spread in text.get("spreads", {}).items()},

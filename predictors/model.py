@@ -148,9 +148,9 @@ def evaluate(rows: Sizes, law: str, gpu: Machine, weights: Weights) -> tuple[Ter
     twin = weights.twin(law, gpu)
     of_twin = (columns, terms) if twin is None else _law(rows, law, twin, weights)
     learned = np.zeros(rows.share.size)
-    trees = weights.trees(law, gpu)
-    if trees is not None:
-        learned = trees.predict(features(law, rows.frameworks, *of_twin, twin or gpu))
+    grown = weights.correction(law, gpu)
+    if grown is not None:
+        learned = grown.predict(features(law, rows.frameworks, *of_twin, twin or gpu))
     measured = twin is not None or gpu.slug in weights.law(law).gpu
     correction = (1.0 if measured else LAWS[law].travels) * LAWS[law].correctable(terms) * learned
     own = weights.calibrated.get((law, gpu.slug))

@@ -6,6 +6,7 @@ What is measured under the folders and the kernels of traces that are kept here 
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 import polars as pl
@@ -35,6 +36,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2, help="processes (default: 2)")
     args = parser.parse_args()
 
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # for the processes, which would wait for each other's threads
     held_out = sorted(load_gpu(name).slug for name in args.hold_out.split(",") if name)
     weights, rows = fit_all(measurements([*args.data, TABLE], held_out), args.jobs)
     errors = table(rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -19,11 +19,12 @@ from predictors.fitted import Fitted, Weights
 from predictors.gpu_names import load_gpu
 from predictors.law import LAWS
 from predictors.machine import Machine, machine
-from predictors.residual import Trees
+from predictors.residual import Averaged, Correction, Trees
 from predictors.surface import Spread
 from predictors.terms import Array
 from predictors.training.boost import boost
 from predictors.training.datasets import load
+from predictors.training.descend import descend
 from predictors.training.fit_law import Part, fit_law
 
 LAW_ROWS, LAW_ROWS_IN_ALL = 500, 1500
@@ -38,6 +39,9 @@ beyond 10 % counting linearly, as those of runs that something else slowed down.
 FINE_FAMILIES = (*ATTENTION_LAWS, "moe")
 FINE_TREES = {"huber": 0.05, "passes": 5}
 """What is otherwise for attention and experts, whose libraries' choices take more to follow than those of products."""
+SMOOTH_FAMILIES = ("moe",)
+NETWORK = partial(descend, perceptrons=3, epochs=150, huber=0.1)
+"""Trains what is averaged with the trees of experts: few of all their sizes were measured, and it is smooth between."""
 LEAST_PART = 0.1
 """A GPU with less than this share of the median GPU's measurements has no part in the trees for unmeasured ones."""
 OWN_LEAST_ROWS = 1000
@@ -82,7 +86,7 @@ class LawFit:
     fitted: Fitted
     launches: dict[str, float]
     shared: Trees
-    own: dict[str, Trees]
+    own: dict[str, Correction]
     spread: Spread | None = None
 
     @property
@@ -140,22 +144,24 @@ def refit(fitted: LawFit, parts: Sequence[Measured]) -> LawFit:
 
 
 def _corrected(
-    law: str, fitted: Fitted, launches: dict[str, float], known: dict[str, Trees], parts: Sequence[Measured]
+    law: str, fitted: Fitted, launches: dict[str, float], known: dict[str, Correction], parts: Sequence[Measured]
 ) -> LawFit:
-    """A law with the trees that all GPUs share, and those of each architecture, fitted where they aren't known.
+    """A law with the trees that all GPUs share, and the correction of each architecture where it isn't known.
 
     A run that was slowed down says nothing of another GPU; of its own it is among what is measured there.
     """
     many = LEAST_PART * float(np.median([p.table.height for p in parts]))
     sets = [_residuals(law, p, fitted, launches) for p in parts]
     unslowed = [_residuals(law, p.unslowed, fitted, launches) for p in parts if p.table.height >= many]
-    shared = _boost(unslowed, SHARED_TREES)
+    shared = SHARED_TREES(*_pooled(unslowed))
     own = dict(known)
-    grow = partial(OWN_TREES, **FINE_TREES) if law.split(" ")[0] in FINE_FAMILIES else OWN_TREES
+    family = law.split(" ")[0]
+    grow = partial(OWN_TREES, **FINE_TREES) if family in FINE_FAMILIES else OWN_TREES
     for architecture in sorted({s.architecture for s in sets} - own.keys()):
         alike = [s for s in sets if s.architecture == architecture]
         if sum(s.target.size for s in alike) >= OWN_LEAST_ROWS:
-            own[architecture] = _boost(alike, grow)
+            trees = grow(*_pooled(alike))
+            own[architecture] = Averaged(trees, NETWORK(*_pooled(alike))) if family in SMOOTH_FAMILIES else trees
     return LawFit(law, fitted, launches, shared, own)
 
 
@@ -235,11 +241,11 @@ def kernel_us(table: pl.DataFrame, launch_us: float) -> Array:
     return np.where(eager, np.maximum(latency - launch_us, 0.1 * latency), latency)
 
 
-def _boost(sets: Sequence[Residuals], grow: Callable[..., Trees]) -> Trees:
+def _pooled(sets: Sequence[Residuals]) -> tuple[npt.NDArray[np.float32], Array, Array]:
+    """Features, target and weights of several GPUs together."""
     weight = np.concatenate([s.weight for s in sets])
-    x = np.concatenate([s.features for s in sets], axis=1)
-    target = np.concatenate([s.target for s in sets])
-    return grow(x, target, weight / weight.mean())
+    features = np.concatenate([s.features for s in sets], axis=1)
+    return features, np.concatenate([s.target for s in sets]), weight / weight.mean()
 
 
 def fit_all(data: dict[str, list[Measured]], jobs: int = 2) -> tuple[Weights, pl.DataFrame]:
