@@ -116,7 +116,8 @@ def test_one_copy_has_nothing_to_shard():
     ("step", "change", "says"),
     [
         (Step(equal=False), {"dp": 8}, "no parameter comes as often as the 2 layers"),
-        (Step(1), {"dp": 8}, "no layer"),
+        (Step(1), {"dp": 8}, "none repeat"),
+        (Step(), {}, "say how many by --dp"),
     ],
 )
 def test_what_cannot_be_sharded_is_refused(step, change, says):

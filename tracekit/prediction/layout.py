@@ -300,6 +300,8 @@ def _to_shard(layout: Layout, change: Change, dp: int) -> bool:
         return False
     if layout.dp > 1:
         raise LayoutError("the trace's own exchange of gradients can't become a sharded one:", "give a one-GPU trace.")
+    if dp == 1 and change.dp is None and change.world_size is None:
+        raise LayoutError("one copy has none to share its parameters with:", "say how many by --dp or --world-size.")
     return dp > 1
 
 
