@@ -8,8 +8,9 @@ and the datasheet alone. *Carried*: the kernels' times on one GPU, scaled so tha
 throughput, are predicted for another, as those of a trace would be. ``--jobs`` prints the first for each job.
 
 Sources: timm, huggingface/pytorch-image-models at aa4b5850, results/benchmark-infer-amp-nhwc-pt240-cu124-rtx3090.csv
-and -rtx4090.csv; nvidia, NVIDIA/DeepLearningExamples at 729963dd, PyTorch/Classification/ConvNets, the READMEs of
-resnet50v1.5, resnext101-32x4d, se-resnext101-32x4d and efficientnet; lambda, lambdal/deeplearning-benchmark at
+and -rtx4090.csv; timm training, there, benchmark-train-amp-nhwc-pt112-cu113-rtx3090.csv, but for models of attention,
+which wasn't fused then; nvidia, NVIDIA/DeepLearningExamples at 729963dd, PyTorch/Classification/ConvNets, the READMEs
+of resnet50v1.5, resnext101-32x4d, se-resnext101-32x4d and efficientnet; lambda, lambdal/deeplearning-benchmark at
 aa5addb6, pytorch/pytorch-train-throughput-fp16.csv, -fp32.csv and the batches beside them (SQuAD, 384 tokens).
 """
 
@@ -56,8 +57,8 @@ def main() -> None:
         print_table("| job | GPU | samples/s | predicted | error | in interval |", map(job_line, alone.values()))
     print_table(heading("from shapes"), summary(alone.values()))
     for source in dict.fromkeys(row.source for row in rows):
-        carried = [one for pair in pairs(rows, source) if (one := carry(*pair, alone))]
-        print_table(heading(f"carried, {source}"), summary(carried))
+        if carried := [carry(*pair, alone) for pair in pairs(rows, source)]:
+            print_table(heading(f"carried, {source}"), summary(carried))
 
 
 def pairs(rows: Sequence[Published], source: str) -> Iterator[tuple[Published, Published]]:

@@ -19,6 +19,7 @@ TYPES = {
     torch.int64: "long int",
     torch.bool: "bool",
     torch.uint8: "unsigned char",
+    torch.uint64: "unsigned long",
 }
 
 HALF = (
