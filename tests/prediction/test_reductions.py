@@ -221,3 +221,10 @@ def test_what_has_no_blocks_is_refused():
     both = job(Model().builder, Model().builder)
     with pytest.raises(LayoutError, match="give the trace of one"):
         tk.predict(both, cluster=NODE, tp=2)
+
+
+def test_copies_of_shards_hold_a_part_of_each_layer():
+    model = Model(3, trains=True)
+    model.accumulates([HIDDEN])
+    whole, part = (model.on(tp, dp=2, fsdp=True).added_us["copy"] for tp in (1, 4))
+    assert part < 0.6 * whole

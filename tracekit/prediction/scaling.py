@@ -13,6 +13,7 @@ from tracekit.prediction.layout import Layout, LayoutError, groups
 from tracekit.prediction.messages import SIZES, messages
 from tracekit.prediction.rebatch import rebatch
 from tracekit.prediction.tensor import reshard
+from tracekit.prediction.units import BUFFER_COPY
 from tracekit.replay.run import Run
 from tracekit.workload.names.stack import attention_stack
 
@@ -103,7 +104,7 @@ def kernels_as(run: Run, target: Gpu, old: Layout, new: Layout) -> pl.DataFrame:
     if old.tp != new.tp:
         calls = messages(run.kernels, old.world_size).join(groups(run).filter(role="tp"), on="row")
         table = _remeasured(table, reshard(table, calls, old.tp, new.tp), run.gpu or target)
-        table = _on_heads(table, old.tp / new.tp)
+        table = _of_parts(_on_heads(table, old.tp / new.tp), old.tp / new.tp)
     if old.shards != new.shards:
         table = _remeasured(table, _on_shards(table, old.shards / new.shards), run.gpu or target)
     if old.ep == 1 < new.senders:
@@ -123,6 +124,13 @@ def _on_heads(table: pl.DataFrame, part: float) -> pl.DataFrame:
     mine = (pl.col("family") == "attention") & pl.col("work_from").is_null()
     time_us = pl.when(mine).then(pl.col("measured_us") * part).otherwise("measured_us")
     return table.with_columns(measured_us=time_us, derived=pl.col("derived") | mine)
+
+
+def _of_parts(table: pl.DataFrame, part: float) -> pl.DataFrame:
+    """The table with copies of units' buffers that hold ``part`` of each layer; they have no measured time."""
+    copied = {name: (pl.col(name) * part).ceil().cast(pl.Int64) for name in ("cols", "bytes")}
+    mine = pl.col("op") == BUFFER_COPY
+    return table.with_columns(pl.when(mine).then(value).otherwise(name).alias(name) for name, value in copied.items())
 
 
 def _on_shards(table: pl.DataFrame, part: float) -> pl.DataFrame:

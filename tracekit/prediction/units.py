@@ -13,6 +13,9 @@ from tracekit.replay.run import Run
 from tracekit.workload.phases import BACKWARD
 from tracekit.workload.signature import ITEM_BYTES
 
+BUFFER_COPY = "fsdp::copy"
+"""Op of what copies a unit into or out of its buffer."""
+
 
 @dataclass(frozen=True, slots=True)
 class Units:
@@ -111,6 +114,6 @@ def moved_and_copied(run: Run, calls: pl.DataFrame, units: Units) -> pl.DataFram
     copied = table.select(
         *own, bytes=2 * pl.col("bytes"), cols=pl.col("bytes") // units.item_bytes, rows=1, flops=0,
         dtype=pl.lit(units.dtype), stream=ran["stream"], family=pl.lit("copy"), name=pl.lit("copy of a shard's buffer"),
-        op=pl.lit("fsdp::copy"),
+        op=pl.lit(BUFFER_COPY),
     )  # fmt: skip
     return pl.concat([moved, copied], how="diagonal_relaxed").with_columns(phase=pl.lit(BACKWARD))
