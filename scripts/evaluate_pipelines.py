@@ -23,6 +23,7 @@ from tracekit.trace import Trace
 ZERO_BUBBLE = "Qi et al., Zero Bubble Pipeline Parallelism, arXiv 2401.10241, tables 3, 4, 8 and 9"
 VOCABULARY = "sail-sg/VocabularyParallelism, artifact/example-results/full-exp.txt, baseline"
 LAYOUTS = "Aleph-Alpha/NeurIPS-WANT-submission-efficient-parallelization-layouts, data/llama_*_bfloat16_*_GPUs_*.xlsx"
+TITAN = "pytorch/torchtitan, benchmarks/llama3_h100_202412_torchtitan.md, table 5"
 ROUNDS = 3
 """Of scaling the stand-in's kernels; a step also holds sends, so it isn't proportional to them."""
 
@@ -39,7 +40,7 @@ class Row:
     """A published step.
 
     Attributes:
-        schedule: '1F1B', 'interleaved' with a layer in each chunk, or 'ZB-H1'.
+        schedule: '1F1B', 'interleaved' with a layer in each chunk unless ``chunks`` says how many, or 'ZB-H1'.
         micro_batches: In a step.
         samples_per_s: Of one GPU.
         batch: Samples of a micro-batch, over those of the case's shape.
@@ -47,25 +48,28 @@ class Row:
         dp: Copies of the pipeline.
         tp: Ranks that share each layer.
         vocabulary: Of the model, where it isn't that of the case's shape.
+        chunks: Of layers on each stage.
     """
 
     schedule: str
     micro_batches: int
     samples_per_s: float
-    batch: int = 1
+    batch: float = 1
     stages: int | None = None
     dp: int = 1
     tp: int = 1
     vocabulary: int | None = None
+    chunks: int | None = None
 
     def __str__(self) -> str:
         """Such as ``1F1B, 24, twice as large``."""
         more = [
-            f"{self.batch} times as large" if self.batch > 1 else "",
+            f"{self.batch:g} times as large" if self.batch != 1 else "",
             f"{self.stages} stages" if self.stages else "",
             f"dp {self.dp}" if self.dp > 1 else "",
             f"tp {self.tp}" if self.tp > 1 else "",
             f"vocabulary {self.vocabulary:,}" if self.vocabulary else "",
+            f"{self.chunks} chunks" if self.chunks else "",
         ]
         return ", ".join([f"{self.schedule}, {self.micro_batches}", *filter(None, more)])
 
@@ -80,6 +84,9 @@ class Case:
         stages: Of the pipeline.
         rows: What was published; the first sets the scale.
         source: Where that stands.
+        node: Its nodes of eight.
+        network: Of each GPU.
+        sharded: Whether copies share out parameters.
     """
 
     name: str
@@ -87,6 +94,9 @@ class Case:
     stages: int
     rows: tuple[Row, ...]
     source: str
+    node: str = NODE
+    network: str = NETWORK
+    sharded: bool = False
 
     def step_us(self, row: Row) -> float:
         """How long a step took."""
@@ -95,7 +105,7 @@ class Case:
     def cluster(self, row: Row) -> str:
         """What it ran on, as tracekit names clusters."""
         nodes = row.dp * self._gpus_of_a_copy(row) // 8
-        return f"{nodes}x{NODE}@{NETWORK}" if nodes > 1 else NODE
+        return f"{nodes}x{self.node}@{self.network}" if nodes > 1 else self.node
 
     def _gpus_of_a_copy(self, row: Row) -> int:
         return row.tp * (row.stages or self.stages)
@@ -225,6 +235,21 @@ CASES = (
     llama_65b(2, (4, 1, 79.31), (8, 1, 79.54)),
     llama_65b(4, (4, 1, 86.61), (2, 1, 87.14), (8, 1, 92.61), (4, 2, 82.88), (8, 2, 86.55)),
     llama_65b(8, (4, 1, 111.83), (2, 1, 107.85), (8, 1, 121.93), (2, 2, 101.28), (4, 2, 103.17), (8, 2, 115.58)),
+    Case(
+        "Llama 405B",
+        Shape(126, 16384, 128, 128256, batch=4, tokens=8192),
+        8,
+        # How many micro-batches isn't told; by default there are as many as chunks of layers on all stages.
+        (
+            Row("1F1B", 8, 100 / 8192, dp=8, tp=8),
+            Row("interleaved", 8, 128 / 8192, dp=8, tp=8, chunks=2),
+            Row("interleaved", 16, 128 / 8192, batch=0.5, dp=8, tp=8, chunks=2),
+        ),
+        TITAN,
+        node="8xh100-sxm",
+        network="roce400",
+        sharded=True,
+    ),
 )
 
 
@@ -260,15 +285,17 @@ def predicted(trace: Trace, case: Case, row: Row) -> Prediction:
     """The stand-in in that pipeline."""
     change: dict[str, Any] = {"pp": row.stages or case.stages, "micro_batches": row.micro_batches}
     if row.schedule == "interleaved":
-        change["pp_chunks"] = -(-case.shape.layers // case.stages)
+        change["pp_chunks"] = row.chunks or -(-case.shape.layers // case.stages)
     if row.schedule == "ZB-H1":
         change["zero_bubble"] = True
-    if row.batch > 1:
+    if row.batch != 1:
         change["batch"] = row.batch
     if row.dp > 1:
         change["dp"] = row.dp
     if row.tp > 1:
         change["tp"] = row.tp
+    if case.sharded:
+        change["fsdp"] = True
     cluster = case.cluster(row)
     return tk.predict(trace, cluster=cluster, calibration=False, **change)[cluster]
 

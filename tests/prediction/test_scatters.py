@@ -86,7 +86,7 @@ def test_parameters_and_gradients_stay_whole_on_a_stage():
 
 
 def test_one_copy_has_nothing_to_share():
-    alone, shared = (Step(4).on(pp=2, fsdp=fsdp) for fsdp in (False, True))
+    alone, shared = (Step(4).on(dp=1, pp=2, fsdp=fsdp) for fsdp in (False, True))
     assert shared.step.step_time_us == alone.step.step_time_us
 
 

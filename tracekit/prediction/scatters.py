@@ -121,5 +121,5 @@ def _note(layers: Layers, units: Units, host_ns: int) -> str:
         "reduce-scattered behind its last one. Megatron-LM's distributed optimizer and DeepSpeed's ZeRO-1, the stage "
         f"that it has for pipelines, move as much. Each reduce-scatter costs the CPU {host_ns / 1e3:.0f} us, told from "
         f"the trace's own ops; the interval allows for a host {100 * (HOST_SPREAD - 1):.0f} % slower or faster. Stages "
-        "that share parameters weren't held against any measurement"
+        "that share parameters were held against one published pair only"
     )
