@@ -45,7 +45,7 @@ def test_durations_have_three_digits_in_the_unit_that_they_are_rounded_to(us):
 
 def test_what_rounds_up_to_the_next_digit_has_no_fourth_one():
     assert [digits(value) for value in (0.999, 9.996, -99.96, 999.6)] == ["1.00", "10.0", "-100", "1,000"]
-    assert [percent(value) for value in (0.94, 0.97, 99.6)] == ["0.9 %", "1 %", "100 %"]
+    assert [percent(value) for value in (0, 0.94, 0.97, 99.6)] == ["0 %", "0.9 %", "1 %", "100 %"]
     assert interval(7.06e3, 999.7e3) == "0.01–1.00 s"
 
 

@@ -21,7 +21,7 @@ from tracekit.prediction.buckets import exchanged
 from tracekit.prediction.experts import recognise_experts
 from tracekit.prediction.hooks import Places, launch_cost_ns
 from tracekit.prediction.layout import COPIES, EXPERT_COPIES
-from tracekit.prediction.spread import HOST_SPREAD
+from tracekit.prediction.spread import OTHER_HOST
 from tracekit.replay.run import Run
 from tracekit.workload.phases import BACKWARD
 
@@ -157,7 +157,6 @@ def _note(table: pl.DataFrame, copy_ns: int) -> str:
         f"the trace has no exchange of gradients: one as DistributedDataParallel's was put in, {size:,.1f} MiB of "
         f"{one.height} {dtypes} gradients{shared} once an optimizer step, in {count} all-reduces beside the backward "
         f"pass (buckets of 25 MiB, the first of 1). It costs the CPU {copy_ns / 1e3:.0f} us for each gradient copied "
-        f"in or out, as the trace's own ops do, and {launch_cost_ns(copy_ns) / 1e3:.0f} for each all-reduce; the "
-        f"interval allows for a host {100 * (HOST_SPREAD - 1):.0f} % slower or faster. Copies of a one-GPU job were "
-        "held against published throughputs only"
+        f"in or out, as the trace's own ops do, and {launch_cost_ns(copy_ns) / 1e3:.0f} for each all-reduce; "
+        f"{OTHER_HOST}. Copies of a one-GPU job were held against published throughputs only"
     )

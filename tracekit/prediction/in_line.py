@@ -9,7 +9,7 @@ from tracekit.graph.events import DEFAULT_LAG_NS
 from tracekit.graph.nodes import NONE
 from tracekit.graph.streams import DEFAULT_GAP_NS
 from tracekit.prediction.added import NEVER, Ints, beside, slower_host
-from tracekit.prediction.spread import HOST_SPREAD
+from tracekit.prediction.spread import OTHER_HOST
 
 
 def launched_by(graph: Graph, activity: Ints) -> Ints:
@@ -32,8 +32,7 @@ def of_host(graph: Graph, behind: Ints, cost_ns: int) -> str:
     """
     if (launched_by(graph, behind) == NONE).all():
         return "They run in CUDA graphs, or cost the CPU nothing, as what they follow"
-    spread = f"{100 * (HOST_SPREAD - 1):.0f} %"
-    return f"Each costs the CPU {cost_ns / 1e3:.0f} us; the interval allows for a host {spread} slower or faster"
+    return f"Each costs the CPU {cost_ns / 1e3:.0f} us; {OTHER_HOST}"
 
 
 def in_line(graph: Graph, behind: Ints, cost_ns: int) -> Graph:

@@ -16,7 +16,7 @@ from tracekit.prediction.pipeline import Pipeline
 from tracekit.prediction.sends import HAND_OVER_US
 from tracekit.prediction.shards import AHEAD
 from tracekit.prediction.source import SourceCluster
-from tracekit.prediction.spread import HOST_SPREAD
+from tracekit.prediction.spread import OTHER_HOST
 from tracekit.replay.run import Run
 from tracekit.units import duration
 from tracekit.workload.shares import share
@@ -72,10 +72,7 @@ def of(
     if run.edits:
         yield f"with {', '.join(run.edits)}"
     if not same_gpu and not host_is_given(run):
-        yield (
-            "the CPU's own work is taken to last as long as measured; the interval allows for a CPU "
-            f"{100 * (HOST_SPREAD - 1):.0f} % slower or faster; --host-speed changes it"
-        )
+        yield f"the CPU's own work is taken to last as long as measured; {OTHER_HOST}; --host-speed changes it"
 
 
 def _meant(gpu: Resolution) -> Iterator[str]:

@@ -21,7 +21,7 @@ from tracekit.prediction.added import NEVER, Added, Ints, beside, of_one_rank, s
 from tracekit.prediction.hooks import copy_cost_ns, launch_cost_ns
 from tracekit.prediction.layers import Layers, recognise_layers
 from tracekit.prediction.layout import LayoutError
-from tracekit.prediction.spread import HOST_SPREAD
+from tracekit.prediction.spread import OTHER_HOST
 from tracekit.prediction.units import Units, moved_and_copied, sharding, units_of
 from tracekit.replay.run import Run
 
@@ -120,6 +120,5 @@ def _note(layers: Layers, units: Units, host_ns: int) -> str:
         f"{units.dtype} and {rest} besides, gathered once a step, before a stage's first micro-batch, and "
         "reduce-scattered behind its last one. Megatron-LM's distributed optimizer and DeepSpeed's ZeRO-1, the stage "
         f"that it has for pipelines, move as much. Each reduce-scatter costs the CPU {host_ns / 1e3:.0f} us, told from "
-        f"the trace's own ops; the interval allows for a host {100 * (HOST_SPREAD - 1):.0f} % slower or faster. Stages "
-        "that share parameters were held against one published pair only"
+        f"the trace's own ops; {OTHER_HOST}. Stages that share parameters were held against one published pair only"
     )

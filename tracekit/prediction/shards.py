@@ -20,7 +20,7 @@ from tracekit.prediction.added import NEVER, Added, beside, of_one_rank, slower_
 from tracekit.prediction.hooks import copy_cost_ns, launch_cost_ns
 from tracekit.prediction.layers import Layers, recognise_layers
 from tracekit.prediction.layout import LayoutError
-from tracekit.prediction.spread import HOST_SPREAD
+from tracekit.prediction.spread import OTHER_HOST
 from tracekit.prediction.units import Units, moved_and_copied, units_of
 from tracekit.replay.run import Run
 
@@ -144,7 +144,6 @@ def _note(layers: Layers, units: Units, copy_ns: int) -> str:
         f"the trace's parameters aren't sharded: collectives as fully_shard's were put in, for {layers.count} layers "
         f"of {layer} in {units.dtype} and {rest} besides. A layer is gathered before its forward and again before its "
         f"backward pass, up to {AHEAD} ahead; its gradients are reduce-scattered behind. Each collective costs the CPU "
-        f"{(copy_ns + launch_cost_ns(copy_ns)) / 1e3:.0f} us, told from the trace's own ops; the interval allows for a "
-        f"host {100 * (HOST_SPREAD - 1):.0f} % slower or faster. Sharded copies of a one-GPU job "
-        "were held against published throughputs only"
+        f"{(copy_ns + launch_cost_ns(copy_ns)) / 1e3:.0f} us, told from the trace's own ops; {OTHER_HOST}. "
+        "Sharded copies of a one-GPU job were held against published throughputs only"
     )

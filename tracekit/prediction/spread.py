@@ -38,6 +38,9 @@ HOST_SPREAD = 1.15
 """How much slower or faster another host may be: five jobs recorded on an H100 and on an MI300X machine differ by 6 to
 10 % in the time their CPUs take."""
 
+OTHER_HOST = f"the interval allows for a CPU {100 * (HOST_SPREAD - 1):.0f} % slower or faster"
+"""The same as a clause of notes."""
+
 _NORMAL = NormalDist()
 
 
