@@ -1,8 +1,13 @@
-"""Trains small neural networks by gradient descent: deterministic, and without a library."""
+"""Trains small neural networks by gradient descent, the same ones each time."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812
 
 from predictors.network import Floats, Network
 from predictors.terms import Array
@@ -10,10 +15,8 @@ from predictors.terms import Array
 OUTPUTS = (64, 64, 64, 1)
 """Of each layer."""
 BATCH = 512
-RATE, WARM_UP = 4e-3, 0.1
-"""The learning rate rises for the first steps, this share of all, and then falls along a cosine to nothing."""
-DECAY, MEMORY = 1e-3, (0.9, 0.999)
-"""Adam with decoupled weight decay (Loshchilov and Hutter, 2019)."""
+RATE, WARM_UP, DECAY = 4e-3, 0.1, 1e-3
+"""The learning rate rises for the first steps, this share of all, and then falls along a cosine; weights decay."""
 
 
 def descend(
@@ -32,61 +35,55 @@ def descend(
     """
     centre, spread = features.mean(axis=1, keepdims=True), features.std(axis=1, keepdims=True)
     scale = np.where(spread > 0, 1 / np.maximum(spread, 1e-6), 0).astype(np.float32)
-    x, y, w = (features - centre) * scale, target.astype(np.float32), weight.astype(np.float32)
-    draw = np.random.default_rng(seed)
-    values = _start(draw, perceptrons, len(features))
-    means, squares = ([np.zeros_like(value) for value in values] for _ in range(2))
-    batches = max(y.size // BATCH, 1)
-    for step in range(epochs * batches):
-        if step % batches == 0:
-            order = np.stack([draw.permutation(y.size) for _ in range(perceptrons)])
-        rows = order[:, step % batches * BATCH :][:, :BATCH]
-        slopes = _slopes(values, x[:, rows].transpose(1, 0, 2), y[rows], w[rows], huber)
-        rate = RATE * _pace((step + 1) / (epochs * batches))
-        for value, slope, mean, square in zip(values, slopes, means, squares, strict=True):
-            mean += (1 - MEMORY[0]) * (slope - mean)
-            square += (1 - MEMORY[1]) * (slope**2 - square)
-            typical = np.sqrt(square / (1 - MEMORY[1] ** (step + 1))) + 1e-8
-            value -= rate * (mean / (1 - MEMORY[0] ** (step + 1)) / typical + DECAY * value)
-    values[1] -= values[0] @ (centre * scale)
-    values[0] *= scale.T
-    return Network(features.min(axis=1), features.max(axis=1), tuple(values[::2]), tuple(values[1::2]))
+    x, y, w = (torch.from_numpy(a.astype(np.float32)) for a in (((features - centre) * scale).T, target, weight))
+    draw = torch.Generator().manual_seed(seed)
+    weights, biases = _start(draw, perceptrons, len(features))
+    batches = max(y.numel() // BATCH, 1)
+    descent = torch.optim.AdamW([*weights, *biases], lr=RATE, weight_decay=DECAY, fused=True)
+    pace = torch.optim.lr_scheduler.OneCycleLR(
+        descent, RATE, total_steps=epochs * batches, pct_start=WARM_UP, cycle_momentum=False
+    )
+    with _one_thread():
+        for _ in range(epochs):
+            orders = torch.stack([torch.randperm(y.numel(), generator=draw) for _ in range(perceptrons)])
+            for rows in orders[:, : batches * BATCH].chunk(batches, dim=1):
+                errors = F.huber_loss(_outputs(weights, biases, x[rows]), y[rows], reduction="none", delta=huber)
+                descent.zero_grad()
+                torch.autograd.backward((errors * w[rows]).mean(dim=1).sum())
+                descent.step()
+                pace.step()
+    matrices, offsets = ([value.detach().numpy() for value in values] for values in (weights, biases))
+    offsets[0] = offsets[0] - matrices[0] @ (centre * scale)
+    matrices[0] = matrices[0] * scale.T
+    return Network(features.min(axis=1), features.max(axis=1), tuple(matrices), tuple(offsets))
 
 
-def _pace(done: float) -> float:
-    """Share of the learning rate when a share of the steps is done."""
-    if done < WARM_UP:
-        return done / WARM_UP
-    return 0.5 + 0.5 * float(np.cos(np.pi * (done - WARM_UP) / (1 - WARM_UP)))
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """In threads of their own such small products wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
-def _start(draw: np.random.Generator, perceptrons: int, inputs: int) -> list[Floats]:
-    """Weights (perceptrons, outputs, inputs) and biases (perceptrons, outputs, 1) of each layer in turn."""
-    values = []
+def _start(draw: torch.Generator, perceptrons: int, inputs: int) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Weights (perceptrons, outputs, inputs) and biases (perceptrons, outputs, 1) of each layer."""
+    weights: list[torch.Tensor] = []
+    biases: list[torch.Tensor] = []
     for outputs in OUTPUTS:
-        most = 1 / np.sqrt(inputs)
-        values += [draw.uniform(-most, most, (perceptrons, outputs, n)).astype(np.float32) for n in (inputs, 1)]
+        for values, columns in ((weights, inputs), (biases, 1)):
+            drawn = torch.rand(perceptrons, outputs, columns, generator=draw)
+            values.append(((2 * drawn - 1) / inputs**0.5).requires_grad_())
         inputs = outputs
-    return values
+    return weights, biases
 
 
-def _slopes(values: list[Floats], x: Floats, target: Floats, weight: Floats, huber: float) -> list[Floats]:
-    """Derivatives of the mean loss by each of the values, by backpropagation.
-
-    Args:
-        values: from `_start`.
-        x: standardised features, (perceptrons, features, rows).
-        target: (perceptrons, rows).
-        weight: (perceptrons, rows).
-        huber: errors beyond this count linearly.
-    """
-    seen = [x]
-    for weights, biases in zip(values[:-2:2], values[1:-2:2], strict=True):
-        seen.append(np.maximum(weights @ seen[-1] + biases, 0))
-    error = values[-2] @ seen[-1] + values[-1] - target[:, None]
-    back = np.clip(error, -huber, huber) * weight[:, None] / np.float32(target.shape[1])
-    slopes: list[Floats] = []
-    for weights, before in zip(values[-2::-2], seen[::-1], strict=True):
-        slopes += [back.sum(axis=2, keepdims=True), back @ before.transpose(0, 2, 1)]
-        back = (weights.transpose(0, 2, 1) @ back) * (before > 0)
-    return slopes[::-1]
+def _outputs(weights: list[torch.Tensor], biases: list[torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+    """What each perceptron makes of its rows: float32 (perceptrons, rows) of (perceptrons, rows, features)."""
+    value = x.transpose(1, 2)
+    for matrix, offset in zip(weights[:-1], biases[:-1], strict=True):
+        value = torch.baddbmm(offset, matrix, value).relu_()
+    return torch.baddbmm(biases[-1], weights[-1], value)[:, 0]
