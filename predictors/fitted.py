@@ -188,7 +188,7 @@ def load_weights(folder: str | Path | None = None) -> Weights:
 
 
 def save_weights(weights: Weights, folder: Path) -> None:
-    """Writes `weights.json` and `trees.npz`."""
+    """Writes `weights.json` and `corrections.npz`."""
     folder.mkdir(parents=True, exist_ok=True)
     laws = {name: {f.name: getattr(fitted, f.name) for f in fields(fitted)} for name, fitted in weights.laws.items()}
     text = {"format": FORMAT, "laws": laws, "intervals": weights.intervals, "transfer": weights.transfer}
@@ -196,7 +196,7 @@ def save_weights(weights: Weights, folder: Path) -> None:
     (folder / "weights.json").write_text(json.dumps(_rounded(text), indent=1, sort_keys=True) + "\n")
     learned = [arrays_of(name, correction) for name, correction in weights.grown.items()]
     arrays: dict[str, Any] = {name: array for of_one in learned for name, array in of_one.items()}
-    np.savez_compressed(folder / "trees.npz", **arrays)
+    np.savez_compressed(folder / "corrections.npz", **arrays)
 
 
 def _matrix_watts(machine: Machine) -> float:
@@ -217,10 +217,10 @@ def _load(folder: Path) -> Weights:
         raise WeightsError(f"no readable weights.json in {folder}: {error}") from error
     if text.get("format") != FORMAT:
         raise WeightsError(f"{folder}: weights of format {text.get('format')}, this version reads {FORMAT}")
-    trees = folder / "trees.npz"
+    corrections = folder / "corrections.npz"
     return Weights(
         laws={name: Fitted(**fitted) for name, fitted in text["laws"].items()},
-        grown=StoredCorrections(trees) if trees.exists() else {},
+        grown=StoredCorrections(corrections) if corrections.exists() else {},
         intervals=text["intervals"],
         transfer=text["transfer"],
         spreads={name: Spread(**spread) for name, spread in text.get("spreads", {}).items()},
