@@ -48,6 +48,25 @@ def test_what_is_no_parameter_grows():
     assert table["rows"][1] == 2 * TOKENS
 
 
+def test_experts_stay_as_many_and_each_gets_more_tokens():
+    experts, pairs = 8, 1024
+    builder = TraceBuilder().op("autograd::engine::evaluate_function: GroupedMmBackward0", 20, 45)
+    builder.op("torch::autograd::AccumulateGrad", 62, 2, dims=[[experts, WIDTH, WIDE]], types=[BF16])
+    products = (
+        [[pairs, WIDTH], [experts, WIDTH, WIDE]],
+        [[pairs, WIDE], [experts, WIDE, WIDTH]],
+        [[WIDTH, pairs], [pairs, WIDE]],
+    )
+    for number, dims in enumerate(products):
+        start = 20.0 * number
+        builder.op("aten::_grouped_mm", start, 10, dims=[*dims, [experts]], types=[BF16] * 3)
+        builder.kernel("cutlass::device_kernel<GroupedProblemShape>", 200 + 50 * number, 40, launch=start + 2)
+    run = prepare(builder.load())
+    sides = pl.col("batch", "m", "n", "k")
+    assert run.kernels.select(sides).rows() == [(8, 128, WIDE, WIDTH), (8, 128, WIDTH, WIDE), (8, WIDTH, WIDE, 128)]
+    assert grown(run).select(sides).rows() == [(8, 256, WIDE, WIDTH), (8, 256, WIDTH, WIDE), (8, WIDTH, WIDE, 256)]
+
+
 def test_a_table_of_positions_is_no_weight_of_a_product():
     """Here the gradient of what the layer got is as large as that table, and its product's depth is no batch."""
     builder = training().op("aten::embedding", 12, 2, dims=[[TOKENS, WIDTH], [1, TOKENS]], types=[BF16, "long int"])

@@ -21,7 +21,7 @@ OUTPUT_BYTES = {"fp32": 4, "tf32": 4}
 SQUARE, HEADS, EXPERTS = "square", "heads", "experts"
 """A product of hidden x hidden, which its shape alone doesn't tell; attention; products of a mixture of experts."""
 
-OF_EXPERTS = r"(?i)moe|expert|grouped_mm|^_GroupedLinear|matmul_ogs"
+_OF_EXPERTS = r"(?i)moe|expert|grouped_mm|^_GroupedLinear|matmul_ogs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,12 @@ class Activations:
     tokens: frozenset[int]
     hidden: int
     whole: bool
+
+
+def of_experts() -> pl.Expr:
+    """Which kernels of a table are products of several experts side by side."""
+    named = [pl.col(name).str.contains(_OF_EXPERTS).fill_null(value=False) for name in ("op", "name")]
+    return (pl.col("family") == "gemm") & (pl.col("batch") > 1) & pl.any_horizontal(named)
 
 
 def of_messages(kernels: pl.DataFrame, calls: pl.DataFrame) -> Activations:
@@ -120,7 +126,7 @@ def shared_out(kernels: pl.DataFrame, of: Activations) -> pl.DataFrame:
     side = (
         pl.when(pl.col("family") != "gemm")
         .then(None)
-        .when((pl.col("batch") > 1) & (pl.col("op").str.contains(OF_EXPERTS) | pl.col("name").str.contains(OF_EXPERTS)))
+        .when(of_experts())
         .then(pl.lit(EXPERTS))
         .when(pl.col("batch") > 1)
         .then(pl.lit("batch"))

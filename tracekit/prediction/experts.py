@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tracekit.prediction.blocks import OF_EXPERTS
+from tracekit.prediction.blocks import of_experts
 from tracekit.prediction.layout import OVERLOOKED, Layout, LayoutError
 from tracekit.prediction.memory import gradients
 from tracekit.replay.run import Run
@@ -60,13 +60,11 @@ def recognise_experts(run: Run) -> Experts:
         LayoutError: There are none, or their work isn't known.
     """
     kernels = run.kernels
-    by_name = pl.col("op").str.contains(OF_EXPERTS).fill_null(False) | pl.col("name").str.contains(OF_EXPERTS)
     unknown = (pl.col("family") == "moe") & pl.col("work_from").is_null()
     if (part := share(kernels, "dur_ns", unknown)) > OVERLOOKED:
         raise LayoutError(f"experts can't be shared out: {part:.0f} % of GPU time are theirs without known work.")
-    mine = (pl.col("family") == "gemm") & (pl.col("batch") > 1) & by_name
     order = kernels.with_row_index("row").filter(pl.col("family").is_in(["gemm", "attention"]))
-    in_turn = order.sort("device", "ts_ns", "row").with_columns(mine=mine)
+    in_turn = order.sort("device", "ts_ns", "row").with_columns(mine=of_experts())
     found = in_turn.with_columns(visit=pl.struct("mine", "device", "phase").rle_id()).filter("mine")
     forward = found.filter(pl.col("phase") == FORWARD)
     if forward.is_empty():

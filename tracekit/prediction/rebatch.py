@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import polars as pl
 
+from tracekit.prediction.blocks import of_experts
 from tracekit.prediction.layout import check_known
 from tracekit.workload.parameters import GRADIENT
 from tracekit.workload.signature import ITEM_BYTES, Signature
@@ -53,8 +54,12 @@ class Parameters:
 
     @cached_property
     def matrices(self) -> list[int]:
-        """The two sides of each weight as a product sees it, in both orders, as one number: :func:`_pair`."""
+        """The two sides of each weight as a product sees it, in both orders, as one number: :func:`_pair`.
+
+        Of three dimensions the first may count experts, each with a weight of the other two.
+        """
         sides = [(shape[0], math.prod(shape[1:])) for shape in self.weights if len(shape) > 1]
+        sides += [(shape[1], shape[2]) for shape in self.weights if len(shape) == 3]
         return sorted({_pair(*pair) for m, n in sides for pair in ((m, n), (n, m))})
 
     @cached_property
@@ -145,10 +150,11 @@ def _shapes(told: pl.DataFrame) -> frozenset[tuple[int, ...]]:
 def _side(parameters: Parameters) -> pl.Expr:
     """Which side of a product or of attention grows with the batch; null for all others."""
     family, backward = pl.col("family"), pl.col("phase") == "backward"
+    several = (family == "gemm") & (pl.col("batch") > 1) & ~of_experts()
     of_weight = _pair(pl.col("m"), pl.col("n")).is_in(parameters.matrices)
     return (
         pl.when(pl.col("phase") == "optimizer").then(None)
-        .when((family == "attention") | (family == "gemm") & (pl.col("batch") > 1)).then(pl.lit("batch"))
+        .when((family == "attention") | several).then(pl.lit("batch"))
         .when((family == "gemm") & backward & of_weight).then(pl.lit("k"))
         .when((family == "conv") & (pl.col("direction") == "wgrad")).then(pl.lit("k"))
         .when(family.is_in(["gemm", "conv", "moe"])).then(pl.lit("m"))
