@@ -16,6 +16,8 @@ from predictors.model import model, split
 FOLDS = 5
 MOST_KERNELS = 200
 """Of one law; more add little and cost time in every prediction."""
+NOTICEABLE = 1.0
+"""Points of error by which measurements may make predictions worse before they are left out."""
 IN_A_LOOP = "benchmark"
 """`framework` of what no job ran: kernels repeated in a loop, which find in the cache what fits there."""
 HOST_FAMILIES = ("memcpy",)
@@ -62,7 +64,7 @@ def check(kernels: pl.DataFrame, gpu: Gpu) -> pl.DataFrame:
 
     Returns:
         One row per law: `law`, `kernels`, and `before` and `after`, medians of |error| in percent; `after` is null
-        where a law has fewer than five kernels.
+        where a law has fewer than five kernels; `sharpens`, whether they don't make predictions worse.
     """
     weights = load_weights()
     rows = kernels.with_columns(fold=pl.int_range(pl.len()) % FOLDS)
@@ -77,7 +79,20 @@ def check(kernels: pl.DataFrame, gpu: Gpu) -> pl.DataFrame:
         errors.group_by("law")
         .agg(pl.len().alias("kernels"), pl.col("before").median(), pl.when(enough).then(pl.col("after").median()))
         .sort("law")
+        .with_columns(sharpens=(pl.col("after") <= pl.col("before") + NOTICEABLE).fill_null(value=True))
     )
+
+
+def sharpening(kernels: pl.DataFrame, errors: pl.DataFrame, gpu: Gpu) -> pl.DataFrame:
+    """Those of the measured kernels that don't make predictions worse.
+
+    Args:
+        kernels: from `distinct`.
+        errors: from `check`.
+        gpu: where they were measured.
+    """
+    laws = errors.filter("sharpens")["law"]
+    return kernels.filter(prepare(kernels, machine(gpu))["law"].is_in(laws.implode()))
 
 
 def _errors(kernels: pl.DataFrame, gpu: Gpu, without: Weights, with_others: Weights) -> pl.DataFrame:

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,6 +14,7 @@ import polars as pl
 from predictors import Gpu, KernelTableError, identify_gpu, list_gpus, load_gpu, resolve_gpu
 from predictors.kernels import COLUMNS
 from predictors.measured import IN_A_LOOP, distinct
+from predictors.measured import sharpening as kernels_that_sharpen
 from tracekit.errors import CalibrationError
 from tracekit.replay.run import Run
 from tracekit.workload.names.stack import attention_stack
@@ -101,6 +102,26 @@ def _calibration(gpu: Gpu, origin: str, software: str, rows: pl.DataFrame, where
     except KernelTableError as error:
         raise CalibrationError(f"{where}: {error}.") from error
     return Calibration(gpu.slug, origin, datetime.now(UTC).date().isoformat(), software, kernels)
+
+
+def sharpening(calibration: Calibration, errors: pl.DataFrame, gpu: Gpu) -> Calibration:
+    """The calibration without kinds of kernels that are predicted worse with it.
+
+    Args:
+        calibration: All that was measured.
+        errors: Of it, from ``predictors.measured.check``.
+        gpu: Where it was measured.
+
+    Raises:
+        CalibrationError: Nothing is left.
+    """
+    kernels = kernels_that_sharpen(calibration.kernels, errors, gpu)
+    if kernels.is_empty():
+        raise CalibrationError(
+            "these measurements sharpen nothing: predicted from each other, their kernels are farther off than before.",
+            "Measure more kernels, on a GPU that is idle otherwise.",
+        )
+    return replace(calibration, kernels=kernels)
 
 
 def directory() -> Path:

@@ -71,6 +71,33 @@ def test_a_result_changes_predictions_until_it_is_removed(run, result, trace):
     assert "No GPU is calibrated" in run("calibrate", "--list")[1]
 
 
+def misleading(result, beside=()):
+    """A result of softmaxes of which some take twice as long for no reason, and of kernels beside them."""
+    import polars as pl
+
+    many = [2**n for n in range(6, 16)]
+    sizes = [{"family": "softmax", "dtype": "fp32", "rows": n, "cols": 4096, "bytes": 32768 * n} for n in many]
+    kernels = [*beside, *sizes]
+    usual = predict(pl.DataFrame(kernels), "t4")["time_us"].to_list()
+    times = [4 / 3] * len(beside) + [1, 1, 1, 2, 2] * 2
+    rows = [{**row, "measured_us": x * us, "spread": 0.0} for row, x, us in zip(kernels, times, usual, strict=True)]
+    result.write_text(json.dumps({**json.loads(result.read_text()), "kernels": rows}))
+    return result
+
+
+def test_kernels_that_tell_the_others_wrong_are_left_out(run, result):
+    code, out, _ = run("calibrate", misleading(result, PRODUCTS), "--json")
+    told = json.loads(out)
+    assert (code, told["families"], told["kernels"]) == (0, ["gemm"], len(PRODUCTS))
+    assert {row["law"]: row["sharpens"] for row in told["errors_pct"]} == {"softmax": False, "gemm fp32": True}
+
+
+def test_where_all_are_left_out_nothing_is_kept(run, result):
+    code, _, err = run("calibrate", misleading(result))
+    assert (code, "sharpen nothing" in err) == (1, True)
+    assert not json.loads(run("calibrate", "--list", "--json")[1])["calibrations"]
+
+
 def test_a_trace_calibrates_the_gpu_it_was_recorded_on(run, trace):
     code, out, _ = run("calibrate", "--trace", trace, "--json")
     facts = json.loads(out)

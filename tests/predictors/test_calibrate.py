@@ -110,7 +110,7 @@ def test_repeats_are_kept_once_and_copies_of_the_host_not_at_all():
 def test_check_tells_what_a_calibration_is_worth():
     noise = np.exp(DRAW.normal(scale=0.02, size=KERNELS.height))
     errors = check(distinct(measured(KERNELS, 1.3 * noise), GPU), GPU)
-    ((law, kernels, before, after),) = errors.rows()
+    ((law, kernels, before, after, _),) = errors.rows()
     assert (law, kernels) == ("gemm half", KERNELS.height)
     assert before == pytest.approx(100 * (1 - 1 / 1.3), abs=2)
     assert after < 8

@@ -108,9 +108,6 @@ def _keep(measured: "Calibration", gpu: "Gpu", json: bool) -> None:
     from tracekit.render import calibrations as render
 
     errors = check(measured.kernels, gpu)
-    path = calibration.keep(measured)
-    emit(
-        render.kept(measured, errors, path),
-        lambda: render.kept_json(measured, errors, path),
-        json=json,
-    )
+    kept = calibration.sharpening(measured, errors, gpu)
+    path = calibration.keep(kept)
+    emit(render.kept(kept, errors, path), lambda: render.kept_json(kept, errors, path), json=json)

@@ -40,11 +40,14 @@ def kept(one: Calibration, errors: pl.DataFrame, path: Path) -> RenderableType:
     columns = _columns("kernels of")
     for heading in ("measured", "error before", "error now"):
         columns.add_column(heading, justify="right", no_wrap=True)
-    for law, number, before, after in errors.iter_rows():
-        columns.add_row(law, str(number), f"{before:.1f} %", "–" if after is None else f"{after:.1f} %")
+    columns.add_column("")
+    for law, number, before, after, sharpens in errors.iter_rows():
+        now = "–" if after is None else f"{after:.1f} %"
+        columns.add_row(law, str(number), f"{before:.1f} %", now, "" if sharpens else "left out")
     hint = (
         "Median |error| of the measured kernels: as predicted without any of them, and each fifth of them as predicted "
-        "with the others. Used in every prediction for this GPU; --no-calibration leaves it out."
+        "with the others; where that is worse, they are left out. The rest is used in every prediction for this GPU; "
+        "--no-calibration leaves it out."
     )
     return Group(Text(f"kept: {one.label}", "bold"), columns, Text(hint, "dim"), Text(str(path), "dim"))
 
