@@ -57,7 +57,7 @@ def test_one_clear_line(case, api, work, settings):
 
 @pytest.mark.parametrize(
     ("limits", "says"),
-    [({"max_unpacked_bytes": 1 << 20}, "0.000977 GiB"), ({"max_files": 1}, "2 files are more than the 1")],
+    [({"max_unpacked_bytes": 1 << 20}, "takes: 1 MiB"), ({"max_files": 1}, "2 files are more than the 1")],
 )
 def test_limits_are_named(limits, says, api, work):
     data = zipped(**{"a.json": GOOD + b" " * (2 << 20), "b.json": GOOD})
