@@ -33,7 +33,7 @@ def test_predict_says_what_limits_the_step_there_and_what_was_scaled(run, tmp_pa
         builder.kernel("ampere_sgemm_128x64_nn", start + 10, 10, launch=start + 2)
         builder.op("my::op", start + 100, 20).kernel("mystery", start + 110, 10, launch=start + 102)
     out = run("predict", builder.save(tmp_path / "trace.json.gz"), "--gpu", "h100")[1]
-    assert re.search(r"On h100-sxm \d+ % of the step waits for the CPU \(measured: \d+ %\)", out)
+    assert re.search(r"On h100-sxm the CPU sets the pace of \d+ % of the step \(measured: \d+ %\)", out)
     assert "GPU time that isn't modelled from shapes: 50 % scaled by the kind of kernel" in " ".join(out.split())
 
 

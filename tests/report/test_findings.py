@@ -266,7 +266,7 @@ def test_what_limits_a_target():
     finding = trace.found("b200")["bottleneck-there"]
     assert finding.on == "b200"
     assert finding.title.startswith("On b200")
-    assert "waits for the CPU" in finding.title
+    assert "the CPU sets the pace" in finding.title
     same = Timeline().run("aten::mm", TENSOR, 900, mm(4096, 4096, 4096))
     assert "bottleneck-there" not in same.found("a100-sxm-80gb")
 

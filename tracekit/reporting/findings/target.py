@@ -17,11 +17,11 @@ MOSTLY = 50.0
 KIND = pl.when(pl.col("on") != "gpu").then("on").when(pl.col("family") == "collective").then(pl.lit("communication"))
 SAID = {
     "host": (
-        "{} of the step waits for the CPU",
+        "the CPU sets the pace of {} of the step",
         "A faster GPU won't help there: fewer launches, CUDA graphs, torch.compile.",
     ),
-    "communication": ("{} of the step is communication", "Faster links would help more than a faster GPU."),
-    "gpu": ("{} of the step is kernels", "A faster GPU, or less work, shortens it."),
+    "communication": ("communication sets the pace of {} of the step", "Faster links would help more than a faster GPU."),
+    "gpu": ("kernels set the pace of {} of the step", "A faster GPU, or less work, shortens it."),
 }
 
 
