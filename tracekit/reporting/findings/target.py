@@ -20,7 +20,10 @@ SAID = {
         "the CPU sets the pace of {} of the step",
         "A faster GPU won't help there: fewer launches, CUDA graphs, torch.compile.",
     ),
-    "communication": ("communication sets the pace of {} of the step", "Faster links would help more than a faster GPU."),
+    "communication": (
+        "communication sets the pace of {} of the step",
+        "Faster links would help more than a faster GPU.",
+    ),
     "gpu": ("kernels set the pace of {} of the step", "A faster GPU, or less work, shortens it."),
 }
 
