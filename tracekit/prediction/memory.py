@@ -119,8 +119,8 @@ def judge(
     whole = state.at_ends if state and staged else 0.0
     most = None
     if state and written is not None:
-        kept = state.held_bytes * _besides(whole, held_part) + state.most_bytes * _besides(whole, part)
-        most = kept + buckets + written * in_flight
+        held = state.held_bytes * _besides(whole, held_part) + state.most_bytes * _besides(whole, part)
+        most = held + buckets + written * in_flight
     room = USABLE * gpu.memory_bytes
     own = _own_bytes(run)
     if least is not None and least > room:
