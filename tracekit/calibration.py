@@ -13,8 +13,7 @@ import polars as pl
 
 from predictors import Gpu, KernelTableError, identify_gpu, list_gpus, load_gpu, resolve_gpu
 from predictors.kernels import COLUMNS
-from predictors.measured import IN_A_LOOP, distinct
-from predictors.measured import sharpening as kernels_that_sharpen
+from predictors.measured import IN_A_LOOP, distinct, sharpening
 from tracekit.errors import CalibrationError
 from tracekit.replay.run import Run
 from tracekit.workload.names.stack import attention_stack
@@ -104,7 +103,7 @@ def _calibration(gpu: Gpu, origin: str, software: str, rows: pl.DataFrame, where
     return Calibration(gpu.slug, origin, datetime.now(UTC).date().isoformat(), software, kernels)
 
 
-def sharpening(calibration: Calibration, errors: pl.DataFrame, gpu: Gpu) -> Calibration:
+def only_sharpening(calibration: Calibration, errors: pl.DataFrame, gpu: Gpu) -> Calibration:
     """The calibration without kinds of kernels that are predicted worse with it.
 
     Args:
@@ -115,7 +114,7 @@ def sharpening(calibration: Calibration, errors: pl.DataFrame, gpu: Gpu) -> Cali
     Raises:
         CalibrationError: Nothing is left.
     """
-    kernels = kernels_that_sharpen(calibration.kernels, errors, gpu)
+    kernels = sharpening(calibration.kernels, errors, gpu)
     if kernels.is_empty():
         raise CalibrationError(
             "these measurements sharpen nothing: predicted from each other, their kernels are farther off than before.",

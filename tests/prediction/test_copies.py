@@ -14,6 +14,7 @@ from tracekit.comm import load_cluster
 from tracekit.comm import predict as predict_collectives
 from tracekit.prediction.buckets import buckets
 from tracekit.prediction.copies import with_exchange
+from tracekit.prediction.lacking import with_all
 from tracekit.prediction.layout import LayoutError
 from tracekit.prediction.memory import gradients
 from tracekit.prediction.model import Prediction
@@ -164,7 +165,7 @@ def test_what_cannot_be_told_is_refused():
         tables.on(dp=8)
     two = prepare(job(Step().builder, Step().builder))
     with pytest.raises(LayoutError, match="give the trace of one"):
-        with_exchange(two)
+        with_all(two, (with_exchange,))
 
 
 def test_sweep_of_one_gpu_says_once_what_was_assumed():

@@ -108,6 +108,6 @@ def _keep(measured: "Calibration", gpu: "Gpu", json: bool) -> None:
     from tracekit.render import calibrations as render
 
     errors = check(measured.kernels, gpu)
-    kept = calibration.sharpening(measured, errors, gpu)
+    kept = calibration.only_sharpening(measured, errors, gpu)
     path = calibration.keep(kept)
     emit(render.kept(kept, errors, path), lambda: render.kept_json(kept, errors, path), json=json)

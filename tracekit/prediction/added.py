@@ -9,7 +9,6 @@ import polars as pl
 from tracekit.graph import Graph
 from tracekit.graph.change import destinations, sources
 from tracekit.graph.edges import EdgeKind
-from tracekit.prediction.layout import LayoutError
 from tracekit.replay.run import Run
 from tracekit.schema import KERNELS
 
@@ -33,21 +32,6 @@ class Added:
 
     run: Run
     note: str
-
-
-def of_one_rank(run: Run) -> None:
-    """Refuses runs of several ranks.
-
-    Args:
-        run: The measured run.
-
-    Raises:
-        LayoutError: Several ranks were read.
-    """
-    if len(run.ranks) > 1:
-        raise LayoutError(
-            "what several ranks that were read together lack can't be worked out:", "give the trace of one."
-        )
 
 
 def with_kernels(run: Run, rows: pl.DataFrame, graph: Graph) -> Run:

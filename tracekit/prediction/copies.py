@@ -16,7 +16,7 @@ from tracekit.graph.change import sources, with_activities, with_edges
 from tracekit.graph.edges import EdgeKind, Edges, ends, starts
 from tracekit.graph.events import DEFAULT_LAG_NS
 from tracekit.graph.streams import DEFAULT_GAP_NS
-from tracekit.prediction.added import Added, communicates, of_one_rank, with_kernels
+from tracekit.prediction.added import Added, communicates, with_kernels
 from tracekit.prediction.buckets import exchanged
 from tracekit.prediction.experts import recognise_experts
 from tracekit.prediction.hooks import Places, launch_cost_ns
@@ -39,9 +39,8 @@ def with_exchange(run: Run) -> Added:
         run: The measured run.
 
     Raises:
-        LayoutError: The trace doesn't tell the gradients, or several ranks were read.
+        LayoutError: The trace doesn't tell the gradients.
     """
-    of_one_rank(run)
     return _with_exchange(run, exchanged(run))
 
 
@@ -52,9 +51,8 @@ def with_exchange_of_experts(run: Run) -> Added:
         run: The measured run.
 
     Raises:
-        LayoutError: The trace doesn't tell the gradients or the experts, or several ranks were read.
+        LayoutError: The trace doesn't tell the gradients or the experts.
     """
-    of_one_rank(run)
     return _with_exchange(run, exchanged(run, recognise_experts(run).hold))
 
 

@@ -9,7 +9,7 @@ go the same ways. Nothing runs beside it. They take no time here, as they are of
 import numpy as np
 import polars as pl
 
-from tracekit.prediction.added import NEVER, Added, beside, communicates, of_one_rank, with_kernels
+from tracekit.prediction.added import NEVER, Added, beside, communicates, with_kernels
 from tracekit.prediction.blocks import item_bytes, message_dtype
 from tracekit.prediction.experts import Experts, recognise_experts
 from tracekit.prediction.hooks import copy_cost_ns, launch_cost_ns
@@ -25,9 +25,8 @@ def with_dispatch(run: Run) -> Added:
         run: The measured run.
 
     Raises:
-        LayoutError: The trace doesn't tell the experts, or several ranks were read.
+        LayoutError: The trace doesn't tell the experts.
     """
-    of_one_rank(run)
     experts = recognise_experts(run)
     sent = _sent(run, experts)
     cost_ns = launch_cost_ns(copy_cost_ns(run))

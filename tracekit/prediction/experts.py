@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from tracekit.prediction.blocks import of_experts
-from tracekit.prediction.layout import OVERLOOKED, Layout, LayoutError
+from tracekit.prediction.layout import OVERLOOKED, Layout, LayoutError, shares_experts
 from tracekit.prediction.memory import gradients
 from tracekit.replay.run import Run
 from tracekit.workload.phases import BACKWARD, FORWARD
@@ -129,7 +129,7 @@ def kept_parameters(run: Run, layouts: tuple[Layout, Layout] | None) -> float:
         run: The measured run.
         layouts: Of the trace, and on the target; None where it stays.
     """
-    if layouts is None or layouts[0].ep > 1 or layouts[1].senders == 1:
+    if layouts is None or not shares_experts(*layouts):
         return 1.0
     part = part_of_parameters(run)
     return 1 - part + part / layouts[1].senders

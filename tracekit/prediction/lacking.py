@@ -5,7 +5,7 @@ from collections.abc import Callable
 from tracekit.prediction.added import Added
 from tracekit.prediction.copies import with_exchange, with_exchange_of_experts
 from tracekit.prediction.dispatch import with_dispatch
-from tracekit.prediction.layout import Layout, trains
+from tracekit.prediction.layout import Layout, LayoutError, shares_experts, trains
 from tracekit.prediction.reductions import with_reductions
 from tracekit.prediction.scatters import with_scatters, with_scatters_only
 from tracekit.prediction.shards import with_shards
@@ -23,14 +23,14 @@ def lacking(run: Run, old: Layout, new: Layout) -> tuple[Adder, ...]:
         new: Another one.
     """
     parts: tuple[Adder, ...] = (with_reductions,) if old.tp == 1 < new.tp else ()
-    if old.ep == 1 < new.senders:
+    if shares_experts(old, new):
         parts = (*parts, with_dispatch)
     if old.sharded and old.pp == 1 < new.pp:
         return (*parts, with_scatters_only)
     if not (old.dp == 1 < new.dp and trains(run)):
         return parts
     if not new.sharded:
-        return (*parts, with_exchange_of_experts if old.ep == 1 < new.senders else with_exchange)
+        return (*parts, with_exchange_of_experts if shares_experts(old, new) else with_exchange)
     return (*parts, with_scatters if new.pp > 1 else with_shards)
 
 
@@ -42,8 +42,12 @@ def with_all(run: Run, adders: tuple[Adder, ...]) -> tuple[Run, tuple[str, ...]]
         adders: As :func:`lacking` gives them.
 
     Raises:
-        LayoutError: The trace doesn't tell what has to be added.
+        LayoutError: The trace doesn't tell what has to be added, or several ranks were read.
     """
+    if len(run.ranks) > 1:
+        raise LayoutError(
+            "what several ranks that were read together lack can't be worked out:", "give the trace of one."
+        )
     notes: list[str] = []
     for adder in adders:
         added = adder(run)

@@ -151,6 +151,16 @@ class Change:
         return self != Change()
 
 
+def shares_experts(old: Layout, new: Layout) -> bool:
+    """Whether copies come to share experts that each rank had whole.
+
+    Args:
+        old: The trace's layout.
+        new: Another one.
+    """
+    return old.ep == 1 < new.senders
+
+
 def check_known(computed: pl.DataFrame, what: str) -> None:
     """Refuse to change what kernels work on where too much of that isn't known.
 

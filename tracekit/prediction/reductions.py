@@ -8,7 +8,7 @@ as they are of one rank: ``scaling`` and ``collectives`` give them others.
 import numpy as np
 import polars as pl
 
-from tracekit.prediction.added import Added, communicates, of_one_rank, with_kernels
+from tracekit.prediction.added import Added, communicates, with_kernels
 from tracekit.prediction.blocks import EXPERTS, HEADS, in_blocks, item_bytes, message_dtype, of_layers, shared_out
 from tracekit.prediction.hooks import copy_cost_ns, launch_cost_ns
 from tracekit.prediction.in_line import in_line, of_host
@@ -29,9 +29,8 @@ def with_reductions(run: Run) -> Added:
         run: The measured run.
 
     Raises:
-        LayoutError: The trace doesn't tell the layers' blocks, or several ranks were read.
+        LayoutError: The trace doesn't tell the layers' blocks.
     """
-    of_one_rank(run)
     check_layers(run.kernels)
     behind = _behind(run.kernels)
     product = run.graph.nodes.cpu + behind["row"].to_numpy().astype(np.int64)

@@ -9,7 +9,7 @@ import predictors
 from predictors import Gpu
 from tracekit.prediction.added import ASSUMED
 from tracekit.prediction.experts import part_of_parameters, recognise_experts, share_experts
-from tracekit.prediction.layout import Layout, LayoutError, groups
+from tracekit.prediction.layout import Layout, LayoutError, groups, shares_experts
 from tracekit.prediction.messages import SIZES, messages
 from tracekit.prediction.rebatch import rebatch
 from tracekit.prediction.tensor import reshard
@@ -107,7 +107,7 @@ def kernels_as(run: Run, target: Gpu, old: Layout, new: Layout) -> pl.DataFrame:
         table = _of_parts(_on_heads(table, old.tp / new.tp), old.tp / new.tp)
     if old.shards != new.shards:
         table = _remeasured(table, _on_shards(table, old.shards / new.shards), run.gpu or target)
-    if old.ep == 1 < new.senders:
+    if shares_experts(old, new):
         experts = recognise_experts(run)
         shared = share_experts(table, experts, part_of_parameters(run), new.senders)
         before_us, product = table["measured_us"], pl.int_range(pl.len()).is_in(experts.products["row"].implode())

@@ -17,7 +17,7 @@ from tracekit.graph.edges import EdgeKind, Edges, ends, starts
 from tracekit.graph.events import DEFAULT_LAG_NS
 from tracekit.graph.nodes import NONE
 from tracekit.graph.streams import DEFAULT_GAP_NS
-from tracekit.prediction.added import NEVER, Added, Ints, beside, of_one_rank, slower_host, with_kernels
+from tracekit.prediction.added import NEVER, Added, Ints, beside, slower_host, with_kernels
 from tracekit.prediction.hooks import copy_cost_ns, launch_cost_ns
 from tracekit.prediction.layers import Layers, recognise_layers
 from tracekit.prediction.layout import LayoutError
@@ -39,9 +39,8 @@ def with_scatters(run: Run) -> Added:
         run: The measured run.
 
     Raises:
-        LayoutError: The trace doesn't tell the layers or their parameters, or several ranks were read.
+        LayoutError: The trace doesn't tell the layers or their parameters.
     """
-    of_one_rank(run)
     layers = recognise_layers(run)
     units = units_of(run, layers)
     calls = _calls(run, layers, units)
@@ -59,7 +58,7 @@ def with_scatters_only(run: Run) -> Added:
         run: The measured run.
 
     Raises:
-        LayoutError: The trace doesn't tell the layers or what they scatter, or several ranks were read.
+        LayoutError: The trace doesn't tell the layers or what they scatter.
     """
     rows = sharding(run)["row"]
     mine = pl.int_range(pl.len()).is_in(rows.implode())

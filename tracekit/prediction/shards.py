@@ -16,7 +16,7 @@ from tracekit.graph.edges import EdgeKind, Edges, ends, starts
 from tracekit.graph.events import DEFAULT_LAG_NS
 from tracekit.graph.nodes import NONE
 from tracekit.graph.streams import DEFAULT_GAP_NS
-from tracekit.prediction.added import NEVER, Added, beside, of_one_rank, slower_host, with_kernels
+from tracekit.prediction.added import NEVER, Added, beside, slower_host, with_kernels
 from tracekit.prediction.hooks import copy_cost_ns, launch_cost_ns
 from tracekit.prediction.layers import Layers, recognise_layers
 from tracekit.prediction.layout import LayoutError
@@ -37,9 +37,8 @@ def with_shards(run: Run) -> Added:
         run: The measured run.
 
     Raises:
-        LayoutError: The trace doesn't tell the layers or their parameters, or several ranks were read.
+        LayoutError: The trace doesn't tell the layers or their parameters.
     """
-    of_one_rank(run)
     layers = recognise_layers(run)
     units = units_of(run, layers)
     calls = _calls(run, layers, units)
