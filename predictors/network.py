@@ -12,8 +12,9 @@ Floats = npt.NDArray[np.float32]
 CHUNK_ROWS = 1024
 """Of so many rows a layer's outputs stay in the CPU's second cache."""
 BLOCK_ROWS = 64
-"""BLAS gets so many rows at a time, always: what it makes of one then doesn't depend on the others. And so few it works
-through in the thread that asks; threads of its own would wait for each other."""
+"""BLAS gets so many rows at a time, always: what it makes of one then doesn't depend on the others, but for the last
+digit, which on some processors depends on its place among them. And so few it works through in the thread that asks;
+threads of its own would wait for each other."""
 
 
 @dataclass(frozen=True)
