@@ -1,6 +1,7 @@
 """Traces that others recorded on real GPUs; see tests/conftest.py for where they lie."""
 
 import os
+from functools import cache
 from pathlib import Path
 
 import polars as pl
@@ -11,8 +12,9 @@ from predictors import PredictorError
 from tracekit.errors import NoGpuActivityError, NotATraceError
 from tracekit.prediction import predict
 from tracekit.replay.check import check
-from tracekit.replay.run import prepare
+from tracekit.replay.run import Run, prepare
 from tracekit.replay.transplant import transplant
+from tracekit.reporting import build
 
 FOLDER = Path(os.environ.get("TRACEKIT_REAL_TRACES", ""))
 ALL = sorted(p.name for p in FOLDER.glob("*.json.gz") if ".et." not in p.name) if FOLDER.name else []
@@ -37,10 +39,16 @@ REPLAY_TARGETS = {
 }
 
 
+@cache
+def measured(name: str) -> Run:
+    """A trace's run, read once for all that is asked of it."""
+    return prepare(tk.load(FOLDER / name))
+
+
 @pytest.mark.skipif(not ALL, reason="TRACEKIT_REAL_TRACES is not set")
 @pytest.mark.parametrize("name", WITH_GPU or ["none"])
 def test_every_trace_is_predicted(name):
-    run = prepare(tk.load(FOLDER / name))
+    run = measured(name)
     for prediction in predict(run, ["h100-sxm", "t4", "mi300x"]).values():
         assert 0 < prediction.low_us <= prediction.step.step_time_us <= prediction.high_us
         assert prediction.kernels["time_us"].is_finite().all()
@@ -55,7 +63,7 @@ def test_every_trace_is_predicted(name):
 @pytest.mark.skipif(not ALL, reason="TRACEKIT_REAL_TRACES is not set")
 @pytest.mark.parametrize("name", REPLAY_TARGETS)
 def test_the_wait_free_replay_gives_the_measured_step_back(name):
-    run = prepare(tk.load(FOLDER / name))
+    run = measured(name)
     assert abs(run.replay.error_pct) <= REPLAY_TARGETS[name]
 
 
@@ -88,16 +96,18 @@ def test_collectives_of_other_groups_are_not_joined(real_traces):
 
 
 @pytest.mark.parametrize("ranks", [(0, 1), (1, 2), (2, 3)])
-def test_one_ranks_kernels_on_anothers_graph(real_traces, ranks):
-    one, two = (prepare(tk.load(real_traces / f"mi300x_ddp_train_rank{rank}_of_4.json.gz")) for rank in ranks)
+@pytest.mark.usefixtures("real_traces")
+def test_one_ranks_kernels_on_anothers_graph(ranks):
+    one, two = (measured(f"mi300x_ddp_train_rank{rank}_of_4.json.gz") for rank in ranks)
     for found in (transplant(one, two), transplant(two, one)):
         assert found.matched > 98
         assert abs(found.error_pct) < 5
 
 
-def test_a_host_bound_trace_ends_at_its_floor(real_traces):
+@pytest.mark.usefixtures("real_traces")
+def test_a_host_bound_trace_ends_at_its_floor():
     """All kernels twice as fast: owlv2 falls from 1211 to about 932 ms, not to half, and not to where it was."""
-    run = prepare(tk.load(real_traces / "h100_owlv2_large_inference.json.gz"))
+    run = measured("h100_owlv2_large_inference.json.gz")
     halved = run.step_with((run.kernels["dur_ns"] / 2e3).to_numpy())
     assert 0.72 < halved.span_us / run.replay.span_us < 0.80
 
@@ -112,7 +122,8 @@ def test_execution_traces_are_refused(real_traces):
         tk.load(real_traces / "v100_dlrm_train_rank0_of_8.et.json.gz")
 
 
-def test_gpus_are_told_from_the_traces(real_traces):
+@pytest.mark.usefixtures("real_traces")
+def test_gpus_are_told_from_the_traces():
     expected = {
         "h100_vit_inference": "h100-sxm",
         "b200_eager_rank0_of_8": "b200",
@@ -126,7 +137,7 @@ def test_gpus_are_told_from_the_traces(real_traces):
         "param_linear": "rtx-2080-ti",
     }
     for name, slug in expected.items():
-        run = prepare(tk.load(real_traces / f"{name}.json.gz"))
+        run = measured(f"{name}.json.gz")
         assert run.gpu is not None
         assert run.gpu.slug == slug, name
 
@@ -136,7 +147,8 @@ def test_unknown_target(real_traces):
         tk.predict(tk.load(real_traces / "h100_vit_inference.json.gz"), gpu="h1000")
 
 
-def test_work_is_known_where_shapes_are(real_traces):
+@pytest.mark.usefixtures("real_traces")
+def test_work_is_known_where_shapes_are():
     """Share of GPU time whose work is known, percent."""
     least = {
         "h100_owlv2_large_inference": 98,
@@ -149,5 +161,4 @@ def test_work_is_known_where_shapes_are(real_traces):
         "v100_dlrm_train_rank0_of_8": 92,  # of the GPU's work: waiting for other ranks is no part of it
     }
     for name, percent in least.items():
-        report = tk.report(tk.load(real_traces / f"{name}.json.gz"))
-        assert report.coverage.work >= percent, name
+        assert build(measured(f"{name}.json.gz")).coverage.work >= percent, name
