@@ -51,14 +51,14 @@ def linked(launches) -> tuple[Graph, object]:
 many = st.lists(LAUNCH, min_size=1, max_size=25)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(many)
 def test_the_measured_run_comes_back(launches):
     graph, _ = linked(launches)
     assert replay(graph).end_ns.max() == pytest.approx(graph.nodes.end_ns.max(), rel=0.05, abs=20_000)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(many, st.integers(0, 24), st.integers(1, 1000))
 def test_a_longer_kernel_makes_nothing_earlier(launches, which, longer):
     graph, kernels = linked(launches)
@@ -70,7 +70,7 @@ def test_a_longer_kernel_makes_nothing_earlier(launches, which, longer):
     assert (after.end_ns >= before.end_ns).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(many)
 def test_every_edge_is_respected(launches):
     graph, _ = linked(launches)
@@ -81,7 +81,7 @@ def test_every_edge_is_respected(launches):
     assert (times[dst] >= times[graph.src] + graph.lag_ns).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(many, st.sampled_from([2, 3, 10]))
 def test_everything_twice_as_slow_takes_twice_as_long(launches, factor):
     graph, kernels = linked(launches)
@@ -92,7 +92,7 @@ def test_everything_twice_as_slow_takes_twice_as_long(launches, factor):
     assert (replay(slow, kernels["dur_ns"].to_numpy() * factor).end_ns == replay(graph).end_ns * factor).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(many)
 def test_activities_of_one_stream_keep_their_order(launches):
     graph, kernels = linked(launches)
@@ -103,7 +103,7 @@ def test_activities_of_one_stream_keep_their_order(launches):
         assert (np.diff(starts) >= 0).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(many)
 def test_busy_and_idle_add_up_to_the_step(launches):
     graph, kernels = linked(launches)
@@ -113,7 +113,7 @@ def test_busy_and_idle_add_up_to_the_step(launches):
     assert step.kernel_time_us <= kernels["dur_ns"].sum() / 1e3 + 1e-6
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(many, st.randoms(use_true_random=False))
 def test_the_order_of_events_in_the_file_changes_nothing(launches, random):
     builder = TraceBuilder()

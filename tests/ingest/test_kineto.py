@@ -120,7 +120,7 @@ def test_gzip_is_told_by_content_not_by_name(tmp_path):
     assert tracekit.load(path).rank().activities.height == 1
 
 
-@settings(deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_the_order_of_events_in_the_file_changes_nothing(random):
     builder = one_kernel()

@@ -51,7 +51,7 @@ def test_the_shorter_stream_is_not_on_it():
     assert "memcpy" not in path_of(builder).pieces["op"].to_list()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(properties.many)
 def test_the_pieces_follow_each_other_and_add_up_to_the_span(launches):
     graph, kernels, steps = linked(properties.trace_of(launches))

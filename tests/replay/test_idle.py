@@ -177,7 +177,7 @@ def union_ns(start: np.ndarray, end: np.ndarray) -> int:
 WORK = st.sampled_from(["cudaMalloc", "cudaFree", "enumerate(DataLoader)#Iter.__next__"])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     many,
     st.sampled_from([0, 0.5, 1, 3]),
@@ -210,7 +210,7 @@ def test_causes_add_up_to_the_idle_time(launches, gpu, host, work):
         assert dict(by_stream.iter_rows()) == busy
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(many)
 def test_a_replay_explains_all_but_what_began_before_the_trace(launches):
     graph, kernels, steps = linked(trace_of(launches))
