@@ -105,8 +105,9 @@ DECORATED = "@recording\ndef step(): work()\n"
 BY_HAND = "recording.__enter__()\ndef step(): work(); recording.step()\n"
 
 
-@pytest.mark.parametrize("begin", [DECORATED, BY_HAND])
-@pytest.mark.parametrize(("calls", "recorded", "said"), [(5, True, "wrote "), (3, False, "took 3 steps")])
+@pytest.mark.parametrize(
+    ("begin", "calls", "recorded", "said"), [(DECORATED, 5, True, "wrote "), (BY_HAND, 3, False, "took 3 steps")]
+)
 def test_a_program_that_ends_without_an_end_of_the_recording_ends_well(
     begin: str, calls: int, recorded: bool, said: str, tmp_path: Path
 ) -> None:
