@@ -10,28 +10,27 @@ import predictors
 import tracekit as tk
 from predictors import load_gpu
 from tests.jobs import job
+from tests.layers import MIB, NODE, Layers
 from tracekit.comm import load_cluster
 from tracekit.comm import predict as predict_collectives
 from tracekit.prediction.dispatch import with_dispatch
 from tracekit.prediction.experts import part_of_parameters, recognise_experts, share_experts
 from tracekit.prediction.layout import LayoutError
-from tracekit.prediction.model import Prediction
 from tracekit.replay.run import Run, prepare
 from tracekit.testing import TraceBuilder
 
-NODE = "8xa100-sxm-80gb"
 TOKENS, HIDDEN, WIDE, EXPERTS, VISITS = 512, 1024, 2048, 8, 2
 PAIRS = TOKENS * VISITS
 MESSAGE = PAIRS * HIDDEN * 2
 UP, DOWN = [EXPERTS, HIDDEN, WIDE], [EXPERTS, WIDE, HIDDEN]
-BF16, MIB = "c10::BFloat16", 2**20
+BF16 = Layers.dtype
 
 
-class Model:
+class Model(Layers):
     """Layers in bf16 of attention, 100 us, and a mixture of experts, 300 us a product, that tokens are gathered for."""
 
     def __init__(self, layers: int = 2, *, trains: bool = False, again: bool = False) -> None:
-        self.builder, self.now, self.end = TraceBuilder(), 0.0, 100.0
+        super().__init__()
         for _ in range(layers):
             self.layer()
         for _ in range(layers if trains else 0):
@@ -67,26 +66,8 @@ class Model:
             self.runs("aten::mm", [[TOKENS, HIDDEN], [HIDDEN, HIDDEN]], "ampere_bf16_s16816gemm_bf16_128x128", 100)
         self.accumulates([HIDDEN, HIDDEN])
 
-    def backward(self, name: str, dur: float) -> None:
-        self.builder.op(f"autograd::engine::evaluate_function: {name}", self.now, dur)
-
-    def accumulates(self, dims: list[int]) -> None:
-        self.builder.op("torch::autograd::AccumulateGrad", self.now - 0.8, 0.5, dims=[dims], types=[BF16])
-
     def grouped(self, left: list[int], right: list[int]) -> None:
         self.runs("aten::_grouped_mm", [left, right, [EXPERTS]], "cutlass::device_kernel<GroupedProblemShape>", 300)
-
-    def runs(self, op: str, dims: list[Any], kernel: str, dur: float) -> None:
-        self.builder.op(op, self.now + 1, 8, dims=dims, types=[BF16] * len(dims))
-        self.builder.kernel(kernel, self.end, dur, launch=self.now + 2)
-        self.now, self.end = self.now + 10, self.end + dur + 1
-
-    @property
-    def run(self) -> Run:
-        return prepare(self.builder.load())
-
-    def on(self, **change: Any) -> Prediction:
-        return tk.predict(self.builder.load(), cluster=NODE, **change)[NODE]
 
 
 def collective_us(collective: str, size: float, ranks: int) -> float:

@@ -1,7 +1,5 @@
 """Tensor-parallel ranks of a job whose layers one rank has whole."""
 
-from typing import Any
-
 import numpy as np
 import polars as pl
 import pytest
@@ -10,26 +8,23 @@ import predictors
 import tracekit as tk
 from predictors import load_gpu
 from tests.jobs import job
+from tests.layers import NODE, Layers
 from tracekit.comm import load_cluster
 from tracekit.comm import predict as predict_collectives
 from tracekit.prediction.layout import LayoutError
-from tracekit.prediction.model import Prediction
 from tracekit.prediction.reductions import with_reductions
-from tracekit.replay.run import Run, prepare
-from tracekit.testing import TraceBuilder
+from tracekit.replay.run import Run
 
-NODE = "8xa100-sxm-80gb"
 TOKENS, HIDDEN, WIDE, HEADS = 512, 1024, 4096, 16
 MESSAGE = TOKENS * HIDDEN * 2
 SQUARE, UP, DOWN = [HIDDEN, HIDDEN], [HIDDEN, WIDE], [WIDE, HIDDEN]
-GRADIENT = "torch::autograd::AccumulateGrad"
 
 
-class Model:
+class Model(Layers):
     """Layers of a transformer in bf16: query, attention, projection, norm, and a block of two products."""
 
     def __init__(self, layers: int = 1, *, trains: bool = False, heads: int = HEADS, vocabulary: int = 0) -> None:
-        self.builder, self.now, self.end = TraceBuilder(), 0.0, 100.0
+        super().__init__()
         self.heads = [[1, heads, TOKENS, HIDDEN // heads]] * 3
         for _ in range(layers):
             self.multiplies([TOKENS, HIDDEN], SQUARE, 50)
@@ -45,42 +40,27 @@ class Model:
             self.layer_backward()
 
     def layer_backward(self) -> None:
-        self.backward("MmBackward0", [TOKENS, HIDDEN], [HIDDEN, WIDE], 200)
-        self.backward("MmBackward0", [WIDE, TOKENS], [TOKENS, HIDDEN], 200)
+        self.multiplies_backward([TOKENS, HIDDEN], [HIDDEN, WIDE], 200)
+        self.multiplies_backward([WIDE, TOKENS], [TOKENS, HIDDEN], 200)
         self.accumulates(DOWN)
-        self.backward("MmBackward0", [TOKENS, WIDE], [WIDE, HIDDEN], 200)
-        self.backward("MmBackward0", [HIDDEN, TOKENS], [TOKENS, WIDE], 200)
+        self.multiplies_backward([TOKENS, WIDE], [WIDE, HIDDEN], 200)
+        self.multiplies_backward([HIDDEN, TOKENS], [TOKENS, WIDE], 200)
         self.accumulates(UP)
-        self.backward("MmBackward0", [TOKENS, HIDDEN], SQUARE, 50)
-        self.backward("MmBackward0", [HIDDEN, TOKENS], [TOKENS, HIDDEN], 50)
+        self.multiplies_backward([TOKENS, HIDDEN], SQUARE, 50)
+        self.multiplies_backward([HIDDEN, TOKENS], [TOKENS, HIDDEN], 50)
         self.accumulates(SQUARE)
-        self.builder.op("autograd::engine::evaluate_function: AttentionBackward0", self.now, 9)
+        self.backward("AttentionBackward0")
         self.runs("aten::_scaled_dot_product_flash_attention_backward", self.heads, "flash_bwd_kernel", 90)
-        self.backward("MmBackward0", [TOKENS, HIDDEN], SQUARE, 50)
-        self.backward("MmBackward0", [HIDDEN, TOKENS], [TOKENS, HIDDEN], 50)
+        self.multiplies_backward([TOKENS, HIDDEN], SQUARE, 50)
+        self.multiplies_backward([HIDDEN, TOKENS], [TOKENS, HIDDEN], 50)
         self.accumulates(SQUARE)
 
-    def accumulates(self, dims: list[int]) -> None:
-        self.builder.op(GRADIENT, self.now - 0.8, 0.5, dims=[dims], types=["c10::BFloat16"])
-
-    def backward(self, name: str, left: list[int], right: list[int], dur: float) -> None:
-        self.builder.op(f"autograd::engine::evaluate_function: {name}", self.now, 9)
+    def multiplies_backward(self, left: list[int], right: list[int], dur: float) -> None:
+        self.backward("MmBackward0")
         self.multiplies(left, right, dur)
 
     def multiplies(self, left: list[int], right: list[int], dur: float) -> None:
         self.runs("aten::mm", [left, right], "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_64x3_nn", dur)
-
-    def runs(self, op: str, dims: list[Any], kernel: str, dur: float) -> None:
-        self.builder.op(op, self.now + 1, 8, dims=dims, types=["c10::BFloat16"] * len(dims))
-        self.builder.kernel(kernel, self.end, dur, launch=self.now + 2)
-        self.now, self.end = self.now + 10, self.end + dur + 1
-
-    @property
-    def run(self) -> Run:
-        return prepare(self.builder.load())
-
-    def on(self, tp: int, **change: Any) -> Prediction:
-        return tk.predict(self.builder.load(), cluster=NODE, tp=tp, **change)[NODE]
 
 
 def reduce_us(ranks: int, *, custom: bool) -> float:
@@ -133,7 +113,7 @@ def test_the_stream_waits_for_it():
 
 
 def test_each_rank_has_its_part_of_the_products_and_heads():
-    step = Model().on(4)
+    step = Model().on(tp=4)
     query, attention, projection, norm, up, gelu, down = step.kernels["time_us"].to_list()
     assert query == pytest.approx(50 * law_us(TOKENS, HIDDEN // 4, HIDDEN) / law_us(TOKENS, HIDDEN, HIDDEN))
     assert projection == pytest.approx(51 * law_us(TOKENS, HIDDEN, HIDDEN // 4) / law_us(TOKENS, HIDDEN, HIDDEN))
@@ -155,7 +135,7 @@ def test_a_mixture_of_experts_is_reduced_once_behind_its_last_product():
     for left, right in (([8, 128, HIDDEN], [8, HIDDEN, WIDE]), ([8, 128, WIDE], [8, WIDE, HIDDEN])):
         model.runs("aten::bmm", [left, right], "grouped_mm_kernel", 300)
     assert reduced_behind(model.run) == [2, 4]
-    first = model.on(4).kernels["time_us"][3]
+    first = model.on(tp=4).kernels["time_us"][3]
     assert 50 < first < 150
 
 
@@ -165,27 +145,27 @@ def test_experts_one_by_one_are_refused():
         model.multiplies([TOKENS // 4, HIDDEN], UP, 50)
         model.multiplies([TOKENS // 4, WIDE], DOWN, 50)
     with pytest.raises(LayoutError, match="other tokens than attention"):
-        model.on(2)
+        model.on(tp=2)
 
 
 def test_attention_on_unknown_sequences_has_its_heads_shared_out():
     model = Model()
     model.runs("vllm::unified_attention_with_output", [[TOKENS, HEADS, 64]], "kernel_unified_attention_2d", 400)
     model.multiplies([TOKENS, HIDDEN], SQUARE, 51)
-    assert model.on(4).kernels["time_us"][7] == pytest.approx(100)
+    assert model.on(tp=4).kernels["time_us"][7] == pytest.approx(100)
 
 
 def test_a_vocabulary_is_padded_and_heads_are_not():
-    whole = Model(vocabulary=50257).on(1).kernels["time_us"][-1]
-    part = Model(vocabulary=50257).on(8).kernels["time_us"][-1]
+    whole = Model(vocabulary=50257).on(tp=1).kernels["time_us"][-1]
+    part = Model(vocabulary=50257).on(tp=8).kernels["time_us"][-1]
     assert whole == 500
     assert 50 < part < 100
     with pytest.raises(LayoutError, match="can't be shared out over 8 ranks"):
-        Model(heads=4).on(8)
+        Model(heads=4).on(tp=8)
 
 
 def test_copies_of_tensor_parallel_ranks_exchange_their_part_of_the_gradients():
-    step = Model(2, trains=True).on(4, dp=2)
+    step = Model(2, trains=True).on(tp=4, dp=2)
     assert str(step.layout) == "8 ranks = dp 2 x tp 4"
     assert any("Megatron-LM's all-reduces were put in, 8 of 8.0 MiB a step" in note for note in step.notes)
     assert any("as DistributedDataParallel's was put in" in note for note in step.notes)
@@ -193,7 +173,7 @@ def test_copies_of_tensor_parallel_ranks_exchange_their_part_of_the_gradients():
 
 
 def test_more_ranks_are_faster_until_messages_cost_more_than_they_save():
-    times = [Model(4).on(tp).step.step_time_us for tp in (1, 2)]
+    times = [Model(4).on(tp=tp).step.step_time_us for tp in (1, 2)]
     assert times[1] < times[0]
 
 
@@ -203,7 +183,7 @@ def test_a_step_without_layers_communicates_nothing():
     begin = model.now
     model.runs("aten::gelu", [[TOKENS, WIDE]], "vectorized_elementwise_kernel", 10)
     model.builder.step(2, begin, 500)
-    step = model.on(4, steps="2")
+    step = model.on(tp=4, steps="2")
     assert step.added_us == {}
     assert step.step.exposed_comm_us == 0
 
@@ -212,12 +192,12 @@ def test_what_has_no_blocks_is_refused():
     lone = Model(0)
     lone.runs("aten::gelu", [[TOKENS, WIDE]], "vectorized_elementwise_kernel", 10)
     with pytest.raises(LayoutError, match="no layers that ranks could share"):
-        lone.on(2)
+        lone.on(tp=2)
     pair = Model(0)
     pair.multiplies([TOKENS, WIDE], DOWN, 50)
     pair.multiplies([TOKENS, HIDDEN], UP, 50)
     with pytest.raises(LayoutError, match="can't be told"):
-        pair.on(2)
+        pair.on(tp=2)
     both = job(Model().builder, Model().builder)
     with pytest.raises(LayoutError, match="give the trace of one"):
         tk.predict(both, cluster=NODE, tp=2)
@@ -226,5 +206,5 @@ def test_what_has_no_blocks_is_refused():
 def test_copies_of_shards_hold_a_part_of_each_layer():
     model = Model(3, trains=True)
     model.accumulates([HIDDEN])
-    whole, part = (model.on(tp, dp=2, fsdp=True).added_us["copy"] for tp in (1, 4))
+    whole, part = (model.on(tp=tp, dp=2, fsdp=True).added_us["copy"] for tp in (1, 4))
     assert part < 0.6 * whole

@@ -8,7 +8,8 @@ import pytest
 
 import tracekit as tk
 from tests.jobs import recorded
-from tests.prediction.test_shards import HIDDEN, MIB, MS, NODE, Step
+from tests.layers import MIB, NODE
+from tests.prediction.test_shards import HIDDEN, MS, Step
 from tracekit.comm import load_cluster
 from tracekit.comm import predict as predict_collectives
 from tracekit.prediction.gathers import Gathers

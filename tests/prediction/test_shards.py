@@ -5,33 +5,30 @@ import polars as pl
 import pytest
 
 import tracekit as tk
+from tests.layers import MIB, NODE, Layers
 from tracekit.comm import load_cluster
 from tracekit.comm import predict as predict_collectives
 from tracekit.prediction.layout import LayoutError
-from tracekit.prediction.model import Prediction
 from tracekit.prediction.shards import with_shards
-from tracekit.replay.run import Run, prepare
-from tracekit.testing import TraceBuilder
 
-NODE = "8xa100-sxm-80gb"
-GRADIENT = "torch::autograd::AccumulateGrad"
 TOKENS, HIDDEN = 512, 1024
-MIB = 2**20
 MS = 1000
 
 
-class Step:
+class Step(Layers):
     """Equal layers of one product each, 10 ms forward and 20 back, launched ahead of the GPU, and an optimizer."""
 
+    dtype = "float"
+
     def __init__(self, layers: int = 2, *, head: int = 0, equal: bool = True) -> None:
-        self.builder, self.now, self.end = TraceBuilder(), 0.0, 10.0
+        super().__init__()
         for _ in range(layers):
             self.product(10 * MS)
         if head:
             self.runs("aten::_log_softmax", [[TOKENS, 64]], "softmax_warp_forward", 100)
         self.builder.op("autograd::engine::evaluate_function: MseLossBackward0", self.now - 2, 1)
         for layer in reversed(range(layers)):
-            self.builder.op("autograd::engine::evaluate_function: MmBackward0", self.now, 9)
+            self.backward("MmBackward0")
             self.product(20 * MS)
             self.accumulates([HIDDEN, HIDDEN if equal else HIDDEN + layer])
         if head:
@@ -42,22 +39,6 @@ class Step:
 
     def product(self, dur: float) -> None:
         self.runs("aten::mm", [[TOKENS, HIDDEN], [HIDDEN, HIDDEN]], "ampere_sgemm_128x64_nn", dur)
-
-    def accumulates(self, dims: list[int]) -> None:
-        self.builder.op(GRADIENT, self.now - 0.8, 0.5, dims=[dims], types=["float"])
-
-    def runs(self, op: str, dims: list[object], kernel: str, dur: float) -> None:
-        kinds = ["TensorList" if isinstance(one[0], list) else "float" for one in dims]  # type: ignore[index]
-        self.builder.op(op, self.now + 1, 8, dims=dims, types=kinds)
-        self.builder.kernel(kernel, self.end, dur, launch=self.now + 2)
-        self.now, self.end = self.now + 10, self.end + dur + 1
-
-    @property
-    def run(self) -> Run:
-        return prepare(self.builder.load())
-
-    def on(self, cluster: str = NODE, **change: int | bool) -> Prediction:
-        return tk.predict(self.builder.load(), cluster=cluster, **change)[cluster]
 
 
 def test_an_embedding_of_more_than_two_gib():

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import threading
 import time
 from contextlib import closing
@@ -9,6 +10,8 @@ from dataclasses import replace
 
 import pytest
 
+from tests.layers import NODE
+from tests.prediction.test_experts import Model
 from tracekit.testing import TraceBuilder
 from tracekit.web.database import Database
 from tracekit.web.errors import FullError
@@ -56,6 +59,20 @@ def test_a_layout_is_that_of_the_clusters(api, work, make_trace, tmp_path, trace
     nowhere = api.client.post(f"/api/v1/jobs/{job}/ask", json={"gpus": ["h100-sxm"], "dp": 8})
     assert nowhere.status_code == 400
     assert "need links between GPUs" in nowhere.text
+
+
+def test_the_pages_field_for_ranks_that_share_experts(api, work, tmp_path, tracekit_json):
+    model = Model(1).builder
+    api.client.get("/")
+    job = api.begin(api.put(model.to_json()))
+    work()
+    api.client.post(f"/jobs/{job}/ask", data={"clusters": NODE, "ep": 4})
+    work()
+    assert re.search(r'GPUs that share experts<input name="ep"[^>]* value="4"', api.client.get(f"/jobs/{job}").text)
+    model.save(tmp_path / "trace.json")
+    printed = tracekit_json(tmp_path, "predict", "trace.json", "--cluster", NODE, "--ep", "4")
+    assert api.client.get(f"/api/v1/jobs/{job}/report.json").json() == printed
+    assert printed["targets"][0]["layout"]["ep"] == 4
 
 
 def test_the_json_is_the_command_lines(api, work, make_trace, tmp_path, tracekit_json):
