@@ -87,7 +87,7 @@ def until(holds, timeout_s):
     end = time.monotonic() + timeout_s
     while not holds():
         assert time.monotonic() < end, "took too long"
-        time.sleep(0.02)
+        time.sleep(0.03)
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ def until(holds, timeout_s=60):
     end = time.monotonic() + timeout_s
     while not holds():
         assert time.monotonic() < end, "took too long"
-        time.sleep(0.01)
+        time.sleep(0.03)
 
 
 def test_a_killed_worker_and_a_killed_server(serve):
