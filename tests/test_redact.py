@@ -153,13 +153,13 @@ def test_common_words_are_no_names(tmp_path):
 
 
 LONG = {
-    "words": "a" * 10**6,
-    "parts": "a." * 500_000,
-    "dashes": "eyJaaaaaaaaaaaa-" * 60_000,
-    "paths": "/" * 10**6,
-    "homes": "~a/" * 300_000,
-    "keys": "token   " * 120_000,
-    "schemes": "a+a://" * 150_000,
+    "words": "a" * 200_000,
+    "parts": "a." * 100_000,
+    "dashes": "eyJaaaaaaaaaaaa-" * 12_000,
+    "paths": "/" * 200_000,
+    "homes": "~a/" * 60_000,
+    "keys": "token   " * 24_000,
+    "schemes": "a+a://" * 30_000,
 }
 
 
@@ -168,7 +168,7 @@ def test_long_texts_take_linear_time(text, tmp_path):
     TraceBuilder().annotation(LONG[text], 0, 1).save(tmp_path / "in.json")
     started = time.process_time()
     redact(tmp_path / "in.json", tmp_path / "out.json")
-    assert time.process_time() - started < 5
+    assert time.process_time() - started < 1
 
 
 NAMES = {

@@ -51,7 +51,7 @@ def test_modules_where_they_are_asked_for(run, tmp_path):
 def served(tmp_path):
     (tmp_path / "report.html").write_text("<p>here</p>")
     with server(tmp_path / "report.html", 0) as serving:
-        threading.Thread(target=serving.serve_forever, daemon=True).start()
+        threading.Thread(target=serving.serve_forever, args=(0.02,), daemon=True).start()
         yield serving
         serving.shutdown()
 
@@ -99,7 +99,7 @@ def test_a_timeline_within_perfetto(tmp_path, monkeypatch):
     timeline.write_text("{}")
     monkeypatch.syspath_prepend(tmp_path)
     with server(timeline, 0) as serving:
-        threading.Thread(target=serving.serve_forever, daemon=True).start()
+        threading.Thread(target=serving.serve_forever, args=(0.02,), daemon=True).start()
         assert get(serving) == (200, b"perfetto")
         assert get(serving, "/localtrace") == (200, b"{}")
         assert get(serving, "/vizviewer_info")[0] == 200

@@ -216,7 +216,7 @@ def test_execution_traces_are_told_from_profiler_traces(observer):
 
 
 @pytest.mark.skipif("TRACEKIT_REAL_TRACES" not in os.environ, reason="needs the public traces")
-@pytest.mark.parametrize("number", range(8))
+@pytest.mark.parametrize("number", [0, 7])
 def test_every_collective_of_the_public_dlrm_traces_gets_its_size(number):
     folder = Path(os.environ["TRACEKIT_REAL_TRACES"])
     stem = folder / f"v100_dlrm_train_rank{number}_of_8"
