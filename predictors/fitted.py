@@ -15,7 +15,7 @@ import numpy.typing as npt
 from predictors.errors import WeightsError
 from predictors.gpu_names import load_gpu
 from predictors.law import LAWS, STAND_INS
-from predictors.laws.products import POWER_LIMITED
+from predictors.laws.products import knows_power
 from predictors.machine import Machine, machine
 from predictors.residual import Correction, StoredCorrections, arrays_of
 from predictors.surface import Spread, Surface, usual_spread
@@ -46,6 +46,7 @@ class Fitted:
         architecture: architecture -> constant -> mean offset of the GPUs of it, for their siblings; and, as
             `watts`, the mean logarithm of their `watts_per_tflops`.
         sparse: GPUs of which so few kernels were measured that their interval is that of GPUs that weren't.
+        rated: slug -> constant -> what it adds, of GPUs of which only the rate of large products was published.
     """
 
     base: dict[str, float]
@@ -55,6 +56,7 @@ class Fitted:
     stack: Effects = field(default_factory=dict)
     architecture: Effects = field(default_factory=dict)
     sparse: Sequence[str] = ()
+    rated: Effects = field(default_factory=dict)
 
     @functools.cached_property
     def well_measured(self) -> Mapping[str, Machine]:
@@ -88,27 +90,15 @@ class Fitted:
         return np.where(frameworks == framework, 1.0, np.where(unnamed, common, 0.0))
 
     def offset(self, machine: Machine) -> dict[str, float]:
-        """A GPU's own offset; of a GPU nobody measured, its siblings' and what its power budget says."""
-        if machine.slug in self.gpu or machine.architecture not in self.architecture:
-            return self.gpu.get(machine.slug, {})
-        kin = self.architecture[machine.architecture]
+        """A GPU's own offset; of a GPU nobody measured, its siblings' and what its power budget or its rate says."""
+        if machine.slug in self.gpu:
+            return self.gpu[machine.slug]
+        kin = self.architecture.get(machine.architecture, {})
         offset = {name: value for name, value in kin.items() if name != "watts"}
-        if "power" in self.base:
-            return offset  # the law itself knows what a power budget does
-        if "matrix_power" in self.base and machine.tensor_class == POWER_LIMITED:
-            return offset | {"compute": self._with_more_power(offset.get("compute", 0.0), machine)}
-        power = POWER_EXPONENT * (np.log(machine.watts_per_tflops) - kin["watts"])
-        return offset | {"compute": offset.get("compute", 0.0) + float(np.clip(power, -0.4, 0.2))}
-
-    def _with_more_power(self, offset: float, machine: Machine) -> float:
-        """Siblings' offset of the matrix units' rate, of which a GPU with more power for it lacks less.
-
-        What less power does the law itself knows; but with an L40S's 0.97 W per TFLOP/s two thirds of its rate are
-        left, of which an RTX 4090's siblings say nothing: it has 2.7.
-        """
-        siblings = (m for m in map(_machine, sorted(self.gpu)) if m.architecture == machine.architecture)
-        more = np.log(_matrix_watts(machine)) - np.mean([np.log(_matrix_watts(sibling)) for sibling in siblings])
-        return max(offset, min(offset + POWER_EXPONENT * float(more), 0.0))
+        if kin and not knows_power(self.base, machine):
+            power = POWER_EXPONENT * (np.log(machine.watts_per_tflops) - kin["watts"])
+            offset["compute"] = offset.get("compute", 0.0) + float(np.clip(power, -0.4, 0.2))
+        return offset | self.rated.get(machine.slug, {})
 
 
 @dataclass(frozen=True)
@@ -197,11 +187,6 @@ def save_weights(weights: Weights, folder: Path) -> None:
     learned = [arrays_of(name, correction) for name, correction in weights.grown.items()]
     arrays: dict[str, Any] = {name: array for of_one in learned for name, array in of_one.items()}
     np.savez_compressed(folder / "corrections.npz", **arrays)
-
-
-def _matrix_watts(machine: Machine) -> float:
-    """Watts for each TFLOP/s of the matrix units, in 16 bits."""
-    return machine.gpu.tdp_w / machine.tflops("fp16")
 
 
 @functools.cache

@@ -12,6 +12,8 @@ PCIE_LANE_GBPS = {3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 """Of one PCI Express lane by generation, in one direction after line coding, in 1e9 bytes/s."""
 
 _RUNS_AS = {"fp8_block": "fp8", "nvfp4": "fp4"}
+GEFORCE = ("GeForce", "TITAN")
+"""Words of the names of boards made for games."""
 LAPTOP = "laptop"
 """The word of a slug that tells a laptop's GPU."""
 
@@ -90,6 +92,11 @@ class Gpu:
     def is_laptop(self) -> bool:
         """Whether its maker sets the power limit, and with it the clock: the file has those of the largest."""
         return LAPTOP in self.slug.split("-")
+
+    @property
+    def is_geforce(self) -> bool:
+        """Whether it raises its clock beyond the printed boost clock, as boards made for games do."""
+        return any(word in self.name for word in GEFORCE)
 
     @property
     def pcie_gbps(self) -> float:

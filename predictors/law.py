@@ -63,7 +63,9 @@ _FIXED = {"unaligned": (0.37, 0.05), "matrix_power": (3.2, 0.02)}
 GEMM = Law(gemm_terms, _SHARED | _PRODUCT | _FIXED | {"reduce": (1.5, 0.7), "quantise": (1.0, 0.5), "cold": (1.5, 0.3)})
 GEMM_FP32 = Law(
     gemm_fp32_terms,
-    dict(GEMM.priors) | {"cold": (1.0, 0.01), "power": (16.0, 0.2), "floor": (4500.0, 0.3)},
+    dict(GEMM.priors)
+    | {"cold": (1.0, 0.01), "power": (16.0, 0.2), "floor": (4500.0, 0.3)}
+    | {"shared_lanes": (0.75, 0.1)},
     effects=("compute", "memory"),
     floor_is_exact=True,
     travels=0.4,  # with more, narrow products on a B200 take less time the wider they are

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 
 from predictors.machine import Machine
@@ -26,8 +28,15 @@ ROWS_AT_ONCE = 1024
 """Of so many rows all tiles and splits together fit a CPU's second cache."""
 POWER_LIMITED = "mma"
 """The class of matrix units whose clock follows from the board's power."""
+SHARED_LANES = ("8.6", "8.9", "12.0")
+"""Architectures of which half of the fp32 lanes do integers too (GA102 whitepaper)."""
 OTHER_VENDOR = "mfma"
 """AMD's matrix units: what is known of unaligned rows and cold operands is of NVIDIA's GPUs."""
+
+
+def knows_power(constants: Collection[str], gpu: Machine) -> bool:
+    """Whether a law with these constants itself tells what a GPU's power budget does to its clock."""
+    return "power" in constants or ("matrix_power" in constants and gpu.tensor_class == POWER_LIMITED)
 
 
 def product_cycles(
@@ -112,6 +121,8 @@ def gemm_fp32_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
     """A matrix product on the vector units, whose clock the board's power limits and which load element by element."""
     aligned = np.zeros_like(x["k"])
     tflops = x["tflops"] * sustained(gpu.watts_per_tflops, c["power"])
+    if gpu.architecture in SHARED_LANES:
+        tflops = tflops * c["shared_lanes"]
     return product_terms({**x, "tflops": tflops, "unaligned_loads": aligned, "unaligned_stores": aligned}, gpu, c)
 
 

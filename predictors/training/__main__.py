@@ -1,6 +1,6 @@
 """`python -m predictors.training fit|evaluate --data DIR --out DIR`: makes weights, or the tables of their errors.
 
-What is measured under the folders and the kernels of traces that are kept here go into both.
+What is measured under the folders, and the kernels of traces and the published rates that are kept here, go into both.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import polars as pl
 
 from predictors.fitted import save_weights
 from predictors.gpu_names import load_gpu
+from predictors.training import published, traces
 from predictors.training.evaluate import by_stack, table
 from predictors.training.fit import fit_all, measurements
 from predictors.training.report import card, markdown
-from predictors.training.traces import TABLE
 from predictors.training.widths import coverage
 
 
@@ -38,7 +38,7 @@ def main() -> None:
 
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # for the processes, which would wait for each other's threads
     held_out = sorted(load_gpu(name).slug for name in args.hold_out.split(",") if name)
-    weights, rows = fit_all(measurements([*args.data, TABLE], held_out), args.jobs)
+    weights, rows = fit_all(measurements([*args.data, traces.TABLE, published.TABLE], held_out), args.jobs)
     errors = table(rows)
     args.out.mkdir(parents=True, exist_ok=True)
     if args.command == "fit":

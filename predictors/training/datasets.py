@@ -10,7 +10,7 @@ import polars as pl
 from predictors.errors import PredictorError
 from predictors.gpu_names import load_gpu
 from predictors.kernels import TENSOR_FAMILIES
-from predictors.training import aiconfigurator, neusight, tracelens, traces
+from predictors.training import aiconfigurator, neusight, published, tracelens, traces
 
 _MODELLED = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp8_block", "nvfp4")
 """Formats of matrix products that are fitted."""
@@ -32,9 +32,9 @@ def load(*data: Path) -> pl.DataFrame:
             them as `aiconfigurator`, `neusight` and `tracelens`, or some of these.
 
     Returns:
-        One row per distinct kernel, GPU and framework: the contract's columns, `gpu` (a slug), `source` ('graph'
-        or 'trace' where the time excludes the launch, 'eager' where it doesn't), `latency_us`, the median over
-        repeats and versions, and `unslowed_us`, the same but the fastest of attention where they are far apart.
+        One row per distinct kernel, GPU and framework: the contract's columns, `gpu` (a slug), `source` ('graph',
+        'trace' or 'burst' where the time excludes the launch, 'eager' where it doesn't), `latency_us`, the median
+        over repeats and versions, and `unslowed_us`, the same but the fastest of attention where they are far apart.
         GPUs that aren't known are left out.
 
     Raises:
@@ -58,6 +58,8 @@ def load(*data: Path) -> pl.DataFrame:
 def _frames(folder: Path) -> Iterator[pl.DataFrame]:
     if folder.suffix == ".parquet":
         yield traces.load(folder)
+    if folder.suffix == ".csv":
+        yield published.load(folder)
     for base in (folder, folder / "aiconfigurator"):
         yield from aiconfigurator.load(base)
     for base in (folder, folder / "neusight", folder / "NeuSight"):

@@ -36,7 +36,7 @@ def cross_validate(law: str, parts: Sequence[Measured]) -> tuple[LawFit, pl.Data
 
     Args:
         law: its name.
-        parts: measurements, one element per GPU.
+        parts: measurements, of a GPU its kernels, its published rates or both.
 
     Returns:
         The fit on all GPUs, and one row per scored kernel: `law`, `gpu`, `situation`, `framework`, `shape`,
@@ -45,25 +45,28 @@ def cross_validate(law: str, parts: Sequence[Measured]) -> tuple[LawFit, pl.Data
         `kinship`, `peak_ratio_us`.
     """
     everything = fit(law, parts)
-    tests = {p.gpu: held_shapes(p) for p in parts}
+    measured = {p.gpu: p for p in parts if not p.burst}
+    tests = {gpu: held_shapes(p) for gpu, p in measured.items()}
     rows = [_score(everything, everything, test, []) for test in tests.values()]
     alone: dict[str, LawFit] = {}
     for held in _hold_outs(parts):
-        left = [p for p in parts if p not in held]
-        if not left:
+        left = [p for p in parts if p.gpu not in held]
+        if all(p.burst for p in left):
             continue
-        without = fit(law, left, everything, {p.machine.architecture for p in held})
-        rows += [_score(without, everything, tests[p.gpu], [tests[q.gpu] for q in left]) for p in held]
+        seen = held & measured.keys()
+        without = fit(law, left, everything, {measured[gpu].machine.architecture for gpu in seen})
+        pairs = [test for gpu, test in tests.items() if gpu not in held]
+        rows += [_score(without, everything, tests[gpu], pairs) for gpu in sorted(seen)]
         if len(held) == 1:
-            alone[held[0].gpu] = without
-    missed = {p.gpu: blocks(alone[p.gpu], everything, p) for p in parts if p.gpu in alone}
+            alone |= dict.fromkeys(held, without)
+    missed = {gpu: blocks(alone[gpu], everything, p) for gpu, p in measured.items() if gpu in alone}
     spread = _spread(law, missed)
-    for part in parts:
+    for part in measured.values():
         if part.gpu in alone:
             others = {gpu: of_gpu for gpu, of_gpu in missed.items() if gpu != part.gpu}
             without = replace(alone[part.gpu], spread=_spread(law, others, spread))
             rows.append(_calibrated(without, everything, part, tests[part.gpu]))
-    sparse = sorted(p.gpu for p in parts if p.table.height < FEW_KERNELS)
+    sparse = sorted(p.gpu for p in measured.values() if p.table.height < FEW_KERNELS)
     fitted = replace(everything.fitted, sparse=sparse)
     return replace(everything, fitted=fitted, spread=spread), pl.concat(rows, how="diagonal_relaxed")
 
@@ -73,12 +76,13 @@ def _spread(law: str, missed: Mapping[str, Sequence[Block]], near: Spread | None
     return fit_spread(law, every, near) if every else None
 
 
-def _hold_outs(parts: Sequence[Measured]) -> list[list[Measured]]:
-    """Each GPU, and all GPUs of each class that has several."""
-    classes: dict[str, list[Measured]] = {}
+def _hold_outs(parts: Sequence[Measured]) -> list[set[str]]:
+    """Each measured GPU, and all GPUs of each class of which several were measured."""
+    classes: dict[str, set[str]] = {}
     for part in parts:
-        classes.setdefault(part.machine.tensor_class, []).append(part)
-    return [*([part] for part in parts), *(members for members in classes.values() if len(members) > 1)]
+        classes.setdefault(part.machine.tensor_class, set()).add(part.gpu)
+    measured = {part.gpu for part in parts if not part.burst}
+    return [*({gpu} for gpu in sorted(measured)), *(c for c in classes.values() if len(c & measured) > 1)]
 
 
 def held_shapes(part: Measured) -> Measured:

@@ -26,6 +26,7 @@ from predictors.training.boost import boost
 from predictors.training.datasets import load
 from predictors.training.descend import descend
 from predictors.training.fit_law import Part, fit_law
+from predictors.training.published import SOURCE as BURST
 
 LAW_ROWS, LAW_ROWS_IN_ALL = 500, 1500
 """Rows of one framework on one GPU that the law's few constants are fitted on, and of all its frameworks."""
@@ -54,7 +55,10 @@ TEST_FOLDS = 5
 
 @dataclass(frozen=True)
 class Measured:
-    """Measurements of one law on one GPU, known by its slug so that a process can hand it to another."""
+    """Measurements of one law on one GPU, known by its slug so that a process can hand it to another.
+
+    Measured kernels, or the rates of large products that somebody published, which the law's constants are fitted to.
+    """
 
     gpu: str
     table: pl.DataFrame
@@ -63,6 +67,11 @@ class Measured:
     def machine(self) -> Machine:
         """The GPU."""
         return machine(load_gpu(self.gpu))
+
+    @property
+    def burst(self) -> bool:
+        """Whether it is published rates."""
+        return bool(self.table["source"][0] == BURST)
 
     @cached_property
     def unslowed(self) -> Measured:
@@ -73,7 +82,9 @@ class Measured:
         return Measured(self.gpu, self.table.with_columns(latency_us=fastest))
 
     def shapes(self, test: bool) -> Measured:
-        """The shapes that are never trained on, or the others."""
+        """The shapes that are never trained on, or the others; of published rates, all there is."""
+        if self.burst:
+            return self
         held = pl.col("shape") % TEST_FOLDS == 0
         return Measured(self.gpu, self.table.filter(held if test else ~held))
 
@@ -105,7 +116,7 @@ def merge(fits: Sequence[LawFit]) -> Weights:
 
 
 def measurements(data: Sequence[Path], hold_out: Collection[str] = ()) -> dict[str, list[Measured]]:
-    """Measurements by law, one element per GPU, without the GPUs held out.
+    """Measurements by law, one element per GPU and one for its published rates, without the GPUs held out.
 
     Args:
         data: folders, see `datasets.load`.
@@ -115,7 +126,7 @@ def measurements(data: Sequence[Path], hold_out: Collection[str] = ()) -> dict[s
     table = prepare(rows).with_columns(rows["gpu"], rows["source"], rows["latency_us"], rows["unslowed_us"])
     table = table.with_columns(shape=_shape_number())
     out: dict[str, list[Measured]] = {}
-    for (law, gpu), part in table.group_by("law", "gpu", maintain_order=True):
+    for (law, gpu, _), part in table.group_by("law", "gpu", pl.col("source") == BURST, maintain_order=True):
         measured = Measured(str(gpu), part.sort("shape"))
         if law is not None and gpu not in hold_out and not measured.shapes(test=False).table.is_empty():
             out.setdefault(str(law), []).append(measured)
@@ -127,12 +138,12 @@ def fit(law: str, parts: Sequence[Measured], near: LawFit | None = None, left_ou
 
     Args:
         law: its name.
-        parts: measurements, one element per GPU.
+        parts: measurements, of a GPU its kernels, its published rates or both.
         near: a fit of almost the same measurements, to start from; trees of architectures are taken from it.
         left_out: the architectures whose trees are not.
     """
     train = [p.shapes(test=False) for p in parts]
-    fitted, launches = fit_law(LAWS[law], [_part(p.unslowed, LAW_ROWS) for p in train], near.fitted if near else None)
+    fitted, launches = fit_law(LAWS[law], [part_of(p.unslowed, LAW_ROWS) for p in train], near.fitted if near else None)
     own = {} if near is None else {a: trees for a, trees in near.own.items() if a not in left_out}
     return _corrected(law, fitted, launches, own, train)
 
@@ -150,6 +161,7 @@ def _corrected(
 
     A run that was slowed down says nothing of another GPU; of its own it is among what is measured there.
     """
+    parts = [part for part in parts if not part.burst]
     many = LEAST_PART * float(np.median([p.table.height for p in parts]))
     sets = [_residuals(law, p, fitted, launches) for p in parts]
     unslowed = [_residuals(law, p.unslowed, fitted, launches) for p in parts if p.table.height >= many]
@@ -175,7 +187,8 @@ def _shape_number() -> pl.Expr:
     return mixed // 65536 + mixed % 65536 * 65536
 
 
-def _part(measured: Measured, rows: int) -> Part:
+def part_of(measured: Measured, rows: int) -> Part:
+    """What a law is fitted to: a sample of so many rows of each framework on one GPU."""
     table = sample(measured.table, min(rows, LAW_ROWS_IN_ALL // measured.table["framework"].n_unique()))
     return Part(
         measured.machine,
@@ -184,6 +197,7 @@ def _part(measured: Measured, rows: int) -> Part:
         table["framework"].to_numpy().astype(object),
         (table["source"] == "eager").to_numpy(),
         table["latency_us"].to_numpy(),
+        measured.burst,
     )
 
 

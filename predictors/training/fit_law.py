@@ -11,6 +11,7 @@ from scipy.optimize import least_squares  # type: ignore[import-untyped, unused-
 
 from predictors.fitted import Fitted
 from predictors.law import Law
+from predictors.laws.products import knows_power
 from predictors.machine import Machine
 from predictors.terms import Array, Columns
 
@@ -23,9 +24,13 @@ OTHER_VENDOR_SD = 0.5
 OTHER_VENDOR_FLOOR = 0.5
 """Prior of AMD's floors in clocks over NVIDIA's, as a logarithm: its shortest kernels take 3 to 4 us, not 1.5 to 2."""
 NOISE = 0.12
+RATE_NOISE = 0.08
+"""Of a published rate: so far are A100, L40S, H100 and B200 under load off theirs, beside what `BURST` explains."""
 EFFECTIVE_ROWS = 150.0
 """How many independent measurements one framework on one GPU counts as: rows of one kernel err together."""
 HUBER = 2.0
+BURST = (0.05, 0.05)
+"""Prior of the compute rate of a GPU that was idle before over that of one at work, as a logarithm."""
 LAUNCH_US = (10.0, 0.8)
 """Prior of what an eager measurement has on top of the kernel: the CPU's launch."""
 STEP = 1e-4
@@ -44,6 +49,7 @@ class Part:
         framework: object array, None where unknown.
         eager: true where `latency_us` has the launch in it.
         latency_us: measured.
+        burst: the rate of large products that somebody published, instead of measured kernels.
     """
 
     machine: Machine
@@ -52,6 +58,7 @@ class Part:
     framework: npt.NDArray[np.object_]
     eager: npt.NDArray[np.bool_]
     latency_us: Array
+    burst: bool = False
 
     @property
     def frameworks(self) -> set[str]:
@@ -69,7 +76,7 @@ def fit_law(law: Law, parts: Sequence[Part], near: Fitted | None = None) -> tupl
 
     Args:
         law: the law.
-        parts: measurements, one element per GPU.
+        parts: measurements, one element per GPU, and published rates.
         near: a fit to start from, of almost the same measurements.
 
     Returns:
@@ -80,21 +87,30 @@ def fit_law(law: Law, parts: Sequence[Part], near: Fitted | None = None) -> tupl
     steps = 25 if near is None else 6
     solution = least_squares(problem.residuals, start, jac=problem.jacobian, max_nfev=steps, x_scale=0.1, ftol=1e-4)
     fitted = problem.fitted(solution.x)
-    return replace(fitted, architecture=_kin(parts, fitted)), problem.launches(solution.x)
+    fitted = replace(fitted, architecture=_architectures(parts, fitted))
+    rated = {slug: fitted.gpu[slug] for slug in fitted.gpu.keys() - problem.measured}
+    gpu = {slug: fitted.gpu[slug] for slug in sorted(problem.measured)}
+    return replace(fitted, gpu=gpu, rated=rated), problem.launches(solution.x)
 
 
-def _kin(parts: Sequence[Part], fitted: Fitted) -> dict[str, dict[str, float]]:
-    """Mean offsets and power budget of each architecture's GPUs."""
-    kin: dict[str, list[Machine]] = {}
-    for part in parts:
-        kin.setdefault(part.machine.architecture, []).append(part.machine)
-    return {
-        architecture: {
-            name: float(np.mean([fitted.gpu[m.slug][name] for m in machines])) for name in fitted.gpu[machines[0].slug]
-        }
-        | {"watts": float(np.mean([np.log(m.watts_per_tflops) for m in machines]))}
-        for architecture, machines in kin.items()
-    }
+def _architectures(parts: Sequence[Part], fitted: Fitted) -> dict[str, dict[str, float]]:
+    """Mean offsets and power budget of each architecture's GPUs.
+
+    Where the law doesn't know what less power does, GPUs of which only a rate is known say little of measured ones.
+    """
+    kin: dict[str, dict[str, Machine]] = {}
+    for part in sorted(parts, key=lambda part: part.burst):
+        alike = kin.setdefault(part.machine.architecture, {})
+        if not (part.burst and alike) or knows_power(fitted.base, part.machine):
+            alike[part.machine.slug] = part.machine
+    return {architecture: _mean(list(alike.values()), fitted) for architecture, alike in kin.items()}
+
+
+def _mean(machines: Sequence[Machine], fitted: Fitted) -> dict[str, float]:
+    known = [fitted.gpu[m.slug] for m in machines]
+    names = sorted({name for offset in known for name in offset})
+    offsets = {name: float(np.mean([offset[name] for offset in known if name in offset])) for name in names}
+    return offsets | {"watts": float(np.mean([np.log(m.watts_per_tflops) for m in machines]))}
 
 
 class _Problem:
@@ -102,6 +118,7 @@ class _Problem:
 
     def __init__(self, law: Law, parts: Sequence[Part]) -> None:
         self.law, self.parts = law, parts
+        self.measured = {part.machine.slug for part in parts if not part.burst}
         self.names = self._parameters()
         self.priors = np.array([self._prior(name) for name in self.names])
         self.weights = [_row_weights(part) for part in parts]
@@ -130,7 +147,7 @@ class _Problem:
         for (scope, who, constant), value in zip(self.names, vector, strict=True):
             if scope == "base":
                 base[constant] = float(value)
-            elif scope != "launch":
+            elif scope in scopes:
                 scopes[scope].setdefault(who, {})[constant] = float(value)
         tensor_class, gpu, framework, stack = (scopes[scope] for scope in EFFECT_SD)
         return Fitted(base, tensor_class, gpu, framework, stack)
@@ -138,6 +155,7 @@ class _Problem:
     def vector(self, fitted: Fitted) -> Array:
         """A fit as a vector; launch overheads from their prior."""
         scopes = {"base": {"": fitted.base}} | {scope: getattr(fitted, scope) for scope in EFFECT_SD}
+        scopes["gpu"] = fitted.gpu | fitted.rated
         values = [scopes.get(scope, {}).get(who, {}).get(constant) for scope, who, constant in self.names]
         return np.array([p if v is None else v for v, p in zip(values, self.priors[:, 0], strict=True)])
 
@@ -149,12 +167,15 @@ class _Problem:
         names: list[Name] = [("base", "", constant) for constant in self.law.priors]
         scopes = {
             "tensor_class": {p.machine.tensor_class for p in self.parts},
-            "gpu": {p.machine.slug for p in self.parts},
+            "gpu": self.measured,
             "framework": {f for p in self.parts for f in p.frameworks},
             "stack": {s for p in self.parts for s in p.stacks},
         }
         for scope, members in scopes.items():
             names += [(scope, who, constant) for who in sorted(members) for constant in self.law.effects]
+        bursts = {p.machine.slug for p in self.parts if p.burst}
+        names += [("gpu", who, "compute") for who in sorted(bursts - self.measured)]
+        names += [("burst", "", "compute")] if bursts else []
         return names + [("launch", p.machine.slug, "launch") for p in self.parts if p.eager.any()]
 
     def _prior(self, name: Name) -> tuple[float, float]:
@@ -163,6 +184,8 @@ class _Problem:
             return OTHER_VENDOR_FLOOR if constant == "floor" else 0.0, OTHER_VENDOR_SD
         if scope == "launch":
             return float(np.log(LAUNCH_US[0])), LAUNCH_US[1]
+        if scope == "burst":
+            return BURST
         if scope == "base":
             median, sd = self.law.priors[constant]
             return float(np.log(median)), sd
@@ -172,7 +195,9 @@ class _Problem:
 
     def _part(self, i: int, vector: Array) -> Array:
         part = self.parts[i]
-        constants = self.fitted(vector).constants(part.machine, part.framework)
+        constants = dict(self.fitted(vector).constants(part.machine, part.framework))
+        if part.burst:
+            constants["compute"] = constants["compute"] * np.exp(vector[self.names.index(("burst", "", "compute"))])
         launch = self.launches(vector).get(part.machine.slug, 0.0) * part.eager
         time = self.law.at(part.columns, part.share, part.machine, constants).time_us + launch
         z = (np.log(time) - np.log(part.latency_us)) / NOISE
@@ -186,11 +211,18 @@ def _concerns(name: Name, part: Part) -> bool:
         return who == part.machine.slug
     if scope == "tensor_class":
         return who == part.machine.tensor_class
+    if scope == "burst":
+        return part.burst
     return scope == "base" or who in (part.stacks if scope == "stack" else part.frameworks)
 
 
 def _row_weights(part: Part) -> Array:
-    """Square roots of weights that make every framework on every GPU count the same, but no row more than once."""
+    """Square roots of weights that make every framework on every GPU count the same, but no row more than once.
+
+    Published rates of a GPU count as one measurement, as each is that of one product.
+    """
+    if part.burst:
+        return np.full(part.latency_us.size, NOISE / RATE_NOISE * part.latency_us.size**-0.5)
     labels, counts = np.unique(part.framework.astype(str), return_counts=True)
     count = dict(zip(labels, counts, strict=True))
     each = np.array([count[label] for label in part.framework.astype(str)], dtype=float)

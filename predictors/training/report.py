@@ -22,6 +22,7 @@ aiconfigurator = "github.com/ai-dynamo/aiconfigurator, Apache-2.0: kernels in CU
 neusight = "github.com/sitar-lab/NeuSight, MIT: fp32 operators, eager PyTorch 2.1, launch included and fitted away"
 tracelens = "github.com/AMD-AGI/TraceLens, MIT: operators of real jobs on MI300X and H100, profiled"
 traces = "predictors/training/traces.py: kernels of public profiler traces; scored from 2 us on"
+published = "predictors/training/published.py: rates of large products; their GPUs are named as rated"
 """
 COLUMNS = (
     "GPU", "in base", "GPU held out", "bias", "its class held out", "GPU held out, 30 kernels measured",
@@ -77,6 +78,7 @@ def card(weights: Weights, errors: pl.DataFrame, held_out: Sequence[str]) -> str
     lines = [_HEADER, f"held_out = {_strings(held_out)}", ""]
     for law, fitted in sorted(weights.laws.items()):
         lines += [f'[laws."{law}"]', f"gpus = {_strings(sorted(fitted.gpu))}"]
+        lines += [f"rated = {_strings(sorted(fitted.rated))}"] if fitted.rated else []
         order = {where: place for place, where in enumerate(SITUATIONS)}
         rows = sorted(
             errors.filter(pl.col("law") == law).to_dicts(), key=lambda r: order.get(r["situation"], len(order))

@@ -70,12 +70,12 @@ def test_a_smaller_power_budget_lowers_the_clock_of_products():
     assert 1.05 < less < 1.25  # 300 W against 400 W
 
 
-def test_siblings_with_more_power_for_their_matrix_units_lack_less_of_it():
+def test_siblings_lack_what_the_architecture_lacks_but_for_those_whose_rate_is_known():
     products = load_weights().law("gemm half")
-    lacking = products.offset(machine(load_gpu("l40s")))["compute"]
-    assert lacking < 0
-    offsets = {gpu: products.offset(machine(load_gpu(gpu)))["compute"] for gpu in ("l4", "rtx-6000-ada", "rtx-4090")}
-    assert offsets == {"l4": lacking, "rtx-6000-ada": lacking, "rtx-4090": 0}
+    lacking = products.architecture["8.9"]["compute"]
+    offsets = {gpu: products.offset(machine(load_gpu(gpu)))["compute"] for gpu in ("l40s", "rtx-4080", "rtx-4090")}
+    assert offsets["l40s"] < lacking == offsets["rtx-4080"] < 0.05
+    assert offsets["rtx-4090"] == products.rated["rtx-4090"]["compute"]
 
 
 @pytest.mark.parametrize(("gpu", "sibling"), SIBLINGS)

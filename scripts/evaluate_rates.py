@@ -1,0 +1,99 @@
+"""Holds the law's rates of large products against published ones, of GPUs that were left out of the fit.
+
+python scripts/evaluate_rates.py DATA...
+
+A fifth of the GPUs at a time: those whose names follow each other go together, so that a GPU's nearest relatives are
+left out with it. ``DATA`` as for ``python -m predictors.training fit``; sources: predictors/training/published.py.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from synthetic.lines import print_table
+
+from predictors.columns import law_columns
+from predictors.fitted import Fitted
+from predictors.law import LAWS
+from predictors.training import published, traces
+from predictors.training.fit import LAW_ROWS, Measured, measurements, part_of
+from predictors.training.fit_law import Part, fit_law
+
+FOLDS = 5
+TOGETHER = 3
+"""GPUs whose names follow each other."""
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A published rate beside the law's, TFLOP/s."""
+
+    gpu: str
+    dtype: str
+    published: float
+    predicted: float
+    peak: float
+
+    @property
+    def error(self) -> float:
+        """Of the prediction, as a share."""
+        return self.predicted / self.published - 1
+
+
+def main() -> None:
+    """Prints a table of each law's GPUs and one of all."""
+    data = measurements([*map(Path, sys.argv[1:]), traces.TABLE, published.TABLE])
+    for law in ("gemm half", "gemm fp32"):
+        rates = sorted(left_out(law, data[law]), key=lambda rate: (rate.gpu, rate.dtype))
+        print_table("| GPU | format | published | predicted | error | of the printed peak |", map(line, rates))
+        print_table("| law | rates | GPUs | error, median | of it absolute | 90th percentile |", [summary(law, rates)])
+
+
+def left_out(law: str, parts: Sequence[Measured]) -> Iterator[Rate]:
+    """The law's rates of GPUs whose kernels nobody measured, each fold by a fit without it."""
+    measured = [part_of(part.shapes(test=False).unslowed, LAW_ROWS) for part in parts if not part.burst]
+    seen = {part.machine.slug for part in measured}
+    rated = [part for part in sorted(parts, key=lambda part: part.gpu) if part.burst]
+    others = [part_of(part, LAW_ROWS) for part in rated]
+    everything, _ = fit_law(LAWS[law], measured + others)
+    for fold in range(FOLDS):
+        held = [i for i, part in enumerate(rated) if i // TOGETHER % FOLDS == fold and part.gpu not in seen]
+        left = [other for i, other in enumerate(others) if i not in held]
+        fitted, _ = fit_law(LAWS[law], measured + left, everything)
+        for i in held:
+            yield from rates(law, rated[i], others[i], fitted)
+
+
+def rates(law: str, rated: Measured, part: Part, fitted: Fitted) -> Iterator[Rate]:
+    """Of each format of a GPU."""
+    columns = law_columns(rated.table, part.machine)
+    time_us = LAWS[law].at(columns, part.share, part.machine, fitted.constants(part.machine, part.framework)).time_us
+    flops = 2.0 * published.SIDE**3
+    names = rated.table.select("dtype", flops / pl.col("latency_us") / 1e6)
+    for (dtype, rate), predicted in zip(names.iter_rows(), flops / time_us / 1e6, strict=True):
+        yield Rate(rated.gpu, dtype, rate, float(predicted), (part.machine.gpu.peak_flops(dtype) or np.nan) / 1e12)
+
+
+def line(rate: Rate) -> str:
+    """A row of the table."""
+    share = rate.published / rate.peak
+    return (
+        f"| {rate.gpu} | {rate.dtype} | {rate.published:.4g} | {rate.predicted:.4g} | {rate.error:+.0%} | {share:.0%} |"
+    )
+
+
+def summary(law: str, rates: Sequence[Rate]) -> str:
+    """A row for all of them."""
+    errors = np.array([rate.error for rate in rates])
+    size, gpus = np.abs(errors), len({rate.gpu for rate in rates})
+    return (
+        f"| {law} | {len(rates)} | {gpus} | {np.median(errors):+.1%} | {np.median(size):.1%} "
+        f"| {np.quantile(size, 0.9):.0%} |"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""Published rates of large products: what they say of GPUs whose kernels nobody measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from predictors import load_gpu, predict
+from predictors.fitted import load_weights
+from predictors.law import GEMM
+from predictors.machine import machine
+
+pytest.importorskip("scipy")
+
+from predictors.columns import law_columns, prepare
+from predictors.training.datasets import load
+from predictors.training.fit_law import Part, fit_law
+from predictors.training.published import SIDE, TABLE
+
+RATES = pl.read_csv(TABLE)
+LARGE = {"family": "gemm", "m": SIDE, "n": SIDE, "k": SIDE, "batch": 1}
+SIZES = [1024, 2048, 4096, SIDE, 10240]
+
+
+def best_rate(gpu: str, dtype: str) -> float:
+    """Predicted TFLOP/s of the square product that is best of the sizes that were tried."""
+    products = pl.DataFrame([{"family": "gemm", "dtype": dtype, "m": n, "n": n, "k": n, "batch": 1} for n in SIZES])
+    return float(np.max(2 * np.array(SIZES, dtype=float) ** 3 / predict(products, gpu)["time_us"].to_numpy()) / 1e6)
+
+
+def part(gpu: str, rate: float, burst: bool) -> Part:
+    """A large product in bf16 on a GPU, at so many TFLOP/s."""
+    there = machine(load_gpu(gpu))
+    table = prepare(pl.DataFrame([LARGE | {"dtype": "bf16"}]), there)
+    alone, no = np.full(1, None, dtype=object), np.zeros(1, dtype=bool)
+    return Part(there, law_columns(table, there), np.ones(1), alone, no, np.array([2 * SIDE**3 / rate / 1e6]), burst)
+
+
+def test_a_rate_becomes_a_measured_product(tmp_path: Path):
+    (tmp_path / "rates.csv").write_text("gpu,dtype,tflops,source\nl4,bf16,60,someone\nl4,bf16,80,another\n")
+    row = load(tmp_path / "rates.csv").row(0, named=True)
+    assert (row["gpu"], row["family"], row["dtype"], row["source"]) == ("l4", "gemm", "bf16", "burst")
+    assert row["latency_us"] == pytest.approx((2 * SIDE**3 / 60e6 + 2 * SIDE**3 / 80e6) / 2)
+
+
+def test_no_rate_is_above_what_a_gpu_can_do_or_far_below():
+    for gpu, dtype, rate, _ in RATES.iter_rows():
+        share = rate / machine(load_gpu(gpu)).tflops(dtype)
+        assert 0.3 < share < 1.03, (gpu, dtype)
+
+
+def test_the_weights_that_ship_give_the_rates_back():
+    missed = [best_rate(gpu, dtype) / rate - 1 for gpu, dtype, rate, _ in RATES.iter_rows()]
+    assert np.median(np.abs(missed)) < 0.08
+    assert np.quantile(np.abs(missed), 0.9) < 0.2
+
+
+def test_a_geforce_runs_above_its_printed_clock_and_other_boards_do_not():
+    assert machine(load_gpu("rtx-4090")).clock_mhz == pytest.approx(1.15 * 2520)
+    assert machine(load_gpu("l40s")).clock_mhz == 2520
+    assert machine(load_gpu("rtx-6000-ada")).boost == 1
+
+
+def test_a_board_with_little_power_multiplies_slower():
+    share = {gpu: best_rate(gpu, "bf16") / load_gpu(gpu).peak_flops("bf16") * 1e12 for gpu in ("a10", "a40", "l20")}
+    assert share["a10"] < 0.55 < share["a40"] < 0.85 < share["l20"]
+
+
+def test_a_rated_gpu_is_told_from_its_relatives_by_its_rate():
+    measured = [part("a100-sxm-80gb", 250, burst=False), part("h100-sxm", 700, burst=False)]
+    rated = [part("a10", 50, burst=True), part("a40", 125, burst=True)]
+    fitted, _ = fit_law(GEMM, measured + rated)
+    assert set(fitted.gpu) == {"a100-sxm-80gb", "h100-sxm"}
+    assert set(fitted.rated) == {"a10", "a40"}
+    slow, fast = (fitted.offset(machine(load_gpu(gpu)))["compute"] for gpu in ("a10", "a40"))
+    assert slow < 0 < fast
+    assert fitted.offset(machine(load_gpu("rtx-a6000")))["compute"] == pytest.approx((slow + fast) / 2)
+
+
+def test_where_kernels_were_measured_a_rate_stands_back():
+    products = load_weights().law("gemm half")
+    assert not products.rated.keys() & products.gpu.keys()
+    assert {"a10", "rtx-4090", "rtx-5090"} <= products.rated.keys()
