@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 
 from predictors import load_gpu, predict
+from predictors.machine import ABOVE_BOOST
 from predictors.scaling import FIXED_CYCLES
 
 A100, H100 = load_gpu("a100-sxm-80gb"), load_gpu("h100-sxm")
