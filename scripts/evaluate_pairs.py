@@ -49,7 +49,7 @@ def main() -> None:
     """Prints a row for each prediction, and a summary."""
     found = list(outcomes(Path(sys.argv[1]), Path(sys.argv[2])))
     print_table(
-        "| job | way | step, measured | predicted (90 % interval) | error | GPU busy, measured | predicted | error |",
+        "| job | from → to | step, measured | predicted (90 % interval) | error | GPU busy, measured | predicted | error |",
         map(line, found),
     )
     print_table("| | median | worst | inside |", summary(found))
@@ -85,7 +85,7 @@ def line(one: Outcome) -> str:
 
 def summary(found: Sequence[Outcome]) -> Iterator[str]:
     """A row for steps, one for the GPU's part of them."""
-    steps, busy = ([abs(error) for error in errors] for errors in zip(*((o.step_error, o.busy_error) for o in found)))
+    steps, busy = [abs(one.step_error) for one in found], [abs(one.busy_error) for one in found]
     yield f"| step | {median(steps):.0%} | {max(steps):.0%} | {sum(one.inside for one in found)} of {len(found)} |"
     yield f"| GPU busy | {median(busy):.0%} | {max(busy):.0%} | |"
 

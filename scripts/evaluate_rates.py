@@ -54,9 +54,9 @@ def main() -> None:
 
 def left_out(law: str, parts: Sequence[Measured]) -> Iterator[Rate]:
     """The law's rates of GPUs whose kernels nobody measured, each fold by a fit without it."""
-    measured = [part_of(part.shapes(test=False).unslowed, LAW_ROWS) for part in parts if not part.burst]
+    measured = [part_of(part.shapes(test=False).unslowed, LAW_ROWS) for part in parts if not part.rated]
     seen = {part.machine.slug for part in measured}
-    rated = [part for part in sorted(parts, key=lambda part: part.gpu) if part.burst]
+    rated = [part for part in sorted(parts, key=lambda part: part.gpu) if part.rated]
     others = [part_of(part, LAW_ROWS) for part in rated]
     everything, _ = fit_law(LAWS[law], measured + others)
     for fold in range(FOLDS):

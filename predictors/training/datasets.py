@@ -33,7 +33,7 @@ def load(*data: Path) -> pl.DataFrame:
 
     Returns:
         One row per distinct kernel, GPU and framework: the contract's columns, `gpu` (a slug), `source` ('graph',
-        'trace' or 'burst' where the time excludes the launch, 'eager' where it doesn't), `latency_us`, the median
+        'trace' or 'rate' where the time excludes the launch, 'eager' where it doesn't), `latency_us`, the median
         over repeats and versions, and `unslowed_us`, the same but the fastest of attention where they are far apart.
         GPUs that aren't known are left out.
 

@@ -45,13 +45,13 @@ def cross_validate(law: str, parts: Sequence[Measured]) -> tuple[LawFit, pl.Data
         `kinship`, `peak_ratio_us`.
     """
     everything = fit(law, parts)
-    measured = {p.gpu: p for p in parts if not p.burst}
+    measured = {p.gpu: p for p in parts if not p.rated}
     tests = {gpu: held_shapes(p) for gpu, p in measured.items()}
     rows = [_score(everything, everything, test, []) for test in tests.values()]
     alone: dict[str, LawFit] = {}
     for held in _hold_outs(parts):
         left = [p for p in parts if p.gpu not in held]
-        if all(p.burst for p in left):
+        if all(p.rated for p in left):
             continue
         seen = held & measured.keys()
         without = fit(law, left, everything, {measured[gpu].machine.architecture for gpu in seen})
@@ -81,7 +81,7 @@ def _hold_outs(parts: Sequence[Measured]) -> list[set[str]]:
     classes: dict[str, set[str]] = {}
     for part in parts:
         classes.setdefault(part.machine.tensor_class, set()).add(part.gpu)
-    measured = {part.gpu for part in parts if not part.burst}
+    measured = {part.gpu for part in parts if not part.rated}
     return [*({gpu} for gpu in sorted(measured)), *(c for c in classes.values() if len(c & measured) > 1)]
 
 

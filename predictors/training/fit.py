@@ -26,7 +26,7 @@ from predictors.training.boost import boost
 from predictors.training.datasets import load
 from predictors.training.descend import descend
 from predictors.training.fit_law import Part, fit_law
-from predictors.training.published import SOURCE as BURST
+from predictors.training.published import SOURCE as RATE
 
 LAW_ROWS, LAW_ROWS_IN_ALL = 500, 1500
 """Rows of one framework on one GPU that the law's few constants are fitted on, and of all its frameworks."""
@@ -69,9 +69,9 @@ class Measured:
         return machine(load_gpu(self.gpu))
 
     @property
-    def burst(self) -> bool:
+    def rated(self) -> bool:
         """Whether it is published rates."""
-        return bool(self.table["source"][0] == BURST)
+        return bool(self.table["source"][0] == RATE)
 
     @cached_property
     def unslowed(self) -> Measured:
@@ -83,7 +83,7 @@ class Measured:
 
     def shapes(self, test: bool) -> Measured:
         """The shapes that are never trained on, or the others; of published rates, all there is."""
-        if self.burst:
+        if self.rated:
             return self
         held = pl.col("shape") % TEST_FOLDS == 0
         return Measured(self.gpu, self.table.filter(held if test else ~held))
@@ -126,7 +126,7 @@ def measurements(data: Sequence[Path], hold_out: Collection[str] = ()) -> dict[s
     table = prepare(rows).with_columns(rows["gpu"], rows["source"], rows["latency_us"], rows["unslowed_us"])
     table = table.with_columns(shape=_shape_number())
     out: dict[str, list[Measured]] = {}
-    for (law, gpu, _), part in table.group_by("law", "gpu", pl.col("source") == BURST, maintain_order=True):
+    for (law, gpu, _), part in table.group_by("law", "gpu", pl.col("source") == RATE, maintain_order=True):
         measured = Measured(str(gpu), part.sort("shape"))
         if law is not None and gpu not in hold_out and not measured.shapes(test=False).table.is_empty():
             out.setdefault(str(law), []).append(measured)
@@ -161,7 +161,7 @@ def _corrected(
 
     A run that was slowed down says nothing of another GPU; of its own it is among what is measured there.
     """
-    parts = [part for part in parts if not part.burst]
+    parts = [part for part in parts if not part.rated]
     many = LEAST_PART * float(np.median([p.table.height for p in parts]))
     sets = [_residuals(law, p, fitted, launches) for p in parts]
     unslowed = [_residuals(law, p.unslowed, fitted, launches) for p in parts if p.table.height >= many]
@@ -197,7 +197,7 @@ def part_of(measured: Measured, rows: int) -> Part:
         table["framework"].to_numpy().astype(object),
         (table["source"] == "eager").to_numpy(),
         table["latency_us"].to_numpy(),
-        measured.burst,
+        measured.rated,
     )
 
 

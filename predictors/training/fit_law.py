@@ -25,17 +25,18 @@ OTHER_VENDOR_FLOOR = 0.5
 """Prior of AMD's floors in clocks over NVIDIA's, as a logarithm: its shortest kernels take 3 to 4 us, not 1.5 to 2."""
 NOISE = 0.12
 RATE_NOISE = 0.08
-"""Of a published rate: so far are A100, L40S, H100 and B200 under load off theirs, beside what `BURST` explains."""
+"""Of a published rate: so far are A100, L40S, H100 and B200 under load off theirs, beside what `COOL` explains."""
 EFFECTIVE_ROWS = 150.0
 """How many independent measurements one framework on one GPU counts as: rows of one kernel err together."""
 HUBER = 2.0
-BURST = (0.05, 0.05)
+COOL = (0.05, 0.05)
 """Prior of the compute rate of a GPU that was idle before over that of one at work, as a logarithm."""
 LAUNCH_US = (10.0, 0.8)
 """Prior of what an eager measurement has on top of the kernel: the CPU's launch."""
 STEP = 1e-4
 
 Name = tuple[str, str, str]
+COOL_RATE: Name = ("cool", "", "compute")
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Part:
         framework: object array, None where unknown.
         eager: true where `latency_us` has the launch in it.
         latency_us: measured.
-        burst: the rate of large products that somebody published, instead of measured kernels.
+        rated: the rate of large products that somebody published, instead of measured kernels.
     """
 
     machine: Machine
@@ -58,7 +59,7 @@ class Part:
     framework: npt.NDArray[np.object_]
     eager: npt.NDArray[np.bool_]
     latency_us: Array
-    burst: bool = False
+    rated: bool = False
 
     @property
     def frameworks(self) -> set[str]:
@@ -99,9 +100,9 @@ def _architectures(parts: Sequence[Part], fitted: Fitted) -> dict[str, dict[str,
     Where the law doesn't know what less power does, GPUs of which only a rate is known say little of measured ones.
     """
     kin: dict[str, dict[str, Machine]] = {}
-    for part in sorted(parts, key=lambda part: part.burst):
+    for part in sorted(parts, key=lambda part: part.rated):
         alike = kin.setdefault(part.machine.architecture, {})
-        if not (part.burst and alike) or knows_power(fitted.base, part.machine):
+        if not (part.rated and alike) or knows_power(fitted.base, part.machine):
             alike[part.machine.slug] = part.machine
     return {architecture: _mean(list(alike.values()), fitted) for architecture, alike in kin.items()}
 
@@ -118,7 +119,7 @@ class _Problem:
 
     def __init__(self, law: Law, parts: Sequence[Part]) -> None:
         self.law, self.parts = law, parts
-        self.measured = {part.machine.slug for part in parts if not part.burst}
+        self.measured = {part.machine.slug for part in parts if not part.rated}
         self.names = self._parameters()
         self.priors = np.array([self._prior(name) for name in self.names])
         self.weights = [_row_weights(part) for part in parts]
@@ -173,9 +174,9 @@ class _Problem:
         }
         for scope, members in scopes.items():
             names += [(scope, who, constant) for who in sorted(members) for constant in self.law.effects]
-        bursts = {p.machine.slug for p in self.parts if p.burst}
-        names += [("gpu", who, "compute") for who in sorted(bursts - self.measured)]
-        names += [("burst", "", "compute")] if bursts else []
+        rated = {p.machine.slug for p in self.parts if p.rated}
+        names += [("gpu", who, "compute") for who in sorted(rated - self.measured)]
+        names += [COOL_RATE] if rated else []
         return names + [("launch", p.machine.slug, "launch") for p in self.parts if p.eager.any()]
 
     def _prior(self, name: Name) -> tuple[float, float]:
@@ -184,8 +185,8 @@ class _Problem:
             return OTHER_VENDOR_FLOOR if constant == "floor" else 0.0, OTHER_VENDOR_SD
         if scope == "launch":
             return float(np.log(LAUNCH_US[0])), LAUNCH_US[1]
-        if scope == "burst":
-            return BURST
+        if scope == "cool":
+            return COOL
         if scope == "base":
             median, sd = self.law.priors[constant]
             return float(np.log(median)), sd
@@ -196,8 +197,8 @@ class _Problem:
     def _part(self, i: int, vector: Array) -> Array:
         part = self.parts[i]
         constants = dict(self.fitted(vector).constants(part.machine, part.framework))
-        if part.burst:
-            constants["compute"] = constants["compute"] * np.exp(vector[self.names.index(("burst", "", "compute"))])
+        if part.rated:
+            constants["compute"] = constants["compute"] * np.exp(vector[self.names.index(COOL_RATE)])
         launch = self.launches(vector).get(part.machine.slug, 0.0) * part.eager
         time = self.law.at(part.columns, part.share, part.machine, constants).time_us + launch
         z = (np.log(time) - np.log(part.latency_us)) / NOISE
@@ -211,8 +212,8 @@ def _concerns(name: Name, part: Part) -> bool:
         return who == part.machine.slug
     if scope == "tensor_class":
         return who == part.machine.tensor_class
-    if scope == "burst":
-        return part.burst
+    if scope == "cool":
+        return part.rated
     return scope == "base" or who in (part.stacks if scope == "stack" else part.frameworks)
 
 
@@ -221,7 +222,7 @@ def _row_weights(part: Part) -> Array:
 
     Published rates of a GPU count as one measurement, as each is that of one product.
     """
-    if part.burst:
+    if part.rated:
         return np.full(part.latency_us.size, NOISE / RATE_NOISE * part.latency_us.size**-0.5)
     labels, counts = np.unique(part.framework.astype(str), return_counts=True)
     count = dict(zip(labels, counts, strict=True))

@@ -17,7 +17,7 @@ TABLE = Path(__file__).with_name("published.csv")
 """What the weights that ship are fitted on, beside measured kernels."""
 SIDE = 8192
 """Rows, columns and depth of the product that a figure is taken for: near the best size of most GPUs."""
-SOURCE = "burst"
+SOURCE = "rate"
 """`source` of these rows: GPUs that were idle before, and so cool."""
 
 

@@ -31,18 +31,18 @@ def best_rate(gpu: str, dtype: str) -> float:
     return float(np.max(2 * np.array(SIZES, dtype=float) ** 3 / predict(products, gpu)["time_us"].to_numpy()) / 1e6)
 
 
-def part(gpu: str, rate: float, burst: bool) -> Part:
+def part(gpu: str, rate: float, rated: bool) -> Part:
     """A large product in bf16 on a GPU, at so many TFLOP/s."""
     there = machine(load_gpu(gpu))
     table = prepare(pl.DataFrame([LARGE | {"dtype": "bf16"}]), there)
     alone, no = np.full(1, None, dtype=object), np.zeros(1, dtype=bool)
-    return Part(there, law_columns(table, there), np.ones(1), alone, no, np.array([2 * SIDE**3 / rate / 1e6]), burst)
+    return Part(there, law_columns(table, there), np.ones(1), alone, no, np.array([2 * SIDE**3 / rate / 1e6]), rated)
 
 
 def test_a_rate_becomes_a_measured_product(tmp_path: Path):
     (tmp_path / "rates.csv").write_text("gpu,dtype,tflops,source\nl4,bf16,60,someone\nl4,bf16,80,another\n")
     row = load(tmp_path / "rates.csv").row(0, named=True)
-    assert (row["gpu"], row["family"], row["dtype"], row["source"]) == ("l4", "gemm", "bf16", "burst")
+    assert (row["gpu"], row["family"], row["dtype"], row["source"]) == ("l4", "gemm", "bf16", "rate")
     assert row["latency_us"] == pytest.approx((2 * SIDE**3 / 60e6 + 2 * SIDE**3 / 80e6) / 2)
 
 
@@ -70,8 +70,8 @@ def test_a_board_with_little_power_multiplies_slower():
 
 
 def test_a_rated_gpu_is_told_from_its_relatives_by_its_rate():
-    measured = [part("a100-sxm-80gb", 250, burst=False), part("h100-sxm", 700, burst=False)]
-    rated = [part("a10", 50, burst=True), part("a40", 125, burst=True)]
+    measured = [part("a100-sxm-80gb", 250, rated=False), part("h100-sxm", 700, rated=False)]
+    rated = [part("a10", 50, rated=True), part("a40", 125, rated=True)]
     fitted, _ = fit_law(GEMM, measured + rated)
     assert set(fitted.gpu) == {"a100-sxm-80gb", "h100-sxm"}
     assert set(fitted.rated) == {"a10", "a40"}
