@@ -49,7 +49,7 @@ def main() -> None:
     """Prints a row for each prediction, and a summary."""
     found = list(outcomes(Path(sys.argv[1]), Path(sys.argv[2])))
     print_table(
-        "| job | from → to | step, measured | predicted (90 % interval) | error | GPU busy, measured | predicted | error |",
+        "| job | from → to | step | predicted (90 % interval) | error | GPU busy | predicted | error |",
         map(line, found),
     )
     print_table("| | median | worst | inside |", summary(found))
