@@ -22,13 +22,18 @@ import numpy as np
 import polars as pl
 from scipy.optimize import least_squares
 
-from tracekit.comm.constants import FILE, from_tables
-from tracekit.comm.law import Array, Calls, Links, times
+from predictors import load_gpu
+from tracekit.comm.calls import Array, Calls, Links
+from tracekit.comm.constants import FILE, Constants, from_tables
+from tracekit.comm.law import times
+from tracekit.comm.predict import copies_gbps
 
-MEASURED = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+RINGS = ("all_reduce", "all_gather", "reduce_scatter")
 PCIE = ("l40s",)
 GBPS = {"a100_sxm": 300.0, "h100_sxm": 450.0, "b200_sxm": 900.0, "l40s": 31.5}
 """Links in one direction, as in predictors/gpus."""
+
+GPUS = {"a100_sxm": "a100-sxm-80gb", "h100_sxm": "h100-sxm", "b200_sxm": "b200", "l40s": "l40s"}
 
 SIBLINGS = {"h200_sxm": "h100_sxm", "b300_sxm": "b200_sxm", "gb200": "b200_sxm", "gb300": "b200_sxm"}
 """Machines of a checkout by the one of their generation that is fitted; their links are as fast."""
@@ -58,14 +63,22 @@ class Knob:
 
 
 PROTOCOL_STARTS = {
-    "LL": {"base_us": 5.0, "hop_us": 1.0, "cost": 20.0, "pipeline": 0.1},
-    "LL128": {"base_us": 7.0, "hop_us": 1.0, "cost": 2.5, "pipeline": 0.1},
-    "Simple": {"base_us": 15.0, "hop_us": 2.0, "cost": 1.3, "pipeline": 0.5},
-    "NVLS": {"base_us": 25.0, "cost": 1.7, "pipeline": 1.0},
+    "LL": {"base_us": 5.0, "hop_us": 1.0, "cost": 3.0, "pipeline": 0.1, "growth": 1.1},
+    "LL128": {"base_us": 10.0, "hop_us": 1.5, "cost": 1.2, "pipeline": 0.3},
+    "Simple": {"base_us": 10.0, "hop_us": 5.0, "cost": 1.1, "pipeline": 0.5},
+    "direct_LL": {"base_us": 7.0, "hop_us": 1.0, "cost": 2.0, "pipeline": 0.1, "growth": 1.1},
+    "direct_Simple": {"base_us": 15.0, "cost": 1.1, "pipeline": 0.5},
+    "NVLS": {"base_us": 25.0, "cost": 1.5, "pipeline": 1.0},
 }
 """Round numbers; a fit that began where another ended would know what that one saw."""
 
-RANGES = {"base_us": (1.0, 100.0), "hop_us": (0.1, 20.0), "cost": (1.0, 300.0), "pipeline": (1e-3, 4.0)}
+RANGES = {
+    "base_us": (1.0, 100.0),
+    "hop_us": (0.01, 40.0),
+    "cost": (1.0, 300.0),
+    "pipeline": (1e-3, 2.0),
+    "growth": (1.0, 2.0),
+}
 
 
 def knobs(systems: list[str]) -> list[Knob]:
@@ -74,7 +87,7 @@ def knobs(systems: list[str]) -> list[Knob]:
     Args:
         systems: Machines among the rows.
     """
-    return [*_protocol_knobs(), *_operation_knobs(), *_system_knobs(systems)]
+    return [*_protocol_knobs(), *_copy_knobs(), *_system_knobs(systems)]
 
 
 def _protocol_knobs() -> Iterator[Knob]:
@@ -82,16 +95,15 @@ def _protocol_knobs() -> Iterator[Knob]:
         yield from (Knob(("protocols", name, key), start, *RANGES[key]) for key, start in starts.items())
 
 
-def _operation_knobs() -> Iterator[Knob]:
-    for name in MEASURED:
-        yield Knob(("operations", name, "own"), 0.4, 1e-3, 1.0)
-        if name != "all_reduce":
-            yield from (Knob(("operations", name, key), 1.0, 0.3, 3.0, 1.0) for key in ("base", "hop", "cost"))
+def _copy_knobs() -> Iterator[Knob]:
+    yield from (Knob(("own", name, ""), 0.4, 1e-3, 1.0) for name in RINGS)
+    yield Knob(("copies", "bytes_per_clock", ""), 2.0, 0.2, 20.0)
 
 
 def _system_knobs(systems: list[str]) -> Iterator[Knob]:
     for name in systems:
         yield Knob(("systems", name, "latency"), 1.0, 0.3, 3.0, SPREAD)
+        yield Knob(("systems", name, "hop"), 1.0, 0.3, 3.0, SPREAD)
         if name not in PCIE:
             yield Knob(("systems", name, "bandwidth"), 1.0, 0.3, 3.0, SPREAD)
     if set(systems) & set(PCIE):
@@ -151,7 +163,7 @@ def model(rows: pl.DataFrame, tables: Mapping[str, Any]) -> Array:
     result = np.empty(rows.height)
     groups = rows.with_row_index("row").partition_by("system", "collective", as_dict=True)
     for (system, collective), part in groups.items():
-        links = _links(str(system), part.height, constants.systems[str(system)])
+        links = _links(str(system), part.height, constants)
         ranks = part["ranks"].to_numpy().astype(float)
         adds = (part["dtype"] != "int8").to_numpy()
         sizes, custom = part["bytes"].to_numpy().astype(float), "custom" in part.columns
@@ -160,15 +172,17 @@ def model(rows: pl.DataFrame, tables: Mapping[str, Any]) -> Array:
     return result
 
 
-def _links(system: str, rows: int, scales: Any) -> Links:
-    pcie = system in PCIE
+def _links(system: str, rows: int, constants: Constants) -> Links:
+    gpu = load_gpu(GPUS[system])
     return Links(
         gbps=np.full(rows, GBPS[system]),
+        copies_gbps=copies_gbps(gpu, constants),
         network_gbps=1.0,
         network="ib",
-        pcie=np.full(rows, pcie),
+        pcie=np.full(rows, system in PCIE),
         nvls=system in ("h100_sxm", "b200_sxm"),
-        system=scales,
+        capability=int(gpu.compute_capability.split(".")[0]),
+        system=constants.systems[system],
     )
 
 
@@ -184,7 +198,7 @@ def fit(rows: pl.DataFrame, base: Mapping[str, Any], evaluations: int = EVALUATI
     turned = knobs(present)
     tables = deepcopy(dict(base))
     for entry in tables["systems"].values():
-        entry |= {"latency": 1.0, "bandwidth": 1.0}
+        entry |= {"latency": 1.0, "hop": 1.0, "bandwidth": 1.0}
     search(rows, tables, turned, evaluations)
     _centre(tables, present)
     return tables
@@ -214,19 +228,22 @@ def search(rows: pl.DataFrame, tables: dict[str, Any], turned: list[Knob], evalu
 
 def _centre(tables: dict[str, Any], present: list[str]) -> None:
     """Moves the machines' mean factors into the protocols, where the search is flat: no time changes by it."""
-    machines = [tables["systems"][name] for name in present]
-    latency = float(np.exp(np.mean([np.log(machine["latency"]) for machine in machines])))
-    linked = [tables["systems"][name] for name in present if name not in PCIE]
-    bandwidth = float(np.exp(np.mean([np.log(machine["bandwidth"]) for machine in linked])))
-    for machine in machines:
-        machine["latency"] /= latency
-    for machine in linked:
-        machine["bandwidth"] /= bandwidth
-    for protocol in tables["protocols"].values():
-        protocol["base_us"] *= latency
-        protocol["hop_us"] *= latency
-        protocol["cost"] /= bandwidth
-    tables["pcie"]["cost"] *= bandwidth
+    linked = [name for name in present if name not in PCIE]
+    machines = tables["systems"]
+    means = {
+        key: float(np.exp(np.mean([np.log(machines[name][key]) for name in names])))
+        for key, names in (("latency", present), ("hop", present), ("bandwidth", linked))
+    }
+    for name in present:
+        machines[name]["latency"] /= means["latency"]
+        machines[name]["hop"] /= means["hop"]
+    for name in linked:
+        machines[name]["bandwidth"] /= means["bandwidth"]
+    for name in PROTOCOL_STARTS:
+        tables["protocols"][name]["base_us"] *= means["latency"]
+        tables["protocols"][name]["hop_us"] *= means["latency"] * means["hop"]
+        tables["protocols"][name]["cost"] /= means["bandwidth"]
+    tables["pcie"]["cost"] *= means["bandwidth"]
 
 
 def _set(tables: dict[str, Any], turned: list[Knob], values: Array) -> None:

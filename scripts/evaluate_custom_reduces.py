@@ -47,7 +47,8 @@ def load_siblings(checkout: Path) -> pl.DataFrame:
         checkout: Of github.com/ai-dynamo/aiconfigurator.
     """
     parts = []
-    for path in sorted(checkout.rglob("systems/data/*/comm/*/*/custom_allreduce_perf.parquet")):
+    paths = sorted(checkout.rglob("systems/data/*/comm/*/*/custom_allreduce_perf.parquet"))
+    for path in (path for path in paths if path.parts[-5] in SIBLINGS):
         rows = pl.read_parquet(path)
         engine = next(name for name in ("backend", "implementation") if name in rows.columns)
         parts.append(
@@ -59,12 +60,9 @@ def load_siblings(checkout: Path) -> pl.DataFrame:
                 measured_us=1e3 * pl.col("latency"),
             )
         )
-    rows = pl.concat(parts).filter(pl.col("machine").is_in(list(SIBLINGS)))
-    return _medians(
-        rows.with_columns(
-            system=pl.col("machine").replace(SIBLINGS), ranks="num_gpus", bytes=ITEM_BYTES * pl.col("message_size")
-        )
-    )
+    size = ITEM_BYTES * pl.col("message_size")
+    rows = pl.concat(parts).with_columns(system=pl.col("machine").replace(SIBLINGS), ranks="num_gpus", bytes=size)
+    return _medians(rows)
 
 
 def _medians(rows: pl.DataFrame) -> pl.DataFrame:

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from predictors import load_gpu
 from tracekit.comm import Cluster, ClusterError, load_cluster, predict
+from tracekit.comm.calls import BUS_FACTOR, Calls
 from tracekit.comm.constants import System, load_constants
-from tracekit.comm.law import BUS_FACTOR, Calls, ring
+from tracekit.comm.law import ring
 from tracekit.comm.predict import links_of
 
 COLLECTIVES = sorted(BUS_FACTOR)
@@ -36,9 +37,9 @@ def test_a_ring_all_reduce_is_the_closed_form(ranks, protocol):
     n = np.array([float(ranks)])
     calls = Calls("all_reduce", np.array([size]), n, np.ones(1), np.array([True]))
     links = links_of(cluster, n, constants)
-    price, own = constants.protocols[protocol], constants.operations["all_reduce"].own
+    price, own = constants.protocols[protocol], constants.own["all_reduce"]
     steps = 2 * (ranks - 1)
-    latency_us = links.system.latency * (price.base_us + steps * price.hop_us)
+    latency_us = links.system.latency * (price.base_us + steps * links.system.hop * price.hop_us) * price.growth**3
     moved = steps / ranks * size + 2 * own * size / ranks
     transfer_us = price.cost * moved / (cluster.gpu.link_gbps * links.system.bandwidth * 1e3)
     expected = latency_us + transfer_us + price.pipeline * np.sqrt(latency_us * transfer_us)
@@ -143,8 +144,45 @@ def test_nvls_only_where_the_switch_can_add():
 
 
 def test_small_messages_take_a_protocol_of_low_latency():
-    found = predict(frame(*(("all_reduce", 2**power, 8, "half") for power in (10, 18, 28))), load_cluster("dgx-a100"))
+    found = predict(frame(*(("all_reduce", 2**power, 8, "half") for power in (10, 22, 28))), load_cluster("dgx-a100"))
     assert found["algorithm"].to_list() == ["ring/LL", "ring/LL128", "ring/Simple"]
+
+
+def test_nccls_tuner_leaves_ll_where_its_own_lines_meet():
+    """Two A100: LL 6.6 + 2 x 0.6 us at 87.7 GB/s, Simple 8.4 + 2 x 3.4 us at 240; LL128 would begin at 17.8 us.
+
+    They meet at 7.4 us / (1 / 87.7 - 1 / 240) = 1,022,682 bytes, where LL takes 21 us still and Simple 46.
+    """
+    rows = frame(*(("all_reduce", size, 2, "half") for size in (1_022_000, 1_023_000)))
+    found = predict(rows, load_cluster("8xa100-sxm-80gb"))
+    assert found["algorithm"].to_list() == ["ring/LL", "ring/Simple"]
+    before, after = found["time_us"]
+    assert after > 1.5 * before
+
+
+def test_messages_to_one_peer_leave_ll_at_16_kib():
+    rows = frame(*(("all_to_all", 8 * part, 8, "half") for part in (16384, 16385)), ("send_recv", 16385, 2, "half"))
+    found = predict(rows, load_cluster("8xh100-sxm"))
+    assert found["algorithm"].to_list() == ["direct/LL", "direct/Simple", "direct/Simple"]
+
+
+def test_an_all_to_all_of_two_takes_as_long_as_the_copies():
+    """Half of it stays on the GPU, but all of it is copied: two B200 need as long as eight."""
+    cluster, size = load_cluster("8xb200"), 2**29
+    copies_us = size / (load_constants().bytes_per_clock * cluster.gpu.sms * cluster.gpu.boost_clock_mhz)
+    two, eight = (time_us(cluster, "all_to_all", size, ranks) for ranks in (2, 8))
+    assert two > copies_us
+    assert two == pytest.approx(eight, rel=0.15)
+
+
+def test_a_larger_launch_takes_longer():
+    """A rank's part doubles three times from 1 KiB on; then threads and blocks are all there."""
+    constants, cluster = load_constants(), load_cluster("8xa100-sxm-80gb")
+    plain = replace(constants, protocols={**constants.protocols, "LL": replace(constants.protocols["LL"], growth=1.0)})
+    rows = frame(*(("all_gather", 2 * part, 2, "half") for part in (512, 1024, 2048, 8192, 16384)))
+    grown, flat = (predict(rows, cluster, constants=c)["time_us"].to_numpy() for c in (constants, plain))
+    growth = constants.protocols["LL"].growth
+    assert grown / flat == pytest.approx([1, 1, growth, growth**3, growth**3], rel=5e-3)
 
 
 def test_pcie_has_no_ll128():
@@ -219,11 +257,11 @@ def test_a_missing_column_is_named():
 
 def test_constants_are_physical():
     constants = load_constants()
-    assert all(0 <= operation.own <= 1 for operation in constants.operations.values())
+    assert all(0 <= own <= 1 for own in constants.own.values())
+    assert all(price.growth >= 1 for price in constants.protocols.values())
     assert all(price.cost >= 1 and price.base_us > 0 for price in constants.protocols.values())
     assert all(0 < part <= 1 for part in constants.network.efficiency.values())
     assert all(width > 1 for width in constants.interval.values())
-    assert set(constants.operations) == set(BUS_FACTOR)
 
 
 def test_a_measured_machine_scales_its_latency_and_bandwidth():

@@ -21,29 +21,14 @@ class Protocol:
         cost: Time per byte over that of the datasheet's link, in one direction.
         pipeline: Weight of the cost of filling the pipeline, ``sqrt(latency x transfer)``; 2 for chunks of the
             best size (Thakur, Rabenseifner and Gropp, Optimization of Collective Communication in MPICH, 2005).
+        growth: Factor on the latency for each doubling of a launch.
     """
 
     base_us: float
     hop_us: float
     cost: float
     pipeline: float
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """How a collective differs from an all-reduce.
-
-    Attributes:
-        base: Factor on the protocols' ``base_us``.
-        hop: Factor on the protocols' ``hop_us``.
-        cost: Factor on the protocols' ``cost``.
-        own: Time per byte that a rank copies to itself, over that of a byte sent; at most 1.
-    """
-
-    base: float
-    hop: float
-    cost: float
-    own: float
+    growth: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +37,7 @@ class System:
 
     Attributes:
         latency: Factor on every latency inside a node.
+        hop: Factor, besides, on those of hops.
         bandwidth: Factor on the link's bandwidth.
         capabilities: Compute capabilities of the GPUs that it stands for.
         nvls: Part of an NVLS all-reduce's bandwidth that the generation gives, over Hopper's.
@@ -59,6 +45,7 @@ class System:
     """
 
     latency: float = 1.0
+    hop: float = 1.0
     bandwidth: float = 1.0
     capabilities: tuple[str, ...] = ()
     nvls: float = 1.0
@@ -108,8 +95,10 @@ class Constants:
     """All constants of the model.
 
     Attributes:
-        protocols: Of the ring, by protocol, of 'NVLS', and of 'one_shot' and 'two_shot'.
-        operations: By collective.
+        protocols: Of the ring, by protocol, of 'direct_LL' and 'direct_Simple', which send to every rank at once, of
+            'NVLS', and of 'one_shot' and 'two_shot'.
+        own: By collective in a ring: time per byte that a rank copies to itself, over that of a byte sent; at most 1.
+        bytes_per_clock: That each multiprocessor of a GPU copies.
         systems: By name of the machine measured.
         pcie: Where GPUs talk over PCI Express.
         rccl: Scales of AMD's GPUs.
@@ -118,7 +107,8 @@ class Constants:
     """
 
     protocols: Mapping[str, Protocol]
-    operations: Mapping[str, Operation]
+    own: Mapping[str, float]
+    bytes_per_clock: float
     systems: Mapping[str, System]
     pcie: Pcie
     rccl: System
@@ -155,7 +145,8 @@ def from_tables(tables: Mapping[str, Any]) -> Constants:
     systems = {name: System(**_tupled(entry)) for name, entry in tables["systems"].items()}
     return Constants(
         protocols={name: Protocol(**entry) for name, entry in tables["protocols"].items()},
-        operations={name: Operation(**entry) for name, entry in tables["operations"].items()},
+        own=_numbers(tables["own"]),
+        bytes_per_clock=tables["copies"]["bytes_per_clock"],
         systems=systems,
         pcie=Pcie(**_known(Pcie, tables["pcie"])),
         rccl=System(**_known(System, tables["rccl"])),

@@ -5,97 +5,29 @@ what all others have (one-shot), or adds up its part and reads the others' sums 
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.comm.constants import PROTOCOLS, Constants, System
+from tracekit.comm import tuner
+from tracekit.comm.calls import Array, Calls, Links, Mask
+from tracekit.comm.constants import PROTOCOLS, Constants
 
-Array = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
-Number = TypeVar("Number", float, Array)
-
-BUS_FACTOR = {
-    "all_reduce": 2.0,
-    "all_gather": 1.0,
-    "reduce_scatter": 1.0,
-    "all_to_all": 1.0,
-    "broadcast": 0.0,
-    "reduce": 0.0,
-    "send_recv": 0.0,
-}
-"""Of collectives of which a rank's part of the buffer stays where it is; 0 where all of it moves."""
+Names = npt.NDArray[np.str_]
 
 NVLS_LEAST_RANKS = 5
 """NVLS shows in the measured all-reduces of 8 GPUs, and doesn't in those of 4."""
 
 NVLS_DTYPES = frozenset({"half", "float16", "fp16", "bfloat16", "bf16", "float", "float32", "fp32", "double"})
 
-
-def bus_factor(collective: str, ranks: Number) -> Number:
-    """Bytes over each link, over those of the buffer (nccl-tests, doc/PERFORMANCE.md).
-
-    Args:
-        collective: Which.
-        ranks: That take part.
-    """
-    factor = BUS_FACTOR.get(collective, 0.0)
-    return factor * (ranks - 1) / ranks if factor else ranks / ranks
+GROWS_FROM_BYTES = 1024
+GROWS_DOUBLINGS = 3
+"""From this part of a rank on, and so often, NCCL doubles the threads of a launch, then its blocks."""
 
 
-@dataclass(frozen=True, slots=True)
-class Links:
-    """What carries a collective, a number per row or one for all.
-
-    Attributes:
-        gbps: Of a GPU's links into its node, in one direction, by the datasheet, in 1e9 bytes/s.
-        network_gbps: Of a GPU's share of its node's network, at line rate, in 1e9 bytes/s.
-        network: Kind of the network.
-        pcie: Whether the GPUs talk over PCI Express.
-        nvls: Whether the switch can reduce and multicast.
-        system: Scales of the machine.
-    """
-
-    gbps: Array
-    network_gbps: float
-    network: str
-    pcie: Mask
-    nvls: bool
-    system: System
-
-
-@dataclass(frozen=True, slots=True)
-class Calls:
-    """Collectives of one kind, an element per row.
-
-    Attributes:
-        collective: Which, a key of ``BUS_FACTOR``.
-        size_bytes: Of the whole buffer, as nccl-tests counts it.
-        ranks: That take part.
-        nodes: That they sit on, evenly.
-        adds: Whether NVLS can add the dtype.
-        custom: Whether the job has all-reduces of its own, which it takes where they are faster than NCCL's.
-    """
-
-    collective: str
-    size_bytes: Array
-    ranks: Array
-    nodes: Array
-    adds: Mask
-    custom: Mask | bool = False
-
-    @property
-    def ranks_per_node(self) -> Array:
-        """Ranks on each node."""
-        return self.ranks / self.nodes
-
-
-def times(
-    calls: Calls, links: Links, constants: Constants, only: str | None = None
-) -> tuple[Array, npt.NDArray[np.str_]]:
-    """Microseconds and algorithm of each collective: the fastest of those that NCCL could choose.
+def times(calls: Calls, links: Links, constants: Constants, only: str | None = None) -> tuple[Array, Names]:
+    """Microseconds and algorithm of each collective: inside a node what NCCL chooses, between nodes the fastest.
 
     Args:
         calls: The collectives.
@@ -106,36 +38,81 @@ def times(
     Returns:
         The times, and names such as 'ring/LL128'. One rank takes no time, by 'none'; what can't run, infinity.
     """
-    candidates = _candidates(calls, links, constants)
-    allowed = [(name, time_us) for name, time_us in candidates if only in (None, name.partition("/")[0])]
-    names, columns = zip(*allowed or [("none", np.full(calls.ranks.shape, np.inf))], strict=True)
-    table = np.stack(columns)
-    best = table.argmin(axis=0)
+    names = [name for name in _names(calls) if only in (None, name.partition("/")[0])]
+    time_us, algorithm = _chosen(names, calls, links, constants)
+    chosen = (calls.nodes <= 1) & (links.capability > 0)
+    if not chosen.all():
+        fastest_us, fastest = _fastest(names, calls, links, constants)
+        # No collective gains by more nodes: it takes at least as long as among the ranks of one.
+        floor_us = np.where((links.capability > 0) & np.isfinite(time_us), time_us, 0.0)
+        time_us = np.where(chosen, time_us, np.maximum(fastest_us, floor_us))
+        algorithm = np.where(chosen, algorithm, fastest)
+    for name, shot_us in _shots(calls, links, constants):
+        time_us, algorithm = np.minimum(time_us, shot_us), np.where(shot_us < time_us, name, algorithm)
     alone = calls.ranks <= 1
-    return np.where(alone, 0.0, table.min(axis=0)), np.where(alone, "none", np.array(names)[best])
+    return np.where(alone, 0.0, time_us), np.where(alone, "none", algorithm)
 
 
-def _candidates(calls: Calls, links: Links, constants: Constants) -> Iterator[tuple[str, Array]]:
-    direct = calls.collective in ("all_to_all", "send_recv")
-    for name in PROTOCOLS:
-        usable = ~links.pcie if name == "LL128" else np.full(calls.ranks.shape, True)
-        time_us = _direct(calls, links, constants, name) if direct else ring(calls, links, constants, name)
-        yield f"{'direct' if direct else 'ring'}/{name}", np.where(usable, time_us, np.inf)
-        if calls.collective == "all_reduce":
-            tree = np.where(usable & (calls.nodes > 1), _tree(calls, links, constants, name), np.inf)
-            yield f"tree/{name}", tree
-    if calls.collective == "all_reduce" and links.nvls:
-        usable = calls.adds & ~links.pcie & (calls.ranks_per_node >= NVLS_LEAST_RANKS)
-        one = calls.nodes <= 1
-        time_us = _nvls(calls, links, constants)
-        yield "nvls/Simple", np.where(usable & one, time_us, np.inf)
-        yield "nvls-tree/Simple", np.where(usable & ~one, time_us, np.inf)
-    if calls.collective == "all_reduce" and np.any(calls.custom):
-        # Over PCI Express vLLM, SGLang and TensorRT-LLM use theirs on two GPUs only.
-        usable = calls.custom & (calls.nodes <= 1) & ~(links.pcie & (calls.ranks > 2))
-        yield "one-shot", np.where(usable, _shot(calls, links, constants, "one_shot", calls.ranks - 1), np.inf)
-        halves = 2 * (calls.ranks - 1) / np.maximum(calls.ranks, 1)
-        yield "two-shot", np.where(usable, _shot(calls, links, constants, "two_shot", halves), np.inf)
+def _names(calls: Calls) -> list[str]:
+    if calls.collective in ("all_to_all", "send_recv"):
+        return ["direct/LL", "direct/Simple"]
+    rings = [f"ring/{protocol}" for protocol in PROTOCOLS]
+    if calls.collective != "all_reduce":
+        return rings
+    return [*rings, *(f"tree/{protocol}" for protocol in PROTOCOLS), "nvls/Simple", "nvls-tree/Simple"]
+
+
+def _usable(name: str, calls: Calls, links: Links) -> Mask:
+    algorithm, _, protocol = name.partition("/")
+    one = calls.nodes <= 1
+    where = {"tree": ~one, "nvls": one, "nvls-tree": ~one}.get(algorithm, np.full(one.shape, True))
+    if protocol == "LL128":
+        where = where & ~links.pcie
+    if algorithm.startswith("nvls"):
+        where = where & links.nvls & calls.adds & ~links.pcie & (calls.ranks_per_node >= NVLS_LEAST_RANKS)
+    return where
+
+
+def _time(name: str, calls: Calls, links: Links, constants: Constants) -> Array:
+    algorithm, _, protocol = name.partition("/")
+    if algorithm.startswith("nvls"):
+        return _nvls(calls, links, constants)
+    return {"ring": ring, "tree": _tree, "direct": _direct}[algorithm](calls, links, constants, protocol)
+
+
+def _fastest(names: list[str], calls: Calls, links: Links, constants: Constants) -> tuple[Array, Names]:
+    table = np.full((len(names) + 1, calls.ranks.size), np.inf)
+    for row, name in zip(table, names, strict=False):
+        row[:] = np.where(_usable(name, calls, links), _time(name, calls, links, constants), np.inf)
+    return table.min(axis=0), np.array([*names, "none"])[table.argmin(axis=0)]
+
+
+def _chosen(names: list[str], calls: Calls, links: Links, constants: Constants) -> tuple[Array, Names]:
+    """By NCCL's choice, of the ranks of one node. No message takes less than a smaller one by another protocol."""
+    one = replace(calls, ranks=calls.ranks_per_node, nodes=np.ones_like(calls.nodes))
+    usable = {name: _usable(name, one, links) for name in names}
+    inside = {name: where for name, where in usable.items() if where.any()}
+    time_us, taken = np.full(calls.ranks.shape, -np.inf), np.full(calls.ranks.shape, "none", dtype="<U16")
+    latest = np.full(calls.ranks.shape, -np.inf)
+    for name, (start, end) in tuner.ranges(inside, one, links).items():
+        begun = (start < end) & (start <= calls.size_bytes)
+        upto = replace(one, size_bytes=np.clip(end, 0, calls.size_bytes))
+        time_us = np.where(begun, np.maximum(time_us, _time(name, upto, links, constants)), time_us)
+        taken = np.where(begun & (start > latest), name, taken)
+        latest = np.where(begun, np.maximum(latest, start), latest)
+    known = np.where(np.isneginf(time_us), np.inf, time_us)
+    return np.where(one.ranks > 1, known, 0.0), taken
+
+
+def _shots(calls: Calls, links: Links, constants: Constants) -> Iterator[tuple[str, Array]]:
+    """All-reduces that the job brings along."""
+    if calls.collective != "all_reduce" or not np.any(calls.custom):
+        return
+    # Over PCI Express vLLM, SGLang and TensorRT-LLM use theirs on two GPUs only.
+    usable = calls.custom & (calls.nodes <= 1) & ~(links.pcie & (calls.ranks > 2))
+    reads = {"one-shot": calls.ranks - 1, "two-shot": 2 * (calls.ranks - 1) / np.maximum(calls.ranks, 1)}
+    for name, count in reads.items():
+        yield name, np.where(usable, _shot(calls, links, constants, name.replace("-", "_"), count), np.inf)
 
 
 def ring(calls: Calls, links: Links, constants: Constants, protocol: str) -> Array:
@@ -150,8 +127,7 @@ def ring(calls: Calls, links: Links, constants: Constants, protocol: str) -> Arr
         constants: Of the model.
         protocol: One of ``PROTOCOLS``.
     """
-    n, nodes = calls.ranks, calls.nodes
-    rounds = 2.0 if calls.collective == "all_reduce" else 1.0
+    n, nodes, rounds = calls.ranks, calls.nodes, calls.rounds
     crossings = rounds * (nodes - 1)
     latency_us = _latency(calls, links, constants, protocol, rounds * (n - 1) - crossings)
     latency_us += crossings * _hop(links, constants, protocol, constants.network.ring_us)
@@ -198,20 +174,25 @@ def _shot(calls: Calls, links: Links, constants: Constants, name: str, reads: Ar
 
 
 def _direct(calls: Calls, links: Links, constants: Constants, protocol: str) -> Array:
-    """Every rank to every other at once (all-to-all), or one to one (send and receive)."""
+    """Every rank to every other at once (all-to-all), or one to one (send and receive).
+
+    What a rank sends, and what it keeps, its multiprocessors copy; on fast links to few ranks that takes longest.
+    """
     n, nodes = calls.ranks, calls.nodes
     alone = calls.collective == "send_recv"
     steps = np.ones_like(n) if alone else np.log2(np.maximum(n, 1))
     crossed = nodes > 1
     levels = np.where(crossed, 1.0 if alone else _levels(nodes), 0.0)
     hop_us = _hop(links, constants, protocol, constants.network.ring_us)
-    latency_us = _latency(calls, links, constants, protocol, steps) + levels * hop_us
+    name = f"direct_{protocol}"
+    latency_us = _latency(calls, links, constants, name, steps) + levels * hop_us
     moved = calls.size_bytes if alone else calls.size_bytes * (n - 1) / n
-    own = np.zeros_like(n) if alone else calls.size_bytes / n
     sent = moved if alone else calls.size_bytes * (nodes - 1) / nodes
-    inside_us = _inside(calls, links, constants, protocol, moved, own)
+    linked_us = _inside(calls, links, constants, name, moved, 0.0)
+    copied_us = calls.size_bytes / (links.copies_gbps * 1e3)
     between_us = _between(calls, links, constants, protocol, sent)
-    return _piped(latency_us, np.maximum(inside_us, between_us), constants.protocols[protocol].pipeline)
+    transfer_us = np.maximum((linked_us**4 + copied_us**4) ** (1 / 4), between_us)
+    return _piped(latency_us, transfer_us, constants.protocols[name].pipeline)
 
 
 def _piped(latency_us: Array, transfer_us: Array, pipeline: float) -> Array:
@@ -237,10 +218,12 @@ def _hop(links: Links, constants: Constants, protocol: str, hops_us: Mapping[str
 
 
 def _latency(calls: Calls, links: Links, constants: Constants, protocol: str, hops: Array) -> Array:
-    """Of the launch and of the hops inside nodes."""
-    price, operation = constants.protocols[protocol], constants.operations[calls.collective]
+    """Of the launch and of the hops inside nodes; of larger launches more."""
+    price = constants.protocols[protocol]
+    part = np.maximum(calls.size_bytes / calls.ranks_per_node, 1) / GROWS_FROM_BYTES
     scale = links.system.latency * np.where(links.pcie, constants.pcie.latency, 1.0)
-    latency: Array = scale * (price.base_us * operation.base + price.hop_us * operation.hop * hops)
+    scale = scale * price.growth ** np.clip(np.log2(part), 0, GROWS_DOUBLINGS)
+    latency: Array = scale * (price.base_us + links.system.hop * price.hop_us * hops)
     return latency
 
 
@@ -249,16 +232,15 @@ def _inside(calls: Calls, links: Links, constants: Constants, protocol: str, mov
 
     The copy stays in the GPU's memory, which is far faster than PCI Express.
     """
-    operation = constants.operations[calls.collective]
-    per_byte = _cost(links, constants, protocol) * operation.cost / (links.gbps * links.system.bandwidth * 1e3)
-    copied = np.where(links.pcie, 0.0, operation.own * own)
+    per_byte = _cost(links, constants, protocol) / (links.gbps * links.system.bandwidth * 1e3)
+    copied = np.where(links.pcie, 0.0, constants.own.get(calls.collective, 0.0) * own)
     transfer: Array = per_byte * (moved + copied)
     return transfer
 
 
 def _cost(links: Links, constants: Constants, protocol: str) -> Array:
     """Time per byte over the link's; LL's flags take half of PCI Express (NCCL's src/graph/tuning.cc)."""
-    flags = 2.0 if protocol == "LL" else 1.0
+    flags = 2.0 if protocol.endswith("LL") else 1.0
     pcie = constants.pcie.cost * constants.protocols["Simple"].cost * flags
     cost: Array = np.where(links.pcie, pcie, constants.protocols[protocol].cost)
     return cost

@@ -3,13 +3,17 @@
 import numpy as np
 import polars as pl
 
+from predictors import Gpu
+from tracekit.comm.calls import BUS_FACTOR, Array, Calls, Links, bus_factor
 from tracekit.comm.cluster import Cluster
 from tracekit.comm.constants import Constants, System, load_constants
 from tracekit.comm.errors import ClusterError
-from tracekit.comm.law import BUS_FACTOR, NVLS_DTYPES, Array, Calls, Links, bus_factor, times
+from tracekit.comm.law import NVLS_DTYPES, times
 
 NEEDED = ("collective", "bytes", "ranks", "dtype")
 
+MOST_MEASURED_RANKS = 8
+"""Of a node in the tables that the constants were fitted on."""
 
 ALGORITHMS = ("ring", "tree", "nvls", "nvls-tree", "direct")
 
@@ -139,12 +143,24 @@ def links_of(cluster: Cluster, per_node: Array, constants: Constants, scales: Sy
     major = int(capability.split(".")[0]) if cluster.gpu.vendor == "nvidia" else 0
     return Links(
         gbps=np.where(pcie, hosts, linked),
+        copies_gbps=copies_gbps(cluster.gpu, constants),
         network_gbps=cluster.network_gbps,
         network=cluster.network,
         pcie=pcie,
         nvls=cluster.fabric == "nvswitch" and major >= 9,
+        capability=major,
         system=scales or constants.system(cluster.gpu.vendor, capability)[1],
     )
+
+
+def copies_gbps(gpu: Gpu, constants: Constants) -> float:
+    """That all multiprocessors of a GPU copy, in 1e9 bytes/s.
+
+    Args:
+        gpu: Which.
+        constants: Of the model.
+    """
+    return constants.bytes_per_clock * gpu.sms * gpu.boost_clock_mhz / 1e3
 
 
 def _width(calls: Calls, links: Links, cluster: Cluster, constants: Constants, scaled: bool) -> Array:
@@ -154,7 +170,8 @@ def _width(calls: Calls, links: Links, cluster: Cluster, constants: Constants, s
     measured = known and cluster.fabric == "nvswitch" and calls.collective in (
         *("all_reduce", "all_gather", "reduce_scatter", "all_to_all"),
     )  # fmt: skip
-    inside = np.where(measured & ~np.asarray(calls.custom), interval["known"], interval["unseen"])
+    few = calls.ranks_per_node <= MOST_MEASURED_RANKS
+    inside = np.where(measured & few & ~np.asarray(calls.custom), interval["known"], interval["unseen"])
     if cluster.gpu.vendor == "amd":
         inside = np.full(calls.ranks.shape, interval["rccl"])
     crowded = calls.ranks_per_node > 2

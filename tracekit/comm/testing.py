@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import polars as pl
 
+from tracekit.comm.calls import BUS_FACTOR
 from tracekit.comm.cluster import FABRICS, NETWORKS, Cluster
-from tracekit.comm.law import BUS_FACTOR
 from tracekit.comm.predict import predict
 
 RANGES: Mapping[str, tuple[float, float]] = {

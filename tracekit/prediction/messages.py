@@ -7,7 +7,7 @@ import polars as pl
 
 from tracekit.comm import Cluster, sizes
 from tracekit.comm import predict as predict_collectives
-from tracekit.comm.law import BUS_FACTOR
+from tracekit.comm.calls import BUS_FACTOR
 
 CALL = ("collective", "dtype", "ranks", "stride", "custom")
 SIZES = ("bytes", "least_bytes", "most_bytes")

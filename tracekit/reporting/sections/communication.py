@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from tracekit.comm.law import bus_factor
+from tracekit.comm.calls import bus_factor
 
 Ints = npt.NDArray[np.int64]
 
