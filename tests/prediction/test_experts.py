@@ -16,6 +16,8 @@ from tracekit.comm import predict as predict_collectives
 from tracekit.prediction.dispatch import with_dispatch
 from tracekit.prediction.experts import part_of_parameters, recognise_experts, share_experts
 from tracekit.prediction.layout import LayoutError
+from tracekit.prediction.shards import with_shards_of_experts
+from tracekit.prediction.units import BUFFER_COPY, EXPERTS_COPY
 from tracekit.replay.run import Run, prepare
 from tracekit.testing import TraceBuilder
 
@@ -33,6 +35,8 @@ class Model(Layers):
         super().__init__()
         for _ in range(layers):
             self.layer()
+        if trains:
+            self.builder.op("autograd::engine::evaluate_function: MseLossBackward0", self.now - 2, 1)
         for _ in range(layers if trains else 0):
             self.layer_backward(again)
         if trains:
@@ -77,6 +81,11 @@ def collective_us(collective: str, size: float, ranks: int) -> float:
 
 def law_us(batch: int, m: int, n: int, k: int) -> float:
     row = {"family": ["gemm"], "dtype": ["bf16"], "batch": [batch], "m": [m], "n": [n], "k": [k]}
+    return predictors.predict(pl.DataFrame(row), load_gpu("a100-sxm-80gb"))["time_us"].item()
+
+
+def copy_us(size: int) -> float:
+    row = {"family": ["copy"], "dtype": ["bf16"], "rows": [1], "cols": [size // 2], "flops": [0], "bytes": [2 * size]}
     return predictors.predict(pl.DataFrame(row), load_gpu("a100-sxm-80gb"))["time_us"].item()
 
 
@@ -184,6 +193,51 @@ def test_experts_that_nobody_else_has_exchange_no_gradients():
     assert found.memory.least_bytes == pytest.approx(12 * MIB * (1 + 32 / 8))
 
 
+def test_sharded_copies_share_experts():
+    """Two layers of 2 MiB and 64 of experts: a quarter of these, 16 MiB, is gathered by the 2 of 8 ranks that have it.
+
+    Memory: 12 bytes of 66 Mi parameters, an eighth of which each rank keeps, as without shared experts.
+    """
+    model = Model(trains=True)
+    found, alone = model.on(dp=8, ep=4, fsdp=True), model.on(dp=8, fsdp=True)
+    assert str(found.layout) == "8 ranks = dp 8 (sharded), ep 4"
+    sizes = ((2 * MIB, 8), (16 * MIB, 2))
+    gathered_us, scattered_us = (
+        sum(collective_us(name, *size) for size in sizes) for name in ("all_gather", "reduce_scatter")
+    )
+    sent_us = 8 * collective_us("all_to_all", MESSAGE, 4)
+    assert found.added_us["collective"] == pytest.approx(4 * gathered_us + 2 * scattered_us + sent_us)
+    assert found.memory.least_bytes == alone.memory.least_bytes == pytest.approx(12 * 66 * MIB / 8)
+    assert found.kernels["time_us"][-1] == alone.kernels["time_us"][-1]
+    assert found.added_us["copy"] == pytest.approx(6 * (copy_us(2 * MIB) + copy_us(16 * MIB)))
+    assert any("2.0 MiB in bf16 and 64.0 MiB of experts, which only copies" in note for note in found.notes)
+
+
+def test_experts_that_nobody_else_has_are_not_gathered():
+    found = Model(trains=True).on(dp=8, ep=8, fsdp=True)
+    dense_us = 4 * collective_us("all_gather", 2 * MIB, 8) + 2 * collective_us("reduce_scatter", 2 * MIB, 8)
+    assert found.added_us["collective"] == pytest.approx(dense_us + 8 * collective_us("all_to_all", MESSAGE, 8))
+
+
+def test_layers_wait_for_their_experts_too():
+    """Each collective launched for a layer has its copy of a buffer, one behind the other."""
+    run = Model(trains=True).run
+    grown = with_shards_of_experts(run).run
+    added = grown.kernels[run.kernels.height :].with_row_index("number", run.kernels.height)
+    gathers = added.filter(collective="all_gather")
+    assert gathers["bytes"].to_list() == [2 * MIB, 64 * MIB] * 4
+    durations = np.append(run.kernels["dur_ns"] / 1e3, np.full(added.height, 10.0))
+    durations[gathers["number"].to_numpy()] = [100.0, 1000.0] * 4
+    line = grown.timeline_with(durations)
+    first_us = line.activity_start_ns[0] / 1e3
+    done_us = line.activity_end_ns[gathers["number"].to_numpy()[:2]] / 1e3
+    copies = added.filter(pl.col("op").is_in([BUFFER_COPY, EXPERTS_COPY]))["number"].to_numpy()[:2]
+    copied_us = line.activity_start_ns[copies] / 1e3
+    # 2 us until what waits on another stream starts, 1 us between the kernels of a stream.
+    assert copied_us[1] == pytest.approx(done_us[1] + 2)
+    assert first_us == pytest.approx(copied_us[1] + 10 + 1)
+
+
 def test_experts_in_stages_send_with_each_micro_batch():
     few, many = (Model(2, trains=True).on(ep=2, pp=2, micro_batches=count).step for count in (2, 8))
     assert many.exposed_comm_us > 3 * few.exposed_comm_us
@@ -194,6 +248,13 @@ def test_the_ranks_of_a_layer_share_its_experts_without_sending_tokens():
     assert str(both.layout) == "4 ranks = dp 1 x tp 4, ep 4"
     assert both.step.step_time_us == parts.step.step_time_us
     assert both.added_us == parts.added_us
+
+
+def test_the_ranks_of_a_layer_share_its_experts_and_copies_of_them_shards():
+    parts, both = (Model(trains=True).on(dp=2, tp=4, fsdp=True, **change) for change in ({}, {"ep": 4}))
+    assert str(both.layout) == "8 ranks = dp 2 (sharded) x tp 4, ep 4"
+    assert both.step.step_time_us == parts.step.step_time_us
+    assert both.memory.least_bytes == parts.memory.least_bytes
 
 
 def test_a_weight_for_each_expert():
@@ -218,7 +279,7 @@ def refused(model: Model, **change: Any) -> str:
 def test_what_cannot_be_shared_is_refused():
     model = Model(1)
     assert "8 experts can't be shared out over 3 ranks" in refused(model, ep=3)
-    assert "leave out --fsdp or --ep" in refused(Model(1, trains=True), ep=4, fsdp=True)
+    assert "leave out --fsdp or --pp" in refused(Model(trains=True), ep=4, pp=2, fsdp=True)
     assert "not over 2 of both" in refused(model, ep=2, tp=4)
     assert "ep 4 doesn't divide" in refused(model, ep=4, dp=6)
     first = Model(0)

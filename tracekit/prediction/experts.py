@@ -123,13 +123,15 @@ def part_of_parameters(run: Run) -> float:
 
 
 def kept_parameters(run: Run, layouts: tuple[Layout, Layout] | None) -> float:
-    """Part of its parameters that a rank keeps once copies share the experts.
+    """Part of its parameters that a rank keeps once copies share the experts, besides what sharding leaves it.
+
+    Sharded over all copies or over those of the same experts: each rank keeps as much of both.
 
     Args:
         run: The measured run.
         layouts: Of the trace, and on the target; None where it stays.
     """
-    if layouts is None or not shares_experts(*layouts):
+    if layouts is None or not shares_experts(*layouts) or layouts[1].sharded:
         return 1.0
     part = part_of_parameters(run)
     return 1 - part + part / layouts[1].senders

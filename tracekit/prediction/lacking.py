@@ -8,7 +8,7 @@ from tracekit.prediction.dispatch import with_dispatch
 from tracekit.prediction.layout import Layout, LayoutError, shares_experts, trains
 from tracekit.prediction.reductions import with_reductions
 from tracekit.prediction.scatters import with_scatters, with_scatters_only
-from tracekit.prediction.shards import with_shards
+from tracekit.prediction.shards import with_shards, with_shards_of_experts
 from tracekit.replay.run import Run
 
 Adder = Callable[[Run], Added]
@@ -29,9 +29,12 @@ def lacking(run: Run, old: Layout, new: Layout) -> tuple[Adder, ...]:
         return (*parts, with_scatters_only)
     if not (old.dp == 1 < new.dp and trains(run)):
         return parts
-    if not new.sharded:
-        return (*parts, with_exchange_of_experts if shares_experts(old, new) else with_exchange)
-    return (*parts, with_scatters if new.pp > 1 else with_shards)
+    if new.sharded and new.pp > 1:
+        return (*parts, with_scatters)
+    whole, of_experts = with_exchange, with_exchange_of_experts
+    if new.sharded:
+        whole, of_experts = with_shards, with_shards_of_experts
+    return (*parts, of_experts if shares_experts(old, new) else whole)
 
 
 def with_all(run: Run, adders: tuple[Adder, ...]) -> tuple[Run, tuple[str, ...]]:

@@ -292,8 +292,8 @@ def _to_share(layout: Layout, change: Change, tp: int) -> int:
             "the trace's ranks send no tokens to each other's experts: what that takes can't be carried over.",
             "Give the trace of one GPU, or of an expert-parallel job.",
         )
-    if change.sharded:
-        raise LayoutError("experts of jobs that shard their parameters aren't worked out:", "leave out --fsdp or --ep.")
+    if change.sharded and (change.pp or 1) > 1:
+        raise LayoutError("experts of stages that share parameters aren't worked out:", "leave out --fsdp or --pp.")
     if tp == 1:
         return change.ep or 1
     if change.ep != tp:

@@ -13,7 +13,7 @@ from tracekit.prediction.layout import Layout, LayoutError, groups, shares_exper
 from tracekit.prediction.messages import SIZES, messages
 from tracekit.prediction.rebatch import rebatch
 from tracekit.prediction.tensor import reshard
-from tracekit.prediction.units import BUFFER_COPY
+from tracekit.prediction.units import BUFFER_COPY, EXPERTS_COPY
 from tracekit.replay.run import Run
 from tracekit.workload.names.stack import attention_stack
 
@@ -104,16 +104,19 @@ def kernels_as(run: Run, target: Gpu, old: Layout, new: Layout) -> pl.DataFrame:
     if old.tp != new.tp:
         calls = messages(run.kernels, old.world_size).join(groups(run).filter(role="tp"), on="row")
         table = _remeasured(table, reshard(table, calls, old.tp, new.tp), run.gpu or target)
-        table = _of_parts(_on_heads(table, old.tp / new.tp), old.tp / new.tp)
+        table = _of_parts(_on_heads(table, old.tp / new.tp), BUFFER_COPY, old.tp / new.tp)
     if old.shards != new.shards:
         table = _remeasured(table, _on_shards(table, old.shards / new.shards), run.gpu or target)
     if shares_experts(old, new):
         experts = recognise_experts(run)
-        shared = share_experts(table, experts, part_of_parameters(run), new.senders)
+        # A rank's shard of the experts is as large as of all else.
+        part = 0.0 if new.sharded else part_of_parameters(run)
+        shared = share_experts(table, experts, part, new.senders)
         before_us, product = table["measured_us"], pl.int_range(pl.len()).is_in(experts.products["row"].implode())
         table = _remeasured(table, shared, run.gpu or target)
         # Engines' kernels of fewer experts gained less than that, some nothing (scripts/evaluate_experts.py).
         table = table.with_columns(most=pl.when(product).then(before_us / pl.col("measured_us")).otherwise("most"))
+        table = _of_parts(table, EXPERTS_COPY, old.senders / new.senders)
     if old.batch != new.batch:
         table = _remeasured(table, rebatch(table, run.trace.ops, new.batch / old.batch), run.gpu or target)
     return table
@@ -126,10 +129,10 @@ def _on_heads(table: pl.DataFrame, part: float) -> pl.DataFrame:
     return table.with_columns(measured_us=time_us, derived=pl.col("derived") | mine)
 
 
-def _of_parts(table: pl.DataFrame, part: float) -> pl.DataFrame:
-    """The table with copies of units' buffers that hold ``part`` of each layer; they have no measured time."""
+def _of_parts(table: pl.DataFrame, op: str, part: float) -> pl.DataFrame:
+    """The table with copies of buffers, ``op``, that hold ``part`` of each unit; they have no measured time."""
     copied = {name: (pl.col(name) * part).ceil().cast(pl.Int64) for name in ("cols", "bytes")}
-    mine = pl.col("op") == BUFFER_COPY
+    mine = pl.col("op") == op
     return table.with_columns(pl.when(mine).then(value).otherwise(name).alias(name) for name, value in copied.items())
 
 

@@ -20,7 +20,7 @@ from tracekit.graph.streams import DEFAULT_GAP_NS
 from tracekit.prediction.added import NEVER, Added, Ints, beside, slower_host, with_kernels
 from tracekit.prediction.hooks import copy_cost_ns, launch_cost_ns
 from tracekit.prediction.layers import Layers, recognise_layers
-from tracekit.prediction.layout import LayoutError
+from tracekit.prediction.layout import COPIES, LayoutError
 from tracekit.prediction.spread import OTHER_HOST
 from tracekit.prediction.units import Units, moved_and_copied, sharding, units_of
 from tracekit.replay.run import Run
@@ -79,7 +79,7 @@ def _calls(run: Run, layers: Layers, units: Units) -> pl.DataFrame:
     sizes = [size for size in (*[units.layer] * layers.count, units.rest) if size]
     passes = pl.DataFrame({"at": at, "step": layers.kernels["step"].to_numpy()[last]})
     return passes.select(
-        "at", "step", bytes=pl.lit(sizes, pl.List(pl.Int64)), collective=pl.lit("reduce_scatter")
+        "at", "step", bytes=pl.lit(sizes, pl.List(pl.Int64)), collective=pl.lit("reduce_scatter"), group=pl.lit(COPIES)
     ).explode("bytes")  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """Units of parameters that sharded jobs gather and scatter at once: each repeated layer, and all the rest."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,13 +9,18 @@ import polars as pl
 from tracekit.prediction.added import communicates
 from tracekit.prediction.buckets import one_backward_pass
 from tracekit.prediction.layers import Layers
-from tracekit.prediction.layout import COPIES, LayoutError, groups
+from tracekit.prediction.layout import EXPERT_COPIES, LayoutError, groups
 from tracekit.replay.run import Run
 from tracekit.workload.phases import BACKWARD
-from tracekit.workload.signature import ITEM_BYTES
+from tracekit.workload.signature import ITEM_BYTES, Tensor
 
 BUFFER_COPY = "fsdp::copy"
 """Op of what copies a unit into or out of its buffer."""
+
+EXPERTS_COPY = "fsdp::copy_experts"
+"""The same, of experts that copies share."""
+
+Apart = Callable[[Tensor], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +28,8 @@ class Units:
     """What is gathered and scattered, in bytes, in the type that is scattered.
 
     Attributes:
-        layer: Of one layer.
+        layer: Of one layer, without its experts where copies share these.
+        experts: Of one layer's experts where copies share them.
         rest: Of what lies outside the layers.
         largest: The largest parameter of the rest, likely the embedding.
         dtype: Of most of it.
@@ -30,6 +37,7 @@ class Units:
     """
 
     layer: int
+    experts: int
     rest: int
     largest: int
     dtype: str
@@ -52,7 +60,7 @@ def sharding(run: Run) -> pl.DataFrame:
     return run.kernels.with_row_index("row").join(rows, on="row").filter(collective & ~pl.col("put_in"))
 
 
-def units_of(run: Run, layers: Layers) -> Units:
+def units_of(run: Run, layers: Layers, apart: Apart | None = None) -> Units:
     """The units of a job.
 
     Parameters of a shape that comes as often as there are layers, or a multiple of it, are the layers'; of a job that
@@ -61,31 +69,40 @@ def units_of(run: Run, layers: Layers) -> Units:
     Args:
         run: The measured run.
         layers: Its layers.
+        apart: Which parameters are experts' that copies share; None where they don't.
 
     Raises:
         LayoutError: The trace doesn't tell the parameters, or none of them is the layers'.
     """
     recorded = sharding(run)
     scatters = recorded.filter(pl.col("collective") == "reduce_scatter")
-    table = _accumulated(run) if scatters.is_empty() else _scattered(run, layers, scatters)
+    table = _accumulated(run, apart) if scatters.is_empty() else _scattered(run, layers, scatters)
     number = pl.len() // layers.count
-    by_shape = table.group_by("shape", "dtype").agg(
+    by_shape = table.group_by("shape", "dtype", "apart").agg(
         pl.first("bytes"), count=number, outside=pl.len() > number * layers.count
     )
-    layer = int(by_shape.select((pl.col("bytes") * pl.col("count")).sum()).item())
+    layer, experts = (
+        int(by_shape.filter(of).select((pl.col("bytes") * pl.col("count")).sum()).item())
+        for of in (~pl.col("apart"), pl.col("apart"))
+    )
     if not layer:
         raise LayoutError(f"no parameter comes as often as the {layers.count} layers that repeat.")
+    if by_shape.filter(pl.col("apart") & pl.col("outside")).height:
+        raise LayoutError(f"experts lie outside the {layers.count} layers that repeat: what gathers them isn't known.")
     dtype = table.group_by("dtype").agg(pl.col("bytes").sum()).sort("bytes")["dtype"][-1]
     largest = by_shape.select(pl.col("bytes").filter("outside").max().fill_null(0)).item()
     gathers = recorded.filter(pl.col("collective") == "all_gather")["dtype"].drop_nulls().mode()
-    rest = int(table["bytes"].sum()) - layer * layers.count
-    return Units(layer, rest, int(largest), dtype, gathers[0] if gathers.len() else dtype)
+    rest = int(table["bytes"].sum()) - (layer + experts) * layers.count
+    return Units(layer, experts, rest, int(largest), dtype, gathers[0] if gathers.len() else dtype)
 
 
-def _accumulated(run: Run) -> pl.DataFrame:
-    """What one backward pass accumulates: ``shape``, ``bytes``, ``dtype``."""
-    each = [(str(one.shape), one.numel * one.item_bytes(4), one.dtype or "fp32") for one in one_backward_pass(run)]
-    return pl.DataFrame(each, schema=["shape", "bytes", "dtype"], orient="row")
+def _accumulated(run: Run, apart: Apart | None) -> pl.DataFrame:
+    """What one backward pass accumulates: ``shape``, ``bytes``, ``dtype``, and whether it is ``apart``."""
+    each = [
+        (str(one.shape), one.numel * one.item_bytes(4), one.dtype or "fp32", apart is not None and apart(one))
+        for one in one_backward_pass(run)
+    ]
+    return pl.DataFrame(each, schema=["shape", "bytes", "dtype", "apart"], orient="row")
 
 
 def _scattered(run: Run, layers: Layers, scatters: pl.DataFrame) -> pl.DataFrame:
@@ -93,7 +110,8 @@ def _scattered(run: Run, layers: Layers, scatters: pl.DataFrame) -> pl.DataFrame
     last = int(np.append(layers.first[1:], True).argmax())
     row = int(layers.kernels["row"][int(layers.passes[last, 1])])
     of_pass = (pl.col("step") == run.kernels["step"][row]) & (pl.col("ts_ns") >= run.kernels["ts_ns"][row])
-    return scatters.filter(of_pass).select("bytes", "dtype", shape=pl.col("bytes").cast(pl.String)).drop_nulls()
+    scattered = scatters.filter(of_pass).select("bytes", "dtype", shape=pl.col("bytes").cast(pl.String)).drop_nulls()
+    return scattered.with_columns(apart=pl.lit(value=False))
 
 
 def moved_and_copied(run: Run, calls: pl.DataFrame, units: Units) -> pl.DataFrame:
@@ -101,7 +119,8 @@ def moved_and_copied(run: Run, calls: pl.DataFrame, units: Units) -> pl.DataFram
 
     Args:
         run: The measured run.
-        calls: A row each: ``collective``, ``bytes``, ``step``, and ``at``, the activity beside which it is launched.
+        calls: A row each: ``collective``, ``bytes``, ``step``, ``at``, the activity beside which it is launched, and
+            ``group``, what its ranks are.
         units: The units.
     """
     nodes = run.graph.nodes
@@ -109,11 +128,13 @@ def moved_and_copied(run: Run, calls: pl.DataFrame, units: Units) -> pl.DataFram
     table = calls.with_columns(device=ran["device"], ts_ns=nodes.origin_ns + nodes.start_ns[calls["at"].to_numpy()])
     own = "step", "device", "ts_ns"
     moved = table.select(
-        *own, "collective", "bytes", **communicates(run, COPIES), name="collective", dtype=pl.lit(units.dtype),
+        *own, "collective", "bytes", **communicates(run, pl.col("group")), name="collective",
+        dtype=pl.lit(units.dtype),
     )  # fmt: skip
+    of_experts = pl.col("group") == EXPERT_COPIES
     copied = table.select(
         *own, bytes=2 * pl.col("bytes"), cols=pl.col("bytes") // units.item_bytes, rows=1, flops=0,
         dtype=pl.lit(units.dtype), stream=ran["stream"], family=pl.lit("copy"), name=pl.lit("copy of a shard's buffer"),
-        op=pl.lit(BUFFER_COPY),
+        op=pl.when(of_experts).then(pl.lit(EXPERTS_COPY)).otherwise(pl.lit(BUFFER_COPY)),
     )  # fmt: skip
     return pl.concat([moved, copied], how="diagonal_relaxed").with_columns(phase=pl.lit(BACKWARD))
