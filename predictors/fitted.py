@@ -165,7 +165,20 @@ class Weights:
 
     def correction(self, law: str, gpu: Machine) -> Correction | None:
         """The correction of a law on a GPU: its architecture's, which siblings share, or else the general one."""
-        return self.grown.get(f"{gpu.architecture}/{law}") or self.grown.get(f"all/{law}")
+        own = self.grown.get(f"{gpu.architecture}/{law}") if self.has_sibling(law, gpu) else None
+        return own or self.grown.get(f"all/{law}")
+
+    def has_sibling(self, law: str, gpu: Machine) -> bool:
+        """Whether a GPU of its architecture was measured that runs a law's kernels as it does.
+
+        Of products that the board's power limits, only one with as many SMs does: large ones reach a sixth less on an
+        L40S than middling ones, which they don't on boards with more power for each SM.
+        """
+        fitted = self.law(law)
+        if all(gpu.architecture != other.architecture for other in fitted.well_measured.values()):
+            return False
+        alone = gpu.slug not in fitted.gpu and self.twin(law, gpu) is None
+        return not (alone and knows_power(fitted.base, gpu))
 
 
 def load_weights(folder: str | Path | None = None) -> Weights:

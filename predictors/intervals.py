@@ -30,7 +30,7 @@ def situation(law: str, gpu: Machine, weights: Weights) -> str:
     measured = weights.law(law).well_measured
     if gpu.slug in measured:
         return "base"
-    if any(gpu.architecture == other.architecture for other in measured.values()):
+    if weights.has_sibling(law, gpu):
         return "sibling"
     return "class" if any(gpu.tensor_class == other.tensor_class for other in measured.values()) else "new"
 

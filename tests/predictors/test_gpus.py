@@ -64,6 +64,7 @@ NAMES = {
     "NVIDIA RTX PRO 5000 72GB Blackwell": "rtx-pro-5000-72gb",
     "NVIDIA RTX PRO 6000 Blackwell Server Edition": "rtx-pro-6000-server",
     "NVIDIA RTX PRO 6000 Blackwell Workstation Edition": "rtx-pro-6000-workstation",
+    "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition": "rtx-pro-6000-max-q",
     "NVIDIA H100 80GB HBM3": "h100-sxm",
     "NVIDIA H100 PCIe": "h100-pcie",
     "NVIDIA H100 NVL": "h100-nvl",
@@ -169,7 +170,7 @@ def test_a_family_name_takes_the_usual_variant_and_lists_the_others():
         "A100-40": ("a100-pcie-40gb", "a100-sxm-40gb"),
         "V100 32 GB": ("v100-pcie-32gb", "v100-sxm-32gb"),
         "AMD Instinct MI250X / MI250": ("mi250", "mi250x"),
-        "RTX PRO 6000": ("rtx-pro-6000-server", "rtx-pro-6000-workstation"),
+        "RTX PRO 6000": ("rtx-pro-6000-max-q", "rtx-pro-6000-server", "rtx-pro-6000-workstation"),
     }.items(),
 )
 def test_an_ambiguous_name_lists_its_candidates(name, candidates):
