@@ -10,9 +10,10 @@ throughput, are predicted for another, as those of a trace would be. ``--jobs`` 
 Sources: timm, huggingface/pytorch-image-models at aa4b5850, results/benchmark-infer-amp-nhwc-pt240-cu124-rtx3090.csv
 and -rtx4090.csv; timm 2.9, there, with PyTorch 2.9 and channels first, benchmark-infer-amp-nchw-pt291-cu128-4090.csv,
 -cu130-5090.csv and -pro6000maxq.csv; timm training, there, benchmark-train-amp-nhwc-pt112-cu113-rtx3090.csv, but for
-models of attention, which wasn't fused then; nvidia, NVIDIA/DeepLearningExamples at 729963dd, PyTorch/Classification/ConvNets, the READMEs
-of resnet50v1.5, resnext101-32x4d, se-resnext101-32x4d and efficientnet; lambda, lambdal/deeplearning-benchmark at
-aa5addb6, pytorch/pytorch-train-throughput-fp16.csv, -fp32.csv and the batches beside them (SQuAD, 384 tokens).
+models of attention, which wasn't fused then; nvidia, NVIDIA/DeepLearningExamples at 729963dd,
+PyTorch/Classification/ConvNets, the READMEs of resnet50v1.5, resnext101-32x4d, se-resnext101-32x4d and efficientnet;
+lambda, lambdal/deeplearning-benchmark at aa5addb6, pytorch/pytorch-train-throughput-fp16.csv, -fp32.csv and the batches
+beside them (SQuAD, 384 tokens).
 """
 
 import sys
