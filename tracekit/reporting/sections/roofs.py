@@ -1,4 +1,4 @@
-"""The roofs of the roofline plot: what each GPU's datasheet allows."""
+"""The roofs of the roofline plot: what each GPU can do at most."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from predictors import Gpu
+from predictors.machine import machine
 from tracekit.prediction import Prediction
 from tracekit.replay.run import Run
 
@@ -21,7 +22,7 @@ class Roof:
         gpu: Canonical name.
         measured: Whether it is the GPU of the trace.
         bandwidth_gbps: Of its memory.
-        peak_tflops: Precision to dense peak, for the precisions that the step uses and the GPU has; highest first.
+        peak_tflops: Precision to dense peak, of a GeForce at its real clock, for the precisions that the step uses and the GPU has; highest first.
     """
 
     gpu: str
@@ -47,6 +48,5 @@ def _dtypes(kernels: pl.DataFrame) -> list[str]:
 
 
 def _roof(gpu: Gpu, dtypes: Sequence[str], *, measured: bool) -> Roof:
-    peaks = {dtype: peak for dtype in dtypes if (peak := gpu.peak_flops(dtype)) is not None}
-    ordered = sorted(peaks.items(), key=lambda item: -item[1])
-    return Roof(gpu.slug, measured, gpu.bandwidth_gbps, tuple((dtype, peak / 1e12) for dtype, peak in ordered))
+    peaks = {dtype: machine(gpu).tflops(dtype) for dtype in dtypes if gpu.supports(dtype)}
+    return Roof(gpu.slug, measured, gpu.bandwidth_gbps, tuple(sorted(peaks.items(), key=lambda item: -item[1])))
