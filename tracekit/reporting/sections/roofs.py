@@ -22,7 +22,8 @@ class Roof:
         gpu: Canonical name.
         measured: Whether it is the GPU of the trace.
         bandwidth_gbps: Of its memory.
-        peak_tflops: Precision to dense peak, of a GeForce at its real clock, for the precisions that the step uses and the GPU has; highest first.
+        peak_tflops: Precision to dense peak, of a GeForce at its real clock, for the precisions that the step uses and
+            the GPU has; highest first.
     """
 
     gpu: str
