@@ -16,7 +16,7 @@ L2_BYTES_PER_SM_CLOCK = 64.0
 """What one SM's port to the L2 carries at most per clock (NVIDIA since Volta, AMD CDNA: 64 B)."""
 
 ABOVE_BOOST = 1.15
-"""Clock of a GeForce over the boost clock of its datasheet. Its large products in 16 bits reach 1.00 to 1.14 of the
+"""Clock of a GeForce over the boost clock of its datasheet. Large products in 16 bits reach 0.91 to 1.14 of its
 printed peak (training/published.csv), those of GPUs that keep to theirs and have power enough 0.95 to 0.98."""
 
 _PROCESS_POWER = {
