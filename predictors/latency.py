@@ -22,7 +22,7 @@ from predictors.model import Modelled, Runs, Split, model
 from predictors.result import KEEPS, LAW, MEASURED, SCALES, TRANSFER, UNKNOWN, result, widths
 from predictors.scaling import scaled
 from predictors.terms import Array
-from predictors.transfer import Missed, in_order, like_siblings, missed, ordered, residual
+from predictors.transfer import Missed, as_far_as_boards, in_order, like_siblings, missed, ordered, residual
 
 SHORTEST_US = 0.5
 """What a time of 0 is taken for: old traces count whole microseconds."""
@@ -152,6 +152,7 @@ class Batch:
             time[shapeless] = np.where(alike.told, alike.on(target, weights), by_ratio)
             width[shapeless] = np.where(alike.told, SPREAD, SCALED + bracket)
         time = in_order(time, measured, table["dtype"], row, source, target)
+        width = as_far_as_boards(width, measured, table, row, source, target)
         return like_siblings(time, measured, table, row, source, target), width, method
 
     def _alike(self, shapeless: Mask, times: Array, source: Machine) -> Equivalents:

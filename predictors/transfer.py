@@ -31,6 +31,9 @@ UNFITTED = {"sibling": 0.95, "class": 0.8, "other": 0.6, "vendor": 0.25}
 of it is work that the law doesn't count, such as strided reads, and that goes where the kernel goes."""
 MISFIT = math.log(2.0)
 """Beyond a factor of two the law doesn't describe the kernel; what goes beyond is carried over whole."""
+BOARDS = 0.05
+"""How far boards of one die are apart, as a logarithm: 5 % and more on one node (stas00/ml-engineering, silicon
+lottery)."""
 LIBRARY = ("gemm", "conv", "moe", "prefill", "encoder", "decode")
 """Laws whose kernels come from a vendor's libraries; the others' are PyTorch's own, the same code on every GPU."""
 
@@ -166,6 +169,33 @@ def like_siblings(
     least, most = target.share_of_time(source, rate)
     bounded = np.fmin(np.fmax(time_us, measured_us * least[row]), measured_us * most[row])
     return np.where(table["law"].eq_missing("memcpy").to_numpy()[row], time_us, bounded)
+
+
+def as_far_as_boards(
+    width: Array, measured_us: Array, table: pl.DataFrame, row: Index, source: Machine, target: Machine
+) -> Array:
+    """Half-widths of intervals, no wider where both GPUs have the same die than its boards are apart.
+
+    Args:
+        width: as logarithms.
+        measured_us: measured on the source; NaN where unknown.
+        table: distinct kernels with `law` and `dtype`; export limits hold links and fp64 back, so these are left alone.
+        row: which of them each row is.
+        source: where it was measured.
+        target: where to.
+    """
+    if not _same_die(source, target):
+        return width
+    other = (table["law"].eq_missing("memcpy") | table["dtype"].eq_missing("fp64")).to_numpy()[row]
+    return np.where(other | np.isnan(measured_us), width, np.minimum(width, BOARDS))
+
+
+def _same_die(one: Machine, other: Machine) -> bool:
+    """Whether two GPUs differ in their links, fp64 or memory's size at most, as A100 and A800 do."""
+    alike = (
+        one.architecture == other.architecture and one.sms == other.sms and one.tflops("fp16") == other.tflops("fp16")
+    )
+    return alike and dominates(one, other) and dominates(other, one)
 
 
 def ordered(one: Machine, other: Machine) -> bool:

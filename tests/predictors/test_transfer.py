@@ -73,3 +73,21 @@ def test_a_sibling_gains_no_more_than_its_best_resource(measured_us, k):
     ).with_columns(measured_us=measured_us)
     gain = measured_us / predict(kernels, "h200-sxm", source_gpu="h100-sxm")["time_us"][0]
     assert 1.0 <= gain <= H200.bandwidth_gbps / H100.bandwidth_gbps + 1e-9
+
+
+@pytest.mark.parametrize(("source", "target"), [("h100-sxm", "h800-sxm"), ("v100-sxm-16gb", "v100-sxm-32gb")])
+def test_of_the_same_die_a_kernel_takes_as_long_but_for_how_far_boards_are_apart(source: str, target: str):
+    large = {"family": "gemm", "dtype": "fp16", "m": 4096, "n": 4096, "k": 4096, "measured_us": 2345.0}
+    held_back = [large | {"dtype": "fp64"}, {"family": "memcpy", "bytes": 1e8, "measured_us": 2345.0}]
+    rows = predict(pl.DataFrame([large, *held_back]), target, source_gpu=source)
+    assert rows["time_us"][0] == 2345
+    assert (rows["low_us"][0], rows["high_us"][0]) == pytest.approx(
+        (2345 * np.exp(-0.05), 2345 * np.exp(0.05)), rel=1e-3
+    )
+    assert (rows["high_us"] / rows["time_us"])[1:].min() > 1.06
+
+
+def test_another_memory_makes_another_gpu():
+    large = {"family": "gemm", "dtype": "fp16", "m": 4096, "n": 4096, "k": 4096, "measured_us": 2345.0}
+    row = predict(pl.DataFrame([large]), "h200-sxm", source_gpu="h100-sxm").row(0, named=True)
+    assert row["high_us"] / row["low_us"] > 1.15
