@@ -192,10 +192,8 @@ def as_far_as_boards(
 
 def _same_die(one: Machine, other: Machine) -> bool:
     """Whether two GPUs differ in their links, fp64 or memory's size at most, as A100 and A800 do."""
-    alike = (
-        one.architecture == other.architecture and one.sms == other.sms and one.tflops("fp16") == other.tflops("fp16")
-    )
-    return alike and dominates(one, other) and dominates(other, one)
+    first, second = ((m.architecture, m.sms, m.tflops("fp16")) for m in (one, other))
+    return first == second and dominates(one, other) and dominates(other, one)
 
 
 def ordered(one: Machine, other: Machine) -> bool:
