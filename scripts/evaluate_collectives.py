@@ -33,8 +33,6 @@ PCIE = ("l40s",)
 GBPS = {"a100_sxm": 300.0, "h100_sxm": 450.0, "b200_sxm": 900.0, "l40s": 31.5}
 """Links in one direction, as in predictors/gpus."""
 
-GPUS = {"a100_sxm": "a100-sxm-80gb", "h100_sxm": "h100-sxm", "b200_sxm": "b200", "l40s": "l40s"}
-
 SIBLINGS = {"h200_sxm": "h100_sxm", "b300_sxm": "b200_sxm", "gb200": "b200_sxm", "gb300": "b200_sxm"}
 """Machines of a checkout by the one of their generation that is fitted; their links are as fast."""
 
@@ -173,7 +171,7 @@ def model(rows: pl.DataFrame, tables: Mapping[str, Any]) -> Array:
 
 
 def _links(system: str, rows: int, constants: Constants) -> Links:
-    gpu = load_gpu(GPUS[system])
+    gpu = load_gpu(system)
     return Links(
         gbps=np.full(rows, GBPS[system]),
         copies_gbps=copies_gbps(gpu, constants),

@@ -18,7 +18,6 @@ import predictors
 from predictors import load_gpu
 from tracekit.prediction.experts import Experts, share_experts
 
-GPUS = {"a100_sxm": "a100-sxm-80gb", "h100_sxm": "h100-sxm", "b200_sxm": "b200-sxm", "l40s": "l40s"}
 LAYER = ["system", "framework", "version", "kernel_source", "hidden_size", "inter_size", "topk", "num_experts"]
 TRITON = "triton|fused_moe"
 ENGINES = {True: "Triton (SGLang, vLLM)", False: "CUTLASS and TensorRT-LLM's"}
@@ -67,7 +66,7 @@ def ratios(layers: pl.DataFrame, system: str, number: int, ranks: int) -> pl.Ser
         for n, k in (("wide", "hidden_size"), ("hidden_size", "narrow"))
     )  # fmt: skip
     experts = Experts(number, 0, frozenset(), False, pl.DataFrame({"row": range(products.height)}))
-    gpu = load_gpu(GPUS[system])
+    gpu = load_gpu(system)
     after, before = (
         predictors.predict(table.drop("changed", strict=False), gpu)["time_us"].to_numpy().reshape(2, -1).sum(axis=0)
         for table in (share_experts(products, experts, 0.0, ranks), products)

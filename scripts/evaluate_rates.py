@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 from synthetic.lines import print_table
 
-from predictors.columns import law_columns
 from predictors.fitted import Fitted
 from predictors.law import LAWS
 from predictors.training import published, traces
@@ -69,12 +67,13 @@ def left_out(law: str, parts: Sequence[Measured]) -> Iterator[Rate]:
 
 def rates(law: str, rated: Measured, part: Part, fitted: Fitted) -> Iterator[Rate]:
     """Of each format of a GPU."""
-    columns = law_columns(rated.table, part.machine)
-    time_us = LAWS[law].at(columns, part.share, part.machine, fitted.constants(part.machine, part.framework)).time_us
+    constants = fitted.constants(part.machine, part.framework)
+    time_us = LAWS[law].at(part.columns, part.share, part.machine, constants).time_us
     flops = 2.0 * published.SIDE**3
-    names = rated.table.select("dtype", flops / pl.col("latency_us") / 1e6)
-    for (dtype, rate), predicted in zip(names.iter_rows(), flops / time_us / 1e6, strict=True):
-        yield Rate(rated.gpu, dtype, rate, float(predicted), (part.machine.gpu.peak_flops(dtype) or np.nan) / 1e12)
+    published_rates, predicted_rates = flops / part.latency_us / 1e6, flops / time_us / 1e6
+    for dtype, rate, predicted in zip(rated.table["dtype"], published_rates, predicted_rates, strict=True):
+        peak = (part.machine.gpu.peak_flops(dtype) or np.nan) / 1e12
+        yield Rate(rated.gpu, dtype, float(rate), float(predicted), peak)
 
 
 def line(rate: Rate) -> str:

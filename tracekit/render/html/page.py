@@ -3,6 +3,7 @@
 import msgspec
 from markupsafe import Markup
 
+from predictors.machine import ABOVE_BOOST
 from tracekit.render import figures
 from tracekit.render.colours import colour
 from tracekit.render.html.environment import asset, environment, script_source
@@ -45,6 +46,7 @@ def page(report: Report) -> str:
             omitted=omitted,
             drawn_pct=sum(kernel.share for kernel in figures.on_roofline(report)),
             smallest_pct=figures.SMALLEST_SHARE,
+            above_boost_pct=100 * (ABOVE_BOOST - 1),
             names={gpu.slug: gpu.name for gpu in report.provenance.gpus},
             style=Markup(asset("style.css")),
             data=_embedded(data),

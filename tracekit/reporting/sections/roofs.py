@@ -49,5 +49,6 @@ def _dtypes(kernels: pl.DataFrame) -> list[str]:
 
 
 def _roof(gpu: Gpu, dtypes: Sequence[str], *, measured: bool) -> Roof:
-    peaks = {dtype: machine(gpu).tflops(dtype) for dtype in dtypes if gpu.supports(dtype)}
+    rates = machine(gpu)
+    peaks = {dtype: rates.tflops(dtype) for dtype in dtypes if gpu.supports(dtype)}
     return Roof(gpu.slug, measured, gpu.bandwidth_gbps, tuple(sorted(peaks.items(), key=lambda item: -item[1])))
