@@ -15,6 +15,7 @@ from predictors.gpu import LAPTOP, Gpu
 from predictors.gpu_file import FOLDER, from_file
 
 _VENDOR_WORDS = frozenset({"nvidia", "tesla", "amd", "instinct", "geforce", "radeon", "gpu"})
+_OTHER_CHIP = frozenset({LAPTOP, "ti", "super"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,13 +162,14 @@ def _named(name: str) -> list[str]:
 def _family(name: str) -> list[str]:
     """Slugs that have every word of a name, and begin with its first: 'V100 32GB' or 'v100-32'.
 
-    A laptop's GPU has less of everything than the board of its name, so it is meant only where the name says so.
+    A laptop's GPU, a "Ti" or a "Super" is another chip than the board of its name, so it is meant only where the name
+    says so.
     """
     words = _words(name)
 
     def member(slug: str) -> bool:
         parts = slug.split("-")
-        if (LAPTOP in parts) != (LAPTOP in words):
+        if _OTHER_CHIP & {*parts} != _OTHER_CHIP & {*words}:
             return False
         return words[0] == parts[0] and all(word in parts or f"{word}gb" in parts for word in words)
 

@@ -181,7 +181,7 @@ def test_an_ambiguous_name_lists_its_candidates(name, candidates):
 
 
 @pytest.mark.parametrize(
-    "name", ["", "NVIDIA", "sxm", "RTX 3050", "RTX 2080 Laptop GPU", "A100-SXM4-40GB MIG 1g.5gb", "B60"]
+    "name", ["", "NVIDIA", "sxm", "RTX 3050", "GTX 1080", "RTX 2080 Laptop GPU", "A100-SXM4-40GB MIG 1g.5gb", "B60"]
 )
 def test_no_name_is_guessed(name):
     with pytest.raises(UnknownGpuError):
