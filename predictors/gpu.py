@@ -11,6 +11,9 @@ DTYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp6", "fp4", "int8")
 PCIE_LANE_GBPS = {3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 """Of one PCI Express lane by generation, in one direction after line coding, in 1e9 bytes/s."""
 
+VENDORS = {"nvidia": r"\d+\.\d", "amd": r"gfx[0-9a-f]{3,4}"}
+"""Each vendor, and what its compute capabilities look like."""
+
 _RUNS_AS = {"fp8_block": "fp8", "nvfp4": "fp4"}
 GEFORCE = ("GeForce", "TITAN")
 """Words of the names of boards made for games."""

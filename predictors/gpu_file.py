@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from predictors.errors import InvalidGpuFileError
-from predictors.gpu import DTYPES, PCIE_LANE_GBPS, Gpu
+from predictors.gpu import DTYPES, PCIE_LANE_GBPS, VENDORS, Gpu
 
 FOLDER = Path(__file__).with_name("gpus")
 """Those of the data base, named by their slugs."""
@@ -26,7 +27,7 @@ _KEYS: Mapping[str, Mapping[str, type]] = {
     "tensor_tflops": dict.fromkeys(DTYPES, float),
     "interconnect": dict(pcie_gen=int, pcie_lanes=int, link=str, link_gbps=float, link_gpus=int),
 }
-_KINDS = {str: "a string", int: "a whole number", float: "a number", list: "a list", bool: "true or false"}
+_KINDS = {str: "a string", int: "a whole number", float: "a number", list: "a list of strings", bool: "true or false"}
 _FREE_TEXT = ("sources", "sourced", "peak_note")
 _OPTIONAL = frozenset(
     {"aliases", "compute.vector_clock_mhz", "compute.half_rate_accumulate", "memory.last_level_cache_mib"}
@@ -42,12 +43,14 @@ def from_file(path: Path) -> Gpu:
         path: the file; its name without the suffix becomes the slug.
 
     Raises:
-        InvalidGpuFileError: there is no such file, it is no TOML, or a key is missing or wrong.
+        InvalidGpuFileError: the file can't be read, it is no TOML, or a key is missing or wrong.
     """
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InvalidGpuFileError(path, "no such file") from None
+    except OSError as error:
+        raise InvalidGpuFileError(path, f"can't be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidGpuFileError(path, f"not TOML: {error}") from error
     _check(data, path)
@@ -71,16 +74,29 @@ def _check(data: dict[str, Any], path: Path) -> None:
                 _check_value(path, prefix + key, sections[section][key], kind)
             elif prefix + key not in _OPTIONAL:
                 raise InvalidGpuFileError(path, f"missing key {prefix}{key}")
-    if sections["interconnect"]["pcie_gen"] not in PCIE_LANE_GBPS:
+    for section in _FREE_TEXT:
+        for key, value in sections[section].items():
+            _check_value(path, f"{section}.{key}", value, str)
+    _check_choices(data, path)
+
+
+def _check_choices(data: Mapping[str, Any], path: Path) -> None:
+    """Complains of a value of the right kind that nothing is known of."""
+    vendor, capability = data["vendor"], data["compute_capability"]
+    if data["interconnect"]["pcie_gen"] not in PCIE_LANE_GBPS:
         raise InvalidGpuFileError(path, f"interconnect.pcie_gen must be one of {[*PCIE_LANE_GBPS]}")
+    if vendor not in VENDORS:
+        raise InvalidGpuFileError(path, f"vendor must be one of {', '.join(VENDORS)}, not {vendor!r}")
+    if not re.fullmatch(VENDORS[vendor], capability):
+        raise InvalidGpuFileError(path, f"compute_capability must look like '9.0' or 'gfx942', not {capability!r}")
 
 
 def _check_value(path: Path, key: str, value: object, kind: type) -> None:
     allowed = (int, float) if kind is float else (kind,)
-    if type(value) not in allowed:
+    if type(value) not in allowed or (isinstance(value, list) and not all(isinstance(item, str) for item in value)):
         raise InvalidGpuFileError(path, f"{key} must be {_KINDS[kind]}, not {value!r}")
-    if isinstance(value, int | float) and not isinstance(value, bool) and value <= 0:
-        raise InvalidGpuFileError(path, f"{key} must be above 0, not {value!r}")
+    if isinstance(value, int | float) and not isinstance(value, bool) and not 0 < value < math.inf:
+        raise InvalidGpuFileError(path, f"{key} must be above 0 and finite, not {value!r}")
 
 
 def _build(slug: str, data: Mapping[str, Any]) -> Gpu:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import polars as pl
 
 from predictors.errors import AmbiguousGpuError, UnknownGpuError
-from predictors.gpu import Gpu
+from predictors.gpu import VENDORS, Gpu
 from predictors.gpu_names import resolve_gpu
 
 __all__ = ["check_gpu", "check_predictor"]
@@ -62,7 +62,7 @@ From the vendors' architecture whitepapers (Volta, Turing, A100, GA102, Ada, H10
 
 _HALVED = frozenset({"tf32", "bf16", "fp16", "fp8"})
 _LINKS = frozenset({"nvlink1", "nvlink2", "nvlink3", "nvlink4", "nvlink5", "infinity-fabric", None})
-_VENDORS = {"nvidia": (r"\d+\.\d", 32), "amd": (r"gfx[0-9a-f]{3,4}", 64)}
+_WARP_SIZES = {"nvidia": 32, "amd": 64}
 _RANGES: Mapping[str, tuple[float, float]] = {
     "year": (2016, 2035),
     "sms": (8, 512),
@@ -103,11 +103,11 @@ def check_gpu(gpu: Gpu) -> None:
 
 
 def _shape(gpu: Gpu) -> Iterator[str]:
-    if gpu.vendor not in _VENDORS:
-        yield f"vendor {gpu.vendor!r} is none of {', '.join(_VENDORS)}"
+    if gpu.vendor not in VENDORS:
+        yield f"vendor {gpu.vendor!r} is none of {', '.join(VENDORS)}"
         return
-    pattern, warp_size = _VENDORS[gpu.vendor]
-    if not re.fullmatch(pattern, gpu.compute_capability):
+    warp_size = _WARP_SIZES[gpu.vendor]
+    if not re.fullmatch(VENDORS[gpu.vendor], gpu.compute_capability):
         yield f"compute_capability {gpu.compute_capability!r} does not look like {gpu.vendor}'s"
     if gpu.warp_size != warp_size:
         yield f"warp_size is {gpu.warp_size}, {gpu.vendor}'s is {warp_size}"

@@ -313,7 +313,13 @@ def test_a_users_own_file(tmp_path):
         (("sms = 58", "sms = 0"), "compute.sms must be above 0"),
         (("fp8 =", "fp9 ="), "unknown key tensor_tflops.fp9; known are fp64"),
         (("fp32 =", "tf32 ="), "missing key vector_tflops.fp32"),
+        (("bandwidth_gbps = 300", "bandwidth_gbps = nan"), "memory.bandwidth_gbps must be above 0 and finite, not nan"),
+        (("bandwidth_gbps = 300", "bandwidth_gbps = inf"), "memory.bandwidth_gbps must be above 0 and finite, not inf"),
         (("pcie_gen = 4", "pcie_gen = 44"), "interconnect.pcie_gen must be one of"),
+        (("aliases = [", "aliases = [4, "), "aliases must be a list of strings, not [4, "),
+        (('"compute" = "datasheet"', '"compute" = ["datasheet"]'), "sourced.compute must be a string"),
+        (('vendor = "nvidia"', 'vendor = "NVIDIA"'), "vendor must be one of nvidia, amd, not 'NVIDIA'"),
+        (('compute_capability = "8.9"', 'compute_capability = "sm_89"'), "compute_capability must look like '9.0'"),
         (("[memory]", "[[memory]]"), "memory must be a table"),
         (("[memory]", "[memory"), "not TOML"),
     ],
@@ -328,6 +334,12 @@ def test_a_broken_file_says_what_is_wrong_and_where(tmp_path, edit, problem):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(InvalidGpuFileError, match="no such file"):
         load_gpu(str(tmp_path / "none.toml"))
+
+
+def test_a_folder_is_no_file(tmp_path):
+    (tmp_path / "folder.toml").mkdir()
+    with pytest.raises(InvalidGpuFileError, match="can't be read: Is a directory"):
+        load_gpu(str(tmp_path / "folder.toml"))
 
 
 @pytest.mark.parametrize(
