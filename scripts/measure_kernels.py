@@ -24,6 +24,8 @@ CALLS = 20
 
 def main() -> None:
     """Measures, writes and compares."""
+    if len(sys.argv) != 2:
+        sys.exit("measure_kernels: name the file to write, and nothing else")
     if not torch.cuda.is_available():
         sys.exit("measure_kernels: PyTorch finds no CUDA GPU on this machine")
     gpu = torch.cuda.get_device_properties(torch.cuda.current_device())

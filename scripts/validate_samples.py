@@ -81,7 +81,8 @@ def what_ifs(runs: Runs, slow: Runs) -> Iterator[str]:
     for name, edits, changed in WHAT_IFS:
         if name in runs and changed in runs:
             predicted = step_time_us(edit(runs[name], edits).run)
-            yield _changed(name, f"`{'` `'.join(edits)}`", runs[name], predicted, runs[changed])
+            edited = " ".join(f"`{one}`" for one in edits).replace("|", "\\|")
+            yield _changed(name, edited, runs[name], predicted, runs[changed])
     for name, run in slow.items():
         if name in runs:
             yield _changed(name, f"`{SLOWED}`", runs[name], step_time_us(edit(runs[name], [SLOWED]).run), run)

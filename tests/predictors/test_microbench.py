@@ -33,6 +33,8 @@ def test_every_case_has_a_law_and_the_work_of_its_shape():
     assert laws >= {"elementwise", "norm", "softmax", "reduction", "copy", "embedding", "optimizer"}
     assert None not in laws
     assert rows.is_unique().all()
+    eight_bits = rows.filter(pl.col("dtype") == "fp8")
+    assert (eight_bits.select("n", "k") % 16 == 0).to_numpy().all()
     assert predict(rows, "h100-sxm")["time_us"].sum() < 100e3
 
 
@@ -49,6 +51,18 @@ def test_a_slow_gpu_is_found_slow_in_every_family():
 def test_older_gpus_are_asked_for_what_they_have(gpu, precisions):
     major, minor = map(int, load_gpu(gpu).compute_capability.split("."))
     assert microbench.precisions_of(major, minor, amd=False) == precisions
+
+
+@pytest.mark.parametrize(
+    ("capability", "dtype"),
+    [("9.0", torch.float8_e4m3fn), ("gfx942", torch.float8_e4m3fnuz), ("gfx950", torch.float8_e4m3fn)],
+)
+def test_fp8_is_the_format_that_the_gpu_has(monkeypatch, capability, dtype):
+    given = []
+    monkeypatch.setattr(microbench, "capability", lambda: capability)
+    monkeypatch.setattr(torch, "_scaled_mm", lambda a, b, **_: given.extend([a.dtype, b.dtype]))
+    microbench._fp8_product("cpu", 16, 32, 16)()
+    assert given == [dtype, dtype]
 
 
 def test_operators_run_on_the_shapes_they_claim(monkeypatch):
