@@ -13,12 +13,9 @@ from predictors.coded import Coded
 from predictors.kernels import DTYPE_BYTES, complete, with_law
 from predictors.machine import Machine
 from predictors.precision import runs_as
-from predictors.stacks import key_reads, stack_on
+from predictors.stacks import SERVING_FRAMEWORKS, key_reads, stack_on
 from predictors.terms import Array, Columns
 from predictors.work import BYTES, attended, attended_keys, element_bytes, with_work
-
-SERVING_FRAMEWORKS = ("sglang", "trtllm", "vllm")
-"""Frameworks whose fp8 products were measured together with the quantisation of their input."""
 
 ROW_FAMILIES = ("softmax", "norm")
 """Those that work on whole rows: of the others' rows a block takes many, or a part."""

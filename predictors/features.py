@@ -6,10 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from predictors.machine import Machine
-from predictors.stacks import ATTENTION_STACKS
+from predictors.stacks import ATTENTION_STACKS, SERVING_FRAMEWORKS
 from predictors.terms import Array, Columns, Terms, overlap
 
-FRAMEWORKS = ("sglang", "trtllm", "vllm")
 ATTENTION_LAWS = ("prefill", "encoder", "decode")
 
 
@@ -38,7 +37,7 @@ def features(
 
 def frameworks_of(law: str) -> tuple[str, ...]:
     """The frameworks and stacks that a law's kernels may be of."""
-    return FRAMEWORKS + ATTENTION_STACKS if law in ATTENTION_LAWS else FRAMEWORKS
+    return SERVING_FRAMEWORKS + ATTENTION_STACKS if law in ATTENTION_LAWS else SERVING_FRAMEWORKS
 
 
 def _shape(law: str, x: Columns, gpu: Machine) -> list[Array]:

@@ -130,9 +130,7 @@ def with_law(table: pl.DataFrame) -> pl.DataFrame:
         .then(pl.concat_str([pl.col("family"), dtype], separator=" "))
         .when(pl.col("family") == "attention")
         .then(attention)
-        .when(pl.col("family") != "memcpy")
-        .then(pl.col("family"))
-        .otherwise(pl.lit("memcpy"))
+        .otherwise("family")
     )
     return table.with_columns(law=pl.when(known).then(law))
 

@@ -9,6 +9,9 @@ from predictors.coded import Coded
 from predictors.machine import Machine
 from predictors.terms import Array, Columns
 
+SERVING_FRAMEWORKS = ("sglang", "trtllm", "vllm")
+"""Those whose kernels were measured, fp8 products together with the quantisation of their input (aiconfigurator)."""
+
 ATTENTION_STACKS = ("fa2", "fa3", "fa4", "flashinfer", "triton", "trtllm-gen")
 """FlashAttention by its major version, FlashInfer's own, Triton's, and TensorRT-LLM's for Blackwell."""
 

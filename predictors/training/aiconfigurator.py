@@ -7,6 +7,8 @@ from pathlib import Path
 
 import polars as pl
 
+from predictors.stacks import SERVING_FRAMEWORKS
+
 SYSTEMS = Path("src/aiconfigurator/systems/data")
 """In a checkout: system/framework/version/table_perf.txt (CSV) or .parquet, `latency` in milliseconds."""
 FILES = {
@@ -14,7 +16,6 @@ FILES = {
     "attention_generation": "generation_attention_perf", "moe": "moe_perf",
 }  # fmt: skip
 """Our name of a table -> a checkout's."""
-FRAMEWORKS = ("sglang", "trtllm", "vllm")
 
 STACKS = {
     "fa3": "fa3", "vllm_flash_attn_fa3": "fa3", "flash_attention_v3": "fa3", "vllm_vit_flash_attn_fa3": "fa3",
@@ -90,7 +91,7 @@ def _table(folder: Path, name: str) -> pl.DataFrame | None:
 
 def _checked_out(folder: Path, name: str) -> pl.DataFrame | None:
     paths = sorted((folder / SYSTEMS).glob(f"*/*/*/{FILES[name]}.*"))
-    frames = [_file(path) for path in paths if path.parent.parent.name in FRAMEWORKS]
+    frames = [_file(path) for path in paths if path.parent.parent.name in SERVING_FRAMEWORKS]
     return pl.concat(frames, how="diagonal_relaxed") if frames else None
 
 
