@@ -22,7 +22,16 @@ from predictors.model import Modelled, Runs, Split, model
 from predictors.result import KEEPS, LAW, MEASURED, SCALES, TRANSFER, UNKNOWN, result, widths
 from predictors.scaling import scaled
 from predictors.terms import Array
-from predictors.transfer import Missed, as_far_as_boards, in_order, like_siblings, missed, ordered, residual
+from predictors.transfer import (
+    Missed,
+    as_far_as_boards,
+    as_the_host_feeds,
+    in_order,
+    like_siblings,
+    missed,
+    ordered,
+    residual,
+)
 
 SHORTEST_US = 0.5
 """What a time of 0 is taken for: old traces count whole microseconds."""
@@ -138,8 +147,10 @@ class Batch:
     ) -> tuple[Array, Array, Index]:
         """From another GPU: by the model where it knows the shape, by a resource's ratio elsewhere."""
         row, table, measured = self._row, alone.table, np.maximum(self._measured, SHORTEST_US)
-        carried = np.exp(residual(self._missed_on(source, target, weights), table, row, source, target, weights))
-        time = np.maximum(alone.time_us[row] * carried, alone.bound_us[row])
+        amiss, alone_us = self._missed_on(source, target, weights), alone.time_us[row]
+        carried = np.exp(residual(amiss, table, row, source, target, weights))
+        time = np.maximum(alone_us * carried, alone.bound_us[row])
+        time = as_the_host_feeds(time, measured, amiss, alone_us, table, row)
         known = ~np.isnan(measured)
         kept = known & table["family"].is_in(KEPT_FAMILIES).to_numpy()[row]
         shapeless = known & ~kept & (method == UNKNOWN)

@@ -34,6 +34,7 @@ MISFIT = math.log(2.0)
 BOARDS = 0.05
 """How far boards of one die are apart, as a logarithm: 5 % and more on one node (stas00/ml-engineering, silicon
 lottery)."""
+HOST_COPIES = ("HtoD", "DtoH")
 LIBRARY = ("gemm", "conv", "moe", "prefill", "encoder", "decode")
 """Laws whose kernels come from a vendor's libraries; the others' are PyTorch's own, the same code on every GPU."""
 
@@ -169,6 +170,26 @@ def like_siblings(
     least, most = target.share_of_time(source, rate)
     bounded = np.fmin(np.fmax(time_us, measured_us * least[row]), measured_us * most[row])
     return np.where(table["law"].eq_missing("memcpy").to_numpy()[row], time_us, bounded)
+
+
+def as_the_host_feeds(
+    time_us: Array, measured_us: Array, missed: Missed, alone_us: Array, table: pl.DataFrame, row: Index
+) -> Array:
+    """Predicted times, of which copies to and from the host keep what they took beyond their link's time.
+
+    The host took that: memory that isn't pinned is copied into a buffer first.
+
+    Args:
+        time_us: predicted on the target.
+        measured_us: measured on the source; NaN where unknown.
+        missed: on the source.
+        alone_us: by the model alone on the target.
+        table: distinct kernels with `copy_kind`.
+        row: which of them each row is.
+    """
+    by_link_us = measured_us * np.exp(-(missed.offset + missed.own + missed.excess))
+    slowed = table["copy_kind"].is_in(HOST_COPIES).fill_null(False).to_numpy()[row] & (measured_us > by_link_us)
+    return np.where(slowed, alone_us + measured_us - by_link_us, time_us)
 
 
 def as_far_as_boards(

@@ -4,9 +4,13 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 VARIABLE = "TRACEKIT_REAL_TRACES"
 SAMPLES = Path(__file__).parent.parent / "sample_traces"
+
+settings.register_profile("busy machine", deadline=None)
+settings.load_profile("busy machine")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -91,3 +91,15 @@ def test_another_memory_makes_another_gpu():
     large = {"family": "gemm", "dtype": "fp16", "m": 4096, "n": 4096, "k": 4096, "measured_us": 2345.0}
     row = predict(pl.DataFrame([large]), "h200-sxm", source_gpu="h100-sxm").row(0, named=True)
     assert row["high_us"] / row["low_us"] > 1.15
+
+
+def test_a_copy_from_pageable_memory_keeps_the_time_that_its_host_took():
+    """A100 to H100: PCI Express twice as fast, of which a copy at an eighth of the link's rate gains little."""
+    copies = pl.DataFrame({"family": ["memcpy"] * 2, "bytes": [1e8] * 2, "copy_kind": ["HtoD", "DtoD"]})
+    by_link = [predict(copies, gpu.slug)["time_us"] for gpu in (A100, H100)]
+    assert by_link[0][0] == pytest.approx(2 * by_link[1][0], rel=0.02)
+    carried = predict(copies.with_columns(measured_us=8 * by_link[0]), "h100-sxm", source_gpu="a100-sxm-80gb")
+    assert carried["time_us"][0] == pytest.approx(7 * by_link[0][0] + by_link[1][0])
+    assert carried["time_us"][1] == pytest.approx(8 * by_link[1][1])
+    pinned = predict(copies.with_columns(measured_us=by_link[0]), "h100-sxm", source_gpu="a100-sxm-80gb")
+    assert pinned["time_us"].to_list() == pytest.approx(by_link[1].to_list())
