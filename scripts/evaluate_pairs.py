@@ -47,7 +47,8 @@ class Outcome:
 
 def main() -> None:
     """Prints a row for each prediction, and a summary."""
-    found = list(outcomes(Path(sys.argv[1]), Path(sys.argv[2])))
+    if len(sys.argv) != 3 or not (found := list(outcomes(*map(Path, sys.argv[1:])))):
+        raise SystemExit("evaluate_pairs: name two folders that hold traces of the same names (*.json.gz)")
     print_table(
         "| job | from → to | step | predicted (90 % interval) | error | GPU busy | predicted | error |",
         map(line, found),

@@ -34,6 +34,8 @@ def server(workers: int, data: str) -> Iterator[None]:
     process = subprocess.Popen([*command, "--workers", str(workers)], stderr=subprocess.DEVNULL)
     try:
         while not _answers():
+            if process.poll() is not None:
+                raise SystemExit(f"the server ended at once: is port {PORT} taken?")
             time.sleep(0.1)
         yield
     finally:

@@ -100,6 +100,7 @@ def calibrated(runs: Runs, bench: Path) -> Iterator[str]:
     yield "|---|---|---|---|---|---|"
     for name, run in runs.items():
         kernels = run.kernels.filter(pl.col("work_from").is_not_null() & (pl.col("kind") == "kernel"))
+        kernels = kernels.filter(predict_kernels(kernels, gpu)["time_us"].is_not_null())
         measured = kernels["dur_ns"].sum() / 1e3
         tables = ({}, dict(calibration.tables([kept], gpu)))
         sums = [float(predict_kernels(kernels, gpu, calibrations=table)["time_us"].sum()) for table in tables]
