@@ -97,6 +97,13 @@ def test_a_synchronisation_that_had_nothing_to_wait_for_binds_on_a_slower_gpu():
     assert end_of_cpu(slow) > 1010
 
 
+def test_a_synchronisation_waits_for_what_was_launched_last_rather_than_before_the_trace():
+    builder = TraceBuilder().kernel("early", 0, 30, stream=20).kernel("mine", 45, 15, launch=40)
+    graph = graph_of(builder.call("cudaStreamSynchronize", 100, 5).kernel("later", 120, 15, launch=110, stream=9))
+    slow = play(graph, [30, 1000, 15])
+    assert us(slow.activity_start_ns)[2] > 1045
+
+
 def test_backward_runs_between_two_parts_of_the_main_thread():
     """Main launches, goes quiet at 100; autograd works from 120 to 600, waiting for its GPU; main resumes at 620."""
     builder = (

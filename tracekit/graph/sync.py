@@ -98,7 +98,8 @@ def _waits_for_stream(nodes: Nodes, issued: _Issued) -> tuple[Ints, Ints]:
     last = issued.last_before(nodes.start_ns[calls])
     end = np.where(last == NONE, np.iinfo(np.int64).min, nodes.end_ns[last])
     ended_within = (end > nodes.start_ns[calls]) & (end <= nodes.end_ns[calls])
-    launched = np.where(last == NONE, NONE, nodes.start_ns[nodes.launcher[np.maximum(last - nodes.cpu, 0)]])
+    launcher = np.where(last == NONE, NONE, nodes.launcher[np.maximum(last - nodes.cpu, 0)])
+    launched = np.where(launcher == NONE, NONE, nodes.start_ns[launcher])
     score = np.where(ended_within, end, np.iinfo(np.int64).min // 2 + launched)
     chosen = last[np.argmax(score, axis=0), np.arange(calls.size)] if calls.size else calls
     return _pairs(chosen, calls)
