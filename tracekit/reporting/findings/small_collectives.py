@@ -17,14 +17,14 @@ def find(case: Case) -> Iterator[Finding]:
 
     One in place of several is taken to last as long as the longest of them.
     """
-    kind = ("collective", "process_group", "ranks")
+    of_rank = ["rank"] if "rank" in case.kernels.columns else []
+    alike = (*of_rank, "step", "collective", "process_group", "ranks")
     small = case.kernels.filter((pl.col("family") == "collective") & (pl.col("bytes") < SMALL_BYTES))
-    alike = pl.len().over(*kind, "step")
-    many = small.filter(alike >= MANY)
+    many = small.filter(pl.len().over(alike) >= MANY)
     if many.is_empty():
         return
-    longest = pl.col("time_us") == pl.col("time_us").max().over(*kind, "step")
-    first = longest & (longest.cum_sum().over(*kind, "step") == 1)
+    longest = pl.col("time_us") == pl.col("time_us").max().over(alike)
+    first = longest & (longest.cum_sum().over(alike) == 1)
     saves_us = case.saving_us(many, many.select(pl.when(first).then("time_us").otherwise(0.0)).to_series())
     if not case.worth(saves_us):
         return
