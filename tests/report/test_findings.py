@@ -151,9 +151,9 @@ def test_communication_that_no_step_is_known_to_have_launched_is_not_blamed_on_t
     assert "exposed-communication" not in found(all_reduce(builder, 420, 500, 10_000_000, None))
 
 
-def collectives(elements):
+def collectives(elements, count=8):
     builder = TraceBuilder()
-    for i in range(8):
+    for i in range(count):
         all_reduce(builder, 60 + 41 * i, 40, elements, 5 * i)
     return builder
 
@@ -163,6 +163,12 @@ def test_small_collectives():
     assert finding.saves_us == pytest.approx(7 * 40, rel=0.05)
     assert finding.title.startswith("8 collectives")
     assert "small-collectives" not in found(collectives(10_000_000))
+
+
+def test_small_collectives_are_counted_on_each_rank():
+    """Two on each of four ranks are not eight that could be sent together."""
+    of_all = tk.report(job(*(collectives(1000, 2) for _ in range(4)))).findings
+    assert "small-collectives" not in {finding.kind for finding in of_all}
 
 
 def test_full_precision():
@@ -211,6 +217,21 @@ def test_unfused_attention():
     trace = Timeline().run("aten::mm", TENSOR, 1000, mm(4096, 4096, 4096))
     trace.run("aten::_softmax", "void softmax_warp_forward", 300, [[4096, 1000], [], []])
     assert "unfused-attention" not in trace.found()
+
+
+def test_unfused_attention_is_that_of_the_forward_pass():
+    """Its backward pass, of one softmax and four products, is no forward pass that one kernel could be."""
+    trace = attention()
+    begin = trace.cpu
+    scores, heads = [32, 4096, 4096], [32, 4096, 64]
+    trace.run("aten::bmm", TENSOR, 1000, [heads, [32, 64, 4096]])
+    trace.run("aten::_softmax_backward_data", "void softmax_warp_backward", 4000, [scores, scores, [], []])
+    for _ in range(3):
+        trace.run("aten::bmm", TENSOR, 1000, [scores, heads])
+    trace.op("autograd::engine::evaluate_function: BmmBackward0", begin - 1, trace.cpu - begin)
+    assert trace.found()["unfused-attention"].saves_us == pytest.approx(
+        attention().found()["unfused-attention"].saves_us
+    )
 
 
 def pointwise(*shapes):

@@ -34,8 +34,9 @@ def find(case: Case) -> Iterator[Finding]:
 
 def _parts(kernels: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Softmaxes over scores with the sizes of their attention, and the batched products around them."""
-    products = kernels.filter((pl.col("family") == "gemm") & (pl.col("batch") > 1)).drop("rows", "cols")
-    softmax = kernels.filter((pl.col("family") == "softmax") & (pl.col("cols") >= LEAST_KEYS))
+    forward = kernels.filter(pl.col("phase") == "forward")
+    products = forward.filter((pl.col("family") == "gemm") & (pl.col("batch") > 1)).drop("rows", "cols")
+    softmax = forward.filter((pl.col("family") == "softmax") & (pl.col("cols") >= LEAST_KEYS))
     whole = pl.col("batch") * pl.col("m")
     making = products.with_columns(rows=whole, cols="n").join(softmax, on=SCORES, how="semi")
     using = (
