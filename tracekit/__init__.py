@@ -10,6 +10,7 @@ tk.predict(trace, gpu=["h100-sxm", "l40s"])["h100-sxm"].speedup
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING
 
@@ -88,7 +89,7 @@ def report(
     from tracekit.reporting import build
 
     if isinstance(trace, Predictions):
-        return build(trace.run, trace.targets)
+        return build(trace.run, trace.targets, what_if=trace.what_if, unedited=trace.unedited)
     edits = asked(what_if, host_speed)
     edited = edit(prepare(trace, source_gpu=source_gpu, steps=steps), edits, unprofiled_step_us)
     return build(edited.before, what_if=edited)
@@ -154,19 +155,20 @@ def predict(
 
     gpus, clusters = ([names] if isinstance(names, str) else names for names in (gpu, cluster))
     edits = asked(what_if, host_speed)
-    run = edit(prepare(trace, source_gpu=source_gpu, steps=steps), edits, unprofiled_step_us).run
+    edited = edit(prepare(trace, source_gpu=source_gpu, steps=steps), edits, unprofiled_step_us)
     change = prediction.Change(
         world_size, dp, tp, pp, ep, micro_batches, pp_chunks, batch, fsdp or None, zero_bubble or None
     )
-    return prediction.predict(
-        run,
-        gpus,
+    on_targets = partial(
+        prediction.predict,
+        gpus=gpus,
         clusters=clusters,
         source_cluster=source_cluster,
         change=change,
         prices=price or {},
         calibrated=calibration,
     )
+    return prediction.predict_edited(edited, on_targets)
 
 
 def compare(

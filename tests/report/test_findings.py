@@ -53,11 +53,15 @@ def mm(m, n, k):
     return [[m, k], [k, n]]
 
 
-def test_launch_bound():
-    slow = TraceBuilder()
+def slow_host():
+    builder = TraceBuilder()
     for start in range(0, 1000, 100):
-        slow.op("aten::add", start, 90).kernel("add", start + 88, 10, launch=start + 80)
-    finding = found(slow)["launch-bound"]
+        builder.op("aten::add", start, 90).kernel("add", start + 88, 10, launch=start + 80)
+    return builder
+
+
+def test_launch_bound():
+    finding = found(slow_host())["launch-bound"]
     assert finding.saves_us > 500
     assert finding.evidence[0].what == "before aten::add"
     assert "launch-bound" not in Timeline().run("aten::mm", TENSOR, 5000, mm(4096, 4096, 4096)).found()
@@ -290,6 +294,25 @@ def test_what_limits_a_target():
     assert "the CPU sets the pace" in finding.title
     same = Timeline().run("aten::mm", TENSOR, 900, mm(4096, 4096, 4096))
     assert "bottleneck-there" not in same.found("a100-sxm-80gb")
+
+
+def test_what_limits_a_target_with_the_edits_that_it_is_predicted_with():
+    """Ten launches of 90 become one: the CPU set the pace of all of the step, and of less once they are a graph."""
+    trace = slow_host().load()
+    plain, edited = (tk.report(tk.predict(trace, gpu="h100-sxm", what_if=edits)) for edits in ([], ["cuda-graph()"]))
+    titles = [next(f.title for f in report.findings if f.on == "h100-sxm") for report in (plain, edited)]
+    assert titles == [
+        f"On h100-sxm the CPU sets the pace of {part} of the step (measured: 98 %)." for part in ("99 %", "62 %")
+    ]
+
+
+def test_the_report_of_edited_predictions_is_about_the_run_as_measured():
+    predictions = tk.predict(reading(waits=True).load(), gpu="h100-sxm", what_if=["no-sync()"])
+    report = tk.report(predictions)
+    alone = tk.report(reading(waits=True).load(), what_if=["no-sync()"])
+    assert [f for f in report.findings if f.on is None] == list(alone.findings)
+    assert [row.saving_us for row in report.what_if] == [row.saving_us for row in alone.what_if] == [pytest.approx(312)]
+    assert report.what_if[0].predicted_us == (predictions["h100-sxm"].step.step_time_us,)
 
 
 def test_memory_headroom():

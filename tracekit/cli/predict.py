@@ -82,7 +82,7 @@ def predict(
     from tracekit.cli.forms import check, command, deliver
     from tracekit.cli.read import read
     from tracekit.cli.screen import progress
-    from tracekit.prediction import Change, targets
+    from tracekit.prediction import Change, predict_edited, targets
     from tracekit.prediction import predict as predict_on
     from tracekit.render import json as as_json
     from tracekit.render import terminal
@@ -122,9 +122,14 @@ def predict(
             prices=to_prices(price),
             calibrated=not no_calibration,
         )
-        before = predict_run(edited.before)
-        predicted = predict_run(edited.run) if edits else before
-        report = build(before.run, predicted.targets, command=command(), what_if=edited, unedited=before.targets)
+        predicted = predict_edited(edited, predict_run)
+        report = build(
+            predicted.run,
+            predicted.targets,
+            command=command(),
+            what_if=predicted.what_if,
+            unedited=predicted.unedited,
+        )
         graph = check_graph(run.graph) if verbose else None
     deliver(
         report,

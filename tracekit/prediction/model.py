@@ -12,6 +12,7 @@ from tracekit.prediction.memory import Memory
 from tracekit.prediction.pipeline import Pipeline
 from tracekit.replay.measure import StepTime
 from tracekit.replay.run import Run
+from tracekit.replay.whatif import WhatIf
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +129,19 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Predictions(Mapping[str, Prediction]):
-    """The traced step on several GPUs or clusters, by name in any spelling, in the order asked for."""
+    """The traced step on several GPUs or clusters, by name in any spelling, in the order asked for.
+
+    Attributes:
+        run: The measured run.
+        targets: What is predicted, with the what-if edits in it.
+        what_if: These edits; None without any.
+        unedited: What would be predicted without them; empty where there are none.
+    """
 
     run: Run
     targets: tuple[Prediction, ...]
+    what_if: WhatIf | None = None
+    unedited: tuple[Prediction, ...] = ()
 
     def __getitem__(self, name: str) -> Prediction:
         """The prediction for one cluster or GPU."""

@@ -77,7 +77,7 @@ def build(
         accuracy=accuracy.build(rows, targets),
         what_if=edits.build(what_if, unedited),
         provenance=provenance.build(run, targets, command),
-        findings=_findings(Case(run, rows, idle_time, tuple(targets))),
+        findings=_findings(Case(run, rows, idle_time, tuple(targets), what_if)),
         warnings=warnings.build(run),
         targets=tuple(targets),
     )

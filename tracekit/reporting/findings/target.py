@@ -8,7 +8,8 @@ import polars as pl
 from tracekit.prediction import Prediction
 from tracekit.replay.critical import critical_path
 from tracekit.replay.engine import lags, replay
-from tracekit.reporting.findings.case import ROWS, Case
+from tracekit.replay.run import Run
+from tracekit.reporting.findings.case import ROWS, Case, Floats
 from tracekit.reporting.findings.model import Evidence, Finding
 from tracekit.units import percent
 
@@ -30,18 +31,17 @@ SAID = {
 
 def find(case: Case) -> Iterator[Finding]:
     """Fires for every target on which one thing takes most of the critical path, and another or less of it did here."""
-    here = _shares(case, case.measured_us)
+    here = _shares(case.run, case.measured_us)
     for target in case.targets:
         if case.run.gpu is not None and target.label == case.run.gpu.slug:
             continue
-        shares = _shares(case, target.kernels["time_us"].to_numpy())
+        shares = _shares(case.edited, target.kernels["time_us"].to_numpy())
         if (finding := _finding(target, here, shares)) is not None:
             yield finding
 
 
-def _shares(case: Case, time_us: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> dict[str, float]:
-    """Percent of the critical path by what it is spent on."""
-    run = case.run
+def _shares(run: Run, time_us: Floats) -> dict[str, float]:
+    """Percent of the critical path by what it is spent on; edits of kernels are in the times."""
     durations = np.rint(time_us * 1e3).astype(np.int64)
     path = critical_path(
         run.graph, replay(run.graph, durations), run.kernels, run.steps, run.chosen, lags(run.graph, durations)
