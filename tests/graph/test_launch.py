@@ -14,8 +14,9 @@ def graph_of(builder: TraceBuilder) -> Graph:
     return link(trace, extract(trace), steps.marks(steps.find(trace)))
 
 
-def test_a_graph_starts_once_its_launch_call_has_handed_it_over():
-    graph = graph_of(TraceBuilder().kernel("first", 1502, 10, launch=0, launch_dur=1500, call="cudaGraphLaunch"))
+@pytest.mark.parametrize("call", ["cudaGraphLaunch", "cudaGraphLaunch_ptsz", "hipGraphLaunch_spt"])
+def test_a_graph_starts_once_its_launch_call_has_handed_it_over(call):
+    graph = graph_of(TraceBuilder().kernel("first", 1502, 10, launch=0, launch_dur=1500, call=call))
     assert replay(graph).activity_start_ns.tolist() == [1_500_000]
     assert replay(graph, host_time=0.5).activity_start_ns.tolist() == [750_000]
 

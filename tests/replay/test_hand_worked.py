@@ -89,9 +89,10 @@ def test_the_wait_of_a_synchronisation_is_derived_anew():
     assert graph.waited_ns == pytest.approx((564 - 10) * 1000, abs=10_000)
 
 
-def test_a_synchronisation_that_had_nothing_to_wait_for_binds_on_a_slower_gpu():
+@pytest.mark.parametrize("call", ["cudaStreamSynchronize", "cudaStreamSynchronize_ptsz", "hipStreamSynchronize_spt"])
+def test_a_synchronisation_that_had_nothing_to_wait_for_binds_on_a_slower_gpu(call):
     builder = TraceBuilder().op("aten::mm", 0, 8).kernel("gemm", 10, 20, launch=0)
-    graph = graph_of(builder.call("cudaStreamSynchronize", 200, 3).op("aten::after", 210, 10))
+    graph = graph_of(builder.call(call, 200, 3).op("aten::after", 210, 10))
     assert end_of_cpu(play(graph)) == 220
     slow = play(graph, [1000])
     assert end_of_cpu(slow) > 1010

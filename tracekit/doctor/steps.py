@@ -4,7 +4,7 @@ import polars as pl
 
 from tracekit.doctor import recipe
 from tracekit.doctor.model import Case, Check, Status, by_cost
-from tracekit.doctor.work import LAUNCHES_GRAPH
+from tracekit.ingest.captured import LAUNCHES_GRAPH
 from tracekit.replay.engine import measured
 from tracekit.replay.measure import per_step
 from tracekit.workload.steps import is_whole_trace, updates

@@ -4,9 +4,8 @@ import polars as pl
 
 from tracekit.doctor import recipe
 from tracekit.doctor.model import Case, Check, Status, by_cost
+from tracekit.ingest.captured import LAUNCHES_GRAPH
 from tracekit.workload.extract import has_work
-
-LAUNCHES_GRAPH = r"GraphLaunch"
 
 CAPTURE = (
     "give the trace of the capture too (vLLM: capture_torch_profiler, SGLang: --enable-profile-cuda-graph), or record "

@@ -9,7 +9,7 @@ import polars as pl
 
 from tracekit.graph.edges import EdgeKind, Edges, ends, starts
 from tracekit.graph.nodes import NONE, Nodes
-from tracekit.graph.replays import LAUNCHES_GRAPH
+from tracekit.ingest.captured import LAUNCHES_GRAPH
 
 Ints = npt.NDArray[np.int64]
 

@@ -10,11 +10,11 @@ import numpy.typing as npt
 import polars as pl
 
 from tracekit.graph.nodes import NONE, Nodes
+from tracekit.ingest.captured import LAUNCHES_GRAPH
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-LAUNCHES_GRAPH = r"GraphLaunch$"
 # Shorter distances are ordinary gaps.
 HIDDEN_NS = 20_000
 # How many replays have to agree, and how much their distances may differ from the median, as a part of it.

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tracekit.graph.edges import EdgeKind, Edges, ends, starts
 from tracekit.graph.nodes import NONE, Nodes
-from tracekit.graph.replays import LAUNCHES_GRAPH
+from tracekit.ingest.captured import LAUNCHES_GRAPH
 
 Ints = npt.NDArray[np.int64]
 

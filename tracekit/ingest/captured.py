@@ -13,7 +13,8 @@ from tracekit.ingest.captures import MEMCPY, MEMSET, UNNAMED, Captures, annotate
 from tracekit.schema import CALLS, OPS
 from tracekit.trace import Captured, RankTrace
 
-REPLAY = r"GraphLaunch(_|$)"
+LAUNCHES_GRAPH = r"GraphLaunch(_|$)"
+"""Of programs built for a default stream per thread, names end in ``_ptsz`` (HIP: ``_spt``)."""
 
 # Part of a graph's kernels that may be missing on either side: profilers lose some.
 MOST_MISSING = 0.01
@@ -31,7 +32,7 @@ _SIZE = pl.coalesce(
 
 def has_replays(rank: RankTrace) -> bool:
     """Whether CUDA graphs were launched."""
-    return bool(rank.calls["name"].str.contains(REPLAY).any())
+    return bool(rank.calls["name"].str.contains(LAUNCHES_GRAPH).any())
 
 
 def join(rank: RankTrace, traces: Sequence[RankTrace]) -> RankTrace:
@@ -63,7 +64,7 @@ def _replays(rank: RankTrace) -> pl.DataFrame:
     Columns ``row``, ``replay`` (correlation of the launch), ``size`` of the step, ``named``, ``token`` and ``place``
     among those of the same token.
     """
-    launches = rank.calls.filter(pl.col("name").str.contains(REPLAY)).select("correlation", "pid", "ts_ns")
+    launches = rank.calls.filter(pl.col("name").str.contains(LAUNCHES_GRAPH)).select("correlation", "pid", "ts_ns")
     sizes = within(launches, annotated(rank, _SIZE)).select("correlation", "size")
     found = (
         rank.activities.with_row_index("row")
