@@ -48,6 +48,16 @@ def test_a_collective_takes_its_blocks_and_is_not_slowed():
     assert found.shared.kernel_time_us == pytest.approx(240, rel=0.01)
 
 
+def test_a_kernel_that_moves_nothing_in_no_time_takes_nothing():
+    """An empty tensor's, in a trace of whole microseconds."""
+    name = "void at::native::vectorized_elementwise_kernel"
+    builder = TraceBuilder().op("aten::add", 0, 5, dims=[[0]], types=["float"]).kernel(name, 10, 0, launch=2)
+    for stream in (7, 9):
+        builder.kernel("k", 20, 300, launch=15, stream=stream, grid=[FULL, 1, 1], block=[128, 1, 1])
+    found = contention(prepare(builder.load()))
+    assert found.shared.step_time_us == pytest.approx(found.apart.step_time_us, rel=0.01)
+
+
 def test_too_little_overlap_is_left_alone():
     builder = TraceBuilder()
     for i in range(60):

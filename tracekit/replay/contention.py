@@ -109,7 +109,9 @@ class _Demand:
             sms=pl.when(is_kernel)
             .then(pl.coalesce((pl.col("blocks") / sms).clip(0, 1), slowed.cast(pl.Float64)))
             .otherwise(0.0),
-            bandwidth=pl.when(slowed).then((pl.col("bytes") / pl.col("dur_ns") / gbps).clip(0, 1)).fill_null(0.0),
+            bandwidth=pl.when(slowed, pl.col("bytes") > 0)
+            .then((pl.col("bytes") / pl.col("dur_ns") / gbps).clip(0, 1))
+            .fill_null(0.0),
             slowed=slowed,
             runs=is_kernel,
         )
