@@ -4,10 +4,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.jobs import gradient_step, job
 from tests.replay.test_critical import gpu_bound
 from tests.replay.test_idle import linked
 from tests.test_properties import many, trace_of
 from tracekit.replay.engine import replay
+from tracekit.replay.run import prepare
 from tracekit.replay.slack import UNBOUNDED, by_op, slack_ns
 
 
@@ -20,6 +22,12 @@ def test_kernels_beside_the_longest_chain():
     table = by_op(slack, kernels, steps)
     assert table.select("op", "slack_us").rows() == [("aten::mm", 0.0), ("memcpy", 704.0)]
     assert table["time_us"].to_list() == [800.0, 50.0]
+
+
+def test_ops_of_several_ranks_take_what_they_do_on_a_mean_one():
+    run = prepare(job(gradient_step(150, 412), gradient_step(350, 412)))
+    table = by_op(slack_ns(run.graph, run.kernels, run.steps, run.chosen), run.kernels, run.chosen)
+    assert dict(table.select("op", "time_us").rows()) == {"gemm": 250.0, "ncclDevKernel_AllReduce": 50.0}
 
 
 @settings(max_examples=25, deadline=None)

@@ -37,7 +37,7 @@ def slack_ns(graph: Graph, kernels: pl.DataFrame, steps: pl.DataFrame, chosen: p
 
 
 def by_op(slack: Ints, kernels: pl.DataFrame, chosen: pl.DataFrame) -> pl.DataFrame:
-    """Ops by the least slack of their kernels: ``op``, ``time_us`` in a mean step, ``slack_us``.
+    """Ops by the least slack of their kernels: ``op``, ``time_us`` in a mean step of a mean rank, ``slack_us``.
 
     Args:
         slack: As :func:`slack_ns` gives it.
@@ -48,7 +48,7 @@ def by_op(slack: Ints, kernels: pl.DataFrame, chosen: pl.DataFrame) -> pl.DataFr
     table = kernels.select("step", "dur_ns", op=pl.coalesce("op", "name"), slack=of_kernels)
     in_steps = table.filter(pl.col("step").is_in(chosen["step"].implode()), pl.col("slack") != UNBOUNDED)
     grouped = in_steps.group_by("op").agg(
-        time_us=pl.col("dur_ns").sum() / 1e3 / max(chosen["step"].n_unique(), 1), slack_us=pl.col("slack").min() / 1e3
+        time_us=pl.col("dur_ns").sum() / 1e3 / max(chosen.height, 1), slack_us=pl.col("slack").min() / 1e3
     )
     return grouped.sort("slack_us", "time_us", "op", descending=[False, True, False])
 
