@@ -50,6 +50,19 @@ def test_kernels_without_a_launch_and_launches_without_a_kernel_are_kept(read):
     assert extract(trace)["call"].null_count() == 1
 
 
+@pytest.mark.parametrize("number", ["9" * 5000, "x" + "9" * 5000, 10**400, 2**64])
+def test_numbers_that_no_id_can_be_are_missing(read, number):
+    document = json.loads(one_kernel().to_json())
+    document["traceEvents"][1]["args"]["correlation"] = number
+    assert read(document).calls["correlation"].to_list() == [None]
+
+
+def test_events_that_end_before_they_begin_are_said(read):
+    trace = read(one_kernel().kernel("backward", 200, -50, launch=150).to_json())
+    assert trace.activities["dur_ns"].to_list() == [100_000, 0]
+    assert any(warning.startswith("1 events end before they begin") for warning in trace.warnings)
+
+
 def test_kernels_of_a_graph_share_their_launch(read):
     """Q6: all kernels of a cudaGraphLaunch have its correlation."""
     events = [event("cuda_runtime", "cudaGraphLaunch", 10, 5, {"correlation": 9})]

@@ -251,6 +251,8 @@ def _damages(decoded: Decoded) -> Iterable[str]:
         yield "top-level keys of the file are damaged: GPU, rank or time base may be missing"
     if decoded.columns.untimed:
         yield f"{decoded.columns.untimed:,} events without a time were left out"
+    if decoded.columns.backward:
+        yield f"{decoded.columns.backward:,} events end before they begin: they are taken to last no time"
 
 
 def _gaps(ops: pl.DataFrame, unreadable: int, device: Device | None) -> Iterable[str]:

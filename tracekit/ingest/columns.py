@@ -34,12 +34,14 @@ class Columns:
     Attributes:
         untimed: Rows left out because they don't say when they ran: CUPTI writes 0, 0 where it doesn't know, and
             durations that overflowed.
+        backward: Rows that end before they begin.
         nbytes: Memory that the rows take.
         rows: How many there are.
     """
 
     def __init__(self) -> None:
         self.untimed = 0
+        self.backward = 0
         self.nbytes = 0
         self.rows = 0
         self._pieces: dict[str, dict[str, list[Piece]]] = {t: {f: [] for f in TABLES[t]} for t in TABLES}
@@ -83,6 +85,7 @@ class Columns:
         known = (ts != NULL) & (dur != NULL) & ((ts != 0) | (dur != 0))
         timed: npt.NDArray[np.bool_] = known & (ts < LATEST_NS) & (ts > -LATEST_NS) & (dur < LONGEST_NS)
         self.untimed += timed.size - int(np.count_nonzero(timed))
+        self.backward += int(np.count_nonzero(timed & (dur < 0)))
         return timed
 
     def _add(self, table: str, columns: Sequence[Ints]) -> None:

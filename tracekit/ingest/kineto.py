@@ -4,7 +4,6 @@ It takes files that are too small to need the fast one (:mod:`scan`), and the ev
 """
 
 import gc
-import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,6 +23,8 @@ PHASES = ("X", "i")
 """Of events that are read: with a duration, and without."""
 
 Scalar = int | float | str | bool | None
+
+LONGEST_INT = len(str(-(2**63)))
 
 BAD_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What decoding text that is no JSON, or not of the form asked for, can raise."""
@@ -165,8 +166,8 @@ def _int(value: Scalar) -> int:
     """An id or count in any of its spellings: 7, 7.0, "7", "stream 7"; ``NULL`` for anything else."""
     if isinstance(value, str):
         digits = re.search(r"-?[0-9]+$", value)
-        value = int(digits.group()) if digits else None
-    if value is None or not math.isfinite(value) or not -(2**63) <= value < 2**63:
+        value = int(digits.group()) if digits and len(digits.group()) <= LONGEST_INT else None
+    if value is None or not -(2**63) <= value < 2**63:
         return NULL
     return int(value)
 
