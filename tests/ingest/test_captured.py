@@ -65,7 +65,15 @@ def read(tmp_path):
 
 
 def test_replayed_kernels_get_the_ops_and_shapes_of_the_capture(read):
-    rank = read(replay(times=3), bs_32=capture(rows=32))
+    check_ops_and_shapes(read(replay(times=3), bs_32=capture(rows=32)))
+
+
+def test_a_recording_may_begin_within_a_capture(read):
+    """The end of that one is not the end of the next."""
+    check_ops_and_shapes(read(replay(times=3), bs_32=capture(rows=32, start=100).call("hipStreamEndCapture", 0, 1)))
+
+
+def check_ops_and_shapes(rank):
     kernels = extract(rank)
     assert kernels["op"].to_list() == ["aten::mm", "aten::rms_norm"] * 6
     products = kernels.filter(family="gemm")

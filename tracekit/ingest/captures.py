@@ -65,15 +65,13 @@ def annotated(trace: RankTrace, size: pl.Expr) -> pl.DataFrame:
 
 def _windows(calls: pl.DataFrame, known: int) -> pl.DataFrame:
     """From the end of each call that begins a capture to the start of the one that ends it."""
-    place = pl.int_range(pl.len()).over("pid").alias("place")
-    begins = calls.filter(pl.col("name").str.contains(BEGIN))
-    ends = calls.filter(pl.col("name").str.contains(END)).select("pid", place, end="ts_ns")
-    return (
-        begins.select("pid", place, begin=pl.col("ts_ns") + pl.col("dur_ns"))
-        .join(ends, on=["pid", "place"])
-        .filter(pl.col("end") > pl.col("begin"))
-        .sort("begin")
-        .select("pid", "begin", "end", capture=pl.int_range(known, known + pl.len(), dtype=pl.Int64))
+    begins = calls.filter(pl.col("name").str.contains(BEGIN)).select("pid", begin=pl.col("ts_ns") + pl.col("dur_ns"))
+    ends = calls.filter(pl.col("name").str.contains(END)).select("pid", end="ts_ns")
+    windows = begins.sort("begin").join_asof(
+        ends, left_on="begin", right_on="end", by="pid", strategy="forward", coalesce=False, check_sortedness=False
+    )
+    return windows.drop_nulls("end").select(
+        "pid", "begin", "end", capture=pl.int_range(known, known + pl.len(), dtype=pl.Int64)
     )
 
 
