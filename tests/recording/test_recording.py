@@ -5,13 +5,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import tracekit as tk
 from tracekit.errors import TracekitError
-from tracekit.recording import RecordingError
+from tracekit.recording import RecordingError, facts
 
 torch = pytest.importorskip("torch")
 
@@ -154,6 +155,18 @@ def test_an_earlier_trace_is_kept(tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match="exists already"):
         tk.record(tmp_path, **QUICK).__enter__()
     assert (tmp_path / "trace.json.gz").read_text() == "mine"
+
+
+def test_facts_that_this_pytorch_doesn_t_know_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """2.4 tells no UUID of a GPU, and PyTorch for Windows has no NCCL."""
+    gpu = SimpleNamespace(name="a GPU", multi_processor_count=4, total_memory=2**30, major=8, minor=6)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: gpu)
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: False)
+    found = facts.collect()
+    assert found["gpu"] == {"name": "a GPU", "sms": 4, "memory_bytes": 2**30, "compute_capability": "8.6"}
+    assert found["software"]["nccl"] is None
 
 
 def test_each_rank_writes_a_file_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,13 +61,19 @@ def _gpu() -> Facts:
         "sms": facts.multi_processor_count,
         "memory_bytes": facts.total_memory,
         "compute_capability": f"{facts.major}.{facts.minor}",
-        **_asked_of_driver(f"GPU-{facts.uuid}"),
+        **_asked_of_driver(getattr(facts, "uuid", None)),
     }
 
 
-def _asked_of_driver(uuid: str) -> Facts:
-    """Clocks, power limit and driver as ``nvidia-smi`` tells them; nothing where it isn't there."""
-    line = _output("nvidia-smi", f"--id={uuid}", f"--query-gpu={','.join(NVIDIA_FIELDS)}", "--format=csv,noheader")
+def _asked_of_driver(uuid: object) -> Facts:
+    """Clocks, power limit and driver as ``nvidia-smi`` tells them; nothing where it isn't there.
+
+    Args:
+        uuid: Which GPU; ``None`` before PyTorch 2.5, which doesn't tell.
+    """
+    if uuid is None:
+        return {}
+    line = _output("nvidia-smi", f"--id=GPU-{uuid}", f"--query-gpu={','.join(NVIDIA_FIELDS)}", "--format=csv,noheader")
     values = [value.strip() for value in line.split(",")]
     return dict(zip(NVIDIA_FIELDS, values, strict=True)) if len(values) == len(NVIDIA_FIELDS) else {}
 
@@ -104,13 +110,18 @@ def _software() -> Facts:
         "cuda": torch.version.cuda,
         "hip": torch.version.hip,
         "cudnn": torch.backends.cudnn.version(),
-        "nccl": ".".join(map(str, torch.cuda.nccl.version())) if torch.cuda.is_available() else None,
+        "nccl": ".".join(map(str, torch.cuda.nccl.version())) if _has_nccl() else None,
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
         "cudnn_tf32": torch.backends.cudnn.allow_tf32,
         "matmul_precision": torch.get_float32_matmul_precision(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "variables": dict(_variables()),
     }
+
+
+def _has_nccl() -> bool:
+    """PyTorch for Windows has none."""
+    return torch.cuda.is_available() and torch.distributed.is_available() and torch.distributed.is_nccl_available()
 
 
 def _variables() -> Iterator[tuple[str, str]]:
