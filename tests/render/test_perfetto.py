@@ -14,6 +14,7 @@ from tracekit.prediction import predict
 from tracekit.render.perfetto import document
 from tracekit.render.perfetto.tracks import CRITICAL, IDLE
 from tracekit.replay.run import prepare
+from tracekit.testing import TraceBuilder
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +58,12 @@ def test_slices_of_a_thread_never_overlap(events):
     for spans in threads.values():
         spans.sort()
         assert all(end <= begin + 1e-3 for (_, end), (begin, _) in pairwise(spans))
+
+
+def test_streams_of_two_gpus_of_one_process_are_two_threads():
+    builder = TraceBuilder().kernel("a", 20, 60, launch=0, device=2).kernel("b", 30, 60, launch=10, device=3)
+    drawn = slices(json.loads(document(prepare(builder.load()), compress=False))["traceEvents"], cat="kernel")
+    assert {event["name"]: event["tid"] for event in drawn} == {"a": 7, "b": 10_007}
 
 
 def test_the_critical_path_is_whole_and_its_arrows_lead_on(run, events):

@@ -12,6 +12,8 @@ from tracekit.replay.run import Run
 
 CRITICAL, IDLE = 1_000_001, 1_000_002
 """Threads of a GPU's process beside its streams."""
+DEVICE = 10_000
+"""From the threads of one GPU to those of the next, where a rank drives several."""
 CATEGORY = {"memcpy": "gpu_memcpy", "memset": "gpu_memset"}
 
 
@@ -55,7 +57,7 @@ def kernels(run: Run, lane: Lane, rank: int) -> pl.DataFrame:
         "dur_ns",
         cat=pl.col("kind").replace(CATEGORY),
         name="name",
-        tid="stream",
+        tid="thread",
         args=pl.struct(
             "stream",
             "correlation",
@@ -140,7 +142,7 @@ def critical_kernels(run: Run, lane: Lane, block: int) -> pl.DataFrame:
     return pl.DataFrame(
         {
             "pid": (block * rank + lane.place).gather(drawn),
-            "tid": run.kernels["stream"].gather(drawn),
+            "tid": _threads(run).gather(drawn),
             "start_ns": start.gather(drawn),
             "dur_ns": (end - start).gather(drawn),
         }
@@ -155,5 +157,15 @@ def _activities(run: Run, lane: Lane, rank: int) -> pl.DataFrame:
         dur_ns=lane.timeline.activity_end_ns - lane.timeline.activity_start_ns,
         time_us=lane.time_us,
         bound_us=lane.bound_us,
+        thread=_threads(run),
     )[chosen(run)]
     return table.filter(pl.col("rank") == rank) if "rank" in table.columns else table
+
+
+def _threads(run: Run) -> pl.Series:
+    """The thread that each kernel is drawn on: its stream, those of a rank's second GPU behind the first one's."""
+    first = pl.col("device").min()
+    if "rank" in run.kernels.columns:
+        first = first.over("rank")
+    device = (pl.col("device") - first).fill_null(0)
+    return run.kernels.select(pl.col("stream") + DEVICE * device).to_series()
