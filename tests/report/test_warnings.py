@@ -35,6 +35,15 @@ def test_several_iterations_in_what_counts_as_one_step_are_said(marked, times, w
     assert all(f"ran {times} times" in warning for warning in said)
 
 
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_several_gpus_of_one_process_are_said(gpus):
+    builder = TraceBuilder()
+    for device in range(gpus):
+        builder.kernel("k", 20, 60, launch=10 * device, device=device)
+    said = [warning for warning in warnings.build(prepare(builder.load())) if f"drove {gpus} GPUs" in warning]
+    assert len(said) == gpus - 1
+
+
 @pytest.mark.parametrize(("took_us", "softmax_us", "warns"), [(400, 400, True), (400, 100, False), (100, 100, False)])
 def test_a_gpu_slower_than_its_kind_is_said_if_all_kinds_of_kernels_are(took_us, softmax_us, warns):
     """Kernels that move 128 MiB each: 66 us at an A100's full bandwidth."""

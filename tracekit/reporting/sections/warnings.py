@@ -35,6 +35,7 @@ def _warnings(run: Run) -> Iterator[str]:
     yield from _of_each_rank(run)
     yield from run.assumptions
     yield from _unmarked(run)
+    yield from _gpus(run)
     if run.doubt:
         yield run.doubt
     yield from _pace(run)
@@ -80,6 +81,14 @@ def _unmarked(run: Run) -> Iterator[str]:
             f"no steps are marked, so the whole trace counts as one, though the optimizer ran {iterations} times: "
             "all times are of them together (profiler.step() marks steps)"
         )
+
+
+def _gpus(run: Run) -> Iterator[str]:
+    """That what is said of the GPU is said of several."""
+    devices = pl.col("device").drop_nulls().n_unique()
+    gpus = run.kernels.select(devices.over("rank") if "rank" in run.kernels.columns else devices).max().item()
+    if gpus > 1:
+        yield f"a process drove {gpus} GPUs: busy and idle are of them together, and predictions are for as many"
 
 
 def _overhead(run: Run) -> Iterator[str]:
