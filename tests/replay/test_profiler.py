@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.jobs import job
 from tracekit.errors import WhatIfError
 from tracekit.replay.profiler import held_up
 from tracekit.replay.run import prepare
@@ -53,8 +54,10 @@ def test_of_several_threads_the_one_within_an_op():
     assert held_up(builder.load().rank())["tid"].to_list() == [MAIN_THREAD]
 
 
-def test_it_is_said_with_its_amount():
-    run = prepare(late_launch().overhead("Activity Buffer Request", 90, 300).load())
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_it_is_said_with_its_amount(ranks):
+    builders = [late_launch().overhead("Activity Buffer Request", 90, 300) for _ in range(ranks)]
+    run = prepare(job(*builders))
     assert any(
         line.startswith("the profiler itself held up the CPU for 0.3 ms of the recording (Activity Buffer Request): ")
         for line in warnings.build(run)

@@ -102,9 +102,9 @@ def _overhead(run: Run) -> Iterator[str]:
 
 
 def _held_up(run: Run) -> Iterator[str]:
-    """What the profiler was recorded to hold up the CPU for."""
+    """What the profiler was recorded to hold up the CPU for, of several ranks in the mean."""
     held = pl.concat([held_up(rank).select("name", "dur_ns") for rank in run.ranks])
-    held_ms = int(held["dur_ns"].sum()) / 1e6
+    held_ms = int(held["dur_ns"].sum()) / 1e6 / len(run.ranks)
     if held_ms > MUCH_HELD * run.measured.span_us / 1e3:
         kinds = ", ".join(held["name"].unique().sort())
         yield (
