@@ -7,11 +7,14 @@ import pytest
 from hypothesis import given, settings
 
 import tests.test_properties as properties
+import tracekit as tk
+from tests.conftest import SAMPLES
 from tests.replay.test_idle import after_a_sync, linked
 from tracekit.replay.critical import CriticalPath, critical_path
 from tracekit.replay.engine import measured, replay
 from tracekit.replay.run import Run, prepare
 from tracekit.replay.sensitivity import gpu_limits_from, host_limits_from, sensitivity
+from tracekit.replay.whatif import apply, step_time_us
 from tracekit.testing import TraceBuilder
 
 
@@ -75,6 +78,14 @@ def test_sensitivity_of_a_gpu_bound_run():
     assert found.gpu_floor_us == times[inf, 1] == 52
     assert times[inf, inf] < 52
     assert found.table["speedup"][0] == 1
+
+
+def test_speeds_are_on_the_scale_of_the_measured_step_as_edits_are():
+    run = prepare(tk.load(SAMPLES / "synthetic_transformer_train.json.gz"))
+    table = sensitivity(run, gpu_speeds=(1, 2), host_speeds=(1,)).table
+    assert table["step_time_us"].to_list() == pytest.approx(
+        [run.measured.step_time_us, step_time_us(apply(run, ["scale(0.5)"]).run)]
+    )
 
 
 def test_the_host_becomes_the_limit():
