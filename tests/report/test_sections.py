@@ -35,6 +35,28 @@ def test_steps_one_by_one():
     assert (second.step, second.time_us, second.kernel_time_us, second.first) == (4, 150, 30, False)
 
 
+@pytest.mark.parametrize("marked", [True, False])
+def test_a_copy_beside_the_steps_that_follow_lengthens_none(marked):
+    """Five steps of 1000; the second also copies for 3500 on a stream of its own."""
+    builder = TraceBuilder()
+    for step in range(5):
+        start = 1000 * step
+        builder.step(step, start, 1000 if marked else 999).op("aten::mm", start + 5, 20)
+        builder.kernel("gemm", start + 20, 900, launch=start + 10)
+    builder.kernel("Memcpy DtoH (Device -> Pinned)", 1930, 3500, launch=1040, kind="gpu_memcpy", stream=20)
+    if not marked:
+        for event in builder.events:
+            if event["cat"] == "user_annotation":
+                del event["pid"]
+    trace = builder.load()
+    report = tk.report(trace)
+    assert report.source.step_time_us == 1000
+    assert [step.time_us for step in report.steps] == [pytest.approx(1000, abs=100)] * 5
+    assert [step.kernel_time_us for step in report.steps][2:] == [pytest.approx(1000, abs=10)] * 3
+    assert all(row.time_us >= 0 for row in report.idle)
+    assert sum(share for _, share in tk.report(trace, steps="1").critical.places) == pytest.approx(100)
+
+
 def test_the_path_of_a_slow_host_runs_on_the_host():
     builder = TraceBuilder().op("aten::add", 0, 20).kernel("add", 8, 10, launch=0)
     report = tk.report(builder.op("aten::mul", 500, 20).kernel("mul", 508, 10, launch=500).load())

@@ -93,7 +93,7 @@ def _last_vertex(graph: Graph, timeline: Timeline, kernels: pl.DataFrame, step: 
         mark = timeline.cpu - timeline.marks // 2 + index
         if timeline.start_ns[mark] >= end:
             return int(graph.vertex[2 * mark])
-    own = (kernels["step"] == step).fill_null(False).to_numpy()
+    own = (kernels["step"] == step).fill_null(False).to_numpy() & (timeline.activity_end_ns <= end)
     latest = np.argmax(np.where(own, timeline.activity_end_ns, np.iinfo(np.int64).min))
     return int(graph.vertex[2 * (timeline.cpu + latest) + 1])
 

@@ -190,9 +190,39 @@ class Meter:
             begin[self._launching] = np.minimum.reduceat(timeline.activity_start_ns[self._by_step], self._from)
             end[self._launching] = np.maximum.reduceat(timeline.activity_end_ns[self._by_step], self._from)
         if not timeline.marks:
-            return begin, end, begin <= end
+            known = begin <= end
+            return begin, self._in_order(timeline, begin, end, known), known
         marks = timeline.start_ns[timeline.cpu - timeline.marks : timeline.cpu]
-        return marks[: self._rows], np.maximum(marks[self._rows :], end), np.ones(self._rows, dtype=np.bool_)
+        least, known = marks[self._rows :], np.ones(self._rows, dtype=np.bool_)
+        return marks[: self._rows], self._in_order(timeline, least, np.maximum(least, end), known), known
+
+    def _in_order(self, timeline: Timeline, least: Ints, end: Ints, known: Bools) -> Ints:
+        """The ends, none after that of the next step: work of a step that outlasts the next one isn't what it takes.
+
+        Such as a copy of all parameters to the host, beside the steps that follow.
+
+        Args:
+            timeline: The timeline.
+            least: When each step ends at the earliest.
+            end: When all of its work has ended.
+            known: Which steps have times.
+        """
+        follows = known[1:] & known[:-1] & ~self.first[1:]
+        if not (follows & (end[:-1] > end[1:])).any():
+            return end
+        ordered = end.copy()
+        for row in np.flatnonzero(follows)[::-1].tolist():
+            if ordered[row] > ordered[row + 1]:
+                ends = timeline.activity_end_ns[self._activities_of(row)]
+                latest = ends[ends <= ordered[row + 1]].max(initial=least[row])
+                ordered[row] = min(latest, ordered[row + 1])
+        return ordered
+
+    def _activities_of(self, row: int) -> Ints:
+        """What a step launched."""
+        first, last = np.searchsorted(self._launching, (row, row + 1))
+        bounds = np.append(self._from, self._by_step.size)
+        return self._by_step[bounds[first] : bounds[last]]
 
 
 def _keys(steps: pl.DataFrame) -> list[str]:

@@ -62,7 +62,9 @@ def _deadlines(
     table = table.join(chosen.select(keys), on=keys, how="semi", maintain_order="left")
     end = int(table["end_ns"].max())  # type: ignore[arg-type]
     deadline = np.full(graph.vertex.size, UNBOUNDED)
-    own = kernels["step"].is_in(chosen["step"].implode()).fill_null(False).to_numpy()
+    own = kernels["step"].is_in(chosen["step"].implode()).fill_null(False).to_numpy() & (
+        timeline.activity_end_ns <= end
+    )
     deadline[graph.vertex[2 * (timeline.cpu + np.flatnonzero(own)) + 1]] = end
     if timeline.marks:
         marks = timeline.cpu - timeline.marks // 2 + table["index"].cast(pl.Int64).to_numpy()
