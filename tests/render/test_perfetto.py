@@ -66,6 +66,12 @@ def test_streams_of_two_gpus_of_one_process_are_two_threads():
     assert {event["name"]: event["tid"] for event in drawn} == {"a": 7, "b": 10_007}
 
 
+def test_steps_without_a_kernel_are_drawn_too():
+    builder = TraceBuilder().step(0, 0, 100).kernel("earlier", 10, 60).call("cudaDeviceSynchronize", 20, 70)
+    events = json.loads(document(prepare(builder.load()), compress=False))["traceEvents"]
+    assert [event["name"] for event in slices(events, cat="cuda_runtime")] == ["cudaDeviceSynchronize"]
+
+
 def test_the_critical_path_is_whole_and_its_arrows_lead_on(run, events):
     path = slices(events, pid=0, tid=CRITICAL)
     assert sum(event["dur"] for event in path) == pytest.approx(run.measured.span_us, abs=0.01)

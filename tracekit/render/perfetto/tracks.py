@@ -76,7 +76,8 @@ def calls(run: Run, lane: Lane) -> pl.DataFrame:
     """A slice per call that touches the GPU, on its CPU thread."""
     nodes, timeline = run.graph.nodes, lane.timeline
     count = nodes.cpu - nodes.marks
-    end = int(lane.timeline.activity_end_ns[chosen(run)].max()) - lane.origin_ns
+    ends = np.concatenate([lane.path["end_ns"].to_numpy(), timeline.activity_end_ns[chosen(run)]])
+    end = int(ends.max()) - lane.origin_ns
     table = pl.DataFrame(
         {
             "start_ns": timeline.start_ns[:count] - lane.origin_ns,
