@@ -44,6 +44,18 @@ def test_several_gpus_of_one_process_are_said(gpus):
     assert len(said) == gpus - 1
 
 
+@pytest.mark.parametrize("launched", [True, False])
+def test_kernels_without_launches_are_said(launched):
+    """Without them no kernel is of a step, and no prediction differs from the measured step."""
+    builder = TraceBuilder().op("aten::mm", 0, 5)
+    for step in range(2):
+        builder.step(step, 100 * step, 100).kernel(
+            "k", 100 * step + 20, 60, launch=100 * step + 5 if launched else None
+        )
+    said = [warning for warning in warnings.build(prepare(builder.load())) if "launch wasn't recorded" in warning]
+    assert [warning[:5] for warning in said] == ([] if launched else ["100 %"])
+
+
 @pytest.mark.parametrize(("took_us", "softmax_us", "warns"), [(400, 400, True), (400, 100, False), (100, 100, False)])
 def test_a_gpu_slower_than_its_kind_is_said_if_all_kinds_of_kernels_are(took_us, softmax_us, warns):
     """Kernels that move 128 MiB each: 66 us at an A100's full bandwidth."""

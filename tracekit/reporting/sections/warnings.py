@@ -10,7 +10,11 @@ from tracekit.ingest.ranks import ranges
 from tracekit.prediction.pace import pace
 from tracekit.replay.profiler import held_up
 from tracekit.replay.run import TRUSTED_ERROR_PCT, Run
+from tracekit.workload.shares import share
 from tracekit.workload.steps import is_whole_trace, updates
+
+# Percent of the GPU's time without recorded launches, from which on the reader should know.
+MUCH_UNLAUNCHED = 50.0
 
 # What the profiler adds to a step, from which on the reader should know.
 MUCH_OVERHEAD = 1.03
@@ -36,6 +40,7 @@ def _warnings(run: Run) -> Iterator[str]:
     yield from run.assumptions
     yield from _unmarked(run)
     yield from _gpus(run)
+    yield from _unlaunched(run)
     if run.doubt:
         yield run.doubt
     yield from _pace(run)
@@ -89,6 +94,17 @@ def _gpus(run: Run) -> Iterator[str]:
     gpus = run.kernels.select(devices.over("rank") if "rank" in run.kernels.columns else devices).max().item()
     if gpus > 1:
         yield f"a process drove {gpus} GPUs: busy and idle are of them together, and predictions are for as many"
+
+
+def _unlaunched(run: Run) -> Iterator[str]:
+    """That kernels are there of which no call is known to have launched them."""
+    part = share(run.kernels, "dur_ns", pl.col("call").is_null())
+    if part > MUCH_UNLAUNCHED:
+        left_out = "" if is_whole_trace(run.trace) else ", and they count to no step"
+        yield (
+            f"{part:.0f} % of the GPU's time is of kernels whose launch wasn't recorded: what they wait for stays as "
+            f"measured{left_out} (record ProfilerActivity.CPU and warm-up steps)"
+        )
 
 
 def _overhead(run: Run) -> Iterator[str]:
