@@ -2,6 +2,7 @@
 
 import pytest
 
+import tracekit as tk
 from tracekit.replay.run import prepare
 from tracekit.reporting.sections import warnings
 from tracekit.testing import TraceBuilder
@@ -52,8 +53,10 @@ def test_kernels_without_launches_are_said(launched):
         builder.step(step, 100 * step, 100).kernel(
             "k", 100 * step + 20, 60, launch=100 * step + 5 if launched else None
         )
-    said = [warning for warning in warnings.build(prepare(builder.load())) if "launch wasn't recorded" in warning]
+    report = tk.report(builder.load())
+    said = [warning for warning in report.warnings if "launch wasn't recorded" in warning]
     assert [warning[:5] for warning in said] == ([] if launched else ["100 %"])
+    assert report.bars[0].parts == (("other", 60.0), ("idle", 40.0))
 
 
 @pytest.mark.parametrize(("took_us", "softmax_us", "warns"), [(400, 400, True), (400, 100, False), (100, 100, False)])

@@ -10,6 +10,9 @@ from tracekit.prediction import Prediction
 from tracekit.replay.measure import StepTime
 from tracekit.replay.run import Run
 
+NO_STEP = "other"
+"""What the GPU's work counts to where no chosen step is known to have launched any."""
+
 
 @dataclass(frozen=True, slots=True)
 class TimeBar:
@@ -42,8 +45,9 @@ def _bar(
     added = pl.DataFrame([*added_us.items()], schema={"family": pl.String, "time": pl.Float64}, orient="row")
     rows = pl.concat([pl.DataFrame({"family": run.kernels["family"], "time": time_us}).filter(in_step), added])
     families = rows.group_by("family").agg(pl.col("time").sum()).sort("time", "family", descending=[True, False])
-    whole = families["time"].sum() or 1.0
+    whole = families["time"].sum()
+    shares = [(family, time / whole) for family, time in families.iter_rows()] if whole else [(NO_STEP, 1.0)]
     works_us = step.kernel_time_us - step.waiting_us
-    parts = [(family, time / whole * works_us) for family, time in families.iter_rows()]
+    parts = [(family, share * works_us) for family, share in shares]
     waiting = [("waiting", step.waiting_us)] if step.waiting_us else []
     return TimeBar(label, step.step_time_us, (*parts, *waiting, ("idle", step.idle_us)))
