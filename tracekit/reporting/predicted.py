@@ -35,7 +35,6 @@ class Predicted(msgspec.Struct):
     schema_version: int
     targets: list[TargetRow]
     kernels: list[KernelRow]
-    kernels_omitted: int = 0
 
 
 def is_prediction(head: bytes) -> bool:
