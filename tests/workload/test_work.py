@@ -284,6 +284,14 @@ def test_what_ops_move(op, dims, types, bytes_):
     assert row["bytes"] == bytes_
 
 
+@pytest.mark.parametrize("size", ["2u", "(unsigned int)2"])
+def test_copies_of_lists_tell_the_size_of_an_element_by_the_kernel_s_name(size):
+    opaque = f"at::native::(anonymous namespace)::OpaqueType<{size}>"
+    kernel = f"void at::native::(anonymous namespace)::CatArrayBatchedCopy<{opaque}, unsigned int, 2, 64, 64>"
+    row = kernel_of("aten::cat", kernel, [[[8, 64], [2, 64]], []], ["TensorList", "Scalar"])
+    assert row["bytes"] == 2 * 2 * 640
+
+
 @pytest.mark.parametrize(("axis", "picked"), [("0", 8 * 64), ("1", 5000 * 8), ("-1", 5000 * 8)])
 def test_rows_are_picked_along_the_axis_that_was_asked_for(axis, picked):
     types, concrete = ["float", "Scalar", "long int"], ["", axis, ""]

@@ -8,7 +8,7 @@ import polars as pl
 from tracekit import schema
 from tracekit.workload import functions
 from tracekit.workload.classify import classify, is_helper
-from tracekit.workload.names import copy_kind_of, describe, dtype_of
+from tracekit.workload.names import copy_kind_of, describe, dtype_of, item_bytes_of
 from tracekit.workload.ops import chains, fbgemm, layout, norm, optimizer, passes, recurrent, state_space, work
 from tracekit.workload.ops.conv import as_weight_gradient, is_weight_gradient
 from tracekit.workload.ops.vector import Columns
@@ -84,7 +84,8 @@ def _moved(signature: Signature, kind: str) -> int | None:
 
 def _work(signature: Signature, family: str, by_name: str | None, row: dict[str, Any]) -> dict[str, Any]:
     """What one kernel does: its own part where that can be told, else the op's work, to be shared."""
-    name, item_bytes = row["name"], ITEM_BYTES.get(by_name or signature.dtype or "", 4)
+    name = row["name"]
+    item_bytes = item_bytes_of(name) or ITEM_BYTES.get(by_name or signature.dtype or "", 4)
     if fbgemm.OPS.search(signature.op):
         columns = fbgemm.work(signature, name, item_bytes)
         return {**(columns or {}), "shares": fbgemm.UPDATE.search(name) is not None}

@@ -63,6 +63,9 @@ _DTYPE_PATTERNS = tuple((dtype, re.compile(pattern, re.IGNORECASE)) for dtype, p
 OVER_LISTS = re.compile(r"multi_tensor_apply.*?Functor\w*<(float|double|c10::Half|c10::BFloat16)\b")
 TYPES = {"float": "fp32", "double": "fp64", "c10::Half": "fp16", "c10::BFloat16": "bf16"}
 
+# Kernels that only move elements take them as so many bytes, whatever their type.
+OPAQUE = re.compile(r"\bOpaqueType<(?:\([a-z ]+\))?(\d+)")
+
 # torch's mangled and templated names repeat namespaces that would trip the rules above.
 _NOISE = re.compile(r"fbgemm\w*|flashinfer(?:::)?|at::native::|\(anonymous namespace\)::|std::|c10::|cuda_kernel_impl")
 
@@ -80,6 +83,12 @@ def dtype_of(kernel: str) -> str | None:
         return TYPES[over_lists.group(1)]
     name = _NOISE.sub("", kernel)
     return next((dtype for dtype, pattern in _DTYPE_PATTERNS if pattern.search(name)), None)
+
+
+def item_bytes_of(kernel: str) -> int | None:
+    """Bytes of an element, where a kernel's name tells these in place of a type."""
+    opaque = OPAQUE.search(kernel)
+    return int(opaque.group(1)) if opaque else None
 
 
 def copy_kind_of(name: str) -> str | None:
