@@ -20,7 +20,7 @@ class Layers:
         self.builder, self.now, self.end = TraceBuilder(), 0.0, 100.0
 
     def runs(self, op: str, dims: list[Any], kernel: str, dur: float) -> None:
-        types = ["TensorList" if isinstance(one[0], list) else self.dtype for one in dims]
+        types = [("TensorList" if isinstance(one[0], list) else self.dtype) if one else "" for one in dims]
         self.builder.op(op, self.now + 1, 8, dims=dims, types=types)
         self.builder.kernel(kernel, self.end, dur, launch=self.now + 2)
         self.now, self.end = self.now + 10, self.end + dur + 1

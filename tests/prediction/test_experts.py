@@ -47,7 +47,7 @@ class Model(Layers):
         self.runs("aten::mm", [[TOKENS, HIDDEN], [HIDDEN, HIDDEN]], "ampere_bf16_s16816gemm_bf16_128x128", 100)
         self.runs("aten::index", [[TOKENS, HIDDEN], [PAIRS]], "index_elementwise_kernel", 8)
         self.experts()
-        self.runs("aten::index_add_", [[TOKENS, HIDDEN], [PAIRS], [PAIRS, HIDDEN]], "indexFuncLargeIndex", 9)
+        self.runs("aten::index_add_", [[TOKENS, HIDDEN], [], [PAIRS], [PAIRS, HIDDEN]], "indexFuncLargeIndex", 9)
 
     def experts(self) -> None:
         self.grouped([PAIRS, HIDDEN], UP)

@@ -48,6 +48,7 @@ ITEM_BYTES = {
     "nvfp4": 1,
 }
 FLOATS = ("fp64", "fp32", "fp16", "bf16", "fp8", "nvfp4")
+WHOLE = ("int8", "uint8", "bool", "int16", "int32", "int64")
 
 
 @dataclass(frozen=True, slots=True)

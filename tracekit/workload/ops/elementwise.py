@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 
 from tracekit.workload.ops.vector import Columns, Traffic, columns_of, size_of
-from tracekit.workload.signature import Signature, Tensor
+from tracekit.workload.signature import WHOLE, Signature, Tensor
 
 WRITES_ONLY = (
     "aten::arange", "aten::bernoulli_", "aten::eye", "aten::exponential_", "aten::fill_", "aten::full",
@@ -52,8 +52,9 @@ def traffic(signature: Signature, item_bytes: int) -> Columns | None:
 
 
 def _promoted_bytes(tensors: list[Tensor], item_bytes: int) -> int:
-    """Bytes per element of the result: numbers and tensors without axes don't widen the others."""
-    return max(tensor.item_bytes(item_bytes) for tensor in ([t for t in tensors if t.shape] or tensors))
+    """Bytes per element of the result: what has no axes doesn't widen the others, nor do whole numbers others."""
+    sized = [tensor for tensor in tensors if tensor.shape] or tensors
+    return max(tensor.item_bytes(item_bytes) for tensor in ([t for t in sized if t.dtype not in WHOLE] or sized))
 
 
 def _inputs(signature: Signature) -> list[Tensor]:

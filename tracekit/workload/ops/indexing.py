@@ -35,21 +35,33 @@ def _join(signature: Signature, item_bytes: int) -> Columns | None:
 
 
 def _gather(signature: Signature, item_bytes: int) -> Columns | None:
-    """One element read and written per index."""
+    """One element read and written per index; a source of fewer elements is read once."""
     source, index = signature.tensor(0), signature.tensor(2)
     if source is None or index is None:
         return None
-    bytes_ = 2 * index.numel * source.item_bytes(item_bytes) + index.size_bytes(INDEX_BYTES)
-    return columns_of(index.shape, flops=0, bytes_=bytes_)
+    moved = (min(index.numel, source.numel) + index.numel) * source.item_bytes(item_bytes)
+    return columns_of(index.shape, flops=0, bytes_=moved + index.size_bytes(INDEX_BYTES))
 
 
-def _scatter(signature: Signature, item_bytes: int) -> Columns | None:
-    """One element of the first input changed per index."""
-    target, index = signature.tensor(0), signature.tensor(2)
-    if target is None or index is None:
-        return None
-    bytes_ = 3 * index.numel * target.item_bytes(item_bytes) + index.size_bytes(INDEX_BYTES)
-    return columns_of(index.shape, flops=index.numel, bytes_=bytes_)
+def _put(*, adds: bool = False, rows: bool = False) -> Traffic:
+    """Of first input, axis, indices and source: what is written to the first input, once where that has fewer elements.
+
+    Args:
+        adds: What is there is read too.
+        rows: Each index is that of a whole row, not of an element; a source that isn't a number is read.
+    """
+
+    def columns(signature: Signature, item_bytes: int) -> Columns | None:
+        target, index, source = (signature.tensor(place) for place in (0, 2, 3))
+        if target is None or index is None or (rows and source is None):
+            return None
+        put = source if rows and source is not None else index
+        changed = min(put.numel, target.numel) * (2 if adds else 1)
+        elements = changed + (put.numel if source is not None else 0)
+        bytes_ = elements * target.item_bytes(item_bytes) + index.size_bytes(INDEX_BYTES)
+        return columns_of(put.shape, flops=put.numel if adds else 0, bytes_=bytes_)
+
+    return columns
 
 
 def _index(signature: Signature, item_bytes: int) -> Columns | None:
@@ -65,9 +77,9 @@ def _index(signature: Signature, item_bytes: int) -> Columns | None:
 
 
 def _index_put(signature: Signature, item_bytes: int) -> Columns | None:
-    """The values read and written; added, the target is read too."""
+    """The values read and written; added, the target is read too. How often a single one is written isn't recorded."""
     values = signature.tensor(2)
-    if values is None:
+    if values is None or values.numel == 1:
         return None
     size = values.numel * values.item_bytes(item_bytes)
     return columns_of(values.shape, flops=0, bytes_=(3 if signature.value(3) else 2) * size)
@@ -108,10 +120,12 @@ TRAFFIC: dict[str, Traffic] = {
     "aten::split_with_sizes_copy": every_tensor_once(),
     "aten::_foreach_copy_": read_and_write(both=(), read=(1,), write=(0,)),
     "aten::gather": _gather,
-    "aten::scatter": _scatter,
-    "aten::scatter_": _scatter,
-    "aten::scatter_add": _scatter,
-    "aten::scatter_add_": _scatter,
+    **dict.fromkeys(("aten::scatter", "aten::scatter_"), _put()),
+    **dict.fromkeys(
+        ("aten::scatter_add", "aten::scatter_add_", "aten::scatter_reduce", "aten::scatter_reduce_"), _put(adds=True)
+    ),
+    **dict.fromkeys(("aten::index_add", "aten::index_add_"), _put(adds=True, rows=True)),
+    **dict.fromkeys(("aten::index_copy", "aten::index_copy_"), _put(rows=True)),
     "aten::index": _index,
     "aten::index_put_": _index_put,
     "aten::_index_put_impl_": _index_put,
