@@ -196,6 +196,8 @@ def test_integer_products(op, second):
         ("aten::_grouped_mm", [[512, 64], [64, 256], [8]], [BF16, BF16, "int"], (8, 512, 256, 8)),
         ("aten::_scaled_grouped_mm", [[64, 256], [8, 256, 512], [64], [8, 512], [8]], ["c10::Float8_e4m3fn"] * 2
          + [FLOAT, FLOAT, "int"], (8, 8, 512, 256)),
+        ("aten::_scaled_grouped_mm_v2", [[64, 128], [8, 128, 512], [[64]], [], [], [[512]], [], [], [8]],
+         ["c10::Float4_e2m1fn_x2"] * 2 + ["TensorList", "", "", "TensorList", "", "", "int"], (8, 8, 512, 256)),
         ("aten::_scaled_grouped_mm_v2", [[64, 256], [8, 256, 512], [[64]], [], [], [[512]], [], [], [8]],
          ["c10::Float8_e4m3fn"] * 2 + [FLOAT] * 6 + ["int"], (8, 8, 512, 256)),
         ("aiter::gemm_a16w16", [[32, 64], [16, 64], []], [BF16] * 2, (1, 32, 16, 64)),

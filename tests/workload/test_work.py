@@ -163,6 +163,13 @@ def test_flash_attention_with_grouped_heads():
     )  # fmt: skip
 
 
+def test_values_narrower_than_keys_make_up_half_of_the_work():
+    """DeepSeek's attention: scores of heads 192 wide, sums of values 128 wide."""
+    dims = [[2, 128, 16, 192], [2, 128, 16, 192], [2, 128, 16, 128]]
+    row = kernel_of("aiter::mha_fwd", "fmha_fwd_hd192_bf16", dims, ["c10::BFloat16"] * 3)
+    assert 4 * row["head_dim"] == 2 * 192 + 2 * 128
+
+
 def test_broadcast_addition_reads_the_small_input_once():
     row = kernel_of("aten::add", "vectorized_elementwise_kernel", [[8, 1024], [1024], []], ["float", "float", "Scalar"])
     assert row["bytes"] == 4 * (8 * 1024 + 1024 + 8 * 1024)

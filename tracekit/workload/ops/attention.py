@@ -7,6 +7,19 @@ Positions of the arguments follow PyTorch's native_functions.yaml; ``flash`` and
 from tracekit.workload.ops.vector import Columns, Formula
 from tracekit.workload.signature import Signature
 
+Shape = tuple[int, ...]
+
+
+def head_width(q: Shape, k: Shape, v: Shape | None) -> int:
+    """Of a head, from the last axes: where values are narrower than keys (MLA) the mean, as half of the work is theirs.
+
+    Args:
+        q: Query.
+        k: Key, as wide as it.
+        v: Value; taken to be as wide as the key where its other axes are others.
+    """
+    return (q[-1] + v[-1]) // 2 if v and v[:-1] == k[:-1] else q[-1]
+
 
 def _attention(
     *,
@@ -43,7 +56,7 @@ def _attention(
             "kv_heads": k[head],
             "q_len": q[token],
             "kv_len": k[token],
-            "head_dim": q[3],
+            "head_dim": head_width(q, k, signature.shape(first + 2)),
             "causal": bool(signature.value(causal)),
             "window": _window(signature, window, bool(signature.value(causal))),
             "direction": direction,
@@ -84,7 +97,7 @@ def _packed(
             "kv_heads": k[-2],
             "q_len": q_len,
             "kv_len": kv_len,
-            "head_dim": q[2],
+            "head_dim": head_width(q, k, signature.shape(first + 2)),
             "causal": bool(signature.value(causal)),
             "window": _window(signature, window, bool(signature.value(causal))),
             "direction": direction,

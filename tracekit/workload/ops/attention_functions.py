@@ -3,21 +3,20 @@
 Backward passes have the inputs of their forward call, so that one formula does for both.
 """
 
+from tracekit.workload.ops.attention import Shape, head_width
 from tracekit.workload.ops.vector import Columns
 from tracekit.workload.signature import Signature
 
-Shape = tuple[int, ...]
 
-
-def _columns(q: Shape, k: Shape, causal: bool, signature: Signature) -> Columns:
-    """Of query and key [batch, tokens, heads, width]."""
+def _columns(q: Shape, k: Shape, width: int, causal: bool, signature: Signature) -> Columns:
+    """Of query and key [batch, tokens, heads, ...] in heads of a width."""
     return {
         "batch": q[0],
         "heads": q[2],
         "kv_heads": k[2],
         "q_len": q[1],
         "kv_len": k[1],
-        "head_dim": q[3],
+        "head_dim": width,
         "causal": causal,
         "direction": "backward" if signature.op.endswith("Backward") else "forward",
     }
@@ -29,7 +28,8 @@ def _flash(signature: Signature) -> Columns | None:
     if q is None or k is None or len(q) != 4 or len(k) != 4:
         return None
     third = signature.value(4)
-    return _columns(q, k, bool(third if isinstance(third, bool) else signature.value(5)), signature)
+    causal = bool(third if isinstance(third, bool) else signature.value(5))
+    return _columns(q, k, head_width(q, k, signature.shape(2)), causal, signature)
 
 
 def _flash_packed(signature: Signature) -> Columns | None:
@@ -38,7 +38,7 @@ def _flash_packed(signature: Signature) -> Columns | None:
     if qkv is None or len(qkv) != 5 or qkv[2] != 3:
         return None
     one = (*qkv[:2], *qkv[3:])
-    return _columns(one, one, bool(signature.value(3)), signature)
+    return _columns(one, one, one[3], bool(signature.value(3)), signature)
 
 
 def _flash_varlen(signature: Signature) -> Columns | None:
@@ -50,7 +50,8 @@ def _flash_varlen(signature: Signature) -> Columns | None:
     batch, (q_len, kv_len) = starts[0] - 1, longest
     if not isinstance(q_len, int) or not isinstance(kv_len, int) or (q[0], k[0]) != (batch * q_len, batch * kv_len):
         return None
-    return _columns((batch, q_len, *q[1:]), (batch, kv_len, *k[1:]), bool(signature.value(9)), signature)
+    width = head_width(q, k, signature.shape(2))
+    return _columns((batch, q_len, *q[1:]), (batch, kv_len, *k[1:]), width, bool(signature.value(9)), signature)
 
 
 def _fused(signature: Signature) -> Columns | None:
@@ -63,12 +64,13 @@ def _fused(signature: Signature) -> Columns | None:
     shapes = [tensor.shape for tensor in signature.tensors if len(tensor.shape) == 4]
     if len(shapes) < 3 or longest not in shapes[0][:2]:
         return None
-    q, k = shapes[:2]
+    q, k, v = shapes[:3]
+    width = head_width(q, k, v)
     if q[0] == longest:
         q, k = ((shape[1], shape[0], *shape[2:]) for shape in (q, k))
     causal = q[1] == k[1]
     bracket: Columns = {"work_low": 1.0, "work_high": 2.0} if causal else {}
-    return _columns(q, k, causal, signature) | bracket
+    return _columns(q, k, width, causal, signature) | bracket
 
 
 _FUNCTIONS = {

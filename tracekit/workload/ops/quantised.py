@@ -18,8 +18,12 @@ def _scaled(signature: Signature) -> Columns | None:
     left, right = signature.at(0), signature.at(1)
     if not left or not right or len(left[0].shape) != 2 or len(right[0].shape) != 2:
         return None
-    packed = 2 if left[0].dtype == "nvfp4" else 1
-    return {"batch": 1, "m": left[0].shape[0], "n": right[0].shape[1], "k": packed * left[0].shape[1]}
+    return {"batch": 1, "m": left[0].shape[0], "n": right[0].shape[1], "k": _packed(signature) * left[0].shape[1]}
+
+
+def _packed(signature: Signature) -> int:
+    """Elements along k in each that is stored of the first factor."""
+    return 2 if signature.at(0)[0].dtype == "nvfp4" else 1
 
 
 def _scaled_into(signature: Signature) -> Columns | None:
@@ -31,11 +35,14 @@ def _scaled_into(signature: Signature) -> Columns | None:
 
 
 def _grouped(signature: Signature) -> Columns | None:
-    """One product per group; where groups split an axis of a factor of two axes they are taken to be even."""
+    """One product per group; where groups split an axis of a factor of two axes they are taken to be even.
+
+    4-bit factors hold two elements in each along k.
+    """
     left, right, ends = signature.shape(0), signature.shape(1), signature.at(_grouped_ends(signature))
     if left is None or right is None or len(left) < 2 or len(right) < 2:
         return None
-    m, k, n = left[-2], left[-1], right[-1]
+    m, k, n = left[-2], _packed(signature) * left[-1], right[-1]
     if len(left) == 3 and len(right) == 3:
         return {"batch": left[0], "m": m, "n": n, "k": k}
     if not ends:
