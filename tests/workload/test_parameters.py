@@ -1,5 +1,7 @@
 """Optimizers and all-reduces whose tensor lists weren't recorded."""
 
+import pytest
+
 from tracekit.testing import TraceBuilder
 from tracekit.workload.extract import extract
 
@@ -84,6 +86,15 @@ def test_a_functional_all_gather_has_the_size_of_its_output_and_the_type_of_its_
     kernel = "ncclDevKernel_AllGather_RING_LL(ncclDevComm*, unsigned long, ncclWork*)"
     row = extract(builder.kernel(kernel, 80, 30, launch=10).load().rank()).row(0, named=True)
     assert (row["collective"], row["bytes"]) == ("all_gather", 2 * 64 * 8)
+
+
+@pytest.mark.parametrize("asker", ["c10d::allgather_", "aten::copy_"])
+def test_what_one_rank_sends_is_not_the_whole_buffer_of_an_all_gather(asker):
+    builder = TraceBuilder().op(asker, 0, 50, dims=[[], [[1000]], []], types=["", "TensorList", ""])
+    builder.op("record_param_comms", 5, 40, dims=[[[1000]]], types=["TensorList"])
+    kernel = "ncclKernel_AllGather_RING_LL_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)"
+    row = extract(builder.kernel(kernel, 60, 30, launch=10).load().rank()).row(0, named=True)
+    assert (row["collective"], row["bytes"]) == ("all_gather", None)
 
 
 def test_a_list_of_tensors_alone_is_taken_for_floats():

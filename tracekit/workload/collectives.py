@@ -64,6 +64,7 @@ BUFFERS = {
     "c10d::broadcast_": ("broadcast", 0),
     "c10d::reduce_": ("reduce", 0),
     "c10d::_allgather_base_": ("all_gather", 0),
+    "c10d::allgather_": ("all_gather", 0),
     "c10d::_reduce_scatter_base_": ("reduce_scatter", 1),
     "c10d::alltoall_base_": ("all_to_all", 1),
     "c10d::alltoall_": ("all_to_all", 1),
@@ -136,7 +137,7 @@ def _by_shapes(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
     ``asked_for`` (its kind), ``buffer_bytes`` and whether these are ``guessed`` from the gradients before it.
     """
     unsized = (pl.col("family") == "collective") & pl.col("in_nelems").is_null() & pl.col("op_row").is_not_null()
-    launched = kernels.filter(unsized).group_by("op_row").agg(pl.first("dtype")).sort("op_row")
+    launched = kernels.filter(unsized).group_by("op_row").agg(pl.first("dtype"), kernel=pl.first("name")).sort("op_row")
     owners = launched.with_columns(
         ops[name].gather(launched["op_row"]) for name in ("name", "ts_ns", "pid", "tid", "input_dims", "input_types")
     ).sort("ts_ns")
@@ -166,7 +167,8 @@ def _buffer(row: dict[str, Any], buckets: dict[int, int]) -> tuple[str | None, i
     # Kernels that don't add up move bytes, whatever their name says.
     item = ITEM_BYTES.get(row["dtype"], FP32_BYTES) if kind in ADD_UP else FP32_BYTES
     size = _input_bytes(row["asker_dims"], types, index, item) if asked else None
-    if size is None and row["name"] == RECORDED_BY and kind != SIZED_BY_OUTPUT:
+    gathers = kind == SIZED_BY_OUTPUT or "AllGather" in row["kernel"]
+    if size is None and row["name"] == RECORDED_BY and not gathers:
         size = _input_bytes(row["input_dims"], row["input_types"], 0, item)
     if size is None and row["asker"] == "c10d::allreduce_" and asked:
         return kind, buckets.get(row["asker_ts"]), True
