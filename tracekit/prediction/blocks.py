@@ -18,6 +18,9 @@ SIDES = ("m", "n", "k")
 OUTPUT_BYTES = {"fp32": 4, "tf32": 4}
 """Of an element of what a product writes; 2 for all others."""
 
+ACTIVATION_BYTES = 2
+"""Of an element of what products with weights of their own width read and write."""
+
 SQUARE, HEADS, EXPERTS = "square", "heads", "experts"
 """A product of hidden x hidden, which its shape alone doesn't tell; attention; products of a mixture of experts."""
 
@@ -43,6 +46,21 @@ def of_experts() -> pl.Expr:
     """Which kernels of a table are products of several experts side by side."""
     named = [pl.col(name).str.contains(_OF_EXPERTS).fill_null(value=False) for name in ("op", "name")]
     return (pl.col("family") == "gemm") & (pl.col("batch") > 1) & pl.any_horizontal(named)
+
+
+def activation_bytes(n: pl.Expr, k: pl.Expr) -> pl.Expr:
+    """What products that say themselves what they move, as their weights are narrower, move besides these.
+
+    Args:
+        n: Columns of what they write.
+        k: Columns of what they read.
+    """
+    return ACTIVATION_BYTES * pl.col("batch") * pl.col("m") * (n + k)
+
+
+def stored_bytes() -> pl.Expr:
+    """Bytes of the weights of such products."""
+    return (pl.col("bytes") - activation_bytes(pl.col("n"), pl.col("k"))).clip(0)
 
 
 def of_messages(kernels: pl.DataFrame, calls: pl.DataFrame) -> Activations:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tracekit.prediction.blocks import of_experts
+from tracekit.prediction.blocks import of_experts, stored_bytes
 from tracekit.prediction.layout import OVERLOOKED, Layout, LayoutError, shares_experts
 from tracekit.prediction.memory import gradients
 from tracekit.replay.run import Run
@@ -19,9 +19,6 @@ from tracekit.workload.shares import share
 from tracekit.workload.signature import Signature, Tensor
 
 Shape = tuple[int, ...]
-
-ACTIVATION_BYTES = 2
-"""Of an element of what products with weights of their own width read and write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +157,6 @@ def share_experts(kernels: pl.DataFrame, experts: Experts, part: float, ranks: i
     pairs = pl.col("batch") * pl.when(of_weight).then("k").otherwise("m")
     batch = pl.min_horizontal(pl.lit(experts.number // ranks), pairs)
     side = (pairs / batch).ceil()
-    activations = ACTIVATION_BYTES * pairs * (pl.col("n") + pl.col("k"))
-    stored = (pl.col("bytes") - activations).clip(0)
     touched = {dims: _touches(experts, dims) for dims in table["input_dims"].drop_nulls().unique()}
     works = pl.col("input_dims").replace_strict(touched, default=False, return_dtype=pl.Boolean).fill_null(False)
     memory_bound = pl.col("rows").is_not_null() & works & (pl.col("family") != "optimizer")
@@ -177,7 +172,7 @@ def share_experts(kernels: pl.DataFrame, experts: Experts, part: float, ranks: i
         "cols": pl.when(vector & by_column).then(pl.col("cols") * kept).otherwise("cols"),
         "flops": pl.when(vector).then(pl.col("flops") * kept).otherwise("flops"),
         "bytes": pl.when(product)
-        .then(pl.col("bytes") - stored * (1 - batch / pl.col("batch")))
+        .then(pl.col("bytes") - stored_bytes() * (1 - batch / pl.col("batch")))
         .when(vector)
         .then(pl.col("bytes") * kept)
         .otherwise("bytes"),

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import polars as pl
 
-from tracekit.prediction.blocks import of_experts
+from tracekit.prediction.blocks import of_experts, stored_bytes
 from tracekit.prediction.layout import check_known
 from tracekit.workload.parameters import GRADIENT
 from tracekit.workload.signature import ITEM_BYTES, Signature
@@ -162,12 +162,16 @@ def _side(parameters: Parameters) -> pl.Expr:
 
 
 def _weight_bytes() -> pl.Expr:
-    """Bytes of a convolution's weights, which are read whatever the batch."""
+    """Bytes of weights, which are read whatever the batch, of products that say themselves what they move."""
     numel = pl.col("batch") * pl.when(pl.col("side") == "k").then(pl.col("m") * pl.col("n")).otherwise(
         pl.col("n") * pl.col("k")
     )
     item = pl.col("dtype").replace_strict(ITEM_BYTES, default=4, return_dtype=pl.Int64)
-    return pl.when(pl.col("family") == "conv").then(numel * item).otherwise(0)
+    return (
+        pl.when(pl.col("family") == "conv").then(numel * item)
+        .when((pl.col("family") == "gemm") & (pl.col("side") == "m")).then(stored_bytes())
+        .otherwise(0)
+    )  # fmt: skip
 
 
 def _grows(kernels: pl.DataFrame, parameters: Parameters) -> pl.Series:

@@ -9,7 +9,16 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tracekit.prediction.blocks import EXPERTS, SIDES, Activations, of_layers, of_messages, shared_out
+from tracekit.prediction.blocks import (
+    EXPERTS,
+    SIDES,
+    Activations,
+    activation_bytes,
+    of_layers,
+    of_messages,
+    shared_out,
+    stored_bytes,
+)
 from tracekit.prediction.layout import LayoutError, check_known
 from tracekit.workload.phases import FORWARD
 
@@ -37,6 +46,8 @@ def reshard(kernels: pl.DataFrame, calls: pl.DataFrame, before: int, after: int)
     _divisible(table, before, after)
     factor = before / after
     edited = {name: pl.when(mine).then(_scaled(name, factor)).otherwise(name) for name, mine in changes.items()}
+    sided = pl.col("side").is_in(["n", "k"]).fill_null(value=False)
+    edited["bytes"] = pl.when(sided).then(_product_bytes(factor)).otherwise(edited["bytes"])
     anything = pl.any_horizontal(*changes.values()).fill_null(False)
     return table.with_columns(**edited, kv_heads=_scaled("kv_heads", factor), changed=anything).drop("side")
 
@@ -106,7 +117,7 @@ def _changes(table: pl.DataFrame, shared: Shared) -> dict[str, pl.Expr]:
         "rows": memory_bound & ~by_column,
         "cols": memory_bound & by_column,
         "flops": memory_bound,
-        "bytes": memory_bound,
+        "bytes": memory_bound | pl.col("side").is_in(["batch", EXPERTS]).fill_null(value=False),
     }
 
 
@@ -118,6 +129,12 @@ def _divisible(table: pl.DataFrame, before: int, after: int) -> None:
         row = uneven.row(0, named=True)
         count, what = (row["heads"], "heads") if row["heads"] else (row["k"], "columns between a block's products")
         raise LayoutError(f"{row['op']}: {before * count} {what} can't be shared out over {after} ranks.")
+
+
+def _product_bytes(factor: float) -> pl.Expr:
+    """Of products that say themselves what they move: their weights and one side of the activations in parts."""
+    n, k = (pl.col(name) * pl.when(pl.col("side") == name).then(factor).otherwise(1.0) for name in ("n", "k"))
+    return (stored_bytes() * factor + activation_bytes(n, k)).ceil().cast(pl.Int64)
 
 
 def _scaled(name: str, factor: float) -> pl.Expr:
