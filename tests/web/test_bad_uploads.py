@@ -74,7 +74,7 @@ def test_a_wrong_source_gpu_is_refused_when_asked(api):
         assert answer.json()["error"]["message"]
 
 
-@pytest.mark.parametrize("name", ["/etc/passwd.toml", "x.TOML", " a.toml "])
+@pytest.mark.parametrize("name", ["/etc/passwd.toml", "x.TOML", " a.toml ", "8x/etc/passwd.toml@ndr400"])
 @pytest.mark.parametrize("where", ["gpus", "clusters"])
 def test_no_file_of_the_server_is_read(name, where, api):
     answer = api.client.post("/api/v1/jobs", json={"uploads": [api.put(GOOD)], "ask": {where: [name]}})

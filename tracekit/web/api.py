@@ -182,7 +182,7 @@ def asked(ask: Ask) -> dict[str, Any]:
     gpus = [*ask.gpus, *([ask.source_gpu] if ask.source_gpu else [])]
     clusters = [*ask.clusters, *([ask.source_cluster] if ask.source_cluster else [])]
     for name in (*gpus, *clusters):
-        if name.strip().lower().endswith(".toml"):
+        if ".toml" in name.lower():
             raise WebError(f"{name}: the server reads no files.", "Name what it knows: /api/v1/gpus, /api/v1/clusters.")
     if not ask.clusters and (ask.fsdp or any((ask.dp, ask.tp, ask.pp, ask.ep, ask.micro_batches))):
         raise WebError("Copies, shared layers or experts and stages need links between GPUs.", "Name a cluster.")
