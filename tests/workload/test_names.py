@@ -47,6 +47,8 @@ REAL_NAMES = [
     ("void RNN_elementWise_bp1<float, float, float>(int, int, int, int, T1 *)", "elementwise", "fp32"),
     ("persistRNN_addBias<float, float>", "elementwise", "fp32"),
     ("LSTMFwdHidUpdate", "elementwise", None),
+    ("void at::native::sbtopk::gatherTopK<float, unsigned int, 2, false>", "reduction", "fp32"),
+    ("void at::native::mbtopk::radixFindKthValues<float, unsigned int, unsigned int, 2>", "reduction", "fp32"),
     ("_chunk_scan_fwd_kernel", "gemm", None),
     ("_chunk_scan_chunk_state_bwd_dx_kernel", "gemm", None),
     ("_chunk_scan_bwd_dz_kernel", "elementwise", None),

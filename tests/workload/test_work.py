@@ -215,6 +215,18 @@ def test_an_op_that_runs_in_pieces_moves_its_bytes_once():
     assert extract(builder.load().rank())["share"].to_list() == [0.5, 0.5]
 
 
+def test_kernels_of_one_selection_share_what_it_reads():
+    builder = TraceBuilder().op(
+        "aten::topk", 0, 50, dims=[[64, 1000], [], [], [], []], types=["float", *["Scalar"] * 4]
+    )
+    builder.kernel(
+        "void at::native::mbtopk::radixFindKthValues<float, unsigned int, unsigned int, 2>", 60, 30, launch=9
+    )
+    builder.kernel("void at::native::mbtopk::gatherTopK<float, unsigned int, 2>", 100, 10, launch=20)
+    kernels = extract(builder.load().rank())
+    assert (kernels["bytes"] * kernels["share"]).sum() == 4 * 64 * 1000
+
+
 def test_kernels_without_an_op_share_nothing():
     builder = TraceBuilder().kernel("Memset (Device)", 5, 1, kind="gpu_memset", bytes=4, launch=0)
     builder.kernel("Memset (Device)", 15, 1, kind="gpu_memset", bytes=4, launch=10)

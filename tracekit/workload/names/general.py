@@ -12,7 +12,7 @@ FAMILY_RULES = (
         r"elemWiseRNN|persistRNN_|LSTM(?:Fwd|Bwd)HidUpdate|cudnn::initstates",
     ),
     ("softmax", r"topk_?softmax|topkGatingSoftmax|cross_entropy"),
-    ("reduction", r"moe_?sum|moe_?sorting|moe_align|\bNorm(?:Zero|One|Two)?Ops|WelfordOps|lpnorm_cleanup"),
+    ("reduction", r"gatherTopK|moe_?sum|moe_?sorting|moe_align|\bNorm(?:Zero|One|Two)?Ops|WelfordOps|lpnorm_cleanup"),
     ("attention", r"sage_fwd|flash|fmha|MergeStates|attention|_attn|mha_|AttnFwd|attn_fwd|attn_bwd|dot_do_o"),
     ("gemm", r"marlin_moe"),
     ("moe", r"moe|grouped_?gemm|expert|_combined_routing|bitmatrix|_matmul_ogs|_finalize_matmul_scatter"),
