@@ -118,6 +118,14 @@ def test_a_layout_change_moves_the_tensor_that_its_grid_fits(kernel, blocks, mov
     assert only(row, "family", "m", "bytes", "share") == ("copy", None, 2 * 4 * moved, 1.0)
 
 
+def test_a_layout_change_behind_a_transposed_convolution_moves_its_enlarged_result():
+    arguments = ["[1, 1]", "[0, 0]", "[2, 2]", "[1, 1]", "1", "False", "False", "True"]
+    dims, types = [[2, 256, 14, 14], [256, 128, 4, 4], *[[]] * 8], [*["c10::Half"] * 2, *[""] * 8]
+    kernel = "void cudnn::ops::nhwcToNchwKernel<__half, __half, float, true, false>"
+    row = kernel_of("aten::cudnn_convolution_transpose", kernel, dims, types, ["", "", *arguments])
+    assert only(row, "family", "bytes") == ("copy", 2 * 2 * 2 * 128 * 28 * 28)
+
+
 def test_a_helper_that_no_rule_knows_has_no_work_of_its_op():
     dims = [[4, 128, 28, 28], [4, 64, 28, 28], [128, 64, 3, 3]]
     row = kernel_of("aten::convolution_backward", "cask_cudnn::computeWgradSplitKOffsetsKernel", dims)

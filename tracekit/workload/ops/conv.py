@@ -9,6 +9,7 @@ for input [N, C, ...], weight [K, C/g, R, S], output [N, K, P, Q]. Each has the 
 
 import math
 import re
+from typing import NamedTuple
 
 from tracekit.workload.ops.vector import Columns, Formula
 from tracekit.workload.signature import ITEM_BYTES, Signature
@@ -29,22 +30,47 @@ ALWAYS = -1
 """As the position of the argument ``transposed``: the op knows no other kind."""
 
 
-def _forward(stride: int, padding: int, dilation: int, transposed: int | None) -> Formula:
-    """The formula of an op that takes input, weight and those argument positions."""
+class _Places(NamedTuple):
+    """Argument positions of an op that takes input and weight first."""
 
-    def columns(signature: Signature) -> Columns | None:
-        x, w = signature.shape(0), signature.shape(1)
-        if x is None or w is None or len(x) < 3 or len(x) != len(w):
-            return None
-        windows = signature.value(stride), signature.value(padding), signature.value(dilation)
-        if transposed == ALWAYS or (transposed is not None and signature.value(transposed)):
-            # The input plays the output's part: the transposed convolution is the dgrad of one that shrinks.
-            enlarged = _enlarged_numel(x, w, _groups(signature, w), *windows)
-            return _implicit_product(signature, y=x, w=w, x_numel=enlarged)
-        y = _output(x, w, *windows) or signature.output
-        return None if y is None else _implicit_product(signature, y=y, w=w, x_numel=math.prod(x))
+    stride: int
+    padding: int
+    dilation: int
+    transposed: int | None = None
 
-    return columns
+
+def _forward(signature: Signature) -> Columns | None:
+    factors, y = _factors(signature), output_of(signature)
+    if factors is None:
+        return None
+    x, w = factors
+    if _is_transposed(signature):
+        # The input plays the output's part: the transposed convolution is the dgrad of one that shrinks.
+        return _implicit_product(signature, y=x, w=w, x_numel=math.prod(y or x))
+    return None if y is None else _implicit_product(signature, y=y, w=w, x_numel=math.prod(x))
+
+
+def output_of(signature: Signature) -> Shape | None:
+    """[N, K, ...], the result of a forward convolution; ``None`` where its arguments don't tell."""
+    factors, places = _factors(signature), FORWARD[signature.op]
+    if factors is None:
+        return None
+    x, w = factors
+    windows = signature.value(places.stride), signature.value(places.padding), signature.value(places.dilation)
+    if _is_transposed(signature):
+        return _enlarged(x, w, _groups(signature, w), *windows)
+    return _output(x, w, *windows) or signature.output
+
+
+def _factors(signature: Signature) -> tuple[Shape, Shape] | None:
+    """Input and weight."""
+    x, w = signature.shape(0), signature.shape(1)
+    return (x, w) if x and w and len(x) == len(w) > 2 else None
+
+
+def _is_transposed(signature: Signature) -> bool:
+    place = FORWARD[signature.op].transposed
+    return place == ALWAYS or (place is not None and bool(signature.value(place)))
 
 
 def _output(x: Shape, w: Shape, stride: Sizes, padding: Sizes, dilation: Sizes) -> Shape | None:
@@ -59,16 +85,16 @@ def _output(x: Shape, w: Shape, stride: Sizes, padding: Sizes, dilation: Sizes) 
     return (x[0], w[0], *sizes) if all(size > 0 for size in sizes) else None
 
 
-def _enlarged_numel(x: Shape, w: Shape, groups: int, stride: Sizes, padding: Sizes, dilation: Sizes) -> int:
-    """Elements of a transposed convolution's result, without ``output_padding``; as many as its input's if unknown."""
+def _enlarged(x: Shape, w: Shape, groups: int, stride: Sizes, padding: Sizes, dilation: Sizes) -> Shape | None:
+    """[N, K, ...] of a transposed one without ``output_padding``; ``None`` where its arguments weren't recorded."""
     if stride is None or padding is None:
-        return math.prod(x)
+        return None
     s, p, d = (_per_axis(values, len(x) - 2) for values in (stride, padding, 1 if dilation is None else dilation))
     sizes = [
         (size - 1) * s[i] - 2 * p[i] + d[i] * (kernel - 1) + 1
         for i, (size, kernel) in enumerate(zip(x[2:], w[2:], strict=True))
     ]
-    return x[0] * w[1] * groups * math.prod(max(size, 1) for size in sizes)
+    return (x[0], w[1] * groups, *(max(size, 1) for size in sizes))
 
 
 def _per_axis(values: list[int] | int, axes: int) -> list[int]:
@@ -156,27 +182,33 @@ def is_weight_gradient(kernel: str) -> bool:
     return WEIGHT_GRADIENT.search(kernel) is not None
 
 
-_LIBRARY = _forward(stride=3, padding=2, dilation=4, transposed=None)
-_MIOPEN = _forward(stride=4, padding=3, dilation=5, transposed=None)
-_ATEN = _forward(stride=3, padding=4, dilation=5, transposed=6)
+_MIOPEN = _Places(stride=4, padding=3, dilation=5)
+_FUSED = _Places(stride=3, padding=4, dilation=5)
+_SLOW = _Places(stride=4, padding=5, dilation=-1)
+_ATEN = _Places(stride=3, padding=4, dilation=5, transposed=6)
+_DEPTHWISE = _Places(stride=4, padding=5, dilation=6)
 
-FORMULAS: dict[str, Formula] = {
-    "aten::cudnn_convolution": _LIBRARY,
-    "aten::cudnn_convolution_relu": _forward(stride=3, padding=4, dilation=5, transposed=None),
-    "aten::cudnn_convolution_add_relu": _forward(stride=5, padding=6, dilation=7, transposed=None),
-    "aten::cudnn_convolution_transpose": _forward(stride=4, padding=2, dilation=5, transposed=ALWAYS),
+FORWARD: dict[str, _Places] = {
+    "aten::cudnn_convolution": _Places(stride=3, padding=2, dilation=4),
+    "aten::cudnn_convolution_relu": _FUSED,
+    "aten::cudnn_convolution_add_relu": _Places(stride=5, padding=6, dilation=7),
+    "aten::cudnn_convolution_transpose": _Places(stride=4, padding=2, dilation=5, transposed=ALWAYS),
     "aten::miopen_convolution": _MIOPEN,
-    "aten::miopen_convolution_transpose": _forward(stride=5, padding=3, dilation=6, transposed=ALWAYS),
+    "aten::miopen_convolution_transpose": _Places(stride=5, padding=3, dilation=6, transposed=ALWAYS),
     "aten::miopen_depthwise_convolution": _MIOPEN,
-    "aten::miopen_convolution_relu": _forward(stride=3, padding=4, dilation=5, transposed=None),
+    "aten::miopen_convolution_relu": _FUSED,
     "aten::mkldnn_convolution": _MIOPEN,
-    "aten::thnn_conv2d_forward": _forward(stride=4, padding=5, dilation=-1, transposed=None),
-    "aten::_slow_conv2d_forward": _forward(stride=4, padding=5, dilation=-1, transposed=None),
+    "aten::thnn_conv2d_forward": _SLOW,
+    "aten::_slow_conv2d_forward": _SLOW,
     "aten::_convolution": _ATEN,
     "aten::convolution": _ATEN,
     "aten::convolution_overrideable": _ATEN,
-    "aten::_conv_depthwise2d": _forward(stride=4, padding=5, dilation=6, transposed=None),
-    "aten::conv_depthwise3d": _forward(stride=4, padding=5, dilation=6, transposed=None),
+    "aten::_conv_depthwise2d": _DEPTHWISE,
+    "aten::conv_depthwise3d": _DEPTHWISE,
+}
+
+FORMULAS: dict[str, Formula] = {
+    **dict.fromkeys(FORWARD, _forward),
     "aten::convolution_backward": _backward,
     "aten::cudnn_convolution_backward": _library_backward,
     "aten::miopen_convolution_backward": _library_backward,
@@ -185,14 +217,3 @@ FORMULAS: dict[str, Formula] = {
     "aten::cudnn_convolution_backward_weight": _weight_gradient,
     "aten::miopen_convolution_backward_weight": _weight_gradient,
 }
-
-FORWARD_OPS = tuple(op for op in FORMULAS if "backward" not in op)
-
-
-def output_of(signature: Signature) -> Shape | None:
-    """Shape of a forward convolution's result; ``None`` where its arguments don't tell."""
-    x, w, columns = signature.shape(0), signature.shape(1), FORMULAS[signature.op](signature)
-    if x is None or w is None or columns is None:
-        return None
-    filters = int(columns["n"] or 1) * int(columns["batch"] or 1)
-    return (x[0], filters, int(columns["m"] or 1) // max(x[0], 1))

@@ -79,7 +79,7 @@ def _split_sum_bytes(numel: int, item_bytes: int) -> int:
 def _convolution_tensors(signature: Signature) -> list[Shape] | None:
     """Two inputs, then the result, of a convolution or of one of its gradients; of both at once three inputs."""
     first = [signature.shape(index) for index in range(3)]
-    output = conv.output_of(signature) if signature.op in conv.FORWARD_OPS else signature.output or first[1]
+    output = conv.output_of(signature) if signature.op in conv.FORWARD else signature.output or first[1]
     tensors = [shape for shape in (*first, output) if shape is not None and len(shape) > 2]
     return tensors if output is not None and len(tensors) > 1 else None
 
