@@ -47,6 +47,25 @@ def test_a_kernel_named_tf32_is_tf32():
     assert row["dtype"] == "tf32"
 
 
+FP8, INT8, HALF = "c10::Float8_e4m3fn", "signed char", "c10::BFloat16"
+
+
+@pytest.mark.parametrize(
+    ("op", "kernel", "dims", "types", "dtype"),
+    [
+        ("vllm::apply_w8a8_block_fp8_linear", "_w8a8_triton_block_scaled_mm", [[16, 64], [32, 64]], [HALF, FP8], "fp8"),
+        ("_C::cutlass_scaled_mm", "cutlass_3x_gemm", [[16, 32], [16, 64], [64, 32], [16, 1], [1, 32]],
+         [HALF, FP8, FP8, "float", "float"], "fp8"),
+        ("aiter::gemm_a8w8_ck", "gemm", [[16, 64], [32, 64], [16, 1], [1, 32]], [INT8, INT8, "float", "float"], "int8"),
+        ("aten::_weight_int8pack_mm", "gemm", [[16, 64], [32, 64], [32]], [HALF, INT8, HALF], "bf16"),
+        ("vllm::outplace_fused_experts", "fused_moe_kernel", [[16, 64], [8, 64, 64], [8, 64, 32], [16, 2], [16, 2]],
+         [HALF, FP8, FP8, "float", "int"], "fp8"),
+    ],
+)  # fmt: skip
+def test_a_product_of_eight_bits_is_told_by_its_factors_where_its_name_is_silent(op, kernel, dims, types, dtype):
+    assert kernel_of(op, kernel, dims, types)["dtype"] == dtype
+
+
 def test_convolution_of_stride_two():
     # 32 images of 3x224x224, 64 filters of 3x7x7, stride 2, padding 3: 112x112 outputs.
     row = kernel_of(

@@ -62,7 +62,8 @@ def _describe_one(row: dict[str, Any]) -> dict[str, Any]:
         return described | {"bytes": _moved(signature, kind)}
     told = known is not None and known.dtype is not None and known.family in COMPUTE_FAMILIES
     if not told and by_name != "tf32":
-        described["dtype"] = signature.dtype or by_name
+        by_inputs = signature.product_dtype if family in ("gemm", "moe") else signature.dtype
+        described["dtype"] = by_inputs or by_name
     return described | _work(signature, family, by_name, row)
 
 

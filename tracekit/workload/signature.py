@@ -162,6 +162,14 @@ class Signature:
         """Element type of the first floating-point tensor."""
         return next((t.dtype for t in self.tensors if t.dtype in FLOATS), None)
 
+    @cached_property
+    def product_dtype(self) -> str | None:
+        """What a matrix product of them runs in: next to an fp8 weight the other factor is cast, to an int8 one not."""
+        matrices = [tensor.dtype for tensor in self.tensors if len(tensor.shape) > 1]
+        # Scales of nvfp4 factors are fp8.
+        narrow = next((dtype for dtype in ("nvfp4", "fp8") if dtype in matrices), None)
+        return narrow or ("int8" if matrices.count("int8") > 1 else self.dtype)
+
 
 def _numbers(strides: Any) -> tuple[int, ...]:
     numbers = isinstance(strides, list) and all(isinstance(stride, int) for stride in strides)
