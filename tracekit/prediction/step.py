@@ -221,7 +221,7 @@ class Predictor:
         return Prediction(
             target=target.gpu,
             step=worked(step, step.span_us * per_span * longer[0] * late.likely, pipeline, target.layout),
-            low_us=low.span_us * per_span * longer[1] * (1 - error),
+            low_us=low.span_us * per_span * longer[1] / (1 + error),
             high_us=late.upper(step.span_us * longer[0], high.span_us * longer[2] * (1 + error)) * per_span,
             speedup=run.replay.span_us / step.span_us / longer[0] / late.likely,
             coverage=_coverage(run, filled),
