@@ -10,6 +10,7 @@ from tracekit.comm import load_cluster
 from tracekit.comm import predict as predict_collectives
 from tracekit.prediction.layout import LayoutError
 from tracekit.prediction.shards import with_shards
+from tracekit.testing import TraceBuilder
 
 TOKENS, HIDDEN = 512, 1024
 MS = 1000
@@ -104,6 +105,13 @@ def test_one_copy_has_nothing_to_shard():
 def test_what_cannot_be_sharded_is_refused(step, change, says):
     with pytest.raises(LayoutError, match=says):
         step.on(fsdp=True, **change)
+
+
+def test_an_inference_is_not_sharded_without_a_word():
+    builder = TraceBuilder().op("aten::mm", 0, 20, dims=[[512, 1024], [1024, 1024]], types=["float"] * 2)
+    trace = builder.kernel("ampere_sgemm_128x64_nn", 15, 900, launch=7).load()
+    with pytest.raises(LayoutError, match="of an inference"):
+        tk.predict(trace, cluster=NODE, dp=8, fsdp=True)
 
 
 def test_a_sweep_of_shards():

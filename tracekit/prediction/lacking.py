@@ -21,7 +21,12 @@ def lacking(run: Run, old: Layout, new: Layout) -> tuple[Adder, ...]:
         run: The measured run.
         old: The trace's layout.
         new: Another one.
+
+    Raises:
+        LayoutError: An inference is to share out its parameters.
     """
+    if new.sharded and not old.sharded and not trains(run):
+        raise LayoutError("what copies of an inference that share parameters gather isn't known:", "leave out --fsdp.")
     parts: tuple[Adder, ...] = (with_reductions,) if old.tp == 1 < new.tp else ()
     if shares_experts(old, new):
         parts = (*parts, with_dispatch)
