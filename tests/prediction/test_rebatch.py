@@ -81,7 +81,7 @@ def test_a_table_of_positions_is_no_weight_of_a_product():
         ("Memcpy HtoD (Pinned -> Device)", [[TOKENS, WIDTH]] * 2, 2),
         ("Memcpy DtoD (Device -> Device)", [[TOKENS, WIDTH]] * 2, 2),
         ("Memcpy DtoD (Device -> Device)", [[WIDTH, WIDE]] * 2, 1),
-        ("Memcpy DtoH (Device -> Pageable)", [[1]] * 2, 1),
+        ("Memcpy DtoH (Device -> Pageable)", [[TOKENS, WIDTH]] * 2, 1),
     ],
 )
 def test_copies_of_what_is_no_parameter_grow_but_for_those_to_the_host(name, dims, factor):

@@ -9,6 +9,8 @@ import predictors
 import tracekit as tk
 from predictors import load_gpu
 from tracekit.prediction.layout import Layout, LayoutError, recognise
+from tracekit.prediction.messages import messages
+from tracekit.prediction.tensor import reshard
 from tracekit.replay.run import prepare
 from tracekit.testing import TraceBuilder
 
@@ -98,6 +100,17 @@ def test_what_can_not_be_told_is_refused():
     experts = Block()
     experts.runs("vllm::moe_forward", [[TOKENS, HIDDEN]], "fused_moe_kernel", 500)
     assert "no known work, most of it of vllm::moe_forward" in refused(experts)
+
+
+def test_heads_of_keys_are_shared_out_too_but_no_rank_has_less_than_one():
+    block = Block()
+    block.runs(
+        "aten::_scaled_dot_product_flash_attention", [[2, 8, 2048, 64], *[[2, 2, 2048, 64]] * 2], "flash_fwd", 40
+    )
+    run = prepare(block.builder.load())
+    calls = messages(run.kernels, 4)
+    heads = [reshard(run.kernels, calls, 4, after).select("heads", "kv_heads").row(-1) for after in (8, 16)]
+    assert heads == [(4, 1), (2, 1)]
 
 
 def test_attention_shares_out_its_heads():

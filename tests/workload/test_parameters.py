@@ -9,6 +9,10 @@ ADDCMUL = (
     "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous namespace)::"
     "TensorListMetadata<3>, at::native::(anonymous namespace)::PointwiseOpScalarFunctor<float, 3, 3, 0>>"
 )
+ADAM = (
+    "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous namespace)::"
+    "FusedOptimizerTensorListMetadata<4>, at::native::(anonymous namespace)::FusedAdamMathFunctor<float, 4>>"
+)
 DIV = (
     "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous namespace)::"
     "TensorListScalarListMetadata<float, 1>, at::native::(anonymous namespace)::BinaryOpScalarListFunctor<float, 1>>"
@@ -32,6 +36,7 @@ def test_an_optimizer_goes_over_the_parameters_that_its_grid_fits():
     sizes = [100, 1000], [300]
     assert launched(gradients(TraceBuilder(), *sizes), "aten::_foreach_div_", DIV, 3) == 2 * 4 * 100_300
     assert launched(gradients(TraceBuilder(), *sizes), "aten::_foreach_addcmul_", ADDCMUL, 3) == 3 * 4 * 100_300
+    assert launched(gradients(TraceBuilder(), *sizes), "aten::_fused_adamw_", ADAM, 3) == 7 * 4 * 100_300
 
 
 def test_another_grid_goes_over_something_else():
@@ -103,6 +108,13 @@ def test_a_list_of_tensors_alone_is_taken_for_floats():
     kernel = "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL(ncclDevComm*, unsigned long, ncclWork*)"
     row = extract(builder.kernel(kernel, 80, 30, launch=10).load().rank()).row(0, named=True)
     assert (row["collective"], row["bytes"]) == ("reduce_scatter", 4 * 64 * 8)
+
+
+def test_a_reduce_scatter_sends_its_second_input():
+    builder = TraceBuilder().op("c10d::_reduce_scatter_base_", 0, 50, dims=[[16], [64]], types=["float", "float"])
+    kernel = "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL(ncclDevComm*, unsigned long, ncclWork*)"
+    row = extract(builder.kernel(kernel, 80, 30, launch=10).load().rank()).row(0, named=True)
+    assert (row["collective"], row["bytes"]) == ("reduce_scatter", 4 * 64)
 
 
 def test_an_all_to_all_sends_its_second_input():

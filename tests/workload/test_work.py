@@ -365,6 +365,13 @@ def test_max_pooling_writes_positions_too():
     assert row["bytes"] == 4 * 2 * 8 * 112 * 112 + 2 * 8 * 56 * 56 * (4 + 8)
 
 
+def test_the_gradient_of_max_pooling_reads_positions_too():
+    dims = [[2, 8, 56, 56], [2, 8, 112, 112], [], [], [], [], [], [2, 8, 56, 56]]
+    types = ["float", "float", *["Scalar"] * 5, "long int"]
+    row = kernel_of("aten::max_pool2d_with_indices_backward", "max_pool_backward_nchw<float>", dims, types)
+    assert row["bytes"] == 2 * 8 * 56 * 56 * (4 + 8) + 4 * 2 * 8 * 112 * 112
+
+
 def test_no_pooling_window_begins_behind_the_input():
     """Of 5 and 6, rounded up: windows of 3 by steps of 2, padded by 1, are 3 and 4; of 2 by steps of 3, 2 and 2."""
     concrete = ["", "[3, 3]", "[2, 2]", "[1, 1]", "True", "True", ""]
@@ -383,8 +390,14 @@ def test_running_statistics_of_a_batch_norm_are_values_per_channel():
 
 def test_each_pass_of_a_batch_norm_has_its_own_work():
     dims = [[2, 8, 16, 16], [8], [8], [8], [8], [], [], []]
-    for kernel, passes in (("batch_norm_collect_statistics_kernel", 1), ("batch_norm_transform_input_kernel", 2)):
-        row = kernel_of("aten::native_batch_norm", kernel, dims)
+    forward, backward = "aten::native_batch_norm", "aten::native_batch_norm_backward"
+    for op, kernel, passes in (
+        (forward, "batch_norm_collect_statistics_kernel", 1),
+        (forward, "batch_norm_transform_input_kernel", 2),
+        (backward, "batch_norm_backward_reduce_kernel", 2),
+        (backward, "batch_norm_backward_elemt_kernel", 3),
+    ):
+        row = kernel_of(op, kernel, dims)
         assert only(row, "family", "bytes", "share") == ("norm", passes * 4 * 2 * 8 * 256, 1.0)
 
 

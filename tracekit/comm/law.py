@@ -132,8 +132,7 @@ def ring(calls: Calls, links: Links, constants: Constants, protocol: str) -> Arr
     latency_us = _latency(calls, links, constants, protocol, rounds * (n - 1) - crossings)
     latency_us += crossings * _hop(links, constants, protocol, constants.network.ring_us)
     moved = calls.size_bytes if calls.collective in ("broadcast", "reduce") else calls.size_bytes * (n - 1) / n
-    own = 0.0 if calls.collective in ("broadcast", "reduce") else calls.size_bytes / n
-    inside_us = _inside(calls, links, constants, protocol, rounds * moved, rounds * own)
+    inside_us = _inside(calls, links, constants, protocol, rounds * moved, rounds * (calls.size_bytes - moved))
     between_us = _between(calls, links, constants, protocol, rounds * moved / calls.ranks_per_node)
     return _piped(latency_us, np.maximum(inside_us, between_us), constants.protocols[protocol].pipeline)
 

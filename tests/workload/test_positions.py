@@ -1,0 +1,41 @@
+"""Where ops have their arguments, against torch's own schemas."""
+
+import pytest
+
+from tracekit.workload.ops import attention, conv
+from tracekit.workload.signature import Signature
+
+torch = pytest.importorskip("torch")
+
+
+def arguments(op: str) -> list[str]:
+    """Names of an op's arguments; empty if torch doesn't know it (any more)."""
+    space, name = op.split("::")
+    packet = getattr(getattr(torch.ops, space), name, None)
+    return [] if packet is None else [argument.name for argument in packet.default._schema.arguments]
+
+
+@pytest.mark.parametrize("op", [op for op in attention.FORMULAS if op.startswith("aten::") and arguments(op)])
+def test_attention(op: str):
+    names = arguments(op)
+    dims: list[list[int]] = [[]] * len(names)
+    concrete = ["0" if name.startswith("max_") else "False" for name in names]
+    for name, shape in {"query": [2, 7, 11, 64], "key": [2, 7, 13, 64], "value": [2, 7, 13, 64]}.items():
+        dims[names.index(name)] = shape
+    for name, value in {"is_causal": "True", "custom_mask_type": "1", "window_size_left": "5"}.items():
+        if name in names:
+            concrete[names.index(name)] = value
+    columns = attention.FORMULAS[op](Signature(op, dims, [], concrete))
+    assert columns is not None
+    assert (columns["causal"], columns["direction"]) == (True, "backward" if "backward" in op else "forward")
+    assert {columns["q_len"], columns["heads"]} == {7, 11}
+    assert columns["window"] == (6 if "window_size_left" in names else None)
+
+
+@pytest.mark.parametrize("op", [op for op in conv.FORWARD if arguments(op)])
+def test_convolutions(op: str):
+    names, places = arguments(op), conv.FORWARD[op]
+    assert (names[places.stride], names[places.padding]) == ("stride", "padding")
+    assert places.dilation < 0 or names[places.dilation] == "dilation"
+    assert places.transposed in (None, conv.ALWAYS) or names[places.transposed] == "transposed"
+    assert op not in conv.GROUPS or names[conv.GROUPS[op]] == "groups"
