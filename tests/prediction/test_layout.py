@@ -63,6 +63,14 @@ def model_us(kind: str, cluster: str, ranks: int, bytes_: int = 2 * GRADIENTS, n
     return predict_collectives(pl.DataFrame(row), load_cluster(cluster))["time_us"].item()
 
 
+def test_ranks_of_a_layer_lie_next_to_each_other_and_stages_farthest_apart():
+    apart = Layout(dp=8, tp=2, pp=4)
+    assert [apart.stride(role) for role in ("tp", "dp", "pp")] == [1, 2, 16]
+    assert [apart.ranks(role) for role in ("tp", "dp", "pp")] == [2, 8, 4]
+    shared = Layout(dp=8, ep=4)
+    assert [(shared.ranks(role), shared.stride(role)) for role in ("ep", "edp")] == [(4, 1), (2, 4)]
+
+
 def test_data_parallel_gradients_keep_their_bytes():
     factor = model_us("all_reduce", POD, 64) / model_us("all_reduce", SOURCE, 8)
     assert factor > 1.5

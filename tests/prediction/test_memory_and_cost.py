@@ -44,6 +44,12 @@ def test_state_is_parameters_gradients_and_two_moments():
     assert found.fits is True
 
 
+def test_a_larger_batch_leaves_more_in_memory_but_no_more_state():
+    run = prepare(training(2**20).load())
+    found = judge(run, load_gpu("l4"), (Layout(), Layout(batch=4.0)))
+    assert (found.least_bytes, found.most_bytes) == (16 * 2**20, 20 * 2**20 + 4 * 4 * 8 * 1024)
+
+
 def test_gradients_without_elements_tell_nothing():
     builder = training(2**20)
     for event in builder.events:
