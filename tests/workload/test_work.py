@@ -322,6 +322,8 @@ def test_an_expanded_axis_is_read_once():
         ("aten::mul", [[8, 64], [8, 64]], ["c10::Half", "long int"], (2 + 8 + 2) * 512),
         ("aten::mul", [[8, 64], [8, 64]], ["bool", "long int"], (1 + 8 + 8) * 512),
         ("aten::index", [[5000, 64], [[8]]], ["float", "TensorList"], 2 * 4 * 512 + 8 * 8),
+        ("aten::index", [[5000, 64], [[8, 1], [4]]], ["float", "TensorList"], 2 * 4 * 32 + 8 * (8 + 4)),
+        ("aten::index", [[16, 27, 27], [[], [351], [351]]], ["float", "TensorList"], 2 * 4 * 16 * 351 + 8 * 2 * 351),
         ("aten::embedding", [[5000, 64], [2, 4]], ["c10::Half", "long int"], 2 * 2 * 512 + 8 * 8),
         ("aten::_embedding_bag", [[5000, 64], [40], [8]], ["c10::Half", "long int", "long int"], 2 * 64 * 48 + 8 * 48),
         ("aten::_foreach_zero_", [[[100], [28]]], ["TensorList"], 4 * 128),

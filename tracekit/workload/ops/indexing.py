@@ -1,7 +1,9 @@
 """Copies, joins, gathers and caches: what moves elements without computing."""
 
 import math
+from itertools import zip_longest
 
+from tracekit.workload.ops.elementwise import broadcast
 from tracekit.workload.ops.vector import (
     INDEX_BYTES,
     Columns,
@@ -65,15 +67,15 @@ def _put(*, adds: bool = False, rows: bool = False) -> Traffic:
 
 
 def _index(signature: Signature, item_bytes: int) -> Columns | None:
-    """Advanced indexing: the indices broadcast and take the place of the first axes of the source."""
+    """Advanced indexing: the indices broadcast and take the place of axes of the source; no index keeps an axis."""
     source, indices = signature.tensor(0), signature.at(1)
     masks = any(index.dtype in ("bool", "uint8") for index in indices)
-    if source is None or not indices or masks or len(indices) > len(source.shape):
+    if source is None or not indices or masks or len(signature.dims[1]) > len(source.shape):
         return None
-    picked = max(index.numel for index in indices)
-    numel = picked * math.prod(source.shape[len(indices) :])
-    bytes_ = 2 * numel * source.item_bytes(item_bytes) + len(indices) * picked * INDEX_BYTES
-    return columns_of((picked, numel // max(picked, 1)), flops=0, bytes_=bytes_)
+    picked = math.prod(broadcast(index.shape for index in indices))
+    kept = math.prod(size for size, shape in zip_longest(source.shape, signature.dims[1]) if not shape)
+    moved = (min(picked * kept, source.numel) + picked * kept) * source.item_bytes(item_bytes)
+    return columns_of((picked, kept), flops=0, bytes_=moved + size_of(indices, INDEX_BYTES))
 
 
 def _index_put(signature: Signature, item_bytes: int) -> Columns | None:
