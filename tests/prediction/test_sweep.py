@@ -87,6 +87,14 @@ def test_every_pass_of_a_step_counts():
     assert recognise_batch(prepare(builder.load())) == Batch(2 * 4 * 512, "tokens")
 
 
+def test_a_layer_that_autocast_calls_from_within_itself_counts_once():
+    builder, dims = TraceBuilder(), [[32, 3, 224, 224], [64, 3, 7, 7]]
+    for now in (0, 100):
+        builder.op("aten::conv2d", now, 60, dims=dims).op("aten::conv2d", now + 10, 50, dims=dims)
+    builder.kernel("k", 20, 10, launch=15)
+    assert recognise_batch(prepare(builder.load())) == Batch(2 * 32, "samples")
+
+
 def test_from_python_with_a_table():
     found = tk.sweep(training().load(), cluster=FAST, world_size=[8, 64], price={"a100-sxm-80gb": 2.0}, samples=4)
     assert found.table["ranks"].to_list() == [64, 8]

@@ -37,11 +37,13 @@ def recognise_batch(run: Run) -> Batch | None:
         run: The measured run.
     """
     step = run.chosen.row(0, named=True)
-    layers = run.trace.ops.filter(
-        pl.col("name").is_in(list(FIRST_LAYERS))
-        & pl.col("input_dims").is_not_null()
-        & pl.col("ts_ns").is_between(step["start_ns"], step["end_ns"])
-    ).sort("ts_ns")
+    layers = _outermost(
+        run.trace.ops.filter(
+            pl.col("name").is_in(list(FIRST_LAYERS))
+            & pl.col("input_dims").is_not_null()
+            & pl.col("ts_ns").is_between(step["start_ns"], step["end_ns"])
+        )
+    )
     if layers.is_empty():
         return None
     first, dims = layers.row(0, named=True)["name"], [json.loads(text) for text in layers["input_dims"]]
@@ -51,3 +53,9 @@ def recognise_batch(run: Run) -> Batch | None:
     ]
     sizes = [math.prod(row[data]) if unit == "tokens" else row[data][0] for row in same]
     return Batch(float(sum(sizes)), unit)
+
+
+def _outermost(ops: pl.DataFrame) -> pl.DataFrame:
+    """Without those that run within another: autocast calls a layer anew from within itself."""
+    ended = (pl.col("ts_ns") + pl.col("dur_ns")).cum_max().shift().over("pid", "tid")
+    return ops.sort("ts_ns", -pl.col("dur_ns")).filter((pl.col("ts_ns") >= ended).fill_null(True))
