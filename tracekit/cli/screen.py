@@ -68,7 +68,7 @@ def write(path: Path, content: bytes, quiet: bool) -> None:
         partial.unlink(missing_ok=True)
         raise OutputError(f"{path} can't be written: {error.strerror}.") from error
     if not quiet:
-        Console(stderr=True).print(f"Wrote {path}", highlight=False)
+        Console(stderr=True).print(f"Wrote {path}", highlight=False, markup=False)
 
 
 def as_text(screen: RenderableType) -> str:

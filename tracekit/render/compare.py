@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from tracekit.render.grid import plain
+from tracekit.render.grid import Grid, grid
 from tracekit.render.json import SCHEMA_VERSION
 from tracekit.reporting.comparison import Change, Comparison, Side
 from tracekit.units import digits, duration, interval, percent, shorten
@@ -103,11 +102,8 @@ def _kernels(title: str, changes: Sequence[Change]) -> Iterator[RenderableType]:
         yield _table(title, changes)
 
 
-def _table(title: str, changes: Sequence[Change]) -> Table:
-    table = plain()
-    table.add_column(title, no_wrap=True, overflow="ellipsis", ratio=1)
-    for heading in ("A", "B", "change", "B/A"):
-        table.add_column(heading, justify="right", no_wrap=True)
+def _table(title: str, changes: Sequence[Change]) -> Grid:
+    table = grid((title, "text"), *((heading, "number") for heading in ("A", "B", "change", "B/A")))
     for change in changes:
         table.add_row(
             shorten(change.what, LONGEST),

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 from rich.console import RenderableType
-from rich.table import Table
 
-from tracekit.render.grid import and_more, grid
+from tracekit.render.grid import Grid, and_more, grid
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.kernels import KernelTime
 from tracekit.units import counted, duration, kernel_title, percent, shape, shorten
@@ -13,21 +12,21 @@ from tracekit.units import counted, duration, kernel_title, percent, shape, shor
 MOST_OVER_BOUND = 10
 
 
-def measured(kernels: Sequence[KernelTime]) -> Table:
+def measured(kernels: Sequence[KernelTime]) -> Grid:
     """What each took, and how near to its roofline."""
     table = grid(
-        ("time", "number"), ("share", "number"), ("count", "number"), ("family", "word"), ("% roof", "number"),
-        ("bound by", "number"), ("op, shapes, kernel", "text"),
+        ("time", "number"), ("share", "number"), ("family", "word"), ("bound by", "number"), ("% roof", "number"),
+        ("count", "number"), ("op, shapes, kernel", "text"),
     )  # fmt: skip
     for kernel in kernels:
         utilization = "–" if kernel.utilization is None else f"{kernel.utilization:.0f}"
         table.add_row(
             duration(kernel.time_us),
             percent(kernel.share),
-            counted(kernel.count),
             kernel.family,
-            utilization,
             kernel.limiter or "–",
+            utilization,
+            counted(kernel.count),
             _call(kernel),
         )
     return table
@@ -39,7 +38,7 @@ def _call(kernel: KernelTime) -> str:
     return "  ".join(part for part in parts if part)
 
 
-def predicted(report: Report, top: int) -> Table:
+def predicted(report: Report, top: int) -> Grid:
     """What the largest took, and would take on each target."""
     table = grid(
         ("measured", "number"), *((target.label, "number") for target in report.targets), ("family", "word"),

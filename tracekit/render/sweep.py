@@ -11,7 +11,7 @@ from rich.text import Text
 from tracekit.prediction.layout import Layout
 from tracekit.prediction.memory import GIB, Memory
 from tracekit.prediction.sweep import KEPT, Entry, Sweep, copies
-from tracekit.render.grid import plain
+from tracekit.render.grid import Column, Grid
 from tracekit.render.json import SCHEMA_VERSION
 from tracekit.units import digits, duration, interval, percent
 
@@ -22,11 +22,8 @@ def screen(sweep: Sweep, top: int) -> RenderableType:
     """The layouts, the one that gets most done first."""
     shown = sweep.entries[:top]
     columns = _columns(sweep)
-    table = plain(gap=1)
-    for heading, cell in columns.items():
-        words = heading in ("on", "layout")
-        width = None if words else max(len(text) for text in (heading, *map(cell, shown)))
-        table.add_column(heading, justify="left" if words else "right", no_wrap=True, min_width=width)
+    kinds = {"on": "word", "layout": "word"}
+    table = Grid([Column(heading, kinds.get(heading, "number")) for heading in columns], gap=1)
     for entry in shown:
         table.add_row(*(cell(entry) for cell in columns.values()))
     left_out = len(sweep.entries) - len(shown)

@@ -117,13 +117,13 @@ def _section(title: str, body: RenderableType | None) -> Iterator[RenderableType
 def _targets(report: Report) -> RenderableType:
     priced = any(target.dollars is not None for target in report.targets)
     table = grid(
-        ("", "text"), ("step", "number"), ("90 % interval", "number"), ("speedup", "number"),
+        ("", "word"), ("step", "number"), ("90 % interval", "number"), ("speedup", "number"),
         *([("$/1k steps", "number")] if priced else []), ("GPU busy", "number"), ("idle", "number"),
         ("modelled", "number"),
     )  # fmt: skip
     source = report.source
     busy, idle = duration(source.kernel_time_us), duration(source.idle_us)
-    table.add_row("measured", duration(source.step_time_us), "", "", *([""] if priced else []), busy, idle)
+    table.add_row("measured", duration(source.step_time_us), "", "", *([""] if priced else []), busy, idle, "")
     for target in report.targets:
         table.add_row(
             Text(target.label, style="bold"),
