@@ -1,6 +1,7 @@
 """The command line as a user meets it."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -78,6 +79,17 @@ def test_output_is_written_whole_and_not_overwritten(run, trace, tmp_path):
     assert run("predict", trace, "--gpu", "l4", "-o", output, "--force")[0] == 0
     assert json.loads(output.read_text())["targets"][0]["gpu"] == "l4"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.json", "trace.json.gz"]
+
+
+@pytest.mark.parametrize("verb", ["predict --gpu t4", "report", "redact"])
+def test_what_is_no_file_is_not_replaced(verb, run, trace, tmp_path):
+    verb, *options = verb.split()
+    pipe = tmp_path / "pipe.json"
+    os.mkfifo(pipe)
+    code, out, err = run(verb, trace, *options, "--force", "-o", pipe)
+    assert (code, out) == (1, "")
+    assert "is no file" in err
+    assert pipe.is_fifo()
 
 
 def test_text_output(run, trace, tmp_path):

@@ -34,12 +34,14 @@ def check_output(path: Path | None, force: bool, suffixes: Sequence[str]) -> Non
         suffixes: Those that name a format.
 
     Raises:
-        OutputError: It exists already, its directory doesn't, or its suffix names no format.
+        OutputError: It exists already or is no file, its directory doesn't exist, or its suffix names no format.
     """
     if path is None:
         return
     if path.suffix not in suffixes:
         raise OutputError(f"{path}: can't tell the format from {path.suffix!r}.", f"Known: {', '.join(suffixes)}.")
+    if path.exists() and not path.is_file():
+        raise OutputError(f"{path} is no file, and writing would put one in its place.", "Name another with -o.")
     if path.exists() and not force:
         raise OutputError(f"{path} exists already.", "Overwrite it with --force.")
     if not path.parent.is_dir():

@@ -32,8 +32,10 @@ def redact(given: str | Path, output: Path, *, force: bool = False) -> Removed:
 
     Raises:
         TraceError: It can't be read, is damaged, too large, no profiler trace, or more than one.
-        OutputError: ``output`` exists already, or can't be written.
+        OutputError: ``output`` exists already, is no file, or can't be written.
     """
+    if output.exists() and not output.is_file():
+        raise OutputError(f"{output} is no file, and writing would put one in its place.", "Name another with -o.")
     if output.exists() and not force:
         raise OutputError(f"{output} exists already.", "Overwrite it with --force.")
     if not output.parent.is_dir():
