@@ -59,6 +59,11 @@ def _sizes(dims: list[Any] | int) -> str:
     return ", ".join(part for part in inner if part)
 
 
+def printable(name: str) -> str:
+    """A file's name for people: its bytes that are no UTF-8 become ``?``, as no output could hold them."""
+    return name.encode(errors="replace").decode()
+
+
 def shorten(text: str, width: int) -> str:
     """At most ``width`` characters, cut at the end."""
     return text if len(text) <= width else text[: width - 1] + "…"

@@ -92,6 +92,14 @@ def test_what_is_no_file_is_not_replaced(verb, run, trace, tmp_path):
     assert pipe.is_fifo()
 
 
+@pytest.mark.parametrize("form", ["html", "json", "md", "xlsx", "txt"])
+def test_a_trace_whose_name_is_no_text(form, run, trace, tmp_path):
+    named = trace.rename(os.fsdecode(bytes(tmp_path) + b"/b\xff.json.gz"))
+    code, out, _ = run("predict", named, "--gpu", "t4", "-o", tmp_path / f"out.{form}")
+    assert code == 0
+    assert "b?.json.gz" in out.replace("\n", "")
+
+
 def test_text_output(run, trace, tmp_path):
     run("report", trace, "-o", tmp_path / "out.txt")
     assert "where the time goes" in (tmp_path / "out.txt").read_text()

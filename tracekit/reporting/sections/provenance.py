@@ -12,6 +12,7 @@ from predictors.fitted import SHIPPED
 from tracekit.prediction import Prediction
 from tracekit.replay.run import Run
 from tracekit.secrets import HARMLESS
+from tracekit.units import printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +66,8 @@ def build(run: Run, targets: Sequence[Prediction], command: str | None) -> Prove
     told = ((key, value) for key, value in run.trace.metadata.items() if re.fullmatch(HARMLESS, key))
     return Provenance(
         version=version("tracekit"),
-        command=command,
-        trace=run.trace.source,
+        command=printable(command) if command else None,
+        trace=printable(run.trace.source),
         sha256=_sha256(path) if path.is_file() else None,
         weights_sha256=_sha256(SHIPPED / "weights.json"),
         recorded=tuple((key, str(value)) for key, value in told),

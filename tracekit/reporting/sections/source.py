@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from tracekit.replay.run import Run
+from tracekit.units import printable
 
 TOLD_BY = {
     "slug": "name",
@@ -52,8 +53,9 @@ class Source:
 
 def build(run: Run) -> Source:
     """The measured run."""
+    name = printable(run.trace.source)
     return Source(
-        trace=run.trace.source if len(run.ranks) == 1 else f"{run.trace.source} and {len(run.ranks) - 1} more",
+        trace=name if len(run.ranks) == 1 else f"{name} and {len(run.ranks) - 1} more",
         gpu=run.gpu.slug if run.gpu else None,
         resolution=_resolution(run),
         rank=run.trace.rank if len(run.ranks) == 1 else None,
