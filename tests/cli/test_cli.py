@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -98,6 +99,21 @@ def test_a_trace_whose_name_is_no_text(form, run, trace, tmp_path):
     code, out, _ = run("predict", named, "--gpu", "t4", "-o", tmp_path / f"out.{form}")
     assert code == 0
     assert "b?.json.gz" in out.replace("\n", "")
+
+
+def test_stdout_that_knows_ascii_only_or_is_full(trace):
+    def shown(out):
+        command = [sys.executable, "-m", "tracekit", "info", trace]
+        done = subprocess.run(
+            command, env=os.environ | {"PYTHONIOENCODING": "ascii"}, stdout=out, stderr=subprocess.PIPE
+        )
+        return done.returncode, done.stderr.count(b"\n"), done.stdout
+
+    code, complaints, out = shown(subprocess.PIPE)
+    assert (code, complaints) == (0, 0)
+    assert b"GPU busy" in out
+    with Path("/dev/full").open("wb") as full:
+        assert shown(full)[:2] == (1, 1)
 
 
 def test_text_output(run, trace, tmp_path):

@@ -1,5 +1,7 @@
 """The ``tracekit`` command: its verbs, and what becomes of errors."""
 
+import errno
+import io
 import sys
 import traceback
 from typing import Annotated
@@ -72,6 +74,9 @@ def _main(
 
 def main() -> None:
     """Run the command line; expected failures end in one line on stderr."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         app()
     except KeyboardInterrupt:
@@ -83,6 +88,8 @@ def main() -> None:
 
         if isinstance(error, PredictorError):
             _fail(str(error), EXIT_FAILURE)
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            _fail("there is no space left where the output goes. Make room, and run it again.", EXIT_FAILURE)
         traceback.print_exc()
         _fail("this is a bug in tracekit; please report it with the lines above", EXIT_BUG)
 
