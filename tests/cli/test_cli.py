@@ -116,6 +116,12 @@ def test_stdout_that_knows_ascii_only_or_is_full(trace):
         assert shown(full)[:2] == (1, 1)
 
 
+def test_a_gpu_that_was_named_is_not_asked_for(run, tmp_path):
+    trace = TraceBuilder(device=None).kernel("ampere_sgemm", 20, 100, launch=10).save(tmp_path / "trace.json")
+    assert "name it with --source-gpu" in " ".join(run("info", trace)[1].split())
+    assert "deviceProperties" not in run("info", trace, "--source-gpu", "t4")[1]
+
+
 def test_text_output(run, trace, tmp_path):
     run("report", trace, "-o", tmp_path / "out.txt")
     assert "where the time goes" in (tmp_path / "out.txt").read_text()

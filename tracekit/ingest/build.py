@@ -30,6 +30,8 @@ LAUNCH = "LaunchKernel|GraphLaunch|LaunchCooperativeKernel"
 
 LONGEST_METADATA = 4096
 
+UNDESCRIBED = "the trace doesn't describe its GPU (no deviceProperties): name it with --source-gpu"
+
 # c10's number for it, among the types of devices.
 CPU = 0
 
@@ -259,7 +261,7 @@ def _gaps(ops: pl.DataFrame, unreadable: int, device: Device | None) -> Iterable
     if unreadable:
         yield f"the inputs of {unreadable:,} ops aren't written as the profiler does: they were left out"
     if device is None:
-        yield "the trace doesn't describe its GPU (no deviceProperties): name it with --source-gpu"
+        yield UNDESCRIBED
     if ops.is_empty():
         yield "no CPU ops were recorded: kernels can't be told apart by op or shape (add ProfilerActivity.CPU)"
     elif ops["input_dims"].count() == 0:

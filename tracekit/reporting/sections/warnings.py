@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from tracekit import secrets
+from tracekit.ingest.build import UNDESCRIBED
 from tracekit.ingest.ranks import ranges
 from tracekit.prediction.pace import pace
 from tracekit.replay.profiler import held_up
@@ -134,6 +135,8 @@ def _of_each_rank(run: Run) -> Iterator[str]:
     alike: dict[str, list[str]] = {}
     for rank in run.ranks:
         for warning in (*rank.warnings, *secrets.warnings(rank)):
+            if warning == UNDESCRIBED and run.source:
+                continue
             alike.setdefault(re.sub(r"\d+", "", warning), []).append(warning)
     for first, *others in alike.values():
         yield f"{first} (and {len(others)} more like it)" if others else first
