@@ -122,6 +122,14 @@ def test_a_gpu_that_was_named_is_not_asked_for(run, tmp_path):
     assert "deviceProperties" not in run("info", trace, "--source-gpu", "t4")[1]
 
 
+def test_no_kernels_are_listed_where_none_are_wanted(run, trace):
+    assert "op, shapes, kernel" in run("report", trace)[1]
+    for verb in (("report",), ("predict", "--gpu", "t4")):
+        out = run(*verb, trace, "--top", 0)[1]
+        assert "kernels\n" not in out
+        assert "op, shapes, kernel" not in out
+
+
 def test_text_output(run, trace, tmp_path):
     run("report", trace, "-o", tmp_path / "out.txt")
     assert "where the time goes" in (tmp_path / "out.txt").read_text()

@@ -54,10 +54,7 @@ def measured(report: Report, top: int) -> RenderableType:
         *_section("if GPU or CPU were faster", critical.speeds(report)),
         *_section("what if", what_if(report)),
         *_section("findings", _findings(report)),
-        *_section(
-            f"top {min(top, len(report.kernels))} of {len(report.kernels)} kernels",
-            kernels.measured(report.kernels[:top]),
-        ),
+        *_section(_listed(report, top), kernels.measured(report.kernels[:top]) if top else None),
         *_warnings(report),
     )
 
@@ -70,13 +67,14 @@ def predicted(report: Report, top: int) -> RenderableType:
         *_section("what limits it there", _limits(report)),
         *_section("what if", what_if(report)),
         *_section("where the time goes", time_bars(report.bars)),
-        *_section(
-            f"top {min(top, len(report.kernels))} of {len(report.kernels)} kernels",
-            kernels.predicted(report, top),
-        ),
+        *_section(_listed(report, top), kernels.predicted(report, top) if top else None),
         *_notes(report),
         *_warnings(report),
     )
+
+
+def _listed(report: Report, top: int) -> str:
+    return f"top {min(top, len(report.kernels))} of {len(report.kernels)} kernels"
 
 
 def _source(report: Report) -> RenderableType:
