@@ -101,6 +101,7 @@ def test_dollars_for_a_thousand_steps():
     assert found["a100-sxm-80gb"].dollars == pytest.approx(2.0 * found["a100-sxm-80gb"].step.step_time_us / 3.6e6)
     assert found["a100-sxm-80gb"].dollars == pytest.approx(0.002, rel=0.01)
     assert found["l4"].dollars is None
+    assert [any("--price l4=" in note for note in one.notes) for one in found.values()] == [False, True]
 
 
 @pytest.mark.parametrize("dollars", [-1.0, float("nan"), float("inf")])

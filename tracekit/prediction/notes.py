@@ -1,6 +1,6 @@
 """What to know about a prediction."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import polars as pl
 
@@ -137,6 +137,17 @@ def of_memory(memory: Memory) -> str:
         memory.fits
     ]
     return f"{judgement}: {memory.reason}"
+
+
+def of_prices(prices: Mapping[str, float], gpu: Gpu) -> Iterator[str]:
+    """That the target isn't among the GPUs that were given a price.
+
+    Args:
+        prices: Dollars for an hour of one GPU, by its canonical name.
+        gpu: The target.
+    """
+    if prices and gpu.slug not in prices:
+        yield f"no price was given for it: --price {gpu.slug}=DOLLARS"
 
 
 def of_calibrations(calibrations: Sequence[Calibration], gpu: Gpu, same_gpu: bool) -> Iterator[str]:

@@ -232,6 +232,7 @@ class Predictor:
                 *self.assumed,
                 *([late.note] if late.note else []),
                 notes.of_memory(memory),
+                *notes.of_prices(self.prices, gpu),
             ),
             memory=memory,
             ranks=target.layout.world_size if target.layout else run.trace.world_size,
