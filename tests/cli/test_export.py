@@ -33,7 +33,7 @@ def test_every_launch_as_a_table(run, trace, tmp_path):
     table = pl.read_parquet(tmp_path / "k.parquet")
     assert table["name"].to_list() == ["ampere_sgemm_128x64_nn"]
     assert table["t4 time_us"][0] > 100
-    assert run("export", trace, "--format", "csv", "-o", tmp_path / "k.csv")[0] == 0
+    assert run("export", trace, "-o", tmp_path / "k.csv")[0] == 0
     assert pl.read_csv(tmp_path / "k.csv").height == 1
 
 

@@ -1,6 +1,7 @@
 """``tracekit export``: the data for other programs."""
 
 from enum import StrEnum
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -26,8 +27,12 @@ def export(
         Path, typer.Option("--output", "-o", metavar="FILE", help="Where to; a timeline may end in .gz.")
     ],
     form: Annotated[
-        Export, typer.Option("--format", help="perfetto: a timeline; parquet and csv: a row per launched kernel.")
-    ] = Export.PERFETTO,
+        Export | None,
+        typer.Option(
+            "--format",
+            help="perfetto: a timeline; parquet and csv: a row per launched kernel. Default by the suffix.",
+        ),
+    ] = None,
     gpu: Annotated[
         list[str], typer.Option("--gpu", "-g", metavar="NAME", help="Add what is predicted on this GPU; repeatable.")
     ] = [],  # noqa: B006 - typer makes a new one
@@ -51,7 +56,8 @@ def export(
     from tracekit.render import perfetto, tables
     from tracekit.replay.run import prepare
 
-    check_output(output, force, SUFFIXES[form])
+    check_output(output, force, SUFFIXES[form] if form else list(chain(*SUFFIXES.values())))
+    form = form or next(form for form, suffixes in SUFFIXES.items() if output.suffix in suffixes)
     targets(gpu, cluster)
     with progress(quiet) as stage:
         trace = read(traces, ranks, no_cache, memory, stage, stacks)
