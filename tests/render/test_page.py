@@ -12,6 +12,7 @@ from tracekit.render.html import page
 from tracekit.render.html.rows import ROWS
 from tracekit.render.words import headline
 from tracekit.reporting.findings.model import Finding
+from tracekit.reporting.sections.what_if import EditSaving
 
 TEN_MB = 10_000_000
 
@@ -48,6 +49,25 @@ def test_the_headline_compares_samples_where_the_batch_is_another(report):
     doubled = replace(best, samples=2.0, speedup=0.75)
     said = headline(replace(report, targets=(doubled,)))
     assert said.after == " with 2 times the batch: 1.50× as fast for each sample."
+
+
+def test_the_headline_takes_the_cheapest_then_the_surest_of_equals(report):
+    sure = replace(report.targets[0], speedup=1.99, high_us=2.0)
+    unsure, slow = replace(sure, speedup=2.0, high_us=9.0), replace(sure, speedup=1.5)
+
+    def said(*targets):
+        whole = headline(replace(report, targets=targets))
+        return whole.before + whole.after
+
+    assert ", as fast as any of 3, it would take: 1.99× as fast." in said(sure, unsure, slow)
+    cheap = replace(unsure, price=1.0)
+    assert ", as fast as any of 3, it would take: 2.00× as fast." in said(replace(sure, price=2.0), cheap, slow)
+    assert ", the fastest of 3, it would take: 2.00× as fast." in said(unsure, slow, slow)
+
+
+def test_the_headline_tells_of_edits(report):
+    edit = EditSaving("no-sync()", "", 1, 1.0, 2.0, ())
+    assert headline(replace(report, what_if=(edit,))).after.startswith(" with the what-if edits: ")
 
 
 def test_its_bytes_hang_on_the_report_alone(report):

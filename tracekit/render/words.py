@@ -1,8 +1,8 @@
 """The report's sentences: its first one, and what other speeds would give."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import isinf
+from math import inf, isinf
 
 from tracekit.prediction import Prediction
 from tracekit.reporting.model import Report
@@ -39,19 +39,29 @@ def headline(report: Report) -> Headline:
     if not others:
         busy = 100 * source.kernel_time_us / source.step_time_us if source.step_time_us else 0.0
         return Headline(f"A step on {here} takes", step, "", f"The GPU is busy {percent(busy)} of it.")
-    best = max(others, key=lambda target: target.speedup * target.samples)
-    among = "" if len(others) == 1 else f", the fastest of {len(others)}"
+    best, among = _best(others)
     there = best.label if best.cluster else _name(report, best.gpu)
     if best.layout and best.layout.world_size > 1:
         there += f" as {best.layout.parallel}"
     larger = "" if best.samples == 1 else f" with {best.samples:g} times the batch"
+    edited = " with the what-if edits" if report.what_if else ""
     each = "" if best.samples == 1 else " for each sample"
     return Headline(
         f"A step takes {step} on {here}. On {there}{among}, it would take",
         duration(best.step.step_time_us),
-        f"{larger}: {_compared(best.speedup * best.samples)}{each}.",
+        f"{larger}{edited}: {_compared(best.speedup * best.samples)}{each}.",
         _detail(report, best),
     )
+
+
+def _best(targets: Sequence[Prediction]) -> tuple[Prediction, str]:
+    """The fastest, among equals the cheapest and surest, and how it stands to the others."""
+    most = max(target.speedup * target.samples for target in targets)
+    level = [target for target in targets if target.speedup * target.samples >= (1 - NO_DIFFERENCE) * most]
+    best = min(level, key=lambda target: (inf if target.dollars is None else target.dollars, target.high_us))
+    if len(targets) == 1:
+        return best, ""
+    return best, f", the fastest of {len(targets)}" if len(level) == 1 else f", as fast as any of {len(targets)}"
 
 
 def _compared(speedup: float) -> str:
