@@ -5,8 +5,9 @@ import re
 
 import pytest
 
-from tracekit.errors import TracekitError
+from tracekit.errors import OutputError, TracekitError
 from tracekit.web.settings import Settings, check
+from tracekit.web.store import Store
 
 TOKEN = "a-token-of-enough-characters"
 
@@ -51,6 +52,12 @@ def test_ids_are_long_and_never_alike(api, make_trace):
     secrets = [text for job in jobs for text in (job["id"], job["link"].removeprefix("/r/"))]
     assert len(set(secrets)) == 10
     assert all(re.fullmatch("[0-9a-f]{32}", secret) for secret in secrets)
+
+
+def test_a_place_for_jobs_that_cannot_be_made_is_said(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match="--data"):
+        Store.open(Settings(data=tmp_path / "file"))
 
 
 def test_without_the_token_nothing_is_shown(guarded):

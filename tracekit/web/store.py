@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Self
 
+from tracekit.errors import OutputError
 from tracekit.web.database import Database
 from tracekit.web.files import Files
 from tracekit.web.jobs import Jobs
@@ -21,8 +22,17 @@ class Store:
 
     @classmethod
     def open(cls, settings: Settings) -> Self:
-        """Open it; what is missing is made, for this user's eyes only."""
-        settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        """Open it; what is missing is made, for this user's eyes only.
+
+        Raises:
+            OutputError: Its directory can't be made.
+        """
+        try:
+            settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise OutputError(
+                f"{settings.data} can't be made: {error.strerror}.", "Name another directory with --data."
+            ) from error
         database = Database(settings.data / "tracekit.sqlite", settings.database)
         files = Files(settings.files or str(settings.data / "files"))
         uploads = Uploads(settings, database, files)
