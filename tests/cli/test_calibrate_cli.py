@@ -32,8 +32,11 @@ def result(tmp_path):
 
 @pytest.fixture
 def trace(tmp_path):
-    builder = TraceBuilder().op("aten::mm", 0, 30, dims=[[512, 512], [512, 512]], types=["float", "float"])
-    return builder.kernel("ampere_sgemm_128x64_nn", 20, 100, launch=10).save(tmp_path / "trace.json.gz")
+    builder = TraceBuilder()
+    for start, rows in ((0, 512), (200, 1024)):
+        builder.op("aten::mm", start, 30, dims=[[rows, 512], [512, 512]], types=["float", "float"])
+        builder.kernel("ampere_sgemm_128x64_nn", start + 20, 100, launch=start + 10)
+    return builder.save(tmp_path / "trace.json.gz")
 
 
 def step_us(run, trace, gpu, *options):
@@ -41,10 +44,10 @@ def step_us(run, trace, gpu, *options):
     return target["kernel_time_us"], " ".join(target["notes"])
 
 
-@pytest.mark.parametrize(("short_us", "kept"), [(3, "kept: 1 "), (3.5, "kept: 2 ")])
+@pytest.mark.parametrize(("short_us", "kept"), [(3, "kept: 2 "), (3.5, "kept: 3 ")])
 def test_times_in_whole_microseconds_count_where_they_tell_enough(run, tmp_path, short_us, kept):
     builder = TraceBuilder()
-    for start, rows, time in ((0, 512, 100), (200, 8, short_us)):
+    for start, rows, time in ((0, 512, 100), (200, 1024, 150), (400, 8, short_us)):
         builder.op("aten::mm", start, 30, dims=[[rows, 512], [512, 512]], types=["float", "float"])
         builder.kernel("ampere_sgemm_128x64_nn", start + 20, time, launch=start + 10)
     code, out, _ = run("calibrate", "--trace", builder.save(tmp_path / "trace.json.gz"))
@@ -98,11 +101,18 @@ def test_where_all_are_left_out_nothing_is_kept(run, result):
     assert not json.loads(run("calibrate", "--list", "--json")[1])["calibrations"]
 
 
+def test_a_single_kernel_of_its_kind_is_left_out(run, tmp_path):
+    builder = TraceBuilder().op("aten::mm", 0, 30, dims=[[512, 512], [512, 512]], types=["float", "float"])
+    builder.kernel("ampere_sgemm_128x64_nn", 20, 100, launch=10)
+    code, _, err = run("calibrate", "--trace", builder.save(tmp_path / "trace.json.gz"))
+    assert (code, "sharpen nothing" in err) == (1, True)
+
+
 def test_a_trace_calibrates_the_gpu_it_was_recorded_on(run, trace):
     code, out, _ = run("calibrate", "--trace", trace, "--json")
     facts = json.loads(out)
     assert code == 0
-    assert (facts["gpu"], facts["origin"], facts["kernels"]) == ("a100-sxm-80gb", "trace", 1)
+    assert (facts["gpu"], facts["origin"], facts["kernels"]) == ("a100-sxm-80gb", "trace", 2)
     assert facts["errors_pct"][0]["after"] is None
     run("calibrate", "--trace", trace, "--gpu", "l40s")
     assert [one["gpu"] for one in json.loads(run("calibrate", "--list", "--json")[1])["calibrations"]] == [
