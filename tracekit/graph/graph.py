@@ -29,7 +29,8 @@ class Graph:
         transfer_edge: Edges that hold a collective's duration as well: from the last rank's arrival to its end.
         transfer_activity: The activity of each of them.
         kept_ns: Measured waiting of each activity that no edge derives: a replay adds it to the activity's duration.
-        waited_ns: Measured waiting of CPU threads that the edges derive again, summed over threads.
+        waited_ns: Measured waiting of CPU threads, and within activities for the one before on their stream, that the
+            edges derive again, summed.
         dropped: Inferred edges left out because they contradict others.
         recorded_waits: Waits of streams and calls that the trace records.
         inferred_waits: Those guessed from times and names.
@@ -57,7 +58,7 @@ class Graph:
 
     @property
     def work_ns(self) -> Ints:
-        """How long each activity works, as measured; collectives without waiting for other ranks."""
+        """How long each activity works, as measured, without waiting for other ranks or for the one before."""
         work: Ints = self.lag_ns[self.run_edge] - self.kept_ns
         return work
 
@@ -71,7 +72,7 @@ class Parts:
         run_ns: How long each node takes without its waits.
         edges: All but the run edges.
         released: Activities that come no earlier than measured, whatever else they wait for.
-        waited_ns: Measured waiting of CPU threads that the edges derive again.
+        waited_ns: Measured waiting of CPU threads, and within activities for the one before, that the edges derive.
         recorded_waits: Waits that the trace records.
         inferred_waits: Waits that were guessed.
         hidden_ns: Time within CUDA graphs that their replays agree on.

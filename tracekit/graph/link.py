@@ -47,10 +47,10 @@ def parts(trace: RankTrace, kernels: pl.DataFrame, marks: pl.DataFrame) -> Parts
     )
     return Parts(
         nodes=nodes,
-        run_ns=np.concatenate([own_ns, nodes.dur_ns[nodes.cpu :]]),
+        run_ns=np.concatenate([own_ns, nodes.dur_ns[nodes.cpu :] - stream.early_ns]),
         edges=edges,
         released=waits.carried_in,
-        waited_ns=order.idle_ns + int((nodes.dur_ns[: nodes.cpu] - own_ns).sum()),
+        waited_ns=order.idle_ns + int((nodes.dur_ns[: nodes.cpu] - own_ns).sum() + stream.early_ns.sum()),
         recorded_waits=waits.recorded.src.size + known.call.size,
         inferred_waits=waits.inferred.src.size + waits.occupied.src.size + blocking.inferred + polled.receiver.size,
         hidden_ns=stream.hidden_ns,

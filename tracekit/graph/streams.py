@@ -1,4 +1,8 @@
-"""Activities of one stream run one after the other, with a small gap between queued ones."""
+"""Activities of one stream run one after the other, with a small gap between queued ones.
+
+With programmatic dependent launch (CUDA C++ Programming Guide) a kernel may start while the one before still runs, and
+waits inside for its end. That waiting isn't work: what counts begins with that end, and there is no gap.
+"""
 
 from dataclasses import dataclass
 
@@ -12,22 +16,31 @@ from tracekit.graph.nodes import NONE, Nodes
 
 Ints = npt.NDArray[np.int64]
 
-# Between queued kernels of a stream: 0.75 to 2 us on A100, H100, V100; negative with programmatic dependent launch,
-# 0 on ROCm. Used where a trace never has two in the queue.
+# Between queued kernels of a stream: 0.75 to 2 us on A100, H100, V100; 0 on ROCm. Used where a trace never has two in
+# the queue.
 DEFAULT_GAP_NS = 1_000
 # Queued activities further apart than this waited for something else than each other.
 MAX_GAP_NS = 20_000
 ENOUGH = 5
 WHOLE_NS = 1_000
 """Profilers before 2024 cut times to whole microseconds, which the median of many gaps then is as well."""
+# Kernels that end closer together ran side by side (branches of a graph): what waits for another outlasts it by more.
+LEAST_NS = 500
 
 
 @dataclass(frozen=True, slots=True)
 class StreamOrder:
-    """Stream order, and the time between activities of CUDA graphs that stands for work the trace doesn't show."""
+    """What stream order tells.
+
+    Attributes:
+        edges: Stream order.
+        hidden_ns: Time between activities of CUDA graphs that stands for work the trace doesn't show.
+        early_ns: By activity, what of its duration is waiting for the one before on its stream.
+    """
 
     edges: Edges
     hidden_ns: int
+    early_ns: Ints
 
 
 def link(nodes: Nodes, kernels: pl.DataFrame, launch_edges: Edges) -> StreamOrder:
@@ -53,7 +66,16 @@ def link(nodes: Nodes, kernels: pl.DataFrame, launch_edges: Edges) -> StreamOrde
     hidden = replays.distances(nodes, kernels, before, after, queued)
     lag = np.maximum(lag, hidden)
     lag = np.where(launcher_after == NONE, gap, lag)
-    return StreamOrder(Edges(EdgeKind.STREAM, ends(before), starts(after), lag), int(hidden.sum()))
+    early = np.zeros(nodes.activities.size, dtype=np.int64)
+    early[after - nodes.cpu] = _early(nodes, before, after)
+    return StreamOrder(Edges(EdgeKind.STREAM, ends(before), starts(after), lag), int(hidden.sum()), early)
+
+
+def _early(nodes: Nodes, before: Ints, after: Ints) -> Ints:
+    """How long before the end of the one before it, which it outlasted, each started."""
+    early = nodes.end_ns[before] - nodes.start_ns[after]
+    waited = (early > 0) & (nodes.end_ns[after] >= nodes.end_ns[before] + LEAST_NS)
+    return np.where(waited, early, 0)
 
 
 def _usual(gaps: Ints, default: int) -> int:

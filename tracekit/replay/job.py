@@ -20,8 +20,9 @@ class Job:
     """What is measured.
 
     Attributes:
-        kernels: The kernel table; ``dur_ns`` of a collective is its transfer, ``wait_ns`` (0 for others) what it waited
-            for other ranks. Of several ranks, one after the other, with a column ``rank``.
+        kernels: The kernel table; ``dur_ns`` of a collective is its transfer, ``wait_ns`` what it waited for other
+            ranks, and any kernel inside for the one before on its stream. Of several ranks, one after the other, with a
+            column ``rank``.
         steps: All steps; of several ranks, with a column ``rank``.
         chosen: Those that are measured.
         graph: What has to wait for what.

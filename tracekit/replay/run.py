@@ -34,8 +34,8 @@ class SelfReplay:
         step_time_us: The median step as replayed.
         span_us: All chosen steps as replayed.
         error_pct: Against the measured one.
-        derived_wait_us: Waiting of CPU threads, and of collectives for ranks that were read, that was taken out of the
-            measured run and derived again, per step and rank.
+        derived_wait_us: Waiting of CPU threads, of collectives for ranks that were read, and of kernels for the one
+            before, that was taken out of the measured run and derived again, per step and rank.
         kept_wait_us: Waiting of collectives that is kept as measured, per step and rank.
     """
 
@@ -58,7 +58,8 @@ class Run:
         source: The GPU it was recorded on and how that was told; ``None`` if it isn't known.
         doubt: Why it isn't known, if the trace describes it.
         kernels: The kernel table (``schema.KERNELS``), of several ranks with a column ``rank``. A collective's
-            ``dur_ns`` is its transfer; ``wait_ns`` besides is what it waited for other ranks, 0 for other kernels.
+            ``dur_ns`` is its transfer; ``wait_ns`` is what it waited before for other ranks, and any kernel inside for
+            the one before on its stream.
         steps: All steps of the trace, of several ranks with a column ``rank``.
         chosen: The steps that are measured.
         graph: What has to wait for what.

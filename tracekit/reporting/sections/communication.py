@@ -96,7 +96,8 @@ def _exposed(kernels: pl.DataFrame, collectives: pl.DataFrame) -> pl.Series:
     end = (collectives["ts_ns"] + collectives["wait_ns"] + collectives["dur_ns"]).to_numpy()
     begin = end - collectives["dur_ns"].to_numpy()
     hidden = np.zeros(end.size, dtype=np.int64)
-    others = kernels.filter(pl.col("family") != "collective").sort("ts_ns")
+    working = kernels.filter(pl.col("family") != "collective").with_columns(pl.col("ts_ns") + pl.col("wait_ns"))
+    others = working.sort("ts_ns")
     for mine, theirs in _of_each_rank(collectives, others):
         hidden[mine] = _covered(theirs, end[mine]) - _covered(theirs, begin[mine])
     return pl.Series(end - begin - hidden)
