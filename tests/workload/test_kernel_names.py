@@ -240,6 +240,11 @@ TRTLLM = [
         known("trtllm", "moe", "fp8", (64, 128, 128), stages=6, layout="tn", tensor_core=True),
     ),
     (
+        "bmm_Bfloat16_Bfloat16Bfloat16_Fp32_t128x64x128u2_s5_et128x64_m256x64x16_c2x1x1_16dp256b_rM_BN_transOut_"
+        "schPd2x1x2x3_bN_tma_tmaSf_rgTma_clmp_swiGlu_dynB_sm100f",
+        known("trtllm", "moe", "bf16", (64, 128, 128), stages=5, layout="tn", tensor_core=True),
+    ),
+    (
         "gemm_Bfloat16_E4m3E4m3_Fp32_t128x8x128u2_s6_et64x8_m64x8x32_c1x1x1_16dp256b_rM_TN_transOut_noShflA_dsFp8_sm100f",
         known("trtllm", "gemm", "fp8", (8, 128, 128), stages=6, layout="tn", tensor_core=True),
     ),

@@ -1,12 +1,12 @@
 """Work of the grouped products of a mixture of experts, from their launch.
 
 The op of a serving engine names the tokens, the hidden width and the experts, but neither how wide an expert is nor how
-many of them each token visits. The products of TensorRT-LLM (``bmm_..._dynBatch``) and of Triton (``_matmul_ogs``) tell
-both: their grid has a row of tiles across the output for each tile of tokens, and as many tiles of tokens as any
-routing could need (``getMaxNumCtasInBatchDim``, ``RoutingData.n_blocks``): one per expert and one for each tile's worth
-of the remaining tokens. The output of the second product is as wide as the model, which gives the tiles of tokens;
-these give the width of the first. Triton's persistent products (``_p_matmul_ogs``) have a block for each processor,
-which tells nothing.
+many of them each token visits. The products of TensorRT-LLM (``bmm_..._dynBatch``, now ``dynB``) and of Triton
+(``_matmul_ogs``) tell both: their grid has a row of tiles across the output for each tile of tokens, and as many tiles
+of tokens as any routing could need (``getMaxNumCtasInBatchDim``, ``RoutingData.n_blocks``): one per expert and one for
+each tile's worth of the remaining tokens. The output of the second product is as wide as the model, which gives the
+tiles of tokens; these give the width of the first. Triton's persistent products (``_p_matmul_ogs``) have a block for
+each processor, which tells nothing.
 
 How the tokens are spread over experts isn't recorded. They are taken to be spread evenly.
 """
@@ -15,7 +15,7 @@ import polars as pl
 
 from tracekit.workload.signature import ITEM_BYTES
 
-GROUPED = r"^bmm_.*_dynBatch|^_matmul_ogs_\w*\dx1(?:_swiglu)?$"
+GROUPED = r"^bmm_.*_dynB(?:atch)?_|^_matmul_ogs_\w*\dx1(?:_swiglu)?$"
 GATED = r"_(?:swiGlu|geGlu)_|_swiglu$"
 FINALIZE = r"^void moe::dev::finalize::|^_finalize_matmul_scatter"
 STORED = r"^_matmul_ogs_.*xmxfp4_"
