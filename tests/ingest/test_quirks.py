@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from predictors import identify_gpu
 from tracekit.errors import NotATraceError
 from tracekit.ingest.decode import decode
 from tracekit.testing import TraceBuilder
@@ -246,3 +247,16 @@ def test_kernels_of_a_launch_on_several_devices_share_an_id(read):
     trace = read(sharing_one_id("cudaLaunchCooperativeKernelMultiDevice"))
     assert trace.activities["correlation"].to_list() == [7] * 3
     assert not any("correlation" in warning for warning in trace.warnings)
+
+
+def test_shared_memory_in_the_place_of_the_sms(read):
+    """A collector of an inference cluster writes 167,936 SMs for an A800."""
+    document = json.loads(one_kernel().to_json())
+    properties = {"id": 0, "name": "NVIDIA A800-SXM4-80GB", "totalGlobalMem": 85_174_583_296, "numSms": 167_936}
+    document["deviceProperties"] = [properties | {"computeMajor": 8, "computeMinor": 0}]
+    device = read(document).device
+    assert device.sms == 0
+    assert (
+        identify_gpu(device.name, device.sms, device.memory_bytes, device.compute_capability).gpu.slug
+        == "a800-sxm-80gb"
+    )

@@ -32,6 +32,9 @@ LONGEST_METADATA = 4096
 
 UNDESCRIBED = "the trace doesn't describe its GPU (no deviceProperties): name it with --source-gpu"
 
+# Three times as many as any GPU has (304 on an MI300X). Some collectors write an SM's bytes of shared memory there.
+MOST_SMS = 1_000
+
 # c10's number for it, among the types of devices.
 CPU = 0
 
@@ -225,7 +228,7 @@ def _device(keys: Mapping[str, bytes], activities: pl.DataFrame) -> Device | Non
     major, minor = found.compute_major, found.compute_minor
     return Device(
         name=found.name,
-        sms=found.num_sms,
+        sms=found.num_sms if found.num_sms <= MOST_SMS else 0,
         memory_bytes=found.total_global_mem,
         compute_capability=None if major is None or minor is None else f"{major}.{minor}",
     )
