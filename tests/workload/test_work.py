@@ -345,12 +345,21 @@ def test_what_ops_move(op, dims, types, bytes_):
     assert row["bytes"] == bytes_
 
 
-@pytest.mark.parametrize("size", ["2u", "(unsigned int)2"])
-def test_copies_of_lists_tell_the_size_of_an_element_by_the_kernel_s_name(size):
-    opaque = f"at::native::(anonymous namespace)::OpaqueType<{size}>"
-    kernel = f"void at::native::(anonymous namespace)::CatArrayBatchedCopy<{opaque}, unsigned int, 2, 64, 64>"
+@pytest.mark.parametrize(
+    ("element", "item_bytes"),
+    [
+        ("at::native::(anonymous namespace)::OpaqueType<2u>", 2),
+        ("at::native::(anonymous namespace)::OpaqueType<(unsigned int)2>", 2),
+        ("c10::BFloat16", 2),
+        ("bool", 1),
+        ("long", 8),
+    ],
+)
+def test_the_name_of_a_join_tells_the_size_of_elements(element, item_bytes):
+    """The trace calls the type of a list of tensors ``TensorList``."""
+    kernel = f"void at::native::(anonymous namespace)::CatArrayBatchedCopy_contig<{element}, unsigned int, 2, 128, 1>"
     row = kernel_of("aten::cat", kernel, [[[8, 64], [2, 64]], []], ["TensorList", "Scalar"])
-    assert row["bytes"] == 2 * 2 * 640
+    assert row["bytes"] == 2 * item_bytes * 640
 
 
 @pytest.mark.parametrize(("axis", "picked"), [("0", 8 * 64), ("1", 5000 * 8), ("-1", 5000 * 8)])

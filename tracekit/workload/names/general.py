@@ -63,8 +63,12 @@ _DTYPE_PATTERNS = tuple((dtype, re.compile(pattern, re.IGNORECASE)) for dtype, p
 OVER_LISTS = re.compile(r"multi_tensor_apply.*?Functor\w*<(float|double|c10::Half|c10::BFloat16)\b")
 TYPES = {"float": "fp32", "double": "fp64", "c10::Half": "fp16", "c10::BFloat16": "bf16"}
 
-# Kernels that only move elements take them as so many bytes, whatever their type.
-OPAQUE = re.compile(r"\bOpaqueType<(?:\([a-z ]+\))?(\d+)")
+# PyTorch's copies know only the size of what they move; its joins named a type until 2024. Of a list of tensors nothing
+# else tells either.
+_MOVED = re.compile(
+    r"OpaqueType<(?:\([a-z ]+\))?(\d+)|CatArrayBatchedCopy\w*<(bool|signed char|unsigned char|short|int|long)\b"
+)
+_MOVED_BYTES = {"bool": 1, "signed char": 1, "unsigned char": 1, "short": 2, "int": 4, "long": 8}
 
 # torch's mangled and templated names repeat namespaces that would trip the rules above.
 _NOISE = re.compile(r"fbgemm\w*|flashinfer(?:::)?|at::native::|\(anonymous namespace\)::|std::|c10::|cuda_kernel_impl")
@@ -86,9 +90,11 @@ def dtype_of(kernel: str) -> str | None:
 
 
 def item_bytes_of(kernel: str) -> int | None:
-    """Bytes of an element, where a kernel's name tells these in place of a type."""
-    opaque = OPAQUE.search(kernel)
-    return int(opaque.group(1)) if opaque else None
+    """Bytes of the elements that a copy's name tells it moves; ``None`` where it doesn't."""
+    moved = _MOVED.search(kernel)
+    if moved is None:
+        return None
+    return int(moved[1]) if moved[1] else _MOVED_BYTES[moved[2]]
 
 
 def copy_kind_of(name: str) -> str | None:
