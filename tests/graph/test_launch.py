@@ -45,3 +45,20 @@ def test_finer_gaps_are_their_median():
     timeline = replay(graph_of(queued(*[0.25, 0.75, 0.75, 1.25, 1.75, 0.25, 0])))
     between = timeline.activity_start_ns[1:] - timeline.activity_end_ns[:-1]
     assert between.tolist() == [750] * 6
+
+
+def test_rare_copies_take_their_own_time_to_start():
+    """Two copies start 60 after their calls, ten kernels 10 after theirs."""
+    builder, late = TraceBuilder(), {0: 60, 1: 60}
+    for i in range(12):
+        kind, name = ("gpu_memcpy", "Memcpy HtoD (Pageable -> Device)") if i in late else ("kernel", "gemm")
+        builder.kernel(name, 200 * i + late.get(i, 10), 20, launch=200 * i, kind=kind)
+    starts = replay(graph_of(builder)).activity_start_ns / 1000
+    assert starts.tolist() == [200 * i + late.get(i, 10) for i in range(12)]
+
+
+def test_calls_that_are_rare_take_as_long_as_others_that_launch_kernels():
+    builder = TraceBuilder().kernel("Memset (Device)", 90, 5, launch=0, kind="gpu_memset")
+    for i, call in enumerate(["cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernelEx"], start=1):
+        builder.kernel("gemm", 200 * i + 10, 20, launch=200 * i, call=call)
+    assert (replay(graph_of(builder)).activity_start_ns[1:] / 1000).tolist() == [210, 410, 610]

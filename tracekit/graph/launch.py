@@ -19,6 +19,8 @@ DEFAULT_LATENCY_NS = 8_000
 # A kernel that starts later than this waited for something else than its launch.
 MAX_LATENCY_NS = 100_000
 ENOUGH = 5
+# Of all kernels, or all copies and sets, fewer will do; a single one may have waited.
+SOME = 2
 
 
 def link(nodes: Nodes, kernels: pl.DataFrame, held_back: Ints) -> Edges:
@@ -47,18 +49,22 @@ def _handed_over_whole(nodes: Nodes, launcher: Ints, launched: Ints) -> npt.NDAr
 
 
 def _latency(nodes: Nodes, kernels: pl.DataFrame, held_back: Ints) -> Ints:
-    """Latency to expect of each activity, by the call that launched it (copies and sets: by their own name)."""
+    """Latency to expect of each activity, by the call that launched it (copies and sets: by their own name).
+
+    Of what is rare, that of kernels or of copies and sets: a copy of pageable memory starts 50 us after its call.
+    """
     launcher_name = nodes.names.gather(pl.Series(nodes.launcher).replace(NONE, None))
     likeness = pl.when(pl.col("kind") == "kernel").then(launcher_name).otherwise("name")
     measured = np.maximum(nodes.start_ns[nodes.activities] - nodes.start_ns[nodes.launcher], 0)
     tells = _on_idle_stream(nodes) & (measured < MAX_LATENCY_NS)
     tells[held_back - nodes.cpu] = False
-    samples = kernels.select(likeness=likeness).with_columns(
+    samples = kernels.select(likeness=likeness, is_kernel=pl.col("kind") == "kernel").with_columns(
         latency=pl.when(pl.Series(tells)).then(pl.Series(measured))
     )
-    overall = samples["latency"].median()
-    enough = pl.col("latency").count().over("likeness") >= ENOUGH
-    expected = pl.when(enough).then(pl.col("latency").median().over("likeness")).otherwise(overall)
+    median, count = pl.col("latency").median(), pl.col("latency").count()
+    alike = pl.when(count.over("likeness") >= ENOUGH).then(median.over("likeness"))
+    akin = pl.when(count.over("is_kernel") >= SOME).then(median.over("is_kernel"))
+    expected = pl.coalesce(alike, akin, median)
     return samples.select(expected.fill_null(DEFAULT_LATENCY_NS).round().cast(pl.Int64)).to_series().to_numpy()
 
 
