@@ -47,6 +47,21 @@ def test_two_replays_are_too_few():
     assert graph_of(replays(100, 100)).hidden_ns == 0
 
 
+def test_a_longer_gap_that_comes_back_stays_where_it_is():
+    """Five kernels of 10 in each of four graphs, 1 apart but for 4 before the third."""
+    builder, now = TraceBuilder(), 200.0
+    for i in range(4):
+        for place, gap in enumerate((3, 1, 4, 1, 1)):
+            now += gap
+            builder.kernel(f"kernel {place}", now, 10, launch=None if place else 10 * i, call="cudaGraphLaunch")
+            if place:
+                builder.events[-1]["args"]["correlation"] = builder.events[-2]["args"]["correlation"]
+            now += 10
+    timeline = replay(graph_of(builder))
+    gaps = (timeline.activity_start_ns[1:] - timeline.activity_end_ns[:-1]) / 1000
+    assert gaps.tolist()[5:] == [1, 4, 1, 1, 3, 1, 4, 1, 1, 3, 1, 4, 1, 1]
+
+
 def test_pauses_of_ordinary_launches_are_not_taken_over():
     builder = TraceBuilder()
     for i in range(6):

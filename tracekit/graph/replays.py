@@ -15,7 +15,9 @@ from tracekit.ingest.captured import LAUNCHES_GRAPH
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-# Shorter distances are ordinary gaps.
+# Shorter distances are ordinary gaps. A kernel may start 3 us after a set of memory, in every replay.
+GAP_NS = 2_000
+# Longer ones hold work that the trace doesn't show.
 HIDDEN_NS = 20_000
 # How many replays have to agree, and how much their distances may differ from the median, as a part of it.
 REPLAYS = 3
@@ -48,7 +50,7 @@ def distances(nodes: Nodes, kernels: pl.DataFrame, before: Ints, after: Ints, qu
     same = ("before", "after", "lane")
     median = pl.col("gap").median().over(same)
     spread = (pl.col("gap") - median).abs().median().over(same)
-    stable = (pl.col("gap").count().over(same) >= REPLAYS) & (median > HIDDEN_NS) & (spread <= SPREAD * median)
+    stable = (pl.col("gap").count().over(same) >= REPLAYS) & (median > GAP_NS) & (spread <= SPREAD * median)
     hidden = pairs.select(pl.when(stable & pl.col("counts")).then(median).otherwise(0.0).round().cast(pl.Int64))
     return hidden.to_series().to_numpy()
 

@@ -63,12 +63,13 @@ def link(nodes: Nodes, kernels: pl.DataFrame, launch_edges: Edges) -> StreamOrde
         for graph in (False, True):
             group = (nodes.lane[after] == lane) & (same_graph == graph)
             lag[group] = _usual(gap[group & close], int(lag[group][0]) if group.any() else 0)
-    hidden = replays.distances(nodes, kernels, before, after, queued)
-    lag = np.maximum(lag, hidden)
+    distances = replays.distances(nodes, kernels, before, after, queued)
+    lag = np.maximum(lag, distances)
+    hidden = int(distances[distances > replays.HIDDEN_NS].sum())
     lag = np.where(launcher_after == NONE, gap, lag)
     early = np.zeros(nodes.activities.size, dtype=np.int64)
     early[after - nodes.cpu] = _early(nodes, before, after)
-    return StreamOrder(Edges(EdgeKind.STREAM, ends(before), starts(after), lag), int(hidden.sum()), early)
+    return StreamOrder(Edges(EdgeKind.STREAM, ends(before), starts(after), lag), hidden, early)
 
 
 def _early(nodes: Nodes, before: Ints, after: Ints) -> Ints:
