@@ -260,3 +260,10 @@ def test_shared_memory_in_the_place_of_the_sms(read):
         identify_gpu(device.name, device.sms, device.memory_bytes, device.compute_capability).gpu.slug
         == "a800-sxm-80gb"
     )
+
+
+def test_versions_in_the_names_of_calls(read):
+    """Collectors that take CUPTI's names: a wait is one under them too."""
+    builder = TraceBuilder().kernel("gemm", 20, 100, launch=10, call="cudaLaunchKernel_v7000")
+    trace = read(builder.call("cudaStreamSynchronize_v3020", 30, 95).call("cuMemcpyHtoD_v2", 130, 5).to_json())
+    assert trace.calls["name"].to_list() == ["cudaLaunchKernel", "cudaStreamSynchronize", "cuMemcpyHtoD_v2"]

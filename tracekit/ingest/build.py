@@ -28,6 +28,9 @@ GRID_IN_WORK_ITEMS = "hipExtModuleLaunchKernel"
 MOST_LAUNCHES_WITHOUT_KERNEL = 0.02
 LAUNCH = "LaunchKernel|GraphLaunch|LaunchCooperativeKernel"
 
+# CUPTI's own names of calls, which PyTorch doesn't write but other collectors do: cudaLaunchKernel_v7000.
+VERSION = r"_v\d{4,}$"
+
 LONGEST_METADATA = 4096
 
 UNDESCRIBED = "the trace doesn't describe its GPU (no deviceProperties): name it with --source-gpu"
@@ -71,7 +74,7 @@ def build(decoded: Decoded, source: str, *, needs_gpu: bool = True) -> RankTrace
         annotations = _ordered(pl.concat(schema.ANNOTATIONS.conform(t) for t in (annotations, ops.filter(marks))))
         ops = ops.filter(~marks)
     ops, unreadable = readable(schema.OPS.conform(ops))
-    calls = _with_geometry(take("calls"))
+    calls = _with_geometry(take("calls").with_columns(pl.col("name").str.replace(VERSION, "")))
     activities = _activities(calls, [take(kind).with_columns(kind=pl.lit(kind)) for kind in ACTIVITY_KINDS])
     calls = schema.CALLS.conform(calls)
     _check_cut(decoded.damage, calls, activities, source)
