@@ -59,7 +59,7 @@ def test_a_result_changes_predictions_until_it_is_removed(run, result, trace):
     assert "calibrated" not in notes
     code, out, err = run("calibrate", result)
     assert (code, err) == (0, "")
-    for expected in ("5 kernels measured on a t4", "bench of", "torch 2.9.0", "driver 580.1", "gemm fp32"):
+    for expected in ("5 kernels measured on a t4", "bench, taken in", "torch 2.9.0", "driver 580.1", "gemm fp32"):
         assert expected in " ".join(out.split())
     after, notes = step_us(run, trace, "t4")
     assert after > 1.1 * before
@@ -114,7 +114,7 @@ def test_a_trace_calibrates_the_gpu_it_was_recorded_on(run, trace):
     assert code == 0
     assert (facts["gpu"], facts["origin"], facts["kernels"]) == ("a100-sxm-80gb", "trace", 2)
     assert facts["errors_pct"][0]["after"] is None
-    run("calibrate", "--trace", trace, "--gpu", "l40s")
+    assert "its GPU as a100-sxm-80gb" in run("calibrate", "--trace", trace, "--gpu", "l40s")[2]
     assert [one["gpu"] for one in json.loads(run("calibrate", "--list", "--json")[1])["calibrations"]] == [
         "a100-sxm-80gb",
         "l40s",

@@ -122,6 +122,12 @@ def test_a_gpu_that_was_named_is_not_asked_for(run, tmp_path):
     assert "deviceProperties" not in run("info", trace, "--source-gpu", "t4")[1]
 
 
+def test_another_gpu_than_the_trace_describes_is_said(run, trace):
+    for verb in (("report",), ("predict", "--gpu", "t4")):
+        assert "count as l4's" in " ".join(run(*verb, trace, "--source-gpu", "l4")[1].split())
+        assert "count as" not in run(*verb, trace, "--source-gpu", "a100-sxm-80gb")[1]
+
+
 def test_no_kernels_are_listed_where_none_are_wanted(run, trace):
     assert "op, shapes, kernel" in run("report", trace)[1]
     for verb in (("report",), ("predict", "--gpu", "t4")):

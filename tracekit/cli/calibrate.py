@@ -98,6 +98,8 @@ def _read(
 
     with progress(quiet) as stage:
         run = prepare(read(trace, None, False, memory, stage), source_gpu=gpu, progress=stage)
+    if run.doubt:
+        typer.echo(run.doubt, err=True)
     return calibration.from_run(run)
 
 

@@ -101,7 +101,7 @@ def speeds(report: Report) -> Spec:
             {
                 "type": "scatter",
                 "mode": "markers+text",
-                "name": "targets",
+                "name": "targets with the what-if edits" if report.what_if else "targets",
                 "x": [busy / target.step.kernel_time_us for target in placed],
                 "y": [target.step.step_time_us / 1e3 for target in placed],
                 "text": [target.label for target in placed],

@@ -56,7 +56,7 @@ class Run:
         job_warnings: What a reader should know about the ranks that were given.
         ranks_read: Ranks whose traces were read.
         source: The GPU it was recorded on and how that was told; ``None`` if it isn't known.
-        doubt: Why it isn't known, if the trace describes it.
+        doubt: Why it isn't known, if the trace describes it, or that the trace describes another than was named.
         kernels: The kernel table (``schema.KERNELS``), of several ranks with a column ``rank``. A collective's
             ``dur_ns`` is its transfer; ``wait_ns`` is what it waited before for other ranks, and any kernel inside for
             the one before on its stream.
@@ -163,7 +163,7 @@ def prepare(
         PredictorError: ``source_gpu`` is unknown or ambiguous.
     """
     ranks = trace.ranks if rank is None else (trace.rank(rank),)
-    source, doubt = (resolve_gpu(source_gpu), None) if source_gpu else _identify(ranks[0])
+    source, doubt = _named(source_gpu, ranks[0]) if source_gpu else _identify(ranks[0])
     job = gather(ranks, steps, progress)
     progress("replay")
     meter = Meter(job.kernels, job.steps, job.chosen)
@@ -191,6 +191,15 @@ def prepare(
             kept_wait_us=float(job.graph.kept_ns.sum()) / 1e3 / job.steps.height,
         ),
     )
+
+
+def _named(name: str, trace: RankTrace) -> tuple[Resolution, str | None]:
+    """The GPU of that name, and that the trace describes another one where it does."""
+    named, (described, _) = resolve_gpu(name), _identify(trace)
+    if described is None or described.gpu == named.gpu:
+        return named, None
+    told = f"the trace describes its GPU as {described.gpu.slug}: its times count as {named.gpu.slug}'s, as asked"
+    return named, told
 
 
 def _identify(trace: RankTrace) -> tuple[Resolution | None, str | None]:
