@@ -81,7 +81,10 @@ def _knees(sweep: Sweep) -> list[Text]:
     kept = f"each GPU keeps {100 * KEPT:.0f} % of its throughput in the smallest layout"
     numbers = _numbers(sweep) if len(sweep.knees) > 1 else {}
     named = {label: f"{numbers[label]} is {label}" if numbers else label for label in sweep.knees}
-    return [Text(f"{named[label]}: up to {ranks} ranks {kept}") for label, ranks in sweep.knees.items()]
+    return [
+        Text(f"{named[label]}: up to {ranks} {'rank' if ranks == 1 else 'ranks'} {kept}")
+        for label, ranks in sweep.knees.items()
+    ]
 
 
 def _notes(sweep: Sweep) -> list[Text]:
