@@ -46,6 +46,7 @@ class Gpu:
         memory_kind: such as 'HBM3'.
         memory_bytes: the printed size in GB taken as GiB, which vendors mean by it.
         bandwidth_gbps: of the memory, in 1e9 bytes/s.
+        inline_ecc: the memory holds its own check bits, as that of data-centre boards with GDDR does as shipped.
         l2_bytes: all L2 together.
         last_level_cache_bytes: of the last cache before the memory; the L2 where there is no other.
         vector_tflops: dense peak by dtype on the CUDA cores or VALUs, in 1e12 FLOP/s.
@@ -78,6 +79,7 @@ class Gpu:
     memory_kind: str
     memory_bytes: int
     bandwidth_gbps: float
+    inline_ecc: bool
     l2_bytes: int
     last_level_cache_bytes: int
     vector_tflops: Mapping[str, float] = field(hash=False)

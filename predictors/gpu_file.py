@@ -22,7 +22,10 @@ _KEYS: Mapping[str, Mapping[str, type]] = {
         **dict(sms=int, boost_clock_mhz=float, vector_clock_mhz=float, warp_size=int, max_threads_per_sm=int),
         **dict(registers_per_sm=int, shared_memory_per_sm_kib=float, tdp_w=float, half_rate_accumulate=bool),
     },
-    "memory": dict(kind=str, size_gb=float, bandwidth_gbps=float, l2_mib=float, last_level_cache_mib=float),
+    "memory": {
+        **dict(kind=str, size_gb=float, bandwidth_gbps=float, inline_ecc=bool),
+        **dict(l2_mib=float, last_level_cache_mib=float),
+    },
     "vector_tflops": dict.fromkeys(DTYPES, float),
     "tensor_tflops": dict.fromkeys(DTYPES, float),
     "interconnect": dict(pcie_gen=int, pcie_lanes=int, link=str, link_gbps=float, link_gpus=int),
@@ -30,7 +33,8 @@ _KEYS: Mapping[str, Mapping[str, type]] = {
 _KINDS = {str: "a string", int: "a whole number", float: "a number", list: "a list of strings", bool: "true or false"}
 _FREE_TEXT = ("sources", "sourced", "peak_note")
 _OPTIONAL = frozenset(
-    {"aliases", "compute.vector_clock_mhz", "compute.half_rate_accumulate", "memory.last_level_cache_mib"}
+    {"aliases", "compute.vector_clock_mhz", "compute.half_rate_accumulate"}
+    | {"memory.inline_ecc", "memory.last_level_cache_mib"}
     | {"interconnect.link", "interconnect.link_gbps", "interconnect.link_gpus"}
     | {f"{section}.{dtype}" for section in ("vector_tflops", "tensor_tflops") for dtype in DTYPES}
 ) - {"vector_tflops.fp32"}
@@ -113,6 +117,7 @@ def _build(slug: str, data: Mapping[str, Any]) -> Gpu:
         memory_kind=memory["kind"],
         memory_bytes=round(memory["size_gb"] * 2**30),
         bandwidth_gbps=memory["bandwidth_gbps"],
+        inline_ecc=memory.get("inline_ecc", False),
         l2_bytes=round(memory["l2_mib"] * 2**20),
         last_level_cache_bytes=round(memory.get("last_level_cache_mib", memory["l2_mib"]) * 2**20),
         vector_tflops=MappingProxyType(data["vector_tflops"]),

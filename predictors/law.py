@@ -94,7 +94,7 @@ MOE = Law(
 )
 STREAM = Law(
     stream_terms,
-    {"floor": (3500.0, 0.3), "element": (0.1, 1.0), "alone": (0.15, 0.5), "compute": (1.0, 0.01)}
+    {"floor": (3500.0, 0.3), "element": (0.1, 1.0), "alone": (0.3, 0.3), "compute": (1.0, 0.01)}
     | {name: _SHARED[name] for name in ("memory", "cache", "cache_share")},
     effects=("floor", "compute", "memory"),
     floor_is_exact=True,
@@ -104,7 +104,8 @@ ROWS = replace(
     STREAM,
     terms=row_terms,
     priors=dict(STREAM.priors)
-    | {"element": (1.0, 0.5), "narrow": (0.5, 0.4), "uneven": (1.1, 0.2), "again": (1.4, 0.3)},
+    | {"element": (1.0, 0.5), "narrow": (0.5, 0.4), "uneven": (1.1, 0.2), "again": (1.4, 0.3), "alone": (0.15, 0.5)}
+    | {"by_size": (0.6, 0.5)},
 )
 
 LAWS: dict[str, Law] = {

@@ -19,6 +19,16 @@ ABOVE_BOOST = 1.15
 """Clock of a GeForce over the boost clock of its datasheet. Large products in 16 bits reach 0.91 to 1.14 of its
 printed peak (training/published.csv), those of GPUs that keep to theirs and have power enough 0.95 to 0.98."""
 
+DELIVERED = {"6.0": 0.82}
+"""Share of the printed memory rate that a GPU delivers, over that of others, by compute capability: the V100 delivers
+1.5 times what the P100 does (NVIDIA Tesla V100 whitepaper, HBM2 memory architecture), where 900 and 732 GB/s are
+printed."""
+INLINE_ECC = 0.85
+"""What check bits kept in the memory leave of its rate where as much is written as read. By FluidX3D's table of MLUPs
+(ProjectPhysX/FluidX3D at 8986874) of the printed rate: A40 over RTX A6000 0.83 to 0.84, A10 over RTX A5000 0.85, L40S
+over RTX 6000 Ada 0.83 to 0.84, T4 over RTX 2070 Super 0.83 to 0.84. Products and decoding, which mostly read, lose too
+little to show: with it an L40S that was left out is predicted worse."""
+
 _PROCESS_POWER = {
     "6.": 1.0, "7.": 0.8, "8.0": 0.4, "8.6": 0.46, "8.9": 0.28, "9.": 0.28, "10.": 0.28, "12.": 0.28,
     "gfx906": 0.4, "gfx908": 0.4, "gfx90a": 0.4, "gfx94": 0.28, "gfx95": 0.2, "gfx110": 0.28, "gfx12": 0.28,
@@ -38,7 +48,7 @@ class Machine:
         sms: streaming multiprocessors or compute units.
         clock_mhz: highest clock that it sustains where power allows.
         boost: the same over the clock of the datasheet's peaks.
-        bandwidth_gbps: of the memory.
+        bandwidth_gbps: that the memory delivers.
         cache_bytes: of the last level before the memory.
         watts_per_tflops: board power over the fp32 vector rate, in units of TSMC 16 nm.
         gpu: where the rest of the datasheet is.
@@ -64,6 +74,11 @@ class Machine:
         """
         ports = L2_BYTES_PER_SM_CLOCK * self.sms * self.clock_mhz / 1e3
         return max(math.sqrt(ports * self.bandwidth_gbps), self.bandwidth_gbps)
+
+    @property
+    def written_gbps(self) -> float:
+        """Rate of the memory where as much is written as read."""
+        return self.bandwidth_gbps * (INLINE_ECC if self.gpu.inline_ecc else 1.0)
 
     @property
     def held_bytes(self) -> float:
@@ -98,6 +113,7 @@ class Machine:
             1.0,
             self.gpu.tdp_w / sibling.gpu.tdp_w,
             self.bandwidth_gbps / sibling.bandwidth_gbps,
+            self.written_gbps / sibling.written_gbps,
             self.cache_gbps / sibling.cache_gbps,
             self.vector_tflops / sibling.vector_tflops,
         )
@@ -109,7 +125,7 @@ class Machine:
             return self.gpu.pcie_gbps
         if kind == "PtoP":
             return self.gpu.link_gbps or self.gpu.pcie_gbps
-        return self.bandwidth_gbps
+        return self.written_gbps
 
 
 def machine(gpu: Gpu) -> Machine:
@@ -125,7 +141,7 @@ def machine(gpu: Gpu) -> Machine:
         sms=float(gpu.sms),
         clock_mhz=gpu.boost_clock_mhz * boost,
         boost=boost,
-        bandwidth_gbps=float(gpu.bandwidth_gbps),
+        bandwidth_gbps=gpu.bandwidth_gbps * DELIVERED.get(capability, 1.0),
         cache_bytes=float(gpu.last_level_cache_bytes),
         watts_per_tflops=gpu.tdp_w / gpu.vector_tflops["fp32"] / boost / node,
         gpu=gpu,

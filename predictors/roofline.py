@@ -55,4 +55,4 @@ def memory_bound_us(size_bytes: Array, gpu: Machine) -> Array:
     """Least time to move bytes of which the cache may hold its fill already."""
     missing = np.clip(size_bytes / gpu.cache_bytes - 1, 0, 1)
     cache_gbps = CACHE_HEADROOM * gpu.cache_gbps
-    return np.asarray(np.maximum(size_bytes * missing / gpu.bandwidth_gbps, size_bytes / cache_gbps) / 1e3)
+    return np.asarray(np.maximum(size_bytes * missing / gpu.gpu.bandwidth_gbps, size_bytes / cache_gbps) / 1e3)

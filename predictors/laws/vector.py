@@ -7,6 +7,7 @@ import numpy as np
 from predictors.machine import L2_BYTES_PER_SM_CLOCK, Machine
 from predictors.terms import Array, Columns, Constants, Terms, memory_us
 
+FP32_BYTES = 4
 WIDE_COLS = 1024
 """Up to which number of columns PyTorch's row kernels keep a row in a warp's registers."""
 
@@ -17,9 +18,13 @@ def stream_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
 
 
 def row_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
-    """The same of whole rows: a wide one doesn't fit a warp's registers, in an uneven one 16-byte loads don't align."""
+    """The same of whole rows: a wide one doesn't fit a warp's registers, in an uneven one 16-byte loads don't align.
+
+    What an element costs grows with its size, by a power near one where a kernel mostly waits for its loads, as norms.
+    """
     wide, uneven = x["cols"] > WIDE_COLS, x["uneven"] > 0
     per_element = c["element"] * np.where(wide, 1.0, c["narrow"]) * np.where(uneven, c["uneven"], 1.0)
+    per_element = per_element * (x["size"] / FP32_BYTES) ** c["by_size"]
     return _streamed(x, gpu, c, per_element, np.where(wide, c["again"], 1.0))
 
 
@@ -32,7 +37,8 @@ def _streamed(x: Columns, gpu: Machine, c: Constants, per_element: Array, passes
     alone = size / (busy * L2_BYTES_PER_SM_CLOCK * c["alone"])
     cycles = np.maximum(x["elements"] * per_element / gpu.sms / c["compute"], alone)
     compute = x["work_flops"] / (gpu.vector_tflops * 1e6) + cycles / gpu.clock_mhz
-    return Terms(c["floor"] / gpu.clock_mhz + 0 * size, compute, memory_us(size, gpu, c) * passes)
+    memory = memory_us(size, gpu, {**c, "memory": c["memory"] * gpu.written_gbps / gpu.bandwidth_gbps})
+    return Terms(c["floor"] / gpu.clock_mhz + 0 * size, compute, memory * passes)
 
 
 def memcpy_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:

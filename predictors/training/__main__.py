@@ -19,6 +19,8 @@ from predictors.training.fit import fit_all, measurements
 from predictors.training.report import card, markdown
 from predictors.training.widths import coverage
 
+KEPT = (traces.TABLE, published.TABLE, published.KERNELS)
+
 
 def main() -> None:
     """Runs the command line."""
@@ -38,7 +40,7 @@ def main() -> None:
 
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # for the processes, which would wait for each other's threads
     held_out = sorted(load_gpu(name).slug for name in args.hold_out.split(",") if name)
-    weights, rows = fit_all(measurements([*args.data, traces.TABLE, published.TABLE], held_out), args.jobs)
+    weights, rows = fit_all(measurements([*args.data, *KEPT], held_out), args.jobs)
     errors = table(rows)
     args.out.mkdir(parents=True, exist_ok=True)
     if args.command == "fit":

@@ -23,8 +23,9 @@ CANDIDATES = 300
 """Shapes of a framework that these are chosen from."""
 BLOCK_ROWS, LEAST_BLOCK_ROWS = 60, 20
 """Kernels of a framework that tell how far a GPU left out is off."""
-SHORTEST_US = {"graph": 20.0, "eager": 200.0, "trace": 2.0}
-"""Shorter kernels are left out of scores: eager times have 10 to 40 us of launch in them, old traces count whole us."""
+SHORTEST_US = {"graph": 20.0, "eager": 200.0, "trace": 2.0, "published": float("inf")}
+"""Shorter kernels are left out of scores: eager times have 10 to 40 us of launch in them, old traces count whole us.
+Published ones are too few for a GPU to tell its errors."""
 
 
 def blocks(fitted: LawFit, launches: LawFit, part: Measured) -> list[Block]:

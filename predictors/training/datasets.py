@@ -33,9 +33,9 @@ def load(*data: Path) -> pl.DataFrame:
 
     Returns:
         One row per distinct kernel, GPU and framework: the contract's columns, `gpu` (a slug), `source` ('graph',
-        'trace' or 'rate' where the time excludes the launch, 'eager' where it doesn't), `latency_us`, the median
-        over repeats and versions, and `unslowed_us`, the same but the fastest of attention where they are far apart.
-        GPUs that aren't known are left out.
+        'trace', 'published' or 'rate' where the time excludes the launch, 'eager' where it doesn't), `latency_us`, the
+        median over repeats and versions, and `unslowed_us`, the same but the fastest of attention where they are far
+        apart. GPUs that aren't known are left out.
 
     Raises:
         ValueError: no measurement anywhere, or a checkout without its large files.

@@ -125,7 +125,7 @@ def _modelled(fitted: LawFit, launches: LawFit, part: Measured, weights: Weights
     nameless = sizes(part.table.with_columns(framework=pl.lit(None, dtype=pl.String)))
     _, nameless_us = evaluate(nameless, law, gpu, weights)
     roofline = np.maximum(
-        columns["work_flops"] / columns["tflops"] / 1e6, columns["work_bytes"] / gpu.bandwidth_gbps / 1e3
+        columns["work_flops"] / columns["tflops"] / 1e6, columns["work_bytes"] / gpu.gpu.bandwidth_gbps / 1e3
     )
     bound = bound_us(law, columns, gpu)
     scored = part.table.select("law", "framework", "dtype", "shape", "source", measured_us="latency_us").with_columns(

@@ -32,6 +32,9 @@ LAW_ROWS, LAW_ROWS_IN_ALL = 500, 1500
 """Rows of one framework on one GPU that the law's few constants are fitted on, and of all its frameworks."""
 TREE_ROWS = 16000
 """The same for the learned corrections."""
+MOST_MISSED = 1.0
+"""Of a time beside an exact floor, as a logarithm. Where most of a kernel is its floor or its launch, what is missed of
+the rest is anything, and a tree whose leaf holds such kernels only would double a sibling's short ones."""
 SHARED_TREES = partial(boost, trees=120, depth=6, rate=0.12, huber=0.3, ridge=20.0)
 """Grows the trees for GPUs that nobody measured: few and shallow, so that they hold there."""
 OWN_TREES = partial(boost, trees=450, depth=8, rate=0.3, huber=0.1, ridge=10.0)
@@ -244,6 +247,8 @@ def _residuals_of(
     correctable = LAWS[law].correctable(terms)
     share = share * correctable
     target = np.log(kernel / terms.time_us) / correctable
+    if LAWS[law].floor_is_exact:
+        target = np.clip(target, -MOST_MISSED, MOST_MISSED)
     weight = share**2 / np.sum(share**2)
     return Residuals(gpu.architecture, features(law, frameworks, columns, terms, gpu), target, weight)
 

@@ -1,10 +1,17 @@
-"""How fast GPUs multiply large square matrices, by people who published it: a table kept beside this file.
+"""What GPUs reach by people who published it: two tables kept beside this file.
 
-TFLOP/s of `torch.mm` on one GPU, the best of several sizes from 1,024 to 10,240 for each format. Source 'svcfusion':
-zzc0721/torch-performance-test-data at 9d828276, database.md and issues 126, 131, 160, 162, 184, 185 and 195 (30
-products timed by events; the median where several people published a GPU). Source 'chsasank':
+**Rates of large square products**: TFLOP/s of `torch.mm` on one GPU, the best of several sizes from 1,024 to 10,240 for
+each format. Source 'svcfusion': zzc0721/torch-performance-test-data at 9d828276, database.md and issues 126, 131, 160,
+162, 184, 185 and 195 (30 products timed by events; the median where several people published a GPU). Source 'chsasank':
 chsasank/device-benchmarks, README.md (ten products, each timed by the host). Laptops, overclocked and rebuilt boards
 are left out, GPUs that are a measured one by another name, and what is above the printed peak of no GeForce.
+
+**Times of vector kernels**, forward, in PyTorch, of GPUs and of half precision that no other source measured:
+`layer_norm` and `rms_norm` ('norm'), `softmax`, `relu` ('elementwise'). Source 'liger': linkedin/Liger-Kernel at
+ead96b61, benchmark/data/all_benchmark_data.csv, providers torch and huggingface. 'olmo': allenai/OLMo issue 258 (2
+bytes an element). 'pytorch' and 'vectors': pytorch/pytorch pull requests 159682 (`rms_norm`, to a microsecond) and
+145746 (`relu`, times after, on "Hopper H100": by its rates an SXM). By events, but for 'vectors' by the host, six in a
+row. What takes under 19 us, of 'vectors' under 90, is left out: much of it is the launch.
 """
 
 from __future__ import annotations
@@ -13,21 +20,32 @@ from pathlib import Path
 
 import polars as pl
 
+from predictors.kernels import DTYPE_BYTES
+
 TABLE = Path(__file__).with_name("published.csv")
 """What the weights that ship are fitted on, beside measured kernels."""
+KERNELS = Path(__file__).with_name("published_kernels.csv")
+"""The same of vector kernels."""
+FLOPS = {"norm": 8, "softmax": 5, "elementwise": 1}
+"""Of an element, as tracekit counts them in a trace."""
 SIDE = 8192
 """Rows, columns and depth of the product that a figure is taken for: near the best size of most GPUs."""
 SOURCE = "rate"
-"""`source` of these rows: GPUs that were idle before, and so cool."""
+"""`source` of rates: of GPUs that were idle before, and so cool."""
 
 
 def load(path: Path) -> pl.DataFrame:
-    """The products in the columns of `predictors.kernels`, with `gpu`, `source` and `latency_us`.
+    """The kernels in the columns of `predictors.kernels`, with `gpu`, `source` and `latency_us`.
 
     Args:
-        path: the table.
+        path: either table.
     """
-    return pl.read_csv(path, schema_overrides={"tflops": pl.Float64}).select(
+    table = pl.read_csv(path)
+    return _rates(table) if "tflops" in table.columns else _kernels(table)
+
+
+def _rates(table: pl.DataFrame) -> pl.DataFrame:
+    return table.select(
         "gpu",
         "dtype",
         family=pl.lit("gemm"),
@@ -35,4 +53,15 @@ def load(path: Path) -> pl.DataFrame:
         **{side: pl.lit(SIDE) for side in ("m", "n", "k")},
         batch=pl.lit(1),
         latency_us=2.0 * SIDE**3 / pl.col("tflops") / 1e6,
+    )
+
+
+def _kernels(table: pl.DataFrame) -> pl.DataFrame:
+    size = pl.col("dtype").replace_strict(dict(DTYPE_BYTES), return_dtype=pl.Int64)
+    return table.select(
+        *("gpu", "dtype", "family", "rows", "cols"),
+        source=pl.lit("published"),
+        flops=pl.col("rows") * pl.col("cols") * pl.col("family").replace_strict(FLOPS, return_dtype=pl.Int64),
+        bytes=2 * pl.col("rows") * pl.col("cols") * size,
+        latency_us=pl.col("us").cast(pl.Float64),
     )

@@ -16,7 +16,7 @@ from predictors.fitted import Weights, load_weights
 from predictors.gpu import Gpu
 from predictors.law import LAWS
 from predictors.laws.products import ROWS_AT_ONCE
-from predictors.machine import machine
+from predictors.machine import INLINE_ECC, machine
 from predictors.measured import IN_A_LOOP
 from predictors.roofline import bound_us, memory_bound_us
 from predictors.terms import overlap
@@ -135,6 +135,26 @@ def test_an_uneven_row_is_never_quicker_and_few_blocks_are_slower():
     assert law_us(H100, **rows, cols=5184) <= law_us(H100, **rows, cols=5185)
     reduction = {"family": "reduction", "dtype": "fp32", "rows": 1, "cols": 65536, "bytes": 262144}
     assert law_us(H100, **reduction, blocks=1) > 2 * law_us(H100, **reduction, blocks=132)
+
+
+def test_check_bits_in_the_memory_slow_what_is_written_not_what_is_read():
+    without = load_gpu("l40s")
+    beside = replace(without, inline_ecc=False)
+    large = {"rows": 2**16, "cols": 4096, "bytes": 2**31, "dtype": "fp32", "flops": 2**28}
+    slower = law_us(without, family="elementwise", **large) / law_us(beside, family="elementwise", **large)
+    assert slower == pytest.approx(1 / INLINE_ECC, rel=0.02)
+    copy = {"family": "memcpy", "bytes": 2**30, "copy_kind": "DtoD"}
+    assert law_us(without, **copy) / law_us(beside, **copy) == pytest.approx(1 / INLINE_ECC, rel=0.01)
+    read = {"family": "gemm", "dtype": "bf16", "m": 1, "n": 16384, "k": 16384}
+    assert law_us(without, **read) == law_us(beside, **read)
+
+
+def test_a_norm_in_half_precision_takes_half_as_long():
+    single, half = (
+        law_us(H100, family="norm", dtype=dtype, rows=2**16, cols=4096, flops=2**31, bytes=2 * size * 2**28)
+        for dtype, size in (("fp32", 4), ("bf16", 2))
+    )
+    assert half / single == pytest.approx(0.5, rel=0.05)
 
 
 def test_a_kernel_that_moves_a_part_of_its_ops_bytes_takes_that_part_of_the_time():

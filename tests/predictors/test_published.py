@@ -18,7 +18,7 @@ pytest.importorskip("scipy")
 from predictors.columns import law_columns, prepare
 from predictors.training.datasets import load
 from predictors.training.fit_law import Part, fit_law
-from predictors.training.published import SIDE, TABLE
+from predictors.training.published import KERNELS, SIDE, TABLE
 
 RATES = pl.read_csv(TABLE)
 LARGE = {"family": "gemm", "m": SIDE, "n": SIDE, "k": SIDE, "batch": 1}
@@ -44,6 +44,21 @@ def test_a_rate_becomes_a_measured_product(tmp_path: Path):
     row = load(tmp_path / "rates.csv").row(0, named=True)
     assert (row["gpu"], row["family"], row["dtype"], row["source"]) == ("l4", "gemm", "bf16", "rate")
     assert row["latency_us"] == pytest.approx((2 * SIDE**3 / 60e6 + 2 * SIDE**3 / 80e6) / 2)
+
+
+def test_a_published_time_becomes_a_measured_kernel(tmp_path: Path):
+    (tmp_path / "times.csv").write_text("gpu,family,dtype,rows,cols,us,source\nl4,norm,bf16,64,128,3.5,someone\n")
+    row = load(tmp_path / "times.csv").row(0, named=True)
+    assert (row["gpu"], row["family"], row["source"], row["latency_us"]) == ("l4", "norm", "published", 3.5)
+    assert (row["bytes"], row["flops"]) == (2 * 2 * 64 * 128, 8 * 64 * 128)
+
+
+def test_the_weights_that_ship_know_the_published_times():
+    times = load(KERNELS)
+    columns = ("family", "dtype", "rows", "cols", "flops", "bytes")
+    for (gpu,), part in times.group_by("gpu"):
+        missed = np.log(predict(part.select(columns), str(gpu))["time_us"].to_numpy() / part["latency_us"].to_numpy())
+        assert np.median(np.abs(missed)) < 0.3, gpu
 
 
 def test_no_rate_is_above_what_a_gpu_can_do_or_far_below():
