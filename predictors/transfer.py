@@ -187,9 +187,15 @@ def as_the_host_feeds(
         table: distinct kernels with `copy_kind`.
         row: which of them each row is.
     """
-    by_link_us = measured_us * np.exp(-(missed.offset + missed.own + missed.excess))
-    slowed = table["copy_kind"].is_in(HOST_COPIES).fill_null(False).to_numpy()[row] & (measured_us > by_link_us)
-    return np.where(slowed, alone_us + measured_us - by_link_us, time_us)
+    of_host = table["copy_kind"].is_in(HOST_COPIES).fill_null(False).to_numpy()
+    if not of_host.any():
+        return time_us
+    copies = np.flatnonzero(of_host[row])
+    missed_there = missed.offset[copies] + missed.own[copies] + missed.excess[copies]
+    beyond_us = measured_us[copies] * (1 - np.exp(-missed_there))
+    kept = time_us.copy()
+    kept[copies] = np.where(beyond_us > 0, alone_us[copies] + beyond_us, time_us[copies])
+    return kept
 
 
 def as_far_as_boards(
