@@ -22,7 +22,7 @@ printed peak (training/published.csv), those of GPUs that keep to theirs and hav
 DELIVERED = {"6.0": 0.82}
 """Share of the printed memory rate that a GPU delivers, over that of others, by compute capability: the V100 delivers
 1.5 times what the P100 does (NVIDIA Tesla V100 whitepaper, HBM2 memory architecture), where 900 and 732 GB/s are
-printed."""
+printed. FluidX3D's table, below, has 0.69 of the printed rate for the P100 and 0.87 for the V100 PCIe: 0.79."""
 INLINE_ECC = 0.85
 """What check bits kept in the memory leave of its rate where as much is written as read. By FluidX3D's table of MLUPs
 (ProjectPhysX/FluidX3D at 8986874) of the printed rate: A40 over RTX A6000 0.83 to 0.84, A10 over RTX A5000 0.85, L40S
