@@ -1,12 +1,12 @@
 """Where a verb's output goes: data to stdout or a file, talk and progress to stderr."""
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console, RenderableType
 
+from tracekit import outputs
 from tracekit.errors import OutputError
 
 FILE_WIDTH = 140
@@ -40,12 +40,7 @@ def check_output(path: Path | None, force: bool, suffixes: Sequence[str]) -> Non
         return
     if path.suffix not in suffixes:
         raise OutputError(f"{path}: can't tell the format from {path.suffix!r}.", f"Known: {', '.join(suffixes)}.")
-    if path.exists() and not path.is_file():
-        raise OutputError(f"{path} is no file, and writing would put one in its place.", "Name another with -o.")
-    if path.exists() and not force:
-        raise OutputError(f"{path} exists already.", "Overwrite it with --force.")
-    if not path.parent.is_dir():
-        raise OutputError(f"{path}: there is no directory {path.parent}.")
+    outputs.check(path, force=force)
 
 
 def emit(screen: RenderableType, as_json: Callable[[], str], *, json: bool) -> None:
@@ -62,13 +57,8 @@ def write(path: Path, content: bytes, quiet: bool) -> None:
     Raises:
         OutputError: It can't be written.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with outputs.whole(path) as partial:
         partial.write_bytes(content)
-        partial.replace(path)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise OutputError(f"{path} can't be written: {error.strerror}.") from error
     if not quiet:
         Console(stderr=True).print(f"Wrote {path}", highlight=False, markup=False)
 

@@ -1,7 +1,6 @@
 """A trace file to a redacted one."""
 
 import gzip
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Raw
 
+from tracekit import outputs
 from tracekit.errors import DamagedTraceError, NotATraceError, OutputError, TraceError, TraceTooLargeError
 from tracekit.ingest.remote import is_uri
 from tracekit.ingest.source import STDIN, Source, expand
@@ -34,12 +34,7 @@ def redact(given: str | Path, output: Path, *, force: bool = False) -> Removed:
         TraceError: It can't be read, is damaged, too large, no profiler trace, or more than one.
         OutputError: ``output`` exists already, is no file, or can't be written.
     """
-    if output.exists() and not output.is_file():
-        raise OutputError(f"{output} is no file, and writing would put one in its place.", "Name another with -o.")
-    if output.exists() and not force:
-        raise OutputError(f"{output} exists already.", "Overwrite it with --force.")
-    if not output.parent.is_dir():
-        raise OutputError(f"{output}: there is no directory {output.parent}.")
+    outputs.check(output, force=force)
     source = _one(given)
     data = _read(source)
     try:
@@ -111,16 +106,8 @@ def _read(source: Source) -> bytes:
 
 
 def _write(path: Path, chunks: Iterable[bytes]) -> None:
-    """All or nothing: a reader never sees half a file."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with partial.open("wb") as raw, _compressed(raw, path) as target:
-            target.writelines(chunks)
-        partial.replace(path)
-    except OSError as error:
-        raise OutputError(f"{path} can't be written: {error.strerror}.") from error
-    finally:
-        partial.unlink(missing_ok=True)
+    with outputs.whole(path) as partial, partial.open("wb") as raw, _compressed(raw, path) as target:
+        target.writelines(chunks)
 
 
 @contextmanager
