@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from predictors.kernels import DTYPE_BYTES
 from predictors.machine import Machine
 from predictors.terms import Array, Columns
 
@@ -11,7 +12,6 @@ WINOGRAD = 4.0
 """How many times fewer multiplications F(4x4, 3x3) needs (Lavin and Gray 2015); fp32 convolutions may use it."""
 
 MATRIX_LAWS = ("gemm", "conv", "moe", "prefill", "encoder", "decode")
-FP32_BYTES = 4.0
 
 CACHE_HEADROOM = 1.3
 """How far over `Machine.cache_gbps` a real cache may run."""
@@ -42,7 +42,7 @@ def arithmetic_us(law: str, x: Columns, gpu: Machine) -> Array:
         gpu: the GPU.
     """
     rate = x["tflops"] if on_matrix_units(law) else gpu.vector_tflops
-    winograd = np.where(x["size"] == FP32_BYTES, WINOGRAD, 1.0) if law == "conv fp32" else 1.0
+    winograd = np.where(x["size"] == DTYPE_BYTES["fp32"], WINOGRAD, 1.0) if law == "conv fp32" else 1.0
     return np.asarray(x["work_flops"] / winograd / (rate * 1e6))
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from predictors.kernels import DTYPE_BYTES
 from predictors.machine import L2_BYTES_PER_SM_CLOCK, Machine
 from predictors.terms import Array, Columns, Constants, Terms, memory_us
 
-FP32_BYTES = 4
 WIDE_COLS = 1024
 """Up to which number of columns PyTorch's row kernels keep a row in a warp's registers."""
 
@@ -24,7 +24,7 @@ def row_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
     """
     wide, uneven = x["cols"] > WIDE_COLS, x["uneven"] > 0
     per_element = c["element"] * np.where(wide, 1.0, c["narrow"]) * np.where(uneven, c["uneven"], 1.0)
-    per_element = per_element * (x["size"] / FP32_BYTES) ** c["by_size"]
+    per_element = per_element * (x["size"] / DTYPE_BYTES["fp32"]) ** c["by_size"]
     return _streamed(x, gpu, c, per_element, np.where(wide, c["again"], 1.0))
 
 

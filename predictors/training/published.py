@@ -57,7 +57,7 @@ def _rates(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _kernels(table: pl.DataFrame) -> pl.DataFrame:
-    size = pl.col("dtype").replace_strict(dict(DTYPE_BYTES), return_dtype=pl.Int64)
+    size = pl.col("dtype").replace_strict(DTYPE_BYTES, return_dtype=pl.Int64)
     return table.select(
         *("gpu", "dtype", "family", "rows", "cols"),
         source=pl.lit("published"),
