@@ -1,11 +1,15 @@
 """Two runs side by side; times in microseconds."""
 
+import json
+
 import pytest
 
 import tracekit as tk
+from tracekit.cli.screen import as_text
 from tracekit.errors import TraceError, TracekitError
 from tracekit.render import json as as_json
-from tracekit.render.compare import doubts
+from tracekit.render.compare import doubts, screen
+from tracekit.render.html import comparison_page
 from tracekit.reporting import build, predicted
 from tracekit.reporting.comparison import compare, side
 from tracekit.testing import A100, TraceBuilder
@@ -90,6 +94,29 @@ def test_a_prediction_from_its_file_is_the_same():
         predicted.read(content, "p.json", "t4")
     with pytest.raises(TracekitError, match="several GPUs"):
         tk.compare(predictions, run(500))
+
+
+def test_kernels_beyond_those_that_a_file_describes_are_matched_too():
+    predictions = tk.predict(run(900), gpu="h100-sxm")
+    content = as_json.predicted(build(predictions.run, predictions.targets), top=1)
+    found = compare(predicted.read(content.encode(), "p.json", None), side(run(500, device=H100)))
+    assert len(found.matched) == 2
+    assert not found.new
+    assert not any("leaves out" in line for line in doubts(found))
+
+
+def test_a_file_that_leaves_kernels_out_says_so_and_calls_none_new():
+    """As predictions were saved at first: the longest kernels, and how many more there are."""
+    predictions = tk.predict(run(900), gpu="h100-sxm")
+    saved = json.loads(as_json.predicted(build(predictions.run, predictions.targets), top=1))
+    del saved["other_kernels"]
+    found = compare(predicted.read(json.dumps(saved).encode(), "p.json", None), side(run(500, device=H100)))
+    assert [change.what for change in found.new] == ["aten::add bf16 4096, 4096"]
+    assert "least time, 1 of them" in next(doubts(found))
+    assert "in B, not listed in A" in comparison_page(found, 10)
+    text = as_text(screen(found, 10))
+    assert "in B, not listed in A (1)" in text
+    assert "only in" not in text
 
 
 @pytest.mark.parametrize("content", [b'{"schema_version": 1}', b'{"schema_version": 1, "targets": 3}', b"{"])

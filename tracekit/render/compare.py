@@ -31,8 +31,8 @@ def screen(comparison: Comparison, top: int) -> RenderableType:
         Text(),
         _table("where the time goes", worth(comparison)),
         *_kernels(f"kernels in both, by change ({len(comparison.matched)})", comparison.matched[:top]),
-        *_kernels(f"only in B ({len(comparison.new)})", comparison.new[:top]),
-        *_kernels(f"only in A ({len(comparison.vanished)})", comparison.vanished[:top]),
+        *_kernels(f"{only('B', 'A', comparison.a)} ({len(comparison.new)})", comparison.new[:top]),
+        *_kernels(f"{only('A', 'B', comparison.b)} ({len(comparison.vanished)})", comparison.vanished[:top]),
     )
 
 
@@ -83,6 +83,17 @@ def doubts(comparison: Comparison) -> Iterator[str]:
             f"kernels that both have make up {percent(comparison.shared_pct)} of the kernels' time: "
             "are these the same program, batch and shapes?"
         )
+    for name, other, side in (("A", "B", comparison.a), ("B", "A", comparison.b)):
+        if side.unlisted:
+            yield (
+                f"{name}'s file leaves out the kernels with least time, {side.unlisted:,} of them: "
+                f"whether {other} has them can't be told. Predict anew to have them compared"
+            )
+
+
+def only(name: str, other: str, side: Side) -> str:
+    """What to call the kernels that the other side doesn't have, or doesn't list."""
+    return f"in {name}, not listed in {other}" if side.unlisted else f"only in {name}"
 
 
 def _different(comparison: Comparison) -> Iterator[Text]:
@@ -123,6 +134,7 @@ def _side(side: Side) -> dict[str, Any]:
         "step_time_us": side.step_time_us,
         "low_us": side.low_us,
         "high_us": side.high_us,
+        "kernels_unlisted": side.unlisted,
     }
 
 

@@ -6,6 +6,7 @@ from math import isfinite
 from typing import Any
 
 from tracekit.prediction import Prediction
+from tracekit.reporting import predicted as saved
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.sensitivity import Speeds
 
@@ -45,12 +46,13 @@ def measured(report: Report, top: int, graph: dict[str, Any] | None = None) -> s
 
 
 def predicted(report: Report, top: int = PREDICTED_KERNELS, graph: dict[str, Any] | None = None) -> str:
-    """What ``tracekit predict --json`` prints, and ``tracekit compare`` reads: the ``top`` kernels by time."""
+    """What ``tracekit predict --json`` prints, and ``tracekit compare`` reads: ``top`` kernels at length."""
     targets = zip(report.targets, report.bars[1:], strict=True)
     body = {
         "targets": [_target(target) | {"time": dict(bar.parts)} for target, bar in targets],
         "kernels": [dataclasses.asdict(row) for row in report.kernels[:top]],
         "kernels_omitted": max(len(report.kernels) - top, 0),
+        "other_kernels": saved.brief(report.kernels[top:]),
         "what_if": [dataclasses.asdict(row) for row in report.what_if],
         "warnings": report.warnings,
     }

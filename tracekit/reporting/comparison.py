@@ -31,6 +31,7 @@ class Side:
         parts: Family of kernels, ``waiting`` and ``idle`` to time per step.
         kernels: ``family``, ``op``, ``dtype``, ``shape``, ``count``, ``time_us`` per step.
         recorded: What the trace says of its recording.
+        unlisted: How many kernels are missing from ``kernels``: those with least time, of an older prediction's file.
     """
 
     label: str
@@ -41,6 +42,7 @@ class Side:
     parts: Mapping[str, float]
     kernels: pl.DataFrame
     recorded: Mapping[str, str]
+    unlisted: int = 0
 
     @property
     def predicted(self) -> bool:

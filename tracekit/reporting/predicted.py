@@ -1,10 +1,14 @@
 """Predictions that were written earlier, to compare with what was measured since."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import msgspec
 
 from predictors import resolve_gpu
 from tracekit.errors import TraceError, TracekitError
 from tracekit.reporting.comparison import Side, kernel_table
+from tracekit.reporting.sections.kernels import KernelTime
 
 
 class KernelRow(msgspec.Struct):
@@ -35,6 +39,13 @@ class Predicted(msgspec.Struct):
     schema_version: int
     targets: list[TargetRow]
     kernels: list[KernelRow]
+    kernels_omitted: int = 0
+    other_kernels: list[KernelRow] | None = None
+
+
+def brief(kernels: Sequence[KernelTime]) -> Any:
+    """What a comparison needs of kernels that a file has no room to describe."""
+    return msgspec.to_builtins(msgspec.convert(kernels, list[KernelRow], from_attributes=True))
 
 
 def is_prediction(head: bytes) -> bool:
@@ -60,7 +71,8 @@ def read(content: bytes, name: str, wanted: str | None) -> Side:
         raise TraceError(f"{name} is not what `tracekit predict --json` writes: {error}.", "Predict anew.") from error
     place = _chosen(predicted, name, wanted)
     target = predicted.targets[place]
-    rows = ((k.family, k.op, k.dtype, k.shape, k.count, k.predicted_us[place]) for k in predicted.kernels)
+    kernels = (*predicted.kernels, *(predicted.other_kernels or ()))
+    rows = ((k.family, k.op, k.dtype, k.shape, k.count, k.predicted_us[place]) for k in kernels)
     return Side(
         label=f"{target.cluster or target.gpu} predicted",
         gpu=target.gpu,
@@ -70,6 +82,7 @@ def read(content: bytes, name: str, wanted: str | None) -> Side:
         parts=target.time,
         kernels=kernel_table(rows),
         recorded={},
+        unlisted=predicted.kernels_omitted if predicted.other_kernels is None else 0,
     )
 
 

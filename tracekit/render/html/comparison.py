@@ -2,7 +2,7 @@
 
 from markupsafe import Markup
 
-from tracekit.render.compare import difference, doubts, worth
+from tracekit.render.compare import difference, doubts, only, worth
 from tracekit.render.html.environment import asset, environment, script_source
 from tracekit.reporting.comparison import Comparison
 
@@ -22,6 +22,7 @@ def comparison_page(comparison: Comparison, top: int) -> str:
             comparison=comparison,
             difference=difference(comparison),
             doubts=list(doubts(comparison)),
+            only=only,
             changes=worth(comparison),
             longest=max(side.high_us or side.step_time_us for side in (comparison.a, comparison.b)),
             top=top,
