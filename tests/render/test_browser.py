@@ -1,9 +1,12 @@
 """The page in a real browser: it asks nobody, complains of nothing, and its table sorts and finds."""
 
 import shutil
+from itertools import combinations
 
 import pytest
 
+import tracekit as tk
+from tests.conftest import SAMPLES
 from tracekit.render.html import page
 
 playwright = pytest.importorskip("playwright.sync_api")
@@ -94,3 +97,36 @@ def test_a_phone_scrolls_only_tables(opened):
     view, _ = opened
     view.set_viewport_size({"width": 390, "height": 800})
     assert view.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+GPUS = (
+    *("h100-sxm", "h100-pcie", "h100-nvl", "h800-sxm", "h200-sxm", "h200-nvl", "gh200-96gb", "gh200-144gb"),
+    *("b200", "b300", "a100-sxm-40gb", "a100-sxm-80gb", "a100-pcie-40gb", "mi300x", "mi325x", "l40s", "l4", "t4"),
+    *("rtx-3080-laptop-16gb", "rtx-4090"),
+)
+"""Of like speed, and the slowest far from the fastest."""
+
+
+@pytest.mark.parametrize("count", [1, 3, 12, 20])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_labels_of_the_speeds_do_not_overlap(browser, tmp_path, count, width):
+    trace = tk.load(SAMPLES / "synthetic_transformer_inference.json.gz")
+    path = tmp_path / "report.html"
+    path.write_text(page(tk.report(tk.predict(trace, gpu=GPUS[:count]))), encoding="utf-8")
+    view = browser.new_page(viewport={"width": width, "height": 800})
+    view.goto(path.as_uri())
+    view.wait_for_selector("[data-figure=speeds] .main-svg")
+    texts = view.query_selector_all("[data-figure=speeds] .annotation-text, [data-figure=speeds] .legendtext")
+    boxes = [text.bounding_box() for text in texts if text.text_content().strip()]
+    chart = view.query_selector("[data-figure=speeds]").bounding_box()
+    view.close()
+    assert len(boxes) == count + 4
+    assert not [pair for pair in combinations(boxes, 2) if overlap(*pair)]
+    assert all(chart["x"] <= box["x"] and box["x"] + box["width"] <= chart["x"] + chart["width"] for box in boxes)
+
+
+def overlap(one, other):
+    return all(
+        min(one[at] + one[size], other[at] + other[size]) - max(one[at], other[at]) > 1
+        for at, size in (("x", "width"), ("y", "height"))
+    )

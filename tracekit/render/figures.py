@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import cycle
-from math import inf, sqrt
+from math import sqrt
 from typing import Any
 
 from tracekit.errors import TracekitError
 from tracekit.render.colours import FAMILIES, OTHER, colour
+from tracekit.render.labels import GREY
+from tracekit.render.speeds import speeds
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.kernels import KernelTime
 from tracekit.reporting.sections.roofs import Roof
@@ -19,7 +21,6 @@ SMALLEST_SHARE = 0.05
 LARGEST_BUBBLE = 44
 SMALLEST_BUBBLE = 5
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
-GREY = "#888888"
 LOGARITHMIC = {"type": "log", "dtick": 1, "exponentformat": "power"}
 
 
@@ -75,57 +76,6 @@ def steps(report: Report) -> Spec:
     ]
     axes = {"yaxis": {"title": {"text": "ms"}, "rangemode": "tozero"}, "xaxis": {"type": "category"}}
     return {"data": data, "layout": {"barmode": "stack", **axes}}
-
-
-def speeds(report: Report) -> Spec:
-    """The step over the GPU's speed, for the measured host and for faster ones; targets where they lie."""
-    points = report.speeds.points
-    hosts = sorted({host for _, host, _ in points})
-    shades = (FAMILIES["gemm"], FAMILIES["attention"], FAMILIES["conv"])
-    data: list[Spec] = [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "name": _host(host),
-            "x": [gpu for gpu, other, _ in points if other == host],
-            "y": [us / 1e3 for _, other, us in points if other == host],
-            "line": {"color": shade, "width": 2.5, "dash": dash},
-            "hovertemplate": "GPU %{x:g}×, " + _host(host) + ": %{y:.3g} ms<extra></extra>",
-        }
-        for host, shade, dash in zip(hosts, shades, DASHES, strict=False)
-    ]
-    busy = report.source.kernel_time_us
-    placed = sorted((t for t in report.targets if t.step.kernel_time_us), key=lambda t: t.step.kernel_time_us)
-    if placed:
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "markers+text",
-                "name": "targets with the what-if edits" if report.what_if else "targets",
-                "x": [busy / target.step.kernel_time_us for target in placed],
-                "y": [target.step.step_time_us / 1e3 for target in placed],
-                "text": [target.label for target in placed],
-                "textposition": [("top center", "bottom center")[i % 2] for i in range(len(placed))],
-                "marker": {"color": FAMILIES["collective"], "size": 10, "symbol": "diamond"},
-                "hovertemplate": "%{text}: kernels %{x:.2f}× as fast, step %{y:.3g} ms<extra></extra>",
-                "cliponaxis": False,
-            }
-        )
-    ticks = [0.1, 0.25, 0.5, 1, 1.5, 2, 3, 5, 10]
-    axis = {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:g}×" for tick in ticks]}
-    return {
-        "data": data,
-        "layout": {
-            "xaxis": {**axis, "title": {"text": "speed of the kernels, multiple of the measured"}},
-            "yaxis": {"title": {"text": "ms per step"}, "rangemode": "tozero"},
-        },
-    }
-
-
-def _host(speed: float) -> str:
-    if speed == 1:
-        return "host as measured"
-    return "host that takes no time" if speed == inf else f"host {speed:g}× as fast"
 
 
 def roofline(report: Report) -> Spec:
