@@ -5,6 +5,7 @@ import json
 import pytest
 
 import tracekit as tk
+from tests.jobs import gradient_step, job
 from tracekit.cli.screen import as_text
 from tracekit.errors import TraceError, TracekitError
 from tracekit.render import json as as_json
@@ -94,6 +95,25 @@ def test_a_prediction_from_its_file_is_the_same():
         predicted.read(content, "p.json", "t4")
     with pytest.raises(TracekitError, match="several GPUs"):
         tk.compare(predictions, run(500))
+
+
+def test_of_two_clusters_of_one_gpu_either_can_be_chosen():
+    predictions = tk.predict(run(900), cluster=["8xh100-sxm", "2x8xh100-sxm@ndr400"])
+    content = as_json.predicted(build(predictions.run, predictions.targets)).encode()
+    for name in predictions:
+        assert predicted.read(content, "p.json", name).label == f"{name} predicted"
+    with pytest.raises(TracekitError, match=r"several of h100-sxm\. Choose with --gpu: 8xh100-sxm, 2x"):
+        predicted.read(content, "p.json", "h100")
+
+
+def test_one_rank_against_all_of_them_is_doubted():
+    """Only the ranks together tell waiting from communication."""
+    both = side(job(gradient_step(100, 200), gradient_step(150, 200)))
+    alone = side(job(gradient_step(100, 200), world_size=2))
+    assert both.label == f"{alone.label} and 1 more"
+    assert not list(doubts(compare(both, both)))
+    assert not list(doubts(compare(alone, alone)))
+    assert next(doubts(compare(both, alone))).startswith("B is one rank of several")
 
 
 def test_kernels_beyond_those_that_a_file_describes_are_matched_too():

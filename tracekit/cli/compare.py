@@ -31,7 +31,8 @@ def compare(
     a: Annotated[str, typer.Argument(metavar="A", help="A trace, or what predict wrote as .json.", show_default=False)],
     b: Annotated[str, typer.Argument(metavar="B", help="The other one.", show_default=False)],
     gpu: Annotated[
-        str | None, typer.Option("--gpu", "-g", metavar="NAME", help="Which of a prediction's GPUs is meant.")
+        str | None,
+        typer.Option("--gpu", "-g", metavar="NAME", help="Which of a prediction's GPUs or clusters is meant."),
     ] = None,
     fail_above: Annotated[
         str | None,

@@ -72,7 +72,7 @@ def _verdict(comparison: Comparison) -> Iterator[Text]:
     predicted = comparison.a if comparison.a.predicted else comparison.b
     place = "inside" if comparison.inside else "outside"
     span = interval(predicted.low_us or 0.0, predicted.high_us or 0.0)
-    off = f"the prediction is off by {comparison.error_pct:+.1f} %"
+    off = f"the prediction is off by {comparison.error_pct:+z.1f} %"
     yield Text(f"{off}; the measurement lies {place} its 90 % interval, {span}")
 
 
@@ -81,7 +81,12 @@ def doubts(comparison: Comparison) -> Iterator[str]:
     if comparison.shared_pct < MOSTLY_SHARED_PCT:
         yield (
             f"kernels that both have make up {percent(comparison.shared_pct)} of the kernels' time: "
-            "are these the same program, batch and shapes?"
+            f"are these the same program, batch and shapes?{_traced_shapes(comparison)}"
+        )
+    if comparison.a.alone != comparison.b.alone:
+        yield (
+            f"{'A' if comparison.a.alone else 'B'} is one rank of several without the others: "
+            "its waiting for them can't be told from communication"
         )
     for name, other, side in (("A", "B", comparison.a), ("B", "A", comparison.b)):
         if side.unlisted:
@@ -89,6 +94,12 @@ def doubts(comparison: Comparison) -> Iterator[str]:
                 f"{name}'s file leaves out the kernels with least time, {side.unlisted:,} of them: "
                 f"whether {other} has them can't be told. Predict anew to have them compared"
             )
+
+
+def _traced_shapes(comparison: Comparison) -> str:
+    if comparison.error_pct is None:
+        return ""
+    return " A prediction's kernels have the shapes of the trace, also for another batch or layout"
 
 
 def only(name: str, other: str, side: Side) -> str:

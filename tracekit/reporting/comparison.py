@@ -31,6 +31,7 @@ class Side:
         parts: Family of kernels, ``waiting`` and ``idle`` to time per step.
         kernels: ``family``, ``op``, ``dtype``, ``shape``, ``count``, ``time_us`` per step.
         recorded: What the trace says of its recording.
+        alone: Whether it is one rank of several, measured without the others.
         unlisted: How many kernels are missing from ``kernels``: those with least time, of an older prediction's file.
     """
 
@@ -42,6 +43,7 @@ class Side:
     parts: Mapping[str, float]
     kernels: pl.DataFrame
     recorded: Mapping[str, str]
+    alone: bool = False
     unlisted: int = 0
 
     @property
@@ -138,6 +140,7 @@ def of_report(report: Report, label: str) -> Side:
         parts=dict(report.bars[0].parts),
         kernels=kernel_table((k.family, k.op, k.dtype, k.shape, k.count, k.time_us) for k in report.kernels),
         recorded=dict(report.provenance.recorded),
+        alone=report.source.ranks > report.source.measured == 1,
     )
 
 
@@ -175,7 +178,13 @@ def side(run: Trace | Report | Predictions, gpu: str | None = None, steps: str |
         target = run.targets[0] if gpu is None else run[gpu]
         return of_prediction(build(run.run, run.targets), target, f"{target.label} predicted")
     report = build(prepare(run, steps=steps)) if isinstance(run, Trace) else run
-    return of_report(report, PurePath(report.provenance.trace).name.split(".")[0])
+    return of_report(report, _name(report))
+
+
+def _name(report: Report) -> str:
+    name = PurePath(report.provenance.trace).name.split(".")[0]
+    others = report.source.measured - 1
+    return f"{name} and {others} more" if others else name
 
 
 def compare(a: Side, b: Side) -> Comparison:

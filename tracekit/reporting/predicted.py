@@ -32,6 +32,11 @@ class TargetRow(msgspec.Struct):
     time: dict[str, float]
     cluster: str | None = None
 
+    @property
+    def label(self) -> str:
+        """The cluster's name, or the GPU's."""
+        return self.cluster or self.gpu
+
 
 class Predicted(msgspec.Struct):
     """What ``tracekit predict --json`` writes, as far as a comparison needs it."""
@@ -59,7 +64,7 @@ def read(content: bytes, name: str, wanted: str | None) -> Side:
     Args:
         content: The JSON.
         name: Where it was read from.
-        wanted: The GPU; needed if there are several.
+        wanted: The cluster or GPU; needed if there are several.
 
     Raises:
         TraceError: The file isn't what ``tracekit predict`` writes.
@@ -74,7 +79,7 @@ def read(content: bytes, name: str, wanted: str | None) -> Side:
     kernels = (*predicted.kernels, *(predicted.other_kernels or ()))
     rows = ((k.family, k.op, k.dtype, k.shape, k.count, k.predicted_us[place]) for k in kernels)
     return Side(
-        label=f"{target.cluster or target.gpu} predicted",
+        label=f"{target.label} predicted",
         gpu=target.gpu,
         step_time_us=target.step_time_us,
         low_us=target.low_us,
@@ -87,10 +92,13 @@ def read(content: bytes, name: str, wanted: str | None) -> Side:
 
 
 def _chosen(predicted: Predicted, name: str, wanted: str | None) -> int:
-    gpus = [target.gpu for target in predicted.targets]
+    labels = [target.label for target in predicted.targets]
+    if wanted in labels:
+        return labels.index(wanted)
     slug = resolve_gpu(wanted).gpu.slug if wanted else None
-    places = [place for place, gpu in enumerate(gpus) if slug in (None, gpu)]
+    places = [place for place, target in enumerate(predicted.targets) if slug in (None, target.gpu)]
     if len(places) != 1:
-        said = f"has no prediction for {slug}" if slug else "predicts several GPUs"
-        raise TracekitError(f"{name} {said}.", f"Choose with --gpu: {', '.join(gpus)}.")
+        several = f"several of {slug}" if slug else "several GPUs"
+        said = f"predicts {several}" if places else f"has no prediction for {slug}"
+        raise TracekitError(f"{name} {said}.", f"Choose with --gpu: {', '.join(labels)}.")
     return places[0]
