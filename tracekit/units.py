@@ -25,6 +25,13 @@ def counted(value: float) -> str:
     return f"{value:,.0f}" if value == round(value) else digits(value)
 
 
+def dollars(amount: float | None) -> str:
+    """An amount, also a small one; where no price was given a dash."""
+    if amount is None:
+        return "–"
+    return digits(amount) if amount >= 0.1 else f"{amount:.2g}"
+
+
 def percent(value: float) -> str:
     """A share: ``12 %``; below one percent with a decimal."""
     return f"{value:.1f} %" if 0 < abs(value) < 0.95 else f"{value:.0f} %"

@@ -28,6 +28,15 @@ def test_a_table_of_layouts(run, trace, tmp_path):
     assert set(data["knees"]) == {"4x8xh100-sxm@ndr400"}
 
 
+def test_a_gpu_without_a_price_costs_nothing_that_is_known(run, trace):
+    to = ("--cluster", "8xh100-sxm", "--cluster", "8xb200", "--samples", 32)
+    out = run("sweep", trace, *to, "--price", "h100-sxm=2.5", "-q")[1]
+    rows = [line.split() for line in out.splitlines() if line.startswith("#") and " is " not in line]
+    price = {row[0]: row[-4] for row in rows}
+    assert price["#2"] == "–"
+    assert 0 < float(price["#1"]) < 0.01
+
+
 def test_what_can_not_be_done_is_said_in_one_line(run, trace):
     code, out, err = run("sweep", trace, "--cluster", "8xh100-sxm", "--world-size", 64)
     assert (code, out, err.count("\n")) == (1, "", 1)

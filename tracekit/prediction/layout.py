@@ -102,7 +102,8 @@ class Layout:
         """Such as ``16 ranks = dp 8 (sharded) x tp 2``."""
         experts = f", ep {self.ep}" if self.ep > 1 else ""
         batch = f", {self.batch:g} times the batch" if self.batch != 1 else ""
-        return f"{self.world_size} ranks = {self.parallel}{experts}{batch}"
+        ranks = "rank" if self.world_size == 1 else "ranks"
+        return f"{self.world_size} {ranks} = {self.parallel}{experts}{batch}"
 
 
 @dataclass(frozen=True, slots=True)

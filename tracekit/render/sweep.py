@@ -13,7 +13,7 @@ from tracekit.prediction.memory import GIB, Memory
 from tracekit.prediction.sweep import KEPT, Entry, Sweep, copies
 from tracekit.render.grid import Column, Grid
 from tracekit.render.json import SCHEMA_VERSION
-from tracekit.units import digits, duration, interval, percent
+from tracekit.units import digits, dollars, duration, interval, percent
 
 Cell = Callable[[Entry], str]
 
@@ -43,10 +43,10 @@ def _columns(sweep: Sweep) -> dict[str, Cell]:
         "90 % interval": lambda entry: interval(entry.prediction.low_us, entry.prediction.high_us),
         f"{sweep.unit}/s": lambda entry: digits(entry.per_second),
         "per GPU": lambda entry: percent(100 * entry.efficiency),
+        "$/1k": lambda entry: dollars(entry.prediction.dollars),
         "bubble": lambda entry: percent(100 * entry.prediction.pipeline.bubble) if entry.prediction.pipeline else "",
         "comm": lambda entry: duration(entry.prediction.step.exposed_comm_us),
         "GiB, fits": lambda entry: _memory(entry.prediction.memory),
-        "$/1k": lambda entry: digits(entry.prediction.dollars or 0.0),
     }
     if len(sweep.knees) == 1:
         del columns["on"]

@@ -13,7 +13,7 @@ from tracekit.render.edits import what_if
 from tracekit.render.grid import and_more, grid
 from tracekit.render.words import BOTTLENECK
 from tracekit.reporting.model import Report
-from tracekit.units import counted, digits, duration, interval, kernel_title, percent, shorten
+from tracekit.units import counted, dollars, duration, interval, kernel_title, percent, shorten
 
 MOST_RANKS = 10
 MOST_FINDINGS = 6
@@ -128,7 +128,7 @@ def _targets(report: Report) -> RenderableType:
             Text(duration(target.step.step_time_us), style="bold"),
             interval(target.low_us, target.high_us),
             f"{target.speedup:.2f}x",
-            *([] if not priced else ["–" if target.dollars is None else digits(target.dollars)]),
+            *([] if not priced else [dollars(target.dollars)]),
             duration(target.step.kernel_time_us),
             duration(target.step.idle_us),
             percent(target.coverage.modelled),
