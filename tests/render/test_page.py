@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 
 from tests.render.conftest import NASTY
 from tracekit.render.html import page
+from tracekit.render.html.findings import grouped
 from tracekit.render.html.rows import ROWS
 from tracekit.render.words import headline
 from tracekit.reporting.findings.model import Finding
@@ -42,6 +43,26 @@ def test_the_headline_says_what_limits_the_best_target(report):
     assert headline(told).detail == "On it the host is the limit."
     busy = 100 * best.step.kernel_time_us / best.step.step_time_us
     assert headline(replace(report, findings=())).detail == f"The GPU would be busy {busy:.0f} % of that step."
+
+
+def test_what_is_advised_alike_of_several_targets_stands_once(report):
+    slow = Finding("slow", "It is slow.", "Hurry.", 5.0)
+    limits = [
+        Finding("bottleneck-there", f"On {gpu} it is the host.", "Fewer launches.", None, (), gpu) for gpu in "ab"
+    ]
+    other = Finding("bottleneck-there", "On c it is the links.", "Faster links.", None, (), "c")
+    assert grouped([limits[0], slow, other, limits[1]]) == [limits, [slow], [other]]
+    text = page(replace(report, findings=(slow, *limits, other)))
+    assert text.count("Fewer launches.") == 1
+    assert "on 2 targets" in text
+
+
+def test_notes_say_which_targets_they_are_of(report):
+    one, other = report.targets
+    told = replace(report, targets=(replace(one, notes=("all", "fits")), replace(other, notes=("all",))))
+    text = page(told)
+    assert "<li>all</li>" in text
+    assert f"<li>{one.label}: fits</li>" in text
 
 
 def test_the_headline_compares_samples_where_the_batch_is_another(report):

@@ -1,6 +1,6 @@
 """The report on one terminal screen."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -11,7 +11,7 @@ from tracekit.render import critical, kernels
 from tracekit.render.bars import time_bars
 from tracekit.render.edits import what_if
 from tracekit.render.grid import and_more, grid
-from tracekit.render.words import BOTTLENECK
+from tracekit.render.words import BOTTLENECK, once
 from tracekit.reporting.model import Report
 from tracekit.units import counted, dollars, duration, interval, kernel_title, percent, shorten
 
@@ -133,7 +133,7 @@ def _targets(report: Report) -> RenderableType:
             duration(target.step.idle_us),
             percent(target.coverage.modelled),
         )
-    return Group(table, *(Text(line, style="dim") for line in _once(report, _not_modelled)))
+    return Group(table, *(Text(line, style="dim") for line in once(report, _not_modelled)))
 
 
 def _not_modelled(target: Prediction) -> Iterator[str]:
@@ -229,18 +229,8 @@ def _limits(report: Report) -> RenderableType | None:
 
 
 def _notes(report: Report) -> Iterator[RenderableType]:
-    notes = [Text(f"note: {note}", style="dim") for note in _once(report, lambda target: target.notes)]
+    notes = [Text(f"note: {note}", style="dim") for note in once(report, lambda target: target.notes)]
     yield from (Text(), *notes) if notes else ()
-
-
-def _once(report: Report, said: Callable[[Prediction], Iterable[str]]) -> Iterator[str]:
-    """What is said of the targets, each once, with those it concerns."""
-    concerned: dict[str, list[str]] = {}
-    for target in report.targets:
-        for text in said(target):
-            concerned.setdefault(text, []).append(target.label)
-    for text, gpus in concerned.items():
-        yield text if len(gpus) == len(report.targets) else f"{', '.join(gpus)}: {text}"
 
 
 def _warnings(report: Report) -> Iterator[RenderableType]:

@@ -1,6 +1,6 @@
 """The report's sentences: its first one, and what other speeds would give."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf, isinf
 
@@ -100,3 +100,13 @@ def _limit(speed: float | None, what: str) -> str:
     if speed is None:
         return f"{what} doesn't become the limit"
     return f"{what} is the limit already" if speed == 1 else f"from {speed:.2g}x on {what} is the limit"
+
+
+def once(report: Report, said: Callable[[Prediction], Iterable[str]]) -> Iterator[str]:
+    """What is said of the targets, each once, with those it concerns."""
+    concerned: dict[str, list[str]] = {}
+    for target in report.targets:
+        for text in said(target):
+            concerned.setdefault(text, []).append(target.label)
+    for text, gpus in concerned.items():
+        yield text if len(gpus) == len(report.targets) else f"{', '.join(gpus)}: {text}"

@@ -7,8 +7,9 @@ from predictors.machine import ABOVE_BOOST
 from tracekit.render import figures
 from tracekit.render.colours import colour
 from tracekit.render.html.environment import asset, environment, script_source
+from tracekit.render.html.findings import grouped
 from tracekit.render.html.rows import kernel_rows
-from tracekit.render.words import headline, speed_lines
+from tracekit.render.words import headline, once, speed_lines
 from tracekit.reporting.model import Report
 from tracekit.reporting.tables import COLLECTIVES, KERNEL_TIMES, LAWS, MODULES, PREDICTED, RANKS
 from tracekit.schema import Table
@@ -42,6 +43,8 @@ def page(report: Report) -> str:
             MOST_RANKS=MOST_RANKS,
             MOST_MODULES=MOST_MODULES,
             headline=headline(report),
+            findings=grouped(report.findings),
+            notes=list(once(report, lambda target: target.notes)),
             speeds=list(speed_lines(report)),
             omitted=omitted,
             drawn_pct=sum(kernel.share for kernel in figures.on_roofline(report)),
