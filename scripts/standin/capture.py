@@ -31,31 +31,42 @@ SINGLE = (functional.layer_norm, functional.softmax, Tensor.softmax, functional.
 
 NO_KERNEL = re.compile(
     r"empty|view|detach|_local_scalar|profiler|"
-    r"^(t|expand|permute|transpose|as_strided|select|slice|split|unbind|unsqueeze)$"
+    r"^(t|alias|diagonal|expand|permute|transpose|as_strided|select|slice|split|split_with_sizes|squeeze|unbind|unfold|"
+    r"unsqueeze)$"
 )
 
 # How CUDA's kernels of an op are called, as far as their names tell what they do; the first that fits.
 NAMES = (
     (r"^convolution_backward$", ("dgrad_implicit_gemm", "wgrad_implicit_gemm")),
     (r"^convolution$", ("fprop_implicit_gemm",)),
+    (r"^(linalg_vector_)?norm$", ("reduce_kernel",)),
     (r"^(mm|bmm|addmm|baddbmm)$", ("gemm",)),
     (r"flash_attention_backward", ("flash_bwd_kernel",)),
     (r"flash_attention", ("flash_fwd_kernel",)),
+    (r"efficient_attention", ("fmha_cutlassF",)),
     (r"_foreach|_fused_", ("multi_tensor_apply_kernel",)),
     (r"native_layer_norm_backward", ("layer_norm_grad_input_kernel", "GammaBetaBackwardCUDAKernel")),
     (r"native_batch_norm_backward", ("bn_bw_1C11_kernel_new",)),
     (r"native_batch_norm", ("bn_fw_tr_1C11_kernel_NCHW",)),
+    (r"native_group_norm", ("RowwiseMomentsCUDAKernel", "ComputeFusedParamsCUDAKernel", "elementwise_kernel")),
     (r"norm", ("norm_kernel",)),
     (r"softmax", ("softmax_kernel",)),
     (r"embedding", ("embedding_kernel",)),
-    (r"^(mean|sum|.*pool.*|nll_loss.*|argmax)$", ("reduce_kernel",)),
+    (r"^(mean|sum|prod|var|std|any|all|max|min|amax|amin|argmax|argmin|.*pool.*|nll_loss.*)$", ("reduce_kernel",)),
+    (r"^(cumsum|cumprod)$", ("tensor_kernel_scan",)),
+    (r"^(triu|tril)$", ("triu_tril_kernel",)),
+    (r"^flip$", ("flip_kernel",)),
     (r"^cat$", ("CatArrayBatchedCopy",)),
     (r"^(_to_copy|clone|copy_)$", ("direct_copy_kernel",)),
     (r"", ("vectorized_elementwise_kernel",)),
 )
 TF32 = "tf32_"
-TRAINING = 5
-"""Which argument of a batch norm tells that it takes the batch's own statistics."""
+WEIGHT, TRAINING = 1, 5
+"""Which argument of a batch norm is its weight, and which tells that it takes the batch's own statistics."""
+BIAS, TRANSPOSED, GROUPS = 2, 6, 8
+"""Of a convolution."""
+MEAN, REDUCTION = 1, 2
+"""Of a loss: what it becomes of its elements, and which argument tells."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +119,7 @@ class Capture(TorchDispatchMode):
         name = func._schema.name.removeprefix("aten::")
         if not NO_KERNEL.search(name):
             self.calls.append(self._call(func, name, args, result))
+            self.calls.extend(_followed_by(name, args, result))
         return result
 
     def _call(self, func: Any, name: str, args: tuple[Any, ...], result: Any) -> Call:
@@ -130,9 +142,32 @@ def _kernels(op: str, given: tuple[Any, ...]) -> tuple[str, ...]:
     names = next(names for pattern, names in NAMES if re.search(pattern, op))
     if op == "native_batch_norm" and not given[TRAINING]:
         return ("bn_fw_inf_1C11_kernel_NCHW",)
+    if op == "native_batch_norm" and given[WEIGHT] is None:
+        # cuDNN wants a weight.
+        return ("batch_norm_collect_statistics_kernel", "batch_norm_transform_input_kernel")
+    if op == "convolution" and _is_depthwise(given):
+        return ("conv_depthwise_forward_kernel",)
     if op != "convolution_backward":
         return names
     return tuple(name for name, wanted in zip(names, given[-1], strict=False) if wanted)
+
+
+def _followed_by(op: str, args: tuple[Any, ...], result: Any) -> list[Call]:
+    """Ops that an op calls itself on CUDA: a convolution's bias comes after it, losses are summed after it."""
+    if op == "convolution" and args[BIAS] is not None and not _is_depthwise(args):
+        bias = [1, len(args[BIAS]), *[1] * (result.dim() - 2)]
+        types = [_type(result)] * 2
+        return [Call("aten::add_", [_dims(result), bias, []], [*types, "Scalar"], ["", "", "1"], NAMES[-1][1])]
+    if op in ("smooth_l1_loss", "huber_loss") and (args[REDUCTION] if len(args) > REDUCTION else MEAN) == MEAN:
+        shape = list(torch.broadcast_shapes(args[0].shape, args[1].shape))
+        return [Call("aten::mean", [shape], [_type(result)], [""], ("reduce_kernel",))]
+    return []
+
+
+def _is_depthwise(convolution: tuple[Any, ...]) -> bool:
+    """Whether PyTorch has a kernel of its own for a convolution of fp32."""
+    x, groups = convolution[0], convolution[GROUPS]
+    return x.dtype is torch.float32 and not convolution[TRANSPOSED] and groups > 1 and x.shape[1] == groups
 
 
 def _dims(arg: Any) -> Any:
