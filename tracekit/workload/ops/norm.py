@@ -86,7 +86,8 @@ def _group_norm_pass(signature: Signature, kernel: str, item_bytes: int) -> Colu
     largest = largest_of(signature.tensors)
     whole, channels = largest.numel, math.prod(largest.shape[:2])
     size = found[0] * whole * largest.item_bytes(item_bytes) + found[1] * channels * PARAMETER_BYTES
-    return columns_of(largest.shape, flops=2 * (found[0] * whole + found[1] * channels), bytes_=size)
+    shape = largest.shape if found[0] else (channels,)
+    return columns_of(shape, flops=2 * (found[0] * whole + found[1] * channels), bytes_=size)
 
 
 TRAFFIC: dict[str, Traffic] = {
