@@ -87,6 +87,13 @@ def test_each_kernel_of_a_group_norm_has_its_own_passes():
     assert {row["family"] for row in rows} == {"norm"}
 
 
+def test_a_layer_norm_over_several_axes_has_long_rows():
+    dims, types = [[16, 64, 8, 8], [], [64, 8, 8], [64, 8, 8], []], [FLOAT, LIST, FLOAT, FLOAT, SCALAR]
+    names, concrete = "vectorized_layer_norm_kernel<float, float>", ["", "[64, 8, 8]", "", "", "1e-05"]
+    row = kernel_of("aten::native_layer_norm", names, dims, types, concrete)
+    assert (row["rows"], row["cols"], row["bytes"]) == (16, 4096, 4 * (2 * 16 + 2) * 4096)
+
+
 # Of a weight [512, 256] in 4 bits, and 4 rows: tinygemm packs it as int32, bitsandbytes as bytes.
 PACKED = 512 * 256 // 2
 ROWS = 2 * 4 * (256 + 512)

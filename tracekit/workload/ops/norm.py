@@ -44,6 +44,8 @@ GROUP_NORM_PASSES = (
     (re.compile(r"ComputeInternalGradients"), 2, 0),
     (re.compile(r"FusedParams|GammaBetaBackward"), 0, 2),
 )
+NORMALISED = {"aten::layer_norm": 1, "aten::native_layer_norm": 1, "aten::native_layer_norm_backward": 2}
+"""Where ops have the shape that they normalise over, the last axes of the input."""
 PARAMETER_BYTES = 4
 """Sums and factors per channel are fp32."""
 
@@ -52,7 +54,14 @@ def traffic(signature: Signature, item_bytes: int) -> Columns | None:
     """Every input read once, one output like the largest written."""
     largest = largest_of(signature.tensors)
     bytes_ = size_of(signature.tensors, item_bytes) + largest.numel * largest.item_bytes(item_bytes)
-    return columns_of(largest.shape, flops=FLOPS_PER_ELEMENT * largest.numel, bytes_=bytes_)
+    shape = _rows_and_columns(signature, largest.shape)
+    return columns_of(shape, flops=FLOPS_PER_ELEMENT * largest.numel, bytes_=bytes_)
+
+
+def _rows_and_columns(signature: Signature, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """``shape`` with all axes that a layer norm works over as one."""
+    axes = signature.value(NORMALISED.get(signature.op, -1))
+    return (*shape[: -len(axes)], math.prod(shape[-len(axes) :])) if isinstance(axes, list) and axes else shape
 
 
 def own_passes(signature: Signature, kernel: str, item_bytes: int) -> Columns | None:
