@@ -63,6 +63,8 @@ NAMES = (
 TF32 = "tf32_"
 WEIGHT, TRAINING = 1, 5
 """Which argument of a batch norm is its weight, and which tells that it takes the batch's own statistics."""
+PIXELS = 5
+"""Of each channel, of a group norm."""
 BIAS, TRANSPOSED, GROUPS = 2, 6, 8
 """Of a convolution."""
 MEAN, REDUCTION = 1, 2
@@ -145,6 +147,8 @@ def _kernels(op: str, given: tuple[Any, ...]) -> tuple[str, ...]:
     if op == "native_batch_norm" and given[WEIGHT] is None:
         # cuDNN wants a weight.
         return ("batch_norm_collect_statistics_kernel", "batch_norm_transform_input_kernel")
+    if op == "native_group_norm" and given[PIXELS] == 1:
+        return names[::2]
     if op == "convolution" and _is_depthwise(given):
         return ("conv_depthwise_forward_kernel",)
     if op != "convolution_backward":
