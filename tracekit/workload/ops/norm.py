@@ -85,7 +85,7 @@ def _running_statistics(signature: Signature) -> Columns | None:
     if shape is None or len(shape) < 2:
         return None
     values = STATISTICS * shape[1]
-    return columns_of((shape[1],), flops=values, bytes_=values * PARAMETER_BYTES)
+    return columns_of((shape[1], 1), flops=values, bytes_=values * PARAMETER_BYTES)
 
 
 def _group_norm_pass(signature: Signature, kernel: str, item_bytes: int) -> Columns | None:
@@ -95,7 +95,7 @@ def _group_norm_pass(signature: Signature, kernel: str, item_bytes: int) -> Colu
     largest = largest_of(signature.tensors)
     whole, channels = largest.numel, math.prod(largest.shape[:2])
     size = found[0] * whole * largest.item_bytes(item_bytes) + found[1] * channels * PARAMETER_BYTES
-    shape = largest.shape if found[0] else (channels,)
+    shape = largest.shape if found[0] else (channels, 1)
     return columns_of(shape, flops=2 * (found[0] * whole + found[1] * channels), bytes_=size)
 
 
