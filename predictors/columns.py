@@ -26,6 +26,7 @@ MANY = 1e9
 _NUMBERS = (
     "batch", "m", "n", "k", "rows", "cols", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "window",
     "tokens", "hidden", "inter", "topk", "experts", "tp", "ep", "work_flops", "work_bytes", "share", "causal",
+    "indexed",
 )  # fmt: skip
 
 
@@ -94,6 +95,7 @@ def sizes(table: pl.DataFrame) -> Sizes:
         "cold": (one_by_many & framework.among(None)).astype(np.float64),
         "uneven": _uneven(cols * x["size"], VECTOR_BYTES).astype(np.float64),
         "passes": np.where(direction.among("backward"), 3.2, 1.0),
+        "backward": direction.among("backward").astype(np.float64),
         "skewed": routing.map(_skew),
         "quantised_input": (served & dtype.among("fp8", "fp8_block", "nvfp4")).astype(np.float64),
     }

@@ -21,7 +21,7 @@ STRINGS = ("family", "dtype", "kv_dtype", "routing", "collective", "framework", 
 COLUMNS: dict[str, pl.DataType] = (
     dict.fromkeys(INTEGERS, pl.Float64())
     | dict.fromkeys(FLOATS, pl.Float64())
-    | dict.fromkeys(("causal", "split_k"), pl.Boolean())
+    | dict.fromkeys(("causal", "split_k", "indexed", "tensor_core"), pl.Boolean())
 ) | dict.fromkeys(STRINGS, pl.String())
 """Every input column and the type it is computed in; integers are carried as floats so that nothing overflows."""
 
@@ -68,7 +68,9 @@ def complete(kernels: pl.DataFrame) -> pl.DataFrame:
     Returns:
         The columns of `COLUMNS` in that order. `batch`, `share`, `tp`, `ep` default to 1, `window` to 0,
         `kv_heads` to `heads`, `kv_dtype` to `dtype`, `direction` to 'forward', `causal` to false; `split_k`, whether
-        the keys of attention are split over blocks, to false.
+        the keys of attention are split over blocks, and `indexed`, whether a kernel works out where each element lies
+        (of tensors that are broadcast or strided), to false. `tensor_core`, whether a kernel runs on matrix units,
+        stays null where nobody knows.
 
     Raises:
         KernelTableError: no `family` column, a family or a dtype nobody knows, or a column of a wrong type.
@@ -93,7 +95,7 @@ def complete(kernels: pl.DataFrame) -> pl.DataFrame:
         pl.col("kv_heads").fill_null(pl.col("heads")),
         pl.col("kv_dtype").fill_null(pl.col("dtype")),
         pl.col("direction").replace(short).fill_null("forward"),
-        pl.col("causal").fill_null(False),
+        pl.col("causal", "indexed").fill_null(False),
         split_k=pl.when(pl.col("family") == "attention").then(pl.col("split_k").fill_null(False)),
     )
 

@@ -19,6 +19,7 @@ from predictors.intervals import KEPT, SCALED
 from predictors.kernels import complete
 from predictors.machine import Machine, machine
 from predictors.model import Modelled, Runs, Split, model
+from predictors.precision import has_tf32
 from predictors.result import KEEPS, LAW, MEASURED, SCALES, TRANSFER, UNKNOWN, result, widths
 from predictors.scaling import scaled
 from predictors.terms import Array
@@ -100,6 +101,9 @@ class Batch:
         self._source = machine(_gpu(source_gpu)) if source_gpu is not None else None
         self._weights = load_weights(weights)
         table = complete(kernels)
+        if self._source is not None and not has_tf32(self._source.gpu):
+            # That a convolution in fp32 ran on vector units tells nothing where there were no others.
+            table = table.with_columns(tensor_core=pl.lit(None, dtype=pl.Boolean))
         self._measured = table["measured_us"].to_numpy()
         given = [name for name in kernels.columns if name in table.columns and name != "measured_us"]
         alike = table.select(given).hash_rows().to_frame("kernel").with_row_index("row")

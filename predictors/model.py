@@ -151,8 +151,8 @@ def evaluate(rows: Sizes, law: str, gpu: Machine, weights: Weights) -> tuple[Ter
     grown = weights.correction(law, gpu)
     if grown is not None:
         learned = grown.predict(features(law, rows.frameworks, *of_twin, twin or gpu))
-    measured = twin is not None or gpu.slug in weights.law(law).gpu
-    correction = (1.0 if measured else LAWS[law].travels) * LAWS[law].correctable(terms) * learned
+    learned *= 1.0 if (twin or gpu).slug in weights.law(law).well_measured else LAWS[law].travels
+    correction = LAWS[law].correctable(terms) * learned
     own = weights.calibrated.get((law, gpu.slug))
     if own is not None:
         correction = (1 + own.trust) * correction

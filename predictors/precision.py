@@ -22,28 +22,31 @@ def runs_as(table: pl.DataFrame, gpu: Gpu) -> pl.Series:
     """The dtype each row runs in on `gpu`.
 
     fp32 convolutions run as tf32 on NVIDIA Ampere and later, as `torch.backends.cudnn.allow_tf32` defaults to
-    true; fp32 matrix products stay fp32, as `torch.backends.cuda.matmul.allow_tf32` defaults to false.
+    true, but for those that were seen on the vector units; fp32 matrix products stay fp32, as
+    `torch.backends.cuda.matmul.allow_tf32` defaults to false.
 
     Args:
-        table: rows with `family` and `dtype`.
+        table: rows with `family`, `dtype` and `tensor_core`.
         gpu: where the kernels run.
 
     Returns:
         One dtype a row, null where the row has none.
     """
     nearest = {dtype: _nearest(dtype, gpu) for dtype in FALLBACKS}
-    convolution = (pl.col("family") == "conv") & (pl.col("dtype") == "fp32") & pl.lit(_has_tf32(gpu))
-    dtype = pl.when(convolution).then(pl.lit("tf32")).otherwise(pl.col("dtype").replace(nearest))
+    convolution = (pl.col("family") == "conv") & (pl.col("dtype") == "fp32") & pl.col("tensor_core").fill_null(True)
+    usual = pl.col("dtype").replace(nearest)
+    dtype = pl.when(convolution & pl.lit(has_tf32(gpu))).then(pl.lit("tf32")).otherwise(usual)
     tensor = pl.col("family").is_in(["gemm", "conv", "attention", "moe"])
     return table.select(runs_as=pl.when(tensor).then(dtype).otherwise(pl.col("dtype")))["runs_as"]
 
 
 def formats(gpu: Gpu) -> tuple[str | bool, ...]:
     """What `runs_as` depends on: GPUs with the same run every kernel in the same format."""
-    return (_has_tf32(gpu), *(_nearest(dtype, gpu) for dtype in FALLBACKS))
+    return (has_tf32(gpu), *(_nearest(dtype, gpu) for dtype in FALLBACKS))
 
 
-def _has_tf32(gpu: Gpu) -> bool:
+def has_tf32(gpu: Gpu) -> bool:
+    """Whether a GPU's matrix units take fp32 as tf32."""
     return gpu.vendor == "nvidia" and gpu.supports("tf32")
 
 

@@ -212,6 +212,12 @@ KERNELS = Table(
         Column(
             "split_k", pl.Boolean, "Whether blocks share the depth of one output tile; null: the name doesn't tell."
         ),
+        Column(
+            "indexed",
+            pl.Boolean,
+            "Families bound by memory: whether it works out where each element lies, as PyTorch's kernels do for "
+            "tensors that are broadcast or strided; null: the name doesn't tell.",
+        ),
         Column("layout", pl.String, "gemm: nn, nt, tn or tt, of the two factors, as BLAS means it."),
         Column("tensor_core", pl.Boolean, "Whether it runs on matrix units; null: the name doesn't tell."),
         Column("copy_kind", pl.String, "memcpy: HtoD, DtoH, DtoD or PtoP."),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -23,6 +24,8 @@ from predictors.terms import (
 
 TILES = ((16, 64), (32, 64), (64, 32), (64, 64), (128, 64), (64, 128), (128, 128), (64, 256), (128, 256), (256, 128))
 SPLITS = (1, 2, 4, 8, 16)
+DEEP_SPLITS = (*SPLITS, 64)
+"""Of products on the vector units."""
 LEAST_SPLIT_K = 128
 ROWS_AT_ONCE = 1024
 """Of so many rows all tiles and splits together fit a CPU's second cache."""
@@ -68,7 +71,7 @@ def gemm_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
     return product_terms(x, gpu, c)
 
 
-def product_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
+def product_terms(x: Columns, gpu: Machine, c: Constants, splits: Sequence[int] = SPLITS) -> Terms:
     """A (batched) matrix product: best tile and split along k.
 
     On NVIDIA's GPUs the operands of a job's products come from memory at first, which takes longer to answer than the
@@ -90,18 +93,18 @@ def product_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
     for first in range(0, m.size, ROWS_AT_ONCE):
         rows = slice(first, first + ROWS_AT_ONCE)
         some = {name: column[rows] for name, column in any_tile.items()}
-        best[:, rows] = _best_tile(some, gpu, of_rows(c, rows))
+        best[:, rows] = _best_tile(some, gpu, of_rows(c, rows), splits)
     quantise = x["quantised_input"] * (c["quantise"] * 3 * m * k / gpu.bandwidth_gbps / 1e3)
     cold = (x["cold"] > 0) & (gpu.tensor_class != OTHER_VENDOR)
     return Terms(c["floor"] / gpu.clock_mhz * np.where(cold, c["cold"], 1.0) + quantise, *best)
 
 
-def _best_tile(x: Columns, gpu: Machine, c: Constants) -> Array:
+def _best_tile(x: Columns, gpu: Machine, c: Constants, splits: Sequence[int]) -> Array:
     """Compute and memory time, (2, rows), with the tile and split for which the product takes least.
 
     All of them are tried at once, in arrays of (tiles, splits, rows).
     """
-    (tile_m, tile_n), split = np.array(TILES, dtype=np.float64).T[..., None, None], np.array(SPLITS)[:, None]
+    (tile_m, tile_n), split = np.array(TILES, dtype=np.float64).T[..., None, None], np.array(splits)[:, None]
     cycles = product_cycles(tile_m, tile_n, x["flops_per_cycle"], x["size"], c) + x["unaligned"] * (tile_m + tile_n)
     depth = np.maximum(x["k"] / split, LEAST_SPLIT_K * (split > 1))
     tiles = x["batch"] * np.ceil(x["m"] / tile_m) * np.ceil(x["n"] / tile_n) / gpu.sms
@@ -118,12 +121,23 @@ def _best_tile(x: Columns, gpu: Machine, c: Constants) -> Array:
 
 
 def gemm_fp32_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
-    """A matrix product on the vector units, whose clock the board's power limits and which load element by element."""
+    """A matrix product on the vector units, whose clock the board's power limits and which load element by element.
+
+    Kernels of their own multiply by a vector: they go through the matrix once.
+    """
     aligned = np.zeros_like(x["k"])
     tflops = x["tflops"] * sustained(gpu.watts_per_tflops, c["power"])
     if gpu.architecture in SHARED_LANES:
         tflops = tflops * c["shared_lanes"]
-    return product_terms({**x, "tflops": tflops, "unaligned_loads": aligned, "unaligned_stores": aligned}, gpu, c)
+    x = {**x, "tflops": tflops, "unaligned_loads": aligned, "unaligned_stores": aligned}
+    product, vector = product_terms(x, gpu, c, DEEP_SPLITS), np.minimum(x["m"], x["n"]) == 1
+    arithmetic = x["work_flops"] / (tflops * 1e6)
+    stream = memory_us(x["work_bytes"], gpu, {**c, "memory": c["vector"]})
+    return replace(
+        product,
+        compute_us=np.where(vector, np.minimum(product.compute_us, arithmetic), product.compute_us),
+        memory_us=np.where(vector, stream, product.memory_us),
+    )
 
 
 def moe_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:

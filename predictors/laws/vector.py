@@ -10,32 +10,42 @@ from predictors.terms import Array, Columns, Constants, Terms, memory_us
 
 WIDE_COLS = 1024
 """Up to which number of columns PyTorch's row kernels keep a row in a warp's registers."""
+HELD_BYTES = 48 * 1024
+"""Up to what size they keep a row in a block's shared memory; of a larger one they read all of it again."""
 
 
 def stream_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
-    """A kernel that reads and writes memory once, with some instructions for each element."""
-    return _streamed(x, gpu, c, np.asarray(c["element"]), np.ones(1))
+    """A kernel that reads and writes memory once, with some instructions for each element.
+
+    With several times as many where it works out the place of each: a broadcast sum in bf16 takes twice a plain one's
+    time on an H100. Of a depthwise convolution's window they grow with its side.
+    """
+    per_element = c["element"] * np.where(x["indexed"] > 0, c["indexed"] * np.sqrt(x["k"]), 1.0)
+    return _streamed(x, gpu, c, per_element, np.ones(1))
 
 
 def row_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
     """The same of whole rows: a wide one doesn't fit a warp's registers, in an uneven one 16-byte loads don't align.
 
-    What an element costs grows with its size, by a power near one where a kernel mostly waits for its loads, as norms.
+    What a block can't hold it reads time and again, with fewer instructions for an element. What an element costs grows
+    with its size, by a power near one where a kernel mostly waits for its loads, as norms.
     """
-    wide, uneven = x["cols"] > WIDE_COLS, x["uneven"] > 0
+    wide, uneven, held = x["cols"] > WIDE_COLS, x["uneven"] > 0, x["cols"] * x["size"] <= HELD_BYTES
     per_element = c["element"] * np.where(wide, 1.0, c["narrow"]) * np.where(uneven, c["uneven"], 1.0)
+    per_element = per_element * np.where(held, 1.0, c["unheld"]) * np.where(x["backward"] > 0, c["backward"], 1.0)
     per_element = per_element * (x["size"] / DTYPE_BYTES["fp32"]) ** c["by_size"]
-    return _streamed(x, gpu, c, per_element, np.where(wide, c["again"], 1.0))
+    passes = np.where(held, np.where(wide, c["again"], 1.0), c["reread"])
+    return _streamed(x, gpu, c, per_element, passes)
 
 
 def _streamed(x: Columns, gpu: Machine, c: Constants, per_element: Array, passes: Array) -> Terms:
     """Clocks for each element, and how often the memory is gone through.
 
-    Few blocks draw no more than their SMs' share of what the ports to the cache carry.
+    Few blocks work on as few SMs, and each alone draws a part of what its SM's port to the cache carries.
     """
     size, busy = x["work_bytes"], np.minimum(x["blocks"], gpu.sms)
-    alone = size / (busy * L2_BYTES_PER_SM_CLOCK * c["alone"])
-    cycles = np.maximum(x["elements"] * per_element / gpu.sms / c["compute"], alone)
+    drawn = L2_BYTES_PER_SM_CLOCK * np.minimum(x["blocks"] * c["alone"], gpu.sms)
+    cycles = np.maximum(x["elements"] * per_element / busy / c["compute"], size * passes / drawn)
     compute = x["work_flops"] / (gpu.vector_tflops * 1e6) + cycles / gpu.clock_mhz
     memory = memory_us(size, gpu, {**c, "memory": c["memory"] * gpu.written_gbps / gpu.bandwidth_gbps})
     return Terms(c["floor"] / gpu.clock_mhz + 0 * size, compute, memory * passes)

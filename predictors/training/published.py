@@ -6,12 +6,23 @@ each format. Source 'svcfusion': zzc0721/torch-performance-test-data at 9d828276
 chsasank/device-benchmarks, README.md (ten products, each timed by the host). Laptops, overclocked and rebuilt boards
 are left out, GPUs that are a measured one by another name, and what is above the printed peak of no GeForce.
 
-**Times of vector kernels**, forward, in PyTorch, of GPUs and of half precision that no other source measured:
-`layer_norm` and `rms_norm` ('norm'), `softmax`, `relu` ('elementwise'). Source 'liger': linkedin/Liger-Kernel at
-ead96b61, benchmark/data/all_benchmark_data.csv, providers torch and huggingface. 'olmo': allenai/OLMo issue 258 (2
-bytes an element). 'pytorch' and 'vectors': pytorch/pytorch pull requests 159682 (`rms_norm`, to a microsecond) and
-145746 (`relu`, times after, on "Hopper H100": by its rates an SXM). By events, but for 'vectors' by the host, six in a
-row. What takes under 19 us, of 'vectors' under 90, is left out: much of it is the launch.
+**Times of vector kernels**, in PyTorch, of GPUs and formats that no other source measured: `tensors`, how many of so
+many rows and columns a kernel reads and writes. By source:
+
+- 'liger': layer and RMS norm, softmax. linkedin/Liger-Kernel at ead96b61, benchmark/data/all_benchmark_data.csv and, of
+  the B200, _cutile.csv, providers torch and huggingface; the A100 of 40 GB by that file before 6a2c4913.
+- 'olmo': layer norm. allenai/OLMo issue 258 (2 bytes an element).
+- 'rms': RMS norm on a B200. pytorch/pytorch pull request 177553. An older table by its author, of 159682, has times of
+  a half to three fifths; layer norms there, forward and, on a GB300, backward, agree with the slower.
+- 'vectors': `relu`, times after. pytorch/pytorch pull request 145746, on "Hopper H100": by its rates an SXM.
+- 'bytes': a sum of a byte and a number, with the longer loads. pytorch/pytorch pull request 174553.
+- 'relu6', 'silu', 'sum', 'softmax': in place; forward; of rows; softmax and, backward, log-softmax. flagos-ai/FlagGems
+  pull requests 6514, 4311, 5761, 5578 and 5250, on an "H20": by the 4.2 TB/s that it reaches one of 141 GB.
+- 'sums': of all elements, and of rows of 128. pytorch/pytorch issue 132964, pull requests 135397 and 160466 (after).
+
+By events or by Triton's `do_bench`, but for 'vectors', 'bytes' and 'rms' by the host, many in a row. What takes under
+19 us, of 'vectors' under 90, is left out: much of it is the launch. So is what would fit a cache that was emptied
+before, where a kernel mostly waits for the memory.
 """
 
 from __future__ import annotations
@@ -26,7 +37,7 @@ TABLE = Path(__file__).with_name("published.csv")
 """What the weights that ship are fitted on, beside measured kernels."""
 KERNELS = Path(__file__).with_name("published_kernels.csv")
 """The same of vector kernels."""
-FLOPS = {"norm": 8, "softmax": 5, "elementwise": 1}
+FLOPS = {"norm": 8, "softmax": 5, "elementwise": 1, "reduction": 1}
 """Of an element, as tracekit counts them in a trace."""
 SIDE = 8192
 """Rows, columns and depth of the product that a figure is taken for: near the best size of most GPUs."""
@@ -59,9 +70,9 @@ def _rates(table: pl.DataFrame) -> pl.DataFrame:
 def _kernels(table: pl.DataFrame) -> pl.DataFrame:
     size = pl.col("dtype").replace_strict(DTYPE_BYTES, return_dtype=pl.Int64)
     return table.select(
-        *("gpu", "dtype", "family", "rows", "cols"),
+        *("gpu", "dtype", "family", "direction", "rows", "cols"),
         source=pl.lit("published"),
         flops=pl.col("rows") * pl.col("cols") * pl.col("family").replace_strict(FLOPS, return_dtype=pl.Int64),
-        bytes=2 * pl.col("rows") * pl.col("cols") * size,
+        bytes=pl.col("tensors") * pl.col("rows") * pl.col("cols") * size,
         latency_us=pl.col("us").cast(pl.Float64),
     )

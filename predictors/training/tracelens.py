@@ -24,6 +24,8 @@ _POINTWISE = (
 )  # fmt: skip
 _TRACED = ("sglang", "vllm", "xdit_flux", "xdit_sd", "resnet_act_checkpoint", "normalization")
 """Jobs whose traces `predictors.training.traces` holds kernel by kernel: only other families are taken from here."""
+_INDEXED = r"\belementwise_kernel(_manual_unroll)?<"
+"""PyTorch's kernels that work out where each element lies."""
 _CONTIGUOUS_ONLY = ("elementwise", "norm", "reduction")
 
 
@@ -39,7 +41,9 @@ def load(path: Path) -> pl.DataFrame:
     recorded = ops.select("op", "input_dims", "input_type", "input_strides", "concrete_inputs")
     rows = [_row(**op) for op in recorded.iter_rows(named=True)]
     columns = pl.DataFrame([row or {} for row in rows], infer_schema_length=None)
-    measured = ops.select("gpu", latency_us="kernel_us").with_columns(source=pl.lit("graph"))
+    measured = ops.select(
+        "gpu", latency_us="kernel_us", source=pl.lit("graph"), indexed=pl.col("kernel").str.contains(_INDEXED)
+    )
     known = pl.concat([measured, columns], how="horizontal").with_columns(
         traced=ops["source"].str.contains_any(list(_TRACED)) & columns["family"].is_in(FAMILIES)
     )

@@ -52,7 +52,9 @@ NAMES = (
     (r"norm", ("norm_kernel",)),
     (r"softmax", ("softmax_kernel",)),
     (r"embedding", ("embedding_kernel",)),
-    (r"^(mean|sum|prod|var|std|any|all|max|min|amax|amin|argmax|argmin|.*pool.*|nll_loss.*)$", ("reduce_kernel",)),
+    (r"max_pool", ("max_pool_forward_nchw",)),
+    (r"avg_pool", ("avg_pool2d_out_cuda_frame",)),
+    (r"^(mean|sum|prod|var|std|any|all|max|min|amax|amin|argmax|argmin|nll_loss.*)$", ("reduce_kernel",)),
     (r"^(cumsum|cumprod)$", ("tensor_kernel_scan",)),
     (r"^(triu|tril)$", ("triu_tril_kernel",)),
     (r"^flip$", ("flip_kernel",)),
@@ -150,7 +152,7 @@ def _kernels(op: str, given: tuple[Any, ...]) -> tuple[str, ...]:
     if op == "native_group_norm" and given[PIXELS] == 1:
         return names[::2]
     if op == "convolution" and _is_depthwise(given):
-        return ("conv_depthwise_forward_kernel",)
+        return ("conv_depthwise2d_forward_kernel",)
     if op != "convolution_backward":
         return names
     return tuple(name for name, wanted in zip(names, given[-1], strict=False) if wanted)

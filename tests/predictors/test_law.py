@@ -137,6 +137,37 @@ def test_an_uneven_row_is_never_quicker_and_few_blocks_are_slower():
     assert law_us(H100, **reduction, blocks=1) > 2 * law_us(H100, **reduction, blocks=132)
 
 
+def test_a_kernel_that_works_out_each_place_is_held_up_by_its_instructions_not_by_the_memory():
+    half = {"family": "elementwise", "dtype": "bf16", "rows": 2**17, "cols": 4096, "flops": 2**29, "bytes": 2**31}
+    assert law_us(H100, **half, indexed=True) > 1.7 * law_us(H100, **half)
+    double = half | {"dtype": "fp64", "bytes": 2**33}
+    assert law_us(H100, **double, indexed=True) < 1.1 * law_us(H100, **double)
+
+
+def test_a_product_by_a_vector_goes_through_the_matrix_once():
+    for m, n in ((1, 16384), (16384, 1)):
+        vector = {"family": "gemm", "dtype": "fp32", "m": m, "n": n, "k": 16384}
+        assert law_us(H100, **vector) == pytest.approx(4 * 2**28 / (0.85 * H100.bandwidth_gbps * 1e3), rel=0.15)
+
+
+def test_few_rows_use_as_many_sms():
+    logits = {"family": "softmax", "dtype": "fp32", "cols": 131072}
+    few, many = (law_us(H100, **logits, rows=rows, bytes=8 * rows * 131072) for rows in (11, 1100))
+    assert few > 0.05 * many
+
+
+def test_a_row_larger_than_a_blocks_shared_memory_is_read_three_times():
+    logits = {"family": "softmax", "dtype": "fp32", "rows": 2**13, "cols": 2**17, "flops": 5 * 2**30, "bytes": 2**33}
+    read_and_written_us = 4 * 2**32 / (H100.bandwidth_gbps * 1e3)
+    assert law_us(H100, **logits) == pytest.approx(read_and_written_us / 0.93, rel=0.1)
+
+
+def test_softmax_works_less_for_an_element_on_its_way_back():
+    rows = {"family": "softmax", "dtype": "bf16", "rows": 2**14, "cols": 4096, "flops": 5 * 2**26}
+    forward = law_us(H100, **rows, bytes=2 * 2**27)
+    assert law_us(H100, **rows, bytes=3 * 2**27, direction="backward") < 0.8 * forward
+
+
 def test_check_bits_in_the_memory_slow_what_is_written_not_what_is_read():
     without = load_gpu("l40s")
     beside = replace(without, inline_ecc=False)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from predictors import load_gpu
+from predictors import load_gpu, predict
+from predictors.kernels import complete
 from predictors.precision import runs_as
 
 
@@ -28,5 +29,22 @@ from predictors.precision import runs_as
     ],
 )
 def test_the_nearest_format_that_runs(gpu: str, family: str, asked: str, runs: str):
-    table = pl.DataFrame({"family": [family], "dtype": [asked]})
-    assert runs_as(table, load_gpu(gpu)).to_list() == [runs]
+    assert runs_as(complete(pl.DataFrame({"family": [family], "dtype": [asked]})), load_gpu(gpu)).to_list() == [runs]
+
+
+CONVOLUTION = {"family": "conv", "dtype": "fp32", "m": 100352, "n": 256, "k": 2304}
+
+
+def test_a_convolution_seen_on_vector_units_stays_there():
+    seen = [CONVOLUTION | {"tensor_core": on} for on in (False, True, None)]
+    vector, matrix, unknown = predict(pl.DataFrame(seen), "a100-sxm-80gb")["time_us"]
+    assert vector > 2 * matrix
+    assert matrix == unknown
+
+
+def test_where_there_are_no_matrix_units_a_convolution_on_vector_units_tells_nothing():
+    seen = pl.DataFrame([CONVOLUTION | {"measured_us": 9000.0, "tensor_core": on} for on in (False, None)])
+    from_v100 = predict(seen, "h100-sxm", source_gpu="v100-sxm-32gb")["time_us"]
+    from_a100 = predict(seen, "h100-sxm", source_gpu="a100-sxm-80gb")["time_us"]
+    assert from_v100[0] == from_v100[1]
+    assert from_a100[0] != from_a100[1]

@@ -3,7 +3,7 @@
 import pytest
 
 from tracekit.workload.classify import classify
-from tracekit.workload.names import copy_kind_of, dtype_of, family_of
+from tracekit.workload.names import copy_kind_of, dtype_of, family_of, is_indexed
 
 REAL_NAMES = [
     ("ampere_sgemm_128x64_nn", "gemm", "fp32"),
@@ -143,3 +143,21 @@ def test_copies_and_sets_are_what_they_are():
 )
 def test_copy_kinds(name, kind):
     assert copy_kind_of(name) == kind
+
+
+@pytest.mark.parametrize(
+    ("name", "indexed"),
+    [
+        ("void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<at::native::", True),
+        ("void at::native::elementwise_kernel_manual_unroll<128, 8, at::native::gpu_kernel_impl_nocast<", True),
+        ("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, ", False),
+        ("void at::native::vectorized_templated_elementwise_kernel<8, at::native::", False),
+        ("void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(", False),
+        ("void at::native::modern::elementwise_kernel<at::native::", False),
+        ("void at::native::index_elementwise_kernel<128, 4, at::native::gpu_index_kernel<", None),
+        ("void (anonymous namespace)::elementwise_kernel_with_index<int, arange_cuda_out(", None),
+        ("ampere_sgemm_128x64_tn", None),
+    ],
+)
+def test_which_elementwise_kernels_work_out_where_each_element_lies(name, indexed):
+    assert is_indexed(name) is indexed

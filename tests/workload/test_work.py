@@ -374,6 +374,8 @@ def test_max_pooling_writes_positions_too():
     dims = [[2, 8, 112, 112], [], [], [], [], []]
     row = kernel_of("aten::max_pool2d_with_indices", "max_pool_forward_nchw<float>", dims, concrete=concrete)
     assert row["bytes"] == 4 * 2 * 8 * 112 * 112 + 2 * 8 * 56 * 56 * (4 + 8)
+    assert (row["rows"], row["cols"], row["flops"]) == (2 * 8 * 56 * 56, 9, 9 * 2 * 8 * 56 * 56)
+    assert row["indexed"]
 
 
 def test_the_gradient_of_max_pooling_reads_positions_too():

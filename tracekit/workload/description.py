@@ -8,7 +8,7 @@ import polars as pl
 from tracekit import schema
 from tracekit.workload import functions
 from tracekit.workload.classify import classify, is_helper
-from tracekit.workload.names import copy_kind_of, describe, dtype_of, item_bytes_of
+from tracekit.workload.names import copy_kind_of, describe, dtype_of, is_indexed, item_bytes_of
 from tracekit.workload.ops import chains, fbgemm, layout, norm, optimizer, passes, recurrent, state_space, work
 from tracekit.workload.ops.conv import as_weight_gradient, is_weight_gradient
 from tracekit.workload.ops.vector import Columns
@@ -20,7 +20,7 @@ CALL_SIGNATURE = (
 )  # fmt: skip
 DESCRIPTION = (
     "family", "dtype", "direction", "batch", "m", "n", "k", "heads", "kv_heads", "q_len", "kv_len", "head_dim",
-    "causal", "window", "rows", "cols", "flops", "bytes", "work_low", "work_high", "copy_kind",
+    "causal", "window", "rows", "cols", "flops", "bytes", "work_low", "work_high", "copy_kind", "indexed",
 )  # fmt: skip
 FROM_NAME = ("tile_m", "tile_n", "tile_k", "stages", "split_k", "layout", "tensor_core", "algorithm")
 # Their precision is the instructions', which the kernel's name tells; elsewhere it is the inputs'.
@@ -53,6 +53,8 @@ def _describe_one(row: dict[str, Any]) -> dict[str, Any]:
     known = describe(name) if kind == "kernel" else None
     described = {"family": family, "dtype": by_name, "shares": False}
     described |= {column: getattr(known, column, None) for column in FROM_NAME}
+    if kind == "kernel":
+        described["indexed"] = is_indexed(name)
     if kind == "memcpy":
         described["copy_kind"] = copy_kind_of(name)
     if op is None or row["input_dims"] is None:

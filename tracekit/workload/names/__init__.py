@@ -15,10 +15,10 @@ from tracekit.workload.names import (
     triton,
     trtllm,
 )
-from tracekit.workload.names.general import copy_kind_of, item_bytes_of
+from tracekit.workload.names.general import copy_kind_of, is_indexed, item_bytes_of
 from tracekit.workload.names.rule import KernelName, Rule
 
-__all__ = ["KernelName", "copy_kind_of", "describe", "dtype_of", "family_of", "item_bytes_of"]
+__all__ = ["KernelName", "copy_kind_of", "describe", "dtype_of", "family_of", "is_indexed", "item_bytes_of"]
 
 LIBRARIES: tuple[tuple[str, tuple[Rule, ...]], ...] = (
     ("collective", collective.RULES),

@@ -48,6 +48,14 @@ FAMILY_RULES = (
 )
 _FAMILY_PATTERNS = tuple((family, re.compile(pattern, re.IGNORECASE)) for family, pattern in FAMILY_RULES)
 
+# PyTorch's elementwise kernels: group 1 in the names of those that load many elements at once, of tensors that lie as
+# they are gone through. The others work out where each element lies.
+_ELEMENTWISE = re.compile(
+    r"(?:(vectorized_(?:templated_)?|unrolled_|modern::)|\b)elementwise_kernel(?!_with_index|[a-z])"
+)
+# Its own kernels that go over windows: of depthwise convolutions and of pooling.
+_WINDOWS = re.compile(r"\bconv_depthwise[23]d|\b(?:adaptive_)?(?:max|avg|average)_?pool")
+
 DTYPE_RULES = (
     ("fp8", r"e4m3|e5m2|fp8|_F8"),
     ("bf16", r"bf16|bfloat16|DF16b|_BBS_|_BB_"),
@@ -95,6 +103,14 @@ def item_bytes_of(kernel: str) -> int | None:
     if moved is None:
         return None
     return int(moved[1]) if moved[1] else _MOVED_BYTES[moved[2]]
+
+
+def is_indexed(name: str) -> bool | None:
+    """Whether a kernel of PyTorch works out where each element lies; ``None`` where its name doesn't tell."""
+    found = _ELEMENTWISE.search(name)
+    if found is None:
+        return True if _WINDOWS.search(name) else None
+    return found[1] is None
 
 
 def copy_kind_of(name: str) -> str | None:

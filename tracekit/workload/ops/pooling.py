@@ -7,10 +7,11 @@ from tracekit.workload.ops.vector import INDEX_BYTES, Columns, Traffic, columns_
 from tracekit.workload.signature import Signature, Tensor
 
 Shape = tuple[int, ...]
-Output = Callable[[Signature, Tensor], Shape | None]
+Output = Callable[[Signature, Tensor], tuple[Shape, int] | None]
+"""The output's shape, and how many elements of the input each of its elements is made of."""
 
 
-def _window(signature: Signature, x: Tensor) -> Shape | None:
+def _window(signature: Signature, x: Tensor) -> tuple[Shape, int] | None:
     """Of kernel size, stride and padding at 1, 2 and 3; max pooling's dilation at 4 and ceil_mode after it.
 
     A window that would begin behind the input is left out (ATen/native/Pool.h, pooling_output_shape).
@@ -29,13 +30,16 @@ def _window(signature: Signature, x: Tensor) -> Shape | None:
         room = size + 2 * p - d * (k - 1) - 1
         last = -(-room // s) if ceil else room // s
         sizes.append(last if ceil and last * s >= size + p else last + 1)
-    return (*x.shape[:-axes], *sizes)
+    return (*x.shape[:-axes], *sizes), math.prod(_at(kernel, axis) for axis in range(axes))
 
 
-def _asked_for(signature: Signature, x: Tensor) -> Shape | None:
-    """Of an output size at 1."""
+def _asked_for(signature: Signature, x: Tensor) -> tuple[Shape, int] | None:
+    """Of an output size at 1; every element of the input is in one window, or in several where they outnumber them."""
     sizes = signature.value(1)
-    return (*x.shape[: -len(sizes)], *sizes) if isinstance(sizes, list) and sizes else None
+    if not isinstance(sizes, list) or not sizes:
+        return None
+    shape = (*x.shape[: -len(sizes)], *sizes)
+    return shape, max(x.numel // max(math.prod(shape), 1), 1)
 
 
 def _at(values: list[int], axis: int) -> int:
@@ -43,15 +47,16 @@ def _at(values: list[int], axis: int) -> int:
 
 
 def _forward(output: Output, index_bytes: int = 0) -> Traffic:
-    """The input read once, the output (and the positions of its maxima) written."""
+    """The input read once, the output (and the positions of its maxima) written; a row is a window."""
 
     def columns(signature: Signature, item_bytes: int) -> Columns | None:
         x = signature.tensor(0)
-        y = None if x is None else output(signature, x)
-        if x is None or y is None:
+        made = None if x is None else output(signature, x)
+        if x is None or made is None:
             return None
-        written = math.prod(y) * (x.item_bytes(item_bytes) + index_bytes)
-        return columns_of(y, flops=x.numel, bytes_=x.size_bytes(item_bytes) + written)
+        windows, elements = math.prod(made[0]), made[1]
+        written = windows * (x.item_bytes(item_bytes) + index_bytes)
+        return columns_of((windows, elements), flops=windows * elements, bytes_=x.size_bytes(item_bytes) + written)
 
     return columns
 
