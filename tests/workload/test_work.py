@@ -412,6 +412,7 @@ def test_each_pass_of_a_batch_norm_has_its_own_work():
     ):
         row = kernel_of(op, kernel, dims)
         assert only(row, "family", "bytes", "share") == ("norm", passes * 4 * 2 * 8 * 256, 1.0)
+        assert only(row, "rows", "cols") == (2 * 8, 256)
 
 
 @pytest.mark.parametrize(

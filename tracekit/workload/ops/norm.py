@@ -44,6 +44,8 @@ GROUP_NORM_PASSES = (
     (re.compile(r"ComputeInternalGradients"), 2, 0),
     (re.compile(r"FusedParams|GammaBetaBackward"), 0, 2),
 )
+CHANNELS_FIRST = re.compile(r"batch_norm|group_norm|instance_norm")
+"""Ops on [N, C, ...]."""
 NORMALISED = {"aten::layer_norm": 1, "aten::native_layer_norm": 1, "aten::native_layer_norm_backward": 2}
 """Where ops have the shape that they normalise over, the last axes of the input."""
 PARAMETER_BYTES = 4
@@ -59,7 +61,9 @@ def traffic(signature: Signature, item_bytes: int) -> Columns | None:
 
 
 def _rows_and_columns(signature: Signature, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """``shape`` with all axes that a layer norm works over as one."""
+    """``shape`` with all axes that a layer norm works over as one, or those that a channel's elements lie along."""
+    if CHANNELS_FIRST.search(signature.op):
+        return (math.prod(shape[:2]), math.prod(shape[2:])) if len(shape) > 2 else shape
     axes = signature.value(NORMALISED.get(signature.op, -1))
     return (*shape[: -len(axes)], math.prod(shape[-len(axes) :])) if isinstance(axes, list) and axes else shape
 
@@ -77,7 +81,8 @@ def own_passes(signature: Signature, kernel: str, item_bytes: int) -> Columns | 
         return None
     largest = largest_of(signature.tensors)
     size = passes * largest.numel * largest.item_bytes(item_bytes)
-    return columns_of(largest.shape, flops=2 * passes * largest.numel, bytes_=size)
+    shape = _rows_and_columns(signature, largest.shape)
+    return columns_of(shape, flops=2 * passes * largest.numel, bytes_=size)
 
 
 def _running_statistics(signature: Signature) -> Columns | None:
@@ -95,7 +100,7 @@ def _group_norm_pass(signature: Signature, kernel: str, item_bytes: int) -> Colu
     largest = largest_of(signature.tensors)
     whole, channels = largest.numel, math.prod(largest.shape[:2])
     size = found[0] * whole * largest.item_bytes(item_bytes) + found[1] * channels * PARAMETER_BYTES
-    shape = largest.shape if found[0] else (channels, 1)
+    shape = _rows_and_columns(signature, largest.shape) if found[0] else (channels, 1)
     return columns_of(shape, flops=2 * (found[0] * whole + found[1] * channels), bytes_=size)
 
 
