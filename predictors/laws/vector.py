@@ -20,8 +20,14 @@ def stream_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
     With several times as many where it works out the place of each: a broadcast sum in bf16 takes twice a plain one's
     time on an H100. Of a depthwise convolution's window they grow with its side.
     """
-    per_element = c["element"] * np.where(x["indexed"] > 0, c["indexed"] * np.sqrt(x["k"]), 1.0)
+    per_element = c["element"] * np.where(x["indexed"] > 0, c["indexed"] * np.sqrt(_window(x)), 1.0)
     return _streamed(x, gpu, c, per_element, np.ones(1))
+
+
+def _window(x: Columns) -> Array:
+    """Elements of a depthwise convolution's window, of others 1: a side of the product beside the pixels and a 1."""
+    m, n, k = x["m"], x["n"], x["k"]
+    return np.asarray(m * n * k / np.maximum(np.maximum(m, n), k))
 
 
 def row_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:

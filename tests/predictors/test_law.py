@@ -144,6 +144,15 @@ def test_a_kernel_that_works_out_each_place_is_held_up_by_its_instructions_not_b
     assert law_us(H100, **double, indexed=True) < 1.1 * law_us(H100, **double)
 
 
+def test_both_gradients_of_a_depthwise_convolution_take_its_forward_time():
+    pixels, window = 2**18, 9
+    sides = [(pixels, 1, window), (pixels, window, 1), (1, window, pixels)]
+    channels = {"family": "conv", "dtype": "fp32", "batch": 96, "bytes": 8 * 96 * pixels, "indexed": True}
+    forward, *gradients = (law_us(H100, **channels, m=m, n=n, k=k) for m, n, k in sides)
+    assert gradients == pytest.approx([forward, forward])
+    assert forward > 2 * law_us(H100, **channels | {"indexed": False}, m=pixels, n=1, k=window)
+
+
 def test_a_product_by_a_vector_goes_through_the_matrix_once():
     for m, n in ((1, 16384), (16384, 1)):
         vector = {"family": "gemm", "dtype": "fp32", "m": m, "n": n, "k": 16384}

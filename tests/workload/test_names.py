@@ -154,10 +154,16 @@ def test_copy_kinds(name, kind):
         ("void at::native::vectorized_templated_elementwise_kernel<8, at::native::", False),
         ("void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(", False),
         ("void at::native::modern::elementwise_kernel<at::native::", False),
+        ("void at::native::unrolled_elementwise_kernel<f, Array<char*, 2>, TrivialOffsetCalculator<1, ", False),
+        ("void at::native::unrolled_elementwise_kernel<f, Array<char*, 2>, OffsetCalculator<1, unsigned", True),
+        ("void at::native::(anonymous namespace)::adaptive_average_pool<float>(float const*", True),
+        ("void at::native::(anonymous namespace)::adaptivemaxpool<float>(float const*", True),
+        ("void at::native::(anonymous namespace)::atomicadaptivemaxgradinput<float>(float*", True),
+        ("void permute_pooled_embs_kernel<float>(float const*", None),
         ("void at::native::index_elementwise_kernel<128, 4, at::native::gpu_index_kernel<", None),
         ("void (anonymous namespace)::elementwise_kernel_with_index<int, arange_cuda_out(", None),
         ("ampere_sgemm_128x64_tn", None),
     ],
 )
-def test_which_elementwise_kernels_work_out_where_each_element_lies(name, indexed):
+def test_which_kernels_work_out_where_each_element_lies(name, indexed):
     assert is_indexed(name) is indexed

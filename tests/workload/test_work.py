@@ -111,6 +111,9 @@ def test_convolution_without_recorded_arguments_has_no_work():
         ("sm80_xmma_dgrad_implicit_gemm", "dgrad", 4 * 28 * 28, 64 * 9, 128),
         ("sm80_xmma_wgrad_implicit_gemm", "wgrad", 128, 64 * 9, 4 * 28 * 28),
         ("igemm_wrw_gtcx3", "wgrad", 128, 64 * 9, 4 * 28 * 28),
+        ("conv_depthwise2d_backward_kernel<3, 1>", "dgrad", 4 * 28 * 28, 64 * 9, 128),
+        ("conv_depthwise2d_grad_weight_kernel<float>", "wgrad", 128, 64 * 9, 4 * 28 * 28),
+        ("conv_depthwise3d_cuda_backward_weight_kernel<float>", "wgrad", 128, 64 * 9, 4 * 28 * 28),
     ],
 )
 def test_both_gradients_of_a_convolution_have_the_forward_flops(kernel, direction, m, n, k):

@@ -49,12 +49,13 @@ FAMILY_RULES = (
 _FAMILY_PATTERNS = tuple((family, re.compile(pattern, re.IGNORECASE)) for family, pattern in FAMILY_RULES)
 
 # PyTorch's elementwise kernels: group 1 in the names of those that load many elements at once, of tensors that lie as
-# they are gone through. The others work out where each element lies.
+# they are gone through, if no type of theirs says otherwise. The others work out where each element lies.
 _ELEMENTWISE = re.compile(
     r"(?:(vectorized_(?:templated_)?|unrolled_|modern::)|\b)elementwise_kernel(?!_with_index|[a-z])"
 )
+_STRIDES = re.compile(r"\bOffsetCalculator<")
 # Its own kernels that go over windows: of depthwise convolutions and of pooling.
-_WINDOWS = re.compile(r"\bconv_depthwise[23]d|\b(?:adaptive_)?(?:max|avg|average)_?pool")
+_WINDOWS = re.compile(r"\bconv_depthwise[23]d|\b(?:atomic_?)?(?:adaptive_?)?(?:max|avg|average)_?(?:pool|gradinput)")
 
 DTYPE_RULES = (
     ("fp8", r"e4m3|e5m2|fp8|_F8"),
@@ -110,7 +111,7 @@ def is_indexed(name: str) -> bool | None:
     found = _ELEMENTWISE.search(name)
     if found is None:
         return True if _WINDOWS.search(name) else None
-    return found[1] is None
+    return found[1] is None or _STRIDES.search(name) is not None
 
 
 def copy_kind_of(name: str) -> str | None:

@@ -25,7 +25,7 @@ GROUPS = {
     "aten::miopen_convolution_transpose": 7,
 }
 """Where ops that may be transposed have their number of groups."""
-WEIGHT_GRADIENT = re.compile(r"wgrad|wrw|bwd_?weight", re.IGNORECASE)
+WEIGHT_GRADIENT = re.compile(r"wgrad|wrw|(?:bwd|backward|grad)_?weight", re.IGNORECASE)
 ALWAYS = -1
 """As the position of the argument ``transposed``: the op knows no other kind."""
 
