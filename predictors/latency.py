@@ -101,9 +101,7 @@ class Batch:
         self._source = machine(_gpu(source_gpu)) if source_gpu is not None else None
         self._weights = load_weights(weights)
         table = complete(kernels)
-        if self._source is not None and not has_tf32(self._source.gpu):
-            # That a convolution in fp32 ran on vector units tells nothing where there were no others.
-            table = table.with_columns(tensor_core=pl.lit(None, dtype=pl.Boolean))
+        table = table.with_columns(tensor_core=pl.when(_had_matrix_units(self._source)).then("tensor_core"))
         self._measured = table["measured_us"].to_numpy()
         given = [name for name in kernels.columns if name in table.columns and name != "measured_us"]
         alike = table.select(given).hash_rows().to_frame("kernel").with_row_index("row")
@@ -188,6 +186,11 @@ class Batch:
             log_ratio = np.log(np.maximum(self._measured, SHORTEST_US) / there)
             self._missed[key] = missed(rows.table, self._row, log_ratio)
         return self._missed[key]
+
+
+def _had_matrix_units(source: Machine | None) -> pl.Expr:
+    """Whether rows might have run on matrix units in fp32: of those measured nobody knows where, it can't be told."""
+    return pl.col("measured_us").is_null() if source is None else pl.lit(has_tf32(source.gpu))
 
 
 def _gpu(gpu: str | Gpu) -> Gpu:

@@ -42,9 +42,11 @@ def test_a_convolution_seen_on_vector_units_stays_there():
     assert matrix == unknown
 
 
-def test_where_there_are_no_matrix_units_a_convolution_on_vector_units_tells_nothing():
+def test_where_there_may_be_no_matrix_units_a_convolution_on_vector_units_tells_nothing():
     seen = pl.DataFrame([CONVOLUTION | {"measured_us": 9000.0, "tensor_core": on} for on in (False, None)])
     from_v100 = predict(seen, "h100-sxm", source_gpu="v100-sxm-32gb")["time_us"]
     from_a100 = predict(seen, "h100-sxm", source_gpu="a100-sxm-80gb")["time_us"]
+    from_unknown = predict(seen, "h100-sxm")["time_us"]
     assert from_v100[0] == from_v100[1]
     assert from_a100[0] != from_a100[1]
+    assert from_unknown[0] == from_unknown[1]
