@@ -115,7 +115,7 @@ def pairs(outcomes: Sequence[Outcome], tables: Mapping[Timed, pl.DataFrame]) -> 
     """Each program on one GPU and on another, where both ran the same kernels."""
     same = defaultdict(list)
     for one in outcomes:
-        same[one.row.program, tuple(tables[one.row]["family"])].append(one)
+        same[one.row.program, tuple(tables[one.row].select("family", "tensor_core").rows())].append(one)
     for some in same.values():
         yield from ((one, other) for one in some for other in some if one.row.gpu != other.row.gpu)
 

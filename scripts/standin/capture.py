@@ -35,6 +35,10 @@ NO_KERNEL = re.compile(
     r"unsqueeze)$"
 )
 
+PLAIN = ("vectorized_elementwise_kernel",)
+PLACED = ("elementwise_kernel",)
+"""Of tensors that don't lie as they are gone through."""
+
 # How CUDA's kernels of an op are called, as far as their names tell what they do; the first that fits.
 NAMES = (
     (r"^convolution_backward$", ("dgrad_implicit_gemm", "wgrad_implicit_gemm")),
@@ -60,7 +64,7 @@ NAMES = (
     (r"^flip$", ("flip_kernel",)),
     (r"^cat$", ("CatArrayBatchedCopy",)),
     (r"^(_to_copy|clone|copy_)$", ("direct_copy_kernel",)),
-    (r"", ("vectorized_elementwise_kernel",)),
+    (r"", PLAIN),
 )
 TF32 = "tf32_"
 WEIGHT, TRAINING = 1, 5
@@ -153,17 +157,23 @@ def _kernels(op: str, given: tuple[Any, ...]) -> tuple[str, ...]:
         return names[::2]
     if op == "convolution" and _is_depthwise(given):
         return ("conv_depthwise2d_forward_kernel",)
+    if names is PLAIN:
+        return names if _goes_straight(given) else PLACED
     if op != "convolution_backward":
         return names
     return tuple(name for name, wanted in zip(names, given[-1], strict=False) if wanted)
 
 
+def _goes_straight(given: tuple[Any, ...]) -> bool:
+    """Whether tensors are gone through as they lie: they have one shape, none is broadcast."""
+    return len({arg.shape for arg in given if isinstance(arg, Tensor) and arg.dim()}) < 2
+
+
 def _followed_by(op: str, args: tuple[Any, ...], result: Any) -> list[Call]:
     """Ops that an op calls itself on CUDA: a convolution's bias comes after it, losses are summed after it."""
     if op == "convolution" and args[BIAS] is not None and not _is_depthwise(args):
-        bias = [1, len(args[BIAS]), *[1] * (result.dim() - 2)]
-        types = [_type(result)] * 2
-        return [Call("aten::add_", [_dims(result), bias, []], [*types, "Scalar"], ["", "", "1"], NAMES[-1][1])]
+        dims = [_dims(result), [1, len(args[BIAS]), *[1] * (result.dim() - 2)], []]
+        return [Call("aten::add_", dims, [_type(result)] * 2 + ["Scalar"], ["", "", "1"], PLACED)]
     if op in ("smooth_l1_loss", "huber_loss") and (args[REDUCTION] if len(args) > REDUCTION else MEAN) == MEAN:
         shape = list(torch.broadcast_shapes(args[0].shape, args[1].shape))
         return [Call("aten::mean", [shape], [_type(result)], [""], ("reduce_kernel",))]

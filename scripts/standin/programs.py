@@ -68,14 +68,12 @@ def kernels(path: Path, tf32: bool) -> pl.DataFrame:
 
     Args:
         path: Its file.
-        tf32: Whether convolutions run in TF32 where there is. tracekit has them so; without it they stand as products,
-            which PyTorch runs in fp32.
+        tf32: Whether convolutions run in TF32 where there is.
     """
     trace = built(calls(path), repeat(LONG_US), host_us=GAP_US)
     table = as_measured(prepare(trace, source_gpu="v100-sxm-16gb")).drop("measured_us")
-    product = (pl.col("family") == "conv") & (pl.min_horizontal("m", "n", "k") > 1)
-    single = pl.when(product, pl.lit(not tf32)).then(pl.lit("gemm")).otherwise("family")
-    return table.with_columns(family=single)
+    single = (pl.col("family") == "conv") & pl.lit(not tf32)
+    return table.with_columns(tensor_core=pl.when(single).then(pl.lit(False)))
 
 
 def calls(path: Path) -> list[Call]:
