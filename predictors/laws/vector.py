@@ -10,8 +10,9 @@ from predictors.terms import Array, Columns, Constants, Terms, memory_us
 
 WIDE_COLS = 1024
 """Up to which number of columns PyTorch's row kernels keep a row in a warp's registers."""
-HELD_BYTES = 48 * 1024
-"""Up to what size they keep a row in a block's shared memory; of a larger one they read all of it again."""
+HELD_BYTES = {"nvidia": 48 * 1024, "amd": 64 * 1024}
+"""Up to what size PyTorch's softmax keeps a row in a block's shared memory (CUDA's and HIP's ``sharedMemPerBlock``); of
+a larger one it reads all again."""
 
 
 def stream_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
@@ -31,12 +32,14 @@ def _window(x: Columns) -> Array:
 
 
 def row_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
-    """The same of whole rows: a wide one doesn't fit a warp's registers, in an uneven one 16-byte loads don't align.
+    """The same of whole rows.
 
-    What a block can't hold it reads time and again, with fewer instructions for an element. What an element costs grows
-    with its size, by a power near one where a kernel mostly waits for its loads, as norms.
+    A narrow one fits a warp's registers (softmax) or leaves threads of its block idle (norms). In an uneven one 16-byte
+    loads don't align. What a block can't hold it reads time and again, with fewer instructions for an element. What an
+    element costs grows with its size, by a power near one where a kernel mostly waits for its loads, as norms.
     """
-    wide, uneven, held = x["cols"] > WIDE_COLS, x["uneven"] > 0, x["cols"] * x["size"] <= HELD_BYTES
+    wide, uneven = x["cols"] > WIDE_COLS, x["uneven"] > 0
+    held = x["cols"] * x["size"] <= HELD_BYTES[gpu.gpu.vendor]
     per_element = c["element"] * np.where(wide, 1.0, c["narrow"]) * np.where(uneven, c["uneven"], 1.0)
     per_element = per_element * np.where(held, 1.0, c["unheld"]) * np.where(x["backward"] > 0, c["backward"], 1.0)
     per_element = per_element * (x["size"] / DTYPE_BYTES["fp32"]) ** c["by_size"]

@@ -22,6 +22,7 @@ from predictors.roofline import bound_us, memory_bound_us
 from predictors.terms import overlap
 
 H100 = load_gpu("h100-sxm")
+MI300X = load_gpu("mi300x")
 SIZE = st.integers(1, 2**17)
 EIGHTS = st.integers(1, 2**14).map(lambda eighth: 8 * eighth)
 """Lengths of rows in 16 bit that start at multiples of 16 bytes."""
@@ -169,6 +170,16 @@ def test_a_row_larger_than_a_blocks_shared_memory_is_read_three_times():
     logits = {"family": "softmax", "dtype": "fp32", "rows": 2**13, "cols": 2**17, "flops": 5 * 2**30, "bytes": 2**33}
     read_and_written_us = 4 * 2**32 / (H100.bandwidth_gbps * 1e3)
     assert law_us(H100, **logits) == pytest.approx(read_and_written_us / 0.93, rel=0.1)
+
+
+def test_a_block_holds_a_larger_row_on_amds_gpus():
+    def us_per_byte(gpu, kilobytes):
+        softmax = {"family": "softmax", "dtype": "fp32", "rows": 2**14, "cols": kilobytes * 256}
+        size = kilobytes * 2**25
+        return law_us(gpu, **softmax, flops=5 * size // 8, bytes=size) / size
+
+    assert us_per_byte(MI300X, 60) == pytest.approx(us_per_byte(MI300X, 44), rel=0.05)
+    assert us_per_byte(H100, 60) > 1.1 * us_per_byte(H100, 44)
 
 
 def test_softmax_works_less_for_an_element_on_its_way_back():
