@@ -177,3 +177,10 @@ def test_room_on_the_disk_is_looked_at_first(start):
     answer = client.post(ADDRESS, headers={**TUS, "Upload-Length": "1"})
     assert answer.status_code == 507
     assert "no room" in answer.json()["error"]["message"]
+
+
+def test_a_name_may_have_line_breaks(api):
+    for name in ("a%0Ab.json", "a.json%0A", "%0A"):
+        answer = api.client.put(f"/api/v1/traces/{name}", content=b"data")
+        assert answer.status_code == 201
+        assert "\n" not in answer.json()["name"]

@@ -9,6 +9,7 @@ from anyio import CancelScope, to_thread
 from fastapi import APIRouter, Depends, Header
 from fastapi import Path as InPath
 from pydantic import BaseModel
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
@@ -38,6 +39,15 @@ class MediaTypeError(WebError):
     """The data has another type than it should."""
 
     status = 415
+
+
+class _AnyText(PathConvertor):
+    """A file's name may have slashes, and line breaks too, at which Starlette's ``path`` stops."""
+
+    regex = r"[\s\S]*"
+
+
+register_url_convertor("text", _AnyText())
 
 
 class Uploaded(BaseModel):
@@ -132,7 +142,7 @@ def remove(request: Request, owner: Owner, upload_id: Id, tus_resumable: Resumab
 
 
 @router.put(
-    "/traces/{name:path}",
+    "/traces/{name:text}",
     status_code=201,
     summary="Upload a file at once (curl -T)",
     responses=refusals(413),
