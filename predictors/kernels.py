@@ -21,7 +21,7 @@ STRINGS = ("family", "dtype", "kv_dtype", "routing", "collective", "framework", 
 COLUMNS: dict[str, pl.DataType] = (
     dict.fromkeys(INTEGERS, pl.Float64())
     | dict.fromkeys(FLOATS, pl.Float64())
-    | dict.fromkeys(("causal", "split_k", "indexed", "tensor_core"), pl.Boolean())
+    | dict.fromkeys(("causal", "split_k", "indexed", "tensor_core", "winograd"), pl.Boolean())
 ) | dict.fromkeys(STRINGS, pl.String())
 """Every input column and the type it is computed in; integers are carried as floats so that nothing overflows."""
 
@@ -69,8 +69,8 @@ def complete(kernels: pl.DataFrame) -> pl.DataFrame:
         The columns of `COLUMNS` in that order. `batch`, `share`, `tp`, `ep` default to 1, `window` to 0,
         `kv_heads` to `heads`, `kv_dtype` to `dtype`, `direction` to 'forward', `causal` to false; `split_k`, whether
         the keys of attention are split over blocks, and `indexed`, whether a kernel works out where each element lies
-        (of tensors that are broadcast or strided), to false. `tensor_core`, whether a kernel runs on matrix units,
-        stays null where nobody knows.
+        (of tensors that are broadcast or strided), to false. `tensor_core`, whether a kernel runs on matrix units, and
+        `winograd`, whether a convolution has Winograd's algorithm, stay null where nobody knows.
 
     Raises:
         KernelTableError: no `family` column, a family or a dtype nobody knows, or a column of a wrong type.
@@ -103,7 +103,8 @@ def complete(kernels: pl.DataFrame) -> pl.DataFrame:
 def with_law(table: pl.DataFrame) -> pl.DataFrame:
     """Adds `law`, the name of the set of constants that models a row, null where its shape is not known.
 
-    A depthwise convolution has no product for matrix units: it goes over its input once, as elementwise kernels do.
+    A depthwise convolution has no product for matrix units: it goes over its input once, as elementwise kernels do. On
+    vector units one without Winograd's algorithm is a product, no more; the measured ones all have it.
 
     Args:
         table: from `complete`; `dtype` is what the kernel really runs in.
@@ -125,9 +126,12 @@ def with_law(table: pl.DataFrame) -> pl.DataFrame:
     depthwise = pl.all_horizontal(
         pl.col("family") == "conv", pl.col("batch") > 1, pl.min_horizontal("m", "n", "k") == 1
     )
+    plain = (pl.col("family") == "conv") & (pl.col("dtype") == "fp32") & pl.col("winograd").eq(False)
     law = (
         pl.when(depthwise)
         .then(pl.lit("elementwise"))
+        .when(plain)
+        .then(pl.lit("gemm fp32"))
         .when(pl.col("family").is_in(["gemm", "conv", "moe"]))
         .then(pl.concat_str([pl.col("family"), dtype], separator=" "))
         .when(pl.col("family") == "attention")

@@ -218,6 +218,7 @@ KERNELS = Table(
             "Families bound by memory: whether it works out where each element lies, as PyTorch's kernels do for "
             "tensors that are broadcast or strided; null: the name doesn't tell.",
         ),
+        Column("winograd", pl.Boolean, "conv: whether its window and stride suit Winograd's algorithm."),
         Column("layout", pl.String, "gemm: nn, nt, tn or tt, of the two factors, as BLAS means it."),
         Column("tensor_core", pl.Boolean, "Whether it runs on matrix units; null: the name doesn't tell."),
         Column("copy_kind", pl.String, "memcpy: HtoD, DtoH, DtoD or PtoP."),

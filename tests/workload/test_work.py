@@ -483,3 +483,23 @@ def test_rows_of_a_rowwise_optimizer_tell_the_width_of_lookups():
     builder.kernel("void split_embedding_codegen_forward_unweighted_kernel<c10::Half>()", 30, 9, launch=5)
     row = extract(builder.load().rank()).row(0, named=True)
     assert row["bytes"] == 50 * 160 * 2 + 4 * 2 * 160 * 4 + (50 + 9) * 8
+
+
+@pytest.mark.parametrize(
+    ("window", "image", "strides", "suits"),
+    [
+        ([3, 3], [14, 14], "[1, 1]", True),
+        ([5, 5], [14, 14], "[1, 1]", True),
+        ([3, 3], [14, 14], "[2, 2]", False),
+        ([1, 1], [14, 14], "[1, 1]", False),
+        ([7, 7], [14, 14], "[1, 1]", False),
+        ([3], [14], "[1]", False),
+        ([3, 3, 3], [14, 14, 14], "[1, 1, 1]", False),
+    ],
+)
+def test_which_convolutions_suit_winograds_algorithm(window, image, strides, suits):
+    axes = len(window)
+    padding, ones, zeros = (f"[{', '.join([str(n)] * axes)}]" for n in (window[0] // 2, 1, 0))
+    dims = [[8, 16, *image], [32, 16, *window], [], [], [], [], [], [], []]
+    concrete = ["", "", "", strides, padding, ones, "False", zeros, "1"]
+    assert kernel_of("aten::convolution", "implicit_convolve_sgemm", dims, concrete=concrete)["winograd"] is suits
