@@ -24,10 +24,10 @@ from statistics import median
 
 import polars as pl
 from standin.jobs import Published, kernels, published
+from standin.kernels import carried, in_all
 from synthetic.lines import print_table
 
 from predictors import Batch, load_gpu
-from tracekit.prediction.ends import point_and_ends, repeats
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ def main() -> None:
         print_table("| job | GPU | samples/s | predicted | error | in interval |", map(job_line, alone.values()))
     print_table(heading("from shapes"), summary(alone.values()))
     for source in dict.fromkeys(row.source for row in rows):
-        if carried := [carry(*pair, alone) for pair in pairs(rows, source)]:
-            print_table(heading(f"carried, {source}"), summary(carried))
+        if others := [carry(*pair, alone) for pair in pairs(rows, source)]:
+            print_table(heading(f"carried, {source}"), summary(others))
 
 
 def pairs(rows: Sequence[Published], source: str) -> Iterator[tuple[Published, Published]]:
@@ -82,17 +82,13 @@ def from_shapes(row: Published) -> Outcome:
 def carry(one: Published, other: Published, alone: dict[Published, Outcome]) -> Outcome:
     """From one GPU to another: at the other's batch, with kernels that fall as short of the model there as here."""
     table = kernels(other.job, other.batch)
-    slower = alone[one].predicted / one.samples_per_s
-    measured = table.with_columns(measured_us=Batch(table).on(one.gpu)["time_us"] * slower)
-    return outcome(other, table, Batch(measured, source_gpu=one.gpu).on(other.gpu))
+    times = carried(table, one.gpu, other.gpu, slower=alone[one].predicted / one.samples_per_s)
+    return outcome(other, table, times)
 
 
 def outcome(row: Published, table: pl.DataFrame, times: pl.DataFrame) -> Outcome:
-    """What the kernels' times give; those of which nothing is known are fills of a few numbers."""
-    timed = pl.concat([table.select("family"), times], how="horizontal").with_columns(
-        pl.col("time_us", "low_us", "high_us").fill_null(0.0)
-    )
-    step_us, low_us, high_us = (float(ends.sum()) for ends in point_and_ends(timed, repeats(table)))
+    """What the kernels' times give."""
+    step_us, low_us, high_us = in_all(table, times)
     return Outcome(row, *(1e6 * row.batch / us for us in (step_us, high_us, low_us)))
 
 

@@ -18,11 +18,11 @@ from pathlib import Path
 from statistics import median
 
 import polars as pl
+from standin.kernels import carried, in_all
 from standin.programs import Timed, kernels, timed
 from synthetic.lines import print_table
 
 from predictors import Batch, load_gpu
-from tracekit.prediction.ends import point_and_ends, repeats
 
 LAUNCH_US, FIRST_LAUNCH_US = 10.0, 20.0
 """What the host takes for a kernel, half of what small networks here show, and for the first one after a wait."""
@@ -100,10 +100,10 @@ def main() -> None:
     alone = {row: outcome(row, None, table, Batch(table).on(row.gpu)) for row, table in tables.items()}
     judged = [one for one in alone.values() if not one.waits_for_launches]
     print_table(heading("from shapes"), summary(judged))
-    carried = [carry(one, other.row, tables[other.row]) for one, other in pairs(judged, tables)]
-    print_table(heading("carried"), summary(carried))
+    others = [carry(one, other.row, tables[other.row]) for one, other in pairs(judged, tables)]
+    print_table(heading("carried"), summary(others))
     if file is not None:
-        write([*alone.values(), *carried], Path(file))
+        write([*alone.values(), *others], Path(file))
 
 
 def is_left_out(program: str) -> bool:
@@ -122,18 +122,13 @@ def pairs(outcomes: Sequence[Outcome], tables: Mapping[Timed, pl.DataFrame]) -> 
 
 def carry(one: Outcome, other: Timed, table: pl.DataFrame) -> Outcome:
     """From one GPU to another: with kernels that fall as short of the model there as here."""
-    slower = one.row.us / one.predicted
-    measured = table.with_columns(measured_us=Batch(table).on(one.row.gpu)["time_us"] * slower)
-    return outcome(other, one.row.gpu, table, Batch(measured, source_gpu=one.row.gpu).on(other.gpu))
+    times = carried(table, one.row.gpu, other.gpu, slower=one.row.us / one.predicted)
+    return outcome(other, one.row.gpu, table, times)
 
 
 def outcome(row: Timed, source_gpu: str | None, table: pl.DataFrame, times: pl.DataFrame) -> Outcome:
-    """What the kernels' times give; those of which nothing is known are fills of a few numbers."""
-    known = pl.concat([table.select("family"), times], how="horizontal").with_columns(
-        pl.col("time_us", "low_us", "high_us").fill_null(0.0)
-    )
-    ends = (float(end.sum()) for end in point_and_ends(known, repeats(table)))
-    return Outcome(row, source_gpu, table.height, *ends)
+    """What the kernels' times give."""
+    return Outcome(row, source_gpu, table.height, *in_all(table, times))
 
 
 def heading(what: str) -> str:

@@ -18,6 +18,7 @@ from synthetic.lines import print_table
 
 from predictors import predict
 from predictors.kernels import DTYPE_BYTES
+from predictors.training.published import FLOPS
 
 TABLE = Path(__file__).with_name("standin") / "vectors.csv"
 KERNELS: dict[str, tuple[tuple[str, str, float], ...]] = {
@@ -32,8 +33,6 @@ KERNELS: dict[str, tuple[tuple[str, str, float], ...]] = {
     "rms_norm_backward": (("norm", "backward", 3), ("norm", "backward", 2)),
 }
 """The kernels of each op: family, direction, and how many tensors of the op's size each reads and writes."""
-FLOPS = {"elementwise": 1, "softmax": 5, "norm": 8, "memset": 0}
-"""Of an element, as tracekit counts them."""
 
 
 def main() -> None:
@@ -65,7 +64,7 @@ def predicted(rows: pl.DataFrame) -> pl.DataFrame:
     """The rows of one GPU with what their kernels are predicted to take in all."""
     kernels = rows.with_row_index().join(_kernels(), on="op").with_columns(elements=pl.col("rows") * pl.col("cols"))
     size = pl.col("dtype").replace_strict(DTYPE_BYTES, return_dtype=pl.Float64)
-    flops = pl.col("family").replace_strict(FLOPS, return_dtype=pl.Int64)
+    flops = pl.col("family").replace_strict(FLOPS | {"memset": 0}, return_dtype=pl.Int64)
     table = kernels.select(
         *("family", "direction", "dtype", "rows", "cols"),
         bytes=pl.col("tensors") * pl.col("elements") * size,

@@ -5,24 +5,18 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
-from itertools import repeat
 from pathlib import Path
 
 import polars as pl
 import torch
 from standin import language, vision
 from standin.capture import Autocast, Call, Capture
-from standin.trace import GAP_US, built
+from standin.kernels import table_of
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tracekit.prediction.scaling import as_measured
-from tracekit.replay.run import prepare
-
 TABLE = Path(__file__).with_name("published.csv")
 PIXELS, TOKENS, ANSWERS = 224, 384, 2
-LONG_US = 1e6
-"""For a stand-in's kernels, so that none is taken for faster than its arithmetic allows."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +61,7 @@ def published() -> Iterator[Published]:
 @cache
 def kernels(job: Job, batch: int) -> pl.DataFrame:
     """A step's kernels, as tracekit reads them from a trace of it, without their times."""
-    trace = built(calls(job, batch), repeat(LONG_US), host_us=GAP_US)
-    return as_measured(prepare(trace, source_gpu="v100-sxm-16gb")).drop("measured_us")
+    return table_of(calls(job, batch))
 
 
 def calls(job: Job, batch: int) -> list[Call]:

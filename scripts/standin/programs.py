@@ -13,7 +13,6 @@ import csv
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from itertools import repeat
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -21,15 +20,10 @@ from unittest.mock import patch
 import polars as pl
 import torch
 from standin.capture import Call, Capture
-from standin.trace import GAP_US, built
+from standin.kernels import table_of
 from torch.nn import functional
 
-from tracekit.prediction.scaling import as_measured
-from tracekit.replay.run import prepare
-
 TABLE = Path(__file__).with_name("programs.csv")
-LONG_US = 1e6
-"""For a stand-in's kernels, so that none is taken for faster than its arithmetic allows."""
 WITHOUT_TF32 = ("adaexplore",)
 FILES_SINCE = {
     "level1/12_Matmul_with_diagonal_matrices_": ("adaexplore",),
@@ -70,10 +64,8 @@ def kernels(path: Path, tf32: bool) -> pl.DataFrame:
         path: Its file.
         tf32: Whether convolutions run in TF32 where there is.
     """
-    trace = built(calls(path), repeat(LONG_US), host_us=GAP_US)
-    table = as_measured(prepare(trace, source_gpu="v100-sxm-16gb")).drop("measured_us")
     single = (pl.col("family") == "conv") & pl.lit(not tf32)
-    return table.with_columns(tensor_core=pl.when(single).then(pl.lit(False)))
+    return table_of(calls(path)).with_columns(tensor_core=pl.when(single).then(pl.lit(False)))
 
 
 def calls(path: Path) -> list[Call]:
