@@ -2,18 +2,9 @@
 
 import pytest
 
+from tests.kernels import kernel_of, only
 from tracekit.testing import TraceBuilder
 from tracekit.workload.extract import extract
-
-
-def kernel_of(op, kernel, dims, types=None, concrete=None, **launch):
-    types = types or ["float"] * len(dims)
-    builder = TraceBuilder().op(op, 0, 50, dims=dims, types=types, concrete=concrete)
-    return extract(builder.kernel(kernel, 60, 30, launch=10, **launch).load().rank()).row(0, named=True)
-
-
-def only(row, *names):
-    return tuple(row[name] for name in names)
 
 
 def test_addmm():
@@ -66,88 +57,6 @@ def test_a_product_of_eight_bits_is_told_by_its_factors_where_its_name_is_silent
     assert kernel_of(op, kernel, dims, types)["dtype"] == dtype
 
 
-def test_convolution_of_stride_two():
-    # 32 images of 3x224x224, 64 filters of 3x7x7, stride 2, padding 3: 112x112 outputs.
-    row = kernel_of(
-        "aten::cudnn_convolution", "sm80_xmma_fprop_implicit_gemm", [[32, 3, 224, 224], [64, 3, 7, 7], [], [], [], [],
-        [], [], []], ["float", "float"] + [""] * 7,
-        ["", "", "[3, 3]", "[2, 2]", "[1, 1]", "1", "False", "False", "True"],
-    )  # fmt: skip
-    assert only(row, "batch", "m", "n", "k") == (1, 32 * 112 * 112, 64, 3 * 7 * 7)
-    assert row["bytes"] == 4 * (32 * 3 * 224 * 224 + 64 * 3 * 7 * 7 + 32 * 64 * 112 * 112)
-
-
-def test_depthwise_convolution_has_one_group_per_channel():
-    row = kernel_of(
-        "aten::convolution", "conv_depthwise2d_forward", [[2, 16, 10, 10], [16, 1, 3, 3], [], [], [], [], [], [], []],
-        ["float", "float"] + [""] * 7, ["", "", "", "[1, 1]", "[1, 1]", "[1, 1]", "False", "[0, 0]", "16"],
-    )  # fmt: skip
-    assert only(row, "batch", "m", "n", "k") == (16, 2 * 10 * 10, 1, 9)
-
-
-@pytest.mark.parametrize(
-    ("op", "arguments"),
-    [
-        ("aten::cudnn_convolution_transpose", ["[1, 1]", "[0, 0]", "[2, 2]", "[1, 1]", "1", "False", "False", "True"]),
-        ("aten::miopen_convolution_transpose", ["", "[1, 1]", "[0, 0]", "[2, 2]", "[1, 1]", "1", "False", "False"]),
-    ],
-)
-def test_transposed_convolution(op, arguments):
-    """Of 256 channels to 128, which the weight [256, 128, 4, 4] doesn't tell from two groups; 14 by 14 to 28 by 28."""
-    dims = [[2, 256, 14, 14], [256, 128, 4, 4], *([[]] * len(arguments))]
-    row = kernel_of(op, "xmma_dgrad_implicit_gemm", dims, ["float"] * 2 + [""] * len(arguments), ["", "", *arguments])
-    assert only(row, "batch", "m", "n", "k") == (1, 2 * 14 * 14, 256, 128 * 4 * 4)
-    assert row["bytes"] == 4 * (2 * 256 * 14 * 14 + 256 * 128 * 4 * 4 + 2 * 128 * 28 * 28)
-
-
-def test_convolution_without_recorded_arguments_has_no_work():
-    row = kernel_of("aten::cudnn_convolution", "volta_scudnn_128x64", [[32, 3, 224, 224], [64, 3, 7, 7]])
-    assert (row["family"], row["m"]) == ("conv", None)
-
-
-@pytest.mark.parametrize(
-    ("kernel", "direction", "m", "n", "k"),
-    [
-        ("sm80_xmma_dgrad_implicit_gemm", "dgrad", 4 * 28 * 28, 64 * 9, 128),
-        ("sm80_xmma_wgrad_implicit_gemm", "wgrad", 128, 64 * 9, 4 * 28 * 28),
-        ("igemm_wrw_gtcx3", "wgrad", 128, 64 * 9, 4 * 28 * 28),
-        ("conv_depthwise2d_backward_kernel<3, 1>", "dgrad", 4 * 28 * 28, 64 * 9, 128),
-        ("conv_depthwise2d_grad_weight_kernel<float>", "wgrad", 128, 64 * 9, 4 * 28 * 28),
-        ("conv_depthwise3d_cuda_backward_weight_kernel<float>", "wgrad", 128, 64 * 9, 4 * 28 * 28),
-    ],
-)
-def test_both_gradients_of_a_convolution_have_the_forward_flops(kernel, direction, m, n, k):
-    dims = [[4, 128, 28, 28], [4, 64, 28, 28], [128, 64, 3, 3]]
-    row = kernel_of("aten::convolution_backward", kernel, dims)
-    assert only(row, "direction", "m", "n", "k") == (direction, m, n, k)
-    assert m * n * k == 4 * 28 * 28 * 128 * 64 * 9
-
-
-@pytest.mark.parametrize(
-    ("kernel", "blocks", "moved"),
-    [
-        ("void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true>", 4 * 25 * 4, 4 * 128 * 28 * 28),
-        ("void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true>", 128 * 2, 128 * 64 * 9),
-        ("void cudnn::ops::nhwcToNchwKernel<float, float, float, true, false>", 4 * 25 * 2, 4 * 64 * 28 * 28),
-        ("batched_transpose_16x32_dword", 4 * 49 * 2, 4 * 64 * 28 * 28),
-        ("batched_transpose_16x32_dword", 4 * 49 * 2 * 256, 4 * 64 * 28 * 28),  # ROCm 6.1: the grid in threads
-    ],
-)
-def test_a_layout_change_moves_the_tensor_that_its_grid_fits(kernel, blocks, moved):
-    dims = [[4, 128, 28, 28], [4, 64, 28, 28], [128, 64, 3, 3]]
-    launch = {"grid": [blocks, 1, 1], "block": [256, 1, 1]}
-    row = kernel_of("aten::convolution_backward", kernel, dims, **launch)
-    assert only(row, "family", "m", "bytes", "share") == ("copy", None, 2 * 4 * moved, 1.0)
-
-
-def test_a_layout_change_behind_a_transposed_convolution_moves_its_enlarged_result():
-    arguments = ["[1, 1]", "[0, 0]", "[2, 2]", "[1, 1]", "1", "False", "False", "True"]
-    dims, types = [[2, 256, 14, 14], [256, 128, 4, 4], *[[]] * 8], [*["c10::Half"] * 2, *[""] * 8]
-    kernel = "void cudnn::ops::nhwcToNchwKernel<__half, __half, float, true, false>"
-    row = kernel_of("aten::cudnn_convolution_transpose", kernel, dims, types, ["", "", *arguments])
-    assert only(row, "family", "bytes") == ("copy", 2 * 2 * 2 * 128 * 28 * 28)
-
-
 def test_a_helper_that_no_rule_knows_has_no_work_of_its_op():
     dims = [[4, 128, 28, 28], [4, 64, 28, 28], [128, 64, 3, 3]]
     row = kernel_of("aten::convolution_backward", "cask_cudnn::computeWgradSplitKOffsetsKernel", dims)
@@ -157,31 +66,6 @@ def test_a_helper_that_no_rule_knows_has_no_work_of_its_op():
 def test_the_sum_of_a_split_product_reads_two_parts_at_least():
     row = kernel_of("aten::mm", "void cublasLt::splitKreduce_kernel<32, 16>", [[8, 20], [20, 40]])
     assert only(row, "family", "bytes") == ("reduction", 8 * 40 * (2 * 4 + 4))
-
-
-def test_the_sum_of_a_split_gradient_is_the_weight_s():
-    dims = [[5, 256, 14, 14], [5, 1024, 14, 14], [256, 1024, 1, 1], *[[]] * 8]
-    types = [*["float"] * 3, *["Scalar"] * 8]
-    kernel = "void cudnn::cnn::reduce_wgrad_nchw_helper<float, float>(void*, void const*)"
-    row = kernel_of("aten::convolution_backward", kernel, dims, types)
-    assert only(row, "family", "bytes") == ("reduction", (2 * 4 + 4) * 256 * 1024)
-    half = [*["c10::BFloat16"] * 3, *["Scalar"] * 8]
-    row = kernel_of("aten::convolution_backward", "SubTensorOpWithCastTensor1d", dims, half)
-    assert row["bytes"] == (4 + 2) * 256 * 1024
-
-
-def test_of_two_unnamed_gradients_the_second_is_the_weight_s():
-    dims = [[4, 128, 28, 28], [4, 64, 28, 28], [128, 64, 3, 3]]
-    concrete = [*[""] * 10, "[True, True, False]"]
-    builder = TraceBuilder()
-    builder.op("aten::convolution_backward", 0, 50, dims=dims, types=["c10::Half"] * 3, concrete=concrete)
-    for launch in (10, 20):
-        builder.kernel("miopenSp3AsmConv_v30_3_1_gfx9_fp16_dot2_edc_f3x2_stride1", 60 + launch, 5, launch=launch)
-    kernels = extract(builder.load().rank()).sort("ts_ns")
-    assert kernels.select("direction", "m", "k", "share").rows() == [
-        ("dgrad", 4 * 28 * 28, 128, 1.0),
-        ("wgrad", 128, 4 * 28 * 28, 1.0),
-    ]
 
 
 def test_flash_attention_with_grouped_heads():
@@ -483,23 +367,3 @@ def test_rows_of_a_rowwise_optimizer_tell_the_width_of_lookups():
     builder.kernel("void split_embedding_codegen_forward_unweighted_kernel<c10::Half>()", 30, 9, launch=5)
     row = extract(builder.load().rank()).row(0, named=True)
     assert row["bytes"] == 50 * 160 * 2 + 4 * 2 * 160 * 4 + (50 + 9) * 8
-
-
-@pytest.mark.parametrize(
-    ("window", "image", "strides", "suits"),
-    [
-        ([3, 3], [14, 14], "[1, 1]", True),
-        ([5, 5], [14, 14], "[1, 1]", True),
-        ([3, 3], [14, 14], "[2, 2]", False),
-        ([1, 1], [14, 14], "[1, 1]", False),
-        ([7, 7], [14, 14], "[1, 1]", False),
-        ([3], [14], "[1]", False),
-        ([3, 3, 3], [14, 14, 14], "[1, 1, 1]", False),
-    ],
-)
-def test_which_convolutions_suit_winograds_algorithm(window, image, strides, suits):
-    axes = len(window)
-    padding, ones, zeros = (f"[{', '.join([str(n)] * axes)}]" for n in (window[0] // 2, 1, 0))
-    dims = [[8, 16, *image], [32, 16, *window], [], [], [], [], [], [], []]
-    concrete = ["", "", "", strides, padding, ones, "False", zeros, "1"]
-    assert kernel_of("aten::convolution", "implicit_convolve_sgemm", dims, concrete=concrete)["winograd"] is suits
