@@ -126,7 +126,7 @@ def with_law(table: pl.DataFrame) -> pl.DataFrame:
     depthwise = pl.all_horizontal(
         pl.col("family") == "conv", pl.col("batch") > 1, pl.min_horizontal("m", "n", "k") == 1
     )
-    plain = (pl.col("family") == "conv") & (pl.col("dtype") == "fp32") & pl.col("winograd").eq(False)
+    plain = (pl.col("family") == "conv") & (pl.col("dtype") == "fp32") & ~pl.col("winograd")
     law = (
         pl.when(depthwise)
         .then(pl.lit("elementwise"))

@@ -18,6 +18,8 @@ FAMILIES = {
 }
 OTHER = "#999999"
 IDLE = "#444444"
+GREY = "#888888"
+"""Of lines beside what is drawn."""
 
 
 def colour(family: str) -> str:

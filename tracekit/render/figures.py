@@ -6,8 +6,7 @@ from math import sqrt
 from typing import Any
 
 from tracekit.errors import TracekitError
-from tracekit.render.colours import FAMILIES, OTHER, colour
-from tracekit.render.labels import GREY
+from tracekit.render.colours import FAMILIES, GREY, OTHER, colour
 from tracekit.render.speeds import speeds
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.kernels import KernelTime

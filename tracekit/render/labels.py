@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tracekit.render.colours import GREY
 from tracekit.units import shorten
 
 LONGEST = 20
@@ -16,7 +17,6 @@ NARROWEST_PX = 500.0
 HEIGHT_PX = 380.0
 LINE_PX = 14.0
 MARGIN_PX = 10.0
-GREY = "#888888"
 
 Floats = npt.NDArray[np.float64]
 

@@ -6,12 +6,11 @@ from collections.abc import Callable
 from tracekit.workload.ops.vector import INDEX_BYTES, Columns, Traffic, columns_of, size_of
 from tracekit.workload.signature import Signature, Tensor
 
-Shape = tuple[int, ...]
-Output = Callable[[Signature, Tensor], tuple[Shape, int] | None]
-"""The output's shape, and how many elements of the input each of its elements is made of."""
+Windows = Callable[[Signature, Tensor], tuple[int, int] | None]
+"""How many elements the output has, and of how many of the input each is made."""
 
 
-def _window(signature: Signature, x: Tensor) -> tuple[Shape, int] | None:
+def _window(signature: Signature, x: Tensor) -> tuple[int, int] | None:
     """Of kernel size, stride and padding at 1, 2 and 3; max pooling's dilation at 4 and ceil_mode after it.
 
     A window that would begin behind the input is left out (ATen/native/Pool.h, pooling_output_shape).
@@ -30,31 +29,31 @@ def _window(signature: Signature, x: Tensor) -> tuple[Shape, int] | None:
         room = size + 2 * p - d * (k - 1) - 1
         last = -(-room // s) if ceil else room // s
         sizes.append(last if ceil and last * s >= size + p else last + 1)
-    return (*x.shape[:-axes], *sizes), math.prod(_at(kernel, axis) for axis in range(axes))
+    return math.prod((*x.shape[:-axes], *sizes)), math.prod(_at(kernel, axis) for axis in range(axes))
 
 
-def _asked_for(signature: Signature, x: Tensor) -> tuple[Shape, int] | None:
+def _asked_for(signature: Signature, x: Tensor) -> tuple[int, int] | None:
     """Of an output size at 1; every element of the input is in one window, or in several where they outnumber them."""
     sizes = signature.value(1)
     if not isinstance(sizes, list) or not sizes:
         return None
-    shape = (*x.shape[: -len(sizes)], *sizes)
-    return shape, max(x.numel // max(math.prod(shape), 1), 1)
+    windows = math.prod((*x.shape[: -len(sizes)], *sizes))
+    return windows, max(x.numel // max(windows, 1), 1)
 
 
 def _at(values: list[int], axis: int) -> int:
     return values[axis] if axis < len(values) else values[0]
 
 
-def _forward(output: Output, index_bytes: int = 0) -> Traffic:
+def _forward(made: Windows, index_bytes: int = 0) -> Traffic:
     """The input read once, the output (and the positions of its maxima) written; a row is a window."""
 
     def columns(signature: Signature, item_bytes: int) -> Columns | None:
         x = signature.tensor(0)
-        made = None if x is None else output(signature, x)
-        if x is None or made is None:
+        found = None if x is None else made(signature, x)
+        if x is None or found is None:
             return None
-        windows, elements = math.prod(made[0]), made[1]
+        windows, elements = found
         written = windows * (x.item_bytes(item_bytes) + index_bytes)
         return columns_of((windows, elements), flops=windows * elements, bytes_=x.size_bytes(item_bytes) + written)
 
