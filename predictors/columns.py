@@ -74,8 +74,8 @@ class Sizes:
 
 def sizes(table: pl.DataFrame) -> Sizes:
     """What the law is computed on, of rows from `prepare` that share a law."""
-    names = ("family", "framework", "dtype", "kv_dtype", "copy_kind", "routing", "direction")
-    family, framework, dtype, kv_dtype, copies, routing, direction = (Coded.of(table[name]) for name in names)
+    names = ("family", "framework", "dtype", "kv_dtype", "copy_kind", "routing", "direction", "part")
+    family, framework, dtype, kv_dtype, copies, routing, direction, part = (Coded.of(table[name]) for name in names)
     rows, cols, blocks = (table[name].to_numpy() for name in ("rows", "cols", "blocks"))
     x = {name: _known(table[name]) for name in _NUMBERS}
     x |= {"size": dtype.map(element_bytes), "kv_size": kv_dtype.map(element_bytes)}
@@ -90,7 +90,8 @@ def sizes(table: pl.DataFrame) -> Sizes:
         "key_reads_on_mma": key_reads(x, framework, on_mma=True),
         "blocks": _else(_else(blocks, np.where(family.among(*ROW_FAMILIES), rows, MANY)), MANY),
         "elements": _else(rows * cols * x["share"], x["work_bytes"] / (2 * x["size"])),
-        "unaligned_loads": gemm * _accesses(x["k"] * x["size"], x["size"]),
+        "sums": part.among("sums").astype(np.float64),
+        "unaligned_loads": _accesses(_side_by_side(table, x, family, direction) * x["size"], x["size"]),
         "unaligned_stores": gemm * _accesses(x["n"] * x["size"], x["size"]),
         "cold": (one_by_many & framework.among(None)).astype(np.float64),
         "uneven": _uneven(cols * x["size"], VECTOR_BYTES).astype(np.float64),
@@ -121,6 +122,12 @@ def _known(column: pl.Series) -> Array:
 def _else(column: Array, other: Array | float) -> Array:
     missing = np.isnan(column)
     return np.asarray(np.where(missing, other, column)) if missing.any() else column
+
+
+def _side_by_side(table: pl.DataFrame, x: Columns, family: Coded, direction: Coded) -> Array:
+    """Elements side by side in operands: the depth of a product, a convolution's channels; 0 where nobody knows."""
+    channels = np.where(direction.among("dgrad"), x["k"], table["channels"].fill_null(0.0).to_numpy())
+    return np.where(family.among("gemm"), x["k"], np.where(family.among("conv"), channels, 0.0))
 
 
 def _accesses(row_bytes: Array, element_bytes: Array) -> Array:

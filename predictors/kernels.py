@@ -11,12 +11,12 @@ from predictors.errors import KernelTableError
 INTEGERS = (
     "batch", "m", "n", "k", "rows", "cols", "heads", "kv_heads", "q_len", "kv_len", "head_dim",
     "tokens", "hidden", "inter", "topk", "experts", "tp", "ep", "ranks", "blocks", "threads_per_block",
-    "registers_per_thread", "shared_memory_bytes", "tile_m", "tile_n", "window",
+    "registers_per_thread", "shared_memory_bytes", "tile_m", "tile_n", "window", "channels",
 )  # fmt: skip
 SIZES = INTEGERS[: INTEGERS.index("ranks") + 1]
 """Integers that count something; an empty tensor's zero counts as one. (`window` 0 means none.)"""
 FLOATS = ("flops", "bytes", "measured_us", "share")
-STRINGS = ("family", "dtype", "kv_dtype", "routing", "collective", "framework", "direction", "copy_kind")
+STRINGS = ("family", "dtype", "kv_dtype", "routing", "collective", "framework", "direction", "copy_kind", "part")
 
 COLUMNS: dict[str, pl.DataType] = (
     dict.fromkeys(INTEGERS, pl.Float64())
@@ -56,6 +56,7 @@ _DTYPE_CLASS = {
     "fp64": "fp32", "fp32": "fp32", "tf32": "half", "fp16": "half", "bf16": "half", "int8": "half",
     "fp8": "fp8", "fp8_block": "fp8_block", "nvfp4": "nvfp4",
 }  # fmt: skip
+_LAW_OF_PART = {"sums": "reduction", "scaling": "elementwise"}
 _DECODE_ROWS = 8  # new tokens up to which the kernel streams the KV cache instead of tiling the queries
 
 
@@ -70,7 +71,8 @@ def complete(kernels: pl.DataFrame) -> pl.DataFrame:
         `kv_heads` to `heads`, `kv_dtype` to `dtype`, `direction` to 'forward', `causal` to false; `split_k`, whether
         the keys of attention are split over blocks, and `indexed`, whether a kernel works out where each element lies
         (of tensors that are broadcast or strided), to false. `tensor_core`, whether a kernel runs on matrix units, and
-        `winograd`, whether a convolution has Winograd's algorithm, stay null where nobody knows.
+        `winograd`, whether a convolution has Winograd's algorithm, stay null where nobody knows; `channels` are a
+        convolution's of one group, `part` says which of a norm's kernels it is: 'sums', 'scaling', or null.
 
     Raises:
         KernelTableError: no `family` column, a family or a dtype nobody knows, or a column of a wrong type.
@@ -104,7 +106,8 @@ def with_law(table: pl.DataFrame) -> pl.DataFrame:
     """Adds `law`, the name of the set of constants that models a row, null where its shape is not known.
 
     A depthwise convolution has no product for matrix units: it goes over its input once, as elementwise kernels do. On
-    vector units one without Winograd's algorithm is a product, no more; the measured ones all have it.
+    vector units one without Winograd's algorithm is a product, no more; the measured ones all have it. A kernel that
+    does a part of a norm sums up, or goes over the elements one by one.
 
     Args:
         table: from `complete`; `dtype` is what the kernel really runs in.
@@ -123,6 +126,7 @@ def with_law(table: pl.DataFrame) -> pl.DataFrame:
         .then(pl.lit("prefill"))
         .otherwise(pl.lit("encoder"))
     )
+    part = pl.col("part").replace_strict(_LAW_OF_PART, default=None, return_dtype=pl.String)
     depthwise = pl.all_horizontal(
         pl.col("family") == "conv", pl.col("batch") > 1, pl.min_horizontal("m", "n", "k") == 1
     )
@@ -130,6 +134,8 @@ def with_law(table: pl.DataFrame) -> pl.DataFrame:
     law = (
         pl.when(depthwise)
         .then(pl.lit("elementwise"))
+        .when((pl.col("family") == "norm") & part.is_not_null())
+        .then(part)
         .when(plain)
         .then(pl.lit("gemm fp32"))
         .when(pl.col("family").is_in(["gemm", "conv", "moe"]))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from predictors.laws.attention import decode_terms, prefill_terms
-from predictors.laws.products import gemm_fp32_terms, gemm_terms, moe_terms
+from predictors.laws.products import conv_terms, gemm_fp32_terms, gemm_terms, moe_terms
 from predictors.laws.vector import memcpy_terms, row_terms, stream_terms
 from predictors.machine import Machine
 from predictors.terms import Array, Columns, Constants, Terms
@@ -61,6 +61,7 @@ _PRODUCT = {"feed": (0.8, 0.5), "latency": (2.0, 0.5), "prologue": (64.0, 0.7), 
 _FIXED = {"unaligned": (0.37, 0.05), "matrix_power": (3.2, 0.02)}
 
 GEMM = Law(gemm_terms, _SHARED | _PRODUCT | _FIXED | {"reduce": (1.5, 0.7), "quantise": (1.0, 0.5), "cold": (1.5, 0.3)})
+CONV = replace(GEMM, terms=conv_terms)
 GEMM_FP32 = Law(
     gemm_fp32_terms,
     dict(GEMM.priors)
@@ -120,7 +121,7 @@ REDUCTION = replace(STREAM, priors=dict(STREAM.priors) | {"indexed": (2.2, 0.2)}
 
 LAWS: dict[str, Law] = {
     **{f"gemm {d}": GEMM for d in ("half", "fp8", "fp8_block", "nvfp4")},
-    **{f"conv {d}": GEMM for d in ("half", "fp8", "fp8_block", "nvfp4")},
+    **{f"conv {d}": CONV for d in ("half", "fp8", "fp8_block", "nvfp4")},
     **{f"moe {d}": MOE for d in ("fp32", "half", "fp8", "fp8_block", "nvfp4")},
     "gemm fp32": GEMM_FP32,
     "conv fp32": GEMM_FP32,

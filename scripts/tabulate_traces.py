@@ -21,10 +21,12 @@ from predictors.roofline import bound_us
 from predictors.training.traces import COLUMNS, FAMILIES, WORK
 from tracekit.replay.run import prepare
 
-IRREGULAR = r"pool|fbgemm|index|sort|scatter|unique|nonzero|native_batch_norm|miopen|batch_norm_(c|b|t)"
-"""Ops whose time follows from where their indices point, or from how few blocks gather their statistics."""
+IRREGULAR = r"adaptive|fbgemm|index|sort|scatter|unique|nonzero|miopen"
+"""Ops whose time follows from where their indices point, or from how small their windows are."""
 WHOLE_ONLY = ("conv", *ROW_FAMILIES)
 """Families of which a kernel that does a part of its op's work says little."""
+WHOLE = 0.98
+"""Share of its op's work from which a kernel does all but what sets it up."""
 ALONE = 0.1
 """Share of a kernel's time for which another may run beside it."""
 
@@ -39,7 +41,8 @@ def tabulate(path: Path, gpu: str | None) -> pl.DataFrame:
     run = prepare(tk.load(path), source_gpu=gpu)
     assert run.gpu is not None, f"{path} doesn't say which GPU it was recorded on: name it"
     alone = run.kernels.sort("ts_ns").with_columns(beside=beside())
-    name = pl.concat_str("op", "name", ignore_nulls=True)
+    # The positions of maxima, which max pooling writes down, scatter nothing.
+    name = pl.concat_str("op", "name", ignore_nulls=True).str.replace("with_indices", "")
     work = [column if column in alone.columns else pl.lit(None, pl.Int64).alias(column) for column in WORK]
     usable = alone.filter(
         pl.col("family").is_in(FAMILIES),
@@ -48,7 +51,7 @@ def tabulate(path: Path, gpu: str | None) -> pl.DataFrame:
         ~pl.col("beside"),
         (pl.col("family") == "embedding") | ~name.str.contains(IRREGULAR),
         (pl.col("family") != "conv") | (pl.col("dtype") != "fp32"),
-        ~pl.col("family").is_in(WHOLE_ONLY) | (pl.col("share") == 1),
+        ~pl.col("family").is_in(WHOLE_ONLY) | (pl.col("share") > WHOLE),
     ).select(*work, measured_us=pl.col("dur_ns") / 1e3)
     kernels = usable.group_by(WORK, maintain_order=True).agg(usual(), pl.len().cast(pl.Int32).alias("count"))
     kept = kernels.filter(bounds(kernels, machine(run.gpu)) <= pl.col("measured_us"))

@@ -219,6 +219,8 @@ KERNELS = Table(
             "tensors that are broadcast or strided; null: the name doesn't tell.",
         ),
         Column("winograd", pl.Boolean, "conv: whether its window and stride suit Winograd's algorithm."),
+        Column("channels", pl.Int64, "conv: input channels of one group."),
+        Column("part", pl.String, "norm: what it does where several kernels make one: sums or scaling."),
         Column("layout", pl.String, "gemm: nn, nt, tn or tt, of the two factors, as BLAS means it."),
         Column("tensor_core", pl.Boolean, "Whether it runs on matrix units; null: the name doesn't tell."),
         Column("copy_kind", pl.String, "memcpy: HtoD, DtoH, DtoD or PtoP."),

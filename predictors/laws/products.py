@@ -25,7 +25,7 @@ from predictors.terms import (
 TILES = ((16, 64), (32, 64), (64, 32), (64, 64), (128, 64), (64, 128), (128, 128), (64, 256), (128, 256), (256, 128))
 SPLITS = (1, 2, 4, 8, 16)
 DEEP_SPLITS = (*SPLITS, 64)
-"""Of products on the vector units."""
+"""Of products on the vector units, and of convolutions, whose weights' gradients are deep and small."""
 LEAST_SPLIT_K = 128
 ROWS_AT_ONCE = 1024
 """Of so many rows all tiles and splits together fit a CPU's second cache."""
@@ -62,13 +62,18 @@ def of_slower_units(c: Constants, gpu: Machine) -> Constants:
     return {**c, "compute": 2 * np.asarray(c["compute"]) / (1 + np.asarray(c["compute"]))}
 
 
-def gemm_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
+def conv_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
+    """A convolution on the matrix units, as the product that it implies."""
+    return gemm_terms(x, gpu, c, DEEP_SPLITS)
+
+
+def gemm_terms(x: Columns, gpu: Machine, c: Constants, splits: Sequence[int] = SPLITS) -> Terms:
     """A matrix product on the matrix units; before wgmma they outrun the power of boards like the T4."""
     c = of_slower_units(c, gpu)
     if gpu.tensor_class == POWER_LIMITED:
         watts_per_tflops = gpu.watts_per_tflops * gpu.vector_tflops / (x["tflops"] * x["size"] / 2)
         x = {**x, "tflops": x["tflops"] * sustained(watts_per_tflops, c["matrix_power"])}
-    return product_terms(x, gpu, c)
+    return product_terms(x, gpu, c, splits)
 
 
 def product_terms(x: Columns, gpu: Machine, c: Constants, splits: Sequence[int] = SPLITS) -> Terms:

@@ -13,16 +13,26 @@ WIDE_COLS = 1024
 HELD_BYTES = {"nvidia": 48 * 1024, "amd": 64 * 1024}
 """Up to what size PyTorch's softmax keeps a row in a block's shared memory (CUDA's and HIP's ``sharedMemPerBlock``); of
 a larger one it reads all again."""
+SUMMED_PER_CLOCK = 0.5
+"""Elements that one block of a channel norm's sums takes in: 0.43 to 0.68 on an MI300X, from 8,192 to 125,440 of them
+(``batch_norm_collect_statistics_kernel`` and, of three passes counted, ``batch_norm_backward_kernel``)."""
+SUM_CLOCKS = 0.6
+"""What an SM full of such blocks takes for an element: 0.53 to 0.77 on H100, A100 and B200 (KernelBench's instance and
+group norms, less their scaling)."""
 
 
 def stream_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
     """A kernel that reads and writes memory once, with some instructions for each element.
 
     With several times as many where it works out the place of each: a broadcast sum in bf16 takes twice a plain one's
-    time on an H100. Of a depthwise convolution's window they grow with its side.
+    time on an H100. Of a depthwise convolution's window they grow with its side. The sums of a norm wait for each
+    element.
     """
+    sums = x["sums"] > 0
     per_element = c["element"] * np.where(x["indexed"] > 0, c["indexed"] * np.sqrt(_window(x)), 1.0)
-    return _streamed(x, gpu, c, per_element, np.ones(1))
+    x = {**x, "elements": np.where(sums, x["work_bytes"] / x["size"], x["elements"])}
+    c = {**c, "alone": np.where(sums, SUMMED_PER_CLOCK * x["size"] / L2_BYTES_PER_SM_CLOCK, c["alone"])}
+    return _streamed(x, gpu, c, np.where(sums, SUM_CLOCKS, per_element), np.ones(1))
 
 
 def _window(x: Columns) -> Array:

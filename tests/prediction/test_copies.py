@@ -92,7 +92,7 @@ def test_prediction_of_copies_takes_the_models_all_reduces_and_says_what_it_assu
     call = {"collective": ["all_reduce"] * 2, "bytes": [4 * MIB, 64], "ranks": [8, 8], "dtype": ["fp32"] * 2}
     reduces_us = predict_collectives(pl.DataFrame(call), load_cluster(NODE))["time_us"].to_list()
     assert copies.step.step_time_us > alone.step.step_time_us + reduces_us[1]
-    assert reduces_us[1] / 2 < copies.step.exposed_comm_us < reduces_us[1]  # the first bucket's copy runs beside
+    assert 0.4 * reduces_us[1] < copies.step.exposed_comm_us < reduces_us[1]  # the first bucket's copy runs beside
     assert copies.low_us < copies.step.step_time_us < copies.high_us
     hidden_us = sum(reduces_us) - copies.step.exposed_comm_us
     assert copies.high_us > copies.step.step_time_us + 0.22 * hidden_us

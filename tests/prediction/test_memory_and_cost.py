@@ -44,6 +44,19 @@ def test_state_is_parameters_gradients_and_two_moments():
     assert found.fits is True
 
 
+def test_pooling_writes_one_element_and_its_place_for_each_window():
+    """3×3 windows by steps of 2 make 56 × 56 of 112 × 112: 4 bytes and 8 each, which is less than they read."""
+    product = training(2**20)
+    pooled = training(2**20).op(
+        "aten::max_pool2d_with_indices", 22, 5, dims=[[2, 8, 112, 112], [], [], [], [], []],
+        types=["float", *["ScalarList"] * 4, "Scalar"],
+        concrete=["", "[3, 3]", "[2, 2]", "[1, 1]", "[1, 1]", "False"],
+    )  # fmt: skip
+    pooled.kernel("max_pool_forward_nchw<float>", 116, 20, launch=23)
+    more = memory(pooled, "l4").most_bytes - memory(product, "l4").most_bytes
+    assert more == 2 * 8 * 56 * 56 * (4 + 8)
+
+
 def test_a_larger_batch_leaves_more_in_memory_but_no_more_state():
     run = prepare(training(2**20).load())
     found = judge(run, load_gpu("l4"), (Layout(), Layout(batch=4.0)))

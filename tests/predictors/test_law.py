@@ -154,6 +154,39 @@ def test_both_gradients_of_a_depthwise_convolution_take_its_forward_time():
     assert forward > 2 * law_us(H100, **channels | {"indexed": False}, m=pixels, n=1, k=window)
 
 
+def test_sums_of_few_channels_take_two_clocks_for_each_of_a_channels_elements():
+    """64 channels of 10 x 112 x 112 elements on 304 compute units, which took 140 us (PyTorch's own batch norm)."""
+    elements = 10 * 112 * 112
+    norm = {"family": "norm", "part": "sums", "dtype": "bf16", "rows": 64, "cols": elements, "blocks": 64}
+    sums_us = law_us(MI300X, **norm, bytes=2 * 64 * elements)
+    assert 2 * elements / MI300X.boost_clock_mhz <= sums_us == pytest.approx(140, rel=0.25)
+
+
+def test_a_norm_in_parts_reads_its_input_once_for_sums_and_once_to_scale_it():
+    elements = 2**30
+    norm = {"family": "norm", "dtype": "fp32", "rows": 2**12, "cols": 2**18}
+    once_us = 4 * elements / (H100.bandwidth_gbps * 1e3)
+    assert 1 < law_us(H100, **norm, part="sums", bytes=4 * elements) / once_us < 2
+    assert 1 < law_us(H100, **norm, part="scaling", bytes=8 * elements) / (2 * once_us) < 1.2
+
+
+def test_a_convolution_of_three_channels_loads_them_one_by_one_on_nvidias_gpus():
+    """16x16 patches of 224x224 images in bf16, which took 863 us on an H100; 768 = 3 x 16 x 16."""
+    patches = {"family": "conv", "dtype": "bf16", "direction": "forward", "m": 128 * 196, "n": 768, "k": 768}
+    assert law_us(H100, **patches, channels=3) > 3 * law_us(H100, **patches, channels=8)
+    assert law_us(MI300X, **patches, channels=3) == law_us(MI300X, **patches, channels=8)
+    data_gradient = patches | {"direction": "dgrad"}
+    assert law_us(H100, **data_gradient, channels=3) == law_us(H100, **data_gradient, channels=8)
+
+
+def test_a_weights_gradient_is_split_as_deep_as_the_gpu_is_wide():
+    """Its 9 to 36 tiles leave most of 132 SMs idle, and sixteen times as many would come in two rounds."""
+    gradient = {"family": "conv", "dtype": "fp16", "direction": "wgrad", "m": 128, "n": 1152, "k": 6_422_528}
+    gradient["bytes"] = 2 * 2 * 128 * 6_422_528
+    forward = gradient | {"direction": "forward", "m": 6_422_528, "n": 128, "k": 1152}
+    assert law_us(H100, **gradient, channels=128) < 2 * law_us(H100, **forward, channels=128)
+
+
 def test_a_product_by_a_vector_goes_through_the_matrix_once():
     for m, n in ((1, 16384), (16384, 1)):
         vector = {"family": "gemm", "dtype": "fp32", "m": m, "n": n, "k": 16384}

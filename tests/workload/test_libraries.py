@@ -77,14 +77,28 @@ def test_each_kernel_of_a_group_norm_has_its_own_passes():
     # [2, 6, 4, 4]: 192 elements, 12 channels; the elementwise kernel also reads weight and bias.
     names = ("RowwiseMomentsCUDAKernel<float, float>", "ComputeFusedParamsCUDAKernel<float>", "elementwise_kernel<128>")
     dims, types = [[2, 6, 4, 4], [6], [6], [], [], [], [], []], [FLOAT] * 3 + [SCALAR] * 5
-    rows = kernels_of("aten::native_group_norm", names, dims, types)
+    rows = kernels_of("aten::native_group_norm", names, dims, types, ["", "", "", "2", "6", "16", "3", "1e-05"])
     assert [row["bytes"] * row["share"] for row in rows] == [4 * 192, 2 * 4 * 12, 4 * (2 * 192 + 12)]
-    assert [(row["rows"], row["cols"]) for row in rows] == [(12, 16), (12, 1), (12, 16)]
+    assert [(row["rows"], row["cols"]) for row in rows] == [(6, 32), (12, 1), (12, 16)]
+    assert [row["part"] for row in rows] == ["sums", None, "scaling"]
     names = ("ComputeInternalGradientsCUDAKernel<float>", "GammaBetaBackwardCUDAKernel1<float>", "elementwise_kernel")
     dims, types = [[2, 6, 4, 4], [2, 6, 4, 4], [2, 3], [2, 3], [6]], [FLOAT] * 5
     rows = kernels_of("aten::native_group_norm_backward", names, dims, types)
     assert [row["bytes"] for row in rows] == [2 * 4 * 192, 2 * 4 * 12, 4 * (3 * 192 + 6 + 6 + 6)]
     assert {row["family"] for row in rows} == {"norm"}
+    assert [row["part"] for row in rows] == ["sums", None, "scaling"]
+
+
+@pytest.mark.parametrize(
+    ("blocks", "part", "bytes_"), [(1, None, 2 * 4 * 128), (1024, "scaling", 4 * (3 * 2**19 + 16 + 16 + 64))]
+)
+def test_an_elementwise_kernel_too_small_for_a_group_norms_input_works_on_its_channels(blocks, part, bytes_):
+    op, kernel = "aten::native_group_norm_backward", "elementwise_kernel_manual_unroll<128, 4>"
+    dims = [[2, 64, 64, 64], [2, 64, 64, 64], [2, 8], [2, 8], [64]]
+    builder = TraceBuilder().op(op, 0, 50, dims=dims, types=[FLOAT] * 5)
+    trace = builder.kernel(kernel, 60, 30, launch=10, grid=(blocks, 1, 1), block=(128, 1, 1)).load()
+    row = extract(trace.rank()).row(0, named=True)
+    assert (row["family"], row["part"], row["bytes"]) == ("norm", part, bytes_)
 
 
 def test_a_layer_norm_over_several_axes_has_long_rows():

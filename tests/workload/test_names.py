@@ -68,6 +68,8 @@ REAL_NAMES = [
     ("_sum_bitmatrix_rows", "moe", None),
     ("void at::native::(anonymous namespace)::grid_sampler_2d_kernel<float, int>(int)", "elementwise", "fp32"),
     ("void at::native::(anonymous namespace)::ComputeFusedParamsCUDAKernel<float>(long, long)", "norm", "fp32"),
+    ("void at::native::(anonymous namespace)::distribution_elementwise_grid_stride_kernel<float, 4, "
+     "at::native::templates::cuda::normal_and_transform<float, float> >", "elementwise", "fp32"),
     ("Im2d2Col_v2", "conv", None),
     ("void ck_tile::kentry<2, ck_tile::MoeSortingKernel<ck_tile::MoeSortingProblemEx<int, float, 2, true>>>(Kargs)",
      "reduction", "fp32"),

@@ -270,6 +270,7 @@ def test_the_gradient_of_max_pooling_reads_positions_too():
     types = ["float", "float", *["Scalar"] * 5, "long int"]
     row = kernel_of("aten::max_pool2d_with_indices_backward", "max_pool_backward_nchw<float>", dims, types)
     assert row["bytes"] == 2 * 8 * 56 * 56 * (4 + 8) + 4 * 2 * 8 * 112 * 112
+    assert (row["rows"], row["cols"], row["indexed"]) == (2 * 8 * 112 * 112, 9, True)
 
 
 def test_no_pooling_window_begins_behind_the_input():
@@ -291,15 +292,24 @@ def test_running_statistics_of_a_batch_norm_are_values_per_channel():
 def test_each_pass_of_a_batch_norm_has_its_own_work():
     dims = [[2, 8, 16, 16], [8], [8], [8], [8], [], [], []]
     forward, backward = "aten::native_batch_norm", "aten::native_batch_norm_backward"
-    for op, kernel, passes in (
-        (forward, "batch_norm_collect_statistics_kernel", 1),
-        (forward, "batch_norm_transform_input_kernel", 2),
-        (backward, "batch_norm_backward_reduce_kernel", 2),
-        (backward, "batch_norm_backward_elemt_kernel", 3),
+    for op, kernel, passes, part in (
+        (forward, "batch_norm_collect_statistics_kernel", 1, "sums"),
+        (forward, "batch_norm_collect_statistics_channels_last_kernel", 1, None),
+        (forward, "batch_norm_transform_input_kernel", 2, "scaling"),
+        (backward, "batch_norm_backward_kernel", 3, "sums"),
+        (backward, "batch_norm_backward_reduce_kernel", 2, "sums"),
+        (backward, "batch_norm_backward_reduce_channels_last_kernel", 2, None),
+        (backward, "batch_norm_backward_elemt_kernel", 3, "scaling"),
     ):
         row = kernel_of(op, kernel, dims)
-        assert only(row, "family", "bytes", "share") == ("norm", passes * 4 * 2 * 8 * 256, 1.0)
-        assert only(row, "rows", "cols") == (2 * 8, 256)
+        assert only(row, "family", "bytes", "share", "part") == ("norm", passes * 4 * 2 * 8 * 256, 1.0, part)
+        assert only(row, "rows", "cols") == (8, 2 * 256)
+
+
+def test_deviations_of_a_batch_norm_are_values_per_channel():
+    kernel = "void at::native::vectorized_elementwise_kernel<4, at::native::batch_norm_calc_invstd<float>"
+    row = kernel_of("aten::native_batch_norm", kernel, [[512, 64, 56, 56], [64], [64], [64], [64], [], [], []])
+    assert only(row, "family", "rows", "bytes") == ("norm", 64, 2 * 64 * 4)
 
 
 @pytest.mark.parametrize(

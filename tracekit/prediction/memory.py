@@ -8,6 +8,7 @@ import polars as pl
 from predictors import Gpu
 from tracekit.prediction.layout import Layout
 from tracekit.replay.run import Run
+from tracekit.workload.ops.vector import INDEX_BYTES
 from tracekit.workload.parameters import GRADIENT
 from tracekit.workload.shares import share
 from tracekit.workload.signature import ITEM_BYTES, Signature, Tensor
@@ -216,10 +217,13 @@ def _forward_bytes(run: Run) -> float | None:
     forward = launched.filter(
         (pl.col("step") == step) & (pl.col("launch_ns") < backward) & (pl.col("family") != "collective")
     )
+    # Pooling writes one element for each row, and where it was; of others a row is as long as it was read.
+    pools = (pl.col("family") == "reduction") & pl.col("indexed").fill_null(False)
     item = pl.col("dtype").replace_strict(ITEM_BYTES, default=4, return_dtype=pl.Int64)
     product = pl.col("m") * pl.col("n") * pl.col("batch").fill_null(1) * item
     attended = pl.col("batch").fill_null(1) * pl.col("heads") * pl.col("q_len") * pl.col("head_dim") * item
-    moved = pl.min_horizontal("bytes", pl.col("rows") * pl.col("cols") * item)
+    whole = pl.col("rows") * pl.when(pools).then(item + INDEX_BYTES).otherwise(pl.col("cols") * item)
+    moved = pl.min_horizontal("bytes", whole)
     written = forward.select("dur_ns", written=pl.coalesce(product, attended, moved) * pl.col("share"))
     known = share(written, "dur_ns", pl.col("written").is_not_null())
     return float(written["written"].sum()) if known >= WORKED else None

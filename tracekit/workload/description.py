@@ -21,10 +21,12 @@ CALL_SIGNATURE = (
 DESCRIPTION = (
     "family", "dtype", "direction", "batch", "m", "n", "k", "heads", "kv_heads", "q_len", "kv_len", "head_dim",
     "causal", "window", "rows", "cols", "flops", "bytes", "work_low", "work_high", "copy_kind", "indexed",
-    "winograd",
+    "winograd", "part", "channels",
 )  # fmt: skip
 FROM_NAME = ("tile_m", "tile_n", "tile_k", "stages", "split_k", "layout", "tensor_core", "algorithm")
 # Their precision is the instructions', which the kernel's name tells; elsewhere it is the inputs'.
+MOST_OF_A_THREAD = 16
+"""Elements, in PyTorch's elementwise kernels."""
 COMPUTE_FAMILIES = ("gemm", "conv", "attention", "moe")
 MOVERS = {"memcpy": ("aten::copy_", "aten::_to_copy"), "memset": ("aten::zero_", "aten::fill_")}
 EXTRA_TYPES = {
@@ -105,13 +107,19 @@ def _work(signature: Signature, family: str, by_name: str | None, row: dict[str,
     if is_helper(family, signature.op):
         own = layout.assistance(signature, name, row["blocks"], row["threads_per_block"])
     else:
-        own = norm.own_passes(signature, name, item_bytes) if family == "norm" else None
+        own = norm.own_passes(signature, name, item_bytes, _room(row)) if family == "norm" else None
     if own is not None or is_helper(family, signature.op):
         return {**(own or {}), "shares": False}
     columns = work(signature, family, item_bytes)
     if columns is None and row["elements"] is not None:
         columns = optimizer.over_parameters(signature, name, row["elements"], item_bytes)
     return {**_in_direction(columns or {}, name), "shares": True}
+
+
+def _room(row: dict[str, Any]) -> int | None:
+    """Elements that a kernel's threads can take, of which each takes several."""
+    blocks, threads = row["blocks"], row["threads_per_block"]
+    return blocks * threads * MOST_OF_A_THREAD if blocks and threads else None
 
 
 def _in_direction(columns: Columns, kernel: str) -> Columns:

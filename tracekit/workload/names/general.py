@@ -9,7 +9,7 @@ FAMILY_RULES = (
     (
         "elementwise",
         r"rotary_embedding|rope_kernel|causal_conv1d|quantize_with_block_size|FP8rowwise_to_float|Fused8Bit|"
-        r"elemWiseRNN|persistRNN_|LSTM(?:Fwd|Bwd)HidUpdate|cudnn::initstates",
+        r"elemWiseRNN|persistRNN_|LSTM(?:Fwd|Bwd)HidUpdate|cudnn::initstates|distribution_elementwise",
     ),
     ("softmax", r"topk_?softmax|topkGatingSoftmax|cross_entropy"),
     ("reduction", r"gatherTopK|moe_?sum|moe_?sorting|moe_align|\bNorm(?:Zero|One|Two)?Ops|WelfordOps|lpnorm_cleanup"),

@@ -49,7 +49,8 @@ def _forward(signature: Signature) -> Columns | None:
     x, w = factors
     if _is_transposed(signature):
         # The input plays the output's part: the transposed convolution is the dgrad of one that shrinks.
-        return _implicit_product(signature, y=x, w=w, x=y or x)
+        columns = _implicit_product(signature, y=x, w=w, x=y or x)
+        return {**columns, "channels": w[0] // _groups(signature, w)}
     return None if y is None else _implicit_product(signature, y=y, w=w, x=x)
 
 
@@ -115,6 +116,7 @@ def _implicit_product(signature: Signature, y: Shape, w: Shape, x: Shape) -> Col
         "bytes": _item_bytes(signature) * (math.prod(x) + math.prod(w) + math.prod(y)),
         "direction": "forward",
         "winograd": _has_winograd(x, y, w),
+        "channels": w[1],
     }
 
 
@@ -180,6 +182,7 @@ def _data_gradient(
         "bytes": _item_bytes(signature) * (math.prod(dy) + math.prod(x) + math.prod(w)),
         "direction": "dgrad",
         "winograd": _has_winograd(x, dy, w),
+        "channels": w[1],
     }
 
 

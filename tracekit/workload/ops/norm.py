@@ -2,6 +2,7 @@
 
 import math
 import re
+from typing import NamedTuple
 
 from tracekit.workload.ops.vector import (
     Columns,
@@ -15,37 +16,54 @@ from tracekit.workload.ops.vector import (
 from tracekit.workload.signature import Signature
 
 FLOPS_PER_ELEMENT = 8
-
-# Passes over the input that a kernel of PyTorch's own batch norm makes; in the order of the kernels' names.
-BATCH_NORM_PASSES = (
-    (re.compile(r"batch_norm_collect_statistics"), 1),
-    (re.compile(r"batch_norm_transform_input"), 2),
-    (re.compile(r"batch_norm_backward_reduce"), 2),
-    (re.compile(r"batch_norm_backward_elemt"), 3),
-)
-# After a batch norm's sums: reads them and the running statistics of each channel, writes these and the deviation
-# (batch_norm_update_stats_and_invert in ATen/native/cuda/Normalization.cu).
-RUNNING_STATISTICS = re.compile(r"unrolled_elementwise_kernel_for_multi_outputs")
+SUMS, SCALING = "sums", "scaling"
+"""What a kernel does that isn't a whole norm: sums over the elements of each channel, or each element by itself."""
 BATCH_NORMS = ("aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_batch_norm_with_update")
-STATISTICS = 7
-# aiter's group norm goes over the input for its sums, then to scale it.
-GROUP_PASSES = (
-    (re.compile(r"groupnorm_kernel_dispatch_down"), 1),
-    (re.compile(r"groupnorm_kernel_dispatch_up"), 2),
-)
-# GammaBeta kernels of layer norm's backward read the input and the output's gradient, and write little.
-GAMMA_BETA = re.compile(r"GammaBeta", re.IGNORECASE)
+GROUP_NORMS = ("aten::native_group_norm", "aten::native_group_norm_backward")
 
-# Group norm's kernels beside the elementwise one that does the op's own reading and writing: passes over the input,
-# then those over [N, C] (ATen/native/cuda/group_norm_kernel.cu).
-GROUP_NORM = ("aten::native_group_norm", "aten::native_group_norm_backward")
-GROUP_NORM_PASSES = (
-    (re.compile(r"RowwiseMoments"), 1, 0),
-    (re.compile(r"ComputeInternalGradients"), 2, 0),
-    (re.compile(r"FusedParams|GammaBetaBackward"), 0, 2),
+
+class _Pass(NamedTuple):
+    """A kernel of a norm that takes several: how often it goes over the input, and over a value of each channel."""
+
+    name: re.Pattern[str]
+    over_input: int
+    over_channels: int = 0
+    part: str | None = None
+
+
+PASSES = (
+    # PyTorch's own batch norm (ATen/native/cuda/Normalization.cuh), of which [N, H, W, C] has kernels of its own.
+    _Pass(re.compile(r"batch_norm_collect_statistics(?!_channels_last)"), 1, part=SUMS),
+    _Pass(re.compile(r"batch_norm_collect_statistics"), 1),
+    _Pass(re.compile(r"batch_norm_transform_input"), 2, part=SCALING),
+    _Pass(re.compile(r"batch_norm_backward_reduce(?!_kernel_channels_last|_channels_last)"), 2, part=SUMS),
+    _Pass(re.compile(r"batch_norm_backward_reduce"), 2),
+    _Pass(re.compile(r"batch_norm_backward_elemt"), 3, part=SCALING),
+    _Pass(re.compile(r"batch_norm_backward_kernel"), 3, part=SUMS),
+    _Pass(re.compile(r"batch_norm_calc_invstd"), 0, 2),
+    # aiter's group norm goes over the input for its sums, then to scale it.
+    _Pass(re.compile(r"groupnorm_kernel_dispatch_down"), 1),
+    _Pass(re.compile(r"groupnorm_kernel_dispatch_up"), 2),
+    # Of layer norm's backward: reads the input and the output's gradient, and writes little.
+    _Pass(re.compile(r"GammaBeta", re.IGNORECASE), 2),
 )
-CHANNELS_FIRST = re.compile(r"batch_norm|group_norm|instance_norm")
-"""Ops on [N, C, ...]."""
+MOMENTS = _Pass(re.compile(r"RowwiseMoments"), 1, part=SUMS)
+"""Of group norm (ATen/native/cuda/group_norm_kernel.cu); a block for each group."""
+GROUP_NORM_PASSES = (
+    MOMENTS,
+    _Pass(re.compile(r"ComputeInternalGradients"), 2, part=SUMS),
+    _Pass(re.compile(r"FusedParams|GammaBetaBackward"), 0, 2),
+)
+RUNNING_STATISTICS = _Pass(re.compile(r"unrolled_elementwise_kernel_for_multi_outputs"), 0, 7)
+"""After a batch norm's sums: reads them and the running statistics of each channel, writes these and the deviation
+(batch_norm_update_stats_and_invert in ATen/native/cuda/Normalization.cu)."""
+ELEMENTWISE = _Pass(re.compile(r"elementwise_kernel"), 0, 2)
+"""Of a group norm: what the others worked out for each channel, or where its grid has room, the scaling."""
+GROUPS = 6
+"""Where a group norm has their number."""
+
+CHANNELS_FIRST = re.compile(r"group_norm|instance_norm")
+"""Ops on [N, C, ...] that treat each sample by itself."""
 NORMALISED = {"aten::layer_norm": 1, "aten::native_layer_norm": 1, "aten::native_layer_norm_backward": 2}
 """Where ops have the shape that they normalise over, the last axes of the input."""
 PARAMETER_BYTES = 4
@@ -61,47 +79,50 @@ def traffic(signature: Signature, item_bytes: int) -> Columns | None:
 
 
 def _rows_and_columns(signature: Signature, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """``shape`` with all axes that a layer norm works over as one, or those that a channel's elements lie along."""
+    """``shape`` with all axes that a norm works over as one; of a group norm those that a channel's lie along."""
+    if "batch_norm" in signature.op and len(shape) > 1:
+        return shape[1], math.prod(shape) // max(shape[1], 1)
     if CHANNELS_FIRST.search(signature.op):
         return (math.prod(shape[:2]), math.prod(shape[2:])) if len(shape) > 2 else shape
     axes = signature.value(NORMALISED.get(signature.op, -1))
     return (*shape[: -len(axes)], math.prod(shape[-len(axes) :])) if isinstance(axes, list) and axes else shape
 
 
-def own_passes(signature: Signature, kernel: str, item_bytes: int) -> Columns | None:
-    """The work of a kernel that does one pass of a norm; ``None`` for one that does it all."""
-    if signature.op in GROUP_NORM:
-        return _group_norm_pass(signature, kernel, item_bytes)
-    if signature.op in BATCH_NORMS and RUNNING_STATISTICS.search(kernel):
-        return _running_statistics(signature)
-    passes = next((count for pattern, count in (*BATCH_NORM_PASSES, *GROUP_PASSES) if pattern.search(kernel)), None)
-    if passes is None and GAMMA_BETA.search(kernel):
-        passes = 2
-    if passes is None or not signature.tensors:
-        return None
-    largest = largest_of(signature.tensors)
-    size = passes * largest.numel * largest.item_bytes(item_bytes)
-    shape = _rows_and_columns(signature, largest.shape)
-    return columns_of(shape, flops=2 * passes * largest.numel, bytes_=size)
+def own_passes(signature: Signature, kernel: str, item_bytes: int, room: int | None = None) -> Columns | None:
+    """The work of a kernel that does a part of a norm; ``None`` for one that does it all.
 
-
-def _running_statistics(signature: Signature) -> Columns | None:
-    shape = signature.shape(0)
-    if shape is None or len(shape) < 2:
-        return None
-    values = STATISTICS * shape[1]
-    return columns_of((shape[1], 1), flops=values, bytes_=values * PARAMETER_BYTES)
-
-
-def _group_norm_pass(signature: Signature, kernel: str, item_bytes: int) -> Columns | None:
-    found = next((passes for pattern, *passes in GROUP_NORM_PASSES if pattern.search(kernel)), None)
+    Args:
+        signature: Of the op.
+        kernel: Its name.
+        item_bytes: Of an element whose type the trace doesn't tell.
+        room: Elements that its threads can take, at most; ``None`` where nobody knows.
+    """
+    found = next((one for one in _passes_of(signature.op) if one.name.search(kernel)), None)
     if found is None or not signature.tensors:
         return None
     largest = largest_of(signature.tensors)
-    whole, channels = largest.numel, math.prod(largest.shape[:2])
-    size = found[0] * whole * largest.item_bytes(item_bytes) + found[1] * channels * PARAMETER_BYTES
-    shape = _rows_and_columns(signature, largest.shape) if found[0] else (channels, 1)
-    return columns_of(shape, flops=2 * (found[0] * whole + found[1] * channels), bytes_=size)
+    if found is ELEMENTWISE and (room is None or room >= largest.numel):
+        return {**(traffic(signature, item_bytes) or {}), "part": SCALING}
+    channels = math.prod(largest.shape[:2] if signature.op in GROUP_NORMS else largest.shape[1:2])
+    values = found.over_input * largest.numel + found.over_channels * channels
+    bytes_ = found.over_input * largest.numel * largest.item_bytes(item_bytes)
+    shape = _worked_over(signature, found, largest.shape) if found.over_input else (channels, 1)
+    columns = columns_of(shape, flops=2 * values, bytes_=bytes_ + found.over_channels * channels * PARAMETER_BYTES)
+    return {**columns, "part": found.part}
+
+
+def _passes_of(op: str) -> tuple[_Pass, ...]:
+    if op in GROUP_NORMS:
+        return (*GROUP_NORM_PASSES, ELEMENTWISE)
+    return (*PASSES, RUNNING_STATISTICS) if op in BATCH_NORMS else PASSES
+
+
+def _worked_over(signature: Signature, kernel: _Pass, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Rows that a kernel works over: of a group norm's moments its groups."""
+    groups = signature.value(GROUPS) if kernel is MOMENTS else None
+    if not groups:
+        return _rows_and_columns(signature, shape)
+    return shape[0] * groups, math.prod(shape[1:]) // groups
 
 
 TRAFFIC: dict[str, Traffic] = {

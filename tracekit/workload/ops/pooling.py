@@ -6,6 +6,9 @@ from collections.abc import Callable
 from tracekit.workload.ops.vector import INDEX_BYTES, Columns, Traffic, columns_of, size_of
 from tracekit.workload.signature import Signature, Tensor
 
+SEARCH = 9
+"""Elements of a forward window that take as long as one to find the windows that it lies in, as
+``max_pool_backward_nchw`` does on an H100 (2×2 by steps of 2: 2.5 clocks) and a V100 (3×3 by 2: 3.0)."""
 Windows = Callable[[Signature, Tensor], tuple[int, int] | None]
 """How many elements the output has, and of how many of the input each is made."""
 
@@ -61,14 +64,15 @@ def _forward(made: Windows, index_bytes: int = 0) -> Traffic:
 
 
 def _backward(input_index: int, indices_at: int | None = None) -> Traffic:
-    """The output's gradient read, a gradient like the input written."""
+    """The output's gradient read, a gradient like the input written, of which each element searches its windows."""
 
     def columns(signature: Signature, item_bytes: int) -> Columns | None:
         dy, x = signature.at(0), signature.at(input_index)
         if not dy or not x:
             return None
         read = size_of(dy, item_bytes) + (0 if indices_at is None else dy[0].numel * INDEX_BYTES)
-        return columns_of(x[0].shape, flops=x[0].numel, bytes_=read + x[0].numel * x[0].item_bytes(item_bytes))
+        bytes_ = read + x[0].numel * x[0].item_bytes(item_bytes)
+        return columns_of((x[0].numel, SEARCH), flops=x[0].numel, bytes_=bytes_)
 
     return columns
 
