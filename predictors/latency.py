@@ -111,7 +111,7 @@ class Batch:
         self._runs = Runs(table.filter(distinct).drop("measured_us"))
         self._equivalents: dict[bytes, Equivalents] = {}
         self._offsets: dict[Gpu, Offsets] = {}
-        self._missed: dict[bool, Missed] = {}
+        self._missed: dict[bool, tuple[Missed, Array]] = {}
 
     def on(self, gpu: str | Gpu, calibrations: Mapping[Gpu, pl.DataFrame] | None = None) -> pl.DataFrame:
         """The kernels on a GPU: what `predict` returns.
@@ -149,9 +149,9 @@ class Batch:
     ) -> tuple[Array, Array, Index]:
         """From another GPU: by the model where it knows the shape, by a resource's ratio elsewhere."""
         row, table, measured = self._row, alone.table, np.maximum(self._measured, SHORTEST_US)
-        amiss, alone_us = self._missed_on(source, target, weights), alone.time_us[row]
+        (amiss, done), alone_us = self._missed_on(source, target, weights), alone.time_us[row]
         carried = np.exp(residual(amiss, table, row, source, target, weights))
-        time = np.maximum(alone_us * carried, alone.bound_us[row])
+        time = np.maximum(alone_us * carried, alone.bound_us[row] * done)
         time = as_the_host_feeds(time, measured, amiss, alone_us, table, row)
         known = ~np.isnan(measured)
         kept = known & table["family"].is_in(KEPT_FAMILIES).to_numpy()[row]
@@ -175,16 +175,17 @@ class Batch:
             self._equivalents[key] = Equivalents(self._runs.table, self._row[shapeless], times, source, self._weights)
         return self._equivalents[key]
 
-    def _missed_on(self, source: Machine, target: Machine, weights: Weights) -> Missed:
-        """What the model misses on the source."""
+    def _missed_on(self, source: Machine, target: Machine, weights: Weights) -> tuple[Missed, Array]:
+        """What the model misses on the source, and the part of the counted work that the measured times allow."""
         # The trace itself tells how its GPU runs; a calibration of it matters where the target has one to compare with.
         both = any(slug == target.slug for _, slug in weights.calibrated)
         ours = any(slug == source.slug for _, slug in weights.calibrated)
         if (key := both and ours) not in self._missed:
-            rows = self._runs.on(source)
-            there = model(rows, source, weights if key else self._weights).time_us[self._row]
-            log_ratio = np.log(np.maximum(self._measured, SHORTEST_US) / there)
-            self._missed[key] = missed(rows.table, self._row, log_ratio)
+            rows, measured = self._runs.on(source), np.maximum(self._measured, SHORTEST_US)
+            there = model(rows, source, weights if key else self._weights)
+            log_ratio = np.log(measured / there.time_us[self._row])
+            done = np.fmin(measured / there.bound_us[self._row], 1.0)
+            self._missed[key] = missed(rows.table, self._row, log_ratio), done
         return self._missed[key]
 
 

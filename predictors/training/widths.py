@@ -9,6 +9,7 @@ import polars as pl
 
 from predictors.gpu_names import load_gpu
 from predictors.intervals import CALIBRATED, SITUATIONS, STACK, of_vendor
+from predictors.law import STAND_INS
 from predictors.terms import Array
 from predictors.training.evaluate import OF_A_STACK
 
@@ -33,11 +34,27 @@ def summarise(rows: pl.DataFrame) -> tuple[dict[str, dict[str, float]], dict[str
         intervals.setdefault(law, {})[where] = _width(where, list(of_gpus.values()))
     usual = {s: float(np.median([w[s] for w in intervals.values() if s in w] or [0.0])) for s in SITUATIONS}
     filled = {law: _filled(known, usual) for law, known in intervals.items()}
+    filled |= {law: _borrowed(filled[law], filled[other]) for law, other in _measured_once(errors)}
     for (law, where), of_gpus in _errors(rows, "nameless_us").items():
         if where == "base":
             more = measured_interval(list(of_gpus.values())) ** 2 - intervals[law][where] ** 2
             filled[law][STACK] = float(np.sqrt(max(more, 0.0)))
     return filled, _exponents(rows)
+
+
+def _measured_once(errors: Mapping[tuple[str, str], Mapping[str, Array]]) -> list[tuple[str, str]]:
+    """Laws of which one GPU of a vendor was measured, with those that stand in for them and know several.
+
+    Without that GPU a fit knows no GPU of its vendor, which is no measure of what the weights that have it miss.
+    """
+    gpus = {law: len(of_gpus) for (law, where), of_gpus in errors.items() if where == "base"}
+    return [(law, other) for law, other in STAND_INS.items() if gpus.get(law) == 1 < gpus.get(other, 0)]
+
+
+def _borrowed(own: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
+    """Widths away from the base: what the law that stands in has, and what its own kernels miss in the base."""
+    away = {where: float(np.hypot(own["base"], other[where])) for where in (*SITUATIONS[1:], CALIBRATED)}
+    return {**own, **away}
 
 
 def _width(where: str, errors: Sequence[Array]) -> float:

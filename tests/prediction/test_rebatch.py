@@ -106,6 +106,16 @@ def test_time_follows_the_work_by_the_law_and_has_an_interval_on_the_gpu_of_the_
     assert doubled["high_us"].to_list()[4:] == [40, 40]
 
 
+def test_another_batch_is_no_surer_on_a_board_of_the_same_die_or_on_another_gpu():
+    found = tk.predict(training().load(), gpu=["a100-sxm-80gb", "a800-sxm-80gb", "h100-sxm"], batch=2)
+    own, same, other = (one.kernels.row(0, named=True) for one in found.values())
+    assert same["time_us"] == pytest.approx(own["time_us"])
+    assert own["high_us"] <= same["high_us"] < 1.05 * own["high_us"]
+    assert other["high_us"] / other["time_us"] > own["high_us"] / own["time_us"]
+    measured = tk.predict(training().load(), gpu="h100-sxm")["h100-sxm"].kernels.row(0, named=True)
+    assert other["high_us"] / other["time_us"] > measured["high_us"] / measured["time_us"]
+
+
 def test_kernels_without_shapes_are_refused():
     builder = TraceBuilder().op("aten::mm", 0, 10).kernel(GEMM, 20, 40, launch=2)
     with pytest.raises(LayoutError, match=r"100 % of GPU time has no known work.*record_shapes"):

@@ -127,6 +127,25 @@ def test_an_interval_holds_the_next_gpu_too():
     assert interval([steady, wild]) == pytest.approx(0.4 * (0.78 * 0.5) / 0.09)
 
 
+def test_a_law_measured_on_one_gpu_borrows_how_far_others_may_be():
+    """Without its only GPU a fit knows none of that vendor, and is off threefold: no measure of the weights that ship."""
+    said = {
+        ("gemm half", "base", "a100-sxm-80gb"): 1.1, ("gemm half", "class", "a100-sxm-80gb"): 1.3,
+        ("gemm half", "base", "l40s"): 1.1, ("gemm half", "class", "l40s"): 1.3,
+        ("conv half", "base", "h100-sxm"): 1.5, ("conv half", "new", "h100-sxm"): 3.0,
+    }  # fmt: skip
+    scored = [
+        {"law": law, "situation": where, "gpu": gpu, "model_us": 100.0 * off, "nameless_us": 100.0 * off,
+         "latency_us": 100.0, "framework": None, "source_ratio": None, "kinship": None}
+        for (law, where, gpu), off in said.items() for _ in range(20)
+    ]  # fmt: skip
+    widths, _ = summarise(pl.DataFrame(scored, schema_overrides={"source_ratio": pl.Float64, "kinship": pl.String}))
+    own, products = widths["conv half"], widths["gemm half"]
+    assert own["base"] == pytest.approx(2 * np.log(1.5))
+    assert own["class"] == pytest.approx(np.hypot(own["base"], products["class"]))
+    assert own["new"] == pytest.approx(np.hypot(own["base"], products["new"]))
+
+
 def test_every_law_has_priors_for_its_effects():
     for law in LAWS.values():
         assert set(law.effects) - {"floor"} <= set(law.priors)

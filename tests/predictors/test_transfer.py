@@ -103,3 +103,13 @@ def test_a_copy_from_pageable_memory_keeps_the_time_that_its_host_took():
     assert carried["time_us"][1] == pytest.approx(8 * by_link[1][1])
     pinned = predict(copies.with_columns(measured_us=by_link[0]), "h100-sxm", source_gpu="a100-sxm-80gb")
     assert pinned["time_us"].to_list() == pytest.approx(by_link[1].to_list())
+
+
+def test_work_that_was_counted_but_not_done_on_the_source_is_not_done_on_the_target():
+    """A gather of which all of a table's bytes were counted: measured at a hundredth of the bound, it stays as quick."""
+    gather = {"family": "reduction", "dtype": "fp32", "rows": 2**16, "cols": 2**12, "bytes": 4.0 * 2**28}
+    there = predict(pl.DataFrame([gather]), "h100-sxm")
+    rows = pl.DataFrame([gather | {"measured_us": there["bound_us"][0] / 100}])
+    slower = load_gpu("h100-sxm").bandwidth_gbps / load_gpu("a100-sxm-80gb").bandwidth_gbps
+    time_us = predict(rows, "a100-sxm-80gb", source_gpu="h100-sxm")["time_us"][0]
+    assert rows["measured_us"][0] <= time_us < 1.5 * slower * rows["measured_us"][0]

@@ -76,6 +76,7 @@ REAL_NAMES = [
     ("fmhaSm100aKernel_QkvE4m3OBfloat16H64PagedKvCausalP16VarSeqQ128Kv128PersistentContext", "attention", "fp8"),
     ("kernel_unified_attention_2d", "attention", None),
     ("void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>", "collective", "bf16"),
+    ("_mxfp8_all_to_all_expert_major_kernel", "collective", "fp8"),
     ("void flashinfer::norm::RMSNormKernel<8u, __nv_bfloat16>(__nv_bfloat16*)", "norm", "bf16"),
     ("void flashinfer::BatchQKApplyRotaryPosIdsCosSinCacheKernel<(bool)0, (unsigned int)128, __half, long>",
      "elementwise", "fp16"),

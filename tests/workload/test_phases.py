@@ -76,6 +76,12 @@ def test_kernels_that_nothing_launched_in_the_trace_go_by_their_names(kernel, ph
     assert phases(TraceBuilder().kernel(kernel, 0, 5).kernel("new", 60, 5, launch=50))[kernel] == phase
 
 
+def test_a_transposed_convolution_is_forward_though_its_kernel_is_anothers_gradient():
+    kernel = "sm80_xmma_dgrad_implicit_gemm_f32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize128x64x32"
+    builder = TraceBuilder().op("aten::cudnn_convolution_transpose", 0, 20).kernel(kernel, 30, 50, launch=10)
+    assert phases(builder) == {kernel: "forward"}
+
+
 def test_inference_is_all_forward():
     assert phases(TraceBuilder().op("aten::mm", 0, 10).kernel("k", 20, 5, launch=2)) == {"k": "forward"}
 

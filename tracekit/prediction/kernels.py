@@ -7,8 +7,6 @@ import polars as pl
 from predictors import Batch, Gpu
 from tracekit.prediction.bracket import at_ends, widened
 
-ENDS = ("low", "high")
-
 
 class Kernels:
     """Kernels to be predicted; what all GPUs have in common is worked out once.
@@ -21,6 +19,7 @@ class Kernels:
 
     def __init__(self, table: pl.DataFrame, source_gpu: Gpu | None) -> None:
         self.table = table
+        self._source = source_gpu
         self._batch = Batch(table, source_gpu=source_gpu)
         low, high = at_ends(table)
         self._bracketed = low["row"]
@@ -37,23 +36,35 @@ class Kernels:
         """
         times = self._batch.on(gpu, calibrations)
         if not self._derived.is_empty():
-            times = self._doubted(times, self._by_law.on(gpu, calibrations))
+            times = self._doubted(times, self._by_law.on(self._source or gpu, calibrations))
         if self._bracketed.is_empty():
             return times
         low, high = (end.on(gpu, calibrations)["time_us"] for end in self._ends)
         return widened(times, self._bracketed, (low, high))
 
     def _doubted(self, times: pl.DataFrame, by_law: pl.DataFrame) -> pl.DataFrame:
-        """``times`` with an interval for those that look measured and are derived: as wide as that of the law alone."""
+        """``times`` in which those that look measured and are derived are as open as the law that derived them.
+
+        Args:
+            times: On the target.
+            by_law: Of the derived kernels, by the law alone on the GPU that they were derived for.
+        """
         widths = by_law.select(
-            row=self._derived, low=pl.col("low_us") / pl.col("time_us"), high=pl.col("high_us") / pl.col("time_us")
+            row=self._derived, low=(pl.col("time_us") / pl.col("low_us")), high=pl.col("high_us") / pl.col("time_us")
         )
         joined = times.with_row_index("row").join(widths, on="row", how="left", maintain_order="left")
-        derived = (pl.col("method") == "measured") & pl.col("low").is_not_null()
-        ends = {end: pl.when(derived).then(pl.col("time_us") * pl.col(end)).otherwise(f"{end}_us") for end in ENDS}
-        longest = pl.max_horizontal(ends["high"], pl.col("time_us") * pl.lit(self.table["most"]))
+        time = pl.col("time_us")
+        low = time * (-_together(time / pl.col("low_us"), pl.col("low"))).exp()
+        high = time * _together(pl.col("high_us") / time, pl.col("high")).exp()
+        derived = pl.col("low").is_not_null()
+        longest = pl.max_horizontal(pl.when(derived).then(high).otherwise("high_us"), time * pl.lit(self.table["most"]))
         return joined.with_columns(
-            low_us=ends["low"],
+            low_us=pl.when(derived).then(low).otherwise("low_us"),
             high_us=longest,
-            method=pl.when(derived).then(pl.lit("transfer")).otherwise("method"),
+            method=pl.when(derived & (pl.col("method") == "measured")).then(pl.lit("transfer")).otherwise("method"),
         ).select(times.columns)
+
+
+def _together(*factors: pl.Expr) -> pl.Expr:
+    """Independent errors, by which a time may be off as these factors say, as a logarithm."""
+    return pl.sum_horizontal(factor.log() ** 2 for factor in factors).sqrt()

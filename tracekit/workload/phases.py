@@ -58,7 +58,9 @@ def phase_of(launched: str) -> pl.Expr:
     Args:
         launched: Column that :func:`launched_in` gave.
     """
-    backward = pl.col("direction").is_in(["backward", "dgrad", "wgrad"]) | pl.col("name").str.contains(BACKWARD_NAME)
+    # A transposed convolution's forward pass runs another one's dgrad kernel.
+    by_name = pl.col("name").str.contains(BACKWARD_NAME) & pl.col("op").str.contains(BACKWARD_NAME).fill_null(True)
+    backward = pl.col("direction").is_in(["backward", "dgrad", "wgrad"]) | by_name
     return (
         pl.when(pl.col("op").str.contains(STEPS_PARAMETERS))
         .then(pl.lit(OPTIMIZER))

@@ -4,7 +4,10 @@ import re
 
 # A row: family, pattern. Specific ones first; "elementwise" and "reduction" catch what PyTorch's own kernels share.
 FAMILY_RULES = (
-    ("collective", r"nccl|rccl|nvshmem|mscclpp|quickreduce|cross_device_reduce|all_?reduce_|_all_?reduce|multimem_"),
+    (
+        "collective",
+        r"nccl|rccl|nvshmem|mscclpp|quickreduce|cross_device_reduce|all_?reduce_|_all_?reduce|multimem_|all_to_all_",
+    ),
     ("copy", r"reshape_and_cache|store_?kv_?cache|store_cache"),
     (
         "elementwise",
