@@ -14,7 +14,9 @@ PCIE_LANE_GBPS = {3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 VENDORS = {"nvidia": r"\d+\.\d", "amd": r"gfx[0-9a-f]{3,4}"}
 """Each vendor, and what its compute capabilities look like."""
 
-_RUNS_AS = {"fp8_block": "fp8", "nvfp4": "fp4"}
+_RUNS_AS = {"fp8_block": "fp8", "nvfp4": "fp4", "3xtf32": "tf32"}
+_PRODUCTS = {"3xtf32": 3}
+"""Products of the format that runs for each of a format put together from it (CUTLASS, ``OpMultiplyAddFastF32``)."""
 GEFORCE = ("GeForce", "TITAN")
 """Words of the names of boards made for games."""
 LAPTOP = "laptop"
@@ -112,14 +114,15 @@ class Gpu:
         """Best dense peak for a dtype.
 
         Args:
-            dtype: one of `DTYPES`, 'fp8_block' or 'nvfp4'. 'fp32' means real FP32; TF32 is its own dtype.
+            dtype: one of `DTYPES`, 'fp8_block', 'nvfp4' or '3xtf32', which is three products in TF32 as good as one in
+                FP32. 'fp32' means real FP32; TF32 is its own dtype.
 
         Returns:
             FLOP/s (OP/s for 'int8'), or None where the GPU has no units for it.
         """
-        dtype = _RUNS_AS.get(dtype, dtype)
+        products, dtype = _PRODUCTS.get(dtype, 1), _RUNS_AS.get(dtype, dtype)
         rates = [table[dtype] for table in (self.vector_tflops, self.tensor_tflops) if dtype in table]
-        return max(rates) * 1e12 if rates else None
+        return max(rates) * 1e12 / products if rates else None
 
     def supports(self, dtype: str) -> bool:
         """Whether the GPU has units for a dtype (see `peak_flops`)."""

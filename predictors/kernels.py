@@ -48,16 +48,18 @@ TENSOR_FAMILIES = ("gemm", "conv", "attention", "moe")
 MEMORY_FAMILIES = ("elementwise", "softmax", "norm", "copy", "reduction", "embedding", "optimizer", "memset")
 DTYPE_BYTES: dict[str, float] = {
     "fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "fp8_block": 1.0, "nvfp4": 0.5625,
-    "int8": 1.0,
+    "int8": 1.0, "3xtf32": 4.0,
 }  # fmt: skip
 """Bytes per element, scales included (nvfp4 has one fp8 scale per 16 elements)."""
 
 _DTYPE_CLASS = {
     "fp64": "fp32", "fp32": "fp32", "tf32": "half", "fp16": "half", "bf16": "half", "int8": "half",
-    "fp8": "fp8", "fp8_block": "fp8_block", "nvfp4": "nvfp4",
+    "fp8": "fp8", "fp8_block": "fp8_block", "nvfp4": "nvfp4", "3xtf32": "half",
 }  # fmt: skip
 _LAW_OF_PART = {"sums": "reduction", "scaling": "elementwise"}
 _DECODE_ROWS = 8  # new tokens up to which the kernel streams the KV cache instead of tiling the queries
+_TILED_ONLY = "3xtf32"
+"""The format of PyTorch's memory-efficient attention in fp32, which tiles the queries however few they are."""
 
 
 def complete(kernels: pl.DataFrame) -> pl.DataFrame:
@@ -119,8 +121,9 @@ def with_law(table: pl.DataFrame) -> pl.DataFrame:
         if columns
     ) & (~tensor | pl.col("dtype").is_not_null())
     dtype = pl.col("dtype").replace_strict(_DTYPE_CLASS, default=None, return_dtype=pl.String)
+    few = (pl.col("q_len") <= _DECODE_ROWS) & (pl.col("dtype") != _TILED_ONLY)
     attention = (
-        pl.when(pl.col("q_len") < pl.col("kv_len"), pl.col("q_len") <= _DECODE_ROWS, pl.col("direction") == "forward")
+        pl.when(pl.col("q_len") < pl.col("kv_len"), few, pl.col("direction") == "forward")
         .then(pl.lit("decode"))
         .when(pl.col("causal"))
         .then(pl.lit("prefill"))

@@ -14,6 +14,7 @@ FALLBACKS: dict[str, tuple[str, ...]] = {
     "bf16": ("fp16", "fp32"),
     "fp16": ("fp32",),
     "tf32": ("fp32",),
+    "3xtf32": ("fp32",),
 }
 """What runs instead where a GPU has no units for a format, best first."""
 

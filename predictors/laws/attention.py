@@ -7,6 +7,9 @@ import numpy as np
 from predictors.machine import Machine
 from predictors.terms import Array, Columns, Constants, Terms, cyclic_us, memory_us, overlap, rounds
 
+LEAST_KEYS = 64
+"""That a block works on at once, and pads fewer to: FlashAttention's and CUTLASS's tiles are 64 keys or more."""
+
 
 def prefill_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
     """Attention tiled over queries: matrix products plus exponentials, blocks of 128 queries."""
@@ -20,6 +23,7 @@ def prefill_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
     keys = np.minimum(x["attended"] / x["q_len"] + rows / 2, x["reach"])
     # The longest block: the keys of the last query, and of the others of its block where a window moves along.
     longest = np.where(x["window"] > 0, np.minimum(x["window"] + rows, x["reach"]), x["reach"])
+    keys, longest = np.maximum(keys, LEAST_KEYS), np.maximum(longest, LEAST_KEYS)
     # A kernel may work on what is outside of the window too, and mask it.
     outside = c["masked"] * (x["window"] > 0)
     keys = keys + outside * np.maximum(np.minimum(_mean_keys(x) + rows / 2, x["kv_len"]) - keys, 0) + c["prologue"]

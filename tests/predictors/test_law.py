@@ -187,6 +187,26 @@ def test_a_weights_gradient_is_split_as_deep_as_the_gpu_is_wide():
     assert law_us(H100, **gradient, channels=128) < 2 * law_us(H100, **forward, channels=128)
 
 
+def test_attention_to_fewer_keys_than_a_tile_has_takes_as_long_as_to_a_tile():
+    """4096 queries of 8 heads and 1024 images to 8 keys, which took 23.7 ms in fp32 on an A100, tiles of 64 keys."""
+    few = {"family": "attention", "dtype": "3xtf32", "batch": 1024, "heads": 8, "head_dim": 16, "q_len": 4096}
+    a100 = load_gpu("a100-sxm-40gb")
+    times_us = [law_us(a100, **few, kv_len=keys, bytes=2**30) for keys in (1, 8, 64)]
+    assert times_us[0] == pytest.approx(times_us[1], rel=0.01) == pytest.approx(times_us[2], rel=0.1)
+    assert times_us[1] == pytest.approx(23_700, rel=0.4)
+
+
+def test_attention_in_fp32_is_three_products_in_tf32_and_tiled_however_few_the_queries():
+    few = {"family": "attention", "batch": 64, "heads": 8, "head_dim": 64, "q_len": 8, "kv_len": 4096}
+    table = prepare(
+        pl.DataFrame([few | {"dtype": "3xtf32"}, few | {"dtype": "bf16"}]), machine(load_gpu("a100-sxm-80gb"))
+    )
+    assert table["law"].to_list() == ["encoder", "decode"]
+    assert load_gpu("a100-sxm-80gb").peak_flops("3xtf32") == load_gpu("a100-sxm-80gb").peak_flops("tf32") / 3
+    volta = prepare(pl.DataFrame([few | {"dtype": "3xtf32"}]), machine(load_gpu("v100-sxm-32gb")))
+    assert volta["dtype"].to_list() == ["fp32"]
+
+
 def test_a_product_by_a_vector_goes_through_the_matrix_once():
     for m, n in ((1, 16384), (16384, 1)):
         vector = {"family": "gemm", "dtype": "fp32", "m": m, "n": n, "k": 16384}

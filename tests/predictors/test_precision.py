@@ -25,6 +25,8 @@ from predictors.precision import runs_as
         ("h100-sxm", "gemm", "nvfp4", "fp8"),
         ("b200", "gemm", "nvfp4", "nvfp4"),
         ("t4", "attention", "tf32", "fp32"),
+        ("h100-sxm", "attention", "3xtf32", "3xtf32"),
+        ("t4", "attention", "3xtf32", "fp32"),
         ("t4", "elementwise", "bf16", "bf16"),
     ],
 )

@@ -128,7 +128,7 @@ def test_an_interval_holds_the_next_gpu_too():
 
 
 def test_a_law_measured_on_one_gpu_borrows_how_far_others_may_be():
-    """Without its only GPU a fit knows none of that vendor, and is off threefold: no measure of the weights that ship."""
+    """Without its only GPU a fit knows none of that vendor and is off threefold, which weights that have it are not."""
     said = {
         ("gemm half", "base", "a100-sxm-80gb"): 1.1, ("gemm half", "class", "a100-sxm-80gb"): 1.3,
         ("gemm half", "base", "l40s"): 1.1, ("gemm half", "class", "l40s"): 1.3,

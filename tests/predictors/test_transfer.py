@@ -106,7 +106,7 @@ def test_a_copy_from_pageable_memory_keeps_the_time_that_its_host_took():
 
 
 def test_work_that_was_counted_but_not_done_on_the_source_is_not_done_on_the_target():
-    """A gather of which all of a table's bytes were counted: measured at a hundredth of the bound, it stays as quick."""
+    """A gather of which all of a table was counted: measured at a hundredth of the bound, it stays as quick."""
     gather = {"family": "reduction", "dtype": "fp32", "rows": 2**16, "cols": 2**12, "bytes": 4.0 * 2**28}
     there = predict(pl.DataFrame([gather]), "h100-sxm")
     rows = pl.DataFrame([gather | {"measured_us": there["bound_us"][0] / 100}])

@@ -139,6 +139,8 @@ ATTENTION = [
     (FA3, known("attention", "attention", "bf16", (128, 176, 128), stages=2, tensor_core=True)),
     ("fmha_cutlassF_bf16_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel<cutlass::bfloat16_t>::Params)",
      known("attention", "attention", "bf16", (64, 64), tensor_core=True)),
+    ("fmha_cutlassF_f32_aligned_64x128_rf_sm80(PyTorchMemEffAttention::AttentionKernel<float, cutlass::arch::Sm80>::Params)",
+     known("attention", "attention", "3xtf32", (64, 128), tensor_core=True)),
     ("fmhaSm100aKernel_QkvE4m3OBfloat16H64PagedKvCausalP16VarSeqQ128Kv128PersistentContext",
      known("attention", "attention", "fp8", (128, 128, 64), tensor_core=True, split_k=False)),
     ("void flash_fwd_kernel<Flash_fwd_kernel_traits<(int)128, (int)128, (int)64, (int)4>>",

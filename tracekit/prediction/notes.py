@@ -214,7 +214,7 @@ def _substitutions(target: Resolution, times: pl.DataFrame) -> Iterator[str]:
     """Precisions that the target lacks, and what the estimate uses in their place."""
     substituted = times.drop_nulls("runs_as").select("dtype", "runs_as").unique().sort("dtype", "runs_as")
     for dtype, runs_as in substituted.iter_rows():
-        if dtype == "tf32" or target.gpu.supports(dtype):  # a GPU without TF32 runs the same program in fp32
+        if dtype.endswith("tf32") or target.gpu.supports(dtype):  # a GPU without TF32 runs the same program in fp32
             continue
         part = share(times, "time_us", (pl.col("dtype") == dtype) & (pl.col("runs_as") == runs_as))
         yield f"{target.gpu.name} has no {dtype}: not runnable as is; {part:.0f} % of GPU time estimated in {runs_as}"

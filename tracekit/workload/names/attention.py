@@ -40,7 +40,7 @@ RULES = (
     Rule(
         re.compile(r"fmha_cutlass[FB]_(?P<type>bf16|f16|f32)_(?:not)?aligned_(?P<m>\d+)x(?P<n>\d+)_\w*?sm(?:75|80|90)"),
         "attention",
-        dtypes=TYPES | {"f32": "tf32"},
+        dtypes=TYPES | {"f32": "3xtf32"},
         tensor_core=True,
     ),
     Rule(
