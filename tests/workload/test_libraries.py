@@ -367,6 +367,16 @@ def test_a_window_limits_the_keys(op, tensors, concrete, window):
         assert worked["work_flops"][0] == 2 * 2 * 2 * 8 * 64 * (4096 * 4097 / 2 + 4096 * 4096)
 
 
+@pytest.mark.parametrize(("window", "batch"), [("511", 8), ("1023", None), ("-1", None)])
+def test_of_documents_of_any_length_a_short_window_tells_the_work(window, batch):
+    """16,384 tokens of up to 127 documents, the longest 2,048: as many pairs as eight of those, nearly."""
+    dims = [[16384, 6, 128]] * 3 + [[]] * 4 + [[128], [128]] + [[]] * 25
+    concrete = {12: "2048", 13: "2048", 24: "True", 25: window, 26: "0"}
+    told = [concrete.get(index, "") for index in range(len(dims))]
+    row = kernel_of("flash_attn_3::fwd", FLASH, dims, [BF16] * len(dims), told)
+    assert (row["batch"], row["q_len"]) == (batch, batch and 2048)
+
+
 def test_sequences_of_several_lengths_in_one_are_no_long_sequence():
     dims = [[1, 256, 8, 64]] * 3 + [[], [4], [4]] + [[]] * 4
     assert kernel_of("aten::_efficient_attention_forward", FLASH, dims, [BF16] * len(dims))["q_len"] is None

@@ -54,7 +54,8 @@ _FAMILY_PATTERNS = tuple((family, re.compile(pattern, re.IGNORECASE)) for family
 # PyTorch's elementwise kernels: group 1 in the names of those that load many elements at once, of tensors that lie as
 # they are gone through, if no type of theirs says otherwise. The others work out where each element lies.
 _ELEMENTWISE = re.compile(
-    r"(?:(vectorized_(?:templated_)?|unrolled_|modern::)|\b)elementwise_kernel(?!_with_index|[a-z])"
+    r"(?:(vectorized_(?:templated_)?|unrolled_|modern::)|\b|index_|scatter_gather_)"
+    r"elementwise_kernel(?!_with_index|[a-z])"
 )
 _STRIDES = re.compile(r"\bOffsetCalculator<")
 # Its own kernels that go over windows: of depthwise convolutions and of pooling.

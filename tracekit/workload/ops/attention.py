@@ -9,6 +9,9 @@ from tracekit.workload.signature import Signature
 
 Shape = tuple[int, ...]
 
+MANY_WINDOWS = 4
+"""So often a window fits into a sequence of which only the start has fewer keys to see: an eighth of its work at most."""
+
 
 def head_width(q: Shape, k: Shape, v: Shape | None) -> int:
     """Of a head, from the last axes: where values are narrower than keys (MLA) the mean, as half of the work is theirs.
@@ -78,7 +81,8 @@ def _packed(
     """The formula of an op over sequences that lie one after another, [tokens, heads, width].
 
     Their lengths aren't recorded, only how many there are (the length of ``starts``, less one) and the longest query
-    and key (at ``longest``): that tells the work if all are as long as the longest.
+    and key (at ``longest``): that tells the work if all are as long as the longest, or if queries see a window that is
+    shorter by far: then lengths hardly matter.
     """
     direction = "backward" if (first > 0 if backward is None else backward) else "forward"
 
@@ -87,7 +91,9 @@ def _packed(
         q_len, kv_len = signature.value(longest), signature.value(longest + 1)
         if q is None or k is None or not offsets or not isinstance(q_len, int) or not isinstance(kv_len, int):
             return None
-        batch = offsets[0] - 1
+        batch, seen = offsets[0] - 1, _window(signature, window, bool(signature.value(causal)))
+        if seen is not None and seen <= q_len // MANY_WINDOWS and q[0] == k[0]:
+            batch = max(q[0] // q_len, 1)
         keys = batch * kv_len if paged and q_len == kv_len else k[0]
         if len(q) != 3 or q[0] != batch * q_len or keys != batch * kv_len:
             return None
@@ -99,7 +105,7 @@ def _packed(
             "kv_len": kv_len,
             "head_dim": head_width(q, k, signature.shape(first + 2)),
             "causal": bool(signature.value(causal)),
-            "window": _window(signature, window, bool(signature.value(causal))),
+            "window": seen,
             "direction": direction,
         }
 
