@@ -10,7 +10,7 @@ from tracekit.workload.signature import Signature
 Shape = tuple[int, ...]
 
 MANY_WINDOWS = 4
-"""So often a window fits into a sequence of which only the start has fewer keys to see: an eighth of its work at most."""
+"""So often a window fits into a sequence, of which only the start has fewer keys to see: an eighth of its work."""
 
 
 def head_width(q: Shape, k: Shape, v: Shape | None) -> int:
