@@ -199,10 +199,13 @@ class Predictor:
         )
         gpu = target.gpu.gpu
         same_gpu = run.gpu is not None and run.gpu.slug == gpu.slug
-        time_us, low_us, high_us = point_and_ends(filled, self._repeats)
-        told = same_gpu and not self.assumed
+        time_us, *ends_us = point_and_ends(filled, self._repeats)
+        same_ranks = layouts is None or layouts[0].world_size == layouts[1].world_size
+        told = same_gpu and same_ranks and not self.assumed
         spread = 1.0 if told or notes.host_is_given(run) else HOST_SPREAD
-        lines = run.timeline_with(time_us), run.timeline_with(low_us, 1 / spread), run.timeline_with(high_us, spread)
+        lines = tuple(
+            run.timeline_with(us, host) for us, host in zip((time_us, *ends_us), (1.0, 1 / spread, spread), strict=True)
+        )
         step, low, high = (run.meter.median(line) for line in lines)
         pipeline, longer = staged(run, lines, target, layouts)
         late = straggling(self.run, self.spread, *layouts) if layouts else Straggling()
@@ -216,19 +219,22 @@ class Predictor:
         )
         error = 0.0 if unchanged else abs(run.replay.error_pct) / 100
         shared = None if same_gpu or layouts else self._shared(time_us, per_span)
+        low_us, high_us = late.ends(
+            step.span_us * longer[0], low.span_us * longer[1] / (1 + error), high.span_us * longer[2] * (1 + error)
+        )
         in_flight = pipeline.in_flight if pipeline else 1.0
         memory = judge(run, gpu, layouts, self._needs, in_flight, kept_parameters(run, layouts))
         return Prediction(
             target=target.gpu,
             step=worked(step, step.span_us * per_span * longer[0] * late.likely, pipeline, target.layout),
-            low_us=low.span_us * per_span * longer[1] / (1 + error),
-            high_us=late.upper(step.span_us * longer[0], high.span_us * longer[2] * (1 + error)) * per_span,
+            low_us=low_us * per_span,
+            high_us=high_us * per_span,
             speedup=run.replay.span_us / step.span_us / longer[0] / late.likely,
             coverage=_coverage(run, filled),
             kernels=_edited(run, filled.drop(ASKED, "transfer_us", strict=False)),
             notes=(
                 *notes.of_calibrations(self.calibrations, gpu, same_gpu),
-                *notes.of(run, target, self.source, filled, same_gpu, shared, pipeline),
+                *notes.of(run, target, self.source, filled, same_gpu, shared, pipeline, told or bool(self.assumed)),
                 *self.assumed,
                 *([late.note] if late.note else []),
                 notes.of_memory(memory),
