@@ -37,8 +37,8 @@ others differ: the median of published throughputs of sharded jobs on 16 to 128 
 and of the same on up to 512 H100s (mosaicml/llm-foundry, scripts/train/benchmarking; scripts/evaluate_scaling.py)."""
 
 MISSED = 0.03
-"""What a step in another layout is off by even where its kernels are those of the trace: two recorded DDP jobs with their
-exchange taken out and put back, five ranks, were off by 0 to 1 % and one of them by 3 % (docs/scaling.md)."""
+"""What a step in another layout is off by even where its kernels are those of the trace: of five ranks of recorded DDP
+jobs with their exchange taken out and put back, four were off by 0 to 1 % and one by 3 % (docs/scaling.md)."""
 
 HOST_SPREAD = 1.15
 """How much slower or faster another host may be: five jobs recorded on an H100 and on an MI300X machine differ by 6 to
@@ -220,8 +220,8 @@ def _varying(spread: Spread) -> str:
 
 def _untold(more: int, fewer: int) -> str:
     return (
-        f"that the slowest of {more} ranks is slower than the slowest of {fewer} isn't in the numbers: too few ranks and "
-        "steps were read to tell their spread"
+        f"that the slowest of {more} ranks is slower than the slowest of {fewer} isn't in the numbers: too few ranks "
+        "and steps were read to tell their spread"
     )
 
 

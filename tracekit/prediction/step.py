@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import inf
+from math import exp, inf
 from types import MappingProxyType
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 import polars as pl
 
 from predictors import Gpu, resolve_gpu
+from predictors.intervals import KEPT
 from tracekit import calibration
 from tracekit.comm import ClusterError
 from tracekit.errors import TracekitError
@@ -193,12 +194,9 @@ class Predictor:
     def _replayed(
         self, run: Run, target: Target, layouts: tuple[Layout, Layout] | None, times: pl.DataFrame
     ) -> Prediction:
-        filled = times.with_columns(
-            pl.col("time_us", "low_us", "high_us").fill_null(pl.col("measured_us")),
-            method=pl.when(pl.col("time_us").is_null()).then(pl.lit("kept")).otherwise("method"),
-        )
         gpu = target.gpu.gpu
         same_gpu = run.gpu is not None and run.gpu.slug == gpu.slug
+        filled = _kept(times, 0.0 if same_gpu and not layouts else KEPT)
         time_us, *ends_us = point_and_ends(filled, self._repeats)
         same_ranks = layouts is None or layouts[0].world_size == layouts[1].world_size
         told = same_gpu and same_ranks and not self.assumed
@@ -256,6 +254,20 @@ class Predictor:
             return None
         found = self._sharing.contention(time_us)
         return Shared(found.overlap, found.apart.span_us * per_span, found.shared.span_us * per_span)
+
+
+def _kept(times: pl.DataFrame, width: float) -> pl.DataFrame:
+    """Predicted times, and the measured one where nothing can be told, with an interval.
+
+    Args:
+        times: Predicted, null where that can't be told.
+        width: Half-width of the interval of what is kept, as a logarithm.
+    """
+    ends = {"low_us": exp(-width), "time_us": 1.0, "high_us": exp(width)}
+    return times.with_columns(
+        *(pl.col(end).fill_null(pl.col("measured_us") * factor) for end, factor in ends.items()),
+        method=pl.when(pl.col("time_us").is_null()).then(pl.lit("kept")).otherwise("method"),
+    )
 
 
 def _changed(old: Layout | None, target: Target) -> tuple[Layout, Layout] | None:

@@ -74,5 +74,7 @@ def build(run: Run) -> Source:
 
 def _resolution(run: Run) -> str:
     if run.source is None:
-        return "not recorded"
+        recorded = run.trace.device.name if run.trace.device else ""
+        told = f"{printable(recorded)!r}, not recognised" if recorded.strip() else "not recorded"
+        return f"{told} (--source-gpu names it)"
     return f"{run.source.query or 'unnamed GPU'!r} → {run.source.gpu.slug} (by its {TOLD_BY[run.source.how]})"
