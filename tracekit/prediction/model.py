@@ -122,9 +122,19 @@ class Prediction:
         return self.cluster.slug if self.cluster else self.gpu
 
     @property
+    def speedup_per_sample(self) -> float:
+        """What the job gets done in a time, over what it does in the trace."""
+        return self.speedup * self.samples
+
+    @property
     def dollars(self) -> float | None:
         """What 1,000 steps cost on all GPUs in use; None without a price."""
         return None if self.price is None else self.price * self.ranks * self.step.step_time_us * 1e3 / 3.6e9
+
+    @property
+    def dollars_as_traced(self) -> float | None:
+        """What as many samples as 1,000 traced steps have cost, on all GPUs in use; None without a price."""
+        return None if self.dollars is None else self.dollars / self.samples
 
 
 @dataclass(frozen=True, slots=True)

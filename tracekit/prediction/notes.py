@@ -59,7 +59,7 @@ def of(
     if target.layout and target.layout.batch != 1:
         yield (
             f"{target.layout.batch:g} times the batch in each step: of a kernel grows what isn't a parameter, by its "
-            "shapes; the CPU's work stays, a data loader's too; the speedup is that of a step, not of a sample"
+            "shapes; the CPU's work stays, a data loader's too; speedups shown are for each sample"
         )
     yield from _meant(gpu)
     if run.gpu is None:

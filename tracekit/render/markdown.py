@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from tracekit.render.words import headline
+from tracekit.render.words import counts_samples, headline, larger_steps, once
 from tracekit.reporting.model import Report
 from tracekit.units import counted, duration, interval, percent, shape, shorten
 
@@ -43,13 +43,16 @@ def _step(report: Report) -> Iterator[str]:
             target.label,
             duration(target.step.step_time_us),
             interval(target.low_us, target.high_us),
-            f"{target.speedup:.2f}×",
+            f"{target.speedup_per_sample:.2f}×",
             duration(target.step.kernel_time_us),
             percent(target.coverage.modelled),
         )
         for target in report.targets
     ]
-    return _table(("GPU", "step", "90 % interval", "speedup", "GPU busy", "modelled"), [measured, *rows])
+    sped = "per sample" if counts_samples(report) else "speedup"
+    yield from _table(("GPU", "step", "90 % interval", sped, "GPU busy", "modelled"), [measured, *rows])
+    for line in once(report, larger_steps):
+        yield from ("", f"{line[0].upper()}{line[1:]}.")
 
 
 def _time(report: Report) -> Iterator[str]:
