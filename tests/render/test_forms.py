@@ -88,6 +88,19 @@ def test_costs_of_other_batches_stand_beside_those_of_the_traced_one(report, fou
     assert "as traced" not in as_text(terminal.predicted(report, 1))
 
 
+def test_costs_stand_in_every_form_with_what_is_paid_today(report):
+    """A dollar an hour is 1 / 3.6 dollars for 1,000 steps of a second."""
+    paid = replace(report.source, step_time_us=1e6, dollars_per_1000_steps=1 / 3.6)
+    told = replace(report, source=paid, targets=tuple(replace(one, price=None) for one in report.targets))
+    for text in (as_text(terminal.predicted(told, 1)), markdown.document(told)):
+        assert "$/1k steps" in text
+        assert "0.28" in text
+        assert "–" in text
+    assert "$0.278" in html.page(told)
+    assert sections.frames(told)["step"]["dollars_per_1000_steps"].to_list() == [1 / 3.6, None, None]
+    assert "$/1k" not in markdown.document(report)
+
+
 def test_points_of_other_batches_lie_where_their_samples_do(report, fourfold):
     plain, larger = (figures.spec(one, "speeds") for one in (report, fourfold))
     assert larger["layout"]["yaxis"]["title"]["text"] == "ms for the samples of a measured step"

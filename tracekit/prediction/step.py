@@ -83,7 +83,8 @@ def predict(
     new = resized(old, change) if old else None
     calibrations = calibration.stored() if calibrated else ()
     predictor = Predictor(run, source, old, by_gpu(prices), calibrations)
-    return Predictions(run, tuple(predictor.on(replace(target, layout=new)) for target in wanted))
+    predicted = tuple(predictor.on(replace(target, layout=new)) for target in wanted)
+    return Predictions(run, predicted, price=predictor.prices.get(run.gpu.slug) if run.gpu else None)
 
 
 def by_gpu(prices: Mapping[str, float]) -> dict[str, float]:

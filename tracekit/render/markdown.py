@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from tracekit.render.words import counts_samples, headline, larger_steps, once
+from tracekit.render.words import counts_samples, headline, larger_steps, once, priced
 from tracekit.reporting.model import Report
-from tracekit.units import counted, duration, interval, percent, shape, shorten
+from tracekit.units import counted, dollars, duration, interval, percent, shape, shorten
 
 KERNELS = 20
 LONGEST_NAME = 60
@@ -37,20 +37,25 @@ def _lines(report: Report) -> Iterator[str]:
 
 def _step(report: Report) -> Iterator[str]:
     source = report.source
-    measured = (source.gpu or "measured", duration(source.step_time_us), "", "", duration(source.kernel_time_us), "")
+    by_sample = counts_samples(report)
+    costs = () if not priced(report) else ("$/1k steps", "$/1k traced steps") if by_sample else ("$/1k steps",)
+    paid = [dollars(source.dollars_per_1000_steps)] * len(costs)
+    busy = duration(source.kernel_time_us)
+    measured = (source.gpu or "measured", duration(source.step_time_us), "", "", *paid, busy, "")
     rows = [
         (
             target.label,
             duration(target.step.step_time_us),
             interval(target.low_us, target.high_us),
             f"{target.speedup_per_sample:.2f}×",
+            *[dollars(cost) for cost in (target.dollars, target.dollars_as_traced)][: len(costs)],
             duration(target.step.kernel_time_us),
             percent(target.coverage.modelled),
         )
         for target in report.targets
     ]
-    sped = "per sample" if counts_samples(report) else "speedup"
-    yield from _table(("GPU", "step", "90 % interval", sped, "GPU busy", "modelled"), [measured, *rows])
+    heads = ("GPU", "step", "90 % interval", "per sample" if by_sample else "speedup", *costs, "GPU busy", "modelled")
+    yield from _table(heads, [measured, *rows])
     for line in once(report, larger_steps):
         yield from ("", f"{line[0].upper()}{line[1:]}.")
 

@@ -11,7 +11,7 @@ from tracekit.render import critical, kernels
 from tracekit.render.bars import time_bars
 from tracekit.render.edits import what_if
 from tracekit.render.grid import and_more, grid
-from tracekit.render.words import BOTTLENECK, counts_samples, larger_steps, once
+from tracekit.render.words import BOTTLENECK, counts_samples, larger_steps, once, priced
 from tracekit.reporting.model import Report
 from tracekit.units import counted, dollars, duration, interval, kernel_title, percent, shorten
 
@@ -113,17 +113,17 @@ def _section(title: str, body: RenderableType | None) -> Iterator[RenderableType
 
 
 def _targets(report: Report) -> RenderableType:
-    priced = any(target.dollars is not None for target in report.targets)
     by_sample = counts_samples(report)
-    costs = () if not priced else ("$/1k", "as traced") if by_sample else ("$/1k steps",)
+    costs = () if not priced(report) else ("$/1k", "as traced") if by_sample else ("$/1k steps",)
     table = grid(
         ("", "word"), ("step", "number"), ("90 % interval", "number"),
         ("per sample" if by_sample else "speedup", "number"), *((cost, "number") for cost in costs),
         ("GPU busy", "number"), ("idle", "number"), ("modelled", "number"),
     )  # fmt: skip
     source = report.source
+    paid = [dollars(source.dollars_per_1000_steps)] * len(costs)
     busy, idle = duration(source.kernel_time_us), duration(source.idle_us)
-    table.add_row("measured", duration(source.step_time_us), "", "", *([""] * len(costs)), busy, idle, "")
+    table.add_row("measured", duration(source.step_time_us), "", "", *paid, busy, idle, "")
     for target in report.targets:
         table.add_row(
             Text(target.label, style="bold"),

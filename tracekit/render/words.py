@@ -74,6 +74,12 @@ def counts_samples(report: Report) -> bool:
     return any(target.samples != 1 for target in report.targets)
 
 
+def priced(report: Report) -> bool:
+    """Whether the price of the trace's GPU or of a target's was given."""
+    costs = (report.source.dollars_per_1000_steps, *(target.dollars for target in report.targets))
+    return any(one is not None for one in costs)
+
+
 def larger_steps(target: Prediction) -> Iterator[str]:
     """That its step isn't of as many samples as the measured one."""
     if target.samples != 1:

@@ -237,7 +237,8 @@ def _step(report: Report) -> Iterator[dict[str, object]]:
     source = report.source
     times = ("step_time_us", "kernel_time_us", "exposed_comm_us", "idle_us")
     nothing = dict.fromkeys(STEP.dtypes)
-    yield nothing | {"gpu": source.gpu, "from": "measured"} | {time: getattr(source, time) for time in times}
+    paid = {"dollars_per_1000_steps": source.dollars_per_1000_steps}
+    yield nothing | {"gpu": source.gpu, "from": "measured"} | {time: getattr(source, time) for time in times} | paid
     for target in report.targets:
         coverage = {f"{part}_pct": share for part, share in asdict(target.coverage).items()}
         interval = {"low_us": target.low_us, "high_us": target.high_us}
