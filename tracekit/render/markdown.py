@@ -55,7 +55,7 @@ def _step(report: Report) -> Iterator[str]:
         for target in report.targets
     ]
     heads = ("GPU", "step", "90 % interval", "per sample" if by_sample else "speedup", *costs, "GPU busy", "modelled")
-    yield from _table(heads, [measured, *rows])
+    yield from table(heads, [measured, *rows])
     for line in once(report, larger_steps):
         yield from ("", f"{line[0].upper()}{line[1:]}.")
 
@@ -63,7 +63,7 @@ def _step(report: Report) -> Iterator[str]:
 def _time(report: Report) -> Iterator[str]:
     parts = [dict(bar.parts) for bar in report.bars]
     rows = [(family, *(duration(part.get(family, 0.0)) for part in parts)) for family, _ in report.bars[0].parts]
-    return _table(("", *(bar.label for bar in report.bars)), rows)
+    return table(("", *(bar.label for bar in report.bars)), rows)
 
 
 def _kernels(report: Report) -> Iterator[str]:
@@ -81,11 +81,17 @@ def _kernels(report: Report) -> Iterator[str]:
         for kernel in report.kernels[:KERNELS]
     ]
     heads = ("family", "op", "shape", "launches", "measured", "share", "% roof")
-    yield from _table((*heads, *(target.label for target in report.targets)), rows)
+    yield from table((*heads, *(target.label for target in report.targets)), rows)
     if len(report.kernels) > KERNELS:
         yield from ("", f"{KERNELS} of {len(report.kernels):,} kernels; `-o kernels.csv` has all.")
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Lines of a table.
+
+    Args:
+        heads: Its headings.
+        rows: Its cells, as many in each row.
+    """
     for row in (heads, ["---"] * len(heads), *rows):
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
