@@ -73,8 +73,8 @@ def _columns(sweep: Sweep) -> dict[str, Cell]:
         "$/1k": lambda entry: dollars(entry.prediction.dollars),
         "$/1M": lambda entry: dollars(entry.dollars),
         "bubble": lambda entry: percent(100 * entry.prediction.pipeline.bubble) if entry.prediction.pipeline else "",
-        "comm": lambda entry: duration(entry.prediction.step.exposed_comm_us),
         "GiB, fits": lambda entry: _memory(entry.prediction.memory),
+        "comm": lambda entry: duration(entry.prediction.step.exposed_comm_us),
     }
     if len(sweep.knees) == 1:
         del columns["on"]
@@ -120,10 +120,11 @@ def _limits(sweep: Sweep) -> Iterator[str]:
     found, names = limits(sweep), _numbers(sweep)
     for kind in dict.fromkeys(one.kind for one in found.values()):
         alike = {label: one for label, one in found.items() if one.kind == kind}
-        shares = [percent(edge(one.share for one in alike.values())) for edge in (min, max)]
+        least, most = (percent(edge(one.share for one in alike.values())) for edge in (min, max))
+        share = most if least == most else f"{least.removesuffix(' %')} to {most}"
         one = next(iter(alike.values()))
         where = "" if len(names) == 1 else f"On {', '.join(sorted(names[label] for label in alike))} "
-        said = f"{where}{one.said.format(' to '.join(dict.fromkeys(shares)))}"
+        said = f"{where}{one.said.format(share)}"
         yield f"{said[0].upper()}{said[1:]} in the layout that gets most done. {one.advice}"
 
 
