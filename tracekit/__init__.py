@@ -89,7 +89,7 @@ def report(
     from tracekit.reporting import build
 
     if isinstance(trace, Predictions):
-        return build(trace.run, trace.targets, what_if=trace.what_if, unedited=trace.unedited)
+        return build(trace.run, trace.targets, what_if=trace.what_if, unedited=trace.unedited, price=trace.price)
     edits = asked(what_if, host_speed)
     edited = edit(prepare(trace, source_gpu=source_gpu, steps=steps), edits, unprofiled_step_us)
     return build(edited.before, what_if=edited)

@@ -33,7 +33,9 @@ def test_prices_and_layouts(run, tmp_path):
     layout = {"world_size": 32, "dp": 32, "tp": 1, "pp": 1, "ep": 1, "sharded": False}
     assert target["layout"] == layout | {"micro_batches": None, "chunks": 1, "batch": 1.0, "zero_bubble": False}
     assert target["dollars_per_1000_steps"] == pytest.approx(2.5 * 32 * target["step_time_us"] / 3.6e6)
-    assert "$/1k steps" in run("predict", path, *to, "--price", "h100-sxm=2.5")[1]
+    screen = " ".join(run("predict", path, *to, "--price", "h100-sxm=2.5")[1].split())
+    assert "per sample $/1k as traced" in screen
+    assert "$/1k: dollars for 1,000 steps" in screen
     assert run("predict", path, *to, "--price", "cheap")[0] == 2
     code, _, err = run("predict", path, "--cluster", "8xh100-sxm", "--tp", 2)
     assert (code, err.count("\n")) == (1, 1)

@@ -2,6 +2,8 @@
 
 import json
 
+import openpyxl
+import polars as pl
 import pytest
 
 from tracekit.testing import TraceBuilder
@@ -32,9 +34,39 @@ def test_a_gpu_without_a_price_costs_nothing_that_is_known(run, trace):
     to = ("--cluster", "8xh100-sxm", "--cluster", "8xb200", "--samples", 32)
     out = run("sweep", trace, *to, "--price", "h100-sxm=2.5", "-q")[1]
     rows = [line.split() for line in out.splitlines() if line.startswith("#") and " is " not in line]
-    price = {row[0]: row[-4] for row in rows}
+    price = {row[0]: row[-5] for row in rows}
     assert price["#2"] == "–"
     assert 0 < float(price["#1"]) < 0.01
+
+
+def test_a_sweep_in_other_forms(run, trace, tmp_path):
+    """All layouts, also those that the screen has no room for."""
+    to = ("--cluster", "4x8xh100-sxm@ndr400", "--price", "h100-sxm=2.5", "--samples", 32, "--top", 1, "-q")
+    for form in ("csv", "md", "parquet", "xlsx"):
+        assert run("sweep", trace, *to, "-o", tmp_path / f"sweep.{form}")[0] == 0
+    csv, parquet = pl.read_csv(tmp_path / "sweep.csv"), pl.read_parquet(tmp_path / "sweep.parquet")
+    assert csv["ranks"].to_list() == parquet["ranks"].to_list() == [32, 16, 8]
+    rows = [*openpyxl.load_workbook(tmp_path / "sweep.xlsx")["layouts"].values]
+    assert [row[1] for row in rows] == ["ranks", 32, 16, 8]
+    text = (tmp_path / "sweep.md").read_text()
+    assert text.count("\n| ") == 5
+    assert "- 4x8xh100-sxm@ndr400: up to" in text
+    code, _, err = run("sweep", trace, *to, "-o", tmp_path / "sweep.html")
+    assert code == 1
+    assert ".md" in err
+
+
+def test_a_sweep_says_what_sets_the_pace(run, tmp_path):
+    """A CPU that works for 5 ms, a kernel of 20 µs."""
+    builder = TraceBuilder().op("aten::slow", 0, 5000).kernel("gemm", 5030, 20, launch=5010)
+    slow = builder.op("aten::end", 5010, 50).save(tmp_path / "slow.json")
+    to = ("--cluster", "8xh100-sxm", "--cluster", "8xb200", "--world-size", 8)
+    out = " ".join(run("sweep", slow, *to, "-q")[1].split())
+    assert "On #1, #2 the CPU sets the pace of" in out
+    assert "A faster GPU won't help there" in out
+    assert "≈ gets as much done as the line above" in out
+    limits = json.loads(run("sweep", slow, *to, "--json")[1])["limits"]
+    assert {one["kind"] for one in limits.values()} == {"host"}
 
 
 def test_what_can_not_be_done_is_said_in_one_line(run, trace):

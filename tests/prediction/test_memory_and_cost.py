@@ -117,6 +117,15 @@ def test_dollars_for_a_thousand_steps():
     assert [any("--price l4=" in note for note in one.notes) for one in found.values()] == [False, True]
 
 
+def test_a_price_of_the_traces_gpu_tells_what_is_paid_today():
+    """For all four ranks, whatever the target is."""
+    builder = TraceBuilder().kernel("sgemm", 5, 3590, launch=0).op("aten::end", 3595, 5)
+    builder.metadata["distributedInfo"] = {"backend": "nccl", "rank": 0, "world_size": 4}
+    found = tk.report(tk.predict(builder.load(), gpu="l4", price={"A100 SXM 80GB": 2.0})).source
+    assert found.dollars_per_1000_steps == pytest.approx(4 * 2.0 * found.step_time_us / 3.6e6)
+    assert tk.report(tk.predict(builder.load(), gpu="l4")).source.dollars_per_1000_steps is None
+
+
 @pytest.mark.parametrize("dollars", [-1.0, float("nan"), float("inf")])
 def test_a_price_is_a_number_of_dollars(dollars):
     with pytest.raises(tk.TracekitError, match="an hour of l4 can't cost"):

@@ -5,6 +5,7 @@ import pytest
 
 import tracekit as tk
 from predictors.errors import AmbiguousGpuError, UnknownGpuError
+from predictors.intervals import KEPT
 from tracekit.errors import StepError
 from tracekit.prediction import targets
 from tracekit.replay.run import prepare
@@ -71,6 +72,18 @@ def test_intervals_hold_the_prediction_and_coverage_adds_up(trace):
         coverage = prediction.coverage
         assert coverage.modelled + coverage.scaled + coverage.unknown == pytest.approx(100)
         assert coverage.modelled == pytest.approx(100)
+
+
+def test_what_is_kept_from_a_gpu_that_is_not_known_has_an_interval():
+    """A copy without shapes on a GPU without numbers: kept, which may be twice as long or half."""
+    unknown = {"name": "AMD Instinct MI308X", "numSms": 0, "totalGlobalMem": 0}
+    builder = TraceBuilder(unknown).kernel("something_of_its_own", 5, 1000, launch=0)
+    builder.call("cudaDeviceSynchronize", 6, 1000)
+    found = tk.predict(builder.load(), gpu="h100-sxm")["h100-sxm"]
+    assert found.coverage.unknown == pytest.approx(100)
+    assert found.kernels["high_us"][0] / found.kernels["time_us"][0] == pytest.approx(np.exp(KEPT))
+    assert found.low_us < 0.7 * found.step.step_time_us
+    assert found.high_us > 1.7 * found.step.step_time_us
 
 
 def test_the_gpu_is_never_busy_for_longer_than_the_step():

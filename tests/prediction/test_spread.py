@@ -8,7 +8,9 @@ import tracekit as tk
 from tests.jobs import job as of_ranks
 from tracekit.prediction.layout import Layout
 from tracekit.prediction.spread import (
+    HOST_SPREAD,
     LOST,
+    MISSED,
     MOST_LOST,
     Spread,
     Straggling,
@@ -115,7 +117,7 @@ def test_too_few_steps_of_two_ranks_tell_nothing_and_that_is_said():
 
 def test_copies_of_an_inference_do_not_wait_for_each_other():
     spread = Spread(0.02, 0.05, 20, 4)
-    assert straggling(run(1000, trains=False), spread, Layout(8), Layout(64)) == Straggling()
+    assert straggling(run(1000, trains=False), spread, Layout(8), Layout(64)) == Straggling(missed=MISSED)
 
 
 def test_a_prediction_of_more_ranks_holds_it():
@@ -128,3 +130,49 @@ def test_a_prediction_of_more_ranks_holds_it():
     assert varying.step.step_time_us / steady.step.step_time_us == pytest.approx(factor, rel=0.02)
     assert varying.high_us > 1.2 * steady.high_us
     assert any("the slowest of 512 ranks" in note for note in varying.notes)
+
+
+def test_the_slowest_of_fewer_ranks_may_come_earlier():
+    """As far as the same number of more ranks would have it come later."""
+    mine, spread = run(1000, 1000), Spread(0.02, 0.05, 20, 4)
+    fewer, more = straggling(mine, spread, Layout(4), Layout(2)), straggling(mine, spread, Layout(2), Layout(4))
+    assert fewer.likely == fewer.most == 1
+    assert 1 / more.most < fewer.least < 1 / more.likely
+    assert fewer.note is not None
+    assert "may come up to" in fewer.note
+
+
+def test_fewer_ranks_than_one_read_may_gain_what_published_jobs_lost():
+    """A lone one waits for nobody, and its step has no waiting in it."""
+    mine, unknown = run(1000, 1000), measure_spread(run(1000, 1000))
+    assert straggling(mine, unknown, Layout(8), Layout(2)).least == pytest.approx((1 + MOST_LOST) ** -1)
+    assert straggling(mine, unknown, Layout(8), Layout(1)) == Straggling(missed=MISSED)
+
+
+def test_another_layout_misses_what_recorded_jobs_did_both_ways():
+    wide = Straggling(missed=MISSED)
+    assert wide.ends(100, 100, 100) == pytest.approx((100 / (1 + MISSED), 100 * (1 + MISSED)))
+    low, high = wide.ends(100, 50, 200)
+    assert 49 < low < 50 < 200 < high < 202
+    assert Straggling().ends(100, 90, 110) == (90, 110)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 16])
+def test_the_same_gpu_with_other_ranks_is_a_prediction_with_an_interval(ranks):
+    """Published and recorded jobs differ by more than nothing; as many ranks as there were are measured."""
+    trace = job(1000, 1000, 1000).load()
+    found = tk.predict(trace, cluster=CLUSTER, world_size=ranks)[CLUSTER]
+    assert found.low_us * (1 + MISSED) <= found.step.step_time_us * 1.0001
+    assert found.high_us >= found.step.step_time_us * (1 + MISSED) * 0.9999
+    assert any("--host-speed" in note for note in found.notes)
+    kept = tk.predict(trace, cluster="8xa100-sxm-80gb", world_size=8)["8xa100-sxm-80gb"]
+    assert kept.low_us == pytest.approx(kept.high_us)
+    assert not any("--host-speed" in note for note in kept.notes)
+
+
+def test_other_ranks_of_a_job_that_waits_for_its_host_may_meet_another_host():
+    builder = TraceBuilder().op("autograd::engine::evaluate_function: x", 0, 1)
+    builder.metadata["distributedInfo"] = {"backend": "nccl", "rank": 0, "world_size": 8}
+    trace = builder.op("aten::slow", 2, 900).kernel("sgemm", 910, 20, launch=905).load()
+    found = tk.predict(trace, cluster=CLUSTER, world_size=1)[CLUSTER]
+    assert found.high_us > (HOST_SPREAD - 0.03) * found.step.step_time_us

@@ -45,6 +45,27 @@ def test_the_one_that_gets_most_done_is_first(found):
         assert entry.per_second == pytest.approx(16 * entry.prediction.ranks / seconds)
 
 
+def test_of_those_that_are_alike_the_cheapest_is_first():
+    """Eight GPUs wait for the same CPU: the dearer kind is a hair faster, and stands behind."""
+    builder = TraceBuilder().op("aten::slow", 0, 5000).op("aten::conv2d", 5000, 20, dims=[[16, 3, 8, 8], [4, 3, 3, 3]])
+    run = prepare(builder.kernel("sm80_xmma_fprop", 5030, 20, launch=5010).load())
+    nodes = ["8xh100-sxm", "8xb200"]
+    plain = sweep(run, [], nodes, world_sizes=[8])
+    dear, cheap = (entry.prediction.gpu for entry in plain.entries)
+    assert [entry.as_before for entry in plain.entries] == [False, True]
+    priced = sweep(run, [], nodes, world_sizes=[8], prices={dear: 4.0, cheap: 2.0})
+    assert [entry.prediction.gpu for entry in priced.entries] == [cheap, dear]
+    assert [entry.as_before for entry in priced.entries] == [False, True]
+
+
+def test_a_million_samples_can_be_compared_where_steps_can_not(found):
+    """The smallest layout's step costs least; its samples cost what its GPUs' throughput makes them."""
+    for entry in found.entries:
+        hours = 1e6 / entry.per_second / 3600
+        assert entry.dollars == pytest.approx(2.0 * entry.prediction.ranks * hours)
+    assert found.table["dollars_per_million"].to_list() == [entry.dollars for entry in found.entries]
+
+
 def test_each_gpu_does_less_as_the_job_grows_and_the_knee_says_until_when(found):
     for label in (FAST, SLOW):
         mine = sorted((e for e in found.entries if e.prediction.label == label), key=lambda e: e.prediction.ranks)

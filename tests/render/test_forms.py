@@ -1,6 +1,7 @@
 """The report in other forms says the same."""
 
 import io
+import json
 from dataclasses import replace
 
 import openpyxl
@@ -10,10 +11,13 @@ import pytest
 from tests.render.conftest import NASTY
 from tracekit.cli.screen import as_text
 from tracekit.errors import TracekitError
-from tracekit.render import figures, markdown, tables, terminal, xlsx
+from tracekit.render import figures, html, markdown, tables, terminal, xlsx
+from tracekit.render import json as as_json
+from tracekit.render.notebook import card
+from tracekit.reporting import tables as sections
 from tracekit.reporting.findings.model import Finding
 from tracekit.reporting.sections.ranks import RankTime
-from tracekit.units import shape
+from tracekit.units import dollars, shape
 
 
 def test_a_sheet_per_section(report):
@@ -51,6 +55,57 @@ def test_markdown_is_one_document(report, nasty):
     rows = [line for line in text.splitlines() if line.startswith("| gemm | `")]
     assert len({line.count(" | ") for line in rows}) == 1
     assert "\\|=cmd()" in markdown.document(nasty)
+
+
+@pytest.fixture(scope="module")
+def fourfold(report):
+    """Four times the batch in steps that take longer: the second target's is slower in its step, not for a sample."""
+    changes = zip(report.targets, (1.0075, 0.75), strict=True)
+    return replace(report, targets=tuple(replace(one, samples=4.0, speedup=s, price=2.0) for one, s in changes))
+
+
+def test_speedups_count_samples_as_the_headline_does(fourfold):
+    """4.03 and 3 times as fast for each sample, in all forms; JSON keeps the step's and has both."""
+    forms = as_text(terminal.predicted(fourfold, 1)), markdown.document(fourfold), html.page(fourfold), card(fourfold)
+    for text in forms:
+        assert "4.03× as fast for each sample" in text or text is forms[0]
+        assert "per sample" in text
+        assert all(figure in text for figure in ("4.03", "3.00"))
+        assert not any(f"{step}{times}" in text for step in ("1.01", "0.75") for times in "x×")
+    assert "A step there works through 4 times the samples of a measured one." in forms[1]
+    first, second = json.loads(as_json.predicted(fourfold))["targets"]
+    assert (second["speedup"], second["speedup_per_sample"]) == (0.75, 3.0)
+    assert first["dollars_per_1000_traced_steps"] == pytest.approx(first["dollars_per_1000_steps"] / 4)
+    assert sections.frames(fourfold)["step"]["speedup_per_sample"].to_list() == [None, 4.03, 3.0]
+
+
+def test_costs_of_other_batches_stand_beside_those_of_the_traced_one(report, fourfold):
+    text = as_text(terminal.predicted(fourfold, 1))
+    each = fourfold.targets[0]
+    assert "as traced" in text
+    assert dollars(each.dollars) in text
+    assert dollars(each.dollars / 4) in text
+    assert "as traced" not in as_text(terminal.predicted(report, 1))
+
+
+def test_costs_stand_in_every_form_with_what_is_paid_today(report):
+    """A dollar an hour is 1 / 3.6 dollars for 1,000 steps of a second."""
+    paid = replace(report.source, step_time_us=1e6, dollars_per_1000_steps=1 / 3.6)
+    told = replace(report, source=paid, targets=tuple(replace(one, price=None) for one in report.targets))
+    for text in (as_text(terminal.predicted(told, 1)), markdown.document(told)):
+        assert "$/1k steps" in text
+        assert "0.28" in text
+        assert "–" in text
+    assert "$0.278" in html.page(told)
+    assert sections.frames(told)["step"]["dollars_per_1000_steps"].to_list() == [1 / 3.6, None, None]
+    assert "$/1k" not in markdown.document(report)
+
+
+def test_points_of_other_batches_lie_where_their_samples_do(report, fourfold):
+    plain, larger = (figures.spec(one, "speeds") for one in (report, fourfold))
+    assert larger["layout"]["yaxis"]["title"]["text"] == "ms for the samples of a measured step"
+    for here, there in zip(sorted(plain["data"][-1]["y"]), sorted(larger["data"][-1]["y"]), strict=True):
+        assert there == pytest.approx(here / 4)
 
 
 def test_roofline_points_lie_where_the_work_says(report):

@@ -122,3 +122,14 @@ def test_of_the_recording_nothing_private_is_told():
     recorded = dict(tk.report(builder.load()).provenance.recorded)
     assert (recorded["cupti_version"], recorded["with_stack"]) == ("24", "1")
     assert not recorded.keys() & {"host_name", "user", "trace_id", "traceName"}
+
+
+@pytest.mark.parametrize(
+    ("device", "said"),
+    [
+        ({"name": "AMD Instinct MI308X", "numSms": 0}, "'AMD Instinct MI308X', not recognised (--source-gpu names it)"),
+        (None, "not recorded (--source-gpu names it)"),
+    ],
+)
+def test_a_gpu_that_is_not_known_is_said_as_it_was_recorded(device, said):
+    assert tk.report(TraceBuilder(device).kernel("gemm", 10, 100, launch=0).load()).source.resolution == said

@@ -129,6 +129,7 @@ def predict(
             command=command(),
             what_if=predicted.what_if,
             unedited=predicted.unedited,
+            price=predicted.price,
         )
         graph = check_graph(run.graph) if verbose else None
     deliver(

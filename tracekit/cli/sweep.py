@@ -1,5 +1,6 @@
 """``tracekit sweep``: the traced job in many layouts."""
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -48,6 +49,7 @@ Samples = Annotated[
         "--samples", metavar="N", min=0, max=1e12, help="Samples of a rank in a step, where the trace doesn't tell."
     ),
 ]
+SUFFIXES = (".json", ".md", ".xlsx", ".csv", ".parquet", ".txt")
 Top = Annotated[int, typer.Option("--top", metavar="N", min=1, help="Layouts to list.")]
 
 
@@ -88,7 +90,7 @@ def sweep(
     from tracekit.render import sweep as render
     from tracekit.replay.run import prepare
 
-    check_output(output, force, (".json", ".txt"))
+    check_output(output, force, SUFFIXES)
     if not gpu and not cluster:
         raise typer.BadParameter("say where to: --cluster 64x8xh100-sxm@ndr400, --gpu h100-sxm, or both")
     targets(gpu, cluster)
@@ -116,5 +118,13 @@ def sweep(
     screen = render.screen(found, top)
     emit(screen, lambda: render.as_json(found), json=json)
     if output is not None:
-        content = render.as_json(found) if output.suffix == ".json" else as_text(screen)
-        write(output, content.encode(), quiet)
+        forms: dict[str, Callable[[], str | bytes]] = {
+            ".json": lambda: render.as_json(found),
+            ".md": lambda: render.document(found),
+            ".xlsx": lambda: render.workbook(found),
+            ".csv": lambda: found.table.write_csv(),
+            ".parquet": lambda: render.parquet(found),
+            ".txt": lambda: as_text(screen),
+        }
+        content = forms[output.suffix]()
+        write(output, content if isinstance(content, bytes) else content.encode(), quiet)

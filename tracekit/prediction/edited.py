@@ -1,6 +1,7 @@
 """What a run with what-if edits would take on other GPUs, beside what it would without."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from tracekit.prediction.model import Predictions
 from tracekit.replay.run import Run
@@ -17,4 +18,4 @@ def predict_edited(what_if: WhatIf, on_targets: Callable[[Run], Predictions]) ->
     before = on_targets(what_if.before)
     if not what_if.edits:
         return before
-    return Predictions(before.run, on_targets(what_if.run).targets, what_if, before.targets)
+    return replace(before, targets=on_targets(what_if.run).targets, what_if=what_if, unedited=before.targets)

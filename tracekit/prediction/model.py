@@ -122,9 +122,30 @@ class Prediction:
         return self.cluster.slug if self.cluster else self.gpu
 
     @property
+    def speedup_per_sample(self) -> float:
+        """What the job gets done in a time, over what it does in the trace."""
+        return self.speedup * self.samples
+
+    @property
     def dollars(self) -> float | None:
         """What 1,000 steps cost on all GPUs in use; None without a price."""
-        return None if self.price is None else self.price * self.ranks * self.step.step_time_us * 1e3 / 3.6e9
+        return cost(self.price, self.ranks, self.step.step_time_us)
+
+    @property
+    def dollars_as_traced(self) -> float | None:
+        """What as many samples as 1,000 traced steps have cost, on all GPUs in use; None without a price."""
+        return None if self.dollars is None else self.dollars / self.samples
+
+
+def cost(price: float | None, gpus: int, step_time_us: float) -> float | None:
+    """Dollars for 1,000 steps; None without a price.
+
+    Args:
+        price: Dollars for an hour of one GPU.
+        gpus: GPUs in use.
+        step_time_us: A step.
+    """
+    return None if price is None else price * gpus * step_time_us * 1e3 / 3.6e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +157,14 @@ class Predictions(Mapping[str, Prediction]):
         targets: What is predicted, with the what-if edits in it.
         what_if: These edits; None without any.
         unedited: What would be predicted without them; empty where there are none.
+        price: Dollars for an hour of the trace's GPU; None if it wasn't given.
     """
 
     run: Run
     targets: tuple[Prediction, ...]
     what_if: WhatIf | None = None
     unedited: tuple[Prediction, ...] = ()
+    price: float | None = None
 
     def __getitem__(self, name: str) -> Prediction:
         """The prediction for one cluster or GPU."""

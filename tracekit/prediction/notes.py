@@ -35,6 +35,7 @@ def of(
     same_gpu: bool,
     shared: Shared | None = None,
     pipeline: Pipeline | None = None,
+    same_host: bool = False,
 ) -> Iterator[str]:
     """What was assumed and what was left out.
 
@@ -46,6 +47,7 @@ def of(
         same_gpu: Whether the target's GPU is that of the trace.
         shared: The step with kernels that slow each other down, where enough of them overlap.
         pipeline: How the step runs through stages that the trace doesn't have.
+        same_host: Whether the interval takes the trace's host to be that of the target too, or its width is said.
     """
     gpu = target.gpu
     if target.layout and target.layout.world_size > 1:
@@ -57,7 +59,7 @@ def of(
     if target.layout and target.layout.batch != 1:
         yield (
             f"{target.layout.batch:g} times the batch in each step: of a kernel grows what isn't a parameter, by its "
-            "shapes; the CPU's work stays, a data loader's too; the speedup is that of a step, not of a sample"
+            "shapes; the CPU's work stays, a data loader's too; speedups shown are for each sample"
         )
     yield from _meant(gpu)
     if run.gpu is None:
@@ -71,7 +73,7 @@ def of(
         )
     if run.edits:
         yield f"with {', '.join(run.edits)}"
-    if not same_gpu and not host_is_given(run):
+    if not (same_gpu and same_host) and not host_is_given(run):
         yield f"the CPU's own work is taken to last as long as measured; {OTHER_HOST}; --host-speed changes it"
 
 

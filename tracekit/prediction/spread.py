@@ -1,11 +1,13 @@
-"""How much later the slowest rank of a larger job may come: from how ranks and steps differ in the trace.
+"""How much later the slowest rank of a larger job may come, and how much earlier that of a smaller one.
+
+It is told from how ranks and steps differ in the trace.
 
 Ranks that synchronise go as fast as the slowest. The expected largest of n draws from a normal distribution lies
 ``expected_largest(n)`` standard deviations above its mean, so a job of more ranks waits longer for its slowest one.
 """
 
-from dataclasses import dataclass
-from math import exp, hypot, log, log2, sqrt
+from dataclasses import dataclass, replace
+from math import exp, hypot, inf, log, log2, sqrt
 from statistics import NormalDist
 
 import polars as pl
@@ -33,6 +35,10 @@ LOST, MOST_LOST = 0.015, 0.044
 """What each further doubling of ranks costs a job beyond its collectives, where one rank alone tells nothing of how the
 others differ: the median of published throughputs of sharded jobs on 16 to 128 A100s, and the 90th percentile of these
 and of the same on up to 512 H100s (mosaicml/llm-foundry, scripts/train/benchmarking; scripts/evaluate_scaling.py)."""
+
+MISSED = 0.03
+"""What a step in another layout is off by even where its kernels are those of the trace: of five ranks of recorded DDP
+jobs with their exchange taken out and put back, four were off by 0 to 1 % and one by 3 % (docs/scaling.md)."""
 
 HOST_SPREAD = 1.15
 """How much slower or faster another host may be: five jobs recorded on an H100 and on an MI300X machine differ by 6 to
@@ -65,29 +71,36 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Straggling:
-    """What waiting for the slowest rank of a larger job adds to a step.
+    """What waiting for the slowest rank of another number of them changes in a step.
 
     Attributes:
         likely: Factor on the step.
         most: The same at the upper end of the interval.
         note: Why, one clause; None if nothing is to be said.
+        least: Factor at the lower end, of fewer ranks.
+        missed: What else a step in another layout is off by, as a part of it.
     """
 
     likely: float = 1.0
     most: float = 1.0
     note: str | None = None
+    least: float = 1.0
+    missed: float = 0.0
 
-    def upper(self, step_us: float, high_us: float) -> float:
-        """The upper end of an interval that holds this too, as an error independent of the others.
+    def ends(self, step_us: float, low_us: float, high_us: float) -> tuple[float, float]:
+        """The ends of an interval that holds this too, as errors independent of the others.
 
         Args:
             step_us: The step without it.
+            low_us: The lower end without it.
             high_us: The upper end without it.
         """
-        if self.most == 1:
-            return high_us
-        apart = hypot(log(max(high_us / step_us, 1.0)), log(self.most / self.likely))
-        return step_us * self.likely * exp(apart)
+        if (self.least, self.most, self.missed) == (1, 1, 0):
+            return low_us, high_us
+        else_off = log(1 + self.missed)
+        below = hypot(log(max(step_us / low_us, 1.0)) if low_us else inf, log(self.least), else_off)
+        above = hypot(log(max(high_us / step_us, 1.0)), log(self.most / self.likely), else_off)
+        return step_us * exp(-below), step_us * self.likely * exp(above)
 
 
 def measure_spread(run: Run) -> Spread:
@@ -113,10 +126,11 @@ def measure_spread(run: Run) -> Spread:
 
 
 def straggling(run: Run, spread: Spread, old: Layout, new: Layout) -> Straggling:
-    """What a job of more ranks than the trace's waits for its slowest one.
+    """What a job in another layout than the trace's waits for its slowest rank, and what else it may be off by.
 
     The spread of computing moves the expectation; the spread of whole steps only the upper end, as it is partly the
-    host's answer to waiting. Where one rank was read, what published jobs lost counts if it is more.
+    host's answer to waiting. Where one rank was read, what published jobs lost counts if it is more. Of fewer ranks the
+    slowest may come earlier, which moves the lower end only: which ranks would be left isn't known.
 
     Args:
         run: The measured run.
@@ -124,16 +138,22 @@ def straggling(run: Run, spread: Spread, old: Layout, new: Layout) -> Straggling
         old: The trace's layout.
         new: Another one.
     """
+    return replace(_waiting(spread, old, new) if trains(run) else Straggling(), missed=MISSED if old != new else 0.0)
+
+
+def _waiting(spread: Spread, old: Layout, new: Layout) -> Straggling:
+    """What training in another layout waits for its slowest rank."""
     before, after = old.world_size, new.world_size
-    if after <= before or not trains(run):
+    if after == before:
         return Straggling()
+    if after < before:
+        return _of_fewer(spread, old, new)
     told = _of_its_own(spread, before, after)
     if spread.read > 1:
         return told
     # Ranks that share a layer lost no more by waiting than their all-reduces explain (scripts/evaluate_megatron.py).
     fewer, more = old.dp, new.dp
-    inside = log2(min(more, NODE) / min(fewer, NODE))
-    doublings = log2(max(more, NODE) / max(fewer, NODE)) + INSIDE * inside
+    doublings = _doublings(fewer, more)
     if told.likely >= (1 + LOST) ** doublings:
         return told
     likely, most = (1 + LOST) ** doublings, max((1 + MOST_LOST) ** doublings, told.most)
@@ -147,23 +167,61 @@ def straggling(run: Run, spread: Spread, old: Layout, new: Layout) -> Straggling
     )
 
 
+def _doublings(fewer: int, more: int) -> float:
+    """Of the copies, each inside a node as a part of one beyond it."""
+    inside = log2(min(more, NODE) / min(fewer, NODE))
+    return log2(max(more, NODE) / max(fewer, NODE)) + INSIDE * inside
+
+
+def _of_fewer(spread: Spread, old: Layout, new: Layout) -> Straggling:
+    """How much earlier the slowest of fewer ranks may come."""
+    before, after = old.world_size, new.world_size
+    if spread.read == 1:
+        # A lone rank waits for nobody, and what the trace's rank waited is taken out of its step.
+        most_lost = (1 + MOST_LOST) ** _doublings(new.dp, old.dp) if after > 1 and new.dp < old.dp else 1.0
+        return Straggling(least=1 / most_lost)
+    if spread.freedom < LEAST_FREEDOM:
+        return Straggling(note=_untold(before, after))
+    least = 1 / (1 + _wide(spread) * (expected_largest(before) - expected_largest(after)))
+    slowest = f"the slowest of {after} ranks" if after > 1 else "a lone rank"
+    return Straggling(
+        least=least,
+        note=f"{slowest} may come up to {100 * (1 - least):.0f} % earlier than the slowest of {before}, "
+        f"which the interval's lower end allows for: {_varying(spread)}",
+    )
+
+
 def _of_its_own(spread: Spread, before: int, after: int) -> Straggling:
     """What the ranks and steps that were read tell."""
     if spread.freedom < LEAST_FREEDOM:
-        return Straggling(
-            note=f"that the slowest of {after} ranks is slower than the slowest of {before} isn't in the numbers: too "
-            "few ranks and steps were read to tell their spread"
-        )
+        return Straggling(note=_untold(after, before))
     likely = 1 + spread.compute * (expected_largest(after) - expected_largest(before))
-    wide = max(spread.compute, spread.own) * sqrt(spread.freedom / least_chi_squared(spread.freedom))
-    most = max(1 + wide * (_NORMAL.inv_cdf(SURE ** (1 / after)) - expected_largest(before)), likely)
-    over = f"{spread.read} ranks" if spread.read > 1 else "the steps of the one rank read"
+    most = max(1 + _wide(spread) * (_NORMAL.inv_cdf(SURE ** (1 / after)) - expected_largest(before)), likely)
     return Straggling(
         likely,
         most,
         f"the slowest of {after} ranks is taken to be {100 * (likely - 1):.1f} % later than that of {before}, at most "
-        f"{100 * (most - 1):.0f} %: over {over} computing varies by {100 * spread.compute:.1f} % of a step, all but "
-        f"waiting by {100 * spread.own:.1f} %",
+        f"{100 * (most - 1):.0f} %: {_varying(spread)}",
+    )
+
+
+def _wide(spread: Spread) -> float:
+    """The larger standard deviation, at its upper bound."""
+    return max(spread.compute, spread.own) * sqrt(spread.freedom / least_chi_squared(spread.freedom))
+
+
+def _varying(spread: Spread) -> str:
+    over = f"{spread.read} ranks" if spread.read > 1 else "the steps of the one rank read"
+    return (
+        f"over {over} computing varies by {100 * spread.compute:.1f} % of a step, all but waiting by "
+        f"{100 * spread.own:.1f} %"
+    )
+
+
+def _untold(more: int, fewer: int) -> str:
+    return (
+        f"that the slowest of {more} ranks is slower than the slowest of {fewer} isn't in the numbers: too few ranks "
+        "and steps were read to tell their spread"
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import inf
+from math import exp, inf
 from types import MappingProxyType
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 import polars as pl
 
 from predictors import Gpu, resolve_gpu
+from predictors.intervals import KEPT
 from tracekit import calibration
 from tracekit.comm import ClusterError
 from tracekit.errors import TracekitError
@@ -82,7 +83,8 @@ def predict(
     new = resized(old, change) if old else None
     calibrations = calibration.stored() if calibrated else ()
     predictor = Predictor(run, source, old, by_gpu(prices), calibrations)
-    return Predictions(run, tuple(predictor.on(replace(target, layout=new)) for target in wanted))
+    predicted = tuple(predictor.on(replace(target, layout=new)) for target in wanted)
+    return Predictions(run, predicted, price=predictor.prices.get(run.gpu.slug) if run.gpu else None)
 
 
 def by_gpu(prices: Mapping[str, float]) -> dict[str, float]:
@@ -193,16 +195,16 @@ class Predictor:
     def _replayed(
         self, run: Run, target: Target, layouts: tuple[Layout, Layout] | None, times: pl.DataFrame
     ) -> Prediction:
-        filled = times.with_columns(
-            pl.col("time_us", "low_us", "high_us").fill_null(pl.col("measured_us")),
-            method=pl.when(pl.col("time_us").is_null()).then(pl.lit("kept")).otherwise("method"),
-        )
         gpu = target.gpu.gpu
         same_gpu = run.gpu is not None and run.gpu.slug == gpu.slug
-        time_us, low_us, high_us = point_and_ends(filled, self._repeats)
-        told = same_gpu and not self.assumed
+        filled = _kept(times, 0.0 if same_gpu and not layouts else KEPT)
+        time_us, *ends_us = point_and_ends(filled, self._repeats)
+        same_ranks = layouts is None or layouts[0].world_size == layouts[1].world_size
+        told = same_gpu and same_ranks and not self.assumed
         spread = 1.0 if told or notes.host_is_given(run) else HOST_SPREAD
-        lines = run.timeline_with(time_us), run.timeline_with(low_us, 1 / spread), run.timeline_with(high_us, spread)
+        lines = tuple(
+            run.timeline_with(us, host) for us, host in zip((time_us, *ends_us), (1.0, 1 / spread, spread), strict=True)
+        )
         step, low, high = (run.meter.median(line) for line in lines)
         pipeline, longer = staged(run, lines, target, layouts)
         late = straggling(self.run, self.spread, *layouts) if layouts else Straggling()
@@ -216,19 +218,22 @@ class Predictor:
         )
         error = 0.0 if unchanged else abs(run.replay.error_pct) / 100
         shared = None if same_gpu or layouts else self._shared(time_us, per_span)
+        low_us, high_us = late.ends(
+            step.span_us * longer[0], low.span_us * longer[1] / (1 + error), high.span_us * longer[2] * (1 + error)
+        )
         in_flight = pipeline.in_flight if pipeline else 1.0
         memory = judge(run, gpu, layouts, self._needs, in_flight, kept_parameters(run, layouts))
         return Prediction(
             target=target.gpu,
             step=worked(step, step.span_us * per_span * longer[0] * late.likely, pipeline, target.layout),
-            low_us=low.span_us * per_span * longer[1] / (1 + error),
-            high_us=late.upper(step.span_us * longer[0], high.span_us * longer[2] * (1 + error)) * per_span,
+            low_us=low_us * per_span,
+            high_us=high_us * per_span,
             speedup=run.replay.span_us / step.span_us / longer[0] / late.likely,
             coverage=_coverage(run, filled),
             kernels=_edited(run, filled.drop(ASKED, "transfer_us", strict=False)),
             notes=(
                 *notes.of_calibrations(self.calibrations, gpu, same_gpu),
-                *notes.of(run, target, self.source, filled, same_gpu, shared, pipeline),
+                *notes.of(run, target, self.source, filled, same_gpu, shared, pipeline, told or bool(self.assumed)),
                 *self.assumed,
                 *([late.note] if late.note else []),
                 notes.of_memory(memory),
@@ -250,6 +255,20 @@ class Predictor:
             return None
         found = self._sharing.contention(time_us)
         return Shared(found.overlap, found.apart.span_us * per_span, found.shared.span_us * per_span)
+
+
+def _kept(times: pl.DataFrame, width: float) -> pl.DataFrame:
+    """Predicted times, and the measured one where nothing can be told, with an interval.
+
+    Args:
+        times: Predicted, null where that can't be told.
+        width: Half-width of the interval of what is kept, as a logarithm.
+    """
+    ends = {"low_us": exp(-width), "time_us": 1.0, "high_us": exp(width)}
+    return times.with_columns(
+        *(pl.col(end).fill_null(pl.col("measured_us") * factor) for end, factor in ends.items()),
+        method=pl.when(pl.col("time_us").is_null()).then(pl.lit("kept")).otherwise("method"),
+    )
 
 
 def _changed(old: Layout | None, target: Target) -> tuple[Layout, Layout] | None:

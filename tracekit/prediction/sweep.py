@@ -38,10 +38,16 @@ COLUMNS = {
     "efficiency": pl.Float64,
     "fits_in_memory": pl.Boolean,
     "dollars_per_1000_steps": pl.Float64,
+    "dollars_per_million": pl.Float64,
+    "as_the_one_before": pl.Boolean,
 }
 
 KEPT = 0.9
 """Part of the smallest layout's throughput of each GPU that a layout before the knee keeps."""
+
+
+ALIKE = 0.01
+"""Part of the throughput by which layouts may differ and are alike: cheaper ones come first then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +58,24 @@ class Entry:
         prediction: The step.
         per_second: What all copies get done, in the sweep's unit.
         efficiency: Of each GPU, over that of the smallest layout on the cluster.
+        as_before: Whether it gets as much done as the one before it, within ``ALIKE``.
     """
 
     prediction: Prediction
     per_second: float
     efficiency: float
+    as_before: bool = False
+
+    @property
+    def dollars(self) -> float | None:
+        """What a million in the sweep's unit costs on all GPUs in use; None without a price."""
+        one = self.prediction
+        return None if one.price is None else one.price * one.ranks / 3600 * 1e6 / self.per_second
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Layouts, the one that gets most done first.
+    """Layouts, the one that gets most done first, of those that are alike the cheapest.
 
     Attributes:
         run: The measured run.
@@ -210,10 +224,20 @@ def _ranked(run: Run, old: Layout, found: Sequence[Prediction], batch: Batch | N
         run=run,
         layout=old,
         unit=batch.unit if batch else "steps",
-        entries=tuple(sorted(entries, key=lambda entry: -entry.per_second)),
+        entries=tuple(_in_order(entries)),
         knees={label: _knee([entry for entry in entries if entry.prediction.label == label]) for label in smallest},
         refused=refused,
     )
+
+
+def _in_order(entries: Sequence[Entry]) -> Iterator[Entry]:
+    """Those that get most done first, and of those that are as good as the best of the rest the cheapest."""
+    left = sorted(entries, key=lambda entry: -entry.per_second)
+    while left:
+        alike = [entry for entry in left if entry.per_second >= (1 - ALIKE) * left[0].per_second]
+        left = left[len(alike) :]
+        alike.sort(key=lambda entry: inf if entry.dollars is None else entry.dollars)
+        yield from (replace(entry, as_before=at > 0) for at, entry in enumerate(alike))
 
 
 def copies(prediction: Prediction) -> int:
@@ -237,4 +261,4 @@ def _row(entry: Entry) -> tuple[object, ...]:
     done = (entry.per_second, entry.efficiency)
     staged = (one.pipeline.micro_batches, one.pipeline.bubble) if one.pipeline else (None, None)
     sizes = (one.label, one.ranks, layout.dp, layout.tp, layout.pp, layout.ep, *staged)
-    return (*sizes, *times, *done, one.memory.fits, one.dollars)
+    return (*sizes, *times, *done, one.memory.fits, one.dollars, entry.dollars, entry.as_before)

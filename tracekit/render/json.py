@@ -98,6 +98,7 @@ def _target(prediction: Prediction) -> dict[str, Any]:
         "low_us": prediction.low_us,
         "high_us": prediction.high_us,
         "speedup": prediction.speedup,
+        "speedup_per_sample": prediction.speedup_per_sample,
         "kernel_time_us": prediction.step.kernel_time_us,
         "exposed_comm_us": prediction.step.exposed_comm_us,
         "waiting_us": prediction.step.waiting_us,
@@ -106,6 +107,7 @@ def _target(prediction: Prediction) -> dict[str, Any]:
         "coverage": dataclasses.asdict(prediction.coverage),
         "fits_in_memory": prediction.memory.fits,
         "dollars_per_1000_steps": prediction.dollars,
+        "dollars_per_1000_traced_steps": prediction.dollars_as_traced,
         "notes": prediction.notes,
     }
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from tracekit.render.words import headline
+from tracekit.render.words import counts_samples, headline, larger_steps, once, priced
 from tracekit.reporting.model import Report
-from tracekit.units import counted, duration, interval, percent, shape, shorten
+from tracekit.units import counted, dollars, duration, interval, percent, shape, shorten
 
 KERNELS = 20
 LONGEST_NAME = 60
@@ -37,25 +37,33 @@ def _lines(report: Report) -> Iterator[str]:
 
 def _step(report: Report) -> Iterator[str]:
     source = report.source
-    measured = (source.gpu or "measured", duration(source.step_time_us), "", "", duration(source.kernel_time_us), "")
+    by_sample = counts_samples(report)
+    costs = () if not priced(report) else ("$/1k steps", "$/1k traced steps") if by_sample else ("$/1k steps",)
+    paid = [dollars(source.dollars_per_1000_steps)] * len(costs)
+    busy = duration(source.kernel_time_us)
+    measured = (source.gpu or "measured", duration(source.step_time_us), "", "", *paid, busy, "")
     rows = [
         (
             target.label,
             duration(target.step.step_time_us),
             interval(target.low_us, target.high_us),
-            f"{target.speedup:.2f}×",
+            f"{target.speedup_per_sample:.2f}×",
+            *[dollars(cost) for cost in (target.dollars, target.dollars_as_traced)][: len(costs)],
             duration(target.step.kernel_time_us),
             percent(target.coverage.modelled),
         )
         for target in report.targets
     ]
-    return _table(("GPU", "step", "90 % interval", "speedup", "GPU busy", "modelled"), [measured, *rows])
+    heads = ("GPU", "step", "90 % interval", "per sample" if by_sample else "speedup", *costs, "GPU busy", "modelled")
+    yield from table(heads, [measured, *rows])
+    for line in once(report, larger_steps):
+        yield from ("", f"{line[0].upper()}{line[1:]}.")
 
 
 def _time(report: Report) -> Iterator[str]:
     parts = [dict(bar.parts) for bar in report.bars]
     rows = [(family, *(duration(part.get(family, 0.0)) for part in parts)) for family, _ in report.bars[0].parts]
-    return _table(("", *(bar.label for bar in report.bars)), rows)
+    return table(("", *(bar.label for bar in report.bars)), rows)
 
 
 def _kernels(report: Report) -> Iterator[str]:
@@ -73,11 +81,17 @@ def _kernels(report: Report) -> Iterator[str]:
         for kernel in report.kernels[:KERNELS]
     ]
     heads = ("family", "op", "shape", "launches", "measured", "share", "% roof")
-    yield from _table((*heads, *(target.label for target in report.targets)), rows)
+    yield from table((*heads, *(target.label for target in report.targets)), rows)
     if len(report.kernels) > KERNELS:
         yield from ("", f"{KERNELS} of {len(report.kernels):,} kernels; `-o kernels.csv` has all.")
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Lines of a table.
+
+    Args:
+        heads: Its headings.
+        rows: Its cells, as many in each row.
+    """
     for row in (heads, ["---"] * len(heads), *rows):
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"

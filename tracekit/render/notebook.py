@@ -4,7 +4,7 @@ from markupsafe import escape
 from plotly.graph_objects import Figure
 
 from tracekit.render import figures
-from tracekit.render.words import headline
+from tracekit.render.words import counts_samples, headline
 from tracekit.reporting.model import Report
 from tracekit.units import duration, interval, percent, shorten
 
@@ -26,10 +26,11 @@ def card(report: Report) -> str:
     """The answer, the step on each GPU, and the findings that save most; without script, below 20 kB."""
     said = headline(report)
     source = report.source
+    each = " per sample" if counts_samples(report) else ""
     rows = [(source.gpu or "measured", duration(source.step_time_us), "", "measured")]
     for target in report.targets[: ROWS - 1]:
         span = interval(target.low_us, target.high_us)
-        rows.append((target.label, duration(target.step.step_time_us), span, f"{target.speedup:.2f}×"))
+        rows.append((target.label, duration(target.step.step_time_us), span, f"{target.speedup_per_sample:.2f}×{each}"))
     findings = [_finding(f.title, f.saves_us, source.step_time_us) for f in report.findings[:ROWS]]
     left_out = len(report.targets) - (ROWS - 1)
     more = f"<p>and {left_out} more: <code>report.to_html()</code></p>" if left_out > 0 else ""

@@ -7,6 +7,7 @@ from typing import Any
 from tracekit.prediction import Prediction
 from tracekit.render.colours import FAMILIES
 from tracekit.render.labels import Points, labels, room
+from tracekit.render.words import counts_samples
 from tracekit.reporting.model import Report
 
 HOSTS = ((FAMILIES["gemm"], "solid"), (FAMILIES["attention"], "dash"), (FAMILIES["conv"], "dot"))
@@ -23,16 +24,20 @@ Spec = dict[str, Any]
 
 
 def speeds(report: Report) -> Spec:
-    """The step over the GPU's speed, for the measured host and for faster ones; targets where they lie."""
+    """The step over the GPU's speed, for the measured host and for faster ones; targets where they lie.
+
+    Where their steps have more samples, their times and speeds are those for the samples of a measured step.
+    """
     busy = report.source.kernel_time_us
     placed = sorted(
         (target for target in report.targets if target.step.kernel_time_us),
-        key=lambda target: (-target.step.kernel_time_us, target.step.step_time_us),
+        key=lambda target: (-target.step.kernel_time_us / target.samples, target.step.step_time_us / target.samples),
     )
-    x = [busy / target.step.kernel_time_us for target in placed]
+    x = [busy * target.samples / target.step.kernel_time_us for target in placed]
     title = "targets with the what-if edits" if report.what_if else "targets"
     data = [*_hosts(report), *([_targets(title, x, placed)] if placed else [])]
-    return {"data": data, "layout": _layout(data, [target.label for target in placed])}
+    axis = "ms for the samples of a measured step" if counts_samples(report) else "ms per step"
+    return {"data": data, "layout": _layout(data, [target.label for target in placed], axis)}
 
 
 def _hosts(report: Report) -> list[Spec]:
@@ -58,7 +63,7 @@ def _targets(title: str, x: Sequence[float], placed: Sequence[Prediction]) -> Sp
         "mode": "markers",
         "name": title,
         "x": x,
-        "y": [target.step.step_time_us / 1e3 for target in placed],
+        "y": [target.step.step_time_us / target.samples / 1e3 for target in placed],
         "text": [target.label for target in placed],
         "marker": {"color": FAMILIES["collective"], "size": 10, "symbol": "diamond"},
         "hovertemplate": "%{text}: kernels %{x:.2f}× as fast, step %{y:.3g} ms<extra></extra>",
@@ -66,7 +71,7 @@ def _targets(title: str, x: Sequence[float], placed: Sequence[Prediction]) -> Sp
     }
 
 
-def _layout(data: Sequence[Spec], names: Sequence[str]) -> Spec:
+def _layout(data: Sequence[Spec], names: Sequence[str], title: str) -> Spec:
     """Axes with room for the labels of the targets, which are the last of the data."""
     x = [log10(value) for line in data for value in line["x"]]
     y = [value for line in data for value in line["y"]]
@@ -84,7 +89,7 @@ def _layout(data: Sequence[Spec], names: Sequence[str]) -> Spec:
         },
         "yaxis": {
             **(_logarithmic(bottom, top, Y_TICKS, "{:,.10g}") if logarithmic else {"range": [bottom, top]}),
-            "title": {"text": "ms per step"},
+            "title": {"text": title},
             "domain": [0, 1 - room(names)],
         },
         "annotations": labels(points),

@@ -1,8 +1,9 @@
 """A sweep over layouts for people and machines."""
 
 import dataclasses
+import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -10,9 +11,13 @@ from rich.text import Text
 
 from tracekit.prediction.layout import Layout
 from tracekit.prediction.memory import GIB, Memory
-from tracekit.prediction.sweep import KEPT, Entry, Sweep, copies
+from tracekit.prediction.model import Prediction
+from tracekit.prediction.sweep import ALIKE, KEPT, Entry, Sweep, copies
 from tracekit.render.grid import Column, Grid
 from tracekit.render.json import SCHEMA_VERSION
+from tracekit.render.markdown import table as markdown_table
+from tracekit.render.xlsx import sheets
+from tracekit.reporting.findings.target import Limit, limit
 from tracekit.units import digits, dollars, duration, interval, percent
 
 Cell = Callable[[Entry], str]
@@ -29,7 +34,29 @@ def screen(sweep: Sweep, top: int) -> RenderableType:
     left_out = len(sweep.entries) - len(shown)
     more = [Text(f"{left_out} more: --top {len(sweep.entries)}", "dim")] if left_out else []
     source = Text.assemble(("trace      ", "bold"), f"{sweep.run.trace.source} · {sweep.layout}")
-    return Group(source, Text(), table, *more, Text(), *_knees(sweep), *_notes(sweep))
+    said = [Text(line) for line in (*_knees(sweep), *_limits(sweep))]
+    notes = [Text(f"note: {note}", "dim") for note in (*_legend(sweep), *_notes(sweep))]
+    refused = [Text(f"left out: {why}", "yellow") for why in sweep.refused]
+    return Group(source, Text(), table, *more, Text(), *said, *notes, *refused)
+
+
+def document(sweep: Sweep) -> str:
+    """All layouts as Markdown."""
+    columns = _columns(sweep)
+    rows = [[cell(entry) for cell in columns.values()] for entry in sweep.entries]
+    said = [*_knees(sweep), *_limits(sweep), *_legend(sweep), *_notes(sweep)]
+    said += [f"left out: {why}" for why in sweep.refused]
+    title = f"# {sweep.run.trace.source} in {len(rows)} layouts"
+    return "\n".join([title, "", *markdown_table([*columns], rows), "", *(f"- {line}" for line in said)]) + "\n"
+
+
+def workbook(sweep: Sweep) -> bytes:
+    """All layouts as an .xlsx file.
+
+    Raises:
+        TracekitError: XlsxWriter isn't installed.
+    """
+    return sheets({"layouts": sweep.table})
 
 
 def _columns(sweep: Sweep) -> dict[str, Cell]:
@@ -41,12 +68,13 @@ def _columns(sweep: Sweep) -> dict[str, Cell]:
         "layout": lambda entry: _short(entry.prediction.layout or Layout()),
         "step": lambda entry: duration(entry.prediction.step.step_time_us),
         "90 % interval": lambda entry: interval(entry.prediction.low_us, entry.prediction.high_us),
-        f"{sweep.unit}/s": lambda entry: digits(entry.per_second),
+        f"{sweep.unit}/s": lambda entry: f"{'≈' if entry.as_before else ''}{digits(entry.per_second)}",
         "per GPU": lambda entry: percent(100 * entry.efficiency),
         "$/1k": lambda entry: dollars(entry.prediction.dollars),
+        "$/1M": lambda entry: dollars(entry.dollars),
         "bubble": lambda entry: percent(100 * entry.prediction.pipeline.bubble) if entry.prediction.pipeline else "",
-        "comm": lambda entry: duration(entry.prediction.step.exposed_comm_us),
         "GiB, fits": lambda entry: _memory(entry.prediction.memory),
+        "comm": lambda entry: duration(entry.prediction.step.exposed_comm_us),
     }
     if len(sweep.knees) == 1:
         del columns["on"]
@@ -57,7 +85,7 @@ def _columns(sweep: Sweep) -> dict[str, Cell]:
     if all(entry.prediction.step.exposed_comm_us == 0 for entry in sweep.entries):
         del columns["comm"]
     if all(entry.prediction.dollars is None for entry in sweep.entries):
-        del columns["$/1k"]
+        del columns["$/1k"], columns["$/1M"]
     return columns
 
 
@@ -77,28 +105,68 @@ def _memory(memory: Memory) -> str:
     return f"{'–'.join(bounds)} {fits}" if bounds else fits
 
 
-def _knees(sweep: Sweep) -> list[Text]:
+def _knees(sweep: Sweep) -> list[str]:
     kept = f"each GPU keeps {100 * KEPT:.0f} % of its throughput in the smallest layout"
     numbers = _numbers(sweep) if len(sweep.knees) > 1 else {}
     named = {label: f"{numbers[label]} is {label}" if numbers else label for label in sweep.knees}
     return [
-        Text(f"{named[label]}: up to {ranks} {'rank' if ranks == 1 else 'ranks'} {kept}")
+        f"{named[label]}: up to {ranks} {'rank' if ranks == 1 else 'ranks'} {kept}"
         for label, ranks in sweep.knees.items()
     ]
 
 
-def _notes(sweep: Sweep) -> list[Text]:
-    """What is said of every layout, and what couldn't be worked out."""
+def _limits(sweep: Sweep) -> Iterator[str]:
+    """What sets the pace on the clusters, in the layout that gets most done there."""
+    found, names = limits(sweep), _numbers(sweep)
+    for kind in dict.fromkeys(one.kind for one in found.values()):
+        alike = {label: one for label, one in found.items() if one.kind == kind}
+        least, most = (percent(edge(one.share for one in alike.values())) for edge in (min, max))
+        share = most if least == most else f"{least.removesuffix(' %')} to {most}"
+        one = next(iter(alike.values()))
+        where = "" if len(names) == 1 else f"On {', '.join(sorted(names[label] for label in alike))} "
+        said = f"{where}{one.said.format(share)}"
+        yield f"{said[0].upper()}{said[1:]} in the layout that gets most done. {one.advice}"
+
+
+def limits(sweep: Sweep) -> dict[str, Limit]:
+    """What sets the pace in the layout that gets most done on each cluster, where one thing does.
+
+    Args:
+        sweep: The layouts.
+    """
+    best: dict[str, Prediction] = {}
+    for entry in sweep.entries:
+        best.setdefault(entry.prediction.label, entry.prediction)
+    found = {label: limit(sweep.run, one) for label, one in best.items()}
+    return {label: one for label, one in found.items() if one is not None}
+
+
+def _legend(sweep: Sweep) -> Iterator[str]:
+    """What signs and headings mean."""
+    priced = any(entry.dollars is not None for entry in sweep.entries)
+    if any(entry.as_before for entry in sweep.entries):
+        order = ": cheaper ones come first" if priced else ", so that their order says nothing"
+        yield f"≈ gets as much done as the line above, within {100 * ALIKE:g} %{order}"
+    if priced:
+        yield f"$/1k: dollars for 1,000 steps, of which larger layouts do more; $/1M: for a million {sweep.unit}"
+
+
+def _notes(sweep: Sweep) -> list[str]:
+    """What is said of every layout."""
     own = [set(entry.prediction.notes) for entry in sweep.entries]
     common = [note for note in sweep.entries[0].prediction.notes if all(note in notes for notes in own)]
     weak = "each rank keeps its batch, so that the job's batch grows with its copies"
     if any(entry.prediction.pipeline for entry in sweep.entries):
         weak += "; with stages each micro-batch is as large as a traced pass"
     assumed = [one for one in (*sweep.assumed, sweep.straggling) if one and one not in common]
-    return [
-        *(Text(f"note: {note}", "dim") for note in [weak, *assumed, *common]),
-        *(Text(f"left out: {why}", "yellow") for why in sweep.refused),
-    ]
+    return [weak, *assumed, *common]
+
+
+def parquet(sweep: Sweep) -> bytes:
+    """All layouts as Parquet."""
+    buffer = io.BytesIO()
+    sweep.table.write_parquet(buffer)
+    return buffer.getvalue()
 
 
 def as_json(sweep: Sweep) -> str:
@@ -114,6 +182,7 @@ def as_json(sweep: Sweep) -> str:
         "unit": sweep.unit,
         "layouts": [_entry(entry) for entry in sweep.entries],
         "knees": dict(sweep.knees),
+        "limits": {label: {"kind": one.kind, "share": one.share} for label, one in limits(sweep).items()},
         "refused": list(sweep.refused),
     }
     return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
@@ -136,6 +205,8 @@ def _entry(entry: Entry) -> dict[str, Any]:
         "memory_most_bytes": one.memory.most_bytes,
         "fits_in_memory": one.memory.fits,
         "dollars_per_1000_steps": one.dollars,
+        "dollars_per_million": entry.dollars,
+        "as_the_one_before": entry.as_before,
         "notes": one.notes,
     }
 

@@ -1,6 +1,6 @@
 """The report on one terminal screen."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -11,7 +11,7 @@ from tracekit.render import critical, kernels
 from tracekit.render.bars import time_bars
 from tracekit.render.edits import what_if
 from tracekit.render.grid import and_more, grid
-from tracekit.render.words import BOTTLENECK, once
+from tracekit.render.words import BOTTLENECK, counts_samples, larger_steps, once, priced
 from tracekit.reporting.model import Report
 from tracekit.units import counted, dollars, duration, interval, kernel_title, percent, shorten
 
@@ -113,27 +113,36 @@ def _section(title: str, body: RenderableType | None) -> Iterator[RenderableType
 
 
 def _targets(report: Report) -> RenderableType:
-    priced = any(target.dollars is not None for target in report.targets)
+    by_sample = counts_samples(report)
+    costs = () if not priced(report) else ("$/1k", "as traced") if by_sample else ("$/1k steps",)
     table = grid(
-        ("", "word"), ("step", "number"), ("90 % interval", "number"), ("speedup", "number"),
-        *([("$/1k steps", "number")] if priced else []), ("GPU busy", "number"), ("idle", "number"),
-        ("modelled", "number"),
+        ("", "word"), ("step", "number"), ("90 % interval", "number"),
+        ("per sample" if by_sample else "speedup", "number"), *((cost, "number") for cost in costs),
+        ("GPU busy", "number"), ("idle", "number"), ("modelled", "number"),
     )  # fmt: skip
     source = report.source
+    paid = [dollars(source.dollars_per_1000_steps)] * len(costs)
     busy, idle = duration(source.kernel_time_us), duration(source.idle_us)
-    table.add_row("measured", duration(source.step_time_us), "", "", *([""] if priced else []), busy, idle, "")
+    table.add_row("measured", duration(source.step_time_us), "", "", *paid, busy, idle, "")
     for target in report.targets:
         table.add_row(
             Text(target.label, style="bold"),
             Text(duration(target.step.step_time_us), style="bold"),
             interval(target.low_us, target.high_us),
-            f"{target.speedup:.2f}x",
-            *([] if not priced else [dollars(target.dollars)]),
+            f"{target.speedup_per_sample:.2f}x",
+            *[dollars(cost) for cost in (target.dollars, target.dollars_as_traced)][: len(costs)],
             duration(target.step.kernel_time_us),
             duration(target.step.idle_us),
             percent(target.coverage.modelled),
         )
-    return Group(table, *(Text(line, style="dim") for line in once(report, _not_modelled)))
+    said = [*once(report, larger_steps), *_costs_as_traced(costs), *once(report, _not_modelled)]
+    return Group(table, *(Text(line, style="dim") for line in said))
+
+
+def _costs_as_traced(columns: Sequence[str]) -> Iterator[str]:
+    """What the second column of costs is, where there is one."""
+    if len(columns) > 1:
+        yield "$/1k: dollars for 1,000 steps; as traced: for as many samples as 1,000 measured steps have"
 
 
 def _not_modelled(target: Prediction) -> Iterator[str]:

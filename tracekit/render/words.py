@@ -49,19 +49,41 @@ def headline(report: Report) -> Headline:
     return Headline(
         f"A step takes {step} on {here}. On {there}{among}, it would take",
         duration(best.step.step_time_us),
-        f"{larger}{edited}: {_compared(best.speedup * best.samples)}{each}.",
+        f"{larger}{edited}: {_compared(best.speedup_per_sample)}{each}.",
         _detail(report, best),
     )
 
 
 def _best(targets: Sequence[Prediction]) -> tuple[Prediction, str]:
     """The fastest, among equals the cheapest and surest, and how it stands to the others."""
-    most = max(target.speedup * target.samples for target in targets)
-    level = [target for target in targets if target.speedup * target.samples >= (1 - NO_DIFFERENCE) * most]
-    best = min(level, key=lambda target: (inf if target.dollars is None else target.dollars, target.high_us))
+    most = max(target.speedup_per_sample for target in targets)
+    level = [target for target in targets if target.speedup_per_sample >= (1 - NO_DIFFERENCE) * most]
+    best = min(level, key=lambda target: (_cost(target), target.high_us))
     if len(targets) == 1:
         return best, ""
     return best, f", the fastest of {len(targets)}" if len(level) == 1 else f", as fast as any of {len(targets)}"
+
+
+def _cost(target: Prediction) -> float:
+    """Dollars for the same samples; infinite where nothing is known of them."""
+    return inf if target.dollars_as_traced is None else target.dollars_as_traced
+
+
+def counts_samples(report: Report) -> bool:
+    """Whether steps of a target work through more or less than the traced ones, so that samples are compared."""
+    return any(target.samples != 1 for target in report.targets)
+
+
+def priced(report: Report) -> bool:
+    """Whether the price of the trace's GPU or of a target's was given."""
+    costs = (report.source.dollars_per_1000_steps, *(target.dollars for target in report.targets))
+    return any(one is not None for one in costs)
+
+
+def larger_steps(target: Prediction) -> Iterator[str]:
+    """That its step isn't of as many samples as the measured one."""
+    if target.samples != 1:
+        yield f"a step there works through {target.samples:g} times the samples of a measured one"
 
 
 def _compared(speedup: float) -> str:

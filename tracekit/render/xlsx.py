@@ -1,6 +1,7 @@
 """The report as a spreadsheet: a sheet per section, headings that explain themselves."""
 
 import io
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -24,6 +25,23 @@ def workbook(report: Report) -> bytes:
     Raises:
         TracekitError: XlsxWriter isn't installed.
     """
+    return _written(tables.frames(report), lambda book: _summary(book, report))
+
+
+def sheets(frames: Mapping[str, pl.DataFrame]) -> bytes:
+    """Tables as an .xlsx file.
+
+    Args:
+        frames: By the names of their sheets.
+
+    Raises:
+        TracekitError: XlsxWriter isn't installed.
+    """
+    return _written(frames, lambda book: None)
+
+
+def _written(frames: Mapping[str, pl.DataFrame], first: Callable[["Workbook"], None]) -> bytes:
+    """A sheet for each table, behind what comes ``first``."""
     try:
         from xlsxwriter import Workbook
     except ImportError as error:
@@ -32,8 +50,8 @@ def workbook(report: Report) -> bytes:
     # Names of kernels may begin like formulas or addresses; they are text.
     options = {"in_memory": True, "strings_to_formulas": False, "strings_to_urls": False, "nan_inf_to_errors": True}
     with Workbook(buffer, options) as book:
-        _summary(book, report)
-        for name, frame in tables.frames(report).items():
+        first(book)
+        for name, frame in frames.items():
             _sheet(book, name, frame)
     return buffer.getvalue()
 

@@ -43,6 +43,7 @@ def build(
     command: str | None = None,
     what_if: WhatIf | None = None,
     unedited: Sequence[Prediction] = (),
+    price: float | None = None,
 ) -> Report:
     """The report of a run.
 
@@ -52,12 +53,13 @@ def build(
         command: The command line that asked for it.
         what_if: Edits of the run, which the predictions have in them.
         unedited: The predictions without the edits.
+        price: Dollars for an hour of the trace's GPU; None if it isn't known.
     """
     rows = table.in_steps(run, targets)
     chosen = run.chosen.height
     idle_time = attribute(run.graph, measured(run.graph), run.kernels, run.steps, run.chosen, ranks=run.ranks)
     return Report(
-        source=source.build(run),
+        source=source.build(run, price),
         replay=run.replay,
         coverage=coverage.build(rows),
         breakdown=breakdown.build(rows, chosen),

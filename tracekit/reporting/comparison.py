@@ -176,7 +176,7 @@ def side(run: Trace | Report | Predictions, gpu: str | None = None, steps: str |
         if gpu is None and len(run) != 1:
             raise TracekitError("These predictions are for several GPUs.", f"Choose with gpu=: {', '.join(run)}.")
         target = run.targets[0] if gpu is None else run[gpu]
-        return of_prediction(build(run.run, run.targets), target, f"{target.label} predicted")
+        return of_prediction(build(run.run, run.targets, price=run.price), target, f"{target.label} predicted")
     report = build(prepare(run, steps=steps)) if isinstance(run, Trace) else run
     return of_report(report, _name(report))
 

@@ -19,6 +19,7 @@ STEP = Table(
         Column("low_us", pl.Float64, "Lower end of the step's 90 % interval."),
         Column("high_us", pl.Float64, "Upper end."),
         Column("speedup", pl.Float64, "Measured step time over predicted."),
+        Column("speedup_per_sample", pl.Float64, "The same for each sample, where a step has more or less of them."),
         Column("kernel_time_us", pl.Float64, "Time in which the GPU runs something."),
         Column("exposed_comm_us", pl.Float64, "The part of it in which only collectives run."),
         Column("idle_us", pl.Float64, "Time in which the GPU runs nothing."),
@@ -26,6 +27,7 @@ STEP = Table(
         Column("scaled_pct", pl.Float64, "GPU time scaled by the resource that such kernels bind on."),
         Column("unknown_pct", pl.Float64, "GPU time kept as measured."),
         Column("dollars_per_1000_steps", pl.Float64, "On all GPUs in use, where their price was given."),
+        Column("dollars_per_1000_traced_steps", pl.Float64, "The same for as many samples as 1,000 traced steps have."),
         Column("fits_in_memory", pl.Boolean, "Whether a rank fits; blank where that can't be told."),
     ),
 )
@@ -235,11 +237,14 @@ def _step(report: Report) -> Iterator[dict[str, object]]:
     source = report.source
     times = ("step_time_us", "kernel_time_us", "exposed_comm_us", "idle_us")
     nothing = dict.fromkeys(STEP.dtypes)
-    yield nothing | {"gpu": source.gpu, "from": "measured"} | {time: getattr(source, time) for time in times}
+    paid = {"dollars_per_1000_steps": source.dollars_per_1000_steps}
+    yield nothing | {"gpu": source.gpu, "from": "measured"} | {time: getattr(source, time) for time in times} | paid
     for target in report.targets:
         coverage = {f"{part}_pct": share for part, share in asdict(target.coverage).items()}
-        interval = {"low_us": target.low_us, "high_us": target.high_us, "speedup": target.speedup}
-        judged = {"dollars_per_1000_steps": target.dollars, "fits_in_memory": target.memory.fits}
+        interval = {"low_us": target.low_us, "high_us": target.high_us}
+        faster = {"speedup": target.speedup, "speedup_per_sample": target.speedup_per_sample}
+        costs = {"dollars_per_1000_steps": target.dollars, "dollars_per_1000_traced_steps": target.dollars_as_traced}
+        judged = {**faster, **costs, "fits_in_memory": target.memory.fits}
         predicted = {"gpu": target.label, "from": "predicted"} | {time: getattr(target.step, time) for time in times}
         yield nothing | predicted | interval | coverage | judged
 

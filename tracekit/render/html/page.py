@@ -9,7 +9,7 @@ from tracekit.render.colours import colour
 from tracekit.render.html.environment import asset, environment, script_source
 from tracekit.render.html.findings import grouped
 from tracekit.render.html.rows import kernel_rows
-from tracekit.render.words import headline, once, speed_lines
+from tracekit.render.words import headline, larger_steps, once, speed_lines
 from tracekit.reporting.model import Report
 from tracekit.reporting.tables import COLLECTIVES, KERNEL_TIMES, LAWS, MODULES, PREDICTED, RANKS
 from tracekit.schema import Table
@@ -45,6 +45,7 @@ def page(report: Report) -> str:
             headline=headline(report),
             findings=grouped(report.findings),
             notes=list(once(report, lambda target: target.notes)),
+            larger_steps=list(once(report, larger_steps)),
             speeds=list(speed_lines(report)),
             omitted=omitted,
             drawn_pct=sum(kernel.share for kernel in figures.on_roofline(report)),

@@ -1,6 +1,7 @@
 """What becomes the bottleneck on a target."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -29,6 +30,33 @@ SAID = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What most of a step hinges on.
+
+    Attributes:
+        kind: ``host``, ``communication`` or ``gpu``.
+        share: Of the critical path, in percent.
+        said: A clause that the share is to be put into.
+        advice: What to make of it.
+    """
+
+    kind: str
+    share: float
+    said: str
+    advice: str
+
+
+def limit(run: Run, target: Prediction) -> Limit | None:
+    """What sets the pace of a predicted step; None where no one thing does.
+
+    Args:
+        run: The measured run.
+        target: Its prediction.
+    """
+    return _limit(_shares(run, target.kernels["time_us"].to_numpy()))
+
+
 def find(case: Case) -> Iterator[Finding]:
     """Fires for every target on which one thing takes most of the critical path, and another or less of it did here."""
     here = _shares(case.run, case.measured_us)
@@ -50,16 +78,24 @@ def _shares(run: Run, time_us: Floats) -> dict[str, float]:
     return {kind: 100 * time_ns / max(path.span_ns, 1) for kind, time_ns in kinds.iter_rows()}
 
 
-def _finding(target: Prediction, here: dict[str, float], there: dict[str, float]) -> Finding | None:
-    kind = max(there, key=lambda name: there[name], default="")
-    if kind not in SAID or there[kind] < MOSTLY:
+def _limit(shares: dict[str, float]) -> Limit | None:
+    kind = max(shares, key=lambda name: shares[name], default="")
+    if kind not in SAID or shares[kind] < MOSTLY:
         return None
     said, advice = SAID[kind]
+    return Limit(kind, shares[kind], said, advice)
+
+
+def _finding(target: Prediction, here: dict[str, float], there: dict[str, float]) -> Finding | None:
+    found = _limit(there)
+    if found is None:
+        return None
+    said, here_too = found.said.format(percent(found.share)), percent(here.get(found.kind, 0.0))
     ordered = sorted(there.items(), key=lambda item: -item[1])[:ROWS]
     return Finding(
         kind="bottleneck-there",
-        title=f"On {target.label} {said.format(percent(there[kind]))} (measured: {percent(here.get(kind, 0.0))}).",
-        advice=advice,
+        title=f"On {target.label} {said} (measured: {here_too}).",
+        advice=found.advice,
         saves_us=None,
         evidence=tuple(
             Evidence(name, None, f"{percent(share)} of the critical path, measured: {percent(here.get(name, 0.0))}")

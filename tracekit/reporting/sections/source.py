@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from tracekit.prediction.model import cost
 from tracekit.replay.run import Run
 from tracekit.units import printable
 
@@ -33,6 +34,7 @@ class Source:
         idle_us: The rest of the step.
         kernels: GPU activities in the trace.
         shapes_recorded: Whether the profiler recorded shapes.
+        dollars_per_1000_steps: On all ranks' GPUs; None where their price wasn't given.
     """
 
     trace: str
@@ -49,17 +51,24 @@ class Source:
     idle_us: float
     kernels: int
     shapes_recorded: bool
+    dollars_per_1000_steps: float | None = None
 
 
-def build(run: Run) -> Source:
-    """The measured run."""
+def build(run: Run, price: float | None = None) -> Source:
+    """The measured run.
+
+    Args:
+        run: The run.
+        price: Dollars for an hour of its GPU; None if it isn't known.
+    """
+    ranks = max(run.trace.world_size, len(run.ranks))
     name = printable(run.trace.source)
     return Source(
         trace=name if len(run.ranks) == 1 else f"{name} and {len(run.ranks) - 1} more",
         gpu=run.gpu.slug if run.gpu else None,
         resolution=_resolution(run),
         rank=run.trace.rank if len(run.ranks) == 1 else None,
-        ranks=max(run.trace.world_size, len(run.ranks)),
+        ranks=ranks,
         measured=len(run.ranks),
         steps=run.measured.steps,
         step_time_us=run.measured.step_time_us,
@@ -69,10 +78,13 @@ def build(run: Run) -> Source:
         idle_us=run.measured.idle_us,
         kernels=run.kernels.height,
         shapes_recorded=run.trace.shapes_recorded,
+        dollars_per_1000_steps=cost(price, ranks, run.measured.step_time_us),
     )
 
 
 def _resolution(run: Run) -> str:
     if run.source is None:
-        return "not recorded"
+        recorded = run.trace.device.name if run.trace.device else ""
+        told = f"{printable(recorded)!r}, not recognised" if recorded.strip() else "not recorded"
+        return f"{told} (--source-gpu names it)"
     return f"{run.source.query or 'unnamed GPU'!r} → {run.source.gpu.slug} (by its {TOLD_BY[run.source.how]})"
