@@ -1,6 +1,7 @@
 """A GPU activity can't start before its launch call plus the launch latency.
 
-A CUDA graph is handed over as a whole: where nothing of it ran before its launch call returned, nothing can.
+A CUDA graph is handed over as a whole: where nothing of it ran before its launch call had returned or, of a slow call,
+nearly had, nothing can.
 """
 
 import numpy as np
@@ -19,12 +20,16 @@ DEFAULT_LATENCY_NS = 8_000
 # A kernel that starts later than this waited for something else than its launch.
 MAX_LATENCY_NS = 100_000
 ENOUGH = 5
+# A graph that starts in this last part of a call that takes longer than any latency waited for its end.
+NEAR_ITS_END = 0.1
 # Of all kernels, or all copies and sets, fewer will do; a single one may have waited.
 SOME = 2
 
 
 def link(nodes: Nodes, kernels: pl.DataFrame, held_back: Ints) -> Edges:
     """Launch edges; the lag is the median latency of like launches on an idle stream, none after a graph's call.
+
+    Where a graph started just before its call returned, it is less than none by as much.
 
     Args:
         nodes: The nodes.
@@ -34,18 +39,20 @@ def link(nodes: Nodes, kernels: pl.DataFrame, held_back: Ints) -> Edges:
     launched = nodes.activities[nodes.launcher != NONE]
     launcher = nodes.launcher[nodes.launcher != NONE]
     latency = _latency(nodes, kernels, held_back)[nodes.launcher != NONE]
-    whole = _handed_over_whole(nodes, launcher, launched)
+    whole, early = _handed_over_whole(nodes, launcher, launched)
     source = np.where(whole, ends(launcher), starts(launcher))
-    return Edges(EdgeKind.LAUNCH, source, starts(launched), np.where(whole, 0, latency))
+    return Edges(EdgeKind.LAUNCH, source, starts(launched), np.where(whole, -early, latency))
 
 
-def _handed_over_whole(nodes: Nodes, launcher: Ints, launched: Ints) -> npt.NDArray[np.bool_]:
-    """Activities of graphs of which nothing started before the launch call had returned."""
+def _handed_over_whole(nodes: Nodes, launcher: Ints, launched: Ints) -> tuple[npt.NDArray[np.bool_], Ints]:
+    """Whether activities are of graphs that started with their launch call's end, and how long before it they did."""
     graphs = nodes.names.str.contains(LAUNCHES_GRAPH).to_numpy()
     first = np.full(nodes.start_ns.size, np.iinfo(np.int64).max)
     np.minimum.at(first, launcher, nodes.start_ns[launched])
-    whole: npt.NDArray[np.bool_] = graphs[launcher] & (first >= nodes.end_ns)[launcher]
-    return whole
+    early = np.maximum(nodes.end_ns - first, 0)
+    slow = nodes.dur_ns > MAX_LATENCY_NS
+    late = (early == 0) | (slow & (early <= NEAR_ITS_END * nodes.dur_ns))
+    return graphs[launcher] & late[launcher], early[launcher]
 
 
 def _latency(nodes: Nodes, kernels: pl.DataFrame, held_back: Ints) -> Ints:
