@@ -42,9 +42,18 @@ def test_a_graph_that_starts_right_before_a_slow_call_returns_stays_with_its_end
     assert replay(graph, host_time=0.5).activity_start_ns[1] == 4_515_000
 
 
-@pytest.mark.parametrize(("first", "dur"), [(7000, 9000), (186, 90)])
-def test_a_graph_that_starts_well_before_or_in_a_quick_call_stays_with_its_start(first, dur):
-    assert replay(graph_of(slow_launch(first, dur))).activity_start_ns[1] <= 186_000
+def test_what_a_slow_call_takes_before_its_graph_starts_on_an_idle_gpu_is_kept():
+    assert replay(graph_of(slow_launch(first=7000))).activity_start_ns[1] == 7_000_000
+
+
+def test_a_graph_that_starts_in_the_midst_of_a_slow_call_may_have_waited_for_the_gpu():
+    builder = slow_launch(first=7000).kernel("other", 40, 6900, launch=30, stream=9)
+    assert replay(graph_of(builder)).activity_start_ns[1] < 200_000
+
+
+def test_a_graph_that_starts_in_a_quick_call_starts_a_latency_after_it_began():
+    """Which is 48: half of what the two launches take, 10 and 86."""
+    assert replay(graph_of(slow_launch(first=186, dur=90))).activity_start_ns[1] == 148_000
 
 
 def queued(*gaps: float) -> TraceBuilder:
