@@ -26,6 +26,36 @@ def test_a_graph_that_ran_before_its_launch_call_returned_only_waits_for_the_lau
     assert replay(graph_of(builder)).activity_start_ns.tolist() == [20_000]
 
 
+def slow_launch(first: float, dur: float = 9000) -> TraceBuilder:
+    """A graph of 50 kernels of 100 whose call takes from 100 for 9000, after a kernel launched at 0."""
+    builder = TraceBuilder().kernel("eager", 10, 10, launch=0)
+    builder.kernel("g0", first, 100, launch=100, launch_dur=dur, call="cudaGraphLaunch")
+    for i in range(1, 50):
+        builder.kernel(f"g{i}", first + 100.5 * i, 100)
+        builder.events[-1]["args"]["correlation"] = builder.events[-2]["args"]["correlation"]
+    return builder
+
+
+def test_a_graph_that_starts_right_before_a_slow_call_returns_stays_with_its_end():
+    graph = graph_of(slow_launch(first=9065))
+    assert replay(graph).activity_start_ns[1] == 9_065_000
+    assert replay(graph, host_time=0.5).activity_start_ns[1] == 4_515_000
+
+
+def test_what_a_slow_call_takes_before_its_graph_starts_on_an_idle_gpu_is_kept():
+    assert replay(graph_of(slow_launch(first=7000))).activity_start_ns[1] == 7_000_000
+
+
+def test_a_graph_that_starts_in_the_midst_of_a_slow_call_may_have_waited_for_the_gpu():
+    builder = slow_launch(first=7000).kernel("other", 40, 6900, launch=30, stream=9)
+    assert replay(graph_of(builder)).activity_start_ns[1] < 200_000
+
+
+def test_a_graph_that_starts_in_a_quick_call_starts_a_latency_after_it_began():
+    """Which is 48: half of what the two launches take, 10 and 86."""
+    assert replay(graph_of(slow_launch(first=186, dur=90))).activity_start_ns[1] == 148_000
+
+
 def queued(*gaps: float) -> TraceBuilder:
     builder, now = TraceBuilder(), 100.0
     for i, gap in enumerate(gaps):

@@ -62,6 +62,30 @@ def test_a_longer_gap_that_comes_back_stays_where_it_is():
     assert gaps.tolist()[5:] == [1, 4, 1, 1, 3, 1, 4, 1, 1, 3, 1, 4, 1, 1]
 
 
+def branches(*side: float, pause: float = 100, long: float = 10) -> TraceBuilder:
+    """Graphs of two kernels with a pause between them, and of another on a side branch at the places asked for."""
+    builder, now = TraceBuilder(), 200.0
+    for i, place in enumerate(side):
+        builder.kernel("first", now, 10, launch=10 * i, call="cudaGraphLaunch")
+        builder.kernel("second", now + 10 + pause, 10).kernel("side", now + place, long, stream=9)
+        for event in builder.events[-2:]:
+            event["args"]["correlation"] = builder.events[-3]["args"]["correlation"]
+        now += 23 + pause
+    return builder
+
+
+def test_branches_that_interleave_differently_are_one_graph():
+    assert graph_of(branches(5, -5, 5, 112)).hidden_ns >= 300_000
+
+
+def test_what_another_branch_worked_meanwhile_is_no_time_of_the_graphs_own():
+    """The side kernel runs from 12 to 108 of a pause from 10 to 110: the second kernel waits for it."""
+    graph = graph_of(branches(*[12] * 4, long=96))
+    assert graph.hidden_ns == 0
+    durations = np.where(graph.nodes.dur_ns[graph.nodes.cpu :] == 96_000, 48_000, 10_000)
+    assert replay(graph).end_ns.max() - replay(graph, durations).end_ns.max() > 3 * 45_000
+
+
 def test_pauses_of_ordinary_launches_are_not_taken_over():
     builder = TraceBuilder()
     for i in range(6):

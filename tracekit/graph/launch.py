@@ -1,6 +1,7 @@
 """A GPU activity can't start before its launch call plus the launch latency.
 
-A CUDA graph is handed over as a whole: where nothing of it ran before its launch call returned, nothing can.
+A CUDA graph is handed over as a whole: where nothing of it ran before its launch call had returned or, of a slow call,
+nearly had, nothing can. A slow call that let it start earlier, but long after it began, on an idle GPU, will again.
 """
 
 import numpy as np
@@ -19,12 +20,17 @@ DEFAULT_LATENCY_NS = 8_000
 # A kernel that starts later than this waited for something else than its launch.
 MAX_LATENCY_NS = 100_000
 ENOUGH = 5
+# A graph that starts in this last part of a call that takes longer than any latency waited for its end.
+NEAR_ITS_END = 0.1
 # Of all kernels, or all copies and sets, fewer will do; a single one may have waited.
 SOME = 2
 
 
 def link(nodes: Nodes, kernels: pl.DataFrame, held_back: Ints) -> Edges:
     """Launch edges; the lag is the median latency of like launches on an idle stream, none after a graph's call.
+
+    Where a graph started just before its call returned, it is less than none by as much. What a slow call took before
+    that on an idle GPU is kept as measured.
 
     Args:
         nodes: The nodes.
@@ -34,18 +40,36 @@ def link(nodes: Nodes, kernels: pl.DataFrame, held_back: Ints) -> Edges:
     launched = nodes.activities[nodes.launcher != NONE]
     launcher = nodes.launcher[nodes.launcher != NONE]
     latency = _latency(nodes, kernels, held_back)[nodes.launcher != NONE]
-    whole = _handed_over_whole(nodes, launcher, launched)
+    whole, early, late = _handed_over(nodes, launcher, launched)
     source = np.where(whole, ends(launcher), starts(launcher))
-    return Edges(EdgeKind.LAUNCH, source, starts(launched), np.where(whole, 0, latency))
+    lag = np.where(whole, -early, np.where(late > 0, late, latency))
+    return Edges(EdgeKind.LAUNCH, source, starts(launched), lag)
 
 
-def _handed_over_whole(nodes: Nodes, launcher: Ints, launched: Ints) -> npt.NDArray[np.bool_]:
-    """Activities of graphs of which nothing started before the launch call had returned."""
+def _handed_over(nodes: Nodes, launcher: Ints, launched: Ints) -> tuple[npt.NDArray[np.bool_], Ints, Ints]:
+    """When the graphs that activities are of were handed over.
+
+    Returns:
+        Whether with their launch call's end, how long before it they started, and, of a call that took long to do it
+        in its midst, how long; else 0.
+    """
     graphs = nodes.names.str.contains(LAUNCHES_GRAPH).to_numpy()
-    first = np.full(nodes.start_ns.size, np.iinfo(np.int64).max)
+    start, end = nodes.start_ns[: nodes.cpu], nodes.end_ns[: nodes.cpu]
+    first = np.full(nodes.cpu, np.iinfo(np.int64).max)
     np.minimum.at(first, launcher, nodes.start_ns[launched])
-    whole: npt.NDArray[np.bool_] = graphs[launcher] & (first >= nodes.end_ns)[launcher]
-    return whole
+    early = np.maximum(end - first, 0)
+    slow = end - start > MAX_LATENCY_NS
+    whole = graphs & ((early == 0) | (slow & (early <= NEAR_ITS_END * (end - start))))
+    late = np.where(graphs & (first - start > MAX_LATENCY_NS) & (_busy_until(nodes, first) <= start), first - start, 0)
+    return whole[launcher], early[launcher], late[launcher]
+
+
+def _busy_until(nodes: Nodes, times: Ints) -> Ints:
+    """When the activities that had started before each time were over."""
+    order = nodes.activities[np.argsort(nodes.start_ns[nodes.activities], kind="stable")]
+    reached = np.concatenate([[np.iinfo(np.int64).min], np.maximum.accumulate(nodes.end_ns[order])])
+    busy: Ints = reached[np.searchsorted(nodes.start_ns[order], times)]
+    return busy
 
 
 def _latency(nodes: Nodes, kernels: pl.DataFrame, held_back: Ints) -> Ints:

@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 
-from tracekit.graph import events, launch, polls, queue, recorded, streams, sync, threads
+from tracekit.graph import events, launch, pauses, polls, queue, recorded, streams, sync, threads
 from tracekit.graph.graph import Graph, Parts, assemble
 from tracekit.graph.nodes import collect
 from tracekit.trace import RankTrace
@@ -30,7 +30,7 @@ def parts(trace: RankTrace, kernels: pl.DataFrame, marks: pl.DataFrame) -> Parts
     stream = streams.link(nodes, kernels, launch_edges)
     sms = trace.device.sms if trace.device else 0
     waits = events.link(nodes, kernels, sms, known, launch_edges, stream.edges)
-    polled = polls.find(trace, nodes, kernels)
+    polled = polls.together(polls.find(trace, nodes, kernels), pauses.find(nodes))
     order = threads.link(nodes, polled)
     edges = (
         order.program,

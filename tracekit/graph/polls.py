@@ -53,6 +53,13 @@ def find(trace: RankTrace, nodes: Nodes, kernels: pl.DataFrame) -> Polls:
     return Polls(Edges(EdgeKind.SYNC, ends(polled), starts(receiver), lag), receiver, idle)
 
 
+def together(*found: Polls) -> Polls:
+    """Waits that were found in several ways."""
+    src, dst, lag = (np.concatenate([getattr(one.edges, part) for one in found]) for part in ("src", "dst", "lag_ns"))
+    receiver, idle = (np.concatenate([getattr(one, part) for one in found]) for part in ("receiver", "idle_ns"))
+    return Polls(Edges(EdgeKind.SYNC, src, dst, lag), receiver, idle)
+
+
 def _next_on_thread(trace: RankTrace, nodes: Nodes, calls: pl.Series, after: Ints) -> Ints:
     """When the threads of some calls did anything again after a time; never, if they didn't."""
     threads = trace.calls.select("pid", "tid")[calls].with_columns(time=pl.Series(after + nodes.origin_ns))

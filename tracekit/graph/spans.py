@@ -78,11 +78,16 @@ def of_rows(rows: Sequence[pl.DataFrame], ranks: Sequence[RankTrace], nodes: Nod
     width = int(nodes.end_ns.max(initial=0)) + 2
     lane, begin, end = (placed[column].to_numpy() for column in ("lane", "begin", "end"))
     begin, end = (np.clip(at, 0, width - 1) + lane * width for at in (begin, end))
-    order = np.argsort(begin, kind="stable")
-    begin, reached = begin[order], np.maximum.accumulate(end[order])
+    return of_intervals(begin, end, width)
+
+
+def of_intervals(begin_ns: Ints, end_ns: Ints, width_ns: int) -> Spans:
+    """Spans given by their places on the axis of all threads, and the length of a thread's range on it."""
+    order = np.argsort(begin_ns, kind="stable")
+    begin, reached = begin_ns[order], np.maximum.accumulate(end_ns[order])
     first = np.concatenate([[True], begin[1:] > reached[:-1]])[: begin.size]
     last = np.concatenate([first[1:], [True]])[: begin.size]
-    return Spans(placed.height, begin[first], reached[last], width)
+    return Spans(begin.size, begin[first], reached[last], width_ns)
 
 
 def of_rank(kernels: pl.DataFrame, rank: RankTrace) -> Bools:

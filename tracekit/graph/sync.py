@@ -18,8 +18,11 @@ from tracekit.graph.recorded import Recorded
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-# A call that waited returns soon after the activity it waited for: typically 3 to 10 us.
+# A call that waited returns soon after the activity it waited for: typically 3 to 10 us. One that takes longer works
+# on by itself: moves what was copied to pageable memory, frees memory.
 RETURN_WITHIN_NS = 50_000
+# Where the activity is a guess, it has to be nearer than that: as a part of the call.
+GUESSED_RETURN = 0.01
 DEFAULT_RETURN_NS = 5_000
 # What a blocking call costs where there is nothing to wait for is 2 to 6 us; a call that always waited can't tell.
 MAX_OWN_NS = 10_000
@@ -54,9 +57,14 @@ def link(nodes: Nodes, kernels: pl.DataFrame, recorded: Recorded) -> Blocking:
     late = nodes.end_ns[call] - nodes.end_ns[activity]
     possible = late >= 0
     activity, call, late = activity[possible], call[possible], late[possible]
-    waited = (nodes.end_ns[activity] > nodes.start_ns[call]) & (late < RETURN_WITHIN_NS) & _is_last(nodes, call, late)
-    lag = np.minimum(_return_lag(nodes, call, late, waited), late.max(initial=0))
-    own = _own_time(nodes, np.unique(call[waited]))
+    waited = (nodes.end_ns[activity] > nodes.start_ns[call]) & _is_last(nodes, call, late)
+    at_once = waited & (late < RETURN_WITHIN_NS)
+    guessed = np.isin(call, np.concatenate([calls for _, calls in guesses]))
+    near = ~guessed | (late < GUESSED_RETURN * nodes.dur_ns[call])
+    afterwards = _work_afterwards(nodes, call, late, waited & ~at_once & near)
+    usual = np.minimum(_return_lag(nodes, call, late, at_once), late.max(initial=0))
+    lag = np.where(afterwards[call] > 0, afterwards[call], usual)
+    own = np.where(afterwards > 0, afterwards, _own_time(nodes, np.unique(call[at_once])))
     edges = Edges(EdgeKind.SYNC, ends(activity), ends(call), lag)
     return Blocking(edges, own, sum(guessed.size for _, guessed in guesses))
 
@@ -144,6 +152,13 @@ def _is_last(nodes: Nodes, call: Ints, late: Ints) -> Bools:
     np.minimum.at(least, call, late)
     last: Bools = late == least[call]
     return last
+
+
+def _work_afterwards(nodes: Nodes, call: Ints, late: Ints, waited: Bools) -> Ints:
+    """What each CPU node did once its wait was over, if that took longer than returning does; else 0."""
+    work = np.zeros(nodes.cpu, dtype=np.int64)
+    work[call[waited]] = late[waited]
+    return work
 
 
 def _return_lag(nodes: Nodes, call: Ints, late: Ints, waited: Bools) -> Ints:

@@ -1,0 +1,63 @@
+"""Calls that return long after what they waited for, on small traces; times in microseconds."""
+
+import numpy as np
+import pytest
+
+from tracekit.graph import Graph, link
+from tracekit.replay.engine import replay
+from tracekit.testing import TraceBuilder
+from tracekit.workload import steps
+from tracekit.workload.extract import extract
+
+
+def end_of_cpu(graph: Graph, *durations: float) -> float:
+    """When the main thread is done: its last mark."""
+    timeline = replay(graph, (np.array(durations) * 1000).astype(np.int64) if durations else None)
+    return float(timeline.end_ns[timeline.cpu - 1]) / 1000
+
+
+def graph_of(builder: TraceBuilder) -> Graph:
+    trace = builder.load().rank()
+    return link(trace, extract(trace), steps.marks(steps.find(trace)))
+
+
+def late(call: str, kernel: float, by: float) -> Graph:
+    """A kernel from 10 on; a call from 30 until it is over, and longer by what is asked for; an op of 10."""
+    builder = TraceBuilder().kernel("gemm", 10, kernel, launch=0)
+    builder.call(call, 30, kernel - 20 + by)
+    return graph_of(builder.op("aten::item", kernel + by + 10, 10))
+
+
+@pytest.mark.parametrize("call", ["cudaDeviceSynchronize", "cudaStreamSynchronize"])
+def test_a_long_wait_that_returns_98_late_is_still_a_wait(call):
+    graph = late(call, 1e6, by=98)
+    assert end_of_cpu(graph) == pytest.approx(1e6 + 118, abs=1)
+    assert end_of_cpu(graph) - end_of_cpu(graph, 5e5) == 5e5
+
+
+def test_what_a_call_does_after_its_wait_stays():
+    graph = late("cudaFree", 4500, by=4700)
+    assert end_of_cpu(graph) - end_of_cpu(graph, 2250) == 2250
+    assert end_of_cpu(graph, 0) == 30 + 4700 + 10
+
+
+def test_a_stream_that_a_call_only_may_have_waited_for_has_to_end_right_before_it():
+    graph = late("cudaStreamSynchronize", 4500, by=200)
+    assert end_of_cpu(graph, 0) == end_of_cpu(graph)
+
+
+def test_a_pageable_copy_waits_and_then_moves_what_came():
+    """The copy's call takes from 40 to 12800, the copy from 12020 to 12100."""
+    builder = TraceBuilder().kernel("gemm", 20, 12000, launch=10)
+    copy = "Memcpy DtoH (Device -> Pageable)"
+    builder.kernel(copy, 12020, 80, launch=40, launch_dur=12760, kind="gpu_memcpy", call="cudaMemcpyAsync")
+    graph = graph_of(builder.op("aten::item", 12800, 10))
+    assert end_of_cpu(graph) - end_of_cpu(graph, 6000, 80) == 6000
+    assert end_of_cpu(graph, 0, 0) > 740
+
+
+def test_all_streams_that_a_call_waits_for_have_its_work_behind_them():
+    """Kernels of 1000 and 900 on two streams; the call returns 300 after the longer one."""
+    builder = TraceBuilder().kernel("gemm", 20, 1000, launch=10).kernel("gemm", 30, 900, launch=20, stream=9)
+    graph = graph_of(builder.call("cudaDeviceSynchronize", 40, 1280).op("aten::item", 1320, 10))
+    assert end_of_cpu(graph, 0, 900) == end_of_cpu(graph) - 90
