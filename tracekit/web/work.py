@@ -14,7 +14,7 @@ from tracekit.ingest.source import Source, expand, of_file
 from tracekit.prediction import Change, Prediction, predict
 from tracekit.replay.run import Run, prepare
 from tracekit.reporting import build
-from tracekit.reporting.sections import coverage, source, table, warnings
+from tracekit.reporting.sections import coverage, idle, source, table, warnings
 from tracekit.trace import Trace
 from tracekit.web import sides, unpacked
 from tracekit.web.excerpt import excerpt
@@ -85,7 +85,7 @@ def found(trace: Trace, run: Run) -> dict[str, Any]:
         "source": dataclasses.asdict(source.build(run)),
         "coverage": dataclasses.asdict(coverage.build(table.in_steps(run, ()))),
         "diagnosis": dataclasses.asdict(examine(trace, run)),
-        "warnings": list(warnings.build(run)),
+        "warnings": list(warnings.build(run, idle.of(run))),
     }
 
 

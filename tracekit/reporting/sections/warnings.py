@@ -9,8 +9,11 @@ from tracekit import secrets
 from tracekit.ingest.build import UNDESCRIBED
 from tracekit.ingest.ranks import ranges
 from tracekit.prediction.pace import pace
+from tracekit.replay.causes import Cause
+from tracekit.replay.idle import END_OF_STEP, Idle
 from tracekit.replay.profiler import held_up
 from tracekit.replay.run import TRUSTED_ERROR_PCT, Run
+from tracekit.units import duration, kernel_title
 from tracekit.workload.shares import share
 from tracekit.workload.steps import is_whole_trace, updates
 
@@ -29,13 +32,21 @@ MUCH_HIDDEN = 0.05
 # Time that the GPU stood still for no reason that was recorded, from which on the reader should know.
 MUCH_STALLED = 0.01
 
-
-def build(run: Run) -> tuple[str, ...]:
-    """The warnings, one sentence each."""
-    return tuple(_warnings(run))
+# Idle time for which there is no reason at all, from which on the reader should know.
+MUCH_UNEXPLAINED = 0.1
 
 
-def _warnings(run: Run) -> Iterator[str]:
+def build(run: Run, idle: Idle) -> tuple[str, ...]:
+    """The warnings, one sentence each.
+
+    Args:
+        run: The measured run.
+        idle: Why its GPU was idle.
+    """
+    return tuple(_warnings(run, idle))
+
+
+def _warnings(run: Run, idle: Idle) -> Iterator[str]:
     yield from run.job_warnings
     yield from _of_each_rank(run)
     yield from run.assumptions
@@ -65,8 +76,26 @@ def _warnings(run: Run) -> Iterator[str]:
             f"{100 * stalled:.0f} % of the step the GPU stood still with work launched and nothing recorded to wait "
             "for (a kernel's first launch does that): kept as it was"
         )
+    yield from _unexplained(run, idle, stalled)
     if run.graph.dropped:
         yield f"{run.graph.dropped} inferred dependencies contradict others and were left out"
+
+
+def _unexplained(run: Run, idle: Idle, stalled: float) -> Iterator[str]:
+    """That much of the step is idle time for which neither a launch nor a wait is there."""
+    causes = idle.by_cause()
+    idle_us = causes.filter(pl.col("cause") == Cause.UNEXPLAINED)["time_us"].sum()
+    part = idle_us * 1e3 * idle.steps.height / max(idle.steps["time_ns"].sum(), 1)
+    if part - stalled <= MUCH_UNEXPLAINED:
+        return
+    op = idle.by_op(run.kernels, Cause.UNEXPLAINED)["op"][0]
+    where = "at the end of the step" if op == END_OF_STEP else f"mostly before {kernel_title(op)}"
+    cut = "leave the steps that have it out with --steps, or " if run.steps.height > 1 else ""
+    yield (
+        f"{100 * part:.0f} % of the step ({duration(idle_us)}) the GPU was idle and nothing in the trace says why "
+        f"({where}): that is kept as measured on every GPU, so a speedup is smaller than that of the work; {cut}record "
+        "steps after a warm-up (schedule(warmup=...), profiler.step())"
+    )
 
 
 def _pace(run: Run) -> Iterator[str]:
