@@ -112,6 +112,15 @@ def test_what_is_asked_for_under_two_names_is_predicted_once(trace):
     assert [target.label for target in asked] == ["h100-sxm", "l40s", "8xh200-sxm", "4xh200-sxm"]
 
 
+def test_a_gpu_that_its_cluster_stands_for_is_said(trace):
+    found = tk.predict(trace, gpu="H100 SXM", cluster="8xh100-sxm")
+    assert list(found) == ["8xh100-sxm"]
+    said = "h100-sxm was asked for by itself too and is predicted on 8xh100-sxm only"
+    assert any(note.startswith(said) for note in found["8xh100-sxm"].notes)
+    alone = tk.predict(trace, cluster="8xh100-sxm")["8xh100-sxm"]
+    assert not any("by itself" in note for note in alone.notes)
+
+
 def test_unknown_and_ambiguous_gpus_are_named(trace):
     with pytest.raises(UnknownGpuError, match="h100"):
         tk.predict(trace, gpu="h1000")

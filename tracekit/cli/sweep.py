@@ -88,7 +88,7 @@ def sweep(
     from tracekit.render import sweep as render
     from tracekit.replay.run import prepare
 
-    check_output(output, force, (".json", ".txt"))
+    check_output(output, force, (".json", ".txt"), traces)
     if not gpu and not cluster:
         raise typer.BadParameter("say where to: --cluster 64x8xh100-sxm@ndr400, --gpu h100-sxm, or both")
     targets(gpu, cluster)

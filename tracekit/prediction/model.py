@@ -53,11 +53,13 @@ class Target:
         gpu: The GPU, and how its name was understood.
         cluster: What joins the GPUs; None if only the GPU was named.
         layout: How the job is laid out there; None as in the trace.
+        stands_for_gpu: Whether the GPU was asked for by itself as well.
     """
 
     gpu: Resolution
     cluster: Cluster | None = None
     layout: Layout | None = None
+    stands_for_gpu: bool = False
 
     @property
     def label(self) -> str:

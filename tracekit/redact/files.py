@@ -32,10 +32,11 @@ def redact(given: str | Path, output: Path, *, force: bool = False) -> Removed:
 
     Raises:
         TraceError: It can't be read, is damaged, too large, no profiler trace, or more than one.
-        OutputError: ``output`` exists already, is no file, or can't be written.
+        OutputError: ``output`` exists already, is no file or the trace itself, or can't be written.
     """
     outputs.check(output, force=force)
     source = _one(given)
+    outputs.apart(output, [source.path] if source.path else [])
     data = _read(source)
     try:
         redactor, chunks = _open(data, source.name)
