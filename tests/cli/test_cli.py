@@ -166,8 +166,14 @@ FAILURES = {
     "unknown rank": (("report", "{tmp}/trace.json.gz", "--ranks", "3"), "It doesn't say which rank it is of."),
     "unknown format": (("report", "{tmp}/trace.json.gz", "-o", "{tmp}/x.docx"), ".docx"),
     "no directory": (("report", "{tmp}/trace.json.gz", "-o", "{tmp}/nowhere/x.json"), "no directory"),
-    "long name": (("report", "{tmp}/trace.json.gz", "-o", "{tmp}/" + 300 * "x" + ".json"), "can't be written: File name"),
-    "input as report": (("report", "{tmp}/trace.json.gz", "--format", "json", "-f", "-o", "{tmp}/trace.json.gz"), "read"),
+    "long name": (
+        ("report", "{tmp}/trace.json.gz", "-o", "{tmp}/" + 300 * "x" + ".json"),
+        "can't be written: File name",
+    ),
+    "input as report": (
+        ("report", "{tmp}/trace.json.gz", "--format", "json", "-f", "-o", "{tmp}/trace.json.gz"),
+        "is what is read",
+    ),
     "input as timeline": (("export", "{tmp}", "-f", "-o", "{tmp}/trace.json.gz"), "would be overwritten"),
     "input as redacted": (("redact", "{tmp}/trace.json.gz", "-f", "-o", "{tmp}/trace.json.gz"), "is what is read"),
     "gpu card": (("gpus", "rtx-99"), "unknown GPU"),

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tracekit
-from tracekit.errors import DamagedTraceError, TracekitError
+from tracekit.errors import DamagedTraceError, NotATraceError, TracekitError
 from tracekit.ingest import load_bytes
 from tracekit.ingest.decode import decode
 from tracekit.testing import TraceBuilder
@@ -86,6 +86,16 @@ def test_a_file_cut_amid_its_kernels_is_refused():
     text = whole.to_json()
     with pytest.raises(DamagedTraceError, match="cut short"):
         load_bytes(text[: text.index(b"gemm_12")], "cut")
+
+
+@pytest.mark.parametrize("small_bytes", [0, 1 << 20])
+def test_a_byte_order_mark_is_no_part_of_the_json(small_bytes):
+    assert kernels_of(b"\xef\xbb\xbf" + GOOD, small_bytes)[0] == kernels_of(GOOD)[0]
+    for encoding in ("utf-16", "utf-16-be"):
+        text = GOOD.decode().encode(encoding)
+        text = text if encoding == "utf-16" else b"\xfe\xff" + text
+        with pytest.raises(NotATraceError, match="UTF-16"):
+            kernels_of(text, small_bytes)
 
 
 def changed(category, **fields):

@@ -1,11 +1,13 @@
 """What a user relies on in a prediction."""
 
+import re
+
 import numpy as np
 import pytest
 
 import tracekit as tk
 from predictors.errors import AmbiguousGpuError, UnknownGpuError
-from tracekit.errors import StepError
+from tracekit.errors import StepError, TracekitError
 from tracekit.prediction import targets
 from tracekit.replay.run import prepare
 from tracekit.testing import A100, TraceBuilder
@@ -110,6 +112,17 @@ def test_any_spelling_finds_the_prediction(trace):
 def test_what_is_asked_for_under_two_names_is_predicted_once(trace):
     asked = targets(["h100-sxm", "l40s", "H100"], ["8xh200-sxm", "8xh200-sxm", "4xh200-sxm"])
     assert [target.label for target in asked] == ["h100-sxm", "l40s", "8xh200-sxm", "4xh200-sxm"]
+
+
+def test_predictions_have_a_short_name(trace):
+    shown = repr(tk.predict(trace, gpu=["h100-sxm", "l40s"]))
+    assert re.fullmatch(r"Predictions\(h100-sxm X([\d.]+x\), l40s [\d.]+ [mµ]s \([\d.]+x\)\)", shown)
+
+
+def test_a_target_has_to_be_named(trace):
+    for verb in (tk.predict, tk.sweep):
+        with pytest.raises(TracekitError, match="No target was named"):
+            verb(trace)
 
 
 def test_a_gpu_that_its_cluster_stands_for_is_said(trace):

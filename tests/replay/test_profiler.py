@@ -59,6 +59,6 @@ def test_it_is_said_with_its_amount(ranks):
     builders = [late_launch().overhead("Activity Buffer Request", 90, 300) for _ in range(ranks)]
     run = prepare(job(*builders))
     assert any(
-        line.startswith("the profiler itself held up the CPU for 0.3 ms of the recording (Activity Buffer Request): ")
+        line.startswith("the profiler itself held up the CPU for 300 µs of the recording (Activity Buffer Request): ")
         for line in warnings.build(run, idle.of(run))
     )

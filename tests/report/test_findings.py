@@ -76,7 +76,8 @@ def test_time_kept_within_graphs_is_not_the_cpus():
         builder.op("aten::add", 1300 + start, 38).kernel("add", 1330 + start, 8, launch=1320 + start)
     half = found(replays(*[100] * 8).op("aten::add", 1300, 30).kernel("add", 1330, 8, launch=1320))
     assert "launch-bound" not in half
-    assert re.search(r"[\d.]+ ms, 100 % .* whatever the GPU; [\d.]+ ms of it would stay", found(builder)["launch-bound"].title)
+    title = found(builder)["launch-bound"].title
+    assert re.search(r"[\d.]+ ms, 100 % .* whatever the GPU; [\d.]+ ms of it would stay", title)
 
 
 def reading(waits):

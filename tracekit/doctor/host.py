@@ -4,6 +4,7 @@ import polars as pl
 
 from tracekit.doctor import recipe
 from tracekit.doctor.model import Case, Check, Status, at_most_warn, by_cost
+from tracekit.units import many
 from tracekit.workload.extract import has_work
 from tracekit.workload.shares import share
 
@@ -20,7 +21,7 @@ SLOWING = {
 def cpu_activity(case: Case) -> Check:
     """Fails without CPU ops or without runtime calls."""
     ops, calls = case.rank.ops.height, case.rank.calls.height
-    name, title, evidence = "cpu_activity", "CPU activity", f"{ops:,} ops, {calls:,} runtime calls"
+    name, title, evidence = "cpu_activity", "CPU activity", f"{many(ops, 'op')}, {many(calls, 'runtime call')}"
     if ops and calls:
         return Check(name, title, Status.OK, evidence)
     if calls:

@@ -1,5 +1,6 @@
 """A trace file to a redacted one."""
 
+import codecs
 import gzip
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -103,7 +104,7 @@ def _read(source: Source) -> bytes:
                 )
         if stream.damage is not None:
             raise DamagedTraceError(f"{source.name} is damaged: {stream.damage}.", "Copy or record the file again.")
-    return b"".join(pieces)
+    return b"".join(pieces).removeprefix(codecs.BOM_UTF8)
 
 
 def _write(path: Path, chunks: Iterable[bytes]) -> None:

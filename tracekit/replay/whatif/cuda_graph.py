@@ -17,6 +17,7 @@ from tracekit.replay.whatif.edited import Edited, with_graph
 from tracekit.replay.whatif.launches import calls_of
 from tracekit.replay.whatif.select import Select
 from tracekit.replay.whatif.sequences import sequences
+from tracekit.units import many
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -67,7 +68,7 @@ def cuda_graph(run: Run, select: Select) -> Edited:
     lag[within] = np.minimum(lag[within], GAP_NS)
     left = without(replace(graph, lag_ns=lag), of_calls(graph, EdgeKind.QUEUE, member))
     launches, graphs = int((member & chosen).sum()), int(leads.sum())
-    return Edited(with_graph(run, left), launches, f"{launches:,} launches become {graphs:,} of CUDA graphs")
+    return Edited(with_graph(run, left), launches, f"{many(launches, 'launch')} become {graphs:,} of CUDA graphs")
 
 
 def _of_graphs(run: Run, src: Ints, dst: Ints, lag_ns: Ints) -> Bools:
