@@ -116,7 +116,7 @@ def test_what_is_asked_for_under_two_names_is_predicted_once(trace):
 
 def test_predictions_have_a_short_name(trace):
     shown = repr(tk.predict(trace, gpu=["h100-sxm", "l40s"]))
-    assert re.fullmatch(r"Predictions\(h100-sxm X([\d.]+x\), l40s [\d.]+ [mµ]s \([\d.]+x\)\)", shown)
+    assert re.fullmatch(r"Predictions\(h100-sxm [\d.]+ [mµ]s \([\d.]+x\), l40s [\d.]+ [mµ]s \([\d.]+x\)\)", shown)
 
 
 def test_a_target_has_to_be_named(trace):
