@@ -66,7 +66,7 @@ def test_a_port_that_is_taken_is_one_line(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         listening = []
-        with pytest.raises(OutputError, match=f"127.0.0.1:{port} can't be listened on: Address already in use"):
+        with pytest.raises(OutputError, match=f"127.0.0.1:{port} can't be listened on: Address already in use. Choose"):
             run(Settings(data=tmp_path, port=port), lambda: listening.append(port))
     assert not listening
 

@@ -54,7 +54,8 @@ def _sockets(host: str, port: int) -> list[socket.socket]:
     except OSError as error:
         for one in found:
             one.close()
+        why = str(error.strerror).partition(" (")[0]
         raise OutputError(
-            f"{host}:{port} can't be listened on: {error.strerror}.", "Choose another with --port or --host."
+            f"{host}:{port} can't be listened on: {why}.", "Choose another with --port or --host."
         ) from error
     return found
