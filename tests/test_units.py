@@ -2,7 +2,7 @@
 
 import pytest
 
-from tracekit.units import byte_count, counted, digits, duration, interval, kernel_title, percent
+from tracekit.units import byte_count, counted, digits, duration, interval, kernel_title, many, percent
 
 LAMBDA = "at::native::gpu_kernel_impl<at::native::AddFunctor<float> >(at::TensorIteratorBase&)::{lambda(int)#1}"
 TITLES = {
@@ -60,3 +60,8 @@ def test_sizes_have_the_unit_that_suits_them(bytes_, text):
 @pytest.mark.parametrize(("value", "text"), [(41.0, "41"), (40.5, "40.5"), (0.5, "0.50"), (1835.0, "1,835")])
 def test_counts_have_decimals_only_where_steps_differ(value, text):
     assert counted(value) == text
+
+
+def test_one_of_something_is_no_plural():
+    assert [many(count, "launch") for count in (0, 1, 1234)] == ["0 launches", "1 launch", "1,234 launches"]
+    assert many(1, "kernel") == "1 kernel"

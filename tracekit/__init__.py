@@ -145,15 +145,15 @@ def predict(
         calibration: Whether calibrations kept on this machine are used (``tracekit calibrate``).
 
     Raises:
-        TracekitError: The steps are not in the trace, a cluster is unknown or too small, the job can't be laid out like
-            that, an edit is unknown or finds nothing to change, or a calibration can't be read.
+        TracekitError: No target is named, the steps are not in the trace, a cluster is unknown or too small, the job
+            can't be laid out like that, an edit is unknown or finds nothing to change, or a calibration can't be read.
         PredictorError: A GPU is unknown or its name ambiguous.
     """
     from tracekit import prediction
     from tracekit.replay.edit import asked, edit
     from tracekit.replay.run import prepare
 
-    gpus, clusters = ([names] if isinstance(names, str) else names for names in (gpu, cluster))
+    gpus, clusters = _targets(gpu, cluster)
     edits = asked(what_if, host_speed)
     edited = edit(prepare(trace, source_gpu=source_gpu, steps=steps), edits, unprofiled_step_us)
     change = prediction.Change(
@@ -169,6 +169,18 @@ def predict(
         calibrated=calibration,
     )
     return prediction.predict_edited(edited, on_targets)
+
+
+def _targets(gpu: str | Sequence[str], cluster: str | Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """Names of GPUs and of clusters.
+
+    Raises:
+        TracekitError: There are none.
+    """
+    if not gpu and not cluster:
+        raise TracekitError("No target was named.", 'Say where to: gpu="h100-sxm", cluster="8xh100-sxm", or both.')
+    gpus, clusters = ([names] if isinstance(names, str) else names for names in (gpu, cluster))
+    return gpus, clusters
 
 
 def compare(
@@ -237,13 +249,14 @@ def sweep(
         calibration: Whether calibrations kept on this machine are used (``tracekit calibrate``).
 
     Raises:
-        TracekitError: The steps are not in the trace, a cluster is unknown, or no layout can be worked out.
+        TracekitError: No target is named, the steps are not in the trace, a cluster is unknown, or no layout can be
+            worked out.
         PredictorError: A GPU is unknown or its name ambiguous.
     """
     from tracekit.prediction.sweep import sweep as over_layouts
     from tracekit.replay.run import prepare
 
-    gpus, clusters = ([names] if isinstance(names, str) else names for names in (gpu, cluster))
+    gpus, clusters = _targets(gpu, cluster)
     return over_layouts(
         prepare(trace, source_gpu=source_gpu, steps=steps),
         gpus,

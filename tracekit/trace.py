@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeGuard
 import polars as pl
 
 from tracekit.errors import TraceError
+from tracekit.units import many
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -200,4 +201,4 @@ class Trace:
         device = self.ranks[0].device
         ops, activities = (sum(len(rank.tables[name]) for rank in self.ranks) for name in ("ops", "activities"))
         gpu = device.name if device else "unknown GPU"
-        return f"Trace({self.source!r}, {gpu}, {len(self.ranks)} ranks, {ops} ops, {activities} GPU activities)"
+        return f"Trace({self.source!r}, {gpu}, {many(len(self.ranks), 'rank')}, {ops} ops, {activities} GPU activities)"

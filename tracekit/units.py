@@ -25,6 +25,12 @@ def counted(value: float) -> str:
     return f"{value:,.0f}" if value == round(value) else digits(value)
 
 
+def many(count: int, what: str) -> str:
+    """How many of something: ``1 kernel``, ``1,234 kernels``."""
+    ending = "" if count == 1 else "es" if what.endswith("ch") else "s"
+    return f"{count:,} {what}{ending}"
+
+
 def dollars(amount: float | None) -> str:
     """An amount, also a small one; where no price was given a dash."""
     if amount is None:

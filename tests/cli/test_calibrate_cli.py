@@ -59,7 +59,7 @@ def test_a_result_changes_predictions_until_it_is_removed(run, result, trace):
     assert "calibrated" not in notes
     code, out, err = run("calibrate", result)
     assert (code, err) == (0, "")
-    for expected in ("5 kernels measured on a t4", "bench, taken in", "torch 2.9.0", "driver 580.1", "gemm fp32"):
+    for expected in ("5 kernels measured on a t4", "bench, kept since", "torch 2.9.0", "driver 580.1", "gemm fp32"):
         assert expected in " ".join(out.split())
     after, notes = step_us(run, trace, "t4")
     assert after > 1.1 * before

@@ -93,6 +93,10 @@ def test_what_is_no_file_is_not_replaced(verb, run, trace, tmp_path):
     assert pipe.is_fifo()
 
 
+def test_a_name_as_long_as_may_be(run, trace, tmp_path):
+    assert run("report", trace, "-o", tmp_path / ("x" * 250 + ".json"))[0] == 0
+
+
 @pytest.mark.parametrize("form", ["html", "json", "md", "xlsx", "txt"])
 def test_a_trace_whose_name_is_no_text(form, run, trace, tmp_path):
     named = trace.rename(os.fsdecode(bytes(tmp_path) + b"/b\xff.json.gz"))
@@ -162,6 +166,16 @@ FAILURES = {
     "unknown rank": (("report", "{tmp}/trace.json.gz", "--ranks", "3"), "It doesn't say which rank it is of."),
     "unknown format": (("report", "{tmp}/trace.json.gz", "-o", "{tmp}/x.docx"), ".docx"),
     "no directory": (("report", "{tmp}/trace.json.gz", "-o", "{tmp}/nowhere/x.json"), "no directory"),
+    "long name": (
+        ("report", "{tmp}/trace.json.gz", "-o", "{tmp}/" + 300 * "x" + ".json"),
+        "can't be written: File name",
+    ),
+    "input as report": (
+        ("report", "{tmp}/trace.json.gz", "--format", "json", "-f", "-o", "{tmp}/trace.json.gz"),
+        "is what is read",
+    ),
+    "input as timeline": (("export", "{tmp}", "-f", "-o", "{tmp}/trace.json.gz"), "would be overwritten"),
+    "input as redacted": (("redact", "{tmp}/trace.json.gz", "-f", "-o", "{tmp}/trace.json.gz"), "is what is read"),
     "gpu card": (("gpus", "rtx-99"), "unknown GPU"),
 }
 

@@ -44,7 +44,7 @@ def test_predictions_have_the_edits_in_them(run, trace):
 def test_the_unprofiled_step_becomes_the_measured_one(run, trace):
     data = json.loads(run("report", trace, "--unprofiled-step", "0.123ms", "--json")[1])
     assert data["source"]["step_time_us"] == pytest.approx(123)
-    assert any("0.123 ms without the profiler" in warning for warning in data["warnings"])
+    assert any("123 µs without the profiler" in warning for warning in data["warnings"])
     assert run("report", trace, "--unprofiled-step", "123")[0] == 2
 
 
@@ -53,7 +53,7 @@ def test_the_unprofiled_step_becomes_the_measured_one(run, trace):
     [
         (["--what-if", "speed-up(2)"], "there is no what-if edit 'speed-up'. Known: scale, remove,"),
         (["--what-if", "scale(family=nothing, 2)"], "there are no kernels with family=nothing."),
-        (["--host-speed", "fast"], "--what-if 'host-speed(fast)': 'fast' is no number."),
+        (["--host-speed", "fast"], "--host-speed fast: 'fast' is no number. Write SPEED, or python=SPEED"),
         (["--unprofiled-step", "9s"], "is longer than the recorded one"),
     ],
 )

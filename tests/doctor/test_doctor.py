@@ -262,3 +262,15 @@ def test_a_secret_is_warned_of_and_not_printed():
     assert "a Hugging Face token (in its annotations)" in warning
     assert secret not in warning
     assert diagnosis.grade == "A"
+
+
+def test_waiting_for_other_ranks_is_not_scaled_by_class():
+    """In each step 100 of products without shapes and a collective that takes 10, but for 800 in the second step."""
+    builder = TraceBuilder()
+    for number, dur in enumerate((10, 800, 800, 10)):
+        at = 1000 * number
+        builder.step(number, at, 995).op("aten::mm", at + 5, 30).kernel(GEMM, at + 30, 100, launch=at + 10)
+        args = {"Collective name": "allreduce", "dtype": "Float", "In msg nelems": 1000, "Group size": 2}
+        builder.kernel(NCCL, at + 150, dur, launch=at + 40, **args)
+    found = {check.name: check for check in diagnose(job(builder, 2)).checks}
+    assert found["shapes"].cost_pct == pytest.approx(10, abs=1)

@@ -2,11 +2,10 @@
 
 import numpy as np
 
+import tracekit as tk
 from tracekit.graph import Graph, link
 from tracekit.graph.edges import EdgeKind
 from tracekit.replay.engine import replay
-from tracekit.replay.run import prepare
-from tracekit.reporting.sections import warnings
 from tracekit.testing import TraceBuilder
 from tracekit.workload import steps
 from tracekit.workload.extract import extract
@@ -53,5 +52,5 @@ def test_no_stall_while_another_stream_worked_for_a_part_of_it():
 
 
 def test_the_output_says_how_much_is_kept():
-    [said] = [line for line in warnings.build(prepare(stalled().load())) if "stood still" in line]
+    [said] = [line for line in tk.report(stalled().load()).warnings if "stood still" in line]
     assert said.startswith("95 % of the step")

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tracekit
-from tracekit.errors import DamagedTraceError, TracekitError
+from tracekit.errors import DamagedTraceError, NotATraceError, TracekitError
 from tracekit.ingest import load_bytes
 from tracekit.ingest.decode import decode
 from tracekit.testing import TraceBuilder
@@ -86,6 +86,42 @@ def test_a_file_cut_amid_its_kernels_is_refused():
     text = whole.to_json()
     with pytest.raises(DamagedTraceError, match="cut short"):
         load_bytes(text[: text.index(b"gemm_12")], "cut")
+
+
+@pytest.mark.parametrize("small_bytes", [0, 1 << 20])
+def test_a_byte_order_mark_is_no_part_of_the_json(small_bytes):
+    assert kernels_of(b"\xef\xbb\xbf" + GOOD, small_bytes)[0] == kernels_of(GOOD)[0]
+    for encoding in ("utf-16", "utf-16-be"):
+        text = GOOD.decode().encode(encoding)
+        text = text if encoding == "utf-16" else b"\xfe\xff" + text
+        with pytest.raises(NotATraceError, match="UTF-16"):
+            kernels_of(text, small_bytes)
+
+
+def changed(category, **fields):
+    """The good trace with something else in all its events of a category."""
+    document = json.loads(GOOD)
+    for event in document["traceEvents"]:
+        if event["cat"] == category:
+            event.update(fields)
+    return json.dumps(document).encode()
+
+
+@pytest.mark.parametrize("small_bytes", [0, 1 << 20])
+@pytest.mark.parametrize("fields", [{"ts": "soon"}, {"tid": {}}, {"args": []}])
+def test_a_file_whose_kernels_are_damaged_is_refused(fields, small_bytes):
+    with pytest.raises(DamagedTraceError, match="20 of 20 launches have no kernel in it, and 20 events can't be read"):
+        kernels_of(changed("kernel", **fields), small_bytes)
+
+
+def test_lost_events_of_other_kinds_and_few_kernels_are_no_reason_to_refuse():
+    names, warnings = kernels_of(changed("cpu_op", args=[]))
+    assert len(names) == 20
+    assert any("20 of 60 events lost" in warning for warning in warnings)
+    few = json.loads(builder(200).to_json())
+    for event in [event for event in few["traceEvents"] if event["cat"] == "kernel"][:4]:
+        event["tid"] = {}
+    assert len(kernels_of(json.dumps(few).encode())[0]) == 196
 
 
 @pytest.mark.parametrize("text", [GOOD[:3000], PRETTY[:3000]], ids=["one line", "pretty"])

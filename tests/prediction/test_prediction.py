@@ -1,12 +1,14 @@
 """What a user relies on in a prediction."""
 
+import re
+
 import numpy as np
 import pytest
 
 import tracekit as tk
 from predictors.errors import AmbiguousGpuError, UnknownGpuError
 from predictors.intervals import KEPT
-from tracekit.errors import StepError
+from tracekit.errors import StepError, TracekitError
 from tracekit.prediction import targets
 from tracekit.replay.run import prepare
 from tracekit.testing import A100, TraceBuilder
@@ -123,6 +125,26 @@ def test_any_spelling_finds_the_prediction(trace):
 def test_what_is_asked_for_under_two_names_is_predicted_once(trace):
     asked = targets(["h100-sxm", "l40s", "H100"], ["8xh200-sxm", "8xh200-sxm", "4xh200-sxm"])
     assert [target.label for target in asked] == ["h100-sxm", "l40s", "8xh200-sxm", "4xh200-sxm"]
+
+
+def test_predictions_have_a_short_name(trace):
+    shown = repr(tk.predict(trace, gpu=["h100-sxm", "l40s"]))
+    assert re.fullmatch(r"Predictions\(h100-sxm [\d.]+ [mµ]s \([\d.]+x\), l40s [\d.]+ [mµ]s \([\d.]+x\)\)", shown)
+
+
+def test_a_target_has_to_be_named(trace):
+    for verb in (tk.predict, tk.sweep):
+        with pytest.raises(TracekitError, match="No target was named"):
+            verb(trace)
+
+
+def test_a_gpu_that_its_cluster_stands_for_is_said(trace):
+    found = tk.predict(trace, gpu="H100 SXM", cluster="8xh100-sxm")
+    assert list(found) == ["8xh100-sxm"]
+    said = "h100-sxm was asked for by itself too and is predicted on 8xh100-sxm only"
+    assert any(note.startswith(said) for note in found["8xh100-sxm"].notes)
+    alone = tk.predict(trace, cluster="8xh100-sxm")["8xh100-sxm"]
+    assert not any("by itself" in note for note in alone.notes)
 
 
 def test_unknown_and_ambiguous_gpus_are_named(trace):

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 import tests.test_properties as properties
 import tracekit as tk
 from tests.conftest import SAMPLES
+from tests.graph.test_replays import replays
 from tests.replay.test_idle import after_a_sync, linked
 from tracekit.replay.critical import CriticalPath, critical_path
 from tracekit.replay.engine import measured, replay
@@ -117,6 +118,13 @@ def test_the_gpu_becomes_the_limit():
         builder.op("aten::mm", 100 * i, 5).kernel("gemm", 10 + 100 * i, 58, launch=100 * i)
     assert gpu_limits_from(run_of(builder)) == pytest.approx(100 / 59, rel=0.05)
     assert gpu_limits_from(run_of(gpu_bound())) == 1
+
+
+def test_what_is_kept_as_measured_is_not_the_hosts():
+    """Graphs launched 10 apart, each with 100 between its two kernels of 10."""
+    run = run_of(replays(*[100] * 8))
+    assert sensitivity(run).gpu_floor_us > 800
+    assert host_limits_from(run) is None
 
 
 def test_a_faster_network():

@@ -7,7 +7,7 @@ from tracekit.errors import WhatIfError
 from tracekit.replay.profiler import held_up
 from tracekit.replay.run import prepare
 from tracekit.replay.whatif import apply
-from tracekit.reporting.sections import warnings
+from tracekit.reporting.sections import idle, warnings
 from tracekit.testing import MAIN_THREAD, TraceBuilder
 
 
@@ -44,7 +44,7 @@ def test_within_a_call_too():
 def test_what_held_nothing_up_stays(builder):
     run = prepare(builder.load())
     assert held_up(run.trace).is_empty()
-    assert not [line for line in warnings.build(run) if "profiler itself" in line]
+    assert not [line for line in warnings.build(run, idle.of(run)) if "profiler itself" in line]
     with pytest.raises(WhatIfError, match="no work of the profiler"):
         apply(run, ["no-profiler()"])
 
@@ -59,6 +59,6 @@ def test_it_is_said_with_its_amount(ranks):
     builders = [late_launch().overhead("Activity Buffer Request", 90, 300) for _ in range(ranks)]
     run = prepare(job(*builders))
     assert any(
-        line.startswith("the profiler itself held up the CPU for 0.3 ms of the recording (Activity Buffer Request): ")
-        for line in warnings.build(run)
+        line.startswith("the profiler itself held up the CPU for 300 µs of the recording (Activity Buffer Request): ")
+        for line in warnings.build(run, idle.of(run))
     )

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.graph.test_replays import replays
 from tests.replay.test_critical import gpu_bound
 from tests.replay.test_idle import after_a_sync
 from tracekit.errors import WhatIfError
@@ -163,6 +164,13 @@ def test_a_graph_on_rocm(dur, ends):
         builder.op("aten::add", start, 20).kernel("add", start + 8, dur, launch=start, call="hipLaunchKernel")
     run = run_of(builder)
     assert saved(run, cuda_graph(run, ANY)) == pytest.approx(230 - ends)
+
+
+def test_gaps_of_graphs_that_are_there_already_stay():
+    """Four replays of two kernels with 100 between them."""
+    run = run_of(replays(100, 100, 100, 100))
+    timeline = cuda_graph(run, ANY).run.timeline_with((run.kernels["dur_ns"] / 1e3).to_numpy())
+    assert (timeline.activity_start_ns[1::2] - timeline.activity_end_ns[0::2]).tolist() == [100_000] * 4
 
 
 def test_a_cuda_graph_ends_where_the_cpu_waits():

@@ -1,8 +1,11 @@
 """Every finding with a trace in which it fires and one in which it doesn't; times in microseconds."""
 
+import re
+
 import pytest
 
 import tracekit as tk
+from tests.graph.test_replays import replays
 from tests.jobs import gradient_step, job
 from tests.prediction.test_memory_and_cost import training
 from tracekit.prediction import predict
@@ -65,6 +68,16 @@ def test_launch_bound():
     assert finding.saves_us > 500
     assert finding.evidence[0].what == "before aten::add"
     assert "launch-bound" not in Timeline().run("aten::mm", TENSOR, 5000, mm(4096, 4096, 4096)).found()
+
+
+def test_time_kept_within_graphs_is_not_the_cpus():
+    builder = replays(*[100] * 8)
+    for start in range(0, 4000, 40):
+        builder.op("aten::add", 1300 + start, 38).kernel("add", 1330 + start, 8, launch=1320 + start)
+    half = found(replays(*[100] * 8).op("aten::add", 1300, 30).kernel("add", 1330, 8, launch=1320))
+    assert "launch-bound" not in half
+    title = found(builder)["launch-bound"].title
+    assert re.search(r"[\d.]+ ms, 100 % .* whatever the GPU; [\d.]+ ms of it would stay", title)
 
 
 def reading(waits):

@@ -4,19 +4,24 @@ import pytest
 
 import tracekit as tk
 from tracekit.replay.run import prepare
-from tracekit.reporting.sections import warnings
+from tracekit.reporting.sections import idle, warnings
 from tracekit.testing import TraceBuilder
+
+
+def said_of(builder: TraceBuilder) -> tuple[str, ...]:
+    run = prepare(builder.load())
+    return warnings.build(run, idle.of(run))
 
 
 def said(unprofiled_step_us: object) -> str:
     """The warnings of a step of 100 us."""
     builder = TraceBuilder().step(1, 0, 100).kernel("k", 20, 60, launch=10)
     builder.metadata["tracekit"] = {"unprofiled_step_us": unprofiled_step_us}
-    return "\n".join(warnings.build(prepare(builder.load())))
+    return "\n".join(said_of(builder))
 
 
 def test_what_the_profiler_cost_is_said_with_the_option_that_takes_it_out():
-    assert "a step took 0.08 ms without the profiler and 0.1 ms with it: --unprofiled-step 0.08ms" in said([70, 80, 90])
+    assert "a step took 80.0 µs without the profiler and 100 µs with it: --unprofiled-step 0.08ms" in said([70, 80, 90])
 
 
 @pytest.mark.parametrize("noted", [[99.0], [], [0], ["soon"], "soon", None])
@@ -31,9 +36,19 @@ def test_several_iterations_in_what_counts_as_one_step_are_said(marked, times, w
         builder.kernel("k", start + 20, 60, launch=start + 10)
         builder.annotation("Optimizer.step#Adam.step", start + 80, 10)
         builder.annotation("Optimizer.step#SGD.step", start + 90, 5)
-    said = [warning for warning in warnings.build(prepare(builder.load())) if "the optimizer ran" in warning]
+    said = [warning for warning in said_of(builder) if "the optimizer ran" in warning]
     assert len(said) == warns
     assert all(f"ran {times} times" in warning for warning in said)
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_a_step_that_is_idle_for_no_recorded_reason_is_said(late):
+    """The second kernel, whose launch isn't recorded, starts 500 after the first one ended, or at once."""
+    builder = TraceBuilder().op("aten::mm", 0, 20).kernel("first", 20, 60, launch=10)
+    builder.kernel("second", 580 if late else 81, 400)
+    warned = [warning for warning in said_of(builder) if "nothing in the trace says why" in warning]
+    assert [warning[:33] for warning in warned] == ["51 % of the step (500 µs) the GPU"] * late
+    assert all("before second" in warning and "--steps" not in warning for warning in warned)
 
 
 @pytest.mark.parametrize("gpus", [1, 2])
@@ -41,7 +56,7 @@ def test_several_gpus_of_one_process_are_said(gpus):
     builder = TraceBuilder()
     for device in range(gpus):
         builder.kernel("k", 20, 60, launch=10 * device, device=device)
-    said = [warning for warning in warnings.build(prepare(builder.load())) if f"drove {gpus} GPUs" in warning]
+    said = [warning for warning in said_of(builder) if f"drove {gpus} GPUs" in warning]
     assert len(said) == gpus - 1
 
 
@@ -72,5 +87,5 @@ def test_a_gpu_slower_than_its_kind_is_said_if_all_kinds_of_kernels_are(took_us,
         builder.op(op, 100 * number, 30, dims=[[4096, 4096]], types=["float"])
         builder.kernel(kernel, start, dur, launch=100 * number + 5)
         start += dur + 2
-    said = [warning for warning in warnings.build(prepare(builder.load())) if "kernels of all kinds" in warning]
+    said = [warning for warning in said_of(builder) if "kernels of all kinds" in warning]
     assert len(said) == warns

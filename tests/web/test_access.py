@@ -2,10 +2,12 @@
 
 import logging
 import re
+import socket
 
 import pytest
 
 from tracekit.errors import OutputError, TracekitError
+from tracekit.web.server import run
 from tracekit.web.settings import Settings, check
 from tracekit.web.store import Store
 
@@ -58,6 +60,15 @@ def test_a_place_for_jobs_that_cannot_be_made_is_said(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match="--data"):
         Store.open(Settings(data=tmp_path / "file"))
+
+
+def test_a_port_that_is_taken_is_one_line(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        listening = []
+        with pytest.raises(OutputError, match=f"127.0.0.1:{port} can't be listened on: Address already in use. Choose"):
+            run(Settings(data=tmp_path, port=port), lambda: listening.append(port))
+    assert not listening
 
 
 def test_without_the_token_nothing_is_shown(guarded):

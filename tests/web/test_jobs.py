@@ -83,6 +83,31 @@ def test_the_json_is_the_command_lines(api, work, make_trace, tmp_path, tracekit
     assert api.client.get(f"/api/v1/jobs/{job}/report.json").json() == printed
 
 
+def test_what_was_found_of_ranks_is_what_info_says(api, work, tmp_path, tracekit_json):
+    for rank, late in ((0, 0), (1, 400)):
+        builder = TraceBuilder()
+        builder.metadata = {"distributedInfo": {"rank": rank, "world_size": 2}, **builder.metadata}
+        builder.op("aten::mm", 0, 30, dims=[[512, 512], [512, 512]], types=["float", "float"])
+        (tmp_path / f"rank{rank}.json").write_bytes(builder.kernel("sgemm", 20, 100 + late, launch=10).to_json())
+    job = api.begin(*(api.put((tmp_path / f"rank{rank}.json").read_bytes(), f"rank{rank}.json") for rank in (0, 1)))
+    work()
+    shown, printed = api.job(job)["found"], tracekit_json(tmp_path, "info", "rank0.json", "rank1.json")
+    assert shown["source"]["step_time_us"] == printed["source"]["step_time_us"] == pytest.approx(520)
+    assert shown["coverage"] == printed["coverage"]
+
+
+@pytest.mark.parametrize("shapes", [True, False])
+def test_an_unnamed_gpu_says_what_stays_as_measured(api, work, shapes):
+    builder = TraceBuilder(device=None)
+    builder.op("aten::mm", 0, 30, dims=[[512, 512], [512, 512]] if shapes else None, types=["float", "float"])
+    api.client.get("/")
+    job = api.begin(api.put(builder.kernel("ampere_sgemm_64x32", 20, 100, launch=10).to_json()))
+    work()
+    page = api.client.get(f"/jobs/{job}").text
+    assert "isn't recorded: fill it in, or kernels are predicted without what they took there" in page
+    assert ("of the step stays as measured</em>" in page) is not shapes
+
+
 def test_ranks_of_one_job(api, work, make_trace):
     uploads = [api.put(make_trace(rank), f"rank{rank}/trace.json") for rank in (0, 1)]
     job = api.begin(*uploads)

@@ -59,7 +59,7 @@ def compare(
     from tracekit.reporting.comparison import compare as put_together
 
     limit = _limit(fail_above)
-    check_output(output, force, (".json", ".html", ".txt"))
+    check_output(output, force, (".json", ".html", ".txt"), (a, b))
     with progress(quiet) as stage:
         sides = []
         for place in (a, b):

@@ -56,7 +56,7 @@ def export(
     from tracekit.render import perfetto, tables
     from tracekit.replay.run import prepare
 
-    check_output(output, force, SUFFIXES[form] if form else list(chain(*SUFFIXES.values())))
+    check_output(output, force, SUFFIXES[form] if form else list(chain(*SUFFIXES.values())), traces)
     form = form or next(form for form, suffixes in SUFFIXES.items() if output.suffix in suffixes)
     targets(gpu, cluster)
     with progress(quiet) as stage:

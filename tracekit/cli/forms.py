@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import RenderableType
@@ -21,8 +21,8 @@ def command() -> str:
     return shlex.join(["tracekit", *sys.argv[1:]])
 
 
-def check(form: Form | None, output: Path | None, force: bool) -> None:
-    """Refuse what can't be written, before the work is done.
+def check(form: Form | None, output: Path | None, force: bool, inputs: Sequence[str]) -> None:
+    """Refuse what can't be written, before the work is done; arguments as for :func:`check_output`.
 
     Raises:
         OutputError: The output can't be written, or a binary form would go to a terminal.
@@ -30,7 +30,7 @@ def check(form: Form | None, output: Path | None, force: bool) -> None:
     if form in BINARY and output is None and sys.stdout.isatty():
         raise OutputError(f"{form} is no text for a terminal.", f"Write a file: -o report.{form}.")
     if output is not None:
-        check_output(output, force, (output.suffix,) if form else SUFFIXES)
+        check_output(output, force, (output.suffix,) if form else SUFFIXES, inputs)
 
 
 def deliver(

@@ -92,7 +92,7 @@ def predict(
     from tracekit.replay.run import prepare
     from tracekit.reporting import build
 
-    check(form, output, force)
+    check(form, output, force, traces)
     if not gpu and not cluster:
         raise typer.BadParameter("say where to: --gpu h100-sxm, --cluster 4x8xh100-sxm@ndr400, or both")
     targets(gpu, cluster)

@@ -53,7 +53,7 @@ def report(
     from tracekit.replay.run import prepare
     from tracekit.reporting import build
 
-    check(form, output, force)
+    check(form, output, force, traces)
     edits = asked(what_if, host_speed)
     with progress(quiet) as stage:
         trace = read(traces, ranks, no_cache, memory, stage, stacks)

@@ -25,22 +25,28 @@ def progress(quiet: bool) -> Iterator[Callable[[str], None]]:
         yield status.update
 
 
-def check_output(path: Path | None, force: bool, suffixes: Sequence[str]) -> None:
+def check_output(path: Path | None, force: bool, suffixes: Sequence[str], inputs: Sequence[str] = ()) -> None:
     """Refuse an output that can't be written, before the work is done.
 
     Args:
         path: Where to write.
         force: Whether a file there may be overwritten.
         suffixes: Those that name a format.
+        inputs: What is read, which is never overwritten.
 
     Raises:
-        OutputError: It exists already or is no file, its directory doesn't exist, or its suffix names no format.
+        OutputError: It exists already, is no file or an input, its directory doesn't exist, or its suffix names no
+            format.
     """
     if path is None:
         return
     if path.suffix not in suffixes:
         raise OutputError(f"{path}: can't tell the format from {path.suffix!r}.", f"Known: {', '.join(suffixes)}.")
     outputs.check(path, force=force)
+    if path.exists():
+        from tracekit.ingest.source import files_of
+
+        outputs.apart(path, files_of(inputs))
 
 
 def emit(screen: RenderableType, as_json: Callable[[], str], *, json: bool) -> None:

@@ -87,8 +87,7 @@ def serve(
         from tracekit.web.server import run
     except ImportError as error:
         raise TracekitError(f"The web page needs {error.name}.", "pip install 'tracekit[web]'") from error
-    typer.echo(f"http://{host}:{port}", err=True)
-    run(settings)
+    run(settings, lambda: typer.echo(f"http://{host}:{port}", err=True))
 
 
 def _data_directory() -> Path:

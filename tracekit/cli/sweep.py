@@ -90,7 +90,7 @@ def sweep(
     from tracekit.render import sweep as render
     from tracekit.replay.run import prepare
 
-    check_output(output, force, SUFFIXES)
+    check_output(output, force, SUFFIXES, traces)
     if not gpu and not cluster:
         raise typer.BadParameter("say where to: --cluster 64x8xh100-sxm@ndr400, --gpu h100-sxm, or both")
     targets(gpu, cluster)

@@ -9,6 +9,7 @@ from tracekit.comm.cluster import Cluster
 from tracekit.comm.constants import Constants, System, load_constants
 from tracekit.comm.errors import ClusterError
 from tracekit.comm.law import NVLS_DTYPES, times
+from tracekit.units import many
 
 NEEDED = ("collective", "bytes", "ranks", "dtype")
 
@@ -85,8 +86,10 @@ def _placed(collectives: pl.DataFrame, cluster: Cluster) -> pl.DataFrame:
     if wrong.height:
         row = wrong.row(0, named=True)
         raise ClusterError(
-            f"{row['collective']} of {row['bytes']:.0f} bytes over {row['ranks']:.0f} ranks on {row['nodes']:.0f} "
-            f"nodes doesn't fit on {cluster.slug} ({cluster.nodes} nodes of {cluster.gpus_per_node} GPUs)."
+            f"{row['collective']} of {row['bytes']:.0f} bytes over {many(int(row['ranks']), 'rank')} on "
+            f"{many(int(row['nodes']), 'node')} doesn't fit on {cluster.slug} ({many(cluster.nodes, 'node')} of "
+            f"{many(cluster.gpus_per_node, 'GPU')}).",
+            f"Name a larger cluster, or predict a job that fits: --world-size {cluster.gpus}.",
         )
     return table
 

@@ -4,6 +4,7 @@ import polars as pl
 
 from tracekit.doctor import recipe
 from tracekit.doctor.model import Case, Check, Status, at_most_warn, by_cost
+from tracekit.units import many
 from tracekit.workload.extract import has_work
 from tracekit.workload.shares import share
 
@@ -20,7 +21,7 @@ SLOWING = {
 def cpu_activity(case: Case) -> Check:
     """Fails without CPU ops or without runtime calls."""
     ops, calls = case.rank.ops.height, case.rank.calls.height
-    name, title, evidence = "cpu_activity", "CPU activity", f"{ops:,} ops, {calls:,} runtime calls"
+    name, title, evidence = "cpu_activity", "CPU activity", f"{many(ops, 'op')}, {many(calls, 'runtime call')}"
     if ops and calls:
         return Check(name, title, Status.OK, evidence)
     if calls:
@@ -39,7 +40,7 @@ def kernels_without_launch(case: Case) -> Check | None:
         return None
     orphan = pl.col("call").is_null()
     count = kernels["call"].null_count()
-    cost = share(kernels, "dur_ns", orphan) * case.of_step(case.run.measured.kernel_time_us) / 100
+    cost = share(kernels, "dur_ns", orphan) * case.work_share / 100
     early = kernels.filter(orphan & (pl.col("ts_ns") < calls["ts_ns"].min())).height
     status = by_cost(cost)
     before = f", {early:,} of them began before the first call" if early else ""
@@ -61,7 +62,7 @@ def launches_without_kernel(case: Case) -> Check | None:
     if launches.is_empty():
         return None
     missing = launches.join(case.rank.activities, on="correlation", how="anti").height
-    cost = 100 * missing / launches.height * case.of_step(case.run.measured.kernel_time_us) / 100
+    cost = 100 * missing / launches.height * case.work_share / 100
     status = by_cost(cost)
     return Check(
         "launches_without_kernel",

@@ -87,8 +87,13 @@ class Case:
         return share(self.kernels, "dur_ns", rows)
 
     def step_share(self, rows: pl.Expr) -> float:
-        """Percent of the step that some kernels take, where those that overlap share the time they cover."""
-        return self.gpu_share(rows) * self.of_step(self.run.measured.kernel_time_us) / 100
+        """Percent of the step that some kernels work, where those that overlap share the time they cover."""
+        return self.gpu_share(rows) * self.work_share / 100
+
+    @property
+    def work_share(self) -> float:
+        """Percent of the step in which the GPU works, without collectives that only wait for other ranks."""
+        return self.of_step(self.run.measured.kernel_time_us - self.run.measured.waiting_us)
 
     def of_step(self, time_us: float) -> float:
         """A time as percent of the measured step."""

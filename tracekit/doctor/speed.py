@@ -9,7 +9,7 @@ def usual(case: Case) -> Check | None:
     found = pace(case.kernels, case.run.gpu) if case.run.gpu else None
     if found is None:
         return None
-    cost = case.of_step(case.run.measured.kernel_time_us) * (1 - 1 / found.typical) if found.is_slow else 0.0
+    cost = case.work_share * (1 - 1 / found.typical) if found.is_slow else 0.0
     return Check(
         "speed",
         "GPU speed",

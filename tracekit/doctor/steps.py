@@ -7,6 +7,7 @@ from tracekit.doctor.model import Case, Check, Status, by_cost
 from tracekit.ingest.captured import LAUNCHES_GRAPH
 from tracekit.replay.engine import measured
 from tracekit.replay.measure import per_step
+from tracekit.units import duration
 from tracekit.workload.steps import is_whole_trace, updates
 
 # Steps of one job differ by a few percent.
@@ -69,7 +70,7 @@ def steady(case: Case) -> Check | None:
         "steady",
         "Steady steps",
         status,
-        f"{rest.height} steps of {low / 1e6:.3g} to {high / 1e6:.3g} ms, median {middle / 1e6:.3g} ms",
+        f"{rest.height} steps of {duration(low / 1e3)} to {duration(high / 1e3)}, median {duration(middle / 1e3)}",
         f"the median step stands for steps that differ by ±{cost:.0f} %",
         cost,
         "warm up longer, or choose like steps with --steps N:M",

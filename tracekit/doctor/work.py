@@ -5,6 +5,7 @@ import polars as pl
 from tracekit.doctor import recipe
 from tracekit.doctor.model import Case, Check, Status, by_cost
 from tracekit.ingest.captured import LAUNCHES_GRAPH
+from tracekit.units import many
 from tracekit.workload.extract import has_work
 
 CAPTURE = (
@@ -86,7 +87,7 @@ def graphs(case: Case) -> Check | None:
         "graphs",
         "Graphs",
         by_cost(cost),
-        f"{kernels.height:,} kernels come from {launches:,} graph launches; {ops}",
+        f"{many(kernels.height, 'kernel')} out of {many(launches, 'graph launch')}; {ops}",
         f"{cost:.0f} % of the step has no shapes of its own: scaled by kernel class",
         cost,
         "" if captured else CAPTURE,

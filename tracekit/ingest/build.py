@@ -9,8 +9,9 @@ import polars as pl
 from msgspec import Struct
 
 from tracekit import schema
-from tracekit.errors import NoGpuActivityError, NotATraceError
+from tracekit.errors import DamagedTraceError, NoGpuActivityError, NotATraceError
 from tracekit.ingest.correlations import told_apart
+from tracekit.ingest.fields import ACTIVITY_KINDS
 from tracekit.ingest.inputs import readable
 from tracekit.ingest.kineto import BAD_JSON
 from tracekit.ingest.order import by_start
@@ -18,13 +19,12 @@ from tracekit.ingest.walk import Damage, Decoded, cut_short
 from tracekit.trace import PEAK_MEMORY, Device, RankTrace
 
 STEP_PREFIX = "ProfilerStep#"
-ACTIVITY_KINDS = ("kernel", "memcpy", "memset")
 
 # HIP reports this call's grid in work-items, every other one's in work-groups.
 GRID_IN_WORK_ITEMS = "hipExtModuleLaunchKernel"
 
-# A file that is cut short is of use only if hardly any kernel is missing. Whole traces lack the kernels of up to
-# about 1 % of their launches, at the edges of the window.
+# A file that is cut short or damaged is of use only if hardly any kernel is missing. Whole traces lack the kernels of
+# up to about 1 % of their launches, at the edges of the window.
 MOST_LAUNCHES_WITHOUT_KERNEL = 0.02
 LAUNCH = "LaunchKernel|GraphLaunch|LaunchCooperativeKernel"
 
@@ -77,7 +77,7 @@ def build(decoded: Decoded, source: str, *, needs_gpu: bool = True) -> RankTrace
     calls = _with_geometry(take("calls").with_columns(pl.col("name").str.replace(VERSION, "")))
     activities = _activities(calls, [take(kind).with_columns(kind=pl.lit(kind)) for kind in ACTIVITY_KINDS])
     calls = schema.CALLS.conform(calls)
-    _check_cut(decoded.damage, calls, activities, source)
+    _check_lost(decoded.damage, calls, activities, source)
     if activities.is_empty() and needs_gpu:
         raise _nothing_on_gpu(source, ops)
     _check_merged(calls, activities, source)
@@ -139,14 +139,21 @@ def _nothing_on_gpu(source: str, ops: pl.DataFrame) -> NoGpuActivityError:
     )
 
 
-def _check_cut(damage: Damage, calls: pl.DataFrame, activities: pl.DataFrame, source: str) -> None:
-    """Refuse a file that ends before its kernels do: what is left would look faster than the job was."""
-    if damage.cut_at is None:
+def _check_lost(damage: Damage, calls: pl.DataFrame, activities: pl.DataFrame, source: str) -> None:
+    """Refuse a file that ends before its kernels do, or lost several: what is left would look faster than the job."""
+    if damage.cut_at is None and not damage.lost_work:
         return
     launches = calls.filter(pl.col("name").str.contains(LAUNCH))["correlation"].drop_nulls()
     missing = (~launches.is_in(activities["correlation"].implode())).sum()
-    if activities.is_empty() or missing > MOST_LAUNCHES_WITHOUT_KERNEL * len(launches):
+    most = MOST_LAUNCHES_WITHOUT_KERNEL * len(launches)
+    if damage.cut_at is not None and (activities.is_empty() or missing > most):
         raise cut_short(source, damage.cut_at)
+    if min(missing, damage.lost_work) > max(most, 1):
+        raise DamagedTraceError(
+            f"{source} is damaged: {missing:,} of {len(launches):,} launches have no kernel in it, and {damage.lost:,} "
+            f"events can't be read, the first at byte {damage.at_byte:,}.",
+            "Copy or record the file again.",
+        )
 
 
 def _check_merged(calls: pl.DataFrame, activities: pl.DataFrame, source: str) -> None:

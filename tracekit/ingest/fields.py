@@ -126,6 +126,9 @@ CATEGORIES = {
 }
 """Category of an event to its table; events of other categories are not read."""
 
+ACTIVITY_KINDS = ("kernel", "memcpy", "memset")
+"""The tables of what runs on the GPU."""
+
 STACKS = {"python_function": "frames"}
 """The same for Python's calls, most of a trace that holds them: read only where they are asked for."""
 

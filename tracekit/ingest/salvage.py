@@ -3,12 +3,15 @@
 import re
 
 from tracekit.ingest import kineto
+from tracekit.ingest.fields import ACTIVITY_KINDS, CATEGORIES
 
 # One event is a few hundred bytes; with shapes, ranks and stacks some thousand.
 LONGEST_EVENT = 16 << 20
+USUAL_BYTES = 500
 
 # Events begin with their phase or have it among their first keys, which tells them from objects inside of events.
 _EVENT_START = re.compile(rb'\{\s*(?:"[^"\\{}]{1,40}"\s*:\s*[^{}]{1,300}?,\s*)?"ph"\s*:')
+_CATEGORY = re.compile(rb'"cat"\s*:\s*"([a-zA-Z0-9_]{1,40})"')
 _CONTROL = re.compile(rb"[\x00-\x1f]")
 _LONE_BACKSLASH = re.compile(rb'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
 _ESCAPE_PAIR = re.compile(rb"\\\\")
@@ -17,6 +20,14 @@ _LAST_COMMA = re.compile(rb",(\s*[}\]])")
 _SPACES = re.compile(rb" {2,}")
 # Neither where a string can begin nor where one can end.
 _INNER_QUOTE = re.compile(rb'(?<![:,{\[] )(?<![:,{\[\\])"(?! ?[:,}\]])')
+
+
+def activities(text: bytes) -> int:
+    """How many kernels, copies and sets a text that can't be read may hold: by its categories, else by its length."""
+    named = _CATEGORY.findall(text)
+    if named:
+        return sum(CATEGORIES.get(name.decode()) in ACTIVITY_KINDS for name in named)
+    return 1 + len(text) // USUAL_BYTES
 
 
 def next_event(text: bytes) -> int:

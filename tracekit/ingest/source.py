@@ -116,6 +116,18 @@ def expand(inputs: Inputs) -> Given:
     return Given(traces, observed, captures) if traces else Given(found, [], [])
 
 
+def files_of(inputs: Sequence[str]) -> list[Path]:
+    """The files of this machine that the inputs name; of those in a directory, a glob or an archive what holds events.
+
+    Raises:
+        TraceNotFoundError: One of them names nothing.
+        DamagedTraceError: An archive can't be read.
+    """
+    here = [one for one in inputs if one != STDIN and (not remote.is_uri(one) or one.startswith("file://"))]
+    found = [source for source in _all(here) if source.path] if here else []
+    return [one.path for one in found if one.path and (not one.is_listed or b'"traceEvents"' in one.head())]
+
+
 def is_execution_trace(source: Source) -> bool:
     """Whether it is an execution trace, by its name or (on this machine) by how it begins."""
     if _EXECUTION_TRACE_NAME.search(source.name):

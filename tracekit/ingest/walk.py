@@ -27,6 +27,7 @@ class Damage:
     Attributes:
         events: Events passed, of all kinds.
         lost: Events that could not be read.
+        lost_work: How many of them may be kernels, copies or sets, by what is left of their text.
         repaired: Events that could, after putting their JSON right.
         at_byte: Where the first of them is.
         cut_at: Where a file ends that lacks its closing bracket.
@@ -35,10 +36,17 @@ class Damage:
 
     events: int = 0
     lost: int = 0
+    lost_work: int = 0
     repaired: int = 0
     at_byte: int | None = None
     cut_at: int | None = None
     metadata: bool = False
+
+    def lose(self, text: bytes, at_byte: int) -> None:
+        """Count an event that could not be read."""
+        self.lost += 1
+        self.lost_work += salvage.activities(text)
+        self.note(at_byte)
 
     def note(self, at_byte: int) -> None:
         """Remember the place of the first damage."""
@@ -220,40 +228,42 @@ class Walk:
     def _last(self, text: bytes) -> bool:
         """The last event of the list; false if the text ends in it."""
         if len(text) >= salvage.LONGEST_EVENT:
-            self._lose()
+            self._lose(text)
             self._window.at = self._window.end
             return self._window.more()
         try:
             _, stop = json.JSONDecoder(strict=False).raw_decode(text.decode("latin-1"))
         except (ValueError, RecursionError):
             stop = text.find(b"}]") + 1 or text.rfind(b"}", 0, text.rfind(b"]") + 1) + 1
-            if not stop or not self._judge(text[:stop]):
-                self._lose()
-                stop = stop or len(text)
+            if stop:
+                self._judge(text[:stop])
+            else:
+                self._lose(text)
+                stop = len(text)
             self._window.at += stop
             return self._window.at < self._window.end
         self._judge(text[:stop])
         self._window.at += stop
         return True
 
-    def _judge(self, text: bytes) -> bool:
-        """Take one event carefully, put right if need be; false if it is lost."""
+    def _judge(self, text: bytes) -> None:
+        """Take one event carefully, put right if need be."""
         self._damage.events += 1
         try:
-            found: kineto.Event | None = kineto.event(text)
+            found = kineto.event(text)
         except kineto.BAD_JSON:
-            found = salvage.repair(text)
+            repaired = salvage.repair(text)
+            if repaired is None:
+                self._damage.lose(text, self._window.place)
+                return
+            found = repaired
             self._damage.note(self._window.place)
-            self._damage.repaired += found is not None
-            self._damage.lost += found is None
-        if found is not None:
-            kineto.add([found], self._columns, self._words, self._stacks)
-        return found is not None
+            self._damage.repaired += 1
+        kineto.add([found], self._columns, self._words, self._stacks)
 
-    def _lose(self) -> None:
+    def _lose(self, text: bytes) -> None:
         self._damage.events += 1
-        self._damage.lost += 1
-        self._damage.note(self._window.place)
+        self._damage.lose(text, self._window.place)
 
     def _check_memory(self) -> None:
         if self._columns.nbytes + ROW_BYTES * self._columns.rows > self._memory_bytes:

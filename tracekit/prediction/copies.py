@@ -154,7 +154,7 @@ def _note(table: pl.DataFrame, copy_ns: int) -> str:
     return (
         f"the trace has no exchange of gradients: one as DistributedDataParallel's was put in, {size:,.1f} MiB of "
         f"{one.height} {dtypes} gradients{shared} once an optimizer step, in {count} all-reduces beside the backward "
-        f"pass (buckets of 25 MiB, the first of 1). It costs the CPU {copy_ns / 1e3:.0f} us for each gradient copied "
+        f"pass (buckets of 25 MiB, the first of 1). It costs the CPU {copy_ns / 1e3:.0f} µs for each gradient copied "
         f"in or out, as the trace's own ops do, and {launch_cost_ns(copy_ns) / 1e3:.0f} for each all-reduce; "
         f"{OTHER_HOST}. Copies of a one-GPU job were held against published throughputs only"
     )

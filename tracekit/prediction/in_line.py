@@ -32,7 +32,7 @@ def of_host(graph: Graph, behind: Ints, cost_ns: int) -> str:
     """
     if (launched_by(graph, behind) == NONE).all():
         return "They run in CUDA graphs, or cost the CPU nothing, as what they follow"
-    return f"Each costs the CPU {cost_ns / 1e3:.0f} us; {OTHER_HOST}"
+    return f"Each costs the CPU {cost_ns / 1e3:.0f} µs; {OTHER_HOST}"
 
 
 def in_line(graph: Graph, behind: Ints, cost_ns: int) -> Graph:

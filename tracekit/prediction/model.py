@@ -13,6 +13,7 @@ from tracekit.prediction.pipeline import Pipeline
 from tracekit.replay.measure import StepTime
 from tracekit.replay.run import Run
 from tracekit.replay.whatif import WhatIf
+from tracekit.units import duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +54,13 @@ class Target:
         gpu: The GPU, and how its name was understood.
         cluster: What joins the GPUs; None if only the GPU was named.
         layout: How the job is laid out there; None as in the trace.
+        stands_for_gpu: Whether the GPU was asked for by itself as well.
     """
 
     gpu: Resolution
     cluster: Cluster | None = None
     layout: Layout | None = None
+    stands_for_gpu: bool = False
 
     @property
     def label(self) -> str:
@@ -183,6 +186,10 @@ class Predictions(Mapping[str, Prediction]):
     def __iter__(self) -> Iterator[str]:
         """Names of the clusters and GPUs."""
         return (target.label for target in self.targets)
+
+    def __repr__(self) -> str:
+        told = (f"{one.label} {duration(one.step.step_time_us)} ({one.speedup:.2f}x)" for one in self.targets)
+        return f"Predictions({', '.join(told)})"
 
     def __len__(self) -> int:
         """How many targets."""

@@ -62,6 +62,11 @@ def of(
             "shapes; the CPU's work stays, a data loader's too; speedups shown are for each sample"
         )
     yield from _meant(gpu)
+    if target.stands_for_gpu:
+        yield (
+            f"{gpu.gpu.slug} was asked for by itself too and is predicted on {target.label} only; without --cluster it "
+            "keeps collectives as measured"
+        )
     if run.gpu is None:
         yield "the source GPU isn't known: kernels with shapes are predicted without their measurement, others kept"
     yield from _substitutions(gpu, times)

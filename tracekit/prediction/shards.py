@@ -173,6 +173,6 @@ def _note(layers: Layers, units: Units, copy_ns: int) -> str:
         f"the trace's parameters aren't sharded: collectives as fully_shard's were put in, for {layers.count} layers "
         f"of {layer} in {units.dtype}{apart} and {rest} besides. A layer is gathered before its forward and again "
         f"before its backward pass, up to {AHEAD} ahead; its gradients are reduce-scattered behind. Each collective "
-        f"costs the CPU {(copy_ns + launch_cost_ns(copy_ns)) / 1e3:.0f} us, told from the trace's own ops; "
+        f"costs the CPU {(copy_ns + launch_cost_ns(copy_ns)) / 1e3:.0f} µs, told from the trace's own ops; "
         f"{OTHER_HOST}. Sharded copies of a one-GPU job were held against published throughputs only"
     )

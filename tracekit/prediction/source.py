@@ -7,6 +7,7 @@ from predictors import Resolution
 from tracekit.comm import Cluster, ClusterError, load_cluster
 from tracekit.comm.cluster import platforms
 from tracekit.replay.run import Run
+from tracekit.units import many
 
 WORKER = re.compile(r"([^/\\]+)_\d+\.\d+\.pt\.trace\.json")
 """How torch's tensorboard_trace_handler names a rank's file: host, process, time."""
@@ -49,10 +50,10 @@ def recognise(run: Run, name: str | None = None) -> SourceCluster:
             load_cluster(f"{node.gpus_per_node}x{run.gpu.slug}"), "taken to be one usual node of its GPU"
         )
     if usual is None or node.network == "none":
-        return SourceCluster(None, f"{ranks} ranks on {nodes} nodes whose network isn't known")
+        return SourceCluster(None, f"{many(ranks, 'rank')} on {many(nodes, 'node')} whose network isn't known")
     if hosts and ranks < nodes * node.gpus_per_node:
         return SourceCluster(_smaller(node, hosts, ranks // hosts), f"told by the names of {hosts} hosts")
-    return SourceCluster(load_cluster(f"{nodes}x{usual}"), f"taken to be {nodes} usual nodes of its GPU")
+    return SourceCluster(load_cluster(f"{nodes}x{usual}"), f"taken to be {many(nodes, 'usual node')} of its GPU")
 
 
 def with_gpu(run: Run, source: SourceCluster) -> Run:
@@ -82,6 +83,7 @@ def _checked(cluster: Cluster, run: Run) -> Cluster:
         raise ClusterError(f"--source-cluster {cluster.slug} has {cluster.gpu.slug}, the trace {run.gpu.slug}.")
     if cluster.gpus < run.trace.world_size:
         raise ClusterError(
-            f"--source-cluster {cluster.slug} has {cluster.gpus} GPUs, the trace {run.trace.world_size} ranks."
+            f"--source-cluster {cluster.slug} has {many(cluster.gpus, 'GPU')}, "
+            f"the trace {many(run.trace.world_size, 'rank')}."
         )
     return cluster

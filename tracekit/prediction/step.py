@@ -33,6 +33,7 @@ from tracekit.prediction.stages import of_one_stage, samples, staged, worked
 from tracekit.prediction.target import targets
 from tracekit.replay.contention import WORTH_PCT, Sharing
 from tracekit.replay.run import Run
+from tracekit.units import many
 from tracekit.workload.shares import share
 
 Ints = npt.NDArray[np.int64]
@@ -280,7 +281,10 @@ def _changed(old: Layout | None, target: Target) -> tuple[Layout, Layout] | None
             f"{target.layout} on {target.label}: the links between them aren't known.", "Name a --cluster."
         )
     if target.cluster is not None and target.layout.world_size > target.cluster.gpus:
-        raise ClusterError(f"{target.layout} don't fit on {target.label}, which has {target.cluster.gpus} GPUs.")
+        raise ClusterError(
+            f"{target.layout} don't fit on {target.label}, which has {many(target.cluster.gpus, 'GPU')}.",
+            f"Name a larger cluster, or predict a job that fits: --world-size {target.cluster.gpus}.",
+        )
     return old, target.layout
 
 

@@ -22,9 +22,13 @@ def targets(gpus: Sequence[str], clusters: Sequence[str] = ()) -> tuple[Target, 
         ClusterError: A cluster is unknown or its name wrong.
     """
     joined = _once([load_cluster(name) for name in clusters], lambda cluster: cluster)
-    on_clusters = [Target(Resolution(cluster.gpu, cluster.gpu.slug, "slug"), cluster) for cluster in joined]
     have = {cluster.gpu.slug for cluster in joined}
     named = _once([resolve_gpu(name) for name in gpus], lambda resolution: resolution.gpu)
+    slugs = {resolution.gpu.slug for resolution in named}
+    on_clusters = [
+        Target(Resolution(cluster.gpu, cluster.gpu.slug, "slug"), cluster, stands_for_gpu=cluster.gpu.slug in slugs)
+        for cluster in joined
+    ]
     alone = [Target(resolution) for resolution in named if resolution.gpu.slug not in have]
     return (*alone, *on_clusters)
 

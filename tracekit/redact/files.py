@@ -1,5 +1,6 @@
 """A trace file to a redacted one."""
 
+import codecs
 import gzip
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -32,10 +33,11 @@ def redact(given: str | Path, output: Path, *, force: bool = False) -> Removed:
 
     Raises:
         TraceError: It can't be read, is damaged, too large, no profiler trace, or more than one.
-        OutputError: ``output`` exists already, is no file, or can't be written.
+        OutputError: ``output`` exists already, is no file or the trace itself, or can't be written.
     """
     outputs.check(output, force=force)
     source = _one(given)
+    outputs.apart(output, [source.path] if source.path else [])
     data = _read(source)
     try:
         redactor, chunks = _open(data, source.name)
@@ -102,7 +104,7 @@ def _read(source: Source) -> bytes:
                 )
         if stream.damage is not None:
             raise DamagedTraceError(f"{source.name} is damaged: {stream.damage}.", "Copy or record the file again.")
-    return b"".join(pieces)
+    return b"".join(pieces).removeprefix(codecs.BOM_UTF8)
 
 
 def _write(path: Path, chunks: Iterable[bytes]) -> None:

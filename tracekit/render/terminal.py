@@ -13,7 +13,7 @@ from tracekit.render.edits import what_if
 from tracekit.render.grid import and_more, grid
 from tracekit.render.words import BOTTLENECK, counts_samples, larger_steps, once, priced
 from tracekit.reporting.model import Report
-from tracekit.units import counted, dollars, duration, interval, kernel_title, percent, shorten
+from tracekit.units import counted, dollars, duration, interval, kernel_title, many, percent, shorten
 
 MOST_RANKS = 10
 MOST_FINDINGS = 6
@@ -74,7 +74,7 @@ def predicted(report: Report, top: int) -> RenderableType:
 
 
 def _listed(report: Report, top: int) -> str:
-    return f"top {min(top, len(report.kernels))} of {len(report.kernels)} kernels"
+    return f"top {min(top, len(report.kernels))} of {many(len(report.kernels), 'kernel')}"
 
 
 def _source(report: Report) -> RenderableType:
@@ -84,7 +84,7 @@ def _source(report: Report) -> RenderableType:
     steps = f"{source.steps} step{'s' if source.steps > 1 else ''}"
     exposed = f", only communicating {duration(source.exposed_comm_us)}" if source.exposed_comm_us else ""
     waiting = f" (waiting for other ranks {duration(source.waiting_us)})" if source.waiting_us else ""
-    gpu = f"{source.resolution} · {steps} · {source.kernels:,} kernels · shapes "
+    gpu = f"{source.resolution} · {steps} · {many(source.kernels, 'kernel')} · shapes "
     return Group(
         _line("trace", source.trace + rank),
         _line("source GPU", gpu + ("recorded" if source.shapes_recorded else "not recorded")),

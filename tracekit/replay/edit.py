@@ -17,10 +17,13 @@ def asked(what_if: Sequence[str], host_speed: str | float | None = None) -> list
     Raises:
         WhatIfError: An edit is unknown, or wrongly written.
     """
-    edits = [*([] if host_speed is None else [f"host-speed({host_speed})"]), *what_if]
-    for edit in edits:
+    for edit in what_if:
         read(edit)
-    return edits
+    if host_speed is None:
+        return [*what_if]
+    faster = f"host-speed({host_speed})"
+    read(faster, f"--host-speed {host_speed}", "SPEED, or python=SPEED,op=SPEED,launch=SPEED")
+    return [faster, *what_if]
 
 
 def edit(run: Run, edits: Sequence[str], unprofiled_step_us: float | None = None) -> WhatIf:

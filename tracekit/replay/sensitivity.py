@@ -15,6 +15,8 @@ NETWORK_SPEEDS = (0.5, 1.0, 2.0, 4.0, inf)
 COLLECTIVE = "collective"
 # What a halving of the remaining GPU time has to save for the GPU to count as the limit.
 WORTH = 0.01
+# Part of what the one leaves that the other has to account for to be the limit: the rest is kept as measured.
+LIMITING = 0.2
 # The highest speed looked at for a limit, and how often the range from 1 to it is halved: to less than 2 %.
 FASTEST = 64.0
 HALVINGS = 8
@@ -69,14 +71,25 @@ def host_limits_from(run: Run) -> float | None:
         run: The run.
 
     Returns:
-        A multiple of the measured GPU's speed, 1 if the host is the limit already, ``None`` if it isn't up to 64.
+        A multiple of the measured GPU's speed, 1 if the host is the limit already, ``None`` if it isn't up to 64, or
+        if what is left is hardly the host's but kept as measured.
     """
+    if not _is_left(run, inf, 1.0):
+        return None
     return _limit(lambda speed: _row(run, speed, 1.0)["span_us"])
 
 
 def gpu_limits_from(run: Run) -> float | None:
     """The host speed from which on the GPU is the limit, as :func:`host_limits_from` tells the other way round."""
+    if not _is_left(run, 1.0, inf):
+        return None
     return _limit(lambda speed: _row(run, 1.0, speed)["span_us"])
+
+
+def _is_left(run: Run, gpu: float, host: float) -> bool:
+    """Whether of the step with GPU or host taking no time a good part is the other's."""
+    floor, kept = _row(run, gpu, host)["span_us"], _row(run, inf, inf)["span_us"]
+    return floor - kept >= LIMITING * floor
 
 
 def _limit(span_us: Callable[[float], float]) -> float | None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from tracekit.errors import TracekitError
 from tracekit.replay.engine import lags
 from tracekit.replay.run import Run
+from tracekit.units import duration
 
 HALVINGS = 30
 
@@ -29,15 +30,15 @@ def unprofiled(run: Run, step_time_us: float) -> Run:
     wanted_us = step_time_us / scale
     if not wanted_us <= run.step_with(times).span_us:
         raise TracekitError(
-            f"A step of {step_time_us / 1e3:.4g} ms without the profiler is longer than the recorded one, "
-            f"{run.measured.step_time_us / 1e3:.4g} ms.",
+            f"A step of {duration(step_time_us)} without the profiler is longer than the recorded one, "
+            f"{duration(run.measured.step_time_us)}.",
             "Give the time of the same step.",
         )
     floor_us = run.step_with(times, 0.0).span_us
     if wanted_us < floor_us:
         raise TracekitError(
-            f"A step of {step_time_us / 1e3:.4g} ms without the profiler is shorter than what the recorded step takes "
-            f"with no work of the CPU at all, {floor_us * scale / 1e3:.4g} ms.",
+            f"A step of {duration(step_time_us)} without the profiler is shorter than what the recorded step takes "
+            f"with no work of the CPU at all, {duration(floor_us * scale)}.",
             "Give the time of the same step.",
         )
     low, high = 0.0, 1.0
@@ -48,8 +49,8 @@ def unprofiled(run: Run, step_time_us: float) -> Run:
     left = replace(run, graph=graph)
     replayed = left.step_with(times)
     told = (
-        f"a step of {step_time_us / 1e3:.4g} ms without the profiler, instead of {run.measured.step_time_us / 1e3:.4g} "
-        f"ms as recorded, leaves {100 * high:.0f} % of the CPU's own work; the rest is taken for the profiler's"
+        f"a step of {duration(step_time_us)} without the profiler, instead of {duration(run.measured.step_time_us)} "
+        f"as recorded, leaves {100 * high:.0f} % of the CPU's own work; the rest is taken for the profiler's"
     )
     return replace(
         left,

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 
 from tracekit.prediction import Prediction
-from tracekit.replay.engine import measured
-from tracekit.replay.idle import attribute
 from tracekit.replay.run import Run
 from tracekit.replay.whatif import WhatIf
 from tracekit.reporting.findings import FINDINGS
@@ -57,7 +55,7 @@ def build(
     """
     rows = table.in_steps(run, targets)
     chosen = run.chosen.height
-    idle_time = attribute(run.graph, measured(run.graph), run.kernels, run.steps, run.chosen, ranks=run.ranks)
+    idle_time = idle.of(run)
     return Report(
         source=source.build(run, price),
         replay=run.replay,
@@ -80,7 +78,7 @@ def build(
         what_if=edits.build(what_if, unedited),
         provenance=provenance.build(run, targets, command),
         findings=_findings(Case(run, rows, idle_time, tuple(targets), what_if)),
-        warnings=warnings.build(run),
+        warnings=warnings.build(run, idle_time),
         targets=tuple(targets),
     )
 

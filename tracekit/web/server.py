@@ -1,10 +1,14 @@
 """Runs the application."""
 
 import logging
+import socket
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 
 import uvicorn
 
+from tracekit.errors import OutputError, TracekitError
 from tracekit.web.app import create_app
 from tracekit.web.settings import Settings
 
@@ -12,16 +16,46 @@ from tracekit.web.settings import Settings
 SHUTDOWN_S = 5
 
 
-def run(settings: Settings) -> None:
-    """Serve until interrupted. Requests are logged to stderr without what would give access."""
+def run(settings: Settings, listening: Callable[[], object] = lambda: None) -> None:
+    """Serve until interrupted. Requests are logged to stderr without what would give access.
+
+    Args:
+        settings: The server's.
+        listening: Called once its port is taken.
+
+    Raises:
+        OutputError: The port is taken already, or the address isn't this machine's.
+        TracekitError: The page doesn't start.
+    """
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(message)s")
     logging.getLogger("tracekit.web").setLevel(logging.INFO)
-    uvicorn.run(
+    sockets = _sockets(settings.host, settings.port)
+    config = uvicorn.Config(
         create_app(settings),
-        host=settings.host,
-        port=settings.port,
         access_log=False,
         log_level="warning",
         server_header=False,
         timeout_graceful_shutdown=SHUTDOWN_S,
     )
+    server = uvicorn.Server(config)
+    listening()
+    with suppress(KeyboardInterrupt):
+        server.run(sockets)
+    if not server.started:
+        raise TracekitError("the page didn't start; the lines above say why.")
+
+
+def _sockets(host: str, port: int) -> list[socket.socket]:
+    """One that listens on each address of a host."""
+    found: list[socket.socket] = []
+    try:
+        for family, _, _, _, address in dict.fromkeys(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)):
+            found.append(socket.create_server(address[:2], family=family))
+    except OSError as error:
+        for one in found:
+            one.close()
+        why = str(error.strerror).partition(" (")[0]
+        raise OutputError(
+            f"{host}:{port} can't be listened on: {why}.", "Choose another with --port or --host."
+        ) from error
+    return found

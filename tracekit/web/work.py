@@ -14,7 +14,7 @@ from tracekit.ingest.source import Source, expand, of_file
 from tracekit.prediction import Change, Prediction, predict
 from tracekit.replay.run import Run, prepare
 from tracekit.reporting import build
-from tracekit.reporting.sections import coverage, source, table, warnings
+from tracekit.reporting.sections import coverage, idle, source, table, warnings
 from tracekit.trace import Trace
 from tracekit.web import sides, unpacked
 from tracekit.web.excerpt import excerpt
@@ -66,12 +66,12 @@ def _work(job: Job, settings: Settings, store: Store, scratch: Path) -> list[str
         "progress": enter,
     }
     lowest = prepare(trace, rank=trace.ranks[0].rank, **options)
+    run = lowest if len(trace.ranks) == 1 else prepare(trace, **options)
     enter("examine")
-    known = found(trace, lowest)
+    known = found(trace, run, lowest)
     store.jobs.note(job, known)
     if job.request is None:
         return []
-    run = lowest if len(trace.ranks) == 1 else prepare(trace, **options)
     written, left_out = _report(job, run, scratch, enter)
     store.jobs.note(job, known | {"warnings": known["warnings"] + left_out})
     enter("keep the reports")
@@ -79,13 +79,19 @@ def _work(job: Job, settings: Settings, store: Store, scratch: Path) -> list[str
     return written
 
 
-def found(trace: Trace, run: Run) -> dict[str, Any]:
-    """What is in the traces: the source, the diagnosis and its grade, how much can be modelled."""
+def found(trace: Trace, run: Run, lowest: Run) -> dict[str, Any]:
+    """What is in the traces: the source, the diagnosis and its grade, how much can be modelled.
+
+    Args:
+        trace: All ranks that were read.
+        run: All of them as one job.
+        lowest: The one of the lowest rank, by which the recording is judged.
+    """
     return {
         "source": dataclasses.asdict(source.build(run)),
         "coverage": dataclasses.asdict(coverage.build(table.in_steps(run, ()))),
-        "diagnosis": dataclasses.asdict(examine(trace, run)),
-        "warnings": list(warnings.build(run)),
+        "diagnosis": dataclasses.asdict(examine(trace, lowest)),
+        "warnings": list(warnings.build(run, idle.of(run))),
     }
 
 

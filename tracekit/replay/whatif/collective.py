@@ -13,6 +13,7 @@ from tracekit.graph.streams import DEFAULT_GAP_NS
 from tracekit.replay.run import Run
 from tracekit.replay.whatif.edited import Edited, with_graph
 from tracekit.replay.whatif.select import Select
+from tracekit.units import many
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -40,7 +41,8 @@ def overlap(run: Run, select: Select) -> Edited:
         raise WhatIfError(f"nothing waits for a collective among the {select}.")
     apart = with_edges(without(graph, freed), _past(graph, mine))
     count = int(rows.sum())
-    return Edited(with_graph(run, apart), count, f"{int(freed.sum()):,} kernels don't wait for {count:,} collectives")
+    told = f"no wait for {many(count, 'collective')} in {many(int(freed.sum()), 'kernel')}"
+    return Edited(with_graph(run, apart), count, told)
 
 
 def serialize(run: Run, select: Select) -> Edited:
@@ -64,7 +66,7 @@ def serialize(run: Run, select: Select) -> Edited:
     if left_out == src.size:
         raise WhatIfError("waiting for the collectives contradicts the order in which ranks meet.", "Take one rank.")
     told = f", but for {left_out:,} of {src.size:,} waits that contradict others" if left_out else ""
-    return Edited(with_graph(run, alone), count, f"{count:,} collectives have the GPU to themselves{told}")
+    return Edited(with_graph(run, alone), count, f"the GPU to themselves for {many(count, 'collective')}{told}")
 
 
 def _collectives(run: Run, select: Select) -> Bools:

@@ -9,6 +9,7 @@ from tracekit.replay.whatif.cpu import of_calls, times_factor
 from tracekit.replay.whatif.edited import Edited, with_graph
 from tracekit.replay.whatif.launches import calls_of
 from tracekit.replay.whatif.select import Select
+from tracekit.units import many
 
 HOST = 0.1
 
@@ -34,4 +35,5 @@ def compiled(run: Run, select: Select, host: float = HOST) -> Edited:
     to_calls = of_calls(run.graph, EdgeKind.PROGRAM, calls)
     count = int(calls.sum())
     graph = times_factor(run.graph, np.where(to_calls, host, 1.0))
-    return Edited(with_graph(run, graph), count, f"the CPU's work before {count:,} launches falls to {host:g} of it")
+    told = f"the CPU's work before {many(count, 'launch')} falls to {host:g} of it"
+    return Edited(with_graph(run, graph), count, told)

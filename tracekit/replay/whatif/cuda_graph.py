@@ -6,15 +6,18 @@ import numpy as np
 import numpy.typing as npt
 
 from tracekit.errors import WhatIfError
+from tracekit.graph import replays
 from tracekit.graph.change import destinations, sources, without
 from tracekit.graph.edges import EdgeKind
 from tracekit.graph.nodes import NONE
+from tracekit.ingest.captured import LAUNCHES_GRAPH
 from tracekit.replay.run import Run
 from tracekit.replay.whatif.cpu import of_calls
 from tracekit.replay.whatif.edited import Edited, with_graph
 from tracekit.replay.whatif.launches import calls_of
 from tracekit.replay.whatif.select import Select
 from tracekit.replay.whatif.sequences import sequences
+from tracekit.units import many
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -34,7 +37,8 @@ def cuda_graph(run: Run, select: Select) -> Edited:
     """Launches that follow each other become one launch of a CUDA graph.
 
     A graph ends where the CPU waits for the GPU, hands over to another thread, or launches a kernel that isn't
-    selected. What the CPU did between the launches of a graph is not done any more.
+    selected. What the CPU did between the launches of a graph is not done any more. Gaps within graphs that the trace
+    has already stay.
 
     Raises:
         WhatIfError: No two launches follow each other without a wait in between.
@@ -60,10 +64,22 @@ def cuda_graph(run: Run, select: Select) -> Edited:
     of_kernel = np.full(graph.nodes.start_ns.size, NONE)
     of_kernel[graph.nodes.cpu :] = number[graph.nodes.launcher]
     within = (graph.kind == EdgeKind.STREAM) & (of_kernel[src] == of_kernel[dst]) & (of_kernel[dst] != NONE)
+    within &= ~_of_graphs(run, src, dst, lag)
     lag[within] = np.minimum(lag[within], GAP_NS)
     left = without(replace(graph, lag_ns=lag), of_calls(graph, EdgeKind.QUEUE, member))
     launches, graphs = int((member & chosen).sum()), int(leads.sum())
-    return Edited(with_graph(run, left), launches, f"{launches:,} launches become {graphs:,} of CUDA graphs")
+    return Edited(with_graph(run, left), launches, f"{many(launches, 'launch')} become {graphs:,} of CUDA graphs")
+
+
+def _of_graphs(run: Run, src: Ints, dst: Ints, lag_ns: Ints) -> Bools:
+    """Edges between activities of one recorded graph, or around one and as long in each of its replays."""
+    nodes = run.graph.nodes
+    launcher = np.full(nodes.start_ns.size, NONE)
+    launcher[nodes.cpu :] = nodes.launcher
+    graphs = np.append(nodes.names.str.contains(LAUNCHES_GRAPH).to_numpy(), False)
+    before, after = launcher[src], launcher[dst]
+    found: Bools = graphs[before] & (before == after) | (graphs[before] | graphs[after]) & (lag_ns > replays.GAP_NS)
+    return found
 
 
 def _launch(on_nvidia: bool, number: Ints, launches: Bools) -> tuple[int, Ints]:

@@ -5,6 +5,7 @@ from tracekit.graph.change import without
 from tracekit.graph.edges import EdgeKind
 from tracekit.replay.run import Run
 from tracekit.replay.whatif.edited import Edited, with_graph
+from tracekit.units import many
 
 
 def infinite_queue(run: Run) -> Edited:
@@ -20,5 +21,5 @@ def infinite_queue(run: Run) -> Edited:
     return Edited(
         with_graph(run, without(run.graph, queue)),
         count,
-        f"the launch queue has room for {count:,} launches that could have to wait",
+        f"the launch queue has room for {many(count, 'launch')} that could have to wait",
     )

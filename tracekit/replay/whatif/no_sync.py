@@ -11,6 +11,7 @@ from tracekit.replay.whatif.cpu import of_calls
 from tracekit.replay.whatif.edited import Edited, with_graph
 from tracekit.replay.whatif.launches import blocking
 from tracekit.replay.whatif.select import check_pattern
+from tracekit.units import many
 
 
 def no_sync(run: Run, call: str = "") -> Edited:
@@ -37,4 +38,4 @@ def no_sync(run: Run, call: str = "") -> Edited:
         raise WhatIfError(f"no call within {call!r} waits for the GPU." if call else "no call waits for the GPU.")
     count = int(calls.sum())
     graph = without(run.graph, of_calls(run.graph, EdgeKind.SYNC, calls))
-    return Edited(with_graph(run, graph), count, f"{count:,} calls don't wait for the GPU")
+    return Edited(with_graph(run, graph), count, f"no wait for the GPU in {many(count, 'call')}")

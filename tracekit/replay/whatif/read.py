@@ -113,11 +113,13 @@ EDITS: Mapping[str, tuple[str, Callable[[Arguments], Edit]]] = {
 """Name of an edit to how it is written, and what reads its arguments. ``KERNELS`` are ``key=pattern`` pairs."""
 
 
-def read(text: str) -> Edit:
+def read(text: str, option: str = "", form: str = "") -> Edit:
     """The edit that a text means.
 
     Args:
         text: Such as ``scale(family=gemm, 0.5)``; a value with a comma or bracket stands in quotes.
+        option: What was given, where that wasn't a ``--what-if``, for messages.
+        form: How that is written.
 
     Raises:
         WhatIfError: There is no such edit, or its arguments are wrong.
@@ -130,7 +132,8 @@ def read(text: str) -> Edit:
     try:
         return reader(_arguments(call[2] or ""))
     except WhatIfError as error:
-        raise WhatIfError(f"--what-if '{text}': {error.message}", error.hint or f"Write {usage}.") from None
+        said = option or f"--what-if '{text}'"
+        raise WhatIfError(f"{said}: {error.message}", error.hint or f"Write {form or usage}.") from None
 
 
 def _arguments(text: str) -> Arguments:

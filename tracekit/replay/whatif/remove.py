@@ -14,6 +14,7 @@ from tracekit.replay.run import Run
 from tracekit.replay.whatif.edited import Edited, with_factors, with_graph
 from tracekit.replay.whatif.launches import calls_of, without_launches
 from tracekit.replay.whatif.select import Select
+from tracekit.units import many
 
 Bools = npt.NDArray[np.bool_]
 
@@ -33,7 +34,8 @@ def remove(run: Run, select: Select) -> Edited:
     # Kernels without a step count nowhere.
     kernels = run.kernels.with_columns(step=pl.when(pl.Series(~rows)).then("step"))
     count = int(rows.sum())
-    return Edited(replace(left, kernels=kernels), count, f"{count:,} kernels and {calls:,} launches are left out")
+    told = f"{many(count, 'kernel')} and {many(calls, 'launch')} are left out"
+    return Edited(replace(left, kernels=kernels), count, told)
 
 
 def _without_meetings(graph: Graph, rows: Bools) -> Graph:

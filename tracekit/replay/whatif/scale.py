@@ -6,6 +6,7 @@ from tracekit.errors import WhatIfError
 from tracekit.replay.run import Run
 from tracekit.replay.whatif.edited import Edited, with_factors
 from tracekit.replay.whatif.select import Select
+from tracekit.units import many
 
 MOST = 1e6
 
@@ -20,6 +21,5 @@ def scale(run: Run, select: Select, factor: float) -> Edited:
         raise WhatIfError(f"kernels can't take {factor:g} times as long.", f"Give a factor from 0 to {MOST:g}.")
     rows = select.rows(run)
     count = int(rows.sum())
-    return Edited(
-        with_factors(run, np.where(rows, factor, 1.0)), count, f"{count:,} kernels take {factor:g} of their time"
-    )
+    told = f"{many(count, 'kernel')} at {factor:g} of {'its' if count == 1 else 'their'} time"
+    return Edited(with_factors(run, np.where(rows, factor, 1.0)), count, told)

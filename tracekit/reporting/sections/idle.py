@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tracekit.replay.causes import MEANING, Cause
-from tracekit.replay.idle import END_OF_STEP, Idle
+from tracekit.replay.engine import measured
+from tracekit.replay.idle import END_OF_STEP, Idle, attribute
 from tracekit.replay.run import Run
 
 
@@ -27,6 +28,11 @@ class IdleTime:
     share: float
     op: str | None
     line: str | None
+
+
+def of(run: Run) -> Idle:
+    """The measured GPU's idle time by cause."""
+    return attribute(run.graph, measured(run.graph), run.kernels, run.steps, run.chosen, ranks=run.ranks)
 
 
 def build(run: Run, idle: Idle) -> tuple[IdleTime, ...]:

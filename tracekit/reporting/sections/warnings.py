@@ -9,8 +9,11 @@ from tracekit import secrets
 from tracekit.ingest.build import UNDESCRIBED
 from tracekit.ingest.ranks import ranges
 from tracekit.prediction.pace import pace
+from tracekit.replay.causes import Cause
+from tracekit.replay.idle import END_OF_STEP, Idle
 from tracekit.replay.profiler import held_up
 from tracekit.replay.run import TRUSTED_ERROR_PCT, Run
+from tracekit.units import duration, kernel_title
 from tracekit.workload.shares import share
 from tracekit.workload.steps import is_whole_trace, updates
 
@@ -29,13 +32,21 @@ MUCH_HIDDEN = 0.05
 # Time that the GPU stood still for no reason that was recorded, from which on the reader should know.
 MUCH_STALLED = 0.01
 
-
-def build(run: Run) -> tuple[str, ...]:
-    """The warnings, one sentence each."""
-    return tuple(_warnings(run))
+# Idle time for which there is no reason at all, from which on the reader should know.
+MUCH_UNEXPLAINED = 0.1
 
 
-def _warnings(run: Run) -> Iterator[str]:
+def build(run: Run, idle: Idle) -> tuple[str, ...]:
+    """The warnings, one sentence each.
+
+    Args:
+        run: The measured run.
+        idle: Why its GPU was idle.
+    """
+    return tuple(_warnings(run, idle))
+
+
+def _warnings(run: Run, idle: Idle) -> Iterator[str]:
     yield from run.job_warnings
     yield from _of_each_rank(run)
     yield from run.assumptions
@@ -65,8 +76,26 @@ def _warnings(run: Run) -> Iterator[str]:
             f"{100 * stalled:.0f} % of the step the GPU stood still with work launched and nothing recorded to wait "
             "for (a kernel's first launch does that): kept as it was"
         )
+    yield from _unexplained(run, idle, stalled)
     if run.graph.dropped:
         yield f"{run.graph.dropped} inferred dependencies contradict others and were left out"
+
+
+def _unexplained(run: Run, idle: Idle, stalled: float) -> Iterator[str]:
+    """That much of the step is idle time for which neither a launch nor a wait is there."""
+    causes = idle.by_cause()
+    idle_us = float(causes.filter(pl.col("cause") == Cause.UNEXPLAINED)["time_us"].sum())
+    part = idle_us * 1e3 * idle.steps.height / max(int(idle.steps["time_ns"].sum()), 1)
+    if part - stalled <= MUCH_UNEXPLAINED:
+        return
+    op = idle.by_op(run.kernels, Cause.UNEXPLAINED)["op"][0]
+    where = "at the end of the step" if op == END_OF_STEP else f"mostly before {kernel_title(op)}"
+    cut = "leave the steps that have it out with --steps, or " if run.steps.height > 1 else ""
+    yield (
+        f"{100 * part:.0f} % of the step ({duration(idle_us)}) the GPU was idle and nothing in the trace says why "
+        f"({where}): that is kept as measured on every GPU, so a speedup is smaller than that of the work; {cut}record "
+        "steps after a warm-up (schedule(warmup=...), profiler.step())"
+    )
 
 
 def _pace(run: Run) -> Iterator[str]:
@@ -113,19 +142,19 @@ def _overhead(run: Run) -> Iterator[str]:
     without_us = run.trace.unprofiled_step_us
     if without_us and run.measured.step_time_us > MUCH_OVERHEAD * without_us:
         yield (
-            f"a step took {without_us / 1e3:.3g} ms without the profiler and {run.measured.step_time_us / 1e3:.3g} ms "
-            f"with it: --unprofiled-step {without_us / 1e3:.3g}ms takes that out"
+            f"a step took {duration(without_us)} without the profiler and {duration(run.measured.step_time_us)} with "
+            f"it: --unprofiled-step {without_us / 1e3:.6g}ms takes that out"
         )
 
 
 def _held_up(run: Run) -> Iterator[str]:
     """What the profiler was recorded to hold up the CPU for, of several ranks in the mean."""
     held = pl.concat([held_up(rank).select("name", "dur_ns") for rank in run.ranks])
-    held_ms = int(held["dur_ns"].sum()) / 1e6 / len(run.ranks)
-    if held_ms > MUCH_HELD * run.measured.span_us / 1e3:
+    held_us = int(held["dur_ns"].sum()) / 1e3 / len(run.ranks)
+    if held_us > MUCH_HELD * run.measured.span_us:
         kinds = ", ".join(held["name"].unique().sort())
         yield (
-            f"the profiler itself held up the CPU for {held_ms:.3g} ms of the recording ({kinds}): "
+            f"the profiler itself held up the CPU for {duration(held_us)} of the recording ({kinds}): "
             "--what-if 'no-profiler()' takes that out"
         )
 
@@ -145,8 +174,8 @@ def _of_each_rank(run: Run) -> Iterator[str]:
 def _ranks(run: Run) -> Iterator[str]:
     """What is guessed for want of ranks, or of agreement between them."""
     world, read = run.trace.world_size, len(run.ranks)
-    kept_ms = run.replay.kept_wait_us / 1e3
-    kept = f"what collectives take beyond the shortest of their kind, {kept_ms:.3g} ms a step, is kept as waiting for"
+    kept_wait = duration(run.replay.kept_wait_us)
+    kept = f"what collectives take beyond the shortest of their kind, {kept_wait} a step, is kept as waiting for"
     if read == 1 < world:
         yield f"one of {world} ranks: {kept} the others (give all ranks' traces to derive it)"
     elif read < world:
