@@ -112,7 +112,7 @@ def with_law(table: pl.DataFrame) -> pl.DataFrame:
     does a part of a norm sums up, or goes over the elements one by one.
 
     Args:
-        table: from `complete`; `dtype` is what the kernel really runs in.
+        table: from `complete`; `dtype` is what the kernel really runs in, `asked`, if there, what it is made for.
     """
     tensor = pl.col("family").is_in(TENSOR_FAMILIES)
     known = pl.any_horizontal(
@@ -121,7 +121,8 @@ def with_law(table: pl.DataFrame) -> pl.DataFrame:
         if columns
     ) & (~tensor | pl.col("dtype").is_not_null())
     dtype = pl.col("dtype").replace_strict(_DTYPE_CLASS, default=None, return_dtype=pl.String)
-    few = (pl.col("q_len") <= _DECODE_ROWS) & (pl.col("dtype") != _TILED_ONLY)
+    asked = pl.col("asked" if "asked" in table.columns else "dtype")
+    few = (pl.col("q_len") <= _DECODE_ROWS) & (asked != _TILED_ONLY)
     attention = (
         pl.when(pl.col("q_len") < pl.col("kv_len"), few, pl.col("direction") == "forward")
         .then(pl.lit("decode"))

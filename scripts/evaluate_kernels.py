@@ -23,6 +23,11 @@ from tracekit.replay.run import prepare
 LONG_US = 20.0
 BOUND = 0.9
 """Of a bound that a measured time may lie under: caches hold a part, clocks go above the printed one."""
+SHAPE = (
+    "name", "m", "n", "k", "batch", "channels", "heads", "head_dim", "q_len", "kv_len", "rows", "cols", "bytes",
+    "blocks",
+)  # fmt: skip
+"""What tells kernels apart."""
 MOVED = ("collective", "memcpy")
 """Families that no shape on one GPU tells."""
 HEADING = "| trace | kernels | GPU time | known | predicted | kernels from 20 µs on | error, median | in interval |"
@@ -62,10 +67,7 @@ def line(trace: str, family: str, kernels: pl.DataFrame, share_pct: float) -> st
     """A row of the table."""
     known = kernels.filter(pl.col("time_us").is_not_null(), pl.col("measured_us") >= BOUND * pl.col("bound_us"))
     known_pct = 100 * known["measured_us"].sum() / kernels["measured_us"].sum()
-    shape = [
-        column for column in ("name", "m", "n", "k", "batch", "q_len", "kv_len", "rows", "cols", "bytes", "blocks")
-    ]
-    each = known.group_by(shape).agg(pl.col("measured_us", "time_us", "low_us", "high_us").median())
+    each = known.group_by(SHAPE).agg(pl.col("measured_us", "time_us", "low_us", "high_us").median())
     long = each.filter(pl.col("measured_us") >= LONG_US)
     error_pct = 100 * (long["time_us"] / long["measured_us"] - 1).abs()
     inside = long.filter(pl.col("measured_us").is_between("low_us", "high_us")).height

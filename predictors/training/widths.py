@@ -43,7 +43,7 @@ def summarise(rows: pl.DataFrame) -> tuple[dict[str, dict[str, float]], dict[str
 
 
 def _measured_once(errors: Mapping[tuple[str, str], Mapping[str, Array]]) -> list[tuple[str, str]]:
-    """Laws of which one GPU of a vendor was measured, with those that stand in for them and know several.
+    """Laws of which one of NVIDIA's GPUs was measured, with those that stand in for them and know several.
 
     Without that GPU a fit knows no GPU of its vendor, which is no measure of what the weights that have it miss.
     """

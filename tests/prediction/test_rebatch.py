@@ -7,8 +7,10 @@ import pytest
 
 import tracekit as tk
 from predictors import load_gpu, predict
+from tracekit.prediction.kernels import Kernels
 from tracekit.prediction.layout import LayoutError
 from tracekit.prediction.rebatch import rebatch
+from tracekit.prediction.scaling import as_measured
 from tracekit.replay.run import Run, prepare
 from tracekit.testing import TraceBuilder
 
@@ -114,6 +116,30 @@ def test_another_batch_is_no_surer_on_a_board_of_the_same_die_or_on_another_gpu(
     assert other["high_us"] / other["time_us"] > own["high_us"] / own["time_us"]
     measured = tk.predict(training().load(), gpu="h100-sxm")["h100-sxm"].kernels.row(0, named=True)
     assert other["high_us"] / other["time_us"] > measured["high_us"] / measured["time_us"]
+
+
+def test_a_batch_norms_channels_stay_as_many_and_a_layer_norm_has_more_blocks():
+    grid = {"grid": (64, 1, 1), "block": (256, 1, 1)}
+    builder = TraceBuilder().op("autograd::engine::evaluate_function: MmBackward0", 40, 60)
+    norms = (
+        ("aten::native_batch_norm", [[8, 64, 16, 16], [64], [64]], "batch_norm_collect_statistics_kernel"),
+        ("aten::native_layer_norm", [[64, 512], [], [512], [512]], "vectorized_layer_norm_kernel"),
+    )
+    for number, (op, dims, kernel) in enumerate(norms):
+        builder.op(op, 20.0 * number, 10, dims=dims, types=["float"] * len(dims))
+        builder.kernel(kernel, 200 + 50 * number, 40, launch=20.0 * number + 2, **grid)
+    run = prepare(builder.load())
+    sums, layer = grown(run).select("rows", "cols", "blocks").rows()
+    assert sums == (64, 2 * 8 * 256, 64)
+    assert layer == (128, 512, 128)
+
+
+def test_without_the_gpu_of_the_trace_another_batch_is_as_unsure_as_the_law():
+    run = prepare(training().load(), source_gpu="a100-sxm-80gb")
+    table = as_measured(run).with_columns(derived=pl.lit(value=True), most=pl.lit(1.0))
+    doubted = Kernels(table, None).on(load_gpu("h100-sxm"), {})
+    alone = Kernels(table.with_columns(derived=pl.lit(value=False)), None).on(load_gpu("h100-sxm"), {})
+    assert doubted["high_us"].to_list() == pytest.approx(alone["high_us"].to_list())
 
 
 def test_kernels_without_shapes_are_refused():

@@ -81,6 +81,11 @@ def test_each_kernel_of_a_group_norm_has_its_own_passes():
     assert [row["bytes"] * row["share"] for row in rows] == [4 * 192, 2 * 4 * 12, 4 * (2 * 192 + 12)]
     assert [(row["rows"], row["cols"]) for row in rows] == [(6, 32), (12, 1), (12, 16)]
     assert [row["part"] for row in rows] == ["sums", None, "scaling"]
+    for told in ("[3]", '"3"', "-1", ""):
+        (moments, *_) = kernels_of(
+            "aten::native_group_norm", names, dims, types, ["", "", "", "2", "6", "16", told, ""]
+        )
+        assert (moments["rows"], moments["cols"]) == (12, 16)
     names = ("ComputeInternalGradientsCUDAKernel<float>", "GammaBetaBackwardCUDAKernel1<float>", "elementwise_kernel")
     dims, types = [[2, 6, 4, 4], [2, 6, 4, 4], [2, 3], [2, 3], [6]], [FLOAT] * 5
     rows = kernels_of("aten::native_group_norm_backward", names, dims, types)

@@ -56,7 +56,7 @@ class Kernels:
         time = pl.col("time_us")
         low = time * (-_together(time / pl.col("low_us"), pl.col("low"))).exp()
         high = time * _together(pl.col("high_us") / time, pl.col("high")).exp()
-        derived = pl.col("low").is_not_null()
+        derived = pl.col("low").is_not_null() & (pl.col("method") != "law")
         longest = pl.max_horizontal(pl.when(derived).then(high).otherwise("high_us"), time * pl.lit(self.table["most"]))
         return joined.with_columns(
             low_us=pl.when(derived).then(low).otherwise("low_us"),

@@ -33,6 +33,8 @@ Size = TypeVar("Size", int, pl.Expr)
 
 SIDES = ("batch", "m", "n", "k")
 OF_NO_SAMPLE = ("collective", "optimizer", "memset")
+OF_ROWS = ("norm", "softmax")
+"""Families of whose rows each block takes one, or as many as before."""
 
 
 @dataclass(frozen=True)
@@ -95,10 +97,13 @@ def rebatch(kernels: pl.DataFrame, ops: pl.DataFrame, factor: float) -> pl.DataF
     table = kernels.with_columns(side=_side(parameters), grows=_grows(kernels, parameters))
     sides = {name: pl.col("side") == name for name in SIDES}
     vector = pl.col("grows") & pl.col("side").is_null() & (pl.col("bytes") > 0)
+    # A batch norm's rows are its channels.
+    along = pl.col("rows").eq(1) | pl.col("op").str.contains("batch_norm").fill_null(False)
     changes = {
         **sides,
-        "rows": vector & (pl.col("rows") > 1),
-        "cols": vector & (pl.col("rows") == 1),
+        "rows": vector & ~along,
+        "blocks": vector & ~along & pl.col("family").is_in(OF_ROWS),
+        "cols": vector & along,
         "flops": vector,
         "bytes": vector | pl.col("side").is_not_null(),
     }

@@ -123,7 +123,7 @@ def _limits(sweep: Sweep) -> Iterator[str]:
         least, most = (percent(edge(one.share for one in alike.values())) for edge in (min, max))
         share = most if least == most else f"{least.removesuffix(' %')} to {most}"
         one = next(iter(alike.values()))
-        where = "" if len(names) == 1 else f"On {', '.join(sorted(names[label] for label in alike))} "
+        where = "" if len(names) == 1 else f"On {', '.join(names[label] for label in alike)} "
         said = f"{where}{one.said.format(share)}"
         yield f"{said[0].upper()}{said[1:]} in the layout that gets most done. {one.advice}"
 

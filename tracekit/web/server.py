@@ -1,5 +1,6 @@
 """Runs the application."""
 
+import errno
 import logging
 import socket
 import sys
@@ -46,11 +47,19 @@ def run(settings: Settings, listening: Callable[[], object] = lambda: None) -> N
 
 
 def _sockets(host: str, port: int) -> list[socket.socket]:
-    """One that listens on each address of a host."""
+    """One that listens on each address of a host; one of them that this machine doesn't have is left out."""
     found: list[socket.socket] = []
+    missing: OSError | None = None
     try:
         for family, _, _, _, address in dict.fromkeys(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)):
-            found.append(socket.create_server(address[:2], family=family))
+            try:
+                found.append(socket.create_server(address[:2], family=family))
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:
+                    raise
+                missing = error
+        if missing and not found:
+            raise missing
     except OSError as error:
         for one in found:
             one.close()

@@ -120,7 +120,7 @@ def _passes_of(op: str) -> tuple[_Pass, ...]:
 def _worked_over(signature: Signature, kernel: _Pass, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Rows that a kernel works over: of a group norm's moments its groups."""
     groups = signature.value(GROUPS) if kernel is MOMENTS else None
-    if not groups:
+    if not isinstance(groups, int) or groups < 1:
         return _rows_and_columns(signature, shape)
     return shape[0] * groups, math.prod(shape[1:]) // groups
 
