@@ -33,8 +33,6 @@ Size = TypeVar("Size", int, pl.Expr)
 
 SIDES = ("batch", "m", "n", "k")
 OF_NO_SAMPLE = ("collective", "optimizer", "memset")
-OF_ROWS = ("norm", "softmax")
-"""Families of whose rows each block takes one, or as many as before."""
 
 
 @dataclass(frozen=True)
@@ -97,12 +95,13 @@ def rebatch(kernels: pl.DataFrame, ops: pl.DataFrame, factor: float) -> pl.DataF
     table = kernels.with_columns(side=_side(parameters), grows=_grows(kernels, parameters))
     sides = {name: pl.col("side") == name for name in SIDES}
     vector = pl.col("grows") & pl.col("side").is_null() & (pl.col("bytes") > 0)
-    # A batch norm's rows are its channels.
-    along = pl.col("rows").eq(1) | pl.col("op").str.contains("batch_norm").fill_null(False)
+    # A batch norm's rows are its channels, of which a block takes each.
+    of_channels = pl.col("op").str.contains("batch_norm").fill_null(False)
+    along = pl.col("rows").eq(1) | of_channels
     changes = {
         **sides,
         "rows": vector & ~along,
-        "blocks": vector & ~along & pl.col("family").is_in(OF_ROWS),
+        "blocks": vector & ~of_channels,
         "cols": vector & along,
         "flops": vector,
         "bytes": vector | pl.col("side").is_not_null(),
