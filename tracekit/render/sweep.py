@@ -1,7 +1,6 @@
 """A sweep over layouts for people and machines."""
 
 import dataclasses
-import io
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,6 +15,7 @@ from tracekit.prediction.sweep import ALIKE, KEPT, Entry, Sweep, copies
 from tracekit.render.grid import Column, Grid
 from tracekit.render.json import SCHEMA_VERSION
 from tracekit.render.markdown import table as markdown_table
+from tracekit.render.tables import in_parquet
 from tracekit.render.xlsx import sheets
 from tracekit.reporting.findings.target import Limit, limit
 from tracekit.units import digits, dollars, duration, interval, percent
@@ -164,9 +164,7 @@ def _notes(sweep: Sweep) -> list[str]:
 
 def parquet(sweep: Sweep) -> bytes:
     """All layouts as Parquet."""
-    buffer = io.BytesIO()
-    sweep.table.write_parquet(buffer)
-    return buffer.getvalue()
+    return in_parquet(sweep.table)
 
 
 def as_json(sweep: Sweep) -> str:

@@ -18,9 +18,7 @@ def csv(report: Report) -> str:
 
 def parquet(report: Report) -> bytes:
     """The kernels as Parquet."""
-    buffer = io.BytesIO()
-    tables.kernels(report).write_parquet(buffer)
-    return buffer.getvalue()
+    return in_parquet(tables.kernels(report))
 
 
 def launches(run: Run, targets: Sequence[Prediction], form: str) -> bytes:
@@ -37,6 +35,11 @@ def launches(run: Run, targets: Sequence[Prediction], form: str) -> bytes:
         for column in ("time_us", "low_us", "high_us", "limiter", "method")
     ]
     table: pl.DataFrame = run.kernels.with_columns(predicted)
+    return in_parquet(table) if form == "parquet" else table.write_csv().encode()
+
+
+def in_parquet(table: pl.DataFrame) -> bytes:
+    """A table as the bytes of a Parquet file."""
     buffer = io.BytesIO()
-    table.write_parquet(buffer) if form == "parquet" else table.write_csv(buffer)
+    table.write_parquet(buffer)
     return buffer.getvalue()
