@@ -25,8 +25,7 @@ def host_speed(run: Run, *, python: float = 1.0, op: float = 1.0, launch: float 
     Raises:
         WhatIfError: A speed is below ``LEAST``.
     """
-    if not all(speed >= LEAST for speed in (python, op, launch)):
-        raise WhatIfError("the host's speed has to be positive.", f"Give {LEAST:g} or more.")
+    check_speeds(python, op, launch)
     graph = run.graph
     within = share_within(graph, spans.of_rows([rank.ops for rank in run.ranks], run.ranks, graph.nodes, run.kernels))
     on_cpu = destinations(graph) < 2 * graph.nodes.cpu
@@ -41,3 +40,13 @@ def host_speed(run: Run, *, python: float = 1.0, op: float = 1.0, launch: float 
         f"the host: {', '.join(changed)}" if len(set(speeds.values())) > 1 else f"the host is {python:g} times as fast"
     )
     return Edited(with_graph(run, times_factor(graph, factor)), int((factor != 1).sum()), told)
+
+
+def check_speeds(*speeds: float) -> None:
+    """Refuse speeds at which nothing would ever end.
+
+    Raises:
+        WhatIfError: A speed is below ``LEAST``, or no number.
+    """
+    if not all(speed >= LEAST for speed in speeds):
+        raise WhatIfError("the host's speed has to be positive.", f"Give {LEAST:g} or more.")

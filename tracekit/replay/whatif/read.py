@@ -11,7 +11,7 @@ from tracekit.replay.whatif.compile import HOST, compiled
 from tracekit.replay.whatif.cuda_graph import cuda_graph
 from tracekit.replay.whatif.edited import Edit
 from tracekit.replay.whatif.fuse import fuse
-from tracekit.replay.whatif.host import host_speed
+from tracekit.replay.whatif.host import check_speeds, host_speed
 from tracekit.replay.whatif.infinite_queue import infinite_queue
 from tracekit.replay.whatif.no_profiler import no_profiler
 from tracekit.replay.whatif.no_sync import no_sync
@@ -84,6 +84,7 @@ def _host_speed(given: Arguments) -> Edit:
     given.only(words=1, keys=HOST_CLASSES)
     every = given.number(1.0) if given.keyed else given.number()
     python, op, launch = (_number(given.keyed[key]) if key in given.keyed else every for key in HOST_CLASSES)
+    check_speeds(python, op, launch)
     return partial(host_speed, python=python, op=op, launch=launch)
 
 
