@@ -19,6 +19,10 @@ ABOVE_BOOST = 1.15
 """Clock of a GeForce over the boost clock of its datasheet. Large products in 16 bits reach 0.91 to 1.14 of its
 printed peak (training/published.csv), those of GPUs that keep to theirs and have power enough 0.95 to 0.98."""
 
+EXPONENTIALS = {"10.3": 32.0}
+"""Results per clock of an SM's special function units, by compute capability; 16 elsewhere (CUDA C++ Programming Guide,
+arithmetic instructions; AMD CDNA: a quarter of the vector rate). Blackwell Ultra doubles them (NVIDIA's developer blog,
+Making Softmax More Efficient with NVIDIA Blackwell Ultra)."""
 DELIVERED = {"6.0": 0.82}
 """Share of the printed memory rate that a GPU delivers, over that of others, by compute capability: the V100 delivers
 1.5 times what the P100 does (NVIDIA Tesla V100 whitepaper, HBM2 memory architecture), where 900 and 732 GB/s are
@@ -74,6 +78,11 @@ class Machine:
         """
         ports = L2_BYTES_PER_SM_CLOCK * self.sms * self.clock_mhz / 1e3
         return max(math.sqrt(ports * self.bandwidth_gbps), self.bandwidth_gbps)
+
+    @property
+    def exponentials_per_clock(self) -> float:
+        """That an SM takes."""
+        return EXPONENTIALS.get(self.gpu.compute_capability, 16.0)
 
     @property
     def written_gbps(self) -> float:

@@ -24,6 +24,8 @@ from predictors.terms import Array, Columns, Terms
 
 CHUNK_ROWS = 16384  # so that a chunk's columns stay in the CPU's cache
 LIMITERS = ("compute", "memory", "latency", "unknown")
+EXPONENTIAL_LAWS = ("prefill", "encoder")
+"""Those in which exponentials take a part of the time that matters."""
 THREADS = min(os.cpu_count() or 1, 4)
 
 
@@ -162,7 +164,10 @@ def evaluate(rows: Sizes, law: str, gpu: Machine, weights: Weights) -> tuple[Ter
     time_us = np.exp(np.log(terms.time_us) + correction)
     if twin is not None and own is None:
         there_us = of_twin[1].time_us * np.exp(LAWS[law].correctable(of_twin[1]) * learned)
-        least, most = gpu.share_of_time(twin, columns["tflops"] / of_twin[0]["tflops"])
+        rate = columns["tflops"] / of_twin[0]["tflops"]
+        if law in EXPONENTIAL_LAWS:
+            rate = np.maximum(rate, gpu.exponentials_per_clock / twin.exponentials_per_clock)
+        least, most = gpu.share_of_time(twin, rate)
         time_us = np.clip(time_us, there_us * least, there_us * most)
     return terms, time_us
 

@@ -8,6 +8,8 @@ from predictors.kernels import DTYPE_BYTES
 from predictors.machine import Machine
 from predictors.terms import Array, Columns, Constants, Terms, cyclic_us, memory_us, overlap, rounds
 
+QUERIES = 128
+"""That a block works on."""
 LEAST_KEYS = 64
 """That a block works on at once and pads fewer to, in fp32: CUTLASS's tiles. With all formats padded so, those measured
 come out as well in the base and up to 2 points worse on GPUs left out."""
@@ -18,10 +20,11 @@ def prefill_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
     flops_per_cycle = x["tflops"] * 1e6 / gpu.sms / gpu.clock_mhz
     head_dim = 32 * np.ceil(x["head_dim"] / 32)
     products = 512.0 * head_dim / (flops_per_cycle * c["compute"])
-    cycles_per_key = x["passes"] * (products + 8.0 * c["softmax"])
-    blocks = x["batch"] * x["heads"] * np.ceil(x["q_len"] / 128)
+    exponentials = QUERIES / gpu.exponentials_per_clock * c["softmax"]
+    cycles_per_key = x["passes"] * (products + exponentials)
+    blocks = x["batch"] * x["heads"] * np.ceil(x["q_len"] / QUERIES)
     # A block works on all the keys of its last query: half a block more than its queries have on average.
-    rows = np.minimum(x["q_len"], 128)
+    rows = np.minimum(x["q_len"], QUERIES)
     keys = np.minimum(x["attended"] / x["q_len"] + rows / 2, x["reach"])
     # The longest block: the keys of the last query, and of the others of its block where a window moves along.
     longest = np.where(x["window"] > 0, np.minimum(x["window"] + rows, x["reach"]), x["reach"])

@@ -9,8 +9,9 @@ import polars as pl
 
 from predictors.stacks import SERVING_FRAMEWORKS
 
-SYSTEMS = Path("src/aiconfigurator/systems/data")
-"""In a checkout: system/framework/version/table_perf.txt (CSV) or .parquet, `latency` in milliseconds."""
+SYSTEMS = (Path("src/aiconfigurator/systems/data"), Path("aic-core/src/aiconfigurator_core/systems/data"))
+"""In a checkout, until 2026 and since: system/framework/version/table_perf.txt (CSV) or .parquet, today within a folder
+for the kind of kernel; `latency` in milliseconds."""
 FILES = {
     "gemm": "gemm_perf", "attention_context": "context_attention_perf", "encoder_attention": "encoder_attention_perf",
     "attention_generation": "generation_attention_perf", "moe": "moe_perf",
@@ -62,7 +63,7 @@ def load(folder: Path) -> Iterator[pl.DataFrame]:
         "encoder_attention": ("attention", encoder),
         "moe": ("moe", experts),
     }
-    read = _checked_out if (folder / SYSTEMS).is_dir() else _table
+    read = _checked_out if any((folder / systems).is_dir() for systems in SYSTEMS) else _table
     for name, (family, columns) in kinds.items():
         frame = read(folder, name)
         if frame is None:
@@ -90,23 +91,27 @@ def _table(folder: Path, name: str) -> pl.DataFrame | None:
 
 
 def _checked_out(folder: Path, name: str) -> pl.DataFrame | None:
-    paths = sorted((folder / SYSTEMS).glob(f"*/*/*/{FILES[name]}.*"))
-    frames = [_file(path) for path in paths if path.parent.parent.name in SERVING_FRAMEWORKS]
+    frames = [
+        _file(path, system.name)
+        for systems in SYSTEMS
+        for system in sorted((folder / systems).glob("*"))
+        for path in sorted(system.rglob(f"{FILES[name]}.*"))
+        if path.parent.parent.name in SERVING_FRAMEWORKS
+    ]
     return pl.concat(frames, how="diagonal_relaxed") if frames else None
 
 
-def _file(path: Path) -> pl.DataFrame:
+def _file(path: Path, system: str) -> pl.DataFrame:
     with path.open("rb") as file:
         if file.read(len(_LFS)) == _LFS:
             raise ValueError(f"{path} isn't there, only what git-lfs knows of it: run `git lfs pull` in the checkout")
     frame = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path, infer_schema_length=None)
     dtype = next(name for name in ("gemm_dtype", "moe_dtype", "attn_dtype", "dtype") if name in frame.columns)
-    framework = path.parent.parent
     missing = {"window_size": pl.lit(0), "step": pl.lit(0)}
     return frame.with_columns(
         *(value.alias(column) for column, value in missing.items() if column not in frame.columns),
-        system=pl.lit(framework.parent.name),
-        framework=pl.lit(framework.name),
+        system=pl.lit(system),
+        framework=pl.lit(path.parent.parent.name),
         dtype=pl.col(dtype),
         latency_us=pl.col("latency").cast(pl.Float64) * 1e3,
     )

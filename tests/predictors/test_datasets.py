@@ -58,11 +58,17 @@ def test_a_checkout_of_aiconfigurator(tmp_path):
     assert only(moe, "tokens", "tp", "ep", "routing", "latency_us") == (64, 2, 4, "power_law_1.2", 100.0)
 
 
-def test_its_newer_tables_are_parquet(tmp_path):
-    folder = tmp_path / SYSTEMS / "b200_sxm" / "sglang" / "0.5.12"
-    folder.mkdir(parents=True)
+@pytest.mark.parametrize(
+    "folder",
+    [
+        f"{SYSTEMS}/b200_sxm/sglang/0.5.12",
+        "aic-core/src/aiconfigurator_core/systems/data/b200_sxm/gemm/sglang/0.5.12",
+    ],
+)
+def test_its_newer_tables_are_parquet_and_lie_by_kind_today(tmp_path, folder):
+    (tmp_path / folder).mkdir(parents=True)
     columns = {"gemm_dtype": ["fp8_block"], "m": [64], "n": [512], "k": [256], "latency": [0.004]}
-    pl.DataFrame(columns).write_parquet(folder / "gemm_perf.parquet")
+    pl.DataFrame(columns).write_parquet(tmp_path / folder / "gemm_perf.parquet")
     assert only(load(tmp_path), "gpu", "framework", "dtype", "latency_us") == ("b200", "sglang", "fp8_block", 4.0)
 
 

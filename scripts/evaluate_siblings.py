@@ -1,0 +1,100 @@
+"""Holds predicted kernels against those that others measured on GPUs of which the weights have seen nothing.
+
+python scripts/evaluate_siblings.py AICONFIGURATOR
+
+A checkout of github.com/ai-dynamo/aiconfigurator has tables of more GPUs than are fitted. Their kernels over 20 µs are
+predicted from shapes, with the serving framework named and not, and from the time of the same kernel on the nearest
+GPU that is fitted. docs/accuracy.md's figures: commit 095f58a5.
+"""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+from synthetic.lines import print_table
+
+import predictors
+from predictors.columns import prepare
+from predictors.stacks import SERVING_FRAMEWORKS
+from predictors.training.datasets import KEYS, load
+from predictors.training.report import TITLES
+
+SOURCES = {
+    "h200-sxm": "h100-sxm", "gb200": "b200", "b300": "b200", "gb300": "b200", "rtx-pro-6000-server": "l40s",
+}  # fmt: skip
+"""GPU that isn't fitted -> the one that is, which a trace would come from."""
+WAYS = ("from shapes", "from shapes, framework not named", "carried from the GPU in brackets")
+SHORTEST_US = 20.0
+ROWS = 1500
+"""Kernels of one framework, law and GPU that are scored."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """Errors of predictions, in percent.
+
+    Attributes:
+        kernels: how many.
+        median: of |error|.
+        p90: of |error|.
+        bias: median error.
+        inside: share of the times in their 90 % intervals.
+    """
+
+    kernels: int
+    median: float
+    p90: float
+    bias: float
+    inside: float
+
+
+def main() -> None:
+    """Prints a table for each way to predict, and one of the intervals."""
+    if len(sys.argv) != 2:
+        raise SystemExit("evaluate_siblings: name a checkout of aiconfigurator")
+    measured = load(Path(sys.argv[1])).filter(pl.col("framework").is_in(SERVING_FRAMEWORKS))
+    scores = {(law, gpu): found for gpu in SOURCES for law, found in scores_of(measured, gpu)}
+    laws = [law for law in TITLES if any((law, gpu) in scores for gpu in SOURCES)]
+    for way, title in enumerate(WAYS):
+        sys.stdout.write(f"\n{title}: median / 90th percentile of |error|, bias, inside the interval\n\n")
+        heading = f"| | {' | '.join(f'{gpu} ({source})' for gpu, source in SOURCES.items())} |"
+        cells = ([cell(scores.get((law, gpu)), way) for gpu in SOURCES] for law in laws)
+        print_table(heading, (f"| {TITLES[law]} | {' | '.join(row)} |" for law, row in zip(laws, cells, strict=True)))
+
+
+def cell(scores: list[Score] | None, way: int) -> str:
+    """One GPU's errors, with one way to predict."""
+    if scores is None or not scores[way].kernels:
+        return "–"
+    of = scores[way]
+    return f"{of.median:.1f} / {of.p90:.0f}, {of.bias:+.0f}, {of.inside:.0f}"
+
+
+def scores_of(measured: pl.DataFrame, gpu: str) -> Iterator[tuple[str, list[Score]]]:
+    """The law of some kernels and how far they are off, in the order of `WAYS`."""
+    mine = measured.filter(pl.col("gpu") == gpu, pl.col("latency_us") > SHORTEST_US)
+    mine = mine.with_columns(prepare(mine)["law"]).drop_nulls("law")
+    keys = [key for key in KEYS if key in measured.columns and key != "gpu"]
+    other = measured.filter(pl.col("gpu") == SOURCES[gpu]).select(*keys, measured_us="latency_us")
+    for (law,), of_law in mine.group_by("law", maintain_order=True):
+        parts = of_law.partition_by("framework", maintain_order=True)
+        sampled = pl.concat(part.sample(min(ROWS, part.height), seed=0) for part in parts)
+        nameless = sampled.with_columns(framework=pl.lit(None, pl.String))
+        pairs = sampled.join(other, on=keys, nulls_equal=True)
+        yield str(law), [score(sampled, gpu), score(nameless, gpu), score(pairs, gpu, SOURCES[gpu])]
+
+
+def score(kernels: pl.DataFrame, gpu: str, source: str | None = None) -> Score:
+    """Predicts kernels for a GPU and compares with `latency_us`."""
+    predicted = predictors.predict(kernels.drop("latency_us"), gpu, source_gpu=source)
+    errors = kernels.select(off=100 * (predicted["time_us"] / pl.col("latency_us") - 1))
+    inside = kernels["latency_us"].is_between(predicted["low_us"], predicted["high_us"])
+    size = pl.col("off").abs()
+    row = errors.select(pl.len(), size.median(), size.quantile(0.9).alias("p90"), pl.col("off").median().alias("bias"))
+    return Score(*row.row(0), 100 * (inside.mean() or 0))
+
+
+if __name__ == "__main__":
+    main()
