@@ -3,8 +3,8 @@
 python scripts/evaluate_siblings.py AICONFIGURATOR
 
 A checkout of github.com/ai-dynamo/aiconfigurator has tables of more GPUs than are fitted. Their kernels over 20 µs are
-predicted from shapes, with the serving framework named and not, and from the time of the same kernel on the nearest
-GPU that is fitted. docs/accuracy.md's figures: commit 095f58a5.
+predicted from shapes, with the serving framework named and not, from the time of the same kernel on the nearest GPU
+that is fitted, and with a few others measured on the GPU itself. docs/accuracy.md's figures: commit 095f58a5.
 """
 
 import sys
@@ -15,7 +15,7 @@ from pathlib import Path
 import polars as pl
 from synthetic.lines import print_table
 
-import predictors
+from predictors import load_gpu, predict
 from predictors.columns import prepare
 from predictors.stacks import SERVING_FRAMEWORKS
 from predictors.training.datasets import KEYS, load
@@ -25,7 +25,11 @@ SOURCES = {
     "h200-sxm": "h100-sxm", "gb200": "b200", "b300": "b200", "gb300": "b200", "rtx-pro-6000-server": "l40s",
 }  # fmt: skip
 """GPU that isn't fitted -> the one that is, which a trace would come from."""
-WAYS = ("from shapes", "from shapes, framework not named", "carried from the GPU in brackets")
+KNOWN = 30
+"""Kernels of one framework that calibrate a GPU, drawn at random."""
+WAYS = (
+    "from shapes", "from shapes, framework not named", "carried from the GPU in brackets", f"{KNOWN} kernels measured"
+)  # fmt: skip
 SHORTEST_US = 20.0
 ROWS = 1500
 """Kernels of one framework, law and GPU that are scored."""
@@ -79,16 +83,29 @@ def scores_of(measured: pl.DataFrame, gpu: str) -> Iterator[tuple[str, list[Scor
     keys = [key for key in KEYS if key in measured.columns and key != "gpu"]
     other = measured.filter(pl.col("gpu") == SOURCES[gpu]).select(*keys, measured_us="latency_us")
     for (law,), of_law in mine.group_by("law", maintain_order=True):
-        parts = of_law.partition_by("framework", maintain_order=True)
-        sampled = pl.concat(part.sample(min(ROWS, part.height), seed=0) for part in parts)
+        parts = [part.sample(fraction=1, shuffle=True, seed=0) for part in of_law.partition_by("framework")]
+        sampled = pl.concat(part.slice(KNOWN, ROWS) for part in parts)
         nameless = sampled.with_columns(framework=pl.lit(None, pl.String))
         pairs = sampled.join(other, on=keys, nulls_equal=True)
-        yield str(law), [score(sampled, gpu), score(nameless, gpu), score(pairs, gpu, SOURCES[gpu])]
+        yield (
+            str(law),
+            [
+                score(sampled, predict(sampled, gpu)),
+                score(nameless, predict(nameless, gpu)),
+                score(pairs, predict(pairs, gpu, source_gpu=SOURCES[gpu])),
+                score(sampled, pl.concat(calibrated(part, gpu) for part in parts)),
+            ],
+        )
 
 
-def score(kernels: pl.DataFrame, gpu: str, source: str | None = None) -> Score:
-    """Predicts kernels for a GPU and compares with `latency_us`."""
-    predicted = predictors.predict(kernels.drop("latency_us"), gpu, source_gpu=source)
+def calibrated(kernels: pl.DataFrame, gpu: str) -> pl.DataFrame:
+    """Predictions of all but the first few, which were measured."""
+    known = kernels.head(KNOWN).select(pl.exclude("gpu", "latency_us"), measured_us="latency_us")
+    return predict(kernels.slice(KNOWN, ROWS), gpu, calibrations={load_gpu(gpu): known})
+
+
+def score(kernels: pl.DataFrame, predicted: pl.DataFrame) -> Score:
+    """Predictions beside `latency_us`."""
     errors = kernels.select(off=100 * (predicted["time_us"] / pl.col("latency_us") - 1))
     inside = kernels["latency_us"].is_between(predicted["low_us"], predicted["high_us"])
     size = pl.col("off").abs()
