@@ -1,0 +1,67 @@
+"""Holds whole fp32 models against what NeuSight measured on GPUs of which the weights have none of its measurements.
+
+python scripts/evaluate_models.py NEUSIGHT DATA
+
+A checkout of github.com/sitar-lab/NeuSight has the measured time of each model on more GPUs than are fitted; DATA holds
+`neusight/workload_kernels.parquet`, the kernels of each model. Each prediction is their sum, from shapes alone.
+docs/accuracy.md's figures: commit 6945927d.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+from synthetic.lines import print_table
+
+from predictors import load_gpu, predict
+from predictors.intervals import total
+
+GPUS = ("NVIDIA_H100_80GB_HBM3", "NVIDIA_L4")
+"""Folders of GPUs that aren't fitted."""
+
+
+def main() -> None:
+    """Prints a row for each model, and the mean for each GPU."""
+    if len(sys.argv) != 3:
+        raise SystemExit("evaluate_models: name a checkout of NeuSight, and the folder that holds neusight/")
+    checkout, data = map(Path, sys.argv[1:])
+    kernels = pl.read_parquet(data / "neusight" / "workload_kernels.parquet")
+    rows = [row for gpu in GPUS for row in outcomes(checkout / "scripts/asplos/label" / gpu, kernels)]
+    table = pl.DataFrame(rows, schema=["gpu", "model", "measured", "predicted", "low", "high"], orient="row")
+    table = table.with_columns(error=100 * (pl.col("predicted") / pl.col("measured") - 1))
+    print_table("| GPU | model | measured, ms | predicted (90 % interval) | error |", map(line, table.iter_rows()))
+    of_gpu = table.group_by("gpu", maintain_order=True).agg(
+        pl.len(), off=pl.col("error").abs().mean(), worst=pl.col("error").abs().max(), bias=pl.col("error").mean(),
+        inside=pl.col("measured").is_between("low", "high").sum(),
+    )  # fmt: skip
+    summary = (
+        f"| {gpu} | {n} | {off:.1f} | {worst:.0f} | {bias:+.0f} | {inside} |"
+        for gpu, n, off, worst, bias, inside in of_gpu.iter_rows()
+    )
+    print_table("\n| GPU | models | mean error, % | worst | bias | inside |", summary)
+
+
+def outcomes(folder: Path, kernels: pl.DataFrame) -> Iterator[tuple[str, str, float, float, float, float]]:
+    """GPU, model, and in ms the measured time, the predicted one and its interval."""
+    gpu = load_gpu(folder.name)
+    shapes = kernels.drop("workload", "count", "op", "kind")
+    times = predict(shapes, gpu).select("time_us", "low_us", "high_us")
+    all_times = kernels.select("workload", "count").hstack(times)
+    for (model,), of_model in all_times.group_by("workload", maintain_order=True):
+        label = folder / f"{model}.json"
+        if label.exists():
+            measured = json.loads(label.read_text(encoding="utf-8"))["e2e_latency"]
+            sums = total(*((of_model[name] * of_model["count"]).to_numpy() for name in times.columns))
+            yield gpu.slug, str(model), measured, *(us / 1e3 for us in sums)
+
+
+def line(row: tuple[str, str, float, float, float, float, float]) -> str:
+    """One model's row."""
+    gpu, model, measured, predicted, low, high, error = row
+    return f"| {gpu} | {model} | {measured:.4g} | {predicted:.4g} ({low:.4g}–{high:.4g}) | {error:+.0f} % |"
+
+
+if __name__ == "__main__":
+    main()
