@@ -35,8 +35,8 @@ def load(*data: Path) -> pl.DataFrame:
     Returns:
         One row per distinct kernel, GPU and framework: the contract's columns, `gpu` (a slug), `source` ('graph',
         'trace', 'published' or 'rate' where the time excludes the launch, 'eager' where it doesn't), `latency_us`, the
-        median over repeats and versions, and `unslowed_us`, the same but the fastest of attention where they are far
-        apart. GPUs that aren't known are left out.
+        median over repeats and versions, `unslowed_us`, the same but the fastest of attention where they are far
+        apart, and `versions_us`, of 'graph' each version's. GPUs that aren't known are left out.
 
     Raises:
         ValueError: no measurement anywhere, or a checkout without its large files.
@@ -52,7 +52,9 @@ def load(*data: Path) -> pl.DataFrame:
     time = pl.col("latency_us").cast(pl.Float64)
     slowed = (pl.col("family").first() == "attention") & (time.max() > SLOWED * time.min())
     return rows.group_by([k for k in KEYS if k in rows.columns], maintain_order=True).agg(
-        time.median(), unslowed_us=pl.when(slowed).then(time.min()).otherwise(time.median())
+        time.median(),
+        unslowed_us=pl.when(slowed).then(time.min()).otherwise(time.median()),
+        versions_us=pl.when(pl.col("source").first() == "graph").then(time.implode()),
     )
 
 

@@ -40,9 +40,9 @@ def cross_validate(law: str, parts: Sequence[Measured]) -> tuple[LawFit, pl.Data
 
     Returns:
         The fit on all GPUs, and one row per scored kernel: `law`, `gpu`, `situation`, `framework`, `shape`,
-        `latency_us` (without launch), `model_us`, `nameless_us` (its framework not told), `law_us`, `roofline_us`, and
-        of one other GPU that has measured the same kernel `source_ratio` (log of its measured over modelled time),
-        `kinship`, `peak_ratio_us`.
+        `latency_us` (without launch), `versions_us` (null, or each software version's), `model_us`, `nameless_us` (its
+        framework not told), `law_us`, `roofline_us`, and of one other GPU that has measured the same kernel
+        `source_ratio` (log of its measured over modelled time), `kinship`, `peak_ratio_us`.
     """
     everything = fit(law, parts)
     measured = {p.gpu: p for p in parts if not p.rated}
@@ -128,7 +128,8 @@ def _modelled(fitted: LawFit, launches: LawFit, part: Measured, weights: Weights
         columns["work_flops"] / columns["tflops"] / 1e6, columns["work_bytes"] / gpu.gpu.bandwidth_gbps / 1e3
     )
     bound = bound_us(law, columns, gpu)
-    scored = part.table.select("law", "framework", "dtype", "shape", "source", measured_us="latency_us").with_columns(
+    known = ("law", "framework", "dtype", "shape", "source", "versions_us")
+    scored = part.table.select(*known, measured_us="latency_us").with_columns(
         gpu=pl.lit(gpu.slug),
         situation=pl.lit(situation(law, gpu, weights)),
         latency_us=pl.Series(kernel_us(part.table, launches.launches.get(gpu.slug, 0.0))),

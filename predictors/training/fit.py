@@ -126,7 +126,7 @@ def measurements(data: Sequence[Path], hold_out: Collection[str] = ()) -> dict[s
         hold_out: slugs.
     """
     rows = load(*data)
-    table = prepare(rows).with_columns(rows["gpu"], rows["source"], rows["latency_us"], rows["unslowed_us"])
+    table = prepare(rows).hstack(rows.select("gpu", "source", "latency_us", "unslowed_us", "versions_us"))
     table = table.with_columns(shape=_shape_number())
     out: dict[str, list[Measured]] = {}
     for (law, gpu, _), part in table.group_by("law", "gpu", pl.col("source") == RATE, maintain_order=True):

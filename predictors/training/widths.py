@@ -17,6 +17,8 @@ LEAST_SCORED = 5
 """A GPU with fewer scored kernels of a law says nothing about its intervals."""
 LEAST_TESTED = 12
 """Nor does one with fewer ask for more than all GPUs need on average, or test whether that will do for the next."""
+VERSIONS = "one version"
+"""As a situation: measured GPUs, of which each version's time counts."""
 MOST_MARGIN = 3.0
 """Of three GPUs or more: where one would need more, the others' kernels (long and in fp32, say) are not its kind."""
 
@@ -31,7 +33,8 @@ def summarise(rows: pl.DataFrame) -> tuple[dict[str, dict[str, float]], dict[str
     errors = _errors(rows, "model_us")
     intervals: dict[str, dict[str, float]] = {}
     for (law, where), of_gpus in errors.items():
-        intervals.setdefault(law, {})[where] = _width(where, list(of_gpus.values()))
+        known = measured_interval if where in ("base", VERSIONS) else interval
+        intervals.setdefault(law, {})[where] = known(list(of_gpus.values()))
     usual = {s: float(np.median([w[s] for w in intervals.values() if s in w] or [0.0])) for s in SITUATIONS}
     filled = {law: _filled(known, usual) for law, known in intervals.items()}
     filled |= {law: _borrowed(filled[law], filled[other]) for law, other in _measured_once(errors)}
@@ -55,11 +58,6 @@ def _borrowed(own: Mapping[str, float], other: Mapping[str, float]) -> dict[str,
     """Widths away from the base: what the law that stands in has, and what its own kernels miss in the base."""
     away = {where: float(np.hypot(own["base"], other[where])) for where in (*SITUATIONS[1:], CALIBRATED)}
     return {**own, **away}
-
-
-def _width(where: str, errors: Sequence[Array]) -> float:
-    """Half-width, as a logarithm, for GPUs in a situation."""
-    return measured_interval(errors) if where == "base" else interval(errors)
 
 
 def measured_interval(errors: Sequence[Array]) -> float:
@@ -109,6 +107,7 @@ def coverage(rows: pl.DataFrame) -> pl.DataFrame:
     found = [
         {"law": law, "situation": where, "gpu": gpu, "inside": 100 * float(np.mean(own <= limit))}
         for (law, where), of_gpus in _errors(rows, "model_us").items()
+        if where != VERSIONS
         for gpu, own in of_gpus.items()
         if own.size >= LEAST_TESTED
         if (limit := _limit(where, gpu, of_gpus)) is not None
@@ -131,7 +130,8 @@ def _errors(rows: pl.DataFrame, column: str) -> dict[tuple[str, str], dict[str, 
     Kernels that are known by their stack are in here under their framework. Each vendor's GPUs have a law of their
     own here, `of_vendor`: what an MI300X's short norms need would make an A100's five times as wide.
     """
-    errors = rows.filter(~OF_A_STACK).with_columns(error=(pl.col(column) / pl.col("latency_us")).log().abs())
+    rows = _as_versions(rows.filter(~OF_A_STACK))
+    errors = rows.with_columns(error=(pl.col(column) / pl.col("latency_us")).log().abs())
     found: dict[tuple[str, str], dict[str, Array]] = {}
     for (law, where, gpu), part in errors.sort("law", "situation", "gpu").group_by(
         "law", "situation", "gpu", maintain_order=True
@@ -140,6 +140,20 @@ def _errors(rows: pl.DataFrame, column: str) -> dict[tuple[str, str], dict[str, 
             key = of_vendor(str(law), load_gpu(str(gpu)).vendor), str(where)
             found.setdefault(key, {})[str(gpu)] = part["error"].drop_nulls().to_numpy()
     return {key: of_gpus for key, of_gpus in found.items() if all(e.size for e in of_gpus.values())}
+
+
+def _as_versions(rows: pl.DataFrame) -> pl.DataFrame:
+    """Scored rows with the time of one version, in turn, but on GPUs that were themselves measured.
+
+    What a table has of those is the median of the versions that ran there. On any other GPU one of them runs, or
+    another: which can't be known. `VERSIONS` are the measured ones once more, so.
+    """
+    own = pl.col("situation").is_in(["base", CALIBRATED])
+    versions = pl.col("versions_us")
+    one = versions.list.get(pl.col("shape") % versions.list.len(), null_on_oob=True)
+    each = rows.with_columns(latency_us=pl.coalesce(one, "latency_us"))
+    again = each.filter(situation="base").with_columns(situation=pl.lit(VERSIONS))
+    return pl.concat([rows.filter(own), each.filter(~own), again])
 
 
 def _exponents(rows: pl.DataFrame) -> dict[str, dict[str, float]]:
@@ -157,7 +171,7 @@ def _exponents(rows: pl.DataFrame) -> dict[str, dict[str, float]]:
 
 
 def _filled(known: dict[str, float], usual: dict[str, float]) -> dict[str, float]:
-    """Widths of all situations, never narrowing with distance.
+    """Widths of all situations, never narrowing with distance, and nowhere but in the base less than versions need.
 
     What wasn't seen is between its neighbours, or as wide as other laws usually are there.
     """
@@ -168,5 +182,6 @@ def _filled(known: dict[str, float], usual: dict[str, float]) -> dict[str, float
         between = (last * farther[0]) ** 0.5 if farther and last else usual[name]
         last = max(last, known.get(name, between))
         widths[name] = last
+        last = max(last, known.get(VERSIONS, 0.0))
     between = (widths["base"] * widths["class"]) ** 0.5
     return widths | {CALIBRATED: max(widths["base"], known.get(CALIBRATED, between))}

@@ -26,6 +26,11 @@ from predictors.training.fit_law import Part, fit_law
 from predictors.training.report import card, markdown
 from predictors.training.widths import coverage, interval, measured_interval, summarise
 
+UNPAIRED = {
+    "framework": pl.lit(None, pl.String), "source_ratio": pl.lit(None, pl.Float64),
+    "kinship": pl.lit(None, pl.String), "versions_us": pl.lit(None, pl.List(pl.Float64)),
+}  # fmt: skip
+"""Columns of scored kernels that have no pair on another GPU and one version."""
 GPUS = {"a100_sxm": 0.80, "l40s": 0.70, "h100_sxm": 0.90}
 
 
@@ -136,14 +141,26 @@ def test_a_law_measured_on_one_gpu_borrows_how_far_others_may_be():
     }  # fmt: skip
     scored = [
         {"law": law, "situation": where, "gpu": gpu, "model_us": 100.0 * off, "nameless_us": 100.0 * off,
-         "latency_us": 100.0, "framework": None, "source_ratio": None, "kinship": None}
-        for (law, where, gpu), off in said.items() for _ in range(20)
+         "latency_us": 100.0, "shape": i}
+        for (law, where, gpu), off in said.items() for i in range(20)
     ]  # fmt: skip
-    widths, _ = summarise(pl.DataFrame(scored, schema_overrides={"source_ratio": pl.Float64, "kinship": pl.String}))
+    widths, _ = summarise(pl.DataFrame(scored).with_columns(**UNPAIRED))
     own, products = widths["conv half"], widths["gemm half"]
     assert own["base"] == pytest.approx(2 * np.log(1.5))
     assert own["class"] == pytest.approx(np.hypot(own["base"], products["class"]))
     assert own["new"] == pytest.approx(np.hypot(own["base"], products["new"]))
+
+
+def test_on_another_gpu_any_version_may_run():
+    """Two versions of 50 and 150 us, of which the GPU's own prediction is the median; nobody knows another's."""
+    row = {"law": "encoder", "gpu": "b200", "model_us": 100.0, "nameless_us": 100.0, "latency_us": 100.0}
+    scored = pl.DataFrame([row | {"situation": where, "shape": i} for where in ("base", "class") for i in range(20)])
+    alike, _ = summarise(scored.with_columns(**UNPAIRED))
+    assert alike["encoder"]["class"] == 0
+    apart, _ = summarise(scored.with_columns(**UNPAIRED | {"versions_us": pl.lit([50.0, 150.0])}))
+    assert apart["encoder"]["base"] == 0
+    assert apart["encoder"]["sibling"] == pytest.approx(2 * np.log(2))
+    assert apart["encoder"]["class"] >= apart["encoder"]["sibling"]
 
 
 def test_every_law_has_priors_for_its_effects():
