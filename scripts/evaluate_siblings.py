@@ -1,14 +1,17 @@
 """Holds predicted kernels against those that others measured on GPUs of which the weights have seen nothing.
 
-python scripts/evaluate_siblings.py AICONFIGURATOR
+python scripts/evaluate_siblings.py AICONFIGURATOR [--write]
 
 A checkout of github.com/ai-dynamo/aiconfigurator has tables of more GPUs than are fitted. Their kernels over 20 µs are
 predicted from shapes, with the serving framework named and not, from the time of the same kernel on the nearest GPU
 that is fitted, and with a few others measured on the GPU itself. docs/accuracy.md's figures: commit 095f58a5.
+`--write` keeps the medians beside the weights, for reports.
 """
 
+import argparse
+import hashlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +20,7 @@ from synthetic.lines import print_table
 
 from predictors import load_gpu, predict
 from predictors.columns import prepare
+from predictors.fitted import SHIPPED
 from predictors.stacks import SERVING_FRAMEWORKS
 from predictors.training.datasets import KEYS, load
 from predictors.training.report import TITLES
@@ -56,9 +60,11 @@ class Score:
 
 def main() -> None:
     """Prints a table for each way to predict, and one of the intervals."""
-    if len(sys.argv) != 2:
-        raise SystemExit("evaluate_siblings: name a checkout of aiconfigurator")
-    measured = load(Path(sys.argv[1])).filter(pl.col("framework").is_in(SERVING_FRAMEWORKS))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("checkout", type=Path)
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    measured = load(options.checkout).filter(pl.col("framework").is_in(SERVING_FRAMEWORKS))
     scores = {(law, gpu): found for gpu in SOURCES for law, found in scores_of(measured, gpu)}
     laws = [law for law in TITLES if any((law, gpu) in scores for gpu in SOURCES)]
     for way, title in enumerate(WAYS):
@@ -66,6 +72,22 @@ def main() -> None:
         heading = f"| | {' | '.join(f'{gpu} ({source})' for gpu, source in SOURCES.items())} |"
         cells = ([cell(scores.get((law, gpu)), way) for gpu in SOURCES] for law in laws)
         print_table(heading, (f"| {TITLES[law]} | {' | '.join(row)} |" for law, row in zip(laws, cells, strict=True)))
+    if options.write:
+        write(scores)
+
+
+def write(scores: Mapping[tuple[str, str], list[Score]]) -> None:
+    """Keeps the medians from shapes, with which weights they are of."""
+    weights = hashlib.sha256((SHIPPED / "weights.json").read_bytes()).hexdigest()
+    lines = [
+        "# Median |error| of kernels on GPUs that only others measured, percent, by scripts/evaluate_siblings.py",
+        "# on github.com/ai-dynamo/aiconfigurator at 095f58a5.",
+        f'weights = "{weights}"',
+    ]
+    for law in dict.fromkeys(law for law, _ in scores):
+        lines += ["", f'[laws."{law}"]']
+        lines += [f"{gpu} = {of[0].median:.1f}" for (of_law, gpu), of in scores.items() if of_law == law]
+    (SHIPPED / "elsewhere.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def cell(scores: list[Score] | None, way: int) -> str:

@@ -1,8 +1,10 @@
 """Sections whose figures can be worked out by hand; times in microseconds."""
 
+import polars as pl
 import pytest
 
 import tracekit as tk
+from tracekit.reporting.sections import accuracy
 from tracekit.testing import TraceBuilder
 
 ALL_REDUCE = {"Collective name": "allreduce", "dtype": "Float", "In msg nelems": 250_000, "Group size": 4}
@@ -87,12 +89,25 @@ def test_roofs_of_what_the_step_uses():
     assert kernel.bytes == 3 * 4096**2 * 2
 
 
-def test_errors_of_the_laws_in_use():
+def a_product():
     builder = TraceBuilder().op("aten::mm", 0, 30, dims=[[4096, 4096], [4096, 4096]], types=["c10::BFloat16"] * 2)
-    (law,) = tk.report(builder.kernel("ampere_bf16_s16816gemm_bf16_128x128", 20, 900, launch=10).load()).accuracy
+    return builder.kernel("ampere_bf16_s16816gemm_bf16_128x128", 20, 900, launch=10).load()
+
+
+def test_errors_of_the_laws_in_use():
+    (law,) = tk.report(a_product()).accuracy
     assert (law.law, law.share) == ("gemm half", 100)
     assert "h100-sxm" in law.gpus
     assert 0 < law.held_out <= law.worst
+
+
+def test_the_error_on_a_target_is_known_where_it_or_a_sibling_was_measured():
+    """The H100 was fitted, only others measured an H200, and nobody products in half precision on a V100."""
+    targets = tk.predict(a_product(), gpu=["h100-sxm", "h200-sxm", "v100-sxm2-16gb"]).targets
+    (law,) = accuracy.build(pl.DataFrame({"law": ["gemm half"], "time_us": [900.0]}), targets)
+    measured, sibling, nobody = law.on_target
+    assert 0 < measured < sibling < law.held_out
+    assert nobody is None
 
 
 def test_provenance_names_the_file_by_its_hash(tmp_path):
