@@ -60,6 +60,18 @@ def test_an_unknown_stack_carries_most_of_what_all_its_kernels_share():
     assert (alike >= 0.95 * UNFITTED["other"] * np.log(1.5)).all()
 
 
+@pytest.mark.parametrize("ratio", [0.8, 1.5, 4.0])
+def test_what_a_product_takes_on_matrix_units_tells_nothing_of_vector_units(ratio: float):
+    """A V100 has no TF32; beyond a factor of two the counted work is in doubt, wherever it is done."""
+    products = {"family": ["gemm"] * 2, "dtype": ["tf32", "fp16"], "m": [1024] * 2, "n": [1024] * 2, "k": [1705] * 2}
+    rows = pl.DataFrame(products)
+    measured = rows.with_columns(measured_us=ratio * predict(rows, "a100-sxm-40gb")["time_us"])
+    moved = predict(measured, "v100-sxm-16gb", source_gpu="a100-sxm-40gb")["time_us"]
+    tf32, fp16 = moved / predict(rows, "v100-sxm-16gb")["time_us"]
+    assert tf32 == pytest.approx(max(1.0, ratio / np.exp(MISFIT)))
+    assert fp16 != pytest.approx(tf32, rel=0.02)
+
+
 def test_nothing_measured_carries_nothing():
     assert carried([np.nan, np.nan]).tolist() == [0.0, 0.0]
 

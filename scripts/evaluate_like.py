@@ -1,0 +1,72 @@
+"""Holds kernels carried from one trace against the kernels of equal ops in a trace of another GPU.
+
+python scripts/evaluate_like.py TRACE OTHER_TRACE
+
+Where two traces show the same PyTorch ops on equal shapes, each trace's are predicted for the other's GPU and compared
+with what they took there, though the jobs may differ. Ops of which a trace tells no sizes (`cat`) are left out.
+"""
+
+import sys
+from collections.abc import Iterator
+
+import polars as pl
+from synthetic.lines import print_table
+
+import tracekit as tk
+from tracekit.prediction import predict
+from tracekit.replay.run import Run, prepare
+
+LONG_US = 20.0
+OP = ["op", "input_dims", "input_types", "family", "turn"]
+"""What tells calls apart: `turn` counts the kernels of one family in a call."""
+TOLD = pl.col("op").str.starts_with("aten::") & pl.col("input_dims").str.contains(r"\d")
+HEADING = "| from → to | family | ops | measured there | predicted | error | ops from 20 µs on | median | in interval |"
+
+
+def main() -> None:
+    """Prints the table."""
+    if len(sys.argv) != 3:
+        raise SystemExit("evaluate_like: name two traces of different GPUs")
+    runs = [prepare(tk.load(path)) for path in sys.argv[1:]]
+    print_table(HEADING, (row for source, there in (runs, runs[::-1]) for row in lines(source, there)))
+
+
+def lines(source: Run, there: Run) -> Iterator[str]:
+    """A row for each family, the longest first, and one for all."""
+    if source.gpu is None or there.gpu is None:
+        raise SystemExit("evaluate_like: a trace doesn't tell its GPU")
+    (prediction,) = predict(source, [there.gpu.slug]).values()
+    carried = calls(
+        pl.concat([source.kernels, prediction.kernels.select("time_us", "low_us", "high_us")], how="horizontal")
+    )
+    predicted = carried.group_by(OP).agg(pl.col("time_us", "low_us", "high_us").median())
+    measured = calls(there.kernels).group_by(OP).agg(pl.col("us").median(), count=pl.len())
+    like = predicted.join(measured, on=OP)
+    way = f"{source.gpu.slug} → {there.gpu.slug}"
+    families = sorted(like.partition_by("family"), key=lambda rows: -(rows["us"] * rows["count"]).sum())
+    yield from (line(way, rows["family"][0], rows) for rows in families)
+    if families:
+        yield line(way, "all", like)
+
+
+def calls(kernels: pl.DataFrame) -> pl.DataFrame:
+    """The kernels of PyTorch's ops, as `us` what each took."""
+    told = kernels.filter(TOLD, pl.col("kind") == "kernel")
+    return told.with_columns(us=pl.col("dur_ns") / 1e3, turn=pl.int_range(pl.len()).over("op_row", "family"))
+
+
+def line(way: str, family: str, like: pl.DataFrame) -> str:
+    """A row of the table; sums are over all calls there."""
+    there_us, predicted_us = ((like[column] * like["count"]).sum() for column in ("us", "time_us"))
+    long = like.filter(pl.col("us") >= LONG_US)
+    error_pct = 100 * (long["time_us"] / long["us"] - 1).abs()
+    inside = long.filter(pl.col("us").is_between("low_us", "high_us")).height
+    scored = f"{error_pct.median():.0f} % | {inside}" if long.height else "– | –"
+    return (
+        f"| {way} | {family} | {like.height} | {there_us / 1e3:.3g} ms | {predicted_us / 1e3:.3g} ms "
+        f"| {100 * (predicted_us / there_us - 1):+.0f} % | {long.height} | {scored} |"
+    )
+
+
+if __name__ == "__main__":
+    main()
