@@ -56,6 +56,37 @@ def test_a_pageable_copy_waits_and_then_moves_what_came():
     assert end_of_cpu(graph, 0, 0) > 740
 
 
+def test_a_copy_from_pageable_memory_holds_its_call_until_the_last_piece_is_on_its_way():
+    """The copy's call takes from 10 to 4170, the copy from 250 to 4250."""
+    builder = TraceBuilder().op("aten::to", 0, 5)
+    copy = "Memcpy HtoD (Pageable -> Device)"
+    builder.kernel(copy, 250, 4000, launch=10, launch_dur=4160, kind="gpu_memcpy", call="cudaMemcpyAsync")
+    graph = graph_of(builder.op("aten::item", 4170, 10))
+    assert end_of_cpu(graph) == 4180
+    assert end_of_cpu(graph, 1500) == 4180 - 2500
+    assert end_of_cpu(graph, 9000) == 4180 + 5000
+    assert end_of_cpu(graph, 0) == 250 - 80 + 10
+
+
+def test_a_copy_from_pageable_memory_waits_for_the_stream_and_with_it_its_call():
+    """A kernel from 10 to 1010, a copy from 1010 to 1210 behind it, whose call takes from 20 to 1150."""
+    builder = TraceBuilder().kernel("gemm", 10, 1000, launch=0)
+    copy = "Memcpy HtoD (Pageable -> Device)"
+    builder.kernel(copy, 1010, 200, launch=20, launch_dur=1130, kind="gpu_memcpy", call="cudaMemcpyAsync")
+    graph = graph_of(builder.op("aten::item", 1150, 10))
+    assert end_of_cpu(graph) == pytest.approx(1160, abs=1)
+    assert end_of_cpu(graph) - end_of_cpu(graph, 500, 200) == 500
+
+
+def test_a_short_copy_from_pageable_memory_holds_up_nothing():
+    """The call returns at 20, before its copy starts at 30."""
+    builder = TraceBuilder().op("aten::to", 0, 5)
+    copy = "Memcpy HtoD (Pageable -> Device)"
+    builder.kernel(copy, 30, 2, launch=10, launch_dur=10, kind="gpu_memcpy", call="cudaMemcpyAsync")
+    graph = graph_of(builder.op("aten::item", 40, 10))
+    assert end_of_cpu(graph, 900) == end_of_cpu(graph) == 50
+
+
 def test_all_streams_that_a_call_waits_for_have_its_work_behind_them():
     """Kernels of 1000 and 900 on two streams; the call returns 300 after the longer one."""
     builder = TraceBuilder().kernel("gemm", 20, 1000, launch=10).kernel("gemm", 30, 900, launch=20, stream=9)

@@ -224,6 +224,19 @@ def test_pin_memory():
         pin_memory(run_of(launch_bound()), ANY)
 
 
+def test_pin_memory_of_what_is_copied_to_the_gpu():
+    """The call takes 10 instead of 480, so that the kernel follows the copy, which ends at 520, and not its launch."""
+    builder = (
+        TraceBuilder()
+        .op("aten::to", 0, 5)
+        .kernel("Memcpy HtoD (Pageable -> Device)", 20, 500, launch=10, launch_dur=480, kind="gpu_memcpy",
+                call="cudaMemcpyAsync")
+        .kernel("next", 550, 10, launch=540)
+    )  # fmt: skip
+    run = run_of(builder)
+    assert saved(run, pin_memory(run, ANY)) == pytest.approx(560 - 531)
+
+
 def test_prefetch():
     builder = (
         TraceBuilder()

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from tracekit.graph import copies
 from tracekit.graph.edges import EdgeKind, Edges, ends, starts
 from tracekit.graph.nodes import NONE, Nodes
 from tracekit.ingest.captured import LAUNCHES_GRAPH
@@ -30,7 +31,7 @@ def link(nodes: Nodes, kernels: pl.DataFrame, held_back: Ints) -> Edges:
     """Launch edges; the lag is the median latency of like launches on an idle stream, none after a graph's call.
 
     Where a graph started just before its call returned, it is less than none by as much. What a slow call took before
-    that on an idle GPU is kept as measured.
+    that on an idle GPU is kept as measured, and so is what one took for the first piece of a copy.
 
     Args:
         nodes: The nodes.
@@ -43,6 +44,8 @@ def link(nodes: Nodes, kernels: pl.DataFrame, held_back: Ints) -> Edges:
     whole, early, late = _handed_over(nodes, launcher, launched)
     source = np.where(whole, ends(launcher), starts(launcher))
     lag = np.where(whole, -early, np.where(late > 0, late, latency))
+    first_piece = (copies.fed(nodes, kernels) & _on_idle_stream(nodes))[launched - nodes.cpu]
+    lag = np.where(first_piece, nodes.start_ns[launched] - nodes.start_ns[launcher], lag)
     # On a faster CPU a graph isn't handed over before its call has begun.
     begun = whole & (early > 0)
     source = np.concatenate([source, starts(launcher[begun])])

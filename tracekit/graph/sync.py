@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from tracekit.graph import copies
 from tracekit.graph.calls import WAITS_FOR_ALL, WAITS_FOR_EVENT, WAITS_FOR_STREAM
 from tracekit.graph.edges import EdgeKind, Edges, ends
 from tracekit.graph.nodes import NONE, Nodes
@@ -55,15 +56,16 @@ def link(nodes: Nodes, kernels: pl.DataFrame, recorded: Recorded) -> Blocking:
     ]
     activity, call = (np.concatenate(parts) for parts in zip(*found, strict=True))
     late = nodes.end_ns[call] - nodes.end_ns[activity]
-    possible = late >= 0
-    activity, call, late = activity[possible], call[possible], late[possible]
+    fed = copies.fed(nodes, kernels)[activity - nodes.cpu] & (call == nodes.launcher[activity - nodes.cpu])
+    possible = fed | (late >= 0)
+    activity, call, late, fed = activity[possible], call[possible], late[possible], fed[possible]
     waited = (nodes.end_ns[activity] > nodes.start_ns[call]) & _is_last(nodes, call, late)
     at_once = waited & (late < RETURN_WITHIN_NS)
     guessed = np.isin(call, np.concatenate([calls for _, calls in guesses]))
     near = ~guessed | (late < GUESSED_RETURN * nodes.dur_ns[call])
     afterwards = _work_afterwards(nodes, call, late, waited & ~at_once & near)
-    usual = np.minimum(_return_lag(nodes, call, late, at_once), late.max(initial=0))
-    lag = np.where(afterwards[call] > 0, afterwards[call], usual)
+    usual = np.minimum(_return_lag(nodes, call, late, at_once & ~fed), late.max(initial=0))
+    lag = np.where(fed, late, np.where(afterwards[call] > 0, afterwards[call], usual))
     own = np.where(afterwards > 0, afterwards, _own_time(nodes, np.unique(call[at_once])))
     edges = Edges(EdgeKind.SYNC, ends(activity), ends(call), lag)
     return Blocking(edges, own, sum(guessed.size for _, guessed in guesses))
