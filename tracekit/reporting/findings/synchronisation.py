@@ -20,7 +20,7 @@ def find(case: Case) -> Iterator[Finding]:
     yield Finding(
         kind="synchronisation",
         title=f"The CPU waits for the GPU and is then late with its launches: {duration(waited)} of idle GPU a step.",
-        advice=".item(), nonzero, masks as indices, .cpu() and prints of tensors wait: do them rarely or later.",
+        advice=".item(), nonzero, masks as indices, .cpu(), prints and unpinned copies wait: do them rarely or later.",
         saves_us=saves_us,
         evidence=case.late_launches("the GPU idles after a wait", Cause.SYNC_BOUND),
     )
