@@ -55,6 +55,22 @@ def test_a_ring_over_nodes_is_held_up_by_the_network():
     assert 0.9 < found["busbw_gbps"] / (8 * 25 * efficiency) <= 1.01
 
 
+@pytest.mark.parametrize("size", [2**16, 2**23])
+def test_chunks_over_the_network_grow_until_the_transfer_takes_as_long_as_the_latency(size):
+    """Two nodes of one GPU, by hand: a ring's two crossings, and as many bytes each way as the buffer has."""
+    constants = load_constants()
+    price, network = constants.protocols["Simple"], constants.network
+    cluster = load_cluster("2x1xa100-sxm-80gb@hdr200")
+    one = np.ones(1)
+    calls = Calls("all_reduce", one * size, one * 2, one * 2, np.array([True]))
+    links = links_of(cluster, one, constants)
+    latency_us = links.system.latency * price.base_us * price.growth**3 + 2 * network.ring_us["Simple"]
+    transfer_us = size / (network.efficiency["ib"] * 25e3)
+    filling_us = 2 * np.sqrt(latency_us * min(transfer_us, latency_us))
+    assert (transfer_us > latency_us) == (size == 2**23)
+    assert ring(calls, links, constants, "Simple")[0] == pytest.approx(latency_us + transfer_us + filling_us)
+
+
 def test_a_one_shot_all_reduce_is_the_closed_form():
     constants, size, ranks = load_constants(), 2**16, 4
     cluster = load_cluster("8xa100-sxm-80gb")

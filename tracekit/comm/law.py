@@ -21,6 +21,9 @@ NVLS_LEAST_RANKS = 5
 
 NVLS_DTYPES = frozenset({"half", "float16", "fp16", "bfloat16", "bf16", "float", "float32", "fp32", "double"})
 
+BEST_CHUNKS = 2.0
+"""Weight of filling the pipeline with chunks of the best size (Thakur, Rabenseifner and Gropp, 2005)."""
+
 GROWS_FROM_BYTES = 1024
 GROWS_DOUBLINGS = 3
 """From this part of a rank on, and so often, NCCL doubles the threads of a launch, then its blocks."""
@@ -134,7 +137,7 @@ def ring(calls: Calls, links: Links, constants: Constants, protocol: str) -> Arr
     moved = calls.size_bytes if calls.collective in ("broadcast", "reduce") else calls.size_bytes * (n - 1) / n
     inside_us = _inside(calls, links, constants, protocol, rounds * moved, rounds * (calls.size_bytes - moved))
     between_us = _between(calls, links, constants, protocol, rounds * moved / calls.ranks_per_node)
-    return _piped(latency_us, np.maximum(inside_us, between_us), constants.protocols[protocol].pipeline)
+    return _piped(calls, latency_us, np.maximum(inside_us, between_us), constants.protocols[protocol].pipeline)
 
 
 def _tree(calls: Calls, links: Links, constants: Constants, protocol: str) -> Array:
@@ -149,7 +152,7 @@ def _tree(calls: Calls, links: Links, constants: Constants, protocol: str) -> Ar
     moved = 2 * calls.size_bytes * constants.network.tree_cost
     inside_us = np.where(g > 1, _inside(calls, links, constants, protocol, moved, 0.0), 0.0)
     between_us = _between(calls, links, constants, protocol, _tree_bytes(calls))
-    return _piped(latency_us, np.maximum(inside_us, between_us), constants.protocols[protocol].pipeline)
+    return _piped(calls, latency_us, np.maximum(inside_us, between_us), constants.protocols[protocol].pipeline)
 
 
 def _nvls(calls: Calls, links: Links, constants: Constants) -> Array:
@@ -160,7 +163,7 @@ def _nvls(calls: Calls, links: Links, constants: Constants) -> Array:
     gbps = links.gbps * links.system.bandwidth * links.system.nvls
     inside_us = protocol.cost * calls.size_bytes / gbps / 1e3
     between_us = _between(calls, links, constants, "Simple", _tree_bytes(calls))
-    return _piped(latency_us, np.maximum(inside_us, between_us), protocol.pipeline)
+    return _piped(calls, latency_us, np.maximum(inside_us, between_us), protocol.pipeline)
 
 
 def _shot(calls: Calls, links: Links, constants: Constants, name: str, reads: Array) -> Array:
@@ -169,7 +172,7 @@ def _shot(calls: Calls, links: Links, constants: Constants, name: str, reads: Ar
     latency_us = links.system.custom * (protocol.base_us + protocol.hop_us * (calls.ranks - 1))
     cost = protocol.cost * np.where(links.pcie, constants.pcie.cost, 1.0)
     read_us = cost * reads * calls.size_bytes / (links.gbps * links.system.bandwidth * 1e3)
-    return _piped(latency_us, read_us, protocol.pipeline)
+    return _piped(calls, latency_us, read_us, protocol.pipeline)
 
 
 def _direct(calls: Calls, links: Links, constants: Constants, protocol: str) -> Array:
@@ -191,12 +194,18 @@ def _direct(calls: Calls, links: Links, constants: Constants, protocol: str) -> 
     copied_us = calls.size_bytes / (links.copies_gbps * 1e3)
     between_us = _between(calls, links, constants, protocol, sent)
     transfer_us = np.maximum((linked_us**4 + copied_us**4) ** (1 / 4), between_us)
-    return _piped(latency_us, transfer_us, constants.protocols[name].pipeline)
+    return _piped(calls, latency_us, transfer_us, constants.protocols[name].pipeline)
 
 
-def _piped(latency_us: Array, transfer_us: Array, pipeline: float) -> Array:
-    """Latency, transfer, and the cost of cutting the transfer into chunks that fill the pipeline."""
-    filled: Array = latency_us + transfer_us + pipeline * np.sqrt(latency_us * transfer_us)
+def _piped(calls: Calls, latency_us: Array, transfer_us: Array, pipeline: float) -> Array:
+    """Latency, transfer, and the cost of cutting the transfer into chunks that fill the pipeline.
+
+    The fitted weight is that of links inside a node. The network's chunks cost what those of the best size do, until
+    the transfer takes as long as the latency: NCCL's buffers hold no larger ones.
+    """
+    filling = pipeline * np.sqrt(latency_us * transfer_us)
+    between = BEST_CHUNKS * np.sqrt(latency_us * np.minimum(transfer_us, latency_us))
+    filled: Array = latency_us + transfer_us + np.where(calls.nodes > 1, np.maximum(filling, between), filling)
     return filled
 
 
