@@ -55,6 +55,37 @@ def test_a_ring_over_nodes_is_held_up_by_the_network():
     assert 0.9 < found["busbw_gbps"] / (8 * 25 * efficiency) <= 1.01
 
 
+@pytest.mark.parametrize(
+    ("name", "collective", "ranks", "gpus_worth"),
+    [
+        ("2xdgx-h100", "all_gather", 16, 8),
+        ("2xdgx-h100", "all_gather", 12, 4),
+        ("2xdgx-h100", "all_gather", 9, 1),
+        ("2xp4d", "all_gather", 9, 2),  # an adapter serves two GPUs, of which one is idle
+        ("2xp4d", "all_gather", 15, 8),
+    ],
+)
+def test_the_node_with_the_fewest_ranks_holds_up_a_ring(name, collective, ranks, gpus_worth):
+    cluster, size = load_cluster(name), 2**36
+    found = predict(frame((collective, size, ranks, "half")), cluster, algorithm="ring")["time_us"].item()
+    rate = cluster.network_gbps * gpus_worth * load_constants().network.efficiency[cluster.network]
+    assert found == pytest.approx(size * (ranks - 1) / ranks / rate / 1e3, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "sent"),
+    [
+        ("2xdgx-h100", 16, 8 / 16),
+        ("2xdgx-h100", 9, 8 / 9),  # the lone rank on the second node sends most of its buffer
+        ("3xa2-highgpu", 17, 8 * 9 / 17 / 8),  # the adapter of a full node sends more than that of the lone rank
+    ],
+)
+def test_an_all_to_all_waits_for_the_node_that_sends_longest(name, ranks, sent):
+    cluster, size = load_cluster(name), 2**36
+    rate = cluster.network_gbps * load_constants().network.efficiency[cluster.network]
+    assert time_us(cluster, "all_to_all", size, ranks) == pytest.approx(size * sent / rate / 1e3, rel=0.01)
+
+
 @pytest.mark.parametrize("size", [2**16, 2**23])
 def test_chunks_over_the_network_grow_until_the_transfer_takes_as_long_as_the_latency(size):
     """Two nodes of one GPU, by hand: a ring's two crossings, and as many bytes each way as the buffer has."""

@@ -42,7 +42,7 @@ class Links:
     Attributes:
         gbps: Of a GPU's links into its node, in one direction, by the datasheet, in 1e9 bytes/s.
         copies_gbps: That a GPU's multiprocessors read and write for others and for itself, in 1e9 bytes/s.
-        network_gbps: Of a GPU's share of its node's network, at line rate, in 1e9 bytes/s.
+        network_gbps: Of the network for each rank on the mean node, at line rate, in 1e9 bytes/s.
         network: Kind of the network.
         pcie: Whether the GPUs talk over PCI Express.
         nvls: Whether the switch can reduce and multicast.
@@ -52,7 +52,7 @@ class Links:
 
     gbps: Array
     copies_gbps: float
-    network_gbps: float
+    network_gbps: Array | float
     network: str
     pcie: Mask
     nvls: bool

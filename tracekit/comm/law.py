@@ -256,8 +256,5 @@ def _cost(links: Links, constants: Constants, protocol: str) -> Array:
 
 def _between(calls: Calls, links: Links, constants: Constants, protocol: str, sent: Array) -> Array:
     """Of the bytes that each GPU's share of the network carries, if there is more than one node."""
-    if not links.network_gbps:
-        return np.zeros_like(sent)
-    rate = constants.network.efficiency[links.network] * constants.network.share[protocol]
-    transfer: Array = np.where(calls.nodes > 1, sent / (rate * links.network_gbps * 1e3), 0.0)
-    return transfer
+    rate = constants.network.efficiency[links.network] * constants.network.share[protocol] * links.network_gbps * 1e3
+    return np.divide(sent, rate, out=np.zeros_like(sent), where=calls.nodes > 1)

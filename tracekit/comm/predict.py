@@ -1,5 +1,7 @@
 """Times of collectives on a cluster."""
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 
@@ -9,6 +11,7 @@ from tracekit.comm.cluster import Cluster
 from tracekit.comm.constants import Constants, System, load_constants
 from tracekit.comm.errors import ClusterError
 from tracekit.comm.law import NVLS_DTYPES, times
+from tracekit.comm.network import shares_gbps
 from tracekit.units import many
 
 NEEDED = ("collective", "bytes", "ranks", "dtype")
@@ -105,7 +108,8 @@ def _predicted(
     nodes = np.minimum(part["nodes"].to_numpy(), ranks)
     adds = part["dtype"].str.to_lowercase().is_in(list(NVLS_DTYPES)).fill_null(True).to_numpy()
     calls = Calls(collective, part["bytes"].to_numpy(), ranks, nodes, adds, part["custom"].to_numpy())
-    links = links_of(cluster, np.ceil(ranks / nodes), constants, scales)
+    shares = shares_gbps(cluster, collective, ranks, nodes) if cluster.network_gbps else cluster.network_gbps
+    links = replace(links_of(cluster, np.ceil(ranks / nodes), constants, scales), network_gbps=shares)
     time_us, algorithm = times(calls, links, constants, only)
     width = _width(calls, links, cluster, constants, scales is not None)
     bus = np.divide(
