@@ -284,17 +284,37 @@ def test_rows_keep_their_order_and_unknown_ones_have_nulls():
     assert found.columns[4:] == ["time_us", "low_us", "high_us", "algorithm", "busbw_gbps"]
 
 
+def test_a_cluster_may_be_named():
+    rows = frame(("all_reduce", 2**20, 16, "half"))
+    assert predict(rows, "2xp5").equals(predict(rows, load_cluster("2xp5")))
+
+
 def test_no_rows_give_no_rows():
     found = predict(frame(("all_reduce", 1, 1, "half")).clear(), load_cluster("dgx-h100"))
     assert found.height == 0
     assert found.schema["time_us"] == pl.Float64
 
 
-@pytest.mark.parametrize(("ranks", "nodes"), [(9, None), (0, None), (16, 2), (2, 4)])
+@pytest.mark.parametrize(("ranks", "nodes"), [(9, None), (16, 2), (2, 4)])
 def test_what_does_not_fit_is_refused(ranks, nodes):
     rows = frame(("all_reduce", 1024, ranks, "half", nodes), names=("collective", "bytes", "ranks", "dtype", "nodes"))
     with pytest.raises(ClusterError, match="doesn't fit on dgx-h100"):
         predict(rows, load_cluster("dgx-h100"))
+
+
+@pytest.mark.parametrize(
+    ("size", "ranks", "said"),
+    [
+        (-5, 8, "bytes must be numbers from 0 on, not -5"),
+        (float("nan"), 8, "bytes must be numbers from 0 on, not nan"),
+        (1024, 0, "ranks must be whole numbers from 1 on, not 0"),
+        (1024, 2.5, "ranks must be whole numbers from 1 on, not 2.5"),
+        ("1 MB", 8, "'bytes' must be numbers, not String"),
+    ],
+)
+def test_counts_that_none_can_be_say_which(size, ranks, said):
+    with pytest.raises(ClusterError, match=said):
+        predict(frame(("all_reduce", size, ranks, "half")), load_cluster("dgx-h100"))
 
 
 def test_a_missing_column_is_named():

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tracekit.comm.calls import Array
+from tracekit.comm.calls import Array, Mask
 from tracekit.comm.cluster import Cluster
 
 
@@ -34,7 +34,7 @@ def shares_gbps(cluster: Cluster, collective: str, ranks: Array, nodes: Array) -
     return np.divide(even, np.maximum(*parts), out=slowest, where=nodes > 1)
 
 
-def _node_gbps(cluster: Cluster, ranks: Array, idle: Array) -> Array:
+def _node_gbps(cluster: Cluster, ranks: Array, idle: Mask) -> Array:
     """Of so many ranks on a node; more than their share where the node's other GPUs are idle."""
     share = cluster.network_gbps
     adapter = min(cluster.nic_gbit / 8 / cluster.oversubscription, cluster.pcie_gbps)

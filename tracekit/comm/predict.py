@@ -11,6 +11,7 @@ from tracekit.comm.cluster import Cluster
 from tracekit.comm.constants import Constants, System, load_constants
 from tracekit.comm.errors import ClusterError
 from tracekit.comm.law import NVLS_DTYPES, times
+from tracekit.comm.names import load_cluster
 from tracekit.comm.network import shares_gbps
 from tracekit.units import many
 
@@ -24,7 +25,7 @@ ALGORITHMS = ("ring", "tree", "nvls", "nvls-tree", "direct")
 
 def predict(
     collectives: pl.DataFrame,
-    cluster: Cluster,
+    cluster: Cluster | str,
     *,
     algorithm: str | None = None,
     constants: Constants | None = None,
@@ -39,7 +40,7 @@ def predict(
         collectives: A row each: ``collective`` (a key of ``BUS_FACTOR``), ``bytes`` (of the whole buffer, as
             nccl-tests counts it), ``ranks``, ``dtype``, if known ``nodes``, and ``custom`` where a job may have
             all-reduces of its own (vLLM, SGLang, TensorRT-LLM, symmetric memory).
-        cluster: Where they run.
+        cluster: Where they run, or the name that ``load_cluster`` takes.
         algorithm: One of ``ALGORITHMS`` that a job forces by NCCL_ALGO; None for the fastest. Infinity where it can't.
         constants: Of the model; None for the shipped ones.
         scales: Of the machine; None for those of the nearest machine measured.
@@ -49,10 +50,12 @@ def predict(
         null for one rank). A row without a known collective, bytes or ranks has nulls.
 
     Raises:
-        ClusterError: A column is missing, the algorithm is unknown, or a row has more ranks or nodes than the cluster.
+        ClusterError: A column is missing or has what can't be, the algorithm is unknown, or a row has more ranks or
+            nodes than the cluster.
     """
     if algorithm not in (None, *ALGORITHMS):
         raise ClusterError(f"unknown algorithm {algorithm!r}:", f"take one of {', '.join(ALGORITHMS)}.")
+    cluster = load_cluster(cluster) if isinstance(cluster, str) else cluster
     constants = constants or load_constants()
     table = _placed(collectives, cluster)
     known = table["collective"].is_in(list(BUS_FACTOR)) & table["bytes"].is_not_null() & table["ranks"].is_not_null()
@@ -76,6 +79,7 @@ def _placed(collectives: pl.DataFrame, cluster: Cluster) -> pl.DataFrame:
     """Rows with a number and the nodes that their ranks sit on."""
     if missing := [name for name in NEEDED if name not in collectives.columns]:
         raise ClusterError(f"the table of collectives has no column {missing[0]!r}.", f"It needs {', '.join(NEEDED)}.")
+    _check_counts(collectives)
     fewest = (pl.col("ranks") / cluster.gpus_per_node).ceil()
     given = pl.col("nodes").cast(pl.Float64) if "nodes" in collectives.columns else pl.lit(None, pl.Float64)
     custom = pl.col("custom").fill_null(False) if "custom" in collectives.columns else pl.lit(False)
@@ -83,9 +87,8 @@ def _placed(collectives: pl.DataFrame, cluster: Cluster) -> pl.DataFrame:
     own = custom & cluster.peer_access
     table = collectives.select(*columns, nodes=pl.coalesce(given, fewest), custom=own).with_row_index("row")
     wrong = table.filter(
-        (pl.col("bytes") < 0) | (pl.col("ranks") < 1) | (pl.col("nodes") < fewest) | (pl.col("nodes") > cluster.nodes)
-        | (pl.col("nodes") > pl.col("ranks"))
-    )  # fmt: skip
+        (pl.col("nodes") < fewest) | (pl.col("nodes") > cluster.nodes) | (pl.col("nodes") > pl.col("ranks"))
+    )
     if wrong.height:
         row = wrong.row(0, named=True)
         raise ClusterError(
@@ -95,6 +98,19 @@ def _placed(collectives: pl.DataFrame, cluster: Cluster) -> pl.DataFrame:
             f"Name a larger cluster, or predict a job that fits: --world-size {cluster.gpus}.",
         )
     return table
+
+
+def _check_counts(collectives: pl.DataFrame) -> None:
+    for name, least in (("bytes", 0), ("ranks", 1)):
+        column = collectives[name]
+        if not (column.dtype.is_numeric() or column.dtype == pl.Null):
+            raise ClusterError(f"column {name!r} must be numbers, not {column.dtype}.")
+        value = column.cast(pl.Float64)
+        right = value.is_finite() & (value >= least)
+        if name == "ranks":
+            right &= value == value.floor()
+        if wrong := column.filter(~right).to_list():
+            raise ClusterError(f"{name} must be {'whole ' * (name == 'ranks')}numbers from {least} on, not {wrong[0]}.")
 
 
 def _predicted(
