@@ -72,7 +72,7 @@ def test_each_gpu_does_less_as_the_job_grows_and_the_knee_says_until_when(found)
         kept = [entry.efficiency for entry in mine]
         assert kept[0] == 1
         assert kept == sorted(kept, reverse=True)
-    assert found.knees == {FAST: 64, SLOW: 8}
+    assert found.knees == {FAST: 32, SLOW: 8}
 
 
 def test_what_is_asked_for_and_what_is_refused():

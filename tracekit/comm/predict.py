@@ -1,5 +1,6 @@
 """Times of collectives on a cluster."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +20,9 @@ NEEDED = ("collective", "bytes", "ranks", "dtype")
 
 MOST_MEASURED_RANKS = 8
 """Of a node in the tables that the constants were fitted on."""
+
+SHORT_BYTES, LONG_BYTES = 2**24, 2**34
+"""Of messages between nodes whose interval is the widest and the narrowest."""
 
 ALGORITHMS = ("ring", "tree", "nvls", "nvls-tree", "direct")
 
@@ -201,5 +205,12 @@ def _width(calls: Calls, links: Links, cluster: Cluster, constants: Constants, s
     pair = interval["pcie"] if cluster.peer_access else interval["staged"]
     hosts = np.where(crowded, interval["pcie_beyond_two"], pair)
     one = np.where(links.pcie & (calls.ranks_per_node > 1), hosts, inside)
-    width: Array = np.where(calls.nodes > 1, np.maximum(one, interval["network"]), one)
+    width: Array = np.where(calls.nodes > 1, np.maximum(one, _network_width(calls, interval)), one)
+    return width
+
+
+def _network_width(calls: Calls, interval: Mapping[str, float]) -> Array:
+    """Half width between nodes: short messages are missed most; it narrows slower than times grow."""
+    part = np.log2(np.maximum(calls.size_bytes, 1) / SHORT_BYTES) / np.log2(LONG_BYTES / SHORT_BYTES)
+    width: Array = interval["network_short"] ** (1 - np.clip(part, 0, 1)) * interval["network"] ** np.clip(part, 0, 1)
     return width
