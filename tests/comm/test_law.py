@@ -72,6 +72,14 @@ def test_the_node_with_the_fewest_ranks_holds_up_a_ring(name, collective, ranks,
     assert found == pytest.approx(size * (ranks - 1) / ranks / rate / 1e3, rel=0.01)
 
 
+def test_ranks_that_sit_on_nodes_of_ones_own_choice_sit_evenly():
+    cluster, names = load_cluster("2xdgx-h100"), ("collective", "bytes", "ranks", "dtype", "nodes")
+    filled, even = predict(
+        frame(("all_gather", 2**34, 12, "half", None), ("all_gather", 2**34, 12, "half", 2), names=names), cluster
+    )["time_us"]
+    assert filled / even == pytest.approx(6 / 4, rel=0.01)
+
+
 @pytest.mark.parametrize(
     ("name", "ranks", "sent"),
     [

@@ -131,7 +131,7 @@ def test_without_a_cluster_collectives_stay():
 
 def test_what_does_not_fit_or_contradicts_is_refused():
     trace = job(400).load()
-    with pytest.raises(ClusterError, match=r"on 1 node doesn't fit on 4xh100-sxm .*--world-size 4"):
+    with pytest.raises(ClusterError, match=r"on 2 nodes doesn't fit on 4xh100-sxm .*--world-size 4"):
         tk.predict(trace, cluster="4xh100-sxm")
     with pytest.raises(ClusterError, match="has h100-sxm, the trace a100-sxm-80gb"):
         tk.predict(trace, cluster=SOURCE, source_cluster="8xh100-sxm")

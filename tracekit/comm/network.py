@@ -6,30 +6,30 @@ from tracekit.comm.calls import Array, Mask
 from tracekit.comm.cluster import Cluster
 
 
-def shares_gbps(cluster: Cluster, collective: str, ranks: Array, nodes: Array) -> Array:
+def shares_gbps(cluster: Cluster, collective: str, ranks: Array, nodes: Array, fill: Mask) -> Array:
     """Of the network, for each rank on the mean node: the node that is through last holds up the others.
 
-    Ranks that need all their nodes fill one after the other, and those on the last have whole adapters where the rest
-    of it is idle. Elsewhere they sit evenly, beside others that have their share.
+    Ranks that fill one node after the other have whole adapters on the last, where the rest of it is idle. Elsewhere
+    they sit evenly, beside others that have their share.
 
     Args:
         cluster: Where they run.
         collective: Which.
         ranks: That take part.
         nodes: That they sit on.
+        fill: Whether they fill one node after the other.
 
     Returns:
         In 1e9 bytes/s, in one direction.
     """
     last = ranks - (nodes - 1) * cluster.gpus_per_node
-    fills = last > 0
-    fewest = np.where(fills, last, np.floor(ranks / nodes))
-    most = np.where(fills, np.minimum(ranks, cluster.gpus_per_node), np.ceil(ranks / nodes))
-    slowest = _node_gbps(cluster, fewest, fills) * nodes / ranks
+    fewest = np.where(fill, last, np.floor(ranks / nodes))
+    most = np.where(fill, np.minimum(ranks, cluster.gpus_per_node), np.ceil(ranks / nodes))
+    slowest = _node_gbps(cluster, fewest, fill) * nodes / ranks
     if collective != "all_to_all":
         return slowest
     # Each rank sends to those on other nodes: of few ranks on a node each sends more, many send more in all.
-    parts = [here * (ranks - here) / ranks / _node_gbps(cluster, here, fills) for here in (fewest, most)]
+    parts = [here * (ranks - here) / ranks / _node_gbps(cluster, here, fill) for here in (fewest, most)]
     even = (nodes - 1) / nodes
     return np.divide(even, np.maximum(*parts), out=slowest, where=nodes > 1)
 

@@ -37,8 +37,8 @@ def predict(
 ) -> pl.DataFrame:
     """How long each collective takes on a cluster.
 
-    Ranks fill one node after the other, unless ``nodes`` says on how many they sit. Without measurements of the very
-    cluster the interval is that of held-out machines; docs/clusters.md says how wide.
+    Ranks fill one node after the other, unless ``nodes`` says on how many they sit, evenly. Without measurements of the
+    very cluster the interval is that of held-out machines; docs/clusters.md says how wide.
 
     Args:
         collectives: A row each: ``collective`` (a key of ``BUS_FACTOR``), ``bytes`` (of the whole buffer, as
@@ -89,7 +89,8 @@ def _placed(collectives: pl.DataFrame, cluster: Cluster) -> pl.DataFrame:
     custom = pl.col("custom").fill_null(False) if "custom" in collectives.columns else pl.lit(False)
     columns = pl.col("collective", "dtype").cast(pl.String), pl.col("bytes", "ranks").cast(pl.Float64)
     own = custom & cluster.peer_access
-    table = collectives.select(*columns, nodes=pl.coalesce(given, fewest), custom=own).with_row_index("row")
+    placed = {"nodes": pl.coalesce(given, fewest), "fill": given.is_null()}
+    table = collectives.select(*columns, **placed, custom=own).with_row_index("row")
     wrong = table.filter(
         (pl.col("nodes") < fewest) | (pl.col("nodes") > cluster.nodes) | (pl.col("nodes") > pl.col("ranks"))
     )
@@ -128,7 +129,8 @@ def _predicted(
     nodes = np.minimum(part["nodes"].to_numpy(), ranks)
     adds = part["dtype"].str.to_lowercase().is_in(list(NVLS_DTYPES)).fill_null(True).to_numpy()
     calls = Calls(collective, part["bytes"].to_numpy(), ranks, nodes, adds, part["custom"].to_numpy())
-    shares = shares_gbps(cluster, collective, ranks, nodes) if cluster.network_gbps else cluster.network_gbps
+    fill = part["fill"].to_numpy() & (collective != "send_recv")
+    shares = shares_gbps(cluster, collective, ranks, nodes, fill) if cluster.network_gbps else cluster.network_gbps
     links = replace(links_of(cluster, np.ceil(ranks / nodes), constants, scales), network_gbps=shares)
     time_us, algorithm = times(calls, links, constants, only)
     width = _width(calls, links, cluster, constants, scales is not None)

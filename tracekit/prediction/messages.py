@@ -89,7 +89,7 @@ def sized_by_time(calls: pl.DataFrame, pure_us: pl.Series, cluster: Cluster) -> 
 
 
 def on_cluster(calls: pl.DataFrame, cluster: Cluster) -> pl.DataFrame:
-    """What ``tracekit.comm.predict`` says of calls whose groups take every ``stride``-th GPU.
+    """What ``tracekit.comm.predict`` says of calls whose groups take every ``stride``-th GPU, and their ``nodes``.
 
     Args:
         calls: With ``CALL`` and ``bytes``.
@@ -98,4 +98,6 @@ def on_cluster(calls: pl.DataFrame, cluster: Cluster) -> pl.DataFrame:
     per_node = (pl.lit(cluster.gpus_per_node) // pl.col("stride")).clip(1)
     nodes = (pl.col("ranks") / per_node).ceil().clip(1, cluster.nodes)
     fits = pl.col("ranks") * pl.col("stride") <= cluster.gpus_per_node
-    return predict_collectives(calls.with_columns(nodes=pl.when(fits).then(1.0).otherwise(nodes)), cluster)
+    apart = pl.when(pl.col("stride") > 1).then(pl.when(fits).then(1.0).otherwise(nodes))
+    found = predict_collectives(calls.with_columns(nodes=apart), cluster)
+    return found.with_columns(pl.col("nodes").fill_null((pl.col("ranks") / cluster.gpus_per_node).ceil()))
