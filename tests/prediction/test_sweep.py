@@ -75,6 +75,14 @@ def test_each_gpu_does_less_as_the_job_grows_and_the_knee_says_until_when(found)
     assert found.knees == {FAST: 32, SLOW: 8}
 
 
+def test_a_number_of_ranks_that_fits_the_nodes_badly_is_no_knee():
+    """A ninth rank alone on its node has one adapter for what eight share elsewhere; sixteen fill two nodes."""
+    found = sweep(prepare(training().load()), [], [FAST], world_sizes=[8, 9, 16])
+    kept = {entry.prediction.ranks: entry.efficiency for entry in found.entries}
+    assert kept[9] < 0.9 < kept[16]
+    assert found.knees == {FAST: 16}
+
+
 def test_what_is_asked_for_and_what_is_refused():
     run = prepare(training().load())
     found = sweep(run, ["h100-sxm"], [FAST], world_sizes=[8, 64])

@@ -4,6 +4,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from math import inf
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -113,6 +114,8 @@ def from_file(path: Path) -> Cluster:
         raise ClusterError(f"{path}: not TOML: {error}.") from error
     _check(data, path)
     gpu = load_gpu(data["gpu"])
+    if gpu.link is None and data["fabric"] != "pcie":
+        raise ClusterError(f"{path}: {gpu.slug} has no links of its own: its fabric is 'pcie', not {data['fabric']!r}.")
     return Cluster(
         slug=path.stem,
         gpu=gpu,
@@ -157,8 +160,8 @@ def _check(data: Mapping[str, Any], path: Path) -> None:
     for key, value in data.items():
         if type(value) not in ((int, float) if kinds[key] is float else (kinds[key],)):
             raise ClusterError(f"{path}: {key} must be of type {kinds[key].__name__}, not {value!r}.")
-        if isinstance(value, int | float) and value < 0:
-            raise ClusterError(f"{path}: {key} must not be negative, but is {value!r}.")
+        if isinstance(value, int | float) and not 0 <= value < inf:
+            raise ClusterError(f"{path}: {key} must be finite and not negative, but is {value!r}.")
     _check_choices(data, path)
 
 
@@ -166,6 +169,12 @@ def _check_choices(data: Mapping[str, Any], path: Path) -> None:
     for key, choices in (("fabric", FABRICS), ("network", NETWORKS), ("pcie_gen", tuple(PCIE_LANE_GBPS))):
         if data[key] not in choices:
             raise ClusterError(f"{path}: {key} must be one of {', '.join(map(str, choices))}, not {data[key]!r}.")
+    if data.get("oversubscription", 1) < 1:
+        raise ClusterError(
+            f"{path}: oversubscription must be at least 1, which is none, not {data['oversubscription']}."
+        )
+    if (data["fabric"] == "mesh") != (data.get("pair_gbps", 0) > 0):
+        raise ClusterError(f"{path}: a mesh, and nothing else, needs pair_gbps, of the links between two GPUs.")
     if data["gpus_per_node"] < 1 or data.get("nodes", 1) < 1:
         raise ClusterError(f"{path}: nodes and gpus_per_node must be at least 1.")
     joined = data["nics_per_node"] * data["nic_gbit"] > 0

@@ -48,7 +48,7 @@ def load_cluster(name: str) -> Cluster:
     """
     text = name.strip()
     if text.endswith(".toml"):
-        return from_file(Path(text))
+        return _sized(from_file(Path(text)), name)
     if found := aliases().get(text.lower()):
         return from_file(FOLDER / f"{found}.toml")
     several = _NODES.fullmatch(text)

@@ -1,6 +1,5 @@
 """Many layouts of a job on some clusters, ranked by what they get done."""
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -246,12 +245,8 @@ def copies(prediction: Prediction) -> int:
 
 
 def _knee(entries: Sequence[Entry]) -> int:
-    """The most ranks before all layouts of the next number lose too much of their GPUs' throughput."""
-    best: dict[int, float] = {}
-    for entry in entries:
-        best[entry.prediction.ranks] = max(entry.efficiency, best.get(entry.prediction.ranks, 0.0))
-    kept = itertools.takewhile(lambda ranks: best[ranks] >= KEPT, sorted(best))
-    return max(kept, default=0)
+    """The most ranks of which some layout keeps enough of its GPUs' throughput."""
+    return max((entry.prediction.ranks for entry in entries if entry.efficiency >= KEPT), default=0)
 
 
 def _row(entry: Entry) -> tuple[object, ...]:
