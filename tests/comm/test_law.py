@@ -192,7 +192,8 @@ def test_nvls_only_where_the_switch_can_add():
     def algorithm(cluster: str, ranks: int, dtype: str) -> str:
         return predict(frame(("all_reduce", 2**28, ranks, dtype)), load_cluster(cluster))["algorithm"].item()
 
-    assert algorithm("8xh100-sxm", 8, "bfloat16") == "nvls/Simple"
+    for dtype in ("bfloat16", "torch.bfloat16", "Float", "fp64"):
+        assert algorithm("8xh100-sxm", 8, dtype) == "nvls/Simple"
     assert algorithm("2x8xh100-sxm@ndr400", 16, "bfloat16") == "nvls-tree/Simple"
     for cluster, ranks, dtype in (("8xh100-sxm", 8, "int8"), ("8xh100-sxm", 4, "half"), ("8xa100-sxm-80gb", 8, "half")):
         assert algorithm(cluster, ranks, dtype) == "ring/Simple"

@@ -127,7 +127,8 @@ def _predicted(
     if collective == "send_recv":
         ranks = np.minimum(ranks, 2.0)
     nodes = np.minimum(part["nodes"].to_numpy(), ranks)
-    adds = part["dtype"].str.to_lowercase().is_in(list(NVLS_DTYPES)).fill_null(True).to_numpy()
+    dtype = part["dtype"].str.to_lowercase().str.strip_prefix("torch.")
+    adds = dtype.is_in(list(NVLS_DTYPES)).fill_null(True).to_numpy()
     calls = Calls(collective, part["bytes"].to_numpy(), ranks, nodes, adds, part["custom"].to_numpy())
     fill = part["fill"].to_numpy() & (collective != "send_recv")
     shares = shares_gbps(cluster, collective, ranks, nodes, fill) if cluster.network_gbps else cluster.network_gbps
