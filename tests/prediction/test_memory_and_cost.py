@@ -99,6 +99,18 @@ def test_what_fitted_fits_into_more():
     assert found["l4"].memory.fits is None
 
 
+def test_fewer_ranks_may_hold_as_much_more_of_what_they_share():
+    """Two ranks hold the experts or tables of eight: up to four times 20 bytes a parameter, and 4 in a bucket."""
+    run, gpu = prepare(training(2**20).load()), load_gpu("a100-sxm-80gb")
+    same, fewer = (judge(run, gpu, (Layout(8, ep=8), Layout(ranks, ep=ranks))) for ranks in (8, 2))
+    assert fewer.least_bytes == same.least_bytes
+    assert fewer.most_bytes == 4 * 24 * 2**20 + 4 * 8 * 1024
+    assert "trace's GPU" in same.reason
+    tables = training(2**20).op("aten::_embedding_bag", 22, 5, dims=[[2**20, 64], [8]], types=["float", "long"])
+    assert judge(prepare(tables.load()), gpu, (Layout(8, ep=8), Layout(8, ep=8))).fits is True
+    assert judge(prepare(tables.load()), gpu, (Layout(8, ep=8), Layout(2, ep=2))).fits is None
+
+
 def test_copies_hold_each_gradient_once_more_in_a_bucket():
     """4 bytes for each of the parameters come to the upper bound, and what fitted may not fit any more."""
     alone, copied = memory(training(2**20), "l4"), in_copies(training(2**20), "l4")

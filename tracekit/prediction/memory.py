@@ -106,13 +106,15 @@ def judge(
     """
     held_part, part = (kept * one for one in (_parts(*layouts) if layouts else (1.0, 1.0)))
     batch = layouts[1].batch / layouts[0].batch if layouts else 1.0
+    # Of experts and tables, which may be all that a rank holds, fewer ranks share out as much.
+    crowded = max(layouts[0].ep / layouts[1].ep, 1.0) if layouts else 1.0
     in_flight *= batch
     known = known or needs(run)
     state, written = known.state, known.written
     buckets = _bucket_bytes(run, state, layouts) * held_part
     lacking = buckets if layouts and layouts[0].dp == 1 else 0.0
     peaks = [rank.peak_memory_bytes for rank in run.ranks if rank.peak_memory_bytes]
-    if held_part == part == batch == 1 and peaks:
+    if held_part == part == batch == crowded == 1 and peaks:
         allocated, reserved = (max(sizes) for sizes in zip(*peaks, strict=True))
         return _recorded(allocated, reserved, lacking, USABLE * gpu.memory_bytes)
     least = state.held_bytes * held_part + state.least_bytes * part if state else None
@@ -121,12 +123,12 @@ def judge(
     most = None
     if state and written is not None:
         held = state.held_bytes * _besides(whole, held_part) + state.most_bytes * _besides(whole, part)
-        most = held + buckets + written * in_flight
+        most = (held + buckets) * crowded + written * in_flight
     room = USABLE * gpu.memory_bytes
     own = _own_bytes(run)
     if least is not None and least > room:
         return Memory(least, most, False, f"it needs at least {least / GIB:.1f} of {room / GIB:.1f} GiB")
-    if own is not None and gpu.memory_bytes >= own and held_part * max(in_flight, 1.0) <= 1 and not lacking:
+    if own is not None and gpu.memory_bytes >= own and crowded * held_part * max(in_flight, 1.0) <= 1 and not lacking:
         return Memory(least, most, True, f"it fitted into the {own / GIB:.0f} GiB of the trace's GPU")
     if most is not None and most <= room:
         return Memory(least, most, True, f"it needs at most {most / GIB:.1f} of {room / GIB:.1f} GiB")
