@@ -15,7 +15,7 @@ from tracekit.comm import predict as predict_collectives
 from tracekit.prediction.buckets import buckets
 from tracekit.prediction.copies import with_exchange
 from tracekit.prediction.lacking import with_all
-from tracekit.prediction.layout import LayoutError
+from tracekit.prediction.layout import Layout, LayoutError
 from tracekit.prediction.memory import gradients
 from tracekit.prediction.model import Prediction
 from tracekit.prediction.spread import LOST
@@ -166,6 +166,15 @@ def test_what_cannot_be_told_is_refused():
     two = prepare(job(Step().builder, Step().builder))
     with pytest.raises(LayoutError, match="give the trace of one"):
         with_all(two, (with_exchange,))
+
+
+def test_a_trace_without_cpu_ops_shows_by_its_kernels_that_it_trains():
+    """Its copies exchange gradients that nothing tells, where those of an inference exchange none."""
+    forward = TraceBuilder().kernel("batch_norm_transform_input_kernel", 10, 100, launch=0)
+    assert tk.predict(forward.load(), cluster=NODE, dp=8).targets[0].layout == Layout(dp=8)
+    training = forward.kernel("batch_norm_backward_kernel", 120, 100, launch=5)
+    with pytest.raises(LayoutError, match="doesn't tell the gradients"):
+        tk.predict(training.load(), cluster=NODE, dp=8)
 
 
 def test_sweep_of_one_gpu_says_once_what_was_assumed():

@@ -9,6 +9,7 @@ from tracekit.errors import TracekitError
 from tracekit.prediction.messages import messages
 from tracekit.replay.run import Run
 from tracekit.units import shorten
+from tracekit.workload.phases import BACKWARD, OPTIMIZER
 from tracekit.workload.shares import share
 
 NAMED: Mapping[str, str] = {
@@ -317,5 +318,6 @@ def _to_shard(layout: Layout, change: Change, dp: int) -> bool:
 
 
 def trains(run: Run) -> bool:
-    """Whether the trace has a backward pass."""
-    return bool(run.trace.ops["name"].str.contains("autograd::|AccumulateGrad").any())
+    """Whether the trace has a backward pass; where autograd's ops weren't recorded its kernels tell."""
+    recorded = run.trace.ops["name"].str.contains("autograd::|AccumulateGrad").any()
+    return bool(recorded) or run.kernels["phase"].is_in([BACKWARD, OPTIMIZER]).any()
