@@ -58,6 +58,17 @@ def test_of_those_that_are_alike_the_cheapest_is_first():
     assert [entry.as_before for entry in priced.entries] == [False, True]
 
 
+def test_what_does_not_fit_comes_last():
+    """Eight T4 would get eight times as much done as a GPU that waits for the same CPU, but have 16 GB, not 20."""
+    builder = TraceBuilder().op("aten::slow", 0, 5000).kernel("sm80_xmma_fprop", 5030, 20, launch=5010)
+    peaks = {"peak_allocated_bytes": 20 * 2**30, "peak_reserved_bytes": 22 * 2**30}
+    builder.metadata["tracekit"] = {"memory": peaks}
+    found = sweep(prepare(builder.load()), [], ["8xt4", "8xl40s"], world_sizes=[1, 8])
+    order = [(one.prediction.label, one.prediction.ranks, one.prediction.memory.fits) for one in found.entries]
+    assert order == [("8xl40s", 8, True), ("8xl40s", 1, True), ("8xt4", 8, False), ("8xt4", 1, False)]
+    assert not found.entries[2].as_before
+
+
 def test_a_million_samples_can_be_compared_where_steps_can_not(found):
     """The smallest layout's step costs least; its samples cost what its GPUs' throughput makes them."""
     for entry in found.entries:

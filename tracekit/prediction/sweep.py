@@ -74,7 +74,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Layouts, the one that gets most done first, of those that are alike the cheapest.
+    """Layouts, the one that gets most done first, of those that are alike the cheapest; last those that don't fit.
 
     Attributes:
         run: The measured run.
@@ -230,6 +230,12 @@ def _ranked(run: Run, old: Layout, found: Sequence[Prediction], batch: Batch | N
 
 
 def _in_order(entries: Sequence[Entry]) -> Iterator[Entry]:
+    """Those that get most done first; last what can't be run, as it doesn't fit into memory."""
+    for fits in (True, False):
+        yield from _by_work_and_price([one for one in entries if (one.prediction.memory.fits is not False) == fits])
+
+
+def _by_work_and_price(entries: Sequence[Entry]) -> Iterator[Entry]:
     """Those that get most done first, and of those that are as good as the best of the rest the cheapest."""
     left = sorted(entries, key=lambda entry: -entry.per_second)
     while left:

@@ -147,6 +147,8 @@ def _legend(sweep: Sweep) -> Iterator[str]:
     if any(entry.as_before for entry in sweep.entries):
         order = ": cheaper ones come first" if priced else ", so that their order says nothing"
         yield f"≈ gets as much done as the line above, within {100 * ALIKE:g} %{order}"
+    if any(entry.prediction.memory.fits is False for entry in sweep.entries):
+        yield "what doesn't fit into memory comes last"
     if priced:
         yield f"$/1k: dollars for 1,000 steps, of which larger layouts do more; $/1M: for a million {sweep.unit}"
 
