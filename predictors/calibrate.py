@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
+from predictors.arrays import Array
 from predictors.columns import prepare, sizes
 from predictors.errors import KernelTableError
 from predictors.fitted import Calibrated, Weights
@@ -16,7 +17,6 @@ from predictors.law import LAWS
 from predictors.machine import Machine, machine
 from predictors.model import evaluate
 from predictors.surface import Spread, Surface, coordinates
-from predictors.terms import Array
 
 WILD = 3.0
 """Standard deviations from what the others say beyond which a measurement counts for less."""

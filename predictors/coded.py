@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from predictors.arrays import Index, Mask
+
 
 @dataclass(frozen=True)
 class Coded:
@@ -21,7 +23,7 @@ class Coded:
     """
 
     names: tuple[str | None, ...]
-    code: npt.NDArray[np.intp]
+    code: Index
 
     @classmethod
     def of(cls, column: pl.Series) -> Coded:
@@ -37,6 +39,6 @@ class Coded:
         """What a function makes of each row's name."""
         return np.array([value(name) for name in self.names])[self.code]
 
-    def among(self, *names: str | None) -> npt.NDArray[np.bool_]:
+    def among(self, *names: str | None) -> Mask:
         """Which rows have one of some names."""
         return self.map(lambda name: name in names)

@@ -6,15 +6,15 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from predictors.arrays import Array, Frameworks, Mask
 from predictors.coded import Coded
 from predictors.kernels import DTYPE_BYTES, complete, with_law
 from predictors.machine import Machine
 from predictors.precision import runs_as
 from predictors.stacks import SERVING_FRAMEWORKS, key_reads, stack_on
-from predictors.terms import Array, Columns
+from predictors.terms import Columns
 from predictors.work import BYTES, attended, attended_keys, element_bytes, with_work
 
 ROW_FAMILIES = ("softmax", "norm")
@@ -62,7 +62,7 @@ class Sizes:
     """
 
     numbers: Columns
-    frameworks: npt.NDArray[np.object_] | None
+    frameworks: Frameworks
     share: Array
     dtypes: Coded
     copies: Coded
@@ -138,7 +138,7 @@ def _accesses(row_bytes: Array, element_bytes: Array) -> Array:
     return np.asarray(_uneven(row_bytes, VECTOR_BYTES) * np.maximum(_uneven(row_bytes, 4), element_bytes / 4))
 
 
-def _uneven(size: Array, of: int) -> npt.NDArray[np.bool_]:
+def _uneven(size: Array, of: int) -> Mask:
     """Whether a size isn't a multiple of a power of two, in a tenth of a remainder's time."""
     return np.asarray(np.floor(size / of) < size / of)
 

@@ -9,16 +9,13 @@ it tells that keys are split over blocks, attention has one query, as decoding d
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from predictors.arrays import Array, Index
 from predictors.fitted import Weights
 from predictors.kernels import DTYPE_BYTES, complete
 from predictors.machine import Machine
 from predictors.model import Runs, model
-from predictors.terms import Array
-
-Index = npt.NDArray[np.intp]
 
 FAMILIES = ("gemm", "conv", "attention")
 SIDES = np.unique(np.round(np.geomspace(16, 65536, 49) / 16) * 16)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from predictors.arrays import Array, Frameworks, Single
 from predictors.machine import Machine
 from predictors.stacks import ATTENTION_STACKS, SERVING_FRAMEWORKS
-from predictors.terms import Array, Columns, Terms, overlap
+from predictors.terms import Columns, Terms, overlap
 
 ATTENTION_LAWS = ("prefill", "encoder", "decode")
 
 
-def features(
-    law: str, frameworks: npt.NDArray[np.object_] | None, x: Columns, terms: Terms, gpu: Machine
-) -> npt.NDArray[np.float32]:
+def features(law: str, frameworks: Frameworks, x: Columns, terms: Terms, gpu: Machine) -> Single:
     """Features of rows that share a law.
 
     Nothing that identifies a GPU: rates only enter as ratios of times, SMs as waves, caches as shares.

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from predictors.arrays import Array, Frameworks
 from predictors.errors import WeightsError
 from predictors.gpu_names import load_gpu
 from predictors.law import LAWS, STAND_INS
@@ -19,7 +19,7 @@ from predictors.laws.products import knows_power
 from predictors.machine import Machine, machine
 from predictors.residual import Correction, StoredCorrections, arrays_of
 from predictors.surface import Spread, Surface, usual_spread
-from predictors.terms import Array, Constants
+from predictors.terms import Constants
 
 SHIPPED = Path(__file__).parent / "weights"
 FORMAT = 1
@@ -66,7 +66,7 @@ class Fitted:
     def constants(
         self,
         machine: Machine,
-        frameworks: npt.NDArray[np.object_] | None = None,
+        frameworks: Frameworks = None,
         calibrated: Mapping[str, float] | None = None,
     ) -> Constants:
         """The law's constants on a GPU; arrays, one element a row, where frameworks shift them."""
@@ -81,7 +81,7 @@ class Fitted:
                 log[name] = log[name] + (value + more.get(name, 0.0)) * part
         return {name: np.exp(value) for name, value in log.items()}
 
-    def _part_of(self, framework: str, frameworks: npt.NDArray[np.object_] | None) -> Array | float:
+    def _part_of(self, framework: str, frameworks: Frameworks) -> Array | float:
         """How much of a framework's effects each row has: of one that names none, what all have in common."""
         common = 1 / len(self.framework)
         if frameworks is None:

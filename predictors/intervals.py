@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
+from predictors.arrays import Array
 from predictors.fitted import Weights
 from predictors.kernels import TENSOR_FAMILIES
 from predictors.machine import Machine
-from predictors.terms import Array
 
 SITUATIONS = ("base", "sibling", "class", "new")
 """From near to far, where nothing was calibrated."""

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from predictors.arrays import Array, Index, Mask
 from predictors.calibrate import calibrate
 from predictors.equivalent import SPREAD, Equivalents
 from predictors.fitted import Calibrated, Weights, load_weights
@@ -22,7 +22,6 @@ from predictors.model import Modelled, Runs, Split, model
 from predictors.precision import has_tf32
 from predictors.result import KEEPS, LAW, MEASURED, SCALES, TRANSFER, UNKNOWN, result, widths
 from predictors.scaling import scaled
-from predictors.terms import Array
 from predictors.transfer import (
     Missed,
     as_far_as_boards,
@@ -38,8 +37,6 @@ SHORTEST_US = 0.5
 """What a time of 0 is taken for: old traces count whole microseconds."""
 KEPT_FAMILIES = ("collective",)
 
-Index = npt.NDArray[np.intp]
-Mask = npt.NDArray[np.bool_]
 Offsets = dict[tuple[str, str], Calibrated]
 
 

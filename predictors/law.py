@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from predictors.arrays import Array
 from predictors.laws.attention import decode_terms, prefill_terms
 from predictors.laws.products import conv_terms, gemm_fp32_terms, gemm_terms, moe_terms
 from predictors.laws.vector import memcpy_terms, row_terms, stream_terms
 from predictors.machine import Machine
-from predictors.terms import Array, Columns, Constants, Terms
+from predictors.terms import Columns, Constants, Terms
 
 
 @dataclass(frozen=True)

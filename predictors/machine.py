@@ -6,11 +6,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from predictors.arrays import Array
 from predictors.gpu import Gpu
-
-Array = npt.NDArray[np.float64]
 
 L2_BYTES_PER_SM_CLOCK = 64.0
 """What one SM's port to the L2 carries at most per clock (NVIDIA since Volta, AMD CDNA: 64 B)."""

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from predictors.arrays import Array, Mask
 from predictors.columns import Sizes, as_run, sizes
 from predictors.features import features
 from predictors.fitted import Weights
@@ -20,7 +21,7 @@ from predictors.machine import Machine
 from predictors.precision import formats
 from predictors.roofline import arithmetic_us, bound_us, on_matrix_units
 from predictors.surface import coordinates
-from predictors.terms import Array, Columns, Terms
+from predictors.terms import Columns, Terms
 
 CHUNK_ROWS = 16384  # so that a chunk's columns stay in the CPU's cache
 LIMITERS = ("compute", "memory", "latency", "unknown")
@@ -104,7 +105,7 @@ class Modelled:
     floor_us: Array
     compute_us: Array
     memory_us: Array
-    arithmetic: npt.NDArray[np.bool_]
+    arithmetic: Mask
 
     def limiter(self) -> pl.Series:
         """What the time mostly is: 'latency' where the floor outweighs both rates."""

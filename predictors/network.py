@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float32]
+from predictors.arrays import Array, Single
 
 CHUNK_ROWS = 1024
 """Of so many rows a layer's outputs stay in the CPU's second cache."""
@@ -27,12 +26,12 @@ class Network:
         biases: of each layer, float32 (perceptrons, outputs, 1).
     """
 
-    least: Floats
-    most: Floats
-    weights: tuple[Floats, ...]
-    biases: tuple[Floats, ...]
+    least: Single
+    most: Single
+    weights: tuple[Single, ...]
+    biases: tuple[Single, ...]
 
-    def predict(self, features: Floats) -> npt.NDArray[np.float64]:
+    def predict(self, features: Single) -> Array:
         """What they add to the logarithm of the time.
 
         Args:
@@ -44,7 +43,7 @@ class Network:
         chunks = [self._mean(features[:, first:][:, :CHUNK_ROWS]) for first in range(0, features.shape[1], CHUNK_ROWS)]
         return np.concatenate(chunks, dtype=np.float64)
 
-    def _mean(self, features: Floats) -> Floats:
+    def _mean(self, features: Single) -> Single:
         count, rows = features.shape
         x = np.zeros((count, rows + -rows % BLOCK_ROWS), dtype=np.float32)
         np.clip(features, self.least[:, None], self.most[:, None], out=x[:, :rows])

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from predictors.arrays import Array, Index
 from predictors.coded import Coded
 from predictors.fitted import Weights
 from predictors.intervals import half_width
 from predictors.machine import Machine
 from predictors.model import Modelled
-from predictors.terms import Array
 
 LINK_COPIES = ("HtoD", "DtoH", "PtoP")
 METHODS = ("measured", "law", "transfer", "scaled", "kept", "unknown")
 MEASURED, LAW, TRANSFER, SCALES, KEEPS, UNKNOWN = range(len(METHODS))
-
-Index = npt.NDArray[np.intp]
 
 
 def widths(table: pl.DataFrame, gpu: Machine, weights: Weights) -> Array:

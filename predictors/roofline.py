@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from predictors.arrays import Array
 from predictors.kernels import DTYPE_BYTES
 from predictors.machine import Machine
-from predictors.terms import Array, Columns
+from predictors.terms import Columns
 
 WINOGRAD = 4.0
 """How many times fewer multiplications F(4x4, 3x3) needs (Lavin and Gray 2015); fp32 convolutions may use it."""

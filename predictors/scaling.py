@@ -9,14 +9,11 @@ the rest by the resource of the family; fewer blocks than SMs gain from a faster
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from predictors.arrays import Array, Index
 from predictors.coded import Coded
 from predictors.machine import Machine
-from predictors.terms import Array
-
-Index = npt.NDArray[np.intp]
 
 FIXED_CYCLES = 3500.0
 """Clocks from a kernel's start to its end when it does next to nothing: about 2 us, on every GPU since Volta."""

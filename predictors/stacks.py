@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from predictors.arrays import Array
 from predictors.coded import Coded
 from predictors.machine import Machine
-from predictors.terms import Array, Columns
+from predictors.terms import Columns
 
 SERVING_FRAMEWORKS = ("sglang", "trtllm", "vllm")
 """Those whose kernels were measured, fp8 products together with the quantisation of their input (aiconfigurator)."""

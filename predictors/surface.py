@@ -6,13 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from predictors.arrays import Array, Frameworks
 from predictors.features import frameworks_of
 from predictors.machine import Machine
-from predictors.terms import Array, Columns, Terms
-
-Frameworks = npt.NDArray[np.object_] | None
+from predictors.terms import Columns, Terms
 
 AXES: dict[str, tuple[str, ...]] = {
     "gemm": ("batch", "m", "n", "k", "tiles"),

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from predictors.arrays import Array
 from predictors.machine import Machine
 
-Array = npt.NDArray[np.float64]
 Columns = Mapping[str, Array]
 Constants = Mapping[str, Array | float]
 

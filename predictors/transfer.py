@@ -7,17 +7,13 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from predictors.arrays import Array, Index, Mask
 from predictors.coded import Coded
 from predictors.fitted import Weights
 from predictors.law import LAWS
 from predictors.machine import Machine
-from predictors.terms import Array
-
-Mask = npt.NDArray[np.bool_]
-Index = npt.NDArray[np.intp]
 
 SHRINK_ROWS = 4.0
 """A stack's offset is trusted like this many kernels' worth of measurements says zero."""

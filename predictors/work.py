@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from predictors.arrays import Array
 from predictors.coded import Coded
 from predictors.kernels import DTYPE_BYTES
-from predictors.terms import Array, Columns
+from predictors.terms import Columns
 
 BACKWARD_ATTENTION_FLOPS = 2.5
 """Backward over forward FLOPs of attention: five matrix products instead of two (FlashAttention-2, section 3.1)."""

@@ -23,7 +23,8 @@ import polars as pl
 from scipy.optimize import least_squares
 
 from predictors import load_gpu
-from tracekit.comm.calls import Array, Calls, Links
+from tracekit.arrays import Floats
+from tracekit.comm.calls import Calls, Links
 from tracekit.comm.constants import FILE, Constants, from_tables
 from tracekit.comm.law import times
 from tracekit.comm.predict import copies_gbps
@@ -155,7 +156,7 @@ def _medians(rows: pl.DataFrame, latency_us: pl.Expr) -> pl.DataFrame:
     return rows.group_by(keys).agg(measured_us=latency_us.cast(pl.Float64).median()).sort(keys)
 
 
-def model(rows: pl.DataFrame, tables: Mapping[str, Any]) -> Array:
+def model(rows: pl.DataFrame, tables: Mapping[str, Any]) -> Floats:
     """Microseconds of each row by the model, with the constants of ``tables``."""
     constants = from_tables(tables)
     result = np.empty(rows.height)
@@ -213,7 +214,7 @@ def search(rows: pl.DataFrame, tables: dict[str, Any], turned: list[Knob], evalu
     """
     logs = np.log(rows["measured_us"].to_numpy())
 
-    def residuals(x: Array) -> Array:
+    def residuals(x: Floats) -> Floats:
         _set(tables, turned, np.exp(x))
         errors = (np.log(model(rows, tables)) - logs) / NOISE
         priors = [value / knob.spread for value, knob in zip(x, turned, strict=True) if knob.spread]
@@ -244,7 +245,7 @@ def _centre(tables: dict[str, Any], present: list[str]) -> None:
     tables["pcie"]["cost"] *= means["bandwidth"]
 
 
-def _set(tables: dict[str, Any], turned: list[Knob], values: Array) -> None:
+def _set(tables: dict[str, Any], turned: list[Knob], values: Floats) -> None:
     for knob, value in zip(turned, values, strict=True):
         section, name, key = knob.path
         if key:

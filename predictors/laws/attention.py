@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from predictors.arrays import Array
 from predictors.kernels import DTYPE_BYTES
 from predictors.machine import Machine
-from predictors.terms import Array, Columns, Constants, Terms, cyclic_us, memory_us, overlap, rounds
+from predictors.terms import Columns, Constants, Terms, cyclic_us, memory_us, overlap, rounds
 
 QUERIES = 128
 """That a block works on."""

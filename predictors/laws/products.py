@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from predictors.arrays import Array
 from predictors.machine import Machine
 from predictors.terms import (
-    Array,
     Columns,
     Constants,
     Terms,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from predictors.arrays import Array
 from predictors.kernels import DTYPE_BYTES
 from predictors.machine import L2_BYTES_PER_SM_CLOCK, Machine
-from predictors.terms import Array, Columns, Constants, Terms, memory_us
+from predictors.terms import Columns, Constants, Terms, memory_us
 
 WIDE_COLS = 1024
 """Up to which number of columns PyTorch's row kernels keep a row in a warp's registers."""

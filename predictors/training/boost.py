@@ -6,14 +6,14 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from predictors.arrays import Array, Single
 from predictors.residual import Trees
-from predictors.terms import Array
 
 BINS = 48
 
 
 def boost(
-    features: npt.NDArray[np.float32],
+    features: Single,
     target: Array,
     weight: Array,
     *,
@@ -75,7 +75,7 @@ def boost(
     return Trees(feature.astype(np.int16), np.stack(edges)[feature, cut], leaves)
 
 
-def _edges(features: npt.NDArray[np.float32]) -> list[npt.NDArray[np.float32]]:
+def _edges(features: Single) -> list[Single]:
     """Thresholds of each feature: quantiles, padded so that every feature has BINS of them."""
     out = []
     for row in features:

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from predictors.arrays import Array, Index
 from predictors.calibrate import calibrate, constants_of, observe
 from predictors.fitted import Weights
 from predictors.surface import Spread
-from predictors.terms import Array
 from predictors.training.fit import LawFit, Measured, kernel_us
 from predictors.training.fit_spread import Block
-
-Index = npt.NDArray[np.intp]
 
 CALIBRATION_ROWS = 30
 """Kernels of one framework that a GPU left out is calibrated with."""

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from predictors.network import Floats, Network
-from predictors.terms import Array
+from predictors.arrays import Array, Single
+from predictors.network import Network
 
 OUTPUTS = (64, 64, 64, 1)
 """Of each layer."""
@@ -20,7 +20,7 @@ RATE, WARM_UP, DECAY = 4e-3, 0.1, 1e-3
 
 
 def descend(
-    features: Floats, target: Array, weight: Array, *, perceptrons: int, epochs: int, huber: float, seed: int = 0
+    features: Single, target: Array, weight: Array, *, perceptrons: int, epochs: int, huber: float, seed: int = 0
 ) -> Network:
     """Fits perceptrons that each follow the target, with Huber's loss.
 

@@ -10,9 +10,9 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from predictors.arrays import Array, Single
 from predictors.columns import law_columns, prepare, sizes
 from predictors.features import ATTENTION_LAWS, features
 from predictors.fitted import Fitted, Weights
@@ -21,7 +21,6 @@ from predictors.law import LAWS
 from predictors.machine import Machine, machine
 from predictors.residual import Averaged, Correction, Trees
 from predictors.surface import Spread
-from predictors.terms import Array
 from predictors.training.boost import boost
 from predictors.training.datasets import load
 from predictors.training.descend import descend
@@ -214,7 +213,7 @@ class Residuals:
     """What the law misses on one GPU: features (features, rows), log(measured / law) and weights (rows,)."""
 
     architecture: str
-    features: npt.NDArray[np.float32]
+    features: Single
     target: Array
     weight: Array
 
@@ -260,7 +259,7 @@ def kernel_us(table: pl.DataFrame, launch_us: float) -> Array:
     return np.where(eager, np.maximum(latency - launch_us, 0.1 * latency), latency)
 
 
-def _pooled(sets: Sequence[Residuals]) -> tuple[npt.NDArray[np.float32], Array, Array]:
+def _pooled(sets: Sequence[Residuals]) -> tuple[Single, Array, Array]:
     """Features, target and weights of several GPUs together."""
     weight = np.concatenate([s.weight for s in sets])
     features = np.concatenate([s.features for s in sets], axis=1)

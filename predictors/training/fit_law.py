@@ -9,11 +9,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares  # type: ignore[import-untyped, unused-ignore]
 
+from predictors.arrays import Array, Mask
 from predictors.fitted import Fitted
 from predictors.law import Law
 from predictors.laws.products import knows_power
 from predictors.machine import Machine
-from predictors.terms import Array, Columns
+from predictors.terms import Columns
 
 EFFECT_SD = {"tensor_class": 0.12, "gpu": 0.1, "framework": 0.12, "stack": 0.08}
 """Prior standard deviations of the offsets, in log space (predictor study, section 1)."""
@@ -57,7 +58,7 @@ class Part:
     columns: Columns
     share: Array
     framework: npt.NDArray[np.object_]
-    eager: npt.NDArray[np.bool_]
+    eager: Mask
     latency_us: Array
     rated: bool = False
 

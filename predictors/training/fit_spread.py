@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import minimize  # type: ignore[import-untyped, unused-ignore]
 
+from predictors.arrays import Array
 from predictors.calibrate import Observed, constants_of
 from predictors.surface import Spread, axes, distance, matern, usual_spread
-from predictors.terms import Array
 
 MOST_MISSED = 1.5
 """A kernel missed by more, as a logarithm, counts as missed by this."""

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
+from predictors.arrays import Array
 from predictors.gpu_names import load_gpu
 from predictors.intervals import CALIBRATED, SITUATIONS, STACK, of_vendor
 from predictors.law import STAND_INS
-from predictors.terms import Array
 from predictors.training.evaluate import OF_A_STACK
 
 LEAST_SCORED = 5

@@ -3,14 +3,10 @@
 from dataclasses import dataclass
 from typing import TypeVar
 
-import numpy as np
-import numpy.typing as npt
-
+from tracekit.arrays import Bools, Floats
 from tracekit.comm.constants import System
 
-Array = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
-Number = TypeVar("Number", float, Array)
+Number = TypeVar("Number", float, Floats)
 
 BUS_FACTOR = {
     "all_reduce": 2.0,
@@ -50,11 +46,11 @@ class Links:
         system: Scales of the machine.
     """
 
-    gbps: Array
+    gbps: Floats
     copies_gbps: float
     network_gbps: Array | float
     network: str
-    pcie: Mask
+    pcie: Bools
     nvls: bool
     capability: int
     system: System
@@ -74,14 +70,14 @@ class Calls:
     """
 
     collective: str
-    size_bytes: Array
-    ranks: Array
-    nodes: Array
-    adds: Mask
-    custom: Mask | bool = False
+    size_bytes: Floats
+    ranks: Floats
+    nodes: Floats
+    adds: Bools
+    custom: Bools | bool = False
 
     @property
-    def ranks_per_node(self) -> Array:
+    def ranks_per_node(self) -> Floats:
         """Ranks on each node."""
         return self.ranks / self.nodes
 

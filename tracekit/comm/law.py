@@ -10,8 +10,9 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from tracekit.arrays import Bools, Floats
 from tracekit.comm import tuner
-from tracekit.comm.calls import Array, Calls, Links, Mask
+from tracekit.comm.calls import Calls, Links
 from tracekit.comm.constants import PROTOCOLS, Constants
 
 Names = npt.NDArray[np.str_]
@@ -31,7 +32,7 @@ GROWS_DOUBLINGS = 3
 """From this part of a rank on, and so often, NCCL doubles the threads of a launch, then its blocks."""
 
 
-def times(calls: Calls, links: Links, constants: Constants, only: str | None = None) -> tuple[Array, Names]:
+def times(calls: Calls, links: Links, constants: Constants, only: str | None = None) -> tuple[Floats, Names]:
     """Microseconds and algorithm of each collective: inside a node what NCCL chooses, between nodes the fastest.
 
     Args:
@@ -67,7 +68,7 @@ def _names(calls: Calls) -> list[str]:
     return [*rings, *(f"tree/{protocol}" for protocol in PROTOCOLS), "nvls/Simple", "nvls-tree/Simple"]
 
 
-def _usable(name: str, calls: Calls, links: Links) -> Mask:
+def _usable(name: str, calls: Calls, links: Links) -> Bools:
     algorithm, _, protocol = name.partition("/")
     one = calls.nodes <= 1
     where = {"tree": ~one, "nvls": one, "nvls-tree": ~one}.get(algorithm, np.full(one.shape, True))
@@ -78,21 +79,21 @@ def _usable(name: str, calls: Calls, links: Links) -> Mask:
     return where
 
 
-def _time(name: str, calls: Calls, links: Links, constants: Constants) -> Array:
+def _time(name: str, calls: Calls, links: Links, constants: Constants) -> Floats:
     algorithm, _, protocol = name.partition("/")
     if algorithm.startswith("nvls"):
         return _nvls(calls, links, constants)
     return {"ring": ring, "tree": _tree, "direct": _direct}[algorithm](calls, links, constants, protocol)
 
 
-def _fastest(names: list[str], calls: Calls, links: Links, constants: Constants) -> tuple[Array, Names]:
+def _fastest(names: list[str], calls: Calls, links: Links, constants: Constants) -> tuple[Floats, Names]:
     table = np.full((len(names) + 1, calls.ranks.size), np.inf)
     for row, name in zip(table, names, strict=False):
         row[:] = np.where(_usable(name, calls, links), _time(name, calls, links, constants), np.inf)
     return table.min(axis=0), np.array([*names, "none"])[table.argmin(axis=0)]
 
 
-def _chosen(names: list[str], calls: Calls, links: Links, constants: Constants) -> tuple[Array, Names]:
+def _chosen(names: list[str], calls: Calls, links: Links, constants: Constants) -> tuple[Floats, Names]:
     """By NCCL's choice, of the ranks of one node. No message takes less than a smaller one by another protocol."""
     one = replace(calls, ranks=calls.ranks_per_node, nodes=np.ones_like(calls.nodes))
     usable = {name: _usable(name, one, links) for name in names}
@@ -109,7 +110,7 @@ def _chosen(names: list[str], calls: Calls, links: Links, constants: Constants) 
     return np.where(one.ranks > 1, known, 0.0), taken
 
 
-def _shots(calls: Calls, links: Links, constants: Constants) -> Iterator[tuple[str, Array]]:
+def _shots(calls: Calls, links: Links, constants: Constants) -> Iterator[tuple[str, Floats]]:
     """All-reduces that the job brings along."""
     if calls.collective != "all_reduce" or not np.any(calls.custom):
         return
@@ -120,7 +121,7 @@ def _shots(calls: Calls, links: Links, constants: Constants) -> Iterator[tuple[s
         yield name, np.where(usable, _shot(calls, links, constants, name.replace("-", "_"), count), np.inf)
 
 
-def ring(calls: Calls, links: Links, constants: Constants, protocol: str) -> Array:
+def ring(calls: Calls, links: Links, constants: Constants, protocol: str) -> Floats:
     """Microseconds around a ring that visits every GPU of a node before the next node.
 
     Steps as in NCCL's src/graph/tuning.cc: 2 (n - 1) for an all-reduce, else n - 1; one in each round crosses a node
@@ -142,7 +143,7 @@ def ring(calls: Calls, links: Links, constants: Constants, protocol: str) -> Arr
     return _piped(calls, latency_us, np.maximum(inside_us, between_us), constants.protocols[protocol].pipeline)
 
 
-def _tree(calls: Calls, links: Links, constants: Constants, protocol: str) -> Array:
+def _tree(calls: Calls, links: Links, constants: Constants, protocol: str) -> Floats:
     """Up and down a double binary tree of nodes, with a chain inside each: NCCL 2.4 and later.
 
     Half of the buffer goes up each tree. Of two nodes each sends and receives the buffer once; of more, the inner
@@ -157,7 +158,7 @@ def _tree(calls: Calls, links: Links, constants: Constants, protocol: str) -> Ar
     return _piped(calls, latency_us, np.maximum(inside_us, between_us), constants.protocols[protocol].pipeline)
 
 
-def _nvls(calls: Calls, links: Links, constants: Constants) -> Array:
+def _nvls(calls: Calls, links: Links, constants: Constants) -> Floats:
     """The switch adds and multicasts inside a node; a tree joins nodes (NVLSTree)."""
     protocol = constants.protocols["NVLS"]
     hop_us = _hop(links, constants, "Simple", constants.network.tree_us)
@@ -168,7 +169,7 @@ def _nvls(calls: Calls, links: Links, constants: Constants) -> Array:
     return _piped(calls, latency_us, np.maximum(inside_us, between_us), protocol.pipeline)
 
 
-def _shot(calls: Calls, links: Links, constants: Constants, name: str, reads: Array) -> Array:
+def _shot(calls: Calls, links: Links, constants: Constants, name: str, reads: Floats) -> Floats:
     """Every rank reads ``reads`` times the buffer from the others' memory."""
     protocol = constants.protocols[name]
     latency_us = links.system.custom * (protocol.base_us + protocol.hop_us * (calls.ranks - 1))
@@ -177,7 +178,7 @@ def _shot(calls: Calls, links: Links, constants: Constants, name: str, reads: Ar
     return _piped(calls, latency_us, read_us, protocol.pipeline)
 
 
-def _direct(calls: Calls, links: Links, constants: Constants, protocol: str) -> Array:
+def _direct(calls: Calls, links: Links, constants: Constants, protocol: str) -> Floats:
     """Every rank to every other at once (all-to-all), or one to one (send and receive).
 
     What a rank sends, and what it keeps, its multiprocessors copy; on fast links to few ranks that takes longest.
@@ -199,7 +200,7 @@ def _direct(calls: Calls, links: Links, constants: Constants, protocol: str) -> 
     return _piped(calls, latency_us, transfer_us, constants.protocols[name].pipeline)
 
 
-def _piped(calls: Calls, latency_us: Array, transfer_us: Array, pipeline: float) -> Array:
+def _piped(calls: Calls, latency_us: Floats, transfer_us: Floats, pipeline: float) -> Floats:
     """Latency, transfer, and the cost of cutting the transfer into chunks that fill the pipeline.
 
     The fitted weight is that of links inside a node. The network's chunks cost what those of the best size do, until
@@ -207,19 +208,19 @@ def _piped(calls: Calls, latency_us: Array, transfer_us: Array, pipeline: float)
     """
     filling = pipeline * np.sqrt(latency_us * transfer_us)
     between = BEST_CHUNKS * np.sqrt(latency_us * np.minimum(transfer_us, latency_us))
-    filled: Array = latency_us + transfer_us + np.where(calls.nodes > 1, np.maximum(filling, between), filling)
+    filled: Floats = latency_us + transfer_us + np.where(calls.nodes > 1, np.maximum(filling, between), filling)
     return filled
 
 
-def _levels(nodes: Array) -> Array:
+def _levels(nodes: Floats) -> Floats:
     """Levels of a binary tree of nodes."""
-    levels: Array = np.ceil(np.log2(np.maximum(nodes, 1)))
+    levels: Floats = np.ceil(np.log2(np.maximum(nodes, 1)))
     return levels
 
 
-def _tree_bytes(calls: Calls) -> Array:
+def _tree_bytes(calls: Calls) -> Floats:
     passes = np.where(calls.nodes > 2, 2.0, 1.0)
-    tree: Array = passes * calls.size_bytes / calls.ranks_per_node
+    tree: Floats = passes * calls.size_bytes / calls.ranks_per_node
     return tree
 
 
@@ -227,36 +228,38 @@ def _hop(links: Links, constants: Constants, protocol: str, hops_us: Mapping[str
     return hops_us[protocol] * constants.network.latency[links.network]
 
 
-def _latency(calls: Calls, links: Links, constants: Constants, protocol: str, hops: Array) -> Array:
+def _latency(calls: Calls, links: Links, constants: Constants, protocol: str, hops: Floats) -> Floats:
     """Of the launch and of the hops inside nodes; of larger launches more."""
     price = constants.protocols[protocol]
     part = np.maximum(calls.size_bytes / calls.ranks_per_node, 1) / GROWS_FROM_BYTES
     scale = links.system.latency * np.where(links.pcie, constants.pcie.latency, 1.0)
     scale = scale * price.growth ** np.clip(np.log2(part), 0, GROWS_DOUBLINGS)
-    latency: Array = scale * (price.base_us + links.system.hop * price.hop_us * hops)
+    latency: Floats = scale * (price.base_us + links.system.hop * price.hop_us * hops)
     return latency
 
 
-def _inside(calls: Calls, links: Links, constants: Constants, protocol: str, moved: Array, own: Array | float) -> Array:
+def _inside(
+    calls: Calls, links: Links, constants: Constants, protocol: str, moved: Floats, own: Floats | float
+) -> Floats:
     """Of the bytes that each GPU sends over its links into the node, and of those it copies to itself.
 
     The copy stays in the GPU's memory, which is far faster than PCI Express.
     """
     per_byte = _cost(links, constants, protocol) / (links.gbps * links.system.bandwidth * 1e3)
     copied = np.where(links.pcie, 0.0, constants.own.get(calls.collective, 0.0) * own)
-    transfer: Array = per_byte * (moved + copied)
+    transfer: Floats = per_byte * (moved + copied)
     return transfer
 
 
-def _cost(links: Links, constants: Constants, protocol: str) -> Array:
+def _cost(links: Links, constants: Constants, protocol: str) -> Floats:
     """Time per byte over the link's; LL's flags take half of PCI Express (NCCL's src/graph/tuning.cc)."""
     flags = 2.0 if protocol.endswith("LL") else 1.0
     pcie = constants.pcie.cost * constants.protocols["Simple"].cost * flags
-    cost: Array = np.where(links.pcie, pcie, constants.protocols[protocol].cost)
+    cost: Floats = np.where(links.pcie, pcie, constants.protocols[protocol].cost)
     return cost
 
 
-def _between(calls: Calls, links: Links, constants: Constants, protocol: str, sent: Array) -> Array:
+def _between(calls: Calls, links: Links, constants: Constants, protocol: str, sent: Floats) -> Floats:
     """Of the bytes that each GPU's share of the network carries, if there is more than one node."""
     rate = constants.network.efficiency[links.network] * constants.network.share[protocol] * links.network_gbps * 1e3
     return np.divide(sent, rate, out=np.zeros_like(sent), where=calls.nodes > 1)

@@ -7,7 +7,8 @@ import numpy as np
 import polars as pl
 
 from predictors import Gpu
-from tracekit.comm.calls import BUS_FACTOR, Array, Calls, Links, bus_factor
+from tracekit.arrays import Floats
+from tracekit.comm.calls import BUS_FACTOR, Calls, Links, bus_factor
 from tracekit.comm.cluster import Cluster
 from tracekit.comm.constants import Constants, System, load_constants
 from tracekit.comm.errors import ClusterError
@@ -151,7 +152,7 @@ def _predicted(
     )
 
 
-def links_of(cluster: Cluster, per_node: Array, constants: Constants, scales: System | None = None) -> Links:
+def links_of(cluster: Cluster, per_node: Floats, constants: Constants, scales: System | None = None) -> Links:
     """What carries collectives of so many ranks on each node.
 
     Args:
@@ -193,7 +194,7 @@ def copies_gbps(gpu: Gpu, constants: Constants) -> float:
     return constants.bytes_per_clock * gpu.sms * gpu.boost_clock_mhz / 1e3
 
 
-def _width(calls: Calls, links: Links, cluster: Cluster, constants: Constants, scaled: bool) -> Array:
+def _width(calls: Calls, links: Links, cluster: Cluster, constants: Constants, scaled: bool) -> Floats:
     """Half width of the interval as a factor, by what the model has seen."""
     interval = constants.interval
     known = scaled or constants.system(cluster.gpu.vendor, cluster.gpu.compute_capability)[0] is not None
@@ -208,12 +209,12 @@ def _width(calls: Calls, links: Links, cluster: Cluster, constants: Constants, s
     pair = interval["pcie"] if cluster.peer_access else interval["staged"]
     hosts = np.where(crowded, interval["pcie_beyond_two"], pair)
     one = np.where(links.pcie & (calls.ranks_per_node > 1), hosts, inside)
-    width: Array = np.where(calls.nodes > 1, np.maximum(one, _network_width(calls, interval)), one)
+    width: Floats = np.where(calls.nodes > 1, np.maximum(one, _network_width(calls, interval)), one)
     return width
 
 
-def _network_width(calls: Calls, interval: Mapping[str, float]) -> Array:
+def _network_width(calls: Calls, interval: Mapping[str, float]) -> Floats:
     """Half width between nodes: short messages are missed most; it narrows slower than times grow."""
     part = np.log2(np.maximum(calls.size_bytes, 1) / SHORT_BYTES) / np.log2(LONG_BYTES / SHORT_BYTES)
-    width: Array = interval["network_short"] ** (1 - np.clip(part, 0, 1)) * interval["network"] ** np.clip(part, 0, 1)
+    width: Floats = interval["network_short"] ** (1 - np.clip(part, 0, 1)) * interval["network"] ** np.clip(part, 0, 1)
     return width

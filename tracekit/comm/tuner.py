@@ -8,7 +8,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tracekit.comm.calls import Array, Calls, Links, Mask
+from tracekit.arrays import Bools, Floats
+from tracekit.comm.calls import Calls, Links
 
 BASE_US = {"ring/LL": 6.6, "ring/LL128": 14.0, "ring/Simple": 8.4, "nvls/Simple": 25.0}
 HOP_US = {"ring/LL": 0.6, "ring/LL128": 1.9, "ring/Simple": 3.4, "nvls/Simple": 0.0}
@@ -31,7 +32,7 @@ DIRECT_LL_BYTES = 16384
 """Most bytes for one peer that LL sends (src/enqueue.cc)."""
 
 
-def ranges(usable: Mapping[str, Mask], calls: Calls, links: Links) -> dict[str, tuple[Array, Array]]:
+def ranges(usable: Mapping[str, Bools], calls: Calls, links: Links) -> dict[str, tuple[Floats, Floats]]:
     """From how many bytes on, and up to how many, each algorithm and protocol is taken.
 
     Args:
@@ -60,7 +61,7 @@ def ranges(usable: Mapping[str, Mask], calls: Calls, links: Links) -> dict[str, 
     return found
 
 
-def _guess(name: str, usable: Mask, calls: Calls, links: Links) -> tuple[Array, Array]:
+def _guess(name: str, usable: Bools, calls: Calls, links: Links) -> tuple[Floats, Floats]:
     """Latency and time per byte that the tuner reckons with; what can't run begins too late."""
     steps = np.maximum(calls.rounds * (calls.ranks - 1), 1)
     hop_us = np.where(links.pcie, PCIE_HOP_US[name], HOP_US[name])
@@ -68,7 +69,7 @@ def _guess(name: str, usable: Mask, calls: Calls, links: Links) -> tuple[Array, 
     return np.where(usable, BASE_US[name] + hop_us * steps, np.inf), np.where(usable, 1 / (rate * 1e3), 0.0)
 
 
-def _gbps(name: str, links: Links) -> Array:
+def _gbps(name: str, links: Links) -> Floats:
     rings = FOUND * links.gbps
     if name == "ring/LL":
         return np.minimum(rings / 2, LL_GBPS[min(max(links.capability, 7), 10)])

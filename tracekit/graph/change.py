@@ -3,13 +3,11 @@
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
-from tracekit.graph.edges import EdgeKind, Edges, Ints
+from tracekit.arrays import Bools, Ints
+from tracekit.graph.edges import EdgeKind, Edges
 from tracekit.graph.graph import Graph, acyclic_order
 from tracekit.graph.nodes import NONE
-
-Bools = npt.NDArray[np.bool_]
 
 GONE = -1
 

@@ -3,10 +3,7 @@
 from dataclasses import dataclass
 from enum import IntEnum
 
-import numpy as np
-import numpy.typing as npt
-
-Ints = npt.NDArray[np.int64]
+from tracekit.arrays import Ints
 
 
 class EdgeKind(IntEnum):

@@ -9,16 +9,13 @@ of what had been launched before. If the GPU did nothing at all meanwhile, it st
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from tracekit.arrays import Ints
 from tracekit.graph import occupancy, stalls
 from tracekit.graph.edges import EdgeKind, Edges, ends, starts
 from tracekit.graph.nodes import NONE, Nodes
 from tracekit.graph.recorded import Recorded
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 # Shorter delays are jitter of the launch latency.
 DELAY_NS = 3_000

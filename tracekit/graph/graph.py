@@ -6,11 +6,11 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.graph.edges import INFERRED, EdgeKind, Edges, Ints
+from tracekit.arrays import Bools, Ints
+from tracekit.graph.edges import INFERRED, EdgeKind, Edges
 from tracekit.graph.nodes import Nodes
 
 Int8s = npt.NDArray[np.int8]
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,13 @@ nearly had, nothing can. A slow call that let it start earlier, but long after i
 """
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from tracekit.arrays import Bools, Ints
 from tracekit.graph import copies
 from tracekit.graph.edges import EdgeKind, Edges, ends, starts
 from tracekit.graph.nodes import NONE, Nodes
 from tracekit.ingest.captured import LAUNCHES_GRAPH
-
-Ints = npt.NDArray[np.int64]
 
 # From the call's start to the kernel's, on an idle stream: 6.4 to 11.6 us on A100, H100, V100, B200; used where a
 # trace has no launch on an idle stream to learn it from.
@@ -53,7 +51,7 @@ def link(nodes: Nodes, kernels: pl.DataFrame, held_back: Ints) -> Edges:
     return Edges(EdgeKind.LAUNCH, source, target, np.concatenate([lag, np.zeros(begun.sum(), dtype=lag.dtype)]))
 
 
-def _handed_over(nodes: Nodes, launcher: Ints, launched: Ints) -> tuple[npt.NDArray[np.bool_], Ints, Ints]:
+def _handed_over(nodes: Nodes, launcher: Ints, launched: Ints) -> tuple[Bools, Ints, Ints]:
     """When the graphs that activities are of were handed over.
 
     Returns:
@@ -99,10 +97,10 @@ def _latency(nodes: Nodes, kernels: pl.DataFrame, held_back: Ints) -> Ints:
     return samples.select(expected.fill_null(DEFAULT_LATENCY_NS).round().cast(pl.Int64)).to_series().to_numpy()
 
 
-def _on_idle_stream(nodes: Nodes) -> npt.NDArray[np.bool_]:
+def _on_idle_stream(nodes: Nodes) -> Bools:
     """Activities whose stream had nothing left to do when their launch call began."""
     before, after = nodes.neighbours(nodes.activities)
     busy_until = np.full(nodes.activities.size, np.iinfo(np.int64).min)
     busy_until[after - nodes.cpu] = nodes.end_ns[before]
-    idle: npt.NDArray[np.bool_] = (nodes.launcher != NONE) & (busy_until < nodes.start_ns[nodes.launcher])
+    idle: Bools = (nodes.launcher != NONE) & (busy_until < nodes.start_ns[nodes.launcher])
     return idle

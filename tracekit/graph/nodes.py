@@ -3,14 +3,11 @@
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from tracekit.arrays import Ints
 from tracekit.graph.calls import CAN_WAIT
 from tracekit.trace import RankTrace
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 NONE = -1
 

@@ -9,14 +9,11 @@ half of an SM's shared memory can't share one: a kernel of such blocks that has 
 """
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from tracekit.arrays import Bools, Ints
 from tracekit.graph.edges import EdgeKind, Edges, ends, starts
 from tracekit.graph.nodes import NONE, Nodes
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 # Threads that an SM or CU holds at most, on any GPU: a kernel of more threads doesn't fit at once.
 THREADS_OF_SM = 2048

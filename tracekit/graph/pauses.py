@@ -7,13 +7,11 @@ an earlier one, again and again, it waited for that.
 """
 
 import numpy as np
-import numpy.typing as npt
 
+from tracekit.arrays import Ints
 from tracekit.graph.edges import EdgeKind, Edges, ends, starts
 from tracekit.graph.nodes import NONE, Nodes
 from tracekit.graph.polls import Polls
-
-Ints = npt.NDArray[np.int64]
 
 # Shorter pauses are the CPU's own work.
 PAUSE_NS = 1_000_000

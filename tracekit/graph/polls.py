@@ -8,14 +8,12 @@ Only kernels that are known to do so are looked at: any pause might end with som
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from tracekit.arrays import Ints
 from tracekit.graph.edges import EdgeKind, Edges, ends, starts
 from tracekit.graph.nodes import NONE, Nodes
 from tracekit.trace import RankTrace
-
-Ints = npt.NDArray[np.int64]
 
 POLLED = r"::notify_dispatch\b"
 # The counts are there some 25 to 70 us before the kernel ends (on an H800); shorter pauses are no wait.

@@ -5,12 +5,10 @@ exactly that many and returned 6.2 us (p10 to p90: 5.5 to 7.2) after the activit
 """
 
 import numpy as np
-import numpy.typing as npt
 
+from tracekit.arrays import Ints
 from tracekit.graph.edges import EdgeKind, Edges, ends
 from tracekit.graph.nodes import NONE, Nodes
-
-Ints = npt.NDArray[np.int64]
 
 DEPTH = 1022
 RETURN_NS = 6_000

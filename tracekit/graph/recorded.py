@@ -7,14 +7,12 @@ record. A stream that waits holds back what is launched on it next; a call that 
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from tracekit.arrays import Ints
 from tracekit.graph.calls import WAITS_FOR_EVENT, WAITS_FOR_STREAM
 from tracekit.graph.nodes import NONE, Nodes
 from tracekit.trace import RankTrace
-
-Ints = npt.NDArray[np.int64]
 
 # A recorded wait whose activity goes on for longer than this after its waiter started was paired wrongly.
 JITTER_NS = 500

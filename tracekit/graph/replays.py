@@ -7,15 +7,12 @@ another branch of the graph worked meanwhile: for that an activity waits, which 
 """
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from tracekit.arrays import Bools, Ints
 from tracekit.graph import spans
 from tracekit.graph.nodes import NONE, Nodes
 from tracekit.ingest.captured import LAUNCHES_GRAPH
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 # Shorter distances are ordinary gaps. A kernel may start 3 us after a set of memory, in every replay.
 GAP_NS = 2_000

@@ -4,14 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from tracekit.arrays import Bools, Ints
 from tracekit.graph.nodes import NONE, Nodes
 from tracekit.trace import RankTrace
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 LOADS_DATA = r"^enumerate\(Data(Loader|Pipe)\)"
 """What PyTorch calls the wait for the next batch."""

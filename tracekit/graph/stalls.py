@@ -6,13 +6,11 @@ Not so within CUDA graphs, which may do work that traces don't show: what of tha
 """
 
 import numpy as np
-import numpy.typing as npt
 
+from tracekit.arrays import Ints
 from tracekit.graph.edges import EdgeKind, Edges, ends, starts
 from tracekit.graph.nodes import NONE, Nodes
 from tracekit.ingest.captured import LAUNCHES_GRAPH
-
-Ints = npt.NDArray[np.int64]
 
 # Shorter delays are jitter.
 STALL_NS = 100_000

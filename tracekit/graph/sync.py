@@ -7,17 +7,14 @@ activity ended. Where nothing was left to wait for, the edge is added all the sa
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from tracekit.arrays import Bools, Ints
 from tracekit.graph import copies
 from tracekit.graph.calls import WAITS_FOR_ALL, WAITS_FOR_EVENT, WAITS_FOR_STREAM
 from tracekit.graph.edges import EdgeKind, Edges, ends
 from tracekit.graph.nodes import NONE, Nodes
 from tracekit.graph.recorded import Recorded
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 # A call that waited returns soon after the activity it waited for: typically 3 to 10 us. One that takes longer works
 # on by itself: moves what was copied to pageable memory, frees memory.

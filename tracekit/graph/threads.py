@@ -9,13 +9,11 @@ have waited for it.
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from tracekit.arrays import Ints
 from tracekit.graph.edges import EdgeKind, Edges, ends, starts
 from tracekit.graph.nodes import NONE, Nodes
 from tracekit.graph.polls import Polls
-
-Ints = npt.NDArray[np.int64]
 
 # Shorter pauses are Python between two ops; waking a thread alone takes 5 to 50 us.
 QUIET_NS = 50_000

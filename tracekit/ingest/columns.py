@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from tracekit.ingest.arrays import Ints
+from tracekit.arrays import Bools, Ints
 from tracekit.ingest.fields import ARGUMENTS, INTS, NO_TEXT, NULL, TABLES, TEXTS, Kind
 from tracekit.ingest.order import by_start
 from tracekit.ingest.scan import Rows, transposed
@@ -81,9 +81,9 @@ class Columns:
             {field: _column(field, pieces.pop(field), order, words, compact) for field in TABLES[table]}
         )
 
-    def _timed(self, ts: Ints, dur: Ints) -> npt.NDArray[np.bool_]:
+    def _timed(self, ts: Ints, dur: Ints) -> Bools:
         known = (ts != NULL) & (dur != NULL) & ((ts != 0) | (dur != 0))
-        timed: npt.NDArray[np.bool_] = known & (ts < LATEST_NS) & (ts > -LATEST_NS) & (dur < LONGEST_NS)
+        timed: Bools = known & (ts < LATEST_NS) & (ts > -LATEST_NS) & (dur < LONGEST_NS)
         self.untimed += timed.size - int(np.count_nonzero(timed))
         self.backward += int(np.count_nonzero(timed & (dur < 0)))
         return timed

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from msgspec import Raw, Struct, defstruct, field
 
-from tracekit.ingest.arrays import Ints
+from tracekit.arrays import Ints
 from tracekit.ingest.columns import Columns
 from tracekit.ingest.fields import ARGUMENTS, INTS, NO_TEXT, NULL, STACK_FIELDS, TABLES, Kind, categories
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import polars as pl
 
-from tracekit.ingest.arrays import Ints
+from tracekit.arrays import Ints
 
 
 def by_start(ts_ns: Ints, dur_ns: Ints, rows_at: Callable[[Ints], pl.DataFrame]) -> Ints:

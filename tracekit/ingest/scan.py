@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.ingest.arrays import Bytes, Ints
+from tracekit.arrays import Bytes, Ints
 from tracekit.ingest.fields import INTS, TEXTS
 from tracekit.ingest.native import loops
 from tracekit.ingest.native.constants import ROWS

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tracekit.ingest.arrays import Bytes, Ints
+from tracekit.arrays import Bytes, Ints
 from tracekit.ingest.native import loops
 from tracekit.ingest.native.constants import FREE, SLACK
 

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tracekit.arrays import Bytes, Ints
 from tracekit.ingest import texts
-from tracekit.ingest.arrays import Bytes, Ints
 from tracekit.ingest.fields import ARGUMENTS, INTS, STACK_FIELDS, TABLES, TEXTS, Kind, categories
 
 KEYS = ["ph", "cat", "name", "pid", "tid", "ts", "dur", "args"]

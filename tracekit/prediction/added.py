@@ -3,16 +3,14 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from tracekit.arrays import Ints
 from tracekit.graph import Graph
 from tracekit.graph.change import destinations, sources
 from tracekit.graph.edges import EdgeKind
 from tracekit.replay.run import Run
 from tracekit.schema import KERNELS
-
-Ints = npt.NDArray[np.int64]
 
 ASSUMED = "assumed"
 """``work_from`` of kernels that the trace doesn't hold."""

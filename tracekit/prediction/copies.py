@@ -8,7 +8,6 @@ back. The all-reduces take no time here, as they are of one rank: ``scaling`` an
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from tracekit.graph import Graph
@@ -24,8 +23,6 @@ from tracekit.prediction.layout import COPIES, EXPERT_COPIES
 from tracekit.prediction.spread import OTHER_HOST
 from tracekit.replay.run import Run
 from tracekit.workload.phases import BACKWARD
-
-Ints = npt.NDArray[np.int64]
 
 LIKELY_TAKEN, TAKEN = 0.18, 0.22
 """Part of the GPU that collectives take from the kernels beside them, in the mean and at most: in jobs recorded here

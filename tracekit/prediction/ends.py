@@ -1,13 +1,10 @@
 """Kernel times at the ends of a prediction's interval."""
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from predictors.intervals import total
-
-Array = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from tracekit.arrays import Floats, Ints
 
 
 def repeats(kernels: pl.DataFrame) -> Ints:
@@ -15,7 +12,7 @@ def repeats(kernels: pl.DataFrame) -> Ints:
     return kernels.select(pl.struct("name", "op", "input_dims").rank("dense").cast(pl.Int64)).to_series().to_numpy()
 
 
-def point_and_ends(times: pl.DataFrame, repeat: Ints) -> tuple[Array, Array, Array]:
+def point_and_ends(times: pl.DataFrame, repeat: Ints) -> tuple[Floats, Floats, Floats]:
     """Kernel times to replay for the prediction and for the two ends of its interval, in microseconds.
 
     Errors of one GPU's kernels go together, so the ends move all kernels by the factor that the interval of their

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 import predictors
+from tracekit.arrays import Floats, Ints
 from tracekit.comm import Cluster
 from tracekit.prediction.layers import Layers
 from tracekit.prediction.layout import Layout
@@ -15,9 +15,6 @@ from tracekit.prediction.shards import AHEAD
 from tracekit.prediction.units import units_of
 from tracekit.replay.run import Run
 from tracekit.workload.signature import ITEM_BYTES
-
-Array = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +27,11 @@ class Gathers:
         early: Whether all chunks but the first have gathered theirs before their first input comes.
     """
 
-    moved: Array
-    copied: Array
+    moved: Floats
+    copied: Floats
     early: bool
 
-    def longer_us(self, forward: Array, begin: Ints) -> Array:
+    def longer_us(self, forward: Floats, begin: Ints) -> Floats:
         """How much longer the first forward pass of each chunk takes.
 
         Args:
@@ -46,7 +43,7 @@ class Gathers:
         return np.append(waits[0], np.zeros_like(waits[1:])) if self.early else waits
 
 
-def _in_the_open(moved: Array, copied: Array, forward: Array) -> float:
+def _in_the_open(moved: Floats, copied: Floats, forward: Floats) -> float:
     """How much longer a chunk takes that gathers its parts one after the other, ``AHEAD`` in front of the GPU."""
     gathered, done = 0.0, np.zeros(moved.size + AHEAD)
     for part in range(moved.size):

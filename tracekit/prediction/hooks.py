@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from tracekit.arrays import Ints
 from tracekit.graph.nodes import NONE
 from tracekit.prediction.layout import LayoutError
 from tracekit.replay.run import Run
 from tracekit.workload.phases import BACKWARD
-
-Ints = npt.NDArray[np.int64]
 
 COPY_US = 10.0
 """What the CPU needs to copy a gradient, where no op of the trace tells."""

@@ -2,13 +2,14 @@
 
 import numpy as np
 
+from tracekit.arrays import Ints
 from tracekit.graph import Graph
 from tracekit.graph.change import destinations, with_activities, with_edges
 from tracekit.graph.edges import EdgeKind, Edges, ends, starts
 from tracekit.graph.events import DEFAULT_LAG_NS
 from tracekit.graph.nodes import NONE
 from tracekit.graph.streams import DEFAULT_GAP_NS
-from tracekit.prediction.added import NEVER, Ints, beside, slower_host
+from tracekit.prediction.added import NEVER, beside, slower_host
 from tracekit.prediction.spread import OTHER_HOST
 
 

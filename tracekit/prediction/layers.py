@@ -8,16 +8,14 @@ from dataclasses import dataclass
 
 import numba
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from tracekit.arrays import Bools, Ints
 from tracekit.prediction.added import ASSUMED
 from tracekit.prediction.layout import LayoutError
 from tracekit.replay.run import Run
 from tracekit.workload.phases import BACKWARD, OPTIMIZER
 from tracekit.workload.shares import share
-
-Ints = npt.NDArray[np.int64]
 
 LEAST_SHARE = 50.0
 """Percent of a forward pass's GPU time that repeated layers must take."""
@@ -46,7 +44,7 @@ class Layers:
     per_step: int
     kernels: pl.DataFrame
     passes: Ints
-    first: npt.NDArray[np.bool_]
+    first: Bools
     forward: Ints
     backward: Ints
 
@@ -114,7 +112,7 @@ def _computing(run: Run) -> pl.DataFrame:
     return runs.select("rank", "step", "row", back=back | (short & within))
 
 
-def _passes(kernels: pl.DataFrame) -> tuple[Ints, npt.NDArray[np.bool_]]:
+def _passes(kernels: pl.DataFrame) -> tuple[Ints, Bools]:
     """Where passes begin, turn and end: forward kernels that backward ones follow; and which are their step's first."""
     runs = (
         kernels.with_row_index("place")

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from tracekit.arrays import Bools, Floats, Ints
 from tracekit.comm import Cluster
 from tracekit.prediction.gathers import Gathers, gathers_us
 from tracekit.prediction.layers import Layers, recognise_layers
@@ -21,8 +21,6 @@ from tracekit.prediction.sends import activation_bytes, send_times_us
 from tracekit.replay.engine import Timeline
 from tracekit.replay.measure import per_step
 from tracekit.replay.run import Run
-
-Array = npt.NDArray[np.float64]
 
 LEFT_OUT = 0.03
 """Part of a step by which published pipelines came out otherwise than schedules and sends explain; in the interval."""
@@ -106,9 +104,9 @@ class Parts:
         tail: From the last backward pass to the end of the step: gradients still on their way, the optimizer.
     """
 
-    forward: Array
-    backward: Array
-    weights: Array
+    forward: Floats
+    backward: Floats
+    weights: Floats
     tail: float
 
 
@@ -202,7 +200,7 @@ def parts_of(run: Run, layers: Layers, timeline: Timeline) -> Parts:
     return Parts(ahead, back, back * _of_weights(run, layers, timeline, steady), max(float(tail), 0.0))
 
 
-def _of_weights(run: Run, layers: Layers, timeline: Timeline, steady: npt.NDArray[np.bool_]) -> Array:
+def _of_weights(run: Run, layers: Layers, timeline: Timeline, steady: Bools) -> Floats:
     """Part of each layer's backward pass, of its kernels' time, that works out weights' gradients."""
     ran_ns = pl.DataFrame({"ran": timeline.activity_end_ns - timeline.activity_start_ns})["ran"]
     own = pl.DataFrame({"all": ran_ns, "weights": ran_ns * weight_gradients(run.kernels, run.trace.ops)})
@@ -210,7 +208,7 @@ def _of_weights(run: Run, layers: Layers, timeline: Timeline, steady: npt.NDArra
     _, turn, end = layers.passes[steady].T
     edges = np.concatenate([turn[:, None], turn[:, None] + layers.backward, end[:, None]], axis=1)
     every, weights = np.diff(sums[edges], axis=1).sum(axis=0).T
-    part: Array = np.divide(weights, every, out=np.zeros_like(every), where=every > 0)
+    part: Floats = np.divide(weights, every, out=np.zeros_like(every), where=every > 0)
     return part[::-1]
 
 
@@ -236,7 +234,7 @@ def _once(run: Run, layers: Layers, timeline: Timeline) -> float:
 
 
 def _step_us(
-    part: Parts, sends: Array, tail_share: float, gathers: Gathers | None, layout: Layout, micro_batches: int
+    part: Parts, sends: Floats, tail_share: float, gathers: Gathers | None, layout: Layout, micro_batches: int
 ) -> tuple[float, float, float, float]:
     """How long a step takes, and of the mean stage, how long it waits for others, and for parameters.
 
@@ -255,7 +253,7 @@ def _step_us(
     return done + part.tail * tail_share, bubble_us, float(busy.max() / busy.mean()), gather_us
 
 
-def _begins(part: Parts, layout: Layout) -> npt.NDArray[np.int64]:
+def _begins(part: Parts, layout: Layout) -> Ints:
     """Where in the parts of a pass each chunk begins; what isn't a layer lies in the first and in the last chunk.
 
     All get as many layers as the others; where that leaves some over, chunks with little else to do take one more.

@@ -11,13 +11,14 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
+from tracekit.arrays import Ints
 from tracekit.graph import Graph
 from tracekit.graph.change import with_activities, with_edges
 from tracekit.graph.edges import EdgeKind, Edges, ends, starts
 from tracekit.graph.events import DEFAULT_LAG_NS
 from tracekit.graph.nodes import NONE
 from tracekit.graph.streams import DEFAULT_GAP_NS
-from tracekit.prediction.added import NEVER, Added, Ints, beside, slower_host, with_kernels
+from tracekit.prediction.added import NEVER, Added, beside, slower_host, with_kernels
 from tracekit.prediction.hooks import copy_cost_ns, launch_cost_ns
 from tracekit.prediction.layers import Layers, recognise_layers
 from tracekit.prediction.layout import COPIES, LayoutError

@@ -8,10 +8,8 @@ Chunks are numbered along the model: chunk ``c`` lies on stage ``c % stages``.
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
-Array = npt.NDArray[np.float64]
+from tracekit.arrays import Floats, Ints
 
 FORWARD, BACKWARD, WEIGHTS = range(3)
 """Kinds of passes; the backward pass of a schedule that puts off weights' gradients is that of its inputs alone."""
@@ -66,14 +64,14 @@ def split_order(stages: int, micro_batches: int) -> Ints:
 
 
 def ends(
-    forward: Array,
-    backward: Array,
-    sends: Array,
+    forward: Floats,
+    backward: Floats,
+    sends: Floats,
     stages: int,
     micro_batches: int,
-    weights: Array | None = None,
-    first: Array | None = None,
-) -> Array:
+    weights: Floats | None = None,
+    first: Floats | None = None,
+) -> Floats:
     """When each stage has done its last pass, from the start of the step.
 
     A pass begins once the stage is free and its input has come. A send holds up both ends, as in Megatron-LM, whose
@@ -96,12 +94,12 @@ def ends(
     )
     late = np.zeros_like(backward) if weights is None else weights
     times = np.stack([forward + np.append(sends, 0.0), backward - late + np.insert(sends, 0, 0.0), late])
-    result: Array = _ends(tasks, times, np.zeros_like(forward) if first is None else first, micro_batches)
+    result: Floats = _ends(tasks, times, np.zeros_like(forward) if first is None else first, micro_batches)
     return result
 
 
 @numba.njit(cache=True)
-def _ends(tasks: Ints, times: Array, first: Array, micro_batches: int) -> Array:  # pragma: no cover - compiled
+def _ends(tasks: Ints, times: Floats, first: Floats, micro_batches: int) -> Floats:  # pragma: no cover - compiled
     chunks = times.shape[1]
     done = np.full((3, chunks, micro_batches), -1.0)
     free = np.zeros(tasks.shape[0])

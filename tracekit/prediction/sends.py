@@ -1,16 +1,14 @@
 """What stages of a pipeline send each other, and how long that holds them up."""
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from tracekit.arrays import Floats
 from tracekit.comm import Cluster, predict
 from tracekit.prediction.blocks import widths
 from tracekit.prediction.layers import Layers
 from tracekit.prediction.layout import Layout, LayoutError
 from tracekit.replay.run import Run
-
-Array = npt.NDArray[np.float64]
 
 HAND_OVER_US = (300.0, 0.0, 600.0)
 """What a send costs beside its transfer, in launches and in waiting for the other end: likely, least and most.
@@ -41,7 +39,7 @@ def activation_bytes(run: Run, layers: Layers) -> float:
     return float(both["bytes"][0])
 
 
-def send_times_us(size_bytes: float, layout: Layout, cluster: Cluster) -> tuple[Array, ...]:
+def send_times_us(size_bytes: float, layout: Layout, cluster: Cluster) -> tuple[Floats, ...]:
     """How long a send holds up a stage, from each chunk to the next: likely, least and most.
 
     Args:

@@ -8,9 +8,9 @@ copies share experts these are units beside their layers', of the copies of the 
 """
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from tracekit.arrays import Ints
 from tracekit.graph import Graph
 from tracekit.graph.change import with_activities, with_edges
 from tracekit.graph.edges import EdgeKind, Edges, ends, starts
@@ -25,8 +25,6 @@ from tracekit.prediction.layout import COPIES, EXPERT_COPIES, LayoutError
 from tracekit.prediction.spread import OTHER_HOST
 from tracekit.prediction.units import Apart, Units, moved_and_copied, units_of
 from tracekit.replay.run import Run
-
-Ints = npt.NDArray[np.int64]
 
 AHEAD = 2
 """Layers that may be gathered before the GPU is done with the one in front of them."""

@@ -7,12 +7,12 @@ from math import exp, inf
 from types import MappingProxyType
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from predictors import Gpu, resolve_gpu
 from predictors.intervals import KEPT
 from tracekit import calibration
+from tracekit.arrays import Floats, Ints
 from tracekit.comm import ClusterError
 from tracekit.errors import TracekitError
 from tracekit.graph.change import without
@@ -35,9 +35,6 @@ from tracekit.replay.contention import WORTH_PCT, Sharing
 from tracekit.replay.run import Run
 from tracekit.units import many
 from tracekit.workload.shares import share
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 AS_IT_IS = Change()
 NO_PRICES: Mapping[str, float] = MappingProxyType({})
@@ -293,7 +290,7 @@ def _same_messages(old: Layout, new: Layout) -> bool:
     return replace(new, batch=old.batch) == old and old.tp == old.pp == old.ep == 1
 
 
-def _apart(run: Run, rows: npt.NDArray[np.int64]) -> Run:
+def _apart(run: Run, rows: Ints) -> Run:
     """``run`` in which some collectives, by their rows, no longer wait for other ranks."""
     if not rows.size:
         return run

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from tracekit.arrays import Floats
 from tracekit.render.colours import GREY
 from tracekit.units import shorten
 
@@ -17,8 +17,6 @@ NARROWEST_PX = 500.0
 HEIGHT_PX = 380.0
 LINE_PX = 14.0
 MARGIN_PX = 10.0
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,18 +8,15 @@ from collections.abc import Iterator
 from enum import StrEnum
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from tracekit.arrays import Bools, Ints
 from tracekit.graph import Graph
 from tracekit.graph.edges import EdgeKind
 from tracekit.graph.nodes import NONE
 from tracekit.replay.engine import Timeline
 from tracekit.replay.host_work import HostWork, within_ns
 from tracekit.replay.trail import NO_EDGE, Stretches, Trail, far_apart, kinds, nodes_of, vertex_times
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 class Cause(StrEnum):

@@ -11,16 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from tracekit.arrays import Floats, Ints
 from tracekit.replay.engine import Timeline, measured, replay
 from tracekit.replay.measure import StepTime
 from tracekit.replay.run import Run
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 WORTH_PCT = 5.0
 """Where less of the kernels' time overlaps there is nothing to share."""

@@ -7,17 +7,15 @@ doesn't. Its pieces follow each other from the beginning of the first chosen ste
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from tracekit.arrays import Ints
 from tracekit.graph import Graph
 from tracekit.graph.edges import EdgeKind
 from tracekit.graph.nodes import NONE
 from tracekit.replay.engine import Timeline, lags
 from tracekit.replay.measure import per_step
 from tracekit.replay.trail import NO_EDGE, Stretches, Trail, far_apart, follow, kinds, nodes_of
-
-Ints = npt.NDArray[np.int64]
 
 PLACES = ("phase", "module")
 GPU, HOST, LATENCY, UNEXPLAINED = "gpu", "host", "latency", "unexplained"

@@ -4,12 +4,10 @@ from dataclasses import dataclass
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
+from tracekit.arrays import Ints
 from tracekit.graph import Graph
 from tracekit.graph.edges import EdgeKind
-
-Ints = npt.NDArray[np.int64]
 
 # Work of CPU threads: calls (run edges of activities are set apart) and what lies between them.
 ON_HOST = (EdgeKind.RUN, EdgeKind.PROGRAM, EdgeKind.HANDOVER)

@@ -3,14 +3,11 @@
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from tracekit.arrays import Bools, Ints
 from tracekit.replay.engine import Timeline
 from tracekit.replay.measure import per_step
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 NO_KERNEL = -1
 KEYS = ("rank", "device", "stream")

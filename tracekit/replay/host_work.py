@@ -4,17 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from tracekit.arrays import Ints
 from tracekit.graph import Graph, spans
 from tracekit.graph.calls import ALLOCATES
 from tracekit.graph.spans import LOADS_DATA, Spans
 from tracekit.replay.engine import Timeline, measured
 from tracekit.replay.trail import NO_EDGE, Trail, nodes_of, vertex_times
 from tracekit.trace import RankTrace
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

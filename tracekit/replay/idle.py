@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from tracekit.arrays import Ints
 from tracekit.graph import Graph
 from tracekit.replay.causes import Cause, label, long
 from tracekit.replay.engine import Timeline, lags
@@ -19,8 +19,6 @@ from tracekit.replay.host_work import host_work
 from tracekit.replay.measure import works_from_ns
 from tracekit.replay.trail import Stretches, follow
 from tracekit.trace import RankTrace
-
-Ints = npt.NDArray[np.int64]
 
 END_OF_STEP = "end of the step"
 """Stands for an op where no kernel ended an idle stretch."""

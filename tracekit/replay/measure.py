@@ -4,14 +4,11 @@ from dataclasses import dataclass
 
 import numba
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from tracekit.arrays import Bools, Ints
 from tracekit.errors import StepError
 from tracekit.replay.engine import Timeline
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 NEVER, FOREVER = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 

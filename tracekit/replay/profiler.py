@@ -6,12 +6,10 @@ program goes on. Loading a kernel (``Lazy Function Loading``) is CUDA's work, wi
 """
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from tracekit.arrays import Bools
 from tracekit.trace import RankTrace
-
-Bools = npt.NDArray[np.bool_]
 
 OF_THE_PROFILER = ("Buffer Flush", "Instrumentation", "Resource", "Activity Buffer Request")
 """Kinds that CUPTI wouldn't cause without being asked to record (libkineto's ``overheadKindString``)."""

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from predictors import Gpu, PredictorError, Resolution, identify_gpu, resolve_gpu
+from tracekit.arrays import Floats, Ints
 from tracekit.errors import TraceError, WhatIfError
 from tracekit.graph import Graph
 from tracekit.graph.ranks import Collectives
@@ -85,7 +85,7 @@ class Run:
     collectives: Collectives | None
     measured: StepTime
     replay: SelfReplay
-    kernel_factor: npt.NDArray[np.float64] | None = None
+    kernel_factor: Floats | None = None
     edits: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
 
@@ -99,7 +99,7 @@ class Run:
         """What its timelines are measured with."""
         return Meter(self.kernels, self.steps, self.chosen)
 
-    def timeline_with(self, kernel_us: npt.NDArray[np.float64], host_time: float = 1.0) -> Timeline:
+    def timeline_with(self, kernel_us: Floats, host_time: float = 1.0) -> Timeline:
         """The timeline with other kernel times, and a slower or faster host.
 
         Args:
@@ -108,12 +108,12 @@ class Run:
         """
         return replay(self.graph, self.durations_ns(kernel_us), host_time)
 
-    def durations_ns(self, kernel_us: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    def durations_ns(self, kernel_us: Floats) -> Ints:
         """Kernel times as a replay takes them, what-if edits put in; argument as in :meth:`step_with`."""
         factor = 1.0 if self.kernel_factor is None else self.kernel_factor
         return whole_ns(kernel_us * factor * 1e3, "kernels")
 
-    def step_with(self, kernel_us: npt.NDArray[np.float64], host_time: float = 1.0) -> StepTime:
+    def step_with(self, kernel_us: Floats, host_time: float = 1.0) -> StepTime:
         """The median step with other kernel times, and a slower or faster host.
 
         Args:
@@ -124,7 +124,7 @@ class Run:
         return self.meter.median(self.timeline_with(kernel_us, host_time))
 
 
-def whole_ns(times_ns: npt.NDArray[np.float64], of: str) -> npt.NDArray[np.int64]:
+def whole_ns(times_ns: Floats, of: str) -> Ints:
     """Times as a replay adds them up.
 
     Args:
@@ -136,7 +136,7 @@ def whole_ns(times_ns: npt.NDArray[np.float64], of: str) -> npt.NDArray[np.int64
     """
     if not times_ns.sum() < LONGEST_NS:
         raise WhatIfError(f"the {of} would take more than 30 years.", "Change them less.")
-    whole: npt.NDArray[np.int64] = np.rint(times_ns).astype(np.int64)
+    whole: Ints = np.rint(times_ns).astype(np.int64)
     return whole
 
 

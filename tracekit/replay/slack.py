@@ -2,15 +2,13 @@
 
 import numba
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from tracekit.arrays import Ints
 from tracekit.graph import Graph
 from tracekit.replay.engine import Timeline, lags, replay
 from tracekit.replay.measure import per_step
 from tracekit.replay.trail import vertex_times
-
-Ints = npt.NDArray[np.int64]
 
 UNBOUNDED = np.iinfo(np.int64).max
 """Slack of what the chosen steps don't wait for at all."""

@@ -9,15 +9,12 @@ from dataclasses import dataclass
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
+from tracekit.arrays import Bools, Ints
 from tracekit.graph import Graph
 from tracekit.graph.edges import EdgeKind
 from tracekit.graph.streams import MAX_GAP_NS
 from tracekit.replay.engine import Timeline
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 NO_EDGE = -1
 

@@ -9,7 +9,8 @@ import numba
 import numpy as np
 import polars as pl
 
-from tracekit.workload.owners import Ints, thread_numbers
+from tracekit.arrays import Ints
+from tracekit.workload.owners import thread_numbers
 
 MODULE = r"^nn\.Module: (.+)_(\d+)$"
 NOBODY = -1

@@ -2,10 +2,9 @@
 
 import numba
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-Ints = npt.NDArray[np.int64]
+from tracekit.arrays import Ints
 
 
 def launching_calls(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:

@@ -4,16 +4,14 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from tracekit.arrays import Ints
 from tracekit.graph.edges import Edges
 from tracekit.graph.graph import Graph, Parts, assemble
 from tracekit.graph.nodes import NONE, Nodes
 from tracekit.graph.ranks.join import Collectives
 from tracekit.graph.ranks.rendezvous import Meetings, edges, meetings
-
-Ints = npt.NDArray[np.int64]
 
 
 def link_ranks(ranks: Sequence[tuple[int, Parts]], collectives: Collectives) -> Graph:

@@ -7,13 +7,11 @@ where not every rank needs every other, one per number of arrivals that somebody
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from tracekit.arrays import Ints
 from tracekit.graph.edges import EdgeKind, Edges, ends, starts
 from tracekit.graph.ranks.join import Collectives
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tracekit.ingest.arrays import Bytes, Ints
+from tracekit.arrays import Bytes, Ints
 from tracekit.ingest.native.constants import FREE
 from tracekit.ingest.native.jsontext import compiled, eight_bytes, inlined, upto_eight_bytes
 

@@ -7,7 +7,7 @@ or a non-ASCII letter in a name, a float where an id belongs, damage. That event
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.ingest.arrays import Bytes, Ints
+from tracekit.arrays import Bytes, Ints
 from tracekit.ingest.fields import INTS, NO_TEXT, NULL, TEXTS, Kind
 from tracekit.ingest.native.constants import CLOSED, FULL, MORE, ROWS, SLACK, UNUSUAL
 from tracekit.ingest.native.dictionary import hash_word, number_of, slot_of

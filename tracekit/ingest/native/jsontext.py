@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-from tracekit.ingest.arrays import Bytes
+from tracekit.arrays import Bytes
 from tracekit.ingest.native.constants import MORE, UNUSUAL
 
 _QUOTE, _BACKSLASH, _COMMA, _COLON, _MINUS, _PLUS, _POINT = (ord(c) for c in '"\\,:-+.')

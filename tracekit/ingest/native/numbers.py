@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tracekit.ingest.arrays import Bytes, Ints
+from tracekit.arrays import Bytes, Ints
 from tracekit.ingest.fields import NULL
 from tracekit.ingest.native.constants import MORE, UNUSUAL
 from tracekit.ingest.native.jsontext import (

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from tracekit.graph.edges import Ints
+from tracekit.arrays import Ints
 from tracekit.prediction import Prediction
 from tracekit.render.perfetto import events, tracks
 from tracekit.render.perfetto.lane import Lane

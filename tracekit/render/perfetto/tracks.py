@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 
-from tracekit.graph.edges import Ints
+from tracekit.arrays import Ints
 from tracekit.graph.nodes import NONE
 from tracekit.render.perfetto.lane import Lane
 from tracekit.replay.causes import Cause

@@ -1,9 +1,9 @@
 """Collectives that compute goes on under, or that have the GPU to themselves."""
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from tracekit.arrays import Bools, Ints
 from tracekit.errors import WhatIfError
 from tracekit.graph import Graph
 from tracekit.graph.change import destinations, sources, with_edges, without
@@ -14,9 +14,6 @@ from tracekit.replay.run import Run
 from tracekit.replay.whatif.edited import Edited, with_graph
 from tracekit.replay.whatif.select import Select
 from tracekit.units import many
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 NEEDS_THE_RESULT = "optimizer"
 

@@ -3,17 +3,13 @@
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
+from tracekit.arrays import Bools, Floats
 from tracekit.graph import Graph
 from tracekit.graph.change import destinations, sources
 from tracekit.graph.edges import EdgeKind
 from tracekit.graph.spans import Spans
 from tracekit.replay.run import whole_ns
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
 
 
 def share_within(graph: Graph, inside: Spans, calls: bool = False) -> Floats:

@@ -3,13 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import numpy as np
-import numpy.typing as npt
-
+from tracekit.arrays import Floats
 from tracekit.graph import Graph
 from tracekit.replay.run import Run
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
 """Kernels that follow each other as one."""
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from predictors.kernels import DTYPE_BYTES, MEMORY_FAMILIES
+from tracekit.arrays import Bools, Floats, Ints
 from tracekit.errors import WhatIfError
 from tracekit.graph.nodes import NONE
 from tracekit.replay.run import Run
@@ -12,9 +12,6 @@ from tracekit.replay.whatif.edited import Edited, with_factors
 from tracekit.replay.whatif.launches import calls_of, without_launches
 from tracekit.replay.whatif.select import Select
 from tracekit.replay.whatif.sequences import sequences
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 
 def fuse(run: Run, select: Select) -> Edited:
@@ -38,7 +35,7 @@ def fuse(run: Run, select: Select) -> Edited:
     return Edited(left, count, f"{count:,} kernels become {count - after.size:,}")
 
 
-def _neighbours(run: Run, rows: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
+def _neighbours(run: Run, rows: Bools) -> tuple[Ints, Ints]:
     """Rows of kernels, and of the next one on the stream, that one launch could stand for."""
     nodes = run.graph.nodes
     before, after = (pair - nodes.cpu for pair in nodes.neighbours(nodes.activities))

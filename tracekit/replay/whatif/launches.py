@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from tracekit.arrays import Bools
 from tracekit.graph import spans
 from tracekit.graph.change import destinations, without
 from tracekit.graph.edges import EdgeKind
@@ -15,9 +15,6 @@ from tracekit.replay.run import Run
 from tracekit.replay.whatif.cpu import of_calls, share_within, times_factor
 from tracekit.replay.whatif.edited import with_graph
 from tracekit.trace import RankTrace
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 def calls_of(run: Run, kernels: Bools) -> Bools:

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from tracekit.arrays import Bools
 from tracekit.errors import WhatIfError
 from tracekit.graph import Graph
 from tracekit.graph.change import destinations, sources, without
@@ -15,8 +15,6 @@ from tracekit.replay.whatif.edited import Edited, with_factors, with_graph
 from tracekit.replay.whatif.launches import calls_of, without_launches
 from tracekit.replay.whatif.select import Select
 from tracekit.units import many
-
-Bools = npt.NDArray[np.bool_]
 
 
 def remove(run: Run, select: Select) -> Edited:

@@ -5,17 +5,15 @@ from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 from polars.exceptions import ComputeError
 
 from tracekit import schema
+from tracekit.arrays import Bools
 from tracekit.errors import WhatIfError
 from tracekit.graph import spans
 from tracekit.graph.nodes import NONE
 from tracekit.replay.run import Run
-
-Bools = npt.NDArray[np.bool_]
 
 NAME, WITHIN = "name", "within"
 USUAL = ("family", "op", NAME, "stream", WITHIN)

@@ -4,11 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 import predictors
+from tracekit.arrays import Floats
 from tracekit.errors import WhatIfError
 from tracekit.prediction import Prediction
 from tracekit.replay.causes import Cause
@@ -17,8 +16,6 @@ from tracekit.replay.run import Run
 from tracekit.replay.whatif import Edited, WhatIf
 from tracekit.reporting.findings.model import Evidence
 from tracekit.units import counted, shape
-
-Floats = npt.NDArray[np.float64]
 
 WORTH = 0.01
 """Part of the step that a finding has to save to be told."""

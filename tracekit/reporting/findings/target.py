@@ -6,11 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from tracekit.arrays import Floats
 from tracekit.prediction import Prediction
 from tracekit.replay.critical import critical_path
 from tracekit.replay.engine import lags, replay
 from tracekit.replay.run import Run
-from tracekit.reporting.findings.case import ROWS, Case, Floats
+from tracekit.reporting.findings.case import ROWS, Case
 from tracekit.reporting.findings.model import Evidence, Finding
 from tracekit.units import percent
 

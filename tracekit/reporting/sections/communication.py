@@ -4,12 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from tracekit.arrays import Ints
 from tracekit.comm.calls import bus_factor
-
-Ints = npt.NDArray[np.int64]
 
 UNKNOWN = "unknown"
 

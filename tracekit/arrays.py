@@ -1,7 +1,9 @@
-"""The arrays that pass between the decoder's parts."""
+"""What the flat arrays hold."""
 
 import numpy as np
 import numpy.typing as npt
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
