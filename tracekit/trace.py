@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeGuard
 import polars as pl
 
 from tracekit.errors import TraceError
-from tracekit.units import many
+from tracekit.units import many, with_others
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -127,6 +127,11 @@ class RankTrace:
         """The tables by name."""
         return {name: getattr(self, name) for name in TABLES}
 
+    @property
+    def tables_bytes(self) -> int:
+        """Memory that the tables take."""
+        return int(sum(table.estimated_size() for table in self.tables.values()))
+
 
 def _is_amount(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and value > 0
@@ -147,8 +152,7 @@ class Trace:
     @property
     def source(self) -> str:
         """Where it was read from."""
-        first = self.ranks[0].source
-        return first if len(self.ranks) == 1 else f"{first} and {len(self.ranks) - 1} more"
+        return with_others(self.ranks[0].source, len(self.ranks) - 1)
 
     def rank(self, number: int | None = None) -> RankTrace:
         """What one rank recorded; by default the first one.

@@ -31,6 +31,11 @@ def many(count: int, what: str) -> str:
     return f"{count:,} {what}{ending}"
 
 
+def with_others(first: str, others: int) -> str:
+    """Several things by the first of them: ``trace_0.json and 3 more``."""
+    return f"{first} and {others} more" if others else first
+
+
 def dollars(amount: float | None) -> str:
     """An amount, also a small one; where no price was given a dash."""
     if amount is None:

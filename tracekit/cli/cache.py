@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from tracekit.cli.options import Json
+from tracekit.units import many
 
 Clear = Annotated[bool, typer.Option("--clear", help="Remove all of them.")]
 
@@ -14,14 +15,14 @@ def cache(clear: Clear = False, json: Json = False) -> None:
 
     Example: tracekit cache --clear
     """
+    from dataclasses import asdict
+
     from tracekit.ingest import cache as entries
+    from tracekit.render.dump import document
 
     found = entries.clear() if clear else entries.usage()
     if json:
-        import dataclasses
-        import json as text
-
-        typer.echo(text.dumps({"schema_version": 1, **dataclasses.asdict(found)}, indent=2, default=str))
+        typer.echo(document(asdict(found) | {"directory": str(found.directory)}), nl=False)
         return
-    what = f"{found.entries:,} decoded trace{'' if found.entries == 1 else 's'}, {found.size_bytes / 1e6:,.1f} MB"
+    what = f"{many(found.entries, 'decoded trace')}, {found.size_bytes / 1e6:,.1f} MB"
     typer.echo(f"{'removed' if clear else 'kept':<9}{what}\nwhere    {found.directory}")

@@ -73,7 +73,7 @@ def _print_script(output: Path | None, force: bool, quiet: bool) -> None:
         typer.echo(text, nl=False)
         return
     check_output(output, force, (".py",))
-    write(output, text.encode(), quiet)
+    write(output, text, quiet)
 
 
 def _show_list(json: bool) -> None:

@@ -74,7 +74,7 @@ def compare(
             ".html": lambda: comparison_page(comparison, top),
             ".txt": lambda: as_text(screen),
         }
-        write(output, forms[output.suffix]().encode(), quiet)
+        write(output, forms[output.suffix](), quiet)
     off = comparison.change_pct if comparison.error_pct is None else abs(comparison.error_pct)
     if limit is not None and off > limit:
         typer.echo(f"tracekit: {off:.1f} % is more than the {limit:g} % of --fail-above", err=True)

@@ -17,16 +17,15 @@ def doctor(
 
     Example: tracekit doctor trace.json.gz
     """
+    from tracekit.cli.read import read
     from tracekit.cli.screen import emit, progress
     from tracekit.doctor import examine
-    from tracekit.ingest import load
     from tracekit.render import doctor as render
     from tracekit.replay.run import prepare
 
     with progress(quiet) as stage:
-        only = None if ranks is None else [ranks]
-        loaded = load(traces, ranks=only, cache=not no_cache, memory=memory, progress=stage)
-        run = prepare(loaded, source_gpu=source_gpu, steps=steps, rank=loaded.ranks[0].rank, progress=stage)
+        trace = read(traces, ranks, no_cache, memory, stage)
+        run = prepare(trace, source_gpu=source_gpu, steps=steps, rank=trace.ranks[0].rank, progress=stage)
         stage("examine")
-        diagnosis = examine(loaded, run)
+        diagnosis = examine(trace, run)
     emit(render.screen(diagnosis), lambda: render.as_json(diagnosis), json=json)

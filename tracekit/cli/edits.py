@@ -27,11 +27,10 @@ HostSpeed = Annotated[
 
 def _time_us(text: str | None) -> str | None:
     """As given, once it is known to be a time."""
-    if text is not None:
-        try:
-            to_us(text)
-        except ValueError:
-            raise typer.BadParameter(f"{text!r} is no time, such as 12.3ms") from None
+    try:
+        to_us(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is no time, such as 12.3ms") from None
     return text
 
 
@@ -46,12 +45,14 @@ UnprofiledStep = Annotated[
 ]
 
 
-def to_us(text: str) -> float:
-    """Microseconds of ``12.3ms``, ``850us`` or ``1.2s``.
+def to_us(text: str | None) -> float | None:
+    """Microseconds of ``12.3ms``, ``850us`` or ``1.2s``; ``None`` of nothing.
 
     Raises:
         ValueError: It is no positive time with a unit.
     """
+    if text is None:
+        return None
     text = text.strip()
     unit = next((unit for unit in UNITS_US if text.endswith(unit)), "")
     value = float(text.removesuffix(unit))

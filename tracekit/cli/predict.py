@@ -100,7 +100,7 @@ def predict(
     with progress(quiet) as stage:
         trace = read(traces, ranks, no_cache, memory, stage, stacks)
         run = prepare(trace, source_gpu=source_gpu, steps=steps, progress=stage)
-        edited = edit(run, edits, None if unprofiled_step is None else to_us(unprofiled_step))
+        edited = edit(run, edits, to_us(unprofiled_step))
         stage("predict")
         predict_run = partial(
             predict_on,

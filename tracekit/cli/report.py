@@ -58,7 +58,7 @@ def report(
     with progress(quiet) as stage:
         trace = read(traces, ranks, no_cache, memory, stage, stacks)
         run = prepare(trace, source_gpu=source_gpu, steps=steps, progress=stage)
-        edited = edit(run, edits, None if unprofiled_step is None else to_us(unprofiled_step))
+        edited = edit(run, edits, to_us(unprofiled_step))
         built = build(edited.before, command=command(), what_if=edited)
         graph = check_graph(run.graph) if verbose else None
     deliver(

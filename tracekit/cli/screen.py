@@ -57,14 +57,14 @@ def emit(screen: RenderableType, as_json: Callable[[], str], *, json: bool) -> N
         Console().print(screen, soft_wrap=False)
 
 
-def write(path: Path, content: bytes, quiet: bool) -> None:
+def write(path: Path, content: str | bytes, quiet: bool) -> None:
     """Write a file, all or nothing, and say so.
 
     Raises:
         OutputError: It can't be written.
     """
     with outputs.whole(path) as partial:
-        partial.write_bytes(content)
+        partial.write_bytes(content.encode() if isinstance(content, str) else content)
     if not quiet:
         Console(stderr=True).print(f"Wrote {path}", highlight=False, markup=False)
 

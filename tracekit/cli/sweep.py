@@ -126,5 +126,4 @@ def sweep(
             ".parquet": lambda: render.parquet(found),
             ".txt": lambda: as_text(screen),
         }
-        content = forms[output.suffix]()
-        write(output, content if isinstance(content, bytes) else content.encode(), quiet)
+        write(output, forms[output.suffix](), quiet)

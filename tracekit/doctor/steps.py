@@ -7,7 +7,7 @@ from tracekit.doctor.model import Case, Check, Status, by_cost
 from tracekit.ingest.captured import LAUNCHES_GRAPH
 from tracekit.replay.engine import measured
 from tracekit.replay.measure import per_step
-from tracekit.units import duration
+from tracekit.units import duration, many
 from tracekit.workload.steps import is_whole_trace, updates
 
 # Steps of one job differ by a few percent.
@@ -84,7 +84,7 @@ def warm(case: Case) -> Check:
     inside = warming.join_where(steps, pl.col("ts_ns") >= pl.col("start_ns"), pl.col("ts_ns") < pl.col("end_ns"))
     cost = case.of_step(inside.select(pl.col("dur_ns").sum() / 1e3).item() / steps.height)
     status = by_cost(cost)
-    counted = f"{inside.height:,} {'call' if inside.height == 1 else 'calls'} in the measured steps"
+    counted = f"{many(inside.height, 'call')} in the measured steps"
     return Check(
         "warm",
         "Warmed up",

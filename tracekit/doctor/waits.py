@@ -5,6 +5,7 @@ import polars as pl
 from tracekit.doctor import recipe
 from tracekit.doctor.model import Case, Check, Status, at_most_warn, by_cost
 from tracekit.replay.run import TRUSTED_ERROR_PCT
+from tracekit.units import many
 
 WRONG_ERROR_PCT = 15.0
 """Error of the replay beyond which the graph isn't this program's."""
@@ -14,7 +15,7 @@ def between_streams(case: Case) -> Check:
     """Warns if several streams ran and nothing recorded which waits for which."""
     name, title, syncs = "syncs", "Sync events", case.rank.syncs
     by_stream = case.kernels.group_by("device", "stream").agg(pl.col("dur_ns").sum()).sort("dur_ns", descending=True)
-    used = f"{by_stream.height} stream{'s' if by_stream.height != 1 else ''}"
+    used = many(by_stream.height, "stream")
     if syncs.height:
         waits = syncs.filter(pl.col("name").str.contains("Wait Event"))
         resolved = waits.filter(pl.col("wait_on_stream") >= 0).height

@@ -106,7 +106,7 @@ class _Loader:
         others: list[NotATraceError] = []
         for i, source in enumerate(sources):
             self._progress(f"read file {i + 1} of {len(sources)}" if len(sources) > 1 else "read trace")
-            taken = int(sum(table.estimated_size() for rank in read for table in rank.tables.values()))
+            taken = sum(rank.tables_bytes for rank in read)
             try:
                 read.append(self._read(source, self._memory_bytes - taken))
             except NotATraceError as error:

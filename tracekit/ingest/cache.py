@@ -182,7 +182,7 @@ def _write(entry: Path, rank: RankTrace) -> None:
         table.write_parquet(entry / f"{name}.parquet", compression="lz4")
     kind = _facts()
     values = {name: getattr(rank, name) for name in kind.__struct_fields__ if name != "table_bytes"}
-    facts = kind(table_bytes=int(sum(table.estimated_size() for table in rank.tables.values())), **values)
+    facts = kind(table_bytes=rank.tables_bytes, **values)
     (entry / FACTS).write_bytes(msgspec.json.encode(facts))
     sums = {file.name: _digest(file) for file in entry.iterdir()}
     (entry / SUMS).write_bytes(msgspec.json.encode(sums))

@@ -12,6 +12,7 @@ import polars as pl
 from tracekit.ingest.captures import MEMCPY, MEMSET, UNNAMED, Captures, annotated, find, within
 from tracekit.schema import CALLS, OPS
 from tracekit.trace import Captured, RankTrace
+from tracekit.units import with_others
 
 LAUNCHES_GRAPH = r"GraphLaunch(_|$)"
 """Of programs built for a default stream per thread, names end in ``_ptsz`` (HIP: ``_spt``)."""
@@ -167,10 +168,9 @@ def _words(
     names = sorted(sources)
     unclear = chosen.filter(~pl.col("is_clear"))["replay"].n_unique()
     if known:
-        others = f" and {len(names) - 1} more" if len(names) > 1 else ""
         yield (
             f"ops and shapes of {len(launched):,} of {kernels:,} kernels in {known:,} of {graphs:,} graph replays come "
-            f"from the capture in {names[0]}{others}"
+            f"from the capture in {with_others(names[0], len(names) - 1)}"
         )
     padded = used.filter(pl.col("captured_for") > pl.col("size"))
     if padded.height:

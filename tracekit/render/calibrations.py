@@ -1,6 +1,5 @@
 """Calibrations for people and machines: what is kept, and what a new one changes."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,17 +10,18 @@ from rich.table import Table
 from rich.text import Text
 
 from tracekit.calibration import Calibration
+from tracekit.render.dump import document
 from tracekit.render.grid import plain
 
 
 def table_json(kept: Sequence[Calibration]) -> str:
     """The list as JSON."""
-    return _dump({"calibrations": [_facts(one) for one in kept]})
+    return document({"calibrations": [_facts(one) for one in kept]})
 
 
 def kept_json(one: Calibration, errors: pl.DataFrame, path: Path) -> str:
     """A new calibration as JSON."""
-    return _dump({**_facts(one), "file": str(path), "errors_pct": errors.to_dicts()})
+    return document({**_facts(one), "file": str(path), "errors_pct": errors.to_dicts()})
 
 
 def table(kept: Sequence[Calibration]) -> RenderableType:
@@ -63,7 +63,3 @@ def _columns(first: str, *others: str) -> Table:
 def _facts(one: Calibration) -> dict[str, Any]:
     facts = {name: getattr(one, name) for name in ("gpu", "origin", "date", "software")}
     return facts | {"families": list(one.families), "kernels": one.kernels.height}
-
-
-def _dump(data: dict[str, Any]) -> str:
-    return json.dumps({"schema_version": 1, **data}, indent=2, ensure_ascii=False) + "\n"

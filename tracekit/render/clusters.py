@@ -1,24 +1,24 @@
 """Clusters for people and machines: the list, and one cluster with its sources."""
 
-import json
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from tracekit.comm import Cluster
+from tracekit.render.card import card as card_of
+from tracekit.render.dump import dump
 from tracekit.render.grid import plain
 
 
 def table_json(known: list[Cluster]) -> str:
     """The list as JSON."""
-    return _dump([_facts(cluster) for cluster in known])
+    return dump([_facts(cluster) for cluster in known])
 
 
 def card_json(cluster: Cluster) -> str:
     """One cluster as JSON."""
-    return _dump(_facts(cluster))
+    return dump(_facts(cluster))
 
 
 def table(known: list[Cluster]) -> RenderableType:
@@ -39,17 +39,12 @@ def table(known: list[Cluster]) -> RenderableType:
 
 def card(cluster: Cluster) -> RenderableType:
     """All figures of one cluster, each with its source."""
-    citations = list(dict.fromkeys(cluster.sources.values()))
-    rows = Table(box=None, pad_edge=False, show_header=False)
-    rows.add_column(style="bold", no_wrap=True)
-    rows.add_column(overflow="fold")
-    rows.add_column(style="dim", no_wrap=True)
-    for key, value in _facts(cluster).items():
-        if key != "sources" and value is not None:
-            cited = cluster.sources.get(key)
-            rows.add_row(key, str(value), Text(f"[{citations.index(cited) + 1}]" if cited else ""))
-    footnotes = [Text(f"[{number}] {citation}", "dim") for number, citation in enumerate(citations, start=1)]
-    return Group(Text(f"{cluster.slug}: {cluster.name}", "bold"), rows, *footnotes)
+    figures = [
+        (key, str(value), cluster.sources.get(key))
+        for key, value in _facts(cluster).items()
+        if key != "sources" and value is not None
+    ]
+    return card_of(f"{cluster.slug}: {cluster.name}", figures, cluster.sources.values())
 
 
 def _facts(cluster: Cluster) -> dict[str, Any]:
@@ -58,7 +53,3 @@ def _facts(cluster: Cluster) -> dict[str, Any]:
     facts = {key: getattr(cluster, key) for key in (*named, *rates)}
     peers = {"peer_access": cluster.peer_access} if cluster.fabric == "pcie" else {}
     return {**facts, **peers, "gpu": cluster.gpu.slug, "sources": dict(cluster.sources)}
-
-
-def _dump(data: Any) -> str:
-    return json.dumps(data, indent=2, ensure_ascii=False) + "\n"

@@ -1,15 +1,14 @@
 """A comparison on one screen, or for machines."""
 
 import dataclasses
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from tracekit.render.dump import document
 from tracekit.render.grid import Grid, grid
-from tracekit.render.json import SCHEMA_VERSION
 from tracekit.reporting.comparison import Change, Comparison, Side
 from tracekit.units import digits, duration, interval, percent, shorten
 
@@ -39,7 +38,6 @@ def screen(comparison: Comparison, top: int) -> RenderableType:
 def as_json(comparison: Comparison, top: int) -> str:
     """What ``tracekit compare --json`` prints."""
     body = {
-        "schema_version": SCHEMA_VERSION,
         "a": _side(comparison.a),
         "b": _side(comparison.b),
         "change_pct": comparison.change_pct,
@@ -55,7 +53,7 @@ def as_json(comparison: Comparison, top: int) -> str:
         "vanished_omitted": max(len(comparison.vanished) - top, 0),
         "recorded": [list(row) for row in comparison.recorded],
     }
-    return json.dumps(body, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return document(body)
 
 
 def difference(comparison: Comparison) -> str:
@@ -67,9 +65,9 @@ def difference(comparison: Comparison) -> str:
 
 
 def _verdict(comparison: Comparison) -> Iterator[Text]:
-    if comparison.error_pct is None:
+    if comparison.judged is None:
         return
-    predicted = comparison.a if comparison.a.predicted else comparison.b
+    predicted, _ = comparison.judged
     place = "inside" if comparison.inside else "outside"
     span = interval(predicted.low_us or 0.0, predicted.high_us or 0.0)
     off = f"the prediction is off by {comparison.error_pct:+z.1f} %"
@@ -97,7 +95,7 @@ def doubts(comparison: Comparison) -> Iterator[str]:
 
 
 def _traced_shapes(comparison: Comparison) -> str:
-    if comparison.error_pct is None:
+    if comparison.judged is None:
         return ""
     return " A prediction's kernels have the shapes of the trace, also for another batch or layout"
 

@@ -1,7 +1,6 @@
 """The diagnosis of a trace, drawn."""
 
 import dataclasses
-import json
 from collections import Counter
 from collections.abc import Iterator
 from textwrap import indent
@@ -11,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tracekit.doctor import Check, Diagnosis, Status
+from tracekit.render.dump import document
 
-SCHEMA_VERSION = 1
 MARKS = {Status.OK: ("✓", "green"), Status.WARN: ("!", "bold yellow"), Status.FAIL: ("✗", "bold red")}
 MEANINGS = {
     "A": "nothing is missing",
@@ -38,8 +37,7 @@ def screen(diagnosis: Diagnosis) -> RenderableType:
 
 def as_json(diagnosis: Diagnosis) -> str:
     """The same for machines."""
-    data = {"schema_version": SCHEMA_VERSION} | dataclasses.asdict(diagnosis)
-    return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return document(dataclasses.asdict(diagnosis))
 
 
 def _line(label: str, text: str) -> Text:

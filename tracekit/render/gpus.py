@@ -1,15 +1,15 @@
 """The GPU data base, drawn."""
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from predictors import Gpu, Resolution
+from tracekit.render.card import card as card_of
+from tracekit.render.dump import dump
 from tracekit.render.grid import plain
 
 PEAKS = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
@@ -43,17 +43,9 @@ def _peak(gpu: Gpu, dtype: str) -> str:
 def card(found: Resolution) -> RenderableType:
     """All figures of one GPU, each with the number of its source."""
     gpu = found.gpu
-    citations = list(dict.fromkeys(gpu.sources.values()))
-    rows = Table(box=None, pad_edge=False, show_header=False)
-    rows.add_column(style="bold", no_wrap=True)
-    rows.add_column(overflow="fold")
-    rows.add_column(style="dim", no_wrap=True)
-    for name, value in _figures(gpu).items():
-        citation = _citation(gpu, name)
-        rows.add_row(name, _figure(value), Text(f"[{citations.index(citation) + 1}]" if citation else ""))
     others = f" (there is also {', '.join(found.others)})" if found.others else ""
-    footnotes = [Text(f"[{number}] {citation}", "dim") for number, citation in enumerate(citations, start=1)]
-    return Group(Text(f"{found.query!r} → {gpu.slug}: {gpu.name}{others}", "bold"), rows, *footnotes)
+    figures = [(name, _figure(value), _citation(gpu, name)) for name, value in _figures(gpu).items()]
+    return card_of(f"{found.query!r} → {gpu.slug}: {gpu.name}{others}", figures, gpu.sources.values())
 
 
 def _citation(gpu: Gpu, figure: str) -> str | None:
@@ -70,12 +62,12 @@ def _figure(value: Any) -> str:
 
 def table_json(known: Sequence[Gpu]) -> str:
     """All GPUs."""
-    return _dump([_facts(gpu) for gpu in known])
+    return dump([_facts(gpu) for gpu in known])
 
 
 def card_json(found: Resolution) -> str:
     """One GPU."""
-    return _dump(_facts(found.gpu))
+    return dump(_facts(found.gpu))
 
 
 def _facts(gpu: Gpu) -> dict[str, Any]:
@@ -93,7 +85,3 @@ def _figures(gpu: Gpu) -> dict[str, Any]:
         elif value is not None:
             figures[name] = ", ".join(value) if isinstance(value, tuple) else value
     return figures
-
-
-def _dump(data: Any) -> str:
-    return json.dumps(data, indent=2, ensure_ascii=False) + "\n"

@@ -1,16 +1,15 @@
 """JSON: the same figures for machines. Times in microseconds, shares in percent."""
 
 import dataclasses
-import json
 from math import isfinite
 from typing import Any
 
-from tracekit.prediction import Prediction
+from tracekit.prediction import Layout, Prediction
+from tracekit.render.dump import document
 from tracekit.reporting import predicted as saved
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.sensitivity import Speeds
 
-SCHEMA_VERSION = 1
 PREDICTED_KERNELS = 2000
 
 
@@ -22,7 +21,7 @@ def info(report: Report, graph: dict[str, Any] | None = None) -> str:
         "over_bound": [dataclasses.asdict(row) for row in report.over_bound],
         "warnings": report.warnings,
     }
-    return _dump(_head(report) | body | _graph(graph))
+    return document(_head(report) | body | _graph(graph))
 
 
 def measured(report: Report, top: int, graph: dict[str, Any] | None = None) -> str:
@@ -42,7 +41,7 @@ def measured(report: Report, top: int, graph: dict[str, Any] | None = None) -> s
         "findings": [dataclasses.asdict(row) for row in report.findings],
         "warnings": report.warnings,
     }
-    return _dump(_head(report) | body | _graph(graph))
+    return document(_head(report) | body | _graph(graph))
 
 
 def predicted(report: Report, top: int = PREDICTED_KERNELS, graph: dict[str, Any] | None = None) -> str:
@@ -56,7 +55,7 @@ def predicted(report: Report, top: int = PREDICTED_KERNELS, graph: dict[str, Any
         "what_if": [dataclasses.asdict(row) for row in report.what_if],
         "warnings": report.warnings,
     }
-    return _dump(_head(report) | body | _graph(graph))
+    return document(_head(report) | body | _graph(graph))
 
 
 def _graph(graph: dict[str, Any] | None) -> dict[str, Any]:
@@ -65,7 +64,6 @@ def _graph(graph: dict[str, Any] | None) -> dict[str, Any]:
 
 def _head(report: Report) -> dict[str, Any]:
     return {
-        "schema_version": SCHEMA_VERSION,
         "source": dataclasses.asdict(report.source),
         "replay": {
             "step_time_us": report.replay.step_time_us,
@@ -88,11 +86,10 @@ def _finite(value: float) -> float | None:
 
 
 def _target(prediction: Prediction) -> dict[str, Any]:
-    layout = prediction.layout
     return {
         "gpu": prediction.gpu,
         "cluster": prediction.cluster.slug if prediction.cluster else None,
-        "layout": {"world_size": layout.world_size, **dataclasses.asdict(layout)} if layout else None,
+        "layout": layout(prediction.layout),
         "pipeline": dataclasses.asdict(prediction.pipeline) if prediction.pipeline else None,
         "step_time_us": prediction.step.step_time_us,
         "low_us": prediction.low_us,
@@ -112,5 +109,6 @@ def _target(prediction: Prediction) -> dict[str, Any]:
     }
 
 
-def _dump(data: dict[str, Any]) -> str:
-    return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+def layout(of: Layout | None) -> dict[str, Any] | None:
+    """How a job's ranks share its work; ``None`` where that isn't known."""
+    return {"world_size": of.world_size, **dataclasses.asdict(of)} if of else None

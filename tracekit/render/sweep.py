@@ -1,7 +1,6 @@
 """A sweep over layouts for people and machines."""
 
 import dataclasses
-import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,13 +11,14 @@ from tracekit.prediction.layout import Layout
 from tracekit.prediction.memory import GIB, Memory
 from tracekit.prediction.model import Prediction
 from tracekit.prediction.sweep import ALIKE, KEPT, Entry, Sweep, copies
+from tracekit.render.dump import document as json_document
 from tracekit.render.grid import Column, Grid
-from tracekit.render.json import SCHEMA_VERSION
+from tracekit.render.json import layout
 from tracekit.render.markdown import table as markdown_table
 from tracekit.render.tables import in_parquet
 from tracekit.render.xlsx import sheets
 from tracekit.reporting.findings.target import Limit, limit
-from tracekit.units import digits, dollars, duration, interval, percent
+from tracekit.units import digits, dollars, duration, interval, many, percent
 
 Cell = Callable[[Entry], str]
 
@@ -109,10 +109,7 @@ def _knees(sweep: Sweep) -> list[str]:
     kept = f"each GPU keeps {100 * KEPT:.0f} % of its throughput in the smallest layout"
     numbers = _numbers(sweep) if len(sweep.knees) > 1 else {}
     named = {label: f"{numbers[label]} is {label}" if numbers else label for label in sweep.knees}
-    return [
-        f"{named[label]}: up to {ranks} {'rank' if ranks == 1 else 'ranks'} {kept}"
-        for label, ranks in sweep.knees.items()
-    ]
+    return [f"{named[label]}: up to {many(ranks, 'rank')} {kept}" for label, ranks in sweep.knees.items()]
 
 
 def _limits(sweep: Sweep) -> Iterator[str]:
@@ -171,12 +168,11 @@ def parquet(sweep: Sweep) -> bytes:
 
 def as_json(sweep: Sweep) -> str:
     """What ``tracekit sweep --json`` prints."""
-    data = {
-        "schema_version": SCHEMA_VERSION,
+    body = {
         "source": {
             "trace": sweep.run.trace.source,
             "gpu": sweep.run.gpu.slug if sweep.run.gpu else None,
-            "layout": _layout(sweep.layout),
+            "layout": layout(sweep.layout),
             "step_time_us": sweep.run.measured.step_time_us,
         },
         "unit": sweep.unit,
@@ -185,7 +181,7 @@ def as_json(sweep: Sweep) -> str:
         "limits": {label: {"kind": one.kind, "share": one.share} for label, one in limits(sweep).items()},
         "refused": list(sweep.refused),
     }
-    return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_document(body)
 
 
 def _entry(entry: Entry) -> dict[str, Any]:
@@ -193,7 +189,7 @@ def _entry(entry: Entry) -> dict[str, Any]:
     return {
         "cluster": one.label,
         "gpu": one.gpu,
-        "layout": _layout(one.layout),
+        "layout": layout(one.layout),
         "step_time_us": one.step.step_time_us,
         "low_us": one.low_us,
         "high_us": one.high_us,
@@ -209,7 +205,3 @@ def _entry(entry: Entry) -> dict[str, Any]:
         "as_the_one_before": entry.as_before,
         "notes": one.notes,
     }
-
-
-def _layout(layout: Layout | None) -> dict[str, Any] | None:
-    return {"world_size": layout.world_size, **dataclasses.asdict(layout)} if layout else None

@@ -81,10 +81,9 @@ def _source(report: Report) -> RenderableType:
     source, replay = report.source, report.replay
     together = f" · {source.measured} of {source.ranks} ranks together"
     rank = together if source.measured > 1 else f" · rank {source.rank} of {source.ranks}" if source.ranks > 1 else ""
-    steps = f"{source.steps} step{'s' if source.steps > 1 else ''}"
     exposed = f", only communicating {duration(source.exposed_comm_us)}" if source.exposed_comm_us else ""
     waiting = f" (waiting for other ranks {duration(source.waiting_us)})" if source.waiting_us else ""
-    gpu = f"{source.resolution} · {steps} · {many(source.kernels, 'kernel')} · shapes "
+    gpu = f"{source.resolution} · {many(source.steps, 'step')} · {many(source.kernels, 'kernel')} · shapes "
     return Group(
         _line("trace", source.trace + rank),
         _line("source GPU", gpu + ("recorded" if source.shapes_recorded else "not recorded")),
@@ -184,7 +183,7 @@ def _module_coverage(report: Report) -> Iterator[Text]:
         modules = sum(row.modules for row in report.modules if row.path)
         yield _line(
             "modules",
-            f"{percent(share)} of GPU time was launched by {modules:,} module{'s' * (modules > 1)}: tracekit report",
+            f"{percent(share)} of GPU time was launched by {many(modules, 'module')}: tracekit report",
         )
 
 

@@ -113,19 +113,26 @@ class Comparison:
         return 100 * shared / all_us if all_us else 100.0
 
     @property
-    def error_pct(self) -> float | None:
-        """How far the prediction is off, percent; ``None`` if neither or both sides are predicted."""
+    def judged(self) -> tuple[Side, Side] | None:
+        """The prediction and what was measured since; ``None`` if neither side is predicted, or both are."""
         if self.a.predicted == self.b.predicted:
             return None
-        predicted, measured = (self.a, self.b) if self.a.predicted else (self.b, self.a)
+        return (self.a, self.b) if self.a.predicted else (self.b, self.a)
+
+    @property
+    def error_pct(self) -> float | None:
+        """How far the prediction is off, percent; ``None`` as for :attr:`judged`."""
+        if self.judged is None:
+            return None
+        predicted, measured = self.judged
         return 100 * (predicted.step_time_us / measured.step_time_us - 1)
 
     @property
     def inside(self) -> bool | None:
-        """Whether the measured step lies in the prediction's interval; ``None`` as for :attr:`error_pct`."""
-        if self.error_pct is None:
+        """Whether the measured step lies in the prediction's interval; ``None`` as for :attr:`judged`."""
+        if self.judged is None:
             return None
-        predicted, measured = (self.a, self.b) if self.a.predicted else (self.b, self.a)
+        predicted, measured = self.judged
         return (predicted.low_us or 0.0) <= measured.step_time_us <= (predicted.high_us or 0.0)
 
 
@@ -183,8 +190,7 @@ def side(run: Trace | Report | Predictions, gpu: str | None = None, steps: str |
 
 def _name(report: Report) -> str:
     name = PurePath(report.provenance.trace).name.split(".")[0]
-    others = report.source.measured - 1
-    return f"{name} and {others} more" if others else name
+    return units.with_others(name, report.source.measured - 1)
 
 
 def compare(a: Side, b: Side) -> Comparison:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tracekit.units import with_others
 from tracekit.web.database import SKIP_LOCKED, Database, Row
 from tracekit.web.errors import ConflictError, FullError, NotFoundError, TooManyError
 from tracekit.web.files import Files
@@ -72,7 +73,7 @@ class Job:
     @property
     def name(self) -> str:
         """What to call it."""
-        return self.uploads[0] if len(self.uploads) == 1 else f"{self.uploads[0]} and {len(self.uploads) - 1} more"
+        return with_others(self.uploads[0], len(self.uploads) - 1)
 
 
 class Jobs:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from tracekit.prediction.model import cost
 from tracekit.replay.run import Run
-from tracekit.units import printable
+from tracekit.units import printable, with_others
 
 TOLD_BY = {
     "slug": "name",
@@ -62,9 +62,8 @@ def build(run: Run, price: float | None = None) -> Source:
         price: Dollars for an hour of its GPU; None if it isn't known.
     """
     ranks = max(run.trace.world_size, len(run.ranks))
-    name = printable(run.trace.source)
     return Source(
-        trace=name if len(run.ranks) == 1 else f"{name} and {len(run.ranks) - 1} more",
+        trace=with_others(printable(run.trace.source), len(run.ranks) - 1),
         gpu=run.gpu.slug if run.gpu else None,
         resolution=_resolution(run),
         rank=run.trace.rank if len(run.ranks) == 1 else None,

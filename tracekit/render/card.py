@@ -1,0 +1,25 @@
+"""What is known of one thing, figure by figure, each with its source."""
+
+from collections.abc import Iterable
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+
+def card(title: str, figures: Iterable[tuple[str, str, str | None]], sources: Iterable[str]) -> RenderableType:
+    """A line for each figure, with the number of its source below.
+
+    Args:
+        title: What it is.
+        figures: Name, value, and what it was taken from, if that is said.
+        sources: All that something was taken from.
+    """
+    numbers = {source: f"[{number}]" for number, source in enumerate(dict.fromkeys(sources), start=1)}
+    rows = Table(box=None, pad_edge=False, show_header=False)
+    rows.add_column(style="bold", no_wrap=True)
+    rows.add_column(overflow="fold")
+    rows.add_column(style="dim", no_wrap=True)
+    for name, value, source in figures:
+        rows.add_row(name, value, Text(numbers[source] if source else ""))
+    return Group(Text(title, "bold"), rows, *(Text(f"{number} {source}", "dim") for source, number in numbers.items()))
