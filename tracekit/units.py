@@ -1,6 +1,7 @@
 """Numbers as people read them: three digits and a unit."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -34,6 +35,13 @@ def many(count: int, what: str) -> str:
 def with_others(first: str, others: int) -> str:
     """Several things by the first of them: ``trace_0.json and 3 more``."""
     return f"{first} and {others} more" if others else first
+
+
+def ranges(numbers: Sequence[int]) -> list[str]:
+    """Ascending numbers in short: ``[1, 2, 3, 5]`` is ``1-3`` and ``5``."""
+    starts = [n for before, n in zip((None, *numbers), numbers, strict=False) if before != n - 1]
+    ends = [n for n, after in zip(numbers, (*numbers[1:], None), strict=True) if after != n + 1]
+    return [str(start) if start == end else f"{start}-{end}" for start, end in zip(starts, ends, strict=True)]
 
 
 def dollars(amount: float | None) -> str:

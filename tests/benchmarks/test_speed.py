@@ -47,7 +47,7 @@ def test_replay_against_plain_python(benchmark, graph):
 
 def networkx_graph(graph: Graph) -> nx.DiGraph:
     """The same graph for networkx, with an edge to every vertex from the beginning of the trace."""
-    dst = np.repeat(np.arange(graph.vertex.size), np.diff(graph.first))
+    dst = graph.dst
     other = nx.DiGraph()
     other.add_weighted_edges_from((-1, vertex, lag) for vertex, lag in enumerate(graph.release_ns.tolist()))
     other.add_weighted_edges_from(zip(graph.src.tolist(), dst.tolist(), graph.lag_ns.tolist(), strict=True))

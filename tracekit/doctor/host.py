@@ -96,7 +96,7 @@ def overhead(case: Case) -> Check | None:
     if without_us:
         recorded += f"; a step takes {without_us / case.run.measured.step_time_us:.0%} of its time without the profiler"
     waiting = f"; the GPU is idle for {cost:.0f} % of the step" if used else ""
-    options = recipe.join([SLOWING[name] for name in used])
+    options = ", ".join(SLOWING[name] for name in used)
     return Check(
         "overhead",
         "Overhead",

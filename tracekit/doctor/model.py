@@ -70,7 +70,7 @@ class Case:
     @classmethod
     def of(cls, trace: Trace, run: Run) -> Self:
         """The case of a trace and the run that was prepared from it."""
-        return cls(trace, run, run.kernels.filter(pl.col("step").is_in(run.chosen["step"].implode())))
+        return cls(trace, run, run.kernels.filter(run.in_steps))
 
     @property
     def rank(self) -> RankTrace:

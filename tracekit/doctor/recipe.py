@@ -37,11 +37,6 @@ def snippet(checks: Sequence[Check], *, amd: bool) -> str:
     return "\n".join(_lines(changed, amd=amd)) + "\n"
 
 
-def join(options: Sequence[str]) -> str:
-    """Several options as one text."""
-    return ", ".join(options)
-
-
 def _split(option: str) -> list[str]:
     return [argument for argument in (*_ARGUMENTS, SYNCS) if argument in option]
 

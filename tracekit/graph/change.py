@@ -19,14 +19,14 @@ def sources(graph: Graph) -> Ints:
 
 def destinations(graph: Graph) -> Ints:
     """The vertex that each edge leads to, numbered as :func:`sources` does."""
-    return np.argsort(graph.vertex)[_ordered_destinations(graph)]
+    return np.argsort(graph.vertex)[graph.dst]
 
 
 def without(graph: Graph, dropped: Bools) -> Graph:
     """``graph`` without some of its edges; run edges have to stay."""
     kept = ~dropped
     position = np.where(kept, np.cumsum(kept) - 1, GONE)
-    dst = _ordered_destinations(graph)[kept]
+    dst = graph.dst[kept]
     changed = replace(
         graph,
         first=np.searchsorted(dst, np.arange(graph.first.size)),
@@ -105,7 +105,3 @@ def _moved(graph: Graph, position: Ints) -> Graph:
         transfer_edge=transfer[there],
         transfer_activity=graph.transfer_activity[there],
     )
-
-
-def _ordered_destinations(graph: Graph) -> Ints:
-    return np.repeat(np.arange(graph.first.size - 1), np.diff(graph.first))

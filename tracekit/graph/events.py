@@ -100,8 +100,7 @@ def _ended_last(nodes: Nodes, device: Ints, waiting: Ints, ready: Ints) -> Ints:
     delay = start - ready[waiting]
     long = delay > LONG_DELAY_NS
     since = np.ceil(start[long] - PART_OF_DELAY * delay[long]).astype(np.int64)
-    called = np.where(nodes.launcher == NONE, 0, nodes.start_ns[nodes.launcher])
-    found[long] = _last_to_end(nodes, device, waiting[long], since, start[long], LOOK_FAR_BACK, called)
+    found[long] = _last_to_end(nodes, device, waiting[long], since, start[long], LOOK_FAR_BACK, nodes.launched_ns)
     return found
 
 

@@ -57,6 +57,11 @@ class Graph:
     stalled_ns: int = 0
 
     @property
+    def dst(self) -> Ints:
+        """Destination of each edge, in topological numbering."""
+        return np.repeat(np.arange(self.first.size - 1), np.diff(self.first))
+
+    @property
     def work_ns(self) -> Ints:
         """How long each activity works, as measured, without waiting for other ranks or for the one before."""
         work: Ints = self.lag_ns[self.run_edge] - self.kept_ns

@@ -11,7 +11,6 @@ from tracekit.arrays import Bools, Ints
 from tracekit.graph import copies
 from tracekit.graph.edges import EdgeKind, Edges, ends, starts
 from tracekit.graph.nodes import NONE, Nodes
-from tracekit.ingest.captured import LAUNCHES_GRAPH
 
 # From the call's start to the kernel's, on an idle stream: 6.4 to 11.6 us on A100, H100, V100, B200; used where a
 # trace has no launch on an idle stream to learn it from.
@@ -58,7 +57,7 @@ def _handed_over(nodes: Nodes, launcher: Ints, launched: Ints) -> tuple[Bools, I
         Whether with their launch call's end, how long before it they started, and, of a call that took long to do it
         in its midst, how long; else 0.
     """
-    graphs = nodes.names.str.contains(LAUNCHES_GRAPH).to_numpy()
+    graphs = nodes.launches_graph
     start, end = nodes.start_ns[: nodes.cpu], nodes.end_ns[: nodes.cpu]
     first = np.full(nodes.cpu, np.iinfo(np.int64).max)
     np.minimum.at(first, launcher, nodes.start_ns[launched])

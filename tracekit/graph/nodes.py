@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tracekit.arrays import Ints
+from tracekit.arrays import Bools, Ints
 from tracekit.graph.calls import CAN_WAIT
+from tracekit.ingest.captured import LAUNCHES_GRAPH
 from tracekit.trace import RankTrace
 
 NONE = -1
@@ -55,6 +56,16 @@ class Nodes:
     def activities(self) -> Ints:
         """Node numbers of the activities, in the order of the kernel table."""
         return np.arange(self.cpu, self.start_ns.size)
+
+    @property
+    def launched_ns(self) -> Ints:
+        """When the call that launched each activity began; 0 where the trace lacks it."""
+        return np.where(self.launcher == NONE, 0, self.start_ns[self.launcher])
+
+    @property
+    def launches_graph(self) -> Bools:
+        """Which CPU nodes launch a CUDA graph."""
+        return self.names.str.contains(LAUNCHES_GRAPH).to_numpy()
 
     def measured_ns(self, vertices: Ints) -> Ints:
         """When the nodes of vertices started or ended (``tracekit.graph.edges``)."""

@@ -61,7 +61,7 @@ def _launched(nodes: Nodes, kernels: pl.DataFrame) -> pl.DataFrame:
     table = pl.DataFrame(
         {
             "stream": kernels["stream"],
-            "at": np.where(nodes.launcher == NONE, 0, nodes.start_ns[nodes.launcher]),
+            "at": nodes.launched_ns,
             "start": nodes.start_ns[nodes.cpu :],
             "node": nodes.activities,
         }

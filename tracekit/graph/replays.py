@@ -12,7 +12,6 @@ import polars as pl
 from tracekit.arrays import Bools, Ints
 from tracekit.graph import spans
 from tracekit.graph.nodes import NONE, Nodes
-from tracekit.ingest.captured import LAUNCHES_GRAPH
 
 # Shorter distances are ordinary gaps. A kernel may start 3 us after a set of memory, in every replay.
 GAP_NS = 2_000
@@ -67,7 +66,7 @@ def _worked(nodes: Nodes, activities: Ints, before: Ints, after: Ints) -> Ints:
 
 def _identity(nodes: Nodes, kernels: pl.DataFrame) -> pl.DataFrame | None:
     """Per activity ``what`` it is, alike in all replays, and ``of_graph``; ``None`` for a trace without graphs."""
-    graphs = nodes.names.str.contains(LAUNCHES_GRAPH).to_numpy()
+    graphs = nodes.launches_graph
     if not graphs.any():
         return None
     launcher = nodes.launcher

@@ -10,7 +10,6 @@ import numpy as np
 from tracekit.arrays import Ints
 from tracekit.graph.edges import EdgeKind, Edges, ends, starts
 from tracekit.graph.nodes import NONE, Nodes
-from tracekit.ingest.captured import LAUNCHES_GRAPH
 
 # Shorter delays are jitter.
 STALL_NS = 100_000
@@ -31,8 +30,7 @@ def link(nodes: Nodes, device: Ints, waiting: Ints, ready: Ints, earliest: tuple
         ready: When each node could have started.
         earliest: The edges that say so.
     """
-    of_graph = nodes.names.str.contains(LAUNCHES_GRAPH).to_numpy()
-    waiting = waiting[~of_graph[nodes.launcher[waiting - nodes.cpu]]]
+    waiting = waiting[~nodes.launches_graph[nodes.launcher[waiting - nodes.cpu]]]
     start, call = nodes.start_ns[waiting], nodes.launcher[waiting - nodes.cpu]
     last = _last_before(nodes, device)[waiting - nodes.cpu]
     ended = np.where(last == NONE, np.iinfo(np.int64).min, nodes.end_ns[last])

@@ -72,7 +72,7 @@ class _Issued:
     """Per stream, its activities in order and when each had been launched."""
 
     def __init__(self, nodes: Nodes) -> None:
-        launched = np.where(nodes.launcher == NONE, 0, nodes.start_ns[nodes.launcher])
+        launched = nodes.launched_ns
         self.streams: list[tuple[Ints, Ints]] = []
         for lane in np.unique(nodes.lane[nodes.cpu :]).tolist():
             on_lane = nodes.activities[nodes.lane[nodes.cpu :] == lane]

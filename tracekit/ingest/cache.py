@@ -12,6 +12,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -204,10 +205,8 @@ def _read(entry: Path, memory_bytes: int) -> RankTrace | None:
 
 
 def _touch(entry: Path) -> None:
-    try:
+    with suppress(OSError):
         os.utime(entry)
-    except OSError:
-        return
 
 
 def _entries(root: Path) -> list[Path]:

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+from tracekit import units
 from tracekit.errors import TraceError
 from tracekit.trace import RankTrace, Trace
 
@@ -89,10 +90,8 @@ def _doubts(ranks: Sequence[RankTrace], given: Collection[int]) -> Iterator[str]
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """Numbers in short: ``[1, 2, 3, 5]`` is ``1-3, 5``."""
-    starts = [n for before, n in zip((None, *numbers), numbers, strict=False) if before != n - 1]
-    ends = [n for n, after in zip(numbers, (*numbers[1:], None), strict=True) if after != n + 1]
-    spans = [str(start) if start == end else f"{start}-{end}" for start, end in zip(starts, ends, strict=True)]
+    """Numbers in short, ten ranges at most: ``[1, 2, 3, 5]`` is ``1-3, 5``."""
+    spans = units.ranges(numbers)
     return ", ".join(spans[:10]) + (", ..." if len(spans) > 10 else "")
 
 

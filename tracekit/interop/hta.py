@@ -86,7 +86,7 @@ def _events(rank: RankTrace) -> pl.DataFrame:
     stop = (pl.col("ts_ns") + pl.col("dur_ns")).floordiv(1000)
     events = pl.concat(_tables(rank), how="diagonal").sort("ts_ns", "dur_ns", descending=[False, True])
     numbers = [_number(events, name, missing) for name, missing in _NUMBERS.items()]
-    texts = [_text(events, ours).alias(theirs) for ours, theirs in _INPUTS.items()]
+    texts = [pl.col(ours).fill_null(_NOT_RECORDED).alias(theirs) for ours, theirs in _INPUTS.items()]
     bandwidth = (pl.col("bytes") / pl.col("dur_ns")).fill_null(0.0).replace(float("inf"), 0.0)
     # HTA takes an event with the number 0 for "no event".
     return events.with_row_index("index", offset=1).select(
@@ -97,10 +97,6 @@ def _events(rank: RankTrace) -> pl.DataFrame:
 
 def _number(events: pl.DataFrame, name: str, missing: int) -> pl.Expr:
     return (pl.col(name) if name in events.columns else pl.lit(None, pl.Int64)).fill_null(missing).alias(name)
-
-
-def _text(events: pl.DataFrame, name: str) -> pl.Expr:
-    return pl.col(name).fill_null(_NOT_RECORDED)
 
 
 def _tables(rank: RankTrace) -> Iterator[pl.DataFrame]:

@@ -100,7 +100,7 @@ def _computing(run: Run) -> pl.DataFrame:
     table = run.kernels.select(
         rank, "step", "phase", "family", "work_from", row=pl.int_range(pl.len()), at=pl.coalesce("call", "ts_ns")
     )
-    computing = pl.col("step").is_in(run.chosen["step"].unique().implode()) & ~pl.col("family").is_in(["collective"])
+    computing = (pl.col("family") != "collective") & run.in_steps
     recorded = pl.col("work_from").ne_missing(ASSUMED)
     table = table.filter(computing & recorded & (pl.col("phase") != OPTIMIZER)).sort("rank", "step", "at", "row")
     back = pl.col("phase") == BACKWARD

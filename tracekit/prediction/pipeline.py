@@ -228,9 +228,8 @@ def _steps(run: Run, layers: Layers, timeline: Timeline) -> tuple[float, pl.Data
 def _once(run: Run, layers: Layers, timeline: Timeline) -> float:
     """Part of the chosen steps' computing that is done once a step."""
     ran_ns = pl.Series("ran_ns", timeline.activity_end_ns - timeline.activity_start_ns)
-    computes = pl.col("step").is_in(run.chosen["step"].unique().implode()) & (pl.col("family") != "collective")
-    every = run.kernels.select("step", "family").with_columns(ran_ns).filter(computes)["ran_ns"]
-    return 1 - int(ran_ns.gather(layers.kernels["row"]).sum()) / int(every.sum())
+    computes = run.in_steps & (run.kernels["family"] != "collective")
+    return 1 - int(ran_ns.gather(layers.kernels["row"]).sum()) / int(ran_ns.filter(computes).sum())
 
 
 def _step_us(

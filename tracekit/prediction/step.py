@@ -311,7 +311,6 @@ def _edited(run: Run, kernels: pl.DataFrame) -> pl.DataFrame:
 
 def _coverage(run: Run, kernels: pl.DataFrame) -> Coverage:
     """By measured time, over the chosen steps."""
-    in_step = run.kernels["step"].is_in(run.chosen["step"].implode())
-    table = pl.DataFrame({"time": run.kernels["dur_ns"], "method": kernels["method"]}).filter(in_step)
+    table = pl.DataFrame({"time": run.kernels["dur_ns"], "method": kernels["method"]}).filter(run.in_steps)
     modelled, scaled = (pl.col("method").is_in(methods) for methods in (MODELLED, SCALED))
     return Coverage(*(share(table, "time", one) for one in (modelled, scaled, ~(modelled | scaled))))

@@ -170,9 +170,8 @@ def _blamed_until(
     waits = np.flatnonzero(np.isin(kinds(graph, trail), (EdgeKind.SYNC, EdgeKind.QUEUE)))
     call, node_end = node[waits], trail.vertex[waits]
     own = np.zeros(graph.vertex.size, dtype=np.int64)
-    dst = np.repeat(np.arange(graph.first.size - 1), np.diff(graph.first))
     run = graph.kind == EdgeKind.RUN
-    own[dst[run]] = lag_ns[run]
+    own[graph.dst[run]] = lag_ns[run]
     called_ns = timeline.start_ns[call]
     waited = vertex_times(graph, timeline)[node_end] - called_ns - own[node_end]
     seen = trail.begin_ns[waits] - np.maximum(called_ns, stretches.begin_ns[trail.stretch[waits]])

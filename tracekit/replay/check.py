@@ -73,7 +73,6 @@ def exactly(graph: Graph) -> Graph:
 def _constants(graph: Graph) -> pl.DataFrame:
     times = vertex_times(graph, measured(graph))
     _, binding = _exact_lags(graph, times)
-    dst = np.repeat(np.arange(graph.first.size - 1), np.diff(graph.first))
     binds = np.zeros(graph.src.size, dtype=np.bool_)
     binds[binding] = True
     table = pl.DataFrame(
@@ -81,7 +80,7 @@ def _constants(graph: Graph) -> pl.DataFrame:
             "kind": graph.kind,
             "lag": graph.lag_ns / 1e3,
             "binds": binds,
-            "beyond": (times[dst] - times[graph.src] - graph.lag_ns) / 1e3,
+            "beyond": (times[graph.dst] - times[graph.src] - graph.lag_ns) / 1e3,
         }
     )
     names = {int(kind): kind.name.lower() for kind in EdgeKind}

@@ -70,7 +70,7 @@ class Sharing:
             kernel_us: How long each kernel takes on another GPU, as for :meth:`Run.step_with`; by default as measured.
         """
         run = self._run
-        given_ns = run.durations_ns((run.kernels["dur_ns"] / 1e3).to_numpy() if kernel_us is None else kernel_us)
+        given_ns = run.durations_ns(run.kernel_us if kernel_us is None else kernel_us)
         apart = run.meter.median(replay(run.graph, given_ns))
         if self.overlap < WORTH_PCT:
             return Contention(self.overlap, apart, apart)

@@ -88,7 +88,7 @@ def critical_path(
 def _last_vertex(graph: Graph, timeline: Timeline, kernels: pl.DataFrame, step: int, index: int, end: int) -> int:
     """The vertex that a step ends with: its last mark on the CPU, or the end of its last activity."""
     if timeline.marks:
-        mark = timeline.cpu - timeline.marks // 2 + index
+        mark = int(timeline.end_marks(np.array(index)))
         if timeline.start_ns[mark] >= end:
             return int(graph.vertex[2 * mark])
     own = (kernels["step"] == step).fill_null(False).to_numpy() & (timeline.activity_end_ns <= end)

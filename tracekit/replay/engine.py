@@ -43,6 +43,14 @@ class Timeline:
         """Ends of the activities, in the order of the kernel table."""
         return self.end_ns[self.cpu :]
 
+    def end_marks(self, steps: Ints) -> Ints:
+        """The marks at the ends of steps on the CPU, of a timeline that has any.
+
+        Args:
+            steps: Their places among all steps.
+        """
+        return self.cpu - self.marks // 2 + steps
+
 
 def measured(graph: Graph) -> Timeline:
     """The timeline as it was recorded."""

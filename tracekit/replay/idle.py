@@ -178,4 +178,4 @@ def _end_mark(timeline: Timeline, windows: pl.DataFrame) -> Ints:
     """The mark at each step's end on the CPU; any node where there are none, as steps then end with the GPU's work."""
     if not timeline.marks:
         return np.zeros(windows.height, dtype=np.int64)
-    return timeline.cpu - timeline.marks // 2 + windows["index"].cast(pl.Int64).to_numpy()
+    return timeline.end_marks(windows["index"].cast(pl.Int64).to_numpy())

@@ -94,6 +94,16 @@ class Run:
         """The GPU it was recorded on."""
         return self.source.gpu if self.source else None
 
+    @property
+    def in_steps(self) -> pl.Series:
+        """Whether each kernel is of a chosen step."""
+        return self.kernels["step"].is_in(self.chosen["step"].implode()).fill_null(False)
+
+    @property
+    def kernel_us(self) -> Floats:
+        """What each kernel took, as measured."""
+        return (self.kernels["dur_ns"] / 1e3).to_numpy()
+
     @cached_property
     def meter(self) -> Meter:
         """What its timelines are measured with."""

@@ -65,7 +65,7 @@ def _deadlines(
     )
     deadline[graph.vertex[2 * (timeline.cpu + np.flatnonzero(own)) + 1]] = end
     if timeline.marks:
-        marks = timeline.cpu - timeline.marks // 2 + table["index"].cast(pl.Int64).to_numpy()
+        marks = timeline.end_marks(table["index"].cast(pl.Int64).to_numpy())
         deadline[graph.vertex[2 * marks]] = end
     return deadline
 

@@ -25,9 +25,8 @@ def stragglers(run: Run) -> pl.DataFrame:
     """
     if run.collectives is None:
         return pl.DataFrame(schema=COLUMNS)
-    in_steps = pl.col("step").is_in(run.chosen["step"].implode())
     steps = run.chosen.group_by("rank").agg(steps=pl.len())
-    work = run.kernels.filter(in_steps).group_by("rank").agg(busy_us=pl.col("dur_ns").sum() / 1e3)
+    work = run.kernels.filter(run.in_steps).group_by("rank").agg(busy_us=pl.col("dur_ns").sum() / 1e3)
     ahead = run.collectives.clocks.ahead_ns
     clocks = {"rank": list(ahead), "clock_ahead_us": [ns / 1e3 for ns in ahead.values()]}
     per_rank = (
@@ -42,8 +41,7 @@ def stragglers(run: Run) -> pl.DataFrame:
 def _at_collectives(run: Run) -> pl.DataFrame:
     """Per rank, over the chosen steps: ``wait_us``, ``last_share``, ``held_up_us``."""
     assert run.collectives is not None
-    in_steps = run.kernels["step"].is_in(run.chosen["step"].implode()).fill_null(False)
-    table = run.collectives.table.filter(in_steps.gather(run.collectives.table["row"]))
+    table = run.collectives.table.filter(run.in_steps.gather(run.collectives.table["row"]))
     arrival = pl.col("arrival_ns")
     second = arrival.top_k(2).min().over("collective")
     is_last = arrival == arrival.max().over("collective")

@@ -25,7 +25,7 @@ def unprofiled(run: Run, step_time_us: float) -> Run:
     Raises:
         TracekitError: The profiled step is shorter, or the GPU's work alone takes longer.
     """
-    times = (run.kernels["dur_ns"] / 1e3).to_numpy()
+    times = run.kernel_us
     scale = run.measured.step_time_us / run.replay.span_us
     wanted_us = step_time_us / scale
     if not wanted_us <= run.step_with(times).span_us:

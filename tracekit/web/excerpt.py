@@ -20,7 +20,7 @@ def excerpt(run: Run, timelines: int) -> tuple[Run | None, str | None]:
     Returns:
         The run with fewer chosen steps, ``None`` if not even one fits; and what that leaves out, if anything.
     """
-    chosen = run.kernels.filter(pl.col("step").is_in(run.chosen["step"].implode()))
+    chosen = run.kernels.filter(run.in_steps)
     steps = chosen.group_by("step").len().sort("step").with_columns(drawn=timelines * pl.col("len").cum_sum())
     fitting = steps.filter(pl.col("drawn") <= MOST_KERNELS)
     if fitting.height == steps.height:

@@ -19,8 +19,7 @@ CATEGORY = {"memcpy": "gpu_memcpy", "memset": "gpu_memset"}
 
 def chosen(run: Run) -> Ints:
     """Rows of the kernel table in the chosen steps."""
-    inside = run.kernels["step"].is_in(run.chosen["step"].implode()).fill_null(False)
-    return np.flatnonzero(inside.to_numpy())
+    return np.flatnonzero(run.in_steps.to_numpy())
 
 
 def begin_ns(run: Run, timeline: Timeline, path: pl.DataFrame) -> int:

@@ -10,7 +10,6 @@ from tracekit.graph import replays
 from tracekit.graph.change import destinations, sources, without
 from tracekit.graph.edges import EdgeKind
 from tracekit.graph.nodes import NONE
-from tracekit.ingest.captured import LAUNCHES_GRAPH
 from tracekit.replay.run import Run
 from tracekit.replay.whatif.cpu import of_calls
 from tracekit.replay.whatif.edited import Edited, with_graph
@@ -73,7 +72,7 @@ def _of_graphs(run: Run, src: Ints, dst: Ints, lag_ns: Ints) -> Bools:
     nodes = run.graph.nodes
     launcher = np.full(nodes.start_ns.size, NONE)
     launcher[nodes.cpu :] = nodes.launcher
-    graphs = np.append(nodes.names.str.contains(LAUNCHES_GRAPH).to_numpy(), False)
+    graphs = np.append(nodes.launches_graph, False)
     before, after = launcher[src], launcher[dst]
     found: Bools = graphs[before] & (before == after) | (graphs[before] | graphs[after]) & (lag_ns > replays.GAP_NS)
     return found

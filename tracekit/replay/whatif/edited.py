@@ -41,7 +41,7 @@ def step_time_us(run: Run, kernel_us: Floats | None = None) -> float:
         run: The run.
         kernel_us: Kernel times before the edits, in the order of the kernel table; the measured ones by default.
     """
-    times = (run.kernels["dur_ns"] / 1e3).to_numpy() if kernel_us is None else kernel_us
+    times = run.kernel_us if kernel_us is None else kernel_us
     return run.step_with(times).span_us * run.measured.step_time_us / run.replay.span_us
 
 

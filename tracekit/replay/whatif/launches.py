@@ -30,8 +30,13 @@ def calls_of(run: Run, kernels: Bools) -> Bools:
 
 def blocking(run: Run) -> Bools:
     """CPU nodes that wait for the GPU."""
+    return reached_by(run, EdgeKind.SYNC)
+
+
+def reached_by(run: Run, kind: EdgeKind) -> Bools:
+    """CPU nodes that an edge of a kind leads to."""
     found = np.zeros(run.graph.nodes.start_ns.size, dtype=np.bool_)
-    found[destinations(run.graph)[run.graph.kind == EdgeKind.SYNC] // 2] = True
+    found[destinations(run.graph)[run.graph.kind == kind] // 2] = True
     return found[: run.graph.nodes.cpu]
 
 

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracekit.arrays import Bools, Ints
-from tracekit.graph.change import destinations
 from tracekit.graph.edges import EdgeKind
 from tracekit.graph.nodes import NONE
 from tracekit.replay.run import Run
-from tracekit.replay.whatif.launches import blocking
+from tracekit.replay.whatif.launches import blocking, reached_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +37,8 @@ def sequences(run: Run, launches: Bools) -> Sequences:
     launch = (launches & ~blocking(run))[order]
     idle = _wait_for_nothing(run)[order]
     place = np.stack([nodes.lane[order], _step_of_calls(run, order)])
-    new = ~(launch | idle) | _resumes(run)[order]
+    resumes = reached_by(run, EdgeKind.HANDOVER)[order]
+    new = ~(launch | idle) | resumes
     new[:1] = True
     new[1:] |= ~(launch | idle)[:-1] | (place[:, 1:] != place[:, :-1]).any(axis=0)
     number = np.cumsum(new) - 1
@@ -60,13 +60,6 @@ def _wait_for_nothing(run: Run) -> Bools:
     calls[nodes.launcher[nodes.launcher != NONE]] = False
     nothing: Bools = calls & ~blocking(run)
     return nothing
-
-
-def _resumes(run: Run) -> Bools:
-    """CPU nodes with which a thread goes on after it waited for another."""
-    found = np.zeros(run.graph.nodes.start_ns.size, dtype=np.bool_)
-    found[destinations(run.graph)[run.graph.kind == EdgeKind.HANDOVER] // 2] = True
-    return found[: run.graph.nodes.cpu]
 
 
 def _step_of_calls(run: Run, order: Ints) -> Ints:

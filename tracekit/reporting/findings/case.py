@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
 import polars as pl
 
@@ -56,12 +55,6 @@ class Case:
         """The measured step."""
         return self.run.measured.step_time_us
 
-    @cached_property
-    def measured_us(self) -> Floats:
-        """What each kernel of the whole trace took."""
-        times: Floats = (self.run.kernels["dur_ns"] / 1e3).to_numpy()
-        return times
-
     def saving_us(self, rows: pl.DataFrame, time_us: pl.Series | Floats | float) -> float:
         """How much shorter the step is if some kernels take another time; the replay's, on the measured step's scale.
 
@@ -69,7 +62,7 @@ class Case:
             rows: These kernels, with their row number ``kernel``.
             time_us: What they take instead.
         """
-        times = self.measured_us.copy()
+        times = self.run.kernel_us.copy()
         times[rows["kernel"].to_numpy()] = time_us
         return self.step_time_us * (1 - self.run.step_with(times).span_us / self.run.replay.span_us)
 

@@ -60,7 +60,7 @@ def limit(run: Run, target: Prediction) -> Limit | None:
 
 def find(case: Case) -> Iterator[Finding]:
     """Fires for every target on which one thing takes most of the critical path, and another or less of it did here."""
-    here = _shares(case.run, case.measured_us)
+    here = _shares(case.run, case.run.kernel_us)
     for target in case.targets:
         if case.run.gpu is not None and target.label == case.run.gpu.slug:
             continue

@@ -41,9 +41,8 @@ def build(run: Run, targets: Sequence[Prediction]) -> tuple[TimeBar, ...]:
 def _bar(
     run: Run, label: str, step: StepTime, time_us: pl.Series, added_us: Mapping[str, float] = MappingProxyType({})
 ) -> TimeBar:
-    in_step = run.kernels["step"].is_in(run.chosen["step"].implode())
     added = pl.DataFrame([*added_us.items()], schema={"family": pl.String, "time": pl.Float64}, orient="row")
-    rows = pl.concat([pl.DataFrame({"family": run.kernels["family"], "time": time_us}).filter(in_step), added])
+    rows = pl.concat([pl.DataFrame({"family": run.kernels["family"], "time": time_us}).filter(run.in_steps), added])
     families = rows.group_by("family").agg(pl.col("time").sum()).sort("time", "family", descending=[True, False])
     whole = families["time"].sum()
     shares = [(family, time / whole) for family, time in families.iter_rows()] if whole else [(NO_STEP, 1.0)]

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
+from tracekit.units import ranges
+
 _NUMBERED = re.compile(r"(.+)_(\d+)")
 
 Shape = tuple[tuple[str, "Shape"], ...]
@@ -105,7 +107,7 @@ def _merged(siblings: Iterable[tuple[str, _Node]]) -> Iterator[tuple[str, _Node]
             yield group[0]
         else:
             numbers = sorted(int(label.rpartition("_")[2]) for label, _ in group)
-            yield f"{alike}_{{{_ranges(numbers)}}}", _sum([node for _, node in group])
+            yield f"{alike}_{{{','.join(ranges(numbers))}}}", _sum([node for _, node in group])
 
 
 def _shape(node: _Node) -> Shape:
@@ -120,14 +122,3 @@ def _sum(nodes: list[_Node]) -> _Node:
         whole.own_us += node.own_us
     whole.inside = {label: _sum([node.inside[label] for node in nodes]) for label in nodes[0].inside}
     return whole
-
-
-def _ranges(numbers: list[int]) -> str:
-    """``[0, 1, 2, 5]`` as ``0-2,5``."""
-    parts: list[list[int]] = []
-    for number in numbers:
-        if parts and number == parts[-1][-1] + 1:
-            parts[-1] = [parts[-1][0], number]
-        else:
-            parts.append([number])
-    return ",".join("-".join(map(str, part)) for part in parts)

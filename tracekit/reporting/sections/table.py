@@ -36,4 +36,4 @@ def in_steps(run: Run, targets: Sequence[Prediction]) -> pl.DataFrame:
         **bounds,
         **predicted,
     )
-    return table.filter(pl.col("step").is_in(run.chosen["step"].implode()))
+    return table.filter(run.in_steps)
