@@ -29,8 +29,6 @@ class TracekitError(Exception):
         hint: What to try.
     """
 
-    exit_code = 1
-
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(f"{message} {hint}".rstrip())
         self.message = message

@@ -82,7 +82,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
     except TracekitError as error:
-        _fail(str(error), error.exit_code)
+        _fail(str(error), EXIT_FAILURE)
     except Exception as error:
         from predictors import PredictorError
 

@@ -7,7 +7,6 @@ from typing import Annotated, Any, BinaryIO
 from fastapi import APIRouter
 from fastapi import Path as InPath
 from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
-from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from predictors import list_gpus, load_gpu
@@ -17,8 +16,8 @@ from tracekit.prediction.layout import LEAST_BATCH, MOST_BATCH
 from tracekit.web.errors import NotFoundError, WebError
 from tracekit.web.formats import FORMATS
 from tracekit.web.jobs import Job
+from tracekit.web.routes import ID, Id, Opened, Owner, refusals
 from tracekit.web.store import Store
-from tracekit.web.tus import Id, Owner, refusals
 
 MOST_TARGETS = 32
 BLOCK_BYTES = 1 << 20
@@ -57,7 +56,7 @@ class Ask(BaseModel):
 class NewJob(BaseModel):
     """Traces of one run, and what to find out about them."""
 
-    uploads: list[Annotated[str, StringConstraints(pattern="^[0-9a-f]{32}$")]] = Field(min_length=1, max_length=4096)
+    uploads: list[Annotated[str, StringConstraints(pattern=ID)]] = Field(min_length=1, max_length=4096)
     ask: Ask | None = Field(default=None, description="Left out: only look what is in the traces.")
 
 
@@ -103,37 +102,32 @@ router = APIRouter(prefix="/api/v1")
 
 
 @router.post("/jobs", status_code=201, tags=["jobs"], summary="Begin a job", responses=refusals(400, 404, 409))
-def create(request: Request, owner: Owner, new: NewJob) -> JobBody:
+def create(store: Opened, owner: Owner, new: NewJob) -> JobBody:
     """Queue a job for uploads, which belong to it from now on and are deleted with it."""
-    store = store_of(request)
     return body(store, store.jobs.create(owner, new.uploads, None if new.ask is None else asked(new.ask)))
 
 
 @router.get("/jobs", tags=["jobs"], summary="Your jobs", responses=refusals())
-def jobs(request: Request, owner: Owner) -> list[JobBody]:
+def jobs(store: Opened, owner: Owner) -> list[JobBody]:
     """Newest first."""
-    store = store_of(request)
     return [body(store, job) for job in store.jobs.of(owner)]
 
 
 @router.get("/jobs/{job_id}", tags=["jobs"], summary="How a job is doing", responses=refusals(404))
-def job(request: Request, owner: Owner, job_id: Id) -> JobBody:
+def job(store: Opened, owner: Owner, job_id: Id) -> JobBody:
     """State, stage, what was found, and where the reports are."""
-    store = store_of(request)
     return body(store, store.jobs.get(owner, job_id))
 
 
 @router.post("/jobs/{job_id}/ask", tags=["jobs"], summary="Ask anew", responses=refusals(400, 404, 409))
-def ask(request: Request, owner: Owner, job_id: Id, ask: Ask) -> JobBody:
+def ask(store: Opened, owner: Owner, job_id: Id, ask: Ask) -> JobBody:
     """Queue a job again with other targets."""
-    store = store_of(request)
     return body(store, store.jobs.ask(store.jobs.get(owner, job_id), asked(ask)))
 
 
 @router.delete("/jobs/{job_id}", status_code=204, tags=["jobs"], summary="Delete a job", responses=refusals(404))
-def delete(request: Request, owner: Owner, job_id: Id) -> Response:
+def delete(store: Opened, owner: Owner, job_id: Id) -> Response:
     """Delete it with its uploads and reports."""
-    store = store_of(request)
     store.jobs.delete(store.jobs.get(owner, job_id))
     return Response(status_code=204)
 
@@ -145,9 +139,8 @@ def delete(request: Request, owner: Owner, job_id: Id) -> Response:
     response_class=Response,
     responses=refusals(404) | {200: {"content": {form.media_type: {} for form in FORMATS.values()}}},
 )
-def report(request: Request, owner: Owner, job_id: Id, form: Form) -> Response:
+def report(store: Opened, owner: Owner, job_id: Id, form: Form) -> Response:
     """The report in one of its forms."""
-    store = store_of(request)
     return report_of(store, store.jobs.get(owner, job_id), form)
 
 
@@ -163,12 +156,6 @@ def clusters(owner: Owner) -> list[ClusterBody]:
     """Others are written as nodes, GPUs and network: `4x8xh100-sxm@ndr400`."""
     known = (load_cluster(name) for name in list_clusters())
     return [ClusterBody(slug=each.slug, gpu=each.gpu.slug, nodes=each.nodes, gpus=each.gpus) for each in known]
-
-
-def store_of(request: Request) -> Store:
-    """The application's store."""
-    store: Store = request.app.state.store
-    return store
 
 
 def asked(ask: Ask) -> dict[str, Any]:

@@ -6,23 +6,22 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query
 from pydantic import StringConstraints
-from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from tracekit.render import compare as as_json
 from tracekit.render.html import comparison_page
 from tracekit.reporting.comparison import Comparison, Side, compare
 from tracekit.web.answers import page
-from tracekit.web.api import REPORT_POLICY, store_of
+from tracekit.web.api import REPORT_POLICY
 from tracekit.web.errors import NotFoundError, WebError
 from tracekit.web.jobs import Job
+from tracekit.web.routes import ID, Opened, Owner, refusals
 from tracekit.web.sides import FILE, Sides, likely, unpack
 from tracekit.web.store import Store
-from tracekit.web.tus import Owner, refusals
 
 SHOWN_KERNELS = 50
 
-JobId = Annotated[str, StringConstraints(pattern="^[0-9a-f]{32}$")]
+JobId = Annotated[str, StringConstraints(pattern=ID)]
 First = Annotated[JobId, Query(description="The first job.")]
 Second = Annotated[JobId, Query(description="The second one.")]
 Of = Annotated[
@@ -42,7 +41,7 @@ router = APIRouter()
 
 @router.get("/compare", include_in_schema=False)
 def shown(
-    request: Request,
+    store: Opened,
     owner: Owner,
     job: Annotated[list[JobId], Query(default_factory=list)],
     of_a: Of = None,
@@ -51,7 +50,6 @@ def shown(
     """Two reports side by side, the older one first, and the choice of what is meant of each."""
     if len(job) != 2:
         raise WebError("Choose two reports to compare.", "Tick two of them in the list of your reports.")
-    store = store_of(request)
     jobs = sorted((store.jobs.get(owner, job_id) for job_id in job), key=lambda each: each.created)
     sides = [_sides(store, each) for each in jobs]
     chosen = _chosen(sides[0], sides[1], of_a, of_b)
@@ -67,7 +65,7 @@ def shown(
     responses=refusals(404) | {200: {"content": {"text/html": {}, "application/json": {}}}},
 )
 def compared(
-    request: Request,
+    store: Opened,
     owner: Owner,
     form: ComparisonForm,
     a: First,
@@ -77,7 +75,6 @@ def compared(
     top: Annotated[int, Query(ge=0, le=10_000, description="Kernels to list of each kind.")] = SHOWN_KERNELS,
 ) -> Response:
     """What changed between two measured runs, or how far a prediction was off from what was measured since."""
-    store = store_of(request)
     jobs = [store.jobs.get(owner, job_id) for job_id in (a, b)]
     sides = [_sides(store, job) for job in jobs]
     pairs = zip(jobs, sides, _chosen(sides[0], sides[1], of_a, of_b), strict=True)

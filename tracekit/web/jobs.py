@@ -290,7 +290,9 @@ def _of_row(row: Row) -> Job:
         formats=tuple(json.loads(row["formats"])),
         **{
             name: row[name]
-            for name in ("id", "link", "owner", "state", "stage", "output", "attempts", "claim", "created", "queued")
+            for name in (
+                *("id", "link", "owner", "state", "stage", "output"),
+                *("attempts", "claim", "created", "queued", "expires"),
+            )
         },
-        expires=row["expires"],
     )

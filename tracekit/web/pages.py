@@ -13,15 +13,15 @@ from tracekit.comm import list_clusters, load_cluster
 from tracekit.render.doctor import MEANINGS
 from tracekit.web import access, samples, timeline
 from tracekit.web.answers import page
-from tracekit.web.api import Ask, asked, report_of, store_of
+from tracekit.web.api import Ask, asked, report_of
 from tracekit.web.api import Form as ReportForm
 from tracekit.web.errors import UnauthorizedError
 from tracekit.web.formats import FORMATS, Format
 from tracekit.web.jobs import Job
 from tracekit.web.layout import NUMBERS, change_of
+from tracekit.web.routes import Id, Opened, Owner
 from tracekit.web.settings import Settings
 from tracekit.web.store import Store
-from tracekit.web.tus import Id, Owner
 
 DOCS_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
@@ -47,61 +47,55 @@ router = APIRouter(include_in_schema=False)
 
 
 @router.get("/")
-def home(request: Request, owner: Owner) -> HTMLResponse:
+def home(request: Request, store: Opened, owner: Owner) -> HTMLResponse:
     """Upload, and one's own reports."""
     settings: Settings = request.app.state.settings
-    return page("home.html", settings=settings, samples=samples.names(), jobs=_rows(store_of(request), owner))
+    return page("home.html", settings=settings, samples=samples.names(), jobs=_rows(store, owner))
 
 
 @router.post("/samples/{name}")
-def sample(request: Request, owner: Owner, name: str) -> Response:
+def sample(store: Opened, owner: Owner, name: str) -> Response:
     """A job for a sample."""
-    store = store_of(request)
     upload = samples.upload(store.uploads, owner, name)
     return RedirectResponse(f"/jobs/{store.jobs.create(owner, [upload.id], None).id}", 303)
 
 
 @router.get("/jobs/{job_id}")
-def job(request: Request, owner: Owner, job_id: Id) -> HTMLResponse:
+def job(store: Opened, owner: Owner, job_id: Id) -> HTMLResponse:
     """What a job found, asks or does, or its report."""
-    store = store_of(request)
     return page("job.html", **_shown(store, store.jobs.get(owner, job_id)))
 
 
 @router.get("/jobs/{job_id}/panel")
-def panel(request: Request, owner: Owner, job_id: Id) -> HTMLResponse:
+def panel(store: Opened, owner: Owner, job_id: Id) -> HTMLResponse:
     """The part of a job's page that changes by itself."""
-    store = store_of(request)
     return page("panel.html", **_shown(store, store.jobs.get(owner, job_id)))
 
 
 @router.post("/jobs/{job_id}/ask")
-def ask(request: Request, owner: Owner, job_id: Id, ask: Annotated[Chosen, Form()]) -> Response:
+def ask(store: Opened, owner: Owner, job_id: Id, ask: Annotated[Chosen, Form()]) -> Response:
     """Queue a job again with what was chosen."""
-    store = store_of(request)
     store.jobs.ask(store.jobs.get(owner, job_id), asked(ask))
     return RedirectResponse(f"/jobs/{job_id}", 303)
 
 
 @router.post("/jobs/{job_id}/delete")
-def delete(request: Request, owner: Owner, job_id: Id) -> Response:
+def delete(store: Opened, owner: Owner, job_id: Id) -> Response:
     """Delete a job with everything that belongs to it."""
-    store = store_of(request)
     store.jobs.delete(store.jobs.get(owner, job_id))
     return RedirectResponse("/", 303)
 
 
 @router.get("/r/{link}")
-def shared(request: Request, link: Id) -> HTMLResponse:
+def shared(store: Opened, link: Id) -> HTMLResponse:
     """A report by its private link."""
-    job = store_of(request).jobs.by_link(link)
+    job = store.jobs.by_link(link)
     return page("shared.html", job=job, expires=_date(job.expires), **_report(job))
 
 
 @router.get("/r/{link}/report.{form}")
-def shared_report(request: Request, link: Id, form: ReportForm) -> Response:
+def shared_report(store: Opened, link: Id, form: ReportForm) -> Response:
     """One form of a report by its private link."""
-    store = store_of(request)
     return report_of(store, store.jobs.by_link(link), form)
 
 

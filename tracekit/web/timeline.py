@@ -4,8 +4,6 @@ The page gets an origin in common with ours, for it needs storage, but may ask f
 report's private link: a name in a trace that ran as a script there would see what whoever has the link sees anyway.
 """
 
-import base64
-import hashlib
 import re
 from functools import cache
 from pathlib import Path
@@ -16,11 +14,11 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, RedirectResponse, Response
 
 from tracekit.render import viewer
-from tracekit.web.api import store_of
+from tracekit.render.html.environment import script_source
 from tracekit.web.errors import NotFoundError
 from tracekit.web.formats import TIMELINE
 from tracekit.web.jobs import Job
-from tracekit.web.tus import Id
+from tracekit.web.routes import Id, Opened
 
 POLICY = (
     "sandbox allow-scripts allow-same-origin allow-downloads allow-modals; default-src 'none'; "
@@ -48,10 +46,10 @@ def opened(request: Request, link: Id) -> Response:
 
 
 @router.get("/r/{link}/timeline/{path:path}")
-def part(request: Request, link: Id, path: str) -> Response:
+def part(request: Request, store: Opened, link: Id, path: str) -> Response:
     """One of the files of Perfetto's page."""
     page = viewer.folder()
-    file = viewer.asset(page, path) if page and is_shown(store_of(request).jobs.by_link(link)) else None
+    file = viewer.asset(page, path) if page and is_shown(store.jobs.by_link(link)) else None
     if file is None:
         raise NotFoundError("There is no timeline.", f"Its viewer comes with pip install '{viewer.PACKAGE}'.")
     policy = POLICY.format(place=_place(request, link), inline=_inline(file.with_name("index.html")))
@@ -68,5 +66,4 @@ def _place(request: Request, link: str) -> str:
 def _inline(index: Path) -> str:
     """How a content security policy names the scripts within a page."""
     scripts = re.findall(rb"<script[^>]*>(.+?)</script>", index.read_bytes(), re.DOTALL) if index.is_file() else []
-    digests = (base64.b64encode(hashlib.sha256(script).digest()).decode() for script in scripts)
-    return " ".join(f"'sha256-{digest}'" for digest in digests)
+    return " ".join(map(script_source, scripts))

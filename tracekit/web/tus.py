@@ -6,17 +6,15 @@ from email.utils import formatdate
 from typing import Annotated
 
 from anyio import CancelScope, to_thread
-from fastapi import APIRouter, Depends, Header
+from fastapi import APIRouter, Header
 from fastapi import Path as InPath
 from pydantic import BaseModel
 from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from tracekit.web.access import owner_of
-from tracekit.web.answers import ErrorBody
 from tracekit.web.errors import WebError
-from tracekit.web.store import Store
+from tracekit.web.routes import Id, Opened, Owner, refusals
 from tracekit.web.uploads import Upload
 
 VERSION = "1.0.0"
@@ -24,8 +22,6 @@ EXTENSIONS = "creation,termination,expiration"
 DATA_TYPE = "application/offset+octet-stream"
 LARGEST_LENGTH = 2**53
 
-Id = Annotated[str, InPath(pattern="^[0-9a-f]{32}$")]
-Owner = Annotated[str, Depends(owner_of)]
 Resumable = Annotated[str | None, Header(description=f"The protocol's version, {VERSION}.")]
 
 
@@ -58,11 +54,6 @@ class Uploaded(BaseModel):
     length: int
 
 
-def refusals(*statuses: int) -> "dict[int | str, dict[str, type[ErrorBody]]]":
-    """The statuses that a route may refuse with, for the API's description."""
-    return {status: {"model": ErrorBody} for status in (*statuses, 401, 403, 422, 429, 503, 507)}
-
-
 def _data(media_type: str) -> dict[str, object]:
     content = {media_type: {"schema": {"type": "string", "format": "binary"}}}
     return {"requestBody": {"required": True, "content": content}}
@@ -81,7 +72,7 @@ def options(request: Request) -> Response:
 
 @router.post("/uploads", status_code=201, summary="Begin an upload (tus)", responses=refusals(412, 413))
 def create(
-    request: Request,
+    store: Opened,
     owner: Owner,
     upload_length: Annotated[int, Header(ge=0, le=LARGEST_LENGTH)],
     upload_metadata: Annotated[str, Header(description="filename and its value in base64.")] = "",
@@ -89,15 +80,15 @@ def create(
 ) -> Response:
     """Make room for a file; its address is in `Location`."""
     _check_version(tus_resumable)
-    upload = _store(request).uploads.create(owner, _name(upload_metadata), upload_length)
+    upload = store.uploads.create(owner, _name(upload_metadata), upload_length)
     return Response(status_code=201, headers={"Location": f"/api/v1/uploads/{upload.id}", **_headers(upload)})
 
 
 @router.head("/uploads/{upload_id}", summary="How much has arrived (tus)", responses=refusals(404, 412))
-def offset(request: Request, owner: Owner, upload_id: Id, tus_resumable: Resumable = None) -> Response:
+def offset(store: Opened, owner: Owner, upload_id: Id, tus_resumable: Resumable = None) -> Response:
     """Where to go on is in `Upload-Offset`."""
     _check_version(tus_resumable)
-    uploads = _store(request).uploads
+    uploads = store.uploads
     upload = uploads.get(owner, upload_id)
     headers = {"Upload-Offset": str(uploads.offset(upload))}
     if upload.length is not None:
@@ -114,6 +105,7 @@ def offset(request: Request, owner: Owner, upload_id: Id, tus_resumable: Resumab
 )
 async def append(
     request: Request,
+    store: Opened,
     owner: Owner,
     upload_id: Id,
     upload_offset: Annotated[int, Header(ge=0, le=LARGEST_LENGTH)],
@@ -123,7 +115,7 @@ async def append(
     _check_version(tus_resumable)
     if request.headers.get("content-type") != DATA_TYPE:
         raise MediaTypeError(f"The data must be sent as {DATA_TYPE}.")
-    uploads = _store(request).uploads
+    uploads = store.uploads
     upload = await to_thread.run_sync(uploads.get, owner, upload_id)
     try:
         arrived = await uploads.append(upload, upload_offset, request.stream())
@@ -133,10 +125,10 @@ async def append(
 
 
 @router.delete("/uploads/{upload_id}", status_code=204, summary="Delete an upload (tus)", responses=refusals(404, 412))
-def remove(request: Request, owner: Owner, upload_id: Id, tus_resumable: Resumable = None) -> Response:
+def remove(store: Opened, owner: Owner, upload_id: Id, tus_resumable: Resumable = None) -> Response:
     """Delete what has arrived."""
     _check_version(tus_resumable)
-    uploads = _store(request).uploads
+    uploads = store.uploads
     uploads.remove(uploads.get(owner, upload_id))
     return Response(status_code=204, headers={"Tus-Resumable": VERSION})
 
@@ -148,9 +140,9 @@ def remove(request: Request, owner: Owner, upload_id: Id, tus_resumable: Resumab
     responses=refusals(413),
     openapi_extra=_data("application/octet-stream"),
 )
-async def put(request: Request, owner: Owner, name: Annotated[str, InPath(max_length=400)]) -> Uploaded:
+async def put(request: Request, store: Opened, owner: Owner, name: Annotated[str, InPath(max_length=400)]) -> Uploaded:
     """The file as the body; `curl -T trace.json.gz http://127.0.0.1:8321/api/v1/traces/` adds the name by itself."""
-    uploads = _store(request).uploads
+    uploads = store.uploads
     announced = request.headers.get("content-length", "")
     length = int(announced) if announced.isdigit() else None
     upload = await to_thread.run_sync(uploads.create, owner, name, length)
@@ -161,11 +153,6 @@ async def put(request: Request, owner: Owner, name: Annotated[str, InPath(max_le
             await to_thread.run_sync(uploads.remove, upload)
         raise
     return Uploaded(id=upload.id, name=upload.name, length=arrived)
-
-
-def _store(request: Request) -> Store:
-    store: Store = request.app.state.store
-    return store
 
 
 def _headers(upload: Upload) -> dict[str, str]:

@@ -28,6 +28,6 @@ def comparison_page(comparison: Comparison, top: int) -> str:
             top=top,
             style=Markup(asset("style.css")),
             script=Markup(script),
-            script_source=script_source(script),
+            script_source=script_source(script.encode()),
         )
     )

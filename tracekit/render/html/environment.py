@@ -36,7 +36,7 @@ def asset(name: str) -> str:
     return (files("tracekit.render.html") / "templates" / name).read_text(encoding="utf-8")
 
 
-def script_source(script: str) -> str:
+def script_source(script: bytes) -> str:
     """How a content security policy names an inline script."""
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    digest = base64.b64encode(hashlib.sha256(script).digest()).decode()
     return f"'sha256-{digest}'"

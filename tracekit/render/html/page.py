@@ -55,7 +55,7 @@ def page(report: Report) -> str:
             style=Markup(asset("style.css")),
             data=_embedded(data),
             scripts=[Markup(script) for script in scripts],
-            script_sources=" ".join(map(script_source, scripts)),
+            script_sources=" ".join(script_source(script.encode()) for script in scripts),
             columns={table.name: _meanings(table) for table in (KERNEL_TIMES, MODULES, COLLECTIVES, RANKS, LAWS)}
             | {"predicted": PREDICTED},
         )
