@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from tracekit.cli.app import main
+from tracekit.testing import TraceBuilder
 
 
 @pytest.fixture
@@ -19,3 +20,10 @@ def run(capsys, monkeypatch):
         return stop.value.code, captured.out, captured.err
 
     return invoke
+
+
+@pytest.fixture
+def trace(tmp_path):
+    """A file of one product."""
+    builder = TraceBuilder().op("aten::mm", 0, 30, dims=[[512, 512], [512, 512]], types=["float", "float"])
+    return builder.kernel("ampere_sgemm_128x64_nn", 20, 100, launch=10).save(tmp_path / "trace.json.gz")

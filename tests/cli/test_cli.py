@@ -12,12 +12,6 @@ import pytest
 from tracekit.testing import TraceBuilder
 
 
-@pytest.fixture
-def trace(tmp_path):
-    builder = TraceBuilder().op("aten::mm", 0, 30, dims=[[512, 512], [512, 512]], types=["float", "float"])
-    return builder.kernel("ampere_sgemm_128x64_nn", 20, 100, launch=10).save(tmp_path / "trace.json.gz")
-
-
 def test_predict_prints_a_screen(run, trace):
     code, out, err = run("predict", trace, "--gpu", "h100", "--gpu", "t4")
     assert code == 0

@@ -13,12 +13,6 @@ from tracekit.errors import OutputError, TraceError
 from tracekit.testing import TraceBuilder
 
 
-@pytest.fixture
-def trace(tmp_path):
-    builder = TraceBuilder().op("aten::mm", 0, 30, dims=[[512, 512], [512, 512]], types=["float", "float"])
-    return builder.kernel("ampere_sgemm_128x64_nn", 20, 100, launch=10).save(tmp_path / "trace.json.gz")
-
-
 def test_a_timeline(run, trace, tmp_path):
     output = tmp_path / "timeline.json.gz"
     assert run("export", trace, "--gpu", "t4", "-o", output)[0] == 0

@@ -2,16 +2,9 @@
 
 import pytest
 
-from tracekit.graph import Graph, link
+from tests.graphs import graph_of
 from tracekit.replay.engine import replay
 from tracekit.testing import TraceBuilder
-from tracekit.workload import steps
-from tracekit.workload.extract import extract
-
-
-def graph_of(builder: TraceBuilder) -> Graph:
-    trace = builder.load().rank()
-    return link(trace, extract(trace), steps.marks(steps.find(trace)))
 
 
 @pytest.mark.parametrize("call", ["cudaGraphLaunch", "cudaGraphLaunch_ptsz", "hipGraphLaunch_spt"])

@@ -1,13 +1,9 @@
 """Waits that nothing records: for room on the GPU, and long ones whose cause was over for a while; microseconds."""
 
-import numpy as np
-
-from tracekit.graph import Graph, link
+from tests.graphs import edges, graph_of, play
+from tracekit.graph import Graph
 from tracekit.graph.edges import EdgeKind
-from tracekit.replay.engine import replay
 from tracekit.testing import TraceBuilder
-from tracekit.workload import steps
-from tracekit.workload.extract import extract
 
 LARGE = {"grid": [100_000, 1, 1], "block": [256, 1, 1]}
 SMALL = {"grid": [64, 1, 1], "block": [256, 1, 1]}
@@ -18,17 +14,8 @@ def two_streams() -> TraceBuilder:
     return TraceBuilder().kernel("first", 4, 2, launch=0, **SMALL).kernel("second", 14, 2, launch=10, stream=9, **SMALL)
 
 
-def graph_of(builder: TraceBuilder) -> Graph:
-    trace = builder.load().rank()
-    return link(trace, extract(trace), steps.marks(steps.find(trace)))
-
-
-def edges(graph: Graph, kind: EdgeKind) -> int:
-    return int((graph.kind == kind).sum())
-
-
 def last_start(graph: Graph, *durations: float) -> float:
-    timeline = replay(graph, (np.array(durations) * 1000).astype(np.int64))
+    timeline = play(graph, *durations)
     return float(timeline.activity_start_ns[-1]) / 1000
 
 

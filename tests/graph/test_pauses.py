@@ -5,11 +5,10 @@ import itertools
 import numpy as np
 import pytest
 
-from tracekit.graph import Graph, link
+from tests import graphs
+from tracekit.graph import Graph
 from tracekit.replay.engine import replay
 from tracekit.testing import TraceBuilder
-from tracekit.workload import steps
-from tracekit.workload.extract import extract
 
 STEPS, STEP = 8, 10_000.0
 
@@ -22,8 +21,7 @@ def graph_of(resumed: list[float], kernel: float = STEP) -> Graph:
         started = max(free + 1, at + 40)
         builder.kernel("step", started, kernel, launch=at + 30)
         free = started + kernel
-    trace = builder.load().rank()
-    return link(trace, extract(trace), steps.marks(steps.find(trace)))
+    return graphs.graph_of(builder)
 
 
 def behind(*late: float) -> list[float]:

@@ -1,13 +1,10 @@
 """Host code that reads memory until a kernel has written it; microseconds."""
 
-import numpy as np
 import pytest
 
-from tracekit.graph import Graph, link
-from tracekit.replay.engine import replay
+from tests import graphs
+from tracekit.graph import Graph
 from tracekit.testing import TraceBuilder
-from tracekit.workload import steps
-from tracekit.workload.extract import extract
 
 NOTIFY = "void deep_ep::internode::notify_dispatch<false, 8>(int const*, int*, int, int const*)"
 
@@ -15,12 +12,11 @@ NOTIFY = "void deep_ep::internode::notify_dispatch<false, 8>(int const*, int*, i
 def graph_of(name: str, resumed: float = 1000) -> Graph:
     """A kernel runs from 14 to 1034; its thread goes on with an op when asked, and launches the next 20 later."""
     builder = TraceBuilder().kernel(name, 14, 1020, launch=10).op("aten::empty", resumed, 30)
-    trace = builder.kernel("dispatch", resumed + 24, 100, launch=resumed + 20, stream=9).load().rank()
-    return link(trace, extract(trace), steps.marks(steps.find(trace)))
+    return graphs.graph_of(builder.kernel("dispatch", resumed + 24, 100, launch=resumed + 20, stream=9))
 
 
 def second_start(graph: Graph, *durations: float) -> float:
-    timeline = replay(graph, (np.array(durations) * 1000).astype(np.int64) if durations else None)
+    timeline = graphs.play(graph, *durations)
     return float(timeline.activity_start_ns[-1] - timeline.activity_start_ns[0]) / 1000
 
 

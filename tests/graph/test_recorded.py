@@ -2,19 +2,10 @@
 
 from typing import Any
 
-import numpy as np
-
-from tracekit.graph import Graph, link
+from tests.graphs import graph_of, play
+from tracekit.graph import Graph
 from tracekit.graph.edges import EdgeKind
-from tracekit.replay.engine import replay
 from tracekit.testing import TraceBuilder
-from tracekit.workload import steps
-from tracekit.workload.extract import extract
-
-
-def graph_of(builder: TraceBuilder) -> Graph:
-    trace = builder.load().rank()
-    return link(trace, extract(trace), steps.marks(steps.find(trace)))
 
 
 def correlation(builder: TraceBuilder) -> int:
@@ -51,7 +42,7 @@ def waiting(kernel_start: float) -> TraceBuilder:
 
 
 def activity_starts(graph: Graph, durations: list[float]) -> list[float]:
-    timeline = replay(graph, (np.array(durations) * 1000).astype(np.int64))
+    timeline = play(graph, *durations)
     times: list[float] = (timeline.activity_start_ns / 1000).tolist()
     return times
 

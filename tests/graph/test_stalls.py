@@ -1,14 +1,10 @@
 """A GPU that stands still although work was launched; microseconds."""
 
-import numpy as np
-
 import tracekit as tk
-from tracekit.graph import Graph, link
+from tests.graphs import graph_of, play
+from tracekit.graph import Graph
 from tracekit.graph.edges import EdgeKind
-from tracekit.replay.engine import replay
 from tracekit.testing import TraceBuilder
-from tracekit.workload import steps
-from tracekit.workload.extract import extract
 
 
 def stalled(launch_dur: float = 5, other_until: float = 14) -> TraceBuilder:
@@ -18,13 +14,8 @@ def stalled(launch_dur: float = 5, other_until: float = 14) -> TraceBuilder:
     return builder.kernel("late", 2514, 10, launch=30, launch_dur=launch_dur)
 
 
-def graph_of(builder: TraceBuilder) -> Graph:
-    trace = builder.load().rank()
-    return link(trace, extract(trace), steps.marks(steps.find(trace)))
-
-
 def start_of_last(graph: Graph, *durations: float) -> float:
-    timeline = replay(graph, (np.array(durations) * 1000).astype(np.int64) if durations else None)
+    timeline = play(graph, *durations)
     return float(timeline.activity_start_ns[-1]) / 1000
 
 

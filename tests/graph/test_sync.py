@@ -1,24 +1,16 @@
 """Calls that return long after what they waited for, on small traces; times in microseconds."""
 
-import numpy as np
 import pytest
 
-from tracekit.graph import Graph, link
-from tracekit.replay.engine import replay
+from tests.graphs import graph_of, play
+from tracekit.graph import Graph
 from tracekit.testing import TraceBuilder
-from tracekit.workload import steps
-from tracekit.workload.extract import extract
 
 
 def end_of_cpu(graph: Graph, *durations: float) -> float:
     """When the main thread is done: its last mark."""
-    timeline = replay(graph, (np.array(durations) * 1000).astype(np.int64) if durations else None)
+    timeline = play(graph, *durations)
     return float(timeline.end_ns[timeline.cpu - 1]) / 1000
-
-
-def graph_of(builder: TraceBuilder) -> Graph:
-    trace = builder.load().rank()
-    return link(trace, extract(trace), steps.marks(steps.find(trace)))
 
 
 def late(call: str, kernel: float, by: float) -> Graph:

@@ -2,7 +2,6 @@
 
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -10,6 +9,7 @@ import pytest
 
 import tracekit as tk
 from tests.jobs import job
+from tests.layers import MIB, NODE, Layers
 from tracekit.comm import load_cluster
 from tracekit.comm import predict as predict_collectives
 from tracekit.prediction.buckets import buckets
@@ -17,26 +17,23 @@ from tracekit.prediction.copies import with_exchange
 from tracekit.prediction.lacking import with_all
 from tracekit.prediction.layout import Layout, LayoutError
 from tracekit.prediction.memory import gradients
-from tracekit.prediction.model import Prediction
 from tracekit.prediction.spread import LOST
 from tracekit.replay.run import Run, prepare
 from tracekit.replay.whatif.remove import remove
 from tracekit.reporting import build
-from tracekit.testing import TraceBuilder
 from tracekit.workload.owners import innermost_ops
 from tracekit.workload.signature import Tensor
 
-NODE = "8xa100-sxm-80gb"
 GRADIENT = "torch::autograd::AccumulateGrad"
-MIB = 2**20
 REAL = os.environ.get("TRACEKIT_REAL_TRACES")
 
 
-class Step:
+class Step(Layers):
     """Two products backward of 100 us, launched ahead of the GPU, each with a gradient, and an optimizer."""
 
     def __init__(self, *, shapes: bool = True, passes: int = 1) -> None:
-        self.builder = TraceBuilder().kernel("gemm", 10, 100, launch=0)
+        super().__init__()
+        self.builder.kernel("gemm", 10, 100, launch=0)
         self.shapes, self.now, self.end = shapes, 20, 111
         for _ in range(passes):
             self.product([1024, 1024]).product([16])
@@ -50,13 +47,6 @@ class Step:
         self.builder.op(GRADIENT, self.now + 10, 2, **described)
         self.now, self.end = self.now + 20, self.end + 101
         return self
-
-    @property
-    def run(self) -> Run:
-        return prepare(self.builder.load())
-
-    def on(self, cluster: str = NODE, **change: Any) -> Prediction:
-        return tk.predict(self.builder.load(), cluster=cluster, **change)[cluster]
 
 
 def test_the_exchange_runs_beside_the_backward_pass_and_before_the_optimizer():

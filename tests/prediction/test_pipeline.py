@@ -8,11 +8,11 @@ import pytest
 
 import tracekit as tk
 from tests.jobs import job
+from tests.layers import NODE, Layers
 from tracekit.comm import load_cluster
 from tracekit.comm import predict as predict_collectives
 from tracekit.prediction.layers import recognise_layers, repetition
 from tracekit.prediction.layout import LayoutError
-from tracekit.prediction.model import Prediction
 from tracekit.prediction.sends import HAND_OVER_US
 from tracekit.render.html.page import page
 from tracekit.render.json import predicted
@@ -20,12 +20,12 @@ from tracekit.replay.run import prepare
 from tracekit.reporting import build
 from tracekit.testing import TraceBuilder
 
-NODE, PAIR = "8xa100-sxm-80gb", "8x1xa100-sxm-80gb@hdr200"
+PAIR = "8x1xa100-sxm-80gb@hdr200"
 TOKENS, HIDDEN = 512, 1024
 GRADIENT = "torch::autograd::AccumulateGrad"
 
 
-class Model:
+class Model(Layers):
     """Passes through equal layers, 1 ms forward and 2 backward each, then an optimizer of 1.6 ms."""
 
     def __init__(
@@ -38,7 +38,8 @@ class Model:
         weights: bool = False,
         clip: float = 0.0,
     ) -> None:
-        self.builder, self.now, self.end, self.shapes = TraceBuilder(), 0.0, 20.0, shapes
+        super().__init__()
+        self.end, self.shapes = 20.0, shapes
         for _ in range(passes):
             for _ in range(layers):
                 self.multiplies("aten::mm", 1000)
@@ -67,9 +68,6 @@ class Model:
     def runs(self, op: str, dims: list[list[int]], kernel: str, dur: float) -> None:
         self.builder.op(op, self.now + 1, 8, **self.described(dims)).kernel(kernel, self.end, dur, launch=self.now + 2)
         self.now, self.end = self.now + 10, self.end + dur
-
-    def on(self, cluster: str = NODE, **change: float) -> Prediction:
-        return tk.predict(self.builder.load(), cluster=cluster, **change)[cluster]
 
 
 def send_us(cluster: str, nodes: int) -> float:

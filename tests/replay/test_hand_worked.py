@@ -4,31 +4,16 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tracekit.graph import Graph, link
+from tests.graphs import edges, graph_of, play
 from tracekit.graph.edges import EdgeKind
 from tracekit.replay.engine import Timeline, replay
 from tracekit.testing import TraceBuilder
-from tracekit.workload import steps
-from tracekit.workload.extract import extract
 
 AUTOGRAD = 200
 
 
-def graph_of(builder: TraceBuilder) -> Graph:
-    trace = builder.load().rank()
-    return link(trace, extract(trace), steps.marks(steps.find(trace)))
-
-
-def play(graph: Graph, durations: list[float] | None = None) -> Timeline:
-    return replay(graph, None if durations is None else (np.array(durations) * 1000).astype(np.int64))
-
-
 def us(times: np.ndarray) -> list[float]:
     return (times / 1000).tolist()
-
-
-def edges(graph: Graph, kind: EdgeKind) -> int:
-    return int((graph.kind == kind).sum())
 
 
 def end_of_cpu(timeline: Timeline) -> float:
@@ -47,13 +32,13 @@ def launch_bound() -> TraceBuilder:
 def test_launch_bound_steps_ignore_the_gpu():
     graph = graph_of(launch_bound())
     assert us(play(graph).activity_start_ns) == [8, 108, 208]
-    assert us(play(graph, [5, 5, 5]).activity_end_ns) == [13, 113, 213]
-    assert us(play(graph, [0, 0, 0]).activity_start_ns) == [8, 108, 208]
+    assert us(play(graph, 5, 5, 5).activity_end_ns) == [13, 113, 213]
+    assert us(play(graph, 0, 0, 0).activity_start_ns) == [8, 108, 208]
 
 
 def test_a_slower_gpu_makes_it_gpu_bound():
     # 8 + 150, then the default gap of 1 between queued kernels, twice.
-    assert us(play(graph_of(launch_bound()), [150, 150, 150]).activity_end_ns) == [158, 309, 460]
+    assert us(play(graph_of(launch_bound()), 150, 150, 150).activity_end_ns) == [158, 309, 460]
 
 
 def gpu_bound() -> TraceBuilder:
@@ -83,7 +68,7 @@ def test_the_wait_of_a_synchronisation_is_derived_anew():
     graph = graph_of(gpu_bound())
     assert edges(graph, EdgeKind.SYNC) == 1
     # Kernels of 50: the last ends at 10 + 6 * 50 + 5 * 2 = 320, the call 4 later, the op after it 6 + 10 later.
-    halved = play(graph, [50] * 6)
+    halved = play(graph, *[50] * 6)
     assert us(halved.activity_end_ns)[-1] == 320
     assert end_of_cpu(halved) == 340
     assert graph.waited_ns == pytest.approx((564 - 10) * 1000, abs=10_000)
@@ -94,14 +79,14 @@ def test_a_synchronisation_that_had_nothing_to_wait_for_binds_on_a_slower_gpu(ca
     builder = TraceBuilder().op("aten::mm", 0, 8).kernel("gemm", 10, 20, launch=0)
     graph = graph_of(builder.call(call, 200, 3).op("aten::after", 210, 10))
     assert end_of_cpu(play(graph)) == 220
-    slow = play(graph, [1000])
+    slow = play(graph, 1000)
     assert end_of_cpu(slow) > 1010
 
 
 def test_a_synchronisation_waits_for_what_was_launched_last_rather_than_before_the_trace():
     builder = TraceBuilder().kernel("early", 0, 30, stream=20).kernel("mine", 45, 15, launch=40)
     graph = graph_of(builder.call("cudaStreamSynchronize", 100, 5).kernel("later", 120, 15, launch=110, stream=9))
-    slow = play(graph, [30, 1000, 15])
+    slow = play(graph, 30, 1000, 15)
     assert us(slow.activity_start_ns)[2] > 1045
 
 
@@ -120,7 +105,7 @@ def test_backward_runs_between_two_parts_of_the_main_thread():
     graph = graph_of(builder)
     assert edges(graph, EdgeKind.HANDOVER) == 2
     assert us(play(graph).activity_start_ns) == [20, 140, 640]
-    faster = play(graph, [50, 100, 20])
+    faster = play(graph, 50, 100, 20)
     # The backward kernel ends 300 sooner, and with it everything that follows.
     assert us(faster.activity_start_ns) == [20, 140, 340]
 
@@ -160,7 +145,7 @@ def test_one_stream_waiting_for_another():
     graph = graph_of(builder)
     assert edges(graph, EdgeKind.EVENT) == 1
     assert us(play(graph).activity_start_ns) == [10, 512]
-    assert us(play(graph, [100, 100]).activity_start_ns) == [10, 112]
+    assert us(play(graph, 100, 100).activity_start_ns) == [10, 112]
 
 
 def test_a_device_synchronisation_returns_after_the_stream_that_ends_last():
@@ -185,7 +170,7 @@ def test_pageable_copies_block_their_call():
     )  # fmt: skip
     graph = graph_of(builder)
     assert edges(graph, EdgeKind.SYNC) == 1
-    faster = us(play(graph, [100, 5, 10]).activity_start_ns)
+    faster = us(play(graph, 100, 5, 10).activity_start_ns)
     assert faster == pytest.approx([10, 111, 139], abs=2)
 
 

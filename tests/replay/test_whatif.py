@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from tests.graph.test_replays import replays
-from tests.replay.test_critical import gpu_bound
+from tests.replay.test_critical import gpu_bound, run_of
 from tests.replay.test_idle import after_a_sync
 from tracekit.errors import WhatIfError
-from tracekit.replay.run import Run, prepare
+from tracekit.replay.run import Run
 from tracekit.replay.whatif import (
     Edited,
     Select,
@@ -37,10 +37,6 @@ def launch_bound() -> TraceBuilder:
     for start in (10, 110, 210):
         builder.op("aten::add", start, 20).kernel("add", start + 8, 10, launch=start)
     return builder
-
-
-def run_of(builder: TraceBuilder) -> Run:
-    return prepare(builder.load())
 
 
 def saved(run: Run, edited: Edited) -> float:

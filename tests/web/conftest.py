@@ -83,7 +83,7 @@ class Server(Api):
         self.client.close()
 
 
-def until(holds, timeout_s):
+def until(holds, timeout_s=60):
     end = time.monotonic() + timeout_s
     while not holds():
         assert time.monotonic() < end, "took too long"

@@ -6,21 +6,14 @@ import os
 import signal
 import socket
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 
+from tests.web.conftest import until
 from tracekit.web.workers import Workers
 
 SAMPLE = Path(__file__).parents[2] / "sample_traces" / "synthetic_transformer_train.json.gz"
 TUS = {"Tus-Resumable": "1.0.0"}
-
-
-def until(holds, timeout_s=60):
-    end = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < end, "took too long"
-        time.sleep(0.03)
 
 
 def test_a_killed_worker_and_a_killed_server(serve):

@@ -300,48 +300,10 @@ COLLECTIVE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "expected"), CUBLAS)
-def test_cublas(name: str, expected: KernelName) -> None:
-    assert describe(name) == expected
-
-
-@pytest.mark.parametrize(("name", "expected"), CUTLASS)
-def test_cutlass(name: str, expected: KernelName) -> None:
-    assert describe(name) == expected
-
-
-@pytest.mark.parametrize(("name", "expected"), CUDNN)
-def test_cudnn(name: str, expected: KernelName) -> None:
-    assert describe(name) == expected
-
-
-@pytest.mark.parametrize(("name", "expected"), ATTENTION)
-def test_attention(name: str, expected: KernelName) -> None:
-    assert describe(name) == expected
-
-
-@pytest.mark.parametrize(("name", "expected"), DEEPGEMM)
-def test_deepgemm(name: str, expected: KernelName) -> None:
-    assert describe(name) == expected
-
-
-@pytest.mark.parametrize(("name", "expected"), ROCM)
-def test_rocm(name: str, expected: KernelName) -> None:
-    assert describe(name) == expected
-
-
-@pytest.mark.parametrize(("name", "expected"), TRITON)
-def test_triton(name: str, expected: KernelName) -> None:
-    assert describe(name) == expected
-
-
-@pytest.mark.parametrize(("name", "expected"), TRTLLM)
-def test_trtllm(name: str, expected: KernelName) -> None:
-    assert describe(name) == expected
-
-
-@pytest.mark.parametrize(("name", "expected"), COLLECTIVE)
-def test_collectives(name: str, expected: KernelName) -> None:
+@pytest.mark.parametrize(
+    ("name", "expected"), [*CUBLAS, *CUTLASS, *CUDNN, *ATTENTION, *DEEPGEMM, *ROCM, *TRITON, *TRTLLM, *COLLECTIVE]
+)
+def test_names_of_libraries(name: str, expected: KernelName) -> None:
     assert describe(name) == expected
 
 

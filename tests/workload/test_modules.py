@@ -41,12 +41,12 @@ def two_layers() -> TraceBuilder:
     )
 
 
-def told(builder: TraceBuilder, column: str) -> dict[str, str | None]:
+def told(builder: TraceBuilder, column: str = "module") -> dict[str, str | None]:
     return dict(extract(builder.load(stacks=True).rank()).select("name", column).iter_rows())
 
 
 def test_paths_tell_layers_apart_and_name_their_parts_alike():
-    assert told(two_layers(), "module") == {
+    assert told(two_layers()) == {
         "first of layer 0": "Net.Layer_0.Linear_0",
         "second of layer 0": "Net.Layer_0.Linear_1",
         "sum of layer 1": "Net.Layer_1",

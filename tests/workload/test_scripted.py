@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 import tracekit
+from tests.workload.test_modules import told
 from tracekit.ingest import NO_STACKS, load_bytes
 from tracekit.ingest.decode import decode
 from tracekit.testing import TraceBuilder
@@ -39,10 +40,6 @@ def scripted_net() -> TraceBuilder:
         .kernel("mul", 220, 4, launch=72)
         .kernel("sum", 230, 4, launch=102)
     )
-
-
-def told(builder: TraceBuilder, column: str = "module") -> dict[str, str | None]:
-    return dict(extract(builder.load(stacks=True).rank()).select("name", column).iter_rows())
 
 
 def test_modules_of_scripted_code_by_class_and_name():
