@@ -86,10 +86,10 @@ def report(
     from tracekit.prediction import Predictions
     from tracekit.replay.edit import asked, edit
     from tracekit.replay.run import prepare
-    from tracekit.reporting import build
+    from tracekit.reporting import build, of_predictions
 
     if isinstance(trace, Predictions):
-        return build(trace.run, trace.targets, what_if=trace.what_if, unedited=trace.unedited, price=trace.price)
+        return of_predictions(trace)
     edits = asked(what_if, host_speed)
     edited = edit(prepare(trace, source_gpu=source_gpu, steps=steps), edits, unprofiled_step_us)
     return build(edited.before, what_if=edited)
@@ -157,7 +157,16 @@ def predict(
     edits = asked(what_if, host_speed)
     edited = edit(prepare(trace, source_gpu=source_gpu, steps=steps), edits, unprofiled_step_us)
     change = prediction.Change(
-        world_size, dp, tp, pp, ep, micro_batches, pp_chunks, batch, fsdp or None, zero_bubble or None
+        world_size=world_size,
+        dp=dp,
+        tp=tp,
+        pp=pp,
+        ep=ep,
+        micro_batches=micro_batches,
+        chunks=pp_chunks,
+        batch=batch,
+        sharded=fsdp or None,
+        zero_bubble=zero_bubble or None,
     )
     on_targets = partial(
         prediction.predict,

@@ -90,7 +90,7 @@ def predict(
     from tracekit.replay.check import check as check_graph
     from tracekit.replay.edit import asked, edit
     from tracekit.replay.run import prepare
-    from tracekit.reporting import build
+    from tracekit.reporting import of_predictions
 
     check(form, output, force, traces)
     if not gpu and not cluster:
@@ -108,29 +108,21 @@ def predict(
             clusters=cluster,
             source_cluster=source_cluster,
             change=Change(
-                world_size,
-                dp,
-                tp,
-                pp,
-                ep,
-                micro_batches,
-                to_chunks(pp_schedule),
-                batch,
-                fsdp or None,
-                to_zero_bubble(pp_schedule),
+                world_size=world_size,
+                dp=dp,
+                tp=tp,
+                pp=pp,
+                ep=ep,
+                micro_batches=micro_batches,
+                chunks=to_chunks(pp_schedule),
+                batch=batch,
+                sharded=fsdp or None,
+                zero_bubble=to_zero_bubble(pp_schedule),
             ),
             prices=to_prices(price),
             calibrated=not no_calibration,
         )
-        predicted = predict_edited(edited, predict_run)
-        report = build(
-            predicted.run,
-            predicted.targets,
-            command=command(),
-            what_if=predicted.what_if,
-            unedited=predicted.unedited,
-            price=predicted.price,
-        )
+        report = of_predictions(predict_edited(edited, predict_run), command())
         graph = check_graph(run.graph) if verbose else None
     deliver(
         report,

@@ -11,6 +11,7 @@ from tracekit.ingest.captured import LAUNCHES_GRAPH
 from tracekit.trace import RankTrace
 
 NONE = -1
+NO_NODES = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import polars as pl
 
 from tracekit.arrays import Bools, Ints
 from tracekit.graph.edges import EdgeKind, Edges, ends, starts
-from tracekit.graph.nodes import NONE, Nodes
+from tracekit.graph.nodes import NO_NODES, NONE, Nodes
 
 # Threads that an SM or CU holds at most, on any GPU: a kernel of more threads doesn't fit at once.
 THREADS_OF_SM = 2048
@@ -46,7 +46,7 @@ def link(nodes: Nodes, kernels: pl.DataFrame, sms: int, delayed: Ints) -> Edges:
     alone = (kernels["shared_memory_bytes"] > HALF_OF_SHARED_BYTES).fill_null(False).to_numpy()
     on_most = nodes.activities[alone & (kernels["blocks"] >= MOST_SMS * sms).fill_null(False).to_numpy()]
     if not (sms and waiting.size and (large.size or on_most.size)):
-        return Edges(EdgeKind.OCCUPIED, *(np.empty(0, dtype=np.int64),) * 3)
+        return Edges(EdgeKind.OCCUPIED, *[NO_NODES] * 3)
     device = kernels["device"].to_numpy()
     holder = _about_to_end(nodes, device, large, waiting, LAST_WAVE)
     kept_out = (holder == NONE) & alone[waiting - nodes.cpu]

@@ -10,7 +10,7 @@ import numpy as np
 
 from tracekit.arrays import Ints
 from tracekit.graph.edges import EdgeKind, Edges, ends, starts
-from tracekit.graph.nodes import NONE, Nodes
+from tracekit.graph.nodes import NO_NODES, NONE, Nodes
 from tracekit.graph.polls import Polls
 
 # Shorter pauses are the CPU's own work.
@@ -21,13 +21,12 @@ SPREAD_NS = 200_000
 # How many pauses have to end that way, and which part of the thread's.
 ENOUGH = 3
 MOST = 0.7
-_EMPTY = np.empty(0, dtype=np.int64)
 
 
 def find(nodes: Nodes) -> Polls:
     """The pauses of all threads that wait for the GPU."""
     lanes = np.unique(nodes.lane[nodes.launcher[nodes.launcher != NONE]]).tolist()
-    found = [(_EMPTY,) * 4, *(_on_thread(nodes, lane) for lane in lanes)]
+    found = [(NO_NODES,) * 4, *(_on_thread(nodes, lane) for lane in lanes)]
     activity, receiver, idle, lag = (np.concatenate(parts) for parts in zip(*found, strict=True))
     return Polls(Edges(EdgeKind.SYNC, ends(activity), starts(receiver), lag), receiver, idle)
 
@@ -43,7 +42,7 @@ def _on_thread(nodes: Nodes, lane: int) -> tuple[Ints, Ints, Ints, Ints]:
     late = resumed - nodes.end_ns[activity]
     waited = (activity != NONE) & (receiver != NONE) & (late < np.minimum(idle, RETURN_WITHIN_NS))
     if waited.sum() < max(ENOUGH, MOST * resumed.size) or _spread(late[waited]) > SPREAD_NS:
-        return _EMPTY, _EMPTY, _EMPTY, _EMPTY
+        return NO_NODES, NO_NODES, NO_NODES, NO_NODES
     lag = round(float(np.median(late[waited]))) + nodes.start_ns[receiver] - resumed
     return activity[waited], receiver[waited], idle[waited], lag[waited]
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from tracekit.arrays import Ints
 from tracekit.graph.edges import EdgeKind, Edges, ends
-from tracekit.graph.nodes import NONE, Nodes
+from tracekit.graph.nodes import NO_NODES, NONE, Nodes
 
 DEPTH = 1022
 RETURN_NS = 6_000
@@ -28,7 +28,7 @@ def link(nodes: Nodes, own_ns: Ints) -> tuple[Edges, Ints]:
         The edges, and ``own_ns`` with the waits of launches in a full queue taken out.
     """
     if not nodes.on_nvidia:
-        return Edges(EdgeKind.QUEUE, _EMPTY, _EMPTY, _EMPTY), own_ns
+        return Edges(EdgeKind.QUEUE, *[NO_NODES] * 3), own_ns
     pairs = [_pairs_of_stream(nodes, lane) for lane in np.unique(nodes.lane[nodes.cpu :]).tolist()]
     frees, launch = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
     late = nodes.end_ns[launch] - nodes.end_ns[frees]
@@ -39,9 +39,6 @@ def link(nodes: Nodes, own_ns: Ints) -> tuple[Edges, Ints]:
     own = own_ns.copy()
     own[launch[waited]] = typical
     return Edges(EdgeKind.QUEUE, ends(frees), ends(launch), np.full(launch.size, RETURN_NS)), own
-
-
-_EMPTY = np.empty(0, dtype=np.int64)
 
 
 def _pairs_of_stream(nodes: Nodes, lane: int) -> tuple[Ints, Ints]:

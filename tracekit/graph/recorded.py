@@ -6,12 +6,11 @@ record. A stream that waits holds back what is launched on it next; a call that 
 
 from dataclasses import dataclass
 
-import numpy as np
 import polars as pl
 
 from tracekit.arrays import Ints
 from tracekit.graph.calls import WAITS_FOR_EVENT, WAITS_FOR_STREAM
-from tracekit.graph.nodes import NONE, Nodes
+from tracekit.graph.nodes import NO_NODES, NONE, Nodes
 from tracekit.trace import RankTrace
 
 # A recorded wait whose activity goes on for longer than this after its waiter started was paired wrongly.
@@ -46,7 +45,7 @@ def find(trace: RankTrace, nodes: Nodes, kernels: pl.DataFrame) -> Recorded:
         kernels: Its kernel table.
     """
     if not trace.syncs.height or kernels["device"].n_unique() != 1:
-        return Recorded(*[np.empty(0, dtype=np.int64)] * 5)
+        return Recorded(*[NO_NODES] * 5)
     launched = _launched(nodes, kernels)
     times = trace.calls.select("correlation", at=pl.col("ts_ns") - nodes.origin_ns).unique("correlation", keep="first")
     records = times.rename({"correlation": "wait_on_record", "at": "recorded_at"})

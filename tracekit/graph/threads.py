@@ -12,7 +12,7 @@ import numpy as np
 
 from tracekit.arrays import Ints
 from tracekit.graph.edges import EdgeKind, Edges, ends, starts
-from tracekit.graph.nodes import NONE, Nodes
+from tracekit.graph.nodes import NO_NODES, NONE, Nodes
 from tracekit.graph.polls import Polls
 
 # Shorter pauses are Python between two ops; waking a thread alone takes 5 to 50 us.
@@ -74,11 +74,8 @@ def _handovers(nodes: Nodes) -> _Handovers:
     lanes = np.unique(nodes.cover_lane).tolist()
     bursts = {lane: _bursts(nodes, lane) for lane in lanes}
     found = [_handovers_to(nodes, lane, bursts) for lane in lanes] if len(lanes) > 1 else []
-    columns = [np.concatenate(parts) for parts in zip(*found, strict=True)] if found else [_EMPTY] * 3
+    columns = [np.concatenate(parts) for parts in zip(*found, strict=True)] if found else [NO_NODES] * 3
     return _Handovers(*columns)
-
-
-_EMPTY = np.empty(0, dtype=np.int64)
 
 
 def _bursts(nodes: Nodes, lane: int) -> _Bursts:

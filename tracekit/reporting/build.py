@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tracekit.prediction import Prediction
+from tracekit.prediction import Prediction, Predictions
 from tracekit.replay.run import Run
 from tracekit.replay.whatif import WhatIf
 from tracekit.reporting.findings import FINDINGS
@@ -80,6 +80,23 @@ def build(
         findings=_findings(Case(run, rows, idle_time, tuple(targets), what_if)),
         warnings=warnings.build(run, idle_time),
         targets=tuple(targets),
+    )
+
+
+def of_predictions(predicted: Predictions, command: str | None = None) -> Report:
+    """The report of predictions, and of the run that they are of.
+
+    Args:
+        predicted: The predictions.
+        command: The command line that asked for it.
+    """
+    return build(
+        predicted.run,
+        predicted.targets,
+        command=command,
+        what_if=predicted.what_if,
+        unedited=predicted.unedited,
+        price=predicted.price,
     )
 
 

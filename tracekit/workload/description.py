@@ -5,6 +5,7 @@ from typing import Any
 
 import polars as pl
 
+from predictors.kernels import TENSOR_FAMILIES
 from tracekit import schema
 from tracekit.workload import functions
 from tracekit.workload.classify import classify, is_helper
@@ -24,10 +25,8 @@ DESCRIPTION = (
     "winograd", "part", "channels",
 )  # fmt: skip
 FROM_NAME = ("tile_m", "tile_n", "tile_k", "stages", "split_k", "layout", "tensor_core", "algorithm")
-# Their precision is the instructions', which the kernel's name tells; elsewhere it is the inputs'.
 MOST_OF_A_THREAD = 16
 """Elements, in PyTorch's elementwise kernels."""
-COMPUTE_FAMILIES = ("gemm", "conv", "attention", "moe")
 MOVERS = {"memcpy": ("aten::copy_", "aten::_to_copy"), "memset": ("aten::zero_", "aten::fill_")}
 EXTRA_TYPES = {
     "output_dims": pl.String,
@@ -65,7 +64,8 @@ def _describe_one(row: dict[str, Any]) -> dict[str, Any]:
     signature = _signature(row)
     if kind != "kernel":
         return described | {"bytes": _moved(signature, kind)}
-    told = known is not None and known.dtype is not None and known.family in COMPUTE_FAMILIES
+    # Their precision is the instructions', which the kernel's name tells; elsewhere it is the inputs'.
+    told = known is not None and known.dtype is not None and known.family in TENSOR_FAMILIES
     if not told and by_name != "tf32":
         by_inputs = signature.product_dtype if family in ("gemm", "moe") else signature.dtype
         described["dtype"] = by_inputs or by_name

@@ -13,6 +13,7 @@ How the tokens are spread over experts isn't recorded. They are taken to be spre
 
 import polars as pl
 
+from tracekit.workload.places import OWNER
 from tracekit.workload.signature import ITEM_BYTES
 
 GROUPED = r"^bmm_.*_dynB(?:atch)?_|^_matmul_ogs_\w*\dx1(?:_swiglu)?$"
@@ -28,7 +29,6 @@ FOUR_BIT_SHARE = 17 / 32
 """Bytes of 4-bit weights, with a byte of scale for every 32 of them, over those of 8-bit ones."""
 
 SIZES = ("tokens", "hidden", "scored", "experts")
-CALL = ("op_row", "captured_row", "call_of_graph")
 
 
 def fill(kernels: pl.DataFrame) -> pl.DataFrame:
@@ -47,7 +47,7 @@ def fill(kernels: pl.DataFrame) -> pl.DataFrame:
     name, known = pl.col("name"), pl.col("tokens").is_not_null() & pl.col("work_from").is_null()
     replay = pl.when(pl.col("captured_row").is_not_null()).then("call")
     called = kernels.with_columns(call_of_graph=replay)
-    routed = called.join(_routing(called), on=CALL, how="left", nulls_equal=True, maintain_order="left")
+    routed = called.join(_routing(called), on=OWNER, how="left", nulls_equal=True, maintain_order="left")
     product, finalize, quantise = (known & name.str.contains(pattern) for pattern in (GROUPED, FINALIZE, QUANTISE))
     gated = name.str.contains(GATED)
     pairs = pl.col("tokens") * pl.col("top_k")
@@ -95,10 +95,10 @@ def _routing(kernels: pl.DataFrame) -> pl.DataFrame:
         gated=name.str.contains(GATED),
     ).filter(pl.col("tokens") == pl.col("scored"))
     first, second = (
-        sized.filter(gated).unique(CALL, keep="none").drop_nulls(["blocks", "tile_m", "tile_n"])
+        sized.filter(gated).unique(OWNER, keep="none").drop_nulls(["blocks", "tile_m", "tile_n"])
         for gated in (pl.col("gated"), ~pl.col("gated"))
     )
-    both = first.join(second.select(*CALL, second_blocks="blocks", second_tile="tile_n"), on=CALL, nulls_equal=True)
+    both = first.join(second.select(*OWNER, second_blocks="blocks", second_tile="tile_n"), on=OWNER, nulls_equal=True)
     across = (pl.col("hidden") + pl.col("second_tile") - 1) // pl.col("second_tile")
     tiles = pl.col("second_blocks") // across
     beyond = (tiles - pl.col("experts")).clip(0)
@@ -107,5 +107,5 @@ def _routing(kernels: pl.DataFrame) -> pl.DataFrame:
     explained = (top_k * pl.col("tokens") - least < pl.col("tile_m")) & (top_k <= pl.col("experts"))
     exact = (pl.col("second_blocks") % across == 0) & (pl.col("blocks") % tiles == 0) & explained
     return both.filter(exact).select(
-        *CALL, "tokens", "hidden", "experts", top_k=top_k, wide=pl.col("blocks") // tiles * pl.col("tile_n")
+        *OWNER, "tokens", "hidden", "experts", top_k=top_k, wide=pl.col("blocks") // tiles * pl.col("tile_n")
     )

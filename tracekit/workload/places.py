@@ -9,6 +9,7 @@ from tracekit.workload.ops import chains, recurrent
 
 GROUPED = re.compile(r"fused_moe_kernel|grouped_?gemm", re.IGNORECASE)
 OWNER = ("op_row", "captured_row", "call_of_graph")
+"""What tells one call of an op from another."""
 
 
 def of_products(kernels: pl.DataFrame) -> pl.DataFrame:
