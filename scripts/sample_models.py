@@ -116,11 +116,11 @@ def inference_step(device: str) -> Step:
 STEPS = {"train": training_step, "inference": inference_step}
 
 
-def record(step: Step, activities: Iterable[ProfilerActivity], wait: int, warmup: int, path: Path) -> None:
-    """Writes the profiler's trace of three steps after `wait` and `warmup` others."""
-    plan = schedule(wait=wait, warmup=warmup, active=3, repeat=1)
+def record(step: Step, activities: Iterable[ProfilerActivity], path: Path) -> None:
+    """Writes the profiler's trace of three steps after another."""
+    plan = schedule(wait=0, warmup=1, active=3, repeat=1)
     with profile(activities=activities, record_shapes=True, schedule=plan) as profiler:
-        for _ in range(wait + warmup + 3):
+        for _ in range(1 + 3):
             step()
             profiler.step()
     profiler.export_chrome_trace(str(path))

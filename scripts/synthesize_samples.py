@@ -61,7 +61,7 @@ def synthesize(steps: list[Op], name: str, slowdown: float = 1.0) -> dict[str, A
 def _cpu_steps(kind: str) -> list[Op]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "trace.json")
-        record(STEPS[kind]("cpu"), [ProfilerActivity.CPU], wait=0, warmup=1, path=path)
+        record(STEPS[kind]("cpu"), [ProfilerActivity.CPU], path)
         return read_steps(path)
 
 

@@ -56,7 +56,7 @@ def training_steps(shape: Shape, *, recomputes: bool = False) -> list[Op]:
     small = replace(SMALL, layers=shape.layers)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "trace.json")
-        record(train(small, "cpu", recomputes=recomputes), [ProfilerActivity.CPU], wait=0, warmup=1, path=path)
+        record(train(small, "cpu", recomputes=recomputes), [ProfilerActivity.CPU], path)
         steps = read_steps(path)
     sizes = dict(zip(_sizes(small), _sizes(shape), strict=True))
     for step in steps:

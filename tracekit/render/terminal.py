@@ -11,7 +11,8 @@ from tracekit.render import critical, kernels
 from tracekit.render.bars import time_bars
 from tracekit.render.edits import what_if
 from tracekit.render.grid import and_more, grid
-from tracekit.render.words import BOTTLENECK, counts_samples, larger_steps, once, priced
+from tracekit.render.words import counts_samples, larger_steps, once, priced
+from tracekit.reporting.findings.target import BOTTLENECK
 from tracekit.reporting.model import Report
 from tracekit.units import counted, dollars, duration, interval, kernel_title, many, percent, shorten
 

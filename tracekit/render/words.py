@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from math import inf, isinf
 
 from tracekit.prediction import Prediction
+from tracekit.reporting.findings.target import BOTTLENECK
 from tracekit.reporting.model import Report
 from tracekit.units import duration, percent
 
 NO_DIFFERENCE = 0.01
-BOTTLENECK = "bottleneck-there"
 GPU_SPEEDS = (2.0, 5.0)
 
 

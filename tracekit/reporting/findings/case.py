@@ -12,7 +12,7 @@ from tracekit.prediction import Prediction
 from tracekit.replay.causes import Cause
 from tracekit.replay.idle import END_OF_STEP, Idle
 from tracekit.replay.run import Run
-from tracekit.replay.whatif import Edited, WhatIf
+from tracekit.replay.whatif import Edited, WhatIf, saving_us
 from tracekit.reporting.findings.model import Evidence
 from tracekit.units import counted, shape
 
@@ -66,6 +66,25 @@ class Case:
         times[rows["kernel"].to_numpy()] = time_us
         return self.step_time_us * (1 - self.run.step_with(times).span_us / self.run.replay.span_us)
 
+    def saved_by(self, edit: Callable[[Run], Edited]) -> float:
+        """How much shorter the step is with a what-if edit; 0 where that finds nothing to change."""
+        try:
+            edited = edit(self.run)
+        except WhatIfError:
+            return 0.0
+        return saving_us(self.run, edited.run)
+
+    def saved_by_merging(self, rows: pl.DataFrame, *alike: str) -> float:
+        """How much shorter the step is if one kernel stands for several and lasts as long as the longest of them.
+
+        Args:
+            rows: These kernels, with their row number ``kernel``.
+            alike: Columns that those share that are merged.
+        """
+        longest = pl.col("time_us") == pl.col("time_us").max().over(alike)
+        kept = longest & (longest.cum_sum().over(alike) == 1)
+        return self.saving_us(rows, rows.select(pl.when(kept).then("time_us").otherwise(0.0)).to_series())
+
     def worth(self, saving_us: float) -> bool:
         """Whether a saving is worth a finding."""
         return saving_us >= WORTH * self.step_time_us
@@ -112,14 +131,6 @@ class Case:
         return tuple(
             Evidence(op if op == END_OF_STEP else f"before {op}", time_us, detail) for op, time_us, _ in ops.iter_rows()
         )
-
-
-def tried(edit: Callable[[], Edited]) -> Edited | None:
-    """What an edit gives; ``None`` where it finds nothing to change."""
-    try:
-        return edit()
-    except WhatIfError:
-        return None
 
 
 def most_time(spans: pl.DataFrame, steps: int, times: str) -> tuple[Evidence, ...]:

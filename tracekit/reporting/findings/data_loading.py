@@ -5,16 +5,15 @@ from collections.abc import Iterator
 import polars as pl
 
 from tracekit.graph.spans import LOADS_DATA
-from tracekit.replay.whatif import prefetch, saving_us
-from tracekit.reporting.findings.case import Case, most_time, tried
+from tracekit.replay.whatif import prefetch
+from tracekit.reporting.findings.case import Case, most_time
 from tracekit.reporting.findings.model import Finding
 from tracekit.units import duration
 
 
 def find(case: Case) -> Iterator[Finding]:
     """Fires if batches that are there at once save a hundredth of the step."""
-    edited = tried(lambda: prefetch(case.run))
-    saves_us = saving_us(case.run, edited.run) if edited else 0.0
+    saves_us = case.saved_by(prefetch)
     if not case.worth(saves_us):
         return
     spans = pl.concat(

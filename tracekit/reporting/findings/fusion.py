@@ -22,9 +22,7 @@ def find(case: Case) -> Iterator[Finding]:
     chains = _chains(case.kernels)
     if chains.is_empty():
         return
-    longest = pl.col("time_us") == pl.col("time_us").max().over("chain")
-    kept = longest & (longest.cum_sum().over("chain") == 1)
-    saves_us = case.saving_us(chains, chains.select(pl.when(kept).then("time_us").otherwise(0.0)).to_series())
+    saves_us = case.saved_by_merging(chains, "chain")
     if not case.worth(saves_us):
         return
     yield Finding(

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from tracekit.replay.causes import Cause
-from tracekit.replay.whatif import Select, cuda_graph, saving_us
-from tracekit.reporting.findings.case import Case, tried
+from tracekit.replay.whatif import Select, cuda_graph
+from tracekit.reporting.findings.case import Case
 from tracekit.reporting.findings.model import Finding
 from tracekit.units import duration, percent
 
@@ -22,8 +22,7 @@ def find(case: Case) -> Iterator[Finding]:
     part, kept = (run.step_with(run.kernel_us * 0, host).span_us / run.replay.span_us for host in (1.0, 0.0))
     if part - kept < LIMITING:
         return
-    edited = tried(lambda: cuda_graph(run, Select({})))
-    saves_us = saving_us(run, edited.run) if edited else 0.0
+    saves_us = case.saved_by(lambda run: cuda_graph(run, Select({})))
     if not case.worth(saves_us):
         return
     floor = f"{duration(part * case.step_time_us)}, {percent(100 * part)} of the step"

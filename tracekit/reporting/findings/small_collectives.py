@@ -23,9 +23,7 @@ def find(case: Case) -> Iterator[Finding]:
     many = small.filter(pl.len().over(alike) >= MANY)
     if many.is_empty():
         return
-    longest = pl.col("time_us") == pl.col("time_us").max().over(alike)
-    first = longest & (longest.cum_sum().over(alike) == 1)
-    saves_us = case.saving_us(many, many.select(pl.when(first).then("time_us").otherwise(0.0)).to_series())
+    saves_us = case.saved_by_merging(many, *alike)
     if not case.worth(saves_us):
         return
     count = counted(many.height / case.steps)

@@ -3,16 +3,15 @@
 from collections.abc import Iterator
 
 from tracekit.replay.causes import Cause
-from tracekit.replay.whatif import no_sync, saving_us
-from tracekit.reporting.findings.case import Case, tried
+from tracekit.replay.whatif import no_sync
+from tracekit.reporting.findings.case import Case
 from tracekit.reporting.findings.model import Finding
 from tracekit.units import duration
 
 
 def find(case: Case) -> Iterator[Finding]:
     """Fires if calls that don't wait for the GPU save a hundredth of the step."""
-    edited = tried(lambda: no_sync(case.run))
-    saves_us = saving_us(case.run, edited.run) if edited else 0.0
+    saves_us = case.saved_by(no_sync)
     if not case.worth(saves_us):
         return
     idle = case.idle.by_cause()

@@ -15,6 +15,7 @@ from tracekit.reporting.findings.case import ROWS, Case
 from tracekit.reporting.findings.model import Evidence, Finding
 from tracekit.units import percent
 
+BOTTLENECK = "bottleneck-there"
 MOSTLY = 50.0
 """Percent of the critical path from which on a part of it is the bottleneck."""
 KIND = pl.when(pl.col("on") != "gpu").then("on").when(pl.col("family") == "collective").then(pl.lit("communication"))
@@ -94,7 +95,7 @@ def _finding(target: Prediction, here: dict[str, float], there: dict[str, float]
     said, here_too = found.said.format(percent(found.share)), percent(here.get(found.kind, 0.0))
     ordered = sorted(there.items(), key=lambda item: -item[1])[:ROWS]
     return Finding(
-        kind="bottleneck-there",
+        kind=BOTTLENECK,
         title=f"On {target.label} {said} (measured: {here_too}).",
         advice=found.advice,
         saves_us=None,

@@ -4,10 +4,9 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from tracekit.replay.engine import measured
-from tracekit.replay.measure import of_all_ranks, per_step
 from tracekit.reporting.findings.case import Case
 from tracekit.reporting.findings.model import Evidence, Finding
+from tracekit.reporting.sections.steps import measured_steps
 from tracekit.units import duration
 
 SLOW = 1.3
@@ -16,10 +15,7 @@ LEAST_STEPS = 3
 
 def find(case: Case) -> Iterator[Finding]:
     """Fires if the first of at least three measured steps takes 30 % longer than the median of the others."""
-    table = of_all_ranks(per_step(measured(case.run.graph), case.run.kernels, case.run.steps))
-    steps = table.join(case.run.chosen.select("step"), on="step", how="semi", maintain_order="left").drop_nulls(
-        "time_ns"
-    )
+    steps = measured_steps(case.run)
     if steps.height < LEAST_STEPS:
         return
     first_us, median_us = steps["time_ns"][0] / 1e3, float(steps["time_ns"][1:].median() or 0) / 1e3  # type: ignore[arg-type]

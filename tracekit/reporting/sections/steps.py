@@ -30,7 +30,13 @@ class Step:
 
 def build(run: Run) -> tuple[Step, ...]:
     """The chosen steps, in order."""
-    table = of_all_ranks(per_step(measured(run.graph), run.kernels, run.steps))
-    chosen = table.join(run.chosen.select("step"), on="step", how="semi", maintain_order="left").drop_nulls("time_ns")
-    times = chosen.select("step", *(pl.col(f"{part}_ns") / 1e3 for part in ("time", "busy", "exposed")), "first")
+    times = measured_steps(run).select(
+        "step", *(pl.col(f"{part}_ns") / 1e3 for part in ("time", "busy", "exposed")), "first"
+    )
     return tuple(Step(*row) for row in times.iter_rows())
+
+
+def measured_steps(run: Run) -> pl.DataFrame:
+    """The chosen steps that have a time, as :func:`tracekit.replay.measure.of_all_ranks` gives them."""
+    table = of_all_ranks(per_step(measured(run.graph), run.kernels, run.steps))
+    return table.join(run.chosen.select("step"), on="step", how="semi", maintain_order="left").drop_nulls("time_ns")
