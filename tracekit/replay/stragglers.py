@@ -27,7 +27,7 @@ def stragglers(run: Run) -> pl.DataFrame:
         return pl.DataFrame(schema=COLUMNS)
     steps = run.chosen.group_by("rank").agg(steps=pl.len())
     work = run.kernels.filter(run.in_steps).group_by("rank").agg(busy_us=pl.col("dur_ns").sum() / 1e3)
-    ahead = run.collectives.clocks.ahead_ns
+    ahead = run.collectives.ahead_ns
     clocks = {"rank": list(ahead), "clock_ahead_us": [ns / 1e3 for ns in ahead.values()]}
     per_rank = (
         steps.join(work, on="rank", how="left")

@@ -1,10 +1,11 @@
 """When each rank came to a collective, how long it waited for the others, and how long the transfer took."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import polars as pl
 
-from tracekit.graph.ranks.clocks import Clocks, align
+from tracekit.graph.ranks.clocks import align
 from tracekit.graph.ranks.match import SYNCHRONISING, match
 
 # What is matched but can't be one collective: a rank was done before another came, or ends lie far apart.
@@ -25,12 +26,12 @@ class Collectives:
             the kernel table, ``arrival_ns`` and ``end_ns`` (from the first activity of any rank, on the first rank's
             clock), ``awaits`` (how many arrivals, in their order, its end needs), ``wait_us`` for the last of these,
             and ``transfer_us`` from then to its end.
-        clocks: What the ranks' clocks differ by.
+        ahead_ns: How far each rank's clock is ahead of the first one's, where that is known.
         doubts: What disagrees between ranks and was therefore not joined, a sentence each.
     """
 
     table: pl.DataFrame
-    clocks: Clocks
+    ahead_ns: Mapping[int, int]
     doubts: tuple[str, ...]
 
 
@@ -46,13 +47,13 @@ def join(kernels: pl.DataFrame) -> Collectives:
     if len(left_out):
         doubts = (*doubts, f"{len(left_out)} collectives don't coincide in time")
     possible = matched.filter(~pl.col("collective").is_in(left_out.implode()))
-    clocks = align(possible)
-    return Collectives(_with_waits(_on_one_clock(possible, clocks)), clocks, doubts)
+    ahead = align(possible)
+    return Collectives(_with_waits(_on_one_clock(possible, ahead)), ahead, doubts)
 
 
-def _on_one_clock(matched: pl.DataFrame, clocks: Clocks) -> pl.DataFrame:
+def _on_one_clock(matched: pl.DataFrame, ahead_ns: Mapping[int, int]) -> pl.DataFrame:
     """What several read ranks took part in, with ``arrival_ns`` and ``end_ns`` on the first rank's clock."""
-    ahead = pl.col("rank").replace_strict(dict(clocks.ahead_ns), default=0, return_dtype=pl.Int64)
+    ahead = pl.col("rank").replace_strict(dict(ahead_ns), default=0, return_dtype=pl.Int64)
     return (
         matched.with_columns(pl.col("start_ns", "end_ns") - ahead, read=pl.len().over("collective"))
         .filter(pl.col("read") > 1)

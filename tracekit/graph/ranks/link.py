@@ -96,7 +96,7 @@ def _renumbered(edges: Edges, node_of: Ints) -> Edges:
 def _nodes(ranks: Sequence[tuple[int, Parts]], collectives: Collectives, found: Meetings, layout: _Layout) -> Nodes:
     """The nodes of all ranks on one clock, with the meetings at the last arrival that they need."""
     every = [parts.nodes for _, parts in ranks]
-    ahead = collectives.clocks.ahead_ns
+    ahead = collectives.ahead_ns
     origins = [parts.nodes.origin_ns - ahead.get(rank, 0) for rank, parts in ranks]
     origin = min(origins)
     lanes = _offsets([int(max(nodes.lane.max(initial=-1), nodes.cover_lane.max(initial=-1))) + 1 for nodes in every])

@@ -184,7 +184,7 @@ def _ranks(run: Run) -> Iterator[str]:
         return
     for doubt in run.collectives.doubts:
         yield f"{doubt}: they are not joined, and their waiting is kept as measured"
-    alone = sorted({rank.rank or 0 for rank in run.ranks} - set(run.collectives.clocks.ahead_ns))
+    alone = sorted({rank.rank or 0 for rank in run.ranks} - set(run.collectives.ahead_ns))
     if run.collectives.table.is_empty():
         yield "no collective joins the ranks: they are replayed side by side, on their clocks as recorded"
     elif alone:
