@@ -1,12 +1,11 @@
 """Copies from pageable memory, which their call feeds to the GPU piece by piece."""
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from tracekit.arrays import Bools
 from tracekit.graph.nodes import NONE, Nodes
 
-Bools = npt.NDArray[np.bool_]
 
 FROM_PAGEABLE = "HtoD (Pageable"
 
