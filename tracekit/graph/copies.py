@@ -6,7 +6,6 @@ import polars as pl
 from tracekit.arrays import Bools
 from tracekit.graph.nodes import NONE, Nodes
 
-
 FROM_PAGEABLE = "HtoD (Pageable"
 
 
