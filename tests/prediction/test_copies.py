@@ -21,6 +21,7 @@ from tracekit.prediction.spread import LOST
 from tracekit.replay.run import Run, prepare
 from tracekit.replay.whatif.remove import remove
 from tracekit.reporting import build
+from tracekit.testing import TraceBuilder
 from tracekit.workload.owners import innermost_ops
 from tracekit.workload.signature import Tensor
 

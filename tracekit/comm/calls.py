@@ -48,7 +48,7 @@ class Links:
 
     gbps: Floats
     copies_gbps: float
-    network_gbps: Array | float
+    network_gbps: Floats | float
     network: str
     pcie: Bools
     nvls: bool

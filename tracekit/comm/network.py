@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from tracekit.comm.calls import Array, Mask
+from tracekit.arrays import Bools, Floats
 from tracekit.comm.cluster import Cluster
 
 
-def shares_gbps(cluster: Cluster, collective: str, ranks: Array, nodes: Array, fill: Mask) -> Array:
+def shares_gbps(cluster: Cluster, collective: str, ranks: Floats, nodes: Floats, fill: Bools) -> Floats:
     """Of the network, for each rank on the mean node: the node that is through last holds up the others.
 
     Ranks that fill one node after the other have whole adapters on the last, where the rest of it is idle. Elsewhere
@@ -34,9 +34,9 @@ def shares_gbps(cluster: Cluster, collective: str, ranks: Array, nodes: Array, f
     return np.divide(even, np.maximum(*parts), out=slowest, where=nodes > 1)
 
 
-def _node_gbps(cluster: Cluster, ranks: Array, idle: Mask) -> Array:
+def _node_gbps(cluster: Cluster, ranks: Floats, idle: Bools) -> Floats:
     """Of so many ranks on a node; more than their share where the node's other GPUs are idle."""
     share = cluster.network_gbps
     adapter = min(cluster.nic_gbit / 8 / cluster.oversubscription, cluster.pcie_gbps)
-    rate: Array = np.minimum(ranks * np.where(idle, max(share, adapter), share), cluster.gpus_per_node * share)
+    rate: Floats = np.minimum(ranks * np.where(idle, max(share, adapter), share), cluster.gpus_per_node * share)
     return rate
