@@ -139,6 +139,8 @@ LAWS: dict[str, Law] = {
 }
 """The law of each name that `kernels.with_law` gives."""
 
+EXPONENTIAL_LAWS = ("prefill", "encoder")
+"""Those in which exponentials take a part of the time that matters."""
 STAND_INS: dict[str, str] = {
     "conv half": "gemm half", "conv fp8": "gemm fp8", "conv fp8_block": "gemm fp8_block", "conv nvfp4": "gemm nvfp4",
     "moe fp32": "moe half", "copy": "elementwise", "reduction": "elementwise", "embedding": "elementwise",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from predictors.arrays import Array
+from predictors.arrays import Array, Mask
 from predictors.gpu import Gpu
 
 L2_BYTES_PER_SM_CLOCK = 64.0
@@ -109,12 +109,13 @@ class Machine:
         """Peak fp32 rate outside of the matrix units."""
         return self.gpu.vector_tflops["fp32"] * self.boost
 
-    def share_of_time(self, sibling: Machine, rate: Array) -> tuple[Array, Array]:
+    def share_of_time(self, sibling: Machine, rate: Array, exponentials: Mask | bool) -> tuple[Array, Array]:
         """Least and most of a sibling's time that a kernel may take here: by the resource in which the two differ most.
 
         Args:
             sibling: a GPU that runs the same kernels.
             rate: this GPU's rate of matrix products over the sibling's, (rows,).
+            exponentials: whether these take a part of the kernels' time that matters.
         """
         gains = (
             1.0,
@@ -124,7 +125,9 @@ class Machine:
             self.cache_gbps / sibling.cache_gbps,
             self.vector_tflops / sibling.vector_tflops,
         )
-        return 1 / np.maximum(rate, max(gains)), 1 / np.minimum(rate, min(gains))
+        faster = np.where(exponentials, self.exponentials_per_clock / sibling.exponentials_per_clock, 1.0)
+        most, least = np.maximum(rate, faster), np.minimum(rate, faster)
+        return 1 / np.maximum(most, max(gains)), 1 / np.minimum(least, min(gains))
 
     def copy_gbps(self, kind: str | None) -> float:
         """Rate of a copy of a kind ('HtoD', 'DtoH', 'PtoP', 'DtoD'; None counts as the last)."""

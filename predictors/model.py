@@ -16,7 +16,7 @@ from predictors.arrays import Array, Mask
 from predictors.columns import Sizes, as_run, sizes
 from predictors.features import features
 from predictors.fitted import Weights
-from predictors.law import LAWS
+from predictors.law import EXPONENTIAL_LAWS, LAWS
 from predictors.machine import Machine
 from predictors.precision import formats
 from predictors.roofline import arithmetic_us, bound_us, on_matrix_units
@@ -25,8 +25,6 @@ from predictors.terms import Columns, Terms
 
 CHUNK_ROWS = 16384  # so that a chunk's columns stay in the CPU's cache
 LIMITERS = ("compute", "memory", "latency", "unknown")
-EXPONENTIAL_LAWS = ("prefill", "encoder")
-"""Those in which exponentials take a part of the time that matters."""
 THREADS = min(os.cpu_count() or 1, 4)
 
 
@@ -166,9 +164,7 @@ def evaluate(rows: Sizes, law: str, gpu: Machine, weights: Weights) -> tuple[Ter
     if twin is not None and own is None:
         there_us = of_twin[1].time_us * np.exp(LAWS[law].correctable(of_twin[1]) * learned)
         rate = columns["tflops"] / of_twin[0]["tflops"]
-        if law in EXPONENTIAL_LAWS:
-            rate = np.maximum(rate, gpu.exponentials_per_clock / twin.exponentials_per_clock)
-        least, most = gpu.share_of_time(twin, rate)
+        least, most = gpu.share_of_time(twin, rate, law in EXPONENTIAL_LAWS)
         time_us = np.clip(time_us, there_us * least, there_us * most)
     return terms, time_us
 

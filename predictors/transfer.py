@@ -12,7 +12,7 @@ import polars as pl
 from predictors.arrays import Array, Index, Mask
 from predictors.coded import Coded
 from predictors.fitted import Weights
-from predictors.law import LAWS
+from predictors.law import EXPONENTIAL_LAWS, LAWS
 from predictors.machine import Machine
 
 SHRINK_ROWS = 4.0
@@ -171,7 +171,7 @@ def like_siblings(
     if relation(source, target) != "sibling":
         return time_us
     rate = Coded.of(table["dtype"]).map(lambda dtype: target.tflops(dtype) / source.tflops(dtype))
-    least, most = target.share_of_time(source, rate)
+    least, most = target.share_of_time(source, rate, _of(EXPONENTIAL_LAWS, Coded.of(table["law"])))
     bounded = np.fmin(np.fmax(time_us, measured_us * least[row]), measured_us * most[row])
     return np.where(table["law"].eq_missing("memcpy").to_numpy()[row], time_us, bounded)
 

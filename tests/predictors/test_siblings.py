@@ -78,6 +78,18 @@ def test_blackwell_ultra_takes_exponentials_twice_as_fast():
     assert decode > 0.9
 
 
+def test_measured_attention_gains_from_them_as_well():
+    prefill = pl.DataFrame([DECODE | {"causal": True, "q_len": 8192, "batch": 4, "head_dim": 64}])
+    measured = prefill.with_columns(measured_us=predict(prefill, "b200")["time_us"])
+    assert predict(measured, "b300", source_gpu="b200")["time_us"][0] < 0.8 * measured["measured_us"][0]
+
+
+@pytest.mark.parametrize(("gpu", "sibling"), [("l40s", "l40"), ("h100-sxm", "h200-nvl")])
+def test_attention_waits_for_slower_matrix_units(gpu: str, sibling: str):
+    slower = load_gpu(gpu).peak_flops("bf16") / load_gpu(sibling).peak_flops("bf16")
+    assert ratio([DECODE | {"causal": True, "q_len": 8192, "batch": 4}], gpu, sibling)[0] == pytest.approx(slower, 0.01)
+
+
 def test_siblings_lack_what_the_architecture_lacks_but_for_those_whose_rate_is_known():
     products = load_weights().law("gemm half")
     lacking = products.architecture["8.9"]["compute"]
