@@ -3,8 +3,8 @@
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[np.float64]
-Index = npt.NDArray[np.intp]
-Mask = npt.NDArray[np.bool_]
-Single = npt.NDArray[np.float32]
+Floats = npt.NDArray[np.float64]
+Singles = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.intp]
+Bools = npt.NDArray[np.bool_]
 Frameworks = npt.NDArray[np.object_] | None

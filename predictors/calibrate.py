@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from predictors.arrays import Array
+from predictors.arrays import Floats
 from predictors.columns import prepare, sizes
 from predictors.errors import KernelTableError
 from predictors.fitted import Calibrated, Weights
@@ -80,11 +80,11 @@ class Observed:
             in the logarithm of the predicted time, (kernels,).
     """
 
-    places: Array
-    missed: Array
-    moved: Callable[[Array], Array]
+    places: Floats
+    missed: Floats
+    moved: Callable[[Floats], Floats]
 
-    def slopes(self, offset: Array) -> Array:
+    def slopes(self, offset: Floats) -> Floats:
         """Derivatives of `moved`, (kernels, offsets)."""
         at = self.moved(offset)
         return np.stack([(self.moved(offset + step) - at) / STEP for step in STEP * np.eye(offset.size)], axis=1)
@@ -103,7 +103,7 @@ def observe(law: str, rows: pl.DataFrame, gpu: Machine, weights: Weights) -> Obs
     correction = np.log(time_us) - np.log(terms.time_us)
     names = constants_of(law)
 
-    def moved(offset: Array) -> Array:
+    def moved(offset: Floats) -> Floats:
         changed = weights.law(law).constants(gpu, of_rows.frameworks, dict(zip(names, offset, strict=False)))
         there = LAWS[law].at(columns, of_rows.share, gpu, changed)
         return np.asarray(np.log(there.time_us) - np.log(terms.time_us) + offset[-1] * correction)
@@ -121,7 +121,7 @@ def _calibrated(law: str, rows: pl.DataFrame, gpu: Machine, weights: Weights) ->
     return Calibrated(moved, float(offset[-1]), Surface(spread, observed.places, weight))
 
 
-def most_probable(observed: Observed, spread: Spread, sd: Array) -> tuple[Array, Array]:
+def most_probable(observed: Observed, spread: Spread, sd: Floats) -> tuple[Floats, Floats]:
     """Offsets that explain what was missed, and the weights of the surface over the rest: Gauss-Newton steps.
 
     A measurement that the others speak against gets as much noise of its own as makes it unsurprising.

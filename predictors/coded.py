@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from predictors.arrays import Index, Mask
+from predictors.arrays import Bools, Ints
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Coded:
     """
 
     names: tuple[str | None, ...]
-    code: Index
+    code: Ints
 
     @classmethod
     def of(cls, column: pl.Series) -> Coded:
@@ -39,6 +39,6 @@ class Coded:
         """What a function makes of each row's name."""
         return np.array([value(name) for name in self.names])[self.code]
 
-    def among(self, *names: str | None) -> Mask:
+    def among(self, *names: str | None) -> Bools:
         """Which rows have one of some names."""
         return self.map(lambda name: name in names)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from predictors.arrays import Array, Frameworks, Mask
+from predictors.arrays import Bools, Floats, Frameworks
 from predictors.coded import Coded
 from predictors.kernels import DTYPE_BYTES, complete, with_law
 from predictors.machine import Machine
@@ -63,7 +63,7 @@ class Sizes:
 
     numbers: Columns
     frameworks: Frameworks
-    share: Array
+    share: Floats
     dtypes: Coded
     copies: Coded
 
@@ -114,23 +114,23 @@ def law_columns(table: pl.DataFrame, gpu: Machine) -> Columns:
     return sizes(table).on(gpu)
 
 
-def _known(column: pl.Series) -> Array:
+def _known(column: pl.Series) -> Floats:
     """Numbers, 1 where there is none."""
     return np.ones(column.len()) if column.null_count() == column.len() else _else(column.to_numpy(), 1.0)
 
 
-def _else(column: Array, other: Array | float) -> Array:
+def _else(column: Floats, other: Floats | float) -> Floats:
     missing = np.isnan(column)
     return np.asarray(np.where(missing, other, column)) if missing.any() else column
 
 
-def _side_by_side(table: pl.DataFrame, x: Columns, family: Coded, direction: Coded) -> Array:
+def _side_by_side(table: pl.DataFrame, x: Columns, family: Coded, direction: Coded) -> Floats:
     """Elements side by side in operands: the depth of a product, a convolution's channels; 0 where nobody knows."""
     channels = np.where(direction.among("dgrad"), x["k"], table["channels"].fill_null(0.0).to_numpy())
     return np.where(family.among("gemm"), x["k"], np.where(family.among("conv"), channels, 0.0))
 
 
-def _accesses(row_bytes: Array, element_bytes: Array) -> Array:
+def _accesses(row_bytes: Floats, element_bytes: Floats) -> Floats:
     """Accesses per element of a product's rows where they don't start at multiples of 16 bytes; else 0.
 
     Four bytes at once is what is left then, two of an odd number of 16-bit elements (cuBLAS's align2, align1 kernels).
@@ -138,7 +138,7 @@ def _accesses(row_bytes: Array, element_bytes: Array) -> Array:
     return np.asarray(_uneven(row_bytes, VECTOR_BYTES) * np.maximum(_uneven(row_bytes, 4), element_bytes / 4))
 
 
-def _uneven(size: Array, of: int) -> Mask:
+def _uneven(size: Floats, of: int) -> Bools:
     """Whether a size isn't a multiple of a power of two, in a tenth of a remainder's time."""
     return np.asarray(np.floor(size / of) < size / of)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from predictors.arrays import Array, Index
+from predictors.arrays import Floats, Ints
 from predictors.fitted import Weights
 from predictors.kernels import DTYPE_BYTES, complete
 from predictors.machine import Machine
@@ -46,7 +46,7 @@ class Equivalents:
         weights: for the source.
     """
 
-    def __init__(self, table: pl.DataFrame, row: Index, measured: Array, source: Machine, weights: Weights) -> None:
+    def __init__(self, table: pl.DataFrame, row: Ints, measured: Floats, source: Machine, weights: Weights) -> None:
         side = pl.min_horizontal("tile_m", "tile_n")
         kinds = table.select(
             "family",
@@ -68,7 +68,7 @@ class Equivalents:
         self._measured = measured
         self._here = [np.maximum.accumulate(times) for times in self._times(source, weights)]
 
-    def on(self, target: Machine, weights: Weights) -> Array:
+    def on(self, target: Machine, weights: Weights) -> Floats:
         """Times on another GPU, in microseconds: of the kernels of their kinds that take as long; NaN elsewhere."""
         time = np.full(self._measured.size, np.nan)
         for mine, here, there in zip(self._mine, self._here, self._times(target, weights), strict=True):
@@ -76,7 +76,7 @@ class Equivalents:
             time[mine] = self._measured[mine] * np.exp(ratio)
         return time
 
-    def _times(self, gpu: Machine, weights: Weights) -> list[Array]:
+    def _times(self, gpu: Machine, weights: Weights) -> list[Floats]:
         """Of each curve, on a GPU."""
         if self._curves is None:
             return []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from predictors.arrays import Array, Frameworks, Single
+from predictors.arrays import Floats, Frameworks, Singles
 from predictors.machine import Machine
 from predictors.stacks import ATTENTION_STACKS, SERVING_FRAMEWORKS
 from predictors.terms import Columns, Terms, overlap
@@ -12,7 +12,7 @@ from predictors.terms import Columns, Terms, overlap
 ATTENTION_LAWS = ("prefill", "encoder", "decode")
 
 
-def features(law: str, frameworks: Frameworks, x: Columns, terms: Terms, gpu: Machine) -> Single:
+def features(law: str, frameworks: Frameworks, x: Columns, terms: Terms, gpu: Machine) -> Singles:
     """Features of rows that share a law.
 
     Nothing that identifies a GPU: rates only enter as ratios of times, SMs as waves, caches as shares.
@@ -38,7 +38,7 @@ def frameworks_of(law: str) -> tuple[str, ...]:
     return SERVING_FRAMEWORKS + ATTENTION_STACKS if law in ATTENTION_LAWS else SERVING_FRAMEWORKS
 
 
-def _shape(law: str, x: Columns, gpu: Machine) -> list[Array]:
+def _shape(law: str, x: Columns, gpu: Machine) -> list[Floats]:
     kind = law.split(" ")[0]
     if kind in ("gemm", "conv"):
         return _product(x, gpu)
@@ -50,7 +50,7 @@ def _shape(law: str, x: Columns, gpu: Machine) -> list[Array]:
     return [*(np.log(x[name]) for name in ("rows", "cols", "size")), np.log(x["rows"] / gpu.sms), few, x["uneven"]]
 
 
-def _product(x: Columns, gpu: Machine) -> list[Array]:
+def _product(x: Columns, gpu: Machine) -> list[Floats]:
     m, n, k = x["m"], x["n"], x["k"]
     tiles = [x["batch"] * np.ceil(m / t) * np.ceil(n / u) / gpu.sms for t, u in ((128, 256), (128, 128), (64, 64))]
     return [
@@ -64,7 +64,7 @@ def _product(x: Columns, gpu: Machine) -> list[Array]:
     ]
 
 
-def _attention(x: Columns, gpu: Machine) -> list[Array]:
+def _attention(x: Columns, gpu: Machine) -> list[Floats]:
     blocks = x["batch"] * x["heads"] * np.ceil(x["q_len"] / 128) / gpu.sms
     units = x["batch"] * x["kv_heads"] / gpu.sms
     return [
@@ -81,7 +81,7 @@ def _attention(x: Columns, gpu: Machine) -> list[Array]:
     ]
 
 
-def _moe(x: Columns, gpu: Machine) -> list[Array]:
+def _moe(x: Columns, gpu: Machine) -> list[Floats]:
     inter = x["inter"] / x["tp"]
     experts = x["experts"] / x["ep"]
     per_expert = x["tokens"] * x["topk"] / x["experts"]
@@ -99,7 +99,7 @@ def _moe(x: Columns, gpu: Machine) -> list[Array]:
     ]
 
 
-def _alignment(size: Array) -> Array:
+def _alignment(size: Floats) -> Floats:
     """log2 of the largest power of two, up to 64, that divides a size."""
     whole = size.astype(np.int64)
     return np.asarray(np.log2(np.minimum(whole & -whole, 64)))

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from predictors.arrays import Array, Frameworks
+from predictors.arrays import Floats, Frameworks
 from predictors.errors import WeightsError
 from predictors.gpu_names import load_gpu
 from predictors.law import LAWS, STAND_INS
@@ -70,7 +70,7 @@ class Fitted:
         calibrated: Mapping[str, float] | None = None,
     ) -> Constants:
         """The law's constants on a GPU; arrays, one element a row, where frameworks shift them."""
-        log: dict[str, Array | float] = dict(self.base)
+        log: dict[str, Floats | float] = dict(self.base)
         for effects in (self.tensor_class.get(machine.tensor_class, {}), self.offset(machine), calibrated or {}):
             for name, value in effects.items():
                 log[name] = log[name] + value
@@ -81,7 +81,7 @@ class Fitted:
                 log[name] = log[name] + (value + more.get(name, 0.0)) * part
         return {name: np.exp(value) for name, value in log.items()}
 
-    def _part_of(self, framework: str, frameworks: Frameworks) -> Array | float:
+    def _part_of(self, framework: str, frameworks: Frameworks) -> Floats | float:
         """How much of a framework's effects each row has: of one that names none, what all have in common."""
         common = 1 / len(self.framework)
         if frameworks is None:

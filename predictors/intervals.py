@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from predictors.arrays import Array
+from predictors.arrays import Floats
 from predictors.fitted import Weights
 from predictors.kernels import TENSOR_FAMILIES
 from predictors.machine import Machine
@@ -59,7 +59,7 @@ def half_width(law: str, gpu: Machine, weights: Weights, named: bool = True) -> 
     return math.hypot(widths[where], widths.get(STACK, 0.0)) if unsure else widths[where]
 
 
-def total(time_us: Array, low_us: Array, high_us: Array, gpu_share: float = GPU_SHARE) -> tuple[float, float, float]:
+def total(time_us: Floats, low_us: Floats, high_us: Floats, gpu_share: float = GPU_SHARE) -> tuple[float, float, float]:
     """The interval of a sum of kernels on one GPU.
 
     A GPU's own error (how close it runs to its datasheet) moves all its kernels together and adds up linearly;

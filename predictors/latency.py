@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from predictors.arrays import Array, Index, Mask
+from predictors.arrays import Bools, Floats, Ints
 from predictors.calibrate import calibrate
 from predictors.equivalent import SPREAD, Equivalents
 from predictors.fitted import Calibrated, Weights, load_weights
@@ -108,7 +108,7 @@ class Batch:
         self._runs = Runs(table.filter(distinct).drop("measured_us"))
         self._equivalents: dict[bytes, Equivalents] = {}
         self._offsets: dict[Gpu, Offsets] = {}
-        self._missed: dict[bool, tuple[Missed, Array]] = {}
+        self._missed: dict[bool, tuple[Missed, Floats]] = {}
 
     def on(self, gpu: str | Gpu, calibrations: Mapping[Gpu, pl.DataFrame] | None = None) -> pl.DataFrame:
         """The kernels on a GPU: what `predict` returns.
@@ -142,8 +142,8 @@ class Batch:
         return self._offsets[gpu]
 
     def _carried(
-        self, alone: Modelled, width: Array, method: Index, source: Machine, target: Machine, weights: Weights
-    ) -> tuple[Array, Array, Index]:
+        self, alone: Modelled, width: Floats, method: Ints, source: Machine, target: Machine, weights: Weights
+    ) -> tuple[Floats, Floats, Ints]:
         """From another GPU: by the model where it knows the shape, by a resource's ratio elsewhere."""
         row, table, measured = self._row, alone.table, np.maximum(self._measured, SHORTEST_US)
         (amiss, done), alone_us = self._missed_on(source, target, weights), alone.time_us[row]
@@ -165,14 +165,14 @@ class Batch:
         width = as_far_as_boards(width, measured, table, row, source, target)
         return like_siblings(time, measured, table, row, source, target), width, method
 
-    def _alike(self, shapeless: Mask, times: Array, source: Machine) -> Equivalents:
+    def _alike(self, shapeless: Bools, times: Floats, source: Machine) -> Equivalents:
         """What takes as long on the source as the kernels without shapes, which are mostly the same for each target."""
         key = shapeless.tobytes()
         if key not in self._equivalents:
             self._equivalents[key] = Equivalents(self._runs.table, self._row[shapeless], times, source, self._weights)
         return self._equivalents[key]
 
-    def _missed_on(self, source: Machine, target: Machine, weights: Weights) -> tuple[Missed, Array]:
+    def _missed_on(self, source: Machine, target: Machine, weights: Weights) -> tuple[Missed, Floats]:
         """What the model misses on the source, and the part of the counted work that the measured times allow."""
         # The trace itself tells how its GPU runs; a calibration of it matters where the target has one to compare with.
         both = any(slug == target.slug for _, slug in weights.calibrated)

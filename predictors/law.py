@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from predictors.arrays import Array
+from predictors.arrays import Floats
 from predictors.laws.attention import decode_terms, prefill_terms
 from predictors.laws.products import conv_terms, gemm_fp32_terms, gemm_terms, moe_terms
 from predictors.laws.vector import memcpy_terms, row_terms, stream_terms
@@ -41,14 +41,14 @@ class Law:
     of_op: bool = True
     travels: float = 0.75
 
-    def at(self, x: Columns, share: Array, gpu: Machine, c: Constants) -> Terms:
+    def at(self, x: Columns, share: Floats, gpu: Machine, c: Constants) -> Terms:
         """The terms of kernels that each do a share of their op's work; the floor is a kernel's own."""
         if not self.of_op:
             return self.terms(x, gpu, c)
         terms = self.terms({**x, "work_bytes": x["work_bytes"] / share}, gpu, c)
         return replace(terms, compute_us=terms.compute_us * share, memory_us=terms.memory_us * share)
 
-    def correctable(self, terms: Terms) -> Array:
+    def correctable(self, terms: Terms) -> Floats:
         """The part of each kernel's time that the learned correction may change."""
         return terms.body_us / terms.time_us if self.floor_is_exact else np.ones_like(terms.floor_us)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from predictors.arrays import Array, Mask
+from predictors.arrays import Bools, Floats
 from predictors.gpu import Gpu
 
 L2_BYTES_PER_SM_CLOCK = 64.0
@@ -109,7 +109,7 @@ class Machine:
         """Peak fp32 rate outside of the matrix units."""
         return self.gpu.vector_tflops["fp32"] * self.boost
 
-    def share_of_time(self, sibling: Machine, rate: Array, exponentials: Mask | bool) -> tuple[Array, Array]:
+    def share_of_time(self, sibling: Machine, rate: Floats, exponentials: Bools | bool) -> tuple[Floats, Floats]:
         """Least and most of a sibling's time that a kernel may take here: by the resource in which the two differ most.
 
         Args:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from predictors.arrays import Array, Mask
+from predictors.arrays import Bools, Floats
 from predictors.columns import Sizes, as_run, sizes
 from predictors.features import features
 from predictors.fitted import Weights
@@ -98,12 +98,12 @@ class Modelled:
     """
 
     table: pl.DataFrame
-    bound_us: Array
-    time_us: Array
-    floor_us: Array
-    compute_us: Array
-    memory_us: Array
-    arithmetic: Mask
+    bound_us: Floats
+    time_us: Floats
+    floor_us: Floats
+    compute_us: Floats
+    memory_us: Floats
+    arithmetic: Bools
 
     def limiter(self) -> pl.Series:
         """What the time mostly is: 'latency' where the floor outweighs both rates."""
@@ -143,7 +143,7 @@ def model(kernels: Split, gpu: Machine, weights: Weights) -> Modelled:
     return Modelled(kernels.table, **out, arithmetic=arithmetic)
 
 
-def evaluate(rows: Sizes, law: str, gpu: Machine, weights: Weights) -> tuple[Terms, Array]:
+def evaluate(rows: Sizes, law: str, gpu: Machine, weights: Weights) -> tuple[Terms, Floats]:
     """The law's terms and the time with the learned correction, for rows that share a law."""
     columns, terms = _law(rows, law, gpu, weights)
     twin = weights.twin(law, gpu)

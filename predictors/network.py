@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from predictors.arrays import Array, Single
+from predictors.arrays import Floats, Singles
 
 CHUNK_ROWS = 1024
 """Of so many rows a layer's outputs stay in the CPU's second cache."""
@@ -26,12 +26,12 @@ class Network:
         biases: of each layer, float32 (perceptrons, outputs, 1).
     """
 
-    least: Single
-    most: Single
-    weights: tuple[Single, ...]
-    biases: tuple[Single, ...]
+    least: Singles
+    most: Singles
+    weights: tuple[Singles, ...]
+    biases: tuple[Singles, ...]
 
-    def predict(self, features: Single) -> Array:
+    def predict(self, features: Singles) -> Floats:
         """What they add to the logarithm of the time.
 
         Args:
@@ -43,7 +43,7 @@ class Network:
         chunks = [self._mean(features[:, first:][:, :CHUNK_ROWS]) for first in range(0, features.shape[1], CHUNK_ROWS)]
         return np.concatenate(chunks, dtype=np.float64)
 
-    def _mean(self, features: Single) -> Single:
+    def _mean(self, features: Singles) -> Singles:
         count, rows = features.shape
         x = np.zeros((count, rows + -rows % BLOCK_ROWS), dtype=np.float32)
         np.clip(features, self.least[:, None], self.most[:, None], out=x[:, :rows])

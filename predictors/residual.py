@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from predictors.arrays import Array, Index, Single
+from predictors.arrays import Floats, Ints, Singles
 from predictors.network import Network
 
 FEW_ROWS = 1024
@@ -30,17 +30,17 @@ class Trees:
     """
 
     feature: npt.NDArray[np.int16]
-    threshold: Single
-    leaf: Single
+    threshold: Singles
+    leaf: Singles
 
     @functools.cached_property
-    def questions(self) -> tuple[npt.NDArray[np.int16], Single, Index]:
+    def questions(self) -> tuple[npt.NDArray[np.int16], Singles, Ints]:
         """Feature and threshold of each question, and which of them each level of each tree asks: most ask the same."""
         key = self.feature.astype(np.int64) << 32 | self.threshold.view(np.uint32)
         _, first, which = np.unique(key, return_index=True, return_inverse=True)
         return self.feature.ravel()[first], self.threshold.ravel()[first], which.reshape(key.shape)
 
-    def predict(self, features: Single) -> Array:
+    def predict(self, features: Singles) -> Floats:
         """Sum of the trees.
 
         Args:
@@ -51,7 +51,7 @@ class Trees:
         """
         return (self._few if features.shape[1] <= FEW_ROWS else self._many)(features).astype(np.float64)
 
-    def _many(self, features: Single) -> Single:
+    def _many(self, features: Singles) -> Singles:
         """Tree by tree: all that a tree needs stays in the CPU's cache."""
         feature, threshold, which = self.questions
         answers = np.empty((feature.size, features.shape[1]), dtype=np.bool_)
@@ -70,7 +70,7 @@ class Trees:
             np.add(total, value, out=total)
         return total
 
-    def _few(self, features: Single) -> Single:
+    def _few(self, features: Singles) -> Singles:
         """Many trees at once: numpy's time per call would be most of the time."""
         feature, threshold, which = self.questions
         bits = (features[feature] > threshold[:, None]).view(np.uint8)
@@ -100,7 +100,7 @@ class Averaged:
     trees: Trees
     network: Network
 
-    def predict(self, features: Single) -> Array:
+    def predict(self, features: Singles) -> Floats:
         """The mean of both, as `Trees.predict`."""
         return (self.trees.predict(features) + self.network.predict(features)) / 2
 

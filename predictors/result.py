@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from predictors.arrays import Array, Index
+from predictors.arrays import Floats, Ints
 from predictors.coded import Coded
 from predictors.fitted import Weights
 from predictors.intervals import half_width
@@ -17,17 +17,17 @@ METHODS = ("measured", "law", "transfer", "scaled", "kept", "unknown")
 MEASURED, LAW, TRANSFER, SCALES, KEEPS, UNKNOWN = range(len(METHODS))
 
 
-def widths(table: pl.DataFrame, gpu: Machine, weights: Weights) -> Array:
+def widths(table: pl.DataFrame, gpu: Machine, weights: Weights) -> Floats:
     """Half-widths, as logarithms, of the intervals of kernels predicted from their shapes; 0 without one."""
     laws, named = Coded.of(table["law"]), table["framework"].is_not_null().to_numpy()
 
-    def width(named: bool) -> Array:
+    def width(named: bool) -> Floats:
         return laws.map(lambda law: 0.0 if law is None else half_width(law, gpu, weights, named))
 
     return np.where(named, width(True), width(False))
 
 
-def result(alone: Modelled, row: Index, time: Array, width: Array, method: Index) -> pl.DataFrame:
+def result(alone: Modelled, row: Ints, time: Floats, width: Floats, method: Ints) -> pl.DataFrame:
     """A row for each launch, from what holds for its kernel and what its measurement makes of it.
 
     Args:

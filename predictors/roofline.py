@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from predictors.arrays import Array
+from predictors.arrays import Floats
 from predictors.kernels import DTYPE_BYTES
 from predictors.machine import Machine
 from predictors.terms import Columns
@@ -18,7 +18,7 @@ CACHE_HEADROOM = 1.3
 """How far over `Machine.cache_gbps` a real cache may run."""
 
 
-def bound_us(law: str, x: Columns, gpu: Machine) -> Array:
+def bound_us(law: str, x: Columns, gpu: Machine) -> Floats:
     """Least time of rows that share a law, in microseconds.
 
     The last-level cache may hold what the previous kernel left there, so memory counts at 1.3 times the cache's rate
@@ -34,7 +34,7 @@ def bound_us(law: str, x: Columns, gpu: Machine) -> Array:
     return np.asarray(np.maximum(arithmetic_us(law, x, gpu), memory))
 
 
-def arithmetic_us(law: str, x: Columns, gpu: Machine) -> Array:
+def arithmetic_us(law: str, x: Columns, gpu: Machine) -> Floats:
     """Least time of the rows' arithmetic, at the peak of the units that do it, in microseconds.
 
     Args:
@@ -52,7 +52,7 @@ def on_matrix_units(law: str) -> bool:
     return law.split(" ")[0] in MATRIX_LAWS
 
 
-def memory_bound_us(size_bytes: Array, gpu: Machine) -> Array:
+def memory_bound_us(size_bytes: Floats, gpu: Machine) -> Floats:
     """Least time to move bytes of which the cache may hold its fill already."""
     missing = np.clip(size_bytes / gpu.cache_bytes - 1, 0, 1)
     cache_gbps = CACHE_HEADROOM * gpu.cache_gbps

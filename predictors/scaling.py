@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from predictors.arrays import Array, Index
+from predictors.arrays import Floats, Ints
 from predictors.coded import Coded
 from predictors.machine import Machine
 
@@ -24,7 +24,7 @@ UNTOLD = "fp16"
 engines' own kernels, of 16 bits or fewer. In fp32 an RTX 4090 would run a mixture of experts faster than an H100."""
 
 
-def scaled(table: pl.DataFrame, row: Index, measured: Array, source: Machine, target: Machine) -> tuple[Array, Array]:
+def scaled(table: pl.DataFrame, row: Ints, measured: Floats, source: Machine, target: Machine) -> tuple[Floats, Floats]:
     """Measured times carried to another GPU without knowing the shape.
 
     Args:
@@ -51,7 +51,7 @@ def scaled(table: pl.DataFrame, row: Index, measured: Array, source: Machine, ta
     return time_us, bracket[row] * (1 - fixed / measured)
 
 
-def _ratios(table: pl.DataFrame, source: Machine, target: Machine) -> dict[str, Array]:
+def _ratios(table: pl.DataFrame, source: Machine, target: Machine) -> dict[str, Floats]:
     ones = np.ones(table.height)
     blocks = table["blocks"].fill_null(np.inf).to_numpy()
     return {
@@ -62,7 +62,7 @@ def _ratios(table: pl.DataFrame, source: Machine, target: Machine) -> dict[str, 
     }
 
 
-def _waves(blocks: Array, gpu: Machine) -> Array:
+def _waves(blocks: Floats, gpu: Machine) -> Floats:
     """Rounds of blocks over the SMs, up to a constant; many or unknown blocks fill them evenly."""
     few = np.minimum(blocks, 1e9)
     return np.where(few < 16 * gpu.sms, np.ceil(few / gpu.sms), few / gpu.sms)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from predictors.arrays import Array
+from predictors.arrays import Floats
 from predictors.coded import Coded
 from predictors.machine import Machine
 from predictors.terms import Columns
@@ -28,7 +28,7 @@ GROUPED_HEADS = 32
 each, 10 to 50 times as long on the L40S, H100 and B200 (aiconfigurator)."""
 
 
-def key_reads(x: Columns, frameworks: Coded, on_mma: bool) -> Array:
+def key_reads(x: Columns, frameworks: Coded, on_mma: bool) -> Floats:
     """How often a step of decoding reads each key: once, or once for each query head that shares it.
 
     FlashAttention 2 takes the heads one by one where there is a window (flash_api.cpp, `seqlenq_ngroups_swapped`), and

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from predictors.arrays import Array, Frameworks
+from predictors.arrays import Floats, Frameworks
 from predictors.features import frameworks_of
 from predictors.machine import Machine
 from predictors.terms import Columns, Terms
@@ -46,11 +46,11 @@ class Spread:
     offset: dict[str, float]
     trust: float
 
-    def sd(self, constants: Iterable[str]) -> Array:
+    def sd(self, constants: Iterable[str]) -> Floats:
         """Standard deviations of the offsets of some constants, and last of the trust."""
         return np.array([*(self.offset[name] for name in constants), self.trust])
 
-    def alike(self, a: Array, b: Array) -> Array:
+    def alike(self, a: Floats, b: Floats) -> Floats:
         """Covariance of what kernels at two sets of places do beyond the offsets (Matern, 3/2).
 
         Args:
@@ -76,10 +76,10 @@ class Surface:
     """
 
     spread: Spread
-    points: Array
-    weight: Array
+    points: Floats
+    weight: Floats
 
-    def at(self, places: Array) -> Array:
+    def at(self, places: Floats) -> Floats:
         """The correction, (rows,).
 
         Args:
@@ -93,7 +93,7 @@ def axes(law: str) -> tuple[str, ...]:
     return tuple(sorted(AXES.get(law.split(" ")[0], ("work_bytes", "rows", "cols")) + ALL_AXES))
 
 
-def coordinates(law: str, frameworks: Frameworks, x: Columns, terms: Terms, gpu: Machine) -> Array:
+def coordinates(law: str, frameworks: Frameworks, x: Columns, terms: Terms, gpu: Machine) -> Floats:
     """Where kernels of a law lie, (axes, rows): logarithms of sizes, then 1 on the axis of their software.
 
     Args:
@@ -124,13 +124,13 @@ def usual_spread(law: str, constants: Iterable[str]) -> Spread:
     return Spread(dict.fromkeys(axes(law), 3.0), 0.15, 0.1, dict.fromkeys(constants, 0.15), 0.3)
 
 
-def distance(a: Array, b: Array) -> Array:
+def distance(a: Floats, b: Floats) -> Floats:
     """Between each column of one and each of the other."""
     square = (a**2).sum(axis=0)[:, None] + (b**2).sum(axis=0) - 2 * a.T @ b
     return np.asarray(np.sqrt(np.maximum(square, 0.0)))
 
 
-def matern(r: Array) -> Array:
+def matern(r: Floats) -> Floats:
     """Matern's correlation with smoothness 3/2 (Rasmussen and Williams, Gaussian Processes, 4.17)."""
     x = np.sqrt(3.0) * r
     return np.asarray((1 + x) * np.exp(-x))

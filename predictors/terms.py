@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from predictors.arrays import Array
+from predictors.arrays import Floats
 from predictors.machine import Machine
 
-Columns = Mapping[str, Array]
-Constants = Mapping[str, Array | float]
+Columns = Mapping[str, Floats]
+Constants = Mapping[str, Floats | float]
 
 CYCLIC_EDGE = 8.0
 """How sharply the cache's rate ends where what is read again and again outgrows the cache."""
@@ -21,27 +21,27 @@ CYCLIC_EDGE = 8.0
 class Terms:
     """What a kernel's time is made of, in microseconds."""
 
-    floor_us: Array
-    compute_us: Array
-    memory_us: Array
+    floor_us: Floats
+    compute_us: Floats
+    memory_us: Floats
 
     @property
-    def body_us(self) -> Array:
+    def body_us(self) -> Floats:
         """Compute and memory time, overlapped."""
         return overlap(self.compute_us, self.memory_us)
 
     @property
-    def time_us(self) -> Array:
+    def time_us(self) -> Floats:
         """The whole kernel."""
         return self.floor_us + self.body_us
 
 
-def overlap(*times_us: Array) -> Array:
+def overlap(*times_us: Floats) -> Floats:
     """Two or more resources used at once: a fourth-power mean, near their maximum."""
     return np.asarray(np.sqrt(np.sqrt(overlap_power(*times_us))))
 
 
-def overlap_power(first_us: Array, *others_us: Array) -> Array:
+def overlap_power(first_us: Floats, *others_us: Floats) -> Floats:
     """The fourth power of `overlap`, which is least where that is least."""
     total = np.square(np.square(first_us))
     for time_us in others_us:
@@ -49,30 +49,30 @@ def overlap_power(first_us: Array, *others_us: Array) -> Array:
     return np.asarray(total)
 
 
-def memory_us(x_bytes: Array, gpu: Machine, c: Constants) -> Array:
+def memory_us(x_bytes: Floats, gpu: Machine, c: Constants) -> Floats:
     """Time to move `x_bytes`, the part of it that the last-level cache holds at the cache's rate."""
     return _moved_us(x_bytes, 1 / (1 + (x_bytes / (gpu.cache_bytes * c["cache_share"])) ** 3), gpu, c)
 
 
-def cyclic_us(x_bytes: Array, gpu: Machine, c: Constants) -> Array:
+def cyclic_us(x_bytes: Floats, gpu: Machine, c: Constants) -> Floats:
     """The same of what is read from one end to the other, time and again: all of it stays in the cache, or none."""
     return _moved_us(x_bytes, 1 / (1 + (x_bytes / (gpu.held_bytes * c["cache_share"])) ** CYCLIC_EDGE), gpu, c)
 
 
-def _moved_us(x_bytes: Array, hit: Array, gpu: Machine, c: Constants) -> Array:
+def _moved_us(x_bytes: Floats, hit: Floats, gpu: Machine, c: Constants) -> Floats:
     memory_gbps = gpu.bandwidth_gbps * c["memory"]
     cache_gbps = np.maximum(gpu.cache_gbps * c["cache"], memory_gbps)
     gbps = memory_gbps + (cache_gbps - memory_gbps) * hit
     return np.asarray(x_bytes / gbps / 1e3)
 
 
-def sustained(watts_per_tflops: Array | float, enough: Array | float) -> Array:
+def sustained(watts_per_tflops: Floats | float, enough: Floats | float) -> Floats:
     """Share of the boost clock that the board's power allows some arithmetic: min(1, (power / enough)^0.85), smooth."""
     x = (np.asarray(watts_per_tflops) / np.asarray(enough)) ** 0.85
     return np.asarray(x / (1 + x**6) ** (1 / 6))
 
 
-def rounds(ratio: Array, c: Constants) -> Array:
+def rounds(ratio: Floats, c: Constants) -> Floats:
     """Rounds of blocks over the SMs: between their exact ratio and its ceiling, never below one."""
     least = np.maximum(ratio, 1.0)
     # A power, in half the time.

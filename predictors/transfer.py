@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from predictors.arrays import Array, Index, Mask
+from predictors.arrays import Bools, Floats, Ints
 from predictors.coded import Coded
 from predictors.fitted import Weights
 from predictors.law import EXPONENTIAL_LAWS, LAWS
@@ -46,13 +46,13 @@ class Missed:
         laws: the law of each distinct kernel there.
     """
 
-    offset: Array
-    own: Array
-    excess: Array
+    offset: Floats
+    own: Floats
+    excess: Floats
     laws: pl.Series
 
 
-def missed(table: pl.DataFrame, row: Index, log_ratio: Array) -> Missed:
+def missed(table: pl.DataFrame, row: Ints, log_ratio: Floats) -> Missed:
     """Splits the logarithm of measured over modelled time on the source.
 
     Args:
@@ -71,8 +71,8 @@ def missed(table: pl.DataFrame, row: Index, log_ratio: Array) -> Missed:
 
 
 def residual(
-    missed: Missed, table: pl.DataFrame, row: Index, source: Machine, target: Machine, weights: Weights
-) -> Array:
+    missed: Missed, table: pl.DataFrame, row: Ints, source: Machine, target: Machine, weights: Weights
+) -> Floats:
     """What to add to the logarithm of the model's time on the target.
 
     A stack's offset and a kernel's own part each come along with an exponent, near 1 between siblings, which run the
@@ -93,7 +93,7 @@ def residual(
     return np.asarray(missed.offset * shared[row] + missed.own * own[row] + missed.excess * beyond[row])
 
 
-def _stack_is_known(laws: pl.Series, source: Machine, target: Machine, weights: Weights) -> Mask:
+def _stack_is_known(laws: pl.Series, source: Machine, target: Machine, weights: Weights) -> Bools:
     """Where the target's calibration has the stack's offset in it already, and the source has none to compare with."""
     calibrated = {law for law, slug in weights.calibrated if slug == target.slug}
     calibrated -= {law for law, slug in weights.calibrated if slug == source.slug}
@@ -109,7 +109,7 @@ def relation(source: Machine, target: Machine) -> str:
     return "class" if source.tensor_class == target.tensor_class else "other"
 
 
-def _exponents(table: pl.DataFrame, laws_there: pl.Series, kinship: str, weights: Weights) -> tuple[Array, Array]:
+def _exponents(table: pl.DataFrame, laws_there: pl.Series, kinship: str, weights: Weights) -> tuple[Floats, Floats]:
     """Exponents of a kernel's own part and of its stack's offset.
 
     What products missed by one law tells nothing of another: of fp8 and half precision, on equal shapes of held-out
@@ -127,13 +127,13 @@ def _exponents(table: pl.DataFrame, laws_there: pl.Series, kinship: str, weights
     return np.where(other_units, 0.0, own), np.where(other_units, 0.0, shared)
 
 
-def _of(kinds: Collection[str], laws: Coded) -> Mask:
+def _of(kinds: Collection[str], laws: Coded) -> Bools:
     return laws.map(lambda law: law is not None and law.split(" ")[0] in kinds)
 
 
 def in_order(
-    time_us: Array, measured_us: Array, dtypes: pl.Series, row: Index, source: Machine, target: Machine
-) -> Array:
+    time_us: Floats, measured_us: Floats, dtypes: pl.Series, row: Ints, source: Machine, target: Machine
+) -> Floats:
     """Predicted times that never make a GPU slower than one it equals or beats in everything, nor the reverse.
 
     Args:
@@ -154,8 +154,8 @@ def in_order(
 
 
 def like_siblings(
-    time_us: Array, measured_us: Array, table: pl.DataFrame, row: Index, source: Machine, target: Machine
-) -> Array:
+    time_us: Floats, measured_us: Floats, table: pl.DataFrame, row: Ints, source: Machine, target: Machine
+) -> Floats:
     """Predicted times between siblings, which run the same kernels.
 
     None gains or loses more than the resource in which the two GPUs differ most; what takes a fixed time gains nothing.
@@ -177,8 +177,8 @@ def like_siblings(
 
 
 def as_the_host_feeds(
-    time_us: Array, measured_us: Array, missed: Missed, alone_us: Array, table: pl.DataFrame, row: Index
-) -> Array:
+    time_us: Floats, measured_us: Floats, missed: Missed, alone_us: Floats, table: pl.DataFrame, row: Ints
+) -> Floats:
     """Predicted times, of which copies to and from the host keep what they took beyond their link's time.
 
     The host took that: memory that isn't pinned is copied into a buffer first.
@@ -203,8 +203,8 @@ def as_the_host_feeds(
 
 
 def as_far_as_boards(
-    width: Array, measured_us: Array, table: pl.DataFrame, row: Index, source: Machine, target: Machine
-) -> Array:
+    width: Floats, measured_us: Floats, table: pl.DataFrame, row: Ints, source: Machine, target: Machine
+) -> Floats:
     """Half-widths of intervals, no wider where both GPUs have the same die than its boards are apart.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from predictors.arrays import Array
+from predictors.arrays import Floats
 from predictors.coded import Coded
 from predictors.kernels import DTYPE_BYTES
 from predictors.terms import Columns
@@ -48,12 +48,12 @@ def element_bytes(dtype: str | None) -> float:
     return DTYPE_BYTES.get(dtype or "", BYTES)
 
 
-def output_bytes(x: Columns) -> Array:
+def output_bytes(x: Columns) -> Floats:
     """Bytes per element of a matrix product's result: formats below 16 bit come out as 16 bit."""
     return np.maximum(x["size"], 2.0)
 
 
-def attended(x: Columns) -> Array:
+def attended(x: Columns) -> Floats:
     """Pairs of query and key of one head: the area under the causal mask and inside the window."""
     q, kv, window = x["q_len"], x["kv_len"], x["window"]
     reach = np.where(window > 0, np.minimum(window, kv), kv)
@@ -63,19 +63,19 @@ def attended(x: Columns) -> Array:
     return np.asarray(np.where(x["causal"], np.minimum(causal, q * reach), q * reach))
 
 
-def attended_keys(x: Columns) -> Array:
+def attended_keys(x: Columns) -> Floats:
     """Keys that at least one query of a sequence attends to."""
     q, kv, window = x["q_len"], x["kv_len"], x["window"]
     return np.asarray(np.where(window > 0, np.minimum(window + q - 1, kv), kv))
 
 
-def _of_product(x: Columns) -> tuple[Array, Array]:
+def _of_product(x: Columns) -> tuple[Floats, Floats]:
     batch, m, n, k = x["batch"], x["m"], x["n"], x["k"]
     moved = batch * ((m * k + k * n) * x["size"] + m * n * output_bytes(x))
     return 2 * batch * m * n * k, np.where(np.isnan(x["bytes"]), moved, x["bytes"])
 
 
-def _of_attention(x: Columns) -> tuple[Array, Array]:
+def _of_attention(x: Columns) -> tuple[Floats, Floats]:
     flops = 4 * x["batch"] * x["heads"] * x["head_dim"] * attended(x)
     queries = x["batch"] * x["heads"] * x["q_len"] * x["head_dim"] * output_bytes(x)
     keys = x["batch"] * x["kv_heads"] * attended_keys(x) * x["head_dim"] * x["kv_size"]
@@ -83,7 +83,7 @@ def _of_attention(x: Columns) -> tuple[Array, Array]:
     return np.where(x["backward"], BACKWARD_ATTENTION_FLOPS * flops, flops), np.where(x["backward"], backward, forward)
 
 
-def _of_experts(x: Columns) -> tuple[Array, Array]:
+def _of_experts(x: Columns) -> tuple[Floats, Floats]:
     """Of a gated expert layer whose routing is even: the experts of one rank that get a token, the rows they get."""
     hidden, inter, experts = x["hidden"], x["inter"], x["experts"]
     rows = np.maximum(x["tokens"] * x["topk"] / x["ep"], 1.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from predictors.arrays import Array
+from predictors.arrays import Floats
 from predictors.kernels import DTYPE_BYTES
 from predictors.machine import Machine
 from predictors.terms import Columns, Constants, Terms, cyclic_us, memory_us, overlap, rounds
@@ -43,7 +43,7 @@ def prefill_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
     return Terms(c["floor"] / gpu.clock_mhz + 0 * compute, compute, memory)
 
 
-def _mean_keys(x: Columns) -> Array:
+def _mean_keys(x: Columns) -> Floats:
     """Keys that a query attends to on average where there is no window."""
     before = np.maximum(x["kv_len"] - x["q_len"], 0)
     return np.asarray(np.where(x["causal"] > 0, before + np.minimum(x["q_len"], x["kv_len"]) / 2, x["kv_len"]))

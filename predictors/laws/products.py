@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from predictors.arrays import Array
+from predictors.arrays import Floats
 from predictors.machine import Machine
 from predictors.terms import (
     Columns,
@@ -43,8 +43,8 @@ def knows_power(constants: Collection[str], gpu: Machine) -> bool:
 
 
 def product_cycles(
-    tile_m: Array | float, tile_n: Array | float, flops_per_cycle: Array, size: Array, c: Constants
-) -> Array:
+    tile_m: Floats | float, tile_n: Floats | float, flops_per_cycle: Floats, size: Floats, c: Constants
+) -> Floats:
     """Clocks one SM takes for one step along k of a tile: arithmetic, operands from L2, or plain latency."""
     compute = 2.0 * tile_m * tile_n / (flops_per_cycle * c["compute"])
     feed = (tile_m + tile_n) * size / (64.0 * np.asarray(c["feed"]))
@@ -104,7 +104,7 @@ def product_terms(x: Columns, gpu: Machine, c: Constants, splits: Sequence[int] 
     return Terms(c["floor"] / gpu.clock_mhz * np.where(cold, c["cold"], 1.0) + quantise, *best)
 
 
-def _best_tile(x: Columns, gpu: Machine, c: Constants, splits: Sequence[int]) -> Array:
+def _best_tile(x: Columns, gpu: Machine, c: Constants, splits: Sequence[int]) -> Floats:
     """Compute and memory time, (2, rows), with the tile and split for which the product takes least.
 
     All of them are tried at once, in arrays of (tiles, splits, rows).
@@ -161,7 +161,7 @@ def moe_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
     for tile in (16, 32, 64, 128):
         cycles = product_cycles(tile, 128, flops_per_cycle, x["size"], c)
         row_tiles = active * (per_expert / tile + np.where(per_expert > tile, 0.5, 1.0) ** c["ragged"])
-        time: Array = np.zeros_like(rows)
+        time: Floats = np.zeros_like(rows)
         for wide, deep in ((2 * inter, hidden), (hidden, inter)):
             blocks = row_tiles * np.ceil(wide / 128)
             time = time + rounds(blocks / gpu.sms, c) * (deep + c["prologue"]) * cycles / gpu.clock_mhz

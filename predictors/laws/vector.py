@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from predictors.arrays import Array
+from predictors.arrays import Floats
 from predictors.kernels import DTYPE_BYTES
 from predictors.machine import L2_BYTES_PER_SM_CLOCK, Machine
 from predictors.terms import Columns, Constants, Terms, memory_us
@@ -36,7 +36,7 @@ def stream_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
     return _streamed(x, gpu, c, np.where(sums, SUM_CLOCKS, per_element), np.ones(1))
 
 
-def _window(x: Columns) -> Array:
+def _window(x: Columns) -> Floats:
     """Elements of a depthwise convolution's window, of others 1: a side of the product beside the pixels and a 1."""
     m, n, k = x["m"], x["n"], x["k"]
     return np.asarray(m * n * k / np.maximum(np.maximum(m, n), k))
@@ -58,7 +58,7 @@ def row_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
     return _streamed(x, gpu, c, per_element, passes)
 
 
-def _streamed(x: Columns, gpu: Machine, c: Constants, per_element: Array, passes: Array) -> Terms:
+def _streamed(x: Columns, gpu: Machine, c: Constants, per_element: Floats, passes: Floats) -> Terms:
     """Clocks for each element, and how often the memory is gone through.
 
     Few blocks work on as few SMs, and each alone draws a part of what its SM's port to the cache carries.

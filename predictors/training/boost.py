@@ -6,16 +6,16 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from predictors.arrays import Array, Single
+from predictors.arrays import Floats, Singles
 from predictors.residual import Trees
 
 BINS = 48
 
 
 def boost(
-    features: Single,
-    target: Array,
-    weight: Array,
+    features: Singles,
+    target: Floats,
+    weight: Floats,
     *,
     trees: int,
     depth: int = 6,
@@ -75,7 +75,7 @@ def boost(
     return Trees(feature.astype(np.int16), np.stack(edges)[feature, cut], leaves)
 
 
-def _edges(features: Single) -> list[Single]:
+def _edges(features: Singles) -> list[Singles]:
     """Thresholds of each feature: quantiles, padded so that every feature has BINS of them."""
     out = []
     for row in features:
@@ -88,7 +88,7 @@ def _edges(features: Single) -> list[Single]:
 
 
 def _grow(
-    binned: npt.NDArray[np.uint8], gradient: Array, weight: Array, depth: int, ridge: float
+    binned: npt.NDArray[np.uint8], gradient: Floats, weight: Floats, depth: int, ridge: float
 ) -> npt.NDArray[np.int64]:
     """The split of each level: the (feature, threshold) that helps most when all leaves take it."""
     leaf = np.zeros(len(gradient), dtype=np.int64)
@@ -105,8 +105,8 @@ def _grow(
 
 @numba.njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
 def _sums(
-    binned: npt.NDArray[np.uint8], leaf: npt.NDArray[np.int64], gradient: Array, weight: Array, leaves: int
-) -> tuple[Array, Array]:
+    binned: npt.NDArray[np.uint8], leaf: npt.NDArray[np.int64], gradient: Floats, weight: Floats, leaves: int
+) -> tuple[Floats, Floats]:
     """Sums of gradient and weight by (leaf, feature, bin)."""
     features, rows = binned.shape
     g, w = np.zeros((leaves, features, BINS)), np.zeros((leaves, features, BINS))

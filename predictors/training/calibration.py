@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import polars as pl
 
-from predictors.arrays import Array, Index
+from predictors.arrays import Floats, Ints
 from predictors.calibrate import calibrate, constants_of, observe
 from predictors.fitted import Weights
 from predictors.surface import Spread
@@ -59,7 +59,7 @@ def chosen(rows: pl.DataFrame, part: Measured, fitted: LawFit) -> pl.DataFrame:
     return some[long[most_telling(Block.of(fitted.law, observed), spread, sd, CALIBRATION_ROWS, long)]]
 
 
-def most_telling(block: Block, spread: Spread, sd: Array, count: int, among: Index) -> list[int]:
+def most_telling(block: Block, spread: Spread, sd: Floats, count: int, among: Ints) -> list[int]:
     """Which of some kernels to measure: greedily those after which the rest's standard deviations add up to least.
 
     Args:

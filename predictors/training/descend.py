@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from predictors.arrays import Array, Single
+from predictors.arrays import Floats, Singles
 from predictors.network import Network
 
 OUTPUTS = (64, 64, 64, 1)
@@ -20,7 +20,7 @@ RATE, WARM_UP, DECAY = 4e-3, 0.1, 1e-3
 
 
 def descend(
-    features: Single, target: Array, weight: Array, *, perceptrons: int, epochs: int, huber: float, seed: int = 0
+    features: Singles, target: Floats, weight: Floats, *, perceptrons: int, epochs: int, huber: float, seed: int = 0
 ) -> Network:
     """Fits perceptrons that each follow the target, with Huber's loss.
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from predictors.arrays import Array, Single
+from predictors.arrays import Floats, Singles
 from predictors.columns import law_columns, prepare, sizes
 from predictors.features import ATTENTION_LAWS, features
 from predictors.fitted import Fitted, Weights
@@ -213,9 +213,9 @@ class Residuals:
     """What the law misses on one GPU: features (features, rows), log(measured / law) and weights (rows,)."""
 
     architecture: str
-    features: Single
-    target: Array
-    weight: Array
+    features: Singles
+    target: Floats
+    weight: Floats
 
 
 def _residuals(law: str, measured: Measured, fitted: Fitted, launches: dict[str, float]) -> Residuals:
@@ -252,14 +252,14 @@ def _residuals_of(
     return Residuals(gpu.architecture, features(law, frameworks, columns, terms, gpu), target, weight)
 
 
-def kernel_us(table: pl.DataFrame, launch_us: float) -> Array:
+def kernel_us(table: pl.DataFrame, launch_us: float) -> Floats:
     """Measured times without the launch: of eager rows at least a tenth is the kernel."""
     latency = table["latency_us"].to_numpy()
     eager = (table["source"] == "eager").to_numpy()
     return np.where(eager, np.maximum(latency - launch_us, 0.1 * latency), latency)
 
 
-def _pooled(sets: Sequence[Residuals]) -> tuple[Single, Array, Array]:
+def _pooled(sets: Sequence[Residuals]) -> tuple[Singles, Floats, Floats]:
     """Features, target and weights of several GPUs together."""
     weight = np.concatenate([s.weight for s in sets])
     features = np.concatenate([s.features for s in sets], axis=1)

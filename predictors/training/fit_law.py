@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares  # type: ignore[import-untyped, unused-ignore]
 
-from predictors.arrays import Array, Mask
+from predictors.arrays import Bools, Floats
 from predictors.fitted import Fitted
 from predictors.law import Law
 from predictors.laws.products import knows_power
@@ -56,10 +56,10 @@ class Part:
 
     machine: Machine
     columns: Columns
-    share: Array
+    share: Floats
     framework: npt.NDArray[np.object_]
-    eager: Mask
-    latency_us: Array
+    eager: Bools
+    latency_us: Floats
     rated: bool = False
 
     @property
@@ -125,11 +125,11 @@ class _Problem:
         self.priors = np.array([self._prior(name) for name in self.names])
         self.weights = [_row_weights(part) for part in parts]
 
-    def residuals(self, vector: Array) -> Array:
+    def residuals(self, vector: Floats) -> Floats:
         rows = [self._part(i, vector) for i in range(len(self.parts))]
         return np.concatenate([*rows, (vector - self.priors[:, 0]) / self.priors[:, 1]])
 
-    def jacobian(self, vector: Array) -> Array:
+    def jacobian(self, vector: Floats) -> Floats:
         """Forward differences; a parameter of one GPU or class only moves that part's rows."""
         base = [self._part(i, vector) for i in range(len(self.parts))]
         starts = np.cumsum([0, *(len(b) for b in base)])
@@ -143,7 +143,7 @@ class _Problem:
             jacobian[starts[-1] + j, j] = 1 / self.priors[j, 1]
         return jacobian
 
-    def fitted(self, vector: Array) -> Fitted:
+    def fitted(self, vector: Floats) -> Fitted:
         scopes: dict[str, dict[str, dict[str, float]]] = {scope: {} for scope in EFFECT_SD}
         base: dict[str, float] = {}
         for (scope, who, constant), value in zip(self.names, vector, strict=True):
@@ -154,14 +154,14 @@ class _Problem:
         tensor_class, gpu, framework, stack = (scopes[scope] for scope in EFFECT_SD)
         return Fitted(base, tensor_class, gpu, framework, stack)
 
-    def vector(self, fitted: Fitted) -> Array:
+    def vector(self, fitted: Fitted) -> Floats:
         """A fit as a vector; launch overheads from their prior."""
         scopes = {"base": {"": fitted.base}} | {scope: getattr(fitted, scope) for scope in EFFECT_SD}
         scopes["gpu"] = fitted.gpu | fitted.rated
         values = [scopes.get(scope, {}).get(who, {}).get(constant) for scope, who, constant in self.names]
         return np.array([p if v is None else v for v, p in zip(values, self.priors[:, 0], strict=True)])
 
-    def launches(self, vector: Array) -> dict[str, float]:
+    def launches(self, vector: Floats) -> dict[str, float]:
         pairs = zip(self.names, vector, strict=True)
         return {who: float(np.exp(value)) for (scope, who, _), value in pairs if scope == "launch"}
 
@@ -195,7 +195,7 @@ class _Problem:
             return 0.0, CLASS_MEMORY_SD
         return 0.0, EFFECT_SD[scope]
 
-    def _part(self, i: int, vector: Array) -> Array:
+    def _part(self, i: int, vector: Floats) -> Floats:
         part = self.parts[i]
         constants = dict(self.fitted(vector).constants(part.machine, part.framework))
         if part.rated:
@@ -218,7 +218,7 @@ def _concerns(name: Name, part: Part) -> bool:
     return scope == "base" or who in (part.stacks if scope == "stack" else part.frameworks)
 
 
-def _row_weights(part: Part) -> Array:
+def _row_weights(part: Part) -> Floats:
     """Square roots of weights that make every framework on every GPU count the same, but no row more than once.
 
     Published rates of a GPU count as one measurement, as each is that of one product.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import minimize  # type: ignore[import-untyped, unused-ignore]
 
-from predictors.arrays import Array
+from predictors.arrays import Floats
 from predictors.calibrate import Observed, constants_of
 from predictors.surface import Spread, axes, distance, matern, usual_spread
 
@@ -30,9 +30,9 @@ class Block:
         slopes: (kernels, offsets), what each offset changes in the logarithm of the predicted time.
     """
 
-    places: Array
-    missed: Array
-    slopes: Array
+    places: Floats
+    missed: Floats
+    slopes: Floats
 
     @staticmethod
     def of(law: str, observed: Observed) -> Block:
@@ -54,7 +54,7 @@ def fit_spread(law: str, blocks: Sequence[Block], near: Spread | None = None) ->
     bounds = np.log(np.array(_bounds(law)))
     kernels = sum(block.missed.size for block in blocks)
 
-    def objective(vector: Array) -> tuple[float, Array]:
+    def objective(vector: Floats) -> tuple[float, Floats]:
         value, gradient = PULL * float(np.sum((vector - usual) ** 2)), 2 * PULL * (vector - usual)
         for block in blocks:
             surprise, slope = _surprise(block, np.exp(vector))
@@ -68,7 +68,7 @@ def fit_spread(law: str, blocks: Sequence[Block], near: Spread | None = None) ->
     return _spread(law, np.exp(found.x))
 
 
-def _surprise(block: Block, values: Array) -> tuple[float, Array]:
+def _surprise(block: Block, values: Floats) -> tuple[float, Floats]:
     """-log likelihood of a block, and its derivatives by the logarithms of the values."""
     length, amplitude, noise, sd = _parts(block.places.shape[0], values)
     scaled = block.places / length[:, None]
@@ -88,17 +88,17 @@ def _surprise(block: Block, values: Array) -> tuple[float, Array]:
     return float(value), np.concatenate([by_length, [by_amplitude, by_noise], by_sd])
 
 
-def _parts(count: int, values: Array) -> tuple[Array, float, float, Array]:
+def _parts(count: int, values: Floats) -> tuple[Floats, float, float, Floats]:
     return values[:count], float(values[count]), float(values[count + 1]), values[count + 2 :]
 
 
-def _vector(law: str, spread: Spread) -> Array:
+def _vector(law: str, spread: Spread) -> Floats:
     length = [spread.length[name] for name in axes(law)]
     offset = [spread.offset[name] for name in constants_of(law)]
     return np.asarray(np.log([*length, spread.amplitude, spread.noise, *offset, spread.trust]))
 
 
-def _spread(law: str, values: Array) -> Spread:
+def _spread(law: str, values: Floats) -> Spread:
     length, amplitude, noise, sd = _parts(len(axes(law)), values)
     offset = dict(zip(constants_of(law), sd.tolist(), strict=False))
     return Spread(dict(zip(axes(law), length.tolist(), strict=True)), amplitude, noise, offset, float(sd[-1]))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from predictors.arrays import Array
+from predictors.arrays import Floats
 from predictors.gpu_names import load_gpu
 from predictors.intervals import CALIBRATED, SITUATIONS, STACK, of_vendor
 from predictors.law import STAND_INS
@@ -45,7 +45,7 @@ def summarise(rows: pl.DataFrame) -> tuple[dict[str, dict[str, float]], dict[str
     return filled, _exponents(rows)
 
 
-def _measured_once(errors: Mapping[tuple[str, str], Mapping[str, Array]]) -> list[tuple[str, str]]:
+def _measured_once(errors: Mapping[tuple[str, str], Mapping[str, Floats]]) -> list[tuple[str, str]]:
     """Laws of which one of NVIDIA's GPUs was measured, with those that stand in for them and know several.
 
     Without that GPU a fit knows no GPU of its vendor, which is no measure of what the weights that have it miss.
@@ -60,7 +60,7 @@ def _borrowed(own: Mapping[str, float], other: Mapping[str, float]) -> dict[str,
     return {**own, **away}
 
 
-def measured_interval(errors: Sequence[Array]) -> float:
+def measured_interval(errors: Sequence[Floats]) -> float:
     """Half-width, as a logarithm, for the GPUs themselves that the |log errors| are of.
 
     What 90 % of all their other kernels need, each GPU counting the same, and 80 % of each single GPU's, times 1 + 1 /
@@ -69,13 +69,13 @@ def measured_interval(errors: Sequence[Array]) -> float:
     return _needed(errors) * (1 + 1 / len(errors))
 
 
-def interval(errors: Sequence[Array]) -> float:
+def interval(errors: Sequence[Floats]) -> float:
     """Half-width, as a logarithm, for the next GPU, from the |log errors| of the kernels of several."""
     tested = _tested(errors)
     return max(measured_interval(errors), _needed(tested) * margin(tested))
 
 
-def margin(errors: Sequence[Array]) -> float:
+def margin(errors: Sequence[Floats]) -> float:
     """How much wider than what the GPUs needed, as the next one may be worse than any of them.
 
     1 + 1 / their number, and no less than what keeps three quarters of each GPU's kernels inside the width that the
@@ -88,11 +88,11 @@ def margin(errors: Sequence[Array]) -> float:
     return max(1 + 1 / len(errors), min(max(ratios), MOST_MARGIN if len(errors) > 2 else np.inf))
 
 
-def _tested(errors: Sequence[Array]) -> list[Array]:
+def _tested(errors: Sequence[Floats]) -> list[Floats]:
     return [e for e in errors if e.size >= LEAST_TESTED] or list(errors)
 
 
-def _needed(errors: Sequence[Array]) -> float:
+def _needed(errors: Sequence[Floats]) -> float:
     worst = max(float(np.quantile(e, 0.8)) for e in _tested(errors))
     usual = float(np.mean([np.quantile(e, 0.9) for e in errors]))
     return max(usual, worst)
@@ -116,7 +116,7 @@ def coverage(rows: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame(found, schema=schema)
 
 
-def _limit(where: str, gpu: str, of_gpus: Mapping[str, Array]) -> float | None:
+def _limit(where: str, gpu: str, of_gpus: Mapping[str, Floats]) -> float | None:
     """The half-width to hold a GPU's errors against."""
     if where == "base":
         return measured_interval(list(of_gpus.values()))
@@ -124,7 +124,7 @@ def _limit(where: str, gpu: str, of_gpus: Mapping[str, Array]) -> float | None:
     return _needed(others) * margin(_tested(list(of_gpus.values()))) if others else None
 
 
-def _errors(rows: pl.DataFrame, column: str) -> dict[tuple[str, str], dict[str, Array]]:
+def _errors(rows: pl.DataFrame, column: str) -> dict[tuple[str, str], dict[str, Floats]]:
     """(law, situation) -> GPU -> |log error| of its kernels; without GPUs that have next to none.
 
     Kernels that are known by their stack are in here under their framework. Each vendor's GPUs have a law of their
@@ -132,7 +132,7 @@ def _errors(rows: pl.DataFrame, column: str) -> dict[tuple[str, str], dict[str, 
     """
     rows = _as_versions(rows.filter(~OF_A_STACK))
     errors = rows.with_columns(error=(pl.col(column) / pl.col("latency_us")).log().abs())
-    found: dict[tuple[str, str], dict[str, Array]] = {}
+    found: dict[tuple[str, str], dict[str, Floats]] = {}
     for (law, where, gpu), part in errors.sort("law", "situation", "gpu").group_by(
         "law", "situation", "gpu", maintain_order=True
     ):
