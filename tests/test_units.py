@@ -2,7 +2,7 @@
 
 import pytest
 
-from tracekit.units import byte_count, counted, digits, duration, interval, kernel_title, many, percent
+from tracekit.units import byte_count, counted, digits, dollars, duration, interval, kernel_title, many, percent
 
 LAMBDA = "at::native::gpu_kernel_impl<at::native::AddFunctor<float> >(at::TensorIteratorBase&)::{lambda(int)#1}"
 TITLES = {
@@ -47,6 +47,12 @@ def test_what_rounds_up_to_the_next_digit_has_no_fourth_one():
     assert [digits(value) for value in (0.999, 9.996, -99.96, 999.6)] == ["1.00", "10.0", "-100", "1,000"]
     assert [percent(value) for value in (0, 0.94, 0.97, 99.6)] == ["0 %", "0.9 %", "1 %", "100 %"]
     assert interval(7.06e3, 999.7e3) == "0.01–1.00 s"
+
+
+def test_small_amounts_have_two_digits_also_where_the_last_is_0():
+    assert [dollars(amount) for amount in (None, 0.00496, 0.0984, 0.0998, 0.1004, 12.34)] == [
+        "–", "0.0050", "0.098", "0.10", "0.10", "12.3",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def dollars(amount: float | None) -> str:
     """An amount, also a small one; where no price was given a dash."""
     if amount is None:
         return "–"
-    return digits(amount) if amount >= 0.1 else f"{amount:.2g}"
+    return digits(amount) if amount >= 0.1 else f"{amount:#.2g}"
 
 
 def percent(value: float) -> str:
