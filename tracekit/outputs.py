@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tracekit.errors import OutputError
@@ -23,6 +23,7 @@ def check(path: Path, *, force: bool) -> None:
     """
     try:
         exists, is_file, in_directory = path.exists(), path.is_file(), path.parent.is_dir()
+        may_write = os.access(path.parent, os.W_OK)
     except OSError as error:
         raise OutputError(f"{path} can't be written: {error.strerror}.") from error
     if exists and not is_file:
@@ -31,6 +32,8 @@ def check(path: Path, *, force: bool) -> None:
         raise OutputError(f"{path} exists already.", "Overwrite it with --force.")
     if not in_directory:
         raise OutputError(f"{path}: there is no directory {path.parent}.")
+    if not may_write:
+        raise OutputError(f"{path}: nothing can be written to the directory {path.parent}.", "Name another with -o.")
 
 
 def apart(path: Path, inputs: Iterable[Path]) -> None:
@@ -57,4 +60,5 @@ def whole(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise OutputError(f"{path} can't be written: {error.strerror}.") from error
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # of a disk that is read-only nothing can be removed either
+            partial.unlink(missing_ok=True)

@@ -264,3 +264,11 @@ def test_verbose_shows_the_graphs_constants(run, trace, verb):
     assert {row["edge"] for row in graph["edges"]} >= {"run", "program", "launch"}
     assert "waits recorded" in run(*verb, trace, "-v")[1]
     assert "waits recorded" not in run(*verb, trace)[1]
+
+
+def test_a_directory_that_can_not_be_written_to_is_refused_before_the_work(run, trace, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    code, out, err = run("report", trace, "-o", tmp_path / "x.json")
+    assert (code, out) == (1, "")
+    assert "nothing can be written to the directory" in err
+    assert err.count("\n") == 1
