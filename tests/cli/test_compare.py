@@ -30,6 +30,17 @@ def test_two_traces(run, traces, tmp_path):
     assert data["matched"][0]["change_us"] == pytest.approx(100)
 
 
+def test_of_what_traces_say_of_themselves_only_what_bears_on_the_run_is_compared(run, tmp_path):
+    paths = []
+    for run_of, cuda in enumerate((12040, 13000)):
+        builder = TraceBuilder(H100).op("aten::mm", 0, 10).kernel("sgemm", 10, 1000, launch=2)
+        builder.metadata |= {"displayTimeUnit": ("ms", "us")[run_of], "schemaVersion": run_of}
+        builder.metadata["cuda_runtime_version"] = cuda
+        paths.append(builder.save(tmp_path / f"{run_of}.json"))
+    recorded = json.loads(run("compare", *paths, "--json")[1])["recorded"]
+    assert [key for key, *_ in recorded] == ["cuda_runtime_version"]
+
+
 def test_it_fails_ci_above_a_limit(run, traces):
     code, _, err = run("compare", *traces, "--fail-above", "5%")
     assert (code, "--fail-above" in err) == (3, True)

@@ -17,6 +17,9 @@ from tracekit.trace import Trace
 KEY = ("family", "op", "dtype", "shape")
 """What a kernel is matched by; its name changes with the GPU and the library."""
 
+OF_THE_FILE = ("schemaVersion", "displayTimeUnit", "baseTimeNanoseconds")
+"""What a trace says of its form, which differs without any difference of the run."""
+
 
 @dataclass(frozen=True, slots=True)
 class Side:
@@ -200,7 +203,8 @@ def compare(a: Side, b: Side) -> Comparison:
     joined = a.kernels.join(b.kernels, on=KEY, how="full", coalesce=True, nulls_equal=True, suffix="_b")
     changes = [_change(*row) for row in joined.select(*KEY, "time_us", "time_us_b", "count", "count_b").iter_rows()]
     families = dict.fromkeys((*a.parts, *b.parts))
-    recorded = ((key, a.recorded.get(key, "–"), b.recorded.get(key, "–")) for key in {**a.recorded, **b.recorded})
+    said = (key for key in {**a.recorded, **b.recorded} if key not in OF_THE_FILE)
+    recorded = ((key, a.recorded.get(key, "–"), b.recorded.get(key, "–")) for key in said)
     return Comparison(
         a=a,
         b=b,
