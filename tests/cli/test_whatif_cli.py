@@ -52,6 +52,7 @@ def test_the_unprofiled_step_becomes_the_measured_one(run, trace):
     ("options", "message"),
     [
         (["--what-if", "speed-up(2)"], "there is no what-if edit 'speed-up'. Known: scale, remove,"),
+        (["--what-if", "scale(family=gemm"], "doesn't end with its bracket. Write scale(KERNELS, FACTOR)."),
         (["--what-if", "scale(family=nothing, 2)"], "there are no kernels with family=nothing."),
         (["--host-speed", "fast"], "--host-speed fast: 'fast' is no number. Write SPEED, or python=SPEED"),
         (["--host-speed", "0"], "--host-speed 0: the host's speed has to be positive. Give 1e-06 or more."),

@@ -127,6 +127,8 @@ def read(text: str, option: str = "", form: str = "") -> Edit:
     """
     call = CALL.fullmatch(text)
     name = call[1] if call else text
+    if call is None and (begun := text.partition("(")[0].strip()) in EDITS:
+        raise WhatIfError(f"--what-if {text!r} doesn't end with its bracket.", f"Write {EDITS[begun][0]}.")
     if call is None or name not in EDITS:
         raise WhatIfError(f"there is no what-if edit {name!r}.", f"Known: {', '.join(EDITS)}.")
     usage, reader = EDITS[name]
