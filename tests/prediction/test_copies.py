@@ -144,7 +144,7 @@ def test_gradients_of_several_passes_are_exchanged_after_the_last():
 
 
 def test_unused_gpus_of_a_cluster_are_said():
-    assert any("1 of the cluster's 8 GPUs are used; --world-size changes it" in note for note in Step().on().notes)
+    assert any("of the cluster's 8 GPUs 1 is used; --world-size changes it" in note for note in Step().on().notes)
 
 
 def test_what_cannot_be_told_is_refused():

@@ -171,7 +171,7 @@ def test_inference_of_copies_that_share_experts():
     assert found.added_us == {"collective": pytest.approx(2 * collective_us("all_to_all", MESSAGE, 4))}
     (note,) = [note for note in found.notes if "all-to-alls" in note]
     assert "experts, 8 a layer, aren't shared out" in note
-    assert "2 of 4.0 MiB a step" in note
+    assert "2 a step with 4.0 MiB in all" in note
 
 
 def test_gradients_of_experts_are_exchanged_by_copies_of_the_same():

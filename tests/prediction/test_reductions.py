@@ -167,7 +167,7 @@ def test_a_vocabulary_is_padded_and_heads_are_not():
 def test_copies_of_tensor_parallel_ranks_exchange_their_part_of_the_gradients():
     step = Model(2, trains=True).on(tp=4, dp=2)
     assert str(step.layout) == "8 ranks = dp 2 x tp 4"
-    assert any("Megatron-LM's all-reduces were put in, 8 of 8.0 MiB a step" in note for note in step.notes)
+    assert any("Megatron-LM's all-reduces were put in, 8 a step with 8.0 MiB in all" in note for note in step.notes)
     assert any("as DistributedDataParallel's was put in" in note for note in step.notes)
     assert step.added_us["collective"] > 8 * reduce_us(4, custom=False)
 

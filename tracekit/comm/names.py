@@ -120,7 +120,7 @@ def _node(gpu: Gpu) -> Cluster:
 
 def _sized(cluster: Cluster, name: str) -> Cluster:
     if not 1 <= cluster.gpus <= MOST_GPUS:
-        raise ClusterError(f"cluster {name!r} has {cluster.gpus} GPUs; it may have 1 to {MOST_GPUS}.")
+        raise ClusterError(f"cluster {name!r} has {cluster.gpus:,} GPUs; it may have 1 to {MOST_GPUS:,}.")
     if cluster.nodes > 1 and cluster.network == "none":
         raise ClusterError(f"cluster {name!r} has no network: {cluster.slug!r} stands for one node.")
     return cluster

@@ -14,6 +14,7 @@ from tracekit.errors import TraceError, TraceNotFoundError
 from tracekit.ingest import archive, execution_trace, remote
 from tracekit.ingest.pipe import Copy, Pipe
 from tracekit.ingest.stream import LONGEST_MAGIC, ZIP_MAGIC, File, Raw, Stream, open_stream, unreadable
+from tracekit.units import many
 
 STDIN = "-"
 
@@ -212,7 +213,8 @@ def _listed(where: str, files: Sequence[Path]) -> list[Source]:
 
 def _nothing_in(where: str, files: int) -> TraceNotFoundError:
     return TraceNotFoundError(
-        f"{where} holds no traces ({files:,} other files).", "Their names end in .json, .json.gz, .json.zst or .zip."
+        f"{where} holds no traces ({many(files, 'other file')}).",
+        "Their names end in .json, .json.gz, .json.zst or .zip.",
     )
 
 

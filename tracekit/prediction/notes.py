@@ -176,7 +176,8 @@ def of_calibrations(calibrations: Sequence[Calibration], gpu: Gpu, same_gpu: boo
 def _collectives(run: Run, target: Target, source: SourceCluster, times: pl.DataFrame, same_gpu: bool) -> Iterator[str]:
     ranks = target.layout.world_size if target.layout else run.trace.world_size
     if target.cluster is not None and target.cluster.gpus > ranks:
-        yield f"{ranks} of the cluster's {target.cluster.gpus} GPUs are used; --world-size changes it"
+        used = "1 is" if ranks == 1 else f"{ranks:,} are"
+        yield f"of the cluster's {target.cluster.gpus:,} GPUs {used} used; --world-size changes it"
     part = share(times, "time_us", pl.col("family") == "collective")
     if not part:
         return

@@ -84,7 +84,7 @@ def _note(behind: pl.DataFrame, op: str, host: str) -> str:
     size = behind.select((pl.col("elements") * item_bytes()).sum()).item() / steps / 2**20
     runs = "NCCL's kernels" if op == NCCL_OP else "the faster of serving engines' own kernels and NCCL's"
     return (
-        f"the trace's layers aren't shared out: Megatron-LM's all-reduces were put in, {behind.height / steps:,.0f} of "
-        f"{size:,.1f} MiB a step, one behind each block forward and backward, as {runs} run them. {host}. Embeddings "
-        "and the loss stay as they are"
+        f"the trace's layers aren't shared out: Megatron-LM's all-reduces were put in, {behind.height / steps:,.0f} a "
+        f"step with {size:,.1f} MiB in all, one behind each block forward and backward, as {runs} run them. {host}. "
+        "Embeddings and the loss stay as they are"
     )

@@ -62,7 +62,7 @@ class Grid:
         yield table
         left_out = [column.heading for at, column in enumerate(self._columns) if at not in kept]
         if left_out:
-            yield Text(f"no room for {', '.join(left_out)} in {options.max_width} columns", style="dim")
+            yield Text(f"left out at this width: {', '.join(left_out)}", style="dim")
 
     def _width(self, at: int) -> int:
         column = self._columns[at]

@@ -213,6 +213,8 @@ def _idle(report: Report) -> RenderableType | None:
         lines.append(
             Text.assemble(f"{duration(row.time_us):>8} {percent(row.share):>6}  ", row.meaning, (where, "dim"))
         )
+    if len(report.steps) > 1 and report.steps[0].first:
+        lines.append(Text("in a mean step, the first one included", style="dim"))
     return Group(*lines)
 
 

@@ -18,7 +18,7 @@ def find(case: Case) -> Iterator[Finding]:
         yield Finding(
             kind="memory-headroom",
             title=f"The job needs at most {most / GIB:.1f} of {gpu.memory_bytes / GIB:.0f} GiB of memory.",
-            advice="A larger batch makes larger kernels (`predict --batch 2`); activation checkpointing isn't needed.",
+            advice="A larger batch makes larger kernels (predict --batch 2); activation checkpointing isn't needed.",
             saves_us=None,
         )
     for target in case.targets:
