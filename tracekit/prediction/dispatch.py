@@ -67,7 +67,7 @@ def _note(sent: pl.DataFrame, experts: Experts, host: str) -> str:
     return (
         f"the trace's experts, {experts.number} a layer, aren't shared out: all-to-alls as Megatron-LM's were put in, "
         f"{sent.height / steps:,.0f} a step with {size:,.1f} MiB in all, one before and one behind each layer's "
-        "experts forward and backward, with a token for each expert that it visits. Each rank has its part of the experts, "
-        "which get tokens from every rank; that some get more than others isn't in the numbers, and the interval goes up to "
-        f"experts that take as long as before, though fewer weights are read. {host}"
+        "experts forward and backward, with a token for each expert that it visits. Each rank has its part of the "
+        "experts, which get tokens from every rank; that some get more than others isn't in the numbers, and the "
+        f"interval goes up to experts that take as long as before, though fewer weights are read. {host}"
     )
