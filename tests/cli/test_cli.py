@@ -272,3 +272,8 @@ def test_a_directory_that_can_not_be_written_to_is_refused_before_the_work(run, 
     assert (code, out) == (1, "")
     assert "nothing can be written to the directory" in err
     assert err.count("\n") == 1
+
+
+def test_help_shows_no_value_behind_a_switch(run):
+    code, out, _ = run("predict", "--help")
+    assert (code, "--json" in out, "<bool>" in out) == (0, True, False)

@@ -4,9 +4,10 @@ import errno
 import io
 import sys
 import traceback
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperOption
 
 from tracekit import __version__
 from tracekit.cli import (
@@ -32,6 +33,19 @@ EXIT_FAILURE = 1
 EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
 
+
+class Verb(TyperCommand):
+    """A verb whose help shows a switch as one: typer writes ``<bool>`` behind it, as if it took a value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The options and arguments."""
+        params = super().get_params(ctx)
+        for param in params:
+            if isinstance(param, TyperOption) and param.is_flag:
+                param.metavar = ""
+        return params
+
+
 app = typer.Typer(
     name="tracekit",
     no_args_is_help=True,
@@ -39,23 +53,24 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="How long a PyTorch iteration would take on another GPU, from the profiler traces of the one you have.",
-    epilog="Exit codes: 0 fine, 1 the trace or a name is at fault, 2 wrong usage, 3 --fail-above exceeded, 70 a bug.",
+    epilog="Exit codes: 0 fine, 1 the trace or a name is at fault, 2 wrong usage, 3 --fail-above exceeded, 70 a bug, "
+    "130 interrupted.",
 )
-app.command("record", context_settings=record.PASS_ON)(record.record)
-app.command("info")(info.info)
-app.command("report")(report.report)
-app.command("predict")(predict.predict)
-app.command("sweep")(sweep.sweep)
-app.command("compare")(compare.compare)
-app.command("export")(export.export)
-app.command("view")(view.view)
-app.command("doctor")(doctor.doctor)
-app.command("redact")(redact.redact)
-app.command("gpus")(gpus.gpus)
-app.command("clusters")(clusters.clusters)
-app.command("calibrate")(calibrate.calibrate)
-app.command("cache")(cache.cache)
-app.command("serve")(serve.serve)
+app.command("record", cls=Verb, context_settings=record.PASS_ON)(record.record)
+app.command("info", cls=Verb)(info.info)
+app.command("report", cls=Verb)(report.report)
+app.command("predict", cls=Verb)(predict.predict)
+app.command("sweep", cls=Verb)(sweep.sweep)
+app.command("compare", cls=Verb)(compare.compare)
+app.command("export", cls=Verb)(export.export)
+app.command("view", cls=Verb)(view.view)
+app.command("doctor", cls=Verb)(doctor.doctor)
+app.command("redact", cls=Verb)(redact.redact)
+app.command("gpus", cls=Verb)(gpus.gpus)
+app.command("clusters", cls=Verb)(clusters.clusters)
+app.command("calibrate", cls=Verb)(calibrate.calibrate)
+app.command("cache", cls=Verb)(cache.cache)
+app.command("serve", cls=Verb)(serve.serve)
 
 
 def _version(wanted: bool) -> None:
