@@ -29,6 +29,8 @@ def main() -> None:
     checkout, data = map(Path, sys.argv[1:])
     kernels = pl.read_parquet(data / "neusight" / "workload_kernels.parquet")
     rows = [row for gpu in GPUS for row in outcomes(checkout / "scripts/asplos/label" / gpu, kernels)]
+    if not rows:
+        raise SystemExit(f"evaluate_models: {checkout} has no measured models in scripts/asplos/label/{GPUS[0]}")
     table = pl.DataFrame(rows, schema=["gpu", "model", "measured", "predicted", "low", "high"], orient="row")
     table = table.with_columns(error=100 * (pl.col("predicted") / pl.col("measured") - 1))
     print_table("| GPU | model | measured, ms | predicted (90 % interval) | error |", map(line, table.iter_rows()))

@@ -79,6 +79,18 @@ def test_a_short_copy_from_pageable_memory_holds_up_nothing():
     assert end_of_cpu(graph, 900) == end_of_cpu(graph) == 50
 
 
+def test_calls_that_return_during_their_copy_say_nothing_of_those_that_wait_for_its_end():
+    """Three copies to the GPU whose calls return 80 before they are over, three from it, 5 after: so one of 500 too."""
+    builder = TraceBuilder().op("aten::to", 0, 5)
+    for at in range(0, 30_000, 10_000):
+        to, back = "Memcpy HtoD (Pageable -> Device)", "Memcpy DtoH (Device -> Pageable)"
+        builder.kernel(to, at + 250, 4000, launch=at + 10, launch_dur=4160, kind="gpu_memcpy", call="cudaMemcpyAsync")
+        builder.kernel(back, at + 6020, 80, launch=at + 6010, launch_dur=95, kind="gpu_memcpy", call="cudaMemcpyAsync")
+    graph = graph_of(builder.op("aten::item", 26_105, 10))
+    assert end_of_cpu(graph) == pytest.approx(26_115, abs=1)
+    assert end_of_cpu(graph, 4000, 80, 4000, 80, 4000, 500) == pytest.approx(26_115 + 420, abs=1)
+
+
 def test_all_streams_that_a_call_waits_for_have_its_work_behind_them():
     """Kernels of 1000 and 900 on two streams; the call returns 300 after the longer one."""
     builder = TraceBuilder().kernel("gemm", 20, 1000, launch=10).kernel("gemm", 30, 900, launch=20, stream=9)

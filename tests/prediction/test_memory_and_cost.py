@@ -153,6 +153,16 @@ def test_a_recorded_peak_decides(allocated, reserved, fits):
     assert memory(builder, "t4").fits is fits
 
 
+def test_a_recorded_peak_is_not_that_of_fewer_ranks_that_share():
+    """4 GiB on each of eight ranks say nothing of how much two of them would hold."""
+    builder = training(2**20)
+    builder.metadata["tracekit"] = {"memory": {"peak_allocated_bytes": 4 * 2**30, "peak_reserved_bytes": 4 * 2**30}}
+    run, gpu = prepare(builder.load()), load_gpu("t4")
+    same, fewer = (judge(run, gpu, (Layout(8, ep=8), Layout(ranks, ep=ranks))) for ranks in (8, 2))
+    assert same.most_bytes == 4 * 2**30
+    assert fewer.most_bytes == 4 * 24 * 2**20 + 4 * 8 * 1024
+
+
 def test_a_recorded_peak_of_one_rank_had_no_buckets():
     """4 of 16 GiB, and 12 of gradients: tensors fit, the buckets may not."""
     builder = training(3 * 2**30)
