@@ -233,11 +233,14 @@ def ordered(one: Machine, other: Machine) -> bool:
 
 
 def dominates(one: Machine, other: Machine) -> bool:
-    """Whether a GPU has at least the other's clock, vector rate, memory rate, cache and power budget.
+    """Whether a GPU has at least the other's clock, vector rate, exponentials, memory rate, cache and power budget.
 
     Of one vendor's only: the other's libraries and launches are no better for it. An MI300X has more of everything than
     an H100 and ran the attention of the same jobs three times slower.
     """
-    rates = ("clock_mhz", "vector_tflops", "bandwidth_gbps", "written_gbps", "cache_bytes", "cache_gbps")
+    rates = (
+        *("clock_mhz", "vector_tflops", "exponentials_per_clock"),
+        *("bandwidth_gbps", "written_gbps", "cache_bytes", "cache_gbps"),
+    )
     no_less = all(getattr(one, rate) >= getattr(other, rate) for rate in rates)
     return no_less and one.gpu.tdp_w >= other.gpu.tdp_w and one.gpu.vendor == other.gpu.vendor

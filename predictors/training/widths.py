@@ -171,7 +171,7 @@ def _exponents(rows: pl.DataFrame) -> dict[str, dict[str, float]]:
 
 
 def _filled(known: dict[str, float], usual: dict[str, float]) -> dict[str, float]:
-    """Widths of all situations, never narrowing with distance, and nowhere but in the base less than versions need.
+    """Widths of all situations, never narrowing with distance, and on GPUs not measured no less than versions need.
 
     What wasn't seen is between its neighbours, or as wide as other laws usually are there.
     """
