@@ -196,6 +196,10 @@ def test_a_long_launch_loads_its_kernel_if_it_is_the_first_of_it():
     assert warm("add", "cudaGraphLaunch").evidence.startswith("0 calls")
 
 
+def test_a_recording_that_does_not_note_its_options_is_not_said_to_be_without_stacks():
+    assert find(diagnose(built(), metadata={"schemaVersion": 1}), "overhead") is None
+
+
 def test_a_good_trace_is_an_a_and_needs_nothing():
     diagnosis = diagnose(built())
     assert (diagnosis.grade, diagnosis.best, diagnosis.snippet, diagnosis.warnings) == ("A", None, "", ())

@@ -86,7 +86,8 @@ def _launches(calls: pl.DataFrame) -> pl.DataFrame:
 
 def overhead(case: Case) -> Check | None:
     """Warns about recording options that slow the CPU down; older traces don't note their options."""
-    if not case.rank.metadata:
+    noted = case.rank.metadata.keys() & {"record_shapes", *SLOWING}
+    if not case.rank.metadata or (case.rank.shapes_recorded and not noted):
         return None
     used = [name for name in SLOWING if str(case.rank.metadata.get(name, 0)).lower() in ("1", "true")]
     cost = case.of_step(case.run.measured.idle_us) if used else 0.0
