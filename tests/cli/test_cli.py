@@ -215,6 +215,16 @@ def test_help_has_an_example(run, verb):
     assert "Example" in out
 
 
+def test_a_page_is_shown_until_ctrl_c(run, tmp_path, monkeypatch):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("socketserver.BaseServer.serve_forever", interrupted)
+    (tmp_path / "report.html").write_text("<p>")
+    code, out, err = run("view", tmp_path / "report.html", "--no-open")
+    assert (code, out.startswith("http://127.0.0.1:"), err) == (0, True, "")
+
+
 def test_version(run):
     assert run("--version")[1].startswith("tracekit 0.")
 

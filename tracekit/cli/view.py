@@ -1,6 +1,7 @@
 """``tracekit view``: a report in the browser, from this machine to this machine only."""
 
 import webbrowser
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -28,4 +29,5 @@ def view(
         typer.echo(url)
         if opened:
             webbrowser.open(url)
-        serving.serve_forever()
+        with suppress(KeyboardInterrupt):
+            serving.serve_forever()
