@@ -75,7 +75,7 @@ def test_a_cluster_is_found_again_by_its_slug(name):
         ("4x8xh100-sxm@ndr0", "roce200"),
         ("0xh100-sxm", "0 GPUs"),
         ("2xl40s-pcie", "no network"),
-        ("99999999x8xh100-sxm@ndr400", "799999992 GPUs"),
+        ("99999999x8xh100-sxm@ndr400", "799,999,992 GPUs"),
         ("missing.toml", "no such file"),
     ],
 )
@@ -110,7 +110,7 @@ def test_a_file_of_ones_own(tmp_path: Path):
         ("nic_gbit = 400", "nic_gbit = -400", "must be finite and not negative"),
         ("nic_gbit = 400", "nic_gbit = nan", "must be finite"),
         ("nic_gbit = 400", "nic_gbit = 400\noversubscription = 0", "oversubscription must be at least 1"),
-        ("nic_gbit = 400", "nic_gbit = 400\nnodes = 1000000", "it may have 1 to 1000000"),
+        ("nic_gbit = 400", "nic_gbit = 400\nnodes = 1000000", "it may have 1 to 1,000,000"),
         ('fabric = "nvswitch"', 'fabric = "mesh"', "needs pair_gbps"),
         ('gpu = "h100-sxm"', 'gpu = "rtx-4090"', "rtx-4090 has no links"),
         ("nic_gbit = 400", "nic_gbit = 400\nspeed = 1", "unknown key 'speed'"),
