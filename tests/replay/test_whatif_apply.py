@@ -47,7 +47,7 @@ def test_what_can_be_read(text):
         ("scale(half)", "'half' is no number"),
         ("remove(3)", "does not take '3'"),
         ("remove(name='a)", "can't be read from"),
-        ("scale(0.5", "no what-if edit"),
+        ("scale(0.5", "doesn't end with its bracket. Write scale"),
         ("prefetch(op=a)", "does not take 'op'"),
         ("host-speed", "needs a number"),
         ("host-speed(gpu=2)", "does not take 'gpu'"),
