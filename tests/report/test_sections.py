@@ -4,6 +4,7 @@ import polars as pl
 import pytest
 
 import tracekit as tk
+from predictors.fitted import SHIPPED
 from tracekit.reporting.sections import accuracy
 from tracekit.testing import TraceBuilder
 
@@ -108,6 +109,13 @@ def test_the_error_on_a_target_is_known_where_it_or_a_sibling_was_measured():
     measured, sibling, nobody = law.on_target
     assert 0 < measured < sibling < law.held_out
     assert nobody is None
+
+
+def test_errors_measured_with_other_weights_are_not_told(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere.toml").write_bytes((SHIPPED / "elsewhere.toml").read_bytes())
+    (tmp_path / "weights.json").write_text("{}")
+    monkeypatch.setattr(accuracy, "SHIPPED", tmp_path)
+    assert accuracy._elsewhere.__wrapped__() == {}
 
 
 def test_provenance_names_the_file_by_its_hash(tmp_path):
