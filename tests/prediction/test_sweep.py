@@ -67,6 +67,7 @@ def test_what_does_not_fit_comes_last():
     order = [(one.prediction.label, one.prediction.ranks, one.prediction.memory.fits) for one in found.entries]
     assert order == [("8xl40s", 8, True), ("8xl40s", 1, True), ("8xt4", 8, False), ("8xt4", 1, False)]
     assert not found.entries[2].as_before
+    assert found.knees == {"8xl40s": 8, "8xt4": 0}
 
 
 def test_a_million_samples_can_be_compared_where_steps_can_not(found):

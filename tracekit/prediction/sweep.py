@@ -66,6 +66,11 @@ class Entry:
     as_before: bool = False
 
     @property
+    def fits(self) -> bool:
+        """Whether its memory isn't known to lack room for it."""
+        return self.prediction.memory.fits is not False
+
+    @property
     def dollars(self) -> float | None:
         """What a million in the sweep's unit costs on all GPUs in use; None without a price."""
         one = self.prediction
@@ -81,7 +86,7 @@ class Sweep:
         layout: Of the trace.
         unit: What is counted: samples, tokens, or the copies' steps.
         entries: The layouts.
-        knees: On each cluster, the most ranks up to which each GPU keeps ``KEPT`` of its throughput.
+        knees: On each cluster, the most ranks up to which each GPU keeps ``KEPT`` of its throughput; 0 where none fits.
         refused: Layouts that can't be worked out, and why.
         straggling: What is assumed of the slowest rank of the largest layout; None where nothing is.
         assumed: Of collectives that the trace doesn't have, one clause each.
@@ -232,7 +237,7 @@ def _ranked(run: Run, old: Layout, found: Sequence[Prediction], batch: Batch | N
 def _in_order(entries: Sequence[Entry]) -> Iterator[Entry]:
     """Those that get most done first; last what can't be run, as it doesn't fit into memory."""
     for fits in (True, False):
-        yield from _by_work_and_price([one for one in entries if (one.prediction.memory.fits is not False) == fits])
+        yield from _by_work_and_price([one for one in entries if one.fits == fits])
 
 
 def _by_work_and_price(entries: Sequence[Entry]) -> Iterator[Entry]:
@@ -251,8 +256,9 @@ def copies(prediction: Prediction) -> int:
 
 
 def _knee(entries: Sequence[Entry]) -> int:
-    """The most ranks of which some layout keeps enough of its GPUs' throughput."""
-    return max((entry.prediction.ranks for entry in entries if entry.efficiency >= KEPT), default=0)
+    """The most ranks of which some layout that fits keeps enough of its GPUs' throughput; 0 where none fits."""
+    keep = (entry for entry in entries if entry.efficiency >= KEPT and entry.fits)
+    return max((entry.prediction.ranks for entry in keep), default=0)
 
 
 def _row(entry: Entry) -> tuple[object, ...]:

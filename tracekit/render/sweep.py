@@ -109,7 +109,7 @@ def _knees(sweep: Sweep) -> list[str]:
     kept = f"each GPU keeps {100 * KEPT:.0f} % of its throughput in the smallest layout"
     numbers = _numbers(sweep) if len(sweep.knees) > 1 else {}
     named = {label: f"{numbers[label]} is {label}" if numbers else label for label in sweep.knees}
-    return [f"{named[label]}: up to {many(ranks, 'rank')} {kept}" for label, ranks in sweep.knees.items()]
+    return [f"{named[label]}: up to {many(ranks, 'rank')} {kept}" for label, ranks in sweep.knees.items() if ranks]
 
 
 def _limits(sweep: Sweep) -> Iterator[str]:
