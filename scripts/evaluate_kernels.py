@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
-from synthetic.lines import print_table
+from synthetic.lines import print_table, scored
 
 import tracekit as tk
 from predictors import Batch
@@ -69,11 +69,8 @@ def line(trace: str, family: str, kernels: pl.DataFrame, share_pct: float) -> st
     known_pct = 100 * known["measured_us"].sum() / kernels["measured_us"].sum()
     each = known.group_by(SHAPE).agg(pl.col("measured_us", "time_us", "low_us", "high_us").median())
     long = each.filter(pl.col("measured_us") >= LONG_US)
-    error_pct = 100 * (long["time_us"] / long["measured_us"] - 1).abs()
-    inside = long.filter(pl.col("measured_us").is_between("low_us", "high_us")).height
     of_all = f"{100 * (known['time_us'].sum() / known['measured_us'].sum() - 1):+.0f} %" if known.height else "–"
-    scored = f"{error_pct.median():.0f} % | {inside}" if long.height else "– | –"
-    return f"| {trace} | {family} | {share_pct:.0f} % | {known_pct:.0f} % | {of_all} | {long.height} | {scored} |"
+    return f"| {trace} | {family} | {share_pct:.0f} % | {known_pct:.0f} % | {of_all} | {scored(long, 'measured_us')} |"
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 
 import polars as pl
-from synthetic.lines import print_table
+from synthetic.lines import print_table, scored
 
 import tracekit as tk
 from tracekit.prediction import predict
@@ -59,12 +59,9 @@ def line(way: str, family: str, like: pl.DataFrame) -> str:
     """A row of the table; sums are over all calls there."""
     there_us, predicted_us = ((like[column] * like["count"]).sum() for column in ("us", "time_us"))
     long = like.filter(pl.col("us") >= LONG_US)
-    error_pct = 100 * (long["time_us"] / long["us"] - 1).abs()
-    inside = long.filter(pl.col("us").is_between("low_us", "high_us")).height
-    scored = f"{error_pct.median():.0f} % | {inside}" if long.height else "– | –"
     return (
         f"| {way} | {family} | {like.height} | {there_us / 1e3:.3g} ms | {predicted_us / 1e3:.3g} ms "
-        f"| {100 * (predicted_us / there_us - 1):+.0f} % | {long.height} | {scored} |"
+        f"| {100 * (predicted_us / there_us - 1):+.0f} % | {scored(long, 'us')} |"
     )
 
 

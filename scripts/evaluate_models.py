@@ -1,8 +1,8 @@
-"""Holds whole fp32 models against what NeuSight measured on GPUs of which the weights have none of its measurements.
+"""Holds whole fp32 models against what NeuSight measured, on GPUs of whose operators the weights have some or none.
 
 python scripts/evaluate_models.py NEUSIGHT DATA
 
-A checkout of github.com/sitar-lab/NeuSight has the measured time of each model on more GPUs than are fitted; DATA holds
+A checkout of github.com/sitar-lab/NeuSight has the measured time of each model; DATA holds
 `neusight/workload_kernels.parquet`, the kernels of each model. Each prediction is their sum, from shapes alone.
 docs/accuracy.md's figures: commit 6945927d.
 """
@@ -18,8 +18,13 @@ from synthetic.lines import print_table
 from predictors import load_gpu, predict
 from predictors.intervals import total
 
-GPUS = ("NVIDIA_H100_80GB_HBM3", "NVIDIA_L4")
-"""Folders of GPUs that aren't fitted."""
+FITTED = (
+    *("Tesla_V100-PCIE-32GB", "Tesla_P100-PCIE-16GB", "NVIDIA_A100-PCIE-40GB", "NVIDIA_A100_80GB_PCIe"),
+    *("Tesla_T4", "Tesla_P4"),
+)
+"""Folders of GPUs whose operators were fitted, the models never."""
+OTHERS = ("NVIDIA_H100_80GB_HBM3", "NVIDIA_L4")
+"""Of those of which nothing was."""
 
 
 def main() -> None:
@@ -28,9 +33,9 @@ def main() -> None:
         raise SystemExit("evaluate_models: name a checkout of NeuSight, and the folder that holds neusight/")
     checkout, data = map(Path, sys.argv[1:])
     kernels = pl.read_parquet(data / "neusight" / "workload_kernels.parquet")
-    rows = [row for gpu in GPUS for row in outcomes(checkout / "scripts/asplos/label" / gpu, kernels)]
+    rows = [row for gpu in (*FITTED, *OTHERS) for row in outcomes(checkout / "scripts/asplos/label" / gpu, kernels)]
     if not rows:
-        raise SystemExit(f"evaluate_models: {checkout} has no measured models in scripts/asplos/label/{GPUS[0]}")
+        raise SystemExit(f"evaluate_models: {checkout} has no measured models in scripts/asplos/label/{FITTED[0]}")
     table = pl.DataFrame(rows, schema=["gpu", "model", "measured", "predicted", "low", "high"], orient="row")
     table = table.with_columns(error=100 * (pl.col("predicted") / pl.col("measured") - 1))
     print_table("| GPU | model | measured, ms | predicted (90 % interval) | error |", map(line, table.iter_rows()))

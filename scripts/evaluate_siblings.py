@@ -9,7 +9,6 @@ that is fitted, and with a few others measured on the GPU itself. docs/accuracy.
 """
 
 import argparse
-import hashlib
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from synthetic.lines import print_table
 
 from predictors import load_gpu, predict
 from predictors.columns import prepare
-from predictors.fitted import SHIPPED
+from predictors.fitted import SHIPPED, shipped_sha256
 from predictors.stacks import SERVING_FRAMEWORKS
 from predictors.training.datasets import KEYS, load
 from predictors.training.report import TITLES
@@ -78,11 +77,10 @@ def main() -> None:
 
 def write(scores: Mapping[tuple[str, str], list[Score]]) -> None:
     """Keeps the medians from shapes, with which weights they are of."""
-    weights = hashlib.sha256((SHIPPED / "weights.json").read_bytes()).hexdigest()
     lines = [
         "# Median |error| of kernels on GPUs that only others measured, percent, by scripts/evaluate_siblings.py",
         "# on github.com/ai-dynamo/aiconfigurator at 095f58a5.",
-        f'weights = "{weights}"',
+        f'weights = "{shipped_sha256()}"',
     ]
     for law in dict.fromkeys(law for law, _ in scores):
         lines += ["", f'[laws."{law}"]']

@@ -85,7 +85,7 @@ def _placed(collectives: pl.DataFrame, cluster: Cluster) -> pl.DataFrame:
     if missing := [name for name in NEEDED if name not in collectives.columns]:
         raise ClusterError(f"the table of collectives has no column {missing[0]!r}.", f"It needs {', '.join(NEEDED)}.")
     _check_counts(collectives)
-    fewest = (pl.col("ranks") / cluster.gpus_per_node).ceil()
+    fewest = fewest_nodes(cluster)
     given = pl.col("nodes").cast(pl.Float64) if "nodes" in collectives.columns else pl.lit(None, pl.Float64)
     custom = pl.col("custom").fill_null(False) if "custom" in collectives.columns else pl.lit(False)
     columns = pl.col("collective", "dtype").cast(pl.String), pl.col("bytes", "ranks").cast(pl.Float64)
@@ -104,6 +104,11 @@ def _placed(collectives: pl.DataFrame, cluster: Cluster) -> pl.DataFrame:
             f"Name a larger cluster, or predict a job that fits: --world-size {cluster.gpus}.",
         )
     return table
+
+
+def fewest_nodes(cluster: Cluster) -> pl.Expr:
+    """Nodes that ``ranks`` sit on that fill one after the other."""
+    return (pl.col("ranks") / cluster.gpus_per_node).ceil()
 
 
 def _check_counts(collectives: pl.DataFrame) -> None:
@@ -216,5 +221,6 @@ def _width(calls: Calls, links: Links, cluster: Cluster, constants: Constants, s
 def _network_width(calls: Calls, interval: Mapping[str, float]) -> Floats:
     """Half width between nodes: short messages are missed most; it narrows slower than times grow."""
     part = np.log2(np.maximum(calls.size_bytes, 1) / SHORT_BYTES) / np.log2(LONG_BYTES / SHORT_BYTES)
-    width: Floats = interval["network_short"] ** (1 - np.clip(part, 0, 1)) * interval["network"] ** np.clip(part, 0, 1)
+    part = np.clip(part, 0, 1)
+    width: Floats = interval["network_short"] ** (1 - part) * interval["network"] ** part
     return width

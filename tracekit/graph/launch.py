@@ -37,11 +37,12 @@ def link(nodes: Nodes, kernels: pl.DataFrame, held_back: Ints) -> Edges:
     """
     launched = nodes.activities[nodes.launcher != NONE]
     launcher = nodes.launcher[nodes.launcher != NONE]
-    latency = _latency(nodes, kernels, held_back)[nodes.launcher != NONE]
+    idle = _on_idle_stream(nodes)
+    latency = _latency(nodes, kernels, idle, held_back)[nodes.launcher != NONE]
     whole, early, late = _handed_over(nodes, launcher, launched)
     source = np.where(whole, ends(launcher), starts(launcher))
     lag = np.where(whole, -early, np.where(late > 0, late, latency))
-    first_piece = (copies.fed(nodes, kernels) & _on_idle_stream(nodes))[launched - nodes.cpu]
+    first_piece = (copies.fed(nodes, kernels) & idle)[launched - nodes.cpu]
     lag = np.where(first_piece, nodes.start_ns[launched] - nodes.start_ns[launcher], lag)
     # On a faster CPU a graph isn't handed over before its call has begun.
     begun = whole & (early > 0)
@@ -76,7 +77,7 @@ def _busy_until(nodes: Nodes, times: Ints) -> Ints:
     return busy
 
 
-def _latency(nodes: Nodes, kernels: pl.DataFrame, held_back: Ints) -> Ints:
+def _latency(nodes: Nodes, kernels: pl.DataFrame, idle: Bools, held_back: Ints) -> Ints:
     """Latency to expect of each activity, by the call that launched it (copies and sets: by their own name).
 
     Of what is rare, that of kernels or of copies and sets: a copy of pageable memory starts 50 us after its call.
@@ -84,7 +85,7 @@ def _latency(nodes: Nodes, kernels: pl.DataFrame, held_back: Ints) -> Ints:
     launcher_name = nodes.names.gather(pl.Series(nodes.launcher).replace(NONE, None))
     likeness = pl.when(pl.col("kind") == "kernel").then(launcher_name).otherwise("name")
     measured = np.maximum(nodes.start_ns[nodes.activities] - nodes.start_ns[nodes.launcher], 0)
-    tells = _on_idle_stream(nodes) & (measured < MAX_LATENCY_NS)
+    tells = idle & (measured < MAX_LATENCY_NS)
     tells[held_back - nodes.cpu] = False
     samples = kernels.select(likeness=likeness, is_kernel=pl.col("kind") == "kernel").with_columns(
         latency=pl.when(pl.Series(tells)).then(pl.Series(measured))

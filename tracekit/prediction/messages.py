@@ -8,6 +8,7 @@ import polars as pl
 from tracekit.comm import Cluster, sizes
 from tracekit.comm import predict as predict_collectives
 from tracekit.comm.calls import BUS_FACTOR
+from tracekit.comm.predict import fewest_nodes
 
 CALL = ("collective", "dtype", "ranks", "stride", "custom")
 SIZES = ("bytes", "least_bytes", "most_bytes")
@@ -100,4 +101,4 @@ def on_cluster(calls: pl.DataFrame, cluster: Cluster) -> pl.DataFrame:
     fits = pl.col("ranks") * pl.col("stride") <= cluster.gpus_per_node
     apart = pl.when(pl.col("stride") > 1).then(pl.when(fits).then(1.0).otherwise(nodes))
     found = predict_collectives(calls.with_columns(nodes=apart), cluster)
-    return found.with_columns(pl.col("nodes").fill_null((pl.col("ranks") / cluster.gpus_per_node).ceil()))
+    return found.with_columns(pl.col("nodes").fill_null(fewest_nodes(cluster)))

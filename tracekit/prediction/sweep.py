@@ -12,7 +12,7 @@ from tracekit.errors import TracekitError
 from tracekit.prediction.batch import Batch, recognise_batch
 from tracekit.prediction.lacking import lacking
 from tracekit.prediction.layout import Change, Layout, LayoutError, recognise, resized
-from tracekit.prediction.model import Prediction, Target
+from tracekit.prediction.model import Prediction, Target, cost
 from tracekit.prediction.source import recognise as source_of
 from tracekit.prediction.source import with_gpu
 from tracekit.prediction.spread import straggling
@@ -73,8 +73,7 @@ class Entry:
     @property
     def dollars(self) -> float | None:
         """What a million in the sweep's unit costs on all GPUs in use; None without a price."""
-        one = self.prediction
-        return None if one.price is None else one.price * one.ranks / 3600 * 1e6 / self.per_second
+        return cost(self.prediction.price, self.prediction.ranks, 1e9 / self.per_second)
 
 
 @dataclass(frozen=True, slots=True)

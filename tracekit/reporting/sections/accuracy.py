@@ -1,6 +1,5 @@
 """How far the weights in use were off on kernels that they had not seen."""
 
-import hashlib
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from predictors.fitted import SHIPPED
+from predictors.fitted import SHIPPED, shipped_sha256
 from tracekit.prediction import Prediction
 
 
@@ -70,5 +69,4 @@ def _card() -> dict[str, Any]:
 def _elsewhere() -> dict[str, dict[str, float]]:
     """Law -> GPU -> error, of GPUs that only others measured; nothing where that is of other weights."""
     found: dict[str, Any] = tomllib.loads((SHIPPED / "elsewhere.toml").read_text())
-    mine = hashlib.sha256((SHIPPED / "weights.json").read_bytes()).hexdigest()
-    return dict(found["laws"]) if found["weights"] == mine else {}
+    return dict(found["laws"]) if found["weights"] == shipped_sha256() else {}

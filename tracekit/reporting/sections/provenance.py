@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from predictors import Gpu
-from predictors.fitted import SHIPPED
+from predictors.fitted import shipped_sha256
 from tracekit.prediction import Prediction
 from tracekit.replay.run import Run
 from tracekit.secrets import HARMLESS
@@ -69,7 +69,7 @@ def build(run: Run, targets: Sequence[Prediction], command: str | None) -> Prove
         command=printable(command) if command else None,
         trace=printable(run.trace.source),
         sha256=_sha256(path) if path.is_file() else None,
-        weights_sha256=_sha256(SHIPPED / "weights.json"),
+        weights_sha256=shipped_sha256(),
         recorded=tuple((key, str(value)) for key, value in told),
         gpus=tuple(_facts(gpu) for gpu in gpus.values()),
     )
