@@ -38,6 +38,16 @@ def test_every_chart_is_a_figure(report, name):
         report.figure("pie")
 
 
+def test_what_a_session_shows_of_them_is_a_line():
+    trace = tk.load(SAMPLES / "synthetic_transformer_inference.json.gz")
+    predictions = tk.predict(trace, gpu=["h100-sxm", "l40s"])
+    swept = tk.sweep(trace, cluster="8xh100-sxm")
+    shown = [repr(one) for one in (predictions["l40s"], tk.report(predictions), tk.compare(trace, trace), swept)]
+    assert all(len(text) < 200 and "\n" not in text for text in shown)
+    assert "l40s" in shown[0]
+    assert "90 % interval" in shown[0]
+
+
 def test_predictions_make_a_report():
     predictions = tk.predict(tk.load(SAMPLES / "synthetic_transformer_inference.json.gz"), gpu="l40s")
     report = tk.report(predictions)

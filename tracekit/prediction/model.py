@@ -13,7 +13,7 @@ from tracekit.prediction.pipeline import Pipeline
 from tracekit.replay.measure import StepTime
 from tracekit.replay.run import Run
 from tracekit.replay.whatif import WhatIf
-from tracekit.units import duration
+from tracekit.units import duration, interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +125,14 @@ class Prediction:
         return self.cluster.slug if self.cluster else self.gpu
 
     @property
+    def brief(self) -> str:
+        """Its name, step and speedup."""
+        return f"{self.label} {duration(self.step.step_time_us)} ({self.speedup:.2f}x)"
+
+    def __repr__(self) -> str:
+        return f"Prediction({self.brief}, 90 % interval {interval(self.low_us, self.high_us)})"
+
+    @property
     def speedup_per_sample(self) -> float:
         """What the job gets done in a time, over what it does in the trace."""
         return self.speedup * self.samples
@@ -188,8 +196,7 @@ class Predictions(Mapping[str, Prediction]):
         return (target.label for target in self.targets)
 
     def __repr__(self) -> str:
-        told = (f"{one.label} {duration(one.step.step_time_us)} ({one.speedup:.2f}x)" for one in self.targets)
-        return f"Predictions({', '.join(told)})"
+        return f"Predictions({', '.join(one.brief for one in self.targets)})"
 
     def __len__(self) -> int:
         """How many targets."""

@@ -19,6 +19,7 @@ from tracekit.prediction.spread import straggling
 from tracekit.prediction.step import NO_PRICES, Predictor, by_gpu
 from tracekit.prediction.target import targets
 from tracekit.replay.run import Run
+from tracekit.units import many
 
 COLUMNS = {
     "cluster": pl.String,
@@ -99,6 +100,9 @@ class Sweep:
     refused: tuple[str, ...]
     straggling: str | None = None
     assumed: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Sweep({many(len(self.entries), 'layout')} on {', '.join(self.knees)}: see .table)"
 
     @property
     def table(self) -> pl.DataFrame:

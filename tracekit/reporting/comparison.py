@@ -101,6 +101,10 @@ class Comparison:
     vanished: tuple[Change, ...]
     recorded: tuple[tuple[str, str, str], ...]
 
+    def __repr__(self) -> str:
+        sides = ", ".join(f"{side.label} {units.duration(side.step_time_us)}" for side in (self.a, self.b))
+        return f"Comparison({sides}: {self.change_pct:+.1f} %)"
+
     @property
     def change_pct(self) -> float:
         """How much longer the second run's step is, percent."""

@@ -27,6 +27,7 @@ from tracekit.reporting.sections.source import Source
 from tracekit.reporting.sections.steps import Step
 from tracekit.reporting.sections.streams import StreamTime
 from tracekit.reporting.sections.what_if import EditSaving
+from tracekit.units import duration
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -78,6 +79,10 @@ class Report:
         from tracekit.render.html import page
 
         return page(self)
+
+    def __repr__(self) -> str:
+        targets = "".join(f", {target.brief}" for target in self.targets)
+        return f"Report({self.source.trace}: {duration(self.source.step_time_us)}{targets})"
 
     def _repr_html_(self) -> str:
         from tracekit.render.notebook import card
