@@ -195,7 +195,7 @@ class Trace:
             include_last_profiler_step: As HTA's own argument: of several steps it leaves out the last one by default.
 
         Raises:
-            TracekitError: HolisticTraceAnalysis isn't installed (``pip install 'tracekit[hta]'``).
+            TracekitError: HolisticTraceAnalysis isn't installed (``pip install '.[hta]'`` in tracekit's checkout).
         """
         from tracekit.interop.hta import to_hta
 

@@ -86,7 +86,9 @@ def serve(
     try:
         from tracekit.web.server import run
     except ImportError as error:
-        raise TracekitError(f"The web page needs {error.name}.", "pip install 'tracekit[web]'") from error
+        raise TracekitError(
+            f"The web page needs {error.name}.", "pip install '.[web]' in tracekit's checkout."
+        ) from error
     run(settings, lambda: typer.echo(f"http://{host}:{port}", err=True))
 
 

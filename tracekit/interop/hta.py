@@ -11,7 +11,7 @@ from tracekit.interop.packages import require
 from tracekit.interop.pandas import frame
 from tracekit.trace import RankTrace, Trace
 
-_INSTALL = "tracekit[hta]"
+_INSTALL = "'.[hta]' in tracekit's checkout."
 _DRIVER_CALL = re.compile("^cu[A-Z]")
 _KINDS = {"kernel": "kernel", "memcpy": "gpu_memcpy", "memset": "gpu_memset"}
 _NUMBERS = {

@@ -20,4 +20,4 @@ def require(package: str, distribution: str, install: str) -> ModuleType:
     try:
         return import_module(package)
     except ImportError as error:
-        raise TracekitError(f"{distribution} can't be imported ({error}).", f"pip install '{install}'") from error
+        raise TracekitError(f"{distribution} can't be imported ({error}).", f"pip install {install}") from error

@@ -96,5 +96,7 @@ def _postgres(url: str) -> Any:
     try:
         psycopg = import_module("psycopg")
     except ImportError as error:
-        raise TracekitError("PostgreSQL needs psycopg.", "pip install 'tracekit[postgresql]'") from error
+        raise TracekitError(
+            "PostgreSQL needs psycopg.", "pip install '.[postgresql]' in tracekit's checkout."
+        ) from error
     return psycopg.connect(url, autocommit=True)
