@@ -99,6 +99,22 @@ def test_a_phone_scrolls_only_tables(opened):
     assert view.evaluate("document.documentElement.scrollWidth") <= 390
 
 
+def test_on_paper_nothing_is_cut_off(opened):
+    view, _ = opened
+    view.set_viewport_size({"width": 720, "height": 1000})
+    view.emulate_media(media="print")
+    printed = "dispatchEvent(new Event('beforeprint')); "
+    printed += "[...document.querySelectorAll('.chart svg, table')].map(e => e.getBoundingClientRect().right)"
+    widths = view.evaluate(printed)
+    view.evaluate("dispatchEvent(new Event('afterprint'))")
+    view.emulate_media(media="screen")
+    assert widths
+    assert max(widths) <= 720
+    view.set_viewport_size({"width": 1280, "height": 1000})
+    view.wait_for_timeout(500)
+    assert view.query_selector("#roofline .main-svg").bounding_box()["width"] > 900
+
+
 GPUS = (
     *("h100-sxm", "h100-pcie", "h100-nvl", "h800-sxm", "h200-sxm", "h200-nvl", "gh200-96gb", "gh200-144gb"),
     *("b200", "b300", "a100-sxm-40gb", "a100-sxm-80gb", "a100-pcie-40gb", "mi300x", "mi325x", "l40s", "l4", "t4"),

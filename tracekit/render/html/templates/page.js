@@ -25,10 +25,11 @@
     };
   }
   const charts = [...document.querySelectorAll("[data-figure]")];
-  function draw() {
+  const PAPER_PX = 680; // what A4 and Letter have between their margins
+  function draw(width) {
     for (const element of charts) {
       const figure = data.figures[element.dataset.figure];
-      Plotly.react(element, figure.data, themed(figure.layout), { responsive: true, displayModeBar: false });
+      Plotly.react(element, figure.data, { ...themed(figure.layout), width }, { responsive: true, displayModeBar: false });
     }
   }
   draw();
@@ -40,8 +41,12 @@
     retheme(next);
   });
   dark.addEventListener("change", () => { if (!chosen) retheme(dark.matches ? "dark" : "light"); });
-  addEventListener("beforeprint", () => { apply("light"); draw(); charts.forEach((element) => Plotly.Plots.resize(element)); });
-  addEventListener("afterprint", () => retheme(chosen || (dark.matches ? "dark" : "light")));
+  // A browser lays the paper out after this event, so the charts are told how wide it will be.
+  addEventListener("beforeprint", () => { apply("light"); draw(PAPER_PX); });
+  addEventListener("afterprint", () => {
+    retheme(chosen || (dark.matches ? "dark" : "light"));
+    charts.forEach((element) => Plotly.Plots.resize(element));
+  });
 
   // Numbers as tracekit.units writes them.
   const digits = (x) => Math.abs(x) >= 99.95 ? Math.round(x).toLocaleString("en-US") : x.toFixed(Math.abs(x) >= 9.995 ? 1 : 2);
