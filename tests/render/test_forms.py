@@ -7,12 +7,14 @@ from dataclasses import replace
 import openpyxl
 import polars as pl
 import pytest
+from rich.console import Console
 
 from tests.render.conftest import NASTY
 from tracekit.cli.screen import as_text
 from tracekit.errors import TracekitError
 from tracekit.render import figures, html, markdown, tables, terminal, xlsx
 from tracekit.render import json as as_json
+from tracekit.render.bars import TimeBars
 from tracekit.render.notebook import card
 from tracekit.reporting import tables as sections
 from tracekit.reporting.findings.model import Finding
@@ -101,6 +103,21 @@ def test_costs_stand_in_every_form_with_what_is_paid_today(report):
     assert "$/1k" not in markdown.document(report)
 
 
+def test_whether_it_fits_stands_beside_each_target_where_one_may_not(report):
+    yes, other = report.targets
+    lacking, open_ = (replace(other, memory=replace(other.memory, fits=fits)) for fits in (False, None))
+    told = replace(report, targets=(yes, lacking, open_), bars=(*report.bars, report.bars[-1]))
+    head, *rows = as_text(terminal.predicted(told, 0)).partition("predicted step")[2].splitlines()[1:6]
+    assert "fits" in head
+    assert [fits for fits in ("yes", "no", "?") for row in rows if f"  {fits} " in row] == ["yes", "no", "?"]
+    assert "| yes |" in markdown.document(told)
+    assert "| no |" in markdown.document(told)
+    assert "doesn&#39;t fit" in html.page(told)
+    assert "may not fit" in html.page(told)
+    assert "lacks memory" in card(told)
+    assert "?" not in as_text(terminal.predicted(report, 0))
+
+
 def test_points_of_other_batches_lie_where_their_samples_do(report, fourfold):
     plain, larger = (figures.spec(one, "speeds") for one in (report, fourfold))
     assert larger["layout"]["yaxis"]["title"]["text"] == "ms for the samples of a measured step"
@@ -139,6 +156,32 @@ def test_bars_add_up_to_the_step(report):
     spec = figures.spec(report, "time")
     for i, bar in enumerate(report.bars):
         assert sum(trace["x"][i] for trace in spec["data"]) == pytest.approx(bar.step_time_us / 1e3)
+
+
+def test_parts_stand_in_one_order_and_those_that_only_a_target_has_are_told(report):
+    measured, *others = report.bars
+    added = replace(
+        others[0], parts=(*others[0].parts[:-1], ("collective", 0.1 * others[0].step_time_us), ("idle", 1.0))
+    )
+    told = replace(report, bars=(measured, added, *others[1:]))
+    place = {family: at for at, (family, _) in enumerate(measured.parts)}
+    for bar in others:
+        assert [place[family] for family, _ in bar.parts] == sorted(place[family] for family, _ in bar.parts)
+    assert "collective 0 %" in as_text(terminal.predicted(told, 0))
+    assert "| collective | 0 |" in markdown.document(told)
+    assert "</i>collective</th>" in html.page(told)
+
+
+@pytest.mark.parametrize("width", [60, 80, 140])
+def test_bars_stay_on_their_line_however_long_a_name_is(report, width):
+    named = replace(report.bars[1], label="64x8xh100-sxm@ndr400")
+    console = Console(width=width)
+    with console.capture() as capture:
+        console.print(TimeBars((report.bars[0], named)))
+    lines = capture.get().splitlines()
+    assert lines[0].startswith("measured ")
+    assert lines[1].startswith("64x8xh100-sxm@ndr400 ")
+    assert all(line.rstrip().endswith(" ms") and len(line.rstrip()) <= width for line in lines[:2])
 
 
 def test_an_unknown_figure_is_named(report):

@@ -8,8 +8,8 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 from tests.render.conftest import NASTY
+from tracekit.render.findings import grouped
 from tracekit.render.html import page
-from tracekit.render.html.findings import grouped
 from tracekit.render.html.rows import ROWS
 from tracekit.render.words import headline
 from tracekit.reporting.findings.model import Finding
@@ -84,6 +84,33 @@ def test_the_headline_takes_the_cheapest_then_the_surest_of_equals(report):
     cheap = replace(unsure, price=1.0)
     assert ", as fast as any of 3, it would take: 2.00× as fast." in said(replace(sure, price=2.0), cheap, slow)
     assert ", the fastest of 3, it would take: 2.00× as fast." in said(unsure, slow, slow)
+
+
+def test_what_lacks_the_memory_is_never_the_answer(report):
+    """However fast it is; where nothing has the memory, the headline says that first."""
+    fast, slow = (replace(report.targets[0], speedup=speedup) for speedup in (4.0, 2.0))
+    lacking = replace(fast, memory=replace(fast.memory, fits=False))
+    told = Finding("does-not-fit", "The job doesn't fit into it.", "", None, (), fast.label)
+    whole = headline(replace(report, targets=(lacking, slow), findings=(told,)))
+    assert " (1 more lacks the memory), it would take" in whole.before
+    assert whole.after == ": 2.00× as fast."
+    alone = headline(replace(report, targets=(lacking,), findings=(told,)))
+    assert alone.after == ": 4.00× as fast."
+    assert alone.detail.startswith("The job doesn't fit into it. ")
+
+
+def test_a_job_of_several_gpus_is_told_as_one(report):
+    """Or eight GPUs against sixty-four would read as one against sixty-four."""
+    eight = replace(report, source=replace(report.source, ranks=8))
+    assert headline(eight).before.startswith("A step takes 11.0 ms on 8 × NVIDIA A100")
+    assert "<h2>8 × NVIDIA A100" in page(eight)
+    assert "8 ×" not in headline(report).before
+
+
+def test_a_trace_without_marks_says_what_its_step_is(report):
+    text = page(replace(report, source=replace(report.source, steps=1, steps_marked=False)))
+    assert "measured, no steps marked: all of it counts as one" in text
+    assert "measured, median of 2 steps" in page(report)
 
 
 def test_the_headline_tells_of_edits(report):

@@ -140,10 +140,8 @@ def of_added(put_in_us: float, exposed_us: float, slower_us: float) -> str:
 
 def of_memory(memory: Memory) -> str:
     """Whether it fits, and why."""
-    judgement = {True: "fits into memory", False: "doesn't fit into memory", None: "can't be told to fit into memory"}[
-        memory.fits
-    ]
-    return f"{judgement}: {memory.reason}"
+    judgement = {True: "fits into memory", False: "doesn't fit into memory", None: "may or may not fit into memory"}
+    return f"{judgement[memory.fits]}: {memory.reason}"
 
 
 def of_prices(prices: Mapping[str, float], gpu: Gpu) -> Iterator[str]:

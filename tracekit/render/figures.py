@@ -9,6 +9,7 @@ from tracekit.errors import TracekitError
 from tracekit.render.colours import FAMILIES, GREY, OTHER, colour
 from tracekit.render.speeds import speeds
 from tracekit.reporting.model import Report
+from tracekit.reporting.sections.bars import families
 from tracekit.reporting.sections.kernels import KernelTime
 from tracekit.reporting.sections.roofs import Roof
 from tracekit.units import counted, digits, duration, percent, shape, shorten
@@ -36,7 +37,6 @@ def spec(report: Report, name: str) -> Spec:
 
 def time(report: Report) -> Spec:
     """Where the step's time goes, one stacked bar per GPU."""
-    families = list(dict.fromkeys(family for bar in report.bars for family, _ in bar.parts if family != "idle"))
     data = [
         {
             "type": "bar",
@@ -47,7 +47,7 @@ def time(report: Report) -> Spec:
             "marker": {"color": colour(family), **({"pattern": {"shape": "/"}} if family == "idle" else {})},
             "hovertemplate": "%{y}: %{x:.3g} ms of " + family + "<extra></extra>",
         }
-        for family in (*families, "idle")
+        for family in families(report.bars)
     ]
     axes = {"xaxis": {"title": {"text": "ms per step"}}, "yaxis": {"autorange": "reversed"}}
     return {"data": data, "layout": {"barmode": "stack", **axes}}

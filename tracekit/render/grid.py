@@ -18,7 +18,7 @@ class Column:
 
     Attributes:
         heading: What stands above it.
-        kind: ``number``, ``word`` (never cut) or ``text`` (cut to fit).
+        kind: ``number``, ``word`` and ``mark`` (never cut nor left out; a mark is short) or ``text`` (cut to fit).
         least: Characters that it has at least.
     """
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
-from tracekit.render.words import counts_samples, headline, larger_steps, once, priced
+from tracekit.render.words import counts_samples, fits, headline, larger_steps, once, priced
 from tracekit.reporting.model import Report
-from tracekit.units import counted, dollars, duration, interval, percent, shape, shorten
+from tracekit.reporting.sections.bars import families
+from tracekit.units import counted, digits, dollars, duration, interval, percent, shape, shorten
 
 KERNELS = 20
 LONGEST_NAME = 60
@@ -41,20 +42,22 @@ def _step(report: Report) -> Iterator[str]:
     costs = () if not priced(report) else ("$/1k steps", "$/1k traced steps") if by_sample else ("$/1k steps",)
     paid = [dollars(source.dollars_per_1000_steps)] * len(costs)
     busy = duration(source.kernel_time_us)
-    measured = (source.gpu or "measured", duration(source.step_time_us), "", "", *paid, busy, "")
+    measured = (source.gpu or "measured", duration(source.step_time_us), "", "", *paid, "", busy, "")
     rows = [
         (
             target.label,
             duration(target.step.step_time_us),
             interval(target.low_us, target.high_us),
-            f"{target.speedup_per_sample:.2f}×",
+            f"{digits(target.speedup_per_sample)}×",
             *[dollars(cost) for cost in (target.dollars, target.dollars_as_traced)][: len(costs)],
+            fits(target.memory),
             duration(target.step.kernel_time_us),
             percent(target.coverage.modelled),
         )
         for target in report.targets
     ]
-    heads = ("GPU", "step", "90 % interval", "per sample" if by_sample else "speedup", *costs, "GPU busy", "modelled")
+    faster = "per sample" if by_sample else "speedup"
+    heads = ("GPU", "step", "90 % interval", faster, *costs, "fits", "GPU busy", "modelled")
     yield from table(heads, [measured, *rows])
     for line in once(report, larger_steps):
         yield from ("", f"{line[0].upper()}{line[1:]}.")
@@ -62,7 +65,7 @@ def _step(report: Report) -> Iterator[str]:
 
 def _time(report: Report) -> Iterator[str]:
     parts = [dict(bar.parts) for bar in report.bars]
-    rows = [(family, *(duration(part.get(family, 0.0)) for part in parts)) for family, _ in report.bars[0].parts]
+    rows = [(family, *(duration(part.get(family, 0.0)) for part in parts)) for family in families(report.bars)]
     return table(("", *(bar.label for bar in report.bars)), rows)
 
 

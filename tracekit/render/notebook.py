@@ -6,7 +6,7 @@ from plotly.graph_objects import Figure
 from tracekit.render import figures
 from tracekit.render.words import counts_samples, headline
 from tracekit.reporting.model import Report
-from tracekit.units import duration, interval, percent, shorten
+from tracekit.units import digits, duration, interval, percent, shorten
 
 ROWS = 5
 LONGEST = 100
@@ -30,7 +30,9 @@ def card(report: Report) -> str:
     rows = [(source.gpu or "measured", duration(source.step_time_us), "", "measured")]
     for target in report.targets[: ROWS - 1]:
         span = interval(target.low_us, target.high_us)
-        rows.append((target.label, duration(target.step.step_time_us), span, f"{target.speedup_per_sample:.2f}×{each}"))
+        faster = f"{digits(target.speedup_per_sample)}×{each}"
+        lacks = ", lacks memory" if target.memory.fits is False else ""
+        rows.append((target.label, duration(target.step.step_time_us), span, faster + lacks))
     findings = [_finding(f.title, f.saves_us, source.step_time_us) for f in report.findings[:ROWS]]
     left_out = len(report.targets) - (ROWS - 1)
     more = f"<p>and {left_out} more: <code>report.to_html()</code></p>" if left_out > 0 else ""

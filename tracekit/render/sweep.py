@@ -16,8 +16,10 @@ from tracekit.render.grid import Column, Grid
 from tracekit.render.json import layout
 from tracekit.render.markdown import table as markdown_table
 from tracekit.render.tables import in_parquet
+from tracekit.render.words import fits
 from tracekit.render.xlsx import sheets
 from tracekit.reporting.findings.target import Limit, limit
+from tracekit.reporting.sections import idle, warnings
 from tracekit.units import digits, dollars, duration, interval, many, percent
 
 Cell = Callable[[Entry], str]
@@ -37,7 +39,8 @@ def screen(sweep: Sweep, top: int) -> RenderableType:
     said = [Text(line) for line in (*_knees(sweep), *_limits(sweep))]
     notes = [Text(f"note: {note}", "dim") for note in (*_legend(sweep), *_notes(sweep))]
     refused = [Text(f"left out: {why}", "yellow") for why in sweep.refused]
-    return Group(source, Text(), table, *more, Text(), *said, *notes, *refused)
+    doubts = [Text(f"warning: {doubt}", "yellow") for doubt in _warnings(sweep)]
+    return Group(source, Text(), table, *more, Text(), *said, *notes, *refused, *doubts)
 
 
 def document(sweep: Sweep) -> str:
@@ -46,6 +49,7 @@ def document(sweep: Sweep) -> str:
     rows = [[cell(entry) for cell in columns.values()] for entry in sweep.entries]
     said = [*_knees(sweep), *_limits(sweep), *_legend(sweep), *_notes(sweep)]
     said += [f"left out: {why}" for why in sweep.refused]
+    said += [f"warning: {doubt}" for doubt in _warnings(sweep)]
     title = f"# {sweep.run.trace.source} in {len(rows)} layouts"
     return "\n".join([title, "", *markdown_table([*columns], rows), "", *(f"- {line}" for line in said)]) + "\n"
 
@@ -101,8 +105,7 @@ def _numbers(sweep: Sweep) -> dict[str, str]:
 
 def _memory(memory: Memory) -> str:
     bounds = [digits(size / GIB) for size in (memory.least_bytes, memory.most_bytes) if size is not None]
-    fits = {True: "yes", False: "no", None: "?"}[memory.fits]
-    return f"{'–'.join(bounds)} {fits}" if bounds else fits
+    return f"{'–'.join(bounds)} {fits(memory)}" if bounds else fits(memory)
 
 
 def _knees(sweep: Sweep) -> list[str]:
@@ -161,6 +164,11 @@ def _notes(sweep: Sweep) -> list[str]:
     return [weak, *assumed, *common]
 
 
+def _warnings(sweep: Sweep) -> tuple[str, ...]:
+    """What to know of the measured run first, as every report says it."""
+    return warnings.build(sweep.run, idle.of(sweep.run))
+
+
 def parquet(sweep: Sweep) -> bytes:
     """All layouts as Parquet."""
     return in_parquet(sweep.table)
@@ -180,6 +188,7 @@ def as_json(sweep: Sweep) -> str:
         "knees": dict(sweep.knees),
         "limits": {label: {"kind": one.kind, "share": one.share} for label, one in limits(sweep).items()},
         "refused": list(sweep.refused),
+        "warnings": _warnings(sweep),
     }
     return json_document(body)
 

@@ -8,13 +8,14 @@ from rich.text import Text
 
 from tracekit.prediction import Prediction
 from tracekit.render import critical, kernels
-from tracekit.render.bars import time_bars
+from tracekit.render.bars import TimeBars
 from tracekit.render.edits import what_if
+from tracekit.render.findings import grouped
 from tracekit.render.grid import and_more, grid
-from tracekit.render.words import counts_samples, larger_steps, once, priced
+from tracekit.render.words import counts_samples, fits, larger_steps, measured_steps, once, priced
 from tracekit.reporting.findings.target import BOTTLENECK
 from tracekit.reporting.model import Report
-from tracekit.units import counted, dollars, duration, interval, kernel_title, many, percent, shorten
+from tracekit.units import counted, digits, dollars, duration, interval, kernel_title, many, percent, shorten
 
 MOST_RANKS = 10
 MOST_FINDINGS = 6
@@ -47,7 +48,7 @@ def measured(report: Report, top: int) -> RenderableType:
     """Where the measured step's time goes and what holds it back."""
     return Group(
         _source(report),
-        *_section("where the time goes", Group(time_bars(report.bars), *_phases(report))),
+        *_section("where the time goes", Group(TimeBars(report.bars), *_phases(report))),
         *_section("time by module", _modules(report) if report.modules else None),
         *_section("who waits for whom, per step", _ranks(report) if report.ranks else None),
         *_section("why the GPU was idle", _idle(report)),
@@ -67,7 +68,7 @@ def predicted(report: Report, top: int) -> RenderableType:
         *_section("predicted step", _targets(report)),
         *_section("what limits it there", _limits(report)),
         *_section("what if", what_if(report)),
-        *_section("where the time goes", time_bars(report.bars)),
+        *_section("where the time goes", TimeBars(report.bars)),
         *_section(_listed(report, top), kernels.predicted(report, top) if top else None),
         *_notes(report),
         *_warnings(report),
@@ -84,7 +85,7 @@ def _source(report: Report) -> RenderableType:
     rank = together if source.measured > 1 else f" · rank {source.rank} of {source.ranks}" if source.ranks > 1 else ""
     exposed = f", only communicating {duration(source.exposed_comm_us)}" if source.exposed_comm_us else ""
     waiting = f" (waiting for other ranks {duration(source.waiting_us)})" if source.waiting_us else ""
-    gpu = f"{source.resolution} · {many(source.steps, 'step')} · {many(source.kernels, 'kernel')} · shapes "
+    gpu = f"{source.resolution} · {measured_steps(source)} · {many(source.kernels, 'kernel')} · shapes "
     return Group(
         _line("trace", source.trace + rank),
         _line("source GPU", gpu + ("recorded" if source.shapes_recorded else "not recorded")),
@@ -115,22 +116,24 @@ def _section(title: str, body: RenderableType | None) -> Iterator[RenderableType
 def _targets(report: Report) -> RenderableType:
     by_sample = counts_samples(report)
     costs = () if not priced(report) else ("$/1k", "as traced") if by_sample else ("$/1k steps",)
+    judged = () if all(target.memory.fits for target in report.targets) else ("fits",)
     table = grid(
         ("", "word"), ("step", "number"), ("90 % interval", "number"),
         ("per sample" if by_sample else "speedup", "number"), *((cost, "number") for cost in costs),
-        ("GPU busy", "number"), ("idle", "number"), ("modelled", "number"),
+        *((fit, "mark") for fit in judged), ("GPU busy", "number"), ("idle", "number"), ("modelled", "number"),
     )  # fmt: skip
     source = report.source
     paid = [dollars(source.dollars_per_1000_steps)] * len(costs)
     busy, idle = duration(source.kernel_time_us), duration(source.idle_us)
-    table.add_row("measured", duration(source.step_time_us), "", "", *paid, busy, idle, "")
+    table.add_row("measured", duration(source.step_time_us), "", "", *paid, *("" for _ in judged), busy, idle, "")
     for target in report.targets:
         table.add_row(
             Text(target.label, style="bold"),
             Text(duration(target.step.step_time_us), style="bold"),
             interval(target.low_us, target.high_us),
-            f"{target.speedup_per_sample:.2f}x",
+            f"{digits(target.speedup_per_sample)}x",
             *[dollars(cost) for cost in (target.dollars, target.dollars_as_traced)][: len(costs)],
+            *(fits(target.memory) for _ in judged),
             duration(target.step.kernel_time_us),
             duration(target.step.idle_us),
             percent(target.coverage.modelled),
@@ -233,7 +236,10 @@ def _findings(report: Report) -> RenderableType | None:
 def _limits(report: Report) -> RenderableType | None:
     """What most of the step hinges on, on at most six targets."""
     found = [finding for finding in report.findings if finding.kind == BOTTLENECK]
-    lines = [Text.assemble(finding.title, " ", (finding.advice, "dim")) for finding in found[:MOST_FINDINGS]]
+    lines = []
+    for *others, last in grouped(found[:MOST_FINDINGS]):
+        lines += [Text(finding.title) for finding in others]
+        lines.append(Text.assemble(last.title, " ", (last.advice, "dim")))
     if len(found) > MOST_FINDINGS:
         lines.append(Text(f"and {len(found) - MOST_FINDINGS} more: -o report.html", style="dim"))
     return Group(*lines) if lines else None

@@ -5,9 +5,12 @@ from dataclasses import dataclass
 from math import inf, isinf
 
 from tracekit.prediction import Prediction
+from tracekit.prediction.memory import Memory
+from tracekit.reporting.findings.memory import LACKING
 from tracekit.reporting.findings.target import BOTTLENECK
 from tracekit.reporting.model import Report
-from tracekit.units import duration, percent
+from tracekit.reporting.sections.source import Source
+from tracekit.units import digits, duration, many, percent
 
 NO_DIFFERENCE = 0.01
 GPU_SPEEDS = (2.0, 5.0)
@@ -33,14 +36,14 @@ class Headline:
 def headline(report: Report) -> Headline:
     """The answer in one sentence."""
     source = report.source
-    here = _name(report, source.gpu)
+    here = gpus_named(report, source.gpu, source.ranks)
     step = duration(source.step_time_us)
     others = [target for target in report.targets if target.label != source.gpu]
     if not others:
         busy = 100 * source.kernel_time_us / source.step_time_us if source.step_time_us else 0.0
         return Headline(f"A step on {here} takes", step, "", f"The GPU is busy {percent(busy)} of it.")
     best, among = _best(others)
-    there = best.label if best.cluster else _name(report, best.gpu)
+    there = best.label if best.cluster else gpus_named(report, best.gpu, best.ranks)
     if best.layout and best.layout.world_size > 1:
         there += f" as {best.layout.parallel}"
     larger = "" if best.samples == 1 else f" with {best.samples:g} times the batch"
@@ -55,18 +58,26 @@ def headline(report: Report) -> Headline:
 
 
 def _best(targets: Sequence[Prediction]) -> tuple[Prediction, str]:
-    """The fastest, among equals the cheapest and surest, and how it stands to the others."""
-    most = max(target.speedup_per_sample for target in targets)
-    level = [target for target in targets if target.speedup_per_sample >= (1 - NO_DIFFERENCE) * most]
+    """The fastest that doesn't lack memory, among equals the cheapest and surest, and how it stands to the others."""
+    able = [target for target in targets if target.memory.fits is not False] or targets
+    most = max(target.speedup_per_sample for target in able)
+    level = [target for target in able if target.speedup_per_sample >= (1 - NO_DIFFERENCE) * most]
     best = min(level, key=lambda target: (_cost(target), target.high_us))
-    if len(targets) == 1:
-        return best, ""
-    return best, f", the fastest of {len(targets)}" if len(level) == 1 else f", as fast as any of {len(targets)}"
+    among = ""
+    if len(able) > 1:
+        among = f", the fastest of {len(able)}" if len(level) == 1 else f", as fast as any of {len(able)}"
+    lacking = len(targets) - len(able)
+    return best, f"{among} ({lacking} more lack{'s' * (lacking == 1)} the memory)" if lacking else among
 
 
 def _cost(target: Prediction) -> float:
     """Dollars for the same samples; infinite where nothing is known of them."""
     return inf if target.dollars_as_traced is None else target.dollars_as_traced
+
+
+def fits(memory: Memory) -> str:
+    """Whether a rank fits, for a column."""
+    return {True: "yes", False: "no", None: "?"}[memory.fits]
 
 
 def counts_samples(report: Report) -> bool:
@@ -89,20 +100,28 @@ def larger_steps(target: Prediction) -> Iterator[str]:
 def _compared(speedup: float) -> str:
     if abs(speedup - 1) < NO_DIFFERENCE:
         return "no faster"
-    return f"{speedup:.2f}× as fast" if speedup > 1 else f"{1 / speedup:.2f}× as long"
+    return f"{digits(speedup)}× as fast" if speedup > 1 else f"{digits(1 / speedup)}× as long"
 
 
 def _detail(report: Report, target: Prediction) -> str:
-    """What limits the step there, if one thing does, else how busy its GPU would be."""
-    limits = (f.title for f in report.findings if f.on == target.label and f.kind == BOTTLENECK)
+    """That it doesn't fit; what limits the step there, if one thing does, else how busy its GPU would be."""
+    told = {finding.kind: finding.title for finding in report.findings if finding.on == target.label}
     step = target.step
     busy = 100 * step.kernel_time_us / step.step_time_us if step.step_time_us else 0.0
-    return next(limits, f"The GPU would be busy {percent(busy)} of that step.")
+    limits = told.get(BOTTLENECK, f"The GPU would be busy {percent(busy)} of that step.")
+    return f"{told[LACKING]} {limits}" if LACKING in told else limits
 
 
-def _name(report: Report, slug: str | None) -> str:
+def gpus_named(report: Report, slug: str | None, count: int) -> str:
+    """So many GPUs by their full name."""
     names = {gpu.slug: gpu.name for gpu in report.provenance.gpus}
-    return names.get(slug or "", slug or "the measured GPU")
+    name = names.get(slug or "", slug or ("the measured GPU" if count == 1 else "GPUs that aren't known"))
+    return name if count == 1 else f"{count} × {name}"
+
+
+def measured_steps(source: Source) -> str:
+    """How many steps the medians are over."""
+    return many(source.steps, "step") if source.steps_marked else "no steps marked: all of it counts as one"
 
 
 def speed_lines(report: Report) -> Iterator[str]:

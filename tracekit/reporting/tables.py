@@ -182,7 +182,9 @@ LAWS = Table(
     "accuracy",
     "How far the model's laws were off on kernels longer than 20 µs that they were not fitted to.",
     (
-        Column("law", pl.String, "The law's name: a family of kernels, and its precision."),
+        Column(
+            "law", pl.String, "What it is of, and its precision; half: what matrix units take from TF32 to 16 bits."
+        ),
         Column("share", pl.Float64, "GPU time of the measured step that it models, percent."),
         Column("gpus", pl.String, "GPUs that it was fitted on."),
         Column("held_out", pl.Float64, "Median error in percent on a GPU that was left out of the fit."),

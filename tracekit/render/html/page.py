@@ -6,11 +6,12 @@ from markupsafe import Markup
 from predictors.machine import ABOVE_BOOST
 from tracekit.render import figures
 from tracekit.render.colours import colour
+from tracekit.render.findings import grouped
 from tracekit.render.html.environment import asset, environment, script_source
-from tracekit.render.html.findings import grouped
 from tracekit.render.html.rows import kernel_rows
-from tracekit.render.words import headline, larger_steps, once, speed_lines
+from tracekit.render.words import gpus_named, headline, larger_steps, measured_steps, once, speed_lines
 from tracekit.reporting.model import Report
+from tracekit.reporting.sections.bars import families
 from tracekit.reporting.tables import COLLECTIVES, KERNEL_TIMES, LAWS, MODULES, PREDICTED, RANKS
 from tracekit.schema import Table
 
@@ -45,13 +46,15 @@ def page(report: Report) -> str:
             headline=headline(report),
             findings=grouped(report.findings),
             notes=list(once(report, lambda target: target.notes)),
+            families=families(report.bars),
             larger_steps=list(once(report, larger_steps)),
             speeds=list(speed_lines(report)),
             omitted=omitted,
             drawn_pct=sum(kernel.share for kernel in figures.on_roofline(report)),
             smallest_pct=figures.SMALLEST_SHARE,
             above_boost_pct=100 * (ABOVE_BOOST - 1),
-            names={gpu.slug: gpu.name for gpu in report.provenance.gpus},
+            gpus_named=gpus_named,
+            measured_steps=measured_steps,
             style=Markup(asset("style.css")),
             data=_embedded(data),
             scripts=[Markup(script) for script in scripts],

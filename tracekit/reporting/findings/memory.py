@@ -6,6 +6,7 @@ from tracekit.prediction.memory import GIB, judge
 from tracekit.reporting.findings.case import Case
 from tracekit.reporting.findings.model import Finding
 
+LACKING = "does-not-fit"
 LITTLE = 0.5
 """Part of the memory below which a job could be larger."""
 
@@ -24,7 +25,7 @@ def find(case: Case) -> Iterator[Finding]:
     for target in case.targets:
         if target.memory.fits is False:
             yield Finding(
-                kind="does-not-fit",
+                kind=LACKING,
                 title=f"The job doesn't fit into the memory of {target.label}: {target.memory.reason}.",
                 advice="Shard it over more ranks (FSDP, ZeRO), offload, or take a smaller optimizer state.",
                 saves_us=None,

@@ -18,7 +18,7 @@ def find(case: Case) -> Iterator[Finding]:
     waited = float(idle.filter(idle["cause"] == Cause.SYNC_BOUND)["time_us"].sum())
     yield Finding(
         kind="synchronisation",
-        title=f"The CPU waits for the GPU and is then late with its launches: {duration(waited)} of idle GPU a step.",
+        title=f"The CPU waits for the GPU instead of launching ahead; {duration(waited)} of idle GPU a step follow.",
         advice=".item(), nonzero, masks as indices, .cpu(), prints and unpinned copies wait: do them rarely or later.",
         saves_us=saves_us,
         evidence=case.late_launches("the GPU idles after a wait", Cause.SYNC_BOUND),

@@ -1,7 +1,7 @@
 """Where the step's time goes on each GPU."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import polars as pl
@@ -10,6 +10,7 @@ from tracekit.prediction import Prediction
 from tracekit.replay.measure import StepTime
 from tracekit.replay.run import Run
 
+LAST = ("waiting", "idle")
 NO_STEP = "other"
 """What the GPU's work counts to where no chosen step is known to have launched any."""
 
@@ -21,8 +22,8 @@ class TimeBar:
     Attributes:
         label: ``measured``, or the target's name.
         step_time_us: The step.
-        parts: Family to time, largest first; then ``waiting`` for other ranks, if any, and ``idle``. Kernels that
-            overlap share the time they cover.
+        parts: Family to time, in the order of the measured bar, whose largest comes first; then ``waiting`` for other
+            ranks, if any, and ``idle``. Kernels that overlap share the time they cover.
     """
 
     label: str
@@ -32,10 +33,16 @@ class TimeBar:
 
 def build(run: Run, targets: Sequence[Prediction]) -> tuple[TimeBar, ...]:
     """The measured step and those of the targets."""
-    measured = _bar(run, "measured", run.measured, run.kernels["dur_ns"] / 1e3)
-    return measured, *(
-        _bar(run, target.label, target.step, target.kernels["time_us"], target.added_us) for target in targets
-    )
+    bars = [_bar(run, "measured", run.measured, run.kernels["dur_ns"] / 1e3)]
+    bars += [_bar(run, target.label, target.step, target.kernels["time_us"], target.added_us) for target in targets]
+    order = families(bars)
+    return tuple(replace(bar, parts=tuple(sorted(bar.parts, key=lambda part: order.index(part[0])))) for bar in bars)
+
+
+def families(bars: Iterable[TimeBar]) -> list[str]:
+    """The parts that any of the bars has: those of the first in its order, waiting and idle last."""
+    found = dict.fromkeys(family for bar in bars for family, _ in bar.parts)
+    return [*(family for family in found if family not in LAST), *(family for family in LAST if family in found)]
 
 
 def _bar(

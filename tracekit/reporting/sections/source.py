@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from tracekit.prediction.model import cost
 from tracekit.replay.run import Run
 from tracekit.units import printable, with_others
+from tracekit.workload.steps import is_whole_trace
 
 TOLD_BY = {
     "slug": "name",
@@ -27,6 +28,7 @@ class Source:
         ranks: Ranks of the job.
         measured: How many of them were measured together.
         steps: Steps that the medians are over.
+        steps_marked: Whether the trace marks its steps; if not, all of it counts as one.
         step_time_us: Median step.
         kernel_time_us: Time in it in which the GPU ran something; of several ranks in the mean.
         exposed_comm_us: Part of it in which only collectives ran.
@@ -44,6 +46,7 @@ class Source:
     ranks: int
     measured: int
     steps: int
+    steps_marked: bool
     step_time_us: float
     kernel_time_us: float
     exposed_comm_us: float
@@ -70,6 +73,7 @@ def build(run: Run, price: float | None = None) -> Source:
         ranks=ranks,
         measured=len(run.ranks),
         steps=run.measured.steps,
+        steps_marked=not is_whole_trace(run.trace),
         step_time_us=run.measured.step_time_us,
         kernel_time_us=run.measured.kernel_time_us,
         exposed_comm_us=run.measured.exposed_comm_us,

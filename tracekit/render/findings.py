@@ -1,4 +1,4 @@
-"""Findings as the page lists them."""
+"""Findings as they are listed."""
 
 from collections.abc import Iterable
 
