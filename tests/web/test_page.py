@@ -65,6 +65,7 @@ def test_from_a_dropped_trace_to_a_deleted_report(page, shared, tmp_path):
     page.wait_for_selector("[data-state=done]")
     report = page.frame_locator("iframe.report")
     assert "H100" in report.locator("h1").inner_text()
+    assert page.locator(".chip").first.inner_text().startswith("h100-sxm")
 
     forms = page.locator(".bar a").all()
     assert len(forms) >= 4

@@ -127,12 +127,13 @@ def docs() -> HTMLResponse:
 
 
 def _shown(store: Store, job: Job) -> dict[str, Any]:
-    """What a job's page shows."""
+    """What a job's page shows; GPUs that were chosen stand first in their list, which scrolls."""
+    chosen = (job.request or {}).get("gpus") or []
     return {
         "job": job,
         "ahead": store.jobs.ahead_of(job) if job.is_active else 0,
         "expires": _date(job.expires),
-        "gpus": [load_gpu(slug) for slug in list_gpus()],
+        "gpus": [load_gpu(slug) for slug in sorted(list_gpus(), key=lambda slug: slug not in chosen)],
         "clusters": [load_cluster(name) for name in list_clusters()],
         "layout": NUMBERS,
         "laid_out": change_of(job.request or {}).asked,
