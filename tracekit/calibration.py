@@ -56,9 +56,7 @@ class Calibration:
     def label(self) -> str:
         """One line that names it."""
         software = f", {self.software}" if self.software else ""
-        return (
-            f"{self.kernels.height} kernels measured on a {self.gpu} ({self.origin}, kept since {self.date}{software})"
-        )
+        return f"{self.kernels.height} kernels measured on {self.gpu} ({self.origin}, kept since {self.date}{software})"
 
 
 def from_bench(path: Path, gpu: str | None = None) -> tuple[Calibration, Gpu]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tracekit.calibration import Calibration
 
 Result = Annotated[
-    Path | None, typer.Argument(metavar="[RESULT.json]", help="What the bench script wrote.", show_default=False)
+    Path | None, typer.Argument(metavar="RESULT.json", help="What the bench script wrote.", show_default=False)
 ]
 Bench = Annotated[bool, typer.Option("--bench", help="Print the script to run on the GPU's machine (plain PyTorch).")]
 OfTrace = Annotated[

@@ -181,7 +181,11 @@ SourceGpu = Annotated[
 ]
 Steps = Annotated[
     str | None,
-    typer.Option("--steps", metavar="N[:M]", help="Steps to measure (ProfilerStep numbers); default all."),
+    typer.Option(
+        "--steps",
+        metavar="N[:M]",
+        help="Steps to measure (ProfilerStep numbers); default all but the first of several.",
+    ),
 ]
 Top = Annotated[int, typer.Option("--top", metavar="N", min=0, help="Kernels to list.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -54,7 +54,7 @@ def join(rank: RankTrace, execution_trace: bytes, source: str) -> RankTrace:
     else:
         ids, nodes = _in_order(rank, other.nodes, source), other.nodes
     ops, shapes, sizes = _fill(rank.ops.with_columns(ids), nodes)
-    done = f"shapes of {shapes:,} ops and sizes of {sizes:,} collectives from {source}"
+    done = f"shapes of {shapes:,} ops and sizes of {sizes:,} collectives were filled in from {source}"
     still = (text for text in rank.warnings if not (shapes and text.startswith(_NO_SHAPES)))
     return replace(rank, ops=ops, warnings=(*still, done))
 
