@@ -98,6 +98,12 @@ def test_a_script_that_fails_shows_its_own_error(run, script, tmp_path: Path) ->
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize(("text", "said"), [("1 / 0", 'script.py", line 1, in <module>'), ("1 +", "SyntaxError")])
+def test_a_script_that_raises_ends_as_python_ends_it(run, script, tmp_path: Path, text: str, said: str) -> None:
+    code, _, err = run("record", "-q", "-o", tmp_path / "t", script(text))
+    assert (code, said in err, "runpy" in err, "bug in tracekit" in err) == (1, True, False, False)
+
+
 def test_no_script_and_no_such_way_to_end_a_step(run, script, tmp_path: Path) -> None:
     code, _, err = run("record", "-o", tmp_path / "t", tmp_path / "nowhere.py")
     assert (code, "there is no such script" in err) == (1, True)

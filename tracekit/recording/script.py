@@ -2,6 +2,7 @@
 
 import runpy
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
@@ -13,6 +14,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from tracekit.errors import TracekitError
 from tracekit.recording.recorder import Recording, RecordingError
 
 
@@ -50,6 +52,7 @@ def run(
 
     Raises:
         RecordingError: There is no such script, or it took too few steps.
+        SystemExit: The script ended with an exit code; after an error of its own, which is printed, with 1.
     """
     if not as_module and not Path(script).is_file():
         raise RecordingError(f"{script}: there is no such script.", "A module is named with -m.")
@@ -70,6 +73,19 @@ def run(
         except SystemExit as end:
             if end.code:
                 raise
+        except TracekitError:
+            raise
+        except Exception as error:
+            _print(error)
+            raise SystemExit(1) from error
+
+
+def _print(error: Exception) -> None:
+    """What Python prints of a script's error: where it arose in the script, and in what that calls."""
+    frames = error.__traceback__
+    while frames and frames.tb_frame.f_globals.get("__name__") in (__name__, "runpy"):
+        frames = frames.tb_next
+    traceback.print_exception(error.with_traceback(frames))
 
 
 @contextmanager
