@@ -80,6 +80,8 @@ def sizes(table: pl.DataFrame) -> Sizes:
     x = {name: _known(table[name]) for name in _NUMBERS}
     x |= {"size": dtype.map(element_bytes), "kv_size": kv_dtype.map(element_bytes)}
     gemm, served = family.among("gemm"), framework.among(*SERVING_FRAMEWORKS)
+    # Narrower formats run on rows of whole 16 bytes only (cuBLASLt), so libraries pad them.
+    wide = x["size"] >= 2
     # A job's weights come from memory; a benchmark's loop finds them in the cache, as does a product in a batch its
     # operands: two activations, which were just computed.
     one_by_many = (x["batch"] == 1) & (x["m"] > 1) & (x["n"] > 1)
@@ -91,8 +93,8 @@ def sizes(table: pl.DataFrame) -> Sizes:
         "blocks": _else(_else(blocks, np.where(family.among(*ROW_FAMILIES), rows, MANY)), MANY),
         "elements": _else(rows * cols * x["share"], x["work_bytes"] / (2 * x["size"])),
         "sums": part.among("sums").astype(np.float64),
-        "unaligned_loads": _accesses(_side_by_side(table, x, family, direction) * x["size"], x["size"]),
-        "unaligned_stores": gemm * _accesses(x["n"] * x["size"], x["size"]),
+        "unaligned_loads": wide * _accesses(_side_by_side(table, x, family, direction) * x["size"], x["size"]),
+        "unaligned_stores": wide * gemm * _accesses(x["n"] * x["size"], x["size"]),
         "cold": (one_by_many & framework.among(None)).astype(np.float64),
         "uneven": _uneven(cols * x["size"], VECTOR_BYTES).astype(np.float64),
         "passes": np.where(direction.among("backward"), 3.2, 1.0),

@@ -118,6 +118,16 @@ def test_rows_that_dont_start_at_multiples_of_16_bytes_are_slower_on_nvidia():
     assert law_us(H100, **(scores | {"m": 5185})) == pytest.approx(law_us(H100, **scores), rel=0.02)
 
 
+@pytest.mark.parametrize(("gpu", "dtype"), [("h100-sxm", "fp8"), ("b200", "fp8_block"), ("b200", "nvfp4")])
+def test_formats_of_a_byte_and_less_have_no_kernels_for_uneven_rows(gpu: str, dtype: str):
+    """A width such as 2880 isn't held for uneven, and a row of any length takes as long as a padded one."""
+    shapes = [{"n": 4096, "k": 2880}, {"n": 4096, "k": 4104}, {"n": 4104, "k": 4096}]
+    rows = [{"family": "gemm", "dtype": dtype, "m": 4096, **shape} for shape in shapes]
+    even = {"family": "gemm", "dtype": dtype, "m": 4096, "n": 4352, "k": 4352}
+    *times, padded = predict(pl.DataFrame([*rows, even]), gpu)["time_us"]
+    assert max(times) < padded
+
+
 def test_units_of_half_the_rate_take_less_than_twice_as_long_for_a_product():
     gpu = load_gpu("rtx-3090")
     whole = replace(gpu, half_rate_accumulate=False, tensor_tflops={k: 2 * v for k, v in gpu.tensor_tflops.items()})
