@@ -74,7 +74,8 @@ def complete(kernels: pl.DataFrame) -> pl.DataFrame:
         the keys of attention are split over blocks, and `indexed`, whether a kernel works out where each element lies
         (of tensors that are broadcast or strided), to false. `tensor_core`, whether a kernel runs on matrix units, and
         `winograd`, whether a convolution has Winograd's algorithm, stay null where nobody knows; `channels` are a
-        convolution's of one group, `part` says which of a norm's kernels it is: 'sums', 'scaling', or null.
+        convolution's of one group, `part` says which of a norm's kernels it is: 'sums', 'scaling', or null. A number
+        that isn't finite, and a time below 0, are null.
 
     Raises:
         KernelTableError: no `family` column, a family or a dtype nobody knows, or a column of a wrong type.
@@ -92,7 +93,10 @@ def complete(kernels: pl.DataFrame) -> pl.DataFrame:
     _reject_unknown(table, "family", REQUIRED)
     _reject_unknown(table.filter(pl.col("family").is_in(TENSOR_FAMILIES)), "dtype", DTYPE_BYTES)
     short = {"fwd": "forward", "bwd": "backward"}
+    number = pl.col(pl.Float64)
+    table = table.with_columns(pl.when(number.is_finite()).then(number))
     table = table.with_columns(pl.col(SIZES).clip(1.0), pl.col("bytes").clip(1.0), pl.col("share").clip(1e-6))
+    table = table.with_columns(measured_us=pl.when(pl.col("measured_us") >= 0).then("measured_us"))
     return table.with_columns(
         pl.col("batch", "share", "tp", "ep").fill_null(1.0),
         pl.col("window").fill_null(0.0),

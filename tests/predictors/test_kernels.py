@@ -38,6 +38,11 @@ def test_a_table_nobody_understands_is_refused(frame: pl.DataFrame, says: str):
         complete(frame)
 
 
+def test_numbers_that_cant_be_are_none():
+    table = complete(pl.DataFrame({"family": ["gemm"] * 2, "m": [float("nan"), float("inf")], "measured_us": [-1.0, 5]}))
+    assert table.select("m", "measured_us").rows() == [(None, None), (None, 5.0)]
+
+
 def test_any_dtype_will_do_where_only_bytes_count():
     assert law(family="elementwise", dtype="int64", bytes=8) == "elementwise"
 
