@@ -148,7 +148,8 @@ class Batch:
         row, table, measured = self._row, alone.table, np.maximum(self._measured, SHORTEST_US)
         (amiss, done), alone_us = self._missed_on(source, target, weights), alone.time_us[row]
         carried = np.exp(residual(amiss, table, row, source, target, weights))
-        time = np.maximum(alone_us * carried, alone.bound_us[row] * done)
+        least_us = alone.bound_us[row] * done
+        time = np.maximum(alone_us * carried, least_us)
         time = as_the_host_feeds(time, measured, amiss, alone_us, table, row)
         known = ~np.isnan(measured)
         kept = known & table["family"].is_in(KEPT_FAMILIES).to_numpy()[row]
@@ -161,9 +162,10 @@ class Batch:
             alike = self._alike(shapeless, times, source)
             time[shapeless] = np.where(alike.told, alike.on(target, weights), by_ratio)
             width[shapeless] = np.where(alike.told, SPREAD, SCALED + bracket)
-        time = in_order(time, measured, table["dtype"], row, source, target)
+        time = in_order(time, measured, table["dtype"], self._runs.on(source).table["dtype"], row, source, target)
+        time = like_siblings(time, measured, table, row, source, target)
         width = as_far_as_boards(width, measured, table, row, source, target)
-        return like_siblings(time, measured, table, row, source, target), width, method
+        return np.fmax(time, least_us), width, method
 
     def _alike(self, shapeless: Bools, times: Floats, source: Machine) -> Equivalents:
         """What takes as long on the source as the kernels without shapes, which are mostly the same for each target."""
@@ -205,6 +207,7 @@ def _alone(kernels: Split, gpu: Machine, weights: Weights, calibrated: Iterable[
         measured = {law for law, slug in weights.calibrated if slug == other.slug} - own
         there = model(kernels, other, weights).time_us
         there = np.where(kernels.table["law"].is_in(measured).to_numpy(), there, np.nan)
-        time_us = in_order(alone.time_us, there, kernels.table["dtype"], np.arange(there.size), other, gpu)
+        dtypes = kernels.table["dtype"]
+        time_us = in_order(alone.time_us, there, dtypes, dtypes, np.arange(there.size), other, gpu)
         alone = replace(alone, time_us=np.maximum(time_us, alone.bound_us))
     return alone

@@ -132,24 +132,32 @@ def _of(kinds: Collection[str], laws: Coded) -> Bools:
 
 
 def in_order(
-    time_us: Floats, measured_us: Floats, dtypes: pl.Series, row: Ints, source: Machine, target: Machine
+    time_us: Floats,
+    measured_us: Floats,
+    dtypes: pl.Series,
+    dtypes_there: pl.Series,
+    row: Ints,
+    source: Machine,
+    target: Machine,
 ) -> Floats:
     """Predicted times that never make a GPU slower than one it equals or beats in everything, nor the reverse.
 
     Args:
         time_us: predicted on the target.
         measured_us: measured on the source; NaN where unknown.
-        dtypes: what each distinct kernel runs in.
+        dtypes: what each distinct kernel runs in on the target.
+        dtypes_there: the same on the source.
         row: which of them each row is.
         source: where it was measured.
         target: where to.
     """
+    if not ordered(source, target):
+        return time_us
+    rate = (Coded.of(dtypes).map(target.tflops) / Coded.of(dtypes_there).map(source.tflops))[row]
     if dominates(target, source):
-        faster = Coded.of(dtypes).map(lambda dtype: target.tflops(dtype) >= source.tflops(dtype))[row]
-        time_us = np.where(faster, np.fmin(time_us, measured_us), time_us)
+        time_us = np.where(rate >= 1, np.fmin(time_us, measured_us), time_us)
     if dominates(source, target):
-        slower = Coded.of(dtypes).map(lambda dtype: target.tflops(dtype) <= source.tflops(dtype))[row]
-        time_us = np.where(slower, np.fmax(time_us, measured_us), time_us)
+        time_us = np.where(rate <= 1, np.fmax(time_us, measured_us), time_us)
     return time_us
 
 

@@ -39,7 +39,8 @@ def test_a_table_nobody_understands_is_refused(frame: pl.DataFrame, says: str):
 
 
 def test_numbers_that_cant_be_are_none():
-    table = complete(pl.DataFrame({"family": ["gemm"] * 2, "m": [float("nan"), float("inf")], "measured_us": [-1.0, 5]}))
+    sizes_and_times = {"m": [float("nan"), float("inf")], "measured_us": [-1.0, 5.0]}
+    table = complete(pl.DataFrame({"family": ["gemm", "gemm"], **sizes_and_times}))
     assert table.select("m", "measured_us").rows() == [(None, None), (None, 5.0)]
 
 

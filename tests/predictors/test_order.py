@@ -24,6 +24,19 @@ def test_better_in_everything_is_never_slower(worse, better):
     assert (down >= kernels["measured_us"]).all()
 
 
+def test_order_compares_the_formats_that_each_gpu_runs_a_kernel_in():
+    """A V100 runs bf16 as fp16 on its matrix units: a GPU with more of everything else has slower ones."""
+    kernel = {"family": "conv", "dtype": "bf16", "m": 500, "n": 5440, "k": 38400}
+    carried = predict(pl.DataFrame([kernel | {"measured_us": 3000.0}]), "rtx-3080-ti", source_gpu="v100-pcie-32gb")
+    assert carried["time_us"][0] > 3000.0
+
+
+def test_what_was_measured_over_its_bound_stays_over_it_where_a_smaller_cache_loses_more_than_any_rate():
+    kernel = {"family": "elementwise", "dtype": "fp32", "bytes": 98e6, "measured_us": 12.0}
+    carried = predict(pl.DataFrame([kernel]), "h100-pcie", source_gpu="h200-nvl")
+    assert carried["time_us"][0] >= carried["bound_us"][0]
+
+
 def test_no_datasheet_says_that_another_vendors_libraries_are_as_good():
     small = {"family": "attention", "dtype": "bf16", "heads": 12, "q_len": 197, "kv_len": 197, "head_dim": 64}
     on_h100 = pl.DataFrame([{**small, "measured_us": 10.0}])
