@@ -53,7 +53,11 @@ def test_it_fails_ci_above_a_limit(run, traces):
 def test_a_prediction_and_the_trace_recorded_since(run, traces, tmp_path):
     output = tmp_path / "prediction.json"
     assert run("predict", traces[0], "--gpu", "h200", "--gpu", "t4", "-o", output)[0] == 0
-    code, out, _ = run("compare", output, traces[1], "--gpu", "h200")
+    since = save(tmp_path / "since.json.gz", 800, device=H100 | {"name": "NVIDIA H200", "numSms": 132})
+    code, out, _ = run("compare", output, since, "--gpu", "h200")
     assert (code, "the prediction is off by" in out) == (0, True)
+    code, out, _ = run("compare", output, traces[1], "--gpu", "h200")
+    assert (code, "the prediction is off by" in out) == (0, False)
+    assert "the prediction is for h200-sxm, the measurement of h100-sxm" in " ".join(out.split())
     code, _, err = run("compare", output, traces[1])
     assert (code, "--gpu" in err) == (1, True)

@@ -121,6 +121,7 @@ def test_whether_it_fits_stands_beside_each_target_where_one_may_not(report):
 def test_points_of_other_batches_lie_where_their_samples_do(report, fourfold):
     plain, larger = (figures.spec(one, "speeds") for one in (report, fourfold))
     assert larger["layout"]["yaxis"]["title"]["text"] == "ms for the samples of a measured step"
+    assert "for each sample" in larger["layout"]["xaxis"]["title"]["text"]
     for here, there in zip(sorted(plain["data"][-1]["y"]), sorted(larger["data"][-1]["y"]), strict=True):
         assert there == pytest.approx(here / 4)
 

@@ -14,6 +14,7 @@ from tracekit.render.html.rows import ROWS
 from tracekit.render.words import headline
 from tracekit.reporting.findings.model import Finding
 from tracekit.reporting.sections.what_if import EditSaving
+from tracekit.units import dollars
 
 TEN_MB = 10_000_000
 
@@ -97,6 +98,17 @@ def test_what_lacks_the_memory_is_never_the_answer(report):
     alone = headline(replace(report, targets=(lacking,), findings=(told,)))
     assert alone.after == ": 4.00× as fast."
     assert alone.detail.startswith("The job doesn't fit into it. ")
+
+
+def test_the_headline_says_where_the_same_samples_cost_least(report):
+    dear, cheap = (replace(one, price=price) for one, price in zip(report.targets, (9.0, 1.0), strict=True))
+    told = replace(report, targets=(dear, cheap))
+    assert f"Cheapest is AMD Instinct MI300X: ${dollars(cheap.dollars)} for 1,000 steps." in headline(told).detail
+    lacking = replace(cheap, memory=replace(cheap.memory, fits=False))
+    today = replace(report.source, dollars_per_1000_steps=1e-3)
+    assert "Cheapest" not in headline(replace(report, targets=(dear, lacking))).detail
+    assert "as measured: $0.0010" in headline(replace(report, source=today, targets=(dear, lacking))).detail
+    assert "Cheapest" not in headline(report).detail
 
 
 def test_a_job_of_several_gpus_is_told_as_one(report):

@@ -81,6 +81,12 @@ def doubts(comparison: Comparison) -> Iterator[str]:
             f"kernels that both have make up {percent(comparison.shared_pct)} of the kernels' time: "
             f"are these the same program, batch and shapes?{_traced_shapes(comparison)}"
         )
+    if comparison.other_gpu and comparison.against:
+        predicted, measured = comparison.against
+        yield (
+            f"the prediction is for {predicted.gpu}, the measurement of {measured.gpu}: "
+            "how far the prediction is off isn't told by it"
+        )
     if comparison.a.alone != comparison.b.alone:
         yield (
             f"{'A' if comparison.a.alone else 'B'} is one rank of several without the others: "
@@ -95,7 +101,7 @@ def doubts(comparison: Comparison) -> Iterator[str]:
 
 
 def _traced_shapes(comparison: Comparison) -> str:
-    if comparison.judged is None:
+    if comparison.against is None:
         return ""
     return " A prediction's kernels have the shapes of the trace, also for another batch or layout"
 

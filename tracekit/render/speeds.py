@@ -36,8 +36,12 @@ def speeds(report: Report) -> Spec:
     x = [busy * target.samples / target.step.kernel_time_us for target in placed]
     title = "targets with the what-if edits" if report.what_if else "targets"
     data = [*_hosts(report), *([_targets(title, x, placed)] if placed else [])]
-    axis = "ms for the samples of a measured step" if counts_samples(report) else "ms per step"
-    return {"data": data, "layout": _layout(data, [target.label for target in placed], axis)}
+    by_sample = counts_samples(report)
+    axes = (
+        f"speed of the kernels{' for each sample' * by_sample}, multiple of the measured",
+        "ms for the samples of a measured step" if by_sample else "ms per step",
+    )
+    return {"data": data, "layout": _layout(data, [target.label for target in placed], axes)}
 
 
 def _hosts(report: Report) -> list[Spec]:
@@ -71,7 +75,7 @@ def _targets(title: str, x: Sequence[float], placed: Sequence[Prediction]) -> Sp
     }
 
 
-def _layout(data: Sequence[Spec], names: Sequence[str], title: str) -> Spec:
+def _layout(data: Sequence[Spec], names: Sequence[str], titles: tuple[str, str]) -> Spec:
     """Axes with room for the labels of the targets, which are the last of the data."""
     x = [log10(value) for line in data for value in line["x"]]
     y = [value for line in data for value in line["y"]]
@@ -85,11 +89,11 @@ def _layout(data: Sequence[Spec], names: Sequence[str], title: str) -> Spec:
     return {
         "xaxis": {
             **_logarithmic(points.left, points.right, X_TICKS, "{:g}×"),
-            "title": {"text": "speed of the kernels, multiple of the measured"},
+            "title": {"text": titles[0]},
         },
         "yaxis": {
             **(_logarithmic(bottom, top, Y_TICKS, "{:,.10g}") if logarithmic else {"range": [bottom, top]}),
-            "title": {"text": title},
+            "title": {"text": titles[1]},
             "domain": [0, 1 - room(names)],
         },
         "annotations": labels(points),

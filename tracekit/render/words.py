@@ -10,7 +10,7 @@ from tracekit.reporting.findings.memory import LACKING
 from tracekit.reporting.findings.target import BOTTLENECK
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.source import Source
-from tracekit.units import digits, duration, many, percent
+from tracekit.units import digits, dollars, duration, many, percent
 
 NO_DIFFERENCE = 0.01
 GPU_SPEEDS = (2.0, 5.0)
@@ -53,7 +53,7 @@ def headline(report: Report) -> Headline:
         f"A step takes {step} on {here}. On {there}{among}, it would take",
         duration(best.step.step_time_us),
         f"{larger}{edited}: {_compared(best.speedup_per_sample)}{each}.",
-        _detail(report, best),
+        " ".join((_detail(report, best), *_cheapest(report))),
     )
 
 
@@ -110,6 +110,21 @@ def _detail(report: Report, target: Prediction) -> str:
     busy = 100 * step.kernel_time_us / step.step_time_us if step.step_time_us else 0.0
     limits = told.get(BOTTLENECK, f"The GPU would be busy {percent(busy)} of that step.")
     return f"{told[LACKING]} {limits}" if LACKING in told else limits
+
+
+def _cheapest(report: Report) -> Iterator[str]:
+    """Where the same samples cost least, of two or more places whose price was given and that don't lack memory."""
+    source = report.source
+    costs: list[tuple[float, str]] = []
+    if source.dollars_per_1000_steps is not None:
+        costs.append((source.dollars_per_1000_steps, f"{gpus_named(report, source.gpu, source.ranks)} as measured"))
+    for target in report.targets:
+        if target.dollars_as_traced is not None and target.memory.fits is not False:
+            place = target.label if target.cluster else gpus_named(report, target.gpu, target.ranks)
+            costs.append((target.dollars_as_traced, place + " (may not fit)" * (target.memory.fits is None)))
+    if len(costs) > 1:
+        least, place = min(costs)
+        yield f"Cheapest is {place}: ${dollars(least)} for 1,000 {'traced ' * counts_samples(report)}steps."
 
 
 def gpus_named(report: Report, slug: str | None, count: int) -> str:

@@ -120,11 +120,22 @@ class Comparison:
         return 100 * shared / all_us if all_us else 100.0
 
     @property
-    def judged(self) -> tuple[Side, Side] | None:
-        """The prediction and what was measured since; ``None`` if neither side is predicted, or both are."""
+    def against(self) -> tuple[Side, Side] | None:
+        """The prediction and the measurement; ``None`` if neither side is predicted, or both are."""
         if self.a.predicted == self.b.predicted:
             return None
         return (self.a, self.b) if self.a.predicted else (self.b, self.a)
+
+    @property
+    def other_gpu(self) -> bool:
+        """Whether a prediction stands against what was measured on another GPU."""
+        gpus = {side.gpu for side in self.against or ()}
+        return len(gpus) > 1 and None not in gpus
+
+    @property
+    def judged(self) -> tuple[Side, Side] | None:
+        """The prediction and what was measured since on its GPU; ``None`` where that isn't what is compared."""
+        return None if self.other_gpu else self.against
 
     @property
     def error_pct(self) -> float | None:
