@@ -31,7 +31,7 @@ def parts(trace: RankTrace, kernels: pl.DataFrame, marks: pl.DataFrame) -> Parts
     sms = trace.device.sms if trace.device else 0
     waits = events.link(nodes, kernels, sms, known, launch_edges, stream.edges)
     polled = polls.together(polls.find(trace, nodes, kernels), pauses.find(nodes))
-    order = threads.link(nodes, polled)
+    order = threads.link(nodes, polled, own_ns)
     edges = (
         order.program,
         order.handover,

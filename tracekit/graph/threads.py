@@ -3,7 +3,8 @@
 Between two calls a thread either works (the gap is CPU time and stays) or waits for another thread: the main thread
 during ``backward()``, which runs on autograd's own thread, and that thread between two backward passes. No event
 tells; a thread that falls quiet, and goes on after another one that ran meanwhile fell quiet in turn, is taken to
-have waited for it.
+have waited for it. While a call of that other one waits for the GPU it doesn't run: serving engines leave the waiting
+to a thread of its own, whose call began long before the first one fell quiet.
 """
 
 from dataclasses import dataclass
@@ -29,15 +30,16 @@ class ThreadOrder:
     idle_ns: int
 
 
-def link(nodes: Nodes, polls: Polls) -> ThreadOrder:
+def link(nodes: Nodes, polls: Polls, own_ns: Ints) -> ThreadOrder:
     """Edges between CPU nodes.
 
     Args:
         nodes: The nodes.
         polls: Pauses in which the thread waited for the GPU instead.
+        own_ns: What every CPU node takes without its waits.
     """
     before, after = nodes.neighbours(np.arange(nodes.cpu))
-    handed = _handovers(nodes)
+    handed = _handovers(nodes, np.flatnonzero(nodes.dur_ns[: nodes.cpu] - own_ns > QUIET_NS))
     nested = nodes.start_ns[after] < nodes.end_ns[before]
     src = np.where(nested, starts(before), ends(before))
     measured = nodes.start_ns[after] - np.where(nested, nodes.start_ns[before], nodes.end_ns[before])
@@ -69,30 +71,41 @@ class _Bursts:
     quiet_since_ns: Ints
 
 
-def _handovers(nodes: Nodes) -> _Handovers:
+def _handovers(nodes: Nodes, waiting: Ints) -> _Handovers:
     """Who waited for whom: for each burst, the last one on another thread that lies wholly in the pause before it."""
     lanes = np.unique(nodes.cover_lane).tolist()
-    bursts = {lane: _bursts(nodes, lane) for lane in lanes}
-    found = [_handovers_to(nodes, lane, bursts) for lane in lanes] if len(lanes) > 1 else []
+    busy = {lane: _covered(nodes, lane) for lane in lanes}
+    at_work = {lane: _bursts(*_without(*busy[lane], nodes, waiting[nodes.lane[waiting] == lane])) for lane in lanes}
+    found = [_handovers_to(nodes, lane, _bursts(*busy[lane]), at_work) for lane in lanes] if len(lanes) > 1 else []
     columns = [np.concatenate(parts) for parts in zip(*found, strict=True)] if found else [NO_NODES] * 3
     return _Handovers(*columns)
 
 
-def _bursts(nodes: Nodes, lane: int) -> _Bursts:
+def _covered(nodes: Nodes, lane: int) -> tuple[Ints, Ints]:
     mine = nodes.cover_lane == lane
-    start, end = nodes.cover_start_ns[mine], nodes.cover_end_ns[mine]
+    return nodes.cover_start_ns[mine], nodes.cover_end_ns[mine]
+
+
+def _without(start: Ints, end: Ints, nodes: Nodes, waiting: Ints) -> tuple[Ints, Ints]:
+    """Intervals of a thread without calls of its that wait; where nothing followed a call, its return alone is left."""
+    called, returned = nodes.start_ns[waiting], nodes.end_ns[waiting]
+    start, end = np.sort(np.concatenate([start, returned])), np.sort(np.concatenate([end, called]))
+    left = (start < end) | ~np.isin(end, called)
+    return start[left], end[left]
+
+
+def _bursts(start: Ints, end: Ints) -> _Bursts:
     first = np.concatenate([[True], start[1:] - end[:-1] > QUIET_NS])
     last = np.concatenate([first[1:], [True]])
     quiet_since = np.concatenate([[BEFORE_THE_TRACE], end[last][:-1]])
     return _Bursts(start[first], end[last], quiet_since)
 
 
-def _handovers_to(nodes: Nodes, lane: int, bursts: dict[int, _Bursts]) -> tuple[Ints, Ints, Ints]:
+def _handovers_to(nodes: Nodes, lane: int, mine: _Bursts, at_work: dict[int, _Bursts]) -> tuple[Ints, Ints, Ints]:
     """Giver, receiver and idle time of every hand-over to one thread."""
-    mine = bursts[lane]
     best_end = np.full(mine.start_ns.size, BEFORE_THE_TRACE)
     best_lane = np.full(mine.start_ns.size, NONE)
-    for other, theirs in bursts.items():
+    for other, theirs in at_work.items():
         if other == lane:
             continue
         index = np.searchsorted(theirs.end_ns, mine.start_ns, side="right") - 1
