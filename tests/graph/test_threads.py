@@ -9,7 +9,7 @@ from tracekit.graph.edges import EdgeKind
 from tracekit.replay.engine import replay
 from tracekit.testing import TraceBuilder
 
-STEPS, STEP = 8, 2000.0
+STEPS, STEP = 8, 900.0
 LAUNCHER, WAITER = 1, 2
 
 
@@ -21,7 +21,7 @@ def engine(paused: float = 150) -> Graph:
     """
     builder, done = TraceBuilder(), 0.0
     for i in range(STEPS):
-        launched = 500.0 * i if i < 2 else done - STEP + 180
+        launched = 200.0 * i if i < 2 else done - STEP + 180
         builder.op("execute_model", launched, paused, thread=LAUNCHER)
         start = max(launched + 10, done)
         builder.kernel("decode", start, STEP, launch=launched, thread=LAUNCHER)
