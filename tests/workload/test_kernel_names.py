@@ -27,6 +27,17 @@ UNIVERSAL_SM90 = (
     "cute::tuple<cute::C<1>,cute::C<1>,cute::C<1> >, cutlass::gemm::KernelTmaWarpSpecializedPingpong>, "
     "cute::tuple<cute::C<128>,cute::C<64>,cute::C<64> >, cutlass::bfloat16_t, cute::TiledMMA<cute::MMA_Atom<>>"
 )
+MANGLED_SM120 = (
+    "_ZN7cutlass13device_kernelI17enable_sm120_onlyINS_4gemm6kernel13GemmUniversalIN4cute5tupleIJiiiiEEENS2_10collective"
+    "13CollectiveMmaINS2_31MainloopSm120TmaWarpSpecializedILi9ELi2ENS6_IJNS5_1CILi1EEESC_SC_EEENS2_37KernelTmaWarp"
+    "SpecializedPingpongSm120ILi2EEEEENS6_IJNSB_ILi16EEENSB_ILi64EEENSB_ILi128EEEEEENS_12float_e4m3_tENS6_IJlSC_lEEESL_"
+)
+MANGLED_SM100 = (
+    "_ZN7cutlass13device_kernelIN2at4cuda6detail25enable_3x_kernel_for_sm10INS_4gemm6kernel13GemmUniversalINS5_17Gr"
+    "oupProblemShapeIN4cute5tupleIJiiiEEEEENS5_10collective13CollectiveMmaINS5_40MainloopSm100ArrayTmaUmmaWarpSpeci"
+    "alizedILi6ELi8ELi2ENSA_IJNS9_1CILi2EEENSG_ILi1EEESI_EEEEENSA_IJNSG_ILi256EEESL_NSG_ILi64EEEEEENS_10bfloat16_tE"
+    "PNSA_IJlSI_NSG"
+)
 
 
 def known(library: str, family: str, dtype: str | None = None, tile: tuple[int | None, ...] = (), **rest) -> KernelName:
@@ -105,6 +116,8 @@ CUTLASS = [
     ("cutlass3x_sm100_simt_sgemm_f32_f32_f32_f32_f32_128x64x16_1x1x1_3_tnn_align1_bias_f32_relu",
      known("cutlass", "gemm", "fp32", (128, 64, 16), stages=3, layout="tn", tensor_core=False, split_k=False)),
     (GROUPED_SM100, known("cutlass", "gemm", "bf16", (128, 256, 64), stages=3, tensor_core=True, split_k=False)),
+    (MANGLED_SM120, known("cutlass", "gemm", "fp8", (16, 64), stages=9, tensor_core=True, split_k=False)),
+    (MANGLED_SM100, known("cutlass", "gemm", "bf16", (256, 256), stages=6, tensor_core=True, split_k=False)),
     (UNIVERSAL_SM90, known("cutlass", "gemm", "bf16", (128, 64, 64), stages=9, tensor_core=True, split_k=False)),
     ("void cutlass::device_kernel<vllm::cutlass_3x_gemm_sm90_fp8<cutlass::float_e4m3_t, cutlass::bfloat16_t, vllm::c3x::ScaledEpilogue, "
      "cute::tuple<cute::C<64>, cute::C<128>, cute::C<128> >, cute::tuple<cute::C<2>, cute::C<1>, cute::C<1> >, cutlass::gemm::Kernel>",

@@ -3,7 +3,8 @@
 ``cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_128x64_64x6_tn_align8``: architecture, unit, input, accumulator and
 instruction, tile, depth x stages, layout. The names of CUTLASS 3 spell out all five types, and close the layout with
 that of the output (https://github.com/NVIDIA/cutlass/issues/947). Where an engine instantiates CUTLASS 3 itself, the
-name is the C++ type: main loop with its stages and cluster, tile, types of the factors.
+name is the C++ type: main loop with its stages and cluster, tile, types of the factors. Names that long were left
+mangled by Kineto (``kMaxSymbolSize`` of 1,024 characters in ``libkineto/src/Demangle.cpp``).
 """
 
 import re
@@ -18,6 +19,14 @@ CPP_TYPES = {"bfloat16_t": "bf16", "half_t": "fp16", "float_e4m3_t": "fp8", "flo
 INTEGER = r"(?:\(int\))?"
 SIDE = rf"(?:cute::)?C<{INTEGER}"
 CPP_TILE = rf"tuple<{SIDE}(?P<m>\d+)>, ?{SIDE}(?P<n>\d+)>, ?{SIDE}(?P<k>\d+)> ?>"
+MANGLED_TYPES = {"10bfloat16_t": "bf16", "6half_t": "fp16", "12float_e4m3_t": "fp8", "12float_e5m2_t": "fp8",
+                 "10tfloat32_t": "tf32"}  # fmt: skip
+MANGLED_SIDE = r"NS\w{1,2}_ILi"
+# What came before has a short name: a tile's side that isn't spelled out is as long as the one before it.
+MANGLED_TILES = (
+    rf"{MANGLED_SIDE}(?P<m>\d+)EEE{MANGLED_SIDE}(?P<n>\d+)EEE",
+    rf"(?={MANGLED_SIDE}(?P<n>\d+)){MANGLED_SIDE}(?P<m>\d+)EEES\w{{1,2}}_",
+)
 SPLIT = re.compile(r"split_?k|stream_?k", re.IGNORECASE)
 TAIL = r"(?:_[a-z0-9]+)*?_(?P<m>\d+)x(?P<n>\d+)(?:_(?P<k>\d+)x(?P<stages>\d+))?_(?:sliced\w+?_)?"
 TYPED = r"(?P<type>(?:bf16|f16|fp16|tf32)(?=_)|[dhi](?=\d))?_?[shdi]?\d+"
@@ -54,6 +63,19 @@ RULES = (
         dtypes=CPP_TYPES,
         tensor_core=True,
         split=SPLIT,
+    ),
+    *(
+        Rule(
+            re.compile(
+                rf"CollectiveMmaI\w*?MainloopSm\d+\w*?ILi(?P<stages>\d+)E\w*?IJ{tile}(?:{MANGLED_SIDE}\d+EEE|S\w{{1,2}}_)EEE"
+                r"NS\w{0,2}_(?P<type>10bfloat16_t|6half_t|12float_e4m3_t|12float_e5m2_t|10tfloat32_t)E"
+            ),
+            "gemm",
+            dtypes=MANGLED_TYPES,
+            tensor_core=True,
+            split=SPLIT,
+        )
+        for tile in MANGLED_TILES
     ),
     Rule(
         re.compile(rf"cutlass_3x_gemm_(?:sm\d+_)?(?P<type>fp8|int8)\w*<.*?{CPP_TILE}"),
