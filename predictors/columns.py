@@ -85,6 +85,7 @@ def sizes(table: pl.DataFrame) -> Sizes:
     # A job's weights come from memory; a benchmark's loop finds them in the cache, as does a product in a batch its
     # operands: two activations, which were just computed.
     one_by_many = (x["batch"] == 1) & (x["m"] > 1) & (x["n"] > 1)
+    weighted = one_by_many | family.among("moe")
     x |= {
         "attended": attended(x),
         "reach": attended_keys(x),
@@ -95,7 +96,7 @@ def sizes(table: pl.DataFrame) -> Sizes:
         "sums": part.among("sums").astype(np.float64),
         "unaligned_loads": wide * _accesses(_side_by_side(table, x, family, direction) * x["size"], x["size"]),
         "unaligned_stores": wide * gemm * _accesses(x["n"] * x["size"], x["size"]),
-        "cold": (one_by_many & framework.among(None)).astype(np.float64),
+        "cold": (weighted & framework.among(None)).astype(np.float64),
         "uneven": _uneven(cols * x["size"], VECTOR_BYTES).astype(np.float64),
         "passes": np.where(direction.among("backward"), 3.2, 1.0),
         "backward": direction.among("backward").astype(np.float64),

@@ -141,6 +141,14 @@ def test_a_short_product_of_a_job_finds_its_weights_in_memory_and_a_benchmarks_i
     assert 1.2 * benchmark < job < 3 * benchmark
 
 
+def test_a_jobs_experts_come_from_memory_however_large_the_cache():
+    layer = {"family": "moe", "dtype": "bf16", "tokens": 1, "hidden": 2048, "inter": 768, "topk": 8, "experts": 128}
+    gpu = load_gpu("l40s")
+    weights_us = 8 * 3 * 2048 * 768 * 2 / gpu.bandwidth_gbps / 1e3
+    job, benchmark = predict(pl.DataFrame([layer, layer | {"framework": IN_A_LOOP}]), gpu)["time_us"]
+    assert benchmark < 0.6 * weights_us < weights_us < job < 1.5 * weights_us
+
+
 def test_an_uneven_row_is_never_quicker_and_few_blocks_are_slower():
     rows = {"family": "softmax", "dtype": "bf16", "rows": 80_000, "bytes": 1.6e9}
     assert law_us(H100, **rows, cols=5184) <= law_us(H100, **rows, cols=5185)
