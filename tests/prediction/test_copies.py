@@ -100,7 +100,7 @@ def test_prediction_of_copies_takes_the_models_all_reduces_and_says_what_it_assu
 
 
 def test_an_exchange_is_put_into_what_an_edit_left():
-    edited = Step().on(dp=8, what_if=["scale(family=gemm, 0.95)"])
+    edited = Step().on(dp=8, what_if="scale(family=gemm, 0.95)")
     # Three products of 100 us take a twentieth less.
     assert edited.step.step_time_us == pytest.approx(Step().on(dp=8).step.step_time_us - 15, abs=1)
     assert len(edited.kernels) == 4
@@ -145,6 +145,13 @@ def test_gradients_of_several_passes_are_exchanged_after_the_last():
 
 def test_unused_gpus_of_a_cluster_are_said():
     assert any("of the cluster's 8 GPUs 1 is used; --world-size changes it" in note for note in Step().on().notes)
+
+
+def test_a_node_larger_than_any_known_is_said_where_ranks_fill_it():
+    several = "32xa100-sxm-80gb has 32 GPUs on the fast links of one node"
+    for dp, said in ((32, True), (8, False)):
+        notes = Step().on("32xa100-sxm-80gb", dp=dp).notes
+        assert any(several in note and "4x8xa100-sxm-80gb@" in note for note in notes) == said
 
 
 def test_what_cannot_be_told_is_refused():

@@ -139,8 +139,17 @@ def aliases() -> Mapping[str, str]:
 @cache
 def platforms() -> Mapping[str, str]:
     """Name of the file that describes the usual node around a GPU, by the GPU's slug."""
-    files = {name: tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8")) for name in described()}
-    return {data["gpu"]: name for name, data in files.items() if data.get("reference")}
+    return {data["gpu"]: name for name, data in _files().items() if data.get("reference")}
+
+
+def largest_node(gpu: Gpu) -> int | None:
+    """GPUs of the largest node with this GPU that has a file; None if none has one."""
+    return max((data["gpus_per_node"] for data in _files().values() if data["gpu"] == gpu.slug), default=None)
+
+
+@cache
+def _files() -> Mapping[str, Mapping[str, Any]]:
+    return {name: tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8")) for name in described()}
 
 
 def reaches_peers(gpu: Gpu) -> bool:

@@ -8,6 +8,8 @@ from predictors import Gpu, Resolution, list_gpus, load_gpu
 from predictors.machine import machine
 from predictors.transfer import ordered
 from tracekit.calibration import Calibration
+from tracekit.comm import Cluster
+from tracekit.comm.cluster import largest_node
 from tracekit.prediction.copies import LIKELY_TAKEN, TAKEN
 from tracekit.prediction.layout import Layout
 from tracekit.prediction.memory import Memory
@@ -176,6 +178,8 @@ def _collectives(run: Run, target: Target, source: SourceCluster, times: pl.Data
     if target.cluster is not None and target.cluster.gpus > ranks:
         used = "1 is" if ranks == 1 else f"{ranks:,} are"
         yield f"of the cluster's {target.cluster.gpus:,} GPUs {used} used; --world-size changes it"
+    if target.cluster is not None:
+        yield from _outsized(target.cluster, ranks)
     part = share(times, "time_us", pl.col("family") == "collective")
     if not part:
         return
@@ -198,6 +202,18 @@ def _collectives(run: Run, target: Target, source: SourceCluster, times: pl.Data
         )
     if "transfer_us" in times.columns:
         yield from _unsure(run, times)
+
+
+def _outsized(cluster: Cluster, ranks: int) -> Iterator[str]:
+    """A node that holds more ranks than any known one has GPUs: several nodes may be meant."""
+    known = largest_node(cluster.gpu)
+    if known and min(ranks, cluster.gpus_per_node) > known:
+        nodes = -(-cluster.gpus // known)
+        yield (
+            f"{cluster.slug} has {cluster.gpus_per_node} GPUs on the fast links of one node, and known nodes of "
+            f"{cluster.gpu.slug} have {known} at most: {nodes} of these are {nodes}x{known}x{cluster.gpu.slug}@ndr400, "
+            "or whatever their network is"
+        )
 
 
 def _unsure(run: Run, times: pl.DataFrame) -> Iterator[str]:
