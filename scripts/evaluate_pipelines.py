@@ -285,9 +285,9 @@ def predicted(trace: Trace, case: Case, row: Row) -> Prediction:
     """The stand-in in that pipeline."""
     change: dict[str, Any] = {"pp": row.stages or case.stages, "micro_batches": row.micro_batches}
     if row.schedule == "interleaved":
-        change["pp_chunks"] = row.chunks or -(-case.shape.layers // case.stages)
+        change["pp_schedule"] = f"interleaved:{row.chunks or -(-case.shape.layers // case.stages)}"
     if row.schedule == "ZB-H1":
-        change["zero_bubble"] = True
+        change["pp_schedule"] = "zero-bubble"
     if row.batch != 1:
         change["batch"] = row.batch
     if row.dp > 1:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tracekit.errors import TracekitError
 
@@ -63,10 +63,10 @@ def report(
     trace: Trace | Predictions,
     *,
     source_gpu: str | None = None,
-    what_if: Sequence[str] = (),
+    what_if: str | Sequence[str] = (),
     host_speed: float | None = None,
     unprofiled_step_us: float | None = None,
-    steps: str | None = None,
+    steps: int | str | None = None,
 ) -> Report:
     """Where the measured step's time goes and what holds it back.
 
@@ -74,10 +74,10 @@ def report(
         trace: As :func:`load` gives it; or what :func:`predict` gives, for a report with the predictions in it. Then
             the other arguments don't apply.
         source_gpu: The GPU it was recorded on, where the trace doesn't say.
-        what_if: Changes to replay, in order, such as ``["no-sync(aten::item)", "scale(family=gemm, 0.5)"]``.
+        what_if: A change to replay or several, in order: ``["no-sync(aten::item)", "scale(family=gemm, 0.5)"]``.
         host_speed: How many times as fast the CPU is; unchanged by default.
         unprofiled_step_us: What a step takes without the profiler, to take its overhead out.
-        steps: The steps to measure, ``"7"`` or ``"7:9"``; all by default.
+        steps: The steps to measure, ``7`` or ``"7:9"``; all by default.
 
     Raises:
         TracekitError: The steps are not in the trace, or an edit is unknown or finds nothing to change.
@@ -90,8 +90,8 @@ def report(
 
     if isinstance(trace, Predictions):
         return of_predictions(trace)
-    edits = asked(what_if, host_speed)
-    edited = edit(prepare(trace, source_gpu=source_gpu, steps=steps), edits, unprofiled_step_us)
+    edits = asked(_several(what_if), host_speed)
+    edited = edit(prepare(trace, source_gpu=source_gpu, steps=_text(steps)), edits, unprofiled_step_us)
     return build(edited.before, what_if=edited)
 
 
@@ -108,15 +108,14 @@ def predict(
     pp: int | None = None,
     ep: int | None = None,
     micro_batches: int | None = None,
-    pp_chunks: int | None = None,
-    zero_bubble: bool = False,
+    pp_schedule: str | None = None,
     batch: float | None = None,
     fsdp: bool = False,
     price: Mapping[str, float] | None = None,
-    what_if: Sequence[str] = (),
+    what_if: str | Sequence[str] = (),
     host_speed: float | None = None,
     unprofiled_step_us: float | None = None,
-    steps: str | None = None,
+    steps: int | str | None = None,
     calibration: bool = True,
 ) -> Predictions:
     """The traced step on other GPUs or clusters.
@@ -133,15 +132,15 @@ def predict(
         pp: Pipeline stages there.
         ep: Ranks that share a layer's experts there.
         micro_batches: Passes of a step through the stages; by default the trace's times ``pp``.
-        pp_chunks: Chunks of layers on each stage: 1, the default, for 1F1B, more to interleave them.
-        zero_bubble: Whether stages put off weights' gradients until they would wait (ZB-H1).
+        pp_schedule: ``"1f1b"``, the default, ``"zero-bubble"``, ``"interleaved"``, or ``"interleaved:4"`` with so many
+            chunks of layers on each stage.
         batch: Each rank's batch there, over that in the trace.
         fsdp: Whether copies of a one-GPU job share out parameters, gradients and optimizer state.
         price: Dollars for an hour of one GPU, by the GPU's name, such as ``{"h100-sxm": 2.49}``.
-        what_if: Changes to replay, in order, such as ``["no-sync(aten::item)", "scale(family=gemm, 0.5)"]``.
+        what_if: A change to replay or several, in order: ``["no-sync(aten::item)", "scale(family=gemm, 0.5)"]``.
         host_speed: How many times as fast the CPU is; unchanged by default.
         unprofiled_step_us: What a step takes without the profiler, to take its overhead out.
-        steps: The steps to measure, ``"7"`` or ``"7:9"``; all by default.
+        steps: The steps to measure, ``7`` or ``"7:9"``; all by default.
         calibration: Whether calibrations kept on this machine are used (``tracekit calibrate``).
 
     Raises:
@@ -150,12 +149,14 @@ def predict(
         PredictorError: A GPU is unknown or its name ambiguous.
     """
     from tracekit import prediction
+    from tracekit.prediction.layout import scheduled
     from tracekit.replay.edit import asked, edit
     from tracekit.replay.run import prepare
 
     gpus, clusters = _targets(gpu, cluster)
-    edits = asked(what_if, host_speed)
-    edited = edit(prepare(trace, source_gpu=source_gpu, steps=steps), edits, unprofiled_step_us)
+    chunks, zero_bubble = scheduled(pp_schedule)
+    edits = asked(_several(what_if), host_speed)
+    edited = edit(prepare(trace, source_gpu=source_gpu, steps=_text(steps)), edits, unprofiled_step_us)
     change = prediction.Change(
         world_size=world_size,
         dp=dp,
@@ -163,10 +164,10 @@ def predict(
         pp=pp,
         ep=ep,
         micro_batches=micro_batches,
-        chunks=pp_chunks,
+        chunks=chunks,
         batch=batch,
         sharded=fsdp or None,
-        zero_bubble=zero_bubble or None,
+        zero_bubble=zero_bubble,
     )
     on_targets = partial(
         prediction.predict,
@@ -188,8 +189,17 @@ def _targets(gpu: str | Sequence[str], cluster: str | Sequence[str]) -> tuple[Se
     """
     if not gpu and not cluster:
         raise TracekitError("No target was named.", 'Say where to: gpu="h100-sxm", cluster="8xh100-sxm", or both.')
-    gpus, clusters = ([names] if isinstance(names, str) else names for names in (gpu, cluster))
-    return gpus, clusters
+    return _several(gpu), _several(cluster)
+
+
+def _several(given: Any) -> Sequence[Any]:
+    """One or several names or numbers, as a list."""
+    return [given] if isinstance(given, str | int) else given
+
+
+def _text(steps: int | str | None) -> str | None:
+    """Steps as the command line takes them."""
+    return None if steps is None else str(steps)
 
 
 def compare(
@@ -197,7 +207,7 @@ def compare(
     b: Trace | Report | Predictions,
     *,
     gpu: str | None = None,
-    steps: str | None = None,
+    steps: int | str | None = None,
 ) -> Comparison:
     """What changed between two measured runs, or how far a prediction was off from the run recorded since.
 
@@ -205,7 +215,7 @@ def compare(
         a: A trace, its report, or predictions.
         b: The other one.
         gpu: Which of the predictions is meant, if there are several.
-        steps: The steps to measure, ``"7"`` or ``"7:9"``; all by default.
+        steps: The steps to measure, ``7`` or ``"7:9"``; all by default.
 
     Raises:
         TracekitError: The steps are not in the trace, or it isn't said which prediction is meant.
@@ -213,7 +223,7 @@ def compare(
     """
     from tracekit.reporting.comparison import compare, side
 
-    return compare(side(a, gpu, steps), side(b, gpu, steps))
+    return compare(side(a, gpu, _text(steps)), side(b, gpu, _text(steps)))
 
 
 def sweep(
@@ -221,19 +231,18 @@ def sweep(
     *,
     gpu: str | Sequence[str] = (),
     cluster: str | Sequence[str] = (),
-    world_size: Sequence[int] = (),
-    tp: Sequence[int] = (),
-    pp: Sequence[int] = (),
-    ep: Sequence[int] = (),
+    world_size: int | Sequence[int] = (),
+    tp: int | Sequence[int] = (),
+    pp: int | Sequence[int] = (),
+    ep: int | Sequence[int] = (),
     micro_batches: int | None = None,
-    pp_chunks: int | None = None,
-    zero_bubble: bool = False,
+    pp_schedule: str | None = None,
     fsdp: bool = False,
     price: Mapping[str, float] | None = None,
     samples: float | None = None,
     source_gpu: str | None = None,
     source_cluster: str | None = None,
-    steps: str | None = None,
+    steps: int | str | None = None,
     calibration: bool = True,
 ) -> Sweep:
     """The traced job on many numbers of ranks, the layout that gets most done first.
@@ -242,19 +251,19 @@ def sweep(
         trace: As :func:`load` gives it.
         gpu: One or several GPUs, each on the usual node around it.
         cluster: One or several clusters.
-        world_size: Numbers of ranks; by default doubled from the trace's up to the whole cluster.
+        world_size: One or several numbers of ranks; by default doubled from the trace's up to the whole cluster.
         tp: Tensor-parallel ranks; by default the trace's.
         pp: Pipeline stages; by default the trace's.
         ep: Ranks that share the experts; by default as in the trace.
         micro_batches: Passes of a step through the stages; by default the trace's times ``pp``.
-        pp_chunks: Chunks of layers on each stage: 1, the default, for 1F1B, more to interleave them.
-        zero_bubble: Whether stages put off weights' gradients until they would wait (ZB-H1).
+        pp_schedule: ``"1f1b"``, the default, ``"zero-bubble"``, ``"interleaved"``, or ``"interleaved:4"`` with so many
+            chunks of layers on each stage.
         fsdp: Whether copies of a one-GPU job share out parameters, gradients and optimizer state.
         price: Dollars for an hour of one GPU, by the GPU's name.
         samples: What a rank works through in a step, where the trace doesn't tell.
         source_gpu: The GPU it was recorded on, where the trace doesn't say.
         source_cluster: The cluster it was recorded on, where the GPU doesn't tell.
-        steps: The steps to measure, ``"7"`` or ``"7:9"``; all by default.
+        steps: The steps to measure, ``7`` or ``"7:9"``; all by default.
         calibration: Whether calibrations kept on this machine are used (``tracekit calibrate``).
 
     Raises:
@@ -262,22 +271,24 @@ def sweep(
             worked out.
         PredictorError: A GPU is unknown or its name ambiguous.
     """
+    from tracekit.prediction.layout import scheduled
     from tracekit.prediction.sweep import sweep as over_layouts
     from tracekit.replay.run import prepare
 
     gpus, clusters = _targets(gpu, cluster)
+    chunks, zero_bubble = scheduled(pp_schedule)
     return over_layouts(
-        prepare(trace, source_gpu=source_gpu, steps=steps),
+        prepare(trace, source_gpu=source_gpu, steps=_text(steps)),
         gpus,
         clusters,
         source_cluster=source_cluster,
-        world_sizes=world_size,
-        tensor_parallel=tp,
-        pipeline_parallel=pp,
-        expert_parallel=ep,
+        world_sizes=_several(world_size),
+        tensor_parallel=_several(tp),
+        pipeline_parallel=_several(pp),
+        expert_parallel=_several(ep),
         micro_batches=micro_batches,
-        chunks=pp_chunks,
-        zero_bubble=zero_bubble or None,
+        chunks=chunks,
+        zero_bubble=zero_bubble,
         sharded=fsdp,
         prices=price or {},
         samples=samples,

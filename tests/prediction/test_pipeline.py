@@ -114,20 +114,22 @@ def test_by_default_each_gpu_works_as_much_as_before():
 
 
 def test_interleaving_shortens_the_bubble_and_holds_more():
-    plain, cut = Model(8).on(pp=4), Model(8).on(pp=4, pp_chunks=2)
+    plain, cut = Model(8).on(pp=4), Model(8).on(pp=4, pp_schedule="interleaved")
     assert plain.pipeline is not None
     assert cut.pipeline is not None
     assert cut.step.step_time_us < plain.step.step_time_us
     assert cut.pipeline.bubble < plain.pipeline.bubble
     assert cut.pipeline.in_flight == 1.0  # no more micro-batches than stages
-    many = Model(8).on(pp=4, pp_chunks=2, micro_batches=16).pipeline
+    many = Model(8).on(pp=4, pp_schedule="interleaved:2", micro_batches=16).pipeline
     assert many is not None
     assert many.in_flight == 1 + 3 / 8
 
 
 def test_weights_gradients_that_are_put_off_shorten_the_bubble():
     """Of 3 x 3 ms of waiting 3 x (1 + 1 - 1) are left."""
-    plain, split = (Model(weights=True).on(pp=4, micro_batches=16, zero_bubble=one) for one in (False, True))
+    plain, split = (
+        Model(weights=True).on(pp=4, micro_batches=16, pp_schedule=name) for name in ("1f1b", "zero-bubble")
+    )
     assert split.pipeline is not None
     assert split.pipeline.put_off == pytest.approx(0.5)
     assert 5700 < plain.step.step_time_us - split.step.step_time_us < 6000 + 2 * 16 * send_us(NODE, 1)
@@ -196,13 +198,13 @@ def test_the_order_of_likelihood_holds():
     ("model", "change", "says"),
     [
         (Model(), {"pp": 8}, "4 layers can't be shared out over 8 stages"),
-        (Model(), {"pp": 4, "pp_chunks": 2}, "over 4 stages of 2 chunks"),
-        (Model(8), {"pp": 4, "pp_chunks": 2, "micro_batches": 6}, "can't be interleaved"),
+        (Model(), {"pp": 4, "pp_schedule": "interleaved"}, "over 4 stages of 2 chunks"),
+        (Model(8), {"pp": 4, "pp_schedule": "interleaved", "micro_batches": 6}, "can't be interleaved"),
         (Model(8), {"pp": 4, "micro_batches": 10**9}, "too many to be scheduled"),
         (Model(), {"micro_batches": 4}, "say --pp too"),
-        (Model(), {"zero_bubble": True}, "say --pp too"),
-        (Model(8), {"pp": 2, "pp_chunks": 2, "zero_bubble": True}, "aren't worked out"),
-        (Model(), {"pp": 2, "zero_bubble": True}, "which products are weights' gradients"),
+        (Model(), {"pp_schedule": "zero-bubble"}, "say --pp too"),
+        (Model(8), {"pp": 2, "pp_schedule": "interleaved:1"}, "there is no schedule 'interleaved:1'"),
+        (Model(), {"pp": 2, "pp_schedule": "zero-bubble"}, "which products are weights' gradients"),
         (Model(shapes=False), {"pp": 2}, "Record with record_shapes"),
         (Model(head=50000), {"pp": 2}, "only 7 % of its forward pass"),
         (Model(1), {"pp": 2}, "doesn't tell the layers: none repeat"),

@@ -155,7 +155,7 @@ def test_unknown_and_ambiguous_gpus_are_named(trace):
 
 
 def test_steps_can_be_chosen(trace):
-    assert tk.report(trace, steps="1").source.steps == 1
+    assert tk.report(trace, steps="1").source.steps == tk.report(trace, steps=1).source.steps == 1
     assert tk.report(trace, steps="1:2").source.steps == 2
     with pytest.raises(StepError, match="0 to 2"):
         tk.report(trace, steps="9")

@@ -35,6 +35,13 @@ def test_world_sizes_double_from_the_traces_to_the_cluster(found):
     assert sizes == [8, 16, 32, 64]
 
 
+def test_a_single_number_needs_no_list_and_one_named_twice_counts_once():
+    once = tk.sweep(training().load(), cluster=FAST, world_size=16).table
+    twice = tk.sweep(training().load(), cluster=[FAST], world_size=[16, 16], tp=[1, 1]).table
+    assert once.equals(twice)
+    assert once["ranks"].to_list() == [16]
+
+
 def test_the_one_that_gets_most_done_is_first(found):
     done = [entry.per_second for entry in found.entries]
     assert done == sorted(done, reverse=True)

@@ -1,6 +1,5 @@
 """Options that several verbs share; the same name means the same everywhere."""
 
-import re
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +8,6 @@ import typer
 
 SMALLEST_BATCH = 0.001
 LARGEST_BATCH = 1e6
-SCHEDULE = r"1f1b|zero-bubble|interleaved(:([2-9]|[1-9]\d+))?"
 
 
 class Form(StrEnum):
@@ -65,30 +63,15 @@ def _factor(batch: float | None) -> float | None:
 
 def _schedule(name: str | None) -> str | None:
     """As given, once it is known to be a schedule."""
-    if name is not None and not re.fullmatch(SCHEDULE, name, re.IGNORECASE):
-        raise typer.BadParameter("say 1f1b, zero-bubble, interleaved, or interleaved:N with at least 2 chunks a stage")
-    return name
-
-
-def to_chunks(schedule: str | None) -> int | None:
-    """Chunks of layers on each stage of a pipeline.
-
-    Args:
-        schedule: As ``--pp-schedule`` takes it.
-    """
-    if schedule is None:
+    if name is None:
         return None
-    name, _, chunks = schedule.lower().partition(":")
-    return int(chunks or 2) if name == "interleaved" else 1
+    from tracekit.prediction.layout import LayoutError, scheduled
 
-
-def to_zero_bubble(schedule: str | None) -> bool | None:
-    """Whether stages put off weights' gradients.
-
-    Args:
-        schedule: As ``--pp-schedule`` takes it.
-    """
-    return None if schedule is None else schedule.lower() == "zero-bubble"
+    try:
+        scheduled(name)
+    except LayoutError as error:
+        raise typer.BadParameter(str(error)) from error
+    return name
 
 
 Traces = Annotated[

@@ -34,9 +34,7 @@ from tracekit.cli.options import (
     Traces,
     Verbose,
     WorldSize,
-    to_chunks,
     to_prices,
-    to_zero_bubble,
 )  # fmt: skip
 
 NoCalibration = Annotated[bool, typer.Option("--no-calibration", help="Leave out what `tracekit calibrate` keeps.")]
@@ -84,6 +82,7 @@ def predict(
     from tracekit.cli.screen import progress
     from tracekit.prediction import Change, predict_edited, targets
     from tracekit.prediction import predict as predict_on
+    from tracekit.prediction.layout import scheduled
     from tracekit.render import json as as_json
     from tracekit.render import terminal
     from tracekit.render.check import as_dict, below
@@ -97,6 +96,7 @@ def predict(
         raise typer.BadParameter("say where to: --gpu h100-sxm, --cluster 4x8xh100-sxm@ndr400, or both")
     targets(gpu, cluster)
     edits = asked(what_if, host_speed)
+    chunks, zero_bubble = scheduled(pp_schedule)
     with progress(quiet) as stage:
         trace = read(traces, ranks, no_cache, memory, stage, stacks)
         run = prepare(trace, source_gpu=source_gpu, steps=steps, progress=stage)
@@ -114,10 +114,10 @@ def predict(
                 pp=pp,
                 ep=ep,
                 micro_batches=micro_batches,
-                chunks=to_chunks(pp_schedule),
+                chunks=chunks,
                 batch=batch,
                 sharded=fsdp or None,
-                zero_bubble=to_zero_bubble(pp_schedule),
+                zero_bubble=zero_bubble,
             ),
             prices=to_prices(price),
             calibrated=not no_calibration,

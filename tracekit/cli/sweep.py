@@ -23,9 +23,7 @@ from tracekit.cli.options import (
     SourceGpu,
     Steps,
     Traces,
-    to_chunks,
     to_prices,
-    to_zero_bubble,
 )
 from tracekit.cli.predict import NoCalibration
 
@@ -85,6 +83,7 @@ def sweep(
     """
     from tracekit.cli.read import read
     from tracekit.cli.screen import as_text, check_output, emit, progress, write
+    from tracekit.prediction.layout import scheduled
     from tracekit.prediction.sweep import sweep as over_layouts
     from tracekit.prediction.target import targets
     from tracekit.render import sweep as render
@@ -94,6 +93,7 @@ def sweep(
     if not gpu and not cluster:
         raise typer.BadParameter("say where to: --cluster 64x8xh100-sxm@ndr400, --gpu h100-sxm, or both")
     targets(gpu, cluster)
+    chunks, zero_bubble = scheduled(pp_schedule)
     with progress(quiet) as stage:
         trace = read(traces, ranks, no_cache, memory, stage)
         run = prepare(trace, source_gpu=source_gpu, steps=steps, progress=stage)
@@ -108,8 +108,8 @@ def sweep(
             pipeline_parallel=pp,
             expert_parallel=ep,
             micro_batches=micro_batches,
-            chunks=to_chunks(pp_schedule),
-            zero_bubble=to_zero_bubble(pp_schedule),
+            chunks=chunks,
+            zero_bubble=zero_bubble,
             sharded=fsdp,
             prices=to_prices(price),
             samples=samples,

@@ -1,5 +1,6 @@
 """How a job is laid out over its ranks: data, tensor, pipeline and expert parallel, told from its process groups."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -8,7 +9,7 @@ import polars as pl
 from tracekit.errors import TracekitError
 from tracekit.prediction.messages import messages
 from tracekit.replay.run import Run
-from tracekit.units import shorten
+from tracekit.units import many, shorten
 from tracekit.workload.phases import BACKWARD, OPTIMIZER
 from tracekit.workload.shares import share
 
@@ -24,6 +25,9 @@ NAMED: Mapping[str, str] = {
 COPIES, PARTS = "data parallel copies", "tensor parallel ranks"
 SHARERS, EXPERT_COPIES = "ranks that share experts", "copies of experts"
 """What groups of ranks are called that the trace's job doesn't have."""
+
+SCHEDULE = re.compile(r"1f1b|zero-bubble|interleaved(?::([2-9]|[1-9]\d+))?", re.IGNORECASE)
+"""Names of pipelines' schedules."""
 
 GROUP = ("process_group", "group_description", "ranks", "stride")
 
@@ -105,6 +109,27 @@ class Layout:
         batch = f", {self.batch:g} times the batch" if self.batch != 1 else ""
         ranks = "rank" if self.world_size == 1 else "ranks"
         return f"{self.world_size} {ranks} = {self.parallel}{experts}{batch}"
+
+
+def scheduled(name: str | None) -> tuple[int | None, bool | None]:
+    """Chunks of layers on each stage of a pipeline, and whether weights' gradients are put off, by a schedule's name.
+
+    Args:
+        name: ``1f1b``, ``zero-bubble``, ``interleaved`` or ``interleaved:N``; None for what is usual.
+
+    Raises:
+        LayoutError: There is no such schedule.
+    """
+    if name is None:
+        return None, None
+    schedule = SCHEDULE.fullmatch(name)
+    if not schedule:
+        raise LayoutError(
+            f"there is no schedule {name!r}.",
+            "Say 1f1b, zero-bubble, interleaved, or interleaved:N with at least 2 chunks a stage.",
+        )
+    chunks = int(schedule[1] or 2) if name.lower().startswith("interleaved") else 1
+    return chunks, name.lower() == "zero-bubble"
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,13 +292,12 @@ def resized(layout: Layout, change: Change) -> Layout:
     left = change.world_size // (tp * pp) if change.world_size else sharing
     dp = left if change.dp is None else change.dp
     if dp < 1 or (change.world_size and dp * tp * pp != change.world_size):
-        raise LayoutError(f"{change.world_size} ranks can't be laid out as dp {max(dp, 1)} x tp {tp} x pp {pp}.")
+        ranks = many(change.world_size or 0, "rank")
+        raise LayoutError(f"{ranks} can't be laid out as dp {max(dp, 1)} x tp {tp} x pp {pp}.")
     everyone = layout.ep > 1 and layout.ep == layout.dp * layout.tp
     ep = change.ep or (dp * tp if everyone else layout.ep)
     if dp * tp % ep:
         raise LayoutError(f"ep {ep} doesn't divide the {dp * tp} ranks of a stage.")
-    if change.zero_bubble and (change.chunks or 1) > 1:
-        raise LayoutError("interleaved chunks whose weights' gradients are put off aren't worked out:", "take one.")
     if change.micro_batches or change.chunks or change.zero_bubble:
         if pp == 1:
             raise LayoutError("micro-batches and schedules are those of a pipeline:", "say --pp too.")

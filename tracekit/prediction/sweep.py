@@ -167,7 +167,7 @@ def sweep(
         for pp in pipeline_parallel or [old.pp]
         for ep in sharing
     ]
-    wanted = [*_wanted(old, targets((), [*clusters, *nodes]), world_sizes, changes, refused)]
+    wanted = [*dict.fromkeys(_wanted(old, targets((), [*clusters, *nodes]), world_sizes, changes, refused))]
     predictor = Predictor(run, source, old, by_gpu(prices), calibration.stored() if calibrated else ())
     found = [*_predicted(predictor, wanted, refused)]
     if not found:

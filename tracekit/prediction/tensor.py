@@ -128,7 +128,8 @@ def _divisible(table: pl.DataFrame, before: int, after: int) -> None:
     if uneven.height:
         row = uneven.row(0, named=True)
         count, what = (row["heads"], "heads") if row["heads"] else (row["k"], "columns between a block's products")
-        raise LayoutError(f"{row['op']}: {before * count} {what} can't be shared out over {after} ranks.")
+        op = row["op"] or "a kernel without an op"
+        raise LayoutError(f"{op}: {before * count} {what} can't be shared out over {after} ranks.")
 
 
 def _product_bytes(factor: float) -> pl.Expr:
