@@ -84,6 +84,7 @@ def test_hooks_are_gone_afterwards(run, script, tmp_path: Path) -> None:
     [
         ("pass", "took 0 steps"),
         ("raise SystemExit(0)", "took 0 steps"),
+        (INFER.replace("inference_mode", "enable_grad"), "--step-end forward"),
     ],
 )
 def test_a_script_without_steps_is_said(run, script, tmp_path: Path, text: str, message: str) -> None:

@@ -6,7 +6,7 @@ from tracekit.doctor.model import Check, Status
 
 ACTIVITIES = "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
 SHAPES = "record_shapes=True"
-SCHEDULE = "schedule=schedule(wait=1, warmup=2, active=3)"
+SCHEDULE = "schedule=schedule(wait=1, warmup=2, active=3, repeat=1)"
 NO_STACKS = "with_stack=False"
 NO_MODULES = "with_modules=False"
 NO_MEMORY = "profile_memory=False"

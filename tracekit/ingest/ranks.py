@@ -19,7 +19,10 @@ _IN_NAME = (
     re.compile(r"(?:^|[_.-])worker[_-]?(\d{1,9})(?=\.|$)", re.IGNORECASE),
 )
 _DIRECTORY = re.compile(r"(?:global[_-]?)?rank[_.-]?(\d{1,9})", re.IGNORECASE)
-_NAMING = "Put it into their names: trace_rank0.json.gz, trace_rank1.json.gz."
+_NAMING = (
+    "Put it into their names: trace_rank0.json.gz, trace_rank1.json.gz. Or give one file, if one process recorded them "
+    "one after the other (a schedule without repeat=1)."
+)
 
 
 def of_name(name: str) -> int | None:
@@ -63,7 +66,9 @@ def combine(ranks: Sequence[RankTrace], given: Collection[int] = ()) -> Trace:
     for first, second in pairwise(ordered):
         if first.rank == second.rank:
             message = f"{first.source} and {second.source} are both of rank {first.rank}."
-            raise TraceError(message, "Are they of two runs? Give one file of each rank.")
+            raise TraceError(
+                message, "Are they of two runs, or of a schedule without repeat=1? Give one file of each rank."
+            )
     return Trace(tuple(ordered), tuple(_doubts(ordered, {*given, *map(_number, ordered)})))
 
 

@@ -62,7 +62,7 @@ def run(
         if recording.is_complete and not keep_running:
             raise _Finished(0)
 
-    with recording, _arguments(script, arguments, as_module), _hooks(end_step, step_end):
+    with recording, _arguments(script, arguments, as_module), _hooks(end_step, step_end) as steps:
         try:
             if as_module:
                 runpy.run_module(script, run_name="__main__", alter_sys=True)
@@ -78,6 +78,7 @@ def run(
         except Exception as error:
             _print(error)
             raise SystemExit(1) from error
+        steps.check(recording.steps_seen)
 
 
 def _print(error: Exception) -> None:
@@ -101,11 +102,11 @@ def _arguments(script: str, arguments: Sequence[str], as_module: bool) -> Iterat
 
 
 @contextmanager
-def _hooks(end_step: Callable[[], None], step_end: StepEnd) -> Iterator[None]:
+def _hooks(end_step: Callable[[], None], step_end: StepEnd) -> Iterator["_Steps"]:
     """Calls ``end_step`` at the end of every step while it lasts."""
     steps = _Steps(end_step, step_end)
     try:
-        yield
+        yield steps
     finally:
         steps.remove()
 
@@ -119,12 +120,25 @@ class _Steps:
     def __init__(self, end_step: Callable[[], None], step_end: StepEnd) -> None:
         self._end_step = end_step
         self._optimizer: torch.optim.Optimizer | None = None
+        self._kept_gradients = False
         self._handles: dict[str, Any] = {}
         if step_end is not StepEnd.FORWARD:
             self._handles["optimizer"] = register_optimizer_step_post_hook(self._after_optimizer)
         if step_end is not StepEnd.OPTIMIZER:
             self._always = step_end is StepEnd.FORWARD
             self._handles["first call"] = register_module_forward_pre_hook(self._at_first_call)
+
+    def check(self, ended: int) -> None:
+        """Whether steps ended, so many of them, as far as the model was called.
+
+        Raises:
+            RecordingError: None did, as all calls kept gradients.
+        """
+        if self._kept_gradients and not ended:
+            raise RecordingError(
+                "No optimizer stepped, and the calls of the model kept gradients as in training: no step ended.",
+                "Say --step-end forward, or run the inference under torch.no_grad().",
+            )
 
     def remove(self) -> None:
         """Leave PyTorch as it was."""
@@ -152,3 +166,5 @@ class _Steps:
         """A pass that keeps no gradients is a whole step."""
         if self._always or not torch.is_grad_enabled():
             self._end_step()
+        else:
+            self._kept_gradients = True
