@@ -7,6 +7,7 @@ from collections.abc import Collection
 import polars as pl
 
 from predictors.errors import KernelTableError
+from predictors.stacks import FRAMEWORKS
 
 INTEGERS = (
     "batch", "m", "n", "k", "rows", "cols", "heads", "kv_heads", "q_len", "kv_len", "head_dim",
@@ -74,8 +75,8 @@ def complete(kernels: pl.DataFrame) -> pl.DataFrame:
         the keys of attention are split over blocks, and `indexed`, whether a kernel works out where each element lies
         (of tensors that are broadcast or strided), to false. `tensor_core`, whether a kernel runs on matrix units, and
         `winograd`, whether a convolution has Winograd's algorithm, stay null where nobody knows; `channels` are a
-        convolution's of one group, `part` says which of a norm's kernels it is: 'sums', 'scaling', or null. A number
-        that isn't finite, and a time below 0, are null.
+        convolution's of one group, `part` says which of a norm's kernels it is: 'sums', 'scaling', or null. Null are
+        also a `framework` that isn't one of `stacks.FRAMEWORKS`, a number that isn't finite, and a time below 0.
 
     Raises:
         KernelTableError: no `family` column, a family or a dtype nobody knows, or a column of a wrong type.
@@ -93,6 +94,7 @@ def complete(kernels: pl.DataFrame) -> pl.DataFrame:
     _reject_unknown(table, "family", REQUIRED)
     _reject_unknown(table.filter(pl.col("family").is_in(TENSOR_FAMILIES)), "dtype", DTYPE_BYTES)
     short = {"fwd": "forward", "bwd": "backward"}
+    known = {name: name for name in FRAMEWORKS}
     number = pl.col(pl.Float64)
     table = table.with_columns(pl.when(number.is_finite()).then(number))
     table = table.with_columns(pl.col(SIZES).clip(1.0), pl.col("bytes").clip(1.0), pl.col("share").clip(1e-6))
@@ -102,6 +104,7 @@ def complete(kernels: pl.DataFrame) -> pl.DataFrame:
         pl.col("window").fill_null(0.0),
         pl.col("kv_heads").fill_null(pl.col("heads")),
         pl.col("kv_dtype").fill_null(pl.col("dtype")),
+        pl.col("framework").str.to_lowercase().replace_strict(known, default=None, return_dtype=pl.String),
         pl.col("direction").replace(short).fill_null("forward"),
         pl.col("causal", "indexed").fill_null(False),
         split_k=pl.when(pl.col("family") == "attention").then(pl.col("split_k").fill_null(False)),

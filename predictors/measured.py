@@ -18,8 +18,6 @@ MOST_KERNELS = 200
 """Of one law; more add little and cost time in every prediction."""
 NOTICEABLE = 1.0
 """Points of error by which measurements may make predictions worse before they are left out."""
-IN_A_LOOP = "benchmark"
-"""`framework` of what no job ran: kernels repeated in a loop, which find in the cache what fits there."""
 HOST_FAMILIES = ("memcpy",)
 """How fast these run is up to the host."""
 _OF_A_LAUNCH = ("measured_us", "blocks", "threads_per_block", "registers_per_thread", "shared_memory_bytes", "tile_m",

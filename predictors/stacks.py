@@ -16,6 +16,12 @@ SERVING_FRAMEWORKS = ("sglang", "trtllm", "vllm")
 ATTENTION_STACKS = ("fa2", "fa3", "fa4", "flashinfer", "triton", "trtllm-gen")
 """FlashAttention by its major version, FlashInfer's own, Triton's, and TensorRT-LLM's for Blackwell."""
 
+IN_A_LOOP = "benchmark"
+"""What no job ran: kernels repeated in a loop, which find in the cache what fits there."""
+
+FRAMEWORKS = (*SERVING_FRAMEWORKS, *ATTENTION_STACKS, IN_A_LOOP)
+"""Every `framework` of a row that says something."""
+
 _ELSEWHERE: dict[str, dict[str, str | None]] = {
     "fa3": {"wgmma": "fa3", "mma": "fa2"},
     "fa4": {"tcgen05": "fa4", "wgmma": "fa3", "mma": "fa2"},

@@ -13,7 +13,8 @@ import polars as pl
 
 from predictors import Gpu, KernelTableError, identify_gpu, list_gpus, load_gpu, resolve_gpu
 from predictors.kernels import COLUMNS
-from predictors.measured import IN_A_LOOP, distinct, sharpening
+from predictors.measured import distinct, sharpening
+from predictors.stacks import IN_A_LOOP
 from tracekit.errors import CalibrationError
 from tracekit.replay.run import Run
 from tracekit.workload.names.stack import attention_stack

@@ -44,6 +44,12 @@ def test_numbers_that_cant_be_are_none():
     assert table.select("m", "measured_us").rows() == [(None, None), (None, 5.0)]
 
 
+def test_a_framework_nobody_knows_is_as_good_as_none():
+    """Or its kernels would be held for measured ones, and their intervals come out too narrow."""
+    named = pl.DataFrame({"family": ["gemm"] * 4, "framework": ["pytorch", "", "vLLM", "benchmark"]})
+    assert complete(named)["framework"].to_list() == [None, None, "vllm", "benchmark"]
+
+
 def test_any_dtype_will_do_where_only_bytes_count():
     assert law(family="elementwise", dtype="int64", bytes=8) == "elementwise"
 

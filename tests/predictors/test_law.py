@@ -17,8 +17,8 @@ from predictors.gpu import Gpu
 from predictors.law import LAWS
 from predictors.laws.products import ROWS_AT_ONCE
 from predictors.machine import INLINE_ECC, machine
-from predictors.measured import IN_A_LOOP
 from predictors.roofline import bound_us, memory_bound_us
+from predictors.stacks import IN_A_LOOP
 from predictors.terms import overlap
 
 H100 = load_gpu("h100-sxm")
