@@ -37,5 +37,8 @@ def test_prices_and_layouts(run, tmp_path):
     assert "per sample $/1k as traced" in screen
     assert "$/1k: dollars for 1,000 steps" in screen
     assert run("predict", path, *to, "--price", "cheap")[0] == 2
+    for asked in (("--gpu", "p5"), (*to, "--price", "p5=98")):
+        code, _, err = run("predict", path, *asked)
+        assert (code, "p5 is a cluster, no GPU. Its GPU is h100-sxm" in err) == (1, True)
     code, _, err = run("predict", path, "--cluster", "8xh100-sxm", "--tp", 2)
     assert (code, err.count("\n")) == (1, 1)

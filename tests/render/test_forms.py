@@ -183,6 +183,18 @@ def test_bars_stay_on_their_line_however_long_a_name_is(report, width):
     assert lines[0].startswith("measured ")
     assert lines[1].startswith("64x8xh100-sxm@ndr400 ")
     assert all(line.rstrip().endswith(" ms") and len(line.rstrip()) <= width for line in lines[:2])
+    assert all(line.count("%") == sum(line.count(sign) for sign in "█▓▒░") for line in lines[2:])
+
+
+def test_without_colours_neighbours_in_a_bar_have_other_shades(report):
+    bar, _, legend = as_text(TimeBars(report.bars[:2])).splitlines()[:3]
+    assert "█ gemm" in legend
+    assert "▓ optimizer" in legend
+    assert "█▓" in bar
+    console = Console(width=100, force_terminal=True, color_system="truecolor")
+    with console.capture() as capture:
+        console.print(TimeBars(report.bars[:2]))
+    assert "▓" not in capture.get()
 
 
 def test_an_unknown_figure_is_named(report):

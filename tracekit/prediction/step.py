@@ -9,7 +9,7 @@ from types import MappingProxyType
 import numpy as np
 import polars as pl
 
-from predictors import Gpu, resolve_gpu
+from predictors import Gpu
 from predictors.intervals import KEPT
 from tracekit import calibration
 from tracekit.arrays import Floats, Ints
@@ -30,7 +30,7 @@ from tracekit.prediction.scaling import as_measured, kernels_as, kernels_depend_
 from tracekit.prediction.source import SourceCluster, recognise, with_gpu
 from tracekit.prediction.spread import HOST_SPREAD, Spread, Straggling, measure_spread, straggling
 from tracekit.prediction.stages import of_one_stage, samples, staged, worked
-from tracekit.prediction.target import targets
+from tracekit.prediction.target import resolve, targets
 from tracekit.replay.contention import WORTH_PCT, Sharing
 from tracekit.replay.run import Run
 from tracekit.units import many
@@ -90,12 +90,13 @@ def by_gpu(prices: Mapping[str, float]) -> dict[str, float]:
 
     Raises:
         PredictorError: A GPU is unknown or its name ambiguous.
+        ClusterError: A cluster stands where a GPU belongs.
         TracekitError: A price is negative or no number.
     """
     for name, dollars in prices.items():
         if not 0 <= dollars < inf:
             raise TracekitError(f"an hour of {name} can't cost {dollars:g} dollars.")
-    return {resolve_gpu(name).gpu.slug: dollars for name, dollars in prices.items()}
+    return {resolve(name).gpu.slug: dollars for name, dollars in prices.items()}
 
 
 @dataclass(frozen=True)
