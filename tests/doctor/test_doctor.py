@@ -222,6 +222,12 @@ def test_costs_are_shares_of_the_step():
     assert lost.cost_pct == pytest.approx(100 * 1000 / 1012)
 
 
+def test_kernels_of_the_step_before_the_first_cost_nothing():
+    check = find(diagnose(built().kernel(GEMM, 2, 25)), "kernels_without_launch")
+    assert (check.status, check.cost_pct) == (Status.OK, 0)
+    assert check.evidence.startswith("1 of ")
+
+
 def test_what_costs_most_would_help_most():
     diagnosis = diagnose(two_streams(), metadata={"with_stack": 1})
     assert diagnosis.best.name == "syncs"

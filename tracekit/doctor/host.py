@@ -40,7 +40,8 @@ def kernels_without_launch(case: Case) -> Check | None:
         return None
     orphan = pl.col("call").is_null()
     count = kernels["call"].null_count()
-    cost = share(kernels, "dur_ns", orphan) * case.work_share / 100
+    within = pl.col("ts_ns") > pl.col("ts_ns").filter(pl.col("step").is_not_null()).min()
+    cost = share(kernels, "dur_ns", orphan & within.fill_null(True)) * case.work_share / 100
     early = kernels.filter(orphan & (pl.col("ts_ns") < calls["ts_ns"].min())).height
     status = by_cost(cost)
     before = f", {early:,} of them began before the first call" if early else ""

@@ -19,7 +19,7 @@ class StepTime:
 
     Attributes:
         step_time_us: From the end of one step to the end of the next, CPU and GPU, on the last rank; of a single step,
-            from its start.
+            from its start, or from when the GPU was through with work from before.
         kernel_time_us: Time of it in which the GPU ran something, of whichever step.
         exposed_comm_us: The part of that in which only collectives ran.
         waiting_us: The part of that in which they only waited for other ranks.
@@ -80,7 +80,7 @@ def of_all_ranks(table: pl.DataFrame) -> pl.DataFrame:
             pl.col("end_ns").max(),
             pl.col("busy_ns", "exposed_ns", "waiting_ns").mean(),
         )
-        .sort("begin_ns")
+        .sort("end_ns")
         .with_columns(time_ns=pl.col("end_ns") - pl.when("first").then("begin_ns").otherwise(pl.col("end_ns").shift(1)))
     )
 
@@ -89,7 +89,8 @@ def of_all_ranks(table: pl.DataFrame) -> pl.DataFrame:
 class Each:
     """Per row of the steps, when it ran and for how long the GPU ran something then; times only where ``known``.
 
-    A step runs from the end of its rank's step before, the first from its own begin.
+    A step runs from the end of its rank's step before, the first from its own begin: of its mark, or when the GPU was
+    through with work from before. But no first step is shorter than its mark.
     """
 
     begin_ns: Ints
@@ -122,6 +123,7 @@ class Meter:
         self.first: Bools = first.to_series().to_numpy()
         self._windows = np.append(np.flatnonzero(self.first), self._rows)
         self._rank = _ranks(kernels, steps)
+        self._from_before = _from_before(kernels, self._rank, row < steps.height)
         numbers = steps["step"].unique(maintain_order=True)
         self._step = steps["step"].replace_strict(numbers, range(len(numbers)), return_dtype=pl.Int64).to_numpy()
         self._chosen: Bools = numbers.is_in(chosen["step"].implode()).to_numpy()
@@ -190,8 +192,16 @@ class Meter:
             known = begin <= end
             return begin, self._in_order(timeline, begin, end, known), known
         marks = timeline.start_ns[timeline.cpu - timeline.marks : timeline.cpu]
-        least, known = marks[self._rows :], np.ones(self._rows, dtype=np.bool_)
-        return marks[: self._rows], self._in_order(timeline, least, np.maximum(least, end), known), known
+        mark, least, known = marks[: self._rows], marks[self._rows :], np.ones(self._rows, dtype=np.bool_)
+        ended = self._in_order(timeline, least, np.maximum(least, end), known)
+        return np.maximum(mark, self._free(timeline, ended - (least - mark))), ended, known
+
+    def _free(self, timeline: Timeline, latest: Ints) -> Ints:
+        """When each row's rank was through with work from before its first step, at ``latest`` of that step's row."""
+        through = np.full(self._windows.size - 1, NEVER)
+        np.maximum.at(through, self._rank[self._from_before], timeline.activity_end_ns[self._from_before])
+        free: Ints = np.minimum(through, latest[self.first])[np.cumsum(self.first) - 1]
+        return free
 
     def _in_order(self, timeline: Timeline, least: Ints, end: Ints, known: Bools) -> Ints:
         """The ends, none after that of the next step: work of a step that outlasts the next one isn't what it takes.
@@ -243,6 +253,15 @@ def _ranks(kernels: pl.DataFrame, steps: pl.DataFrame) -> Ints:
         return np.zeros(kernels.height, dtype=np.int64)
     ranks = steps["rank"].unique(maintain_order=True)
     return kernels["rank"].replace_strict(ranks, range(len(ranks)), return_dtype=pl.Int64).to_numpy()
+
+
+def _from_before(kernels: pl.DataFrame, rank: Ints, in_steps: Bools) -> Ints:
+    """Activities of no step that began before the first one of any on their rank."""
+    start = kernels["ts_ns"].to_numpy()
+    first = np.full(rank.max(initial=0) + 1, FOREVER)
+    np.minimum.at(first, rank[in_steps], start[in_steps])
+    found: Ints = np.flatnonzero(~in_steps & (start < first[rank]))
+    return found
 
 
 def _step_rows(kernels: pl.DataFrame, steps: pl.DataFrame) -> Ints:

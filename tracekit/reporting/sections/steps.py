@@ -15,7 +15,8 @@ class Step:
 
     Attributes:
         step: Its ``ProfilerStep`` number; 0 in a trace without steps.
-        time_us: From the end of the step before to its end; of the trace's first step, from its start.
+        time_us: From the end of the step before to its end; of the trace's first step, from its start, or from when
+            the GPU was through with work from before.
         kernel_time_us: Time in which the GPU ran something of it; of several ranks in the mean.
         exposed_comm_us: The part of it in which only collectives ran.
         first: It is the trace's first, which starts with an empty queue; with others chosen it doesn't count.

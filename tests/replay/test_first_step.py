@@ -1,0 +1,60 @@
+"""How long the first recorded step takes if the GPU was behind when it began; microseconds."""
+
+import pytest
+
+from tracekit.replay.engine import measured
+from tracekit.replay.idle import attribute
+from tracekit.replay.run import Run, prepare
+from tracekit.testing import TraceBuilder
+
+
+def one_step(behind: float, kernel: float, host: float = 300) -> Run:
+    """A step of four kernels, all launched within ``host``, while the GPU still works on the one before.
+
+    Args:
+        behind: How much of the step before the GPU has left when this one begins, in three kernels.
+        kernel: How long each kernel takes.
+        host: How long the step's mark is.
+    """
+    builder = TraceBuilder().step(5, 0, host)
+    for i in range(3):
+        builder.kernel("before", 1 + i * behind / 3, behind / 3)
+    free = 1 + behind
+    for i in range(4):
+        launched = host / 4 * i + 5
+        builder.op("aten::mm", launched - 2, 20)
+        builder.kernel("mm", max(free, launched + 6), kernel, launch=launched)
+        free = max(free, launched + 6) + kernel
+    return prepare(builder.load())
+
+
+def test_a_step_begins_when_the_gpu_is_through_with_the_one_before():
+    run = one_step(behind=900, kernel=250)
+    assert run.measured.step_time_us == pytest.approx(1000, abs=1)
+    assert run.measured.kernel_time_us == pytest.approx(1000, abs=1)
+    assert run.replay.error_pct == pytest.approx(0, abs=0.5)
+
+
+def test_a_step_is_no_shorter_than_its_mark():
+    """The GPU had caught up within the step: it waits for the CPU, which takes as long as its mark."""
+    run = one_step(behind=200, kernel=20)
+    assert run.measured.step_time_us == pytest.approx(300, abs=1)
+
+
+def test_a_faster_gpu_shortens_it_to_what_the_host_needs():
+    run = one_step(behind=900, kernel=250)
+    assert run.step_with(run.kernel_us / 2).span_us == pytest.approx(500, abs=5)
+    assert run.step_with(run.kernel_us / 1000).span_us == pytest.approx(300, abs=10)
+
+
+def test_idle_time_is_of_the_step_alone():
+    run = one_step(behind=900, kernel=250)
+    idle = attribute(run.graph, measured(run.graph), run.kernels, run.steps, run.chosen)
+    assert idle.steps["time_ns"].to_list() == [1_000_000]
+    assert idle.steps["idle_ns"].sum() == pytest.approx(0, abs=1000)
+
+
+def test_kernels_without_a_launch_among_those_of_a_step_are_part_of_it():
+    builder = TraceBuilder().step(5, 0, 100)
+    builder.kernel("mm", 20, 100, launch=10).kernel("orphan", 120, 300).kernel("mm", 420, 100, launch=30)
+    assert prepare(builder.load()).measured.step_time_us == pytest.approx(520, abs=1)
