@@ -1,7 +1,7 @@
 """One colour per family of kernels, the same in every format.
 
 They are Okabe and Ito's palette, which colour-blind people can tell apart (https://jfly.uni-koeln.de/color/), with
-three more for rarer families and for waiting.
+more for rarer families and for waiting.
 """
 
 FAMILIES = {
@@ -14,7 +14,8 @@ FAMILIES = {
     "elementwise": "#f0e442",
     "norm": "#e69f00",
     "softmax": "#cc79a7",
-    "optimizer": "#b07aa1",
+    "optimizer": "#7030c0",
+    "copy": "#6e3b1f",
 }
 OTHER = "#999999"
 IDLE = "#444444"
