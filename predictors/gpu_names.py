@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from predictors.errors import AmbiguousGpuError, UnknownGpuError
+from predictors.errors import AmbiguousGpuError, InvalidGpuFileError, UnknownGpuError
 from predictors.gpu import LAPTOP, Gpu
 from predictors.gpu_file import FOLDER, from_file
 
@@ -73,13 +73,21 @@ def resolve_gpu(name: str) -> Resolution:
         'a100-sxm-80gb'
     """
     if name.endswith(".toml"):
-        return Resolution(from_file(Path(name)), name, "file")
+        return Resolution(_own(Path(name)), name, "file")
     named = _named(name)
     if not named:
         raise UnknownGpuError.from_name(name, _aliases())
     if len(named) > 1:
         raise AmbiguousGpuError(name, named)
     return _resolution(name, named[0])
+
+
+def _own(path: Path) -> Gpu:
+    """The GPU of a user's file, which has to have a name of its own: fitted numbers and measurements go by it."""
+    gpu = from_file(path)
+    if gpu.slug in list_gpus() and gpu != _load(gpu.slug):
+        raise InvalidGpuFileError(path, f"{gpu.slug} is a known GPU with other figures; give the file another name")
+    return gpu
 
 
 def identify_gpu(name: str, sms: int, memory_bytes: int, compute_capability: str | None) -> Resolution:

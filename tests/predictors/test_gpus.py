@@ -289,12 +289,12 @@ def test_importing_reads_no_file():
     subprocess.run([sys.executable, "-c", code], check=True, cwd=GPUS.parents[1])
 
 
-def own_file(folder: Path, *edits: tuple[str, str]) -> str:
+def own_file(folder: Path, *edits: tuple[str, str], name: str = "My_GPU") -> str:
     text = (GPUS / "l4.toml").read_text()
     for old, new in edits:
         assert old in text
         text = text.replace(old, new)
-    path = folder / "My_GPU.toml"
+    path = folder / f"{name}.toml"
     path.write_text(text)
     return str(path)
 
@@ -305,6 +305,13 @@ def test_a_users_own_file(tmp_path):
     assert (resolution.how, resolution.gpu.slug, resolution.gpu.sms) == ("file", "my-gpu", 60)
     assert load_gpu(path).name == "Mine"
     assert "my-gpu" not in list_gpus()
+
+
+def test_other_figures_need_another_name(tmp_path):
+    """Else it would be taken for the known GPU: what a trace of that measured would be its prediction."""
+    assert load_gpu(own_file(tmp_path, name="l4")) == load_gpu("l4")
+    with pytest.raises(InvalidGpuFileError, match="l4 is a known GPU with other figures; give the file another name"):
+        load_gpu(own_file(tmp_path, ("sms = 58", "sms = 60"), name="L4"))
 
 
 @pytest.mark.parametrize(
