@@ -37,6 +37,14 @@ from tracekit.cli.options import (
     to_prices,
 )  # fmt: skip
 
+LEAST_MODELLED = 95.0
+"""Percent of GPU time that ``--strict`` asks for."""
+EXIT_NOT_COVERED = 4
+
+Strict = Annotated[
+    bool,
+    typer.Option("--strict", help=f"Exit with 4 if less than {LEAST_MODELLED:g} % of GPU time is modelled somewhere."),
+]
 NoCalibration = Annotated[bool, typer.Option("--no-calibration", help="Leave out what `tracekit calibrate` keeps.")]
 
 
@@ -70,6 +78,7 @@ def predict(
     memory: Memory = None,
     stacks: Stacks = False,
     no_calibration: NoCalibration = False,
+    strict: Strict = False,
     verbose: Verbose = False,
     quiet: Quiet = False,
 ) -> None:
@@ -133,3 +142,8 @@ def predict(
         output=output,
         quiet=quiet,
     )
+    least = min(report.targets, key=lambda target: target.coverage.modelled)
+    if strict and least.coverage.modelled < LEAST_MODELLED:
+        modelled = f"{least.coverage.modelled:.1f} % of the GPU time is modelled for {least.label}"
+        typer.echo(f"tracekit: {modelled}, less than the {LEAST_MODELLED:g} % of --strict", err=True)
+        raise typer.Exit(EXIT_NOT_COVERED)
