@@ -57,6 +57,17 @@ def test_gaps_of_two_lengths_in_whole_microseconds():
     assert us(play(graph_of(builder)).activity_start_ns) == [100 + 107 * i for i in range(7)]
 
 
+def test_gaps_beside_a_set_are_longer_than_between_kernels():
+    """Six times a set, 3 after the kernel before it, and two kernels, the first 3 after the set and the second 1."""
+    builder, at, starts = TraceBuilder(), 100.0, []
+    for _ in range(6):
+        for name, gap, kind in (("Memset (Device)", 3, "gpu_memset"), ("quant", 3, "kernel"), ("gemm", 1, "kernel")):
+            builder.kernel(name, at + gap, 20, launch=5 * len(starts), launch_dur=2, kind=kind)
+            starts.append(at + gap)
+            at += gap + 20
+    assert us(play(graph_of(builder)).activity_start_ns)[1:] == pytest.approx(starts[1:], abs=1)
+
+
 def test_gpu_bound_replay_is_exact():
     graph = graph_of(gpu_bound())
     timeline = play(graph)

@@ -44,8 +44,9 @@ class StreamOrder:
 def link(nodes: Nodes, kernels: pl.DataFrame, launch_edges: Edges) -> StreamOrder:
     """Stream-order edges.
 
-    The lag is the stream's median gap between queued activities, apart for those of one CUDA graph. An activity that
-    was launched before the trace keeps its measured distance: what it waited for isn't known.
+    The lag is the stream's median gap between queued activities, apart for those of one CUDA graph, and between kernels
+    or beside a copy or set. An activity that was launched before the trace keeps its measured distance: what it waited
+    for isn't known.
     """
     before, after = nodes.neighbours(nodes.activities)
     gap = nodes.start_ns[after] - nodes.end_ns[before]
@@ -56,11 +57,18 @@ def link(nodes: Nodes, kernels: pl.DataFrame, launch_edges: Edges) -> StreamOrde
     launcher_before, launcher_after = nodes.launcher[before - nodes.cpu], nodes.launcher[after - nodes.cpu]
     same_graph = (launcher_before == launcher_after) & (launcher_after != NONE)
 
-    lag = np.full(gap.size, _usual(gap[close & ~same_graph], DEFAULT_GAP_NS))
+    moves = (kernels["kind"] != "kernel").to_numpy()
+    moved = moves[before - nodes.cpu] | moves[after - nodes.cpu]
+
+    anywhere = _usual(gap[close & ~same_graph], DEFAULT_GAP_NS)
+    lag = np.full(gap.size, anywhere)
     for lane in np.unique(nodes.lane[after]).tolist():
         for graph in (False, True):
             group = (nodes.lane[after] == lane) & (same_graph == graph)
-            lag[group] = _usual(gap[group & close], int(lag[group][0]) if group.any() else 0)
+            of_group = _usual(gap[group & close], anywhere)
+            for kind in (False, True):
+                alike = group & (moved == kind)
+                lag[alike] = _usual(gap[alike & close], of_group)
     distances = replays.distances(nodes, kernels, before, after, queued)
     lag = np.maximum(lag, distances)
     hidden = int(distances[distances > replays.HIDDEN_NS].sum())
