@@ -63,7 +63,7 @@ def report(
     trace: Trace | Predictions,
     *,
     source_gpu: str | None = None,
-    what_if: str | Sequence[str] = (),
+    what_if: str | Sequence[str] | None = None,
     host_speed: float | None = None,
     unprofiled_step_us: float | None = None,
     steps: int | str | None = None,
@@ -98,8 +98,8 @@ def report(
 def predict(
     trace: Trace,
     *,
-    gpu: str | Sequence[str] = (),
-    cluster: str | Sequence[str] = (),
+    gpu: str | Sequence[str] | None = None,
+    cluster: str | Sequence[str] | None = None,
     source_gpu: str | None = None,
     source_cluster: str | None = None,
     world_size: int | None = None,
@@ -112,7 +112,7 @@ def predict(
     batch: float | None = None,
     fsdp: bool = False,
     price: Mapping[str, float] | None = None,
-    what_if: str | Sequence[str] = (),
+    what_if: str | Sequence[str] | None = None,
     host_speed: float | None = None,
     unprofiled_step_us: float | None = None,
     steps: int | str | None = None,
@@ -181,7 +181,9 @@ def predict(
     return prediction.predict_edited(edited, on_targets)
 
 
-def _targets(gpu: str | Sequence[str], cluster: str | Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+def _targets(
+    gpu: str | Sequence[str] | None, cluster: str | Sequence[str] | None
+) -> tuple[Sequence[str], Sequence[str]]:
     """Names of GPUs and of clusters.
 
     Raises:
@@ -193,8 +195,8 @@ def _targets(gpu: str | Sequence[str], cluster: str | Sequence[str]) -> tuple[Se
 
 
 def _several(given: Any) -> Sequence[Any]:
-    """One or several names or numbers, as a list."""
-    return [given] if isinstance(given, str | int) else given
+    """One, several or no names or numbers, as a list."""
+    return () if given is None else [given] if isinstance(given, str | int) else given
 
 
 def _text(steps: int | str | None) -> str | None:
@@ -229,12 +231,12 @@ def compare(
 def sweep(
     trace: Trace,
     *,
-    gpu: str | Sequence[str] = (),
-    cluster: str | Sequence[str] = (),
-    world_size: int | Sequence[int] = (),
-    tp: int | Sequence[int] = (),
-    pp: int | Sequence[int] = (),
-    ep: int | Sequence[int] = (),
+    gpu: str | Sequence[str] | None = None,
+    cluster: str | Sequence[str] | None = None,
+    world_size: int | Sequence[int] | None = None,
+    tp: int | Sequence[int] | None = None,
+    pp: int | Sequence[int] | None = None,
+    ep: int | Sequence[int] | None = None,
     micro_batches: int | None = None,
     pp_schedule: str | None = None,
     fsdp: bool = False,

@@ -132,6 +132,12 @@ def test_predictions_have_a_short_name(trace):
     assert re.fullmatch(r"Predictions\(h100-sxm [\d.]+ [mµ]s \([\d.]+x\), l40s [\d.]+ [mµ]s \([\d.]+x\)\)", shown)
 
 
+@pytest.mark.parametrize("names", [{"gpu": "l40s", "cluster": None}, {"gpu": None, "cluster": "8xl40s"}])
+def test_none_is_as_good_as_leaving_a_name_out(trace, names):
+    assert len(tk.predict(trace, **names, what_if=None)) == 1
+    assert set(tk.sweep(trace, **names, world_size=None).table["ranks"]) == {1, 2, 4, 8}
+
+
 def test_a_target_has_to_be_named(trace):
     for verb in (tk.predict, tk.sweep):
         with pytest.raises(TracekitError, match="No target was named"):
