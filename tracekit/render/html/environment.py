@@ -9,6 +9,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from tracekit.render.colours import colour
+from tracekit.render.critical import named
 from tracekit.units import digits, duration, interval, kernel_title, percent, shorten
 
 LONGEST = 60
@@ -25,7 +26,13 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    formats: dict[str, Any] = {"duration": duration, "digits": digits, "percent": percent, "colour": colour}
+    formats: dict[str, Any] = {
+        "duration": duration,
+        "digits": digits,
+        "percent": percent,
+        "colour": colour,
+        "place": named,
+    }
     made.filters.update(formats, shorten=lambda text, width=LONGEST: shorten(kernel_title(text), width))
     made.globals.update(interval=interval)
     return made
