@@ -2,12 +2,16 @@
 
 import base64
 import hashlib
+import io
 import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
+import openpyxl
+
 from tests.render.conftest import NASTY
+from tracekit.render import markdown, xlsx
 from tracekit.render.findings import grouped
 from tracekit.render.html import page
 from tracekit.render.html.rows import ROWS
@@ -64,6 +68,9 @@ def test_notes_say_which_targets_they_are_of(report):
     text = page(told)
     assert "<li>all</li>" in text
     assert f"<li>{one.label}: fits</li>" in text
+    assert f"\n- all\n- {one.label}: fits\n" in markdown.document(told)
+    summary = openpyxl.load_workbook(io.BytesIO(xlsx.workbook(told)))["summary"].values
+    assert [said for what, said in summary if what == "note"] == ["all", f"{one.label}: fits"]
 
 
 def test_the_headline_compares_samples_where_the_batch_is_another(report):

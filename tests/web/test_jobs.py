@@ -105,6 +105,8 @@ def test_an_unnamed_gpu_says_what_stays_as_measured(api, work, shapes):
     work()
     page = api.client.get(f"/jobs/{job}").text
     assert "isn't recorded: fill it in, or kernels are predicted without what they took there" in page
+    assert "→ fill it in below" in page
+    assert "--source-gpu" not in page.partition("Warnings")[0]
     assert ("of the step stays as measured</em>" in page) is not shapes
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from tracekit.render.words import counts_samples, fits, headline, larger_steps, once, priced
+from tracekit.render.words import counts_samples, fits, headline, larger_steps, notes, once, priced
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.bars import families
 from tracekit.units import counted, digits, dollars, duration, interval, percent, shape, shorten
@@ -29,6 +29,8 @@ def _lines(report: Report) -> Iterator[str]:
             yield f"- **{finding.title}**{saves} {finding.advice}"
     yield from ("", "## Kernels", "")
     yield from _kernels(report)
+    if told := notes(report):
+        yield from ("", "## Notes", "", *(f"- {note}" for note in told))
     if report.warnings:
         yield from ("", "## Before you rely on this", "", *(f"- {warning}" for warning in report.warnings))
     origin = report.provenance

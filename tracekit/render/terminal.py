@@ -12,7 +12,7 @@ from tracekit.render.bars import TimeBars
 from tracekit.render.edits import what_if
 from tracekit.render.findings import grouped
 from tracekit.render.grid import and_more, grid
-from tracekit.render.words import counts_samples, fits, larger_steps, measured_steps, once, priced
+from tracekit.render.words import counts_samples, fits, larger_steps, measured_steps, notes, once, priced
 from tracekit.reporting.findings.target import BOTTLENECK
 from tracekit.reporting.model import Report
 from tracekit.units import counted, digits, dollars, duration, interval, kernel_title, many, percent, shorten
@@ -246,8 +246,8 @@ def _limits(report: Report) -> RenderableType | None:
 
 
 def _notes(report: Report) -> Iterator[RenderableType]:
-    notes = [Text(f"note: {note}", style="dim") for note in once(report, lambda target: target.notes)]
-    yield from (Text(), *notes) if notes else ()
+    told = [Text(f"note: {note}", style="dim") for note in notes(report)]
+    yield from (Text(), *told) if told else ()
 
 
 def _warnings(report: Report) -> Iterator[RenderableType]:

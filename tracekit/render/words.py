@@ -41,7 +41,7 @@ def headline(report: Report) -> Headline:
     others = [target for target in report.targets if target.label != source.gpu]
     if not others:
         busy = 100 * source.kernel_time_us / source.step_time_us if source.step_time_us else 0.0
-        return Headline(f"A step on {here} takes", step, "", f"The GPU is busy {percent(busy)} of it.")
+        return Headline(f"A step on {here} takes", step, ".", f"The GPU is busy {percent(busy)} of it.")
     best, among = _best(others)
     there = best.label if best.cluster else gpus_named(report, best.gpu, best.ranks)
     if best.layout and best.layout.world_size > 1:
@@ -156,6 +156,11 @@ def _limit(speed: float | None, what: str) -> str:
     if speed is None:
         return f"{what} doesn't become the limit"
     return f"{what} is the limit already" if speed == 1 else f"from {speed:.2g}x on {what} is the limit"
+
+
+def notes(report: Report) -> list[str]:
+    """What to know about the predictions, each once."""
+    return list(once(report, lambda target: target.notes))
 
 
 def once(report: Report, said: Callable[[Prediction], Iterable[str]]) -> Iterator[str]:

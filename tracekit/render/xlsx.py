@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tracekit.errors import TracekitError
-from tracekit.render.words import headline
+from tracekit.render.words import headline, notes
 from tracekit.reporting import tables
 from tracekit.reporting.model import Report
 
@@ -69,6 +69,7 @@ def _summary(book: "Workbook", report: Report) -> None:
         ("command", origin.command or ""),
         ("tracekit", origin.version),
         *(("warning", warning) for warning in report.warnings),
+        *(("note", note) for note in notes(report)),
     ]
     for row, values in enumerate(rows):
         sheet.write_row(row, 0, values)

@@ -9,7 +9,7 @@ from tracekit.render.colours import colour
 from tracekit.render.findings import grouped
 from tracekit.render.html.environment import asset, environment, script_source
 from tracekit.render.html.rows import kernel_rows
-from tracekit.render.words import gpus_named, headline, larger_steps, measured_steps, once, speed_lines
+from tracekit.render.words import gpus_named, headline, larger_steps, measured_steps, notes, once, speed_lines
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.bars import families
 from tracekit.reporting.tables import COLLECTIVES, KERNEL_TIMES, LAWS, MODULES, PREDICTED, RANKS
@@ -45,7 +45,7 @@ def page(report: Report) -> str:
             MOST_MODULES=MOST_MODULES,
             headline=headline(report),
             findings=grouped(report.findings),
-            notes=list(once(report, lambda target: target.notes)),
+            notes=notes(report),
             families=families(report.bars),
             larger_steps=list(once(report, larger_steps)),
             speeds=list(speed_lines(report)),
