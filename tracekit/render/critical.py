@@ -3,7 +3,7 @@
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from tracekit.render.words import speed_lines
+from tracekit.render.words import place_named, speed_lines
 from tracekit.reporting.model import Report
 from tracekit.units import duration, kernel_title, percent, shorten
 
@@ -14,13 +14,13 @@ LONGEST = 60
 def path(report: Report) -> RenderableType:
     """Where the path runs, the ops with most of it, and those that are near it."""
     found = report.critical
-    lines = [Text(" · ".join(f"{named(place)} {percent(share)}" for place, share in found.places))]
+    lines = [Text(" · ".join(f"{place_named(place)} {percent(share)}" for place, share in found.places))]
     for row in found.ops[:OPS]:
         lines.append(
             Text.assemble(
                 f"{duration(row.time_us):>8} {percent(row.share):>6}  ",
                 shorten(kernel_title(row.op), LONGEST),
-                (f", {named(row.on)}", "dim"),
+                (f", {place_named(row.on)}", "dim"),
             )
         )
     if found.near:
@@ -29,11 +29,6 @@ def path(report: Report) -> RenderableType:
         )
         lines.append(Text(f"nearly on it: {near}", style="dim"))
     return Group(*lines)
-
-
-def named(place: str) -> str:
-    """What the path runs on, for people."""
-    return "GPU" if place == "gpu" else place
 
 
 def speeds(report: Report) -> RenderableType:

@@ -139,6 +139,11 @@ def measured_steps(source: Source) -> str:
     return many(source.steps, "step") if source.steps_marked else "no steps marked: all of it counts as one"
 
 
+def place_named(place: str) -> str:
+    """What the critical path runs on."""
+    return "GPU" if place == "gpu" else place
+
+
 def speed_lines(report: Report) -> Iterator[str]:
     """The step with a faster GPU, CPU and network, and from where on another of them is the limit."""
     found = report.speeds

@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from tracekit.render.colours import colour
-from tracekit.render.critical import named
+from tracekit.render.words import place_named
 from tracekit.units import digits, duration, interval, kernel_title, percent, shorten
 
 LONGEST = 60
@@ -31,7 +31,7 @@ def environment() -> Environment:
         "digits": digits,
         "percent": percent,
         "colour": colour,
-        "place": named,
+        "place": place_named,
     }
     made.filters.update(formats, shorten=lambda text, width=LONGEST: shorten(kernel_title(text), width))
     made.globals.update(interval=interval)
