@@ -166,3 +166,22 @@ def test_the_activation_between_them_tells_of_products_that_are_launched_without
         ("gemm", 12, 1, 512, 256, 2 / 12 * 17 / 64),
     ]
     assert columns.row(2)[1:] == (None,) * 5
+
+
+def test_what_quantises_the_tokens_tells_what_the_products_multiply():
+    """Of both products, and of neither the router's nor what isn't a product."""
+    dims, types = [[6, 512], [6, 16], []], ["c10::BFloat16"] * 2 + [""]
+    fp8 = ["c10::Float8_e4m3fn", "c10::BFloat16", "float"]
+    builder = (
+        TraceBuilder()
+        .op("vllm::moe_forward", 0, 100, dims=dims, types=types)
+        .op("_C::dynamic_scaled_fp8_quant", 10, 4, dims=[[6, 512], [6, 512], [1]], types=fp8)
+        .op("_C::silu_and_mul", 40, 4, dims=[[12, 256], [12, 512]], types=types[:2])
+        .kernel("fused_moe_kernel", 200, 40, launch=30)
+        .kernel("act_and_mul_kernel", 250, 5, launch=41)
+        .kernel("fused_moe_kernel", 260, 40, launch=50)
+        .op("vllm::moe_forward", 300, 100, dims=dims, types=types)
+        .op("_C::silu_and_mul", 340, 4, dims=[[12, 256], [12, 512]], types=types[:2])
+        .kernel("fused_moe_kernel", 500, 40, launch=330)
+    )
+    assert extract(builder.load().rank())["dtype"].to_list() == ["fp8", "bf16", "fp8", "bf16"]

@@ -16,8 +16,8 @@ from tracekit.workload.ops.vector import Columns
 from tracekit.workload.signature import ITEM_BYTES, Signature
 
 CALL_SIGNATURE = (
-    "op", "name", "kind", "input_dims", "input_types", "input_strides", "concrete_inputs", "output_dims", "elements",
-    "blocks", "threads_per_block", *functions.COLUMNS, "place", "products", "of_call",
+    "op", "name", "kind", "input_dims", "input_types", "input_strides", "concrete_inputs", "output_dims", "quantised",
+    "elements", "blocks", "threads_per_block", *functions.COLUMNS, "place", "products", "of_call",
 )  # fmt: skip
 DESCRIPTION = (
     "family", "dtype", "direction", "batch", "m", "n", "k", "heads", "kv_heads", "q_len", "kv_len", "head_dim",
@@ -30,6 +30,7 @@ MOST_OF_A_THREAD = 16
 MOVERS = {"memcpy": ("aten::copy_", "aten::_to_copy"), "memset": ("aten::zero_", "aten::fill_")}
 EXTRA_TYPES = {
     "output_dims": pl.String,
+    "quantised": pl.String,
     "elements": pl.Int64,
     "shares": pl.Boolean,
     **dict.fromkeys(functions.COLUMNS, pl.String),
@@ -68,7 +69,8 @@ def _describe_one(row: dict[str, Any]) -> dict[str, Any]:
     told = known is not None and known.dtype is not None and known.family in TENSOR_FAMILIES
     if not told and by_name != "tf32":
         by_inputs = signature.product_dtype if family in ("gemm", "moe") else signature.dtype
-        described["dtype"] = by_inputs or by_name
+        cast = row["quantised"] if row["place"] is not None else None
+        described["dtype"] = cast or by_inputs or by_name
     return described | _work(signature, family, by_name, row)
 
 

@@ -97,7 +97,13 @@ def _join_owners(trace: RankTrace) -> pl.DataFrame:
 def _of_ops(ops: pl.DataFrame, rows: pl.Series) -> dict[str, pl.Series]:
     """What ops tell of the activities that they own, by column."""
     columns = (ops[column.name] for column in (*schema.SIGNATURE, *schema.COLLECTIVE))
-    named = (ops["name"].alias("op"), outputs.infer(ops), *functions.forward_inputs(ops), *columns)
+    named = (
+        ops["name"].alias("op"),
+        outputs.infer(ops),
+        outputs.quantised(ops),
+        *functions.forward_inputs(ops),
+        *columns,
+    )
     return {values.name: _gather(values, rows) for values in named}
 
 

@@ -3,7 +3,7 @@
 Traces of 2020 and 2021 record no strides and no output size. What does: the gradient of the output that the backward
 pass of the same layer takes, the whole backward op that calls the one for each gradient, or, in inference, the op that
 takes the output next. FBGEMM's backward passes get what their look-up tells instead, mixtures of experts the result of
-the activation between their two products.
+the activation between their two products. These cast their tokens themselves, too, which tells what they multiply.
 """
 
 import json
@@ -14,6 +14,7 @@ import polars as pl
 
 from tracekit.workload.ops import fbgemm
 from tracekit.workload.owners import innermost_ops
+from tracekit.workload.signature import DTYPES
 
 FORWARD = ("aten::cudnn_convolution", "aten::miopen_convolution", "aten::thnn_conv2d_forward")
 INPUT_GRADIENT = ("aten::cudnn_convolution_backward_input", "aten::miopen_convolution_backward_input")
@@ -26,6 +27,9 @@ OPS_AHEAD = 40
 EXPERTS = r"^vllm::moe_forward"
 ACTIVATION = r"^_C::(?:silu|gelu|gelu_tanh|swigluoai)_and_mul$"
 """Takes its output [tokens x experts of each, width] first."""
+QUANTISE = r"^(?:_C|sgl_kernel)::.*quant"
+"""Takes what it reads and writes as inputs."""
+QUANTISED = ("fp8", "int8")
 
 Key = tuple[tuple[int, ...], tuple[int, ...]]
 
@@ -53,13 +57,35 @@ def infer(ops: pl.DataFrame) -> pl.Series:
 
 def _activations(ops: pl.DataFrame) -> dict[int, list[int]]:
     """Of each mixture of experts the result of the largest activation in it; shared experts' has a row a token only."""
+    told = ((row, json.loads(dims)[0]) for row, dims in _in_experts(ops, ACTIVATION, "input_dims"))
+    return dict(sorted((row, shape) for row, shape in told if len(shape) == 2))
+
+
+def quantised(ops: pl.DataFrame) -> pl.Series:
+    """To what each mixture of experts casts the factors of its products; null where it doesn't, and of other ops.
+
+    Args:
+        ops: As in the trace (``schema.OPS``).
+    """
+    taken = (
+        (row, dtype)
+        for row, types in _in_experts(ops, QUANTISE, "input_types")
+        for dtype in QUANTISED
+        if dtype in (DTYPES.get(str(name).replace(" ", "")) for name in json.loads(types))
+    )
+    found = dict(taken)
+    result = pl.Series("quantised", [None], dtype=pl.String).new_from_index(0, ops.height)
+    return result.scatter(list(found), list(found.values())) if found else result
+
+
+def _in_experts(ops: pl.DataFrame, pattern: str, column: str) -> list[tuple[int, str]]:
+    """Of the ops that a pattern names, the row of the mixture of experts that each is in, and what a column tells."""
     experts = ops.with_row_index("row").filter(pl.col("name").str.contains(EXPERTS))
-    activations = ops.filter(pl.col("name").str.contains(ACTIVATION), pl.col("input_dims").is_not_null())
-    if experts.is_empty() or activations.is_empty():
-        return {}
-    inside = experts["row"].gather(innermost_ops(activations, experts))
-    told = ((row, json.loads(dims)[0]) for row, dims in zip(inside, activations["input_dims"], strict=True))
-    return dict(sorted((row, shape) for row, shape in told if row is not None and len(shape) == 2))
+    named = ops.filter(pl.col("name").str.contains(pattern), pl.col(column).is_not_null())
+    if experts.is_empty() or named.is_empty():
+        return []
+    inside = experts["row"].gather(innermost_ops(named, experts))
+    return [(row, told) for row, told in zip(inside, named[column], strict=True) if row is not None]
 
 
 def _gradients(gradients: pl.DataFrame, ops: pl.DataFrame) -> Iterator[tuple[int, list[int]]]:
