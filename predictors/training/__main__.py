@@ -11,6 +11,7 @@ from pathlib import Path
 
 import polars as pl
 
+from predictors.errors import PredictorError
 from predictors.fitted import save_weights
 from predictors.gpu_names import load_gpu
 from predictors.training import published, traces
@@ -39,8 +40,12 @@ def main() -> None:
     args = parser.parse_args()
 
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # for the processes, which would wait for each other's threads
-    held_out = sorted(load_gpu(name).slug for name in args.hold_out.split(",") if name)
-    weights, rows = fit_all(measurements([*args.data, *KEPT], held_out), args.jobs)
+    try:
+        held_out = sorted(load_gpu(name).slug for name in args.hold_out.split(",") if name)
+        measured = measurements([*args.data, *KEPT], held_out)
+    except (PredictorError, ValueError) as error:
+        raise SystemExit(f"predictors.training: {error}") from error
+    weights, rows = fit_all(measured, args.jobs)
     errors = table(rows)
     args.out.mkdir(parents=True, exist_ok=True)
     if args.command == "fit":

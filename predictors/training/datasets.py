@@ -39,12 +39,12 @@ def load(*data: Path) -> pl.DataFrame:
         apart, and `versions_us`, of 'graph' each version's. GPUs that aren't known are left out.
 
     Raises:
-        ValueError: no measurement anywhere, or a checkout without its large files.
+        ValueError: a folder without any measurement, or a checkout without its large files.
     """
-    frames = [frame for folder in data for frame in _frames(folder)]
-    if not frames:
-        raise ValueError(f"no measured kernels under {', '.join(map(str, data))}")
-    rows = pl.concat(frames, how="diagonal_relaxed")
+    found = {folder: [*_frames(folder)] for folder in data}
+    if empty := [str(folder) for folder, frames in found.items() if not frames]:
+        raise ValueError(f"no measured kernels under {', '.join(empty)}")
+    rows = pl.concat([frame for frames in found.values() for frame in frames], how="diagonal_relaxed")
     slugs = {name: slug for name in rows["gpu"].unique().to_list() if (slug := _slug(name))}
     rows = rows.with_columns(pl.col("gpu").replace_strict(slugs, default=None, return_dtype=pl.String))
     fitted = ~pl.col("family").is_in(TENSOR_FAMILIES) | pl.col("dtype").is_in(_MODELLED)

@@ -7,6 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from predictors.training.__main__ import main
 from predictors.training.datasets import load
 from predictors.training.traces import TABLE
 
@@ -112,6 +113,18 @@ def test_a_checkout_of_neusight(tmp_path):
 def test_nothing_to_read_is_an_error(tmp_path):
     with pytest.raises(ValueError, match="no measured kernels under"):
         load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"), [([], "no measured kernels under nowhere"), (["--hold-out", "h1000"], "unknown GPU 'h1000'")]
+)
+def test_weights_are_not_fitted_without_the_data_that_was_named(monkeypatch, tmp_path, options, said):
+    """What is kept here would do for some: a folder or a GPU misspelt isn't passed over."""
+    out = tmp_path / "out"
+    monkeypatch.setattr("sys.argv", ["training", "fit", "--data", "nowhere", "--out", str(out), *options])
+    with pytest.raises(SystemExit, match=said):
+        main()
+    assert not out.exists()
 
 
 def test_kernels_of_traces():
