@@ -284,6 +284,7 @@ def test_a_directory_that_can_not_be_written_to_is_refused_before_the_work(run, 
     assert err.count("\n") == 1
 
 
-def test_help_shows_no_value_behind_a_switch(run):
-    code, out, _ = run("predict", "--help")
-    assert (code, "--json" in out, "<bool>" in out) == (0, True, False)
+@pytest.mark.parametrize(("asked", "switch"), [(("predict", "--help"), "--json"), (("--help",), "--version")])
+def test_help_shows_no_value_behind_a_switch(run, asked, switch):
+    code, out, _ = run(*asked)
+    assert (code, switch in out, "<bool>" in out) == (0, True, False)

@@ -7,7 +7,7 @@ import traceback
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperOption
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from tracekit import __version__
 from tracekit.cli import (
@@ -34,20 +34,29 @@ EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
 
 
-class Verb(TyperCommand):
-    """A verb whose help shows a switch as one: typer writes ``<bool>`` behind it, as if it took a value."""
+class Switches:
+    """Help that shows a switch as one: typer writes ``<bool>`` behind it, as if it took a value."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """The options and arguments."""
-        params = super().get_params(ctx)
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for param in params:
             if isinstance(param, TyperOption) and param.is_flag:
                 param.metavar = ""
         return params
 
 
+class Verb(Switches, TyperCommand):
+    """One verb."""
+
+
+class Verbs(Switches, TyperGroup):
+    """All of them."""
+
+
 app = typer.Typer(
     name="tracekit",
+    cls=Verbs,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
