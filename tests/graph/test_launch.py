@@ -1,5 +1,6 @@
 """What activities wait for after their launch, on small traces; times in microseconds."""
 
+import numpy as np
 import pytest
 
 from tests.graphs import graph_of
@@ -47,6 +48,15 @@ def test_a_graph_that_starts_in_the_midst_of_a_slow_call_may_have_waited_for_the
 def test_a_graph_that_starts_in_a_quick_call_starts_a_latency_after_it_began():
     """Which is 48: half of what the two launches take, 10 and 86."""
     assert replay(graph_of(slow_launch(first=186, dur=90))).activity_start_ns[1] == 148_000
+
+
+def test_a_kernel_whose_slow_call_loads_its_code_starts_as_that_is_nearly_over():
+    """Not so where the GPU was busy meanwhile, and the kernel may have been launched long before it started."""
+    builder = TraceBuilder().kernel("eager", 10, 10, launch=0).kernel("first", 9065, 10, launch=100, launch_dur=9000)
+    assert replay(graph_of(builder)).activity_start_ns[1] == 9_065_000
+    assert replay(graph_of(builder), host_time=0.5).activity_start_ns[1] == 4_515_000
+    behind = TraceBuilder().kernel("long", 10, 4000, launch=0).kernel("next", 4011, 10, launch=100, launch_dur=9000)
+    assert replay(graph_of(behind), np.array([2_000_000, 10_000])).activity_start_ns[1] < 2_100_000
 
 
 def queued(*gaps: float) -> TraceBuilder:

@@ -43,6 +43,14 @@ def test_a_slow_cpu():
     assert causes(idle) == {Cause.LAUNCH_BOUND: 2 * 82 + 2, Cause.LAUNCH_LATENCY: 3 * 8}
 
 
+def test_a_slow_launch_call_is_the_cpus_work():
+    """The first launch of a kernel loads its code: 9000 in the call, at whose end the kernel starts."""
+    builder = TraceBuilder().op("aten::mm", 0, 20).kernel("gemm", 10, 10, launch=2)
+    builder.op("aten::gelu", 30, 9100).kernel("gelu", 9095, 10, launch=100, launch_dur=9000).op("end", 9130, 10)
+    assert causes(idle_of(builder))[Cause.LAUNCH_BOUND] > 9000
+    assert Cause.UNEXPLAINED not in causes(idle_of(builder))
+
+
 def test_it_is_told_which_op_launched_late():
     builder = TraceBuilder()
     for start, name in ((0, "aten::add"), (100, "aten::mm"), (130, "aten::add")):

@@ -2,6 +2,7 @@
 
 A CUDA graph is handed over as a whole: where nothing of it ran before its launch call had returned or, of a slow call,
 nearly had, nothing can. A slow call that let it start earlier, but long after it began, on an idle GPU, will again.
+Nor does a kernel start before a slow call is nearly over that did, as those that load its code.
 """
 
 import numpy as np
@@ -18,7 +19,7 @@ DEFAULT_LATENCY_NS = 8_000
 # A kernel that starts later than this waited for something else than its launch.
 MAX_LATENCY_NS = 100_000
 ENOUGH = 5
-# A graph that starts in this last part of a call that takes longer than any latency waited for its end.
+# What starts in this last part of a call that takes longer than any latency waited for its end.
 NEAR_ITS_END = 0.1
 # Of all kernels, or all copies and sets, fewer will do; a single one may have waited.
 SOME = 2
@@ -27,8 +28,9 @@ SOME = 2
 def link(nodes: Nodes, kernels: pl.DataFrame, held_back: Ints) -> Edges:
     """Launch edges; the lag is the median latency of like launches on an idle stream, none after a graph's call.
 
-    Where a graph started just before its call returned, it is less than none by as much. What a slow call took before
-    that on an idle GPU is kept as measured, and so is what one took for the first piece of a copy.
+    Where a graph, or the kernel of a slow call, started just before its call returned, it is less than none by as much.
+    What a slow call took before that on an idle GPU is kept as measured, and so is what one took for the first piece of
+    a copy.
 
     Args:
         nodes: The nodes.
@@ -39,7 +41,7 @@ def link(nodes: Nodes, kernels: pl.DataFrame, held_back: Ints) -> Edges:
     launcher = nodes.launcher[nodes.launcher != NONE]
     idle = _on_idle_stream(nodes)
     latency = _latency(nodes, kernels, idle, held_back)[nodes.launcher != NONE]
-    whole, early, late = _handed_over(nodes, launcher, launched)
+    whole, early, late = _handed_over(nodes, launcher, launched, (kernels["kind"] == "kernel").to_numpy())
     source = np.where(whole, ends(launcher), starts(launcher))
     lag = np.where(whole, -early, np.where(late > 0, late, latency))
     first_piece = (copies.fed(nodes, kernels) & idle)[launched - nodes.cpu]
@@ -51,22 +53,23 @@ def link(nodes: Nodes, kernels: pl.DataFrame, held_back: Ints) -> Edges:
     return Edges(EdgeKind.LAUNCH, source, target, np.concatenate([lag, np.zeros(begun.sum(), dtype=lag.dtype)]))
 
 
-def _handed_over(nodes: Nodes, launcher: Ints, launched: Ints) -> tuple[Bools, Ints, Ints]:
-    """When the graphs that activities are of were handed over.
+def _handed_over(nodes: Nodes, launcher: Ints, launched: Ints, is_kernel: Bools) -> tuple[Bools, Ints, Ints]:
+    """When the graphs that activities are of, or kernels of slow calls, were handed over.
 
     Returns:
-        Whether with their launch call's end, how long before it they started, and, of a call that took long to do it
-        in its midst, how long; else 0.
+        Whether with their launch call's end, how long before it they started, and, of a graph's call that took long to
+        do it in its midst, how long; else 0.
     """
     graphs = nodes.launches_graph
     start, end = nodes.start_ns[: nodes.cpu], nodes.end_ns[: nodes.cpu]
     first = np.full(nodes.cpu, np.iinfo(np.int64).max)
     np.minimum.at(first, launcher, nodes.start_ns[launched])
     early = np.maximum(end - first, 0)
-    slow = end - start > MAX_LATENCY_NS
-    whole = graphs & ((early == 0) | (slow & (early <= NEAR_ITS_END * (end - start))))
+    near = (end - start > MAX_LATENCY_NS) & (early <= NEAR_ITS_END * (end - start))
+    whole = (graphs & ((early == 0) | near))[launcher]
+    whole |= (near & (early > 0))[launcher] & is_kernel[launched - nodes.cpu]
     late = np.where(graphs & (first - start > MAX_LATENCY_NS) & (_busy_until(nodes, first) <= start), first - start, 0)
-    return whole[launcher], early[launcher], late[launcher]
+    return whole, early[launcher], late[launcher]
 
 
 def _busy_until(nodes: Nodes, times: Ints) -> Ints:
