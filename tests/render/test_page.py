@@ -45,9 +45,9 @@ def test_the_headline_says_what_limits_the_best_target(report):
     told = replace(
         report, findings=(Finding("bottleneck-there", "On it the host is the limit.", "", None, (), best.label),)
     )
-    assert headline(told).detail == "On it the host is the limit."
+    assert headline(told).detail.endswith(". On it the host is the limit.")
     busy = 100 * best.step.kernel_time_us / best.step.step_time_us
-    assert headline(replace(report, findings=())).detail == f"The GPU would be busy {busy:.0f} % of that step."
+    assert headline(replace(report, findings=())).detail.endswith(f" The GPU would be busy {busy:.0f} % of that step.")
 
 
 def test_what_is_advised_alike_of_several_targets_stands_once(report):
@@ -104,7 +104,21 @@ def test_what_lacks_the_memory_is_never_the_answer(report):
     assert whole.after == ": 2.00× as fast."
     alone = headline(replace(report, targets=(lacking,), findings=(told,)))
     assert alone.after == ": 4.00× as fast."
-    assert alone.detail.startswith("The job doesn't fit into it. ")
+    assert ". The job doesn't fit into it. " in alone.detail
+
+
+def test_the_headline_says_how_sure_it_is_and_where_it_may_be_otherwise(report):
+    """The measured step takes 11.0 ms."""
+    one = report.targets[0]
+
+    def said(low_us, high_us, **changed):
+        target = replace(one, low_us=low_us, high_us=high_us, **changed)
+        return headline(replace(report, targets=(target,))).detail
+
+    assert said(6e3, 9e3).startswith("90 % interval 6.00–9.00 ms. ")
+    assert said(6e3, 12e3).startswith("90 % interval 6.00–12.0 ms, so that it may be no faster. ")
+    assert "no slower" in said(10e3, 30e3, speedup=0.5)
+    assert "so that" not in said(20e3, 40e3, samples=4.0, speedup=0.4)
 
 
 def test_the_headline_says_where_the_same_samples_cost_least(report):

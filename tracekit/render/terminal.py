@@ -226,7 +226,7 @@ def _findings(report: Report) -> RenderableType | None:
         return None
     lines = []
     for finding in report.findings[:MOST_FINDINGS]:
-        saves = f" (up to {duration(finding.saves_us)})" if finding.saves_us else ""
+        saves = f" (saves up to {duration(finding.saves_us)})" if finding.saves_us else ""
         lines.append(Text.assemble("• ", finding.title, (saves, "bold"), " ", (finding.advice, "dim")))
     if len(report.findings) > MOST_FINDINGS:
         lines.append(Text(f"  and {len(report.findings) - MOST_FINDINGS} more: -o report.html", style="dim"))

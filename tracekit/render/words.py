@@ -10,7 +10,7 @@ from tracekit.reporting.findings.memory import LACKING
 from tracekit.reporting.findings.target import BOTTLENECK
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.source import Source
-from tracekit.units import digits, dollars, duration, many, percent
+from tracekit.units import digits, dollars, duration, interval, many, percent
 
 NO_DIFFERENCE = 0.01
 GPU_SPEEDS = (2.0, 5.0)
@@ -53,7 +53,7 @@ def headline(report: Report) -> Headline:
         f"A step takes {step} on {here}. On {there}{among}, it would take",
         duration(best.step.step_time_us),
         f"{larger}{edited}: {_compared(best.speedup_per_sample)}{each}.",
-        " ".join((_detail(report, best), *_cheapest(report))),
+        " ".join((_sure(report, best), _detail(report, best), *_cheapest(report))),
     )
 
 
@@ -101,6 +101,15 @@ def _compared(speedup: float) -> str:
     if abs(speedup - 1) < NO_DIFFERENCE:
         return "no faster"
     return f"{digits(speedup)}× as fast" if speedup > 1 else f"{digits(1 / speedup)}× as long"
+
+
+def _sure(report: Report, target: Prediction) -> str:
+    """The interval, and whether the sign of the difference is in doubt."""
+    here = report.source.step_time_us * target.samples
+    doubt = ""
+    if target.low_us < here < target.high_us and abs(target.speedup_per_sample - 1) >= NO_DIFFERENCE:
+        doubt = f", so that it may be no {'faster' if target.speedup_per_sample > 1 else 'slower'}"
+    return f"90 % interval {interval(target.low_us, target.high_us)}{doubt}."
 
 
 def _detail(report: Report, target: Prediction) -> str:
