@@ -101,6 +101,7 @@ def sizes(table: pl.DataFrame) -> Sizes:
         "passes": np.where(direction.among("backward"), 3.2, 1.0),
         "backward": direction.among("backward").astype(np.float64),
         "skewed": routing.map(_skew),
+        **_of_convolution(table, x, family, direction),
         "quantised_input": (served & dtype.among("fp8", "fp8_block", "nvfp4")).astype(np.float64),
     }
     frameworks = None if framework.names == (None,) else framework.map(lambda name: name)
@@ -131,6 +132,28 @@ def _side_by_side(table: pl.DataFrame, x: Columns, family: Coded, direction: Cod
     """Elements side by side in operands: the depth of a product, a convolution's channels; 0 where nobody knows."""
     channels = np.where(direction.among("dgrad"), x["k"], table["channels"].fill_null(0.0).to_numpy())
     return np.where(family.among("gemm"), x["k"], np.where(family.among("conv"), channels, 0.0))
+
+
+def _of_convolution(table: pl.DataFrame, x: Columns, family: Coded, direction: Coded) -> Columns:
+    """What Winograd's algorithms see of convolutions; nothing of other families.
+
+    Images of unknown size count as made of whole tiles, windows of unknown size as 3x3.
+    """
+    if not family.among("conv").any():
+        return {}
+    of_data, of_weights = direction.among("dgrad"), direction.among("wgrad")
+    pixels, window = np.where(of_weights, x["k"], x["m"]), np.where(of_data | of_weights, x["n"], x["k"])
+    channels = _else(table["channels"].to_numpy(), window / 9)
+    height, width = (_else(table[name].to_numpy(), 4.0) for name in ("height", "width"))
+    return {
+        "images": pixels / (height * width),
+        "height": height,
+        "width": width,
+        "window_size": window / channels,
+        "inputs": np.where(of_data, x["k"], channels),
+        "filters": np.where(of_data, channels, np.where(of_weights, x["m"], x["n"])),
+        "of_weights": of_weights.astype(np.float64),
+    }
 
 
 def _accesses(row_bytes: Floats, element_bytes: Floats) -> Floats:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from predictors.arrays import Floats, Frameworks, Singles
+from predictors.law import LAWS
 from predictors.machine import Machine
 from predictors.stacks import ATTENTION_STACKS, SERVING_FRAMEWORKS
 from predictors.terms import Columns, Terms, overlap
@@ -15,11 +16,13 @@ ATTENTION_LAWS = ("prefill", "encoder", "decode")
 def features(law: str, frameworks: Frameworks, x: Columns, terms: Terms, gpu: Machine) -> Singles:
     """Features of rows that share a law.
 
-    Nothing that identifies a GPU: rates only enter as ratios of times, SMs as waves, caches as shares.
+    Nothing that identifies a GPU: rates only enter as ratios of times, SMs as waves, caches as shares. Kernels that
+    each do a share of an op look like the whole: what a library does of a large convolution isn't a small one.
 
     Returns:
         float32 (features, rows).
     """
+    x, terms = LAWS[law].whole(x, terms)
     compute, memory, floor = (np.maximum(t, 1e-6) for t in (terms.compute_us, terms.memory_us, terms.floor_us))
     rows = [
         np.log(overlap(compute, memory) / floor),
@@ -40,6 +43,8 @@ def frameworks_of(law: str) -> tuple[str, ...]:
 
 def _shape(law: str, x: Columns, gpu: Machine) -> list[Floats]:
     kind = law.split(" ")[0]
+    if law == "conv fp32":
+        return [*_product(x, gpu), *_images(x)]
     if kind in ("gemm", "conv"):
         return _product(x, gpu)
     if kind in ATTENTION_LAWS:
@@ -62,6 +67,13 @@ def _product(x: Columns, gpu: Machine) -> list[Floats]:
         _alignment(n),
         _alignment(k),
     ]
+
+
+def _images(x: Columns) -> list[Floats]:
+    """Sizes by which cuDNN chooses an algorithm, and how much of its tiles is filled."""
+    tiles = ((4, 4), (8, 16))
+    filled = [x["height"] * x["width"] / (h * np.ceil(x["height"] / h) * w * np.ceil(x["width"] / w)) for h, w in tiles]
+    return [*(np.log(x[name]) for name in ("images", "inputs", "filters")), *filled]
 
 
 def _attention(x: Columns, gpu: Machine) -> list[Floats]:

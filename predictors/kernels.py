@@ -13,6 +13,7 @@ INTEGERS = (
     "batch", "m", "n", "k", "rows", "cols", "heads", "kv_heads", "q_len", "kv_len", "head_dim",
     "tokens", "hidden", "inter", "topk", "experts", "tp", "ep", "ranks", "blocks", "threads_per_block",
     "registers_per_thread", "shared_memory_bytes", "tile_m", "tile_n", "window", "channels",
+    "height", "width",
 )  # fmt: skip
 SIZES = INTEGERS[: INTEGERS.index("ranks") + 1]
 """Integers that count something; an empty tensor's zero counts as one. (`window` 0 means none.)"""
@@ -75,8 +76,9 @@ def complete(kernels: pl.DataFrame) -> pl.DataFrame:
         the keys of attention are split over blocks, and `indexed`, whether a kernel works out where each element lies
         (of tensors that are broadcast or strided), to false. `tensor_core`, whether a kernel runs on matrix units, and
         `winograd`, whether a convolution has Winograd's algorithm, stay null where nobody knows; `channels` are a
-        convolution's of one group, `part` says which of a norm's kernels it is: 'sums', 'scaling', or null. Null are
-        also a `framework` that isn't one of `stacks.FRAMEWORKS`, a number that isn't finite, and a time below 0.
+        convolution's of one group, `height` and `width` those of its output images, `part` says which of a norm's
+        kernels it is: 'sums', 'scaling', or null. Null are also a `framework` that isn't one of `stacks.FRAMEWORKS`, a
+        number that isn't finite, and a time below 0.
 
     Raises:
         KernelTableError: no `family` column, a family or a dtype nobody knows, or a column of a wrong type.

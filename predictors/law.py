@@ -15,7 +15,8 @@ import numpy as np
 
 from predictors.arrays import Floats
 from predictors.laws.attention import decode_terms, prefill_terms
-from predictors.laws.products import conv_terms, gemm_fp32_terms, gemm_terms, moe_terms
+from predictors.laws.convolutions import conv_fp32_terms, conv_terms
+from predictors.laws.products import gemm_fp32_terms, gemm_terms, moe_terms
 from predictors.laws.vector import memcpy_terms, row_terms, stream_terms
 from predictors.machine import Machine
 from predictors.terms import Columns, Constants, Terms
@@ -48,6 +49,14 @@ class Law:
         terms = self.terms({**x, "work_bytes": x["work_bytes"] / share}, gpu, c)
         return replace(terms, compute_us=terms.compute_us * share, memory_us=terms.memory_us * share)
 
+    def whole(self, x: Columns, terms: Terms) -> tuple[Columns, Terms]:
+        """Columns and terms of the ops that kernels do a share of, from those of the kernels."""
+        if not self.of_op:
+            return x, terms
+        share = x["share"]
+        whole = replace(terms, compute_us=terms.compute_us / share, memory_us=terms.memory_us / share)
+        return {**x, "work_flops": x["work_flops"] / share, "work_bytes": x["work_bytes"] / share}, whole
+
     def correctable(self, terms: Terms) -> Floats:
         """The part of each kernel's time that the learned correction may change."""
         return terms.body_us / terms.time_us if self.floor_is_exact else np.ones_like(terms.floor_us)
@@ -71,6 +80,14 @@ GEMM_FP32 = Law(
     effects=("compute", "memory"),
     floor_is_exact=True,
     travels=0.4,  # with more, narrow products on a B200 take less time the wider they are
+)
+CONV_FP32 = replace(
+    GEMM_FP32,
+    terms=conv_fp32_terms,
+    priors=dict(GEMM_FP32.priors)
+    | {"compute": (0.8, 0.1), "batched": (0.85, 0.1), "fused": (0.9, 0.1), "transform": (0.6, 0.2)}
+    | {"feed": (0.3, 0.3), "prologue": (8.0, 0.5), "start": (16.0, 0.5)}
+    | {"fill": (0.1, 0.2), "reduce": (1.5, 0.2), "cache_share": (0.7, 0.1)},
 )
 PREFILL = Law(
     prefill_terms,
@@ -125,7 +142,7 @@ LAWS: dict[str, Law] = {
     **{f"conv {d}": CONV for d in ("half", "fp8", "fp8_block", "nvfp4")},
     **{f"moe {d}": MOE for d in ("fp32", "half", "fp8", "fp8_block", "nvfp4")},
     "gemm fp32": GEMM_FP32,
-    "conv fp32": GEMM_FP32,
+    "conv fp32": CONV_FP32,
     "prefill": PREFILL,
     "encoder": PREFILL,
     "decode": DECODE,

@@ -146,6 +146,7 @@ def _convolution(device: str, dtype: str, images: int, channels: int, edge: int,
     row = {
         "family": "conv", "dtype": dtype, "direction": "forward", "batch": 1, "m": images * out**2, "n": filters,
         "k": channels * k**2, "bytes": BYTES[dtype] * numel,
+        "channels": channels, "height": out, "width": out, "winograd": k in (3, 5) and s == 1,
     }  # fmt: skip
 
     def ready() -> Callable[[], Any]:

@@ -220,6 +220,8 @@ KERNELS = Table(
         ),
         Column("winograd", pl.Boolean, "conv: whether its window and stride suit Winograd's algorithm."),
         Column("channels", pl.Int64, "conv: input channels of one group."),
+        Column("height", pl.Int64, "conv, two-dimensional: rows of an output image."),
+        Column("width", pl.Int64, "conv, two-dimensional: columns of an output image."),
         Column("part", pl.String, "norm: what it does where several kernels make one: sums or scaling."),
         Column("layout", pl.String, "gemm: nn, nt, tn or tt, of the two factors, as BLAS means it."),
         Column("tensor_core", pl.Boolean, "Whether it runs on matrix units; null: the name doesn't tell."),

@@ -62,11 +62,6 @@ def of_slower_units(c: Constants, gpu: Machine) -> Constants:
     return {**c, "compute": 2 * np.asarray(c["compute"]) / (1 + np.asarray(c["compute"]))}
 
 
-def conv_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
-    """A convolution on the matrix units, as the product that it implies."""
-    return gemm_terms(x, gpu, c, DEEP_SPLITS)
-
-
 def gemm_terms(x: Columns, gpu: Machine, c: Constants, splits: Sequence[int] = SPLITS) -> Terms:
     """A matrix product on the matrix units; before wgmma they outrun the power of boards like the T4."""
     c = of_slower_units(c, gpu)
@@ -125,15 +120,18 @@ def _best_tile(x: Columns, gpu: Machine, c: Constants, splits: Sequence[int]) ->
     return np.stack([terms[best, np.arange(best.size)] for terms in tried])
 
 
+def sustained_tflops(x: Columns, gpu: Machine, c: Constants) -> Floats:
+    """Rate of the vector units that the board's power allows and integers leave."""
+    tflops = x["tflops"] * sustained(gpu.watts_per_tflops, c["power"])
+    return tflops * c["shared_lanes"] if gpu.architecture in SHARED_LANES else tflops
+
+
 def gemm_fp32_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
     """A matrix product on the vector units, whose clock the board's power limits and which load element by element.
 
     Kernels of their own multiply by a vector: they go through the matrix once.
     """
-    aligned = np.zeros_like(x["k"])
-    tflops = x["tflops"] * sustained(gpu.watts_per_tflops, c["power"])
-    if gpu.architecture in SHARED_LANES:
-        tflops = tflops * c["shared_lanes"]
+    aligned, tflops = np.zeros_like(x["k"]), sustained_tflops(x, gpu, c)
     x = {**x, "tflops": tflops, "unaligned_loads": aligned, "unaligned_stores": aligned}
     product, vector = product_terms(x, gpu, c, DEEP_SPLITS), np.minimum(x["m"], x["n"]) == 1
     arithmetic = x["work_flops"] / (tflops * 1e6)

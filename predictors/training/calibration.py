@@ -23,14 +23,25 @@ BLOCK_ROWS, LEAST_BLOCK_ROWS = 60, 20
 SHORTEST_US = {"graph": 20.0, "eager": 200.0, "trace": 2.0, "published": float("inf")}
 """Shorter kernels are left out of scores: eager times have 10 to 40 us of launch in them, old traces count whole us.
 Published ones are too few for a GPU to tell its errors."""
+LAUNCHES = 4
+"""An eager time that isn't so many of its GPU's launches long is left out too: cuDNN's take 0.1 to 0.8 ms at random."""
+
+
+def shortest_us(launch_us: float) -> pl.Expr:
+    """Measured times up to which kernels are left out of scores, by their `source`.
+
+    Args:
+        launch_us: what eager measurements have on top of the kernel.
+    """
+    usual = pl.col("source").replace_strict(SHORTEST_US, return_dtype=pl.Float64)
+    return pl.when(pl.col("source") == "eager").then(usual.clip(LAUNCHES * launch_us)).otherwise(usual)
 
 
 def blocks(fitted: LawFit, launches: LawFit, part: Measured) -> list[Block]:
     """How far a GPU left out is off on its training shapes, a block for each framework."""
     found = []
     for _, rows in _frameworks(part, launches):
-        shortest = pl.col("source").replace_strict(SHORTEST_US, return_dtype=pl.Float64)
-        some = _spread_out(rows.filter(pl.col("latency_us") > shortest), BLOCK_ROWS)
+        some = _spread_out(rows.filter(pl.col("latency_us") > pl.col("shortest_us")), BLOCK_ROWS)
         if some.height >= LEAST_BLOCK_ROWS:
             found.append(Block.of(fitted.law, observe(fitted.law, some, part.machine, fitted.weights)))
     return found
@@ -52,8 +63,7 @@ def chosen(rows: pl.DataFrame, part: Measured, fitted: LawFit) -> pl.DataFrame:
     """
     some = _spread_out(rows, 4 * CANDIDATES)
     observed = observe(fitted.law, some.with_columns(measured_us=1.0), part.machine, fitted.weights)
-    shortest = some["source"].replace_strict(SHORTEST_US, return_dtype=pl.Float64).log().to_numpy()
-    long = np.flatnonzero(-observed.missed > shortest)[:CANDIDATES]
+    long = np.flatnonzero(-observed.missed > some["shortest_us"].log().to_numpy())[:CANDIDATES]
     spread = fitted.weights.spread(fitted.law)
     sd = spread.sd(constants_of(fitted.law))
     return some[long[most_telling(Block.of(fitted.law, observed), spread, sd, CALIBRATION_ROWS, long)]]
@@ -88,7 +98,7 @@ def most_telling(block: Block, spread: Spread, sd: Floats, count: int, among: In
 def _frameworks(part: Measured, launches: LawFit) -> Iterator[tuple[str | None, pl.DataFrame]]:
     launch = launches.launches.get(part.gpu, 0.0)
     for (framework,), rows in part.shapes(test=False).table.group_by("framework", maintain_order=True):
-        yield framework, rows.with_columns(measured_us=pl.Series(kernel_us(rows, launch)))
+        yield framework, rows.with_columns(shortest_us=shortest_us(launch), measured_us=kernel_us(rows, launch))
 
 
 def _spread_out(rows: pl.DataFrame, count: int) -> pl.DataFrame:

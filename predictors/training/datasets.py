@@ -18,7 +18,7 @@ KEYS = (
     "source", "gpu", "framework", "family", "dtype", "kv_dtype", "direction", "share", "batch", "m", "n", "k", "rows",
     "cols", "flops", "bytes", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "causal", "window", "tokens",
     "hidden", "inter", "topk", "experts", "tp", "ep", "routing", "blocks",
-    "indexed", "channels", "part",
+    "indexed", "channels", "height", "width", "part",
 )  # fmt: skip
 
 SLOWED = 1.5

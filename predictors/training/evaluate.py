@@ -16,7 +16,7 @@ from predictors.model import evaluate
 from predictors.roofline import bound_us
 from predictors.stacks import ATTENTION_STACKS
 from predictors.surface import Spread
-from predictors.training.calibration import SHORTEST_US, blocks, calibrated
+from predictors.training.calibration import blocks, calibrated, shortest_us
 from predictors.training.fit import LawFit, Measured, fit, kernel_us, sample
 from predictors.training.fit_spread import Block, fit_spread
 from predictors.transfer import relation
@@ -128,18 +128,18 @@ def _modelled(fitted: LawFit, launches: LawFit, part: Measured, weights: Weights
         columns["work_flops"] / columns["tflops"] / 1e6, columns["work_bytes"] / gpu.gpu.bandwidth_gbps / 1e3
     )
     bound = bound_us(law, columns, gpu)
+    launch_us = launches.launches.get(gpu.slug, 0.0)
     known = ("law", "framework", "dtype", "shape", "source", "versions_us")
     scored = part.table.select(*known, measured_us="latency_us").with_columns(
         gpu=pl.lit(gpu.slug),
         situation=pl.lit(situation(law, gpu, weights)),
-        latency_us=pl.Series(kernel_us(part.table, launches.launches.get(gpu.slug, 0.0))),
+        latency_us=pl.Series(kernel_us(part.table, launch_us)),
         model_us=pl.Series(np.maximum(model_us, bound)),
         nameless_us=pl.Series(np.maximum(nameless_us, bound)),
         law_us=pl.Series(np.maximum(law_us, bound)),
         roofline_us=pl.Series(roofline),
     )
-    shortest = pl.col("source").replace_strict(SHORTEST_US, return_dtype=pl.Float64)
-    return scored.filter(pl.col("measured_us") > shortest).drop("source", "measured_us")
+    return scored.filter(pl.col("measured_us") > shortest_us(launch_us)).drop("source", "measured_us")
 
 
 def _source(rows: pl.DataFrame, source: Machine, target: Machine) -> pl.DataFrame:

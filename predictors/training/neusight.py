@@ -19,7 +19,7 @@ _CLASSES = {
 _VECTOR = {"elem_unary": "elementwise", "elem_binary": "elementwise", "softmax": "softmax", "layernorm": "norm"}
 _TEST = ("bmm", "linear", "elem", "ln", "softmax")
 _BYTES = 4
-_COLUMNS = ("gpu", "op_class", "latency_us", "flops", "bytes", "B", "H", "m", "n", "k")
+_COLUMNS = ("gpu", "op_class", "latency_us", "flops", "bytes", "B", "H", "m", "n", "k", "channels", "height")
 
 
 def load(folder: Path) -> Iterator[pl.DataFrame]:
@@ -44,7 +44,17 @@ def load(folder: Path) -> Iterator[pl.DataFrame]:
         *common, "flops", "bytes", family=pl.col("op_class").replace(_VECTOR), rows="B", cols="H"
     )
     yield rows.filter(pl.col("op_class") == "conv").select(
-        *common, "bytes", "m", "n", "k", family=pl.lit("conv"), direction=pl.lit("forward"), batch=pl.lit(1)
+        *common,
+        "bytes",
+        "m",
+        "n",
+        "k",
+        "channels",
+        "height",
+        family=pl.lit("conv"),
+        direction=pl.lit("forward"),
+        batch=pl.lit(1),
+        width="height",
     )
 
 
@@ -60,6 +70,8 @@ def _tables(folder: Path) -> list[pl.DataFrame]:
             m=pl.when(conv).then(pixels).otherwise("gemm_m"),
             n=pl.when(conv).then("Cout").otherwise("gemm_n"),
             k=pl.when(conv).then(pl.col("Cin") * pl.col("ksize") ** 2).otherwise("gemm_k"),
+            channels="Cin",
+            height=(pl.col("in_hw") + 2 * pl.col("pad") - pl.col("ksize")) // pl.col("stride") + 1,
         )
         .select(_COLUMNS)
         for path in paths
@@ -100,7 +112,7 @@ def _convolution() -> list[pl.Expr]:
     numel = batch * channels * edge**2 + filters * k + m * filters
     return [
         m.alias("m"), filters.alias("n"), k.alias("k"), (2 * m * filters * k).alias("flops"),
-        (numel * _BYTES).alias("bytes"),
+        (numel * _BYTES).alias("bytes"), channels.alias("channels"), out.alias("height"),
     ]  # fmt: skip
 
 

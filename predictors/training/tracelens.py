@@ -93,7 +93,7 @@ def _convolution(shapes: list[Shape], concrete: list[str], item: int) -> Row | N
     pixels = x[0] * math.prod(out)
     moved = item * (math.prod(x) + math.prod(w) + pixels * w[0])
     return {"family": "conv", "direction": "forward", "batch": groups, "m": pixels, "n": w[0] // groups,
-            "k": math.prod(w[1:]), "channels": w[1], "bytes": moved}  # fmt: skip
+            "k": math.prod(w[1:]), "channels": w[1], "height": out[0], "width": out[-1], "bytes": moved}  # fmt: skip
 
 
 def _attention(causal: int) -> Callable[[list[Shape], list[str], int], Row | None]:

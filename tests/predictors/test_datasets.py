@@ -108,6 +108,7 @@ def test_a_checkout_of_neusight(tmp_path):
     conv = rows.filter(pl.col("family") == "conv")
     numel = 38 * 893 * 25 + 326 * 893 * 9 + 38 * 326 * 25
     assert only(conv, "m", "n", "k", "bytes") == (38 * 25, 326, 893 * 9, 4 * numel)
+    assert only(conv, "channels", "height", "width") == (893, 5, 5)
 
 
 def test_nothing_to_read_is_an_error(tmp_path):

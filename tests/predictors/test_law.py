@@ -38,6 +38,10 @@ def law_us(gpu: Gpu, weights: Weights = SHIPPED, **columns: object) -> float:
     return float(terms.time_us[0])
 
 
+def bound_of(gpu: Gpu, row: dict[str, object]) -> float:
+    return float(predict(pl.DataFrame([row]), gpu)["bound_us"][0])
+
+
 def better(gpu: Gpu, factor: float) -> Gpu:
     """The same GPU with every rate and size larger; power with the arithmetic."""
     return replace(
@@ -195,6 +199,64 @@ def test_a_convolution_of_three_channels_loads_them_one_by_one_on_nvidias_gpus()
     assert law_us(MI300X, **patches, channels=3) == law_us(MI300X, **patches, channels=8)
     data_gradient = patches | {"direction": "dgrad"}
     assert law_us(H100, **data_gradient, channels=3) == law_us(H100, **data_gradient, channels=8)
+
+
+V100 = load_gpu("v100-pcie-32gb")
+
+
+def convolution(images: int, edge: int, channels: int, filters: int, direction: str = "forward") -> dict[str, object]:
+    """A 3x3 one at every pixel, in fp32."""
+    pixels, sizes = images * edge**2, {"channels": channels, "height": edge, "width": edge}
+    m, n, k = {
+        "forward": (pixels, filters, 9 * channels),
+        "dgrad": (pixels, 9 * channels, filters),
+        "wgrad": (filters, 9 * channels, pixels),
+    }[direction]
+    moved = 4 * (pixels * (channels + filters) + 9 * channels * filters)
+    work = {"family": "conv", "dtype": "fp32", "winograd": True, "direction": direction}
+    return work | sizes | {"m": m, "n": n, "k": k, "bytes": moved}
+
+
+def test_winograds_algorithm_takes_less_than_the_product_that_a_convolution_implies():
+    large = convolution(64, 56, 256, 256)
+    winograd_us, product_us = law_us(V100, **large), law_us(V100, **large | {"winograd": False})
+    assert bound_of(V100, large) < winograd_us < product_us / 2.25
+
+
+@pytest.mark.parametrize("direction", ["dgrad", "wgrad"])
+def test_a_convolutions_gradients_take_about_its_forward_time(direction):
+    forward_us = law_us(V100, **convolution(64, 56, 256, 256))
+    assert law_us(V100, **convolution(64, 56, 256, 256, direction)) == pytest.approx(forward_us, rel=0.25)
+
+
+def test_images_fill_tiles_of_4_by_4_outputs():
+    """Images of 5 by 5 fill 25 outputs of 64, those of 8 by 8 all."""
+    filled_us, wasted_us = (law_us(V100, **convolution(64, edge, 512, 512)) for edge in (8, 5))
+    assert wasted_us == pytest.approx(filled_us, rel=0.1)
+
+
+def test_transformed_products_are_as_large_for_17_images_as_for_32():
+    few_us, many_us = (law_us(V100, **convolution(images, 8, 2048, 2048)) for images in (17, 32))
+    assert 0.8 * many_us < few_us <= many_us
+
+
+def test_images_of_unknown_size_count_as_whole_tiles():
+    known = convolution(64, 8, 512, 512)
+    unknown = {name: value for name, value in known.items() if name not in ("channels", "height", "width")}
+    assert law_us(V100, **unknown) == pytest.approx(law_us(V100, **known), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        {"family": "gemm", "dtype": "bf16", "m": 1024, "n": 1024, "k": 4096},
+        {"family": "attention", "dtype": "bf16", "batch": 8, "heads": 32, "q_len": 1, "kv_len": 8192, "head_dim": 128},
+    ],
+)
+def test_kernels_that_share_an_op_take_its_time_however_it_is_shared(op):
+    rows = pl.DataFrame([op | {"share": share} for share in (0.1, 0.9, 0.5, 0.5)])
+    times_us = predict(rows, H100)["time_us"]
+    assert times_us[0] + times_us[1] == pytest.approx(times_us[2] + times_us[3])
 
 
 def test_a_weights_gradient_is_split_as_deep_as_the_gpu_is_wide():

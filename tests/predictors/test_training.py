@@ -19,6 +19,7 @@ from predictors.law import LAWS, STREAM
 from predictors.machine import machine
 from predictors.model import evaluate
 from predictors.training.boost import boost
+from predictors.training.calibration import shortest_us
 from predictors.training.datasets import load
 from predictors.training.evaluate import by_stack, cross_validate, table
 from predictors.training.fit import LawFit, Measured, fit, measurements, refit
@@ -76,6 +77,12 @@ def test_the_launch_is_told_from_the_kernel():
     constants = fitted.constants(target)
     assert launches["v100-pcie-32gb"] == pytest.approx(15, rel=0.1)
     assert float(constants["memory"]) == pytest.approx(0.7, rel=0.05)
+
+
+@pytest.mark.parametrize(("launch_us", "shortest"), [(10.0, [200.0, 20.0]), (300.0, [1200.0, 20.0])])
+def test_an_eager_time_of_few_launches_is_not_scored(launch_us, shortest):
+    rows = pl.DataFrame({"source": ["eager", "graph"]})
+    assert rows.select(shortest_us(launch_us)).to_series().to_list() == shortest
 
 
 def test_measurements_become_weights_that_predict_them(tmp_path):

@@ -16,6 +16,7 @@ def test_convolution_of_stride_two():
     )  # fmt: skip
     assert only(row, "batch", "m", "n", "k") == (1, 32 * 112 * 112, 64, 3 * 7 * 7)
     assert row["bytes"] == 4 * (32 * 3 * 224 * 224 + 64 * 3 * 7 * 7 + 32 * 64 * 112 * 112)
+    assert only(row, "channels", "height", "width") == (3, 112, 112)
 
 
 def test_depthwise_convolution_has_one_group_per_channel():
@@ -38,6 +39,7 @@ def test_transposed_convolution(op, arguments):
     dims = [[2, 256, 14, 14], [256, 128, 4, 4], *([[]] * len(arguments))]
     row = kernel_of(op, "xmma_dgrad_implicit_gemm", dims, ["float"] * 2 + [""] * len(arguments), ["", "", *arguments])
     assert only(row, "batch", "m", "n", "k") == (1, 2 * 14 * 14, 256, 128 * 4 * 4)
+    assert only(row, "height", "width") == (14, 14)
     assert row["bytes"] == 4 * (2 * 256 * 14 * 14 + 256 * 128 * 4 * 4 + 2 * 128 * 28 * 28)
 
 
@@ -61,6 +63,7 @@ def test_both_gradients_of_a_convolution_have_the_forward_flops(kernel, directio
     dims = [[4, 128, 28, 28], [4, 64, 28, 28], [128, 64, 3, 3]]
     row = kernel_of("aten::convolution_backward", kernel, dims)
     assert only(row, "direction", "m", "n", "k") == (direction, m, n, k)
+    assert only(row, "channels", "height", "width") == (64, 28, 28)
     assert m * n * k == 4 * 28 * 28 * 128 * 64 * 9
 
 

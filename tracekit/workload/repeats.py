@@ -25,7 +25,7 @@ WORK = (
     "dtype", "direction", "batch", "m", "n", "k", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "causal",
     "window", "rows", "cols", "flops", "bytes", "work_low", "work_high", "collective", "ranks", "process_group",
     "group_description", "group_ranks", "share", "family", "winograd",
-    "channels", "part",
+    "channels", "height", "width", "part",
 )  # fmt: skip
 
 

@@ -117,7 +117,13 @@ def _implicit_product(signature: Signature, y: Shape, w: Shape, x: Shape) -> Col
         "direction": "forward",
         "winograd": _has_winograd(x, y, w),
         "channels": w[1],
+        **_image(y),
     }
+
+
+def _image(y: Shape) -> Columns:
+    """Rows and columns of a two-dimensional one's outputs."""
+    return {"height": y[2], "width": y[3]} if len(y) == 4 else {}
 
 
 def _has_winograd(x: Shape, y: Shape, w: Shape) -> bool:
@@ -183,6 +189,7 @@ def _data_gradient(
         "direction": "dgrad",
         "winograd": _has_winograd(x, dy, w),
         "channels": w[1],
+        **_image(smaller),
     }
 
 
