@@ -42,6 +42,11 @@ def test_a_single_number_needs_no_list_and_one_named_twice_counts_once():
     assert once["ranks"].to_list() == [16]
 
 
+def test_a_node_larger_than_any_known_is_said_beside_others():
+    found = tk.sweep(training().load(), cluster=[FAST, "64xa100-sxm-80gb"])
+    assert [note.partition(" on the fast links")[0] for note in found.assumed] == ["64xa100-sxm-80gb has 64 GPUs"]
+
+
 def test_the_one_that_gets_most_done_is_first(found):
     done = [entry.per_second for entry in found.entries]
     assert done == sorted(done, reverse=True)

@@ -179,7 +179,7 @@ def _collectives(run: Run, target: Target, source: SourceCluster, times: pl.Data
         used = "1 is" if ranks == 1 else f"{ranks:,} are"
         yield f"of the cluster's {target.cluster.gpus:,} GPUs {used} used; --world-size changes it"
     if target.cluster is not None:
-        yield from _outsized(target.cluster, ranks)
+        yield from outsized(target.cluster, ranks)
     part = share(times, "time_us", pl.col("family") == "collective")
     if not part:
         return
@@ -204,8 +204,13 @@ def _collectives(run: Run, target: Target, source: SourceCluster, times: pl.Data
         yield from _unsure(run, times)
 
 
-def _outsized(cluster: Cluster, ranks: int) -> Iterator[str]:
-    """A node that holds more ranks than any known one has GPUs: several nodes may be meant."""
+def outsized(cluster: Cluster, ranks: int) -> Iterator[str]:
+    """A node that holds more ranks than any known one has GPUs: several nodes may be meant.
+
+    Args:
+        cluster: The target.
+        ranks: Of the job there.
+    """
     known = largest_node(cluster.gpu)
     if known and min(ranks, cluster.gpus_per_node) > known:
         nodes = -(-cluster.gpus // known)

@@ -13,6 +13,7 @@ from tracekit.prediction.batch import Batch, recognise_batch
 from tracekit.prediction.lacking import lacking
 from tracekit.prediction.layout import Change, Layout, LayoutError, recognise, resized
 from tracekit.prediction.model import Prediction, Target, cost
+from tracekit.prediction.notes import outsized
 from tracekit.prediction.source import recognise as source_of
 from tracekit.prediction.source import with_gpu
 from tracekit.prediction.spread import straggling
@@ -89,7 +90,7 @@ class Sweep:
         knees: On each cluster, the most ranks up to which each GPU keeps ``KEPT`` of its throughput; 0 where none fits.
         refused: Layouts that can't be worked out, and why.
         straggling: What is assumed of the slowest rank of the largest layout; None where nothing is.
-        assumed: Of collectives that the trace doesn't have, one clause each.
+        assumed: Of collectives that the trace doesn't have, and of nodes larger than any known, one clause each.
     """
 
     run: Run
@@ -175,11 +176,12 @@ def sweep(
     ranked = _ranked(run, old, found, batch, tuple(dict.fromkeys(refused)))
     largest = max((one.layout or old for one in found), key=lambda layout: layout.world_size)
     added = (lacking(run, old, one.layout or old) for one in found)
-    assumed = dict.fromkeys(note for adders in added if adders for note in predictor.grown(adders).assumed)
+    assumed = [note for adders in added if adders for note in predictor.grown(adders).assumed]
+    assumed += [note for one in found if one.cluster for note in outsized(one.cluster, one.ranks)]
     return replace(
         ranked,
         straggling=straggling(run, predictor.spread, old, largest).note,
-        assumed=tuple(assumed),
+        assumed=tuple(dict.fromkeys(assumed)),
     )
 
 
