@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 import polars as pl
 
-from predictors import Gpu, KernelTableError, identify_gpu, list_gpus, load_gpu, resolve_gpu
+from predictors import Gpu, KernelTableError, PredictorError, identify_gpu, list_gpus, load_gpu, resolve_gpu
 from predictors.kernels import COLUMNS
 from predictors.measured import distinct, sharpening
 from predictors.stacks import IN_A_LOOP
@@ -69,13 +69,13 @@ def from_bench(path: Path, gpu: str | None = None) -> tuple[Calibration, Gpu]:
 
     Raises:
         CalibrationError: It can't be read, or holds no measurement that can be used.
-        PredictorError: The GPU is unknown.
+        PredictorError: ``gpu`` is unknown.
     """
     try:
         found = msgspec.json.decode(_text(path), type=_Bench)
     except msgspec.DecodeError as error:
         raise CalibrationError(f"{path}: not a result of the bench script: {error}.", _HINT) from error
-    target = (resolve_gpu(gpu) if gpu else identify_gpu(*msgspec.structs.astuple(found.gpu))).gpu
+    target = resolve_gpu(gpu).gpu if gpu else _measured_on(found.gpu)
     named = [("torch", found.software.get("torch")), ("driver", found.clocks.get("driver_version"))]
     text = ", ".join(f"{name} {version}" for name, version in named if version)
     steady = _table([row for row in found.kernels if row.spread <= NOISY]).with_columns(framework=pl.lit(IN_A_LOOP))
@@ -217,6 +217,18 @@ class _Kept(msgspec.Struct):
     date: str
     software: str
     kernels: list[_Row]
+
+
+def _measured_on(device: _Device) -> Gpu:
+    """The GPU that a result names.
+
+    Raises:
+        CalibrationError: None that is known.
+    """
+    try:
+        return identify_gpu(*msgspec.structs.astuple(device)).gpu
+    except PredictorError as error:  # which names the option that says where a trace was recorded
+        raise CalibrationError(str(error).replace("--source-gpu", "--gpu")) from error
 
 
 def _text(path: Path) -> bytes:

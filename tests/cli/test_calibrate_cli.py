@@ -121,6 +121,14 @@ def test_a_trace_calibrates_the_gpu_it_was_recorded_on(run, trace):
     ]
 
 
+def test_a_slice_of_a_gpu_is_named_by_the_verbs_own_option(run, result):
+    found = json.loads(result.read_text())
+    result.write_text(json.dumps(found | {"gpu": found["gpu"] | {"sms": 20}}))
+    code, _, err = run("calibrate", result)
+    assert (code, "Name the GPU with --gpu" in err) == (1, True)
+    assert run("calibrate", result, "--gpu", "t4")[0] == 0
+
+
 def test_bench_prints_a_script(run, tmp_path):
     code, out, _ = run("calibrate", "--bench")
     assert code == 0
