@@ -9,6 +9,7 @@ import numpy as np
 
 from predictors.arrays import Floats, Frameworks
 from predictors.features import frameworks_of
+from predictors.law import LAWS
 from predictors.machine import Machine
 from predictors.terms import Columns, Terms
 
@@ -96,6 +97,8 @@ def axes(law: str) -> tuple[str, ...]:
 def coordinates(law: str, frameworks: Frameworks, x: Columns, terms: Terms, gpu: Machine) -> Floats:
     """Where kernels of a law lie, (axes, rows): logarithms of sizes, then 1 on the axis of their software.
 
+    Kernels that each do a share of an op lie where the whole does.
+
     Args:
         law: its name.
         frameworks: of each row; None where no row names one.
@@ -103,6 +106,7 @@ def coordinates(law: str, frameworks: Frameworks, x: Columns, terms: Terms, gpu:
         terms: of the law before calibration.
         gpu: where they run.
     """
+    x, terms = LAWS[law].whole(x, terms)
     with_more = {
         **x,
         "tiles": x["batch"] * np.ceil(x["m"] / 128) * np.ceil(x["n"] / 128) / gpu.sms,

@@ -48,6 +48,14 @@ def test_what_is_slow_in_one_corner_is_slow_near_it_only():
     assert far == pytest.approx(1.0, abs=0.06)
 
 
+def test_a_part_of_an_op_is_as_much_slower_as_the_whole():
+    large = np.where(SHAPES["m"] * SHAPES["k"] > 2**24, 1.5, 1.0)
+    asked = KERNELS.filter(pl.col("m") == 8192, pl.col("k") == 12288).with_columns(share=pl.Series([0.1]))
+    whole = asked.with_columns(share=pl.lit(1.0))
+    slower = [times(rows, calibrations={GPU: measured(KERNELS, large)}) / times(rows) for rows in (asked, whole)]
+    assert slower[0] == pytest.approx(slower[1], abs=0.05)
+
+
 def test_two_stacks_of_one_trace_are_kept_apart():
     shape = {"heads": 16, "head_dim": 128, "causal": True, "family": "attention", "dtype": "bf16"}
     sizes = [{"batch": b, "q_len": q, "kv_len": q} for b in (1, 4, 16) for q in (512, 1024, 2048, 4096)]
