@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tracekit.doctor import Status, examine
+from tracekit.doctor.model import Check, most_helpful
 from tracekit.replay.run import prepare
 from tracekit.testing import TraceBuilder
 from tracekit.trace import Trace
@@ -232,6 +233,14 @@ def test_what_costs_most_would_help_most():
     diagnosis = diagnose(two_streams(), metadata={"with_stack": 1})
     assert diagnosis.best.name == "syncs"
     assert diagnose(built(shapes=False, steps=1)).best.option == "record_shapes=True"
+
+
+def test_what_fails_would_help_more_than_an_upper_bound():
+    """However long the GPU is idle: not all of that is the profiler's."""
+    stacks = Check("overhead", "Overhead", Status.WARN, "on", cost_pct=84.0, fix="with_stack=False")
+    shapes = Check("shapes", "Shapes", Status.FAIL, "not recorded", cost_pct=27.0, fix="record_shapes=True")
+    assert most_helpful([stacks, shapes]) is shapes
+    assert most_helpful([stacks]) is stacks
 
 
 def test_the_snippet_is_python_and_marks_what_was_missing():

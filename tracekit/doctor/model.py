@@ -148,6 +148,6 @@ def grade(checks: Sequence[Check]) -> str:
 
 
 def most_helpful(checks: Sequence[Check]) -> Check | None:
-    """The check with a fix that costs most; of equal ones, the worse, then the first."""
+    """The check with a fix that costs most: of those that fail, else of those that warn, often with an upper bound."""
     fixable = [check for check in checks if check.status is not Status.OK and check.fix]
-    return max(fixable, key=lambda check: (check.cost_pct, check.status is Status.FAIL), default=None)
+    return max(fixable, key=lambda check: (check.status is Status.FAIL, check.cost_pct), default=None)
