@@ -41,6 +41,17 @@ def test_several_iterations_in_what_counts_as_one_step_are_said(marked, times, w
     assert all(f"ran {times} times" in warning for warning in said)
 
 
+@pytest.mark.parametrize(
+    "name", ["execute_context_0(0)_generation_1(1)", "execute_8_context_2(sq512sk1024sqsq9sqsk8)", "step[DECODE bs=4]"]
+)
+def test_batches_of_an_engine_in_what_counts_as_one_step_are_said(name):
+    builder = TraceBuilder()
+    for start in range(0, 300, 100):
+        builder.annotation(name, start, 90).kernel("k", start + 20, 60, launch=start + 10)
+    assert any("though the engine ran 3 batches: all times are of them" in warning for warning in said_of(builder))
+    assert not any("ran" in warning for warning in said_of(builder.step(1, 0, 300)))
+
+
 @pytest.mark.parametrize("late", [True, False])
 def test_a_step_that_is_idle_for_no_recorded_reason_is_said(late):
     """The second kernel, whose launch isn't recorded, starts 500 after the first one ended, or at once."""

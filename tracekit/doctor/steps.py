@@ -8,7 +8,7 @@ from tracekit.ingest.captured import LAUNCHES_GRAPH
 from tracekit.replay.engine import measured
 from tracekit.replay.measure import per_step
 from tracekit.units import duration, many
-from tracekit.workload.steps import is_whole_trace, updates
+from tracekit.workload.steps import is_whole_trace, iterations
 
 # Steps of one job differ by a few percent.
 USUAL_SPREAD_PCT = 5.0
@@ -23,13 +23,12 @@ def marked(case: Case) -> Check:
     name, title, steps = "steps", "Steps", case.run.steps
     if is_whole_trace(case.rank):
         cost = case.of_step(_outside_gpu_work_us(case))
-        iterations = updates(case.rank)
-        several = f", though the optimizer ran {iterations} times" if iterations > 1 else ""
+        several = iterations(case.rank)
         return Check(
             name,
             title,
             Status.WARN,
-            f"no ProfilerStep marks: the whole trace counts as one step{several}",
+            f"no ProfilerStep marks: the whole trace counts as one step{f', though {several}' if several else ''}",
             f"{cost:.0f} % of it lies before or after all GPU work and counts as part of the step",
             cost,
             f"{recipe.SCHEDULE} and profiler.step()",

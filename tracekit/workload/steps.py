@@ -7,6 +7,8 @@ from tracekit.trace import RankTrace
 
 PATTERN = r"^ProfilerStep#(\d{1,18})"
 UPDATE = r"^Optimizer\.step#"
+BATCHES = (r"^execute_(?:context_)?\d", r"^step\[")
+"""Of vLLM, and of SGLang."""
 WHOLE_TRACE = 0
 STEP_COLUMNS = ("step", "start_ns", "end_ns", "pid", "tid")
 
@@ -47,10 +49,16 @@ def is_whole_trace(trace: RankTrace) -> bool:
     return not trace.annotations["name"].str.contains(PATTERN).any()
 
 
-def updates(trace: RankTrace) -> int:
-    """How often the optimizer that ran most updated its parameters: iterations, where steps aren't marked."""
-    marked = trace.annotations.filter(pl.col("name").str.contains(UPDATE))
-    return max(marked["name"].value_counts()["count"].to_list(), default=0)
+def iterations(trace: RankTrace) -> str | None:
+    """What ran several times, such as ``the optimizer ran 3 times``; ``None`` if nothing did.
+
+    Of several optimizers the one that ran most counts, of a serving engine the batches that it marked.
+    """
+    optimizers = trace.annotations.filter(pl.col("name").str.contains(UPDATE))
+    updates = max(optimizers["name"].value_counts()["count"].to_list(), default=0)
+    batches = max(int(trace.annotations["name"].str.contains(marked).sum()) for marked in BATCHES)
+    told = ((updates, f"the optimizer ran {updates} times"), (batches, f"the engine ran {batches} batches"))
+    return next((said for count, said in told if count > 1), None)
 
 
 def _whole(trace: RankTrace) -> pl.DataFrame:

@@ -15,7 +15,7 @@ from tracekit.replay.profiler import held_up
 from tracekit.replay.run import TRUSTED_ERROR_PCT, Run
 from tracekit.units import duration, kernel_title
 from tracekit.workload.shares import share
-from tracekit.workload.steps import is_whole_trace, updates
+from tracekit.workload.steps import is_whole_trace, iterations
 
 # Percent of the GPU's time without recorded launches, from which on the reader should know.
 MUCH_UNLAUNCHED = 50.0
@@ -109,12 +109,12 @@ def _pace(run: Run) -> Iterator[str]:
 
 
 def _unmarked(run: Run) -> Iterator[str]:
-    """That what is called a step is several, where the optimizer tells."""
-    iterations = updates(run.trace)
-    if iterations > 1 and is_whole_trace(run.trace):
+    """That what is called a step is several, where the optimizer or a serving engine tells."""
+    several = iterations(run.trace) if is_whole_trace(run.trace) else None
+    if several:
         yield (
-            f"no steps are marked, so the whole trace counts as one, though the optimizer ran {iterations} times: "
-            "all times are of them together (profiler.step() marks steps)"
+            f"no steps are marked, so the whole trace counts as one, though {several}: all times are of them together "
+            "(profiler.step() marks steps)"
         )
 
 
