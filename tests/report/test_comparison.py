@@ -70,6 +70,13 @@ def test_a_run_compared_with_itself_has_not_changed():
     assert {found.a.label, found.b.label} == {"built by hand (A)", "built by hand (B)"}
 
 
+def test_the_parts_of_both_stand_in_one_order():
+    """The product takes longer than the addition in the first run, and less in the second."""
+    found = tk.compare(run(900), run(5))
+    assert list(found.a.parts) == ["gemm", "elementwise", "idle"]
+    assert list(found.b.parts) == list(found.a.parts)
+
+
 def test_a_prediction_against_the_run_recorded_later():
     predictions = tk.predict(run(900), gpu="h100-sxm")
     step_us = predictions["h100-sxm"].step.step_time_us

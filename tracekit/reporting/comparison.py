@@ -12,6 +12,7 @@ from tracekit.prediction import Prediction, Predictions
 from tracekit.replay.run import prepare
 from tracekit.reporting.build import build
 from tracekit.reporting.model import Report
+from tracekit.reporting.sections.bars import in_order
 from tracekit.trace import Trace
 
 KEY = ("family", "op", "dtype", "shape")
@@ -217,7 +218,8 @@ def compare(a: Side, b: Side) -> Comparison:
         a, b = replace(a, label=f"{a.label} (A)"), replace(b, label=f"{b.label} (B)")
     joined = a.kernels.join(b.kernels, on=KEY, how="full", coalesce=True, nulls_equal=True, suffix="_b")
     changes = [_change(*row) for row in joined.select(*KEY, "time_us", "time_us_b", "count", "count_b").iter_rows()]
-    families = dict.fromkeys((*a.parts, *b.parts))
+    families = in_order((*a.parts, *b.parts))
+    b = replace(b, parts={family: b.parts[family] for family in families if family in b.parts})
     said = (key for key in {**a.recorded, **b.recorded} if key not in OF_THE_FILE)
     recorded = ((key, a.recorded.get(key, "–"), b.recorded.get(key, "–")) for key in said)
     return Comparison(

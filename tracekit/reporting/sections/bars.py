@@ -41,7 +41,12 @@ def build(run: Run, targets: Sequence[Prediction]) -> tuple[TimeBar, ...]:
 
 def families(bars: Iterable[TimeBar]) -> list[str]:
     """The parts that any of the bars has: those of the first in its order, waiting and idle last."""
-    found = dict.fromkeys(family for bar in bars for family, _ in bar.parts)
+    return in_order(family for bar in bars for family, _ in bar.parts)
+
+
+def in_order(parts: Iterable[str]) -> list[str]:
+    """Each part once, as they first come, but waiting and idle last."""
+    found = dict.fromkeys(parts)
     return [*(family for family in found if family not in LAST), *(family for family in LAST if family in found)]
 
 
