@@ -138,6 +138,8 @@ def test_a_job_of_several_gpus_is_told_as_one(report):
     assert headline(eight).before.startswith("A step takes 11.0 ms on 8 × NVIDIA A100")
     assert "<h2>8 × NVIDIA A100" in page(eight)
     assert "8 ×" not in headline(report).before
+    unnamed = replace(report, source=replace(report.source, ranks=8, gpu=None))
+    assert headline(unnamed).before.startswith("A step takes 11.0 ms on the 8 measured GPUs. ")
 
 
 def test_a_trace_without_marks_says_what_its_step_is(report):

@@ -139,7 +139,9 @@ def _cheapest(report: Report) -> Iterator[str]:
 def gpus_named(report: Report, slug: str | None, count: int) -> str:
     """So many GPUs by their full name."""
     names = {gpu.slug: gpu.name for gpu in report.provenance.gpus}
-    name = names.get(slug or "", slug or ("the measured GPU" if count == 1 else "GPUs that aren't known"))
+    if slug is None:
+        return "the measured GPU" if count == 1 else f"the {count} measured GPUs"
+    name = names.get(slug, slug)
     return name if count == 1 else f"{count} × {name}"
 
 
