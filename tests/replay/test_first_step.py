@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.jobs import job, recorded
 from tracekit.replay.engine import measured
 from tracekit.replay.idle import attribute
 from tracekit.replay.run import Run, prepare
@@ -58,3 +59,18 @@ def test_kernels_without_a_launch_among_those_of_a_step_are_part_of_it():
     builder = TraceBuilder().step(5, 0, 100)
     builder.kernel("mm", 20, 100, launch=10).kernel("orphan", 120, 300).kernel("mm", 420, 100, launch=30)
     assert prepare(builder.load()).measured.step_time_us == pytest.approx(520, abs=1)
+
+
+def test_slower_collectives_make_no_step_of_several_ranks_shorter():
+    """One rank's GPU still works on what came before, but waits for its CPU as the others do."""
+
+    def rank(begin: float, behind: float) -> TraceBuilder:
+        builder = TraceBuilder().step(5, begin, 1000).kernel("before", begin + 1, behind)
+        builder.op("aten::mm", begin + 500, 20).kernel("mm", begin + 510, 20, launch=begin + 502)
+        return builder.kernel("ncclDevKernel_AllReduce", 640, 20, launch=begin + 525, stream=9, **recorded())
+
+    run = prepare(job(rank(0, 400), rank(100, 1)))
+    measured_us = run.measured.step_time_us
+    longer = run.kernel_us + 450 * (run.kernels["family"] == "collective").to_numpy()
+    assert measured_us == pytest.approx(1100, abs=1)
+    assert run.step_with(longer).step_time_us > measured_us

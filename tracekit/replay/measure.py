@@ -123,7 +123,7 @@ class Meter:
         self.first: Bools = first.to_series().to_numpy()
         self._windows = np.append(np.flatnonzero(self.first), self._rows)
         self._rank = _ranks(kernels, steps)
-        self._from_before = _from_before(kernels, self._rank, row < steps.height)
+        self._from_before = _from_before(kernels, self._rank, row, steps, np.flatnonzero(self.first))
         numbers = steps["step"].unique(maintain_order=True)
         self._step = steps["step"].replace_strict(numbers, range(len(numbers)), return_dtype=pl.Int64).to_numpy()
         self._chosen: Bools = numbers.is_in(chosen["step"].implode()).to_numpy()
@@ -255,13 +255,32 @@ def _ranks(kernels: pl.DataFrame, steps: pl.DataFrame) -> Ints:
     return kernels["rank"].replace_strict(ranks, range(len(ranks)), return_dtype=pl.Int64).to_numpy()
 
 
-def _from_before(kernels: pl.DataFrame, rank: Ints, in_steps: Bools) -> Ints:
-    """Activities of no step that began before the first one of any on their rank."""
+def _from_before(kernels: pl.DataFrame, rank: Ints, row: Ints, steps: pl.DataFrame, firsts: Ints) -> Ints:
+    """Activities of no step that began before the first one of any on their rank.
+
+    Of several ranks only where they kept the rank's first step waiting as measured. Elsewhere it counts from its mark,
+    in every replay: what makes one rank's step longer would else make the job's begin later.
+
+    Args:
+        kernels: The kernel table.
+        rank: The place of each kernel's rank.
+        row: The row of ``steps`` that each kernel belongs to; their number for kernels of none.
+        steps: All steps of the trace.
+        firsts: The row of each rank's first one.
+    """
     start = kernels["ts_ns"].to_numpy()
-    first = np.full(rank.max(initial=0) + 1, FOREVER)
-    np.minimum.at(first, rank[in_steps], start[in_steps])
-    found: Ints = np.flatnonzero(~in_steps & (start < first[rank]))
-    return found
+    end = start + kernels["dur_ns"].to_numpy()
+    in_steps = row < steps.height
+    began = np.full(firsts.size, FOREVER)
+    np.minimum.at(began, rank[in_steps], start[in_steps])
+    found = np.flatnonzero(~in_steps & (start < began[rank]))
+    mark, least = (steps[edge].to_numpy()[firsts] for edge in ("start_ns", "end_ns"))
+    through, ended, own = mark.copy(), least.copy(), row == firsts[rank]
+    np.maximum.at(through, rank[found], end[found])
+    np.maximum.at(ended, rank[own], end[own])
+    waited = (ended - through >= least - mark) | (firsts.size == 1)
+    kept: Ints = found[waited[rank[found]]]
+    return kept
 
 
 def _step_rows(kernels: pl.DataFrame, steps: pl.DataFrame) -> Ints:
