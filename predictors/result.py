@@ -13,18 +13,28 @@ from predictors.machine import Machine
 from predictors.model import Modelled
 
 LINK_COPIES = ("HtoD", "DtoH", "PtoP")
+FP32_CONVOLUTION = ("conv fp32", "gemm fp32")
+"""By Winograd's algorithms too, or as a product only."""
 METHODS = ("measured", "law", "transfer", "scaled", "kept", "unknown")
 MEASURED, LAW, TRANSFER, SCALES, KEEPS, UNKNOWN = range(len(METHODS))
 
 
 def widths(table: pl.DataFrame, gpu: Machine, weights: Weights) -> Floats:
-    """Half-widths, as logarithms, of the intervals of kernels predicted from their shapes; 0 without one."""
+    """Half-widths, as logarithms, of the intervals of kernels predicted from their shapes; 0 without one.
+
+    A convolution in fp32 is as unsure as the less sure of its two laws: which of its ways cuDNN takes, shapes don't tell.
+    """
     laws, named = Coded.of(table["law"]), table["framework"].is_not_null().to_numpy()
 
     def width(named: bool) -> Floats:
         return laws.map(lambda law: 0.0 if law is None else half_width(law, gpu, weights, named))
 
-    return np.where(named, width(True), width(False))
+    of_law = np.where(named, width(True), width(False))
+    convolution = (table["family"] == "conv").to_numpy() & laws.among(*FP32_CONVOLUTION)
+    if not convolution.any():
+        return of_law
+    either = max(half_width(law, gpu, weights) for law in FP32_CONVOLUTION)
+    return np.where(convolution, np.maximum(of_law, either), of_law)
 
 
 def result(alone: Modelled, row: Ints, time: Floats, width: Floats, method: Ints) -> pl.DataFrame:
