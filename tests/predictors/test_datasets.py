@@ -145,8 +145,19 @@ def test_of_versions_far_apart_the_fastest_tells_what_the_gpu_can_do(tmp_path):
             tmp_path, f"{SYSTEMS}/h100_sxm/vllm/{version}/encoder_attention_perf.txt", f"{NAMES},{ATTENTION}",
             kernel.format(version, 64, alike), kernel.format(version, 80, apart),
         )  # fmt: skip
-        gemm = f"VLLM,{version},NVIDIA H100 80GB HBM3,gemm,torch,bfloat16,8,4096,1024,{apart}"
+        gemm = f"VLLM,{version},NVIDIA H100 80GB HBM3,gemm,torch,bfloat16,8,4096,1024,{apart / 100}"
         write(tmp_path, f"{SYSTEMS}/h100_sxm/vllm/{version}/gemm_perf.txt", f"{NAMES},gemm_dtype,m,n,k,latency", gemm)
     rows = load(tmp_path).filter(pl.col("framework") == "vllm").sort("family", "head_dim")
-    assert rows["latency_us"].to_list() == pytest.approx([250, 600, 600])
-    assert rows["unslowed_us"].to_list() == pytest.approx([250, 300, 600])
+    assert rows["latency_us"].to_list() == pytest.approx([250, 600, 6])
+    assert rows["unslowed_us"].to_list() == pytest.approx([250, 300, 6])
+
+
+def test_a_version_whose_shortest_product_takes_as_long_as_a_launch_is_left_out(tmp_path):
+    """As vLLM 0.24 on an L40S: 282 us whatever the size, where TensorRT-LLM takes 4."""
+    for version, floor_ms in (("0.19.0", 0.005), ("0.24.0", 0.282)):
+        product = f"VLLM,{version},NVIDIA L40S,gemm,torch,fp8_block"
+        write(
+            tmp_path, f"{SYSTEMS}/l40s/vllm/{version}/gemm_perf.txt", f"{NAMES},gemm_dtype,m,n,k,latency",
+            f"{product},8,4096,1024,{floor_ms}", f"{product},8192,4096,8192,{floor_ms + 1}",
+        )  # fmt: skip
+    assert load(tmp_path).sort("m")["latency_us"].to_list() == pytest.approx([5, 1005])
