@@ -22,7 +22,7 @@ MEASURED, LAW, TRANSFER, SCALES, KEEPS, UNKNOWN = range(len(METHODS))
 def widths(table: pl.DataFrame, gpu: Machine, weights: Weights) -> Floats:
     """Half-widths, as logarithms, of the intervals of kernels predicted from their shapes; 0 without one.
 
-    A convolution in fp32 is as unsure as the less sure of its two laws: which of its ways cuDNN takes, shapes don't tell.
+    A convolution in fp32 is as unsure as the less sure of its two laws: which way cuDNN takes, shapes don't tell.
     """
     laws, named = Coded.of(table["law"]), table["framework"].is_not_null().to_numpy()
 
