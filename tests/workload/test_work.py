@@ -339,6 +339,19 @@ def test_sequences_that_are_all_as_long_as_the_longest():
     assert row["q_len"] is None
 
 
+@pytest.mark.parametrize(("tokens", "keys"), [(1024, 1024), (1, 700)])
+def test_the_keys_of_one_sequence_in_paged_memory_are_as_many_as_its_longest(tokens, keys):
+    """vLLM's FlashAttention 2: pages of 16 keys, the sequences' starts, one table of pages."""
+    pages = [40207, 16, 8, 128]
+    dims = [[tokens, 32, 128], pages, pages, [tokens, 32, 128], [2], [2], [1], [], [1, 256], *[[]] * 13]
+    concrete = [*[""] * 10, str(tokens), str(keys), "0.", "0.088", "False", "True", "-1", "-1", "0.", "False", "0", ""]
+    op, kernel = "_vllm_fa2_C::varlen_fwd", "flash_fwd_splitkv_kernel"
+    row = kernel_of(op, kernel, dims, ["c10::BFloat16"] * 4, concrete)
+    assert only(row, "batch", "heads", "kv_heads", "q_len", "kv_len", "causal") == (1, 32, 8, tokens, keys, True)
+    dims[4] = [3]
+    assert kernel_of(op, kernel, dims, ["c10::BFloat16"] * 4, concrete)["q_len"] is None
+
+
 def test_copies_that_recorded_no_size_move_what_their_op_copies():
     row = kernel_of("aten::copy_", "Memcpy DtoD (Device -> Device)", [[8, 4], [8, 4], []], kind="gpu_memcpy")
     assert only(row, "bytes", "work_from") == (128, "recorded")

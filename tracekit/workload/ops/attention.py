@@ -82,7 +82,8 @@ def _packed(
 
     Their lengths aren't recorded, only how many there are (the length of ``starts``, less one) and the longest query
     and key (at ``longest``): that tells the work if all are as long as the longest, or if queries see a window that is
-    shorter by far: then lengths hardly matter.
+    shorter by far: then lengths hardly matter. ``paged`` keys are all that the memory holds: there it tells the work of
+    one sequence, and of several that see no keys but their own queries'.
     """
     direction = "backward" if (first > 0 if backward is None else backward) else "forward"
 
@@ -94,7 +95,7 @@ def _packed(
         batch, seen = offsets[0] - 1, _window(signature, window, bool(signature.value(causal)))
         if seen is not None and seen <= q_len // MANY_WINDOWS and q[0] == k[0]:
             batch = max(q[0] // q_len, 1)
-        keys = batch * kv_len if paged and q_len == kv_len else k[0]
+        keys = batch * kv_len if paged and (batch == 1 or q_len == kv_len) else k[0]
         if len(q) != 3 or q[0] != batch * q_len or keys != batch * kv_len:
             return None
         return {
@@ -172,6 +173,7 @@ FORMULAS: dict[str, Formula] = {
     "xformers_flash::flash_bwd": _either(
         _attention(causal=13, first=2, tokens_first=True), _packed(starts=7, longest=9, causal=13, first=2)
     ),
+    "_vllm_fa2_C::varlen_fwd": _packed(starts=4, longest=10, causal=15, window=16, paged=True),
     "aiter::mha_fwd": _attention(causal=5, window=6, tokens_first=True),
     "aiter::fmha_v3_fwd": _attention(causal=5, window=6, tokens_first=True),
     "aiter::mha_bwd": _attention(causal=8, window=9, first=1, tokens_first=True),
