@@ -151,12 +151,13 @@ def in_order(
         source: where it was measured.
         target: where to.
     """
-    if not ordered(source, target):
+    better, worse = dominates(target, source), dominates(source, target)
+    if not (better or worse):
         return time_us
     rate = (Coded.of(dtypes).map(target.tflops) / Coded.of(dtypes_there).map(source.tflops))[row]
-    if dominates(target, source):
+    if better:
         time_us = np.where(rate >= 1, np.fmin(time_us, measured_us), time_us)
-    if dominates(source, target):
+    if worse:
         time_us = np.where(rate <= 1, np.fmax(time_us, measured_us), time_us)
     return time_us
 

@@ -35,6 +35,11 @@ class TracekitError(Exception):
         self.hint = hint
 
 
+def install_extra(name: str) -> str:
+    """The hint that tells how to install what an optional feature needs: PyPI's tracekit is another program."""
+    return f"pip install '.[{name}]' in tracekit's checkout."
+
+
 class TraceError(TracekitError):
     """Something is wrong with the trace that was given."""
 

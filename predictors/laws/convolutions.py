@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from predictors.laws.products import DEEP_SPLITS, gemm_fp32_terms, gemm_terms, product_terms, sustained_tflops
+from predictors.laws.products import (
+    DEEP_SPLITS,
+    gemm_fp32_terms,
+    gemm_terms,
+    on_vector_units,
+    product_terms,
+    sustained_tflops,
+)
 from predictors.machine import Machine
 from predictors.terms import Columns, Constants, Terms, memory_us, rounds
 
@@ -45,14 +52,10 @@ def _transformed(x: Columns, gpu: Machine, c: Constants) -> Terms:
     inputs, filters, of_weights = x["inputs"], x["filters"], x["of_weights"] > 0
     batch = x["batch"] * (EDGE + np.sqrt(x["window_size"]) - 1) ** 2
     moved = batch * x["size"] * (tiles * (inputs + filters) + inputs * filters)
-    aligned = np.zeros_like(tiles)
-    products = {
-        **x, "batch": batch, "n": filters,
-        "m": np.where(of_weights, inputs, tiles), "k": np.where(of_weights, tiles, inputs),
-        "work_bytes": moved, "tflops": sustained_tflops(x, gpu, c),
-        "unaligned_loads": aligned, "unaligned_stores": aligned,
-    }  # fmt: skip
-    product = product_terms(products, gpu, {**c, "compute": c["compute"] * c["batched"]}, DEEP_SPLITS)
+    m, k = np.where(of_weights, inputs, tiles), np.where(of_weights, tiles, inputs)
+    products = {**x, "batch": batch, "m": m, "n": filters, "k": k, "work_bytes": moved}
+    batched = {**c, "compute": c["compute"] * c["batched"]}
+    product = product_terms(on_vector_units(products, gpu, c), gpu, batched, DEEP_SPLITS)
     # One kernel after the other: what the transforms take comes on top of either.
     transforms = (x["work_bytes"] + moved) / (gpu.bandwidth_gbps * c["transform"]) / 1e3
     return Terms(product.floor_us, product.compute_us + transforms, product.memory_us + transforms)

@@ -126,15 +126,17 @@ def sustained_tflops(x: Columns, gpu: Machine, c: Constants) -> Floats:
     return tflops * c["shared_lanes"] if gpu.architecture in SHARED_LANES else tflops
 
 
-def gemm_fp32_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
-    """A matrix product on the vector units, whose clock the board's power limits and which load element by element.
+def on_vector_units(x: Columns, gpu: Machine, c: Constants) -> Columns:
+    """The columns of products there, whose clock the board's power limits and which load element by element."""
+    aligned = np.zeros_like(x["k"])
+    return {**x, "tflops": sustained_tflops(x, gpu, c), "unaligned_loads": aligned, "unaligned_stores": aligned}
 
-    Kernels of their own multiply by a vector: they go through the matrix once.
-    """
-    aligned, tflops = np.zeros_like(x["k"]), sustained_tflops(x, gpu, c)
-    x = {**x, "tflops": tflops, "unaligned_loads": aligned, "unaligned_stores": aligned}
+
+def gemm_fp32_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
+    """A matrix product on the vector units; kernels of their own multiply by a vector, once through the matrix."""
+    x = on_vector_units(x, gpu, c)
     product, vector = product_terms(x, gpu, c, DEEP_SPLITS), np.minimum(x["m"], x["n"]) == 1
-    arithmetic = x["work_flops"] / (tflops * 1e6)
+    arithmetic = x["work_flops"] / (x["tflops"] * 1e6)
     stream = memory_us(x["work_bytes"], gpu, {**c, "memory": c["vector"]})
     return replace(
         product,

@@ -61,7 +61,7 @@ def serve(
 
     Example: tracekit serve --port 8321
     """
-    from tracekit.errors import TracekitError
+    from tracekit.errors import TracekitError, install_extra
     from tracekit.ingest.memory import to_bytes
     from tracekit.web.settings import Settings, check
 
@@ -86,9 +86,7 @@ def serve(
     try:
         from tracekit.web.server import run
     except ImportError as error:
-        raise TracekitError(
-            f"The web page needs {error.name}.", "pip install '.[web]' in tracekit's checkout."
-        ) from error
+        raise TracekitError(f"The web page needs {error.name}.", install_extra("web")) from error
     run(settings, lambda: typer.echo(f"http://{host}:{port}", err=True))
 
 

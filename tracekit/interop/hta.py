@@ -7,11 +7,11 @@ from typing import Any
 
 import polars as pl
 
+from tracekit.errors import install_extra
 from tracekit.interop.packages import require
 from tracekit.interop.pandas import frame
 from tracekit.trace import RankTrace, Trace
 
-_INSTALL = "'.[hta]' in tracekit's checkout."
 _DRIVER_CALL = re.compile("^cu[A-Z]")
 _KINDS = {"kernel": "kernel", "memcpy": "gpu_memcpy", "memset": "gpu_memset"}
 _NUMBERS = {
@@ -38,14 +38,14 @@ def to_hta(trace: Trace, *, include_last_profiler_step: bool = False) -> Any:
     Raises:
         TracekitError: HolisticTraceAnalysis isn't installed.
     """
-    analysis = require("hta.trace_analysis", "HolisticTraceAnalysis", _INSTALL).TraceAnalysis
+    analysis = require("hta.trace_analysis", "HolisticTraceAnalysis", install_extra("hta")).TraceAnalysis
     result = analysis.__new__(analysis)
     result.t = _trace(trace, include_last_profiler_step)
     return result
 
 
 def _trace(trace: Trace, include_last_profiler_step: bool) -> Any:
-    hta = require("hta.common.trace", "HolisticTraceAnalysis", _INSTALL)
+    hta = require("hta.common.trace", "HolisticTraceAnalysis", install_extra("hta"))
     result = hta.Trace(trace_files={})
     events = {rank.rank or 0: _events(rank) for rank in trace.ranks}
     for table in events.values():

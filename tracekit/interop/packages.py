@@ -6,13 +6,13 @@ from types import ModuleType
 from tracekit.errors import TracekitError
 
 
-def require(package: str, distribution: str, install: str) -> ModuleType:
+def require(package: str, distribution: str, hint: str) -> ModuleType:
     """Import a package.
 
     Args:
         package: What to import.
         distribution: What people call it.
-        install: What ``pip install`` takes.
+        hint: How to install it.
 
     Raises:
         TracekitError: It isn't installed, or lacks a package itself.
@@ -20,4 +20,4 @@ def require(package: str, distribution: str, install: str) -> ModuleType:
     try:
         return import_module(package)
     except ImportError as error:
-        raise TracekitError(f"{distribution} can't be imported ({error}).", f"pip install {install}") from error
+        raise TracekitError(f"{distribution} can't be imported ({error}).", hint) from error

@@ -43,7 +43,7 @@ def headline(report: Report) -> Headline:
         busy = 100 * source.kernel_time_us / source.step_time_us if source.step_time_us else 0.0
         return Headline(f"A step on {here} takes", step, ".", f"The GPU is busy {percent(busy)} of it.")
     best, among = _best(others)
-    there = best.label if best.cluster else gpus_named(report, best.gpu, best.ranks)
+    there = target_named(report, best)
     if best.layout and best.layout.world_size > 1:
         there += f" as {best.layout.parallel}"
     larger = "" if best.samples == 1 else f" with {best.samples:g} times the batch"
@@ -129,11 +129,16 @@ def _cheapest(report: Report) -> Iterator[str]:
         costs.append((source.dollars_per_1000_steps, f"{gpus_named(report, source.gpu, source.ranks)} as measured"))
     for target in report.targets:
         if target.dollars_as_traced is not None and target.memory.fits is not False:
-            place = target.label if target.cluster else gpus_named(report, target.gpu, target.ranks)
-            costs.append((target.dollars_as_traced, place + " (may not fit)" * (target.memory.fits is None)))
+            doubt = " (may not fit)" * (target.memory.fits is None)
+            costs.append((target.dollars_as_traced, target_named(report, target) + doubt))
     if len(costs) > 1:
         least, place = min(costs)
         yield f"Cheapest is {place}: ${dollars(least)} for 1,000 {'traced ' * counts_samples(report)}steps."
+
+
+def target_named(report: Report, target: Prediction) -> str:
+    """The cluster, or so many GPUs."""
+    return target.label if target.cluster else gpus_named(report, target.gpu, target.ranks)
 
 
 def gpus_named(report: Report, slug: str | None, count: int) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from tracekit.errors import TracekitError
+from tracekit.errors import TracekitError, install_extra
 from tracekit.render.words import headline, notes
 from tracekit.reporting import tables
 from tracekit.reporting.model import Report
@@ -45,7 +45,7 @@ def _written(frames: Mapping[str, pl.DataFrame], first: Callable[["Workbook"], N
     try:
         from xlsxwriter import Workbook
     except ImportError as error:
-        raise TracekitError("spreadsheets need XlsxWriter.", "pip install '.[xlsx]' in tracekit's checkout.") from error
+        raise TracekitError("spreadsheets need XlsxWriter.", install_extra("xlsx")) from error
     buffer = io.BytesIO()
     # Names of kernels may begin like formulas or addresses; they are text.
     options = {"in_memory": True, "strings_to_formulas": False, "strings_to_urls": False, "nan_inf_to_errors": True}

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from tracekit.errors import TracekitError
+from tracekit.errors import TracekitError, install_extra
 from tracekit.web.errors import FullError
 
 Row = dict[str, Any]
@@ -96,7 +96,5 @@ def _postgres(url: str) -> Any:
     try:
         psycopg = import_module("psycopg")
     except ImportError as error:
-        raise TracekitError(
-            "PostgreSQL needs psycopg.", "pip install '.[postgresql]' in tracekit's checkout."
-        ) from error
+        raise TracekitError("PostgreSQL needs psycopg.", install_extra("postgresql")) from error
     return psycopg.connect(url, autocommit=True)

@@ -7,7 +7,7 @@ the activation between their two products. These cast their tokens themselves, t
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import polars as pl
@@ -49,10 +49,7 @@ def infer(ops: pl.DataFrame) -> pl.Series:
         found |= dict(_forward(forward, ops))
     found |= fbgemm.lookups(ops)
     found |= _activations(ops)
-    result = pl.Series("output_dims", [None], dtype=pl.String).new_from_index(0, ops.height)
-    if not found:
-        return result
-    return result.scatter(list(found), [json.dumps(shape) for shape in found.values()])
+    return _column("output_dims", {row: json.dumps(shape) for row, shape in found.items()}, ops.height)
 
 
 def _activations(ops: pl.DataFrame) -> dict[int, list[int]]:
@@ -73,9 +70,13 @@ def quantised(ops: pl.DataFrame) -> pl.Series:
         for dtype in QUANTISED
         if dtype in (DTYPES.get(str(name).replace(" ", "")) for name in json.loads(types))
     )
-    found = dict(taken)
-    result = pl.Series("quantised", [None], dtype=pl.String).new_from_index(0, ops.height)
-    return result.scatter(list(found), list(found.values())) if found else result
+    return _column("quantised", dict(taken), ops.height)
+
+
+def _column(name: str, found: Mapping[int, str], height: int) -> pl.Series:
+    """What was found of some rows; null elsewhere."""
+    nothing = pl.Series(name, [None], dtype=pl.String).new_from_index(0, height)
+    return nothing.scatter(list(found), list(found.values())) if found else nothing
 
 
 def _in_experts(ops: pl.DataFrame, pattern: str, column: str) -> list[tuple[int, str]]:

@@ -9,7 +9,16 @@ from tracekit.render.colours import colour
 from tracekit.render.findings import grouped
 from tracekit.render.html.environment import asset, environment, script_source
 from tracekit.render.html.rows import kernel_rows
-from tracekit.render.words import gpus_named, headline, larger_steps, measured_steps, notes, once, speed_lines
+from tracekit.render.words import (
+    gpus_named,
+    headline,
+    larger_steps,
+    measured_steps,
+    notes,
+    once,
+    speed_lines,
+    target_named,
+)
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.bars import families
 from tracekit.reporting.tables import COLLECTIVES, KERNEL_TIMES, LAWS, MODULES, PREDICTED, RANKS
@@ -54,6 +63,7 @@ def page(report: Report) -> str:
             smallest_pct=figures.SMALLEST_SHARE,
             above_boost_pct=100 * (ABOVE_BOOST - 1),
             gpus_named=gpus_named,
+            target_named=target_named,
             measured_steps=measured_steps,
             style=Markup(asset("style.css")),
             data=_embedded(data),

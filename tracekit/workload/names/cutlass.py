@@ -68,7 +68,7 @@ RULES = (
         Rule(
             re.compile(
                 rf"CollectiveMmaI\w*?MainloopSm\d+\w*?ILi(?P<stages>\d+)E\w*?IJ{tile}(?:{MANGLED_SIDE}\d+EEE|S\w{{1,2}}_)EEE"
-                r"NS\w{0,2}_(?P<type>10bfloat16_t|6half_t|12float_e4m3_t|12float_e5m2_t|10tfloat32_t)E"
+                rf"NS\w{{0,2}}_(?P<type>{'|'.join(MANGLED_TYPES)})E"
             ),
             "gemm",
             dtypes=MANGLED_TYPES,
