@@ -56,6 +56,12 @@ def percent(value: float) -> str:
     return f"{value:.1f} %" if 0 < abs(value) < 0.95 else f"{value:.0f} %"
 
 
+def percent_between(values: Sequence[float]) -> str:
+    """Some shares: ``97 to 98 %``, or ``97 %`` where they don't differ so."""
+    least, most = percent(min(values)), percent(max(values))
+    return most if least == most else f"{least.removesuffix(' %')} to {most}"
+
+
 def interval(low_us: float, high_us: float) -> str:
     """Two durations, in the unit of the longer one: ``7.06–9.02 ms``."""
     number, _, unit = duration(high_us).partition(" ")

@@ -131,6 +131,23 @@ def test_the_first_layer_tells_the_batch(op, dims, batch):
     assert recognise_batch(prepare(builder.load())) == batch
 
 
+def test_predict_counts_what_sweep_does(found):
+    """On 16 ranks: 16 copies of 16 images."""
+    told = tk.predict(training().load(), cluster=FAST, dp=16, price={"a100-sxm-80gb": 2.0})[FAST]
+    entry = next(one for one in found.entries if one.prediction.label == FAST and one.prediction.ranks == 16)
+    assert told.batch == Batch(16 * 16, "samples")
+    assert (told.per_second, told.dollars_per_million) == pytest.approx((entry.per_second, entry.dollars))
+
+
+def test_passes_that_graphs_replay_are_no_tokens_that_can_be_counted():
+    """A prompt of 512 tokens by ops; what is generated after it comes from CUDA graphs, in which no op tells."""
+    builder = TraceBuilder().op("aten::embedding", 0, 30, dims=[[50257, 768], [1, 512]], types=["float", "long int"])
+    builder.kernel("k", 20, 10, launch=10)
+    assert recognise_batch(prepare(builder.load())) == Batch(512, "tokens")
+    builder.call("cudaGraphLaunch", 40, 10)
+    assert recognise_batch(prepare(builder.load())) is None
+
+
 def test_every_pass_of_a_step_counts():
     builder = TraceBuilder()
     for now in (0, 100):

@@ -18,8 +18,10 @@ from tracekit.render.bars import TimeBars
 from tracekit.render.notebook import card
 from tracekit.reporting import tables as sections
 from tracekit.reporting.findings.model import Finding
+from tracekit.reporting.findings.target import Bottleneck
+from tracekit.reporting.model import Report
 from tracekit.reporting.sections.ranks import RankTime
-from tracekit.units import dollars, shape
+from tracekit.units import digits, dollars, shape
 
 
 def test_a_sheet_per_section(report):
@@ -81,8 +83,14 @@ def test_speedups_count_samples_as_the_headline_does(fourfold):
     assert sections.frames(fourfold)["step"]["speedup_per_sample"].to_list() == [None, 4.03, 3.0]
 
 
+def uncounted(report: Report) -> Report:
+    """As where the trace doesn't tell its batch."""
+    targets = tuple(replace(one, batch=None) for one in report.targets)
+    return replace(report, source=replace(report.source, batch=None), targets=targets)
+
+
 def test_costs_of_other_batches_stand_beside_those_of_the_traced_one(report, fourfold):
-    text = as_text(terminal.predicted(fourfold, 1))
+    text = as_text(terminal.predicted(uncounted(fourfold), 1))
     each = fourfold.targets[0]
     assert "as traced" in text
     assert dollars(each.dollars) in text
@@ -93,7 +101,7 @@ def test_costs_of_other_batches_stand_beside_those_of_the_traced_one(report, fou
 def test_costs_stand_in_every_form_with_what_is_paid_today(report):
     """A dollar an hour is 1 / 3.6 dollars for 1,000 steps of a second."""
     paid = replace(report.source, step_time_us=1e6, dollars_per_1000_steps=1 / 3.6)
-    told = replace(report, source=paid, targets=tuple(replace(one, price=None) for one in report.targets))
+    told = uncounted(replace(report, source=paid, targets=tuple(replace(one, price=None) for one in report.targets)))
     for text in (as_text(terminal.predicted(told, 1)), markdown.document(told)):
         assert "$/1k steps" in text
         assert "0.28" in text
@@ -101,6 +109,27 @@ def test_costs_stand_in_every_form_with_what_is_paid_today(report):
     assert "$0.278" in html.page(told)
     assert sections.frames(told)["step"]["dollars_per_1000_steps"].to_list() == [1 / 3.6, None, None]
     assert "$/1k" not in markdown.document(report)
+
+
+def test_tokens_a_second_and_what_a_million_costs_stand_in_every_form(report):
+    """3,072 tokens in steps of 11.0 and 7.13 ms; a GPU of 2 dollars an hour."""
+    told = replace(report, targets=tuple(replace(one, price=2.0) for one in report.targets))
+    target = told.targets[0]
+    rate = 3072 / target.step.step_time_us * 1e6
+    cost = 2.0 * 1e6 / rate / 3600
+    assert (target.per_second, target.dollars_per_million) == (pytest.approx(rate), pytest.approx(cost))
+    for text in (as_text(terminal.predicted(told, 1)), markdown.document(told), html.page(told)):
+        assert "tokens/s" in text
+        assert digits(rate) in text
+        assert digits(3072 / report.source.step_time_us * 1e6) in text
+        assert f"{cost:.2g}" in text
+        assert "for a million tokens" in text
+    found = json.loads(as_json.predicted(told))
+    assert found["source"]["batch"] == {"size": 3072, "unit": "tokens"}
+    assert found["targets"][0]["per_second"] == pytest.approx(rate)
+    assert found["targets"][0]["dollars_per_million"] == pytest.approx(cost)
+    assert sections.frames(told)["step"]["per_second"][1] == pytest.approx(rate)
+    assert "tokens/s" not in markdown.document(uncounted(told))
 
 
 def test_whether_it_fits_stands_beside_each_target_where_one_may_not(report):
@@ -222,3 +251,13 @@ def test_the_screen_shows_the_first_findings_and_counts_the_rest(report):
     assert "Finding number 5." in text
     assert "Finding number 6." not in text
     assert "and 3 more: -o report.html" in text
+
+
+def test_what_limits_many_targets_is_one_sentence_for_each_limit(report):
+    """Of eight targets none is left out, and none has a line of its own."""
+    (host,) = [one for one in report.findings if isinstance(one, Bottleneck) and one.on == "h100-sxm"]
+    others = [replace(host, on=f"gpu-{n}", share=90.0 + n) for n in range(7)]
+    text = " ".join(as_text(terminal.predicted(replace(report, findings=(host, *others)), 0)).split())
+    on = "On h100-sxm, gpu-0, gpu-1, gpu-2, gpu-3, gpu-4, gpu-5, gpu-6"
+    assert f"{on} the CPU sets the pace of 90 to 97 % of the step (measured: 9 %)." in text
+    assert text.count("A faster GPU won't help there") == 1

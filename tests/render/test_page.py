@@ -124,11 +124,17 @@ def test_the_headline_says_how_sure_it_is_and_where_it_may_be_otherwise(report):
 def test_the_headline_says_where_the_same_samples_cost_least(report):
     dear, cheap = (replace(one, price=price) for one, price in zip(report.targets, (9.0, 1.0), strict=True))
     told = replace(report, targets=(dear, cheap))
-    assert f"Cheapest is AMD Instinct MI300X: ${dollars(cheap.dollars)} for 1,000 steps." in headline(told).detail
+    least = f"Cheapest is AMD Instinct MI300X: ${dollars(cheap.dollars_per_million)} for a million tokens."
+    assert least in headline(told).detail
+    uncounted = replace(told, source=replace(report.source, batch=None))
+    assert f": ${dollars(cheap.dollars)} for 1,000 steps." in headline(uncounted).detail
     lacking = replace(cheap, memory=replace(cheap.memory, fits=False))
-    today = replace(report.source, dollars_per_1000_steps=1e-3)
+    today = replace(report.source, dollars_per_million=1e-4)
     assert "Cheapest" not in headline(replace(report, targets=(dear, lacking))).detail
-    assert "as measured: $0.0010" in headline(replace(report, source=today, targets=(dear, lacking))).detail
+    assert (
+        "as measured: $0.00010 for a million tokens"
+        in headline(replace(report, source=today, targets=(dear, lacking))).detail
+    )
     assert "Cheapest" not in headline(report).detail
 
 

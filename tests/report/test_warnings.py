@@ -100,3 +100,18 @@ def test_a_gpu_slower_than_its_kind_is_said_if_all_kinds_of_kernels_are(took_us,
         start += dur + 2
     said = [warning for warning in said_of(builder) if "kernels of all kinds" in warning]
     assert len(said) == warns
+
+
+def test_waiting_of_one_rank_is_told_apart_from_the_part_in_which_nothing_else_ran():
+    """Two collectives alike, the second 800 longer; a kernel runs beside 300 of them: 500 are shown as only waiting."""
+    builder = TraceBuilder()
+    builder.metadata["distributedInfo"] = {"backend": "nccl", "rank": 0, "world_size": 2}
+    message = {"Collective name": "allreduce", "In msg nelems": 2**20, "dtype": "Float", "Group size": 2}
+    for start, took in ((100, 100), (300, 900)):
+        builder.op("record_param_comms", start - 50, 10, **message)
+        builder.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", start, took, launch=start - 48, stream=20)
+    builder.kernel("k", 400, 300, launch=260)
+    said = [warning for warning in said_of(builder) if "waiting for other ranks" in warning]
+    assert ["800 µs in a mean step, that while other kernels ran included" in one for one in said] == [True]
+    source = tk.report(builder.load()).source
+    assert (source.exposed_comm_us, source.waiting_us) == (700, 500)

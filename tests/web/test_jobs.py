@@ -61,6 +61,35 @@ def test_a_layout_is_that_of_the_clusters(api, work, make_trace, tmp_path, trace
     assert "need links between GPUs" in nowhere.text
 
 
+def test_prices_are_written_as_on_the_command_line(api, work, make_trace, tmp_path, tracekit_json):
+    trace = make_trace()
+    api.client.get("/")
+    job = api.begin(api.put(trace))
+    work()
+    api.client.post(f"/jobs/{job}/ask", data={"gpus": "h100-sxm", "prices": "h100-sxm=2.49, a100-sxm-80gb = 1.5,"})
+    work()
+    assert 'value="h100-sxm=2.49, a100-sxm-80gb = 1.5"' in api.client.get(f"/jobs/{job}").text
+    (tmp_path / "trace.json").write_bytes(trace)
+    to = ("--gpu", "h100-sxm", "--price", "h100-sxm=2.49", "--price", "a100-sxm-80gb=1.5")
+    printed = tracekit_json(tmp_path, "predict", "trace.json", *to)
+    report = api.client.get(f"/api/v1/jobs/{job}/report.json").json()
+    assert report == printed
+    assert report["source"]["dollars_per_1000_steps"] > 0
+
+
+@pytest.mark.parametrize(
+    ("price", "why"),
+    [("h100-sxm", "write it as h100-sxm=2.49"), ("no-gpu=2", "no-gpu"), ("mine.toml=2", "reads no files")],
+)
+def test_a_price_that_cannot_be_meant_is_refused_at_once(api, work, make_trace, price, why):
+    api.client.get("/")
+    job = api.begin(api.put(make_trace()))
+    work()
+    refused = api.client.post(f"/jobs/{job}/ask", data={"gpus": "h100-sxm", "prices": price})
+    assert refused.status_code == 400
+    assert why in refused.text
+
+
 def test_the_pages_field_for_ranks_that_share_experts(api, work, tmp_path, tracekit_json):
     model = Model(1).builder
     api.client.get("/")

@@ -38,10 +38,12 @@ def _size(memory: str | None) -> str | None:
 
 def _prices(pairs: list[str]) -> list[str]:
     """As given, once each is known to be a name and a number."""
-    for pair in pairs:
-        name, _, dollars = pair.rpartition("=")
-        if not name or not dollars.replace(".", "", 1).isdecimal():
-            raise typer.BadParameter(f"{pair!r}: write it as h100-sxm=2.49")
+    from tracekit.errors import TracekitError
+
+    try:
+        to_prices(pairs)
+    except TracekitError as error:
+        raise typer.BadParameter(str(error)) from error
     return pairs
 
 
@@ -50,8 +52,13 @@ def to_prices(pairs: list[str]) -> dict[str, float]:
 
     Args:
         pairs: As ``--price`` takes them, such as ``h100-sxm=2.49``.
+
+    Raises:
+        TracekitError: One isn't a name and a number.
     """
-    return {name: float(dollars) for name, _, dollars in (pair.rpartition("=") for pair in pairs)}
+    from tracekit.prediction.prices import parse_prices
+
+    return parse_prices(pairs)
 
 
 def _factor(batch: float | None) -> float | None:
@@ -112,7 +119,7 @@ Prices = Annotated[
         "--price",
         metavar="GPU=DOLLARS",
         callback=_prices,
-        help="What an hour of one GPU costs, for $ per 1,000 steps; repeat for several.",
+        help="What an hour of one GPU costs, for $ per million tokens or samples, or 1,000 steps; repeatable.",
         show_default=False,
     ),
 ]

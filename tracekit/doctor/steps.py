@@ -40,7 +40,7 @@ def marked(case: Case) -> Check:
             title,
             Status.WARN,
             "one step is marked",
-            "nothing tells how steps vary, and the first starts with an idle GPU",
+            "nothing tells how steps vary, and this one counts from its own mark, not from the end of one before",
             fix=recipe.SCHEDULE,
             option=recipe.SCHEDULE,
         )

@@ -1,4 +1,4 @@
-"""How many samples or tokens a rank works through in a step, where its first layers tell."""
+"""How many samples or tokens a step works through, where its first layers tell."""
 
 import json
 import math
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from tracekit.prediction.layout import Layout, trains
 from tracekit.replay.run import Run
 
 FIRST_LAYERS = {
@@ -19,7 +20,7 @@ FIRST_LAYERS = {
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one rank works through in a step.
+    """What one rank, or all of a job together, work through in a step.
 
     Attributes:
         size: How much.
@@ -29,9 +30,31 @@ class Batch:
     size: float
     unit: str
 
+    def times(self, factor: float) -> "Batch":
+        """One so many times as large."""
+        return Batch(self.size * factor, self.unit)
+
+    def per_second(self, step_time_us: float) -> float:
+        """How much is done in a second of such steps."""
+        return self.size / step_time_us * 1e6
+
+
+def batch_of_job(run: Run, layout: Layout | None) -> Batch | None:
+    """What all copies of a traced job work through in a step; None where that can't be told.
+
+    Args:
+        run: The measured run.
+        layout: Of the job; None where that can't be told.
+    """
+    batch = recognise_batch(run)
+    return batch.times(layout.dp) if batch and layout else None
+
 
 def recognise_batch(run: Run) -> Batch | None:
-    """The batch of a traced step; None where its first layer is neither a convolution nor an embedding with shapes.
+    """The batch of a rank's traced step.
+
+    None where its first layer is neither a convolution nor an embedding with shapes, and where an inference replays
+    CUDA graphs: nothing tells the tokens of those passes.
 
     Args:
         run: The measured run.
@@ -44,7 +67,7 @@ def recognise_batch(run: Run) -> Batch | None:
             & pl.col("ts_ns").is_between(step["start_ns"], step["end_ns"])
         )
     )
-    if layers.is_empty():
+    if layers.is_empty() or (not trains(run) and run.trace.calls["name"].str.contains("GraphLaunch").any()):
         return None
     first, dims = layers.row(0, named=True)["name"], [json.loads(text) for text in layers["input_dims"]]
     unit, weight, data = FIRST_LAYERS[first]

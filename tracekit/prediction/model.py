@@ -7,6 +7,7 @@ import polars as pl
 
 from predictors import PredictorError, Resolution, resolve_gpu
 from tracekit.comm import Cluster
+from tracekit.prediction.batch import Batch
 from tracekit.prediction.layout import Layout
 from tracekit.prediction.memory import Memory
 from tracekit.prediction.pipeline import Pipeline
@@ -92,6 +93,7 @@ class Prediction:
             trace.
         pipeline: How the step runs through stages that the trace doesn't have; None without.
         samples: What the job works through in a step, over what it does in the trace.
+        batch: What the job works through in a step; None where the trace doesn't tell.
         added_us: Time of kernels that the trace doesn't have, by family, over the chosen steps.
     """
 
@@ -111,6 +113,7 @@ class Prediction:
     shared: Shared | None = None
     pipeline: Pipeline | None = None
     samples: float = 1.0
+    batch: Batch | None = None
     added_us: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -147,6 +150,16 @@ class Prediction:
         """What as many samples as 1,000 traced steps have cost, on all GPUs in use; None without a price."""
         return None if self.dollars is None else self.dollars / self.samples
 
+    @property
+    def per_second(self) -> float | None:
+        """Samples or tokens that the job gets done; None where the trace doesn't tell its batch."""
+        return self.batch.per_second(self.step.step_time_us) if self.batch else None
+
+    @property
+    def dollars_per_million(self) -> float | None:
+        """What a million samples or tokens cost on all GPUs in use; None without a price or a batch."""
+        return cost_of_million(self.price, self.ranks, self.per_second)
+
 
 def cost(price: float | None, gpus: int, step_time_us: float) -> float | None:
     """Dollars for 1,000 steps; None without a price.
@@ -157,6 +170,17 @@ def cost(price: float | None, gpus: int, step_time_us: float) -> float | None:
         step_time_us: A step.
     """
     return None if price is None else price * gpus * step_time_us * 1e3 / 3.6e9
+
+
+def cost_of_million(price: float | None, gpus: int, per_second: float | None) -> float | None:
+    """Dollars for a million samples or tokens; None without a price or a rate.
+
+    Args:
+        price: Dollars for an hour of one GPU.
+        gpus: GPUs in use.
+        per_second: What they get done.
+    """
+    return None if per_second is None else cost(price, gpus, 1e9 / per_second)
 
 
 @dataclass(frozen=True, slots=True)

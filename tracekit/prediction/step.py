@@ -17,6 +17,7 @@ from tracekit.comm import ClusterError
 from tracekit.errors import TracekitError
 from tracekit.graph.change import without
 from tracekit.prediction import notes
+from tracekit.prediction.batch import Batch, batch_of_job
 from tracekit.prediction.collectives import put_in, retarget
 from tracekit.prediction.ends import point_and_ends, repeats
 from tracekit.prediction.experts import kept_parameters
@@ -80,7 +81,7 @@ def predict(
     old = layout_of(run, change)
     new = resized(old, change) if old else None
     calibrations = calibration.stored() if calibrated else ()
-    predictor = Predictor(run, source, old, by_gpu(prices), calibrations)
+    predictor = Predictor(run, source, old, batch_of_job(run, old), by_gpu(prices), calibrations)
     predicted = tuple(predictor.on(replace(target, layout=new)) for target in wanted)
     return Predictions(run, predicted, price=predictor.prices.get(run.gpu.slug) if run.gpu else None)
 
@@ -107,6 +108,7 @@ class Predictor:
         run: The measured run.
         source: Where it was recorded.
         layout: Of the trace; None if it can't be told.
+        batch: What its job works through in a step; None if it can't be told.
         prices: Dollars for an hour of one GPU, by its canonical name.
         calibrations: Those that are used.
         assumed: Of collectives that were put into the run, one clause each.
@@ -115,6 +117,7 @@ class Predictor:
     run: Run
     source: SourceCluster
     layout: Layout | None
+    batch: Batch | None
     prices: Mapping[str, float]
     calibrations: Sequence[calibration.Calibration]
     assumed: tuple[str, ...] = ()
@@ -206,6 +209,7 @@ class Predictor:
         )
         step, low, high = (run.meter.median(line) for line in lines)
         pipeline, longer = staged(run, lines, target, layouts)
+        more = samples(layouts, pipeline)
         late = straggling(self.run, self.spread, *layouts) if layouts else Straggling()
         # The graph's own error cancels in the ratio of two replays, as far as it is the same in both.
         per_span = run.measured.step_time_us / run.replay.span_us
@@ -244,7 +248,8 @@ class Predictor:
             layout=target.layout,
             price=self.prices.get(gpu.slug),
             pipeline=pipeline,
-            samples=samples(layouts, pipeline),
+            samples=more,
+            batch=self.batch.times(more) if self.batch else None,
             shared=shared,
         )
 

@@ -12,7 +12,7 @@ from tracekit.errors import TracekitError
 from tracekit.prediction.batch import Batch, recognise_batch
 from tracekit.prediction.lacking import lacking
 from tracekit.prediction.layout import Change, Layout, LayoutError, recognise, resized
-from tracekit.prediction.model import Prediction, Target, cost
+from tracekit.prediction.model import Prediction, Target
 from tracekit.prediction.notes import outsized
 from tracekit.prediction.source import recognise as source_of
 from tracekit.prediction.source import with_gpu
@@ -75,7 +75,7 @@ class Entry:
     @property
     def dollars(self) -> float | None:
         """What a million in the sweep's unit costs on all GPUs in use; None without a price."""
-        return cost(self.prediction.price, self.prediction.ranks, 1e9 / self.per_second)
+        return self.prediction.dollars_per_million
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +154,9 @@ def sweep(
     """
     if samples is not None and not 0 < samples < inf:
         raise TracekitError(f"a rank can't work through {samples:g} samples in a step.")
-    batch = recognise_batch(run) if samples is None else Batch(samples, "samples")
     old = recognise(run)
+    recognised = recognise_batch(run) if samples is None else Batch(samples, "samples")
+    batch = (recognised or Batch(1.0, "steps")).times(old.dp)
     source = source_of(run, source_cluster)
     run = with_gpu(run, source)
     nodes = [platforms().get(target.gpu.gpu.slug, f"8x{target.gpu.gpu.slug}") for target in targets(gpus)]
@@ -169,7 +170,7 @@ def sweep(
         for ep in sharing
     ]
     wanted = [*dict.fromkeys(_wanted(old, targets((), [*clusters, *nodes]), world_sizes, changes, refused))]
-    predictor = Predictor(run, source, old, by_gpu(prices), calibration.stored() if calibrated else ())
+    predictor = Predictor(run, source, old, batch, by_gpu(prices), calibration.stored() if calibrated else ())
     found = [*_predicted(predictor, wanted, refused)]
     if not found:
         raise LayoutError(f"none of the layouts can be worked out: {refused[0] if refused else 'none fits'}")
@@ -219,12 +220,8 @@ def _predicted(predictor: Predictor, wanted: Sequence[Target], refused: list[str
             refused.append(f"{target.label}: {error}")
 
 
-def _ranked(run: Run, old: Layout, found: Sequence[Prediction], batch: Batch | None, refused: tuple[str, ...]) -> Sweep:
-    size = batch.size if batch else 1.0
-    growth = [one.pipeline.growth if one.pipeline else 1.0 for one in found]
-    done = [
-        (one, size * copies(one) * more / one.step.step_time_us * 1e6) for one, more in zip(found, growth, strict=True)
-    ]
+def _ranked(run: Run, old: Layout, found: Sequence[Prediction], batch: Batch, refused: tuple[str, ...]) -> Sweep:
+    done = [(one, batch.times(one.samples).per_second(one.step.step_time_us)) for one in found]
     smallest: dict[str, float] = {}
     for one, per_second in sorted(done, key=lambda pair: pair[0].ranks):
         smallest.setdefault(one.label, per_second / one.ranks)
@@ -232,7 +229,7 @@ def _ranked(run: Run, old: Layout, found: Sequence[Prediction], batch: Batch | N
     return Sweep(
         run=run,
         layout=old,
-        unit=batch.unit if batch else "steps",
+        unit=batch.unit,
         entries=tuple(_in_order(entries)),
         knees={label: _knee([entry for entry in entries if entry.prediction.label == label]) for label in smallest},
         refused=refused,

@@ -105,6 +105,9 @@ def _target(prediction: Prediction) -> dict[str, Any]:
         "fits_in_memory": prediction.memory.fits,
         "dollars_per_1000_steps": prediction.dollars,
         "dollars_per_1000_traced_steps": prediction.dollars_as_traced,
+        "batch": dataclasses.asdict(prediction.batch) if prediction.batch else None,
+        "per_second": prediction.per_second,
+        "dollars_per_million": prediction.dollars_per_million,
         "notes": prediction.notes,
     }
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
-from tracekit.render.words import counts_samples, fits, headline, larger_steps, notes, once, priced
+from tracekit.render import costs
+from tracekit.render.words import counts_samples, fits, headline, larger_steps, notes, once
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.bars import families
-from tracekit.units import counted, digits, dollars, duration, interval, percent, shape, shorten
+from tracekit.units import counted, digits, duration, interval, percent, shape, shorten
 
 KERNELS = 20
 LONGEST_NAME = 60
@@ -41,17 +42,25 @@ def _lines(report: Report) -> Iterator[str]:
 def _step(report: Report) -> Iterator[str]:
     source = report.source
     by_sample = counts_samples(report)
-    costs = () if not priced(report) else ("$/1k steps", "$/1k traced steps") if by_sample else ("$/1k steps",)
-    paid = [dollars(source.dollars_per_1000_steps)] * len(costs)
+    done = [*costs.columns(report)]
     busy = duration(source.kernel_time_us)
-    measured = (source.gpu or "measured", duration(source.step_time_us), "", "", *paid, "", busy, "")
+    measured = (
+        source.gpu or "measured",
+        duration(source.step_time_us),
+        "",
+        "",
+        *(one.measured for one in done),
+        "",
+        busy,
+        "",
+    )
     rows = [
         (
             target.label,
             duration(target.step.step_time_us),
             interval(target.low_us, target.high_us),
             f"{digits(target.speedup_per_sample)}×",
-            *[dollars(cost) for cost in (target.dollars, target.dollars_as_traced)][: len(costs)],
+            *(one.on(target) for one in done),
             fits(target.memory),
             duration(target.step.kernel_time_us),
             percent(target.coverage.modelled),
@@ -59,9 +68,9 @@ def _step(report: Report) -> Iterator[str]:
         for target in report.targets
     ]
     faster = "per sample" if by_sample else "speedup"
-    heads = ("GPU", "step", "90 % interval", faster, *costs, "fits", "GPU busy", "modelled")
+    heads = ("GPU", "step", "90 % interval", faster, *(one.heading for one in done), "fits", "GPU busy", "modelled")
     yield from table(heads, [measured, *rows])
-    for line in once(report, larger_steps):
+    for line in (*once(report, larger_steps), *costs.legend(report)):
         yield from ("", f"{line[0].upper()}{line[1:]}.")
 
 

@@ -20,7 +20,7 @@ from tracekit.render.words import fits
 from tracekit.render.xlsx import sheets
 from tracekit.reporting.findings.target import Limit, limit
 from tracekit.reporting.sections import idle, warnings
-from tracekit.units import digits, dollars, duration, interval, many, percent
+from tracekit.units import digits, dollars, duration, interval, many, percent, percent_between
 
 Cell = Callable[[Entry], str]
 
@@ -120,8 +120,7 @@ def _limits(sweep: Sweep) -> Iterator[str]:
     found, names = limits(sweep), _numbers(sweep)
     for kind in dict.fromkeys(one.kind for one in found.values()):
         alike = {label: one for label, one in found.items() if one.kind == kind}
-        least, most = (percent(edge(one.share for one in alike.values())) for edge in (min, max))
-        share = most if least == most else f"{least.removesuffix(' %')} to {most}"
+        share = percent_between([one.share for one in alike.values()])
         one = next(iter(alike.values()))
         where = "" if len(names) == 1 else f"On {', '.join(names[label] for label in alike)} "
         said = f"{where}{one.said.format(share)}"

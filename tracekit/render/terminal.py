@@ -1,21 +1,20 @@
 """The report on one terminal screen."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
 from tracekit.prediction import Prediction
-from tracekit.render import critical, kernels
+from tracekit.render import costs, critical, kernels
 from tracekit.render.bars import TimeBars
 from tracekit.render.edits import what_if
-from tracekit.render.findings import grouped
 from tracekit.render.grid import and_more, grid
-from tracekit.render.words import counts_samples, fits, larger_steps, measured_steps, notes, once, priced
-from tracekit.reporting.findings.target import BOTTLENECK
+from tracekit.render.words import counts_samples, fits, larger_steps, measured_steps, notes, once
+from tracekit.reporting.findings.target import Bottleneck, together
 from tracekit.reporting.model import Report
-from tracekit.units import counted, digits, dollars, duration, interval, kernel_title, many, percent, shorten
+from tracekit.units import counted, digits, duration, interval, kernel_title, many, percent, shorten
 
 MOST_RANKS = 10
 MOST_FINDINGS = 6
@@ -84,7 +83,7 @@ def _source(report: Report) -> RenderableType:
     together = f" · {source.measured} of {source.ranks} ranks together"
     rank = together if source.measured > 1 else f" · rank {source.rank} of {source.ranks}" if source.ranks > 1 else ""
     exposed = f", only communicating {duration(source.exposed_comm_us)}" if source.exposed_comm_us else ""
-    waiting = f" (waiting for other ranks {duration(source.waiting_us)})" if source.waiting_us else ""
+    waiting = f" ({duration(source.waiting_us)} of it waiting for other ranks)" if source.waiting_us else ""
     gpu = f"{source.resolution} · {measured_steps(source)} · {many(source.kernels, 'kernel')} · shapes "
     return Group(
         _line("trace", source.trace + rank),
@@ -115,37 +114,30 @@ def _section(title: str, body: RenderableType | None) -> Iterator[RenderableType
 
 def _targets(report: Report) -> RenderableType:
     by_sample = counts_samples(report)
-    costs = () if not priced(report) else ("$/1k", "as traced") if by_sample else ("$/1k steps",)
+    done = [*costs.columns(report)]
     judged = () if all(target.memory.fits for target in report.targets) else ("fits",)
     table = grid(
         ("", "word"), ("step", "number"), ("90 % interval", "number"),
-        ("per sample" if by_sample else "speedup", "number"), *((cost, "number") for cost in costs),
+        ("per sample" if by_sample else "speedup", "number"), *((one.heading, "number") for one in done),
         *((fit, "mark") for fit in judged), ("GPU busy", "number"), ("idle", "number"), ("modelled", "number"),
     )  # fmt: skip
     source = report.source
-    paid = [dollars(source.dollars_per_1000_steps)] * len(costs)
-    busy, idle = duration(source.kernel_time_us), duration(source.idle_us)
-    table.add_row("measured", duration(source.step_time_us), "", "", *paid, *("" for _ in judged), busy, idle, "")
+    gpu = (*("" for _ in judged), duration(source.kernel_time_us), duration(source.idle_us), "")
+    table.add_row("measured", duration(source.step_time_us), "", "", *(one.measured for one in done), *gpu)
     for target in report.targets:
         table.add_row(
             Text(target.label, style="bold"),
             Text(duration(target.step.step_time_us), style="bold"),
             interval(target.low_us, target.high_us),
             f"{digits(target.speedup_per_sample)}x",
-            *[dollars(cost) for cost in (target.dollars, target.dollars_as_traced)][: len(costs)],
+            *(one.on(target) for one in done),
             *(fits(target.memory) for _ in judged),
             duration(target.step.kernel_time_us),
             duration(target.step.idle_us),
             percent(target.coverage.modelled),
         )
-    said = [*once(report, larger_steps), *_costs_as_traced(costs), *once(report, _not_modelled)]
+    said = [*once(report, larger_steps), *costs.legend(report), *once(report, _not_modelled)]
     return Group(table, *(Text(line, style="dim") for line in said))
-
-
-def _costs_as_traced(columns: Sequence[str]) -> Iterator[str]:
-    """What the second column of costs is, where there is one."""
-    if len(columns) > 1:
-        yield "$/1k: dollars for 1,000 steps; as traced: for as many samples as 1,000 measured steps have"
 
 
 def _not_modelled(target: Prediction) -> Iterator[str]:
@@ -234,14 +226,12 @@ def _findings(report: Report) -> RenderableType | None:
 
 
 def _limits(report: Report) -> RenderableType | None:
-    """What most of the step hinges on, on at most six targets."""
-    found = [finding for finding in report.findings if finding.kind == BOTTLENECK]
-    lines = []
-    for *others, last in grouped(found[:MOST_FINDINGS]):
-        lines += [Text(finding.title) for finding in others]
-        lines.append(Text.assemble(last.title, " ", (last.advice, "dim")))
-    if len(found) > MOST_FINDINGS:
-        lines.append(Text(f"and {len(found) - MOST_FINDINGS} more: -o report.html", style="dim"))
+    """What most of the step hinges on, on the targets on which one thing does."""
+    alike: dict[str, list[Bottleneck]] = {}
+    for finding in report.findings:
+        if isinstance(finding, Bottleneck):
+            alike.setdefault(finding.limit, []).append(finding)
+    lines = [Text.assemble(together(ones), " ", (ones[0].advice, "dim")) for ones in alike.values()]
     return Group(*lines) if lines else None
 
 

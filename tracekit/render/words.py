@@ -123,17 +123,17 @@ def _detail(report: Report, target: Prediction) -> str:
 
 def _cheapest(report: Report) -> Iterator[str]:
     """Where the same samples cost least, of two or more places whose price was given and that don't lack memory."""
-    source = report.source
-    costs: list[tuple[float, str]] = []
-    if source.dollars_per_1000_steps is not None:
-        costs.append((source.dollars_per_1000_steps, f"{gpus_named(report, source.gpu, source.ranks)} as measured"))
+    source, batch = report.source, report.source.batch
+    of = f"a million {batch.unit}" if batch else f"1,000 {'traced ' * counts_samples(report)}steps"
+    here = source.dollars_per_million if batch else source.dollars_per_1000_steps
+    costs = [] if here is None else [(here, f"{gpus_named(report, source.gpu, source.ranks)} as measured")]
     for target in report.targets:
-        if target.dollars_as_traced is not None and target.memory.fits is not False:
-            doubt = " (may not fit)" * (target.memory.fits is None)
-            costs.append((target.dollars_as_traced, target_named(report, target) + doubt))
+        there = target.dollars_per_million if batch else target.dollars_as_traced
+        if there is not None and target.memory.fits is not False:
+            costs.append((there, target_named(report, target) + " (may not fit)" * (target.memory.fits is None)))
     if len(costs) > 1:
         least, place = min(costs)
-        yield f"Cheapest is {place}: ${dollars(least)} for 1,000 {'traced ' * counts_samples(report)}steps."
+        yield f"Cheapest is {place}: ${dollars(least)} for {of}."
 
 
 def target_named(report: Report, target: Prediction) -> str:

@@ -5,8 +5,10 @@ from dataclasses import asdict
 
 import polars as pl
 
+from tracekit.prediction import Prediction
 from tracekit.replay.causes import MEANING, Cause
 from tracekit.reporting.model import Report
+from tracekit.reporting.sections.source import Source
 from tracekit.schema import Column, Table
 
 STEP = Table(
@@ -28,6 +30,9 @@ STEP = Table(
         Column("unknown_pct", pl.Float64, "GPU time kept as measured."),
         Column("dollars_per_1000_steps", pl.Float64, "On all GPUs in use, where their price was given."),
         Column("dollars_per_1000_traced_steps", pl.Float64, "The same for as many samples as 1,000 traced steps have."),
+        Column("samples", pl.Float64, "Samples or tokens that the job works through in a step, where the trace tells."),
+        Column("per_second", pl.Float64, "Of them, what it gets done."),
+        Column("dollars_per_million", pl.Float64, "Of them, on all GPUs in use, where their price was given."),
         Column("fits_in_memory", pl.Boolean, "Whether a rank fits; blank where that can't be told."),
     ),
 )
@@ -239,16 +244,22 @@ def _step(report: Report) -> Iterator[dict[str, object]]:
     source = report.source
     times = ("step_time_us", "kernel_time_us", "exposed_comm_us", "idle_us")
     nothing = dict.fromkeys(STEP.dtypes)
-    paid = {"dollars_per_1000_steps": source.dollars_per_1000_steps}
+    paid = {"dollars_per_1000_steps": source.dollars_per_1000_steps, **_done(source)}
     yield nothing | {"gpu": source.gpu, "from": "measured"} | {time: getattr(source, time) for time in times} | paid
     for target in report.targets:
         coverage = {f"{part}_pct": share for part, share in asdict(target.coverage).items()}
         interval = {"low_us": target.low_us, "high_us": target.high_us}
         faster = {"speedup": target.speedup, "speedup_per_sample": target.speedup_per_sample}
         costs = {"dollars_per_1000_steps": target.dollars, "dollars_per_1000_traced_steps": target.dollars_as_traced}
-        judged = {**faster, **costs, "fits_in_memory": target.memory.fits}
+        judged = {**faster, **costs, **_done(target), "fits_in_memory": target.memory.fits}
         predicted = {"gpu": target.label, "from": "predicted"} | {time: getattr(target.step, time) for time in times}
         yield nothing | predicted | interval | coverage | judged
+
+
+def _done(step: Source | Prediction) -> dict[str, object]:
+    """What gets done in a step, and in a second of such steps."""
+    size = step.batch.size if step.batch else None
+    return {"samples": size, "per_second": step.per_second, "dollars_per_million": step.dollars_per_million}
 
 
 def _streams(report: Report) -> Iterator[dict[str, object]]:

@@ -13,6 +13,8 @@ from predictors import list_gpus, load_gpu
 from tracekit.comm import list_clusters, load_cluster
 from tracekit.prediction import targets
 from tracekit.prediction.layout import LEAST_BATCH, MOST_BATCH
+from tracekit.prediction.prices import parse_prices
+from tracekit.prediction.step import by_gpu
 from tracekit.web.errors import NotFoundError, WebError
 from tracekit.web.formats import FORMATS
 from tracekit.web.jobs import Job
@@ -38,6 +40,9 @@ class Ask(BaseModel):
 
     gpus: list[Name] = Field(default=[], max_length=MOST_TARGETS, description="Targets; none: the measured run only.")
     clusters: list[Name] = Field(default=[], max_length=MOST_TARGETS, description="Such as 4x8xh100-sxm@ndr400.")
+    prices: list[Name] = Field(
+        default=[], max_length=MOST_TARGETS, description="Dollars for an hour of one GPU, such as h100-sxm=2.49."
+    )
     source_gpu: Name | None = Field(default=None, description="Where the trace doesn't say, or says it wrong.")
     source_cluster: Name | None = Field(default=None, description="Where the GPU doesn't tell.")
     steps: str | None = Field(default=None, pattern=r"^\d{1,9}(:\d{1,9})?$", description="N or N:M; default all.")
@@ -165,15 +170,18 @@ def asked(ask: Ask) -> dict[str, Any]:
         PredictorError: A GPU is unknown or its name ambiguous.
         ClusterError: A cluster is unknown or its name wrong.
         WebError: A name is a file's, or a layout needs a cluster.
+        TracekitError: A price isn't written as one.
     """
     gpus = [*ask.gpus, *([ask.source_gpu] if ask.source_gpu else [])]
     clusters = [*ask.clusters, *([ask.source_cluster] if ask.source_cluster else [])]
-    for name in (*gpus, *clusters):
+    prices = parse_prices(ask.prices)
+    for name in (*gpus, *clusters, *prices):
         if ".toml" in name.lower():
             raise WebError(f"{name}: the server reads no files.", "Name what it knows: /api/v1/gpus, /api/v1/clusters.")
     if not ask.clusters and (ask.fsdp or any((ask.dp, ask.tp, ask.pp, ask.ep, ask.micro_batches))):
         raise WebError("Copies, shared layers or experts and stages need links between GPUs.", "Name a cluster.")
     targets(gpus, clusters)
+    by_gpu(prices)
     return ask.model_dump()
 
 

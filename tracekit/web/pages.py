@@ -37,6 +37,11 @@ class Chosen(Ask):
     def _without_blanks(cls, names: list[str]) -> list[str]:
         return [name for name in names if name.strip()]
 
+    @field_validator("prices", mode="before")
+    @classmethod
+    def _one_by_one(cls, written: list[str]) -> list[str]:
+        return [price.strip() for line in written for price in line.split(",") if price.strip()]
+
     @field_validator(*NUMBERS, mode="before")
     @classmethod
     def _blank_is_none(cls, number: str) -> str | None:

@@ -12,6 +12,8 @@ from tracekit import ingest
 from tracekit.doctor import examine
 from tracekit.ingest.source import Source, expand, of_file
 from tracekit.prediction import Change, Prediction, predict
+from tracekit.prediction.prices import parse_prices
+from tracekit.prediction.step import by_gpu
 from tracekit.replay.run import Run, prepare
 from tracekit.reporting import build
 from tracekit.reporting.sections import coverage, idle, source, table, warnings
@@ -120,7 +122,9 @@ def _report(job: Job, run: Run, scratch: Path, enter: Stage) -> tuple[list[str],
     """Write all forms; which they are, and what they leave out."""
     enter("predict")
     request = job.request or {}
-    report = build(run, [*_predicted(run, request)])
+    prices = by_gpu(parse_prices(request.get("prices", [])))
+    here = prices.get(run.gpu.slug) if run.gpu else None
+    report = build(run, [*_predicted(run, request, prices)], price=here)
     (scratch / sides.FILE).write_bytes(sides.pack(report, job.name))
     drawn, left_out = excerpt(run, 1 + len(report.targets))
     written = [suffix for suffix in FORMATS if suffix != TIMELINE or drawn is not None]
@@ -130,7 +134,7 @@ def _report(job: Job, run: Run, scratch: Path, enter: Stage) -> tuple[list[str],
     return written, [left_out] if left_out else []
 
 
-def _predicted(run: Run, request: Mapping[str, Any]) -> Iterator[Prediction]:
+def _predicted(run: Run, request: Mapping[str, Any], prices: Mapping[str, float]) -> Iterator[Prediction]:
     """The step on each target; a layout is that of the clusters, another batch is everywhere."""
     asked = change_of(request)
     alone = Change(batch=asked.batch)
@@ -138,7 +142,7 @@ def _predicted(run: Run, request: Mapping[str, Any]) -> Iterator[Prediction]:
     apart = [(request["gpus"], [], alone), ([], request["clusters"], asked)]
     for gpus, clusters, change in together if asked == alone else apart:
         yield from predict(
-            run, gpus, clusters=clusters, source_cluster=request["source_cluster"], change=change
+            run, gpus, clusters=clusters, source_cluster=request["source_cluster"], change=change, prices=prices
         ).targets
 
 

@@ -1,7 +1,7 @@
 """What becomes the bottleneck on a target."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -13,7 +13,7 @@ from tracekit.replay.engine import lags, replay
 from tracekit.replay.run import Run
 from tracekit.reporting.findings.case import ROWS, Case
 from tracekit.reporting.findings.model import Evidence, Finding
-from tracekit.units import percent
+from tracekit.units import percent, percent_between
 
 BOTTLENECK = "bottleneck-there"
 MOSTLY = 50.0
@@ -47,6 +47,29 @@ class Limit:
     share: float
     said: str
     advice: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bottleneck(Finding):
+    """What most of a target's step hinges on.
+
+    Attributes:
+        limit: What does: ``host``, ``communication`` or ``gpu``.
+        share: Percent of its critical path that it takes.
+        share_here: Percent of the measured step's critical path that it takes.
+    """
+
+    limit: str
+    share: float
+    share_here: float
+
+
+def together(alike: Sequence[Bottleneck]) -> str:
+    """One sentence of the targets on which the same thing sets the pace."""
+    on = ", ".join(one.on or "" for one in alike)
+    said, _ = SAID[alike[0].limit]
+    said = said.format(percent_between([one.share for one in alike]))
+    return f"On {on} {said} (measured: {percent(alike[0].share_here)})."
 
 
 def limit(run: Run, target: Prediction) -> Limit | None:
@@ -88,15 +111,14 @@ def _limit(shares: dict[str, float]) -> Limit | None:
     return Limit(kind, shares[kind], said, advice)
 
 
-def _finding(target: Prediction, here: dict[str, float], there: dict[str, float]) -> Finding | None:
+def _finding(target: Prediction, here: dict[str, float], there: dict[str, float]) -> Bottleneck | None:
     found = _limit(there)
     if found is None:
         return None
-    said, here_too = found.said.format(percent(found.share)), percent(here.get(found.kind, 0.0))
     ordered = sorted(there.items(), key=lambda item: -item[1])[:ROWS]
-    return Finding(
+    one = Bottleneck(
         kind=BOTTLENECK,
-        title=f"On {target.label} {said} (measured: {here_too}).",
+        title="",
         advice=found.advice,
         saves_us=None,
         evidence=tuple(
@@ -104,4 +126,8 @@ def _finding(target: Prediction, here: dict[str, float], there: dict[str, float]
             for name, share in ordered
         ),
         on=target.label,
+        limit=found.kind,
+        share=found.share,
+        share_here=here.get(found.kind, 0.0),
     )
+    return replace(one, title=together([one]))

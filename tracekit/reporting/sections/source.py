@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
-from tracekit.prediction.model import cost
+from tracekit.prediction.batch import Batch, batch_of_job
+from tracekit.prediction.layout import Change, layout_of
+from tracekit.prediction.model import cost, cost_of_million
 from tracekit.replay.run import Run
 from tracekit.units import printable, with_others
 from tracekit.workload.steps import is_whole_trace
@@ -37,6 +39,9 @@ class Source:
         kernels: GPU activities in the trace.
         shapes_recorded: Whether the profiler recorded shapes.
         dollars_per_1000_steps: On all ranks' GPUs; None where their price wasn't given.
+        batch: What the job works through in a step; None where the trace doesn't tell.
+        per_second: Of that, what it gets done.
+        dollars_per_million: Of that, on all ranks' GPUs.
     """
 
     trace: str
@@ -55,6 +60,9 @@ class Source:
     kernels: int
     shapes_recorded: bool
     dollars_per_1000_steps: float | None = None
+    batch: Batch | None = None
+    per_second: float | None = None
+    dollars_per_million: float | None = None
 
 
 def build(run: Run, price: float | None = None) -> Source:
@@ -65,6 +73,8 @@ def build(run: Run, price: float | None = None) -> Source:
         price: Dollars for an hour of its GPU; None if it isn't known.
     """
     ranks = max(run.trace.world_size, len(run.ranks))
+    batch = batch_of_job(run, layout_of(run, Change()))
+    per_second = batch.per_second(run.measured.step_time_us) if batch else None
     return Source(
         trace=with_others(printable(run.trace.source), len(run.ranks) - 1),
         gpu=run.gpu.slug if run.gpu else None,
@@ -82,6 +92,9 @@ def build(run: Run, price: float | None = None) -> Source:
         kernels=run.kernels.height,
         shapes_recorded=run.trace.shapes_recorded,
         dollars_per_1000_steps=cost(price, ranks, run.measured.step_time_us),
+        batch=batch,
+        per_second=per_second,
+        dollars_per_million=cost_of_million(price, ranks, per_second),
     )
 
 

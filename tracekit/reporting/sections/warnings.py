@@ -175,11 +175,14 @@ def _ranks(run: Run) -> Iterator[str]:
     """What is guessed for want of ranks, or of agreement between them."""
     world, read = run.trace.world_size, len(run.ranks)
     kept_wait = duration(run.replay.kept_wait_us)
-    kept = f"what collectives take beyond the shortest of their kind, {kept_wait} a step, is kept as waiting for"
+    kept = (
+        "what collectives take beyond the shortest of their kind is kept as waiting for other ranks: "
+        f"{kept_wait} in a mean step, that while other kernels ran included"
+    )
     if read == 1 < world:
-        yield f"one of {world} ranks: {kept} the others (give all ranks' traces to derive it)"
+        yield f"one of {world} ranks: {kept} (give all ranks' traces to derive it)"
     elif read < world:
-        yield f"{read} of {world} ranks: the others are taken to arrive when a like rank does, and {kept} them"
+        yield f"{read} of {world} ranks: the others are taken to arrive when a like rank does, and {kept}"
     if run.collectives is None:
         return
     for doubt in run.collectives.doubts:

@@ -1,0 +1,60 @@
+"""What gets done in a second and what it costs, as far as that is known: columns beside the steps."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from tracekit.prediction import Prediction
+from tracekit.render.words import counts_samples, priced
+from tracekit.reporting.model import Report
+from tracekit.units import digits, dollars
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One figure of the measured step and of each target's.
+
+    Attributes:
+        heading: Such as ``tokens/s``.
+        measured: The measured step's.
+        on: A target's.
+        meaning: What the heading stands for.
+    """
+
+    heading: str
+    measured: str
+    on: Callable[[Prediction], str]
+    meaning: str
+
+
+def columns(report: Report) -> Iterator[Column]:
+    """Throughput where the trace tells its batch, and the cost of the same work where a price was given."""
+    source, batch = report.source, report.source.batch
+    if batch:
+        first = "embedding" if batch.unit == "tokens" else "convolution"
+        yield Column(
+            f"{batch.unit}/s",
+            digits(source.per_second or 0.0),
+            lambda one: digits(one.per_second or 0.0),
+            f"of {batch.size:,.0f} in a measured step, as its first {first} tells",
+        )
+    if not priced(report):
+        return
+    if batch:
+        yield Column(
+            "$/1M",
+            dollars(source.dollars_per_million),
+            lambda one: dollars(one.dollars_per_million),
+            f"dollars for a million {batch.unit}",
+        )
+        return
+    steps = dollars(source.dollars_per_1000_steps)
+    yield Column("$/1k steps", steps, lambda one: dollars(one.dollars), "dollars for 1,000 steps")
+    if counts_samples(report):
+        meaning = "dollars for as many samples as 1,000 measured steps have"
+        yield Column("as traced", steps, lambda one: dollars(one.dollars_as_traced), meaning)
+
+
+def legend(report: Report) -> Iterator[str]:
+    """What the headings stand for."""
+    if said := [f"{one.heading}: {one.meaning}" for one in columns(report)]:
+        yield "; ".join(said)
