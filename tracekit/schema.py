@@ -249,5 +249,11 @@ KERNELS = Table(
             "Where the work is a bracket: the least that the bytes, or a product's batch, may be, over those given.",
         ),
         Column("work_high", pl.Float64, "The most that they may be."),
+        Column(
+            "tokens",
+            pl.Int64,
+            "Products and experts whose work isn't known: tokens of the batch that they ran for, where a serving "
+            "engine's annotation or the grids of kernels beside them tell.",
+        ),
     ),
 )

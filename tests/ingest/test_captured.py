@@ -115,6 +115,7 @@ def test_a_directory_holds_ranks_and_their_capture(tmp_path):
     [
         ("execute_17_context_1(sq8sk8sqsq64sqsk64)_generation_9(sq9sk9sqsq9sqsk9)", 32),
         ("execute_context_1(8)_generation_8(8)", 16),
+        ("execute_context_1(20_400)_generation_0(0)", 32),
         ("step[DECODE bs=16]", 16),
         ("step[EXTEND bs=2 toks=30]", 32),
     ],

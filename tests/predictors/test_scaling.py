@@ -74,6 +74,44 @@ def test_a_narrow_tile_tells_a_product_that_streams_a_weight():
     assert wide["time_us"] < 0.9 * narrow["time_us"]
 
 
+@pytest.mark.parametrize("family", ["gemm", "moe"])
+def test_few_tokens_tell_a_product_that_waits_for_its_weights(family):
+    """An H200 is an H100 with 4,800 GB/s instead of 3,352: 100 us, of which about 5 are latency, take about 71."""
+    one = scaled("h100-sxm", "h200-sxm", family=family, dtype="bf16", measured_us=100.0, tokens=1)
+    untold = scaled("h100-sxm", "h200-sxm", family=family, dtype="bf16", measured_us=100.0)
+    assert one["time_us"] == pytest.approx(5 + 95 * 3352 / 4800, rel=0.03)
+    assert untold["time_us"] > 90
+    assert one["low_us"] < 100 * 3352 / 4800 < one["high_us"]
+
+
+@pytest.mark.parametrize("family", ["gemm", "moe"])
+def test_many_tokens_leave_things_as_they_are(family):
+    told, untold = (
+        scaled("h100-sxm", "h200-sxm", family=family, dtype="bf16", measured_us=100.0, tokens=tokens)
+        for tokens in (8192, None)
+    )
+    assert told == untold
+
+
+def test_experts_in_an_untold_precision_go_with_the_memory_too():
+    """16 bits are taken: from an H100 to an L40S, of about a quarter of its bandwidth."""
+    row = scaled("h100-sxm", "l40s", family="moe", measured_us=500.0, tokens=16)
+    assert row["time_us"] == pytest.approx(500 * 3352 / 864, rel=0.15)
+
+
+def test_a_product_by_a_vector_has_one_row_however_many_tokens_there_are():
+    one, batched = (
+        scaled("a100-sxm-80gb", "h100-sxm", family="gemm", dtype="bf16", measured_us=90.0, tile_m=1, tokens=tokens)
+        for tokens in (None, 64)
+    )
+    assert one == batched
+
+
+def test_known_shapes_go_before_tokens():
+    shape = {"family": "gemm", "dtype": "bf16", "m": 4096, "n": 4096, "k": 4096, "measured_us": 250.0}
+    assert scaled("h100-sxm", "h200-sxm", **shape, tokens=1) == scaled("h100-sxm", "h200-sxm", **shape)
+
+
 def test_a_product_longer_than_any_goes_with_the_longest():
     times = [
         scaled("a100-sxm-80gb", "h100-sxm", family="gemm", dtype="bf16", measured_us=us)["time_us"] for us in (1e8, 2e8)

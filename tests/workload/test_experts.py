@@ -62,7 +62,7 @@ def test_fewer_pairs_than_experts():
 def test_a_grid_that_no_routing_explains_is_left_alone(first: int, second: int):
     kernels = moe(first, second)
     assert kernels["work_from"].to_list() == [None] * 4
-    assert set(kernels["family"]) == {"elementwise", "moe"}
+    assert set(kernels["family"]) == {"elementwise", "moe", "reduction"}
 
 
 def test_real_experts_are_as_wide_as_the_model_says(real_traces):

@@ -63,9 +63,19 @@ REAL_NAMES = [
     ("void (anonymous namespace)::store_kvcache<2048l, 4, false, long>((anonymous namespace)::StoreKVCacheParams)",
      "copy", None),
     ("_matmul_ogs_NNT_bf16xbf16xmxfp4_128x128x128x1_swiglu", "moe", "bf16"),
-    ("_finalize_matmul_scatter_bf16", "moe", "bf16"),
-    ("_combined_routing_compute", "moe", None),
-    ("_sum_bitmatrix_rows", "moe", None),
+    ("_finalize_matmul_scatter_bf16", "reduction", "bf16"),
+    ("_combined_routing_compute", "reduction", None),
+    ("_sum_bitmatrix_rows", "reduction", None),
+    ("void tensorrt_llm::kernels::cutlass_kernels::expandInputRowsKernel<__nv_bfloat16, __nv_bfloat16, (tensorrt_llm::"
+     "kernels::cutlass_kernels::TmaWarpSpecializedGroupedGemmInput::FpXBlockScalingType)2, false>", "copy", "bf16"),
+    ("void tensorrt_llm::kernels::cutlass_kernels::finalizeMoeRoutingKernel<__nv_bfloat16, __nv_bfloat16>",
+     "reduction", "bf16"),
+    ("void vllm::moe::topkGating<8, 64, 4, 16, 32, int, __nv_bfloat16, (vllm::moe::ScoringFunc)0>", "softmax", "bf16"),
+    ("void moe::dev::routing::routingIndicesOffsetsKernel<moe::dev::routing::routingRenormalize::KernelParams<"
+     "__nv_bfloat16, __nv_bfloat16, 128, false, true, true> >", "reduction", "bf16"),
+    ("void fused_moe::run_global<fused_moe::Fused_Moe_Kernel_sm80<cutlass::bfloat16_t, cutlass::bfloat16_t>>", "moe",
+     "bf16"),
+    ("fused_moe_kernel", "moe", None),
     ("void at::native::(anonymous namespace)::grid_sampler_2d_kernel<float, int>(int)", "elementwise", "fp32"),
     ("void at::native::(anonymous namespace)::ComputeFusedParamsCUDAKernel<float>(long, long)", "norm", "fp32"),
     ("void at::native::(anonymous namespace)::distribution_elementwise_grid_stride_kernel<float, 4, "
@@ -82,6 +92,8 @@ REAL_NAMES = [
      "elementwise", "fp16"),
     ("kernel_cutlass_kernel_flashinfergemmkernelsdense_blockscaled_gemm_sm100Sm100BlockScaledPersistent", "gemm", None),
     ("void marlin::Marlin<__nv_bfloat16, 256, 1, 8, 8, 4>(int4 const*)", "gemm", "bf16"),
+    ("void marlin::Marlin<1125899906909960l, 1125899907892224l, 1125899906909960l, 1125899906909960l, 128, 1, 4, 8, "
+     "true, 4, 8, false>(int4 const*, float const*)", "gemm", "bf16"),
     ("_w8a8_triton_block_scaled_mm", "gemm", None),
     ("void vllm::moe::topkGatingSoftmax<8, 128, 4, 16, 32, int, float>(float const*)", "softmax", "fp32"),
     ("void at::native::detail::chunk_cat_cuda_kernel<float, c10::BFloat16>(float**, c10::BFloat16*)", "copy", "bf16"),

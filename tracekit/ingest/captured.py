@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import polars as pl
 
-from tracekit.ingest.captures import MEMCPY, MEMSET, UNNAMED, Captures, annotated, find, within
+from tracekit.ingest import batches
+from tracekit.ingest.captures import MEMCPY, MEMSET, UNNAMED, Captures, find
 from tracekit.schema import CALLS, OPS
 from tracekit.trace import Captured, RankTrace
 from tracekit.units import with_others
@@ -21,14 +22,6 @@ LAUNCHES_GRAPH = r"GraphLaunch(_|$)"
 MOST_MISSING = 0.01
 
 _NAME = pl.col("name").str
-_BOTH = r"execute_context_\d+\((\d+)\)_generation_\d+\((\d+)\)"
-# What vLLM and SGLang call a step, with the tokens or sequences in it; their graphs are padded up to the next size.
-_SIZE = pl.coalesce(
-    _NAME.extract(r"execute_(\d+)_").cast(pl.Int64),
-    _NAME.extract(_BOTH, 1).cast(pl.Int64) + _NAME.extract(_BOTH, 2).cast(pl.Int64),
-    _NAME.extract(r"^step\[.*\btoks=(\d+)").cast(pl.Int64),
-    _NAME.extract(r"^step\[.*\bbs=(\d+)").cast(pl.Int64),
-)
 
 
 def has_replays(rank: RankTrace) -> bool:
@@ -66,11 +59,10 @@ def _replays(rank: RankTrace) -> pl.DataFrame:
     among those of the same token.
     """
     launches = rank.calls.filter(pl.col("name").str.contains(LAUNCHES_GRAPH)).select("correlation", "pid", "ts_ns")
-    sizes = within(launches, annotated(rank, _SIZE)).select("correlation", "size")
     found = (
         rank.activities.with_row_index("row")
         .join(launches.unique("correlation"), on="correlation", suffix="_launch")
-        .join(sizes.unique("correlation"), on="correlation", how="left")
+        .join(batches.sizes(rank, launches), on="correlation", how="left")
         .sort("correlation", "graph_node_id", "ts_ns", "row", nulls_last=True)
         .rename({"correlation": "replay"})
     )

@@ -20,6 +20,7 @@ from tracekit.workload import (
     repeats,
     short_rows,
     stacks,
+    tokens,
 )
 from tracekit.workload import steps as step_table
 from tracekit.workload.owners import innermost_ops, launching_calls
@@ -39,7 +40,7 @@ def extract(trace: RankTrace) -> pl.DataFrame:
     shared = _share(gradients.tell_apart(collectives.describe(sized, trace.ops)))
     repeated = repeats.inherit(shared.with_columns(work_from=_work_from()))
     launched = short_rows.fill(lists.fill(geometry.fill(projections.fill(repeated, trace.ops))))
-    known = experts.fill(launched)
+    known = tokens.fill(experts.fill(launched), trace)
     return schema.KERNELS.conform(known.with_columns(phase=phases.phase_of("launched_in")))
 
 

@@ -14,11 +14,17 @@ FAMILY_RULES = (
         r"rotary_embedding|rope_kernel|causal_conv1d|quantize_with_block_size|FP8rowwise_to_float|Fused8Bit|"
         r"elemWiseRNN|persistRNN_|LSTM(?:Fwd|Bwd)HidUpdate|cudnn::initstates|distribution_elementwise",
     ),
-    ("softmax", r"topk_?softmax|topkGatingSoftmax|cross_entropy"),
-    ("reduction", r"gatherTopK|moe_?sum|moe_?sorting|moe_align|\bNorm(?:Zero|One|Two)?Ops|WelfordOps|lpnorm_cleanup"),
+    ("softmax", r"topk_?softmax|topkGating|cross_entropy"),
+    ("copy", r"expandInputRows"),
+    (
+        "reduction",
+        r"gatherTopK|moe_?sum|moe_?sorting|moe_align|\bNorm(?:Zero|One|Two)?Ops|WelfordOps|lpnorm_cleanup|"
+        r"finalizeMoeRouting|moe::dev::(?:finalize|routing)|_finalize_matmul_scatter|ExpertPrefixSum|ExpertMaps|"
+        r"sort_expert_tokens|grouped_topk|_combined_routing|bitmatrix",
+    ),
     ("attention", r"sage_fwd|flash|fmha|MergeStates|attention|_attn|mha_|AttnFwd|attn_fwd|attn_bwd|dot_do_o"),
     ("gemm", r"marlin_moe"),
-    ("moe", r"moe|grouped_?gemm|expert|_combined_routing|bitmatrix|_matmul_ogs|_finalize_matmul_scatter"),
+    ("moe", r"moe|grouped_?gemm|expert|_matmul_ogs"),
     ("optimizer", r"multi_tensor_apply|adam|adagrad|lamb_"),
     (
         "copy",
@@ -61,11 +67,12 @@ _STRIDES = re.compile(r"\bOffsetCalculator<")
 # Its own kernels that go over windows: of depthwise convolutions and of pooling.
 _WINDOWS = re.compile(r"\bconv_depthwise[23]d|\b(?:atomic_?)?(?:adaptive_?)?(?:max|avg|average)_?(?:pool|gradinput)")
 
+# Marlin's numbers are vLLM's ids of the types that it computes in (ScalarType::id): bits of exponent, mantissa, sign.
 DTYPE_RULES = (
     ("fp8", r"e4m3|e5m2|fp8|_F8"),
-    ("bf16", r"bf16|bfloat16|DF16b|_BBS_|_BB_"),
+    ("bf16", r"bf16|bfloat16|DF16b|_BBS_|_BB_|Marlin<1125899906909960l"),
     ("tf32", r"tf32|tensorop_s1688|_s1688gemm_(?!bf16|fp16|f16)"),
-    ("fp16", r"fp16|f16|half|h884|s884|h1688|hgemm|hcudnn|_HHS_|_HH_"),
+    ("fp16", r"fp16|f16|half|h884|s884|h1688|hgemm|hcudnn|_HHS_|_HH_|Marlin<1125899906910725l"),
     ("fp64", r"double|dgemm|d884"),
     ("int8", r"int8|i8816|imma|s8_"),
     ("fp32", r"float|fp32|sgemm|scudnn|ffma|simt_s|f32|_S_B_|_SB_"),
