@@ -77,7 +77,8 @@ def complete(kernels: pl.DataFrame) -> pl.DataFrame:
         (of tensors that are broadcast or strided), to false. `tensor_core`, whether a kernel runs on matrix units, and
         `winograd`, whether a convolution has Winograd's algorithm, stay null where nobody knows; `channels` are a
         convolution's of one group, `height` and `width` those of its output images, `part` says which of a norm's
-        kernels it is: 'sums', 'scaling', or null. Null are also a `framework` that isn't one of `stacks.FRAMEWORKS`, a
+        kernels it is: 'sums', 'scaling', or null. `tokens` of a product or of experts without a shape are those
+        of the batch that they ran for. Null are also a `framework` that isn't one of `stacks.FRAMEWORKS`, a
         number that isn't finite, and a time below 0.
 
     Raises:
