@@ -43,7 +43,6 @@ def test_prices_and_layouts(run, tmp_path):
     assert target["dollars_per_1000_steps"] == pytest.approx(2.5 * 32 * target["step_time_us"] / 3.6e6)
     screen = " ".join(run("predict", path, *to, "--price", "h100-sxm=2.5")[1].split())
     assert "per sample $/1k steps as traced" in screen
-    assert "$/1k steps: dollars for 1,000 steps" in screen
     assert run("predict", path, *to, "--price", "cheap")[0] == 2
     for asked in (("--gpu", "p5"), (*to, "--price", "p5=98")):
         code, _, err = run("predict", path, *asked)

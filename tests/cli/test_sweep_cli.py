@@ -84,3 +84,14 @@ def test_what_can_not_be_done_is_said_in_one_line(run, trace):
     assert "8 GPUs" in err
     assert run("sweep", trace)[0] == 2
     assert "Example" in run("sweep", "--help")[1]
+
+
+def test_clusters_have_their_names_where_nothing_can_be_said_of_more_ranks(run, tmp_path):
+    """One layout on each: no number of ranks from which on more help less, but what #1 and #2 are."""
+    path = TraceBuilder().op("aten::mm", 0, 5).kernel("sgemm", 20, 400, launch=4).save(tmp_path / "trace.json")
+    _, out, _ = run("sweep", path, "--gpu", "h100-sxm", "--gpu", "l40s", "--world-size", 1)
+    assert "is dgx-h100\n" in out
+    assert "is 8xl40s\n" in out
+    assert "each GPU keeps" not in out
+    assert "steps of a copy are counted" in out
+    assert "each GPU keeps" in run("sweep", path, "--gpu", "h100-sxm")[1]

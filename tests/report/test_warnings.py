@@ -112,6 +112,6 @@ def test_waiting_of_one_rank_is_told_apart_from_the_part_in_which_nothing_else_r
         builder.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", start, took, launch=start - 48, stream=20)
     builder.kernel("k", 400, 300, launch=260)
     said = [warning for warning in said_of(builder) if "waiting for other ranks" in warning]
-    assert ["800 µs in a mean step, that while other kernels ran included" in one for one in said] == [True]
+    assert ["800 µs a step, that while other kernels ran included" in one for one in said] == [True]
     source = tk.report(builder.load()).source
     assert (source.exposed_comm_us, source.waiting_us) == (700, 500)

@@ -226,9 +226,11 @@ def _unsure(run: Run, times: pl.DataFrame) -> Iterator[str]:
     told = times.select("method", "transfer_us")
     rows = run.kernels.hstack(told).filter(pl.col("family") == "collective")
     beyond_us = rows.select((pl.col("dur_ns") / 1e3 - pl.col("transfer_us")).sum()).item() / run.steps.height
-    waited_us = beyond_us + run.replay.kept_wait_us
-    if waited_us > 1:
-        yield f"{waited_us / 1e3:,.2f} ms a step in collectives is taken for waiting for other ranks, kept as measured"
+    if beyond_us > 1:
+        yield (
+            f"what collectives took beyond what the trace's links explain, {duration(beyond_us)} a step, is taken for "
+            "waiting for other ranks and kept as measured"
+        )
     unsized = share(rows, "dur_ns", pl.col("bytes").is_null())
     if unsized:
         yield f"{unsized:.0f} % of the collectives' time has no message size: it was told from launches and durations"

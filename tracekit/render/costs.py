@@ -17,7 +17,7 @@ class Column:
         heading: Such as ``tokens/s``.
         measured: The measured step's.
         on: A target's.
-        meaning: What the heading stands for.
+        meaning: What the heading stands for; empty where it says so itself.
     """
 
     heading: str
@@ -48,13 +48,13 @@ def columns(report: Report) -> Iterator[Column]:
         )
         return
     steps = dollars(source.dollars_per_1000_steps)
-    yield Column("$/1k steps", steps, lambda one: dollars(one.dollars), "dollars for 1,000 steps")
+    yield Column("$/1k steps", steps, lambda one: dollars(one.dollars), "")
     if counts_samples(report):
         meaning = "dollars for as many samples as 1,000 measured steps have"
         yield Column("as traced", steps, lambda one: dollars(one.dollars_as_traced), meaning)
 
 
 def legend(report: Report) -> Iterator[str]:
-    """What the headings stand for."""
-    if said := [f"{one.heading}: {one.meaning}" for one in columns(report)]:
+    """What those headings stand for that don't say it themselves."""
+    if said := [f"{one.heading}: {one.meaning}" for one in columns(report) if one.meaning]:
         yield "; ".join(said)

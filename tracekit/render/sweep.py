@@ -108,11 +108,17 @@ def _memory(memory: Memory) -> str:
     return f"{'–'.join(bounds)} {fits(memory)}" if bounds else fits(memory)
 
 
-def _knees(sweep: Sweep) -> list[str]:
-    kept = f"each GPU keeps {100 * KEPT:.0f} % of its throughput in the smallest layout"
+def _knees(sweep: Sweep) -> Iterator[str]:
+    """The clusters' names, and up to how many ranks more of them help, where several sizes were tried."""
     numbers = _numbers(sweep) if len(sweep.knees) > 1 else {}
-    named = {label: f"{numbers[label]} is {label}" if numbers else label for label in sweep.knees}
-    return [f"{named[label]}: up to {many(ranks, 'rank')} {kept}" for label, ranks in sweep.knees.items() if ranks]
+    for label, ranks in sweep.knees.items():
+        named = f"{numbers[label]} is {label}" if numbers else label
+        sizes = {entry.prediction.ranks for entry in sweep.entries if entry.prediction.label == label}
+        if ranks and len(sizes) > 1:
+            kept = f"each GPU keeps {100 * KEPT:.0f} % of its throughput in the smallest layout"
+            yield f"{named}: up to {many(ranks, 'rank')} {kept}"
+        elif numbers:
+            yield named
 
 
 def _limits(sweep: Sweep) -> Iterator[str]:
@@ -146,6 +152,8 @@ def _legend(sweep: Sweep) -> Iterator[str]:
     if any(entry.as_before for entry in sweep.entries):
         order = ": cheaper ones come first" if priced else ", so that their order says nothing"
         yield f"≈ gets as much done as the line above, within {100 * ALIKE:g} %{order}"
+    if sweep.unit == "steps":
+        yield "steps of a copy are counted, as the trace doesn't tell its batch: --samples N says a rank's"
     if any(entry.prediction.memory.fits is False for entry in sweep.entries):
         yield "what doesn't fit into memory comes last"
     if priced:

@@ -113,7 +113,7 @@ class Meter:
 
     def __init__(self, kernels: pl.DataFrame, steps: pl.DataFrame, chosen: pl.DataFrame) -> None:
         self._rows = steps.height
-        row = _step_rows(kernels, steps)
+        self._row = row = _step_rows(kernels, steps)
         self._by_step = np.argsort(row, kind="stable")[: int((row < steps.height).sum())]
         self._launching, self._from = np.unique(row[self._by_step], return_index=True)
         collective = (kernels["family"] == "collective").to_numpy()
@@ -141,7 +141,7 @@ class Meter:
         begin, end = np.full(steps, FOREVER), np.full(steps, NEVER)
         np.minimum.at(begin, self._step[each.known], each.begin_ns[each.known])
         np.maximum.at(end, self._step[each.known], each.end_ns[each.known])
-        first = np.bincount(self._step, self.first) == ranks
+        first = self._firsts()
         in_time = np.argsort(begin, kind="stable")
         before = np.empty_like(end)
         before[in_time] = np.roll(end[in_time], 1)
@@ -149,8 +149,7 @@ class Meter:
         known = begin != FOREVER
         if not (self._chosen & known).any():
             raise StepError("nothing ran on the GPU in the steps to measure.", "Choose others by --steps.")
-        steady = self._chosen & ~first
-        counted = steady if (steady & known).any() else self._chosen
+        counted = self._counted(known)
         gpu_ns = (each.busy_ns, each.exposed_ns, each.waiting_ns)
         means = ((np.bincount(self._step, ns) / ranks)[counted] for ns in gpu_ns)
         busy, exposed, waiting = (float(np.median(ns)) / 1e3 for ns in means)
@@ -162,6 +161,22 @@ class Meter:
             steps=int(counted.sum()),
             span_us=float(end[self._chosen & known].max() - begin[self._chosen & known].min()) / 1e3,
         )
+
+    def median_us(self, kernel_ns: Ints) -> float:
+        """What each kernel has of something, summed in the median chosen step, of several ranks in the mean."""
+        summed = np.bincount(self._row, kernel_ns, minlength=self._rows + 1)[: self._rows]
+        each = np.bincount(self._step, summed) / np.bincount(self._step)
+        return float(np.median(each[self._counted(np.ones_like(self._chosen))])) / 1e3
+
+    def _firsts(self) -> Bools:
+        """Which steps are the first of every rank that has them."""
+        firsts: Bools = np.bincount(self._step, self.first) == np.bincount(self._step)
+        return firsts
+
+    def _counted(self, known: Bools) -> Bools:
+        """The chosen steps, without the first where another one is ``known``."""
+        steady = self._chosen & ~self._firsts()
+        return steady if (steady & known).any() else self._chosen
 
     def each(self, timeline: Timeline) -> Each:
         """Every step of every rank."""

@@ -36,7 +36,7 @@ class SelfReplay:
         error_pct: Against the measured one.
         derived_wait_us: Waiting of CPU threads, of collectives for ranks that were read, and of kernels for the one
             before, that was taken out of the measured run and derived again, per step and rank.
-        kept_wait_us: Waiting of collectives that is kept as measured, per step and rank.
+        kept_wait_us: Waiting of collectives that is kept as measured, in the median step of a rank.
     """
 
     step_time_us: float
@@ -198,7 +198,7 @@ def prepare(
             span_us=replayed.span_us,
             error_pct=100 * (replayed.step_time_us / as_measured.step_time_us - 1),
             derived_wait_us=job.graph.waited_ns / 1e3 / job.steps.height,
-            kept_wait_us=float(job.graph.kept_ns.sum()) / 1e3 / job.steps.height,
+            kept_wait_us=meter.median_us(job.graph.kept_ns),
         ),
     )
 

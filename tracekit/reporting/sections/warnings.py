@@ -177,7 +177,7 @@ def _ranks(run: Run) -> Iterator[str]:
     kept_wait = duration(run.replay.kept_wait_us)
     kept = (
         "what collectives take beyond the shortest of their kind is kept as waiting for other ranks: "
-        f"{kept_wait} in a mean step, that while other kernels ran included"
+        f"{kept_wait} a step, that while other kernels ran included"
     )
     if read == 1 < world:
         yield f"one of {world} ranks: {kept} (give all ranks' traces to derive it)"
