@@ -91,7 +91,7 @@ def test_clusters_have_their_names_where_nothing_can_be_said_of_more_ranks(run, 
     path = TraceBuilder().op("aten::mm", 0, 5).kernel("sgemm", 20, 400, launch=4).save(tmp_path / "trace.json")
     _, out, _ = run("sweep", path, "--gpu", "h100-sxm", "--gpu", "l40s", "--world-size", 1)
     assert "is dgx-h100\n" in out
-    assert "is 8xl40s\n" in out
+    assert "is l40s-pcie\n" in out
     assert "each GPU keeps" not in out
     assert "steps of a copy are counted" in out
     assert "each GPU keeps" in run("sweep", path, "--gpu", "h100-sxm")[1]

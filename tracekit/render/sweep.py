@@ -156,6 +156,8 @@ def _legend(sweep: Sweep) -> Iterator[str]:
         yield "steps of a copy are counted, as the trace doesn't tell its batch: --samples N says a rank's"
     if any(entry.prediction.memory.fits is False for entry in sweep.entries):
         yield "what doesn't fit into memory comes last"
+    if any(entry.prediction.memory.fits is None for entry in sweep.entries):
+        yield "?: the trace doesn't tell whether it fits into memory"
     if priced:
         yield f"$/1k: dollars for 1,000 steps, of which larger layouts do more; $/1M: for a million {sweep.unit}"
 
