@@ -1,7 +1,9 @@
 """Bad input gets one clear line that says what, where and what to try."""
 
+import bz2
 import gzip
 import io
+import lzma
 import tarfile
 
 import pytest
@@ -26,6 +28,15 @@ def packed() -> bytes:
 
 CASES = {
     "tar": (packed(), NotATraceError, "is a tar archive. Unpack it first"),
+    "gzip in gzip": (gzip.compress(gzip.compress(GOOD)), NotATraceError, "is compressed twice. Unpack it once"),
+    "zip in gzip": (gzip.compress(b"PK\3\4" + bytes(100)), NotATraceError, "is compressed twice"),
+    "gzip of nothing": (gzip.compress(b""), NotATraceError, "is empty once unpacked"),
+    "bzip2": (bz2.compress(GOOD), NotATraceError, "compressed in a way that isn't read"),
+    "xz": (lzma.compress(GOOD), NotATraceError, "compressed in a way that isn't read"),
+    "HTML": (b"\n<!DOCTYPE html><html><body>404</body></html>", NotATraceError, "is a web page. Was a login's"),
+    "LFS": (b"version https://git-lfs.github.com/spec/v1\noid sha256:4d\n", NotATraceError, "git lfs pull"),
+    "pickle": (b"\x80\x04\x95" + bytes(100), NotATraceError, "written by pickle"),
+    "UTF-16": (GOOD.decode().encode("utf-16"), NotATraceError, "iconv"),
     "empty": (b"", DamagedTraceError, "is empty"),
     "truncated": (GOOD[: len(GOOD) // 2], DamagedTraceError, "cut short"),
     "nested bomb": (b"[" * 100_000, DamagedTraceError, "cut short"),

@@ -16,7 +16,6 @@ from tracekit.trace import RankTrace
 
 # Up to here the careful decoder takes less time than loading the compiled one.
 SMALL_BYTES = 8 << 20
-UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def decode(
@@ -44,11 +43,9 @@ def decode(
         TraceError: It is no profiler trace, too damaged, too large, or holds no GPU activity.
     """
     head = _read(stream, max(small_bytes + 1, foreign.HEAD_BYTES))
-    if head.startswith(UTF_16):
-        raise NotATraceError(f"{source} is UTF-16 text, and JSON is UTF-8.", "Convert it: iconv -f UTF-16 -t UTF-8.")
+    if other := foreign.no_trace(head):
+        raise NotATraceError(f"{source} is {other[0]}.", other[1])
     head = head.removeprefix(codecs.BOM_UTF8)
-    if foreign.is_tar(head):
-        raise NotATraceError(f"{source} is a tar archive.", "Unpack it first; zip archives are read as they are.")
     tool = foreign.tool(head, source)
     if tool is not None:
         raise NotATraceError(f"{source} was written by {tool}, not by PyTorch's profiler.", foreign.HINT)

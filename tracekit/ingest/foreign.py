@@ -1,4 +1,4 @@
-"""Chrome traces that other tools write: told by their marks, so that they can be refused by name."""
+"""Chrome traces that other tools write, and files that are no traces: told by their marks, to be refused by name."""
 
 import re
 
@@ -23,7 +23,7 @@ _MARKS = {
     "Nsight Systems": (rb'"NsysVersion"', rb'"(?:CudaEvent|TraceProcessEvent)"'),
     "Nsight Systems or rocprof (an SQLite database)": (rb"\ASQLite format 3\0",),
     "Nsight Compute": (rb'\A(?:==PROF==.*\n)*"ID","Process ID"', rb"\ANVR\0"),
-    "PyTorch's memory snapshots (a pickle)": (rb"\A\x80[\x02-\x05]",),
+    "pickle (PyTorch's checkpoints and memory snapshots)": (rb"\A\x80[\x02-\x05]",),
     "speedscope": (rb"speedscope\.app/file-format",),
     "Android's systrace or atrace": (rb'"systemTraceEvents"', rb'"controllerTraceDataKey"'),
 }
@@ -40,13 +40,30 @@ _KINETO = re.compile(
     rb'"(?:deviceProperties|cupti_version|roctracer_version|baseTimeNanoseconds|distributedInfo|record_shapes)"\s*:'
     rb'|"cat"\s*:\s*"(?:cpu_op|kernel|cuda_runtime|cuda_driver|gpu_memcpy|ac2g|user_annotation|Operator|Kernel|Runtime)"'
 )
+_FORMATS = (
+    (rb"\A\Z", "empty once unpacked", "Was the profiler stopped before the job ended?"),
+    (rb"\A(?:\xff\xfe|\xfe\xff)", "UTF-16 text, and JSON is UTF-8", "Convert it: iconv -f UTF-16 -t UTF-8."),
+    (rb"\A(?s:.{257})ustar", "a tar archive", "Unpack it first; zip archives are read as they are."),
+    (rb"\A(?:\x1f\x8b|\x28\xb5\x2f\xfd|PK\x03\x04)", "compressed twice", "Unpack it once."),
+    (
+        rb"\A(?:\xfd7zXZ|BZh\d|7z\xbc\xaf|Rar!)",
+        "compressed in a way that isn't read",
+        "Unpack it first; .gz, .zst and .zip are read as they are.",
+    ),
+    (
+        rb"\A\s*<(?i:!doctype|html|head|\?xml)",
+        "a web page",
+        "Was a login's or an error's page saved in its place? Download the trace anew.",
+    ),
+    (rb"\Aversion https://git-lfs", "Git LFS's pointer to a file", "Fetch the file itself: git lfs pull."),
+)
 _PATTERNS = {tool: re.compile(b"|".join(marks)) for tool, marks in _MARKS.items()}
 _JSON = re.compile(rb"\s*[\[{]")
 
 
-def is_tar(head: bytes) -> bool:
-    """Whether a file that begins like this is a tar archive."""
-    return head[257:262] == b"ustar"
+def no_trace(head: bytes) -> tuple[str, str] | None:
+    """What a file is that begins like this, and what to do; ``None`` if it may be a trace."""
+    return next(((what, advice) for mark, what, advice in _FORMATS if re.search(mark, head)), None)
 
 
 def tool(head: bytes, source: str) -> str | None:
