@@ -4,6 +4,7 @@ import pytest
 
 import tracekit as tk
 from predictors import load_gpu
+from tracekit.prediction import notes
 from tracekit.prediction.layout import Layout
 from tracekit.prediction.memory import judge
 from tracekit.replay.run import prepare
@@ -195,3 +196,18 @@ def test_events_of_the_allocator_without_totals_tell_nothing():
     builder = noted(training(2**20), 10, 12)
     del builder.events[-1]["args"]["Total Allocated"]
     assert memory(builder, "l4").least_bytes == 16 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("exposed_us", "slower_us", "said"),
+    [
+        (50.0, 0.0, "take 50.0 µs a step, during which nothing else runs"),
+        (40.0, 0.5, "take 50.0 µs a step; for 40.0 µs of it nothing else runs"),
+        (10.0, 4.0, "take 50.0 µs a step; for 10.0 µs of it nothing else runs, and beside the rest kernels"),
+    ],
+)
+def test_what_put_in_collectives_cost_is_what_the_step_shows(exposed_us, slower_us, said):
+    """The column of a sweep shows the exposed part: the note doesn't call more of them so."""
+    note = notes.of_added(50.0, exposed_us, slower_us)
+    assert said in note
+    assert ("during" in note) == (exposed_us == 50.0)

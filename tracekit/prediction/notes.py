@@ -28,6 +28,9 @@ HOST_EDIT = "host-speed"
 # Uneven stages are told from this ratio of the busiest to the mean one on.
 UNEVEN = 1.1
 
+KEEPS_BATCH = "each rank keeps its batch"
+"""How a note on more copies begins."""
+
 
 def of(
     run: Run,
@@ -57,7 +60,7 @@ def of(
         if pipeline:
             yield from _pipeline(pipeline, target.layout)
         elif target.layout.dp > 1 and target.layout.dp != run.trace.world_size // (target.layout.tp * target.layout.pp):
-            yield f"each rank keeps its batch: the job's batch is {target.layout.dp} times a rank's"
+            yield f"{KEEPS_BATCH}: the job's batch is {target.layout.dp} times a rank's"
     if target.layout and target.layout.batch != 1:
         yield (
             f"{target.layout.batch:g} times the batch in each step: of a kernel grows what isn't a parameter, by its "
@@ -132,10 +135,13 @@ def of_added(put_in_us: float, exposed_us: float, slower_us: float) -> str:
         slower_us: What they take from the kernels beside the rest.
     """
     whole = f"the collectives that were put in take {duration(put_in_us)} a step"
-    if slower_us < 1:
+    if duration(exposed_us) == duration(put_in_us):
         return f"{whole}, during which nothing else runs"
+    alone = f"{whole}; for {duration(exposed_us)} of it nothing else runs"
+    if slower_us < 1:
+        return alone
     return (
-        f"{whole}; for {duration(exposed_us)} of it nothing else runs, and beside the rest kernels are taken to lose "
+        f"{alone}, and beside the rest kernels are taken to lose "
         f"{100 * LIKELY_TAKEN:.0f} % of the GPU, {duration(slower_us)}, at most {100 * TAKEN:.0f} %"
     )
 

@@ -10,6 +10,7 @@ from rich.text import Text
 from tracekit.prediction.layout import Layout
 from tracekit.prediction.memory import GIB, Memory
 from tracekit.prediction.model import Prediction
+from tracekit.prediction.notes import KEEPS_BATCH
 from tracekit.prediction.sweep import ALIKE, KEPT, Entry, Sweep, copies
 from tracekit.render.dump import document as json_document
 from tracekit.render.grid import Column, Grid
@@ -166,11 +167,12 @@ def _notes(sweep: Sweep) -> list[str]:
     """What is said of every layout."""
     own = [set(entry.prediction.notes) for entry in sweep.entries]
     common = [note for note in sweep.entries[0].prediction.notes if all(note in notes for notes in own)]
-    weak = "each rank keeps its batch, so that the job's batch grows with its copies"
+    weak = f"{KEEPS_BATCH}, so that the job's batch grows with its copies"
     if any(entry.prediction.pipeline for entry in sweep.entries):
         weak += "; with stages each micro-batch is as large as a traced pass"
     assumed = [one for one in (*sweep.assumed, sweep.straggling) if one and one not in common]
-    return [weak, *assumed, *common]
+    said = any(note.startswith(KEEPS_BATCH) for note in common)
+    return [*([] if said else [weak]), *assumed, *common]
 
 
 def _warnings(sweep: Sweep) -> tuple[str, ...]:
