@@ -274,6 +274,16 @@ def test_all_ranks():
     assert find(examine(trace, prepare(trace)), "ranks").evidence == "all 2 ranks"
 
 
+def test_most_ranks_are_no_failure_and_their_waiting_is_told():
+    """Two of four: of one alone it can't be told how much of its collectives is waiting."""
+    ranks = tuple(job(communicating(), 4, rank).load().ranks[0] for rank in range(2))
+    trace, one = Trace(ranks), Trace(ranks[:1])
+    several, alone = (find(examine(read, prepare(read, rank=0)), "ranks") for read in (trace, one))
+    assert (several.status, several.cost_pct) == (Status.WARN, 0)
+    assert several.cost == "the others are taken to arrive when a like rank does"
+    assert "can't be told" in alone.cost
+
+
 def test_a_secret_is_warned_of_and_not_printed():
     secret = "hf_" + "a1B2" * 9
     diagnosis = diagnose(built().annotation(f"upload with {secret}", 900, 5))

@@ -1,6 +1,7 @@
 """What a user relies on in a prediction."""
 
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -227,3 +228,9 @@ def test_report_lists_what_takes_the_time(trace):
     assert report.kernels[0].utilization == pytest.approx(100 * 152.7 / 312, rel=0.01)
     for bar in report.bars:
         assert sum(time for _, time in bar.parts) == pytest.approx(bar.step_time_us, rel=1e-6)
+
+
+def test_a_files_name_is_no_trace():
+    for ask in (tk.report, partial(tk.predict, gpu="l4"), partial(tk.sweep, gpu="l4")):
+        with pytest.raises(TracekitError, match=r"'trace.json' is no trace. Load it: tk.load"):
+            ask("trace.json")

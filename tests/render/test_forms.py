@@ -128,7 +128,8 @@ def test_tokens_a_second_and_what_a_million_costs_stand_in_every_form(report):
     assert found["source"]["batch"] == {"size": 3072, "unit": "tokens"}
     assert found["targets"][0]["per_second"] == pytest.approx(rate)
     assert found["targets"][0]["dollars_per_million"] == pytest.approx(cost)
-    assert sections.frames(told)["step"]["per_second"][1] == pytest.approx(rate)
+    row = sections.frames(told)["step"].row(1, named=True)
+    assert (row["samples"], row["unit"], row["per_second"]) == (3072, "tokens", pytest.approx(rate))
     assert "tokens/s" not in markdown.document(uncounted(told))
 
 

@@ -18,16 +18,14 @@ def complete(case: Case) -> Check | None:
     read = {rank.rank for rank in case.trace.ranks}
     if len(read) >= world:
         return Check("ranks", "Ranks", Status.OK, f"all {world} ranks")
+    told, fix = f"{len(read)} of {world} ranks", "record every rank, and name the folder with all their traces"
+    if len(read) > 1:
+        return Check(
+            "ranks", "Ranks", Status.WARN, told, "the others are taken to arrive when a like rank does", fix=fix
+        )
     cost = case.of_step(case.run.measured.exposed_comm_us)
-    return Check(
-        "ranks",
-        "Ranks",
-        by_cost(cost, warn=0),
-        f"{len(read)} of {world} ranks",
-        f"{cost:.0f} % of the step runs only collectives; how much of it is waiting for other ranks can't be told",
-        cost,
-        "record every rank, and name the folder with all their traces",
-    )
+    alone = f"{cost:.0f} % of the step runs only collectives; how much of it is waiting for other ranks can't be told"
+    return Check("ranks", "Ranks", by_cost(cost, warn=0), told, alone, cost, fix)
 
 
 def undamaged(case: Case) -> Check:

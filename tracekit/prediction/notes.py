@@ -28,6 +28,9 @@ HOST_EDIT = "host-speed"
 # Uneven stages are told from this ratio of the busiest to the mean one on.
 UNEVEN = 1.1
 
+# Percent of the collectives' time from which on what is guessed of it is said.
+WORTH_SAYING_PCT = 0.5
+
 KEEPS_BATCH = "each rank keeps its batch"
 """How a note on more copies begins."""
 
@@ -238,10 +241,10 @@ def _unsure(run: Run, times: pl.DataFrame) -> Iterator[str]:
             "waiting for other ranks and kept as measured"
         )
     unsized = share(rows, "dur_ns", pl.col("bytes").is_null())
-    if unsized:
+    if unsized >= WORTH_SAYING_PCT:
         yield f"{unsized:.0f} % of the collectives' time has no message size: it was told from launches and durations"
     kept = share(rows, "dur_ns", pl.col("method") == "kept")
-    if kept:
+    if kept >= WORTH_SAYING_PCT:
         yield f"{kept:.0f} % of the collectives' time can't be carried over and is kept as measured"
 
 

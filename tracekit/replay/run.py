@@ -9,7 +9,7 @@ import polars as pl
 
 from predictors import Gpu, PredictorError, Resolution, identify_gpu, resolve_gpu
 from tracekit.arrays import Floats, Ints
-from tracekit.errors import TraceError, WhatIfError
+from tracekit.errors import TraceError, TracekitError, WhatIfError
 from tracekit.graph import Graph
 from tracekit.graph.ranks import Collectives
 from tracekit.replay.engine import Timeline, measured, replay
@@ -171,7 +171,10 @@ def prepare(
         StepError: The trace doesn't have these steps.
         TraceError: The trace doesn't have this rank, or no step that takes any time.
         PredictorError: ``source_gpu`` is unknown or ambiguous.
+        TracekitError: It isn't a trace, but a file's name for one.
     """
+    if not isinstance(trace, Trace):
+        raise TracekitError(f"{trace!r} is no trace.", "Load it: tk.load(path).")
     ranks = trace.ranks if rank is None else (trace.rank(rank),)
     source, doubt = _named(source_gpu, ranks[0]) if source_gpu else _identify(ranks[0])
     job = gather(ranks, steps, progress)

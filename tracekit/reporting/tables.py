@@ -31,6 +31,7 @@ STEP = Table(
         Column("dollars_per_1000_steps", pl.Float64, "On all GPUs in use, where their price was given."),
         Column("dollars_per_1000_traced_steps", pl.Float64, "The same for as many samples as 1,000 traced steps have."),
         Column("samples", pl.Float64, "Samples or tokens that the job works through in a step, where the trace tells."),
+        Column("unit", pl.String, "Whether these are samples or tokens."),
         Column("per_second", pl.Float64, "Of them, what it gets done."),
         Column("dollars_per_million", pl.Float64, "Of them, on all GPUs in use, where their price was given."),
         Column("fits_in_memory", pl.Boolean, "Whether a rank fits; blank where that can't be told."),
@@ -258,8 +259,9 @@ def _step(report: Report) -> Iterator[dict[str, object]]:
 
 def _done(step: Source | Prediction) -> dict[str, object]:
     """What gets done in a step, and in a second of such steps."""
-    size = step.batch.size if step.batch else None
-    return {"samples": size, "per_second": step.per_second, "dollars_per_million": step.dollars_per_million}
+    size, unit = (step.batch.size, step.batch.unit) if step.batch else (None, None)
+    done = {"per_second": step.per_second, "dollars_per_million": step.dollars_per_million}
+    return {"samples": size, "unit": unit, **done}
 
 
 def _streams(report: Report) -> Iterator[dict[str, object]]:
