@@ -53,10 +53,10 @@ def calibrate(kernels: pl.DataFrame, gpu: Gpu, weights: Weights) -> Weights:
     usable = table.filter(pl.col("law").is_not_null(), pl.col("measured_us") > 0)
     if usable.is_empty():
         raise KernelTableError("nothing to calibrate with: no kernel has both a shape and measured_us")
-    own = {
-        (str(law), target.slug): _calibrated(str(law), rows, target, weights)
-        for (law,), rows in usable.group_by("law", maintain_order=True)
-    }
+    own = {}
+    for (law, on_mma), rows in usable.group_by("law", "on_mma", maintain_order=True):
+        seen = target.on_mma if on_mma else target
+        own[str(law), seen.slug] = _calibrated(str(law), rows, seen, weights)
     return replace(weights, calibrated=weights.calibrated | _carried_over(own, target) | own)
 
 
@@ -66,7 +66,7 @@ def _carried_over(own: dict[tuple[str, str], Calibrated], gpu: Machine) -> dict[
     if products is None:
         return {}
     share = Calibrated({"compute": TRAVELS * products.offset["compute"]})
-    return {(law, gpu.slug): share for law in COMPUTE_BOUND}
+    return {(law, seen.slug): share for law in COMPUTE_BOUND for seen in (gpu, gpu.on_mma)}
 
 
 @dataclass(frozen=True)

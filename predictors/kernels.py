@@ -23,7 +23,7 @@ STRINGS = ("family", "dtype", "kv_dtype", "routing", "collective", "framework", 
 COLUMNS: dict[str, pl.DataType] = (
     dict.fromkeys(INTEGERS, pl.Float64())
     | dict.fromkeys(FLOATS, pl.Float64())
-    | dict.fromkeys(("causal", "split_k", "indexed", "tensor_core", "winograd"), pl.Boolean())
+    | dict.fromkeys(("causal", "split_k", "indexed", "tensor_core", "winograd", "paged"), pl.Boolean())
 ) | dict.fromkeys(STRINGS, pl.String())
 """Every input column and the type it is computed in; integers are carried as floats so that nothing overflows."""
 
@@ -74,11 +74,12 @@ def complete(kernels: pl.DataFrame) -> pl.DataFrame:
         The columns of `COLUMNS` in that order. `batch`, `share`, `tp`, `ep` default to 1, `window` to 0,
         `kv_heads` to `heads`, `kv_dtype` to `dtype`, `direction` to 'forward', `causal` to false; `split_k`, whether
         the keys of attention are split over blocks, and `indexed`, whether a kernel works out where each element lies
-        (of tensors that are broadcast or strided), to false. `tensor_core`, whether a kernel runs on matrix units, and
-        `winograd`, whether a convolution has Winograd's algorithm, stay null where nobody knows; `channels` are a
-        convolution's of one group, `height` and `width` those of its output images, `part` says which of a norm's
-        kernels it is: 'sums', 'scaling', or null. `tokens` of a product or of experts without a shape are those
-        of the batch that they ran for. Null are also a `framework` that isn't one of `stacks.FRAMEWORKS`, a
+        (of tensors that are broadcast or strided), to false. `tensor_core`, whether a kernel runs on matrix units,
+        `winograd`, whether a convolution has Winograd's algorithm, and `paged`, whether attention's keys lie in the
+        pages of a serving engine's cache, stay null where nobody knows; `channels` are a convolution's of one group,
+        `height` and `width` those of its output images, `part` says which of a norm's kernels it is: 'sums',
+        'scaling', or null. `tokens` of a product or of experts without a shape are those of the batch that they ran
+        for. Null are also a `framework` that isn't one of `stacks.FRAMEWORKS`, a
         number that isn't finite, and a time below 0.
 
     Raises:
@@ -136,7 +137,7 @@ def with_law(table: pl.DataFrame) -> pl.DataFrame:
     attention = (
         pl.when(pl.col("q_len") < pl.col("kv_len"), few, pl.col("direction") == "forward")
         .then(pl.lit("decode"))
-        .when(pl.col("causal"))
+        .when(pl.col("causal") & pl.col("paged").fill_null(value=True))
         .then(pl.lit("prefill"))
         .otherwise(pl.lit("encoder"))
     )

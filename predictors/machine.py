@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,6 +32,11 @@ INLINE_ECC = 0.85
 over RTX 6000 Ada 0.83 to 0.84, T4 over RTX 2070 Super 0.83 to 0.84. Products and decoding, which mostly read, lose too
 little to show: with it an L40S that was left out is predicted worse."""
 
+MMA_FLOPS_PER_CLOCK = 2048.0
+"""Of an SM in 16 bit by the instructions of the A100 (mma.sync), whose peak this is. Matrix units of an H100 and a B200
+take two and four times as many by their own; FlashAttention 2, which knows mma.sync only, is no faster on a B200 than
+on an H100 (docs/accuracy.md)."""
+
 _PROCESS_POWER = {
     "6.": 1.0, "7.": 0.8, "8.0": 0.4, "8.6": 0.46, "8.9": 0.28, "9.": 0.28, "10.": 0.28, "12.": 0.28,
     "gfx906": 0.4, "gfx908": 0.4, "gfx90a": 0.4, "gfx94": 0.28, "gfx95": 0.2, "gfx110": 0.28, "gfx12": 0.28,
@@ -54,6 +60,7 @@ class Machine:
         cache_bytes: of the last level before the memory.
         watts_per_tflops: board power over the fp32 vector rate, in units of TSMC 16 nm.
         gpu: where the rest of the datasheet is.
+        matrix_flops_per_clock: that an SM's matrix units take at most of the kernels in question.
     """
 
     slug: str
@@ -67,6 +74,7 @@ class Machine:
     cache_bytes: float
     watts_per_tflops: float
     gpu: Gpu
+    matrix_flops_per_clock: float = math.inf
 
     @property
     def cache_gbps(self) -> float:
@@ -102,7 +110,23 @@ class Machine:
         peak = self.gpu.peak_flops(dtype or "fp32")
         if peak is None:
             peak = self.gpu.vector_tflops["fp32"] * 1e12 / (64 if dtype == "fp64" else 1)
-        return peak / 1e12 * self.boost
+        return min(peak / 1e12 * self.boost, self.matrix_flops_per_clock * self.sms * self.clock_mhz / 1e6)
+
+    @property
+    def has_later_units(self) -> bool:
+        """Whether the matrix units are programmed otherwise than an A100's, which kernels made for it can't use."""
+        return self.tensor_class in ("wgmma", "tcgen05")
+
+    @functools.cached_property
+    def on_mma(self) -> Machine:
+        """The GPU as such kernels see it: one of the A100's class, with the rate of its units for each SM and clock."""
+        return replace(
+            self,
+            slug=f"{self.slug} on mma",
+            tensor_class="mma",
+            architecture=f"{self.architecture} on mma",
+            matrix_flops_per_clock=MMA_FLOPS_PER_CLOCK,
+        )
 
     @property
     def vector_tflops(self) -> float:

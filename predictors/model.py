@@ -34,11 +34,13 @@ class Part:
 
     Attributes:
         law: its name.
+        on_mma: whether they are made for older matrix units than the GPU's.
         rows: where they stand in the table.
         sizes: what the law is computed on.
     """
 
     law: str
+    on_mma: bool
     rows: npt.NDArray[np.uint32]
     sizes: Sizes
 
@@ -54,8 +56,8 @@ class Split:
 def split(table: pl.DataFrame) -> Split:
     """A table split by law."""
     known = table.with_row_index("row").filter(pl.col("law").is_not_null())
-    chunks = [chunk for part in known.partition_by("law", maintain_order=True) for chunk in _chunks(part)]
-    return Split(table, tuple(Part(c["law"][0], c["row"].to_numpy(), sizes(c)) for c in chunks))
+    chunks = [chunk for part in known.partition_by("law", "on_mma", maintain_order=True) for chunk in _chunks(part)]
+    return Split(table, tuple(Part(c["law"][0], c["on_mma"][0], c["row"].to_numpy(), sizes(c)) for c in chunks))
 
 
 def _chunks(part: pl.DataFrame) -> Iterator[pl.DataFrame]:
@@ -125,7 +127,7 @@ def model(kernels: Split, gpu: Machine, weights: Weights) -> Modelled:
     arithmetic = np.zeros(kernels.table.height, dtype=np.bool_)
 
     def fill(part: Part) -> None:
-        terms, time_us = evaluate(part.sizes, part.law, gpu, weights)
+        terms, time_us = evaluate(part.sizes, part.law, gpu.on_mma if part.on_mma else gpu, weights)
         columns = part.sizes.on(gpu)
         bound = bound_us(part.law, columns, gpu)
         compute_us = terms.compute_us if on_matrix_units(part.law) else arithmetic_us(part.law, columns, gpu)

@@ -13,8 +13,8 @@ from predictors.terms import Columns
 SERVING_FRAMEWORKS = ("sglang", "trtllm", "vllm")
 """Those whose kernels were measured, fp8 products together with the quantisation of their input (aiconfigurator)."""
 
-ATTENTION_STACKS = ("fa2", "fa3", "fa4", "flashinfer", "triton", "trtllm-gen")
-"""FlashAttention by its major version, FlashInfer's own, Triton's, and TensorRT-LLM's for Blackwell."""
+ATTENTION_STACKS = ("fa2", "fa3", "fa4", "flashinfer", "triton", "trtllm-gen", "cudnn")
+"""FlashAttention by its major version, FlashInfer's own, Triton's, TensorRT-LLM's for Blackwell, and cuDNN's."""
 
 IN_A_LOOP = "benchmark"
 """What no job ran: kernels repeated in a loop, which find in the cache what fits there."""
@@ -23,11 +23,16 @@ FRAMEWORKS = (*SERVING_FRAMEWORKS, *ATTENTION_STACKS, IN_A_LOOP)
 """Every `framework` of a row that says something."""
 
 _ELSEWHERE: dict[str, dict[str, str | None]] = {
-    "fa3": {"wgmma": "fa3", "mma": "fa2"},
+    "fa3": {"tcgen05": "fa4", "wgmma": "fa3", "mma": "fa2"},
     "fa4": {"tcgen05": "fa4", "wgmma": "fa3", "mma": "fa2"},
     "trtllm-gen": {"tcgen05": "trtllm-gen"},
+    "cudnn": {"tcgen05": "fa4", "wgmma": "fa3", "mma": "fa2"},
 }
-"""Stacks made for some matrix units only -> class of GPUs -> what its users run there; elsewhere nobody knows."""
+"""Stacks made for some matrix units only -> class of GPUs -> what its users run there; elsewhere nobody knows. cuDNN's
+kernels, of which none were measured, take about as long as FlashAttention's for the same units (docs/accuracy.md)."""
+
+_MADE_FOR_MMA = ("fa2",)
+"""Stacks that program the matrix units of every GPU as an A100's are programmed."""
 
 GROUPED_HEADS = 32
 """Query heads of one key head that TensorRT-LLM's decoding takes together at most: it reads the keys of 48 once for
@@ -56,4 +61,13 @@ def key_reads(x: Columns, frameworks: Coded, on_mma: bool) -> Floats:
 def stack_on(gpu: Machine) -> pl.Expr:
     """`framework` as it is on a GPU: null where the stack has no kernels for it."""
     there = {stack: classes.get(gpu.tensor_class) for stack, classes in _ELSEWHERE.items()}
-    return pl.col("framework").replace(there)
+    # A serving engine has a choice of its own where FlashAttention 3 doesn't run.
+    served = (pl.col("framework") == "fa3") & pl.col("paged").fill_null(value=True) & (gpu.tensor_class == "tcgen05")
+    return pl.when(~served.fill_null(value=False)).then(pl.col("framework").replace(there))
+
+
+def made_for_mma(gpu: Machine | None) -> pl.Expr:
+    """Whether rows are kernels made for older matrix units than a GPU has; what decodes waits for memory on any."""
+    if gpu is None or not gpu.has_later_units:
+        return pl.lit(value=False)
+    return pl.col("framework").is_in(_MADE_FOR_MMA).fill_null(value=False) & (pl.col("law") != "decode")

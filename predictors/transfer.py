@@ -95,8 +95,8 @@ def residual(
 
 def _stack_is_known(laws: pl.Series, source: Machine, target: Machine, weights: Weights) -> Bools:
     """Where the target's calibration has the stack's offset in it already, and the source has none to compare with."""
-    calibrated = {law for law, slug in weights.calibrated if slug == target.slug}
-    calibrated -= {law for law, slug in weights.calibrated if slug == source.slug}
+    calibrated = {law for law, slug in weights.calibrated if slug in (target.slug, target.on_mma.slug)}
+    calibrated -= {law for law, slug in weights.calibrated if slug in (source.slug, source.on_mma.slug)}
     return laws.is_in(calibrated).fill_null(False).to_numpy()
 
 

@@ -195,6 +195,7 @@ KERNELS = Table(
         Column("head_dim", pl.Int64, "attention: width of a head."),
         Column("causal", pl.Boolean, "attention: masked causally."),
         Column("window", pl.Int64, "attention: keys that each query sees at most, where that is limited."),
+        Column("paged", pl.Boolean, "attention: keys lie in pages of a serving engine's cache; null: unknown."),
         Column("rows", pl.Int64, "Families bound by memory: independent rows."),
         Column("cols", pl.Int64, "Families bound by memory: elements per row."),
         Column("flops", pl.Int64, "Families bound by memory: operations."),

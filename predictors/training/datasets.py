@@ -16,7 +16,7 @@ _MODELLED = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp8_block", "nvfp4")
 """Formats of matrix products that are fitted."""
 KEYS = (
     "source", "gpu", "framework", "family", "dtype", "kv_dtype", "direction", "share", "batch", "m", "n", "k", "rows",
-    "cols", "flops", "bytes", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "causal", "window", "tokens",
+    "cols", "flops", "bytes", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "causal", "window", "paged", "tokens",
     "hidden", "inter", "topk", "experts", "tp", "ep", "routing", "blocks",
     "indexed", "channels", "height", "width", "part",
 )  # fmt: skip

@@ -100,7 +100,7 @@ def _attention(causal: int) -> Callable[[list[Shape], list[str], int], Row | Non
     def columns(shapes: list[Shape], concrete: list[str], item: int) -> Row | None:
         q, k = shapes[0], shapes[1]
         return {"family": "attention", "batch": q[0], "heads": q[1], "kv_heads": k[1], "q_len": q[2], "kv_len": k[2],
-                "head_dim": q[3], "causal": concrete[causal] == "True"}  # fmt: skip
+                "head_dim": q[3], "causal": concrete[causal] == "True", "paged": False}  # fmt: skip
 
     return columns
 

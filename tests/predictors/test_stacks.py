@@ -19,6 +19,9 @@ PREFILL |= {"head_dim": 128, "causal": True}
         ("fa3", "h200-sxm", "fa3"),
         ("fa3", "a100-sxm-80gb", "fa2"),
         ("fa3", "b200", None),
+        ("cudnn", "b200", "fa4"),
+        ("cudnn", "h100-sxm", "fa3"),
+        ("cudnn", "rtx-4090", "fa2"),
         ("trtllm-gen", "b200", "trtllm-gen"),
         ("trtllm-gen", "l40s", None),
         ("vllm", "l40s", "vllm"),
@@ -27,6 +30,63 @@ PREFILL |= {"head_dim": 128, "causal": True}
 def test_a_stack_on_another_gpu(stack: str, gpu: str, there: str | None):
     rows = prepare(pl.DataFrame([PREFILL | {"framework": stack}]), machine(load_gpu(gpu)))
     assert rows["framework"].to_list() == [there]
+
+
+TRAINING = PREFILL | {"paged": False}
+
+
+def tflops(gpu: str, stack: str | None, *, backward: bool = False, **columns: object) -> float:
+    row = TRAINING | columns | {"framework": stack, "direction": "backward" if backward else "forward"}
+    pairs = row["batch"] * row["heads"] * row["q_len"] ** 2 * (0.5 if row["causal"] else 1.0)
+    work = 4 * pairs * row["head_dim"] * (2.5 if backward else 1.0)
+    return work / predict(pl.DataFrame([row]), gpu)["time_us"][0] / 1e6
+
+
+def test_where_flash_attention_3_does_not_run_a_job_has_its_successor_and_an_engine_a_choice():
+    rows = pl.DataFrame([PREFILL, PREFILL | {"paged": True}, TRAINING]).with_columns(framework=pl.lit("fa3"))
+    assert prepare(rows, machine(load_gpu("b200")))["framework"].to_list() == [None, None, "fa4"]
+
+
+def test_kernels_made_for_older_matrix_units_gain_nothing_from_newer_ones():
+    per_clock = {}
+    for gpu in ("a100-sxm-80gb", "h100-sxm", "h200-sxm", "b200"):
+        there = machine(load_gpu(gpu))
+        per_clock[gpu] = tflops(gpu, "fa2") * 1e6 / there.sms / there.clock_mhz
+    assert all(rate < 2048 for rate in per_clock.values())
+    assert max(per_clock.values()) < 1.25 * min(per_clock.values())
+    assert tflops("h100-sxm", "fa3") > 1.4 * tflops("h100-sxm", "fa2")
+    assert tflops("b200", "fa4") > 2 * tflops("b200", "fa2")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "stack", "backward", "columns", "published"),
+    [
+        ("h100-sxm", "fa2", False, {"batch": 1, "q_len": 16384, "kv_len": 16384, "heads": 16}, 335),
+        ("h100-sxm", "fa3", False, {"batch": 1, "q_len": 16384, "kv_len": 16384, "heads": 16}, 616),
+        ("h100-sxm", "cudnn", False, {"batch": 4, "heads": 16, "causal": False}, 609),
+        ("h100-sxm", "fa2", True, {"batch": 4, "heads": 16, "causal": False}, 310),
+        ("b200", "fa2", False, {"batch": 2, "q_len": 8192, "kv_len": 8192, "head_dim": 64, "causal": False}, 343),
+        ("b200", "fa2", True, {"batch": 2, "q_len": 8192, "kv_len": 8192, "head_dim": 64, "causal": False}, 329),
+    ],
+)
+def test_published_rates_of_long_sequences(gpu: str, stack: str, backward: bool, columns: dict, published: float):
+    assert tflops(gpu, stack, backward=backward, **columns) == pytest.approx(published, rel=0.2)
+
+
+def test_decoding_waits_for_memory_whatever_the_units():
+    decode = PREFILL | {"q_len": 1, "batch": 64, "framework": "fa2"}
+    assert not prepare(pl.DataFrame([decode]), machine(load_gpu("h100-sxm")))["on_mma"].any()
+
+
+def test_what_is_measured_of_one_stack_leaves_the_others():
+    gpu = load_gpu("h100-sxm")
+    rows = [TRAINING | {"framework": "fa2", "q_len": n, "kv_len": n} for n in (512, 1024, 2048, 4096, 8192)]
+    table = pl.DataFrame(rows)
+    slower = {gpu: table.with_columns(measured_us=1.5 * predict(table, gpu)["time_us"])}
+    both = pl.DataFrame([rows[2], rows[2] | {"framework": "fa3"}])
+    fa2, fa3 = predict(both, gpu, calibrations=slower)["time_us"] / predict(both, gpu)["time_us"]
+    assert fa2 == pytest.approx(1.5, rel=0.1)
+    assert fa3 == 1.0
 
 
 def test_a_known_stack_has_its_own_time_and_a_narrower_interval():

@@ -21,7 +21,7 @@ CALL_SIGNATURE = (
 )  # fmt: skip
 DESCRIPTION = (
     "family", "dtype", "direction", "batch", "m", "n", "k", "heads", "kv_heads", "q_len", "kv_len", "head_dim",
-    "causal", "window", "rows", "cols", "flops", "bytes", "work_low", "work_high", "copy_kind", "indexed",
+    "causal", "window", "paged", "rows", "cols", "flops", "bytes", "work_low", "work_high", "copy_kind", "indexed",
     "winograd", "part", "channels", "height", "width",
 )  # fmt: skip
 FROM_NAME = ("tile_m", "tile_n", "tile_k", "stages", "split_k", "layout", "tensor_core", "algorithm")

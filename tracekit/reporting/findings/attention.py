@@ -60,5 +60,6 @@ def _fused(softmax: pl.DataFrame) -> pl.DataFrame:
         kv_len="cols",
         head_dim="k",
         causal=pl.lit(False),
+        paged=pl.lit(False),
         time_us=pl.lit(float("inf")),
     )

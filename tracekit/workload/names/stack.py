@@ -9,6 +9,7 @@ STACKS = {
     "trtllm-gen": r"fmhaSm10\d\w*Kernel",
     "trtllm": r"fmha_v2_|xqa_kernel|kernel_mha",
     "triton": r"kernel_unified_attention_|^_fwd_grouped_kernel_stage|^_fwd_kernel$",
+    "cudnn": r"cudnn_generated_\w*sdpa",
     "fa2": r"flash_(?:fwd|bwd)_\w*kernel|Flash_(?:fwd|bwd)_kernel_traits",
 }
 """Stack -> what its kernels' names contain, the first that fits; the names are those of ``predictors.stacks``."""

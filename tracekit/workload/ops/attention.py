@@ -62,6 +62,7 @@ def _attention(
             "head_dim": head_width(q, k, signature.shape(first + 2)),
             "causal": bool(signature.value(causal)),
             "window": _window(signature, window, bool(signature.value(causal))),
+            "paged": False,
             "direction": direction,
         }
 
@@ -107,6 +108,7 @@ def _packed(
             "head_dim": head_width(q, k, signature.shape(first + 2)),
             "causal": bool(signature.value(causal)),
             "window": seen,
+            "paged": paged,
             "direction": direction,
         }
 

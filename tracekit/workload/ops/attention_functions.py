@@ -18,6 +18,7 @@ def _columns(q: Shape, k: Shape, width: int, causal: bool, signature: Signature)
         "kv_len": k[1],
         "head_dim": width,
         "causal": causal,
+        "paged": False,
         "direction": "backward" if signature.op.endswith("Backward") else "forward",
     }
 

@@ -94,6 +94,7 @@ def _attention(signature: Signature) -> Columns | None:
         "kv_len": k[2],
         "head_dim": q[3],
         "causal": blocks > 1,
+        "paged": False,
         "direction": "backward" if "backward" in signature.op else "forward",
     }
     return columns | {"work_low": 2 / blocks, "work_high": 2.0} if blocks > 1 else columns
