@@ -1,30 +1,22 @@
 """MPT in plain PyTorch, as mosaicml/llm-foundry trains it in bf16: FlashAttention, learned positions."""
 
-from dataclasses import dataclass
-from typing import NamedTuple
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 VOCABULARY = 50368
-
-
-class Size(NamedTuple):
-    """Of a model."""
-
-    layers: int
-    width: int
-    heads: int
-
-
-@dataclass(frozen=True)
-class Length:
-    """How its steps are run: sequences of so many tokens, activations worked out again on the way back or kept."""
-
-    tokens: int
-    recomputes: bool
+SIZES = {
+    "mpt-125m": (12, 768, 12),
+    "mpt-350m": (24, 1024, 16),
+    "mpt-760m": (24, 1536, 12),
+    "mpt-1b": (24, 2048, 16),
+    "mpt-3b": (32, 2560, 20),
+    "mpt-7b": (32, 4096, 32),
+    "mpt-13b": (40, 5120, 40),
+    "mpt-30b": (48, 7168, 56),
+}
+"""Layers, width, heads."""
 
 
 class Block(nn.Module):
@@ -47,35 +39,29 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Tokens to logits."""
+    """Tokens to the logits of all positions, one after the other.
 
-    def __init__(self, size: Size, length: Length) -> None:
+    Args:
+        name: A model's name and how long its sequences are, such as ``mpt-7b/2048``.
+        recomputes: Whether activations are worked out again on the way back.
+    """
+
+    def __init__(self, name: str, *, recomputes: bool) -> None:
         super().__init__()
-        self.length = length
-        self.words, self.places = nn.Embedding(VOCABULARY, size.width), nn.Embedding(length.tokens, size.width)
-        self.blocks = nn.ModuleList(Block(size.width, size.heads) for _ in range(size.layers))
-        self.norm = nn.LayerNorm(size.width)
+        size, _, length = name.partition("/")
+        layers, width, heads = SIZES[size]
+        self.tokens, self.recomputes = int(length), recomputes
+        self.words, self.places = nn.Embedding(VOCABULARY, width), nn.Embedding(self.tokens, width)
+        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
+        self.norm = nn.LayerNorm(width)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Returns [batch, tokens, vocabulary]."""
-        hidden = self.words(tokens) + self.places(torch.arange(tokens.shape[1], device=tokens.device))
+        """Returns [batch * tokens, vocabulary]."""
+        hidden = self.words(tokens) + self.places(torch.arange(self.tokens, device=tokens.device))
         for block in self.blocks:
-            hidden = self._again(block, hidden) if self.length.recomputes else block(hidden)
-        return functional.linear(self.norm(hidden), self.words.weight)
+            hidden = self._again(block, hidden) if self.recomputes else block(hidden)
+        return functional.linear(self.norm(hidden).flatten(0, 1), self.words.weight)
 
     @staticmethod
     def _again(block: nn.Module, hidden: Tensor) -> Tensor:
         return checkpoint(block, hidden, use_reentrant=False, preserve_rng_state=False)
-
-
-SIZES = {
-    "mpt-125m": Size(12, 768, 12),
-    "mpt-350m": Size(24, 1024, 16),
-    "mpt-760m": Size(24, 1536, 12),
-    "mpt-1b": Size(24, 2048, 16),
-    "mpt-3b": Size(32, 2560, 20),
-    "mpt-7b": Size(32, 4096, 32),
-    "mpt-13b": Size(40, 5120, 40),
-    "mpt-30b": Size(48, 7168, 56),
-    "mpt-70b": Size(80, 8192, 64),
-}

@@ -11,6 +11,7 @@ import polars as pl
 import torch
 from standin import language, vision
 from standin.capture import Autocast, Call, Capture
+from standin.decoder import Decoder
 from standin.kernels import table_of
 from torch import Tensor, nn
 from torch.nn import functional
@@ -25,8 +26,9 @@ class Job:
 
     Attributes:
         model: Its name.
-        step: 'infer' or 'train'.
-        precision: 'amp' (fp16 with autocast, channels last), 'half' (all fp16) or 'fp32', which is TF32 where there is.
+        step: 'infer', 'train', or 'recompute': training that works out activations again on the way back.
+        precision: 'amp' (fp16 with autocast, channels last), 'half' (all fp16), 'bf16' (all of it) or 'fp32', which is
+            TF32 where there is.
     """
 
     model: str
@@ -36,7 +38,7 @@ class Job:
     @property
     def trains(self) -> bool:
         """Whether it has a backward pass."""
-        return self.step == "train"
+        return self.step != "infer"
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ def calls(job: Job, batch: int) -> list[Call]:
     seen = Capture(tf32=True)
     with ExitStack() as modes:
         modes.enter_context(torch.device("meta"))
-        model, inputs, targets = _of_language(job, batch) if job.model in language.MODELS else _of_vision(job, batch)
+        model, inputs, targets = _ready(job, batch)
         model.train(job.trains)
         modes.enter_context(torch.set_grad_enabled(job.trains))
         modes.enter_context(seen)
@@ -78,7 +80,21 @@ def calls(job: Job, batch: int) -> list[Call]:
         output = model(inputs)
         if job.trains:
             functional.cross_entropy(output.float(), targets).backward()
-    return [*seen.calls, *([_optimizer(model)] if job.trains else [])]
+    # Of decoders the published batch is one of several of a step, after which a GPU updates its part of the parameters.
+    updates = job.trains and not isinstance(model, Decoder)
+    return [*seen.calls, *([_optimizer(model)] if updates else [])]
+
+
+def _ready(job: Job, batch: int) -> tuple[nn.Module, Tensor, Tensor]:
+    if job.model in language.MODELS:
+        return _of_language(job, batch)
+    return _of_decoder(job, batch) if "/" in job.model else _of_vision(job, batch)
+
+
+def _of_decoder(job: Job, batch: int) -> tuple[nn.Module, Tensor, Tensor]:
+    model = Decoder(job.model, recomputes=job.step == "recompute").bfloat16()
+    tokens = torch.empty(batch, model.tokens, dtype=torch.int64)
+    return model, tokens, tokens.flatten()
 
 
 def _of_vision(job: Job, batch: int) -> tuple[nn.Module, Tensor, Tensor]:

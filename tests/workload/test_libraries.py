@@ -349,6 +349,7 @@ def test_attention_of_other_libraries(op, dims, concrete, direction, causal):
     row = kernel_of(op, FLASH, dims, [BF16] * len(dims), [concrete.get(i, "") for i in range(len(dims))])
     columns = ("family", "batch", "heads", "q_len", "kv_len", "head_dim", "direction", "causal")
     assert tuple(row[name] for name in columns) == ("attention", 2, 8, 128, 128, 64, direction, causal)
+    assert row["paged"] is False
 
 
 @pytest.mark.parametrize(
