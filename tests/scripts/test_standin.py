@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 import torch
-from standin import jobs, language, vision
+from standin import decoder, jobs, language, vision
 from standin.jobs import Job, calls, kernels
 from standin.trace import built
 
@@ -24,9 +24,23 @@ def test_models_are_as_large_as_published(model: str, millions: float) -> None:
     assert parameters / 1e6 == pytest.approx(millions, abs=0.005)
 
 
+@pytest.mark.parametrize(("name", "parameters"), [("mpt-125m", 125311488), ("mpt-7b", 6658859008)])
+def test_decoders_are_as_large_as_published(name: str, parameters: int) -> None:
+    with torch.device("meta"):
+        model = decoder.Decoder(f"{name}/2048", recomputes=False)
+    assert sum(parameter.numel() for parameter in model.parameters()) == parameters
+
+
+def test_a_decoder_that_recomputes_runs_its_blocks_forward_twice_but_for_what_none_asks_for_again() -> None:
+    steps = ("infer", "train", "recompute")
+    families = [kernels(Job("mpt-125m/512", step, "bf16"), 2)["family"] for step in steps]
+    assert [(family == "attention").sum() for family in families] == [12, 24, 36]
+    assert [(family == "gemm").sum() for family in families] == [4 * 12 + 1, 3 * 49, 3 * 49 + 3 * 12]
+
+
 def test_the_table_has_models_and_gpus_that_are_known() -> None:
     rows = list(jobs.published())
-    assert {row.job.model for row in rows} <= {*vision.MODELS, *language.MODELS}
+    assert {row.job.model.split("/")[0] for row in rows} <= {*vision.MODELS, *language.MODELS, *decoder.SIZES}
     assert len({(row.source, row.job, row.gpu) for row in rows}) == len(rows) > 100
 
 
