@@ -281,7 +281,8 @@ def _changed(old: Layout | None, target: Target) -> tuple[Layout, Layout] | None
         return None
     if target.cluster is None and not _same_messages(old, target.layout):
         raise LayoutError(
-            f"{target.layout} on {target.label}: the links between them aren't known.", "Name a --cluster."
+            f"{target.layout} on {target.label}: the links between them aren't known.",
+            f"Name a cluster in its place, such as --cluster 8x{target.label}.",
         )
     if target.cluster is not None and target.layout.world_size > target.cluster.gpus:
         raise ClusterError(
