@@ -251,6 +251,40 @@ def test_unfused_attention_is_that_of_the_forward_pass():
     )
 
 
+H100 = {"id": 0, "name": "NVIDIA H100 80GB HBM3", "totalGlobalMem": 85_031_714_816, "computeMajor": 9,
+        "computeMinor": 0, "numSms": 132}  # fmt: skip
+
+
+def flash(device, kernel="void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4>>"):
+    tensor = [4, 16, 4096, 128]
+    trace = Timeline(device) if device else Timeline()
+    op = "aten::_scaled_dot_product_flash_attention"
+    trace.op(
+        op, 0, 6, dims=[tensor] * 3 + [[]] * 3, types=[BF16] * 3 + ["Scalar"] * 3, concrete=[""] * 4 + ["True", ""]
+    )
+    trace.kernel(kernel, 20, 860, launch=1, launch_dur=3)
+    trace.cpu, trace.gpu = 8.0, 880.0
+    return trace
+
+
+def test_older_attention():
+    """860 us of FlashAttention 2 are 320 TFLOP/s; FlashAttention 3 reaches 579 of such sequences."""
+    finding = flash(H100).found()["older-attention"]
+    assert finding.saves_us == pytest.approx(860 * (1 - 320 / 579), rel=0.25)
+    assert "older-attention" not in flash(None).found()
+    assert "older-attention" not in flash(H100, "cutlass::device_kernel<flash::FlashAttnFwdSm90<>>").found()
+
+
+def test_attention_that_a_target_has_better_kernels_for_is_said():
+    trace = flash(None)
+    trace.call("cudaDeviceSynchronize", trace.cpu, trace.gpu + 3 - trace.cpu)
+    notes = {
+        target.target.gpu.slug: target.notes for target in predict(prepare(trace.load()), ("b200", "l40s")).targets
+    }
+    assert any("FlashAttention 2 (100 % of GPU time there)" in note and "b200" in note for note in notes["b200"])
+    assert not any("FlashAttention" in note for note in notes["l40s"])
+
+
 def pointwise(*shapes):
     trace = Timeline()
     for op, shape in zip(("aten::mul", "aten::add", "aten::gelu"), shapes, strict=True):

@@ -21,12 +21,16 @@ from tracekit.prediction.source import SourceCluster
 from tracekit.prediction.spread import OTHER_HOST
 from tracekit.replay.run import Run
 from tracekit.units import duration
+from tracekit.workload.names.stack import for_older_units
 from tracekit.workload.shares import share
 
 HOST_EDIT = "host-speed"
 
 # Uneven stages are told from this ratio of the busiest to the mean one on.
 UNEVEN = 1.1
+
+OLDER_PCT = 5.0
+"""Percent of the GPU's time from which on it is said that its units aren't used."""
 
 # Percent of the collectives' time from which on what is guessed of it is said.
 WORTH_SAYING_PCT = 0.5
@@ -78,6 +82,7 @@ def of(
     if run.gpu is None:
         yield "the source GPU isn't known: kernels with shapes are predicted without their measurement, others kept"
     yield from _substitutions(gpu, times)
+    yield from _older_attention(run, gpu.gpu, times)
     yield from _collectives(run, target, source, times, same_gpu)
     if shared:
         yield (
@@ -246,6 +251,18 @@ def _unsure(run: Run, times: pl.DataFrame) -> Iterator[str]:
     kept = share(rows, "dur_ns", pl.col("method") == "kept")
     if kept >= WORTH_SAYING_PCT:
         yield f"{kept:.0f} % of the collectives' time can't be carried over and is kept as measured"
+
+
+def _older_attention(run: Run, gpu: Gpu, times: pl.DataFrame) -> Iterator[str]:
+    """Attention that can't use the target's own matrix units, as it is predicted."""
+    rows = run.kernels.select("name", "family", "paged").hstack(times.select("time_us"))
+    part = share(rows, "time_us", for_older_units())
+    if part >= OLDER_PCT and machine(gpu).has_later_units:
+        yield (
+            f"FlashAttention 2 ({part:.0f} % of GPU time there) knows an A100's instructions only, which {gpu.slug} "
+            "runs at a fraction of its rate: cuDNN's attention, or FlashAttention 3 (Hopper) or 4 (Blackwell), "
+            "would be faster"
+        )
 
 
 def _substitutions(target: Resolution, times: pl.DataFrame) -> Iterator[str]:

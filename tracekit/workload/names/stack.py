@@ -21,3 +21,8 @@ def attention_stack() -> pl.Expr:
         pl.when(pl.col("name").str.contains(pattern)).then(pl.lit(stack)) for stack, pattern in STACKS.items()
     )
     return pl.when(pl.col("family") == "attention").then(known)
+
+
+def for_older_units() -> pl.Expr:
+    """Whether a kernel is attention over whole sequences that programs matrix units as an A100's are programmed."""
+    return (attention_stack() == "fa2").fill_null(value=False) & pl.col("paged").eq_missing(False)
