@@ -303,3 +303,18 @@ def test_waiting_for_other_ranks_is_not_scaled_by_class():
         builder.kernel(NCCL, at + 150, dur, launch=at + 40, **args)
     found = {check.name: check for check in diagnose(job(builder, 2)).checks}
     assert found["shapes"].cost_pct == pytest.approx(10, abs=1)
+
+
+@pytest.mark.parametrize(("lost", "cost", "status"), [(0, 0, Status.OK), (1, 25, Status.FAIL), (2, 100, Status.FAIL)])
+def test_lost_kernels_cost_what_those_that_are_there_take(lost, cost, status):
+    """The GPU works a quarter of the step: of two kernels one took that, and two that are lost nobody knows."""
+    builder = TraceBuilder().op("aten::mm", 0, 1000)
+    builder.kernel("Memset", 990, 0.1, launch=980, call="cudaMemsetAsync")
+    for number in range(2):
+        if number < 2 - lost:
+            builder.kernel(GEMM, 100 + 300 * number, 250 / (2 - lost), launch=50 + 300 * number)
+        else:
+            builder.call("cudaLaunchKernel", 50 + 300 * number, 5)
+    check = find(diagnose(builder), "launches_without_kernel")
+    assert check.status is status
+    assert check.cost_pct == pytest.approx(cost, abs=1)

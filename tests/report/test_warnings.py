@@ -115,3 +115,17 @@ def test_waiting_of_one_rank_is_told_apart_from_the_part_in_which_nothing_else_r
     assert ["800 µs a step, that while other kernels ran included" in one for one in said] == [True]
     source = tk.report(builder.load()).source
     assert (source.exposed_comm_us, source.waiting_us) == (700, 500)
+
+
+@pytest.mark.parametrize(("lost", "said"), [(0, []), (1, []), (50, ["50 of 100"]), (99, ["99 of 100"])])
+def test_kernels_that_the_profiler_lost_are_said(lost, said):
+    """Their steps look as if the CPU alone set the pace."""
+    builder = TraceBuilder()
+    for number in range(100):
+        at = 100 * number
+        if number < lost:
+            builder.call("cudaLaunchKernel", at, 5)
+        else:
+            builder.kernel("gemm", at + 10, 80, launch=at)
+    told = [warning.partition(" launches")[0] for warning in said_of(builder) if "have no kernel" in warning]
+    assert told == said

@@ -4,13 +4,11 @@ import polars as pl
 
 from tracekit.doctor import recipe
 from tracekit.doctor.model import Case, Check, Status, at_most_warn, by_cost
+from tracekit.replay.lost import without_kernel
 from tracekit.units import many
 from tracekit.workload.extract import has_work
 from tracekit.workload.shares import share
 
-# What launches a kernel, to find launches whose kernel is missing; which call launched a kernel is told by correlation.
-LAUNCHES = r"^((cuda|cu|hip)\w*Launch\w*Kernel|(cuda|cu|hip)GraphLaunch)"
-CAPTURE = r"StreamBeginCapture|StreamEndCapture"
 SLOWING = {
     "with_stack": recipe.NO_STACKS,
     "with_modules": recipe.NO_MODULES,
@@ -59,30 +57,21 @@ def kernels_without_launch(case: Case) -> Check | None:
 
 def launches_without_kernel(case: Case) -> Check | None:
     """Warns about launches whose kernel wasn't recorded; those that capture a graph have none."""
-    launches = _launches(case.rank.calls)
-    if launches.is_empty():
+    missing, launches = without_kernel(case.rank)
+    if not launches:
         return None
-    missing = launches.join(case.rank.activities, on="correlation", how="anti").height
-    cost = 100 * missing / launches.height * case.work_share / 100
+    # Kernels that are missing take as long as those that are there, where some are.
+    cost = min(case.work_share * missing / (launches - missing), 100.0) if missing < launches else 100.0
     status = by_cost(cost)
     return Check(
         "launches_without_kernel",
         "Launches",
         status,
-        f"{missing:,} of {launches.height:,} launches have no kernel in the trace",
-        f"about {cost:.0f} % of the step's GPU work is missing and counts as idle time",
+        f"{missing:,} of {launches:,} launches have no kernel in the trace",
+        f"work of the GPU, up to {cost:.0f} % of the step, is missing and counts as idle time",
         cost,
         "record fewer steps at once: full buffers lose kernels",
     )
-
-
-def _launches(calls: pl.DataFrame) -> pl.DataFrame:
-    """Calls that launch a kernel now, not into a graph that is being captured."""
-    launches = calls.filter(pl.col("name").str.contains(LAUNCHES)).drop_nulls("correlation")
-    capture = calls.filter(pl.col("name").str.contains(CAPTURE))
-    begins = capture.select("ts_ns", capturing=pl.col("name").str.contains("Begin"))
-    found = launches.join_asof(begins, on="ts_ns", check_sortedness=False)
-    return found.filter(~pl.col("capturing").fill_null(False))
 
 
 def overhead(case: Case) -> Check | None:

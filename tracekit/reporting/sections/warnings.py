@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 
+import numpy as np
 import polars as pl
 
 from tracekit import secrets
@@ -11,6 +12,7 @@ from tracekit.ingest.ranks import ranges
 from tracekit.prediction.pace import pace
 from tracekit.replay.causes import Cause
 from tracekit.replay.idle import END_OF_STEP, Idle
+from tracekit.replay.lost import without_kernel
 from tracekit.replay.profiler import held_up
 from tracekit.replay.run import TRUSTED_ERROR_PCT, Run
 from tracekit.units import duration, kernel_title
@@ -19,6 +21,9 @@ from tracekit.workload.steps import is_whole_trace, iterations
 
 # Percent of the GPU's time without recorded launches, from which on the reader should know.
 MUCH_UNLAUNCHED = 50.0
+
+# Launches without a kernel, from which on the reader should know: public traces have fewer.
+MUCH_LOST = 0.02
 
 # What the profiler adds to a step, from which on the reader should know.
 MUCH_OVERHEAD = 1.03
@@ -53,6 +58,7 @@ def _warnings(run: Run, idle: Idle) -> Iterator[str]:
     yield from _unmarked(run)
     yield from _gpus(run)
     yield from _unlaunched(run)
+    yield from _lost(run)
     if run.doubt:
         yield run.doubt
     yield from _pace(run)
@@ -134,6 +140,16 @@ def _unlaunched(run: Run) -> Iterator[str]:
         yield (
             f"{part:.0f} % of the GPU's time is of kernels whose launch wasn't recorded: what they wait for stays as "
             f"measured{left_out} (record ProfilerActivity.CPU and warm-up steps)"
+        )
+
+
+def _lost(run: Run) -> Iterator[str]:
+    """That launches are there of which no kernel is."""
+    missing, launches = np.sum([without_kernel(rank) for rank in run.ranks], axis=0)
+    if missing > MUCH_LOST * launches:
+        yield (
+            f"{missing:,} of {launches:,} launches have no kernel in the trace: what they ran counts as idle time on "
+            "every GPU (record fewer steps at once: full buffers lose kernels)"
         )
 
 
