@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from predictors.arrays import Floats
-from predictors.laws.attention import decode_terms, prefill_terms
+from predictors.laws.attention import decode_terms, encoder_terms, prefill_terms
 from predictors.laws.convolutions import conv_fp32_terms, conv_terms
 from predictors.laws.products import gemm_fp32_terms, gemm_terms, moe_terms
 from predictors.laws.vector import memcpy_terms, row_terms, stream_terms
@@ -144,7 +144,7 @@ LAWS: dict[str, Law] = {
     "gemm fp32": GEMM_FP32,
     "conv fp32": CONV_FP32,
     "prefill": PREFILL,
-    "encoder": PREFILL,
+    "encoder": replace(PREFILL, terms=encoder_terms),
     "decode": DECODE,
     **dict.fromkeys(("elementwise", "copy", "embedding", "optimizer", "memset"), STREAM),
     "reduction": REDUCTION,

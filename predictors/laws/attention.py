@@ -16,6 +16,12 @@ LEAST_KEYS = 64
 come out as well in the base and up to 2 points worse on GPUs left out."""
 
 
+BACKWARD_BYTES = 14.0
+"""That kernels before and after a backward pass move for each element of the queries, which takes time of its own: the
+output and its gradient are read and sums in fp32 cleared, then the sums read and the gradient written
+(FlashAttention 2's flash_bwd_preprocess_kernel.h)."""
+
+
 def prefill_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
     """Attention tiled over queries: matrix products plus exponentials, blocks of 128 queries."""
     flops_per_cycle = x["tflops"] * 1e6 / gpu.sms / gpu.clock_mhz
@@ -38,9 +44,16 @@ def prefill_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
     spread = blocks * keys / gpu.sms * rounds(blocks / gpu.sms, c) / np.maximum(blocks / gpu.sms, 1.0)
     handling = np.maximum(blocks / gpu.sms, 1.0) * c["per_block"] * head_dim / 128
     compute = (overlap(spread, longest) * cycles_per_key + handling) / gpu.clock_mhz
+    elements = x["batch"] * x["q_len"] * x["heads"] * x["head_dim"]
+    compute = compute + x["backward"] * BACKWARD_BYTES * elements / (gpu.bandwidth_gbps * c["memory"]) / 1e3
     again = c["traffic"] * x["work_bytes"] / (gpu.cache_gbps * c["cache"]) / 1e3
     memory = (memory_us(x["work_bytes"], gpu, c) + again) * (1 + c["fill"] * np.minimum(gpu.sms / blocks, 64.0))
     return Terms(c["floor"] / gpu.clock_mhz + 0 * compute, compute, memory)
+
+
+def encoder_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
+    """The same over whole sequences, whose kernels leave out what is outside of a window."""
+    return prefill_terms(x, gpu, {**c, "masked": 0.0})
 
 
 def _mean_keys(x: Columns) -> Floats:

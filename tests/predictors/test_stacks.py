@@ -73,6 +73,19 @@ def test_published_rates_of_long_sequences(gpu: str, stack: str, backward: bool,
     assert tflops(gpu, stack, backward=backward, **columns) == pytest.approx(published, rel=0.2)
 
 
+def test_what_is_outside_of_a_window_takes_no_time():
+    windowed = {"causal": True, "window": 128, "head_dim": 64}
+    rows = [TRAINING | windowed | {"framework": "fa3", "q_len": n, "kv_len": n} for n in (16384, 32768)]
+    short, long = predict(pl.DataFrame(rows), "h100-sxm")["time_us"]
+    assert long == pytest.approx(2 * short, rel=0.1)
+
+
+def test_a_backward_pass_is_never_shorter_than_what_it_moves():
+    row = TRAINING | {"framework": "fa3", "direction": "backward", "q_len": 2048, "kv_len": 2048, "window": 128}
+    moved = 14 * row["batch"] * row["heads"] * 2048 * row["head_dim"]
+    assert predict(pl.DataFrame([row]), "h100-sxm")["time_us"][0] > moved / 3.35e6
+
+
 def test_decoding_waits_for_memory_whatever_the_units():
     decode = PREFILL | {"q_len": 1, "batch": 64, "framework": "fa2"}
     assert not prepare(pl.DataFrame([decode]), machine(load_gpu("h100-sxm")))["on_mma"].any()
