@@ -44,8 +44,8 @@ def prefill_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
     spread = blocks * keys / gpu.sms * rounds(blocks / gpu.sms, c) / np.maximum(blocks / gpu.sms, 1.0)
     handling = np.maximum(blocks / gpu.sms, 1.0) * c["per_block"] * head_dim / 128
     compute = (overlap(spread, longest) * cycles_per_key + handling) / gpu.clock_mhz
-    elements = x["batch"] * x["q_len"] * x["heads"] * x["head_dim"]
-    compute = compute + x["backward"] * BACKWARD_BYTES * elements / (gpu.bandwidth_gbps * c["memory"]) / 1e3
+    around = BACKWARD_BYTES * x["batch"] * x["q_len"] * x["heads"] * x["head_dim"]
+    compute = compute + x["backward"] * memory_us(around, gpu, c)
     again = c["traffic"] * x["work_bytes"] / (gpu.cache_gbps * c["cache"]) / 1e3
     memory = (memory_us(x["work_bytes"], gpu, c) + again) * (1 + c["fill"] * np.minimum(gpu.sms / blocks, 64.0))
     return Terms(c["floor"] / gpu.clock_mhz + 0 * compute, compute, memory)
