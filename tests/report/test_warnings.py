@@ -1,11 +1,14 @@
 """What a reader has to know first."""
 
+from dataclasses import replace
+
 import pytest
 
 import tracekit as tk
 from tracekit.replay.run import prepare
 from tracekit.reporting.sections import idle, warnings
 from tracekit.testing import TraceBuilder
+from tracekit.trace import Trace
 
 
 def said_of(builder: TraceBuilder) -> tuple[str, ...]:
@@ -129,3 +132,17 @@ def test_kernels_that_the_profiler_lost_are_said(lost, said):
             builder.kernel("gemm", at + 10, 80, launch=at)
     told = [warning.partition(" launches")[0] for warning in said_of(builder) if "have no kernel" in warning]
     assert told == said
+
+
+@pytest.mark.parametrize("damaged", [(0,), (1,), (0, 1)])
+def test_of_several_ranks_it_is_said_whose_recording_is_damaged(damaged):
+    ranks = []
+    for number in range(2):
+        builder = TraceBuilder().op("aten::mm", 0, 5).kernel("gemm", 20, 100, launch=4)
+        builder.metadata["distributedInfo"] = {"backend": "nccl", "rank": number, "world_size": 2}
+        rank = builder.load().ranks[0]
+        ranks.append(replace(rank, warnings=("the file is cut short",)) if number in damaged else rank)
+    run = prepare(Trace(tuple(ranks)))
+    said = [warning for warning in warnings.build(run, idle.of(run)) if "cut short" in warning]
+    alone = [f"rank {number}: the file is cut short" for number in damaged]
+    assert said == (alone if len(damaged) == 1 else ["the file is cut short (and 1 more like it)"])

@@ -176,15 +176,17 @@ def _held_up(run: Run) -> Iterator[str]:
 
 
 def _of_each_rank(run: Run) -> Iterator[str]:
-    """What is said of the ranks' recordings; what differs only in numbers is said of one."""
-    alike: dict[str, list[str]] = {}
+    """What is said of the ranks' recordings; what differs only in numbers is said of one, by its rank if not of all."""
+    alike: dict[str, list[tuple[int, str]]] = {}
     for rank in run.ranks:
         for warning in (*rank.warnings, *secrets.warnings(rank)):
             if warning == UNDESCRIBED and run.source:
                 continue
-            alike.setdefault(re.sub(r"\d+", "", warning), []).append(warning)
-    for first, *others in alike.values():
-        yield f"{first} (and {len(others)} more like it)" if others else first
+            alike.setdefault(re.sub(r"\d+", "", warning), []).append((rank.rank or 0, warning))
+    for told in alike.values():
+        (number, first), *others = told
+        whose = f"rank {number}: " if len(dict(told)) < len(run.ranks) else ""
+        yield f"{whose}{first} (and {len(others)} more like it)" if others else f"{whose}{first}"
 
 
 def _ranks(run: Run) -> Iterator[str]:
