@@ -26,6 +26,8 @@ MEASURED, LAW, TRANSFER, SCALES, KEEPS, UNKNOWN = range(len(METHODS))
 def widths(table: pl.DataFrame, gpu: Machine, weights: Weights) -> Floats:
     """Half-widths, as logarithms, of the intervals of kernels predicted from their shapes; 0 without one.
 
+    Attention over whole sequences is no surer on a measured GPU: other kernels were measured there.
+
     A convolution in fp32 is as unsure as the less sure of its two laws: which way cuDNN takes, shapes don't tell.
     """
     laws, named = Coded.of(table["law"]), table["framework"].is_not_null().to_numpy()
@@ -34,11 +36,10 @@ def widths(table: pl.DataFrame, gpu: Machine, weights: Weights) -> Floats:
         return laws.map(lambda law: 0.0 if law is None else half_width(law, seen, weights, named))
 
     of_law = np.where(named, width(gpu, True), width(gpu, False))
-    on_mma = table["on_mma"].to_numpy()
-    of_law = np.where(on_mma, width(gpu.on_mma, True), of_law) if on_mma.any() else of_law
-    of_job = (table["law"].eq_missing("encoder") & table["paged"].eq_missing(False)).to_numpy() & named
-    measured = any(law == "encoder" for law, slug in weights.calibrated if slug in (gpu.slug, gpu.on_mma.slug))
-    of_law = np.where(of_job, WHOLE_SEQUENCES, of_law) if not measured else of_law
+    of_law = np.where(table["on_mma"].to_numpy(), width(gpu.on_mma, True), of_law)
+    if not {("encoder", gpu.slug), ("encoder", gpu.on_mma.slug)} & weights.calibrated.keys():
+        whole = (table["law"].eq_missing("encoder") & table["paged"].eq_missing(False)).to_numpy()
+        of_law = np.where(whole & named, WHOLE_SEQUENCES, of_law)
     convolution = (table["family"] == "conv").to_numpy() & laws.among(*FP32_CONVOLUTION)
     if not convolution.any():
         return of_law

@@ -7,8 +7,8 @@ benchmark/data/all_benchmark_data.csv, _cutile.csv and _cutedsl.csv; flydsl, ROC
 GPU by a comment in the kernel); hipkittens, HazyResearch/HipKittens pull request 53; softmaxkernel,
 Prathmesh234/SoftmaxKernel; ottoky, OttoKy/triton-kernels; fusion, resume-site-4js.pages.dev/experiments; oink,
 meta-pytorch/KernelAgent at a3001c7, oink/benchmarks; casts, transpose, pytorch/pytorch pull requests 137053 (times
-after) and 194310; flaggems, flagos-ai/FlagGems issue 4558 (the GPU by its rate); cudnn, NVIDIA/cudnn-frontend at 3929da2,
-benchmark/norms/results, what PyTorch took, of 20 µs and more.
+after) and 194310; flaggems, flagos-ai/FlagGems issue 4558 (the GPU by its rate); cudnn, NVIDIA/cudnn-frontend at
+3929da2, benchmark/norms/results, what PyTorch took, of 20 µs and more.
 """
 
 import sys
