@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 
-from predictors.arrays import Floats, Frameworks
+from predictors.arrays import Bools, Floats, Frameworks
 from predictors.errors import WeightsError
 from predictors.gpu_names import load_gpu
 from predictors.law import LAWS, STAND_INS
@@ -137,6 +138,15 @@ class Weights:
     transfer: dict[str, dict[str, float]] = field(default_factory=dict)
     spreads: dict[str, Spread] = field(default_factory=dict)
     calibrated: dict[tuple[str, str], Calibrated] = field(default_factory=dict)
+
+    def calibrates(self, table: pl.DataFrame, gpu: Machine) -> Bools:
+        """Of which rows of a kernel table measurements on a GPU say something: by `law` and `on_mma`."""
+
+        def known(seen: Machine) -> pl.Expr:
+            return pl.col("law").is_in([law for law, slug in self.calibrated if slug == seen.slug])
+
+        rows = pl.when("on_mma").then(known(gpu.on_mma)).otherwise(known(gpu))
+        return table.select(rows.fill_null(value=False))[:, 0].to_numpy()
 
     def law(self, name: str) -> Fitted:
         """The constants of a law, borrowed where nothing was measured, its priors where nothing can be."""

@@ -177,9 +177,8 @@ class Batch:
     def _missed_on(self, source: Machine, target: Machine, weights: Weights) -> tuple[Missed, Floats]:
         """What the model misses on the source, and the part of the counted work that the measured times allow."""
         # The trace itself tells how its GPU runs; a calibration of it matters where the target has one to compare with.
-        both = any(slug == target.slug for _, slug in weights.calibrated)
-        ours = any(slug == source.slug for _, slug in weights.calibrated)
-        if (key := both and ours) not in self._missed:
+        calibrated = (weights.calibrates(self._runs.on(gpu).table, gpu).any() for gpu in (source, target))
+        if (key := all(calibrated)) not in self._missed:
             rows, measured = self._runs.on(source), np.maximum(self._measured, SHORTEST_US)
             there = model(rows, source, weights if key else self._weights)
             log_ratio = np.log(measured / there.time_us[self._row])
@@ -200,13 +199,12 @@ def _gpu(gpu: str | Gpu) -> Gpu:
 def _alone(kernels: Split, gpu: Machine, weights: Weights, calibrated: Iterable[Machine]) -> Modelled:
     """The model, and where other GPUs were calibrated, in order with what that says of them."""
     alone = model(kernels, gpu, weights)
-    own = {law for law, slug in weights.calibrated if slug == gpu.slug}
+    own = weights.calibrates(kernels.table, gpu)
     for other in calibrated:
         if other.slug == gpu.slug or not ordered(gpu, other):
             continue
-        measured = {law for law, slug in weights.calibrated if slug == other.slug} - own
         there = model(kernels, other, weights).time_us
-        there = np.where(kernels.table["law"].is_in(measured).to_numpy(), there, np.nan)
+        there = np.where(weights.calibrates(kernels.table, other) & ~own, there, np.nan)
         dtypes = kernels.table["dtype"]
         time_us = in_order(alone.time_us, there, dtypes, dtypes, np.arange(there.size), other, gpu)
         alone = replace(alone, time_us=np.maximum(time_us, alone.bound_us))

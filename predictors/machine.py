@@ -120,6 +120,8 @@ class Machine:
     @functools.cached_property
     def on_mma(self) -> Machine:
         """The GPU as such kernels see it: one of the A100's class, with the rate of its units for each SM and clock."""
+        if not self.has_later_units:
+            return self
         return replace(
             self,
             slug=f"{self.slug} on mma",

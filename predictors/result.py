@@ -26,7 +26,8 @@ MEASURED, LAW, TRANSFER, SCALES, KEEPS, UNKNOWN = range(len(METHODS))
 def widths(table: pl.DataFrame, gpu: Machine, weights: Weights) -> Floats:
     """Half-widths, as logarithms, of the intervals of kernels predicted from their shapes; 0 without one.
 
-    Attention over whole sequences is no surer on a measured GPU: other kernels were measured there.
+    Attention over whole sequences is no surer on a measured GPU, as other kernels were measured there, nor less sure
+    on a calibrated one.
 
     A convolution in fp32 is as unsure as the less sure of its two laws: which way cuDNN takes, shapes don't tell.
     """
@@ -37,9 +38,8 @@ def widths(table: pl.DataFrame, gpu: Machine, weights: Weights) -> Floats:
 
     of_law = np.where(named, width(gpu, True), width(gpu, False))
     of_law = np.where(table["on_mma"].to_numpy(), width(gpu.on_mma, True), of_law)
-    if not {("encoder", gpu.slug), ("encoder", gpu.on_mma.slug)} & weights.calibrated.keys():
-        whole = (table["law"].eq_missing("encoder") & table["paged"].eq_missing(False)).to_numpy()
-        of_law = np.where(whole & named, WHOLE_SEQUENCES, of_law)
+    whole = (table["law"].eq_missing("encoder") & table["paged"].eq_missing(False)).to_numpy() & named
+    of_law = np.where(whole, WHOLE_SEQUENCES, of_law)
     convolution = (table["family"] == "conv").to_numpy() & laws.among(*FP32_CONVOLUTION)
     if not convolution.any():
         return of_law

@@ -43,13 +43,13 @@ class Missed:
         offset: what all kernels of one law share: their software stack's.
         own: each kernel's own part.
         excess: what goes beyond `MISFIT`.
-        laws: the law of each distinct kernel there.
+        table: distinct kernels as they run there.
     """
 
     offset: Floats
     own: Floats
     excess: Floats
-    laws: pl.Series
+    table: pl.DataFrame
 
 
 def missed(table: pl.DataFrame, row: Ints, log_ratio: Floats) -> Missed:
@@ -67,7 +67,7 @@ def missed(table: pl.DataFrame, row: Ints, log_ratio: Floats) -> Missed:
     count = pl.col("ratio").count().over("group")
     shrunk = pl.col("ratio").median().over("group") * (count / (count + SHRINK_ROWS))
     offset = ratio.select(pl.when(pl.col("ratio").is_not_null()).then(shrunk).fill_null(0.0))[:, 0].to_numpy()
-    return Missed(offset, np.nan_to_num(typical - offset), np.nan_to_num(log_ratio - typical), table["law"])
+    return Missed(offset, np.nan_to_num(typical - offset), np.nan_to_num(log_ratio - typical), table)
 
 
 def residual(
@@ -87,17 +87,12 @@ def residual(
         weights: holds the exponents.
     """
     kinship = relation(source, target)
-    own, shared = _exponents(table, missed.laws, kinship, weights)
+    own, shared = _exponents(table, missed.table["law"], kinship, weights)
     beyond = np.where(_of(LIBRARY, Coded.of(table["law"])), own, 1.0) if kinship == "vendor" else np.ones_like(own)
-    shared = np.where(_stack_is_known(table["law"], source, target, weights), 0.0, shared)
+    # The target's calibration has its stack's offset in it already, where the source has none to compare with.
+    known = weights.calibrates(table, target) & ~weights.calibrates(missed.table, source)
+    shared = np.where(known, 0.0, shared)
     return np.asarray(missed.offset * shared[row] + missed.own * own[row] + missed.excess * beyond[row])
-
-
-def _stack_is_known(laws: pl.Series, source: Machine, target: Machine, weights: Weights) -> Bools:
-    """Where the target's calibration has the stack's offset in it already, and the source has none to compare with."""
-    calibrated = {law for law, slug in weights.calibrated if slug in (target.slug, target.on_mma.slug)}
-    calibrated -= {law for law, slug in weights.calibrated if slug in (source.slug, source.on_mma.slug)}
-    return laws.is_in(calibrated).fill_null(False).to_numpy()
 
 
 def relation(source: Machine, target: Machine) -> str:

@@ -78,7 +78,8 @@ def from_bench(path: Path, gpu: str | None = None) -> tuple[Calibration, Gpu]:
     target = resolve_gpu(gpu).gpu if gpu else _measured_on(found.gpu)
     named = [("torch", found.software.get("torch")), ("driver", found.clocks.get("driver_version"))]
     text = ", ".join(f"{name} {version}" for name, version in named if version)
-    steady = _table([row for row in found.kernels if row.spread <= NOISY]).with_columns(framework=pl.lit(IN_A_LOOP))
+    steady = _table([row for row in found.kernels if row.spread <= NOISY])
+    steady = steady.with_columns(framework=pl.coalesce("framework", pl.lit(IN_A_LOOP)))
     return _calibration(target, "bench", text, steady, str(path)), target
 
 

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from predictors import load_gpu, predict
+from tracekit import calibration
 from tracekit.testing import TraceBuilder
 
 PRODUCTS = [{"family": "gemm", "dtype": "fp32", "m": m, "n": 512, "k": 512} for m in (256, 512, 1024, 2048, 4096, 8192)]
@@ -72,6 +73,27 @@ def test_a_result_changes_predictions_until_it_is_removed(run, result, trace):
     assert "t4" in run("calibrate", "--remove", "Tesla T4")[1]
     assert step_us(run, trace, "t4")[0] == before
     assert "No GPU is calibrated" in run("calibrate", "--list")[1]
+
+
+def test_the_bench_scripts_flash_attention_says_nothing_of_other_kernels(run, tmp_path):
+    """Half as fast as predicted on an H100, where FlashAttention 3 is another program."""
+    import polars as pl
+
+    shape = {"family": "attention", "dtype": "bf16", "batch": 4, "heads": 16, "head_dim": 128, "causal": True}
+    rows = [
+        shape | {"q_len": n, "kv_len": n, "paged": False, "framework": "fa2"} for n in (512, 1024, 2048, 4096, 8192)
+    ]
+    usual = predict(pl.DataFrame(rows), "h100-sxm")["time_us"]
+    told = [{**row, "measured_us": 2 * time, "spread": 0.01} for row, time in zip(rows, usual, strict=True)]
+    gpu = {"name": "NVIDIA H100 80GB HBM3", "sms": 132, "memory_bytes": 85031714816, "compute_capability": "9.0"}
+    path = tmp_path / "RESULT.json"
+    path.write_text(json.dumps({"format": 1, "gpu": gpu, "kernels": told}))
+    assert run("calibrate", path)[0] == 0
+    (kept,) = calibration.stored()
+    asked = pl.DataFrame([rows[3] | {"framework": stack} for stack in ("fa2", "fa3")])
+    now = predict(asked, "h100-sxm", calibrations={load_gpu("h100-sxm"): kept.kernels})["time_us"]
+    fa2, fa3 = now / predict(asked, "h100-sxm")["time_us"]
+    assert (fa2, fa3) == (pytest.approx(2, rel=0.1), 1)
 
 
 def misleading(result, beside=()):

@@ -1,9 +1,10 @@
 """Attention whose kernels are known runs where they were made for, and is predicted by what was measured of them."""
 
+import numpy as np
 import polars as pl
 import pytest
 
-from predictors import load_gpu, predict
+from predictors import Gpu, load_gpu, predict
 from predictors.columns import prepare
 from predictors.machine import machine
 from predictors.training.datasets import load
@@ -91,15 +92,43 @@ def test_decoding_waits_for_memory_whatever_the_units():
     assert not prepare(pl.DataFrame([decode]), machine(load_gpu("h100-sxm")))["on_mma"].any()
 
 
-def test_what_is_measured_of_one_stack_leaves_the_others():
-    gpu = load_gpu("h100-sxm")
+def slower(gpu: str) -> dict[Gpu, pl.DataFrame]:
+    """A calibration: FlashAttention 2 takes 1.5 times as long as predicted."""
     rows = [TRAINING | {"framework": "fa2", "q_len": n, "kv_len": n} for n in (512, 1024, 2048, 4096, 8192)]
-    table = pl.DataFrame(rows)
-    slower = {gpu: table.with_columns(measured_us=1.5 * predict(table, gpu)["time_us"])}
-    both = pl.DataFrame([rows[2], rows[2] | {"framework": "fa3"}])
-    fa2, fa3 = predict(both, gpu, calibrations=slower)["time_us"] / predict(both, gpu)["time_us"]
+    return {
+        load_gpu(gpu): pl.DataFrame(rows).with_columns(measured_us=1.5 * predict(pl.DataFrame(rows), gpu)["time_us"])
+    }
+
+
+def test_what_is_measured_of_one_stack_leaves_the_others():
+    both = pl.DataFrame([TRAINING | {"framework": stack} for stack in ("fa2", "fa3")])
+    before, after = (predict(both, "h100-sxm", calibrations=told) for told in ({}, slower("h100-sxm")))
+    fa2, fa3 = after["time_us"] / before["time_us"]
     assert fa2 == pytest.approx(1.5, rel=0.1)
     assert fa3 == 1.0
+    assert (after["high_us"] / after["time_us"]).to_list() == pytest.approx(before["high_us"] / before["time_us"])
+    carried = both.with_columns(measured_us=300.0)
+    before, after = (
+        predict(carried, "h100-sxm", source_gpu="b200", calibrations=told)["time_us"]
+        for told in ({}, slower("h100-sxm"))
+    )
+    assert after[0] > 1.2 * before[0]
+    assert after[1] == before[1]
+
+
+def test_a_gpu_is_not_quicker_than_a_calibrated_one_that_has_more_for_older_units_too():
+    """An H200 has all of an H100 and more: where FlashAttention 2 is slower there, it is no faster on the H100."""
+    row = pl.DataFrame([TRAINING | {"framework": "fa2"}])
+    h100, calibrated = (predict(row, "h100-sxm", calibrations=told)["time_us"][0] for told in ({}, slower("h200-sxm")))
+    assert calibrated > 1.3 * h100
+
+
+def test_products_alone_tell_nothing_of_how_sure_attention_is():
+    products = pl.DataFrame([{"family": "gemm", "dtype": "bf16", "m": m, "n": 4096, "k": 4096} for m in (512, 4096)])
+    told = {load_gpu("h100-sxm"): products.with_columns(measured_us=predict(products, "h100-sxm")["time_us"])}
+    both = pl.DataFrame([TRAINING | {"framework": stack} for stack in ("fa2", "fa3")])
+    rows = predict(both, "h100-sxm", calibrations=told)
+    assert (rows["high_us"] / rows["time_us"]).to_list() == pytest.approx([np.exp(0.5)] * 2)
 
 
 def test_a_known_stack_has_its_own_time_and_a_narrower_interval():
