@@ -131,6 +131,11 @@ class Machine:
         )
 
     @property
+    def rate_on_mma(self) -> float:
+        """The most that such kernels reach of the GPU's rate in 16 bit: all of it where the units aren't later ones."""
+        return self.on_mma.tflops("bf16") / self.tflops("bf16")
+
+    @property
     def vector_tflops(self) -> float:
         """Peak fp32 rate outside of the matrix units."""
         return self.gpu.vector_tflops["fp32"] * self.boost

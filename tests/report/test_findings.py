@@ -255,12 +255,19 @@ H100 = {"id": 0, "name": "NVIDIA H100 80GB HBM3", "totalGlobalMem": 85_031_714_8
         "computeMinor": 0, "numSms": 132}  # fmt: skip
 
 
-def flash(device, kernel="void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4>>"):
-    tensor = [4, 16, 4096, 128]
+def flash(
+    device, kernel="void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4>>", queries=4096
+):
+    query, keys = [4, 16, queries, 128], [4, 16, 4096, 128]
     trace = Timeline(device) if device else Timeline()
     op = "aten::_scaled_dot_product_flash_attention"
     trace.op(
-        op, 0, 6, dims=[tensor] * 3 + [[]] * 3, types=[BF16] * 3 + ["Scalar"] * 3, concrete=[""] * 4 + ["True", ""]
+        op,
+        0,
+        6,
+        dims=[query, keys, keys, [], [], []],
+        types=[BF16] * 3 + ["Scalar"] * 3,
+        concrete=[""] * 4 + ["True", ""],
     )
     trace.kernel(kernel, 20, 860, launch=1, launch_dur=3)
     trace.cpu, trace.gpu = 8.0, 880.0
@@ -271,18 +278,32 @@ def test_older_attention():
     """860 us of FlashAttention 2 are 320 TFLOP/s; FlashAttention 3 reaches 579 of such sequences."""
     finding = flash(H100).found()["older-attention"]
     assert finding.saves_us == pytest.approx(860 * (1 - 320 / 579), rel=0.25)
+    assert "50 % of this GPU's rate at most" in finding.title
     assert "older-attention" not in flash(None).found()
     assert "older-attention" not in flash(H100, "cutlass::device_kernel<flash::FlashAttnFwdSm90<>>").found()
+
+
+def test_decoding_by_older_attention_waits_for_memory():
+    trace = flash(H100, queries=1)
+    trace.call("cudaDeviceSynchronize", trace.cpu, trace.gpu + 3 - trace.cpu)
+    assert "older-attention" not in trace.found()
+    (there,) = predict(prepare(trace.load()), ("b200",)).targets
+    assert not any("FlashAttention" in note for note in there.notes)
 
 
 def test_attention_that_a_target_has_better_kernels_for_is_said():
     trace = flash(None)
     trace.call("cudaDeviceSynchronize", trace.cpu, trace.gpu + 3 - trace.cpu)
     notes = {
-        target.target.gpu.slug: target.notes for target in predict(prepare(trace.load()), ("b200", "l40s")).targets
+        target.target.gpu.slug: target.notes
+        for target in predict(prepare(trace.load()), ("b200", "l40s", "h20")).targets
     }
-    assert any("FlashAttention 2 (100 % of GPU time there)" in note and "b200" in note for note in notes["b200"])
-    assert not any("FlashAttention" in note for note in notes["l40s"])
+    said = (
+        "FlashAttention 2 (100 % of GPU time there) knows an A100's instructions only, which b200 runs at 25 % of its"
+    )
+    assert sum(note.startswith(said) for note in notes["b200"]) == 1
+    # An H20 has a seventh of an H100's rate: the A100's instructions reach it.
+    assert not any("FlashAttention" in note for gpu in ("l40s", "h20") for note in notes[gpu])
 
 
 def pointwise(*shapes):

@@ -255,13 +255,14 @@ def _unsure(run: Run, times: pl.DataFrame) -> Iterator[str]:
 
 def _older_attention(run: Run, gpu: Gpu, times: pl.DataFrame) -> Iterator[str]:
     """Attention that can't use the target's own matrix units, as it is predicted."""
-    rows = run.kernels.select("name", "family", "paged").hstack(times.select("time_us"))
+    rows = run.kernels.select("name", "family", "paged", "q_len", "kv_len").hstack(times.select("time_us"))
     part = share(rows, "time_us", for_older_units())
-    if part >= OLDER_PCT and machine(gpu).has_later_units:
+    rate = machine(gpu).rate_on_mma
+    if part >= OLDER_PCT and rate < 1:
         yield (
             f"FlashAttention 2 ({part:.0f} % of GPU time there) knows an A100's instructions only, which {gpu.slug} "
-            "runs at a fraction of its rate: cuDNN's attention, or FlashAttention 3 (Hopper) or 4 (Blackwell), "
-            "would be faster"
+            f"runs at {100 * rate:.0f} % of its rate: cuDNN's attention, or FlashAttention 3 (Hopper) or 4 "
+            "(Blackwell), would be faster"
         )
 
 

@@ -16,7 +16,7 @@ NEWEST = "cudnn"
 
 def find(case: Case) -> Iterator[Finding]:
     """Fires for attention over whole sequences made for an A100's units on later ones, if the model does better."""
-    if case.run.gpu is None or not machine(case.run.gpu).has_later_units:
+    if case.run.gpu is None or (rate := machine(case.run.gpu).rate_on_mma) == 1:
         return
     older = case.kernels.filter(for_older_units())
     saves_us = case.saving_us(older, case.modelled_us(older.with_columns(framework=pl.lit(NEWEST))))
@@ -26,7 +26,7 @@ def find(case: Case) -> Iterator[Finding]:
         kind="older-attention",
         title=(
             f"FlashAttention 2 takes {duration(case.per_step(older))} of a step with an A100's instructions, the only "
-            "ones it knows: half of this GPU's matrix units at most."
+            f"ones it knows: {100 * rate:.0f} % of this GPU's rate at most."
         ),
         advice=(
             "torch.nn.attention.sdpa_kernel(SDPBackend.CUDNN_ATTENTION), or FlashAttention 3 (Hopper) or 4 (Blackwell)."

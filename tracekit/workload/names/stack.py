@@ -24,5 +24,9 @@ def attention_stack() -> pl.Expr:
 
 
 def for_older_units() -> pl.Expr:
-    """Whether a kernel is attention over whole sequences that programs matrix units as an A100's are programmed."""
-    return (attention_stack() == "fa2").fill_null(value=False) & pl.col("paged").eq_missing(False)
+    """Whether a kernel is attention over whole sequences that programs matrix units as an A100's are programmed.
+
+    What decodes, a few queries over many keys, waits for memory instead.
+    """
+    whole = pl.col("paged").eq_missing(False) & (pl.col("q_len") >= pl.col("kv_len"))
+    return ((attention_stack() == "fa2") & whole).fill_null(value=False)
