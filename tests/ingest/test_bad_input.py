@@ -1,6 +1,7 @@
 """Bad input gets one clear line that says what, where and what to try."""
 
 import bz2
+import codecs
 import gzip
 import io
 import lzma
@@ -34,6 +35,7 @@ CASES = {
     "bzip2": (bz2.compress(GOOD), NotATraceError, "compressed in a way that isn't read"),
     "xz": (lzma.compress(GOOD), NotATraceError, "compressed in a way that isn't read"),
     "HTML": (b"\n<!DOCTYPE html><html><body>404</body></html>", NotATraceError, "is a web page. Was a login's"),
+    "HTML behind a mark": (codecs.BOM_UTF8 + b"<html></html>", NotATraceError, "is a web page"),
     "LFS": (b"version https://git-lfs.github.com/spec/v1\noid sha256:4d\n", NotATraceError, "git lfs pull"),
     "pickle": (b"\x80\x04\x95" + bytes(100), NotATraceError, "written by pickle"),
     "UTF-16": (GOOD.decode().encode("utf-16"), NotATraceError, "iconv"),

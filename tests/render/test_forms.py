@@ -124,6 +124,7 @@ def test_tokens_a_second_and_what_a_million_costs_stand_in_every_form(report):
         assert digits(3072 / report.source.step_time_us * 1e6) in text
         assert f"{cost:.2g}" in text
         assert "for a million tokens" in text
+    assert 'title="Of 3,072 in a measured step, as its first embedding tells"' in html.page(told)
     found = json.loads(as_json.predicted(told))
     assert found["source"]["batch"] == {"size": 3072, "unit": "tokens"}
     assert found["targets"][0]["per_second"] == pytest.approx(rate)

@@ -42,10 +42,9 @@ def decode(
     Raises:
         TraceError: It is no profiler trace, too damaged, too large, or holds no GPU activity.
     """
-    head = _read(stream, max(small_bytes + 1, foreign.HEAD_BYTES))
+    head = _read(stream, max(small_bytes + 1, foreign.HEAD_BYTES)).removeprefix(codecs.BOM_UTF8)
     if other := foreign.no_trace(head):
         raise NotATraceError(f"{source} is {other[0]}.", other[1])
-    head = head.removeprefix(codecs.BOM_UTF8)
     tool = foreign.tool(head, source)
     if tool is not None:
         raise NotATraceError(f"{source} was written by {tool}, not by PyTorch's profiler.", foreign.HINT)

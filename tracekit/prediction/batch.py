@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from tracekit.ingest.captured import LAUNCHES_GRAPH
 from tracekit.prediction.layout import Layout, trains
 from tracekit.replay.run import Run
 
@@ -24,7 +25,7 @@ class Batch:
 
     Attributes:
         size: How much.
-        unit: Of what: 'samples' or 'tokens'.
+        unit: Of what: 'samples' or 'tokens'; 'steps' of a copy in a sweep of a trace that tells neither.
     """
 
     size: float
@@ -67,7 +68,7 @@ def recognise_batch(run: Run) -> Batch | None:
             & pl.col("ts_ns").is_between(step["start_ns"], step["end_ns"])
         )
     )
-    if layers.is_empty() or (not trains(run) and run.trace.calls["name"].str.contains("GraphLaunch").any()):
+    if layers.is_empty() or (not trains(run) and run.trace.calls["name"].str.contains(LAUNCHES_GRAPH).any()):
         return None
     first, dims = layers.row(0, named=True)["name"], [json.loads(text) for text in layers["input_dims"]]
     unit, weight, data = FIRST_LAYERS[first]

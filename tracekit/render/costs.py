@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tracekit.prediction import Prediction
+from tracekit.prediction.batch import Batch
 from tracekit.render.words import counts_samples, priced
 from tracekit.reporting.model import Report
 from tracekit.units import digits, dollars
@@ -30,12 +31,11 @@ def columns(report: Report) -> Iterator[Column]:
     """Throughput where the trace tells its batch, and the cost of the same work where a price was given."""
     source, batch = report.source, report.source.batch
     if batch:
-        first = "embedding" if batch.unit == "tokens" else "convolution"
         yield Column(
             f"{batch.unit}/s",
             digits(source.per_second or 0.0),
             lambda one: digits(one.per_second or 0.0),
-            f"of {batch.size:,.0f} in a measured step, as its first {first} tells",
+            told(batch),
         )
     if not priced(report):
         return
@@ -52,6 +52,12 @@ def columns(report: Report) -> Iterator[Column]:
     if counts_samples(report):
         meaning = "dollars for as many samples as 1,000 measured steps have"
         yield Column("as traced", steps, lambda one: dollars(one.dollars_as_traced), meaning)
+
+
+def told(batch: Batch) -> str:
+    """How much the measured step works through, and how that is known."""
+    first = "embedding" if batch.unit == "tokens" else "convolution"
+    return f"of {batch.size:,.0f} in a measured step, as its first {first} tells"
 
 
 def legend(report: Report) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from tracekit.render.colours import colour
+from tracekit.render.costs import told
 from tracekit.render.words import place_named
 from tracekit.units import digits, duration, interval, kernel_title, percent, shorten
 
@@ -32,6 +33,7 @@ def environment() -> Environment:
         "percent": percent,
         "colour": colour,
         "place": place_named,
+        "told": told,
     }
     made.filters.update(formats, shorten=lambda text, width=LONGEST: shorten(kernel_title(text), width))
     made.globals.update(interval=interval)
