@@ -11,6 +11,7 @@ from predictors.fitted import Weights
 from predictors.intervals import half_width
 from predictors.machine import Machine
 from predictors.model import Modelled
+from predictors.precision import has_tf32
 
 LINK_COPIES = ("HtoD", "DtoH", "PtoP")
 FP32_CONVOLUTION = ("conv fp32", "gemm fp32")
@@ -38,8 +39,10 @@ def widths(table: pl.DataFrame, gpu: Machine, weights: Weights) -> Floats:
 
     of_law = np.where(named, width(gpu, True), width(gpu, False))
     of_law = np.where(table["on_mma"].to_numpy(), width(gpu.on_mma, True), of_law)
-    whole = (table["law"].eq_missing("encoder") & table["paged"].eq_missing(False)).to_numpy() & named
-    of_law = np.where(whole, WHOLE_SEQUENCES, of_law)
+    # Stacks of which times are published run where TF32 does: on NVIDIA's GPUs since Ampere.
+    if has_tf32(gpu.gpu):
+        whole = (table["law"].eq_missing("encoder") & table["paged"].eq_missing(False)).to_numpy()
+        of_law = np.where(whole & named, WHOLE_SEQUENCES, of_law)
     convolution = (table["family"] == "conv").to_numpy() & laws.among(*FP32_CONVOLUTION)
     if not convolution.any():
         return of_law

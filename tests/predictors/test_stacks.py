@@ -123,6 +123,13 @@ def test_a_gpu_is_not_quicker_than_a_calibrated_one_that_has_more_for_older_unit
     assert calibrated > 1.3 * h100
 
 
+@pytest.mark.parametrize(("gpu", "known"), [("a100-sxm-80gb", True), ("v100-sxm-32gb", False), ("mi300x", False)])
+def test_published_times_say_how_sure_attention_is_where_those_kernels_run(gpu: str, known: bool):
+    (row,) = predict(pl.DataFrame([TRAINING | {"framework": "fa2"}]), gpu).to_dicts()
+    assert (row["high_us"] / row["time_us"] < 1.7) == known
+    assert known or row["high_us"] > 3 * row["time_us"]
+
+
 def test_products_alone_tell_nothing_of_how_sure_attention_is():
     products = pl.DataFrame([{"family": "gemm", "dtype": "bf16", "m": m, "n": 4096, "k": 4096} for m in (512, 4096)])
     told = {load_gpu("h100-sxm"): products.with_columns(measured_us=predict(products, "h100-sxm")["time_us"])}
