@@ -56,7 +56,7 @@ def missed(table: pl.DataFrame, row: Ints, log_ratio: Floats) -> Missed:
     """Splits the logarithm of measured over modelled time on the source.
 
     Args:
-        table: distinct kernels as they run on the source, with `law` and `framework`.
+        table: distinct kernels as they run on the source, with `law`, `on_mma` and `framework`.
         row: of which of them each measurement is.
         log_ratio: log(measured / modelled); NaN where there is no measurement.
     """
@@ -80,7 +80,7 @@ def residual(
 
     Args:
         missed: on the source.
-        table: distinct kernels as they run on the target, with `law` and `framework`.
+        table: distinct kernels as they run on the target, with `law`, `on_mma` and `framework`.
         row: of which of them each measurement is.
         source: where it was measured.
         target: where to.

@@ -17,7 +17,7 @@ WEIGHTS = Weights({"gemm half": Fitted({}), "norm": Fitted({})}, transfer={"gemm
 
 def carried(ratios: list[float], law: str = "gemm half", framework: str | None = "vllm", target=A100) -> np.ndarray:
     names = pl.Series("framework", [framework] * len(ratios), dtype=pl.String)
-    rows = pl.DataFrame({"law": [law] * len(ratios)}).with_columns(names)
+    rows = pl.DataFrame({"law": [law] * len(ratios), "on_mma": False}).with_columns(names)
     each = np.arange(len(ratios))
     return residual(missed(rows, each, np.log(np.array(ratios))), rows, each, H100, target, WEIGHTS)
 
