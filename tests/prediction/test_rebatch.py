@@ -8,9 +8,9 @@ import pytest
 import tracekit as tk
 from predictors import load_gpu, predict
 from tracekit.prediction.kernels import Kernels
-from tracekit.prediction.layout import LayoutError
+from tracekit.prediction.layout import Layout, LayoutError
 from tracekit.prediction.rebatch import rebatch
-from tracekit.prediction.scaling import as_measured
+from tracekit.prediction.scaling import as_measured, kernels_as
 from tracekit.replay.run import Run, prepare
 from tracekit.testing import TraceBuilder
 
@@ -148,6 +148,13 @@ def test_kernels_without_shapes_are_refused():
     builder = TraceBuilder().op("aten::mm", 0, 10).kernel(GEMM, 20, 40, launch=2)
     with pytest.raises(LayoutError, match=r"100 % of GPU time has no known work.*record_shapes"):
         tk.predict(builder.load(), gpu="h100-sxm", batch=2)
+
+
+def test_a_product_of_unknown_work_keeps_its_time_and_the_tokens_that_it_was_measured_with():
+    builder = training().annotation("execute_context_0(0)_generation_8(8)", 150, 20)
+    run = prepare(builder.kernel(GEMM, 600, 2, launch=160).load())
+    (row,) = kernels_as(run, load_gpu("h100-sxm"), Layout(), Layout(batch=2)).filter(pl.col("tokens") > 0).to_dicts()
+    assert (row["tokens"], row["measured_us"]) == (8, 2)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from tracekit.render.bars import TimeBars
 from tracekit.render.edits import what_if
 from tracekit.render.grid import and_more, grid
 from tracekit.render.words import counts_samples, fits, larger_steps, measured_steps, notes, once
-from tracekit.reporting.findings.target import Bottleneck, together
+from tracekit.reporting.findings.target import Bottleneck, sentence
 from tracekit.reporting.model import Report
 from tracekit.units import counted, digits, duration, interval, kernel_title, many, percent, shorten
 
@@ -231,7 +231,7 @@ def _limits(report: Report) -> RenderableType | None:
     for finding in report.findings:
         if isinstance(finding, Bottleneck):
             alike.setdefault(finding.limit, []).append(finding)
-    lines = [Text.assemble(together(ones), " ", (ones[0].advice, "dim")) for ones in alike.values()]
+    lines = [Text.assemble(sentence(ones), " ", (ones[0].advice, "dim")) for ones in alike.values()]
     return Group(*lines) if lines else None
 
 

@@ -1,7 +1,7 @@
 """What becomes the bottleneck on a target."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -64,12 +64,15 @@ class Bottleneck(Finding):
     share_here: float
 
 
-def together(alike: Sequence[Bottleneck]) -> str:
-    """One sentence of the targets on which the same thing sets the pace."""
-    on = ", ".join(one.on or "" for one in alike)
-    said, _ = SAID[alike[0].limit]
-    said = said.format(percent_between([one.share for one in alike]))
-    return f"On {on} {said} (measured: {percent(alike[0].share_here)})."
+def sentence(alike: Sequence[Bottleneck]) -> str:
+    """What is said of the targets on which the same thing sets the pace."""
+    first, on, shares = alike[0], [one.on or "" for one in alike], [one.share for one in alike]
+    return _sentence(first.limit, on, shares, first.share_here)
+
+
+def _sentence(kind: str, on: Sequence[str], shares: Sequence[float], here: float) -> str:
+    said, _ = SAID[kind]
+    return f"On {', '.join(on)} {said.format(percent_between(shares))} (measured: {percent(here)})."
 
 
 def limit(run: Run, target: Prediction) -> Limit | None:
@@ -116,9 +119,10 @@ def _finding(target: Prediction, here: dict[str, float], there: dict[str, float]
     if found is None:
         return None
     ordered = sorted(there.items(), key=lambda item: -item[1])[:ROWS]
-    one = Bottleneck(
+    share_here = here.get(found.kind, 0.0)
+    return Bottleneck(
         kind=BOTTLENECK,
-        title="",
+        title=_sentence(found.kind, [target.label], [found.share], share_here),
         advice=found.advice,
         saves_us=None,
         evidence=tuple(
@@ -128,6 +132,5 @@ def _finding(target: Prediction, here: dict[str, float], there: dict[str, float]
         on=target.label,
         limit=found.kind,
         share=found.share,
-        share_here=here.get(found.kind, 0.0),
+        share_here=share_here,
     )
-    return replace(one, title=together([one]))
