@@ -139,10 +139,16 @@ def test_a_price_of_the_traces_gpu_tells_what_is_paid_today():
     assert tk.report(tk.predict(builder.load(), gpu="l4")).source.dollars_per_1000_steps is None
 
 
-@pytest.mark.parametrize("dollars", [-1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("dollars", [-1.0, float("nan"), float("inf"), "2", None])
 def test_a_price_is_a_number_of_dollars(dollars):
     with pytest.raises(tk.TracekitError, match="an hour of l4 can't cost"):
         tk.predict(training(2**20).load(), gpu="l4", price={"l4": dollars})
+
+
+@pytest.mark.parametrize("price", ["l4=2", ["l4=2"], {4: 2.0}])
+def test_prices_are_by_name(price):
+    with pytest.raises(tk.TracekitError, match=r"are no prices\. Give dollars by the GPU's name"):
+        tk.predict(training(2**20).load(), gpu="l4", price=price)
 
 
 @pytest.mark.parametrize(("allocated", "reserved", "fits"), [(10, 14, True), (14, 16, None), (16, 18, False)])

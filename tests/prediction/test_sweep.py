@@ -154,7 +154,18 @@ def test_every_pass_of_a_step_counts():
         builder.op("aten::embedding", now, 30, dims=[[50257, 768], [4, 512]], types=["float", "long int"])
         builder.op("aten::embedding", now + 40, 30, dims=[[1024, 768], [1, 512]], types=["float", "long int"])
     builder.kernel("k", 20, 10, launch=10)
-    assert recognise_batch(prepare(builder.load())) == Batch(2 * 4 * 512, "tokens")
+    assert recognise_batch(prepare(builder.load())) == Batch(2 * 4 * 512, "tokens", passes=2)
+
+
+def test_of_steps_that_differ_the_median_counts():
+    """Sequences padded to the longest of their batch: the steps' times are the median step's too."""
+    builder = TraceBuilder()
+    for number, length in enumerate((64, 512, 128)):
+        now = 1000 * number
+        builder.step(number, now, 900)
+        builder.op("aten::embedding", now, 30, dims=[[50257, 768], [4, length]], types=["float", "long int"])
+        builder.kernel("k", now + 20, 10, launch=now + 10)
+    assert recognise_batch(prepare(builder.load(), steps="0:2")) == Batch(4 * 128, "tokens")
 
 
 def test_a_layer_that_autocast_calls_from_within_itself_counts_once():
@@ -162,7 +173,7 @@ def test_a_layer_that_autocast_calls_from_within_itself_counts_once():
     for now in (0, 100):
         builder.op("aten::conv2d", now, 60, dims=dims).op("aten::conv2d", now + 10, 50, dims=dims)
     builder.kernel("k", 20, 10, launch=15)
-    assert recognise_batch(prepare(builder.load())) == Batch(2 * 32, "samples")
+    assert recognise_batch(prepare(builder.load())) == Batch(2 * 32, "samples", passes=2)
 
 
 def test_from_python_with_a_table():

@@ -12,6 +12,7 @@ from rich.console import Console
 from tests.render.conftest import NASTY
 from tracekit.cli.screen import as_text
 from tracekit.errors import TracekitError
+from tracekit.prediction.batch import Batch
 from tracekit.render import figures, html, markdown, tables, terminal, xlsx
 from tracekit.render import json as as_json
 from tracekit.render.bars import TimeBars
@@ -125,8 +126,12 @@ def test_tokens_a_second_and_what_a_million_costs_stand_in_every_form(report):
         assert f"{cost:.2g}" in text
         assert "for a million tokens" in text
     assert 'title="Of 3,072 in a measured step, as its first embedding tells"' in html.page(told)
+    passes = replace(told, source=replace(told.source, batch=Batch(50, "samples", passes=50)))
+    assert "of 50 in a measured step in 50 passes, as its first convolution tells" in as_text(
+        terminal.predicted(passes, 1)
+    )
     found = json.loads(as_json.predicted(told))
-    assert found["source"]["batch"] == {"size": 3072, "unit": "tokens"}
+    assert found["source"]["batch"] == {"size": 3072, "unit": "tokens", "passes": 1}
     assert found["targets"][0]["per_second"] == pytest.approx(rate)
     assert found["targets"][0]["dollars_per_million"] == pytest.approx(cost)
     row = sections.frames(told)["step"].row(1, named=True)

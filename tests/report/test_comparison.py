@@ -123,6 +123,15 @@ def test_one_rank_against_all_of_them_is_doubted():
     assert next(doubts(compare(both, alone))).startswith("B is one rank of several")
 
 
+def test_a_prediction_for_more_ranks_than_were_measured_is_not_judged():
+    predictions = tk.predict(run(900), cluster="8xh100-sxm", dp=8)
+    content = as_json.predicted(build(predictions.run, predictions.targets)).encode()
+    for of in (side(predictions), predicted.read(content, "p.json", None)):
+        found = compare(of, side(run(500, device=H100)))
+        assert (found.error_pct, found.inside) == (None, None)
+        assert any("is for h100-sxm on 8 ranks, the measurement of h100-sxm on 1 rank:" in one for one in doubts(found))
+
+
 def test_kernels_beyond_those_that_a_file_describes_are_matched_too():
     predictions = tk.predict(run(900), gpu="h100-sxm")
     content = as_json.predicted(build(predictions.run, predictions.targets), top=1)

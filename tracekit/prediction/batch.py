@@ -2,13 +2,14 @@
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 
 from tracekit.ingest.captured import LAUNCHES_GRAPH
 from tracekit.prediction.layout import Layout, trains
 from tracekit.replay.run import Run
+from tracekit.workload.steps import assign
 
 FIRST_LAYERS = {
     "aten::embedding": ("tokens", 0, 1),
@@ -26,14 +27,16 @@ class Batch:
     Attributes:
         size: How much.
         unit: Of what: 'samples' or 'tokens'; 'steps' of a copy in a sweep of a trace that tells neither.
+        passes: Times that a rank calls the first layer in a step, such as for every step of diffusion.
     """
 
     size: float
     unit: str
+    passes: int = 1
 
     def times(self, factor: float) -> "Batch":
         """One so many times as large."""
-        return Batch(self.size * factor, self.unit)
+        return replace(self, size=self.size * factor)
 
     def per_second(self, step_time_us: float) -> float:
         """How much is done in a second of such steps."""
@@ -52,7 +55,7 @@ def batch_of_job(run: Run, layout: Layout | None) -> Batch | None:
 
 
 def recognise_batch(run: Run) -> Batch | None:
-    """The batch of a rank's traced step.
+    """The batch of a rank's traced step, of several the median.
 
     None where its first layer is neither a convolution nor an embedding with shapes, and where an inference replays
     CUDA graphs: nothing tells the tokens of those passes.
@@ -60,23 +63,20 @@ def recognise_batch(run: Run) -> Batch | None:
     Args:
         run: The measured run.
     """
-    step = run.chosen.row(0, named=True)
-    layers = _outermost(
-        run.trace.ops.filter(
-            pl.col("name").is_in(list(FIRST_LAYERS))
-            & pl.col("input_dims").is_not_null()
-            & pl.col("ts_ns").is_between(step["start_ns"], step["end_ns"])
-        )
-    )
+    ops = run.trace.ops.filter(pl.col("name").is_in(list(FIRST_LAYERS)) & pl.col("input_dims").is_not_null())
+    layers = _outermost(ops.with_columns(step=assign(ops["ts_ns"], run.chosen)).drop_nulls("step"))
     if layers.is_empty() or (not trains(run) and run.trace.calls["name"].str.contains(LAUNCHES_GRAPH).any()):
         return None
-    first, dims = layers.row(0, named=True)["name"], [json.loads(text) for text in layers["input_dims"]]
+    first = layers["name"][0]
     unit, weight, data = FIRST_LAYERS[first]
-    same = [
-        row for row, name in zip(dims, layers["name"], strict=True) if name == first and row[weight] == dims[0][weight]
-    ]
-    sizes = [math.prod(row[data]) if unit == "tokens" else row[data][0] for row in same]
-    return Batch(float(sum(sizes)), unit)
+    layers = layers.filter(pl.col("name") == first)
+    dims = [json.loads(text) for text in layers["input_dims"]]
+    sizes = [math.prod(row[data]) if unit == "tokens" else row[data][0] for row in dims]
+    same = pl.Series([row[weight] == dims[0][weight] for row in dims])
+    calls = layers.select("step", size=pl.Series(sizes)).filter(same)
+    steps = calls.group_by("step").agg(pl.col("size").sum(), passes=pl.len()).sort("size", "passes")
+    _, size, passes = steps.row(steps.height // 2)
+    return Batch(float(size), unit, passes)
 
 
 def _outermost(ops: pl.DataFrame) -> pl.DataFrame:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import exp, inf
+from numbers import Real
 from types import MappingProxyType
 
 import numpy as np
@@ -92,11 +93,13 @@ def by_gpu(prices: Mapping[str, float]) -> dict[str, float]:
     Raises:
         PredictorError: A GPU is unknown or its name ambiguous.
         ClusterError: A cluster stands where a GPU belongs.
-        TracekitError: A price is negative or no number.
+        TracekitError: These are no prices by name, or one is negative or no number.
     """
+    if not isinstance(prices, Mapping) or not all(isinstance(name, str) for name in prices):
+        raise TracekitError(f"{prices!r} are no prices.", "Give dollars by the GPU's name: {'h100-sxm': 2.49}.")
     for name, dollars in prices.items():
-        if not 0 <= dollars < inf:
-            raise TracekitError(f"an hour of {name} can't cost {dollars:g} dollars.")
+        if not isinstance(dollars, Real) or not 0 <= dollars < inf:
+            raise TracekitError(f"an hour of {name} can't cost {dollars!r} dollars.")
     return {resolve(name).gpu.slug: dollars for name, dollars in prices.items()}
 
 

@@ -10,7 +10,7 @@ from rich.text import Text
 from tracekit.render.dump import document
 from tracekit.render.grid import Grid, grid
 from tracekit.reporting.comparison import Change, Comparison, Side
-from tracekit.units import digits, duration, interval, percent, shorten
+from tracekit.units import digits, duration, interval, many, percent, shorten
 
 LONGEST = 60
 NO_CHANGE_PCT = 0.05
@@ -81,10 +81,10 @@ def doubts(comparison: Comparison) -> Iterator[str]:
             f"kernels that both have make up {percent(comparison.shared_pct)} of the kernels' time: "
             f"are these the same program, batch and shapes?{_traced_shapes(comparison)}"
         )
-    if comparison.other_gpu and comparison.against:
-        predicted, measured = comparison.against
+    if comparison.judged is None and comparison.against:
+        predicted, measured = (_where(comparison, side) for side in comparison.against)
         yield (
-            f"the prediction is for {predicted.gpu}, the measurement of {measured.gpu}: "
+            f"the prediction is for {predicted}, the measurement of {measured}: "
             "how far the prediction is off isn't told by it"
         )
     if comparison.a.alone != comparison.b.alone:
@@ -98,6 +98,12 @@ def doubts(comparison: Comparison) -> Iterator[str]:
                 f"{name}'s file leaves out the kernels with least time, {side.unlisted:,} of them: "
                 f"whether {other} has them can't be told. Predict anew to have them compared"
             )
+
+
+def _where(comparison: Comparison, side: Side) -> str:
+    """The side's GPU, and on how many ranks where that differs."""
+    ranks = many(side.ranks, "rank") if comparison.other_ranks and side.ranks else ""
+    return f"{side.gpu or 'an unknown GPU'}{f' on {ranks}' * bool(ranks)}"
 
 
 def _traced_shapes(comparison: Comparison) -> str:

@@ -57,7 +57,8 @@ def columns(report: Report) -> Iterator[Column]:
 def told(batch: Batch) -> str:
     """How much the measured step works through, and how that is known."""
     first = "embedding" if batch.unit == "tokens" else "convolution"
-    return f"of {batch.size:,.0f} in a measured step, as its first {first} tells"
+    passes = f" in {batch.passes:,} passes" if batch.passes > 1 else ""
+    return f"of {batch.size:,.0f} in a measured step{passes}, as its first {first} tells"
 
 
 def legend(report: Report) -> Iterator[str]:

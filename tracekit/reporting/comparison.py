@@ -37,6 +37,7 @@ class Side:
         recorded: What the trace says of its recording.
         alone: Whether it is one rank of several, measured without the others.
         unlisted: How many kernels are missing from ``kernels``: those with least time, of an older prediction's file.
+        ranks: Of the job; ``None`` where that isn't known.
     """
 
     label: str
@@ -49,6 +50,7 @@ class Side:
     recorded: Mapping[str, str]
     alone: bool = False
     unlisted: int = 0
+    ranks: int | None = None
 
     @property
     def predicted(self) -> bool:
@@ -134,9 +136,15 @@ class Comparison:
         return len(gpus) > 1 and None not in gpus
 
     @property
+    def other_ranks(self) -> bool:
+        """Whether a prediction stands against what was measured on more or fewer ranks."""
+        ranks = {side.ranks for side in self.against or ()}
+        return len(ranks) > 1 and None not in ranks
+
+    @property
     def judged(self) -> tuple[Side, Side] | None:
-        """The prediction and what was measured since on its GPU; ``None`` where that isn't what is compared."""
-        return None if self.other_gpu else self.against
+        """The prediction and what was measured since on its GPUs; ``None`` where that isn't what is compared."""
+        return None if self.other_gpu or self.other_ranks else self.against
 
     @property
     def error_pct(self) -> float | None:
@@ -167,6 +175,7 @@ def of_report(report: Report, label: str) -> Side:
         kernels=kernel_table((k.family, k.op, k.dtype, k.shape, k.count, k.time_us) for k in report.kernels),
         recorded=dict(report.provenance.recorded),
         alone=report.source.ranks > report.source.measured == 1,
+        ranks=report.source.ranks,
     )
 
 
@@ -183,6 +192,7 @@ def of_prediction(report: Report, target: Prediction, label: str) -> Side:
         parts=dict(report.bars[1 + place].parts),
         kernels=kernel_table(rows),
         recorded={},
+        ranks=target.ranks,
     )
 
 

@@ -22,6 +22,12 @@ class KernelRow(msgspec.Struct):
     predicted_us: list[float]
 
 
+class LayoutRow(msgspec.Struct):
+    """How one target's ranks share the job."""
+
+    world_size: int
+
+
 class TargetRow(msgspec.Struct):
     """One target of the file."""
 
@@ -31,6 +37,7 @@ class TargetRow(msgspec.Struct):
     high_us: float
     time: dict[str, float]
     cluster: str | None = None
+    layout: LayoutRow | None = None
 
     @property
     def label(self) -> str:
@@ -88,6 +95,7 @@ def read(content: bytes, name: str, wanted: str | None) -> Side:
         kernels=kernel_table(rows),
         recorded={},
         unlisted=predicted.kernels_omitted if predicted.other_kernels is None else 0,
+        ranks=target.layout.world_size if target.layout else None,
     )
 
 
