@@ -260,9 +260,9 @@ def _older_attention(run: Run, gpu: Gpu, times: pl.DataFrame) -> Iterator[str]:
     rate = machine(gpu).rate_on_mma
     if part >= OLDER_PCT and rate < 1:
         yield (
-            f"FlashAttention 2 ({part:.0f} % of GPU time there) knows an A100's instructions only, which {gpu.slug} "
-            f"runs at {100 * rate:.0f} % of its rate: cuDNN's attention, or FlashAttention 3 (Hopper) or 4 "
-            "(Blackwell), would be faster"
+            f"FlashAttention 2 ({part:.0f} % of GPU time there) is written for an A100 and reaches at most "
+            f"{100 * rate:.0f} % of what {gpu.slug}'s matrix units can do: cuDNN's attention, or FlashAttention 3 "
+            "(Hopper) or 4 (Blackwell), would shorten these kernels"
         )
 
 

@@ -25,8 +25,8 @@ def find(case: Case) -> Iterator[Finding]:
     yield Finding(
         kind="older-attention",
         title=(
-            f"FlashAttention 2 takes {duration(case.per_step(older))} of a step with an A100's instructions, the only "
-            f"ones it knows: {100 * rate:.0f} % of this GPU's rate at most."
+            f"FlashAttention 2 takes {duration(case.per_step(older))} of a step. It is written for an A100 and reaches "
+            f"at most {100 * rate:.0f} % of what this GPU's matrix units can do."
         ),
         advice=(
             "torch.nn.attention.sdpa_kernel(SDPBackend.CUDNN_ATTENTION), or FlashAttention 3 (Hopper) or 4 (Blackwell)."
