@@ -68,10 +68,18 @@ def test_limits_are_named(limits, says, api, work):
 
 def test_a_wrong_source_gpu_is_refused_when_asked(api):
     job = api.begin(api.put(GOOD))
-    for ask in ({"gpus": ["h1000"]}, {"gpus": ["t4"], "source_gpu": "nothing"}, {"clusters": ["8xnothing"]}):
+    asks = (
+        {"gpus": ["h1000"]},
+        {"gpus": ["t4"], "source_gpu": "nothing"},
+        {"clusters": ["8xnothing"]},
+        {"gpus": ["t4"], "prices": ["h1000=2"]},
+    )
+    for ask in asks:
         answer = api.client.post(f"/api/v1/jobs/{job}/ask", json=ask)
         assert answer.status_code == 400
         assert answer.json()["error"]["message"]
+        assert "tracekit gpus" not in answer.text
+        assert ".toml" not in answer.text
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd.toml", "x.TOML", " a.toml ", "8x/etc/passwd.toml@ndr400"])

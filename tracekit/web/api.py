@@ -10,6 +10,7 @@ from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
 from starlette.responses import Response, StreamingResponse
 
 from predictors import list_gpus, load_gpu
+from predictors.errors import UnknownGpuError
 from tracekit.comm import list_clusters, load_cluster
 from tracekit.prediction import targets
 from tracekit.prediction.layout import LEAST_BATCH, MOST_BATCH
@@ -167,9 +168,9 @@ def asked(ask: Ask) -> dict[str, Any]:
     """A request whose names are known.
 
     Raises:
-        PredictorError: A GPU is unknown or its name ambiguous.
+        PredictorError: A GPU's name is ambiguous.
         ClusterError: A cluster is unknown or its name wrong.
-        WebError: A name is a file's, or a layout needs a cluster.
+        WebError: A GPU is unknown, a name is a file's, or a layout needs a cluster.
         TracekitError: A price isn't written as one.
     """
     gpus = [*ask.gpus, *([ask.source_gpu] if ask.source_gpu else [])]
@@ -180,8 +181,12 @@ def asked(ask: Ask) -> dict[str, Any]:
             raise WebError(f"{name}: the server reads no files.", "Name what it knows: /api/v1/gpus, /api/v1/clusters.")
     if not ask.clusters and (ask.fsdp or any((ask.dp, ask.tp, ask.pp, ask.ep, ask.micro_batches))):
         raise WebError("Copies, shared layers or experts and stages need links between GPUs.", "Name a cluster.")
-    targets(gpus, clusters)
-    by_gpu(prices)
+    try:
+        targets(gpus, clusters)
+        by_gpu(prices)
+    except UnknownGpuError as error:
+        unknown, *_ = str(error).partition(" `tracekit gpus`")  # nobody has a command line or files of the server here
+        raise WebError(unknown, "The page's search and /api/v1/gpus have all.") from error
     return ask.model_dump()
 
 
