@@ -1,11 +1,13 @@
 """Holds predictions against published throughputs of one job on several single GPUs.
 
-python scripts/evaluate_gpus.py [SOURCE...] [--jobs]
+python scripts/evaluate_gpus.py [SOURCE...] [--jobs] [--write]
 
 No trace of these jobs is public, so stand-ins are (``standin``): the kernels of the same models, told by running them
 on tensors without data, read by tracekit as from a trace. *From shapes*: each GPU's throughput by the kernels' shapes
 and the datasheet alone. *Carried*: the kernels' times on one GPU, scaled so that they give that GPU's published
-throughput, are predicted for another, as those of a trace would be. ``--jobs`` prints the first for each job.
+throughput, are predicted for another, as those of a trace would be. ``--jobs`` prints the first for each job,
+``--write`` keeps beside the weights, for the notes of a prediction, how far off those were that were carried to a GPU
+from one that isn't its sibling.
 
 Sources: timm, huggingface/pytorch-image-models at aa4b5850, results/benchmark-infer-amp-nhwc-pt240-cu124-rtx3090.csv
 and -rtx4090.csv; timm 2.9, there, with PyTorch 2.9 and channels first, benchmark-infer-amp-nchw-pt291-cu128-4090.csv,
@@ -28,6 +30,10 @@ from standin.kernels import carried, in_all
 from synthetic.lines import print_table
 
 from predictors import Batch, load_gpu
+from predictors.fitted import shipped_sha256
+from predictors.machine import machine
+from predictors.transfer import relation
+from tracekit.prediction.published import TABLE
 
 
 @dataclass(frozen=True)
@@ -58,9 +64,40 @@ def main() -> None:
     if "--jobs" in sys.argv:
         print_table("| job | GPU | samples/s | predicted | error | in interval |", map(job_line, alone.values()))
     print_table(heading("from shapes"), summary(alone.values()))
+    told = []
     for source in dict.fromkeys(row.source for row in rows):
-        if others := [carry(*pair, alone) for pair in pairs(rows, source)]:
-            print_table(heading(f"carried, {source}"), summary(others))
+        if others := [(one, carry(one, other, alone)) for one, other in pairs(rows, source)]:
+            print_table(heading(f"carried, {source}"), summary(outcome for _, outcome in others))
+            told += [outcome for one, outcome in others if not siblings(one.gpu, outcome.row.gpu)]
+    if "--write" in sys.argv:
+        write(told)
+
+
+def siblings(one: str, other: str) -> bool:
+    """Whether two GPUs run the same kernels."""
+    return relation(*(machine(load_gpu(gpu)) for gpu in (one, other))) == "sibling"
+
+
+def write(outcomes: Iterable[Outcome]) -> None:
+    """Keeps the errors of throughputs by GPU, with which weights they are of."""
+    by_gpu: dict[str, list[float]] = defaultdict(list)
+    for one in outcomes:
+        by_gpu[load_gpu(one.row.gpu).slug].append(one.error_pct)
+    lines = [
+        "# Errors of published throughputs carried to a GPU from others that aren't its siblings, percent, by",
+        "# scripts/evaluate_gpus.py; above zero is predicted too fast.",
+        f'weights = "{shipped_sha256()}"',
+    ]
+    for gpu, errors in sorted(by_gpu.items()):
+        worst = max(errors, key=abs)
+        lines += [
+            "",
+            f"[jobs.{gpu}]",
+            f"pairs = {len(errors)}",
+            f"median = {median(errors):.1f}",
+            f"worst = {worst:.1f}",
+        ]
+    TABLE.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def pairs(rows: Sequence[Published], source: str) -> Iterator[tuple[Published, Published]]:

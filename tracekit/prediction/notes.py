@@ -10,6 +10,7 @@ from predictors.transfer import ordered
 from tracekit.calibration import Calibration
 from tracekit.comm import Cluster
 from tracekit.comm.cluster import largest_node
+from tracekit.prediction import published
 from tracekit.prediction.copies import LIKELY_TAKEN, TAKEN
 from tracekit.prediction.layout import Layout
 from tracekit.prediction.memory import Memory
@@ -83,6 +84,7 @@ def of(
         yield "the source GPU isn't known: kernels with shapes are predicted without their measurement, others kept"
     yield from _substitutions(gpu, times)
     yield from _older_attention(run, gpu.gpu, times)
+    yield from published.note(run.gpu, gpu.gpu)
     yield from _collectives(run, target, source, times, same_gpu)
     if shared:
         yield (

@@ -1,0 +1,74 @@
+"""What the published throughputs that were carried to a GPU say of predictions for it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from predictors import load_gpu
+from predictors.fitted import shipped_sha256
+from tracekit.prediction import published
+
+TABLE = """
+weights = "{weights}"
+
+[jobs.h100-sxm]
+pairs = 40
+median = 27.0
+worst = -50.4
+
+[jobs.l40s]
+pairs = 40
+median = -9.9
+worst = -50.4
+
+[jobs.rtx-4090]
+pairs = 19
+median = -27.0
+worst = -50.4
+"""
+
+
+@pytest.fixture(autouse=True)
+def read_anew() -> Iterator[None]:
+    published._jobs.cache_clear()
+    yield
+    published._jobs.cache_clear()
+
+
+def notes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str | None, target: str, weights: str) -> list[str]:
+    """The notes by a table that is known."""
+    table = tmp_path / "jobs.toml"
+    table.write_text(TABLE.format(weights=weights))
+    monkeypatch.setattr(published, "TABLE", table)
+    return list(published.note(load_gpu(source) if source else None, load_gpu(target)))
+
+
+def test_a_gpu_that_published_jobs_missed_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (note,) = notes(monkeypatch, tmp_path, "a100-sxm-80gb", "h100-sxm", shipped_sha256())
+    assert note.startswith("40 published throughputs")
+    assert "27 % too fast in the median, the worst -50 %" in note
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        pytest.param("h200-sxm", "h100-sxm", id="sibling"),
+        pytest.param(None, "h100-sxm", id="source unknown"),
+        pytest.param("a100-sxm-80gb", "l40s", id="near enough"),
+        pytest.param("a100-sxm-80gb", "rtx-4090", id="too few"),
+        pytest.param("a100-sxm-80gb", "b200", id="none published"),
+    ],
+)
+def test_nothing_is_told_where_they_say_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str | None, target: str
+) -> None:
+    assert notes(monkeypatch, tmp_path, source, target, shipped_sha256()) == []
+
+
+def test_errors_of_other_weights_are_not_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert notes(monkeypatch, tmp_path, "a100-sxm-80gb", "h100-sxm", "0" * 64) == []
+
+
+def test_the_shipped_table_is_of_the_shipped_weights() -> None:
+    assert list(published.note(load_gpu("a100-sxm-80gb"), load_gpu("h100-sxm")))
