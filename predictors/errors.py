@@ -43,7 +43,8 @@ class UnknownGpuError(PredictorError, LookupError):
         close = difflib.get_close_matches(name.lower(), slugs, n=8, cutoff=0.6)
         meant = list(dict.fromkeys(slugs[spelling] for spelling in close))[:3]
         hint = f" Did you mean {', '.join(meant)}?" if meant else ""
-        return cls(f"unknown GPU {name!r}.{hint} `tracekit gpus` lists all; a path to a .toml file adds one.")
+        others = "; give several each by itself: --gpu a100 --gpu h100" if "," in name else ""
+        return cls(f"unknown GPU {name!r}.{hint} `tracekit gpus` lists all; a path to a .toml file adds one{others}.")
 
     @classmethod
     def from_properties(cls, name: str, sms: int, memory_bytes: int) -> UnknownGpuError:

@@ -195,6 +195,11 @@ def test_a_typo_gets_a_hint():
         load_gpu("H1000")
 
 
+def test_names_with_a_comma_are_told_how_to_be_given():
+    with pytest.raises(UnknownGpuError, match=r"each by itself: --gpu a100 --gpu h100\."):
+        load_gpu("b200,l40s")
+
+
 def test_numbers_that_fit_several_gpus_are_an_error_when_the_name_is_blank():
     with pytest.raises(AmbiguousGpuError) as error:
         identify_gpu("AMD Radeon Graphics", 104, 68702699520, "9.0")
