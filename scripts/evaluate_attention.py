@@ -1,8 +1,9 @@
 """Holds times of attention over whole sequences, as training has it, against published ones; nothing is fitted to them.
 
-python scripts/evaluate_attention.py [--rows]
+python scripts/evaluate_attention.py [--rows] [--write]
 
-In bf16 or fp16, predicted from shapes, the stack known as from a kernel's name; ``--rows`` prints each. Sources: fa3,
+In bf16 or fp16, predicted from shapes, the stack known as from a kernel's name; ``--rows`` prints each, ``--write``
+keeps the median of each GPU beside the weights, for reports. Sources: fa3,
 FlashAttention-3 (arXiv:2407.08608), figures 5 and 6, rates of 16,384 tokens and 2,048 columns; h20 and b200,
 Dao-AILab/flash-attention issues 1310 and 1589; a5000, gpu-mode/ring-attention issue 10; cudnn, NVIDIA/cudnn-frontend at
 3929da2, benchmark/sdpa_benchmark_training/results, backward passes where it has both not the deterministic ones.
@@ -15,6 +16,7 @@ import polars as pl
 from synthetic.lines import print_table
 
 from predictors import load_gpu, predict
+from predictors.fitted import SHIPPED, shipped_sha256
 
 TABLE = Path(__file__).with_name("standin") / "attention.csv"
 
@@ -49,6 +51,22 @@ def main() -> None:
         "| all | absolute, median | 90th percentile | in interval |",
         [f"| {off.len()} | {off.median():.0f} % | {off.quantile(0.9):.0f} % | {rows['inside'].sum()} |"],
     )
+    if "--write" in sys.argv:
+        write(rows)
+
+
+def write(rows: pl.DataFrame) -> None:
+    """Keeps the errors by GPU, with which weights they are of."""
+    lines = [
+        "# Median |error| of attention over whole sequences, percent, against published times by",
+        "# scripts/evaluate_attention.py.",
+        f'weights = "{shipped_sha256()}"',
+        "",
+        "[gpus]",
+    ]
+    of_gpus = rows.group_by("gpu").agg(pl.col("error").abs().median()).sort("gpu")
+    lines += [f"{load_gpu(gpu).slug} = {error:.1f}" for gpu, error in of_gpus.iter_rows()]
+    (SHIPPED / "sequences.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def predicted(rows: pl.DataFrame) -> pl.DataFrame:
