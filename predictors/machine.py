@@ -35,7 +35,7 @@ little to show: with it an L40S that was left out is predicted worse."""
 MMA_FLOPS_PER_CLOCK = 2048.0
 """Of an SM in 16 bit by the instructions of the A100 (mma.sync), whose peak this is. Matrix units of an H100 and a B200
 take two and four times as many by their own; FlashAttention 2, which knows mma.sync only, is no faster on a B200 than
-on an H100 (docs/accuracy.md)."""
+on an H100 (docs/accuracy-kernels.md)."""
 
 _PROCESS_POWER = {
     "6.": 1.0, "7.": 0.8, "8.0": 0.4, "8.6": 0.46, "8.9": 0.28, "9.": 0.28, "10.": 0.28, "12.": 0.28,

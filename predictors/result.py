@@ -19,7 +19,7 @@ FP32_CONVOLUTION = ("conv fp32", "gemm fp32")
 WHOLE_SEQUENCES = 0.5
 """Half-width, as a logarithm, for attention over whole sequences whose stack is known. Of 386 published times of
 FlashAttention 2 and 3 and cuDNN on seven GPUs, to which nothing was fitted, 90 % lie within 0.18 to 0.42, by stack and
-GPU (docs/accuracy.md). What encoders in serving engines ask for is mostly their versions'."""
+GPU (docs/accuracy-kernels.md). What encoders in serving engines ask for is mostly their versions'."""
 METHODS = ("measured", "law", "transfer", "scaled", "kept", "unknown")
 MEASURED, LAW, TRANSFER, SCALES, KEEPS, UNKNOWN = range(len(METHODS))
 

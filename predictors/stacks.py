@@ -29,7 +29,8 @@ _ELSEWHERE: dict[str, dict[str, str | None]] = {
     "cudnn": {"tcgen05": "fa4", "wgmma": "fa3", "mma": "fa2"},
 }
 """Stacks made for some matrix units only -> class of GPUs -> what its users run there; elsewhere nobody knows. cuDNN's
-kernels, of which none were measured, take about as long as FlashAttention's for the same units (docs/accuracy.md)."""
+kernels, of which none were measured, take about as long as FlashAttention's for the same units
+(docs/accuracy-kernels.md)."""
 
 _MADE_FOR_MMA = ("fa2",)
 """Stacks that program the matrix units of every GPU as an A100's are programmed."""

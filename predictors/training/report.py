@@ -96,7 +96,7 @@ def card(weights: Weights, errors: pl.DataFrame, held_out: Sequence[str]) -> str
 
 
 def markdown(errors: pl.DataFrame, stacks: pl.DataFrame, weights: Weights, inside: pl.DataFrame) -> str:
-    """The tables of docs/accuracy.md: errors of every law on every GPU, then the intervals' widths and coverage.
+    """What docs/accuracy-kernels.md ends with: errors of every law on every GPU, the intervals' widths and coverage.
 
     Args:
         errors: from `evaluate.table`.

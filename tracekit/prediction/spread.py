@@ -38,7 +38,8 @@ and of the same on up to 512 H100s (mosaicml/llm-foundry, scripts/train/benchmar
 
 MISSED = 0.03
 """What a step in another layout is off by even where its kernels are those of the trace: of five ranks of recorded DDP
-jobs with their exchange taken out and put back, four were off by 0 to 1 % and one by 3 % (docs/scaling.md)."""
+jobs with their exchange taken out and put back, four were off by 0 to 1 % and one by 3 %
+(docs/accuracy-clusters.md)."""
 
 HOST_SPREAD = 1.15
 """How much slower or faster another host may be: five jobs recorded on an H100 and on an MI300X machine differ by 6 to
