@@ -62,8 +62,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="How long a PyTorch iteration would take on another GPU, from the profiler traces of the one you have.",
-    epilog="Exit codes: 0 fine, 1 the trace or a name is at fault, 2 wrong usage, 3 --fail-above exceeded, 70 a bug, "
-    "130 interrupted.",
+    epilog="Exit codes: 0 fine, 1 the trace or a name is at fault, 2 wrong usage, 3 --fail-above exceeded, "
+    "4 --strict not met, 70 a bug, 130 interrupted.",
 )
 app.command("record", cls=Verb, context_settings=record.PASS_ON)(record.record)
 app.command("info", cls=Verb)(info.info)
