@@ -57,15 +57,18 @@ class Entry:
 
     Attributes:
         prediction: The step.
-        per_second: What all copies get done, in the sweep's unit.
         efficiency: Of each GPU, over that of the smallest layout on the cluster.
         as_before: Whether it gets as much done as the one before it, within ``ALIKE``.
     """
 
     prediction: Prediction
-    per_second: float
     efficiency: float
     as_before: bool = False
+
+    @property
+    def per_second(self) -> float:
+        """What all copies get done, in the sweep's unit."""
+        return _per_second(self.prediction)
 
     @property
     def fits(self) -> bool:
@@ -174,7 +177,7 @@ def sweep(
     found = [*_predicted(predictor, wanted, refused)]
     if not found:
         raise LayoutError(f"none of the layouts can be worked out: {refused[0] if refused else 'none fits'}")
-    ranked = _ranked(run, old, found, batch, tuple(dict.fromkeys(refused)))
+    ranked = _ranked(run, old, found, batch.unit, tuple(dict.fromkeys(refused)))
     largest = max((one.layout or old for one in found), key=lambda layout: layout.world_size)
     added = (lacking(run, old, one.layout or old) for one in found)
     assumed = [note for adders in added if adders for note in predictor.grown(adders).assumed]
@@ -220,16 +223,15 @@ def _predicted(predictor: Predictor, wanted: Sequence[Target], refused: list[str
             refused.append(f"{target.label}: {error}")
 
 
-def _ranked(run: Run, old: Layout, found: Sequence[Prediction], batch: Batch, refused: tuple[str, ...]) -> Sweep:
-    done = [(one, batch.times(one.samples).per_second(one.step.step_time_us)) for one in found]
+def _ranked(run: Run, old: Layout, found: Sequence[Prediction], unit: str, refused: tuple[str, ...]) -> Sweep:
     smallest: dict[str, float] = {}
-    for one, per_second in sorted(done, key=lambda pair: pair[0].ranks):
-        smallest.setdefault(one.label, per_second / one.ranks)
-    entries = [Entry(one, per_second, per_second / one.ranks / smallest[one.label]) for one, per_second in done]
+    for one in sorted(found, key=lambda one: one.ranks):
+        smallest.setdefault(one.label, _per_second(one) / one.ranks)
+    entries = [Entry(one, _per_second(one) / one.ranks / smallest[one.label]) for one in found]
     return Sweep(
         run=run,
         layout=old,
-        unit=batch.unit,
+        unit=unit,
         entries=tuple(_in_order(entries)),
         knees={label: _knee([entry for entry in entries if entry.prediction.label == label]) for label in smallest},
         refused=refused,
@@ -250,6 +252,11 @@ def _by_work_and_price(entries: Sequence[Entry]) -> Iterator[Entry]:
         left = left[len(alike) :]
         alike.sort(key=lambda entry: inf if entry.dollars is None else entry.dollars)
         yield from (replace(entry, as_before=at > 0) for at, entry in enumerate(alike))
+
+
+def _per_second(prediction: Prediction) -> float:
+    assert prediction.per_second is not None  # a sweep counts steps where the trace doesn't tell its batch
+    return prediction.per_second
 
 
 def copies(prediction: Prediction) -> int:
