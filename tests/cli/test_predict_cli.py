@@ -44,6 +44,8 @@ def test_prices_and_layouts(run, tmp_path):
     screen = " ".join(run("predict", path, *to, "--price", "h100-sxm=2.5")[1].split())
     assert "per sample $/1k steps as traced" in screen
     assert run("predict", path, *to, "--price", "cheap")[0] == 2
+    code, _, err = run("predict", path, *to, "--price", "h100-sxm=2.5", "--price", "h100-sxm=3")
+    assert (code, "h100-sxm has two prices" in err) == (2, True)
     for asked in (("--gpu", "p5"), (*to, "--price", "p5=98")):
         code, _, err = run("predict", path, *asked)
         assert (code, "p5 is a cluster, no GPU. Its GPU is h100-sxm" in err) == (1, True)

@@ -139,7 +139,7 @@ def test_a_price_of_the_traces_gpu_tells_what_is_paid_today():
     assert tk.report(tk.predict(builder.load(), gpu="l4")).source.dollars_per_1000_steps is None
 
 
-@pytest.mark.parametrize("dollars", [-1.0, float("nan"), float("inf"), "2", None])
+@pytest.mark.parametrize("dollars", [-1.0, float("nan"), float("inf"), "2", None, True])
 def test_a_price_is_a_number_of_dollars(dollars):
     with pytest.raises(tk.TracekitError, match="an hour of l4 can't cost"):
         tk.predict(training(2**20).load(), gpu="l4", price={"l4": dollars})
@@ -149,6 +149,13 @@ def test_a_price_is_a_number_of_dollars(dollars):
 def test_prices_are_by_name(price):
     with pytest.raises(tk.TracekitError, match=r"are no prices\. Give dollars by the GPU's name"):
         tk.predict(training(2**20).load(), gpu="l4", price=price)
+
+
+def test_a_gpu_has_one_price_however_it_is_written():
+    trace = training(2**20).load()
+    with pytest.raises(tk.TracekitError, match=r"h100-sxm has two prices, 2 and 3\.5 dollars"):
+        tk.predict(trace, gpu="l4", price={"h100-sxm": 2, "H100 SXM": 3.5})
+    assert tk.predict(trace, gpu="h100-sxm", price={"h100-sxm": 2, "H100 SXM": 2.0})["h100-sxm"].dollars is not None
 
 
 @pytest.mark.parametrize(("allocated", "reserved", "fits"), [(10, 14, True), (14, 16, None), (16, 18, False)])

@@ -12,12 +12,22 @@ def parse_prices(pairs: Sequence[str]) -> dict[str, float]:
         pairs: Such as ``h100-sxm=2.49``.
 
     Raises:
-        TracekitError: One isn't a name and a number.
+        TracekitError: One isn't a name and a number, or a name has two.
     """
-    prices = {}
+    prices: dict[str, float] = {}
     for pair in pairs:
         name, _, dollars = (part.strip() for part in pair.rpartition("="))
         if not name or not dollars.replace(".", "", 1).isdecimal():
             raise TracekitError(f"{pair!r}: write it as h100-sxm=2.49")
-        prices[name] = float(dollars)
+        keep(prices, name, float(dollars))
     return prices
+
+
+def keep(prices: dict[str, float], name: str, dollars: float) -> None:
+    """Add a price.
+
+    Raises:
+        TracekitError: The GPU has another one already.
+    """
+    if prices.setdefault(name, dollars) != dollars:
+        raise TracekitError(f"{name} has two prices, {prices[name]:g} and {dollars:g} dollars.", "Give it one.")

@@ -28,6 +28,7 @@ from tracekit.prediction.lacking import Adder, lacking, with_all
 from tracekit.prediction.layout import Change, Layout, LayoutError, layout_of, resized
 from tracekit.prediction.memory import Needs, judge, needs
 from tracekit.prediction.model import Coverage, Prediction, Predictions, Shared, Target
+from tracekit.prediction.prices import keep
 from tracekit.prediction.scaling import as_measured, kernels_as, kernels_depend_on
 from tracekit.prediction.source import SourceCluster, recognise, with_gpu
 from tracekit.prediction.spread import HOST_SPREAD, Spread, Straggling, measure_spread, straggling
@@ -93,14 +94,17 @@ def by_gpu(prices: Mapping[str, float]) -> dict[str, float]:
     Raises:
         PredictorError: A GPU is unknown or its name ambiguous.
         ClusterError: A cluster stands where a GPU belongs.
-        TracekitError: These are no prices by name, or one is negative or no number.
+        TracekitError: These are no prices by name, one is negative or no number, or a GPU has two.
     """
     if not isinstance(prices, Mapping) or not all(isinstance(name, str) for name in prices):
         raise TracekitError(f"{prices!r} are no prices.", "Give dollars by the GPU's name: {'h100-sxm': 2.49}.")
     for name, dollars in prices.items():
-        if not isinstance(dollars, Real) or not 0 <= dollars < inf:
+        if not isinstance(dollars, Real) or isinstance(dollars, bool) or not 0 <= dollars < inf:
             raise TracekitError(f"an hour of {name} can't cost {dollars!r} dollars.")
-    return {resolve(name).gpu.slug: dollars for name, dollars in prices.items()}
+    by_slug: dict[str, float] = {}
+    for name, dollars in prices.items():
+        keep(by_slug, resolve(name).gpu.slug, dollars)
+    return by_slug
 
 
 @dataclass(frozen=True)
