@@ -112,6 +112,7 @@ def predict(
     batch: float | None = None,
     fsdp: bool = False,
     price: Mapping[str, float] | None = None,
+    samples: float | None = None,
     what_if: str | Sequence[str] | None = None,
     host_speed: float | None = None,
     unprofiled_step_us: float | None = None,
@@ -137,6 +138,7 @@ def predict(
         batch: Each rank's batch there, over that in the trace.
         fsdp: Whether copies of a one-GPU job share out parameters, gradients and optimizer state.
         price: Dollars for an hour of one GPU, by the GPU's name, such as ``{"h100-sxm": 2.49}``.
+        samples: What a rank works through in a traced step, where nothing in the trace tells.
         what_if: A change to replay or several, in order: ``["no-sync(aten::item)", "scale(family=gemm, 0.5)"]``.
         host_speed: How many times as fast the CPU is; unchanged by default.
         unprofiled_step_us: What a step takes without the profiler, to take its overhead out.
@@ -176,6 +178,7 @@ def predict(
         source_cluster=source_cluster,
         change=change,
         prices=price or {},
+        samples=samples,
         calibrated=calibration,
     )
     return prediction.predict_edited(edited, on_targets)

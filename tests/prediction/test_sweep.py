@@ -1,12 +1,15 @@
 """Many layouts of a job, and where more ranks stop helping."""
 
+from functools import partial
+
 import pytest
 
 import tracekit as tk
-from tracekit.prediction.batch import Batch, recognise_batch
+from tracekit.prediction.batch import Batch, batch_of_rank
 from tracekit.prediction.layout import LayoutError
 from tracekit.prediction.sweep import Sweep, sweep
 from tracekit.replay.run import prepare
+from tracekit.reporting import of_predictions
 from tracekit.testing import TraceBuilder
 
 FAST, SLOW = "8x8xa100-sxm-80gb@hdr200", "8x8xa100-sxm-80gb@eth10"
@@ -128,7 +131,7 @@ def test_what_is_asked_for_and_what_is_refused():
 )
 def test_the_first_layer_tells_the_batch(op, dims, batch):
     builder = TraceBuilder().op(op, 0, 30, dims=dims, types=["long int", "float"]).kernel("k", 20, 10, launch=10)
-    assert recognise_batch(prepare(builder.load())) == batch
+    assert batch_of_rank(prepare(builder.load())) == batch
 
 
 def test_predict_counts_what_sweep_does(found):
@@ -143,9 +146,9 @@ def test_passes_that_graphs_replay_are_no_tokens_that_can_be_counted():
     """A prompt of 512 tokens by ops; what is generated after it comes from CUDA graphs, in which no op tells."""
     builder = TraceBuilder().op("aten::embedding", 0, 30, dims=[[50257, 768], [1, 512]], types=["float", "long int"])
     builder.kernel("k", 20, 10, launch=10)
-    assert recognise_batch(prepare(builder.load())) == Batch(512, "tokens")
+    assert batch_of_rank(prepare(builder.load())) == Batch(512, "tokens")
     builder.call("cudaGraphLaunch", 40, 10)
-    assert recognise_batch(prepare(builder.load())) is None
+    assert batch_of_rank(prepare(builder.load())) is None
 
 
 def test_every_pass_of_a_step_counts():
@@ -154,7 +157,7 @@ def test_every_pass_of_a_step_counts():
         builder.op("aten::embedding", now, 30, dims=[[50257, 768], [4, 512]], types=["float", "long int"])
         builder.op("aten::embedding", now + 40, 30, dims=[[1024, 768], [1, 512]], types=["float", "long int"])
     builder.kernel("k", 20, 10, launch=10)
-    assert recognise_batch(prepare(builder.load())) == Batch(2 * 4 * 512, "tokens", passes=2)
+    assert batch_of_rank(prepare(builder.load())) == Batch(2 * 4 * 512, "tokens", passes=2)
 
 
 def test_of_steps_that_differ_the_median_counts():
@@ -165,7 +168,7 @@ def test_of_steps_that_differ_the_median_counts():
         builder.step(number, now, 900)
         builder.op("aten::embedding", now, 30, dims=[[50257, 768], [4, length]], types=["float", "long int"])
         builder.kernel("k", now + 20, 10, launch=now + 10)
-    assert recognise_batch(prepare(builder.load(), steps="0:2")) == Batch(4 * 128, "tokens")
+    assert batch_of_rank(prepare(builder.load(), steps="0:2")) == Batch(4 * 128, "tokens")
 
 
 def test_a_layer_that_autocast_calls_from_within_itself_counts_once():
@@ -173,7 +176,7 @@ def test_a_layer_that_autocast_calls_from_within_itself_counts_once():
     for now in (0, 100):
         builder.op("aten::conv2d", now, 60, dims=dims).op("aten::conv2d", now + 10, 50, dims=dims)
     builder.kernel("k", 20, 10, launch=15)
-    assert recognise_batch(prepare(builder.load())) == Batch(2 * 32, "samples", passes=2)
+    assert batch_of_rank(prepare(builder.load())) == Batch(2 * 32, "samples", passes=2)
 
 
 def test_from_python_with_a_table():
@@ -185,7 +188,20 @@ def test_from_python_with_a_table():
     assert row["dollars_per_1000_steps"] == pytest.approx(2.0 * 64 * row["step_time_us"] / 3.6e6)
 
 
+def test_samples_that_are_given_stand_for_those_that_nothing_tells():
+    """Eight copies of a rank that works through 4."""
+    trace = training().load()
+    predictions = tk.predict(trace, gpu="h100-sxm", price={"h100-sxm": 2.0, "a100-sxm-80gb": 1.0}, samples=4)
+    prediction = predictions["h100-sxm"]
+    whole = prediction.ranks * 4
+    assert prediction.per_second == pytest.approx(whole / prediction.step.step_time_us * 1e6)
+    source = of_predictions(predictions).source
+    assert source.per_second == pytest.approx(whole / source.step_time_us * 1e6)
+    assert source.batch == Batch(whole, "samples", given=True)
+
+
 @pytest.mark.parametrize("samples", [0, -4, float("nan")])
-def test_samples_are_a_number_of_them(samples):
+@pytest.mark.parametrize("of", [partial(tk.sweep, cluster=FAST), partial(tk.predict, gpu="h100-sxm")])
+def test_samples_are_a_number_of_them(of, samples):
     with pytest.raises(tk.TracekitError, match="can't work through"):
-        tk.sweep(training().load(), cluster=FAST, samples=samples)
+        of(training().load(), samples=samples)

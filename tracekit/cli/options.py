@@ -123,6 +123,12 @@ Prices = Annotated[
         show_default=False,
     ),
 ]
+Samples = Annotated[
+    float | None,
+    typer.Option(
+        "--samples", metavar="N", min=0, max=1e12, help="Samples of a rank in a traced step, where nothing tells them."
+    ),
+]
 WorldSize = Annotated[int | None, typer.Option("--world-size", metavar="N", min=1, help="Ranks of the job there.")]
 DataParallel = Annotated[int | None, typer.Option("--dp", metavar="N", min=1, help="Data-parallel copies there.")]
 TensorParallel = Annotated[

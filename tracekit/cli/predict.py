@@ -25,6 +25,7 @@ from tracekit.cli.options import (
     Prices,
     Quiet,
     Ranks,
+    Samples,
     SourceCluster,
     SourceGpu,
     Stacks,
@@ -64,6 +65,7 @@ def predict(
     pp_schedule: PipelineSchedule = None,
     batch: BatchFactor = None,
     price: Prices = [],  # noqa: B006
+    samples: Samples = None,
     what_if: WhatIfs = [],  # noqa: B006
     host_speed: HostSpeed = None,
     unprofiled_step: UnprofiledStep = None,
@@ -129,6 +131,7 @@ def predict(
                 zero_bubble=zero_bubble,
             ),
             prices=to_prices(price),
+            samples=samples,
             calibrated=not no_calibration,
         )
         report = of_predictions(predict_edited(edited, predict_run), command())

@@ -19,6 +19,7 @@ from tracekit.cli.options import (
     Prices,
     Quiet,
     Ranks,
+    Samples,
     SourceCluster,
     SourceGpu,
     Steps,
@@ -40,12 +41,6 @@ PipelineParallels = Annotated[
 ExpertParallels = Annotated[
     list[int],
     typer.Option("--ep", metavar="N", min=1, help="Ranks that share the experts; repeatable. Default: the trace's."),
-]
-Samples = Annotated[
-    float | None,
-    typer.Option(
-        "--samples", metavar="N", min=0, max=1e12, help="Samples of a rank in a step, where the trace doesn't tell."
-    ),
 ]
 SUFFIXES = (".json", ".md", ".xlsx", ".csv", ".parquet", ".txt")
 Top = Annotated[int, typer.Option("--top", metavar="N", min=1, help="Layouts to list.")]

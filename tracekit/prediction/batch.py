@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
+from tracekit.errors import TracekitError
 from tracekit.ingest.captured import LAUNCHES_GRAPH
 from tracekit.prediction.layout import Layout, trains
 from tracekit.replay.run import Run
@@ -28,11 +29,13 @@ class Batch:
         size: How much.
         unit: Of what: 'samples' or 'tokens'; 'steps' of a copy in a sweep of a trace that tells neither.
         passes: Times that a rank calls the first layer in a step, such as for every step of diffusion.
+        given: Whether the caller says so, and not the trace.
     """
 
     size: float
     unit: str
     passes: int = 1
+    given: bool = False
 
     def times(self, factor: float) -> "Batch":
         """One so many times as large."""
@@ -43,18 +46,22 @@ class Batch:
         return self.size / step_time_us * 1e6
 
 
-def batch_of_job(run: Run, layout: Layout | None) -> Batch | None:
+def batch_of_job(run: Run, layout: Layout | None, samples: float | None = None) -> Batch | None:
     """What all copies of a traced job work through in a step; None where that can't be told.
 
     Args:
         run: The measured run.
         layout: Of the job; None where that can't be told.
+        samples: What one rank works through, by the caller; None for what the trace tells.
+
+    Raises:
+        TracekitError: ``samples`` is no number of them.
     """
-    batch = recognise_batch(run)
+    batch = batch_of_rank(run, samples)
     return batch.times(layout.dp) if batch and layout else None
 
 
-def recognise_batch(run: Run) -> Batch | None:
+def batch_of_rank(run: Run, samples: float | None = None) -> Batch | None:
     """The batch of a rank's traced step, of several the median.
 
     None where its first layer is neither a convolution nor an embedding with shapes, and where an inference replays
@@ -62,7 +69,19 @@ def recognise_batch(run: Run) -> Batch | None:
 
     Args:
         run: The measured run.
+        samples: What the caller says it is; None for what the trace tells.
+
+    Raises:
+        TracekitError: ``samples`` is no number of them.
     """
+    if samples is None:
+        return _recognise(run)
+    if not 0 < samples < math.inf:
+        raise TracekitError(f"a rank can't work through {samples:g} samples in a step.")
+    return Batch(float(samples), "samples", given=True)
+
+
+def _recognise(run: Run) -> Batch | None:
     ops = run.trace.ops.filter(pl.col("name").is_in(list(FIRST_LAYERS)) & pl.col("input_dims").is_not_null())
     layers = _outermost(ops.with_columns(step=assign(ops["ts_ns"], run.chosen)).drop_nulls("step"))
     if layers.is_empty() or (not trains(run) and run.trace.calls["name"].str.contains(LAUNCHES_GRAPH).any()):

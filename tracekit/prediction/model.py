@@ -193,6 +193,7 @@ class Predictions(Mapping[str, Prediction]):
         what_if: These edits; None without any.
         unedited: What would be predicted without them; empty where there are none.
         price: Dollars for an hour of the trace's GPU; None if it wasn't given.
+        batch: What the job works through in a measured step; None where nothing tells.
     """
 
     run: Run
@@ -200,6 +201,7 @@ class Predictions(Mapping[str, Prediction]):
     what_if: WhatIf | None = None
     unedited: tuple[Prediction, ...] = ()
     price: float | None = None
+    batch: Batch | None = None
 
     def __getitem__(self, name: str) -> Prediction:
         """The prediction for one cluster or GPU."""

@@ -44,7 +44,7 @@ def staged(
     return pipelined(run, lines, layouts[1], target.cluster)
 
 
-def samples(layouts: tuple[Layout, Layout] | None, pipeline: Pipeline | None) -> float:
+def growth(layouts: tuple[Layout, Layout] | None, pipeline: Pipeline | None) -> float:
     """What the job works through in a step of another layout, over what it does in the trace.
 
     Args:

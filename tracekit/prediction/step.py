@@ -32,7 +32,7 @@ from tracekit.prediction.prices import keep
 from tracekit.prediction.scaling import as_measured, kernels_as, kernels_depend_on
 from tracekit.prediction.source import SourceCluster, recognise, with_gpu
 from tracekit.prediction.spread import HOST_SPREAD, Spread, Straggling, measure_spread, straggling
-from tracekit.prediction.stages import of_one_stage, samples, staged, worked
+from tracekit.prediction.stages import growth, of_one_stage, staged, worked
 from tracekit.prediction.target import resolve, targets
 from tracekit.replay.contention import WORTH_PCT, Sharing
 from tracekit.replay.run import Run
@@ -54,6 +54,7 @@ def predict(
     source_cluster: str | None = None,
     change: Change = AS_IT_IS,
     prices: Mapping[str, float] = NO_PRICES,
+    samples: float | None = None,
     calibrated: bool = True,
 ) -> Predictions:
     """Predict the step of a measured run on each of some GPUs and clusters.
@@ -68,6 +69,7 @@ def predict(
         source_cluster: Where the trace was recorded; None for the usual nodes around its GPU.
         change: How the job is laid out otherwise than in the trace.
         prices: Dollars for an hour of one GPU, by the GPU's name in any spelling.
+        samples: What a rank works through in a measured step; None for what the trace tells.
         calibrated: Use the calibrations that are kept on this machine.
 
     Raises:
@@ -75,6 +77,7 @@ def predict(
         ClusterError: A cluster is unknown, its name wrong, or the job doesn't fit on it.
         LayoutError: The job can't be laid out like that.
         CalibrationError: A calibration can't be read.
+        TracekitError: ``prices`` are no prices, or ``samples`` no number of them.
     """
     wanted = targets(gpus, clusters)
     cluster_known = bool(clusters) or source_cluster is not None
@@ -83,9 +86,10 @@ def predict(
     old = layout_of(run, change)
     new = resized(old, change) if old else None
     calibrations = calibration.stored() if calibrated else ()
-    predictor = Predictor(run, source, old, batch_of_job(run, old), by_gpu(prices), calibrations)
+    batch = batch_of_job(run, old, samples)
+    predictor = Predictor(run, source, old, batch, by_gpu(prices), calibrations)
     predicted = tuple(predictor.on(replace(target, layout=new)) for target in wanted)
-    return Predictions(run, predicted, price=predictor.prices.get(run.gpu.slug) if run.gpu else None)
+    return Predictions(run, predicted, price=predictor.prices.get(run.gpu.slug) if run.gpu else None, batch=batch)
 
 
 def by_gpu(prices: Mapping[str, float]) -> dict[str, float]:
@@ -216,7 +220,7 @@ class Predictor:
         )
         step, low, high = (run.meter.median(line) for line in lines)
         pipeline, longer = staged(run, lines, target, layouts)
-        more = samples(layouts, pipeline)
+        more = growth(layouts, pipeline)
         late = straggling(self.run, self.spread, *layouts) if layouts else Straggling()
         # The graph's own error cancels in the ratio of two replays, as far as it is the same in both.
         per_span = run.measured.step_time_us / run.replay.span_us

@@ -9,7 +9,7 @@ import polars as pl
 from tracekit import calibration
 from tracekit.comm.cluster import platforms
 from tracekit.errors import TracekitError
-from tracekit.prediction.batch import Batch, recognise_batch
+from tracekit.prediction.batch import Batch, batch_of_rank
 from tracekit.prediction.lacking import lacking
 from tracekit.prediction.layout import Change, Layout, LayoutError, recognise, resized
 from tracekit.prediction.model import Prediction, Target
@@ -155,11 +155,8 @@ def sweep(
         LayoutError: The trace's layout can't be told, or none of those asked for can be worked out.
         TracekitError: A cluster is unknown, a GPU's name ambiguous, or ``samples`` no number of them.
     """
-    if samples is not None and not 0 < samples < inf:
-        raise TracekitError(f"a rank can't work through {samples:g} samples in a step.")
     old = recognise(run)
-    recognised = recognise_batch(run) if samples is None else Batch(samples, "samples")
-    batch = (recognised or Batch(1.0, "steps")).times(old.dp)
+    batch = (batch_of_rank(run, samples) or Batch(1.0, "steps")).times(old.dp)
     source = source_of(run, source_cluster)
     run = with_gpu(run, source)
     nodes = [platforms().get(target.gpu.gpu.slug, f"8x{target.gpu.gpu.slug}") for target in targets(gpus)]

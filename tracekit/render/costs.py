@@ -48,7 +48,8 @@ def columns(report: Report) -> Iterator[Column]:
         )
         return
     steps = dollars(source.dollars_per_1000_steps)
-    yield Column("$/1k steps", steps, lambda one: dollars(one.dollars), "")
+    meaning = "dollars for 1,000 steps (with --samples N for a million samples)"
+    yield Column("$/1k steps", steps, lambda one: dollars(one.dollars), meaning)
     if counts_samples(report):
         meaning = "dollars for as many samples as 1,000 measured steps have"
         yield Column("as traced", steps, lambda one: dollars(one.dollars_as_traced), meaning)
@@ -58,7 +59,8 @@ def told(batch: Batch) -> str:
     """How much the measured step works through, and how that is known."""
     first = "embedding" if batch.unit == "tokens" else "convolution"
     passes = f" in {batch.passes:,} passes" if batch.passes > 1 else ""
-    return f"of {batch.size:,.0f} in a measured step{passes}, as its first {first} tells"
+    known = "as given" if batch.given else f"as its first {first} tells"
+    return f"of {batch.size:,.0f} in a measured step{passes}, {known}"
 
 
 def legend(report: Report) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from tracekit.prediction import Prediction, Predictions
+from tracekit.prediction.batch import Batch
 from tracekit.replay.run import Run
 from tracekit.replay.whatif import WhatIf
 from tracekit.reporting.findings import FINDINGS
@@ -42,6 +43,7 @@ def build(
     what_if: WhatIf | None = None,
     unedited: Sequence[Prediction] = (),
     price: float | None = None,
+    batch: Batch | None = None,
 ) -> Report:
     """The report of a run.
 
@@ -52,12 +54,13 @@ def build(
         what_if: Edits of the run, which the predictions have in them.
         unedited: The predictions without the edits.
         price: Dollars for an hour of the trace's GPU; None if it isn't known.
+        batch: What the job works through in a measured step; None for what the trace tells.
     """
     rows = table.in_steps(run, targets)
     chosen = run.chosen.height
     idle_time = idle.of(run)
     return Report(
-        source=source.build(run, price),
+        source=source.build(run, price, batch),
         replay=run.replay,
         coverage=coverage.build(rows),
         breakdown=breakdown.build(rows, chosen),
@@ -97,6 +100,7 @@ def of_predictions(predicted: Predictions, command: str | None = None) -> Report
         what_if=predicted.what_if,
         unedited=predicted.unedited,
         price=predicted.price,
+        batch=predicted.batch,
     )
 
 

@@ -65,15 +65,16 @@ class Source:
     dollars_per_million: float | None = None
 
 
-def build(run: Run, price: float | None = None) -> Source:
+def build(run: Run, price: float | None = None, batch: Batch | None = None) -> Source:
     """The measured run.
 
     Args:
         run: The run.
         price: Dollars for an hour of its GPU; None if it isn't known.
+        batch: What its job works through in a step; None for what the trace tells.
     """
     ranks = max(run.trace.world_size, len(run.ranks))
-    batch = batch_of_job(run, layout_of(run, Change()))
+    batch = batch or batch_of_job(run, layout_of(run, Change()))
     per_second = batch.per_second(run.measured.step_time_us) if batch else None
     return Source(
         trace=with_others(printable(run.trace.source), len(run.ranks) - 1),
