@@ -4,7 +4,7 @@ A time alone doesn't tell rows, columns and depth. But of one kind of shape, all
 model then knows how much of it was latency, memory and arithmetic on the source, and what each becomes on the target. A
 peak rate's ratio knows none of that. Where the kernel's name tells a narrow tile, one side is as short as that; where
 it tells that keys are split over blocks, attention has one query, as decoding does. Where few tokens are known to go
-through a product, they are its rows.
+through a product, they are its rows. Sides that are known stay: DeepGEMM's kernels are named by their weights.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ SIDES = np.unique(np.round(np.geomspace(16, 65536, 49) / 16) * 16)
 """Rows of such lengths start at multiples of 16 bytes in every format that matrix units read."""
 NARROW = 64
 """A tile with a side up to this is chosen for a product with so short a side, such as a decoding step's."""
+ROWS = np.geomspace(1, 65536, SIDES.size)
+"""Of products whose weights are known, from one token on."""
 MOST_TOKENS = 1024
 """Up to so many tokens their number says more than the time alone; of more, products of equal sides do as well, and
 experts go nearer by the rate of arithmetic."""
@@ -47,8 +49,8 @@ class Equivalents:
     """Products and attention of a table, and for each kind of them a curve of such kernels from small to large.
 
     Args:
-        table: distinct kernels with `family`, `dtype`, `framework`, `tokens`, `tile_m`, `tile_n`, `split_k` and
-            `blocks`.
+        table: distinct kernels with `family`, `dtype`, `framework`, `batch`, `m`, `n`, `k`, `tokens`, `tile_m`,
+            `tile_n`, `split_k` and `blocks`.
         row: which of them each measurement is.
         measured: times on the source, in microseconds, above zero.
         source: where they were measured.
@@ -60,6 +62,7 @@ class Equivalents:
         kinds = table.with_columns(rows=_rows()).select(
             "framework",
             "blocks",
+            *(pl.when(family="gemm").then(side) for side in ("batch", "m", "n", "k")),
             family=pl.when(few).then(pl.lit("gemm")).otherwise("family"),
             dtype=pl.when(few).then(pl.col("dtype").fill_null(UNTOLD)).otherwise("dtype"),
             splits=pl.col("split_k"),
@@ -104,9 +107,10 @@ def _rows() -> pl.Expr:
 
 def _from_small_to_large(kind: pl.DataFrame) -> pl.DataFrame:
     """Kernels of one kind."""
-    one = kind.select("family", "dtype", "framework", "narrow")
+    one = kind.select("family", "dtype", "framework", "narrow", "batch", "m", "n", "k")
     if kind["family"][0] == "attention":
         sizes = DECODE if kind["splits"][0] else PREFILL
         return one.join(pl.DataFrame({"kv_len": TOKENS}), how="cross").with_columns(**sizes)
-    sides = pl.DataFrame({"n": SIDES, "k": SIDES})
-    return one.join(sides, how="cross").with_columns(m=pl.coalesce("narrow", "n"))
+    rows = pl.coalesce("m", "narrow", "side") if kind["n"][0] is None else pl.coalesce("m", "rows")
+    sides = {name: pl.coalesce(name, "side") for name in ("n", "k")}
+    return one.join(pl.DataFrame({"side": SIDES, "rows": ROWS}), how="cross").with_columns(m=rows, **sides)

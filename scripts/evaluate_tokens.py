@@ -1,4 +1,4 @@
-"""Holds products and experts carried without their shapes against measured ones, with their tokens untold and told.
+"""Holds products and experts carried without their shapes against measured ones: tokens or weights untold and told.
 
 python scripts/evaluate_tokens.py AICONFIGURATOR [--weights-mb 128]
 
@@ -24,8 +24,10 @@ TOKENS = ((1, 256), (257, 1024), (1025, 65536))
 MOST = 2000
 """Kernels of a pair of GPUs."""
 SHAPE = ("m", "n", "k", "tokens", "hidden", "inter", "topk", "experts", "tp", "ep", "routing", "framework", "dtype")
+WAYS = ("untold", "tokens", "weights", "shapes")
 HEADING = (
-    "| kernels | tokens | from → to | n | untold | told | with shapes | sum, untold | told | within, untold | told |"
+    f"| kernels | tokens | from → to | n | {' | '.join(WAYS)} | sum, {' | '.join(WAYS[:3])} "
+    f"| within, {' | '.join(WAYS[:3])} |"
 )
 
 
@@ -73,11 +75,16 @@ def _carried(here: pl.DataFrame, there: pl.DataFrame) -> pl.DataFrame:
     both = both.sort(*shape).sample(min(both.height, MOST), seed=0)
     source, target = (_gpu(side["gpu"][0]) for side in (here, there))
     untold = both.select("family", "dtype", "measured_us")
-    told = untold.with_columns(tokens=both["rows"])
-    ways = {"untold": untold, "told": told, "shapes": both.drop("framework")}
-    times = {name: predict(way, target, source_gpu=source)["time_us"] for name, way in ways.items()}
-    high = predict(told, target, source_gpu=source)["high_us"]
-    return both.select("there_us", way=pl.lit(f"{source.slug} → {target.slug}"), **times, factor=high / times["told"])
+    tables = (
+        untold,
+        untold.with_columns(tokens=both["rows"]),
+        untold.with_columns(both[side] for side in ("n", "k") if side in both.columns),
+        both.drop("framework"),
+    )
+    found = {way: predict(table, target, source_gpu=source) for way, table in zip(WAYS, tables, strict=True)}
+    times = {way: times["time_us"] for way, times in found.items()}
+    factor = found["tokens"]["high_us"] / times["tokens"]
+    return both.select("there_us", way=pl.lit(f"{source.slug} → {target.slug}"), **times, factor=factor)
 
 
 def _gpu(name: str) -> Gpu:
@@ -86,11 +93,9 @@ def _gpu(name: str) -> Gpu:
 
 def _line(pair: pl.DataFrame) -> str:
     there = pair["there_us"]
-    errors = [f"{100 * (pair[way] / there - 1).abs().median():.0f} %" for way in ("untold", "told", "shapes")]
-    sums = [f"{100 * (pair[way].sum() / there.sum() - 1):+.0f} %" for way in ("untold", "told")]
-    inside = [
-        f"{100 * ((pair[way] / there).log().abs() <= pair['factor'].log()).mean():.0f} %" for way in ("untold", "told")
-    ]
+    errors = [f"{100 * (pair[way] / there - 1).abs().median():.0f} %" for way in WAYS]
+    sums = [f"{100 * (pair[way].sum() / there.sum() - 1):+.0f} %" for way in WAYS[:3]]
+    inside = [f"{100 * ((pair[way] / there).log().abs() <= pair['factor'].log()).mean():.0f} %" for way in WAYS[:3]]
     return f"{pair['way'][0]} | {pair.height} | {' | '.join((*errors, *sums, *inside))} |"
 
 

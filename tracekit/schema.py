@@ -185,7 +185,9 @@ KERNELS = Table(
         Column("direction", pl.String, "forward or backward; of a convolution forward, dgrad or wgrad."),
         Column("share", pl.Float64, "Part of its op's work that this kernel does."),
         Column("batch", pl.Int64, "gemm, conv: independent products (conv: groups); attention: sequences."),
-        Column("m", pl.Int64, "gemm, conv: rows of the output."),
+        Column(
+            "m", pl.Int64, "gemm, conv: rows of the output; without work one or two sides may be known by the name."
+        ),
         Column("n", pl.Int64, "gemm, conv: columns of the output."),
         Column("k", pl.Int64, "gemm, conv: length of the dot products."),
         Column("heads", pl.Int64, "attention: query heads."),
@@ -239,9 +241,9 @@ KERNELS = Table(
         Column(
             "work_from",
             pl.String,
-            "Where the work was told: shapes (of the op's inputs), recorded (sizes of copies and messages), "
-            "repeat (the same kernel elsewhere in the trace), gradients (of an all-reduce, those accumulated since the "
-            "last), projection (a product beside attention, by its heads), geometry "
+            "Where the work was told: shapes (of the op's inputs, or in the kernel's name), recorded (sizes of copies "
+            "and messages), repeat (the same kernel elsewhere in the trace), gradients (of an all-reduce, those "
+            "accumulated since the last), projection (a product beside attention, by its heads), geometry "
             "(the launch of a pointwise kernel, of a grouped product, of an optimizer over lists); null: not known.",
         ),
         Column(

@@ -190,7 +190,13 @@ ATTENTION = [
 ]  # fmt: skip
 DEEPGEMM = [
     ("void deep_gemm::sm90_fp8_gemm_1d1d_impl<4096u, 2048u, 0u, 32u, 128u, 152u, 128u, 128u, 4u>(__nv_fp8_e4m3*)",
-     known("deepgemm", "gemm", "fp8", (128, 152, 128), tensor_core=True)),
+     known("deepgemm", "gemm", "fp8", (128, 152, 128), tensor_core=True, batch=32, m=4096, n=2048)),
+    ("void deep_gemm::sm90_fp8_gemm_1d2d_impl<(cute::UMMA::Major)0, 0u, 7168u, 2048u, 1u, 64u, 128u, 128u, 128u, 128u>(float*)",
+     known("deepgemm", "gemm", "fp8", (64, 128, 128), tensor_core=True, batch=1, n=7168, k=2048)),
+    ("void deep_gemm::fp8_gemm_kernel<4096u, 7168u, 64u, 160u, 128u, 32u, 4u, 128u, 128u, 1u, true, (deep_gemm::GemmType)2>(int*)",
+     known("deepgemm", "gemm", "fp8", (64, 160, 128), tensor_core=True, batch=32, n=4096, k=7168)),
+    ("void deep_gemm::fp8_gemm_kernel<7168u, 2048u, 128u, 112u, 128u, 0u, 32u, 4u, 6u, 128u, 128u, 1u, true, (deep_gemm::GemmType)1>",
+     known("deepgemm", "gemm", "fp8", (128, 112, 128), tensor_core=True, batch=4, n=7168, k=2048)),
     ("void deep_gemm::sm100_fp8_fp4_gemm_1d1d_impl<(cute::UMMA::Major)0, (cute::UMMA::Major)0, 128u, 128u, 0u, 0u, 0u, 240u, 128u, 128u, 1u, "
      "128u, 128u, 128u, 6u, 128u, 128u, 2u, true, 148u, true, (deep_gemm::GemmType)0>",
      known("deepgemm", "gemm", "fp8", (240, 128, 128), tensor_core=True)),

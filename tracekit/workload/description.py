@@ -25,6 +25,8 @@ DESCRIPTION = (
     "winograd", "part", "channels", "height", "width",
 )  # fmt: skip
 FROM_NAME = ("tile_m", "tile_n", "tile_k", "stages", "split_k", "layout", "tensor_core", "algorithm")
+COMPILED_IN = ("batch", "m", "n", "k")
+"""Sides of a product that its name may tell; where its op's were recorded, these count."""
 MOST_OF_A_THREAD = 16
 """Elements, in PyTorch's elementwise kernels."""
 MOVERS = {"memcpy": ("aten::copy_", "aten::_to_copy"), "memset": ("aten::zero_", "aten::fill_")}
@@ -55,7 +57,7 @@ def _describe_one(row: dict[str, Any]) -> dict[str, Any]:
     by_name = dtype_of(name) if kind == "kernel" else None
     known = describe(name) if kind == "kernel" else None
     described = {"family": family, "dtype": by_name, "shares": False}
-    described |= {column: getattr(known, column, None) for column in FROM_NAME}
+    described |= {column: getattr(known, column, None) for column in (*FROM_NAME, *COMPILED_IN)}
     if kind == "kernel":
         described["indexed"] = is_indexed(name)
     if kind == "memcpy":
@@ -71,7 +73,9 @@ def _describe_one(row: dict[str, Any]) -> dict[str, Any]:
         by_inputs = signature.product_dtype if family in ("gemm", "moe") else signature.dtype
         cast = row["quantised"] if row["place"] is not None else None
         described["dtype"] = cast or by_inputs or by_name
-    return described | _work(signature, family, by_name, row)
+    columns = _work(signature, family, by_name, row)
+    recorded = dict.fromkeys(COMPILED_IN) if columns.get("m") is not None else {}
+    return described | recorded | columns
 
 
 def _signature(row: dict[str, Any]) -> Signature:

@@ -46,7 +46,8 @@ def extract(trace: RankTrace) -> pl.DataFrame:
 
 def has_work() -> pl.Expr:
     """Whether a kernel's work is known: its dimensions, or the bytes it moves."""
-    return pl.any_horizontal(pl.col("m", "q_len", "bytes").is_not_null())
+    product = pl.all_horizontal(pl.col("m", "n", "k").is_not_null())
+    return product | pl.any_horizontal(pl.col("q_len", "bytes").is_not_null())
 
 
 def _work_from() -> pl.Expr:

@@ -21,6 +21,10 @@ class KernelName:
         layout: Of the two factors, ``n`` or ``t`` each, as BLAS means it.
         tensor_core: Whether it runs on matrix units.
         algorithm: How a collective goes about it.
+        batch: Products of equal sides that it computes.
+        m: Rows of its output, where it was compiled for them.
+        n: Columns of its output.
+        k: Length of its dot products.
     """
 
     library: str
@@ -34,6 +38,10 @@ class KernelName:
     layout: str | None = None
     tensor_core: bool | None = None
     algorithm: str | None = None
+    batch: int | None = None
+    m: int | None = None
+    n: int | None = None
+    k: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +50,8 @@ class Rule:
 
     Attributes:
         pattern: Searched for in the whole name. Groups ``m``, ``n``, ``k``, ``stages``, ``layout`` are taken as they
-            are; ``type`` is looked up in ``dtypes``.
+            are; ``groups``, ``rows``, ``columns`` and ``depth`` too, but for 0, which is any number; ``type`` is looked
+            up in ``dtypes``.
         family: Of all names that match.
         dtype: Of all names that match, where no group ``type`` tells it.
         dtypes: What the library's words for precisions mean.
@@ -86,6 +95,10 @@ class Rule:
             layout=None if layout is None else self.layouts.get(layout, layout.lower()),
             tensor_core="mma" in groups and groups["mma"] is not None if self.tensor_core is None else self.tensor_core,
             algorithm=self.algorithms.get(groups.get("algorithm") or ""),
+            batch=_number(groups.get("groups")),
+            m=_number(groups.get("rows")) or None,
+            n=_number(groups.get("columns")) or None,
+            k=_number(groups.get("depth")) or None,
         )
 
 
