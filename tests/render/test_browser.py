@@ -99,6 +99,23 @@ def test_a_phone_scrolls_only_tables(opened):
     assert view.evaluate("document.documentElement.scrollWidth") <= 390
 
 
+def test_three_targets_fit_on_a_laptop(browser, tmp_path):
+    """Within the frame of the web page, which is the narrowest place there."""
+    path = tmp_path / "report.html"
+    trace = tk.load(SAMPLES / "synthetic_transformer_train.json.gz")
+    path.write_text(page(tk.report(tk.predict(trace, gpu=["h200-sxm", "b200", "rtx-4090"]))), encoding="utf-8")
+    view = browser.new_page(viewport={"width": 1176, "height": 800})
+    view.goto(path.as_uri())
+    shown, needed = view.evaluate(
+        "(at => [at.clientWidth, at.scrollWidth])(document.querySelector('#kernels .scroll'))"
+    )
+    view.set_viewport_size({"width": 390, "height": 800})
+    view.evaluate("document.querySelector('#kernels .scroll').scrollLeft = 500")
+    assert needed <= shown
+    assert view.query_selector("tr.l0 td").bounding_box()["x"] >= 0
+    view.close()
+
+
 def test_on_paper_nothing_is_cut_off(opened):
     view, _ = opened
     view.set_viewport_size({"width": 720, "height": 1000})

@@ -107,7 +107,8 @@ def test_costs_stand_in_every_form_with_what_is_paid_today(report):
         assert "$/1k steps" in text
         assert "0.28" in text
         assert "–" in text
-    assert "$0.278" in html.page(told)
+    assert "$0.28" in html.page(told)
+    assert "$1,240" in html.page(replace(told, source=replace(told.source, dollars_per_1000_steps=1240.0)))
     assert sections.frames(told)["step"]["dollars_per_1000_steps"].to_list() == [1 / 3.6, None, None]
     assert "$/1k" not in markdown.document(report)
 

@@ -162,7 +162,7 @@
   }
   function small(text) {
     const element = document.createElement("small");
-    element.textContent = text;
+    element.textContent = element.title = text;
     return element;
   }
   function code(text) {
