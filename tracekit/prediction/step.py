@@ -14,7 +14,7 @@ from predictors import Gpu
 from predictors.intervals import KEPT
 from tracekit import calibration
 from tracekit.arrays import Floats, Ints
-from tracekit.comm import ClusterError
+from tracekit.comm import Cluster, ClusterError
 from tracekit.errors import TracekitError
 from tracekit.graph.change import without
 from tracekit.prediction import notes
@@ -296,11 +296,18 @@ def _changed(old: Layout | None, target: Target) -> tuple[Layout, Layout] | None
             f"Name a cluster in its place, such as --cluster 8x{target.label}.",
         )
     if target.cluster is not None and target.layout.world_size > target.cluster.gpus:
-        raise ClusterError(
-            f"{target.layout} don't fit on {target.label}, which has {many(target.cluster.gpus, 'GPU')}.",
-            f"Name a larger cluster, or predict a job that fits: --world-size {target.cluster.gpus}.",
-        )
+        raise _too_small(target.cluster, target.layout)
     return old, target.layout
+
+
+def _too_small(cluster: Cluster, layout: Layout) -> ClusterError:
+    copy = layout.world_size // layout.dp
+    most = cluster.gpus // copy * copy
+    fitting = f"or predict a job that fits: --world-size {most}" if most else f"as one copy of the job has {copy} ranks"
+    return ClusterError(
+        f"{layout} don't fit on {cluster.slug}, which has {many(cluster.gpus, 'GPU')}.",
+        f"Name a larger cluster, {fitting}.",
+    )
 
 
 def _same_messages(old: Layout, new: Layout) -> bool:
