@@ -25,7 +25,17 @@ __all__ = [
 
 
 class PredictorError(Exception):
-    """Base of every error that predictors raises on purpose."""
+    """Base of every error that predictors raises on purpose.
+
+    Attributes:
+        message: what is wrong.
+        hint: where to look or what to try, on the command line.
+    """
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(f"{message} {hint}".rstrip())
+        self.message = message
+        self.hint = hint
 
 
 class UnknownGpuError(PredictorError, LookupError):
@@ -42,9 +52,10 @@ class UnknownGpuError(PredictorError, LookupError):
         slugs = {spelling.lower(): slug for spelling, slug in known.items()}
         close = difflib.get_close_matches(name.lower(), slugs, n=8, cutoff=0.6)
         meant = list(dict.fromkeys(slugs[spelling] for spelling in close))[:3]
-        hint = f" Did you mean {', '.join(meant)}?" if meant else ""
+        near = f" Did you mean {', '.join(meant)}?" if meant else ""
         others = "; give several each by itself: --gpu a100 --gpu h100" if "," in name else ""
-        return cls(f"unknown GPU {name!r}.{hint} `tracekit gpus` lists all; a path to a .toml file adds one{others}.")
+        hint = f"`tracekit gpus` lists all; a path to a .toml file adds one{others}."
+        return cls(f"unknown GPU {name!r}.{near}", hint)
 
     @classmethod
     def from_properties(cls, name: str, sms: int, memory_bytes: int) -> UnknownGpuError:
@@ -60,8 +71,8 @@ class UnknownGpuError(PredictorError, LookupError):
         else:
             reason = "; it may be a slice of a GPU (MIG, vGPU, a compute partition)" if sms else ""
         return cls(
-            f"no known GPU fits the device {name!r} with {sms} SMs and {memory_bytes / 2**30:.1f} GiB{reason}. "
-            "Name the GPU with --source-gpu, or describe it in a .toml file."
+            f"no known GPU fits the device {name!r} with {sms} SMs and {memory_bytes / 2**30:.1f} GiB{reason}.",
+            "Name the GPU with --source-gpu, or describe it in a .toml file.",
         )
 
 
@@ -74,7 +85,7 @@ class AmbiguousGpuError(PredictorError, LookupError):
 
     def __init__(self, query: str, candidates: Iterable[str]) -> None:
         self.candidates = tuple(candidates)
-        super().__init__(f"GPU {query!r} may be {', '.join(self.candidates)}. Name one of them.")
+        super().__init__(f"GPU {query!r} may be {', '.join(self.candidates)}.", "Name one of them.")
 
 
 class InvalidGpuFileError(PredictorError, ValueError):

@@ -9,17 +9,19 @@ from tracekit.errors import TracekitError
 class ClusterError(TracekitError):
     """No cluster of that name, a description that is wrong, or a collective that doesn't fit on it."""
 
-    @classmethod
-    def unknown(cls, name: str, known: Iterable[str]) -> "ClusterError":
-        """The error for a name that nothing describes.
 
-        Args:
-            name: What was asked for.
-            known: Names to suggest from.
-        """
+class UnknownClusterError(ClusterError):
+    """A name that nothing describes.
+
+    Args:
+        name: What was asked for.
+        known: Names to suggest from.
+    """
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
         close = difflib.get_close_matches(name.lower(), list(known), n=3, cutoff=0.5)
-        near = f"Did you mean {', '.join(close)}? " if close else ""
-        return cls(
-            f"unknown cluster {name!r}: write it as 8xh100-sxm, as 4x8xh100-sxm@ndr400, or by its name.",
-            f"{near}`tracekit clusters` lists all.",
+        near = f" Did you mean {', '.join(close)}?" if close else ""
+        super().__init__(
+            f"unknown cluster {name!r}: write it as 8xh100-sxm, as 4x8xh100-sxm@ndr400, or by its name.{near}",
+            "`tracekit clusters` lists all.",
         )

@@ -10,7 +10,7 @@ from typing import Literal
 from predictors import Gpu, list_gpus, load_gpu
 from predictors.errors import AmbiguousGpuError, UnknownGpuError
 from tracekit.comm.cluster import FOLDER, Cluster, aliases, described, from_file, platforms, reaches_peers
-from tracekit.comm.errors import ClusterError
+from tracekit.comm.errors import ClusterError, UnknownClusterError
 
 KINDS: Mapping[str, str] = {
     **dict.fromkeys(("edr", "hdr", "ndr", "xdr", "ib"), "ib"),
@@ -57,7 +57,7 @@ def load_cluster(name: str) -> Cluster:
         return _sized(replace(one, slug=text.lower(), nodes=one.nodes * int(several["nodes"])), name)
     written = _WRITTEN.fullmatch(text)
     if not written:
-        raise ClusterError.unknown(name, aliases())
+        raise UnknownClusterError(name, aliases())
     return _sized(_assembled(name, written), name)
 
 
@@ -90,7 +90,7 @@ def _gpu(name: str, slug: str) -> Gpu:
         raise ClusterError(f"cluster {name!r}: {error}") from None
     except UnknownGpuError:
         written = name[: name.lower().index(slug.lower())]
-        raise ClusterError.unknown(name, [*aliases(), *(f"{written}{gpu}" for gpu in list_gpus())]) from None
+        raise UnknownClusterError(name, [*aliases(), *(f"{written}{gpu}" for gpu in list_gpus())]) from None
 
 
 def _network(name: str, text: str) -> tuple[str, float]:

@@ -11,9 +11,11 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import Scope
 
+from predictors import PredictorError
 from tracekit import units
 from tracekit.errors import TracekitError
 from tracekit.web.errors import WebError
+from tracekit.web.words import on_page
 
 STATIC = Path(__file__).parent / "static"
 
@@ -31,6 +33,11 @@ class ErrorBody(BaseModel):
     error: Refusal
 
 
+def plainly(number: float | str | None) -> str:
+    """A number as somebody would enter it."""
+    return f"{number:.15g}" if isinstance(number, float) else str(number or "")
+
+
 def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("tracekit.web"),
@@ -39,7 +46,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    used = (units.byte_count, units.digits, units.duration, units.percent)
+    used = (on_page, plainly, units.byte_count, units.digits, units.duration, units.percent)
     environment.filters |= {function.__name__: function for function in used}
     return environment
 
@@ -60,8 +67,8 @@ def refusal(scope: Scope, error: WebError) -> Response:
 async def on_tracekit_error(request: Request, error: Exception) -> Response:
     """For our own errors."""
     status = error.status if isinstance(error, WebError) else 400
-    message, hint = (error.message, error.hint) if isinstance(error, TracekitError) else (str(error), "")
-    return _answer(request.scope, status, message, hint)
+    assert isinstance(error, (TracekitError, PredictorError))
+    return _answer(request.scope, status, error.message, error.hint)
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:
@@ -76,6 +83,8 @@ async def on_invalid(request: Request, error: Exception) -> Response:
     """For requests that don't have the form they should."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
+    if first["loc"][0] in ("path", "query") and not request.url.path.startswith("/api/"):
+        return _answer(request.scope, 404, "There is no such page.", "Part of its address may be missing.")
     where = ".".join(str(part) for part in first["loc"])
     return _answer(request.scope, 422, f"{where}: {first['msg']}.", "The API's page describes what is expected.")
 

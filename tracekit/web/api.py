@@ -11,7 +11,7 @@ from starlette.responses import Response, StreamingResponse
 
 from predictors import list_gpus, load_gpu
 from predictors.errors import UnknownGpuError
-from tracekit.comm import list_clusters, load_cluster
+from tracekit.comm import UnknownClusterError, list_clusters, load_cluster
 from tracekit.prediction import targets
 from tracekit.prediction.layout import LEAST_BATCH, MOST_BATCH
 from tracekit.prediction.prices import parse_prices
@@ -48,6 +48,7 @@ class Ask(BaseModel):
     source_cluster: Name | None = Field(default=None, description="Where the GPU doesn't tell.")
     steps: str | None = Field(default=None, pattern=r"^\d{1,9}(:\d{1,9})?$", description="N or N:M; default all.")
     rank: int | None = Field(default=None, ge=0, lt=2**31, description="The rank to measure.")
+    world_size: Count | None = Field(default=None, description="GPUs in use on the clusters; default: by the layout.")
     dp: Count | None = Field(default=None, description="Data-parallel copies on the clusters; default the trace's.")
     tp: Count | None = Field(default=None, description="Ranks that share each layer there.")
     pp: Count | None = Field(default=None, description="Pipeline stages there.")
@@ -169,8 +170,8 @@ def asked(ask: Ask) -> dict[str, Any]:
 
     Raises:
         PredictorError: A GPU's name is ambiguous.
-        ClusterError: A cluster is unknown or its name wrong.
-        WebError: A GPU is unknown, a name is a file's, or a layout needs a cluster.
+        ClusterError: A cluster's name is wrong.
+        WebError: A GPU or a cluster is unknown, a name is a file's, or a layout needs a cluster.
         TracekitError: A price isn't written as one.
     """
     gpus = [*ask.gpus, *([ask.source_gpu] if ask.source_gpu else [])]
@@ -179,14 +180,15 @@ def asked(ask: Ask) -> dict[str, Any]:
     for name in (*gpus, *clusters, *prices):
         if ".toml" in name.lower():
             raise WebError(f"{name}: the server reads no files.", "Name what it knows: /api/v1/gpus, /api/v1/clusters.")
-    if not ask.clusters and (ask.fsdp or any((ask.dp, ask.tp, ask.pp, ask.ep, ask.micro_batches))):
+    if not ask.clusters and (ask.fsdp or any((ask.world_size, ask.dp, ask.tp, ask.pp, ask.ep, ask.micro_batches))):
         raise WebError("Copies, shared layers or experts and stages need links between GPUs.", "Name a cluster.")
     try:
         targets(gpus, clusters)
         by_gpu(prices)
-    except UnknownGpuError as error:
-        unknown, *_ = str(error).partition(" `tracekit gpus`")  # nobody has a command line or files of the server here
-        raise WebError(unknown, "The page's search and /api/v1/gpus have all.") from error
+    except UnknownGpuError as error:  # whose hint is for those who have a command line, as the one below
+        raise WebError(error.message, "The page's search and /api/v1/gpus have all.") from error
+    except UnknownClusterError as error:
+        raise WebError(error.message, "The page's field and /api/v1/clusters list those with names.") from error
     return ask.model_dump()
 
 

@@ -7,6 +7,7 @@ from tracekit.render import html, markdown, perfetto, tables, xlsx
 from tracekit.render import json as as_json
 from tracekit.replay.run import Run
 from tracekit.reporting.model import Report
+from tracekit.web.words import worded
 
 TOP_KERNELS = 100
 TIMELINE = "perfetto"
@@ -43,7 +44,7 @@ def _of_report(media_type: str, render: Callable[[Report], bytes | str], title: 
 
 SHEET = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 FORMATS = {
-    "html": _of_report("text/html; charset=utf-8", html.page, "HTML", "html"),
+    "html": _of_report("text/html; charset=utf-8", lambda report: html.page(worded(report)), "HTML", "html"),
     "xlsx": _of_report(SHEET, xlsx.workbook, "Spreadsheet", "xlsx"),
     "json": _of_report("application/json", _json, "JSON", "json"),
     "md": _of_report("text/markdown; charset=utf-8", markdown.document, "Markdown", "md"),

@@ -6,6 +6,7 @@ from typing import Any
 from tracekit.prediction import Change
 
 NUMBERS = {
+    "world_size": "GPUs in use",
     "dp": "Copies",
     "tp": "GPUs that share a layer",
     "pp": "Pipeline stages",

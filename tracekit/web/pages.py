@@ -1,27 +1,30 @@
 """The pages: upload, what was found and what to ask, progress, the report, and one's own reports."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Form
-from pydantic import field_validator
+from fastapi import APIRouter, Depends, Form
+from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from predictors import Gpu, list_gpus, load_gpu
+from predictors import Gpu, PredictorError, list_gpus, load_gpu
 from tracekit.comm import list_clusters, load_cluster
+from tracekit.errors import TracekitError
 from tracekit.render.doctor import MEANINGS
 from tracekit.web import access, samples, timeline
 from tracekit.web.answers import page
 from tracekit.web.api import Ask, asked, report_of
 from tracekit.web.api import Form as ReportForm
-from tracekit.web.errors import UnauthorizedError
+from tracekit.web.errors import UnauthorizedError, WebError
 from tracekit.web.formats import FORMATS, Format
 from tracekit.web.jobs import Job
-from tracekit.web.layout import NUMBERS, change_of
+from tracekit.web.layout import NUMBERS
 from tracekit.web.routes import Id, Opened, Owner
 from tracekit.web.settings import Settings
 from tracekit.web.store import Store
+from tracekit.web.words import FIELDS
 
 DOCS_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
@@ -29,25 +32,19 @@ DOCS_POLICY = (
 )
 
 
-class Chosen(Ask):
-    """What was chosen on the page, where fields may be left blank."""
-
-    @field_validator("clusters", mode="before")
-    @classmethod
-    def _without_blanks(cls, names: list[str]) -> list[str]:
-        return [name for name in names if name.strip()]
-
-    @field_validator("prices", mode="before")
-    @classmethod
-    def _one_by_one(cls, written: list[str]) -> list[str]:
-        return [price.strip() for line in written for price in line.split(",") if price.strip()]
-
-    @field_validator(*NUMBERS, mode="before")
-    @classmethod
-    def _blank_is_none(cls, number: str) -> str | None:
-        return number or None
+LISTS = ("gpus", "clusters", "prices")
 
 
+async def _entered(request: Request) -> dict[str, Any]:
+    """What was entered on the page: fields that aren't blank."""
+    form = await request.form()
+    filled = [(name, value.strip()) for name, value in form.multi_items() if isinstance(value, str) and value.strip()]
+    lists = {field: [value for name, value in filled if name == field] for field in LISTS}
+    lists["prices"] = [price.strip() for line in lists["prices"] for price in line.split(",") if price.strip()]
+    return {name: value for name, value in filled if name not in LISTS} | lists
+
+
+Entered = Annotated[dict[str, Any], Depends(_entered)]
 router = APIRouter(include_in_schema=False)
 
 
@@ -78,9 +75,21 @@ def panel(store: Opened, owner: Owner, job_id: Id) -> HTMLResponse:
 
 
 @router.post("/jobs/{job_id}/ask")
-def ask(store: Opened, owner: Owner, job_id: Id, ask: Annotated[Chosen, Form()]) -> Response:
-    """Queue a job again with what was chosen."""
-    store.jobs.ask(store.jobs.get(owner, job_id), asked(ask))
+def ask(store: Opened, owner: Owner, job_id: Id, entered: Entered) -> Response:
+    """Queue a job again with what was chosen, or say on its page why that can't be."""
+    job = store.jobs.get(owner, job_id)
+    try:
+        store.jobs.ask(job, asked(Ask.model_validate(entered | {"source_gpu": _source_gpu(job, entered)})))
+    except ValidationError as error:
+        return _refused(store, job, entered, WebError(*_invalid(error)))
+    except (TracekitError, PredictorError) as error:
+        return _refused(store, job, entered, error)
+    return RedirectResponse(f"/jobs/{job_id}", 303)
+
+
+@router.get("/jobs/{job_id}/ask")
+def asked_before(job_id: Id) -> Response:
+    """Where a reload leads after a refusal."""
     return RedirectResponse(f"/jobs/{job_id}", 303)
 
 
@@ -131,21 +140,45 @@ def docs() -> HTMLResponse:
     return answer
 
 
-def _shown(store: Store, job: Job) -> dict[str, Any]:
+def _shown(store: Store, job: Job, entered: dict[str, Any] | None = None) -> dict[str, Any]:
     """What a job's page shows; GPUs that were chosen stand first in their list, which scrolls."""
-    chosen = (job.request or {}).get("gpus") or []
+    wanted = entered or job.request or {}
+    chosen = wanted.get("gpus") or []
     return {
         "job": job,
+        "wanted": wanted,
+        "refused": None,
         "ahead": store.jobs.ahead_of(job) if job.is_active else 0,
         "expires": _date(job.expires),
         "gpus": [load_gpu(slug) for slug in sorted(list_gpus(), key=lambda slug: slug not in chosen)],
         "clusters": [load_cluster(name) for name in list_clusters()],
         "layout": NUMBERS,
-        "laid_out": change_of(job.request or {}).asked,
+        "laid_out": any(wanted.get(name) for name in (*NUMBERS, "fsdp")),
+        "fields": FIELDS,
         "meanings": MEANINGS,
         "words": _words,
         **_report(job),
     }
+
+
+def _source_gpu(job: Job, entered: Mapping[str, Any]) -> str | None:
+    """The GPU that was entered for the trace; None if that is what the trace itself says."""
+    told = (job.found or {}).get("source", {}).get("gpu") if not (job.request or {}).get("source_gpu") else None
+    gpu: str | None = entered.get("source_gpu")
+    return None if gpu == told else gpu
+
+
+def _invalid(error: ValidationError) -> tuple[str, str]:
+    """What is wrong with a field."""
+    first = error.errors()[0]
+    name = str(first["loc"][0])
+    return f"{FIELDS.get(name, name)}: {first['msg']}.", ""
+
+
+def _refused(store: Store, job: Job, entered: dict[str, Any], error: TracekitError | PredictorError) -> HTMLResponse:
+    """The job's page with what was entered, and what is wrong with it."""
+    status = error.status if isinstance(error, WebError) else 400
+    return page("job.html", status, **_shown(store, job, entered) | {"refused": error})
 
 
 def _words(gpu: Gpu) -> str:

@@ -13,7 +13,7 @@ import time
 import traceback
 
 from predictors import PredictorError
-from tracekit.errors import TracekitError
+from tracekit.errors import TracekitError, TraceTooLargeError
 from tracekit.units import byte_count
 from tracekit.web.errors import FullError, WebError
 from tracekit.web.jobs import Job
@@ -69,8 +69,10 @@ def _try(job: Job, settings: Settings, store: Store) -> None:
 
     try:
         work(job, settings, store)
+    except TraceTooLargeError as error:
+        store.jobs.fail(job, error.message, out_of_memory(settings)[1])
     except (TracekitError, PredictorError) as error:
-        store.jobs.fail(job, getattr(error, "message", str(error)), getattr(error, "hint", ""))
+        store.jobs.fail(job, error.message, error.hint)
     except MemoryError:
         store.jobs.fail(job, *out_of_memory(settings))
     except OSError as error:

@@ -21,6 +21,7 @@ class Transfer {
     label.textContent = name;
     this.row.append(label, this.bar, this.state);
     element("list").append(this.row);
+    this.show("waiting", 0);
   }
 
   show(text, part) {

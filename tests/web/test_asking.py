@@ -1,0 +1,127 @@
+"""Asking on the page: what is refused, how that is said, and what stays entered."""
+
+import re
+
+import pytest
+
+from tests.layers import NODE
+from tests.prediction.test_experts import Model
+from tracekit.web.words import on_page
+
+
+@pytest.fixture
+def ask(api, work, make_trace):
+    """Asks on the page of a job that has been looked at; gives the page that is shown then."""
+    api.client.get("/")
+    job = api.begin(api.put(make_trace()))
+    work()
+
+    def send(does_it=False, **entered):
+        answer = api.client.post(f"/jobs/{job}/ask", data=entered)
+        if does_it:
+            work()
+            answer = api.client.get(f"/jobs/{job}")
+        return answer
+
+    send.job = job
+    return send
+
+
+def said(page):
+    """What the page says is wrong."""
+    (alert,) = re.findall(r'<section class="error" role="alert">(.*?)</section>', page.text, re.DOTALL)
+    return re.sub(r"<[^>]+>|\s+", " ", alert)
+
+
+def test_what_was_entered_stays_when_some_of_it_is_refused(ask, api):
+    page = ask(
+        gpus=["l4", "t4"], source_gpu="h1000", clusters=["8xl40s", ""], prices="l4=1, t4=.5", batch="2.5", dp="2"
+    )
+    assert page.status_code == 400
+    assert "unknown GPU" in said(page)
+    for chosen in ('value="l4" checked', 'value="t4" checked', 'value="h1000"', 'value="8xl40s"', 'value="2.5"'):
+        assert chosen in page.text
+    assert 'name="prices" value="l4=1, t4=.5"' in page.text
+    assert re.search(r'name="dp"[^>]* value="2"', page.text)
+    assert api.job(ask.job)["ask"] is None
+    again = api.client.get(f"/jobs/{ask.job}/ask")
+    assert (again.status_code, again.headers["location"]) == (303, f"/jobs/{ask.job}")
+
+
+@pytest.mark.parametrize(
+    ("entered", "why"),
+    [
+        ({"gpus": "h1000"}, "Did you mean h100-sxm"),
+        ({"clusters": "8xh1000"}, "unknown cluster &#39;8xh1000&#39;"),
+        ({"clusters": "superpod"}, "/api/v1/clusters list those with names"),
+        ({"source_gpu": "p5"}, "Its GPU is h100-sxm; “Clusters” p5 means all of it"),
+        ({"gpus": "l4", "prices": "l4=1, L4=2"}, "l4 has two prices, 1 and 2 dollars"),
+        ({"gpus": "l4", "steps": "last"}, "Steps: "),
+        ({"gpus": "l4", "batch": "1e9"}, "Times the batch: "),
+        ({"gpus": "l4", "world_size": "8"}, "Name a cluster"),
+    ],
+)
+def test_a_refusal_names_nothing_of_a_command_line(ask, entered, why):
+    page = ask(**entered)
+    assert page.status_code == 400
+    assert why in said(page)
+    assert not re.search(r"tracekit |--[a-z]|\.toml", said(page))
+
+
+def test_what_turns_out_later_is_said_in_the_pages_words_beside_the_earlier_report(ask):
+    assert "here:" not in ask(does_it=True, gpus="l4").text
+    page = ask(does_it=True, clusters=NODE, micro_batches=4)
+    assert "say “Pipeline stages” too." in said(page)
+    assert "What was asked before is still here:" in page.text
+    page = ask(does_it=True, clusters=NODE, source_cluster="8xt4")
+    assert "“Cluster of the trace” 8xt4 has t4, the trace a100-sxm-80gb" in said(page)
+
+
+def test_the_report_on_the_page_names_its_fields(ask, api):
+    ask(does_it=True, gpus="l4", prices="t4=1")
+    reports = api.job(ask.job)["reports"]
+    assert (
+        "no price was given for it: “Dollars for an hour of a GPU” l4=DOLLARS" in api.client.get(reports["html"]).text
+    )
+    assert "--price l4=DOLLARS" in api.client.get(reports["json"]).text
+
+
+def test_gpus_in_use(api, work, tmp_path, tracekit_json):
+    model = Model(1).builder
+    job = api.begin(api.put(model.to_json()), ask={"clusters": [NODE], "world_size": 4})
+    work()
+    model.save(tmp_path / "trace.json")
+    printed = tracekit_json(tmp_path, "predict", "trace.json", "--cluster", NODE, "--world-size", "4")
+    assert api.client.get(f"/api/v1/jobs/{job}/report.json").json() == printed
+    assert printed["targets"][0]["layout"]["world_size"] == 4
+
+
+def test_the_gpu_that_the_trace_tells_is_not_asked_for(ask, api):
+    """The page fills it in; the report still says by what the trace's GPU is known."""
+    ask(does_it=True, gpus="l4", source_gpu="a100-sxm-80gb")
+    assert api.job(ask.job)["ask"]["source_gpu"] is None
+    ask(does_it=True, gpus="l4", source_gpu="h100-sxm")
+    assert 'name="source_gpu" list="names" value="h100-sxm"' in ask(gpus="l4", source_gpu="h100-sxm", steps="x").text
+    ask(does_it=True, gpus="t4", source_gpu="h100-sxm")
+    assert api.job(ask.job)["found"]["source"]["gpu"] == "h100-sxm"
+
+
+@pytest.mark.parametrize("address", ["/jobs/abc", "/r/abc", "/compare?job=abc&job=def"])
+def test_an_address_that_is_cut_short(api, address):
+    answer = api.client.get(address)
+    assert answer.status_code == 404
+    assert said(answer).strip().startswith("There is no such page.")
+
+
+@pytest.mark.parametrize(
+    ("message", "on_the_page"),
+    [
+        ("leave out --tp, or say --ep 4.", "leave out “GPUs that share a layer”, or say “GPUs that share experts” 4."),
+        ("; --host-speed changes it", "; the command line's --host-speed changes it"),
+        ("SGLang: --enable-profile-cuda-graph", "SGLang: --enable-profile-cuda-graph"),
+        ("(predict --batch 2)", "(“Times the batch” 2)"),
+        ("--steps-of", "--steps-of"),
+    ],
+)
+def test_words_of_the_page(message, on_the_page):
+    assert on_page(message) == on_the_page
