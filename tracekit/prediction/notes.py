@@ -244,8 +244,8 @@ def _unsure(run: Run, times: pl.DataFrame) -> Iterator[str]:
     beyond_us = rows.select((pl.col("dur_ns") / 1e3 - pl.col("transfer_us")).sum()).item() / run.steps.height
     if beyond_us > 1:
         yield (
-            f"what collectives took beyond what the trace's links explain, {duration(beyond_us)} a step, is taken for "
-            "waiting for other ranks and kept as measured"
+            f"collectives took {duration(beyond_us)} a step more than the trace's links explain: that is taken to stay "
+            "as it was, be it waiting for other ranks or kernels beside them"
         )
     unsized = share(rows, "dur_ns", pl.col("bytes").is_null())
     if unsized >= WORTH_SAYING_PCT:
