@@ -195,6 +195,8 @@ DEEPGEMM = [
      known("deepgemm", "gemm", "fp8", (64, 128, 128), tensor_core=True, batch=1, n=7168, k=2048)),
     ("void deep_gemm::fp8_gemm_kernel<4096u, 7168u, 64u, 160u, 128u, 32u, 4u, 128u, 128u, 1u, true, (deep_gemm::GemmType)2>(int*)",
      known("deepgemm", "gemm", "fp8", (64, 160, 128), tensor_core=True, batch=32, n=4096, k=7168)),
+    ("void deep_gemm::fp8_gemm_kernel_swapAB<4096u, 7168u, 64u, 32u, 128u, 1u, 4u, 128u, 128u, 1u, deep_gemm::NormalSchedulerSwapAB<>>",
+     known("deepgemm", "gemm", "fp8", (32, 64, 128), tensor_core=True, batch=1, n=4096, k=7168)),
     ("void deep_gemm::fp8_gemm_kernel<7168u, 2048u, 128u, 112u, 128u, 0u, 32u, 4u, 6u, 128u, 128u, 1u, true, (deep_gemm::GemmType)1>",
      known("deepgemm", "gemm", "fp8", (128, 112, 128), tensor_core=True, batch=4, n=7168, k=2048)),
     ("void deep_gemm::sm100_fp8_fp4_gemm_1d1d_impl<(cute::UMMA::Major)0, (cute::UMMA::Major)0, 128u, 128u, 0u, 0u, 0u, 240u, 128u, 128u, 1u, "
