@@ -170,6 +170,33 @@ def test_an_upload_that_breaks_is_resumed(page, shared, tmp_path, make_trace):
     assert broken
 
 
+def test_by_keyboard_alone(page, shared, make_trace):
+    """A search's Enter chooses the one GPU that is left and sends nothing; what is folded stays so meanwhile."""
+    page.goto(shared.url)
+    page.set_input_files("#files", {"name": "x.json", "mimeType": "text/plain", "buffer": make_trace()})
+    page.wait_for_selector("[data-state=found]")
+    address = page.url
+    page.focus("#search")
+    page.keyboard.type("a100")
+    page.keyboard.press("Enter")
+    assert not page.locator("[name=gpus]:checked").count()
+    page.fill("#search", "mi300x")
+    page.keyboard.press("Enter")
+    assert [box.get_attribute("value") for box in page.locator("[name=gpus]:checked").all()] == ["mi300x"]
+    assert (page.url, page.get_attribute("#panel", "data-state")) == (address, "found")
+    page.focus("[name=prices]")
+    page.keyboard.type("mi300x=2")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".progress")
+    page.focus("#missing")
+    unfolded = page.evaluate("document.activeElement.parentElement.open")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("[data-state=done]")
+    assert page.evaluate("document.activeElement.parentElement.open") is not unfolded
+    assert page.evaluate("document.activeElement.id") == "missing"
+    assert page.problems == []
+
+
 def test_the_apis_page(page, shared):
     page.goto(f"{shared.url}/api/docs")
     page.wait_for_selector("text=Begin an upload")

@@ -15,6 +15,14 @@ document.addEventListener("input", (event) => {
   document.getElementById("none").hidden = shown > 0;
 });
 
+document.addEventListener("keydown", (event) => {
+  const list = event.key === "Enter" && document.getElementById(event.target.dataset.filter);
+  if (!list) return;
+  event.preventDefault(); // or the form would be sent with nothing chosen
+  const left = list.querySelectorAll("[data-words]:not([hidden]) input:not(:checked)");
+  if (left.length === 1) left[0].click();
+});
+
 document.addEventListener("click", async (event) => {
   const field = document.getElementById(event.target.dataset.copy);
   if (!field) return;
@@ -47,3 +55,9 @@ const absolute = () => {
 };
 document.addEventListener("htmx:afterSettle", absolute);
 absolute();
+
+// What somebody folded or unfolded stays so while the panel is renewed.
+let unfolded = [];
+const folds = () => [...document.querySelectorAll("section.found details")];
+document.addEventListener("htmx:beforeSwap", () => (unfolded = folds().map((fold) => fold.open)));
+document.addEventListener("htmx:afterSettle", () => folds().forEach((fold, place) => (fold.open = unfolded[place] ?? fold.open)));
