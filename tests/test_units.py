@@ -2,7 +2,7 @@
 
 import pytest
 
-from tracekit.units import byte_count, counted, digits, dollars, duration, interval, kernel_title, many, percent
+from tracekit.units import byte_count, change, counted, digits, dollars, duration, interval, kernel_title, many, percent
 
 LAMBDA = "at::native::gpu_kernel_impl<at::native::AddFunctor<float> >(at::TensorIteratorBase&)::{lambda(int)#1}"
 TITLES = {
@@ -26,6 +26,8 @@ def test_titles_of_kernels_say_what_they_do(name):
 
 DURATIONS = {
     0: "0",
+    0.004: "0",
+    0.005: "0.01 µs",
     9.994: "9.99 µs",
     9.996: "10.0 µs",
     99.96: "100 µs",
@@ -41,6 +43,10 @@ DURATIONS = {
 @pytest.mark.parametrize("us", DURATIONS)
 def test_durations_have_three_digits_in_the_unit_that_they_are_rounded_to(us):
     assert duration(us) == DURATIONS[us]
+
+
+def test_a_change_that_is_not_seen_has_no_sign():
+    assert [change(us) for us in (1e-9, -0.004, -0.02, 12_345)] == ["0", "0", "−0.02 µs", "+12.3 ms"]
 
 
 def test_what_rounds_up_to_the_next_digit_has_no_fourth_one():

@@ -4,14 +4,23 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+SEEN_US = 0.005
+"""What is less than this is shown as nothing."""
+
 
 def duration(us: float) -> str:
     """Microseconds in the unit that suits them: ``12.3 ms``."""
-    if us == 0:
+    if abs(us) < SEEN_US:
         return "0"
     if us >= 999.5e3:
         return f"{digits(us / 1e6)} s"
     return f"{digits(us / 1e3)} ms" if us >= 999.5 else f"{digits(us)} µs"
+
+
+def change(us: float) -> str:
+    """How much longer or shorter something takes: ``+12.3 ms``, ``−1.20 µs``."""
+    sign = "" if abs(us) < SEEN_US else "+" if us > 0 else "−"
+    return f"{sign}{duration(abs(us))}"
 
 
 def digits(value: float) -> str:

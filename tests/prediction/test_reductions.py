@@ -124,6 +124,7 @@ def test_each_rank_has_its_part_of_the_products_and_heads():
     assert norm == 8
     assert step.added_us == {"collective": pytest.approx(2 * reduce_us(4, custom=True))}
     assert any("serving engines' own kernels" in note for note in step.notes)
+    assert any("one behind each block, as" in note for note in step.notes)
     assert str(step.layout) == "4 ranks = dp 1 x tp 4"
 
 
@@ -168,6 +169,7 @@ def test_copies_of_tensor_parallel_ranks_exchange_their_part_of_the_gradients():
     step = Model(2, trains=True).on(tp=4, dp=2)
     assert str(step.layout) == "8 ranks = dp 2 x tp 4"
     assert any("Megatron-LM's all-reduces were put in, 8 a step with 8.0 MiB in all" in note for note in step.notes)
+    assert any("one behind each block forward and backward, as NCCL's" in note for note in step.notes)
     assert any("as DistributedDataParallel's was put in" in note for note in step.notes)
     assert step.added_us["collective"] > 8 * reduce_us(4, custom=False)
 

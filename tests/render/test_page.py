@@ -60,6 +60,8 @@ def test_what_is_advised_alike_of_several_targets_stands_once(report):
     text = page(replace(report, findings=(slow, *limits, other)))
     assert text.count("Fewer launches.") == 1
     assert "on 2 targets" in text
+    written = markdown.document(replace(report, findings=(slow, *limits, other)))
+    assert "- **On a it is the host. On b it is the host.** Fewer launches.\n" in written
 
 
 def test_notes_say_which_targets_they_are_of(report):
@@ -136,6 +138,8 @@ def test_the_headline_says_where_the_same_samples_cost_least(report):
         in headline(replace(report, source=today, targets=(dear, lacking))).detail
     )
     assert "Cheapest" not in headline(report).detail
+    unpriced = replace(report, source=today, targets=(dear, replace(cheap, price=None)))
+    assert "Cheapest of the 2 with a price is " in headline(unpriced).detail
 
 
 def test_a_job_of_several_gpus_is_told_as_one(report):

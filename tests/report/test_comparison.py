@@ -108,9 +108,28 @@ def test_of_two_clusters_of_one_gpu_either_can_be_chosen():
     predictions = tk.predict(run(900), cluster=["8xh100-sxm", "2x8xh100-sxm@ndr400"])
     content = as_json.predicted(build(predictions.run, predictions.targets)).encode()
     for name in predictions:
-        assert predicted.read(content, "p.json", name).label == f"{name} predicted"
+        assert predicted.read(content, "p.json", name).label == f"p, predicted on {name}"
     with pytest.raises(TracekitError, match=r"several of h100-sxm\. Choose with --gpu: 8xh100-sxm, 2x"):
         predicted.read(content, "p.json", "h100")
+
+
+def test_steps_of_different_batches_are_told_by_what_they_get_done():
+    """From the file as from Python; of the same batch nothing is said."""
+    embedding = {"dims": [[1024, 64], [1, 4096]], "types": [BF16[0], "long int"]}
+    builder = TraceBuilder(A100).op("aten::embedding", 0, 10, **embedding).kernel("indexSelect", 10, 50, launch=2)
+    builder.op("aten::mm", 12, 10, dims=[[4096, 64], [64, 4096]], types=BF16).kernel("sgemm", 60, 900, launch=14)
+    trace = builder.call("cudaDeviceSynchronize", 24, 940).load()
+    once, twice = (tk.predict(trace, gpu="h100-sxm", batch=batch) for batch in (None, 2))
+    found = tk.compare(once, twice)
+    rates = [predictions["h100-sxm"].per_second for predictions in (once, twice)]
+    assert found.more_done_pct == pytest.approx(100 * (rates[1] / rates[0] - 1))
+    said = "a step of A works through 4,096 tokens, one of B through 8,192 tokens: in the same time B gets "
+    assert next(doubts(found)).startswith(said)
+    files = [as_json.predicted(build(each.run, each.targets)).encode() for each in (once, twice)]
+    a, b = (predicted.read(file, "p.json", None) for file in files)
+    assert next(doubts(compare(a, b))) == next(doubts(found))
+    assert compare(a, a).more_done_pct is None
+    assert not list(doubts(compare(a, a)))
 
 
 def test_one_rank_against_all_of_them_is_doubted():

@@ -82,9 +82,10 @@ def _rows(run: Run, behind: pl.DataFrame, op: str) -> pl.DataFrame:
 def _note(behind: pl.DataFrame, op: str, host: str) -> str:
     steps = max(behind["step"].drop_nulls().n_unique(), 1)
     size = behind.select((pl.col("elements") * item_bytes()).sum()).item() / steps / 2**20
+    passes = " forward and backward" if BACKWARD in behind["phase"].to_list() else ""
     runs = "NCCL's kernels" if op == NCCL_OP else "the faster of serving engines' own kernels and NCCL's"
     return (
         f"the trace's layers aren't shared out: Megatron-LM's all-reduces were put in, {behind.height / steps:,.0f} a "
-        f"step with {size:,.1f} MiB in all, one behind each block forward and backward, as {runs} run them. {host}. "
+        f"step with {size:,.1f} MiB in all, one behind each block{passes}, as {runs} run them. {host}. "
         "Embeddings and the loss stay as they are"
     )

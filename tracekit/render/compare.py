@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from tracekit import units
 from tracekit.render.dump import document
 from tracekit.render.grid import Grid, grid
 from tracekit.reporting.comparison import Change, Comparison, Side
@@ -41,6 +42,7 @@ def as_json(comparison: Comparison, top: int) -> str:
         "a": _side(comparison.a),
         "b": _side(comparison.b),
         "change_pct": comparison.change_pct,
+        "more_done_pct": comparison.more_done_pct,
         "error_pct": comparison.error_pct,
         "inside_interval": comparison.inside,
         "shared_pct": comparison.shared_pct,
@@ -75,7 +77,11 @@ def _verdict(comparison: Comparison) -> Iterator[Text]:
 
 
 def doubts(comparison: Comparison) -> Iterator[str]:
-    """What speaks against comparing the two at all."""
+    """What speaks against comparing the two at all, or against comparing their steps."""
+    if (more := comparison.more_done_pct) is not None:
+        a, b = (f"{side.batch.size:,.6g} {side.batch.unit}" for side in (comparison.a, comparison.b) if side.batch)
+        done = "as much" if abs(more) < NO_CHANGE_PCT else f"{digits(abs(more))} % {'more' if more > 0 else 'less'}"
+        yield f"a step of A works through {a}, one of B through {b}: in the same time B gets {done} done"
     if comparison.shared_pct < MOSTLY_SHARED_PCT:
         yield (
             f"kernels that both have make up {percent(comparison.shared_pct)} of the kernels' time: "
@@ -141,7 +147,7 @@ def _table(title: str, changes: Sequence[Change]) -> Grid:
             shorten(change.what, LONGEST),
             "–" if change.a_us is None else duration(change.a_us),
             "–" if change.b_us is None else duration(change.b_us),
-            ("+" if change.change_us > 0 else "−" if change.change_us < 0 else "") + duration(abs(change.change_us)),
+            units.change(change.change_us),
             f"{change.b_us / change.a_us:.2f}x" if change.a_us and change.b_us else "",
         )
     return table
@@ -156,6 +162,7 @@ def _side(side: Side) -> dict[str, Any]:
         "low_us": side.low_us,
         "high_us": side.high_us,
         "kernels_unlisted": side.unlisted,
+        "batch": dataclasses.asdict(side.batch) if side.batch else None,
     }
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from tracekit.render import costs
+from tracekit.render.findings import grouped
 from tracekit.render.words import counts_samples, fits, headline, larger_steps, notes, once
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.bars import families
@@ -25,9 +26,10 @@ def _lines(report: Report) -> Iterator[str]:
     yield from _time(report)
     if report.findings:
         yield from ("", "## What holds it back", "")
-        for finding in report.findings:
-            saves = f" (saves up to {duration(finding.saves_us)})" if finding.saves_us else ""
-            yield f"- **{finding.title}**{saves} {finding.advice}"
+        for group in grouped(report.findings):
+            first, titles = group[0], " ".join(one.title for one in group)
+            saves = f" (saves up to {duration(first.saves_us)})" if first.saves_us else ""
+            yield f"- **{titles}**{saves} {first.advice}"
     yield from ("", "## Kernels", "")
     yield from _kernels(report)
     if told := notes(report):

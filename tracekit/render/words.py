@@ -133,7 +133,8 @@ def _cheapest(report: Report) -> Iterator[str]:
             costs.append((there, target_named(report, target) + " (may not fit)" * (target.memory.fits is None)))
     if len(costs) > 1:
         least, place = min(costs)
-        yield f"Cheapest is {place}: ${dollars(least)} for {of}."
+        those = f" of the {len(costs)} with a price" * any(target.price is None for target in report.targets)
+        yield f"Cheapest{those} is {place}: ${dollars(least)} for {of}."
 
 
 def target_named(report: Report, target: Prediction) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import isclose
 from pathlib import PurePath
 
 import polars as pl
@@ -9,6 +10,7 @@ import polars as pl
 from tracekit import units
 from tracekit.errors import TracekitError
 from tracekit.prediction import Prediction, Predictions
+from tracekit.prediction.batch import Batch
 from tracekit.replay.run import prepare
 from tracekit.reporting.build import build
 from tracekit.reporting.model import Report
@@ -38,6 +40,7 @@ class Side:
         alone: Whether it is one rank of several, measured without the others.
         unlisted: How many kernels are missing from ``kernels``: those with least time, of an older prediction's file.
         ranks: Of the job; ``None`` where that isn't known.
+        batch: What the job works through in the step; ``None`` where that isn't known.
     """
 
     label: str
@@ -51,6 +54,7 @@ class Side:
     alone: bool = False
     unlisted: int = 0
     ranks: int | None = None
+    batch: Batch | None = None
 
     @property
     def predicted(self) -> bool:
@@ -123,6 +127,14 @@ class Comparison:
         return 100 * shared / all_us if all_us else 100.0
 
     @property
+    def more_done_pct(self) -> float | None:
+        """How much more B gets done in a time, percent; ``None`` where steps do as much or don't tell how much."""
+        a, b = self.a.batch, self.b.batch
+        if a is None or b is None or a.unit != b.unit or isclose(a.size, b.size):
+            return None
+        return 100 * (b.per_second(self.b.step_time_us) / a.per_second(self.a.step_time_us) - 1)
+
+    @property
     def against(self) -> tuple[Side, Side] | None:
         """The prediction and the measurement; ``None`` if neither side is predicted, or both are."""
         if self.a.predicted == self.b.predicted:
@@ -176,6 +188,7 @@ def of_report(report: Report, label: str) -> Side:
         recorded=dict(report.provenance.recorded),
         alone=report.source.ranks > report.source.measured == 1,
         ranks=report.source.ranks,
+        batch=report.source.batch,
     )
 
 
@@ -193,6 +206,7 @@ def of_prediction(report: Report, target: Prediction, label: str) -> Side:
         kernels=kernel_table(rows),
         recorded={},
         ranks=target.ranks,
+        batch=target.batch,
     )
 
 
@@ -212,7 +226,8 @@ def side(run: Trace | Report | Predictions, gpu: str | None = None, steps: str |
         if gpu is None and len(run) != 1:
             raise TracekitError("These predictions are for several GPUs.", f"Choose with gpu=: {', '.join(run)}.")
         target = run.targets[0] if gpu is None else run[gpu]
-        return of_prediction(build(run.run, run.targets, price=run.price), target, f"{target.label} predicted")
+        predicted = build(run.run, run.targets, price=run.price)
+        return of_prediction(predicted, target, f"{_name(predicted)}, predicted on {target.label}")
     report = build(prepare(run, steps=steps)) if isinstance(run, Trace) else run
     return of_report(report, _name(report))
 

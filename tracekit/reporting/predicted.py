@@ -1,12 +1,14 @@
 """Predictions that were written earlier, to compare with what was measured since."""
 
 from collections.abc import Sequence
+from pathlib import PurePath
 from typing import Any
 
 import msgspec
 
 from predictors import resolve_gpu
 from tracekit.errors import TraceError, TracekitError
+from tracekit.prediction.batch import Batch
 from tracekit.reporting.comparison import Side, kernel_table
 from tracekit.reporting.sections.kernels import KernelTime
 
@@ -38,6 +40,7 @@ class TargetRow(msgspec.Struct):
     time: dict[str, float]
     cluster: str | None = None
     layout: LayoutRow | None = None
+    batch: Batch | None = None
 
     @property
     def label(self) -> str:
@@ -86,7 +89,7 @@ def read(content: bytes, name: str, wanted: str | None) -> Side:
     kernels = (*predicted.kernels, *(predicted.other_kernels or ()))
     rows = ((k.family, k.op, k.dtype, k.shape, k.count, k.predicted_us[place]) for k in kernels)
     return Side(
-        label=f"{target.label} predicted",
+        label=f"{PurePath(name).stem}, predicted on {target.label}",
         gpu=target.gpu,
         step_time_us=target.step_time_us,
         low_us=target.low_us,
@@ -96,6 +99,7 @@ def read(content: bytes, name: str, wanted: str | None) -> Side:
         recorded={},
         unlisted=predicted.kernels_omitted if predicted.other_kernels is None else 0,
         ranks=target.layout.world_size if target.layout else None,
+        batch=target.batch,
     )
 
 

@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from tracekit.render.colours import colour
 from tracekit.render.costs import told
 from tracekit.render.words import place_named
-from tracekit.units import digits, dollars, duration, interval, kernel_title, percent, shorten
+from tracekit.units import change, digits, dollars, duration, interval, kernel_title, percent, shorten
 
 LONGEST = 60
 """Of a name beside a figure; pointing at it shows the rest."""
@@ -28,6 +28,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     formats: dict[str, Any] = {
+        "change": change,
         "duration": duration,
         "digits": digits,
         "dollars": dollars,

@@ -50,7 +50,7 @@
 
   // Numbers as tracekit.units writes them.
   const digits = (x) => Math.abs(x) >= 99.95 ? Math.round(x).toLocaleString("en-US") : x.toFixed(Math.abs(x) >= 9.995 ? 1 : 2);
-  const duration = (us) => us === 0 ? "0" : us >= 999.5e3 ? digits(us / 1e6) + " s" : us >= 999.5 ? digits(us / 1e3) + " ms" : digits(us) + " µs";
+  const duration = (us) => Math.abs(us) < 0.005 ? "0" : us >= 999.5e3 ? digits(us / 1e6) + " s" : us >= 999.5 ? digits(us / 1e3) + " ms" : digits(us) + " µs";
   const counted = (x) => Number.isInteger(x) ? x.toLocaleString("en-US") : digits(x);
   const percent = (x) => (x !== 0 && Math.abs(x) < 0.95 ? x.toFixed(1) : x.toFixed(0)) + " %";
 
