@@ -168,7 +168,11 @@ def test_a_layout_that_is_impossible_or_unknown_is_refused(change, says):
 
 
 @pytest.mark.parametrize(
-    "change", [{"dp": 0}, {"tp": -1}, {"world_size": 0}, {"batch": 0.0}, {"batch": 1e300}, {"batch": float("nan")}]
+    "change",
+    [
+        *({"dp": 0}, {"tp": -1}, {"world_size": 0}, {"dp": 2.5}, {"tp": "4"}),
+        *({"batch": 0.0}, {"batch": 1e300}, {"batch": float("nan")}, {"batch": "2"}),
+    ],
 )
 def test_numbers_that_nobody_can_mean_are_refused(change):
     (name,) = change

@@ -152,7 +152,7 @@ def test_too_few_steps_are_said(tmp_path: Path) -> None:
 
 def test_an_earlier_trace_is_kept(tmp_path: Path) -> None:
     (tmp_path / "trace.json.gz").write_text("mine")
-    with pytest.raises(RecordingError, match="exists already"):
+    with pytest.raises(RecordingError, match=r"exists already\. .*--force in front of the script, overwrite=True"):
         tk.record(tmp_path, **QUICK).__enter__()
     assert (tmp_path / "trace.json.gz").read_text() == "mine"
 

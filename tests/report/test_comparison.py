@@ -39,6 +39,12 @@ def test_kernels_match_by_op_and_shape_whatever_their_name():
     assert sum(parts.values()) == pytest.approx(found.b.step_time_us - found.a.step_time_us)
 
 
+@pytest.mark.parametrize("given", ["after.json.gz", 3, None])
+def test_what_cannot_be_compared_is_told(given):
+    with pytest.raises(TracekitError, match=r"is no trace, report or predictions\. Load it: tk\.load"):
+        tk.compare(run(900), given)
+
+
 def test_new_and_vanished_kernels():
     found = tk.compare(run(900, other="aten::add"), run(900, other="aten::mul"))
     assert [change.what for change in found.new] == ["aten::mul bf16 4096, 4096"]

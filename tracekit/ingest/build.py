@@ -135,7 +135,7 @@ def _nothing_on_gpu(source: str, ops: pl.DataFrame) -> NoGpuActivityError:
         return NoGpuActivityError(f"{source} holds no GPU activity and no CPU ops.", "Is it a trace of torch.profiler?")
     return NoGpuActivityError(
         f"{source} holds {ops.height:,} CPU ops but no GPU activity.",
-        "Record it with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA].",
+        "Record it where PyTorch finds a GPU, with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA].",
     )
 
 

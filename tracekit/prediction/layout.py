@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from numbers import Integral, Real
 
 import polars as pl
 
@@ -165,11 +166,12 @@ class Change:
 
     def __post_init__(self) -> None:
         for name in ("world_size", "dp", "tp", "pp", "ep", "micro_batches", "chunks"):
-            if (number := getattr(self, name)) is not None and number < 1:
-                raise LayoutError(f"{name.replace('_', ' ')} can't be {number}.", "Give 1 or more.")
-        if self.batch is not None and not LEAST_BATCH <= self.batch <= MOST_BATCH:
+            number = getattr(self, name)
+            if number is not None and not (isinstance(number, Integral) and int(number) >= 1):
+                raise LayoutError(f"{name.replace('_', ' ')} can't be {number!r}.", "Give a whole number, 1 or more.")
+        if self.batch is not None and not (isinstance(self.batch, Real) and LEAST_BATCH <= self.batch <= MOST_BATCH):
             raise LayoutError(
-                f"the batch can't be {self.batch:g} times the traced one.", f"Give {LEAST_BATCH:g} to {MOST_BATCH:g}."
+                f"the batch can't be {self.batch!r} times the traced one.", f"Give {LEAST_BATCH:g} to {MOST_BATCH:g}."
             )
 
     @property

@@ -207,7 +207,8 @@ class Recording:
         except OSError as error:
             raise RecordingError(f"{self._folder} can't be made: {error.strerror}.") from error
         if self._target().exists() and not self._overwrite:
-            raise RecordingError(f"{self._target()} exists already.", "Choose another folder, or overwrite it.")
+            hint = "Choose another folder, or overwrite it: --force in front of the script, overwrite=True in Python."
+            raise RecordingError(f"{self._target()} exists already.", hint)
 
     def _target(self) -> Path:
         rank = _rank()

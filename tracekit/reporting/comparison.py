@@ -219,9 +219,12 @@ def side(run: Trace | Report | Predictions, gpu: str | None = None, steps: str |
         steps: The steps of a trace to measure; all by default.
 
     Raises:
-        TracekitError: The steps aren't in the trace, or it isn't said which prediction is meant.
+        TracekitError: This can't be compared, the steps aren't in the trace, or it isn't said which prediction is
+            meant.
         PredictorError: The GPU is unknown.
     """
+    if not isinstance(run, Trace | Report | Predictions):
+        raise TracekitError(f"{run!r} is no trace, report or predictions.", "Load it: tk.load(path).")
     if isinstance(run, Predictions):
         if gpu is None and len(run) != 1:
             raise TracekitError("These predictions are for several GPUs.", f"Choose with gpu=: {', '.join(run)}.")
