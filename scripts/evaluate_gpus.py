@@ -15,7 +15,8 @@ and -rtx4090.csv; timm 2.9, there, with PyTorch 2.9 and channels first, benchmar
 models of attention, which wasn't fused then; nvidia, NVIDIA/DeepLearningExamples at 729963dd,
 PyTorch/Classification/ConvNets, the READMEs of resnet50v1.5, resnext101-32x4d, se-resnext101-32x4d and efficientnet;
 lambda, lambdal/deeplearning-benchmark at aa5addb6, pytorch/pytorch-train-throughput-fp16.csv, -fp32.csv and the batches
-beside them (SQuAD, 384 tokens).
+beside them (SQuAD, 384 tokens); ibm, foundation-model-stack/fms-fsdp, README.md at 6dc80d2 (February 2024), of the
+compiled at ed74fd5 (May 2024).
 """
 
 import sys

@@ -59,9 +59,10 @@ class Decoder(nn.Module):
         """Returns [batch * tokens, vocabulary]."""
         hidden = self.words(tokens) + self.places(torch.arange(self.tokens, device=tokens.device))
         for block in self.blocks:
-            hidden = self._again(block, hidden) if self.recomputes else block(hidden)
+            hidden = again(block, hidden) if self.recomputes else block(hidden)
         return functional.linear(self.norm(hidden).flatten(0, 1), self.words.weight)
 
-    @staticmethod
-    def _again(block: nn.Module, hidden: Tensor) -> Tensor:
-        return checkpoint(block, hidden, use_reentrant=False, preserve_rng_state=False)
+
+def again(block: nn.Module, *inputs: Tensor) -> Tensor:
+    """Runs a block whose activations are worked out again on the way back."""
+    return checkpoint(block, *inputs, use_reentrant=False, preserve_rng_state=False)

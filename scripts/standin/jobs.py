@@ -13,6 +13,7 @@ from standin import language, vision
 from standin.capture import Autocast, Call, Capture
 from standin.decoder import Decoder
 from standin.kernels import table_of
+from standin.llama import Llama
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -81,7 +82,7 @@ def calls(job: Job, batch: int) -> list[Call]:
         if job.trains:
             functional.cross_entropy(output.float(), targets).backward()
     # Of decoders the published batch is one of several of a step, after which a GPU updates its part of the parameters.
-    updates = job.trains and not isinstance(model, Decoder)
+    updates = job.trains and not isinstance(model, Decoder | Llama)
     return [*seen.calls, *([_optimizer(model)] if updates else [])]
 
 
@@ -92,7 +93,8 @@ def _ready(job: Job, batch: int) -> tuple[nn.Module, Tensor, Tensor]:
 
 
 def _of_decoder(job: Job, batch: int) -> tuple[nn.Module, Tensor, Tensor]:
-    model = Decoder(job.model, recomputes=job.step == "recompute").bfloat16()
+    kind = Llama if job.model.startswith("llama") else Decoder
+    model = kind(job.model, recomputes=job.step == "recompute").bfloat16()
     tokens = torch.empty(batch, model.tokens, dtype=torch.int64)
     return model, tokens, tokens.flatten()
 

@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 import torch
-from standin import decoder, jobs, language, vision
+from standin import decoder, jobs, language, llama, vision
 from standin.jobs import Job, calls, kernels
 from standin.trace import built
 
@@ -31,6 +31,24 @@ def test_decoders_are_as_large_as_published(name: str, parameters: int) -> None:
     assert sum(parameter.numel() for parameter in model.parameters()) == parameters
 
 
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [("llama-7b", 6738415616), ("llama-7b-compiled", 6738415616), ("llama-70b", 68976648192)],
+)
+def test_llamas_are_as_large_as_published(name: str, parameters: int) -> None:
+    with torch.device("meta"):
+        model = llama.Llama(f"{name}/4096", recomputes=False)
+    assert sum(parameter.numel() for parameter in model.parameters()) == parameters
+
+
+def test_a_compiled_llama_has_the_same_products_and_fewer_bytes_between_them() -> None:
+    eager, compiled = (kernels(Job(f"llama-7b{kind}/128", "train", "bf16"), 1) for kind in ("", "-compiled"))
+    products = [table.filter(pl.col("family") == "gemm").select("m", "n", "k") for table in (eager, compiled)]
+    assert products[0].equals(products[1])
+    assert products[0].height == 3 * (7 * 32 + 1)
+    assert compiled["bytes"].sum() < 0.7 * eager["bytes"].sum()
+
+
 def test_a_decoder_that_recomputes_runs_its_blocks_forward_twice_but_for_what_none_asks_for_again() -> None:
     steps = ("infer", "train", "recompute")
     families = [kernels(Job("mpt-125m/512", step, "bf16"), 2)["family"] for step in steps]
@@ -40,7 +58,8 @@ def test_a_decoder_that_recomputes_runs_its_blocks_forward_twice_but_for_what_no
 
 def test_the_table_has_models_and_gpus_that_are_known() -> None:
     rows = list(jobs.published())
-    assert {row.job.model.split("/")[0] for row in rows} <= {*vision.MODELS, *language.MODELS, *decoder.SIZES}
+    of_decoders = {*decoder.SIZES, *llama.SIZES, *(f"{name}{llama.COMPILED}" for name in llama.SIZES)}
+    assert {row.job.model.split("/")[0] for row in rows} <= {*vision.MODELS, *language.MODELS, *of_decoders}
     assert len({(row.source, row.job, row.gpu) for row in rows}) == len(rows) > 100
 
 
