@@ -194,7 +194,7 @@ def test_more_ranks_need_a_cluster_and_its_gpus():
     job = Job().sends("allreduce", GRADIENTS, 300)
     with pytest.raises(ClusterError, match="which has 8 GPUs"):
         job.on(SOURCE, world_size=16)
-    with pytest.raises(LayoutError, match=r"Name a cluster in its place, such as --cluster 8x\S+"):
+    with pytest.raises(LayoutError, match=r"Name a cluster in its place, such as --cluster 2x8xh100-sxm@ndr400"):
         tk.predict(job.builder.load(), gpu="h100-sxm", world_size=16)
 
 

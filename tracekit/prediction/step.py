@@ -291,9 +291,11 @@ def _changed(old: Layout | None, target: Target) -> tuple[Layout, Layout] | None
     if old is None or target.layout is None or old == target.layout:
         return None
     if target.cluster is None and not _same_messages(old, target.layout):
+        nodes = -(-target.layout.world_size // 8)
+        such_as = f"{nodes}x8x{target.label}@ndr400" if nodes > 1 else f"8x{target.label}"
         raise LayoutError(
             f"{target.layout} on {target.label}: the links between them aren't known.",
-            f"Name a cluster in its place, such as --cluster 8x{target.label}.",
+            f"Name a cluster in its place, such as --cluster {such_as}.",
         )
     if target.cluster is not None and target.layout.world_size > target.cluster.gpus:
         raise _too_small(target.cluster, target.layout)
