@@ -5,7 +5,7 @@ python scripts/evaluate_missing.py FROM TO
 Of each job of evaluate_gpus.py with a throughput on both GPUs: what share of its step on FROM the kernels' times by
 their shapes leave open, how much quicker TO ran it, and how much too quick it is predicted there: carried, where a part
 of the kernels' slowness is taken to be FROM's own; with kernels that fall as short on TO; and with what is open on FROM
-taking as long on TO. Language models' sequences over 4,096 tokens ran by other kernels and are left out.
+taking as long in a step on TO. Language models' sequences over 4,096 tokens ran by other kernels and are left out.
 """
 
 import sys
@@ -60,13 +60,13 @@ def row(one: Published, other: Published) -> Row:
     """A job's."""
     alone = {of: from_shapes(of) for of in (one, other)}
     step, known, step_there, known_there = (
-        1 / rate for of in (one, other) for rate in (of.samples_per_s, alone[of].predicted)
+        of.batch / rate for of in (one, other) for rate in (of.samples_per_s, alone[of].predicted)
     )
     return Row(
         one.source,
         f"{one.job.model}, {one.job.step}, {one.job.precision}",
         100 * (1 - known / step),
-        step / step_there,
+        other.samples_per_s / one.samples_per_s,
         carry(one, other, alone).error_pct,
         100 * (step_there / (known_there * step / known) - 1),
         100 * (step_there / (known_there + step - known) - 1),
