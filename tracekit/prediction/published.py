@@ -33,8 +33,8 @@ def note(source: Gpu | None, target: Gpu) -> Iterator[str]:
     way = "fast" if of["median"] > 0 else "slow"
     yield (
         f"{of['pairs']} published throughputs that were carried to {target.slug} from other kinds of GPU came out "
-        f"{abs(of['median']):.0f} % too {way} in the median, the worst {of['worst']:+.0f} % (docs/accuracy.md): so may "
-        "this"
+        f"{abs(of['median']):.0f} % too {way} in the median, the worst {of['worst']:+.0f} %: so may this, perhaps "
+        "by less, as a trace has the time outside of kernels that those lacked (docs/accuracy.md)"
     )
 
 
