@@ -184,7 +184,7 @@ KERNELS = Table(
         Column("dtype", pl.String, "Precision that the work is asked for in (fp32, bf16, ...)."),
         Column("direction", pl.String, "forward or backward; of a convolution forward, dgrad or wgrad."),
         Column("share", pl.Float64, "Part of its op's work that this kernel does."),
-        Column("batch", pl.Int64, "gemm, conv: independent products (conv: groups); attention: sequences."),
+        Column("batch", pl.Int64, "gemm, conv: independent GEMMs (conv: groups); attention: sequences."),
         Column(
             "m", pl.Int64, "gemm, conv: rows of the output; without work one or two sides may be known by the name."
         ),
@@ -226,7 +226,7 @@ KERNELS = Table(
         Column("height", pl.Int64, "conv, two-dimensional: rows of an output image."),
         Column("width", pl.Int64, "conv, two-dimensional: columns of an output image."),
         Column("part", pl.String, "norm: what it does where several kernels make one: sums or scaling."),
-        Column("layout", pl.String, "gemm: nn, nt, tn or tt, of the two factors, as BLAS means it."),
+        Column("layout", pl.String, "gemm: nn, nt, tn or tt, of the two operands, as in BLAS."),
         Column("tensor_core", pl.Boolean, "Whether it runs on matrix units; null: the name doesn't tell."),
         Column("copy_kind", pl.String, "memcpy: HtoD, DtoH, DtoD or PtoP."),
         Column("collective", pl.String, "collective: all_reduce, all_gather, ..."),
@@ -243,19 +243,19 @@ KERNELS = Table(
             pl.String,
             "Where the work was told: shapes (of the op's inputs, or in the kernel's name), recorded (sizes of copies "
             "and messages), repeat (the same kernel elsewhere in the trace), gradients (of an all-reduce, those "
-            "accumulated since the last), projection (a product beside attention, by its heads), geometry "
-            "(the launch of a pointwise kernel, of a grouped product, of an optimizer over lists); null: not known.",
+            "accumulated since the last), projection (a GEMM beside attention, by its heads), geometry "
+            "(the launch of a pointwise kernel, of a grouped GEMM, of an optimizer over lists); null: not known.",
         ),
         Column(
             "work_low",
             pl.Float64,
-            "Where the work is a bracket: the least that the bytes, or a product's batch, may be, over those given.",
+            "Where the work is a bracket: the least that the bytes, or a GEMM's batch, may be, over those given.",
         ),
         Column("work_high", pl.Float64, "The most that they may be."),
         Column(
             "tokens",
             pl.Int64,
-            "Products and experts whose work isn't known: tokens of the batch that they ran for, where a serving "
+            "GEMMs and MoE kernels whose work isn't known: tokens of the batch that they ran for, where a serving "
             "engine's annotation or the grids of kernels beside them tell.",
         ),
     ),

@@ -93,7 +93,7 @@ def test_clusters_have_their_names_where_nothing_can_be_said_of_more_ranks(run, 
     assert "is dgx-h100\n" in out
     assert "is l40s-pcie\n" in out
     assert "each GPU keeps" not in out
-    assert "steps of a copy are counted" in out
+    assert "steps of a replica are counted" in out
     assert "each GPU keeps" in run("sweep", path, "--gpu", "h100-sxm")[1]
 
 

@@ -55,7 +55,7 @@ def test_the_unprofiled_step_becomes_the_measured_one(run, trace):
         (["--what-if", "scale(family=gemm"], "doesn't end with its bracket. Write scale(KERNELS, FACTOR)."),
         (["--what-if", "scale(family=nothing, 2)"], "there are no kernels with family=nothing."),
         (["--host-speed", "fast"], "--host-speed fast: 'fast' is no number. Write SPEED, or python=SPEED"),
-        (["--host-speed", "0"], "--host-speed 0: the host's speed has to be positive. Give 1e-06 or more."),
+        (["--host-speed", "0"], "--host-speed 0: the CPU's speed has to be positive. Give 1e-06 or more."),
         (["--unprofiled-step", "9s"], "is longer than the recorded one"),
     ],
 )

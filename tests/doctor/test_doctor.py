@@ -280,7 +280,7 @@ def test_most_ranks_are_no_failure_and_their_waiting_is_told():
     trace, one = Trace(ranks), Trace(ranks[:1])
     several, alone = (find(examine(read, prepare(read, rank=0)), "ranks") for read in (trace, one))
     assert (several.status, several.cost_pct) == (Status.WARN, 0)
-    assert several.cost == "the others are taken to arrive when a like rank does"
+    assert several.cost == "the others are assumed to arrive when a like rank does"
     assert "can't be told" in alone.cost
 
 

@@ -135,7 +135,7 @@ def test_what_does_not_fit_or_contradicts_is_refused():
         tk.predict(trace, cluster="4xh100-sxm")
     with pytest.raises(ClusterError, match=r"64 ranks = dp 8 x tp 8 don't fit .*--world-size 8"):
         tk.predict(trace, cluster="12xh100-sxm", dp=8)
-    with pytest.raises(ClusterError, match="as one copy of the job has 8 ranks"):
+    with pytest.raises(ClusterError, match="as one replica of the job has 8 ranks"):
         tk.predict(trace, cluster="4xh100-sxm", dp=8)
     with pytest.raises(ClusterError, match="has h100-sxm, the trace a100-sxm-80gb"):
         tk.predict(trace, cluster=SOURCE, source_cluster="8xh100-sxm")

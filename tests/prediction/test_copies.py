@@ -93,10 +93,10 @@ def test_prediction_of_copies_takes_the_models_all_reduces_and_says_what_it_assu
     assert not alone.added_us
     bars = build(Step().run, [copies]).bars
     assert dict(bars[1].parts)["collective"] > 0 == dict(bars[0].parts).get("collective", 0)
-    (note,) = [note for note in copies.notes if "no exchange of gradients" in note]
+    (note,) = [note for note in copies.notes if "no gradient all-reduces" in note]
     assert "4.0 MiB of 2 fp32 gradients" in note
     assert "in 2 all-reduces" in note
-    assert not any("no exchange" in note for note in alone.notes)
+    assert not any("no gradient all-reduces" in note for note in alone.notes)
 
 
 def test_an_exchange_is_put_into_what_an_edit_left():

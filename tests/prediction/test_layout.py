@@ -158,7 +158,7 @@ def test_data_parallelism_takes_what_is_left():
     ("change", "says"),
     [
         ({"world_size": 9, "tp": 2}, "can't be laid out"),
-        ({"ep": 8}, "no tokens to each other's experts"),
+        ({"ep": 8}, "several ranks without expert parallelism"),
         ({"pp": 2}, "no forward pass"),
     ],
 )
@@ -218,7 +218,11 @@ def test_ranks_that_are_all_read_part_too():
 
 
 @pytest.mark.parametrize(
-    ("change", "says"), [({"pp": 4}, "can't be cut otherwise"), ({"micro_batches": 8}, "can't be scheduled otherwise")]
+    ("change", "says"),
+    [
+        ({"pp": 4}, "own pipeline stages can't be changed"),
+        ({"micro_batches": 8}, "schedule of the trace's own pipeline"),
+    ],
 )
 def test_stages_that_were_recorded_are_shown_and_stay(change, says):
     job = Job(8).sends("send", GRADIENTS, 100, [0, 4], "mesh_pp").sends("allreduce", GRADIENTS, 300, [0, 1, 2, 3])

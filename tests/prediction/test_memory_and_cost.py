@@ -216,7 +216,7 @@ def test_events_of_the_allocator_without_totals_tell_nothing():
     [
         (50.0, 0.0, "take 50.0 µs a step, during which nothing else runs"),
         (40.0, 0.5, "take 50.0 µs a step; for 40.0 µs of it nothing else runs"),
-        (10.0, 4.0, "take 50.0 µs a step; for 10.0 µs of it nothing else runs, and beside the rest kernels"),
+        (10.0, 4.0, "take 50.0 µs a step; for 10.0 µs of it nothing else runs, and kernels that overlap the rest"),
     ],
 )
 def test_what_put_in_collectives_cost_is_what_the_step_shows(exposed_us, slower_us, said):

@@ -133,7 +133,7 @@ def test_weights_gradients_that_are_put_off_shorten_the_bubble():
     assert split.pipeline is not None
     assert split.pipeline.put_off == pytest.approx(0.5)
     assert 5700 < plain.step.step_time_us - split.step.step_time_us < 6000 + 2 * 16 * send_us(NODE, 1)
-    assert any("ZB-H1, weights' gradients (50 % of the backward passes) put off" in note for note in split.notes)
+    assert any("ZB-H1, weight gradients (50 % of the backward passes) deferred" in note for note in split.notes)
 
 
 def test_smaller_micro_batches():
@@ -197,14 +197,14 @@ def test_the_order_of_likelihood_holds():
 @pytest.mark.parametrize(
     ("model", "change", "says"),
     [
-        (Model(), {"pp": 8}, "4 layers can't be shared out over 8 stages"),
+        (Model(), {"pp": 8}, "4 layers can't be split over 8 stages"),
         (Model(), {"pp": 4, "pp_schedule": "interleaved"}, "over 4 stages of 2 chunks"),
         (Model(8), {"pp": 4, "pp_schedule": "interleaved", "micro_batches": 6}, "can't be interleaved"),
         (Model(8), {"pp": 4, "micro_batches": 10**9}, "too many to be scheduled"),
         (Model(), {"micro_batches": 4}, "say --pp too"),
         (Model(), {"pp_schedule": "zero-bubble"}, "say --pp too"),
         (Model(8), {"pp": 2, "pp_schedule": "interleaved:1"}, "there is no schedule 'interleaved:1'"),
-        (Model(), {"pp": 2, "pp_schedule": "zero-bubble"}, "which products are weights' gradients"),
+        (Model(), {"pp": 2, "pp_schedule": "zero-bubble"}, "which GEMMs compute weight gradients"),
         (Model(shapes=False), {"pp": 2}, "Record with record_shapes"),
         (Model(head=50000), {"pp": 2}, "only 7 % of its forward pass"),
         (Model(1), {"pp": 2}, "doesn't tell the layers: none repeat"),
@@ -234,7 +234,7 @@ def test_ranks_of_which_all_were_read_are_taken_together():
 def test_inference_is_refused():
     builder = TraceBuilder().op("aten::mm", 0, 20, dims=[[64, 64]] * 2, types=["float"] * 2)
     builder.kernel("ampere_sgemm_128x64_nn", 10, 100, launch=5)
-    with pytest.raises(LayoutError, match="stages and shards of inference"):
+    with pytest.raises(LayoutError, match="predicted of training only"):
         tk.predict(builder.load(), cluster=NODE, pp=2)
 
 

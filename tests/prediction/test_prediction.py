@@ -194,7 +194,7 @@ def test_a_precision_that_the_target_lacks_is_said(trace):
 
 def test_the_power_of_a_laptop_is_said(trace):
     notes = tk.predict(trace, gpu="rtx-4060-laptop")["rtx-4060-laptop"].notes
-    assert any("a laptop with 115 W" in note for note in notes)
+    assert any("a laptop that gives its GPU 115 W" in note for note in notes)
 
 
 def test_kernels_without_shapes_are_scaled_and_said():

@@ -124,7 +124,7 @@ def test_each_rank_has_its_part_of_the_products_and_heads():
     assert norm == 8
     assert step.added_us == {"collective": pytest.approx(2 * reduce_us(4, custom=True))}
     assert any("serving engines' own kernels" in note for note in step.notes)
-    assert any("one behind each block, as" in note for note in step.notes)
+    assert any("one after each block, as" in note for note in step.notes)
     assert str(step.layout) == "4 ranks = dp 1 x tp 4"
 
 
@@ -161,16 +161,16 @@ def test_a_vocabulary_is_padded_and_heads_are_not():
     part = Model(vocabulary=50257).on(tp=8).kernels["time_us"][-1]
     assert whole == 500
     assert 50 < part < 100
-    with pytest.raises(LayoutError, match="can't be shared out over 8 ranks"):
+    with pytest.raises(LayoutError, match="can't be split over 8 ranks"):
         Model(heads=4).on(tp=8)
 
 
 def test_copies_of_tensor_parallel_ranks_exchange_their_part_of_the_gradients():
     step = Model(2, trains=True).on(tp=4, dp=2)
     assert str(step.layout) == "8 ranks = dp 2 x tp 4"
-    assert any("Megatron-LM's all-reduces were put in, 8 a step with 8.0 MiB in all" in note for note in step.notes)
-    assert any("one behind each block forward and backward, as NCCL's" in note for note in step.notes)
-    assert any("as DistributedDataParallel's was put in" in note for note in step.notes)
+    assert any("Megatron-LM's all-reduces were inserted, 8 a step with 8.0 MiB in all" in note for note in step.notes)
+    assert any("one after each block forward and backward, as NCCL's" in note for note in step.notes)
+    assert any("DistributedDataParallel's were inserted" in note for note in step.notes)
     assert step.added_us["collective"] > 8 * reduce_us(4, custom=False)
 
 
@@ -193,7 +193,7 @@ def test_a_step_without_layers_communicates_nothing():
 def test_what_has_no_blocks_is_refused():
     lone = Model(0)
     lone.runs("aten::gelu", [[TOKENS, WIDE]], "vectorized_elementwise_kernel", 10)
-    with pytest.raises(LayoutError, match="no layers that ranks could share"):
+    with pytest.raises(LayoutError, match="no layers for tensor parallelism"):
         lone.on(tp=2)
     pair = Model(0)
     pair.multiplies([TOKENS, WIDE], DOWN, 50)

@@ -138,7 +138,7 @@ def test_a_job_that_shards_already_gathers_once_a_step_too():
     assert few.pipeline.gather_us > 0
     (note,) = [note for note in few.notes if "fully_shard" in note]
     assert "4 layers of 4.0 MiB in fp32 and 0.0 MiB besides" in note
-    assert "was left out" in note
+    assert "were left out" in note
 
 
 def test_as_many_copies_as_before_have_their_reduce_scatters_too():

@@ -86,8 +86,8 @@ def refused(block: Block, tp: int = 8) -> str:
 
 def test_what_can_not_be_told_is_refused():
     assert "no known work" in refused(Block(shapes=False))
-    assert "no product's output" in refused(Block(reduced=12345))
-    assert "can't be shared out over 3" in refused(Block(), 3)
+    assert "no GEMM's output" in refused(Block(reduced=12345))
+    assert "can't be split over 3" in refused(Block(), 3)
     odd = Block()
     odd.runs("aten::mm", [[TOKENS, HIDDEN], [HIDDEN, HIDDEN]], "ampere_bf16_s16816gemm_bf16_128x128", 60)
     assert "can't be told" in refused(odd)
@@ -96,7 +96,7 @@ def test_what_can_not_be_told_is_refused():
     assert "can't be told" in refused(narrow)
     uneven = Block()
     uneven.runs("aten::_scaled_dot_product_flash_attention", [[2, 3, 2048, 64]] * 3, "flash_fwd_kernel", 40)
-    assert "12 heads can't be shared out over 8 ranks" in refused(uneven)
+    assert "12 heads can't be split over 8 ranks" in refused(uneven)
     experts = Block()
     experts.runs("vllm::moe_forward", [[TOKENS, HIDDEN]], "fused_moe_kernel", 500)
     assert "no known work, most of it of vllm::moe_forward" in refused(experts)

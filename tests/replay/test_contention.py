@@ -87,7 +87,7 @@ def test_a_prediction_says_what_sharing_would_change():
     assert predicted.shared is not None
     assert predicted.shared.apart_us == pytest.approx(predicted.step.step_time_us)
     assert predicted.shared.step_time_us < 0.99 * predicted.shared.apart_us
-    assert any("with contention, as a simple model has it" in note for note in predicted.notes)
+    assert any("with contention, by a simple model" in note for note in predicted.notes)
 
 
 def test_neither_where_too_little_overlaps_nor_on_the_gpu_itself():

@@ -160,7 +160,7 @@ def test_exposed_communication_behind_a_slow_host_says_so():
     all_reduce(builder, 100, 300, 10_000_000, 80).op("aten::add", 900, 200).kernel("add", 1090, 5, launch=1080)
     finding = found(builder)["exposed-communication"]
     assert finding.saves_us == pytest.approx(0, abs=1)
-    assert "the host is the limit" in finding.advice
+    assert "the CPU is the limit" in finding.advice
 
 
 def test_communication_that_no_step_is_known_to_have_launched_is_not_blamed_on_the_host():

@@ -116,7 +116,7 @@ def test_an_address_that_is_cut_short(api, address):
 @pytest.mark.parametrize(
     ("message", "on_the_page"),
     [
-        ("leave out --tp, or say --ep 4.", "leave out “GPUs that share a layer”, or say “GPUs that share experts” 4."),
+        ("leave out --tp, or say --ep 4.", "leave out “Tensor-parallel ranks”, or say “Expert-parallel ranks” 4."),
         ("; --host-speed changes it", "; the command line's --host-speed changes it"),
         ("SGLang: --enable-profile-cuda-graph", "SGLang: --enable-profile-cuda-graph"),
         ("(predict --batch 2)", "(“Times the batch” 2)"),

@@ -97,7 +97,7 @@ def test_the_pages_field_for_ranks_that_share_experts(api, work, tmp_path, trace
     work()
     api.client.post(f"/jobs/{job}/ask", data={"clusters": NODE, "ep": 4})
     work()
-    assert re.search(r'GPUs that share experts<input name="ep"[^>]* value="4"', api.client.get(f"/jobs/{job}").text)
+    assert re.search(r'Expert-parallel ranks<input name="ep"[^>]* value="4"', api.client.get(f"/jobs/{job}").text)
     model.save(tmp_path / "trace.json")
     printed = tracekit_json(tmp_path, "predict", "trace.json", "--cluster", NODE, "--ep", "4")
     assert api.client.get(f"/api/v1/jobs/{job}/report.json").json() == printed

@@ -92,7 +92,7 @@ Traces = Annotated[
 Ranks = Annotated[
     int | None, typer.Option("--ranks", metavar="N", min=0, help="Measure one rank; default all, together.")
 ]
-NoCache = Annotated[bool, typer.Option("--no-cache", help="Decode anew, and keep nothing.")]
+NoCache = Annotated[bool, typer.Option("--no-cache", help="Decode anew and don't cache.")]
 Memory = Annotated[
     str | None,
     typer.Option("--memory", metavar="SIZE", callback=_size, help="The most that a trace may take, such as 2G."),
@@ -126,21 +126,29 @@ Prices = Annotated[
 Samples = Annotated[
     float | None,
     typer.Option(
-        "--samples", metavar="N", min=0, max=1e12, help="Samples of a rank in a traced step, where nothing tells them."
+        "--samples",
+        metavar="N",
+        min=0,
+        max=1e12,
+        help="Samples per rank in a traced step, where the trace doesn't tell.",
     ),
 ]
-WorldSize = Annotated[int | None, typer.Option("--world-size", metavar="N", min=1, help="Ranks of the job there.")]
-DataParallel = Annotated[int | None, typer.Option("--dp", metavar="N", min=1, help="Data-parallel copies there.")]
+WorldSize = Annotated[
+    int | None, typer.Option("--world-size", metavar="N", min=1, help="Ranks of the job on the target.")
+]
+DataParallel = Annotated[
+    int | None, typer.Option("--dp", metavar="N", min=1, help="Data-parallel ranks on the target.")
+]
 TensorParallel = Annotated[
     int | None,
-    typer.Option("--tp", metavar="N", min=1, help="Ranks that share each layer there; of a one-GPU trace too."),
+    typer.Option("--tp", metavar="N", min=1, help="Tensor-parallel ranks on the target; of a one-GPU trace too."),
 ]
-PipelineParallel = Annotated[int | None, typer.Option("--pp", metavar="N", min=1, help="Pipeline stages there.")]
+PipelineParallel = Annotated[
+    int | None, typer.Option("--pp", metavar="N", min=1, help="Pipeline-parallel stages on the target.")
+]
 MicroBatches = Annotated[
     int | None,
-    typer.Option(
-        "--micro-batches", metavar="N", min=1, help="Passes of a step through the stages. Default: the trace's x --pp."
-    ),
+    typer.Option("--micro-batches", metavar="N", min=1, help="Micro-batches of a step. Default: the trace's x --pp."),
 ]
 PipelineSchedule = Annotated[
     str | None,
@@ -153,10 +161,12 @@ PipelineSchedule = Annotated[
 ]
 FullySharded = Annotated[
     bool,
-    typer.Option("--fsdp", help="Share out parameters, gradients and optimizer state over a one-GPU job's copies."),
+    typer.Option(
+        "--fsdp", help="FSDP: shard parameters, gradients and optimizer state of a one-GPU job over --dp ranks."
+    ),
 ]
 ExpertParallel = Annotated[
-    int | None, typer.Option("--ep", metavar="N", min=1, help="Ranks that share a layer's experts there.")
+    int | None, typer.Option("--ep", metavar="N", min=1, help="Expert-parallel (MoE) ranks on the target.")
 ]
 BatchFactor = Annotated[
     float | None,
@@ -164,7 +174,7 @@ BatchFactor = Annotated[
         "--batch",
         metavar="FACTOR",
         callback=_factor,
-        help="Each rank's batch there, as a multiple of the trace's, such as 2 or 0.5.",
+        help="Each rank's batch on the target, as a multiple of the trace's, such as 2 or 0.5.",
     ),
 ]
 SourceCluster = Annotated[

@@ -40,7 +40,7 @@ PipelineParallels = Annotated[
 ]
 ExpertParallels = Annotated[
     list[int],
-    typer.Option("--ep", metavar="N", min=1, help="Ranks that share the experts; repeatable. Default: the trace's."),
+    typer.Option("--ep", metavar="N", min=1, help="Expert-parallel ranks; repeatable. Default: the trace's."),
 ]
 SUFFIXES = (".json", ".md", ".xlsx", ".csv", ".parquet", ".txt")
 Top = Annotated[int, typer.Option("--top", metavar="N", min=1, help="Layouts to list.")]

@@ -21,7 +21,7 @@ def complete(case: Case) -> Check | None:
     told, fix = f"{len(read)} of {world} ranks", "record every rank, and name the folder with all their traces"
     if len(read) > 1:
         return Check(
-            "ranks", "Ranks", Status.WARN, told, "the others are taken to arrive when a like rank does", fix=fix
+            "ranks", "Ranks", Status.WARN, told, "the others are assumed to arrive when a like rank does", fix=fix
         )
     cost = case.of_step(case.run.measured.exposed_comm_us)
     alone = f"{cost:.0f} % of the step runs only collectives; how much of it is waiting for other ranks can't be told"

@@ -77,7 +77,7 @@ def of_messages(kernels: pl.DataFrame, calls: pl.DataFrame) -> Activations:
     sizes = calls.select(elements=(pl.col("bytes") / item).round().cast(pl.Int64))["elements"].drop_nulls().unique()
     outputs = kernels.filter((pl.col("family") == "gemm") & ((pl.col("m") * pl.col("n")).is_in(sizes.implode())))
     if outputs.is_empty():
-        raise LayoutError("tensor parallelism can't be changed: no product's output has the size of a group's message.")
+        raise LayoutError("tensor parallelism can't be changed: no GEMM's output has the size of a group's message.")
     by_time = outputs.group_by("n").agg(pl.col("dur_ns").sum()).sort("dur_ns", "n", descending=True)
     hidden = int(by_time["n"][0])
     return Activations(frozenset(outputs.filter(n=hidden)["m"]), hidden, whole=False)
@@ -95,7 +95,7 @@ def of_layers(kernels: pl.DataFrame) -> Activations:
     products = kernels.filter((pl.col("family") == "gemm") & (pl.col("batch") == 1) & (pl.col("phase") == FORWARD))
     both = widths(products)
     if both.is_empty():
-        raise LayoutError("the trace has no layers that ranks could share: no product reads as much as one writes.")
+        raise LayoutError("the trace has no layers for tensor parallelism: no GEMM reads as much as one writes.")
     hidden = int(both["size"][0])
     tokens = products.filter((pl.col("n") == hidden) | (pl.col("k") == hidden))["m"]
     return Activations(frozenset(tokens), hidden, whole=True)
@@ -211,4 +211,4 @@ def _check_known(sided: pl.DataFrame) -> None:
     unknown = (pl.col("family") == "gemm") & pl.col("side").is_null()
     if share(sided, "dur_ns", unknown) > OVERLOOKED:
         row = sided.filter(unknown).sort("dur_ns").row(-1, named=True)
-        raise LayoutError(f"what is shared out of {row['op']} on {row['input_dims']} can't be told.")
+        raise LayoutError(f"how {row['op']} on {row['input_dims']} is split over ranks can't be told.")

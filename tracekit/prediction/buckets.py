@@ -67,11 +67,11 @@ def one_backward_pass(run: Run) -> list[Tensor]:
         LayoutError: The trace doesn't tell them.
     """
     if run.trace.ops["name"].str.contains(TABLES).any():
-        raise LayoutError("the trace has embedding tables, which copies would share out: their exchange isn't known.")
+        raise LayoutError("the trace has embedding tables, which replicas would shard: their exchange isn't known.")
     one_pass = gradients(run)
     if one_pass is None:
         raise LayoutError(
-            "the trace has one data-parallel rank, and doesn't tell the gradients that copies of it would exchange:",
+            "the trace has one data-parallel rank, and doesn't tell the gradients that replicas would exchange:",
             "record with record_shapes=True and without capturing the backward pass in a CUDA graph, or two ranks.",
         )
     return one_pass

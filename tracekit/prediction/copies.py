@@ -146,12 +146,14 @@ def _note(table: pl.DataFrame, copy_ns: int) -> str:
     one = table.filter(pl.col("exchange") == pl.col("exchange").first())
     size, count = one["bytes"].sum() / 2**20, one["bucket"].n_unique()
     of_experts = one.filter("apart")["bytes"].sum() / 2**20
-    shared = f", {of_experts:,.1f} of it experts', which only copies of the same ones exchange," if of_experts else ""
+    shared = (
+        f", {of_experts:,.1f} of it experts', which only ranks with the same experts exchange," if of_experts else ""
+    )
     dtypes = " and ".join(one["dtype"].unique().sort())
     return (
-        f"the trace has no exchange of gradients: one as DistributedDataParallel's was put in, {size:,.1f} MiB of "
-        f"{one.height} {dtypes} gradients{shared} once an optimizer step, in {count} all-reduces beside the backward "
-        f"pass (buckets of 25 MiB, the first of 1). It costs the CPU {copy_ns / 1e3:.0f} µs for each gradient copied "
-        f"in or out, as the trace's own ops do, and {launch_cost_ns(copy_ns) / 1e3:.0f} for each all-reduce; "
-        f"{OTHER_HOST}. Copies of a one-GPU job were held against published throughputs only"
+        f"the trace has no gradient all-reduces: DistributedDataParallel's were inserted, {size:,.1f} MiB of "
+        f"{one.height} {dtypes} gradients{shared} once an optimizer step, in {count} all-reduces that overlap the "
+        f"backward pass (buckets of 25 MiB, the first of 1). They cost the CPU {copy_ns / 1e3:.0f} µs per gradient "
+        f"copied in or out, as the trace's own ops do, and {launch_cost_ns(copy_ns) / 1e3:.0f} for each all-reduce; "
+        f"{OTHER_HOST}. Data parallelism from a one-GPU trace was checked against published throughputs only"
     )

@@ -48,7 +48,7 @@ def _sent(run: Run, experts: Experts) -> pl.DataFrame:
     dispatches = table["dispatches"].to_numpy()
     behind = np.where(dispatches, beside(run.graph)[1][node], node)
     if (behind == NEVER).any():
-        raise LayoutError("the trace begins with experts: where their tokens come from isn't in it.")
+        raise LayoutError("the trace begins with MoE experts: where their tokens come from isn't in it.")
     return table.with_columns(behind=pl.Series(behind))
 
 
@@ -65,9 +65,9 @@ def _note(sent: pl.DataFrame, experts: Experts, host: str) -> str:
     steps = max(sent["step"].drop_nulls().n_unique(), 1)
     size = sent.select((pl.col("pairs") * experts.hidden * item_bytes()).sum()).item() / steps / 2**20
     return (
-        f"the trace's experts, {experts.number} a layer, aren't shared out: all-to-alls as Megatron-LM's were put in, "
-        f"{sent.height / steps:,.0f} a step with {size:,.1f} MiB in all, one before and one behind each layer's "
-        "experts forward and backward, with a token for each expert that it visits. Each rank has its part of the "
-        "experts, which get tokens from every rank; that some get more than others isn't in the numbers, and the "
+        f"the trace has no expert parallelism, and {experts.number} experts a layer: Megatron-LM's all-to-alls were "
+        f"inserted, {sent.height / steps:,.0f} a step with {size:,.1f} MiB in all, one before and one after each MoE "
+        "layer, forward and backward, with a token for each expert that it is routed to. Each rank has its part of the "
+        "experts, which get tokens from every rank; load imbalance between experts isn't in the numbers, and the "
         f"interval goes up to experts that take as long as before, though fewer weights are read. {host}"
     )

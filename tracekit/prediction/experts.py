@@ -59,18 +59,22 @@ def recognise_experts(run: Run) -> Experts:
     kernels = run.kernels
     unknown = (pl.col("family") == "moe") & pl.col("work_from").is_null()
     if (part := share(kernels, "dur_ns", unknown)) > OVERLOOKED:
-        raise LayoutError(f"experts can't be shared out: {part:.0f} % of GPU time are theirs without known work.")
+        raise LayoutError(
+            f"expert parallelism can't be predicted: {part:.0f} % of GPU time is MoE kernels without known work."
+        )
     order = kernels.with_row_index("row").filter(pl.col("family").is_in(["gemm", "attention"]))
     in_turn = order.sort("device", "ts_ns", "row").with_columns(mine=of_experts())
     found = in_turn.with_columns(visit=pl.struct("mine", "device", "phase").rle_id()).filter("mine")
     forward = found.filter(pl.col("phase") == FORWARD)
     if forward.is_empty():
         raise LayoutError(
-            "the trace has no experts that ranks could share: none that run side by side, as grouped products do."
+            "the trace has no MoE layers for expert parallelism: none run their experts at once, as grouped GEMMs do."
         )
     first, last = forward.row(0, named=True), forward.filter(pl.col("visit") == forward["visit"][0]).row(-1, named=True)
     if first["k"] != last["n"]:
-        raise LayoutError(f"experts take tokens {first['k']} wide and give them {last['n']} wide: they can't be told.")
+        raise LayoutError(
+            f"experts read tokens {first['k']} wide and write them {last['n']} wide: they can't be recognised."
+        )
     weights = frozenset(pair for n, k in forward.select("n", "k").iter_rows() for pair in ((n, k), (k, n)))
     shapes = [_shapes(dims) for dims in forward["input_dims"].drop_nulls().unique()]
     number = max([*found["batch"], *map(_number, shapes)])
@@ -150,7 +154,7 @@ def share_experts(kernels: pl.DataFrame, experts: Experts, part: float, ranks: i
         LayoutError: There aren't as many experts for each.
     """
     if experts.number % ranks:
-        raise LayoutError(f"{experts.number} experts can't be shared out over {ranks} ranks.")
+        raise LayoutError(f"{experts.number} experts can't be split evenly over {ranks} ranks.")
     table = kernels.with_row_index("number")
     product = pl.col("number").is_in(experts.products["row"].implode())
     of_weight = _of_weights(experts.weights)

@@ -26,7 +26,7 @@ def lacking(run: Run, old: Layout, new: Layout) -> tuple[Adder, ...]:
         LayoutError: An inference is to share out its parameters.
     """
     if new.sharded and not old.sharded and not trains(run):
-        raise LayoutError("what copies of an inference that share parameters gather isn't known:", "leave out --fsdp.")
+        raise LayoutError("what FSDP gathers in inference isn't known:", "leave out --fsdp.")
     parts: tuple[Adder, ...] = (with_reductions,) if old.tp == 1 < new.tp else ()
     if shares_experts(old, new):
         parts = (*parts, with_dispatch)
@@ -54,7 +54,7 @@ def with_all(run: Run, adders: tuple[Adder, ...]) -> tuple[Run, tuple[str, ...]]
     """
     if len(run.ranks) > 1:
         raise LayoutError(
-            "what several ranks that were read together lack can't be worked out:", "give the trace of one."
+            "collectives can't be inserted into several ranks that were read together:", "give the trace of one."
         )
     notes: list[str] = []
     for adder in adders:

@@ -68,8 +68,8 @@ def recognise_layers(run: Run) -> Layers:
     passes, first = _passes(kernels)
     if not passes.size:
         raise LayoutError(
-            "the trace has no forward pass with a backward pass behind it;",
-            "stages and shards of inference aren't worked out.",
+            "the trace has no forward pass followed by a backward pass;",
+            "pipeline parallelism and FSDP are predicted of training only.",
         )
     start, turn, end = (int(place) for place in passes[0])
     here = run.kernels[kernels["row"][start:end]]

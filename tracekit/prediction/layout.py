@@ -17,14 +17,14 @@ from tracekit.workload.shares import share
 NAMED: Mapping[str, str] = {
     "tp": r"(?i)tensor|(?:^|_)tp(?:_|$)",
     "pp": r"(?i)pipe|(?:^|_)pp(?:_|$)",
-    "edp": r"(?i)copies of experts|expert_data|(?:^|_)edp(?:_|$)",
+    "edp": r"(?i)expert data parallel ranks|expert_data|(?:^|_)edp(?:_|$)",
     "ep": r"(?i)expert|(?:^|_)ep(?:_|$)",
     "dp": r"(?i)data|fsdp|ddp|shard|replicate|(?:^|_)dp(?:_|$)",
 }
 """What jobs call their groups: torch's device meshes (mesh_tp) and Megatron (TENSOR_MODEL_PARALLEL_GROUP)."""
 
-COPIES, PARTS = "data parallel copies", "tensor parallel ranks"
-SHARERS, EXPERT_COPIES = "ranks that share experts", "copies of experts"
+COPIES, PARTS = "data parallel ranks", "tensor parallel ranks"
+SHARERS, EXPERT_COPIES = "expert parallel ranks", "expert data parallel ranks"
 """What groups of ranks are called that the trace's job doesn't have."""
 
 SCHEDULE = re.compile(r"1f1b|zero-bubble|interleaved(?::([2-9]|[1-9]\d+))?", re.IGNORECASE)
@@ -302,11 +302,11 @@ def resized(layout: Layout, change: Change) -> Layout:
         raise LayoutError(f"ep {ep} doesn't divide the {dp * tp} ranks of a stage.")
     if change.micro_batches or change.chunks or change.zero_bubble:
         if pp == 1:
-            raise LayoutError("micro-batches and schedules are those of a pipeline:", "say --pp too.")
+            raise LayoutError("micro-batches and schedules need pipeline parallelism:", "say --pp too.")
         if layout.pp > 1:
-            raise LayoutError("the trace's own pipeline can't be scheduled otherwise: its stages are as recorded.")
+            raise LayoutError("the schedule of the trace's own pipeline can't be changed: its stages are as recorded.")
     if change.batch and layout.pp > 1:
-        raise LayoutError("the trace's own pipeline can't take other micro-batches: its sends are as recorded.")
+        raise LayoutError("the micro-batches of the trace's own pipeline can't be changed: its sends are as recorded.")
     sharded = layout.sharded or _to_shard(layout, change, dp)
     return Layout(
         dp, tp, pp, ep, sharded, change.micro_batches, change.chunks or 1, change.batch or 1.0, bool(change.zero_bubble)
@@ -317,16 +317,18 @@ def _to_share(layout: Layout, change: Change, tp: int) -> int:
     """The copies of a job that is to share its experts: at least as many as share them, unless a layer's ranks do."""
     if layout.world_size > 1:
         raise LayoutError(
-            "the trace's ranks send no tokens to each other's experts: what that takes can't be carried over.",
+            "the trace has several ranks without expert parallelism: its all-to-alls can't be predicted.",
             "Give the trace of one GPU, or of an expert-parallel job.",
         )
     if change.sharded and (change.pp or 1) > 1:
-        raise LayoutError("experts of stages that share parameters aren't worked out:", "leave out --fsdp or --pp.")
+        raise LayoutError(
+            "expert parallelism with both FSDP and pipeline parallelism isn't supported:", "leave out --fsdp or --pp."
+        )
     if tp == 1:
         return change.ep or 1
     if change.ep != tp:
         raise LayoutError(
-            f"experts are shared out over copies or over the {tp} ranks of each layer, not over {change.ep} of both:",
+            f"experts are split over data-parallel or the {tp} tensor-parallel ranks, not over {change.ep} of both:",
             f"leave out --tp, or say --ep {tp}.",
         )
     return layout.dp
@@ -337,9 +339,9 @@ def _to_shard(layout: Layout, change: Change, dp: int) -> bool:
     if not change.sharded:
         return False
     if layout.dp > 1:
-        raise LayoutError("the trace's own exchange of gradients can't become a sharded one:", "give a one-GPU trace.")
+        raise LayoutError("the trace's own data parallelism can't be turned into FSDP:", "give a one-GPU trace.")
     if dp == 1 and change.dp is None and change.world_size is None:
-        raise LayoutError("one copy has none to share its parameters with:", "say how many by --dp or --world-size.")
+        raise LayoutError("FSDP needs several data-parallel ranks:", "say how many by --dp or --world-size.")
     return dp > 1
 
 

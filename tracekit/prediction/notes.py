@@ -71,8 +71,8 @@ def of(
             yield f"{KEEPS_BATCH}: the job's batch is {target.layout.dp} times a rank's"
     if target.layout and target.layout.batch != 1:
         yield (
-            f"{target.layout.batch:g} times the batch in each step: of a kernel grows what isn't a parameter, by its "
-            "shapes; the CPU's work stays, a data loader's too; speedups shown are for each sample"
+            f"{target.layout.batch:g} times the batch in each step: all but the parameters in each kernel's shapes "
+            "grows; the CPU's work stays, a data loader's too; speedups shown are per sample"
         )
     yield from _meant(gpu)
     if target.stands_for_gpu:
@@ -89,12 +89,12 @@ def of(
     if shared:
         yield (
             f"{shared.overlap:.0f} % of the kernels' time overlaps others': a step of {duration(shared.apart_us)}, as "
-            f"shown, if each keeps its time; with contention, as a simple model has it, {duration(shared.step_time_us)}"
+            f"shown, if each keeps its time; with contention, by a simple model, {duration(shared.step_time_us)}"
         )
     if run.edits:
         yield f"with {', '.join(run.edits)}"
     if not (same_gpu and same_host) and not host_is_given(run):
-        yield f"the CPU's own work is taken to last as long as measured; {OTHER_HOST}; --host-speed changes it"
+        yield f"the CPU's own work is assumed to take as long as measured; {OTHER_HOST}; --host-speed changes it"
 
 
 def _meant(gpu: Resolution) -> Iterator[str]:
@@ -102,7 +102,7 @@ def _meant(gpu: Resolution) -> Iterator[str]:
     if gpu.others:
         yield f"{gpu.query!r} was taken as {gpu.gpu.slug}; there is also {', '.join(gpu.others)}"
     if gpu.gpu.is_laptop:
-        yield f"a laptop with {gpu.gpu.tdp_w:.0f} W for its GPU is meant, the most there is: with less it is slower"
+        yield f"assumes a laptop that gives its GPU {gpu.gpu.tdp_w:.0f} W, the most there is: with less it is slower"
 
 
 def host_is_given(run: Run) -> bool:
@@ -118,8 +118,8 @@ def _pipeline(pipeline: Pipeline, layout: Layout) -> Iterator[str]:
     )
     if pipeline.slowest > UNEVEN:
         yield (
-            f"the stage that has most to do works {pipeline.slowest:.1f} times as long as the mean one: layers are "
-            "shared out evenly, and what lies before the first and behind the last stays at the ends"
+            f"the slowest stage works {pipeline.slowest:.1f} times as long as the mean one: layers are split evenly, "
+            "and what comes before the first and after the last layer stays on the end stages"
         )
     if pipeline.gather_us:
         yield (
@@ -130,8 +130,8 @@ def _pipeline(pipeline: Pipeline, layout: Layout) -> Iterator[str]:
     size = "as large as" if layout.batch == 1 else f"{layout.batch:g} times as large as"
     yield f"a micro-batch is {size} a traced pass: the job's batch is {batch:g} times a rank's in the trace"
     yield (
-        f"stages send each other {pipeline.send_bytes / 2**20:,.1f} MiB a micro-batch, told from the layers' products: "
-        f"{duration(pipeline.send_us)}, {duration(HAND_OVER_US[0])} of it for handing over, as in published pipelines; "
+        f"stages send each other {pipeline.send_bytes / 2**20:,.1f} MiB a micro-batch, told from the layers' GEMMs: "
+        f"{duration(pipeline.send_us)}, {duration(HAND_OVER_US[0])} of it latency, as in published pipelines; "
         f"the interval goes from {duration(HAND_OVER_US[1])} to {duration(HAND_OVER_US[2])}"
     )
 
@@ -144,14 +144,14 @@ def of_added(put_in_us: float, exposed_us: float, slower_us: float) -> str:
         exposed_us: While nothing else runs.
         slower_us: What they take from the kernels beside the rest.
     """
-    whole = f"the collectives that were put in take {duration(put_in_us)} a step"
+    whole = f"the inserted collectives take {duration(put_in_us)} a step"
     if duration(exposed_us) == duration(put_in_us):
         return f"{whole}, during which nothing else runs"
     alone = f"{whole}; for {duration(exposed_us)} of it nothing else runs"
     if slower_us < 1:
         return alone
     return (
-        f"{alone}, and beside the rest kernels are taken to lose "
+        f"{alone}, and kernels that overlap the rest are assumed to lose "
         f"{100 * LIKELY_TAKEN:.0f} % of the GPU, {duration(slower_us)}, at most {100 * TAKEN:.0f} %"
     )
 
@@ -186,7 +186,7 @@ def of_calibrations(calibrations: Sequence[Calibration], gpu: Gpu, same_gpu: boo
             if not same_gpu:
                 yield f"calibrated with {one.label}: {', '.join(one.families)}; --no-calibration leaves it out"
         elif one.gpu in list_gpus() and ordered(machine(load_gpu(one.gpu)), machine(gpu)):
-            yield f"kept in order with {one.gpu}, which is calibrated; --no-calibration leaves that out"
+            yield f"kept consistent with {one.gpu}, which is calibrated; --no-calibration leaves that out"
 
 
 def _collectives(run: Run, target: Target, source: SourceCluster, times: pl.DataFrame, same_gpu: bool) -> Iterator[str]:
@@ -201,7 +201,7 @@ def _collectives(run: Run, target: Target, source: SourceCluster, times: pl.Data
         return
     if target.cluster is None:
         if not same_gpu:
-            yield f"collectives ({part:.0f} % of GPU time) are kept as measured: --cluster says which links they get"
+            yield f"collectives ({part:.0f} % of GPU time) are kept as measured: --cluster names the links"
         return
     if source.cluster is None:
         yield (
@@ -212,8 +212,8 @@ def _collectives(run: Run, target: Target, source: SourceCluster, times: pl.Data
         yield f"the source cluster was {source.how}, {source.cluster.slug}; --source-cluster corrects it"
     if target.cluster.fabric == "pcie" and not target.cluster.peer_access and ranks > 1:
         yield (
-            f"{target.gpu.gpu.name}s don't reach each other's memory: what they exchange is taken to go through "
-            "the host's at a fifth of PCI Express's rate, on good servers half; peer_access = true in a cluster's "
+            f"{target.gpu.gpu.name}s have no peer-to-peer access: what they exchange is assumed to go through "
+            "host memory at a fifth of PCI Express's rate, on good servers half; peer_access = true in a cluster's "
             "file says otherwise"
         )
     if "transfer_us" in times.columns:
@@ -244,15 +244,15 @@ def _unsure(run: Run, times: pl.DataFrame) -> Iterator[str]:
     beyond_us = rows.select((pl.col("dur_ns") / 1e3 - pl.col("transfer_us")).sum()).item() / run.steps.height
     if beyond_us > 1:
         yield (
-            f"collectives took {duration(beyond_us)} a step more than the trace's links explain: that is taken to stay "
-            "as it was, be it waiting for other ranks or kernels beside them"
+            f"collectives took {duration(beyond_us)} a step more than the trace's links explain: that is kept as "
+            "measured, whether it was waiting for other ranks or contention with other kernels"
         )
     unsized = share(rows, "dur_ns", pl.col("bytes").is_null())
     if unsized >= WORTH_SAYING_PCT:
         yield f"{unsized:.0f} % of the collectives' time has no message size: it was told from launches and durations"
     kept = share(rows, "dur_ns", pl.col("method") == "kept")
     if kept >= WORTH_SAYING_PCT:
-        yield f"{kept:.0f} % of the collectives' time can't be carried over and is kept as measured"
+        yield f"{kept:.0f} % of the collectives' time can't be predicted and is kept as measured"
 
 
 def _older_attention(run: Run, gpu: Gpu, times: pl.DataFrame) -> Iterator[str]:

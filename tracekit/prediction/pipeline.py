@@ -86,7 +86,7 @@ class Pipeline:
         """Such as ``4 stages of 8 layers, 16 micro-batches by 1F1B``."""
         by = "1F1B" if self.chunks == 1 else f"interleaved 1F1B of {self.chunks} chunks a stage"
         if self.put_off is not None:
-            by = f"ZB-H1, weights' gradients ({100 * self.put_off:.0f} % of the backward passes) put off"
+            by = f"ZB-H1, weight gradients ({100 * self.put_off:.0f} % of the backward passes) deferred"
         each = -(-self.layers // self.stages)
         upto = "up to " if self.layers % self.stages else ""
         layers = "layer" if each == 1 else "layers"
@@ -139,7 +139,7 @@ def pipelined(
     before = [layers.per_step * (part.forward.sum() + part.backward.sum()) + part.tail for part in parts]
     if layout.zero_bubble and not parts[0].weights.any():
         raise LayoutError(
-            "the trace doesn't tell which products are weights' gradients: record with record_shapes=True."
+            "the trace doesn't tell which GEMMs compute weight gradients: record with record_shapes=True."
         )
     step_us, bubble_us, slowest, gather_us = found[0]
     pipeline = Pipeline(
@@ -266,7 +266,7 @@ def _begins(part: Parts, layout: Layout) -> Ints:
     each[np.argsort(besides, kind="stable")[:left]] += 1
     if not (each + besides).all():
         over = f"{layout.pp} stages" + (f" of {layout.chunks} chunks" if layout.chunks > 1 else "")
-        raise LayoutError(f"{layers} layers can't be shared out over {over}.")
+        raise LayoutError(f"{layers} layers can't be split over {over}.")
     return np.concatenate([[0], 1 + each[:-1].cumsum()])
 
 

@@ -32,7 +32,7 @@ def note(source: Gpu | None, target: Gpu) -> Iterator[str]:
         return
     way = "fast" if of["median"] > 0 else "slow"
     yield (
-        f"{of['pairs']} published throughputs that were carried to {target.slug} from other kinds of GPU came out "
+        f"{of['pairs']} published throughputs predicted for {target.slug} from other kinds of GPU came out "
         f"{abs(of['median']):.0f} % too {way} in the median, the worst {of['worst']:+.0f} %: so may this, perhaps "
         "by less, as a trace has the time outside of kernels that those lacked (docs/accuracy.md)"
     )

@@ -55,9 +55,7 @@ def _behind(kernels: pl.DataFrame) -> pl.DataFrame:
     found = order.with_columns(elements=tokens * activations.hidden).filter(kind.is_in(["k", EXPERTS]) & last)
     _check_tokens(order)
     if found.is_empty():
-        raise LayoutError(
-            "the trace has no layers that ranks could share: no product follows attention or another one."
-        )
+        raise LayoutError("the trace has no layers for tensor parallelism: no GEMM follows attention or another GEMM.")
     return found
 
 
@@ -67,7 +65,9 @@ def _check_tokens(order: pl.DataFrame) -> None:
     attended = pl.when(kind.shift(1).over("device") == HEADS).then(m).forward_fill().over("device")
     forward = order.with_columns(attended=attended).filter((kind == "k") & (pl.col("phase") != BACKWARD))
     if (part := share(forward, "dur_ns", m != pl.col("attended"))) > OVERLOOKED:
-        raise LayoutError(f"{part:.0f} % of the products that ranks would add up work on other tokens than attention.")
+        raise LayoutError(
+            f"{part:.0f} % of the GEMMs whose outputs ranks would all-reduce work on other tokens than attention."
+        )
 
 
 def _rows(run: Run, behind: pl.DataFrame, op: str) -> pl.DataFrame:
@@ -85,7 +85,7 @@ def _note(behind: pl.DataFrame, op: str, host: str) -> str:
     passes = " forward and backward" if BACKWARD in behind["phase"].to_list() else ""
     runs = "NCCL's kernels" if op == NCCL_OP else "the faster of serving engines' own kernels and NCCL's"
     return (
-        f"the trace's layers aren't shared out: Megatron-LM's all-reduces were put in, {behind.height / steps:,.0f} a "
-        f"step with {size:,.1f} MiB in all, one behind each block{passes}, as {runs} run them. {host}. "
+        f"the trace has no tensor parallelism: Megatron-LM's all-reduces were inserted, {behind.height / steps:,.0f} a "
+        f"step with {size:,.1f} MiB in all, one after each block{passes}, as {runs} run them. {host}. "
         "Embeddings and the loss stay as they are"
     )

@@ -100,7 +100,7 @@ def kernels_as(run: Run, target: Gpu, old: Layout, new: Layout) -> pl.DataFrame:
     """
     table = as_measured(run)
     if old.pp != new.pp:
-        raise LayoutError(f"{old} can't become {new}: stages that the trace was recorded with can't be cut otherwise.")
+        raise LayoutError(f"{old} can't become {new}: a trace's own pipeline stages can't be changed.")
     if old.tp != new.tp:
         calls = messages(run.kernels, old.world_size).join(groups(run).filter(role="tp"), on="row")
         table = _remeasured(table, reshard(table, calls, old.tp, new.tp), run.gpu or target)

@@ -27,8 +27,8 @@ from tracekit.prediction.units import Units, moved_and_copied, sharding, units_o
 from tracekit.replay.run import Run
 
 RECORDED = (
-    "What the trace's own passes gather and scatter was left out; their copies and launches are in every micro-batch, "
-    "as recorded"
+    "The trace's own all-gathers and reduce-scatters were left out; their copies and launches are in every "
+    "micro-batch, as recorded"
 )
 """Of jobs that shard their parameters."""
 
@@ -115,10 +115,10 @@ def _graph(graph: Graph, at: Ints, host_ns: int) -> Graph:
 def _note(layers: Layers, units: Units, host_ns: int) -> str:
     layer, rest = (f"{size / 2**20:,.1f} MiB" for size in (units.layer, units.rest))
     return (
-        "stages share out their parameters as torchtitan's do (fully_shard, which keeps what it gathered until the "
-        f"step's last backward pass): its collectives were put in, for {layers.count} layers of {layer} in "
+        "stages shard their parameters as torchtitan's do (fully_shard, which keeps what it gathered until the "
+        f"step's last backward pass): its collectives were inserted, for {layers.count} layers of {layer} in "
         f"{units.dtype} and {rest} besides, gathered once a step, before a stage's first micro-batch, and "
-        "reduce-scattered behind its last one. Megatron-LM's distributed optimizer and DeepSpeed's ZeRO-1, the stage "
+        "reduce-scattered after its last one. Megatron-LM's distributed optimizer and DeepSpeed's ZeRO-1, the stage "
         f"that it has for pipelines, move as much. Each reduce-scatter costs the CPU {host_ns / 1e3:.0f} µs, told from "
-        f"the trace's own ops; {OTHER_HOST}. Stages that share parameters were held against one published pair only"
+        f"the trace's own ops; {OTHER_HOST}. FSDP with pipeline parallelism was checked against one published pair only"
     )

@@ -33,7 +33,7 @@ def activation_bytes(run: Run, layers: Layers) -> float:
     both = widths(products)
     if both.is_empty():
         raise LayoutError(
-            "what stages would send each other isn't known: the layers have no products with shapes.",
+            "what stages would send each other isn't known: the layers have no GEMMs with shapes.",
             "Record with record_shapes=True.",
         )
     return float(both["bytes"][0])

@@ -166,11 +166,11 @@ def _graph(graph: Graph, calls: pl.DataFrame, copy_ns: int) -> Graph:
 
 def _note(layers: Layers, units: Units, copy_ns: int) -> str:
     layer, experts, rest = (f"{size / 2**20:,.1f} MiB" for size in (units.layer, units.experts, units.rest))
-    apart = f" and {experts} of experts, which only copies of the same ones share out," if units.experts else ""
+    apart = f" and {experts} of experts, which only ranks with the same experts shard," if units.experts else ""
     return (
-        f"the trace's parameters aren't sharded: collectives as fully_shard's were put in, for {layers.count} layers "
-        f"of {layer} in {units.dtype}{apart} and {rest} besides. A layer is gathered before its forward and again "
-        f"before its backward pass, up to {AHEAD} ahead; its gradients are reduce-scattered behind. Each collective "
+        f"the trace has no FSDP: fully_shard's collectives were inserted, for {layers.count} layers of {layer} in "
+        f"{units.dtype}{apart} and {rest} besides. A layer is gathered before its forward and again before its "
+        f"backward pass, up to {AHEAD} ahead; its gradients are reduce-scattered after it. Each collective "
         f"costs the CPU {(copy_ns + launch_cost_ns(copy_ns)) / 1e3:.0f} µs, told from the trace's own ops; "
-        f"{OTHER_HOST}. Sharded copies of a one-GPU job were held against published throughputs only"
+        f"{OTHER_HOST}. FSDP from a one-GPU trace was checked against published throughputs only"
     )

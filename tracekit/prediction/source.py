@@ -47,13 +47,13 @@ def recognise(run: Run, name: str | None = None) -> SourceCluster:
     nodes = hosts or -(-ranks // node.gpus_per_node)
     if nodes == 1:
         return SourceCluster(
-            load_cluster(f"{node.gpus_per_node}x{run.gpu.slug}"), "taken to be one usual node of its GPU"
+            load_cluster(f"{node.gpus_per_node}x{run.gpu.slug}"), "assumed to be one usual node of its GPU"
         )
     if usual is None or node.network == "none":
         return SourceCluster(None, f"{many(ranks, 'rank')} on {many(nodes, 'node')} whose network isn't known")
     if hosts and ranks < nodes * node.gpus_per_node:
         return SourceCluster(_smaller(node, hosts, ranks // hosts), f"told by the names of {hosts} hosts")
-    return SourceCluster(load_cluster(f"{nodes}x{usual}"), f"taken to be {many(nodes, 'usual node')} of its GPU")
+    return SourceCluster(load_cluster(f"{nodes}x{usual}"), f"assumed to be {many(nodes, 'usual node')} of its GPU")
 
 
 def with_gpu(run: Run, source: SourceCluster) -> Run:

@@ -161,10 +161,10 @@ def _waiting(spread: Spread, old: Layout, new: Layout) -> Straggling:
     return Straggling(
         likely,
         most,
-        f"{more} copies are taken to be {100 * (likely - 1):.1f} % slower than {fewer} by their slowest one, at most "
-        f"{100 * (most - 1):.0f} %: one rank doesn't tell how the others differ, and published jobs lost "
-        f"{100 * LOST:g} % with each doubling beyond {NODE} copies, half of that up to there. Give the traces of "
-        "several ranks to have it told",
+        f"{more} data-parallel ranks are assumed to be {100 * (likely - 1):.1f} % slower than {fewer}, by their "
+        f"slowest one, at most {100 * (most - 1):.0f} %: one rank doesn't tell how the others differ, and published "
+        f"jobs lost {100 * LOST:g} % with each doubling beyond {NODE}, half of that up to there. Give the traces of "
+        "several ranks to measure it",
     )
 
 
@@ -201,8 +201,8 @@ def _of_its_own(spread: Spread, before: int, after: int) -> Straggling:
     return Straggling(
         likely,
         most,
-        f"the slowest of {after} ranks is taken to be {100 * (likely - 1):.1f} % later than that of {before}, at most "
-        f"{100 * (most - 1):.0f} %: {_varying(spread)}",
+        f"the slowest of {after} ranks is assumed to be {100 * (likely - 1):.1f} % later than that of {before}, at "
+        f"most {100 * (most - 1):.0f} %: {_varying(spread)}",
     )
 
 

@@ -305,7 +305,9 @@ def _changed(old: Layout | None, target: Target) -> tuple[Layout, Layout] | None
 def _too_small(cluster: Cluster, layout: Layout) -> ClusterError:
     copy = layout.world_size // layout.dp
     most = cluster.gpus // copy * copy
-    fitting = f"or predict a job that fits: --world-size {most}" if most else f"as one copy of the job has {copy} ranks"
+    fitting = (
+        f"or predict a job that fits: --world-size {most}" if most else f"as one replica of the job has {copy} ranks"
+    )
     return ClusterError(
         f"{layout} don't fit on {cluster.slug}, which has {many(cluster.gpus, 'GPU')}.",
         f"Name a larger cluster, {fitting}.",

@@ -127,9 +127,9 @@ def _divisible(table: pl.DataFrame, before: int, after: int) -> None:
     uneven = table.filter(inner & ((pl.col("k") * before) % after != 0) | ((pl.col("heads") * before) % after != 0))
     if uneven.height:
         row = uneven.row(0, named=True)
-        count, what = (row["heads"], "heads") if row["heads"] else (row["k"], "columns between a block's products")
+        count, what = (row["heads"], "heads") if row["heads"] else (row["k"], "columns between a block's GEMMs")
         op = row["op"] or "a kernel without an op"
-        raise LayoutError(f"{op}: {before * count} {what} can't be shared out over {after} ranks.")
+        raise LayoutError(f"{op}: {before * count} {what} can't be split over {after} ranks.")
 
 
 def _product_bytes(factor: float) -> pl.Expr:

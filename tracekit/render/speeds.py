@@ -109,5 +109,5 @@ def _logarithmic(begin: float, end: float, ticks: Sequence[float], form: str) ->
 
 def _host(speed: float) -> str:
     if speed == 1:
-        return "host as measured"
-    return "host that takes no time" if speed == inf else f"host {speed:g}× as fast"
+        return "CPU as measured"
+    return "CPU that takes no time" if speed == inf else f"CPU {speed:g}× as fast"

@@ -154,7 +154,7 @@ def _legend(sweep: Sweep) -> Iterator[str]:
         order = ": cheaper ones come first" if priced else ", so that their order says nothing"
         yield f"≈ gets as much done as the line above, within {100 * ALIKE:g} %{order}"
     if sweep.unit == "steps":
-        yield "steps of a copy are counted, as the trace doesn't tell its batch: --samples N says a rank's"
+        yield "steps of a replica are counted, as the trace doesn't tell its batch: --samples N says a rank's"
     if any(entry.prediction.memory.fits is False for entry in sweep.entries):
         yield "what doesn't fit into memory comes last"
     if any(entry.prediction.memory.fits is None for entry in sweep.entries):
@@ -167,7 +167,7 @@ def _notes(sweep: Sweep) -> list[str]:
     """What is said of every layout."""
     own = [set(entry.prediction.notes) for entry in sweep.entries]
     common = [note for note in sweep.entries[0].prediction.notes if all(note in notes for notes in own)]
-    weak = f"{KEEPS_BATCH}, so that the job's batch grows with its copies"
+    weak = f"{KEEPS_BATCH}, so that the job's batch grows with its data-parallel ranks"
     if any(entry.prediction.pipeline for entry in sweep.entries):
         weak += "; with stages each micro-batch is as large as a traced pass"
     assumed = [one for one in (*sweep.assumed, sweep.straggling) if one and one not in common]

@@ -96,7 +96,7 @@ def _source(report: Report) -> RenderableType:
         _line(
             "replay",
             f"{duration(replay.step_time_us)} ({replay.error_pct:+z.2f} %) from the measured kernels; "
-            f"{duration(replay.derived_wait_us)} of waits worked out, not copied",
+            f"{duration(replay.derived_wait_us)} of waits derived, not copied",
         ),
     )
 

@@ -177,10 +177,10 @@ STEPS = Table(
 )
 SPEEDS = Table(
     "sensitivity",
-    "The step if GPU or host were faster.",
+    "The step if GPU or CPU were faster.",
     (
         Column("gpu_speed", pl.Float64, "Multiple of the measured GPU's speed."),
-        Column("host_speed", pl.Float64, "Multiple of the measured host's speed; infinite: no time at all."),
+        Column("host_speed", pl.Float64, "Multiple of the measured CPU's speed; infinite: no time at all."),
         Column("step_time_us", pl.Float64, "The step."),
     ),
 )

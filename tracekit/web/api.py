@@ -49,12 +49,12 @@ class Ask(BaseModel):
     steps: str | None = Field(default=None, pattern=r"^\d{1,9}(:\d{1,9})?$", description="N or N:M; default all.")
     rank: int | None = Field(default=None, ge=0, lt=2**31, description="The rank to measure.")
     world_size: Count | None = Field(default=None, description="GPUs in use on the clusters; default: by the layout.")
-    dp: Count | None = Field(default=None, description="Data-parallel copies on the clusters; default the trace's.")
-    tp: Count | None = Field(default=None, description="Ranks that share each layer there.")
+    dp: Count | None = Field(default=None, description="Data-parallel ranks on the clusters; default the trace's.")
+    tp: Count | None = Field(default=None, description="Tensor-parallel ranks there.")
     pp: Count | None = Field(default=None, description="Pipeline stages there.")
-    ep: Count | None = Field(default=None, description="Ranks that share a layer's experts there.")
-    micro_batches: Count | None = Field(default=None, description="Passes of a step through the stages.")
-    fsdp: bool = Field(default=False, description="Whether copies of a one-GPU job share out its parameters.")
+    ep: Count | None = Field(default=None, description="Expert-parallel ranks there.")
+    micro_batches: Count | None = Field(default=None, description="Micro-batches of a step.")
+    fsdp: bool = Field(default=False, description="Whether a one-GPU job's parameters are sharded (FSDP).")
     batch: float | None = Field(
         default=None, ge=LEAST_BATCH, le=MOST_BATCH, description="Of each rank, over that in the trace."
     )
@@ -181,7 +181,7 @@ def asked(ask: Ask) -> dict[str, Any]:
         if ".toml" in name.lower():
             raise WebError(f"{name}: the server reads no files.", "Name what it knows: /api/v1/gpus, /api/v1/clusters.")
     if not ask.clusters and (ask.fsdp or any((ask.world_size, ask.dp, ask.tp, ask.pp, ask.ep, ask.micro_batches))):
-        raise WebError("Copies, shared layers or experts and stages need links between GPUs.", "Name a cluster.")
+        raise WebError("Data, tensor, expert and pipeline parallelism need links between GPUs.", "Name a cluster.")
     try:
         targets(gpus, clusters)
         by_gpu(prices)

@@ -7,10 +7,10 @@ from tracekit.prediction import Change
 
 NUMBERS = {
     "world_size": "GPUs in use",
-    "dp": "Copies",
-    "tp": "GPUs that share a layer",
+    "dp": "Data-parallel ranks",
+    "tp": "Tensor-parallel ranks",
     "pp": "Pipeline stages",
-    "ep": "GPUs that share experts",
+    "ep": "Expert-parallel ranks",
     "micro_batches": "Micro-batches",
     "batch": "Times the batch",
 }

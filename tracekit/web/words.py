@@ -13,7 +13,7 @@ FIELDS = {
     "source_cluster": "Cluster of the trace",
     "steps": "Steps",
     "prices": "Dollars for an hour of a GPU",
-    "fsdp": "Copies share out parameters (FSDP)",
+    "fsdp": "Shard parameters (FSDP)",
     **NUMBERS,
 }
 """What the page calls each field of a request."""
@@ -34,7 +34,7 @@ def on_page(text: str) -> str:
 
     Examples:
         >>> on_page("leave out --tp, or say --ep 4.")
-        'leave out “GPUs that share a layer”, or say “GPUs that share experts” 4.'
+        'leave out “Tensor-parallel ranks”, or say “Expert-parallel ranks” 4.'
     """
     return _OPTION.sub(lambda found: _SAID[found[1]], text)
 

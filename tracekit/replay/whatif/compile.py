@@ -28,7 +28,7 @@ def compiled(run: Run, select: Select, host: float = HOST) -> Edited:
         WhatIfError: No kernel is selected that the trace has a launch of, or the part is negative or not finite.
     """
     if not 0 <= host < np.inf:
-        raise WhatIfError(f"the host's work can't fall to {host:g} of what it was.", "Give a part of 0 or more.")
+        raise WhatIfError(f"the CPU's work can't fall to {host:g} of what it was.", "Give a part of 0 or more.")
     calls = calls_of(run, select.rows(run))
     if not calls.any():
         raise WhatIfError(f"the trace has no launch of {select}.")

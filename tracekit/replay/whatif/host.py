@@ -36,9 +36,7 @@ def host_speed(run: Run, *, python: float = 1.0, op: float = 1.0, launch: float 
     factor[on_cpu & (graph.kind == EdgeKind.RUN)] = 1 / launch
     speeds = {"Python": python, "ops": op, "launches": launch}
     changed = [f"{name} {speed:g}x" for name, speed in speeds.items() if speed != 1.0] or ["unchanged"]
-    told = (
-        f"the host: {', '.join(changed)}" if len(set(speeds.values())) > 1 else f"the host is {python:g} times as fast"
-    )
+    told = f"the CPU: {', '.join(changed)}" if len(set(speeds.values())) > 1 else f"the CPU is {python:g} times as fast"
     return Edited(with_graph(run, times_factor(graph, factor)), int((factor != 1).sum()), told)
 
 
@@ -49,4 +47,4 @@ def check_speeds(*speeds: float) -> None:
         WhatIfError: A speed is below ``LEAST``, or no number.
     """
     if not all(speed >= LEAST for speed in speeds):
-        raise WhatIfError("the host's speed has to be positive.", f"Give {LEAST:g} or more.")
+        raise WhatIfError("the CPU's speed has to be positive.", f"Give {LEAST:g} or more.")

@@ -25,7 +25,7 @@ def find(case: Case) -> Iterator[Finding]:
         return
     yield Finding(
         kind="unfused-attention",
-        title=f"Attention takes {duration(case.per_step(parts))} of a step as separate products and softmaxes.",
+        title=f"Attention takes {duration(case.per_step(parts))} of a step as separate GEMMs and softmaxes.",
         advice="torch.nn.functional.scaled_dot_product_attention (FlashAttention) never writes the scores to memory.",
         saves_us=saves_us,
         evidence=case.evidence(parts),

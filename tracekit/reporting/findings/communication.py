@@ -10,7 +10,7 @@ from tracekit.units import duration, percent
 
 WORTH_TELLING = 0.05
 ADVICE = "Overlap them with compute (bucket sizes, prefetch), or look for a rank that comes late."
-HOST_FIRST = "Without them the step would be as long: the host is the limit. Shorten its work first."
+HOST_FIRST = "Without them the step would be as long: the CPU is the limit. Shorten its work first."
 
 
 def find(case: Case) -> Iterator[Finding]:

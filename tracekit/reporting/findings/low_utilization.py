@@ -37,10 +37,10 @@ def find(case: Case) -> Iterator[Finding]:
     yield Finding(
         kind="low-utilization",
         title=(
-            f"Products and convolutions of {duration(case.per_step(slow))} per step reach only "
+            f"GEMMs and convolutions of {duration(case.per_step(slow))} per step reach only "
             f"{percent(reached)} of what the GPU allows."
         ),
-        advice="They are too small or too thin to fill it: a larger batch, batched or grouped products, other layouts.",
+        advice="They are too small or too thin to fill it: a larger batch, batched or grouped GEMMs, other layouts.",
         saves_us=saves_us,
         evidence=case.evidence(slow, why),
     )

@@ -22,7 +22,7 @@ def find(case: Case) -> Iterator[Finding]:
     yield Finding(
         kind="pageable-copies",
         title=f"Copies of pageable memory take {duration(case.per_step(copies))} of a step.",
-        advice="Pin the host's side (DataLoader(pin_memory=True), Tensor.pin_memory) and copy with non_blocking=True.",
+        advice="Pin the host memory (DataLoader(pin_memory=True), Tensor.pin_memory) and copy with non_blocking=True.",
         saves_us=saves_us,
         evidence=case.evidence(copies, pl.col("name")),
     )

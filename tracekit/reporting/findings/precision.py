@@ -26,7 +26,7 @@ def find(case: Case) -> Iterator[Finding]:
         return
     yield Finding(
         kind="full-precision",
-        title=f"Matrix products take {duration(case.per_step(products))} of a step in fp32, without tensor cores.",
+        title=f"GEMMs take {duration(case.per_step(products))} of a step in fp32, without tensor cores.",
         advice=TF32_ADVICE if wanted == "tf32" else FP16_ADVICE,
         saves_us=saves_us,
         evidence=case.evidence(products),

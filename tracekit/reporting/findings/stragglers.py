@@ -18,7 +18,7 @@ def find(case: Case) -> Iterator[Finding]:
     yield Finding(
         kind="straggler",
         title=f"The others wait for rank {worst['rank']}: it comes last to {last} of its collectives.",
-        advice="Look at what it does more: data loading, logging, uneven shards or experts, a slower GPU or host.",
+        advice="Look at what it does more: data loading, logging, uneven shards or experts, a slower GPU or CPU.",
         saves_us=worst["held_up_us"],
         evidence=tuple(
             Evidence(

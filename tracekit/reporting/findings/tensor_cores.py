@@ -35,7 +35,7 @@ def _unused(case: Case, products: pl.DataFrame) -> Iterator[Finding]:
         return
     yield Finding(
         kind="tensor-cores-unused",
-        title=f"Half-precision products take {duration(case.per_step(products))} of a step without tensor cores.",
+        title=f"Half-precision GEMMs take {duration(case.per_step(products))} of a step without tensor cores.",
         advice="Give them contiguous, 16-byte aligned inputs; look whether another backend (cuBLASLt) has a kernel.",
         saves_us=saves_us,
         evidence=case.evidence(products, pl.col("name").str.slice(0, 60)),
@@ -51,7 +51,7 @@ def _misaligned(case: Case, products: pl.DataFrame) -> Iterator[Finding]:
         return
     yield Finding(
         kind="misaligned-shapes",
-        title=f"Products with sides no multiples of {MULTIPLE} take {duration(case.per_step(products))} of a step.",
+        title=f"GEMMs with n or k not a multiple of {MULTIPLE} take {duration(case.per_step(products))} of a step.",
         advice=f"Pad these dimensions (vocabulary, classes, channels, sequence) to multiples of {MULTIPLE}, better 64.",
         saves_us=saves_us,
         evidence=case.evidence(products, pl.format("m {}, n {}, k {}", "m", "n", "k")),

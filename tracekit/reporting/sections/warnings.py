@@ -200,7 +200,7 @@ def _ranks(run: Run) -> Iterator[str]:
     if read == 1 < world:
         yield f"one of {world} ranks: {kept} (give all ranks' traces to derive it)"
     elif read < world:
-        yield f"{read} of {world} ranks: the others are taken to arrive when a like rank does, and {kept}"
+        yield f"{read} of {world} ranks: the others are assumed to arrive when a like rank does, and {kept}"
     if run.collectives is None:
         return
     for doubt in run.collectives.doubts:
