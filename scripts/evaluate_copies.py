@@ -29,7 +29,7 @@ def main() -> None:
     rates = {gpu: 2 * COPIED / predict(copy, gpu)["time_us"].item() / 1e3 for gpu in PUBLISHED_GBPS}
     errors = {gpu: rate / PUBLISHED_GBPS[gpu] - 1 for gpu, rate in rates.items()}
     print_table(
-        "| GPU | check bits in the memory | printed, GB/s | published copies | of the printed | predicted | error |",
+        "| GPU | ECC | datasheet, GB/s | published copies | of the datasheet | predicted | error |",
         (
             f"| {gpu} | {'yes' if load_gpu(gpu).inline_ecc else ''} | {load_gpu(gpu).bandwidth_gbps:.0f} "
             f"| {PUBLISHED_GBPS[gpu]} | {PUBLISHED_GBPS[gpu] / load_gpu(gpu).bandwidth_gbps:.2f} "

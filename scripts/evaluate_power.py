@@ -35,7 +35,7 @@ def main() -> None:
     """Prints a line for each GPU and each range of times."""
     parser = argparse.ArgumentParser()
     parser.add_argument("checkout", type=Path)
-    heading = "| GPU | short run, µs | products | power, W | long over short | 10 to 90 % | predicted, of long |"
+    heading = "| GPU | short run, µs | GEMMs | power, W | long over short | 10 to 90 % | predicted, of long |"
     checkout = parser.parse_args().checkout
     print_table(heading, (line for gpu in RUNS for line in lines(checkout, gpu)))
 

@@ -43,7 +43,7 @@ KINDS = (
     ("attention", r"Attention"),
     ("loss", r"Loss"),
     ("elementwise", r"scalar_mult|diagonal|MinGPT"),
-    ("product", r"[Mm]atri|Matmul"),
+    ("GEMM", r"[Mm]atri|Matmul"),
     ("softmax", r"Softmax"),
     ("batch norm", r"BatchNorm"),
     ("instance norm", r"InstanceNorm"),

@@ -19,7 +19,7 @@ from predictors import Gpu, predict, resolve_gpu
 from predictors.kernels import DTYPE_BYTES
 from predictors.training.aiconfigurator import load
 
-FAMILIES = {"gemm": "products", "moe": "experts"}
+FAMILIES = {"gemm": "GEMMs", "moe": "MoE"}
 TOKENS = ((1, 256), (257, 1024), (1025, 65536))
 MOST = 2000
 """Kernels of a pair of GPUs."""

@@ -22,7 +22,7 @@ aiconfigurator = "github.com/ai-dynamo/aiconfigurator, Apache-2.0: kernels in CU
 neusight = "github.com/sitar-lab/NeuSight, MIT: fp32 operators, eager PyTorch 2.1, launch included and fitted away"
 tracelens = "github.com/AMD-AGI/TraceLens, MIT: operators of real jobs on MI300X and H100, profiled"
 traces = "predictors/training/traces.py: kernels of public profiler traces; scored from 2 us on"
-published = "predictors/training/published.py: rates of products (their GPUs are rated), times of vector kernels"
+published = "predictors/training/published.py: rates of GEMMs (their GPUs are rated), times of vector kernels"
 """
 COLUMNS = (
     "GPU", "in base", "GPU held out", "bias", "its class held out", "GPU held out, 30 kernels measured",
