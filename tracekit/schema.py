@@ -115,7 +115,7 @@ CALLS = Table(
 
 ACTIVITIES = Table(
     "activities",
-    "What ran on the GPU: kernels, copies and sets.",
+    "What ran on the GPU: kernels, copies and memsets.",
     (
         *_SPAN,
         Column("kind", pl.String, "kernel, memcpy or memset."),
@@ -211,7 +211,7 @@ KERNELS = Table(
         ),
         Column("tile_n", pl.Int64, "gemm, conv: columns that one block computes; attention: keys."),
         Column("tile_k", pl.Int64, "gemm, conv: depth of one pass of a block; attention: width of a head."),
-        Column("stages", pl.Int64, "Passes that a block loads ahead."),
+        Column("stages", pl.Int64, "Pipeline stages: passes that a block loads ahead."),
         Column(
             "split_k", pl.Boolean, "Whether blocks share the depth of one output tile; null: the name doesn't tell."
         ),
@@ -227,7 +227,11 @@ KERNELS = Table(
         Column("width", pl.Int64, "conv, two-dimensional: columns of an output image."),
         Column("part", pl.String, "norm: what it does where several kernels make one: sums or scaling."),
         Column("layout", pl.String, "gemm: nn, nt, tn or tt, of the two operands, as in BLAS."),
-        Column("tensor_core", pl.Boolean, "Whether it runs on matrix units; null: the name doesn't tell."),
+        Column(
+            "tensor_core",
+            pl.Boolean,
+            "Whether it runs on tensor cores (AMD: matrix cores); null: the name doesn't tell.",
+        ),
         Column("copy_kind", pl.String, "memcpy: HtoD, DtoH, DtoD or PtoP."),
         Column("collective", pl.String, "collective: all_reduce, all_gather, ..."),
         Column(

@@ -278,7 +278,7 @@ def test_older_attention():
     """860 us of FlashAttention 2 are 320 TFLOP/s; FlashAttention 3 reaches 579 of such sequences."""
     finding = flash(H100).found()["older-attention"]
     assert finding.saves_us == pytest.approx(860 * (1 - 320 / 579), rel=0.25)
-    assert "at most 50 % of what this GPU's matrix units can do" in finding.title
+    assert "at most 50 % of what this GPU's tensor cores can do" in finding.title
     assert "older-attention" not in flash(None).found()
     assert "older-attention" not in flash(H100, "cutlass::device_kernel<flash::FlashAttnFwdSm90<>>").found()
 
@@ -300,7 +300,7 @@ def test_attention_that_a_target_has_better_kernels_for_is_said():
     }
     said = (
         "FlashAttention 2 (100 % of GPU time there) is written for an A100 and reaches at most 25 % of what b200's "
-        "matrix units can do"
+        "tensor cores can do"
     )
     assert sum(note.startswith(said) for note in notes["b200"]) == 1
     # An H20 has a seventh of an H100's rate: the A100's instructions reach it.

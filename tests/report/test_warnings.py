@@ -101,7 +101,7 @@ def test_a_gpu_slower_than_its_kind_is_said_if_all_kinds_of_kernels_are(took_us,
         builder.op(op, 100 * number, 30, dims=[[4096, 4096]], types=["float"])
         builder.kernel(kernel, start, dur, launch=100 * number + 5)
         start += dur + 2
-    said = [warning for warning in said_of(builder) if "kernels of all kinds" in warning]
+    said = [warning for warning in said_of(builder) if "kernels of all families" in warning]
     assert len(said) == warns
 
 

@@ -15,7 +15,7 @@ def usual(case: Case) -> Check | None:
         "GPU speed",
         at_most_warn(cost),
         f"{found.kernels:,} kernels of known work take {found.typical:.1f} times what is usual on this GPU",
-        f"all kinds do, {found}: its clock was low, or others used it; {cost:.0f} % of the step may be due to that, "
+        f"all families do, {found}: its clock was low, or others used it; {cost:.0f} % of the step may be due to that, "
         "and predictions carry it to other GPUs",
         cost,
         "warm up longer, and see what throttles it (nvidia-smi -q -d PERFORMANCE, rocm-smi)",

@@ -267,7 +267,7 @@ def _damages(decoded: Decoded) -> Iterable[str]:
     if decoded.columns.untimed:
         yield f"{decoded.columns.untimed:,} events without a time were left out"
     if decoded.columns.backward:
-        yield f"{decoded.columns.backward:,} events end before they begin: they are taken to last no time"
+        yield f"{decoded.columns.backward:,} events end before they begin: their duration is set to zero"
 
 
 def _gaps(ops: pl.DataFrame, unreadable: int, device: Device | None) -> Iterable[str]:

@@ -130,7 +130,7 @@ def _pipeline(pipeline: Pipeline, layout: Layout) -> Iterator[str]:
     size = "as large as" if layout.batch == 1 else f"{layout.batch:g} times as large as"
     yield f"a micro-batch is {size} a traced pass: the job's batch is {batch:g} times a rank's in the trace"
     yield (
-        f"stages send each other {pipeline.send_bytes / 2**20:,.1f} MiB a micro-batch, told from the layers' GEMMs: "
+        f"stages send each other {pipeline.send_bytes / 2**20:,.1f} MiB a micro-batch, derived from the layers' GEMMs: "
         f"{duration(pipeline.send_us)}, {duration(HAND_OVER_US[0])} of it latency, as in published pipelines; "
         f"the interval goes from {duration(HAND_OVER_US[1])} to {duration(HAND_OVER_US[2])}"
     )
@@ -249,7 +249,7 @@ def _unsure(run: Run, times: pl.DataFrame) -> Iterator[str]:
         )
     unsized = share(rows, "dur_ns", pl.col("bytes").is_null())
     if unsized >= WORTH_SAYING_PCT:
-        yield f"{unsized:.0f} % of the collectives' time has no message size: it was told from launches and durations"
+        yield f"{unsized:.0f} % of the collectives' time has no message size: inferred from launches and durations"
     kept = share(rows, "dur_ns", pl.col("method") == "kept")
     if kept >= WORTH_SAYING_PCT:
         yield f"{kept:.0f} % of the collectives' time can't be predicted and is kept as measured"
@@ -263,7 +263,7 @@ def _older_attention(run: Run, gpu: Gpu, times: pl.DataFrame) -> Iterator[str]:
     if part >= OLDER_PCT and rate < 1:
         yield (
             f"FlashAttention 2 ({part:.0f} % of GPU time there) is written for an A100 and reaches at most "
-            f"{100 * rate:.0f} % of what {gpu.slug}'s matrix units can do: cuDNN's attention, or FlashAttention 3 "
+            f"{100 * rate:.0f} % of what {gpu.slug}'s tensor cores can do: cuDNN's attention, or FlashAttention 3 "
             "(Hopper) or 4 (Blackwell), would shorten these kernels"
         )
 

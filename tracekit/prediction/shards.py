@@ -171,6 +171,6 @@ def _note(layers: Layers, units: Units, copy_ns: int) -> str:
         f"the trace has no FSDP: fully_shard's collectives were inserted, for {layers.count} layers of {layer} in "
         f"{units.dtype}{apart} and {rest} besides. A layer is gathered before its forward and again before its "
         f"backward pass, up to {AHEAD} ahead; its gradients are reduce-scattered after it. Each collective "
-        f"costs the CPU {(copy_ns + launch_cost_ns(copy_ns)) / 1e3:.0f} µs, told from the trace's own ops; "
+        f"costs the CPU {(copy_ns + launch_cost_ns(copy_ns)) / 1e3:.0f} µs, derived from the trace's own ops; "
         f"{OTHER_HOST}. FSDP from a one-GPU trace was checked against published throughputs only"
     )

@@ -173,7 +173,7 @@ def sweep(
     predictor = Predictor(run, source, old, batch, by_gpu(prices), calibration.stored() if calibrated else ())
     found = [*_predicted(predictor, wanted, refused)]
     if not found:
-        raise LayoutError(f"none of the layouts can be worked out: {refused[0] if refused else 'none fits'}")
+        raise LayoutError(f"none of the layouts can be predicted: {refused[0] if refused else 'none fits'}")
     ranked = _ranked(run, old, found, batch.unit, tuple(dict.fromkeys(refused)))
     largest = max((one.layout or old for one in found), key=lambda layout: layout.world_size)
     added = (lacking(run, old, one.layout or old) for one in found)

@@ -21,20 +21,24 @@ STEP = Table(
         Column("low_us", pl.Float64, "Lower end of the step's 90 % interval."),
         Column("high_us", pl.Float64, "Upper end."),
         Column("speedup", pl.Float64, "Measured step time over predicted."),
-        Column("speedup_per_sample", pl.Float64, "The same for each sample, where a step has more or less of them."),
-        Column("kernel_time_us", pl.Float64, "Time in which the GPU runs something."),
+        Column("speedup_per_sample", pl.Float64, "The same per sample, where the batch differs."),
+        Column("kernel_time_us", pl.Float64, "Time in which the GPU is busy."),
         Column("exposed_comm_us", pl.Float64, "The part of it in which only collectives run."),
-        Column("idle_us", pl.Float64, "Time in which the GPU runs nothing."),
+        Column("idle_us", pl.Float64, "Time in which the GPU is idle."),
         Column("modelled_pct", pl.Float64, "GPU time predicted from shapes."),
-        Column("scaled_pct", pl.Float64, "GPU time scaled by the resource that such kernels bind on."),
+        Column("scaled_pct", pl.Float64, "GPU time scaled by the resource that limits such kernels."),
         Column("unknown_pct", pl.Float64, "GPU time kept as measured."),
-        Column("dollars_per_1000_steps", pl.Float64, "On all GPUs in use, where their price was given."),
+        Column("dollars_per_1000_steps", pl.Float64, "Cost on all GPUs in use, where their price was given."),
         Column("dollars_per_1000_traced_steps", pl.Float64, "The same for as many samples as 1,000 traced steps have."),
-        Column("samples", pl.Float64, "Samples or tokens that the job works through in a step, where the trace tells."),
+        Column("samples", pl.Float64, "Samples or tokens of the job in a step, where the trace tells."),
         Column("unit", pl.String, "Whether these are samples or tokens."),
-        Column("per_second", pl.Float64, "Of them, what it gets done."),
-        Column("dollars_per_million", pl.Float64, "Of them, on all GPUs in use, where their price was given."),
-        Column("fits_in_memory", pl.Boolean, "Whether a rank fits; blank where that can't be told."),
+        Column("per_second", pl.Float64, "Throughput of the job in samples or tokens per second."),
+        Column(
+            "dollars_per_million",
+            pl.Float64,
+            "Cost of a million samples or tokens on all GPUs in use, where their price was given.",
+        ),
+        Column("fits_in_memory", pl.Boolean, "Whether a rank fits into memory; blank where that isn't known."),
     ),
 )
 TIME = Table(
@@ -49,7 +53,7 @@ TIME = Table(
 )
 FINDINGS = Table(
     "findings",
-    "What holds the step back.",
+    "What limits the step.",
     (
         Column("kind", pl.String, "Short name."),
         Column("title", pl.String, "What it is."),
@@ -79,13 +83,13 @@ KERNEL_TIMES = Table(
             "What keeps it from being faster: compute, memory, latency (too small to fill the GPU) or link.",
         ),
         Column("flops", pl.Float64, "Operations per step; a multiply-add is two."),
-        Column("bytes", pl.Float64, "Memory traffic per step that it can't do without."),
+        Column("bytes", pl.Float64, "Compulsory memory traffic per step."),
     ),
 )
 PREDICTED = {
     "predicted": "Predicted time per step on this GPU, and how many times as fast that is.",
-    "method": "How its time was told. transfer: its measurement carried over by the model; law: the model alone; "
-    "scaled: by the resource that such kernels bind on; kept: as measured.",
+    "method": "How its time was predicted. transfer: its measurement, scaled by the model; law: the model alone; "
+    "scaled: by the resource that limits such kernels; kept: as measured.",
 }
 """Meaning of the columns that every target has."""
 IDLE = Table(
@@ -146,8 +150,8 @@ COLLECTIVES = Table(
         Column("ranks", pl.Int64, "How many take part."),
         Column("count", pl.Float64, "Launches per step."),
         Column("time_us", pl.Float64, "Summed time per step, without waiting for other ranks."),
-        Column("wait_us", pl.Float64, "What they waited for other ranks besides."),
-        Column("exposed_us", pl.Float64, "The part of it in which the GPU ran nothing else but collectives."),
+        Column("wait_us", pl.Float64, "Waiting for other ranks, not in the time above."),
+        Column("exposed_us", pl.Float64, "The part of it in which the GPU ran only collectives."),
         Column("bytes", pl.Float64, "Size of the buffers per step, as nccl-tests counts it."),
         Column("busbw_gbps", pl.Float64, "Bus bandwidth over that time, as nccl-tests counts it."),
     ),
@@ -158,7 +162,7 @@ RANKS = Table(
     (
         Column("rank", pl.Int64, "Its number."),
         Column("busy_us", pl.Float64, "Its kernels' summed time, without waiting for other ranks."),
-        Column("wait_us", pl.Float64, "What its collectives waited for other ranks."),
+        Column("wait_us", pl.Float64, "How long its collectives waited for other ranks."),
         Column("last", pl.Float64, "Percent of its collectives to which it came last."),
         Column("held_up_us", pl.Float64, "By how much it was then later than all others, summed."),
         Column("clock_ahead_us", pl.Float64, "How far its clock was ahead of the first rank's."),
@@ -188,11 +192,9 @@ LAWS = Table(
     "accuracy",
     "How far the model's laws were off on kernels longer than 20 µs that they were not fitted to.",
     (
-        Column(
-            "law", pl.String, "What it is of, and its precision; half: what matrix units take from TF32 to 16 bits."
-        ),
+        Column("law", pl.String, "Kernel family and precision; half: tensor-core formats from TF32 to 16 bits."),
         Column("share", pl.Float64, "GPU time of the measured step that it models, percent."),
-        Column("gpus", pl.String, "GPUs that it was fitted on."),
+        Column("gpus", pl.String, "GPUs that it was fitted to."),
         Column("held_out", pl.Float64, "Median error in percent on a GPU that was left out of the fit."),
         Column("worst", pl.Float64, "The same for the GPU that came out worst."),
     ),

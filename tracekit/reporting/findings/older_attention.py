@@ -26,7 +26,7 @@ def find(case: Case) -> Iterator[Finding]:
         kind="older-attention",
         title=(
             f"FlashAttention 2 takes {duration(case.per_step(older))} of a step. It is written for an A100 and reaches "
-            f"at most {100 * rate:.0f} % of what this GPU's matrix units can do."
+            f"at most {100 * rate:.0f} % of what this GPU's tensor cores can do."
         ),
         advice=(
             "torch.nn.attention.sdpa_kernel(SDPBackend.CUDNN_ATTENTION), or FlashAttention 3 (Hopper) or 4 (Blackwell)."
