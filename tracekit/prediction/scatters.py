@@ -120,5 +120,5 @@ def _note(layers: Layers, units: Units, host_ns: int) -> str:
         f"{units.dtype} and {rest} besides, gathered once a step, before a stage's first micro-batch, and "
         "reduce-scattered after its last one. Megatron-LM's distributed optimizer and DeepSpeed's ZeRO-1, the stage "
         f"that it has for pipelines, move as much. Each reduce-scatter costs the CPU {host_ns / 1e3:.0f} µs, derived "
-        f"from the trace's own ops; {OTHER_HOST}. FSDP with pipeline parallelism was checked against one published pair only"
+        f"from the trace's own ops; {OTHER_HOST}. FSDP with pipelines was checked against one published pair only"
     )

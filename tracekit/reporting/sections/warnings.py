@@ -109,8 +109,8 @@ def _pace(run: Run) -> Iterator[str]:
     found = pace(run.kernels, run.gpu) if run.gpu else None
     if found and found.is_slow:
         yield (
-            f"kernels of all families took longer than they usually do on this GPU, {found}: its clock was low, or others "
-            "used it; predictions carry that to other GPUs"
+            f"kernels of all families took longer than they usually do on this GPU, {found}: its clock was low, or "
+            "others used it; predictions carry that to other GPUs"
         )
 
 
