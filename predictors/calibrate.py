@@ -23,7 +23,7 @@ WILD = 3.0
 STEP = 1e-3
 ITERATIONS = 4
 
-COMPUTE_BOUND = ("gemm half", "gemm fp8", "conv half", "prefill", "encoder")
+COMPUTE_BOUND = ("gemm half", "gemm fp8", "conv half", "prefill", "encoder", "sequence")
 """Laws whose GPUs' offsets of the compute rate go together (study of modern GPUs, answer 8)."""
 TRAVELS = 0.5
 """How much of the products' offset of the compute rate the other compute-bound laws take over."""

@@ -13,7 +13,7 @@ from predictors.coded import Coded
 from predictors.kernels import DTYPE_BYTES, complete, with_law
 from predictors.machine import Machine
 from predictors.precision import runs_as
-from predictors.stacks import SERVING_FRAMEWORKS, key_reads, made_for_mma, stack_on
+from predictors.stacks import SERVING_FRAMEWORKS, block_queries, key_reads, made_for_mma, of_the_law, stack_on
 from predictors.terms import Columns
 from predictors.work import BYTES, attended, attended_keys, element_bytes, with_work
 
@@ -22,9 +22,6 @@ ROW_FAMILIES = ("softmax", "norm")
 VECTOR_BYTES = 16
 """What one thread loads at once where the addresses allow it."""
 MANY = 1e9
-BACKWARD_PASSES = 2.9
-"""Of attention's work forward: 2.5 times the products at 0.87 of the rate, as FlashAttention 2 and 3 and cuDNN alike
-have for long sequences on an H100 (FlashAttention-3, arXiv:2407.08608, figures 5 and 6)."""
 
 _NUMBERS = (
     "batch", "m", "n", "k", "rows", "cols", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "window",
@@ -48,6 +45,7 @@ def as_run(table: pl.DataFrame, gpu: Machine | None) -> pl.DataFrame:
     framework = pl.col("framework") if gpu is None else stack_on(gpu)
     runs = table["dtype"] if gpu is None else runs_as(table, gpu.gpu)
     table = with_law(table.with_columns(dtype=runs, asked=table["dtype"], framework=framework))
+    table = table.with_columns(framework=of_the_law())
     size, kv_size = (pl.col(name).replace_strict(DTYPE_BYTES, default=BYTES) for name in ("dtype", "kv_dtype"))
     return with_work(
         table.with_columns(
@@ -105,7 +103,7 @@ def sizes(table: pl.DataFrame) -> Sizes:
         "unaligned_stores": wide * gemm * _accesses(x["n"] * x["size"], x["size"]),
         "cold": (weighted & framework.among(None)).astype(np.float64),
         "uneven": _uneven(cols * x["size"], VECTOR_BYTES).astype(np.float64),
-        "passes": np.where(direction.among("backward"), BACKWARD_PASSES, 1.0),
+        "block_queries": block_queries(framework),
         "backward": direction.among("backward").astype(np.float64),
         "skewed": routing.map(_skew),
         **_of_convolution(table, x, family, direction),

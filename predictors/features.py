@@ -10,7 +10,7 @@ from predictors.machine import Machine
 from predictors.stacks import ATTENTION_STACKS, SERVING_FRAMEWORKS
 from predictors.terms import Columns, Terms, overlap
 
-ATTENTION_LAWS = ("prefill", "encoder", "decode")
+ATTENTION_LAWS = ("prefill", "encoder", "sequence", "decode")
 
 
 def features(law: str, frameworks: Frameworks, x: Columns, terms: Terms, gpu: Machine) -> Singles:
@@ -48,7 +48,7 @@ def _shape(law: str, x: Columns, gpu: Machine) -> list[Floats]:
     if kind in ("gemm", "conv"):
         return _product(x, gpu)
     if kind in ATTENTION_LAWS:
-        return _attention(x, gpu)
+        return [*_attention(x, gpu), *([x["backward"]] if law == "sequence" else [])]
     if kind == "moe":
         return _moe(x, gpu)
     few = np.log(np.minimum(x["blocks"] / gpu.sms, 64.0))

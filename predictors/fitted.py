@@ -18,7 +18,7 @@ from predictors.errors import WeightsError
 from predictors.gpu_names import load_gpu
 from predictors.law import LAWS, STAND_INS
 from predictors.laws.products import knows_power
-from predictors.machine import Machine, machine
+from predictors.machine import ON_MMA, Machine, machine
 from predictors.residual import Correction, StoredCorrections, arrays_of
 from predictors.surface import Spread, Surface, usual_spread
 from predictors.terms import Constants
@@ -63,7 +63,7 @@ class Fitted:
     @functools.cached_property
     def well_measured(self) -> Mapping[str, Machine]:
         """GPUs, by slug, that were measured on enough kernels to tell how far off a prediction for them may be."""
-        return {slug: _machine(slug) for slug in self.gpu if slug not in self.sparse}
+        return {slug: machine_of(slug) for slug in self.gpu if slug not in self.sparse}
 
     def constants(
         self,
@@ -170,7 +170,7 @@ class Weights:
         measured = self.laws[law].gpu if law in self.laws else {}
         if gpu.slug in measured:
             return None
-        candidates = [_machine(slug) for slug in sorted(measured)]
+        candidates = [machine_of(slug) for slug in sorted(measured)]
         twins = [m for m in candidates if m.architecture == gpu.architecture and abs(m.sms / gpu.sms - 1) < TWIN_SMS]
         return min(twins, key=lambda m: abs(m.bandwidth_gbps - gpu.bandwidth_gbps), default=None)
 
@@ -219,8 +219,10 @@ def save_weights(weights: Weights, folder: Path) -> None:
 
 
 @functools.cache
-def _machine(slug: str) -> Machine:
-    return machine(load_gpu(slug))
+def machine_of(slug: str) -> Machine:
+    """The GPU that a slug of the weights means: as it is, or as kernels made for an A100's matrix units see it."""
+    board = machine(load_gpu(slug.removesuffix(ON_MMA)))
+    return board.on_mma if slug.endswith(ON_MMA) else board
 
 
 @functools.lru_cache(maxsize=8)

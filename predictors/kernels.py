@@ -137,7 +137,9 @@ def with_law(table: pl.DataFrame) -> pl.DataFrame:
     attention = (
         pl.when(pl.col("q_len") < pl.col("kv_len"), few, pl.col("direction") == "forward")
         .then(pl.lit("decode"))
-        .when(pl.col("causal") & pl.col("paged").fill_null(value=True))
+        .when((pl.col("direction") == "backward") | pl.col("paged").eq_missing(False))
+        .then(pl.lit("sequence"))
+        .when("causal")
         .then(pl.lit("prefill"))
         .otherwise(pl.lit("encoder"))
     )

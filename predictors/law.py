@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from predictors.arrays import Floats
-from predictors.laws.attention import decode_terms, encoder_terms, prefill_terms
+from predictors.laws.attention import decode_terms, encoder_terms, prefill_terms, sequence_terms
 from predictors.laws.convolutions import conv_fp32_terms, conv_terms
 from predictors.laws.products import gemm_fp32_terms, gemm_terms, moe_terms
 from predictors.laws.vector import memcpy_terms, row_terms, stream_terms
@@ -96,6 +96,13 @@ PREFILL = Law(
     | {"traffic": (2.0, 0.5), "per_block": (3000.0, 1.0), "masked": (0.05, 1.5)},
     effects=("floor", "compute", "memory", "traffic", "per_block", "masked"),
 )
+SEQUENCE = Law(
+    sequence_terms,
+    {name: prior for name, prior in PREFILL.priors.items() if name != "masked"}
+    # 2.5 times the products at 0.87 of the rate, on an H100 (FlashAttention-3, arXiv:2407.08608, figures 5 and 6).
+    | {"traffic": (0.2, 0.7), "softmax": (0.7, 0.4), "prologue": (64.0, 0.7), "backward": (2.9, 0.2)},
+    effects=("floor", "compute", "memory", "per_block", "softmax"),
+)
 DECODE = Law(
     decode_terms,
     _SHARED
@@ -145,6 +152,7 @@ LAWS: dict[str, Law] = {
     "conv fp32": CONV_FP32,
     "prefill": PREFILL,
     "encoder": replace(PREFILL, terms=encoder_terms),
+    "sequence": SEQUENCE,
     "decode": DECODE,
     **dict.fromkeys(("elementwise", "copy", "embedding", "optimizer", "memset"), STREAM),
     "reduction": REDUCTION,
@@ -156,7 +164,7 @@ LAWS: dict[str, Law] = {
 }
 """The law of each name that `kernels.with_law` gives."""
 
-EXPONENTIAL_LAWS = ("prefill", "encoder")
+EXPONENTIAL_LAWS = ("prefill", "encoder", "sequence")
 """Those in which exponentials take a part of the time that matters."""
 STAND_INS: dict[str, str] = {
     "conv half": "gemm half", "conv fp8": "gemm fp8", "conv fp8_block": "gemm fp8_block", "conv nvfp4": "gemm nvfp4",

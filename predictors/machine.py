@@ -32,6 +32,8 @@ INLINE_ECC = 0.85
 over RTX 6000 Ada 0.83 to 0.84, T4 over RTX 2070 Super 0.83 to 0.84. Products and decoding, which mostly read, lose too
 little to show: with it an L40S that was left out is predicted worse."""
 
+ON_MMA = " on mma"
+"""What ends the names of a GPU, and of its architecture, as kernels made for an A100's matrix units see it."""
 MMA_FLOPS_PER_CLOCK = 2048.0
 """Of an SM in 16 bit by the instructions of the A100 (mma.sync), whose peak this is. Matrix units of an H100 and a B200
 take two and four times as many by their own; FlashAttention 2, which knows mma.sync only, is no faster on a B200 than
@@ -124,9 +126,9 @@ class Machine:
             return self
         return replace(
             self,
-            slug=f"{self.slug} on mma",
+            slug=self.slug + ON_MMA,
             tensor_class="mma",
-            architecture=f"{self.architecture} on mma",
+            architecture=self.architecture + ON_MMA,
             matrix_flops_per_clock=MMA_FLOPS_PER_CLOCK,
         )
 

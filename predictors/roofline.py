@@ -12,7 +12,7 @@ from predictors.terms import Columns
 WINOGRAD = 4.0
 """How many times fewer multiplications F(4x4, 3x3) needs (Lavin and Gray 2015); fp32 convolutions may use it."""
 
-MATRIX_LAWS = ("gemm", "conv", "moe", "prefill", "encoder", "decode")
+MATRIX_LAWS = ("gemm", "conv", "moe", "prefill", "encoder", "sequence", "decode")
 
 CACHE_HEADROOM = 1.3
 """How far over `Machine.cache_gbps` a real cache may run."""

@@ -18,6 +18,7 @@ AXES: dict[str, tuple[str, ...]] = {
     "conv": ("batch", "m", "n", "k", "tiles"),
     "prefill": ("batch", "heads", "q_len", "kv_len", "reach", "head_dim", "kv_heads", "window", "blocks"),
     "encoder": ("batch", "heads", "q_len", "head_dim", "blocks"),
+    "sequence": ("batch", "heads", "q_len", "kv_len", "reach", "head_dim", "blocks", "backward"),
     "decode": ("batch", "heads", "kv_len", "reach", "head_dim", "kv_heads", "window", "units"),
     "moe": ("tokens", "hidden", "inter", "topk", "experts", "tp", "ep", "rows_per_expert", "skewed"),
 }
@@ -115,6 +116,7 @@ def coordinates(law: str, frameworks: Frameworks, x: Columns, terms: Terms, gpu:
         "rows_per_expert": x["tokens"] * x["topk"] / x["experts"],
         "window": 1 + x["window"],
         "skewed": 1 + x["skewed"],
+        "backward": 1 + x["backward"],
         "intensity": np.maximum(terms.compute_us, 1e-6) / np.maximum(terms.memory_us, 1e-6),
         "time": terms.time_us * gpu.clock_mhz,
     }

@@ -31,7 +31,7 @@ BOARDS = 0.05
 """How far boards of one die are apart, as a logarithm: 5 % and more on one node (stas00/ml-engineering, silicon
 lottery)."""
 HOST_COPIES = ("HtoD", "DtoH")
-LIBRARY = ("gemm", "conv", "moe", "prefill", "encoder", "decode")
+LIBRARY = ("gemm", "conv", "moe", "prefill", "encoder", "sequence", "decode")
 """Laws whose kernels come from a vendor's libraries; the others' are PyTorch's own, the same code on every GPU."""
 
 

@@ -59,7 +59,7 @@ def beside_prediction(path: str, gpu: str | None) -> pl.DataFrame:
         raise SystemExit(f"{path} doesn't tell its GPU: name it as {path}=GPU")
     table = as_measured(run)
     times = Batch(table.drop("measured_us")).on(run.gpu).select("time_us", "low_us", "high_us", "bound_us")
-    told = pl.concat([table, times], how="horizontal")
+    told = pl.concat([table, times], how="horizontal").with_columns(gpu=pl.lit(run.gpu.slug))
     return told.filter(~pl.col("family").is_in(MOVED), pl.col("measured_us") > 0)
 
 

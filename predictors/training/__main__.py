@@ -20,7 +20,7 @@ from predictors.training.fit import fit_all, measurements
 from predictors.training.report import card, markdown
 from predictors.training.widths import coverage
 
-KEPT = (traces.TABLE, published.TABLE, published.KERNELS)
+KEPT = (traces.TABLE, published.TABLE, published.KERNELS, published.ATTENTION)
 
 
 def main() -> None:

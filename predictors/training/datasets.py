@@ -12,7 +12,7 @@ from predictors.gpu_names import load_gpu
 from predictors.kernels import TENSOR_FAMILIES
 from predictors.training import aiconfigurator, neusight, published, tracelens, traces
 
-_MODELLED = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp8_block", "nvfp4")
+_MODELLED = ("fp32", "tf32", "3xtf32", "bf16", "fp16", "fp8", "fp8_block", "nvfp4")
 """Formats of matrix products that are fitted."""
 KEYS = (
     "source", "gpu", "framework", "family", "dtype", "kv_dtype", "direction", "share", "batch", "m", "n", "k", "rows",

@@ -25,8 +25,9 @@ TEST_ROWS = 1500
 """Rows of one framework on one GPU that are scored."""
 FEW_KERNELS = 20
 """Of a GPU with fewer, the errors on its other kernels aren't known: its intervals are those of a GPU left out."""
-OF_A_STACK = pl.col("framework").is_in(ATTENTION_STACKS).fill_null(False)
-"""Rows shown once more under whose kernels they are."""
+STACK_KNOWN = pl.col("framework").is_in(ATTENTION_STACKS).fill_null(False)
+OF_A_STACK = STACK_KNOWN & (pl.col("law") != "sequence")
+"""Rows of engines that are there once more under whose kernels they are."""
 SHOWN_US = 20.0
 """Shorter ones count for the intervals, not in the tables."""
 
@@ -57,13 +58,13 @@ def cross_validate(law: str, parts: Sequence[Measured]) -> tuple[LawFit, pl.Data
         without = fit(law, left, everything, {measured[gpu].machine.architecture for gpu in seen})
         pairs = [test for gpu, test in tests.items() if gpu not in held]
         rows += [_score(without, everything, tests[gpu], pairs) for gpu in sorted(seen)]
-        if len(held) == 1:
-            alone |= dict.fromkeys(held, without)
+        if len({measured[gpu].board for gpu in seen}) == 1:
+            alone |= dict.fromkeys(seen, without)
     missed = {gpu: blocks(alone[gpu], everything, p) for gpu, p in measured.items() if gpu in alone}
     spread = _spread(law, missed)
     for part in measured.values():
         if part.gpu in alone:
-            others = {gpu: of_gpu for gpu, of_gpu in missed.items() if gpu != part.gpu}
+            others = {gpu: of_gpu for gpu, of_gpu in missed.items() if measured[gpu].board != part.board}
             without = replace(alone[part.gpu], spread=_spread(law, others, spread))
             rows.append(_calibrated(without, everything, part, tests[part.gpu]))
     sparse = sorted(p.gpu for p in measured.values() if p.table.height < FEW_KERNELS)
@@ -77,12 +78,17 @@ def _spread(law: str, missed: Mapping[str, Sequence[Block]], near: Spread | None
 
 
 def _hold_outs(parts: Sequence[Measured]) -> list[set[str]]:
-    """Each measured GPU, and all GPUs of each class of which several were measured."""
+    """Each measured GPU, however its kernels see it, and all GPUs of each class of which several were measured."""
+    boards: dict[str, set[str]] = {}
     classes: dict[str, set[str]] = {}
     for part in parts:
+        boards.setdefault(part.board, set()).add(part.gpu)
         classes.setdefault(part.machine.tensor_class, set()).add(part.gpu)
     measured = {part.gpu for part in parts if not part.rated}
-    return [*({gpu} for gpu in sorted(measured)), *(c for c in classes.values() if len(c & measured) > 1)]
+    return [
+        *(boards[board] for board in sorted(boards) if boards[board] & measured),
+        *(c for c in classes.values() if len(c & measured) > 1),
+    ]
 
 
 def held_shapes(part: Measured) -> Measured:
@@ -162,7 +168,7 @@ def table(rows: pl.DataFrame) -> pl.DataFrame:
 
 def by_stack(rows: pl.DataFrame) -> pl.DataFrame:
     """The same of attention whose kernels are known, by law and stack."""
-    return _summary(rows.filter(OF_A_STACK), ["law", "framework"])
+    return _summary(rows.filter(STACK_KNOWN), ["law", "framework"])
 
 
 def _summary(rows: pl.DataFrame, of: list[str]) -> pl.DataFrame:

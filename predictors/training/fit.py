@@ -15,11 +15,11 @@ import polars as pl
 from predictors.arrays import Floats, Singles
 from predictors.columns import law_columns, prepare, sizes
 from predictors.features import ATTENTION_LAWS, features
-from predictors.fitted import Fitted, Weights
-from predictors.gpu_names import load_gpu
+from predictors.fitted import Fitted, Weights, machine_of
 from predictors.law import LAWS
-from predictors.machine import Machine, machine
+from predictors.machine import ON_MMA, Machine
 from predictors.residual import Averaged, Correction, Trees
+from predictors.stacks import made_for_mma
 from predictors.surface import Spread
 from predictors.training.boost import boost
 from predictors.training.datasets import load
@@ -57,7 +57,7 @@ TEST_FOLDS = 5
 
 @dataclass(frozen=True)
 class Measured:
-    """Measurements of one law on one GPU, known by its slug so that a process can hand it to another.
+    """Measurements of one law on one GPU, known by its slug so that a process can hand it to another (`machine_of`).
 
     Measured kernels, or the rates of large products that somebody published, which the law's constants are fitted to.
     """
@@ -68,7 +68,12 @@ class Measured:
     @cached_property
     def machine(self) -> Machine:
         """The GPU."""
-        return machine(load_gpu(self.gpu))
+        return machine_of(self.gpu)
+
+    @property
+    def board(self) -> str:
+        """Slug of the GPU, however its kernels see it."""
+        return self.gpu.removesuffix(ON_MMA)
 
     @property
     def rated(self) -> bool:
@@ -129,10 +134,18 @@ def measurements(data: Sequence[Path], hold_out: Collection[str] = ()) -> dict[s
     table = table.with_columns(shape=_shape_number())
     out: dict[str, list[Measured]] = {}
     for (law, gpu, _), part in table.group_by("law", "gpu", pl.col("source") == RATE, maintain_order=True):
-        measured = Measured(str(gpu), part.sort("shape"))
-        if law is not None and gpu not in hold_out and not measured.shapes(test=False).table.is_empty():
-            out.setdefault(str(law), []).append(measured)
+        if law is None or gpu in hold_out:
+            continue
+        for measured in _as_seen(str(gpu), part.sort("shape")):
+            if not measured.shapes(test=False).table.is_empty():
+                out.setdefault(str(law), []).append(measured)
     return out
+
+
+def _as_seen(gpu: str, table: pl.DataFrame) -> list[Measured]:
+    """Kernels made for older matrix units than the GPU's apart from the others."""
+    seen = table.with_columns(on_mma=made_for_mma(machine_of(gpu))).partition_by("on_mma", maintain_order=True)
+    return [Measured(gpu + ON_MMA * part["on_mma"][0], part) for part in seen]
 
 
 def fit(law: str, parts: Sequence[Measured], near: LawFit | None = None, left_out: Collection[str] = ()) -> LawFit:

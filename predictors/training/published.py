@@ -1,4 +1,4 @@
-"""What GPUs reach by people who published it: two tables kept beside this file.
+"""What GPUs reach by people who published it: three tables kept beside this file.
 
 **Rates of large square products**: TFLOP/s of `torch.mm` on one GPU, the best of several sizes from 1,024 to 10,240 for
 each format. Source 'svcfusion': zzc0721/torch-performance-test-data at 9d828276, database.md and issues 126, 131, 160,
@@ -23,6 +23,25 @@ many rows and columns a kernel reads and writes. By source:
 By events or by Triton's `do_bench`, but for 'vectors', 'bytes' and 'rms' by the host, many in a row. What takes under
 19 us, of 'vectors' under 90, is left out: much of it is the launch. So is what would fit a cache that was emptied
 before, where a kernel mostly waits for the memory.
+
+**Times of attention over whole sequences**, not by serving engines: one call in bf16, fp16 or, '3xtf32', in fp32 by
+three products in TF32. Rates count 4 FLOPs for each query, key and element of a head, half of them where causal, 2.5
+times as many backward. By events or `do_bench` unless said. By source:
+
+- 'fa3': FlashAttention-3 (arXiv:2407.08608), figures 5 and 6, rates of 16,384 tokens and 2,048 columns.
+- 'cudnn': NVIDIA/cudnn-frontend at 3929da2, benchmark/sdpa_benchmark_training/results; backward passes where it has
+  both not the deterministic ones.
+- 'fa-2605', 'fa-2605b': Dao-AILab/flash-attention pull request 2605, two versions; which GPU a table is of follows from
+  the peak in its utilization. 'h20', 'b200', 'fa-1777': its issues 1310, 1589 and 1777 (PCIe, whole TFLOP/s).
+- 'tlx-3582': facebookexperimental/triton pull request 3582; by its rates an H100 SXM.
+- 'rocm-fa-27', 'rocm-fa-44', 'rocm-fa-142': ROCm/flash-attention issues, by the host. 'rocm-triton-507': ROCm/triton
+  issue 507, by the host, on an "A100", taken for one of 80 GB.
+- 'hipkittens': HazyResearch/HipKittens at f09e968, analysis/attn: AITER forward, CK both ways.
+- 'xformers-434', 'xformers-587': facebookresearch/xformers pull requests, the CUTLASS op, by the host; the "A100" taken
+  for one of 40 GB, as the V100 beside it is of AWS.
+- 'sglang-36494', 'sglang-36525': sgl-project/sglang pull requests. 'a5000': gpu-mode/ring-attention issue 10.
+- 'learn-cuda', 'learn-cuda-sdpa': gau-nernst/learn-cuda at 1454f8b, on an RTX 5090 at 400 W. 'leetcuda':
+  xlite-dev/LeetCUDA at cb6a049, by the host. 'fa-triton-turing': rationalism/flash-attn-triton, its Triton kernels.
 """
 
 from __future__ import annotations
@@ -37,6 +56,8 @@ TABLE = Path(__file__).with_name("published.csv")
 """What the weights that ship are fitted on, beside measured kernels."""
 KERNELS = Path(__file__).with_name("published_kernels.csv")
 """The same of vector kernels."""
+ATTENTION = Path(__file__).with_name("published_attention.csv")
+"""The same of attention over whole sequences."""
 FLOPS = {"norm": 8, "softmax": 5, "elementwise": 1, "reduction": 1}
 """Of an element, as tracekit counts them in a trace."""
 SIDE = 8192
@@ -49,10 +70,12 @@ def load(path: Path) -> pl.DataFrame:
     """The kernels in the columns of `predictors.kernels`, with `gpu`, `source` and `latency_us`.
 
     Args:
-        path: either table.
+        path: one of the tables.
     """
     table = pl.read_csv(path)
-    return _rates(table) if "tflops" in table.columns else _kernels(table)
+    if "tflops" in table.columns:
+        return _rates(table)
+    return _attention(table) if "heads" in table.columns else _kernels(table)
 
 
 def _rates(table: pl.DataFrame) -> pl.DataFrame:
@@ -64,6 +87,20 @@ def _rates(table: pl.DataFrame) -> pl.DataFrame:
         **{side: pl.lit(SIDE) for side in ("m", "n", "k")},
         batch=pl.lit(1),
         latency_us=2.0 * SIDE**3 / pl.col("tflops") / 1e6,
+    )
+
+
+def _attention(table: pl.DataFrame) -> pl.DataFrame:
+    return table.select(
+        *("gpu", "dtype", "direction", "causal", "batch", "heads", "kv_heads", "window"),
+        family=pl.lit("attention"),
+        source=pl.lit("graph"),
+        framework="stack",
+        paged=pl.lit(False),
+        q_len="tokens",
+        kv_len="kv_tokens",
+        head_dim="width",
+        latency_us=pl.col("us").cast(pl.Float64),
     )
 
 

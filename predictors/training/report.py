@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import polars as pl
 
 from predictors.fitted import Weights
 from predictors.intervals import CALIBRATED, SITUATIONS, STACK
+from predictors.machine import ON_MMA
 
 _HEADER = """\
 # What these weights were fitted on and how far off they were on what they hadn't seen.
@@ -22,7 +23,7 @@ aiconfigurator = "github.com/ai-dynamo/aiconfigurator, Apache-2.0: kernels in CU
 neusight = "github.com/sitar-lab/NeuSight, MIT: fp32 operators, eager PyTorch 2.1, launch included and fitted away"
 tracelens = "github.com/AMD-AGI/TraceLens, MIT: operators of real jobs on MI300X and H100, profiled"
 traces = "predictors/training/traces.py: kernels of public profiler traces; scored from 2 us on"
-published = "predictors/training/published.py: rates of GEMMs (their GPUs are rated), times of vector kernels"
+published = "predictors/training/published.py: rates of GEMMs (their GPUs are rated), times of others"
 """
 COLUMNS = (
     "GPU", "in base", "GPU held out", "bias", "its class held out", "GPU held out, 30 kernels measured",
@@ -50,6 +51,7 @@ TITLES = {
     "prefill": "Attention, prefill (bf16 and fp8)",
     "decode": "Attention, decode (bf16 and fp8 cache)",
     "encoder": "Attention, encoder, bf16",
+    "sequence": "Attention, whole sequences",
     "moe half": "MoE, bf16",
     "moe fp8": "MoE, fp8",
     "moe fp8_block": "MoE, fp8 in blocks",
@@ -77,7 +79,7 @@ def card(weights: Weights, errors: pl.DataFrame, held_out: Sequence[str]) -> str
     """
     lines = [_HEADER, f"held_out = {_strings(held_out)}", ""]
     for law, fitted in sorted(weights.laws.items()):
-        lines += [f'[laws."{law}"]', f"gpus = {_strings(sorted(fitted.gpu))}"]
+        lines += [f'[laws."{law}"]', f"gpus = {_strings(_boards(fitted.gpu))}"]
         lines += [f"rated = {_strings(sorted(fitted.rated))}"] if fitted.rated else []
         order = {where: place for place, where in enumerate(SITUATIONS)}
         rows = sorted(
@@ -171,6 +173,11 @@ def _figure(row: dict[str, Any] | None, name: str) -> str:
         return "–"
     median, p90 = row[f"{name}_median"], row[f"{name}_p90"]
     return "–" if median is None or p90 is None else f"{median:.1f} / {p90:.0f}"
+
+
+def _boards(slugs: Iterable[str]) -> list[str]:
+    """GPUs, however their kernels see them."""
+    return sorted({slug.removesuffix(ON_MMA) for slug in slugs})
 
 
 def _strings(items: Sequence[str]) -> str:

@@ -24,6 +24,12 @@ _POINTWISE = (
 )  # fmt: skip
 _TRACED = ("sglang", "vllm", "xdit_flux", "xdit_sd", "resnet_act_checkpoint", "normalization")
 """Jobs whose traces `predictors.training.traces` holds kernel by kernel: only other families are taken from here."""
+_STACKS = {
+    "fa2": "pytorch_flash::flash_fwd_kernel",
+    "memeff": "fmha_cutlassF",
+    "aotriton": "attn_fwd",
+}
+"""Whose kernels an attention op launched, by what their names contain; of a few tokens others take most of the time."""
 _INDEXED = r"\belementwise_kernel(_manual_unroll)?<"
 """PyTorch's kernels that work out where each element lies."""
 _CONTIGUOUS_ONLY = ("elementwise", "norm", "reduction")
@@ -42,12 +48,20 @@ def load(path: Path) -> pl.DataFrame:
     rows = [_row(**op) for op in recorded.iter_rows(named=True)]
     columns = pl.DataFrame([row or {} for row in rows], infer_schema_length=None)
     measured = ops.select(
-        "gpu", latency_us="kernel_us", source=pl.lit("graph"), indexed=pl.col("kernel").str.contains(_INDEXED)
+        "gpu",
+        latency_us="kernel_us",
+        source=pl.lit("graph"),
+        indexed=pl.col("kernel").str.contains(_INDEXED),
+        framework=pl.coalesce(
+            pl.when(pl.col("kernel").str.contains(name, literal=True)).then(pl.lit(stack))
+            for stack, name in _STACKS.items()
+        ),
     )
     known = pl.concat([measured, columns], how="horizontal").with_columns(
         traced=ops["source"].str.contains_any(list(_TRACED)) & columns["family"].is_in(FAMILIES)
     )
-    return known.drop_nulls("family").filter(~pl.col("traced")).drop("traced")
+    attends = (pl.col("family") == "attention").eq(pl.col("framework").is_not_null())
+    return known.drop_nulls("family").filter(attends, ~pl.col("traced")).drop("traced")
 
 
 def _row(op: str, input_dims: str, input_type: str, input_strides: str, concrete_inputs: str) -> Row | None:

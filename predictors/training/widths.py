@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from predictors.arrays import Floats
-from predictors.gpu_names import load_gpu
+from predictors.fitted import machine_of
 from predictors.intervals import CALIBRATED, SITUATIONS, STACK, of_vendor
 from predictors.law import STAND_INS
 from predictors.training.evaluate import OF_A_STACK
@@ -137,7 +137,7 @@ def _errors(rows: pl.DataFrame, column: str) -> dict[tuple[str, str], dict[str, 
         "law", "situation", "gpu", maintain_order=True
     ):
         if part.height >= LEAST_SCORED:
-            key = of_vendor(str(law), load_gpu(str(gpu)).vendor), str(where)
+            key = of_vendor(str(law), machine_of(str(gpu)).gpu.vendor), str(where)
             found.setdefault(key, {})[str(gpu)] = part["error"].drop_nulls().to_numpy()
     return {key: of_gpus for key, of_gpus in found.items() if all(e.size for e in of_gpus.values())}
 

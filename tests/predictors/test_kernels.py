@@ -88,7 +88,7 @@ def test_a_row_goes_to_its_law(name: str | None, columns: dict[str, object]):
         ("prefill", 100, 100, True, "forward"),
         ("prefill", 100, 5000, True, "forward"),
         ("encoder", 100, 100, False, "forward"),
-        ("prefill", 1, 100, True, "backward"),
+        ("sequence", 1, 100, True, "backward"),
     ],
 )
 def test_attention_streams_the_cache_or_tiles_the_queries(
@@ -96,6 +96,14 @@ def test_attention_streams_the_cache_or_tiles_the_queries(
 ):
     shape = {"heads": 8, "head_dim": 64, "q_len": q_len, "kv_len": kv_len, "causal": causal}
     assert law(family="attention", dtype="bf16", direction=direction, **shape) == name
+
+
+def test_attention_on_tensors_is_of_whole_sequences_but_for_a_few_queries():
+    shape = {"family": "attention", "dtype": "bf16", "heads": 8, "head_dim": 64, "paged": False, "kv_len": 100}
+    assert [law(**shape, q_len=n, causal=causal) for n in (1, 100) for causal in (False, True)] == [
+        *("decode", "decode"),
+        *("sequence", "sequence"),
+    ]
 
 
 def test_routing_is_as_skewed_as_its_power_law():

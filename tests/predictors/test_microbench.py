@@ -29,7 +29,7 @@ def test_it_needs_nothing_but_pytorch():
 def test_every_case_has_a_law_and_the_work_of_its_shape():
     rows = pl.DataFrame([row for row, _ in microbench.cases("cpu", PRECISIONS)], infer_schema_length=None)
     laws = set(prepare(rows)["law"])
-    assert laws >= {"gemm half", "gemm fp8", "gemm fp32", "conv half", "encoder", "decode"}
+    assert laws >= {"gemm half", "gemm fp8", "gemm fp32", "conv half", "sequence", "decode"}
     assert laws >= {"elementwise", "norm", "softmax", "reduction", "copy", "embedding", "optimizer"}
     assert None not in laws
     assert rows.is_unique().all()

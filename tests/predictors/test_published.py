@@ -17,8 +17,9 @@ pytest.importorskip("scipy")
 
 from predictors.columns import law_columns, prepare
 from predictors.training.datasets import load
+from predictors.training.fit import measurements
 from predictors.training.fit_law import Part, fit_law
-from predictors.training.published import KERNELS, SIDE, TABLE
+from predictors.training.published import ATTENTION, KERNELS, SIDE, TABLE
 
 RATES = pl.read_csv(TABLE)
 LARGE = {"family": "gemm", "m": SIDE, "n": SIDE, "k": SIDE, "batch": 1}
@@ -53,6 +54,23 @@ def test_a_published_time_becomes_a_measured_kernel(tmp_path: Path):
     assert (row["gpu"], row["family"], row["direction"]) == ("l4", "softmax", "backward")
     assert (row["source"], row["latency_us"]) == ("published", 3.5)
     assert (row["bytes"], row["flops"]) == (3 * 2 * 64 * 128, 5 * 64 * 128)
+
+
+def test_a_published_time_of_attention_is_of_whole_sequences(tmp_path: Path):
+    columns = "gpu,stack,dtype,direction,causal,batch,heads,kv_heads,tokens,kv_tokens,width,window,us"
+    (tmp_path / "attention.csv").write_text(f"{columns}\nh100-sxm,fa2,fp16,backward,true,2,16,8,512,512,64,,88.0\n")
+    row = prepare(load(tmp_path / "attention.csv")).row(0, named=True)
+    assert (row["law"], row["framework"], row["q_len"], row["kv_heads"]) == ("sequence", "fa2", 512, 8)
+
+
+def test_kernels_for_older_units_are_fitted_as_such():
+    """FlashAttention 2 on an H100 is measured on a GPU of the A100's class; left out, both are."""
+    parts = measurements([ATTENTION])["sequence"]
+    assert {"h100-sxm", "h100-sxm on mma"} <= {part.gpu for part in parts}
+    older = next(part for part in parts if part.gpu == "h100-sxm on mma")
+    assert (older.machine.tensor_class, older.board) == ("mma", "h100-sxm")
+    assert set(older.table["framework"]) == {"fa2"}
+    assert "h100-sxm" not in {part.board for part in measurements([ATTENTION], ["h100-sxm"])["sequence"]}
 
 
 def test_the_weights_that_ship_know_the_published_times():

@@ -110,13 +110,12 @@ def test_the_error_on_a_target_is_known_where_it_or_a_sibling_was_measured():
     assert nobody is None
 
 
-def test_attention_over_whole_sequences_has_the_errors_of_published_times():
-    """An engine's encoder was measured on the H100; FlashAttention's times there are published, on an L40S none are."""
+def test_attention_over_whole_sequences_has_errors_of_its_own():
+    """An engine's encoder was measured on an L40S, of attention over whole sequences nothing was published there."""
     targets = tk.predict(a_product(), gpu=["h100-sxm", "l40s"]).targets
-    kernels = pl.DataFrame({"law": "encoder", "paged": [False, None], "time_us": [900.0, 300.0]})
+    kernels = pl.DataFrame({"law": ["sequence", "encoder"], "time_us": [900.0, 300.0]})
     whole, engine = accuracy.build(kernels, targets)
     assert (whole.law, whole.share) == ("attention, whole sequences", 75)
-    assert (engine.law, engine.share) == ("encoder", 25)
     assert whole.on_target[0] > engine.on_target[0]
     assert whole.on_target[1] is None
     assert engine.on_target[1] is not None
@@ -125,12 +124,10 @@ def test_attention_over_whole_sequences_has_the_errors_of_published_times():
 def test_errors_measured_with_other_weights_are_not_told(monkeypatch):
     monkeypatch.setattr(accuracy, "shipped_sha256", lambda: "of others")
     assert accuracy._elsewhere.__wrapped__() == {}
-    assert accuracy._sequences.__wrapped__() == {}
 
 
 def test_the_shipped_errors_are_of_the_shipped_weights():
     assert accuracy._elsewhere()
-    assert accuracy._sequences()
 
 
 def test_provenance_names_the_file_by_its_hash(tmp_path):

@@ -16,6 +16,12 @@ NAMES = {
     "fmha_v2_flash_attention_bf16_64_128_S_q_paged_kv_128_causal_sm90_kernel_nl_tiled": "trtllm",
     "kernel_unified_attention_2d": "triton",
     "_ZN7ck_tile6kentryILi2ENS_38FmhaBatchPrefillWithPagedKVCacheKernelINS_40Block...": None,
+    "fmha_cutlassF_bf16_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel<...": "memeff",
+    "fmha_cutlassB_f16_aligned_64x64_k64_dropout_sm80(PyTorchMemEffAttention::AttentionBackwardKernel<...": "memeff",
+    "attn_fwd": "aotriton",
+    "bwd_kernel_dk_dv": "aotriton",
+    "_ZN7ck_tile6kentryILi1ENS_13FmhaFwdKernelINS_34BlockFmhaPipelineQRKSVSAsyncINS_24Block...": "ck",
+    "aiter::fmha_fwd_hd128_bf16_rtz": "aiter",
     "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x64x128_4x1x1_kernel0_0": "cudnn",
 }
 

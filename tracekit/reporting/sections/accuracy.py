@@ -36,46 +36,29 @@ class LawError:
     on_target: tuple[float | None, ...]
 
 
-WHOLE_SEQUENCES = "attention, whole sequences"
-"""Kernels that the encoder's law models, but of other libraries than those that it was fitted to."""
+NAMES = {"sequence": "attention, whole sequences"}
+"""Laws that are told by another name than their own."""
 
 
 def build(kernels: pl.DataFrame, targets: Sequence[Prediction]) -> tuple[LawError, ...]:
     """The laws in use, by the time that they model."""
     whole = kernels["time_us"].sum() or 1.0
-    apart = (pl.col("law") == "encoder") & pl.col("paged").eq_missing(False)
-    laws = kernels.with_columns(law=pl.when(apart).then(pl.lit(WHOLE_SEQUENCES)).otherwise("law"))
-    times = laws.drop_nulls("law").group_by("law").agg(pl.col("time_us").sum())
+    times = kernels.drop_nulls("law").group_by("law").agg(pl.col("time_us").sum())
     rows = times.sort("time_us", "law", descending=[True, False]).iter_rows()
     gpus = [target.gpu for target in targets]
     return tuple(_error(law, 100 * time / whole, gpus) for law, time in rows)
 
 
 def _error(law: str, share: float, targets: Sequence[str]) -> LawError:
-    if law == WHOLE_SEQUENCES:
-        return _of_whole_sequences(share, targets)
     entry = _card().get(law, {})
     held_out = [row["median"] for row in entry.get("left_out", {}).values()]
     known = _elsewhere().get(law, {}) | {gpu: row["median"] for gpu, row in entry.get("in_base", {}).items()}
     return LawError(
-        law=law,
+        law=NAMES.get(law, law),
         share=share,
         gpus=tuple(entry.get("gpus", ())),
         held_out=median(held_out) if held_out else None,
         worst=max(held_out, default=None),
-        on_target=tuple(known.get(gpu) for gpu in targets),
-    )
-
-
-def _of_whole_sequences(share: float, targets: Sequence[str]) -> LawError:
-    """By published times, to which nothing was fitted."""
-    known = _sequences()
-    return LawError(
-        law=WHOLE_SEQUENCES,
-        share=share,
-        gpus=tuple(_card().get("encoder", {}).get("gpus", ())),
-        held_out=median(known.values()) if known else None,
-        worst=max(known.values(), default=None),
         on_target=tuple(known.get(gpu) for gpu in targets),
     )
 
@@ -90,12 +73,6 @@ def _card() -> dict[str, Any]:
 def _elsewhere() -> dict[str, dict[str, float]]:
     """Law -> GPU -> error, of GPUs that only others measured."""
     return dict(_of_these_weights("elsewhere.toml").get("laws", {}))
-
-
-@cache
-def _sequences() -> dict[str, float]:
-    """GPU -> error of attention over whole sequences."""
-    return dict(_of_these_weights("sequences.toml").get("gpus", {}))
 
 
 def _of_these_weights(file: str) -> dict[str, Any]:

@@ -11,6 +11,10 @@ STACKS = {
     "triton": r"kernel_unified_attention_|^_fwd_grouped_kernel_stage|^_fwd_kernel$",
     "cudnn": r"cudnn_generated_\w*sdpa",
     "fa2": r"flash_(?:fwd|bwd)_\w*kernel|Flash_(?:fwd|bwd)_kernel_traits",
+    "memeff": r"fmha_cutlass[FB]|PyTorchMemEffAttention",
+    "ck": r"Fmha(?:Fwd|Bwd)\w*Kernel",
+    "aiter": r"aiter::fmha_(?:fwd|bwd)",
+    "aotriton": r"^attn_fwd|^bwd_(?:kernel_|preprocess)",
 }
 """Stack -> what its kernels' names contain, the first that fits; the names are those of ``predictors.stacks``."""
 
