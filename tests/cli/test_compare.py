@@ -50,6 +50,17 @@ def test_it_fails_ci_above_a_limit(run, traces):
         assert run("compare", *traces, "--fail-above", unmeant)[0] == 2
 
 
+def test_a_limit_that_two_runs_can_not_tell_fails(run, traces, tmp_path):
+    builder = TraceBuilder(H100).op("aten::bmm", 0, 10, dims=[[8, 64, 64], [8, 64, 64]], types=["float", "float"])
+    other = builder.kernel("sgemm", 10, 500, launch=2).save(tmp_path / "other.json.gz")
+    prediction = tmp_path / "prediction.json"
+    run("predict", traces[0], "--gpu", "t4", "-o", prediction)
+    for a, b in ((traces[0], other), (prediction, traces[1])):
+        code, out, err = run("compare", a, b, "--fail-above", "5%")
+        assert (code, "--fail-above can't be told of" in err) == (1, True)
+        assert "where the time goes" in out
+
+
 def test_a_prediction_and_the_trace_recorded_since(run, traces, tmp_path):
     output = tmp_path / "prediction.json"
     assert run("predict", traces[0], "--gpu", "h200", "--gpu", "t4", "-o", output)[0] == 0

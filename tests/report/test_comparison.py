@@ -65,6 +65,63 @@ def test_runs_that_share_few_kernels_are_doubted():
     assert next(doubts(found)).startswith("kernels that both have make up 0 % of the kernels' time")
 
 
+def layer(batch, width, mm_us, dtype=BF16, device=H100, fused=False):
+    """A product with weights of a width and what follows it, for a batch."""
+    shapes = [[batch, width], [width, width]]
+    builder = TraceBuilder(device).op("aten::mm", 0, 10, dims=shapes, types=dtype)
+    builder.kernel("nvjet_tst_128x256", 10, mm_us, launch=2)
+    builder.op("triton_poi_fused_0" if fused else "aten::add", 12, 10, dims=[[batch, width]], types=dtype[:1])
+    builder.kernel("vectorized_elementwise_kernel", 11 + mm_us, 2 * mm_us, launch=14)
+    return builder.call("cudaDeviceSynchronize", 24, 3 * mm_us).load()
+
+
+def test_different_programs_are_not_judged_by_each_other():
+    """Neither two measured ones nor a prediction for the GPU of the other one's trace."""
+    here, other = layer(64, 512, 100), layer(512, 4096, 900)
+    for a in (here, tk.predict(here, gpu="h100-sxm")):
+        found = tk.compare(a, other)
+        assert not found.alike
+        assert (found.change_pct, found.more_done_pct, found.longer_pct) == (None, None, None)
+        assert (found.error_pct, found.inside) == (None, None)
+        text = as_text(screen(found, 10))
+        assert "A and B are different programs" in text
+        assert "off by" not in text
+        assert "longer" not in text
+        assert "only in" not in text
+        page = comparison_page(found, 10)
+        assert "<strong>different programs</strong>" in page
+        assert "off by" not in page
+        assert "B / A" not in page
+        assert "different programs" in repr(found)
+
+
+@pytest.mark.parametrize(
+    "after",
+    [layer(256, 512, 70), layer(64, 512, 70, ["float"] * 2), layer(64, 512, 70, fused=True)],
+    ids=["another batch", "another precision", "compiled"],
+)
+def test_the_same_weights_are_the_same_program(after):
+    found = tk.compare(layer(64, 512, 100), after)
+    assert found.alike
+    assert found.change_pct < 0
+
+
+def test_without_shapes_ops_tell_the_program():
+    def unshaped(name):
+        builder = TraceBuilder(H100).op(name, 0, 10).kernel("nvjet_tst_128x256", 10, 100, launch=2)
+        return builder.call("cudaDeviceSynchronize", 24, 90).load()
+
+    assert tk.compare(layer(64, 512, 100, fused=True), unshaped("aten::bmm")).alike is False
+    assert tk.compare(layer(64, 512, 300), unshaped("aten::mm")).alike is False  # a third of the time
+    assert tk.compare(run(900), unshaped("aten::mm")).alike
+
+
+def test_a_prediction_for_another_layout_is_told_by_its_ops():
+    """Its kernels have the traced shapes, those of the job there the shapes of a part."""
+    predictions = tk.predict(layer(64, 512, 100), cluster="8xh100-sxm", dp=8)
+    assert tk.compare(predictions, layer(64, 64, 100)).alike
+
+
 def test_a_run_compared_with_itself_has_not_changed():
     found = tk.compare(run(900), run(900))
     assert found.shared_pct == 100
@@ -136,6 +193,11 @@ def test_steps_of_different_batches_are_told_by_what_they_get_done():
     assert next(doubts(compare(a, b))) == next(doubts(found))
     assert compare(a, a).more_done_pct is None
     assert not list(doubts(compare(a, a)))
+    assert found.longer_pct == pytest.approx(100 * (rates[0] / rates[1] - 1))
+    measured = tk.compare(twice, trace)
+    assert (measured.error_pct, measured.inside) == (None, None)
+    assert any("with 8,192 tokens a step, the measurement of a100-sxm-80gb" in one for one in doubts(measured))
+    assert "In the same time B gets <strong>" in comparison_page(found, 10)
 
 
 def test_one_rank_against_all_of_them_is_doubted():

@@ -9,7 +9,7 @@ import typer
 from tracekit.cli.options import Force, Json, Memory, NoCache, Output, Quiet, Steps, Top
 
 if TYPE_CHECKING:
-    from tracekit.reporting.comparison import Side
+    from tracekit.reporting.comparison import Comparison, Side
 
 EXIT_CHANGED = 3
 HEAD_BYTES = 200
@@ -37,7 +37,9 @@ def compare(
     fail_above: Annotated[
         str | None,
         typer.Option(
-            "--fail-above", metavar="PCT", help="Exit with 3 if B's step is longer, or the prediction off, by more."
+            "--fail-above",
+            metavar="PCT",
+            help="Exit with 3 if B takes longer for the same work, or the prediction is off, by more.",
         ),
     ] = None,
     steps: Steps = None,
@@ -75,10 +77,27 @@ def compare(
             ".txt": lambda: as_text(screen),
         }
         write(output, forms[output.suffix](), quiet)
-    off = comparison.change_pct if comparison.error_pct is None else abs(comparison.error_pct)
-    if limit is not None and off > limit:
+    if limit is not None and (off := _off(comparison)) > limit:
         typer.echo(f"tracekit: {off:.1f} % is more than the {limit:g} % of --fail-above", err=True)
         raise typer.Exit(EXIT_CHANGED)
+
+
+def _off(comparison: "Comparison") -> float:
+    """What ``--fail-above`` is about.
+
+    Raises:
+        TracekitError: These two don't tell it.
+    """
+    from tracekit.errors import TracekitError
+
+    off = comparison.longer_pct if comparison.against is None else comparison.error_pct
+    if off is None:
+        between = "these two" if comparison.against is None else "this prediction and this measurement"
+        raise TracekitError(
+            f"--fail-above can't be told of {between}: see above how they differ.",
+            "Give two runs of the same program; of a prediction, the GPU, ranks and batch that it is for.",
+        )
+    return abs(off) if comparison.against else off
 
 
 def _side(place: str, gpu: str | None, steps: str | None, no_cache: bool, memory: str | None) -> "Side":

@@ -1,6 +1,6 @@
 """Two runs side by side: two measured ones, or a prediction and what was measured later."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isclose
 from pathlib import PurePath
@@ -13,6 +13,7 @@ from tracekit.prediction import Prediction, Predictions
 from tracekit.prediction.batch import Batch
 from tracekit.replay.run import prepare
 from tracekit.reporting.build import build
+from tracekit.reporting.likeness import one_program
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.bars import in_order
 from tracekit.trace import Trace
@@ -98,6 +99,7 @@ class Comparison:
         new: Kernels that only the second has, longest first.
         vanished: Kernels that only the first has, longest first.
         recorded: What the recordings say differently of themselves: what, in the first, in the second.
+        alike: Whether their kernels are those of one program; else their steps say nothing about each other.
     """
 
     a: Side
@@ -107,32 +109,39 @@ class Comparison:
     new: tuple[Change, ...]
     vanished: tuple[Change, ...]
     recorded: tuple[tuple[str, str, str], ...]
+    alike: bool = True
 
     def __repr__(self) -> str:
         sides = ", ".join(f"{side.label} {units.duration(side.step_time_us)}" for side in (self.a, self.b))
-        return f"Comparison({sides}: {self.change_pct:+.1f} %)"
+        change = "different programs" if self.change_pct is None else f"{self.change_pct:+.1f} %"
+        return f"Comparison({sides}: {change})"
 
     @property
-    def change_pct(self) -> float:
-        """How much longer the second run's step is, percent."""
-        return 100 * (self.b.step_time_us / self.a.step_time_us - 1)
+    def change_pct(self) -> float | None:
+        """How much longer the second run's step is, percent; ``None`` where they aren't alike."""
+        return 100 * (self.b.step_time_us / self.a.step_time_us - 1) if self.alike else None
 
     @property
     def shared_pct(self) -> float:
         """How much of both runs' kernel time is of kernels that both have, percent."""
-        shared, all_us = (
-            sum((change.a_us or 0.0) + (change.b_us or 0.0) for change in changes)
-            for changes in (self.matched, (*self.matched, *self.new, *self.vanished))
-        )
-        return 100 * shared / all_us if all_us else 100.0
+        return _shared_pct(self.matched, self.new, self.vanished)
 
     @property
     def more_done_pct(self) -> float | None:
-        """How much more B gets done in a time, percent; ``None`` where steps do as much or don't tell how much."""
+        """How much more B gets done in a time, percent.
+
+        ``None`` where steps do as much, don't tell how much, or are of different programs.
+        """
         a, b = self.a.batch, self.b.batch
-        if a is None or b is None or a.unit != b.unit or isclose(a.size, b.size):
+        if not self.alike or a is None or b is None or a.unit != b.unit or isclose(a.size, b.size):
             return None
         return 100 * (b.per_second(self.b.step_time_us) / a.per_second(self.a.step_time_us) - 1)
+
+    @property
+    def longer_pct(self) -> float | None:
+        """How much longer the second run takes for the same work, percent; ``None`` where they aren't alike."""
+        more = self.more_done_pct
+        return self.change_pct if more is None else 100 * (100 / (100 + more) - 1)
 
     @property
     def against(self) -> tuple[Side, Side] | None:
@@ -155,8 +164,9 @@ class Comparison:
 
     @property
     def judged(self) -> tuple[Side, Side] | None:
-        """The prediction and what was measured since on its GPUs; ``None`` where that isn't what is compared."""
-        return None if self.other_gpu or self.other_ranks else self.against
+        """The prediction and what was measured since of the same step; ``None`` where that isn't what is compared."""
+        other = self.other_gpu or self.other_ranks or self.more_done_pct is not None
+        return self.against if self.alike and not other else None
 
     @property
     def error_pct(self) -> float | None:
@@ -250,14 +260,18 @@ def compare(a: Side, b: Side) -> Comparison:
     b = replace(b, parts={family: b.parts[family] for family in families if family in b.parts})
     said = (key for key in {**a.recorded, **b.recorded} if key not in OF_THE_FILE)
     recorded = ((key, a.recorded.get(key, "–"), b.recorded.get(key, "–")) for key in said)
+    matched = _by_change(change for change in changes if change.a_us is not None and change.b_us is not None)
+    new = _by_change(change for change in changes if change.a_us is None)
+    vanished = _by_change(change for change in changes if change.b_us is None)
     return Comparison(
         a=a,
         b=b,
         parts=_by_change(Change(family, a.parts.get(family), b.parts.get(family)) for family in families),
-        matched=_by_change(change for change in changes if change.a_us is not None and change.b_us is not None),
-        new=_by_change(change for change in changes if change.a_us is None),
-        vanished=_by_change(change for change in changes if change.b_us is None),
+        matched=matched,
+        new=new,
+        vanished=vanished,
         recorded=tuple(row for row in recorded if row[1] != row[2]) if a.recorded and b.recorded else (),
+        alike=one_program(a.kernels, b.kernels, _shared_pct(matched, new, vanished), _cut(a) or _cut(b)),
     )
 
 
@@ -280,6 +294,19 @@ def _change(
 ) -> Change:
     what = " ".join(part for part in (op or family, dtype, units.shape(shape)) if part)
     return Change(what, a_us, b_us, a_count, b_count)
+
+
+def _shared_pct(matched: Sequence[Change], new: Sequence[Change], vanished: Sequence[Change]) -> float:
+    shared, all_us = (
+        sum((change.a_us or 0.0) + (change.b_us or 0.0) for change in changes)
+        for changes in (matched, (*matched, *new, *vanished))
+    )
+    return 100 * shared / all_us if all_us else 100.0
+
+
+def _cut(side: Side) -> bool:
+    """Whether its kernels may have other shapes than the job: those of the trace, predicted for several ranks."""
+    return side.predicted and (side.ranks or 1) > 1
 
 
 def _by_change(changes: Iterable[Change]) -> tuple[Change, ...]:

@@ -2,7 +2,7 @@
 
 from markupsafe import Markup
 
-from tracekit.render.compare import difference, doubts, only, worth
+from tracekit.render.compare import difference, differences, doubts, only, part, work_done, worth
 from tracekit.render.html.environment import asset, environment, script_source
 from tracekit.reporting.comparison import Comparison
 
@@ -21,7 +21,10 @@ def comparison_page(comparison: Comparison, top: int) -> str:
         .render(
             comparison=comparison,
             difference=difference(comparison),
+            done=work_done(comparison),
+            differences=list(differences(comparison)),
             doubts=list(doubts(comparison)),
+            part=part,
             only=only,
             changes=worth(comparison),
             longest=max(side.high_us or side.step_time_us for side in (comparison.a, comparison.b)),
