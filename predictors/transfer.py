@@ -88,6 +88,11 @@ def residual(
     """
     kinship = relation(source, target)
     own, shared = _exponents(table, missed.table["law"], kinship, weights)
+    # Kernels made for an A100's matrix units are the same on any GPU that has them.
+    older = (table["on_mma"] | missed.table["on_mma"]).to_numpy()
+    if older.any():
+        of_older = _exponents(table, missed.table["law"], relation(source.on_mma, target.on_mma), weights)
+        own, shared = np.where(older, of_older[0], own), np.where(older, of_older[1], shared)
     beyond = np.where(_of(LIBRARY, Coded.of(table["law"])), own, 1.0) if kinship == "vendor" else np.ones_like(own)
     # The target's calibration has its stack's offset in it already, where the source has none to compare with.
     known = weights.calibrates(table, target) & ~weights.calibrates(missed.table, source)

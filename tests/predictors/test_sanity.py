@@ -60,8 +60,10 @@ def test_a_gpu_better_in_everything_is_never_slower_than_what_was_measured(rows,
     table = pl.DataFrame(rows, infer_schema_length=None).with_columns(measured_us=pl.lit(measured_us))
     result = predict(table, better, source_gpu=worse)
     no_worse = [machine(load_gpu(better)).tflops(d) >= machine(load_gpu(worse)).tflops(d) for d in table["dtype"]]
+    # What ran on other units there (a convolution in TF32) may be slower here.
+    alike = predict(table.drop("measured_us"), worse)["runs_as"].is_null()
     # A time under the bound means a wrong work count: nothing is predicted under it.
-    capped = result.with_columns(measured_us=table["measured_us"]).filter(pl.Series(no_worse))
+    capped = result.with_columns(measured_us=table["measured_us"]).filter(pl.Series(no_worse) & alike)
     capped = capped.filter((pl.col("bound_us") <= pl.col("measured_us")) & pl.col("runs_as").is_null())
     assert (capped["time_us"] <= capped["measured_us"] * (1 + 1e-9)).all()
 

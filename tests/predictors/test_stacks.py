@@ -162,6 +162,17 @@ def test_gemms_alone_tell_nothing_of_how_sure_attention_is():
     )
 
 
+def test_what_older_kernels_take_beyond_the_law_goes_along_to_later_units():
+    """Between an A100 and an H100 FlashAttention 2 stays the same kernel, FlashAttention 3 doesn't."""
+    there = pl.DataFrame([TRAINING | {"framework": "fa2"}])
+    slow = there.with_columns(measured_us=2 * predict(there, "a100-sxm-80gb")["time_us"])
+    carried = predict(slow, "h100-sxm", source_gpu="a100-sxm-80gb")["time_us"][0]
+    assert carried > 1.25 * predict(there, "h100-sxm")["time_us"][0]
+    newer = slow.with_columns(framework=pl.lit("fa3"))
+    carried = predict(newer, "h100-sxm", source_gpu="a100-sxm-80gb")["time_us"][0]
+    assert carried < 1.25 * predict(newer.drop("measured_us"), "h100-sxm")["time_us"][0]
+
+
 def test_a_known_stack_has_its_own_time_and_a_narrower_interval():
     rows = pl.DataFrame([PREFILL, PREFILL | {"framework": "fa2"}, PREFILL | {"framework": "triton"}])
     result = predict(rows, "l40s")
