@@ -51,3 +51,10 @@ def test_prices_and_layouts(run, tmp_path):
         assert (code, "p5 is a cluster, no GPU. Its GPU is h100-sxm" in err) == (1, True)
     code, _, err = run("predict", path, "--cluster", "8xh100-sxm", "--tp", 2)
     assert (code, err.count("\n")) == (1, 1)
+    code, out, _ = run("predict", path, *to, "--cluster", "8xh100-sxm", "--gpu", "l40s", "--json")
+    told = json.loads(out)
+    assert (code, [one["target"] for one in told["refused"]]) == (0, ["l40s", "8xh100-sxm"])
+    assert "--cluster 4x8xl40s@ndr400" in told["refused"][0]["hint"]
+    assert told["targets"][0]["step_time_us"] == target["step_time_us"]
+    screen = " ".join(run("predict", path, *to, "--cluster", "8xh100-sxm")[1].split())
+    assert "warning: not predicted on 8xh100-sxm: 32 ranks = dp 32 don't fit on 8xh100-sxm, which has 8 GPUs" in screen

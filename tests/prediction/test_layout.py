@@ -198,6 +198,29 @@ def test_more_ranks_need_a_cluster_and_its_gpus():
         tk.predict(job.builder.load(), gpu="h100-sxm", world_size=16)
 
 
+def test_targets_that_can_not_hold_the_layout_leave_the_others_predicted():
+    trace = Job().sends("allreduce", GRADIENTS, 300).builder.load()
+    found = tk.predict(trace, gpu="l40s", cluster=["8xh100-sxm", "2x8xh100-sxm@ndr400"], world_size=16)
+    alone = tk.predict(trace, cluster="2x8xh100-sxm@ndr400", world_size=16)
+    assert [*found] == ["2x8xh100-sxm@ndr400"]
+    assert found.targets[0].step == alone.targets[0].step
+    assert [one.label for one in found.refused] == ["l40s", "8xh100-sxm"]
+    with pytest.raises(KeyError, match=r"not predicted on 8xh100-sxm: .*which has 8 GPUs"):
+        found["8xh100-sxm"]
+    report = tk.report(found)
+    assert report.warnings[0].startswith("not predicted on l40s: 16 ranks = dp 16 on l40s: the links")
+    assert "not predicted on 8xh100-sxm" in report.to_html()
+    with pytest.raises(ClusterError, match=r"don't fit on 4xh100-sxm.* don't fit on 8xh100-sxm"):
+        tk.predict(trace, cluster=["4xh100-sxm", "8xh100-sxm"], world_size=16)
+
+
+def test_edits_and_refusals_go_together():
+    trace = Job().sends("allreduce", GRADIENTS, 300).builder.load()
+    found = tk.predict(trace, cluster=["8xh100-sxm", "2x8xh100-sxm@ndr400"], world_size=16, host_speed=2)
+    assert [one.label for one in found.refused] == ["8xh100-sxm"]
+    assert len(found.unedited) == len(found.targets) == 1
+
+
 def test_groups_that_do_not_add_up_are_no_layout_but_no_obstacle():
     job = Job(12).sends("allreduce", GRADIENTS, 300, [*range(5)], "mesh_tp")
     with pytest.raises(LayoutError, match="don't add up"):

@@ -1,5 +1,6 @@
 """Asking on the page: what is refused, how that is said, and what stays entered."""
 
+import html
 import re
 
 import pytest
@@ -75,6 +76,19 @@ def test_what_turns_out_later_is_said_in_the_pages_words_beside_the_earlier_repo
     assert "What was asked before is still here:" in page.text
     page = ask(does_it=True, clusters=NODE, source_cluster="8xt4")
     assert "“Cluster of the trace” 8xt4 has t4, the trace a100-sxm-80gb" in said(page)
+
+
+def test_a_target_that_can_not_be_predicted_leaves_the_others_their_report(ask, api):
+    page = ask(does_it=True, gpus="l4", clusters=[NODE, "4xl40s"], world_size=8)
+    assert "Not predicted on 4xl40s: 8 ranks = dp 8 don't fit" in html.unescape(said(page))
+    assert "“GPUs in use” 4" in said(page)
+    report = api.client.get(api.job(ask.job)["reports"]["json"]).json()
+    assert [target["cluster"] for target in report["targets"]] == [None, NODE]
+    assert report["warnings"][0].startswith("not predicted on 4xl40s")
+    page = ask(does_it=True, gpus="l4", clusters=[NODE, "4xl40s"], world_size=8, dp=3)
+    assert f"Not predicted on {NODE}, 4xl40s: 8 ranks can't be laid out" in html.unescape(said(page))
+    assert "What was asked before" not in page.text
+    assert 'class="error"' not in ask(does_it=True, gpus="l4").text
 
 
 def test_the_report_on_the_page_names_its_fields(ask, api):

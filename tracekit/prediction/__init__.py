@@ -2,7 +2,7 @@
 
 from tracekit.prediction.edited import predict_edited
 from tracekit.prediction.layout import Change, Layout, LayoutError
-from tracekit.prediction.model import Coverage, Prediction, Predictions, Target
+from tracekit.prediction.model import Coverage, Prediction, Predictions, Refused, Target
 from tracekit.prediction.step import predict
 from tracekit.prediction.target import targets
 
@@ -13,6 +13,7 @@ __all__ = [
     "LayoutError",
     "Prediction",
     "Predictions",
+    "Refused",
     "Target",
     "predict",
     "predict_edited",

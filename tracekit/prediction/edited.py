@@ -18,4 +18,6 @@ def predict_edited(what_if: WhatIf, on_targets: Callable[[Run], Predictions]) ->
     before = on_targets(what_if.before)
     if not what_if.edits:
         return before
-    return replace(before, targets=on_targets(what_if.run).targets, what_if=what_if, unedited=before.targets)
+    after = on_targets(what_if.run)
+    unedited = tuple(target for target in before.targets if target.label in set(after))
+    return replace(before, targets=after.targets, what_if=what_if, unedited=unedited, refused=after.refused)

@@ -7,6 +7,7 @@ import polars as pl
 
 from predictors import PredictorError, Resolution, resolve_gpu
 from tracekit.comm import Cluster
+from tracekit.errors import TracekitError
 from tracekit.prediction.batch import Batch
 from tracekit.prediction.layout import Layout
 from tracekit.prediction.memory import Memory
@@ -161,6 +162,23 @@ class Prediction:
         return cost_of_million(self.price, self.ranks, self.per_second)
 
 
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A target on which the step can't be predicted.
+
+    Attributes:
+        label: The cluster's name, or the GPU's.
+        error: Why not, and what to try.
+    """
+
+    label: str
+    error: TracekitError
+
+    def __str__(self) -> str:
+        """One sentence or two."""
+        return f"not predicted on {self.label}: {self.error}"
+
+
 def cost(price: float | None, gpus: int, step_time_us: float) -> float | None:
     """Dollars for 1,000 steps; None without a price.
 
@@ -194,6 +212,7 @@ class Predictions(Mapping[str, Prediction]):
         unedited: What would be predicted without them; empty where there are none.
         price: Dollars for an hour of the trace's GPU; None if it wasn't given.
         batch: What the job works through in a measured step; None where nothing tells.
+        refused: Targets on which it can't be predicted, such as clusters too small for the layout.
     """
 
     run: Run
@@ -202,9 +221,13 @@ class Predictions(Mapping[str, Prediction]):
     unedited: tuple[Prediction, ...] = ()
     price: float | None = None
     batch: Batch | None = None
+    refused: tuple[Refused, ...] = ()
 
     def __getitem__(self, name: str) -> Prediction:
         """The prediction for one cluster or GPU."""
+        for other in self.refused:
+            if other.label == name.strip().lower():
+                raise KeyError(str(other))
         for target in self.targets:
             if target.label == name.strip().lower():
                 return target

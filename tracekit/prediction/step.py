@@ -27,7 +27,7 @@ from tracekit.prediction.kernels import Kernels
 from tracekit.prediction.lacking import Adder, lacking, with_all
 from tracekit.prediction.layout import Change, Layout, LayoutError, layout_of, resized
 from tracekit.prediction.memory import Needs, judge, needs
-from tracekit.prediction.model import Coverage, Prediction, Predictions, Shared, Target
+from tracekit.prediction.model import Coverage, Prediction, Predictions, Refused, Shared, Target
 from tracekit.prediction.prices import keep
 from tracekit.prediction.scaling import as_measured, kernels_as, kernels_depend_on
 from tracekit.prediction.source import SourceCluster, recognise, with_gpu
@@ -74,8 +74,8 @@ def predict(
 
     Raises:
         PredictorError: A GPU is unknown or its name ambiguous.
-        ClusterError: A cluster is unknown, its name wrong, or the job doesn't fit on it.
-        LayoutError: The job can't be laid out like that.
+        ClusterError: A cluster is unknown, its name wrong, or the job fits on none of them.
+        LayoutError: The job can't be laid out like that on any of them.
         CalibrationError: A calibration can't be read.
         TracekitError: ``prices`` are no prices, or ``samples`` no number of them.
     """
@@ -88,8 +88,34 @@ def predict(
     calibrations = calibration.stored() if calibrated else ()
     batch = batch_of_job(run, old, samples)
     predictor = Predictor(run, source, old, batch, by_gpu(prices), calibrations)
-    predicted = tuple(predictor.on(replace(target, layout=new)) for target in wanted)
-    return Predictions(run, predicted, price=predictor.prices.get(run.gpu.slug) if run.gpu else None, batch=batch)
+    predicted, refused = _on_all(predictor, [replace(target, layout=new) for target in wanted])
+    price = predictor.prices.get(run.gpu.slug) if run.gpu else None
+    return Predictions(run, predicted, price=price, batch=batch, refused=refused)
+
+
+def _on_all(predictor: "Predictor", wanted: Sequence[Target]) -> tuple[tuple[Prediction, ...], tuple[Refused, ...]]:
+    """The step where it can be predicted, and why it can't be elsewhere.
+
+    Raises:
+        ClusterError: As below, of all targets.
+        LayoutError: The job can't be laid out like that on any of them.
+    """
+    predicted, refused = [], []
+    for target in wanted:
+        try:
+            predicted.append(predictor.on(target))
+        except (ClusterError, LayoutError) as error:
+            refused.append(Refused(target.label, error))
+    if refused and not predicted:
+        raise _of_all(refused)
+    return tuple(predicted), tuple(refused)
+
+
+def _of_all(refused: Sequence[Refused]) -> TracekitError:
+    """One error for several targets."""
+    first = refused[0].error
+    said = [*dict.fromkeys(str(one.error) for one in refused)]
+    return first if len(said) == 1 else type(first)(" ".join(said))
 
 
 def by_gpu(prices: Mapping[str, float]) -> dict[str, float]:

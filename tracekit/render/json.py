@@ -49,6 +49,9 @@ def predicted(report: Report, top: int = PREDICTED_KERNELS, graph: dict[str, Any
     targets = zip(report.targets, report.bars[1:], strict=True)
     body = {
         "targets": [_target(target) | {"time": dict(bar.parts)} for target, bar in targets],
+        "refused": [
+            {"target": one.label, "reason": one.error.message, "hint": one.error.hint} for one in report.refused
+        ],
         "kernels": [dataclasses.asdict(row) for row in report.kernels[:top]],
         "kernels_omitted": max(len(report.kernels) - top, 0),
         "other_kernels": saved.brief(report.kernels[top:]),

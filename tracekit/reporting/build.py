@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tracekit.prediction import Prediction, Predictions
+from tracekit.prediction import Prediction, Predictions, Refused
 from tracekit.prediction.batch import Batch
 from tracekit.replay.run import Run
 from tracekit.replay.whatif import WhatIf
@@ -44,6 +44,7 @@ def build(
     unedited: Sequence[Prediction] = (),
     price: float | None = None,
     batch: Batch | None = None,
+    refused: Sequence[Refused] = (),
 ) -> Report:
     """The report of a run.
 
@@ -55,6 +56,7 @@ def build(
         unedited: The predictions without the edits.
         price: Dollars for an hour of the trace's GPU; None if it isn't known.
         batch: What the job works through in a measured step; None for what the trace tells.
+        refused: Targets on which the step can't be predicted.
     """
     rows = table.in_steps(run, targets)
     chosen = run.chosen.height
@@ -81,8 +83,9 @@ def build(
         what_if=edits.build(what_if, unedited),
         provenance=provenance.build(run, targets, command),
         findings=_findings(Case(run, rows, idle_time, tuple(targets), what_if)),
-        warnings=warnings.build(run, idle_time),
+        warnings=(*map(str, refused), *warnings.build(run, idle_time)),
         targets=tuple(targets),
+        refused=tuple(refused),
     )
 
 
@@ -101,6 +104,7 @@ def of_predictions(predicted: Predictions, command: str | None = None) -> Report
         unedited=predicted.unedited,
         price=predicted.price,
         batch=predicted.batch,
+        refused=predicted.refused,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tracekit.prediction import Prediction
+from tracekit.prediction import Prediction, Refused
 from tracekit.replay.run import SelfReplay
 from tracekit.reporting.findings.model import Finding
 from tracekit.reporting.sections.accuracy import LawError
@@ -60,6 +60,7 @@ class Report:
     findings: tuple[Finding, ...]
     warnings: tuple[str, ...]
     targets: tuple[Prediction, ...]
+    refused: tuple[Refused, ...] = ()
 
     def figure(self, name: str) -> Figure:
         """A chart for a notebook.

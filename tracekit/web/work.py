@@ -3,15 +3,16 @@
 import dataclasses
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tracekit import ingest
+from tracekit.comm import ClusterError
 from tracekit.doctor import examine
 from tracekit.ingest.source import Source, expand, of_file
-from tracekit.prediction import Change, Prediction, predict
+from tracekit.prediction import Change, LayoutError, Prediction, Refused, predict, targets
 from tracekit.prediction.prices import parse_prices
 from tracekit.prediction.step import by_gpu
 from tracekit.replay.run import Run, prepare
@@ -74,8 +75,8 @@ def _work(job: Job, settings: Settings, store: Store, scratch: Path) -> list[str
     store.jobs.note(job, known)
     if job.request is None:
         return []
-    written, left_out = _report(job, run, scratch, enter)
-    store.jobs.note(job, known | {"warnings": known["warnings"] + left_out})
+    written, left_out, refused = _report(job, run, scratch, enter)
+    store.jobs.note(job, known | {"warnings": known["warnings"] + left_out, "refused": refused})
     enter("keep the reports")
     _keep(job, store, scratch, [sides.FILE, *(f"report.{suffix}" for suffix in written)])
     return written
@@ -118,32 +119,52 @@ def _sources(job: Job, settings: Settings, store: Store, scratch: Path) -> list[
     return named
 
 
-def _report(job: Job, run: Run, scratch: Path, enter: Stage) -> tuple[list[str], list[str]]:
-    """Write all forms; which they are, and what they leave out."""
+def _report(job: Job, run: Run, scratch: Path, enter: Stage) -> tuple[list[str], list[str], list[dict[str, str]]]:
+    """Write all forms; which they are, what they leave out, and what couldn't be predicted."""
     enter("predict")
     request = job.request or {}
     prices = by_gpu(parse_prices(request.get("prices", [])))
     here = prices.get(run.gpu.slug) if run.gpu else None
-    report = build(run, [*_predicted(run, request, prices)], price=here)
+    predicted, refused = _predicted(run, request, prices)
+    report = build(run, predicted, price=here, refused=refused)
     (scratch / sides.FILE).write_bytes(sides.pack(report, job.name))
     drawn, left_out = excerpt(run, 1 + len(report.targets))
     written = [suffix for suffix in FORMATS if suffix != TIMELINE or drawn is not None]
     for suffix in written:
         enter(f"write {FORMATS[suffix].title}")
         (scratch / f"report.{suffix}").write_bytes(FORMATS[suffix].render(report, drawn or run))
-    return written, [left_out] if left_out else []
+    told = [{"target": one.label, "message": one.error.message, "hint": one.error.hint} for one in refused]
+    return written, [left_out] if left_out else [], told
 
 
-def _predicted(run: Run, request: Mapping[str, Any], prices: Mapping[str, float]) -> Iterator[Prediction]:
-    """The step on each target; a layout is that of the clusters, another batch is everywhere."""
+def _predicted(
+    run: Run, request: Mapping[str, Any], prices: Mapping[str, float]
+) -> tuple[list[Prediction], list[Refused]]:
+    """The step on each target; a layout is that of the clusters, another batch is everywhere.
+
+    Raises:
+        ClusterError: The job fits on none of them.
+        LayoutError: The job can't be laid out like that on any of them.
+    """
     asked = change_of(request)
     alone = Change(batch=asked.batch)
     together = [(request["gpus"], request["clusters"], asked)]
     apart = [(request["gpus"], [], alone), ([], request["clusters"], asked)]
+    predicted: list[Prediction] = []
+    refused: list[Refused] = []
     for gpus, clusters, change in together if asked == alone else apart:
-        yield from predict(
-            run, gpus, clusters=clusters, source_cluster=request["source_cluster"], change=change, prices=prices
-        ).targets
+        try:
+            found = predict(
+                run, gpus, clusters=clusters, source_cluster=request["source_cluster"], change=change, prices=prices
+            )
+        except (ClusterError, LayoutError) as error:
+            refused.append(Refused(", ".join(target.label for target in targets(gpus, clusters)), error))
+        else:
+            predicted += found.targets
+            refused += found.refused
+    if refused and not predicted:
+        raise refused[0].error
+    return predicted, refused
 
 
 def _keep(job: Job, store: Store, scratch: Path, names: list[str]) -> None:
