@@ -1,5 +1,7 @@
 """Which rank a file is of, and what is said of a job's files together."""
 
+import zipfile
+
 import pytest
 
 import tracekit
@@ -94,13 +96,55 @@ def job(tmp_path):
     return tmp_path
 
 
+def archive(folder):
+    """All files of a folder, zipped."""
+    path = folder.parent / f"{folder.name}.zip"
+    with zipfile.ZipFile(path, "w") as packed:
+        for file in folder.rglob("*"):
+            if file.is_file():
+                packed.write(file, file.relative_to(folder))
+    return path
+
+
 def test_only_the_ranks_asked_for_are_read(job):
     (job / "t2.json").write_bytes((job / "t2.json").read_bytes()[:400])
     trace = tracekit.load(job, ranks=[3, 1])
     assert [rank.activities["name"][0] for rank in trace.ranks] == ["gemm_1", "gemm_3"]
     assert trace.warnings == ()
-    with pytest.raises(TraceError):
-        tracekit.load(job)
+    for asked in ([2], [1, 2]):
+        with pytest.raises(TraceError, match=r"t2\.json"):
+            tracekit.load(job, ranks=asked)
+
+
+def test_files_of_a_folder_that_are_left_out_are_named(job):
+    (job / "t2.json").write_bytes((job / "t2.json").read_bytes()[:400])
+    (job / "t9.json").touch()
+    (job / "cpu.json").write_bytes(TraceBuilder().op("aten::mm", 0, 30).to_json())
+    (job / "broken.zip").write_bytes(b"PK\3\4" + bytes(30))
+    (job / "logs").mkdir()
+    for name in ("a.txt", "b.txt", "c.txt", "d.txt", ".DS_Store"):
+        (job / "logs" / name).write_text("not a trace")
+    for given in (job, job / "*", archive(job)):
+        trace = tracekit.load(given)
+        assert [rank.rank for rank in trace.ranks] == [0, 1, 3]
+        said = [warning for warning in trace.warnings if "left out" in warning]
+        assert any(warning.startswith("1 file left out, without GPU activity: ") for warning in said)
+        assert any("no trace by its name" in warning and "a.txt" in warning for warning in said)
+        assert all(any(name in warning for warning in said) for name in ("t2.json", "t9.json", "broken.zip"))
+        assert not any("DS_Store" in warning for warning in said)
+        assert "rank 2 of 4 was not given" in trace.warnings
+    (line,) = [warning for warning in tracekit.load(job).warnings if "by its name" in warning]
+    assert line.startswith("4 files left out, ")
+    assert line.endswith(": a.txt, b.txt, c.txt and 1 more")
+    with pytest.raises(TraceError, match=r"t2\.json"):
+        tracekit.load([job / "t1.json", job / "t2.json"])
+
+
+def test_a_folder_of_which_nothing_can_be_read_tells_of_its_traces(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "rank0.json").write_bytes(TraceBuilder().op("aten::mm", 0, 30).to_json())
+    with pytest.raises(TraceError, match=r"rank0\.json.*no GPU activity"):
+        tracekit.load(tmp_path)
 
 
 def test_the_lowest_rank_and_a_word_about_the_others(job):
@@ -123,7 +167,8 @@ def test_ranks_that_only_reading_tells(job):
     assert [rank.rank for rank in tracekit.load(job, ranks=[2]).ranks] == [2]
     trace = tracekit.load(job, ranks="lowest")
     assert [rank.rank for rank in trace.ranks] == [0]
-    assert "of the 4" in trace.warnings[0]
+    assert trace.warnings[0] == "1 file left out, not one rank's PyTorch profiler trace: config.json"
+    assert "of the 4" in trace.warnings[1]
 
 
 def test_a_directory_without_any_trace_names_the_reason(tmp_path):

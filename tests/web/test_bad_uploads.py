@@ -55,6 +55,19 @@ def test_one_clear_line(case, api, work, settings):
     assert "<b>" not in page
 
 
+def test_bad_files_among_good_ones_are_left_out_and_named(api, work, make_trace):
+    bad = {"empty.json": b"", "cut.json.gz": CASES["corrupt gzip"][0], "config.json": b'{"lr": 1}', "x.zip": b"PK\3\4"}
+    ranks = [api.put(make_trace(rank), f"rank{rank}.json") for rank in (0, 1)]
+    job = api.begin(*ranks, *(api.put(data, name) for name, data in bad.items()), ask={"gpus": ["l4"]})
+    work()
+    done = api.job(job)
+    assert done["state"] == "done"
+    assert done["found"]["diagnosis"]["ranks_read"] == 2
+    said = " ".join(warning for warning in done["found"]["warnings"] if "left out" in warning)
+    assert all(name in said for name in bad)
+    assert "config.json" in api.client.get(done["reports"]["html"]).text
+
+
 @pytest.mark.parametrize(
     ("limits", "says"),
     [({"max_unpacked_bytes": 1 << 20}, "takes: 1 MiB"), ({"max_files": 1}, "2 files are more than the 1")],

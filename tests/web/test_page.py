@@ -124,6 +124,7 @@ def test_samples_ranks_mistakes_and_two_compared(page, shared, tmp_path, make_tr
     page.set_input_files("#folder", folder)
     page.wait_for_selector("[data-state=found]")
     assert "2 of 2" in page.inner_text(".found")
+    assert page.inner_text("#not-sent") == "1 file not sent, no trace by name: job/notes.txt."
     page.check("input[value=l40s]")
     page.click("text=Predict")
     page.wait_for_selector("[data-state=done]")
@@ -132,7 +133,7 @@ def test_samples_ranks_mistakes_and_two_compared(page, shared, tmp_path, make_tr
     for box in page.locator("[name=job]").all():
         box.check()
     page.click("text=Compare the two chosen")
-    assert "B's step is" in page.frame_locator("iframe.report").locator("h1").inner_text()
+    assert "different programs" in page.frame_locator("iframe.report").locator("h1").inner_text()
     page.select_option("[name=of_b]", "l40s")
     page.wait_for_url("**of_b=l40s**")
     assert "predicted for l40s" in page.frame_locator("iframe.report").locator(".cards").inner_text()

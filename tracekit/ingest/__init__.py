@@ -13,6 +13,7 @@ from tracekit.errors import (
     TraceError,
     TraceTooLargeError,
 )
+from tracekit.ingest import left_out
 from tracekit.ingest import memory as sizes
 from tracekit.ingest import ranks as places
 from tracekit.ingest.source import Given, Inputs, Source, expand
@@ -52,7 +53,9 @@ def load(
         TracekitError: ``memory`` is no size.
     """
     given = expand(inputs)
-    return _Loader(given, cache, sizes.to_bytes(memory), stacks, progress).load(given.traces, ranks)
+    loader = _Loader(given, cache, sizes.to_bytes(memory), stacks, progress)
+    trace = loader.load(given.traces, ranks)
+    return replace(trace, warnings=(*left_out.warnings(loader.failed, given.others), *trace.warnings))
 
 
 def load_bytes(data: bytes, source: str, *, stacks: bool = False) -> Trace:
@@ -72,9 +75,13 @@ def load_bytes(data: bytes, source: str, *, stacks: bool = False) -> Trace:
 
 
 class _Loader:
-    """Reads files one by one; together their tables stay within the memory allowed."""
+    """Reads files one by one; together their tables stay within the memory allowed.
+
+    Those of a directory, a glob or an archive that can't be read are left out, and kept in ``failed``.
+    """
 
     def __init__(self, given: Given, cache: bool, memory_bytes: int, stacks: bool, progress: Progress) -> None:
+        self.failed: list[tuple[Source, TraceError]] = []
         self._given = given
         self._captures: dict[str, RankTrace] = {}
         self._cache = cache
@@ -91,6 +98,8 @@ class _Loader:
         if absent:
             raise _no_such_rank(absent[0], sorted(told))
         read = self._read_all([source for rank in dict.fromkeys(wanted) for source in told[rank]])
+        if self.failed and not {rank.rank for rank in read}.issuperset(wanted):
+            raise left_out.worst(self.failed)
         trace = places.combine(read, given=told)
         return _lowest(trace, len(told)) if ranks == "lowest" else trace
 
@@ -103,18 +112,17 @@ class _Loader:
 
     def _read_all(self, sources: Sequence[Source]) -> list[RankTrace]:
         read: list[RankTrace] = []
-        others: list[NotATraceError] = []
         for i, source in enumerate(sources):
             self._progress(f"read file {i + 1} of {len(sources)}" if len(sources) > 1 else "read trace")
             taken = sum(rank.tables_bytes for rank in read)
             try:
                 read.append(self._read(source, self._memory_bytes - taken))
-            except NotATraceError as error:
+            except left_out.UNREADABLE as error:
                 if not source.is_listed:
                     raise
-                others.append(error)
+                self.failed.append((source, error))
         if not read:
-            raise others[0]
+            raise left_out.worst(self.failed)
         return read
 
     def _read(self, source: Source, memory_bytes: int) -> RankTrace:

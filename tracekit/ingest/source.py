@@ -10,7 +10,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from tracekit.errors import TraceError, TraceNotFoundError
+from tracekit.errors import DamagedTraceError, TraceError, TraceNotFoundError
 from tracekit.ingest import archive, execution_trace, remote
 from tracekit.ingest.pipe import Copy, Pipe
 from tracekit.ingest.stream import LONGEST_MAGIC, ZIP_MAGIC, File, Raw, Stream, open_stream, unreadable
@@ -38,6 +38,7 @@ class Source:
         member: The member's name, in an archive.
         is_listed: Whether it was found in a directory, a glob or an archive, rather than named.
         can_reopen: Whether it can be opened more than once.
+        is_other: Whether it was found in a directory or an archive, and its name says that it is no trace.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Source:
     member: str | None = None
     is_listed: bool = False
     can_reopen: bool = True
+    is_other: bool = False
 
     def open(self) -> Stream:
         """Its text, decompressed as it is read.
@@ -93,11 +95,13 @@ class Given(NamedTuple):
         traces: Profiler traces, at least one.
         observed: Execution traces (PyTorch's or Chakra's).
         captures: Traces of CUDA graphs being captured.
+        others: Files beside them whose names say that they are no traces.
     """
 
     traces: list[Source]
     observed: list[Source]
     captures: list[Source]
+    others: Sequence[Source] = ()
 
 
 def expand(inputs: Inputs) -> Given:
@@ -110,11 +114,13 @@ def expand(inputs: Inputs) -> Given:
         TraceNotFoundError: One of them names nothing.
         DamagedTraceError: An archive can't be read, or a file is empty.
     """
-    found = _all(inputs)
+    given = _all(inputs)
+    others = [source for source in given if source.is_other]
+    found = [source for source in given if not source.is_other]
     observed = [source for source in found if is_execution_trace(source)] if len(found) > 1 else []
     captures = [source for source in found if is_capture(source)]
     traces = [source for source in found if source not in observed and source not in captures]
-    return Given(traces, observed, captures) if traces else Given(found, [], [])
+    return Given(traces, observed, captures, others) if traces else Given(found, [], [], others)
 
 
 def files_of(inputs: Sequence[str]) -> list[Path]:
@@ -125,7 +131,7 @@ def files_of(inputs: Sequence[str]) -> list[Path]:
         DamagedTraceError: An archive can't be read.
     """
     here = [one for one in inputs if one != STDIN and (not remote.is_uri(one) or one.startswith("file://"))]
-    found = [source for source in _all(here) if source.path] if here else []
+    found = [source for source in _all(here) if source.path and not source.is_other] if here else []
     return [one.path for one in found if one.path and (not one.is_listed or b'"traceEvents"' in one.head())]
 
 
@@ -208,7 +214,11 @@ def _listed(where: str, files: Sequence[Path]) -> list[Source]:
     kept = sorted(file for file in files if looks_like_trace(file.name))
     if not kept:
         raise _nothing_in(where, len(files))
-    return [replace(of_file(file), is_listed=True) for file in kept]
+    others = sorted(file for file in set(files) - set(kept) if file.is_file() and not file.name.startswith("."))
+    return [
+        *(replace(of_file(file), is_listed=True) for file in kept),
+        *(replace(of_file(file), is_other=True) for file in others),
+    ]
 
 
 def _nothing_in(where: str, files: int) -> TraceNotFoundError:
@@ -245,12 +255,22 @@ def _of_pipe(file: File, name: str) -> Source:
 
 
 def _unzipped(source: Source) -> list[Source]:
-    """The traces in an archive; anything else as it is."""
-    if not source.can_reopen or not _may_be_archive(source):
+    """The traces in an archive, and what else is in it; anything else as it is.
+
+    So is one that can't be read, where it stands among others: reading it tells why.
+    """
+    try:
+        if source.is_other or not source.can_reopen or not _may_be_archive(source):
+            return [source]
+        opener = source.opener if source.path is not None else _copied(source)
+        inside = archive.members(opener, source.name)
+    except DamagedTraceError:
+        if not source.is_listed:
+            raise
         return [source]
-    opener = source.opener if source.path is not None else _copied(source)
-    inside = archive.members(opener, source.name)
     kept = [member for member in inside if _ARCHIVED_NAME.search(member)] or (inside if len(inside) == 1 else [])
+    if not kept and source.is_listed:
+        return [replace(source, is_other=True)]
     if not kept:
         raise _nothing_in(source.name, len(inside))
     return [
@@ -260,8 +280,9 @@ def _unzipped(source: Source) -> list[Source]:
             path=source.path,
             member=member,
             is_listed=True,
+            is_other=member not in kept,
         )
-        for member in kept
+        for member in inside
     ]
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from tracekit.errors import DamagedTraceError
 from tracekit.ingest.source import Source
 from tracekit.ingest.stream import GZIP_MAGIC, ZIP_MAGIC, ZSTD_MAGIC
 from tracekit.units import byte_count
@@ -35,7 +36,7 @@ def check(sources: Sequence[Source], packed_bytes: int, *, most_bytes: int, most
         )
     left, limit = most_bytes, max(SUSPICIOUS_BYTES, LARGEST_RATIO * packed_bytes)
     for source in sources:
-        used = _size(source, min(left, limit))
+        used = _size_if_readable(source, min(left, limit))
         left, limit = left - used, limit - used
         if left < 0:
             raise TooLargeError(
@@ -47,6 +48,16 @@ def check(sources: Sequence[Source], packed_bytes: int, *, most_bytes: int, most
                 f"{source.name} unpacks to more than {LARGEST_RATIO} times its size, which no trace does.",
                 "Compress the trace that the profiler wrote.",
             )
+
+
+def _size_if_readable(source: Source, most_bytes: int) -> int:
+    """As below; of several files one that can't be unpacked is left out later, which says so."""
+    try:
+        return _size(source, most_bytes)
+    except DamagedTraceError:
+        if not source.is_listed:
+            raise
+        return 0
 
 
 def _size(source: Source, most_bytes: int) -> int:

@@ -103,12 +103,13 @@ def _sources(job: Job, settings: Settings, store: Store, scratch: Path) -> list[
     seen: Counter[str] = Counter()
     named: list[Source] = []
     packed_bytes = 0
-    for upload in store.uploads.of_job(job.id):
+    uploads = store.uploads.of_job(job.id)
+    for upload in uploads:
         seen[upload.name] += 1
         name = upload.name if seen[upload.name] == 1 else f"{upload.name} ({seen[upload.name]})"
         path = store.files.fetch(upload.key, scratch)
         packed_bytes += path.stat().st_size
-        named.append(replace(of_file(path), name=name))
+        named.append(replace(of_file(path), name=name, is_listed=len(uploads) > 1))
     given = expand(named)
     unpacked.check(
         [*given.traces, *given.observed, *given.captures],

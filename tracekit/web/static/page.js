@@ -56,6 +56,13 @@ const absolute = () => {
 document.addEventListener("htmx:afterSettle", absolute);
 absolute();
 
+// What of the chosen folder this browser didn't send.
+const unsent = document.getElementById("not-sent");
+if (unsent) {
+  unsent.textContent = sessionStorage.getItem(`not sent ${unsent.dataset.job}`) ?? "";
+  unsent.hidden = !unsent.textContent;
+}
+
 // What somebody folded or unfolded stays so while the panel is renewed.
 let unfolded = [];
 const folds = () => [...document.querySelectorAll("section.found details")];

@@ -8,7 +8,10 @@ const TRACE = /\.(json|gz|gzip|zst|zip)$/i;
 const RETRIES_MS = [0, 1000, 3000, 5000, 10000, 20000, 30000, 60000, 60000];
 const SIMULTANEOUS = 3;
 
+const NAMED = 3;
+
 let transfers = [];
+let notSent = "";
 
 class Transfer {
   constructor(file, name) {
@@ -84,12 +87,23 @@ function said(error) {
   }
 }
 
+// Of a folder what is no trace by its name isn't sent; the job's page tells, as this one is gone soon.
+function leaveOut(names) {
+  if (!names.length) return;
+  const more = names.length > NAMED ? ` and ${names.length - NAMED} more` : "";
+  notSent = `${names.length} ${names.length === 1 ? "file" : "files"} not sent, no trace by name: ${names.slice(0, NAMED).join(", ")}${more}.`;
+  element("left").textContent = notSent;
+  element("left").hidden = false;
+}
+
 function begin(entries) {
   const kept = entries.length > 1 ? entries.filter((entry) => TRACE.test(entry.name)) : entries;
+  const shown = entries.filter((entry) => !kept.includes(entry) && !entry.name.split("/").pop().startsWith("."));
   if (!kept.length) return trouble("There are no traces in it: their names end in .json, .json.gz, .json.zst or .zip.");
   if (kept.length > limits.files) return trouble(`${kept.length} files are more than ${limits.files}, the most that this server takes.`);
   drop.hidden = true;
   element("transfer").hidden = false;
+  leaveOut(shown.map((entry) => entry.name));
   transfers = kept.map((entry) => new Transfer(entry.file, entry.name));
   run();
 }
@@ -111,6 +125,7 @@ async function run() {
     });
     const job = await answer.json();
     if (!answer.ok) throw new Error(`${job.error.message} ${job.error.hint}`);
+    if (notSent) sessionStorage.setItem(`not sent ${job.id}`, notSent);
     location.assign(`/jobs/${job.id}`);
   } catch (error) {
     trouble(said(error));
