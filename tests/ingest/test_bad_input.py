@@ -96,6 +96,12 @@ def test_missing_file(tmp_path):
         tracekit.load(tmp_path / "nothing.json")
 
 
+def test_a_mistyped_name_is_met_by_those_like_it(tmp_path):
+    (tmp_path / "resnet_rank0.json.gz").write_bytes(gzip.compress(GOOD))
+    with pytest.raises(TraceNotFoundError, match=r"resnet_rnk0\.json\.gz: no such file\. Did you mean .*resnet_rank0"):
+        tracekit.load(tmp_path / "resnet_rnk0.json.gz")
+
+
 def test_directory(tmp_path):
     with pytest.raises(TraceNotFoundError, match="holds no traces"):
         tracekit.load(tmp_path)

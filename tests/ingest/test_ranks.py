@@ -1,5 +1,6 @@
 """Which rank a file is of, and what is said of a job's files together."""
 
+import tracemalloc
 import zipfile
 
 import pytest
@@ -143,8 +144,21 @@ def test_files_of_a_folder_that_are_left_out_are_named(job):
 def test_a_folder_of_which_nothing_can_be_read_tells_of_its_traces(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "rank0.json").write_bytes(TraceBuilder().op("aten::mm", 0, 30).to_json())
-    with pytest.raises(TraceError, match=r"rank0\.json.*no GPU activity"):
+    with pytest.raises(TraceError, match=r"rank0\.json.*no GPU activity.*Nor can 1 other file beside it be read"):
         tracekit.load(tmp_path)
+
+
+def test_many_files_that_are_none_take_no_memory(tmp_path):
+    save(tmp_path / "trace.json")
+    for number in range(50):
+        (tmp_path / f"{number}.json").write_text("{}")
+    tracekit.load(tmp_path / "trace.json", cache=False)
+    tracemalloc.start()
+    trace = tracekit.load(tmp_path, cache=False)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert trace.warnings[0].startswith("50 files left out")
+    assert peak_bytes < 100e6
 
 
 def test_the_lowest_rank_and_a_word_about_the_others(job):

@@ -124,6 +124,7 @@ def test_samples_ranks_mistakes_and_two_compared(page, shared, tmp_path, make_tr
     page.set_input_files("#folder", folder)
     page.wait_for_selector("[data-state=found]")
     assert "2 of 2" in page.inner_text(".found")
+    assert page.inner_text("h1") == "job (2 files)"
     assert page.inner_text("#not-sent") == "1 file not sent, no trace by name: job/notes.txt."
     page.check("input[value=l40s]")
     page.click("text=Predict")

@@ -120,7 +120,7 @@ class _Loader:
             except left_out.UNREADABLE as error:
                 if not source.is_listed:
                     raise
-                self.failed.append((source, error))
+                self.failed.append((source, _alone(error)))
         if not read:
             raise left_out.worst(self.failed)
         return read
@@ -170,6 +170,12 @@ class _Loader:
             if key:
                 entries.store(key, rank)
         return rank
+
+
+def _alone(error: TraceError) -> TraceError:
+    """The error without the frames that it went through, which hold a file's buffers."""
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)
 
 
 def _told(sources: Sequence[Source]) -> dict[int, list[Source]] | None:

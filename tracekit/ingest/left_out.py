@@ -41,7 +41,11 @@ def warnings(failed: Sequence[tuple[Source, TraceError]], others: Sequence[Sourc
 def worst(failed: Sequence[tuple[Source, TraceError]]) -> TraceError:
     """What to say where nothing could be read: of a trace rather than of a file that is none."""
     errors = [error for _, error in failed]
-    return next((error for error in errors if not isinstance(error, NotATraceError)), errors[0])
+    said = next((error for error in errors if not isinstance(error, NotATraceError)), errors[0])
+    others = len(errors) - 1
+    if not others:
+        return said
+    return type(said)(said.message, f"{said.hint} Nor can {many(others, 'other file')} beside it be read.".lstrip())
 
 
 def _named(sources: Sequence[Source]) -> str:

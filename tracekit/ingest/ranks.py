@@ -20,8 +20,8 @@ _IN_NAME = (
 )
 _DIRECTORY = re.compile(r"(?:global[_-]?)?rank[_.-]?(\d{1,9})", re.IGNORECASE)
 _NAMING = (
-    "Put it into their names: trace_rank0.json.gz, trace_rank1.json.gz. Or give one file, if one process recorded them "
-    "one after the other (a schedule without repeat=1)."
+    "Put it into their names: trace_rank0.json.gz, trace_rank1.json.gz. Or give one file, if they are of several "
+    "runs, or one process recorded them one after the other (a schedule without repeat=1)."
 )
 
 

@@ -5,6 +5,8 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -192,6 +194,13 @@ def _of_local(path: Path) -> list[Source]:
         raise unreadable(str(path), error) from error
 
 
+def _alike(path: Path) -> str:
+    """What to try in place of a file that isn't there: those beside it whose names are nearly its own."""
+    beside = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
+    near = get_close_matches(path.name, beside)
+    return f"Did you mean {', '.join(str(path.parent / name) for name in near)}?" if near else ""
+
+
 def _of_path(path: Path) -> list[Source]:
     if path.is_dir():
         return _listed(str(path), _files_in(path))
@@ -224,7 +233,7 @@ def _listed(where: str, files: Sequence[Path]) -> list[Source]:
 def _nothing_in(where: str, files: int) -> TraceNotFoundError:
     return TraceNotFoundError(
         f"{where} holds no traces ({many(files, 'other file')}).",
-        "Their names end in .json, .json.gz, .json.zst or .zip.",
+        "Their names end in .json, .json.gz, .json.zst or .zip; in a directory they may lie one level down.",
     )
 
 
@@ -238,7 +247,14 @@ def of_file(path: Path) -> Source:
     name = _printable(str(path))
     if path.exists() and not path.is_file():
         return _of_pipe(path.open("rb"), name)
-    return Source(name, lambda: path.open("rb"), path=path)
+    return Source(name, partial(_open, path), path=path)
+
+
+def _open(path: Path) -> File:
+    try:
+        return path.open("rb")
+    except FileNotFoundError:
+        raise TraceNotFoundError(f"{_printable(str(path))}: no such file.", _alike(path)) from None
 
 
 def _stdin() -> Source:

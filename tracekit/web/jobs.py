@@ -72,7 +72,10 @@ class Job:
 
     @property
     def name(self) -> str:
-        """What to call it."""
+        """What to call it: the folder that its files are from, or the first of them."""
+        folders = {name.partition("/")[0] if "/" in name else None for name in self.uploads}
+        if len(self.uploads) > 1 and len(folders) == 1 and None not in folders:
+            return f"{folders.pop()} ({len(self.uploads):,} files)"
         return with_others(self.uploads[0], len(self.uploads) - 1)
 
 

@@ -103,6 +103,7 @@ function begin(entries) {
   if (kept.length > limits.files) return trouble(`${kept.length} files are more than ${limits.files}, the most that this server takes.`);
   drop.hidden = true;
   element("transfer").hidden = false;
+  kept.sort((one, other) => one.name.localeCompare(other.name, undefined, { numeric: true }));
   leaveOut(shown.map((entry) => entry.name));
   transfers = kept.map((entry) => new Transfer(entry.file, entry.name));
   run();
