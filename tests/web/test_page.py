@@ -119,13 +119,15 @@ def test_samples_ranks_mistakes_and_two_compared(page, shared, tmp_path, make_tr
     folder.mkdir()
     for rank in (0, 1):
         (folder / f"rank{rank}.json").write_bytes(make_trace(rank))
+    (folder / "config.json").write_text("{}")
     (folder / "notes.txt").write_text("not a trace")
     page.goto(server.url)
     page.set_input_files("#folder", folder)
     page.wait_for_selector("[data-state=found]")
     assert "2 of 2" in page.inner_text(".found")
-    assert page.inner_text("h1") == "job (2 files)"
+    assert page.inner_text("h1") == "job (3 files)"
     assert page.inner_text("#not-sent") == "1 file not sent, no trace by name: job/notes.txt."
+    assert page.is_visible("text=1 file left out, not one rank's PyTorch profiler trace: config.json")
     page.check("input[value=l40s]")
     page.click("text=Predict")
     page.wait_for_selector("[data-state=done]")
