@@ -164,6 +164,15 @@ FAILURES = {
         ("report", "{tmp}/trace.json.gz", "-o", "{tmp}/" + 300 * "x" + ".json"),
         "can't be written: File name",
     ),
+    **{
+        f"long name for {verb}": ((verb, "{tmp}/" + 300 * "x" + suffix, *others), "File name too long")
+        for verb, suffix, *others in (
+            ("compare", ".json", "{tmp}/trace.json.gz"),
+            ("view", ".html"),
+            ("clusters", ".toml"),
+            ("record", ".py"),
+        )
+    },
     "input as report": (
         ("report", "{tmp}/trace.json.gz", "--format", "json", "-f", "-o", "{tmp}/trace.json.gz"),
         "is what is read",

@@ -8,6 +8,7 @@ import threading
 import polars as pl
 import pytest
 
+from tests.jobs import gradient_step
 from tracekit.cli.serving import server
 from tracekit.errors import OutputError, TraceError
 from tracekit.testing import TraceBuilder
@@ -29,6 +30,19 @@ def test_every_launch_as_a_table(run, trace, tmp_path):
     assert table["t4 time_us"][0] > 100
     assert run("export", trace, "-o", tmp_path / "k.csv")[0] == 0
     assert pl.read_csv(tmp_path / "k.csv").height == 1
+
+
+def test_a_target_that_can_not_hold_the_job_is_said(run, tmp_path):
+    builders = (gradient_step(gemm, end=200) for gemm in (100, 120))
+    for number, builder in enumerate(builders):
+        builder.metadata["distributedInfo"] = {"rank": number, "world_size": 2}
+        builder.save(tmp_path / f"rank{number}.json")
+    output = tmp_path / "out" / "k.csv"
+    output.parent.mkdir()
+    ranks = (tmp_path / "rank0.json", tmp_path / "rank1.json")
+    code, _, err = run("export", *ranks, "--cluster", "1xh100-sxm", "--cluster", "8xh100-sxm", "-o", output)
+    assert (code, "not predicted on 1xh100-sxm" in err) == (0, True)
+    assert [column for column in pl.read_csv(output).columns if column.endswith(" time_us")] == ["8xh100-sxm time_us"]
 
 
 def test_modules_where_they_are_asked_for(run, tmp_path):

@@ -33,6 +33,9 @@ EXIT_FAILURE = 1
 EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
 
+OF_A_NAME = (errno.EACCES, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EROFS)
+"""Errors that a file's name brings about, wherever it was given."""
+
 
 class Switches:
     """Help that shows a switch as one: typer writes ``<bool>`` behind it, as if it took a value."""
@@ -114,6 +117,8 @@ def main() -> None:
             _fail(str(error), EXIT_FAILURE)
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             _fail("there is no space left where the output goes. Make room, and run it again.", EXIT_FAILURE)
+        if isinstance(error, OSError) and error.errno in OF_A_NAME and error.filename is not None:
+            _fail(f"{error.filename} can't be read or written: {error.strerror}.", EXIT_FAILURE)
         traceback.print_exc()
         _fail("this is a bug in tracekit; please report it with the lines above", EXIT_BUG)
 

@@ -52,7 +52,7 @@ def export(
     """
     from tracekit.cli.read import read
     from tracekit.cli.screen import check_output, progress, write
-    from tracekit.prediction import predict, targets
+    from tracekit.prediction import Predictions, predict, targets
     from tracekit.render import perfetto, tables
     from tracekit.replay.run import prepare
 
@@ -63,10 +63,12 @@ def export(
         trace = read(traces, ranks, no_cache, memory, stage, stacks)
         run = prepare(trace, source_gpu=source_gpu, steps=steps, progress=stage)
         stage("predict")
-        predicted = predict(run, gpu, clusters=cluster).targets if gpu or cluster else ()
+        predicted = predict(run, gpu, clusters=cluster) if gpu or cluster else Predictions(run, ())
         stage("write")
         if form is Export.PERFETTO:
-            content = perfetto.document(run, predicted, compress=output.suffix == ".gz")
+            content = perfetto.document(run, predicted.targets, compress=output.suffix == ".gz")
         else:
-            content = tables.launches(run, predicted, form.value)
+            content = tables.launches(run, predicted.targets, form.value)
     write(output, content, quiet)
+    for refused in predicted.refused:
+        typer.echo(f"tracekit: {refused}", err=True)
