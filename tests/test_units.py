@@ -56,8 +56,8 @@ def test_what_rounds_up_to_the_next_digit_has_no_fourth_one():
 
 
 def test_small_amounts_have_two_digits_also_where_the_last_is_0():
-    assert [dollars(amount) for amount in (None, 0.00496, 0.0984, 0.0998, 0.1004, 12.34)] == [
-        "–", "0.0050", "0.098", "0.10", "0.10", "12.3",
+    assert [dollars(amount) for amount in (None, 0, 3.1e-7, 0.00496, 0.0984, 0.0998, 0.1004, 12.34)] == [
+        "–", "0.0", "0.00000031", "0.0050", "0.098", "0.10", "0.10", "12.3",
     ]  # fmt: skip
 
 

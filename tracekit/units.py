@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 SEEN_US = 0.005
@@ -57,7 +58,7 @@ def dollars(amount: float | None) -> str:
     """An amount, also a small one; where no price was given a dash."""
     if amount is None:
         return "–"
-    return digits(amount) if amount >= 0.1 else f"{amount:#.2g}"
+    return digits(amount) if amount >= 0.1 else f"{Decimal(f'{amount:.1e}'):f}"
 
 
 def percent(value: float) -> str:
