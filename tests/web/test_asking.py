@@ -7,6 +7,7 @@ import pytest
 
 from tests.layers import NODE
 from tests.prediction.test_experts import Model
+from tracekit.testing import TraceBuilder
 from tracekit.web.words import on_page
 
 
@@ -139,3 +140,14 @@ def test_an_address_that_is_cut_short(api, address):
 )
 def test_words_of_the_page(message, on_the_page):
     assert on_page(message) == on_the_page
+
+
+def test_the_cluster_of_the_trace_tells_the_gpu_that_the_trace_does_not(api, work):
+    builder = TraceBuilder(None).op("aten::mm", 0, 30, dims=[[512, 512], [512, 512]], types=["float", "float"])
+    trace = builder.kernel("ampere_sgemm_64x32", 20, 100, launch=10).to_json()
+    ask = {"gpus": ["l4"], "source_cluster": "8xt4", "prices": ["t4=0.5"]}
+    job = api.begin(api.put(trace), ask=ask)
+    work()
+    source = api.client.get(f"/api/v1/jobs/{job}/report.json").json()["source"]
+    assert source["gpu"] == "t4"
+    assert source["dollars_per_1000_steps"] > 0

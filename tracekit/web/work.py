@@ -12,11 +12,10 @@ from tracekit import ingest
 from tracekit.comm import ClusterError
 from tracekit.doctor import examine
 from tracekit.ingest.source import Source, expand, of_file
-from tracekit.prediction import Change, LayoutError, Prediction, Refused, predict, targets
+from tracekit.prediction import Change, LayoutError, Predictions, Refused, predict, targets
 from tracekit.prediction.prices import parse_prices
-from tracekit.prediction.step import by_gpu
 from tracekit.replay.run import Run, prepare
-from tracekit.reporting import build
+from tracekit.reporting import of_predictions
 from tracekit.reporting.sections import coverage, idle, source, table, warnings
 from tracekit.trace import Trace
 from tracekit.web import sides, unpacked
@@ -123,49 +122,45 @@ def _sources(job: Job, settings: Settings, store: Store, scratch: Path) -> list[
 def _report(job: Job, run: Run, scratch: Path, enter: Stage) -> tuple[list[str], list[str], list[dict[str, str]]]:
     """Write all forms; which they are, what they leave out, and what couldn't be predicted."""
     enter("predict")
-    request = job.request or {}
-    prices = by_gpu(parse_prices(request.get("prices", [])))
-    here = prices.get(run.gpu.slug) if run.gpu else None
-    predicted, refused = _predicted(run, request, prices)
-    report = build(run, predicted, price=here, refused=refused)
+    predicted = _predicted(run, job.request or {})
+    report = of_predictions(predicted)
     (scratch / sides.FILE).write_bytes(sides.pack(report, job.name))
-    drawn, left_out = excerpt(run, 1 + len(report.targets))
+    drawn, left_out = excerpt(predicted.run, 1 + len(report.targets))
     written = [suffix for suffix in FORMATS if suffix != TIMELINE or drawn is not None]
     for suffix in written:
         enter(f"write {FORMATS[suffix].title}")
-        (scratch / f"report.{suffix}").write_bytes(FORMATS[suffix].render(report, drawn or run))
-    told = [{"target": one.label, "message": one.error.message, "hint": one.error.hint} for one in refused]
+        (scratch / f"report.{suffix}").write_bytes(FORMATS[suffix].render(report, drawn or predicted.run))
+    told = [{"target": one.label, "message": one.error.message, "hint": one.error.hint} for one in predicted.refused]
     return written, [left_out] if left_out else [], told
 
 
-def _predicted(
-    run: Run, request: Mapping[str, Any], prices: Mapping[str, float]
-) -> tuple[list[Prediction], list[Refused]]:
+def _predicted(run: Run, request: Mapping[str, Any]) -> Predictions:
     """The step on each target; a layout is that of the clusters, another batch is everywhere.
 
     Raises:
         ClusterError: The job fits on none of them.
         LayoutError: The job can't be laid out like that on any of them.
     """
+    prices = parse_prices(request.get("prices", []))
     asked = change_of(request)
     alone = Change(batch=asked.batch)
     together = [(request["gpus"], request["clusters"], asked)]
     apart = [(request["gpus"], [], alone), ([], request["clusters"], asked)]
-    predicted: list[Prediction] = []
+    found: list[Predictions] = []
     refused: list[Refused] = []
     for gpus, clusters, change in together if asked == alone else apart:
         try:
-            found = predict(
-                run, gpus, clusters=clusters, source_cluster=request["source_cluster"], change=change, prices=prices
+            found.append(
+                predict(
+                    run, gpus, clusters=clusters, source_cluster=request["source_cluster"], change=change, prices=prices
+                )
             )
         except (ClusterError, LayoutError) as error:
             refused.append(Refused(", ".join(target.label for target in targets(gpus, clusters)), error))
-        else:
-            predicted += found.targets
-            refused += found.refused
+    predicted = tuple(target for one in found for target in one.targets)
     if refused and not predicted:
         raise refused[0].error
-    return predicted, refused
+    return replace(found[0], targets=predicted, refused=(*refused, *(why for one in found for why in one.refused)))
 
 
 def _keep(job: Job, store: Store, scratch: Path, names: list[str]) -> None:
