@@ -1,7 +1,6 @@
 """Kernels measured on a GPU, kept on this machine and used in every prediction for that GPU: one JSON file each."""
 
 import json
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -15,7 +14,8 @@ from predictors import Gpu, KernelTableError, PredictorError, identify_gpu, list
 from predictors.kernels import COLUMNS
 from predictors.measured import distinct, sharpening
 from predictors.stacks import IN_A_LOOP
-from tracekit.errors import CalibrationError
+from tracekit import outputs
+from tracekit.errors import CalibrationError, OutputError
 from tracekit.replay.run import Run
 from tracekit.workload.names.stack import attention_stack
 
@@ -145,18 +145,17 @@ def keep(calibration: Calibration) -> Path:
     """Keep one, in place of an older one of the same GPU.
 
     Raises:
-        CalibrationError: It can't be written.
+        OutputError: It can't be written.
     """
     path = directory() / f"{calibration.gpu}.json"
     facts = {name: getattr(calibration, name) for name in ("gpu", "origin", "date", "software")}
     text = json.dumps({"format": FORMAT, **facts, "kernels": _rows(calibration.kernels)}, indent=1)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        partial.write_text(text + "\n", encoding="utf-8")
-        partial.replace(path)
     except OSError as error:
-        raise CalibrationError(f"{path} can't be written: {error.strerror}.") from error
+        raise OutputError(f"{path.parent} can't be made: {error.strerror}.") from error
+    with outputs.whole(path) as partial:
+        partial.write_text(text + "\n", encoding="utf-8")
     return path
 
 

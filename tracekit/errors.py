@@ -7,7 +7,7 @@ TracekitError                   the command line ends with exit code 1
 │   ├── DamagedTraceError       truncated, corrupt gzip, invalid JSON
 │   ├── TraceTooLargeError      its tables need more memory than they may take
 │   └── NoGpuActivityError      a trace without anything that ran on a GPU
-├── CalibrationError            a calibration can't be read, used or kept
+├── CalibrationError            a calibration can't be read or used
 ├── ClusterError                a cluster is unknown or its name wrong (tracekit.comm.errors)
 ├── LayoutError                 a layout that a job can't be carried to (tracekit.prediction.layout)
 ├── StepError                   the steps asked for are not in the trace
@@ -65,7 +65,7 @@ class NoGpuActivityError(TraceError):
 
 
 class CalibrationError(TracekitError):
-    """A calibration can't be read, used or kept."""
+    """A calibration can't be read or used."""
 
 
 class StepError(TracekitError):

@@ -117,6 +117,13 @@ def test_kernels_that_tell_the_others_wrong_are_left_out(run, result):
     assert {row["law"]: row["sharpens"] for row in told["errors_pct"]} == {"softmax": False, "gemm fp32": True}
 
 
+def test_what_can_not_be_kept_leaves_nothing_behind(run, result):
+    (calibration.directory() / "t4.json").mkdir(parents=True)
+    code, _, err = run("calibrate", result)
+    assert (code, err.count("\n"), "t4.json can't be written: Is a directory" in err) == (1, 1, True)
+    assert [path.name for path in calibration.directory().iterdir()] == ["t4.json"]
+
+
 def test_where_all_are_left_out_nothing_is_kept(run, result):
     code, _, err = run("calibrate", misleading(result))
     assert (code, "sharpen nothing" in err) == (1, True)
