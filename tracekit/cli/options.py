@@ -1,13 +1,13 @@
 """Options that several verbs share; the same name means the same everywhere."""
 
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
-SMALLEST_BATCH = 0.001
-LARGEST_BATCH = 1e6
+T = TypeVar("T")
 
 
 class Form(StrEnum):
@@ -22,63 +22,40 @@ class Form(StrEnum):
     TXT = "txt"
 
 
-def _size(memory: str | None) -> str | None:
-    """As given, once it is known to be a size."""
-    if memory is None:
-        return None
+def _checked(given: T, check: Callable[[T], object]) -> T:
+    """As given, once ``check`` has taken it; nothing needs none."""
     from tracekit.errors import TracekitError
-    from tracekit.ingest.memory import to_bytes
 
     try:
-        to_bytes(memory)
+        if given is not None:
+            check(given)
     except TracekitError as error:
         raise typer.BadParameter(str(error)) from error
-    return memory
+    return given
+
+
+def _size(memory: str | None) -> str | None:
+    from tracekit.ingest.memory import to_bytes
+
+    return _checked(memory, to_bytes)
 
 
 def _prices(pairs: list[str]) -> list[str]:
-    """As given, once each is known to be a name and a number."""
-    from tracekit.errors import TracekitError
-
-    try:
-        to_prices(pairs)
-    except TracekitError as error:
-        raise typer.BadParameter(str(error)) from error
-    return pairs
-
-
-def to_prices(pairs: list[str]) -> dict[str, float]:
-    """Dollars by GPU.
-
-    Args:
-        pairs: As ``--price`` takes them, such as ``h100-sxm=2.49``.
-
-    Raises:
-        TracekitError: One isn't a name and a number.
-    """
     from tracekit.prediction.prices import parse_prices
 
-    return parse_prices(pairs)
+    return _checked(pairs, parse_prices)
 
 
 def _factor(batch: float | None) -> float | None:
-    """As given, once it is known to be a multiple that makes sense."""
-    if batch is not None and not SMALLEST_BATCH <= batch <= LARGEST_BATCH:
-        raise typer.BadParameter(f"{batch:g}: give a multiple from {SMALLEST_BATCH:g} to {LARGEST_BATCH:,.0f}")
-    return batch
+    from tracekit.prediction import Change
+
+    return _checked(batch, lambda factor: Change(batch=factor))
 
 
 def _schedule(name: str | None) -> str | None:
-    """As given, once it is known to be a schedule."""
-    if name is None:
-        return None
-    from tracekit.prediction.layout import LayoutError, scheduled
+    from tracekit.prediction.layout import scheduled
 
-    try:
-        scheduled(name)
-    except LayoutError as error:
-        raise typer.BadParameter(str(error)) from error
-    return name
+    return _checked(name, scheduled)
 
 
 Traces = Annotated[

@@ -35,7 +35,6 @@ from tracekit.cli.options import (
     Traces,
     Verbose,
     WorldSize,
-    to_prices,
 )  # fmt: skip
 
 LEAST_MODELLED = 95.0
@@ -94,6 +93,7 @@ def predict(
     from tracekit.prediction import Change, predict_edited, targets
     from tracekit.prediction import predict as predict_on
     from tracekit.prediction.layout import scheduled
+    from tracekit.prediction.prices import parse_prices
     from tracekit.render import json as as_json
     from tracekit.render import terminal
     from tracekit.render.check import as_dict, below
@@ -130,7 +130,7 @@ def predict(
                 sharded=fsdp or None,
                 zero_bubble=zero_bubble,
             ),
-            prices=to_prices(price),
+            prices=parse_prices(price),
             samples=samples,
             calibrated=not no_calibration,
         )

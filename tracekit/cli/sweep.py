@@ -24,7 +24,6 @@ from tracekit.cli.options import (
     SourceGpu,
     Steps,
     Traces,
-    to_prices,
 )
 from tracekit.cli.predict import NoCalibration
 
@@ -79,6 +78,7 @@ def sweep(
     from tracekit.cli.read import read
     from tracekit.cli.screen import as_text, check_output, emit, progress, write
     from tracekit.prediction.layout import scheduled
+    from tracekit.prediction.prices import parse_prices
     from tracekit.prediction.sweep import sweep as over_layouts
     from tracekit.prediction.target import targets
     from tracekit.render import sweep as render
@@ -106,7 +106,7 @@ def sweep(
             chunks=chunks,
             zero_bubble=zero_bubble,
             sharded=fsdp,
-            prices=to_prices(price),
+            prices=parse_prices(price),
             samples=samples,
             calibrated=not no_calibration,
         )

@@ -171,7 +171,8 @@ class Change:
                 raise LayoutError(f"{name.replace('_', ' ')} can't be {number!r}.", "Give a whole number, 1 or more.")
         if self.batch is not None and not (isinstance(self.batch, Real) and LEAST_BATCH <= self.batch <= MOST_BATCH):
             raise LayoutError(
-                f"the batch can't be {self.batch!r} times the traced one.", f"Give {LEAST_BATCH:g} to {MOST_BATCH:g}."
+                f"the batch can't be {self.batch!r} times the traced one.",
+                f"Give {LEAST_BATCH:g} to {MOST_BATCH:,.0f}.",
             )
 
     @property
