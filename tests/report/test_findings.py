@@ -110,9 +110,10 @@ def loading(dur):
 
 
 def test_data_loading():
+    """The first of three batches is loaded before anything that the step is measured by."""
     finding = found(loading(1000))["data-loading"]
     assert finding.saves_us == pytest.approx(2000, rel=0.6)
-    assert finding.evidence[0].detail == "3 times"
+    assert finding.evidence[0].detail == "2 times"
     assert "data-loading" not in found(loading(2))
 
 
@@ -139,6 +140,21 @@ def test_allocator():
     assert finding.saves_us > 800
     assert finding.evidence[0].what == "cudaMalloc"
     assert "allocator" not in found(allocating(1))
+
+
+@pytest.mark.parametrize("kind", ["data-loading", "allocator"])
+def test_what_other_steps_did_says_nothing_of_the_chosen_one(kind):
+    builder = TraceBuilder()
+    for number, (start, takes) in enumerate(((0.0, 3000), (4000.0, 500)), 1):
+        builder.step(number, start, takes + 300)
+        if kind == "allocator":
+            builder.call("cudaMalloc", start + 10, takes)
+        else:
+            builder.annotation("enumerate(DataLoader)#_Loader.__next__", start + 10, takes)
+        builder.kernel("gemm", start + takes + 50, 100, launch=start + takes + 30)
+    (finding,) = (one for one in tk.report(builder.load(), steps=2).findings if one.kind == kind)
+    assert "takes 500 µs of a step" in finding.title
+    assert finding.evidence[0].time_us == 500
 
 
 def all_reduce(builder, start, dur, elements, launch):

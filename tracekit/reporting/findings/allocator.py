@@ -8,8 +8,9 @@ import polars as pl
 from tracekit.graph import spans
 from tracekit.replay.whatif import saving_us
 from tracekit.replay.whatif.cpu import share_within, times_factor
-from tracekit.reporting.findings.case import Case, most_time
+from tracekit.reporting.findings.case import Case
 from tracekit.reporting.findings.model import Finding
+from tracekit.trace import RankTrace
 from tracekit.units import duration
 
 ALLOCATES = r"^(cuda|hip)(Malloc|Free|MallocAsync|FreeAsync)$|^cu(MemCreate|MemMap|MemUnmap|MemRelease)$"
@@ -18,7 +19,7 @@ ALLOCATES = r"^(cuda|hip)(Malloc|Free|MallocAsync|FreeAsync)$|^cu(MemCreate|MemM
 def find(case: Case) -> Iterator[Finding]:
     """Fires if allocations of the driver that take no time save a hundredth of the step."""
     run = case.run
-    calls = [rank.calls.filter(pl.col("name").str.contains(ALLOCATES)) for rank in run.ranks]
+    calls = [_calls(rank) for rank in run.ranks]
     if not any(table.height for table in calls):
         return
     inside = spans.of_rows(calls, run.ranks, run.graph.nodes, run.kernels)
@@ -26,13 +27,16 @@ def find(case: Case) -> Iterator[Finding]:
     saves_us = saving_us(run, replace(run, graph=graph))
     if not case.worth(saves_us):
         return
-    steps = run.steps.height
-    made = pl.concat(table.select("name", "dur_ns") for table in calls)
-    takes_us = float(made["dur_ns"].sum()) / 1e3 / steps
+    made = case.of_steps(_calls)
+    takes_us = float(made["dur_ns"].sum()) / 1e3 / case.steps
     yield Finding(
         kind="allocator",
         title=f"Allocating and freeing GPU memory takes {duration(takes_us)} of a step.",
         advice="Keep shapes the same; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; no torch.cuda.empty_cache().",
         saves_us=saves_us,
-        evidence=most_time(made, steps, "calls"),
+        evidence=case.most_time(made, "calls"),
     )
+
+
+def _calls(rank: RankTrace) -> pl.DataFrame:
+    return rank.calls.filter(pl.col("name").str.contains(ALLOCATES))

@@ -14,7 +14,9 @@ from tracekit.replay.idle import END_OF_STEP, Idle
 from tracekit.replay.run import Run
 from tracekit.replay.whatif import Edited, WhatIf, saving_us
 from tracekit.reporting.findings.model import Evidence
+from tracekit.trace import RankTrace
 from tracekit.units import counted, shape
+from tracekit.workload.steps import assign
 
 WORTH = 0.01
 """Part of the step that a finding has to save to be told."""
@@ -120,6 +122,32 @@ class Case:
             for row in ordered.iter_rows(named=True)
         )
 
+    def of_steps(self, of_rank: Callable[[RankTrace], pl.DataFrame]) -> pl.DataFrame:
+        """What began on the CPU within the chosen steps, of all ranks.
+
+        Args:
+            of_rank: The rows of a rank that are meant, by ``ts_ns``.
+        """
+        tables = [of_rank(rank) for rank in self.run.ranks]
+        chosen = self.run.chosen
+        steps = [chosen.filter(rank=rank.rank or 0) if "rank" in chosen.columns else chosen for rank in self.run.ranks]
+        inside = (assign(table["ts_ns"], own).is_not_null() for table, own in zip(tables, steps, strict=True))
+        return pl.concat(table.filter(mine) for table, mine in zip(tables, inside, strict=True))
+
+    def most_time(self, spans: pl.DataFrame, times: str) -> tuple[Evidence, ...]:
+        """The names with most time among what ran on the CPU, in a mean step.
+
+        Args:
+            spans: ``name`` and ``dur_ns``, of the chosen steps.
+            times: What the detail counts.
+        """
+        named = spans.group_by("name").agg(pl.col("dur_ns").sum() / 1e3, count=pl.len())
+        ordered = named.sort("dur_ns", "name", descending=[True, False]).head(ROWS)
+        return tuple(
+            Evidence(name, time_us / self.steps, f"{counted(count / self.steps)} {times}")
+            for name, time_us, count in ordered.iter_rows()
+        )
+
     def late_launches(self, detail: str, *causes: Cause) -> tuple[Evidence, ...]:
         """The ops before which the GPU idled most for some causes.
 
@@ -131,22 +159,6 @@ class Case:
         return tuple(
             Evidence(op if op == END_OF_STEP else f"before {op}", time_us, detail) for op, time_us, _ in ops.iter_rows()
         )
-
-
-def most_time(spans: pl.DataFrame, steps: int, times: str) -> tuple[Evidence, ...]:
-    """The names with most time among what ran on the CPU, in a mean step.
-
-    Args:
-        spans: ``name`` and ``dur_ns``.
-        steps: How many steps they are of.
-        times: What the detail counts.
-    """
-    named = spans.group_by("name").agg(pl.col("dur_ns").sum() / 1e3, count=pl.len())
-    ordered = named.sort("dur_ns", "name", descending=[True, False]).head(ROWS)
-    return tuple(
-        Evidence(name, time_us / steps, f"{counted(count / steps)} {times}")
-        for name, time_us, count in ordered.iter_rows()
-    )
 
 
 def _joined(*parts: str) -> str:

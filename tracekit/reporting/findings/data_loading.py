@@ -6,8 +6,9 @@ import polars as pl
 
 from tracekit.graph.spans import LOADS_DATA
 from tracekit.replay.whatif import prefetch
-from tracekit.reporting.findings.case import Case, most_time
+from tracekit.reporting.findings.case import Case
 from tracekit.reporting.findings.model import Finding
+from tracekit.trace import RankTrace
 from tracekit.units import duration
 
 
@@ -16,14 +17,17 @@ def find(case: Case) -> Iterator[Finding]:
     saves_us = case.saved_by(prefetch)
     if not case.worth(saves_us):
         return
-    spans = pl.concat(
-        table.select("name", "dur_ns") for rank in case.run.ranks for table in (rank.ops, rank.annotations)
-    ).filter(pl.col("name").str.contains(LOADS_DATA))
-    steps = case.run.steps.height
+    loads = case.of_steps(_loads)
+    takes_us = float(loads["dur_ns"].sum()) / 1e3 / case.steps
     yield Finding(
         kind="data-loading",
-        title=f"Waiting for the data loader takes {duration(float(spans['dur_ns'].sum()) / 1e3 / steps)} of a step.",
+        title=f"Waiting for the data loader takes {duration(takes_us)} of a step.",
         advice="DataLoader(num_workers=..., prefetch_factor=..., persistent_workers=True), or preprocess on the GPU.",
         saves_us=saves_us,
-        evidence=most_time(spans, steps, "times"),
+        evidence=case.most_time(loads, "times"),
     )
+
+
+def _loads(rank: RankTrace) -> pl.DataFrame:
+    spans = pl.concat(table.select("name", "ts_ns", "dur_ns") for table in (rank.ops, rank.annotations))
+    return spans.filter(pl.col("name").str.contains(LOADS_DATA))

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from tracekit.reporting.findings.case import Case, most_time
+from tracekit.reporting.findings.case import Case
 from tracekit.reporting.findings.model import Finding
+from tracekit.trace import RankTrace
 from tracekit.units import counted
 
 REGION = r"^Torch-Compiled Region|^CompiledFunction$"
@@ -14,9 +15,7 @@ REGION = r"^Torch-Compiled Region|^CompiledFunction$"
 
 def find(case: Case) -> Iterator[Finding]:
     """Fires if a step runs at least two compiled regions one after another."""
-    begin, end = case.run.chosen["start_ns"].min(), case.run.chosen["end_ns"].max()
-    mine = pl.col("name").str.contains(REGION) & pl.col("ts_ns").is_between(begin, end)
-    inside = pl.concat(rank.ops.filter(mine).with_columns(rank=number) for number, rank in enumerate(case.run.ranks))
+    inside = case.of_steps(_regions)
     ended = (pl.col("ts_ns") + pl.col("dur_ns")).cum_max().shift(1).over("rank", "pid", "tid")
     regions = inside.filter(pl.col("ts_ns") >= ended.fill_null(0))
     per_step = regions.height / case.steps
@@ -27,5 +26,9 @@ def find(case: Case) -> Iterator[Finding]:
         title=f"A step runs {counted(per_step)} compiled regions: its graph is broken between them.",
         advice='TORCH_LOGS="graph_breaks" tells why; torch.compile(fullgraph=True) makes breaks an error.',
         saves_us=None,
-        evidence=most_time(regions, case.steps, "times"),
+        evidence=case.most_time(regions, "times"),
     )
+
+
+def _regions(rank: RankTrace) -> pl.DataFrame:
+    return rank.ops.filter(pl.col("name").str.contains(REGION)).with_columns(rank=pl.lit(rank.rank or 0))
