@@ -72,6 +72,15 @@ def test_hip_notes_the_grid_on_the_call_in_work_items():
     assert (kernel["blocks"], kernel["threads_per_block"]) == (288, 256)
 
 
+def test_kineto_copies_hips_grid_in_work_items_to_the_kernel():
+    """As PyTorch writes it since 2.5 (pytorch/kineto#983)."""
+    launch = {"grid": [73728, 1, 1], "block": [256, 1, 1]}
+    builder = TraceBuilder().kernel("Cijk_gemm", 20, 5, launch=10, call="hipExtModuleLaunchKernel", **launch)
+    builder.events[0]["args"] |= launch
+    kernel = builder.load().rank().activities.row(0, named=True)
+    assert (kernel["blocks"], kernel["threads_per_block"]) == (288, 256)
+
+
 def test_bytes_as_text():
     trace = TraceBuilder().kernel("Memcpy HtoD", 20, 5, launch=10, kind="gpu_memcpy", bytes="4096").load().rank()
     assert trace.activities["bytes"][0] == 4096

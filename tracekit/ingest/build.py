@@ -176,14 +176,17 @@ def _activities(calls: pl.DataFrame, kinds: Sequence[pl.DataFrame]) -> pl.DataFr
         device=pl.coalesce("device", "pid"),
         stream=pl.coalesce("stream", "tid"),
         bytes=pl.coalesce("bytes", "size"),
-        blocks=pl.when(blocks.is_not_null()).then(blocks).otherwise("call_blocks"),
-        threads_per_block=pl.when(blocks.is_not_null()).then(threads).otherwise("call_threads"),
+        blocks=pl.coalesce("call_blocks", blocks),
+        threads_per_block=pl.coalesce("call_threads", threads),
     )
     return _ordered(schema.ACTIVITIES.conform(table))
 
 
 def _with_geometry(calls: pl.DataFrame) -> pl.DataFrame:
-    """``calls`` with blocks and threads per block, for dialects (ROCm) that note them on the call."""
+    """``calls`` with blocks and threads per block, for dialects (ROCm) that note them on the call.
+
+    Kineto copies the call's grid to its kernel as it stands, so only the call's, whose unit its name tells, counts.
+    """
     table = calls.with_columns(blocks=_product(calls["grid"]), threads_per_block=_product(calls["block"]))
     per_group = pl.when(pl.col("name") == GRID_IN_WORK_ITEMS).then(pl.col("threads_per_block").clip(1)).otherwise(1)
     return table.with_columns(blocks=-(-pl.col("blocks") // pl.coalesce(per_group, 1)))

@@ -111,7 +111,7 @@ def _work(signature: Signature, family: str, by_name: str | None, row: dict[str,
     if passed is not None:
         return {**passed, "shares": True}
     if is_helper(family, signature.op):
-        own = layout.assistance(signature, name, row["blocks"], row["threads_per_block"])
+        own = layout.assistance(signature, name, row["blocks"])
     else:
         own = norm.own_passes(signature, name, item_bytes, _room(row)) if family == "norm" else None
     if own is not None or is_helper(family, signature.op):

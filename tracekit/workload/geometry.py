@@ -51,10 +51,9 @@ def fill(kernels: pl.DataFrame) -> pl.DataFrame:
         casts=name.str.contains(UNROLLED) | name.str.contains(COPY),
     )  # fmt: skip
     told = kernels.join(names, on="name", how="left", maintain_order="left").with_columns(
-        grid=pl.col("blocks") // pl.when(counts_threads(kernels)).then("threads_per_block").otherwise(1),
         item=pl.col("dtype").replace_strict(ITEM_BYTES, default=None, return_dtype=pl.Int64),
     )
-    elements = pl.col("grid") * pl.col("threads_per_block") * pl.col("per_thread")
+    elements = pl.col("blocks") * pl.col("threads_per_block") * pl.col("per_thread")
     bytes_ = elements * _whole_tensors() * pl.col("item")
     mine = pl.col("work_from").is_null() & (pl.col("kind") == "kernel") & bytes_.is_not_null()
     filled = {
@@ -85,16 +84,9 @@ def _least() -> pl.Expr:
     """The least that the launch allows, over what is taken."""
     tensors, item = pl.col("tensors"), pl.col("item")
     block = pl.col("threads_per_block") * pl.col("per_thread")
-    one_in_the_last_block = ((pl.col("grid") - 1) * block + 1) / (pl.col("grid") * block)
+    one_in_the_last_block = ((pl.col("blocks") - 1) * block + 1) / (pl.col("blocks") * block)
     one_is_a_mask = ((tensors - 1) * item + 1) / (tensors * item)
     operands = (
         pl.when("strided").then(1 / _whole_tensors()).when("casts").then(1 / CAST_SPREAD).otherwise(one_is_a_mask)
     )
     return one_in_the_last_block * operands
-
-
-def counts_threads(kernels: pl.DataFrame) -> bool:
-    """Whether ``blocks`` counts threads, as HIP's profilers did up to ROCm 6.1: then all are multiples of a block's."""
-    launched = kernels.filter(pl.col("kind") == "kernel").drop_nulls(["blocks", "threads_per_block"])
-    multiples = launched["blocks"] % launched["threads_per_block"].clip(1) == 0
-    return bool(multiples.all()) and launched.height > 1

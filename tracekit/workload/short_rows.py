@@ -9,7 +9,6 @@ Of PyTorch's other reductions a thread takes from less than one to over a thousa
 
 import polars as pl
 
-from tracekit.workload.geometry import counts_threads
 from tracekit.workload.ops.softmax import FLOPS_PER_ELEMENT
 from tracekit.workload.signature import DTYPES, ITEM_BYTES
 
@@ -38,8 +37,7 @@ def fill(kernels: pl.DataFrame) -> pl.DataFrame:
     read, written = (_bytes(name.str.extract(KERNEL, place)) for place in (2, 3))
     # The gradient of the result and the result go in, the other gradient comes out.
     item = written + read * pl.when(name.str.extract(KERNEL, 1) == "backward").then(2).otherwise(1)
-    blocks = pl.col("blocks") // (pl.col("threads_per_block") if counts_threads(kernels) else 1)
-    rows = blocks * rows_per_block
+    rows = pl.col("blocks") * rows_per_block
     least = (rows - rows_per_block + 1) * (width // 2 + 1) / (rows * width)
     filled = {
         "rows": rows,

@@ -29,14 +29,13 @@ SPLITS = 2
 """At least; the number of splits isn't recorded."""
 
 
-def assistance(signature: Signature, kernel: str, blocks: int | None, threads: int | None) -> Columns | None:
+def assistance(signature: Signature, kernel: str, blocks: int | None) -> Columns | None:
     """What a helper kernel moves; ``None`` where neither its grid nor its name tells.
 
     Args:
         signature: The inputs of the op that launched it.
         kernel: Its name.
         blocks: Thread blocks launched.
-        threads: Threads per block.
     """
     item_bytes = ITEM_BYTES[signature.dtype or "fp32"]
     if signature.op in PRODUCTS:
@@ -56,7 +55,7 @@ def assistance(signature: Signature, kernel: str, blocks: int | None, threads: i
     if not TRANSPOSE.search(kernel):
         return None
     likely = [output, *inputs] if FROM_OUTPUT.search(kernel) else [*inputs, output]
-    moved = _of_grid(likely, kernel, blocks, threads)
+    moved = _of_grid(likely, kernel, blocks)
     return columns_of(moved, flops=0, bytes_=2 * item_bytes * math.prod(moved))
 
 
@@ -89,15 +88,13 @@ def _weight_of_gradients(signature: Signature) -> Shape | None:
     return signature.shape(2) if signature.op.endswith("_backward") else None
 
 
-def _of_grid(likely: list[Shape], kernel: str, blocks: int | None, threads: int | None) -> Shape:
+def _of_grid(likely: list[Shape], kernel: str, blocks: int | None) -> Shape:
     """The tensor whose tiles are as many as the blocks, else the one that comes nearest; the likelier on a draw."""
     tile = MIOPEN_TILE.search(kernel)
     sides = (int(tile.group(1)), int(tile.group(2))) if tile else CUDNN_TILE
     if not blocks or not (tile or "Nhwc" in kernel or "nhwc" in kernel):
         return likely[0]
-    # HIP's profilers up to ROCm 6.1 count the grid in threads.
-    counts = (blocks, blocks // (threads or 1))
-    return min(likely, key=lambda shape: min(_distance(n, count) for n in _tiles(shape, sides) for count in counts))
+    return min(likely, key=lambda shape: min(_distance(tiles, blocks) for tiles in _tiles(shape, sides)))
 
 
 def _tiles(shape: Shape, sides: tuple[int, int]) -> Iterator[int]:
