@@ -6,13 +6,18 @@ import re
 FAMILY_RULES = (
     (
         "collective",
-        r"nccl|rccl|nvshmem|mscclpp|quickreduce|cross_device_reduce|all_?reduce_|_all_?reduce|multimem_|all_to_all_",
+        r"nccl|rccl|nvshmem|msccl|quickreduce|userbuffers_|cross_device_reduce|all_?reduce_|_all_?reduce|multimem_|"
+        r"all_to_all_",
     ),
-    ("copy", r"reshape_and_cache|store_?kv_?cache|store_cache"),
+    (
+        "copy",
+        r"reshape_and_cache|store_?kv_?cache|store_cache|append_?paged_?kv|concat_(?:and_cache_)?mla|[gs]et_mla_kv",
+    ),
     (
         "elementwise",
         r"rotary_embedding|rope_kernel|causal_conv1d|quantize_with_block_size|FP8rowwise_to_float|Fused8Bit|"
-        r"elemWiseRNN|persistRNN_|LSTM(?:Fwd|Bwd)HidUpdate|cudnn::initstates|distribution_elementwise",
+        r"elemWiseRNN|persistRNN_|LSTM(?:Fwd|Bwd)HidUpdate|cudnn::initstates|distribution_elementwise|"
+        r"silu_mul_\w*quant|do(?:Gated)?Activation",
     ),
     ("softmax", r"topk_?softmax|topkGating|cross_entropy"),
     ("copy", r"expandInputRows"),
@@ -20,12 +25,17 @@ FAMILY_RULES = (
         "reduction",
         r"gatherTopK|moe_?sum|moe_?sorting|moe_align|\bNorm(?:Zero|One|Two)?Ops|WelfordOps|lpnorm_cleanup|"
         r"finalizeMoeRouting|moe::dev::(?:finalize|routing)|_finalize_matmul_scatter|ExpertPrefixSum|ExpertMaps|"
-        r"sort_expert_tokens|grouped_topk|_combined_routing|bitmatrix",
+        r"sort_expert_tokens|grouped_topk|_combined_routing|bitmatrix|RenormProb|SamplingFrom|sampleMultinomial|"
+        r"_sample_kernel",
     ),
-    ("attention", r"sage_fwd|flash|fmha|MergeStates|attention|_attn|mha_|AttnFwd|attn_fwd|attn_bwd|dot_do_o"),
+    (
+        "attention",
+        r"sage_fwd|flash|fmha|MergeStates|attention|_attn|mha_|kernel_mha|\bxqa|AttnFwd|attn_fwd|attn_bwd|do_o_dot|dot_do_o|"
+        r"^bwd_(?:kernel_|preprocess)|^_(?:fwd|bwd)_kernel(?:_unified|_d[kqv]\w*)?$|mla_reduce",
+    ),
     ("gemm", r"marlin_moe"),
     ("moe", r"moe|grouped_?gemm|expert|_matmul_ogs"),
-    ("optimizer", r"multi_tensor_apply|adam|adagrad|lamb_"),
+    ("optimizer", r"multi_tensor_apply|adam|adagrad|lamb_|\bkOptimizer"),
     (
         "copy",
         r"scalePackedTensor|nchwToNhwc|nhwcToNchw|tensorTransform|SubTensorOp|transpose|batched_transpose|convertTensor",
@@ -43,16 +53,26 @@ FAMILY_RULES = (
     ),
     (
         "gemm",
-        r"gemm|gemv|scaled_mm|marlin|machete|cutlass|nvjet|Cijk_|matmul|wvSpltK|wvSplitK|triton_tem|dot_kernel|cublas",
+        r"gemm|gemv|scaled_mm|marlin|machete|cutlass|nvjet|Cijk_|matmul|wvSpltK|wvSplitK|triton_tem|dot_kernel|cublas|"
+        r"mqa_logits|lora_(?:shrink|expand)",
     ),
-    ("copy", r"copy|CatArray|chunk_cat|gather|scatter|index_|indexing|permute|triu|tril|roll_|flip|memcpy|rocclr"),
+    (
+        "copy",
+        r"copy|CatArray|chunk_cat|gather|scatter|index_|indexing|permute|triu|tril|roll_|flip|memcpy|rocclr|"
+        r"(?:reflection|replication)_pad|AddPadding|DeviceSelect|DevicePartition|write_indices|shuffleRows|"
+        r"\bcompute_cuda_kernel<",
+    ),
     (
         "reduction",
-        r"reduce|reduction|triton_(red|per)|nll_loss|scan|cumsum|cumprod|arg(max|min)|sort|topk|pool|histogram|unique",
+        r"reduce|reduction|triton_(red|per)|nll_loss|NLLCriterion|ctc_loss|scan|cumsum|cumprod|arg(max|min)|sort|topk|pool|"
+        r"average_?gradinput|histogram|unique|RunLengthEncode|amax_kernel|krn_partial",
     ),
     (
         "elementwise",
-        r"elementwise|triton_|distribution|dropout|act_and_mul|gated_act|swiglu|geglu|silu|gelu|element_mul|transform_bias|amp_update|rotary|rope|fill|quant|cast|Functor|upsample|grid_sampler|clamp_|epilogue::impl",
+        r"elementwise|pointwise|unary_kernel|parallel_?for|triton_|distribution|dropout|act_and_mul|gated_act|swiglu|geglu|"
+        r"silu|gelu|element_mul|transform_bias|amp_update|rotary|rope|fill|quant|cast|Functor|upsample|grid_sampler|clamp_|"
+        r"epilogue::impl|\b_fg_kernel|_DWf_DW_dfg|_(?:exact|approx)_(?:for|back)ward_kernel|op_?(?:generic_)?tensor|"
+        r"op\dd_?tensor|add_tensor_kernel|clean_logits|penalties|gating|\b(?:regular|vector|multi_bluestein)_fft",
     ),
 )
 _FAMILY_PATTERNS = tuple((family, re.compile(pattern, re.IGNORECASE)) for family, pattern in FAMILY_RULES)
@@ -90,8 +110,12 @@ _MOVED = re.compile(
 )
 _MOVED_BYTES = {"bool": 1, "signed char": 1, "unsigned char": 1, "short": 2, "int": 4, "long": 8}
 
-# torch's mangled and templated names repeat namespaces that would trip the rules above.
-_NOISE = re.compile(r"fbgemm\w*|flashinfer(?:::)?|at::native::|\(anonymous namespace\)::|std::|c10::|cuda_kernel_impl")
+# torch's mangled and templated names repeat namespaces that would trip the rules above; vLLM's name a type of fp8
+# caches for caches that aren't (0).
+_NOISE = re.compile(
+    r"fbgemm\w*|flashinfer(?:::)?|deep_gemm::|cutlass_kernels::|at::native::|\(anonymous namespace\)::|std::|c10::|"
+    r"cuda_kernel_impl|Fp8KVCacheDataType\)0"
+)
 
 
 def family_of(kernel: str) -> str | None:

@@ -29,5 +29,15 @@ RULES = (
         "gemm",
         tensor_core=True,
     ),
+    # Linear attention (fla-org/flash-linear-attention, which vLLM and SGLang copy).
+    Rule(
+        re.compile(
+            r"^chunk_(?!local_cumsum|global_cumsum)\w*?(?:fwd|bwd)_(?:\w+?_)?kernel|^recompute_w_u_|^prepare_wy_repr_|"
+            r"^solve_tril_|^merge_16x16_to_"
+        ),
+        "gemm",
+        tensor_core=True,
+    ),
+    Rule(re.compile(r"^fused_(?:recurrent|sigmoid_gating_delta_rule)_"), "elementwise"),
     Rule(re.compile(r"^_(?:state_passing|chunk_cumsum)_(?:fwd|bwd)_kernel|^_chunk_scan_bwd_dz_kernel"), "elementwise"),
 )
