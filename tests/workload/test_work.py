@@ -12,6 +12,28 @@ def test_addmm():
     assert only(row, "family", "dtype", "batch", "m", "n", "k") == ("gemm", "fp32", 1, 8, 40, 20)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "told"),
+    [
+        ("BFloat16", ("bf16", 2000)),
+        ("Float8_e4m3fnuz", ("fp8", 1000)),
+        ("Char", ("int8", 1000)),
+        ("Long", (None, 8000)),
+    ],
+)
+def test_the_type_of_a_message(dtype, told):
+    message = {"Collective name": "_allgather_base", "Out msg nelems": 1000, "Group size": 4, "dtype": dtype}
+    builder = TraceBuilder().kernel("ncclDevKernel_AllGather_RING_LL(ncclDevComm*)", 20, 5, launch=10, **message)
+    row = extract(builder.load().rank()).row(0, named=True)
+    assert only(row, "collective", "dtype", "bytes") == ("all_gather", *told)
+
+
+@pytest.mark.parametrize("half", ["c10::Half", "struct c10::Half"])
+def test_types_as_linux_and_windows_name_them(half):
+    row = kernel_of("aten::gelu", "vectorized_elementwise_kernel", [[64, 32], []], [half, ""])
+    assert only(row, "dtype", "bytes") == ("fp16", 2 * 2 * 64 * 32)
+
+
 def test_bmm_in_bf16():
     row = kernel_of("aten::bmm", "gemm", [[6, 8, 20], [6, 20, 40]], ["c10::BFloat16"] * 2)
     assert only(row, "dtype", "batch", "m", "n", "k") == ("bf16", 6, 8, 40, 20)

@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 
 from tracekit.workload.parameters import GRADIENT
-from tracekit.workload.signature import ITEM_BYTES, Signature
+from tracekit.workload.signature import FLOATS, ITEM_BYTES, Signature
 
 # nccl-tests' convention: the size of a collective is that of its whole buffer, which is the output of an all-gather
 # and the input of everything else (nccl-tests, doc/PERFORMANCE.md).
@@ -31,31 +31,23 @@ NAMES = {
     "send": "send_recv",
     "recv": "send_recv",
 }
-ELEMENT_BYTES = {
-    "Float": 4,
-    "Half": 2,
-    "BFloat16": 2,
-    "Double": 8,
-    "Long": 8,
-    "Int": 4,
-    "Short": 2,
-    "Byte": 1,
-    "Char": 1,
-    "Bool": 1,
-    "Float8_e4m3fn": 1,
-    "Float8_e5m2": 1,
-}
-DTYPES = {
+ELEMENTS = {
     "Float": "fp32",
     "Half": "fp16",
     "BFloat16": "bf16",
     "Double": "fp64",
-    "Float8_e4m3fn": "fp8",
-    "Float8_e5m2": "fp8",
+    "Long": "int64",
+    "Int": "int32",
+    "Short": "int16",
     "Byte": "int8",
     "Char": "int8",
+    "Bool": "bool",
+    **dict.fromkeys(("Float8_e4m3fn", "Float8_e4m3fnuz", "Float8_e5m2", "Float8_e5m2fnuz"), "fp8"),
 }
-"""Type of a message to precision; other integers have none."""
+"""Type of a message as torch.distributed records it to that of its elements."""
+ELEMENT_BYTES = {name: ITEM_BYTES[dtype] for name, dtype in ELEMENTS.items()}
+DTYPES = {name: dtype for name, dtype in ELEMENTS.items() if dtype in (*FLOATS, "int8")}
+"""To precision; other integers have none."""
 
 # What a collective is and which of its inputs is the whole buffer, by the op that asked for it.
 BUFFERS = {

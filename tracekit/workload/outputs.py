@@ -14,7 +14,7 @@ import polars as pl
 
 from tracekit.workload.ops import fbgemm
 from tracekit.workload.owners import innermost_ops
-from tracekit.workload.signature import DTYPES
+from tracekit.workload.signature import dtype_of
 
 FORWARD = ("aten::cudnn_convolution", "aten::miopen_convolution", "aten::thnn_conv2d_forward")
 INPUT_GRADIENT = ("aten::cudnn_convolution_backward_input", "aten::miopen_convolution_backward_input")
@@ -68,7 +68,7 @@ def quantised(ops: pl.DataFrame) -> pl.Series:
         (row, dtype)
         for row, types in _in_experts(ops, QUANTISE, "input_types")
         for dtype in QUANTISED
-        if dtype in (DTYPES.get(str(name).replace(" ", "")) for name in json.loads(types))
+        if dtype in map(dtype_of, json.loads(types))
     )
     return _column("quantised", dict(taken), ops.height)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-# Readers of traces may drop the spaces of C++'s names: "long int" and "longint" are one type.
+# By C++'s name without spaces.
 DTYPES = {
     "double": "fp64",
     "float": "fp32",
@@ -22,13 +22,20 @@ DTYPES = {
     "bool": "bool",
     "short": "int16",
     "shortint": "int16",
+    "unsignedshort": "int16",
     "int": "int32",
+    "unsignedint": "int32",
     "long": "int64",
     "longint": "int64",
+    "unsignedlong": "int64",
+    "__int64": "int64",
+    "unsigned__int64": "int64",
     "c10::complex<c10::Half>": "complex32",
     "c10::complex<float>": "complex64",
     "c10::complex<double>": "complex128",
     "c10::Float4_e2m1fn_x2": "nvfp4",
+    # Scales: a byte, in which nothing is computed.
+    "c10::Float8_e8m0fnu": "uint8",
 }
 ITEM_BYTES = {
     "fp64": 8,
@@ -49,6 +56,14 @@ ITEM_BYTES = {
 }
 FLOATS = ("fp64", "fp32", "fp16", "bf16", "fp8", "nvfp4")
 WHOLE = ("int8", "uint8", "bool", "int16", "int32", "int64")
+
+
+def dtype_of(type_: str) -> str | None:
+    """Element type by C++'s name, such as ``long int``, on Windows ``struct c10::Half``; ``None`` if it is none.
+
+    Readers of traces may drop the spaces.
+    """
+    return DTYPES.get(type_.replace(" ", "").replace("struct", ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +129,7 @@ class Signature:
         return cls(
             op,
             json.loads(dims),
-            [text.replace(" ", "") for text in json.loads(types or "[]")],
+            json.loads(types or "[]"),
             json.loads(concrete or "[]"),
             json.loads(strides or "[]"),
             tuple(json.loads(output)) if output else None,
@@ -128,7 +143,7 @@ class Signature:
     def at(self, index: int) -> list[Tensor]:
         """The tensors of one input: one, several for a tensor list, none for a scalar."""
         dims = self.dims[index] if index < len(self.dims) else []
-        dtype = DTYPES.get(self.types[index]) if index < len(self.types) else None
+        dtype = dtype_of(self.types[index]) if index < len(self.types) else None
         if not isinstance(dims, list):
             return []
         if not dims:

@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 
 from tracekit.workload.ops.vector import INDEX_BYTES, Columns, columns_of, size_of
-from tracekit.workload.signature import DTYPES, ITEM_BYTES, Signature
+from tracekit.workload.signature import ITEM_BYTES, Signature, dtype_of
 
 BACKWARD = re.compile(r"SplitLookupFunction_(\w+)_Op")
 EXACT = re.compile(r"^fbgemm::(?:split|dense)_embedding_backward_codegen_(\w+?)_(?:un)?weighted_exact_cuda$")
@@ -152,5 +152,5 @@ def _lookup(name: str, shapes: list[Any], types: list[str]) -> Iterator[tuple[st
     for pattern, (weights, tables, indices, offsets) in (SPLIT, DENSE):
         kind = pattern.search(name)
         if kind and len(shapes) > offsets and all(shapes[i] for i in (tables, indices, offsets)):
-            weight_bytes = ITEM_BYTES.get(DTYPES.get(types[weights] if types else "", ""), GRADIENT_BYTES)
+            weight_bytes = ITEM_BYTES.get(dtype_of(types[weights] if types else "") or "", GRADIENT_BYTES)
             yield kind.group(1), shapes[offsets][0] - 1, [shapes[indices][0], shapes[tables][0], weight_bytes]
