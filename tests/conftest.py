@@ -1,13 +1,18 @@
 import gc
 import os
-from collections.abc import Generator, Iterator
+import shutil
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
 VARIABLE = "TRACEKIT_REAL_TRACES"
 SAMPLES = Path(__file__).parent.parent / "sample_traces"
+CHROMIUM_ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+BROWSER_MS = 120_000
+"""Longer than a stalled machine needs to open a page; Playwright's own 30 s weren't."""
 
 settings.register_profile("busy machine", deadline=None)
 settings.load_profile("busy machine")
@@ -44,3 +49,22 @@ def real_traces() -> Path:
     if not folder:
         pytest.skip(f"{VARIABLE} is not set")
     return Path(folder)
+
+
+@pytest.fixture(scope="module")
+def new_page() -> Iterator[Callable[..., Any]]:
+    """Opens pages in a real browser, each with a profile of its own; tests that need it skip where there is none."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        pytest.skip("no Chromium on this machine")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, args=CHROMIUM_ARGUMENTS, timeout=BROWSER_MS)
+
+        def opened(**options: object) -> object:
+            page = browser.new_page(**options)
+            page.set_default_timeout(BROWSER_MS)
+            return page
+
+        yield opened
+        browser.close()

@@ -1,6 +1,5 @@
 """The page in a real browser: it asks nobody, complains of nothing, and its table sorts and finds."""
 
-import shutil
 from itertools import combinations
 
 import pytest
@@ -9,28 +8,13 @@ import tracekit as tk
 from tests.conftest import SAMPLES
 from tracekit.render.html import page
 
-playwright = pytest.importorskip("playwright.sync_api")
-
-ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-
 
 @pytest.fixture(scope="module")
-def browser():
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    if chromium is None:
-        pytest.skip("no Chromium on this machine")
-    with playwright.sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=chromium, args=ARGUMENTS)
-        yield opened
-        opened.close()
-
-
-@pytest.fixture(scope="module")
-def opened(browser, report, tmp_path_factory):
+def opened(new_page, report, tmp_path_factory):
     """The page, and what it said and asked for."""
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(page(report), encoding="utf-8")
-    view = browser.new_page()
+    view = new_page()
     heard = []
     view.on("console", lambda message: heard.append(message.text))
     view.on("pageerror", lambda error: heard.append(str(error)))
@@ -99,12 +83,12 @@ def test_a_phone_scrolls_only_tables(opened):
     assert view.evaluate("document.documentElement.scrollWidth") <= 390
 
 
-def test_three_targets_fit_on_a_laptop(browser, tmp_path):
+def test_three_targets_fit_on_a_laptop(new_page, tmp_path):
     """Within the frame of the web page, which is the narrowest place there."""
     path = tmp_path / "report.html"
     trace = tk.load(SAMPLES / "synthetic_transformer_train.json.gz")
     path.write_text(page(tk.report(tk.predict(trace, gpu=["h200-sxm", "b200", "rtx-4090"]))), encoding="utf-8")
-    view = browser.new_page(viewport={"width": 1176, "height": 800})
+    view = new_page(viewport={"width": 1176, "height": 800})
     view.goto(path.as_uri())
     shown, needed = view.evaluate(
         "(at => [at.clientWidth, at.scrollWidth])(document.querySelector('#kernels .scroll'))"
@@ -142,11 +126,11 @@ GPUS = (
 
 @pytest.mark.parametrize("count", [1, 3, 12, 20])
 @pytest.mark.parametrize("width", [1280, 390])
-def test_labels_of_the_speeds_do_not_overlap(browser, tmp_path, count, width):
+def test_labels_of_the_speeds_do_not_overlap(new_page, tmp_path, count, width):
     trace = tk.load(SAMPLES / "synthetic_transformer_inference.json.gz")
     path = tmp_path / "report.html"
     path.write_text(page(tk.report(tk.predict(trace, gpu=GPUS[:count]))), encoding="utf-8")
-    view = browser.new_page(viewport={"width": width, "height": 800})
+    view = new_page(viewport={"width": width, "height": 800})
     view.goto(path.as_uri())
     view.wait_for_selector("[data-figure=speeds] .main-svg")
     texts = view.query_selector_all("[data-figure=speeds] .annotation-text, [data-figure=speeds] .legendtext")

@@ -7,29 +7,13 @@ from pathlib import Path
 
 import pytest
 
-CHROMIUM = Path("/usr/bin/chromium")
-OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 SAMPLE = Path(__file__).parents[2] / "sample_traces" / "synthetic_transformer_inference.json.gz"
-
-pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason="there is no /usr/bin/chromium")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=OPTIONS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture
-def page(browser):
-    """Somebody else's browser each time: a profile of its own."""
-    with closing(browser.new_context(accept_downloads=True)) as context:
-        context.set_default_timeout(120_000)
-        page = context.new_page()
+def page(new_page):
+    """Somebody else's browser each time."""
+    with closing(new_page()) as page:
         page.problems = []
         page.on("console", lambda message: message.type == "error" and page.problems.append(message.text))
         page.on("pageerror", lambda error: page.problems.append(str(error)))
