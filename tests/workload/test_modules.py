@@ -93,6 +93,7 @@ def test_the_innermost_function_that_is_neither_pytorchs_nor_pythons():
         .python("/opt/conda/lib/python3.11/site-packages/model/block.py(7): forward", 0, 100)
         .python("contextlib.py(100): inner", 1, 98)
         .python("/usr/lib/python3.12/functools.py(9): wrapper", 2, 96)
+        .python("C:/Python311/Lib/functools.py(9): wrapper", 2.5, 95)
         .python("torch/nn/functional.py(20): linear", 3, 94)
         .python("/opt/conda/lib/python3.11/site-packages/torch/_ops.py(9): __call__", 4, 92)
         .python("/tmp/torchinductor_me/ab/cabc.py(33): call", 5, 90)

@@ -22,7 +22,9 @@ GRAPH = r"DifferentiableGraphBackward$"
 # PyTorch itself, code that it generated, what has no file, and Python's own library.
 PYTORCH = r"^(torch|torchgen|functorch|triton)/|/torchinductor_|/inductor_cache/|^nn\.Module: |^<"
 INSTALLED = r"^.*/(?:site|dist)-packages/"
-LIBRARY = rf"^(?:.*/lib/python3\.\d+/)?(?:{'|'.join(map(re.escape, sorted(sys.stdlib_module_names)))})(?:/.*)?\.py\("
+LIBRARY = (
+    rf"^(?:.*/(?:lib/python3\.\d+|Lib)/)?(?:{'|'.join(map(re.escape, sorted(sys.stdlib_module_names)))})(?:/.*)?\.py\("
+)
 
 
 def launched_at(trace: RankTrace, call: pl.Series) -> tuple[pl.Series, pl.Series]:
