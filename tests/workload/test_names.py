@@ -126,7 +126,7 @@ REAL_NAMES = [
      "fp32"),
     ("void vllm::paged_attention_v1_kernel<__nv_bfloat16, __nv_bfloat16, 128, 16, 128, (vllm::Fp8KVCacheDataType)0>",
      "attention", "bf16"),
-    ("kernel_cutlass_kernel_flashinferrope_rope_object_at__tensorptrbf16gmem", "elementwise", "bf16"),
+    ("kernel_cutlass_kernel_quacktopkTopK_object_at__tensorptrbf16gmem", "reduction", "bf16"),
     ("_fwd_kernel", "attention", None),
     ("_fwd_kernel_ep_gather", "copy", None),
     ("bwd_kernel_dk_dv.kd", "attention", None),

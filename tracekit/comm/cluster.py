@@ -18,12 +18,25 @@ FABRICS = ("nvswitch", "mesh", "bridge", "pcie")
 NETWORKS = ("ib", "roce", "efa", "ethernet", "none")
 
 _REQUIRED: Mapping[str, type] = {
-    **dict(name=str, gpu=str, gpus_per_node=int, fabric=str, pcie_gen=int),
-    **dict(network=str, nics_per_node=int, nic_gbit=float, sources=dict, sourced=dict),
+    "name": str,
+    "gpu": str,
+    "gpus_per_node": int,
+    "fabric": str,
+    "pcie_gen": int,
+    "network": str,
+    "nics_per_node": int,
+    "nic_gbit": float,
+    "sources": dict,
+    "sourced": dict,
 }
-_OPTIONAL: Mapping[str, type] = dict(
-    pair_gbps=float, nodes=int, oversubscription=float, aliases=list, reference=bool, peer_access=bool
-)
+_OPTIONAL: Mapping[str, type] = {
+    "pair_gbps": float,
+    "nodes": int,
+    "oversubscription": float,
+    "aliases": list,
+    "reference": bool,
+    "peer_access": bool,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +144,8 @@ def from_file(path: Path) -> Cluster:
 @cache
 def aliases() -> Mapping[str, str]:
     """Name of a file by every spelling of it."""
-    files = {name: tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8")) for name in described()}
-    other = {alias: name for name, data in files.items() for alias in data.get("aliases", [])}
-    return {**other, **{name: name for name in files}}
+    other = {alias: name for name, data in _files().items() for alias in data.get("aliases", [])}
+    return {**other, **{name: name for name in _files()}}
 
 
 @cache

@@ -21,7 +21,7 @@ NVLS_LEAST_RANKS = 5
 """NVLS shows in the measured all-reduces of 8 GPUs, and doesn't in those of 4."""
 
 NVLS_DTYPES = frozenset(
-    {"half", "float16", "fp16", "bfloat16", "bf16"} | {"float", "float32", "fp32", "double", "float64", "fp64"}
+    ("half", "float16", "fp16", "bfloat16", "bf16", "float", "float32", "fp32", "double", "float64", "fp64")
 )
 
 BEST_CHUNKS = 2.0

@@ -19,8 +19,9 @@ from tracekit.units import many
 
 NEEDED = ("collective", "bytes", "ranks", "dtype")
 
+MEASURED = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 MOST_MEASURED_RANKS = 8
-"""Of a node in the tables that the constants were fitted on."""
+"""Of a node in the tables that the constants were fitted on, and the collectives in them."""
 
 SHORT_BYTES, LONG_BYTES = 2**24, 2**34
 """Of messages between nodes whose interval is the widest and the narrowest."""
@@ -203,9 +204,7 @@ def _width(calls: Calls, links: Links, cluster: Cluster, constants: Constants, s
     """Half width of the interval as a factor, by what the model has seen."""
     interval = constants.interval
     known = scaled or constants.system(cluster.gpu.vendor, cluster.gpu.compute_capability)[0] is not None
-    measured = known and cluster.fabric == "nvswitch" and calls.collective in (
-        *("all_reduce", "all_gather", "reduce_scatter", "all_to_all"),
-    )  # fmt: skip
+    measured = known and cluster.fabric == "nvswitch" and calls.collective in MEASURED
     few = calls.ranks_per_node <= MOST_MEASURED_RANKS
     inside = np.where(measured & few & ~np.asarray(calls.custom), interval["known"], interval["unseen"])
     if cluster.gpu.vendor == "amd":

@@ -24,7 +24,11 @@ class EdgeKind(IntEnum):
 
 # Kinds that are guessed from times and names, not recorded: these give way where edges contradict each other.
 INFERRED = (
-    *(EdgeKind.HANDOVER, EdgeKind.EVENT, EdgeKind.SYNC, EdgeKind.QUEUE, EdgeKind.RENDEZVOUS),
+    EdgeKind.HANDOVER,
+    EdgeKind.EVENT,
+    EdgeKind.SYNC,
+    EdgeKind.QUEUE,
+    EdgeKind.RENDEZVOUS,
     EdgeKind.OCCUPIED,
 )
 

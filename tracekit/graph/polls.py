@@ -62,14 +62,9 @@ def _next_on_thread(trace: RankTrace, nodes: Nodes, calls: pl.Series, after: Int
     """When the threads of some calls did anything again after a time; never, if they didn't."""
     threads = trace.calls.select("pid", "tid")[calls].with_columns(time=pl.Series(after + nodes.origin_ns))
     events = pl.concat([table.select("pid", "tid", time="ts_ns", found="ts_ns") for table in (trace.ops, trace.calls)])
-    return _following(threads, events, ["pid", "tid"]) - nodes.origin_ns
-
-
-def _following(wanted: pl.DataFrame, events: pl.DataFrame, by: list[str]) -> Ints:
-    """``found`` of the first of the events at each ``time`` or later."""
     joined = (
-        wanted.with_columns(place=pl.int_range(pl.len()))
+        threads.with_columns(place=pl.int_range(pl.len()))
         .sort("time")
-        .join_asof(events.sort("time"), on="time", by=by, strategy="forward", check_sortedness=False)
+        .join_asof(events.sort("time"), on="time", by=["pid", "tid"], strategy="forward", check_sortedness=False)
     )
-    return joined.sort("place")["found"].fill_null(NEVER).to_numpy()
+    return joined.sort("place")["found"].fill_null(NEVER).to_numpy() - nodes.origin_ns

@@ -109,4 +109,7 @@ def _by_calls(nodes: Nodes, launched: pl.DataFrame, syncs: pl.DataFrame) -> tupl
         .join_asof(launched.rename({"at": "until"}), on="until", by="stream", check_sortedness=False)
     )
     found = joined.drop_nulls("node")
-    return tuple(column.cast(pl.Int64).to_numpy() for column in (found["node"], found["call"], joined["call"]))  # type: ignore[return-value]
+    activity, call, known = (
+        column.cast(pl.Int64).to_numpy() for column in (found["node"], found["call"], joined["call"])
+    )
+    return activity, call, known

@@ -213,8 +213,7 @@ class Meter:
 
     def _free(self, timeline: Timeline, latest: Ints) -> Ints:
         """When each row's rank was through with work from before its first step, at ``latest`` of that step's row."""
-        through = np.full(self._windows.size - 1, NEVER)
-        np.maximum.at(through, self._rank[self._from_before], timeline.activity_end_ns[self._from_before])
+        through = _last_ends(timeline.activity_end_ns, self._rank, self._from_before, self._windows.size - 1)
         free: Ints = np.minimum(through, latest[self.first])[np.cumsum(self.first) - 1]
         return free
 
@@ -284,18 +283,26 @@ def _from_before(kernels: pl.DataFrame, rank: Ints, row: Ints, steps: pl.DataFra
         firsts: The row of each rank's first one.
     """
     start = kernels["ts_ns"].to_numpy()
-    end = start + kernels["dur_ns"].to_numpy()
     in_steps = row < steps.height
     began = np.full(firsts.size, FOREVER)
     np.minimum.at(began, rank[in_steps], start[in_steps])
     found = np.flatnonzero(~in_steps & (start < began[rank]))
+    if firsts.size == 1:
+        return found
+    end = start + kernels["dur_ns"].to_numpy()
+    through = _last_ends(end, rank, found, firsts.size)
+    ended = _last_ends(end, rank, np.flatnonzero(row == firsts[rank]), firsts.size)
     mark, least = (steps[edge].to_numpy()[firsts] for edge in ("start_ns", "end_ns"))
-    through, ended, own = mark.copy(), least.copy(), row == firsts[rank]
-    np.maximum.at(through, rank[found], end[found])
-    np.maximum.at(ended, rank[own], end[own])
-    waited = (ended - through >= least - mark) | (firsts.size == 1)
+    waited = np.maximum(ended, least) - np.maximum(through, mark) >= least - mark
     kept: Ints = found[waited[rank[found]]]
     return kept
+
+
+def _last_ends(end: Ints, rank: Ints, chosen: Ints, ranks: int) -> Ints:
+    """When the last of the chosen activities of each rank ended; ``NEVER`` without one."""
+    last = np.full(ranks, NEVER)
+    np.maximum.at(last, rank[chosen], end[chosen])
+    return last
 
 
 def _step_rows(kernels: pl.DataFrame, steps: pl.DataFrame) -> Ints:

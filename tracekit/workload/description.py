@@ -111,11 +111,10 @@ def _work(signature: Signature, family: str, by_name: str | None, row: dict[str,
     if passed is not None:
         return {**passed, "shares": True}
     if is_helper(family, signature.op):
-        own = layout.assistance(signature, name, row["blocks"])
-    else:
-        own = norm.own_passes(signature, name, item_bytes, _room(row)) if family == "norm" else None
-    if own is not None or is_helper(family, signature.op):
-        return {**(own or {}), "shares": False}
+        return {"shares": False, **(layout.assistance(signature, name, row["blocks"]) or {})}
+    own = norm.own_passes(signature, name, item_bytes, _room(row)) if family == "norm" else None
+    if own is not None:
+        return {**own, "shares": False}
     columns = work(signature, family, item_bytes)
     if columns is None and row["elements"] is not None:
         columns = optimizer.over_parameters(signature, name, row["elements"], item_bytes)
