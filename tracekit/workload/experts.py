@@ -15,6 +15,7 @@ import polars as pl
 
 from tracekit.workload.places import OWNER
 from tracekit.workload.signature import ITEM_BYTES
+from tracekit.workload.where import where
 
 GROUPED = r"^bmm_.*_dynB(?:atch)?_|^_matmul_ogs_\w*\dx1(?:_swiglu)?$"
 GATED = r"_(?:swiGlu|geGlu)_|_swiglu$"
@@ -29,6 +30,8 @@ FOUR_BIT_SHARE = 17 / 32
 """Bytes of 4-bit weights, with a byte of scale for every 32 of them, over those of 8-bit ones."""
 
 SIZES = ("tokens", "hidden", "scored", "experts")
+PAIRS = pl.col("tokens") * pl.col("top_k")
+"""Of a token and an expert that it visits."""
 
 
 def fill(kernels: pl.DataFrame) -> pl.DataFrame:
@@ -44,45 +47,59 @@ def fill(kernels: pl.DataFrame) -> pl.DataFrame:
         The same with ``work_from`` ``geometry``. The bracket of a product is on its experts: at least those that one
         token visits, in weights as narrow as the name tells, at most all.
     """
-    name, known = pl.col("name"), pl.col("tokens").is_not_null() & pl.col("work_from").is_null()
     replay = pl.when(pl.col("captured_row").is_not_null()).then("call")
     called = kernels.with_columns(call_of_graph=replay)
     routed = called.join(_routing(called), on=OWNER, how="left", nulls_equal=True, maintain_order="left")
-    product, finalize, quantise = (known & name.str.contains(pattern) for pattern in (GROUPED, FINALIZE, QUANTISE))
-    gated = name.str.contains(GATED)
-    pairs = pl.col("tokens") * pl.col("top_k")
-    visited = pl.min_horizontal("experts", pairs)
-    item = pl.col("dtype").replace_strict(ITEM_BYTES, default=2, return_dtype=pl.Int64)
-    half = pl.col("wide") // 2
-    given = {
+    unknown = pl.col("tokens").is_not_null() & pl.col("work_from").is_null()
+    product, finalize, quantise = (
+        unknown & pl.col("name").str.contains(name) for name in (GROUPED, FINALIZE, QUANTISE)
+    )
+    passes = finalize | quantise
+    mine = product | passes
+    return (
+        routed.with_columns(where(product, _of_product()))
+        .with_columns(where(passes, _of_pass(finalize)))
+        .with_columns(where(mine, {"work_from": pl.lit("geometry"), "share": pl.lit(1.0)}))
+        .select(kernels.columns)
+    )
+
+
+def _of_product() -> dict[str, pl.Expr]:
+    """A GEMM per expert that tokens visit, its weights read as they are stored."""
+    name, item = pl.col("name").str, _item_bytes()
+    gated, visited, half = name.contains(GATED), pl.min_horizontal("experts", PAIRS), pl.col("wide") // 2
+    n = pl.when(gated).then("wide").otherwise("hidden")
+    k = pl.when(gated).then("hidden").otherwise(half)
+    activations = PAIRS * half + pl.when(gated).then("tokens").otherwise(PAIRS) * pl.col("hidden")
+    stored = visited * n * k * FOUR_BIT_SHARE + activations * item
+    narrow = pl.when(name.contains(FOUR_BITS)).then(FOUR_BIT_SHARE).otherwise(1.0)
+    return {
+        "family": pl.lit("gemm"),
         "batch": visited,
-        "m": pairs.floordiv(visited) + (pairs % visited > 0),
-        "n": pl.when(gated).then("wide").otherwise("hidden"),
-        "k": pl.when(gated).then("hidden").otherwise(half),
+        "m": PAIRS.floordiv(visited) + (PAIRS % visited > 0),
+        "n": n,
+        "k": k,
+        "bytes": pl.when(name.contains(STORED)).then(stored.cast(pl.Int64)).otherwise("bytes"),
+        "work_low": pl.col("top_k") / visited * narrow,
+        "work_high": pl.lit(1.0),
     }
-    weights = visited * given["n"] * given["k"] * FOUR_BIT_SHARE
-    activations = pairs * half + pl.when(gated).then("tokens").otherwise(pairs) * pl.col("hidden")
-    stored = product & name.str.contains(STORED)
-    moved = (
-        pl.when(finalize).then((pairs + pl.col("tokens")) * item).otherwise(pl.col("tokens") * (item + QUANTISED_BYTES))
-    ) * pl.col("hidden")
-    passed = {
+
+
+def _of_pass(finalize: pl.Expr) -> dict[str, pl.Expr]:
+    """Over the tokens: one that sums the experts' outputs, or casts the input."""
+    summed = (PAIRS + pl.col("tokens")) * _item_bytes()
+    cast = pl.col("tokens") * (_item_bytes() + QUANTISED_BYTES)
+    return {
+        "family": pl.when(finalize).then(pl.lit("reduction")).otherwise("family"),
         "rows": pl.col("tokens"),
         "cols": pl.col("hidden"),
-        "flops": 2 * pl.when(finalize).then(pairs).otherwise("tokens") * pl.col("hidden"),
+        "flops": 2 * pl.when(finalize).then(PAIRS).otherwise("tokens") * pl.col("hidden"),
+        "bytes": (pl.when(finalize).then(summed).otherwise(cast) * pl.col("hidden")).cast(pl.Int64),
     }
-    size = pl.when(stored).then(weights + activations * item).when(finalize | quantise).then(moved)
-    narrow = pl.when(name.str.contains(FOUR_BITS)).then(FOUR_BIT_SHARE).otherwise(1.0)
-    return routed.with_columns(
-        *(pl.when(product).then(value).otherwise(column).alias(column) for column, value in given.items()),
-        *(pl.when(finalize | quantise).then(value).otherwise(column).alias(column) for column, value in passed.items()),
-        bytes=pl.coalesce(size.cast(pl.Int64), "bytes"),
-        family=pl.when(product).then(pl.lit("gemm")).when(finalize).then(pl.lit("reduction")).otherwise("family"),
-        work_from=pl.when(product | finalize | quantise).then(pl.lit("geometry")).otherwise("work_from"),
-        share=pl.when(product | finalize | quantise).then(1.0).otherwise("share"),
-        work_low=pl.when(product).then(pl.col("top_k") / visited * narrow).otherwise("work_low"),
-        work_high=pl.when(product).then(1.0).otherwise("work_high"),
-    ).select(kernels.columns)
+
+
+def _item_bytes() -> pl.Expr:
+    return pl.col("dtype").replace_strict(ITEM_BYTES, default=2, return_dtype=pl.Int64)
 
 
 def _routing(kernels: pl.DataFrame) -> pl.DataFrame:

@@ -10,6 +10,7 @@ A product's grid tells its output but not the depth of its dot products, so prod
 import polars as pl
 
 from tracekit.workload.signature import ITEM_BYTES
+from tracekit.workload.where import where
 
 VECTORISED = r"\bvectorized_elementwise_kernel<(\d+)"
 UNROLLED = r"\bunrolled_elementwise_kernel<"
@@ -62,12 +63,10 @@ def fill(kernels: pl.DataFrame) -> pl.DataFrame:
         "flops": elements,
         "bytes": bytes_,
         "work_from": pl.lit("geometry"),
+        "work_low": _least(),
+        "work_high": _most(),
     }
-    return told.with_columns(
-        *(pl.when(mine).then(value).otherwise(column).alias(column) for column, value in filled.items()),
-        work_low=pl.when(mine).then(_least()).otherwise("work_low"),
-        work_high=pl.when(mine).then(_most()).otherwise("work_high"),
-    ).select(kernels.columns)
+    return told.with_columns(where(mine, filled)).select(kernels.columns)
 
 
 def _whole_tensors() -> pl.Expr:

@@ -5,6 +5,8 @@ The libraries compute the input's gradient first, the weight's after it.
 
 import polars as pl
 
+from tracekit.workload.where import where
+
 OP = "aten::convolution_backward"
 NAMED = r"(?i)dgrad|wgrad|wrw|bwd"
 BOTH = r"True, ?True"
@@ -22,8 +24,4 @@ def tell_apart(kernels: pl.DataFrame) -> pl.DataFrame:
     unnamed = ~pl.col("name").str.contains(NAMED).filter(mine).any().over("op_row")
     last = (place.count().over("op_row") > 1) & (pl.col("correlation") == place.max().over("op_row"))
     turned = mine & asked & unnamed & last & pl.col("op_row").is_not_null()
-    return kernels.with_columns(
-        direction=pl.when(turned).then(pl.lit("wgrad")).otherwise("direction"),
-        m=pl.when(turned).then("k").otherwise("m"),
-        k=pl.when(turned).then("m").otherwise("k"),
-    )
+    return kernels.with_columns(where(turned, {"direction": pl.lit("wgrad"), "m": pl.col("k"), "k": pl.col("m")}))

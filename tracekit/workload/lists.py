@@ -10,6 +10,7 @@ import polars as pl
 
 from tracekit.workload.ops.optimizer import CHUNK
 from tracekit.workload.signature import ITEM_BYTES
+from tracekit.workload.where import where
 
 LISTS = r"multi_tensor_apply_kernel<.*?TensorList(?:ScalarList)?Metadata<(?:\w+, )?(?:\(int\))?(\d)"
 TENSORS = {1: 110, 2: 64, 3: 48, 4: 36, 5: 30}
@@ -54,6 +55,4 @@ def fill(kernels: pl.DataFrame) -> pl.DataFrame:
         "work_low": full,
         "work_high": pl.lit(1.0),
     }
-    return told.with_columns(
-        pl.when(mine.fill_null(False)).then(value).otherwise(column).alias(column) for column, value in filled.items()
-    ).select(kernels.columns)
+    return told.with_columns(where(mine, filled)).select(kernels.columns)

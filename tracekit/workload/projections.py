@@ -7,6 +7,8 @@ value, and that of the result. The model's width is that of the one matrix with 
 
 import polars as pl
 
+from tracekit.workload.where import where
+
 OP = r"unified_attention_with_output$"
 HEADS = r"^\[\[(\d+),(\d+),(\d+)\],\[\d+,(\d+),\d+\]"
 MATRIX = r"^\[\[(\d+),(\d+)\]"
@@ -30,11 +32,9 @@ def fill(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
     found = _beside(table, _sizes(kernels.filter(attends), ops)).unique("at", keep="none")
     filled = table.join(found, on="at", how="left", maintain_order="left").sort("row")
     mine = pl.col("lacks") & pl.col("known_m").is_not_null()
-    values = {"batch": pl.lit(1), "work_from": pl.lit("projection")} | {
-        c: pl.col(f"known_{c}") for c in ("m", "n", "k")
-    }
-    told = (pl.when(mine).then(value).otherwise(column).alias(column) for column, value in values.items())
-    return filled.with_columns(told).select(kernels.columns)
+    sides = {side: pl.col(f"known_{side}") for side in ("m", "n", "k")}
+    values = {"batch": pl.lit(1), **sides, "work_from": pl.lit("projection")}
+    return filled.with_columns(where(mine, values)).select(kernels.columns)
 
 
 def _sizes(attention: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:

@@ -11,6 +11,7 @@ import polars as pl
 
 from tracekit.workload.ops.softmax import FLOPS_PER_ELEMENT
 from tracekit.workload.signature import DTYPES, ITEM_BYTES
+from tracekit.workload.where import where
 
 KERNEL = r"softmax_warp_(forward|backward)<([\w:]+), ([\w:]+), [\w:]+, (\d+),"
 MOST_PAIRED = 128
@@ -49,9 +50,7 @@ def fill(kernels: pl.DataFrame) -> pl.DataFrame:
         "work_high": pl.lit(1.0),
     }
     mine = pl.col("work_from").is_null() & (rows * item).is_not_null()
-    return kernels.with_columns(
-        pl.when(mine).then(value).otherwise(column).alias(column) for column, value in filled.items()
-    )
+    return kernels.with_columns(where(mine, filled))
 
 
 def _bytes(type_: pl.Expr) -> pl.Expr:
