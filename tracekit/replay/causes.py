@@ -93,19 +93,8 @@ def label(
     Returns:
         ``cause``, ``time_ns``, and what isn't in it: ``sync_bound``, ``allocator``, ``data_loading``, in nanoseconds.
     """
-    kind = kinds(graph, trail)
     node = nodes_of(graph, trail.vertex)
-    names = {int(k): str(c) for k, c in _CAUSE.items()} | {NO_EDGE: str(Cause.UNEXPLAINED)}
-    launched = graph.nodes.launcher[np.maximum(node - graph.nodes.cpu, 0)] != NONE
-    far = pl.Series(far_apart(graph, trail))
-    cause = (
-        pl.Series("cause", kind)
-        .replace_strict(names, return_dtype=pl.String)
-        .set(far & pl.Series(launched), str(Cause.IN_GRAPH))
-        .set(far & ~pl.Series(launched), str(Cause.UNEXPLAINED))
-    )
-    for name, rows in _elsewhere(graph, trail, kernels, node, kind):
-        cause = cause.set(pl.Series(rows), str(name))
+    cause = _causes(graph, trail, kernels, node)
     until = _blamed_until(graph, timeline, lag_ns, stretches, trail, node)
     by_cpu = (cause == Cause.LAUNCH_BOUND).to_numpy()
     cpu_end = np.where(by_cpu, trail.end_ns, trail.begin_ns)
@@ -126,11 +115,25 @@ def label(
     )
 
 
-def _elsewhere(
-    graph: Graph, trail: Trail, kernels: pl.DataFrame, node: Ints, kind: Ints
-) -> Iterator[tuple[Cause, Bools]]:
+def _causes(graph: Graph, trail: Trail, kernels: pl.DataFrame, node: Ints) -> pl.Series:
+    """The cause of each piece, by the edge that holds it."""
+    names = {int(k): str(c) for k, c in _CAUSE.items()} | {NO_EDGE: str(Cause.UNEXPLAINED)}
+    launched = pl.Series(graph.nodes.launcher[np.maximum(node - graph.nodes.cpu, 0)] != NONE)
+    far = pl.Series(far_apart(graph, trail))
+    cause = (
+        pl.Series("cause", kinds(graph, trail))
+        .replace_strict(names, return_dtype=pl.String)
+        .set(far & launched, str(Cause.IN_GRAPH))
+        .set(far & ~launched, str(Cause.UNEXPLAINED))
+    )
+    for name, rows in _elsewhere(graph, trail, kernels, node):
+        cause = cause.set(pl.Series(rows), str(name))
+    return cause
+
+
+def _elsewhere(graph: Graph, trail: Trail, kernels: pl.DataFrame, node: Ints) -> Iterator[tuple[Cause, Bools]]:
     """Pieces in which the GPU worked, on another stream, or another rank had yet to come."""
-    cpu = graph.nodes.cpu
+    cpu, kind = graph.nodes.cpu, kinds(graph, trail)
     runs = (node >= cpu) & np.isin(kind, (EdgeKind.RUN, EdgeKind.RENDEZVOUS))
     through_cpu = _reached_through(trail, node < cpu)
     row = np.maximum(node - cpu, 0)

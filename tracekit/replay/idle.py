@@ -121,21 +121,26 @@ def attribute(
     parts = [long(causes), _rendezvous(without_work, empty)]
     if streams:
         parts.append(_left_alone(empty.where(empty.kernel == NO_KERNEL)))
-    pieces = pl.concat(parts)
+    keys = [key for key in KEYS if streams and key in within.columns]
+    return Idle(_of_windows(pl.concat(parts), within, keys), _summed(without_work, within, keys))
+
+
+def _of_windows(pieces: pl.DataFrame, within: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """The pieces as :class:`Idle` holds them."""
+    return pieces.select(
+        **{key: within[key].gather(pieces["window"]) for key in (*keys, "step")},
+        cause="cause",
+        kernel=pl.col("kernel").replace(NO_KERNEL, None),
+        time_ns="time_ns",
+    )
+
+
+def _summed(without_work: Gaps, within: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """The windows as :attr:`Idle.steps`."""
     idle_ns = np.zeros(within.height, dtype=np.int64)
     np.add.at(idle_ns, without_work.window, without_work.dur_ns)
-    keys = [key for key in KEYS if streams and key in within.columns]
     time_ns = pl.col("end_ns") - pl.col("begin_ns")
-    summary = within.select(*keys, "step", time_ns=time_ns, busy_ns=time_ns - pl.Series(idle_ns), idle_ns=idle_ns)
-    return Idle(
-        pieces=pieces.select(
-            **{key: within[key].gather(pieces["window"]) for key in (*keys, "step")},
-            cause="cause",
-            kernel=pl.col("kernel").replace(NO_KERNEL, None),
-            time_ns="time_ns",
-        ),
-        steps=summary,
-    )
+    return within.select(*keys, "step", time_ns=time_ns, busy_ns=time_ns - pl.Series(idle_ns), idle_ns=idle_ns)
 
 
 def _rendezvous(without_work: Gaps, empty: Gaps) -> pl.DataFrame:
