@@ -37,7 +37,7 @@ class Links:
 
     Attributes:
         gbps: Of a GPU's links into its node, in one direction, by the datasheet, in 1e9 bytes/s.
-        copies_gbps: That a GPU's multiprocessors read and write for others and for itself, in 1e9 bytes/s.
+        copies_gbps: That a GPU's SMs read and write for others and for itself, in 1e9 bytes/s.
         network_gbps: Of the network for each rank on the mean node, at line rate, in 1e9 bytes/s.
         network: Kind of the network.
         pcie: Whether the GPUs talk over PCI Express.

@@ -98,7 +98,7 @@ class Constants:
         protocols: Of the ring, by protocol, of 'direct_LL' and 'direct_Simple', which send to every rank at once, of
             'NVLS', and of 'one_shot' and 'two_shot'.
         own: By collective in a ring: time per byte that a rank copies to itself, over that of a byte sent; at most 1.
-        bytes_per_clock: That each multiprocessor of a GPU copies.
+        bytes_per_clock: That each SM of a GPU copies.
         systems: By name of the machine measured.
         pcie: Where GPUs talk over PCI Express.
         rccl: Scales of AMD's GPUs.

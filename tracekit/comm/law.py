@@ -181,7 +181,7 @@ def _shot(calls: Calls, links: Links, constants: Constants, name: str, reads: Fl
 def _direct(calls: Calls, links: Links, constants: Constants, protocol: str) -> Floats:
     """Every rank to every other at once (all-to-all), or one to one (send and receive).
 
-    What a rank sends, and what it keeps, its multiprocessors copy; on fast links to few ranks that takes longest.
+    What a rank sends, and what it keeps, its SMs copy; on fast links to few ranks that takes longest.
     """
     n, nodes = calls.ranks, calls.nodes
     alone = calls.collective == "send_recv"

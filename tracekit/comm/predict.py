@@ -191,7 +191,7 @@ def links_of(cluster: Cluster, per_node: Floats, constants: Constants, scales: S
 
 
 def copies_gbps(gpu: Gpu, constants: Constants) -> float:
-    """That all multiprocessors of a GPU copy, in 1e9 bytes/s.
+    """That all SMs of a GPU copy, in 1e9 bytes/s.
 
     Args:
         gpu: Which.

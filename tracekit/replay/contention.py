@@ -1,8 +1,8 @@
-"""What kernels on several streams take from each other: a GPU's multiprocessors and its memory bandwidth, shared.
+"""What kernels on several streams take from each other: a GPU's SMs and its memory bandwidth, shared.
 
-The model is a simple one. A kernel asks for as many multiprocessors as it has blocks, at most all, and for the
+The model is a simple one. A kernel asks for as many SMs as it has blocks, at most all, and for the
 bandwidth that its bytes take in its time; what runs at one time and asks for more than there is slows down alike, by
-the resource that is short most. Collectives take multiprocessors, one for each block, while they wait too, but are
+the resource that is short most. Collectives take SMs, one for each block, while they wait too, but are
 slowed by nothing; where their blocks aren't recorded, which are few, they take none. Copies neither take nor are
 slowed. Real traces confirm it in part (docs/replay.md), so a prediction keeps the step without it and shows the other.
 """

@@ -35,7 +35,7 @@ GENERIC = ("elementwise", "copy", "reduction")
 SPECIFIC_OPS = ("norm", "softmax", "embedding", "optimizer")
 # A batch norm whose statistics are given scales and shifts each element by itself.
 GIVEN_STATISTICS = re.compile(r"bn_fw_inf|BatchNormFwdInfer|batch_norm_elementwise")
-# Ops whose products may run in a kernel that calls itself a GEMM.
+# Ops whose GEMMs may run in a kernel that calls itself a GEMM.
 COMPUTE_OPS = ("conv", "attention", "moe", "gemm")
 
 

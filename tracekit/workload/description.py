@@ -26,7 +26,7 @@ DESCRIPTION = (
 )  # fmt: skip
 FROM_NAME = ("tile_m", "tile_n", "tile_k", "stages", "split_k", "layout", "tensor_core", "algorithm")
 COMPILED_IN = ("batch", "m", "n", "k")
-"""Sides of a product that its name may tell; where its op's were recorded, these count."""
+"""Sides of a GEMM that its name may tell; where its op's were recorded, these count."""
 MOST_OF_A_THREAD = 16
 """Elements, in PyTorch's elementwise kernels."""
 MOVERS = {"memcpy": ("aten::copy_", "aten::_to_copy"), "memset": ("aten::zero_", "aten::fill_")}

@@ -1,11 +1,11 @@
-"""Work of the grouped products of a mixture of experts, from their launch.
+"""Work of the grouped GEMMs of a mixture of experts, from their launch.
 
 The op of a serving engine names the tokens, the hidden width and the experts, but neither how wide an expert is nor how
-many of them each token visits. The products of TensorRT-LLM (``bmm_..._dynBatch``, now ``dynB``) and of Triton
+many of them each token visits. The GEMMs of TensorRT-LLM (``bmm_..._dynBatch``, now ``dynB``) and of Triton
 (``_matmul_ogs``) tell both: their grid has a row of tiles across the output for each tile of tokens, and as many tiles
 of tokens as any routing could need (``getMaxNumCtasInBatchDim``, ``RoutingData.n_blocks``): one per expert and one for
-each tile's worth of the remaining tokens. The output of the second product is as wide as the model, which gives the
-tiles of tokens; these give the width of the first. Triton's persistent products (``_p_matmul_ogs``) have a block for
+each tile's worth of the remaining tokens. The output of the second GEMM is as wide as the model, which gives the
+tiles of tokens; these give the width of the first. Triton's persistent GEMMs (``_p_matmul_ogs``) have a block for
 each processor, which tells nothing.
 
 How the tokens are spread over experts isn't recorded. They are taken to be spread evenly.
@@ -35,16 +35,16 @@ PAIRS = pl.col("tokens") * pl.col("top_k")
 
 
 def fill(kernels: pl.DataFrame) -> pl.DataFrame:
-    """``kernels`` with the work of grouped products, and of what casts their input and sums their output.
+    """``kernels`` with the work of grouped GEMMs, and of what casts their input and sums their output.
 
-    A grouped product becomes a ``gemm`` of one product per expert. It is left alone where no number of experts per
+    A grouped GEMM becomes a ``gemm`` of one GEMM per expert. It is left alone where no number of experts per
     token explains its grid.
 
     Args:
         kernels: With the columns of ``schema.KERNELS``, and null in ``work_from`` where the work isn't known.
 
     Returns:
-        The same with ``work_from`` ``geometry``. The bracket of a product is on its experts: at least those that one
+        The same with ``work_from`` ``geometry``. The bracket of a GEMM is on its experts: at least those that one
         token visits, in weights as narrow as the name tells, at most all.
     """
     replay = pl.when(pl.col("captured_row").is_not_null()).then("call")

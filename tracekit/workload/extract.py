@@ -135,7 +135,7 @@ def _gather(values: pl.Series, rows: pl.Series) -> pl.Series:
 def _share(kernels: pl.DataFrame) -> pl.DataFrame:
     """Kernels that do one op's work together share it by their measured time.
 
-    Split products, but also any op on a tensor too large for 32-bit indexing, which PyTorch runs in pieces.
+    Split-K GEMMs, but also any op on a tensor too large for 32-bit indexing, which PyTorch runs in pieces.
     """
     owned = pl.any_horizontal(pl.col("op_row", "captured_row").is_not_null())
     # Every replay of a graph runs its captured ops once.

@@ -4,7 +4,7 @@ PyTorch's pointwise kernels give each thread a fixed number of elements, which i
 tensors it goes over (ATen/native/cuda/Loops.cuh, MemoryAccess.cuh). The last block may be filled in part only, an
 operand may be broadcast, or narrower than the precision of the arithmetic: what that leaves open is the bracket.
 
-A product's grid tells its output but not the depth of its dot products, so products are left alone.
+A GEMM's grid tells its output but not the depth of its dot products, so GEMMs are left alone.
 """
 
 import polars as pl

@@ -3,7 +3,7 @@
 Traces of 2020 and 2021 record no strides and no output size. What does: the gradient of the output that the backward
 pass of the same layer takes, the whole backward op that calls the one for each gradient, or, in inference, the op that
 takes the output next. FBGEMM's backward passes get what their look-up tells instead, mixtures of experts the result of
-the activation between their two products. These cast their tokens themselves, too, which tells what they multiply.
+the activation between their two GEMMs. These cast their tokens themselves, too, which tells what they multiply.
 """
 
 import json
@@ -59,7 +59,7 @@ def _activations(ops: pl.DataFrame) -> dict[int, list[int]]:
 
 
 def quantised(ops: pl.DataFrame) -> pl.Series:
-    """To what each mixture of experts casts the factors of its products; null where it doesn't, and of other ops.
+    """To what each mixture of experts casts the operands of its GEMMs; null where it doesn't, and of other ops.
 
     Args:
         ops: As in the trace (``schema.OPS``).

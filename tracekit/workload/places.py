@@ -1,4 +1,4 @@
-"""Which of its op's products each kernel is, or which others ran, where an op runs several different ones."""
+"""Which of its op's GEMMs each kernel is, or which others ran, where an op runs several different ones."""
 
 import re
 
@@ -13,9 +13,9 @@ OWNER = ("op_row", "captured_row", "call_of_graph")
 
 
 def of_products(kernels: pl.DataFrame) -> pl.DataFrame:
-    """``kernels`` with ``place`` and ``products``: the how-manieth product of its op each is, of how many.
+    """``kernels`` with ``place`` and ``products``: each one's place among the GEMMs of its op, and how many these are.
 
-    Null for all kernels but the products of an op in ``chains.CHAINS``.
+    Null for all kernels but the GEMMs of an op in ``chains.CHAINS``.
 
     Args:
         kernels: With ``name``, ``ts_ns``, ``op``, ``op_row``, ``captured_row`` and ``call``.
@@ -29,9 +29,9 @@ def of_products(kernels: pl.DataFrame) -> pl.DataFrame:
 
 
 def of_recurrent(kernels: pl.DataFrame) -> pl.DataFrame:
-    """``kernels`` with ``of_call``: what products their call ran, a line ``count name`` for each name.
+    """``kernels`` with ``of_call``: what GEMMs their call ran, a line ``count name`` for each name.
 
-    Null for all kernels but the products of a recurrent op.
+    Null for all kernels but the GEMMs of a recurrent op.
 
     Args:
         kernels: As for :func:`of_products`.
@@ -45,7 +45,7 @@ def of_recurrent(kernels: pl.DataFrame) -> pl.DataFrame:
 
 
 def _products(kernels: pl.DataFrame, ops: list[str]) -> pl.DataFrame:
-    """Matrix products of some ops, with ``OWNER``."""
+    """GEMMs of some ops, with ``OWNER``."""
     owned = kernels.filter(pl.col("op").is_in(ops), pl.col("kind") == "kernel")
     names = [name for name in owned["name"].unique() if family_of(name) == "gemm" or GROUPED.search(name)]
     return owned.filter(pl.col("name").is_in(names)).with_columns(

@@ -1,4 +1,4 @@
-"""Which fp32 products ran on matrix units after all."""
+"""Which GEMMs, convolutions and attention in fp32 ran on tensor cores after all."""
 
 import polars as pl
 
@@ -14,9 +14,9 @@ FEWER_MULTIPLIES = r"(?i)winograd|sp3asm|fft"
 
 
 def proven(kernels: pl.DataFrame, gpu: Gpu) -> pl.DataFrame:
-    """``kernels`` with ``tf32`` for products that ran faster than fp32 arithmetic allows.
+    """``kernels`` with ``tf32`` for those that ran faster than fp32 arithmetic allows.
 
-    The name of a product may say nothing about its arithmetic, and its inputs are fp32 either way. One launch above
+    A kernel's name may say nothing about its arithmetic, and its inputs are fp32 either way. One launch above
     the fp32 peak of ``gpu`` proves it for all kernels of that name, if it alone did its op's work. Convolutions by
     Winograd or FFT do with fewer multiplies than their shapes say, which proves nothing.
 

@@ -1,7 +1,7 @@
-"""Products beside attention whose shapes weren't recorded: the projections into its heads and out of them.
+"""GEMMs beside attention whose shapes weren't recorded: the projections into its heads and out of them.
 
 Serving engines replay a model from CUDA graphs that they cut at attention, which runs by itself and so has an op with
-shapes: tokens, heads, width, heads of the keys. The products next to it are the fused projection of query, key and
+shapes: tokens, heads, width, heads of the keys. The GEMMs next to it are the fused projection of query, key and
 value, and that of the result. The model's width is that of the one matrix with a row per token that other ops take.
 """
 
@@ -15,9 +15,9 @@ MATRIX = r"^\[\[(\d+),(\d+)\]"
 
 
 def fill(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
-    """``kernels`` with the work of such products, marked ``projection``.
+    """``kernels`` with the work of such GEMMs, marked ``projection``.
 
-    Left alone are products beside other products, as separate projections are, and models whose width isn't clear.
+    Left alone are GEMMs beside other GEMMs, as separate projections are, and models whose width isn't clear.
 
     Args:
         kernels: With the columns of ``schema.KERNELS``; null in ``work_from`` where the work isn't known.
@@ -51,7 +51,7 @@ def _sizes(attention: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
 
 
 def _beside(table: pl.DataFrame, sizes: pl.DataFrame) -> pl.DataFrame:
-    """``at`` of the products next to attention, and their ``known_m``, ``known_n`` and ``known_k``."""
+    """``at`` of the GEMMs next to attention, and their ``known_m``, ``known_n`` and ``known_k``."""
     stream = "device", "stream"
     product = pl.when(pl.col("family") == "gemm").then("at")
     attention = pl.when("attends").then("at")

@@ -16,7 +16,7 @@ AROUND_BY_NAME = ((16, 16), (8, 8), (0, 16), (16, 0), (4, 4))
 LONGEST = 16
 
 SLOWER = 1.5
-"""How far a kernel's time may lie from those of its likes; a product's grid doesn't tell how deep it is."""
+"""How far a kernel's time may lie from those of its likes; a GEMM's grid doesn't tell how deep it is."""
 
 PLACED = 8
 """Kernels around a copy or collective that have to be alike."""

@@ -179,9 +179,9 @@ class Signature:
 
     @cached_property
     def product_dtype(self) -> str | None:
-        """What a matrix product of them runs in: next to an fp8 weight the other factor is cast, to an int8 one not."""
+        """What a GEMM of them runs in: next to an fp8 weight the other operand is cast, to an int8 one not."""
         matrices = [tensor.dtype for tensor in self.tensors if len(tensor.shape) > 1]
-        # Scales of nvfp4 factors are fp8.
+        # Scales of nvfp4 operands are fp8.
         narrow = next((dtype for dtype in ("nvfp4", "fp8") if dtype in matrices), None)
         return narrow or ("int8" if matrices.count("int8") > 1 else self.dtype)
 

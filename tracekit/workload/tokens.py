@@ -1,4 +1,4 @@
-"""How many tokens products and experts without shapes worked on, which decides whether they wait for their weights.
+"""How many tokens GEMMs and experts without shapes worked on, which decides whether they wait for their weights.
 
 Serving engines decode in CUDA graphs, which record no shapes. But the engine marks its batches, and in a graph some
 kernels run a block for each token: norms, and what writes into the cache of keys. A norm over heads has more blocks

@@ -2,7 +2,7 @@
 
 ``ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x3_nn``: inputs, accumulator and instruction, tile, depth x
 stages, layout. ``nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NNT``: types of input, sum and output, tile, depth x stages,
-cluster, then the layouts of both factors and the output. On GeForce Blackwell
+cluster, then the layouts of both operands and the output. On GeForce Blackwell
 ``nvjet_sm120_tst_mma_64x64x128_3_32x32x128_tmaAB_alignCD4_bz_TNNN``: tile with its depth, stages, tile of a warp.
 """
 

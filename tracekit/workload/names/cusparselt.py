@@ -1,4 +1,4 @@
-"""cuSPARSELt: products with a 2:4 sparse factor, named as cuBLAS's xmma kernels are."""
+"""cuSPARSELt: GEMMs with a 2:4 sparse operand, named as cuBLAS's xmma kernels are."""
 
 import re
 

@@ -3,7 +3,7 @@
 ``cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_128x64_64x6_tn_align8``: architecture, unit, input, accumulator and
 instruction, tile, depth x stages, layout. The names of CUTLASS 3 spell out all five types, and close the layout with
 that of the output (https://github.com/NVIDIA/cutlass/issues/947). Where an engine instantiates CUTLASS 3 itself, the
-name is the C++ type: main loop with its stages and cluster, tile, types of the factors. Names that long were left
+name is the C++ type: main loop with its stages and cluster, tile, types of the operands. Names that long were left
 mangled by Kineto (``kMaxSymbolSize`` of 1,024 characters in ``libkineto/src/Demangle.cpp``).
 """
 

@@ -4,7 +4,7 @@
 are fixed, groups, tile. Before July 2025 ``deep_gemm::fp8_gemm_kernel<4096u, 7168u, 64u, 160u, 128u, 32u, 4u, 128u,
 ...>``: columns, depth, tile, groups, stages, threads that load; from May on with two numbers more before the groups.
 TensorRT-LLM's and FlashInfer's copies have the former too, and for few rows ``fp8_gemm_kernel_swapAB``, whose tile lies
-along the columns first (FlashInfer's csrc/nv_internal/tensorrt_llm/deep_gemm). On Blackwell the majors of both factors
+along the columns first (FlashInfer's csrc/nv_internal/tensorrt_llm/deep_gemm). On Blackwell the majors of both operands
 and the scales' granularity come first, groups last.
 """
 

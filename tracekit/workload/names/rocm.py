@@ -1,7 +1,7 @@
 """AMD: hipBLASLt and rocBLAS (Tensile), Composable Kernel, MIOpen.
 
 ``Cijk_Alik_Bljk_BBS_BH_..._MT128x192x64_MI16x16x1_...``: the index that comes first is contiguous, so ``Alik`` is a
-transposed factor; types of input, output and sum; macro tile; matrix instruction. A mangled Composable Kernel name has
+transposed operand; types of input, output and sum; macro tile; matrix instruction. A mangled Composable Kernel name has
 block size, then rows, columns and depth of the tile (https://github.com/ROCm/composable_kernel, device_gemm_*.hpp).
 """
 

@@ -18,10 +18,10 @@ class KernelName:
         tile_k: Depth of one pass (the head's size, for attention).
         stages: Passes that are loaded ahead.
         split_k: Whether several blocks share one output tile's depth.
-        layout: Of the two factors, ``n`` or ``t`` each, as BLAS means it.
-        tensor_core: Whether it runs on matrix units.
+        layout: Of the two operands, ``n`` or ``t`` each, as BLAS means it.
+        tensor_core: Whether it runs on tensor cores.
         algorithm: How a collective goes about it.
-        batch: Products of equal sides that it computes.
+        batch: GEMMs of equal sides that it computes.
         m: Rows of its output, where it was compiled for them.
         n: Columns of its output.
         k: Length of its dot products.
@@ -56,8 +56,8 @@ class Rule:
         dtype: Of all names that match, where no group ``type`` tells it.
         dtypes: What the library's words for precisions mean.
         layouts: What the library's words for layouts mean, where they aren't two letters.
-        tensor_core: Whether all names that match run on matrix units; else a group ``mma`` tells it by being there.
-        column_major: The library computes the transposed product, as BLAS does for PyTorch: the first side of its tile
+        tensor_core: Whether all names that match run on tensor cores; else a group ``mma`` tells it by being there.
+        column_major: The library computes the transposed GEMM, as BLAS does for PyTorch: the first side of its tile
             lies along the columns.
         split: What in the name tells that depth is split over blocks.
         algorithms: What the library's words for algorithms mean, a group ``algorithm`` of the pattern.

@@ -28,7 +28,7 @@ def attention_stack() -> pl.Expr:
 
 
 def for_older_units() -> pl.Expr:
-    """Whether a kernel is attention over whole sequences that programs matrix units as an A100's are programmed.
+    """Whether a kernel is attention over whole sequences that programs tensor cores as an A100's are programmed.
 
     What decodes, a few queries over many keys, waits for memory instead.
     """

@@ -1,4 +1,4 @@
-"""TensorRT-LLM's generated products, which FlashInfer and vLLM ship too.
+"""TensorRT-LLM's generated GEMMs, which FlashInfer and vLLM ship too.
 
 ``bmm_MxE4m3_MxE2m1MxE4m3_Fp32_t128x16x256u2_s3_..._TN_transOut_...``: types of output, weights and input, accumulator,
 tile with its depth, stages, layouts (``B``: as ``T``, in blocks). ``transOut``: the first side of the tile lies along

@@ -42,7 +42,7 @@ FORMULAS: dict[str, Formula] = {
     **attention_functions.FORMULAS,
     **serving.FORMULAS,
 }
-"""Of ops that are matrix products."""
+"""Of ops that are GEMMs, convolutions or attention."""
 
 OP_TRAFFIC: dict[str, Traffic] = {
     **elementwise.TRAFFIC,

@@ -1,4 +1,4 @@
-"""Ops that run several different products one after the other, which their kernels' order tells apart.
+"""Ops that run several different GEMMs one after the other, which their kernels' order tells apart.
 
 Backward passes of linear layers (TransformerEngine, Megatron-LM): the gradient of the input, then that of the weight.
 Mixtures of experts (vLLM, SGLang): into the experts, then out of them.
@@ -18,12 +18,12 @@ FOUR_BITS_OF_16 = 17 / 64
 
 
 def product(signature: Signature, place: int, kernels: int) -> Columns | None:
-    """The work of the product at ``place`` among ``kernels`` ones that a call ran; ``None`` if it isn't clear.
+    """The work of the GEMM at ``place`` among ``kernels`` ones that a call ran; ``None`` if it isn't clear.
 
     Args:
         signature: The call; of a backward pass with the inputs of its forward call and the gradient as ``output``.
         place: From 0, in the order in which they ran.
-        kernels: Products that ran.
+        kernels: GEMMs that ran.
     """
     chain = CHAINS[signature.op](signature, kernels)
     if chain is None:
@@ -183,4 +183,4 @@ CHAINS: dict[str, Chain] = {
     "vllm::moe_forward": _experts_of_engine,
     "vllm::moe_forward_shared": _experts_of_engine,
 }
-"""Op -> its products in order; the number of kernels that ran tells some how they are cut."""
+"""Op -> its GEMMs in order; the number of kernels that ran tells some how they are cut."""

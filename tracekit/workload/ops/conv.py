@@ -1,4 +1,4 @@
-"""Convolutions as implicit matrix products, ``batch`` being the groups.
+"""Convolutions as implicit GEMMs, ``batch`` being the groups.
 
     forward   m = N P Q    n = K / g          k = C/g R S
     dgrad     m = N P Q    n = C/g R S        k = K / g

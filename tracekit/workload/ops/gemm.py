@@ -1,4 +1,4 @@
-"""Matrix products: out[m,n] = a[m,k] b[k,n], ``batch`` times."""
+"""GEMMs: out[m,n] = a[m,k] b[k,n], ``batch`` times."""
 
 import math
 
@@ -28,7 +28,7 @@ def _linear(signature: Signature) -> Columns | None:
 
 
 def _matmul(signature: Signature) -> Columns | None:
-    """Left [..., m, k], right [..., k, n]; of a single right matrix all rows on the left are one product."""
+    """Left [..., m, k], right [..., k, n]; of a single right matrix all rows on the left are one GEMM."""
     left, right = signature.shape(0), signature.shape(1)
     if left is None or right is None or len(left) < 2 or len(right) < 2:
         return None

@@ -1,4 +1,4 @@
-"""Kernels that only assist a matrix product or convolution: layout changes, casts, fills, sums of split products.
+"""Kernels that only assist a GEMM or convolution: layout changes, casts, fills, split-K sums.
 
 What they move is one of their op's tensors. Tiled transposes tell by their grid which one; others by their name.
 """
@@ -24,7 +24,7 @@ CAST = re.compile(r"SubTensorOpWithCast", re.IGNORECASE)
 SPLIT_SUM = re.compile(r"split_?k_?reduce|reduce_?splitk|reduce_wgrad", re.IGNORECASE)
 
 PARTIAL_BYTES = 4
-"""Split products are summed in fp32, and so is the workspace that MIOpen casts its results from."""
+"""Split-K GEMMs are summed in fp32, and so is the workspace that MIOpen casts its results from."""
 SPLITS = 2
 """At least; the number of splits isn't recorded."""
 

@@ -1,4 +1,4 @@
-"""Products with quantised factors, and those of several groups: torchao, bitsandbytes, TransformerEngine.
+"""GEMMs with quantised operands, and those of several groups: torchao, bitsandbytes, TransformerEngine.
 
 A weight that is narrower than the arithmetic is read as it is stored: such rows have ``bytes`` of their own.
 """
@@ -10,11 +10,11 @@ from tracekit.workload.ops.vector import Columns, Formula
 from tracekit.workload.signature import ITEM_BYTES, Signature
 
 SUM_BYTES = 4
-"""Integer products come out as int32."""
+"""Integer GEMMs come out as int32."""
 
 
 def _scaled(signature: Signature) -> Columns | None:
-    """Factors [m, k] and [k, n]; 4-bit ones hold two elements in each along k."""
+    """Operands [m, k] and [k, n]; 4-bit ones hold two elements in each along k."""
     left, right = signature.at(0), signature.at(1)
     if not left or not right or len(left[0].shape) != 2 or len(right[0].shape) != 2:
         return None
@@ -22,7 +22,7 @@ def _scaled(signature: Signature) -> Columns | None:
 
 
 def _packed(signature: Signature) -> int:
-    """Elements along k in each that is stored of the first factor."""
+    """Elements along k in each that is stored of the first operand."""
     return 2 if signature.at(0)[0].dtype == "nvfp4" else 1
 
 
@@ -35,9 +35,9 @@ def _scaled_into(signature: Signature) -> Columns | None:
 
 
 def _grouped(signature: Signature) -> Columns | None:
-    """One product per group; where groups split an axis of a factor of two axes they are taken to be even.
+    """One GEMM per group; where groups split an axis of an operand of two axes they are taken to be even.
 
-    4-bit factors hold two elements in each along k.
+    4-bit operands hold two elements in each along k.
     """
     left, right, ends = signature.shape(0), signature.shape(1), signature.at(_grouped_ends(signature))
     if left is None or right is None or len(left) < 2 or len(right) < 2:
@@ -83,7 +83,7 @@ def _stored(*, outputs: int, axis: int = 0, scales: tuple[int, ...] = ()) -> For
 
 
 def _integers(*, transposed: bool) -> Formula:
-    """The formula of an op with 8-bit factors [..., k] and [k, n], or [n, k]."""
+    """The formula of an op with 8-bit operands [..., k] and [k, n], or [n, k]."""
 
     def columns(signature: Signature) -> Columns | None:
         left, right = signature.shape(0), signature.shape(1)
@@ -97,7 +97,7 @@ def _integers(*, transposed: bool) -> Formula:
 
 
 def _module(signature: Signature) -> Columns | None:
-    """TransformerEngine's autograd function around one product."""
+    """TransformerEngine's autograd function around one GEMM."""
     known = chains.layer(signature)
     return None if known is None else {"batch": 1, "m": known[0], "n": known[1], "k": known[2]}
 

@@ -1,8 +1,8 @@
 """Recurrent layers of cuDNN and MIOpen: one op for all layers, directions and steps, kernel by kernel.
 
 A layer multiplies its whole input at once and its state step by step. A persistent kernel goes over all steps and keeps
-the weights of the state; where there is none, kernels of one name that run once for each step are the state's products.
-cuDNN leaves the first step out where no state comes in. All other products share the rest by their time.
+the weights of the state; where there is none, kernels of one name that run once for each step are the state's GEMMs.
+cuDNN leaves the first step out where no state comes in. All other GEMMs share the rest by their time.
 
 Pointwise kernels between the steps have no work: what cuDNN keeps for the backward pass isn't documented.
 """
@@ -65,12 +65,12 @@ def work(signature: Signature, kernel: str, products: str | None, item_bytes: in
     Args:
         signature: The op.
         kernel: The kernel's name.
-        products: Matrix products that the call ran, as :func:`tracekit.workload.places.of_recurrent` counts them;
+        products: GEMMs that the call ran, as :func:`tracekit.workload.places.of_recurrent` counts them;
             ``None`` for a kernel that is none.
         item_bytes: Bytes per element where the signature names no type.
 
     Returns:
-        Columns of a matrix product, and ``shares``: whether the kernel is one of several that share it.
+        Columns of a GEMM, and ``shares``: whether the kernel is one of several that share it.
     """
     layers = _layers(signature)
     if layers is None or products is None:
@@ -101,7 +101,7 @@ def _persistent(layers: _Layers, kernels: int, item_bytes: int) -> Columns | Non
 
 
 def _rest(layers: _Layers, depth: int, item_bytes: int) -> Columns:
-    """All other products as a single one, as deep as all of them one after the other."""
+    """All other GEMMs as a single one, as deep as all of them one after the other."""
     moved = layers.rows * (layers.read + layers.cells * layers.gates) + layers.gates * layers.inputs
     sizes: Columns = {"batch": 1, "m": layers.rows, "n": layers.gates, "k": depth}
     return sizes | {"bytes": moved * item_bytes, "shares": True}
@@ -139,7 +139,7 @@ def _layers(signature: Signature) -> _Layers | None:
 
 
 def _cell(*, state: int, written: int) -> Traffic:
-    """A cell whose products are ops of their own: reads its inputs once.
+    """A cell whose GEMMs are ops of their own: reads its inputs once.
 
     Args:
         state: The argument that is as wide as the state.

@@ -29,7 +29,7 @@ def _weight_at(index: int) -> Formula:
 
 
 def _four_bit(signature: Signature) -> Columns | None:
-    """Output [m, n] and factors [m, k / 2] and [n, k / 2], two elements in a byte."""
+    """Output [m, n] and operands [m, k / 2] and [n, k / 2], two elements in a byte."""
     out, left = signature.shape(0), signature.shape(1)
     if out is None or left is None or len(out) != 2 or len(left) != 2:
         return None

@@ -1,6 +1,6 @@
-"""Products with a factor of which two in four elements along the depth are zero (2:4), by CUTLASS or cuSPARSELt.
+"""GEMMs with an operand of which two in four elements along the depth are zero (2:4), by CUTLASS or cuSPARSELt.
 
-Only the other two are stored and multiplied, so that the product is half as deep: its FLOPs are half of a dense one's,
+Only the other two are stored and multiplied, so that the GEMM is half as deep: its FLOPs are half of a dense one's,
 and a GPU's rate for them is its dense rate.
 """
 
@@ -15,7 +15,7 @@ NARROWEST_OUTPUT_BYTES = 2
 
 
 def _product(rows: int, columns: int, half: int, dense: Tensor, stored: list[Tensor]) -> Columns:
-    """A dense factor with ``rows`` that are twice as long as ``half``, and a sparse one with ``columns``."""
+    """A dense operand with ``rows`` that are twice as long as ``half``, and a sparse one with ``columns``."""
     item = dense.item_bytes(2)
     read = size_of(stored, 2) + 2 * half * rows * item
     written = rows * columns * max(item, NARROWEST_OUTPUT_BYTES)
@@ -32,7 +32,7 @@ def _linear(signature: Signature) -> Columns | None:
 
 
 def _multiply(signature: Signature, first: int) -> Columns | None:
-    """Sparse factor [n, k / 2] at ``first``, the places of its elements, and a dense factor [k, m]."""
+    """Sparse operand [n, k / 2] at ``first``, the places of its elements, and a dense operand [k, m]."""
     sparse, dense = signature.at(first), signature.at(first + 2)
     if not sparse or not dense or len(sparse[0].shape) != 2 or len(dense[0].shape) != 2:
         return None
@@ -40,7 +40,7 @@ def _multiply(signature: Signature, first: int) -> Columns | None:
 
 
 def _compressed(signature: Signature) -> Columns | None:
-    """A sparse factor [n, k] as cuSPARSELt stores it, in any shape, and a dense one [k, m]."""
+    """A sparse operand [n, k] as cuSPARSELt stores it, in any shape, and a dense one [k, m]."""
     sparse, dense = signature.at(0), signature.at(1)
     if not sparse or not dense or len(dense[0].shape) != 2 or not dense[0].shape[0]:
         return None

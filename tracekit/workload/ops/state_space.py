@@ -1,6 +1,6 @@
 """State-space layers of mamba_ssm, vLLM and SGLang: Mamba's scan, Mamba-2's chunks, and the convolution before both.
 
-Mamba-2 cuts a sequence into chunks and runs products inside and between them (``ssd_combined.py`` and the files beside
+Mamba-2 cuts a sequence into chunks and runs GEMMs inside and between them (``ssd_combined.py`` and the files beside
 it), a kernel each: scores of the tokens of a chunk, its state, its output, and their gradients. A chunk's output and
 what is derived from it stop at the diagonal. Chunks of a sequence that is no multiple of them are equally long here.
 """
@@ -83,7 +83,7 @@ class _Chunks:
         return self.factor // self.item * item
 
     def product(self, batch: int, m: int, n: int, k: int, bytes_: int) -> Columns:
-        """A product for each chunk and head, or group."""
+        """A GEMM for each chunk and head, or group."""
         return {"batch": self.chunks * batch, "m": m, "n": n, "k": k, "bytes": bytes_}
 
     def passed(self, bytes_: int) -> Columns:

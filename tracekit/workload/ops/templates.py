@@ -1,7 +1,7 @@
 """What Inductor's Triton kernels do, from the buffers that they are called with; some are made from its templates.
 
-A buffer has the shape that it was made with, which may be another view of the factor, transposed or with more axes:
-only its number of elements counts. Of factors with m k and k n elements and an output of m n, that tells all three.
+A buffer has the shape that it was made with, which may be another view of the operand, transposed or with more axes:
+only its number of elements counts. Of operands with m k and k n elements and an output of m n, that tells all three.
 """
 
 import math
@@ -62,7 +62,7 @@ def work(signature: Signature) -> Columns | None:
 
 
 def _product(signature: Signature, batched: bool) -> Columns | None:
-    """Two factors first, but for vectors, and the output last."""
+    """Two operands first, but for vectors, and the output last."""
     buffers = [tensor for tensor in signature.tensors if len(tensor.shape) > 1]
     if len(buffers) < 3:
         return None
