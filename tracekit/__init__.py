@@ -224,7 +224,6 @@ def compare(
 
     Raises:
         TracekitError: The steps are not in the trace, or it isn't said which prediction is meant.
-        PredictorError: The GPU is unknown.
     """
     from tracekit.reporting.comparison import compare, side
 

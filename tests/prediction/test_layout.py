@@ -214,6 +214,14 @@ def test_targets_that_can_not_hold_the_layout_leave_the_others_predicted():
         tk.predict(trace, cluster=["4xh100-sxm", "8xh100-sxm"], world_size=16)
 
 
+def test_a_larger_batch_is_not_said_to_be_kept():
+    trace = Job().sends("allreduce", GRADIENTS, 300).builder.load()
+    for batch, kept in ((None, True), (2, False)):
+        (found,) = tk.predict(trace, cluster="2x8xh100-sxm@ndr400", world_size=16, batch=batch).targets
+        (note,) = (one for one in found.notes if "the job's batch is 16 times a rank's" in one)
+        assert ("keeps its batch" in note) == kept
+
+
 def test_edits_and_refusals_go_together():
     trace = Job().sends("allreduce", GRADIENTS, 300).builder.load()
     found = tk.predict(trace, cluster=["8xh100-sxm", "2x8xh100-sxm@ndr400"], world_size=16, host_speed=2)

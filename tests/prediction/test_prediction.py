@@ -9,6 +9,7 @@ import pytest
 import tracekit as tk
 from predictors.errors import AmbiguousGpuError, UnknownGpuError
 from predictors.intervals import KEPT
+from tracekit.comm.cluster import FOLDER
 from tracekit.errors import StepError, TracekitError
 from tracekit.prediction import targets
 from tracekit.replay.run import prepare
@@ -121,6 +122,14 @@ def test_any_spelling_finds_the_prediction(trace):
     assert predictions["H100_SXM"].gpu == "h100-sxm"
     with pytest.raises(KeyError):
         predictions["t4"]
+
+
+def test_what_has_capitals_in_its_name_is_found_by_it(trace, tmp_path):
+    path = tmp_path / "Lab.toml"
+    path.write_text((FOLDER / "dgx-h100.toml").read_text())
+    predictions = tk.predict(trace, cluster=str(path))
+    assert [*predictions] == ["Lab"]
+    assert predictions["Lab"] is predictions["lab"] is next(iter(predictions.values()))
 
 
 def test_what_is_asked_for_under_two_names_is_predicted_once(trace):

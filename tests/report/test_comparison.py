@@ -165,6 +165,20 @@ def test_a_prediction_from_its_file_is_the_same():
         predicted.read(content, "p.json", "t4")
     with pytest.raises(TracekitError, match="several GPUs"):
         tk.compare(predictions, run(500))
+    for name in ("t4", "h1000"):
+        with pytest.raises(TracekitError, match=f"'{name}' isn't among these predictions. Choose with gpu=: h100-sxm"):
+            tk.compare(predictions, run(500), gpu=name)
+
+
+def test_a_file_whose_kernels_do_not_go_with_its_targets_is_none_of_predict():
+    predictions = tk.predict(run(900), gpu="h100-sxm")
+    content = json.loads(as_json.predicted(build(predictions.run, predictions.targets)))
+    kernel, target = content["kernels"][0], content["targets"][0]
+    for of, name, value in ((kernel, "predicted_us", []), (kernel, "shape", "[["), (target, "step_time_us", 0)):
+        kept, of[name] = of[name], value
+        with pytest.raises(TraceError, match="is not what `tracekit predict --json` writes"):
+            predicted.read(json.dumps(content).encode(), "p.json", None)
+        of[name] = kept
 
 
 def test_of_two_clusters_of_one_gpu_either_can_be_chosen():

@@ -225,11 +225,12 @@ class Predictions(Mapping[str, Prediction]):
 
     def __getitem__(self, name: str) -> Prediction:
         """The prediction for one cluster or GPU."""
+        wanted = name.strip().lower()
         for other in self.refused:
-            if other.label == name.strip().lower():
+            if other.label.lower() == wanted:
                 raise KeyError(str(other))
         for target in self.targets:
-            if target.label == name.strip().lower():
+            if target.label.lower() == wanted:
                 return target
         try:
             slug = resolve_gpu(name).gpu.slug

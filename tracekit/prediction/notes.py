@@ -68,7 +68,8 @@ def of(
         if pipeline:
             yield from _pipeline(pipeline, target.layout)
         elif target.layout.dp > 1 and target.layout.dp != run.trace.world_size // (target.layout.tp * target.layout.pp):
-            yield f"{KEEPS_BATCH}: the job's batch is {target.layout.dp} times a rank's"
+            keeps = KEEPS_BATCH if target.layout.batch == 1 else "all ranks have the same batch"
+            yield f"{keeps}: the job's batch is {target.layout.dp} times a rank's"
     if target.layout and target.layout.batch != 1:
         yield (
             f"{target.layout.batch:g} times the batch in each step: all but the parameters in each kernel's shapes "

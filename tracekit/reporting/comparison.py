@@ -12,7 +12,7 @@ from tracekit.errors import TracekitError
 from tracekit.prediction import Prediction, Predictions
 from tracekit.prediction.batch import Batch
 from tracekit.replay.run import prepare
-from tracekit.reporting.build import build
+from tracekit.reporting.build import build, of_predictions
 from tracekit.reporting.likeness import one_program
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.bars import in_order
@@ -231,18 +231,25 @@ def side(run: Trace | Report | Predictions, gpu: str | None = None, steps: str |
     Raises:
         TracekitError: This can't be compared, the steps aren't in the trace, or it isn't said which prediction is
             meant.
-        PredictorError: The GPU is unknown.
     """
     if not isinstance(run, Trace | Report | Predictions):
         raise TracekitError(f"{run!r} is no trace, report or predictions.", "Load it: tk.load(path).")
     if isinstance(run, Predictions):
-        if gpu is None and len(run) != 1:
-            raise TracekitError("These predictions are for several GPUs.", f"Choose with gpu=: {', '.join(run)}.")
-        target = run.targets[0] if gpu is None else run[gpu]
-        predicted = build(run.run, run.targets, price=run.price)
+        target = _chosen(run, gpu)
+        predicted = of_predictions(run)
         return of_prediction(predicted, target, f"{_name(predicted)}, predicted on {target.label}")
     report = build(prepare(run, steps=steps)) if isinstance(run, Trace) else run
     return of_report(report, _name(report))
+
+
+def _chosen(predictions: Predictions, gpu: str | None) -> Prediction:
+    choose = f"Choose with gpu=: {', '.join(predictions)}."
+    if gpu is None and len(predictions) != 1:
+        raise TracekitError("These predictions are for several GPUs.", choose)
+    try:
+        return predictions.targets[0] if gpu is None else predictions[gpu]
+    except KeyError as error:
+        raise TracekitError(f"{gpu!r} isn't among these predictions.", choose) from error
 
 
 def _name(report: Report) -> str:

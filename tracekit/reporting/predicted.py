@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import PurePath
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -23,6 +23,10 @@ class KernelRow(msgspec.Struct):
     count: float
     predicted_us: list[float]
 
+    def __post_init__(self) -> None:
+        if self.shape is not None:
+            msgspec.json.decode(self.shape, type=list[Any])
+
 
 class LayoutRow(msgspec.Struct):
     """How one target's ranks share the job."""
@@ -34,7 +38,7 @@ class TargetRow(msgspec.Struct):
     """One target of the file."""
 
     gpu: str
-    step_time_us: float
+    step_time_us: Annotated[float, msgspec.Meta(gt=0)]
     low_us: float
     high_us: float
     time: dict[str, float]
@@ -56,6 +60,15 @@ class Predicted(msgspec.Struct):
     kernels: list[KernelRow]
     kernels_omitted: int = 0
     other_kernels: list[KernelRow] | None = None
+
+    def __post_init__(self) -> None:
+        if any(len(kernel.predicted_us) != len(self.targets) for kernel in self.listed):
+            raise ValueError("a kernel doesn't have a time on each target")
+
+    @property
+    def listed(self) -> list[KernelRow]:
+        """All kernels that it tells."""
+        return [*self.kernels, *(self.other_kernels or ())]
 
 
 def brief(kernels: Sequence[KernelTime]) -> Any:
@@ -86,8 +99,7 @@ def read(content: bytes, name: str, wanted: str | None) -> Side:
         raise TraceError(f"{name} is not what `tracekit predict --json` writes: {error}.", "Predict anew.") from error
     place = _chosen(predicted, name, wanted)
     target = predicted.targets[place]
-    kernels = (*predicted.kernels, *(predicted.other_kernels or ()))
-    rows = ((k.family, k.op, k.dtype, k.shape, k.count, k.predicted_us[place]) for k in kernels)
+    rows = ((k.family, k.op, k.dtype, k.shape, k.count, k.predicted_us[place]) for k in predicted.listed)
     return Side(
         label=f"{PurePath(name).stem}, predicted on {target.label}",
         gpu=target.gpu,
