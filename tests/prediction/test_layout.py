@@ -8,6 +8,7 @@ from tests.jobs import gradient_step, job
 from tracekit.comm import ClusterError, load_cluster
 from tracekit.comm import predict as predict_collectives
 from tracekit.prediction.layout import Change, Layout, LayoutError, recognise, resized
+from tracekit.prediction.messages import messages
 from tracekit.replay.run import prepare
 from tracekit.testing import TraceBuilder
 
@@ -31,7 +32,8 @@ class Job:
     def sends(self, kind: str, elements: int, dur: float, ranks: list[int] | None = None, called: str = "") -> "Job":
         ranks = [*range(self.world)] if ranks is None else ranks
         args = {"Collective name": kind, "In msg nelems": elements, "Out msg nelems": elements, "dtype": "BFloat16"}
-        args |= {"Group size": len(ranks), "Process Group Ranks": str(ranks), "Process Group Name": str(ranks[1:])}
+        shown = str(ranks) if len(ranks) <= 30 else f"[{', '.join(map(str, ranks[:30]))}, ...]"  # as PyTorch does
+        args |= {"Group size": len(ranks), "Process Group Ranks": shown, "Process Group Name": str(ranks[1:])}
         if called:
             args["Process Group Description"] = called
         self.builder.op("record_param_comms", self.now, 10, **args)
@@ -76,6 +78,13 @@ def test_data_parallel_gradients_keep_their_bytes():
     assert factor > 1.5
     assert Job().sends("allreduce", GRADIENTS, 300).on(POD, world_size=64) == pytest.approx([300 * factor])
     assert Job().sends("allreduce", GRADIENTS, 300).on(POD, dp=64) == pytest.approx([300 * factor])
+
+
+def test_groups_so_large_that_their_ranks_are_not_all_listed():
+    job = Job(128).sends("allreduce", GRADIENTS, 300, [*range(0, 128, 2)])
+    calls = messages(prepare(job.builder.load()).kernels, 128)
+    assert calls.select("ranks", "stride").row(0) == (64, 2)
+    assert job.on("16x8xh100-sxm@ndr400") > [0]
 
 
 def test_one_rank_neither_waits_nor_transfers():

@@ -127,6 +127,9 @@ def test_what_is_asked_for_and_what_is_refused():
         ("aten::embedding", [[50257, 768], [4, 1024]], Batch(4096, "tokens")),
         ("aten::conv2d", [[32, 3, 224, 224], [64, 3, 7, 7]], Batch(32, "samples")),
         ("aten::linear", [[32, 128], [256, 128]], None),
+        ("aten::embedding", [[50257, 768], [0, 1024]], None),
+        ("aten::embedding", [[50257, 768]], None),
+        ("aten::conv2d", [[], [64, 3, 7, 7]], None),
     ],
 )
 def test_the_first_layer_tells_the_batch(op, dims, batch):

@@ -1,6 +1,5 @@
 """How many samples or tokens a step works through, where its first layers tell."""
 
-import json
 import math
 from dataclasses import dataclass, replace
 
@@ -10,6 +9,7 @@ from tracekit.errors import TracekitError
 from tracekit.ingest.captured import LAUNCHES_GRAPH
 from tracekit.prediction.layout import Layout, trains
 from tracekit.replay.run import Run
+from tracekit.workload.signature import Signature
 from tracekit.workload.steps import assign
 
 FIRST_LAYERS = {
@@ -89,13 +89,21 @@ def _recognise(run: Run) -> Batch | None:
     first = layers["name"][0]
     unit, weight, data = FIRST_LAYERS[first]
     layers = layers.filter(pl.col("name") == first)
-    dims = [json.loads(text) for text in layers["input_dims"]]
-    sizes = [math.prod(row[data]) if unit == "tokens" else row[data][0] for row in dims]
-    same = pl.Series([row[weight] == dims[0][weight] for row in dims])
-    calls = layers.select("step", size=pl.Series(sizes)).filter(same)
+    inputs = [Signature.parse(first, dims, None, None) for dims in layers["input_dims"]]
+    weights = [one.shape(weight) for one in inputs]
+    sizes = pl.Series([_size(one.shape(data), unit) for one in inputs], dtype=pl.Int64)
+    calls = layers.select("step", size=sizes).filter(pl.Series([one == weights[0] for one in weights]) & (sizes > 0))
     steps = calls.group_by("step").agg(pl.col("size").sum(), passes=pl.len()).sort("size", "passes")
+    if steps.is_empty():
+        return None
     _, size, passes = steps.row(steps.height // 2)
     return Batch(float(size), unit, passes)
+
+
+def _size(shape: tuple[int, ...] | None, unit: str) -> int:
+    if shape is None:
+        return 0
+    return math.prod(shape) if unit == "tokens" else next(iter(shape), 0)
 
 
 def _outermost(ops: pl.DataFrame) -> pl.DataFrame:

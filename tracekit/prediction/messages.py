@@ -1,7 +1,5 @@
 """The collectives of a run as a cluster sees them: how many bytes over how many ranks, and where these sit."""
 
-import json
-
 import numpy as np
 import polars as pl
 
@@ -19,6 +17,8 @@ CUSTOM = r"symm_mem|_C_custom_ar|cross_device_reduce|allreduce_fusion|multimem"
 DOUBT = 2.0
 """Factor by which a size that only its duration tells may be off."""
 
+FIRST_TWO = r"^\[(\d{1,9}),(\d{1,9})[,\]]"
+
 _POWERS = np.arange(4, 40, 0.5)
 
 
@@ -33,10 +33,9 @@ def messages(kernels: pl.DataFrame, world_size: int) -> pl.DataFrame:
         world_size: Ranks of the job.
     """
     rows = kernels.with_row_index("row").filter(pl.col("family") == "collective")
-    strides = {ranks: _stride(ranks) for ranks in rows["group_ranks"].drop_nulls().unique()}
     rows = rows.with_columns(
         pl.col("ranks").fill_null(world_size),
-        stride=pl.col("group_ranks").replace_strict(strides, default=None, return_dtype=pl.Int64).fill_null(1),
+        stride=_stride(),
         collective=pl.when(pl.col("collective").is_in(list(BUS_FACTOR))).then("collective"),
     )
     told = pl.col("name").str.contains(CUSTOM) | pl.col("op").str.contains(CUSTOM).fill_null(False)
@@ -51,10 +50,10 @@ def messages(kernels: pl.DataFrame, world_size: int) -> pl.DataFrame:
     )
 
 
-def _stride(ranks: str) -> int | None:
-    """Distance of a group's first two ranks, in a list that PyTorch may have cut short."""
-    numbers = [rank for rank in json.loads(ranks) if isinstance(rank, int)] if ranks.endswith("]") else []
-    return numbers[1] - numbers[0] if len(numbers) > 1 else None
+def _stride() -> pl.Expr:
+    """Distance of a group's first two ranks; of more than 30 PyTorch writes the first ones, which is no JSON."""
+    first, second = (pl.col("group_ranks").str.extract(FIRST_TWO, place).cast(pl.Int64) for place in (1, 2))
+    return (second - first).fill_null(1)
 
 
 def sized_by_time(calls: pl.DataFrame, pure_us: pl.Series, cluster: Cluster) -> pl.DataFrame:
