@@ -11,6 +11,7 @@ from tests.jobs import job as jointly
 from tracekit.comm import ClusterError, load_cluster
 from tracekit.comm import predict as predict_collectives
 from tracekit.prediction.collectives import retarget
+from tracekit.prediction.layout import Change, Layout, layout_of
 from tracekit.prediction.source import recognise
 from tracekit.replay.run import prepare
 from tracekit.testing import A100, TraceBuilder
@@ -127,6 +128,21 @@ def test_without_a_cluster_collectives_stay():
     prediction = tk.predict(job(400).load(), gpu="h100-sxm")["h100-sxm"]
     assert prediction.kernels["time_us"][1] == 400
     assert any("--cluster" in note for note in prediction.notes)
+
+
+def test_a_collective_of_unknown_size_that_does_not_fit_is_refused():
+    builder = TraceBuilder().kernel("ncclDevKernel_Whatever", 10, 50, launch=0)
+    builder.metadata["distributedInfo"] = {"rank": 0, "world_size": 16}
+    with pytest.raises(ClusterError, match=r"a collective of unknown size over 16 ranks on 2 nodes doesn't fit"):
+        tk.predict(builder.load(), cluster="8xh100-sxm")
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_a_group_of_no_ranks_is_taken_for_all_of_them(size):
+    args = recorded() | {"Group size": size, "Process Group Ranks": ""}
+    builder = TraceBuilder().kernel("ncclDevKernel_AllReduce", 10, 50, launch=0, **args)
+    builder.metadata["distributedInfo"] = {"rank": 0, "world_size": 8}
+    assert layout_of(prepare(builder.load()), Change()) == Layout(tp=8)
 
 
 def test_what_does_not_fit_or_contradicts_is_refused():

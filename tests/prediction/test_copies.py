@@ -166,6 +166,19 @@ def test_what_cannot_be_told_is_refused():
         with_all(two, (with_exchange,))
 
 
+def test_an_optimizer_that_steps_within_the_backward_pass_is_refused():
+    builder = TraceBuilder()
+    for now in (0, 200):
+        builder.op("autograd::engine::evaluate_function: MmBackward0", now, 25)
+        builder.op("aten::mm", now + 1, 20, dims=[[64 + now, 64], [64, 64]], types=["float"] * 2)
+        builder.kernel("sgemm", now + 15, 50, launch=now + 5)
+        builder.op("torch::autograd::AccumulateGrad", now + 30, 5, dims=[[64 + now]], types=["float"])
+        builder.annotation("Optimizer.step#Adam.step", now + 40, 30).op("aten::add_", now + 45, 20)
+        builder.kernel("vectorized_elementwise_kernel", now + 70, 20, launch=now + 50)
+    with pytest.raises(LayoutError, match="doesn't tell the gradients"):
+        tk.predict(builder.load(), cluster=NODE, dp=8)
+
+
 def test_a_trace_without_cpu_ops_shows_by_its_kernels_that_it_trains():
     """Its copies exchange gradients that nothing tells, where those of an inference exchange none."""
     forward = TraceBuilder().kernel("batch_norm_transform_input_kernel", 10, 100, launch=0)

@@ -98,8 +98,9 @@ def _placed(collectives: pl.DataFrame, cluster: Cluster) -> pl.DataFrame:
     )
     if wrong.height:
         row = wrong.row(0, named=True)
+        size = "unknown size" if row["bytes"] is None else f"{row['bytes']:.0f} bytes"
         raise ClusterError(
-            f"{row['collective']} of {row['bytes']:.0f} bytes over {many(int(row['ranks']), 'rank')} on "
+            f"{row['collective'] or 'a collective'} of {size} over {many(int(row['ranks']), 'rank')} on "
             f"{many(int(row['nodes']), 'node')} doesn't fit on {cluster.slug} ({many(cluster.nodes, 'node')} of "
             f"{many(cluster.gpus_per_node, 'GPU')}).",
             f"Name a larger cluster, or predict a job that fits: --world-size {cluster.gpus}.",

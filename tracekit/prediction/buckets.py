@@ -44,6 +44,8 @@ def exchanged(run: Run, apart: Callable[[Tensor], bool] = lambda gradient: False
     count = len(one_pass)
     rows = _accumulated(run).filter(pl.len().over("exchange") >= count)
     last = rows.filter(pl.int_range(pl.len()).reverse().over("exchange") < count)
+    if last.is_empty():
+        raise _untold()
     described = pl.DataFrame(
         {
             "numel": [gradient.numel for gradient in one_pass],
@@ -69,12 +71,16 @@ def one_backward_pass(run: Run) -> list[Tensor]:
     if run.trace.ops["name"].str.contains(TABLES).any():
         raise LayoutError("the trace has embedding tables, which replicas would shard: their exchange isn't known.")
     one_pass = gradients(run)
-    if one_pass is None:
-        raise LayoutError(
-            "the trace has one data-parallel rank, and doesn't tell the gradients that replicas would exchange:",
-            "record with record_shapes=True and without capturing the backward pass in a CUDA graph, or two ranks.",
-        )
+    if not one_pass:
+        raise _untold()
     return one_pass
+
+
+def _untold() -> LayoutError:
+    return LayoutError(
+        "the trace has one data-parallel rank, and doesn't tell the gradients that replicas would exchange:",
+        "record with record_shapes=True and without capturing the backward pass in a CUDA graph, or two ranks.",
+    )
 
 
 def buckets(one_pass: Sequence[Tensor], apart: Callable[[Tensor], bool] = lambda gradient: False) -> list[int]:

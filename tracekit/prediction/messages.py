@@ -34,7 +34,7 @@ def messages(kernels: pl.DataFrame, world_size: int) -> pl.DataFrame:
     """
     rows = kernels.with_row_index("row").filter(pl.col("family") == "collective")
     rows = rows.with_columns(
-        pl.col("ranks").fill_null(world_size),
+        ranks=pl.when(pl.col("ranks") > 0).then("ranks").otherwise(world_size),
         stride=_stride(),
         collective=pl.when(pl.col("collective").is_in(list(BUS_FACTOR))).then("collective"),
     )
