@@ -63,6 +63,17 @@ CALLS = {
     "aten::sort": ("radixSortKVInPlace", lambda: X.sort(-1)),
     "aten::topk": ("gatherTopK", lambda: X.topk(1)),
     "aten::embedding": ("vectorized_gather_kernel", lambda: functional.embedding(WHOLE, torch.randn(128, 64))),
+    "aten::upsample_linear1d": (
+        "upsample_linear1d_out_frame", lambda: torch.ops.aten.upsample_linear1d(X, [256], False),
+    ),
+    "aten::_upsample_nearest_exact2d": (
+        "upsample_nearest2d_out_frame", lambda: torch.ops.aten._upsample_nearest_exact2d(IMAGE, [32, 32]),
+    ),
+    "aten::reflection_pad1d": ("reflection_pad1d_out_kernel", lambda: functional.pad(X, (9, 1), mode="reflect")),
+    "aten::replication_pad2d": (
+        "replication_pad_forward_kernel2d", lambda: functional.pad(IMAGE, (1, 2, 3, 4), mode="replicate"),
+    ),
+    "aten::logcumsumexp": ("tensor_kernel_scan_innermost_dim", lambda: X.logcumsumexp(-1)),
     "aten::max_pool2d_with_indices": ("max_pool_forward_nchw", lambda: functional.max_pool2d(IMAGE, 2, ceil_mode=True)),
 }  # fmt: skip
 ROUNDING = 0.03

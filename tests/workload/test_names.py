@@ -121,6 +121,8 @@ REAL_NAMES = [
     ("void compute_cuda_kernel<long>(long*, long*, long*, long, long)", "copy", None),
     ("void at::native::(anonymous namespace)::atomic_adaptive_average_gradinput<float>(float*, float const*)",
      "reduction", "fp32"),
+    ("void at::native::(anonymous namespace)::adaptivemaxgradinput<float>(float*, float const*)", "reduction", "fp32"),
+    ("void at::native::(anonymous namespace)::gatherMedian<float, unsigned int, 2>", "reduction", "fp32"),
     ("void cunn_ClassNLLCriterion_updateOutput_kernel<float, float>(float*, float*)", "reduction", "fp32"),
     ("void at::cuda::(anonymous namespace)::kernelPointwiseApply2<float, float, unsigned int, 1, -1>", "elementwise",
      "fp32"),

@@ -23,7 +23,7 @@ FAMILY_RULES = (
     ("copy", r"expandInputRows"),
     (
         "reduction",
-        r"gatherTopK|moe_?sum|moe_?sorting|moe_align|\bNorm(?:Zero|One|Two)?Ops|WelfordOps|lpnorm_cleanup|"
+        r"gather(?:TopK|Median|KthValue)|moe_?sum|moe_?sorting|moe_align|\bNorm(?:Zero|One|Two)?Ops|WelfordOps|lpnorm_cleanup|"
         r"finalizeMoeRouting|moe::dev::(?:finalize|routing)|_finalize_matmul_scatter|ExpertPrefixSum|ExpertMaps|"
         r"sort_expert_tokens|grouped_topk|_combined_routing|bitmatrix|RenormProb|SamplingFrom|sampleMultinomial|"
         r"_sample_kernel",
@@ -65,7 +65,7 @@ FAMILY_RULES = (
     (
         "reduction",
         r"reduce|reduction|triton_(red|per)|nll_loss|NLLCriterion|ctc_loss|scan|cumsum|cumprod|arg(max|min)|sort|topk|pool|"
-        r"average_?gradinput|histogram|unique|RunLengthEncode|amax_kernel|krn_partial",
+        r"(?:average|max)_?gradinput|histogram|unique|RunLengthEncode|amax_kernel|krn_partial",
     ),
     (
         "elementwise",

@@ -87,6 +87,18 @@ def _index_put(signature: Signature, item_bytes: int) -> Columns | None:
     return columns_of(values.shape, flops=0, bytes_=(3 if signature.value(3) else 2) * size)
 
 
+def _padded(signature: Signature, item_bytes: int) -> Columns | None:
+    """The input read, an output written that is wider on both ends of its last axes."""
+    x, padding = signature.tensor(0), signature.value(1)
+    if x is None or not isinstance(padding, list) or len(padding) > 2 * len(x.shape):
+        return None
+    shape = list(x.shape)
+    for place, width in enumerate(padding):
+        shape[-1 - place // 2] += width
+    written = math.prod(shape) * x.item_bytes(item_bytes)
+    return columns_of(shape, flops=0, bytes_=x.size_bytes(item_bytes) + written)
+
+
 def _rotary(signature: Signature, item_bytes: int) -> Columns | None:
     """Positions, query, key, width of a head, table of sines and cosines: rotates query and key in place."""
     positions, table = signature.tensor(0), signature.tensor(4)
@@ -113,6 +125,8 @@ def _store(*, new: tuple[int, ...], cache: int, slots: int) -> Traffic:
     return columns
 
 
+_PADS = [f"aten::{kind}_pad{axes}d" for kind in ("reflection", "replication") for axes in (1, 2, 3)]
+
 TRAFFIC: dict[str, Traffic] = {
     "aten::copy_": _copy,
     "aten::cat": _join,
@@ -131,6 +145,8 @@ TRAFFIC: dict[str, Traffic] = {
     "aten::index": _index,
     "aten::index_put_": _index_put,
     "aten::_index_put_impl_": _index_put,
+    **dict.fromkeys(_PADS, _padded),
+    **{f"{op}_backward": every_tensor_once() for op in _PADS},
     "_C::rotary_embedding": _rotary,
     "sgl_kernel::rotary_embedding": _rotary,
     "_C_cache_ops::reshape_and_cache_flash": _store(new=(0, 1), cache=2, slots=4),

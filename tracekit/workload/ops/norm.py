@@ -64,7 +64,10 @@ GROUPS = 6
 
 CHANNELS_FIRST = re.compile(r"group_norm|instance_norm")
 """Ops on [N, C, ...] that treat each sample by itself."""
-NORMALISED = {"aten::layer_norm": 1, "aten::native_layer_norm": 1, "aten::native_layer_norm_backward": 2}
+NORMALISED = {
+    **dict.fromkeys(("aten::layer_norm", "aten::native_layer_norm", "aten::_fused_rms_norm"), 1),
+    **dict.fromkeys(("aten::native_layer_norm_backward", "aten::_fused_rms_norm_backward"), 2),
+}
 """Where ops have the shape that they normalise over, the last axes of the input."""
 PARAMETER_BYTES = 4
 """Sums and factors per channel are fp32."""

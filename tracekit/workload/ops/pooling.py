@@ -87,8 +87,9 @@ def _resized_back(signature: Signature, item_bytes: int) -> Columns | None:
 
 
 _RESIZES = (
-    "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_bilinear2d", "upsample_bicubic2d",
-    "upsample_trilinear3d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa",
+    "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_linear1d", "upsample_bilinear2d",
+    "upsample_bicubic2d", "upsample_trilinear3d", "_upsample_nearest_exact1d", "_upsample_nearest_exact2d",
+    "_upsample_nearest_exact3d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa",
 )  # fmt: skip
 
 TRAFFIC: dict[str, Traffic] = {
@@ -99,6 +100,7 @@ TRAFFIC: dict[str, Traffic] = {
     "aten::_adaptive_avg_pool2d": _forward(_asked_for),
     "aten::_adaptive_avg_pool3d": _forward(_asked_for),
     "aten::adaptive_max_pool2d": _forward(_asked_for, INDEX_BYTES),
+    "aten::adaptive_max_pool2d_backward": _backward(1, indices_at=2),
     "aten::max_pool2d_with_indices_backward": _backward(1, indices_at=7),
     "aten::max_pool3d_with_indices_backward": _backward(1, indices_at=7),
     "aten::avg_pool2d_backward": _backward(1),

@@ -42,8 +42,7 @@ def _nll(target: int) -> Traffic:
 
 
 TRAFFIC: dict[str, Traffic] = {
-    "aten::cumsum": _scan,
-    "aten::cumprod": _scan,
+    **dict.fromkeys(("aten::cumsum", "aten::cumprod", "aten::logcumsumexp", "aten::_logcumsumexp"), _scan),
     "aten::sort": _sort,
     "aten::nll_loss_forward": _nll(1),
     "aten::nll_loss2d_forward": _nll(1),
