@@ -48,6 +48,14 @@ def test_a_pageable_copy_waits_and_then_moves_what_came():
     assert end_of_cpu(graph, 0, 0) > 740
 
 
+@pytest.mark.parametrize("copy", ["Memcpy DtoD (Device -> Device)", "CopyDeviceToDevice", "Memcpy HtoD (Pinned)"])
+def test_a_copy_on_the_gpu_or_from_pinned_memory_holds_no_call(copy):
+    builder = TraceBuilder().op("aten::to", 0, 5)
+    builder.kernel(copy, 15, 10, launch=10, launch_dur=20, kind="gpu_memcpy", call="hipMemcpyAsync")
+    graph = graph_of(builder.op("aten::item", 30, 10))
+    assert end_of_cpu(graph, 1000) == end_of_cpu(graph) == 40
+
+
 def test_a_copy_from_pageable_memory_holds_its_call_until_the_last_piece_is_on_its_way():
     """The copy's call takes from 10 to 4170, the copy from 250 to 4250."""
     builder = TraceBuilder().op("aten::to", 0, 5)

@@ -26,7 +26,7 @@ DEFAULT_RETURN_NS = 5_000
 MAX_OWN_NS = 10_000
 ENOUGH = 5
 
-NEVER_WAITS = r"DtoD|Pinned"
+PINNED = "Pinned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,8 @@ def _waits_for_event(nodes: Nodes, issued: _Issued) -> tuple[Ints, Ints]:
 
 def _waits_for_copy(nodes: Nodes, kernels: pl.DataFrame) -> tuple[Ints, Ints]:
     """A copy from or to pageable memory blocks its own call."""
-    may_block = (kernels["kind"] == "memcpy") & ~kernels["name"].str.contains(NEVER_WAITS)
+    stays = (kernels["copy_kind"] == "DtoD").fill_null(False)
+    may_block = (kernels["kind"] == "memcpy") & ~stays & ~kernels["name"].str.contains(PINNED)
     copies = nodes.activities[may_block.to_numpy() & (nodes.launcher != NONE)]
     return copies, nodes.launcher[copies - nodes.cpu]
 
