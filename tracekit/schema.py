@@ -72,6 +72,8 @@ GROUP = (
     Column("group_ranks", pl.String, "Ranks of the process group, JSON; PyTorch shortens long lists."),
     Column("collective_sequence", pl.Int64, "Number of the collective in its process group."),
     Column("collective_id", pl.String, "Id that the ranks of one collective share."),
+    Column("sender", pl.Int64, "Rank that a message comes from, noted where it is received."),
+    Column("receiver", pl.Int64, "Rank that a message goes to, noted where it is sent."),
 )
 COLLECTIVE = (
     Column("collective", pl.String, "Collective's name as torch.distributed records it."),

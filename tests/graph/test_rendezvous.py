@@ -68,6 +68,37 @@ def test_ranks_of_an_all_to_all_may_send_different_amounts():
     assert joined(job(*(many((100, 150, arg)) for arg in args))).table.height == 2
 
 
+def stages(*, peers: bool) -> Trace:
+    """Rank 0 sends to 1 at 100, which computes and sends to 2 at 400; each numbers its own messages."""
+
+    def message(kind: str, number: int, peer: int) -> dict:
+        other = {"Dst Rank" if kind == "send" else "Src Rank": peer} if peers else {}
+        return recorded(kind, ranks="[0, 1, 2]") | {"Seq": number, "Comms Id": number} | other
+
+    return job(
+        many((100, 110, message("send", 1, 1))),
+        many((40, 110, message("recv", 1, 0)), (400, 410, message("send", 2, 2))),
+        many((30, 410, message("recv", 1, 1))),
+    )
+
+
+def test_messages_of_a_pipeline_belong_together_by_sender_and_receiver():
+    found = joined(stages(peers=True))
+    assert found.doubts == ()
+    assert found.table.sort("rank", "arrival_ns").select("rank", "size", "wait_us", "transfer_us").rows() == [
+        (0, 2, 0, 10),
+        (1, 2, 60, 10),
+        (1, 2, 0, 10),
+        (2, 2, 370, 10),
+    ]
+
+
+def test_messages_whose_other_rank_is_not_recorded_are_not_joined():
+    found = joined(stages(peers=False))
+    assert found.table.is_empty()
+    assert found.doubts == ("4 collectives are messages of which the other rank isn't recorded",)
+
+
 def test_what_does_not_coincide_is_no_collective():
     """The last two of three meet; the first one's ranks ended 5 ms apart."""
     kinds = [recorded(), recorded("_allgather_base"), recorded("_allgather_base", 2000)]

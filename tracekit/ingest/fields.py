@@ -51,6 +51,8 @@ ARGUMENTS: dict[str, tuple[str, Kind]] = {
     "Process Group Ranks": ("group_ranks", Kind.RAW),
     "Seq": ("collective_sequence", Kind.INT),
     "Comms Id": ("collective_id", Kind.RAW),
+    "Src Rank": ("sender", Kind.INT),
+    "Dst Rank": ("receiver", Kind.INT),
     "Input Dims": ("input_dims", Kind.RAW),
     "Input dims": ("input_dims", Kind.RAW),
     "Input type": ("input_types", Kind.RAW),
@@ -73,7 +75,7 @@ _SPAN = ("ts_ns", "dur_ns", "name")
 _THREAD = ("pid", "tid")
 _COLLECTIVE = (
     "collective", "collective_dtype", "in_nelems", "out_nelems", "group_size", "process_group", "group_description",
-    "group_ranks", "collective_sequence", "collective_id",
+    "group_ranks", "collective_sequence", "collective_id", "sender", "receiver",
 )  # fmt: skip
 _ACTIVITY = (
     *_SPAN, *_THREAD, "device", "stream", "correlation", "bytes", "size", "grid", "block", "registers_per_thread",
