@@ -14,7 +14,8 @@ WRONG_ERROR_PCT = 15.0
 def between_streams(case: Case) -> Check:
     """Warns if several streams ran and nothing recorded which waits for which."""
     name, title, syncs = "syncs", "Sync events", case.rank.syncs
-    by_stream = case.kernels.group_by("device", "stream").agg(pl.col("dur_ns").sum()).sort("dur_ns", descending=True)
+    times = case.kernels.group_by("device", "stream").agg(pl.col("dur_ns").sum())
+    by_stream = times.sort("dur_ns", "device", "stream", descending=[True, False, False])
     used = many(by_stream.height, "stream")
     if syncs.height:
         waits = syncs.filter(pl.col("name").str.contains("Wait Event"))

@@ -105,7 +105,7 @@ class Places:
         """The activities of the stream that computes the backward pass, in order."""
         kernels, nodes = self.run.kernels, self.run.graph.nodes
         lanes = pl.DataFrame({"lane": nodes.lane[nodes.cpu :], "dur_ns": kernels["dur_ns"], "phase": kernels["phase"]})
-        busiest = lanes.filter(phase=BACKWARD).group_by("lane").agg(pl.col("dur_ns").sum()).sort("dur_ns")
+        busiest = lanes.filter(phase=BACKWARD).group_by("lane").agg(pl.col("dur_ns").sum()).sort("dur_ns", "lane")
         if busiest.is_empty():
             raise LayoutError("the trace's backward pass launches nothing on the GPU.")
         return nodes.in_order(nodes.activities[nodes.lane[nodes.cpu :] == busiest["lane"][-1]])

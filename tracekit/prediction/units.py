@@ -89,9 +89,9 @@ def units_of(run: Run, layers: Layers, apart: Apart | None = None) -> Units:
         raise LayoutError(f"no parameter comes as often as the {layers.count} layers that repeat.")
     if by_shape.filter(pl.col("apart") & pl.col("outside")).height:
         raise LayoutError(f"experts lie outside the {layers.count} layers that repeat: what gathers them isn't known.")
-    dtype = table.group_by("dtype").agg(pl.col("bytes").sum()).sort("bytes")["dtype"][-1]
+    dtype = table.group_by("dtype").agg(pl.col("bytes").sum()).sort("bytes", "dtype")["dtype"][-1]
     largest = by_shape.select(pl.col("bytes").filter("outside").max().fill_null(0)).item()
-    gathers = recorded.filter(pl.col("collective") == "all_gather")["dtype"].drop_nulls().mode()
+    gathers = recorded.filter(pl.col("collective") == "all_gather")["dtype"].drop_nulls().mode().sort()
     rest = int(table["bytes"].sum()) - (layer + experts) * layers.count
     return Units(layer, experts, rest, int(largest), dtype, gathers[0] if gathers.len() else dtype)
 

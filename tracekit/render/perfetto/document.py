@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 
 import msgspec
-import numpy as np
 import polars as pl
 
 from tracekit.arrays import Ints
@@ -16,7 +15,7 @@ from tracekit.render.perfetto.lane import Lane
 from tracekit.replay.critical import critical_path
 from tracekit.replay.engine import Timeline, lags, measured, replay
 from tracekit.replay.idle import attribute
-from tracekit.replay.run import Run
+from tracekit.replay.run import Run, whole_ns
 
 BLOCK = 100
 """Process numbers that a rank takes."""
@@ -70,7 +69,7 @@ def _lanes(run: Run, targets: Sequence[Prediction]) -> Iterator[Lane]:
     yield Lane(0, "measured", _here(run), *analysed, run.kernels["dur_ns"] / 1e3, _bounds(run))
     for place, target in enumerate(targets, 1):
         time_us, bound_us = target.kernels["time_us"], target.kernels["bound_us"]
-        durations = np.rint(time_us.to_numpy() * 1e3).astype(np.int64)
+        durations = whole_ns(time_us.to_numpy() * 1e3, "kernels")
         analysed = _analysed(run, replay(run.graph, durations), lags(run.graph, durations))
         label, name = f"predicted on {target.label}", target.target.gpu.name
         yield Lane(place, label, name, *analysed, time_us, bound_us)
