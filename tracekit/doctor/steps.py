@@ -6,7 +6,6 @@ from tracekit.doctor import recipe
 from tracekit.doctor.model import Case, Check, Status, by_cost
 from tracekit.ingest.captured import LAUNCHES_GRAPH
 from tracekit.replay.engine import measured
-from tracekit.replay.measure import per_step
 from tracekit.units import duration, many
 from tracekit.workload.steps import is_whole_trace, iterations
 
@@ -117,5 +116,4 @@ def _first_step(case: Case) -> str:
 
 
 def _step_times(case: Case) -> pl.DataFrame:
-    run = case.run
-    return per_step(measured(run.graph), run.kernels, run.steps).join(run.chosen.select("step"), on="step", how="semi")
+    return case.run.each_step(measured(case.run.graph))

@@ -19,7 +19,6 @@ from tracekit.prediction.rebatch import weight_gradients
 from tracekit.prediction.schedule import ends
 from tracekit.prediction.sends import activation_bytes, send_times_us
 from tracekit.replay.engine import Timeline
-from tracekit.replay.measure import per_step
 from tracekit.replay.run import Run
 
 LEFT_OUT = 0.03
@@ -214,12 +213,7 @@ def _of_weights(run: Run, layers: Layers, timeline: Timeline, steady: Bools) -> 
 
 def _steps(run: Run, layers: Layers, timeline: Timeline) -> tuple[float, pl.DataFrame]:
     """Microseconds of a mean step; and of each pass, when its step starts and whether that is not the trace's first."""
-    table = per_step(timeline, run.kernels, run.steps)
-    if "rank" not in table.columns:
-        table = table.with_columns(rank=pl.lit(0))
-    table = table.join(run.chosen.select("step").unique(), on="step", how="semi")
-    steady = table.select((~pl.col("first")) | pl.col("first").all()).to_series()
-    table = table.with_columns(steady=steady, start_ns=pl.col("end_ns") - pl.col("time_ns"))
+    table = run.each_step(timeline).with_columns(start_ns=pl.col("end_ns") - pl.col("time_ns"))
     keys = layers.kernels.select("rank", "step")[layers.passes[:, 0]]
     of_pass = keys.join(table, on=["rank", "step"], how="left", maintain_order="left").select("start_ns", "steady")
     return float(table.filter("steady")["time_ns"].mean()) / 1e3, of_pass  # type: ignore[arg-type]

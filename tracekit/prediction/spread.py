@@ -14,7 +14,6 @@ import polars as pl
 
 from tracekit.prediction.layout import Layout, trains
 from tracekit.replay.engine import measured
-from tracekit.replay.measure import per_step
 from tracekit.replay.run import Run
 
 SURE = 0.95
@@ -110,11 +109,7 @@ def measure_spread(run: Run) -> Spread:
     Args:
         run: The measured run.
     """
-    table = per_step(measured(run.graph), run.kernels, run.steps)
-    if "rank" not in table.columns:
-        table = table.with_columns(rank=pl.lit(0))
-    table = table.join(run.chosen.select("step").unique(), on="step", how="semi")
-    steady = table.filter((~pl.col("first")) | pl.col("first").all())
+    steady = run.each_step(measured(run.graph)).filter("steady")
     ranks, steps = steady["rank"].n_unique(), steady["step"].n_unique()
     freedom = (ranks - 1) * steps if ranks > 1 else steps - 1
     times = {"compute": pl.col("busy_ns") - pl.col("exposed_ns"), "own": pl.col("time_ns") - pl.col("waiting_ns")}

@@ -14,7 +14,7 @@ from tracekit.graph import Graph
 from tracekit.graph.ranks import Collectives
 from tracekit.replay.engine import Timeline, measured, replay
 from tracekit.replay.job import gather
-from tracekit.replay.measure import Meter, StepTime
+from tracekit.replay.measure import Meter, StepTime, per_step
 from tracekit.trace import RankTrace, Trace
 from tracekit.workload import precision
 
@@ -117,6 +117,21 @@ class Run:
             host_time: As there.
         """
         return replay(self.graph, self.durations_ns(kernel_us), host_time)
+
+    def each_step(self, timeline: Timeline) -> pl.DataFrame:
+        """A row for each chosen step of a timeline, of several ranks for each of theirs.
+
+        Args:
+            timeline: Of this run.
+
+        Returns:
+            As :func:`tracekit.replay.measure.per_step`, always with ``rank``; and whether it is ``steady``: not the
+            trace's first, unless no other was chosen.
+        """
+        table = per_step(timeline, self.kernels, self.steps)
+        table = table.join(self.chosen.select("step").unique(), on="step", how="semi", maintain_order="left")
+        rank = pl.col("rank") if "rank" in table.columns else pl.lit(0).alias("rank")
+        return table.with_columns(rank, steady=~pl.col("first") | pl.col("first").all())
 
     def durations_ns(self, kernel_us: Floats) -> Ints:
         """Kernel times as a replay takes them, what-if edits put in; argument as in :meth:`step_with`."""
