@@ -37,12 +37,12 @@ def without(graph: Graph, dropped: Bools) -> Graph:
     return _moved(changed, position)
 
 
-def with_edges(graph: Graph, added: Edges) -> Graph:
+def with_edges(graph: Graph, *added: Edges) -> Graph:
     """``graph`` with more edges; added ones that contradict it are left out, and counted among the dropped."""
-    src = np.concatenate([sources(graph), added.src])
-    dst = np.concatenate([destinations(graph), added.dst])
-    lag = np.concatenate([graph.lag_ns, added.lag_ns])
-    kind = np.concatenate([graph.kind, np.full(added.src.size, added.kind, dtype=np.int8)])
+    src = np.concatenate([sources(graph), *(edges.src for edges in added)])
+    dst = np.concatenate([destinations(graph), *(edges.dst for edges in added)])
+    lag = np.concatenate([graph.lag_ns, *(edges.lag_ns for edges in added)])
+    kind = np.concatenate([graph.kind, *(np.full(edges.src.size, edges.kind, dtype=np.int8) for edges in added)])
     is_added = np.arange(src.size) >= graph.src.size
     order, kept = acyclic_order(graph.vertex.size, src, dst, is_added)
     vertex = np.empty(order.size, dtype=np.int64)

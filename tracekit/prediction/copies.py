@@ -65,9 +65,7 @@ def _graph(graph: Graph, at: Places) -> Graph:
     lane[at.table.height : at.table.height + at.buckets.height] = graph.nodes.lane.max() + 1
     done = np.concatenate([at.done_ns, at.done_ns[at.buckets["closed"].to_numpy()], at.done_ns[at.back]])
     grown = with_activities(_slower_host(graph, at), lane, done)
-    for edges in (_program(graph, at), _stream(graph, at), _events(at)):
-        grown = with_edges(grown, edges)
-    return grown
+    return with_edges(grown, _program(graph, at), _stream(graph, at), _events(at))
 
 
 def _slower_host(graph: Graph, at: Places) -> Graph:

@@ -58,6 +58,4 @@ def in_line(graph: Graph, behind: Ints, cost_ns: int) -> Graph:
         (EdgeKind.EVENT, ends(added[awaited]), starts(following[awaited]), DEFAULT_LAG_NS),
         (EdgeKind.STREAM, ends(added[:-1]), starts(added[1:]), DEFAULT_GAP_NS),
     )
-    for kind, src, dst, lag_ns in edges:
-        grown = with_edges(grown, Edges(kind, src, dst, np.full(src.size, lag_ns)))
-    return grown
+    return with_edges(grown, *(Edges(kind, src, dst, np.full(src.size, lag_ns)) for kind, src, dst, lag_ns in edges))

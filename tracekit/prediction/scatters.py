@@ -107,9 +107,8 @@ def _graph(graph: Graph, at: Ints, host_ns: int) -> Graph:
         (EdgeKind.STREAM, ends(scattered[:-1]), starts(copied[1:]), DEFAULT_GAP_NS),
         (EdgeKind.EVENT, ends(scattered[last][awaited]), starts(follows[awaited]), DEFAULT_LAG_NS),
     )
-    for kind, src, dst, lag_ns in edges:
-        grown = with_edges(grown, Edges(kind, src, dst, np.broadcast_to(lag_ns, src.shape)))
-    return grown
+    waits = (Edges(kind, src, dst, np.broadcast_to(lag_ns, src.shape)) for kind, src, dst, lag_ns in edges)
+    return with_edges(grown, *waits)
 
 
 def _note(layers: Layers, units: Units, host_ns: int) -> str:

@@ -156,12 +156,12 @@ def _graph(graph: Graph, calls: pl.DataFrame, copy_ns: int) -> Graph:
         (ends(copied)[following != NEVER], starts(following)[following != NEVER]),
         (ends(copied)[order[:-1][same]], starts(copied)[order[1:][same]]),
     ]
-    src, dst, lag = (np.concatenate(parts) for parts in zip(*program, strict=True))
-    grown = with_edges(grown, Edges(EdgeKind.PROGRAM, src, dst, lag))
-    for kind, pairs, lag_ns in ((EdgeKind.STREAM, stream, DEFAULT_GAP_NS), (EdgeKind.EVENT, event, DEFAULT_LAG_NS)):
-        src, dst = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
-        grown = with_edges(grown, Edges(kind, src, dst, np.full(src.size, lag_ns)))
-    return grown
+    return with_edges(
+        grown,
+        *(Edges(EdgeKind.PROGRAM, src, dst, lag_ns) for src, dst, lag_ns in program),
+        *(Edges(EdgeKind.STREAM, src, dst, np.full(src.size, DEFAULT_GAP_NS)) for src, dst in stream),
+        *(Edges(EdgeKind.EVENT, src, dst, np.full(src.size, DEFAULT_LAG_NS)) for src, dst in event),
+    )
 
 
 def _note(layers: Layers, units: Units, copy_ns: int) -> str:
