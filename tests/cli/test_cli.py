@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tracekit.cli.forms import command
 from tracekit.testing import TraceBuilder
 
 
@@ -263,6 +264,12 @@ def test_a_report_in_every_form(run, trace, tmp_path):
         assert f"out.{form}" in err.replace("\n", "")
         assert (tmp_path / f"out.{form}").read_bytes().startswith(begin)
     assert run("report", trace, "-o", tmp_path / "report.html")[0] == 0
+
+
+def test_a_report_keeps_the_secrets_of_a_uri_to_itself(monkeypatch):
+    uri = "https://user:hunter2@host/trace.json.gz?X-Amz-Signature=5ec2e7"
+    monkeypatch.setattr(sys, "argv", ["tracekit", "report", uri, "-o", "report.html"])
+    assert command() == "tracekit report https://host/trace.json.gz -o report.html"
 
 
 def test_a_format_is_printed_or_goes_to_the_output(run, trace, tmp_path):

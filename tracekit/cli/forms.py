@@ -10,6 +10,7 @@ from rich.console import RenderableType
 from tracekit.cli.options import Form
 from tracekit.cli.screen import as_text, check_output, emit, write
 from tracekit.errors import OutputError
+from tracekit.ingest.remote import is_uri, shown
 from tracekit.reporting.model import Report
 
 BINARY = (Form.XLSX, Form.PARQUET)
@@ -17,8 +18,8 @@ SUFFIXES = tuple(f".{form}" for form in Form)
 
 
 def command() -> str:
-    """The command line, for the report's provenance."""
-    return shlex.join(["tracekit", *sys.argv[1:]])
+    """The command line, for the report's provenance; of URIs without what may be secret in them."""
+    return shlex.join(["tracekit", *(shown(given) if is_uri(given) else given for given in sys.argv[1:])])
 
 
 def check(form: Form | None, output: Path | None, force: bool, inputs: Sequence[str]) -> None:

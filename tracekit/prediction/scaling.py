@@ -79,9 +79,9 @@ def as_measured(run: Run) -> pl.DataFrame:
     )
 
 
-def kernels_depend_on(old: Layout, new: Layout) -> tuple[float, ...]:
+def kernels_depend_on(layout: Layout) -> tuple[float, ...]:
     """The numbers of a layout that change its kernels, other than collectives."""
-    return (new.tp, new.pp, new.shards, new.batch, new.senders)
+    return (layout.tp, layout.pp, layout.shards, layout.batch, layout.senders)
 
 
 def kernels_as(run: Run, target: Gpu, old: Layout, new: Layout) -> pl.DataFrame:

@@ -215,7 +215,7 @@ class Predictor:
 
     def _kernel_times(self, gpu: Gpu, layouts: tuple[Layout, Layout] | None) -> pl.DataFrame:
         """All kernels but collectives on a GPU; null where that can't be told."""
-        key = (gpu.slug, kernels_depend_on(*layouts) if layouts else None)
+        key = (gpu.slug, kernels_depend_on(layouts[1]) if layouts else None)
         if key not in self._known:
             kernels = self._kernels(gpu, layouts)
             times = kernels.on(gpu, calibration.tables(self.calibrations, gpu))
@@ -225,7 +225,7 @@ class Predictor:
     def _kernels(self, gpu: Gpu, layouts: tuple[Layout, Layout] | None) -> Kernels:
         """The kernels in a layout."""
         unknown = gpu.slug if self.run.gpu is None else None
-        key = (unknown, kernels_depend_on(*layouts)) if layouts else ()
+        key = (unknown, kernels_depend_on(layouts[1])) if layouts else ()
         if key not in self._laid_out:
             table = kernels_as(self.run, gpu, *layouts) if layouts else as_measured(self.run)
             self._laid_out[key] = Kernels(table, self.run.gpu)
