@@ -30,7 +30,7 @@ FAMILY_RULES = (
     ),
     (
         "attention",
-        r"sage_fwd|flash|fmha|MergeStates|attention|_attn|mha_|kernel_mha|\bxqa|AttnFwd|attn_fwd|attn_bwd|do_o_dot|dot_do_o|"
+        r"sage_fwd|flash|fmha|MergeStates|attention|_attn|mha_|kernel_mha|With(?:Paged|Ragged)KVCache|\bxqa|AttnFwd|attn_fwd|attn_bwd|do_o_dot|dot_do_o|"
         r"^bwd_(?:kernel_|preprocess)|^_(?:fwd|bwd)_kernel(?:_unified|_d[kqv]\w*)?$|mla_reduce",
     ),
     ("gemm", r"marlin_moe"),
@@ -80,7 +80,7 @@ _FAMILY_PATTERNS = tuple((family, re.compile(pattern, re.IGNORECASE)) for family
 # PyTorch's elementwise kernels: group 1 in the names of those that load many elements at once, of tensors that lie as
 # they are gone through, if no type of theirs says otherwise. The others work out where each element lies.
 _ELEMENTWISE = re.compile(
-    r"(?:(vectorized_(?:templated_)?|unrolled_|modern::)|\b|index_|scatter_gather_)"
+    r"(?:(vectorized_(?:templated_)?|unrolled_|modern::)|\b|\d|index_|scatter_gather_)"
     r"elementwise_kernel(?!_with_index|[a-z])"
 )
 _STRIDES = re.compile(r"\bOffsetCalculator<")
@@ -113,7 +113,7 @@ _MOVED_BYTES = {"bool": 1, "signed char": 1, "unsigned char": 1, "short": 2, "in
 # torch's mangled and templated names repeat namespaces that would trip the rules above; vLLM's name a type of fp8
 # caches for caches that aren't (0).
 _NOISE = re.compile(
-    r"kernel_cutlass_kernel_|fbgemm\w*|flashinfer(?:::)?|deep_gemm::|cutlass_kernels::|at::native::|std::|c10::|"
+    r"kernel_cutlass_kernel_|fbgemm(?:_[a-z]+)*|flashinfer(?:::)?|deep_gemm::|cutlass_kernels::|at::native::|std::|c10::|"
     r"\(anonymous namespace\)::|cuda_kernel_impl|Fp8KVCacheDataType\)0"
 )
 
