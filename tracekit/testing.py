@@ -1,11 +1,8 @@
 """Small traces made by hand, for tests of tracekit and of what is built on it.
 
-trace = (
-TraceBuilder()
-.op("aten::mm", 0, 30, dims=[[64, 32], [32, 16]], types=["float", "float"])
-.kernel("ampere_sgemm_64x32", 20, 100, launch=10)
-.load()
-)
+Examples:
+    >>> builder = TraceBuilder().op("aten::mm", 0, 30, dims=[[64, 32], [32, 16]], types=["float", "float"])
+    >>> trace = builder.kernel("ampere_sgemm_64x32", 20, 100, launch=10).load()
 """
 
 import gzip

@@ -6,7 +6,7 @@ many of them each token visits. The GEMMs of TensorRT-LLM (``bmm_..._dynBatch``,
 of tokens as any routing could need (``getMaxNumCtasInBatchDim``, ``RoutingData.n_blocks``): one per expert and one for
 each tile's worth of the remaining tokens. The output of the second GEMM is as wide as the model, which gives the
 tiles of tokens; these give the width of the first. Triton's persistent GEMMs (``_p_matmul_ogs``) have a block for
-each processor, which tells nothing.
+each SM, which tells nothing.
 
 How the tokens are spread over experts isn't recorded. They are taken to be spread evenly.
 """

@@ -24,6 +24,41 @@ def head_width(q: Shape, k: Shape, v: Shape | None) -> int:
     return (q[-1] + v[-1]) // 2 if v and v[:-1] == k[:-1] else q[-1]
 
 
+def of_heads(
+    q: Shape,
+    k: Shape,
+    width: int,
+    *,
+    causal: bool,
+    backward: bool,
+    window: int | None = None,
+    paged: bool = False,
+) -> Columns:
+    """The columns of attention.
+
+    Args:
+        q: Query [batch, tokens, heads, ...].
+        k: Key, likewise.
+        width: Of a head.
+        causal: Whether the mask is causal.
+        backward: Whether it is the backward pass.
+        window: Keys that each query sees at most, where that is limited.
+        paged: Whether keys lie in pages.
+    """
+    return {
+        "batch": q[0],
+        "heads": q[2],
+        "kv_heads": k[2],
+        "q_len": q[1],
+        "kv_len": k[1],
+        "head_dim": width,
+        "causal": causal,
+        "window": window,
+        "paged": paged,
+        "direction": "backward" if backward else "forward",
+    }
+
+
 def _attention(
     *,
     causal: int,
@@ -44,7 +79,8 @@ def _attention(
         backward: Whether it is a backward op; by default those are that have gradients before the query.
         window: Where the keys that a query sees before it are told, -1 if all; those after it come next.
     """
-    direction = "backward" if (first > 0 if backward is None else backward) else "forward"
+    has_gradients = first > 0 if backward is None else backward
+    order = (0, 1, 2) if tokens_first else (0, 2, 1)
 
     def columns(signature: Signature) -> Columns | None:
         q, k = signature.shape(first), signature.shape(first + 1)
@@ -52,19 +88,15 @@ def _attention(
             return None
         if any(signature.shape(index) for index in starts):
             return None
-        token, head = (1, 2) if tokens_first else (2, 1)
-        return {
-            "batch": q[0],
-            "heads": q[head],
-            "kv_heads": k[head],
-            "q_len": q[token],
-            "kv_len": k[token],
-            "head_dim": head_width(q, k, signature.shape(first + 2)),
-            "causal": bool(signature.value(causal)),
-            "window": _window(signature, window, bool(signature.value(causal))),
-            "paged": False,
-            "direction": direction,
-        }
+        masked = bool(signature.value(causal))
+        return of_heads(
+            tuple(q[axis] for axis in order),
+            tuple(k[axis] for axis in order),
+            head_width(q, k, signature.shape(first + 2)),
+            causal=masked,
+            backward=has_gradients,
+            window=_window(signature, window, masked),
+        )
 
     return columns
 
@@ -86,31 +118,29 @@ def _packed(
     shorter by far: then lengths hardly matter. ``paged`` keys are all that the memory holds: there it tells the work of
     one sequence, and of several that see no keys but their own queries'.
     """
-    direction = "backward" if (first > 0 if backward is None else backward) else "forward"
+    has_gradients = first > 0 if backward is None else backward
 
     def columns(signature: Signature) -> Columns | None:
         q, k, offsets = signature.shape(first), signature.shape(first + 1), signature.shape(starts)
         q_len, kv_len = signature.value(longest), signature.value(longest + 1)
         if q is None or k is None or not offsets or not isinstance(q_len, int) or not isinstance(kv_len, int):
             return None
-        batch, seen = offsets[0] - 1, _window(signature, window, bool(signature.value(causal)))
+        masked = bool(signature.value(causal))
+        batch, seen = offsets[0] - 1, _window(signature, window, masked)
         if seen is not None and seen <= q_len // MANY_WINDOWS and q[0] == k[0]:
             batch = max(q[0] // q_len, 1)
         keys = batch * kv_len if paged and (batch == 1 or q_len == kv_len) else k[0]
         if len(q) != 3 or q[0] != batch * q_len or keys != batch * kv_len:
             return None
-        return {
-            "batch": batch,
-            "heads": q[1],
-            "kv_heads": k[-2],
-            "q_len": q_len,
-            "kv_len": kv_len,
-            "head_dim": head_width(q, k, signature.shape(first + 2)),
-            "causal": bool(signature.value(causal)),
-            "window": seen,
-            "paged": paged,
-            "direction": direction,
-        }
+        return of_heads(
+            (batch, q_len, q[1]),
+            (batch, kv_len, k[-2]),
+            head_width(q, k, signature.shape(first + 2)),
+            causal=masked,
+            backward=has_gradients,
+            window=seen,
+            paged=paged,
+        )
 
     return columns
 

@@ -3,24 +3,13 @@
 Backward passes have the inputs of their forward call, so that one formula does for both.
 """
 
-from tracekit.workload.ops.attention import Shape, head_width
+from tracekit.workload.ops.attention import Shape, head_width, of_heads
 from tracekit.workload.ops.vector import Columns
 from tracekit.workload.signature import Signature
 
 
 def _columns(q: Shape, k: Shape, width: int, causal: bool, signature: Signature) -> Columns:
-    """Of query and key [batch, tokens, heads, ...] in heads of a width."""
-    return {
-        "batch": q[0],
-        "heads": q[2],
-        "kv_heads": k[2],
-        "q_len": q[1],
-        "kv_len": k[1],
-        "head_dim": width,
-        "causal": causal,
-        "paged": False,
-        "direction": "backward" if signature.op.endswith("Backward") else "forward",
-    }
+    return of_heads(q, k, width, causal=causal, backward=signature.op.endswith("Backward"))
 
 
 def _flash(signature: Signature) -> Columns | None:

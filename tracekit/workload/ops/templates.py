@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
+from tracekit.workload.ops.attention import of_heads
 from tracekit.workload.ops.vector import Columns, columns_of, largest_of, size_of
 from tracekit.workload.signature import Signature, Tensor
 
@@ -86,17 +87,9 @@ def _attention(signature: Signature) -> Columns | None:
     if q is None or k is None or len(q) != 4 or len(k) != 4:
         return None
     blocks = next((tensor.shape[-1] for tensor in signature.tensors[3:] if _lists_blocks(tensor)), 1)
-    columns: Columns = {
-        "batch": q[0],
-        "heads": q[1],
-        "kv_heads": k[1],
-        "q_len": q[2],
-        "kv_len": k[2],
-        "head_dim": q[3],
-        "causal": blocks > 1,
-        "paged": False,
-        "direction": "backward" if "backward" in signature.op else "forward",
-    }
+    columns = of_heads(
+        (q[0], q[2], q[1]), (k[0], k[2], k[1]), q[3], causal=blocks > 1, backward="backward" in signature.op
+    )
     return columns | {"work_low": 2 / blocks, "work_high": 2.0} if blocks > 1 else columns
 
 
