@@ -374,6 +374,36 @@ def test_the_keys_of_one_sequence_in_paged_memory_are_as_many_as_its_longest(tok
     assert kernel_of(op, kernel, dims, ["c10::BFloat16"] * 4, concrete)["q_len"] is None
 
 
+@pytest.mark.parametrize("op", ["_vllm_fa3_C::fwd", "sgl_kernel::fwd"])
+def test_flash_attention_3_of_serving_engines(op):
+    """One sequence of 300 tokens over pages of 16 keys; two of 300 keys each that lie one after another."""
+    pages, kernel = [40207, 16, 8, 128], "flash::FlashAttnFwdSm90"
+    concrete = [*[""] * 12, "300", "300", *[""] * 9, "0.088", "True", "-1", "-1", "0."]
+    dims = [
+        [300, 32, 128],
+        pages,
+        pages,
+        [],
+        [],
+        [],
+        [300, 32, 128],
+        [2],
+        [],
+        [],
+        [],
+        [1],
+        [],
+        [],
+        [1, 256],
+        *[[]] * 13,
+    ]
+    row = kernel_of(op, kernel, dims, ["c10::BFloat16"] * 3, concrete)
+    assert only(row, "batch", "kv_heads", "q_len", "kv_len", "causal", "paged") == (1, 8, 300, 300, True, True)
+    dims[:3], dims[7:9] = [[600, 32, 128], [600, 8, 128], [600, 8, 128]], [[3], [3]]
+    row = kernel_of(op, kernel, dims, ["c10::BFloat16"] * 3, concrete)
+    assert only(row, "batch", "kv_heads", "q_len", "kv_len", "causal", "paged") == (2, 8, 300, 300, True, False)
+
+
 def test_copies_that_recorded_no_size_move_what_their_op_copies():
     row = kernel_of("aten::copy_", "Memcpy DtoD (Device -> Device)", [[8, 4], [8, 4], []], kind="gpu_memcpy")
     assert only(row, "bytes", "work_from") == (128, "recorded")

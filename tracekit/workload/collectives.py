@@ -68,6 +68,7 @@ BUFFERS = {
     "_C_custom_ar::all_reduce": ("all_reduce", 1),
     "_C_custom_ar::all_reduce_reg": ("all_reduce", 1),
     "_C_custom_ar::all_reduce_unreg": ("all_reduce", 1),
+    "sgl_kernel::all_reduce": ("all_reduce", 1),
 }
 BY_KERNEL = {
     r"AllReduce|(?i:all_?reduce)|cross_device_reduce": "all_reduce",

@@ -206,6 +206,13 @@ FORMULAS: dict[str, Formula] = {
         _attention(causal=13, first=2, tokens_first=True), _packed(starts=7, longest=9, causal=13, first=2)
     ),
     "_vllm_fa2_C::varlen_fwd": _packed(starts=4, longest=10, causal=15, window=16, paged=True),
+    **dict.fromkeys(
+        ("_vllm_fa3_C::fwd", "sgl_kernel::fwd"),
+        _either(
+            _packed(starts=7, longest=12, causal=24, window=25),
+            _packed(starts=7, longest=12, causal=24, window=25, paged=True),
+        ),
+    ),
     "aiter::mha_fwd": _attention(causal=5, window=6, tokens_first=True),
     "aiter::fmha_v3_fwd": _attention(causal=5, window=6, tokens_first=True),
     "aiter::mha_bwd": _attention(causal=8, window=9, first=1, tokens_first=True),
