@@ -16,14 +16,14 @@ PER_INT32 = 8
 """Weights of four bits."""
 
 
-def _weight_at(index: int) -> Formula:
-    """The formula of an op with input [..., k] first and a weight [n, k] at ``index``."""
+def _weight_at(index: int, *, x: int = 0) -> Formula:
+    """The formula of an op with input [..., k] at ``x`` and a weight [n, k] at ``index``."""
 
     def columns(signature: Signature) -> Columns | None:
-        x, weight = signature.shape(0), signature.shape(index)
-        if not x or weight is None or len(weight) != 2 or weight[1] != x[-1]:
+        rows, weight = signature.shape(x), signature.shape(index)
+        if not rows or weight is None or len(weight) != 2 or weight[1] != rows[-1]:
             return None
-        return {"batch": 1, "m": math.prod(x[:-1]), "n": weight[0], "k": x[-1]}
+        return {"batch": 1, "m": math.prod(rows[:-1]), "n": weight[0], "k": rows[-1]}
 
     return columns
 
@@ -101,6 +101,9 @@ FORMULAS: dict[str, Formula] = {
             "fbgemm::f8f8bf16_rowwise", "fbgemm::f8f8bf16_tensorwise", "fbgemm::f8f8bf16_blockwise",
         ),
         _weight_at(1),
+    ),
+    **dict.fromkeys(
+        ("_rocm_C::LLMM1", "_rocm_C::wvSplitK", "_rocm_C::wvSplitKrc", "_rocm_C::wvSplitKQ"), _weight_at(0, x=1)
     ),
     "sglang::deep_gemm_fp8_fp8_bf16_nt": _weight_at(2),
     **dict.fromkeys(
