@@ -303,6 +303,20 @@ def test_what_is_selected_is_read_alone():
     assert row["bytes"] == 2 * 4 * 256 * 512
 
 
+@pytest.mark.parametrize(
+    ("op", "dims", "bytes_"),
+    [
+        # 333 rows of 4429 are read: at most twice what the kernel goes over counts.
+        ("triton_poi_fused_clone_slice_13", [[38, 4429, 64], [38, 333, 64], []], 3 * 4 * 38 * 333 * 64),
+        # A gated unit: both halves of each row are read.
+        ("triton_poi_fused_mul_silu_slice_1", [[64, 2048], [64, 1024], []], 3 * 4 * 64 * 1024),
+    ],
+)
+def test_what_is_sliced_is_read_twice_at_most(op, dims, bytes_):
+    over = str(bytes_ // 12)
+    assert kernel_of(op, op, dims, [FLOAT, FLOAT, SCALAR], ["", "", over])["bytes"] == bytes_
+
+
 def test_flexible_attention_has_a_bracket_for_its_mask():
     # 2 x 8 heads of 1024 tokens, in 8 blocks of keys; 2 heads of keys.
     op = "triton_tem_fused_flex_attention_0"

@@ -13,12 +13,13 @@ from tracekit.workload.ops.attention import of_heads
 from tracekit.workload.ops.vector import Columns, columns_of, largest_of, size_of
 from tracekit.workload.signature import Signature, Tensor
 
-SELECTS = re.compile(r"_select_(?!backward|scatter)")
-"""Reads of a tensor one index along an axis."""
+PARTS = ((re.compile(r"_select_(?!backward|scatter)"), 1), (re.compile(r"_slice_(?!backward|scatter)"), 2))
+"""Reads of a tensor one index along an axis, or a slice, of which two may be read at once, as by gated units: how many
+elements of it, at most, for each that the kernel goes over."""
 
 
-def moved(signature: Signature, item_bytes: int) -> Columns | None:
-    """Each buffer read or written once; of one that is selected from no more elements than the kernel goes over.
+def moved(signature: Signature, item_bytes: int) -> Columns:
+    """Each buffer read or written once; of one that is indexed or sliced no more than the kernel can reach.
 
     A table from which rows are looked up counts a row per index.
 
@@ -27,13 +28,14 @@ def moved(signature: Signature, item_bytes: int) -> Columns | None:
         item_bytes: Bytes per element of buffers without a type.
     """
     sizes = [value for index in range(len(signature.dims)) if isinstance(value := signature.value(index), int)]
-    if not SELECTS.search(signature.op) or not sizes:
-        tensors = _looked_up(signature.tensors)
-        largest = largest_of(tensors)
+    each = next((count for pattern, count in PARTS if pattern.search(signature.op)), None)
+    tensors = _looked_up(signature.tensors)
+    largest = largest_of(tensors)
+    if each is None or not sizes:
         return columns_of(largest.shape, flops=largest.numel, bytes_=size_of(tensors, item_bytes))
     over = math.prod(sizes)
-    bytes_ = sum(min(tensor.stored, over) * tensor.item_bytes(item_bytes) for tensor in signature.tensors)
-    return columns_of(largest_of(signature.tensors).shape, flops=over, bytes_=bytes_)
+    bytes_ = sum(min(tensor.stored, each * over) * tensor.item_bytes(item_bytes) for tensor in tensors)
+    return columns_of(largest.shape, flops=over, bytes_=bytes_)
 
 
 def _looked_up(tensors: Sequence[Tensor]) -> list[Tensor]:
