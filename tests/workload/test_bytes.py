@@ -66,6 +66,10 @@ CALLS = {
     "aten::upsample_linear1d": (
         "upsample_linear1d_out_frame", lambda: torch.ops.aten.upsample_linear1d(X, [256], False),
     ),
+    "aten::upsample_bilinear2d": (
+        "upsample_bilinear2d_out_frame", lambda: functional.interpolate(IMAGE, scale_factor=1.5, mode="bilinear"),
+    ),
+    "aten::upsample_nearest2d": ("upsample_nearest2d_out_frame", lambda: functional.interpolate(IMAGE, scale_factor=2)),
     "aten::_upsample_nearest_exact2d": (
         "upsample_nearest2d_out_frame", lambda: torch.ops.aten._upsample_nearest_exact2d(IMAGE, [32, 32]),
     ),

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -56,6 +57,8 @@ ITEM_BYTES = {
 }
 FLOATS = ("fp64", "fp32", "fp16", "bf16", "fp8", "nvfp4")
 WHOLE = ("int8", "uint8", "bool", "int16", "int32", "int64")
+WHOLE_FLOAT = re.compile(r"(?<=\d)\.(?!\d)")
+"""PyTorch writes 2.0 as ``2.``, which is no JSON."""
 
 
 def dtype_of(type_: str) -> str | None:
@@ -168,7 +171,7 @@ class Signature:
         """A scalar or list input's value; ``None`` if it wasn't recorded, or ``index`` is negative."""
         text = self.concrete[index] if 0 <= index < len(self.concrete) else ""
         try:
-            return json.loads(text.replace("True", "true").replace("False", "false"))
+            return json.loads(WHOLE_FLOAT.sub(".0", text.replace("True", "true").replace("False", "false")))
         except ValueError:
             return None
 

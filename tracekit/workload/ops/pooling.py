@@ -36,8 +36,14 @@ def _window(signature: Signature, x: Tensor) -> tuple[int, int] | None:
 
 
 def _asked_for(signature: Signature, x: Tensor) -> tuple[int, int] | None:
-    """Of an output size at 1; every element of the input is in one window, or in several where they outnumber them."""
-    sizes = signature.value(1)
+    """Of an output size at 1, or scales for the last axes at 2 or 3.
+
+    Every element of the input is in one window, or in several where they outnumber them.
+    """
+    sizes, *scales = (signature.value(index) for index in (1, 2, 3))
+    scale = next((value for value in scales if isinstance(value, list) and value), None)
+    if sizes is None and scale is not None:
+        sizes = [int(size * factor) for size, factor in zip(x.shape[-len(scale) :], scale, strict=True)]
     if not isinstance(sizes, list) or not sizes:
         return None
     windows = math.prod((*x.shape[: -len(sizes)], *sizes))
