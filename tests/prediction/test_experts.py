@@ -96,8 +96,8 @@ def shared(run: Run, ranks: int) -> pl.DataFrame:
 def test_experts_are_told_by_their_grouped_products():
     experts = recognise_experts(Model(trains=True).run)
     assert (experts.number, experts.hidden, experts.stacked) == (EXPERTS, HIDDEN, True)
-    assert experts.products["pairs"].unique().to_list() == [PAIRS]
-    assert experts.products["layer"].to_list() == [0, 0, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3]
+    assert experts.gemms["pairs"].unique().to_list() == [PAIRS]
+    assert experts.gemms["layer"].to_list() == [0, 0, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3]
 
 
 def test_each_rank_has_fewer_experts_with_more_tokens_each():

@@ -1,8 +1,8 @@
-"""The blocks of a transformer that tensor-parallel ranks share: which side of each product is shared out, by its shape.
+"""The blocks of a transformer that tensor-parallel ranks share: which side of each GEMM is shared out, by its shape.
 
-As Megatron-LM does it (Shoeybi et al., 2019): of the two products of a block the first gives each rank columns, the
-second takes rows, and an all-reduce adds up what comes out, tokens x hidden. So a product's side that is neither tokens
-nor hidden is the one that is shared out; attention between two products shares out its heads. Of a mixture of experts
+As Megatron-LM does it (Shoeybi et al., 2019): of the two GEMMs of a block the first gives each rank columns, the
+second takes rows, and an all-reduce adds up what comes out, tokens x hidden. So a GEMM's side that is neither tokens
+nor hidden is the one that is shared out; attention between two GEMMs shares out its heads. Of a mixture of experts
 each rank takes its part, as many of them or each as narrow, which is the same work.
 """
 
@@ -16,13 +16,13 @@ from tracekit.workload.shares import share
 
 SIDES = ("m", "n", "k")
 OUTPUT_BYTES = {"fp32": 4, "tf32": 4}
-"""Of an element of what a product writes; 2 for all others."""
+"""Of an element of what a GEMM writes; 2 for all others."""
 
 ACTIVATION_BYTES = 2
-"""Of an element of what products with weights of their own width read and write."""
+"""Of an element of the activations of GEMMs whose weights are narrower than these (quantised)."""
 
 SQUARE, HEADS, EXPERTS = "square", "heads", "experts"
-"""A product of hidden x hidden, which its shape alone doesn't tell; attention; products of a mixture of experts."""
+"""A GEMM of hidden x hidden, which its shape alone doesn't tell; attention; GEMMs of a mixture of experts."""
 
 _OF_EXPERTS = r"(?i)moe|expert|grouped_mm|^_GroupedLinear|matmul_ogs"
 
@@ -34,7 +34,7 @@ class Activations:
     Attributes:
         tokens: Its rows, which may differ from step to step.
         hidden: Its columns.
-        whole: Whether one rank has the layers whole, so that a product of hidden x hidden may be shared out too.
+        whole: Whether one rank has the layers whole, so that a GEMM of hidden x hidden may be shared out too.
     """
 
     tokens: frozenset[int]
@@ -43,13 +43,13 @@ class Activations:
 
 
 def of_experts() -> pl.Expr:
-    """Which kernels of a table are products of several experts side by side."""
+    """Which kernels of a table are GEMMs of several experts side by side."""
     named = [pl.col(name).str.contains(_OF_EXPERTS).fill_null(value=False) for name in ("op", "name")]
     return (pl.col("family") == "gemm") & (pl.col("batch") > 1) & pl.any_horizontal(named)
 
 
 def activation_bytes(n: pl.Expr, k: pl.Expr) -> pl.Expr:
-    """What products that say themselves what they move, as their weights are narrower, move besides these.
+    """Bytes of the activations of GEMMs whose own ``bytes`` count their narrower weights too.
 
     Args:
         n: Columns of what they write.
@@ -59,19 +59,19 @@ def activation_bytes(n: pl.Expr, k: pl.Expr) -> pl.Expr:
 
 
 def stored_bytes() -> pl.Expr:
-    """Bytes of the weights of such products."""
+    """Bytes of the weights of such GEMMs."""
     return (pl.col("bytes") - activation_bytes(pl.col("n"), pl.col("k"))).clip(0)
 
 
 def of_messages(kernels: pl.DataFrame, calls: pl.DataFrame) -> Activations:
-    """The activations of layers that ranks share: outputs of products as large as the groups' messages.
+    """The activations of layers that ranks share: outputs of GEMMs as large as the groups' messages.
 
     Args:
         kernels: The kernel table.
         calls: The collectives of tensor-parallel groups, as ``messages`` gives them.
 
     Raises:
-        LayoutError: No product's output is as large as a message.
+        LayoutError: No GEMM's output is as large as a message.
     """
     item = pl.col("dtype").replace_strict({**OUTPUT_BYTES, "fp16": 2, "bf16": 2}, default=None, return_dtype=pl.Float64)
     sizes = calls.select(elements=(pl.col("bytes") / item).round().cast(pl.Int64))["elements"].drop_nulls().unique()
@@ -84,59 +84,59 @@ def of_messages(kernels: pl.DataFrame, calls: pl.DataFrame) -> Activations:
 
 
 def of_layers(kernels: pl.DataFrame) -> Activations:
-    """The activations of layers that one rank has whole: what the forward pass's products read as well as write.
+    """The activations of layers that one rank has whole: what the forward pass's GEMMs read as well as write.
 
     Args:
         kernels: The kernel table.
 
     Raises:
-        LayoutError: No product reads what another one writes.
+        LayoutError: No GEMM reads what another one writes.
     """
-    products = kernels.filter((pl.col("family") == "gemm") & (pl.col("batch") == 1) & (pl.col("phase") == FORWARD))
-    both = widths(products)
+    gemms = kernels.filter((pl.col("family") == "gemm") & (pl.col("batch") == 1) & (pl.col("phase") == FORWARD))
+    both = widths(gemms)
     if both.is_empty():
         raise LayoutError("the trace has no layers for tensor parallelism: no GEMM reads as much as one writes.")
     hidden = int(both["size"][0])
-    tokens = products.filter((pl.col("n") == hidden) | (pl.col("k") == hidden))["m"]
+    tokens = gemms.filter((pl.col("n") == hidden) | (pl.col("k") == hidden))["m"]
     return Activations(frozenset(tokens), hidden, whole=True)
 
 
 def item_bytes() -> pl.Expr:
-    """Bytes of an element of what each product writes."""
+    """Bytes of an element of what each GEMM writes."""
     return pl.col("dtype").replace_strict(OUTPUT_BYTES, default=2, return_dtype=pl.Int64)
 
 
 def message_dtype() -> pl.Expr:
-    """Type of a message that holds what each product writes."""
+    """Type of a message that holds what each GEMM writes."""
     dtype = pl.col("dtype")
     kept = pl.when(dtype == "fp16").then(dtype).otherwise(pl.lit("bf16"))
     return pl.when(dtype.is_in(list(OUTPUT_BYTES))).then(pl.lit("fp32")).otherwise(kept)
 
 
-def widths(products: pl.DataFrame) -> pl.DataFrame:
-    """Each ``size`` that products both read (their depth) and write (their columns), the one most in use first.
+def widths(gemms: pl.DataFrame) -> pl.DataFrame:
+    """Each ``size`` that GEMMs both read (their depth) and write (their columns), the one most in use first.
 
     Args:
-        products: Rows of the kernel table.
+        gemms: Rows of the kernel table.
 
     Returns:
         Also ``bytes``, of the largest output of so many columns.
     """
-    reads = products.group_by(size="k").agg(reads=pl.len())
-    writes = products.group_by(size="n").agg(writes=pl.len(), bytes=(pl.col("m") * pl.col("n") * item_bytes()).max())
+    reads = gemms.group_by(size="k").agg(reads=pl.len())
+    writes = gemms.group_by(size="n").agg(writes=pl.len(), bytes=(pl.col("m") * pl.col("n") * item_bytes()).max())
     both = reads.join(writes, on="size")
     return both.sort(pl.col("reads") * pl.col("writes"), -pl.col("size"), descending=True).select("size", "bytes")
 
 
 def shared_out(kernels: pl.DataFrame, of: Activations) -> pl.DataFrame:
-    """Which ``side`` of each product is shared out, and its ``size``; null where none is.
+    """Which ``side`` of each GEMM is shared out, and its ``size``; null where none is.
 
     Args:
         kernels: The kernel table.
         of: What passes between its blocks.
 
     Raises:
-        LayoutError: It can't be told for too much of the products' time.
+        LayoutError: It can't be told for too much of the GEMMs' time.
     """
     m, n, k = (pl.col(name) for name in SIDES)
     tokens, hidden = list(of.tokens), of.hidden
@@ -170,7 +170,7 @@ def shared_out(kernels: pl.DataFrame, of: Activations) -> pl.DataFrame:
 def _in_order(sided: pl.DataFrame) -> pl.DataFrame:
     """``sided`` with squares told by what was launched before them, and without what is in no block.
 
-    Forward, the product behind attention takes rows; backward, those behind it all do. Forward, what takes rows follows
+    Forward, the GEMM behind attention takes rows; backward, those behind it all do. Forward, what takes rows follows
     what gave columns or heads.
     """
     kind, before, backward = pl.col("kind"), pl.col("before"), pl.col("phase") == BACKWARD
@@ -194,7 +194,7 @@ def _in_order(sided: pl.DataFrame) -> pl.DataFrame:
 
 
 def in_blocks(sided: pl.DataFrame) -> pl.DataFrame:
-    """Products of activations, and attention, in order of launch.
+    """GEMMs of activations, and attention, in order of launch.
 
     Args:
         sided: The kernel table with ``side``.

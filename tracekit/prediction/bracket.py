@@ -10,7 +10,7 @@ def at_ends(kernels: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 
     Args:
         kernels: The kernel table; ``work_low`` and ``work_high`` are factors on ``bytes`` and on the ``batch`` of
-            products, null where the work isn't bracketed.
+            GEMMs, null where the work isn't bracketed.
     """
     bracketed = kernels.with_row_index("row").drop_nulls("work_low")
     low, high = (bracketed.with_columns(pl.col("bytes", "batch") * pl.col(end)) for end in ENDS)

@@ -38,7 +38,7 @@ def with_dispatch(run: Run) -> Added:
 def _sent(run: Run, experts: Experts) -> pl.DataFrame:
     """A row for each all-to-all in order of launch, with what it moves, and ``behind`` which activity it follows."""
     cpu = run.graph.nodes.cpu
-    ends = experts.products.group_by("layer", maintain_order=True).agg(
+    ends = experts.gemms.group_by("layer", maintain_order=True).agg(
         pl.first("step", "device", "phase", "dtype", "pairs"),
         ts_ns=pl.concat_list(pl.col("ts_ns").first(), (pl.col("ts_ns") + pl.col("dur_ns")).last()),
         at=pl.concat_list(pl.col("row").first(), pl.col("row").last()).cast(pl.List(pl.Int64)),

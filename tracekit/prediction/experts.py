@@ -30,7 +30,7 @@ class Experts:
         hidden: Width of a token.
         weights: Rows and columns of an expert's weights, in either order.
         stacked: Whether the weights of a layer's experts are one tensor.
-        products: Their products in order of launch: ``row`` in the kernel table, ``step``, ``device``, ``phase``,
+        gemms: Their GEMMs in order of launch: ``row`` in the kernel table, ``step``, ``device``, ``phase``,
             ``dtype``, ``ts_ns``, ``dur_ns``; ``layer``, a number for each pass through one layer's; and ``pairs``, the
             tokens that the experts work through, one counted for each expert that it visits.
     """
@@ -39,7 +39,7 @@ class Experts:
     hidden: int
     weights: frozenset[tuple[int, int]]
     stacked: bool
-    products: pl.DataFrame
+    gemms: pl.DataFrame
 
     def hold(self, tensor: Tensor) -> bool:
         """Whether a tensor is the weights of a layer's experts, or of one of them."""
@@ -48,7 +48,7 @@ class Experts:
 
 
 def recognise_experts(run: Run) -> Experts:
-    """The experts of a traced job, by the grouped products that all of them take part in.
+    """The experts of a traced job, by the grouped GEMMs that all of them take part in.
 
     Args:
         run: The measured run.
@@ -105,7 +105,7 @@ def _layers(forward: pl.DataFrame) -> pl.Expr:
 
 
 def _of_weights(weights: frozenset[tuple[int, int]]) -> pl.Expr:
-    """Which products work out gradients of weights, whose depth is tokens."""
+    """Which GEMMs work out gradients of weights, whose depth is tokens."""
     known = [rows * 2**32 + cols for rows, cols in weights]
     sides = pl.col("m") * 2**32 + pl.col("n"), pl.col("n") * 2**32 + pl.col("k")
     of_weight, of_input = (side.is_in(known) for side in sides)
@@ -156,7 +156,7 @@ def share_experts(kernels: pl.DataFrame, experts: Experts, part: float, ranks: i
     if experts.number % ranks:
         raise LayoutError(f"{experts.number} experts can't be split evenly over {ranks} ranks.")
     table = kernels.with_row_index("number")
-    product = pl.col("number").is_in(experts.products["row"].implode())
+    gemm = pl.col("number").is_in(experts.gemms["row"].implode())
     of_weight = _of_weights(experts.weights)
     pairs = pl.col("batch") * pl.when(of_weight).then("k").otherwise("m")
     batch = pl.min_horizontal(pl.lit(experts.number // ranks), pairs)
@@ -169,20 +169,20 @@ def share_experts(kernels: pl.DataFrame, experts: Experts, part: float, ranks: i
     vector = memory_bound | optimizer
     by_column = pl.col("rows") == 1
     edited = {
-        "batch": pl.when(product).then(batch).otherwise("batch"),
-        "m": pl.when(product & ~of_weight).then(side).otherwise("m"),
-        "k": pl.when(product & of_weight).then(side).otherwise("k"),
+        "batch": pl.when(gemm).then(batch).otherwise("batch"),
+        "m": pl.when(gemm & ~of_weight).then(side).otherwise("m"),
+        "k": pl.when(gemm & of_weight).then(side).otherwise("k"),
         "rows": pl.when(vector & ~by_column).then(pl.col("rows") * kept).otherwise("rows"),
         "cols": pl.when(vector & by_column).then(pl.col("cols") * kept).otherwise("cols"),
         "flops": pl.when(vector).then(pl.col("flops") * kept).otherwise("flops"),
-        "bytes": pl.when(product)
+        "bytes": pl.when(gemm)
         .then(pl.col("bytes") - stored_bytes() * (1 - batch / pl.col("batch")))
         .when(vector)
         .then(pl.col("bytes") * kept)
         .otherwise("bytes"),
     }
     whole = {name: value.ceil().cast(pl.Int64) for name, value in edited.items()}
-    return table.with_columns(**whole, changed=(product | vector).fill_null(False)).drop("number")
+    return table.with_columns(**whole, changed=(gemm | vector).fill_null(False)).drop("number")
 
 
 def _touches(experts: Experts, dims: str) -> bool:

@@ -1,7 +1,7 @@
 """The kernels of a step with another batch: which side of each grows with it, told from shapes.
 
 Every sample passes through the same parameters, so what a kernel works on grows with the batch unless it is a parameter
-or a parameter's gradient: the rows of a layer's product, in the gradient of its weights the depth.
+or a parameter's gradient: the rows of a layer's GEMM, in the gradient of its weights the depth.
 """
 
 import math
@@ -41,7 +41,7 @@ class Parameters:
 
     Attributes:
         shapes: All of them.
-        weights: Those that a product may multiply by: all but tables that rows are only looked up in.
+        weights: Those that a GEMM may multiply by: all but tables that rows are only looked up in.
     """
 
     shapes: frozenset[tuple[int, ...]]
@@ -54,7 +54,7 @@ class Parameters:
 
     @cached_property
     def matrices(self) -> list[int]:
-        """The two sides of each weight as a product sees it, in both orders, as one number: :func:`_pair`.
+        """The two sides of each weight as a GEMM sees it, in both orders, as one number: :func:`_pair`.
 
         Of three dimensions the first may count experts, each with a weight of the other two.
         """
@@ -133,7 +133,7 @@ def _times(size: pl.Expr, factor: float, fixed: pl.Expr) -> pl.Expr:
 def _parameters(kernels: pl.DataFrame, ops: pl.DataFrame) -> Parameters:
     """From the forward pass's layers and the gradients of the backward pass.
 
-    A table of positions is as large as what a sample's layers hand on, so it must not be taken for a product's weight.
+    A table of positions is as large as what a sample's layers hand on, so it must not be taken for a GEMM's weight.
     """
     weight = pl.col("op").replace_strict(WEIGHT, default=None, return_dtype=pl.Int64)
     forward = kernels.filter(pl.col("phase") == "forward").select("op", "input_dims", weight=weight)
@@ -152,7 +152,7 @@ def _shapes(told: pl.DataFrame) -> frozenset[tuple[int, ...]]:
 
 
 def _side(parameters: Parameters) -> pl.Expr:
-    """Which side of a product or of attention grows with the batch; null for all others."""
+    """Which side of a GEMM or of attention grows with the batch; null for all others."""
     family, backward = pl.col("family"), pl.col("phase") == "backward"
     several = (family == "gemm") & (pl.col("batch") > 1) & ~of_experts()
     of_weight = _pair(pl.col("m"), pl.col("n")).is_in(parameters.matrices)
@@ -166,7 +166,7 @@ def _side(parameters: Parameters) -> pl.Expr:
 
 
 def _weight_bytes() -> pl.Expr:
-    """Bytes of weights, which are read whatever the batch, of products that say themselves what they move."""
+    """Bytes of weights, which are read whatever the batch, of GEMMs that say themselves what they move."""
     numel = pl.col("batch") * pl.when(pl.col("side") == "k").then(pl.col("m") * pl.col("n")).otherwise(
         pl.col("n") * pl.col("k")
     )

@@ -1,6 +1,6 @@
 """A job whose layers one rank has whole as tensor-parallel ranks would run it: with the all-reduces that it lacks.
 
-As in Megatron-LM (Shoeybi et al., 2019): forward, each block's second product is followed by an all-reduce of what it
+As in Megatron-LM (Shoeybi et al., 2019): forward, each block's second GEMM is followed by an all-reduce of what it
 writes; backward, so are the gradients of a block's input. Nothing of the layer runs beside it. They take no time here,
 as they are of one rank: ``scaling`` and ``collectives`` give them others.
 """
@@ -33,15 +33,15 @@ def with_reductions(run: Run) -> Added:
     """
     check_layers(run.kernels)
     behind = _behind(run.kernels)
-    product = run.graph.nodes.cpu + behind["row"].to_numpy().astype(np.int64)
+    gemm = run.graph.nodes.cpu + behind["row"].to_numpy().astype(np.int64)
     cost_ns = launch_cost_ns(copy_cost_ns(run))
     op = NCCL_OP if trains(run) else ENGINES_OP
-    grown = with_kernels(run, _rows(run, behind, op), in_line(run.graph, product, cost_ns))
-    return Added(grown, _note(behind, op, of_host(run.graph, product, cost_ns)))
+    grown = with_kernels(run, _rows(run, behind, op), in_line(run.graph, gemm, cost_ns))
+    return Added(grown, _note(behind, op, of_host(run.graph, gemm, cost_ns)))
 
 
 def _behind(kernels: pl.DataFrame) -> pl.DataFrame:
-    """The products that an all-reduce follows, in order of launch, and how many ``elements`` that has.
+    """The GEMMs that an all-reduce follows, in order of launch, and how many ``elements`` that has.
 
     Backward, these are the last ones of each block's input.
     """

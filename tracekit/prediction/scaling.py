@@ -112,10 +112,10 @@ def kernels_as(run: Run, target: Gpu, old: Layout, new: Layout) -> pl.DataFrame:
         # A rank's shard of the experts is as large as of all else.
         part = 0.0 if new.sharded else part_of_parameters(run)
         shared = share_experts(table, experts, part, new.senders)
-        before_us, product = table["measured_us"], pl.int_range(pl.len()).is_in(experts.products["row"].implode())
+        before_us, gemm = table["measured_us"], pl.int_range(pl.len()).is_in(experts.gemms["row"].implode())
         table = _remeasured(table, shared, run.gpu or target)
         # Engines' kernels of fewer experts gained less than that, some nothing (scripts/evaluate_experts.py).
-        table = table.with_columns(most=pl.when(product).then(before_us / pl.col("measured_us")).otherwise("most"))
+        table = table.with_columns(most=pl.when(gemm).then(before_us / pl.col("measured_us")).otherwise("most"))
         table = _of_parts(table, EXPERTS_COPY, old.senders / new.senders)
     if old.batch != new.batch:
         table = _remeasured(table, rebatch(table, run.trace.ops, new.batch / old.batch), run.gpu or target)

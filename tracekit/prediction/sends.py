@@ -20,17 +20,17 @@ much with each send (table 4). Most is twice that; none where a framework hides 
 
 
 def activation_bytes(run: Run, layers: Layers) -> float:
-    """What one layer hands to the next: the output of products whose columns are also what products start from.
+    """What one layer hands to the next: the output of GEMMs whose columns are also what GEMMs start from.
 
     Args:
         run: The measured run.
         layers: Its layers.
 
     Raises:
-        LayoutError: No product of the layers has known shapes.
+        LayoutError: No GEMM of the layers has known shapes.
     """
-    products = run.kernels[layers.rows_of_one].filter((pl.col("family") == "gemm") & (pl.col("batch") == 1))
-    both = widths(products)
+    gemms = run.kernels[layers.rows_of_one].filter((pl.col("family") == "gemm") & (pl.col("batch") == 1))
+    both = widths(gemms)
     if both.is_empty():
         raise LayoutError(
             "what stages would send each other isn't known: the layers have no GEMMs with shapes.",

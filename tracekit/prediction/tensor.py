@@ -1,6 +1,6 @@
 """Tensor parallelism over other numbers of ranks: the kernels of a rank that has another part of each layer.
 
-What ``blocks`` tells of products is shared out; so are attention heads, and what works on either.
+What ``blocks`` tells of GEMMs is shared out; so are attention heads, and what works on either.
 """
 
 import json
@@ -40,14 +40,14 @@ def reshard(kernels: pl.DataFrame, calls: pl.DataFrame, before: int, after: int)
     """
     check_layers(kernels)
     activations = of_layers(kernels) if before == 1 else of_messages(kernels, calls)
-    products = shared_out(kernels, activations)
-    table = kernels.with_columns(products["side"])
-    changes = _changes(table, Shared.of(table, products["size"], activations))
+    gemms = shared_out(kernels, activations)
+    table = kernels.with_columns(gemms["side"])
+    changes = _changes(table, Shared.of(table, gemms["size"], activations))
     _divisible(table, before, after)
     factor = before / after
     edited = {name: pl.when(mine).then(_scaled(name, factor)).otherwise(name) for name, mine in changes.items()}
     sided = pl.col("side").is_in(["n", "k"]).fill_null(value=False)
-    edited["bytes"] = pl.when(sided).then(_product_bytes(factor)).otherwise(edited["bytes"])
+    edited["bytes"] = pl.when(sided).then(_gemm_bytes(factor)).otherwise(edited["bytes"])
     anything = pl.any_horizontal(*changes.values()).fill_null(False)
     return table.with_columns(**edited, kv_heads=_scaled("kv_heads", factor), changed=anything).drop("side")
 
@@ -72,7 +72,7 @@ class Shared:
     Attributes:
         sizes: Of its last axis.
         heads: Attention heads, one of its inner axes.
-        matrices: Numbers of matrices in batched products, all axes but its last two.
+        matrices: Numbers of matrices in batched GEMMs, all axes but its last two.
         hidden: The width of weights whose rows are ``sizes``.
     """
 
@@ -83,7 +83,7 @@ class Shared:
 
     @classmethod
     def of(cls, table: pl.DataFrame, sizes: pl.Series, activations: Activations) -> "Shared":
-        """Of a kernel table, the ``sizes`` of whose products' sides are shared out."""
+        """Of a kernel table, the ``sizes`` of whose GEMMs' sides are shared out."""
         return cls(
             sizes=frozenset(sizes.drop_nulls()) - {activations.hidden},
             heads=frozenset(table["heads"].drop_nulls()),
@@ -105,7 +105,7 @@ class Shared:
 
 
 def _changes(table: pl.DataFrame, shared: Shared) -> dict[str, pl.Expr]:
-    """Which rows change in which column: sides of products, heads, and what works on something that is shared out."""
+    """Which rows change in which column: sides of GEMMs, heads, and what works on something that is shared out."""
     touched = {dims: shared.touches(dims) for dims in table["input_dims"].drop_nulls().unique()}
     works = pl.col("input_dims").replace_strict(touched, default=None, return_dtype=pl.Boolean)
     memory_bound = pl.col("rows").is_not_null() & works.fill_null(False) | (pl.col("family") == "optimizer")
@@ -122,7 +122,7 @@ def _changes(table: pl.DataFrame, shared: Shared) -> dict[str, pl.Expr]:
 
 
 def _divisible(table: pl.DataFrame, before: int, after: int) -> None:
-    """Heads and what a block's second product reads can't be padded; a vocabulary can."""
+    """Heads and what a block's second GEMM reads can't be padded; a vocabulary can."""
     inner = (pl.col("side") == "k") & (pl.col("phase") == FORWARD)
     uneven = table.filter(inner & ((pl.col("k") * before) % after != 0) | ((pl.col("heads") * before) % after != 0))
     if uneven.height:
@@ -132,8 +132,8 @@ def _divisible(table: pl.DataFrame, before: int, after: int) -> None:
         raise LayoutError(f"{op}: {before * count} {what} can't be split over {after} ranks.")
 
 
-def _product_bytes(factor: float) -> pl.Expr:
-    """Of products that say themselves what they move: their weights and one side of the activations in parts."""
+def _gemm_bytes(factor: float) -> pl.Expr:
+    """Of GEMMs that say themselves what they move: their weights and one side of the activations in parts."""
     n, k = (pl.col(name) * pl.when(pl.col("side") == name).then(factor).otherwise(1.0) for name in ("n", "k"))
     return (stored_bytes() * factor + activation_bytes(n, k)).ceil().cast(pl.Int64)
 

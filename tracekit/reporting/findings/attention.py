@@ -1,4 +1,4 @@
-"""Attention written as two products with a softmax between them, its matrix of scores in memory."""
+"""Attention written as two GEMMs with a softmax between them, its matrix of scores in memory."""
 
 from collections.abc import Iterator
 
@@ -14,12 +14,12 @@ SCORES = ("rows", "cols")
 
 
 def find(case: Case) -> Iterator[Finding]:
-    """Fires if one attention kernel in place of forward softmaxes and the products around them saves a hundredth."""
-    softmax, products = _parts(case.kernels)
-    if case.run.gpu is None or products.is_empty():
+    """Fires if one attention kernel in place of forward softmaxes and the GEMMs around them saves a hundredth."""
+    softmax, gemms = _parts(case.kernels)
+    if case.run.gpu is None or gemms.is_empty():
         return
-    parts = pl.concat([softmax, products], how="diagonal")
-    nothing = pl.Series([0.0]).new_from_index(0, products.height)
+    parts = pl.concat([softmax, gemms], how="diagonal")
+    nothing = pl.Series([0.0]).new_from_index(0, gemms.height)
     saves_us = case.saving_us(parts, pl.concat([case.modelled_us(_fused(softmax)), nothing]))
     if not case.worth(saves_us):
         return
@@ -33,14 +33,14 @@ def find(case: Case) -> Iterator[Finding]:
 
 
 def _parts(kernels: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Softmaxes over scores with the sizes of their attention, and the batched products around them."""
+    """Softmaxes over scores with the sizes of their attention, and the batched GEMMs around them."""
     forward = kernels.filter(pl.col("phase") == "forward")
-    products = forward.filter((pl.col("family") == "gemm") & (pl.col("batch") > 1)).drop("rows", "cols")
+    gemms = forward.filter((pl.col("family") == "gemm") & (pl.col("batch") > 1)).drop("rows", "cols")
     softmax = forward.filter((pl.col("family") == "softmax") & (pl.col("cols") >= LEAST_KEYS))
     whole = pl.col("batch") * pl.col("m")
-    making = products.with_columns(rows=whole, cols="n").join(softmax, on=SCORES, how="semi")
+    making = gemms.with_columns(rows=whole, cols="n").join(softmax, on=SCORES, how="semi")
     using = (
-        products.with_columns(rows=whole, cols="k")
+        gemms.with_columns(rows=whole, cols="k")
         .join(making, on=SCORES, how="semi")
         .join(making, on="kernel", how="anti")
     )

@@ -1,4 +1,4 @@
-"""Matrix products and convolutions far below their roofline."""
+"""GEMMs and convolutions far below their roofline."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Matrix products in fp32 on a GPU whose tensor cores would take them in a shorter format."""
+"""GEMMs in fp32 on a GPU whose tensor cores would take them in a shorter format."""
 
 from collections.abc import Iterator
 
@@ -14,22 +14,22 @@ FP16_ADVICE = "Run them in half precision: torch.autocast with a GradScaler."
 
 
 def find(case: Case) -> Iterator[Finding]:
-    """Fires if the products that run in fp32 save a hundredth of the step in TF32, or fp16 where it is lacking."""
+    """Fires if the GEMMs that run in fp32 save a hundredth of the step in TF32, or fp16 where it is lacking."""
     wanted = _shorter(case.run.gpu)
     if wanted is None:
         return
-    products = case.kernels.filter((pl.col("family") == "gemm") & (pl.col("dtype") == "fp32")).drop_nulls("m")
-    if products.is_empty():
+    gemms = case.kernels.filter((pl.col("family") == "gemm") & (pl.col("dtype") == "fp32")).drop_nulls("m")
+    if gemms.is_empty():
         return
-    saves_us = case.saving_us(products, case.modelled_us(products.with_columns(dtype=pl.lit(wanted))))
+    saves_us = case.saving_us(gemms, case.modelled_us(gemms.with_columns(dtype=pl.lit(wanted))))
     if not case.worth(saves_us):
         return
     yield Finding(
         kind="full-precision",
-        title=f"GEMMs take {duration(case.per_step(products))} of a step in fp32, without tensor cores.",
+        title=f"GEMMs take {duration(case.per_step(gemms))} of a step in fp32, without tensor cores.",
         advice=TF32_ADVICE if wanted == "tf32" else FP16_ADVICE,
         saves_us=saves_us,
-        evidence=case.evidence(products),
+        evidence=case.evidence(gemms),
     )
 
 
