@@ -128,7 +128,7 @@ def predict(
         source_gpu: The GPU it was recorded on, where the trace doesn't say.
         source_cluster: The cluster it was recorded on, where the GPU doesn't tell.
         world_size: Ranks of the job there; by default as many as in the trace.
-        dp: Data-parallel copies there.
+        dp: Data-parallel replicas there.
         tp: Tensor-parallel ranks there.
         pp: Pipeline stages there.
         ep: Ranks that share a layer's experts there.
@@ -136,7 +136,7 @@ def predict(
         pp_schedule: ``"1f1b"``, the default, ``"zero-bubble"``, ``"interleaved"``, or ``"interleaved:4"`` with so many
             chunks of layers on each stage.
         batch: Each rank's batch there, over that in the trace.
-        fsdp: Whether copies of a one-GPU job share out parameters, gradients and optimizer state.
+        fsdp: Whether replicas of a one-GPU job share out parameters, gradients and optimizer state.
         price: Dollars for an hour of one GPU, by the GPU's name, such as ``{"h100-sxm": 2.49}``.
         samples: What a rank works through in a traced step, where nothing in the trace tells.
         what_if: A change to replay or several, in order: ``["no-sync(aten::item)", "scale(family=gemm, 0.5)"]``.
@@ -262,7 +262,7 @@ def sweep(
         micro_batches: Passes of a step through the stages; by default the trace's times ``pp``.
         pp_schedule: ``"1f1b"``, the default, ``"zero-bubble"``, ``"interleaved"``, or ``"interleaved:4"`` with so many
             chunks of layers on each stage.
-        fsdp: Whether copies of a one-GPU job share out parameters, gradients and optimizer state.
+        fsdp: Whether replicas of a one-GPU job share out parameters, gradients and optimizer state.
         price: Dollars for an hour of one GPU, by the GPU's name.
         samples: What a rank works through in a step, where the trace doesn't tell.
         source_gpu: The GPU it was recorded on, where the trace doesn't say.

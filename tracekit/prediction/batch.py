@@ -27,7 +27,7 @@ class Batch:
 
     Attributes:
         size: How much.
-        unit: Of what: 'samples' or 'tokens'; 'steps' of a copy in a sweep of a trace that tells neither.
+        unit: Of what: 'samples' or 'tokens'; 'steps' of a replica in a sweep of a trace that tells neither.
         passes: Times that a rank calls the first layer in a step, such as for every step of diffusion.
         given: Whether the caller says so, and not the trace.
     """
@@ -47,7 +47,7 @@ class Batch:
 
 
 def batch_of_job(run: Run, layout: Layout | None, samples: float | None = None) -> Batch | None:
-    """What all copies of a traced job work through in a step; None where that can't be told.
+    """What all replicas of a traced job work through in a step; None where that can't be told.
 
     Args:
         run: The measured run.

@@ -1,4 +1,4 @@
-"""A job without data parallelism as it would run in copies: with the exchange of gradients that the trace lacks.
+"""A job without data parallelism as it would run in replicas: with the exchange of gradients that the trace lacks.
 
 What DistributedDataParallel adds to a backward pass: each gradient is copied into its bucket once it has been
 accumulated, a full bucket is all-reduced on a stream of its own, and behind the pass each bucket is awaited and copied
@@ -30,7 +30,7 @@ NCCL had 24 of an A100's 108 multiprocessors and 12 of a V100's 80, RCCL 56 of a
 
 
 def with_exchange(run: Run) -> Added:
-    """A run of one data-parallel rank with the exchange of gradients that copies of it would have.
+    """A run of one data-parallel rank with the exchange of gradients that replicas of it would have.
 
     Args:
         run: The measured run.

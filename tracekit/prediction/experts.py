@@ -124,9 +124,9 @@ def part_of_parameters(run: Run) -> float:
 
 
 def kept_parameters(run: Run, layouts: tuple[Layout, Layout] | None) -> float:
-    """Part of its parameters that a rank keeps once copies share the experts, besides what sharding leaves it.
+    """Part of its parameters that a rank keeps once replicas share the experts, besides what sharding leaves it.
 
-    Sharded over all copies or over those of the same experts: each rank keeps as much of both.
+    Sharded over all replicas or over those of the same experts: each rank keeps as much of both.
 
     Args:
         run: The measured run.

@@ -62,7 +62,7 @@ def gathers_us(run: Run, layers: Layers, layout: Layout, cluster: Cluster) -> tu
         run: The measured run.
         layers: Its layers.
         layout: On the cluster.
-        cluster: What joins the copies.
+        cluster: What joins the replicas.
 
     Raises:
         LayoutError: The trace doesn't tell the layers' parameters.

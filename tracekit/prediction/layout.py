@@ -48,10 +48,10 @@ class Layout:
     """Ranks of a job; their number is dp x tp x pp.
 
     Attributes:
-        dp: Copies that share out the batch.
-        tp: Ranks that share each layer.
-        pp: Stages of layers.
-        ep: Ranks that share the experts or tables, among the dp x tp of a stage.
+        dp: Data-parallel replicas, which share out the batch.
+        tp: Tensor-parallel ranks, which share each layer.
+        pp: Pipeline stages.
+        ep: Expert-parallel ranks, which share the experts or tables, among the dp x tp of a stage.
         sharded: Whether parameters, gradients and optimizer state are shared out over dp (FSDP, ZeRO).
         micro_batches: Passes of a step through the stages; None where nothing else was asked for.
         chunks: Of layers on each stage: 1 for plain 1F1B, more if they are interleaved.
@@ -81,7 +81,7 @@ class Layout:
 
     @property
     def senders(self) -> int:
-        """Copies that send tokens to each other's experts; ranks that share layers have their parts of experts too."""
+        """Replicas that send tokens to each other's experts; tensor-parallel ranks have their parts of experts too."""
         return self.ep if self.tp == 1 else 1
 
     @property
@@ -91,8 +91,7 @@ class Layout:
 
     def ranks(self, role: str) -> int:
         """Ranks of the groups of one role."""
-        copies = self.dp // self.senders
-        return {"dp": self.dp, "tp": self.tp, "pp": self.pp, "ep": self.ep, "edp": copies}[role]
+        return {"dp": self.dp, "tp": self.tp, "pp": self.pp, "ep": self.ep, "edp": self.dp // self.senders}[role]
 
     def stride(self, role: str) -> int:
         """Distance of neighbours in such a group: tp is innermost, pp outermost, as in Megatron and torch's meshes."""
@@ -139,10 +138,10 @@ class Change:
 
     Attributes:
         world_size: All ranks.
-        dp: Copies.
-        tp: Ranks of each layer.
-        pp: Stages.
-        ep: Ranks that share the experts.
+        dp: Data-parallel replicas.
+        tp: Tensor-parallel ranks of each layer.
+        pp: Pipeline stages.
+        ep: Expert-parallel ranks.
         micro_batches: Passes of a step through the stages.
         chunks: Of layers on each stage.
         batch: Of a rank, over that in the trace.
@@ -182,7 +181,7 @@ class Change:
 
 
 def shares_experts(old: Layout, new: Layout) -> bool:
-    """Whether copies come to share experts that each rank had whole.
+    """Whether replicas come to share experts that each rank had whole.
 
     Args:
         old: The trace's layout.
@@ -315,7 +314,7 @@ def resized(layout: Layout, change: Change) -> Layout:
 
 
 def _to_share(layout: Layout, change: Change, tp: int) -> int:
-    """The copies of a job that is to share its experts: at least as many as share them, unless a layer's ranks do."""
+    """The replicas of a job that is to share its experts: at least as many as share them, unless a layer's ranks do."""
     if layout.world_size > 1:
         raise LayoutError(
             "the trace has several ranks without expert parallelism: its all-to-alls can't be predicted.",

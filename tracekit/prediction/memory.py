@@ -102,7 +102,7 @@ def judge(
         layouts: Of the trace, and on the target; None where it stays.
         known: What :func:`needs` gives of the run, where several GPUs are judged.
         in_flight: Passes whose activations a rank holds at most, over one pass of the trace.
-        kept: Part of the parameters that a rank keeps where copies share experts.
+        kept: Part of the parameters that a rank keeps where replicas share experts.
     """
     held_part, part = (kept * one for one in (_parts(*layouts) if layouts else (1.0, 1.0)))
     batch = layouts[1].batch / layouts[0].batch if layouts else 1.0
@@ -149,8 +149,8 @@ def _recorded(allocated: float, reserved: float, buckets: float, room: float) ->
 
 def _bucket_bytes(run: Run, state: State | None, layouts: tuple[Layout, Layout] | None) -> float:
     """Of the copy of each gradient that DistributedDataParallel has in a bucket, unless it is told otherwise."""
-    copies, sharded = (layouts[1].dp, layouts[1].sharded) if layouts else (run.trace.world_size, False)
-    return state.held_bytes / 2 if state and copies > 1 and not sharded else 0.0
+    replicas, sharded = (layouts[1].dp, layouts[1].sharded) if layouts else (run.trace.world_size, False)
+    return state.held_bytes / 2 if state and replicas > 1 and not sharded else 0.0
 
 
 def _own_bytes(run: Run) -> int | None:

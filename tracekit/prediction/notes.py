@@ -37,7 +37,7 @@ OLDER_PCT = 5.0
 WORTH_SAYING_PCT = 0.5
 
 KEEPS_BATCH = "each rank keeps its batch"
-"""How a note on more copies begins."""
+"""How a note on more replicas begins."""
 
 
 def of(

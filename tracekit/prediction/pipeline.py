@@ -44,7 +44,7 @@ class Pipeline:
         send_us: How long that takes between the stages that are farthest apart.
         once: Part of the trace's GPU time that is no pass's: the optimizer, clipping.
         put_off: Part of the backward passes that is put off where a stage would wait: weights' gradients; None by 1F1B.
-        gather_us: How long the mean stage waits for its parameters in a step, where copies share them out.
+        gather_us: How long the mean stage waits for its parameters in a step, where replicas share them out.
     """
 
     stages: int
@@ -62,7 +62,7 @@ class Pipeline:
 
     @property
     def growth(self) -> float:
-        """What a copy of the job works through in a step, over what it does in the trace."""
+        """What a replica of the job works through in a step, over what it does in the trace."""
         return self.micro_batches / self.passes
 
     @property

@@ -1,6 +1,6 @@
 """The job of a trace in another layout: what its collectives and kernels would have been on the trace's GPU.
 
-Each rank keeps its own batch, unless another is asked for: with more copies the job's batch grows.
+Each rank keeps its own batch, unless another is asked for: with more replicas the job's batch grows.
 """
 
 import polars as pl

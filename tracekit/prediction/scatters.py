@@ -1,4 +1,4 @@
-"""Stages of a pipeline that share out their parameters over copies: gradients scattered behind the last micro-batch.
+"""Stages of a pipeline that share out their parameters over replicas: gradients scattered behind the last micro-batch.
 
 As torchtitan runs PyTorch's ``fully_shard`` in stages: what a stage gathers it keeps until its last backward pass, so
 that parameters are gathered once a step and not with each micro-batch (its parallelize.py: reshard_after_forward is off

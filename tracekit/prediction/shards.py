@@ -4,7 +4,7 @@ As PyTorch's ``fully_shard`` does with each repeated layer and with the rest as 
 FSDP: Experiences on Scaling Fully Sharded Data Parallel, VLDB 2023): a layer's parameters are gathered before its
 forward pass and again before its backward pass, at most two layers ahead of the GPU; its gradients are
 reduce-scattered behind its backward pass. The rest is gathered once. All of it runs on one stream, in order. Where
-copies share experts these are units beside their layers', of the copies of the same ones, as in torchtitan.
+replicas share experts these are units beside their layers', of the replicas of the same ones, as in torchtitan.
 """
 
 import numpy as np
@@ -43,7 +43,7 @@ def with_shards(run: Run) -> Added:
 
 
 def with_shards_of_experts(run: Run) -> Added:
-    """The same where copies share experts, which are sharded over the copies of the same ones only.
+    """The same where replicas share experts, which are sharded over the replicas of the same ones only.
 
     Args:
         run: The measured run.

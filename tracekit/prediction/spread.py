@@ -164,7 +164,7 @@ def _waiting(spread: Spread, old: Layout, new: Layout) -> Straggling:
 
 
 def _doublings(fewer: int, more: int) -> float:
-    """Of the copies, each inside a node as a part of one beyond it."""
+    """Of the replicas, each inside a node as a part of one beyond it."""
     inside = log2(min(more, NODE) / min(fewer, NODE))
     return log2(max(more, NODE) / max(fewer, NODE)) + INSIDE * inside
 

@@ -329,10 +329,10 @@ def _changed(old: Layout | None, target: Target) -> tuple[Layout, Layout] | None
 
 
 def _too_small(cluster: Cluster, layout: Layout) -> ClusterError:
-    copy = layout.world_size // layout.dp
-    most = cluster.gpus // copy * copy
+    replica = layout.world_size // layout.dp
+    most = cluster.gpus // replica * replica
     fitting = (
-        f"or predict a job that fits: --world-size {most}" if most else f"as one replica of the job has {copy} ranks"
+        f"or predict a job that fits: --world-size {most}" if most else f"as one replica of the job has {replica} ranks"
     )
     return ClusterError(
         f"{layout} don't fit on {cluster.slug}, which has {many(cluster.gpus, 'GPU')}.",

@@ -67,7 +67,7 @@ class Entry:
 
     @property
     def per_second(self) -> float:
-        """What all copies get done, in the sweep's unit."""
+        """What all replicas get done, in the sweep's unit."""
         return _per_second(self.prediction)
 
     @property
@@ -88,7 +88,7 @@ class Sweep:
     Attributes:
         run: The measured run.
         layout: Of the trace.
-        unit: What is counted: samples, tokens, or the copies' steps.
+        unit: What is counted: samples, tokens, or the replicas' steps.
         entries: The layouts.
         knees: On each cluster, the most ranks up to which each GPU keeps ``KEPT`` of its throughput; 0 where none fits.
         refused: Layouts that can't be worked out, and why.
@@ -146,7 +146,7 @@ def sweep(
         micro_batches: Passes of a step through the stages of those layouts that have some.
         chunks: Of layers on each of their stages.
         zero_bubble: Whether these put off weights' gradients until they would wait.
-        sharded: Whether the copies of a job without data parallelism share out their parameters.
+        sharded: Whether the replicas of a job without data parallelism share out their parameters.
         prices: Dollars for an hour of one GPU, by the GPU's name.
         samples: What a rank works through in a step; None for what the trace tells.
         calibrated: Use the calibrations that are kept on this machine.
@@ -201,14 +201,14 @@ def _wanted(
 
 
 def _doubled(old: Layout, change: Change, gpus: int) -> list[int]:
-    """World sizes from the trace's copies upward, each twice the last, and all of the cluster.
+    """World sizes from the trace's replicas upward, each twice the last, and all of the cluster.
 
-    Where copies are to share experts, there are at least as many of them.
+    Where replicas are to share experts, there are at least as many of them.
     """
     sharing = (change.ep or 1) if old.ep == 1 and (change.tp or old.tp) == 1 else 1
-    copy = (change.tp or old.tp) * (change.pp or old.pp) * sharing
-    sizes = [copy * old.dp * 2**power for power in range(20) if copy * old.dp * 2**power <= gpus]
-    return sorted({*sizes, gpus // copy * copy} - {0})
+    replica = (change.tp or old.tp) * (change.pp or old.pp) * sharing
+    sizes = [replica * old.dp * 2**power for power in range(20) if replica * old.dp * 2**power <= gpus]
+    return sorted({*sizes, gpus // replica * replica} - {0})
 
 
 def _predicted(predictor: Predictor, wanted: Sequence[Target], refused: list[str]) -> Iterator[Prediction]:
@@ -256,8 +256,8 @@ def _per_second(prediction: Prediction) -> float:
     return prediction.per_second
 
 
-def copies(prediction: Prediction) -> int:
-    """Data-parallel copies of a prediction's job."""
+def replicas(prediction: Prediction) -> int:
+    """Data-parallel replicas of a prediction's job."""
     return prediction.layout.dp if prediction.layout else 1
 
 

@@ -18,7 +18,7 @@ BUFFER_COPY = "fsdp::copy"
 """Op of what copies a unit into or out of its buffer."""
 
 EXPERTS_COPY = "fsdp::copy_experts"
-"""The same, of experts that copies share."""
+"""The same, of experts that replicas share."""
 
 Apart = Callable[[Tensor], bool]
 
@@ -28,8 +28,8 @@ class Units:
     """What is gathered and scattered, in bytes, in the type that is scattered.
 
     Attributes:
-        layer: Of one layer, without its experts where copies share these.
-        experts: Of one layer's experts where copies share them.
+        layer: Of one layer, without its experts where replicas share these.
+        experts: Of one layer's experts where replicas share them.
         rest: Of what lies outside the layers.
         largest: The largest parameter of the rest, likely the embedding.
         dtype: Of most of it.
@@ -69,7 +69,7 @@ def units_of(run: Run, layers: Layers, apart: Apart | None = None) -> Units:
     Args:
         run: The measured run.
         layers: Its layers.
-        apart: Which parameters are experts' that copies share; None where they don't.
+        apart: Which parameters are experts' that replicas share; None where they don't.
 
     Raises:
         LayoutError: The trace doesn't tell the parameters, or none of them is the layers'.

@@ -11,7 +11,7 @@ from tracekit.prediction.layout import Layout
 from tracekit.prediction.memory import GIB, Memory
 from tracekit.prediction.model import Prediction
 from tracekit.prediction.notes import KEEPS_BATCH
-from tracekit.prediction.sweep import ALIKE, KEPT, Entry, Sweep, copies
+from tracekit.prediction.sweep import ALIKE, KEPT, Entry, Sweep, replicas
 from tracekit.render.dump import document as json_document
 from tracekit.render.grid import Column, Grid
 from tracekit.render.json import layout
@@ -83,7 +83,7 @@ def _columns(sweep: Sweep) -> dict[str, Cell]:
     }
     if len(sweep.knees) == 1:
         del columns["on"]
-    if all(entry.prediction.ranks == copies(entry.prediction) for entry in sweep.entries):
+    if all(entry.prediction.ranks == replicas(entry.prediction) for entry in sweep.entries):
         del columns["layout"]
     if all(entry.prediction.pipeline is None for entry in sweep.entries):
         del columns["bubble"]
