@@ -235,7 +235,7 @@ def test_edits_and_refusals_go_together():
     trace = Job().sends("allreduce", GRADIENTS, 300).builder.load()
     found = tk.predict(trace, cluster=["8xh100-sxm", "2x8xh100-sxm@ndr400"], world_size=16, host_speed=2)
     assert [one.label for one in found.refused] == ["8xh100-sxm"]
-    assert len(found.unedited) == len(found.targets) == 1
+    assert found.after_edits == ((found.targets[0].step.step_time_us,),)
 
 
 def test_groups_that_do_not_add_up_are_no_layout_but_no_obstacle():

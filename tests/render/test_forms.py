@@ -9,6 +9,8 @@ import polars as pl
 import pytest
 from rich.console import Console
 
+import tracekit as tk
+from tests.conftest import SAMPLES
 from tests.render.conftest import NASTY
 from tracekit.cli.screen import as_text
 from tracekit.errors import TracekitError
@@ -22,7 +24,7 @@ from tracekit.reporting.findings.model import Finding
 from tracekit.reporting.findings.target import Bottleneck
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.ranks import RankTime
-from tracekit.units import digits, dollars, shape
+from tracekit.units import digits, dollars, duration, shape
 
 
 def test_a_sheet_per_section(report):
@@ -38,6 +40,26 @@ def test_a_sheet_per_section(report):
     assert book["kernels"]["F1"].comment.text == "Launches per step."
     steps = list(book["step"].values)
     assert [row[0] for row in steps[1:]] == ["a100-sxm-80gb", "h100-sxm", "mi300x"]
+
+
+def test_edits_stand_in_every_form_with_the_steps_that_are_predicted():
+    trace = tk.load(SAMPLES / "synthetic_transformer_train.json.gz")
+    edits = ["scale(family=gemm, 0.5)", "no-sync()"]
+    predictions = tk.predict(trace, cluster="8xh100-sxm", dp=8, what_if=edits)
+    report = tk.report(predictions)
+    (target,) = predictions.targets
+    first, last = report.what_if
+    assert last.predicted_us == (target.step.step_time_us,)
+    assert (
+        first.predicted_us[0] > 1.2 * tk.predict(trace, gpu="h100-sxm", what_if=edits[:1]).targets[0].step.step_time_us
+    )
+    for form in (as_text(terminal.predicted(report, 5)), markdown.document(report), html.page(report)):
+        for told in (*edits, duration(first.predicted_us[0]), duration(last.predicted_us[0]), "all together"):
+            assert told in form
+    book = openpyxl.load_workbook(io.BytesIO(xlsx.workbook(report)))
+    heads, one, two = book["what if"].values
+    assert dict(zip(heads, two, strict=True))["8xh100-sxm step_time_us"] == pytest.approx(target.step.step_time_us)
+    assert one[0] == edits[0]
 
 
 def test_cells_are_no_formulas(nasty):

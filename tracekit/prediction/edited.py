@@ -1,4 +1,4 @@
-"""What a run with what-if edits would take on other GPUs, beside what it would without."""
+"""What a run with what-if edits would take on other GPUs."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,9 +15,14 @@ def predict_edited(what_if: WhatIf, on_targets: Callable[[Run], Predictions]) ->
         what_if: The edits, which may be none.
         on_targets: Predicts a run: :func:`tracekit.prediction.predict` with the rest of its arguments.
     """
-    before = on_targets(what_if.before)
     if not what_if.edits:
-        return before
-    after = on_targets(what_if.run)
-    unedited = tuple(target for target in before.targets if target.label in set(after))
-    return replace(before, targets=after.targets, what_if=what_if, unedited=unedited, refused=after.refused)
+        return on_targets(what_if.before)
+    each = [on_targets(edit.run) for edit in what_if.edits]
+    last = each[-1]
+    steps = [{target.label: target.step.step_time_us for target in one.targets} for one in each]
+    return replace(
+        last,
+        run=replace(what_if.before, source=last.run.source),
+        what_if=what_if,
+        after_edits=tuple(tuple(step.get(label) for label in last) for step in steps),
+    )

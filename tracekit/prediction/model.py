@@ -209,7 +209,8 @@ class Predictions(Mapping[str, Prediction]):
         run: The measured run.
         targets: What is predicted, with the what-if edits in it.
         what_if: These edits; None without any.
-        unedited: What would be predicted without them; empty where there are none.
+        after_edits: For each of them the steps on the targets with it and those before; None where they can't be
+            predicted.
         price: Dollars for an hour of the trace's GPU; None if it wasn't given.
         batch: What the job works through in a measured step; None where nothing tells.
         refused: Targets on which it can't be predicted, such as clusters too small for the layout.
@@ -218,7 +219,7 @@ class Predictions(Mapping[str, Prediction]):
     run: Run
     targets: tuple[Prediction, ...]
     what_if: WhatIf | None = None
-    unedited: tuple[Prediction, ...] = ()
+    after_edits: tuple[tuple[float | None, ...], ...] = ()
     price: float | None = None
     batch: Batch | None = None
     refused: tuple[Refused, ...] = ()

@@ -1,4 +1,7 @@
-"""What-if edits on a terminal."""
+"""What-if edits in rows: what each saves, and the step that is left, here and on each target."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -8,22 +11,50 @@ from tracekit.reporting.model import Report
 from tracekit.units import duration
 
 
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An edit, or all of them.
+
+    Attributes:
+        figures: What it saves, and the steps with it and those before it, as :func:`headings` names them.
+        text: The edit as it was written; empty for all of them.
+        told: What it did.
+    """
+
+    figures: tuple[str, ...]
+    text: str
+    told: str
+
+
+def headings(report: Report) -> tuple[str, ...]:
+    """What the figures of each row are."""
+    return ("saves", "step", *(target.label for target in report.targets))
+
+
+def rows(report: Report) -> Iterator[Row]:
+    """The edits in order, and several of them together."""
+    for edit in report.what_if:
+        steps = tuple(_step(step_us) for step_us in (edit.step_time_us, *edit.predicted_us))
+        yield Row((_signed(edit.saving_us), *steps), edit.text, edit.description)
+    if len(report.what_if) > 1:
+        yield Row((_signed(sum(edit.saving_us for edit in report.what_if)), *steps), "", "all together")
+
+
 def what_if(report: Report) -> RenderableType | None:
-    """A row per edit: what it saves, the step that is left, here and on each target, and what it did."""
+    """The rows on a terminal."""
     if not report.what_if:
         return None
     table = plain()
-    for heading in ("saves", "step", *(target.label for target in report.targets)):
+    for heading in headings(report):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("")
-    for row in report.what_if:
-        told = Text.assemble((row.text, "bold"), f": {row.description}")
-        table.add_row(_signed(row.saving_us), duration(row.step_time_us), *map(duration, row.predicted_us), told)
-    if len(report.what_if) > 1:
-        last = report.what_if[-1]
-        whole = sum(row.saving_us for row in report.what_if)
-        table.add_row(_signed(whole), duration(last.step_time_us), *map(duration, last.predicted_us), "all together")
+    for row in rows(report):
+        table.add_row(*row.figures, Text.assemble((row.text, "bold"), ": " if row.text else "", row.told))
     return table
+
+
+def _step(step_us: float | None) -> str:
+    return "–" if step_us is None else duration(step_us)
 
 
 def _signed(saving_us: float) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from tracekit.render import costs
+from tracekit.render import costs, edits
 from tracekit.render.findings import grouped
 from tracekit.render.words import counts_samples, fits, headline, larger_steps, notes, once
 from tracekit.reporting.model import Report
@@ -30,6 +30,11 @@ def _lines(report: Report) -> Iterator[str]:
             first, titles = group[0], " ".join(one.title for one in group)
             saves = f" (saves up to {duration(first.saves_us)})" if first.saves_us else ""
             yield f"- **{titles}**{saves} {first.advice}"
+    if report.what_if:
+        yield from ("", "## What if", "")
+        yield from table(
+            ("edit", "", *edits.headings(report)), [(r.text, r.told, *r.figures) for r in edits.rows(report)]
+        )
     yield from ("", "## Kernels", "")
     yield from _kernels(report)
     if told := notes(report):

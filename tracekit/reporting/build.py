@@ -41,7 +41,7 @@ def build(
     *,
     command: str | None = None,
     what_if: WhatIf | None = None,
-    unedited: Sequence[Prediction] = (),
+    after_edits: Sequence[Sequence[float | None]] = (),
     price: float | None = None,
     batch: Batch | None = None,
     refused: Sequence[Refused] = (),
@@ -53,7 +53,7 @@ def build(
         targets: Its predictions.
         command: The command line that asked for it.
         what_if: Edits of the run, which the predictions have in them.
-        unedited: The predictions without the edits.
+        after_edits: For each of them the steps on the targets with it and those before.
         price: Dollars for an hour of the trace's GPU; None if it isn't known.
         batch: What the job works through in a measured step; None for what the trace tells.
         refused: Targets on which the step can't be predicted.
@@ -80,7 +80,7 @@ def build(
         critical=critical.build(run),
         speeds=sensitivity.build(run),
         accuracy=accuracy.build(rows, targets),
-        what_if=edits.build(what_if, unedited),
+        what_if=edits.build(what_if, after_edits),
         provenance=provenance.build(run, targets, command),
         findings=_findings(Case(run, rows, idle_time, tuple(targets), what_if)),
         warnings=(*map(str, refused), *warnings.build(run, idle_time)),
@@ -101,7 +101,7 @@ def of_predictions(predicted: Predictions, command: str | None = None) -> Report
         predicted.targets,
         command=command,
         what_if=predicted.what_if,
-        unedited=predicted.unedited,
+        after_edits=predicted.after_edits,
         price=predicted.price,
         batch=predicted.batch,
         refused=predicted.refused,

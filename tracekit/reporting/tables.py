@@ -62,6 +62,17 @@ FINDINGS = Table(
         Column("on", pl.String, "The target that it is about; blank: the measured run."),
     ),
 )
+EDITS = Table(
+    "what if",
+    "What-if edits, each on top of those before it; behind the columns listed, step_time_us on each target.",
+    (
+        Column("text", pl.String, "The edit as it was written."),
+        Column("description", pl.String, "What it did."),
+        Column("touched", pl.Int64, "How many kernels, calls or edges of the graph it changed."),
+        Column("saving_us", pl.Float64, "By how much it shortens the measured step; negative for one that costs."),
+        Column("step_time_us", pl.Float64, "The measured step with it and those before it."),
+    ),
+)
 KERNEL_TIMES = Table(
     "kernels",
     "GPU time by kernel and shape; behind the columns listed, time_us, limiter and method on each target.",
@@ -200,7 +211,22 @@ LAWS = Table(
     ),
 )
 
-TABLES = (STEP, TIME, FINDINGS, KERNEL_TIMES, MODULES, IDLE, STREAMS, CRITICAL, COLLECTIVES, RANKS, STEPS, SPEEDS, LAWS)
+TABLES = (
+    STEP,
+    TIME,
+    FINDINGS,
+    EDITS,
+    KERNEL_TIMES,
+    MODULES,
+    IDLE,
+    STREAMS,
+    CRITICAL,
+    COLLECTIVES,
+    RANKS,
+    STEPS,
+    SPEEDS,
+    LAWS,
+)
 
 
 def frames(report: Report) -> dict[str, pl.DataFrame]:
@@ -220,6 +246,7 @@ def frames(report: Report) -> dict[str, pl.DataFrame]:
         LAWS: (asdict(law) | {"gpus": ", ".join(law.gpus)} for law in report.accuracy),
     }
     built = {table.name: _frame(table, list(rows)) for table, rows in tables.items()}
+    built[EDITS.name] = _edits(report)
     built[KERNEL_TIMES.name] = kernels(report)
     return {name: frame for name, frame in built.items() if frame.height}
 
@@ -237,6 +264,15 @@ def kernels(report: Report) -> pl.DataFrame:
         )
     }
     return table.with_columns(**columns)
+
+
+def _edits(report: Report) -> pl.DataFrame:
+    table = _frame(EDITS, list(map(asdict, report.what_if)))
+    steps = {
+        f"{target.label} step_time_us": pl.Series([row.predicted_us[i] for row in report.what_if], dtype=pl.Float64)
+        for i, target in enumerate(report.targets)
+    }
+    return table.with_columns(**steps)
 
 
 def _frame(table: Table, rows: list[dict[str, object]]) -> pl.DataFrame:

@@ -4,7 +4,7 @@ import msgspec
 from markupsafe import Markup
 
 from predictors.machine import ABOVE_BOOST
-from tracekit.render import figures
+from tracekit.render import edits, figures
 from tracekit.render.colours import colour
 from tracekit.render.findings import grouped
 from tracekit.render.html.environment import asset, environment, script_source
@@ -54,6 +54,8 @@ def page(report: Report) -> str:
             MOST_MODULES=MOST_MODULES,
             headline=headline(report),
             findings=grouped(report.findings),
+            edits=list(edits.rows(report)),
+            edit_headings=edits.headings(report),
             notes=notes(report),
             families=families(report.bars),
             larger_steps=list(once(report, larger_steps)),

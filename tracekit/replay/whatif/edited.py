@@ -34,15 +34,9 @@ def saving_us(run: Run, edited: Run) -> float:
     return step_time_us(run) - step_time_us(edited)
 
 
-def step_time_us(run: Run, kernel_us: Floats | None = None) -> float:
-    """The step of a run that edits may have changed, on the scale of the measured one.
-
-    Args:
-        run: The run.
-        kernel_us: Kernel times before the edits, in the order of the kernel table; the measured ones by default.
-    """
-    times = run.kernel_us if kernel_us is None else kernel_us
-    return run.step_with(times).span_us * run.measured.step_time_us / run.replay.span_us
+def step_time_us(run: Run) -> float:
+    """The step of a run that edits may have changed, on the scale of the measured one."""
+    return run.step_with(run.kernel_us).span_us * run.measured.step_time_us / run.replay.span_us
 
 
 def with_graph(run: Run, graph: Graph) -> Run:

@@ -1,10 +1,9 @@
 """What edits of the program or the machine would save."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tracekit.prediction import Prediction
-from tracekit.replay.whatif import WhatIf, step_time_us
+from tracekit.replay.whatif import WhatIf
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +16,7 @@ class EditSaving:
         touched: How many kernels, calls or edges of the graph it changed.
         saving_us: By how much it shortens the measured step; negative for one that costs.
         step_time_us: The measured step with it and those before.
-        predicted_us: The same on each target, in the report's order of targets.
+        predicted_us: The same on each target, in the report's order of targets; ``None`` where it can't be predicted.
     """
 
     text: str
@@ -25,27 +24,27 @@ class EditSaving:
     touched: int
     saving_us: float
     step_time_us: float
-    predicted_us: tuple[float, ...]
+    predicted_us: tuple[float | None, ...]
 
 
-def build(what_if: WhatIf | None, before: Sequence[Prediction]) -> tuple[EditSaving, ...]:
+def build(what_if: WhatIf | None, after_edits: Sequence[Sequence[float | None]]) -> tuple[EditSaving, ...]:
     """The edits in order.
 
     Args:
         what_if: The edits; ``None`` for none.
-        before: Predictions without them.
+        after_edits: For each of them the steps on the targets; empty without predictions.
     """
-    return tuple(_savings(what_if, before)) if what_if else ()
-
-
-def _savings(what_if: WhatIf, before: Sequence[Prediction]) -> Iterator[EditSaving]:
-    kernels = [target.kernels["time_us"].to_numpy() for target in before]
-    for edit in what_if.edits:
-        yield EditSaving(
+    if what_if is None:
+        return ()
+    predicted = after_edits or [()] * len(what_if.edits)
+    return tuple(
+        EditSaving(
             text=edit.text,
             description=edit.description,
             touched=edit.touched,
             saving_us=edit.saving_us,
             step_time_us=edit.step_time_us,
-            predicted_us=tuple(step_time_us(edit.run, times) for times in kernels),
+            predicted_us=tuple(steps),
         )
+        for edit, steps in zip(what_if.edits, predicted, strict=True)
+    )
