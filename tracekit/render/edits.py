@@ -3,10 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rich.console import RenderableType
-from rich.text import Text
-
-from tracekit.render.grid import plain
 from tracekit.reporting.model import Report
 from tracekit.units import duration
 
@@ -38,19 +34,6 @@ def rows(report: Report) -> Iterator[Row]:
         yield Row((_signed(edit.saving_us), *steps), edit.text, edit.description)
     if len(report.what_if) > 1:
         yield Row((_signed(sum(edit.saving_us for edit in report.what_if)), *steps), "", "all together")
-
-
-def what_if(report: Report) -> RenderableType | None:
-    """The rows on a terminal."""
-    if not report.what_if:
-        return None
-    table = plain()
-    for heading in headings(report):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("")
-    for row in rows(report):
-        table.add_row(*row.figures, Text.assemble((row.text, "bold"), ": " if row.text else "", row.told))
-    return table
 
 
 def _step(step_us: float | None) -> str:

@@ -7,10 +7,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from tracekit.prediction import Prediction
-from tracekit.render import costs, critical, kernels
+from tracekit.render import costs, critical, edits, kernels
 from tracekit.render.bars import TimeBars
-from tracekit.render.edits import what_if
-from tracekit.render.grid import and_more, grid
+from tracekit.render.grid import and_more, grid, plain
 from tracekit.render.words import counts_samples, fits, larger_steps, measured_steps, notes, once
 from tracekit.reporting.findings.target import Bottleneck, sentence
 from tracekit.reporting.model import Report
@@ -53,7 +52,7 @@ def measured(report: Report, top: int) -> RenderableType:
         *_section("why the GPU was idle", _idle(report)),
         *_section("critical path", critical.path(report)),
         *_section("if GPU or CPU were faster", critical.speeds(report)),
-        *_section("what if", what_if(report)),
+        *_section("what if", _what_if(report)),
         *_section("findings", _findings(report)),
         *_section(_listed(report, top), kernels.measured(report.kernels[:top]) if top else None),
         *_warnings(report),
@@ -66,7 +65,7 @@ def predicted(report: Report, top: int) -> RenderableType:
         _source(report),
         *_section("predicted step", _targets(report)),
         *_section("what limits it there", _limits(report)),
-        *_section("what if", what_if(report)),
+        *_section("what if", _what_if(report)),
         *_section("where the time goes", TimeBars(report.bars)),
         *_section(_listed(report, top), kernels.predicted(report, top) if top else None),
         *_notes(report),
@@ -211,6 +210,18 @@ def _idle(report: Report) -> RenderableType | None:
     if len(report.steps) > 1 and report.steps[0].first:
         lines.append(Text("in a mean step, the first one included", style="dim"))
     return Group(*lines)
+
+
+def _what_if(report: Report) -> RenderableType | None:
+    if not report.what_if:
+        return None
+    table = plain()
+    for heading in edits.headings(report):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("")
+    for row in edits.rows(report):
+        table.add_row(*row.figures, Text.assemble((row.text, "bold"), ": " if row.text else "", row.told))
+    return table
 
 
 def _findings(report: Report) -> RenderableType | None:
