@@ -113,9 +113,19 @@ def _node(gpu: Gpu) -> Cluster:
         fabric = "bridge"
     sources = {"fabric": "the GPU's links, as predictors/gpus has them"}
     return Cluster(
-        gpu.slug, gpu.name, gpu, 1, 8, fabric, gpu.pcie_gen, "none", 0, 0.0,
-        peer_access=reaches_peers(gpu), sources=sources,
-    )  # fmt: skip
+        slug=gpu.slug,
+        name=gpu.name,
+        gpu=gpu,
+        nodes=1,
+        gpus_per_node=8,
+        fabric=fabric,
+        pcie_gen=gpu.pcie_gen,
+        network="none",
+        nics_per_node=0,
+        nic_gbit=0.0,
+        peer_access=reaches_peers(gpu),
+        sources=sources,
+    )
 
 
 def _sized(cluster: Cluster, name: str) -> Cluster:

@@ -15,7 +15,7 @@ from tracekit.workload.ops.vector import Columns, Formula
 from tracekit.workload.signature import ITEM_BYTES, Signature
 
 Shape = tuple[int, ...]
-Sizes = list[int] | int | None
+_Windows = tuple[list[int], list[int], list[int]]
 
 GROUPS = {
     "aten::convolution": 8,
@@ -60,10 +60,10 @@ def output_of(signature: Signature) -> Shape | None:
     if factors is None:
         return None
     x, w = factors
-    windows = signature.value(places.stride), signature.value(places.padding), signature.value(places.dilation)
+    windows = _windows(signature, places, len(x) - 2)
     if _is_transposed(signature):
-        return _enlarged(x, w, _groups(signature, w), *windows)
-    return _output(x, w, *windows) or signature.output
+        return _enlarged(x, w, _groups(signature, w), windows) if windows else None
+    return (_output(x, w, windows) if windows else None) or signature.output
 
 
 def _factors(signature: Signature) -> tuple[Shape, Shape] | None:
@@ -77,11 +77,17 @@ def _is_transposed(signature: Signature) -> bool:
     return place == ALWAYS or (place is not None and bool(signature.value(place)))
 
 
-def _output(x: Shape, w: Shape, stride: Sizes, padding: Sizes, dilation: Sizes) -> Shape | None:
-    """[N, K, ...] of a convolution; ``None`` where its arguments weren't recorded."""
+def _windows(signature: Signature, places: _Places, axes: int) -> _Windows | None:
+    """Stride, padding and dilation, each along every axis; ``None`` where they weren't recorded."""
+    stride, padding, dilation = (signature.value(place) for place in places[:3])
     if stride is None or padding is None:
         return None
-    s, p, d = (_per_axis(values, len(x) - 2) for values in (stride, padding, 1 if dilation is None else dilation))
+    return _per_axis(stride, axes), _per_axis(padding, axes), _per_axis(1 if dilation is None else dilation, axes)
+
+
+def _output(x: Shape, w: Shape, windows: _Windows) -> Shape | None:
+    """[N, K, ...] of a convolution; ``None`` where its arguments can't be meant."""
+    s, p, d = windows
     sizes = [
         (size + 2 * p[i] - d[i] * (kernel - 1) - 1) // s[i] + 1
         for i, (size, kernel) in enumerate(zip(x[2:], w[2:], strict=True))
@@ -89,11 +95,9 @@ def _output(x: Shape, w: Shape, stride: Sizes, padding: Sizes, dilation: Sizes) 
     return (x[0], w[0], *sizes) if all(size > 0 for size in sizes) else None
 
 
-def _enlarged(x: Shape, w: Shape, groups: int, stride: Sizes, padding: Sizes, dilation: Sizes) -> Shape | None:
-    """[N, K, ...] of a transposed one without ``output_padding``; ``None`` where its arguments weren't recorded."""
-    if stride is None or padding is None:
-        return None
-    s, p, d = (_per_axis(values, len(x) - 2) for values in (stride, padding, 1 if dilation is None else dilation))
+def _enlarged(x: Shape, w: Shape, groups: int, windows: _Windows) -> Shape:
+    """[N, K, ...] of a transposed one without ``output_padding``."""
+    s, p, d = windows
     sizes = [
         (size - 1) * s[i] - 2 * p[i] + d[i] * (kernel - 1) + 1
         for i, (size, kernel) in enumerate(zip(x[2:], w[2:], strict=True))
