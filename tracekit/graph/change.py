@@ -6,10 +6,9 @@ import numpy as np
 
 from tracekit.arrays import Bools, Ints
 from tracekit.graph.edges import EdgeKind, Edges
-from tracekit.graph.graph import Graph, acyclic_order
+from tracekit.graph.graph import Graph
 from tracekit.graph.nodes import NONE
-
-GONE = -1
+from tracekit.graph.order import GONE, edges_in_order
 
 
 def sources(graph: Graph) -> Ints:
@@ -44,23 +43,21 @@ def with_edges(graph: Graph, *added: Edges) -> Graph:
     lag = np.concatenate([graph.lag_ns, *(edges.lag_ns for edges in added)])
     kind = np.concatenate([graph.kind, *(np.full(edges.src.size, edges.kind, dtype=np.int8) for edges in added)])
     is_added = np.arange(src.size) >= graph.src.size
-    order, kept = acyclic_order(graph.vertex.size, src, dst, is_added)
-    vertex = np.empty(order.size, dtype=np.int64)
-    vertex[order] = np.arange(order.size)
-    by_dst = np.flatnonzero(kept)[np.argsort(vertex[dst[kept]], kind="stable")]
-    position = np.full(src.size, GONE)
-    position[by_dst] = np.arange(by_dst.size)
+    order = edges_in_order(graph.vertex.size, src, dst, is_added)
+    kept = order.edges
+    release_ns = np.empty_like(graph.release_ns)
+    release_ns[order.vertex] = graph.release_ns[graph.vertex]
     changed = replace(
         graph,
-        vertex=vertex,
-        first=np.searchsorted(vertex[dst[by_dst]], np.arange(order.size + 1)),
-        src=vertex[src[by_dst]],
-        lag_ns=lag[by_dst],
-        kind=kind[by_dst],
-        release_ns=graph.release_ns[graph.vertex[order]],
-        dropped=graph.dropped + int((~kept).sum()),
+        vertex=order.vertex,
+        first=order.first,
+        src=order.vertex[src[kept]],
+        lag_ns=lag[kept],
+        kind=kind[kept],
+        release_ns=release_ns,
+        dropped=graph.dropped + src.size - kept.size,
     )
-    return _moved(changed, position)
+    return _moved(changed, order.position)
 
 
 def with_activities(graph: Graph, lane: Ints, at_ns: Ints) -> Graph:

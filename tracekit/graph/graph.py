@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.arrays import Bools, Ints
+from tracekit.arrays import Ints
 from tracekit.graph.edges import INFERRED, EdgeKind, Edges
 from tracekit.graph.nodes import Nodes
+from tracekit.graph.order import edges_in_order
 
 Int8s = npt.NDArray[np.int8]
 
@@ -103,36 +103,26 @@ def assemble(parts: Parts) -> Graph:
     dst = np.concatenate([e.dst for e in everything])
     lag = np.concatenate([e.lag_ns for e in everything])
     kind = np.concatenate([np.full(e.src.size, e.kind, dtype=np.int8) for e in everything])
-    vertices = 2 * nodes.start_ns.size
-    order, keep = acyclic_order(vertices, src, dst, np.isin(kind, INFERRED))
-    dropped = int((~keep).sum())
-    src, dst, lag, kind = src[keep], dst[keep], lag[keep], kind[keep]
-
-    vertex = np.empty(vertices, dtype=np.int64)
-    vertex[order] = np.arange(vertices)
-    by_dst = np.argsort(vertex[dst], kind="stable")
-    src, dst = vertex[src[by_dst]], vertex[dst[by_dst]]
-    first = np.searchsorted(dst, np.arange(vertices + 1))
-    position = np.empty(by_dst.size, dtype=np.int64)
-    position[by_dst] = np.arange(by_dst.size)
-    transfer = np.flatnonzero((kind[by_dst] == EdgeKind.RENDEZVOUS) & (order[dst] >= 2 * nodes.cpu))
+    order = edges_in_order(2 * nodes.start_ns.size, src, dst, np.isin(kind, INFERRED))
+    kept = order.edges
+    transfer = np.flatnonzero((kind[kept] == EdgeKind.RENDEZVOUS) & (dst[kept] >= 2 * nodes.cpu))
     return Graph(
         nodes=nodes,
-        vertex=vertex,
-        first=first,
-        src=src,
-        lag_ns=lag[by_dst],
-        kind=kind[by_dst],
-        release_ns=_release(nodes, vertex, first, parts.released),
-        run_edge=position[nodes.cpu : nodes.start_ns.size],
+        vertex=order.vertex,
+        first=order.first,
+        src=order.vertex[src[kept]],
+        lag_ns=lag[kept],
+        kind=kind[kept],
+        release_ns=_release(nodes, order.vertex, order.first, parts.released),
+        run_edge=order.position[nodes.cpu : nodes.start_ns.size],
         waited_ns=parts.waited_ns,
-        dropped=dropped,
+        dropped=src.size - kept.size,
         recorded_waits=parts.recorded_waits,
         inferred_waits=parts.inferred_waits,
         hidden_ns=parts.hidden_ns,
         stalled_ns=parts.stalled_ns,
         transfer_edge=transfer,
-        transfer_activity=order[dst[transfer]] // 2 - nodes.cpu,
+        transfer_activity=dst[kept[transfer]] // 2 - nodes.cpu,
         kept_ns=np.zeros(nodes.activities.size, dtype=np.int64),
     )
 
@@ -150,49 +140,3 @@ def _release(nodes: Nodes, vertex: Ints, first: Ints, released: Ints) -> Ints:
     unexplained[released] = True
     release[start[unexplained]] = nodes.start_ns[unexplained]
     return release
-
-
-def acyclic_order(vertices: int, src: Ints, dst: Ints, droppable: Bools) -> tuple[Ints, Bools]:
-    """A topological order, and the edges it keeps: droppable ones that lie on or behind a cycle are left out.
-
-    Recorded edges can't make a cycle, as only inferred ones lead from the GPU back to the CPU.
-    """
-    by_src = np.argsort(src, kind="stable")
-    first = np.searchsorted(src[by_src], np.arange(vertices + 1))
-    order, count = _sort(vertices, first, dst[by_src])
-    keep = np.ones(src.size, dtype=np.bool_)
-    if count == vertices:
-        return order, keep
-    stuck = np.ones(vertices, dtype=np.bool_)
-    stuck[order[:count]] = False
-    keep = ~(stuck[src] & stuck[dst] & droppable)
-    by_src = np.flatnonzero(keep)[np.argsort(src[keep], kind="stable")]
-    first = np.searchsorted(src[by_src], np.arange(vertices + 1))
-    order, count = _sort(vertices, first, dst[by_src])
-    if count != vertices:
-        raise AssertionError(f"{vertices - count} vertices of the graph lie on a cycle of recorded edges")
-    return order, keep
-
-
-@numba.njit(cache=True)
-def _sort(vertices: int, first: Ints, dst: Ints) -> tuple[Ints, int]:  # pragma: no cover - compiled
-    """Kahn's algorithm: a topological order, and how many vertices it could place."""
-    waiting_for = np.zeros(vertices, dtype=np.int64)
-    for edge in range(dst.size):
-        waiting_for[dst[edge]] += 1
-    order = np.empty(vertices, dtype=np.int64)
-    placed = 0
-    for vertex in range(vertices):
-        if waiting_for[vertex] == 0:
-            order[placed] = vertex
-            placed += 1
-    done = 0
-    while done < placed:
-        vertex = order[done]
-        done += 1
-        for edge in range(first[vertex], first[vertex + 1]):
-            waiting_for[dst[edge]] -= 1
-            if waiting_for[dst[edge]] == 0:
-                order[placed] = dst[edge]
-                placed += 1
-    return order, placed
