@@ -5,6 +5,7 @@ from typing import Any
 
 import polars as pl
 
+from tracekit.workload.owners import at_rows, innermost_ops
 from tracekit.workload.parameters import GRADIENT
 from tracekit.workload.signature import FLOATS, ITEM_BYTES, Signature
 
@@ -131,20 +132,18 @@ def _by_shapes(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
     """
     unsized = (pl.col("family") == "collective") & pl.col("in_nelems").is_null() & pl.col("op_row").is_not_null()
     launched = kernels.filter(unsized).group_by("op_row").agg(pl.first("dtype"), kernel=pl.first("name")).sort("op_row")
-    owners = launched.with_columns(
-        ops[name].gather(launched["op_row"]) for name in ("name", "ts_ns", "pid", "tid", "input_dims", "input_types")
-    ).sort("ts_ns")
-    askers = ops.filter(pl.col("name").is_in(list(BUFFERS))).sort("ts_ns")
-    asked = owners.join_asof(
-        askers.select("ts_ns", "pid", "tid", end=pl.col("ts_ns") + pl.col("dur_ns"), asker="name", asker_ts="ts_ns",
-                      asker_dims="input_dims", asker_types="input_types"),
-        on="ts_ns", by=["pid", "tid"], check_sortedness=False,
-    )  # fmt: skip
-    functional = ops.filter(pl.col("name").str.starts_with(FUNCTIONAL)).sort("ts_ns")
-    asked = asked.join_asof(
-        functional.select("ts_ns", "pid", "tid", until=pl.col("ts_ns") + pl.col("dur_ns"), wrapper_types="input_types"),
-        on="ts_ns", by=["pid", "tid"], check_sortedness=False,
-    ).with_columns(wrapper_types=pl.when(pl.col("ts_ns") <= pl.col("until")).then("wrapper_types"))  # fmt: skip
+    owners = ops[launched["op_row"]]
+    askers = ops.filter(pl.col("name").is_in(list(BUFFERS)))
+    functional = ops.filter(pl.col("name").str.starts_with(FUNCTIONAL))
+    asker, wrapper = innermost_ops(owners, askers), innermost_ops(owners, functional)
+    asked = launched.with_columns(
+        owners["name", "input_dims", "input_types"],
+        asker=at_rows(askers["name"], asker),
+        asker_ts=at_rows(askers["ts_ns"], asker),
+        asker_dims=at_rows(askers["input_dims"], asker),
+        asker_types=at_rows(askers["input_types"], asker),
+        wrapper_types=at_rows(functional["input_types"], wrapper),
+    )
     buckets = gradient_buckets(ops)
     rows = [(row["op_row"], *_buffer(row, buckets)) for row in asked.iter_rows(named=True)]
     schema = {"op_row": pl.Int64, "asked_for": pl.String, "buffer_bytes": pl.Int64, "guessed": pl.Boolean}
@@ -152,7 +151,7 @@ def _by_shapes(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
 
 
 def _buffer(row: dict[str, Any], buckets: dict[int, int]) -> tuple[str | None, int | None, bool]:
-    asked = row["asker"] is not None and row["ts_ns"] <= row["end"]
+    asked = row["asker"] is not None
     kind, index = BUFFERS[row["asker"]] if asked else (None, 0)
     types = row["asker_types"]
     if types and row["wrapper_types"]:

@@ -23,7 +23,7 @@ from tracekit.workload import (
     tokens,
 )
 from tracekit.workload import steps as step_table
-from tracekit.workload.owners import innermost_ops, launching_calls
+from tracekit.workload.owners import at_rows, innermost_ops, launching_calls
 
 
 def extract(trace: RankTrace) -> pl.DataFrame:
@@ -65,12 +65,12 @@ def _work_from() -> pl.Expr:
 def _join_owners(trace: RankTrace) -> pl.DataFrame:
     """Activities with the call, op and step that launched them, and that op's inputs."""
     call = launching_calls(trace.activities, trace.calls)
-    op_row = _gather(innermost_ops(trace.calls, trace.ops), call)
+    op_row = at_rows(innermost_ops(trace.calls, trace.ops), call)
     columns = _of_ops(trace.ops, op_row)
     captured_row = pl.repeat(None, trace.activities.height, dtype=pl.Int64, eager=True)
     if trace.captured is not None:
         captured = trace.captured
-        captured_row = _gather(innermost_ops(captured.calls, captured.ops), captured.launched_by)
+        captured_row = at_rows(innermost_ops(captured.calls, captured.ops), captured.launched_by)
         replayed = captured_row.is_not_null()
         op_row = op_row.set(replayed, None)
         others = _of_ops(captured.ops, captured_row)
@@ -106,14 +106,14 @@ def _of_ops(ops: pl.DataFrame, rows: pl.Series) -> dict[str, pl.Series]:
         *functions.forward_inputs(ops),
         *columns,
     )
-    return {values.name: _gather(values, rows) for values in named}
+    return {values.name: at_rows(values, rows) for values in named}
 
 
 def _geometry(activities: pl.DataFrame, captured: Captured) -> dict[str, pl.Series]:
     """Grid of the activities; of a graph's, which profilers don't note, that of the captured call."""
     noted = {name: activities[name] for name in ("blocks", "threads_per_block")}
     return {
-        name: values.zip_with(values.is_not_null(), _gather(captured.calls[name], captured.launched_by))
+        name: values.zip_with(values.is_not_null(), at_rows(captured.calls[name], captured.launched_by))
         for name, values in noted.items()
     }
 
@@ -122,14 +122,7 @@ def _steps(trace: RankTrace, call: pl.Series) -> pl.Series:
     """The step that launched each activity; a trace without step marks is one step, whoever launched it."""
     if step_table.is_whole_trace(trace):
         return pl.repeat(step_table.WHOLE_TRACE, trace.activities.height, dtype=pl.Int64, eager=True)
-    return step_table.assign(_gather(trace.calls["ts_ns"], call), step_table.find(trace))
-
-
-def _gather(values: pl.Series, rows: pl.Series) -> pl.Series:
-    """``values`` at ``rows``; null where the row is."""
-    if values.is_empty():
-        return pl.Series(values.name, [None] * len(rows), dtype=values.dtype)
-    return values.gather(rows)
+    return step_table.assign(at_rows(trace.calls["ts_ns"], call), step_table.find(trace))
 
 
 def _share(kernels: pl.DataFrame) -> pl.DataFrame:

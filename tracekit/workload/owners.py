@@ -46,6 +46,13 @@ def innermost_ops(calls: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
     return pl.Series("op_row", owners).replace(-1, None)
 
 
+def at_rows(values: pl.Series, rows: pl.Series) -> pl.Series:
+    """``values`` at ``rows``; null where the row is."""
+    if values.is_empty():
+        return pl.Series(values.name, [None] * len(rows), dtype=values.dtype)
+    return values.gather(rows)
+
+
 def thread_numbers(*tables: pl.DataFrame) -> list[Ints]:
     """One dense number per (pid, tid) over all tables."""
     threads = pl.concat([table.select("pid", "tid") for table in tables])
