@@ -7,7 +7,7 @@ annotate their step. Where nothing encloses it, as in a CUDA graph's replay, the
 import polars as pl
 
 from tracekit.trace import RankTrace
-from tracekit.workload.owners import innermost_ops
+from tracekit.workload.owners import at_rows, innermost_ops
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 
@@ -31,9 +31,7 @@ def marked(calls: pl.DataFrame, *ranges: pl.DataFrame) -> pl.Series:
     phase = pl.coalesce(pl.when(pl.col("name").str.contains(mark)).then(pl.lit(name)) for name, mark in MARKS.items())
     columns = ("ts_ns", "dur_ns", "pid", "tid")
     marks = pl.concat([table.select(*columns, phase=phase) for table in ranges]).drop_nulls("phase")
-    if marks.is_empty():
-        return pl.Series("phase", [None] * calls.height, dtype=pl.String)
-    return marks["phase"].gather(innermost_ops(calls, marks))
+    return at_rows(marks["phase"], innermost_ops(calls, marks))
 
 
 def launched_in(trace: RankTrace, call: pl.Series) -> pl.Series:
@@ -44,7 +42,7 @@ def launched_in(trace: RankTrace, call: pl.Series) -> pl.Series:
         call: Of each activity, the row in ``trace.calls`` that launched it.
     """
     phase = marked(trace.calls, trace.ops, trace.annotations)
-    of_call = phase.gather(call) if len(phase) else call.cast(pl.String)
+    of_call = at_rows(phase, call)
     if trace.captured is None:
         return of_call
     captured = marked(trace.captured.calls, trace.captured.ops)
