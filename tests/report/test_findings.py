@@ -5,6 +5,7 @@ import re
 import pytest
 
 import tracekit as tk
+from tests.conftest import SAMPLES
 from tests.graph.test_replays import replays
 from tests.jobs import gradient_step, job
 from tests.prediction.test_memory_and_cost import training
@@ -15,6 +16,7 @@ from tracekit.replay.run import prepare
 from tracekit.reporting.findings import FINDINGS
 from tracekit.reporting.findings.case import Case
 from tracekit.reporting.findings.model import Finding
+from tracekit.reporting.findings.target import Bottleneck
 from tracekit.reporting.sections.table import in_steps
 from tracekit.testing import TraceBuilder
 
@@ -389,6 +391,22 @@ def test_what_limits_a_target_with_the_edits_that_it_is_predicted_with():
     assert titles == [
         f"On h100-sxm the CPU sets the pace of {part} of the step (measured: 98 %)." for part in ("99 %", "62 %")
     ]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "change", "kind"),
+    [
+        ("4x1xh100-sxm@eth25", {"dp": 4}, "communication"),
+        ("8xl4", {"dp": 8, "fsdp": True}, "communication"),
+        ("8xl40s", {"pp": 4}, None),
+        ("8xl40s", {}, "gpu"),
+    ],
+)
+def test_what_a_layout_adds_can_set_the_pace(cluster, change, kind):
+    """Gradients over 25 Gbit/s, parameters over PCI Express, and a pipeline that mostly waits for itself."""
+    predictions = tk.predict(tk.load(SAMPLES / "synthetic_transformer_train.json.gz"), cluster=cluster, **change)
+    told = [finding.limit for finding in tk.report(predictions).findings if isinstance(finding, Bottleneck)]
+    assert told == ([kind] if kind else [])
 
 
 def test_the_report_of_edited_predictions_is_about_the_run_as_measured():

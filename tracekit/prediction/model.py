@@ -84,6 +84,9 @@ class Prediction:
         coverage: How the GPU time was predicted.
         kernels: One row per kernel of the kernel table, as ``predictors.predict`` gives it; what it can't tell is
             kept as measured.
+        run: The run that was replayed, with what its trace doesn't hold put in: its kernels are the trace's, then
+            those.
+        replayed: As ``kernels``, of all of them.
         notes: What to know about this prediction.
         memory: What a rank needs of its GPU's memory, and whether it fits.
         ranks: GPUs in use.
@@ -105,6 +108,8 @@ class Prediction:
     speedup: float
     coverage: Coverage
     kernels: pl.DataFrame
+    run: Run
+    replayed: pl.DataFrame
     notes: tuple[str, ...]
     memory: Memory
     ranks: int = 1

@@ -263,6 +263,7 @@ class Predictor:
         )
         in_flight = pipeline.in_flight if pipeline else 1.0
         memory = judge(run, gpu, layouts, self._needs, in_flight, kept_parameters(run, layouts))
+        kernels = _edited(run, filled.drop(ASKED, "transfer_us", strict=False))
         return Prediction(
             target=target.gpu,
             step=worked(step, step.span_us * per_span * longer[0] * late.likely, pipeline, target.layout),
@@ -270,7 +271,9 @@ class Predictor:
             high_us=high_us * per_span,
             speedup=run.replay.span_us / step.span_us / longer[0] / late.likely,
             coverage=_coverage(run, filled),
-            kernels=_edited(run, filled.drop(ASKED, "transfer_us", strict=False)),
+            kernels=kernels,
+            run=run,
+            replayed=kernels,
             notes=(
                 *notes.of_calibrations(self.calibrations, gpu, same_gpu),
                 *notes.of(run, target, self.source, filled, same_gpu, shared, pipeline, told or bool(self.assumed)),

@@ -143,7 +143,7 @@ def limits(sweep: Sweep) -> dict[str, Limit]:
     best: dict[str, Prediction] = {}
     for entry in sweep.entries:
         best.setdefault(entry.prediction.label, entry.prediction)
-    found = {label: limit(sweep.run, one) for label, one in best.items()}
+    found = {label: limit(one) for label, one in best.items()}
     return {label: one for label, one in found.items() if one is not None}
 
 

@@ -82,7 +82,7 @@ def build(
         accuracy=accuracy.build(rows, targets),
         what_if=edits.build(what_if, after_edits),
         provenance=provenance.build(run, targets, command),
-        findings=_findings(Case(run, rows, idle_time, tuple(targets), what_if)),
+        findings=_findings(Case(run, rows, idle_time, tuple(targets))),
         warnings=(*map(str, refused), *warnings.build(run, idle_time)),
         targets=tuple(targets),
         refused=tuple(refused),

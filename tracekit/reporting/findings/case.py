@@ -12,7 +12,7 @@ from tracekit.prediction import Prediction
 from tracekit.replay.causes import Cause
 from tracekit.replay.idle import END_OF_STEP, Idle
 from tracekit.replay.run import Run
-from tracekit.replay.whatif import Edited, WhatIf, saving_us
+from tracekit.replay.whatif import Edited, saving_us
 from tracekit.reporting.findings.model import Evidence
 from tracekit.trace import RankTrace
 from tracekit.units import counted, shape
@@ -33,19 +33,12 @@ class Case:
         kernels: The chosen steps' kernels, as ``tracekit.reporting.sections.table`` gives them.
         idle: Why the GPU was idle.
         targets: The predictions.
-        what_if: Edits of the run, which the predictions have in them.
     """
 
     run: Run
     kernels: pl.DataFrame
     idle: Idle
     targets: tuple[Prediction, ...] = ()
-    what_if: WhatIf | None = None
-
-    @property
-    def edited(self) -> Run:
-        """The run that the targets are predicted of."""
-        return self.what_if.run if self.what_if else self.run
 
     @property
     def steps(self) -> int:

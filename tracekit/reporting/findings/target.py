@@ -74,14 +74,9 @@ def _sentence(kind: str, on: Sequence[str], shares: Sequence[float], here: float
     return f"On {', '.join(on)} {said.format(percent_between(shares))} (measured: {percent(here)})."
 
 
-def limit(run: Run, target: Prediction) -> Limit | None:
-    """What sets the pace of a predicted step; None where no one thing does.
-
-    Args:
-        run: The measured run.
-        target: Its prediction.
-    """
-    return _limit(_shares(run, target.kernels["time_us"].to_numpy()))
+def limit(target: Prediction) -> Limit | None:
+    """What sets the pace of a predicted step; None where no one thing does."""
+    return _limit(_shares_there(target))
 
 
 def find(case: Case) -> Iterator[Finding]:
@@ -90,9 +85,15 @@ def find(case: Case) -> Iterator[Finding]:
     for target in case.targets:
         if case.run.gpu is not None and target.label == case.run.gpu.slug:
             continue
-        shares = _shares(case.edited, target.kernels["time_us"].to_numpy())
-        if (finding := _finding(target, here, shares)) is not None:
+        if (finding := _finding(target, here, _shares_there(target))) is not None:
             yield finding
+
+
+def _shares_there(target: Prediction) -> dict[str, float]:
+    """Of a predicted step; while a stage of a pipeline waits for others, nothing of this sets the pace."""
+    works = 1 - target.pipeline.bubble if target.pipeline else 1.0
+    shares = _shares(target.run, target.replayed["time_us"].to_numpy())
+    return {kind: works * share for kind, share in shares.items()}
 
 
 def _shares(run: Run, time_us: Floats) -> dict[str, float]:
