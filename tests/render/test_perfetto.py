@@ -6,6 +6,8 @@ from itertools import pairwise
 
 import pytest
 
+import tracekit as tk
+from tests.conftest import SAMPLES
 from tests.jobs import gradient_step, job
 from tests.prediction.test_prediction import steps_of_gemms
 from tracekit.errors import NotATraceError
@@ -43,6 +45,21 @@ def test_measured_and_predicted_stand_side_by_side(run, events):
     assert {event["tid"] for event in measured} == {7}
     assert measured[0]["args"]["op"] == "aten::mm"
     assert measured[0]["args"]["roofline_pct"] == pytest.approx(48.9, abs=0.2)
+
+
+def test_what_a_layout_adds_is_drawn():
+    trace = tk.load(SAMPLES / "synthetic_transformer_train.json.gz")
+    predictions = tk.predict(trace, cluster="4x1xh100-sxm@eth25", dp=4)
+    events = json.loads(document(predictions.run, predictions.targets, compress=False))["traceEvents"]
+    measured, predicted = (slices(events, cat="kernel", pid=pid) for pid in (0, 1))
+    added = [event for event in predicted if event["name"] == "all-reduce"]
+    assert added
+    assert not [event for event in measured if event["name"] == "all-reduce"]
+    end = max(event["ts"] + event["dur"] for event in predicted)
+    assert end / 3 == pytest.approx(predictions.targets[0].step.step_time_us, rel=0.02)
+    staged = tk.predict(trace, cluster="4xh100-sxm", pp=2)
+    text = document(staged.run, staged.targets, compress=False).decode()
+    assert "predicted on 4xh100-sxm, all stages on one GPU (NVIDIA H100" in text
 
 
 def test_both_begin_at_the_same_moment_and_none_before(events):

@@ -3,6 +3,7 @@
 import gzip
 import io
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 
 import msgspec
@@ -57,7 +58,7 @@ def _pieces(run: Run, targets: Sequence[Prediction]) -> Iterator[bytes]:
     yield msgspec.json.encode(head)[:-1] + b',"traceEvents":['
     separator = b"\n"
     for lane in _lanes(run, targets):
-        for rows in filter(None, _events(run, lane)):
+        for rows in filter(None, _events(lane)):
             yield separator + rows
             separator = b",\n"
     yield b"\n]}\n"
@@ -65,14 +66,15 @@ def _pieces(run: Run, targets: Sequence[Prediction]) -> Iterator[bytes]:
 
 def _lanes(run: Run, targets: Sequence[Prediction]) -> Iterator[Lane]:
     """Every timeline, shifted so that all begin the chosen steps at the same moment."""
-    analysed = _analysed(run, measured(run.graph), lags(run.graph))
-    yield Lane(0, "measured", _here(run), *analysed, run.kernels["dur_ns"] / 1e3, _bounds(run))
+    time_us, bound_us = run.kernels["dur_ns"] / 1e3, _bounds(run)
+    yield Lane(0, "measured", _here(run), run, *_analysed(run, measured(run.graph), lags(run.graph)), time_us, bound_us)
     for place, target in enumerate(targets, 1):
-        time_us, bound_us = target.kernels["time_us"], target.kernels["bound_us"]
+        there = replace(target.run, chosen=run.chosen)
+        time_us, bound_us = target.replayed["time_us"], target.replayed["bound_us"]
         durations = whole_ns(time_us.to_numpy() * 1e3, "kernels")
-        analysed = _analysed(run, replay(run.graph, durations), lags(run.graph, durations))
-        label, name = f"predicted on {target.label}", target.target.gpu.name
-        yield Lane(place, label, name, *analysed, time_us, bound_us)
+        analysed = _analysed(there, replay(there.graph, durations), lags(there.graph, durations))
+        label = f"predicted on {target.label}{', all stages on one GPU' if target.pipeline else ''}"
+        yield Lane(place, label, target.target.gpu.name, there, *analysed, time_us, bound_us)
 
 
 def _analysed(run: Run, timeline: Timeline, lag_ns: Ints) -> tuple[Timeline, pl.DataFrame, pl.DataFrame, int]:
@@ -94,19 +96,20 @@ def _bounds(run: Run) -> pl.Series:
     return predictors.predict(run.kernels, run.gpu)["bound_us"]
 
 
-def _events(run: Run, lane: Lane) -> Iterator[bytes]:
+def _events(lane: Lane) -> Iterator[bytes]:
+    run = lane.run
     for rank in tracks.ranks(run):
         pid = BLOCK * rank + lane.place
         said = f"rank {rank}: {lane.label}" if len(tracks.ranks(run)) > 1 or run.trace.rank is not None else lane.label
         yield events.process(pid, f"{said} ({lane.gpu_name})", pid)
         yield events.thread(pid, tracks.CRITICAL, "critical path", -2)
         yield events.thread(pid, tracks.IDLE, "GPU idle", -1)
-        yield events.slices(tracks.kernels(run, lane, rank).with_columns(pid=pl.lit(pid)))
-        yield events.slices(tracks.idle(run, lane, rank).with_columns(pid=pl.lit(pid)))
-        yield events.counter(tracks.roofline(run, lane, rank).with_columns(pid=pl.lit(pid)), "% of roofline")
+        yield events.slices(tracks.kernels(lane, rank).with_columns(pid=pl.lit(pid)))
+        yield events.slices(tracks.idle(lane, rank).with_columns(pid=pl.lit(pid)))
+        yield events.counter(tracks.roofline(lane, rank).with_columns(pid=pl.lit(pid)), "% of roofline")
     if len(tracks.ranks(run)) == 1:
         yield events.process(pid + HOST, f"CPU, {said}", pid)
-        yield events.slices(tracks.calls(run, lane).with_columns(pid=pl.lit(pid + HOST)))
+        yield events.slices(tracks.calls(lane).with_columns(pid=pl.lit(pid + HOST)))
     path = tracks.critical(lane).with_columns(pid=pl.lit(BLOCK * tracks.ranks(run)[0] + lane.place))
     yield events.slices(path)
-    yield events.flows(tracks.critical_kernels(run, lane, BLOCK), "critical path", lane.place)
+    yield events.flows(tracks.critical_kernels(lane, BLOCK), "critical path", lane.place)

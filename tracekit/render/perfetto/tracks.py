@@ -47,9 +47,9 @@ def ranks(run: Run) -> list[int]:
     return [rank.rank or 0 for rank in run.ranks]
 
 
-def kernels(run: Run, lane: Lane, rank: int) -> pl.DataFrame:
+def kernels(lane: Lane, rank: int) -> pl.DataFrame:
     """A slice per kernel, on its stream."""
-    table = _activities(run, lane, rank)
+    table = _activities(lane, rank)
     share = 100 * pl.col("bound_us") / pl.col("time_us")
     return table.select(
         "start_ns",
@@ -71,8 +71,9 @@ def kernels(run: Run, lane: Lane, rank: int) -> pl.DataFrame:
     )
 
 
-def calls(run: Run, lane: Lane) -> pl.DataFrame:
+def calls(lane: Lane) -> pl.DataFrame:
     """A slice per call that touches the GPU, on its CPU thread."""
+    run = lane.run
     nodes, timeline = run.graph.nodes, lane.timeline
     count = nodes.cpu - nodes.marks
     ends = np.concatenate([lane.path["end_ns"].to_numpy(), timeline.activity_end_ns[chosen(run)]])
@@ -90,9 +91,9 @@ def calls(run: Run, lane: Lane) -> pl.DataFrame:
     return table.filter(inside).with_columns(cat=pl.lit("cuda_runtime"), args=pl.struct("correlation"))
 
 
-def idle(run: Run, lane: Lane, rank: int) -> pl.DataFrame:
+def idle(lane: Lane, rank: int) -> pl.DataFrame:
     """A slice per stretch in which the GPU ran nothing, named by the cause of most of it."""
-    ordered = _activities(run, lane, rank).sort("start_ns")
+    ordered = _activities(lane, rank).sort("start_ns")
     reached = (pl.col("start_ns") + pl.col("dur_ns")).cum_max().shift(1)
     gaps = ordered.select(
         "kernel", start_ns=reached, dur_ns=pl.col("start_ns") - reached, before=pl.coalesce("op", "name")
@@ -108,9 +109,9 @@ def idle(run: Run, lane: Lane, rank: int) -> pl.DataFrame:
     )
 
 
-def roofline(run: Run, lane: Lane, rank: int) -> pl.DataFrame:
+def roofline(lane: Lane, rank: int) -> pl.DataFrame:
     """The share of its roofline that the kernel then running reaches; 0 where none runs or its work isn't known."""
-    table = _activities(run, lane, rank).sort("start_ns")
+    table = _activities(lane, rank).sort("start_ns")
     begin = table.select("start_ns", value=(100 * pl.col("bound_us") / pl.col("time_us")).fill_null(0.0).fill_nan(0.0))
     until = (pl.col("start_ns") + pl.col("dur_ns")).cum_max()
     ends = table.select(start_ns=until, next=pl.col("start_ns").shift(-1)).filter(
@@ -131,8 +132,9 @@ def critical(lane: Lane) -> pl.DataFrame:
     )
 
 
-def critical_kernels(run: Run, lane: Lane, block: int) -> pl.DataFrame:
+def critical_kernels(lane: Lane, block: int) -> pl.DataFrame:
     """The kernels on the critical path, in order, where they are drawn."""
+    run = lane.run
     rows = lane.path.filter(pl.col("on") == "gpu").drop_nulls("kernel")["kernel"].unique(maintain_order=True)
     drawn = rows.filter(rows.is_in(chosen(run)))
     alone = pl.repeat(ranks(run)[0], run.kernels.height, eager=True)
@@ -149,8 +151,9 @@ def critical_kernels(run: Run, lane: Lane, block: int) -> pl.DataFrame:
     )
 
 
-def _activities(run: Run, lane: Lane, rank: int) -> pl.DataFrame:
+def _activities(lane: Lane, rank: int) -> pl.DataFrame:
     """The chosen steps' kernels of a rank as they are drawn."""
+    run = lane.run
     table = run.kernels.with_columns(
         kernel=pl.int_range(pl.len(), dtype=pl.Int64),
         start_ns=lane.timeline.activity_start_ns - lane.origin_ns,
