@@ -31,7 +31,7 @@ FAMILY_RULES = (
     (
         "attention",
         r"sage_fwd|flash|fmha|MergeStates|attention|_attn|mha_|kernel_mha|With(?:Paged|Ragged)KVCache|\bxqa|AttnFwd|attn_fwd|attn_bwd|do_o_dot|dot_do_o|"
-        r"^bwd_(?:kernel_|preprocess)|^_(?:fwd|bwd)_kernel(?:_unified|_d[kqv]\w*)?$|mla_reduce",
+        r"^bwd_(?:kernel_|preprocess)|^_(?:fwd|bwd)_kernel(?:_unified|_splitK|_d[kqv]\w*)?$|mla_reduce",
     ),
     ("gemm", r"marlin_moe"),
     ("moe", r"moe|grouped_?gemm|expert|_matmul_ogs"),
@@ -65,7 +65,7 @@ FAMILY_RULES = (
     (
         "reduction",
         r"reduce|reduction|triton_(red|per)|nll_loss|NLLCriterion|ctc_loss|scan|cumsum|cumprod|arg(max|min)|sort|topk|pool|"
-        r"(?:average|max)_?gradinput|histogram|unique|RunLengthEncode|amax_kernel|krn_partial",
+        r"(?:average|max)_?gradinput|roi_align|nms_kernel|histogram|unique|RunLengthEncode|amax_kernel|krn_partial",
     ),
     (
         "elementwise",
