@@ -78,7 +78,7 @@ def critical_path(
     lag = lags(graph) if lag_ns is None else lag_ns
     table = per_step(timeline, kernels, steps).with_row_index("index")
     table = table.join(chosen.select("step"), on="step", how="semi", maintain_order="left").drop_nulls("time_ns")
-    begin, end = int(table["begin_ns"].min()), int(table["end_ns"].max())  # type: ignore[arg-type]
+    begin, end = table.select(pl.col("begin_ns").min(), pl.col("end_ns").max()).row(0)
     last = table.row(int(table["end_ns"].arg_max() or 0), named=True)
     vertex = _last_vertex(graph, timeline, kernels, last["step"], last["index"], end)
     trail = follow(graph, timeline, lag, Stretches(np.array([begin]), np.array([end]), np.array([vertex])))

@@ -58,7 +58,7 @@ def _deadlines(
     keys = [key for key in ("rank", "step") if key in steps.columns]
     table = per_step(timeline, kernels, steps).with_row_index("index")
     table = table.join(chosen.select(keys), on=keys, how="semi", maintain_order="left")
-    end = int(table["end_ns"].max())  # type: ignore[arg-type]
+    end = table.select(pl.col("end_ns").max()).item()
     deadline = np.full(graph.vertex.size, UNBOUNDED)
     own = kernels["step"].is_in(chosen["step"].implode()).fill_null(False).to_numpy() & (
         timeline.activity_end_ns <= end

@@ -9,7 +9,7 @@ from tracekit.errors import WhatIfError
 from tracekit.replay.whatif.collective import overlap, serialize
 from tracekit.replay.whatif.compile import HOST, compiled
 from tracekit.replay.whatif.cuda_graph import cuda_graph
-from tracekit.replay.whatif.edited import Edit
+from tracekit.replay.whatif.edited import Edit, Edited
 from tracekit.replay.whatif.fuse import fuse
 from tracekit.replay.whatif.host import check_speeds, host_speed
 from tracekit.replay.whatif.infinite_queue import infinite_queue
@@ -65,8 +65,8 @@ def _scale(given: Arguments) -> Edit:
     return partial(scale, select=given.select(), factor=given.number())
 
 
-def _of_selection(edit: Callable[..., object]) -> Callable[[Arguments], Edit]:
-    return lambda given: partial(edit, select=given.only(keys=None).select())  # type: ignore[return-value]
+def _of_selection(edit: Callable[..., Edited]) -> Callable[[Arguments], Edit]:
+    return lambda given: partial(edit, select=given.only(keys=None).select())
 
 
 def _no_sync(given: Arguments) -> Edit:
