@@ -4,6 +4,7 @@ import pytest
 
 import tracekit as tk
 from predictors import load_gpu
+from tests.jobs import recorded
 from tracekit.prediction import notes
 from tracekit.prediction.layout import Layout
 from tracekit.prediction.memory import judge
@@ -118,6 +119,17 @@ def test_copies_hold_each_gradient_once_more_in_a_bucket():
     assert (copied.least_bytes, copied.most_bytes) == (alone.least_bytes, alone.most_bytes + 4 * 2**20)
     assert memory(training(2**32), "a100-sxm-80gb").fits is True
     assert in_copies(training(2**32), "a100-sxm-80gb").fits is None
+
+
+@pytest.mark.parametrize(("called", "kind", "in_buckets"), [
+    ("mesh_dp", "allreduce", 1), ("mesh_tp", "allreduce", 0), ("fsdp", "reduce_scatter", 0)
+])  # fmt: skip
+def test_only_data_parallel_ranks_that_do_not_shard_have_buckets(called, kind, in_buckets):
+    builder = training(2**20)
+    builder.metadata["distributedInfo"] = {"rank": 0, "world_size": 8}
+    group = {"Group size": 8, "Process Group Ranks": str([*range(8)]), "Process Group Description": called}
+    builder.kernel("ncclDevKernel_X", 120, 50, launch=22, **(recorded(kind) | group))
+    assert memory(builder, "l4").most_bytes == (20 + 4 * in_buckets) * 2**20 + 4 * 8 * 1024
 
 
 def test_dollars_for_a_thousand_steps():

@@ -6,7 +6,7 @@ from math import gcd
 import polars as pl
 
 from predictors import Gpu
-from tracekit.prediction.layout import Layout
+from tracekit.prediction.layout import Change, Layout, layout_of
 from tracekit.replay.run import Run
 from tracekit.workload.ops.vector import INDEX_BYTES
 from tracekit.workload.parameters import GRADIENT
@@ -149,7 +149,8 @@ def _recorded(allocated: float, reserved: float, buckets: float, room: float) ->
 
 def _bucket_bytes(run: Run, state: State | None, layouts: tuple[Layout, Layout] | None) -> float:
     """Of the copy of each gradient that DistributedDataParallel has in a bucket, unless it is told otherwise."""
-    replicas, sharded = (layouts[1].dp, layouts[1].sharded) if layouts else (run.trace.world_size, False)
+    job = layouts[1] if layouts else layout_of(run, Change())
+    replicas, sharded = (job.dp, job.sharded) if job else (run.trace.world_size, False)
     return state.held_bytes / 2 if state and replicas > 1 and not sharded else 0.0
 
 
