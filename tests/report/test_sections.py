@@ -4,6 +4,7 @@ import polars as pl
 import pytest
 
 import tracekit as tk
+from tests.conftest import SAMPLES
 from tracekit.reporting.sections import accuracy
 from tracekit.testing import TraceBuilder
 
@@ -168,3 +169,30 @@ def test_of_the_recording_nothing_private_is_told():
 )
 def test_a_gpu_that_is_not_known_is_said_as_it_was_recorded(device, said):
     assert tk.report(TraceBuilder(device).kernel("gemm", 10, 100, launch=0).load()).source.resolution == said
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"batch": 2},
+        {"dp": 4},
+        {"dp": 4, "fsdp": True},
+        {"tp": 2},
+        {"pp": 2, "micro_batches": 8},
+        {"dp": 2, "tp": 2, "pp": 2, "pp_schedule": "zero-bubble"},
+    ],
+)
+def test_figures_of_a_layout_agree_with_each_other(change):
+    trace = tk.load(SAMPLES / "synthetic_transformer_train.json.gz")
+    predictions = tk.predict(trace, cluster="8xl40s", what_if=["scale(family=gemm, 0.5)", "no-sync()"], **change)
+    report = tk.report(predictions)
+    (target,), source, (_, bar) = report.targets, report.source, report.bars
+    step = target.step
+    assert target.low_us <= step.step_time_us <= target.high_us
+    assert step.exposed_comm_us <= step.kernel_time_us
+    assert step.kernel_time_us + step.idle_us == pytest.approx(step.step_time_us)
+    assert sum(time_us for _, time_us in bar.parts) == pytest.approx(bar.step_time_us) == step.step_time_us
+    assert target.speedup == pytest.approx(source.step_time_us / step.step_time_us)
+    assert target.per_second / source.per_second == pytest.approx(target.speedup_per_sample)
+    assert report.what_if[-1].predicted_us == (step.step_time_us,)

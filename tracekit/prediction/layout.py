@@ -299,7 +299,7 @@ def resized(layout: Layout, change: Change) -> Layout:
     everyone = layout.ep > 1 and layout.ep == layout.dp * layout.tp
     ep = change.ep or (dp * tp if everyone else layout.ep)
     if dp * tp % ep:
-        raise LayoutError(f"ep {ep} doesn't divide the {dp * tp} ranks of a stage.")
+        raise LayoutError(f"ep {ep} doesn't divide the {many(dp * tp, 'rank')} of a stage.")
     if change.micro_batches or change.chunks or change.zero_bubble:
         if pp == 1:
             raise LayoutError("micro-batches and schedules need pipeline parallelism:", "say --pp too.")
