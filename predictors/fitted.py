@@ -49,6 +49,7 @@ class Fitted:
             `watts`, the mean logarithm of their `watts_per_tflops`.
         sparse: GPUs of which so few kernels were measured that their interval is that of GPUs that weren't.
         rated: slug -> constant -> what it adds, of GPUs of which only the rate of large products was published.
+        taught: GPUs measured well enough that the corrections for unmeasured GPUs learned from them.
     """
 
     base: dict[str, float]
@@ -59,6 +60,7 @@ class Fitted:
     architecture: Effects = field(default_factory=dict)
     sparse: Sequence[str] = ()
     rated: Effects = field(default_factory=dict)
+    taught: Sequence[str] = ()
 
     @functools.cached_property
     def well_measured(self) -> Mapping[str, Machine]:
@@ -178,6 +180,12 @@ class Weights:
         """The correction of a law on a GPU: its architecture's, which siblings share, or else the general one."""
         own = self.grown.get(f"{gpu.architecture}/{law}") if self.has_sibling(law, gpu) else None
         return own or self.grown.get(f"all/{law}")
+
+    def learned_from(self, law: str, gpu: Machine) -> bool:
+        """Whether the correction of a law on a measured GPU learned from it or from others of its architecture."""
+        fitted = self.law(law)
+        own = gpu.slug in fitted.gpu and f"{gpu.architecture}/{law}" in self.grown
+        return own or gpu.slug in fitted.taught
 
     def has_sibling(self, law: str, gpu: Machine) -> bool:
         """Whether a GPU of its architecture was measured that runs a law's kernels as it does.

@@ -32,7 +32,7 @@ class Law:
         effects: the constants that a GPU, a class of GPUs or a framework may shift.
         floor_is_exact: the learned correction leaves the floor alone, which keeps the time growing with the work.
         of_op: the terms are those of the whole op, of which a kernel does a share; otherwise of the kernel's own bytes.
-        travels: how much of the learned correction holds on a GPU when neither it nor a twin of it was measured well.
+        travels: how much of the learned correction holds on a GPU when it learned from neither it nor a relative of it.
     """
 
     terms: Callable[[Columns, Machine, Constants], Terms]

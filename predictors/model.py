@@ -154,7 +154,7 @@ def evaluate(rows: Sizes, law: str, gpu: Machine, weights: Weights) -> tuple[Ter
     grown = weights.correction(law, gpu)
     if grown is not None:
         learned = grown.predict(features(law, rows.frameworks, *of_twin, twin or gpu))
-    learned *= 1.0 if (twin or gpu).slug in weights.law(law).well_measured else LAWS[law].travels
+    learned *= 1.0 if weights.learned_from(law, twin or gpu) else LAWS[law].travels
     correction = LAWS[law].correctable(terms) * learned
     own = weights.calibrated.get((law, gpu.slug))
     if own is not None:

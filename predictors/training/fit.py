@@ -181,6 +181,7 @@ def _corrected(
     sets = [_residuals(law, p, fitted, launches) for p in parts]
     unslowed = [_residuals(law, p.unslowed, fitted, launches) for p in parts if p.table.height >= many]
     shared = SHARED_TREES(*_pooled(unslowed))
+    taught = sorted(p.gpu for p in parts if p.table.height >= many)
     own = dict(known)
     family = law.split(" ")[0]
     grow = partial(OWN_TREES, **FINE_TREES) if family in FINE_FAMILIES else OWN_TREES
@@ -189,7 +190,7 @@ def _corrected(
         if sum(s.target.size for s in alike) >= OWN_LEAST_ROWS:
             trees = grow(*_pooled(alike))
             own[architecture] = Averaged(trees, NETWORK(*_pooled(alike))) if family in SMOOTH_FAMILIES else trees
-    return LawFit(law, fitted, launches, shared, own)
+    return LawFit(law, replace(fitted, taught=taught), launches, shared, own)
 
 
 def _shape_number() -> pl.Expr:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from scipy.optimize import least_squares  # type: ignore[import-untyped, unused-ignore]
 
 from predictors.arrays import Bools, Floats
-from predictors.fitted import Fitted
+from predictors.fitted import Fitted, machine_of
 from predictors.law import Law
 from predictors.laws.products import knows_power
 from predictors.machine import Machine
@@ -18,8 +18,10 @@ from predictors.terms import Columns
 
 EFFECT_SD = {"tensor_class": 0.12, "gpu": 0.1, "framework": 0.12, "stack": 0.08}
 """Prior standard deviations of the offsets, in log space (predictor study, section 1)."""
-CLASS_MEMORY_SD = 0.03
-"""Of a class's memory rate: the matrix units have no part in it."""
+ASIDE_SD = 0.03
+"""Of a class's memory rate, and of its rate where kernels run on the vector units: matrix units have no part in it."""
+LOW_POWER_W, LOW_POWER_SD = 75.0, 0.3
+"""Boards of so little power, and of their offsets on the vector units: how far they throttle is theirs alone."""
 OTHER_VENDOR_SD = 0.5
 """The same of AMD's class: its libraries reach another share of the peak, which mustn't bend what all GPUs share."""
 OTHER_VENDOR_FLOOR = 0.5
@@ -191,8 +193,11 @@ class _Problem:
         if scope == "base":
             median, sd = self.law.priors[constant]
             return float(np.log(median)), sd
-        if (scope, constant) == ("tensor_class", "memory"):
-            return 0.0, CLASS_MEMORY_SD
+        on_vector_units = "power" in self.law.priors
+        if scope == "tensor_class" and (constant == "memory" or on_vector_units):
+            return 0.0, ASIDE_SD
+        if scope == "gpu" and on_vector_units and machine_of(who).gpu.tdp_w <= LOW_POWER_W:
+            return 0.0, LOW_POWER_SD
         return 0.0, EFFECT_SD[scope]
 
     def _part(self, i: int, vector: Floats) -> Floats:
