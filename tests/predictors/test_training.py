@@ -14,7 +14,7 @@ pytest.importorskip("scipy")
 
 from predictors import load_gpu, predict
 from predictors.columns import law_columns, prepare, sizes
-from predictors.fitted import Fitted, load_weights, save_weights
+from predictors.fitted import Fitted, Weights, load_weights, save_weights
 from predictors.law import LAWS, STREAM
 from predictors.machine import machine
 from predictors.model import evaluate
@@ -32,6 +32,7 @@ UNPAIRED = {
     "kinship": pl.lit(None, pl.String), "versions_us": pl.lit(None, pl.List(pl.Float64)),
 }  # fmt: skip
 """Columns of scored kernels that have no pair on another GPU and one version."""
+GEMM = {"family": "gemm", "dtype": "bf16", "framework": "vllm", "m": 512, "n": 4096, "k": 1024}
 GPUS = {"a100_sxm": 0.80, "l40s": 0.70, "h100_sxm": 0.90}
 
 
@@ -99,6 +100,21 @@ def test_measurements_become_weights_that_predict_them(tmp_path):
     rows = load(tmp_path).filter(pl.col("gpu") == "h100-sxm", pl.col("latency_us") > 20)
     error = predict(rows, "h100-sxm", weights=tmp_path / "weights")["time_us"] / rows["latency_us"] - 1
     assert error.abs().median() < 0.05
+
+
+def test_a_correction_counts_less_on_a_gpu_that_it_did_not_learn_from(tmp_path):
+    write_gemms(tmp_path)
+    rows = {"a100-sxm-80gb": 250, "l40s": 250, "h100-sxm": 20}
+    few = fit("gemm half", [Measured(p.gpu, p.table.head(rows[p.gpu])) for p in measurements([tmp_path])["gemm half"]])
+    assert few.fitted.taught == ["a100-sxm-80gb", "l40s"]
+    every = replace(few, fitted=replace(few.fitted, taught=[*rows]))
+    h100, kernels = machine(load_gpu("h100-sxm")), sizes(prepare(pl.DataFrame([GEMM])))
+    law, part, whole = (
+        np.log(evaluate(kernels, "gemm half", h100, weights)[1])
+        for weights in (Weights({"gemm half": few.fitted}), few.weights, every.weights)
+    )
+    assert abs(whole - law) > 1e-3
+    assert part - law == pytest.approx(LAWS["gemm half"].travels * (whole - law))
 
 
 def test_every_gpu_and_every_class_is_left_out_once(tmp_path):
