@@ -20,6 +20,8 @@ EFFECT_SD = {"tensor_class": 0.12, "gpu": 0.1, "framework": 0.12, "stack": 0.08}
 """Prior standard deviations of the offsets, in log space (predictor study, section 1)."""
 ASIDE_SD = 0.03
 """Of a class's memory rate, and of its rate where kernels run on the vector units: matrix units have no part in it."""
+VECTOR_GPU_SD = 0.15
+"""Of a GPU's offsets on the vector units: there it has to itself what a class and a GPU share elsewhere."""
 LOW_POWER_W, LOW_POWER_SD = 75.0, 0.3
 """Boards of so little power, and of their offsets on the vector units: how far they throttle is theirs alone."""
 OTHER_VENDOR_SD = 0.5
@@ -196,8 +198,9 @@ class _Problem:
         on_vector_units = "power" in self.law.priors
         if scope == "tensor_class" and (constant == "memory" or on_vector_units):
             return 0.0, ASIDE_SD
-        if scope == "gpu" and on_vector_units and machine_of(who).gpu.tdp_w <= LOW_POWER_W:
-            return 0.0, LOW_POWER_SD
+        if scope == "gpu" and on_vector_units:
+            throttles = who in self.measured and machine_of(who).gpu.tdp_w <= LOW_POWER_W
+            return 0.0, LOW_POWER_SD if throttles else VECTOR_GPU_SD
         return 0.0, EFFECT_SD[scope]
 
     def _part(self, i: int, vector: Floats) -> Floats:
