@@ -68,10 +68,7 @@ def load(folder: Path) -> Iterator[pl.DataFrame]:
         "moe": ("moe", experts),
     }
     read = _checked_out if any((folder / systems).is_dir() for systems in SYSTEMS) else _table
-    for name, (family, columns) in kinds.items():
-        frame = read(folder, name)
-        if frame is None:
-            continue
+    for frame, family, columns in ((f, *kind) for name, kind in kinds.items() for f in read(folder, name)):
         if family == "gemm":
             table = pl.col("latency_us").min().over("system", "framework", "version", "dtype")
             frame = frame.filter(table <= LONGEST_FLOOR_US)
@@ -87,25 +84,21 @@ def load(folder: Path) -> Iterator[pl.DataFrame]:
             )  # fmt: skip
 
 
-def _table(folder: Path, name: str) -> pl.DataFrame | None:
+def _table(folder: Path, name: str) -> Iterator[pl.DataFrame]:
     path = folder / f"{name}.parquet"
     if not path.exists():
-        return None
+        return
     frame = pl.read_parquet(path).rename({"attn_dtype": "dtype"}, strict=False)
     text = [column for column, dtype in frame.schema.items() if dtype == pl.Categorical]
     numbers = [column for column, dtype in frame.schema.items() if dtype.is_integer()]
-    return frame.with_columns(pl.col(text).cast(pl.String), pl.col(numbers).cast(pl.Int64))
+    yield frame.with_columns(pl.col(text).cast(pl.String), pl.col(numbers).cast(pl.Int64))
 
 
-def _checked_out(folder: Path, name: str) -> pl.DataFrame | None:
-    frames = [
-        _file(path, system.name)
-        for systems in SYSTEMS
-        for system in sorted((folder / systems).glob("*"))
-        for path in sorted(system.rglob(f"{FILES[name]}.*"))
-        if path.parent.parent.name in SERVING_FRAMEWORKS
-    ]
-    return pl.concat(frames, how="diagonal_relaxed") if frames else None
+def _checked_out(folder: Path, name: str) -> Iterator[pl.DataFrame]:
+    for system in (system for systems in SYSTEMS for system in sorted((folder / systems).glob("*"))):
+        files = (p for p in sorted(system.rglob(f"{FILES[name]}.*")) if p.parent.parent.name in SERVING_FRAMEWORKS)
+        if frames := [_file(path, system.name) for path in files]:
+            yield pl.concat(frames, how="diagonal_relaxed")
 
 
 def _file(path: Path, system: str) -> pl.DataFrame:

@@ -41,21 +41,31 @@ def load(*data: Path) -> pl.DataFrame:
     Raises:
         ValueError: a folder without any measurement, or a checkout without its large files.
     """
-    found = {folder: [*_frames(folder)] for folder in data}
+    found = {folder: [_times(frame) for frame in _frames(folder)] for folder in data}
     if empty := [str(folder) for folder, frames in found.items() if not frames]:
         raise ValueError(f"no measured kernels under {', '.join(empty)}")
     rows = pl.concat([frame for frames in found.values() for frame in frames], how="diagonal_relaxed")
-    slugs = {name: slug for name in rows["gpu"].unique().to_list() if (slug := _slug(name))}
-    rows = rows.with_columns(pl.col("gpu").replace_strict(slugs, default=None, return_dtype=pl.String))
-    fitted = ~pl.col("family").is_in(TENSOR_FAMILIES) | pl.col("dtype").is_in(_MODELLED)
-    rows = rows.filter(pl.col("gpu").is_not_null(), fitted, pl.col("latency_us") > 0)
-    time = pl.col("latency_us").cast(pl.Float64)
-    slowed = (pl.col("family").first() == "attention") & (time.max() > SLOWED * time.min())
-    return rows.group_by([k for k in KEYS if k in rows.columns], maintain_order=True).agg(
-        time.median(),
-        unslowed_us=pl.when(slowed).then(time.min()).otherwise(time.median()),
-        versions_us=pl.when(pl.col("source").first() == "graph").then(time.implode()),
+    rows = rows.group_by([key for key in KEYS if key in rows.columns], maintain_order=True).agg(
+        pl.col("times").explode()
     )
+    times = pl.col("times").list
+    slowed = (pl.col("family") == "attention") & (times.max() > SLOWED * times.min())
+    return rows.select(
+        pl.exclude("times"),
+        latency_us=times.median(),
+        unslowed_us=pl.when(slowed).then(times.min()).otherwise(times.median()),
+        versions_us=pl.when(pl.col("source") == "graph").then("times"),
+    )
+
+
+def _times(frame: pl.DataFrame) -> pl.DataFrame:
+    """The times of each distinct kernel of one source; a checkout's twenty million rows together take 24 GB."""
+    slugs = {name: slug for name in frame["gpu"].unique().to_list() if (slug := _slug(name))}
+    fitted = ~pl.col("family").is_in(TENSOR_FAMILIES) | pl.col("dtype").is_in(_MODELLED)
+    rows = frame.with_columns(gpu=pl.col("gpu").replace_strict(slugs, default=None, return_dtype=pl.String))
+    rows = rows.filter(pl.col("gpu").is_not_null(), fitted, pl.col("latency_us") > 0)
+    keys = [key for key in KEYS if key in rows.columns]
+    return rows.group_by(keys, maintain_order=True).agg(times=pl.col("latency_us").cast(pl.Float64))
 
 
 def _frames(folder: Path) -> Iterator[pl.DataFrame]:

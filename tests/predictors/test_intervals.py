@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import polars as pl
 import pytest
 
-from predictors import load_gpu
+from predictors import load_gpu, predict
 from predictors.fitted import Calibrated, Fitted, Weights
 from predictors.intervals import SITUATIONS, half_width, situation, total
 from predictors.law import LAWS
@@ -33,6 +34,19 @@ WEIGHTS = Weights(
 def test_an_interval_widens_with_the_distance_from_what_was_measured(gpu: str, where: str, width: float):
     assert situation("gemm half", machine(load_gpu(gpu)), WEIGHTS) == where
     assert half_width("gemm half", machine(load_gpu(gpu)), WEIGHTS) == width
+
+
+def test_a_convolution_by_an_unknown_algorithm_is_less_sure_than_the_gemm_it_implies():
+    work = {"dtype": "fp32", "m": 50176, "n": 64, "k": 576, "channels": 64}
+    kernels = [
+        {"family": "gemm"} | work,
+        {"family": "conv", "winograd": True, "height": 56, "width": 56} | work,
+        {"family": "conv", "winograd": False} | work,
+    ]
+    told = predict(pl.DataFrame(kernels, infer_schema_length=None), "v100-pcie-32gb")
+    gemm, winograd, other = np.log(told["high_us"] / told["time_us"])
+    assert gemm <= winograd < other
+    assert other >= 0.6
 
 
 def test_a_gpu_of_which_few_kernels_were_measured_is_as_unsure_as_one_left_out():
