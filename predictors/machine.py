@@ -38,6 +38,8 @@ MMA_FLOPS_PER_CLOCK = 2048.0
 """Of an SM in 16 bit by the instructions of the A100 (mma.sync), whose peak this is. Matrix units of an H100 and a B200
 take two and four times as many by their own; FlashAttention 2, which knows mma.sync only, is no faster on a B200 than
 on an H100 (docs/accuracy-kernels.md)."""
+OF_16_BIT = {"tf32": 1 / 2, "3xtf32": 1 / 6}
+"""Rates in wider formats over that."""
 
 _PROCESS_POWER = {
     "6.": 1.0, "7.": 0.8, "8.0": 0.4, "8.6": 0.46, "8.9": 0.28, "9.": 0.28, "10.": 0.28, "12.": 0.28,
@@ -62,7 +64,7 @@ class Machine:
         cache_bytes: of the last level before the memory.
         watts_per_tflops: board power over the fp32 vector rate, in units of TSMC 16 nm.
         gpu: where the rest of the datasheet is.
-        matrix_flops_per_clock: that an SM's matrix units take at most of the kernels in question.
+        matrix_flops_per_clock: that an SM's matrix units take at most of the kernels in question, in 16 bit.
     """
 
     slug: str
@@ -112,7 +114,8 @@ class Machine:
         peak = self.gpu.peak_flops(dtype or "fp32")
         if peak is None:
             peak = self.gpu.vector_tflops["fp32"] * 1e12 / (64 if dtype == "fp64" else 1)
-        return min(peak / 1e12 * self.boost, self.matrix_flops_per_clock * self.sms * self.clock_mhz / 1e6)
+        per_clock = self.matrix_flops_per_clock * OF_16_BIT.get(dtype or "fp32", 1.0)
+        return min(peak / 1e12 * self.boost, per_clock * self.sms * self.clock_mhz / 1e6)
 
     @property
     def has_later_units(self) -> bool:

@@ -24,19 +24,27 @@ def runs_as(table: pl.DataFrame, gpu: Gpu) -> pl.Series:
 
     fp32 convolutions run as tf32 on NVIDIA Ampere and later, as `torch.backends.cudnn.allow_tf32` defaults to
     true, but for those that were seen on the vector units; fp32 matrix products stay fp32, as
-    `torch.backends.cuda.matmul.allow_tf32` defaults to false.
+    `torch.backends.cuda.matmul.allow_tf32` defaults to false. PyTorch's memory-efficient attention takes fp32 as three
+    products in TF32 there (its gemm_kernel_utils.h, `OpMultiplyAddFastF32` from Sm80 on).
 
     Args:
-        table: rows with `family`, `dtype` and `tensor_core`.
+        table: rows with `family`, `dtype`, `framework` and `tensor_core`.
         gpu: where the kernels run.
 
     Returns:
         One dtype a row, null where the row has none.
     """
     nearest = {dtype: _nearest(dtype, gpu) for dtype in FALLBACKS}
-    convolution = (pl.col("family") == "conv") & (pl.col("dtype") == "fp32") & pl.col("tensor_core").fill_null(True)
-    usual = pl.col("dtype").replace(nearest)
-    dtype = pl.when(convolution & pl.lit(has_tf32(gpu))).then(pl.lit("tf32")).otherwise(usual)
+    by_tf32 = (pl.col("dtype") == "fp32") & pl.lit(has_tf32(gpu))
+    convolution = (pl.col("family") == "conv") & pl.col("tensor_core").fill_null(True)
+    attention = (pl.col("family") == "attention") & (pl.col("framework") == "memeff")
+    dtype = (
+        pl.when(by_tf32 & convolution)
+        .then(pl.lit("tf32"))
+        .when(by_tf32 & attention)
+        .then(pl.lit("3xtf32"))
+        .otherwise(pl.col("dtype").replace(nearest))
+    )
     tensor = pl.col("family").is_in(["gemm", "conv", "attention", "moe"])
     return table.select(runs_as=pl.when(tensor).then(dtype).otherwise(pl.col("dtype")))["runs_as"]
 

@@ -34,6 +34,20 @@ def test_the_nearest_format_that_runs(gpu: str, family: str, asked: str, runs: s
     assert runs_as(complete(pl.DataFrame({"family": [family], "dtype": [asked]})), load_gpu(gpu)).to_list() == [runs]
 
 
+@pytest.mark.parametrize(
+    ("gpu", "framework", "runs"),
+    [
+        ("a100-sxm-80gb", "memeff", "3xtf32"),
+        ("v100-pcie-32gb", "memeff", "fp32"),
+        ("mi300x", "memeff", "fp32"),
+        ("a100-sxm-80gb", None, "fp32"),
+    ],
+)
+def test_memory_efficient_attention_takes_fp32_as_three_products_in_tf32(gpu: str, framework: str | None, runs: str):
+    attention = pl.DataFrame({"family": ["attention"], "dtype": ["fp32"], "framework": [framework]})
+    assert runs_as(complete(attention), load_gpu(gpu)).to_list() == [runs]
+
+
 CONVOLUTION = {"family": "conv", "dtype": "fp32", "m": 100352, "n": 256, "k": 2304}
 
 

@@ -193,3 +193,11 @@ def test_measurements_are_shown_under_their_stack_too(tmp_path):
     pl.DataFrame(rows).write_parquet(tmp_path / "aiconfigurator/attention_context.parquet")
     times = dict(load(tmp_path).select("framework", "latency_us").iter_rows())
     assert times == {"vllm": 70.0, "fa3": 50.0, "triton": 90.0}
+
+
+def test_older_instructions_take_wider_formats_at_a_part_of_their_rate():
+    on_mma = machine(load_gpu("h100-sxm")).on_mma
+    rate = on_mma.tflops("bf16")
+    assert on_mma.tflops("tf32") == pytest.approx(rate / 2)
+    assert on_mma.tflops("3xtf32") == pytest.approx(rate / 6)
+    assert on_mma.tflops("fp32") < rate / 6
