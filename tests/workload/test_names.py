@@ -131,6 +131,7 @@ REAL_NAMES = [
     ("kernel_cutlass_kernel_quacktopkTopK_object_at__tensorptrbf16gmem", "reduction", "bf16"),
     ("_ZN10flashinfer37BatchDecodeWithPagedKVCacheKernelILNS_15PosEncodingModeE0ELj2E", "attention", None),
     ("_ZN10fbgemm_gpu35split_embedding_codegen_forward_unweightedEvi", "embedding", None),
+    ("_fbgemm_grouped_gemm_fp8_rowwise", "moe", "fp8"),
     ("_fwd_kernel", "attention", None),
     ("_fwd_kernel_splitK", "attention", None),
     ("void vision::ops::(anonymous namespace)::roi_align_forward_kernel_impl<float>(int, float const*)", "reduction",

@@ -113,7 +113,7 @@ _MOVED_BYTES = {"bool": 1, "signed char": 1, "unsigned char": 1, "short": 2, "in
 # torch's mangled and templated names repeat namespaces that would trip the rules above; vLLM's name a type of fp8
 # caches for caches that aren't (0).
 _NOISE = re.compile(
-    r"kernel_cutlass_kernel_|fbgemm(?:_[a-z]+)*|flashinfer(?:::)?|deep_gemm::|cutlass_kernels::|at::native::|std::|c10::|"
+    r"kernel_cutlass_kernel_|fbgemm|flashinfer(?:::)?|deep_gemm::|cutlass_kernels::|at::native::|std::|c10::|"
     r"\(anonymous namespace\)::|cuda_kernel_impl|Fp8KVCacheDataType\)0"
 )
 
