@@ -317,6 +317,24 @@ def test_what_is_sliced_is_read_twice_at_most(op, dims, bytes_):
     assert kernel_of(op, op, dims, [FLOAT, FLOAT, SCALAR], ["", "", over])["bytes"] == bytes_
 
 
+@pytest.mark.parametrize(
+    ("op", "numbers", "bytes_"),
+    [
+        # Axes of dynamic shapes, offsets and switches come before the size.
+        ("triton_poi_fused_slice_1", ["333", "0", "False", "24576"], 3 * 4 * 24576),
+        ("triton_poi_fused_select_1", ["333", "384", "64"], 2 * 4 * 24576),
+        # Where these can't be told from sizes, all is read.
+        ("triton_red_fused_slice_sum_1", ["333", "384", "64"], 4 * (24576 + 16 * 24576)),
+        ("triton_poi_fused_slice_1", ["0"], 4 * (24576 + 16 * 24576)),
+    ],
+)
+def test_numbers_that_are_no_sizes_say_nothing_of_what_is_sliced(op, numbers, bytes_):
+    dims, types = [[384, 1024], [384, 64], *[[]] * len(numbers)], [FLOAT, FLOAT, *[SCALAR] * len(numbers)]
+    row = kernel_of(op, op, dims, types, ["", "", *numbers])
+    assert row["bytes"] == bytes_
+    assert row["flops"] <= 384 * 1024
+
+
 def test_flexible_attention_has_a_bracket_for_its_mask():
     # 2 x 8 heads of 1024 tokens, in 8 blocks of keys; 2 heads of keys.
     op = "triton_tem_fused_flex_attention_0"

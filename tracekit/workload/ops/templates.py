@@ -17,6 +17,8 @@ PARTS = ((re.compile(r"_select_(?!backward|scatter)"), 1), (re.compile(r"_slice_
 """Reads of a tensor one index along an axis, or a slice, of which two may be read at once, as by gated units: how many
 elements of it, at most, for each that the kernel goes over."""
 
+POINTWISE = "triton_poi_"
+
 
 def moved(signature: Signature, item_bytes: int) -> Columns:
     """Each buffer read or written once; of one that is indexed or sliced no more than the kernel can reach.
@@ -27,15 +29,29 @@ def moved(signature: Signature, item_bytes: int) -> Columns:
         signature: The kernel's arguments; the whole numbers among them say how many elements it goes over.
         item_bytes: Bytes per element of buffers without a type.
     """
-    sizes = [value for index in range(len(signature.dims)) if isinstance(value := signature.value(index), int)]
     each = next((count for pattern, count in PARTS if pattern.search(signature.op)), None)
     tensors = _looked_up(signature.tensors)
     largest = largest_of(tensors)
-    if each is None or not sizes:
+    over = _gone_over(signature, tensors[-1].numel, largest.numel)
+    if each is None or over is None:
         return columns_of(largest.shape, flops=largest.numel, bytes_=size_of(tensors, item_bytes))
-    over = math.prod(sizes)
     bytes_ = sum(min(tensor.stored, each * over) * tensor.item_bytes(item_bytes) for tensor in tensors)
     return columns_of(largest.shape, flops=over, bytes_=bytes_)
+
+
+def _gone_over(signature: Signature, last: int, most: int) -> int | None:
+    """Elements that a kernel goes over, at most those of its largest buffer; ``None`` where no number tells.
+
+    The sizes come last. Before them are numbers of any meaning, such as the axes of dynamic shapes; what is pointwise
+    goes over the elements of what it writes, mostly the last buffer.
+    """
+    values = [signature.value(index) for index in range(len(signature.dims))]
+    sizes = [value for value in values if isinstance(value, int) and value > 0]
+    if not sizes:
+        return None
+    products = [math.prod(sizes[place:]) for place in range(len(sizes))]
+    written = signature.op.startswith(POINTWISE) and last in products
+    return last if written else min(products[0], most)
 
 
 def _looked_up(tensors: Sequence[Tensor]) -> list[Tensor]:
