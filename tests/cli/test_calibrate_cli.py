@@ -202,6 +202,7 @@ def test_other_mistakes_are_said(run, tmp_path, trace, result):
     assert "isn't calibrated" in run("calibrate", "--remove", "t4")[2]
     assert run("calibrate")[0] == 2
     assert run("calibrate", result, "--list")[0] == 2
+    assert run("calibrate", result, "-o", tmp_path / "kept.json")[0] == 2
     run("calibrate", result)
     (tmp_path / "data/tracekit/calibrations/t4.json").write_text('{"format": 1}')
     assert "is damaged" in run("predict", trace, "--gpu", "t4")[2]

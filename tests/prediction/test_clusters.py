@@ -133,7 +133,7 @@ def test_without_a_cluster_collectives_stay():
 def test_a_collective_of_unknown_size_that_does_not_fit_is_refused():
     builder = TraceBuilder().kernel("ncclDevKernel_Whatever", 10, 50, launch=0)
     builder.metadata["distributedInfo"] = {"rank": 0, "world_size": 16}
-    with pytest.raises(ClusterError, match=r"a collective of unknown size over 16 ranks on 2 nodes doesn't fit"):
+    with pytest.raises(ClusterError, match=r"16 ranks = .* don't fit on 8xh100-sxm"):
         tk.predict(builder.load(), cluster="8xh100-sxm")
 
 
@@ -147,7 +147,7 @@ def test_a_group_of_no_ranks_is_taken_for_all_of_them(size):
 
 def test_what_does_not_fit_or_contradicts_is_refused():
     trace = job(400).load()
-    with pytest.raises(ClusterError, match=r"on 2 nodes doesn't fit on 4xh100-sxm .*--world-size 4"):
+    with pytest.raises(ClusterError, match=r"tp 8 don't fit on 4xh100-sxm, which has 4 GPUs"):
         tk.predict(trace, cluster="4xh100-sxm")
     with pytest.raises(ClusterError, match=r"64 ranks = dp 8 x tp 8 don't fit .*--world-size 8"):
         tk.predict(trace, cluster="12xh100-sxm", dp=8)

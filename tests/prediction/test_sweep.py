@@ -121,6 +121,12 @@ def test_what_is_asked_for_and_what_is_refused():
         sweep(run, [], ["8xa100-sxm-80gb"], world_sizes=[64])
 
 
+def test_a_cluster_too_small_for_one_replica_is_named_among_the_refused():
+    run = prepare(training().load())
+    with pytest.raises(LayoutError, match=r"2 GPUs can't hold 4 ranks, one replica"):
+        sweep(run, [], ["2xh100-sxm"], tensor_parallel=[4])
+
+
 @pytest.mark.parametrize(
     ("op", "dims", "batch"),
     [

@@ -51,6 +51,8 @@ def calibrate(
     """
     if sum(map(bool, (result, bench, trace, list_, remove))) != 1:
         raise typer.BadParameter("give one of RESULT.json, --bench, --trace, --list, --remove")
+    if output is not None and not bench:
+        raise typer.BadParameter("-o goes with --bench, whose script it names")
     if bench:
         _print_script(output, force, quiet)
     elif list_:

@@ -317,6 +317,10 @@ def _kept(times: pl.DataFrame, width: float) -> pl.DataFrame:
 
 def _changed(old: Layout | None, target: Target) -> tuple[Layout, Layout] | None:
     """The layouts of trace and target where they differ, once it is known that the target can hold it."""
+    if old is not None and target.cluster is not None:
+        layout = target.layout or old
+        if layout.world_size > target.cluster.gpus:
+            raise _too_small(target.cluster, layout)
     if old is None or target.layout is None or old == target.layout:
         return None
     if target.cluster is None and not _same_messages(old, target.layout):
@@ -326,8 +330,6 @@ def _changed(old: Layout | None, target: Target) -> tuple[Layout, Layout] | None
             f"{target.layout} on {target.label}: the links between them aren't known.",
             f"Name a cluster in its place, such as --cluster {such_as}.",
         )
-    if target.cluster is not None and target.layout.world_size > target.cluster.gpus:
-        raise _too_small(target.cluster, target.layout)
     return old, target.layout
 
 

@@ -173,7 +173,7 @@ def sweep(
     predictor = Predictor(run, source, old, batch, by_gpu(prices), calibration.stored() if calibrated else ())
     found = [*_predicted(predictor, wanted, refused)]
     if not found:
-        raise LayoutError(f"none of the layouts can be predicted: {refused[0] if refused else 'none fits'}")
+        raise LayoutError(f"none of the layouts can be predicted: {refused[0]}")
     ranked = _ranked(run, old, found, batch.unit, tuple(dict.fromkeys(refused)))
     largest = max((one.layout or old for one in found), key=lambda layout: layout.world_size)
     added = (lacking(run, old, one.layout or old) for one in found)
@@ -193,7 +193,12 @@ def _wanted(
     for place in places:
         gpus = place.cluster.gpus if place.cluster else 1
         for change in changes:
-            for world_size in world_sizes or _doubled(old, change, gpus):
+            sizes = world_sizes or _doubled(old, change, gpus)
+            if not sizes:
+                refused.append(
+                    f"{place.label}: {many(gpus, 'GPU')} can't hold {_replica(old, change)} ranks, one replica"
+                )
+            for world_size in sizes:
                 try:
                     yield replace(place, layout=resized(old, replace(change, world_size=world_size)))
                 except LayoutError as error:
@@ -205,10 +210,15 @@ def _doubled(old: Layout, change: Change, gpus: int) -> list[int]:
 
     Where replicas are to share experts, there are at least as many of them.
     """
-    sharing = (change.ep or 1) if old.ep == 1 and (change.tp or old.tp) == 1 else 1
-    replica = (change.tp or old.tp) * (change.pp or old.pp) * sharing
+    replica = _replica(old, change)
     sizes = [replica * old.dp * 2**power for power in range(20) if replica * old.dp * 2**power <= gpus]
     return sorted({*sizes, gpus // replica * replica} - {0})
+
+
+def _replica(old: Layout, change: Change) -> int:
+    """Ranks that hold the model once, and the experts that replicas are to share."""
+    sharing = (change.ep or 1) if old.ep == 1 and (change.tp or old.tp) == 1 else 1
+    return (change.tp or old.tp) * (change.pp or old.pp) * sharing
 
 
 def _predicted(predictor: Predictor, wanted: Sequence[Target], refused: list[str]) -> Iterator[Prediction]:
