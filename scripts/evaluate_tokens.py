@@ -37,9 +37,10 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--weights-mb", type=float, default=128)
     args = parser.parse_args()
-    for table in load(args.data):
-        if table["family"][0] in FAMILIES:
-            print_table(HEADING, rows(_sized(table).filter(pl.col("weights_mb") > args.weights_mb)))
+    tables = list(load(args.data))
+    for family in FAMILIES:
+        kernels = pl.concat(_sized(table) for table in tables if table["family"][0] == family)
+        print_table(HEADING, rows(kernels.filter(pl.col("weights_mb") > args.weights_mb)))
 
 
 def rows(table: pl.DataFrame) -> Iterator[str]:

@@ -38,10 +38,10 @@ Columns = dict[str, pl.Expr | str]
 
 
 def load(folder: Path) -> Iterator[pl.DataFrame]:
-    """The measurements in the columns of `predictors.kernels`, one frame per kind of kernel.
+    """The measurements in the columns of `predictors.kernels`, one frame per kind of kernel and system.
 
     Args:
-        folder: a checkout, or a folder of our tables (gemm.parquet, attention_context.parquet, ...).
+        folder: a checkout, or a folder of our tables (gemm.parquet, attention_context.parquet, ...), each of all systems.
 
     Raises:
         ValueError: a checkout without the files that git-lfs keeps.
