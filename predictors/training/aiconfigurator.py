@@ -41,7 +41,7 @@ def load(folder: Path) -> Iterator[pl.DataFrame]:
     """The measurements in the columns of `predictors.kernels`, one frame per kind of kernel and system.
 
     Args:
-        folder: a checkout, or a folder of our tables (gemm.parquet, attention_context.parquet, ...), each of all systems.
+        folder: a checkout, or a folder of our tables (gemm.parquet, ...), each of all systems.
 
     Raises:
         ValueError: a checkout without the files that git-lfs keeps.
