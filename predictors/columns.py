@@ -99,6 +99,7 @@ def sizes(table: pl.DataFrame) -> Sizes:
         "blocks": _else(_else(blocks, np.where(family.among(*ROW_FAMILIES), rows, MANY)), MANY),
         "elements": _else(rows * cols * x["share"], x["work_bytes"] / (2 * x["size"])),
         "sums": part.among("sums").astype(np.float64),
+        "waits": part.among("rows").astype(np.float64),
         "unaligned_loads": wide * _accesses(_side_by_side(table, x, family, direction) * x["size"], x["size"]),
         "unaligned_stores": wide * gemm * _accesses(x["n"] * x["size"], x["size"]),
         "cold": (weighted & framework.among(None)).astype(np.float64),

@@ -22,20 +22,20 @@ from predictors.kernels import DTYPE_BYTES
 from predictors.training.published import FLOPS
 
 TABLE = Path(__file__).with_name("standin") / "vectors.csv"
-KERNELS: dict[str, tuple[tuple[str, str, float], ...]] = {
-    "add": (("elementwise", "forward", 3),),
-    "cast": (("elementwise", "forward", 1.5),),
-    "copy": (("elementwise", "forward", 2),),
-    "softmax": (("softmax", "forward", 2),),
-    "softmax_backward": (("elementwise", "forward", 3), ("softmax", "backward", 3)),
-    "cross_entropy": (("softmax", "forward", 2),),
-    "cross_entropy_backward": (("memset", "forward", 1), ("softmax", "backward", 3)),
-    "layer_norm": (("norm", "forward", 2),),
-    "rms_norm": (("norm", "forward", 2),),
-    "layer_norm_backward": (("norm", "backward", 3), ("norm", "backward", 2)),
-    "rms_norm_backward": (("norm", "backward", 3), ("norm", "backward", 2)),
+KERNELS: dict[str, tuple[tuple[str, str, float, str | None], ...]] = {
+    "add": (("elementwise", "forward", 3, None),),
+    "cast": (("elementwise", "forward", 1.5, None),),
+    "copy": (("elementwise", "forward", 2, None),),
+    "softmax": (("softmax", "forward", 2, None),),
+    "softmax_backward": (("elementwise", "forward", 3, None), ("softmax", "backward", 3, None)),
+    "cross_entropy": (("softmax", "forward", 2, None),),
+    "cross_entropy_backward": (("memset", "forward", 1, None), ("softmax", "backward", 3, None)),
+    "layer_norm": (("norm", "forward", 2, "rows"),),
+    "rms_norm": (("norm", "forward", 2, "rows"),),
+    "layer_norm_backward": (("norm", "backward", 3, "rows"), ("norm", "backward", 2, None)),
+    "rms_norm_backward": (("norm", "backward", 3, "rows"), ("norm", "backward", 2, None)),
 }
-"""The kernels of each op: family, direction, and how many tensors of the op's size each reads and writes."""
+"""The kernels of each op: family, direction, how many tensors of the op's size each reads and writes, and its part."""
 
 
 def main() -> None:
@@ -69,7 +69,7 @@ def predicted(rows: pl.DataFrame) -> pl.DataFrame:
     size = pl.col("dtype").replace_strict(DTYPE_BYTES, return_dtype=pl.Float64)
     flops = pl.col("family").replace_strict(FLOPS | {"memset": 0}, return_dtype=pl.Int64)
     table = kernels.select(
-        *("family", "direction", "dtype", "rows", "cols"),
+        *("family", "direction", "dtype", "rows", "cols", "part"),
         bytes=pl.col("tensors") * pl.col("elements") * size,
         flops=flops * pl.col("elements"),
     )
@@ -88,7 +88,7 @@ def line(row: dict[str, object]) -> str:
 
 def _kernels() -> pl.DataFrame:
     listed = [(op, *kernel) for op, kernels in KERNELS.items() for kernel in kernels]
-    schema = {"op": pl.String, "family": pl.String, "direction": pl.String, "tensors": pl.Float64}
+    schema = {"op": pl.String, "family": pl.String, "direction": pl.String, "tensors": pl.Float64, "part": pl.String}
     return pl.DataFrame(listed, schema=schema, orient="row")
 
 

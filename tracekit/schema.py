@@ -227,7 +227,11 @@ KERNELS = Table(
         Column("channels", pl.Int64, "conv: input channels of one group."),
         Column("height", pl.Int64, "conv, two-dimensional: rows of an output image."),
         Column("width", pl.Int64, "conv, two-dimensional: columns of an output image."),
-        Column("part", pl.String, "norm: what it does where several kernels make one: sums or scaling."),
+        Column(
+            "part",
+            pl.String,
+            "norm: sums or scaling where several kernels make one; rows: PyTorch's own for layer and RMS norms.",
+        ),
         Column("layout", pl.String, "gemm: nn, nt, tn or tt, of the two operands, as in BLAS."),
         Column(
             "tensor_core",

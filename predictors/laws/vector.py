@@ -14,6 +14,10 @@ WIDE_COLS = 1024
 HELD_BYTES = {"nvidia": 48 * 1024, "amd": 64 * 1024}
 """Up to what size PyTorch's softmax keeps a row in a block's shared memory (CUDA's and HIP's ``sharedMemPerBlock``); of
 a larger one it reads all again."""
+ROW_CLOCKS = {"nvidia": 3.4, "amd": 1.7}
+"""What a block of PyTorch's layer and RMS norms takes for an element of its row, as one load waits for another: 3.2 to
+4.1 in KernelBench's layer norm on six NVIDIA GPUs (fp32, 4 million columns) and in jobs on an H100 (bf16, 512 to
+1,024). AMD's blocks have 256 threads for 128."""
 SUMMED_PER_CLOCK = 0.5
 """Elements that one block of a channel norm's sums takes in: 0.43 to 0.68 on an MI300X, from 8,192 to 125,440 of them
 (``batch_norm_collect_statistics_kernel`` and, of three passes counted, ``batch_norm_backward_kernel``)."""
@@ -47,7 +51,8 @@ def row_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
 
     A narrow one fits a warp's registers (softmax) or leaves threads of its block idle (norms). In an uneven one 16-byte
     loads don't align. What a block can't hold it reads time and again, with fewer instructions for an element. What an
-    element costs grows with its size, by a power near one where a kernel mostly waits for its loads, as norms.
+    element costs grows with its size, by a power near one where a kernel mostly waits for its loads, as norms. However
+    few the rows, a block goes through its own in steps.
     """
     wide, uneven = x["cols"] > WIDE_COLS, x["uneven"] > 0
     held = x["cols"] * x["size"] <= HELD_BYTES[gpu.gpu.vendor]
@@ -55,17 +60,20 @@ def row_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
     per_element = per_element * np.where(held, 1.0, c["unheld"]) * np.where(x["backward"] > 0, c["backward"], 1.0)
     per_element = per_element * (x["size"] / DTYPE_BYTES["fp32"]) ** c["by_size"]
     passes = np.where(held, np.where(wide, c["again"], 1.0), c["reread"])
-    return _streamed(x, gpu, c, per_element, passes)
+    return _streamed(x, gpu, c, per_element, passes, x["waits"] * x["cols"] * ROW_CLOCKS[gpu.gpu.vendor])
 
 
-def _streamed(x: Columns, gpu: Machine, c: Constants, per_element: Floats, passes: Floats) -> Terms:
-    """Clocks for each element, and how often the memory is gone through.
+def _streamed(
+    x: Columns, gpu: Machine, c: Constants, per_element: Floats, passes: Floats, of_a_block: Floats | float = 0.0
+) -> Terms:
+    """Clocks for each element, how often the memory is gone through, and the clocks of a block alone.
 
     Few blocks work on as few SMs, and each alone draws a part of what its SM's port to the cache carries.
     """
     size, busy = x["work_bytes"], np.minimum(x["blocks"], gpu.sms)
     drawn = L2_BYTES_PER_SM_CLOCK * np.minimum(x["blocks"] * c["alone"], gpu.sms)
     cycles = np.maximum(x["elements"] * per_element / busy / c["compute"], size * passes / drawn)
+    cycles = np.maximum(cycles, of_a_block)
     compute = x["work_flops"] / (gpu.vector_tflops * 1e6) + cycles / gpu.clock_mhz
     memory = memory_us(size, gpu, {**c, "memory": c["memory"] * gpu.written_gbps / gpu.bandwidth_gbps})
     return Terms(c["floor"] / gpu.clock_mhz + 0 * size, compute, memory * passes)

@@ -14,6 +14,7 @@ from predictors import load_gpu, predict
 from predictors.columns import law_columns, prepare, sizes
 from predictors.fitted import Weights, load_weights
 from predictors.gpu import Gpu
+from predictors.kernels import DTYPE_BYTES
 from predictors.law import LAWS
 from predictors.laws.products import ROWS_AT_ONCE
 from predictors.machine import INLINE_ECC, machine
@@ -182,6 +183,16 @@ def test_sums_of_few_channels_take_two_clocks_for_each_of_a_channels_elements():
     norm = {"family": "norm", "part": "sums", "dtype": "bf16", "rows": 64, "cols": elements, "blocks": 64}
     sums_us = law_us(MI300X, **norm, bytes=2 * 64 * elements)
     assert 2 * elements / MI300X.boost_clock_mhz <= sums_us == pytest.approx(140, rel=0.25)
+
+
+@pytest.mark.parametrize(("cols", "dtype", "us"), [(2**22, "fp32", 8120), (1024, "bf16", 4.0), (512, "bf16", 3.1)])
+def test_few_rows_of_pytorchs_layer_norm_take_as_long_as_one(cols, dtype, us):
+    """KernelBench's 16 rows of 64 images of 256 x 256, and rows of jobs, on an H100."""
+    norm = {"family": "norm", "part": "rows", "dtype": dtype, "cols": cols}
+    one, few = (law_us(H100, **norm, rows=rows, bytes=2 * rows * cols * DTYPE_BYTES[dtype]) for rows in (1, 16))
+    assert one == pytest.approx(few, rel=0.05)
+    assert few == pytest.approx(us, rel=0.2)
+    assert law_us(H100, **norm, rows=2**16, bytes=2**17 * cols * DTYPE_BYTES[dtype]) > 10 * few
 
 
 def test_a_norm_in_parts_reads_its_input_once_for_sums_and_once_to_scale_it():

@@ -106,11 +106,17 @@ def test_an_elementwise_kernel_too_small_for_a_group_norms_input_works_on_its_ch
     assert (row["family"], row["part"], row["bytes"]) == ("norm", part, bytes_)
 
 
-def test_a_layer_norm_over_several_axes_has_long_rows():
+def test_a_layer_norm_over_several_axes_has_long_rows_of_a_block_each():
     dims, types = [[16, 64, 8, 8], [], [64, 8, 8], [64, 8, 8], []], [FLOAT, LIST, FLOAT, FLOAT, SCALAR]
     names, concrete = "vectorized_layer_norm_kernel<float, float>", ["", "[64, 8, 8]", "", "", "1e-05"]
     row = kernel_of("aten::native_layer_norm", names, dims, types, concrete)
     assert (row["rows"], row["cols"], row["bytes"]) == (16, 4096, 4 * (2 * 16 + 2) * 4096)
+    assert row["part"] == "rows"
+    names = ("layer_norm_grad_input_kernel_vectorized<float>", "GammaBetaBackwardCUDAKernelTemplate<float>")
+    dims = [[16, 64, 8, 8], [16, 64, 8, 8], [], [16, 1, 1, 1], [16, 1, 1, 1], [64, 8, 8], [64, 8, 8], []]
+    types = [FLOAT, FLOAT, LIST, FLOAT, FLOAT, FLOAT, FLOAT, LIST]
+    both = kernels_of("aten::native_layer_norm_backward", names, dims, types, ["", "", "[64, 8, 8]", *[""] * 5])
+    assert [row["part"] for row in both] == ["rows", None]
 
 
 # Of a weight [512, 256] in 4 bits, and 4 rows: tinygemm packs it as int32, bitsandbytes as bytes.

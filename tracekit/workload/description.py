@@ -118,7 +118,8 @@ def _work(signature: Signature, family: str, by_name: str | None, row: dict[str,
     columns = work(signature, family, item_bytes)
     if columns is None and row["elements"] is not None:
         columns = optimizer.over_parameters(signature, name, row["elements"], item_bytes)
-    return {**_in_direction(columns or {}, name), "shares": True}
+    part = norm.ROWS if norm.ROW_KERNELS.search(name) else None
+    return {**_in_direction(columns or {}, name), "part": part, "shares": True}
 
 
 def _room(row: dict[str, Any]) -> int | None:

@@ -18,6 +18,9 @@ from tracekit.workload.signature import Signature
 FLOPS_PER_ELEMENT = 8
 SUMS, SCALING = "sums", "scaling"
 """What a kernel does that isn't a whole norm: sums over the elements of each channel, or each element by itself."""
+ROWS = "rows"
+ROW_KERNELS = re.compile(r"vectorized_layer_norm|layer_norm_grad_input")
+"""Of PyTorch's layer and RMS norms: a small block takes a row (ATen/native/cuda/layer_norm_kernel.cu)."""
 BATCH_NORMS = ("aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_batch_norm_with_update")
 GROUP_NORMS = ("aten::native_group_norm", "aten::native_group_norm_backward")
 
