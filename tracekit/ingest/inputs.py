@@ -39,15 +39,24 @@ def _has_form(text: str, form: Callable[[Any], bool]) -> bool:
 
 def _is_shape(value: Any) -> bool:
     """Sizes of a tensor that some machine could hold, or of a list of tensors such lists."""
-    if not isinstance(value, list):
-        return False
-    sizes = [max(abs(size), 1) for size in value if isinstance(size, int)]
-    return prod(sizes) < MOST_ELEMENTS and all(isinstance(entry, int) or _is_shape(entry) for entry in value)
+    return _is_nested(value, _are_sizes)
 
 
 def _is_stride(value: Any) -> bool:
     """Numbers, or of a list of tensors such lists."""
-    return isinstance(value, list) and all(isinstance(step, int) or _is_stride(step) for step in value)
+    return _is_nested(value, _are_whole)
+
+
+def _is_nested(value: Any, form: Callable[[list[Any]], bool]) -> bool:
+    return isinstance(value, list) and (form(value) or all(isinstance(part, list) and form(part) for part in value))
+
+
+def _are_sizes(values: list[Any]) -> bool:
+    return _are_whole(values) and min(values, default=0) >= 0 and prod(max(size, 1) for size in values) < MOST_ELEMENTS
+
+
+def _are_whole(values: list[Any]) -> bool:
+    return all(type(value) is int for value in values)
 
 
 def _is_text(value: Any) -> bool:

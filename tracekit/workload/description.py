@@ -27,6 +27,8 @@ DESCRIPTION = (
 FROM_NAME = ("tile_m", "tile_n", "tile_k", "stages", "split_k", "layout", "tensor_core", "algorithm")
 COMPILED_IN = ("batch", "m", "n", "k")
 """Sides of a GEMM that its name may tell; where its op's were recorded, these count."""
+MOST_WORK = 1 << 58
+"""Bytes or operations of a kernel, which would run for minutes."""
 MOST_OF_A_THREAD = 16
 """Elements, in PyTorch's elementwise kernels."""
 MOVERS = {"memcpy": ("aten::copy_", "aten::_to_copy"), "memset": ("aten::zero_", "aten::fill_")}
@@ -73,7 +75,7 @@ def _describe_one(row: dict[str, Any]) -> dict[str, Any]:
         by_inputs = signature.product_dtype if family in ("gemm", "moe") else signature.dtype
         cast = row["quantised"] if row["place"] is not None else None
         described["dtype"] = cast or by_inputs or by_name
-    columns = _work(signature, family, by_name, row)
+    columns = _possible(_work(signature, family, by_name, row))
     recorded = dict.fromkeys(COMPILED_IN) if columns.get("m") is not None else {}
     return described | recorded | columns
 
@@ -86,6 +88,12 @@ def _signature(row: dict[str, Any]) -> Signature:
         return own
     forward = Signature.parse(row["op"], *(row[column] for column in functions.COLUMNS))
     return replace(forward, output=own.shape(0))
+
+
+def _possible(columns: dict[str, Any]) -> dict[str, Any]:
+    """``columns``; none where a value of the op can't be meant, as what it would come to is more than any GPU does."""
+    numbers = [value for value in columns.values() if isinstance(value, int | float)]
+    return columns if all(0 <= number < MOST_WORK for number in numbers) else {}
 
 
 def _moved(signature: Signature, kind: str) -> int | None:

@@ -54,8 +54,8 @@ def infer(ops: pl.DataFrame) -> pl.Series:
 
 def _activations(ops: pl.DataFrame) -> dict[int, list[int]]:
     """Of each mixture of experts the result of the largest activation in it; shared experts' has a row a token only."""
-    told = ((row, json.loads(dims)[0]) for row, dims in _in_experts(ops, ACTIVATION, "input_dims"))
-    return dict(sorted((row, shape) for row, shape in told if len(shape) == 2))
+    told = ((row, _shapes(dims, 1)) for row, dims in _in_experts(ops, ACTIVATION, "input_dims"))
+    return dict(sorted((row, shape) for row, shapes in told for shape in shapes if len(shape) == 2))
 
 
 def quantised(ops: pl.DataFrame) -> pl.Series:
@@ -96,15 +96,16 @@ def _gradients(gradients: pl.DataFrame, ops: pl.DataFrame) -> Iterator[tuple[int
         callers.sort("ts_ns"), on="ts_ns", by=["pid", "tid"], check_sortedness=False
     )
     for row, name, caller in joined.select("row", "name", "caller").drop_nulls().iter_rows():
-        x, _, w = json.loads(caller)[:3]
-        yield row, x if name in INPUT_GRADIENT else w
+        shapes = _shapes(caller, 3)
+        if shapes:
+            yield row, shapes[0 if name in INPUT_GRADIENT else 2]
 
 
 def _forward(forward: pl.DataFrame, ops: pl.DataFrame) -> Iterator[tuple[int, list[int]]]:
     """From the backward pass where one output shape fits, else from the next op that takes such a tensor."""
     gradient_of = _output_gradients(ops)
     for row, dims in forward.select("row", "input_dims").iter_rows():
-        x, w = json.loads(dims)[:2]
+        x, w = _shapes(dims, 2) or ([], [])
         if len(x) != len(w) or len(x) < 3:
             continue
         shapes = gradient_of.get((tuple(x), tuple(w)), set())
@@ -116,9 +117,18 @@ def _forward(forward: pl.DataFrame, ops: pl.DataFrame) -> Iterator[tuple[int, li
 def _output_gradients(ops: pl.DataFrame) -> dict[Key, set[tuple[int, ...]]]:
     shapes: dict[Key, set[tuple[int, ...]]] = {}
     for dims in ops.filter(pl.col("name").is_in(BACKWARD))["input_dims"].drop_nulls().unique():
-        x, dy, w = (tuple(shape) for shape in json.loads(dims)[:3])
-        shapes.setdefault((x, w), set()).add(dy)
+        known = [tuple(shape) for shape in _shapes(dims, 3)]
+        if known:
+            x, dy, w = known
+            shapes.setdefault((x, w), set()).add(dy)
     return shapes
+
+
+def _shapes(dims: str, count: int) -> list[list[int]]:
+    """The shapes of the first ``count`` inputs; none where one of them is no tensor."""
+    shapes = json.loads(dims)[:count]
+    known = len(shapes) == count and all(shape and isinstance(shape[0], int) for shape in shapes)
+    return shapes if known else []
 
 
 def _next_taker(row: int, x: list[int], w: list[int], ops: pl.DataFrame) -> list[int] | None:

@@ -28,7 +28,8 @@ def elements_by_blocks(ops: pl.DataFrame) -> dict[int, int]:
     passes = gradients.select("input_dims", backward=stepped.search_sorted(gradients["ts_ns"]))
     sizes: dict[int, int] = {}
     for (dims,) in passes.group_by("backward", maintain_order=True).agg("input_dims").select("input_dims").iter_rows():
-        shapes = [json.loads(text)[0] for text in dims]
+        inputs = [json.loads(text)[0] for text in dims]
+        shapes = [shape for shape in inputs if all(isinstance(size, int) for size in shape)]
         sizes[blocks_of(shapes)] = sum(math.prod(shape) for shape in shapes)
     return sizes
 

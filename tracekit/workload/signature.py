@@ -145,7 +145,9 @@ class Signature:
 
     def at(self, index: int) -> list[Tensor]:
         """The tensors of one input: one, several for a tensor list, none for a scalar."""
-        dims = self.dims[index] if index < len(self.dims) else []
+        if index >= len(self.dims):
+            return []
+        dims = self.dims[index]
         dtype = dtype_of(self.types[index]) if index < len(self.types) else None
         if not isinstance(dims, list):
             return []
@@ -174,6 +176,16 @@ class Signature:
             return json.loads(WHOLE_FLOAT.sub(".0", text.replace("True", "true").replace("False", "false")))
         except ValueError:
             return None
+
+    def whole(self, index: int) -> int | None:
+        """A scalar input's value; ``None`` if it wasn't recorded, or is no whole number."""
+        value = self.value(index)
+        return value if type(value) is int else None
+
+    def numbers(self, index: int) -> list[int] | None:
+        """A list input's whole numbers; ``None`` if it wasn't recorded, or holds anything else."""
+        values = self.value(index)
+        return values if isinstance(values, list) and all(type(value) is int for value in values) else None
 
     @cached_property
     def dtype(self) -> str | None:

@@ -122,15 +122,15 @@ def _packed(
 
     def columns(signature: Signature) -> Columns | None:
         q, k, offsets = signature.shape(first), signature.shape(first + 1), signature.shape(starts)
-        q_len, kv_len = signature.value(longest), signature.value(longest + 1)
-        if q is None or k is None or not offsets or not isinstance(q_len, int) or not isinstance(kv_len, int):
+        q_len, kv_len = signature.whole(longest), signature.whole(longest + 1)
+        if q is None or k is None or len(q) != 3 or len(k) < 2 or not offsets or not q_len or kv_len is None:
             return None
         masked = bool(signature.value(causal))
         batch, seen = offsets[0] - 1, _window(signature, window, masked)
         if seen is not None and seen <= q_len // MANY_WINDOWS and q[0] == k[0]:
             batch = max(q[0] // q_len, 1)
         keys = batch * kv_len if paged and (batch == 1 or q_len == kv_len) else k[0]
-        if len(q) != 3 or q[0] != batch * q_len or keys != batch * kv_len:
+        if q[0] != batch * q_len or keys != batch * kv_len:
             return None
         return of_heads(
             (batch, q_len, q[1]),

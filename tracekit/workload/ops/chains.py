@@ -154,11 +154,11 @@ def _experts_of_engine(signature: Signature, kernels: int) -> list[Columns] | No
     What the weights are stored in isn't recorded either: from 4 bits to the tokens' 16 is in the bracket.
     """
     tokens, scored = signature.shape(0), signature.shape(1)
-    if tokens is None or scored is None or signature.output is None or len(tokens) != 2 or tokens[0] != scored[0]:
+    if not tokens or not scored or signature.output is None or len(tokens) != 2 or tokens[0] != scored[0]:
         return None
     pairs, width = signature.output
     visited = min(scored[-1], pairs)
-    if visited == 0 or pairs % tokens[0]:
+    if visited == 0 or tokens[0] == 0 or pairs % tokens[0]:
         return None
     rows = math.ceil(pairs / visited)
     bracket = {"work_low": pairs // tokens[0] / visited * FOUR_BITS_OF_16, "work_high": 1.0}

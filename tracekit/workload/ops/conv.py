@@ -63,7 +63,8 @@ def output_of(signature: Signature) -> Shape | None:
     windows = _windows(signature, places, len(x) - 2)
     if _is_transposed(signature):
         return _enlarged(x, w, _groups(signature, w), windows) if windows else None
-    return (_output(x, w, windows) if windows else None) or signature.output
+    told = signature.output if len(signature.output or ()) == len(x) else None
+    return (_output(x, w, windows) if windows else None) or told
 
 
 def _factors(signature: Signature) -> tuple[Shape, Shape] | None:
@@ -79,10 +80,10 @@ def _is_transposed(signature: Signature) -> bool:
 
 def _windows(signature: Signature, places: _Places, axes: int) -> _Windows | None:
     """Stride, padding and dilation, each along every axis; ``None`` where they weren't recorded."""
-    stride, padding, dilation = (signature.value(place) for place in places[:3])
-    if stride is None or padding is None:
+    stride, padding, dilation = (_per_axis(signature, place, axes) for place in places[:3])
+    if stride is None or padding is None or min(stride) < 1:
         return None
-    return _per_axis(stride, axes), _per_axis(padding, axes), _per_axis(1 if dilation is None else dilation, axes)
+    return stride, padding, dilation or [1] * axes
 
 
 def _output(x: Shape, w: Shape, windows: _Windows) -> Shape | None:
@@ -105,8 +106,12 @@ def _enlarged(x: Shape, w: Shape, groups: int, windows: _Windows) -> Shape:
     return (x[0], w[1] * groups, *(max(size, 1) for size in sizes))
 
 
-def _per_axis(values: list[int] | int, axes: int) -> list[int]:
-    values = values if isinstance(values, list) else [values]
+def _per_axis(signature: Signature, place: int, axes: int) -> list[int] | None:
+    """The numbers at ``place``, of which one may stand for all axes."""
+    one = signature.whole(place)
+    values = signature.numbers(place) if one is None else [one]
+    if values is None or len(values) not in (1, axes):
+        return None
     return values * axes if len(values) == 1 else values
 
 
@@ -138,8 +143,8 @@ def _has_winograd(x: Shape, y: Shape, w: Shape) -> bool:
 
 def _groups(signature: Signature, w: Shape) -> int:
     """As recorded: of a transposed convolution, whose weight is [C, K/g, ...], the shapes don't tell."""
-    x, recorded = signature.shape(0) or (), signature.value(GROUPS.get(signature.op, -1))
-    return int(recorded) if recorded else max(x[1] // max(w[1], 1), 1)
+    x, recorded = signature.shape(0) or (), signature.whole(GROUPS.get(signature.op, -1))
+    return recorded or max(x[1] // max(w[1], 1), 1)
 
 
 def _item_bytes(signature: Signature) -> int:
@@ -149,7 +154,7 @@ def _item_bytes(signature: Signature) -> int:
 def _backward(signature: Signature) -> Columns | None:
     """grad_output, input, weight: the data gradient, from which :func:`as_weight_gradient` turns the other."""
     dy, x, w = (signature.shape(index) for index in range(3))
-    columns = _data_gradient(signature, dy, x, w, transposed=bool(signature.value(7)), groups=signature.value(9))
+    columns = _data_gradient(signature, dy, x, w, transposed=bool(signature.value(7)), groups=signature.whole(9))
     wanted = signature.value(10)
     weight_only = isinstance(wanted, list) and wanted[:2] == [False, True]
     return as_weight_gradient(columns) if columns and weight_only else columns
@@ -180,7 +185,7 @@ def _data_gradient(
     transposed: bool = False,
     groups: int | None = None,
 ) -> Columns | None:
-    if dy is None or x is None or w is None or len(w) < 3 or len(x) != len(w):
+    if dy is None or x is None or w is None or len(w) < 3 or not len(dy) == len(x) == len(w):
         return None
     groups = groups or max(x[1] // max(w[1], 1), 1)
     smaller = x if transposed else dy

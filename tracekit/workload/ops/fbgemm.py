@@ -89,6 +89,8 @@ def _backward(signature: Signature, kernel: str) -> Columns | None:
     if gradient is None or kind is None or looked_up is None or len(gradient) != 2:
         return None
     indices, tables, weight_bytes = looked_up
+    if tables == 0:
+        return None
     width = gradient[1] // tables
     per_index = next((bytes_ for pattern, bytes_ in SORTING if pattern.search(kernel)), None)
     if per_index is not None:
@@ -139,7 +141,7 @@ def lookups(ops: pl.DataFrame) -> dict[int, list[int]]:
         shapes = json.loads(dims)
         if backward is None:
             known += _lookup(name, shapes, json.loads(types or "[]"))
-        elif len(shapes[0]) == 2:
+        elif shapes and len(shapes[0]) == 2:
             kind = backward.group(1).lower()
             fits = [i for i, (k, sums, one) in enumerate(known) if k == kind and sums == shapes[0][0] * one[1]]
             if fits:
@@ -151,6 +153,12 @@ def _lookup(name: str, shapes: list[Any], types: list[str]) -> Iterator[tuple[st
     """Kind, sums, and what the backward pass needs of one look-up."""
     for pattern, (weights, tables, indices, offsets) in (SPLIT, DENSE):
         kind = pattern.search(name)
-        if kind and len(shapes) > offsets and all(shapes[i] for i in (tables, indices, offsets)):
-            weight_bytes = ITEM_BYTES.get(dtype_of(types[weights] if types else "") or "", GRADIENT_BYTES)
+        if kind and len(shapes) > offsets and all(_is_tensor(shapes[i]) for i in (tables, indices, offsets)):
+            weight_bytes = ITEM_BYTES.get(
+                dtype_of(types[weights] if len(types) > weights else "") or "", GRADIENT_BYTES
+            )
             yield kind.group(1), shapes[offsets][0] - 1, [shapes[indices][0], shapes[tables][0], weight_bytes]
+
+
+def _is_tensor(shape: list[Any]) -> bool:
+    return bool(shape) and isinstance(shape[0], int)

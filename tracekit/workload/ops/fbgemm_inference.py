@@ -13,7 +13,7 @@ INTEGERS = (7, 8, 9)
 SCALE_BYTES = 4
 TABLES, WIDTH, INDICES, OFFSETS, POOLING, OUTPUT = 5, 6, 12, 13, 14, 16
 NO_POOLING = 2
-OUTPUT_BYTES = {0: 4, 1: 2, 2: 1, 5: 2}
+OUTPUT_BYTES: dict[int | None, int] = {0: 4, 1: 2, 2: 1, 5: 2}
 """fp32, fp16, int8, bf16 as FBGEMM numbers them."""
 
 
@@ -34,7 +34,7 @@ def _lookup(signature: Signature, item_bytes: int) -> Columns | None:
         return None
     pooled = signature.value(POOLING) != NO_POOLING
     written = (offsets[0].numel - 1) // count * width if pooled else rows * mean
-    fixed = written * OUTPUT_BYTES.get(signature.value(OUTPUT), 2)
+    fixed = written * OUTPUT_BYTES.get(signature.whole(OUTPUT), 2)
     fixed += indices[0].size_bytes(INDEX_BYTES) + offsets[0].size_bytes(INDEX_BYTES)
     bytes_ = fixed + rows * sum(sizes) / len(sizes)
     columns = columns_of((rows, round(mean)), flops=round(2 * rows * mean), bytes_=round(bytes_))

@@ -14,34 +14,40 @@ WIDER = {"fp16": 4, "fp32": 8, "fp64": 16}
 
 def _complex(signature: Signature, item_bytes: int) -> Columns | None:
     """Input and axes; an output like the input."""
-    x, axes = signature.at(0), signature.value(1)
-    if not x or not isinstance(axes, list):
+    x, axes = signature.tensor(0), _axes(signature)
+    if x is None or axes is None:
         return None
-    bytes_ = 2 * x[0].numel * x[0].item_bytes(2 * item_bytes)
-    return _columns(x[0].shape, axes, FLOPS, bytes_)
+    bytes_ = 2 * x.numel * x.item_bytes(2 * item_bytes)
+    return _columns(x.shape, axes, FLOPS, bytes_)
 
 
 def _from_real(signature: Signature, item_bytes: int) -> Columns | None:
     """Input, axes, normalisation, and whether only half of the last axis is written, which has all that there is."""
-    x, axes = signature.at(0), signature.value(1)
-    if not x or not isinstance(axes, list) or not axes:
+    x, axes = signature.tensor(0), _axes(signature)
+    if x is None or not axes:
         return None
-    last = x[0].shape[axes[-1]]
-    written = x[0].numel // last * (last // 2 + 1) if signature.value(3) else x[0].numel
-    narrow = x[0].item_bytes(item_bytes)
-    bytes_ = x[0].numel * narrow + written * WIDER.get(x[0].dtype or "", 2 * narrow)
-    return _columns(x[0].shape, axes, FLOPS / 2, bytes_)
+    last = max(x.shape[axes[-1]], 1)
+    written = x.numel // last * (last // 2 + 1) if signature.value(3) else x.numel
+    narrow = x.item_bytes(item_bytes)
+    bytes_ = x.numel * narrow + written * WIDER.get(x.dtype or "", 2 * narrow)
+    return _columns(x.shape, axes, FLOPS / 2, bytes_)
 
 
 def _to_real(signature: Signature, item_bytes: int) -> Columns | None:
     """Input, axes, normalisation, and the length of the output's last axis."""
-    x, axes, last = signature.at(0), signature.value(1), signature.value(3)
-    if not x or not isinstance(axes, list) or not axes or not isinstance(last, int):
+    x, axes, last = signature.tensor(0), _axes(signature), signature.whole(3)
+    if x is None or not axes or last is None:
         return None
-    shape = list(x[0].shape)
+    shape = list(x.shape)
     shape[axes[-1]] = last
-    wide = x[0].item_bytes(2 * item_bytes)
-    return _columns(tuple(shape), axes, FLOPS / 2, x[0].numel * wide + math.prod(shape) * wide // 2)
+    wide = x.item_bytes(2 * item_bytes)
+    return _columns(tuple(shape), axes, FLOPS / 2, x.numel * wide + math.prod(shape) * wide // 2)
+
+
+def _axes(signature: Signature) -> list[int] | None:
+    """Along which it transforms; ``None`` where that wasn't recorded, or the input has no such axis."""
+    axes, sides = signature.numbers(1), len(signature.shape(0) or ())
+    return axes if axes is not None and all(-sides <= axis < sides for axis in axes) else None
 
 
 def _columns(shape: tuple[int, ...], axes: list[int], flops: float, bytes_: int) -> Columns:

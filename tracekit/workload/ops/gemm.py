@@ -22,7 +22,7 @@ def _product(a: int, b: int) -> Formula:
 def _linear(signature: Signature) -> Columns | None:
     """Input [..., k], weight [n, k]."""
     left, right = signature.shape(0), signature.shape(1)
-    if left is None or right is None or len(right) != 2:
+    if not left or right is None or len(right) != 2:
         return None
     return {"batch": 1, "m": math.prod(left[:-1]), "n": right[0], "k": left[-1]}
 

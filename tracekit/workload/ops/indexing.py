@@ -89,8 +89,8 @@ def _index_put(signature: Signature, item_bytes: int) -> Columns | None:
 
 def _padded(signature: Signature, item_bytes: int) -> Columns | None:
     """The input read, an output written that is wider on both ends of its last axes."""
-    x, padding = signature.tensor(0), signature.value(1)
-    if x is None or not isinstance(padding, list) or len(padding) > 2 * len(x.shape):
+    x, padding = signature.tensor(0), signature.numbers(1)
+    if x is None or padding is None or len(padding) > 2 * len(x.shape):
         return None
     shape = list(x.shape)
     for place, width in enumerate(padding):
@@ -103,7 +103,7 @@ def _rotary(signature: Signature, item_bytes: int) -> Columns | None:
     """Positions, query, key, width of a head, table of sines and cosines: rotates query and key in place."""
     positions, table = signature.tensor(0), signature.tensor(4)
     turned = [tensor for index in (1, 2) for tensor in signature.at(index)]
-    if positions is None or table is None or not turned:
+    if positions is None or table is None or not table.shape or not turned:
         return None
     looked_up = positions.numel * (table.shape[-1] * table.item_bytes(item_bytes) + INDEX_BYTES)
     numel = sum(tensor.numel for tensor in turned)

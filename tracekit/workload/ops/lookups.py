@@ -19,7 +19,7 @@ def _rows(indices: int, axis: int | None = None) -> Traffic:
 
     def columns(signature: Signature, item_bytes: int) -> Columns | None:
         weight, index = signature.tensor(0), signature.tensor(indices)
-        along = 0 if axis is None else signature.value(axis) or 0
+        along = 0 if axis is None else signature.whole(axis) or 0
         if weight is None or index is None or along not in range(-len(weight.shape), len(weight.shape)):
             return None
         rows, cols = index.numel, weight.numel // max(weight.shape[along], 1)

@@ -70,6 +70,8 @@ def work(signature: Signature, kernel: str, item_bytes: int) -> Columns | None:
         return None
     if signature.op in LOGITS:
         gone_over = _logits(signature)
+    if not gone_over:
+        return None
     numel = sum(tensor.numel for tensor in gone_over)
     added = passes.residual if signature.shape(1) == gone_over[0].shape else 0
     bytes_ = sum((passes.count + added) * tensor.numel * tensor.item_bytes(item_bytes) for tensor in gone_over)
@@ -78,5 +80,5 @@ def work(signature: Signature, kernel: str, item_bytes: int) -> Columns | None:
 
 
 def _logits(signature: Signature) -> list[Tensor]:
-    x, weight = signature.at(0)[0], signature.at(1)
-    return [Tensor((math.prod(x.shape[:-1]), weight[0].shape[0]), x.dtype)] if weight else []
+    x, weight = signature.at(0)[0], signature.shape(1)
+    return [Tensor((math.prod(x.shape[:-1]), weight[0]), x.dtype)] if weight else []

@@ -9,6 +9,7 @@ from tracekit.workload.signature import Signature, Tensor
 SEARCH = 9
 """Elements of a forward window that take as long as one to find the windows that it lies in, as
 ``max_pool_backward_nchw`` does on an H100 (2×2 by steps of 2: 2.5 clocks) and a V100 (3×3 by 2: 3.0)."""
+MOST_ENLARGED = 1 << 20
 Windows = Callable[[Signature, Tensor], tuple[int, int] | None]
 """How many elements the output has, and of how many of the input each is made."""
 
@@ -18,11 +19,11 @@ def _window(signature: Signature, x: Tensor) -> tuple[int, int] | None:
 
     A window that would begin behind the input is left out (ATen/native/Pool.h, pooling_output_shape).
     """
-    kernel, stride, padding = (signature.value(index) for index in (1, 2, 3))
-    if not isinstance(kernel, list) or not isinstance(padding, list):
+    kernel, stride, padding = (signature.numbers(index) for index in (1, 2, 3))
+    if not kernel or not padding or min(stride or kernel) < 1:
         return None
     maximum = "max_pool" in signature.op
-    dilation = signature.value(4) if maximum else [1]
+    dilation = signature.numbers(4) if maximum else [1]
     ceil = bool(signature.value(5 if maximum else 4))
     axes = len(x.shape) - 2 if len(x.shape) > len(kernel) else len(x.shape)
     sizes = []
@@ -40,14 +41,21 @@ def _asked_for(signature: Signature, x: Tensor) -> tuple[int, int] | None:
 
     Every element of the input is in one window, or in several where they outnumber them.
     """
-    sizes, *scales = (signature.value(index) for index in (1, 2, 3))
-    scale = next((value for value in scales if isinstance(value, list) and value), None)
-    if sizes is None and scale is not None:
-        sizes = [int(size * factor) for size, factor in zip(x.shape[-len(scale) :], scale, strict=True)]
-    if not isinstance(sizes, list) or not sizes:
+    sizes, scale = signature.numbers(1), _scale(signature)
+    if sizes is None and scale is not None and len(scale) == len(x.shape) - 2:
+        sizes = [int(size * factor) for size, factor in zip(x.shape[2:], scale, strict=True)]
+    if not sizes:
         return None
     windows = math.prod((*x.shape[: -len(sizes)], *sizes))
     return windows, max(x.numel // max(windows, 1), 1)
+
+
+def _scale(signature: Signature) -> list[float] | None:
+    """Factors on the last axes."""
+    told = (value for value in (signature.value(2), signature.value(3)) if isinstance(value, list) and value)
+    scale = next(told, [])
+    known = all(isinstance(factor, int | float) and 0 < factor < MOST_ENLARGED for factor in scale)
+    return scale if known and scale else None
 
 
 def _at(values: list[int], axis: int) -> int:
@@ -85,8 +93,8 @@ def _backward(input_index: int, indices_at: int | None = None) -> Traffic:
 
 def _resized_back(signature: Signature, item_bytes: int) -> Columns | None:
     """Interpolation's gradient: grad_output, output_size, input_size."""
-    dy, shape = signature.at(0), signature.value(2)
-    if not dy or not isinstance(shape, list):
+    dy, shape = signature.at(0), signature.numbers(2)
+    if not dy or shape is None:
         return None
     written = math.prod(shape) * dy[0].item_bytes(item_bytes)
     return columns_of(tuple(shape), flops=dy[0].numel, bytes_=size_of(dy, item_bytes) + written)

@@ -23,8 +23,8 @@ def _cast_back(*, shape: int | None = None) -> Traffic:
     """All inputs read, elements of the kernel's type written: as many as in the first, or of the shape at ``shape``."""
 
     def columns(signature: Signature, item_bytes: int) -> Columns | None:
-        x, sizes = signature.at(0), None if shape is None else signature.value(shape)
-        if not x or (shape is not None and not isinstance(sizes, list)):
+        x, sizes = signature.at(0), None if shape is None else signature.numbers(shape)
+        if not x or (shape is not None and sizes is None):
             return None
         wide = x[0].shape if sizes is None else tuple(sizes)
         written = math.prod(wide) * item_bytes

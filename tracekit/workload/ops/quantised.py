@@ -71,10 +71,10 @@ def _stored(*, outputs: int, axis: int = 0, scales: tuple[int, ...] = ()) -> For
     """
 
     def columns(signature: Signature) -> Columns | None:
-        x, weight, wide = signature.at(0), signature.at(1), signature.shape(outputs) or signature.value(outputs)
+        x, weight, wide = signature.at(0), signature.at(1), signature.shape(outputs) or signature.numbers(outputs)
         if not x or not weight or not x[0].shape or not wide or len(wide) <= axis:
             return None
-        m, n, k = math.prod(x[0].shape[:-1]), int(wide[axis]), x[0].shape[-1]
+        m, n, k = math.prod(x[0].shape[:-1]), wide[axis], x[0].shape[-1]
         size = x[0].item_bytes(2)
         read = weight[0].size_bytes(1) + sum(t.size_bytes(2) for index in scales for t in signature.at(index))
         return {"batch": 1, "m": m, "n": n, "k": k, "bytes": read + (m * k + m * n) * size}

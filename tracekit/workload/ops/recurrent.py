@@ -110,7 +110,7 @@ def _rest(layers: _Layers, depth: int, item_bytes: int) -> Columns:
 def _wants_weights(signature: Signature) -> bool:
     """Whether the gradient of the weights is asked for, the last of four flags."""
     wanted = signature.value(len(signature.concrete) - 1)
-    return not isinstance(wanted, list) or bool(wanted[-1])
+    return not isinstance(wanted, list) or not wanted or bool(wanted[-1])
 
 
 def _layers(signature: Signature) -> _Layers | None:

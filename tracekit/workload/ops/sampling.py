@@ -9,7 +9,7 @@ import math
 from tracekit.workload.ops.vector import Columns, Traffic, columns_of
 from tracekit.workload.signature import Signature
 
-NEIGHBOURS = {0: 2, 1: 1, 2: 4}
+NEIGHBOURS: dict[int | None, int] = {0: 2, 1: 1, 2: 4}
 """Along each axis, by interpolation_mode: linear, nearest, cubic."""
 
 
@@ -25,7 +25,7 @@ def _sampled(*, x: int = 0, grid: int = 1, mode: int | None = 2, dy: int | None 
 
     def columns(signature: Signature, item_bytes: int) -> Columns | None:
         source, points = signature.at(x), signature.at(grid)
-        along = NEIGHBOURS.get(0 if mode is None else signature.value(mode))
+        along = NEIGHBOURS.get(0 if mode is None else signature.whole(mode))
         if not source or not points or along is None:
             return None
         size, corners = source[0].item_bytes(item_bytes), along ** (len(source[0].shape) - 2)
@@ -34,7 +34,7 @@ def _sampled(*, x: int = 0, grid: int = 1, mode: int | None = 2, dy: int | None 
         flops, moved = 2 * corners * math.prod(shape), math.prod(shape) * size
         if dy is not None:
             wanted = signature.value(len(signature.dims) - 1)
-            both = wanted if isinstance(wanted, list) else [True, True]
+            both = wanted if wanted in ([True, False], [False, True]) else [True, True]
             flops *= sum(both)
             moved += both[0] * source[0].numel * size + both[1] * points[0].size_bytes(item_bytes)
             read -= 0 if both[1] else min(source[0].numel, corners * math.prod(shape)) * size

@@ -61,10 +61,12 @@ def _marlin_experts(signature: Signature) -> Columns | None:
     """
     x, weights = signature.shape(0), signature.shape(2)
     values = [signature.value(index) for index in range(len(signature.dims))]
-    flag = next((i for i, value in enumerate(values) if isinstance(value, bool)), 0)
-    top_k = values[flag - 1]
     n = _columns_of_sizes(x, values)
-    if not x or not weights or n is None or not isinstance(top_k, int) or top_k < 1:
+    if not x or not weights or n is None:
+        return None
+    flag = next((i for i, value in enumerate(values) if isinstance(value, bool)), 0)
+    top_k = signature.whole(flag - 1) if flag else None
+    if top_k is None or top_k < 1:
         return None
     m, k = x
     pairs = m * top_k
