@@ -149,8 +149,8 @@ def _of_convolution(table: pl.DataFrame, x: Columns, family: Coded, direction: C
         return {}
     of_data, of_weights = direction.among("dgrad"), direction.among("wgrad")
     pixels, window = np.where(of_weights, x["k"], x["m"]), np.where(of_data | of_weights, x["n"], x["k"])
-    channels = _else(table["channels"].to_numpy(), window / 9)
-    height, width = (_else(table[name].to_numpy(), 4.0) for name in ("height", "width"))
+    channels = _else(np.maximum(table["channels"].to_numpy(), 1.0), window / 9)
+    height, width = (_else(np.maximum(table[name].to_numpy(), 1.0), 4.0) for name in ("height", "width"))
     return {
         "images": pixels / (height * width),
         "height": height,

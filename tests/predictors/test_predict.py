@@ -217,3 +217,10 @@ def test_repeats_of_a_kernel_get_its_time():
 def test_empty_tensors_take_next_to_nothing():
     rows = pl.DataFrame([GEMM | {"m": 0}, {"family": "memset", "bytes": 0}, GEMM | {"share": 0.0}])
     assert predict(rows, "h100-sxm")["time_us"].is_between(0, 50).all()
+
+
+def test_a_convolution_of_an_empty_image_is_an_empty_tensor():
+    kernel = {"family": "conv", "dtype": "fp32", "m": 0, "n": 64, "k": 0, "bytes": 0.0}
+    for empty in ({"height": 0, "width": 7}, {"height": 0, "width": 0, "channels": 0, "winograd": True}):
+        row = predict(pl.DataFrame([kernel | empty]), "h100-sxm").row(0, named=True)
+        assert 0 < row["time_us"] < 20
