@@ -96,6 +96,14 @@ def test_missing_file(tmp_path):
         tracekit.load(tmp_path / "nothing.json")
 
 
+def test_an_empty_name_is_not_the_directory_one_is_in(tmp_path, monkeypatch):
+    (tmp_path / "trace.json").write_bytes(GOOD)
+    monkeypatch.chdir(tmp_path)
+    assert tracekit.load(".").ranks
+    with pytest.raises(TraceNotFoundError, match="empty name"):
+        tracekit.load("")
+
+
 def test_a_mistyped_name_is_met_by_those_like_it(tmp_path):
     (tmp_path / "resnet_rank0.json.gz").write_bytes(gzip.compress(GOOD))
     with pytest.raises(TraceNotFoundError, match=r"resnet_rnk0\.json\.gz: no such file\. Did you mean .*resnet_rank0"):

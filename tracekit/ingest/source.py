@@ -166,6 +166,8 @@ def _of_input(given: Input) -> Iterator[Source]:
     text = str(given)
     if isinstance(given, Source):
         files: Iterable[Source] = [given]
+    elif not text:
+        raise TraceNotFoundError("An empty name was given for a trace.", "Is a variable of the shell unset?")
     elif text == STDIN:
         files = [_stdin()]
     elif remote.is_uri(text) and not text.startswith("file://"):
