@@ -6,7 +6,7 @@ import pytest
 
 import tracekit as tk
 from tracekit.graph.edges import EdgeKind
-from tracekit.replay.engine import lags, measured
+from tracekit.replay.engine import measured
 from tracekit.replay.run import Run, prepare
 from tracekit.replay.trail import Stretches, follow, kinds, nodes_of
 
@@ -37,7 +37,7 @@ def of_tracekit(run: Run, annotation: str | None, instance: int) -> list[str]:
     inside = (launched_ns >= begin) & (launched_ns <= end)
     last = nodes.cpu + int(np.argmax(np.where(inside, nodes.end_ns[nodes.cpu :], -1)))
     stretch = Stretches(np.array([begin]), nodes.end_ns[[last]], vertex[[2 * last + 1]])
-    trail = follow(run.graph, measured(run.graph), lags(run.graph), stretch)
+    trail = follow(run.graph, measured(run.graph), stretch)
     node = nodes_of(run.graph, trail.vertex)
     rows = node[(kinds(run.graph, trail) == EdgeKind.RUN) & (node >= nodes.cpu)] - nodes.cpu
     return run.kernels["name"].gather(pl.Series(rows[::-1])).to_list()

@@ -10,7 +10,8 @@ import tests.test_properties as properties
 import tracekit as tk
 from tests.conftest import SAMPLES
 from tests.graph.test_replays import replays
-from tests.replay.test_idle import after_a_sync, linked
+from tests.replay.test_idle import after_a_sync
+from tracekit.ingest.ranks import combine
 from tracekit.replay.critical import CriticalPath, critical_path
 from tracekit.replay.engine import measured, replay
 from tracekit.replay.run import Run, prepare
@@ -20,8 +21,8 @@ from tracekit.testing import TraceBuilder
 
 
 def path_of(builder: TraceBuilder) -> CriticalPath:
-    graph, kernels, steps = linked(builder.load().rank())
-    return critical_path(graph, measured(graph), kernels, steps, steps)
+    run = prepare(builder.load())
+    return critical_path(run, measured(run.graph))
 
 
 def time_on(path: CriticalPath) -> dict[str, float]:
@@ -58,9 +59,9 @@ def test_the_shorter_stream_is_not_on_it():
 @settings(max_examples=25, deadline=None)
 @given(properties.many)
 def test_the_pieces_follow_each_other_and_add_up_to_the_span(launches):
-    graph, kernels, steps = linked(properties.trace_of(launches))
-    for timeline in (measured(graph), replay(graph)):
-        path = critical_path(graph, timeline, kernels, steps, steps)
+    run = prepare(combine([properties.trace_of(launches)]))
+    for timeline in (measured(run.graph), replay(run.graph)):
+        path = critical_path(run, timeline)
         assert path.pieces["time_ns"].sum() == path.span_ns
         assert (path.pieces["begin_ns"][1:] == path.pieces["end_ns"][:-1]).all()
 

@@ -50,7 +50,7 @@ def test_a_faster_gpu_shortens_it_to_what_the_host_needs():
 
 def test_idle_time_is_of_the_step_alone():
     run = one_step(behind=900, kernel=250)
-    idle = attribute(run.graph, measured(run.graph), run.kernels, run.steps, run.chosen)
+    idle = attribute(run, measured(run.graph))
     assert idle.steps["time_ns"].to_list() == [1_000_000]
     assert idle.steps["idle_ns"].sum() == pytest.approx(0, abs=1000)
 

@@ -7,26 +7,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.test_properties import many, trace_of
-from tracekit.graph import Graph, link
+from tracekit.ingest.ranks import combine
 from tracekit.replay.causes import Cause
-from tracekit.replay.engine import lags, measured, replay
+from tracekit.replay.engine import measured, replay
 from tracekit.replay.idle import Idle, attribute
 from tracekit.replay.measure import per_step
+from tracekit.replay.run import Run, prepare
 from tracekit.testing import TraceBuilder
 from tracekit.trace import RankTrace
-from tracekit.workload import steps as step_table
 from tracekit.workload.extract import extract
 
 
-def linked(trace: RankTrace) -> tuple[Graph, pl.DataFrame, pl.DataFrame]:
-    kernels, steps = extract(trace), step_table.find(trace)
-    return link(trace, kernels, step_table.marks(steps)), kernels, steps
+def run_of(trace: RankTrace) -> Run:
+    return prepare(combine([trace]))
 
 
 def idle_of(builder: TraceBuilder) -> Idle:
-    trace = builder.load().rank()
-    graph, kernels, steps = linked(trace)
-    return attribute(graph, measured(graph), kernels, steps, steps, ranks=[trace])
+    run = prepare(builder.load())
+    return attribute(run, measured(run.graph))
 
 
 def causes(idle: Idle) -> dict[str, float]:
@@ -55,8 +53,7 @@ def test_it_is_told_which_op_launched_late():
     builder = TraceBuilder()
     for start, name in ((0, "aten::add"), (100, "aten::mm"), (130, "aten::add")):
         builder.op(name, start, 6).kernel(name, start + 8, 10, launch=start)
-    graph, kernels, steps = linked(builder.load().rank())
-    by_op = attribute(graph, measured(graph), kernels, steps, steps).by_op(kernels)
+    by_op = idle_of(builder).by_op(extract(builder.load().rank()))
     assert dict(by_op.select("op", "time_us").iter_rows()) == {"aten::mm": 82, "aten::add": 12}
 
 
@@ -168,9 +165,8 @@ def test_a_batch_after_a_synchronisation():
 
 
 def test_a_slower_host_takes_longer_for_all_of_it():
-    trace = before_the_second_launch(TraceBuilder().call("cudaMalloc", 60, 90)).load().rank()
-    graph, kernels, steps = linked(trace)
-    twice = attribute(graph, replay(graph, host_time=2.0), kernels, steps, steps, lags(graph, host_time=2.0), [trace])
+    run = prepare(before_the_second_launch(TraceBuilder().call("cudaMalloc", 60, 90)).load())
+    twice = attribute(run, replay(run.graph, host_time=2.0))
     assert causes(twice)[Cause.ALLOCATOR] == 2 * 90
 
 
@@ -193,21 +189,18 @@ WORK = st.sampled_from(["cudaMalloc", "cudaFree", "enumerate(DataLoader)#Iter.__
     st.lists(st.tuples(WORK, st.integers(0, 3000), st.integers(1, 500)), max_size=5),
 )
 def test_causes_add_up_to_the_idle_time(launches, gpu, host, work):
-    trace = trace_of(launches, work)
-    graph, kernels, steps = linked(trace)
+    run = run_of(trace_of(launches, work))
+    kernels = run.kernels
     durations = (kernels["dur_ns"] * gpu).cast(pl.Int64).to_numpy()
-    for timeline, lag in (
-        (measured(graph), lags(graph)),
-        (replay(graph, durations, host), lags(graph, durations, host)),
-    ):
-        idle = attribute(graph, timeline, kernels, steps, steps, lag, [trace])
+    for timeline in (measured(run.graph), replay(run.graph, durations, host)):
+        idle = attribute(run, timeline)
         assert (idle.pieces["time_ns"] > 0).all()
         assert idle.pieces["time_ns"].sum() == idle.steps["idle_ns"].sum()
         start, end = timeline.activity_start_ns, timeline.activity_end_ns
-        table = per_step(timeline, kernels, steps)
+        table = per_step(timeline, kernels, run.steps)
         assert table["busy_ns"].sum() == union_ns(start, end)
         assert idle.steps["idle_ns"].sum() == table["time_ns"].sum() - union_ns(start, end)
-        each = attribute(graph, timeline, kernels, steps, steps, lag, [trace], streams=True)
+        each = attribute(run, timeline, streams=True)
         told = each.pieces.group_by("device", "stream", "step").agg(told_ns=pl.col("time_ns").sum())
         rows = each.steps.join(told, on=["device", "stream", "step"], how="left").fill_null(0)
         assert (each.pieces["time_ns"] > 0).all()
@@ -221,9 +214,9 @@ def test_causes_add_up_to_the_idle_time(launches, gpu, host, work):
 @settings(max_examples=20, deadline=None)
 @given(many)
 def test_a_replay_explains_all_but_what_began_before_the_trace(launches):
-    graph, kernels, steps = linked(trace_of(launches))
-    idle = attribute(graph, replay(graph), kernels, steps, steps)
-    released = np.count_nonzero(graph.release_ns) > 0
+    run = run_of(trace_of(launches))
+    idle = attribute(run, replay(run.graph))
+    released = np.count_nonzero(run.graph.release_ns) > 0
     assert released or Cause.UNEXPLAINED not in causes(idle)
 
 
@@ -239,9 +232,8 @@ def test_pauses_that_every_replay_of_a_graph_has():
 
 def streams_of(builder: TraceBuilder) -> dict[int, dict[str, float]]:
     """Per stream its causes, and what it worked as ``busy``."""
-    trace = builder.load().rank()
-    graph, kernels, steps = linked(trace)
-    table = attribute(graph, measured(graph), kernels, steps, steps, ranks=[trace], streams=True).by_stream()
+    run = prepare(builder.load())
+    table = attribute(run, measured(run.graph), streams=True).by_stream()
     found: dict[int, dict[str, float]] = {}
     for row in table.iter_rows(named=True):
         found.setdefault(row["stream"], {"busy": row["busy_us"]})[row["cause"]] = row["time_us"]

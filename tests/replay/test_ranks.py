@@ -13,7 +13,7 @@ from tests.jobs import gradient_step, job
 from tracekit.graph.edges import EdgeKind
 from tracekit.replay.causes import Cause
 from tracekit.replay.critical import critical_path
-from tracekit.replay.engine import lags, measured, replay
+from tracekit.replay.engine import measured, replay
 from tracekit.replay.idle import attribute
 from tracekit.replay.run import Run, prepare
 from tracekit.replay.stragglers import stragglers
@@ -77,7 +77,7 @@ def test_idle_time_is_each_ranks_own():
     """Both wait 2 between product and all-reduce; before the product 10 of launch. Rank 0 then waits 200 for rank 1."""
     run = straggling()
     for timeline in (measured(run.graph), replay(run.graph)):
-        idle = attribute(run.graph, timeline, run.kernels, run.steps, run.chosen, ranks=run.ranks)
+        idle = attribute(run, timeline)
         assert idle.steps["idle_ns"].to_list() == [212_000, 12_000]
         assert idle.pieces["time_ns"].sum() == 224_000
         waited = idle.pieces.filter(pl.col("cause") == Cause.RENDEZVOUS)
@@ -90,14 +90,14 @@ def test_causes_add_up_over_ranks(gemm_0, gemm_1, transfer_0, transfer_1):
     run = straggling()
     durations = np.array([gemm_0, transfer_0, gemm_1, transfer_1]) * 1000
     timeline = replay(run.graph, durations)
-    idle = attribute(run.graph, timeline, run.kernels, run.steps, run.chosen, lags(run.graph, durations), run.ranks)
+    idle = attribute(run, timeline)
     assert idle.pieces["time_ns"].sum() == idle.steps["idle_ns"].sum()
     assert idle.steps["busy_ns"].to_list() == [1000 * (gemm_0 + transfer_0), 1000 * (gemm_1 + transfer_1)]
 
 
 def test_the_critical_path_goes_through_the_straggler():
     run = straggling()
-    path = critical_path(run.graph, replay(run.graph), run.kernels, run.steps, run.chosen)
+    path = critical_path(run, replay(run.graph))
     assert path.pieces["time_ns"].sum() == path.span_ns
     assert GEMM_1 in path.pieces["kernel"].to_list()
     assert GEMM_0 not in path.pieces["kernel"].to_list()

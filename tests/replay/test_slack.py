@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.jobs import gradient_step, job
 from tests.replay.test_critical import gpu_bound
-from tests.replay.test_idle import linked
+from tests.replay.test_idle import run_of
 from tests.test_properties import many, trace_of
 from tracekit.replay.engine import replay
 from tracekit.replay.run import prepare
@@ -15,34 +15,34 @@ from tracekit.replay.slack import UNBOUNDED, by_op, slack_ns
 
 def test_kernels_beside_the_longest_chain():
     """Eight kernels until 824; beside them a copy of 50 that starts at 70."""
-    graph, kernels, steps = linked(gpu_bound().kernel("memcpy", 70, 50, launch=60, stream=9).load().rank())
-    slack = slack_ns(graph, kernels, steps, steps)
-    of_kernels = slack[graph.nodes.cpu :] / 1e3
+    run = prepare(gpu_bound().kernel("memcpy", 70, 50, launch=60, stream=9).load())
+    slack = slack_ns(run)
+    of_kernels = slack[run.graph.nodes.cpu :] / 1e3
     assert sorted(of_kernels) == [0] * 8 + [824 - 120]
-    table = by_op(slack, kernels, steps)
+    table = by_op(run, slack)
     assert table.select("op", "slack_us").rows() == [("aten::mm", 0.0), ("memcpy", 704.0)]
     assert table["time_us"].to_list() == [800.0, 50.0]
 
 
 def test_ops_of_several_ranks_take_what_they_do_on_a_mean_one():
     run = prepare(job(gradient_step(150, 412), gradient_step(350, 412)))
-    table = by_op(slack_ns(run.graph, run.kernels, run.steps, run.chosen), run.kernels, run.chosen)
+    table = by_op(run, slack_ns(run))
     assert dict(table.select("op", "time_us").rows()) == {"gemm": 250.0, "ncclDevKernel_AllReduce": 50.0}
 
 
 @settings(max_examples=25, deadline=None)
 @given(many, st.integers(0, 24))
 def test_a_kernel_may_grow_by_its_slack_and_no_more(launches, which):
-    graph, kernels, steps = linked(trace_of(launches))
-    slack = slack_ns(graph, kernels, steps, steps)[graph.nodes.cpu :]
+    run = run_of(trace_of(launches))
+    slack = slack_ns(run)[run.graph.nodes.cpu :]
     which = which % slack.size
     if slack[which] == UNBOUNDED:
         return
 
     def end(longer: int) -> int:
-        durations = kernels["dur_ns"].to_numpy().copy()
+        durations = run.kernels["dur_ns"].to_numpy().copy()
         durations[which] += longer
-        timeline = replay(graph, durations)
+        timeline = replay(run.graph, durations)
         return int(max(timeline.activity_end_ns.max(), timeline.start_ns[timeline.cpu - 1]))
 
     assert slack[which] >= 0

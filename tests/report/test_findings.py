@@ -49,7 +49,7 @@ def found(builder: TraceBuilder, *gpus) -> dict[str, Finding]:
     """The findings without the report's other sections, which replay the step dozens of times."""
     run = prepare(builder.load())
     targets = tuple(predict(run, gpus).targets)
-    idle = attribute(run.graph, measured(run.graph), run.kernels, run.steps, run.chosen)
+    idle = attribute(run, measured(run.graph))
     case = Case(run, in_steps(run, targets), idle, targets)
     return {finding.kind: finding for find in FINDINGS for finding in find(case)}
 

@@ -15,7 +15,8 @@ from tracekit.graph import Graph
 from tracekit.graph.edges import EdgeKind
 from tracekit.graph.nodes import NONE
 from tracekit.replay.engine import Timeline
-from tracekit.replay.host_work import HostWork, within_ns
+from tracekit.replay.host_work import host_work, within_ns
+from tracekit.replay.run import Run
 from tracekit.replay.trail import NO_EDGE, Stretches, Trail, far_apart, kinds, nodes_of, vertex_times
 
 
@@ -70,32 +71,22 @@ _CAUSE = {
 }
 
 
-def label(
-    graph: Graph,
-    timeline: Timeline,
-    lag_ns: Ints,
-    kernels: pl.DataFrame,
-    stretches: Stretches,
-    trail: Trail,
-    work: HostWork,
-) -> pl.DataFrame:
+def label(run: Run, timeline: Timeline, stretches: Stretches, trail: Trail) -> pl.DataFrame:
     """Per piece its ``cause``, and how long it lasts for that and other reasons.
 
     Args:
-        graph: The dependency graph.
-        timeline: Measured or replayed.
-        lag_ns: The lags that it was replayed with.
-        kernels: The kernel table.
+        run: The run.
+        timeline: Of its graph, measured or replayed.
         stretches: The idle stretches.
         trail: Their pieces.
-        work: Work of the CPU to tell apart.
 
     Returns:
         ``cause``, ``time_ns``, and what isn't in it: ``sync_bound``, ``allocator``, ``data_loading``, in nanoseconds.
     """
+    graph, work = run.graph, host_work(run)
     node = nodes_of(graph, trail.vertex)
-    cause = _causes(graph, trail, kernels, node)
-    until = _blamed_until(graph, timeline, lag_ns, stretches, trail, node)
+    cause = _causes(graph, trail, run.kernels, node)
+    until = _blamed_until(graph, timeline, stretches, trail, node)
     by_cpu = (cause == Cause.LAUNCH_BOUND).to_numpy()
     cpu_end = np.where(by_cpu, trail.end_ns, trail.begin_ns)
     blamed_end = np.clip(until, trail.begin_ns, cpu_end)
@@ -163,9 +154,7 @@ def _reached_through(trail: Trail, rows: Bools) -> Bools:
     return reached
 
 
-def _blamed_until(
-    graph: Graph, timeline: Timeline, lag_ns: Ints, stretches: Stretches, trail: Trail, node: Ints
-) -> Ints:
+def _blamed_until(graph: Graph, timeline: Timeline, stretches: Stretches, trail: Trail, node: Ints) -> Ints:
     """Per piece: until when the CPU is late for having waited: from its last synchronisation on, as long as it waited.
 
     Of the wait, what lies in the stretch itself is blamed on it already.
@@ -174,7 +163,7 @@ def _blamed_until(
     call, node_end = node[waits], trail.vertex[waits]
     own = np.zeros(graph.vertex.size, dtype=np.int64)
     run = graph.kind == EdgeKind.RUN
-    own[graph.dst[run]] = lag_ns[run]
+    own[graph.dst[run]] = timeline.lag_ns[run]
     called_ns = timeline.start_ns[call]
     waited = vertex_times(graph, timeline)[node_end] - called_ns - own[node_end]
     seen = trail.begin_ns[waits] - np.maximum(called_ns, stretches.begin_ns[trail.stretch[waits]])

@@ -13,8 +13,9 @@ from tracekit.arrays import Ints
 from tracekit.graph import Graph
 from tracekit.graph.edges import EdgeKind
 from tracekit.graph.nodes import NONE
-from tracekit.replay.engine import Timeline, lags
+from tracekit.replay.engine import Timeline
 from tracekit.replay.measure import per_step
+from tracekit.replay.run import Run
 from tracekit.replay.trail import NO_EDGE, Stretches, Trail, far_apart, follow, kinds, nodes_of
 
 PLACES = ("phase", "module")
@@ -57,43 +58,31 @@ class CriticalPath:
         )
 
 
-def critical_path(
-    graph: Graph,
-    timeline: Timeline,
-    kernels: pl.DataFrame,
-    steps: pl.DataFrame,
-    chosen: pl.DataFrame,
-    lag_ns: Ints | None = None,
-) -> CriticalPath:
+def critical_path(run: Run, timeline: Timeline) -> CriticalPath:
     """The critical path of the chosen steps.
 
     Args:
-        graph: The dependency graph.
-        timeline: Measured or replayed.
-        kernels: The kernel table.
-        steps: All steps of the trace.
-        chosen: Those to look at.
-        lag_ns: The lags that the timeline was replayed with; those of the graph by default.
+        run: The run.
+        timeline: Of its graph, measured or replayed.
     """
-    lag = lags(graph) if lag_ns is None else lag_ns
-    table = per_step(timeline, kernels, steps).with_row_index("index")
-    table = table.join(chosen.select("step"), on="step", how="semi", maintain_order="left").drop_nulls("time_ns")
+    table = per_step(timeline, run.kernels, run.steps).with_row_index("index")
+    table = table.join(run.chosen.select("step"), on="step", how="semi", maintain_order="left").drop_nulls("time_ns")
     begin, end = table.select(pl.col("begin_ns").min(), pl.col("end_ns").max()).row(0)
     last = table.row(int(table["end_ns"].arg_max() or 0), named=True)
-    vertex = _last_vertex(graph, timeline, kernels, last["step"], last["index"], end)
-    trail = follow(graph, timeline, lag, Stretches(np.array([begin]), np.array([end]), np.array([vertex])))
-    return CriticalPath(_describe(graph, kernels, trail).reverse(), end - begin)
+    vertex = _last_vertex(run, timeline, last["step"], last["index"], end)
+    trail = follow(run.graph, timeline, Stretches(np.array([begin]), np.array([end]), np.array([vertex])))
+    return CriticalPath(_describe(run.graph, run.kernels, trail).reverse(), end - begin)
 
 
-def _last_vertex(graph: Graph, timeline: Timeline, kernels: pl.DataFrame, step: int, index: int, end: int) -> int:
+def _last_vertex(run: Run, timeline: Timeline, step: int, index: int, end: int) -> int:
     """The vertex that a step ends with: its last mark on the CPU, or the end of its last activity."""
     if timeline.marks:
         mark = int(timeline.end_marks(np.array(index)))
         if timeline.start_ns[mark] >= end:
-            return int(graph.vertex[2 * mark])
-    own = (kernels["step"] == step).fill_null(False).to_numpy() & (timeline.activity_end_ns <= end)
+            return int(run.graph.vertex[2 * mark])
+    own = (run.kernels["step"] == step).fill_null(False).to_numpy() & (timeline.activity_end_ns <= end)
     latest = np.argmax(np.where(own, timeline.activity_end_ns, np.iinfo(np.int64).min))
-    return int(graph.vertex[2 * (timeline.cpu + latest) + 1])
+    return int(run.graph.vertex[2 * (timeline.cpu + latest) + 1])
 
 
 def _describe(graph: Graph, kernels: pl.DataFrame, trail: Trail) -> pl.DataFrame:

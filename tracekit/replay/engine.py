@@ -23,6 +23,7 @@ class Timeline:
         end_ns: By node.
         work_ns: How long each activity works, in the order of the kernel table; what a collective takes besides is
             waiting for other ranks.
+        lag_ns: Least distance along every edge that it was played with.
         cpu: How many CPU nodes there are.
         marks: How many of them, the last ones, are marks.
     """
@@ -30,6 +31,7 @@ class Timeline:
     start_ns: Ints
     end_ns: Ints
     work_ns: Ints
+    lag_ns: Ints
     cpu: int
     marks: int
 
@@ -55,7 +57,7 @@ class Timeline:
 def measured(graph: Graph) -> Timeline:
     """The timeline as it was recorded."""
     nodes = graph.nodes
-    return Timeline(nodes.start_ns, nodes.end_ns, graph.work_ns, nodes.cpu, nodes.marks)
+    return Timeline(nodes.start_ns, nodes.end_ns, graph.work_ns, lags(graph), nodes.cpu, nodes.marks)
 
 
 def replay(graph: Graph, durations_ns: Ints | None = None, host_time: float = 1.0) -> Timeline:
@@ -70,7 +72,7 @@ def replay(graph: Graph, durations_ns: Ints | None = None, host_time: float = 1.
     lag = lags(graph, durations_ns, host_time)
     times = _forward(graph.first, graph.src, lag, graph.release_ns)[graph.vertex]
     work_ns = graph.work_ns if durations_ns is None else durations_ns
-    return Timeline(times[0::2], times[1::2], work_ns, graph.nodes.cpu, graph.nodes.marks)
+    return Timeline(times[0::2], times[1::2], work_ns, lag, graph.nodes.cpu, graph.nodes.marks)
 
 
 def lags(graph: Graph, durations_ns: Ints | None = None, host_time: float = 1.0) -> Ints:

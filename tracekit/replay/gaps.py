@@ -8,6 +8,7 @@ import polars as pl
 from tracekit.arrays import Bools, Ints
 from tracekit.replay.engine import Timeline
 from tracekit.replay.measure import per_step
+from tracekit.replay.run import Run
 
 NO_KERNEL = -1
 KEYS = ("rank", "device", "stream")
@@ -39,14 +40,14 @@ class Gaps:
         return Gaps(self.begin_ns[rows], self.end_ns[rows], self.window[rows], self.kernel[rows])
 
 
-def windows(timeline: Timeline, kernels: pl.DataFrame, steps: pl.DataFrame, chosen: pl.DataFrame) -> pl.DataFrame:
+def windows(run: Run, timeline: Timeline) -> pl.DataFrame:
     """The chosen steps as ``step``, ``index`` among all, ``begin_ns``, ``end_ns``: from the end of the one before.
 
     Of several ranks each one's own, with ``rank``.
     """
-    table = per_step(timeline, kernels, steps).with_row_index("index").drop_nulls("time_ns")
-    rows = table.join(chosen.select("step"), on="step", how="semi", maintain_order="left")
-    rank = ["rank"] if "rank" in steps.columns else []
+    table = per_step(timeline, run.kernels, run.steps).with_row_index("index").drop_nulls("time_ns")
+    rows = table.join(run.chosen.select("step"), on="step", how="semi", maintain_order="left")
+    rank = ["rank"] if "rank" in run.steps.columns else []
     return rows.select(*rank, "step", "index", begin_ns=pl.col("end_ns") - pl.col("time_ns"), end_ns="end_ns")
 
 

@@ -1,6 +1,5 @@
 """Work of the CPU that has a name of its own: getting memory, and getting the next batch."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,8 +10,8 @@ from tracekit.graph import Graph, spans
 from tracekit.graph.calls import ALLOCATES
 from tracekit.graph.spans import LOADS_DATA, Spans
 from tracekit.replay.engine import Timeline, measured
+from tracekit.replay.run import Run
 from tracekit.replay.trail import NO_EDGE, Trail, nodes_of, vertex_times
-from tracekit.trace import RankTrace
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +27,12 @@ class HostWork:
     all: Spans
 
 
-def host_work(ranks: Sequence[RankTrace], graph: Graph, kernels: pl.DataFrame) -> HostWork:
-    """Work with a name that was recorded; none without ``ranks``."""
-    if not ranks:
-        none = Spans(0, np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), 1)
-        return HostWork(none, none)
-    allocations = [_named(rank.calls, ALLOCATES) for rank in ranks]
-    loading = [pl.concat([_named(table, LOADS_DATA) for table in (rank.ops, rank.annotations)]) for rank in ranks]
+def host_work(run: Run) -> HostWork:
+    """Work with a name that was recorded."""
+    allocations = [_named(rank.calls, ALLOCATES) for rank in run.ranks]
+    loading = [pl.concat([_named(table, LOADS_DATA) for table in (rank.ops, rank.annotations)]) for rank in run.ranks]
     either = [pl.concat(both) for both in zip(allocations, loading, strict=True)]
-    return HostWork(*(spans.of_rows(rows, ranks, graph.nodes, kernels) for rows in (allocations, either)))
+    return HostWork(*(spans.of_rows(rows, run.ranks, run.graph.nodes, run.kernels) for rows in (allocations, either)))
 
 
 def _named(table: pl.DataFrame, pattern: str) -> pl.DataFrame:

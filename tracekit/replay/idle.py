@@ -13,12 +13,11 @@ import polars as pl
 from tracekit.arrays import Ints
 from tracekit.graph import Graph
 from tracekit.replay.causes import Cause, label, long
-from tracekit.replay.engine import Timeline, lags
+from tracekit.replay.engine import Timeline
 from tracekit.replay.gaps import KEYS, NO_KERNEL, Gaps, find, of_streams, windows
-from tracekit.replay.host_work import host_work
 from tracekit.replay.measure import works_from_ns
+from tracekit.replay.run import Run
 from tracekit.replay.trail import Stretches, follow
-from tracekit.trace import RankTrace
 
 END_OF_STEP = "end of the step"
 """Stands for an op where no kernel ended an idle stretch."""
@@ -84,40 +83,24 @@ class Idle:
         )
 
 
-def attribute(
-    graph: Graph,
-    timeline: Timeline,
-    kernels: pl.DataFrame,
-    steps: pl.DataFrame,
-    chosen: pl.DataFrame,
-    lag_ns: Ints | None = None,
-    ranks: Sequence[RankTrace] = (),
-    streams: bool = False,
-) -> Idle:
+def attribute(run: Run, timeline: Timeline, *, streams: bool = False) -> Idle:
     """Attribute the GPU's idle time in the chosen steps.
 
     Args:
-        graph: The dependency graph.
-        timeline: Measured or replayed.
-        kernels: The kernel table.
-        steps: All steps of the trace.
-        chosen: Those to look at.
-        lag_ns: The lags that the timeline was replayed with; those of the graph by default.
-        ranks: What each rank recorded; without it the work of the CPU isn't told apart.
+        run: The run.
+        timeline: Of its graph, measured or replayed.
         streams: Of each stream by itself, instead of each GPU.
     """
-    lag = lags(graph) if lag_ns is None else lag_ns
-    within = windows(timeline, kernels, steps, chosen)
+    kernels, within = run.kernels, windows(run, timeline)
     if streams:
         within = of_streams(within, kernels)
     empty = find(timeline.activity_start_ns, timeline.activity_end_ns, kernels, within)
     without_work = find(works_from_ns(timeline, kernels), timeline.activity_end_ns, kernels, within)
     ended = empty.where(empty.kernel != NO_KERNEL) if streams else empty
-    stretches = _stretches(graph, timeline, within, ended)
-    trail = follow(graph, timeline, lag, stretches)
-    work = host_work(ranks, graph, kernels)
+    stretches = _stretches(run.graph, timeline, within, ended)
+    trail = follow(run.graph, timeline, stretches)
     place = {"window": ended.window[trail.stretch], "kernel": ended.kernel[trail.stretch]}
-    causes = label(graph, timeline, lag, kernels, stretches, trail, work).with_columns(**place)
+    causes = label(run, timeline, stretches, trail).with_columns(**place)
     parts = [long(causes), _rendezvous(without_work, empty)]
     if streams:
         parts.append(_left_alone(empty.where(empty.kernel == NO_KERNEL)))

@@ -66,21 +66,20 @@ def vertex_times(graph: Graph, timeline: Timeline) -> Ints:
     return times
 
 
-def follow(graph: Graph, timeline: Timeline, lag_ns: Ints, stretches: Stretches) -> Trail:
+def follow(graph: Graph, timeline: Timeline, stretches: Stretches) -> Trail:
     """Explain each stretch by the edges that bind, back from its end.
 
     Args:
         graph: The dependency graph.
         timeline: Measured or replayed.
-        lag_ns: Least distance along every edge (:func:`tracekit.replay.engine.lags`).
         stretches: What to explain.
     """
     times = vertex_times(graph, timeline)
-    binding = binding_edges(graph, lag_ns, times)
+    binding = binding_edges(graph, timeline.lag_ns, times)
     arguments = (
         binding,
         graph.src,
-        lag_ns,
+        timeline.lag_ns,
         times,
         stretches.begin_ns,
         stretches.end_ns,

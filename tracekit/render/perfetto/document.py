@@ -9,12 +9,11 @@ from importlib.metadata import version
 import msgspec
 import polars as pl
 
-from tracekit.arrays import Ints
 from tracekit.prediction import Prediction
 from tracekit.render.perfetto import events, tracks
 from tracekit.render.perfetto.lane import Lane
 from tracekit.replay.critical import critical_path
-from tracekit.replay.engine import Timeline, lags, measured, replay
+from tracekit.replay.engine import Timeline, measured, replay
 from tracekit.replay.idle import attribute
 from tracekit.replay.run import Run, whole_ns
 
@@ -67,21 +66,21 @@ def _pieces(run: Run, targets: Sequence[Prediction]) -> Iterator[bytes]:
 def _lanes(run: Run, targets: Sequence[Prediction]) -> Iterator[Lane]:
     """Every timeline, shifted so that all begin the chosen steps at the same moment."""
     time_us, bound_us = run.kernels["dur_ns"] / 1e3, _bounds(run)
-    yield Lane(0, "measured", _here(run), run, *_analysed(run, measured(run.graph), lags(run.graph)), time_us, bound_us)
+    yield Lane(0, "measured", _here(run), run, *_analysed(run, measured(run.graph)), time_us, bound_us)
     for place, target in enumerate(targets, 1):
         there = replace(target.run, chosen=run.chosen)
         time_us, bound_us = target.replayed["time_us"], target.replayed["bound_us"]
         durations = whole_ns(time_us.to_numpy() * 1e3, "kernels")
-        analysed = _analysed(there, replay(there.graph, durations), lags(there.graph, durations))
+        analysed = _analysed(there, replay(there.graph, durations))
         label = f"predicted on {target.label}{', all stages on one GPU' if target.pipeline else ''}"
         yield Lane(place, label, target.target.gpu.name, there, *analysed, time_us, bound_us)
 
 
-def _analysed(run: Run, timeline: Timeline, lag_ns: Ints) -> tuple[Timeline, pl.DataFrame, pl.DataFrame, int]:
+def _analysed(run: Run, timeline: Timeline) -> tuple[Timeline, pl.DataFrame, pl.DataFrame, int]:
     """A timeline with its critical path, the causes of its idle time and its first moment."""
-    about = (run.graph, timeline, run.kernels, run.steps, run.chosen, lag_ns)
-    path = critical_path(*about).pieces
-    return timeline, path, tracks.main_causes(attribute(*about, run.ranks).pieces), tracks.begin_ns(run, timeline, path)
+    path = critical_path(run, timeline).pieces
+    causes = tracks.main_causes(attribute(run, timeline).pieces)
+    return timeline, path, causes, tracks.begin_ns(run, timeline, path)
 
 
 def _here(run: Run) -> str:

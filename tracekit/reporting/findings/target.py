@@ -8,7 +8,7 @@ import polars as pl
 from tracekit.arrays import Floats
 from tracekit.prediction import Prediction
 from tracekit.replay.critical import critical_path
-from tracekit.replay.engine import lags, replay
+from tracekit.replay.engine import replay
 from tracekit.replay.run import Run, whole_ns
 from tracekit.reporting.findings.case import ROWS, Case
 from tracekit.reporting.findings.model import Evidence, Finding
@@ -99,9 +99,7 @@ def _shares_there(target: Prediction) -> dict[str, float]:
 def _shares(run: Run, time_us: Floats) -> dict[str, float]:
     """Percent of the critical path by what it is spent on; edits of kernels are in the times."""
     durations = whole_ns(time_us * 1e3, "kernels")
-    path = critical_path(
-        run.graph, replay(run.graph, durations), run.kernels, run.steps, run.chosen, lags(run.graph, durations)
-    )
+    path = critical_path(run, replay(run.graph, durations))
     kinds = path.pieces.group_by(kind=KIND.otherwise(pl.lit("gpu"))).agg(pl.col("time_ns").sum()).sort("kind")
     return {kind: 100 * time_ns / max(path.span_ns, 1) for kind, time_ns in kinds.iter_rows()}
 

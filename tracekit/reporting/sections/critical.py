@@ -75,7 +75,7 @@ class Critical:
 
 def build(run: Run) -> Critical:
     """The critical path of the measured run."""
-    path = critical_path(run.graph, measured(run.graph), run.kernels, run.steps, run.chosen)
+    path = critical_path(run, measured(run.graph))
     places = tuple((on, 100 * part) for on, part in path.by("on").select("on", "share").iter_rows())
     ops = path.by("on", "op").select("on", "op", "time_us", "share")
     steps = run.chosen["step"].n_unique()
@@ -94,8 +94,7 @@ def _shares(path: CriticalPath, column: str) -> tuple[tuple[str, float], ...]:
 
 def _near(run: Run) -> Iterator[NearTime]:
     """Ops none of whose kernels is on the path, though some would be with a little more time."""
-    slack = slack_ns(run.graph, run.kernels, run.steps, run.chosen)
-    rows = by_op(slack, run.kernels, run.chosen).filter(pl.col("slack_us") > 0)
+    rows = by_op(run, slack_ns(run)).filter(pl.col("slack_us") > 0)
     near = rows.filter(pl.col("slack_us") < NEAR * run.replay.span_us, pl.col("time_us") > 0)
     for op, time_us, slack_us in near.head(MOST_NEAR).iter_rows():
         yield NearTime(op, time_us, slack_us)

@@ -32,7 +32,7 @@ class IdleTime:
 
 def of(run: Run) -> Idle:
     """The measured GPU's idle time by cause."""
-    return attribute(run.graph, measured(run.graph), run.kernels, run.steps, run.chosen, ranks=run.ranks)
+    return attribute(run, measured(run.graph))
 
 
 def build(run: Run, idle: Idle) -> tuple[IdleTime, ...]:

@@ -30,9 +30,7 @@ class StreamTime:
 
 def build(run: Run) -> tuple[StreamTime, ...]:
     """The streams, by rank, device and number."""
-    table = attribute(
-        run.graph, measured(run.graph), run.kernels, run.steps, run.chosen, ranks=run.ranks, streams=True
-    ).by_stream()
+    table = attribute(run, measured(run.graph), streams=True).by_stream()
     causes: dict[tuple[int | None, int | None, int | None, float, float], list[tuple[str, float]]] = {}
     for row in table.iter_rows(named=True):
         key = (row.get("rank"), row["device"], row["stream"], row["busy_us"], row["idle_us"])
