@@ -7,11 +7,10 @@ On the trace's own GPU, the kernel known by its name; equal shapes in several tr
 table.
 """
 
-import sys
-
 import polars as pl
 from evaluate_kernels import beside_prediction
 from synthetic.lines import print_table, scored
+from synthetic.words import given
 
 LEAST_US = 15.0
 LEAST_QUERIES = 1 / 32
@@ -25,9 +24,7 @@ HEADING = "| GPU | kernels | | error, median | worst | shapes | absolute, median
 
 def main() -> None:
     """Prints the table."""
-    if len(sys.argv) < 2:
-        raise SystemExit("evaluate_attention: name traces")
-    kernels = pl.concat([whole_sequences(path) for path in sys.argv[1:]], how="diagonal_relaxed")
+    kernels = pl.concat([whole_sequences(path) for path in given(__doc__, 1)], how="diagonal_relaxed")
     times = pl.col("measured_us", "time_us", "low_us", "high_us").median()
     shapes = kernels.group_by(SHAPE, maintain_order=True).agg(times).filter(pl.col("measured_us") >= LEAST_US)
     groups = shapes.sort("gpu", "framework", "direction").group_by("gpu", "framework", "direction", maintain_order=True)

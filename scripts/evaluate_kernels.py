@@ -8,12 +8,12 @@ work that its op's tensors tell (it gathers from a table, say), and counts as un
 that: it carries the measured times. docs/accuracy-kernels.md names the public traces of its table.
 """
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
 from synthetic.lines import print_table, scored
+from synthetic.words import given
 
 import tracekit as tk
 from predictors import Batch
@@ -35,9 +35,7 @@ HEADING = "| trace | kernels | GPU time | known | predicted | kernels from 20 µ
 
 def main() -> None:
     """Prints the table."""
-    if len(sys.argv) < 2:
-        raise SystemExit("evaluate_kernels: name traces, where they don't tell their GPU as TRACE=GPU")
-    print_table(HEADING, (line for one in sys.argv[1:] for line in lines(*one.partition("=")[::2])))
+    print_table(HEADING, (line for one in given(__doc__, 1) for line in lines(*one.partition("=")[::2])))
 
 
 def lines(path: str, gpu: str) -> Iterator[str]:

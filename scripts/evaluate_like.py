@@ -6,11 +6,11 @@ Where two traces show the same PyTorch ops on equal shapes, each trace's are pre
 with what they took there, though the jobs may differ. Ops of which a trace tells no sizes (`cat`) are left out.
 """
 
-import sys
 from collections.abc import Iterator
 
 import polars as pl
 from synthetic.lines import print_table, scored
+from synthetic.words import given
 
 import tracekit as tk
 from tracekit.prediction import predict
@@ -25,9 +25,7 @@ HEADING = "| from → to | family | ops | measured there | predicted | error | o
 
 def main() -> None:
     """Prints the table."""
-    if len(sys.argv) != 3:
-        raise SystemExit("evaluate_like: name two traces of different GPUs")
-    runs = [prepare(tk.load(path)) for path in sys.argv[1:]]
+    runs = [prepare(tk.load(path)) for path in given(__doc__, 2, 2)]
     print_table(HEADING, (row for source, there in (runs, runs[::-1]) for row in lines(source, there)))
 
 

@@ -8,7 +8,6 @@ of the kernels' slowness is taken to be FROM's own; with kernels that fall as sh
 taking as long in a step on TO. Language models' sequences over 4,096 tokens ran by other kernels and are left out.
 """
 
-import sys
 from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import NamedTuple
@@ -16,6 +15,7 @@ from typing import NamedTuple
 from evaluate_gpus import carry, from_shapes
 from standin.jobs import Published, published
 from synthetic.lines import print_table
+from synthetic.words import given
 
 from predictors import load_gpu
 
@@ -41,7 +41,7 @@ class Row(NamedTuple):
 
 def main() -> None:
     """Prints a line for each job, and the medians of each source."""
-    start, goal = (load_gpu(name).slug for name in sys.argv[1:3])
+    start, goal = (load_gpu(name).slug for name in given(__doc__, 2, 2))
     found = list(rows(start, goal))
     heading = "| source | job | open | quicker | carried | as slow there | as long there |"
     print_table(heading, map(str, [*found, *medians(found)]))

@@ -8,12 +8,12 @@ docs/accuracy.md's figures: commit 6945927d.
 """
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
 from synthetic.lines import print_table
+from synthetic.words import given
 
 from predictors import load_gpu, predict
 from predictors.intervals import total
@@ -29,9 +29,7 @@ OTHERS = ("NVIDIA_H100_80GB_HBM3", "NVIDIA_L4")
 
 def main() -> None:
     """Prints a row for each model, and the mean for each GPU."""
-    if len(sys.argv) != 3:
-        raise SystemExit("evaluate_models: name a checkout of NeuSight, and the folder that holds neusight/")
-    checkout, data = map(Path, sys.argv[1:])
+    checkout, data = map(Path, given(__doc__, 2, 2))
     kernels = pl.read_parquet(data / "neusight" / "workload_kernels.parquet")
     rows = [row for gpu in (*FITTED, *OTHERS) for row in outcomes(checkout / "scripts/asplos/label" / gpu, kernels)]
     if not rows:

@@ -1,10 +1,10 @@
-"""Holds predictions of an exchange of gradients that hides behind the backward pass against a published job.
+"""Holds predictions of gradients reduced while the backward pass goes on against a published job.
 
 python scripts/evaluate_overlap.py
 
-GPT-2 XL in fp32 on two GPUs was measured with all gradients exchanged at once behind the backward pass, and in buckets
-beside it. The first gives what computing and what the exchange takes, to which a stand-in's kernels and the link are
-scaled; the second is predicted. Source: damek/cs336-assignment2-systems, cs336_systems/outputs.
+GPT-2 XL in fp32 on two GPUs was measured with all gradients reduced at once after the backward pass, and in buckets
+that overlap it. The first gives what computing and what the all-reduces take, to which a stand-in's kernels and the
+link are scaled; the second is predicted. Source: damek/cs336-assignment2-systems, cs336_systems/outputs.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from tracekit.trace import Trace
 GPU, ROUNDS = "a100-sxm-80gb", 4
 """The GPU isn't named; everything it gives is scaled."""
 
-# Samples and tokens of each; seconds of a step at once, of its exchange, and of a step in buckets of 10 and 100 MB.
+# Samples and tokens of each; seconds of a step at once, of its all-reduces, and of a step in buckets of 10 and 100 MB.
 MEASURED = (
     (2, 128, 0.8251, 0.4273, 0.7290, 0.7092),
     (2, 256, 0.7995, 0.4080, 0.7335, 0.7191),
@@ -32,19 +32,19 @@ MEASURED = (
 
 def main() -> None:
     """Prints a row for each batch."""
-    print_table("| batch | at once | of it exchange | in buckets | predicted | error | 90 % interval |", rows())
+    print_table("| batch | at once | of it all-reduces | in buckets | predicted | error | 90 % interval |", rows())
 
 
 def rows() -> Iterator[str]:
     """The table's lines."""
-    for batch, tokens, whole, exchange, *buckets in MEASURED:
+    for batch, tokens, whole, reducing, *buckets in MEASURED:
         shape = Shape(layers=48, width=1600, heads=25, vocabulary=10000, batch=batch, tokens=tokens)
-        trace, _ = as_long_as((whole - exchange) * 1e6, shape, "stand-in", alone_us, ROUNDS)
-        found = with_exchange_of(trace, exchange)
+        trace, _ = as_long_as((whole - reducing) * 1e6, shape, "stand-in", alone_us, ROUNDS)
+        found = reduced_in(trace, reducing)
         step, low, high = (us / 1e6 for us in (found.step.step_time_us, found.low_us, found.high_us))
-        errors = " and ".join(f"{100 * (step / bucket - 1):+.0f}" for bucket in buckets)
+        errors = " and ".join(f"{100 * (step / bucket - 1):+z.0f}" for bucket in buckets)
         yield (
-            f"| {batch} x {tokens} | {whole:.3f} s | {exchange:.3f} s | {buckets[0]:.3f} and {buckets[1]:.3f} s "
+            f"| {batch} x {tokens} | {whole:.3f} s | {reducing:.3f} s | {buckets[0]:.3f} and {buckets[1]:.3f} s "
             f"| {step:.3f} s | {errors} % | {low:.2f}–{high:.2f} s |"
         )
 
@@ -54,8 +54,8 @@ def alone_us(trace: Trace) -> float:
     return tk.predict(trace, gpu=GPU, calibration=False)[GPU].step.step_time_us
 
 
-def with_exchange_of(trace: Trace, seconds: float) -> Prediction:
-    """Two copies of it, over a link on which their exchange takes so long."""
+def reduced_in(trace: Trace, seconds: float) -> Prediction:
+    """Two copies of it, over a link on which their all-reduces take so long."""
     gbit = 40.0
     for _ in range(ROUNDS):
         cluster = f"2x1x{GPU}@eth{gbit:.3f}"

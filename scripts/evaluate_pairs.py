@@ -7,13 +7,13 @@ folder and compared with the trace there. docs/accuracy.md's jobs: AMD-AGI/Trace
 tests/traces/mi300.
 """
 
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 from synthetic.lines import print_table
+from synthetic.words import given
 
 import tracekit as tk
 from tracekit.prediction import Prediction, predict
@@ -47,7 +47,7 @@ class Outcome:
 
 def main() -> None:
     """Prints a row for each prediction, and a summary."""
-    if len(sys.argv) != 3 or not (found := list(outcomes(*map(Path, sys.argv[1:])))):
+    if not (found := list(outcomes(*map(Path, given(__doc__, 2, 2))))):
         raise SystemExit("evaluate_pairs: name two folders that hold traces of the same names (*.json.gz)")
     print_table(
         "| job | from → to | step | predicted (90 % interval) | error | GPU busy | predicted | error |",

@@ -21,6 +21,7 @@ import polars as pl
 from standin.kernels import carried, in_all
 from standin.programs import Timed, kernels, timed
 from synthetic.lines import print_table
+from synthetic.words import given
 
 from predictors import Batch, load_gpu
 
@@ -92,7 +93,7 @@ class Outcome:
 
 def main() -> None:
     """Prints the tables."""
-    words = [word for word in sys.argv[1:] if not word.startswith("--")]
+    words = [word for word in given(__doc__, 1) if not word.startswith("--")]
     file = words.pop() if "--csv" in sys.argv else None
     checkout, levels = Path(words[0]), words[1:] or LEVELS
     rows = [row for row in timed() if row.program.split("/")[0] in levels and not is_left_out(row.program)]
