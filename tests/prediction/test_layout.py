@@ -7,9 +7,11 @@ import tracekit as tk
 from tests.jobs import gradient_step, job
 from tracekit.comm import ClusterError, load_cluster
 from tracekit.comm import predict as predict_collectives
+from tracekit.prediction import Predictions, predict, predict_edited
 from tracekit.prediction.layout import Change, Layout, LayoutError, recognise, resized
 from tracekit.prediction.messages import messages
-from tracekit.replay.run import prepare
+from tracekit.replay.run import Run, prepare
+from tracekit.replay.whatif import apply
 from tracekit.testing import TraceBuilder
 
 SOURCE = "8xa100-sxm-80gb"
@@ -236,6 +238,19 @@ def test_edits_and_refusals_go_together():
     found = tk.predict(trace, cluster=["8xh100-sxm", "2x8xh100-sxm@ndr400"], world_size=16, host_speed=2)
     assert [one.label for one in found.refused] == ["8xh100-sxm"]
     assert found.after_edits == ((found.targets[0].step.step_time_us,),)
+
+
+def test_an_edit_on_the_way_with_which_nothing_can_be_predicted_leaves_a_blank():
+    run = prepare(Job().sends("allreduce", GRADIENTS, 300).builder.load())
+    edited = apply(run, ["host-speed(2)", "scale(family=collective, 0.5)"])
+
+    def on_targets(run: Run) -> Predictions:
+        if len(run.edits) == 1:
+            raise LayoutError("its layers can't be told.")
+        return predict(run, ["h100-sxm"])
+
+    found = predict_edited(edited, on_targets)
+    assert found.after_edits == ((None,), (found["h100-sxm"].step.step_time_us,))
 
 
 def test_groups_that_do_not_add_up_are_no_layout_but_no_obstacle():
