@@ -146,3 +146,13 @@ def test_of_several_ranks_it_is_said_whose_recording_is_damaged(damaged):
     said = [warning for warning in warnings.build(run, idle.of(run)) if "cut short" in warning]
     alone = [f"rank {number}: the file is cut short" for number in damaged]
     assert said == (alone if len(damaged) == 1 else ["the file is cut short (and 1 more like it)"])
+
+
+@pytest.mark.parametrize(("values", "warns"), [(None, True), (["", "", "", "0.", "False"], False)])
+def test_attention_with_a_mask_that_the_trace_does_not_tell_is_said(values, warns):
+    q, op = [4, 16, 1024, 64], "aten::_scaled_dot_product_flash_attention"
+    builder = TraceBuilder().op(op, 0, 20, dims=[q, q, q, [], []], types=["c10::Half"] * 3, concrete=values)
+    builder.kernel("void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128, 4>>", 30, 90, launch=5)
+    found = [warning for warning in said_of(builder) if "if it is causal, it does half the work" in warning]
+    assert len(found) == warns
+    assert all(warning.startswith("100 % of the GPU's time is of attention") for warning in found)

@@ -115,7 +115,7 @@ def _pipeline(pipeline: Pipeline, layout: Layout) -> Iterator[str]:
     """How a step runs through stages that the trace doesn't have."""
     yield (
         f"pipeline: {pipeline}; the bubble, in which a stage waits for others, is {100 * pipeline.bubble:.0f} % of the "
-        "step; --micro-batches and --pp-schedule change it"
+        "step; --micro-batches and --pp-schedule change it; kernels and timelines are shown of all stages on one GPU"
     )
     if pipeline.slowest > UNEVEN:
         yield (

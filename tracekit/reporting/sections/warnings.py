@@ -31,6 +31,9 @@ MUCH_OVERHEAD = 1.03
 # Part of the recording that the profiler's own work held the CPU up, from which on the reader should know.
 MUCH_HELD = 0.005
 
+# Percent of the GPU's time of attention with an unknown mask, from which on the reader should know.
+MUCH_UNMASKED = 5.0
+
 # Time within CUDA graphs that is kept rather than derived, from which on the reader should know.
 MUCH_HIDDEN = 0.05
 
@@ -59,6 +62,7 @@ def _warnings(run: Run, idle: Idle) -> Iterator[str]:
     yield from _gpus(run)
     yield from _unlaunched(run)
     yield from _lost(run)
+    yield from _unmasked(run)
     if run.doubt:
         yield run.doubt
     yield from _pace(run)
@@ -150,6 +154,18 @@ def _lost(run: Run) -> Iterator[str]:
         yield (
             f"{missing:,} of {launches:,} launches have no kernel in the trace: what they ran counts as idle time on "
             "every GPU (record fewer steps at once: full buffers lose kernels)"
+        )
+
+
+def _unmasked(run: Run) -> Iterator[str]:
+    """That attention's masks weren't recorded, as no values of inputs were."""
+    if not run.trace.shapes_recorded or run.trace.ops["concrete_inputs"].count():
+        return
+    part = share(run.kernels, "dur_ns", (pl.col("family") == "attention") & ~pl.col("causal"))
+    if part > MUCH_UNMASKED:
+        yield (
+            f"{part:.0f} % of the GPU's time is of attention whose mask isn't in the trace, as values of ops' inputs "
+            "weren't recorded (newer PyTorch does): it counts as unmasked; if it is causal, it does half the work"
         )
 
 
