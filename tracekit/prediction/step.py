@@ -28,6 +28,7 @@ from tracekit.prediction.lacking import Adder, lacking, with_all
 from tracekit.prediction.layout import Change, Layout, LayoutError, layout_of, resized
 from tracekit.prediction.memory import Needs, judge, needs
 from tracekit.prediction.model import Coverage, Prediction, Predictions, Refused, Shared, Target
+from tracekit.prediction.pipeline import Pipeline
 from tracekit.prediction.prices import keep
 from tracekit.prediction.scaling import as_measured, kernels_as, kernels_depend_on
 from tracekit.prediction.source import SourceCluster, recognise, with_gpu
@@ -35,6 +36,7 @@ from tracekit.prediction.spread import HOST_SPREAD, Spread, Straggling, measure_
 from tracekit.prediction.stages import growth, of_one_stage, staged, worked
 from tracekit.prediction.target import resolve, targets
 from tracekit.replay.contention import WORTH_PCT, Sharing
+from tracekit.replay.measure import StepTime
 from tracekit.replay.run import Run
 from tracekit.units import many
 from tracekit.workload.shares import share
@@ -236,49 +238,32 @@ class Predictor:
     ) -> Prediction:
         gpu = target.gpu.gpu
         same_gpu = run.gpu is not None and run.gpu.slug == gpu.slug
-        filled = _kept(times, 0.0 if same_gpu and not layouts else KEPT)
-        time_us, *ends_us = point_and_ends(filled, self._repeats)
         same_ranks = layouts is None or layouts[0].world_size == layouts[1].world_size
-        told = same_gpu and same_ranks and not self.assumed
-        spread = 1.0 if told or notes.host_is_given(run) else HOST_SPREAD
-        lines = tuple(
-            run.timeline_with(us, host) for us, host in zip((time_us, *ends_us), (1.0, 1 / spread, spread), strict=True)
-        )
-        step, low, high = (run.meter.median(line) for line in lines)
-        pipeline, longer = staged(run, lines, target, layouts)
+        same_host = same_gpu and same_ranks and not self.assumed
+        filled = _kept(times, 0.0 if same_gpu and not layouts else KEPT)
+        stepped = self._stepped(run, target, layouts, filled, same_host)
+        pipeline = stepped.pipeline
         more = growth(layouts, pipeline)
-        late = straggling(self.run, self.spread, *layouts) if layouts else Straggling()
-        # The graph's own error cancels in the ratio of two replays, as far as it is the same in both.
-        per_span = run.measured.step_time_us / run.replay.span_us
-        unchanged = (
-            run is self.run
-            and not run.edits
-            and not pipeline
-            and np.array_equal(time_us, filled["measured_us"].to_numpy())
-        )
-        error = 0.0 if unchanged else abs(run.replay.error_pct) / 100
-        shared = None if same_gpu or layouts else self._shared(time_us, per_span)
-        low_us, high_us = late.ends(
-            step.span_us * longer[0], low.span_us * longer[1] / (1 + error), high.span_us * longer[2] * (1 + error)
-        )
+        shared = None if same_gpu or layouts else self._shared(filled["time_us"].to_numpy())
         in_flight = pipeline.in_flight if pipeline else 1.0
         memory = judge(run, gpu, layouts, self._needs, in_flight, kept_parameters(run, layouts))
         kernels = _edited(run, filled.drop(ASKED, "transfer_us", strict=False))
+        is_told = same_host or bool(self.assumed)
         return Prediction(
             target=target.gpu,
-            step=worked(step, step.span_us * per_span * longer[0] * late.likely, pipeline, target.layout),
-            low_us=low_us * per_span,
-            high_us=high_us * per_span,
-            speedup=run.replay.span_us / step.span_us / longer[0] / late.likely,
+            step=stepped.step,
+            low_us=stepped.low_us,
+            high_us=stepped.high_us,
+            speedup=run.measured.step_time_us / stepped.step.step_time_us,
             coverage=_coverage(run, filled),
             kernels=kernels,
             run=run,
             replayed=kernels,
             notes=(
                 *notes.of_calibrations(self.calibrations, gpu, same_gpu),
-                *notes.of(run, target, self.source, filled, same_gpu, shared, pipeline, told or bool(self.assumed)),
+                *notes.of(run, target, self.source, filled, same_gpu, shared, pipeline, is_told),
                 *self.assumed,
-                *([late.note] if late.note else []),
+                *([stepped.late.note] if stepped.late.note else []),
                 notes.of_memory(memory),
                 *notes.of_prices(self.prices, gpu),
             ),
@@ -293,12 +278,48 @@ class Predictor:
             shared=shared,
         )
 
-    def _shared(self, time_us: Floats, per_span: float) -> Shared | None:
+    def _stepped(
+        self, run: Run, target: Target, layouts: tuple[Layout, Layout] | None, times: pl.DataFrame, same_host: bool
+    ) -> "_Stepped":
+        """The step and its interval, by replays with the likely kernel times and with those of the two ends."""
+        kernel_us = point_and_ends(times, self._repeats)
+        spread = 1.0 if same_host or notes.host_is_given(run) else HOST_SPREAD
+        lines = [run.timeline_with(us, host) for us, host in zip(kernel_us, (1.0, 1 / spread, spread), strict=True)]
+        pipeline, longer = staged(run, lines, target, layouts)
+        step, low, high = (run.meter.median(line) for line in lines)
+        step_us, low_us, high_us = (
+            _per_span(run) * one.span_us * factor for one, factor in zip((step, low, high), longer, strict=True)
+        )
+        late = straggling(self.run, self.spread, *layouts) if layouts else Straggling()
+        as_traced = run is self.run and not run.edits and not pipeline
+        measured_us = times["measured_us"].to_numpy()
+        # The graph's own error cancels in the ratio of two replays, as far as it is the same in both.
+        error = 0.0 if as_traced and np.array_equal(kernel_us[0], measured_us) else abs(run.replay.error_pct) / 100
+        ends = late.ends(step_us, low_us / (1 + error), high_us * (1 + error))
+        return _Stepped(worked(step, step_us * late.likely, pipeline, target.layout), *ends, pipeline, late)
+
+    def _shared(self, time_us: Floats) -> Shared | None:
         """The step with contention, where enough overlaps."""
         if self._sharing.overlap < WORTH_PCT:
             return None
-        found = self._sharing.contention(time_us)
+        found, per_span = self._sharing.contention(time_us), _per_span(self.run)
         return Shared(found.overlap, found.apart.span_us * per_span, found.shared.span_us * per_span)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stepped:
+    """The step, the ends of its interval, the stages that it runs through, and what it waits for its slowest rank."""
+
+    step: StepTime
+    low_us: float
+    high_us: float
+    pipeline: Pipeline | None
+    late: Straggling
+
+
+def _per_span(run: Run) -> float:
+    """The measured step over all chosen steps as replayed."""
+    return run.measured.step_time_us / run.replay.span_us
 
 
 def _kept(times: pl.DataFrame, width: float) -> pl.DataFrame:
