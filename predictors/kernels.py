@@ -78,9 +78,9 @@ def complete(kernels: pl.DataFrame) -> pl.DataFrame:
         `winograd`, whether a convolution has Winograd's algorithm, and `paged`, whether attention's keys lie in the
         pages of a serving engine's cache, stay null where nobody knows; `channels` are a convolution's of one group,
         `height` and `width` those of its output images, `part` says what a norm's kernel does: 'sums' or 'scaling'
-        where several make one, 'rows' where it is PyTorch's own for layer and RMS norms, or null. `tokens` of a product
-        or of experts without a shape are those of the batch that they ran for. Null are also a `framework` that isn't
-        one of `stacks.FRAMEWORKS`, a number that isn't finite, and a time below 0.
+        where several make one, 'rows' or 'squares' where it is PyTorch's own layer or RMS norm, or null. `tokens` of a
+        product or of experts without a shape are those of the batch that they ran for. Null are also a `framework` that
+        isn't one of `stacks.FRAMEWORKS`, a number that isn't finite, and a time below 0.
 
     Raises:
         KernelTableError: no `family` column, a family or a dtype nobody knows, or a column of a wrong type.

@@ -135,7 +135,8 @@ ROWS = replace(
     travels=0.75,
     priors=dict(STREAM.priors)
     | {"element": (1.0, 0.5), "narrow": (0.5, 0.4), "uneven": (1.1, 0.2), "again": (1.2, 0.2), "alone": (0.15, 0.5)}
-    | {"by_size": (0.6, 0.5), "unheld": (1.0, 0.1), "reread": (1.8, 0.2), "backward": (1.0, 0.5)},
+    | {"by_size": (0.6, 0.5), "unheld": (1.0, 0.1), "reread": (1.8, 0.2), "backward": (1.0, 0.5)}
+    | {"squares": (0.5, 0.5)},
 )
 SOFTMAX = replace(
     ROWS, priors=dict(ROWS.priors) | {"by_size": (0.1, 0.5), "unheld": (0.5, 0.2), "backward": (0.5, 0.5)}

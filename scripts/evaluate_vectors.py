@@ -31,9 +31,9 @@ KERNELS: dict[str, tuple[tuple[str, str, float, str | None], ...]] = {
     "cross_entropy": (("softmax", "forward", 2, None),),
     "cross_entropy_backward": (("memset", "forward", 1, None), ("softmax", "backward", 3, None)),
     "layer_norm": (("norm", "forward", 2, "rows"),),
-    "rms_norm": (("norm", "forward", 2, "rows"),),
+    "rms_norm": (("norm", "forward", 2, "squares"),),
     "layer_norm_backward": (("norm", "backward", 3, "rows"), ("norm", "backward", 2, None)),
-    "rms_norm_backward": (("norm", "backward", 3, "rows"), ("norm", "backward", 2, None)),
+    "rms_norm_backward": (("norm", "backward", 3, "squares"), ("norm", "backward", 2, None)),
 }
 """The kernels of each op: family, direction, how many tensors of the op's size each reads and writes, and its part."""
 

@@ -230,7 +230,7 @@ KERNELS = Table(
         Column(
             "part",
             pl.String,
-            "norm: sums or scaling where several kernels make one; rows: PyTorch's own for layer and RMS norms.",
+            "norm: sums or scaling where several kernels make one; rows or squares: PyTorch's own layer and RMS norm.",
         ),
         Column("layout", pl.String, "gemm: nn, nt, tn or tt, of the two operands, as in BLAS."),
         Column(

@@ -52,13 +52,14 @@ def row_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
     A narrow one fits a warp's registers (softmax) or leaves threads of its block idle (norms). In an uneven one 16-byte
     loads don't align. What a block can't hold it reads time and again, with fewer instructions for an element. What an
     element costs grows with its size, by a power near one where a kernel mostly waits for its loads, as norms. However
-    few the rows, a block goes through its own in steps.
+    few the rows, a block goes through its own in steps. An RMS norm has no mean to sum up beside the squares.
     """
     wide, uneven = x["cols"] > WIDE_COLS, x["uneven"] > 0
     held = x["cols"] * x["size"] <= HELD_BYTES[gpu.gpu.vendor]
     per_element = c["element"] * np.where(wide, 1.0, c["narrow"]) * np.where(uneven, c["uneven"], 1.0)
     per_element = per_element * np.where(held, 1.0, c["unheld"]) * np.where(x["backward"] > 0, c["backward"], 1.0)
     per_element = per_element * (x["size"] / DTYPE_BYTES["fp32"]) ** c["by_size"]
+    per_element = per_element * np.where((x["squares"] > 0) & (x["backward"] == 0), c["squares"], 1.0)
     passes = np.where(held, np.where(wide, c["again"], 1.0), c["reread"])
     return _streamed(x, gpu, c, per_element, passes, x["waits"] * x["cols"] * ROW_CLOCKS[gpu.gpu.vendor])
 

@@ -12,8 +12,9 @@ many rows and columns a kernel reads and writes. By source:
 - 'liger': layer and RMS norm, softmax. linkedin/Liger-Kernel at ead96b61, benchmark/data/all_benchmark_data.csv and, of
   the B200, _cutile.csv, providers torch and huggingface; the A100 of 40 GB by that file before 6a2c4913.
 - 'olmo': layer norm. allenai/OLMo issue 258 (2 bytes an element).
-- 'rms': RMS norm on a B200. pytorch/pytorch pull request 177553. An older table by its author, of 159682, has times of
-  a half to three fifths; layer norms there, forward and, on a GB300, backward, agree with the slower.
+- 'rms': RMS norm on a B200, by the host, in whole microseconds. pytorch/pytorch pull request 159682. A later table by
+  its author, of 177553, has times 1.7 times as long; a GB200 and a GB300 (scripts/evaluate_vectors.py, 'cudnn') agree
+  with the quicker.
 - 'vectors': `relu`, times after. pytorch/pytorch pull request 145746, on "Hopper H100": by its rates an SXM.
 - 'bytes': a sum of a byte and a number, with the longer loads. pytorch/pytorch pull request 174553.
 - 'relu6', 'silu', 'sum', 'softmax': in place; forward; of rows; softmax and, backward, log-softmax. flagos-ai/FlagGems
@@ -107,7 +108,7 @@ def _attention(table: pl.DataFrame) -> pl.DataFrame:
 def _kernels(table: pl.DataFrame) -> pl.DataFrame:
     size = pl.col("dtype").replace_strict(DTYPE_BYTES, return_dtype=pl.Int64)
     return table.select(
-        *("gpu", "dtype", "family", "direction", "rows", "cols"),
+        *("gpu", "dtype", "family", "direction", "rows", "cols", "part"),
         source=pl.lit("published"),
         flops=pl.col("rows") * pl.col("cols") * pl.col("family").replace_strict(FLOPS, return_dtype=pl.Int64),
         bytes=pl.col("tensors") * pl.col("rows") * pl.col("cols") * size,

@@ -49,7 +49,7 @@ NAMES = (
     (r"flash_attention", ("flash_fwd_kernel",)),
     (r"efficient_attention", ("fmha_cutlassF",)),
     (r"_foreach|_fused_", ("multi_tensor_apply_kernel",)),
-    (r"native_layer_norm_backward", ("layer_norm_grad_input_kernel", "GammaBetaBackwardCUDAKernel")),
+    (r"(native_layer|_fused_rms)_norm_backward", ("layer_norm_grad_input_kernel", "GammaBetaBackwardCUDAKernel")),
     (r"native_batch_norm_backward", ("bn_bw_1C11_kernel_new",)),
     (r"native_batch_norm", ("bn_fw_tr_1C11_kernel_NCHW",)),
     (r"native_group_norm", ("RowwiseMomentsCUDAKernel", "ComputeFusedParamsCUDAKernel", "elementwise_kernel")),

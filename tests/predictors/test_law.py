@@ -195,6 +195,15 @@ def test_few_rows_of_pytorchs_layer_norm_take_as_long_as_one(cols, dtype, us):
     assert law_us(H100, **norm, rows=2**16, bytes=2**17 * cols * DTYPE_BYTES[dtype]) > 10 * few
 
 
+def test_an_rms_norm_has_fewer_instructions_than_a_layer_norm_where_these_are_the_limit():
+    """Published times: 50 us on a GB200, which is near what its memory takes; a B200's layer norm 63 for half of it."""
+    norm = {"family": "norm", "dtype": "bf16", "rows": 16384, "cols": 4096, "bytes": 4 * 16384 * 4096}
+    b200 = load_gpu("b200")
+    squares_us, rows_us = (law_us(b200, **norm, part=part) for part in ("squares", "rows"))
+    assert squares_us < 0.7 * rows_us
+    assert law_us(b200, **norm, part="squares", direction="backward") > squares_us
+
+
 def test_a_norm_in_parts_reads_its_input_once_for_sums_and_once_to_scale_it():
     elements = 2**30
     norm = {"family": "norm", "dtype": "fp32", "rows": 2**12, "cols": 2**18}

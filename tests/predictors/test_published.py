@@ -48,12 +48,12 @@ def test_a_rate_becomes_a_measured_product(tmp_path: Path):
 
 
 def test_a_published_time_becomes_a_measured_kernel(tmp_path: Path):
-    header = "gpu,family,direction,dtype,rows,cols,tensors,us,source"
-    (tmp_path / "times.csv").write_text(f"{header}\nl4,softmax,backward,bf16,64,128,3,3.5,someone\n")
+    header = "gpu,family,direction,dtype,rows,cols,tensors,us,source,part"
+    (tmp_path / "times.csv").write_text(f"{header}\nl4,norm,backward,bf16,64,128,3,3.5,someone,squares\n")
     row = load(tmp_path / "times.csv").row(0, named=True)
-    assert (row["gpu"], row["family"], row["direction"]) == ("l4", "softmax", "backward")
-    assert (row["source"], row["latency_us"]) == ("published", 3.5)
-    assert (row["bytes"], row["flops"]) == (3 * 2 * 64 * 128, 5 * 64 * 128)
+    assert (row["gpu"], row["family"], row["direction"]) == ("l4", "norm", "backward")
+    assert (row["source"], row["latency_us"], row["part"]) == ("published", 3.5, "squares")
+    assert (row["bytes"], row["flops"]) == (3 * 2 * 64 * 128, 8 * 64 * 128)
 
 
 def test_a_published_time_of_attention_is_of_whole_sequences(tmp_path: Path):
@@ -75,7 +75,7 @@ def test_kernels_for_older_units_are_fitted_as_such():
 
 def test_the_weights_that_ship_know_the_published_times():
     times = load(KERNELS)
-    columns = ("family", "direction", "dtype", "rows", "cols", "flops", "bytes")
+    columns = ("family", "direction", "dtype", "rows", "cols", "flops", "bytes", "part")
     for (gpu,), part in times.group_by("gpu"):
         missed = np.log(predict(part.select(columns), str(gpu))["time_us"].to_numpy() / part["latency_us"].to_numpy())
         assert np.median(np.abs(missed)) < 0.3, gpu

@@ -117,6 +117,11 @@ def test_a_layer_norm_over_several_axes_has_long_rows_of_a_block_each():
     types = [FLOAT, FLOAT, LIST, FLOAT, FLOAT, FLOAT, FLOAT, LIST]
     both = kernels_of("aten::native_layer_norm_backward", names, dims, types, ["", "", "[64, 8, 8]", *[""] * 5])
     assert [row["part"] for row in both] == ["rows", None]
+    squares = kernel_of("aten::_fused_rms_norm", "vectorized_layer_norm_kernel<float, float, true>", dims[:1], [FLOAT])
+    assert (squares["part"], kernel_of("_C::rms_norm", "vllm::rms_norm_kernel", dims[:1], [FLOAT])["part"]) == (
+        "squares",
+        None,
+    )
 
 
 # Of a weight [512, 256] in 4 bits, and 4 rows: tinygemm packs it as int32, bitsandbytes as bytes.

@@ -18,9 +18,10 @@ from tracekit.workload.signature import Signature
 FLOPS_PER_ELEMENT = 8
 SUMS, SCALING = "sums", "scaling"
 """What a kernel does that isn't a whole norm: sums over the elements of each channel, or each element by itself."""
-ROWS = "rows"
+ROWS, SQUARES = "rows", "squares"
+"""PyTorch's own layer norm, and its RMS norm, which sums squares alone."""
 ROW_KERNELS = re.compile(r"vectorized_layer_norm|layer_norm_grad_input")
-"""Of PyTorch's layer and RMS norms: a small block takes a row (ATen/native/cuda/layer_norm_kernel.cu)."""
+"""Of both: a small block takes a row (ATen/native/cuda/layer_norm_kernel.cu)."""
 BATCH_NORMS = ("aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_batch_norm_with_update")
 GROUP_NORMS = ("aten::native_group_norm", "aten::native_group_norm_backward")
 
@@ -115,6 +116,13 @@ def own_passes(signature: Signature, kernel: str, item_bytes: int, room: int | N
     shape = _worked_over(signature, found, largest.shape) if found.over_input else (channels, 1)
     columns = columns_of(shape, flops=2 * values, bytes_=bytes_ + found.over_channels * channels * PARAMETER_BYTES)
     return {**columns, "part": found.part}
+
+
+def part_of_rows(op: str, kernel: str) -> str | None:
+    """Which of PyTorch's own norms over rows a kernel is; ``None`` for any other kernel."""
+    if not ROW_KERNELS.search(kernel):
+        return None
+    return SQUARES if "rms_norm" in op else ROWS
 
 
 def _passes_of(op: str) -> tuple[_Pass, ...]:
