@@ -104,6 +104,16 @@ def test_an_empty_name_is_not_the_directory_one_is_in(tmp_path, monkeypatch):
         tracekit.load("")
 
 
+@pytest.mark.parametrize("microseconds", [-1.7e15, 1e14])
+def test_an_event_of_another_year_is_left_out_and_said(microseconds):
+    builder = TraceBuilder().op("aten::mm", 0, 10).op("aten::mm", 12, 10).op("aten::mm", 24, 10)
+    builder.op("aten::odd", microseconds, 10)
+    trace = builder.kernel("gemm", 20, 40, launch=2).load()
+    assert "aten::odd" not in trace.rank().ops["name"]
+    assert "1 events lie more than a week from the others: they were left out" in trace.rank().warnings
+    assert tracekit.report(trace).source.step_time_us < 100
+
+
 def test_a_mistyped_name_is_met_by_those_like_it(tmp_path):
     (tmp_path / "resnet_rank0.json.gz").write_bytes(gzip.compress(GOOD))
     with pytest.raises(TraceNotFoundError, match=r"resnet_rnk0\.json\.gz: no such file\. Did you mean .*resnet_rank0"):

@@ -269,6 +269,8 @@ def _damages(decoded: Decoded) -> Iterable[str]:
         yield "top-level keys of the file are damaged: GPU, rank or time base may be missing"
     if decoded.columns.untimed:
         yield f"{decoded.columns.untimed:,} events without a time were left out"
+    if decoded.columns.distant:
+        yield f"{decoded.columns.distant:,} events lie more than a week from the others: they were left out"
     if decoded.columns.backward:
         yield f"{decoded.columns.backward:,} events end before they begin: their duration is set to zero"
 

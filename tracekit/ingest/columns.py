@@ -35,6 +35,7 @@ class Columns:
         untimed: Rows left out because they don't say when they ran: CUPTI writes 0, 0 where it doesn't know, and
             durations that overflowed.
         backward: Rows that end before they begin.
+        distant: Rows left out because they lie days from the others of their table.
         nbytes: Memory that the rows take.
         rows: How many there are.
     """
@@ -42,6 +43,7 @@ class Columns:
     def __init__(self) -> None:
         self.untimed = 0
         self.backward = 0
+        self.distant = 0
         self.nbytes = 0
         self.rows = 0
         self._pieces: dict[str, dict[str, list[Piece]]] = {t: {f: [] for f in TABLES[t]} for t in TABLES}
@@ -77,9 +79,19 @@ class Columns:
             _wide(pieces["dur_ns"], NULL),
             lambda rows: pl.DataFrame({f: _column(f, parts, rows, words, compact) for f, parts in pieces.items()}),
         )
-        return pl.DataFrame(
+        rows = pl.DataFrame(
             {field: _column(field, pieces.pop(field), order, words, compact) for field in TABLES[table]}
         )
+        return self._together(rows)
+
+    def _together(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Without rows whose time can't be meant, such as one of 1970 among others of today."""
+        starts = rows["ts_ns"]
+        if starts[-1] - starts[0] <= LONGEST_NS:
+            return rows
+        near = rows.filter((starts - starts[len(starts) // 2]).abs() <= LONGEST_NS)
+        self.distant += rows.height - near.height
+        return near
 
     def _timed(self, ts: Ints, dur: Ints) -> Bools:
         known = (ts != NULL) & (dur != NULL) & ((ts != 0) | (dur != 0))
