@@ -69,6 +69,13 @@ def test_experts_stay_as_many_and_each_gets_more_tokens():
     assert grown(run).select(sides).rows() == [(8, 256, WIDE, WIDTH), (8, 256, WIDTH, WIDE), (8, WIDTH, WIDE, 256)]
 
 
+def test_a_parameter_with_a_side_that_no_gpu_holds_is_no_weight_of_a_product():
+    builder = training()
+    builder.op("autograd::engine::evaluate_function: FarBackward0", 50, 4)
+    builder.op("torch::autograd::AccumulateGrad", 51, 2, dims=[[2**33, WIDTH]], types=[BF16])
+    assert grown(prepare(builder.load()))["changed"].to_list() == [True, True, True, True, False, False]
+
+
 def test_a_table_of_positions_is_no_weight_of_a_product():
     """Here the gradient of what the layer got is as large as that table, and its product's depth is no batch."""
     builder = training().op("aten::embedding", 12, 2, dims=[[TOKENS, WIDTH], [1, TOKENS]], types=[BF16, "long int"])

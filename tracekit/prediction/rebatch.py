@@ -32,6 +32,8 @@ WEIGHT = {
 Size = TypeVar("Size", int, pl.Expr)
 
 SIDES = ("batch", "m", "n", "k")
+LARGEST_SIDE = 2**31
+"""Two of them make one number of 64 bits."""
 OF_NO_SAMPLE = ("collective", "optimizer", "memset")
 
 
@@ -60,7 +62,8 @@ class Parameters:
         """
         sides = [(shape[0], math.prod(shape[1:])) for shape in self.weights if len(shape) > 1]
         sides += [(shape[1], shape[2]) for shape in self.weights if len(shape) == 3]
-        return sorted({_pair(*pair) for m, n in sides for pair in ((m, n), (n, m))})
+        known = [pair for m, n in sides if max(m, n) < LARGEST_SIDE for pair in ((m, n), (n, m))]
+        return sorted({_pair(*pair) for pair in known})
 
     @cached_property
     def _axes(self) -> set[int]:
@@ -189,7 +192,7 @@ def _grows(kernels: pl.DataFrame, parameters: Parameters) -> pl.Series:
 
 
 def _pair(rows: Size, cols: Size) -> Size:
-    return rows * 2**32 + cols
+    return rows * 2 * LARGEST_SIDE + cols
 
 
 def _inputs(dims: str) -> Signature:
