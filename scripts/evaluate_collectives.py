@@ -12,7 +12,7 @@ latency and one on its bandwidth, both shrunken towards 1; a machine that is lef
 import argparse
 import json
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from scipy.optimize import least_squares
 
 from predictors import load_gpu
 from tracekit.arrays import Floats
+from tracekit.comm.calibrate import learn
 from tracekit.comm.calls import Calls, Links
 from tracekit.comm.constants import FILE, Constants, from_tables
 from tracekit.comm.law import times
@@ -36,6 +37,8 @@ GBPS = {"a100_sxm": 300.0, "h100_sxm": 450.0, "b200_sxm": 900.0, "l40s": 31.5}
 
 SIBLINGS = {"h200_sxm": "h100_sxm", "b300_sxm": "b200_sxm", "gb200": "b200_sxm", "gb300": "b200_sxm"}
 """Machines of a checkout by the one of their generation that is fitted; their links are as fast."""
+
+SYSTEMS = {**{name: name for name in GBPS}, **SIBLINGS}
 
 ITEM_BYTES = {"half": 2, "int8": 1}
 
@@ -126,22 +129,23 @@ def load(data: Path) -> pl.DataFrame:
     return _medians(named.with_columns(machine="system"), pl.col("latency_us"))
 
 
-def load_checkout(checkout: Path) -> pl.DataFrame:
-    """The same from the public tables, of the machines that ``load`` may give and of their siblings.
+def load_checkout(checkout: Path, systems: Mapping[str, str] = SYSTEMS) -> pl.DataFrame:
+    """The same from the public tables.
 
     Args:
         checkout: Of github.com/ai-dynamo/aiconfigurator.
+        systems: Machine -> the one whose constants it takes.
     """
     columns = ("machine", "op_name", "nccl_dtype", "num_gpus", "message_size", "latency")
     parts = []
     for path in sorted(checkout.rglob("systems/data/*/comm/nccl/*/nccl_perf.parquet")):
         machine = path.parts[-5]
-        if SIBLINGS.get(machine, machine) in GBPS:
+        if machine in systems:
             rows = pl.read_parquet(path).with_columns(machine=pl.lit(machine))
             parts.append(rows.select(pl.col(columns).cast(pl.String)))
     rows = pl.concat(parts).with_columns(pl.col("num_gpus", "message_size").cast(pl.Int64))
     named = rows.with_columns(
-        system=pl.col("machine").replace(SIBLINGS),
+        system=pl.col("machine").replace(systems),
         collective=pl.col("op_name").replace("alltoall", "all_to_all"),
         dtype="nccl_dtype",
         ranks="num_gpus",
@@ -159,16 +163,24 @@ def _medians(rows: pl.DataFrame, latency_us: pl.Expr) -> pl.DataFrame:
 def model(rows: pl.DataFrame, tables: Mapping[str, Any]) -> Floats:
     """Microseconds of each row by the model, with the constants of ``tables``."""
     constants = from_tables(tables)
+    return _by_kind(rows, lambda part: times(*carried(part, constants), constants)[0])
+
+
+def _by_kind(rows: pl.DataFrame, predicted: Callable[[pl.DataFrame], Floats]) -> Floats:
+    """What is predicted of each machine's rows of one collective."""
     result = np.empty(rows.height)
-    groups = rows.with_row_index("row").partition_by("system", "collective", as_dict=True)
-    for (system, collective), part in groups.items():
-        links = _links(str(system), part.height, constants)
-        ranks = part["ranks"].to_numpy().astype(float)
-        adds = (part["dtype"] != "int8").to_numpy()
-        sizes, custom = part["bytes"].to_numpy().astype(float), "custom" in part.columns
-        calls = Calls(str(collective), sizes, ranks, np.ones_like(ranks), adds, custom)
-        result[part["row"].to_numpy()] = times(calls, links, constants)[0]
+    for part in rows.with_row_index("row").partition_by("system", "collective"):
+        result[part["row"].to_numpy()] = predicted(part)
     return result
+
+
+def carried(part: pl.DataFrame, constants: Constants) -> tuple[Calls, Links]:
+    """One collective's rows on one machine, and what carries them."""
+    ranks = part["ranks"].to_numpy().astype(float)
+    adds = (part["dtype"] != "int8").to_numpy()
+    sizes, custom = part["bytes"].to_numpy().astype(float), "custom" in part.columns
+    calls = Calls(part["collective"][0], sizes, ranks, np.ones_like(ranks), adds, custom)
+    return calls, _links(part["system"][0], part.height, constants)
 
 
 def _links(system: str, rows: int, constants: Constants) -> Links:
@@ -269,25 +281,22 @@ def left_out(rows: pl.DataFrame, base: Mapping[str, Any], by: list[str]) -> pl.D
         tables = fit(rows.join(part.select(by).unique(), on=by, how="anti"), base)
         predicted = part.with_columns(predicted_us=model(part, tables))
         if by == ["machine"]:
-            _calibrate(part, tables)
-            predicted = predicted.with_columns(calibrated_us=model(part, tables))
+            predicted = predicted.with_columns(calibrated_us=calibrated(part, tables, known=False))
         parts.append(predicted)
     return pl.concat(parts)
 
 
-def _calibrate(part: pl.DataFrame, tables: dict[str, Any]) -> None:
-    """Sets a machine's two factors by two all-reduces: 1 KiB on two of its GPUs and 512 MiB on all.
+def calibrated(part: pl.DataFrame, tables: Mapping[str, Any], *, known: bool) -> Floats:
+    """Microseconds of a machine's rows, given two all-reduces: 1 KiB on two of its GPUs and 512 MiB on all.
 
     On two GPUs hardly more than the launch is measured, which is what machines differ most in.
     """
+    constants = from_tables(tables)
     ranks = pl.when(pl.col("bytes") == 2**10).then(2).otherwise(part["ranks"].max())
     sizes = pl.col("bytes").is_in([2**10, 2**29]) & (pl.col("ranks") == ranks)
-    points = part.filter(sizes & (pl.col("collective") == "all_reduce") & (pl.col("dtype") == "half")).sort("bytes")
-    scales = tables["systems"][part["system"][0]]
-    for _ in range(5):
-        small, large = points["measured_us"].to_numpy() / model(points, tables)
-        scales["latency"] *= float(small)
-        scales["bandwidth"] /= float(large)
+    points = part.filter(sizes & (pl.col("collective") == "all_reduce") & (pl.col("dtype") == "half"))
+    learned = learn([carried(points, constants)], constants, points["measured_us"].to_numpy(), known=known)
+    return _by_kind(part, lambda rows: learned.times(*carried(rows, constants), constants)[0])
 
 
 def errors(predicted: pl.DataFrame) -> pl.DataFrame:
@@ -341,9 +350,7 @@ def test_on_siblings(rows: pl.DataFrame, tables: Mapping[str, Any]) -> None:
     print(f"{100 * inside.mean():.0f} % within the interval")
     parts = []
     for part in siblings.partition_by("machine"):
-        own = deepcopy(dict(tables))
-        _calibrate(part, own)
-        parts.append(part.with_columns(predicted_us=model(part, own)))
+        parts.append(part.with_columns(predicted_us=calibrated(part, tables, known=True)))
     print("Siblings, two all-reduces of each given", errors(pl.concat(parts)), sep="\n")
     unseen = left_out(rows, tables, ["machine"])
     print("All machines, each left out", errors(unseen), sep="\n")
@@ -362,7 +369,7 @@ def main() -> None:
     seen = rows.with_columns(predicted_us=model(rows, tables))
     unseen = left_out(rows, tables, ["machine"])
     sibling = left_out(rows.filter(~pl.col("system").is_in(PCIE)), tables, ["system", "collective"])
-    calibrated = unseen.with_columns(predicted_us="calibrated_us")
+    with_two = unseen.with_columns(predicted_us="calibrated_us")
     nvlink = ~pl.col("system").is_in(PCIE)
     tables["interval"] |= {"known": half_width(sibling), "unseen": half_width(unseen.filter(nvlink))}
     pl.Config.set_float_precision(1)
@@ -370,7 +377,7 @@ def main() -> None:
     pl.Config.set_tbl_hide_dataframe_shape(True).set_tbl_hide_column_data_types(True)
     print("In the fit", errors(seen), sep="\n")
     print("Machine left out", errors(unseen), sep="\n")
-    print("Machine left out, two all-reduces of it given", errors(calibrated), sep="\n")
+    print("Machine left out, two all-reduces of it given", errors(with_two), sep="\n")
     print("One collective of one machine left out", errors(sibling), sep="\n")
     if options.checkout:
         test_on_siblings(load_checkout(options.checkout), tables)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from predictors import load_gpu
 from tracekit.comm import Cluster, ClusterError, load_cluster, predict
 from tracekit.comm.calls import BUS_FACTOR, Calls
-from tracekit.comm.constants import System, load_constants
+from tracekit.comm.constants import load_constants
 from tracekit.comm.law import ring
 from tracekit.comm.predict import links_of
 
@@ -338,13 +338,6 @@ def test_constants_are_physical():
     assert all(price.cost >= 1 and price.base_us > 0 for price in constants.protocols.values())
     assert all(0 < part <= 1 for part in constants.network.efficiency.values())
     assert all(width > 1 for width in constants.interval.values())
-
-
-def test_a_measured_machine_scales_its_latency_and_bandwidth():
-    rows, cluster = frame(("all_gather", 512, 8, "half"), ("all_gather", 2**33, 8, "half")), load_cluster("dgx-a100")
-    plain = predict(rows, cluster, scales=System())["time_us"].to_numpy()
-    slow = predict(rows, cluster, scales=System(latency=2.0, bandwidth=0.5))["time_us"].to_numpy()
-    assert slow / plain == pytest.approx(2.0, rel=1e-6)
 
 
 def test_a_forced_algorithm():

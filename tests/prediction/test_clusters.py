@@ -10,6 +10,7 @@ from tests.jobs import gradient_step, recorded
 from tests.jobs import job as jointly
 from tracekit.comm import ClusterError, load_cluster
 from tracekit.comm import predict as predict_collectives
+from tracekit.comm.cluster import FOLDER
 from tracekit.prediction.collectives import retarget
 from tracekit.prediction.layout import Change, Layout, layout_of
 from tracekit.prediction.source import recognise
@@ -82,6 +83,17 @@ def test_nodes_whose_gpus_reach_each_other_are_others():
     direct = retarget(prepare(job(400).load()), staged, replace(staged, peer_access=True))
     assert direct["method"].to_list() == ["transfer"]
     assert direct["time_us"].item() < 300
+
+
+def test_collectives_keep_to_what_was_measured_on_the_target(tmp_path):
+    lab = tmp_path / "lab.toml"
+    entry = f'collective = "all_reduce"\nbytes = {2**25}\nranks = 8\ntime_us = {2 * model_us("dgx-a100", 8)}'
+    lab.write_text((FOLDER / "dgx-a100.toml").read_text() + f"\n[[measured]]\n{entry}\n")
+    prediction = tk.predict(job(400).load(), cluster=str(lab))["lab"]
+    assert prediction.kernels["time_us"][1] == pytest.approx(400 * 2, rel=0.1)
+    assert any("keep to 1 measurement" in note for note in prediction.notes)
+    same = tk.predict(job(400).load(), cluster=str(lab), source_cluster=str(lab))["lab"]
+    assert same.kernels["time_us"][1] == 400
 
 
 def test_a_slower_network_between_the_ranks():

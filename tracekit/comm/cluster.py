@@ -12,6 +12,7 @@ from typing import Any, Literal
 from predictors import Gpu, load_gpu
 from predictors.gpu import PCIE_LANE_GBPS
 from tracekit.comm.errors import ClusterError
+from tracekit.comm.measured import Measured, parse
 
 FOLDER = Path(__file__).with_name("clusters")
 FABRICS = ("nvswitch", "mesh", "bridge", "pcie")
@@ -36,6 +37,7 @@ _OPTIONAL: Mapping[str, type] = {
     "aliases": list,
     "reference": bool,
     "peer_access": bool,
+    "measured": list,
 }
 
 
@@ -57,6 +59,7 @@ class Cluster:
         pair_gbps: Of the links between two GPUs of a mesh, in one direction, in 1e9 bytes/s; None elsewhere.
         oversubscription: Bandwidth below the leaf switches over that above them; 1 is none.
         peer_access: Whether GPUs reach each other's memory over PCI Express; if not, the host's lies between.
+        measured: Collectives that took so long there; predictions keep to them.
         sources: Where each fact stands: key to citation.
     """
 
@@ -73,6 +76,7 @@ class Cluster:
     pair_gbps: float | None = None
     oversubscription: float = 1.0
     peer_access: bool = True
+    measured: tuple[Measured, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
 
     @property
@@ -129,7 +133,7 @@ def from_file(path: Path) -> Cluster:
     gpu = load_gpu(data["gpu"])
     if gpu.link is None and data["fabric"] != "pcie":
         raise ClusterError(f"{path}: {gpu.slug} has no links of its own: its fabric is 'pcie', not {data['fabric']!r}.")
-    return Cluster(
+    cluster = Cluster(
         slug=path.stem,
         gpu=gpu,
         nodes=data.get("nodes", 1),
@@ -137,8 +141,11 @@ def from_file(path: Path) -> Cluster:
         pair_gbps=data.get("pair_gbps"),
         oversubscription=data.get("oversubscription", 1.0),
         peer_access=data.get("peer_access", reaches_peers(gpu)),
+        measured=tuple(parse(entry, str(path)) for entry in data.get("measured", [])),
         sources=MappingProxyType({key: data["sources"][name] for key, name in data["sourced"].items()}),
     )
+    _check_measured(cluster, path)
+    return cluster
 
 
 @cache
@@ -203,3 +210,13 @@ def _check_choices(data: Mapping[str, Any], path: Path) -> None:
         raise ClusterError(f"{path}: network, nics_per_node, nic_gbit and nodes don't go together.")
     if lost := sorted(set(data["sourced"].values()) - data["sources"].keys()):
         raise ClusterError(f"{path}: [sourced] names {lost[0]!r}, which is not in [sources].")
+
+
+def _check_measured(cluster: Cluster, path: Path) -> None:
+    for one in cluster.measured:
+        fewest = -(-one.ranks // cluster.gpus_per_node)
+        nodes = one.nodes or fewest
+        if not fewest <= nodes <= one.ranks:
+            raise ClusterError(f"{path}: [[measured]] has {one.ranks} ranks on {nodes} nodes, which can't be.")
+        if nodes > 1 and not cluster.network_gbps:
+            raise ClusterError(f"{path}: [[measured]] has {nodes} nodes, but the file no network between them.")

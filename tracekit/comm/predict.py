@@ -1,16 +1,18 @@
 """Times of collectives on a cluster."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
+from functools import cache
 
 import numpy as np
 import polars as pl
 
 from predictors import Gpu
 from tracekit.arrays import Floats
+from tracekit.comm.calibrate import Learned, learn, length
 from tracekit.comm.calls import BUS_FACTOR, Calls, Links, bus_factor
 from tracekit.comm.cluster import Cluster
-from tracekit.comm.constants import Constants, System, load_constants
+from tracekit.comm.constants import Constants, load_constants
 from tracekit.comm.errors import ClusterError
 from tracekit.comm.law import NVLS_DTYPES, times
 from tracekit.comm.names import load_cluster
@@ -23,8 +25,8 @@ MEASURED = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 MOST_MEASURED_RANKS = 8
 """Of a node in the tables that the constants were fitted on, and the collectives in them."""
 
-SHORT_BYTES, LONG_BYTES = 2**24, 2**34
-"""Of messages between nodes whose interval is the widest and the narrowest."""
+SDS = 1.645
+"""Standard deviations that hold 90 %."""
 
 ALGORITHMS = ("ring", "tree", "nvls", "nvls-tree", "direct")
 
@@ -35,12 +37,11 @@ def predict(
     *,
     algorithm: str | None = None,
     constants: Constants | None = None,
-    scales: System | None = None,
 ) -> pl.DataFrame:
     """How long each collective takes on a cluster.
 
-    Ranks fill one node after the other, unless ``nodes`` says on how many they sit, evenly. Without measurements of the
-    very cluster the interval is that of held-out machines; docs/clusters.md says how wide.
+    Ranks fill one node after the other, unless ``nodes`` says on how many they sit, evenly. What was ``measured`` on
+    the cluster sets its latencies and rates; without, the interval is that of held-out machines (docs/clusters.md).
 
     Args:
         collectives: A row each: ``collective`` (a key of ``BUS_FACTOR``), ``bytes`` (of the whole buffer, as
@@ -49,7 +50,6 @@ def predict(
         cluster: Where they run, or the name that ``load_cluster`` takes.
         algorithm: One of ``ALGORITHMS`` that a job forces by NCCL_ALGO; None for the fastest. Infinity where it can't.
         constants: Of the model; None for the shipped ones.
-        scales: Of the machine; None for those of the nearest machine measured.
 
     Returns:
         The frame with ``time_us``, ``low_us``, ``high_us`` (90 %), ``algorithm`` and ``busbw_gbps`` (1e9 bytes/s;
@@ -62,11 +62,12 @@ def predict(
     if algorithm not in (None, *ALGORITHMS):
         raise ClusterError(f"unknown algorithm {algorithm!r}:", f"take one of {', '.join(ALGORITHMS)}.")
     cluster = load_cluster(cluster) if isinstance(cluster, str) else cluster
+    learned = (_learn(cluster, constants) if constants else _learned(cluster)) if cluster.measured else None
     constants = constants or load_constants()
     table = _placed(collectives, cluster)
     known = table["collective"].is_in(list(BUS_FACTOR)) & table["bytes"].is_not_null() & table["ranks"].is_not_null()
     parts = [
-        _predicted(part, cluster, constants, scales, algorithm)
+        _predicted(part, cluster, constants, learned, algorithm)
         for part in table.filter(known).partition_by("collective", maintain_order=True)
     ]
     columns = pl.concat([_empty(), *parts])
@@ -127,24 +128,19 @@ def _check_counts(collectives: pl.DataFrame) -> None:
 
 
 def _predicted(
-    part: pl.DataFrame, cluster: Cluster, constants: Constants, scales: System | None, only: str | None
+    part: pl.DataFrame, cluster: Cluster, constants: Constants, learned: Learned | None, only: str | None
 ) -> pl.DataFrame:
     """Times of the rows of one collective."""
-    collective = part["collective"][0]
-    ranks = part["ranks"].to_numpy()
-    if collective == "send_recv":
-        ranks = np.minimum(ranks, 2.0)
-    nodes = np.minimum(part["nodes"].to_numpy(), ranks)
-    dtype = part["dtype"].str.to_lowercase().str.strip_prefix("torch.")
-    adds = dtype.is_in(list(NVLS_DTYPES)).fill_null(True).to_numpy()
-    calls = Calls(collective, part["bytes"].to_numpy(), ranks, nodes, adds, part["custom"].to_numpy())
-    fill = part["fill"].to_numpy() & (collective != "send_recv")
-    shares = shares_gbps(cluster, collective, ranks, nodes, fill) if cluster.network_gbps else cluster.network_gbps
-    links = replace(links_of(cluster, np.ceil(ranks / nodes), constants, scales), network_gbps=shares)
-    time_us, algorithm = times(calls, links, constants, only)
-    width = _width(calls, links, cluster, constants, scales is not None)
+    calls, links = _carried(part, cluster, constants)
+    width = _width(calls, links, cluster, constants)
+    if learned is None:
+        time_us, algorithm = times(calls, links, constants, only)
+    else:
+        time_us, algorithm, sd = learned.times(calls, links, constants, only)
+        known = (calls.collective in MEASURED) & ~np.asarray(calls.custom)
+        width = np.where(known, np.minimum(width, np.exp(SDS * sd)), width)
     bus = np.divide(
-        calls.size_bytes * bus_factor(collective, ranks),
+        calls.size_bytes * bus_factor(calls.collective, calls.ranks),
         time_us * 1e3,
         out=np.full_like(time_us, np.nan),
         where=time_us > 0,
@@ -159,14 +155,49 @@ def _predicted(
     )
 
 
-def links_of(cluster: Cluster, per_node: Floats, constants: Constants, scales: System | None = None) -> Links:
+def _carried(part: pl.DataFrame, cluster: Cluster, constants: Constants) -> tuple[Calls, Links]:
+    """The rows of one collective, and what carries them."""
+    collective = part["collective"][0]
+    ranks = part["ranks"].to_numpy()
+    if collective == "send_recv":
+        ranks = np.minimum(ranks, 2.0)
+    nodes = np.minimum(part["nodes"].to_numpy(), ranks)
+    dtype = part["dtype"].str.to_lowercase().str.strip_prefix("torch.")
+    adds = dtype.is_in(list(NVLS_DTYPES)).fill_null(True).to_numpy()
+    calls = Calls(collective, part["bytes"].to_numpy(), ranks, nodes, adds, part["custom"].to_numpy())
+    fill = part["fill"].to_numpy() & (collective != "send_recv")
+    shares = shares_gbps(cluster, collective, ranks, nodes, fill) if cluster.network_gbps else cluster.network_gbps
+    return calls, replace(links_of(cluster, np.ceil(ranks / nodes), constants), network_gbps=shares)
+
+
+@cache
+def _learned(cluster: Cluster) -> Learned:
+    return _learn(cluster, load_constants())
+
+
+def _learn(cluster: Cluster, constants: Constants) -> Learned:
+    """What the collectives measured on a cluster say of it."""
+    rows = pl.DataFrame([asdict(one) for one in cluster.measured], schema_overrides={"nodes": pl.Int64})
+    table = _placed(rows, replace(cluster, nodes=max(one.ranks for one in cluster.measured)))
+    parts = table.with_columns(rows["time_us"]).partition_by("collective", maintain_order=True)
+    carried = [_carried(part, cluster, constants) for part in parts]
+    measured_us = np.concatenate([part["time_us"].to_numpy() for part in parts])
+    return learn(carried, constants, measured_us, known=_generation_known(cluster, constants))
+
+
+def _generation_known(cluster: Cluster, constants: Constants) -> bool:
+    """Whether nodes of such GPUs and links were measured."""
+    known = constants.system(cluster.gpu.vendor, cluster.gpu.compute_capability)[0] is not None
+    return known and cluster.fabric == "nvswitch"
+
+
+def links_of(cluster: Cluster, per_node: Floats, constants: Constants) -> Links:
     """What carries collectives of so many ranks on each node.
 
     Args:
         cluster: Where they run.
         per_node: Ranks on each node.
         constants: Of the model.
-        scales: Of the machine; None for those of the nearest machine measured.
     """
     pcie = per_node > cluster.linked_gpus
     if cluster.link_gbps is None:
@@ -187,7 +218,7 @@ def links_of(cluster: Cluster, per_node: Floats, constants: Constants, scales: S
         pcie=pcie,
         nvls=cluster.fabric == "nvswitch" and major >= 9,
         capability=major,
-        system=scales or constants.system(cluster.gpu.vendor, capability)[1],
+        system=constants.system(cluster.gpu.vendor, capability)[1],
     )
 
 
@@ -201,11 +232,10 @@ def copies_gbps(gpu: Gpu, constants: Constants) -> float:
     return constants.bytes_per_clock * gpu.sms * gpu.boost_clock_mhz / 1e3
 
 
-def _width(calls: Calls, links: Links, cluster: Cluster, constants: Constants, scaled: bool) -> Floats:
+def _width(calls: Calls, links: Links, cluster: Cluster, constants: Constants) -> Floats:
     """Half width of the interval as a factor, by what the model has seen."""
     interval = constants.interval
-    known = scaled or constants.system(cluster.gpu.vendor, cluster.gpu.compute_capability)[0] is not None
-    measured = known and cluster.fabric == "nvswitch" and calls.collective in MEASURED
+    measured = _generation_known(cluster, constants) and calls.collective in MEASURED
     few = calls.ranks_per_node <= MOST_MEASURED_RANKS
     inside = np.where(measured & few & ~np.asarray(calls.custom), interval["known"], interval["unseen"])
     if cluster.gpu.vendor == "amd":
@@ -220,7 +250,6 @@ def _width(calls: Calls, links: Links, cluster: Cluster, constants: Constants, s
 
 def _network_width(calls: Calls, interval: Mapping[str, float]) -> Floats:
     """Half width between nodes: short messages are missed most; it narrows slower than times grow."""
-    part = np.log2(np.maximum(calls.size_bytes, 1) / SHORT_BYTES) / np.log2(LONG_BYTES / SHORT_BYTES)
-    part = np.clip(part, 0, 1)
+    part = length(calls.size_bytes)
     width: Floats = interval["network_short"] ** (1 - part) * interval["network"] ** part
     return width

@@ -120,7 +120,7 @@ def _factors(old: pl.DataFrame, new: pl.DataFrame, source: Cluster | None, targe
 
 def _node(cluster: Cluster) -> tuple[object, ...]:
     """What of a node its collectives' times depend on."""
-    links = cluster.fabric, cluster.pcie_gen, cluster.pair_gbps, cluster.peer_access
+    links = cluster.fabric, cluster.pcie_gen, cluster.pair_gbps, cluster.peer_access, cluster.measured
     return cluster.gpu, cluster.gpus_per_node, *links
 
 

@@ -21,7 +21,7 @@ from tracekit.prediction.shards import AHEAD
 from tracekit.prediction.source import SourceCluster
 from tracekit.prediction.spread import OTHER_HOST
 from tracekit.replay.run import Run
-from tracekit.units import duration
+from tracekit.units import duration, many
 from tracekit.workload.names.stack import for_older_units
 from tracekit.workload.shares import share
 
@@ -211,14 +211,20 @@ def _collectives(run: Run, target: Target, source: SourceCluster, times: pl.Data
         )
     elif source.how != "given":
         yield f"the source cluster was {source.how}, {source.cluster.slug}; --source-cluster corrects it"
-    if target.cluster.fabric == "pcie" and not target.cluster.peer_access and ranks > 1:
+    yield from _links(target.cluster, ranks)
+    if "transfer_us" in times.columns:
+        yield from _unsure(run, times)
+
+
+def _links(cluster: Cluster, ranks: int) -> Iterator[str]:
+    if told := len(cluster.measured):
+        yield f"collectives on {cluster.slug} keep to {many(told, 'measurement')} in its file"
+    if cluster.fabric == "pcie" and not cluster.peer_access and ranks > 1:
         yield (
-            f"{target.gpu.gpu.name}s have no peer-to-peer access: what they exchange is assumed to go through "
+            f"{cluster.gpu.name}s have no peer-to-peer access: what they exchange is assumed to go through "
             "host memory at a fifth of PCI Express's rate, on good servers half; peer_access = true in a cluster's "
             "file says otherwise"
         )
-    if "transfer_us" in times.columns:
-        yield from _unsure(run, times)
 
 
 def outsized(cluster: Cluster, ranks: int) -> Iterator[str]:

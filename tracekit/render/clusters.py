@@ -1,14 +1,18 @@
 """Clusters for people and machines: the list, and one cluster with its sources."""
 
+from collections.abc import Iterator
+from dataclasses import asdict, replace
 from typing import Any
 
+import polars as pl
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from tracekit.comm import Cluster
+from tracekit.comm import Cluster, predict
 from tracekit.render.card import card as card_of
 from tracekit.render.dump import dump
 from tracekit.render.grid import plain
+from tracekit.units import byte_count, duration, many
 
 
 def table_json(known: list[Cluster]) -> str:
@@ -42,8 +46,9 @@ def card(cluster: Cluster) -> RenderableType:
     figures = [
         (key, str(value), cluster.sources.get(key))
         for key, value in _facts(cluster).items()
-        if key != "sources" and value is not None
+        if key not in ("sources", "measured") and value is not None
     ]
+    figures += [("measured", line, None) for line in _measured(cluster)]
     return card_of(f"{cluster.slug}: {cluster.name}", figures, cluster.sources.values())
 
 
@@ -52,4 +57,14 @@ def _facts(cluster: Cluster) -> dict[str, Any]:
     rates = ("nics_per_node", "nic_gbit", "oversubscription", "gpus", "link_gbps", "pcie_gbps", "network_gbps")
     facts = {key: getattr(cluster, key) for key in (*named, *rates)}
     peers = {"peer_access": cluster.peer_access} if cluster.fabric == "pcie" else {}
-    return {**facts, **peers, "gpu": cluster.gpu.slug, "sources": dict(cluster.sources)}
+    measured = {"measured": [asdict(one) for one in cluster.measured]} if cluster.measured else {}
+    return {**facts, **peers, "gpu": cluster.gpu.slug, **measured, "sources": dict(cluster.sources)}
+
+
+def _measured(cluster: Cluster) -> Iterator[str]:
+    """What was measured there, beside what would be predicted without."""
+    for one in cluster.measured:
+        calls = pl.DataFrame([asdict(one)], schema_overrides={"nodes": pl.Int64}).drop("time_us")
+        model_us = predict(calls, replace(cluster, nodes=one.ranks, measured=()))["time_us"].item()
+        what = f"{one.collective} of {byte_count(one.bytes)} over {many(one.ranks, 'rank')}"
+        yield f"{what}: {duration(one.time_us)}, {duration(model_us)} as modelled"
