@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from evaluate_measured import outcomes, sweeps
+from evaluate_networks import given, sweeps
 
 from tracekit.comm import Cluster, ClusterError, load_cluster, predict
 from tracekit.comm.cluster import FOLDER
@@ -79,7 +79,7 @@ def test_no_interval_is_wider_for_a_measurement(collective):
 
 
 def test_of_published_sweeps_two_results_tell_the_others():
-    found = pl.concat([outcomes(part, [0, -1]) for part in sweeps()])
+    found = pl.concat([given(part, [0, -1]) for part in sweeps()])
     assert found.height >= 30
     assert found["error"].abs().median() < 0.7 * found["before"].abs().median()
     assert found["inside"].mean() >= 0.85
