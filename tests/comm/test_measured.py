@@ -78,6 +78,12 @@ def test_no_interval_is_wider_for_a_measurement(collective):
     assert (widths(known, rows(16, collective)) <= widths(cluster, rows(16, collective)) + 1e-9).all()
 
 
+def test_one_rank_takes_no_time_and_what_cannot_run_all_of_it():
+    known = measured(load_cluster("8xh100-sxm"), 1.5, rows(8, sizes=[2**20]))
+    assert predict(rows(1), known).select("time_us", "low_us", "high_us").unique().rows() == [(0.0, 0.0, 0.0)]
+    assert (predict(rows(8), known, algorithm="tree")["time_us"] == np.inf).all()
+
+
 def test_of_published_sweeps_two_results_tell_the_others():
     found = pl.concat([given(part, [0, -1]) for part in sweeps()])
     assert found.height >= 30

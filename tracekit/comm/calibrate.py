@@ -30,7 +30,8 @@ OTHERS = 0.5
 
 STEP = 1e-2
 ITERATIONS, LONGEST_STEP = 6, 0.7
-LEAST_US = 1e-6
+LEAST_US, MOST_US = 1e-6, 1e30
+"""One rank takes no time, an algorithm that can't run all time: neither changes with any factor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,14 +174,14 @@ def scaled(links: Links, constants: Constants, offset: Floats) -> tuple[Links, C
 
 
 def slopes_of(model: Callable[[Floats], Floats], offset: Floats) -> Floats:
-    """Derivatives of the logarithm of the time, (collectives, KNOBS); 0 where it takes none.
+    """Derivatives of the logarithm of the time, (collectives, KNOBS).
 
     Args:
         model: Offsets, (KNOBS,) -> microseconds, (collectives,).
         offset: Where.
     """
     steps = STEP * np.eye(offset.size)
-    ends = [[np.maximum(model(offset + sign * s), LEAST_US) for sign in (1, -1)] for s in steps]
+    ends = [[np.clip(model(offset + sign * s), LEAST_US, MOST_US) for sign in (1, -1)] for s in steps]
     return np.stack([np.log(more / less) / (2 * STEP) for more, less in ends], axis=1)
 
 
