@@ -11,7 +11,8 @@ FAMILY_RULES = (
     ),
     (
         "copy",
-        r"reshape_and_cache|store_?kv_?cache|store_cache|append_?paged_?kv|concat_(?:and_cache_)?mla|[gs]et_mla_kv",
+        r"reshape_and_cache|store_?kv_?cache|store_cache|append_?paged_?kv|concat_?(?:and_cache_)?(?:ds_)?mla|"
+        r"[gs]et_mla_kv|slot_mapping|expand_to_fused",
     ),
     (
         "elementwise",
@@ -26,7 +27,7 @@ FAMILY_RULES = (
         r"gather(?:TopK|Median|KthValue)|moe_?sum|moe_?sorting|moe_align|\bNorm(?:Zero|One|Two)?Ops|WelfordOps|lpnorm_cleanup|"
         r"finalizeMoeRouting|moe::dev::(?:finalize|routing)|_finalize_matmul_scatter|ExpertPrefixSum|ExpertMaps|"
         r"sort_expert_tokens|grouped_topk|_combined_routing|bitmatrix|RenormProb|SamplingFrom|sampleMultinomial|"
-        r"_sample_kernel",
+        r"_sample_kernel|get_mla_metadata|get_dispatch_layout|get_fused_mapping",
     ),
     (
         "attention",
@@ -54,7 +55,7 @@ FAMILY_RULES = (
     (
         "gemm",
         r"gemm|gemv|scaled_mm|marlin|machete|cutlass|nvjet|Cijk_|matmul|wvSpltK|wvSplitK|triton_tem|dot_kernel|cublas|"
-        r"mqa_logits|lora_(?:shrink|expand)",
+        r"mqa_logits|lora_(?:shrink|expand)|dotprod|\bX(?:XT|TX)_kernel|\bba_plus_cAA",
     ),
     (
         "copy",
