@@ -59,6 +59,19 @@ def test_a_kernel_whose_slow_call_loads_its_code_starts_as_that_is_nearly_over()
     assert replay(graph_of(behind), np.array([2_000_000, 10_000])).activity_start_ns[1] < 2_100_000
 
 
+def slow_copy(builder: TraceBuilder) -> TraceBuilder:
+    """A copy of pageable memory that starts 355 after its call began, and 3 before that returns."""
+    name = "Memcpy HtoD (Pageable -> Device)"
+    return builder.kernel(name, 455, 1, launch=100, launch_dur=359, call="cudaMemcpyAsync", kind="gpu_memcpy")
+
+
+def test_what_a_slow_call_takes_before_its_copy_starts_on_an_idle_gpu_is_kept():
+    """The profiler's first buffer, say. On a busy one it may have waited for the GPU."""
+    assert replay(graph_of(slow_copy(TraceBuilder().kernel("eager", 10, 10, launch=0)))).activity_start_ns[1] == 455_000
+    behind = graph_of(slow_copy(TraceBuilder().kernel("long", 10, 444, launch=0)))
+    assert replay(behind, np.array([10_000, 1_000])).activity_start_ns[1] < 200_000
+
+
 def queued(*gaps: float) -> TraceBuilder:
     builder, now = TraceBuilder(), 100.0
     for i, gap in enumerate(gaps):

@@ -1,8 +1,8 @@
 """A GPU activity can't start before its launch call plus the launch latency.
 
 A CUDA graph is handed over as a whole: where nothing of it ran before its launch call had returned or, of a slow call,
-nearly had, nothing can. A slow call that let it start earlier, but long after it began, on an idle GPU, will again.
-Nor does a kernel start before a slow call is nearly over that did, as those that load its code.
+nearly had, nothing can. A slow call that let it, or a copy, start earlier, but long after it began, on an idle GPU will
+again. Nor does a kernel start before a slow call is nearly over that did, as those that load its code.
 """
 
 import numpy as np
@@ -57,19 +57,20 @@ def _handed_over(nodes: Nodes, launcher: Ints, launched: Ints, is_kernel: Bools)
     """When the graphs that activities are of, or kernels of slow calls, were handed over.
 
     Returns:
-        Whether with their launch call's end, how long before it they started, and, of a graph's call that took long to
-        do it in its midst, how long; else 0.
+        Whether with their launch call's end, how long before it they started, and, of a graph's or a copy's call that
+        took long to do it in its midst, how long; else 0.
     """
-    graphs = nodes.launches_graph
+    graphs, kernel = nodes.launches_graph, is_kernel[launched - nodes.cpu]
     start, end = nodes.start_ns[: nodes.cpu], nodes.end_ns[: nodes.cpu]
     first = np.full(nodes.cpu, np.iinfo(np.int64).max)
     np.minimum.at(first, launcher, nodes.start_ns[launched])
     early = np.maximum(end - first, 0)
     near = (end - start > MAX_LATENCY_NS) & (early <= NEAR_ITS_END * (end - start))
     whole = (graphs & ((early == 0) | near))[launcher]
-    whole |= (near & (early > 0))[launcher] & is_kernel[launched - nodes.cpu]
-    late = np.where(graphs & (first - start > MAX_LATENCY_NS) & (_busy_until(nodes, first) <= start), first - start, 0)
-    return whole, early[launcher], late[launcher]
+    whole |= (near & (early > 0))[launcher] & kernel
+    late = np.where((first - start > MAX_LATENCY_NS) & (_busy_until(nodes, first) <= start), first - start, 0)
+    held = graphs[launcher] | (~kernel & (early > 0)[launcher])
+    return whole, early[launcher], np.where(held, late[launcher], 0)
 
 
 def _busy_until(nodes: Nodes, times: Ints) -> Ints:
