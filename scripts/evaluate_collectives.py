@@ -28,7 +28,7 @@ from tracekit.comm.calibrate import learn
 from tracekit.comm.calls import Calls, Links
 from tracekit.comm.constants import FILE, Constants, from_tables
 from tracekit.comm.law import times
-from tracekit.comm.predict import copies_gbps
+from tracekit.comm.predict import SDS, copies_gbps
 
 RINGS = ("all_reduce", "all_gather", "reduce_scatter")
 PCIE = ("l40s",)
@@ -281,22 +281,32 @@ def left_out(rows: pl.DataFrame, base: Mapping[str, Any], by: list[str]) -> pl.D
         tables = fit(rows.join(part.select(by).unique(), on=by, how="anti"), base)
         predicted = part.with_columns(predicted_us=model(part, tables))
         if by == ["machine"]:
-            predicted = predicted.with_columns(calibrated_us=calibrated(part, tables, known=False))
+            predicted = predicted.with_columns(**calibrated(part, tables, known=False))
         parts.append(predicted)
     return pl.concat(parts)
 
 
-def calibrated(part: pl.DataFrame, tables: Mapping[str, Any], *, known: bool) -> Floats:
-    """Microseconds of a machine's rows, given two all-reduces: 1 KiB on two of its GPUs and 512 MiB on all.
+def calibrated(part: pl.DataFrame, tables: Mapping[str, Any], *, known: bool) -> dict[str, Floats]:
+    """``calibrated_us`` of a machine's rows and its ``calibrated_width`` as a factor, given two all-reduces.
 
-    On two GPUs hardly more than the launch is measured, which is what machines differ most in.
+    1 KiB on two of its GPUs and 512 MiB on all: on two GPUs hardly more than the launch is measured, which is what
+    machines differ most in.
     """
     constants = from_tables(tables)
     ranks = pl.when(pl.col("bytes") == 2**10).then(2).otherwise(part["ranks"].max())
     sizes = pl.col("bytes").is_in([2**10, 2**29]) & (pl.col("ranks") == ranks)
     points = part.filter(sizes & (pl.col("collective") == "all_reduce") & (pl.col("dtype") == "half"))
     learned = learn([carried(points, constants)], constants, points["measured_us"].to_numpy(), known=known)
-    return _by_kind(part, lambda rows: learned.times(*carried(rows, constants), constants)[0])
+    time_us = _by_kind(part, lambda rows: learned.times(*carried(rows, constants), constants)[0])
+    sd = _by_kind(part, lambda rows: learned.times(*carried(rows, constants), constants)[2])
+    return {"calibrated_us": time_us, "calibrated_width": np.exp(SDS * sd)}
+
+
+def print_calibrated(title: str, rows: pl.DataFrame) -> None:
+    """Errors with two all-reduces given, and how many of the rows lie in their intervals."""
+    off = (rows["calibrated_us"] / rows["measured_us"]).log().abs().exp()
+    print(title, errors(rows.with_columns(predicted_us="calibrated_us")), sep="\n")
+    print(f"{(off <= rows['calibrated_width']).mean():.0%} within the interval")
 
 
 def errors(predicted: pl.DataFrame) -> pl.DataFrame:
@@ -350,11 +360,11 @@ def test_on_siblings(rows: pl.DataFrame, tables: Mapping[str, Any]) -> None:
     print(f"{100 * inside.mean():.0f} % within the interval")
     parts = []
     for part in siblings.partition_by("machine"):
-        parts.append(part.with_columns(predicted_us=calibrated(part, tables, known=True)))
-    print("Siblings, two all-reduces of each given", errors(pl.concat(parts)), sep="\n")
+        parts.append(part.with_columns(**calibrated(part, tables, known=True)))
+    print_calibrated("Siblings, two all-reduces of each given", pl.concat(parts))
     unseen = left_out(rows, tables, ["machine"])
     print("All machines, each left out", errors(unseen), sep="\n")
-    print("The same, two all-reduces of it given", errors(unseen.with_columns(predicted_us="calibrated_us")), sep="\n")
+    print_calibrated("The same, two all-reduces of it given", unseen)
 
 
 def main() -> None:
@@ -369,7 +379,6 @@ def main() -> None:
     seen = rows.with_columns(predicted_us=model(rows, tables))
     unseen = left_out(rows, tables, ["machine"])
     sibling = left_out(rows.filter(~pl.col("system").is_in(PCIE)), tables, ["system", "collective"])
-    with_two = unseen.with_columns(predicted_us="calibrated_us")
     nvlink = ~pl.col("system").is_in(PCIE)
     tables["interval"] |= {"known": half_width(sibling), "unseen": half_width(unseen.filter(nvlink))}
     pl.Config.set_float_precision(1)
@@ -377,7 +386,7 @@ def main() -> None:
     pl.Config.set_tbl_hide_dataframe_shape(True).set_tbl_hide_column_data_types(True)
     print("In the fit", errors(seen), sep="\n")
     print("Machine left out", errors(unseen), sep="\n")
-    print("Machine left out, two all-reduces of it given", errors(with_two), sep="\n")
+    print_calibrated("Machine left out, two all-reduces of it given", unseen)
     print("One collective of one machine left out", errors(sibling), sep="\n")
     if options.checkout:
         test_on_siblings(load_checkout(options.checkout), tables)
