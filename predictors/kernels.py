@@ -58,7 +58,7 @@ _DTYPE_CLASS = {
     "fp64": "fp32", "fp32": "fp32", "tf32": "half", "fp16": "half", "bf16": "half", "int8": "half",
     "fp8": "fp8", "fp8_block": "fp8_block", "nvfp4": "nvfp4", "3xtf32": "half",
 }  # fmt: skip
-_LAW_OF_PART = {"sums": "reduction", "scaling": "elementwise"}
+_LAW_OF_PART = {"sums": "reduction", "fused": "reduction", "scaling": "elementwise"}
 _DECODE_ROWS = 8  # new tokens up to which the kernel streams the KV cache instead of tiling the queries
 _TILED_ONLY = "3xtf32"
 """The format of PyTorch's memory-efficient attention in fp32, which tiles the queries however few they are."""
@@ -78,7 +78,8 @@ def complete(kernels: pl.DataFrame) -> pl.DataFrame:
         `winograd`, whether a convolution has Winograd's algorithm, and `paged`, whether attention's keys lie in the
         pages of a serving engine's cache, stay null where nobody knows; `channels` are a convolution's of one group,
         `height` and `width` those of its output images, `part` says what a norm's kernel does: 'sums' or 'scaling'
-        where several make one, 'rows' or 'squares' where it is PyTorch's own layer or RMS norm, or null. `tokens` of a
+        where several make one, 'rows' or 'squares' where it is PyTorch's own layer or RMS norm, 'fused' where it
+        is one that a compiler generated, or null. `tokens` of a
         product or of experts without a shape are those of the batch that they ran for. Null are also a `framework` that
         isn't one of `stacks.FRAMEWORKS`, a number that isn't finite, and a time below 0.
 
@@ -120,7 +121,8 @@ def with_law(table: pl.DataFrame) -> pl.DataFrame:
 
     A depthwise convolution has no product for matrix units: it goes over its input once, as elementwise kernels do. On
     vector units one without Winograd's algorithm is a product, no more; the measured ones all have it. A kernel that
-    does a part of a norm sums up, or goes over the elements one by one.
+    does a part of a norm sums up, or goes over the elements one by one. A generated norm goes through its rows once, as
+    sums do.
 
     Args:
         table: from `complete`; `dtype` is what the kernel really runs in, `asked`, if there, what it is made for.

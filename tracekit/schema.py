@@ -230,7 +230,8 @@ KERNELS = Table(
         Column(
             "part",
             pl.String,
-            "norm: sums or scaling where several kernels make one; rows or squares: PyTorch's own layer and RMS norm.",
+            "norm: sums or scaling where several kernels make one; rows or squares: PyTorch's own layer and RMS norm; "
+            "fused: one that a compiler generated.",
         ),
         Column("layout", pl.String, "gemm: nn, nt, tn or tt, of the two operands, as in BLAS."),
         Column(

@@ -70,6 +70,7 @@ def test_any_dtype_will_do_where_only_bytes_count():
         ("elementwise", {"family": "conv", "dtype": "fp16", "batch": 32, "m": 1, "n": 9, "k": 100}),
         ("norm", {"family": "norm", "bytes": 1}),
         ("reduction", {"family": "norm", "bytes": 1, "part": "sums"}),
+        ("reduction", {"family": "norm", "bytes": 1, "part": "fused"}),
         ("elementwise", {"family": "norm", "bytes": 1, "part": "scaling"}),
         ("memcpy", {"family": "memcpy", "bytes": 1}),
         (None, {"family": "collective", "bytes": 1}),

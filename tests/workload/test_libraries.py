@@ -124,6 +124,13 @@ def test_a_layer_norm_over_several_axes_has_long_rows_of_a_block_each():
     )
 
 
+def test_a_generated_norm_goes_through_its_rows_once():
+    norm = "triton_per_fused__fused_rms_norm_add_3"
+    assert kernel_of(norm, norm, [[64, 256], [64, 256], [256]], [BF16] * 3)["part"] == "fused"
+    total = "triton_red_fused_sum_1"
+    assert kernel_of(total, total, [[64, 256], [64]], [BF16] * 2)["part"] is None
+
+
 # Of a weight [512, 256] in 4 bits, and 4 rows: tinygemm packs it as int32, bitsandbytes as bytes.
 PACKED = 512 * 256 // 2
 ROWS = 2 * 4 * (256 + 512)

@@ -126,7 +126,7 @@ def _work(signature: Signature, family: str, by_name: str | None, row: dict[str,
     columns = work(signature, family, item_bytes)
     if columns is None and row["elements"] is not None:
         columns = optimizer.over_parameters(signature, name, row["elements"], item_bytes)
-    part = norm.part_of_rows(signature.op, name)
+    part = norm.part_of_rows(signature.op, name) if family == "norm" else None
     return {**_in_direction(columns or {}, name), "part": part, "shares": True}
 
 
