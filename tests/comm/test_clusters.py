@@ -99,6 +99,8 @@ def test_a_file_of_ones_own(tmp_path: Path):
     path = tmp_path / "lab.toml"
     path.write_text((FOLDER / "dgx-h100.toml").read_text().replace("nics_per_node = 8", "nics_per_node = 4"))
     assert load_cluster(str(path)).network_gbps == 25
+    four = load_cluster(f"4x{path}")
+    assert (four.slug, four.nodes, four.gpus) == ("4xlab", 4, 32)
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,8 @@ def load_cluster(name: str) -> Cluster:
 
     Args:
         name: ``8xh100-sxm`` (GPUs of one node), ``4x8xh100-sxm@ndr400`` (nodes, GPUs of each, and the network of
-            each GPU in Gbit/s), a name that ``list_clusters`` gives, ``16xp5`` (so many of it), or a path that ends
-            in '.toml'.
+            each GPU in Gbit/s), a name that ``list_clusters`` gives, a path that ends in '.toml', or so many of one
+            of these two: ``16xp5``, ``16x./lab.toml``.
 
     Raises:
         ClusterError: Nothing of that name, or a description that is wrong.
@@ -47,18 +47,24 @@ def load_cluster(name: str) -> Cluster:
         32
     """
     text = name.strip()
-    if text.endswith(".toml"):
-        return _sized(from_file(Path(text)), name)
-    if found := aliases().get(text.lower()):
-        return from_file(FOLDER / f"{found}.toml")
+    if one := _described(text):
+        return _sized(one, name)
     several = _NODES.fullmatch(text)
-    if several and (found := aliases().get(several["stem"].lower())):
-        one = from_file(FOLDER / f"{found}.toml")
-        return _sized(replace(one, slug=text.lower(), nodes=one.nodes * int(several["nodes"])), name)
+    if several and (one := _described(several["stem"])):
+        count = int(several["nodes"])
+        return _sized(replace(one, slug=f"{count}x{one.slug}", nodes=one.nodes * count), name)
     written = _WRITTEN.fullmatch(text)
     if not written:
         raise UnknownClusterError(name, aliases())
     return _sized(_assembled(name, written), name)
+
+
+def _described(text: str) -> Cluster | None:
+    """The cluster of a file, by its path or its name; None where neither is one."""
+    if text.endswith(".toml") and (Path(text).exists() or not _NODES.fullmatch(text)):
+        return from_file(Path(text))
+    found = aliases().get(text.lower())
+    return from_file(FOLDER / f"{found}.toml") if found else None
 
 
 def _assembled(name: str, written: re.Match[str]) -> Cluster:
