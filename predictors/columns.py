@@ -100,6 +100,7 @@ def sizes(table: pl.DataFrame) -> Sizes:
         "elements": _else(rows * cols * x["share"], x["work_bytes"] / (2 * x["size"])),
         "sums": part.among("sums").astype(np.float64),
         "waits": part.among("rows", "squares").astype(np.float64),
+        "fused": part.among("fused").astype(np.float64),
         "squares": part.among("squares").astype(np.float64),
         "unaligned_loads": wide * _accesses(_side_by_side(table, x, family, direction) * x["size"], x["size"]),
         "unaligned_stores": wide * gemm * _accesses(x["n"] * x["size"], x["size"]),

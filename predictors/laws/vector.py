@@ -14,6 +14,8 @@ WIDE_COLS = 1024
 HELD_BYTES = {"nvidia": 48 * 1024, "amd": 64 * 1024}
 """Up to what size PyTorch's softmax keeps a row in a block's shared memory (CUDA's and HIP's ``sharedMemPerBlock``); of
 a larger one it reads all again."""
+WRITES_TOO = 0.75
+"""What a row's input is of the bytes, at most, of a kernel that writes such rows as well."""
 ROW_CLOCKS = {"nvidia": 3.4, "amd": 1.7}
 """What a block of PyTorch's layer and RMS norms takes for an element of its row, as one load waits for another: 3.2 to
 4.1 in KernelBench's layer norm on six NVIDIA GPUs (fp32, 4 million columns) and in jobs on an H100 (bf16, 512 to
@@ -37,7 +39,7 @@ def stream_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
     per_element = c["element"] * np.where(x["indexed"] > 0, c["indexed"] * np.sqrt(_window(x)), 1.0)
     x = {**x, "elements": np.where(sums, x["work_bytes"] / x["size"], x["elements"])}
     c = {**c, "alone": np.where(sums, SUMMED_PER_CLOCK * x["size"] / L2_BYTES_PER_SM_CLOCK, c["alone"])}
-    return _streamed(x, gpu, c, np.where(sums, SUM_CLOCKS, per_element), np.ones(1))
+    return _streamed(x, gpu, c, np.where(sums, SUM_CLOCKS, per_element), _passes_of_generated(x, gpu))
 
 
 def _window(x: Columns) -> Floats:
@@ -57,11 +59,25 @@ def row_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
     wide, uneven = x["cols"] > WIDE_COLS, x["uneven"] > 0
     held = x["cols"] * x["size"] <= HELD_BYTES[gpu.gpu.vendor]
     per_element = c["element"] * np.where(wide, 1.0, c["narrow"]) * np.where(uneven, c["uneven"], 1.0)
-    per_element = per_element * np.where(held, 1.0, c["unheld"]) * np.where(x["backward"] > 0, c["backward"], 1.0)
+    in_registers = held & (x["fused"] == 0)
+    per_element = per_element * np.where(in_registers, 1.0, c["unheld"]) * np.where(x["backward"] > 0, c["backward"], 1.0)
     per_element = per_element * (x["size"] / DTYPE_BYTES["fp32"]) ** c["by_size"]
     per_element = per_element * np.where((x["squares"] > 0) & (x["backward"] == 0), c["squares"], 1.0)
     passes = np.where(held, np.where(wide, c["again"], 1.0), c["reread"])
+    passes = np.where(x["fused"] > 0, _passes_of_generated(x, gpu), passes)
     return _streamed(x, gpu, c, per_element, passes, x["waits"] * x["cols"] * ROW_CLOCKS[gpu.gpu.vendor])
+
+
+def _passes_of_generated(x: Columns, gpu: Machine) -> Floats:
+    """How often a kernel goes through its memory that Inductor generated; 1 for any other.
+
+    It reads a row that a block can't hold once more to write what depends on all of it; softmax's sums alone it gets in
+    one go (Inductor's ``prepare_softmax_online``).
+    """
+    row_bytes = x["cols"] * x["size"]
+    read = x["rows"] * row_bytes / np.maximum(x["work_bytes"], 1)
+    again = (x["fused"] > 0) & (x["backward"] == 0) & (row_bytes > HELD_BYTES[gpu.gpu.vendor]) & (read < WRITES_TOO)
+    return np.where(again, 1 + read, 1.0)
 
 
 def _streamed(

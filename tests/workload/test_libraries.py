@@ -124,11 +124,26 @@ def test_a_layer_norm_over_several_axes_has_long_rows_of_a_block_each():
     )
 
 
-def test_a_generated_norm_goes_through_its_rows_once():
-    norm = "triton_per_fused__fused_rms_norm_add_3"
-    assert kernel_of(norm, norm, [[64, 256], [64, 256], [256]], [BF16] * 3)["part"] == "fused"
+def test_norms_and_softmax_that_a_compiler_generated_are_told():
+    for name in ("triton_per_fused__fused_rms_norm_add_3", "triton_red_fused__log_softmax_prepare_softmax_online_4"):
+        assert kernel_of(name, name, [[64, 256], [64, 256], [256]], [BF16] * 3)["part"] == "fused"
     total = "triton_red_fused_sum_1"
     assert kernel_of(total, total, [[64, 256], [64]], [BF16] * 2)["part"] is None
+
+
+@pytest.mark.parametrize(
+    ("direction", "op"),
+    [
+        ("forward", "aten::_softmax"),
+        ("backward", "aten::_log_softmax_backward_data"),
+        ("forward", "aten::native_layer_norm"),
+        ("backward", "aten::_fused_rms_norm_backward"),
+        ("backward", "triton_red_fused__log_softmax__log_softmax_backward_data_0"),
+    ],
+)
+def test_softmax_and_norms_have_a_direction(direction: str, op: str):
+    kernel = op if op.startswith("triton") else "softmax_kernel" if "softmax" in op else "layer_norm_kernel"
+    assert kernel_of(op, kernel, [[64, 256], [64, 256]], [BF16] * 2)["direction"] == direction
 
 
 # Of a weight [512, 256] in 4 bits, and 4 rows: tinygemm packs it as int32, bitsandbytes as bytes.

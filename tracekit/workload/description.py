@@ -1,10 +1,12 @@
 """What each kernel is and the work it does, from its name and from the call that launched it."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
 import polars as pl
 
+from predictors.columns import ROW_FAMILIES
 from predictors.kernels import TENSOR_FAMILIES
 from tracekit import schema
 from tracekit.workload import functions
@@ -29,6 +31,9 @@ COMPILED_IN = ("batch", "m", "n", "k")
 """Sides of a GEMM that its name may tell; where its op's were recorded, these count."""
 MOST_WORK = 1 << 58
 """Bytes or operations of a kernel, which would run for minutes."""
+FUSED = "fused"
+"""A norm or softmax that Inductor generated, with whatever else the kernel does."""
+GENERATED = re.compile(r"^triton_(?:per|red)_fused_")
 MOST_OF_A_THREAD = 16
 """Elements, in PyTorch's elementwise kernels."""
 MOVERS = {"memcpy": ("aten::copy_", "aten::_to_copy"), "memset": ("aten::zero_", "aten::fill_")}
@@ -126,8 +131,14 @@ def _work(signature: Signature, family: str, by_name: str | None, row: dict[str,
     columns = work(signature, family, item_bytes)
     if columns is None and row["elements"] is not None:
         columns = optimizer.over_parameters(signature, name, row["elements"], item_bytes)
-    part = norm.part_of_rows(signature.op, name) if family == "norm" else None
-    return {**_in_direction(columns or {}, name), "part": part, "shares": True}
+    of_rows = _of_rows(signature.op, name, family) if family in ROW_FAMILIES else {}
+    return {**_in_direction(columns or {}, name), **of_rows, "shares": True}
+
+
+def _of_rows(op: str, kernel: str, family: str) -> Columns:
+    """What sort of norm or softmax a kernel is."""
+    part = FUSED if GENERATED.search(kernel) else norm.part_of_rows(op, kernel) if family == "norm" else None
+    return {"part": part, "direction": "backward" if "backward" in op else "forward"}
 
 
 def _room(row: dict[str, Any]) -> int | None:

@@ -20,9 +20,6 @@ SUMS, SCALING = "sums", "scaling"
 """What a kernel does that isn't a whole norm: sums over the elements of each channel, or each element by itself."""
 ROWS, SQUARES = "rows", "squares"
 """PyTorch's own layer norm, and its RMS norm, which sums squares alone."""
-FUSED = "fused"
-"""One that Inductor generated: each row once, with whatever else the kernel does."""
-GENERATED = re.compile(r"^triton_(?:per|red)_fused_")
 ROW_KERNELS = re.compile(r"vectorized_layer_norm|layer_norm_grad_input")
 """Of both: a small block takes a row (ATen/native/cuda/layer_norm_kernel.cu)."""
 BATCH_NORMS = ("aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_batch_norm_with_update")
@@ -122,9 +119,7 @@ def own_passes(signature: Signature, kernel: str, item_bytes: int, room: int | N
 
 
 def part_of_rows(op: str, kernel: str) -> str | None:
-    """Which of PyTorch's own norms over rows a kernel is, or a generated one; ``None`` for any other kernel."""
-    if GENERATED.search(kernel):
-        return FUSED
+    """Which of PyTorch's own norms over rows a kernel is; ``None`` for any other kernel."""
     if not ROW_KERNELS.search(kernel):
         return None
     return SQUARES if "rms_norm" in op else ROWS
