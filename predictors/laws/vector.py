@@ -59,8 +59,8 @@ def row_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
     wide, uneven = x["cols"] > WIDE_COLS, x["uneven"] > 0
     held = x["cols"] * x["size"] <= HELD_BYTES[gpu.gpu.vendor]
     per_element = c["element"] * np.where(wide, 1.0, c["narrow"]) * np.where(uneven, c["uneven"], 1.0)
-    in_registers = held & (x["fused"] == 0)
-    per_element = per_element * np.where(in_registers, 1.0, c["unheld"]) * np.where(x["backward"] > 0, c["backward"], 1.0)
+    per_element = per_element * np.where(held & (x["fused"] == 0), 1.0, c["unheld"])
+    per_element = per_element * np.where(x["backward"] > 0, c["backward"], 1.0)
     per_element = per_element * (x["size"] / DTYPE_BYTES["fp32"]) ** c["by_size"]
     per_element = per_element * np.where((x["squares"] > 0) & (x["backward"] == 0), c["squares"], 1.0)
     passes = np.where(held, np.where(wide, c["again"], 1.0), c["reread"])
