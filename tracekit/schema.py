@@ -231,7 +231,7 @@ KERNELS = Table(
             "part",
             pl.String,
             "norm: sums or scaling where several kernels make one; rows or squares: PyTorch's own layer and RMS norm; "
-            "norm, softmax: fused where a compiler generated it.",
+            "norm, softmax, reduction: fused where a compiler generated it.",
         ),
         Column("layout", pl.String, "gemm: nn, nt, tn or tt, of the two operands, as in BLAS."),
         Column(

@@ -16,6 +16,9 @@ HELD_BYTES = {"nvidia": 48 * 1024, "amd": 64 * 1024}
 a larger one it reads all again."""
 WRITES_TOO = 0.75
 """What a row's input is of the bytes, at most, of a kernel that writes such rows as well."""
+GENERATED_FLOOR = 4000.0
+"""Clocks that a generated reduction takes at least, as an elementwise kernel: 1.9 to 2.9 us in all of those under 5 us
+in traces of an H100, an RTX 3060 and an RTX PRO 6000, of which PyTorch's own take 5 on the H100."""
 ROW_CLOCKS = {"nvidia": 3.4, "amd": 1.7}
 """What a block of PyTorch's layer and RMS norms takes for an element of its row, as one load waits for another: 3.2 to
 4.1 in KernelBench's layer norm on six NVIDIA GPUs (fp32, 4 million columns) and in jobs on an H100 (bf16, 512 to
@@ -54,17 +57,18 @@ def row_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
     A narrow one fits a warp's registers (softmax) or leaves threads of its block idle (norms). In an uneven one 16-byte
     loads don't align. What a block can't hold it reads time and again, with fewer instructions for an element. What an
     element costs grows with its size, by a power near one where a kernel mostly waits for its loads, as norms. However
-    few the rows, a block goes through its own in steps. An RMS norm has no mean to sum up beside the squares.
+    few the rows, a block goes through its own in steps. An RMS norm has no mean to sum up beside the squares. A
+    generated softmax takes as few instructions as a long row's.
     """
     wide, uneven = x["cols"] > WIDE_COLS, x["uneven"] > 0
     held = x["cols"] * x["size"] <= HELD_BYTES[gpu.gpu.vendor]
     per_element = c["element"] * np.where(wide, 1.0, c["narrow"]) * np.where(uneven, c["uneven"], 1.0)
-    per_element = per_element * np.where(held & (x["fused"] == 0), 1.0, c["unheld"])
+    per_element = per_element * np.where(held & (x["generated"] == 0), 1.0, c["unheld"])
     per_element = per_element * np.where(x["backward"] > 0, c["backward"], 1.0)
     per_element = per_element * (x["size"] / DTYPE_BYTES["fp32"]) ** c["by_size"]
     per_element = per_element * np.where((x["squares"] > 0) & (x["backward"] == 0), c["squares"], 1.0)
     passes = np.where(held, np.where(wide, c["again"], 1.0), c["reread"])
-    passes = np.where(x["fused"] > 0, _passes_of_generated(x, gpu), passes)
+    passes = np.where(x["generated"] > 0, _passes_of_generated(x, gpu), passes)
     return _streamed(x, gpu, c, per_element, passes, x["waits"] * x["cols"] * ROW_CLOCKS[gpu.gpu.vendor])
 
 
@@ -76,7 +80,8 @@ def _passes_of_generated(x: Columns, gpu: Machine) -> Floats:
     """
     row_bytes = x["cols"] * x["size"]
     read = x["rows"] * row_bytes / np.maximum(x["work_bytes"], 1)
-    again = (x["fused"] > 0) & (x["backward"] == 0) & (row_bytes > HELD_BYTES[gpu.gpu.vendor]) & (read < WRITES_TOO)
+    forward = (x["generated"] > 0) & (x["of_rows"] > 0) & (x["backward"] == 0)
+    again = forward & (row_bytes > HELD_BYTES[gpu.gpu.vendor]) & (read < WRITES_TOO)
     return np.where(again, 1 + read, 1.0)
 
 
@@ -93,7 +98,8 @@ def _streamed(
     cycles = np.maximum(cycles, of_a_block)
     compute = x["work_flops"] / (gpu.vector_tflops * 1e6) + cycles / gpu.clock_mhz
     memory = memory_us(size, gpu, {**c, "memory": c["memory"] * gpu.written_gbps / gpu.bandwidth_gbps})
-    return Terms(c["floor"] / gpu.clock_mhz + 0 * size, compute, memory * passes)
+    floor = np.where(x["generated"] > 0, GENERATED_FLOOR, c["floor"])
+    return Terms(floor / gpu.clock_mhz, compute, memory * passes)
 
 
 def memcpy_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:

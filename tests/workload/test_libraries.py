@@ -124,11 +124,14 @@ def test_a_layer_norm_over_several_axes_has_long_rows_of_a_block_each():
     )
 
 
-def test_norms_and_softmax_that_a_compiler_generated_are_told():
-    for name in ("triton_per_fused__fused_rms_norm_add_3", "triton_red_fused__log_softmax_prepare_softmax_online_4"):
-        assert kernel_of(name, name, [[64, 256], [64, 256], [256]], [BF16] * 3)["part"] == "fused"
-    total = "triton_red_fused_sum_1"
-    assert kernel_of(total, total, [[64, 256], [64]], [BF16] * 2)["part"] is None
+@pytest.mark.parametrize("name", ["per_fused__fused_rms_norm_add_3", "red_fused__log_softmax_4", "red_fused_sum_1"])
+def test_reductions_norms_and_softmax_that_a_compiler_generated_are_told(name: str):
+    name = f"triton_{name}"
+    assert kernel_of(name, name, [[64, 256], [64, 256], [256]], [BF16] * 3)["part"] == "fused"
+
+
+def test_pytorchs_own_reduction_isnt_taken_for_a_generated_one():
+    assert kernel_of("aten::sum", "reduce_kernel<512, 1, float>", [[64, 256]], [FLOAT])["part"] is None
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ COMPILED_IN = ("batch", "m", "n", "k")
 MOST_WORK = 1 << 58
 """Bytes or operations of a kernel, which would run for minutes."""
 FUSED = "fused"
-"""A norm or softmax that Inductor generated, with whatever else the kernel does."""
+"""A reduction, norm or softmax that Inductor generated, with whatever else the kernel does."""
 GENERATED = re.compile(r"^triton_(?:per|red)_fused_")
 MOST_OF_A_THREAD = 16
 """Elements, in PyTorch's elementwise kernels."""
@@ -131,14 +131,16 @@ def _work(signature: Signature, family: str, by_name: str | None, row: dict[str,
     columns = work(signature, family, item_bytes)
     if columns is None and row["elements"] is not None:
         columns = optimizer.over_parameters(signature, name, row["elements"], item_bytes)
-    of_rows = _of_rows(signature.op, name, family) if family in ROW_FAMILIES else {}
-    return {**_in_direction(columns or {}, name), **of_rows, "shares": True}
+    return {**_in_direction(columns or {}, name), **_sort(signature.op, name, family), "shares": True}
 
 
-def _of_rows(op: str, kernel: str, family: str) -> Columns:
-    """What sort of norm or softmax a kernel is."""
-    part = FUSED if GENERATED.search(kernel) else norm.part_of_rows(op, kernel) if family == "norm" else None
-    return {"part": part, "direction": "backward" if "backward" in op else "forward"}
+def _sort(op: str, kernel: str, family: str) -> Columns:
+    """What sort of reduction, norm or softmax a kernel is; nothing of other families."""
+    generated = {"part": FUSED} if GENERATED.search(kernel) else {}
+    if family not in ROW_FAMILIES:
+        return generated if family == "reduction" else {}
+    own = {"part": norm.part_of_rows(op, kernel)} if family == "norm" else {}
+    return {**own, **generated, "direction": "backward" if "backward" in op else "forward"}
 
 
 def _room(row: dict[str, Any]) -> int | None:
