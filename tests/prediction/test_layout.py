@@ -89,6 +89,34 @@ def test_groups_so_large_that_their_ranks_are_not_all_listed():
     assert job.on("16x8xh100-sxm@ndr400") > [0]
 
 
+@pytest.mark.parametrize(
+    ("kernel", "custom"),
+    [
+        ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", False),
+        ("ncclDevKernel_Generic(ncclDevComm*, channelMasks, ncclWork*)", False),
+        ("void vllm::cross_device_reduce_1stage<__nv_bfloat16, 4>(vllm::RankData*)", True),
+        ("void (anonymous namespace)::all_reduce_two_shot_kernel<__nv_bfloat16, 4u, true>(AllReduceData const*)", True),
+        ("void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<(AllReduceFusion)1>", True),
+        ("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)", False),
+    ],
+)
+def test_all_reduces_of_a_serving_engine_are_told_from_nccls(kernel: str, custom: bool):
+    builder = TraceBuilder().op("sglang::forward", 0, 25).kernel(kernel, 15, 100, launch=5)
+    assert messages(prepare(builder.load()).kernels, 4)["custom"].to_list() == [custom]
+
+
+def test_a_serving_engine_that_copies_lists_of_tensors_trains_nothing():
+    """SGLang copies the inputs of its graphs so, by the kernel that optimizers run too."""
+    job = Job(4, trains=False)
+    job.builder.op("aten::_foreach_copy_", 26, 4)
+    copy = (
+        "multi_tensor_apply_kernel<TensorListMetadata<2>, UnaryOpFunctor<long, 2, 1, 1>, at::native::Copy<long, long> >"
+    )
+    job.builder.kernel(copy, 120, 3, launch=28)
+    job.end = 124.0
+    assert recognise(prepare(job.sends("allreduce", 2**20, 30).builder.load())) == Layout(dp=1, tp=4)
+
+
 def test_one_rank_neither_waits_nor_transfers():
     assert Job().sends("allreduce", GRADIENTS, 300).sends("allreduce", GRADIENTS, 700).on(SOURCE, world_size=1) == [
         0,

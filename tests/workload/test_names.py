@@ -39,6 +39,9 @@ REAL_NAMES = [
      "reduction", "fp32"),
     ("void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::TensorListMetadata<4>>",
      "optimizer", None),
+    ("void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous namespace)::"
+     "TensorListMetadata<2>, at::native::(anonymous namespace)::UnaryOpFunctor<float, 2, 1, 1>, "
+     "at::native::Copy<float, float> >", "copy", "fp32"),
     ("void at::native::(anonymous namespace)::CatArrayBatchedCopy<float, unsigned int, 2, 128, 1>", "copy", "fp32"),
     ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "collective", "fp32"),
     ("triton_poi_fused_add_cos_sin_0", "elementwise", None),

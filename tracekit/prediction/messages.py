@@ -11,8 +11,9 @@ from tracekit.comm.predict import fewest_nodes
 CALL = ("collective", "dtype", "ranks", "stride", "custom")
 SIZES = ("bytes", "least_bytes", "most_bytes")
 
-CUSTOM = r"symm_mem|_C_custom_ar|cross_device_reduce|allreduce_fusion|multimem"
-"""Kernels and ops of all-reduces that aren't NCCL's: of vLLM, SGLang, TensorRT-LLM, FlashInfer, symmetric memory."""
+LIBRARY = r"(?i)nccl|msccl|^c10d::"
+"""Kernels of NCCL, RCCL and what runs in their place, and the ops that ask for them. All other all-reduces are a job's
+own: of vLLM, SGLang, TensorRT-LLM, FlashInfer, aiter, symmetric memory."""
 
 DOUBT = 2.0
 """Factor by which a size that only its duration tells may be off."""
@@ -38,8 +39,9 @@ def messages(kernels: pl.DataFrame, world_size: int) -> pl.DataFrame:
         stride=_stride(),
         collective=pl.when(pl.col("collective").is_in(list(BUS_FACTOR))).then("collective"),
     )
-    told = pl.col("name").str.contains(CUSTOM) | pl.col("op").str.contains(CUSTOM).fill_null(False)
-    bounds = rows.hstack(sizes.bracket(rows)).with_columns(custom=told)
+    of_library = pl.any_horizontal(pl.col("name", "op").str.contains(LIBRARY).fill_null(False))
+    custom = (pl.col("collective") == "all_reduce").fill_null(False) & ~of_library
+    bounds = rows.hstack(sizes.bracket(rows)).with_columns(custom=custom)
     middle = (pl.max_horizontal("least_bytes", 1.0) * pl.col("most_bytes")).sqrt()
     return bounds.select(
         "row",

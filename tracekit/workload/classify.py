@@ -21,6 +21,7 @@ OP_RULES = (
     ("norm", r"(?<!_foreach_)norm(?!al)"),
     ("softmax", r"softmax"),
     ("embedding", r"embedding|index_select"),
+    ("copy", r"_foreach_copy_$"),
     ("optimizer", r"_foreach|::_fused_(adam|sgd|adagrad)|optimizer_update_"),
     ("collective", r"record_param_comms|^c10d::|^nccl:"),
     ("elementwise", r"::_fft_[rc]2[rc]$|grid_sampler|::_thnn_fused_(lstm|gru)_cell"),

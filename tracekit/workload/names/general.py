@@ -36,6 +36,7 @@ FAMILY_RULES = (
     ),
     ("gemm", r"marlin_moe"),
     ("moe", r"moe|grouped_?gemm|expert|_matmul_ogs"),
+    ("copy", r"multi_tensor_apply_kernel<.*\bCopy(?:Functor)?<"),
     ("optimizer", r"multi_tensor_apply|adam|adagrad|lamb_|\bkOptimizer"),
     (
         "copy",
