@@ -31,6 +31,10 @@ INLINE_ECC = 0.85
 (ProjectPhysX/FluidX3D at 8986874) of the printed rate: A40 over RTX A6000 0.83 to 0.84, A10 over RTX A5000 0.85, L40S
 over RTX 6000 Ada 0.83 to 0.84, T4 over RTX 2070 Super 0.83 to 0.84. Products and decoding, which mostly read, lose too
 little to show: with it an L40S that was left out is predicted worse."""
+WRITTEN = {"12.1": 0.85}
+"""The same of memory that is slow to turn from reading to writing, by compute capability. FluidX3D's table has 0.65 to
+0.72 of the printed rate for the GB10's LPDDR5X, 0.79 to 0.90 for other Blackwells of compute capability 12; a copy
+reaches 218 GB/s of 273 (huggingface/kernels#283)."""
 
 ON_MMA = " on mma"
 """What ends the names of a GPU, and of its architecture, as kernels made for an A100's matrix units see it."""
@@ -97,7 +101,8 @@ class Machine:
     @property
     def written_gbps(self) -> float:
         """Rate of the memory where as much is written as read."""
-        return self.bandwidth_gbps * (INLINE_ECC if self.gpu.inline_ecc else 1.0)
+        written = WRITTEN.get(self.gpu.compute_capability, 1.0)
+        return self.bandwidth_gbps * (INLINE_ECC if self.gpu.inline_ecc else written)
 
     @property
     def held_bytes(self) -> float:

@@ -31,7 +31,7 @@ ROWS_AT_ONCE = 1024
 """Of so many rows all tiles and splits together fit a CPU's second cache."""
 POWER_LIMITED = "mma"
 """The class of matrix units whose clock follows from the board's power."""
-SHARED_LANES = ("8.6", "8.9", "12.0")
+SHARED_LANES = ("8.6", "8.9", "12.0", "12.1")
 """Architectures of which half of the fp32 lanes do integers too (GA102 whitepaper)."""
 OTHER_VENDOR = "mfma"
 """AMD's matrix units: what is known of unaligned rows and cold operands is of NVIDIA's GPUs."""
