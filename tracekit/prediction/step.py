@@ -116,8 +116,9 @@ def _on_all(predictor: "Predictor", wanted: Sequence[Target]) -> tuple[tuple[Pre
 def _of_all(refused: Sequence[Refused]) -> TracekitError:
     """One error for several targets."""
     first = refused[0].error
-    said = [*dict.fromkeys(str(one.error) for one in refused)]
-    return first if len(said) == 1 else type(first)(" ".join(said))
+    if len({str(one.error) for one in refused}) == 1:
+        return first
+    return type(first)(" ".join(f"{one.label}: {one.error}" for one in refused))
 
 
 def by_gpu(prices: Mapping[str, float]) -> dict[str, float]:
