@@ -1,6 +1,7 @@
 """Which marks are steps."""
 
 import polars as pl
+import pytest
 
 from tracekit.replay.run import prepare
 from tracekit.testing import TraceBuilder
@@ -48,6 +49,56 @@ def test_a_step_around_others_takes_nothing_from_them():
 def test_a_step_number_beyond_integers_is_cut():
     trace = TraceBuilder().annotation("ProfilerStep#" + "9" * 20, 0, 100).kernel("gemm", 20, 10, launch=10).load()
     assert steps.find(trace.rank())["step"].to_list() == [int("9" * 18)]
+
+
+def served(*names: str) -> TraceBuilder:
+    """Batches of 100 us of which each launches a kernel of 60."""
+    builder = TraceBuilder()
+    for number, name in enumerate(names):
+        builder.annotation(name, 100 * number, 40).kernel("k", 100 * number + 20, 60, launch=100 * number + 10)
+    return builder
+
+
+PREFILL, DECODE = "execute_context_1(500_250000)_generation_0(0)", "execute_context_0(0)_generation_8(8)"
+
+
+def test_batches_of_a_serving_engine_are_steps_up_to_the_next_one():
+    found = steps.find(served(PREFILL, DECODE, DECODE, "execute_context_2(64)_generation_8(8)").load().rank())
+    assert found["kind"].to_list() == ["prefill", "decode", "decode", "mixed"]
+    assert found["tokens"].to_list() == [500, 8, 8, 72]
+    edges = found.select((pl.col("start_ns", "end_ns") - pl.col("start_ns").first()) // 1000)
+    assert edges.rows() == [(0, 100), (100, 200), (200, 300), (300, 340)]
+    assert steps.choose(found, None)["step"].to_list() == [1, 2]
+    assert steps.choose(found, "0")["step"].to_list() == [0]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "tokens"),
+    [
+        ("step[EXTEND bs=2 toks=4096]", "prefill", 4096),
+        ("step[DECODE bs=16]", "decode", 16),
+        ("step[TARGET_VERIFY bs=3]", "target_verify", 3),
+        ("execute_8192_context_9(sq8155sk8430sqsq7sqsk7)_generation_37(sq37sk34489sqsq37sqsk34489)", "mixed", 8192),
+    ],
+)
+def test_kinds_of_batches(name: str, kind: str, tokens: int):
+    found = steps.find(served(name, name).load().rank())
+    assert found.select("kind", "tokens").rows() == [(kind, tokens)] * 2
+
+
+def test_one_batch_and_an_empty_one_and_marks_within_it_are_one_step():
+    builder = served(PREFILL, "execute_context_0(0)_generation_0(0)").annotation("step[EXTEND bs=1 toks=500]", 5, 30)
+    assert steps.is_whole_trace(builder.load().rank())
+    assert numbers(builder.load()) == [0]
+
+
+def test_profiler_steps_count_more_than_batches():
+    assert numbers(served(DECODE, DECODE).step(7, 0, 100).step(8, 100, 100).load()) == [7, 8]
+
+
+def test_a_batch_lasts_from_the_end_of_the_one_before_to_its_own():
+    run = prepare(served(PREFILL, *[DECODE] * 4).load())
+    assert (run.measured.steps, run.measured.step_time_us, run.measured.kernel_time_us) == (4, 100, 60)
 
 
 def test_a_single_mark_of_number_0_is_a_mark():

@@ -1,4 +1,4 @@
-"""How large the batches are that serving engines mark: vLLM's ``execute_...`` and SGLang's ``step[...]``."""
+"""The batches that serving engines mark: vLLM's ``execute_...`` and SGLang's ``step[...]``."""
 
 import polars as pl
 
@@ -15,6 +15,29 @@ _SIZE = pl.coalesce(
     _NAME.extract(r"^step\[.*\btoks=(\d+)").cast(pl.Int64),
     _NAME.extract(r"^step\[.*\bbs=(\d+)").cast(pl.Int64),
 )
+_PROMPTS, _REPLIES = (_NAME.extract(rf"{word}_(\d+)\(").cast(pl.Int64) for word in ("context", "generation"))
+PREFILL, DECODE, MIXED = "prefill", "decode", "mixed"
+_KIND = pl.coalesce(
+    pl.when((_PROMPTS > 0) & (_REPLIES > 0)).then(pl.lit(MIXED)),
+    pl.when(_PROMPTS > 0).then(pl.lit(PREFILL)),
+    pl.when(_REPLIES > 0).then(pl.lit(DECODE)),
+    _NAME.extract(r"^step\[(\w+)").replace("EXTEND", "PREFILL").str.to_lowercase(),
+)
+
+
+def find(trace: RankTrace) -> pl.DataFrame:
+    """The batches of a trace that aren't empty, in order, each up to where the next one begins.
+
+    Returns:
+        ``start_ns`` and ``end_ns`` on the CPU, ``pid``, ``tid``, the ``kind`` (``prefill``, ``decode``, ``mixed``, or
+        the engine's own word) and the ``tokens``, which of SGLang's decoding are its sequences. Of marks within each
+        other the outer one counts.
+    """
+    marks = trace.annotations.with_columns(end_ns=pl.col("ts_ns") + pl.col("dur_ns"), kind=_KIND, tokens=_SIZE)
+    marks = marks.filter(pl.col("tokens") > 0).sort("ts_ns", "end_ns", descending=[False, True])
+    outer = marks.filter((pl.col("ts_ns") >= pl.col("end_ns").cum_max().shift(1)).fill_null(value=True))
+    until = pl.col("ts_ns").shift(-1).fill_null(pl.col("end_ns"))
+    return outer.select("pid", "tid", "kind", "tokens", start_ns="ts_ns", end_ns=until)
 
 
 def sizes(trace: RankTrace, calls: pl.DataFrame) -> pl.DataFrame:

@@ -30,12 +30,14 @@ class Batch:
         unit: Of what: 'samples' or 'tokens'; 'steps' of a replica in a sweep of a trace that tells neither.
         passes: Times that a rank calls the first layer in a step, such as for every step of diffusion.
         given: Whether the caller says so, and not the trace.
+        marked: Whether a serving engine's mark says so, and not the first layer.
     """
 
     size: float
     unit: str
     passes: int = 1
     given: bool = False
+    marked: bool = False
 
     def times(self, factor: float) -> "Batch":
         """One so many times as large."""
@@ -64,8 +66,8 @@ def batch_of_job(run: Run, layout: Layout | None, samples: float | None = None) 
 def batch_of_rank(run: Run, samples: float | None = None) -> Batch | None:
     """The batch of a rank's traced step, of several the median.
 
-    None where its first layer is neither a convolution nor an embedding with shapes, and where an inference replays
-    CUDA graphs: nothing tells the tokens of those passes.
+    Of an engine's batches what it marks them with. Else None where the first layer is neither a convolution nor an
+    embedding with shapes, and where an inference replays CUDA graphs: nothing tells the tokens of those passes.
 
     Args:
         run: The measured run.
@@ -82,6 +84,9 @@ def batch_of_rank(run: Run, samples: float | None = None) -> Batch | None:
 
 
 def _recognise(run: Run) -> Batch | None:
+    marked = run.chosen.select(pl.col("tokens").median().cast(pl.Float64)).item()
+    if marked is not None:
+        return Batch(marked, "tokens", marked=True)
     ops = run.trace.ops.filter(pl.col("name").is_in(list(FIRST_LAYERS)) & pl.col("input_dims").is_not_null())
     layers = _outermost(ops.with_columns(step=assign(ops["ts_ns"], run.chosen)).drop_nulls("step"))
     if layers.is_empty() or (not trains(run) and run.trace.calls["name"].str.contains(LAUNCHES_GRAPH).any()):

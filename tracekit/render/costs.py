@@ -59,7 +59,7 @@ def told(batch: Batch) -> str:
     """How much the measured step works through, and how that is known."""
     first = "embedding" if batch.unit == "tokens" else "convolution"
     passes = f" in {batch.passes:,} passes" if batch.passes > 1 else ""
-    known = "as given" if batch.given else f"as its first {first} tells"
+    known = "as given" if batch.given else "as the engine marks it" if batch.marked else f"as its first {first} tells"
     return f"of {batch.size:,.0f} in a measured step{passes}, {known}"
 
 

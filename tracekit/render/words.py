@@ -153,7 +153,9 @@ def gpus_named(report: Report, slug: str | None, count: int) -> str:
 
 def measured_steps(source: Source) -> str:
     """How many steps the medians are over."""
-    return many(source.steps, "step") if source.steps_marked else "no steps marked: all of it counts as one"
+    if not source.steps_marked:
+        return "no steps marked: all of it counts as one"
+    return many(source.steps, f"{source.batches} batch" if source.batches else "step")
 
 
 def place_named(place: str) -> str:

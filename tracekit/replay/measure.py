@@ -24,8 +24,8 @@ class StepTime:
         exposed_comm_us: The part of that in which only collectives ran.
         waiting_us: The part of that in which they only waited for other ranks.
         steps: How many steps the medians are over.
-        span_us: From the start of the first chosen step to the end of the last; unlike the median of a few steps,
-            it never grows when something gets faster.
+        span_us: All chosen steps together, from the start of the first step of all, else from the end of the one
+            before, to the end of the last; unlike the median of a few steps, it doesn't grow when one gets faster.
     """
 
     step_time_us: float
@@ -159,7 +159,7 @@ class Meter:
             exposed_comm_us=exposed,
             waiting_us=waiting,
             steps=int(counted.sum()),
-            span_us=float(end[self._chosen & known].max() - begin[self._chosen & known].min()) / 1e3,
+            span_us=float(time[self._chosen & known].sum()) / 1e3,
         )
 
     def median_us(self, kernel_ns: Ints) -> float:

@@ -136,11 +136,11 @@ def _work(signature: Signature, family: str, by_name: str | None, row: dict[str,
 
 def _sort(op: str, kernel: str, family: str) -> Columns:
     """What sort of reduction, norm or softmax a kernel is; nothing of other families."""
-    generated = {"part": FUSED} if GENERATED.search(kernel) else {}
-    if family not in ROW_FAMILIES:
-        return generated if family == "reduction" else {}
-    own = {"part": norm.part_of_rows(op, kernel)} if family == "norm" else {}
-    return {**own, **generated, "direction": "backward" if "backward" in op else "forward"}
+    if family not in (*ROW_FAMILIES, "reduction"):
+        return {}
+    part = FUSED if GENERATED.search(kernel) else norm.part_of_rows(op, kernel) if family == "norm" else None
+    direction = "backward" if "backward" in op else "forward"
+    return {"part": part, "direction": direction if family in ROW_FAMILIES else None}
 
 
 def _room(row: dict[str, Any]) -> int | None:

@@ -3,25 +3,26 @@
 import polars as pl
 
 from tracekit.errors import StepError
+from tracekit.ingest import batches
 from tracekit.trace import RankTrace
 
 PATTERN = r"^ProfilerStep#(\d{1,18})"
 UPDATE = r"^Optimizer\.step#"
-BATCHES = (r"^execute_(?:context_)?\d", r"^step\[")
-"""Of vLLM, and of SGLang."""
 WHOLE_TRACE = 0
-STEP_COLUMNS = ("step", "start_ns", "end_ns", "pid", "tid")
+STEP_COLUMNS = ("step", "start_ns", "end_ns", "pid", "tid", "kind", "tokens")
 
 
 def find(trace: RankTrace) -> pl.DataFrame:
     """The steps of a trace in order of start; of those that start together the longest first.
 
-    A trace without ProfilerStep annotations is one step, number 0, from its first event to its last. Marks in which
-    nothing was launched are no steps: a recording that ends with its block opens one last step, and nothing follows.
+    Without ProfilerStep annotations these are the batches of a serving engine that marked several, numbered from 0;
+    else the trace is one step, number 0, from its first event to its last. Marks in which nothing was launched are no
+    steps: a recording that ends with its block opens one last step, and nothing follows.
 
     Returns:
         ``step`` (ProfilerStep number), ``start_ns`` and ``end_ns`` on the CPU, ``pid`` and ``tid`` of the thread that
-        runs the training or serving loop (null if the trace has no CPU events).
+        runs the training or serving loop (null if the trace has no CPU events); of an engine's batches their ``kind``
+        and ``tokens``, else null.
     """
     marked = (
         trace.annotations.with_columns(step=pl.col("name").str.extract(PATTERN).cast(pl.Int64))
@@ -34,8 +35,14 @@ def find(trace: RankTrace) -> pl.DataFrame:
             tid=pl.col("tid").first(),
         )
         .sort("start_ns", "end_ns", "step", descending=[False, True, False])
+        .with_columns(kind=pl.lit(None, pl.String), tokens=pl.lit(None, pl.Int64))
     )
-    return _with_launches(marked, trace) if marked.height else _whole(trace)
+    if marked.height:
+        return _with_launches(marked, trace)
+    several = batches.find(trace)
+    if several.height > 1:
+        return _with_launches(several.select(pl.int_range(pl.len()).alias("step"), *STEP_COLUMNS[1:]), trace)
+    return _whole(trace)
 
 
 def _with_launches(marked: pl.DataFrame, trace: RankTrace) -> pl.DataFrame:
@@ -45,20 +52,18 @@ def _with_launches(marked: pl.DataFrame, trace: RankTrace) -> pl.DataFrame:
 
 
 def is_whole_trace(trace: RankTrace) -> bool:
-    """Whether a trace has no step annotations, so that :func:`find` takes all of it for one step."""
-    return not trace.annotations["name"].str.contains(PATTERN).any()
+    """Whether a trace has no marks of several steps, so that :func:`find` takes all of it for one step."""
+    return not trace.annotations["name"].str.contains(PATTERN).any() and batches.find(trace).height < 2
 
 
 def iterations(trace: RankTrace) -> str | None:
     """What ran several times, such as ``the optimizer ran 3 times``; ``None`` if nothing did.
 
-    Of several optimizers the one that ran most counts, of a serving engine the batches that it marked.
+    Of several optimizers the one that ran most counts.
     """
     optimizers = trace.annotations.filter(pl.col("name").str.contains(UPDATE))
     updates = max(optimizers["name"].value_counts()["count"].to_list(), default=0)
-    batches = max(int(trace.annotations["name"].str.contains(marked).sum()) for marked in BATCHES)
-    told = ((updates, f"the optimizer ran {updates} times"), (batches, f"the engine ran {batches} batches"))
-    return next((said for count, said in told if count > 1), None)
+    return f"the optimizer ran {updates} times" if updates > 1 else None
 
 
 def _whole(trace: RankTrace) -> pl.DataFrame:
@@ -69,8 +74,16 @@ def _whole(trace: RankTrace) -> pl.DataFrame:
         step=pl.lit(WHOLE_TRACE, dtype=pl.Int64),
         start_ns=pl.col("ts_ns").min(),
         end_ns=(pl.col("ts_ns") + pl.col("dur_ns")).max(),
+        kind=pl.lit(None, pl.String),
+        tokens=pl.lit(None, pl.Int64),
     )
     return span.join(main.select("pid", "tid"), how="left", on=pl.lit(True)).select(*STEP_COLUMNS)
+
+
+def _usual(steps: pl.DataFrame) -> pl.DataFrame:
+    """The steps of the kind that came most often; all where they have none."""
+    often = steps.group_by("kind").agg(pl.len(), last=pl.col("step").last()).sort("len", "last")
+    return steps.filter(pl.col("kind").eq_missing(pl.lit(often["kind"][-1])))
 
 
 def marks(steps: pl.DataFrame) -> pl.DataFrame:
@@ -93,13 +106,14 @@ def choose(steps: pl.DataFrame, wanted: str | None) -> pl.DataFrame:
 
     Args:
         steps: As :func:`find` gives them.
-        wanted: ``None`` for all, one number (``"7"``) or a range (``"7:9"``, both ends included).
+        wanted: ``None`` for all, of an engine's batches all of the kind that came most often, of two the later one;
+            one number (``"7"``) or a range (``"7:9"``, both ends included).
 
     Raises:
         StepError: None of the steps is meant, or the text is no number or range.
     """
     if wanted is None:
-        return steps
+        return _usual(steps)
     first, _, last = wanted.partition(":")
     lowest, highest = steps["step"][0], steps["step"][-1]
     have = f"steps {lowest} to {highest}" if highest > lowest else f"step {lowest} only"

@@ -31,6 +31,7 @@ class Source:
         measured: How many of them were measured together.
         steps: Steps that the medians are over.
         steps_marked: Whether the trace marks its steps; if not, all of it counts as one.
+        batches: What the steps are where a serving engine marked them, such as ``decode``; ``None`` for other steps.
         step_time_us: Median step.
         kernel_time_us: Time in it in which the GPU ran something; of several ranks in the mean.
         exposed_comm_us: Part of it in which only collectives ran.
@@ -52,6 +53,7 @@ class Source:
     measured: int
     steps: int
     steps_marked: bool
+    batches: str | None
     step_time_us: float
     kernel_time_us: float
     exposed_comm_us: float
@@ -85,6 +87,7 @@ def build(run: Run, price: float | None = None, batch: Batch | None = None) -> S
         measured=len(run.ranks),
         steps=run.measured.steps,
         steps_marked=not is_whole_trace(run.trace),
+        batches=" and ".join(run.chosen["kind"].drop_nulls().unique().sort()) or None,
         step_time_us=run.measured.step_time_us,
         kernel_time_us=run.measured.kernel_time_us,
         exposed_comm_us=run.measured.exposed_comm_us,

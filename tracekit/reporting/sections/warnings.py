@@ -15,7 +15,7 @@ from tracekit.replay.idle import END_OF_STEP, Idle
 from tracekit.replay.lost import without_kernel
 from tracekit.replay.profiler import held_up
 from tracekit.replay.run import TRUSTED_ERROR_PCT, Run
-from tracekit.units import duration, kernel_title
+from tracekit.units import duration, kernel_title, many
 from tracekit.workload.shares import share
 from tracekit.workload.steps import is_whole_trace, iterations
 
@@ -59,6 +59,7 @@ def _warnings(run: Run, idle: Idle) -> Iterator[str]:
     yield from _of_each_rank(run)
     yield from run.assumptions
     yield from _unmarked(run)
+    yield from _batches(run)
     yield from _gpus(run)
     yield from _unlaunched(run)
     yield from _lost(run)
@@ -119,13 +120,22 @@ def _pace(run: Run) -> Iterator[str]:
 
 
 def _unmarked(run: Run) -> Iterator[str]:
-    """That what is called a step is several, where the optimizer or a serving engine tells."""
+    """That what is called a step is several, where the optimizer tells."""
     several = iterations(run.trace) if is_whole_trace(run.trace) else None
     if several:
         yield (
             f"no steps are marked, so the whole trace counts as one, though {several}: all times are of them together "
             "(profiler.step() marks steps)"
         )
+
+
+def _batches(run: Run) -> Iterator[str]:
+    """That batches of other kinds than the measured ones were run."""
+    others = run.steps.filter(~pl.col("kind").is_in(run.chosen["kind"].implode()))
+    kinds = others.group_by("kind", maintain_order=True).agg(pl.col("step").n_unique()).iter_rows()
+    if others.height:
+        left_out = " and ".join(many(count, f"{kind} batch") for kind, count in kinds)
+        yield f"the engine also ran {left_out}, which aren't measured: --steps {others['step'][0]} measures the first"
 
 
 def _gpus(run: Run) -> Iterator[str]:

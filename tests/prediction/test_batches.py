@@ -1,0 +1,44 @@
+"""Batches of a serving engine as steps: what they get done, on other GPUs too."""
+
+import pytest
+
+import tracekit as tk
+from tracekit.prediction.batch import batch_of_rank
+from tracekit.replay.run import prepare
+from tracekit.testing import TraceBuilder
+from tracekit.trace import Trace
+
+PREFILL, DECODE = "step[EXTEND bs=2 toks=4096]", "step[DECODE bs=16]"
+
+
+def served(behind: float = 0) -> Trace:
+    """Two batches of prompts and four of decoding, of which each keeps the GPU for 80 of 100 us.
+
+    Args:
+        behind: How much longer those of prompts do, which nothing waits for.
+    """
+    builder, free = TraceBuilder(), 0.0
+    for number, name in enumerate([PREFILL] * 2 + [DECODE] * 4):
+        dur = 80 + behind * (name == PREFILL)
+        start = max(100.0 * number + 20, free + 2)
+        builder.annotation(name, 100 * number, 60).kernel("k", start, dur, launch=100 * number + 10)
+        free = start + dur
+    return builder.load()
+
+
+def test_the_engine_says_how_many_tokens_a_step_has():
+    run = prepare(served())
+    assert (run.measured.steps, run.measured.step_time_us) == (4, 100)
+    batch = batch_of_rank(run)
+    assert batch is not None
+    assert (batch.size, batch.unit, batch.marked) == (16, "tokens", True)
+    source = tk.report(served()).source
+    assert source.batches == "decode"
+    assert source.per_second == pytest.approx(16 / 100e-6)
+
+
+def test_what_an_earlier_batch_left_in_the_queue_counts_to_no_later_one():
+    """The GPU is 82 us behind when decoding begins; a batch of that takes it 82 all the same, with the gap."""
+    for steps, count in ((None, 4), ("2", 1)):
+        measured = prepare(served(behind=50), steps=steps).measured
+        assert (measured.step_time_us, measured.span_us) == pytest.approx((82, count * 82))
