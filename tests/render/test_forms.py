@@ -154,7 +154,7 @@ def test_tokens_a_second_and_what_a_million_costs_stand_in_every_form(report):
         terminal.predicted(passes, 1)
     )
     found = json.loads(as_json.predicted(told))
-    assert found["source"]["batch"] == {"size": 3072, "unit": "tokens", "passes": 1, "given": False}
+    assert found["source"]["batch"] == {"size": 3072, "unit": "tokens", "passes": 1, "given": False, "marked": False}
     assert found["targets"][0]["per_second"] == pytest.approx(rate)
     assert found["targets"][0]["dollars_per_million"] == pytest.approx(cost)
     row = sections.frames(told)["step"].row(1, named=True)

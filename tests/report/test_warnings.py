@@ -38,7 +38,7 @@ def test_several_iterations_in_what_counts_as_one_step_are_said(marked, times, w
     for start in range(0, 100 * times, 100):
         builder.kernel("k", start + 20, 60, launch=start + 10)
         builder.annotation("Optimizer.step#Adam.step", start + 80, 10)
-        builder.annotation("Optimizer.step#SGD.step", start + 90, 5)
+    builder.annotation("Optimizer.step#SGD.step", 95, 4)
     said = [warning for warning in said_of(builder) if "the optimizer ran" in warning]
     assert len(said) == warns
     assert all(f"ran {times} times" in warning for warning in said)

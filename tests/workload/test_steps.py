@@ -92,6 +92,40 @@ def test_one_batch_and_an_empty_one_and_marks_within_it_are_one_step():
     assert numbers(builder.load()) == [0]
 
 
+def trained(*, updates: tuple[str, ...]) -> TraceBuilder:
+    """Iterations of 100 us, each with an update by some optimizers at its end."""
+    builder = TraceBuilder()
+    for start in (0, 100, 200):
+        builder.op("aten::mm", start, 20).kernel("k", start + 20, 60, launch=start + 10)
+        for place, name in enumerate(updates):
+            builder.annotation(f"Optimizer.step#{name}.step", start + 70 + 10 * place, 10)
+    return builder.kernel("evaluation", 330, 60, launch=310)
+
+
+@pytest.mark.parametrize("updates", [("Adam",), ("Muon", "Adam"), ("Muon", "SGD", "Adam")])
+def test_what_lies_between_updates_of_the_parameters_is_a_step(updates: tuple[str, ...]):
+    ends = 70 + 10 * len(updates)
+    found = steps.find(trained(updates=updates).load().rank())
+    edges = found.select((pl.col("start_ns", "end_ns") - pl.col("start_ns").first()) // 1000)
+    assert edges.rows() == [(0, ends), (ends, 100 + ends), (100 + ends, 200 + ends)]
+    run = prepare(trained(updates=updates).load())
+    assert (run.measured.steps, run.measured.step_time_us) == (2, 100)
+    assert run.kernels.filter(name="evaluation")["step"].to_list() == [None]
+
+
+def test_an_optimizer_that_wraps_another_updates_once():
+    builder = trained(updates=("Adam",))
+    for start in (0, 100, 200):
+        builder.annotation("Optimizer.step#Adam.step", start + 72, 5)
+    assert numbers(builder.load()) == [0, 1, 2]
+
+
+def test_optimizers_that_take_turns_tell_no_steps():
+    builder = trained(updates=("Critic",)).annotation("Optimizer.step#Actor.step", 285, 5)
+    assert steps.is_whole_trace(builder.load().rank())
+    assert steps.iterations(builder.load().rank()) == "the optimizer ran 3 times"
+
+
 def test_profiler_steps_count_more_than_batches():
     assert numbers(served(DECODE, DECODE).step(7, 0, 100).step(8, 100, 100).load()) == [7, 8]
 

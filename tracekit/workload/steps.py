@@ -10,14 +10,16 @@ PATTERN = r"^ProfilerStep#(\d{1,18})"
 UPDATE = r"^Optimizer\.step#"
 WHOLE_TRACE = 0
 STEP_COLUMNS = ("step", "start_ns", "end_ns", "pid", "tid", "kind", "tokens")
+NO_BATCH = {"kind": pl.lit(None, pl.String), "tokens": pl.lit(None, pl.Int64)}
 
 
 def find(trace: RankTrace) -> pl.DataFrame:
     """The steps of a trace in order of start; of those that start together the longest first.
 
-    Without ProfilerStep annotations these are the batches of a serving engine that marked several, numbered from 0;
-    else the trace is one step, number 0, from its first event to its last. Marks in which nothing was launched are no
-    steps: a recording that ends with its block opens one last step, and nothing follows.
+    Without ProfilerStep annotations these are the batches of a serving engine that marked several, or what lies between
+    the updates of an optimizer, numbered from 0; else the trace is one step, number 0, from its first event to its
+    last. Marks in which nothing was launched are no steps: a recording that ends with its block opens one last step,
+    and nothing follows.
 
     Returns:
         ``step`` (ProfilerStep number), ``start_ns`` and ``end_ns`` on the CPU, ``pid`` and ``tid`` of the thread that
@@ -35,14 +37,34 @@ def find(trace: RankTrace) -> pl.DataFrame:
             tid=pl.col("tid").first(),
         )
         .sort("start_ns", "end_ns", "step", descending=[False, True, False])
-        .with_columns(kind=pl.lit(None, pl.String), tokens=pl.lit(None, pl.Int64))
+        .with_columns(**NO_BATCH)
     )
     if marked.height:
         return _with_launches(marked, trace)
-    several = batches.find(trace)
+    several = _unmarked(trace)
     if several.height > 1:
         return _with_launches(several.select(pl.int_range(pl.len()).alias("step"), *STEP_COLUMNS[1:]), trace)
     return _whole(trace)
+
+
+def _unmarked(trace: RankTrace) -> pl.DataFrame:
+    """Steps that other marks tell, without their numbers; none or one where these don't."""
+    served = batches.find(trace)
+    return served if served.height > 1 else _updates(trace)
+
+
+def _updates(trace: RankTrace) -> pl.DataFrame:
+    """From the end of each update of the parameters to the end of the next; none where optimizers take turns."""
+    end_ns = (pl.col("ts_ns") + pl.col("dur_ns")).alias("end_ns")
+    marks = trace.annotations.filter(pl.col("name").str.contains(UPDATE)).with_columns(end_ns)
+    marks = marks.sort("ts_ns", "end_ns", descending=[False, True])
+    outer = marks.filter((pl.col("ts_ns") >= pl.col("end_ns").cum_max().shift(1)).fill_null(value=True))
+    last = outer.group_by("name").agg(pl.len(), pl.col("end_ns").min()).sort("end_ns")
+    if last["len"].n_unique() != 1:
+        return outer.clear().select("pid", "tid", "end_ns", start_ns="ts_ns", **NO_BATCH)
+    rounds = outer.filter(pl.col("name") == last["name"][-1])
+    start_ns = pl.col("end_ns").shift(1).fill_null(_whole(trace)["start_ns"][0])
+    return rounds.select("pid", "tid", "end_ns", start_ns=start_ns, **NO_BATCH)
 
 
 def _with_launches(marked: pl.DataFrame, trace: RankTrace) -> pl.DataFrame:
@@ -53,7 +75,7 @@ def _with_launches(marked: pl.DataFrame, trace: RankTrace) -> pl.DataFrame:
 
 def is_whole_trace(trace: RankTrace) -> bool:
     """Whether a trace has no marks of several steps, so that :func:`find` takes all of it for one step."""
-    return not trace.annotations["name"].str.contains(PATTERN).any() and batches.find(trace).height < 2
+    return not trace.annotations["name"].str.contains(PATTERN).any() and _unmarked(trace).height < 2
 
 
 def iterations(trace: RankTrace) -> str | None:
@@ -74,8 +96,7 @@ def _whole(trace: RankTrace) -> pl.DataFrame:
         step=pl.lit(WHOLE_TRACE, dtype=pl.Int64),
         start_ns=pl.col("ts_ns").min(),
         end_ns=(pl.col("ts_ns") + pl.col("dur_ns")).max(),
-        kind=pl.lit(None, pl.String),
-        tokens=pl.lit(None, pl.Int64),
+        **NO_BATCH,
     )
     return span.join(main.select("pid", "tid"), how="left", on=pl.lit(True)).select(*STEP_COLUMNS)
 
