@@ -93,7 +93,8 @@ def test_steps_without_a_kernel_are_drawn_too():
 
 def test_the_critical_path_is_whole_and_its_arrows_lead_on(run, events):
     path = slices(events, pid=0, tid=CRITICAL)
-    assert sum(event["dur"] for event in path) == pytest.approx(critical_path(run, measured(run.graph)).span_ns / 1e3, abs=0.01)
+    span_us = critical_path(run, measured(run.graph)).span_ns / 1e3
+    assert sum(event["dur"] for event in path) == pytest.approx(span_us, abs=0.01)
     starts = {event["id"]: event for event in events if event["ph"] == "s"}
     ends = {event["id"]: event for event in events if event["ph"] == "f"}
     assert starts.keys() == ends.keys()
