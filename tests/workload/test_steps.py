@@ -120,6 +120,15 @@ def test_an_optimizer_that_wraps_another_updates_once():
     assert numbers(builder.load()) == [0, 1, 2]
 
 
+def test_an_optimizer_that_steps_within_the_backward_pass_tells_no_steps():
+    builder = TraceBuilder().op("aten::mm", 0, 20).kernel("k", 20, 60, launch=10)
+    for start in (100, 200, 300):
+        builder.op("autograd::engine::evaluate_function: MmBackward0", start, 40)
+        builder.kernel("k", start + 20, 60, launch=start + 10)
+        builder.annotation("Optimizer.step#Adam.step", start + 50, 10)
+    assert steps.is_whole_trace(builder.load().rank())
+
+
 def test_optimizers_that_take_turns_tell_no_steps():
     builder = trained(updates=("Critic",)).annotation("Optimizer.step#Actor.step", 285, 5)
     assert steps.is_whole_trace(builder.load().rank())

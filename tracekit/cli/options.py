@@ -167,7 +167,7 @@ Steps = Annotated[
     typer.Option(
         "--steps",
         metavar="N[:M]",
-        help="Steps to measure (ProfilerStep numbers, without such marks from 0); default all but the first of several.",
+        help="Steps to measure (ProfilerStep numbers; without these from 0); default all but the first of several.",
     ),
 ]
 Top = Annotated[int, typer.Option("--top", metavar="N", min=0, help="Kernels to list.")]

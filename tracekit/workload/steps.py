@@ -5,6 +5,7 @@ import polars as pl
 from tracekit.errors import StepError
 from tracekit.ingest import batches
 from tracekit.trace import RankTrace
+from tracekit.workload import phases
 
 PATTERN = r"^ProfilerStep#(\d{1,18})"
 UPDATE = r"^Optimizer\.step#"
@@ -54,17 +55,23 @@ def _unmarked(trace: RankTrace) -> pl.DataFrame:
 
 
 def _updates(trace: RankTrace) -> pl.DataFrame:
-    """From the end of each update of the parameters to the end of the next; none where optimizers take turns."""
+    """From the end of each update of the parameters to the end of the next.
+
+    None where optimizers take turns, or where they step within the backward pass, parameter by parameter.
+    """
     end_ns = (pl.col("ts_ns") + pl.col("dur_ns")).alias("end_ns")
     marks = trace.annotations.filter(pl.col("name").str.contains(UPDATE)).with_columns(end_ns)
     marks = marks.sort("ts_ns", "end_ns", descending=[False, True])
     outer = marks.filter((pl.col("ts_ns") >= pl.col("end_ns").cum_max().shift(1)).fill_null(value=True))
     last = outer.group_by("name").agg(pl.len(), pl.col("end_ns").min()).sort("end_ns")
     if last["len"].n_unique() != 1:
-        return outer.clear().select("pid", "tid", "end_ns", start_ns="ts_ns", **NO_BATCH)
-    rounds = outer.filter(pl.col("name") == last["name"][-1])
+        return outer.clear()
+    rounds = outer.filter(pl.col("name") == last["name"][-1]).with_row_index("step")
     start_ns = pl.col("end_ns").shift(1).fill_null(_whole(trace)["start_ns"][0])
-    return rounds.select("pid", "tid", "end_ns", start_ns=start_ns, **NO_BATCH)
+    found = rounds.select(pl.col("step").cast(pl.Int64), "pid", "tid", "end_ns", start_ns=start_ns, **NO_BATCH)
+    forward = trace.calls.filter(phases.marked(trace.calls, trace.ops, trace.annotations).is_null())["ts_ns"]
+    with_forward = assign(forward, found).drop_nulls().unique()
+    return found if found["step"][1:].is_in(with_forward.implode()).all() else found.clear()
 
 
 def _with_launches(marked: pl.DataFrame, trace: RankTrace) -> pl.DataFrame:
