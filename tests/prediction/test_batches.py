@@ -37,6 +37,16 @@ def test_the_engine_says_how_many_tokens_a_step_has():
     assert source.per_second == pytest.approx(16 / 100e-6)
 
 
+def test_a_step_lies_in_its_interval_though_what_ran_before_it_makes_it_shorter():
+    """The kernel before ends within a step that the CPU paces."""
+    builder = TraceBuilder()
+    for start, dur in ((0, 50), (100, 95), (200, 20), (300, 20)):
+        builder.step(start // 100, start, 100).op("aten::mm", start, 15, dims=[[512, 512]] * 2, types=["float"] * 2)
+        builder.kernel("sgemm", start + 20, dur, launch=start + 10)
+    (found,) = tk.predict(builder.load(), gpu="a100-pcie-40gb", steps=2, host_speed=1.01).targets
+    assert found.low_us < found.step.step_time_us < found.high_us
+
+
 def test_what_an_earlier_batch_left_in_the_queue_counts_to_no_later_one():
     """The GPU is 82 us behind when decoding begins; a batch of that takes it 82 all the same, with the gap."""
     for steps, count in ((None, 4), ("2", 1)):

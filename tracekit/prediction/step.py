@@ -291,6 +291,8 @@ class Predictor:
         step_us, low_us, high_us = (
             _per_span(run) * one.span_us * factor for one, factor in zip((step, low, high), longer, strict=True)
         )
+        # A step that the CPU paces is shorter the longer the kernels of the one before took.
+        low_us, high_us = min(low_us, step_us, high_us), max(low_us, step_us, high_us)
         late = straggling(self.run, self.spread, *layouts) if layouts else Straggling()
         as_traced = run is self.run and not run.edits and not pipeline
         measured_us = times["measured_us"].to_numpy()
