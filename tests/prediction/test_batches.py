@@ -3,6 +3,7 @@
 import pytest
 
 import tracekit as tk
+from tests.jobs import job
 from tracekit.prediction.batch import batch_of_rank
 from tracekit.replay.run import prepare
 from tracekit.testing import TraceBuilder
@@ -24,6 +25,21 @@ def served(behind: float = 0) -> Trace:
         builder.annotation(name, 100 * number, 60).kernel("k", start, dur, launch=100 * number + 10)
         free = start + dur
     return builder.load()
+
+
+def test_ranks_whose_engines_ran_other_batches_have_no_steps_in_common():
+    def rank(*batches: str) -> TraceBuilder:
+        builder = TraceBuilder()
+        for number, name in enumerate(batches):
+            builder.annotation(name, 100 * number, 60).kernel("k", 100 * number + 20, 80, launch=100 * number + 10)
+        return builder
+
+    alike = prepare(job(rank(DECODE, DECODE, DECODE), rank(DECODE, DECODE, DECODE)))
+    assert (alike.measured.steps, alike.measured.step_time_us) == (2, 100)
+    unlike = prepare(job(rank(DECODE, DECODE, DECODE), rank(DECODE, "step[IDLE bs=0]", DECODE)))
+    assert unlike.steps["step"].to_list() == [0, 0]
+    assert (unlike.measured.steps, unlike.measured.step_time_us) == (1, 290)
+    assert unlike.kernels["step"].unique().to_list() == [0]
 
 
 def test_the_engine_says_how_many_tokens_a_step_has():

@@ -1,5 +1,7 @@
 """Which step each call belongs to."""
 
+from collections.abc import Sequence
+
 import polars as pl
 
 from tracekit.errors import StepError
@@ -48,6 +50,22 @@ def find(trace: RankTrace) -> pl.DataFrame:
     return _whole(trace)
 
 
+def of_ranks(ranks: Sequence[RankTrace]) -> list[pl.DataFrame]:
+    """The steps of each rank, as :func:`find` gives them.
+
+    Ranks whose engines ran different numbers of batches, or that updated their parameters differently often, have no
+    steps in common: of each the whole trace is one.
+    """
+    found = [find(rank) for rank in ranks]
+    if len({table.height for table in found}) == 1 or any(_marked(rank) for rank in ranks):
+        return found
+    return [_whole(rank) for rank in ranks]
+
+
+def _marked(trace: RankTrace) -> bool:
+    return trace.annotations["name"].str.contains(PATTERN).any()
+
+
 def _unmarked(trace: RankTrace) -> pl.DataFrame:
     """Steps that other marks tell, without their numbers; none or one where these don't."""
     served = batches.find(trace)
@@ -82,7 +100,7 @@ def _with_launches(marked: pl.DataFrame, trace: RankTrace) -> pl.DataFrame:
 
 def is_whole_trace(trace: RankTrace) -> bool:
     """Whether a trace has no marks of several steps, so that :func:`find` takes all of it for one step."""
-    return not trace.annotations["name"].str.contains(PATTERN).any() and _unmarked(trace).height < 2
+    return not _marked(trace) and _unmarked(trace).height < 2
 
 
 def iterations(trace: RankTrace) -> str | None:
