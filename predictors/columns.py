@@ -10,15 +10,13 @@ import polars as pl
 
 from predictors.arrays import Bools, Floats, Frameworks
 from predictors.coded import Coded
-from predictors.kernels import DTYPE_BYTES, complete, with_law
+from predictors.kernels import DTYPE_BYTES, ROW_FAMILIES, complete, with_law
 from predictors.machine import Machine
 from predictors.precision import runs_as
 from predictors.stacks import SERVING_FRAMEWORKS, block_queries, key_reads, made_for_mma, of_the_law, stack_on
 from predictors.terms import Columns
 from predictors.work import BYTES, attended, attended_keys, element_bytes, with_work
 
-ROW_FAMILIES = ("softmax", "norm")
-"""Those that work on whole rows: of the others' rows a block takes many, or a part."""
 VECTOR_BYTES = 16
 """What one thread loads at once where the addresses allow it."""
 MANY = 1e9

@@ -48,6 +48,8 @@ REQUIRED: dict[str, tuple[str, ...]] = {
 
 TENSOR_FAMILIES = ("gemm", "conv", "attention", "moe")
 MEMORY_FAMILIES = ("elementwise", "softmax", "norm", "copy", "reduction", "embedding", "optimizer", "memset")
+ROW_FAMILIES = ("softmax", "norm")
+"""Those that work on whole rows: of the others' rows a block takes many, or a part."""
 DTYPE_BYTES: dict[str, float] = {
     "fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "fp8_block": 1.0, "nvfp4": 0.5625,
     "int8": 1.0, "3xtf32": 4.0,
@@ -78,10 +80,10 @@ def complete(kernels: pl.DataFrame) -> pl.DataFrame:
         `winograd`, whether a convolution has Winograd's algorithm, and `paged`, whether attention's keys lie in the
         pages of a serving engine's cache, stay null where nobody knows; `channels` are a convolution's of one group,
         `height` and `width` those of its output images, `part` says what a norm's kernel does: 'sums' or 'scaling'
-        where several make one, 'rows' or 'squares' where it is PyTorch's own layer or RMS norm, 'fused' where it
-        is one that a compiler generated, or null. `tokens` of a
-        product or of experts without a shape are those of the batch that they ran for. Null are also a `framework` that
-        isn't one of `stacks.FRAMEWORKS`, a number that isn't finite, and a time below 0.
+        where several make one, 'rows' or 'squares' where it is PyTorch's own layer or RMS norm, of a norm, softmax or
+        reduction 'fused' where a compiler generated it, or null. `tokens` of a product or of experts without a shape
+        are those of the batch that they ran for. Null are also a `framework` that isn't one of `stacks.FRAMEWORKS`, a
+        number that isn't finite, and a time below 0.
 
     Raises:
         KernelTableError: no `family` column, a family or a dtype nobody knows, or a column of a wrong type.
@@ -121,8 +123,8 @@ def with_law(table: pl.DataFrame) -> pl.DataFrame:
 
     A depthwise convolution has no product for matrix units: it goes over its input once, as elementwise kernels do. On
     vector units one without Winograd's algorithm is a product, no more; the measured ones all have it. A kernel that
-    does a part of a norm sums up, or goes over the elements one by one. A generated norm goes through its rows once, as
-    sums do.
+    does a part of a norm sums up, or goes over the elements one by one. A generated norm goes through its rows as sums
+    do.
 
     Args:
         table: from `complete`; `dtype` is what the kernel really runs in, `asked`, if there, what it is made for.

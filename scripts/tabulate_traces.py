@@ -14,7 +14,7 @@ import polars as pl
 
 import tracekit as tk
 from predictors import columns
-from predictors.columns import ROW_FAMILIES
+from predictors.kernels import ROW_FAMILIES
 from predictors.machine import Machine, machine
 from predictors.model import split
 from predictors.roofline import bound_us

@@ -6,8 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from predictors.columns import ROW_FAMILIES
-from predictors.kernels import TENSOR_FAMILIES
+from predictors.kernels import ROW_FAMILIES, TENSOR_FAMILIES
 from tracekit import schema
 from tracekit.workload import functions
 from tracekit.workload.classify import classify, is_helper
@@ -131,10 +130,10 @@ def _work(signature: Signature, family: str, by_name: str | None, row: dict[str,
     columns = work(signature, family, item_bytes)
     if columns is None and row["elements"] is not None:
         columns = optimizer.over_parameters(signature, name, row["elements"], item_bytes)
-    return {**_in_direction(columns or {}, name), **_sort(signature.op, name, family), "shares": True}
+    return {**_in_direction(columns or {}, name), **_variant(signature.op, name, family), "shares": True}
 
 
-def _sort(op: str, kernel: str, family: str) -> Columns:
+def _variant(op: str, kernel: str, family: str) -> Columns:
     """What sort of reduction, norm or softmax a kernel is; nothing of other families."""
     if family not in (*ROW_FAMILIES, "reduction"):
         return {}
