@@ -16,6 +16,14 @@ def job(*builders: TraceBuilder, world_size: int | None = None) -> Trace:
     )
 
 
+def served(*batches: str, kernel: float = 60) -> TraceBuilder:
+    """What a serving engine launches every 100, under a mark of its own, each a kernel of some length."""
+    builder = TraceBuilder()
+    for start, name in zip(range(0, 100 * len(batches), 100), batches, strict=True):
+        builder.annotation(name, start, 40).kernel("k", start + 20, kernel, launch=start + 10)
+    return builder
+
+
 def recorded(kind: str = "allreduce", nelems: int = 1000, ranks: str = "[0, 1]", name: str = "0") -> dict[str, Any]:
     """What torch.distributed notes on a collective's kernel."""
     size = ranks.count(",") + 1

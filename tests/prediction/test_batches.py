@@ -1,9 +1,11 @@
 """Batches of a serving engine as steps: what they get done, on other GPUs too."""
 
+from functools import partial
+
 import pytest
 
 import tracekit as tk
-from tests.jobs import job
+from tests.jobs import job, served
 from tracekit.prediction.batch import batch_of_rank
 from tracekit.replay.run import prepare
 from tracekit.testing import TraceBuilder
@@ -12,7 +14,7 @@ from tracekit.trace import Trace
 PREFILL, DECODE = "step[EXTEND bs=2 toks=4096]", "step[DECODE bs=16]"
 
 
-def served(behind: float = 0) -> Trace:
+def queued(behind: float = 0) -> Trace:
     """Two batches of prompts and four of decoding, of which each keeps the GPU for 80 of 100 us.
 
     Args:
@@ -28,12 +30,7 @@ def served(behind: float = 0) -> Trace:
 
 
 def test_ranks_whose_engines_ran_other_batches_have_no_steps_in_common():
-    def rank(*batches: str) -> TraceBuilder:
-        builder = TraceBuilder()
-        for number, name in enumerate(batches):
-            builder.annotation(name, 100 * number, 60).kernel("k", 100 * number + 20, 80, launch=100 * number + 10)
-        return builder
-
+    rank = partial(served, kernel=80)
     alike = prepare(job(rank(DECODE, DECODE, DECODE), rank(DECODE, DECODE, DECODE)))
     assert (alike.measured.steps, alike.measured.step_time_us) == (2, 100)
     unlike = prepare(job(rank(DECODE, DECODE, DECODE), rank(DECODE, "step[IDLE bs=0]", DECODE)))
@@ -43,12 +40,12 @@ def test_ranks_whose_engines_ran_other_batches_have_no_steps_in_common():
 
 
 def test_the_engine_says_how_many_tokens_a_step_has():
-    run = prepare(served())
+    run = prepare(queued())
     assert (run.measured.steps, run.measured.step_time_us) == (4, 100)
     batch = batch_of_rank(run)
     assert batch is not None
     assert (batch.size, batch.unit, batch.marked) == (16, "tokens", True)
-    source = tk.report(served()).source
+    source = tk.report(queued()).source
     assert source.batches == "decode"
     assert source.per_second == pytest.approx(16 / 100e-6)
 
@@ -66,5 +63,5 @@ def test_a_step_lies_in_its_interval_though_what_ran_before_it_makes_it_shorter(
 def test_what_an_earlier_batch_left_in_the_queue_counts_to_no_later_one():
     """The GPU is 82 us behind when decoding begins; a batch of that takes it 82 all the same, with the gap."""
     for steps, count in ((None, 4), ("2", 1)):
-        measured = prepare(served(behind=50), steps=steps).measured
+        measured = prepare(queued(behind=50), steps=steps).measured
         assert (measured.step_time_us, measured.span_us) == pytest.approx((82, count * 82))

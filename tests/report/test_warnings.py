@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 import tracekit as tk
+from tests.jobs import served
 from tracekit.replay.run import prepare
 from tracekit.reporting.sections import idle, warnings
 from tracekit.testing import TraceBuilder
@@ -45,9 +46,7 @@ def test_several_iterations_in_what_counts_as_one_step_are_said(marked, times, w
 
 
 def test_batches_of_other_kinds_than_the_measured_ones_are_said():
-    builder = TraceBuilder()
-    for number, name in enumerate(("step[EXTEND bs=2 toks=64]", *["step[DECODE bs=2]"] * 3)):
-        builder.annotation(name, 100 * number, 90).kernel("k", 100 * number + 20, 60, launch=100 * number + 10)
+    builder = served("step[EXTEND bs=2 toks=64]", *["step[DECODE bs=2]"] * 3)
     said = "the engine also ran 1 prefill batch, which aren't measured: --steps 0 measures the first"
     assert said in said_of(builder)
     assert said not in said_of(builder.step(1, 0, 300))

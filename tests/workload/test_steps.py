@@ -3,6 +3,7 @@
 import polars as pl
 import pytest
 
+from tests.jobs import served
 from tracekit.replay.run import prepare
 from tracekit.testing import TraceBuilder
 from tracekit.trace import Trace
@@ -51,14 +52,6 @@ def test_a_step_number_beyond_integers_is_cut():
     assert steps.find(trace.rank())["step"].to_list() == [int("9" * 18)]
 
 
-def served(*names: str) -> TraceBuilder:
-    """Batches of 100 us of which each launches a kernel of 60."""
-    builder = TraceBuilder()
-    for number, name in enumerate(names):
-        builder.annotation(name, 100 * number, 40).kernel("k", 100 * number + 20, 60, launch=100 * number + 10)
-    return builder
-
-
 PREFILL, DECODE = "execute_context_1(500_250000)_generation_0(0)", "execute_context_0(0)_generation_8(8)"
 
 
@@ -88,7 +81,7 @@ def test_kinds_of_batches(name: str, kind: str, tokens: int):
 
 def test_one_batch_and_an_empty_one_and_marks_within_it_are_one_step():
     builder = served(PREFILL, "execute_context_0(0)_generation_0(0)").annotation("step[EXTEND bs=1 toks=500]", 5, 30)
-    assert steps.is_whole_trace(builder.load().rank())
+    assert steps.is_whole_trace(steps.find(builder.load().rank()))
     assert numbers(builder.load()) == [0]
 
 
@@ -126,12 +119,12 @@ def test_an_optimizer_that_steps_within_the_backward_pass_tells_no_steps():
         builder.op("autograd::engine::evaluate_function: MmBackward0", start, 40)
         builder.kernel("k", start + 20, 60, launch=start + 10)
         builder.annotation("Optimizer.step#Adam.step", start + 50, 10)
-    assert steps.is_whole_trace(builder.load().rank())
+    assert steps.is_whole_trace(steps.find(builder.load().rank()))
 
 
 def test_optimizers_that_take_turns_tell_no_steps():
     builder = trained(updates=("Critic",)).annotation("Optimizer.step#Actor.step", 285, 5)
-    assert steps.is_whole_trace(builder.load().rank())
+    assert steps.is_whole_trace(steps.find(builder.load().rank()))
     assert steps.iterations(builder.load().rank()) == "the optimizer ran 3 times"
 
 
@@ -148,4 +141,4 @@ def test_a_single_mark_of_number_0_is_a_mark():
     builder = TraceBuilder().kernel("before", 20, 10, launch=10).step(0, 100, 100).kernel("within", 120, 10, launch=110)
     kernels = prepare(builder.load()).kernels
     assert dict(kernels.select("name", "step").iter_rows()) == {"before": None, "within": 0}
-    assert not steps.is_whole_trace(builder.load().rank())
+    assert not steps.is_whole_trace(steps.find(builder.load().rank()))

@@ -20,7 +20,7 @@ LOADING_US = 1000.0
 def marked(case: Case) -> Check:
     """Warns if the trace holds fewer than two marked steps."""
     name, title, steps = "steps", "Steps", case.run.steps
-    if is_whole_trace(case.rank):
+    if is_whole_trace(case.run.steps):
         cost = case.of_step(_outside_gpu_work_us(case))
         several = iterations(case.rank)
         return Check(

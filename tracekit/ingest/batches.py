@@ -3,6 +3,7 @@
 import polars as pl
 
 from tracekit.ingest.captures import annotated, within
+from tracekit.ingest.nesting import outermost
 from tracekit.trace import RankTrace
 
 _NAME = pl.col("name").str
@@ -16,11 +17,10 @@ _SIZE = pl.coalesce(
     _NAME.extract(r"^step\[.*\bbs=(\d+)").cast(pl.Int64),
 )
 _PROMPTS, _REPLIES = (_NAME.extract(rf"{word}_(\d+)\(").cast(pl.Int64) for word in ("context", "generation"))
-PREFILL, DECODE, MIXED = "prefill", "decode", "mixed"
 _KIND = pl.coalesce(
-    pl.when((_PROMPTS > 0) & (_REPLIES > 0)).then(pl.lit(MIXED)),
-    pl.when(_PROMPTS > 0).then(pl.lit(PREFILL)),
-    pl.when(_REPLIES > 0).then(pl.lit(DECODE)),
+    pl.when((_PROMPTS > 0) & (_REPLIES > 0)).then(pl.lit("mixed")),
+    pl.when(_PROMPTS > 0).then(pl.lit("prefill")),
+    pl.when(_REPLIES > 0).then(pl.lit("decode")),
     _NAME.extract(r"^step\[(\w+)").replace("EXTEND", "PREFILL").str.to_lowercase(),
 )
 
@@ -33,11 +33,9 @@ def find(trace: RankTrace) -> pl.DataFrame:
         the engine's own word) and the ``tokens``, which of SGLang's decoding are its sequences. Of marks within each
         other the outer one counts.
     """
-    marks = trace.annotations.with_columns(end_ns=pl.col("ts_ns") + pl.col("dur_ns"), kind=_KIND, tokens=_SIZE)
-    marks = marks.filter(pl.col("tokens") > 0).sort("ts_ns", "end_ns", descending=[False, True])
-    outer = marks.filter((pl.col("ts_ns") >= pl.col("end_ns").cum_max().shift(1)).fill_null(value=True))
-    until = pl.col("ts_ns").shift(-1).fill_null(pl.col("end_ns"))
-    return outer.select("pid", "tid", "kind", "tokens", start_ns="ts_ns", end_ns=until)
+    marks = trace.annotations.with_columns(kind=_KIND, tokens=_SIZE).filter(pl.col("tokens") > 0)
+    until = pl.col("ts_ns").shift(-1).fill_null(pl.col("ts_ns") + pl.col("dur_ns"))
+    return outermost(marks).select("pid", "tid", "kind", "tokens", start_ns="ts_ns", end_ns=until)
 
 
 def sizes(trace: RankTrace, calls: pl.DataFrame) -> pl.DataFrame:

@@ -7,6 +7,7 @@ import polars as pl
 
 from tracekit.errors import TracekitError
 from tracekit.ingest.captured import LAUNCHES_GRAPH
+from tracekit.ingest.nesting import outermost
 from tracekit.prediction.layout import Layout, trains
 from tracekit.replay.run import Run
 from tracekit.workload.signature import Signature
@@ -88,7 +89,8 @@ def _recognise(run: Run) -> Batch | None:
     if marked is not None:
         return Batch(marked, "tokens", marked=True)
     ops = run.trace.ops.filter(pl.col("name").is_in(list(FIRST_LAYERS)) & pl.col("input_dims").is_not_null())
-    layers = _outermost(ops.with_columns(step=assign(ops["ts_ns"], run.chosen)).drop_nulls("step"))
+    chosen = ops.with_columns(step=assign(ops["ts_ns"], run.chosen)).drop_nulls("step")
+    layers = outermost(chosen, "pid", "tid")  # autocast calls a layer anew from within itself
     if layers.is_empty() or (not trains(run) and run.trace.calls["name"].str.contains(LAUNCHES_GRAPH).any()):
         return None
     first = layers["name"][0]
@@ -109,9 +111,3 @@ def _size(shape: tuple[int, ...] | None, unit: str) -> int:
     if shape is None:
         return 0
     return math.prod(shape) if unit == "tokens" else next(iter(shape), 0)
-
-
-def _outermost(ops: pl.DataFrame) -> pl.DataFrame:
-    """Without those that run within another: autocast calls a layer anew from within itself."""
-    ended = (pl.col("ts_ns") + pl.col("dur_ns")).cum_max().shift().over("pid", "tid")
-    return ops.sort("ts_ns", -pl.col("dur_ns")).filter((pl.col("ts_ns") >= ended).fill_null(True))

@@ -50,7 +50,7 @@ def gather(ranks: Sequence[RankTrace], steps: str | None, progress: Callable[[st
     found = step_table.of_ranks(ranks)
     chosen = [step_table.choose(table, steps) for table in found]
     progress("classify kernels")
-    kernels = [_in_steps(extract(rank), table) for rank, table in zip(ranks, found, strict=True)]
+    kernels = [extract(rank, table) for rank, table in zip(ranks, found, strict=True)]
     progress("link dependencies")
     if len(ranks) == 1:
         graph = link(ranks[0], kernels[0], step_table.marks(found[0]))
@@ -64,13 +64,6 @@ def gather(ranks: Sequence[RankTrace], steps: str | None, progress: Callable[[st
     each = [parts(*columns) for columns in zip(ranks, kernels, marks, strict=True)]
     graph = link_ranks(list(zip(numbers, each, strict=True)), collectives)
     return _without_waiting(Job(table, _stack(found, numbers), _stack(chosen, numbers), graph, collectives))
-
-
-def _in_steps(kernels: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """``kernels``, all in the one step where the ranks have none in common."""
-    if kernels["step"].drop_nulls().is_in(steps["step"].implode()).all():
-        return kernels
-    return kernels.with_columns(step=pl.lit(step_table.WHOLE_TRACE, pl.Int64))
 
 
 def _stack(tables: Sequence[pl.DataFrame], ranks: Sequence[int]) -> pl.DataFrame:

@@ -25,7 +25,7 @@ class StepTime:
         waiting_us: The part of that in which they only waited for other ranks.
         steps: How many steps the medians are over.
         span_us: All chosen steps together, from the start of the first step of all, else from the end of the one
-            before, to the end of the last; unlike the median of a few steps, it doesn't grow when one gets faster.
+            before, to the end of the last; of all steps, unlike their median, it never grows when something is faster.
     """
 
     step_time_us: float

@@ -26,12 +26,16 @@ from tracekit.workload import steps as step_table
 from tracekit.workload.owners import at_rows, innermost_ops, launching_calls
 
 
-def extract(trace: RankTrace) -> pl.DataFrame:
+def extract(trace: RankTrace, steps: pl.DataFrame | None = None) -> pl.DataFrame:
     """One row per GPU activity, joined to what launched it, with the work it does (``schema.KERNELS``).
 
     Rows keep the order of ``trace.activities``.
+
+    Args:
+        trace: What the rank recorded.
+        steps: Its steps; by default those that its own marks tell.
     """
-    owned = _join_owners(trace)
+    owned = _join_owners(trace, step_table.find(trace) if steps is None else steps)
     work_of = description.of_calls(owned.select(description.CALL_SIGNATURE).unique())
     described = owned.rename({"bytes": "recorded_bytes"}).join(
         work_of, on=description.CALL_SIGNATURE, how="left", nulls_equal=True, maintain_order="left"
@@ -62,7 +66,7 @@ def _work_from() -> pl.Expr:
     )
 
 
-def _join_owners(trace: RankTrace) -> pl.DataFrame:
+def _join_owners(trace: RankTrace, steps: pl.DataFrame) -> pl.DataFrame:
     """Activities with the call, op and step that launched them, and that op's inputs."""
     call = launching_calls(trace.activities, trace.calls)
     op_row = at_rows(innermost_ops(trace.calls, trace.ops), call)
@@ -84,7 +88,7 @@ def _join_owners(trace: RankTrace) -> pl.DataFrame:
             call=call,
             op_row=op_row,
             captured_row=captured_row,
-            step=_steps(trace, call),
+            step=_steps(trace, call, steps),
             launched_in=phases.launched_in(trace, call),
             module=module,
             python_line=line,
@@ -118,11 +122,11 @@ def _geometry(activities: pl.DataFrame, captured: Captured) -> dict[str, pl.Seri
     }
 
 
-def _steps(trace: RankTrace, call: pl.Series) -> pl.Series:
+def _steps(trace: RankTrace, call: pl.Series, steps: pl.DataFrame) -> pl.Series:
     """The step that launched each activity; a trace without step marks is one step, whoever launched it."""
-    if step_table.is_whole_trace(trace):
+    if step_table.is_whole_trace(steps):
         return pl.repeat(step_table.WHOLE_TRACE, trace.activities.height, dtype=pl.Int64, eager=True)
-    return step_table.assign(at_rows(trace.calls["ts_ns"], call), step_table.find(trace))
+    return step_table.assign(at_rows(trace.calls["ts_ns"], call), steps)
 
 
 def _share(kernels: pl.DataFrame) -> pl.DataFrame:

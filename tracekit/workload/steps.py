@@ -6,13 +6,14 @@ import polars as pl
 
 from tracekit.errors import StepError
 from tracekit.ingest import batches
+from tracekit.ingest.nesting import outermost
 from tracekit.trace import RankTrace
 from tracekit.workload import phases
 
 PATTERN = r"^ProfilerStep#(\d{1,18})"
 UPDATE = r"^Optimizer\.step#"
 WHOLE_TRACE = 0
-STEP_COLUMNS = ("step", "start_ns", "end_ns", "pid", "tid", "kind", "tokens")
+STEP_COLUMNS = ("step", "start_ns", "end_ns", "pid", "tid", "kind", "tokens", "whole")
 NO_BATCH = {"kind": pl.lit(None, pl.String), "tokens": pl.lit(None, pl.Int64)}
 
 
@@ -27,9 +28,29 @@ def find(trace: RankTrace) -> pl.DataFrame:
     Returns:
         ``step`` (ProfilerStep number), ``start_ns`` and ``end_ns`` on the CPU, ``pid`` and ``tid`` of the thread that
         runs the training or serving loop (null if the trace has no CPU events); of an engine's batches their ``kind``
-        and ``tokens``, else null.
+        and ``tokens``, else null; ``whole``, of the one step of a trace without marks.
     """
-    marked = (
+    marked = _profiled(trace)
+    if marked.is_empty():
+        marked = _unmarked(trace)
+    return _with_launches(marked, trace) if marked.height else _whole(trace)
+
+
+def of_ranks(ranks: Sequence[RankTrace]) -> list[pl.DataFrame]:
+    """The steps of each rank, as :func:`find` gives them.
+
+    Ranks whose engines ran different numbers of batches, or that updated their parameters differently often, have no
+    steps in common: of each the whole trace is one.
+    """
+    found = [find(rank) for rank in ranks]
+    if len({table.height for table in found}) == 1 or any(_profiled(rank).height for rank in ranks):
+        return found
+    return [_whole(rank) for rank in ranks]
+
+
+def _profiled(trace: RankTrace) -> pl.DataFrame:
+    """The profiler's own marks."""
+    return (
         trace.annotations.with_columns(step=pl.col("name").str.extract(PATTERN).cast(pl.Int64))
         .drop_nulls("step")
         .group_by("step")
@@ -40,36 +61,17 @@ def find(trace: RankTrace) -> pl.DataFrame:
             tid=pl.col("tid").first(),
         )
         .sort("start_ns", "end_ns", "step", descending=[False, True, False])
-        .with_columns(**NO_BATCH)
+        .select("step", "start_ns", "end_ns", "pid", "tid", **NO_BATCH, whole=False)
     )
-    if marked.height:
-        return _with_launches(marked, trace)
-    several = _unmarked(trace)
-    if several.height > 1:
-        return _with_launches(several.select(pl.int_range(pl.len()).alias("step"), *STEP_COLUMNS[1:]), trace)
-    return _whole(trace)
-
-
-def of_ranks(ranks: Sequence[RankTrace]) -> list[pl.DataFrame]:
-    """The steps of each rank, as :func:`find` gives them.
-
-    Ranks whose engines ran different numbers of batches, or that updated their parameters differently often, have no
-    steps in common: of each the whole trace is one.
-    """
-    found = [find(rank) for rank in ranks]
-    if len({table.height for table in found}) == 1 or any(_marked(rank) for rank in ranks):
-        return found
-    return [_whole(rank) for rank in ranks]
-
-
-def _marked(trace: RankTrace) -> bool:
-    return trace.annotations["name"].str.contains(PATTERN).any()
 
 
 def _unmarked(trace: RankTrace) -> pl.DataFrame:
-    """Steps that other marks tell, without their numbers; none or one where these don't."""
+    """Several steps that other marks tell; none where these don't."""
     served = batches.find(trace)
-    return served if served.height > 1 else _updates(trace)
+    told = served if served.height > 1 else _updates(trace)
+    if told.height < 2:
+        return told.clear()
+    return told.select(pl.int_range(pl.len()).alias("step"), *STEP_COLUMNS[1:-1], whole=False)
 
 
 def _updates(trace: RankTrace) -> pl.DataFrame:
@@ -77,14 +79,12 @@ def _updates(trace: RankTrace) -> pl.DataFrame:
 
     None where optimizers take turns, or where they step within the backward pass, parameter by parameter.
     """
-    end_ns = (pl.col("ts_ns") + pl.col("dur_ns")).alias("end_ns")
-    marks = trace.annotations.filter(pl.col("name").str.contains(UPDATE)).with_columns(end_ns)
-    marks = marks.sort("ts_ns", "end_ns", descending=[False, True])
-    outer = marks.filter((pl.col("ts_ns") >= pl.col("end_ns").cum_max().shift(1)).fill_null(value=True))
-    last = outer.group_by("name").agg(pl.len(), pl.col("end_ns").min()).sort("end_ns")
+    marks = outermost(trace.annotations.filter(pl.col("name").str.contains(UPDATE)))
+    marks = marks.with_columns(end_ns=pl.col("ts_ns") + pl.col("dur_ns"))
+    last = marks.group_by("name").agg(pl.len(), pl.col("end_ns").min()).sort("end_ns")
     if last["len"].n_unique() != 1:
-        return outer.clear()
-    rounds = outer.filter(pl.col("name") == last["name"][-1]).with_row_index("step")
+        return marks.clear()
+    rounds = marks.filter(pl.col("name") == last["name"][-1]).with_row_index("step")
     start_ns = pl.col("end_ns").shift(1).fill_null(_whole(trace)["start_ns"][0])
     found = rounds.select(pl.col("step").cast(pl.Int64), "pid", "tid", "end_ns", start_ns=start_ns, **NO_BATCH)
     forward = trace.calls.filter(phases.marked(trace.calls, trace.ops, trace.annotations).is_null())["ts_ns"]
@@ -98,9 +98,9 @@ def _with_launches(marked: pl.DataFrame, trace: RankTrace) -> pl.DataFrame:
     return launched if launched.height else marked
 
 
-def is_whole_trace(trace: RankTrace) -> bool:
-    """Whether a trace has no marks of several steps, so that :func:`find` takes all of it for one step."""
-    return not _marked(trace) and _unmarked(trace).height < 2
+def is_whole_trace(steps: pl.DataFrame) -> bool:
+    """Whether steps are those of a trace without marks of several, all of which :func:`find` takes for one."""
+    return bool(steps["whole"].all())
 
 
 def iterations(trace: RankTrace) -> str | None:
@@ -122,6 +122,7 @@ def _whole(trace: RankTrace) -> pl.DataFrame:
         start_ns=pl.col("ts_ns").min(),
         end_ns=(pl.col("ts_ns") + pl.col("dur_ns")).max(),
         **NO_BATCH,
+        whole=True,
     )
     return span.join(main.select("pid", "tid"), how="left", on=pl.lit(True)).select(*STEP_COLUMNS)
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
+from tracekit.ingest.nesting import outermost
 from tracekit.reporting.findings.case import Case
 from tracekit.reporting.findings.model import Finding
 from tracekit.trace import RankTrace
@@ -15,9 +16,7 @@ REGION = r"^Torch-Compiled Region|^CompiledFunction$"
 
 def find(case: Case) -> Iterator[Finding]:
     """Fires if a step runs at least two compiled regions one after another."""
-    inside = case.of_steps(_regions)
-    ended = (pl.col("ts_ns") + pl.col("dur_ns")).cum_max().shift(1).over("rank", "pid", "tid")
-    regions = inside.filter(pl.col("ts_ns") >= ended.fill_null(0))
+    regions = outermost(case.of_steps(_regions), "rank", "pid", "tid")
     per_step = regions.height / case.steps
     if per_step < 2:
         return

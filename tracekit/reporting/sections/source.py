@@ -86,7 +86,7 @@ def build(run: Run, price: float | None = None, batch: Batch | None = None) -> S
         ranks=ranks,
         measured=len(run.ranks),
         steps=run.measured.steps,
-        steps_marked=not is_whole_trace(run.trace),
+        steps_marked=not is_whole_trace(run.steps),
         batches=" and ".join(run.chosen["kind"].drop_nulls().unique().sort()) or None,
         step_time_us=run.measured.step_time_us,
         kernel_time_us=run.measured.kernel_time_us,

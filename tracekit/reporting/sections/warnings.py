@@ -121,7 +121,7 @@ def _pace(run: Run) -> Iterator[str]:
 
 def _unmarked(run: Run) -> Iterator[str]:
     """That what is called a step is several, where the optimizer tells."""
-    several = iterations(run.trace) if is_whole_trace(run.trace) else None
+    several = iterations(run.trace) if is_whole_trace(run.steps) else None
     if several:
         yield (
             f"no steps are marked, so the whole trace counts as one, though {several}: all times are of them together "
@@ -150,7 +150,7 @@ def _unlaunched(run: Run) -> Iterator[str]:
     """That kernels are there of which no call is known to have launched them."""
     part = share(run.kernels, "dur_ns", pl.col("call").is_null())
     if part > MUCH_UNLAUNCHED:
-        left_out = "" if is_whole_trace(run.trace) else ", and they count to no step"
+        left_out = "" if is_whole_trace(run.steps) else ", and they count to no step"
         yield (
             f"{part:.0f} % of the GPU's time is of kernels whose launch wasn't recorded: what they wait for stays as "
             f"measured{left_out} (record ProfilerActivity.CPU and warm-up steps)"
