@@ -14,17 +14,17 @@ from predictors.kernels import DTYPE_BYTES, ROW_FAMILIES, complete, with_law
 from predictors.machine import Machine
 from predictors.precision import runs_as
 from predictors.stacks import SERVING_FRAMEWORKS, block_queries, key_reads, made_for_mma, of_the_law, stack_on
-from predictors.terms import Columns
+from predictors.terms import MANY, Columns
 from predictors.work import BYTES, attended, attended_keys, element_bytes, with_work
 
 VECTOR_BYTES = 16
 """What one thread loads at once where the addresses allow it."""
-MANY = 1e9
+SMALL_BLOCK = 128
+"""Threads of a block whose size nobody knows, as those of PyTorch's layer norm."""
 
 _NUMBERS = (
     "batch", "m", "n", "k", "rows", "cols", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "window",
     "tokens", "hidden", "inter", "topk", "experts", "tp", "ep", "work_flops", "work_bytes", "share", "causal",
-    "indexed",
 )  # fmt: skip
 
 
@@ -79,7 +79,7 @@ def sizes(table: pl.DataFrame) -> Sizes:
     """What the law is computed on, of rows from `prepare` that share a law."""
     names = ("family", "framework", "dtype", "kv_dtype", "copy_kind", "routing", "direction", "part")
     family, framework, dtype, kv_dtype, copies, routing, direction, part = (Coded.of(table[name]) for name in names)
-    rows, cols, blocks = (table[name].to_numpy() for name in ("rows", "cols", "blocks"))
+    rows, cols, blocks, threads = (table[name].to_numpy() for name in ("rows", "cols", "blocks", "threads_per_block"))
     x = {name: _known(table[name]) for name in _NUMBERS}
     x |= {"size": dtype.map(element_bytes), "kv_size": kv_dtype.map(element_bytes)}
     gemm, served = family.among("gemm"), framework.among(*SERVING_FRAMEWORKS)
@@ -89,15 +89,18 @@ def sizes(table: pl.DataFrame) -> Sizes:
     # operands: two activations, which were just computed.
     one_by_many = (x["batch"] == 1) & (x["m"] > 1) & (x["n"] > 1)
     weighted = one_by_many | family.among("moe")
+    x |= {name: _holds(table[name]) for name in ("indexed", "across")}
     x |= {
         "attended": attended(x),
         "reach": attended_keys(x),
         "key_reads": key_reads(x, framework, on_mma=False),
         "key_reads_on_mma": key_reads(x, framework, on_mma=True),
         "blocks": _else(_else(blocks, np.where(family.among(*ROW_FAMILIES), rows, MANY)), MANY),
+        "threads": _else(threads, SMALL_BLOCK),
         "elements": _else(rows * cols * x["share"], x["work_bytes"] / (2 * x["size"])),
         "sums": part.among("sums").astype(np.float64),
         "waits": part.among("rows", "squares").astype(np.float64),
+        "meets": part.among("rows", "squares", "tree").astype(np.float64),
         "generated": part.among("fused").astype(np.float64),
         "of_rows": family.among(*ROW_FAMILIES).astype(np.float64),
         "squares": part.among("squares").astype(np.float64),
@@ -128,6 +131,11 @@ def law_columns(table: pl.DataFrame, gpu: Machine) -> Columns:
 def _known(column: pl.Series) -> Floats:
     """Numbers, 1 where there is none."""
     return np.ones(column.len()) if column.null_count() == column.len() else _else(column.to_numpy(), 1.0)
+
+
+def _holds(column: pl.Series) -> Floats:
+    """1 where it does, 0 where it doesn't or nobody knows."""
+    return column.fill_null(value=False).cast(pl.Float64).to_numpy()
 
 
 def _else(column: Floats, other: Floats | float) -> Floats:

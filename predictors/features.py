@@ -52,7 +52,8 @@ def _shape(law: str, x: Columns, gpu: Machine) -> list[Floats]:
     if kind == "moe":
         return _moe(x, gpu)
     few = np.log(np.minimum(x["blocks"] / gpu.sms, 64.0))
-    return [*(np.log(x[name]) for name in ("rows", "cols", "size")), np.log(x["rows"] / gpu.sms), few, x["uneven"]]
+    kind_of = (x[name] for name in ("uneven", "indexed", "across"))
+    return [*(np.log(x[name]) for name in ("rows", "cols", "size")), np.log(x["rows"] / gpu.sms), few, *kind_of]
 
 
 def _product(x: Columns, gpu: Machine) -> list[Floats]:

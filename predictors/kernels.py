@@ -23,7 +23,7 @@ STRINGS = ("family", "dtype", "kv_dtype", "routing", "collective", "framework", 
 COLUMNS: dict[str, pl.DataType] = (
     dict.fromkeys(INTEGERS, pl.Float64())
     | dict.fromkeys(FLOATS, pl.Float64())
-    | dict.fromkeys(("causal", "split_k", "indexed", "tensor_core", "winograd", "paged"), pl.Boolean())
+    | dict.fromkeys(("causal", "split_k", "indexed", "across", "tensor_core", "winograd", "paged"), pl.Boolean())
 ) | dict.fromkeys(STRINGS, pl.String())
 """Every input column and the type it is computed in; integers are carried as floats so that nothing overflows."""
 
@@ -73,16 +73,17 @@ def complete(kernels: pl.DataFrame) -> pl.DataFrame:
         kernels: one kernel a row; `family` is required, other columns are optional.
 
     Returns:
-        The columns of `COLUMNS` in that order. `batch`, `share`, `tp`, `ep` default to 1, `window` to 0,
-        `kv_heads` to `heads`, `kv_dtype` to `dtype`, `direction` to 'forward', `causal` to false; `split_k`, whether
-        the keys of attention are split over blocks, and `indexed`, whether a kernel works out where each element lies
-        (of tensors that are broadcast or strided), to false. `tensor_core`, whether a kernel runs on matrix units,
-        `winograd`, whether a convolution has Winograd's algorithm, and `paged`, whether attention's keys lie in the
-        pages of a serving engine's cache, stay null where nobody knows; `channels` are a convolution's of one group,
-        `height` and `width` those of its output images, `part` says what a norm's kernel does: 'sums' or 'scaling'
-        where several make one, 'rows' or 'squares' where it is PyTorch's own layer or RMS norm, of a norm, softmax or
-        reduction 'fused' where a compiler generated it, or null. `tokens` of a product or of experts without a shape
-        are those of the batch that they ran for. Null are also a `framework` that isn't one of `stacks.FRAMEWORKS`, a
+        The columns of `COLUMNS` in that order. `batch`, `share`, `tp`, `ep` default to 1, `window` to 0, `kv_heads` to
+        `heads`, `kv_dtype` to `dtype`, `direction` to 'forward', `causal` to false, and so does `split_k`, whether the
+        keys of attention are split over blocks. Null where nobody knows stay `indexed`, whether a kernel goes element
+        by element (of tensors that are broadcast, strided or cast), `across`, whether of those some lie along another
+        axis than others (a transposition), `tensor_core`, whether a kernel runs on matrix units, `winograd`, whether a
+        convolution has Winograd's algorithm, and `paged`, whether attention's keys lie in the pages of a serving
+        engine's cache. `channels` are a convolution's of one group, `height` and `width` those of its output images.
+        `part` says what a norm's kernel does: 'sums' or 'scaling' where several make one, 'rows' or 'squares' where it
+        is PyTorch's own layer or RMS norm; of a norm, softmax or reduction 'fused' where a compiler generated it; of a
+        reduction 'tree' where it is PyTorch's own; or null. `tokens` of a product or of experts without a shape are
+        those of the batch that they ran for. Null are also a `framework` that isn't one of `stacks.FRAMEWORKS`, a
         number that isn't finite, and a time below 0.
 
     Raises:
@@ -113,7 +114,7 @@ def complete(kernels: pl.DataFrame) -> pl.DataFrame:
         pl.col("kv_dtype").fill_null(pl.col("dtype")),
         pl.col("framework").str.to_lowercase().replace_strict(known, default=None, return_dtype=pl.String),
         pl.col("direction").replace(short).fill_null("forward"),
-        pl.col("causal", "indexed").fill_null(False),
+        pl.col("causal").fill_null(False),
         split_k=pl.when(pl.col("family") == "attention").then(pl.col("split_k").fill_null(False)),
     )
 
@@ -124,7 +125,7 @@ def with_law(table: pl.DataFrame) -> pl.DataFrame:
     A depthwise convolution has no product for matrix units: it goes over its input once, as elementwise kernels do. On
     vector units one without Winograd's algorithm is a product, no more; the measured ones all have it. A kernel that
     does a part of a norm sums up, or goes over the elements one by one. A generated norm goes through its rows as sums
-    do.
+    do. A copy that takes several elements at once is an elementwise kernel like any other.
 
     Args:
         table: from `complete`; `dtype` is what the kernel really runs in, `asked`, if there, what it is made for.
@@ -154,6 +155,8 @@ def with_law(table: pl.DataFrame) -> pl.DataFrame:
     plain = (pl.col("family") == "conv") & (pl.col("dtype") == "fp32") & ~pl.col("winograd")
     law = (
         pl.when(depthwise)
+        .then(pl.lit("elementwise"))
+        .when((pl.col("family") == "copy") & ~pl.col("indexed"))
         .then(pl.lit("elementwise"))
         .when((pl.col("family") == "norm") & part.is_not_null())
         .then(part)

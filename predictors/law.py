@@ -121,9 +121,9 @@ MOE = Law(
 STREAM = Law(
     stream_terms,
     {"floor": (3500.0, 0.3), "element": (0.18, 0.1), "indexed": (4.0, 0.3), "alone": (0.3, 0.3)}
-    | {"compute": (1.0, 0.01)}
+    | {"across": (2.4, 0.2), "compute": (1.0, 0.01)}
     | {name: _SHARED[name] for name in ("memory", "cache", "cache_share")},
-    effects=("floor", "compute", "memory", "indexed"),
+    effects=("floor", "compute", "memory", "indexed", "across"),
     floor_is_exact=True,
     of_op=False,
     travels=0.4,  # what is left of GPUs without many measurements is within 5 %

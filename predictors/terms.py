@@ -13,6 +13,8 @@ from predictors.machine import Machine
 Columns = Mapping[str, Floats]
 Constants = Mapping[str, Floats | float]
 
+MANY = 1e9
+"""Blocks of a kernel of which nobody knows how many: enough for any GPU."""
 CYCLIC_EDGE = 8.0
 """How sharply the cache's rate ends where what is read again and again outgrows the cache."""
 

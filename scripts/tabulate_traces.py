@@ -3,8 +3,8 @@
 python scripts/tabulate_traces.py TRACE[=GPU]... -o predictors/training/traces.parquet
 
 Each distinct kernel of a trace once, with its usual time; the GPU is named where the trace doesn't say. Left out is
-what says little or is measured elsewhere: bracketed work, irregular ops, convolutions in fp32, kernels beside which
-another ran, and times under the bound.
+what says little or is measured elsewhere: bracketed work, irregular ops, convolutions in fp32, what a compiler
+generated, kernels beside which another ran, and times under the bound.
 """
 
 import argparse
@@ -20,6 +20,7 @@ from predictors.model import split
 from predictors.roofline import bound_us
 from predictors.training.traces import COLUMNS, FAMILIES, WORK
 from tracekit.replay.run import prepare
+from tracekit.workload.description import FUSED
 
 IRREGULAR = r"adaptive|fbgemm|index|sort|scatter|unique|nonzero|miopen"
 """Ops whose time follows from where their indices point, or from how small their windows are."""
@@ -52,6 +53,7 @@ def tabulate(path: Path, gpu: str | None) -> pl.DataFrame:
         (pl.col("family") == "embedding") | ~name.str.contains(IRREGULAR),
         (pl.col("family") != "conv") | (pl.col("dtype") != "fp32"),
         ~pl.col("family").is_in(WHOLE_ONLY) | (pl.col("share") > WHOLE),
+        pl.col("part").ne_missing(FUSED),
     ).select(*work, measured_us=pl.col("dur_ns") / 1e3)
     kernels = usable.group_by(WORK, maintain_order=True).agg(usual(), pl.len().cast(pl.Int32).alias("count"))
     kept = kernels.filter(bounds(kernels, machine(run.gpu)) <= pl.col("measured_us"))

@@ -220,8 +220,14 @@ KERNELS = Table(
         Column(
             "indexed",
             pl.Boolean,
-            "Families bound by memory: whether it works out where each element lies, as PyTorch's kernels do for "
-            "tensors that are broadcast or strided; null: the name doesn't tell.",
+            "Families bound by memory: whether it goes element by element, as PyTorch's kernels do over tensors that "
+            "are broadcast, strided or cast; null: the name doesn't tell.",
+        ),
+        Column(
+            "across",
+            pl.Boolean,
+            "Of these: whether some tensors lie along another axis than others, as in a transposition; null: the trace "
+            "has no strides.",
         ),
         Column("winograd", pl.Boolean, "conv: whether its window and stride suit Winograd's algorithm."),
         Column("channels", pl.Int64, "conv: input channels of one group."),
@@ -231,7 +237,7 @@ KERNELS = Table(
             "part",
             pl.String,
             "norm: sums or scaling where several kernels make one; rows or squares: PyTorch's own layer and RMS norm; "
-            "norm, softmax, reduction: fused where a compiler generated it.",
+            "norm, softmax, reduction: fused where a compiler generated it; reduction: tree where it is PyTorch's own.",
         ),
         Column("layout", pl.String, "gemm: nn, nt, tn or tt, of the two operands, as in BLAS."),
         Column(

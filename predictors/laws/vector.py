@@ -7,7 +7,7 @@ import numpy as np
 from predictors.arrays import Floats
 from predictors.kernels import DTYPE_BYTES
 from predictors.machine import L2_BYTES_PER_SM_CLOCK, Machine
-from predictors.terms import Columns, Constants, Terms, memory_us
+from predictors.terms import MANY, Columns, Constants, Terms, memory_us
 
 WIDE_COLS = 1024
 """Up to which number of columns PyTorch's row kernels keep a row in a warp's registers."""
@@ -30,16 +30,21 @@ SUM_CLOCKS = 0.6
 """What an SM full of such blocks takes for an element: 0.53 to 0.77 on H100, A100 and B200 (KernelBench's instance and
 group norms, less their scaling)."""
 
+BLOCK_CLOCKS, THREAD_CLOCKS, FULL_SM = 250.0, 1.1, 2048.0
+"""What an SM takes for a block whose threads sum up together, and for each thread of it, where 2,048 threads run at
+once: fitted to short rows by ``reduce_kernel`` in jobs on B200, A100 and V100, and to layer norms over few columns."""
+
 
 def stream_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
     """A kernel that reads and writes memory once, with some instructions for each element.
 
     With several times as many where it works out the place of each: a broadcast sum in bf16 takes twice a plain one's
-    time on an H100. Of a depthwise convolution's window they grow with its side. The sums of a norm wait for each
-    element.
+    time on an H100; with more again where neighbours in one tensor lie apart in another. Of a depthwise convolution's
+    window they grow with its side. The sums of a norm wait for each element.
     """
     sums = x["sums"] > 0
-    per_element = c["element"] * np.where(x["indexed"] > 0, c["indexed"] * np.sqrt(_window(x)), 1.0)
+    across = np.where(x["across"] > 0, c["across"], 1.0)
+    per_element = c["element"] * np.where(x["indexed"] > 0, c["indexed"] * across * np.sqrt(_window(x)), 1.0)
     x = {**x, "elements": np.where(sums, x["work_bytes"] / x["size"], x["elements"])}
     c = {**c, "alone": np.where(sums, SUMMED_PER_CLOCK * x["size"] / L2_BYTES_PER_SM_CLOCK, c["alone"])}
     return _streamed(x, gpu, c, np.where(sums, SUM_CLOCKS, per_element), _passes_of_generated(x, gpu))
@@ -95,11 +100,21 @@ def _streamed(
     size, busy = x["work_bytes"], np.minimum(x["blocks"], gpu.sms)
     drawn = L2_BYTES_PER_SM_CLOCK * np.minimum(x["blocks"] * c["alone"], gpu.sms)
     cycles = np.maximum(x["elements"] * per_element / busy / c["compute"], size * passes / drawn)
-    cycles = np.maximum(cycles, of_a_block)
+    cycles = np.maximum(np.maximum(cycles, of_a_block), _of_short_blocks(x, gpu))
     compute = x["work_flops"] / (gpu.vector_tflops * 1e6) + cycles / gpu.clock_mhz
     memory = memory_us(size, gpu, {**c, "memory": c["memory"] * gpu.written_gbps / gpu.bandwidth_gbps})
     floor = np.where(x["generated"] > 0, GENERATED_FLOOR, c["floor"])
     return Terms(floor / gpu.clock_mhz, compute, memory * passes)
+
+
+def _of_short_blocks(x: Columns, gpu: Machine) -> Floats:
+    """Clocks that an SM takes for its blocks, however short their rows, where the threads of each wait for each other.
+
+    0 of other kernels. Where fewer threads fit, fewer blocks run beside each other.
+    """
+    met = (x["meets"] > 0) & (x["blocks"] < MANY)
+    clocks = (BLOCK_CLOCKS + THREAD_CLOCKS * x["threads"]) * FULL_SM / gpu.gpu.max_threads_per_sm
+    return np.where(met, x["blocks"] / gpu.sms * clocks, 0.0)
 
 
 def memcpy_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:

@@ -17,8 +17,8 @@ _MODELLED = ("fp32", "tf32", "3xtf32", "bf16", "fp16", "fp8", "fp8_block", "nvfp
 KEYS = (
     "source", "gpu", "framework", "family", "dtype", "kv_dtype", "direction", "share", "batch", "m", "n", "k", "rows",
     "cols", "flops", "bytes", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "causal", "window", "paged", "tokens",
-    "hidden", "inter", "topk", "experts", "tp", "ep", "routing", "blocks",
-    "indexed", "channels", "height", "width", "part",
+    "hidden", "inter", "topk", "experts", "tp", "ep", "routing", "blocks", "threads_per_block",
+    "indexed", "across", "channels", "height", "width", "part",
 )  # fmt: skip
 
 SLOWED = 1.5

@@ -30,8 +30,9 @@ _STACKS = {
     "aotriton": "attn_fwd",
 }
 """Whose kernels an attention op launched, by what their names contain; of a few tokens others take most of the time."""
-_INDEXED = r"\belementwise_kernel(_manual_unroll)?<"
-"""PyTorch's kernels that work out where each element lies."""
+_ONE_BY_ONE = r"\belementwise_kernel(_manual_unroll)?<|(Load|Store)WithCast<|CatArrayBatchedCopy(_contig)?<"
+_SEVERAL_AT_ONCE = r"\b(vectorized|unrolled)_(templated_)?elementwise_kernel<|CatArrayBatchedCopy_(aligned|vectorized)"
+"""PyTorch's kernels that work out where each element lies or cast it, and those that move 16 bytes at once."""
 _CONTIGUOUS_ONLY = ("elementwise", "norm", "reduction")
 
 
@@ -51,7 +52,10 @@ def load(path: Path) -> pl.DataFrame:
         "gpu",
         latency_us="kernel_us",
         source=pl.lit("graph"),
-        indexed=pl.col("kernel").str.contains(_INDEXED),
+        indexed=pl.when(pl.col("kernel").str.contains(_ONE_BY_ONE))
+        .then(pl.lit(value=True))
+        .when(pl.col("kernel").str.contains(_SEVERAL_AT_ONCE))
+        .then(pl.lit(value=False)),
         framework=pl.coalesce(
             pl.when(pl.col("kernel").str.contains(name, literal=True)).then(pl.lit(stack))
             for stack, name in _STACKS.items()

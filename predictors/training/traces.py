@@ -18,7 +18,7 @@ TABLE = Path(__file__).with_name("traces.parquet")
 FAMILIES = ("gemm", "conv", *MEMORY_FAMILIES)
 """Attention has measurements enough elsewhere."""
 WORK = ("family", "dtype", "direction", "share", "batch", "m", "n", "k", "rows", "cols", "flops", "bytes",
-        "channels", "blocks", "indexed", "part")  # fmt: skip
+        "channels", "blocks", "threads_per_block", "indexed", "across", "part")  # fmt: skip
 COLUMNS = ("gpu", "trace", *WORK, "measured_us", "count")
 
 

@@ -130,8 +130,17 @@ def test_reductions_norms_and_softmax_that_a_compiler_generated_are_told(name: s
     assert kernel_of(name, name, [[64, 256], [64, 256], [256]], [BF16] * 3)["part"] == "fused"
 
 
-def test_pytorchs_own_reduction_isnt_taken_for_a_generated_one():
-    assert kernel_of("aten::sum", "reduce_kernel<512, 1, float>", [[64, 256]], [FLOAT])["part"] is None
+@pytest.mark.parametrize(
+    ("kernel", "part"),
+    [
+        ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, ", "tree"),
+        ("triton_red_fused_sum_2", "fused"),
+        ("ck_tile::Reduce<float>", None),
+    ],
+)
+def test_pytorchs_own_reductions_are_told_from_others(kernel, part):
+    row = kernel_of("aten::sum", kernel, [[64, 256]], [FLOAT])
+    assert (row["family"], row["part"]) == ("reduction", part)
 
 
 @pytest.mark.parametrize(

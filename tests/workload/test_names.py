@@ -241,8 +241,14 @@ def test_copy_kinds(name, kind):
         ("void at::native::index_elementwise_kernel<128, 4, at::native::gpu_index_kernel<", True),
         ("void at::native::_scatter_gather_elementwise_kernel<128, 8, at::native::", True),
         ("void (anonymous namespace)::elementwise_kernel_with_index<int, arange_cuda_out(", None),
+        ("void at::native::unrolled_elementwise_kernel<f, Array<char*, 2>, 4, TrivialOffsetCalculator<1, "
+         "unsigned int>, TrivialOffsetCalculator<1, unsigned int>, at::native::memory::LoadWithCast<1>, ", True),
+        ("void at::native::(anonymous namespace)::CatArrayBatchedCopy<OpaqueType<2u>, unsigned int, 3, 64, 64>(", True),
+        ("void at::native::(anonymous namespace)::CatArrayBatchedCopy_contig<float, unsigned int, 2, 128, 1>(", True),
+        ("void at::native::(anonymous namespace)::CatArrayBatchedCopy_aligned16_contig<OpaqueType<2u>, ", False),
+        ("void at::native::(anonymous namespace)::CatArrayBatchedCopy_vectorized<OpaqueType<2u>, ", False),
         ("ampere_sgemm_128x64_tn", None),
     ],
-)
-def test_which_kernels_work_out_where_each_element_lies(name, indexed):
+)  # fmt: skip
+def test_which_kernels_go_element_by_element(name, indexed):
     assert is_indexed(name) is indexed

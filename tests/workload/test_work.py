@@ -271,6 +271,26 @@ def test_the_name_of_a_join_tells_the_size_of_elements(element, item_bytes):
     assert row["bytes"] == 2 * item_bytes * 640
 
 
+@pytest.mark.parametrize(
+    ("shape", "written", "read", "across"),
+    [
+        ([512, 256], [256, 1], [1, 512], True),
+        ([512, 256], [256, 1], [512, 1], False),
+        ([8, 64, 56, 56], [200704, 1, 3584, 64], [200704, 3136, 56, 1], True),
+        ([8, 3, 56, 56], [9408, 1, 168, 3], [9408, 3136, 56, 1], False),
+        ([512, 256], [256, 1], [1, 0], False),
+        ([512, 256], [], [], None),
+    ],
+    ids=["transposed", "sliced", "channels last", "few channels", "expanded", "no strides"],
+)
+def test_which_copies_lie_across(shape, written, read, across):
+    lain = {"Input Strides": [written, read, []]}
+    builder = TraceBuilder().op("aten::copy_", 0, 50, dims=[shape, shape, []], types=["float", "float", ""], **lain)
+    kernel = "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<"
+    row = extract(builder.kernel(kernel, 60, 30, launch=10).load().rank()).row(0, named=True)
+    assert only(row, "indexed", "across") == (True, across)
+
+
 @pytest.mark.parametrize(("axis", "picked"), [("0", 8 * 64), ("1", 5000 * 8), ("-1", 5000 * 8)])
 def test_rows_are_picked_along_the_axis_that_was_asked_for(axis, picked):
     types, concrete = ["float", "Scalar", "long int"], ["", axis, ""]

@@ -172,7 +172,7 @@ def share_experts(kernels: pl.DataFrame, experts: Experts, part: float, ranks: i
         "batch": pl.when(gemm).then(batch).otherwise("batch"),
         "m": pl.when(gemm & ~of_weight).then(side).otherwise("m"),
         "k": pl.when(gemm & of_weight).then(side).otherwise("k"),
-        "rows": pl.when(vector & ~by_column).then(pl.col("rows") * kept).otherwise("rows"),
+        **{name: pl.when(vector & ~by_column).then(pl.col(name) * kept).otherwise(name) for name in ("rows", "blocks")},
         "cols": pl.when(vector & by_column).then(pl.col("cols") * kept).otherwise("cols"),
         "flops": pl.when(vector).then(pl.col("flops") * kept).otherwise("flops"),
         "bytes": pl.when(gemm)

@@ -115,6 +115,7 @@ def _changes(table: pl.DataFrame, shared: Shared) -> dict[str, pl.Expr]:
         "batch": pl.col("side").is_in(["batch", EXPERTS]),
         "heads": pl.col("heads").is_not_null(),
         "rows": memory_bound & ~by_column,
+        "blocks": memory_bound & ~by_column,
         "cols": memory_bound & by_column,
         "flops": memory_bound,
         "bytes": memory_bound | pl.col("side").is_in(["batch", EXPERTS]).fill_null(value=False),

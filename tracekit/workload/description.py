@@ -23,7 +23,7 @@ CALL_SIGNATURE = (
 DESCRIPTION = (
     "family", "dtype", "direction", "batch", "m", "n", "k", "heads", "kv_heads", "q_len", "kv_len", "head_dim",
     "causal", "window", "paged", "rows", "cols", "flops", "bytes", "work_low", "work_high", "copy_kind", "indexed",
-    "winograd", "part", "channels", "height", "width",
+    "across", "winograd", "part", "channels", "height", "width",
 )  # fmt: skip
 FROM_NAME = ("tile_m", "tile_n", "tile_k", "stages", "split_k", "layout", "tensor_core", "algorithm")
 COMPILED_IN = ("batch", "m", "n", "k")
@@ -32,6 +32,9 @@ MOST_WORK = 1 << 58
 """Bytes or operations of a kernel, which would run for minutes."""
 FUSED = "fused"
 """A reduction, norm or softmax that Inductor generated, with whatever else the kernel does."""
+TREE = "tree"
+"""PyTorch's own reduction (ATen/native/cuda/Reduce.cuh), in which the threads of a block sum up together."""
+OWN_REDUCTION = re.compile(r"\breduce_kernel<")
 GENERATED = re.compile(r"^triton_(?:per|red)_fused_")
 MOST_OF_A_THREAD = 16
 """Elements, in PyTorch's elementwise kernels."""
@@ -79,6 +82,8 @@ def _describe_one(row: dict[str, Any]) -> dict[str, Any]:
         by_inputs = signature.product_dtype if family in ("gemm", "moe") else signature.dtype
         cast = row["quantised"] if row["place"] is not None else None
         described["dtype"] = cast or by_inputs or by_name
+    if described["indexed"]:
+        described["across"] = signature.lies_across
     columns = _possible(_work(signature, family, by_name, row))
     recorded = dict.fromkeys(COMPILED_IN) if columns.get("m") is not None else {}
     return described | recorded | columns
@@ -137,9 +142,16 @@ def _variant(op: str, kernel: str, family: str) -> Columns:
     """What sort of reduction, norm or softmax a kernel is; nothing of other families."""
     if family not in (*ROW_FAMILIES, "reduction"):
         return {}
-    part = FUSED if GENERATED.search(kernel) else norm.part_of_rows(op, kernel) if family == "norm" else None
+    part = FUSED if GENERATED.search(kernel) else _own_part(op, kernel, family)
     direction = "backward" if "backward" in op else "forward"
     return {"part": part, "direction": direction if family in ROW_FAMILIES else None}
+
+
+def _own_part(op: str, kernel: str, family: str) -> str | None:
+    """Which of PyTorch's own kernels over rows one is; ``None`` for any other."""
+    if family == "norm":
+        return norm.part_of_rows(op, kernel)
+    return TREE if family == "reduction" and OWN_REDUCTION.search(kernel) else None
 
 
 def _room(row: dict[str, Any]) -> int | None:

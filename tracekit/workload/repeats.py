@@ -25,7 +25,7 @@ WORK = (
     "dtype", "direction", "batch", "m", "n", "k", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "causal",
     "window", "paged", "rows", "cols", "flops", "bytes", "work_low", "work_high", "collective", "ranks",
     "process_group", "group_description", "group_ranks", "share", "family", "winograd",
-    "channels", "height", "width", "part",
+    "channels", "height", "width", "part", "across",
 )  # fmt: skip
 
 

@@ -55,6 +55,8 @@ ITEM_BYTES = {
     "complex128": 16,
     "nvfp4": 1,
 }
+WARP = 32
+"""Elements that threads side by side take."""
 FLOATS = ("fp64", "fp32", "fp16", "bf16", "fp8", "nvfp4")
 WHOLE = ("int8", "uint8", "bool", "int16", "int32", "int64")
 WHOLE_FLOAT = re.compile(r"(?<=\d)\.(?!\d)")
@@ -88,6 +90,17 @@ class Tensor:
         if len(self.strides) != len(self.shape):
             return self.numel
         return math.prod(size for size, stride in zip(self.shape, self.strides, strict=True) if stride)
+
+    @property
+    def innermost(self) -> int | None:
+        """The axis along which a warp's elements lie side by side, or are one; ``None`` if there is none.
+
+        Counted from the last one, -1.
+        """
+        axes = enumerate(zip(self.shape, self.strides, strict=False), start=-len(self.shape))
+        long = [(stride, axis) for axis, (size, stride) in axes if size >= WARP]
+        stride, axis = min(long, default=(WARP, 0))
+        return axis if stride <= 1 else None
 
     def item_bytes(self, default: int) -> int:
         """Bytes per element; ``default`` where the type isn't known."""
@@ -142,6 +155,15 @@ class Signature:
     def tensors(self) -> list[Tensor]:
         """Every input that has a shape, tensor lists flattened, in order."""
         return [tensor for index in range(len(self.dims)) for tensor in self.at(index)]
+
+    @cached_property
+    def lies_across(self) -> bool | None:
+        """Whether some of the largest tensors lie along another axis than others; ``None`` where nobody knows."""
+        largest = max((tensor.numel for tensor in self.tensors), default=0)
+        whole = [tensor for tensor in self.tensors if tensor.numel == largest]
+        if not all(tensor.strides for tensor in whole if tensor.shape):
+            return None
+        return len({tensor.innermost for tensor in whole} - {None}) > 1
 
     def at(self, index: int) -> list[Tensor]:
         """The tensors of one input: one, several for a tensor list, none for a scalar."""

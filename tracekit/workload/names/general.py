@@ -80,12 +80,15 @@ FAMILY_RULES = (
 _FAMILY_PATTERNS = tuple((family, re.compile(pattern, re.IGNORECASE)) for family, pattern in FAMILY_RULES)
 
 # PyTorch's elementwise kernels: group 1 in the names of those that load many elements at once, of tensors that lie as
-# they are gone through, if no type of theirs says otherwise. The others work out where each element lies.
+# they are gone through, if no type of theirs says otherwise. The others work out where each element lies; those that
+# cast as they load or store look up its type.
 _ELEMENTWISE = re.compile(
     r"(?:(vectorized_(?:templated_)?|unrolled_|modern::)|\b|\d|index_|scatter_gather_)"
     r"elementwise_kernel(?!_with_index|[a-z])"
 )
-_STRIDES = re.compile(r"\bOffsetCalculator<")
+_STRIDES = re.compile(r"\bOffsetCalculator<|(?:Load|Store)WithCast<")
+# Its joins, of which those of aligned tensors move 16 bytes at once: group 1.
+_JOIN = re.compile(r"CatArrayBatchedCopy(_aligned|_vectorized)?")
 # Its own kernels that go over windows: of depthwise convolutions and of pooling.
 _WINDOWS = re.compile(r"\bconv_depthwise[23]d|\b(?:atomic_?)?(?:adaptive_?)?(?:max|avg|average)_?(?:pool|gradinput)")
 
@@ -144,8 +147,11 @@ def item_bytes_of(kernel: str) -> int | None:
 
 
 def is_indexed(name: str) -> bool | None:
-    """Whether a kernel of PyTorch works out where each element lies; ``None`` where its name doesn't tell."""
-    found = _ELEMENTWISE.search(name)
+    """Whether a kernel of PyTorch goes element by element; ``None`` where its name doesn't tell.
+
+    It does where it works out where each lies, or what type it has.
+    """
+    found = _ELEMENTWISE.search(name) or _JOIN.search(name)
     if found is None:
         return True if _WINDOWS.search(name) else None
     return found[1] is None or _STRIDES.search(name) is not None
