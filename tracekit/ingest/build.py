@@ -79,7 +79,7 @@ def build(decoded: Decoded, source: str, *, needs_gpu: bool = True) -> RankTrace
     calls = schema.CALLS.conform(calls)
     _check_lost(decoded.damage, calls, activities, source)
     if activities.is_empty() and needs_gpu:
-        raise _nothing_on_gpu(source, ops)
+        raise _nothing_on_gpu(source, ops, decoded.columns.untimed)
     _check_merged(calls, activities, source)
     calls, activities, shared = told_apart(calls, activities)
     device = _device(decoded.keys, activities)
@@ -130,7 +130,11 @@ def _base_ns(keys: Mapping[str, bytes], source: str) -> int:
     return base
 
 
-def _nothing_on_gpu(source: str, ops: pl.DataFrame) -> NoGpuActivityError:
+def _nothing_on_gpu(source: str, ops: pl.DataFrame, untimed: int) -> NoGpuActivityError:
+    if ops.is_empty() and untimed:
+        return NoGpuActivityError(
+            f"{source} holds {untimed:,} events, but none with a usable time.", "Record the trace again."
+        )
     if ops.is_empty():
         return NoGpuActivityError(f"{source} holds no GPU activity and no CPU ops.", "Is it a trace of torch.profiler?")
     return NoGpuActivityError(
