@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tracekit
-from tracekit.errors import DamagedTraceError, NotATraceError, TraceError, TraceNotFoundError
+from tracekit.errors import DamagedTraceError, NotATraceError, TraceError, TraceNotFoundError, TraceTooLargeError
 from tracekit.ingest.source import expand
 from tracekit.ingest.stream import open_stream
 from tracekit.testing import TraceBuilder
@@ -158,6 +158,26 @@ def test_refused_in_one_line(case, tmp_path):
         tracekit.load(path)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_the_table_of_an_archive_is_read_once(tmp_path, monkeypatch):
+    path, read = tmp_path / "ranks.zip", []
+    path.write_bytes(zipped({f"{number}.json": b"{}" for number in range(2000)} | {"rank.json": TEXT}))
+    get_contents = zipfile.ZipFile.infolist
+    monkeypatch.setattr(zipfile.ZipFile, "infolist", lambda archive: read.append(1) or get_contents(archive))
+    trace = tracekit.load(path)
+    assert (trace.rank().activities.height, len(read)) == (1, 1)
+    assert any(warning.startswith("2,000 files left out") for warning in trace.warnings)
+
+
+@pytest.mark.parametrize("members", [10_001, 100_000])
+def test_an_archive_of_too_many_files_is_refused_in_one_line(members, tmp_path):
+    path = tmp_path / "ranks.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for number in range(members):
+            archive.writestr(f"{number}.json", b"{}")
+    with pytest.raises(TraceTooLargeError, match=r"ranks\.zip holds more than 10,000 files\. Unpack it"):
+        tracekit.load(path)
 
 
 def test_names_in_an_archive_play_no_tricks_on_the_terminal(tmp_path):

@@ -121,7 +121,8 @@ def expand(inputs: Inputs) -> Given:
     found = [source for source in given if not source.is_other]
     observed = [source for source in found if is_execution_trace(source)] if len(found) > 1 else []
     captures = [source for source in found if is_capture(source)]
-    traces = [source for source in found if source not in observed and source not in captures]
+    told = {source.name for source in (*observed, *captures)}
+    traces = [source for source in found if source.name not in told]
     return Given(traces, observed, captures, others) if traces else Given(found, [], [], others)
 
 
@@ -286,19 +287,19 @@ def _unzipped(source: Source) -> list[Source]:
         if not source.is_listed:
             raise
         return [source]
-    kept = [member for member in inside if _ARCHIVED_NAME.search(member)] or (inside if len(inside) == 1 else [])
+    kept = {each.filename for each in inside if _ARCHIVED_NAME.search(each.filename) or len(inside) == 1}
     if not kept and source.is_listed:
         return [replace(source, is_other=True)]
     if not kept:
         raise _nothing_in(source.name, len(inside))
     return [
         Source(
-            _printable(f"{source.name}:{member}"),
+            _printable(f"{source.name}:{member.filename}"),
             archive.opener_of(opener, source.name, member),
             path=source.path,
-            member=member,
+            member=member.filename,
             is_listed=True,
-            is_other=member not in kept,
+            is_other=member.filename not in kept,
         )
         for member in inside
     ]
