@@ -5,6 +5,10 @@ from pathlib import Path
 
 import pytest
 
+import tracekit
+from tracekit.testing import TraceBuilder
+from tracekit.workload import steps
+
 HOSTILE = Path(__file__).parent.parent / "ingest" / "hostile"
 VERBS = {"info": (), "report": (), "predict": ("--gpu", "h100-sxm"), "doctor": ()}
 
@@ -43,3 +47,71 @@ def test_a_trace_without_any_usable_time_is_one_line(verb, times, run, tmp_path)
     code, out, err = run(verb, tmp_path / "trace.json", *VERBS[verb])
     assert (code, out, err.count("\n")) == (1, "", 1)
     assert f"holds {len(document['traceEvents'])} events, but none with a usable time" in err
+
+
+@pytest.mark.parametrize("rank", [2**70, 2**63, 2**31, -1, 1.5, "x", [1], True])
+@pytest.mark.parametrize("key", ["rank", "world_size"])
+def test_a_rank_that_cannot_be_is_left_out_and_said(key, rank):
+    builder = TraceBuilder().kernel("gemm", 20, 10, launch=0)
+    builder.metadata["distributedInfo"] = {"rank": 3, "world_size": 4} | {key: rank}
+    trace = builder.load().rank()
+    assert (trace.rank, trace.world_size) == ((None, 4) if key == "rank" else (3, 1))
+    assert f"distributedInfo is wrong: its {key} {rank!r} can't be, and was left out" in trace.warnings
+    assert tracekit.predict(builder.load(), gpu="h100-sxm").targets
+
+
+def test_a_rank_beyond_the_world_is_said():
+    builder = TraceBuilder().kernel("gemm", 20, 10, launch=0)
+    builder.metadata["distributedInfo"] = {"rank": 8, "world_size": 4}
+    assert "distributedInfo is wrong: rank 8 is beyond its 4 ranks" in builder.load().rank().warnings
+
+
+def test_files_named_like_the_rank_of_no_machine_are_asked_which_they_are(run, tmp_path):
+    for number in (999_999_999, 999_999_998):
+        TraceBuilder().kernel("gemm", 20, 10, launch=0).save(tmp_path / f"trace_rank{number}.json")
+    code, _, err = run("info", tmp_path)
+    assert (code, err.count("\n")) == (1, 1)
+    assert "2 files, but which rank is" in err
+
+
+@pytest.mark.parametrize("number", ["9" * 400, "9" * 19, "-1", "", "x", "٣"])
+@pytest.mark.parametrize("verb", VERBS)
+def test_step_marks_without_a_usable_number_are_left_out_and_said(verb, number, run, tmp_path):
+    builder = TraceBuilder().step(7, 0, 100).kernel("gemm", 20, 10, launch=10)
+    builder.kernel("gemm", 50, 10, launch=40)
+    builder.annotation(f"ProfilerStep#{number}", 200, 100).kernel("gemm", 220, 10, launch=210)
+    assert any("1 ProfilerStep mark left out" in warning for warning in builder.load().rank().warnings)
+    code, _, err = run(verb, builder.save(tmp_path / "trace.json"), *VERBS[verb])
+    assert (code, err) == (0, "")
+    assert steps.find(builder.load().rank())["step"].to_list() == [7]
+
+
+LONG = "9" * 30
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"ampere_sgemm_{'9' * 5000}x64_nn",
+        "ampere_sgemm_0x0_nn",
+        "batched_transpose_0x0",
+        f"void at::native::vectorized_elementwise_kernel<{LONG}, at::native::CUDAFunctor_add<float>>(int)",
+        f"void at::native::elementwise_kernel<128, {LONG}, foo>",
+        f"multi_tensor_apply_kernel<TensorListMetadata<{LONG}>, AdamFunctor<float, 4, 4, 1>>",
+        f"void softmax_warp_forward<float, float, float, {LONG}, false, false>(float*)",
+        f"cutlass_80_tensorop_f16_s16816gemm_{LONG}x{LONG}_32x4_nn_align8",
+        f"ampere_sgemm_{LONG}x{LONG}_nn",
+        f"batched_transpose_{LONG}x{LONG}",
+    ],
+)
+def test_numbers_in_kernel_names_may_have_any_length(name):
+    builder = TraceBuilder().op("aten::x", 0, 50, dims=[[64, 32], [32, 16]], types=["float", "float"])
+    trace = builder.kernel(name, 20, 10, launch=10, grid=[8, 1, 1], block=[128, 1, 1]).load()
+    assert tracekit.predict(trace, gpu="h100-sxm").targets
+
+
+@pytest.mark.parametrize("name", [f"execute_context_1({LONG})_generation_1({LONG})", f"step[DECODE bs={LONG} toks=1]"])
+def test_numbers_of_batches_may_have_any_length(name):
+    builder = TraceBuilder().annotation(name, 0, 50).kernel("gemm", 20, 10, launch=10)
+    builder.annotation(name, 60, 50).kernel("gemm", 90, 10, launch=70)
+    assert tracekit.report(builder.load()).source.kernels == 2

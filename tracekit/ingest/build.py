@@ -15,10 +15,13 @@ from tracekit.ingest.fields import ACTIVITY_KINDS
 from tracekit.ingest.inputs import readable
 from tracekit.ingest.kineto import BAD_JSON
 from tracekit.ingest.order import by_start
+from tracekit.ingest.ranks import place
 from tracekit.ingest.walk import Damage, Decoded, cut_short
 from tracekit.trace import PEAK_MEMORY, Device, RankTrace
+from tracekit.units import many
 
 STEP_PREFIX = "ProfilerStep#"
+NUMBERED_STEP = r"^ProfilerStep#([0-9]{1,18})(?:[^0-9]|$)"
 
 # HIP reports this call's grid in work-items, every other one's in work-groups.
 GRID_IN_WORK_ITEMS = "hipExtModuleLaunchKernel"
@@ -83,7 +86,7 @@ def build(decoded: Decoded, source: str, *, needs_gpu: bool = True) -> RankTrace
     _check_merged(calls, activities, source)
     calls, activities, shared = told_apart(calls, activities)
     device = _device(decoded.keys, activities)
-    rank, world_size = _place(decoded.keys)
+    rank, world_size, misplaced = place(_decode(decoded.keys, "distributedInfo"))
     return RankTrace(
         source=source,
         ops=ops,
@@ -97,7 +100,7 @@ def build(decoded: Decoded, source: str, *, needs_gpu: bool = True) -> RankTrace
         rank=rank,
         world_size=world_size,
         metadata={**_metadata(decoded.keys), **_peak_memory(take("memory"), activities)},
-        warnings=(*_damages(decoded), *shared, *_gaps(ops, unreadable, device)),
+        warnings=(*_damages(decoded), *shared, *misplaced, *_unnumbered(annotations), *_gaps(ops, unreadable, device)),
     )
 
 
@@ -251,16 +254,6 @@ def _device(keys: Mapping[str, bytes], activities: pl.DataFrame) -> Device | Non
     )
 
 
-def _place(keys: Mapping[str, bytes]) -> tuple[int | None, int]:
-    """Rank and world size from distributedInfo."""
-    info = _decode(keys, "distributedInfo")
-    if not isinstance(info, dict):
-        return None, 1
-    rank, world_size = info.get("rank"), info.get("world_size")
-    known = isinstance(rank, int) and rank >= 0
-    return (rank if known else None), (max(world_size, 1) if isinstance(world_size, int) else 1)
-
-
 def _damages(decoded: Decoded) -> Iterable[str]:
     damage = decoded.damage
     if damage.lost:
@@ -277,6 +270,13 @@ def _damages(decoded: Decoded) -> Iterable[str]:
         yield f"{decoded.columns.distant:,} events lie more than a week from the others: they were left out"
     if decoded.columns.backward:
         yield f"{decoded.columns.backward:,} events end before they begin: their duration is set to zero"
+
+
+def _unnumbered(annotations: pl.DataFrame) -> Iterable[str]:
+    names = annotations["name"]
+    wrong = names.filter(names.str.starts_with(STEP_PREFIX) & ~names.str.contains(NUMBERED_STEP))
+    if not wrong.is_empty():
+        yield f"{many(len(wrong), 'ProfilerStep mark')} left out, whose number is missing or too long"
 
 
 def _gaps(ops: pl.DataFrame, unreadable: int, device: Device | None) -> Iterable[str]:
