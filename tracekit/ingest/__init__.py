@@ -55,7 +55,7 @@ def load(
     given = expand(inputs)
     loader = _Loader(given, cache, sizes.to_bytes(memory), stacks, progress)
     trace = loader.load(given.traces, ranks)
-    return replace(trace, warnings=(*left_out.warnings(loader.failed, given.others), *trace.warnings))
+    return replace(trace, warnings=(*given.doubts, *left_out.warnings(loader.failed, given.others), *trace.warnings))
 
 
 def load_bytes(data: bytes, source: str, *, stacks: bool = False) -> Trace:

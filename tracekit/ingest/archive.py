@@ -3,9 +3,9 @@
 import io
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from tracekit.errors import DamagedTraceError, TraceNotFoundError, TraceTooLargeError
 from tracekit.ingest.stream import File
@@ -17,11 +17,27 @@ LARGEST_TABLE_BYTES = 4 << 20
 # A member's last checksum error takes what was read with it.
 PIECE_BYTES = 1 << 16
 _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError)
-_EMPTY = b"PK\5\6" + bytes(18)
+_END = b"PK\5\6"
+_EMPTY = _END + bytes(18)
+
+# An archive that was to be split begins with a mark of this length.
+_SPLIT_MARK_BYTES = 4
 
 
-def members(opener: Callable[[], File], name: str) -> list[zipfile.ZipInfo]:
-    """The files in an archive by name, but for those that archivers add.
+class Content(NamedTuple):
+    """What an archive holds.
+
+    Attributes:
+        members: Its files by name, but for those that archivers add.
+        has_more: Whether data lies in front of or behind them, such as another archive.
+    """
+
+    members: list[zipfile.ZipInfo]
+    has_more: bool
+
+
+def read_content(opener: Callable[[], File], name: str) -> Content:
+    """Read an archive's table of contents.
 
     Args:
         opener: Opens the archive.
@@ -34,16 +50,25 @@ def members(opener: Callable[[], File], name: str) -> list[zipfile.ZipInfo]:
     """
     file = opener()
     try:
-        with _archive(_Bounded(file, name), name) as archive:
-            found = {info.filename: info for info in archive.infolist() if not info.is_dir()}
+        bounded = _Bounded(file, name)
+        with _archive(bounded, name) as archive:
+            entries = archive.infolist()
+            has_more = _has_more(bounded, entries, len(archive.comment))
     finally:
         file.close()
+    found = {info.filename: info for info in entries if not info.is_dir()}
     if len(found) > MOST_MEMBERS:
         raise _too_many(name)
     kept = [info for member, info in sorted(found.items()) if _is_content(member)]
     if not kept:
         raise TraceNotFoundError(f"{name} holds no files.")
-    return kept
+    return Content(kept, has_more)
+
+
+def _has_more(file: "_Bounded", entries: Sequence[zipfile.ZipInfo], comment_bytes: int) -> bool:
+    file.seek(-len(_EMPTY) - comment_bytes, io.SEEK_END)
+    is_behind = file.read(len(_END)) != _END
+    return is_behind or min((info.header_offset for info in entries), default=0) > _SPLIT_MARK_BYTES
 
 
 def opener_of(opener: Callable[[], File], name: str, member: zipfile.ZipInfo) -> Callable[[], File]:

@@ -262,6 +262,11 @@ def _damages(decoded: Decoded) -> Iterable[str]:
         yield f"{damage.repaired:,} of {damage.events:,} events had invalid JSON and were put right"
     if damage.cut_at is not None:
         yield f"the file is cut short after {damage.cut_at:,} bytes: events may be missing"
+    if damage.followed_at is not None:
+        yield (
+            f"something follows the end of the trace at byte {damage.followed_at:,} and was not read: traces of "
+            "several ranks are given as a file each"
+        )
     if damage.metadata:
         yield "top-level keys of the file are damaged: GPU, rank or time base may be missing"
     if decoded.columns.untimed:

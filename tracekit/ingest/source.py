@@ -41,6 +41,7 @@ class Source:
         is_listed: Whether it was found in a directory, a glob or an archive, rather than named.
         can_reopen: Whether it can be opened more than once.
         is_other: Whether it was found in a directory or an archive, and its name says that it is no trace.
+        doubt: What a reader should know about the archive that it is in.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Source:
     is_listed: bool = False
     can_reopen: bool = True
     is_other: bool = False
+    doubt: str | None = None
 
     def open(self) -> Stream:
         """Its text, decompressed as it is read.
@@ -98,12 +100,14 @@ class Given(NamedTuple):
         observed: Execution traces (PyTorch's or Chakra's).
         captures: Traces of CUDA graphs being captured.
         others: Files beside them whose names say that they are no traces.
+        doubts: What a reader should know about the archives that they are in.
     """
 
     traces: list[Source]
     observed: list[Source]
     captures: list[Source]
     others: Sequence[Source] = ()
+    doubts: Sequence[str] = ()
 
 
 def expand(inputs: Inputs) -> Given:
@@ -123,7 +127,8 @@ def expand(inputs: Inputs) -> Given:
     captures = [source for source in found if is_capture(source)]
     told = {source.name for source in (*observed, *captures)}
     traces = [source for source in found if source.name not in told]
-    return Given(traces, observed, captures, others) if traces else Given(found, [], [], others)
+    doubts = list(dict.fromkeys(source.doubt for source in given if source.doubt))
+    return Given(traces, observed, captures, others, doubts) if traces else Given(found, [], [], others, doubts)
 
 
 def files_of(inputs: Sequence[str]) -> list[Path]:
@@ -282,7 +287,7 @@ def _unzipped(source: Source) -> list[Source]:
         if source.is_other or not source.can_reopen or not _may_be_archive(source):
             return [source]
         opener = source.opener if source.path is not None else _copied(source)
-        inside = archive.members(opener, source.name)
+        inside, has_more = archive.read_content(opener, source.name)
     except DamagedTraceError:
         if not source.is_listed:
             raise
@@ -292,6 +297,7 @@ def _unzipped(source: Source) -> list[Source]:
         return [replace(source, is_other=True)]
     if not kept:
         raise _nothing_in(source.name, len(inside))
+    doubt = f"{source.name} holds more than one archive: what isn't in the last table of contents was not read"
     return [
         Source(
             _printable(f"{source.name}:{member.filename}"),
@@ -300,6 +306,7 @@ def _unzipped(source: Source) -> list[Source]:
             member=member.filename,
             is_listed=True,
             is_other=member.filename not in kept,
+            doubt=doubt if has_more else None,
         )
         for member in inside
     ]
