@@ -86,6 +86,32 @@ def test_step_marks_without_a_usable_number_are_left_out_and_said(verb, number, 
     assert steps.find(builder.load().rank())["step"].to_list() == [7]
 
 
+@pytest.mark.parametrize("given", [[-1, 1, 1], [256, -999, 1], [-8, -8, 1], [-(2**40)] * 3, [2**62] * 3, [2**32, 1, 1]])
+@pytest.mark.parametrize("key", ["grid", "block"])
+@pytest.mark.parametrize("on_call", [False, True])
+def test_a_grid_that_cannot_be_is_left_out_and_said(on_call, key, given):
+    geometry = {"grid": [8, 1, 1], "block": [128, 1, 1]} | {key: given}
+    name = (
+        "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3>>()"
+    )
+    builder = TraceBuilder().op("aten::add", 0, 30).kernel(name, 20, 10, launch=10, **geometry)
+    if on_call:
+        builder.events[1]["args"] |= geometry
+    trace = builder.load()
+    column, words = ("blocks", "blocks") if key == "grid" else ("threads_per_block", "threads per block")
+    assert trace.rank().activities[column].to_list() == [None]
+    assert f"the {words} of 1 event on the GPU can't be: left out" in trace.rank().warnings
+    [predicted] = tracekit.predict(trace, gpu="h100-sxm").targets
+    assert predicted.step.step_time_us < 1000
+
+
+@pytest.mark.parametrize("key", ["bytes", "registers per thread", "shared memory"])
+def test_negative_sizes_are_left_out_and_said(key):
+    trace = TraceBuilder().kernel("Memcpy HtoD", 20, 10, launch=10, kind="gpu_memcpy", **{key: -(2**40)}).load()
+    assert any("of 1 event on the GPU can't be: left out" in warning for warning in trace.rank().warnings)
+    assert tracekit.predict(trace, gpu="h100-sxm").targets
+
+
 LONG = "9" * 30
 
 

@@ -41,6 +41,11 @@ UNDESCRIBED = "the trace doesn't describe its GPU (no deviceProperties): name it
 # Three times as many as any GPU has (304 on an MI300X). Some collectors write an SM's bytes of shared memory there.
 MOST_SMS = 1_000
 
+# Several times what the largest GPU takes up (a block per clock of each SM): more can't have run in a kernel's time.
+MOST_BLOCKS_PER_NS = 1_000
+SHORTEST_KERNEL_NS = 1_000
+MOST_THREADS_PER_BLOCK = 4_096
+
 # c10's number for it, among the types of devices.
 CPU = 0
 
@@ -79,7 +84,9 @@ def build(decoded: Decoded, source: str, *, needs_gpu: bool = True) -> RankTrace
     ops, unreadable = readable(schema.OPS.conform(ops))
     calls = _with_geometry(take("calls").with_columns(pl.col("name").str.replace(VERSION, "")))
     activities = _activities(calls, [take(kind).with_columns(kind=pl.lit(kind)) for kind in ACTIVITY_KINDS])
-    calls = schema.CALLS.conform(calls)
+    activities, impossible = _without_impossible(activities)
+    sizes = pl.col("blocks", "threads_per_block")
+    calls = schema.CALLS.conform(calls.with_columns(pl.when(sizes > 0).then(sizes).name.keep()))
     _check_lost(decoded.damage, calls, activities, source)
     if activities.is_empty() and needs_gpu:
         raise _nothing_on_gpu(source, ops, decoded.columns.untimed)
@@ -100,7 +107,14 @@ def build(decoded: Decoded, source: str, *, needs_gpu: bool = True) -> RankTrace
         rank=rank,
         world_size=world_size,
         metadata={**_metadata(decoded.keys), **_peak_memory(take("memory"), activities)},
-        warnings=(*_damages(decoded), *shared, *misplaced, *_unnumbered(annotations), *_gaps(ops, unreadable, device)),
+        warnings=(
+            *_damages(decoded),
+            *shared,
+            *misplaced,
+            *impossible,
+            *_unnumbered(annotations),
+            *_gaps(ops, unreadable, device),
+        ),
     )
 
 
@@ -189,6 +203,25 @@ def _activities(calls: pl.DataFrame, kinds: Sequence[pl.DataFrame]) -> pl.DataFr
     return _ordered(schema.ACTIVITIES.conform(table))
 
 
+def _without_impossible(activities: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
+    """Without blocks, threads and sizes that no kernel, copy or set can have, and a warning for each kind of them."""
+    most_blocks = pl.col("dur_ns").clip(SHORTEST_KERNEL_NS) * MOST_BLOCKS_PER_NS
+    right = {
+        "blocks": pl.col("blocks").is_between(1, most_blocks),
+        "threads_per_block": pl.col("threads_per_block").is_between(1, MOST_THREADS_PER_BLOCK),
+        **{name: pl.col(name) >= 0 for name in ("bytes", "registers_per_thread", "shared_memory_bytes")},
+    }
+    wrong = activities.select((~is_right).sum().alias(name) for name, is_right in right.items()).row(0, named=True)
+    warnings = [
+        f"the {name.replace('_', ' ')} of {many(count, 'event')} on the GPU can't be: left out"
+        for name, count in wrong.items()
+        if count
+    ]
+    if not warnings:
+        return activities, []
+    return activities.with_columns(pl.when(is_right).then(name) for name, is_right in right.items()), warnings
+
+
 def _with_geometry(calls: pl.DataFrame) -> pl.DataFrame:
     """``calls`` with blocks and threads per block, for dialects (ROCm) that note them on the call.
 
@@ -200,17 +233,18 @@ def _with_geometry(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _product(vectors: pl.Series) -> pl.Series:
-    """Of each vector's elements: ``[8,2,1]`` is 16."""
+    """Of each vector's elements: ``[8,2,1]`` is 16. -1 where one is negative, or the product has no end."""
     known = {text: _product_of(text) for text in vectors.unique().drop_nulls()}
     return vectors.replace_strict(known, default=None, return_dtype=pl.Int64)
 
 
 def _product_of(text: str) -> int | None:
     try:
-        value = math.prod(int(number) or 1 for number in msgspec.json.decode(text.encode()))
+        numbers = [int(number) for number in msgspec.json.decode(text.encode())]
     except (*BAD_JSON, TypeError, ValueError, OverflowError):
         return None
-    return value if value < 2**63 else None
+    value = math.prod(number or 1 for number in numbers)
+    return value if min(numbers, default=0) >= 0 and value < 2**63 else -1
 
 
 def _ordered(frame: pl.DataFrame) -> pl.DataFrame:
