@@ -112,6 +112,13 @@ def test_negative_sizes_are_left_out_and_said(key):
     assert tracekit.predict(trace, gpu="h100-sxm").targets
 
 
+@pytest.mark.parametrize("length", [250, 255])
+def test_a_name_may_be_as_long_as_the_file_system_allows(length, run, tmp_path):
+    path = TraceBuilder().kernel("gemm", 20, 10, launch=0).save(tmp_path / ("a" * (length - 5) + ".json"))
+    code, _, err = run("info", path)
+    assert (code, err) == (0, "")
+
+
 LONG = "9" * 30
 
 
