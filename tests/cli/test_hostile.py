@@ -148,3 +148,12 @@ def test_numbers_of_batches_may_have_any_length(name):
     builder = TraceBuilder().annotation(name, 0, 50).kernel("gemm", 20, 10, launch=10)
     builder.annotation(name, 60, 50).kernel("gemm", 90, 10, launch=70)
     assert tracekit.report(builder.load()).source.kernels == 2
+
+
+@pytest.mark.parametrize("file", ["corr_collide.json", "dur_zero_all.json", "pf_coverage_sums_to_0.json"])
+def test_coverage_adds_up_to_all_where_no_gpu_time_is_in_a_step(file):
+    [target] = tracekit.predict(tracekit.load(HOSTILE / file), gpu="h100-sxm").targets
+    coverage = target.coverage
+    assert coverage.modelled + coverage.scaled + coverage.unknown == pytest.approx(100)
+    known = tracekit.report(tracekit.load(HOSTILE / file)).coverage
+    assert known.work + known.family + known.unknown == pytest.approx(100)
