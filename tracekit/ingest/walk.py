@@ -94,6 +94,7 @@ class Walk:
         self._words = kineto.Words()
         self._has_events = False
         self._is_closed = False
+        self._is_torn = False
 
     def run(self) -> Decoded:
         """Everything that can be read.
@@ -240,7 +241,9 @@ class Walk:
     def _last(self, text: bytes) -> bool:
         """The last event of the list; false if the text ends in it."""
         if len(text) >= salvage.LONGEST_EVENT:
-            self._lose(text)
+            if not self._is_torn:
+                self._lose(text)
+            self._is_torn = True
             self._window.at = self._window.end
             return self._window.more()
         try:
@@ -250,7 +253,8 @@ class Walk:
             if stop:
                 self._judge(text[:stop])
             else:
-                self._lose(text)
+                if not self._is_torn:
+                    self._lose(text)
                 stop = len(text)
             self._window.at += stop
             return self._window.at < self._window.end
@@ -259,7 +263,10 @@ class Walk:
         return True
 
     def _judge(self, text: bytes) -> None:
-        """Take one event carefully, put right if need be."""
+        """Take one event carefully, put right if need be; the rest of one that was too long is lost with it."""
+        if self._is_torn:
+            self._is_torn = False
+            return
         self._damage.events += 1
         try:
             found = kineto.event(text)
