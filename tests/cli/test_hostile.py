@@ -119,6 +119,19 @@ def test_a_name_may_be_as_long_as_the_file_system_allows(length, run, tmp_path):
     assert (code, err) == (0, "")
 
 
+@pytest.mark.parametrize(
+    "error", [MemoryError(), OSError(12, "x"), ImportError("lib.so: failed to map segment from x")]
+)
+def test_a_lack_of_memory_is_one_line(error, run, monkeypatch, tmp_path):
+    def fail(*args, **options):
+        raise RuntimeError from error
+
+    monkeypatch.setattr("tracekit.ingest.load", fail)
+    code, out, err = run("info", tmp_path)
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert "not enough memory" in err
+
+
 LONG = "9" * 30
 
 
