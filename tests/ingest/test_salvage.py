@@ -194,3 +194,14 @@ def test_only_an_instant_has_no_duration(event, is_read):
         names, warnings = kernels_of(text, small_bytes)
         assert ("instant" in names) == is_read
         assert any("without a time" in warning for warning in warnings) != is_read
+
+
+@pytest.mark.parametrize("megabytes", [17, 20, 40])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_an_event_that_is_too_long_counts_once(place, megabytes):
+    builder = TraceBuilder()
+    for number in range(3):
+        builder.kernel("x" * (megabytes << 20) if number == place else "gemm", 10 * number, 5)
+    rank = builder.load().rank()
+    assert rank.activities["name"].to_list() == ["gemm", "gemm"]
+    assert any(warning.startswith("1 of 3 events lost") for warning in rank.warnings)

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 import os
 import sys
 import threading
@@ -16,7 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tracekit
-from tracekit.errors import DamagedTraceError, NotATraceError, TraceError, TraceNotFoundError
+from tracekit.errors import DamagedTraceError, NotATraceError, TraceError, TraceNotFoundError, TraceTooLargeError
+from tracekit.ingest.decode import decode
 from tracekit.ingest.source import expand
 from tracekit.ingest.stream import open_stream
 from tracekit.testing import TraceBuilder
@@ -129,6 +131,61 @@ def test_damage_behind_the_text_is_a_warning(tmp_path):
     assert any("the gzip data ends early" in warning for warning in trace.warnings)
 
 
+BEHIND = {
+    "another trace": builder(1).to_json(),
+    "a line of JSON": b'\n{"traceEvents": []}\n',
+    "a bracket": b"]",
+    "bytes": b"\xff\xfe\x01",
+    "far away": b" " * (2 << 20) + b"x",
+}
+LIST = json.dumps(builder().events).encode()
+PACKED = {
+    "plain": lambda text: text,
+    "gzip": gzip.compress,
+    "zstd": zstd.compress,
+    "zip": lambda text: zipped({"trace.json": text}),
+    "zip of gzip": lambda text: zipped({"trace.json.gz": gzip.compress(text)}),
+}
+
+
+@pytest.mark.parametrize("packed", PACKED)
+@pytest.mark.parametrize("behind", BEHIND)
+@pytest.mark.parametrize("document", [TEXT, LIST], ids=["object", "list"])
+@pytest.mark.parametrize("small_bytes", [0, 8 << 20])
+def test_what_follows_the_document_is_said(small_bytes, document, behind, packed, tmp_path):
+    path = tmp_path / "trace"
+
+    def read(text):
+        path.write_bytes(PACKED[packed](text))
+        with expand(path).traces[0].open() as stream:
+            return decode(stream, "trace", small_bytes=small_bytes)
+
+    trace = read(document + BEHIND[behind])
+    said = [warning for warning in trace.warnings if "follows the end of the trace" in warning]
+    place = len(document) + len(BEHIND[behind]) - len(BEHIND[behind].lstrip())
+    assert (trace.activities.height, len(said)) == (1, 1)
+    assert f"at byte {place:,} and was not read" in said[0]
+    assert not any("follows" in warning for warning in read(document + b"\n \0\n").warnings)
+
+
+@pytest.mark.parametrize("join", [lambda a, b: gzip.compress(a) + gzip.compress(b), lambda a, b: gzip.compress(a + b)])
+def test_two_compressed_traces_one_behind_the_other_are_said(join, tmp_path):
+    path = tmp_path / "all.json.gz"
+    path.write_bytes(join(TEXT, builder(1).to_json()))
+    assert any(f"at byte {len(TEXT):,} and was not read" in warning for warning in tracekit.load(path).rank().warnings)
+
+
+@pytest.mark.parametrize("data", [b"garbage", zipped({"other.json": TEXT})], ids=["bytes", "archive"])
+def test_what_follows_an_archive_is_said(data, tmp_path):
+    path = tmp_path / "trace.zip"
+    path.write_bytes(zipped({"trace.json": TEXT}) + data)
+    trace = tracekit.load(path)
+    assert trace.rank().activities.height == 1
+    assert f"{path} holds more than one archive" in trace.warnings[0]
+    path.write_bytes(zipped({"trace.json": TEXT}))
+    assert not any("archive" in warning for warning in tracekit.load(path).warnings)
+
+
 def test_a_bomb_is_unpacked_only_as_far_as_it_is_read():
     bomb = gzip.compress(bytes(50 << 20))
     with open_stream(io.BytesIO(bomb), "bomb") as stream:
@@ -158,6 +215,26 @@ def test_refused_in_one_line(case, tmp_path):
         tracekit.load(path)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_the_table_of_an_archive_is_read_once(tmp_path, monkeypatch):
+    path, read = tmp_path / "ranks.zip", []
+    path.write_bytes(zipped({f"{number}.json": b"{}" for number in range(2000)} | {"rank.json": TEXT}))
+    get_contents = zipfile.ZipFile.infolist
+    monkeypatch.setattr(zipfile.ZipFile, "infolist", lambda archive: read.append(1) or get_contents(archive))
+    trace = tracekit.load(path)
+    assert (trace.rank().activities.height, len(read)) == (1, 1)
+    assert any(warning.startswith("2,000 files left out") for warning in trace.warnings)
+
+
+@pytest.mark.parametrize("members", [10_001, 100_000])
+def test_an_archive_of_too_many_files_is_refused_in_one_line(members, tmp_path):
+    path = tmp_path / "ranks.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for number in range(members):
+            archive.writestr(f"{number}.json", b"{}")
+    with pytest.raises(TraceTooLargeError, match=r"ranks\.zip holds more than 10,000 files\. Unpack it"):
+        tracekit.load(path)
 
 
 def test_names_in_an_archive_play_no_tricks_on_the_terminal(tmp_path):

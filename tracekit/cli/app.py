@@ -119,8 +119,20 @@ def main() -> None:
             _fail("there is no space left where the output goes. Make room, and run it again.", EXIT_FAILURE)
         if isinstance(error, OSError) and error.errno in OF_A_NAME and error.filename is not None:
             _fail(f"{error.filename} can't be read or written: {error.strerror}.", EXIT_FAILURE)
+        if _is_out_of_memory(error):
+            _fail(
+                "there is not enough memory. Allow more (ulimit -v, the container's limit), or read less.", EXIT_FAILURE
+            )
         traceback.print_exc()
         _fail("this is a bug in tracekit; please report it with the lines above", EXIT_BUG)
+
+
+def _is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether memory ran out, also where a library could not be loaded for want of it."""
+    if error is None:
+        return False
+    ran_out = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+    return ran_out or "failed to map segment" in str(error) or _is_out_of_memory(error.__cause__ or error.__context__)
 
 
 def _fail(message: str, code: int) -> None:

@@ -55,7 +55,7 @@ def load(
     given = expand(inputs)
     loader = _Loader(given, cache, sizes.to_bytes(memory), stacks, progress)
     trace = loader.load(given.traces, ranks)
-    return replace(trace, warnings=(*left_out.warnings(loader.failed, given.others), *trace.warnings))
+    return replace(trace, warnings=(*given.doubts, *left_out.warnings(loader.failed, given.others), *trace.warnings))
 
 
 def load_bytes(data: bytes, source: str, *, stacks: bool = False) -> Trace:
@@ -112,11 +112,12 @@ class _Loader:
 
     def _read_all(self, sources: Sequence[Source]) -> list[RankTrace]:
         read: list[RankTrace] = []
+        taken = 0
         for i, source in enumerate(sources):
             self._progress(f"read file {i + 1} of {len(sources)}" if len(sources) > 1 else "read trace")
-            taken = sum(rank.tables_bytes for rank in read)
             try:
                 read.append(self._read(source, self._memory_bytes - taken))
+                taken += read[-1].tables_bytes
             except left_out.UNREADABLE as error:
                 if not source.is_listed:
                     raise

@@ -1,20 +1,43 @@
 """Traces in zip archives."""
 
+import io
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any, NamedTuple
 
-from tracekit.errors import DamagedTraceError, TraceNotFoundError
+from tracekit.errors import DamagedTraceError, TraceNotFoundError, TraceTooLargeError
 from tracekit.ingest.stream import File
+
+# Ten times the ranks of the largest job whose traces fit into one archive, and what their table of contents takes.
+MOST_MEMBERS = 10_000
+LARGEST_TABLE_BYTES = 4 << 20
 
 # A member's last checksum error takes what was read with it.
 PIECE_BYTES = 1 << 16
 _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError)
+_END = b"PK\5\6"
+_EMPTY = _END + bytes(18)
+
+# An archive that was to be split begins with a mark of this length.
+_SPLIT_MARK_BYTES = 4
 
 
-def members(opener: Callable[[], File], name: str) -> list[str]:
-    """The files in an archive, but for those that archivers add.
+class Content(NamedTuple):
+    """What an archive holds.
+
+    Attributes:
+        members: Its files by name, but for those that archivers add.
+        has_more: Whether data lies in front of or behind them, such as another archive.
+    """
+
+    members: list[zipfile.ZipInfo]
+    has_more: bool
+
+
+def read_content(opener: Callable[[], File], name: str) -> Content:
+    """Read an archive's table of contents.
 
     Args:
         opener: Opens the archive.
@@ -23,22 +46,44 @@ def members(opener: Callable[[], File], name: str) -> list[str]:
     Raises:
         DamagedTraceError: Its table of contents can't be read.
         TraceNotFoundError: It holds no file.
+        TraceTooLargeError: It holds more files than are read.
     """
     file = opener()
     try:
-        with _archive(file, name) as archive:
-            found = [info.filename for info in archive.infolist() if not info.is_dir()]
+        bounded = _Bounded(file, name)
+        with _archive(bounded, name) as archive:
+            entries = archive.infolist()
+            has_more = _has_more(bounded, entries, len(archive.comment))
     finally:
         file.close()
-    found = [member for member in found if not member.startswith("__MACOSX/") and not _base(member).startswith(".")]
-    if not found:
+    found = {info.filename: info for info in entries if not info.is_dir()}
+    if len(found) > MOST_MEMBERS:
+        raise _too_many(name)
+    kept = [info for member, info in sorted(found.items()) if _is_content(member)]
+    if not kept:
         raise TraceNotFoundError(f"{name} holds no files.")
-    return sorted(set(found))
+    return Content(kept, has_more)
 
 
-def opener_of(opener: Callable[[], File], name: str, member: str) -> Callable[[], File]:
-    """What opens one member of an archive."""
+def _has_more(file: "_Bounded", entries: Sequence[zipfile.ZipInfo], comment_bytes: int) -> bool:
+    file.seek(-len(_EMPTY) - comment_bytes, io.SEEK_END)
+    is_behind = file.read(len(_END)) != _END
+    return is_behind or min((info.header_offset for info in entries), default=0) > _SPLIT_MARK_BYTES
+
+
+def opener_of(opener: Callable[[], File], name: str, member: zipfile.ZipInfo) -> Callable[[], File]:
+    """What opens one member of an archive, without reading the table of contents again."""
     return partial(_Member, opener, name, member)
+
+
+def _is_content(member: str) -> bool:
+    return not member.startswith("__MACOSX/") and not _base(member).startswith(".")
+
+
+def _too_many(name: str) -> TraceTooLargeError:
+    return TraceTooLargeError(
+        f"{name} holds more than {MOST_MEMBERS:,} files.", "Unpack it, and give those that are to be read."
+    )
 
 
 def _base(member: str) -> str:
@@ -54,20 +99,46 @@ def _archive(file: File, name: str) -> zipfile.ZipFile:
         ) from error
 
 
+class _Bounded(io.RawIOBase):
+    """An archive whose table of contents is refused before it is read if it is too long."""
+
+    def __init__(self, file: File, name: str) -> None:
+        self._file: Any = file
+        self._name = name
+
+    def read(self, size: int = -1, /) -> bytes:
+        if size > LARGEST_TABLE_BYTES:
+            raise _too_many(self._name)
+        data: bytes = self._file.read(size)
+        return data
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        place: int = self._file.seek(offset, whence)
+        return place
+
+    def tell(self) -> int:
+        place: int = self._file.tell()
+        return place
+
+    def seekable(self) -> bool:
+        return True
+
+
 class _Member:
     """One file of an archive, decompressed as it is read."""
 
-    def __init__(self, opener: Callable[[], File], name: str, member: str) -> None:
+    def __init__(self, opener: Callable[[], File], name: str, member: zipfile.ZipInfo) -> None:
         self._file = opener()
         try:
-            self._archive = _archive(self._file, name)
-            self._member = self._open(f"{name}:{member}", member)
+            self._archive = zipfile.ZipFile(io.BytesIO(_EMPTY))
+            self._archive.fp = self._file  # type: ignore[assignment]  # its own protocol, not ours
+            self._member = self._open(f"{name}:{member.filename}", member)
         except BaseException:
             self._file.close()
             raise
         self._given = 0
 
-    def _open(self, name: str, member: str) -> File:
+    def _open(self, name: str, member: zipfile.ZipInfo) -> File:
         try:
             return self._archive.open(member)
         except RuntimeError as error:

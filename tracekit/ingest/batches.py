@@ -11,12 +11,14 @@ _EACH = r"\((\d+)(?:_\d+)?\)"
 """Tokens of the requests of one kind; some versions add the pairs of query and key."""
 _BOTH = rf"execute_context_\d+{_EACH}_generation_\d+{_EACH}"
 _SIZE = pl.coalesce(
-    _NAME.extract(r"execute_(\d+)_").cast(pl.Int64),
-    _NAME.extract(_BOTH, 1).cast(pl.Int64) + _NAME.extract(_BOTH, 2).cast(pl.Int64),
-    _NAME.extract(r"^step\[.*\btoks=(\d+)").cast(pl.Int64),
-    _NAME.extract(r"^step\[.*\bbs=(\d+)").cast(pl.Int64),
+    _NAME.extract(r"execute_(\d+)_").cast(pl.Int64, strict=False),
+    _NAME.extract(_BOTH, 1).cast(pl.Int64, strict=False) + _NAME.extract(_BOTH, 2).cast(pl.Int64, strict=False),
+    _NAME.extract(r"^step\[.*\btoks=(\d+)").cast(pl.Int64, strict=False),
+    _NAME.extract(r"^step\[.*\bbs=(\d+)").cast(pl.Int64, strict=False),
 )
-_PROMPTS, _REPLIES = (_NAME.extract(rf"{word}_(\d+)\(").cast(pl.Int64) for word in ("context", "generation"))
+_PROMPTS, _REPLIES = (
+    _NAME.extract(rf"{word}_(\d+)\(").cast(pl.Int64, strict=False) for word in ("context", "generation")
+)
 _KIND = pl.coalesce(
     pl.when((_PROMPTS > 0) & (_REPLIES > 0)).then(pl.lit("mixed")),
     pl.when(_PROMPTS > 0).then(pl.lit("prefill")),

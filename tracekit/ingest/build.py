@@ -15,10 +15,13 @@ from tracekit.ingest.fields import ACTIVITY_KINDS
 from tracekit.ingest.inputs import readable
 from tracekit.ingest.kineto import BAD_JSON
 from tracekit.ingest.order import by_start
+from tracekit.ingest.ranks import place
 from tracekit.ingest.walk import Damage, Decoded, cut_short
 from tracekit.trace import PEAK_MEMORY, Device, RankTrace
+from tracekit.units import many
 
 STEP_PREFIX = "ProfilerStep#"
+NUMBERED_STEP = r"^ProfilerStep#([0-9]{1,18})(?:[^0-9]|$)"
 
 # HIP reports this call's grid in work-items, every other one's in work-groups.
 GRID_IN_WORK_ITEMS = "hipExtModuleLaunchKernel"
@@ -37,6 +40,11 @@ UNDESCRIBED = "the trace doesn't describe its GPU (no deviceProperties): name it
 
 # Three times as many as any GPU has (304 on an MI300X). Some collectors write an SM's bytes of shared memory there.
 MOST_SMS = 1_000
+
+# Several times what the largest GPU takes up (a block per clock of each SM): more can't have run in a kernel's time.
+MOST_BLOCKS_PER_NS = 1_000
+SHORTEST_KERNEL_NS = 1_000
+MOST_THREADS_PER_BLOCK = 4_096
 
 # c10's number for it, among the types of devices.
 CPU = 0
@@ -76,14 +84,16 @@ def build(decoded: Decoded, source: str, *, needs_gpu: bool = True) -> RankTrace
     ops, unreadable = readable(schema.OPS.conform(ops))
     calls = _with_geometry(take("calls").with_columns(pl.col("name").str.replace(VERSION, "")))
     activities = _activities(calls, [take(kind).with_columns(kind=pl.lit(kind)) for kind in ACTIVITY_KINDS])
-    calls = schema.CALLS.conform(calls)
+    activities, impossible = _without_impossible(activities)
+    sizes = pl.col("blocks", "threads_per_block")
+    calls = schema.CALLS.conform(calls.with_columns(pl.when(sizes > 0).then(sizes).name.keep()))
     _check_lost(decoded.damage, calls, activities, source)
     if activities.is_empty() and needs_gpu:
-        raise _nothing_on_gpu(source, ops)
+        raise _nothing_on_gpu(source, ops, decoded.columns.untimed)
     _check_merged(calls, activities, source)
     calls, activities, shared = told_apart(calls, activities)
     device = _device(decoded.keys, activities)
-    rank, world_size = _place(decoded.keys)
+    rank, world_size, misplaced = place(_decode(decoded.keys, "distributedInfo"))
     return RankTrace(
         source=source,
         ops=ops,
@@ -97,7 +107,14 @@ def build(decoded: Decoded, source: str, *, needs_gpu: bool = True) -> RankTrace
         rank=rank,
         world_size=world_size,
         metadata={**_metadata(decoded.keys), **_peak_memory(take("memory"), activities)},
-        warnings=(*_damages(decoded), *shared, *_gaps(ops, unreadable, device)),
+        warnings=(
+            *_damages(decoded),
+            *shared,
+            *misplaced,
+            *impossible,
+            *_unnumbered(annotations),
+            *_gaps(ops, unreadable, device),
+        ),
     )
 
 
@@ -130,7 +147,11 @@ def _base_ns(keys: Mapping[str, bytes], source: str) -> int:
     return base
 
 
-def _nothing_on_gpu(source: str, ops: pl.DataFrame) -> NoGpuActivityError:
+def _nothing_on_gpu(source: str, ops: pl.DataFrame, untimed: int) -> NoGpuActivityError:
+    if ops.is_empty() and untimed:
+        return NoGpuActivityError(
+            f"{source} holds {untimed:,} events, but none with a usable time.", "Record the trace again."
+        )
     if ops.is_empty():
         return NoGpuActivityError(f"{source} holds no GPU activity and no CPU ops.", "Is it a trace of torch.profiler?")
     return NoGpuActivityError(
@@ -182,6 +203,25 @@ def _activities(calls: pl.DataFrame, kinds: Sequence[pl.DataFrame]) -> pl.DataFr
     return _ordered(schema.ACTIVITIES.conform(table))
 
 
+def _without_impossible(activities: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
+    """Without blocks, threads and sizes that no kernel, copy or set can have, and a warning for each kind of them."""
+    most_blocks = pl.col("dur_ns").clip(SHORTEST_KERNEL_NS) * MOST_BLOCKS_PER_NS
+    right = {
+        "blocks": pl.col("blocks").is_between(1, most_blocks),
+        "threads_per_block": pl.col("threads_per_block").is_between(1, MOST_THREADS_PER_BLOCK),
+        **{name: pl.col(name) >= 0 for name in ("bytes", "registers_per_thread", "shared_memory_bytes")},
+    }
+    wrong = activities.select((~is_right).sum().alias(name) for name, is_right in right.items()).row(0, named=True)
+    warnings = [
+        f"the {name.replace('_', ' ')} of {many(count, 'event')} on the GPU can't be: left out"
+        for name, count in wrong.items()
+        if count
+    ]
+    if not warnings:
+        return activities, []
+    return activities.with_columns(pl.when(is_right).then(name) for name, is_right in right.items()), warnings
+
+
 def _with_geometry(calls: pl.DataFrame) -> pl.DataFrame:
     """``calls`` with blocks and threads per block, for dialects (ROCm) that note them on the call.
 
@@ -193,17 +233,18 @@ def _with_geometry(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _product(vectors: pl.Series) -> pl.Series:
-    """Of each vector's elements: ``[8,2,1]`` is 16."""
+    """Of each vector's elements: ``[8,2,1]`` is 16. -1 where one is negative, or the product has no end."""
     known = {text: _product_of(text) for text in vectors.unique().drop_nulls()}
     return vectors.replace_strict(known, default=None, return_dtype=pl.Int64)
 
 
 def _product_of(text: str) -> int | None:
     try:
-        value = math.prod(int(number) or 1 for number in msgspec.json.decode(text.encode()))
+        numbers = [int(number) for number in msgspec.json.decode(text.encode())]
     except (*BAD_JSON, TypeError, ValueError, OverflowError):
         return None
-    return value if value < 2**63 else None
+    value = math.prod(number or 1 for number in numbers)
+    return value if min(numbers, default=0) >= 0 and value < 2**63 else -1
 
 
 def _ordered(frame: pl.DataFrame) -> pl.DataFrame:
@@ -247,16 +288,6 @@ def _device(keys: Mapping[str, bytes], activities: pl.DataFrame) -> Device | Non
     )
 
 
-def _place(keys: Mapping[str, bytes]) -> tuple[int | None, int]:
-    """Rank and world size from distributedInfo."""
-    info = _decode(keys, "distributedInfo")
-    if not isinstance(info, dict):
-        return None, 1
-    rank, world_size = info.get("rank"), info.get("world_size")
-    known = isinstance(rank, int) and rank >= 0
-    return (rank if known else None), (max(world_size, 1) if isinstance(world_size, int) else 1)
-
-
 def _damages(decoded: Decoded) -> Iterable[str]:
     damage = decoded.damage
     if damage.lost:
@@ -265,6 +296,11 @@ def _damages(decoded: Decoded) -> Iterable[str]:
         yield f"{damage.repaired:,} of {damage.events:,} events had invalid JSON and were put right"
     if damage.cut_at is not None:
         yield f"the file is cut short after {damage.cut_at:,} bytes: events may be missing"
+    if damage.followed_at is not None:
+        yield (
+            f"something follows the end of the trace at byte {damage.followed_at:,} and was not read: traces of "
+            "several ranks are given as a file each"
+        )
     if damage.metadata:
         yield "top-level keys of the file are damaged: GPU, rank or time base may be missing"
     if decoded.columns.untimed:
@@ -273,6 +309,13 @@ def _damages(decoded: Decoded) -> Iterable[str]:
         yield f"{decoded.columns.distant:,} events lie more than a week from the others: they were left out"
     if decoded.columns.backward:
         yield f"{decoded.columns.backward:,} events end before they begin: their duration is set to zero"
+
+
+def _unnumbered(annotations: pl.DataFrame) -> Iterable[str]:
+    names = annotations["name"]
+    wrong = names.filter(names.str.starts_with(STEP_PREFIX) & ~names.str.contains(NUMBERED_STEP))
+    if not wrong.is_empty():
+        yield f"{many(len(wrong), 'ProfilerStep mark')} left out, whose number is missing or too long"
 
 
 def _gaps(ops: pl.DataFrame, unreadable: int, device: Device | None) -> Iterable[str]:

@@ -14,7 +14,7 @@ LAUNCH = r"LaunchKernel|LaunchCooperativeKernel|Memcpy|Memset"
 MEMCPY, MEMSET, UNNAMED = "memcpy", "memset", "kernel"
 
 # What vLLM and SGLang call a capture, and SGLang its file: the tokens or sequences that the graph is for.
-_SIZE = pl.col("name").str.extract(r"^capture_(\d+)").cast(pl.Int64)
+_SIZE = pl.col("name").str.extract(r"^capture_(\d+)").cast(pl.Int64, strict=False)
 _SIZE_IN_NAME = re.compile(r"(?:^|[/_.:-])bs_(\d{1,9})")
 
 

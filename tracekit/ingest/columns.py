@@ -61,7 +61,8 @@ class Columns:
     def add(self, table: str, columns: Mapping[str, Ints]) -> None:
         """Add rows to a table, given by field; texts as their numbers."""
         timed = self._timed(columns["ts_ns"], columns["dur_ns"])
-        self._add(table, [columns[field][timed] for field in _ORDERED_FIELDS[table]])
+        if timed.any():
+            self._add(table, [columns[field][timed] for field in _ORDERED_FIELDS[table]])
 
     def take(self, table: str, words: pl.Series, compact: pl.Series) -> pl.DataFrame:
         """The rows of a table as a frame, ordered by start; they are forgotten here.

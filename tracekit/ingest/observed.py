@@ -1,5 +1,6 @@
 """Which execution trace and which traces of graph captures belong to a profiler trace."""
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -47,7 +48,8 @@ def _beside(source: Source) -> Source | None:
         return None
     path = Path(source.path)
     other = path.with_name(_SUFFIX.sub(".et.json", path.name, count=1))
-    return of_file(other) if other != path and other.is_file() else None
+    # Unlike Path.is_file it takes a name that is too long for one that isn't there.
+    return of_file(other) if other != path and os.path.isfile(other) else None
 
 
 def captures_of(rank: RankTrace, source: Source, given: Sequence[Source]) -> list[Source]:

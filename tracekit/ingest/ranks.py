@@ -12,6 +12,9 @@ from tracekit.trace import RankTrace, Trace
 # Ranks of one job record the same steps; hosts' clocks differ by less than this.
 LONGEST_APART_NS = 600 * 10**9
 
+# Several times the GPUs of the largest machine: numbers beyond are no ranks.
+MOST_RANKS = 1 << 20
+
 _RECORDED = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d{1,9})\b')
 _IN_NAME = (
     re.compile(r"(?<!local)(?<!local[_-])(?<!lora[_-])(?<!low[_-])rank[_.-]?(\d{1,9})", re.IGNORECASE),
@@ -31,15 +34,33 @@ def of_name(name: str) -> int | None:
     for pattern in _IN_NAME:
         found = {int(number) for number in pattern.findall(file)}
         if found:
-            return found.pop() if len(found) == 1 else None
+            return _possible(found.pop()) if len(found) == 1 else None
     alone = _DIRECTORY.fullmatch(directory)
-    return int(alone.group(1)) if alone else None
+    return _possible(int(alone.group(1))) if alone else None
 
 
 def of_head(head: bytes) -> int | None:
     """The rank that the first part of a trace records; ``None`` if it doesn't."""
     found = _RECORDED.search(head)
-    return int(found.group(1)) if found else None
+    return _possible(int(found.group(1))) if found else None
+
+
+def _possible(rank: int) -> int | None:
+    return rank if rank < MOST_RANKS else None
+
+
+def place(info: object) -> tuple[int | None, int, tuple[str, ...]]:
+    """Rank and world size from a trace's ``distributedInfo``, with a warning about what in it can't be."""
+    if not isinstance(info, dict):
+        return None, 1, ()
+    noted = {key: info[key] for key in ("rank", "world_size") if info.get(key) is not None}
+    bounds = {"rank": range(MOST_RANKS), "world_size": range(1, MOST_RANKS + 1)}
+    known = {key: value for key, value in noted.items() if type(value) is int and value in bounds[key]}
+    doubts = [f"its {key} {noted[key]!r:.40} can't be, and was left out" for key in noted if key not in known]
+    rank, world_size = known.get("rank"), known.get("world_size", 1)
+    if rank is not None and rank >= world_size and "world_size" in known:
+        doubts.append(f"rank {rank} is beyond its {world_size} ranks")
+    return rank, world_size, tuple(f"distributedInfo is wrong: {doubt}" for doubt in doubts)
 
 
 def placed(rank: RankTrace) -> RankTrace:

@@ -41,6 +41,7 @@ class Source:
         is_listed: Whether it was found in a directory, a glob or an archive, rather than named.
         can_reopen: Whether it can be opened more than once.
         is_other: Whether it was found in a directory or an archive, and its name says that it is no trace.
+        doubt: What a reader should know about the archive that it is in.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Source:
     is_listed: bool = False
     can_reopen: bool = True
     is_other: bool = False
+    doubt: str | None = None
 
     def open(self) -> Stream:
         """Its text, decompressed as it is read.
@@ -98,12 +100,14 @@ class Given(NamedTuple):
         observed: Execution traces (PyTorch's or Chakra's).
         captures: Traces of CUDA graphs being captured.
         others: Files beside them whose names say that they are no traces.
+        doubts: What a reader should know about the archives that they are in.
     """
 
     traces: list[Source]
     observed: list[Source]
     captures: list[Source]
     others: Sequence[Source] = ()
+    doubts: Sequence[str] = ()
 
 
 def expand(inputs: Inputs) -> Given:
@@ -121,8 +125,10 @@ def expand(inputs: Inputs) -> Given:
     found = [source for source in given if not source.is_other]
     observed = [source for source in found if is_execution_trace(source)] if len(found) > 1 else []
     captures = [source for source in found if is_capture(source)]
-    traces = [source for source in found if source not in observed and source not in captures]
-    return Given(traces, observed, captures, others) if traces else Given(found, [], [], others)
+    told = {source.name for source in (*observed, *captures)}
+    traces = [source for source in found if source.name not in told]
+    doubts = list(dict.fromkeys(source.doubt for source in given if source.doubt))
+    return Given(traces, observed, captures, others, doubts) if traces else Given(found, [], [], others, doubts)
 
 
 def files_of(inputs: Sequence[str]) -> list[Path]:
@@ -281,24 +287,26 @@ def _unzipped(source: Source) -> list[Source]:
         if source.is_other or not source.can_reopen or not _may_be_archive(source):
             return [source]
         opener = source.opener if source.path is not None else _copied(source)
-        inside = archive.members(opener, source.name)
+        inside, has_more = archive.read_content(opener, source.name)
     except DamagedTraceError:
         if not source.is_listed:
             raise
         return [source]
-    kept = [member for member in inside if _ARCHIVED_NAME.search(member)] or (inside if len(inside) == 1 else [])
+    kept = {each.filename for each in inside if _ARCHIVED_NAME.search(each.filename) or len(inside) == 1}
     if not kept and source.is_listed:
         return [replace(source, is_other=True)]
     if not kept:
         raise _nothing_in(source.name, len(inside))
+    doubt = f"{source.name} holds more than one archive: what isn't in the last table of contents was not read"
     return [
         Source(
-            _printable(f"{source.name}:{member}"),
+            _printable(f"{source.name}:{member.filename}"),
             archive.opener_of(opener, source.name, member),
             path=source.path,
-            member=member,
+            member=member.filename,
             is_listed=True,
-            is_other=member not in kept,
+            is_other=member.filename not in kept,
+            doubt=doubt if has_more else None,
         )
         for member in inside
     ]

@@ -32,6 +32,7 @@ class Damage:
         at_byte: Where the first of them is.
         cut_at: Where a file ends that lacks its closing bracket.
         metadata: Whether top-level keys were lost.
+        followed_at: Where something begins that follows the closing bracket.
     """
 
     events: int = 0
@@ -41,6 +42,7 @@ class Damage:
     at_byte: int | None = None
     cut_at: int | None = None
     metadata: bool = False
+    followed_at: int | None = None
 
     def lose(self, text: bytes, at_byte: int) -> None:
         """Count an event that could not be read."""
@@ -91,6 +93,8 @@ class Walk:
         self._texts = dictionary.empty()
         self._words = kineto.Words()
         self._has_events = False
+        self._is_closed = False
+        self._is_torn = False
 
     def run(self) -> Decoded:
         """Everything that can be read.
@@ -104,6 +108,7 @@ class Walk:
         if first == ord("["):
             self._window.at += 1
             self._events()
+            self._is_closed = self._damage.cut_at is None
         elif first == ord("{"):
             self._window.at += 1
             self._top_level()
@@ -113,8 +118,14 @@ class Walk:
             )
         if not self._has_events:
             raise self._without_events()
+        self._look_behind()
         words = dictionary.to_list(self._texts) + self._words.texts()
         return Decoded(self._keys, self._columns, words, self._damage)
+
+    def _look_behind(self) -> None:
+        """Note what follows the document, unless its end was not found."""
+        if self._is_closed and self._window.byte() >= 0:
+            self._damage.followed_at = self._window.place
 
     def _without_events(self) -> DamagedTraceError | NotATraceError:
         if self._damage.cut_at is not None:
@@ -139,6 +150,8 @@ class Walk:
                 self._damage.note(window.place)
                 if self._has_events or not self._find_events():
                     return
+        window.at += 1
+        self._is_closed = True
 
     def _key(self) -> bool:
         """One top-level key with its value; false if it can't be read."""
@@ -228,7 +241,9 @@ class Walk:
     def _last(self, text: bytes) -> bool:
         """The last event of the list; false if the text ends in it."""
         if len(text) >= salvage.LONGEST_EVENT:
-            self._lose(text)
+            if not self._is_torn:
+                self._lose(text)
+            self._is_torn = True
             self._window.at = self._window.end
             return self._window.more()
         try:
@@ -238,7 +253,8 @@ class Walk:
             if stop:
                 self._judge(text[:stop])
             else:
-                self._lose(text)
+                if not self._is_torn:
+                    self._lose(text)
                 stop = len(text)
             self._window.at += stop
             return self._window.at < self._window.end
@@ -247,7 +263,10 @@ class Walk:
         return True
 
     def _judge(self, text: bytes) -> None:
-        """Take one event carefully, put right if need be."""
+        """Take one event carefully, put right if need be; the rest of one that was too long is lost with it."""
+        if self._is_torn:
+            self._is_torn = False
+            return
         self._damage.events += 1
         try:
             found = kineto.event(text)

@@ -54,7 +54,9 @@ def messages(kernels: pl.DataFrame, world_size: int) -> pl.DataFrame:
 
 def _stride() -> pl.Expr:
     """Distance of a group's first two ranks; of more than 30 PyTorch writes the first ones, which is no JSON."""
-    first, second = (pl.col("group_ranks").str.extract(FIRST_TWO, place).cast(pl.Int64) for place in (1, 2))
+    first, second = (
+        pl.col("group_ranks").str.extract(FIRST_TWO, place).cast(pl.Int64, strict=False) for place in (1, 2)
+    )
     return (second - first).fill_null(1)
 
 

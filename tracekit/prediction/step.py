@@ -39,7 +39,7 @@ from tracekit.replay.contention import WORTH_PCT, Sharing
 from tracekit.replay.measure import StepTime
 from tracekit.replay.run import Run
 from tracekit.units import many
-from tracekit.workload.shares import share
+from tracekit.workload.shares import cover
 
 AS_IT_IS = Change()
 NO_PRICES: Mapping[str, float] = MappingProxyType({})
@@ -394,7 +394,8 @@ def _edited(run: Run, kernels: pl.DataFrame) -> pl.DataFrame:
 
 
 def _coverage(run: Run, kernels: pl.DataFrame) -> Coverage:
-    """By measured time, over the chosen steps."""
-    table = pl.DataFrame({"time": run.kernels["dur_ns"], "method": kernels["method"]}).filter(run.in_steps)
+    """By measured time, over the chosen steps; over all of the trace if nothing ran in these."""
+    table = pl.DataFrame({"time": run.kernels["dur_ns"], "method": kernels["method"]})
+    table = table.filter(run.in_steps) if run.in_steps.any() else table
     modelled, scaled = (pl.col("method").is_in(methods) for methods in (MODELLED, SCALED))
-    return Coverage(*(share(table, "time", one) for one in (modelled, scaled, ~(modelled | scaled))))
+    return Coverage(*cover(table, "time", modelled, scaled, ~(modelled | scaled)))

@@ -108,7 +108,7 @@ def _routing(kernels: pl.DataFrame) -> pl.DataFrame:
     products = kernels.filter(name.str.contains(GROUPED) & pl.col("op").str.contains("moe"))
     dims = pl.col("input_dims").str.replace_all(" ", "")
     sized = products.with_columns(
-        *(dims.str.extract(shape, i).cast(pl.Int64).alias(size) for i, size in enumerate(SIZES, start=1)),
+        *(dims.str.extract(shape, i).cast(pl.Int64, strict=False).alias(size) for i, size in enumerate(SIZES, start=1)),
         gated=name.str.contains(GATED),
     ).filter(pl.col("tokens") == pl.col("scored"))
     first, second = (

@@ -40,12 +40,12 @@ def fill(kernels: pl.DataFrame) -> pl.DataFrame:
     name = pl.col("name")
     names = kernels.select("name").unique().with_columns(
         per_thread=pl.when(name.str.contains(VECTORISED) & ~name.str.contains(CAST))
-        .then(pl.max_horizontal(name.str.extract(VECTORISED).cast(pl.Int64), pl.lit(UNROLL)))
+        .then(pl.max_horizontal(name.str.extract(VECTORISED).cast(pl.Int64, strict=False), pl.lit(UNROLL)))
         .when(name.str.contains(UNROLLED))
         .then(UNROLL)
-        .otherwise(name.str.extract(STRIDED).cast(pl.Int64)),
+        .otherwise(name.str.extract(STRIDED).cast(pl.Int64, strict=False)),
         tensors=pl.coalesce(
-            name.str.extract(TENSORS).cast(pl.Int64),
+            name.str.extract(TENSORS).cast(pl.Int64, strict=False),
             *(pl.when(name.str.contains(pattern)).then(count) for count, pattern in FUNCTORS.items()),
         ),
         strided=name.str.contains(STRIDED),

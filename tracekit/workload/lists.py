@@ -32,14 +32,16 @@ def fill(kernels: pl.DataFrame) -> pl.DataFrame:
         kernels: With the columns of ``schema.KERNELS``; null in ``work_from`` where the work isn't known.
     """
     name = pl.col("name")
-    lists = name.str.extract(LISTS).cast(pl.Int64)
+    lists = name.str.extract(LISTS).cast(pl.Int64, strict=False)
     told = kernels.with_columns(
         tensors=lists.replace_strict(TENSORS, default=None, return_dtype=pl.Int64),
         passes=pl.when(name.str.contains(STEPS))
         .then(2 * lists - 1)
         .when(name.str.contains(ONE_WAY))
         .then(lists)
-        .otherwise(pl.coalesce(name.str.extract(READS).cast(pl.Int64) + 1 - name.str.contains(SQUARES), lists)),
+        .otherwise(
+            pl.coalesce(name.str.extract(READS).cast(pl.Int64, strict=False) + 1 - name.str.contains(SQUARES), lists)
+        ),
         item=pl.col("dtype").replace_strict(ITEM_BYTES, default=None, return_dtype=pl.Int64),
     )
     elements = pl.col("blocks") * CHUNK

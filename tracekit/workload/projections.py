@@ -40,9 +40,11 @@ def fill(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
 def _sizes(attention: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
     """Per ``input_dims`` of attention: ``tokens``, ``inner`` (of all heads), ``fused`` (and of keys), ``hidden``."""
     dims = attention.select("input_dims").unique().drop_nulls()
-    tokens, heads, width, kv_heads = (pl.col("input_dims").str.extract(HEADS, i).cast(pl.Int64) for i in range(1, 5))
+    tokens, heads, width, kv_heads = (
+        pl.col("input_dims").str.extract(HEADS, i).cast(pl.Int64, strict=False) for i in range(1, 5)
+    )
     sizes = dims.with_columns(tokens=tokens, inner=heads * width, fused=(heads + 2 * kv_heads) * width).drop_nulls()
-    rows, cols = (pl.col("input_dims").str.extract(MATRIX, i).cast(pl.Int64) for i in (1, 2))
+    rows, cols = (pl.col("input_dims").str.extract(MATRIX, i).cast(pl.Int64, strict=False) for i in (1, 2))
     matrices = ops.select("input_dims").unique().select(tokens=rows, hidden=cols).drop_nulls().unique()
     joined = sizes.join(matrices, on="tokens").filter(
         pl.col("hidden") != pl.col("inner"), pl.col("hidden") != pl.col("fused"), pl.col("hidden") > 1

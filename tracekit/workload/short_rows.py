@@ -32,7 +32,7 @@ def fill(kernels: pl.DataFrame) -> pl.DataFrame:
     """
     name = pl.col("name")
     lanes = WAVEFRONT if kernels["name"].str.contains(AMD).any() else WARP
-    width = 2 ** name.str.extract(KERNEL, 4).cast(pl.Int64)
+    width = 2 ** name.str.extract(KERNEL, 4).cast(pl.Int64, strict=False)
     rows_per_warp = pl.when(width <= MOST_PAIRED).then(2).otherwise(1)
     rows_per_block = pl.col("threads_per_block") // pl.min_horizontal(width, pl.lit(lanes)) * rows_per_warp
     read, written = (_bytes(name.str.extract(KERNEL, place)) for place in (2, 3))

@@ -6,11 +6,11 @@ import polars as pl
 
 from tracekit.errors import StepError
 from tracekit.ingest import batches
+from tracekit.ingest.build import NUMBERED_STEP
 from tracekit.ingest.nesting import outermost
 from tracekit.trace import RankTrace
 from tracekit.workload import phases
 
-PATTERN = r"^ProfilerStep#(\d{1,18})"
 UPDATE = r"^Optimizer\.step#"
 WHOLE_TRACE = 0
 STEP_COLUMNS = ("step", "start_ns", "end_ns", "pid", "tid", "kind", "tokens", "whole")
@@ -51,7 +51,7 @@ def of_ranks(ranks: Sequence[RankTrace]) -> list[pl.DataFrame]:
 def _profiled(trace: RankTrace) -> pl.DataFrame:
     """The profiler's own marks."""
     return (
-        trace.annotations.with_columns(step=pl.col("name").str.extract(PATTERN).cast(pl.Int64))
+        trace.annotations.with_columns(step=pl.col("name").str.extract(NUMBERED_STEP).cast(pl.Int64, strict=False))
         .drop_nulls("step")
         .group_by("step")
         .agg(

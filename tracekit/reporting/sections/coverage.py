@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tracekit.workload.shares import share
+from tracekit.workload.shares import cover, share
 
 # Work taken from other kernels or from other ops than the one that launched the kernel.
 INFERRED = ("repeat", "gradients", "projection", "geometry")
@@ -31,9 +31,6 @@ class WorkCoverage:
 def build(kernels: pl.DataFrame) -> WorkCoverage:
     """The shares of the chosen steps' kernels."""
     known, other = pl.col("work_from").is_not_null(), pl.col("family") == "other"
-    return WorkCoverage(
-        work=share(kernels, "time_us", known),
-        inferred=share(kernels, "time_us", pl.col("work_from").is_in(INFERRED)),
-        family=share(kernels, "time_us", ~known & ~other),
-        unknown=share(kernels, "time_us", ~known & other),
-    )
+    work, family, unknown = cover(kernels, "time_us", known, ~known & ~other, ~known & other)
+    inferred = share(kernels, "time_us", pl.col("work_from").is_in(INFERRED))
+    return WorkCoverage(work=work, inferred=inferred, family=family, unknown=unknown)

@@ -8,7 +8,7 @@ import polars as pl
 
 from tracekit.units import ranges
 
-_NUMBERED = re.compile(r"(.+)_(\d+)")
+_NUMBERED = re.compile(r"(.+)_([0-9]{1,18})")
 
 Shape = tuple[tuple[str, "Shape"], ...]
 

@@ -4,6 +4,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+LONGEST_NUMBER = 9
+"""Digits of a number in a name; longer ones are no tiles or sizes."""
+
 
 @dataclass(frozen=True, slots=True)
 class KernelName:
@@ -103,4 +106,4 @@ class Rule:
 
 
 def _number(text: str | None) -> int | None:
-    return None if text is None else int(text)
+    return None if text is None or len(text) > LONGEST_NUMBER else int(text)

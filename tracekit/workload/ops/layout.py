@@ -16,7 +16,7 @@ Shape = tuple[int, ...]
 PRODUCTS = gemm.FORMULAS | quantised.FORMULAS
 
 CUDNN_TILE = (32, 32)
-MIOPEN_TILE = re.compile(r"batched_transpose_(\d+)x(\d+)")
+MIOPEN_TILE = re.compile(r"batched_transpose_([1-9]\d{0,3})x([1-9]\d{0,3})")
 TRANSPOSE = re.compile(r"nchwToNhwc|nhwcToNchw|tensorTransform|batched_transpose|transpose_\w+2\w+", re.IGNORECASE)
 FROM_OUTPUT = re.compile(r"nhwcToNchw|CNHW2NCHW|WithCast", re.IGNORECASE)
 FILL = re.compile(r"SubTensorOpWithScalar|scalePackedTensor", re.IGNORECASE)

@@ -7,7 +7,7 @@ from tracekit.workload.ops.vector import Columns, columns_of, size_of
 from tracekit.workload.signature import Signature
 
 ADAM_FLOPS = 15
-LISTS = re.compile(r"TensorList(?:ScalarList)?Metadata<(?:[^0-9<>]*, )?(\d+)")
+LISTS = re.compile(r"TensorList(?:ScalarList)?Metadata<(?:[^0-9<>]*, )?(\d{1,3})\b")
 CHUNK = 65536
 """Elements that one block of multi_tensor_apply works on (PyTorch's ForeachFunctors, kChunkSize)."""
 
