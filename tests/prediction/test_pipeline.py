@@ -268,3 +268,41 @@ def test_layers_are_told_by_what_repeats():
     assert (layers.count, layers.per_step, len(layers.passes)) == (6, 2, 2)
     assert layers.forward.tolist() == [0, 1, 2, 3, 4, 5, 6]
     assert layers.backward.tolist() == [0, 1, 2, 3, 4, 5, 6]
+
+
+class Steps(Model):
+    """Steps of a pass through two layers each, which the CPU waits for; it pauses before each."""
+
+    def __init__(self, *pauses: float) -> None:
+        super().__init__(passes=0)
+        self.builder = TraceBuilder()
+        for number, pause in enumerate(pauses):
+            begin = self.now
+            self.now += pause
+            self.end = self.now + 20
+            for _ in range(2):
+                self.multiplies("aten::mm", 1000)
+            for _ in range(2):
+                self.builder.op("autograd::engine::evaluate_function: MmBackward0", self.now, 9)
+                self.multiplies("aten::mm", 2000)
+                self.builder.op(GRADIENT, self.now - 0.8, 0.5, **self.described([[HIDDEN, HIDDEN]]))
+            self.builder.call("cudaDeviceSynchronize", self.now, self.end - self.now)
+            self.now = self.end + 10
+            self.builder.step(number, begin, self.now - begin)
+
+
+@pytest.mark.parametrize("pauses", [(0, 0, 0, 10_000, 0), (0, 0, 30_000, 0, 0, 20_000)])
+def test_a_slow_step_changes_nothing_of_a_pipeline(pauses):
+    slow, clean = (Steps(*some).on(pp=2, micro_batches=4) for some in (pauses, [0.0] * len(pauses)))
+    assert slow.step.step_time_us == pytest.approx(clean.step.step_time_us, rel=1e-6)
+    assert slow.low_us == pytest.approx(clean.low_us, rel=1e-4)
+    assert slow.high_us > clean.high_us  # other ranks may have such a step while this one has none
+    assert slow.pipeline == clean.pipeline
+
+
+def test_pipelines_of_steps_chosen_together_lie_between_each_alone():
+    """The first of the trace doesn't count, as it starts with an empty queue."""
+    pauses = (0, 0, 700, 3000, 0, 1500)
+    alone = [Steps(*pauses).on(pp=2, micro_batches=4, steps=str(step)).step.step_time_us for step in range(1, 6)]
+    assert min(alone) < Steps(*pauses).on(pp=2, micro_batches=4).step.step_time_us < max(alone)
+    assert Steps(*pauses).on(pp=2, micro_batches=4, steps="1:5").step.step_time_us == pytest.approx(np.median(alone))

@@ -107,7 +107,7 @@ def test_faster_is_never_slower():
     found = sensitivity(run_of(after_a_sync(50)))
     for column in ("gpu_speed", "host_speed"):
         other = "host_speed" if column == "gpu_speed" else "gpu_speed"
-        falls = found.table.sort(column).select((pl.col("span_us").diff().over(other) <= 0).all()).item()
+        falls = found.table.sort(column).select((pl.col("step_time_us").diff().over(other) <= 0).all()).item()
         assert falls
     assert found.host_floor_us == pytest.approx(sensitivity(run_of(after_a_sync(5))).host_floor_us, abs=1)
 

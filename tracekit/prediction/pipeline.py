@@ -3,20 +3,20 @@
 A micro-batch is a traced pass: its shapes stay, only how many run in a step and where changes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
-from tracekit.arrays import Bools, Floats, Ints
+from tracekit.arrays import Floats, Ints
 from tracekit.comm import Cluster
 from tracekit.prediction.gathers import Gathers, gathers_us
 from tracekit.prediction.layers import Layers, recognise_layers
 from tracekit.prediction.layout import Layout, LayoutError
 from tracekit.prediction.memory import gradients
 from tracekit.prediction.rebatch import weight_gradients
-from tracekit.prediction.schedule import ends
+from tracekit.prediction.schedule import ends, tasks_of
 from tracekit.prediction.sends import activation_bytes, send_times_us
 from tracekit.replay.engine import Timeline
 from tracekit.replay.run import Run
@@ -94,7 +94,7 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a step of one stage is made of, in microseconds; of a pass the mean one.
+    """What one step of one stage is made of, in microseconds; of a pass the step's mean one.
 
     Attributes:
         forward: Forward pass of each layer, with what lies before the first and behind the last one.
@@ -108,11 +108,17 @@ class Parts:
     weights: Floats
     tail: float
 
+    def whole(self, passes: int) -> float:
+        """The step, of so many passes."""
+        return float(passes * (self.forward.sum() + self.backward.sum()) + self.tail)
+
 
 def pipelined(
     run: Run, timelines: Sequence[Timeline], layout: Layout, cluster: Cluster
-) -> tuple[Pipeline, tuple[float, ...]]:
-    """The pipeline, and by which factor each step of some timelines gets longer.
+) -> tuple[Pipeline, tuple[Floats, ...]]:
+    """The pipeline, and by which factors the steps of some timelines get longer, those of the trace in order.
+
+    Each step is scheduled by itself, with its own parts.
 
     Args:
         run: The measured run, of one stage.
@@ -131,33 +137,47 @@ def pipelined(
     shares = _tail_shares(run, layout.pp)
     parts = [parts_of(run, layers, timeline) for timeline in timelines]
     gathers = gathers_us(run, layers, layout, cluster) if layout.shards > 1 else (None,) * len(parts)
+    tasks = tasks_of(layout.pp, layout.chunks, micro_batches, layout.zero_bubble)
     found = [
-        _step_us(part, send, share, gather, layout, micro_batches)
-        for part, send, share, gather in zip(parts, sends, shares, gathers, strict=True)
+        {step: _step_us(part, send, share, gather, layout, micro_batches, tasks) for step, part in of_step.items()}
+        for of_step, send, share, gather in zip(parts, sends, shares, gathers, strict=True)
     ]
-    before = [layers.per_step * (part.forward.sum() + part.backward.sum()) + part.tail for part in parts]
-    if layout.zero_bubble and not parts[0].weights.any():
+    if layout.zero_bubble and not any(part.weights.any() for part in parts[0].values()):
         raise LayoutError(
             "the trace doesn't tell which GEMMs compute weight gradients: record with record_shapes=True."
         )
-    step_us, bubble_us, slowest, gather_us = found[0]
+    step_us, bubble_us, slowest, gather_us = np.array(list(found[0].values())).T
     pipeline = Pipeline(
         stages=layout.pp,
         chunks=layout.chunks,
         micro_batches=micro_batches,
         passes=layers.per_step,
         layers=layers.count,
-        bubble=float(bubble_us / step_us),
-        slowest=slowest,
+        bubble=float(np.median(bubble_us / step_us)),
+        slowest=float(np.median(slowest)),
         send_bytes=send_bytes,
         send_us=float(sends[0].max()),
         once=_once(run, layers, timelines[0]),
-        put_off=float(parts[0].weights.sum() / parts[0].backward.sum()) if layout.zero_bubble else None,
-        gather_us=gather_us,
+        put_off=_put_off(parts[0].values()) if layout.zero_bubble else None,
+        gather_us=float(np.median(gather_us)),
     )
     bracket = (1.0, 1 - LEFT_OUT, 1 + LEFT_OUT)
-    longer = zip(bracket, found, before, strict=True)
-    return pipeline, tuple(float(other * after / whole) for other, (after, *_), whole in longer)
+    of_steps = (
+        {step: other * after[step][0] / part.whole(layers.per_step) for step, part in before.items()}
+        for other, after, before in zip(bracket, found, parts, strict=True)
+    )
+    return pipeline, tuple(_in_order(run, factors) for factors in of_steps)
+
+
+def _put_off(parts: Iterable[Parts]) -> float:
+    """Part of the backward passes that is weights' gradients, in the median step."""
+    return float(np.median([part.weights.sum() / part.backward.sum() for part in parts]))
+
+
+def _in_order(run: Run, factors: Mapping[int, float]) -> Floats:
+    """A factor for each step of the trace; where a step's passes tell none, the median one."""
+    usual = float(np.median(list(factors.values())))
+    return np.array([factors.get(step, usual) for step in run.meter.numbers])
 
 
 def _check(layout: Layout, micro_batches: int) -> None:
@@ -170,8 +190,8 @@ def _check(layout: Layout, micro_batches: int) -> None:
         raise LayoutError(f"{micro_batches} micro-batches over {layout.pp} stages are too many to be scheduled.")
 
 
-def parts_of(run: Run, layers: Layers, timeline: Timeline) -> Parts:
-    """The parts of a mean step: how much later each part's last kernel ends than that of the part before.
+def parts_of(run: Run, layers: Layers, timeline: Timeline) -> dict[int, Parts]:
+    """The parts of each step that counts: how much later each part's last kernel ends than that of the part before.
 
     So whatever holds up a layer, be it the GPU, the host or a collective, counts to it.
 
@@ -186,37 +206,62 @@ def parts_of(run: Run, layers: Layers, timeline: Timeline) -> Parts:
     )  # fmt: skip
     done_ns = done["done"].to_numpy()
     begin, turn, end = layers.passes.T
-    steps, of_pass = _steps(run, layers, timeline)
-    steady = of_pass["steady"].to_numpy()
+    step_us, of_pass = _steps(run, layers, timeline)
     start_ns = np.where(layers.first, of_pass["start_ns"].to_numpy(), done_ns[begin - 1])[:, None]
     before_layers = np.where(layers.forward[0] > 0, done_ns[begin + layers.forward[0] - 1][:, None], start_ns)
     forward_ns = done_ns[begin[:, None] + layers.forward[1:] - 1]
     backward_ns = done_ns[turn[:, None] + layers.backward - 1]
     marks = [start_ns, before_layers, forward_ns, done_ns[turn - 1][:, None], backward_ns, done_ns[end - 1][:, None]]
-    spans = np.diff(np.concatenate(marks, axis=1), axis=1)[steady].mean(axis=0) / 1e3
-    ahead, back = spans[: layers.count + 2], spans[layers.count + 2 :][::-1]
-    tail = steps - layers.per_step * spans.sum()
-    return Parts(ahead, back, back * _of_weights(run, layers, timeline, steady), max(float(tail), 0.0))
+    spans_us = np.diff(np.concatenate(marks, axis=1), axis=1) / 1e3
+    sums = _of_weights(run, layers, timeline)
+    number, steady = (of_pass[name].to_numpy() for name in ("step", "steady"))
+    return {
+        step: _parts(spans_us[mine].mean(axis=0), sums[mine].sum(axis=0), step_us[step], layers)
+        for step in np.unique(number[steady]).tolist()
+        for mine in [number == step]
+    }
 
 
-def _of_weights(run: Run, layers: Layers, timeline: Timeline, steady: Bools) -> Floats:
-    """Part of each layer's backward pass, of its kernels' time, that works out weights' gradients."""
+def _parts(spans_us: Floats, sums: Floats, step_us: float, layers: Layers) -> Parts:
+    """The parts of a step.
+
+    Args:
+        spans_us: Of its mean pass, forward and backward.
+        sums: Of its backward passes, by layer, as :func:`_of_weights` gives them.
+        step_us: How long it takes.
+        layers: The layers.
+    """
+    ahead, back = spans_us[: layers.count + 2], spans_us[layers.count + 2 :][::-1]
+    every, weights = sums.T
+    part = np.divide(weights, every, out=np.zeros_like(every), where=every > 0)[::-1]
+    tail = step_us - layers.per_step * spans_us.sum()
+    return Parts(ahead, back, back * part, max(float(tail), 0.0))
+
+
+def _of_weights(run: Run, layers: Layers, timeline: Timeline) -> Floats:
+    """Of each pass and layer of it, backward, time of all kernels and of those that work out weights' gradients."""
     ran_ns = pl.DataFrame({"ran": timeline.activity_end_ns - timeline.activity_start_ns})["ran"]
     own = pl.DataFrame({"all": ran_ns, "weights": ran_ns * weight_gradients(run.kernels, run.trace.ops)})
     sums = np.vstack([np.zeros(2), own[layers.kernels["row"]].to_numpy().cumsum(axis=0)])
-    _, turn, end = layers.passes[steady].T
+    _, turn, end = layers.passes.T
     edges = np.concatenate([turn[:, None], turn[:, None] + layers.backward, end[:, None]], axis=1)
-    every, weights = np.diff(sums[edges], axis=1).sum(axis=0).T
-    part: Floats = np.divide(weights, every, out=np.zeros_like(every), where=every > 0)
-    return part[::-1]
+    of_pass: Floats = np.diff(sums[edges], axis=1)
+    return of_pass
 
 
-def _steps(run: Run, layers: Layers, timeline: Timeline) -> tuple[float, pl.DataFrame]:
-    """Microseconds of a mean step; and of each pass, when its step starts and whether that is not the trace's first."""
-    table = run.each_step(timeline).with_columns(start_ns=pl.col("end_ns") - pl.col("time_ns"))
-    keys = layers.kernels.select("rank", "step")[layers.passes[:, 0]]
-    of_pass = keys.join(table, on=["rank", "step"], how="left", maintain_order="left").select("start_ns", "steady")
-    return float(table.filter("steady")["time_ns"].mean()) / 1e3, of_pass  # type: ignore[arg-type]
+def _steps(run: Run, layers: Layers, timeline: Timeline) -> tuple[dict[int, float], pl.DataFrame]:
+    """Microseconds of each step that counts, of several ranks the mean; and of each pass its step.
+
+    That is ``step``, when it starts, and whether it is not the trace's first.
+    """
+    table = run.each_step(timeline).drop_nulls("time_ns")
+    table = table.with_columns(start_ns=pl.col("end_ns") - pl.col("time_ns"))
+    of_pass = layers.kernels.select("rank", "step")[layers.passes[:, 0]].join(
+        table, on=["rank", "step"], how="left", maintain_order="left"
+    )
+    of_pass = of_pass.select("step", "start_ns", pl.col("steady").fill_null(False))
+    each = table.filter("steady").group_by("step").agg(pl.col("time_ns").mean() / 1e3)
+    return dict(each.iter_rows()), of_pass
 
 
 def _once(run: Run, layers: Layers, timeline: Timeline) -> float:
@@ -227,7 +272,13 @@ def _once(run: Run, layers: Layers, timeline: Timeline) -> float:
 
 
 def _step_us(
-    part: Parts, sends: Floats, tail_share: float, gathers: Gathers | None, layout: Layout, micro_batches: int
+    part: Parts,
+    sends: Floats,
+    tail_share: float,
+    gathers: Gathers | None,
+    layout: Layout,
+    micro_batches: int,
+    tasks: Ints,
 ) -> tuple[float, float, float, float]:
     """How long a step takes, and of the mean stage, how long it waits for others, and for parameters.
 
@@ -239,7 +290,7 @@ def _step_us(
     )
     late = weights if layout.zero_bubble else None
     first = gathers.longer_us(part.forward, begin) if gathers else np.zeros_like(forward)
-    done = float(ends(forward, backward, sends, layout.pp, micro_batches, late, first).max())
+    done = float(ends(forward, backward, sends, layout.pp, micro_batches, late, first, tasks).max())
     busy = micro_batches * (forward + backward).reshape(layout.chunks, layout.pp).sum(axis=0)
     gather_us = float(first.sum()) / layout.pp
     bubble_us = done - float(busy.mean()) - gather_us

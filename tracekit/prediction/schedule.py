@@ -63,6 +63,11 @@ def split_order(stages: int, micro_batches: int) -> Ints:
     return tasks
 
 
+def tasks_of(stages: int, chunks: int, micro_batches: int, splits: bool) -> Ints:
+    """What each stage does, by :func:`order`, or :func:`split_order` where it ``splits`` the backward passes."""
+    return split_order(stages, micro_batches) if splits else order(stages, chunks, micro_batches)
+
+
 def ends(
     forward: Floats,
     backward: Floats,
@@ -71,6 +76,7 @@ def ends(
     micro_batches: int,
     weights: Floats | None = None,
     first: Floats | None = None,
+    tasks: Ints | None = None,
 ) -> Floats:
     """When each stage has done its last pass, from the start of the step.
 
@@ -85,13 +91,13 @@ def ends(
         micro_batches: In a step.
         weights: Part of ``backward`` that is weights' gradients, to be put off (ZB-H1); None runs it with the rest.
         first: How much longer each chunk's first forward pass takes; None where it is like the others.
+        tasks: As :func:`tasks_of` gives them, where several such pipelines are scheduled.
 
     Returns:
         By stage, in the unit of the times.
     """
-    tasks = (
-        order(stages, forward.size // stages, micro_batches) if weights is None else split_order(stages, micro_batches)
-    )
+    if tasks is None:
+        tasks = tasks_of(stages, forward.size // stages, micro_batches, weights is not None)
     late = np.zeros_like(backward) if weights is None else weights
     times = np.stack([forward + np.append(sends, 0.0), backward - late + np.insert(sends, 0, 0.0), late])
     result: Floats = _ends(tasks, times, np.zeros_like(forward) if first is None else first, micro_batches)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import polars as pl
 
+from tracekit.arrays import Floats
 from tracekit.prediction.layout import Layout
 from tracekit.prediction.model import Target
 from tracekit.prediction.pipeline import Pipeline, pipelined
@@ -27,8 +28,8 @@ def of_one_stage(layouts: tuple[Layout, Layout] | None) -> tuple[Layout, Layout]
 
 def staged(
     run: Run, lines: Sequence[Timeline], target: Target, layouts: tuple[Layout, Layout] | None
-) -> tuple[Pipeline | None, tuple[float, ...]]:
-    """The pipeline that a job becomes, if it does, and how much longer that makes the step of each timeline.
+) -> tuple[Pipeline | None, Sequence[Floats | float]]:
+    """The pipeline that a job becomes, if it does, and how much longer that makes the steps of each timeline.
 
     Args:
         run: The measured run.
@@ -75,7 +76,7 @@ def worked(step: StepTime, step_time_us: float, pipeline: Pipeline | None, layou
             exposed_comm_us=exposed_us,
             waiting_us=step.waiting_us * often,
         )
-    # The GPU's times are the median step's as replayed, the step is on the scale of all measured ones together.
+    # The GPU's times are medians as replayed, the step is on the scale of the measured ones.
     busy_us = min(step.kernel_time_us, step_time_us)
     return replace(
         step, step_time_us=step_time_us, kernel_time_us=busy_us, exposed_comm_us=min(step.exposed_comm_us, busy_us)

@@ -61,8 +61,9 @@ def predict(
 ) -> Predictions:
     """Predict the step of a measured run on each of some GPUs and clusters.
 
-    The step time is the measured one times the ratio of two replays of all chosen steps on the same graph, with the
-    target's kernel times and with the measured ones; so the source GPU gives the measurement back.
+    The step time is the median of the predicted steps. Each is its own measured time, times the ratio of what it takes
+    in two replays of the same graph, with the target's kernel times and with the measured ones; so the source GPU gives
+    the measurement back, and a step that was slow for a reason of its own changes nothing.
 
     Args:
         run: The measured run.
@@ -287,10 +288,8 @@ class Predictor:
         spread = 1.0 if same_host or notes.host_is_given(run) else HOST_SPREAD
         lines = [run.timeline_with(us, host) for us, host in zip(kernel_us, (1.0, 1 / spread, spread), strict=True)]
         pipeline, longer = staged(run, lines, target, layouts)
-        step, low, high = (run.meter.median(line) for line in lines)
-        step_us, low_us, high_us = (
-            _per_span(run) * one.span_us * factor for one, factor in zip((step, low, high), longer, strict=True)
-        )
+        step, low, high = (run.median(line, factor) for line, factor in zip(lines, longer, strict=True))
+        step_us, low_us, high_us = (one.step_time_us for one in (step, low, high))
         # A step that the CPU paces is shorter the longer the kernels of the one before took.
         low_us, high_us = min(low_us, step_us, high_us), max(low_us, step_us, high_us)
         late = straggling(self.run, self.spread, *layouts) if layouts else Straggling()
@@ -305,8 +304,8 @@ class Predictor:
         """The step with contention, where enough overlaps."""
         if self._sharing.overlap < WORTH_PCT:
             return None
-        found, per_span = self._sharing.contention(time_us), _per_span(self.run)
-        return Shared(found.overlap, found.apart.span_us * per_span, found.shared.span_us * per_span)
+        found = self._sharing.contention(time_us)
+        return Shared(found.overlap, found.apart.step_time_us, found.shared.step_time_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,11 +317,6 @@ class _Stepped:
     high_us: float
     pipeline: Pipeline | None
     late: Straggling
-
-
-def _per_span(run: Run) -> float:
-    """The measured step over all chosen steps as replayed."""
-    return run.measured.step_time_us / run.replay.span_us
 
 
 def _kept(times: pl.DataFrame, width: float) -> pl.DataFrame:

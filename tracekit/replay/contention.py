@@ -71,11 +71,11 @@ class Sharing:
         """
         run = self._run
         given_ns = run.durations_ns(run.kernel_us if kernel_us is None else kernel_us)
-        apart = run.meter.median(replay(run.graph, given_ns))
+        apart = run.median(replay(run.graph, given_ns))
         if self.overlap < WORTH_PCT:
             return Contention(self.overlap, apart, apart)
         alone_ns = given_ns * self._demand.alone(measured(run.graph))
-        return Contention(self.overlap, apart, run.meter.median(_settled(run, self._demand, alone_ns)))
+        return Contention(self.overlap, apart, run.median(_settled(run, self._demand, alone_ns)))
 
 
 def _settled(run: Run, demand: "_Demand", alone_ns: Floats) -> Timeline:

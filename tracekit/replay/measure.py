@@ -6,7 +6,7 @@ import numba
 import numpy as np
 import polars as pl
 
-from tracekit.arrays import Bools, Ints
+from tracekit.arrays import Bools, Floats, Ints
 from tracekit.errors import StepError
 from tracekit.replay.engine import Timeline
 
@@ -39,6 +39,28 @@ class StepTime:
     def idle_us(self) -> float:
         """Time in which the GPU ran nothing."""
         return max(self.step_time_us - self.kernel_time_us, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """What each step of a job took as measured and as replayed: puts the steps of other replays on the measured scale.
+
+    Attributes:
+        measured_ns: By step, in the order of the trace.
+        replayed_ns: The same of the replay with the measured kernel times.
+    """
+
+    measured_ns: Floats
+    replayed_ns: Floats
+
+    def put(self, time_ns: Ints | Floats) -> Floats:
+        """Put each step of a replay on the scale of the measured one: its measured time by the ratio of the replays.
+
+        Where the first replay gives a step no time at all, it is longer or shorter by the difference.
+        """
+        given = self.replayed_ns > 0
+        ratio = np.divide(time_ns, self.replayed_ns, out=np.ones_like(self.replayed_ns), where=given)
+        return self.measured_ns * ratio + np.where(given, 0.0, time_ns - self.replayed_ns)
 
 
 def per_step(timeline: Timeline, kernels: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
@@ -109,6 +131,10 @@ class Meter:
         kernels: The kernel table.
         steps: All steps of the trace.
         chosen: Those to measure.
+
+    Attributes:
+        numbers: The steps of the job, as they first come.
+        first: Whether each row of ``steps`` is the first of its rank.
     """
 
     def __init__(self, kernels: pl.DataFrame, steps: pl.DataFrame, chosen: pl.DataFrame) -> None:
@@ -125,42 +151,62 @@ class Meter:
         self._rank = _ranks(kernels, steps)
         self._from_before = _from_before(kernels, self._rank, row, steps, np.flatnonzero(self.first))
         numbers = steps["step"].unique(maintain_order=True)
+        self.numbers: list[int] = numbers.to_list()
         self._step = steps["step"].replace_strict(numbers, range(len(numbers)), return_dtype=pl.Int64).to_numpy()
         self._chosen: Bools = numbers.is_in(chosen["step"].implode()).to_numpy()
 
-    def median(self, timeline: Timeline) -> StepTime:
+    def median(self, timeline: Timeline, scale: Scale | None = None, longer: Floats | float = 1.0) -> StepTime:
         """The median chosen step of a timeline, of all ranks together.
 
         The first of several steps starts with an empty queue, so it counts only if no other is chosen.
+
+        Args:
+            timeline: The timeline.
+            scale: Puts each step on the scale of the measured one; None leaves it as it is in the timeline.
+            longer: Factor on the time of each step besides.
 
         Raises:
             StepError: No chosen step has a beginning.
         """
         each = self.each(timeline)
-        steps, ranks = self._chosen.size, np.bincount(self._step)
-        begin, end = np.full(steps, FOREVER), np.full(steps, NEVER)
-        np.minimum.at(begin, self._step[each.known], each.begin_ns[each.known])
-        np.maximum.at(end, self._step[each.known], each.end_ns[each.known])
-        first = self._firsts()
-        in_time = np.argsort(begin, kind="stable")
-        before = np.empty_like(end)
-        before[in_time] = np.roll(end[in_time], 1)
-        time = end - np.where(first, begin, before)
-        known = begin != FOREVER
+        ranks = np.bincount(self._step)
+        time, known = self._of_job(each.begin_ns, each.end_ns, each.known)
         if not (self._chosen & known).any():
             raise StepError("nothing ran on the GPU in the steps to measure.", "Choose others by --steps.")
         counted = self._counted(known)
         gpu_ns = (each.busy_ns, each.exposed_ns, each.waiting_ns)
         means = ((np.bincount(self._step, ns) / ranks)[counted] for ns in gpu_ns)
         busy, exposed, waiting = (float(np.median(ns)) / 1e3 for ns in means)
+        step = (time if scale is None else scale.put(time)) * longer
         return StepTime(
-            step_time_us=float(np.median(time[counted & known])) / 1e3,
+            step_time_us=float(np.median(step[counted & known])) / 1e3,
             kernel_time_us=busy,
             exposed_comm_us=exposed,
             waiting_us=waiting,
             steps=int(counted.sum()),
             span_us=float(time[self._chosen & known].sum()) / 1e3,
         )
+
+    def scale(self, recorded: Timeline, replayed: Timeline) -> Scale:
+        """The scale that the steps of a run are measured on.
+
+        Args:
+            recorded: The measured timeline.
+            replayed: The replay with the measured kernel times.
+        """
+        each = (self._of_job(*self._spans(timeline)) for timeline in (recorded, replayed))
+        return Scale(*(np.where(known, time, 0).astype(np.float64) for time, known in each))
+
+    def _of_job(self, begin_ns: Ints, end_ns: Ints, known: Bools) -> tuple[Ints, Bools]:
+        """How long each step of the job takes, and whether that is known; arguments as of :class:`Each`."""
+        steps = self._chosen.size
+        begin, end = np.full(steps, FOREVER), np.full(steps, NEVER)
+        np.minimum.at(begin, self._step[known], begin_ns[known])
+        np.maximum.at(end, self._step[known], end_ns[known])
+        in_time = np.argsort(begin, kind="stable")
+        before = np.empty_like(end)
+        before[in_time] = np.roll(end[in_time], 1)
+        return end - np.where(self._firsts(), begin, before), begin != FOREVER
 
     def median_us(self, kernel_ns: Ints) -> float:
         """What each kernel has of something, summed in the median chosen step, of several ranks in the mean."""

@@ -14,7 +14,7 @@ from tracekit.graph import Graph
 from tracekit.graph.ranks import Collectives
 from tracekit.replay.engine import Timeline, measured, replay
 from tracekit.replay.job import gather
-from tracekit.replay.measure import Meter, StepTime, per_step
+from tracekit.replay.measure import Meter, Scale, StepTime, per_step
 from tracekit.trace import RankTrace, Trace
 from tracekit.workload import precision
 
@@ -33,6 +33,7 @@ class SelfReplay:
     Attributes:
         step_time_us: The median step as replayed.
         span_us: All chosen steps as replayed.
+        scale: What each step took as measured and as replayed.
         error_pct: Against the measured one.
         derived_wait_us: Waiting of CPU threads, of collectives for ranks that were read, and of kernels for the one
             before, that was taken out of the measured run and derived again, per step and rank.
@@ -41,6 +42,7 @@ class SelfReplay:
 
     step_time_us: float
     span_us: float
+    scale: Scale
     error_pct: float
     derived_wait_us: float
     kept_wait_us: float
@@ -138,15 +140,24 @@ class Run:
         factor = 1.0 if self.kernel_factor is None else self.kernel_factor
         return whole_ns(kernel_us * factor * 1e3, "kernels")
 
+    def median(self, timeline: Timeline, longer: Floats | float = 1.0) -> StepTime:
+        """The median step of a replay, each step on the scale of its own measured time.
+
+        Args:
+            timeline: A replay of this run, or of one that edits made of it.
+            longer: As in :meth:`Meter.median`.
+        """
+        return self.meter.median(timeline, self.replay.scale, longer)
+
     def step_with(self, kernel_us: Floats, host_time: float = 1.0) -> StepTime:
-        """The median step with other kernel times, and a slower or faster host.
+        """The median step with other kernel times, and a slower or faster host, as :meth:`median` gives it.
 
         Args:
             kernel_us: How long each kernel takes, in the order of the kernel table; collectives without waiting for
                 other ranks.
             host_time: What the CPU's own work takes, as a multiple of the measured time.
         """
-        return self.meter.median(self.timeline_with(kernel_us, host_time))
+        return self.median(self.timeline_with(kernel_us, host_time))
 
 
 def whole_ns(times_ns: Floats, of: str) -> Ints:
@@ -195,7 +206,8 @@ def prepare(
     job = gather(ranks, steps, progress)
     progress("replay")
     meter = Meter(job.kernels, job.steps, job.chosen)
-    as_measured, replayed = meter.median(measured(job.graph)), meter.median(replay(job.graph))
+    lines = measured(job.graph), replay(job.graph)
+    as_measured, replayed = (meter.median(line) for line in lines)
     if as_measured.step_time_us <= 0:
         raise TraceError(f"{ranks[0].source} has no step that takes any time.", "Its events' times are all the same.")
     return Run(
@@ -214,6 +226,7 @@ def prepare(
         replay=SelfReplay(
             step_time_us=replayed.step_time_us,
             span_us=replayed.span_us,
+            scale=meter.scale(*lines),
             error_pct=100 * (replayed.step_time_us / as_measured.step_time_us - 1),
             derived_wait_us=job.graph.waited_ns / 1e3 / job.steps.height,
             kept_wait_us=meter.median_us(job.graph.kept_ns),

@@ -24,11 +24,11 @@ HALVINGS = 8
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """Step time over speeds: the measured step times the ratio of two replays of all chosen steps, as predictions are.
+    """Step time over speeds: the median of steps that are each scaled by its two replays, as predictions are.
 
     Attributes:
         table: ``gpu_speed``, ``host_speed`` (multiples of the measured ones, ``inf`` for no time at all),
-            ``step_time_us``, ``span_us``, ``kernel_time_us``, ``speedup`` of the whole span.
+            ``step_time_us``, ``kernel_time_us``, ``speedup``.
         network: ``network_speed`` and ``step_time_us``: collectives take that much less; no rows without any.
         gpu_floor_us: The step if every kernel took no time: what the host and the latencies leave.
         host_floor_us: The step if the host's own work took no time: what the GPU leaves.
@@ -51,7 +51,7 @@ def sensitivity(
         host_speeds: Multiples of the measured host's speed.
     """
     rows = [_row(run, gpu, host) for host in host_speeds for gpu in gpu_speeds]
-    table = pl.DataFrame(rows).with_columns(speedup=run.replay.span_us / pl.col("span_us"))
+    table = pl.DataFrame(rows).with_columns(speedup=run.measured.step_time_us / pl.col("step_time_us"))
     network = pl.DataFrame(
         [(speed, _row(run, 1.0, 1.0, speed)["step_time_us"]) for speed in _network_speeds(run)],
         schema={"network_speed": pl.Float64, "step_time_us": pl.Float64},
@@ -76,27 +76,27 @@ def host_limits_from(run: Run) -> float | None:
     """
     if not _is_left(run, inf, 1.0):
         return None
-    return _limit(lambda speed: _row(run, speed, 1.0)["span_us"])
+    return _limit(lambda speed: _row(run, speed, 1.0)["step_time_us"])
 
 
 def gpu_limits_from(run: Run) -> float | None:
     """The host speed from which on the GPU is the limit, as :func:`host_limits_from` tells the other way round."""
     if not _is_left(run, 1.0, inf):
         return None
-    return _limit(lambda speed: _row(run, 1.0, speed)["span_us"])
+    return _limit(lambda speed: _row(run, 1.0, speed)["step_time_us"])
 
 
 def _is_left(run: Run, gpu: float, host: float) -> bool:
     """Whether of the step with GPU or host taking no time a good part is the other's."""
-    floor, kept = _row(run, gpu, host)["span_us"], _row(run, inf, inf)["span_us"]
+    floor, kept = _row(run, gpu, host)["step_time_us"], _row(run, inf, inf)["step_time_us"]
     return floor - kept >= LIMITING * floor
 
 
-def _limit(span_us: Callable[[float], float]) -> float | None:
+def _limit(step_us: Callable[[float], float]) -> float | None:
     """The speed from which on doubling it is not worth it any more."""
 
     def gains(speed: float) -> bool:
-        return span_us(2 * speed) < (1 - WORTH) * span_us(speed)
+        return step_us(2 * speed) < (1 - WORTH) * step_us(speed)
 
     if gains(FASTEST):
         return None
@@ -116,7 +116,6 @@ def _row(run: Run, gpu: float, host: float, network: float = 1.0) -> dict[str, f
     return {
         "gpu_speed": gpu,
         "host_speed": host,
-        "step_time_us": step.span_us * run.measured.step_time_us / run.replay.span_us,
-        "span_us": step.span_us,
+        "step_time_us": step.step_time_us,
         "kernel_time_us": step.kernel_time_us,
     }

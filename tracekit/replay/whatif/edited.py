@@ -29,14 +29,14 @@ Edit = Callable[[Run], Edited]
 def saving_us(run: Run, edited: Run) -> float:
     """How much shorter the step of ``edited`` is than that of ``run``.
 
-    The ratio of two replays of all chosen steps, on the scale of the measured step; negative for an edit that costs.
+    The median of steps that are each on the scale of its own measured time; negative for an edit that costs.
     """
     return step_time_us(run) - step_time_us(edited)
 
 
 def step_time_us(run: Run) -> float:
     """The step of a run that edits may have changed, on the scale of the measured one."""
-    return run.step_with(run.kernel_us).span_us * run.measured.step_time_us / run.replay.span_us
+    return run.step_with(run.kernel_us).step_time_us
 
 
 def with_graph(run: Run, graph: Graph) -> Run:

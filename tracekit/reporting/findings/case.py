@@ -59,7 +59,7 @@ class Case:
         """
         times = self.run.kernel_us.copy()
         times[rows["kernel"].to_numpy()] = time_us
-        return self.step_time_us * (1 - self.run.step_with(times).span_us / self.run.replay.span_us)
+        return self.step_time_us - self.run.step_with(times).step_time_us
 
     def saved_by(self, edit: Callable[[Run], Edited]) -> float:
         """How much shorter the step is with a what-if edit; 0 where that finds nothing to change."""

@@ -19,7 +19,7 @@ def find(case: Case) -> Iterator[Finding]:
     What is left with a CPU that takes no time either isn't the CPU's: waits and gaps that are kept as measured.
     """
     run = case.run
-    part, kept = (run.step_with(run.kernel_us * 0, host).span_us / run.replay.span_us for host in (1.0, 0.0))
+    part, kept = (run.step_with(run.kernel_us * 0, host).step_time_us / case.step_time_us for host in (1.0, 0.0))
     if part - kept < LIMITING:
         return
     saves_us = case.saved_by(lambda run: cuda_graph(run, Select({})))

@@ -15,6 +15,7 @@ from tracekit.replay.idle import END_OF_STEP, Idle
 from tracekit.replay.lost import without_kernel
 from tracekit.replay.profiler import held_up
 from tracekit.replay.run import TRUSTED_ERROR_PCT, Run
+from tracekit.reporting.sections import unlike
 from tracekit.units import duration, kernel_title, many
 from tracekit.workload.shares import share
 from tracekit.workload.steps import is_whole_trace, iterations
@@ -60,6 +61,8 @@ def _warnings(run: Run, idle: Idle) -> Iterator[str]:
     yield from run.assumptions
     yield from _unmarked(run)
     yield from _batches(run)
+    if found := unlike.build(run, idle):
+        yield unlike.sentence(found)
     yield from _gpus(run)
     yield from _unlaunched(run)
     yield from _lost(run)

@@ -1,0 +1,93 @@
+"""Steps are predicted one by one, and the answer is their median; times in microseconds."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+import tracekit as tk
+from tracekit.replay.contention import contention
+from tracekit.replay.measure import Scale
+from tracekit.replay.run import Run, prepare
+from tracekit.replay.sensitivity import sensitivity
+from tracekit.replay.whatif import apply, saving_us
+from tracekit.testing import TraceBuilder
+
+SOURCE, TARGET = "a100-sxm-80gb", "h100-sxm"
+KERNELS, KERNEL = 4, 550.0
+STEP = 5 + 7 + KERNELS * KERNEL + 3 + 4 + 11
+"""To the launch, its latency, kernels with gaps of 1, to the return of the synchronisation, what follows it."""
+
+
+def job(*pauses: float, kernel: float = KERNEL) -> TraceBuilder:
+    """A step for each of some pauses of the CPU before its first launch, each of four products that it waits for."""
+    builder, now = TraceBuilder(), 0.0
+    for number, pause in enumerate(pauses):
+        begin, now = now, now + pause
+        free = now + 12 - 1
+        for launch in range(KERNELS):
+            builder.op("aten::mm", now + 1, 8, dims=[[4096, 4096]] * 2, types=["c10::BFloat16"] * 2)
+            builder.kernel("ampere_bf16_s16816gemm_bf16_128x128", free + 1, kernel, launch=now + 5, launch_dur=3)
+            free, now = free + 1 + kernel, now + (10 if launch < KERNELS - 1 else 0)
+        builder.call("cudaDeviceSynchronize", now + 9, free + 4 - now - 9)
+        now = free + 4 + 11
+        builder.step(number, begin, now - begin)
+    return builder
+
+
+def run(*pauses: float) -> Run:
+    return prepare(job(*pauses).load())
+
+
+def predicted_us(builder: TraceBuilder, steps: str | None = None, gpu: str = TARGET) -> float:
+    return tk.predict(builder.load(), gpu=gpu, steps=steps)[gpu].step.step_time_us
+
+
+@pytest.mark.parametrize("pauses", [(0, 0, 1000, 0), (0, 0, 0, 100_000, 0, 0), (0, 0, 0, 0, 1e6)])
+def test_one_slow_step_changes_nothing(pauses):
+    """Kernels half as long: each step loses half of their time, whatever the slow one does."""
+    slow = run(*pauses)
+    assert slow.measured.step_time_us == pytest.approx(STEP)
+    assert slow.step_with(slow.kernel_us / 2).step_time_us == pytest.approx(STEP - KERNELS * KERNEL / 2, abs=0.01)
+    assert predicted_us(job(*pauses)) == pytest.approx(predicted_us(job(*[0.0] * len(pauses))), rel=1e-6)
+
+
+def test_the_ends_of_the_interval_are_medians_too():
+    clean, slow = (tk.predict(job(*pauses).load(), gpu=TARGET)[TARGET] for pauses in ([0.0] * 6, [0, 0, 0, 1e5, 0, 0]))
+    assert (slow.low_us, slow.high_us) == pytest.approx((clean.low_us, clean.high_us), rel=1e-4)
+    assert slow.low_us < slow.step.step_time_us < slow.high_us
+
+
+@pytest.mark.parametrize("pauses", [(0, 0, 1000), (0, 300, 0, 1000, 500), (50, 0, 0, 100_000, 0, 0)])
+def test_the_gpu_of_the_trace_gives_the_measured_step_exactly(pauses):
+    found = tk.predict(job(*pauses).load(), gpu=SOURCE)[SOURCE]
+    assert found.step.step_time_us == found.run.measured.step_time_us
+    assert (found.low_us, found.high_us, found.speedup) == (*[found.step.step_time_us] * 2, 1)
+
+
+PAUSES = (20.0, 0.0, 300.0, 5000.0, 40.0, 1200.0)
+
+
+@pytest.mark.parametrize("steps", [pair for pair in combinations(range(len(PAUSES)), 2) if pair[1] - pair[0] > 1])
+def test_steps_chosen_together_lie_between_each_chosen_alone(steps):
+    first, last = steps
+    alone = [predicted_us(job(*PAUSES), str(step)) for step in range(first, last + 1)]
+    together = predicted_us(job(*PAUSES), f"{first}:{last}")
+    assert min(alone) <= together <= max(alone)
+    counted = alone[1:] if first == 0 else alone  # the first of the trace starts with an empty queue
+    assert together == pytest.approx(np.median(counted))
+
+
+def test_edits_and_speeds_judge_each_step():
+    slow = run(0, 0, 0, 100_000, 0, 0)
+    half = STEP - KERNELS * KERNEL / 2
+    assert saving_us(slow, apply(slow, ["scale(0.5)"]).run) == pytest.approx(KERNELS * KERNEL / 2, abs=0.01)
+    assert sensitivity(slow, (1, 2), (1,)).table["step_time_us"].to_list() == pytest.approx([STEP, half], abs=0.01)
+    assert contention(slow, slow.kernel_us / 2).apart.step_time_us == pytest.approx(half, abs=0.01)
+
+
+def test_steps_are_scaled_by_their_own_replays():
+    """200 to 100 of 150, 100 to 80 of 80; what the replay gives no time keeps its own and gets what comes on top."""
+    scale = Scale(np.array([150.0, 80.0, 30.0]), np.array([200.0, 100.0, 0.0]))
+    assert scale.put(np.array([100, 100, 7])).tolist() == [75, 80, 37]
+    assert scale.put(scale.replayed_ns).tolist() == scale.measured_ns.tolist()
