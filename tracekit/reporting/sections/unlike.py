@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from tracekit.ingest.build import NUMBERED_STEP
 from tracekit.replay.causes import MEANING, Cause
 from tracekit.replay.idle import Idle
 from tracekit.replay.run import Run
 from tracekit.reporting.sections.steps import measured_steps
 from tracekit.units import duration, kernel_title
-from tracekit.workload.steps import PATTERN
 
 UNLIKE = 1.3
 """How many times as long or as short as the median step one is to be named. Steps of one job differ by a few percent;
@@ -110,7 +110,7 @@ def _ran(run: Run, idle: Idle, step: int) -> str:
     end_ns = pl.min_horizontal(pl.col("ts_ns") + pl.col("dur_ns"), start_ns)
     within_ns = end_ns - pl.max_horizontal(pl.col("ts_ns"), start_ns - waited_ns)
     ran = pl.concat(spans).join(thread, on=ON_THREAD, how="semi").filter(within_ns >= waited_ns / 2)
-    ran = ran.filter(~pl.col("name").str.contains(PATTERN)).sort("dur_ns", "name")
+    ran = ran.filter(~pl.col("name").str.contains(NUMBERED_STEP)).sort("dur_ns", "name")
     return f", in {kernel_title(ran['name'][0])}" if ran.height else ", and no op was recorded"
 
 
