@@ -18,4 +18,5 @@ def cover(table: pl.DataFrame, time: str, *parts: pl.Expr) -> list[float]:
         return [*(0.0 for _ in parts[1:]), 100.0]
     weight = pl.col(time) if table[time].sum() else pl.lit(1)
     found = [float(table.select(pl.when(part).then(weight).otherwise(0).sum()).item()) for part in parts]
-    return [100 * one / (table[time].sum() or table.height) for one in found]
+    total = float(table[time].sum() or table.height)
+    return [100 * one / total for one in found]
