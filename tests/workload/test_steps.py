@@ -47,9 +47,9 @@ def test_a_step_around_others_takes_nothing_from_them():
     assert found == [[1, 2]] * 5
 
 
-def test_a_step_number_beyond_integers_is_cut():
+def test_a_step_number_beyond_integers_is_no_step():
     trace = TraceBuilder().annotation("ProfilerStep#" + "9" * 20, 0, 100).kernel("gemm", 20, 10, launch=10).load()
-    assert steps.find(trace.rank())["step"].to_list() == [int("9" * 18)]
+    assert steps.find(trace.rank())["step"].to_list() == [steps.WHOLE_TRACE]
 
 
 PREFILL, DECODE = "execute_context_1(500_250000)_generation_0(0)", "execute_context_0(0)_generation_8(8)"
