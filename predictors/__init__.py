@@ -1,4 +1,4 @@
-"""Kernel latencies on GPUs, from shapes and datasheets; knows nothing about traces."""
+"""Predict GPU kernel latencies from shapes and datasheets, without any knowledge of traces."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from predictors.gpu import Gpu
 from predictors.gpu_names import Resolution, identify_gpu, list_gpus, load_gpu, resolve_gpu
 
 if TYPE_CHECKING:
-    from predictors.latency import Batch, predict
+    from predictors.kernel_latency import Batch, predict
 
 __all__ = [
     "Batch",
@@ -26,9 +26,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`predict` and `Batch` when first asked for: they need numpy and polars, the GPUs' facts don't."""
+    """Import ``predict`` and ``Batch`` on first use: they need numpy and polars, the GPU facts do not."""
     if name in ("predict", "Batch"):
-        from predictors import latency
+        from predictors import kernel_latency
 
-        return getattr(latency, name)
+        return getattr(kernel_latency, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""What the arrays of a table's rows hold."""
+"""Types of the arrays that hold table columns."""
 
 import numpy as np
 import numpy.typing as npt

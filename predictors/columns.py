@@ -1,4 +1,4 @@
-"""Kernel table -> the flat arrays that laws and features are computed on."""
+"""Convert a kernel table to the flat arrays that laws and features are computed from."""
 
 from __future__ import annotations
 
@@ -9,157 +9,186 @@ import numpy as np
 import polars as pl
 
 from predictors.arrays import Bools, Floats, Frameworks
-from predictors.coded import Coded
-from predictors.kernels import DTYPE_BYTES, ROW_FAMILIES, complete, with_law
-from predictors.machine import Machine
-from predictors.precision import runs_as
-from predictors.stacks import SERVING_FRAMEWORKS, block_queries, key_reads, made_for_mma, of_the_law, stack_on
-from predictors.terms import MANY, Columns
-from predictors.work import BYTES, attended, attended_keys, element_bytes, with_work
+from predictors.attention_stacks import (
+    SERVING_FRAMEWORKS,
+    count_key_reads,
+    get_block_queries,
+    is_made_for_mma,
+    restrict_framework_to_law,
+    select_stack,
+)
+from predictors.categorical import CategoricalColumn
+from predictors.hardware import Hardware
+from predictors.kernels import DTYPE_BYTES, ROW_FAMILIES, add_law, complete_columns
+from predictors.laws.terms import UNKNOWN_BLOCK_COUNT, Columns
+from predictors.precision import resolve_dtypes
+from predictors.work import (
+    DEFAULT_ELEMENT_BYTES,
+    add_work,
+    count_attended_keys,
+    count_attended_pairs,
+    get_element_bytes,
+)
 
-VECTOR_BYTES = 16
+VECTOR_LOAD_BYTES = 16
 """What one thread loads at once where the addresses allow it."""
-SMALL_BLOCK = 128
+DEFAULT_BLOCK_THREADS = 128
 """Threads of a block whose size nobody knows, as those of PyTorch's layer norm."""
 
-_NUMBERS = (
+_NUMERIC_COLUMNS = (
     "batch", "m", "n", "k", "rows", "cols", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "window",
     "tokens", "hidden", "inter", "topk", "experts", "tp", "ep", "work_flops", "work_bytes", "share", "causal",
 )  # fmt: skip
 
 
-def prepare(kernels: pl.DataFrame, gpu: Machine | None = None) -> pl.DataFrame:
+def prepare_kernels(kernels: pl.DataFrame, gpu: Hardware | None = None) -> pl.DataFrame:
     """The checked kernel table as it runs on a GPU: `dtype` and `framework` as they are there, `law` and work added.
 
     Args:
-        kernels: the caller's table.
-        gpu: where it runs; decides the dtype and the attention kernels really used. None: those of the row.
+        kernels: Kernel table of the caller.
+        gpu: GPU that the kernels run on. It decides which dtype and which attention kernels are really used. None keeps
+            those of the row.
     """
-    return as_run(complete(kernels), gpu)
+    return adapt_to_gpu(complete_columns(kernels), gpu)
 
 
-def as_run(table: pl.DataFrame, gpu: Machine | None) -> pl.DataFrame:
+def adapt_to_gpu(table: pl.DataFrame, gpu: Hardware | None) -> pl.DataFrame:
     """The same of a table from `kernels.complete`."""
-    framework = pl.col("framework") if gpu is None else stack_on(gpu)
-    runs = table["dtype"] if gpu is None else runs_as(table, gpu.gpu)
-    table = with_law(table.with_columns(dtype=runs, asked=table["dtype"], framework=framework))
-    table = table.with_columns(framework=of_the_law())
-    size, kv_size = (pl.col(name).replace_strict(DTYPE_BYTES, default=BYTES) for name in ("dtype", "kv_dtype"))
-    return with_work(
+    framework = pl.col("framework") if gpu is None else select_stack(gpu)
+    runs = table["dtype"] if gpu is None else resolve_dtypes(table, gpu.gpu)
+    table = add_law(table.with_columns(dtype=runs, asked=table["dtype"], framework=framework))
+    table = table.with_columns(framework=restrict_framework_to_law())
+    size, kv_size = (
+        pl.col(name).replace_strict(DTYPE_BYTES, default=DEFAULT_ELEMENT_BYTES) for name in ("dtype", "kv_dtype")
+    )
+    return add_work(
         table.with_columns(
-            kv_dtype=pl.when(kv_size < size).then("kv_dtype").otherwise("dtype"), on_mma=made_for_mma(gpu)
+            kv_dtype=pl.when(kv_size < size).then("kv_dtype").otherwise("dtype"), on_mma=is_made_for_mma(gpu)
         )
     )
 
 
 @dataclass(frozen=True)
-class Sizes:
+class LawInputs:
     """Kernels that share a law as flat arrays, the same on every GPU that runs them in the same formats.
 
     Attributes:
-        numbers: float64 arrays, one element a row; missing numbers are 1.
-        frameworks: object array, None where a row names no framework; None where no row does.
-        share: of its op's work that each kernel does.
-        dtypes: the format that each row runs in.
-        copies: the kind of copy that each row is.
+        numbers: float64 arrays with one element per row. Missing numbers are 1.
+        frameworks: Object array, None where a row names no framework. None if no row names one.
+        share: Fraction of its op's work that each kernel does.
+        dtypes: Dtype that each row runs in.
+        copy_kinds: Direction of the copy of each row ('HtoD', 'DtoH', ...).
     """
 
     numbers: Columns
     frameworks: Frameworks
     share: Floats
-    dtypes: Coded
-    copies: Coded
+    dtypes: CategoricalColumn
+    copy_kinds: CategoricalColumn
 
-    def on(self, gpu: Machine) -> Columns:
+    def to_columns(self, gpu: Hardware) -> Columns:
         """The numeric columns of a law, with the GPU's rates as `tflops` and `copy_gbps`."""
-        return {**self.numbers, "tflops": self.dtypes.map(gpu.tflops), "copy_gbps": self.copies.map(gpu.copy_gbps)}
+        return {
+            **self.numbers,
+            "tflops": self.dtypes.map(gpu.get_tflops),
+            "copy_gbps": self.copy_kinds.map(gpu.get_copy_gbps),
+        }
 
 
-def sizes(table: pl.DataFrame) -> Sizes:
+def build_law_inputs(table: pl.DataFrame) -> LawInputs:
     """What the law is computed on, of rows from `prepare` that share a law."""
     names = ("family", "framework", "dtype", "kv_dtype", "copy_kind", "routing", "direction", "part")
-    family, framework, dtype, kv_dtype, copies, routing, direction, part = (Coded.of(table[name]) for name in names)
+    family, framework, dtype, kv_dtype, copies, routing, direction, part = (
+        CategoricalColumn.from_series(table[name]) for name in names
+    )
     rows, cols, blocks, threads = (table[name].to_numpy() for name in ("rows", "cols", "blocks", "threads_per_block"))
-    x = {name: _known(table[name]) for name in _NUMBERS}
-    x |= {"size": dtype.map(element_bytes), "kv_size": kv_dtype.map(element_bytes)}
-    gemm, served = family.among("gemm"), framework.among(*SERVING_FRAMEWORKS)
+    x = {name: _fill_missing_with_one(table[name]) for name in _NUMERIC_COLUMNS}
+    x |= {"size": dtype.map(get_element_bytes), "kv_size": kv_dtype.map(get_element_bytes)}
+    gemm, served = family.is_in("gemm"), framework.is_in(*SERVING_FRAMEWORKS)
     # Narrower formats run on rows of whole 16 bytes only (cuBLASLt), so libraries pad them.
     wide = x["size"] >= 2
-    # A job's weights come from memory; a benchmark's loop finds them in the cache, as does a product in a batch its
-    # operands: two activations, which were just computed.
+    # In a job, weights come from memory; in a benchmark loop they are in the cache. So are the operands of a batched
+    # GEMM: two activations that were just computed.
     one_by_many = (x["batch"] == 1) & (x["m"] > 1) & (x["n"] > 1)
-    weighted = one_by_many | family.among("moe")
-    x |= {name: _holds(table[name]) for name in ("indexed", "across")}
+    weighted = one_by_many | family.is_in("moe")
+    x |= {name: _to_indicator(table[name]) for name in ("indexed", "across")}
     x |= {
-        "attended": attended(x),
-        "reach": attended_keys(x),
-        "key_reads": key_reads(x, framework, on_mma=False),
-        "key_reads_on_mma": key_reads(x, framework, on_mma=True),
-        "blocks": _else(_else(blocks, np.where(family.among(*ROW_FAMILIES), rows, MANY)), MANY),
-        "threads": _else(threads, SMALL_BLOCK),
-        "elements": _else(rows * cols * x["share"], x["work_bytes"] / (2 * x["size"])),
-        "sums": part.among("sums").astype(np.float64),
-        "waits": part.among("rows", "squares").astype(np.float64),
-        "meets": part.among("rows", "squares", "tree").astype(np.float64),
-        "generated": part.among("fused").astype(np.float64),
-        "of_rows": family.among(*ROW_FAMILIES).astype(np.float64),
-        "squares": part.among("squares").astype(np.float64),
-        "unaligned_loads": wide * _accesses(_side_by_side(table, x, family, direction) * x["size"], x["size"]),
-        "unaligned_stores": wide * gemm * _accesses(x["n"] * x["size"], x["size"]),
-        "cold": (weighted & framework.among(None)).astype(np.float64),
-        "uneven": _uneven(cols * x["size"], VECTOR_BYTES).astype(np.float64),
-        "block_queries": block_queries(framework),
-        "backward": direction.among("backward").astype(np.float64),
-        "skewed": routing.map(_skew),
-        **_of_convolution(table, x, family, direction),
-        "quantised_input": (served & dtype.among("fp8", "fp8_block", "nvfp4")).astype(np.float64),
+        "attended": count_attended_pairs(x),
+        "reach": count_attended_keys(x),
+        "key_reads": count_key_reads(x, framework, on_mma=False),
+        "key_reads_on_mma": count_key_reads(x, framework, on_mma=True),
+        "blocks": _fill_missing(
+            _fill_missing(blocks, np.where(family.is_in(*ROW_FAMILIES), rows, UNKNOWN_BLOCK_COUNT)), UNKNOWN_BLOCK_COUNT
+        ),
+        "threads": _fill_missing(threads, DEFAULT_BLOCK_THREADS),
+        "elements": _fill_missing(rows * cols * x["share"], x["work_bytes"] / (2 * x["size"])),
+        "sums": part.is_in("sums").astype(np.float64),
+        "waits": part.is_in("rows", "squares").astype(np.float64),
+        "meets": part.is_in("rows", "squares", "tree").astype(np.float64),
+        "generated": part.is_in("fused").astype(np.float64),
+        "of_rows": family.is_in(*ROW_FAMILIES).astype(np.float64),
+        "squares": part.is_in("squares").astype(np.float64),
+        "unaligned_loads": wide
+        * _count_unaligned_accesses(_count_contiguous_elements(table, x, family, direction) * x["size"], x["size"]),
+        "unaligned_stores": wide * gemm * _count_unaligned_accesses(x["n"] * x["size"], x["size"]),
+        "cold": (weighted & framework.is_in(None)).astype(np.float64),
+        "uneven": _is_no_multiple(cols * x["size"], VECTOR_LOAD_BYTES).astype(np.float64),
+        "block_queries": get_block_queries(framework),
+        "backward": direction.is_in("backward").astype(np.float64),
+        "skewed": routing.map(_parse_routing_skew),
+        **_build_winograd_columns(table, x, family, direction),
+        "quantised_input": (served & dtype.is_in("fp8", "fp8_block", "nvfp4")).astype(np.float64),
     }
-    frameworks = None if framework.names == (None,) else framework.map(lambda name: name)
-    return Sizes(x, frameworks, x["share"], dtype, copies)
+    frameworks = None if framework.categories == (None,) else framework.map(lambda name: name)
+    return LawInputs(x, frameworks, x["share"], dtype, copies)
 
 
-def law_columns(table: pl.DataFrame, gpu: Machine) -> Columns:
+def build_law_columns(table: pl.DataFrame, gpu: Hardware) -> Columns:
     """The numeric columns of rows that share a law, on a GPU.
 
     Args:
-        table: from `prepare`.
-        gpu: whose rates go into `tflops` and `copy_gbps`.
+        table: From ``prepare_kernels``.
+        gpu: GPU whose rates go into ``tflops`` and ``copy_gbps``.
     """
-    return sizes(table).on(gpu)
+    return build_law_inputs(table).to_columns(gpu)
 
 
-def _known(column: pl.Series) -> Floats:
+def _fill_missing_with_one(column: pl.Series) -> Floats:
     """Numbers, 1 where there is none."""
-    return np.ones(column.len()) if column.null_count() == column.len() else _else(column.to_numpy(), 1.0)
+    return np.ones(column.len()) if column.null_count() == column.len() else _fill_missing(column.to_numpy(), 1.0)
 
 
-def _holds(column: pl.Series) -> Floats:
+def _to_indicator(column: pl.Series) -> Floats:
     """1 where it does, 0 where it doesn't or nobody knows."""
     return column.fill_null(value=False).cast(pl.Float64).to_numpy()
 
 
-def _else(column: Floats, other: Floats | float) -> Floats:
+def _fill_missing(column: Floats, other: Floats | float) -> Floats:
     missing = np.isnan(column)
     return np.asarray(np.where(missing, other, column)) if missing.any() else column
 
 
-def _side_by_side(table: pl.DataFrame, x: Columns, family: Coded, direction: Coded) -> Floats:
+def _count_contiguous_elements(
+    table: pl.DataFrame, x: Columns, family: CategoricalColumn, direction: CategoricalColumn
+) -> Floats:
     """Elements side by side in operands: the depth of a product, a convolution's channels; 0 where nobody knows."""
-    channels = np.where(direction.among("dgrad"), x["k"], table["channels"].fill_null(0.0).to_numpy())
-    return np.where(family.among("gemm"), x["k"], np.where(family.among("conv"), channels, 0.0))
+    channels = np.where(direction.is_in("dgrad"), x["k"], table["channels"].fill_null(0.0).to_numpy())
+    return np.where(family.is_in("gemm"), x["k"], np.where(family.is_in("conv"), channels, 0.0))
 
 
-def _of_convolution(table: pl.DataFrame, x: Columns, family: Coded, direction: Coded) -> Columns:
+def _build_winograd_columns(
+    table: pl.DataFrame, x: Columns, family: CategoricalColumn, direction: CategoricalColumn
+) -> Columns:
     """What Winograd's algorithms see of convolutions; nothing of other families.
 
-    Images of unknown size count as made of whole tiles, windows of unknown size as 3x3.
+    Images of unknown size are assumed to consist of whole tiles, windows of unknown size to be 3x3.
     """
-    if not family.among("conv").any():
+    if not family.is_in("conv").any():
         return {}
-    of_data, of_weights = direction.among("dgrad"), direction.among("wgrad")
+    of_data, of_weights = direction.is_in("dgrad"), direction.is_in("wgrad")
     pixels, window = np.where(of_weights, x["k"], x["m"]), np.where(of_data | of_weights, x["n"], x["k"])
-    channels = _else(np.maximum(table["channels"].to_numpy(), 1.0), window / 9)
-    height, width = (_else(np.maximum(table[name].to_numpy(), 1.0), 4.0) for name in ("height", "width"))
+    channels = _fill_missing(np.maximum(table["channels"].to_numpy(), 1.0), window / 9)
+    height, width = (_fill_missing(np.maximum(table[name].to_numpy(), 1.0), 4.0) for name in ("height", "width"))
     return {
         "images": pixels / (height * width),
         "height": height,
@@ -171,20 +200,23 @@ def _of_convolution(table: pl.DataFrame, x: Columns, family: Coded, direction: C
     }
 
 
-def _accesses(row_bytes: Floats, element_bytes: Floats) -> Floats:
+def _count_unaligned_accesses(row_bytes: Floats, element_bytes: Floats) -> Floats:
     """Accesses per element of a product's rows where they don't start at multiples of 16 bytes; else 0.
 
-    Four bytes at once is what is left then, two of an odd number of 16-bit elements (cuBLAS's align2, align1 kernels).
+    Unaligned kernels access four bytes at once, or two if the number of 16-bit elements is odd (cuBLAS's align2 and
+    align1 kernels).
     """
-    return np.asarray(_uneven(row_bytes, VECTOR_BYTES) * np.maximum(_uneven(row_bytes, 4), element_bytes / 4))
+    return np.asarray(
+        _is_no_multiple(row_bytes, VECTOR_LOAD_BYTES) * np.maximum(_is_no_multiple(row_bytes, 4), element_bytes / 4)
+    )
 
 
-def _uneven(size: Floats, of: int) -> Bools:
+def _is_no_multiple(size: Floats, of: int) -> Bools:
     """Whether a size isn't a multiple of a power of two, in a tenth of a remainder's time."""
     return np.asarray(np.floor(size / of) < size / of)
 
 
-def _skew(routing: str | None) -> float:
+def _parse_routing_skew(routing: str | None) -> float:
     """Exponent of the power law by which tokens choose experts; 0 where they choose evenly."""
     if routing is None or not routing.startswith("power"):
         return 0.0

@@ -1,10 +1,10 @@
-"""What can go wrong in predictors.
+"""Define the errors that predictors raises.
 
 PredictorError
-├── UnknownGpuError      (LookupError)  no GPU of that name or with those numbers
-├── AmbiguousGpuError    (LookupError)  several GPUs fit; `candidates` names them
-├── InvalidGpuFileError  (ValueError)   a GPU's TOML file lacks a key, or has a wrong one
-├── KernelTableError     (ValueError)   the kernel table lacks a column, or has a wrong one
+├── UnknownGpuError      (LookupError)  no GPU of that name or with those properties
+├── AmbiguousGpuError    (LookupError)  several GPUs match; ``candidates`` names them
+├── InvalidGpuFileError  (ValueError)   a key of a GPU's TOML file is missing or wrong
+├── KernelTableError     (ValueError)   a column of the kernel table is missing or wrong
 └── WeightsError         (ValueError)   no readable fitted weights
 """
 
@@ -28,8 +28,8 @@ class PredictorError(Exception):
     """Base of every error that predictors raises on purpose.
 
     Attributes:
-        message: what is wrong.
-        hint: where to look or what to try, on the command line.
+        message: What is wrong.
+        hint: What to try, or where to look, on the command line.
     """
 
     def __init__(self, message: str, hint: str = "") -> None:
@@ -39,15 +39,15 @@ class PredictorError(Exception):
 
 
 class UnknownGpuError(PredictorError, LookupError):
-    """No GPU of that name, or none whose numbers are those of a trace."""
+    """No known GPU has that name, or the properties that a trace records."""
 
     @classmethod
     def from_name(cls, name: str, known: Mapping[str, str]) -> UnknownGpuError:
-        """The error for a name that nothing resolves to.
+        """Build the error for a name that matches no GPU.
 
         Args:
-            name: what was asked for.
-            known: slug by every spelling to suggest from.
+            name: Name that the user asked for.
+            known: Maps every spelling to suggest from to its slug.
         """
         slugs = {spelling.lower(): slug for spelling, slug in known.items()}
         close = difflib.get_close_matches(name.lower(), slugs, n=8, cutoff=0.6)
@@ -59,12 +59,12 @@ class UnknownGpuError(PredictorError, LookupError):
 
     @classmethod
     def from_properties(cls, name: str, sms: int, memory_bytes: int) -> UnknownGpuError:
-        """The error for a device in a trace whose numbers no known GPU has.
+        """Build the error for a device in a trace whose properties match no known GPU.
 
         Args:
-            name: the driver's name of the device, which may be empty.
-            sms: its SM or CU count.
-            memory_bytes: its memory.
+            name: Device name of the driver, which may be empty.
+            sms: SM or CU count.
+            memory_bytes: Memory size.
         """
         if "laptop" in name.lower():
             reason = "; how fast a laptop's is depends on the power that its maker allows"
@@ -77,10 +77,10 @@ class UnknownGpuError(PredictorError, LookupError):
 
 
 class AmbiguousGpuError(PredictorError, LookupError):
-    """Several GPUs fit a name or a trace's numbers.
+    """Several GPUs match a name or the properties in a trace.
 
     Attributes:
-        candidates: slugs of the GPUs that fit.
+        candidates: Slugs of the GPUs that match.
     """
 
     def __init__(self, query: str, candidates: Iterable[str]) -> None:
@@ -89,10 +89,10 @@ class AmbiguousGpuError(PredictorError, LookupError):
 
 
 class InvalidGpuFileError(PredictorError, ValueError):
-    """A GPU's TOML file that cannot be used.
+    """A TOML file of a GPU is unusable.
 
     Attributes:
-        path: the file.
+        path: The file.
     """
 
     def __init__(self, path: Path, problem: str) -> None:
@@ -101,8 +101,8 @@ class InvalidGpuFileError(PredictorError, ValueError):
 
 
 class KernelTableError(PredictorError, ValueError):
-    """The kernel table lacks a column, or holds a family, dtype or type that nobody knows."""
+    """A column of the kernel table is missing, or holds an unknown family or dtype or a wrong type."""
 
 
 class WeightsError(PredictorError, ValueError):
-    """No fitted weights where they were looked for, or none that can be read."""
+    """The folder holds no fitted weights, or none that can be read."""

@@ -1,62 +1,63 @@
-"""Dimensionless features of a kernel on a GPU: what the learned correction may look at."""
+"""Compute the dimensionless features of a kernel on a GPU, which are the inputs of the learned correction."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from predictors.arrays import Floats, Frameworks, Singles
-from predictors.law import LAWS
-from predictors.machine import Machine
-from predictors.stacks import ATTENTION_STACKS, SERVING_FRAMEWORKS
-from predictors.terms import Columns, Terms, overlap
+from predictors.attention_stacks import ATTENTION_STACKS, SERVING_FRAMEWORKS
+from predictors.hardware import Hardware
+from predictors.laws.law import LAWS
+from predictors.laws.terms import Columns, LatencyTerms, combine_overlapped_us
 
 ATTENTION_LAWS = ("prefill", "encoder", "sequence", "decode")
 
 
-def features(law: str, frameworks: Frameworks, x: Columns, terms: Terms, gpu: Machine) -> Singles:
+def compute_features(law: str, frameworks: Frameworks, x: Columns, terms: LatencyTerms, gpu: Hardware) -> Singles:
     """Features of rows that share a law.
 
-    Nothing that identifies a GPU: rates only enter as ratios of times, SMs as waves, caches as shares. Kernels that
-    each do a share of an op look like the whole: what a library does of a large convolution isn't a small one.
+    No feature identifies a GPU: rates enter only as ratios of times, SMs as waves, caches as ratios of sizes. A kernel
+    that does a part of an op gets the features of the whole op, because a library's kernel for a part of a large
+    convolution does not behave like one for a small convolution.
 
     Returns:
         float32 (features, rows).
     """
-    x, terms = LAWS[law].whole(x, terms)
+    x, terms = LAWS[law].scale_to_op(x, terms)
     compute, memory, floor = (np.maximum(t, 1e-6) for t in (terms.compute_us, terms.memory_us, terms.floor_us))
     rows = [
-        np.log(overlap(compute, memory) / floor),
+        np.log(combine_overlapped_us(compute, memory) / floor),
         np.log(compute / memory),
         np.log(x["work_bytes"] / gpu.cache_bytes),
         np.log(np.maximum(x["work_flops"], 1.0) / x["work_bytes"]),
         np.log(terms.time_us * gpu.clock_mhz),
-        *_shape(law, x, gpu),
-        *(np.zeros_like(compute) if frameworks is None else frameworks == name for name in frameworks_of(law)),
+        *_compute_shape_features(law, x, gpu),
+        *(np.zeros_like(compute) if frameworks is None else frameworks == name for name in list_frameworks(law)),
     ]
     return np.stack([row.astype(np.float32) for row in rows])
 
 
-def frameworks_of(law: str) -> tuple[str, ...]:
+def list_frameworks(law: str) -> tuple[str, ...]:
     """The frameworks and stacks that a law's kernels may be of."""
     return SERVING_FRAMEWORKS + ATTENTION_STACKS if law in ATTENTION_LAWS else SERVING_FRAMEWORKS
 
 
-def _shape(law: str, x: Columns, gpu: Machine) -> list[Floats]:
+def _compute_shape_features(law: str, x: Columns, gpu: Hardware) -> list[Floats]:
     kind = law.split(" ")[0]
     if law == "conv fp32":
-        return [*_product(x, gpu), *_images(x)]
+        return [*_compute_gemm_features(x, gpu), *_compute_image_features(x)]
     if kind in ("gemm", "conv"):
-        return _product(x, gpu)
+        return _compute_gemm_features(x, gpu)
     if kind in ATTENTION_LAWS:
-        return [*_attention(x, gpu), *([x["backward"]] if law == "sequence" else [])]
+        return [*_compute_attention_features(x, gpu), *([x["backward"]] if law == "sequence" else [])]
     if kind == "moe":
-        return _moe(x, gpu)
+        return _compute_moe_features(x, gpu)
     few = np.log(np.minimum(x["blocks"] / gpu.sms, 64.0))
     kind_of = (x[name] for name in ("uneven", "indexed", "across"))
     return [*(np.log(x[name]) for name in ("rows", "cols", "size")), np.log(x["rows"] / gpu.sms), few, *kind_of]
 
 
-def _product(x: Columns, gpu: Machine) -> list[Floats]:
+def _compute_gemm_features(x: Columns, gpu: Hardware) -> list[Floats]:
     m, n, k = x["m"], x["n"], x["k"]
     tiles = [x["batch"] * np.ceil(m / t) * np.ceil(n / u) / gpu.sms for t, u in ((128, 256), (128, 128), (64, 64))]
     return [
@@ -65,19 +66,19 @@ def _product(x: Columns, gpu: Machine) -> list[Floats]:
         *(t / np.ceil(t) for t in tiles),
         m / (128 * np.ceil(m / 128)),
         n / (128 * np.ceil(n / 128)),
-        _alignment(n),
-        _alignment(k),
+        _compute_alignment(n),
+        _compute_alignment(k),
     ]
 
 
-def _images(x: Columns) -> list[Floats]:
+def _compute_image_features(x: Columns) -> list[Floats]:
     """Sizes by which cuDNN chooses an algorithm, and how much of its tiles is filled."""
     tiles = ((4, 4), (8, 16))
     filled = [x["height"] * x["width"] / (h * np.ceil(x["height"] / h) * w * np.ceil(x["width"] / w)) for h, w in tiles]
     return [*(np.log(x[name]) for name in ("images", "inputs", "filters")), *filled]
 
 
-def _attention(x: Columns, gpu: Machine) -> list[Floats]:
+def _compute_attention_features(x: Columns, gpu: Hardware) -> list[Floats]:
     blocks = x["batch"] * x["heads"] * np.ceil(x["q_len"] / 128) / gpu.sms
     units = x["batch"] * x["kv_heads"] / gpu.sms
     return [
@@ -94,7 +95,7 @@ def _attention(x: Columns, gpu: Machine) -> list[Floats]:
     ]
 
 
-def _moe(x: Columns, gpu: Machine) -> list[Floats]:
+def _compute_moe_features(x: Columns, gpu: Hardware) -> list[Floats]:
     inter = x["inter"] / x["tp"]
     experts = x["experts"] / x["ep"]
     per_expert = x["tokens"] * x["topk"] / x["experts"]
@@ -112,7 +113,7 @@ def _moe(x: Columns, gpu: Machine) -> list[Floats]:
     ]
 
 
-def _alignment(size: Floats) -> Floats:
+def _compute_alignment(size: Floats) -> Floats:
     """log2 of the largest power of two, up to 64, that divides a size."""
     whole = size.astype(np.int64)
     return np.asarray(np.log2(np.minimum(whole & -whole, 64)))

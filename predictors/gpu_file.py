@@ -1,4 +1,4 @@
-"""GPU files: one TOML of datasheet facts per GPU, every number with its source."""
+"""Read GPU files: one TOML of datasheet facts per GPU, with a source for every number."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any
 from predictors.errors import InvalidGpuFileError
 from predictors.gpu import DTYPES, PCIE_LANE_GBPS, VENDORS, Gpu
 
-FOLDER = Path(__file__).with_name("gpus")
+GPU_FILES = Path(__file__).with_name("gpus")
 """Those of the data base, named by their slugs."""
 
-_KEYS: Mapping[str, Mapping[str, type]] = {
+_KEY_TYPES: Mapping[str, Mapping[str, type]] = {
     "": dict(name=str, vendor=str, architecture=str, compute_capability=str, year=int, aliases=list),
     "compute": {
         **dict(sms=int, boost_clock_mhz=float, vector_clock_mhz=float, warp_size=int, max_threads_per_sm=int),
@@ -30,9 +30,15 @@ _KEYS: Mapping[str, Mapping[str, type]] = {
     "tensor_tflops": dict.fromkeys(DTYPES, float),
     "interconnect": dict(pcie_gen=int, pcie_lanes=int, link=str, link_gbps=float, link_gpus=int),
 }
-_KINDS = {str: "a string", int: "a whole number", float: "a number", list: "a list of strings", bool: "true or false"}
-_FREE_TEXT = ("sources", "sourced", "peak_note")
-_OPTIONAL = frozenset(
+_TYPE_NAMES = {
+    str: "a string",
+    int: "a whole number",
+    float: "a number",
+    list: "a list of strings",
+    bool: "true or false",
+}
+_TEXT_SECTIONS = ("sources", "sourced", "peak_note")
+_OPTIONAL_KEYS = frozenset(
     {"aliases", "compute.vector_clock_mhz", "compute.half_rate_accumulate"}
     | {"memory.inline_ecc", "memory.last_level_cache_mib"}
     | {"interconnect.link", "interconnect.link_gbps", "interconnect.link_gpus"}
@@ -40,14 +46,14 @@ _OPTIONAL = frozenset(
 ) - {"vector_tflops.fp32"}
 
 
-def from_file(path: Path) -> Gpu:
+def read_gpu_file(path: Path) -> Gpu:
     """The GPU that a file describes.
 
     Args:
-        path: the file; its name without the suffix becomes the slug.
+        path: The file. Its name without the suffix becomes the slug.
 
     Raises:
-        InvalidGpuFileError: the file can't be read, it is no TOML, or a key is missing or wrong.
+        InvalidGpuFileError: The file cannot be read, is no TOML, or has a missing or wrong key.
     """
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -57,35 +63,35 @@ def from_file(path: Path) -> Gpu:
         raise InvalidGpuFileError(path, f"can't be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidGpuFileError(path, f"not TOML: {error}") from error
-    _check(data, path)
+    _check_keys(data, path)
     slug = re.sub(r"[^a-z0-9]+", "-", path.stem.lower()).strip("-")
-    return _build(slug, data)
+    return _build_gpu(slug, data)
 
 
-def _check(data: dict[str, Any], path: Path) -> None:
+def _check_keys(data: dict[str, Any], path: Path) -> None:
     """Complains of the first key that is missing, unknown or of the wrong kind."""
-    sections = {section: data.get(section, {}) for section in (*_KEYS, *_FREE_TEXT) if section}
+    sections = {section: data.get(section, {}) for section in (*_KEY_TYPES, *_TEXT_SECTIONS) if section}
     for section, table in sections.items():
         if not isinstance(table, dict):
             raise InvalidGpuFileError(path, f"{section} must be a table, [{section}]")
     sections[""] = {key: value for key, value in data.items() if key not in sections}
-    for section, kinds in _KEYS.items():
+    for section, kinds in _KEY_TYPES.items():
         prefix = f"{section}." if section else ""
         if unknown := sorted(sections[section].keys() - kinds.keys()):
             raise InvalidGpuFileError(path, f"unknown key {prefix}{unknown[0]}; known are {', '.join(kinds)}")
         for key, kind in kinds.items():
             if key in sections[section]:
                 _check_value(path, prefix + key, sections[section][key], kind)
-            elif prefix + key not in _OPTIONAL:
+            elif prefix + key not in _OPTIONAL_KEYS:
                 raise InvalidGpuFileError(path, f"missing key {prefix}{key}")
-    for section in _FREE_TEXT:
+    for section in _TEXT_SECTIONS:
         for key, value in sections[section].items():
             _check_value(path, f"{section}.{key}", value, str)
     _check_choices(data, path)
 
 
 def _check_choices(data: Mapping[str, Any], path: Path) -> None:
-    """Complains of a value of the right kind that nothing is known of."""
+    """Raise an error for a value of the right type that is not among the known ones."""
     vendor, capability = data["vendor"], data["compute_capability"]
     if data["interconnect"]["pcie_gen"] not in PCIE_LANE_GBPS:
         raise InvalidGpuFileError(path, f"interconnect.pcie_gen must be one of {[*PCIE_LANE_GBPS]}")
@@ -98,12 +104,12 @@ def _check_choices(data: Mapping[str, Any], path: Path) -> None:
 def _check_value(path: Path, key: str, value: object, kind: type) -> None:
     allowed = (int, float) if kind is float else (kind,)
     if type(value) not in allowed or (isinstance(value, list) and not all(isinstance(item, str) for item in value)):
-        raise InvalidGpuFileError(path, f"{key} must be {_KINDS[kind]}, not {value!r}")
+        raise InvalidGpuFileError(path, f"{key} must be {_TYPE_NAMES[kind]}, not {value!r}")
     if isinstance(value, int | float) and not isinstance(value, bool) and not 0 < value < math.inf:
         raise InvalidGpuFileError(path, f"{key} must be above 0 and finite, not {value!r}")
 
 
-def _build(slug: str, data: Mapping[str, Any]) -> Gpu:
+def _build_gpu(slug: str, data: Mapping[str, Any]) -> Gpu:
     compute, memory, interconnect = data["compute"], data["memory"], data["interconnect"]
     return Gpu(
         slug=slug,
@@ -126,15 +132,15 @@ def _build(slug: str, data: Mapping[str, Any]) -> Gpu:
         pcie_lanes=interconnect["pcie_lanes"],
         **{key: interconnect.get(key) for key in ("link", "link_gbps", "link_gpus")},
         half_rate_accumulate=compute.get("half_rate_accumulate", False),
-        sources=MappingProxyType(_cited(data)),
+        sources=MappingProxyType(_resolve_citations(data)),
         peak_notes=MappingProxyType(data.get("peak_note", {})),
     )
 
 
-def _cited(data: Mapping[str, Any]) -> dict[str, str]:
+def _resolve_citations(data: Mapping[str, Any]) -> dict[str, str]:
     """Each number's citation: `sourced` names its source, by 'section.key' before by 'section'."""
     sourced, sources = data.get("sourced", {}), data.get("sources", {})
-    keys = [(section, key) for section in _KEYS if section for key in data.get(section, {})]
-    numbers = [(section, f"{section}.{key}") for section, key in keys if _KEYS[section][key] in (int, float)]
+    keys = [(section, key) for section in _KEY_TYPES if section for key in data.get(section, {})]
+    numbers = [(section, f"{section}.{key}") for section, key in keys if _KEY_TYPES[section][key] in (int, float)]
     named = {key: sourced.get(key, sourced.get(section)) for section, key in numbers}
     return {key: sources[source] for key, source in named.items() if source in sources}

@@ -1,4 +1,4 @@
-"""The kernel table: its families, its columns and which law models each row."""
+"""Define the kernel table: its families, its columns and the law of each row."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from collections.abc import Collection
 
 import polars as pl
 
+from predictors.attention_stacks import FRAMEWORKS
 from predictors.errors import KernelTableError
-from predictors.stacks import FRAMEWORKS
 
-INTEGERS = (
+INTEGER_COLUMNS = (
     "batch", "m", "n", "k", "rows", "cols", "heads", "kv_heads", "q_len", "kv_len", "head_dim",
     "tokens", "hidden", "inter", "topk", "experts", "tp", "ep", "ranks", "blocks", "threads_per_block",
     "registers_per_thread", "shared_memory_bytes", "tile_m", "tile_n", "window", "channels",
     "height", "width",
 )  # fmt: skip
-SIZES = INTEGERS[: INTEGERS.index("ranks") + 1]
+COUNT_COLUMNS = INTEGER_COLUMNS[: INTEGER_COLUMNS.index("ranks") + 1]
 """Integers that count something; an empty tensor's zero counts as one. (`window` 0 means none.)"""
-FLOATS = ("flops", "bytes", "measured_us", "share")
-STRINGS = ("family", "dtype", "kv_dtype", "routing", "collective", "framework", "direction", "copy_kind", "part")
+FLOAT_COLUMNS = ("flops", "bytes", "measured_us", "share")
+STRING_COLUMNS = ("family", "dtype", "kv_dtype", "routing", "collective", "framework", "direction", "copy_kind", "part")
 
-COLUMNS: dict[str, pl.DataType] = (
-    dict.fromkeys(INTEGERS, pl.Float64())
-    | dict.fromkeys(FLOATS, pl.Float64())
+KERNEL_COLUMNS: dict[str, pl.DataType] = (
+    dict.fromkeys(INTEGER_COLUMNS, pl.Float64())
+    | dict.fromkeys(FLOAT_COLUMNS, pl.Float64())
     | dict.fromkeys(("causal", "split_k", "indexed", "across", "tensor_core", "winograd", "paged"), pl.Boolean())
-) | dict.fromkeys(STRINGS, pl.String())
+) | dict.fromkeys(STRING_COLUMNS, pl.String())
 """Every input column and the type it is computed in; integers are carried as floats so that nothing overflows."""
 
-REQUIRED: dict[str, tuple[str, ...]] = {
+REQUIRED_COLUMNS: dict[str, tuple[str, ...]] = {
     "gemm": ("m", "n", "k"),
     "conv": ("m", "n", "k"),
     "attention": ("heads", "q_len", "kv_len", "head_dim"),
@@ -44,12 +44,12 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "collective": (),
     "other": (),
 }
-"""What a row of each family must have to be modelled from its shape."""
+"""Columns that a row of each family needs to be modelled from its shape."""
 
 TENSOR_FAMILIES = ("gemm", "conv", "attention", "moe")
 MEMORY_FAMILIES = ("elementwise", "softmax", "norm", "copy", "reduction", "embedding", "optimizer", "memset")
 ROW_FAMILIES = ("softmax", "norm")
-"""Those that work on whole rows: of the others' rows a block takes many, or a part."""
+"""Families that work on whole rows. In the other memory families a block takes many rows, or a part of one."""
 DTYPE_BYTES: dict[str, float] = {
     "fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "fp8_block": 1.0, "nvfp4": 0.5625,
     "int8": 1.0, "3xtf32": 4.0,
@@ -61,51 +61,51 @@ _DTYPE_CLASS = {
     "fp8": "fp8", "fp8_block": "fp8_block", "nvfp4": "nvfp4", "3xtf32": "half",
 }  # fmt: skip
 _LAW_OF_PART = {"sums": "reduction", "fused": "reduction", "scaling": "elementwise"}
-_DECODE_ROWS = 8  # new tokens up to which the kernel streams the KV cache instead of tiling the queries
-_TILED_ONLY = "3xtf32"
+_MAX_DECODE_QUERIES = 8  # new tokens up to which the kernel streams the KV cache instead of tiling the queries
+_TILED_ONLY_DTYPE = "3xtf32"
 """The format of PyTorch's memory-efficient attention in fp32, which tiles the queries however few they are."""
 
 
-def complete(kernels: pl.DataFrame) -> pl.DataFrame:
+def complete_columns(kernels: pl.DataFrame) -> pl.DataFrame:
     """The kernel table with every column of `COLUMNS`, cast, defaults filled in.
 
     Args:
-        kernels: one kernel a row; `family` is required, other columns are optional.
+        kernels: One kernel per row; ``family`` is required, other columns are optional.
 
     Returns:
-        The columns of `COLUMNS` in that order. `batch`, `share`, `tp`, `ep` default to 1, `window` to 0, `kv_heads` to
-        `heads`, `kv_dtype` to `dtype`, `direction` to 'forward', `causal` to false, and so does `split_k`, whether the
-        keys of attention are split over blocks. Null where nobody knows stay `indexed`, whether a kernel goes element
-        by element (of tensors that are broadcast, strided or cast), `across`, whether of those some lie along another
-        axis than others (a transposition), `tensor_core`, whether a kernel runs on matrix units, `winograd`, whether a
-        convolution has Winograd's algorithm, and `paged`, whether attention's keys lie in the pages of a serving
-        engine's cache. `channels` are a convolution's of one group, `height` and `width` those of its output images.
-        `part` says what a norm's kernel does: 'sums' or 'scaling' where several make one, 'rows' or 'squares' where it
-        is PyTorch's own layer or RMS norm; of a norm, softmax or reduction 'fused' where a compiler generated it; of a
-        reduction 'tree' where it is PyTorch's own; or null. `tokens` of a product or of experts without a shape are
-        those of the batch that they ran for. Null are also a `framework` that isn't one of `stacks.FRAMEWORKS`, a
-        number that isn't finite, and a time below 0.
+        Columns of ``KERNEL_COLUMNS`` in that order. Defaults: ``batch``, ``share``, ``tp`` and ``ep`` 1, ``window`` 0,
+        ``kv_heads`` that of ``heads``, ``kv_dtype`` that of ``dtype``, ``direction`` 'forward', ``causal`` false,
+        ``split_k`` (the keys of attention are split over blocks) false. Null if unknown: ``indexed`` (the kernel goes
+        element by element, because tensors are broadcast, strided or cast), ``across`` (some of those tensors are
+        contiguous along another axis than others, as in a transposition), ``tensor_core`` (the kernel runs on matrix
+        units), ``winograd`` (the convolution has a Winograd algorithm), ``paged`` (the keys of attention are in the
+        pages of a serving engine's cache). ``channels`` are those of one group of a convolution; ``height`` and
+        ``width`` are those of its output images. ``part`` is the role of a norm's kernel: 'sums' or 'scaling' where
+        several kernels make up the norm, 'rows' or 'squares' for PyTorch's own layer or RMS norm. It is 'fused' for a
+        norm, softmax or reduction that a compiler generated, 'tree' for PyTorch's own reduction, else null. ``tokens``
+        of a GEMM or MoE kernel without a shape are those of the batch that it ran for. A ``framework`` outside
+        ``attention_stacks.FRAMEWORKS``, a non-finite number and a negative time become null.
 
     Raises:
-        KernelTableError: no `family` column, a family or a dtype nobody knows, or a column of a wrong type.
+        KernelTableError: There is no ``family`` column, a family or a dtype is unknown, or a column has a wrong type.
     """
     if "family" not in kernels.columns:
         raise KernelTableError("the kernel table has no column 'family'")
     try:
         table = kernels.select(
             (pl.col(name) if name in kernels.columns else pl.lit(None)).cast(dtype).alias(name)
-            for name, dtype in COLUMNS.items()
+            for name, dtype in KERNEL_COLUMNS.items()
         )
     except pl.exceptions.PolarsError as error:
         reason = str(error).partition("\n")[0]
         raise KernelTableError(f"a column of the kernel table has a wrong type: {reason}") from error
-    _reject_unknown(table, "family", REQUIRED)
+    _reject_unknown(table, "family", REQUIRED_COLUMNS)
     _reject_unknown(table.filter(pl.col("family").is_in(TENSOR_FAMILIES)), "dtype", DTYPE_BYTES)
     short = {"fwd": "forward", "bwd": "backward"}
     known = {name: name for name in FRAMEWORKS}
     number = pl.col(pl.Float64)
     table = table.with_columns(pl.when(number.is_finite()).then(number))
-    table = table.with_columns(pl.col(SIZES).clip(1.0), pl.col("bytes").clip(1.0), pl.col("share").clip(1e-6))
+    table = table.with_columns(pl.col(COUNT_COLUMNS).clip(1.0), pl.col("bytes").clip(1.0), pl.col("share").clip(1e-6))
     table = table.with_columns(measured_us=pl.when(pl.col("measured_us") >= 0).then("measured_us"))
     return table.with_columns(
         pl.col("batch", "share", "tp", "ep").fill_null(1.0),
@@ -119,26 +119,30 @@ def complete(kernels: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def with_law(table: pl.DataFrame) -> pl.DataFrame:
+def add_law(table: pl.DataFrame) -> pl.DataFrame:
     """Adds `law`, the name of the set of constants that models a row, null where its shape is not known.
 
-    A depthwise convolution has no product for matrix units: it goes over its input once, as elementwise kernels do. On
-    vector units one without Winograd's algorithm is a product, no more; the measured ones all have it. A kernel that
-    does a part of a norm sums up, or goes over the elements one by one. A generated norm goes through its rows as sums
-    do. A copy that takes several elements at once is an elementwise kernel like any other.
+    Rows whose law does not follow from the family alone:
+
+    - A depthwise convolution has no GEMM for matrix units. It reads its input once, as elementwise kernels do.
+    - An fp32 convolution without a Winograd algorithm is a GEMM on vector units. All measured ones have such an
+      algorithm.
+    - A kernel that does one part of a norm is a reduction or an elementwise kernel. A generated norm is a reduction.
+    - A copy that moves several elements at once is an elementwise kernel.
 
     Args:
-        table: from `complete`; `dtype` is what the kernel really runs in, `asked`, if there, what it is made for.
+        table: From ``complete_columns``. ``dtype`` is what the kernel really runs in, ``asked``, if there, what it was
+            called with.
     """
     tensor = pl.col("family").is_in(TENSOR_FAMILIES)
     known = pl.any_horizontal(
         (pl.col("family") == family) & pl.all_horizontal(pl.col(c).is_not_null() for c in columns)
-        for family, columns in REQUIRED.items()
+        for family, columns in REQUIRED_COLUMNS.items()
         if columns
     ) & (~tensor | pl.col("dtype").is_not_null())
     dtype = pl.col("dtype").replace_strict(_DTYPE_CLASS, default=None, return_dtype=pl.String)
     asked = pl.col("asked" if "asked" in table.columns else "dtype")
-    few = (pl.col("q_len") <= _DECODE_ROWS) & (asked != _TILED_ONLY)
+    few = (pl.col("q_len") <= _MAX_DECODE_QUERIES) & (asked != _TILED_ONLY_DTYPE)
     attention = (
         pl.when(pl.col("q_len") < pl.col("kv_len"), few, pl.col("direction") == "forward")
         .then(pl.lit("decode"))

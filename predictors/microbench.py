@@ -25,16 +25,16 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 FORMAT = 1
-BATCH_MS = 1.0
+REPLAY_MS = 1.0
 """A replay holds as many calls as fit this."""
-CASE_MS = 200.0
+MAX_CASE_MS = 200.0
 """What the replays of one operator may take together; at least three are made."""
-MOST_REPLAYS = 15
-NOT_THERE = (RuntimeError, TypeError, AttributeError, NotImplementedError, ValueError)
+MAX_REPLAYS = 15
+UNSUPPORTED_ERRORS = (RuntimeError, TypeError, AttributeError, NotImplementedError, ValueError)
 """What operators raise that this GPU or this PyTorch doesn't have."""
 
-Row = dict[str, Any]
-Case = tuple[Row, Callable[[], Callable[[], Any]]]
+BenchmarkRow = dict[str, Any]
+BenchmarkCase = tuple[BenchmarkRow, Callable[[], Callable[[], Any]]]
 
 DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
@@ -45,8 +45,8 @@ PRODUCTS = (
     (512, 1024, 14336), (2048, 8192, 64), (4096, 1024, 4096), (128, 768, 8192), (1024, 50304, 5120), (1, 11008, 2048),
     (512, 50304, 768),
 )  # fmt: skip
-"""m, n, k of models' layers. These and the attention below tell most about all others: `most_telling` in
-predictors/training/calibration.py took them, one after the other, from a grid; only the odd one is set by hand."""
+"""m, n, k of models' layers. These GEMMs and the attention below say most about all others. ``select_most_informative``
+in predictors/training/calibration.py selected them from a grid, one after the other; only a few were set by hand."""
 FEW_PRODUCTS = PRODUCTS[:8]
 BATCHED = ((128, 1024, 64, 1024), (128, 1024, 1024, 64), (32, 512, 512, 512))
 ATTENTION = (
@@ -63,50 +63,50 @@ ATTENTION = (
     (8, 24, 1, 16384, 64, False), (64, 24, 1, 512, 256, False), (16, 24, 1, 256, 128, False),
     (1, 16, 1, 512, 128, False), (4, 16, 1, 8192, 64, False), (128, 24, 1, 4096, 64, False),
 )  # fmt: skip
-"""Sequences, heads, queries, keys, width of a head, causal: prefill, encoder, decode."""
+"""Sequences, heads, queries, keys, head dimension, causal: prefill, encoder, decode."""
 CONVOLUTIONS = (
     (64, 256, 56, 64, 1, 1), (64, 64, 56, 64, 3, 1), (64, 128, 28, 128, 3, 1), (64, 512, 14, 512, 3, 1),
     (64, 1024, 14, 256, 1, 1), (64, 3, 224, 64, 7, 2), (16, 320, 64, 320, 3, 1), (8, 1280, 16, 1280, 3, 1),
 )  # fmt: skip
-"""Images, channels, edge, filters, edge of a filter, stride."""
+"""Images, channels, side of the image, filters, side of the window, stride."""
 VECTORS = ((512, 1024), (4096, 1024), (8192, 4096), (16384, 8192), (131072, 256))
 """Rows, columns."""
 TABLES = ((50304, 1024, 8192), (128256, 4096, 8192), (32000, 4096, 512))
-"""Entries, width, look-ups."""
+"""Entries, width, lookups."""
 OPTIMIZED = (1 << 20, 1 << 24, 1 << 26)
 
 
-def cases(device: str, precisions: list[str]) -> Iterator[Case]:
+def generate_cases(device: str, precisions: list[str]) -> Iterator[BenchmarkCase]:
     """Every operator to measure: what it is to tracekit, and how to make it ready to call."""
-    yield from _products(device, precisions)
+    yield from _generate_gemms(device, precisions)
     main = precisions[0]
     for attention in ATTENTION:
-        yield _attention(device, main, *attention)
+        yield _build_attention(device, main, *attention)
     for convolution in CONVOLUTIONS:
-        yield _convolution(device, main, *convolution)
+        yield _build_convolution(device, main, *convolution)
     for rows, cols in VECTORS:
         for dtype in dict.fromkeys((main, "fp32")):
-            yield from _vectors(device, dtype, rows, cols)
+            yield from _generate_vector_kernels(device, dtype, rows, cols)
     for table in TABLES:
-        yield _embedding(device, main, *table)
+        yield _build_embedding(device, main, *table)
     for size in OPTIMIZED:
-        yield _optimizer(device, size)
+        yield _build_optimizer(device, size)
 
 
-def _products(device: str, precisions: list[str]) -> Iterator[Case]:
+def _generate_gemms(device: str, precisions: list[str]) -> Iterator[BenchmarkCase]:
     """Most in the precision that jobs mostly run in; in fp8 PyTorch takes multiples of 16 only."""
     for dtype in precisions:
         for m, n, k in PRODUCTS if dtype == precisions[0] else FEW_PRODUCTS:
             if dtype != "fp8" or n % 16 == k % 16 == 0:
-                yield _product(device, dtype, 1, m, n, k)
+                yield _build_gemm(device, dtype, 1, m, n, k)
     for batch, m, n, k in BATCHED:
-        yield _product(device, precisions[0], batch, m, n, k)
+        yield _build_gemm(device, precisions[0], batch, m, n, k)
 
 
-def _product(device: str, dtype: str, batch: int, m: int, n: int, k: int) -> Case:
+def _build_gemm(device: str, dtype: str, batch: int, m: int, n: int, k: int) -> BenchmarkCase:
     row = {"family": "gemm", "dtype": dtype, "batch": batch, "m": m, "n": n, "k": k}
     if dtype == "fp8":
-        return row, lambda: _fp8_product(device, m, n, k)
+        return row, lambda: _build_fp8_gemm(device, m, n, k)
 
     def ready() -> Callable[[], Any]:
         torch.set_float32_matmul_precision("high" if dtype == "tf32" else "highest")
@@ -118,7 +118,7 @@ def _product(device: str, dtype: str, batch: int, m: int, n: int, k: int) -> Cas
     return row, ready
 
 
-def _fp8_product(device: str, m: int, n: int, k: int) -> Callable[[], Any]:
+def _build_fp8_gemm(device: str, m: int, n: int, k: int) -> Callable[[], Any]:
     # AMD's MI300 series has a format of its own, which is older than the standard's.
     dtype = torch.float8_e4m3fnuz if capability().startswith("gfx94") else torch.float8_e4m3fn
     a = torch.randn(m, k, device=device).to(dtype)
@@ -127,7 +127,9 @@ def _fp8_product(device: str, m: int, n: int, k: int) -> Callable[[], Any]:
     return lambda: torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
 
 
-def _attention(device: str, dtype: str, batch: int, heads: int, q: int, kv: int, dim: int, causal: bool) -> Case:
+def _build_attention(
+    device: str, dtype: str, batch: int, heads: int, q: int, kv: int, dim: int, causal: bool
+) -> BenchmarkCase:
     # PyTorch would choose, by version and GPU, among kernels that are up to twice as fast as others.
     flash = dtype == "bf16" and torch.version.hip is None
     row = {
@@ -140,7 +142,7 @@ def _attention(device: str, dtype: str, batch: int, heads: int, q: int, kv: int,
         key, value = torch.randn(2, batch, heads, kv, dim, device=device, dtype=DTYPES[dtype])
 
         def call() -> torch.Tensor:
-            with _flash_attention() if flash else nullcontext():
+            with _force_flash_attention() if flash else nullcontext():
                 return F.scaled_dot_product_attention(query, key, value, is_causal=causal)
 
         return call
@@ -148,11 +150,13 @@ def _attention(device: str, dtype: str, batch: int, heads: int, q: int, kv: int,
     return row, ready
 
 
-def _flash_attention() -> AbstractContextManager[None]:
+def _force_flash_attention() -> AbstractContextManager[None]:
     return torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION)
 
 
-def _convolution(device: str, dtype: str, images: int, channels: int, edge: int, filters: int, k: int, s: int) -> Case:
+def _build_convolution(
+    device: str, dtype: str, images: int, channels: int, edge: int, filters: int, k: int, s: int
+) -> BenchmarkCase:
     out = (edge + 2 * (k // 2) - k) // s + 1
     numel = images * channels * edge**2 + filters * channels * k**2 + images * filters * out**2
     row = {
@@ -170,10 +174,10 @@ def _convolution(device: str, dtype: str, images: int, channels: int, edge: int,
     return row, ready
 
 
-def _vectors(device: str, dtype: str, rows: int, cols: int) -> Iterator[Case]:
+def _generate_vector_kernels(device: str, dtype: str, rows: int, cols: int) -> Iterator[BenchmarkCase]:
     """Operators that move memory: family, tensors' worth of traffic, operations per element, the call.
 
-    The copy's elements lie apart: PyTorch copies the others as elementwise kernels do.
+    The elements of the copy are strided: PyTorch copies contiguous ones as elementwise kernels do.
     """
     kinds: tuple[tuple[str, int, int, Callable[..., Any]], ...] = (
         ("elementwise", 3, 1, torch.add),
@@ -196,7 +200,7 @@ def _vectors(device: str, dtype: str, rows: int, cols: int) -> Iterator[Case]:
         yield row, ready
 
 
-def _embedding(device: str, dtype: str, entries: int, width: int, lookups: int) -> Case:
+def _build_embedding(device: str, dtype: str, entries: int, width: int, lookups: int) -> BenchmarkCase:
     row = {
         "family": "embedding", "dtype": dtype, "rows": lookups, "cols": width, "flops": 0,
         "bytes": lookups * (2 * width * BYTES[dtype] + 8),
@@ -210,7 +214,7 @@ def _embedding(device: str, dtype: str, entries: int, width: int, lookups: int) 
     return row, ready
 
 
-def _optimizer(device: str, size: int) -> Case:
+def _build_optimizer(device: str, size: int) -> BenchmarkCase:
     row = {"family": "optimizer", "dtype": "fp32", "rows": 1, "cols": size, "flops": 15 * size, "bytes": 28 * size}
 
     def ready() -> Callable[[], Any]:
@@ -221,27 +225,27 @@ def _optimizer(device: str, size: int) -> Case:
     return row, ready
 
 
-def time_us(call: Callable[[], Any]) -> tuple[float, float]:
+def measure_us(call: Callable[[], Any]) -> tuple[float, float]:
     """Microseconds of one call, median over replays, and half the spread between quartiles over it."""
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         call()
-        once = max(_between_events(call), 1e-3)
-        calls = min(max(int(BATCH_MS / once), 1), 200)
+        once = max(_measure_ms(call), 1e-3)
+        calls = min(max(int(REPLAY_MS / once), 1), 200)
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for _ in range(calls):
             call()
-    batch = max(_between_events(graph.replay), 1e-3)
-    replays = min(max(math.ceil(CASE_MS / batch), 3), MOST_REPLAYS)
-    times = sorted(_between_events(graph.replay) * 1e3 / calls for _ in range(replays))
+    batch = max(_measure_ms(graph.replay), 1e-3)
+    replays = min(max(math.ceil(MAX_CASE_MS / batch), 3), MAX_REPLAYS)
+    times = sorted(_measure_ms(graph.replay) * 1e3 / calls for _ in range(replays))
     middle = statistics.median(times)
     return middle, (times[3 * len(times) // 4] - times[len(times) // 4]) / 2 / middle
 
 
-def _between_events(call: Callable[[], Any]) -> float:
+def _measure_ms(call: Callable[[], Any]) -> float:
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     start.record()
     call()
@@ -250,7 +254,7 @@ def _between_events(call: Callable[[], Any]) -> float:
     return float(start.elapsed_time(end))
 
 
-def precisions_of(major: int, minor: int, amd: bool) -> list[str]:
+def list_precisions(major: int, minor: int, amd: bool) -> list[str]:
     """Number formats worth measuring, the one that jobs mostly run in first."""
     if amd:
         return ["bf16", "fp32", "fp8"]
@@ -261,15 +265,17 @@ def precisions_of(major: int, minor: int, amd: bool) -> list[str]:
     return ["bf16", "tf32", "fp32", *(["fp8"] if (major, minor) >= (8, 9) else [])]
 
 
-def measure(all_cases: Iterator[Case], timer: Callable[[Callable[[], Any]], tuple[float, float]]) -> dict[str, Any]:
+def measure(
+    all_cases: Iterator[BenchmarkCase], timer: Callable[[Callable[[], Any]], tuple[float, float]]
+) -> dict[str, Any]:
     """Rows of what could be measured, and why the rest could not."""
-    kernels: list[Row] = []
+    kernels: list[BenchmarkRow] = []
     skipped: dict[str, str] = {}
     for row, ready in all_cases:
         try:
             with torch.no_grad():
                 measured_us, spread = timer(ready())
-        except NOT_THERE as error:
+        except UNSUPPORTED_ERRORS as error:
             skipped[f"{row['family']} {row['dtype']}"] = str(error).split("\n", 1)[0]
             continue
         kernels.append({**row, "measured_us": round(measured_us, 3), "spread": round(spread, 4)})
@@ -279,12 +285,12 @@ def measure(all_cases: Iterator[Case], timer: Callable[[Callable[[], Any]], tupl
 
 
 def capability() -> str:
-    """Of this machine's GPU, such as '9.0'; on AMD its target, such as 'gfx942'."""
+    """Return the compute capability of this machine's GPU, such as '9.0'; on AMD its target, such as 'gfx942'."""
     gpu = torch.cuda.get_device_properties(torch.cuda.current_device())
     return getattr(gpu, "gcnArchName", "").split(":")[0] if torch.version.hip else f"{gpu.major}.{gpu.minor}"
 
 
-def facts() -> dict[str, Any]:
+def describe_machine() -> dict[str, Any]:
     """The GPU, the software and, where nvidia-smi tells them, the clocks right after the load."""
     gpu = torch.cuda.get_device_properties(torch.cuda.current_device())
     return {
@@ -293,11 +299,11 @@ def facts() -> dict[str, Any]:
             "compute_capability": capability(),
         },
         "software": {"torch": torch.__version__, "cuda": torch.version.cuda, "hip": torch.version.hip},
-        "clocks": _clocks(str(getattr(gpu, "uuid", ""))),
+        "clocks": _query_clocks(str(getattr(gpu, "uuid", ""))),
     }  # fmt: skip
 
 
-def _clocks(uuid: str) -> dict[str, str]:
+def _query_clocks(uuid: str) -> dict[str, str]:
     asked = ("driver_version", "clocks.sm", "clocks.max.sm", "clocks.mem", "power.limit", "temperature.gpu")
     tool = shutil.which("nvidia-smi")
     if tool is None:
@@ -310,16 +316,16 @@ def _clocks(uuid: str) -> dict[str, str]:
 
 
 def main() -> None:
-    """Measures and writes the result."""
+    """Measure the kernels and write the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", type=Path, default=Path("RESULT.json"), help="default: RESULT.json")
     args = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("PyTorch finds no GPU here: run this on the machine whose GPU is to be calibrated")
     gpu = torch.cuda.get_device_properties(torch.cuda.current_device())
-    precisions = precisions_of(gpu.major, gpu.minor, torch.version.hip is not None)
-    result = measure(cases("cuda", precisions), time_us)
-    args.output.write_text(json.dumps({"format": FORMAT, **facts(), **result}, indent=1) + "\n")
+    precisions = list_precisions(gpu.major, gpu.minor, torch.version.hip is not None)
+    result = measure(generate_cases("cuda", precisions), measure_us)
+    args.output.write_text(json.dumps({"format": FORMAT, **describe_machine(), **result}, indent=1) + "\n")
     print(f"{len(result['kernels'])} kernels of {gpu.name} in {args.output}: tracekit calibrate {args.output}")  # noqa: T201
 
 

@@ -1,4 +1,4 @@
-"""The model alone: kernel table and GPU -> times and what limits them, without any measurement of the kernels."""
+"""Evaluate the model: times of a kernel table on a GPU and their limiters, without measurements of these kernels."""
 
 from __future__ import annotations
 
@@ -13,90 +13,96 @@ import numpy.typing as npt
 import polars as pl
 
 from predictors.arrays import Bools, Floats
-from predictors.columns import Sizes, as_run, sizes
-from predictors.features import features
-from predictors.fitted import Weights
-from predictors.law import EXPONENTIAL_LAWS, LAWS
-from predictors.machine import Machine
-from predictors.precision import formats
-from predictors.roofline import arithmetic_us, bound_us, on_matrix_units
-from predictors.surface import coordinates
-from predictors.terms import Columns, Terms
+from predictors.columns import LawInputs, adapt_to_gpu, build_law_inputs
+from predictors.features import compute_features
+from predictors.gaussian_process import compute_coordinates
+from predictors.hardware import Hardware
+from predictors.laws.law import EXPONENTIAL_LAWS, LAWS
+from predictors.laws.terms import Columns, LatencyTerms
+from predictors.precision import get_format_key
+from predictors.roofline import compute_arithmetic_us, compute_bound_us, uses_matrix_units
+from predictors.weights_file import Weights
 
-CHUNK_ROWS = 16384  # so that a chunk's columns stay in the CPU's cache
+CHUNK_ROWS = 16384  # the columns of a chunk fit the CPU's cache
 LIMITERS = ("compute", "memory", "latency", "unknown")
-THREADS = min(os.cpu_count() or 1, 4)
+MAX_THREADS = min(os.cpu_count() or 1, 4)
 
 
 @dataclass(frozen=True)
-class Part:
+class LawChunk:
     """Rows of a kernel table that share a law, a chunk of them.
 
     Attributes:
-        law: its name.
-        on_mma: whether they are made for older matrix units than the GPU's.
-        rows: where they stand in the table.
-        sizes: what the law is computed on.
+        law: Name of the law.
+        on_mma: Whether the kernels are made for older matrix units than the GPU's.
+        rows: Positions in the table.
+        inputs: Inputs of the law.
     """
 
     law: str
     on_mma: bool
     rows: npt.NDArray[np.uint32]
-    sizes: Sizes
+    inputs: LawInputs
 
 
 @dataclass(frozen=True)
-class Split:
+class KernelsByLaw:
     """A kernel table from `columns.prepare`, split by law; rows without one are in no part."""
 
     table: pl.DataFrame
-    parts: tuple[Part, ...]
+    chunks: tuple[LawChunk, ...]
 
 
-def split(table: pl.DataFrame) -> Split:
+def split_by_law(table: pl.DataFrame) -> KernelsByLaw:
     """A table split by law."""
     known = table.with_row_index("row").filter(pl.col("law").is_not_null())
-    chunks = [chunk for part in known.partition_by("law", "on_mma", maintain_order=True) for chunk in _chunks(part)]
-    return Split(table, tuple(Part(c["law"][0], c["on_mma"][0], c["row"].to_numpy(), sizes(c)) for c in chunks))
+    chunks = [
+        chunk for part in known.partition_by("law", "on_mma", maintain_order=True) for chunk in _slice_evenly(part)
+    ]
+    return KernelsByLaw(
+        table, tuple(LawChunk(c["law"][0], c["on_mma"][0], c["row"].to_numpy(), build_law_inputs(c)) for c in chunks)
+    )
 
 
-def _chunks(part: pl.DataFrame) -> Iterator[pl.DataFrame]:
+def _slice_evenly(part: pl.DataFrame) -> Iterator[pl.DataFrame]:
     """Rows in chunks of even length."""
     return part.iter_slices(math.ceil(part.height / math.ceil(part.height / CHUNK_ROWS)))
 
 
-class Runs:
+class KernelsOnGpus:
     """Kernels as they run on one GPU after the other; those of one class and with the same formats run them alike.
 
     Args:
-        table: from `kernels.complete`.
+        table: From ``kernels.complete_columns``.
     """
 
     def __init__(self, table: pl.DataFrame) -> None:
         self.table = table
-        self._splits: dict[tuple[str | bool, ...], Split] = {}
+        self._splits: dict[tuple[str | bool, ...], KernelsByLaw] = {}
 
-    def on(self, gpu: Machine) -> Split:
+    def split_for_gpu(self, gpu: Hardware) -> KernelsByLaw:
         """The kernels as they run on a GPU."""
-        key = (gpu.tensor_class, *formats(gpu.gpu))
+        key = (gpu.tensor_class, *get_format_key(gpu.gpu))
         if key not in self._splits:
-            self._splits[key] = split(as_run(self.table, gpu))
+            self._splits[key] = split_by_law(adapt_to_gpu(self.table, gpu))
         return self._splits[key]
 
 
 @dataclass(frozen=True)
-class Modelled:
+class ModelTimes:
     """Model output, one element a row; NaN where the shape isn't known.
 
     Attributes:
-        table: from `columns.prepare`.
-        bound_us: nothing can be faster.
-        time_us: predicted time.
-        floor_us: the part that neither compute nor memory rates shorten.
-        compute_us: arithmetic at the rate the kernel gets.
-        memory_us: memory traffic at the rate the kernel gets.
-        arithmetic: whether arithmetic takes longer than memory traffic. Of kernels that go through memory once only the
-            peak rate counts: their law's compute time is that of their instructions and of the ports to the cache.
+        table: From ``columns.prepare_kernels``.
+        bound_us: Least possible time.
+        time_us: Predicted time.
+        floor_us: Part of the time that depends neither on the compute rate nor on the memory rate.
+        compute_us: Time of the arithmetic at the rate that the kernel reaches.
+        memory_us: Time of the memory traffic at the rate that the kernel reaches.
+        is_compute_bound: Whether arithmetic takes longer than memory traffic. For kernels that go through memory once,
+        this
+            compares the arithmetic at peak rate: the compute time of their law also contains instructions and the ports
+            to the cache.
     """
 
     table: pl.DataFrame
@@ -105,74 +111,78 @@ class Modelled:
     floor_us: Floats
     compute_us: Floats
     memory_us: Floats
-    arithmetic: Bools
+    is_compute_bound: Bools
 
-    def limiter(self) -> pl.Series:
+    def classify_limiters(self) -> pl.Series:
         """What the time mostly is: 'latency' where the floor outweighs both rates."""
         largest = np.fmax(self.compute_us, self.memory_us)
-        which = np.where(self.floor_us > largest, 2, np.where(self.arithmetic, 0, 1))
+        which = np.where(self.floor_us > largest, 2, np.where(self.is_compute_bound, 0, 1))
         return pl.Series(LIMITERS).gather(np.where(np.isnan(self.time_us), 3, which))
 
 
-def model(kernels: Split, gpu: Machine, weights: Weights) -> Modelled:
+def evaluate_kernels(kernels: KernelsByLaw, gpu: Hardware, weights: Weights) -> ModelTimes:
     """Times of a kernel table on a GPU.
 
     Args:
-        kernels: as they run on this GPU.
-        gpu: the GPU.
-        weights: the fitted numbers.
+        kernels: Kernels as they run on this GPU.
+        gpu: The GPU.
+        weights: Fitted numbers.
     """
     names = ("bound_us", "time_us", "floor_us", "compute_us", "memory_us")
     out = {name: np.full(kernels.table.height, np.nan) for name in names}
     arithmetic = np.zeros(kernels.table.height, dtype=np.bool_)
 
-    def fill(part: Part) -> None:
-        terms, time_us = evaluate(part.sizes, part.law, gpu.on_mma if part.on_mma else gpu, weights)
-        columns = part.sizes.on(gpu)
-        bound = bound_us(part.law, columns, gpu)
-        compute_us = terms.compute_us if on_matrix_units(part.law) else arithmetic_us(part.law, columns, gpu)
+    def fill(part: LawChunk) -> None:
+        terms, time_us = evaluate_law(part.inputs, part.law, gpu.on_mma if part.on_mma else gpu, weights)
+        columns = part.inputs.to_columns(gpu)
+        bound = compute_bound_us(part.law, columns, gpu)
+        compute_us = terms.compute_us if uses_matrix_units(part.law) else compute_arithmetic_us(part.law, columns, gpu)
         arithmetic[part.rows] = compute_us >= terms.memory_us
         out["bound_us"][part.rows], out["time_us"][part.rows] = bound, np.maximum(time_us, bound)
         for name in ("floor_us", "compute_us", "memory_us"):
             out[name][part.rows] = getattr(terms, name)
 
     if kernels.table.height <= CHUNK_ROWS:
-        for part in kernels.parts:
+        for part in kernels.chunks:
             fill(part)
     else:  # numpy lets go of the interpreter's lock, so threads help
-        with ThreadPoolExecutor(THREADS) as pool:
-            list(pool.map(fill, kernels.parts))
-    return Modelled(kernels.table, **out, arithmetic=arithmetic)
+        with ThreadPoolExecutor(MAX_THREADS) as pool:
+            list(pool.map(fill, kernels.chunks))
+    return ModelTimes(kernels.table, **out, is_compute_bound=arithmetic)
 
 
-def evaluate(rows: Sizes, law: str, gpu: Machine, weights: Weights) -> tuple[Terms, Floats]:
+def evaluate_law(rows: LawInputs, law: str, gpu: Hardware, weights: Weights) -> tuple[LatencyTerms, Floats]:
     """The law's terms and the time with the learned correction, for rows that share a law."""
-    columns, terms = _law(rows, law, gpu, weights)
-    twin = weights.twin(law, gpu)
-    of_twin = (columns, terms) if twin is None else _law(rows, law, twin, weights)
+    columns, terms = _compute_law_terms(rows, law, gpu, weights)
+    twin = weights.find_twin(law, gpu)
+    of_twin = (columns, terms) if twin is None else _compute_law_terms(rows, law, twin, weights)
     learned = np.zeros(rows.share.size)
-    grown = weights.correction(law, gpu)
+    grown = weights.get_correction(law, gpu)
     if grown is not None:
-        learned = grown.predict(features(law, rows.frameworks, *of_twin, twin or gpu))
-    learned *= 1.0 if weights.learned_from(law, twin or gpu) else LAWS[law].travels
-    correction = LAWS[law].correctable(terms) * learned
+        learned = grown.predict(compute_features(law, rows.frameworks, *of_twin, twin or gpu))
+    learned *= 1.0 if weights.is_trained_on(law, twin or gpu) else LAWS[law].unseen_gpu_fraction
+    correction = LAWS[law].compute_correctable_fraction(terms) * learned
     own = weights.calibrated.get((law, gpu.slug))
     if own is not None:
         correction = (1 + own.trust) * correction
-        if own.surface is not None:
-            correction = correction + own.surface.at(coordinates(law, rows.frameworks, columns, terms, gpu))
-        terms = _law(rows, law, gpu, weights, own.offset)[1]
+        if own.gaussian_process is not None:
+            correction = correction + own.gaussian_process.predict(
+                compute_coordinates(law, rows.frameworks, columns, terms, gpu)
+            )
+        terms = _compute_law_terms(rows, law, gpu, weights, own.offset)[1]
     time_us = np.exp(np.log(terms.time_us) + correction)
     if twin is not None and own is None:
-        there_us = of_twin[1].time_us * np.exp(LAWS[law].correctable(of_twin[1]) * learned)
+        there_us = of_twin[1].time_us * np.exp(LAWS[law].compute_correctable_fraction(of_twin[1]) * learned)
         rate = columns["tflops"] / of_twin[0]["tflops"]
-        least, most = gpu.share_of_time(twin, rate, law in EXPONENTIAL_LAWS)
+        least, most = gpu.bound_time_ratio(twin, rate, law in EXPONENTIAL_LAWS)
         time_us = np.clip(time_us, there_us * least, there_us * most)
     return terms, time_us
 
 
-def _law(
-    rows: Sizes, law: str, gpu: Machine, weights: Weights, calibrated: Mapping[str, float] | None = None
-) -> tuple[Columns, Terms]:
-    columns = rows.on(gpu)
-    return columns, LAWS[law].at(columns, rows.share, gpu, weights.law(law).constants(gpu, rows.frameworks, calibrated))
+def _compute_law_terms(
+    rows: LawInputs, law: str, gpu: Hardware, weights: Weights, calibrated: Mapping[str, float] | None = None
+) -> tuple[Columns, LatencyTerms]:
+    columns = rows.to_columns(gpu)
+    return columns, LAWS[law].evaluate(
+        columns, rows.share, gpu, weights.get_law(law).compute_constants(gpu, rows.frameworks, calibrated)
+    )

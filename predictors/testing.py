@@ -1,4 +1,4 @@
-"""Batteries that a new entry of the data base must pass; anyone may run them over their own."""
+"""Check new entries of the GPU data base and new predictors; users may run the checks on their own."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from predictors.gpu_names import resolve_gpu
 __all__ = ["check_gpu", "check_predictor"]
 
 PEAK_TOLERANCE = 0.03
-"""How far a printed peak may be from SMs x clock x rate: vendors round."""
+"""Largest relative deviation of a printed peak from SMs x clock x rate, because vendors round."""
 
-VECTOR_RATES: Mapping[str, Mapping[str, int]] = {
+VECTOR_FLOPS_PER_SM_CLOCK: Mapping[str, Mapping[str, int]] = {
     "6.0": dict(fp64=64, fp32=128, fp16=256),
     "6.1": dict(fp64=8, fp32=256, int8=1024),
     "7.0": dict(fp64=64, fp32=128, fp16=256),
@@ -40,7 +40,7 @@ From the CUDA C++ Programming Guide's table of arithmetic throughput (results pe
 AMD CDNA whitepapers' tables of FLOPS per clock and CU; INT8 on 6.1 is DP4A.
 """
 
-TENSOR_RATES: Mapping[str, Mapping[str, int]] = {
+TENSOR_FLOPS_PER_SM_CLOCK: Mapping[str, Mapping[str, int]] = {
     "7.0": dict(fp16=1024),
     "7.5": dict(fp16=1024, int8=2048),
     "8.0": dict(fp64=128, tf32=1024, bf16=2048, fp16=2048, int8=4096),
@@ -58,14 +58,13 @@ TENSOR_RATES: Mapping[str, Mapping[str, int]] = {
 }
 """Dense FLOPs per clock and SM on the tensor or matrix cores, at their full rate.
 
-From the vendors' architecture whitepapers (Volta, Turing, A100, GA102, Ada, H100, RTX Blackwell, CDNA 1 to 4); of
-10.0 and 10.3 from the printed peaks, as no whitepaper gives them.
-"""
+From the vendors' architecture whitepapers (Volta, Turing, A100, GA102, Ada, H100, RTX Blackwell, CDNA 1 to 4). Those of
+10.0 and 10.3 come from the printed peaks, because no whitepaper gives them."""
 
-_HALVED = frozenset({"tf32", "bf16", "fp16", "fp8"})
-_LINKS = frozenset({"nvlink1", "nvlink2", "nvlink3", "nvlink4", "nvlink5", "infinity-fabric", None})
+_HALF_RATE_DTYPES = frozenset({"tf32", "bf16", "fp16", "fp8"})
+_LINK_KINDS = frozenset({"nvlink1", "nvlink2", "nvlink3", "nvlink4", "nvlink5", "infinity-fabric", None})
 _WARP_SIZES = {"nvidia": 32, "amd": 64}
-_RANGES: Mapping[str, tuple[float, float]] = {
+_PLAUSIBLE_RANGES: Mapping[str, tuple[float, float]] = {
     "year": (2016, 2035),
     "sms": (8, 512),
     "boost_clock_mhz": (800, 3500),
@@ -79,32 +78,32 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "l2_bytes": (2**20, 2**30),
     "pcie_lanes": (8, 16),
 }
-_NUMBERS = (
+_REQUIRED_NUMBERS = (
     *("compute.sms", "compute.boost_clock_mhz", "compute.warp_size", "compute.max_threads_per_sm"),
     *("compute.registers_per_sm", "compute.shared_memory_per_sm_kib", "compute.tdp_w"),
     *("memory.size_gb", "memory.bandwidth_gbps", "memory.l2_mib"),
     *("interconnect.pcie_gen", "interconnect.pcie_lanes"),
 )
-_RIDGE_FLOPS_PER_BYTE = (10, 1000)
+_RIDGE_RANGE_FLOPS_PER_BYTE = (10, 1000)
 
 
 def check_gpu(gpu: Gpu) -> None:
-    """Checks that a GPU's figures are complete, sourced and consistent with each other.
+    """Check that a GPU's figures are complete, sourced and consistent with each other.
 
-    Every peak must be SMs x clock x rate of its compute capability within 3 %, or say in `[peak_note]` why not.
+    Every peak must be SMs x clock x rate of its compute capability within 3 %, or have a reason in ``[peak_note]``.
 
     Args:
-        gpu: a GPU of the data base or of one's own file.
+        gpu: GPU of the data base or of a user's file.
 
     Raises:
-        AssertionError: names the GPU and every figure that is wrong.
+        AssertionError: Names the GPU and every figure that is wrong.
     """
-    problems = [*_shape(gpu), *_names(gpu), *_sources(gpu), *_peaks(gpu)]
+    problems = [*_check_figures(gpu), *_check_names(gpu), *_check_sources(gpu), *_check_peaks(gpu)]
     if problems:
         raise AssertionError(f"{gpu.slug}: " + "; ".join(problems))
 
 
-def _shape(gpu: Gpu) -> Iterator[str]:
+def _check_figures(gpu: Gpu) -> Iterator[str]:
     if gpu.vendor not in VENDORS:
         yield f"vendor {gpu.vendor!r} is none of {', '.join(VENDORS)}"
         return
@@ -113,19 +112,19 @@ def _shape(gpu: Gpu) -> Iterator[str]:
         yield f"compute_capability {gpu.compute_capability!r} does not look like {gpu.vendor}'s"
     if gpu.warp_size != warp_size:
         yield f"warp_size is {gpu.warp_size}, {gpu.vendor}'s is {warp_size}"
-    for key, (low, high) in _RANGES.items():
+    for key, (low, high) in _PLAUSIBLE_RANGES.items():
         if not low <= getattr(gpu, key) <= high:
             yield f"{key} = {getattr(gpu, key)} is outside {low} to {high}"
     if gpu.last_level_cache_bytes < gpu.l2_bytes:
         yield "last_level_cache_mib is below l2_mib"
-    if gpu.link not in _LINKS or (gpu.link is None) != (gpu.link_gbps is None):
+    if gpu.link not in _LINK_KINDS or (gpu.link is None) != (gpu.link_gbps is None):
         yield f"link {gpu.link!r} and link_gbps {gpu.link_gbps!r} don't go together"
     ridge = (gpu.peak_flops("fp16") or gpu.peak_flops("fp32") or 0) / gpu.bandwidth_gbps / 1e9
-    if not _RIDGE_FLOPS_PER_BYTE[0] <= ridge <= _RIDGE_FLOPS_PER_BYTE[1]:
+    if not _RIDGE_RANGE_FLOPS_PER_BYTE[0] <= ridge <= _RIDGE_RANGE_FLOPS_PER_BYTE[1]:
         yield f"its ridge is at {ridge:.0f} FLOP/byte: a peak or the bandwidth is off"
 
 
-def _names(gpu: Gpu) -> Iterator[str]:
+def _check_names(gpu: Gpu) -> Iterator[str]:
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", gpu.slug):
         yield "the file's name must be lower-case words joined by '-'"
     for alias in gpu.aliases:
@@ -139,14 +138,14 @@ def _names(gpu: Gpu) -> Iterator[str]:
             yield f"alias {alias!r} already means {owner}"
 
 
-def _sources(gpu: Gpu) -> Iterator[str]:
+def _check_sources(gpu: Gpu) -> Iterator[str]:
     optional = {
         "compute.vector_clock_mhz": gpu.vector_clock_mhz != gpu.boost_clock_mhz,
         "memory.last_level_cache_mib": gpu.last_level_cache_bytes != gpu.l2_bytes,
         "interconnect.link_gbps": gpu.link_gbps is not None,
         "interconnect.link_gpus": gpu.link_gpus is not None,
     }
-    numbers = [*_NUMBERS, *(key for key, given in optional.items() if given)]
+    numbers = [*_REQUIRED_NUMBERS, *(key for key, given in optional.items() if given)]
     numbers += [f"vector_tflops.{dtype}" for dtype in gpu.vector_tflops]
     numbers += [f"tensor_tflops.{dtype}" for dtype in gpu.tensor_tflops]
     for key in numbers:
@@ -154,20 +153,23 @@ def _sources(gpu: Gpu) -> Iterator[str]:
             yield f"{key} has no source"
 
 
-def _peaks(gpu: Gpu) -> Iterator[str]:
-    tables = {"vector_tflops": (gpu.vector_tflops, VECTOR_RATES), "tensor_tflops": (gpu.tensor_tflops, TENSOR_RATES)}
+def _check_peaks(gpu: Gpu) -> Iterator[str]:
+    tables = {
+        "vector_tflops": (gpu.vector_tflops, VECTOR_FLOPS_PER_SM_CLOCK),
+        "tensor_tflops": (gpu.tensor_tflops, TENSOR_FLOPS_PER_SM_CLOCK),
+    }
     for section, (printed, rates) in tables.items():
         for dtype, tflops in printed.items():
-            yield from _peak(gpu, section, dtype, tflops, rates.get(gpu.compute_capability, {}).get(dtype))
+            yield from _check_peak(gpu, section, dtype, tflops, rates.get(gpu.compute_capability, {}).get(dtype))
 
 
-def _peak(gpu: Gpu, section: str, dtype: str, tflops: float, rate: float | None) -> Iterator[str]:
+def _check_peak(gpu: Gpu, section: str, dtype: str, tflops: float, rate: float | None) -> Iterator[str]:
     """A printed peak must follow from the clock, or have a note; a note that explains nothing is stale."""
     key = f"{section}.{dtype}"
     if rate is None:
         yield f"{key}: no rate is known for compute capability {gpu.compute_capability}"
         return
-    if gpu.half_rate_accumulate and section == "tensor_tflops" and dtype in _HALVED:
+    if gpu.half_rate_accumulate and section == "tensor_tflops" and dtype in _HALF_RATE_DTYPES:
         rate /= 2
     vector_clock = section == "vector_tflops" or dtype == "fp64"
     expected = gpu.sms * (gpu.vector_clock_mhz if vector_clock else gpu.boost_clock_mhz) * rate / 1e6
@@ -178,11 +180,11 @@ def _peak(gpu: Gpu, section: str, dtype: str, tflops: float, rate: float | None)
         yield f"{key} follows from the clock: its peak_note is stale"
 
 
-PREDICTED = ("time_us", "low_us", "high_us", "bound_us", "utilization", "limiter", "method")
+PREDICTION_COLUMNS = ("time_us", "low_us", "high_us", "bound_us", "utilization", "limiter", "method")
 """Columns that a predictor gives for each kernel."""
 
-_SIZES = tuple(4.0**i for i in range(2, 8))
-_KERNELS: tuple[tuple[str, Mapping[str, object]], ...] = (
+_TEST_SIZES = tuple(4.0**i for i in range(2, 8))
+_TEST_KERNELS: tuple[tuple[str, Mapping[str, object]], ...] = (
     ("m", {"family": "gemm", "dtype": "bf16", "m": 64, "n": 2048, "k": 2048}),
     ("n", {"family": "gemm", "dtype": "fp32", "m": 2048, "n": 64, "k": 2048}),
     ("k", {"family": "gemm", "dtype": "fp8", "m": 2048, "n": 2048, "k": 64}),
@@ -195,33 +197,34 @@ _KERNELS: tuple[tuple[str, Mapping[str, object]], ...] = (
 
 
 def check_predictor(predict: Callable[..., pl.DataFrame], gpus: Sequence[str]) -> None:
-    """Checks what must hold for any predictor, however it was fitted, on every GPU of a list.
+    """Check on every GPU of a list what must hold for any predictor, however it was fitted.
 
-    Times are finite, inside their interval and not under their bound; a kernel of four times the size takes no less
-    (up to 20 % where the size hardly matters); the GPU of a measurement gives it back exactly; rows stay in order and
-    don't depend on each other.
+    - Times are finite, inside their interval and not below their bound.
+    - A kernel of four times the size takes no less time (with 20 % tolerance where the size hardly matters).
+    - On the GPU of a measurement, the prediction equals the measurement.
+    - Rows stay in order and do not depend on each other.
 
     Args:
-        predict: called as `predictors.predict`.
-        gpus: names of GPUs.
+        predict: Called as ``predictors.predict``.
+        gpus: Names of GPUs.
 
     Raises:
-        AssertionError: names the GPU and the kernel of everything that is wrong.
+        AssertionError: Names the GPU and the kernel of everything that is wrong.
     """
-    problems = [f"{gpu}: {problem}" for gpu in gpus for problem in _predictions(predict, gpu)]
+    problems = [f"{gpu}: {problem}" for gpu in gpus for problem in _check_predictions(predict, gpu)]
     if problems:
         raise AssertionError("; ".join(problems))
 
 
-def _predictions(predict: Callable[..., pl.DataFrame], gpu: str) -> Iterator[str]:
-    for name, kernel in _KERNELS:
+def _check_predictions(predict: Callable[..., pl.DataFrame], gpu: str) -> Iterator[str]:
+    for name, kernel in _TEST_KERNELS:
         label = f"{kernel['family']} over {name}"
-        rows = pl.DataFrame([{**kernel, name: size} for size in _SIZES])
+        rows = pl.DataFrame([{**kernel, name: size} for size in _TEST_SIZES])
         result = predict(rows, gpu)
-        if missing := [column for column in PREDICTED if column not in result.columns]:
+        if missing := [column for column in PREDICTION_COLUMNS if column not in result.columns]:
             yield f"{label}: no column {', '.join(missing)}"
             continue
-        time, low, high, bound = (result[column].to_numpy() for column in PREDICTED[:4])
+        time, low, high, bound = (result[column].to_numpy() for column in PREDICTION_COLUMNS[:4])
         if not (result["time_us"].is_finite().all() and (bound > 0).all()):
             yield f"{label}: a time is not finite or a bound not positive"
         if not ((time >= bound).all() and (low <= time).all() and (time <= high).all()):

@@ -1,4 +1,4 @@
-"""The work of a kernel: floating-point operations and compulsory memory traffic, from its shape."""
+"""Compute a kernel's work from its shape: floating-point operations and compulsory memory traffic."""
 
 from __future__ import annotations
 
@@ -6,35 +6,39 @@ import numpy as np
 import polars as pl
 
 from predictors.arrays import Floats
-from predictors.coded import Coded
+from predictors.categorical import CategoricalColumn
 from predictors.kernels import DTYPE_BYTES
-from predictors.terms import Columns
+from predictors.laws.terms import Columns
 
-BACKWARD_ATTENTION_FLOPS = 2.5
+BACKWARD_ATTENTION_FLOP_RATIO = 2.5
 """Backward over forward FLOPs of attention: five matrix products instead of two (FlashAttention-2, section 3.1)."""
-BYTES = 2.0
+DEFAULT_ELEMENT_BYTES = 2.0
 """Of an element whose format nobody knows."""
 
 
-def with_work(table: pl.DataFrame) -> pl.DataFrame:
+def add_work(table: pl.DataFrame) -> pl.DataFrame:
     """Adds `work_flops` and `work_bytes`, null where the shape isn't known; a `share` of an op counts as that share.
 
-    A multiply-add is 2 FLOPs. Bytes are compulsory: each input read once, each output written once. Given `bytes`
-    win over the formula of products and convolutions (a weight may be narrower than the arithmetic), and with `flops`
-    they are the work of every family without a formula.
+    A multiply-add is 2 FLOPs. Bytes are compulsory: each input is read once, each output written once. Given ``bytes``
+    replace the formula of GEMMs and convolutions (a weight may be narrower than the arithmetic). Given ``flops`` and
+    ``bytes`` are the work of every family without a formula.
 
     Args:
-        table: from `kernels.with_law`.
+        table: From ``kernels.add_law``.
     """
-    family, direction, copies = (Coded.of(table[name]) for name in ("family", "direction", "copy_kind"))
-    size, kv_size = (Coded.of(table[name]).map(element_bytes) for name in ("dtype", "kv_dtype"))
-    passes = np.where(family.among("memcpy") & ~copies.among("HtoD", "DtoH", "PtoP"), 2.0, 1.0)
+    family, direction, copies = (
+        CategoricalColumn.from_series(table[name]) for name in ("family", "direction", "copy_kind")
+    )
+    size, kv_size = (
+        CategoricalColumn.from_series(table[name]).map(get_element_bytes) for name in ("dtype", "kv_dtype")
+    )
+    passes = np.where(family.is_in("memcpy") & ~copies.is_in("HtoD", "DtoH", "PtoP"), 2.0, 1.0)
     flops, moved = np.nan_to_num(table["flops"].to_numpy()), table["bytes"].to_numpy() * passes
-    for families, names, formula in _FORMULAS:
-        mine = family.among(*families)
+    for families, names, formula in _WORK_FORMULAS:
+        mine = family.is_in(*families)
         if mine.any():
             x = {name: table[name].to_numpy()[mine] for name in names}
-            x |= {"size": size[mine], "kv_size": kv_size[mine], "backward": direction.among("backward")[mine]}
+            x |= {"size": size[mine], "kv_size": kv_size[mine], "backward": direction.is_in("backward")[mine]}
             flops[mine], moved[mine] = formula(x)
     work = np.where(table["law"].is_not_null().to_numpy(), table["share"].to_numpy(), np.nan) * np.stack([flops, moved])
     return table.with_columns(
@@ -43,17 +47,17 @@ def with_work(table: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def element_bytes(dtype: str | None) -> float:
+def get_element_bytes(dtype: str | None) -> float:
     """Bytes per element of a format."""
-    return DTYPE_BYTES.get(dtype or "", BYTES)
+    return DTYPE_BYTES.get(dtype or "", DEFAULT_ELEMENT_BYTES)
 
 
-def output_bytes(x: Columns) -> Floats:
+def get_output_bytes(x: Columns) -> Floats:
     """Bytes per element of a matrix product's result: formats below 16 bit come out as 16 bit."""
     return np.maximum(x["size"], 2.0)
 
 
-def attended(x: Columns) -> Floats:
+def count_attended_pairs(x: Columns) -> Floats:
     """Pairs of query and key of one head: the area under the causal mask and inside the window."""
     q, kv, window = x["q_len"], x["kv_len"], x["window"]
     reach = np.where(window > 0, np.minimum(window, kv), kv)
@@ -63,27 +67,29 @@ def attended(x: Columns) -> Floats:
     return np.asarray(np.where(x["causal"], np.minimum(causal, q * reach), q * reach))
 
 
-def attended_keys(x: Columns) -> Floats:
+def count_attended_keys(x: Columns) -> Floats:
     """Keys that at least one query of a sequence attends to."""
     q, kv, window = x["q_len"], x["kv_len"], x["window"]
     return np.asarray(np.where(window > 0, np.minimum(window + q - 1, kv), kv))
 
 
-def _of_product(x: Columns) -> tuple[Floats, Floats]:
+def _compute_gemm_work(x: Columns) -> tuple[Floats, Floats]:
     batch, m, n, k = x["batch"], x["m"], x["n"], x["k"]
-    moved = batch * ((m * k + k * n) * x["size"] + m * n * output_bytes(x))
+    moved = batch * ((m * k + k * n) * x["size"] + m * n * get_output_bytes(x))
     return 2 * batch * m * n * k, np.where(np.isnan(x["bytes"]), moved, x["bytes"])
 
 
-def _of_attention(x: Columns) -> tuple[Floats, Floats]:
-    flops = 4 * x["batch"] * x["heads"] * x["head_dim"] * attended(x)
-    queries = x["batch"] * x["heads"] * x["q_len"] * x["head_dim"] * output_bytes(x)
-    keys = x["batch"] * x["kv_heads"] * attended_keys(x) * x["head_dim"] * x["kv_size"]
+def _compute_attention_work(x: Columns) -> tuple[Floats, Floats]:
+    flops = 4 * x["batch"] * x["heads"] * x["head_dim"] * count_attended_pairs(x)
+    queries = x["batch"] * x["heads"] * x["q_len"] * x["head_dim"] * get_output_bytes(x)
+    keys = x["batch"] * x["kv_heads"] * count_attended_keys(x) * x["head_dim"] * x["kv_size"]
     forward, backward = 2 * queries + 2 * keys, 4 * queries + 4 * keys
-    return np.where(x["backward"], BACKWARD_ATTENTION_FLOPS * flops, flops), np.where(x["backward"], backward, forward)
+    return np.where(x["backward"], BACKWARD_ATTENTION_FLOP_RATIO * flops, flops), np.where(
+        x["backward"], backward, forward
+    )
 
 
-def _of_experts(x: Columns) -> tuple[Floats, Floats]:
+def _compute_moe_work(x: Columns) -> tuple[Floats, Floats]:
     """Of a gated expert layer whose routing is even: the experts of one rank that get a token, the rows they get."""
     hidden, inter, experts = x["hidden"], x["inter"], x["experts"]
     rows = np.maximum(x["tokens"] * x["topk"] / x["ep"], 1.0)
@@ -93,13 +99,13 @@ def _of_experts(x: Columns) -> tuple[Floats, Floats]:
     return 6 * rows * hidden * inter / x["tp"], weights + 2 * rows / x["topk"] * hidden * 2
 
 
-_FORMULAS = (
-    (("gemm", "conv"), ("batch", "m", "n", "k", "bytes"), _of_product),
+_WORK_FORMULAS = (
+    (("gemm", "conv"), ("batch", "m", "n", "k", "bytes"), _compute_gemm_work),
     (
         ("attention",),
         ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "window", "causal"),
-        _of_attention,
+        _compute_attention_work,
     ),
-    (("moe",), ("tokens", "hidden", "inter", "topk", "experts", "tp", "ep"), _of_experts),
+    (("moe",), ("tokens", "hidden", "inter", "topk", "experts", "tp", "ep"), _compute_moe_work),
 )
-"""Families, the columns that tell their work, and how."""
+"""Families, the columns that determine their work, and the formula."""

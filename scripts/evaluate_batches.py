@@ -71,7 +71,7 @@ def outcome(
     there = tk.predict(built(calls(job, batch), times, host_us), gpu=TO, source_gpu=FROM, calibration=False)
     on_source, on_target = published[FROM, batch], published[TO, batch]
     rate, least, most = (1e6 * batch / us for us in (there[TO].step.step_time_us, there[TO].high_us, there[TO].low_us))
-    source = 1e6 * batch / there.run.measured.step_time_us
+    source = 1e6 * batch / there.run.measured_step.step_time_us
     errors = (100 * (found / truth - 1) for found, truth in ((source, on_source), (rate, on_target)))
     return on_target / on_source, *errors, least <= on_target <= most
 

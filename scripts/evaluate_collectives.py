@@ -24,11 +24,11 @@ from scipy.optimize import least_squares
 
 from predictors import load_gpu
 from tracekit.arrays import Floats
-from tracekit.comm.calibrate import learn
-from tracekit.comm.calls import Calls, Links
-from tracekit.comm.constants import FILE, Constants, from_tables
-from tracekit.comm.law import times
-from tracekit.comm.predict import SDS, copies_gbps
+from tracekit.comm.calibrate import fit_calibration
+from tracekit.comm.collective_calls import CollectiveCalls, CollectiveLinks
+from tracekit.comm.constants import CONSTANTS_FILE, CollectiveConstants, parse_constants
+from tracekit.comm.law import predict_times
+from tracekit.comm.predict import INTERVAL_SDS, compute_copy_gbps
 
 RINGS = ("all_reduce", "all_gather", "reduce_scatter")
 PCIE = ("l40s",)
@@ -162,8 +162,8 @@ def _medians(rows: pl.DataFrame, latency_us: pl.Expr) -> pl.DataFrame:
 
 def model(rows: pl.DataFrame, tables: Mapping[str, Any]) -> Floats:
     """Microseconds of each row by the model, with the constants of ``tables``."""
-    constants = from_tables(tables)
-    return _by_kind(rows, lambda part: times(*carried(part, constants), constants)[0])
+    constants = parse_constants(tables)
+    return _by_kind(rows, lambda part: predict_times(*carried(part, constants), constants)[0])
 
 
 def _by_kind(rows: pl.DataFrame, predicted: Callable[[pl.DataFrame], Floats]) -> Floats:
@@ -174,25 +174,25 @@ def _by_kind(rows: pl.DataFrame, predicted: Callable[[pl.DataFrame], Floats]) ->
     return result
 
 
-def carried(part: pl.DataFrame, constants: Constants) -> tuple[Calls, Links]:
+def carried(part: pl.DataFrame, constants: CollectiveConstants) -> tuple[CollectiveCalls, CollectiveLinks]:
     """One collective's rows on one machine, and what carries them."""
     ranks = part["ranks"].to_numpy().astype(float)
     adds = (part["dtype"] != "int8").to_numpy()
     sizes, custom = part["bytes"].to_numpy().astype(float), "custom" in part.columns
-    calls = Calls(part["collective"][0], sizes, ranks, np.ones_like(ranks), adds, custom)
+    calls = CollectiveCalls(part["collective"][0], sizes, ranks, np.ones_like(ranks), adds, custom)
     return calls, _links(part["system"][0], part.height, constants)
 
 
-def _links(system: str, rows: int, constants: Constants) -> Links:
+def _links(system: str, rows: int, constants: CollectiveConstants) -> CollectiveLinks:
     gpu = load_gpu(system)
-    return Links(
+    return CollectiveLinks(
         gbps=np.full(rows, GBPS[system]),
-        copies_gbps=copies_gbps(gpu, constants),
+        copy_gbps=compute_copy_gbps(gpu, constants),
         network_gbps=1.0,
         network="ib",
-        pcie=np.full(rows, system in PCIE),
-        nvls=system in ("h100_sxm", "b200_sxm"),
-        capability=int(gpu.compute_capability.split(".")[0]),
+        is_pcie=np.full(rows, system in PCIE),
+        has_nvls=system in ("h100_sxm", "b200_sxm"),
+        compute_capability_major=int(gpu.compute_capability.split(".")[0]),
         system=constants.systems[system],
     )
 
@@ -292,14 +292,14 @@ def calibrated(part: pl.DataFrame, tables: Mapping[str, Any], *, known: bool) ->
     1 KiB on two of its GPUs and 512 MiB on all: on two GPUs hardly more than the launch is measured, which is what
     machines differ most in.
     """
-    constants = from_tables(tables)
+    constants = parse_constants(tables)
     ranks = pl.when(pl.col("bytes") == 2**10).then(2).otherwise(part["ranks"].max())
     sizes = pl.col("bytes").is_in([2**10, 2**29]) & (pl.col("ranks") == ranks)
     points = part.filter(sizes & (pl.col("collective") == "all_reduce") & (pl.col("dtype") == "half"))
-    learned = learn([carried(points, constants)], constants, points["measured_us"].to_numpy(), known=known)
-    time_us = _by_kind(part, lambda rows: learned.times(*carried(rows, constants), constants)[0])
-    sd = _by_kind(part, lambda rows: learned.times(*carried(rows, constants), constants)[2])
-    return {"calibrated_us": time_us, "calibrated_width": np.exp(SDS * sd)}
+    learned = fit_calibration([carried(points, constants)], constants, points["measured_us"].to_numpy(), known=known)
+    time_us = _by_kind(part, lambda rows: learned.predict_times(*carried(rows, constants), constants)[0])
+    sd = _by_kind(part, lambda rows: learned.predict_times(*carried(rows, constants), constants)[2])
+    return {"calibrated_us": time_us, "calibrated_width": np.exp(INTERVAL_SDS * sd)}
 
 
 def print_calibrated(title: str, rows: pl.DataFrame) -> None:
@@ -372,10 +372,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with aiconfigurator/nccl.parquet")
     parser.add_argument("--checkout", type=Path, help="of aiconfigurator: tests on siblings too")
-    parser.add_argument("--write", action="store_true", help=f"write the constants to {FILE}")
+    parser.add_argument("--write", action="store_true", help=f"write the constants to {CONSTANTS_FILE}")
     options = parser.parse_args()
     rows = load(options.data)
-    tables = fit(rows, tomllib.loads(FILE.read_text(encoding="utf-8")))
+    tables = fit(rows, tomllib.loads(CONSTANTS_FILE.read_text(encoding="utf-8")))
     seen = rows.with_columns(predicted_us=model(rows, tables))
     unseen = left_out(rows, tables, ["machine"])
     sibling = left_out(rows.filter(~pl.col("system").is_in(PCIE)), tables, ["system", "collective"])
@@ -392,7 +392,7 @@ def main() -> None:
         test_on_siblings(load_checkout(options.checkout), tables)
     print("Intervals", {key: value for key, value in tables["interval"].items() if not isinstance(value, str)})
     if options.write:
-        write(tables, FILE)
+        write(tables, CONSTANTS_FILE)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from typing import Any
 import polars as pl
 from evaluate_collectives import PCIE, RANGES, SIBLINGS, SPREAD, Knob, errors, model, search, write
 
-from tracekit.comm.constants import FILE
+from tracekit.comm.constants import CONSTANTS_FILE
 
 LARGEST_BYTES = 2**23
 """vLLM and SGLang give larger messages to NCCL."""
@@ -106,9 +106,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with aiconfigurator/custom_allreduce.parquet")
     parser.add_argument("--checkout", type=Path, help="of aiconfigurator: tests on siblings too")
-    parser.add_argument("--write", action="store_true", help=f"write the constants to {FILE}")
+    parser.add_argument("--write", action="store_true", help=f"write the constants to {CONSTANTS_FILE}")
     options = parser.parse_args()
-    rows, base = load(options.data), tomllib.loads(FILE.read_text(encoding="utf-8"))
+    rows, base = load(options.data), tomllib.loads(CONSTANTS_FILE.read_text(encoding="utf-8"))
     tables = fit(rows, base)
     own = rows.filter(pl.col("bytes") <= LARGEST_BYTES)
     unseen = [
@@ -125,7 +125,7 @@ def main() -> None:
         siblings = load_siblings(options.checkout).filter(pl.col("bytes") <= LARGEST_BYTES)
         print("Siblings, in no fit", errors(siblings.with_columns(predicted_us=model(siblings, tables))), sep="\n")
     if options.write:
-        write(tables, FILE)
+        write(tables, CONSTANTS_FILE)
 
 
 if __name__ == "__main__":

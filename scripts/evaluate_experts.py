@@ -16,7 +16,7 @@ from synthetic.lines import print_table
 
 import predictors
 from predictors import load_gpu
-from tracekit.prediction.experts import Experts, share_experts
+from tracekit.parallelism.expert_parallel import MoeExperts, split_experts
 
 LAYER = ["system", "framework", "version", "kernel_source", "hidden_size", "inter_size", "topk", "num_experts"]
 TRITON = "triton|fused_moe"
@@ -65,11 +65,11 @@ def ratios(layers: pl.DataFrame, system: str, number: int, ranks: int) -> pl.Ser
         )
         for n, k in (("wide", "hidden_size"), ("hidden_size", "narrow"))
     )  # fmt: skip
-    experts = Experts(number, 0, frozenset(), False, pl.DataFrame({"row": range(products.height)}))
+    experts = MoeExperts(number, 0, frozenset(), False, pl.DataFrame({"row": range(products.height)}))
     gpu = load_gpu(system)
     after, before = (
         predictors.predict(table.drop("changed", strict=False), gpu)["time_us"].to_numpy().reshape(2, -1).sum(axis=0)
-        for table in (share_experts(products, experts, 0.0, ranks), products)
+        for table in (split_experts(products, experts, 0.0, ranks), products)
     )
     return pl.Series(after / before)
 

@@ -31,10 +31,10 @@ from standin.kernels import carried, in_all
 from synthetic.lines import print_table
 
 from predictors import Batch, load_gpu
-from predictors.fitted import shipped_sha256
-from predictors.machine import machine
-from predictors.transfer import relation
-from tracekit.prediction.published import TABLE
+from predictors.hardware import derive_hardware
+from predictors.transfer import classify_kinship
+from predictors.weights_file import shipped_sha256
+from tracekit.prediction.track_record import TRACK_RECORD_FILE
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def main() -> None:
 
 def siblings(one: str, other: str) -> bool:
     """Whether two GPUs run the same kernels."""
-    return relation(*(machine(load_gpu(gpu)) for gpu in (one, other))) == "sibling"
+    return classify_kinship(*(derive_hardware(load_gpu(gpu)) for gpu in (one, other))) == "sibling"
 
 
 def write(outcomes: Iterable[Outcome]) -> None:
@@ -98,7 +98,7 @@ def write(outcomes: Iterable[Outcome]) -> None:
             f"median = {median(errors):.1f}",
             f"worst = {worst:.1f}",
         ]
-    TABLE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    TRACK_RECORD_FILE.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def pairs(rows: Sequence[Published], source: str) -> Iterator[tuple[Published, Published]]:

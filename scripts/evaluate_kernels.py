@@ -17,8 +17,8 @@ from synthetic.words import given
 
 import tracekit as tk
 from predictors import Batch
-from tracekit.prediction.scaling import as_measured
-from tracekit.replay.run import prepare
+from tracekit.parallelism.relayout import add_measured_times
+from tracekit.run import prepare_run
 
 LONG_US = 20.0
 BOUND = 0.9
@@ -52,10 +52,10 @@ def lines(path: str, gpu: str) -> Iterator[str]:
 
 def beside_prediction(path: str, gpu: str | None) -> pl.DataFrame:
     """The kernels of a trace's measured steps, with what the model says of their shapes on their own GPU."""
-    run = prepare(tk.load(path), source_gpu=gpu)
+    run = prepare_run(tk.load(path), source_gpu=gpu)
     if run.gpu is None:
         raise SystemExit(f"{path} doesn't tell its GPU: name it as {path}=GPU")
-    table = as_measured(run)
+    table = add_measured_times(run)
     times = Batch(table.drop("measured_us")).on(run.gpu).select("time_us", "low_us", "high_us", "bound_us")
     told = pl.concat([table, times], how="horizontal").with_columns(gpu=pl.lit(run.gpu.slug))
     return told.filter(~pl.col("family").is_in(MOVED), pl.col("measured_us") > 0)

@@ -14,7 +14,7 @@ from synthetic.words import given
 
 import tracekit as tk
 from tracekit.prediction import predict
-from tracekit.replay.run import Run, prepare
+from tracekit.run import MeasuredRun, prepare_run
 
 LONG_US = 20.0
 OP = ["op", "input_dims", "input_types", "family", "turn"]
@@ -25,11 +25,11 @@ HEADING = "| from → to | family | ops | measured there | predicted | error | o
 
 def main() -> None:
     """Prints the table."""
-    runs = [prepare(tk.load(path)) for path in given(__doc__, 2, 2)]
+    runs = [prepare_run(tk.load(path)) for path in given(__doc__, 2, 2)]
     print_table(HEADING, (row for source, there in (runs, runs[::-1]) for row in lines(source, there)))
 
 
-def lines(source: Run, there: Run) -> Iterator[str]:
+def lines(source: MeasuredRun, there: MeasuredRun) -> Iterator[str]:
     """A row for each family, the longest first, and one for all."""
     if source.gpu is None or there.gpu is None:
         raise SystemExit("evaluate_like: a trace doesn't tell its GPU")

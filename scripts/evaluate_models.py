@@ -16,7 +16,7 @@ from synthetic.lines import print_table
 from synthetic.words import given
 
 from predictors import load_gpu, predict
-from predictors.intervals import total
+from predictors.intervals import sum_with_interval
 
 FITTED = (
     *("Tesla_V100-PCIE-32GB", "Tesla_P100-PCIE-16GB", "NVIDIA_A100-PCIE-40GB", "NVIDIA_A100_80GB_PCIe"),
@@ -58,7 +58,7 @@ def outcomes(folder: Path, kernels: pl.DataFrame) -> Iterator[tuple[str, str, fl
         label = folder / f"{model}.json"
         if label.exists():
             measured = json.loads(label.read_text(encoding="utf-8"))["e2e_latency"]
-            sums = total(*((of_model[name] * of_model["count"]).to_numpy() for name in times.columns))
+            sums = sum_with_interval(*((of_model[name] * of_model["count"]).to_numpy() for name in times.columns))
             yield gpu.slug, str(model), measured, *(us / 1e3 for us in sums)
 
 

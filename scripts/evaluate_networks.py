@@ -15,9 +15,9 @@ import polars as pl
 from evaluate_collectives import load_checkout
 
 from tracekit.comm import load_cluster, predict
-from tracekit.comm.calls import bus_factor
-from tracekit.comm.measured import Measured
-from tracekit.units import byte_count, duration
+from tracekit.comm.collective_calls import compute_bus_factor
+from tracekit.comm.measured_collectives import MeasuredCollective
+from tracekit.format import format_bytes, format_duration
 
 PUBLISHED = Path(__file__).parent.parent / "tests" / "comm" / "published.csv"
 LONG_BYTES = 2**25
@@ -35,7 +35,7 @@ def published() -> pl.DataFrame:
     parts = []
     for part in rows.partition_by("cluster", "algorithm", "collective", maintain_order=True):
         found = predict(part.select(CALL), load_cluster(part["cluster"][0]), algorithm=part["algorithm"][0])
-        moved = part["bytes"] * bus_factor(part["collective"][0], part["ranks"].to_numpy().astype(float))
+        moved = part["bytes"] * compute_bus_factor(part["collective"][0], part["ranks"].to_numpy().astype(float))
         told = part.rename({"algorithm": "forced"}).with_columns(measured_us=moved / part["busbw_gbps"] / 1e3)
         parts.append(told.hstack(found.select(*PREDICTED, "algorithm", predicted_gbps="busbw_gbps")))
     return pl.concat(parts).with_columns(
@@ -69,7 +69,9 @@ def given(part: pl.DataFrame, told: list[int]) -> pl.DataFrame:
         told: Positions of rows.
     """
     known = part[told].select("collective", "bytes", "ranks", "measured_us", "nodes", "dtype")
-    cluster = replace(load_cluster(part["cluster"][0]), measured=tuple(Measured(*row) for row in known.iter_rows()))
+    cluster = replace(
+        load_cluster(part["cluster"][0]), measured=tuple(MeasuredCollective(*row) for row in known.iter_rows())
+    )
     rest = part.with_row_index().filter(~pl.col("index").is_in([at % part.height for at in told]))
     found = predict(rest.select(CALL), cluster)
     return rest.select(
@@ -112,12 +114,12 @@ def print_rows(rows: pl.DataFrame) -> None:
     print("|---|---|---|---|---|---|---|---|---|---|")
     for one in rows.iter_rows(named=True):
         names = ("measured_us", "time_us") if one["bytes"] < SHORT_BYTES else ("busbw_gbps", "predicted_gbps")
-        shown = [duration(one[name]) if name.endswith("us") else f"{one[name]:.3g} GB/s" for name in names]
+        shown = [format_duration(one[name]) if name.endswith("us") else f"{one[name]:.3g} GB/s" for name in names]
         cells = [
             "" if one["sound"] else "no",
             one["cluster"],
             one["collective"],
-            byte_count(one["bytes"]),
+            format_bytes(one["bytes"]),
             one["ranks"],
             *shown,
             f"{np.expm1(one['error']):+.0%}",

@@ -61,7 +61,7 @@ def reduced_in(trace: Trace, seconds: float) -> Prediction:
         cluster = f"2x1x{GPU}@eth{gbit:.3f}"
         predictions = tk.predict(trace, cluster=cluster, dp=2, calibration=False)
         found = predictions[cluster]
-        gbit *= found.added_us["collective"] / predictions.run.chosen.height / 1e6 / seconds
+        gbit *= found.inserted_us["collective"] / predictions.run.chosen_steps.height / 1e6 / seconds
     return found
 
 

@@ -17,7 +17,7 @@ from synthetic.words import given
 
 import tracekit as tk
 from tracekit.prediction import Prediction, predict
-from tracekit.replay.run import Run, prepare
+from tracekit.run import MeasuredRun, prepare_run
 
 
 @dataclass(frozen=True)
@@ -27,22 +27,22 @@ class Outcome:
     job: str
     way: str
     predicted: Prediction
-    measured: Run
+    measured: MeasuredRun
 
     @property
     def step_error(self) -> float:
         """Of the step time, as a share."""
-        return self.predicted.step.step_time_us / self.measured.measured.step_time_us - 1
+        return self.predicted.step.step_time_us / self.measured.measured_step.step_time_us - 1
 
     @property
     def busy_error(self) -> float:
         """Of the time in which the GPU is busy, as a share."""
-        return self.predicted.step.kernel_time_us / self.measured.measured.kernel_time_us - 1
+        return self.predicted.step.kernel_time_us / self.measured.measured_step.kernel_time_us - 1
 
     @property
     def inside(self) -> bool:
         """Whether the interval holds the measured step."""
-        return self.predicted.low_us <= self.measured.measured.step_time_us <= self.predicted.high_us
+        return self.predicted.low_us <= self.measured.measured_step.step_time_us <= self.predicted.high_us
 
 
 def main() -> None:
@@ -60,13 +60,13 @@ def outcomes(one: Path, other: Path) -> Iterator[Outcome]:
     """Each job both ways."""
     for path in sorted(one.glob("*.json.gz")):
         if (other / path.name).exists():
-            runs = [prepare(tk.load(folder / path.name)) for folder in (one, other)]
+            runs = [prepare_run(tk.load(folder / path.name)) for folder in (one, other)]
             for source, there in (runs, runs[::-1]):
                 (prediction,) = predict(source, [slug(there)]).values()
                 yield Outcome(path.name.split("__")[0], f"{slug(source)} → {slug(there)}", prediction, there)
 
 
-def slug(run: Run) -> str:
+def slug(run: MeasuredRun) -> str:
     """Of the GPU that was traced."""
     if run.gpu is None:
         raise SystemExit("a trace doesn't tell its GPU")
@@ -75,7 +75,7 @@ def slug(run: Run) -> str:
 
 def line(one: Outcome) -> str:
     """A row of the table."""
-    step, busy = one.measured.measured.step_time_us / 1e3, one.measured.measured.kernel_time_us / 1e3
+    step, busy = one.measured.measured_step.step_time_us / 1e3, one.measured.measured_step.kernel_time_us / 1e3
     found = one.predicted
     return (
         f"| {one.job} | {one.way} | {step:.4g} ms | {found.step.step_time_us / 1e3:.4g} ms "

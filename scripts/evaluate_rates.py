@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 from synthetic.lines import print_table
 
-from predictors.fitted import Fitted
-from predictors.law import LAWS
+from predictors.laws.law import LAWS
 from predictors.training import published, traces
-from predictors.training.fit import LAW_ROWS, Measured, measurements, part_of
-from predictors.training.fit_law import Part, fit_law
+from predictors.training.fit import LAW_ROWS_PER_FRAMEWORK, LawMeasurements, load_measurements, sample_law_data
+from predictors.training.fit_law import LawData, fit_law
+from predictors.weights_file import LawConstants
 
 FOLDS = 5
 TOGETHER = 3
@@ -43,19 +43,23 @@ class Rate:
 
 def main() -> None:
     """Prints a table of each law's GPUs and one of all."""
-    data = measurements([*map(Path, sys.argv[1:]), traces.TABLE, published.TABLE])
+    data = load_measurements([*map(Path, sys.argv[1:]), traces.TRACES_TABLE, published.RATES_TABLE])
     for law in ("gemm half", "gemm fp32"):
         rates = sorted(left_out(law, data[law]), key=lambda rate: (rate.gpu, rate.dtype))
         print_table("| GPU | format | published | predicted | error | of the printed peak |", map(line, rates))
         print_table("| law | rates | GPUs | error, median | of it absolute | 90th percentile |", [summary(law, rates)])
 
 
-def left_out(law: str, parts: Sequence[Measured]) -> Iterator[Rate]:
+def left_out(law: str, parts: Sequence[LawMeasurements]) -> Iterator[Rate]:
     """The law's rates of GPUs whose kernels nobody measured, each fold by a fit without it."""
-    measured = [part_of(part.shapes(test=False).unslowed, LAW_ROWS) for part in parts if not part.rated]
-    seen = {part.machine.slug for part in measured}
-    rated = [part for part in sorted(parts, key=lambda part: part.gpu) if part.rated]
-    others = [part_of(part, LAW_ROWS) for part in rated]
+    measured = [
+        sample_law_data(part.select_shapes(test=False).fastest_versions, LAW_ROWS_PER_FRAMEWORK)
+        for part in parts
+        if not part.is_published_rate
+    ]
+    seen = {part.hardware.slug for part in measured}
+    rated = [part for part in sorted(parts, key=lambda part: part.gpu) if part.is_published_rate]
+    others = [sample_law_data(part, LAW_ROWS_PER_FRAMEWORK) for part in rated]
     everything, _ = fit_law(LAWS[law], measured + others)
     for fold in range(FOLDS):
         held = [i for i, part in enumerate(rated) if i // TOGETHER % FOLDS == fold and part.gpu not in seen]
@@ -65,14 +69,14 @@ def left_out(law: str, parts: Sequence[Measured]) -> Iterator[Rate]:
             yield from rates(law, rated[i], others[i], fitted)
 
 
-def rates(law: str, rated: Measured, part: Part, fitted: Fitted) -> Iterator[Rate]:
+def rates(law: str, rated: LawMeasurements, part: LawData, fitted: LawConstants) -> Iterator[Rate]:
     """Of each format of a GPU."""
-    constants = fitted.constants(part.machine, part.framework)
-    time_us = LAWS[law].at(part.columns, part.share, part.machine, constants).time_us
-    flops = 2.0 * published.SIDE**3
+    constants = fitted.compute_constants(part.hardware, part.framework)
+    time_us = LAWS[law].evaluate(part.columns, part.share, part.hardware, constants).time_us
+    flops = 2.0 * published.RATE_GEMM_SIDE**3
     published_rates, predicted_rates = flops / part.latency_us / 1e6, flops / time_us / 1e6
     for dtype, rate, predicted in zip(rated.table["dtype"], published_rates, predicted_rates, strict=True):
-        peak = (part.machine.gpu.peak_flops(dtype) or np.nan) / 1e12
+        peak = (part.hardware.gpu.peak_flops(dtype) or np.nan) / 1e12
         yield Rate(rated.gpu, dtype, float(rate), float(predicted), peak)
 
 

@@ -18,11 +18,11 @@ import polars as pl
 from synthetic.lines import print_table
 
 from predictors import load_gpu, predict
-from predictors.columns import prepare
-from predictors.fitted import SHIPPED, shipped_sha256
-from predictors.stacks import SERVING_FRAMEWORKS
-from predictors.training.datasets import KEYS, load
-from predictors.training.report import TITLES
+from predictors.attention_stacks import SERVING_FRAMEWORKS
+from predictors.columns import prepare_kernels
+from predictors.training.datasets import KEY_COLUMNS, load_datasets
+from predictors.training.report import LAW_TITLES
+from predictors.weights_file import SHIPPED_WEIGHTS, shipped_sha256
 
 SOURCES = {
     "h200-sxm": "h100-sxm", "gb200": "b200", "b300": "b200", "gb300": "b200", "rtx-pro-6000-server": "l40s",
@@ -63,14 +63,16 @@ def main() -> None:
     parser.add_argument("checkout", type=Path)
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
-    measured = load(options.checkout).filter(pl.col("framework").is_in(SERVING_FRAMEWORKS))
+    measured = load_datasets(options.checkout).filter(pl.col("framework").is_in(SERVING_FRAMEWORKS))
     scores = {(law, gpu): found for gpu in SOURCES for law, found in scores_of(measured, gpu)}
-    laws = [law for law in TITLES if any((law, gpu) in scores for gpu in SOURCES)]
+    laws = [law for law in LAW_TITLES if any((law, gpu) in scores for gpu in SOURCES)]
     for way, title in enumerate(WAYS):
         sys.stdout.write(f"\n{title}: median / 90th percentile of |error|, bias, inside the interval\n\n")
         heading = f"| | {' | '.join(f'{gpu} ({source})' for gpu, source in SOURCES.items())} |"
         cells = ([cell(scores.get((law, gpu)), way) for gpu in SOURCES] for law in laws)
-        print_table(heading, (f"| {TITLES[law]} | {' | '.join(row)} |" for law, row in zip(laws, cells, strict=True)))
+        print_table(
+            heading, (f"| {LAW_TITLES[law]} | {' | '.join(row)} |" for law, row in zip(laws, cells, strict=True))
+        )
     if options.write:
         write(scores)
 
@@ -85,7 +87,7 @@ def write(scores: Mapping[tuple[str, str], list[Score]]) -> None:
     for law in dict.fromkeys(law for law, _ in scores):
         lines += ["", f'[laws."{law}"]']
         lines += [f"{gpu} = {of[0].median:.1f}" for (of_law, gpu), of in scores.items() if of_law == law]
-    (SHIPPED / "elsewhere.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (SHIPPED_WEIGHTS / "elsewhere.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def cell(scores: list[Score] | None, way: int) -> str:
@@ -99,8 +101,8 @@ def cell(scores: list[Score] | None, way: int) -> str:
 def scores_of(measured: pl.DataFrame, gpu: str) -> Iterator[tuple[str, list[Score]]]:
     """The law of some kernels and how far they are off, in the order of `WAYS`."""
     mine = measured.filter(pl.col("gpu") == gpu, pl.col("latency_us") > SHORTEST_US)
-    mine = mine.with_columns(prepare(mine)["law"]).drop_nulls("law")
-    keys = [key for key in KEYS if key in measured.columns and key != "gpu"]
+    mine = mine.with_columns(prepare_kernels(mine)["law"]).drop_nulls("law")
+    keys = [key for key in KEY_COLUMNS if key in measured.columns and key != "gpu"]
     other = measured.filter(pl.col("gpu") == SOURCES[gpu]).select(*keys, measured_us="latency_us")
     for (law,), of_law in mine.group_by("law", maintain_order=True):
         parts = [part.sample(fraction=1, shuffle=True, seed=0) for part in of_law.partition_by("framework")]

@@ -79,7 +79,7 @@ def rows(model: Llama) -> Iterator[str]:
         rate, most, least = (1e6 / time for time in (found.step.step_time_us, found.low_us, found.high_us))
         yield (
             f"| {model.name} | {fewest} → {gpus} | {measured:.0f} | {rate:.0f} | {100 * (rate / measured - 1):+.1f} % "
-            f"| {found.added_us['collective'] / 1e3:.2f} ms | {'yes' if least <= measured <= most else 'no'} |"
+            f"| {found.inserted_us['collective'] / 1e3:.2f} ms | {'yes' if least <= measured <= most else 'no'} |"
         )
 
 

@@ -19,7 +19,7 @@ from synthetic.lines import print_table
 
 from predictors import predict
 from predictors.kernels import DTYPE_BYTES
-from predictors.training.published import FLOPS
+from predictors.training.published import FLOPS_PER_ELEMENT
 
 TABLE = Path(__file__).with_name("standin") / "vectors.csv"
 KERNELS: dict[str, tuple[tuple[str, str, float, str | None], ...]] = {
@@ -67,7 +67,7 @@ def predicted(rows: pl.DataFrame) -> pl.DataFrame:
     """The rows of one GPU with what their kernels are predicted to take in all."""
     kernels = rows.with_row_index().join(_kernels(), on="op").with_columns(elements=pl.col("rows") * pl.col("cols"))
     size = pl.col("dtype").replace_strict(DTYPE_BYTES, return_dtype=pl.Float64)
-    flops = pl.col("family").replace_strict(FLOPS | {"memset": 0}, return_dtype=pl.Int64)
+    flops = pl.col("family").replace_strict(FLOPS_PER_ELEMENT | {"memset": 0}, return_dtype=pl.Int64)
     table = kernels.select(
         *("family", "direction", "dtype", "rows", "cols", "part"),
         bytes=pl.col("tensors") * pl.col("elements") * size,

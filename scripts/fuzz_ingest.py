@@ -13,15 +13,15 @@ from pathlib import Path
 
 import atheris
 
-from tracekit.ingest.native import loops
+from tracekit.ingest.native import get_loops
 
 # First, since numba can't compile what atheris instruments.
-loops()
+get_loops()
 
 with atheris.instrument_imports(include=["tracekit"]):
     from tracekit.errors import TracekitError
     from tracekit.ingest.decode import decode
-    from tracekit.ingest.execution_nodes import read
+    from tracekit.ingest.execution_nodes import read_execution_trace
     from tracekit.ingest.stream import open_stream
     from tracekit.testing import TraceBuilder
     from tracekit.trace import RankTrace
@@ -57,7 +57,7 @@ def check(data: bytes) -> None:
             return
     elif kind == bytes([EXECUTION_TRACE]):
         try:
-            read(text, "fuzz")
+            read_execution_trace(text, "fuzz")
         except TracekitError:
             return
     else:

@@ -14,10 +14,10 @@ import tracekit as tk
 from predictors import PredictorError, identify_gpu, resolve_gpu
 from predictors import predict as predict_kernels
 from tracekit.errors import NoGpuActivityError
-from tracekit.reporting.sections.coverage import INFERRED
+from tracekit.reporting.sections.coverage import INFERRED_SOURCES
 from tracekit.trace import RankTrace
-from tracekit.workload.extract import extract, has_work
-from tracekit.workload.shares import share
+from tracekit.workload.kernel_table import build_kernel_table, has_work
+from tracekit.workload.time_share import compute_time_share
 
 BEATEN = 1.02
 CACHED = 4
@@ -50,7 +50,7 @@ def measure(path: Path, top: int, gpu: str | None = None) -> Row:
         gpu: The GPU that it was recorded on, where the trace doesn't say.
     """
     rank = tk.load(path).rank()
-    kernels = extract(rank).with_columns(exact=has_work(), time_us=pl.col("dur_ns") / 1e3)
+    kernels = build_kernel_table(rank).with_columns(exact=has_work(), time_us=pl.col("dur_ns") / 1e3)
     nothing = (pl.col("family") == "other") | ((pl.col("family") == "collective") & pl.col("collective").is_null())
     unknown = ~pl.col("exact") & nothing
     gpu = _gpu(rank) or gpu
@@ -59,10 +59,10 @@ def measure(path: Path, top: int, gpu: str | None = None) -> Row:
         trace=path.name.removesuffix(".json.gz"),
         gpu=gpu or "unknown",
         gpu_ms=kernels["time_us"].sum() / 1e3,
-        exact=share(kernels, "time_us", pl.col("exact")),
-        inferred=share(kernels, "time_us", pl.col("work_from").is_in(INFERRED).fill_null(False)),
-        classified=share(kernels, "time_us", ~pl.col("exact") & ~unknown),
-        unknown=share(kernels, "time_us", unknown),
+        exact=compute_time_share(kernels, "time_us", pl.col("exact")),
+        inferred=compute_time_share(kernels, "time_us", pl.col("work_from").is_in(INFERRED_SOURCES).fill_null(False)),
+        classified=compute_time_share(kernels, "time_us", ~pl.col("exact") & ~unknown),
+        unknown=compute_time_share(kernels, "time_us", unknown),
         beaten=100 * violations.filter(~pl.col("cached"))["time_us"].sum() / kernels["time_us"].sum(),
         cached=100 * violations.filter("cached")["time_us"].sum() / kernels["time_us"].sum(),
         holes=_largest(kernels.filter(~pl.col("exact")), kernels["time_us"].sum(), top),

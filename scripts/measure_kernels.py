@@ -29,17 +29,17 @@ def main() -> None:
     if not torch.cuda.is_available():
         sys.exit("measure_kernels: PyTorch finds no CUDA GPU on this machine")
     gpu = torch.cuda.get_device_properties(torch.cuda.current_device())
-    precisions = microbench.precisions_of(gpu.major, gpu.minor, torch.version.hip is not None)
+    precisions = microbench.list_precisions(gpu.major, gpu.minor, torch.version.hip is not None)
     profiled: list[float] = []
 
     def timer(call: Callable[[], Any]) -> tuple[float, float]:
-        measured = microbench.time_us(call)
+        measured = microbench.measure_us(call)
         profiled.append(profiled_us(call))
         return measured
 
-    result = microbench.measure(microbench.cases("cuda", precisions), timer)
+    result = microbench.measure(microbench.generate_cases("cuda", precisions), timer)
     kernels = [row | {"profiled_us": us} for row, us in zip(result["kernels"], profiled, strict=True)]
-    table = {"format": microbench.FORMAT, **microbench.facts(), **result, "kernels": kernels}
+    table = {"format": microbench.FORMAT, **microbench.describe_machine(), **result, "kernels": kernels}
     Path(sys.argv[1]).write_text(json.dumps(table, indent=1) + "\n")
     sys.stdout.write("\n".join(compared(pl.DataFrame(kernels, infer_schema_length=None))) + "\n")
 

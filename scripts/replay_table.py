@@ -10,7 +10,7 @@ from pathlib import Path
 
 import tracekit as tk
 from tracekit.errors import TracekitError
-from tracekit.replay.run import Run, prepare
+from tracekit.run import MeasuredRun, prepare_run
 
 RANK = re.compile(r"_rank\d+")
 COLUMNS = (
@@ -30,19 +30,19 @@ COLUMNS = (
 )
 
 
-def row(name: str, run: Run) -> str:
+def row(name: str, run: MeasuredRun) -> str:
     """One line of the table."""
-    step = run.measured.step_time_us
+    step = run.measured_step.step_time_us
     cells = (
         name,
-        run.chosen["step"].n_unique(),
+        run.chosen_steps["step"].n_unique(),
         run.kernels.height,
         run.kernels.select(*({"rank"} & {*run.kernels.columns}), "device", "stream").n_unique(),
         f"{step / 1e3:.1f}",
-        f"{run.replay.error_pct:+.2f}",
-        f"{100 * (run.replay.span_us / run.measured.span_us - 1):+.2f}",
-        f"{100 * run.replay.derived_wait_us / step:.0f}",
-        f"{100 * run.replay.kept_wait_us / step:.0f}",
+        f"{run.self_replay.error_pct:+.2f}",
+        f"{100 * (run.self_replay.span_us / run.measured_step.span_us - 1):+.2f}",
+        f"{100 * run.self_replay.derived_wait_us / step:.0f}",
+        f"{100 * run.self_replay.kept_wait_us / step:.0f}",
         f"{run.graph.hidden_ns / 1e1 / step / run.steps.height:.0f}",
         run.graph.recorded_waits,
         run.graph.inferred_waits,
@@ -59,14 +59,14 @@ def main() -> None:
     files = sorted(parser.parse_args().folder.glob("*.json.gz"))
     for path in files:
         try:
-            print(row(path.name.removesuffix(".json.gz"), prepare(tk.load(path))), flush=True)
+            print(row(path.name.removesuffix(".json.gz"), prepare_run(tk.load(path))), flush=True)
         except TracekitError:
             continue
     ranks = [path for path in files if RANK.search(path.name) and ".et." not in path.name]
     for job, paths in groupby(ranks, key=lambda path: RANK.split(path.name)[0]):
         together = list(paths)
         if len(together) > 1:
-            print(row(f"{job}, {len(together)} ranks together", prepare(tk.load(together))), flush=True)
+            print(row(f"{job}, {len(together)} ranks together", prepare_run(tk.load(together))), flush=True)
 
 
 if __name__ == "__main__":

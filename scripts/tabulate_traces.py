@@ -14,13 +14,13 @@ import polars as pl
 
 import tracekit as tk
 from predictors import columns
+from predictors.hardware import Hardware, derive_hardware
 from predictors.kernels import ROW_FAMILIES
-from predictors.machine import Machine, machine
-from predictors.model import split
-from predictors.roofline import bound_us
-from predictors.training.traces import COLUMNS, FAMILIES, WORK
-from tracekit.replay.run import prepare
-from tracekit.workload.description import FUSED
+from predictors.model import split_by_law
+from predictors.roofline import compute_bound_us
+from predictors.training.traces import TRACE_COLUMNS, TRACE_FAMILIES, WORK_COLUMNS
+from tracekit.run import prepare_run
+from tracekit.workload.op_work import FUSED_PART
 
 IRREGULAR = r"adaptive|fbgemm|index|sort|scatter|unique|nonzero|miopen"
 """Ops whose time follows from where their indices point, or from how small their windows are."""
@@ -39,33 +39,33 @@ def tabulate(path: Path, gpu: str | None) -> pl.DataFrame:
         path: The trace.
         gpu: The GPU that it was recorded on, where the trace doesn't say.
     """
-    run = prepare(tk.load(path), source_gpu=gpu)
+    run = prepare_run(tk.load(path), source_gpu=gpu)
     assert run.gpu is not None, f"{path} doesn't say which GPU it was recorded on: name it"
     alone = run.kernels.sort("ts_ns").with_columns(beside=beside())
     # The positions of maxima, which max pooling writes down, scatter nothing.
     name = pl.concat_str("op", "name", ignore_nulls=True).str.replace("with_indices", "")
-    work = [column if column in alone.columns else pl.lit(None, pl.Int64).alias(column) for column in WORK]
+    work = [column if column in alone.columns else pl.lit(None, pl.Int64).alias(column) for column in WORK_COLUMNS]
     usable = alone.filter(
-        pl.col("family").is_in(FAMILIES),
+        pl.col("family").is_in(TRACE_FAMILIES),
         pl.col("work_low").is_null(),
         pl.col("dur_ns") > 0,
         ~pl.col("beside"),
         (pl.col("family") == "embedding") | ~name.str.contains(IRREGULAR),
         (pl.col("family") != "conv") | (pl.col("dtype") != "fp32"),
         ~pl.col("family").is_in(WHOLE_ONLY) | (pl.col("share") > WHOLE),
-        pl.col("part").ne_missing(FUSED),
+        pl.col("part").ne_missing(FUSED_PART),
     ).select(*work, measured_us=pl.col("dur_ns") / 1e3)
-    kernels = usable.group_by(WORK, maintain_order=True).agg(usual(), pl.len().cast(pl.Int32).alias("count"))
-    kept = kernels.filter(bounds(kernels, machine(run.gpu)) <= pl.col("measured_us"))
+    kernels = usable.group_by(WORK_COLUMNS, maintain_order=True).agg(usual(), pl.len().cast(pl.Int32).alias("count"))
+    kept = kernels.filter(bounds(kernels, derive_hardware(run.gpu)) <= pl.col("measured_us"))
     trace = path.name.removesuffix(".gz").removesuffix(".json")
-    return kept.with_columns(gpu=pl.lit(run.gpu.slug), trace=pl.lit(trace)).select(COLUMNS)
+    return kept.with_columns(gpu=pl.lit(run.gpu.slug), trace=pl.lit(trace)).select(TRACE_COLUMNS)
 
 
-def bounds(kernels: pl.DataFrame, gpu: Machine) -> pl.Series:
+def bounds(kernels: pl.DataFrame, gpu: Hardware) -> pl.Series:
     """The bound of each kernel; null where its work isn't known."""
     bound: list[float | None] = [None] * kernels.height
-    for part in split(columns.prepare(kernels, gpu)).parts:
-        for row, us in zip(part.rows, bound_us(part.law, part.sizes.on(gpu), gpu), strict=True):
+    for part in split_by_law(columns.prepare_kernels(kernels, gpu)).chunks:
+        for row, us in zip(part.rows, compute_bound_us(part.law, part.inputs.to_columns(gpu), gpu), strict=True):
             bound[row] = us
     return pl.Series(bound, dtype=pl.Float64)
 
@@ -93,7 +93,7 @@ def main() -> None:
     args = parser.parse_args()
     named = [text.partition("=") for text in args.traces]
     frames = [tabulate(Path(path), gpu or None) for path, _, gpu in named]
-    table = pl.concat(frames).sort("gpu", "trace", "family", *WORK[1:], maintain_order=True)
+    table = pl.concat(frames).sort("gpu", "trace", "family", *WORK_COLUMNS[1:], maintain_order=True)
     table.write_parquet(args.output, compression="zstd", compression_level=19)
     print(table.group_by("gpu", "family").len().sort("gpu", "family"))
 

@@ -19,10 +19,10 @@ import tracekit as tk
 from predictors import Gpu
 from predictors import predict as predict_kernels
 from tracekit import calibration
-from tracekit.prediction import Change, predict
-from tracekit.replay.edit import edit
-from tracekit.replay.run import Run, prepare
-from tracekit.replay.whatif import step_time_us
+from tracekit.prediction import LayoutRequest, predict
+from tracekit.run import MeasuredRun, prepare_run
+from tracekit.whatif import compute_step_time_us
+from tracekit.whatif.requested import apply_requested_edits
 
 # Sample, what is done to it, and the sample that was recorded so.
 WHAT_IFS = (
@@ -34,7 +34,7 @@ BATCHES = (("gpt2_train", 2.0, "gpt2_train_batch16"),)
 # What half a core leaves of a host's speed.
 SLOWED = "host-speed(0.5)"
 
-Runs = dict[str, Run]
+Runs = dict[str, MeasuredRun]
 
 
 def main() -> None:
@@ -59,7 +59,7 @@ def main() -> None:
 def read(folder: Path) -> Runs:
     """The samples in a folder by their workload."""
     paths = sorted(folder.glob("*.json.gz"))
-    return {path.name.split("_", 1)[1].removesuffix(".json.gz"): prepare(tk.load(path)) for path in paths}
+    return {path.name.split("_", 1)[1].removesuffix(".json.gz"): prepare_run(tk.load(path)) for path in paths}
 
 
 def steps(runs: Runs) -> Iterator[str]:
@@ -69,8 +69,8 @@ def steps(runs: Runs) -> Iterator[str]:
     for name, run in runs.items():
         without = run.trace.unprofiled_step_us
         alone = "–" if without is None else f"{without / 1e3:.3g} ms"
-        measured, replayed = run.measured.step_time_us, run.replay.step_time_us
-        error = f"{run.replay.error_pct:+.2f} %"
+        measured, replayed = run.measured_step.step_time_us, run.self_replay.step_time_us
+        error = f"{run.self_replay.error_pct:+.2f} %"
         yield f"| {name} | {alone} | {measured / 1e3:.3g} ms | {replayed / 1e3:.3g} ms | {error} |"
 
 
@@ -80,16 +80,22 @@ def what_ifs(runs: Runs, slow: Runs) -> Iterator[str]:
     yield "|---|---|---|---|---|---|"
     for name, edits, changed in WHAT_IFS:
         if name in runs and changed in runs:
-            predicted = step_time_us(edit(runs[name], edits).run)
+            predicted = compute_step_time_us(apply_requested_edits(runs[name], edits).run)
             edited = " ".join(f"`{one}`" for one in edits).replace("|", "\\|")
             yield _changed(name, edited, runs[name], predicted, runs[changed])
     for name, run in slow.items():
         if name in runs:
-            yield _changed(name, f"`{SLOWED}`", runs[name], step_time_us(edit(runs[name], [SLOWED]).run), run)
+            yield _changed(
+                name,
+                f"`{SLOWED}`",
+                runs[name],
+                compute_step_time_us(apply_requested_edits(runs[name], [SLOWED]).run),
+                run,
+            )
     for name, factor, changed in BATCHES:
         if name in runs and changed in runs:
             slug = _gpu(runs[name]).slug
-            predicted = predict(runs[name], [slug], change=Change(batch=factor))[slug].step.step_time_us
+            predicted = predict(runs[name], [slug], change=LayoutRequest(batch=factor))[slug].step.step_time_us
             yield _changed(name, f"`--batch {factor:g}`", runs[name], predicted, runs[changed])
 
 
@@ -102,7 +108,7 @@ def calibrated(runs: Runs, bench: Path) -> Iterator[str]:
         kernels = run.kernels.filter(pl.col("work_from").is_not_null() & (pl.col("kind") == "kernel"))
         kernels = kernels.filter(predict_kernels(kernels, gpu)["time_us"].is_not_null())
         measured = kernels["dur_ns"].sum() / 1e3
-        tables = ({}, dict(calibration.tables([kept], gpu)))
+        tables = ({}, dict(calibration.build_tables([kept], gpu)))
         sums = [float(predict_kernels(kernels, gpu, calibrations=table)["time_us"].sum()) for table in tables]
         cells = " | ".join(f"{time / 1e3:.3g} ms | {100 * (time / measured - 1):+.1f} %" for time in sums)
         yield f"| {name} | {measured / 1e3:.3g} ms | {cells} |"
@@ -115,22 +121,22 @@ def elsewhere(runs: Runs, traces: Path) -> Iterator[str]:
     for name, run in runs.items():
         for path in sorted(traces.glob(f"{name}.json*")):
             slug = _gpu(run).slug
-            prediction = predict(prepare(tk.load(path)), [slug])[slug]
+            prediction = predict(prepare_run(tk.load(path)), [slug])[slug]
             low, step, high = (us / 1e3 for us in (prediction.low_us, prediction.step.step_time_us, prediction.high_us))
-            busy, measured = prediction.step.kernel_time_us / 1e3, run.measured.kernel_time_us / 1e3
+            busy, measured = prediction.step.kernel_time_us / 1e3, run.measured_step.kernel_time_us / 1e3
             yield (
-                f"| {name} | {step:.3g} ms ({low:.3g}–{high:.3g}) | {run.measured.step_time_us / 1e3:.3g} ms | "
+                f"| {name} | {step:.3g} ms ({low:.3g}–{high:.3g}) | {run.measured_step.step_time_us / 1e3:.3g} ms | "
                 f"{busy:.3g} ms | {measured:.3g} ms | {100 * (busy / measured - 1):+.1f} % |"
             )
 
 
-def _changed(name: str, change: str, before: Run, predicted_us: float, changed: Run) -> str:
-    measured_us = changed.measured.step_time_us
-    times = " | ".join(f"{us / 1e3:.3g} ms" for us in (before.measured.step_time_us, predicted_us, measured_us))
+def _changed(name: str, change: str, before: MeasuredRun, predicted_us: float, changed: MeasuredRun) -> str:
+    measured_us = changed.measured_step.step_time_us
+    times = " | ".join(f"{us / 1e3:.3g} ms" for us in (before.measured_step.step_time_us, predicted_us, measured_us))
     return f"| {name} | {change} | {times} | {100 * (predicted_us / measured_us - 1):+.1f} % |"
 
 
-def _gpu(run: Run) -> Gpu:
+def _gpu(run: MeasuredRun) -> Gpu:
     if run.gpu is None:
         sys.exit("validate_samples: a sample doesn't name its GPU")
     return run.gpu

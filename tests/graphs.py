@@ -2,17 +2,17 @@
 
 import numpy as np
 
-from tracekit.graph import Graph, link
+from tracekit.graph import Graph, build_graph
 from tracekit.graph.edges import EdgeKind
 from tracekit.replay.engine import Timeline, replay
 from tracekit.testing import TraceBuilder
 from tracekit.workload import steps
-from tracekit.workload.extract import extract
+from tracekit.workload.kernel_table import build_kernel_table
 
 
 def graph_of(builder: TraceBuilder) -> Graph:
     trace = builder.load().rank()
-    return link(trace, extract(trace), steps.marks(steps.find(trace)))
+    return build_graph(trace, build_kernel_table(trace), steps.list_step_edges(steps.find_steps(trace)))
 
 
 def play(graph: Graph, *durations: float) -> Timeline:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from tracekit.ingest.ranks import combine
+from tracekit.ingest.ranks import combine_ranks
 from tracekit.testing import TraceBuilder
 from tracekit.trace import Trace
 
@@ -11,7 +11,7 @@ from tracekit.trace import Trace
 def job(*builders: TraceBuilder, world_size: int | None = None) -> Trace:
     """The ranks of one job, in order."""
     size = world_size or len(builders)
-    return combine(
+    return combine_ranks(
         [replace(builder.load().rank(), rank=number, world_size=size) for number, builder in enumerate(builders)]
     )
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import tracekit as tk
 from tracekit.prediction.model import Prediction
-from tracekit.replay.run import Run, prepare
+from tracekit.run import MeasuredRun, prepare_run
 from tracekit.testing import TraceBuilder
 
 NODE = "8xa100-sxm-80gb"
@@ -34,8 +34,8 @@ class Layers:
         self.builder.op("torch::autograd::AccumulateGrad", self.now - 0.8, 0.5, dims=[dims], types=[self.dtype])
 
     @property
-    def run(self) -> Run:
-        return prepare(self.builder.load())
+    def run(self) -> MeasuredRun:
+        return prepare_run(self.builder.load())
 
     def on(self, cluster: str = NODE, **change: Any) -> Prediction:
         return tk.predict(self.builder.load(), cluster=cluster, **change)[cluster]

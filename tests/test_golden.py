@@ -10,8 +10,8 @@ import tracekit as tk
 from tests.conftest import SAMPLES
 from tracekit.prediction import predict
 from tracekit.render import json as as_json
-from tracekit.replay.run import prepare
-from tracekit.reporting import build
+from tracekit.reporting import build_report
+from tracekit.run import prepare_run
 
 GOLDEN = Path(__file__).parent / "golden"
 GPUS = ("a100-sxm-80gb", "h100-sxm", "l40s", "v100-sxm-32gb", "mi300x")
@@ -28,9 +28,9 @@ def rounded(value: Any) -> Any:
 
 @pytest.mark.parametrize("name", ["synthetic_transformer_train", "synthetic_transformer_inference"])
 def test_samples(name, request):
-    run = prepare(tk.load(SAMPLES / f"{name}.json.gz"))
-    report = build(run, tuple(predict(run, GPUS).values()))
-    got = json.loads(as_json.measured(report, top=15)) | json.loads(as_json.predicted(report, top=15))
+    run = prepare_run(tk.load(SAMPLES / f"{name}.json.gz"))
+    report = build_report(run, tuple(predict(run, GPUS).values()))
+    got = json.loads(as_json.dump_measured(report, top=15)) | json.loads(as_json.dump_prediction(report, top=15))
     del got["source"]["trace"], got["other_kernels"]
     path = GOLDEN / f"{name}.json"
     text = json.dumps(rounded(got), indent=1, ensure_ascii=False) + "\n"

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracekit.graph import Graph, link
+from tracekit.graph import Graph, build_graph
 from tracekit.graph.edges import EdgeKind
 from tracekit.replay.engine import replay
-from tracekit.replay.measure import Meter
+from tracekit.replay.step_time import StepTimer
 from tracekit.testing import TraceBuilder
 from tracekit.workload import steps as step_table
-from tracekit.workload.extract import extract
+from tracekit.workload.kernel_table import build_kernel_table
 
 LAUNCH = st.tuples(
     st.integers(1, 60),  # CPU work before the launch
@@ -44,8 +44,8 @@ def trace_of(launches, work=()):
 
 def linked(launches) -> tuple[Graph, object]:
     trace = trace_of(launches)
-    kernels = extract(trace)
-    return link(trace, kernels, step_table.marks(step_table.find(trace))), kernels
+    kernels = build_kernel_table(trace)
+    return build_graph(trace, kernels, step_table.list_step_edges(step_table.find_steps(trace))), kernels
 
 
 many = st.lists(LAUNCH, min_size=1, max_size=25)
@@ -107,8 +107,8 @@ def test_activities_of_one_stream_keep_their_order(launches):
 @given(many)
 def test_busy_and_idle_add_up_to_the_step(launches):
     graph, kernels = linked(launches)
-    steps = step_table.find(trace_of(launches))
-    step = Meter(kernels, steps, steps).median(replay(graph))
+    steps = step_table.find_steps(trace_of(launches))
+    step = StepTimer(kernels, steps, steps).compute_median(replay(graph))
     assert step.kernel_time_us + step.idle_us == pytest.approx(step.step_time_us)
     assert step.kernel_time_us <= kernels["dur_ns"].sum() / 1e3 + 1e-6
 
@@ -124,8 +124,8 @@ def test_the_order_of_events_in_the_file_changes_nothing(launches, random):
     trace = builder.load().rank()
     random.shuffle(builder.events)
     shuffled = builder.load().rank()
-    marks = step_table.marks(step_table.find(trace))
-    first, second = (replay(link(t, extract(t), marks)) for t in (trace, shuffled))
+    marks = step_table.list_step_edges(step_table.find_steps(trace))
+    first, second = (replay(build_graph(t, build_kernel_table(t), marks)) for t in (trace, shuffled))
     assert (first.end_ns == second.end_ns).all()
 
 

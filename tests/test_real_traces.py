@@ -9,12 +9,12 @@ import pytest
 
 import tracekit as tk
 from predictors import PredictorError
+from tracekit.analysis.self_check import run_self_check
+from tracekit.analysis.transplant import transplant
 from tracekit.errors import NoGpuActivityError, NotATraceError
 from tracekit.prediction import predict
-from tracekit.replay.check import check
-from tracekit.replay.run import Run, prepare
-from tracekit.replay.transplant import transplant
-from tracekit.reporting import build
+from tracekit.reporting import build_report
+from tracekit.run import MeasuredRun, prepare_run
 
 FOLDER = Path(os.environ.get("TRACEKIT_REAL_TRACES", ""))
 ALL = sorted(p.name for p in FOLDER.glob("*.json.gz") if ".et." not in p.name) if FOLDER.name else []
@@ -40,9 +40,9 @@ REPLAY_TARGETS = {
 
 
 @cache
-def measured(name: str) -> Run:
+def measured(name: str) -> MeasuredRun:
     """A trace's run, read once for all that is asked of it."""
-    return prepare(tk.load(FOLDER / name))
+    return prepare_run(tk.load(FOLDER / name))
 
 
 @pytest.mark.skipif(not ALL, reason="TRACEKIT_REAL_TRACES is not set")
@@ -57,14 +57,14 @@ def test_every_trace_is_predicted(name):
     if run.gpu is not None:
         own = predict(run, [run.gpu.slug])[run.gpu.slug]
         assert own.kernels["time_us"].to_list() == (run.kernels["dur_ns"] / 1e3).to_list()
-        assert own.step.step_time_us == pytest.approx(run.measured.step_time_us)
+        assert own.step.step_time_us == pytest.approx(run.measured_step.step_time_us)
 
 
 @pytest.mark.skipif(not ALL, reason="TRACEKIT_REAL_TRACES is not set")
 @pytest.mark.parametrize("name", REPLAY_TARGETS)
 def test_the_wait_free_replay_gives_the_measured_step_back(name):
     run = measured(name)
-    assert abs(run.replay.error_pct) <= REPLAY_TARGETS[name]
+    assert abs(run.self_replay.error_pct) <= REPLAY_TARGETS[name]
 
 
 @pytest.mark.parametrize(
@@ -72,13 +72,13 @@ def test_the_wait_free_replay_gives_the_measured_step_back(name):
 )
 def test_the_ranks_of_a_job_replay_together(real_traces, pattern, spread):
     """The ranks' times in collectives differ by a factor, their transfers don't: all else is waiting, derived anew."""
-    run = prepare(tk.load([str(path) for path in sorted(real_traces.glob(pattern))]))
-    assert abs(run.replay.error_pct) <= 3.0
-    assert abs(run.replay.span_us / run.measured.span_us - 1) <= 0.03
+    run = prepare_run(tk.load([str(path) for path in sorted(real_traces.glob(pattern))]))
+    assert abs(run.self_replay.error_pct) <= 3.0
+    assert abs(run.self_replay.span_us / run.measured_step.span_us - 1) <= 0.03
     assert run.collectives is not None
-    assert run.collectives.doubts == ()
-    assert run.replay.kept_wait_us == 0
-    assert check(run.graph).exact_error_ns == 0
+    assert run.collectives.mismatches == ()
+    assert run.self_replay.kept_wait_us == 0
+    assert run_self_check(run.graph).exact_error_ns == 0
     rows = run.kernels.filter(pl.col("family") == "collective").group_by("rank")
     per_rank = rows.agg(whole=(pl.col("dur_ns") + pl.col("wait_ns")).sum(), transfer=pl.col("dur_ns").sum())
     assert per_rank["whole"].max() / per_rank["whole"].min() > spread
@@ -87,13 +87,13 @@ def test_the_ranks_of_a_job_replay_together(real_traces, pattern, spread):
 
 def test_collectives_of_other_groups_are_not_joined(real_traces):
     """Two ranks of 128, which share some of their groups only."""
-    run = prepare(tk.load([str(path) for path in sorted(real_traces.glob("hta_sampled_rank*"))]))
+    run = prepare_run(tk.load([str(path) for path in sorted(real_traces.glob("hta_sampled_rank*"))]))
     assert run.collectives is not None
     assert set(run.collectives.table["kind"]) == {"all_gather", "all_reduce"}
-    assert any("coincide" in doubt for doubt in run.collectives.doubts)
+    assert any("coincide" in doubt for doubt in run.collectives.mismatches)
     apart_ns = pl.col("end_ns").max() - pl.col("end_ns").min()
     assert run.collectives.table.group_by("collective").agg(apart_ns)["end_ns"].median() < 200_000
-    assert abs(run.replay.error_pct) <= 3.0
+    assert abs(run.self_replay.error_pct) <= 3.0
 
 
 @pytest.mark.parametrize("ranks", [(0, 1), (1, 2), (2, 3)])
@@ -101,7 +101,7 @@ def test_collectives_of_other_groups_are_not_joined(real_traces):
 def test_one_ranks_kernels_on_anothers_graph(ranks):
     one, two = (measured(f"mi300x_ddp_train_rank{rank}_of_4.json.gz") for rank in ranks)
     for found in (transplant(one, two), transplant(two, one)):
-        assert found.matched > 98
+        assert found.matched_pct > 98
         assert abs(found.error_pct) < 5
 
 
@@ -109,8 +109,8 @@ def test_one_ranks_kernels_on_anothers_graph(ranks):
 def test_a_host_bound_trace_ends_at_its_floor():
     """All kernels twice as fast: owlv2 falls from 1211 to about 932 ms, not to half, and not to where it was."""
     run = measured("h100_owlv2_large_inference.json.gz")
-    halved = run.step_with((run.kernels["dur_ns"] / 2e3).to_numpy())
-    assert 0.72 < halved.span_us / run.replay.span_us < 0.80
+    halved = run.replay_step((run.kernels["dur_ns"] / 2e3).to_numpy())
+    assert 0.72 < halved.span_us / run.self_replay.span_us < 0.80
 
 
 def test_cpu_only(real_traces):
@@ -162,4 +162,4 @@ def test_work_is_known_where_shapes_are():
         "v100_dlrm_train_rank0_of_8": 92,  # of the GPU's work: waiting for other ranks is no part of it
     }
     for name, percent in least.items():
-        assert build(measured(f"{name}.json.gz")).coverage.work >= percent, name
+        assert build_report(measured(f"{name}.json.gz")).coverage.work >= percent, name

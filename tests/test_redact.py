@@ -278,14 +278,14 @@ def test_several_traces_are_redacted_one_by_one(builder, tmp_path):
 
 
 def test_default_outputs_of_what_is_no_file():
-    assert files.default_output("s3://bucket/job/t.json.zst?versionId=7") == Path("t.redacted.json.gz")
+    assert files.choose_default_output("s3://bucket/job/t.json.zst?versionId=7") == Path("t.redacted.json.gz")
     with pytest.raises(OutputError, match="-o FILE"):
-        files.default_output("-")
+        files.choose_default_output("-")
 
 
 @pytest.mark.parametrize("name", ["t.json", "t.json.gz", "t.gz", "t.json.zst", "t.zip"])
 def test_default_output(tmp_path, name):
-    assert files.default_output(tmp_path / name) == tmp_path / "t.redacted.json.gz"
+    assert files.choose_default_output(tmp_path / name) == tmp_path / "t.redacted.json.gz"
 
 
 def test_the_copy_does_not_tell_its_name_or_time(builder, tmp_path):

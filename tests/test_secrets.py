@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tracekit import secrets
+from tracekit import secret_scan
 from tracekit.testing import TraceBuilder
 
 # Put together here, so that scanners of this repository find nothing.
@@ -38,18 +38,18 @@ HARMLESS = (
 
 @pytest.mark.parametrize("kind", FAKE)
 def test_known_formats(kind):
-    found = secrets.find({"there": ["nothing", f"x {FAKE[kind]} y"]})
-    assert secrets.Found(kind, "there") in found
+    found = secret_scan.find_secrets({"there": ["nothing", f"x {FAKE[kind]} y"]})
+    assert secret_scan.FoundSecret(kind, "there") in found
     assert FAKE[kind] not in repr(found)
 
 
 def test_every_pattern_is_tested():
-    assert set(FAKE) == set(secrets.PATTERNS)
+    assert set(FAKE) == set(secret_scan.SECRET_PATTERNS)
 
 
 @pytest.mark.parametrize("text", HARMLESS)
 def test_code_is_no_secret(text):
-    assert secrets.find({"there": [text]}) == []
+    assert secret_scan.find_secrets({"there": [text]}) == []
 
 
 def test_warnings_look_everywhere_in_a_rank():
@@ -57,7 +57,7 @@ def test_warnings_look_everywhere_in_a_rank():
     builder = TraceBuilder().op("aten::mm", 0, 30, concrete=["", token]).annotation(f"upload {token}", 0, 5)
     rank = builder.kernel("k", 20, 100, launch=10).load().ranks[0]
     rank = replace(rank, metadata={"env": {"AWS_ID": key, "DB_PASSWORD": "correct-horse-battery"}})
-    found = list(secrets.warnings(rank))
+    found = list(secret_scan.build_secret_warnings(rank))
     assert len(found) == 3
     assert any("a GitHub token (in its op inputs and annotations)" in warning for warning in found)
     assert not any(token in warning or key in warning or "horse" in warning for warning in found)
@@ -65,4 +65,4 @@ def test_warnings_look_everywhere_in_a_rank():
 
 def test_no_secrets_no_warnings():
     trace = TraceBuilder().op("aten::mm", 0, 30).kernel("ampere_sgemm", 20, 100, launch=10).load()
-    assert list(secrets.warnings(trace.ranks[0])) == []
+    assert list(secret_scan.build_secret_warnings(trace.ranks[0])) == []

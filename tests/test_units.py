@@ -2,7 +2,18 @@
 
 import pytest
 
-from tracekit.units import byte_count, change, counted, digits, dollars, duration, interval, kernel_title, many, percent
+from tracekit.format import (
+    format_bytes,
+    format_change,
+    format_count,
+    format_dollars,
+    format_duration,
+    format_interval,
+    format_number,
+    format_percent,
+    format_quantity,
+    shorten_kernel_name,
+)
 
 LAMBDA = "at::native::gpu_kernel_impl<at::native::AddFunctor<float> >(at::TensorIteratorBase&)::{lambda(int)#1}"
 TITLES = {
@@ -21,7 +32,7 @@ TITLES = {
 
 @pytest.mark.parametrize("name", TITLES)
 def test_titles_of_kernels_say_what_they_do(name):
-    assert kernel_title(name) == TITLES[name]
+    assert shorten_kernel_name(name) == TITLES[name]
 
 
 DURATIONS = {
@@ -42,21 +53,21 @@ DURATIONS = {
 
 @pytest.mark.parametrize("us", DURATIONS)
 def test_durations_have_three_digits_in_the_unit_that_they_are_rounded_to(us):
-    assert duration(us) == DURATIONS[us]
+    assert format_duration(us) == DURATIONS[us]
 
 
 def test_a_change_that_is_not_seen_has_no_sign():
-    assert [change(us) for us in (1e-9, -0.004, -0.02, 12_345)] == ["0", "0", "−0.02 µs", "+12.3 ms"]
+    assert [format_change(us) for us in (1e-9, -0.004, -0.02, 12_345)] == ["0", "0", "−0.02 µs", "+12.3 ms"]
 
 
 def test_what_rounds_up_to_the_next_digit_has_no_fourth_one():
-    assert [digits(value) for value in (0.999, 9.996, -99.96, 999.6)] == ["1.00", "10.0", "-100", "1,000"]
-    assert [percent(value) for value in (0, 0.94, 0.97, 99.6)] == ["0 %", "0.9 %", "1 %", "100 %"]
-    assert interval(7.06e3, 999.7e3) == "0.01–1.00 s"
+    assert [format_number(value) for value in (0.999, 9.996, -99.96, 999.6)] == ["1.00", "10.0", "-100", "1,000"]
+    assert [format_percent(value) for value in (0, 0.94, 0.97, 99.6)] == ["0 %", "0.9 %", "1 %", "100 %"]
+    assert format_interval(7.06e3, 999.7e3) == "0.01–1.00 s"
 
 
 def test_small_amounts_have_two_digits_also_where_the_last_is_0():
-    assert [dollars(amount) for amount in (None, 0, 3.1e-7, 0.00496, 0.0984, 0.0998, 0.1004, 12.34)] == [
+    assert [format_dollars(amount) for amount in (None, 0, 3.1e-7, 0.00496, 0.0984, 0.0998, 0.1004, 12.34)] == [
         "–", "0.0", "0.00000031", "0.0050", "0.098", "0.10", "0.10", "12.3",
     ]  # fmt: skip
 
@@ -66,14 +77,14 @@ def test_small_amounts_have_two_digits_also_where_the_last_is_0():
     [(0, "0 bytes"), (1023, "1023 bytes"), (1 << 21, "2 MiB"), (3 << 29, "1.5 GiB"), (1 << 32, "4 GiB")],
 )
 def test_sizes_have_the_unit_that_suits_them(bytes_, text):
-    assert byte_count(bytes_) == text
+    assert format_bytes(bytes_) == text
 
 
 @pytest.mark.parametrize(("value", "text"), [(41.0, "41"), (40.5, "40.5"), (0.5, "0.50"), (1835.0, "1,835")])
 def test_counts_have_decimals_only_where_steps_differ(value, text):
-    assert counted(value) == text
+    assert format_count(value) == text
 
 
 def test_one_of_something_is_no_plural():
-    assert [many(count, "launch") for count in (0, 1, 1234)] == ["0 launches", "1 launch", "1,234 launches"]
-    assert many(1, "kernel") == "1 kernel"
+    assert [format_quantity(count, "launch") for count in (0, 1, 1234)] == ["0 launches", "1 launch", "1,234 launches"]
+    assert format_quantity(1, "kernel") == "1 kernel"

@@ -1,4 +1,4 @@
-"""tracekit: how long a PyTorch iteration would take on another GPU, from the profiler traces of the one you have.
+"""Predict how long a PyTorch step takes on another GPU or cluster, from profiler traces of the present one.
 
 import tracekit as tk
 
@@ -41,18 +41,18 @@ def load(
     """Read the PyTorch profiler traces of one job, a file per rank.
 
     Args:
-        inputs: A file (``.json``, gzip, zstd or zip), a directory, a glob, a URI, ``-`` for standard input, or
-            several of them.
+        inputs: A file (``.json``, gzip, zstd or zip), a directory, a glob, a URI, ``-`` for standard input, or several
+            of them.
         ranks: The ranks to read, or ``"lowest"`` for the lowest one only; all by default.
-        cache: Whether decoded files are kept on this machine, and taken from there.
-        memory: The most that the tables may take, such as ``"2G"``; by default half of the machine's memory.
-        stacks: Whether Python's calls are read (``with_stack=True``), for modules and Python lines of kernels.
-        progress: Called with what is being done.
+        cache: Whether to read decoded files from the cache on this machine, and to store them there.
+        memory: Memory limit of the tables, such as ``"2G"``; by default half of the machine's memory.
+        stacks: Whether to read Python calls (``with_stack=True``), for modules and Python lines of kernels.
+        progress: Called with a description of the current stage.
 
     Raises:
-        TraceError: A file is missing, damaged, no profiler trace, or holds no GPU activity; a rank is missing,
-            there twice, or can't be told.
-        TracekitError: ``memory`` is no size.
+        TraceError: A file is missing, damaged, not a profiler trace, or holds no GPU activity; a rank is missing, given
+            twice, or unknown.
+        TracekitError: ``memory`` is not a size.
     """
     from tracekit import ingest
 
@@ -68,15 +68,15 @@ def report(
     unprofiled_step_us: float | None = None,
     steps: int | str | None = None,
 ) -> Report:
-    """Where the measured step's time goes and what holds it back.
+    """Report where the time of the measured step goes and what limits it.
 
     Args:
-        trace: As :func:`load` gives it; or what :func:`predict` gives, for a report with the predictions in it. Then
-            the other arguments don't apply.
-        source_gpu: The GPU it was recorded on, where the trace doesn't say.
-        what_if: A change to replay or several, in order: ``["no-sync(aten::item)", "scale(family=gemm, 0.5)"]``.
-        host_speed: How many times as fast the CPU is; unchanged by default.
-        unprofiled_step_us: What a step takes without the profiler, to take its overhead out.
+        trace: As returned by :func:`load`; or the result of :func:`predict`, for a report that includes the
+            predictions. In that case the other arguments do not apply.
+        source_gpu: The GPU it was recorded on, if the trace does not name it.
+        what_if: One or several edits to replay, in order: ``["no-sync(aten::item)", "scale(family=gemm, 0.5)"]``.
+        host_speed: Speed of the CPU relative to the traced one; unchanged by default.
+        unprofiled_step_us: Step time without the profiler, to subtract the profiler's overhead.
         steps: The steps to measure, ``7`` or ``"7:9"``; all by default.
 
     Raises:
@@ -84,15 +84,17 @@ def report(
         PredictorError: The source GPU is unknown or ambiguous.
     """
     from tracekit.prediction import Predictions
-    from tracekit.replay.edit import asked, edit
-    from tracekit.replay.run import prepare
-    from tracekit.reporting import build, of_predictions
+    from tracekit.reporting import build_prediction_report, build_report
+    from tracekit.run import prepare_run
+    from tracekit.whatif.requested import apply_requested_edits, parse_edits
 
     if isinstance(trace, Predictions):
-        return of_predictions(trace)
-    edits = asked(_several(what_if), host_speed)
-    edited = edit(prepare(trace, source_gpu=source_gpu, steps=_text(steps)), edits, unprofiled_step_us)
-    return build(edited.before, what_if=edited)
+        return build_prediction_report(trace)
+    edits = parse_edits(_as_sequence(what_if), host_speed)
+    edited = apply_requested_edits(
+        prepare_run(trace, source_gpu=source_gpu, steps=_format_steps(steps)), edits, unprofiled_step_us
+    )
+    return build_report(edited.original_run, what_if=edited)
 
 
 def predict(
@@ -119,47 +121,49 @@ def predict(
     steps: int | str | None = None,
     calibration: bool = True,
 ) -> Predictions:
-    """The traced step on other GPUs or clusters.
+    """Predict the traced step on other GPUs or clusters.
 
     Args:
-        trace: As :func:`load` gives it.
+        trace: As returned by :func:`load`.
         gpu: One or several GPUs, in any spelling; ``tracekit gpus`` lists them.
         cluster: One or several clusters, such as ``"4x8xh100-sxm@ndr400"``; ``tracekit clusters`` lists names.
-        source_gpu: The GPU it was recorded on, where the trace doesn't say.
-        source_cluster: The cluster it was recorded on, where the GPU doesn't tell.
-        world_size: Ranks of the job there; by default as many as in the trace.
-        dp: Data-parallel replicas there.
-        tp: Tensor-parallel ranks there.
-        pp: Pipeline stages there.
-        ep: Ranks that share a layer's experts there.
-        micro_batches: Passes of a step through the stages; by default the trace's times ``pp``.
+        source_gpu: The GPU it was recorded on, if the trace does not name it.
+        source_cluster: The cluster it was recorded on, if the GPU does not determine it.
+        world_size: Ranks of the job on the target; by default as many as in the trace.
+        dp: Data-parallel replicas on the target.
+        tp: Tensor-parallel ranks on the target.
+        pp: Pipeline stages on the target.
+        ep: Expert-parallel ranks on the target.
+        micro_batches: Micro-batches of a step in the pipeline; by default the trace's times ``pp``.
         pp_schedule: ``"1f1b"``, the default, ``"zero-bubble"``, ``"interleaved"``, or ``"interleaved:4"`` with so many
             chunks of layers on each stage.
-        batch: Each rank's batch there, over that in the trace.
-        fsdp: Whether replicas of a one-GPU job share out parameters, gradients and optimizer state.
+        batch: Batch of each rank on the target, relative to that in the trace.
+        fsdp: Whether the replicas of a one-GPU job shard parameters, gradients and optimizer state.
         price: Dollars for an hour of one GPU, by the GPU's name, such as ``{"h100-sxm": 2.49}``.
-        samples: What a rank works through in a traced step, where nothing in the trace tells.
-        what_if: A change to replay or several, in order: ``["no-sync(aten::item)", "scale(family=gemm, 0.5)"]``.
-        host_speed: How many times as fast the CPU is; unchanged by default.
-        unprofiled_step_us: What a step takes without the profiler, to take its overhead out.
+        samples: Samples that a rank processes in a traced step, if nothing in the trace determines them.
+        what_if: One or several edits to replay, in order: ``["no-sync(aten::item)", "scale(family=gemm, 0.5)"]``.
+        host_speed: Speed of the CPU relative to the traced one; unchanged by default.
+        unprofiled_step_us: Step time without the profiler, to subtract the profiler's overhead.
         steps: The steps to measure, ``7`` or ``"7:9"``; all by default.
-        calibration: Whether calibrations kept on this machine are used (``tracekit calibrate``).
+        calibration: Whether to use the calibrations stored on this machine (``tracekit calibrate``).
 
     Raises:
-        TracekitError: No target is named, the steps are not in the trace, a cluster is unknown or too small, the job
-            can't be laid out like that, an edit is unknown or finds nothing to change, or a calibration can't be read.
+        TracekitError: No target is named, the steps are not in the trace, a cluster is unknown or too small, the layout
+            is impossible for the job, an edit is unknown or finds nothing to change, or a calibration is unreadable.
         PredictorError: A GPU is unknown or its name ambiguous.
     """
     from tracekit import prediction
-    from tracekit.prediction.layout import scheduled
-    from tracekit.replay.edit import asked, edit
-    from tracekit.replay.run import prepare
+    from tracekit.parallelism.layout import parse_schedule
+    from tracekit.run import prepare_run
+    from tracekit.whatif.requested import apply_requested_edits, parse_edits
 
-    gpus, clusters = _targets(gpu, cluster)
-    chunks, zero_bubble = scheduled(pp_schedule)
-    edits = asked(_several(what_if), host_speed)
-    edited = edit(prepare(trace, source_gpu=source_gpu, steps=_text(steps)), edits, unprofiled_step_us)
-    change = prediction.Change(
+    gpus, clusters = _require_targets(gpu, cluster)
+    chunks, zero_bubble = parse_schedule(pp_schedule)
+    edits = parse_edits(_as_sequence(what_if), host_speed)
+    edited = apply_requested_edits(
+        prepare_run(trace, source_gpu=source_gpu, steps=_format_steps(steps)), edits, unprofiled_step_us
+    )
+    change = prediction.LayoutRequest(
         world_size=world_size,
         dp=dp,
         tp=tp,
@@ -168,7 +172,7 @@ def predict(
         micro_batches=micro_batches,
         chunks=chunks,
         batch=batch,
-        sharded=fsdp or None,
+        fsdp=fsdp or None,
         zero_bubble=zero_bubble,
     )
     on_targets = partial(
@@ -184,26 +188,26 @@ def predict(
     return prediction.predict_edited(edited, on_targets)
 
 
-def _targets(
+def _require_targets(
     gpu: str | Sequence[str] | None, cluster: str | Sequence[str] | None
 ) -> tuple[Sequence[str], Sequence[str]]:
-    """Names of GPUs and of clusters.
+    """Return the names of target GPUs and of target clusters.
 
     Raises:
         TracekitError: There are none.
     """
     if not gpu and not cluster:
         raise TracekitError("No target was named.", 'Say where to: gpu="h100-sxm", cluster="8xh100-sxm", or both.')
-    return _several(gpu), _several(cluster)
+    return _as_sequence(gpu), _as_sequence(cluster)
 
 
-def _several(given: Any) -> Sequence[Any]:
-    """One, several or no names or numbers, as a list."""
+def _as_sequence(given: Any) -> Sequence[Any]:
+    """Return one, several or no names or numbers as a list."""
     return () if given is None else [given] if isinstance(given, str | int) else given
 
 
-def _text(steps: int | str | None) -> str | None:
-    """Steps as the command line takes them."""
+def _format_steps(steps: int | str | None) -> str | None:
+    """Format steps as the command line takes them."""
     return None if steps is None else str(steps)
 
 
@@ -214,20 +218,20 @@ def compare(
     gpu: str | None = None,
     steps: int | str | None = None,
 ) -> Comparison:
-    """What changed between two measured runs, or how far a prediction was off from the run recorded since.
+    """Compare two measured runs, or a prediction with a run recorded later.
 
     Args:
         a: A trace, its report, or predictions.
         b: The other one.
-        gpu: Which of the predictions is meant, if there are several.
+        gpu: Which of several predictions to compare.
         steps: The steps to measure, ``7`` or ``"7:9"``; all by default.
 
     Raises:
-        TracekitError: The steps are not in the trace, or it isn't said which prediction is meant.
+        TracekitError: The steps are not in the trace, or ``gpu`` does not select one of several predictions.
     """
-    from tracekit.reporting.comparison import compare, side
+    from tracekit.reporting.comparison import compare, to_side
 
-    return compare(side(a, gpu, _text(steps)), side(b, gpu, _text(steps)))
+    return compare(to_side(a, gpu, _format_steps(steps)), to_side(b, gpu, _format_steps(steps)))
 
 
 def sweep(
@@ -249,47 +253,47 @@ def sweep(
     steps: int | str | None = None,
     calibration: bool = True,
 ) -> Sweep:
-    """The traced job on many numbers of ranks, the layout that gets most done first.
+    """Predict the traced job on many numbers of ranks; layouts are sorted by throughput, highest first.
 
     Args:
-        trace: As :func:`load` gives it.
-        gpu: One or several GPUs, each on the usual node around it.
+        trace: As returned by :func:`load`.
+        gpu: One or several GPUs, each in its usual node.
         cluster: One or several clusters.
         world_size: One or several numbers of ranks; by default doubled from the trace's up to the whole cluster.
         tp: Tensor-parallel ranks; by default the trace's.
         pp: Pipeline stages; by default the trace's.
-        ep: Ranks that share the experts; by default as in the trace.
-        micro_batches: Passes of a step through the stages; by default the trace's times ``pp``.
+        ep: Expert-parallel ranks; by default as in the trace.
+        micro_batches: Micro-batches of a step in the pipeline; by default the trace's times ``pp``.
         pp_schedule: ``"1f1b"``, the default, ``"zero-bubble"``, ``"interleaved"``, or ``"interleaved:4"`` with so many
             chunks of layers on each stage.
-        fsdp: Whether replicas of a one-GPU job share out parameters, gradients and optimizer state.
+        fsdp: Whether the replicas of a one-GPU job shard parameters, gradients and optimizer state.
         price: Dollars for an hour of one GPU, by the GPU's name.
-        samples: What a rank works through in a step, where the trace doesn't tell.
-        source_gpu: The GPU it was recorded on, where the trace doesn't say.
-        source_cluster: The cluster it was recorded on, where the GPU doesn't tell.
+        samples: Samples that a rank processes in a step, if the trace does not determine them.
+        source_gpu: The GPU it was recorded on, if the trace does not name it.
+        source_cluster: The cluster it was recorded on, if the GPU does not determine it.
         steps: The steps to measure, ``7`` or ``"7:9"``; all by default.
-        calibration: Whether calibrations kept on this machine are used (``tracekit calibrate``).
+        calibration: Whether to use the calibrations stored on this machine (``tracekit calibrate``).
 
     Raises:
         TracekitError: No target is named, the steps are not in the trace, a cluster is unknown, or no layout can be
-            worked out.
+            predicted.
         PredictorError: A GPU is unknown or its name ambiguous.
     """
-    from tracekit.prediction.layout import scheduled
+    from tracekit.parallelism.layout import parse_schedule
     from tracekit.prediction.sweep import sweep as over_layouts
-    from tracekit.replay.run import prepare
+    from tracekit.run import prepare_run
 
-    gpus, clusters = _targets(gpu, cluster)
-    chunks, zero_bubble = scheduled(pp_schedule)
+    gpus, clusters = _require_targets(gpu, cluster)
+    chunks, zero_bubble = parse_schedule(pp_schedule)
     return over_layouts(
-        prepare(trace, source_gpu=source_gpu, steps=_text(steps)),
+        prepare_run(trace, source_gpu=source_gpu, steps=_format_steps(steps)),
         gpus,
         clusters,
         source_cluster=source_cluster,
-        world_sizes=_several(world_size),
-        tensor_parallel=_several(tp),
-        pipeline_parallel=_several(pp),
-        expert_parallel=_several(ep),
+        world_sizes=_as_sequence(world_size),
+        tensor_parallel=_as_sequence(tp),
+        pipeline_parallel=_as_sequence(pp),
+        expert_parallel=_as_sequence(ep),
         micro_batches=micro_batches,
         chunks=chunks,
         zero_bubble=zero_bubble,
@@ -313,24 +317,26 @@ def record(
 ) -> Recording:
     """Record a trace that predicts well; needs PyTorch and none of tracekit's own requirements.
 
-    ``with tk.record() as recording:`` around a loop that calls ``recording.step()`` after each step, on every rank; or
-    ``@tk.record()`` above the function that is a step.
+    Use ``with tk.record() as recording:`` around a loop that calls ``recording.step()`` after each step, on every rank;
+    or ``@tk.record()`` above the function that is a step.
 
     Args:
-        folder: Where the trace goes, a file per rank.
+        folder: Folder of the traces, a file per rank.
         name: The file's name without suffixes.
-        wait: Steps to leave alone first.
+        wait: Steps to skip first.
         timed: Steps to time without the profiler.
-        warmup: Steps for the profiler to warm up.
+        warmup: Warm-up steps of the profiler.
         active: Steps to record.
-        overwrite: Whether a trace of that name may be replaced.
-        quiet: Whether to say nothing on stderr.
+        overwrite: Whether to replace a trace of that name.
+        quiet: Whether to print nothing on stderr.
 
     Raises:
-        RecordingError: The trace exists already, can't be written, or the program took too few steps.
+        RecordingError: The trace exists already, cannot be written, or the program took too few steps.
         TracekitError: The counts of steps record nothing.
     """
     from tracekit.recording import Recording
-    from tracekit.recording.plan import Plan
+    from tracekit.recording.plan import RecordingPlan
 
-    return Recording(folder, name=name, plan=Plan(wait, timed, warmup, active), overwrite=overwrite, quiet=quiet)
+    return Recording(
+        folder, name=name, plan=RecordingPlan(wait, timed, warmup, active), overwrite=overwrite, quiet=quiet
+    )

@@ -1,4 +1,4 @@
-"""``python -m tracekit``."""
+"""Run ``python -m tracekit``."""
 
 from tracekit.cli.app import main
 

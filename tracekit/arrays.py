@@ -1,4 +1,4 @@
-"""What the flat arrays hold."""
+"""Types of the flat arrays."""
 
 import numpy as np
 import numpy.typing as npt

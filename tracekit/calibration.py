@@ -1,4 +1,4 @@
-"""Kernels measured on a GPU, kept on this machine and used in every prediction for that GPU: one JSON file each."""
+"""Calibrations: kernels measured on a GPU, stored on this machine as one JSON file per GPU, and used in predictions."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -11,23 +11,23 @@ import msgspec
 import polars as pl
 
 from predictors import Gpu, KernelTableError, PredictorError, identify_gpu, list_gpus, load_gpu, resolve_gpu
-from predictors.kernels import COLUMNS
-from predictors.measured import distinct, sharpening
-from predictors.stacks import IN_A_LOOP
-from tracekit import outputs
+from predictors.attention_stacks import BENCHMARK_LOOP
+from predictors.calibration_kernels import select_distinct_kernels, select_improving_kernels
+from predictors.kernels import KERNEL_COLUMNS
+from tracekit import output_files
 from tracekit.errors import CalibrationError, OutputError
-from tracekit.replay.run import Run
-from tracekit.workload.names.stack import attention_stack
+from tracekit.run import MeasuredRun
+from tracekit.workload.names.attention_framework import infer_attention_framework
 
-FORMAT = 1
-NOISY = 0.2
-"""Half the quartiles' distance over the median, from which on a measured kernel is left out."""
-MOST = 2.0**53
-"""Of any number: larger ones no kernel has."""
-LEAST_WHOLE_US = 10
-"""Times that were cut to whole microseconds are off by up to a tenth from here on."""
+FORMAT_VERSION = 1
+MAX_RELATIVE_SPREAD = 0.2
+"""Largest spread of a usable measurement: half the interquartile range over the median."""
+MAX_NUMBER = 2.0**53
+"""Largest valid number: no kernel has larger ones."""
+MIN_TRUNCATED_US = 10
+"""Shortest usable time among times truncated to whole microseconds: its error is up to a tenth."""
 
-Facts = dict[str, Any]
+JsonObject = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,9 @@ class Calibration:
 
     Attributes:
         gpu: Canonical name of the GPU.
-        origin: Where they are from: ``"bench"`` or ``"trace"``.
-        date: When they were taken in, ``YYYY-MM-DD``.
-        software: What they ran on, as far as that is known.
+        origin: Origin of the measurements: ``"bench"`` or ``"trace"``.
+        date: Date of import, ``YYYY-MM-DD``.
+        software: Software versions, as far as known.
         kernels: Kernel table of ``predictors`` with ``measured_us``.
     """
 
@@ -50,73 +50,75 @@ class Calibration:
 
     @property
     def families(self) -> tuple[str, ...]:
-        """The families that were measured."""
+        """The measured families."""
         return tuple(sorted(self.kernels["family"].unique()))
 
     @property
     def label(self) -> str:
-        """One line that names it."""
+        """One-line description."""
         software = f", {self.software}" if self.software else ""
         return f"{self.kernels.height} kernels measured on {self.gpu} ({self.origin}, kept since {self.date}{software})"
 
 
 def from_bench(path: Path, gpu: str | None = None) -> tuple[Calibration, Gpu]:
-    """What the script of ``tracekit calibrate --bench`` wrote.
+    """Read the result of the script of ``tracekit calibrate --bench``.
 
     Args:
         path: Its result.
-        gpu: The GPU, where the result says it wrong.
+        gpu: The GPU, if the result names it wrongly.
 
     Raises:
-        CalibrationError: It can't be read, or holds no measurement that can be used.
+        CalibrationError: It is unreadable, or holds no usable measurement.
         PredictorError: ``gpu`` is unknown.
     """
     try:
-        found = msgspec.json.decode(_text(path), type=_Bench)
+        found = msgspec.json.decode(_read_bytes(path), type=_BenchResult)
     except msgspec.DecodeError as error:
-        raise CalibrationError(f"{path}: not a result of the bench script: {error}.", _HINT) from error
-    target = resolve_gpu(gpu).gpu if gpu else _measured_on(found.gpu)
+        raise CalibrationError(f"{path}: not a result of the bench script: {error}.", _BENCH_HINT) from error
+    target = resolve_gpu(gpu).gpu if gpu else _resolve_device(found.gpu)
     named = [("torch", found.software.get("torch")), ("driver", found.clocks.get("driver_version"))]
     text = ", ".join(f"{name} {version}" for name, version in named if version)
-    steady = _table([row for row in found.kernels if row.spread <= NOISY])
-    steady = steady.with_columns(framework=pl.coalesce("framework", pl.lit(IN_A_LOOP)))
-    return _calibration(target, "bench", text, steady, str(path)), target
+    steady = _build_table([row for row in found.kernels if row.spread <= MAX_RELATIVE_SPREAD])
+    steady = steady.with_columns(framework=pl.coalesce("framework", pl.lit(BENCHMARK_LOOP)))
+    return _build_calibration(target, "bench", text, steady, str(path)), target
 
 
-def from_run(run: Run) -> tuple[Calibration, Gpu]:
-    """What a trace measured on its own GPU; where times are whole microseconds, only what they tell to a tenth.
+def from_run(run: MeasuredRun) -> tuple[Calibration, Gpu]:
+    """Take the kernels that a trace measured on its own GPU.
+
+    Of times in whole microseconds only those with an error of at most a tenth are used.
 
     Raises:
-        CalibrationError: The trace's GPU isn't known, or none of its kernels has a shape.
+        CalibrationError: The trace's GPU is unknown, or none of its kernels has a shape.
     """
     if run.gpu is None:
         raise CalibrationError("the trace doesn't say which GPU it was recorded on.", "Name it with --gpu.")
-    rows = run.kernels.with_columns(measured_us=pl.col("dur_ns") / 1e3, framework=attention_stack())
+    rows = run.kernels.with_columns(measured_us=pl.col("dur_ns") / 1e3, framework=infer_attention_framework())
     if rows.select((pl.col("measured_us") % 1 == 0).all()).item():
-        rows = rows.filter(pl.col("measured_us") >= LEAST_WHOLE_US)
-    return _calibration(run.gpu, "trace", "", rows, str(run.trace.source)), run.gpu
+        rows = rows.filter(pl.col("measured_us") >= MIN_TRUNCATED_US)
+    return _build_calibration(run.gpu, "trace", "", rows, str(run.trace.source)), run.gpu
 
 
-def _calibration(gpu: Gpu, origin: str, software: str, rows: pl.DataFrame, where: str) -> Calibration:
+def _build_calibration(gpu: Gpu, origin: str, software: str, rows: pl.DataFrame, where: str) -> Calibration:
     try:
-        kernels = distinct(rows, gpu)
+        kernels = select_distinct_kernels(rows, gpu)
     except KernelTableError as error:
         raise CalibrationError(f"{where}: {error}.") from error
     return Calibration(gpu.slug, origin, datetime.now(UTC).date().isoformat(), software, kernels)
 
 
-def only_sharpening(calibration: Calibration, errors: pl.DataFrame, gpu: Gpu) -> Calibration:
-    """The calibration without kinds of kernels that are predicted worse with it.
+def select_helpful_families(calibration: Calibration, errors: pl.DataFrame, gpu: Gpu) -> Calibration:
+    """Remove the families of kernels that are predicted worse with the calibration.
 
     Args:
-        calibration: All that was measured.
-        errors: Of it, from ``predictors.measured.check``.
-        gpu: Where it was measured.
+        calibration: All measurements.
+        errors: Their errors, from ``predictors.calibration_kernels.check``.
+        gpu: The measured GPU.
 
     Raises:
         CalibrationError: Nothing is left.
     """
-    kernels = sharpening(calibration.kernels, errors, gpu)
+    kernels = select_improving_kernels(calibration.kernels, errors, gpu)
     if kernels.is_empty():
         raise CalibrationError(
             "these measurements sharpen nothing: predicted from each other, their kernels are farther off than before.",
@@ -125,54 +127,54 @@ def only_sharpening(calibration: Calibration, errors: pl.DataFrame, gpu: Gpu) ->
     return replace(calibration, kernels=kernels)
 
 
-def directory() -> Path:
-    """Where calibrations are kept."""
+def get_directory() -> Path:
+    """Return the directory of the stored calibrations."""
     import platformdirs
 
     return Path(platformdirs.user_data_dir("tracekit", appauthor=False)) / "calibrations"
 
 
-def stored() -> tuple[Calibration, ...]:
-    """All that are kept, by GPU.
+def load_all() -> tuple[Calibration, ...]:
+    """Load all stored calibrations, by GPU.
 
     Raises:
-        CalibrationError: One can't be read.
+        CalibrationError: One is unreadable.
     """
-    return tuple(_load(path) for path in sorted(directory().glob("*.json")))
+    return tuple(_load_file(path) for path in sorted(get_directory().glob("*.json")))
 
 
-def keep(calibration: Calibration) -> Path:
-    """Keep one, in place of an older one of the same GPU.
+def save(calibration: Calibration) -> Path:
+    """Store a calibration, replacing an older one of the same GPU.
 
     Raises:
-        OutputError: It can't be written.
+        OutputError: It cannot be written.
     """
-    path = directory() / f"{calibration.gpu}.json"
+    path = get_directory() / f"{calibration.gpu}.json"
     facts = {name: getattr(calibration, name) for name in ("gpu", "origin", "date", "software")}
-    text = json.dumps({"format": FORMAT, **facts, "kernels": _rows(calibration.kernels)}, indent=1)
+    text = json.dumps({"format": FORMAT_VERSION, **facts, "kernels": _build_rows(calibration.kernels)}, indent=1)
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise OutputError(f"{path.parent} can't be made: {error.strerror}.") from error
-    with outputs.whole(path) as partial:
+    with output_files.write_atomically(path) as partial:
         partial.write_text(text + "\n", encoding="utf-8")
     return path
 
 
 def remove(gpu: str) -> str:
-    """Forget the calibration of a GPU.
+    """Remove the calibration of a GPU.
 
     Returns:
         The GPU's canonical name.
 
     Raises:
-        CalibrationError: There is none, or it can't be removed.
+        CalibrationError: There is none, or it cannot be removed.
     """
-    kept = {path.stem for path in directory().glob("*.json")}
+    kept = {path.stem for path in get_directory().glob("*.json")}
     slug = gpu if gpu in kept else resolve_gpu(gpu).gpu.slug
     if slug not in kept:
         raise CalibrationError(f"{slug} isn't calibrated.", "`tracekit calibrate --list` shows what is.")
-    path = directory() / f"{slug}.json"
+    path = get_directory() / f"{slug}.json"
     try:
         path.unlink()
     except OSError as error:
@@ -180,37 +182,37 @@ def remove(gpu: str) -> str:
     return slug
 
 
-def tables(calibrations: Iterable[Calibration], target: Gpu) -> Mapping[Gpu, pl.DataFrame]:
-    """What ``predictors.predict`` takes: of the target and of all GPUs that it knows by name."""
+def build_tables(calibrations: Iterable[Calibration], target: Gpu) -> Mapping[Gpu, pl.DataFrame]:
+    """Return the kernel tables for ``predictors.predict``, by GPU: of the target and of all GPUs known by name."""
     known = {slug: load_gpu(slug) for slug in list_gpus()} | {target.slug: target}
     return {known[one.gpu]: one.kernels for one in calibrations if one.gpu in known}
 
 
-_HINT = "`tracekit calibrate --bench` gives the script that makes one."
+_BENCH_HINT = "`tracekit calibrate --bench` gives the script that makes one."
 
-_Number = Annotated[float, msgspec.Meta(ge=0, le=MOST)]
-_KINDS: dict[pl.DataType, Any] = {pl.Float64(): _Number | None, pl.Boolean(): bool | None, pl.String(): str | None}
-_COLUMNS = [(name, _KINDS[dtype], None) for name, dtype in COLUMNS.items()]
+_Number = Annotated[float, msgspec.Meta(ge=0, le=MAX_NUMBER)]
+_JSON_TYPES: dict[pl.DataType, Any] = {pl.Float64(): _Number | None, pl.Boolean(): bool | None, pl.String(): str | None}
+_COLUMNS = [(name, _JSON_TYPES[dtype], None) for name, dtype in KERNEL_COLUMNS.items()]
 _Row: Any = msgspec.defstruct("_Row", _COLUMNS)
 _MeasuredRow: Any = msgspec.defstruct("_MeasuredRow", [("spread", _Number), *_COLUMNS])
 
 
-class _Device(msgspec.Struct):
+class _BenchDevice(msgspec.Struct):
     name: str
     sms: int
     memory_bytes: int
     compute_capability: str | None
 
 
-class _Bench(msgspec.Struct):
+class _BenchResult(msgspec.Struct):
     format: Literal[1]
-    gpu: _Device
+    gpu: _BenchDevice
     kernels: list[_MeasuredRow]
     software: dict[str, str | None] = {}
     clocks: dict[str, str] = {}
 
 
-class _Kept(msgspec.Struct):
+class _StoredCalibration(msgspec.Struct):
     format: Literal[1]
     gpu: str
     origin: str
@@ -219,38 +221,38 @@ class _Kept(msgspec.Struct):
     kernels: list[_Row]
 
 
-def _measured_on(device: _Device) -> Gpu:
-    """The GPU that a result names.
+def _resolve_device(device: _BenchDevice) -> Gpu:
+    """Identify the GPU of a result.
 
     Raises:
-        CalibrationError: None that is known.
+        CalibrationError: It is not a known GPU.
     """
     try:
         return identify_gpu(*msgspec.structs.astuple(device)).gpu
-    except PredictorError as error:  # which names the option that says where a trace was recorded
+    except PredictorError as error:  # its hint names the option for the source GPU of a trace
         raise CalibrationError(str(error).replace("--source-gpu", "--gpu")) from error
 
 
-def _text(path: Path) -> bytes:
+def _read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise CalibrationError(f"{path} can't be read: {error.strerror}.", _HINT) from error
+        raise CalibrationError(f"{path} can't be read: {error.strerror}.", _BENCH_HINT) from error
 
 
-def _load(path: Path) -> Calibration:
+def _load_file(path: Path) -> Calibration:
     try:
-        kept = msgspec.json.decode(_text(path), type=_Kept)
+        kept = msgspec.json.decode(_read_bytes(path), type=_StoredCalibration)
     except msgspec.DecodeError as error:
         hint = f"Remove it with `tracekit calibrate --remove {path.stem}`."
         raise CalibrationError(f"{path} is damaged: {error}.", hint) from error
-    return Calibration(kept.gpu, kept.origin, kept.date, kept.software, _table(kept.kernels))
+    return Calibration(kept.gpu, kept.origin, kept.date, kept.software, _build_table(kept.kernels))
 
 
-def _table(rows: list[Any]) -> pl.DataFrame:
-    return pl.DataFrame([msgspec.structs.asdict(row) for row in rows], schema=COLUMNS)
+def _build_table(rows: list[Any]) -> pl.DataFrame:
+    return pl.DataFrame([msgspec.structs.asdict(row) for row in rows], schema=KERNEL_COLUMNS)
 
 
-def _rows(kernels: pl.DataFrame) -> list[Facts]:
-    """Rows without what they don't have."""
+def _build_rows(kernels: pl.DataFrame) -> list[JsonObject]:
+    """Return the rows as dictionaries without missing values."""
     return [{name: value for name, value in row.items() if value is not None} for row in kernels.iter_rows(named=True)]

@@ -1,28 +1,28 @@
-"""What can go wrong, as a tree.
+"""The tree of expected errors.
 
 TracekitError                   the command line ends with exit code 1
-├── TraceError                  about the trace that was given
+├── TraceError                  about the given trace
 │   ├── TraceNotFoundError      no such file, or a directory without traces
 │   ├── NotATraceError          readable, but not a PyTorch profiler trace
 │   ├── DamagedTraceError       truncated, corrupt gzip, invalid JSON
-│   ├── TraceTooLargeError      its tables need more memory than they may take
-│   └── NoGpuActivityError      a trace without anything that ran on a GPU
-├── CalibrationError            a calibration can't be read or used
+│   ├── TraceTooLargeError      its tables exceed the memory limit
+│   └── NoGpuActivityError      a trace without GPU activity
+├── CalibrationError            a calibration is unreadable or unusable
 ├── ClusterError                a cluster is unknown or its name wrong (tracekit.comm.errors)
-├── LayoutError                 a layout that a job can't be carried to (tracekit.prediction.layout)
-├── StepError                   the steps asked for are not in the trace
-├── WhatIfError                 a what-if edit is unknown, misses something, or finds nothing to change
-├── OutputError                 the output exists already, or can't be written
-├── RecordingError              nothing was recorded, or it can't be written (tracekit.recording)
-└── WebError                    what the web server answers with another status than 200 (tracekit.web.errors)
+├── LayoutError                 a layout is impossible for a job (tracekit.parallelism.layout)
+├── StepError                   the requested steps are not in the trace
+├── WhatIfError                 a what-if edit is unknown, incomplete, or finds nothing to change
+├── OutputError                 the output exists already, or cannot be written
+├── RecordingError              nothing was recorded, or it cannot be written (tracekit.recording)
+└── WebError                    the web server answers with a status other than 200 (tracekit.web.errors)
 
-Every message says what, where, and what to try. ``predictors.PredictorError`` (unknown GPU, ...) stands beside
+Every message says what happened, where, and what to try. ``predictors.PredictorError`` (unknown GPU, ...) stands beside
 this tree; the command line treats both alike.
 """
 
 
 class TracekitError(Exception):
-    """Base of every expected failure.
+    """Base of every expected error.
 
     Args:
         message: What happened and where, one sentence.
@@ -35,13 +35,13 @@ class TracekitError(Exception):
         self.hint = hint
 
 
-def install_extra(name: str) -> str:
-    """The hint that tells how to install what an optional feature needs: PyPI's tracekit is another program."""
+def suggest_install(name: str) -> str:
+    """Return the hint for installing an optional feature. It names the checkout: PyPI's tracekit is another program."""
     return f"pip install '.[{name}]' in tracekit's checkout."
 
 
 class TraceError(TracekitError):
-    """Something is wrong with the trace that was given."""
+    """Something is wrong with the given trace."""
 
 
 class TraceNotFoundError(TraceError, FileNotFoundError):
@@ -49,15 +49,15 @@ class TraceNotFoundError(TraceError, FileNotFoundError):
 
 
 class NotATraceError(TraceError):
-    """The file can be read, but is not a PyTorch profiler trace."""
+    """The file is readable, but is not a PyTorch profiler trace."""
 
 
 class DamagedTraceError(TraceError):
-    """The file is truncated, its compression is corrupt, or it is no valid JSON."""
+    """The file is truncated, its compression is corrupt, or it is invalid JSON."""
 
 
 class TraceTooLargeError(TraceError):
-    """The trace's tables need more memory than they may take."""
+    """The trace's tables exceed the memory limit."""
 
 
 class NoGpuActivityError(TraceError):
@@ -65,16 +65,16 @@ class NoGpuActivityError(TraceError):
 
 
 class CalibrationError(TracekitError):
-    """A calibration can't be read or used."""
+    """A calibration is unreadable or unusable."""
 
 
 class StepError(TracekitError):
-    """The steps asked for are not in the trace."""
+    """The requested steps are not in the trace."""
 
 
 class OutputError(TracekitError):
-    """The output exists already, or can't be written."""
+    """The output exists already, or cannot be written."""
 
 
 class WhatIfError(TracekitError):
-    """A what-if edit is unknown, misses something, or finds nothing to change."""
+    """A what-if edit is unknown, incomplete, or finds nothing to change."""

@@ -1,4 +1,4 @@
-"""Small traces made by hand, for tests of tracekit and of what is built on it.
+"""Hand-made small traces, for tests of tracekit and of programs built on it.
 
 Examples:
     >>> builder = TraceBuilder().op("aten::mm", 0, 30, dims=[[64, 32], [32, 16]], types=["float", "float"])
@@ -29,9 +29,9 @@ A100 = {
 
 
 class TraceBuilder:
-    """Collects events in today's Kineto dialect; every method that adds returns the builder.
+    """Builder of a trace in today's Kineto format; every method that adds an event returns the builder.
 
-    Times are microseconds from the start of the trace. A kernel's launch call takes ``launch`` as its start.
+    Times are microseconds from the start of the trace. ``launch`` of a kernel is the start of its launch call.
 
     Args:
         device: The entry of ``deviceProperties``; ``None`` leaves the GPU unnamed.
@@ -58,7 +58,7 @@ class TraceBuilder:
         thread: int = MAIN_THREAD,
         **args: Any,
     ) -> Self:
-        """A CPU op on ``thread``; ``dims``, ``types`` and ``concrete`` are what record_shapes notes."""
+        """Add a CPU op on ``thread``; ``dims``, ``types`` and ``concrete`` are recorded by record_shapes."""
         self._external_id += 1
         args["External id"] = self._external_id
         for key, value in (("Input Dims", dims), ("Input type", types), ("Concrete Inputs", concrete)):
@@ -80,7 +80,7 @@ class TraceBuilder:
         stream: int = 7,
         **args: Any,
     ) -> Self:
-        """A GPU activity and, if ``launch`` is given, the call that launched it at that time."""
+        """Add a GPU activity and, if ``launch`` is given, its launch call at that time."""
         self._correlation += 1
         if launch is not None:
             self._event("cuda_runtime", call, launch, launch_dur, thread, {"correlation": self._correlation})
@@ -88,24 +88,24 @@ class TraceBuilder:
         return self._event(kind, name, start, dur, stream, args, pid=0)
 
     def call(self, name: str, start: float, dur: float, *, thread: int = MAIN_THREAD, **args: Any) -> Self:
-        """A runtime call whose GPU work, if any, isn't added with it, such as cudaDeviceSynchronize."""
+        """Add a runtime call without GPU work, such as cudaDeviceSynchronize."""
         self._correlation += 1
         return self._event("cuda_runtime", name, start, dur, thread, {"correlation": self._correlation, **args})
 
     def step(self, number: int, start: float, dur: float) -> Self:
-        """A ``ProfilerStep#number`` annotation."""
+        """Add a ``ProfilerStep#number`` annotation."""
         return self.annotation(f"ProfilerStep#{number}", start, dur)
 
     def annotation(self, name: str, start: float, dur: float, *, thread: int = MAIN_THREAD) -> Self:
-        """A user annotation."""
+        """Add a user annotation."""
         return self._event("user_annotation", name, start, dur, thread, {})
 
     def overhead(self, name: str, start: float, dur: float) -> Self:
-        """What CUPTI cost; Kineto writes no thread."""
+        """Add CUPTI overhead; Kineto writes no thread for it."""
         return self._event("overhead", name, start, dur, 0, {}, pid=-1)
 
     def python(self, name: str, start: float, dur: float, *, thread: int = MAIN_THREAD) -> Self:
-        """A call of a Python function, such as ``train.py(12): step``, or of a module, ``nn.Module: Linear_0``."""
+        """Add a call of a Python function, such as ``train.py(12): step``, or of a module, ``nn.Module: Linear_0``."""
         self._python_id += 1
         return self._event("python_function", name, start, dur, thread, {"Python id": self._python_id})
 
@@ -134,7 +134,7 @@ class TraceBuilder:
         return self
 
     def to_json(self) -> bytes:
-        """The trace as the profiler would write it."""
+        """Return the trace as the profiler would write it."""
         document = {
             **self.metadata,
             "baseTimeNanoseconds": BASE_NS,
@@ -151,5 +151,5 @@ class TraceBuilder:
         return path
 
     def load(self, *, stacks: bool = False) -> Trace:
-        """The trace as ``tracekit.load`` gives it."""
+        """Return the trace as ``tracekit.load`` does."""
         return load_bytes(self.to_json(), "built by hand", stacks=stacks)

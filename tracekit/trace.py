@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, TypeGuard
 import polars as pl
 
 from tracekit.errors import TraceError
-from tracekit.units import many, with_others
+from tracekit.format import abbreviate_names, format_quantity
 
 if TYPE_CHECKING:
     import pandas as pd
     from hta.trace_analysis import TraceAnalysis
 
-PEAK_MEMORY = "peak_memory"
-"""Key of the metadata that holds what the [memory] events of a trace come to."""
+PEAK_MEMORY_KEY = "peak_memory"
+"""Metadata key of the peak memory computed from a trace's [memory] events."""
 
-TABLES = ("ops", "annotations", "calls", "activities", "syncs", "overheads", "frames")
+TABLE_NAMES = ("ops", "annotations", "calls", "activities", "syncs", "overheads", "frames")
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class TraceDevice:
     """A GPU as the trace describes it.
 
     Attributes:
@@ -38,39 +38,39 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
-class Captured:
-    """What launched the kernels of CUDA graphs when the graphs were captured.
+class CapturedGraphs:
+    """The captures of CUDA graphs: the ops and calls that put the kernels into the graphs.
 
     Attributes:
         ops: CPU ops of the captures (``schema.OPS``).
         calls: Calls that put kernels into the graphs (``schema.CALLS``).
-        launched_by: For each of the trace's activities the row in ``calls``; null where no capture tells.
+        call_row: Row in ``calls`` of each of the trace's activities; null without a matching capture.
     """
 
     ops: pl.DataFrame
     calls: pl.DataFrame
-    launched_by: pl.Series
+    call_row: pl.Series
 
 
 @dataclass(frozen=True, slots=True)
 class RankTrace:
-    """What one rank recorded; the tables' columns are described in :mod:`tracekit.schema`.
+    """The trace of one rank; the tables' columns are described in :mod:`tracekit.schema`.
 
     Attributes:
         source: Where it was read from.
         ops: CPU ops (``schema.OPS``), ordered by start.
         annotations: Named ranges (``schema.ANNOTATIONS``).
         calls: Runtime and driver calls (``schema.CALLS``).
-        activities: What ran on the GPU (``schema.ACTIVITIES``).
+        activities: GPU activities (``schema.ACTIVITIES``).
         syncs: Recorded waits (``schema.SYNCS``).
-        overheads: What the profiler and the driver cost (``schema.OVERHEADS``).
-        frames: Calls of Python functions (``schema.FRAMES``); none unless they were asked for.
-        device: The GPU that the activities ran on; ``None`` if the trace doesn't describe it.
+        overheads: Overhead of the profiler and the driver (``schema.OVERHEADS``).
+        frames: Calls of Python functions (``schema.FRAMES``); none unless requested.
+        device: The GPU of the activities; ``None`` if the trace does not describe it.
         rank: Rank in the job; ``None`` outside a distributed one.
-        world_size: Ranks of the job.
-        metadata: What else the file says about the recording: profiler options, versions, names.
-        warnings: What a reader of any result should know about the recording.
-        captured: Where the kernels of CUDA graphs come from; ``None`` if no capture was recorded.
+        world_size: Number of ranks of the job.
+        metadata: Other facts about the recording: profiler options, versions, names.
+        warnings: Warnings about the recording, for readers of any result.
+        captured: Captures of the CUDA graphs; ``None`` if none was recorded.
     """
 
     source: str
@@ -81,69 +81,69 @@ class RankTrace:
     syncs: pl.DataFrame
     overheads: pl.DataFrame
     frames: pl.DataFrame
-    device: Device | None
+    device: TraceDevice | None
     rank: int | None
     world_size: int
     metadata: Mapping[str, object]
     warnings: tuple[str, ...]
-    captured: Captured | None = None
+    captured: CapturedGraphs | None = None
 
     @property
-    def shapes_recorded(self) -> bool:
+    def has_shapes(self) -> bool:
         """Whether the profiler ran with ``record_shapes=True``."""
         return self.ops["input_dims"].count() > 0
 
     @property
-    def stacks_recorded(self) -> bool:
-        """Whether Python's calls, or the stacks that ops note, were recorded and asked for."""
+    def has_stacks(self) -> bool:
+        """Whether Python calls, or the stacks of ops, were recorded and requested."""
         noted = ((self.ops[name] != "").any() for name in ("call_stack", "module_hierarchy"))
         return not self.frames.is_empty() or any(noted)
 
     @property
     def recorded_facts(self) -> Mapping[str, object]:
-        """What ``tracekit.record`` noted about machine, settings and steps; nothing in other traces."""
+        """Facts that ``tracekit.record`` noted about machine, settings and steps; empty for other traces."""
         noted = self.metadata.get("tracekit")
         return noted if isinstance(noted, Mapping) else {}
 
     @property
     def unprofiled_step_us(self) -> float | None:
-        """The median step without the profiler, where ``tracekit.record`` timed some; ``None`` elsewhere."""
+        """Median step time without the profiler, if ``tracekit.record`` measured it; else ``None``."""
         times = self.recorded_facts.get("unprofiled_step_us")
-        numbers = [float(time) for time in times if _is_amount(time)] if isinstance(times, list) else []
+        numbers = [float(time) for time in times if _is_positive_number(time)] if isinstance(times, list) else []
         return median(numbers) if numbers else None
 
     @property
     def peak_memory_bytes(self) -> tuple[float, float] | None:
-        """The most that tensors took of the GPU's memory, and PyTorch's allocator with them, where it was recorded."""
-        for noted in (self.recorded_facts.get("memory"), self.metadata.get(PEAK_MEMORY)):
+        """Peak GPU memory of tensors, and peak memory reserved by PyTorch's allocator, if recorded."""
+        for noted in (self.recorded_facts.get("memory"), self.metadata.get(PEAK_MEMORY_KEY)):
             memory = noted if isinstance(noted, Mapping) else {}
             allocated, reserved = memory.get("peak_allocated_bytes"), memory.get("peak_reserved_bytes")
-            if _is_amount(allocated) and _is_amount(reserved):
+            if _is_positive_number(allocated) and _is_positive_number(reserved):
                 return float(allocated), float(reserved)
         return None
 
     @property
     def tables(self) -> dict[str, pl.DataFrame]:
         """The tables by name."""
-        return {name: getattr(self, name) for name in TABLES}
+        return {name: getattr(self, name) for name in TABLE_NAMES}
 
     @property
     def tables_bytes(self) -> int:
-        """Memory that the tables take."""
+        """Memory of the tables."""
         return int(sum(table.estimated_size() for table in self.tables.values()))
 
 
-def _is_amount(value: object) -> TypeGuard[int | float]:
+def _is_positive_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and value > 0
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What the profiler recorded of a job.
+    """The profiler traces of a job.
 
     Attributes:
-        ranks: What each rank recorded, by rank; at least one.
-        warnings: What a reader of any result should know about the set of ranks; each rank has its own besides.
+        ranks: Trace of each rank, by rank; at least one.
+        warnings: Warnings about the set of ranks; each rank has its own in addition.
     """
 
     ranks: tuple[RankTrace, ...]
@@ -152,13 +152,13 @@ class Trace:
     @property
     def source(self) -> str:
         """Where it was read from."""
-        return with_others(self.ranks[0].source, len(self.ranks) - 1)
+        return abbreviate_names(self.ranks[0].source, len(self.ranks) - 1)
 
     def rank(self, number: int | None = None) -> RankTrace:
-        """What one rank recorded; by default the first one.
+        """Return the trace of one rank; by default of the first one.
 
         Raises:
-            TraceError: This rank is not among those that were read.
+            TraceError: This rank was not read.
         """
         if number is None:
             return self.ranks[0]
@@ -170,7 +170,7 @@ class Trace:
         raise TraceError(f"rank {number} was not read from {self.source}.", hint)
 
     def to_polars(self) -> dict[str, pl.DataFrame]:
-        """The tables by name (``schema.OPS`` and so on), of all ranks, with a column ``rank`` in front."""
+        """Return the tables by name (``schema.OPS`` and so on), of all ranks, with ``rank`` as the first column."""
         return {
             name: pl.concat(
                 rank.tables[name].select(pl.lit(rank.rank, pl.Int64).alias("rank"), pl.all()) for rank in self.ranks
@@ -179,23 +179,23 @@ class Trace:
         }
 
     def to_pandas(self) -> "dict[str, pd.DataFrame]":
-        """The tables as :meth:`to_polars` gives them, as pandas frames.
+        """Return the tables of :meth:`to_polars` as pandas frames.
 
         Raises:
-            TracekitError: pandas isn't installed.
+            TracekitError: pandas is not installed.
         """
         from tracekit.interop.pandas import to_pandas
 
         return to_pandas(self)
 
     def to_hta(self, *, include_last_profiler_step: bool = False) -> "TraceAnalysis":
-        """The trace for HolisticTraceAnalysis: its analyses run on it without its loader.
+        """Convert the trace for HolisticTraceAnalysis, whose analyses then run without its loader.
 
         Args:
-            include_last_profiler_step: As HTA's own argument: of several steps it leaves out the last one by default.
+            include_last_profiler_step: HTA's own argument: by default HTA omits the last of several steps.
 
         Raises:
-            TracekitError: HolisticTraceAnalysis isn't installed (``pip install '.[hta]'`` in tracekit's checkout).
+            TracekitError: HolisticTraceAnalysis is not installed (``pip install '.[hta]'`` in tracekit's checkout).
         """
         from tracekit.interop.hta import to_hta
 
@@ -205,4 +205,7 @@ class Trace:
         device = self.ranks[0].device
         ops, activities = (sum(len(rank.tables[name]) for rank in self.ranks) for name in ("ops", "activities"))
         gpu = device.name if device else "unknown GPU"
-        return f"Trace({self.source!r}, {gpu}, {many(len(self.ranks), 'rank')}, {ops} ops, {activities} GPU activities)"
+        return (
+            f"Trace({self.source!r}, {gpu}, {format_quantity(len(self.ranks), 'rank')}, {ops} ops, "
+            f"{activities} GPU activities)"
+        )

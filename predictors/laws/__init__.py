@@ -1,1 +1,1 @@
-"""How the time of each kind of kernel follows from shape, datasheet and constants."""
+"""Compute the time of each kernel family from shape, datasheet and constants."""

@@ -1,123 +1,133 @@
-"""Kernels that go through memory once, kernels over whole rows, and copies."""
+"""Compute the terms of kernels that stream memory once, of kernels over whole rows, and of copies."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from predictors.arrays import Floats
+from predictors.hardware import L2_BYTES_PER_SM_CLOCK, Hardware
 from predictors.kernels import DTYPE_BYTES
-from predictors.machine import L2_BYTES_PER_SM_CLOCK, Machine
-from predictors.terms import MANY, Columns, Constants, Terms, memory_us
+from predictors.laws.terms import UNKNOWN_BLOCK_COUNT, Columns, Constants, LatencyTerms, compute_memory_us
 
-WIDE_COLS = 1024
+MAX_WARP_ROW_COLS = 1024
 """Up to which number of columns PyTorch's row kernels keep a row in a warp's registers."""
-HELD_BYTES = {"nvidia": 48 * 1024, "amd": 64 * 1024}
+MAX_HELD_ROW_BYTES = {"nvidia": 48 * 1024, "amd": 64 * 1024}
 """Up to what size PyTorch's softmax keeps a row in a block's shared memory (CUDA's and HIP's ``sharedMemPerBlock``); of
 a larger one it reads all again."""
-WRITES_TOO = 0.75
+MAX_INPUT_FRACTION = 0.75
 """What a row's input is of the bytes, at most, of a kernel that writes such rows as well."""
-GENERATED_FLOOR = 4000.0
+GENERATED_FLOOR_CYCLES = 4000.0
 """Clocks that a generated reduction takes at least, as an elementwise kernel: 1.9 to 2.9 us in all of those under 5 us
 in traces of an H100, an RTX 3060 and an RTX PRO 6000, of which PyTorch's own take 5 on the H100."""
-ROW_CLOCKS = {"nvidia": 3.4, "amd": 1.7}
+ROW_CYCLES_PER_ELEMENT = {"nvidia": 3.4, "amd": 1.7}
 """What a block of PyTorch's layer and RMS norms takes for an element of its row, as one load waits for another: 3.2 to
 4.1 in KernelBench's layer norm on six NVIDIA GPUs (fp32, 4 million columns) and in jobs on an H100 (bf16, 512 to
 1,024). AMD's blocks have 256 threads for 128."""
-SUMMED_PER_CLOCK = 0.5
+SUMMED_ELEMENTS_PER_CYCLE = 0.5
 """Elements that one block of a channel norm's sums takes in: 0.43 to 0.68 on an MI300X, from 8,192 to 125,440 of them
 (``batch_norm_collect_statistics_kernel`` and, of three passes counted, ``batch_norm_backward_kernel``)."""
-SUM_CLOCKS = 0.6
+SUM_CYCLES_PER_ELEMENT = 0.6
 """What an SM full of such blocks takes for an element: 0.53 to 0.77 on H100, A100 and B200 (KernelBench's instance and
 group norms, less their scaling)."""
 
-BLOCK_CLOCKS, THREAD_CLOCKS, FULL_SM = 250.0, 1.1, 2048.0
+CYCLES_PER_BLOCK, CYCLES_PER_THREAD, FULL_SM_THREADS = 250.0, 1.1, 2048.0
 """What an SM takes for a block whose threads sum up together, and for each thread of it, where 2,048 threads run at
 once: fitted to short rows by ``reduce_kernel`` in jobs on B200, A100 and V100, and to layer norms over few columns."""
 
 
-def stream_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
+def compute_stream_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerms:
     """A kernel that reads and writes memory once, with some instructions for each element.
 
-    With several times as many where it works out the place of each: a broadcast sum in bf16 takes twice a plain one's
-    time on an H100; with more again where neighbours in one tensor lie apart in another. Of a depthwise convolution's
-    window they grow with its side. The sums of a norm wait for each element.
+    - A kernel that computes the address of each element has several times as many instructions: a broadcast sum in bf16
+      takes twice the time of a plain one on an H100. It has still more if neighbours in one tensor are not neighbours
+      in another.
+    - The instructions of a depthwise convolution grow with the side of its window.
+    - The sums of a norm wait for each element.
     """
     sums = x["sums"] > 0
     across = np.where(x["across"] > 0, c["across"], 1.0)
-    per_element = c["element"] * np.where(x["indexed"] > 0, c["indexed"] * across * np.sqrt(_window(x)), 1.0)
+    per_element = c["element"] * np.where(
+        x["indexed"] > 0, c["indexed"] * across * np.sqrt(_count_window_elements(x)), 1.0
+    )
     x = {**x, "elements": np.where(sums, x["work_bytes"] / x["size"], x["elements"])}
-    c = {**c, "alone": np.where(sums, SUMMED_PER_CLOCK * x["size"] / L2_BYTES_PER_SM_CLOCK, c["alone"])}
-    return _streamed(x, gpu, c, np.where(sums, SUM_CLOCKS, per_element), _passes_of_generated(x, gpu))
+    c = {**c, "alone": np.where(sums, SUMMED_ELEMENTS_PER_CYCLE * x["size"] / L2_BYTES_PER_SM_CLOCK, c["alone"])}
+    return _compute_streamed_terms(
+        x, gpu, c, np.where(sums, SUM_CYCLES_PER_ELEMENT, per_element), _count_generated_passes(x, gpu)
+    )
 
 
-def _window(x: Columns) -> Floats:
+def _count_window_elements(x: Columns) -> Floats:
     """Elements of a depthwise convolution's window, of others 1: a side of the product beside the pixels and a 1."""
     m, n, k = x["m"], x["n"], x["k"]
     return np.asarray(m * n * k / np.maximum(np.maximum(m, n), k))
 
 
-def row_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
+def compute_row_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerms:
     """The same of whole rows.
 
-    A narrow one fits a warp's registers (softmax) or leaves threads of its block idle (norms). In an uneven one 16-byte
-    loads don't align. What a block can't hold it reads time and again, with fewer instructions for an element. What an
-    element costs grows with its size, by a power near one where a kernel mostly waits for its loads, as norms. However
-    few the rows, a block goes through its own in steps. An RMS norm has no mean to sum up beside the squares. A
-    generated softmax takes as few instructions as a long row's.
+    - A narrow row fits a warp's registers (softmax), or leaves threads of its block idle (norms).
+    - In an uneven row, 16-byte loads are not aligned.
+    - A row that a block cannot hold is read repeatedly, with fewer instructions per element.
+    - The cost of an element grows with a power of its size; the power is near 1 for norms, which mostly wait for loads.
+    - Even with few rows, a block goes through its row in steps.
+    - An RMS norm sums only squares, no mean.
+    - A generated softmax has as few instructions as one over long rows.
     """
-    wide, uneven = x["cols"] > WIDE_COLS, x["uneven"] > 0
-    held = x["cols"] * x["size"] <= HELD_BYTES[gpu.gpu.vendor]
+    wide, uneven = x["cols"] > MAX_WARP_ROW_COLS, x["uneven"] > 0
+    held = x["cols"] * x["size"] <= MAX_HELD_ROW_BYTES[gpu.gpu.vendor]
     per_element = c["element"] * np.where(wide, 1.0, c["narrow"]) * np.where(uneven, c["uneven"], 1.0)
     per_element = per_element * np.where(held & (x["generated"] == 0), 1.0, c["unheld"])
     per_element = per_element * np.where(x["backward"] > 0, c["backward"], 1.0)
     per_element = per_element * (x["size"] / DTYPE_BYTES["fp32"]) ** c["by_size"]
     per_element = per_element * np.where((x["squares"] > 0) & (x["backward"] == 0), c["squares"], 1.0)
     passes = np.where(held, np.where(wide, c["again"], 1.0), c["reread"])
-    passes = np.where(x["generated"] > 0, _passes_of_generated(x, gpu), passes)
-    return _streamed(x, gpu, c, per_element, passes, x["waits"] * x["cols"] * ROW_CLOCKS[gpu.gpu.vendor])
+    passes = np.where(x["generated"] > 0, _count_generated_passes(x, gpu), passes)
+    return _compute_streamed_terms(
+        x, gpu, c, per_element, passes, x["waits"] * x["cols"] * ROW_CYCLES_PER_ELEMENT[gpu.gpu.vendor]
+    )
 
 
-def _passes_of_generated(x: Columns, gpu: Machine) -> Floats:
+def _count_generated_passes(x: Columns, gpu: Hardware) -> Floats:
     """How often a kernel goes through its memory that Inductor generated; 1 for any other.
 
-    It reads a row that a block can't hold once more to write what depends on all of it; softmax's sums alone it gets in
-    one go (Inductor's ``prepare_softmax_online``).
+    A row that a block cannot hold is read once more to write values that depend on the whole row. The sums of a softmax
+    alone take one pass (Inductor's ``prepare_softmax_online``).
     """
     row_bytes = x["cols"] * x["size"]
     read = x["rows"] * row_bytes / np.maximum(x["work_bytes"], 1)
     forward = (x["generated"] > 0) & (x["of_rows"] > 0) & (x["backward"] == 0)
-    again = forward & (row_bytes > HELD_BYTES[gpu.gpu.vendor]) & (read < WRITES_TOO)
+    again = forward & (row_bytes > MAX_HELD_ROW_BYTES[gpu.gpu.vendor]) & (read < MAX_INPUT_FRACTION)
     return np.where(again, 1 + read, 1.0)
 
 
-def _streamed(
-    x: Columns, gpu: Machine, c: Constants, per_element: Floats, passes: Floats, of_a_block: Floats | float = 0.0
-) -> Terms:
+def _compute_streamed_terms(
+    x: Columns, gpu: Hardware, c: Constants, per_element: Floats, passes: Floats, of_a_block: Floats | float = 0.0
+) -> LatencyTerms:
     """Clocks for each element, how often the memory is gone through, and the clocks of a block alone.
 
-    Few blocks work on as few SMs, and each alone draws a part of what its SM's port to the cache carries.
+    Few blocks occupy as few SMs. A single block reaches only a part of the rate of its SM's port to the cache.
     """
     size, busy = x["work_bytes"], np.minimum(x["blocks"], gpu.sms)
     drawn = L2_BYTES_PER_SM_CLOCK * np.minimum(x["blocks"] * c["alone"], gpu.sms)
     cycles = np.maximum(x["elements"] * per_element / busy / c["compute"], size * passes / drawn)
-    cycles = np.maximum(np.maximum(cycles, of_a_block), _of_short_blocks(x, gpu))
+    cycles = np.maximum(np.maximum(cycles, of_a_block), _compute_short_block_cycles(x, gpu))
     compute = x["work_flops"] / (gpu.vector_tflops * 1e6) + cycles / gpu.clock_mhz
-    memory = memory_us(size, gpu, {**c, "memory": c["memory"] * gpu.written_gbps / gpu.bandwidth_gbps})
-    floor = np.where(x["generated"] > 0, GENERATED_FLOOR, c["floor"])
-    return Terms(floor / gpu.clock_mhz, compute, memory * passes)
+    memory = compute_memory_us(size, gpu, {**c, "memory": c["memory"] * gpu.written_gbps / gpu.bandwidth_gbps})
+    floor = np.where(x["generated"] > 0, GENERATED_FLOOR_CYCLES, c["floor"])
+    return LatencyTerms(floor / gpu.clock_mhz, compute, memory * passes)
 
 
-def _of_short_blocks(x: Columns, gpu: Machine) -> Floats:
+def _compute_short_block_cycles(x: Columns, gpu: Hardware) -> Floats:
     """Clocks that an SM takes for its blocks, however short their rows, where the threads of each wait for each other.
 
-    0 of other kernels. Where fewer threads fit, fewer blocks run beside each other.
+    If fewer threads fit an SM, fewer blocks run at once.
     """
-    met = (x["meets"] > 0) & (x["blocks"] < MANY)
-    clocks = (BLOCK_CLOCKS + THREAD_CLOCKS * x["threads"]) * FULL_SM / gpu.gpu.max_threads_per_sm
+    met = (x["meets"] > 0) & (x["blocks"] < UNKNOWN_BLOCK_COUNT)
+    clocks = (CYCLES_PER_BLOCK + CYCLES_PER_THREAD * x["threads"]) * FULL_SM_THREADS / gpu.gpu.max_threads_per_sm
     return np.where(met, x["blocks"] / gpu.sms * clocks, 0.0)
 
 
-def memcpy_terms(x: Columns, gpu: Machine, c: Constants) -> Terms:
+def compute_memcpy_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerms:
     """A copy by a copy engine, over the link or the memory that `copy_gbps` names."""
     copy = x["work_bytes"] / (x["copy_gbps"] * c["memory"]) / 1e3
-    return Terms(c["floor"] / gpu.clock_mhz + 0 * copy, 0 * copy, copy)
+    return LatencyTerms(c["floor"] / gpu.clock_mhz + 0 * copy, 0 * copy, copy)

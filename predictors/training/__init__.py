@@ -1,1 +1,1 @@
-"""Fitting and scoring the weights; needs the extra `train`."""
+"""Fit and score the weights; needs the extra ``train``."""

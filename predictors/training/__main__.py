@@ -12,19 +12,19 @@ from pathlib import Path
 import polars as pl
 
 from predictors.errors import PredictorError
-from predictors.fitted import save_weights
 from predictors.gpu_names import load_gpu
 from predictors.training import published, traces
-from predictors.training.evaluate import by_stack, table
-from predictors.training.fit import fit_all, measurements
-from predictors.training.report import card, markdown
-from predictors.training.widths import coverage
+from predictors.training.evaluate import summarise_by_stack, summarise_errors
+from predictors.training.fit import fit_all, load_measurements
+from predictors.training.report import format_card, format_markdown
+from predictors.training.widths import compute_coverage
+from predictors.weights_file import save_weights
 
-KEPT = (traces.TABLE, published.TABLE, published.KERNELS, published.ATTENTION)
+BUNDLED_TABLES = (traces.TRACES_TABLE, published.RATES_TABLE, published.KERNELS_TABLE, published.ATTENTION_TABLE)
 
 
 def main() -> None:
-    """Runs the command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m predictors.training", description=__doc__)
     parser.add_argument("command", choices=["fit", "evaluate"])
     parser.add_argument(
@@ -39,25 +39,27 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2, help="processes (default: 2)")
     args = parser.parse_args()
 
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # for the processes, which would wait for each other's threads
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the processes would wait for each other's threads
     try:
         held_out = sorted(load_gpu(name).slug for name in args.hold_out.split(",") if name)
-        measured = measurements([*args.data, *KEPT], held_out)
+        measured = load_measurements([*args.data, *BUNDLED_TABLES], held_out)
     except (PredictorError, ValueError) as error:
         raise SystemExit(f"predictors.training: {error}") from error
     weights, rows = fit_all(measured, args.jobs)
-    errors = table(rows)
+    errors = summarise_errors(rows)
     args.out.mkdir(parents=True, exist_ok=True)
     if args.command == "fit":
         save_weights(weights, args.out)
-        (args.out / "card.toml").write_text(card(weights, errors, held_out))
+        (args.out / "card.toml").write_text(format_card(weights, errors, held_out))
     else:
         errors.write_csv(args.out / "errors.csv", float_precision=2)
-    (args.out / "errors.md").write_text(markdown(errors, by_stack(rows), weights, coverage(rows)))
-    print(_summary(errors))  # noqa: T201
+    (args.out / "errors.md").write_text(
+        format_markdown(errors, summarise_by_stack(rows), weights, compute_coverage(rows))
+    )
+    print(_format_errors(errors))  # noqa: T201
 
 
-def _summary(errors: pl.DataFrame) -> str:
+def _format_errors(errors: pl.DataFrame) -> str:
     with pl.Config(tbl_rows=-1, tbl_cols=-1, tbl_width_chars=200, tbl_hide_dataframe_shape=True, float_precision=1):
         return str(errors)
 

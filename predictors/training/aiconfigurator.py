@@ -1,4 +1,4 @@
-"""aiconfigurator's kernel measurements: a checkout's own files, or tables made from them."""
+"""Read aiconfigurator's kernel measurements: the files of a checkout, or tables made from them."""
 
 from __future__ import annotations
 
@@ -7,75 +7,75 @@ from pathlib import Path
 
 import polars as pl
 
-from predictors.stacks import SERVING_FRAMEWORKS
+from predictors.attention_stacks import SERVING_FRAMEWORKS
 
-SYSTEMS = (Path("src/aiconfigurator/systems/data"), Path("aic-core/src/aiconfigurator_core/systems/data"))
+SYSTEM_FOLDERS = (Path("src/aiconfigurator/systems/data"), Path("aic-core/src/aiconfigurator_core/systems/data"))
 """In a checkout, until 2026 and since: system/framework/version/table_perf.txt (CSV) or .parquet, today within a folder
 for the kind of kernel; `latency` in milliseconds."""
-FILES = {
+TABLE_FILES = {
     "gemm": "gemm_perf", "attention_context": "context_attention_perf", "encoder_attention": "encoder_attention_perf",
     "attention_generation": "generation_attention_perf", "moe": "moe_perf",
 }  # fmt: skip
-"""Our name of a table -> a checkout's."""
+"""Our name of a table -> name in a checkout."""
 
-STACKS = {
+KERNEL_SOURCE_STACKS = {
     "fa3": "fa3", "vllm_flash_attn_fa3": "fa3", "flash_attention_v3": "fa3", "vllm_vit_flash_attn_fa3": "fa3",
     "vllm_flash_attn_fa2": "fa2", "vllm_vit_flash_attn_fa2": "fa2", "flash_attention_v4": "fa4",
     "vllm_vit_flash_attn_fa4": "fa4", "triton": "triton", "vllm_triton_attn": "triton", "flashinfer": "flashinfer",
     "vllm_flashinfer_fiprefill": "flashinfer", "vllm_flashinfer_fidecode": "flashinfer", "trtllm_mha": "trtllm-gen",
     "vllm_flashinfer_trtllmprefill": "trtllm-gen", "vllm_flashinfer_trtllmdecode": "trtllm-gen",
 }  # fmt: skip
-"""Whose attention kernels ran, by the name in `kernel_source`; the others leave it open."""
+"""Name in ``kernel_source`` -> attention stack; other names do not determine the stack."""
 
-LONGEST_FLOOR_US = 40.0
+MAX_FLOOR_US = 40.0
 """The shortest product of a table takes 2 to 21 us. Where it takes longer, the host's launches were measured: 55 to 280
 us at any size, of vLLM's fp8 in blocks since 0.22 and on some systems before."""
 
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
-_LFS = b"version https://git-lfs"
+_LFS_HEADER = b"version https://git-lfs"
 
-Columns = dict[str, pl.Expr | str]
+ColumnExpressions = dict[str, pl.Expr | str]
 
 
 def load(folder: Path) -> Iterator[pl.DataFrame]:
-    """The measurements in the columns of `predictors.kernels`, one frame per kind of kernel and system.
+    """Read the measurements in the columns of ``predictors.kernels``, one frame per kind of kernel and system.
 
     Args:
-        folder: a checkout, or a folder of our tables (gemm.parquet, ...), each of all systems.
+        folder: Checkout, or folder of our tables (gemm.parquet, ...), each with all systems.
 
     Raises:
-        ValueError: a checkout without the files that git-lfs keeps.
+        ValueError: The checkout lacks the files that git-lfs stores.
     """
-    heads: Columns = {
+    heads: ColumnExpressions = {
         "batch": "batch_size", "heads": "num_heads", "head_dim": "head_dim", "kv_len": pl.col("isl") + pl.col("step"),
     }  # fmt: skip
-    cached: Columns = heads | {
+    cached: ColumnExpressions = heads | {
         "kv_heads": "num_key_value_heads", "window": "window_size", "causal": pl.lit(True),
         "kv_dtype": pl.col("kv_cache_dtype").replace(_DTYPES),
     }  # fmt: skip
-    encoder: Columns = heads | {
+    encoder: ColumnExpressions = heads | {
         "kv_heads": "num_heads", "window": pl.lit(0), "causal": pl.lit(False), "q_len": "isl", "kv_len": "isl",
     }  # fmt: skip
-    experts: Columns = {
+    experts: ColumnExpressions = {
         "tokens": "num_tokens", "hidden": "hidden_size", "inter": "inter_size", "topk": "topk", "tp": "moe_tp_size",
         "ep": "moe_ep_size", "experts": "num_experts", "routing": "distribution",
     }  # fmt: skip
-    kinds: dict[str, tuple[str, Columns]] = {
+    kinds: dict[str, tuple[str, ColumnExpressions]] = {
         "gemm": ("gemm", {"batch": pl.lit(1), "m": "m", "n": "n", "k": "k"}),
         "attention_context": ("attention", cached | {"q_len": "isl"}),
         "attention_generation": ("attention", cached | {"q_len": pl.lit(1)}),
         "encoder_attention": ("attention", encoder),
         "moe": ("moe", experts),
     }
-    read = _checked_out if any((folder / systems).is_dir() for systems in SYSTEMS) else _table
+    read = _read_checkout if any((folder / systems).is_dir() for systems in SYSTEM_FOLDERS) else _read_table
     for frame, family, columns in ((f, *kind) for name, kind in kinds.items() for f in read(folder, name)):
         if family == "gemm":
             table = pl.col("latency_us").min().over("system", "framework", "version", "dtype")
-            frame = frame.filter(table <= LONGEST_FLOOR_US)
+            frame = frame.filter(table <= MAX_FLOOR_US)
         shown = [frame]
         if family == "attention" and "kernel_source" in frame.columns:
             # The same kernels once more, under whose they are: all that a trace tells of its software.
-            stack = pl.col("kernel_source").cast(pl.String).replace_strict(STACKS, default=None)
+            stack = pl.col("kernel_source").cast(pl.String).replace_strict(KERNEL_SOURCE_STACKS, default=None)
             shown.append(frame.with_columns(framework=stack).drop_nulls("framework"))
         for rows in shown:
             yield rows.select(
@@ -84,7 +84,7 @@ def load(folder: Path) -> Iterator[pl.DataFrame]:
             )  # fmt: skip
 
 
-def _table(folder: Path, name: str) -> Iterator[pl.DataFrame]:
+def _read_table(folder: Path, name: str) -> Iterator[pl.DataFrame]:
     path = folder / f"{name}.parquet"
     if not path.exists():
         return
@@ -94,16 +94,18 @@ def _table(folder: Path, name: str) -> Iterator[pl.DataFrame]:
     yield frame.with_columns(pl.col(text).cast(pl.String), pl.col(numbers).cast(pl.Int64))
 
 
-def _checked_out(folder: Path, name: str) -> Iterator[pl.DataFrame]:
-    for system in (system for systems in SYSTEMS for system in sorted((folder / systems).glob("*"))):
-        files = (p for p in sorted(system.rglob(f"{FILES[name]}.*")) if p.parent.parent.name in SERVING_FRAMEWORKS)
-        if frames := [_file(path, system.name) for path in files]:
+def _read_checkout(folder: Path, name: str) -> Iterator[pl.DataFrame]:
+    for system in (system for systems in SYSTEM_FOLDERS for system in sorted((folder / systems).glob("*"))):
+        files = (
+            p for p in sorted(system.rglob(f"{TABLE_FILES[name]}.*")) if p.parent.parent.name in SERVING_FRAMEWORKS
+        )
+        if frames := [_read_file(path, system.name) for path in files]:
             yield pl.concat(frames, how="diagonal_relaxed")
 
 
-def _file(path: Path, system: str) -> pl.DataFrame:
+def _read_file(path: Path, system: str) -> pl.DataFrame:
     with path.open("rb") as file:
-        if file.read(len(_LFS)) == _LFS:
+        if file.read(len(_LFS_HEADER)) == _LFS_HEADER:
             raise ValueError(f"{path} isn't there, only what git-lfs knows of it: run `git lfs pull` in the checkout")
     frame = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path, infer_schema_length=None)
     dtype = next(name for name in ("gemm_dtype", "moe_dtype", "attn_dtype", "dtype") if name in frame.columns)

@@ -1,4 +1,4 @@
-"""Gradient boosting of symmetric trees: small, deterministic, and fast to evaluate without a library."""
+"""Fit gradient-boosted symmetric trees: small, deterministic, and fast to evaluate without a library."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from predictors.arrays import Floats, Singles
-from predictors.residual import Trees
+from predictors.boosted_trees import SymmetricTrees
 
-BINS = 48
+HISTOGRAM_BINS = 48
 
 
 def boost(
@@ -26,27 +26,27 @@ def boost(
     passes: int = 0,
     pass_rate: float = 0.1,
     seed: int = 0,
-) -> Trees:
+) -> SymmetricTrees:
     """Fits trees whose sum follows the target, with Huber's loss.
 
-    A tree that was grown stands as it is, though the later ones change what is left for it to explain: after the last
-    one, `passes` go over all of them and correct their leaves.
+    While later trees are added, earlier ones stay unchanged. After the last one, ``passes`` passes over all trees
+    correct their leaves.
 
     Args:
         features: float32 (features, rows).
-        target: (rows,), logarithms of measured over modelled time.
-        weight: (rows,), with mean 1.
-        trees: how many.
-        depth: levels of each, at most 8; a tree has 2**depth leaves.
-        rate: learning rate.
-        huber: errors beyond this count linearly.
-        ridge: pull of a leaf's value to zero, in rows.
-        rows_per_tree: rows drawn for each tree.
-        passes: how often the leaves of all trees are corrected.
-        pass_rate: learning rate of that.
-        seed: of the draws.
+        target: log(measured / modelled), (rows,).
+        weight: Weights with mean 1, (rows,).
+        trees: Number of trees.
+        depth: Levels of each tree, at most 8; a tree has 2**depth leaves.
+        rate: Learning rate.
+        huber: Errors beyond this count linearly.
+        ridge: Strength of the shrinkage of a leaf's value to zero, in rows.
+        rows_per_tree: Rows drawn for each tree.
+        passes: Number of corrections of the leaves of all trees.
+        pass_rate: Learning rate of these corrections.
+        seed: Seed of the draws.
     """
-    edges = _edges(features)
+    edges = _compute_bin_edges(features)
     binned = np.stack([np.searchsorted(e, f, side="left") for e, f in zip(edges, features, strict=True)])
     binned = np.ascontiguousarray(binned.astype(np.uint8))
     draw = np.random.default_rng(seed)
@@ -65,66 +65,68 @@ def boost(
     for t in range(trees):
         rows = draw.choice(len(target), min(rows_per_tree, len(target)), replace=False)
         gradient = np.clip(target[rows] - fitted[rows], -huber, huber) * weight[rows]
-        splits[t] = _grow(np.ascontiguousarray(binned[:, rows]), gradient, weight[rows], depth, ridge)
-        leaf_of[t] = _leaf(binned, splits[t])
+        splits[t] = _grow_tree(np.ascontiguousarray(binned[:, rows]), gradient, weight[rows], depth, ridge)
+        leaf_of[t] = _assign_leaves(binned, splits[t])
         learn(t, rate)
     for _ in range(passes):
         for t in draw.permutation(trees):
             learn(int(t), pass_rate)
-    feature, cut = splits // BINS, splits % BINS
-    return Trees(feature.astype(np.int16), np.stack(edges)[feature, cut], leaves)
+    feature, cut = splits // HISTOGRAM_BINS, splits % HISTOGRAM_BINS
+    return SymmetricTrees(feature.astype(np.int16), np.stack(edges)[feature, cut], leaves)
 
 
-def _edges(features: Singles) -> list[Singles]:
+def _compute_bin_edges(features: Singles) -> list[Singles]:
     """Thresholds of each feature: quantiles, padded so that every feature has BINS of them."""
     out = []
     for row in features:
         values = np.unique(row)
         middles = (values[1:] + values[:-1]) / 2
-        if len(middles) >= BINS:
-            middles = np.unique(np.quantile(row, np.linspace(0, 1, BINS + 1)[1:], method="nearest"))
-        out.append(np.append(middles, np.full(BINS - len(middles), np.inf)).astype(np.float32)[:BINS])
+        if len(middles) >= HISTOGRAM_BINS:
+            middles = np.unique(np.quantile(row, np.linspace(0, 1, HISTOGRAM_BINS + 1)[1:], method="nearest"))
+        out.append(
+            np.append(middles, np.full(HISTOGRAM_BINS - len(middles), np.inf)).astype(np.float32)[:HISTOGRAM_BINS]
+        )
     return out
 
 
-def _grow(
+def _grow_tree(
     binned: npt.NDArray[np.uint8], gradient: Floats, weight: Floats, depth: int, ridge: float
 ) -> npt.NDArray[np.int64]:
-    """The split of each level: the (feature, threshold) that helps most when all leaves take it."""
+    """Return the split of each level: the (feature, threshold) with the largest gain when all leaves use it."""
     leaf = np.zeros(len(gradient), dtype=np.int64)
     splits = np.zeros(depth, dtype=np.int64)
     for level in range(depth):
-        g, w = (sums.cumsum(axis=2) for sums in _sums(binned, leaf, gradient, weight, 2**level))
+        g, w = (sums.cumsum(axis=2) for sums in _sum_histograms(binned, leaf, gradient, weight, 2**level))
         total_g = np.bincount(leaf, gradient, 2**level)[:, None, None]
         total_w = np.bincount(leaf, weight, 2**level)[:, None, None]
         gain = g**2 / (w + ridge) + (total_g - g) ** 2 / (total_w - w + ridge)
         splits[level] = int(gain.sum(axis=0).argmax())
-        leaf |= _beyond(binned, splits[level]) << level
+        leaf |= _compute_split_bits(binned, splits[level]) << level
     return splits
 
 
 @numba.njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
-def _sums(
+def _sum_histograms(
     binned: npt.NDArray[np.uint8], leaf: npt.NDArray[np.int64], gradient: Floats, weight: Floats, leaves: int
 ) -> tuple[Floats, Floats]:
-    """Sums of gradient and weight by (leaf, feature, bin)."""
+    """Sum gradients and weights by (leaf, feature, bin)."""
     features, rows = binned.shape
-    g, w = np.zeros((leaves, features, BINS)), np.zeros((leaves, features, BINS))
+    g, w = np.zeros((leaves, features, HISTOGRAM_BINS)), np.zeros((leaves, features, HISTOGRAM_BINS))
     for feature in range(features):
         for row in range(rows):
             at = binned[feature, row]
-            if at < BINS:
+            if at < HISTOGRAM_BINS:
                 g[leaf[row], feature, at] += gradient[row]
                 w[leaf[row], feature, at] += weight[row]
     return g, w
 
 
-def _beyond(binned: npt.NDArray[np.uint8], split: int) -> npt.NDArray[np.int64]:
-    return np.asarray(binned[split // BINS] > split % BINS, dtype=np.int64)
+def _compute_split_bits(binned: npt.NDArray[np.uint8], split: int) -> npt.NDArray[np.int64]:
+    return np.asarray(binned[split // HISTOGRAM_BINS] > split % HISTOGRAM_BINS, dtype=np.int64)
 
 
-def _leaf(binned: npt.NDArray[np.uint8], splits: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _assign_leaves(binned: npt.NDArray[np.uint8], splits: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     leaf = np.zeros(binned.shape[1], dtype=np.int64)
     for level, split in enumerate(splits):
-        leaf |= _beyond(binned, int(split)) << level
+        leaf |= _compute_split_bits(binned, int(split)) << level
     return leaf

@@ -1,4 +1,4 @@
-"""Measured kernels as one kernel table: the contract's columns plus `gpu`, `source` and `latency_us`."""
+"""Load measured kernels as one kernel table, with the additional columns ``gpu``, ``source`` and ``latency_us``."""
 
 from __future__ import annotations
 
@@ -12,44 +12,44 @@ from predictors.gpu_names import load_gpu
 from predictors.kernels import TENSOR_FAMILIES
 from predictors.training import aiconfigurator, neusight, published, tracelens, traces
 
-_MODELLED = ("fp32", "tf32", "3xtf32", "bf16", "fp16", "fp8", "fp8_block", "nvfp4")
+_FITTED_DTYPES = ("fp32", "tf32", "3xtf32", "bf16", "fp16", "fp8", "fp8_block", "nvfp4")
 """Formats of matrix products that are fitted."""
-KEYS = (
+KEY_COLUMNS = (
     "source", "gpu", "framework", "family", "dtype", "kv_dtype", "direction", "share", "batch", "m", "n", "k", "rows",
     "cols", "flops", "bytes", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "causal", "window", "paged", "tokens",
     "hidden", "inter", "topk", "experts", "tp", "ep", "routing", "blocks", "threads_per_block",
     "indexed", "across", "channels", "height", "width", "part",
 )  # fmt: skip
 
-SLOWED = 1.5
+MAX_VERSION_TIME_RATIO = 1.5
 """How far versions' times of an attention kernel may be apart; beyond, something slowed one down, or it is older."""
 
 
-def load(*data: Path) -> pl.DataFrame:
+def load_datasets(*data: Path) -> pl.DataFrame:
     """Every measured kernel under some folders.
 
     Args:
-        data: each a checkout of aiconfigurator or NeuSight, or a folder that holds such checkouts or tables made from
-            them as `aiconfigurator`, `neusight` and `tracelens`, or some of these.
+        data: Each a checkout of aiconfigurator or NeuSight, or a folder with such checkouts or tables made from them,
+            named ``aiconfigurator``, ``neusight`` and ``tracelens``, or some of these.
 
     Returns:
-        One row per distinct kernel, GPU and framework: the contract's columns, `gpu` (a slug), `source` ('graph',
-        'trace', 'published' or 'rate' where the time excludes the launch, 'eager' where it doesn't), `latency_us`, the
-        median over repeats and versions, `unslowed_us`, the same but the fastest of attention where they are far
-        apart, and `versions_us`, of 'graph' each version's. GPUs that aren't known are left out.
+        One row per distinct kernel, GPU and framework: columns of the kernel table, ``gpu`` (a slug), ``source``
+        ('graph', 'trace', 'published' or 'rate' where the time excludes the launch, 'eager' where it includes it),
+        ``latency_us`` (median over repeats and versions), ``unslowed_us`` (the same, but the fastest of attention times
+        that differ widely), and ``versions_us`` (the time of each version, of 'graph' only). Unknown GPUs are left out.
 
     Raises:
-        ValueError: a folder without any measurement, or a checkout without its large files.
+        ValueError: A folder has no measurement, or a checkout lacks its large files.
     """
-    found = {folder: [_times(frame) for frame in _frames(folder)] for folder in data}
+    found = {folder: [_collect_times(frame) for frame in _read_frames(folder)] for folder in data}
     if empty := [str(folder) for folder, frames in found.items() if not frames]:
         raise ValueError(f"no measured kernels under {', '.join(empty)}")
     rows = pl.concat([frame for frames in found.values() for frame in frames], how="diagonal_relaxed")
-    rows = rows.group_by([key for key in KEYS if key in rows.columns], maintain_order=True).agg(
+    rows = rows.group_by([key for key in KEY_COLUMNS if key in rows.columns], maintain_order=True).agg(
         pl.col("times").explode()
     )
     times = pl.col("times").list
-    slowed = (pl.col("family") == "attention") & (times.max() > SLOWED * times.min())
+    slowed = (pl.col("family") == "attention") & (times.max() > MAX_VERSION_TIME_RATIO * times.min())
     return rows.select(
         pl.exclude("times"),
         latency_us=times.median(),
@@ -58,17 +58,17 @@ def load(*data: Path) -> pl.DataFrame:
     )
 
 
-def _times(frame: pl.DataFrame) -> pl.DataFrame:
+def _collect_times(frame: pl.DataFrame) -> pl.DataFrame:
     """The times of each distinct kernel of one source; a checkout's twenty million rows together take 24 GB."""
-    slugs = {name: slug for name in frame["gpu"].unique().to_list() if (slug := _slug(name))}
-    fitted = ~pl.col("family").is_in(TENSOR_FAMILIES) | pl.col("dtype").is_in(_MODELLED)
+    slugs = {name: slug for name in frame["gpu"].unique().to_list() if (slug := _find_slug(name))}
+    fitted = ~pl.col("family").is_in(TENSOR_FAMILIES) | pl.col("dtype").is_in(_FITTED_DTYPES)
     rows = frame.with_columns(gpu=pl.col("gpu").replace_strict(slugs, default=None, return_dtype=pl.String))
     rows = rows.filter(pl.col("gpu").is_not_null(), fitted, pl.col("latency_us") > 0)
-    keys = [key for key in KEYS if key in rows.columns]
+    keys = [key for key in KEY_COLUMNS if key in rows.columns]
     return rows.group_by(keys, maintain_order=True).agg(times=pl.col("latency_us").cast(pl.Float64))
 
 
-def _frames(folder: Path) -> Iterator[pl.DataFrame]:
+def _read_frames(folder: Path) -> Iterator[pl.DataFrame]:
     if folder.suffix == ".parquet":
         yield traces.load(folder)
     if folder.suffix == ".csv":
@@ -82,7 +82,7 @@ def _frames(folder: Path) -> Iterator[pl.DataFrame]:
         yield tracelens.load(operators)
 
 
-def _slug(name: str) -> str | None:
+def _find_slug(name: str) -> str | None:
     try:
         return load_gpu(name).slug
     except PredictorError:

@@ -1,4 +1,4 @@
-"""Fits laws and learned corrections, leaves GPUs out one by one, and turns both into weights."""
+"""Fit laws and learned corrections, leave GPUs out one by one, and merge all fits into weights."""
 
 from __future__ import annotations
 
@@ -13,187 +13,202 @@ import numpy as np
 import polars as pl
 
 from predictors.arrays import Floats, Singles
-from predictors.columns import law_columns, prepare, sizes
-from predictors.features import ATTENTION_LAWS, features
-from predictors.fitted import Fitted, Weights, machine_of
-from predictors.law import LAWS
-from predictors.machine import ON_MMA, Machine
-from predictors.residual import Averaged, Correction, Trees
-from predictors.stacks import made_for_mma
-from predictors.surface import Spread
+from predictors.attention_stacks import is_made_for_mma
+from predictors.boosted_trees import Correction, SymmetricTrees, TreesAndMlp
+from predictors.columns import build_law_columns, build_law_inputs, prepare_kernels
+from predictors.features import ATTENTION_LAWS, compute_features
+from predictors.gaussian_process import ErrorSpread
+from predictors.hardware import MMA_SUFFIX, Hardware
+from predictors.laws.law import LAWS
 from predictors.training.boost import boost
-from predictors.training.datasets import load
-from predictors.training.descend import descend
-from predictors.training.fit_law import Part, fit_law
-from predictors.training.published import SOURCE as RATE
+from predictors.training.datasets import load_datasets
+from predictors.training.descend import train_mlps
+from predictors.training.fit_law import LawData, fit_law
+from predictors.training.published import RATE_SOURCE as RATE
+from predictors.weights_file import LawConstants, Weights, load_hardware
 
-LAW_ROWS, LAW_ROWS_IN_ALL = 500, 1500
+LAW_ROWS_PER_FRAMEWORK, LAW_ROWS_PER_GPU = 500, 1500
 """Rows of one framework on one GPU that the law's few constants are fitted on, and of all its frameworks."""
-TREE_ROWS = 16000
+TREE_ROWS_PER_FRAMEWORK = 16000
 """The same for the learned corrections."""
-MOST_MISSED = 1.0
+MAX_LOG_ERROR = 1.0
 """Of a time beside an exact floor, as a logarithm. Where most of a kernel is its floor or its launch, what is missed of
 the rest is anything, and a tree whose leaf holds such kernels only would double a sibling's short ones."""
 SHARED_TREES = partial(boost, trees=120, depth=6, rate=0.12, huber=0.3, ridge=20.0)
-"""Grows the trees for GPUs that nobody measured: few and shallow, so that they hold there."""
+"""Fit the trees for unmeasured GPUs: few and shallow, so that they generalize."""
 OWN_TREES = partial(boost, trees=450, depth=8, rate=0.3, huber=0.1, ridge=10.0)
 """Those of an architecture that was measured: many and deep, to follow the quirks of its libraries, but with errors
 beyond 10 % counting linearly, as those of runs that something else slowed down."""
-FINE_FAMILIES = (*ATTENTION_LAWS, "moe")
-FINE_TREES = {"huber": 0.05, "passes": 5}
+DETAILED_FAMILIES = (*ATTENTION_LAWS, "moe")
+DETAILED_TREE_OPTIONS = {"huber": 0.05, "passes": 5}
 """What is otherwise for attention and experts, whose libraries' choices take more to follow than those of products."""
-SMOOTH_FAMILIES = ("moe",)
-NETWORK = partial(descend, perceptrons=3, epochs=150, huber=0.1)
+MLP_FAMILIES = ("moe",)
+OWN_MLPS = partial(train_mlps, perceptrons=3, epochs=150, huber=0.1)
 """Trains what is averaged with the trees of experts: few of all their sizes were measured, and it is smooth between."""
-LEAST_PART = 0.1
+MIN_MEASUREMENT_FRACTION = 0.1
 """A GPU with less than this share of the median GPU's measurements has no part in the trees for unmeasured ones."""
-OWN_LEAST_ROWS = 1000
+MIN_ARCHITECTURE_ROWS = 1000
 """An architecture with fewer measurements of a law gets offsets, but no trees of its own."""
-ANONYMOUS_STEP = 3
+UNNAMED_ROW_STEP = 3
 """One training row in so many is shown again without its framework."""
 TEST_FOLDS = 5
-"""One shape in so many is never trained on: it measures the error of a GPU whose other shapes were seen."""
+"""One of this many shapes is never trained on. It measures the error on a GPU whose other shapes were trained on."""
 
 
 @dataclass(frozen=True)
-class Measured:
+class LawMeasurements:
     """Measurements of one law on one GPU, known by its slug so that a process can hand it to another (`machine_of`).
 
-    Measured kernels, or the rates of large products that somebody published, which the law's constants are fitted to.
+    The GPU is stored as its slug so that the object can be sent to another process (``load_hardware``).
     """
 
     gpu: str
     table: pl.DataFrame
 
     @cached_property
-    def machine(self) -> Machine:
+    def hardware(self) -> Hardware:
         """The GPU."""
-        return machine_of(self.gpu)
+        return load_hardware(self.gpu)
 
     @property
     def board(self) -> str:
         """Slug of the GPU, however its kernels see it."""
-        return self.gpu.removesuffix(ON_MMA)
+        return self.gpu.removesuffix(MMA_SUFFIX)
 
     @property
-    def rated(self) -> bool:
+    def is_published_rate(self) -> bool:
         """Whether it is published rates."""
         return bool(self.table["source"][0] == RATE)
 
     @cached_property
-    def unslowed(self) -> Measured:
+    def fastest_versions(self) -> LawMeasurements:
         """What a GPU can do: of attention kernels of which versions took very different times, the fastest's."""
         fastest = self.table["unslowed_us"]
         if fastest.equals(self.table["latency_us"]):
             return self
-        return Measured(self.gpu, self.table.with_columns(latency_us=fastest))
+        return LawMeasurements(self.gpu, self.table.with_columns(latency_us=fastest))
 
-    def shapes(self, test: bool) -> Measured:
+    def select_shapes(self, test: bool) -> LawMeasurements:
         """The shapes that are never trained on, or the others; of published rates, all there is."""
-        if self.rated:
+        if self.is_published_rate:
             return self
         held = pl.col("shape") % TEST_FOLDS == 0
-        return Measured(self.gpu, self.table.filter(held if test else ~held))
+        return LawMeasurements(self.gpu, self.table.filter(held if test else ~held))
 
 
 @dataclass(frozen=True)
 class LawFit:
-    """One law fitted: constants, launches of eager measurements, trees for any GPU and for those measured, spread."""
+    """Fit of one law: constants, launch times, corrections for unmeasured and for measured GPUs, spread."""
 
     law: str
-    fitted: Fitted
-    launches: dict[str, float]
-    shared: Trees
-    own: dict[str, Correction]
-    spread: Spread | None = None
+    fitted: LawConstants
+    launch_us: dict[str, float]
+    shared_trees: SymmetricTrees
+    architecture_corrections: dict[str, Correction]
+    spread: ErrorSpread | None = None
 
     @property
     def weights(self) -> Weights:
         """As weights that know this law only."""
-        return merge([self])
+        return merge_fits([self])
 
 
-def merge(fits: Sequence[LawFit]) -> Weights:
+def merge_fits(fits: Sequence[LawFit]) -> Weights:
     """Weights from fitted laws, without interval widths."""
     return Weights(
         laws={f.law: f.fitted for f in fits},
-        grown={f"{who}/{f.law}": trees for f in fits for who, trees in {"all": f.shared, **f.own}.items()},
+        corrections={
+            f"{who}/{f.law}": trees
+            for f in fits
+            for who, trees in {"all": f.shared_trees, **f.architecture_corrections}.items()
+        },
         spreads={f.law: f.spread for f in fits if f.spread is not None},
     )
 
 
-def measurements(data: Sequence[Path], hold_out: Collection[str] = ()) -> dict[str, list[Measured]]:
+def load_measurements(data: Sequence[Path], hold_out: Collection[str] = ()) -> dict[str, list[LawMeasurements]]:
     """Measurements by law, one element per GPU and one for its published rates, without the GPUs held out.
 
     Args:
-        data: folders, see `datasets.load`.
-        hold_out: slugs.
+        data: Folders, see ``datasets.load_datasets``.
+        hold_out: Slugs.
     """
-    rows = load(*data)
-    table = prepare(rows).hstack(rows.select("gpu", "source", "latency_us", "unslowed_us", "versions_us"))
-    table = table.with_columns(shape=_shape_number())
-    out: dict[str, list[Measured]] = {}
+    rows = load_datasets(*data)
+    table = prepare_kernels(rows).hstack(rows.select("gpu", "source", "latency_us", "unslowed_us", "versions_us"))
+    table = table.with_columns(shape=_hash_shape())
+    out: dict[str, list[LawMeasurements]] = {}
     for (law, gpu, _), part in table.group_by("law", "gpu", pl.col("source") == RATE, maintain_order=True):
         if law is None or gpu in hold_out:
             continue
-        for measured in _as_seen(str(gpu), part.sort("shape")):
-            if not measured.shapes(test=False).table.is_empty():
+        for measured in _split_by_matrix_units(str(gpu), part.sort("shape")):
+            if not measured.select_shapes(test=False).table.is_empty():
                 out.setdefault(str(law), []).append(measured)
     return out
 
 
-def _as_seen(gpu: str, table: pl.DataFrame) -> list[Measured]:
+def _split_by_matrix_units(gpu: str, table: pl.DataFrame) -> list[LawMeasurements]:
     """Kernels made for older matrix units than the GPU's apart from the others."""
-    seen = table.with_columns(on_mma=made_for_mma(machine_of(gpu))).partition_by("on_mma", maintain_order=True)
-    return [Measured(gpu + ON_MMA * part["on_mma"][0], part) for part in seen]
+    seen = table.with_columns(on_mma=is_made_for_mma(load_hardware(gpu))).partition_by("on_mma", maintain_order=True)
+    return [LawMeasurements(gpu + MMA_SUFFIX * part["on_mma"][0], part) for part in seen]
 
 
-def fit(law: str, parts: Sequence[Measured], near: LawFit | None = None, left_out: Collection[str] = ()) -> LawFit:
+def fit_law_and_corrections(
+    law: str, parts: Sequence[LawMeasurements], near: LawFit | None = None, left_out: Collection[str] = ()
+) -> LawFit:
     """Fits one law on the training shapes of some GPUs.
 
     Args:
-        law: its name.
-        parts: measurements, of a GPU its kernels, its published rates or both.
-        near: a fit of almost the same measurements, to start from; trees of architectures are taken from it.
-        left_out: the architectures whose trees are not.
+        law: Name of the law.
+        parts: Measurements: kernels of a GPU, its published rates, or both.
+        near: Fit of almost the same measurements to start from. Corrections of architectures are taken from it.
+        left_out: Architectures whose corrections are not taken from it.
     """
-    train = [p.shapes(test=False) for p in parts]
-    fitted, launches = fit_law(LAWS[law], [part_of(p.unslowed, LAW_ROWS) for p in train], near.fitted if near else None)
-    own = {} if near is None else {a: trees for a, trees in near.own.items() if a not in left_out}
-    return _corrected(law, fitted, launches, own, train)
+    train = [p.select_shapes(test=False) for p in parts]
+    fitted, launches = fit_law(
+        LAWS[law],
+        [sample_law_data(p.fastest_versions, LAW_ROWS_PER_FRAMEWORK) for p in train],
+        near.fitted if near else None,
+    )
+    own = {} if near is None else {a: trees for a, trees in near.architecture_corrections.items() if a not in left_out}
+    return _fit_corrections(law, fitted, launches, own, train)
 
 
-def refit(fitted: LawFit, parts: Sequence[Measured]) -> LawFit:
+def refit_corrections(fitted: LawFit, parts: Sequence[LawMeasurements]) -> LawFit:
     """A law with its trees fitted on all shapes: what ships, once the shapes held out have measured its error."""
-    trees = _corrected(fitted.law, fitted.fitted, fitted.launches, {}, parts)
+    trees = _fit_corrections(fitted.law, fitted.fitted, fitted.launch_us, {}, parts)
     return replace(trees, spread=fitted.spread)
 
 
-def _corrected(
-    law: str, fitted: Fitted, launches: dict[str, float], known: dict[str, Correction], parts: Sequence[Measured]
+def _fit_corrections(
+    law: str,
+    fitted: LawConstants,
+    launches: dict[str, float],
+    known: dict[str, Correction],
+    parts: Sequence[LawMeasurements],
 ) -> LawFit:
-    """A law with the trees that all GPUs share, and the correction of each architecture where it isn't known.
+    """Fit the trees that all GPUs share, and the correction of each architecture that has none yet.
 
-    A run that was slowed down says nothing of another GPU; of its own it is among what is measured there.
+    The shared trees exclude runs that were slowed down, because these say nothing about another GPU. The corrections of
+    the GPU's own architecture include them.
     """
-    parts = [part for part in parts if not part.rated]
-    many = LEAST_PART * float(np.median([p.table.height for p in parts]))
-    sets = [_residuals(law, p, fitted, launches) for p in parts]
-    unslowed = [_residuals(law, p.unslowed, fitted, launches) for p in parts if p.table.height >= many]
-    shared = SHARED_TREES(*_pooled(unslowed))
+    parts = [part for part in parts if not part.is_published_rate]
+    many = MIN_MEASUREMENT_FRACTION * float(np.median([p.table.height for p in parts]))
+    sets = [_compute_targets(law, p, fitted, launches) for p in parts]
+    unslowed = [_compute_targets(law, p.fastest_versions, fitted, launches) for p in parts if p.table.height >= many]
+    shared = SHARED_TREES(*_pool_targets(unslowed))
     taught = sorted(p.gpu for p in parts if p.table.height >= many)
     own = dict(known)
     family = law.split(" ")[0]
-    grow = partial(OWN_TREES, **FINE_TREES) if family in FINE_FAMILIES else OWN_TREES
+    grow = partial(OWN_TREES, **DETAILED_TREE_OPTIONS) if family in DETAILED_FAMILIES else OWN_TREES
     for architecture in sorted({s.architecture for s in sets} - own.keys()):
         alike = [s for s in sets if s.architecture == architecture]
-        if sum(s.target.size for s in alike) >= OWN_LEAST_ROWS:
-            trees = grow(*_pooled(alike))
-            own[architecture] = Averaged(trees, NETWORK(*_pooled(alike))) if family in SMOOTH_FAMILIES else trees
+        if sum(s.target.size for s in alike) >= MIN_ARCHITECTURE_ROWS:
+            trees = grow(*_pool_targets(alike))
+            own[architecture] = TreesAndMlp(trees, OWN_MLPS(*_pool_targets(alike))) if family in MLP_FAMILIES else trees
     return LawFit(law, replace(fitted, taught=taught), launches, shared, own)
 
 
-def _shape_number() -> pl.Expr:
+def _hash_shape() -> pl.Expr:
     """A number that is the same for the same shape on every GPU, in any version of any library."""
     numbers = ("batch", "m", "n", "k", "rows", "cols", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "window",
                "tokens", "hidden", "inter", "topk", "experts", "tp", "ep")  # fmt: skip
@@ -203,27 +218,27 @@ def _shape_number() -> pl.Expr:
     return mixed // 65536 + mixed % 65536 * 65536
 
 
-def part_of(measured: Measured, rows: int) -> Part:
+def sample_law_data(measured: LawMeasurements, rows: int) -> LawData:
     """What a law is fitted to: a sample of so many rows of each framework on one GPU."""
-    table = sample(measured.table, min(rows, LAW_ROWS_IN_ALL // measured.table["framework"].n_unique()))
-    return Part(
-        measured.machine,
-        law_columns(table, measured.machine),
+    table = sample_rows(measured.table, min(rows, LAW_ROWS_PER_GPU // measured.table["framework"].n_unique()))
+    return LawData(
+        measured.hardware,
+        build_law_columns(table, measured.hardware),
         table["share"].to_numpy(),
         table["framework"].to_numpy().astype(object),
         (table["source"] == "eager").to_numpy(),
         table["latency_us"].to_numpy(),
-        measured.rated,
+        measured.is_published_rate,
     )
 
 
-def sample(table: pl.DataFrame, rows: int) -> pl.DataFrame:
+def sample_rows(table: pl.DataFrame, rows: int) -> pl.DataFrame:
     """At most so many rows of each framework; GPUs measured on the same shapes get the same ones."""
     return table.filter(pl.int_range(pl.len()).over("framework") < rows)
 
 
 @dataclass(frozen=True)
-class Residuals:
+class CorrectionTargets:
     """What the law misses on one GPU: features (features, rows), log(measured / law) and weights (rows,)."""
 
     architecture: str
@@ -232,74 +247,76 @@ class Residuals:
     weight: Floats
 
 
-def _residuals(law: str, measured: Measured, fitted: Fitted, launches: dict[str, float]) -> Residuals:
-    table, gpu = sample(measured.table, TREE_ROWS), measured.machine
-    named = _residuals_of(law, table, table, gpu, fitted, launches)
-    framed = table.filter(pl.col("framework").is_not_null()).gather_every(ANONYMOUS_STEP)
+def _compute_targets(
+    law: str, measured: LawMeasurements, fitted: LawConstants, launches: dict[str, float]
+) -> CorrectionTargets:
+    table, gpu = sample_rows(measured.table, TREE_ROWS_PER_FRAMEWORK), measured.hardware
+    named = _compute_row_targets(law, table, table, gpu, fitted, launches)
+    framed = table.filter(pl.col("framework").is_not_null()).gather_every(UNNAMED_ROW_STEP)
     if framed.is_empty():
         return named
-    # A trace doesn't name its framework: some rows teach what all of them have in common.
+    # A trace does not name its framework: rows without one train what all frameworks have in common.
     nameless = framed.with_columns(framework=pl.lit(None, dtype=pl.String))
-    anonymous = _residuals_of(law, framed, nameless, gpu, fitted, launches)
-    return Residuals(
+    anonymous = _compute_row_targets(law, framed, nameless, gpu, fitted, launches)
+    return CorrectionTargets(
         gpu.architecture,
         np.concatenate([named.features, anonymous.features], axis=1),
         np.concatenate([named.target, anonymous.target]),
-        np.concatenate([named.weight, anonymous.weight / ANONYMOUS_STEP]),
+        np.concatenate([named.weight, anonymous.weight / UNNAMED_ROW_STEP]),
     )
 
 
-def _residuals_of(
-    law: str, table: pl.DataFrame, shown: pl.DataFrame, gpu: Machine, fitted: Fitted, launches: dict[str, float]
-) -> Residuals:
+def _compute_row_targets(
+    law: str, table: pl.DataFrame, shown: pl.DataFrame, gpu: Hardware, fitted: LawConstants, launches: dict[str, float]
+) -> CorrectionTargets:
     """Residuals of rows of which the law and the trees are shown those of `shown`, with other frameworks."""
-    columns, frameworks = law_columns(table, gpu), sizes(shown).frameworks
-    terms = LAWS[law].at(columns, table["share"].to_numpy(), gpu, fitted.constants(gpu, frameworks))
-    kernel = kernel_us(table, launches.get(gpu.slug, 0.0))
+    columns, frameworks = build_law_columns(table, gpu), build_law_inputs(shown).frameworks
+    terms = LAWS[law].evaluate(columns, table["share"].to_numpy(), gpu, fitted.compute_constants(gpu, frameworks))
+    kernel = subtract_launch_us(table, launches.get(gpu.slug, 0.0))
     share = kernel / table["latency_us"].to_numpy()
-    correctable = LAWS[law].correctable(terms)
+    correctable = LAWS[law].compute_correctable_fraction(terms)
     share = share * correctable
     target = np.log(kernel / terms.time_us) / correctable
     if LAWS[law].floor_is_exact:
-        target = np.clip(target, -MOST_MISSED, MOST_MISSED)
+        target = np.clip(target, -MAX_LOG_ERROR, MAX_LOG_ERROR)
     weight = share**2 / np.sum(share**2)
-    return Residuals(gpu.architecture, features(law, frameworks, columns, terms, gpu), target, weight)
+    return CorrectionTargets(gpu.architecture, compute_features(law, frameworks, columns, terms, gpu), target, weight)
 
 
-def kernel_us(table: pl.DataFrame, launch_us: float) -> Floats:
+def subtract_launch_us(table: pl.DataFrame, launch_us: float) -> Floats:
     """Measured times without the launch: of eager rows at least a tenth is the kernel."""
     latency = table["latency_us"].to_numpy()
     eager = (table["source"] == "eager").to_numpy()
     return np.where(eager, np.maximum(latency - launch_us, 0.1 * latency), latency)
 
 
-def _pooled(sets: Sequence[Residuals]) -> tuple[Singles, Floats, Floats]:
+def _pool_targets(sets: Sequence[CorrectionTargets]) -> tuple[Singles, Floats, Floats]:
     """Features, target and weights of several GPUs together."""
     weight = np.concatenate([s.weight for s in sets])
     features = np.concatenate([s.features for s in sets], axis=1)
     return features, np.concatenate([s.target for s in sets]), weight / weight.mean()
 
 
-def fit_all(data: dict[str, list[Measured]], jobs: int = 2) -> tuple[Weights, pl.DataFrame]:
+def fit_all(data: dict[str, list[LawMeasurements]], jobs: int = 2) -> tuple[Weights, pl.DataFrame]:
     """Fits every law, scores it on what was held out, and fits its trees again on all shapes.
 
     Args:
-        data: from `measurements`.
-        jobs: processes.
+        data: From ``load_measurements``.
+        jobs: Number of processes.
 
     Returns:
-        The weights, and the scored rows of `evaluate.cross_validate`.
+        The weights, and the scored rows of ``evaluate.cross_validate``.
     """
     from predictors.training.evaluate import cross_validate
-    from predictors.training.widths import summarise
+    from predictors.training.widths import compute_widths_and_exponents
 
-    # Polars' threads don't survive a fork.
+    # The threads of polars do not survive a fork.
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        # The laws with the most GPUs take longest: they go first.
+        # Start with the laws with the most GPUs, which take longest.
         names = sorted(data, key=lambda law: (-len(data[law]), law))
         results = list(pool.map(cross_validate, names, [data[law] for law in names]))
-        ships = list(pool.map(refit, [fitted for fitted, _ in results], [data[law] for law in names]))
+        ships = list(pool.map(refit_corrections, [fitted for fitted, _ in results], [data[law] for law in names]))
     scored = pl.concat([rows for _, rows in results], how="diagonal_relaxed")
-    intervals, transfer = summarise(scored)
-    weights = merge(ships)
+    intervals, transfer = compute_widths_and_exponents(scored)
+    weights = merge_fits(ships)
     return replace(weights, intervals=intervals, transfer=transfer), scored

@@ -1,4 +1,4 @@
-"""NeuSight's operator measurements: a checkout's own files, or tables made from them. fp32, the launch included."""
+"""Read NeuSight's operator measurements (fp32, launch included): the files of a checkout, or tables made from them."""
 
 from __future__ import annotations
 
@@ -7,32 +7,38 @@ from pathlib import Path
 
 import polars as pl
 
-DATA = Path("scripts/asplos/data")
+DATA_FOLDER = Path("scripts/asplos/data")
 """In a checkout: dataset[_amd]/train/collect/OP/TORCH/GPU.csv and dataset[_amd]/test/OP.csv, `Latency` in ms."""
-UNARY = ("addu", "divu", "gelu", "mulu", "powu", "relu", "tanh")
-BINARY = ("add", "div", "mul", "pow")
+UNARY_OPS = ("addu", "divu", "gelu", "mulu", "powu", "relu", "tanh")
+BINARY_OPS = ("add", "div", "mul", "pow")
 
-_CLASSES = {
-    **dict.fromkeys(UNARY, "elem_unary"), **dict.fromkeys(BINARY, "elem_binary"), "linear": "linear", "bmm": "bmm",
+_OP_CLASSES = {
+    **dict.fromkeys(UNARY_OPS, "elem_unary"), **dict.fromkeys(BINARY_OPS, "elem_binary"), "linear": "linear",
+    "bmm": "bmm",
     "conv": "conv", "softmax": "softmax", "ln": "layernorm",
 }  # fmt: skip
-_VECTOR = {"elem_unary": "elementwise", "elem_binary": "elementwise", "softmax": "softmax", "layernorm": "norm"}
-_TEST = ("bmm", "linear", "elem", "ln", "softmax")
-_BYTES = 4
+_VECTOR_FAMILIES = {
+    "elem_unary": "elementwise",
+    "elem_binary": "elementwise",
+    "softmax": "softmax",
+    "layernorm": "norm",
+}
+_TEST_FILES = ("bmm", "linear", "elem", "ln", "softmax")
+_FP32_BYTES = 4
 _COLUMNS = ("gpu", "op_class", "latency_us", "flops", "bytes", "B", "H", "m", "n", "k", "channels", "height")
 
 
 def load(folder: Path) -> Iterator[pl.DataFrame]:
-    """The measurements in the columns of `predictors.kernels`, one frame per kind of kernel.
+    """Read the measurements in the columns of ``predictors.kernels``, one frame per kind of kernel.
 
     Args:
-        folder: a checkout, or a folder of our tables (kernels.parquet, kernels_extra.parquet).
+        folder: Checkout, or folder of our tables (kernels.parquet, kernels_extra.parquet).
     """
-    frames = _checked_out(folder / DATA) if (folder / DATA).is_dir() else _tables(folder)
+    frames = _read_checkout(folder / DATA_FOLDER) if (folder / DATA_FOLDER).is_dir() else _read_tables(folder)
     if not frames:
         return
     rows = pl.concat(frames, how="diagonal_relaxed").with_columns(source=pl.lit("eager"), dtype=pl.lit("fp32"))
-    # The P4 (75 W) throttles on long products: efficiency falls threefold with run length.
+    # The P4 (75 W) throttles on long GEMMs: efficiency falls threefold with run length.
     throttled = (pl.col("gpu") == "Tesla P4") & (pl.col("op_class") == "linear") & (pl.col("flops") > 3e9)
     rows = rows.filter(~throttled)
     common = ("gpu", "source", "dtype", "latency_us")
@@ -40,8 +46,8 @@ def load(folder: Path) -> Iterator[pl.DataFrame]:
         *common, "m", "n", "k", family=pl.lit("gemm"),
         batch=pl.when(pl.col("op_class") == "bmm").then("B").otherwise(1),
     )  # fmt: skip
-    yield rows.filter(pl.col("op_class").is_in(list(_VECTOR))).select(
-        *common, "flops", "bytes", family=pl.col("op_class").replace(_VECTOR), rows="B", cols="H"
+    yield rows.filter(pl.col("op_class").is_in(list(_VECTOR_FAMILIES))).select(
+        *common, "flops", "bytes", family=pl.col("op_class").replace(_VECTOR_FAMILIES), rows="B", cols="H"
     )
     yield rows.filter(pl.col("op_class") == "conv").select(
         *common,
@@ -58,7 +64,7 @@ def load(folder: Path) -> Iterator[pl.DataFrame]:
     )
 
 
-def _tables(folder: Path) -> list[pl.DataFrame]:
+def _read_tables(folder: Path) -> list[pl.DataFrame]:
     paths = [path for path in (folder / "kernels.parquet", folder / "kernels_extra.parquet") if path.exists()]
     conv = pl.col("op_class") == "conv"
     filters = pl.col("Cin") * pl.col("Cout")
@@ -78,44 +84,50 @@ def _tables(folder: Path) -> list[pl.DataFrame]:
     ]
 
 
-def _checked_out(data: Path) -> list[pl.DataFrame]:
+def _read_checkout(data: Path) -> list[pl.DataFrame]:
     paths = sorted(data.glob("dataset*/*/collect/*/*/*.csv"))
-    paths += [path for path in sorted(data.glob("dataset*/test/*.csv")) if path.stem in _TEST]
-    return [_file(path) for path in paths]
+    paths += [path for path in sorted(data.glob("dataset*/test/*.csv")) if path.stem in _TEST_FILES]
+    return [_read_file(path) for path in paths]
 
 
-def _file(path: Path) -> pl.DataFrame:
+def _read_file(path: Path) -> pl.DataFrame:
     frame = pl.read_csv(path, infer_schema_length=None)
     rows = frame.select(
         pl.col("^(B|H|M|N|K|Input_Channel|Output_Channel|Kernel_Szie|Input_Size|Stride|Padding)$").cast(pl.Int64),
-        op_class=pl.col("OPName").replace_strict(_CLASSES, default=None, return_dtype=pl.String),
+        op_class=pl.col("OPName").replace_strict(_OP_CLASSES, default=None, return_dtype=pl.String),
         gpu="Device",
         latency_us=pl.col("Latency").cast(pl.Float64) * 1e3,
     ).drop_nulls("op_class")
-    work = _convolution() if "Input_Channel" in rows.columns else _product() if "M" in rows.columns else _vector()
+    work = (
+        _build_conv_columns()
+        if "Input_Channel" in rows.columns
+        else _build_gemm_columns()
+        if "M" in rows.columns
+        else _build_vector_columns()
+    )
     rows = rows.with_columns(work)
     return rows.select(name for name in _COLUMNS if name in rows.columns)
 
 
-def _product() -> list[pl.Expr]:
+def _build_gemm_columns() -> list[pl.Expr]:
     """[M, N] times [N, K]: the raw N is what the sum runs over."""
     batch, m, n, k = (pl.col(name) for name in "BMKN")
-    size = batch * (m * k + k * n + m * n) * _BYTES
+    size = batch * (m * k + k * n + m * n) * _FP32_BYTES
     return [m.alias("m"), n.alias("n"), k.alias("k"), (2 * batch * m * n * k).alias("flops"), size.alias("bytes")]
 
 
-def _convolution() -> list[pl.Expr]:
+def _build_conv_columns() -> list[pl.Expr]:
     batch, channels, filters, edge = (pl.col(c) for c in ("B", "Input_Channel", "Output_Channel", "Input_Size"))
-    window = pl.col("Kernel_Szie")  # so spelt in the files
+    window = pl.col("Kernel_Szie")  # spelling of the files
     out = (edge + 2 * pl.col("Padding") - window) // pl.col("Stride") + 1
     m, k = batch * out**2, channels * window**2
     numel = batch * channels * edge**2 + filters * k + m * filters
     return [
         m.alias("m"), filters.alias("n"), k.alias("k"), (2 * m * filters * k).alias("flops"),
-        (numel * _BYTES).alias("bytes"), channels.alias("channels"), out.alias("height"),
+        (numel * _FP32_BYTES).alias("bytes"), channels.alias("channels"), out.alias("height"),
     ]  # fmt: skip
 
 
-def _vector() -> list[pl.Expr]:
+def _build_vector_columns() -> list[pl.Expr]:
     tensors = pl.when(pl.col("op_class") == "elem_binary").then(3).otherwise(2)
-    return [(pl.col("B") * pl.col("H") * tensors * _BYTES).alias("bytes")]
+    return [(pl.col("B") * pl.col("H") * tensors * _FP32_BYTES).alias("bytes")]

@@ -1,4 +1,4 @@
-"""The fit's errors as a card that ships with the weights, and as tables for the documentation."""
+"""Format the errors of a fit as a card that ships with the weights, and as tables for the documentation."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from predictors.fitted import Weights
-from predictors.intervals import CALIBRATED, SITUATIONS, STACK
-from predictors.machine import ON_MMA
+from predictors.hardware import MMA_SUFFIX
+from predictors.intervals import CALIBRATED, SITUATIONS, UNNAMED_FRAMEWORK
+from predictors.weights_file import Weights
 
 _HEADER = """\
 # What these weights were fitted on and how far off they were on what they hadn't seen.
@@ -25,24 +25,32 @@ tracelens = "github.com/AMD-AGI/TraceLens, MIT: operators of real jobs on MI300X
 traces = "predictors/training/traces.py: kernels of public profiler traces; scored from 2 us on"
 published = "predictors/training/published.py: rates of GEMMs (their GPUs are rated), times of others"
 """
-COLUMNS = (
+LAW_TABLE_COLUMNS = (
     "GPU", "in base", "GPU held out", "bias", "its class held out", "GPU held out, 30 kernels measured",
     "GPU held out, law alone", "roofline", "peak ratio", "kernels",
 )  # fmt: skip
-STACK_COLUMNS = ("", "kernels of", "GPU", "in base", "GPU held out", "GPU held out, 30 kernels measured", "kernels")
-STACKS_ARE = (
+STACK_TABLE_COLUMNS = (
+    "",
+    "kernels of",
+    "GPU",
+    "in base",
+    "GPU held out",
+    "GPU held out, 30 kernels measured",
+    "kernels",
+)
+STACKS_NOTE = (
     "What a trace tells by its kernels' names: FlashAttention 2, 3 or 4, FlashInfer, Triton, TensorRT-LLM's kernels "
     "for Blackwell (trtllm-gen)."
 )
-WIDTHS_ARE = (
+WIDTHS_NOTE = (
     "Factor by which a kernel may be faster or slower, 90 %, by situation; the last column is what a kernel whose "
     "framework isn't named (any trace) has on top, unless the GPU is calibrated."
 )
-COVERAGE_IS = (
+COVERAGE_NOTE = (
     "Share of a GPU's kernels, in percent, inside their interval in the base, elsewhere inside the width that the "
     "other GPUs need, times the margin: mean over the GPUs, and in brackets the worst GPU."
 )
-TITLES = {
+LAW_TITLES = {
     "gemm half": "GEMM, bf16",
     "gemm fp8": "GEMM, fp8",
     "gemm fp8_block": "GEMM, fp8 in blocks",
@@ -69,18 +77,18 @@ TITLES = {
 }
 
 
-def card(weights: Weights, errors: pl.DataFrame, held_out: Sequence[str]) -> str:
+def format_card(weights: Weights, errors: pl.DataFrame, held_out: Sequence[str]) -> str:
     """The TOML text of `card.toml`.
 
     Args:
-        weights: what was fitted.
-        errors: from `evaluate.table`.
-        held_out: slugs of the GPUs that were left out of everything.
+        weights: Fitted weights.
+        errors: From ``evaluate.summarise_errors``.
+        held_out: Slugs of the GPUs that were left out of everything.
     """
-    lines = [_HEADER, f"held_out = {_strings(held_out)}", ""]
+    lines = [_HEADER, f"held_out = {_format_string_list(held_out)}", ""]
     for law, fitted in sorted(weights.laws.items()):
-        lines += [f'[laws."{law}"]', f"gpus = {_strings(_boards(fitted.gpu))}"]
-        lines += [f"rated = {_strings(sorted(fitted.rated))}"] if fitted.rated else []
+        lines += [f'[laws."{law}"]', f"gpus = {_format_string_list(_list_boards(fitted.gpu))}"]
+        lines += [f"rated = {_format_string_list(sorted(fitted.rated))}"] if fitted.rated else []
         order = {where: place for place, where in enumerate(SITUATIONS)}
         rows = sorted(
             errors.filter(pl.col("law") == law).to_dicts(), key=lambda r: order.get(r["situation"], len(order))
@@ -88,7 +96,7 @@ def card(weights: Weights, errors: pl.DataFrame, held_out: Sequence[str]) -> str
         alone: set[str] = set()
         for row in rows:
             kind = {"base": "in_base", CALIBRATED: "calibrated"}.get(row["situation"])
-            # What is farther off than the GPU left out alone is its whole class left out.
+            # Rows after that of the GPU left out alone are those with its whole class left out.
             kind = kind or ("class_left_out" if row["gpu"] in alone else "left_out")
             alone |= {row["gpu"]} if kind == "left_out" else set()
             figures = f"median = {row['model_median']:.1f}, p90 = {row['model_p90']:.1f}, kernels = {row['n']}"
@@ -97,47 +105,49 @@ def card(weights: Weights, errors: pl.DataFrame, held_out: Sequence[str]) -> str
     return "\n".join(lines)
 
 
-def markdown(errors: pl.DataFrame, stacks: pl.DataFrame, weights: Weights, inside: pl.DataFrame) -> str:
+def format_markdown(errors: pl.DataFrame, stacks: pl.DataFrame, weights: Weights, inside: pl.DataFrame) -> str:
     """What docs/accuracy-kernels.md ends with: errors of every law on every GPU, the intervals' widths and coverage.
 
     Args:
-        errors: from `evaluate.table`.
-        stacks: from `evaluate.by_stack`.
-        weights: their intervals.
-        inside: from `evaluate.coverage`.
+        errors: From ``evaluate.summarise_errors``.
+        stacks: From ``evaluate.summarise_by_stack``.
+        weights: Weights with interval widths.
+        inside: From ``widths.compute_coverage``.
     """
-    order = {law: place for place, law in enumerate(TITLES)}
+    order = {law: place for place, law in enumerate(LAW_TITLES)}
     laws = sorted(errors["law"].unique().to_list(), key=lambda law: (order.get(law, len(order)), law))
-    parts = [_law_table(law, errors.filter(pl.col("law") == law)) for law in laws]
-    return "\n".join([*parts, *_stacks(stacks), *_widths(weights), *_coverage(inside), ""])
+    parts = [_format_law_table(law, errors.filter(pl.col("law") == law)) for law in laws]
+    return "\n".join([*parts, *_format_stacks(stacks), *_format_widths(weights), *_format_coverage(inside), ""])
 
 
-def _stacks(stacks: pl.DataFrame) -> list[str]:
+def _format_stacks(stacks: pl.DataFrame) -> list[str]:
     """One line per law, stack and GPU."""
     if stacks.is_empty():
         return []
-    lines = ["### Attention whose kernels are known", "", STACKS_ARE, "", f"| {' | '.join(STACK_COLUMNS)} |"]
-    lines.append("|---" * len(STACK_COLUMNS) + "|")
+    lines = ["### Attention whose kernels are known", "", STACKS_NOTE, "", f"| {' | '.join(STACK_TABLE_COLUMNS)} |"]
+    lines.append("|---" * len(STACK_TABLE_COLUMNS) + "|")
     for (law, stack, gpu), rows in stacks.group_by("law", "framework", "gpu", maintain_order=True):
         by = {row["situation"]: row for row in rows.to_dicts()}
         alone = next((by[s] for s in SITUATIONS[1:] if s in by), None)
-        cells = [str(law), str(stack), str(gpu), _figure(by.get("base"), "model"), _figure(alone, "model"),
-                 _figure(by.get(CALIBRATED), "model"), str(by["base"]["n"])]  # fmt: skip
+        cells = [str(law), str(stack), str(gpu), _format_figure(by.get("base"), "model"), _format_figure(alone,
+        "model"),
+                 _format_figure(by.get(CALIBRATED), "model"), str(by["base"]["n"])]  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")
     return [*lines, ""]
 
 
-def _widths(weights: Weights) -> list[str]:
+def _format_widths(weights: Weights) -> list[str]:
     where = (*SITUATIONS, CALIBRATED)
     rows = [
-        f"| {law} | {' | '.join(f'× {math.exp(widths[s]):.2f}' for s in where)} | × {math.exp(widths[STACK]):.2f} |"
+        f"| {law} | {' | '.join(f'× {math.exp(widths[s]):.2f}' for s in where)} | × "
+        f"{math.exp(widths[UNNAMED_FRAMEWORK]):.2f} |"
         for law, widths in sorted(weights.intervals.items())
     ]
     head = f"| | {' | '.join(where)} | unnamed framework |"
-    return ["### Widths of the intervals", "", WIDTHS_ARE, "", head, "|---" * (len(where) + 2) + "|", *rows, ""]
+    return ["### Widths of the intervals", "", WIDTHS_NOTE, "", head, "|---" * (len(where) + 2) + "|", *rows, ""]
 
 
-def _coverage(inside: pl.DataFrame) -> list[str]:
+def _format_coverage(inside: pl.DataFrame) -> list[str]:
     """Mean over GPUs and the worst GPU of each law and situation."""
     cells: dict[str, dict[str, str]] = {}
     for (law, where), part in inside.group_by("law", "situation", maintain_order=True):
@@ -148,37 +158,48 @@ def _coverage(inside: pl.DataFrame) -> list[str]:
     where = (*SITUATIONS, CALIBRATED)
     rows = [f"| {law} | {' | '.join(found.get(s, '–') for s in where)} |" for law, found in sorted(cells.items())]
     head = f"| | {' | '.join(where)} |"
-    return ["### Coverage of the intervals", "", COVERAGE_IS, "", head, "|---" * (len(where) + 1) + "|", *rows]
+    return ["### Coverage of the intervals", "", COVERAGE_NOTE, "", head, "|---" * (len(where) + 1) + "|", *rows]
 
 
-def _law_table(law: str, rows: pl.DataFrame) -> str:
+def _format_law_table(law: str, rows: pl.DataFrame) -> str:
     """One line per GPU: in the base, held out alone, with its class, with a calibration; then the baselines."""
-    lines = [f"### {TITLES.get(law, law)}", "", f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
+    lines = [
+        f"### {LAW_TITLES.get(law, law)}",
+        "",
+        f"| {' | '.join(LAW_TABLE_COLUMNS)} |",
+        "|---" * len(LAW_TABLE_COLUMNS) + "|",
+    ]
     for (gpu,), of_gpu in rows.group_by("gpu", maintain_order=True):
         by = {row["situation"]: row for row in of_gpu.to_dicts()}
         base, calibrated = by["base"], by.get(CALIBRATED)
         alone, with_class, *_ = *(by[s] for s in SITUATIONS[1:] if s in by), None, None
         shown = alone or base
-        held = [f"{_figure(alone, 'model')} ({alone['situation']})", f"{alone['bias']:+.0f}"] if alone else ["–", "–"]
+        held = (
+            [f"{_format_figure(alone, 'model')} ({alone['situation']})", f"{alone['bias']:+.0f}"]
+            if alone
+            else ["–", "–"]
+        )
         cells = [
-            str(gpu), _figure(base, "model"), *held, _figure(with_class, "model"), _figure(calibrated, "model"),
-            _figure(alone, "law"), _figure(shown, "roofline"), _figure(shown, "peak_ratio"), str(base["n"]),
+            str(gpu), _format_figure(base, "model"), *held, _format_figure(with_class, "model"),
+            _format_figure(calibrated, "model"),
+            _format_figure(alone, "law"), _format_figure(shown, "roofline"), _format_figure(shown, "peak_ratio"),
+            str(base["n"]),
         ]  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
 
 
-def _figure(row: dict[str, Any] | None, name: str) -> str:
+def _format_figure(row: dict[str, Any] | None, name: str) -> str:
     if row is None:
         return "–"
     median, p90 = row[f"{name}_median"], row[f"{name}_p90"]
     return "–" if median is None or p90 is None else f"{median:.1f} / {p90:.0f}"
 
 
-def _boards(slugs: Iterable[str]) -> list[str]:
+def _list_boards(slugs: Iterable[str]) -> list[str]:
     """GPUs, however their kernels see them."""
-    return sorted({slug.removesuffix(ON_MMA) for slug in slugs})
+    return sorted({slug.removesuffix(MMA_SUFFIX) for slug in slugs})
 
 
-def _strings(items: Sequence[str]) -> str:
+def _format_string_list(items: Sequence[str]) -> str:
     return "[" + ", ".join(f'"{item}"' for item in items) + "]"

@@ -8,9 +8,9 @@ from standin.capture import Call
 from standin.trace import GAP_US, built
 
 from predictors import Batch
-from tracekit.prediction.ends import point_and_ends, repeats
-from tracekit.prediction.scaling import as_measured
-from tracekit.replay.run import prepare
+from tracekit.parallelism.relayout import add_measured_times
+from tracekit.prediction.intervals import compute_interval_times, number_repeats
+from tracekit.run import prepare_run
 
 LONG_US = 1e6
 """For a stand-in's kernels, so that none is taken for faster than its arithmetic allows."""
@@ -19,7 +19,7 @@ LONG_US = 1e6
 def table_of(calls: Sequence[Call]) -> pl.DataFrame:
     """The kernels as tracekit reads them from a trace, without their times."""
     trace = built(calls, repeat(LONG_US), host_us=GAP_US)
-    return as_measured(prepare(trace, source_gpu="v100-sxm-16gb")).drop("measured_us")
+    return add_measured_times(prepare_run(trace, source_gpu="v100-sxm-16gb")).drop("measured_us")
 
 
 def carried(table: pl.DataFrame, source_gpu: str, gpu: str, slower: float) -> pl.DataFrame:
@@ -33,5 +33,5 @@ def in_all(table: pl.DataFrame, times: pl.DataFrame) -> tuple[float, float, floa
     known = pl.concat([table.select("family"), times], how="horizontal").with_columns(
         pl.col("time_us", "low_us", "high_us").fill_null(0.0)
     )
-    time_us, low_us, high_us = (float(ends.sum()) for ends in point_and_ends(known, repeats(table)))
+    time_us, low_us, high_us = (float(ends.sum()) for ends in compute_interval_times(known, number_repeats(table)))
     return time_us, low_us, high_us

@@ -7,19 +7,19 @@ import pytest
 from predictors import list_gpus
 from tests.benchmarks.conftest import LAUNCHES
 from tests.benchmarks.timing import best
-from tracekit.graph import Graph, link
+from tracekit.graph import Graph, build_graph
 from tracekit.ingest import load_bytes
-from tracekit.prediction.step import predict
+from tracekit.prediction.predictor import predict
 from tracekit.replay.engine import replay
-from tracekit.replay.run import prepare
+from tracekit.run import prepare_run
 from tracekit.workload import steps
-from tracekit.workload.extract import extract
+from tracekit.workload.kernel_table import build_kernel_table
 
 
 @pytest.fixture(scope="module")
 def graph(text: bytes) -> Graph:
     trace = load_bytes(text, "benchmark").rank()
-    return link(trace, extract(trace), steps.marks(steps.find(trace)))
+    return build_graph(trace, build_kernel_table(trace), steps.list_step_edges(steps.find_steps(trace)))
 
 
 def python_pass(graph: Graph) -> list[int]:
@@ -71,7 +71,7 @@ def test_replay_against_networkx(benchmark, graph):
 
 def test_thirty_gpus_share_what_the_trace_tells(benchmark, text):
     """A prediction of 20,000 kernels on 30 GPUs, in less than 2 s; each GPU more takes a fraction of the first."""
-    run = prepare(load_bytes(text, "benchmark"))
+    run = prepare_run(load_bytes(text, "benchmark"))
     gpus = list_gpus()[:30]
     predict(run, gpus)
     benchmark.pedantic(predict, (run, gpus), rounds=1)

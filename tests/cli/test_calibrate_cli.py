@@ -89,7 +89,7 @@ def test_the_bench_scripts_flash_attention_says_nothing_of_other_kernels(run, tm
     path = tmp_path / "RESULT.json"
     path.write_text(json.dumps({"format": 1, "gpu": gpu, "kernels": told}))
     assert run("calibrate", path)[0] == 0
-    (kept,) = calibration.stored()
+    (kept,) = calibration.load_all()
     asked = pl.DataFrame([rows[3] | {"framework": stack} for stack in ("fa2", "fa3")])
     now = predict(asked, "h100-sxm", calibrations={load_gpu("h100-sxm"): kept.kernels})["time_us"]
     fa2, fa3 = now / predict(asked, "h100-sxm")["time_us"]
@@ -118,10 +118,10 @@ def test_kernels_that_tell_the_others_wrong_are_left_out(run, result):
 
 
 def test_what_can_not_be_kept_leaves_nothing_behind(run, result):
-    (calibration.directory() / "t4.json").mkdir(parents=True)
+    (calibration.get_directory() / "t4.json").mkdir(parents=True)
     code, _, err = run("calibrate", result)
     assert (code, err.count("\n"), "t4.json can't be written: Is a directory" in err) == (1, 1, True)
-    assert [path.name for path in calibration.directory().iterdir()] == ["t4.json"]
+    assert [path.name for path in calibration.get_directory().iterdir()] == ["t4.json"]
 
 
 def test_where_all_are_left_out_nothing_is_kept(run, result):
@@ -210,10 +210,10 @@ def test_other_mistakes_are_said(run, tmp_path, trace, result):
 
 
 def test_a_gpu_of_a_file_is_kept_by_its_name(run, trace, tmp_path):
-    from predictors.gpu_file import FOLDER
+    from predictors.gpu_file import GPU_FILES
 
     own = tmp_path / "own-gpu.toml"
-    own.write_text((FOLDER / "t4.toml").read_text())
+    own.write_text((GPU_FILES / "t4.toml").read_text())
     assert load_gpu(str(own)).slug == "own-gpu"
     run("calibrate", "--trace", trace, "--gpu", own)
     assert "calibrated with" in step_us(run, trace, own, "--source-gpu", "a100-sxm-80gb")[1]

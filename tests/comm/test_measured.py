@@ -9,8 +9,8 @@ import pytest
 from evaluate_networks import given, sweeps
 
 from tracekit.comm import Cluster, ClusterError, load_cluster, predict
-from tracekit.comm.cluster import FOLDER
-from tracekit.comm.measured import Measured
+from tracekit.comm.cluster import CLUSTER_FOLDER
+from tracekit.comm.measured_collectives import MeasuredCollective
 
 SIZES = [2**power for power in range(3, 34, 2)]
 
@@ -26,7 +26,8 @@ def measured(cluster: Cluster, factor: float, calls: pl.DataFrame) -> Cluster:
     return replace(
         cluster,
         measured=tuple(
-            Measured(kind, size, ranks, factor * us) for kind, size, ranks, us in found.select(names).iter_rows()
+            MeasuredCollective(kind, size, ranks, factor * us)
+            for kind, size, ranks, us in found.select(names).iter_rows()
         ),
     )
 
@@ -93,14 +94,14 @@ def test_of_published_sweeps_two_results_tell_the_others():
 
 def lab(folder: Path, entry: str) -> str:
     path = folder / "lab.toml"
-    path.write_text((FOLDER / "dgx-h100.toml").read_text() + "\n[[measured]]\n" + entry)
+    path.write_text((CLUSTER_FOLDER / "dgx-h100.toml").read_text() + "\n[[measured]]\n" + entry)
     return str(path)
 
 
 def test_a_file_gives_them_by_time_or_by_bus_bandwidth(tmp_path):
     time = 'collective = "all_reduce"\nbytes = 1_000_000_000\nranks = 8\ntime_us = 5000'
     (by_time,) = load_cluster(lab(tmp_path, time)).measured
-    assert by_time == Measured("all_reduce", 10**9, 8, 5000.0)
+    assert by_time == MeasuredCollective("all_reduce", 10**9, 8, 5000.0)
     (tmp_path / "other").mkdir()
     rate = time.replace("time_us = 5000", "busbw_gbps = 350\nnodes = 2")
     (by_rate,) = load_cluster(lab(tmp_path / "other", rate)).measured
@@ -136,7 +137,7 @@ def test_a_wrong_entry_says_what_is_wrong(tmp_path, old, new, said):
 
 def test_nodes_need_a_network(tmp_path):
     path = tmp_path / "lab.toml"
-    one = (FOLDER / "dgx-h100.toml").read_text().replace('"ib"', '"none"')
+    one = (CLUSTER_FOLDER / "dgx-h100.toml").read_text().replace('"ib"', '"none"')
     one = one.replace("nics_per_node = 8", "nics_per_node = 0").replace("nic_gbit = 400", "nic_gbit = 0")
     path.write_text(one + "\n[[measured]]\n" + GOOD.replace("ranks = 8", "ranks = 16"))
     with pytest.raises(ClusterError, match="no network between them"):

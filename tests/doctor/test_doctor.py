@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from tracekit.doctor import Status, examine
-from tracekit.doctor.model import Check, most_helpful
-from tracekit.replay.run import prepare
+from tracekit.doctor.model import Check, choose_most_helpful
+from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 from tracekit.trace import Trace
 
@@ -45,7 +45,7 @@ def built(
 def diagnose(builder, *, source_gpu=None, **changes):
     trace = builder.load()
     trace = Trace((replace(trace.ranks[0], **changes), *trace.ranks[1:]))
-    return examine(trace, prepare(trace, source_gpu=source_gpu))
+    return examine(trace, prepare_run(trace, source_gpu=source_gpu))
 
 
 def sync(builder, name, **args):
@@ -239,8 +239,8 @@ def test_what_fails_would_help_more_than_an_upper_bound():
     """However long the GPU is idle: not all of that is the profiler's."""
     stacks = Check("overhead", "Overhead", Status.WARN, "on", cost_pct=84.0, fix="with_stack=False")
     shapes = Check("shapes", "Shapes", Status.FAIL, "not recorded", cost_pct=27.0, fix="record_shapes=True")
-    assert most_helpful([stacks, shapes]) is shapes
-    assert most_helpful([stacks]) is stacks
+    assert choose_most_helpful([stacks, shapes]) is shapes
+    assert choose_most_helpful([stacks]) is stacks
 
 
 def test_the_snippet_is_python_and_marks_what_was_missing():
@@ -271,14 +271,14 @@ def test_waits_that_name_no_stream_are_said():
 def test_all_ranks():
     ranks = tuple(job(built(), 2, rank).load().ranks[0] for rank in range(2))
     trace = Trace(ranks)
-    assert find(examine(trace, prepare(trace)), "ranks").evidence == "all 2 ranks"
+    assert find(examine(trace, prepare_run(trace)), "ranks").evidence == "all 2 ranks"
 
 
 def test_most_ranks_are_no_failure_and_their_waiting_is_told():
     """Two of four: of one alone it can't be told how much of its collectives is waiting."""
     ranks = tuple(job(communicating(), 4, rank).load().ranks[0] for rank in range(2))
     trace, one = Trace(ranks), Trace(ranks[:1])
-    several, alone = (find(examine(read, prepare(read, rank=0)), "ranks") for read in (trace, one))
+    several, alone = (find(examine(read, prepare_run(read, rank=0)), "ranks") for read in (trace, one))
     assert (several.status, several.cost_pct) == (Status.WARN, 0)
     assert several.cost == "the others are assumed to arrive when a like rank does"
     assert "can't be told" in alone.cost

@@ -4,24 +4,24 @@ import numpy as np
 import pytest
 
 from tracekit.replay.engine import replay
-from tracekit.replay.run import Run, prepare
 from tracekit.reporting.sections import communication
+from tracekit.run import MeasuredRun, prepare_run
 from tracekit.testing import TraceBuilder
 
 
-def overlapping(end: float = 206, before: str = "gemm") -> Run:
+def overlapping(end: float = 206, before: str = "gemm") -> MeasuredRun:
     """A kernel from 10 to 200, and one that started at 30, ended at ``end``, and had another after it."""
     builder = TraceBuilder().step(1, 0, 300).kernel(before, 10, 190, launch=0)
     builder.kernel("norm", 30, end - 30, launch=10).kernel("next", 208, 10, launch=20)
-    return prepare(builder.load())
+    return prepare_run(builder.load())
 
 
 def test_waiting_for_the_one_before_is_no_work_and_derived_anew():
     run = overlapping()
     assert (run.kernels["dur_ns"] / 1000).to_list() == [190, 6, 10]
     assert (run.kernels["wait_ns"] / 1000).to_list() == [0, 170, 0]
-    assert run.replay.derived_wait_us == 170
-    assert run.replay.error_pct == pytest.approx(0, abs=0.5)
+    assert run.self_replay.derived_wait_us == 170
+    assert run.self_replay.error_pct == pytest.approx(0, abs=0.5)
     shorter = replay(run.graph, (np.array([90, 6, 10]) * 1000).astype(np.int64))
     assert (shorter.activity_end_ns / 1000).tolist()[:2] == [100, 107]
 
@@ -35,12 +35,12 @@ def test_a_chain_of_early_starts():
     builder = TraceBuilder().step(1, 0, 400)
     for i in range(6):
         builder.kernel("gemm", 8 + 48 * i, 50, launch=5 * i)
-    run = prepare(builder.load())
+    run = prepare_run(builder.load())
     assert (run.kernels["dur_ns"] / 1000).to_list() == [50] + [48] * 5
     assert (replay(run.graph).activity_end_ns / 1000).tolist() == [58 + 48 * i for i in range(6)]
 
 
 def test_what_waits_for_a_collective_doesnt_hide_it():
     run = overlapping(before="ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)")
-    [collective] = communication.build(run.kernels, steps=1)
+    [collective] = communication.build_collective_times(run.kernels, steps=1)
     assert collective.exposed_us == 190

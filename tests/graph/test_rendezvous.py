@@ -4,17 +4,19 @@ import polars as pl
 import pytest
 
 from tests.jobs import gradient_step, job, recorded
-from tracekit.graph.ranks import Collectives, join
+from tracekit.graph.ranks import Collectives, join_ranks
 from tracekit.testing import TraceBuilder
 from tracekit.trace import Trace
-from tracekit.workload.extract import extract
+from tracekit.workload.kernel_table import build_kernel_table
 
 TRANSFER = 50
 
 
 def joined(trace: Trace) -> Collectives:
-    tables = [extract(rank).select(pl.lit(rank.rank, pl.Int64).alias("rank"), pl.all()) for rank in trace.ranks]
-    return join(pl.concat(tables))
+    tables = [
+        build_kernel_table(rank).select(pl.lit(rank.rank, pl.Int64).alias("rank"), pl.all()) for rank in trace.ranks
+    ]
+    return join_ranks(pl.concat(tables))
 
 
 def two_ranks(clock: float = 0, **args):
@@ -26,8 +28,8 @@ def two_ranks(clock: float = 0, **args):
 def test_who_comes_first_waits(clock):
     found = joined(two_ranks(clock))
     assert found.table.select("rank", "wait_us", "transfer_us").rows() == [(0, 200, TRANSFER), (1, 0, TRANSFER)]
-    assert found.ahead_ns == {0: 0, 1: clock * 1000}
-    assert found.doubts == ()
+    assert found.clock_offset_ns == {0: 0, 1: clock * 1000}
+    assert found.mismatches == ()
 
 
 def many(*collectives: tuple[float, float, dict]) -> TraceBuilder:
@@ -53,14 +55,14 @@ def test_numbers_in_the_group_tell_it_too():
 def test_by_order_the_ranks_must_have_as_many():
     found = joined(job(many((100, 150, recorded()), (300, 350, recorded())), many((200, 350, recorded()))))
     assert found.table.is_empty()
-    assert found.doubts == ("3 collectives are not as many on every rank",)
+    assert found.mismatches == ("3 collectives are not as many on every rank",)
 
 
 def test_one_id_with_two_sizes_is_no_collective():
     args = [recorded(nelems=nelems) | {"Comms Id": 5} for nelems in (100, 200)]
     found = joined(job(*(many((100, 150, arg)) for arg in args)))
     assert found.table.is_empty()
-    assert found.doubts == ("2 collectives differ in kind or size between ranks",)
+    assert found.mismatches == ("2 collectives differ in kind or size between ranks",)
 
 
 def test_ranks_of_an_all_to_all_may_send_different_amounts():
@@ -84,7 +86,7 @@ def stages(*, peers: bool) -> Trace:
 
 def test_messages_of_a_pipeline_belong_together_by_sender_and_receiver():
     found = joined(stages(peers=True))
-    assert found.doubts == ()
+    assert found.mismatches == ()
     assert found.table.sort("rank", "arrival_ns").select("rank", "size", "wait_us", "transfer_us").rows() == [
         (0, 2, 0, 10),
         (1, 2, 60, 10),
@@ -96,7 +98,7 @@ def test_messages_of_a_pipeline_belong_together_by_sender_and_receiver():
 def test_messages_whose_other_rank_is_not_recorded_are_not_joined():
     found = joined(stages(peers=False))
     assert found.table.is_empty()
-    assert found.doubts == ("4 collectives are messages of which the other rank isn't recorded",)
+    assert found.mismatches == ("4 collectives are messages of which the other rank isn't recorded",)
 
 
 def test_what_does_not_coincide_is_no_collective():
@@ -106,7 +108,7 @@ def test_what_does_not_coincide_is_no_collective():
     there = many(*((start, start + 50, kind) for start, kind in zip((5_000, 20_000, 30_000), kinds, strict=True)))
     found = joined(job(here, there))
     assert found.table["kind"].to_list() == ["all_gather"] * 4
-    assert found.doubts == ("1 collectives don't coincide in time",)
+    assert found.mismatches == ("1 collectives don't coincide in time",)
 
 
 def test_groups_side_by_side():
@@ -123,14 +125,14 @@ def test_groups_side_by_side():
     pairwise = found.table.filter(pl.col("size") == 2).sort("rank")
     assert pairwise["wait_us"].to_list() == [20, 0, 90, 0]
     assert pairwise["group"].n_unique() == 2
-    assert found.ahead_ns[3] == 40_000
+    assert found.clock_offset_ns[3] == 40_000
 
 
 def test_groups_that_are_not_recorded_cannot_be_told_apart():
     bare = {"Collective name": "allreduce", "dtype": "Float", "In msg nelems": 10, "Group size": 2}
     found = joined(job(*(many((100, 150, bare)) for _ in range(4))))
     assert found.table.is_empty()
-    assert found.doubts == ("4 collectives can't be told apart, as their process groups aren't recorded",)
+    assert found.mismatches == ("4 collectives can't be told apart, as their process groups aren't recorded",)
 
 
 def test_the_root_of_a_broadcast_waits_for_none():
@@ -145,4 +147,4 @@ def test_the_root_of_a_broadcast_waits_for_none():
 def test_ranks_without_common_collectives_have_clocks_of_their_own():
     found = joined(job(many((100, 150, recorded(ranks="[0, 7]"))), many((100, 150, recorded(ranks="[1, 8]")))))
     assert found.table.is_empty()
-    assert found.ahead_ns == {0: 0}
+    assert found.clock_offset_ns == {0: 0}

@@ -76,7 +76,7 @@ def test_what_another_branch_worked_meanwhile_is_no_time_of_the_graphs_own():
     """The side kernel runs from 12 to 108 of a pause from 10 to 110: the second kernel waits for it."""
     graph = graph_of(branches(*[12] * 4, long=96))
     assert graph.hidden_ns == 0
-    durations = np.where(graph.nodes.dur_ns[graph.nodes.cpu :] == 96_000, 48_000, 10_000)
+    durations = np.where(graph.nodes.dur_ns[graph.nodes.n_host :] == 96_000, 48_000, 10_000)
     assert replay(graph).end_ns.max() - replay(graph, durations).end_ns.max() > 3 * 45_000
 
 

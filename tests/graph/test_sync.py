@@ -10,7 +10,7 @@ from tracekit.testing import TraceBuilder
 def end_of_cpu(graph: Graph, *durations: float) -> float:
     """When the main thread is done: its last mark."""
     timeline = play(graph, *durations)
-    return float(timeline.end_ns[timeline.cpu - 1]) / 1000
+    return float(timeline.end_ns[timeline.host_node_count - 1]) / 1000
 
 
 def late(call: str, kernel: float, by: float) -> Graph:

@@ -11,7 +11,7 @@ import pytest
 
 import tracekit
 from tracekit.errors import DamagedTraceError, NoGpuActivityError, NotATraceError, TraceNotFoundError
-from tracekit.replay.run import prepare
+from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 
 GOOD = TraceBuilder().op("aten::mm", 0, 30).kernel("gemm", 20, 100, launch=10).to_json()
@@ -175,6 +175,6 @@ def test_a_kernel_without_anything_on_the_cpu_gets_a_report():
 def test_inputs_in_another_form_are_left_out_and_said(key, value):
     inputs = {"Input Dims": [[8, 8], [8, 8]], "Input type": ["float", "float"]} | {key: value}
     builder = TraceBuilder().op("aten::mm", 0, 10, **inputs)
-    run = prepare(builder.kernel("gemm", 20, 40, launch=2).load())
+    run = prepare_run(builder.kernel("gemm", 20, 40, launch=2).load())
     assert run.kernels.select("input_dims", "m").row(0) == (None, None)
     assert any("the inputs of 1 ops" in warning for warning in run.trace.warnings)

@@ -155,7 +155,7 @@ def test_a_directory_that_cannot_be_written_to_is_no_cache(trace, folder, decode
     for _ in range(2):
         assert tracekit.load(trace).rank().activities.height == 1
     assert len(decoded) == 2
-    assert cache.usage().entries == 0
+    assert cache.measure_usage().entries == 0
 
 
 def test_what_json_cannot_hold_is_not_kept(tmp_path, folder):
@@ -197,7 +197,7 @@ def test_what_was_used_last_stays(tmp_path, monkeypatch, decoded, folder):
         for age, entry in enumerate(sorted(folder.iterdir(), key=os.path.getmtime, reverse=True), start=1):
             os.utime(entry, (time.time() - 100 * age,) * 2)
     tracekit.load(paths[0])
-    monkeypatch.setattr(cache, "LARGEST_CACHE_BYTES", int(2.5 * cache.usage().size_bytes / 2))
+    monkeypatch.setattr(cache, "LARGEST_CACHE_BYTES", int(2.5 * cache.measure_usage().size_bytes / 2))
     tracekit.load(paths[2])
     decoded.clear()
     for path in (paths[0], paths[2]):
@@ -213,7 +213,7 @@ def test_what_a_killed_process_left_goes_after_a_day(trace, folder):
         os.utime(folder / name, (time.time() - age,) * 2)
     tracekit.load(trace)
     assert sorted(entry.name for entry in folder.iterdir())[0] == ".partial-new"
-    assert cache.usage().entries == 1
+    assert cache.measure_usage().entries == 1
 
 
 def test_many_at_once(trace, folder):
@@ -253,10 +253,10 @@ def test_small_files_and_pipes_are_not_kept(trace, folder, monkeypatch, tmp_path
 
 
 def test_usage_and_clear(trace, folder):
-    assert cache.usage() == cache.Usage(folder, 0, 0)
+    assert cache.measure_usage() == cache.CacheUsage(folder, 0, 0)
     tracekit.load(trace)
-    used = cache.usage()
+    used = cache.measure_usage()
     assert (used.directory, used.entries) == (folder, 1)
     assert used.size_bytes > 1000
     assert cache.clear() == used
-    assert cache.usage().entries == 0
+    assert cache.measure_usage().entries == 0

@@ -3,7 +3,7 @@ import pytest
 import tracekit as tk
 from tracekit.ingest import load
 from tracekit.testing import TraceBuilder
-from tracekit.workload.extract import extract
+from tracekit.workload.kernel_table import build_kernel_table
 
 PROJECT, NORM = "gemm_bf16", "rms_norm_kernel"
 WEIGHTS = [[1024, 4096]]
@@ -74,7 +74,7 @@ def test_a_recording_may_begin_within_a_capture(read):
 
 
 def check_ops_and_shapes(rank):
-    kernels = extract(rank)
+    kernels = build_kernel_table(rank)
     assert kernels["op"].to_list() == ["aten::mm", "aten::rms_norm"] * 6
     products = kernels.filter(family="gemm")
     assert products.select("m", "n", "k").unique().row(0) == (32, 4096, 1024)
@@ -92,12 +92,15 @@ def test_a_capture_may_be_given_along_or_be_in_the_trace_itself(tmp_path):
     (tmp_path / "traces").mkdir()
     given = capture().save(tmp_path / "graph_capture_rank_0.json")
     trace = replay().save(tmp_path / "traces" / "rank0.json")
-    assert extract(load([str(trace), str(given)]).rank())["m"].drop_nulls().to_list() == [32, 32]
+    assert build_kernel_table(load([str(trace), str(given)]).rank())["m"].drop_nulls().to_list() == [32, 32]
 
     both = capture()
     both.events += [{**event, "args": {**event["args"], "correlation": 10**6 + event["args"].get("correlation", 0)}}
                     for event in replay().events]  # fmt: skip
-    assert extract(load(str(both.save(tmp_path / "both.json"))).rank())["m"].drop_nulls().to_list() == [32, 32]
+    assert build_kernel_table(load(str(both.save(tmp_path / "both.json"))).rank())["m"].drop_nulls().to_list() == [
+        32,
+        32,
+    ]
 
 
 def test_a_directory_holds_ranks_and_their_capture(tmp_path):
@@ -107,7 +110,7 @@ def test_a_directory_holds_ranks_and_their_capture(tmp_path):
         replay().save(tmp_path / f"rank{rank}.json")
     trace = load(str(tmp_path))
     assert [rank.rank for rank in trace.ranks] == [0, 1]
-    assert all(extract(rank)["m"].count() == 2 for rank in trace.ranks)
+    assert all(build_kernel_table(rank)["m"].count() == 2 for rank in trace.ranks)
 
 
 @pytest.mark.parametrize(
@@ -122,12 +125,14 @@ def test_a_directory_holds_ranks_and_their_capture(tmp_path):
 )
 def test_of_captures_of_one_kind_the_smallest_that_the_step_fits_in_counts(read, annotation, rows):
     sizes = {f"capture_{n}": capture(rows=n, annotation=f"capture_{n}_FULL") for n in (16, 32, 64)}
-    assert extract(read(replay(annotation=annotation), **sizes))["m"].drop_nulls().unique().to_list() == [rows]
+    assert build_kernel_table(read(replay(annotation=annotation), **sizes))["m"].drop_nulls().unique().to_list() == [
+        rows
+    ]
 
 
 def test_captures_of_other_shapes_with_nothing_to_choose_by_are_left_out(read):
     rank = read(replay(), one=capture(rows=16), two=capture(rows=32))
-    assert extract(rank)["op"].null_count() == 4
+    assert build_kernel_table(rank)["op"].null_count() == 4
     assert any("different shapes" in warning for warning in rank.warnings)
 
 
@@ -135,19 +140,21 @@ def test_layers_captured_one_by_one_are_alike(read):
     """vLLM's piecewise graphs: one capture per layer, the same kernels on the same shapes."""
     trace = capture(layers=1)
     trace.events += [{**event, "ts": event["ts"] + 2000} for event in trace.events]
-    assert extract(read(replay(times=2, order=(PROJECT, NORM)), layers=trace))["m"].to_list() == [32, None] * 2
+    assert (
+        build_kernel_table(read(replay(times=2, order=(PROJECT, NORM)), layers=trace))["m"].to_list() == [32, None] * 2
+    )
 
 
 def test_another_graph_is_not_taken(read):
     rank = read(replay(order=(PROJECT, NORM, NORM)), bs_32=capture())
-    assert extract(rank)["op"].null_count() == 3
+    assert build_kernel_table(rank)["op"].null_count() == 3
     assert rank.warnings[-1] == "1 of 1 graph replays fit none of the captures that were given"
 
 
 def test_kernels_that_the_profiler_lost_leave_only_those_of_their_name_unknown(read):
     order = (PROJECT, NORM) * 150
     rank = read(replay(order=order[:-1]), bs_32=capture(layers=150))
-    kernels = extract(rank)
+    kernels = build_kernel_table(rank)
     assert kernels.filter(name=PROJECT)["m"].null_count() == 0
     assert kernels.filter(name=NORM)["op"].count() == 0
     assert "150 of 299 kernels" in rank.warnings[-1]
@@ -155,22 +162,24 @@ def test_kernels_that_the_profiler_lost_leave_only_those_of_their_name_unknown(r
 
 def test_copies_of_amds_runtime_are_kernels(read):
     order = (PROJECT, NORM, PROJECT, NORM, "__amd_rocclr_copyBuffer")
-    assert extract(read(replay(order=order), bs_32=capture(copies=1)))["op"].to_list()[-1] == "aten::copy_"
+    assert build_kernel_table(read(replay(order=order), bs_32=capture(copies=1)))["op"].to_list()[-1] == "aten::copy_"
 
 
 def test_cuda_tells_no_names_but_order(read):
     order = (PROJECT, NORM, PROJECT, NORM, "Memcpy DtoD (Device -> Device)")
-    kernels = extract(read(replay(vendor="cuda", order=order), bs_32=capture(vendor="cuda", copies=1)))
+    kernels = build_kernel_table(read(replay(vendor="cuda", order=order), bs_32=capture(vendor="cuda", copies=1)))
     assert kernels["op"].to_list() == ["aten::mm", "aten::rms_norm"] * 2 + ["aten::copy_"]
 
 
 def test_cuda_graphs_on_several_streams_need_node_ids(read, tmp_path):
     order = (NORM, PROJECT, NORM, PROJECT)
     nodes = {"graph_node_id": [20, 10, 40, 30]}
-    kernels = extract(read(replay(vendor="cuda", order=order, streams=(7, 8), **nodes), bs_32=capture(vendor="cuda")))
+    kernels = build_kernel_table(
+        read(replay(vendor="cuda", order=order, streams=(7, 8), **nodes), bs_32=capture(vendor="cuda"))
+    )
     assert kernels["op"].to_list() == ["aten::rms_norm", "aten::mm"] * 2
     without = replay(vendor="cuda", order=order, streams=(7, 8)).save(tmp_path / "without.json")
-    assert extract(load(str(without)).rank())["op"].count() == 0
+    assert build_kernel_table(load(str(without)).rank())["op"].count() == 0
 
 
 def test_a_capture_that_cannot_be_read_is_said(read, tmp_path):

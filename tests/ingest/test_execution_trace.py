@@ -8,9 +8,9 @@ import pytest
 
 from tracekit.errors import DamagedTraceError, NotATraceError, TraceError
 from tracekit.ingest import load_bytes
-from tracekit.ingest.execution_trace import is_execution_trace, join
+from tracekit.ingest.execution_trace import is_execution_trace, join_execution_trace
 from tracekit.testing import PROCESS, TraceBuilder
-from tracekit.workload.extract import extract
+from tracekit.workload.kernel_table import build_kernel_table
 
 MM = dict(
     values=[[5, 6, 0, 2048, 4, "cuda:0"], [7, 8, 0, 512, 4, "cuda:0"], 1, True],
@@ -81,7 +81,7 @@ def observer(request):
 
 
 def test_shapes_and_types_are_written_as_the_profiler_writes_them(trace, observer):
-    joined = join(trace, observer.to_json(), "x.et.json.gz")
+    joined = join_execution_trace(trace, observer.to_json(), "x.et.json.gz")
     mm, cat, _ = joined.ops.iter_rows(named=True)
     assert mm["input_dims"] == "[[64,32],[32,16],[],[]]"
     assert mm["input_types"] == '["float","float","Scalar","Scalar"]'
@@ -90,20 +90,20 @@ def test_shapes_and_types_are_written_as_the_profiler_writes_them(trace, observe
     assert cat["input_types"] == '["TensorList","Scalar","ScalarList",""]'
     assert cat["concrete_inputs"] == '["","0","[1,-1]",""]'
     assert joined.warnings == ("shapes of 2 ops and sizes of 0 collectives were filled in from x.et.json.gz",)
-    assert joined.shapes_recorded
+    assert joined.has_shapes
     assert joined.ops.schema == trace.ops.schema
-    assert extract(joined)["m"][0] == 64
+    assert build_kernel_table(joined)["m"][0] == 64
 
 
 def test_a_collective_of_an_old_trace_gets_its_size_and_its_group_from_the_splits(trace):
     observer = Observer().node("record_param_comms", 13, ALL_REDUCE, [[[9, 6, 0, 1000, 4, ""], [10, 6, 0, 24, 4, ""]]])
     observer.node("record_param_comms", 14, ALL_TO_ALL, [[9, 6, 0, 80, 8, "cuda:0"]])
-    joined = join(trace, observer.to_json(), "x")
+    joined = join_execution_trace(trace, observer.to_json(), "x")
     row = joined.ops.row(2, named=True)
     assert (row["collective"], row["collective_dtype"], row["in_nelems"], row["out_nelems"], row["group_size"]) == (
         "allreduce", "Float", 1024, 1024, 2,
     )  # fmt: skip
-    kernel = extract(joined).row(2, named=True)
+    kernel = build_kernel_table(joined).row(2, named=True)
     assert (kernel["collective"], kernel["bytes"], kernel["ranks"]) == ("all_reduce", 4096, 2)
 
 
@@ -112,7 +112,7 @@ def test_a_collective_of_a_new_trace_has_its_size_among_the_attributes(trace):
         collective_name="_allgather_base", dtype="BFloat16", in_msg_nelems=8, out_msg_nelems=64, pg_size=8, pg_name="3"
     )
     observer = Observer("1.1.1-chakra.0.0.4").node("record_param_comms", 13, **attrs)
-    row = join(trace, observer.to_json(), "x").ops.row(2, named=True)
+    row = join_execution_trace(trace, observer.to_json(), "x").ops.row(2, named=True)
     assert (row["collective"], row["collective_dtype"], row["in_nelems"], row["out_nelems"]) == (
         "_allgather_base", "BFloat16", 8, 64,
     )  # fmt: skip
@@ -121,7 +121,7 @@ def test_a_collective_of_a_new_trace_has_its_size_among_the_attributes(trace):
 
 def test_what_the_trace_recorded_stays(observer):
     own = TraceBuilder().op("aten::mm", 0, 9, dims=[[1, 2], [2, 3]], **{"Record function id": 11}).kernel("k", 9, 9)
-    joined = join(own.load().ranks[0], observer.to_json(), "x")
+    joined = join_execution_trace(own.load().ranks[0], observer.to_json(), "x")
     assert joined.ops["input_dims"].to_list() == ["[[1,2],[2,3]]"]
     assert joined.warnings[-1].startswith("shapes of 0 ops")
 
@@ -129,7 +129,7 @@ def test_what_the_trace_recorded_stays(observer):
 def test_shapes_in_a_list_are_filled_in_where_the_profiler_left_them_out(observer):
     args = {"Record function id": 12}
     own = TraceBuilder().op("aten::cat", 0, 9, dims=[[], [], [], []], types=["TensorList", "Scalar", "", ""], **args)
-    joined = join(own.kernel("k", 9, 9).load().ranks[0], observer.to_json(), "x")
+    joined = join_execution_trace(own.kernel("k", 9, 9).load().ranks[0], observer.to_json(), "x")
     assert joined.ops["input_dims"].to_list() == ["[[[8],[16]],[],[],[]]"]
 
 
@@ -147,10 +147,10 @@ def old_observer(**kwargs):
 
 
 def test_without_ids_ops_are_joined_if_they_are_the_same_in_the_same_order():
-    joined = join(old_trace(), old_observer().to_json(), "x")
+    joined = join_execution_trace(old_trace(), old_observer().to_json(), "x")
     assert joined.ops["record_function_id"].to_list() == [2, 3]
     assert joined.ops["in_nelems"].to_list() == [None, 80]
-    assert extract(joined)["bytes"].to_list() == [640]
+    assert build_kernel_table(joined)["bytes"].to_list() == [640]
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_without_ids_ops_are_joined_if_they_are_the_same_in_the_same_order():
 )
 def test_what_is_not_of_this_rank_and_run_is_refused_in_one_line(rank, observer, says):
     with pytest.raises(TraceError, match=says) as refused:
-        join(rank, observer.to_json(), "other.et.json")
+        join_execution_trace(rank, observer.to_json(), "other.et.json")
     assert "\n" not in str(refused.value)
     assert "other.et.json" in str(refused.value)
 
@@ -203,7 +203,7 @@ def broken_node(**changes):
 )  # fmt: skip
 def test_what_is_no_execution_trace_is_refused_in_one_line(trace, data, error):
     with pytest.raises(error, match=r"^x\.json is no") as refused:
-        join(trace, data, "x.json")
+        join_execution_trace(trace, data, "x.json")
     assert "\n" not in str(refused.value)
 
 
@@ -223,9 +223,9 @@ def test_every_collective_of_the_public_dlrm_traces_gets_its_size(number):
     (rank,) = load_bytes(gzip.decompress(Path(f"{stem}.json.gz").read_bytes()), "the trace").ranks
     assert rank.ops["in_nelems"].count() == 0
     other = folder / f"v100_dlrm_train_rank{(number + 1) % 8}_of_8.et.json.gz"
-    joined = join(rank, gzip.decompress(Path(f"{stem}.et.json.gz").read_bytes()), "its own")
-    kernels = extract(joined).filter(pl.col("family") == "collective")
+    joined = join_execution_trace(rank, gzip.decompress(Path(f"{stem}.et.json.gz").read_bytes()), "its own")
+    kernels = build_kernel_table(joined).filter(pl.col("family") == "collective")
     assert kernels["bytes"].to_list() == [24576, 192, 1536, 13568, 1576964, 24576, 448, 907840]
     assert set(kernels["ranks"]) == {8}
     with pytest.raises(TraceError, match="is of process"):
-        join(rank, gzip.decompress(other.read_bytes()), "another rank's")
+        join_execution_trace(rank, gzip.decompress(other.read_bytes()), "another rank's")

@@ -111,7 +111,7 @@ def test_events_whose_time_overflowed_are_left_out(start, dur):
 
 def test_missing_shapes_are_said():
     trace = TraceBuilder().op("aten::mm", 0, 30).kernel("k", 20, 100, launch=10).load().rank()
-    assert not trace.shapes_recorded
+    assert not trace.has_shapes
     assert "record_shapes=True" in trace.warnings[0]
 
 

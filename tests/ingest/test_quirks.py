@@ -9,7 +9,7 @@ from predictors import identify_gpu
 from tracekit.errors import NotATraceError
 from tracekit.ingest.decode import decode
 from tracekit.testing import TraceBuilder
-from tracekit.workload.extract import extract
+from tracekit.workload.kernel_table import build_kernel_table
 
 
 def one_kernel():
@@ -40,7 +40,7 @@ def test_flow_arrows_are_no_launches(read):
     ]
     trace = read(document)
     assert trace.activities.height == 1
-    assert extract(trace)["op"].to_list() == ["aten::mm"]
+    assert build_kernel_table(trace)["op"].to_list() == ["aten::mm"]
 
 
 def test_kernels_without_a_launch_and_launches_without_a_kernel_are_kept(read):
@@ -48,7 +48,7 @@ def test_kernels_without_a_launch_and_launches_without_a_kernel_are_kept(read):
     trace = read(one_kernel().kernel("earlier", 5, 10).call("cudaLaunchKernel", 200, 5).to_json())
     assert trace.activities.height == 2
     assert trace.calls.height == 2
-    assert extract(trace)["call"].null_count() == 1
+    assert build_kernel_table(trace)["call"].null_count() == 1
 
 
 @pytest.mark.parametrize("number", ["9" * 5000, "x" + "9" * 5000, 10**400, 2**64])
@@ -73,13 +73,16 @@ def test_kernels_of_a_graph_share_their_launch(read):
     ]
     trace = read(events)
     assert trace.activities["graph_node_id"].to_list() == [100, 101, 102]
-    assert extract(trace)["call"].to_list() == [0, 0, 0]
+    assert build_kernel_table(trace)["call"].to_list() == [0, 0, 0]
 
 
 @pytest.mark.parametrize("call", ["cuLaunchKernelEx", "hipModuleLaunchKernel", "hipMemcpyWithStream", "launchNew"])
 def test_any_call_launches_that_some_kernel_names(read, call):
     """Q7: launches are told by correlation, never by a list of names."""
-    assert extract(read(one_kernel().kernel("k", 200, 5, launch=190, call=call).to_json()))["call"].null_count() == 0
+    assert (
+        build_kernel_table(read(one_kernel().kernel("k", 200, 5, launch=190, call=call).to_json()))["call"].null_count()
+        == 0
+    )
 
 
 def test_ids_of_cupti_and_of_torch_are_kept_apart(read):
@@ -234,7 +237,7 @@ def test_an_id_that_all_kernels_share_is_none(read):
     trace = read(sharing_one_id("cudaLaunchKernel"))
     assert any("3 of 3 kernels share their correlation id" in warning for warning in trace.warnings)
     assert trace.activities["correlation"].null_count() == trace.calls["correlation"].null_count() == 3
-    assert extract(trace)["op"].to_list() == [None] * 3
+    assert build_kernel_table(trace)["op"].to_list() == [None] * 3
 
 
 def test_kernels_of_one_graph_share_an_id(read):

@@ -36,7 +36,7 @@ def save(path, rank=None, world_size=2, start=0, device=A100, name="gemm"):
     ],
 )  # fmt: skip
 def test_ranks_in_names(name, rank):
-    assert ranks.of_name(name) == rank
+    assert ranks.parse_rank_from_name(name) == rank
 
 
 def test_the_trace_knows_better_than_its_name(tmp_path):

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import tracekit
 from tracekit.errors import DamagedTraceError, NotATraceError, TraceError, TraceNotFoundError, TraceTooLargeError
 from tracekit.ingest.decode import decode
-from tracekit.ingest.source import expand
+from tracekit.ingest.source import expand_inputs
 from tracekit.ingest.stream import open_stream
 from tracekit.testing import TraceBuilder
 
@@ -157,7 +157,7 @@ def test_what_follows_the_document_is_said(small_bytes, document, behind, packed
 
     def read(text):
         path.write_bytes(PACKED[packed](text))
-        with expand(path).traces[0].open() as stream:
+        with expand_inputs(path).traces[0].open() as stream:
             return decode(stream, "trace", small_bytes=small_bytes)
 
     trace = read(document + BEHIND[behind])
@@ -240,7 +240,7 @@ def test_an_archive_of_too_many_files_is_refused_in_one_line(members, tmp_path):
 def test_names_in_an_archive_play_no_tricks_on_the_terminal(tmp_path):
     path = tmp_path / "trace.zip"
     path.write_bytes(zipped({"\x1b[2J.json": TEXT}))
-    assert expand(path)[0][0].name == f"{path}:?[2J.json"
+    assert expand_inputs(path)[0][0].name == f"{path}:?[2J.json"
 
 
 def save(folder, *names, **options):
@@ -250,7 +250,7 @@ def save(folder, *names, **options):
 
 
 def names_of(inputs, root):
-    return sorted(os.path.relpath(source.name, root) for source in expand(inputs)[0])
+    return sorted(os.path.relpath(source.name, root) for source in expand_inputs(inputs)[0])
 
 
 def test_a_directory_gives_its_traces_and_those_one_level_below(tmp_path):
@@ -277,7 +277,7 @@ def test_execution_traces_are_left_out_but_can_be_had(tmp_path):
     (tmp_path / "trace.et.json.gz").write_bytes(gzip.compress(EXECUTION_TRACE))
     (tmp_path / "chakra_rank0.json").write_bytes(EXECUTION_TRACE)
     assert names_of(tmp_path, tmp_path) == ["second.json", "trace.json"]
-    assert len(expand(tmp_path)[1]) == 2
+    assert len(expand_inputs(tmp_path)[1]) == 2
     with pytest.raises(NotATraceError):
         tracekit.load(tmp_path / "chakra_rank0.json")
 
@@ -377,7 +377,7 @@ def test_uris(path, bucket):
 
 
 def test_a_remote_directory_is_listed(bucket):
-    assert [source.name.rsplit("/", 1)[-1] for source in expand(bucket)[0]] == [
+    assert [source.name.rsplit("/", 1)[-1] for source in expand_inputs(bucket)[0]] == [
         "all.zip:0.json", "all.zip:1.json", "trace_0.json.gz", "trace_1.json.gz",
     ]  # fmt: skip
 
@@ -428,7 +428,7 @@ def test_object_storage_needs_its_package(protocol, monkeypatch):
 
 def test_a_file_uri_is_a_path(tmp_path):
     path = builder().save(tmp_path / "a trace.json")
-    assert expand(path.as_uri())[0][0].path == path
+    assert expand_inputs(path.as_uri())[0][0].path == path
 
 
 def test_a_host_that_cannot_be_reached_is_no_missing_file(bucket, monkeypatch):

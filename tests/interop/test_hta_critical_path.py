@@ -5,10 +5,10 @@ import polars as pl
 import pytest
 
 import tracekit as tk
+from tracekit.analysis.binding_edges import TimeRanges, follow_binding_edges, get_edge_kinds, get_nodes
 from tracekit.graph.edges import EdgeKind
-from tracekit.replay.engine import measured
-from tracekit.replay.run import Run, prepare
-from tracekit.replay.trail import Stretches, follow, kinds, nodes_of
+from tracekit.replay.engine import build_measured_timeline
+from tracekit.run import MeasuredRun, prepare_run
 
 hta = pytest.importorskip("hta.trace_analysis")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -25,7 +25,7 @@ def of_hta(path: str, annotation: str, instance: int) -> list[str]:
     return [names[number] for number in events[events["stream"] >= 0].sort_values("ts")["name"]]
 
 
-def of_tracekit(run: Run, annotation: str | None, instance: int) -> list[str]:
+def of_tracekit(run: MeasuredRun, annotation: str | None, instance: int) -> list[str]:
     """Names of the activities between the beginning of a range and the end of the last activity launched in it."""
     nodes, vertex = run.graph.nodes, run.graph.vertex
     begin, end = 0, int(nodes.end_ns.max())
@@ -35,11 +35,11 @@ def of_tracekit(run: Run, annotation: str | None, instance: int) -> list[str]:
         end = begin + ranges["dur_ns"][instance]
     launched_ns = nodes.start_ns[nodes.launcher]
     inside = (launched_ns >= begin) & (launched_ns <= end)
-    last = nodes.cpu + int(np.argmax(np.where(inside, nodes.end_ns[nodes.cpu :], -1)))
-    stretch = Stretches(np.array([begin]), nodes.end_ns[[last]], vertex[[2 * last + 1]])
-    trail = follow(run.graph, measured(run.graph), stretch)
-    node = nodes_of(run.graph, trail.vertex)
-    rows = node[(kinds(run.graph, trail) == EdgeKind.RUN) & (node >= nodes.cpu)] - nodes.cpu
+    last = nodes.n_host + int(np.argmax(np.where(inside, nodes.end_ns[nodes.n_host :], -1)))
+    stretch = TimeRanges(np.array([begin]), nodes.end_ns[[last]], vertex[[2 * last + 1]])
+    trail = follow_binding_edges(run.graph, build_measured_timeline(run.graph), stretch)
+    node = get_nodes(run.graph, trail.vertex)
+    rows = node[(get_edge_kinds(run.graph, trail) == EdgeKind.RUN) & (node >= nodes.n_host)] - nodes.n_host
     return run.kernels["name"].gather(pl.Series(rows[::-1])).to_list()
 
 
@@ -49,7 +49,7 @@ def of_tracekit(run: Run, annotation: str | None, instance: int) -> list[str]:
 )
 def test_the_same_path(real_traces, name, annotation, instance, kernels):
     path = str(real_traces / f"hta_critical_path_{name}.json.gz")
-    found = of_tracekit(prepare(tk.load(path)), annotation, instance)
+    found = of_tracekit(prepare_run(tk.load(path)), annotation, instance)
     assert len(found) == kernels
     assert found == of_hta(path, annotation, instance)
 
@@ -57,5 +57,5 @@ def test_the_same_path(real_traces, name, annotation, instance, kernels):
 def test_a_kernel_that_its_launch_held_up_waited_for_no_other(real_traces):
     """The product starts 15 us after its launch, as others do; HTA has it wait for a set that ended at the launch."""
     path = str(real_traces / "hta_critical_path_cuda_event_sync_multi_stream.json.gz")
-    assert of_tracekit(prepare(tk.load(path)), None, 0) == ["ampere_sgemm_128x64_nn"]
+    assert of_tracekit(prepare_run(tk.load(path)), None, 0) == ["ampere_sgemm_128x64_nn"]
     assert of_hta(path, "", 0) == ["Memset (Device)", "ampere_sgemm_128x64_nn"]

@@ -6,8 +6,8 @@ import pytest
 
 import tracekit as tk
 from tests.jobs import job, served
-from tracekit.prediction.batch import batch_of_rank
-from tracekit.replay.run import prepare
+from tracekit.prediction.batch import infer_rank_batch
+from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 from tracekit.trace import Trace
 
@@ -31,18 +31,18 @@ def queued(behind: float = 0) -> Trace:
 
 def test_ranks_whose_engines_ran_other_batches_have_no_steps_in_common():
     rank = partial(served, kernel=80)
-    alike = prepare(job(rank(DECODE, DECODE, DECODE), rank(DECODE, DECODE, DECODE)))
-    assert (alike.measured.steps, alike.measured.step_time_us) == (2, 100)
-    unlike = prepare(job(rank(DECODE, DECODE, DECODE), rank(DECODE, "step[IDLE bs=0]", DECODE)))
+    alike = prepare_run(job(rank(DECODE, DECODE, DECODE), rank(DECODE, DECODE, DECODE)))
+    assert (alike.measured_step.steps, alike.measured_step.step_time_us) == (2, 100)
+    unlike = prepare_run(job(rank(DECODE, DECODE, DECODE), rank(DECODE, "step[IDLE bs=0]", DECODE)))
     assert unlike.steps["step"].to_list() == [0, 0]
-    assert (unlike.measured.steps, unlike.measured.step_time_us) == (1, 290)
+    assert (unlike.measured_step.steps, unlike.measured_step.step_time_us) == (1, 290)
     assert unlike.kernels["step"].unique().to_list() == [0]
 
 
 def test_the_engine_says_how_many_tokens_a_step_has():
-    run = prepare(queued())
-    assert (run.measured.steps, run.measured.step_time_us) == (4, 100)
-    batch = batch_of_rank(run)
+    run = prepare_run(queued())
+    assert (run.measured_step.steps, run.measured_step.step_time_us) == (4, 100)
+    batch = infer_rank_batch(run)
     assert batch is not None
     assert (batch.size, batch.unit, batch.marked) == (16, "tokens", True)
     source = tk.report(queued()).source
@@ -63,5 +63,5 @@ def test_a_step_lies_in_its_interval_though_what_ran_before_it_makes_it_shorter(
 def test_what_an_earlier_batch_left_in_the_queue_counts_to_no_later_one():
     """The GPU is 82 us behind when decoding begins; a batch of that takes it 82 all the same, with the gap."""
     for steps, count in ((None, 4), ("2", 1)):
-        measured = prepare(queued(behind=50), steps=steps).measured
+        measured = prepare_run(queued(behind=50), steps=steps).measured_step
         assert (measured.step_time_us, measured.span_us) == pytest.approx((82, count * 82))

@@ -4,7 +4,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracekit.prediction.bracket import at_ends, widened
+from tracekit.parallelism.unknown_work import apply_work_bounds, widen_intervals
 
 
 def by_bytes(kernels: pl.DataFrame) -> pl.DataFrame:
@@ -15,8 +15,8 @@ def by_bytes(kernels: pl.DataFrame) -> pl.DataFrame:
 
 def with_bracket(kernels: pl.DataFrame) -> pl.DataFrame:
     """Times by bytes, the bracket in their interval."""
-    low, high = at_ends(kernels)
-    return widened(by_bytes(kernels), low["row"], (by_bytes(low)["time_us"], by_bytes(high)["time_us"]))
+    low, high = apply_work_bounds(kernels)
+    return widen_intervals(by_bytes(kernels), low["row"], (by_bytes(low)["time_us"], by_bytes(high)["time_us"]))
 
 
 def test_both_ends_of_the_bracket_are_predicted():

@@ -10,11 +10,11 @@ from tests.jobs import gradient_step, recorded
 from tests.jobs import job as jointly
 from tracekit.comm import ClusterError, load_cluster
 from tracekit.comm import predict as predict_collectives
-from tracekit.comm.cluster import FOLDER
-from tracekit.prediction.collectives import retarget
-from tracekit.prediction.layout import Change, Layout, layout_of
-from tracekit.prediction.source import recognise
-from tracekit.replay.run import prepare
+from tracekit.comm.cluster import CLUSTER_FOLDER
+from tracekit.parallelism.layout import Layout, LayoutRequest, infer_layout_if_needed
+from tracekit.prediction.collectives import retarget_collectives
+from tracekit.prediction.source_cluster import identify_source_cluster
+from tracekit.run import prepare_run
 from tracekit.testing import A100, TraceBuilder
 from tracekit.trace import Trace
 
@@ -80,7 +80,7 @@ def test_a_rank_that_never_came_last_transferred_no_longer_than_the_model_allows
 
 def test_nodes_whose_gpus_reach_each_other_are_others():
     staged = load_cluster("8xrtx-4090")
-    direct = retarget(prepare(job(400).load()), staged, replace(staged, peer_access=True))
+    direct = retarget_collectives(prepare_run(job(400).load()), staged, replace(staged, peer_access=True))
     assert direct["method"].to_list() == ["transfer"]
     assert direct["time_us"].item() < 300
 
@@ -88,7 +88,7 @@ def test_nodes_whose_gpus_reach_each_other_are_others():
 def test_collectives_keep_to_what_was_measured_on_the_target(tmp_path):
     lab = tmp_path / "lab.toml"
     entry = f'collective = "all_reduce"\nbytes = {2**25}\nranks = 8\ntime_us = {2 * model_us("dgx-a100", 8)}'
-    lab.write_text((FOLDER / "dgx-a100.toml").read_text() + f"\n[[measured]]\n{entry}\n")
+    lab.write_text((CLUSTER_FOLDER / "dgx-a100.toml").read_text() + f"\n[[measured]]\n{entry}\n")
     prediction = tk.predict(job(400).load(), cluster=str(lab))["lab"]
     assert prediction.kernels["time_us"][1] == pytest.approx(400 * 2, rel=0.1)
     assert any("keep to 1 measurement" in note for note in prediction.notes)
@@ -154,7 +154,7 @@ def test_a_group_of_no_ranks_is_taken_for_all_of_them(size):
     args = recorded() | {"Group size": size, "Process Group Ranks": ""}
     builder = TraceBuilder().kernel("ncclDevKernel_AllReduce", 10, 50, launch=0, **args)
     builder.metadata["distributedInfo"] = {"rank": 0, "world_size": 8}
-    assert layout_of(prepare(builder.load()), Change()) == Layout(tp=8)
+    assert infer_layout_if_needed(prepare_run(builder.load()), LayoutRequest()) == Layout(tp=8)
 
 
 def test_what_does_not_fit_or_contradicts_is_refused():
@@ -193,9 +193,9 @@ def on_hosts(*hosts: str) -> Trace:
 
 
 def test_files_that_name_hosts_tell_the_nodes():
-    assert recognise(prepare(on_hosts("a", "a"))).cluster == load_cluster(SOURCE)
-    apart = recognise(prepare(on_hosts("a", "b")))
-    assert "2 hosts" in apart.how
+    assert identify_source_cluster(prepare_run(on_hosts("a", "a"))).cluster == load_cluster(SOURCE)
+    apart = identify_source_cluster(prepare_run(on_hosts("a", "b")))
+    assert "2 hosts" in apart.origin
     assert (apart.cluster.nodes, apart.cluster.gpus_per_node, apart.cluster.network_gbps) == (2, 1, 25)
 
 

@@ -12,17 +12,17 @@ from tests.jobs import job
 from tests.layers import MIB, NODE, Layers
 from tracekit.comm import load_cluster
 from tracekit.comm import predict as predict_collectives
-from tracekit.prediction.buckets import buckets
-from tracekit.prediction.copies import with_exchange
-from tracekit.prediction.lacking import with_all
-from tracekit.prediction.layout import Layout, LayoutError
-from tracekit.prediction.memory import gradients
-from tracekit.prediction.spread import LOST
-from tracekit.replay.run import Run, prepare
-from tracekit.replay.whatif.remove import remove
-from tracekit.reporting import build
+from tracekit.parallelism.ddp import insert_gradient_allreduces
+from tracekit.parallelism.ddp_buckets import assign_buckets
+from tracekit.parallelism.layout import Layout, LayoutError
+from tracekit.parallelism.missing_collectives import insert_all
+from tracekit.parallelism.stragglers import LIKELY_DOUBLING_LOSS
+from tracekit.prediction.memory import find_gradients
+from tracekit.reporting import build_report
+from tracekit.run import MeasuredRun, prepare_run
 from tracekit.testing import TraceBuilder
-from tracekit.workload.owners import innermost_ops
+from tracekit.whatif.remove import remove
+from tracekit.workload.owners import find_innermost_ops
 from tracekit.workload.signature import Tensor
 
 GRADIENT = "torch::autograd::AccumulateGrad"
@@ -51,10 +51,10 @@ class Step(Layers):
 
 
 def test_the_exchange_runs_beside_the_backward_pass_and_before_the_optimizer():
-    run = with_exchange(Step().run).run
+    run = insert_gradient_allreduces(Step().run).run
     copied, reduced = [10, 10], [50, 30]
     durations = np.array([100, 100, 100, 100, *copied, *reduced, *copied], dtype=float)
-    line = run.timeline_with(durations)
+    line = run.replay_timeline(durations)
     ends_us = (line.activity_end_ns / 1e3).round().tolist()
     # The stream: 1 us between kernels, 2 until what waits on another stream starts.
     first_in, second_in = 211 + 1 + 10, 222 + 1 + 100 + 1 + 10
@@ -69,9 +69,9 @@ def test_the_exchange_runs_beside_the_backward_pass_and_before_the_optimizer():
 def test_the_cpu_launches_copies_and_all_reduces_on_top_of_its_work():
     step = Step()
     step.builder.kernel("gemm", step.end + 101, 1, launch=step.now + 20)
-    run = with_exchange(step.run).run
-    line = run.timeline_with(np.zeros(run.kernels.height))
-    launched_us = (line.start_ns[: line.cpu - line.marks] / 1e3).round().tolist()
+    run = insert_gradient_allreduces(step.run).run
+    line = run.replay_timeline(np.zeros(run.kernels.height))
+    launched_us = (line.start_ns[: line.host_node_count - line.mark_count] / 1e3).round().tolist()
     # No op tells what a launch costs: 10 us a copy, 70 and three copies an all-reduce; two buckets and four copies.
     assert launched_us == [0, 20, 40 + 110, 60 + 110 + 110 + 20, 80 + 240]
 
@@ -88,10 +88,10 @@ def test_prediction_of_copies_takes_the_models_all_reduces_and_says_what_it_assu
     hidden_us = sum(reduces_us) - copies.step.exposed_comm_us
     assert copies.high_us > copies.step.step_time_us + 0.22 * hidden_us
     assert copies.kernels.height == alone.kernels.height
-    assert (copies.samples, alone.samples) == (8, 1)
-    assert copies.added_us["collective"] == pytest.approx(sum(reduces_us))
-    assert not alone.added_us
-    bars = build(Step().run, [copies]).bars
+    assert (copies.batch_ratio, alone.batch_ratio) == (8, 1)
+    assert copies.inserted_us["collective"] == pytest.approx(sum(reduces_us))
+    assert not alone.inserted_us
+    bars = build_report(Step().run, [copies]).bars
     assert dict(bars[1].parts)["collective"] > 0 == dict(bars[0].parts).get("collective", 0)
     (note,) = [note for note in copies.notes if "no gradient all-reduces" in note]
     assert "4.0 MiB of 2 fp32 gradients" in note
@@ -116,9 +116,9 @@ def test_more_copies_are_never_faster_and_a_network_costs():
 def test_what_hides_behind_the_backward_pass_slows_it(monkeypatch):
     """By the part of the GPU that the collectives take, as far as the GPU is busy in the step."""
     found = Step().on(dp=8)
-    monkeypatch.setattr("tracekit.prediction.grown.LIKELY_TAKEN", 0.0)
+    monkeypatch.setattr("tracekit.prediction.insertion_cost.COLLECTIVE_SM_FRACTION", 0.0)
     free = Step().on(dp=8)
-    hidden_us = free.added_us["collective"] - free.step.exposed_comm_us
+    hidden_us = free.inserted_us["collective"] - free.step.exposed_comm_us
     busy = free.step.kernel_time_us / free.step.step_time_us
     assert hidden_us > 0
     assert found.step.step_time_us - free.step.step_time_us == pytest.approx(0.18 * hidden_us * busy)
@@ -133,11 +133,13 @@ def test_copies_of_gradients_do_not_grow_with_the_batch():
         step.builder.op("aten::mm", at - 0.5, 6, dims=dims, types=["float"] * 2)
     one, twice = step.on(dp=8), step.on(dp=8, batch=2)
     alone = step.on(batch=2).step.step_time_us - step.on().step.step_time_us
-    assert twice.step.step_time_us - one.step.step_time_us == pytest.approx(alone * (1 + LOST) ** 1.5, rel=0.02)
+    assert twice.step.step_time_us - one.step.step_time_us == pytest.approx(
+        alone * (1 + LIKELY_DOUBLING_LOSS) ** 1.5, rel=0.02
+    )
 
 
 def test_gradients_of_several_passes_are_exchanged_after_the_last():
-    run = with_exchange(Step(passes=3).run).run
+    run = insert_gradient_allreduces(Step(passes=3).run).run
     reduces = run.kernels.filter(family="collective")
     assert reduces["bytes"].to_list() == [4 * MIB, 64]
     assert run.kernels.filter(family="copy").height == 2
@@ -161,9 +163,9 @@ def test_what_cannot_be_told_is_refused():
     tables.builder.op("aten::_embedding_bag", 1, 2)
     with pytest.raises(LayoutError, match="embedding tables"):
         tables.on(dp=8)
-    two = prepare(job(Step().builder, Step().builder))
+    two = prepare_run(job(Step().builder, Step().builder))
     with pytest.raises(LayoutError, match="give the trace of one"):
-        with_all(two, (with_exchange,))
+        insert_all(two, (insert_gradient_allreduces,))
 
 
 def test_an_optimizer_that_steps_within_the_backward_pass_is_refused():
@@ -191,7 +193,7 @@ def test_a_trace_without_cpu_ops_shows_by_its_kernels_that_it_trains():
 def test_sweep_of_one_gpu_says_once_what_was_assumed():
     found = tk.sweep(Step().builder.load(), cluster=NODE)
     assert found.table["ranks"].sort().to_list() == [1, 2, 4, 8]
-    assert found.assumed
+    assert found.assumptions
     assert found.table.filter(ranks=1)["step_time_us"].item() == pytest.approx(413)
 
 
@@ -205,12 +207,12 @@ def test_sweep_of_one_gpu_says_once_what_was_assumed():
     ],
 )
 def test_buckets_are_full_at_one_then_at_25_mib(sizes, numbers):
-    assert buckets([Tensor((round(size * MIB / 4),), "fp32") for size in sizes]) == numbers
+    assert assign_buckets([Tensor((round(size * MIB / 4),), "fp32") for size in sizes]) == numbers
 
 
 def test_each_type_has_buckets_of_its_own():
     mixed = [Tensor((MIB,), "fp32"), Tensor((16,), "bf16"), Tensor((MIB,), "bf16"), Tensor((16,), "fp32")]
-    assert buckets(mixed) == [0, 1, 1, 2]
+    assert assign_buckets(mixed) == [0, 1, 1, 2]
 
 
 @pytest.mark.skipif(not REAL, reason="TRACEKIT_REAL_TRACES is not set")
@@ -219,32 +221,32 @@ class TestRecordedExchange:
 
     @pytest.mark.parametrize("name", ["mi300x_ddp_train_rank3_of_4", "mi300x_resnet_act_checkpoint_rank0_of_8"])
     def test_buckets_are_those_recorded(self, name: str):
-        run = prepare(tk.load(Path(str(REAL)) / f"{name}.json.gz"))
-        reduced = run.kernels.filter(collective="all_reduce", step=run.chosen["step"][0])["bytes"].to_list()
-        one_pass = gradients(run)
+        run = prepare_run(tk.load(Path(str(REAL)) / f"{name}.json.gz"))
+        reduced = run.kernels.filter(collective="all_reduce", step=run.chosen_steps["step"][0])["bytes"].to_list()
+        one_pass = find_gradients(run)
         assert one_pass
-        sizes = pl.DataFrame({"bucket": buckets(one_pass), "bytes": [one.size_bytes(4) for one in one_pass]})
+        sizes = pl.DataFrame({"bucket": assign_buckets(one_pass), "bytes": [one.compute_bytes(4) for one in one_pass]})
         assert sizes.group_by("bucket").agg(pl.col("bytes").sum()).sort("bucket")["bytes"].to_list() == reduced
 
     def test_a_step_without_its_exchange_gets_it_back(self):
-        run = prepare(tk.load(Path(str(REAL)) / "mi300x_ddp_train_rank3_of_4.json.gz"), source_gpu="mi300x")
+        run = prepare_run(tk.load(Path(str(REAL)) / "mi300x_ddp_train_rank3_of_4.json.gz"), source_gpu="mi300x")
         ddp = run.trace.ops.filter(pl.col("name").str.contains("reducer::mul_out|copy_bucket_to_grad|^c10d::"))
-        inside = innermost_ops(run.trace.calls, ddp).gather(run.kernels["call"])
+        inside = find_innermost_ops(run.trace.calls, ddp).gather(run.kernels["call"])
         theirs = (inside.is_not_null() | (run.kernels["family"] == "collective")).to_numpy()
 
         class Theirs:
-            def rows(self, run: Run) -> object:
+            def find_rows(self, run: MeasuredRun) -> object:
                 return theirs
 
         left = remove(run, Theirs()).run  # type: ignore[arg-type]
-        grown = with_exchange(left).run
+        grown = insert_gradient_allreduces(left).run
         added = grown.kernels[left.kernels.height :]
         calls = added.select(pl.lit("all_reduce").alias("collective"), "bytes", "dtype", ranks=4)
         reduce_us = predict_collectives(calls, load_cluster("8xmi300x"))["time_us"]
         added_us = added.select(pl.when(pl.col("family") == "collective").then(reduce_us).otherwise(3.5)).to_series()
         before_us = np.where(theirs, 0, left.kernels["dur_ns"] / 1e3)
-        step = grown.step_with(np.append(before_us, added_us))
-        without = left.step_with(before_us)
-        assert without.span_us < 0.95 * run.replay.span_us
-        assert step.span_us == pytest.approx(run.replay.span_us, rel=0.01)
-        assert step.kernel_time_us == pytest.approx(run.measured.kernel_time_us, rel=0.02)
+        step = grown.replay_step(np.append(before_us, added_us))
+        without = left.replay_step(before_us)
+        assert without.span_us < 0.95 * run.self_replay.span_us
+        assert step.span_us == pytest.approx(run.self_replay.span_us, rel=0.01)
+        assert step.kernel_time_us == pytest.approx(run.measured_step.kernel_time_us, rel=0.02)

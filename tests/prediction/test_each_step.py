@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import tracekit as tk
-from tracekit.replay.contention import contention
-from tracekit.replay.measure import Scale
-from tracekit.replay.run import Run, prepare
-from tracekit.replay.sensitivity import sensitivity
-from tracekit.replay.whatif import apply, saving_us
+from tracekit.analysis.contention import estimate_contention
+from tracekit.analysis.sensitivity import compute_sensitivity
+from tracekit.replay.step_time import Scale
+from tracekit.run import MeasuredRun, prepare_run
 from tracekit.testing import TraceBuilder
+from tracekit.whatif import apply_edits, compute_saving_us
 
 SOURCE, TARGET = "a100-sxm-80gb", "h100-sxm"
 KERNELS, KERNEL = 4, 550.0
@@ -35,8 +35,8 @@ def job(*pauses: float, kernel: float = KERNEL) -> TraceBuilder:
     return builder
 
 
-def run(*pauses: float) -> Run:
-    return prepare(job(*pauses).load())
+def run(*pauses: float) -> MeasuredRun:
+    return prepare_run(job(*pauses).load())
 
 
 def predicted_us(builder: TraceBuilder, steps: str | None = None, gpu: str = TARGET) -> float:
@@ -47,8 +47,8 @@ def predicted_us(builder: TraceBuilder, steps: str | None = None, gpu: str = TAR
 def test_one_slow_step_changes_nothing(pauses):
     """Kernels half as long: each step loses half of their time, whatever the slow one does."""
     slow = run(*pauses)
-    assert slow.measured.step_time_us == pytest.approx(STEP)
-    assert slow.step_with(slow.kernel_us / 2).step_time_us == pytest.approx(STEP - KERNELS * KERNEL / 2, abs=0.01)
+    assert slow.measured_step.step_time_us == pytest.approx(STEP)
+    assert slow.replay_step(slow.kernel_us / 2).step_time_us == pytest.approx(STEP - KERNELS * KERNEL / 2, abs=0.01)
     assert predicted_us(job(*pauses)) == pytest.approx(predicted_us(job(*[0.0] * len(pauses))), rel=1e-6)
 
 
@@ -61,7 +61,7 @@ def test_the_ends_of_the_interval_are_medians_too():
 @pytest.mark.parametrize("pauses", [(0, 0, 1000), (0, 300, 0, 1000, 500), (50, 0, 0, 100_000, 0, 0)])
 def test_the_gpu_of_the_trace_gives_the_measured_step_exactly(pauses):
     found = tk.predict(job(*pauses).load(), gpu=SOURCE)[SOURCE]
-    assert found.step.step_time_us == found.run.measured.step_time_us
+    assert found.step.step_time_us == found.run.measured_step.step_time_us
     assert (found.low_us, found.high_us, found.speedup) == (*[found.step.step_time_us] * 2, 1)
 
 
@@ -81,9 +81,13 @@ def test_steps_chosen_together_lie_between_each_chosen_alone(steps):
 def test_edits_and_speeds_judge_each_step():
     slow = run(0, 0, 0, 100_000, 0, 0)
     half = STEP - KERNELS * KERNEL / 2
-    assert saving_us(slow, apply(slow, ["scale(0.5)"]).run) == pytest.approx(KERNELS * KERNEL / 2, abs=0.01)
-    assert sensitivity(slow, (1, 2), (1,)).table["step_time_us"].to_list() == pytest.approx([STEP, half], abs=0.01)
-    assert contention(slow, slow.kernel_us / 2).apart.step_time_us == pytest.approx(half, abs=0.01)
+    assert compute_saving_us(slow, apply_edits(slow, ["scale(0.5)"]).run) == pytest.approx(
+        KERNELS * KERNEL / 2, abs=0.01
+    )
+    assert compute_sensitivity(slow, (1, 2), (1,)).table["step_time_us"].to_list() == pytest.approx(
+        [STEP, half], abs=0.01
+    )
+    assert estimate_contention(slow, slow.kernel_us / 2).uncontended.step_time_us == pytest.approx(half, abs=0.01)
 
 
 def test_steps_are_scaled_by_their_own_replays():

@@ -13,12 +13,12 @@ from tests.jobs import job
 from tests.layers import MIB, NODE, Layers
 from tracekit.comm import load_cluster
 from tracekit.comm import predict as predict_collectives
-from tracekit.prediction.dispatch import with_dispatch
-from tracekit.prediction.experts import part_of_parameters, recognise_experts, share_experts
-from tracekit.prediction.layout import LayoutError
-from tracekit.prediction.shards import with_shards_of_experts
-from tracekit.prediction.units import BUFFER_COPY, EXPERTS_COPY
-from tracekit.replay.run import Run, prepare
+from tracekit.parallelism.expert_all_to_all import insert_expert_alltoalls
+from tracekit.parallelism.expert_parallel import compute_expert_parameter_fraction, find_experts, split_experts
+from tracekit.parallelism.fsdp import insert_expert_fsdp_collectives
+from tracekit.parallelism.fsdp_units import BUFFER_COPY_OP, EXPERT_BUFFER_COPY_OP
+from tracekit.parallelism.layout import LayoutError
+from tracekit.run import MeasuredRun, prepare_run
 from tracekit.testing import TraceBuilder
 
 TOKENS, HIDDEN, WIDE, EXPERTS, VISITS = 512, 1024, 2048, 8, 2
@@ -89,13 +89,13 @@ def copy_us(size: int) -> float:
     return predictors.predict(pl.DataFrame(row), load_gpu("a100-sxm-80gb"))["time_us"].item()
 
 
-def shared(run: Run, ranks: int) -> pl.DataFrame:
-    return share_experts(run.kernels, recognise_experts(run), part_of_parameters(run), ranks)
+def shared(run: MeasuredRun, ranks: int) -> pl.DataFrame:
+    return split_experts(run.kernels, find_experts(run), compute_expert_parameter_fraction(run), ranks)
 
 
 def test_experts_are_told_by_their_grouped_products():
-    experts = recognise_experts(Model(trains=True).run)
-    assert (experts.number, experts.hidden, experts.stacked) == (EXPERTS, HIDDEN, True)
+    experts = find_experts(Model(trains=True).run)
+    assert (experts.experts_per_layer, experts.hidden, experts.is_stacked) == (EXPERTS, HIDDEN, True)
     assert experts.gemms["pairs"].unique().to_list() == [PAIRS]
     assert experts.gemms["layer"].to_list() == [0, 0, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3]
 
@@ -119,7 +119,7 @@ def test_each_rank_has_fewer_experts_with_more_tokens_each():
 def test_the_optimizer_has_a_part_of_the_experts_weights():
     """Of 2 x 8 x 1024 x 2048 + 1024 x 1024 parameters all but the last are experts'."""
     run = Model(1, trains=True).run
-    assert part_of_parameters(run) == pytest.approx(32 / 33)
+    assert compute_expert_parameter_fraction(run) == pytest.approx(32 / 33)
     before, after = (table.filter(family="optimizer")["bytes"].item() for table in (run.kernels, shared(run, 4)))
     assert after == pytest.approx(before * 9 / 33, rel=1e-6)
 
@@ -131,8 +131,8 @@ def test_few_tokens_visit_few_experts():
     builder.op("aten::index", 0, 8, dims=[[4, HIDDEN]]).kernel("index_elementwise_kernel", 50, 5, launch=2)
     builder.op("vllm::inplace_fused_experts", 10, 20, dims=dims, types=[BF16] * 3 + ["float", "int"])
     builder.kernel("fused_moe_kernel", 100, 50, launch=12).kernel("fused_moe_kernel", 151, 50, launch=20)
-    run = prepare(builder.load())
-    assert recognise_experts(run).number == 64
+    run = prepare_run(builder.load())
+    assert find_experts(run).experts_per_layer == 64
     assert run.kernels.filter(family="gemm").select("batch", "m").rows() == [(8, 1)] * 2
     assert shared(run, 4).filter(family="gemm").select("batch", "m").rows() == [(8, 1)] * 2
     assert shared(run, 16).filter(family="gemm").select("batch", "m").rows() == [(4, 2)] * 2
@@ -140,10 +140,10 @@ def test_few_tokens_visit_few_experts():
 
 def test_tokens_are_sent_before_the_experts_and_come_back_behind_them():
     run = Model(1).run
-    grown = with_dispatch(run).run
+    grown = insert_expert_alltoalls(run).run
     added = grown.kernels[run.kernels.height :]
     assert added.select("collective", "bytes").rows() == [("all_to_all", MESSAGE)] * 2
-    line = grown.timeline_with(np.append(run.kernels["dur_ns"] / 1e3, [1000.0, 3000.0]))
+    line = grown.replay_timeline(np.append(run.kernels["dur_ns"] / 1e3, [1000.0, 3000.0]))
     starts_us, ends_us = line.activity_start_ns / 1e3, line.activity_end_ns / 1e3
     # 2 us until what waits on another stream starts.
     assert starts_us[6] == pytest.approx(ends_us[1] + 2)
@@ -154,21 +154,21 @@ def test_tokens_are_sent_before_the_experts_and_come_back_behind_them():
 
 @pytest.mark.parametrize(("again", "sent"), [(False, 4), (True, 6)])
 def test_layers_that_are_computed_again_send_again(again, sent):
-    added = with_dispatch(Model(1, trains=True, again=again).run).run.kernels.filter(collective="all_to_all")
+    added = insert_expert_alltoalls(Model(1, trains=True, again=again).run).run.kernels.filter(collective="all_to_all")
     assert added["bytes"].to_list() == [MESSAGE] * sent
 
 
 def test_inference_of_copies_that_share_experts():
     found = Model(1).on(ep=4)
     assert str(found.layout) == "4 ranks = dp 4, ep 4"
-    assert found.samples == 4
+    assert found.batch_ratio == 4
     product, _, first, _, second, _ = found.kernels["time_us"].to_list()
     rows = PAIRS // EXPERTS
     assert product == 100
     assert first == pytest.approx(300 * law_us(2, 4 * rows, WIDE, HIDDEN) / law_us(8, rows, WIDE, HIDDEN))
     assert second == pytest.approx(300 * law_us(2, 4 * rows, HIDDEN, WIDE) / law_us(8, rows, HIDDEN, WIDE))
     assert found.kernels["high_us"][2] >= 300 > second
-    assert found.added_us == {"collective": pytest.approx(2 * collective_us("all_to_all", MESSAGE, 4))}
+    assert found.inserted_us == {"collective": pytest.approx(2 * collective_us("all_to_all", MESSAGE, 4))}
     (note,) = [note for note in found.notes if "all-to-alls" in note]
     assert "no expert parallelism, and 8 experts a layer" in note
     assert "2 a step with 4.0 MiB in all" in note
@@ -181,7 +181,7 @@ def test_gradients_of_experts_are_exchanged_by_copies_of_the_same():
     weights = 2 * EXPERTS * HIDDEN * WIDE
     exchanged_us = 2 * collective_us("all_reduce", weights / 4, 2) + collective_us("all_reduce", 2 * MIB, 8)
     sent_us = 4 * collective_us("all_to_all", MESSAGE, 4)
-    assert found.added_us["collective"] == pytest.approx(exchanged_us + sent_us)
+    assert found.inserted_us["collective"] == pytest.approx(exchanged_us + sent_us)
     assert any("64.0 of it experts', which only ranks with the same experts exchange" in note for note in found.notes)
 
 
@@ -189,8 +189,8 @@ def test_experts_that_nobody_else_has_exchange_no_gradients():
     """Memory: 2 + 2 + 8 bytes of 33 Mi parameters, of which 32 are experts', shared out by eight."""
     found = Model(1, trains=True).on(ep=8)
     exchanged_us = collective_us("all_reduce", 2 * MIB, 8)
-    assert found.added_us["collective"] == pytest.approx(exchanged_us + 4 * collective_us("all_to_all", MESSAGE, 8))
-    assert found.memory.least_bytes == pytest.approx(12 * MIB * (1 + 32 / 8))
+    assert found.inserted_us["collective"] == pytest.approx(exchanged_us + 4 * collective_us("all_to_all", MESSAGE, 8))
+    assert found.memory.min_bytes == pytest.approx(12 * MIB * (1 + 32 / 8))
 
 
 def test_sharded_copies_share_experts():
@@ -206,32 +206,32 @@ def test_sharded_copies_share_experts():
         sum(collective_us(name, *size) for size in sizes) for name in ("all_gather", "reduce_scatter")
     )
     sent_us = 8 * collective_us("all_to_all", MESSAGE, 4)
-    assert found.added_us["collective"] == pytest.approx(4 * gathered_us + 2 * scattered_us + sent_us)
-    assert found.memory.least_bytes == alone.memory.least_bytes == pytest.approx(12 * 66 * MIB / 8)
+    assert found.inserted_us["collective"] == pytest.approx(4 * gathered_us + 2 * scattered_us + sent_us)
+    assert found.memory.min_bytes == alone.memory.min_bytes == pytest.approx(12 * 66 * MIB / 8)
     assert found.kernels["time_us"][-1] == alone.kernels["time_us"][-1]
-    assert found.added_us["copy"] == pytest.approx(6 * (copy_us(2 * MIB) + copy_us(16 * MIB)))
+    assert found.inserted_us["copy"] == pytest.approx(6 * (copy_us(2 * MIB) + copy_us(16 * MIB)))
     assert any("2.0 MiB in bf16 and 64.0 MiB of experts, which only ranks" in note for note in found.notes)
 
 
 def test_experts_that_nobody_else_has_are_not_gathered():
     found = Model(trains=True).on(dp=8, ep=8, fsdp=True)
     dense_us = 4 * collective_us("all_gather", 2 * MIB, 8) + 2 * collective_us("reduce_scatter", 2 * MIB, 8)
-    assert found.added_us["collective"] == pytest.approx(dense_us + 8 * collective_us("all_to_all", MESSAGE, 8))
+    assert found.inserted_us["collective"] == pytest.approx(dense_us + 8 * collective_us("all_to_all", MESSAGE, 8))
 
 
 def test_layers_wait_for_their_experts_too():
     """Each collective launched for a layer has its copy of a buffer, one behind the other."""
     run = Model(trains=True).run
-    grown = with_shards_of_experts(run).run
+    grown = insert_expert_fsdp_collectives(run).run
     added = grown.kernels[run.kernels.height :].with_row_index("number", run.kernels.height)
     gathers = added.filter(collective="all_gather")
     assert gathers["bytes"].to_list() == [2 * MIB, 64 * MIB] * 4
     durations = np.append(run.kernels["dur_ns"] / 1e3, np.full(added.height, 10.0))
     durations[gathers["number"].to_numpy()] = [100.0, 1000.0] * 4
-    line = grown.timeline_with(durations)
+    line = grown.replay_timeline(durations)
     first_us = line.activity_start_ns[0] / 1e3
     done_us = line.activity_end_ns[gathers["number"].to_numpy()[:2]] / 1e3
-    copies = added.filter(pl.col("op").is_in([BUFFER_COPY, EXPERTS_COPY]))["number"].to_numpy()[:2]
+    copies = added.filter(pl.col("op").is_in([BUFFER_COPY_OP, EXPERT_BUFFER_COPY_OP]))["number"].to_numpy()[:2]
     copied_us = line.activity_start_ns[copies] / 1e3
     # 2 us until what waits on another stream starts, 1 us between the kernels of a stream.
     assert copied_us[1] == pytest.approx(done_us[1] + 2)
@@ -247,14 +247,14 @@ def test_the_ranks_of_a_layer_share_its_experts_without_sending_tokens():
     parts, both = (Model(1).on(tp=4, **change) for change in ({}, {"ep": 4}))
     assert str(both.layout) == "4 ranks = dp 1 x tp 4, ep 4"
     assert both.step.step_time_us == parts.step.step_time_us
-    assert both.added_us == parts.added_us
+    assert both.inserted_us == parts.inserted_us
 
 
 def test_the_ranks_of_a_layer_share_its_experts_and_copies_of_them_shards():
     parts, both = (Model(trains=True).on(dp=2, tp=4, fsdp=True, **change) for change in ({}, {"ep": 4}))
     assert str(both.layout) == "8 ranks = dp 2 (sharded) x tp 4, ep 4"
     assert both.step.step_time_us == parts.step.step_time_us
-    assert both.memory.least_bytes == parts.memory.least_bytes
+    assert both.memory.min_bytes == parts.memory.min_bytes
 
 
 def test_a_weight_for_each_expert():
@@ -264,9 +264,9 @@ def test_a_weight_for_each_expert():
     for number, dims in enumerate(([[PAIRS, HIDDEN], *weights], [[PAIRS, WIDE], *[[HIDDEN, WIDE]] * 4])):
         builder.op("_GroupedLinear", 20 + 30 * number, 20, dims=dims, types=[BF16] * 5)
         builder.kernel("cutlass::device_kernel<GroupedGemm>", 100 + 60 * number, 50, launch=22 + 30 * number)
-    run = prepare(builder.load())
-    experts = recognise_experts(run)
-    assert (experts.number, experts.hidden, experts.stacked) == (4, HIDDEN, False)
+    run = prepare_run(builder.load())
+    experts = find_experts(run)
+    assert (experts.experts_per_layer, experts.hidden, experts.is_stacked) == (4, HIDDEN, False)
     assert shared(run, 2).filter(family="gemm").select("batch", "m").rows() == [(2, PAIRS // 2)] * 2
 
 
@@ -307,4 +307,4 @@ def test_a_sweep_over_ranks_that_share_experts():
     found = tk.sweep(Model(1).builder.load(), cluster=NODE, ep=[4], samples=1)
     assert found.table.select("ranks", "dp", "ep").sort("ranks").rows() == [(4, 4, 4), (8, 8, 4)]
     assert found.refused == ()
-    assert any("Megatron-LM's all-to-alls were inserted" in note for note in found.assumed)
+    assert any("Megatron-LM's all-to-alls were inserted" in note for note in found.assumptions)

@@ -7,12 +7,12 @@ import tracekit as tk
 from tests.jobs import gradient_step, job
 from tracekit.comm import ClusterError, load_cluster
 from tracekit.comm import predict as predict_collectives
+from tracekit.parallelism.collective_calls import list_collectives
+from tracekit.parallelism.layout import Layout, LayoutError, LayoutRequest, apply_request, infer_layout
 from tracekit.prediction import Predictions, predict, predict_edited
-from tracekit.prediction.layout import Change, Layout, LayoutError, recognise, resized
-from tracekit.prediction.messages import messages
-from tracekit.replay.run import Run, prepare
-from tracekit.replay.whatif import apply
+from tracekit.run import MeasuredRun, prepare_run
 from tracekit.testing import TraceBuilder
+from tracekit.whatif import apply_edits
 
 SOURCE = "8xa100-sxm-80gb"
 POD = "8x8xa100-sxm-80gb@hdr200"
@@ -57,7 +57,7 @@ class Job:
         return kernels["time_us"][1:].to_list()
 
     def layout(self) -> Layout:
-        return recognise(prepare(self.builder.load()))
+        return infer_layout(prepare_run(self.builder.load()))
 
 
 def model_us(kind: str, cluster: str, ranks: int, bytes_: int = 2 * GRADIENTS, nodes: int | None = None) -> float:
@@ -69,10 +69,10 @@ def model_us(kind: str, cluster: str, ranks: int, bytes_: int = 2 * GRADIENTS, n
 
 def test_ranks_of_a_layer_lie_next_to_each_other_and_stages_farthest_apart():
     apart = Layout(dp=8, tp=2, pp=4)
-    assert [apart.stride(role) for role in ("tp", "dp", "pp")] == [1, 2, 16]
-    assert [apart.ranks(role) for role in ("tp", "dp", "pp")] == [2, 8, 4]
+    assert [apart.get_group_stride(role) for role in ("tp", "dp", "pp")] == [1, 2, 16]
+    assert [apart.get_group_size(role) for role in ("tp", "dp", "pp")] == [2, 8, 4]
     shared = Layout(dp=8, ep=4)
-    assert [(shared.ranks(role), shared.stride(role)) for role in ("ep", "edp")] == [(4, 1), (2, 4)]
+    assert [(shared.get_group_size(role), shared.get_group_stride(role)) for role in ("ep", "edp")] == [(4, 1), (2, 4)]
 
 
 def test_data_parallel_gradients_keep_their_bytes():
@@ -84,7 +84,7 @@ def test_data_parallel_gradients_keep_their_bytes():
 
 def test_groups_so_large_that_their_ranks_are_not_all_listed():
     job = Job(128).sends("allreduce", GRADIENTS, 300, [*range(0, 128, 2)])
-    calls = messages(prepare(job.builder.load()).kernels, 128)
+    calls = list_collectives(prepare_run(job.builder.load()).kernels, 128)
     assert calls.select("ranks", "stride").row(0) == (64, 2)
     assert job.on("16x8xh100-sxm@ndr400") > [0]
 
@@ -102,7 +102,7 @@ def test_groups_so_large_that_their_ranks_are_not_all_listed():
 )
 def test_all_reduces_of_a_serving_engine_are_told_from_nccls(kernel: str, custom: bool):
     builder = TraceBuilder().op("sglang::forward", 0, 25).kernel(kernel, 15, 100, launch=5)
-    assert messages(prepare(builder.load()).kernels, 4)["custom"].to_list() == [custom]
+    assert list_collectives(prepare_run(builder.load()).kernels, 4)["custom"].to_list() == [custom]
 
 
 def test_a_serving_engine_that_copies_lists_of_tensors_trains_nothing():
@@ -114,7 +114,7 @@ def test_a_serving_engine_that_copies_lists_of_tensors_trains_nothing():
     )
     job.builder.kernel(copy, 120, 3, launch=28)
     job.end = 124.0
-    assert recognise(prepare(job.sends("allreduce", 2**20, 30).builder.load())) == Layout(dp=1, tp=4)
+    assert infer_layout(prepare_run(job.sends("allreduce", 2**20, 30).builder.load())) == Layout(dp=1, tp=4)
 
 
 def test_one_rank_neither_waits_nor_transfers():
@@ -186,10 +186,10 @@ def test_an_inference_that_adds_up_activations_is_tensor_parallel():
 
 
 def test_data_parallelism_takes_what_is_left():
-    assert resized(Layout(4, 2), Change(world_size=64)) == Layout(32, 2)
-    assert resized(Layout(4, 2), Change(dp=3)) == Layout(3, 2)
-    assert resized(Layout(8, ep=8), Change(dp=64)) == Layout(64, ep=64)
-    assert resized(Layout(8, ep=4), Change(dp=64)) == Layout(64, ep=4)
+    assert apply_request(Layout(4, 2), LayoutRequest(world_size=64)) == Layout(32, 2)
+    assert apply_request(Layout(4, 2), LayoutRequest(dp=3)) == Layout(3, 2)
+    assert apply_request(Layout(8, ep=8), LayoutRequest(dp=64)) == Layout(64, ep=64)
+    assert apply_request(Layout(8, ep=4), LayoutRequest(dp=64)) == Layout(64, ep=4)
     assert str(Layout(8, 2, sharded=True)) == "16 ranks = dp 8 (sharded) x tp 2"
 
 
@@ -265,20 +265,20 @@ def test_edits_and_refusals_go_together():
     trace = Job().sends("allreduce", GRADIENTS, 300).builder.load()
     found = tk.predict(trace, cluster=["8xh100-sxm", "2x8xh100-sxm@ndr400"], world_size=16, host_speed=2)
     assert [one.label for one in found.refused] == ["8xh100-sxm"]
-    assert found.after_edits == ((found.targets[0].step.step_time_us,),)
+    assert found.step_times_after_edits == ((found.targets[0].step.step_time_us,),)
 
 
 def test_an_edit_on_the_way_with_which_nothing_can_be_predicted_leaves_a_blank():
-    run = prepare(Job().sends("allreduce", GRADIENTS, 300).builder.load())
-    edited = apply(run, ["host-speed(2)", "scale(family=collective, 0.5)"])
+    run = prepare_run(Job().sends("allreduce", GRADIENTS, 300).builder.load())
+    edited = apply_edits(run, ["host-speed(2)", "scale(family=collective, 0.5)"])
 
-    def on_targets(run: Run) -> Predictions:
+    def on_targets(run: MeasuredRun) -> Predictions:
         if len(run.edits) == 1:
             raise LayoutError("its layers can't be told.")
         return predict(run, ["h100-sxm"])
 
     found = predict_edited(edited, on_targets)
-    assert found.after_edits == ((None,), (found["h100-sxm"].step.step_time_us,))
+    assert found.step_times_after_edits == ((None,), (found["h100-sxm"].step.step_time_us,))
 
 
 def test_groups_that_do_not_add_up_are_no_layout_but_no_obstacle():

@@ -5,10 +5,10 @@ import pytest
 import tracekit as tk
 from predictors import load_gpu
 from tests.jobs import recorded
+from tracekit.parallelism.layout import Layout
 from tracekit.prediction import notes
-from tracekit.prediction.layout import Layout
-from tracekit.prediction.memory import judge
-from tracekit.replay.run import prepare
+from tracekit.prediction.memory import judge_memory_fit
+from tracekit.run import prepare_run
 from tracekit.testing import A100, TraceBuilder
 
 GRADIENT = "torch::autograd::AccumulateGrad"
@@ -35,14 +35,14 @@ def memory(builder: TraceBuilder, gpu: str):
 
 
 def in_copies(builder: TraceBuilder, gpu: str):
-    return judge(prepare(builder.load()), load_gpu(gpu), (Layout(), Layout(dp=2)))
+    return judge_memory_fit(prepare_run(builder.load()), load_gpu(gpu), (Layout(), Layout(dp=2)))
 
 
 def test_state_is_parameters_gradients_and_two_moments():
     """4 + 4 + 8 bytes each, and what the product writes: 8 x 1024 x 4; a master copy at most."""
     found = memory(training(2**20), "l4")
-    assert found.least_bytes == 16 * 2**20
-    assert found.most_bytes == 20 * 2**20 + 4 * 8 * 1024
+    assert found.min_bytes == 16 * 2**20
+    assert found.max_bytes == 20 * 2**20 + 4 * 8 * 1024
     assert found.fits is True
 
 
@@ -55,14 +55,14 @@ def test_pooling_writes_one_element_and_its_place_for_each_window():
         concrete=["", "[3, 3]", "[2, 2]", "[1, 1]", "[1, 1]", "False"],
     )  # fmt: skip
     pooled.kernel("max_pool_forward_nchw<float>", 116, 20, launch=23)
-    more = memory(pooled, "l4").most_bytes - memory(product, "l4").most_bytes
+    more = memory(pooled, "l4").max_bytes - memory(product, "l4").max_bytes
     assert more == 2 * 8 * 56 * 56 * (4 + 8)
 
 
 def test_a_larger_batch_leaves_more_in_memory_but_no_more_state():
-    run = prepare(training(2**20).load())
-    found = judge(run, load_gpu("l4"), (Layout(), Layout(batch=4.0)))
-    assert (found.least_bytes, found.most_bytes) == (16 * 2**20, 20 * 2**20 + 4 * 4 * 8 * 1024)
+    run = prepare_run(training(2**20).load())
+    found = judge_memory_fit(run, load_gpu("l4"), (Layout(), Layout(batch=4.0)))
+    assert (found.min_bytes, found.max_bytes) == (16 * 2**20, 20 * 2**20 + 4 * 4 * 8 * 1024)
 
 
 def test_gradients_without_elements_tell_nothing():
@@ -70,16 +70,16 @@ def test_gradients_without_elements_tell_nothing():
     for event in builder.events:
         if event["name"] == GRADIENT:
             event["args"]["Input Dims"] = [[0]]
-    assert memory(builder, "l4").least_bytes is None
+    assert memory(builder, "l4").min_bytes is None
 
 
 def test_several_backward_passes_hold_the_same_gradients():
-    assert memory(training(2**20, passes=3), "l4").least_bytes == 16 * 2**20
+    assert memory(training(2**20, passes=3), "l4").min_bytes == 16 * 2**20
 
 
 def test_equal_parameters_are_no_passes_where_the_loss_has_one():
     builder = training(2048, passes=3).op("autograd::engine::evaluate_function: MseLossBackward0", 25, 2)
-    assert memory(builder, "l4").least_bytes == 16 * 3 * 2048
+    assert memory(builder, "l4").min_bytes == 16 * 3 * 2048
 
 
 def test_what_is_too_large_does_not_fit():
@@ -103,20 +103,20 @@ def test_what_fitted_fits_into_more():
 
 def test_fewer_ranks_may_hold_as_much_more_of_what_they_share():
     """Two ranks hold the experts or tables of eight: up to four times 20 bytes a parameter, and 4 in a bucket."""
-    run, gpu = prepare(training(2**20).load()), load_gpu("a100-sxm-80gb")
-    same, fewer = (judge(run, gpu, (Layout(8, ep=8), Layout(ranks, ep=ranks))) for ranks in (8, 2))
-    assert fewer.least_bytes == same.least_bytes
-    assert fewer.most_bytes == 4 * 24 * 2**20 + 4 * 8 * 1024
+    run, gpu = prepare_run(training(2**20).load()), load_gpu("a100-sxm-80gb")
+    same, fewer = (judge_memory_fit(run, gpu, (Layout(8, ep=8), Layout(ranks, ep=ranks))) for ranks in (8, 2))
+    assert fewer.min_bytes == same.min_bytes
+    assert fewer.max_bytes == 4 * 24 * 2**20 + 4 * 8 * 1024
     assert "trace's GPU" in same.reason
     tables = training(2**20).op("aten::_embedding_bag", 22, 5, dims=[[2**20, 64], [8]], types=["float", "long"])
-    assert judge(prepare(tables.load()), gpu, (Layout(8, ep=8), Layout(8, ep=8))).fits is True
-    assert judge(prepare(tables.load()), gpu, (Layout(8, ep=8), Layout(2, ep=2))).fits is None
+    assert judge_memory_fit(prepare_run(tables.load()), gpu, (Layout(8, ep=8), Layout(8, ep=8))).fits is True
+    assert judge_memory_fit(prepare_run(tables.load()), gpu, (Layout(8, ep=8), Layout(2, ep=2))).fits is None
 
 
 def test_copies_hold_each_gradient_once_more_in_a_bucket():
     """4 bytes for each of the parameters come to the upper bound, and what fitted may not fit any more."""
     alone, copied = memory(training(2**20), "l4"), in_copies(training(2**20), "l4")
-    assert (copied.least_bytes, copied.most_bytes) == (alone.least_bytes, alone.most_bytes + 4 * 2**20)
+    assert (copied.min_bytes, copied.max_bytes) == (alone.min_bytes, alone.max_bytes + 4 * 2**20)
     assert memory(training(2**32), "a100-sxm-80gb").fits is True
     assert in_copies(training(2**32), "a100-sxm-80gb").fits is None
 
@@ -129,16 +129,18 @@ def test_only_data_parallel_ranks_that_do_not_shard_have_buckets(called, kind, i
     builder.metadata["distributedInfo"] = {"rank": 0, "world_size": 8}
     group = {"Group size": 8, "Process Group Ranks": str([*range(8)]), "Process Group Description": called}
     builder.kernel("ncclDevKernel_X", 120, 50, launch=22, **(recorded(kind) | group))
-    assert memory(builder, "l4").most_bytes == (20 + 4 * in_buckets) * 2**20 + 4 * 8 * 1024
+    assert memory(builder, "l4").max_bytes == (20 + 4 * in_buckets) * 2**20 + 4 * 8 * 1024
 
 
 def test_dollars_for_a_thousand_steps():
     """1,000 steps of 3.6 ms are a thousandth of an hour."""
     trace = TraceBuilder().kernel("sgemm", 5, 3590, launch=0).op("aten::end", 3595, 5).load()
     found = tk.predict(trace, gpu=["a100-sxm-80gb", "l4"], price={"A100 SXM 80GB": 2.0})
-    assert found["a100-sxm-80gb"].dollars == pytest.approx(2.0 * found["a100-sxm-80gb"].step.step_time_us / 3.6e6)
-    assert found["a100-sxm-80gb"].dollars == pytest.approx(0.002, rel=0.01)
-    assert found["l4"].dollars is None
+    assert found["a100-sxm-80gb"].dollars_per_1000_steps == pytest.approx(
+        2.0 * found["a100-sxm-80gb"].step.step_time_us / 3.6e6
+    )
+    assert found["a100-sxm-80gb"].dollars_per_1000_steps == pytest.approx(0.002, rel=0.01)
+    assert found["l4"].dollars_per_1000_steps is None
     assert [any("--price l4=" in note for note in one.notes) for one in found.values()] == [False, True]
 
 
@@ -167,7 +169,10 @@ def test_a_gpu_has_one_price_however_it_is_written():
     trace = training(2**20).load()
     with pytest.raises(tk.TracekitError, match=r"h100-sxm has two prices, 2 and 3\.5 dollars"):
         tk.predict(trace, gpu="l4", price={"h100-sxm": 2, "H100 SXM": 3.5})
-    assert tk.predict(trace, gpu="h100-sxm", price={"h100-sxm": 2, "H100 SXM": 2.0})["h100-sxm"].dollars is not None
+    assert (
+        tk.predict(trace, gpu="h100-sxm", price={"h100-sxm": 2, "H100 SXM": 2.0})["h100-sxm"].dollars_per_1000_steps
+        is not None
+    )
 
 
 @pytest.mark.parametrize(("allocated", "reserved", "fits"), [(10, 14, True), (14, 16, None), (16, 18, False)])
@@ -183,10 +188,10 @@ def test_a_recorded_peak_is_not_that_of_fewer_ranks_that_share():
     """4 GiB on each of eight ranks say nothing of how much two of them would hold."""
     builder = training(2**20)
     builder.metadata["tracekit"] = {"memory": {"peak_allocated_bytes": 4 * 2**30, "peak_reserved_bytes": 4 * 2**30}}
-    run, gpu = prepare(builder.load()), load_gpu("t4")
-    same, fewer = (judge(run, gpu, (Layout(8, ep=8), Layout(ranks, ep=ranks))) for ranks in (8, 2))
-    assert same.most_bytes == 4 * 2**30
-    assert fewer.most_bytes == 4 * 24 * 2**20 + 4 * 8 * 1024
+    run, gpu = prepare_run(builder.load()), load_gpu("t4")
+    same, fewer = (judge_memory_fit(run, gpu, (Layout(8, ep=8), Layout(ranks, ep=ranks))) for ranks in (8, 2))
+    assert same.max_bytes == 4 * 2**30
+    assert fewer.max_bytes == 4 * 24 * 2**20 + 4 * 8 * 1024
 
 
 def test_a_recorded_peak_of_one_rank_had_no_buckets():
@@ -194,7 +199,7 @@ def test_a_recorded_peak_of_one_rank_had_no_buckets():
     builder = training(3 * 2**30)
     builder.metadata["tracekit"] = {"memory": {"peak_allocated_bytes": 4 * 2**30, "peak_reserved_bytes": 4 * 2**30}}
     found = in_copies(builder, "t4")
-    assert (found.fits, found.most_bytes) == (None, 16 * 2**30)
+    assert (found.fits, found.max_bytes) == (None, 16 * 2**30)
     assert "12.0 come to it for buckets" in found.reason
 
 
@@ -212,7 +217,7 @@ def test_the_allocators_events_are_a_measured_peak():
     builder = noted(noted(training(2**20), 10, 12), 14, 16)
     noted(noted(builder, 60, 60, kind=0, device=-1), 70, 70, device=3)
     found = memory(builder, "t4")
-    assert (found.least_bytes, found.most_bytes) == (14 * 2**30, 16 * 2**30)
+    assert (found.min_bytes, found.max_bytes) == (14 * 2**30, 16 * 2**30)
     assert found.fits is None
     assert memory(builder, "l4").fits is True
 
@@ -220,7 +225,7 @@ def test_the_allocators_events_are_a_measured_peak():
 def test_events_of_the_allocator_without_totals_tell_nothing():
     builder = noted(training(2**20), 10, 12)
     del builder.events[-1]["args"]["Total Allocated"]
-    assert memory(builder, "l4").least_bytes == 16 * 2**20
+    assert memory(builder, "l4").min_bytes == 16 * 2**20
 
 
 @pytest.mark.parametrize(
@@ -233,6 +238,6 @@ def test_events_of_the_allocator_without_totals_tell_nothing():
 )
 def test_what_put_in_collectives_cost_is_what_the_step_shows(exposed_us, slower_us, said):
     """The column of a sweep shows the exposed part: the note doesn't call more of them so."""
-    note = notes.of_added(50.0, exposed_us, slower_us)
+    note = notes.describe_inserted_collectives(50.0, exposed_us, slower_us)
     assert said in note
     assert ("during" in note) == (exposed_us == 50.0)

@@ -11,13 +11,13 @@ from tests.jobs import job
 from tests.layers import NODE, Layers
 from tracekit.comm import load_cluster
 from tracekit.comm import predict as predict_collectives
-from tracekit.prediction.layers import recognise_layers, repetition
-from tracekit.prediction.layout import LayoutError
-from tracekit.prediction.sends import HAND_OVER_US
-from tracekit.render.html.page import page
-from tracekit.render.json import predicted
-from tracekit.replay.run import prepare
-from tracekit.reporting import build
+from tracekit.parallelism.layers import find_repeated_layers, find_repetition
+from tracekit.parallelism.layout import LayoutError
+from tracekit.parallelism.pipeline_sends import SEND_LATENCY_US
+from tracekit.render.html.page import render_page
+from tracekit.render.json import dump_prediction
+from tracekit.reporting import build_report
+from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 
 PAIR = "8x1xa100-sxm-80gb@hdr200"
@@ -79,7 +79,7 @@ def send_us(cluster: str, nodes: int) -> float:
         "nodes": [nodes],
     }
     transfer_us: float = predict_collectives(pl.DataFrame(call), load_cluster(cluster))["time_us"].item()
-    return transfer_us + HAND_OVER_US[0]
+    return transfer_us + SEND_LATENCY_US[0]
 
 
 @pytest.mark.parametrize(("cluster", "nodes"), [(NODE, 1), (PAIR, 2)])
@@ -119,10 +119,10 @@ def test_interleaving_shortens_the_bubble_and_holds_more():
     assert cut.pipeline is not None
     assert cut.step.step_time_us < plain.step.step_time_us
     assert cut.pipeline.bubble < plain.pipeline.bubble
-    assert cut.pipeline.in_flight == 1.0  # no more micro-batches than stages
+    assert cut.pipeline.max_passes_in_flight == 1.0  # no more micro-batches than stages
     many = Model(8).on(pp=4, pp_schedule="interleaved:2", micro_batches=16).pipeline
     assert many is not None
-    assert many.in_flight == 1 + 3 / 8
+    assert many.max_passes_in_flight == 1 + 3 / 8
 
 
 def test_weights_gradients_that_are_put_off_shorten_the_bubble():
@@ -143,7 +143,7 @@ def test_smaller_micro_batches():
     assert quarter.pipeline is not None
     assert quarter.pipeline.send_bytes == whole.pipeline.send_bytes / 4
     assert quarter.pipeline.bubble < whole.pipeline.bubble
-    assert quarter.samples == whole.samples == 4
+    assert quarter.batch_ratio == whole.batch_ratio == 4
     assert any("0.25 times as large as a traced pass: the job's batch is 4 times" in note for note in quarter.notes)
 
 
@@ -182,11 +182,11 @@ def test_gradients_are_exchanged_once_a_step():
 def test_memory_is_shared_out_but_for_the_ends():
     """4 + 4 + 8 bytes a parameter, 5 x 2^20 of them; at most the two largest, 3 x 2^20, and half of the rest."""
     whole, half = Model().on().memory, Model().on(pp=2).memory
-    assert whole.least_bytes == 16 * 5 * 2**20
-    assert half.least_bytes == 16 * 5 * 2**20 / 2
+    assert whole.min_bytes == 16 * 5 * 2**20
+    assert half.min_bytes == 16 * 5 * 2**20 / 2
     written = 4 * TOKENS * HIDDEN * 4
-    assert whole.most_bytes == 20 * 5 * 2**20 + written
-    assert half.most_bytes == 20 * 4 * 2**20 + written
+    assert whole.max_bytes == 20 * 5 * 2**20 + written
+    assert half.max_bytes == 20 * 4 * 2**20 + written
 
 
 def test_the_order_of_likelihood_holds():
@@ -217,9 +217,9 @@ def test_what_can_not_be_cut_is_refused(model, change, says):
 
 def test_every_form_of_the_report_holds_it():
     predictions = tk.predict(Model().builder.load(), cluster=NODE, pp=2)
-    report = build(predictions.run, predictions.targets)
-    assert "2 stages of 2 layers" in page(report)
-    written = json.loads(predicted(report))["targets"][0]
+    report = build_report(predictions.run, predictions.targets)
+    assert "2 stages of 2 layers" in render_page(report)
+    written = json.loads(dump_prediction(report))["targets"][0]
     assert written["pipeline"]["micro_batches"] == 2
     assert written["layout"]["pp"] == 2
 
@@ -260,14 +260,14 @@ def test_a_sweep_over_stages():
     ],
 )
 def test_the_sequence_that_repeats(tokens, found):
-    assert repetition(np.array(tokens, dtype=np.int64)) == found
+    assert find_repetition(np.array(tokens, dtype=np.int64)) == found
 
 
 def test_layers_are_told_by_what_repeats():
-    layers = recognise_layers(prepare(Model(6, passes=2, head=50).builder.load()))
-    assert (layers.count, layers.per_step, len(layers.passes)) == (6, 2, 2)
-    assert layers.forward.tolist() == [0, 1, 2, 3, 4, 5, 6]
-    assert layers.backward.tolist() == [0, 1, 2, 3, 4, 5, 6]
+    layers = find_repeated_layers(prepare_run(Model(6, passes=2, head=50).builder.load()))
+    assert (layers.count, layers.passes_per_step, len(layers.passes)) == (6, 2, 2)
+    assert layers.forward_starts.tolist() == [0, 1, 2, 3, 4, 5, 6]
+    assert layers.backward_starts.tolist() == [0, 1, 2, 3, 4, 5, 6]
 
 
 class Steps(Model):

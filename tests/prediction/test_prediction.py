@@ -8,11 +8,11 @@ import pytest
 
 import tracekit as tk
 from predictors.errors import AmbiguousGpuError, UnknownGpuError
-from predictors.intervals import KEPT
-from tracekit.comm.cluster import FOLDER
+from predictors.intervals import UNCHANGED_HALF_WIDTH
+from tracekit.comm.cluster import CLUSTER_FOLDER
 from tracekit.errors import StepError, TracekitError
-from tracekit.prediction import targets
-from tracekit.replay.run import prepare
+from tracekit.prediction import resolve_targets
+from tracekit.run import prepare_run
 from tracekit.testing import A100, TraceBuilder
 
 SOURCE = "a100-sxm-80gb"
@@ -85,7 +85,7 @@ def test_what_is_kept_from_a_gpu_that_is_not_known_has_an_interval():
     builder.call("cudaDeviceSynchronize", 6, 1000)
     found = tk.predict(builder.load(), gpu="h100-sxm")["h100-sxm"]
     assert found.coverage.unknown == pytest.approx(100)
-    assert found.kernels["high_us"][0] / found.kernels["time_us"][0] == pytest.approx(np.exp(KEPT))
+    assert found.kernels["high_us"][0] / found.kernels["time_us"][0] == pytest.approx(np.exp(UNCHANGED_HALF_WIDTH))
     assert found.low_us < 0.7 * found.step.step_time_us
     assert found.high_us > 1.7 * found.step.step_time_us
 
@@ -126,14 +126,14 @@ def test_any_spelling_finds_the_prediction(trace):
 
 def test_what_has_capitals_in_its_name_is_found_by_it(trace, tmp_path):
     path = tmp_path / "Lab.toml"
-    path.write_text((FOLDER / "dgx-h100.toml").read_text())
+    path.write_text((CLUSTER_FOLDER / "dgx-h100.toml").read_text())
     predictions = tk.predict(trace, cluster=str(path))
     assert [*predictions] == ["Lab"]
     assert predictions["Lab"] is predictions["lab"] is next(iter(predictions.values()))
 
 
 def test_what_is_asked_for_under_two_names_is_predicted_once(trace):
-    asked = targets(["h100-sxm", "l40s", "H100"], ["8xh200-sxm", "8xh200-sxm", "4xh200-sxm"])
+    asked = resolve_targets(["h100-sxm", "l40s", "H100"], ["8xh200-sxm", "8xh200-sxm", "4xh200-sxm"])
     assert [target.label for target in asked] == ["h100-sxm", "l40s", "8xh200-sxm", "4xh200-sxm"]
 
 
@@ -222,9 +222,9 @@ def test_collectives_are_kept_and_said():
 
 
 def test_kernels_twice_as_slow_never_shorten_the_step(trace):
-    run = prepare(trace)
+    run = prepare_run(trace)
     measured_us = (run.kernels["dur_ns"] / 1e3).to_numpy()
-    times = [run.step_with(measured_us * factor).step_time_us for factor in np.linspace(0, 3, 13)]
+    times = [run.replay_step(measured_us * factor).step_time_us for factor in np.linspace(0, 3, 13)]
     assert times == sorted(times)
 
 

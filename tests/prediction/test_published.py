@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from predictors import load_gpu
-from predictors.fitted import shipped_sha256
-from tracekit.prediction import published
+from predictors.weights_file import shipped_sha256
+from tracekit.prediction import track_record
 
 TABLE = """
 weights = "{weights}"
@@ -31,17 +31,17 @@ worst = -50.4
 
 @pytest.fixture(autouse=True)
 def read_anew() -> Iterator[None]:
-    published._jobs.cache_clear()
+    track_record._load_track_record.cache_clear()
     yield
-    published._jobs.cache_clear()
+    track_record._load_track_record.cache_clear()
 
 
 def notes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str | None, target: str, weights: str) -> list[str]:
     """The notes by a table that is known."""
     table = tmp_path / "jobs.toml"
     table.write_text(TABLE.format(weights=weights))
-    monkeypatch.setattr(published, "TABLE", table)
-    return list(published.note(load_gpu(source) if source else None, load_gpu(target)))
+    monkeypatch.setattr(track_record, "TRACK_RECORD_FILE", table)
+    return list(track_record.note_track_record(load_gpu(source) if source else None, load_gpu(target)))
 
 
 def test_a_gpu_that_published_jobs_missed_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -71,4 +71,4 @@ def test_errors_of_other_weights_are_not_told(monkeypatch: pytest.MonkeyPatch, t
 
 
 def test_the_shipped_table_is_of_the_shipped_weights() -> None:
-    assert list(published.note(load_gpu("a100-sxm-80gb"), load_gpu("h100-sxm")))
+    assert list(track_record.note_track_record(load_gpu("a100-sxm-80gb"), load_gpu("h100-sxm")))

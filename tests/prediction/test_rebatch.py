@@ -7,11 +7,11 @@ import pytest
 
 import tracekit as tk
 from predictors import load_gpu, predict
-from tracekit.prediction.kernels import Kernels
-from tracekit.prediction.layout import Layout, LayoutError
-from tracekit.prediction.rebatch import rebatch
-from tracekit.prediction.scaling import as_measured, kernels_as
-from tracekit.replay.run import Run, prepare
+from tracekit.parallelism.batch_size import scale_batch
+from tracekit.parallelism.layout import Layout, LayoutError
+from tracekit.parallelism.relayout import add_measured_times, relayout_kernels
+from tracekit.prediction.kernel_times import KernelTimePredictor
+from tracekit.run import MeasuredRun, prepare_run
 from tracekit.testing import TraceBuilder
 
 TOKENS, WIDTH, WIDE = 512, 1024, 4096
@@ -38,12 +38,12 @@ def training() -> TraceBuilder:
     return builder
 
 
-def grown(run: Run, factor: float = 2.0) -> pl.DataFrame:
-    return rebatch(run.kernels, run.trace.ops, factor)
+def grown(run: MeasuredRun, factor: float = 2.0) -> pl.DataFrame:
+    return scale_batch(run.kernels, run.trace.ops, factor)
 
 
 def test_what_is_no_parameter_grows():
-    table = grown(prepare(training().load()))
+    table = grown(prepare_run(training().load()))
     products = table.filter(family="gemm").select("m", "n", "k").rows()
     assert products == [(2 * TOKENS, WIDE, WIDTH), (2 * TOKENS, WIDTH, WIDE), (WIDTH, WIDE, 2 * TOKENS)]
     assert table["changed"].to_list() == [True, True, True, True, False, False]
@@ -63,7 +63,7 @@ def test_experts_stay_as_many_and_each_gets_more_tokens():
         start = 20.0 * number
         builder.op("aten::_grouped_mm", start, 10, dims=[*dims, [experts]], types=[BF16] * 3)
         builder.kernel("cutlass::device_kernel<GroupedProblemShape>", 200 + 50 * number, 40, launch=start + 2)
-    run = prepare(builder.load())
+    run = prepare_run(builder.load())
     sides = pl.col("batch", "m", "n", "k")
     assert run.kernels.select(sides).rows() == [(8, 128, WIDE, WIDTH), (8, 128, WIDTH, WIDE), (8, WIDTH, WIDE, 128)]
     assert grown(run).select(sides).rows() == [(8, 256, WIDE, WIDTH), (8, 256, WIDTH, WIDE), (8, WIDTH, WIDE, 256)]
@@ -73,14 +73,14 @@ def test_a_parameter_with_a_side_that_no_gpu_holds_is_no_weight_of_a_product():
     builder = training()
     builder.op("autograd::engine::evaluate_function: FarBackward0", 50, 4)
     builder.op("torch::autograd::AccumulateGrad", 51, 2, dims=[[2**33, WIDTH]], types=[BF16])
-    assert grown(prepare(builder.load()))["changed"].to_list() == [True, True, True, True, False, False]
+    assert grown(prepare_run(builder.load()))["changed"].to_list() == [True, True, True, True, False, False]
 
 
 def test_a_table_of_positions_is_no_weight_of_a_product():
     """Here the gradient of what the layer got is as large as that table, and its product's depth is no batch."""
     builder = training().op("aten::embedding", 12, 2, dims=[[TOKENS, WIDTH], [1, TOKENS]], types=[BF16, "long int"])
     builder.op("torch::autograd::AccumulateGrad", 92, 2, dims=[[TOKENS, WIDTH]], types=[BF16])
-    products = grown(prepare(builder.load())).filter(family="gemm").select("m", "n", "k").rows()
+    products = grown(prepare_run(builder.load())).filter(family="gemm").select("m", "n", "k").rows()
     assert products == [(2 * TOKENS, WIDE, WIDTH), (2 * TOKENS, WIDTH, WIDE), (WIDTH, WIDE, 2 * TOKENS)]
 
 
@@ -95,12 +95,12 @@ def test_a_table_of_positions_is_no_weight_of_a_product():
 )
 def test_copies_of_what_is_no_parameter_grow_but_for_those_to_the_host(name, dims, factor):
     builder = training().op("aten::copy_", 130, 10, dims=dims, types=[BF16] * 2)
-    run = prepare(builder.kernel(name, 600, 5, kind="memcpy", launch=132, bytes=4096).load())
+    run = prepare_run(builder.kernel(name, 600, 5, kind="memcpy", launch=132, bytes=4096).load())
     assert grown(run).filter(kind="memcpy")["bytes"].to_list() == [4096 * factor]
 
 
 def test_the_same_batch_changes_nothing():
-    run = prepare(training().load())
+    run = prepare_run(training().load())
     assert grown(run, 1.0).drop("changed").equals(run.kernels)
 
 
@@ -137,17 +137,17 @@ def test_a_batch_norms_channels_stay_as_many_and_others_get_more_blocks():
     for number, (op, dims, kernel) in enumerate(norms):
         builder.op(op, 20.0 * number, 10, dims=dims, types=["float"] * len(dims))
         builder.kernel(kernel, 200 + 50 * number, 40, launch=20.0 * number + 2, **grid)
-    run = prepare(builder.load())
+    run = prepare_run(builder.load())
     sums, layer, each = grown(run).select("rows", "cols", "blocks").rows()
     assert sums == (64, 2 * 8 * 256, 64)
     assert layer == each == (128, 512, 128)
 
 
 def test_without_the_gpu_of_the_trace_another_batch_is_as_unsure_as_the_law():
-    run = prepare(training().load(), source_gpu="a100-sxm-80gb")
-    table = as_measured(run).with_columns(derived=pl.lit(value=True), most=pl.lit(1.0))
-    doubted = Kernels(table, None).on(load_gpu("h100-sxm"), {})
-    alone = Kernels(table.with_columns(derived=pl.lit(value=False)), None).on(load_gpu("h100-sxm"), {})
+    run = prepare_run(training().load(), source_gpu="a100-sxm-80gb")
+    table = add_measured_times(run).with_columns(derived=pl.lit(value=True), most=pl.lit(1.0))
+    doubted = KernelTimePredictor(table, None).predict(load_gpu("h100-sxm"), {})
+    alone = KernelTimePredictor(table.with_columns(derived=pl.lit(value=False)), None).predict(load_gpu("h100-sxm"), {})
     assert doubted["high_us"].to_list() == pytest.approx(alone["high_us"].to_list())
 
 
@@ -159,13 +159,15 @@ def test_kernels_without_shapes_are_refused():
 
 def test_a_product_of_unknown_work_keeps_its_time_and_the_tokens_that_it_was_measured_with():
     builder = training().annotation("execute_context_0(0)_generation_8(8)", 150, 20)
-    run = prepare(builder.kernel(GEMM, 600, 2, launch=160).load())
-    (row,) = kernels_as(run, load_gpu("h100-sxm"), Layout(), Layout(batch=2)).filter(pl.col("tokens") > 0).to_dicts()
+    run = prepare_run(builder.kernel(GEMM, 600, 2, launch=160).load())
+    (row,) = (
+        relayout_kernels(run, load_gpu("h100-sxm"), Layout(), Layout(batch=2)).filter(pl.col("tokens") > 0).to_dicts()
+    )
     assert (row["tokens"], row["measured_us"]) == (8, 2)
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> list[MeasuredRun]:
     """A transformer's training on two batches, as the synthetic samples are made."""
     pytest.importorskip("torch")
     import sample_models
@@ -180,19 +182,19 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
             save(synthesize_samples.synthesize(synthesize_samples._cpu_steps("train"), path.name), path)
         finally:
             sample_models.TRAIN = usual
-        runs.append(prepare(tk.load(path)))
+        runs.append(prepare_run(tk.load(path)))
     return runs
 
 
 @pytest.mark.parametrize("column", ["batch", "m", "n", "k", "q_len", "kv_len", "heads", "rows"])
-def test_a_model_on_twice_the_batch_has_these_sizes(recorded: list[Run], column: str):
+def test_a_model_on_twice_the_batch_has_these_sizes(recorded: list[MeasuredRun], column: str):
     small, large = recorded
     table = grown(small)
     assert table["name"].equals(large.kernels["name"])
     assert table[column].equals(large.kernels[column])
 
 
-def test_and_moves_so_many_bytes(recorded: list[Run]):
+def test_and_moves_so_many_bytes(recorded: list[MeasuredRun]):
     small, large = recorded
     grew = grown(small).select(ours=pl.col("bytes"), real=large.kernels["bytes"]).drop_nulls()
     assert grew.filter(pl.col("ours") < pl.col("real")).is_empty()

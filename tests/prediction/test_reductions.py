@@ -11,9 +11,9 @@ from tests.jobs import job
 from tests.layers import NODE, Layers
 from tracekit.comm import load_cluster
 from tracekit.comm import predict as predict_collectives
-from tracekit.prediction.layout import LayoutError
-from tracekit.prediction.reductions import with_reductions
-from tracekit.replay.run import Run
+from tracekit.parallelism.layout import LayoutError
+from tracekit.parallelism.tensor_parallel_allreduces import insert_layer_allreduces
+from tracekit.run import MeasuredRun
 
 TOKENS, HIDDEN, WIDE, HEADS = 512, 1024, 4096, 16
 MESSAGE = TOKENS * HIDDEN * 2
@@ -73,12 +73,12 @@ def law_us(m: int, n: int, k: int) -> float:
     return predictors.predict(pl.DataFrame(row), load_gpu("a100-sxm-80gb"))["time_us"].item()
 
 
-def reduced_behind(run: Run) -> list[int]:
+def reduced_behind(run: MeasuredRun) -> list[int]:
     """Rows of the kernels that the all-reduces which were put in start behind."""
-    grown = with_reductions(run).run
+    grown = insert_layer_allreduces(run).run
     added = grown.kernels[run.kernels.height :]
     assert added["bytes"].to_list() == [MESSAGE] * added.height
-    line = grown.timeline_with(np.append(run.kernels["dur_ns"] / 1e3, np.full(added.height, 7.0)))
+    line = grown.replay_timeline(np.append(run.kernels["dur_ns"] / 1e3, np.full(added.height, 7.0)))
     ends = line.activity_end_ns[: run.kernels.height]
     return [int(np.flatnonzero(ends <= start).max()) for start in line.activity_start_ns[run.kernels.height :]]
 
@@ -102,9 +102,9 @@ def test_an_op_of_several_kernels_is_reduced_once():
 
 def test_the_stream_waits_for_it():
     run = Model().run
-    grown = with_reductions(run).run
+    grown = insert_layer_allreduces(run).run
     durations = np.append(run.kernels["dur_ns"] / 1e3, [1000.0, 3000.0])
-    line = grown.timeline_with(durations)
+    line = grown.replay_timeline(durations)
     starts_us, ends_us = line.activity_start_ns / 1e3, line.activity_end_ns / 1e3
     # 2 us until what waits on another stream starts.
     assert starts_us[7] == pytest.approx(ends_us[2] + 2)
@@ -122,7 +122,7 @@ def test_each_rank_has_its_part_of_the_products_and_heads():
     assert 5 < attention < 40
     assert 1 < gelu < 10
     assert norm == 8
-    assert step.added_us == {"collective": pytest.approx(2 * reduce_us(4, custom=True))}
+    assert step.inserted_us == {"collective": pytest.approx(2 * reduce_us(4, custom=True))}
     assert any("serving engines' own kernels" in note for note in step.notes)
     assert any("one after each block, as" in note for note in step.notes)
     assert str(step.layout) == "4 ranks = dp 1 x tp 4"
@@ -171,7 +171,7 @@ def test_copies_of_tensor_parallel_ranks_exchange_their_part_of_the_gradients():
     assert any("Megatron-LM's all-reduces were inserted, 8 a step with 8.0 MiB in all" in note for note in step.notes)
     assert any("one after each block forward and backward, as NCCL's" in note for note in step.notes)
     assert any("DistributedDataParallel's were inserted" in note for note in step.notes)
-    assert step.added_us["collective"] > 8 * reduce_us(4, custom=False)
+    assert step.inserted_us["collective"] > 8 * reduce_us(4, custom=False)
 
 
 def test_more_ranks_are_faster_until_messages_cost_more_than_they_save():
@@ -186,7 +186,7 @@ def test_a_step_without_layers_communicates_nothing():
     model.runs("aten::gelu", [[TOKENS, WIDE]], "vectorized_elementwise_kernel", 10)
     model.builder.step(2, begin, 500)
     step = model.on(tp=4, steps="2")
-    assert step.added_us == {}
+    assert step.inserted_us == {}
     assert step.step.exposed_comm_us == 0
 
 
@@ -208,5 +208,5 @@ def test_what_has_no_blocks_is_refused():
 def test_copies_of_shards_hold_a_part_of_each_layer():
     model = Model(3, trains=True)
     model.accumulates([HIDDEN])
-    whole, part = (model.on(tp=tp, dp=2, fsdp=True).added_us["copy"] for tp in (1, 4))
+    whole, part = (model.on(tp=tp, dp=2, fsdp=True).inserted_us["copy"] for tp in (1, 4))
     assert part < 0.6 * whole

@@ -12,9 +12,9 @@ from tests.layers import MIB, NODE
 from tests.prediction.test_shards import HIDDEN, MS, Step
 from tracekit.comm import load_cluster
 from tracekit.comm import predict as predict_collectives
-from tracekit.prediction.gathers import Gathers
+from tracekit.parallelism.fsdp_gathers import StageGathers
+from tracekit.parallelism.fsdp_pipeline import insert_stage_reduce_scatters
 from tracekit.prediction.model import Prediction
-from tracekit.prediction.scatters import with_scatters
 
 LAYER, HEAD = 4 * MIB, 600 * HIDDEN * 4
 
@@ -36,23 +36,23 @@ def collective_us(collective: str, sizes: list[int]) -> list[float]:
 def test_a_chunk_waits_for_its_first_gather(gather, longer):
     moved, copied = (np.array([0.0, *[each] * 4, 0.0]) for each in (gather, 1.0))
     forward, begin = np.array([0.0, *[10.0] * 4, 0.0]), np.array([0, 3])
-    assert Gathers(moved, copied, early=False).longer_us(forward, begin).tolist() == longer
-    assert Gathers(moved, copied, early=True).longer_us(forward, begin).tolist() == [longer[0], 0.0]
+    assert StageGathers(moved, copied, is_early=False).compute_delays_us(forward, begin).tolist() == longer
+    assert StageGathers(moved, copied, is_early=True).compute_delays_us(forward, begin).tolist() == [longer[0], 0.0]
 
 
 def test_gathers_run_no_more_than_two_layers_ahead():
     """The third and fourth only begin once the first and second layer are done, at 14 and 18."""
     moved, forward = np.array([0.0, 8.0, 4.0, 4.0, 4.0, 0.0]), np.array([0.0, 6.0, 4.0, 4.0, 1.0, 0.0])
-    found = Gathers(moved, 0 * moved, early=False).longer_us(forward, np.array([0]))
+    found = StageGathers(moved, 0 * moved, is_early=False).compute_delays_us(forward, np.array([0]))
     assert found.tolist() == [23.0 - 15.0]
 
 
 def test_gradients_are_scattered_behind_the_last_backward_pass():
-    run = with_scatters(Step(head=600).run).run
+    run = insert_stage_reduce_scatters(Step(head=600).run).run
     added = run.kernels[6:]
     assert added["collective"].to_list() == ["reduce_scatter"] * 3 + [None] * 3
     assert added["bytes"].to_list() == [LAYER, LAYER, HEAD, 2 * LAYER, 2 * LAYER, 2 * HEAD]
-    line = run.timeline_with(np.array([10 * MS, 10 * MS, 100, 20 * MS, 20 * MS, 800, *[300.0] * 3, *[10.0] * 3]))
+    line = run.replay_timeline(np.array([10 * MS, 10 * MS, 100, 20 * MS, 20 * MS, 800, *[300.0] * 3, *[10.0] * 3]))
     starts_us, ended_us = line.activity_start_ns / 1e3, line.activity_end_ns / 1e3
     # 2 us until what waits on another stream starts, 1 us between the kernels of a stream.
     first = ended_us[4] + 2
@@ -75,7 +75,7 @@ def test_what_stages_move():
     # The first stage waits for the head and for a layer, the second for a layer; each copies its own.
     assert 2 * layer_us + head_us < 2 * found.pipeline.gather_us < 2 * layer_us + head_us + 5 * 15
     scattered_us = sum(collective_us("reduce_scatter", [LAYER] * 4 + [HEAD]))
-    assert found.added_us["collective"] == pytest.approx(scattered_us)
+    assert found.inserted_us["collective"] == pytest.approx(scattered_us)
     assert found.step.exposed_comm_us == pytest.approx(found.pipeline.gather_us + scattered_us / 2, rel=1e-4)
     assert found.low_us < found.step.step_time_us < found.high_us
 
@@ -89,7 +89,7 @@ def test_once_a_step():
 
 def test_parameters_and_gradients_stay_whole_on_a_stage():
     """Of 4 layers and the head 4 + 4 bytes a parameter; the two moments are shared out by two."""
-    assert shared(1).memory.least_bytes == (LAYER + HEAD / 4) / 2 * (8 + 8 / 2)
+    assert shared(1).memory.min_bytes == (LAYER + HEAD / 4) / 2 * (8 + 8 / 2)
 
 
 def test_one_copy_has_nothing_to_share():
@@ -131,7 +131,7 @@ def test_a_job_that_shards_already_gathers_once_a_step_too():
     assert str(few.layout) == "8 ranks = dp 4 (sharded) x pp 2"
     calls = {"collective": "reduce_scatter", "bytes": [LAYER] * 4, "ranks": 4, "dtype": "fp32"}
     each_us = predict_collectives(pl.DataFrame(calls), load_cluster(NODE))["time_us"]
-    assert few.added_us["collective"] == pytest.approx(each_us.sum())
+    assert few.inserted_us["collective"] == pytest.approx(each_us.sum())
     assert few.step.exposed_comm_us == pytest.approx(many.step.exposed_comm_us, rel=1e-3)
     assert few.step.exposed_comm_us < 1000
     assert few.pipeline is not None
@@ -144,10 +144,10 @@ def test_a_job_that_shards_already_gathers_once_a_step_too():
 def test_as_many_copies_as_before_have_their_reduce_scatters_too():
     found = Sharded(4).on("16xa100-sxm-80gb", pp=2, micro_batches=2)
     assert str(found.layout) == "16 ranks = dp 8 (sharded) x pp 2"
-    assert found.added_us["collective"] > 0
+    assert found.inserted_us["collective"] > 0
 
 
 def test_a_sweep_of_shared_stages():
     found = tk.sweep(Step().builder.load(), cluster=NODE, fsdp=True, pp=[2], world_size=[4])
     assert found.table.select("dp", "pp").rows() == [(2, 2)]
-    assert any("fully_shard" in note for note in found.assumed)
+    assert any("fully_shard" in note for note in found.assumptions)

@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracekit.prediction.schedule import ends, order, split_order
+from tracekit.parallelism.pipeline_schedules import compute_stage_ends, order_1f1b, order_zero_bubble
 
 
 def step(stages: int, chunks: int, micro_batches: int, send: float = 0.0) -> float:
     """Of equal stages that take 1 forward and 2 backward for a micro-batch."""
     pieces = stages * chunks
     forward, backward = np.full(pieces, 1 / chunks), np.full(pieces, 2 / chunks)
-    return ends(forward, backward, np.full(pieces - 1, send), stages, micro_batches).max()
+    return compute_stage_ends(forward, backward, np.full(pieces - 1, send), stages, micro_batches).max()
 
 
 @settings(max_examples=40, deadline=None)
@@ -35,9 +35,9 @@ def test_interleaving_divides_the_bubble_by_the_chunks(stages, chunks, rounds):
 def test_weights_put_off_fill_the_bubble(stages, more, weights):
     """(P - 1) (F + B - W), and each stage as many micro-batches as 1F1B's first (Qi et al., 2023, table 2)."""
     one, late, micro_batches = np.ones(stages), np.full(stages, weights), stages + more
-    done = ends(one, 2 * one, np.zeros(stages - 1), stages, micro_batches, late).max()
+    done = compute_stage_ends(one, 2 * one, np.zeros(stages - 1), stages, micro_batches, late).max()
     assert done == pytest.approx(3 * micro_batches + (stages - 1) * (1 + (2 - weights) - weights))
-    for mine in split_order(stages, micro_batches):
+    for mine in order_zero_bubble(stages, micro_batches):
         held = np.cumsum((mine[:, 0] == 0).astype(int) - (mine[:, 0] == 2))
         assert held.max() == stages
 
@@ -48,12 +48,12 @@ def test_sends_of_a_lone_micro_batch_lie_in_the_open():
 
 def test_two_stages_of_two_micro_batches_by_hand():
     """F 1, B 2. Stage 1: F0 1-2, B0 2-4, F1 4-5, B1 5-7; stage 0: F0 0-1, F1 1-2, B0 4-6, B1 7-9."""
-    assert ends(np.array([1.0, 1.0]), np.array([2.0, 2.0]), np.zeros(1), 2, 2).tolist() == [9, 7]
+    assert compute_stage_ends(np.array([1.0, 1.0]), np.array([2.0, 2.0]), np.zeros(1), 2, 2).tolist() == [9, 7]
 
 
 def test_a_send_holds_up_both_ends():
     """As above with sends of 0.5. Stage 1: F0 1.5-2.5, B0 2.5-5, F1 5-6, B1 6-8.5; stage 0: B0 5-7, B1 8.5-10.5."""
-    assert ends(np.array([1.0, 1.0]), np.array([2.0, 2.0]), np.array([0.5]), 2, 2).tolist() == [10.5, 8.5]
+    assert compute_stage_ends(np.array([1.0, 1.0]), np.array([2.0, 2.0]), np.array([0.5]), 2, 2).tolist() == [10.5, 8.5]
 
 
 def test_chunks_send_more_often():
@@ -63,14 +63,14 @@ def test_chunks_send_more_often():
 
 def test_a_slow_stage_sets_the_pace():
     """The last one works three times as long: the others' passes hide, but for filling and emptying."""
-    done = ends(np.array([1.0, 3.0]), np.array([1.0, 3.0]), np.zeros(1), 2, 10)
+    done = compute_stage_ends(np.array([1.0, 3.0]), np.array([1.0, 3.0]), np.zeros(1), 2, 10)
     assert done.max() == 1 + 10 * 6 + 1
 
 
 @settings(deadline=None)
 @given(stages=st.integers(1, 6), chunks=st.integers(1, 3), rounds=st.integers(1, 3))
 def test_every_stage_does_each_of_its_passes_once(stages, chunks, rounds):
-    tasks = order(stages, chunks, stages * rounds)
+    tasks = order_1f1b(stages, chunks, stages * rounds)
     for stage, mine in enumerate(tasks):
         assert len({tuple(task) for task in mine.tolist()}) == 2 * chunks * stages * rounds
         assert set(mine[:, 1].tolist()) == {stage + stages * chunk for chunk in range(chunks)}

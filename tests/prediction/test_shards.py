@@ -8,8 +8,8 @@ import tracekit as tk
 from tests.layers import MIB, NODE, Layers
 from tracekit.comm import load_cluster
 from tracekit.comm import predict as predict_collectives
-from tracekit.prediction.layout import LayoutError
-from tracekit.prediction.shards import with_shards
+from tracekit.parallelism.fsdp import insert_fsdp_collectives
+from tracekit.parallelism.layout import LayoutError
 from tracekit.testing import TraceBuilder
 
 TOKENS, HIDDEN = 512, 1024
@@ -43,18 +43,18 @@ class Step(Layers):
 
 
 def test_an_embedding_of_more_than_two_gib():
-    added = with_shards(Step(head=600_000).run).run.kernels
+    added = insert_fsdp_collectives(Step(head=600_000).run).run.kernels
     assert added.filter(collective="reduce_scatter")["bytes"].to_list() == [4 * MIB] * 2 + [600_000 * HIDDEN * 4]
 
 
 def test_layers_wait_for_their_parameters_and_the_optimizer_for_the_gradients():
-    run = with_shards(Step().run).run
+    run = insert_fsdp_collectives(Step().run).run
     added = run.kernels[5:]
     assert added["collective"].to_list()[:6] == ["all_gather"] * 4 + ["reduce_scatter"] * 2
     assert added["bytes"].to_list() == [4 * MIB] * 6 + [8 * MIB] * 6
     gather, scatter, copy = 100.0, 300.0, 10.0
     durations = np.array([10 * MS, 10 * MS, 20 * MS, 20 * MS, 800, *[gather] * 4, *[scatter] * 2, *[copy] * 6])
-    line = run.timeline_with(durations)
+    line = run.replay_timeline(durations)
     starts_us = (line.activity_start_ns / 1e3).round().tolist()
     # 2 us until what waits on another stream starts, 1 us between the kernels of a stream.
     launched = starts_us[5]
@@ -67,8 +67,8 @@ def test_layers_wait_for_their_parameters_and_the_optimizer_for_the_gradients():
 
 
 def test_gathers_run_no_more_than_two_layers_ahead():
-    run = with_shards(Step(4).run).run
-    line = run.timeline_with(np.concatenate([run.kernels["dur_ns"][:9] / 1e3, np.full(run.kernels.height - 9, 1.0)]))
+    run = insert_fsdp_collectives(Step(4).run).run
+    line = run.replay_timeline(np.concatenate([run.kernels["dur_ns"][:9] / 1e3, np.full(run.kernels.height - 9, 1.0)]))
     gathered = line.activity_start_ns[9 : 9 + 4]
     done = line.activity_end_ns[:2]
     assert (gathered[:2] < done[0]).all()
@@ -82,10 +82,10 @@ def test_prediction_of_shards():
     calls = {"collective": ["all_gather"] * 5 + ["reduce_scatter"] * 3, "ranks": [8] * 8, "dtype": ["fp32"] * 8}
     sizes = [MIB // 4, *[4 * MIB] * 4, *[4 * MIB] * 2, MIB // 4]
     each_us = predict_collectives(pl.DataFrame({**calls, "bytes": sizes}), load_cluster(NODE))["time_us"]
-    assert shards.added_us["collective"] == pytest.approx(each_us.sum())
+    assert shards.inserted_us["collective"] == pytest.approx(each_us.sum())
     optimizer_us = shards.kernels["time_us"][-1]
     assert optimizer_us < 0.4 * copies.kernels["time_us"][-1]
-    assert shards.memory.least_bytes == pytest.approx(copies.memory.least_bytes / 8)
+    assert shards.memory.min_bytes == pytest.approx(copies.memory.min_bytes / 8)
     (note,) = [note for note in shards.notes if "fully_shard" in note]
     assert "2 layers of 4.0 MiB in fp32 and 0.2 MiB besides" in note
 
@@ -116,6 +116,6 @@ def test_an_inference_is_not_sharded_without_a_word():
 
 def test_a_sweep_of_shards():
     found = tk.sweep(Step().builder.load(), cluster=NODE, fsdp=True)
-    assert found.assumed
-    assert "fully_shard" in found.assumed[0]
+    assert found.assumptions
+    assert "fully_shard" in found.assumptions[0]
     assert found.table["ranks"].sort().to_list() == [1, 2, 4, 8]

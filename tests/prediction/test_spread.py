@@ -6,20 +6,20 @@ import pytest
 
 import tracekit as tk
 from tests.jobs import job as of_ranks
-from tracekit.prediction.layout import Layout
-from tracekit.prediction.spread import (
-    HOST_SPREAD,
-    LOST,
-    MISSED,
-    MOST_LOST,
-    Spread,
-    Straggling,
-    expected_largest,
-    least_chi_squared,
-    measure_spread,
-    straggling,
+from tracekit.parallelism.layout import Layout
+from tracekit.parallelism.stragglers import (
+    HOST_SPEED_FACTOR,
+    LIKELY_DOUBLING_LOSS,
+    MAX_DOUBLING_LOSS,
+    RELAYOUT_ERROR,
+    RankSpread,
+    StragglerEffect,
+    compute_chi_squared_quantile,
+    compute_expected_maximum,
+    measure_rank_spread,
+    predict_stragglers,
 )
-from tracekit.replay.run import Run, prepare
+from tracekit.run import MeasuredRun, prepare_run
 from tracekit.testing import TraceBuilder
 
 CLUSTER = "64x8xa100-sxm-80gb@hdr200"
@@ -45,79 +45,89 @@ def job(*steps: float, world: int = 8, trains: bool = True, end: float | None = 
     return builder
 
 
-def run(*steps: float, **how: bool) -> Run:
-    return prepare(job(*steps, **how).load())
+def run(*steps: float, **how: bool) -> MeasuredRun:
+    return prepare_run(job(*steps, **how).load())
 
 
 def test_the_spread_of_steps_by_hand():
     """The first step is left out; 1000, 1100 and 900 us vary by 100, a tenth of their mean."""
-    found = measure_spread(run(1000, 1000, 1100, 900))
-    assert found.compute == pytest.approx(0.1, rel=0.02)
-    assert found.own == pytest.approx(0.1, rel=0.02)
-    assert (found.freedom, found.read) == (2, 1)
+    found = measure_rank_spread(run(1000, 1000, 1100, 900))
+    assert found.compute_std == pytest.approx(0.1, rel=0.02)
+    assert found.own_std == pytest.approx(0.1, rel=0.02)
+    assert (found.degrees_of_freedom, found.ranks_read) == (2, 1)
 
 
 def test_what_all_ranks_have_in_common_is_no_straggling():
     """Three ranks compute 960, 860 and 1060 us: a spread of 100, of a mean step of 1100."""
-    found = measure_spread(prepare(of_ranks(*(job(1000 + more, end=1100, world=3) for more in (0, -100, 100)))))
-    assert found.compute == pytest.approx(100 / 1100, rel=0.03)
-    assert (found.freedom, found.read) == (2, 3)
+    found = measure_rank_spread(
+        prepare_run(of_ranks(*(job(1000 + more, end=1100, world=3) for more in (0, -100, 100))))
+    )
+    assert found.compute_std == pytest.approx(100 / 1100, rel=0.03)
+    assert (found.degrees_of_freedom, found.ranks_read) == (2, 3)
 
 
 def test_the_largest_of_some_draws():
     """Of two, 1 / sqrt(pi); of 100, 2.51 (tables of normal order statistics)."""
-    assert expected_largest(1) == 0
-    assert expected_largest(2) == pytest.approx(0.564, abs=0.03)
-    assert expected_largest(100) == pytest.approx(2.508, abs=0.01)
-    assert least_chi_squared(10) == pytest.approx(4.865, rel=0.01)
+    assert compute_expected_maximum(1) == 0
+    assert compute_expected_maximum(2) == pytest.approx(0.564, abs=0.03)
+    assert compute_expected_maximum(100) == pytest.approx(2.508, abs=0.01)
+    assert compute_chi_squared_quantile(10) == pytest.approx(4.865, rel=0.01)
 
 
 def test_more_ranks_wait_longer_and_the_interval_widens():
-    mine, spread = run(1000, 1000), Spread(compute=0.02, own=0.05, freedom=20, read=4)
-    found = [straggling(mine, spread, Layout(8), Layout(ranks)) for ranks in (8, 16, 64, 512)]
-    assert found[0] == Straggling()
-    assert found[-1].likely == pytest.approx(1 + 0.02 * (expected_largest(512) - expected_largest(8)))
+    mine, spread = run(1000, 1000), RankSpread(compute_std=0.02, own_std=0.05, degrees_of_freedom=20, ranks_read=4)
+    found = [predict_stragglers(mine, spread, Layout(8), Layout(ranks)) for ranks in (8, 16, 64, 512)]
+    assert found[0] == StragglerEffect()
+    assert found[-1].likely_factor == pytest.approx(
+        1 + 0.02 * (compute_expected_maximum(512) - compute_expected_maximum(8))
+    )
     for fewer, more in pairwise(found):
-        assert fewer.likely < more.likely < more.most
-        assert fewer.most < more.most
+        assert fewer.likely_factor < more.likely_factor < more.max_factor
+        assert fewer.max_factor < more.max_factor
 
 
 def test_what_is_not_computing_moves_the_upper_end_only():
     mine = run(1000, 1000)
-    equal, unequal = (straggling(mine, Spread(0.02, own, 20, 4), Layout(8), Layout(64)) for own in (0.0, 0.2))
-    assert equal.likely == unequal.likely
-    assert equal.most < unequal.most
+    equal, unequal = (
+        predict_stragglers(mine, RankSpread(0.02, own, 20, 4), Layout(8), Layout(64)) for own in (0.0, 0.2)
+    )
+    assert equal.likely_factor == unequal.likely_factor
+    assert equal.max_factor < unequal.max_factor
 
 
 def test_one_rank_loses_what_published_jobs_did():
     """With each doubling beyond a node of eight, half of that inside."""
-    mine, unknown = run(1000, 1000), measure_spread(run(1000, 1000))
-    found = [straggling(mine, unknown, Layout(1), Layout(ranks)) for ranks in (2, 8, 16, 32)]
+    mine, unknown = run(1000, 1000), measure_rank_spread(run(1000, 1000))
+    found = [predict_stragglers(mine, unknown, Layout(1), Layout(ranks)) for ranks in (2, 8, 16, 32)]
     for one, doublings in zip(found, (0.5, 1.5, 2.5, 3.5), strict=True):
-        assert one.likely == pytest.approx((1 + LOST) ** doublings)
-        assert one.most == pytest.approx((1 + MOST_LOST) ** doublings)
+        assert one.likely_factor == pytest.approx((1 + LIKELY_DOUBLING_LOSS) ** doublings)
+        assert one.max_factor == pytest.approx((1 + MAX_DOUBLING_LOSS) ** doublings)
     assert found[0].note is not None
     assert "one rank doesn't tell" in found[0].note
-    assert straggling(mine, unknown, Layout(1), Layout(1, pp=8)).likely == 1
+    assert predict_stragglers(mine, unknown, Layout(1), Layout(1, pp=8)).likely_factor == 1
 
 
 def test_what_the_steps_of_one_rank_tell_counts_if_it_is_more():
     mine = run(1000, 1000)
-    little, much = (straggling(mine, Spread(one, one, 20, 1), Layout(8), Layout(64)) for one in (0.001, 0.2))
-    assert little.likely == pytest.approx((1 + LOST) ** 3)
-    assert much.likely == pytest.approx(1 + 0.2 * (expected_largest(64) - expected_largest(8)))
+    little, much = (
+        predict_stragglers(mine, RankSpread(one, one, 20, 1), Layout(8), Layout(64)) for one in (0.001, 0.2)
+    )
+    assert little.likely_factor == pytest.approx((1 + LIKELY_DOUBLING_LOSS) ** 3)
+    assert much.likely_factor == pytest.approx(1 + 0.2 * (compute_expected_maximum(64) - compute_expected_maximum(8)))
 
 
 def test_too_few_steps_of_two_ranks_tell_nothing_and_that_is_said():
-    found = straggling(run(1000, 1000), Spread(0.0, 0.0, 1, 2), Layout(8), Layout(64))
-    assert (found.likely, found.most) == (1, 1)
+    found = predict_stragglers(run(1000, 1000), RankSpread(0.0, 0.0, 1, 2), Layout(8), Layout(64))
+    assert (found.likely_factor, found.max_factor) == (1, 1)
     assert found.note is not None
     assert "isn't in the numbers" in found.note
 
 
 def test_copies_of_an_inference_do_not_wait_for_each_other():
-    spread = Spread(0.02, 0.05, 20, 4)
-    assert straggling(run(1000, trains=False), spread, Layout(8), Layout(64)) == Straggling(missed=MISSED)
+    spread = RankSpread(0.02, 0.05, 20, 4)
+    assert predict_stragglers(run(1000, trains=False), spread, Layout(8), Layout(64)) == StragglerEffect(
+        relayout_error=RELAYOUT_ERROR
+    )
 
 
 def test_a_prediction_of_more_ranks_holds_it():
@@ -125,8 +135,10 @@ def test_a_prediction_of_more_ranks_holds_it():
         tk.predict(job(*steps).load(), cluster=CLUSTER, world_size=512)[CLUSTER]
         for steps in ((1000,) * 5, (1000, 1000, 1200, 900, 900))
     )
-    factor = 0.95 * (1 + 0.1414 * (expected_largest(512) - expected_largest(8)))  # 950 us is the median step
-    factor /= (1 + LOST) ** 6
+    factor = 0.95 * (
+        1 + 0.1414 * (compute_expected_maximum(512) - compute_expected_maximum(8))
+    )  # 950 us is the median step
+    factor /= (1 + LIKELY_DOUBLING_LOSS) ** 6
     assert varying.step.step_time_us / steady.step.step_time_us == pytest.approx(factor, rel=0.02)
     assert varying.high_us > 1.2 * steady.high_us
     assert any("the slowest of 512 ranks" in note for note in varying.notes)
@@ -134,27 +146,32 @@ def test_a_prediction_of_more_ranks_holds_it():
 
 def test_the_slowest_of_fewer_ranks_may_come_earlier():
     """As far as the same number of more ranks would have it come later."""
-    mine, spread = run(1000, 1000), Spread(0.02, 0.05, 20, 4)
-    fewer, more = straggling(mine, spread, Layout(4), Layout(2)), straggling(mine, spread, Layout(2), Layout(4))
-    assert fewer.likely == fewer.most == 1
-    assert 1 / more.most < fewer.least < 1 / more.likely
+    mine, spread = run(1000, 1000), RankSpread(0.02, 0.05, 20, 4)
+    fewer, more = (
+        predict_stragglers(mine, spread, Layout(4), Layout(2)),
+        predict_stragglers(mine, spread, Layout(2), Layout(4)),
+    )
+    assert fewer.likely_factor == fewer.max_factor == 1
+    assert 1 / more.max_factor < fewer.min_factor < 1 / more.likely_factor
     assert fewer.note is not None
     assert "may come up to" in fewer.note
 
 
 def test_fewer_ranks_than_one_read_may_gain_what_published_jobs_lost():
     """A lone one waits for nobody, and its step has no waiting in it."""
-    mine, unknown = run(1000, 1000), measure_spread(run(1000, 1000))
-    assert straggling(mine, unknown, Layout(8), Layout(2)).least == pytest.approx((1 + MOST_LOST) ** -1)
-    assert straggling(mine, unknown, Layout(8), Layout(1)) == Straggling(missed=MISSED)
+    mine, unknown = run(1000, 1000), measure_rank_spread(run(1000, 1000))
+    assert predict_stragglers(mine, unknown, Layout(8), Layout(2)).min_factor == pytest.approx(
+        (1 + MAX_DOUBLING_LOSS) ** -1
+    )
+    assert predict_stragglers(mine, unknown, Layout(8), Layout(1)) == StragglerEffect(relayout_error=RELAYOUT_ERROR)
 
 
 def test_another_layout_misses_what_recorded_jobs_did_both_ways():
-    wide = Straggling(missed=MISSED)
-    assert wide.ends(100, 100, 100) == pytest.approx((100 / (1 + MISSED), 100 * (1 + MISSED)))
-    low, high = wide.ends(100, 50, 200)
+    wide = StragglerEffect(relayout_error=RELAYOUT_ERROR)
+    assert wide.widen_interval(100, 100, 100) == pytest.approx((100 / (1 + RELAYOUT_ERROR), 100 * (1 + RELAYOUT_ERROR)))
+    low, high = wide.widen_interval(100, 50, 200)
     assert 49 < low < 50 < 200 < high < 202
-    assert Straggling().ends(100, 90, 110) == (90, 110)
+    assert StragglerEffect().widen_interval(100, 90, 110) == (90, 110)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 16])
@@ -162,8 +179,8 @@ def test_the_same_gpu_with_other_ranks_is_a_prediction_with_an_interval(ranks):
     """Published and recorded jobs differ by more than nothing; as many ranks as there were are measured."""
     trace = job(1000, 1000, 1000).load()
     found = tk.predict(trace, cluster=CLUSTER, world_size=ranks)[CLUSTER]
-    assert found.low_us * (1 + MISSED) <= found.step.step_time_us * 1.0001
-    assert found.high_us >= found.step.step_time_us * (1 + MISSED) * 0.9999
+    assert found.low_us * (1 + RELAYOUT_ERROR) <= found.step.step_time_us * 1.0001
+    assert found.high_us >= found.step.step_time_us * (1 + RELAYOUT_ERROR) * 0.9999
     assert any("--host-speed" in note for note in found.notes)
     kept = tk.predict(trace, cluster="8xa100-sxm-80gb", world_size=8)["8xa100-sxm-80gb"]
     assert kept.low_us == pytest.approx(kept.high_us)
@@ -175,4 +192,4 @@ def test_other_ranks_of_a_job_that_waits_for_its_host_may_meet_another_host():
     builder.metadata["distributedInfo"] = {"backend": "nccl", "rank": 0, "world_size": 8}
     trace = builder.op("aten::slow", 2, 900).kernel("sgemm", 910, 20, launch=905).load()
     found = tk.predict(trace, cluster=CLUSTER, world_size=1)[CLUSTER]
-    assert found.high_us > (HOST_SPREAD - 0.03) * found.step.step_time_us
+    assert found.high_us > (HOST_SPEED_FACTOR - 0.03) * found.step.step_time_us

@@ -5,11 +5,11 @@ from functools import partial
 import pytest
 
 import tracekit as tk
-from tracekit.prediction.batch import Batch, batch_of_rank
-from tracekit.prediction.layout import LayoutError
+from tracekit.parallelism.layout import LayoutError
+from tracekit.prediction.batch import StepBatch, infer_rank_batch
 from tracekit.prediction.sweep import Sweep, sweep
-from tracekit.replay.run import prepare
-from tracekit.reporting import of_predictions
+from tracekit.reporting import build_prediction_report
+from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 
 FAST, SLOW = "8x8xa100-sxm-80gb@hdr200", "8x8xa100-sxm-80gb@eth10"
@@ -30,7 +30,7 @@ def training(steps: int = 1) -> TraceBuilder:
 
 @pytest.fixture(scope="module")
 def found() -> Sweep:
-    return sweep(prepare(training().load()), [], [FAST, SLOW], prices={"a100-sxm-80gb": 2.0})
+    return sweep(prepare_run(training().load()), [], [FAST, SLOW], prices={"a100-sxm-80gb": 2.0})
 
 
 def test_world_sizes_double_from_the_traces_to_the_cluster(found):
@@ -47,7 +47,7 @@ def test_a_single_number_needs_no_list_and_one_named_twice_counts_once():
 
 def test_a_node_larger_than_any_known_is_said_beside_others():
     found = tk.sweep(training().load(), cluster=[FAST, "64xa100-sxm-80gb"])
-    assert [note.partition(" on the fast links")[0] for note in found.assumed] == ["64xa100-sxm-80gb has 64 GPUs"]
+    assert [note.partition(" on the fast links")[0] for note in found.assumptions] == ["64xa100-sxm-80gb has 64 GPUs"]
 
 
 def test_the_one_that_gets_most_done_is_first(found):
@@ -63,14 +63,14 @@ def test_the_one_that_gets_most_done_is_first(found):
 def test_of_those_that_are_alike_the_cheapest_is_first():
     """Eight GPUs wait for the same CPU: the dearer kind is a hair faster, and stands behind."""
     builder = TraceBuilder().op("aten::slow", 0, 5000).op("aten::conv2d", 5000, 20, dims=[[16, 3, 8, 8], [4, 3, 3, 3]])
-    run = prepare(builder.kernel("sm80_xmma_fprop", 5030, 20, launch=5010).load())
+    run = prepare_run(builder.kernel("sm80_xmma_fprop", 5030, 20, launch=5010).load())
     nodes = ["8xh100-sxm", "8xb200"]
     plain = sweep(run, [], nodes, world_sizes=[8])
     dear, cheap = (entry.prediction.gpu for entry in plain.entries)
-    assert [entry.as_before for entry in plain.entries] == [False, True]
+    assert [entry.is_tied for entry in plain.entries] == [False, True]
     priced = sweep(run, [], nodes, world_sizes=[8], prices={dear: 4.0, cheap: 2.0})
     assert [entry.prediction.gpu for entry in priced.entries] == [cheap, dear]
-    assert [entry.as_before for entry in priced.entries] == [False, True]
+    assert [entry.is_tied for entry in priced.entries] == [False, True]
 
 
 def test_what_does_not_fit_comes_last():
@@ -78,10 +78,10 @@ def test_what_does_not_fit_comes_last():
     builder = TraceBuilder().op("aten::slow", 0, 5000).kernel("sm80_xmma_fprop", 5030, 20, launch=5010)
     peaks = {"peak_allocated_bytes": 20 * 2**30, "peak_reserved_bytes": 22 * 2**30}
     builder.metadata["tracekit"] = {"memory": peaks}
-    found = sweep(prepare(builder.load()), [], ["8xt4", "8xl40s"], world_sizes=[1, 8])
+    found = sweep(prepare_run(builder.load()), [], ["8xt4", "8xl40s"], world_sizes=[1, 8])
     order = [(one.prediction.label, one.prediction.ranks, one.prediction.memory.fits) for one in found.entries]
     assert order == [("8xl40s", 8, True), ("8xl40s", 1, True), ("8xt4", 8, False), ("8xt4", 1, False)]
-    assert not found.entries[2].as_before
+    assert not found.entries[2].is_tied
     assert found.knees == {"8xl40s": 8, "8xt4": 0}
 
 
@@ -89,8 +89,8 @@ def test_a_million_samples_can_be_compared_where_steps_can_not(found):
     """The smallest layout's step costs least; its samples cost what its GPUs' throughput makes them."""
     for entry in found.entries:
         hours = 1e6 / entry.per_second / 3600
-        assert entry.dollars == pytest.approx(2.0 * entry.prediction.ranks * hours)
-    assert found.table["dollars_per_million"].to_list() == [entry.dollars for entry in found.entries]
+        assert entry.dollars_per_million == pytest.approx(2.0 * entry.prediction.ranks * hours)
+    assert found.table["dollars_per_million"].to_list() == [entry.dollars_per_million for entry in found.entries]
 
 
 def test_each_gpu_does_less_as_the_job_grows_and_the_knee_says_until_when(found):
@@ -104,14 +104,14 @@ def test_each_gpu_does_less_as_the_job_grows_and_the_knee_says_until_when(found)
 
 def test_a_number_of_ranks_that_fits_the_nodes_badly_is_no_knee():
     """A ninth rank alone on its node has one adapter for what eight share elsewhere; sixteen fill two nodes."""
-    found = sweep(prepare(training().load()), [], [FAST], world_sizes=[8, 9, 16])
+    found = sweep(prepare_run(training().load()), [], [FAST], world_sizes=[8, 9, 16])
     kept = {entry.prediction.ranks: entry.efficiency for entry in found.entries}
     assert kept[9] < 0.9 < kept[16]
     assert found.knees == {FAST: 16}
 
 
 def test_what_is_asked_for_and_what_is_refused():
-    run = prepare(training().load())
+    run = prepare_run(training().load())
     found = sweep(run, ["h100-sxm"], [FAST], world_sizes=[8, 64])
     assert sorted((e.prediction.label, e.prediction.ranks) for e in found.entries) == [
         (FAST, 8), (FAST, 64), ("dgx-h100", 8),
@@ -122,7 +122,7 @@ def test_what_is_asked_for_and_what_is_refused():
 
 
 def test_a_cluster_too_small_for_one_replica_is_named_among_the_refused():
-    run = prepare(training().load())
+    run = prepare_run(training().load())
     with pytest.raises(LayoutError, match=r"2 GPUs can't hold 4 ranks, one replica"):
         sweep(run, [], ["2xh100-sxm"], tensor_parallel=[4])
 
@@ -130,8 +130,8 @@ def test_a_cluster_too_small_for_one_replica_is_named_among_the_refused():
 @pytest.mark.parametrize(
     ("op", "dims", "batch"),
     [
-        ("aten::embedding", [[50257, 768], [4, 1024]], Batch(4096, "tokens")),
-        ("aten::conv2d", [[32, 3, 224, 224], [64, 3, 7, 7]], Batch(32, "samples")),
+        ("aten::embedding", [[50257, 768], [4, 1024]], StepBatch(4096, "tokens")),
+        ("aten::conv2d", [[32, 3, 224, 224], [64, 3, 7, 7]], StepBatch(32, "samples")),
         ("aten::linear", [[32, 128], [256, 128]], None),
         ("aten::embedding", [[50257, 768], [0, 1024]], None),
         ("aten::embedding", [[50257, 768]], None),
@@ -140,24 +140,24 @@ def test_a_cluster_too_small_for_one_replica_is_named_among_the_refused():
 )
 def test_the_first_layer_tells_the_batch(op, dims, batch):
     builder = TraceBuilder().op(op, 0, 30, dims=dims, types=["long int", "float"]).kernel("k", 20, 10, launch=10)
-    assert batch_of_rank(prepare(builder.load())) == batch
+    assert infer_rank_batch(prepare_run(builder.load())) == batch
 
 
 def test_predict_counts_what_sweep_does(found):
     """On 16 ranks: 16 copies of 16 images."""
     told = tk.predict(training().load(), cluster=FAST, dp=16, price={"a100-sxm-80gb": 2.0})[FAST]
     entry = next(one for one in found.entries if one.prediction.label == FAST and one.prediction.ranks == 16)
-    assert told.batch == Batch(16 * 16, "samples")
-    assert (told.per_second, told.dollars_per_million) == pytest.approx((entry.per_second, entry.dollars))
+    assert told.batch == StepBatch(16 * 16, "samples")
+    assert (told.per_second, told.dollars_per_million) == pytest.approx((entry.per_second, entry.dollars_per_million))
 
 
 def test_passes_that_graphs_replay_are_no_tokens_that_can_be_counted():
     """A prompt of 512 tokens by ops; what is generated after it comes from CUDA graphs, in which no op tells."""
     builder = TraceBuilder().op("aten::embedding", 0, 30, dims=[[50257, 768], [1, 512]], types=["float", "long int"])
     builder.kernel("k", 20, 10, launch=10)
-    assert batch_of_rank(prepare(builder.load())) == Batch(512, "tokens")
+    assert infer_rank_batch(prepare_run(builder.load())) == StepBatch(512, "tokens")
     builder.call("cudaGraphLaunch", 40, 10)
-    assert batch_of_rank(prepare(builder.load())) is None
+    assert infer_rank_batch(prepare_run(builder.load())) is None
 
 
 def test_every_pass_of_a_step_counts():
@@ -166,7 +166,7 @@ def test_every_pass_of_a_step_counts():
         builder.op("aten::embedding", now, 30, dims=[[50257, 768], [4, 512]], types=["float", "long int"])
         builder.op("aten::embedding", now + 40, 30, dims=[[1024, 768], [1, 512]], types=["float", "long int"])
     builder.kernel("k", 20, 10, launch=10)
-    assert batch_of_rank(prepare(builder.load())) == Batch(2 * 4 * 512, "tokens", passes=2)
+    assert infer_rank_batch(prepare_run(builder.load())) == StepBatch(2 * 4 * 512, "tokens", passes=2)
 
 
 def test_of_steps_that_differ_the_median_counts():
@@ -177,7 +177,7 @@ def test_of_steps_that_differ_the_median_counts():
         builder.step(number, now, 900)
         builder.op("aten::embedding", now, 30, dims=[[50257, 768], [4, length]], types=["float", "long int"])
         builder.kernel("k", now + 20, 10, launch=now + 10)
-    assert batch_of_rank(prepare(builder.load(), steps="0:2")) == Batch(4 * 128, "tokens")
+    assert infer_rank_batch(prepare_run(builder.load(), steps="0:2")) == StepBatch(4 * 128, "tokens")
 
 
 def test_a_layer_that_autocast_calls_from_within_itself_counts_once():
@@ -185,7 +185,7 @@ def test_a_layer_that_autocast_calls_from_within_itself_counts_once():
     for now in (0, 100):
         builder.op("aten::conv2d", now, 60, dims=dims).op("aten::conv2d", now + 10, 50, dims=dims)
     builder.kernel("k", 20, 10, launch=15)
-    assert batch_of_rank(prepare(builder.load())) == Batch(2 * 32, "samples", passes=2)
+    assert infer_rank_batch(prepare_run(builder.load())) == StepBatch(2 * 32, "samples", passes=2)
 
 
 def test_from_python_with_a_table():
@@ -204,9 +204,9 @@ def test_samples_that_are_given_stand_for_those_that_nothing_tells():
     prediction = predictions["h100-sxm"]
     whole = prediction.ranks * 4
     assert prediction.per_second == pytest.approx(whole / prediction.step.step_time_us * 1e6)
-    source = of_predictions(predictions).source
+    source = build_prediction_report(predictions).source
     assert source.per_second == pytest.approx(whole / source.step_time_us * 1e6)
-    assert source.batch == Batch(whole, "samples", given=True)
+    assert source.batch == StepBatch(whole, "samples", given=True)
 
 
 @pytest.mark.parametrize("samples", [0, -4, float("nan")])

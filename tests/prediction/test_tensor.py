@@ -8,10 +8,10 @@ import pytest
 import predictors
 import tracekit as tk
 from predictors import load_gpu
-from tracekit.prediction.layout import Layout, LayoutError, recognise
-from tracekit.prediction.messages import messages
-from tracekit.prediction.tensor import reshard
-from tracekit.replay.run import prepare
+from tracekit.parallelism.collective_calls import list_collectives
+from tracekit.parallelism.layout import Layout, LayoutError, infer_layout
+from tracekit.parallelism.tensor_parallel import split_layers
+from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 
 SOURCE = "8xa100-sxm-80gb"
@@ -50,7 +50,7 @@ def law_us(**dims: int) -> float:
 
 
 def test_the_layout_is_told():
-    assert recognise(prepare(Block().builder.load())) == Layout(tp=4)
+    assert infer_layout(prepare_run(Block().builder.load())) == Layout(tp=4)
 
 
 def test_products_give_up_columns_then_rows_and_the_norm_nothing():
@@ -107,9 +107,9 @@ def test_heads_of_keys_are_shared_out_too_but_no_rank_has_less_than_one():
     block.runs(
         "aten::_scaled_dot_product_flash_attention", [[2, 8, 2048, 64], *[[2, 2, 2048, 64]] * 2], "flash_fwd", 40
     )
-    run = prepare(block.builder.load())
-    calls = messages(run.kernels, 4)
-    heads = [reshard(run.kernels, calls, 4, after).select("heads", "kv_heads").row(-1) for after in (8, 16)]
+    run = prepare_run(block.builder.load())
+    calls = list_collectives(run.kernels, 4)
+    heads = [split_layers(run.kernels, calls, 4, after).select("heads", "kv_heads").row(-1) for after in (8, 16)]
     assert heads == [(4, 1), (2, 1)]
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from predictors import load_gpu, predict
 from predictors.calibrate import calibrate
+from predictors.calibration_kernels import cross_validate_calibration, select_distinct_kernels
 from predictors.errors import KernelTableError
-from predictors.fitted import load_weights
-from predictors.measured import check, distinct
+from predictors.weights_file import load_weights
 
 GPU = load_gpu("h200-sxm")
 SHAPES = pl.DataFrame({"m": [1024, 2048, 4096, 8192] * 5, "n": 4096, "k": [1024, 2048, 4096, 8192, 12288] * 4})
@@ -109,17 +109,19 @@ def test_nothing_to_calibrate_with_is_an_error():
 def test_repeats_are_kept_once_and_copies_of_the_host_not_at_all():
     copy = pl.DataFrame({"family": ["memcpy"], "bytes": [1e6], "copy_kind": ["HtoD"], "measured_us": [50.0]})
     repeats = KERNELS.head(1).with_columns(measured_us=pl.Series([[90.0, 110.0, 100.0]])).explode("measured_us")
-    kept = distinct(pl.concat([repeats, copy], how="diagonal_relaxed"), GPU)
+    kept = select_distinct_kernels(pl.concat([repeats, copy], how="diagonal_relaxed"), GPU)
     assert kept.select("family", "m", "measured_us").rows() == [("gemm", 1024, 100.0)]
     with pytest.raises(KernelTableError, match="no kernel has both"):
-        distinct(copy, GPU)
+        select_distinct_kernels(copy, GPU)
 
 
 def test_check_tells_what_a_calibration_is_worth():
     noise = np.exp(DRAW.normal(scale=0.02, size=KERNELS.height))
-    errors = check(distinct(measured(KERNELS, 1.3 * noise), GPU), GPU)
+    errors = cross_validate_calibration(select_distinct_kernels(measured(KERNELS, 1.3 * noise), GPU), GPU)
     ((law, kernels, before, after, _),) = errors.rows()
     assert (law, kernels) == ("gemm half", KERNELS.height)
     assert before == pytest.approx(100 * (1 - 1 / 1.3), abs=2)
     assert after < 8
-    assert check(distinct(measured(KERNELS.head(1), 1.3), GPU), GPU)["after"].to_list() == [None]
+    assert cross_validate_calibration(select_distinct_kernels(measured(KERNELS.head(1), 1.3), GPU), GPU)[
+        "after"
+    ].to_list() == [None]

@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 from predictors.training.__main__ import main
-from predictors.training.datasets import load
-from predictors.training.traces import TABLE
+from predictors.training.datasets import load_datasets
+from predictors.training.traces import TRACES_TABLE
 
 NAMES = "framework,version,device,op_name,kernel_source"
 SYSTEMS = "src/aiconfigurator/systems/data"
@@ -44,7 +44,7 @@ def test_a_checkout_of_aiconfigurator(tmp_path):
     )  # fmt: skip
     write(tmp_path, f"{SYSTEMS}/unheard_of/vllm/1/gemm_perf.txt", "gemm_dtype,m,n,k,latency", "fp8,1,1,1,1.0")
     write(tmp_path, f"{SYSTEMS}/h100_sxm/nccl/2.27/gemm_perf.txt", "gemm_dtype,m,n,k,latency", "fp8,1,1,1,1.0")
-    rows = load(tmp_path)
+    rows = load_datasets(tmp_path)
     assert set(rows["gpu"]) == {"h100-sxm"}
     assert set(rows["framework"]) == {"vllm", "fa3"}
     assert set(rows["source"]) == {"graph"}
@@ -70,7 +70,12 @@ def test_its_newer_tables_are_parquet_and_lie_by_kind_today(tmp_path, folder):
     (tmp_path / folder).mkdir(parents=True)
     columns = {"gemm_dtype": ["fp8_block"], "m": [64], "n": [512], "k": [256], "latency": [0.004]}
     pl.DataFrame(columns).write_parquet(tmp_path / folder / "gemm_perf.parquet")
-    assert only(load(tmp_path), "gpu", "framework", "dtype", "latency_us") == ("b200", "sglang", "fp8_block", 4.0)
+    assert only(load_datasets(tmp_path), "gpu", "framework", "dtype", "latency_us") == (
+        "b200",
+        "sglang",
+        "fp8_block",
+        4.0,
+    )
 
 
 def test_files_that_git_lfs_keeps_elsewhere_are_said(tmp_path):
@@ -78,7 +83,7 @@ def test_files_that_git_lfs_keeps_elsewhere_are_said(tmp_path):
         tmp_path, f"{SYSTEMS}/b200_sxm/sglang/1/gemm_perf.txt", "version https://git-lfs.github.com/spec/v1", "size 1"
     )
     with pytest.raises(ValueError, match="git lfs pull"):
-        load(tmp_path)
+        load_datasets(tmp_path)
 
 
 def test_a_checkout_of_neusight(tmp_path):
@@ -96,7 +101,7 @@ def test_a_checkout_of_neusight(tmp_path):
         f"{head},B,Input_Channel,Output_Channel,Kernel_Szie,Input_Size,Stride,Padding",
         "conv,1.5,Tesla T4,p2.1.0,sgemm,38,893,326,3,5,1,1",
     )  # fmt: skip
-    rows = load(tmp_path)
+    rows = load_datasets(tmp_path)
     assert set(rows["dtype"]) == {"fp32"}
     assert set(rows["source"]) == {"eager"}
     gemm = rows.filter(pl.col("family") == "gemm")
@@ -113,7 +118,7 @@ def test_a_checkout_of_neusight(tmp_path):
 
 def test_nothing_to_read_is_an_error(tmp_path):
     with pytest.raises(ValueError, match="no measured kernels under"):
-        load(tmp_path)
+        load_datasets(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -129,10 +134,10 @@ def test_weights_are_not_fitted_without_the_data_that_was_named(monkeypatch, tmp
 
 
 def test_kernels_of_traces():
-    table = pl.read_parquet(TABLE)
-    assert TABLE.stat().st_size < 500_000
+    table = pl.read_parquet(TRACES_TABLE)
+    assert TRACES_TABLE.stat().st_size < 500_000
     assert not table["trace"].str.contains("owlv2|timesformer|nsfw|vit_|Qwen1.5|bert").any()
-    rows = load(TABLE)
+    rows = load_datasets(TRACES_TABLE)
     assert {"mi300x", "v100-sxm-32gb", "h100-sxm"} <= set(rows["gpu"])
     assert set(rows["source"]) == {"trace"}
     assert rows["latency_us"].min() > 0
@@ -147,7 +152,7 @@ def test_of_versions_far_apart_the_fastest_tells_what_the_gpu_can_do(tmp_path):
         )  # fmt: skip
         gemm = f"VLLM,{version},NVIDIA H100 80GB HBM3,gemm,torch,bfloat16,8,4096,1024,{apart / 100}"
         write(tmp_path, f"{SYSTEMS}/h100_sxm/vllm/{version}/gemm_perf.txt", f"{NAMES},gemm_dtype,m,n,k,latency", gemm)
-    rows = load(tmp_path).filter(pl.col("framework") == "vllm").sort("family", "head_dim")
+    rows = load_datasets(tmp_path).filter(pl.col("framework") == "vllm").sort("family", "head_dim")
     assert rows["latency_us"].to_list() == pytest.approx([250, 600, 6])
     assert rows["unslowed_us"].to_list() == pytest.approx([250, 300, 6])
 
@@ -160,4 +165,4 @@ def test_a_version_whose_shortest_product_takes_as_long_as_a_launch_is_left_out(
             tmp_path, f"{SYSTEMS}/l40s/vllm/{version}/gemm_perf.txt", f"{NAMES},gemm_dtype,m,n,k,latency",
             f"{product},8,4096,1024,{floor_ms}", f"{product},8192,4096,8192,{floor_ms + 1}",
         )  # fmt: skip
-    assert load(tmp_path).sort("m")["latency_us"].to_list() == pytest.approx([5, 1005])
+    assert load_datasets(tmp_path).sort("m")["latency_us"].to_list() == pytest.approx([5, 1005])

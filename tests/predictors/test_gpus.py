@@ -289,7 +289,8 @@ def test_a_gpu_is_a_value():
 
 def test_importing_reads_no_file():
     code = (
-        "import sys, predictors.gpu_names as g; sys.exit(g._aliases.cache_info().misses + g._load.cache_info().misses)"
+        "import sys, predictors.gpu_names as g; "
+        "sys.exit(g._load_aliases.cache_info().misses + g._load_known_gpu.cache_info().misses)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=GPUS.parents[1])
 

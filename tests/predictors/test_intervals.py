@@ -9,15 +9,15 @@ import polars as pl
 import pytest
 
 from predictors import load_gpu, predict
-from predictors.fitted import Calibrated, Fitted, Weights
-from predictors.intervals import SITUATIONS, half_width, situation, total
-from predictors.law import LAWS
-from predictors.machine import machine
-from predictors.surface import Surface, usual_spread
+from predictors.gaussian_process import GaussianProcessCorrection, build_default_spread
+from predictors.hardware import derive_hardware
+from predictors.intervals import SITUATIONS, classify_situation, compute_half_width, sum_with_interval
+from predictors.laws.law import LAWS
+from predictors.weights_file import LawCalibration, LawConstants, Weights
 
 BASE = {name: float(np.log(prior[0])) for name, prior in LAWS["gemm half"].priors.items()}
 WEIGHTS = Weights(
-    laws={"gemm half": Fitted(BASE, gpu={"h100-sxm": {}, "l40s": {}})},
+    laws={"gemm half": LawConstants(BASE, gpu={"h100-sxm": {}, "l40s": {}})},
     intervals={"gemm half": {"base": 0.1, "sibling": 0.2, "class": 0.3, "new": 0.4}},
 )
 
@@ -32,8 +32,8 @@ WEIGHTS = Weights(
     ],
 )
 def test_an_interval_widens_with_the_distance_from_what_was_measured(gpu: str, where: str, width: float):
-    assert situation("gemm half", machine(load_gpu(gpu)), WEIGHTS) == where
-    assert half_width("gemm half", machine(load_gpu(gpu)), WEIGHTS) == width
+    assert classify_situation("gemm half", derive_hardware(load_gpu(gpu)), WEIGHTS) == where
+    assert compute_half_width("gemm half", derive_hardware(load_gpu(gpu)), WEIGHTS) == width
 
 
 def test_a_convolution_by_an_unknown_algorithm_is_less_sure_than_the_gemm_it_implies():
@@ -51,45 +51,47 @@ def test_a_convolution_by_an_unknown_algorithm_is_less_sure_than_the_gemm_it_imp
 
 def test_a_gpu_of_which_few_kernels_were_measured_is_as_unsure_as_one_left_out():
     laws = {name: replace(fitted, sparse=["h100-sxm"]) for name, fitted in WEIGHTS.laws.items()}
-    assert situation("gemm half", machine(load_gpu("h100-sxm")), replace(WEIGHTS, laws=laws)) == "new"
+    assert classify_situation("gemm half", derive_hardware(load_gpu("h100-sxm")), replace(WEIGHTS, laws=laws)) == "new"
 
 
 def test_widths_are_those_of_the_vendor():
     widths = WEIGHTS.intervals | {"gemm half on amd": dict.fromkeys(SITUATIONS, 0.8)}
     weights = replace(WEIGHTS, intervals=widths)
-    assert half_width("gemm half", machine(load_gpu("mi300x")), weights) == 0.8
-    assert half_width("gemm half", machine(load_gpu("b200")), weights) == 0.4
-    assert half_width("gemm half", machine(load_gpu("mi300x")), WEIGHTS) == 0.4
+    assert compute_half_width("gemm half", derive_hardware(load_gpu("mi300x")), weights) == 0.8
+    assert compute_half_width("gemm half", derive_hardware(load_gpu("b200")), weights) == 0.4
+    assert compute_half_width("gemm half", derive_hardware(load_gpu("mi300x")), WEIGHTS) == 0.4
 
 
 def test_a_family_nobody_measured_is_wide():
-    assert half_width("embedding", machine(load_gpu("h100-sxm")), WEIGHTS) >= 0.5
+    assert compute_half_width("embedding", derive_hardware(load_gpu("h100-sxm")), WEIGHTS) >= 0.5
 
 
 def test_errors_of_one_gpu_add_up_and_the_rest_averages_out():
     time, low, high = np.full(100, 10.0), np.full(100, 9.0), np.full(100, 11.0)
-    assert total(time, low, high, gpu_share=1.0) == pytest.approx((1000, 900, 1100))
-    assert total(time, low, high, gpu_share=0.0) == pytest.approx((1000, 990, 1010))
-    _, some_low, some_high = total(time, low, high)
+    assert sum_with_interval(time, low, high, common_fraction=1.0) == pytest.approx((1000, 900, 1100))
+    assert sum_with_interval(time, low, high, common_fraction=0.0) == pytest.approx((1000, 990, 1010))
+    _, some_low, some_high = sum_with_interval(time, low, high)
     assert 900 < some_low < 990
     assert 1010 < some_high < 1100
 
 
 def test_the_interval_of_one_kernel_is_its_own():
-    assert total(np.array([10.0]), np.array([7.0]), np.array([16.0])) == pytest.approx((10, 7, 16))
+    assert sum_with_interval(np.array([10.0]), np.array([7.0]), np.array([16.0])) == pytest.approx((10, 7, 16))
 
 
 def test_a_sum_of_nothing_is_nothing():
-    assert total(np.array([]), np.array([]), np.array([])) == (0, 0, 0)
+    assert sum_with_interval(np.array([]), np.array([]), np.array([])) == (0, 0, 0)
 
 
 def test_an_unnamed_framework_widens_the_interval_unless_the_gpu_is_calibrated():
     widths = {"gemm half": {"base": 0.3, "calibrated": 0.35, "stack": 0.4}}
-    h100 = machine(load_gpu("h100-sxm"))
+    h100 = derive_hardware(load_gpu("h100-sxm"))
     weights = replace(WEIGHTS, intervals=widths)
-    assert half_width("gemm half", h100, weights, named=True) == 0.3
-    assert half_width("gemm half", h100, weights, named=False) == pytest.approx(0.5)
-    spread = usual_spread("gemm half", [])
-    known = Calibrated({}, surface=Surface(spread, np.zeros((len(spread.length), 1)), np.zeros(1)))
+    assert compute_half_width("gemm half", h100, weights, named=True) == 0.3
+    assert compute_half_width("gemm half", h100, weights, named=False) == pytest.approx(0.5)
+    spread = build_default_spread("gemm half", [])
+    known = LawCalibration(
+        {}, gaussian_process=GaussianProcessCorrection(spread, np.zeros((len(spread.length), 1)), np.zeros(1))
+    )
     calibrated = replace(weights, calibrated={("gemm half", "h100-sxm"): known})
-    assert half_width("gemm half", h100, calibrated, named=False) == 0.35
+    assert compute_half_width("gemm half", h100, calibrated, named=False) == 0.35

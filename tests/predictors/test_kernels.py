@@ -5,18 +5,18 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from predictors.columns import prepare, sizes
+from predictors.columns import build_law_inputs, prepare_kernels
 from predictors.errors import KernelTableError
-from predictors.kernels import COLUMNS, complete, with_law
+from predictors.kernels import KERNEL_COLUMNS, add_law, complete_columns
 
 
 def law(**columns: object) -> str | None:
-    return with_law(complete(pl.DataFrame({name: [value] for name, value in columns.items()})))["law"][0]
+    return add_law(complete_columns(pl.DataFrame({name: [value] for name, value in columns.items()})))["law"][0]
 
 
 def test_missing_columns_are_filled_in():
-    table = complete(pl.DataFrame({"family": ["gemm"], "dtype": ["bf16"], "heads": [8]}))
-    assert table.columns == list(COLUMNS)
+    table = complete_columns(pl.DataFrame({"family": ["gemm"], "dtype": ["bf16"], "heads": [8]}))
+    assert table.columns == list(KERNEL_COLUMNS)
     row = table.row(0, named=True)
     assert (row["batch"], row["share"], row["kv_heads"], row["kv_dtype"], row["direction"]) == (
         1, 1, 8, "bf16", "forward",
@@ -35,19 +35,19 @@ def test_missing_columns_are_filled_in():
 )
 def test_a_table_nobody_understands_is_refused(frame: pl.DataFrame, says: str):
     with pytest.raises(KernelTableError, match=says):
-        complete(frame)
+        complete_columns(frame)
 
 
 def test_numbers_that_cant_be_are_none():
     sizes_and_times = {"m": [float("nan"), float("inf")], "measured_us": [-1.0, 5.0]}
-    table = complete(pl.DataFrame({"family": ["gemm", "gemm"], **sizes_and_times}))
+    table = complete_columns(pl.DataFrame({"family": ["gemm", "gemm"], **sizes_and_times}))
     assert table.select("m", "measured_us").rows() == [(None, None), (None, 5.0)]
 
 
 def test_a_framework_nobody_knows_is_as_good_as_none():
     """Or its kernels would be held for measured ones, and their intervals come out too narrow."""
     named = pl.DataFrame({"family": ["gemm"] * 4, "framework": ["pytorch", "", "vLLM", "benchmark"]})
-    assert complete(named)["framework"].to_list() == [None, None, "vllm", "benchmark"]
+    assert complete_columns(named)["framework"].to_list() == [None, None, "vllm", "benchmark"]
 
 
 def test_any_dtype_will_do_where_only_bytes_count():
@@ -110,5 +110,5 @@ def test_attention_on_tensors_is_of_whole_sequences_but_for_a_few_queries():
 def test_routing_is_as_skewed_as_its_power_law():
     names = ["balanced", "power_law_1.01", "power_law_1.2", "power_law", None]
     layer = {"family": "moe", "dtype": "bf16", "tokens": 8, "hidden": 64, "inter": 64, "topk": 1, "experts": 2}
-    table = prepare(pl.DataFrame([layer | {"routing": name} for name in names]))
-    assert sizes(table).numbers["skewed"].tolist() == [0.0, 1.01, 1.2, 1.0, 0.0]
+    table = prepare_kernels(pl.DataFrame([layer | {"routing": name} for name in names]))
+    assert build_law_inputs(table).numbers["skewed"].tolist() == [0.0, 1.01, 1.2, 1.0, 0.0]

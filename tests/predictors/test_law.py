@@ -11,16 +11,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from predictors import load_gpu, predict
-from predictors.columns import law_columns, prepare, sizes
-from predictors.fitted import Weights, load_weights
+from predictors.attention_stacks import BENCHMARK_LOOP
+from predictors.columns import build_law_columns, build_law_inputs, prepare_kernels
 from predictors.gpu import Gpu
+from predictors.hardware import INLINE_ECC_BANDWIDTH_FRACTION, derive_hardware
 from predictors.kernels import DTYPE_BYTES
-from predictors.law import LAWS
-from predictors.laws.products import ROWS_AT_ONCE
-from predictors.machine import INLINE_ECC, machine
-from predictors.roofline import bound_us, memory_bound_us
-from predictors.stacks import IN_A_LOOP
-from predictors.terms import overlap
+from predictors.laws.gemm import CHUNK_ROWS
+from predictors.laws.law import LAWS
+from predictors.laws.terms import combine_overlapped_us
+from predictors.roofline import compute_bound_us, compute_memory_bound_us
+from predictors.weights_file import Weights, load_weights
 
 H100 = load_gpu("h100-sxm")
 MI300X = load_gpu("mi300x")
@@ -32,10 +32,10 @@ SHIPPED = load_weights()
 
 
 def law_us(gpu: Gpu, weights: Weights = SHIPPED, **columns: object) -> float:
-    target = machine(gpu)
-    table = prepare(pl.DataFrame({name: [value] for name, value in columns.items()}), target)
+    target = derive_hardware(gpu)
+    table = prepare_kernels(pl.DataFrame({name: [value] for name, value in columns.items()}), target)
     name = table["law"][0]
-    terms = LAWS[name].terms(law_columns(table, target), target, weights.law(name).constants(target))
+    terms = LAWS[name].terms(build_law_columns(table, target), target, weights.get_law(name).compute_constants(target))
     return float(terms.time_us[0])
 
 
@@ -73,18 +73,22 @@ def test_a_product_takes_longer_the_larger_it_is(m: int, n: int, k: int, grown: 
 @pytest.mark.parametrize("gpu", ["h100-sxm", "t4", "mi300x"])
 @pytest.mark.parametrize("dtype", ["bf16", "fp32"])
 def test_a_product_takes_as_long_among_many_as_alone(gpu: str, dtype: str):
-    draw, target = np.random.default_rng(0), machine(load_gpu(gpu))
-    shapes = pl.DataFrame({name: draw.integers(1, 4096, ROWS_AT_ONCE + 20) for name in ("m", "n", "k")})
+    draw, target = np.random.default_rng(0), derive_hardware(load_gpu(gpu))
+    shapes = pl.DataFrame({name: draw.integers(1, 4096, CHUNK_ROWS + 20) for name in ("m", "n", "k")})
     frameworks = ["vllm", None, "sglang", None] * (shapes.height // 4)
-    table = prepare(
+    table = prepare_kernels(
         shapes.with_columns(family=pl.lit("gemm"), dtype=pl.lit(dtype), framework=pl.Series(frameworks)), target
     )
 
     def time_us(rows: pl.DataFrame) -> list[float]:
-        law, x = rows["law"][0], sizes(rows)
-        return LAWS[law].terms(x.on(target), target, SHIPPED.law(law).constants(target, x.frameworks)).time_us.tolist()
+        law, x = rows["law"][0], build_law_inputs(rows)
+        return (
+            LAWS[law]
+            .terms(x.to_columns(target), target, SHIPPED.get_law(law).compute_constants(target, x.frameworks))
+            .time_us.tolist()
+        )
 
-    some = [0, 1, ROWS_AT_ONCE - 1, ROWS_AT_ONCE, ROWS_AT_ONCE + 19]
+    some = [0, 1, CHUNK_ROWS - 1, CHUNK_ROWS, CHUNK_ROWS + 19]
     assert [time_us(table)[row] for row in some] == pytest.approx([time_us(table[[row]])[0] for row in some], rel=1e-12)
 
 
@@ -142,7 +146,7 @@ def test_units_of_half_the_rate_take_less_than_twice_as_long_for_a_product():
 
 def test_a_short_product_of_a_job_finds_its_weights_in_memory_and_a_benchmarks_in_the_cache():
     linear = {"family": "gemm", "dtype": "bf16", "m": 128, "n": 512, "k": 512}
-    job, benchmark = predict(pl.DataFrame([linear, linear | {"framework": IN_A_LOOP}]), H100)["time_us"]
+    job, benchmark = predict(pl.DataFrame([linear, linear | {"framework": BENCHMARK_LOOP}]), H100)["time_us"]
     assert 1.2 * benchmark < job < 3 * benchmark
 
 
@@ -150,7 +154,7 @@ def test_a_jobs_experts_come_from_memory_however_large_the_cache():
     layer = {"family": "moe", "dtype": "bf16", "tokens": 1, "hidden": 2048, "inter": 768, "topk": 8, "experts": 128}
     gpu = load_gpu("l40s")
     weights_us = 8 * 3 * 2048 * 768 * 2 / gpu.bandwidth_gbps / 1e3
-    job, benchmark = predict(pl.DataFrame([layer, layer | {"framework": IN_A_LOOP}]), gpu)["time_us"]
+    job, benchmark = predict(pl.DataFrame([layer, layer | {"framework": BENCHMARK_LOOP}]), gpu)["time_us"]
     assert benchmark < 0.6 * weights_us < weights_us < job < 1.5 * weights_us
 
 
@@ -330,12 +334,12 @@ def test_attention_to_fewer_keys_than_a_tile_has_takes_as_long_as_to_a_tile():
 
 def test_attention_in_fp32_is_three_products_in_tf32_and_tiled_however_few_the_queries():
     few = {"family": "attention", "batch": 64, "heads": 8, "head_dim": 64, "q_len": 8, "kv_len": 4096}
-    table = prepare(
-        pl.DataFrame([few | {"dtype": "3xtf32"}, few | {"dtype": "bf16"}]), machine(load_gpu("a100-sxm-80gb"))
+    table = prepare_kernels(
+        pl.DataFrame([few | {"dtype": "3xtf32"}, few | {"dtype": "bf16"}]), derive_hardware(load_gpu("a100-sxm-80gb"))
     )
     assert table["law"].to_list() == ["encoder", "decode"]
     assert load_gpu("a100-sxm-80gb").peak_flops("3xtf32") == load_gpu("a100-sxm-80gb").peak_flops("tf32") / 3
-    volta = prepare(pl.DataFrame([few | {"dtype": "3xtf32"}]), machine(load_gpu("v100-sxm-32gb")))
+    volta = prepare_kernels(pl.DataFrame([few | {"dtype": "3xtf32"}]), derive_hardware(load_gpu("v100-sxm-32gb")))
     assert volta.select("dtype", "law").row(0) == ("fp32", "encoder")
 
 
@@ -378,9 +382,11 @@ def test_check_bits_in_the_memory_slow_what_is_written_not_what_is_read():
     beside = replace(without, inline_ecc=False)
     large = {"rows": 2**16, "cols": 4096, "bytes": 2**31, "dtype": "fp32", "flops": 2**28}
     slower = law_us(without, family="elementwise", **large) / law_us(beside, family="elementwise", **large)
-    assert slower == pytest.approx(1 / INLINE_ECC, rel=0.02)
+    assert slower == pytest.approx(1 / INLINE_ECC_BANDWIDTH_FRACTION, rel=0.02)
     copy = {"family": "memcpy", "bytes": 2**30, "copy_kind": "DtoD"}
-    assert law_us(without, **copy) / law_us(beside, **copy) == pytest.approx(1 / INLINE_ECC, rel=0.01)
+    assert law_us(without, **copy) / law_us(beside, **copy) == pytest.approx(
+        1 / INLINE_ECC_BANDWIDTH_FRACTION, rel=0.01
+    )
     read = {"family": "gemm", "dtype": "bf16", "m": 1, "n": 16384, "k": 16384}
     assert law_us(without, **read) == law_us(beside, **read)
 
@@ -402,17 +408,17 @@ def test_a_kernel_that_moves_a_part_of_its_ops_bytes_takes_that_part_of_the_time
 
 def test_a_kernel_of_a_product_that_reads_its_weights_takes_its_part_of_the_time():
     product = {"family": "gemm", "dtype": "bf16", "m": 16, "n": 16384, "k": 16384}
-    gpu = machine(H100)
-    table = prepare(pl.DataFrame([product, {**product, "share": 0.5}]), gpu)
-    constants = SHIPPED.law("gemm half").constants(gpu)
-    terms = LAWS["gemm half"].at(law_columns(table, gpu), sizes(table).share, gpu, constants)
+    gpu = derive_hardware(H100)
+    table = prepare_kernels(pl.DataFrame([product, {**product, "share": 0.5}]), gpu)
+    constants = SHIPPED.get_law("gemm half").compute_constants(gpu)
+    terms = LAWS["gemm half"].evaluate(build_law_columns(table, gpu), build_law_inputs(table).share, gpu, constants)
     assert terms.memory_us[1] == pytest.approx(terms.memory_us[0] / 2)
     assert terms.compute_us[1] == pytest.approx(terms.compute_us[0] / 2)
 
 
 def test_overlap_is_the_longer_of_two_unequal_times_and_more_than_either_of_two_equal_ones():
-    assert overlap(np.array([100.0]), np.array([1.0]))[0] == pytest.approx(100, rel=1e-6)
-    assert overlap(np.array([1.0]), np.array([1.0]))[0] == pytest.approx(2**0.25)
+    assert combine_overlapped_us(np.array([100.0]), np.array([1.0]))[0] == pytest.approx(100, rel=1e-6)
+    assert combine_overlapped_us(np.array([1.0]), np.array([1.0]))[0] == pytest.approx(2**0.25)
 
 
 def test_a_product_by_hand():
@@ -422,16 +428,18 @@ def test_a_product_by_hand():
 
 
 def test_the_bound_by_hand():
-    target = machine(H100)
+    target = derive_hardware(H100)
     product = {"family": "gemm", "dtype": "bf16", "m": 4096, "n": 4096, "k": 4096}
-    rows = [prepare(pl.DataFrame([row])) for row in (product, {"family": "norm", "dtype": "fp32", "bytes": 1e9})]
-    bounds = [bound_us(row["law"][0], law_columns(row, target), target)[0] for row in rows]
+    rows = [
+        prepare_kernels(pl.DataFrame([row])) for row in (product, {"family": "norm", "dtype": "fp32", "bytes": 1e9})
+    ]
+    bounds = [compute_bound_us(row["law"][0], build_law_columns(row, target), target)[0] for row in rows]
     assert bounds == pytest.approx([2 * 4096**3 / 989.4e6, 1e9 / 3352e3], rel=1e-3)
 
 
 def test_what_fits_the_cache_is_bound_by_the_cache():
-    target = machine(H100)
-    cold, warm = memory_bound_us(np.array([1e9, 1e6]), target)
+    target = derive_hardware(H100)
+    cold, warm = compute_memory_bound_us(np.array([1e9, 1e6]), target)
     assert cold == pytest.approx(1e9 / 3352e3)
     assert warm < 1e6 / 3352e3 / 2
 
@@ -445,10 +453,10 @@ def decode_us(gpu: str, framework: str | None = None, **columns: object) -> floa
         "causal": True,
         "framework": framework,
     }
-    target = machine(load_gpu(gpu))
-    table = prepare(pl.DataFrame([shape | columns], infer_schema_length=None), target)
-    weights = SHIPPED.law("decode").constants(target, table["framework"].to_numpy().astype(object))
-    return float(LAWS["decode"].terms(law_columns(table, target), target, weights).time_us[0])
+    target = derive_hardware(load_gpu(gpu))
+    table = prepare_kernels(pl.DataFrame([shape | columns], infer_schema_length=None), target)
+    weights = SHIPPED.get_law("decode").compute_constants(target, table["framework"].to_numpy().astype(object))
+    return float(LAWS["decode"].terms(build_law_columns(table, target), target, weights).time_us[0])
 
 
 def test_heads_that_are_decoded_one_by_one_read_their_keys_again():

@@ -14,9 +14,9 @@ pytest.importorskip("torch")
 import torch
 
 from predictors import load_gpu, microbench, predict
-from predictors.columns import prepare
+from predictors.columns import prepare_kernels
 
-PRECISIONS = microbench.precisions_of(9, 0, amd=False)
+PRECISIONS = microbench.list_precisions(9, 0, amd=False)
 
 
 def test_it_needs_nothing_but_pytorch():
@@ -27,8 +27,8 @@ def test_it_needs_nothing_but_pytorch():
 
 
 def test_every_case_has_a_law_and_the_work_of_its_shape():
-    rows = pl.DataFrame([row for row, _ in microbench.cases("cpu", PRECISIONS)], infer_schema_length=None)
-    laws = set(prepare(rows)["law"])
+    rows = pl.DataFrame([row for row, _ in microbench.generate_cases("cpu", PRECISIONS)], infer_schema_length=None)
+    laws = set(prepare_kernels(rows)["law"])
     assert laws >= {"gemm half", "gemm fp8", "gemm fp32", "conv half", "sequence", "decode"}
     assert laws >= {"elementwise", "norm", "softmax", "reduction", "copy", "embedding", "optimizer"}
     assert None not in laws
@@ -40,7 +40,7 @@ def test_every_case_has_a_law_and_the_work_of_its_shape():
 
 def test_a_slow_gpu_is_found_slow_in_every_family():
     gpu = load_gpu("h200-sxm")
-    rows = pl.DataFrame([row for row, _ in microbench.cases("cpu", PRECISIONS)], infer_schema_length=None)
+    rows = pl.DataFrame([row for row, _ in microbench.generate_cases("cpu", PRECISIONS)], infer_schema_length=None)
     before = predict(rows, gpu)["time_us"]
     after = predict(rows, gpu, calibrations={gpu: rows.with_columns(measured_us=1.3 * before)})["time_us"]
     slower = rows.with_columns(ratio=after / before).group_by("family").agg(pl.col("ratio").median())
@@ -50,7 +50,7 @@ def test_a_slow_gpu_is_found_slow_in_every_family():
 @pytest.mark.parametrize(("gpu", "precisions"), [("p100-pcie", ["fp32"]), ("t4", ["fp16", "fp32"])])
 def test_older_gpus_are_asked_for_what_they_have(gpu, precisions):
     major, minor = map(int, load_gpu(gpu).compute_capability.split("."))
-    assert microbench.precisions_of(major, minor, amd=False) == precisions
+    assert microbench.list_precisions(major, minor, amd=False) == precisions
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_fp8_is_the_format_that_the_gpu_has(monkeypatch, capability, dtype):
     given = []
     monkeypatch.setattr(microbench, "capability", lambda: capability)
     monkeypatch.setattr(torch, "_scaled_mm", lambda a, b, **_: given.extend([a.dtype, b.dtype]))
-    microbench._fp8_product("cpu", 16, 32, 16)()
+    microbench._build_fp8_gemm("cpu", 16, 32, 16)()
     assert given == [dtype, dtype]
 
 
@@ -80,7 +80,7 @@ def test_operators_run_on_the_shapes_they_claim(monkeypatch):
         outputs.append(call())
         return 5.0, 0.01
 
-    result = microbench.measure(microbench.cases("cpu", ["bf16", "fp32"]), timer)
+    result = microbench.measure(microbench.generate_cases("cpu", ["bf16", "fp32"]), timer)
     families = {row["family"] for row in result["kernels"]}
     assert families >= {"gemm", "attention", "conv", "elementwise", "norm", "softmax", "reduction", "copy", "embedding"}
     assert set(result["kernels"][0]) == {"family", "dtype", "batch", "m", "n", "k", "measured_us", "spread"}

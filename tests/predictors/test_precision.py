@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 from predictors import load_gpu, predict
-from predictors.kernels import complete
-from predictors.precision import runs_as
+from predictors.kernels import complete_columns
+from predictors.precision import resolve_dtypes
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,9 @@ from predictors.precision import runs_as
     ],
 )
 def test_the_nearest_format_that_runs(gpu: str, family: str, asked: str, runs: str):
-    assert runs_as(complete(pl.DataFrame({"family": [family], "dtype": [asked]})), load_gpu(gpu)).to_list() == [runs]
+    assert resolve_dtypes(
+        complete_columns(pl.DataFrame({"family": [family], "dtype": [asked]})), load_gpu(gpu)
+    ).to_list() == [runs]
 
 
 @pytest.mark.parametrize(
@@ -45,7 +47,7 @@ def test_the_nearest_format_that_runs(gpu: str, family: str, asked: str, runs: s
 )
 def test_memory_efficient_attention_takes_fp32_as_three_products_in_tf32(gpu: str, framework: str | None, runs: str):
     attention = pl.DataFrame({"family": ["attention"], "dtype": ["fp32"], "framework": [framework]})
-    assert runs_as(complete(attention), load_gpu(gpu)).to_list() == [runs]
+    assert resolve_dtypes(complete_columns(attention), load_gpu(gpu)).to_list() == [runs]
 
 
 CONVOLUTION = {"family": "conv", "dtype": "fp32", "m": 100352, "n": 256, "k": 2304}

@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from predictors.fitted import Weights, load_weights, save_weights
-from predictors.network import Network
-from predictors.residual import Averaged, Trees
+from predictors.boosted_trees import SymmetricTrees, TreesAndMlp
+from predictors.mlp import MlpEnsemble
 from predictors.training.boost import boost
-from predictors.training.descend import descend
+from predictors.training.descend import train_mlps
+from predictors.weights_file import Weights, load_weights, save_weights
 
 
 def test_a_tree_is_its_definition():
-    trees = Trees(
+    trees = SymmetricTrees(
         feature=np.array([[0, 1], [1, 0]], dtype=np.int16),
         threshold=np.array([[0.5, 2.0], [1.0, 0.0]], dtype=np.float32),
         leaf=np.array([[1, 2, 3, 4], [10, 20, 30, 40]], dtype=np.float32),
@@ -60,7 +60,7 @@ def test_boosting_is_deterministic_and_survives_constant_features():
 @pytest.mark.parametrize("rows", [1, 300, 3000])
 def test_trees_that_ask_the_same_questions_in_any_order_are_their_definition(rows: int):
     draw = np.random.default_rng(0)
-    trees = Trees(
+    trees = SymmetricTrees(
         feature=draw.integers(0, 3, (40, 4)).astype(np.int16),
         threshold=draw.integers(0, 4, (40, 4)).astype(np.float32) / 4,
         leaf=draw.integers(-9, 9, (40, 16)).astype(np.float32),
@@ -68,17 +68,19 @@ def test_trees_that_ask_the_same_questions_in_any_order_are_their_definition(row
     features = (draw.integers(0, 5, (3, rows)) / 4).astype(np.float32)
     bits = features[trees.feature] > trees.threshold[..., None]
     leaves = (bits * 2 ** np.arange(4)[:, None]).sum(axis=1)
-    assert len(trees.questions[0]) == 12
+    assert len(trees.unique_splits[0]) == 12
     assert np.array_equal(trees.predict(features), np.take_along_axis(trees.leaf, leaves, axis=1).sum(axis=0))
 
 
 def test_stored_trees_are_those_that_were_saved(tmp_path: Path):
     grown = {
-        f"{architecture}/norm": Trees(np.full((2, 1), i, np.int16), np.ones((2, 1), np.float32), np.eye(2, dtype="f4"))
+        f"{architecture}/norm": SymmetricTrees(
+            np.full((2, 1), i, np.int16), np.ones((2, 1), np.float32), np.eye(2, dtype="f4")
+        )
         for i, architecture in enumerate(("9", "all"))
     }
     save_weights(Weights({}, grown), tmp_path)
-    stored = load_weights(tmp_path).grown
+    stored = load_weights(tmp_path).corrections
     assert list(stored) == ["9/norm", "all/norm"]
     assert stored.get("8.0/norm") is None
     assert [trees.feature.max() for trees in stored.values()] == [0, 1]
@@ -87,9 +89,9 @@ def test_stored_trees_are_those_that_were_saved(tmp_path: Path):
 
 def test_a_network_is_its_definition_and_sees_no_farther_than_it_was_trained():
     # Two perceptrons of one hidden unit: max(2 a + b - 1, 0) * 3 + 0.5, and max(-a, 0) + 1; their mean is predicted.
-    network = Network(
-        least=np.array([-1, 0], dtype=np.float32),
-        most=np.array([1, 2], dtype=np.float32),
+    network = MlpEnsemble(
+        feature_min=np.array([-1, 0], dtype=np.float32),
+        feature_max=np.array([1, 2], dtype=np.float32),
         weights=(np.array([[[2, 1]], [[-1, 0]]], dtype=np.float32), np.array([[[3]], [[1]]], dtype=np.float32)),
         biases=(np.array([[[-1]], [[0]]], dtype=np.float32), np.array([[[0.5]], [[1]]], dtype=np.float32)),
     )
@@ -102,20 +104,22 @@ def test_networks_follow_a_slope_between_what_they_saw_and_not_the_runs_that_wer
     features = np.stack([draw.integers(0, 8, 3000) / 8, draw.normal(size=3000), np.ones(3000)]).astype(np.float32)
     target = 0.3 * features[0] - 0.1 * np.abs(features[1])
     slowed = target + np.where(np.arange(3000) % 10 == 0, 1.5, 0.0)
-    network = descend(features, slowed, np.ones(3000), perceptrons=1, epochs=40, huber=0.05)
+    network = train_mlps(features, slowed, np.ones(3000), perceptrons=1, epochs=40, huber=0.05)
     between = features + np.array([[1 / 16], [0], [0]], dtype=np.float32)
     assert np.abs(network.predict(between) - (target + 0.3 / 16)).mean() < 0.02
 
 
 def test_networks_are_deterministic():
     features = np.random.default_rng(0).normal(size=(2, 50)).astype(np.float32)
-    first, again = (descend(features, features[0], np.ones(50), perceptrons=2, epochs=2, huber=0.1) for _ in range(2))
+    first, again = (
+        train_mlps(features, features[0], np.ones(50), perceptrons=2, epochs=2, huber=0.1) for _ in range(2)
+    )
     assert np.array_equal(first.predict(features), again.predict(features))
 
 
 def test_what_a_network_makes_of_a_row_does_not_depend_on_the_others():
     features = np.random.default_rng(0).normal(size=(5, 1100)).astype(np.float32)
-    network = descend(features, features[0], np.ones(1100), perceptrons=2, epochs=1, huber=0.1)
+    network = train_mlps(features, features[0], np.ones(1100), perceptrons=2, epochs=1, huber=0.1)
     alone = [network.predict(features[:, row : row + 1])[0] for row in (0, 63, 70, 1099)]
     assert network.predict(features)[[0, 63, 70, 1099]] == pytest.approx(alone, abs=1e-7)
 
@@ -124,9 +128,9 @@ def test_a_stored_average_is_the_mean_of_its_trees_and_its_network(tmp_path: Pat
     features = np.random.default_rng(0).normal(size=(3, 600)).astype(np.float32)
     target, even = 0.1 * features[0], np.ones(600)
     trees = boost(features, target, even, trees=3, depth=2)
-    network = descend(features, target, even, perceptrons=2, epochs=3, huber=0.1)
-    save_weights(Weights({}, {"9/moe half": Averaged(trees, network), "all/moe half": trees}), tmp_path)
-    stored = load_weights(tmp_path).grown
+    network = train_mlps(features, target, even, perceptrons=2, epochs=3, huber=0.1)
+    save_weights(Weights({}, {"9/moe half": TreesAndMlp(trees, network), "all/moe half": trees}), tmp_path)
+    stored = load_weights(tmp_path).corrections
     mean = (trees.predict(features) + network.predict(features)) / 2
     assert list(stored) == ["9/moe half", "all/moe half"]
     np.testing.assert_allclose(stored["9/moe half"].predict(features), mean, atol=1e-4)

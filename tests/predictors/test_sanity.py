@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from predictors import list_gpus, load_gpu, predict
-from predictors.machine import machine
+from predictors.hardware import derive_hardware
 from predictors.transfer import dominates
 
 GPUS = list_gpus()
@@ -39,7 +39,12 @@ ANY = st.one_of(
     *(kernels(family, STREAM) for family in STREAMS),
 )
 BATCH = st.lists(ANY, min_size=20, max_size=20)
-PAIRS = [(a, b) for a in GPUS for b in GPUS if a != b and dominates(machine(load_gpu(a)), machine(load_gpu(b)))]
+PAIRS = [
+    (a, b)
+    for a in GPUS
+    for b in GPUS
+    if a != b and dominates(derive_hardware(load_gpu(a)), derive_hardware(load_gpu(b)))
+]
 
 
 @given(rows=BATCH, gpu=st.sampled_from(GPUS))
@@ -59,7 +64,10 @@ def test_a_gpu_better_in_everything_is_never_slower_than_what_was_measured(rows,
     better, worse = pair
     table = pl.DataFrame(rows, infer_schema_length=None).with_columns(measured_us=pl.lit(measured_us))
     result = predict(table, better, source_gpu=worse)
-    no_worse = [machine(load_gpu(better)).tflops(d) >= machine(load_gpu(worse)).tflops(d) for d in table["dtype"]]
+    no_worse = [
+        derive_hardware(load_gpu(better)).get_tflops(d) >= derive_hardware(load_gpu(worse)).get_tflops(d)
+        for d in table["dtype"]
+    ]
     # What ran on other units there (a convolution in TF32) may be slower here.
     alike = predict(table.drop("measured_us"), worse)["runs_as"].is_null()
     # A time under the bound means a wrong work count: nothing is predicted under it.

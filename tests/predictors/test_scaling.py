@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 from predictors import load_gpu, predict
-from predictors.machine import ABOVE_BOOST
-from predictors.scaling import FIXED_CYCLES
+from predictors.hardware import GEFORCE_CLOCK_FACTOR
+from predictors.scaling import FIXED_LATENCY_CYCLES
 
 A100, H100 = load_gpu("a100-sxm-80gb"), load_gpu("h100-sxm")
 
@@ -19,7 +19,7 @@ def scaled(source: str, target: str, **columns: object) -> dict[str, object]:
 
 def test_a_memory_kernel_goes_with_the_bandwidth_but_for_its_fixed_part():
     row = scaled("a100-sxm-80gb", "h100-sxm", family="norm", measured_us=1000.0)
-    fixed = FIXED_CYCLES / A100.boost_clock_mhz
+    fixed = FIXED_LATENCY_CYCLES / A100.boost_clock_mhz
     expected = fixed * A100.boost_clock_mhz / H100.boost_clock_mhz + (1000 - fixed) * 2039 / 3352
     assert row["method"] == "scaled"
     assert row["time_us"] == pytest.approx(expected)
@@ -40,7 +40,7 @@ def test_what_multiplies_in_an_untold_precision_goes_with_the_16_bit_rates():
     """The first is a mixture of experts: in fp32 an RTX 4090 (82.6 TFLOPS) would run it faster than an H100 (66.9)."""
     h100, rtx = (scaled("mi300x", gpu, family="moe", measured_us=1000.0)["time_us"] for gpu in ("h100-sxm", "rtx-4090"))
     assert h100 == pytest.approx(1000 * 1307.4 / 989.4, rel=0.01)
-    assert rtx == pytest.approx(1000 * 1307.4 / (165.2 * ABOVE_BOOST), rel=0.02)
+    assert rtx == pytest.approx(1000 * 1307.4 / (165.2 * GEFORCE_CLOCK_FACTOR), rel=0.02)
 
 
 def test_the_interval_holds_what_any_resource_would_give():

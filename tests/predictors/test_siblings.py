@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 
 from predictors import load_gpu, predict
-from predictors.fitted import load_weights
-from predictors.machine import machine
+from predictors.hardware import derive_hardware
+from predictors.weights_file import load_weights
 
 SIBLINGS = [
     ("h100-sxm", "h200-sxm"), ("b200", "b300"), ("b200", "gb200"), ("b200", "gb300"), ("l40s", "rtx-6000-ada"),
@@ -93,9 +93,11 @@ def test_attention_waits_for_slower_matrix_units(gpu: str, sibling: str):
 
 
 def test_siblings_lack_what_the_architecture_lacks_but_for_those_whose_rate_is_known():
-    products = load_weights().law("gemm half")
+    products = load_weights().get_law("gemm half")
     lacking = products.architecture["8.9"]["compute"]
-    offsets = {gpu: products.offset(machine(load_gpu(gpu)))["compute"] for gpu in ("l40s", "rtx-4080", "rtx-4090")}
+    offsets = {
+        gpu: products.get_offset(derive_hardware(load_gpu(gpu)))["compute"] for gpu in ("l40s", "rtx-4080", "rtx-4090")
+    }
     assert offsets["l40s"] < lacking == offsets["rtx-4080"] < 0.05
     assert offsets["rtx-4090"] == products.rated["rtx-4090"]["compute"]
 
@@ -107,7 +109,7 @@ def test_none_gains_more_than_the_resource_that_differs_most(gpu: str, sibling: 
     gains += [target.vector_tflops["fp32"] / base.vector_tflops["fp32"]]
     gains += [target.peak_flops("bf16") / base.peak_flops("bf16")]
     kernels = some_kernels()
-    exponentials = machine(target).exponentials_per_clock / machine(base).exponentials_per_clock
+    exponentials = derive_hardware(target).exponentials_per_clock / derive_hardware(base).exponentials_per_clock
     most = np.array([max(*gains, exponentials * (kernel["family"] == "attention")) for kernel in kernels])
     found = ratio(kernels, gpu, sibling)
     assert (found > 0.99 / most).all()

@@ -9,26 +9,26 @@ import pytest
 
 pytest.importorskip("scipy")
 
-from predictors.calibrate import constants_of
-from predictors.fitted import Weights, load_weights, save_weights
-from predictors.law import LAWS
-from predictors.surface import axes, usual_spread
-from predictors.training.calibration import most_telling
-from predictors.training.fit_spread import Block, fit_spread
+from predictors.calibrate import list_adjustable_constants
+from predictors.gaussian_process import build_default_spread, list_axes
+from predictors.laws.law import LAWS
+from predictors.training.calibration import select_most_informative
+from predictors.training.fit_spread import ErrorBlock, fit_spread
+from predictors.weights_file import Weights, load_weights, save_weights
 
 LAW = "gemm half"
-USUAL = usual_spread(LAW, LAWS[LAW].priors)
+USUAL = build_default_spread(LAW, LAWS[LAW].priors)
 DRAW = np.random.default_rng(0)
 
 
-def drawn(kernels: int, noise: float, compute: float) -> Block:
+def drawn(kernels: int, noise: float, compute: float) -> ErrorBlock:
     """Kernels on a GPU whose compute rate is off by `compute` of the prior's, and that are noisy beside."""
-    places = np.zeros((len(axes(LAW)), kernels))
-    places[[axes(LAW).index("m"), axes(LAW).index("n")]] = DRAW.normal(scale=3.0, size=(2, kernels))
-    slopes = np.zeros((kernels, len(constants_of(LAW)) + 1))
-    slopes[:, constants_of(LAW).index("compute")] = -1.0
-    smooth = DRAW.multivariate_normal(np.zeros(kernels), USUAL.alike(places, places))
-    return Block(places, smooth - compute * DRAW.normal() + DRAW.normal(scale=noise, size=kernels), slopes)
+    places = np.zeros((len(list_axes(LAW)), kernels))
+    places[[list_axes(LAW).index("m"), list_axes(LAW).index("n")]] = DRAW.normal(scale=3.0, size=(2, kernels))
+    slopes = np.zeros((kernels, len(list_adjustable_constants(LAW)) + 1))
+    slopes[:, list_adjustable_constants(LAW).index("compute")] = -1.0
+    smooth = DRAW.multivariate_normal(np.zeros(kernels), USUAL.compute_covariance(places, places))
+    return ErrorBlock(places, smooth - compute * DRAW.normal() + DRAW.normal(scale=noise, size=kernels), slopes)
 
 
 def test_what_was_put_in_comes_out():
@@ -41,10 +41,10 @@ def test_what_was_put_in_comes_out():
 
 def test_kernels_unlike_those_already_chosen_are_measured_next():
     corners = np.repeat(np.array([0.0, 40.0, 80.0]), [20, 5, 5])
-    places = np.tile(corners, (len(axes(LAW)), 1)) + DRAW.normal(scale=0.02, size=(len(axes(LAW)), 30))
-    block = Block(places, np.zeros(30), np.zeros((30, len(constants_of(LAW)) + 1)))
+    places = np.tile(corners, (len(list_axes(LAW)), 1)) + DRAW.normal(scale=0.02, size=(len(list_axes(LAW)), 30))
+    block = ErrorBlock(places, np.zeros(30), np.zeros((30, len(list_adjustable_constants(LAW)) + 1)))
     sure = replace(USUAL, noise=0.02)
-    chosen = most_telling(block, sure, sure.sd(constants_of(LAW)), 6, np.arange(30))
+    chosen = select_most_informative(block, sure, sure.get_offset_sds(list_adjustable_constants(LAW)), 6, np.arange(30))
     assert len(set(chosen)) == 6
     assert set(corners[chosen[:3]]) == {0.0, 40.0, 80.0}
     assert corners[chosen[0]] == 0.0  # that tells of twenty
@@ -52,12 +52,21 @@ def test_kernels_unlike_those_already_chosen_are_measured_next():
 
 def test_spreads_are_kept_in_the_weights(tmp_path):
     save_weights(Weights({}, spreads={LAW: USUAL}), tmp_path)
-    assert load_weights(tmp_path).spread(LAW) == USUAL
-    assert load_weights(tmp_path).spread("conv half") == USUAL  # borrowed
+    assert load_weights(tmp_path).get_spread(LAW) == USUAL
+    assert load_weights(tmp_path).get_spread("conv half") == USUAL  # borrowed
 
 
 def test_a_law_of_which_nothing_was_left_out_is_calibrated_as_usual():
     law = "optimizer"  # whose floor no measurement on one GPU moves
-    spread = Weights({}).spread(law)
-    block = Block(np.zeros((len(axes(law)), 3)), np.zeros(3), np.zeros((3, len(constants_of(law)) + 1)))
-    assert len(most_telling(block, spread, spread.sd(constants_of(law)), 2, np.arange(3))) == 2
+    spread = Weights({}).get_spread(law)
+    block = ErrorBlock(
+        np.zeros((len(list_axes(law)), 3)), np.zeros(3), np.zeros((3, len(list_adjustable_constants(law)) + 1))
+    )
+    assert (
+        len(
+            select_most_informative(
+                block, spread, spread.get_offset_sds(list_adjustable_constants(law)), 2, np.arange(3)
+            )
+        )
+        == 2
+    )

@@ -4,9 +4,9 @@ import polars as pl
 import pytest
 
 from predictors import Gpu, load_gpu, predict
-from predictors.columns import prepare
-from predictors.machine import machine
-from predictors.training.datasets import load
+from predictors.columns import prepare_kernels
+from predictors.hardware import derive_hardware
+from predictors.training.datasets import load_datasets
 
 PREFILL = {"family": "attention", "dtype": "bf16", "batch": 4, "heads": 32, "q_len": 4096, "kv_len": 4096}
 PREFILL |= {"head_dim": 128, "causal": True}
@@ -26,7 +26,7 @@ TRAINING = PREFILL | {"paged": False}
     ],
 )
 def test_a_stack_on_another_gpu(stack: str, gpu: str, there: str | None):
-    rows = prepare(pl.DataFrame([PREFILL | {"framework": stack}]), machine(load_gpu(gpu)))
+    rows = prepare_kernels(pl.DataFrame([PREFILL | {"framework": stack}]), derive_hardware(load_gpu(gpu)))
     assert rows["framework"].to_list() == [there]
 
 
@@ -45,13 +45,13 @@ def test_a_stack_on_another_gpu(stack: str, gpu: str, there: str | None):
     ],
 )
 def test_what_works_on_tensors_on_another_gpu(stack: str, gpu: str, there: str | None):
-    rows = prepare(pl.DataFrame([TRAINING | {"framework": stack}]), machine(load_gpu(gpu)))
+    rows = prepare_kernels(pl.DataFrame([TRAINING | {"framework": stack}]), derive_hardware(load_gpu(gpu)))
     assert rows.select("law", "framework").row(0) == ("sequence", there)
 
 
 def test_a_law_knows_no_stack_that_it_was_not_fitted_to():
     rows = pl.DataFrame([PREFILL | {"framework": "cudnn"}, TRAINING | {"framework": "flashinfer"}])
-    assert prepare(rows, machine(load_gpu("h100-sxm")))["framework"].to_list() == [None, None]
+    assert prepare_kernels(rows, derive_hardware(load_gpu("h100-sxm")))["framework"].to_list() == [None, None]
 
 
 def tflops(gpu: str, stack: str | None, *, backward: bool = False, **columns: object) -> float:
@@ -63,13 +63,13 @@ def tflops(gpu: str, stack: str | None, *, backward: bool = False, **columns: ob
 
 def test_where_flash_attention_3_does_not_run_a_job_has_its_successor_and_an_engine_a_choice():
     rows = pl.DataFrame([PREFILL, PREFILL | {"paged": True}, TRAINING]).with_columns(framework=pl.lit("fa3"))
-    assert prepare(rows, machine(load_gpu("b200")))["framework"].to_list() == [None, None, "fa4"]
+    assert prepare_kernels(rows, derive_hardware(load_gpu("b200")))["framework"].to_list() == [None, None, "fa4"]
 
 
 def test_kernels_made_for_older_matrix_units_gain_nothing_from_newer_ones():
     per_clock = {}
     for gpu in ("a100-sxm-80gb", "h100-sxm", "h200-sxm", "b200"):
-        there = machine(load_gpu(gpu))
+        there = derive_hardware(load_gpu(gpu))
         per_clock[gpu] = tflops(gpu, "fa2") * 1e6 / there.sms / there.clock_mhz
     assert all(rate < 2048 for rate in per_clock.values())
     assert max(per_clock.values()) < 1.25 * min(per_clock.values())
@@ -107,7 +107,7 @@ def test_a_backward_pass_is_never_shorter_than_what_it_moves():
 
 def test_decoding_waits_for_memory_whatever_the_units():
     decode = PREFILL | {"q_len": 1, "batch": 64, "framework": "fa2"}
-    assert not prepare(pl.DataFrame([decode]), machine(load_gpu("h100-sxm")))["on_mma"].any()
+    assert not prepare_kernels(pl.DataFrame([decode]), derive_hardware(load_gpu("h100-sxm")))["on_mma"].any()
 
 
 def slower(gpu: str) -> dict[Gpu, pl.DataFrame]:
@@ -191,13 +191,13 @@ def test_measurements_are_shown_under_their_stack_too(tmp_path):
     rows = [columns | {"kernel_source": source, "latency_us": us} for source, us in sources.items()]
     (tmp_path / "aiconfigurator").mkdir()
     pl.DataFrame(rows).write_parquet(tmp_path / "aiconfigurator/attention_context.parquet")
-    times = dict(load(tmp_path).select("framework", "latency_us").iter_rows())
+    times = dict(load_datasets(tmp_path).select("framework", "latency_us").iter_rows())
     assert times == {"vllm": 70.0, "fa3": 50.0, "triton": 90.0}
 
 
 def test_older_instructions_take_wider_formats_at_a_part_of_their_rate():
-    on_mma = machine(load_gpu("h100-sxm")).on_mma
-    rate = on_mma.tflops("bf16")
-    assert on_mma.tflops("tf32") == pytest.approx(rate / 2)
-    assert on_mma.tflops("3xtf32") == pytest.approx(rate / 6)
-    assert on_mma.tflops("fp32") < rate / 6
+    on_mma = derive_hardware(load_gpu("h100-sxm")).on_mma
+    rate = on_mma.get_tflops("bf16")
+    assert on_mma.get_tflops("tf32") == pytest.approx(rate / 2)
+    assert on_mma.get_tflops("3xtf32") == pytest.approx(rate / 6)
+    assert on_mma.get_tflops("fp32") < rate / 6

@@ -13,19 +13,30 @@ import pytest
 pytest.importorskip("scipy")
 
 from predictors import load_gpu, predict
-from predictors.columns import law_columns, prepare, sizes
-from predictors.fitted import Fitted, Weights, load_weights, save_weights
-from predictors.law import LAWS, STREAM
-from predictors.machine import machine
-from predictors.model import evaluate
+from predictors.columns import build_law_columns, build_law_inputs, prepare_kernels
+from predictors.hardware import derive_hardware
+from predictors.laws.law import LAWS, STREAM
+from predictors.model import evaluate_law
 from predictors.training.boost import boost
-from predictors.training.calibration import shortest_us
-from predictors.training.datasets import load
-from predictors.training.evaluate import by_stack, cross_validate, table
-from predictors.training.fit import LawFit, Measured, fit, measurements, refit
-from predictors.training.fit_law import Part, fit_law
-from predictors.training.report import card, markdown
-from predictors.training.widths import coverage, interval, measured_interval, summarise
+from predictors.training.calibration import build_min_scored_us
+from predictors.training.datasets import load_datasets
+from predictors.training.evaluate import cross_validate, summarise_by_stack, summarise_errors
+from predictors.training.fit import (
+    LawFit,
+    LawMeasurements,
+    fit_law_and_corrections,
+    load_measurements,
+    refit_corrections,
+)
+from predictors.training.fit_law import LawData, fit_law
+from predictors.training.report import format_card, format_markdown
+from predictors.training.widths import (
+    compute_coverage,
+    compute_measured_width,
+    compute_unseen_width,
+    compute_widths_and_exponents,
+)
+from predictors.weights_file import LawConstants, Weights, load_weights, save_weights
 
 UNPAIRED = {
     "framework": pl.lit(None, pl.String), "source_ratio": pl.lit(None, pl.Float64),
@@ -59,23 +70,23 @@ def write_gemms(folder: Path) -> None:
     pl.concat(frames).write_parquet(folder / "aiconfigurator/gemm.parquet")
 
 
-def law_error(fitted: LawFit, part: Measured) -> float:
+def law_error(fitted: LawFit, part: LawMeasurements) -> float:
     """Mean error of the logarithm."""
-    _, time_us = evaluate(sizes(part.table), fitted.law, part.machine, fitted.weights)
+    _, time_us = evaluate_law(build_law_inputs(part.table), fitted.law, part.hardware, fitted.weights)
     return float(np.abs(np.log(time_us / part.table["latency_us"].to_numpy())).mean())
 
 
 def test_the_launch_is_told_from_the_kernel():
-    target = machine(load_gpu("v100-pcie-32gb"))
+    target = derive_hardware(load_gpu("v100-pcie-32gb"))
     rows = pl.DataFrame({"bytes": np.geomspace(1e4, 1e10, 400)})
-    rows = prepare(rows.with_columns(family=pl.lit("elementwise"), dtype=pl.lit("fp32")))
-    columns = law_columns(rows, target)
+    rows = prepare_kernels(rows.with_columns(family=pl.lit("elementwise"), dtype=pl.lit("fp32")))
+    columns = build_law_columns(rows, target)
     truth = {name: np.log(prior[0]) for name, prior in STREAM.priors.items()} | {"memory": np.log(0.7)}
-    time = STREAM.terms(columns, target, Fitted(truth).constants(target)).time_us + 15.0
+    time = STREAM.terms(columns, target, LawConstants(truth).compute_constants(target)).time_us + 15.0
     fitted, launches = fit_law(
-        STREAM, [Part(target, columns, np.ones(400), np.full(400, None), np.ones(400, dtype=bool), time)]
+        STREAM, [LawData(target, columns, np.ones(400), np.full(400, None), np.ones(400, dtype=bool), time)]
     )
-    constants = fitted.constants(target)
+    constants = fitted.compute_constants(target)
     assert launches["v100-pcie-32gb"] == pytest.approx(15, rel=0.1)
     assert float(constants["memory"]) == pytest.approx(0.7, rel=0.05)
 
@@ -83,21 +94,21 @@ def test_the_launch_is_told_from_the_kernel():
 @pytest.mark.parametrize(("launch_us", "shortest"), [(10.0, [200.0, 20.0]), (300.0, [1200.0, 20.0])])
 def test_an_eager_time_of_few_launches_is_not_scored(launch_us, shortest):
     rows = pl.DataFrame({"source": ["eager", "graph"]})
-    assert rows.select(shortest_us(launch_us)).to_series().to_list() == shortest
+    assert rows.select(build_min_scored_us(launch_us)).to_series().to_list() == shortest
 
 
 def test_measurements_become_weights_that_predict_them(tmp_path):
     write_gemms(tmp_path)
-    data = measurements([tmp_path], hold_out=["l40s"])
+    data = load_measurements([tmp_path], hold_out=["l40s"])
     assert sorted(part.gpu for part in data["gemm half"]) == ["a100-sxm-80gb", "h100-sxm"]
-    fitted = fit("gemm half", data["gemm half"])
-    ships = refit(fitted, data["gemm half"])
+    fitted = fit_law_and_corrections("gemm half", data["gemm half"])
+    ships = refit_corrections(fitted, data["gemm half"])
     assert ships.fitted == fitted.fitted
-    held = law_error(fitted, data["gemm half"][1].shapes(test=True))
-    assert law_error(ships, data["gemm half"][1].shapes(test=True)) < held
+    held = law_error(fitted, data["gemm half"][1].select_shapes(test=True))
+    assert law_error(ships, data["gemm half"][1].select_shapes(test=True)) < held
     save_weights(ships.weights, tmp_path / "weights")
     assert load_weights(tmp_path / "weights").laws.keys() == {"gemm half"}
-    rows = load(tmp_path).filter(pl.col("gpu") == "h100-sxm", pl.col("latency_us") > 20)
+    rows = load_datasets(tmp_path).filter(pl.col("gpu") == "h100-sxm", pl.col("latency_us") > 20)
     error = predict(rows, "h100-sxm", weights=tmp_path / "weights")["time_us"] / rows["latency_us"] - 1
     assert error.abs().median() < 0.05
 
@@ -105,39 +116,42 @@ def test_measurements_become_weights_that_predict_them(tmp_path):
 def test_a_correction_counts_less_on_a_gpu_that_it_did_not_learn_from(tmp_path):
     write_gemms(tmp_path)
     rows = {"a100-sxm-80gb": 250, "l40s": 250, "h100-sxm": 20}
-    few = fit("gemm half", [Measured(p.gpu, p.table.head(rows[p.gpu])) for p in measurements([tmp_path])["gemm half"]])
+    few = fit_law_and_corrections(
+        "gemm half",
+        [LawMeasurements(p.gpu, p.table.head(rows[p.gpu])) for p in load_measurements([tmp_path])["gemm half"]],
+    )
     assert few.fitted.taught == ["a100-sxm-80gb", "l40s"]
     every = replace(few, fitted=replace(few.fitted, taught=[*rows]))
-    h100, kernels = machine(load_gpu("h100-sxm")), sizes(prepare(pl.DataFrame([GEMM])))
+    h100, kernels = derive_hardware(load_gpu("h100-sxm")), build_law_inputs(prepare_kernels(pl.DataFrame([GEMM])))
     law, part, whole = (
-        np.log(evaluate(kernels, "gemm half", h100, weights)[1])
+        np.log(evaluate_law(kernels, "gemm half", h100, weights)[1])
         for weights in (Weights({"gemm half": few.fitted}), few.weights, every.weights)
     )
     assert abs(whole - law) > 1e-3
-    assert part - law == pytest.approx(LAWS["gemm half"].travels * (whole - law))
+    assert part - law == pytest.approx(LAWS["gemm half"].unseen_gpu_fraction * (whole - law))
 
 
 def test_every_gpu_and_every_class_is_left_out_once(tmp_path):
     write_gemms(tmp_path)
-    parts = [Measured(p.gpu, p.table.head(250)) for p in measurements([tmp_path])["gemm half"]]
+    parts = [LawMeasurements(p.gpu, p.table.head(250)) for p in load_measurements([tmp_path])["gemm half"]]
     fitted, rows = cross_validate("gemm half", parts)
-    errors = table(rows)
+    errors = summarise_errors(rows)
     situations = {gpu: set(part["situation"]) for (gpu,), part in errors.group_by("gpu")}
     assert situations["h100-sxm"] == {"base", "new", "calibrated"}
     assert situations["l40s"] == situations["a100-sxm-80gb"] == {"base", "class", "new", "calibrated"}
     middle = {row["situation"]: row["model_median"] for row in errors.filter(pl.col("gpu") == "l40s").to_dicts()}
     assert middle["calibrated"] < middle["class"]
-    intervals, transfer = summarise(rows)
+    intervals, transfer = compute_widths_and_exponents(rows)
     widths = intervals["gemm half"]
     assert 0 < widths["base"] <= widths["sibling"] <= widths["class"] <= widths["new"]
     assert widths["calibrated"] >= widths["base"]
     assert widths["stack"] >= 0
-    inside = coverage(rows)
+    inside = compute_coverage(rows)
     assert set(inside["gpu"]) == {"a100-sxm-80gb", "l40s"}  # of the H100 too few were scored
     assert inside["inside"].is_between(0, 100).all()
     assert all(0 <= e <= 1 for e in transfer.get("gemm half", {}).values())
-    assert 'gpus = ["a100-sxm-80gb", "h100-sxm", "l40s"]' in card(fitted.weights, errors, [])
-    tables = markdown(errors, by_stack(rows), replace(fitted.weights, intervals=intervals), inside)
+    assert 'gpus = ["a100-sxm-80gb", "h100-sxm", "l40s"]' in format_card(fitted.weights, errors, [])
+    tables = format_markdown(errors, summarise_by_stack(rows), replace(fitted.weights, intervals=intervals), inside)
     assert "### GEMM, bf16" in tables
     assert [line.split(" | ")[0] for line in tables.splitlines()[4:7]] == ["| a100-sxm-80gb", "| h100-sxm", "| l40s"]
     assert "| gemm half | × 1." in tables
@@ -145,14 +159,14 @@ def test_every_gpu_and_every_class_is_left_out_once(tmp_path):
 
 def test_an_interval_holds_the_next_gpu_too():
     steady, wild = np.linspace(0, 0.1, 101), np.linspace(0, 0.5, 101)
-    assert interval([steady] * 4) == pytest.approx(0.09 * 5 / 4)
-    assert interval([steady]) == pytest.approx(0.09 * 2)
+    assert compute_unseen_width([steady] * 4) == pytest.approx(0.09 * 5 / 4)
+    assert compute_unseen_width([steady]) == pytest.approx(0.09 * 2)
     # No margin for the GPUs themselves: 90 % of the kernels of both, or 80 % of the worst.
-    assert measured_interval([steady, wild]) == pytest.approx(0.4 * 3 / 2)
+    assert compute_measured_width([steady, wild]) == pytest.approx(0.4 * 3 / 2)
     # A dozen kernels of a third GPU count among all, but ask for no width of their own.
-    assert measured_interval([steady] * 9 + [np.full(11, 1.0)]) == pytest.approx((9 * 0.09 + 1) / 10 * 1.1)
+    assert compute_measured_width([steady] * 9 + [np.full(11, 1.0)]) == pytest.approx((9 * 0.09 + 1) / 10 * 1.1)
     # 80 % of the worst GPU, and a margin with which the others would have covered three quarters of it.
-    assert interval([steady, wild]) == pytest.approx(0.4 * (0.78 * 0.5) / 0.09)
+    assert compute_unseen_width([steady, wild]) == pytest.approx(0.4 * (0.78 * 0.5) / 0.09)
 
 
 def test_a_law_measured_on_one_gpu_borrows_how_far_others_may_be():
@@ -167,7 +181,7 @@ def test_a_law_measured_on_one_gpu_borrows_how_far_others_may_be():
          "latency_us": 100.0, "shape": i}
         for (law, where, gpu), off in said.items() for i in range(20)
     ]  # fmt: skip
-    widths, _ = summarise(pl.DataFrame(scored).with_columns(**UNPAIRED))
+    widths, _ = compute_widths_and_exponents(pl.DataFrame(scored).with_columns(**UNPAIRED))
     own, products = widths["conv half"], widths["gemm half"]
     assert own["base"] == pytest.approx(2 * np.log(1.5))
     assert own["class"] == pytest.approx(np.hypot(own["base"], products["class"]))
@@ -178,9 +192,9 @@ def test_on_another_gpu_any_version_may_run():
     """Two versions of 50 and 150 us, of which the GPU's own prediction is the median; nobody knows another's."""
     row = {"law": "encoder", "gpu": "b200", "model_us": 100.0, "nameless_us": 100.0, "latency_us": 100.0}
     scored = pl.DataFrame([row | {"situation": where, "shape": i} for where in ("base", "class") for i in range(20)])
-    alike, _ = summarise(scored.with_columns(**UNPAIRED))
+    alike, _ = compute_widths_and_exponents(scored.with_columns(**UNPAIRED))
     assert alike["encoder"]["class"] == 0
-    apart, _ = summarise(scored.with_columns(**UNPAIRED | {"versions_us": pl.lit([50.0, 150.0])}))
+    apart, _ = compute_widths_and_exponents(scored.with_columns(**UNPAIRED | {"versions_us": pl.lit([50.0, 150.0])}))
     assert apart["encoder"]["base"] == 0
     assert apart["encoder"]["sibling"] == pytest.approx(2 * np.log(2))
     assert apart["encoder"]["class"] >= apart["encoder"]["sibling"]

@@ -7,19 +7,30 @@ import polars as pl
 import pytest
 
 from predictors import load_gpu, predict
-from predictors.fitted import Fitted, Weights
-from predictors.machine import machine
-from predictors.transfer import MISFIT, OWN, UNFITTED, missed, relation, residual
+from predictors.hardware import derive_hardware
+from predictors.transfer import (
+    KERNEL_EXPONENTS,
+    MAX_LAW_LOG_ERROR,
+    UNFITTED_EXPONENTS,
+    classify_kinship,
+    compute_target_correction,
+    split_source_errors,
+)
+from predictors.weights_file import LawConstants, Weights
 
-A100, H100, H200, MI300X = (machine(load_gpu(name)) for name in ("a100-sxm-80gb", "h100-sxm", "h200-sxm", "mi300x"))
-WEIGHTS = Weights({"gemm half": Fitted({}), "norm": Fitted({})}, transfer={"gemm half": {"other": 0.25}})
+A100, H100, H200, MI300X = (
+    derive_hardware(load_gpu(name)) for name in ("a100-sxm-80gb", "h100-sxm", "h200-sxm", "mi300x")
+)
+WEIGHTS = Weights({"gemm half": LawConstants({}), "norm": LawConstants({})}, transfer={"gemm half": {"other": 0.25}})
 
 
 def carried(ratios: list[float], law: str = "gemm half", framework: str | None = "vllm", target=A100) -> np.ndarray:
     names = pl.Series("framework", [framework] * len(ratios), dtype=pl.String)
     rows = pl.DataFrame({"law": [law] * len(ratios), "on_mma": False}).with_columns(names)
     each = np.arange(len(ratios))
-    return residual(missed(rows, each, np.log(np.array(ratios))), rows, each, H100, target, WEIGHTS)
+    return compute_target_correction(
+        split_source_errors(rows, each, np.log(np.array(ratios))), rows, each, H100, target, WEIGHTS
+    )
 
 
 @pytest.mark.parametrize(
@@ -32,7 +43,7 @@ def carried(ratios: list[float], law: str = "gemm half", framework: str | None =
     ],
 )
 def test_kinship(a: str, b: str, kin: str):
-    assert relation(machine(load_gpu(a)), machine(load_gpu(b))) == kin
+    assert classify_kinship(derive_hardware(load_gpu(a)), derive_hardware(load_gpu(b))) == kin
 
 
 def test_a_known_stack_carries_by_the_fitted_exponent():
@@ -40,24 +51,26 @@ def test_a_known_stack_carries_by_the_fitted_exponent():
 
 
 def test_a_sibling_takes_more():
-    assert carried([1.2], target=H200)[0] == pytest.approx(OWN["sibling"] * np.log(1.2))
+    assert carried([1.2], target=H200)[0] == pytest.approx(KERNEL_EXPONENTS["sibling"] * np.log(1.2))
 
 
 def test_what_a_law_does_not_describe_is_carried_whole():
-    extra = carried([4 * np.exp(MISFIT)])[0] - carried([np.exp(MISFIT)])[0]
+    extra = carried([4 * np.exp(MAX_LAW_LOG_ERROR)])[0] - carried([np.exp(MAX_LAW_LOG_ERROR)])[0]
     assert extra == pytest.approx(np.log(4.0))
 
 
 def test_of_a_library_that_the_other_vendor_does_not_have_little_comes_along():
-    odd = [4 * np.exp(MISFIT)]
-    assert carried(odd, target=MI300X)[0] == pytest.approx(OWN["vendor"] * np.log(odd[0]))
-    pytorch = carried(odd, law="norm", target=MI300X)[0] - carried([np.exp(MISFIT)], law="norm", target=MI300X)[0]
+    odd = [4 * np.exp(MAX_LAW_LOG_ERROR)]
+    assert carried(odd, target=MI300X)[0] == pytest.approx(KERNEL_EXPONENTS["vendor"] * np.log(odd[0]))
+    pytorch = (
+        carried(odd, law="norm", target=MI300X)[0] - carried([np.exp(MAX_LAW_LOG_ERROR)], law="norm", target=MI300X)[0]
+    )
     assert pytorch == pytest.approx(np.log(4.0))
 
 
 def test_an_unknown_stack_carries_most_of_what_all_its_kernels_share():
     alike = carried([1.5] * 100, law="norm", framework=None)
-    assert (alike >= 0.95 * UNFITTED["other"] * np.log(1.5)).all()
+    assert (alike >= 0.95 * UNFITTED_EXPONENTS["other"] * np.log(1.5)).all()
 
 
 @pytest.mark.parametrize("ratio", [0.8, 1.5, 4.0])
@@ -68,7 +81,7 @@ def test_what_a_product_takes_on_matrix_units_tells_nothing_of_vector_units(rati
     measured = rows.with_columns(measured_us=ratio * predict(rows, "a100-sxm-40gb")["time_us"])
     moved = predict(measured, "v100-sxm-16gb", source_gpu="a100-sxm-40gb")["time_us"]
     tf32, fp16 = moved / predict(rows, "v100-sxm-16gb")["time_us"]
-    assert tf32 == pytest.approx(max(1.0, ratio / np.exp(MISFIT)))
+    assert tf32 == pytest.approx(max(1.0, ratio / np.exp(MAX_LAW_LOG_ERROR)))
     assert fp16 != pytest.approx(tf32, rel=0.02)
 
 

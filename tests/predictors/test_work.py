@@ -5,11 +5,11 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from predictors.columns import prepare
+from predictors.columns import prepare_kernels
 
 
 def work(**columns: object) -> tuple[float, float]:
-    row = prepare(pl.DataFrame({name: [value] for name, value in columns.items()})).row(0, named=True)
+    row = prepare_kernels(pl.DataFrame({name: [value] for name, value in columns.items()})).row(0, named=True)
     return row["work_flops"], row["work_bytes"]
 
 

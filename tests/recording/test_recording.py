@@ -164,7 +164,7 @@ def test_facts_that_this_pytorch_doesn_t_know_are_left_out(monkeypatch: pytest.M
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: gpu)
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: False)
-    found = facts.collect()
+    found = facts.collect_facts()
     assert found["gpu"] == {"name": "a GPU", "sms": 4, "memory_bytes": 2**30, "compute_capability": "8.6"}
     assert found["software"]["nccl"] is None
 

@@ -5,8 +5,8 @@ import pytest
 import tracekit as tk
 from tests.conftest import SAMPLES
 from tracekit.prediction import predict
-from tracekit.replay.run import prepare
-from tracekit.reporting import build
+from tracekit.reporting import build_report
+from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 
 NASTY = "</script><img src=x onerror=alert(1)>|=cmd()"
@@ -14,8 +14,8 @@ NASTY = "</script><img src=x onerror=alert(1)>|=cmd()"
 
 @pytest.fixture(scope="session")
 def report():
-    run = prepare(tk.load(SAMPLES / "synthetic_transformer_train.json.gz"))
-    return build(run, predict(run, ["h100-sxm", "mi300x"]).targets, command="tracekit predict x --gpu h100-sxm")
+    run = prepare_run(tk.load(SAMPLES / "synthetic_transformer_train.json.gz"))
+    return build_report(run, predict(run, ["h100-sxm", "mi300x"]).targets, command="tracekit predict x --gpu h100-sxm")
 
 
 @pytest.fixture(scope="session")

@@ -6,14 +6,14 @@ import pytest
 
 import tracekit as tk
 from tests.conftest import SAMPLES
-from tracekit.render.html import page
+from tracekit.render.html import render_page
 
 
 @pytest.fixture(scope="module")
 def opened(new_page, report, tmp_path_factory):
     """The page, and what it said and asked for."""
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(page(report), encoding="utf-8")
+    path.write_text(render_page(report), encoding="utf-8")
     view = new_page()
     heard = []
     view.on("console", lambda message: heard.append(message.text))
@@ -87,7 +87,7 @@ def test_three_targets_fit_on_a_laptop(new_page, tmp_path):
     """Within the frame of the web page, which is the narrowest place there."""
     path = tmp_path / "report.html"
     trace = tk.load(SAMPLES / "synthetic_transformer_train.json.gz")
-    path.write_text(page(tk.report(tk.predict(trace, gpu=["h200-sxm", "b200", "rtx-4090"]))), encoding="utf-8")
+    path.write_text(render_page(tk.report(tk.predict(trace, gpu=["h200-sxm", "b200", "rtx-4090"]))), encoding="utf-8")
     view = new_page(viewport={"width": 1176, "height": 800})
     view.goto(path.as_uri())
     shown, needed = view.evaluate(
@@ -129,7 +129,7 @@ GPUS = (
 def test_labels_of_the_speeds_do_not_overlap(new_page, tmp_path, count, width):
     trace = tk.load(SAMPLES / "synthetic_transformer_inference.json.gz")
     path = tmp_path / "report.html"
-    path.write_text(page(tk.report(tk.predict(trace, gpu=GPUS[:count]))), encoding="utf-8")
+    path.write_text(render_page(tk.report(tk.predict(trace, gpu=GPUS[:count]))), encoding="utf-8")
     view = new_page(viewport={"width": width, "height": 800})
     view.goto(path.as_uri())
     view.wait_for_selector("[data-figure=speeds] .main-svg")

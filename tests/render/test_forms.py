@@ -12,23 +12,23 @@ from rich.console import Console
 import tracekit as tk
 from tests.conftest import SAMPLES
 from tests.render.conftest import NASTY
-from tracekit.cli.screen import as_text
+from tracekit.cli.output import as_text
 from tracekit.errors import TracekitError
-from tracekit.prediction.batch import Batch
-from tracekit.render import figures, html, markdown, tables, terminal, xlsx
+from tracekit.format import format_dollars, format_duration, format_number, format_shape
+from tracekit.prediction.batch import StepBatch
+from tracekit.render import figures, html, markdown, table_files, terminal, xlsx
 from tracekit.render import json as as_json
 from tracekit.render.bars import TimeBars
-from tracekit.render.notebook import card
+from tracekit.render.notebook import render_report_card
 from tracekit.reporting import tables as sections
-from tracekit.reporting.findings.model import Finding
-from tracekit.reporting.findings.target import Bottleneck
+from tracekit.reporting.findings.bottleneck import BottleneckFinding
+from tracekit.reporting.findings.finding import Finding
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.ranks import RankTime
-from tracekit.units import digits, dollars, duration, shape
 
 
 def test_a_sheet_per_section(report):
-    book = openpyxl.load_workbook(io.BytesIO(xlsx.workbook(report)))
+    book = openpyxl.load_workbook(io.BytesIO(xlsx.render_workbook(report)))
     assert {"summary", "step", "time", "kernels", "idle", "critical path", "sensitivity", "accuracy"} <= set(
         book.sheetnames
     )
@@ -53,57 +53,71 @@ def test_edits_stand_in_every_form_with_the_steps_that_are_predicted():
     assert (
         first.predicted_us[0] > 1.2 * tk.predict(trace, gpu="h100-sxm", what_if=edits[:1]).targets[0].step.step_time_us
     )
-    for form in (as_text(terminal.predicted(report, 5)), markdown.document(report), html.page(report)):
-        for told in (*edits, duration(first.predicted_us[0]), duration(last.predicted_us[0]), "all together"):
+    for form in (
+        as_text(terminal.render_predicted(report, 5)),
+        markdown.render_report(report),
+        html.render_page(report),
+    ):
+        for told in (
+            *edits,
+            format_duration(first.predicted_us[0]),
+            format_duration(last.predicted_us[0]),
+            "all together",
+        ):
             assert told in form
-    book = openpyxl.load_workbook(io.BytesIO(xlsx.workbook(report)))
+    book = openpyxl.load_workbook(io.BytesIO(xlsx.render_workbook(report)))
     heads, one, two = book["what if"].values
     assert dict(zip(heads, two, strict=True))["8xh100-sxm step_time_us"] == pytest.approx(target.step.step_time_us)
     assert one[0] == edits[0]
 
 
 def test_cells_are_no_formulas(nasty):
-    book = openpyxl.load_workbook(io.BytesIO(xlsx.workbook(nasty)))
+    book = openpyxl.load_workbook(io.BytesIO(xlsx.render_workbook(nasty)))
     names = [row[4] for row in book["kernels"].values]
     assert NASTY in names
 
 
 def test_csv_and_parquet_hold_every_kernel(report):
-    parquet = pl.read_parquet(io.BytesIO(tables.parquet(report)))
+    parquet = pl.read_parquet(io.BytesIO(table_files.encode_parquet(report)))
     assert parquet["time_us"].to_list() == [kernel.time_us for kernel in report.kernels]
     assert parquet["mi300x method"].to_list() == [kernel.methods[1] for kernel in report.kernels]
-    assert pl.read_csv(io.StringIO(tables.csv(report)))["name"].to_list() == parquet["name"].to_list()
+    assert pl.read_csv(io.StringIO(table_files.encode_csv(report)))["name"].to_list() == parquet["name"].to_list()
 
 
 def test_markdown_is_one_document(report, nasty):
-    text = markdown.document(report)
+    text = markdown.render_report(report)
     assert text.startswith("# A step takes")
     assert f"{report.targets[0].speedup:.2f}×" in text
     rows = [line for line in text.splitlines() if line.startswith("| gemm | `")]
     assert len({line.count(" | ") for line in rows}) == 1
-    assert "\\|=cmd()" in markdown.document(nasty)
+    assert "\\|=cmd()" in markdown.render_report(nasty)
 
 
 @pytest.fixture(scope="module")
 def fourfold(report):
     """Four times the batch in steps that take longer: the second target's is slower in its step, not for a sample."""
     changes = zip(report.targets, (1.0075, 0.75), strict=True)
-    return replace(report, targets=tuple(replace(one, samples=4.0, speedup=s, price=2.0) for one, s in changes))
+    return replace(report, targets=tuple(replace(one, batch_ratio=4.0, speedup=s, price=2.0) for one, s in changes))
 
 
 def test_speedups_count_samples_as_the_headline_does(fourfold):
     """4.03 and 3 times as fast for each sample, in all forms; JSON keeps the step's and has both."""
-    forms = as_text(terminal.predicted(fourfold, 1)), markdown.document(fourfold), html.page(fourfold), card(fourfold)
+    forms = (
+        as_text(terminal.render_predicted(fourfold, 1)),
+        markdown.render_report(fourfold),
+        html.render_page(fourfold),
+        render_report_card(fourfold),
+    )
     for text in forms:
         assert "4.03× as fast for each sample" in text or text is forms[0]
         assert "per sample" in text
         assert all(figure in text for figure in ("4.03", "3.00"))
         assert not any(f"{step}{times}" in text for step in ("1.01", "0.75") for times in "x×")
     assert "A step there works through 4 times the samples of a measured one." in forms[1]
-    first, second = json.loads(as_json.predicted(fourfold))["targets"]
+    first, second = json.loads(as_json.dump_prediction(fourfold))["targets"]
     assert (second["speedup"], second["speedup_per_sample"]) == (0.75, 3.0)
     assert first["dollars_per_1000_traced_steps"] == pytest.approx(first["dollars_per_1000_steps"] / 4)
-    assert sections.frames(fourfold)["step"]["speedup_per_sample"].to_list() == [None, 4.03, 3.0]
+    assert sections.build_frames(fourfold)["step"]["speedup_per_sample"].to_list() == [None, 4.03, 3.0]
 
 
 def uncounted(report: Report) -> Report:
@@ -113,26 +127,26 @@ def uncounted(report: Report) -> Report:
 
 
 def test_costs_of_other_batches_stand_beside_those_of_the_traced_one(report, fourfold):
-    text = as_text(terminal.predicted(uncounted(fourfold), 1))
+    text = as_text(terminal.render_predicted(uncounted(fourfold), 1))
     each = fourfold.targets[0]
     assert "as traced" in text
-    assert dollars(each.dollars) in text
-    assert dollars(each.dollars / 4) in text
-    assert "as traced" not in as_text(terminal.predicted(report, 1))
+    assert format_dollars(each.dollars_per_1000_steps) in text
+    assert format_dollars(each.dollars_per_1000_steps / 4) in text
+    assert "as traced" not in as_text(terminal.render_predicted(report, 1))
 
 
 def test_costs_stand_in_every_form_with_what_is_paid_today(report):
     """A dollar an hour is 1 / 3.6 dollars for 1,000 steps of a second."""
     paid = replace(report.source, step_time_us=1e6, dollars_per_1000_steps=1 / 3.6)
     told = uncounted(replace(report, source=paid, targets=tuple(replace(one, price=None) for one in report.targets)))
-    for text in (as_text(terminal.predicted(told, 1)), markdown.document(told)):
+    for text in (as_text(terminal.render_predicted(told, 1)), markdown.render_report(told)):
         assert "$/1k steps" in text
         assert "0.28" in text
         assert "–" in text
-    assert "$0.28" in html.page(told)
-    assert "$1,240" in html.page(replace(told, source=replace(told.source, dollars_per_1000_steps=1240.0)))
-    assert sections.frames(told)["step"]["dollars_per_1000_steps"].to_list() == [1 / 3.6, None, None]
-    assert "$/1k" not in markdown.document(report)
+    assert "$0.28" in html.render_page(told)
+    assert "$1,240" in html.render_page(replace(told, source=replace(told.source, dollars_per_1000_steps=1240.0)))
+    assert sections.build_frames(told)["step"]["dollars_per_1000_steps"].to_list() == [1 / 3.6, None, None]
+    assert "$/1k" not in markdown.render_report(report)
 
 
 def test_tokens_a_second_and_what_a_million_costs_stand_in_every_form(report):
@@ -142,43 +156,43 @@ def test_tokens_a_second_and_what_a_million_costs_stand_in_every_form(report):
     rate = 3072 / target.step.step_time_us * 1e6
     cost = 2.0 * 1e6 / rate / 3600
     assert (target.per_second, target.dollars_per_million) == (pytest.approx(rate), pytest.approx(cost))
-    for text in (as_text(terminal.predicted(told, 1)), markdown.document(told), html.page(told)):
+    for text in (as_text(terminal.render_predicted(told, 1)), markdown.render_report(told), html.render_page(told)):
         assert "tokens/s" in text
-        assert digits(rate) in text
-        assert digits(3072 / report.source.step_time_us * 1e6) in text
+        assert format_number(rate) in text
+        assert format_number(3072 / report.source.step_time_us * 1e6) in text
         assert f"{cost:.2g}" in text
         assert "for a million tokens" in text
-    assert 'title="Of 3,072 in a measured step, as its first embedding tells"' in html.page(told)
-    passes = replace(told, source=replace(told.source, batch=Batch(50, "samples", passes=50)))
+    assert 'title="Of 3,072 in a measured step, as its first embedding tells"' in html.render_page(told)
+    passes = replace(told, source=replace(told.source, batch=StepBatch(50, "samples", passes=50)))
     assert "of 50 in a measured step in 50 passes, as its first convolution tells" in as_text(
-        terminal.predicted(passes, 1)
+        terminal.render_predicted(passes, 1)
     )
-    found = json.loads(as_json.predicted(told))
+    found = json.loads(as_json.dump_prediction(told))
     assert found["source"]["batch"] == {"size": 3072, "unit": "tokens", "passes": 1, "given": False, "marked": False}
     assert found["targets"][0]["per_second"] == pytest.approx(rate)
     assert found["targets"][0]["dollars_per_million"] == pytest.approx(cost)
-    row = sections.frames(told)["step"].row(1, named=True)
+    row = sections.build_frames(told)["step"].row(1, named=True)
     assert (row["samples"], row["unit"], row["per_second"]) == (3072, "tokens", pytest.approx(rate))
-    assert "tokens/s" not in markdown.document(uncounted(told))
+    assert "tokens/s" not in markdown.render_report(uncounted(told))
 
 
 def test_whether_it_fits_stands_beside_each_target_where_one_may_not(report):
     yes, other = report.targets
     lacking, open_ = (replace(other, memory=replace(other.memory, fits=fits)) for fits in (False, None))
     told = replace(report, targets=(yes, lacking, open_), bars=(*report.bars, report.bars[-1]))
-    head, *rows = as_text(terminal.predicted(told, 0)).partition("predicted step")[2].splitlines()[1:6]
+    head, *rows = as_text(terminal.render_predicted(told, 0)).partition("predicted step")[2].splitlines()[1:6]
     assert "fits" in head
     assert [fits for fits in ("yes", "no", "?") for row in rows if f"  {fits} " in row] == ["yes", "no", "?"]
-    assert "| yes |" in markdown.document(told)
-    assert "| no |" in markdown.document(told)
-    assert "doesn&#39;t fit" in html.page(told)
-    assert "may not fit" in html.page(told)
-    assert "lacks memory" in card(told)
-    assert "?" not in as_text(terminal.predicted(report, 0))
+    assert "| yes |" in markdown.render_report(told)
+    assert "| no |" in markdown.render_report(told)
+    assert "doesn&#39;t fit" in html.render_page(told)
+    assert "may not fit" in html.render_page(told)
+    assert "lacks memory" in render_report_card(told)
+    assert "?" not in as_text(terminal.render_predicted(report, 0))
 
 
 def test_points_of_other_batches_lie_where_their_samples_do(report, fourfold):
-    plain, larger = (figures.spec(one, "speeds") for one in (report, fourfold))
+    plain, larger = (figures.build_figure(one, "speeds") for one in (report, fourfold))
     assert larger["layout"]["yaxis"]["title"]["text"] == "ms for the samples of a measured step"
     assert "for each sample" in larger["layout"]["xaxis"]["title"]["text"]
     for here, there in zip(sorted(plain["data"][-1]["y"]), sorted(larger["data"][-1]["y"]), strict=True):
@@ -186,7 +200,7 @@ def test_points_of_other_batches_lie_where_their_samples_do(report, fourfold):
 
 
 def test_roofline_points_lie_where_the_work_says(report):
-    spec = figures.spec(report, "roofline")
+    spec = figures.build_figure(report, "roofline")
     (gemm,) = [trace for trace in spec["data"] if trace["name"] == "gemm"]
     kernel = next(kernel for kernel in report.kernels if kernel.family == "gemm")
     assert gemm["x"][0] == pytest.approx(kernel.flops / kernel.bytes)
@@ -200,20 +214,22 @@ def test_roofline_points_lie_where_the_work_says(report):
 
 def test_every_gpu_has_its_roof_however_many_there_are(report):
     roofs = tuple(replace(report.roofs[0], gpu=f"gpu{number}", measured=False) for number in range(8))
-    drawn = [trace.get("legendgroup") for trace in figures.spec(replace(report, roofs=roofs), "roofline")["data"]]
+    drawn = [
+        trace.get("legendgroup") for trace in figures.build_figure(replace(report, roofs=roofs), "roofline")["data"]
+    ]
     assert {roof.gpu for roof in roofs} <= set(drawn)
 
 
 def test_the_screen_says_what_it_leaves_out(report):
     rank = RankTime(rank=0, busy_us=1.0, wait_us=1.0, last=50.0, held_up_us=1.0, clock_ahead_us=None)
     many = replace(report, ranks=tuple(replace(rank, rank=number) for number in range(64)))
-    assert "and 54 that hold up less: -o report.xlsx" in as_text(terminal.measured(many, 1))
+    assert "and 54 that hold up less: -o report.xlsx" in as_text(terminal.render_measured(many, 1))
     few = replace(report, ranks=many.ranks[:10])
-    assert "hold up less" not in as_text(terminal.measured(few, 1))
+    assert "hold up less" not in as_text(terminal.render_measured(few, 1))
 
 
 def test_bars_add_up_to_the_step(report):
-    spec = figures.spec(report, "time")
+    spec = figures.build_figure(report, "time")
     for i, bar in enumerate(report.bars):
         assert sum(trace["x"][i] for trace in spec["data"]) == pytest.approx(bar.step_time_us / 1e3)
 
@@ -227,9 +243,9 @@ def test_parts_stand_in_one_order_and_those_that_only_a_target_has_are_told(repo
     place = {family: at for at, (family, _) in enumerate(measured.parts)}
     for bar in others:
         assert [place[family] for family, _ in bar.parts] == sorted(place[family] for family, _ in bar.parts)
-    assert "collective 0 %" in as_text(terminal.predicted(told, 0))
-    assert "| collective | 0 |" in markdown.document(told)
-    assert "</i>collective</th>" in html.page(told)
+    assert "collective 0 %" in as_text(terminal.render_predicted(told, 0))
+    assert "| collective | 0 |" in markdown.render_report(told)
+    assert "</i>collective</th>" in html.render_page(told)
 
 
 @pytest.mark.parametrize("width", [60, 80, 140])
@@ -258,7 +274,7 @@ def test_without_colours_neighbours_in_a_bar_have_other_shades(report):
 
 def test_an_unknown_figure_is_named(report):
     with pytest.raises(TracekitError, match="roofline"):
-        figures.spec(report, "pie")
+        figures.build_figure(report, "pie")
 
 
 @pytest.mark.parametrize(
@@ -272,12 +288,12 @@ def test_an_unknown_figure_is_named(report):
     ],
 )
 def test_shapes_as_people_write_them(dims, text):
-    assert shape(dims) == text
+    assert format_shape(dims) == text
 
 
 def test_the_screen_shows_the_first_findings_and_counts_the_rest(report):
     many = tuple(Finding(f"kind {i}", f"Finding number {i}.", "", 1.0) for i in range(9))
-    text = as_text(terminal.measured(replace(report, findings=many), top=1))
+    text = as_text(terminal.render_measured(replace(report, findings=many), top=1))
     assert "Finding number 5." in text
     assert "Finding number 6." not in text
     assert "and 3 more: -o report.html" in text
@@ -285,9 +301,9 @@ def test_the_screen_shows_the_first_findings_and_counts_the_rest(report):
 
 def test_what_limits_many_targets_is_one_sentence_for_each_limit(report):
     """Of eight targets none is left out, and none has a line of its own."""
-    (host,) = [one for one in report.findings if isinstance(one, Bottleneck) and one.on == "h100-sxm"]
+    (host,) = [one for one in report.findings if isinstance(one, BottleneckFinding) and one.on == "h100-sxm"]
     others = [replace(host, on=f"gpu-{n}", share=90.0 + n) for n in range(7)]
-    text = " ".join(as_text(terminal.predicted(replace(report, findings=(host, *others)), 0)).split())
+    text = " ".join(as_text(terminal.render_predicted(replace(report, findings=(host, *others)), 0)).split())
     on = "On h100-sxm, gpu-0, gpu-1, gpu-2, gpu-3, gpu-4, gpu-5, gpu-6"
     assert f"{on} the CPU sets the pace of 90 to 97 % of the step (measured: 9 %)." in text
     assert text.count("A faster GPU won't help there") == 1

@@ -3,14 +3,16 @@
 import pytest
 from rich.console import Console
 
-from tracekit.render.grid import grid
+from tracekit.render.grid import make_grid
 
 GPUS = ("l4", "a10g", "rtx-4090", "a100-sxm-80gb", "v100-sxm-32gb")
 NAME = "aten::addmm  [3072]  cutlass::Kernel2<cutlass_80_tensorop>  [/clone .kd]"
 
 
 def drawn(width):
-    table = grid(("measured", "number"), *((gpu, "number") for gpu in GPUS), ("family", "word"), ("kernel", "text"))
+    table = make_grid(
+        ("measured", "number"), *((gpu, "number") for gpu in GPUS), ("family", "word"), ("kernel", "text")
+    )
     table.add_row("399 µs", *(f"{number}23 µs" for number in range(len(GPUS))), "elementwise", NAME)
     console = Console(width=width, color_system=None)
     with console.capture() as capture:

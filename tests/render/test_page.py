@@ -11,14 +11,14 @@ from html.parser import HTMLParser
 import openpyxl
 
 from tests.render.conftest import NASTY
+from tracekit.format import format_dollars
 from tracekit.render import markdown, xlsx
-from tracekit.render.findings import grouped
-from tracekit.render.html import page
-from tracekit.render.html.rows import ROWS
-from tracekit.render.words import headline
-from tracekit.reporting.findings.model import Finding
+from tracekit.render.findings import group_findings
+from tracekit.render.html import render_page
+from tracekit.render.html.rows import MAX_ROWS
+from tracekit.render.sentences import build_headline
+from tracekit.reporting.findings.finding import Finding
 from tracekit.reporting.sections.what_if import EditSaving
-from tracekit.units import dollars
 
 TEN_MB = 10_000_000
 
@@ -33,7 +33,7 @@ def own(text: str) -> str:
 
 
 def test_it_answers_first(report):
-    text = page(report)
+    text = render_page(report)
     target = max(report.targets, key=lambda target: target.speedup)
     assert text.index(f"{target.speedup:.2f}× as fast") < text.index('id="kernels"')
     for section in ("time", "findings", "kernels", "roofline", "speeds", "steps", "idle", "accuracy", "provenance"):
@@ -45,9 +45,11 @@ def test_the_headline_says_what_limits_the_best_target(report):
     told = replace(
         report, findings=(Finding("bottleneck-there", "On it the host is the limit.", "", None, (), best.label),)
     )
-    assert headline(told).detail.endswith(". On it the host is the limit.")
+    assert build_headline(told).detail.endswith(". On it the host is the limit.")
     busy = 100 * best.step.kernel_time_us / best.step.step_time_us
-    assert headline(replace(report, findings=())).detail.endswith(f" The GPU would be busy {busy:.0f} % of that step.")
+    assert build_headline(replace(report, findings=())).detail.endswith(
+        f" The GPU would be busy {busy:.0f} % of that step."
+    )
 
 
 def test_what_is_advised_alike_of_several_targets_stands_once(report):
@@ -56,29 +58,29 @@ def test_what_is_advised_alike_of_several_targets_stands_once(report):
         Finding("bottleneck-there", f"On {gpu} it is the host.", "Fewer launches.", None, (), gpu) for gpu in "ab"
     ]
     other = Finding("bottleneck-there", "On c it is the links.", "Faster links.", None, (), "c")
-    assert grouped([limits[0], slow, other, limits[1]]) == [limits, [slow], [other]]
-    text = page(replace(report, findings=(slow, *limits, other)))
+    assert group_findings([limits[0], slow, other, limits[1]]) == [limits, [slow], [other]]
+    text = render_page(replace(report, findings=(slow, *limits, other)))
     assert text.count("Fewer launches.") == 1
     assert "on 2 targets" in text
-    written = markdown.document(replace(report, findings=(slow, *limits, other)))
+    written = markdown.render_report(replace(report, findings=(slow, *limits, other)))
     assert "- **On a it is the host. On b it is the host.** Fewer launches.\n" in written
 
 
 def test_notes_say_which_targets_they_are_of(report):
     one, other = report.targets
     told = replace(report, targets=(replace(one, notes=("all", "fits")), replace(other, notes=("all",))))
-    text = page(told)
+    text = render_page(told)
     assert "<li>all</li>" in text
     assert f"<li>{one.label}: fits</li>" in text
-    assert f"\n- all\n- {one.label}: fits\n" in markdown.document(told)
-    summary = openpyxl.load_workbook(io.BytesIO(xlsx.workbook(told)))["summary"].values
+    assert f"\n- all\n- {one.label}: fits\n" in markdown.render_report(told)
+    summary = openpyxl.load_workbook(io.BytesIO(xlsx.render_workbook(told)))["summary"].values
     assert [said for what, said in summary if what == "note"] == ["all", f"{one.label}: fits"]
 
 
 def test_the_headline_compares_samples_where_the_batch_is_another(report):
     best = max(report.targets, key=lambda target: target.speedup)
-    doubled = replace(best, samples=2.0, speedup=0.75)
-    said = headline(replace(report, targets=(doubled,)))
+    doubled = replace(best, batch_ratio=2.0, speedup=0.75)
+    said = build_headline(replace(report, targets=(doubled,)))
     assert said.after == " with 2 times the batch: 1.50× as fast for each sample."
 
 
@@ -87,7 +89,7 @@ def test_the_headline_takes_the_cheapest_then_the_surest_of_equals(report):
     unsure, slow = replace(sure, speedup=2.0, high_us=9.0), replace(sure, speedup=1.5)
 
     def said(*targets):
-        whole = headline(replace(report, targets=targets))
+        whole = build_headline(replace(report, targets=targets))
         return whole.before + whole.after
 
     assert ", as fast as any of 3, it would take: 1.99× as fast." in said(sure, unsure, slow)
@@ -101,10 +103,10 @@ def test_what_lacks_the_memory_is_never_the_answer(report):
     fast, slow = (replace(report.targets[0], speedup=speedup) for speedup in (4.0, 2.0))
     lacking = replace(fast, memory=replace(fast.memory, fits=False))
     told = Finding("does-not-fit", "The job doesn't fit into it.", "", None, (), fast.label)
-    whole = headline(replace(report, targets=(lacking, slow), findings=(told,)))
+    whole = build_headline(replace(report, targets=(lacking, slow), findings=(told,)))
     assert " (1 more lacks the memory), it would take" in whole.before
     assert whole.after == ": 2.00× as fast."
-    alone = headline(replace(report, targets=(lacking,), findings=(told,)))
+    alone = build_headline(replace(report, targets=(lacking,), findings=(told,)))
     assert alone.after == ": 4.00× as fast."
     assert ". The job doesn't fit into it. " in alone.detail
 
@@ -115,63 +117,63 @@ def test_the_headline_says_how_sure_it_is_and_where_it_may_be_otherwise(report):
 
     def said(low_us, high_us, **changed):
         target = replace(one, low_us=low_us, high_us=high_us, **changed)
-        return headline(replace(report, targets=(target,))).detail
+        return build_headline(replace(report, targets=(target,))).detail
 
     assert said(6e3, 9e3).startswith("90 % interval 6.00–9.00 ms. ")
     assert said(6e3, 12e3).startswith("90 % interval 6.00–12.0 ms, so that it may be no faster. ")
     assert "no slower" in said(10e3, 30e3, speedup=0.5)
-    assert "so that" not in said(20e3, 40e3, samples=4.0, speedup=0.4)
+    assert "so that" not in said(20e3, 40e3, batch_ratio=4.0, speedup=0.4)
 
 
 def test_the_headline_says_where_the_same_samples_cost_least(report):
     dear, cheap = (replace(one, price=price) for one, price in zip(report.targets, (9.0, 1.0), strict=True))
     told = replace(report, targets=(dear, cheap))
-    least = f"Cheapest is AMD Instinct MI300X: ${dollars(cheap.dollars_per_million)} for a million tokens."
-    assert least in headline(told).detail
+    least = f"Cheapest is AMD Instinct MI300X: ${format_dollars(cheap.dollars_per_million)} for a million tokens."
+    assert least in build_headline(told).detail
     uncounted = replace(told, source=replace(report.source, batch=None))
-    assert f": ${dollars(cheap.dollars)} for 1,000 steps." in headline(uncounted).detail
+    assert f": ${format_dollars(cheap.dollars_per_1000_steps)} for 1,000 steps." in build_headline(uncounted).detail
     lacking = replace(cheap, memory=replace(cheap.memory, fits=False))
     today = replace(report.source, dollars_per_million=1e-4)
-    assert "Cheapest" not in headline(replace(report, targets=(dear, lacking))).detail
+    assert "Cheapest" not in build_headline(replace(report, targets=(dear, lacking))).detail
     assert (
         "as measured: $0.00010 for a million tokens"
-        in headline(replace(report, source=today, targets=(dear, lacking))).detail
+        in build_headline(replace(report, source=today, targets=(dear, lacking))).detail
     )
-    assert "Cheapest" not in headline(report).detail
+    assert "Cheapest" not in build_headline(report).detail
     unpriced = replace(report, source=today, targets=(dear, replace(cheap, price=None)))
-    assert "Cheapest of the 2 with a price is " in headline(unpriced).detail
+    assert "Cheapest of the 2 with a price is " in build_headline(unpriced).detail
 
 
 def test_a_job_of_several_gpus_is_told_as_one(report):
     """Or eight GPUs against sixty-four would read as one against sixty-four."""
     eight = replace(report, source=replace(report.source, ranks=8))
-    assert headline(eight).before.startswith("A step takes 11.0 ms on 8 × NVIDIA A100")
-    assert "<h2>8 × NVIDIA A100" in page(eight)
-    assert "8 ×" not in headline(report).before
+    assert build_headline(eight).before.startswith("A step takes 11.0 ms on 8 × NVIDIA A100")
+    assert "<h2>8 × NVIDIA A100" in render_page(eight)
+    assert "8 ×" not in build_headline(report).before
     unnamed = replace(report, source=replace(report.source, ranks=8, gpu=None))
-    assert headline(unnamed).before.startswith("A step takes 11.0 ms on the 8 measured GPUs. ")
+    assert build_headline(unnamed).before.startswith("A step takes 11.0 ms on the 8 measured GPUs. ")
 
 
 def test_a_trace_without_marks_says_what_its_step_is(report):
-    text = page(replace(report, source=replace(report.source, steps=1, steps_marked=False)))
+    text = render_page(replace(report, source=replace(report.source, steps=1, steps_marked=False)))
     assert "measured, no steps marked: all of it counts as one" in text
-    assert "measured, median of 2 steps" in page(report)
+    assert "measured, median of 2 steps" in render_page(report)
 
 
 def test_the_headline_tells_of_edits(report):
     edit = EditSaving("no-sync()", "", 1, 1.0, 2.0, ())
-    assert headline(replace(report, what_if=(edit,))).after.startswith(" with the what-if edits: ")
+    assert build_headline(replace(report, what_if=(edit,))).after.startswith(" with the what-if edits: ")
 
 
 def test_its_bytes_hang_on_the_report_alone(report):
     """Not on the order of a set, which another process has otherwise."""
-    text = page(report)
+    text = render_page(report)
     colours = json.loads(re.search(r'id="data">(.*?)</script>', text)[1])["colours"]
     assert list(colours) == list(dict.fromkeys(kernel.family for kernel in report.kernels))
 
 
 def test_nothing_is_asked_of_others(report):
-    text = own(page(report))
+    text = own(render_page(report))
     assert "default-src 'none'" in text
     assert not re.search(r"""(src|href)\s*=\s*["']?(https?:)?//""", text)
     assert not re.search(r"""\son\w+\s*=\s*["']""", text.split("<script", 1)[0])
@@ -202,20 +204,20 @@ class Scripts(HTMLParser):
 
 def test_the_policy_allows_the_scripts_and_no_others(report):
     parser = Scripts()
-    parser.feed(page(report))
+    parser.feed(render_page(report))
     allowed = re.search(r"script-src (.*)", parser.policy)[1].split()
     digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in parser.scripts]
     assert allowed == [f"'sha256-{digest}'" for digest in digests]
 
 
 def test_names_are_shown_and_never_run(nasty):
-    text = page(nasty)
+    text = render_page(nasty)
     assert "<img src=x" not in text
     assert any(row[4] == NASTY for row in data_of(text)["kernels"])
 
 
 def test_kernels_are_those_of_the_report(report):
-    rows = data_of(page(report))["kernels"]
+    rows = data_of(render_page(report))["kernels"]
     assert len(rows) == len(report.kernels)
     assert rows[0][6] == report.kernels[0].time_us
     assert rows[0][10] == list(report.kernels[0].predicted_us)
@@ -223,16 +225,16 @@ def test_kernels_are_those_of_the_report(report):
 
 def test_what_is_left_out_is_said_and_the_page_stays_small(report):
     long = [replace(kernel, name=f"{'k' * 4000}{i}") for i, kernel in enumerate(report.kernels * 200)]
-    text = page(replace(report, kernels=tuple(long)))
+    text = render_page(replace(report, kernels=tuple(long)))
     assert len(text.encode()) < TEN_MB
     rows = data_of(text)["kernels"]
-    assert len(rows) <= ROWS
+    assert len(rows) <= MAX_ROWS
     assert f"The {len(rows):,} of {len(long):,} kernels" in text
 
 
 def test_no_steps_no_shapes_no_gpu(nasty):
     unknown = replace(nasty, kernels=tuple(replace(k, flops=None, bytes=None) for k in nasty.kernels))
-    assert "record_shapes=True" not in page(unknown)
-    text = page(replace(unknown, source=replace(nasty.source, shapes_recorded=False)))
+    assert "record_shapes=True" not in render_page(unknown)
+    text = render_page(replace(unknown, source=replace(nasty.source, shapes_recorded=False)))
     assert "record_shapes=True" in text
     assert 'id="steps"' not in text

@@ -11,22 +11,22 @@ import tracekit as tk
 from tests.conftest import SAMPLES
 from tests.graph.test_replays import replays
 from tests.replay.test_idle import after_a_sync
-from tracekit.ingest.ranks import combine
-from tracekit.replay.critical import CriticalPath, critical_path
-from tracekit.replay.engine import measured, replay
-from tracekit.replay.run import Run, prepare
-from tracekit.replay.sensitivity import gpu_limits_from, host_limits_from, sensitivity
-from tracekit.replay.whatif import apply, step_time_us
+from tracekit.analysis.critical_path import CriticalPath, compute_critical_path
+from tracekit.analysis.sensitivity import compute_sensitivity, find_gpu_limited_host_speed, find_host_limited_gpu_speed
+from tracekit.ingest.ranks import combine_ranks
+from tracekit.replay.engine import build_measured_timeline, replay
+from tracekit.run import MeasuredRun, prepare_run
 from tracekit.testing import TraceBuilder
+from tracekit.whatif import apply_edits, compute_step_time_us
 
 
 def path_of(builder: TraceBuilder) -> CriticalPath:
-    run = prepare(builder.load())
-    return critical_path(run, measured(run.graph))
+    run = prepare_run(builder.load())
+    return compute_critical_path(run, build_measured_timeline(run.graph))
 
 
 def time_on(path: CriticalPath) -> dict[str, float]:
-    return dict(path.by("on").select("on", "time_us").iter_rows())
+    return dict(path.sum_by("on").select("on", "time_us").iter_rows())
 
 
 def gpu_bound() -> TraceBuilder:
@@ -40,39 +40,39 @@ def gpu_bound() -> TraceBuilder:
 def test_gpu_bound():
     path = path_of(gpu_bound())
     assert time_on(path) == {"gpu": 800, "latency": 10 + 7 * 2}
-    assert path.by("op")["op"].to_list() == ["aten::mm"]
+    assert path.sum_by("op")["op"].to_list() == ["aten::mm"]
 
 
 def test_through_a_synchronisation():
     """Launch latency 10, kernel 100, return 4, CPU 50, launch latency 10, kernel 30."""
     path = path_of(after_a_sync(50))
-    assert path.pieces["edge"].to_list() == ["launch", "run", "sync", "program", "launch", "run"]
-    assert path.pieces["time_ns"].to_list() == [10_000, 100_000, 4_000, 50_000, 10_000, 30_000]
-    assert path.by("on", "op").row(0) == ("gpu", "aten::mm", 100.0, pytest.approx(100 / 204), 1)
+    assert path.segments["edge"].to_list() == ["launch", "run", "sync", "program", "launch", "run"]
+    assert path.segments["time_ns"].to_list() == [10_000, 100_000, 4_000, 50_000, 10_000, 30_000]
+    assert path.sum_by("on", "op").row(0) == ("gpu", "aten::mm", 100.0, pytest.approx(100 / 204), 1)
 
 
 def test_the_shorter_stream_is_not_on_it():
     builder = gpu_bound().kernel("memcpy", 30, 50, launch=20, stream=9)
-    assert "memcpy" not in path_of(builder).pieces["op"].to_list()
+    assert "memcpy" not in path_of(builder).segments["op"].to_list()
 
 
 @settings(max_examples=25, deadline=None)
 @given(properties.many)
 def test_the_pieces_follow_each_other_and_add_up_to_the_span(launches):
-    run = prepare(combine([properties.trace_of(launches)]))
-    for timeline in (measured(run.graph), replay(run.graph)):
-        path = critical_path(run, timeline)
-        assert path.pieces["time_ns"].sum() == path.span_ns
-        assert (path.pieces["begin_ns"][1:] == path.pieces["end_ns"][:-1]).all()
+    run = prepare_run(combine_ranks([properties.trace_of(launches)]))
+    for timeline in (build_measured_timeline(run.graph), replay(run.graph)):
+        path = compute_critical_path(run, timeline)
+        assert path.segments["time_ns"].sum() == path.span_ns
+        assert (path.segments["begin_ns"][1:] == path.segments["end_ns"][:-1]).all()
 
 
-def run_of(builder: TraceBuilder) -> Run:
-    return prepare(builder.load())
+def run_of(builder: TraceBuilder) -> MeasuredRun:
+    return prepare_run(builder.load())
 
 
 def test_sensitivity_of_a_gpu_bound_run():
     run = run_of(gpu_bound())
-    found = sensitivity(run, gpu_speeds=(1, 2, inf), host_speeds=(1, inf))
+    found = compute_sensitivity(run, gpu_speeds=(1, 2, inf), host_speeds=(1, inf))
     times = {(g, h): t for g, h, t in found.table.select("gpu_speed", "host_speed", "step_time_us").iter_rows()}
     assert times[1, 1] == 824
     assert times[2, 1] == 424
@@ -83,10 +83,10 @@ def test_sensitivity_of_a_gpu_bound_run():
 
 
 def test_speeds_are_on_the_scale_of_the_measured_step_as_edits_are():
-    run = prepare(tk.load(SAMPLES / "synthetic_transformer_train.json.gz"))
-    table = sensitivity(run, gpu_speeds=(1, 2), host_speeds=(1,)).table
+    run = prepare_run(tk.load(SAMPLES / "synthetic_transformer_train.json.gz"))
+    table = compute_sensitivity(run, gpu_speeds=(1, 2), host_speeds=(1,)).table
     assert table["step_time_us"].to_list() == pytest.approx(
-        [run.measured.step_time_us, step_time_us(apply(run, ["scale(0.5)"]).run)]
+        [run.measured_step.step_time_us, compute_step_time_us(apply_edits(run, ["scale(0.5)"]).run)]
     )
 
 
@@ -95,21 +95,21 @@ def test_the_host_becomes_the_limit():
     builder = TraceBuilder()
     for i in range(100):
         builder.op("aten::mm", 60 * i, 5).kernel("gemm", 10 + 102 * i, 100, launch=60 * i)
-    assert host_limits_from(run_of(builder)) == pytest.approx(100 / 58, rel=0.05)
-    assert host_limits_from(run_of(gpu_bound())) is None
+    assert find_host_limited_gpu_speed(run_of(builder)) == pytest.approx(100 / 58, rel=0.05)
+    assert find_host_limited_gpu_speed(run_of(gpu_bound())) is None
     launch_bound = TraceBuilder()
     for start in range(0, 3000, 100):
         launch_bound.op("aten::add", start, 20).kernel("add", start + 8, 10, launch=start)
-    assert host_limits_from(run_of(launch_bound)) == 1
+    assert find_host_limited_gpu_speed(run_of(launch_bound)) == 1
 
 
 def test_faster_is_never_slower():
-    found = sensitivity(run_of(after_a_sync(50)))
+    found = compute_sensitivity(run_of(after_a_sync(50)))
     for column in ("gpu_speed", "host_speed"):
         other = "host_speed" if column == "gpu_speed" else "gpu_speed"
         falls = found.table.sort(column).select((pl.col("step_time_us").diff().over(other) <= 0).all()).item()
         assert falls
-    assert found.host_floor_us == pytest.approx(sensitivity(run_of(after_a_sync(5))).host_floor_us, abs=1)
+    assert found.host_floor_us == pytest.approx(compute_sensitivity(run_of(after_a_sync(5))).host_floor_us, abs=1)
 
 
 def test_the_gpu_becomes_the_limit():
@@ -117,15 +117,15 @@ def test_the_gpu_becomes_the_limit():
     builder = TraceBuilder()
     for i in range(100):
         builder.op("aten::mm", 100 * i, 5).kernel("gemm", 10 + 100 * i, 58, launch=100 * i)
-    assert gpu_limits_from(run_of(builder)) == pytest.approx(100 / 59, rel=0.05)
-    assert gpu_limits_from(run_of(gpu_bound())) == 1
+    assert find_gpu_limited_host_speed(run_of(builder)) == pytest.approx(100 / 59, rel=0.05)
+    assert find_gpu_limited_host_speed(run_of(gpu_bound())) == 1
 
 
 def test_what_is_kept_as_measured_is_not_the_hosts():
     """Graphs launched 10 apart, each with 100 between its two kernels of 10."""
     run = run_of(replays(*[100] * 8))
-    assert sensitivity(run).gpu_floor_us > 800
-    assert host_limits_from(run) is None
+    assert compute_sensitivity(run).gpu_floor_us > 800
+    assert find_host_limited_gpu_speed(run) is None
 
 
 def test_a_faster_network():
@@ -133,8 +133,8 @@ def test_a_faster_network():
     builder = TraceBuilder()
     for i, name in enumerate(("ampere_sgemm", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "ampere_sgemm")):
         builder.kernel(name, 10 + 501 * i, 500, launch=6 * i)
-    found = sensitivity(run_of(builder)).network
+    found = compute_sensitivity(run_of(builder)).network
     times = dict(found.iter_rows())
     assert times[1] - times[2] == pytest.approx(250)
     assert times[1] - times[inf] == pytest.approx(500)
-    assert sensitivity(run_of(gpu_bound())).network.is_empty()
+    assert compute_sensitivity(run_of(gpu_bound())).network.is_empty()

@@ -3,13 +3,13 @@
 import pytest
 
 from tests.jobs import job, recorded
-from tracekit.replay.engine import measured
-from tracekit.replay.idle import attribute
-from tracekit.replay.run import Run, prepare
+from tracekit.analysis.idle import attribute_idle_time
+from tracekit.replay.engine import build_measured_timeline
+from tracekit.run import MeasuredRun, prepare_run
 from tracekit.testing import TraceBuilder
 
 
-def one_step(behind: float, kernel: float, host: float = 300) -> Run:
+def one_step(behind: float, kernel: float, host: float = 300) -> MeasuredRun:
     """A step of four kernels, all launched within ``host``, while the GPU still works on the one before.
 
     Args:
@@ -26,31 +26,31 @@ def one_step(behind: float, kernel: float, host: float = 300) -> Run:
         builder.op("aten::mm", launched - 2, 20)
         builder.kernel("mm", max(free, launched + 6), kernel, launch=launched)
         free = max(free, launched + 6) + kernel
-    return prepare(builder.load())
+    return prepare_run(builder.load())
 
 
 def test_a_step_begins_when_the_gpu_is_through_with_the_one_before():
     run = one_step(behind=900, kernel=250)
-    assert run.measured.step_time_us == pytest.approx(1000, abs=1)
-    assert run.measured.kernel_time_us == pytest.approx(1000, abs=1)
-    assert run.replay.error_pct == pytest.approx(0, abs=0.5)
+    assert run.measured_step.step_time_us == pytest.approx(1000, abs=1)
+    assert run.measured_step.kernel_time_us == pytest.approx(1000, abs=1)
+    assert run.self_replay.error_pct == pytest.approx(0, abs=0.5)
 
 
 def test_a_step_is_no_shorter_than_its_mark():
     """The GPU had caught up within the step: it waits for the CPU, which takes as long as its mark."""
     run = one_step(behind=200, kernel=20)
-    assert run.measured.step_time_us == pytest.approx(300, abs=1)
+    assert run.measured_step.step_time_us == pytest.approx(300, abs=1)
 
 
 def test_a_faster_gpu_shortens_it_to_what_the_host_needs():
     run = one_step(behind=900, kernel=250)
-    assert run.step_with(run.kernel_us / 2).span_us == pytest.approx(500, abs=5)
-    assert run.step_with(run.kernel_us / 1000).span_us == pytest.approx(300, abs=10)
+    assert run.replay_step(run.kernel_us / 2).span_us == pytest.approx(500, abs=5)
+    assert run.replay_step(run.kernel_us / 1000).span_us == pytest.approx(300, abs=10)
 
 
 def test_idle_time_is_of_the_step_alone():
     run = one_step(behind=900, kernel=250)
-    idle = attribute(run, measured(run.graph))
+    idle = attribute_idle_time(run, build_measured_timeline(run.graph))
     assert idle.steps["time_ns"].to_list() == [1_000_000]
     assert idle.steps["idle_ns"].sum() == pytest.approx(0, abs=1000)
 
@@ -58,7 +58,7 @@ def test_idle_time_is_of_the_step_alone():
 def test_kernels_without_a_launch_among_those_of_a_step_are_part_of_it():
     builder = TraceBuilder().step(5, 0, 100)
     builder.kernel("mm", 20, 100, launch=10).kernel("orphan", 120, 300).kernel("mm", 420, 100, launch=30)
-    assert prepare(builder.load()).measured.step_time_us == pytest.approx(520, abs=1)
+    assert prepare_run(builder.load()).measured_step.step_time_us == pytest.approx(520, abs=1)
 
 
 def test_slower_collectives_make_no_step_of_several_ranks_shorter():
@@ -69,8 +69,8 @@ def test_slower_collectives_make_no_step_of_several_ranks_shorter():
         builder.op("aten::mm", begin + 500, 20).kernel("mm", begin + 510, 20, launch=begin + 502)
         return builder.kernel("ncclDevKernel_AllReduce", 640, 20, launch=begin + 525, stream=9, **recorded())
 
-    run = prepare(job(rank(0, 400), rank(100, 1)))
-    measured_us = run.measured.step_time_us
+    run = prepare_run(job(rank(0, 400), rank(100, 1)))
+    measured_us = run.measured_step.step_time_us
     longer = run.kernel_us + 450 * (run.kernels["family"] == "collective").to_numpy()
     assert measured_us == pytest.approx(1100, abs=1)
-    assert run.step_with(longer).step_time_us > measured_us
+    assert run.replay_step(longer).step_time_us > measured_us

@@ -18,7 +18,7 @@ def us(times: np.ndarray) -> list[float]:
 
 def end_of_cpu(timeline: Timeline) -> float:
     """When the main thread is done: its last mark."""
-    return timeline.end_ns[timeline.cpu - 1] / 1000
+    return timeline.end_ns[timeline.host_node_count - 1] / 1000
 
 
 def launch_bound() -> TraceBuilder:
@@ -82,7 +82,7 @@ def test_the_wait_of_a_synchronisation_is_derived_anew():
     halved = play(graph, *[50] * 6)
     assert us(halved.activity_end_ns)[-1] == 320
     assert end_of_cpu(halved) == 340
-    assert graph.waited_ns == pytest.approx((564 - 10) * 1000, abs=10_000)
+    assert graph.derived_wait_ns == pytest.approx((564 - 10) * 1000, abs=10_000)
 
 
 @pytest.mark.parametrize("call", ["cudaStreamSynchronize", "cudaStreamSynchronize_ptsz", "hipStreamSynchronize_spt"])
@@ -223,5 +223,5 @@ def test_marks_lie_where_the_steps_begin_and_end():
     builder = launch_bound().step(4, 0, 95).step(5, 95, 205)
     graph = graph_of(builder)
     timeline = play(graph)
-    assert us(timeline.start_ns[graph.nodes.cpu - 4 : graph.nodes.cpu]) == [0, 95, 95, 300]
+    assert us(timeline.start_ns[graph.nodes.n_host - 4 : graph.nodes.n_host]) == [0, 95, 95, 300]
     assert isinstance(graph.nodes.names, pl.Series)

@@ -3,12 +3,12 @@
 import pytest
 
 from tests.jobs import job
+from tracekit.analysis.profiler_pauses import find_profiler_stalls
 from tracekit.errors import WhatIfError
-from tracekit.replay.profiler import held_up
-from tracekit.replay.run import prepare
-from tracekit.replay.whatif import apply
 from tracekit.reporting.sections import idle, warnings
+from tracekit.run import prepare_run
 from tracekit.testing import MAIN_THREAD, TraceBuilder
+from tracekit.whatif import apply_edits
 
 
 def late_launch(dur: float = 400) -> TraceBuilder:
@@ -18,8 +18,8 @@ def late_launch(dur: float = 400) -> TraceBuilder:
 
 
 def test_what_held_the_thread_up_is_taken_out():
-    run = prepare(late_launch().overhead("Activity Buffer Request", 90, 300).load())
-    edited = apply(run, ["no-profiler()"])
+    run = prepare_run(late_launch().overhead("Activity Buffer Request", 90, 300).load())
+    edited = apply_edits(run, ["no-profiler()"])
     assert edited.edits[0].touched == 1
     assert edited.saving_us == pytest.approx(300)
     assert edited.edits[0].description == "300 µs of the profiler's own work are gone"
@@ -28,7 +28,7 @@ def test_what_held_the_thread_up_is_taken_out():
 def test_within_a_call_too():
     builder = TraceBuilder().op("aten::mm", 0, 20).kernel("gemm", 8, 10, launch=0)
     builder.call("cudaFree", 100, 300).overhead("Instrumentation", 120, 200)
-    edited = apply(prepare(builder.kernel("copy", 508, 50, launch=500).load()), ["no-profiler()"])
+    edited = apply_edits(prepare_run(builder.kernel("copy", 508, 50, launch=500).load()), ["no-profiler()"])
     assert edited.saving_us == pytest.approx(200, rel=0.1)
 
 
@@ -42,23 +42,23 @@ def test_within_a_call_too():
     ],
 )
 def test_what_held_nothing_up_stays(builder):
-    run = prepare(builder.load())
-    assert held_up(run.trace).is_empty()
-    assert not [line for line in warnings.build(run, idle.of(run)) if "profiler itself" in line]
+    run = prepare_run(builder.load())
+    assert find_profiler_stalls(run.trace).is_empty()
+    assert not [line for line in warnings.build_warnings(run, idle.analyze_idle_time(run)) if "profiler itself" in line]
     with pytest.raises(WhatIfError, match="no work of the profiler"):
-        apply(run, ["no-profiler()"])
+        apply_edits(run, ["no-profiler()"])
 
 
 def test_of_several_threads_the_one_within_an_op():
     builder = late_launch().kernel("other", 60, 10, launch=50, thread=77).overhead("Resource", 90, 300)
-    assert held_up(builder.load().rank())["tid"].to_list() == [MAIN_THREAD]
+    assert find_profiler_stalls(builder.load().rank())["tid"].to_list() == [MAIN_THREAD]
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_it_is_said_with_its_amount(ranks):
     builders = [late_launch().overhead("Activity Buffer Request", 90, 300) for _ in range(ranks)]
-    run = prepare(job(*builders))
+    run = prepare_run(job(*builders))
     assert any(
         line.startswith("the profiler itself held up the CPU for 300 µs of the recording (Activity Buffer Request): ")
-        for line in warnings.build(run, idle.of(run))
+        for line in warnings.build_warnings(run, idle.analyze_idle_time(run))
     )

@@ -10,25 +10,25 @@ from hypothesis import strategies as st
 
 import tracekit as tk
 from tests.jobs import gradient_step, job
+from tracekit.analysis.critical_path import compute_critical_path
+from tracekit.analysis.idle import attribute_idle_time
+from tracekit.analysis.idle_causes import IdleCause
+from tracekit.analysis.stragglers import find_stragglers
 from tracekit.graph.edges import EdgeKind
-from tracekit.replay.causes import Cause
-from tracekit.replay.critical import critical_path
-from tracekit.replay.engine import measured, replay
-from tracekit.replay.idle import attribute
-from tracekit.replay.run import Run, prepare
-from tracekit.replay.stragglers import stragglers
+from tracekit.replay.engine import build_measured_timeline, replay
+from tracekit.run import MeasuredRun, prepare_run
 from tracekit.testing import TraceBuilder
 
 GEMM_0, REDUCE_0, GEMM_1, REDUCE_1 = range(4)
 
 
 @cache
-def straggling(clock: float = 0) -> Run:
+def straggling(clock: float = 0) -> MeasuredRun:
     """Rank 1's product takes 350, rank 0's 150; the all-reduce ends 50 after the later one has come."""
-    return prepare(job(gradient_step(150, 412), gradient_step(350, 412, clock=clock)))
+    return prepare_run(job(gradient_step(150, 412), gradient_step(350, 412, clock=clock)))
 
 
-def ends(run: Run, *kernel_us: float) -> list[float]:
+def ends(run: MeasuredRun, *kernel_us: float) -> list[float]:
     durations = (np.array(kernel_us) * 1000).astype(np.int64)
     return (replay(run.graph, durations).activity_end_ns / 1000).tolist()
 
@@ -43,7 +43,7 @@ def test_waiting_is_no_part_of_a_collectives_time():
 @pytest.mark.parametrize("clock", [0, 9, 70_000])
 def test_the_job_replays_to_what_was_measured(clock):
     run = straggling(clock)
-    assert run.replay.error_pct == pytest.approx(0, abs=1e-9)
+    assert run.self_replay.error_pct == pytest.approx(0, abs=1e-9)
     assert ends(run, 150, 50, 350, 50) == [160, 412, 360, 412]
     assert int((run.graph.kind == EdgeKind.RENDEZVOUS).sum()) == 4
 
@@ -56,7 +56,7 @@ def test_waiting_follows_from_who_is_late():
 
 
 def test_times_of_the_job_are_those_of_the_last_rank_and_the_mean_gpu():
-    step = straggling().measured
+    step = straggling().measured_step
     assert step.step_time_us == 412
     assert step.kernel_time_us == ((150 + 250) + (350 + 50)) / 2
     assert step.waiting_us == 200 / 2
@@ -64,23 +64,23 @@ def test_times_of_the_job_are_those_of_the_last_rank_and_the_mean_gpu():
 
 
 def test_stragglers():
-    rows = stragglers(straggling(clock=7)).rows(named=True)
+    rows = find_stragglers(straggling(clock=7)).rows(named=True)
     assert [(row["wait_us"], row["last_share"], row["held_up_us"]) for row in rows] == [(200, 0, 0), (0, 1, 200)]
     assert [(row["busy_us"], row["clock_ahead_us"]) for row in rows] == [(200, 0), (400, 7)]
 
 
 def test_one_rank_has_no_stragglers():
-    assert stragglers(prepare(gradient_step(150, 412).load())).is_empty()
+    assert find_stragglers(prepare_run(gradient_step(150, 412).load())).is_empty()
 
 
 def test_idle_time_is_each_ranks_own():
     """Both wait 2 between product and all-reduce; before the product 10 of launch. Rank 0 then waits 200 for rank 1."""
     run = straggling()
-    for timeline in (measured(run.graph), replay(run.graph)):
-        idle = attribute(run, timeline)
+    for timeline in (build_measured_timeline(run.graph), replay(run.graph)):
+        idle = attribute_idle_time(run, timeline)
         assert idle.steps["idle_ns"].to_list() == [212_000, 12_000]
-        assert idle.pieces["time_ns"].sum() == 224_000
-        waited = idle.pieces.filter(pl.col("cause") == Cause.RENDEZVOUS)
+        assert idle.segments["time_ns"].sum() == 224_000
+        waited = idle.segments.filter(pl.col("cause") == IdleCause.RENDEZVOUS)
         assert waited.select("kernel", "time_ns").rows() == [(REDUCE_0, 200_000)]
 
 
@@ -90,17 +90,17 @@ def test_causes_add_up_over_ranks(gemm_0, gemm_1, transfer_0, transfer_1):
     run = straggling()
     durations = np.array([gemm_0, transfer_0, gemm_1, transfer_1]) * 1000
     timeline = replay(run.graph, durations)
-    idle = attribute(run, timeline)
-    assert idle.pieces["time_ns"].sum() == idle.steps["idle_ns"].sum()
+    idle = attribute_idle_time(run, timeline)
+    assert idle.segments["time_ns"].sum() == idle.steps["idle_ns"].sum()
     assert idle.steps["busy_ns"].to_list() == [1000 * (gemm_0 + transfer_0), 1000 * (gemm_1 + transfer_1)]
 
 
 def test_the_critical_path_goes_through_the_straggler():
     run = straggling()
-    path = critical_path(run, replay(run.graph))
-    assert path.pieces["time_ns"].sum() == path.span_ns
-    assert GEMM_1 in path.pieces["kernel"].to_list()
-    assert GEMM_0 not in path.pieces["kernel"].to_list()
+    path = compute_critical_path(run, replay(run.graph))
+    assert path.segments["time_ns"].sum() == path.span_ns
+    assert GEMM_1 in path.segments["kernel"].to_list()
+    assert GEMM_0 not in path.segments["kernel"].to_list()
 
 
 def test_the_straggler_is_reported():
@@ -130,11 +130,11 @@ def repeated(*ends: float) -> TraceBuilder:
 
 def test_waiting_of_one_rank_alone_is_kept():
     """The shortest of three takes 50: what the others take more was waiting, whatever the kernels take."""
-    run = prepare(repeated(212, 412, 222).load())
+    run = prepare_run(repeated(212, 412, 222).load())
     collectives = run.kernels.filter(run.kernels["family"] == "collective")
     assert (collectives["dur_ns"] / 1000).to_list() == [50, 50, 50]
     assert (collectives["wait_ns"] / 1000).to_list() == [0, 200, 10]
-    assert run.replay.kept_wait_us == 210
+    assert run.self_replay.kept_wait_us == 210
     halved = replay(run.graph, run.kernels["dur_ns"].to_numpy() // 2)
     lasts = (halved.activity_end_ns - halved.activity_start_ns)[[1, 3, 5]]
     assert (lasts / 1000).tolist() == [25, 225, 35]
@@ -149,14 +149,14 @@ def test_waiting_for_ranks_that_were_not_read_is_kept_and_said():
             if event["cat"] == "kernel" and "nccl" in event["name"]:
                 event["args"].update(args)
     trace = job(*ranks, world_size=4)
-    run = prepare(trace)
-    assert run.replay.kept_wait_us == 100
-    assert run.replay.error_pct == pytest.approx(0, abs=0.1)
+    run = prepare_run(trace)
+    assert run.self_replay.kept_wait_us == 100
+    assert run.self_replay.error_pct == pytest.approx(0, abs=0.1)
     assert any("2 of 4 ranks" in warning for warning in tk.report(trace).warnings)
 
 
 def test_one_rank_can_be_chosen():
-    run = prepare(job(gradient_step(150, 412), gradient_step(350, 412)), rank=1)
+    run = prepare_run(job(gradient_step(150, 412), gradient_step(350, 412)), rank=1)
     assert run.kernels.height == 2
     assert run.collectives is None
 

@@ -2,9 +2,9 @@
 
 import polars as pl
 
-from tracekit.replay.transfer import transfer_us
+from tracekit.replay.collective_transfer import estimate_transfer_us
 from tracekit.testing import TraceBuilder
-from tracekit.workload.extract import extract
+from tracekit.workload.kernel_table import build_kernel_table
 
 
 def all_reduces(
@@ -16,57 +16,59 @@ def all_reduces(
         recorded = {"Collective name": "allreduce", "dtype": "Float", "Group size": 8, "Process Group Name": "0"}
         builder.kernel(name, now, dur, launch=now - 9, stream=stream, **recorded, **{"In msg nelems": nelems})
         now += dur + 50
-    return extract(builder.load().rank())
+    return build_kernel_table(builder.load().rank())
 
 
 def test_only_collectives_have_one():
     kernels = all_reduces((1000, 40))
-    assert transfer_us(kernels).to_list() == [None, 40]
+    assert estimate_transfer_us(kernels).to_list() == [None, 40]
 
 
 def test_the_shortest_repeat_shows_the_transfer():
     kernels = all_reduces((1000, 40), (1000, 30), (1000, 90))
-    assert transfer_us(kernels).drop_nulls().to_list() == [30, 30, 30]
+    assert estimate_transfer_us(kernels).drop_nulls().to_list() == [30, 30, 30]
 
 
 def test_a_larger_one_that_was_quicker_shows_that_the_smaller_one_waited():
     kernels = all_reduces((1000, 400), (4000, 70), (8000, 120))
-    assert transfer_us(kernels).drop_nulls().to_list() == [70, 70, 120]
+    assert estimate_transfer_us(kernels).drop_nulls().to_list() == [70, 70, 120]
 
 
 def test_groups_don_t_tell_of_each_other():
     """Stream 9 and stream 11 are two communicators."""
     first = all_reduces((1000, 40))
     second = all_reduces((1000, 90), stream=11)
-    assert transfer_us(pl.concat([first, second])).drop_nulls().to_list() == [40, 90]
+    assert estimate_transfer_us(pl.concat([first, second])).drop_nulls().to_list() == [40, 90]
 
 
 def test_without_sizes_the_launch_tells_which_are_alike():
     builder = TraceBuilder()
     for i, (blocks, dur) in enumerate(((2, 50), (2, 20), (8, 90))):
         builder.kernel("ncclDevKernel_SendRecv", 200 * i, dur, stream=9, grid=[blocks, 1, 1], block=[512, 1, 1])
-    assert transfer_us(extract(builder.load().rank())).to_list() == [20, 20, 90]
+    assert estimate_transfer_us(build_kernel_table(builder.load().rank())).to_list() == [20, 20, 90]
 
 
 def test_without_sizes_different_kernels_are_not_alike():
     builder = TraceBuilder()
     for i, (name, dur) in enumerate((("notify_dispatch", 5), ("dispatch", 90), ("dispatch", 70))):
         builder.kernel(f"void deep_ep::intranode::{name}<8>(int*)", 200 * i, dur, stream=9, grid=[20, 1, 1])
-    assert transfer_us(extract(builder.load().rank())).to_list() == [5, 70, 70]
+    assert estimate_transfer_us(build_kernel_table(builder.load().rank())).to_list() == [5, 70, 70]
 
 
 def test_joined_ranks_tell_better():
     kernels = all_reduces((1000, 40), (1000, 30))
     joined = pl.DataFrame({"row": [1], "transfer_us": [12.5]})
-    assert transfer_us(kernels, joined).to_list() == [None, 12.5, 30]
+    assert estimate_transfer_us(kernels, joined).to_list() == [None, 12.5, 30]
 
 
 def test_no_collectives():
-    kernels = extract(TraceBuilder().kernel("gemm", 0, 10).load().rank())
-    assert transfer_us(kernels).to_list() == [None]
+    kernels = build_kernel_table(TraceBuilder().kernel("gemm", 0, 10).load().rank())
+    assert estimate_transfer_us(kernels).to_list() == [None]
 
 
 def test_the_ids_of_a_collective_are_read():
     recorded = {"Seq": 17, "Comms Id": 18446744073709551615, "Process Group Name": "0"}
-    row = extract(TraceBuilder().kernel("ncclDevKernel_AllReduce", 0, 10, **recorded).load().rank()).row(0, named=True)
+    row = build_kernel_table(TraceBuilder().kernel("ncclDevKernel_AllReduce", 0, 10, **recorded).load().rank()).row(
+        0, named=True
+    )
     assert (row["collective_sequence"], row["collective_id"]) == (17, "18446744073709551615")

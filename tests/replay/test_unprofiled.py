@@ -3,16 +3,16 @@
 import pytest
 
 from tests.replay.test_whatif import launch_bound, run_of
+from tracekit.analysis.profiler_overhead import remove_profiler_overhead
 from tracekit.errors import TracekitError
-from tracekit.replay.edit import asked, edit
-from tracekit.replay.unprofiled import unprofiled
+from tracekit.whatif.requested import apply_requested_edits, parse_edits
 
 
 def test_the_hosts_work_is_cut_until_the_step_fits():
     """All work of the CPU by half: the last launch comes at 105 and its kernel ends at 123."""
-    run = unprofiled(run_of(launch_bound()), 123)
-    assert run.measured.step_time_us == 123
-    assert run.replay.span_us == pytest.approx(123, abs=0.01)
+    run = remove_profiler_overhead(run_of(launch_bound()), 123)
+    assert run.measured_step.step_time_us == 123
+    assert run.self_replay.span_us == pytest.approx(123, abs=0.01)
     assert "50 % of the CPU's own work" in run.assumptions[0]
 
 
@@ -22,11 +22,13 @@ def test_the_hosts_work_is_cut_until_the_step_fits():
 )
 def test_steps_that_can_not_be(step, message):
     with pytest.raises(TracekitError, match=message):
-        unprofiled(run_of(launch_bound()), step)
+        remove_profiler_overhead(run_of(launch_bound()), step)
 
 
 def test_edits_apply_to_the_run_without_the_profiler():
-    done = edit(run_of(launch_bound()), asked(["compile(1)"], host_speed=2), unprofiled_step_us=230)
+    done = apply_requested_edits(
+        run_of(launch_bound()), parse_edits(["compile(1)"], host_speed=2), unprofiled_step_us=230
+    )
     assert [one.text for one in done.edits] == ["host-speed(2)", "compile(1)"]
     assert done.edits[0].saving_us == pytest.approx(230 - 123)
     assert done.run.edits == ("host-speed(2)", "compile(1)")

@@ -7,11 +7,13 @@ from tests.graph.test_replays import replays
 from tests.replay.test_critical import gpu_bound, run_of
 from tests.replay.test_idle import after_a_sync
 from tracekit.errors import WhatIfError
-from tracekit.replay.run import Run
-from tracekit.replay.whatif import (
-    Edited,
-    Select,
-    compiled,
+from tracekit.run import MeasuredRun
+from tracekit.testing import TraceBuilder
+from tracekit.whatif import (
+    EditedRun,
+    KernelSelection,
+    compile_host_work,
+    compute_saving_us,
     cuda_graph,
     fuse,
     host_speed,
@@ -21,13 +23,11 @@ from tracekit.replay.whatif import (
     pin_memory,
     prefetch,
     remove,
-    saving_us,
     scale,
     serialize,
 )
-from tracekit.testing import TraceBuilder
 
-ANY = Select({})
+ANY = KernelSelection({})
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 
 
@@ -39,8 +39,8 @@ def launch_bound() -> TraceBuilder:
     return builder
 
 
-def saved(run: Run, edited: Edited) -> float:
-    return saving_us(run, edited.run)
+def saved(run: MeasuredRun, edited: EditedRun) -> float:
+    return compute_saving_us(run, edited.run)
 
 
 def test_scale():
@@ -82,7 +82,7 @@ def mixed() -> TraceBuilder:
     ],
 )
 def test_kernels_are_selected_by_any_column(patterns, touched):
-    assert scale(run_of(mixed()), Select(patterns), 2).touched == touched
+    assert scale(run_of(mixed()), KernelSelection(patterns), 2).touched == touched
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_kernels_are_selected_by_any_column(patterns, touched):
 )
 def test_a_selection_that_finds_nothing_says_what_there_is(patterns, message):
     with pytest.raises(WhatIfError, match=message.replace("(", r"\(")):
-        scale(run_of(mixed()), Select(patterns), 2)
+        scale(run_of(mixed()), KernelSelection(patterns), 2)
 
 
 def test_remove_takes_out_the_kernel_its_launch_and_its_op():
@@ -106,7 +106,7 @@ def test_remove_takes_out_the_kernel_its_launch_and_its_op():
     for start, name in ((0, "aten::add"), (100, "aten::mul"), (200, "aten::add")):
         builder.op(name, start, 20).kernel(name, start + 8, 10, launch=start)
     run = run_of(builder)
-    edited = remove(run, Select({"op": "aten::mul"}))
+    edited = remove(run, KernelSelection({"op": "aten::mul"}))
     assert saved(run, edited) == pytest.approx(20)
     assert edited.run.kernels["step"].to_list() == [0, None, 0]
     with pytest.raises(WhatIfError, match="nothing is left"):
@@ -118,7 +118,7 @@ def test_remove_from_a_full_stream():
     builder.events[8]["name"] = "other"
     run = run_of(builder)
     # The kernel's 100 and one of the two gaps of 2 beside it.
-    assert saved(run, remove(run, Select({"name": "^other$"}))) == pytest.approx(102)
+    assert saved(run, remove(run, KernelSelection({"name": "^other$"}))) == pytest.approx(102)
 
 
 def test_fuse_saves_what_is_passed_on():
@@ -128,7 +128,7 @@ def test_fuse_saves_what_is_passed_on():
         builder.op("aten::add", 10 + 6 * i, 5, dims=numbers, types=["float", "float"])
         builder.kernel("vectorized_elementwise_kernel", 20 + 91 * i, 90, launch=10 + 6 * i)
     run = run_of(builder)
-    edited = fuse(run, Select({"family": "elementwise"}))
+    edited = fuse(run, KernelSelection({"family": "elementwise"}))
     # 4 x 90 become 60 + 30 + 30 + 60, without the three gaps of 1.
     assert saved(run, edited) == pytest.approx(180 + 3)
     assert edited.description == "4 kernels become 1"
@@ -165,7 +165,7 @@ def test_a_graph_on_rocm(dur, ends):
 def test_gaps_of_graphs_that_are_there_already_stay():
     """Four replays of two kernels with 100 between them."""
     run = run_of(replays(100, 100, 100, 100))
-    timeline = cuda_graph(run, ANY).run.timeline_with((run.kernels["dur_ns"] / 1e3).to_numpy())
+    timeline = cuda_graph(run, ANY).run.replay_timeline((run.kernels["dur_ns"] / 1e3).to_numpy())
     assert (timeline.activity_start_ns[1::2] - timeline.activity_end_ns[0::2]).tolist() == [100_000] * 4
 
 
@@ -176,7 +176,7 @@ def test_a_cuda_graph_ends_where_the_cpu_waits():
     run = run_of(builder)
     assert cuda_graph(run, ANY).description == "6 launches become 2 of CUDA graphs"
     assert cuda_graph(no_sync(run).run, ANY).description == "6 launches become 1 of CUDA graphs"
-    assert cuda_graph(run, Select({"op": "aten::mul"})).description == "3 launches become 1 of CUDA graphs"
+    assert cuda_graph(run, KernelSelection({"op": "aten::mul"})).description == "3 launches become 1 of CUDA graphs"
     with pytest.raises(WhatIfError, match="no two launches of kernels"):
         cuda_graph(run_of(after_a_sync(50)), ANY)
 
@@ -321,16 +321,16 @@ def test_host_speed(speeds, step):
 def test_compiled():
     """10 before the first launch and 95 before the others fall to a tenth; then 5 of the call and 15 of its op."""
     run = run_of(launch_bound())
-    assert saved(run, compiled(run, ANY, 0.1)) == pytest.approx(230 - (1 + 5 + 9.5 + 5 + 9.5 + 5 + 15))
+    assert saved(run, compile_host_work(run, ANY, 0.1)) == pytest.approx(230 - (1 + 5 + 9.5 + 5 + 9.5 + 5 + 15))
 
 
 def test_edits_leave_the_run_alone():
     run = run_of(after_a_sync(50))
     before = run.graph.lag_ns.copy(), run.kernels.clone()
-    edited = scale(remove(no_sync(run).run, Select({"name": "add"})).run, ANY, 0.5)
+    edited = scale(remove(no_sync(run).run, KernelSelection({"name": "add"})).run, ANY, 0.5)
     assert (run.graph.lag_ns == before[0]).all()
     assert run.kernels.equals(before[1])
-    assert edited.run.measured is run.measured
+    assert edited.run.measured_step is run.measured_step
     assert np.isfinite(saved(run, edited))
 
 
@@ -340,7 +340,7 @@ def test_factors_that_mean_nothing(factor):
     with pytest.raises(WhatIfError):
         scale(run, ANY, factor)
     with pytest.raises(WhatIfError):
-        compiled(run, ANY, factor)
+        compile_host_work(run, ANY, factor)
     with pytest.raises(WhatIfError):
         host_speed(run, python=-abs(factor))
     with pytest.raises(WhatIfError):

@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from tests.replay.test_idle import after_a_sync
 from tests.test_properties import many, trace_of
 from tracekit.errors import WhatIfError
-from tracekit.replay.run import Run, prepare
-from tracekit.replay.whatif import EDITS, apply, read, step_time_us
+from tracekit.run import MeasuredRun, prepare_run
 from tracekit.trace import Trace
+from tracekit.whatif import EDITS, apply_edits, compute_step_time_us, parse_edit
 
 
-def run_of(launches) -> Run:
-    return prepare(Trace((trace_of(launches),)))
+def run_of(launches) -> MeasuredRun:
+    return prepare_run(Trace((trace_of(launches),)))
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def run_of(launches) -> Run:
     ],
 )
 def test_what_can_be_read(text):
-    assert callable(read(text))
+    assert callable(parse_edit(text))
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_what_can_be_read(text):
 )
 def test_what_can_not(text, message):
     with pytest.raises(WhatIfError, match=message):
-        read(text)
+        parse_edit(text)
 
 
 def test_every_edit_has_a_usage_that_begins_with_its_name():
@@ -65,19 +65,19 @@ def test_every_edit_has_a_usage_that_begins_with_its_name():
 
 
 def test_savings_add_up_in_the_order_given():
-    run = prepare(after_a_sync(50).load())
-    done = apply(run, ["scale(name=gemm, 0.5)", "no-sync()"])
+    run = prepare_run(after_a_sync(50).load())
+    done = apply_edits(run, ["scale(name=gemm, 0.5)", "no-sync()"])
     # The synchronisation returns 50 earlier; without it the second kernel, launched at 80, is what ends the step.
     assert [edit.saving_us for edit in done.edits] == pytest.approx([50, 154 - 120])
     assert done.saving_us == pytest.approx(204 - 120)
-    assert step_time_us(done.run) == pytest.approx(120)
+    assert compute_step_time_us(done.run) == pytest.approx(120)
     assert done.edits[-1].step_time_us == pytest.approx(120)
 
 
 def test_an_edit_that_finds_nothing_is_named():
-    run = prepare(after_a_sync(50).load())
+    run = prepare_run(after_a_sync(50).load())
     with pytest.raises(WhatIfError, match=r"^--what-if 'remove\(name=x\)': there are no kernels with name=x"):
-        apply(run, ["no-sync()", "remove(name=x)"])
+        apply_edits(run, ["no-sync()", "remove(name=x)"])
 
 
 @pytest.mark.parametrize(
@@ -85,13 +85,13 @@ def test_an_edit_that_finds_nothing_is_named():
 )
 def test_times_beyond_what_can_be_added_up_are_refused(edits):
     with pytest.raises(WhatIfError, match=r"Give |30 years"):
-        apply(prepare(after_a_sync(50).load()), edits)
+        apply_edits(prepare_run(after_a_sync(50).load()), edits)
 
 
 def test_without_edits_nothing_changes():
-    run = prepare(after_a_sync(50).load())
-    assert apply(run, []).run is run
-    assert apply(run, []).saving_us == 0
+    run = prepare_run(after_a_sync(50).load())
+    assert apply_edits(run, []).run is run
+    assert apply_edits(run, []).saving_us == 0
 
 
 @settings(max_examples=15, deadline=None)
@@ -99,7 +99,7 @@ def test_without_edits_nothing_changes():
 def test_edits_that_change_nothing(launches):
     run = run_of(launches)
     for text in ("scale(1)", "host-speed(1)", "compile(1)"):
-        assert apply(run, [text]).saving_us == 0
+        assert apply_edits(run, [text]).saving_us == 0
 
 
 @settings(max_examples=15, deadline=None)
@@ -108,7 +108,7 @@ def test_less_work_never_takes_longer(launches):
     run = run_of(launches)
     for text in ("scale(0.3)", "host-speed(2)", "compile(0.5)", "remove(stream=9)", "no-sync()", "fuse()"):
         try:
-            assert apply(run, [text]).saving_us >= 0, text
+            assert apply_edits(run, [text]).saving_us >= 0, text
         except WhatIfError:
             continue  # nothing of the kind in this run
 
@@ -118,4 +118,4 @@ def test_less_work_never_takes_longer(launches):
 def test_the_order_of_independent_edits_is_irrelevant(launches):
     run = run_of(launches)
     edits = ["scale(stream=7|9, 0.5)", "host-speed(python=2)", "compile(0.5)", "scale(kind=kernel, 3)"]
-    assert apply(run, edits).saving_us == pytest.approx(apply(run, edits[::-1]).saving_us, abs=0.05)
+    assert apply_edits(run, edits).saving_us == pytest.approx(apply_edits(run, edits[::-1]).saving_us, abs=0.05)

@@ -6,13 +6,13 @@ import pytest
 
 import tracekit as tk
 from tests.jobs import gradient_step, job
-from tracekit.cli.screen import as_text
+from tracekit.cli.output import as_text
 from tracekit.errors import TraceError, TracekitError
 from tracekit.render import json as as_json
-from tracekit.render.compare import doubts, screen
-from tracekit.render.html import comparison_page
-from tracekit.reporting import build, predicted
-from tracekit.reporting.comparison import compare, side
+from tracekit.render.compare import find_comparison_warnings, render_comparison
+from tracekit.render.html import render_comparison_page
+from tracekit.reporting import build_report, saved_prediction
+from tracekit.reporting.comparison import compare, to_side
 from tracekit.testing import A100, TraceBuilder
 
 BF16 = ["c10::BFloat16"] * 2
@@ -57,12 +57,12 @@ def test_runs_that_share_few_kernels_are_doubted():
     """Of 900 + 50 and 900 + 50 the products are shared, 1800 of 1900; of another shape nothing is."""
     found = tk.compare(run(900, other="aten::add"), run(900, other="aten::mul"))
     assert found.shared_pct == pytest.approx(100 * 1800 / 1900)
-    assert not list(doubts(found))
+    assert not list(find_comparison_warnings(found))
     other = TraceBuilder(H100).op("aten::mm", 0, 10, dims=[[64, 64], [64, 64]], types=BF16)
     predictions = tk.predict(run(900), gpu="h100-sxm")
     found = tk.compare(predictions, other.kernel("nvjet_tst_128x256", 10, 900, launch=2).load())
     assert found.shared_pct == 0
-    assert next(doubts(found)).startswith("kernels that both have make up 0 % of the kernels' time")
+    assert next(find_comparison_warnings(found)).startswith("kernels that both have make up 0 % of the kernels' time")
 
 
 def layer(batch, width, mm_us, dtype=BF16, device=H100, fused=False):
@@ -82,13 +82,13 @@ def test_different_programs_are_not_judged_by_each_other():
         found = tk.compare(a, other)
         assert not found.alike
         assert (found.change_pct, found.more_done_pct, found.longer_pct) == (None, None, None)
-        assert (found.error_pct, found.inside) == (None, None)
-        text = as_text(screen(found, 10))
+        assert (found.error_pct, found.is_inside) == (None, None)
+        text = as_text(render_comparison(found, 10))
         assert "A and B are different programs" in text
         assert "off by" not in text
         assert "longer" not in text
         assert "only in" not in text
-        page = comparison_page(found, 10)
+        page = render_comparison_page(found, 10)
         assert "<strong>different programs</strong>" in page
         assert "off by" not in page
         assert "B / A" not in page
@@ -145,24 +145,26 @@ def test_a_prediction_against_the_run_recorded_later():
     step_us = predictions["h100-sxm"].step.step_time_us
     found = tk.compare(predictions, run(500, device=H100))
     assert found.error_pct == pytest.approx(100 * (step_us / found.b.step_time_us - 1))
-    assert found.inside == (predictions["h100-sxm"].low_us <= found.b.step_time_us <= predictions["h100-sxm"].high_us)
+    assert found.is_inside == (
+        predictions["h100-sxm"].low_us <= found.b.step_time_us <= predictions["h100-sxm"].high_us
+    )
     far = tk.compare(predictions, run(9000, device=H100))
-    assert far.inside is False
+    assert far.is_inside is False
     assert far.error_pct < -50
 
 
 def test_a_prediction_from_its_file_is_the_same():
     predictions = tk.predict(run(900), gpu=["h100-sxm", "l40s"])
-    content = as_json.predicted(build(predictions.run, predictions.targets)).encode()
-    later = side(run(500, device=H100))
-    from_file = compare(predicted.read(content, "p.json", "H100"), later)
-    direct = compare(side(predictions, "h100-sxm"), later)
+    content = as_json.dump_prediction(build_report(predictions.run, predictions.targets)).encode()
+    later = to_side(run(500, device=H100))
+    from_file = compare(saved_prediction.read_prediction(content, "p.json", "H100"), later)
+    direct = compare(to_side(predictions, "h100-sxm"), later)
     assert (from_file.parts, from_file.matched) == (direct.parts, direct.matched)
-    assert (from_file.error_pct, from_file.inside) == (direct.error_pct, direct.inside)
+    assert (from_file.error_pct, from_file.is_inside) == (direct.error_pct, direct.is_inside)
     with pytest.raises(TracekitError, match="Choose with --gpu: h100-sxm, l40s"):
-        predicted.read(content, "p.json", None)
+        saved_prediction.read_prediction(content, "p.json", None)
     with pytest.raises(TracekitError, match="no prediction for t4"):
-        predicted.read(content, "p.json", "t4")
+        saved_prediction.read_prediction(content, "p.json", "t4")
     with pytest.raises(TracekitError, match="several GPUs"):
         tk.compare(predictions, run(500))
     for name in ("t4", "h1000"):
@@ -172,22 +174,22 @@ def test_a_prediction_from_its_file_is_the_same():
 
 def test_a_file_whose_kernels_do_not_go_with_its_targets_is_none_of_predict():
     predictions = tk.predict(run(900), gpu="h100-sxm")
-    content = json.loads(as_json.predicted(build(predictions.run, predictions.targets)))
+    content = json.loads(as_json.dump_prediction(build_report(predictions.run, predictions.targets)))
     kernel, target = content["kernels"][0], content["targets"][0]
     for of, name, value in ((kernel, "predicted_us", []), (kernel, "shape", "[["), (target, "step_time_us", 0)):
         kept, of[name] = of[name], value
         with pytest.raises(TraceError, match="is not what `tracekit predict --json` writes"):
-            predicted.read(json.dumps(content).encode(), "p.json", None)
+            saved_prediction.read_prediction(json.dumps(content).encode(), "p.json", None)
         of[name] = kept
 
 
 def test_of_two_clusters_of_one_gpu_either_can_be_chosen():
     predictions = tk.predict(run(900), cluster=["8xh100-sxm", "2x8xh100-sxm@ndr400"])
-    content = as_json.predicted(build(predictions.run, predictions.targets)).encode()
+    content = as_json.dump_prediction(build_report(predictions.run, predictions.targets)).encode()
     for name in predictions:
-        assert predicted.read(content, "p.json", name).label == f"p, predicted on {name}"
+        assert saved_prediction.read_prediction(content, "p.json", name).label == f"p, predicted on {name}"
     with pytest.raises(TracekitError, match=r"several of h100-sxm\. Choose with --gpu: 8xh100-sxm, 2x"):
-        predicted.read(content, "p.json", "h100")
+        saved_prediction.read_prediction(content, "p.json", "h100")
 
 
 def test_steps_of_different_batches_are_told_by_what_they_get_done():
@@ -201,57 +203,65 @@ def test_steps_of_different_batches_are_told_by_what_they_get_done():
     rates = [predictions["h100-sxm"].per_second for predictions in (once, twice)]
     assert found.more_done_pct == pytest.approx(100 * (rates[1] / rates[0] - 1))
     said = "a step of A works through 4,096 tokens, one of B through 8,192 tokens: in the same time B gets "
-    assert next(doubts(found)).startswith(said)
-    files = [as_json.predicted(build(each.run, each.targets)).encode() for each in (once, twice)]
-    a, b = (predicted.read(file, "p.json", None) for file in files)
-    assert next(doubts(compare(a, b))) == next(doubts(found))
+    assert next(find_comparison_warnings(found)).startswith(said)
+    files = [as_json.dump_prediction(build_report(each.run, each.targets)).encode() for each in (once, twice)]
+    a, b = (saved_prediction.read_prediction(file, "p.json", None) for file in files)
+    assert next(find_comparison_warnings(compare(a, b))) == next(find_comparison_warnings(found))
     assert compare(a, a).more_done_pct is None
-    assert not list(doubts(compare(a, a)))
+    assert not list(find_comparison_warnings(compare(a, a)))
     assert found.longer_pct == pytest.approx(100 * (rates[0] / rates[1] - 1))
     measured = tk.compare(twice, trace)
-    assert (measured.error_pct, measured.inside) == (None, None)
-    assert any("with 8,192 tokens a step, the measurement of a100-sxm-80gb" in one for one in doubts(measured))
-    assert "In the same time B gets <strong>" in comparison_page(found, 10)
+    assert (measured.error_pct, measured.is_inside) == (None, None)
+    assert any(
+        "with 8,192 tokens a step, the measurement of a100-sxm-80gb" in one
+        for one in find_comparison_warnings(measured)
+    )
+    assert "In the same time B gets <strong>" in render_comparison_page(found, 10)
 
 
 def test_one_rank_against_all_of_them_is_doubted():
     """Only the ranks together tell waiting from communication."""
-    both = side(job(gradient_step(100, 200), gradient_step(150, 200)))
-    alone = side(job(gradient_step(100, 200), world_size=2))
+    both = to_side(job(gradient_step(100, 200), gradient_step(150, 200)))
+    alone = to_side(job(gradient_step(100, 200), world_size=2))
     assert both.label == f"{alone.label} and 1 more"
-    assert not list(doubts(compare(both, both)))
-    assert not list(doubts(compare(alone, alone)))
-    assert next(doubts(compare(both, alone))).startswith("B is one rank of several")
+    assert not list(find_comparison_warnings(compare(both, both)))
+    assert not list(find_comparison_warnings(compare(alone, alone)))
+    assert next(find_comparison_warnings(compare(both, alone))).startswith("B is one rank of several")
 
 
 def test_a_prediction_for_more_ranks_than_were_measured_is_not_judged():
     predictions = tk.predict(run(900), cluster="8xh100-sxm", dp=8)
-    content = as_json.predicted(build(predictions.run, predictions.targets)).encode()
-    for of in (side(predictions), predicted.read(content, "p.json", None)):
-        found = compare(of, side(run(500, device=H100)))
-        assert (found.error_pct, found.inside) == (None, None)
-        assert any("is for h100-sxm on 8 ranks, the measurement of h100-sxm on 1 rank:" in one for one in doubts(found))
+    content = as_json.dump_prediction(build_report(predictions.run, predictions.targets)).encode()
+    for of in (to_side(predictions), saved_prediction.read_prediction(content, "p.json", None)):
+        found = compare(of, to_side(run(500, device=H100)))
+        assert (found.error_pct, found.is_inside) == (None, None)
+        assert any(
+            "is for h100-sxm on 8 ranks, the measurement of h100-sxm on 1 rank:" in one
+            for one in find_comparison_warnings(found)
+        )
 
 
 def test_kernels_beyond_those_that_a_file_describes_are_matched_too():
     predictions = tk.predict(run(900), gpu="h100-sxm")
-    content = as_json.predicted(build(predictions.run, predictions.targets), top=1)
-    found = compare(predicted.read(content.encode(), "p.json", None), side(run(500, device=H100)))
+    content = as_json.dump_prediction(build_report(predictions.run, predictions.targets), top=1)
+    found = compare(saved_prediction.read_prediction(content.encode(), "p.json", None), to_side(run(500, device=H100)))
     assert len(found.matched) == 2
     assert not found.new
-    assert not any("leaves out" in line for line in doubts(found))
+    assert not any("leaves out" in line for line in find_comparison_warnings(found))
 
 
 def test_a_file_that_leaves_kernels_out_says_so_and_calls_none_new():
     """As predictions were saved at first: the longest kernels, and how many more there are."""
     predictions = tk.predict(run(900), gpu="h100-sxm")
-    saved = json.loads(as_json.predicted(build(predictions.run, predictions.targets), top=1))
+    saved = json.loads(as_json.dump_prediction(build_report(predictions.run, predictions.targets), top=1))
     del saved["other_kernels"]
-    found = compare(predicted.read(json.dumps(saved).encode(), "p.json", None), side(run(500, device=H100)))
+    found = compare(
+        saved_prediction.read_prediction(json.dumps(saved).encode(), "p.json", None), to_side(run(500, device=H100))
+    )
     assert [change.what for change in found.new] == ["aten::add bf16 4096, 4096"]
-    assert "least time, 1 of them" in next(doubts(found))
-    assert "in B, not listed in A" in comparison_page(found, 10)
-    text = as_text(screen(found, 10))
+    assert "least time, 1 of them" in next(find_comparison_warnings(found))
+    assert "in B, not listed in A" in render_comparison_page(found, 10)
+    text = as_text(render_comparison(found, 10))
     assert "in B, not listed in A (1)" in text
     assert "only in" not in text
 
@@ -259,4 +269,4 @@ def test_a_file_that_leaves_kernels_out_says_so_and_calls_none_new():
 @pytest.mark.parametrize("content", [b'{"schema_version": 1}', b'{"schema_version": 1, "targets": 3}', b"{"])
 def test_other_files_are_no_predictions(content):
     with pytest.raises(TraceError, match=r"p\.json"):
-        predicted.read(content, "p.json", None)
+        saved_prediction.read_prediction(content, "p.json", None)

@@ -9,15 +9,15 @@ from tests.conftest import SAMPLES
 from tests.graph.test_replays import replays
 from tests.jobs import gradient_step, job
 from tests.prediction.test_memory_and_cost import training
+from tracekit.analysis.idle import attribute_idle_time
 from tracekit.prediction import predict
-from tracekit.replay.engine import measured
-from tracekit.replay.idle import attribute
-from tracekit.replay.run import prepare
+from tracekit.replay.engine import build_measured_timeline
 from tracekit.reporting.findings import FINDINGS
-from tracekit.reporting.findings.case import Case
-from tracekit.reporting.findings.model import Finding
-from tracekit.reporting.findings.target import Bottleneck
-from tracekit.reporting.sections.table import in_steps
+from tracekit.reporting.findings.bottleneck import BottleneckFinding
+from tracekit.reporting.findings.context import FindingContext
+from tracekit.reporting.findings.finding import Finding
+from tracekit.reporting.kernel_rows import build_kernel_rows
+from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 
 BF16 = "c10::BFloat16"
@@ -47,10 +47,10 @@ class Timeline(TraceBuilder):
 
 def found(builder: TraceBuilder, *gpus) -> dict[str, Finding]:
     """The findings without the report's other sections, which replay the step dozens of times."""
-    run = prepare(builder.load())
+    run = prepare_run(builder.load())
     targets = tuple(predict(run, gpus).targets)
-    idle = attribute(run, measured(run.graph))
-    case = Case(run, in_steps(run, targets), idle, targets)
+    idle = attribute_idle_time(run, build_measured_timeline(run.graph))
+    case = FindingContext(run, build_kernel_rows(run, targets), idle, targets)
     return {finding.kind: finding for find in FINDINGS for finding in find(case)}
 
 
@@ -305,7 +305,7 @@ def test_decoding_by_older_attention_waits_for_memory():
     trace = flash(H100, queries=1)
     trace.call("cudaDeviceSynchronize", trace.cpu, trace.gpu + 3 - trace.cpu)
     assert "older-attention" not in trace.found()
-    (there,) = predict(prepare(trace.load()), ("b200",)).targets
+    (there,) = predict(prepare_run(trace.load()), ("b200",)).targets
     assert not any("FlashAttention" in note for note in there.notes)
 
 
@@ -314,7 +314,7 @@ def test_attention_that_a_target_has_better_kernels_for_is_said():
     trace.call("cudaDeviceSynchronize", trace.cpu, trace.gpu + 3 - trace.cpu)
     notes = {
         target.target.gpu.slug: target.notes
-        for target in predict(prepare(trace.load()), ("b200", "l40s", "h20")).targets
+        for target in predict(prepare_run(trace.load()), ("b200", "l40s", "h20")).targets
     }
     said = (
         "FlashAttention 2 (100 % of GPU time there) is written for an A100 and reaches at most 25 % of what b200's "
@@ -405,7 +405,7 @@ def test_what_limits_a_target_with_the_edits_that_it_is_predicted_with():
 def test_what_a_layout_adds_can_set_the_pace(cluster, change, kind):
     """Gradients over 25 Gbit/s, parameters over PCI Express, and a pipeline that mostly waits for itself."""
     predictions = tk.predict(tk.load(SAMPLES / "synthetic_transformer_train.json.gz"), cluster=cluster, **change)
-    told = [finding.limit for finding in tk.report(predictions).findings if isinstance(finding, Bottleneck)]
+    told = [finding.limit for finding in tk.report(predictions).findings if isinstance(finding, BottleneckFinding)]
     assert told == ([kind] if kind else [])
 
 
@@ -493,9 +493,9 @@ def test_every_finding_has_its_case_here():
     tested = {name.removeprefix("test_") for name in globals()}
     modules = {find.__module__.rsplit(".", 1)[1] for find in FINDINGS}
     names = {
-        "host": "launch_bound", "communication": "exposed_communication", "precision": "full_precision",
+        "communication": "exposed_communication", "precision": "full_precision",
         "tensor_cores": "tensor_cores_unused", "attention": "unfused_attention", "fusion": "unfused_chains",
-        "optimizer": "unfused_optimizer", "pageable": "pageable_copies", "target": "what_limits_a_target",
-        "memory": "memory_headroom", "stragglers": "straggler", "warmup": "warm_up", "work": "faster_than_bound",
+        "optimizer": "unfused_optimizer", "bottleneck": "what_limits_a_target",
+        "memory": "memory_headroom", "stragglers": "straggler", "warmup": "warm_up",
     }  # fmt: skip
     assert {names.get(module, module) for module in modules} <= tested

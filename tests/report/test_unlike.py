@@ -8,18 +8,18 @@ import pytest
 from tests.prediction.test_each_step import STEP, job
 from tracekit.cli.app import main
 from tracekit.prediction import predict
-from tracekit.render.html.page import page
-from tracekit.render.json import predicted
-from tracekit.replay.run import prepare
-from tracekit.reporting import build
-from tracekit.reporting.sections import idle, unlike, warnings
+from tracekit.render.html.page import render_page
+from tracekit.render.json import dump_prediction
+from tracekit.reporting import build_report
+from tracekit.reporting.sections import idle, unlike_steps, warnings
+from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 
 
 def said(builder: TraceBuilder, steps: str | None = None) -> str:
-    run = prepare(builder.load(), steps=steps)
-    found = unlike.build(run, idle.of(run))
-    return unlike.sentence(found) if found else ""
+    run = prepare_run(builder.load(), steps=steps)
+    found = unlike_steps.build(run, idle.analyze_idle_time(run))
+    return unlike_steps.sentence(found) if found else ""
 
 
 def test_a_slow_step_is_said_with_its_time_and_cause():
@@ -81,11 +81,11 @@ def test_no_more_than_three_are_named_the_farthest_first():
 
 def test_every_form_says_it(tmp_path, monkeypatch, capsys):
     trace = job(0, 0, 0, 10_000, 0)
-    run, sentence = prepare(trace.load()), said(trace)
-    assert sentence in warnings.build(run, idle.of(run))
-    report = build(run, tuple(predict(run, ["h100-sxm"]).values()))
-    assert sentence in json.loads(predicted(report))["warnings"]
-    assert sentence in page(report)
+    run, sentence = prepare_run(trace.load()), said(trace)
+    assert sentence in warnings.build_warnings(run, idle.analyze_idle_time(run))
+    report = build_report(run, tuple(predict(run, ["h100-sxm"]).values()))
+    assert sentence in json.loads(dump_prediction(report))["warnings"]
+    assert sentence in render_page(report)
     path = trace.save(tmp_path / "trace.json")
     monkeypatch.setattr(sys, "argv", ["tracekit", "predict", str(path), "--gpu", "h100-sxm"])
     with pytest.raises(SystemExit):

@@ -6,15 +6,15 @@ import pytest
 
 import tracekit as tk
 from tests.jobs import served
-from tracekit.replay.run import prepare
 from tracekit.reporting.sections import idle, warnings
+from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 from tracekit.trace import Trace
 
 
 def said_of(builder: TraceBuilder) -> tuple[str, ...]:
-    run = prepare(builder.load())
-    return warnings.build(run, idle.of(run))
+    run = prepare_run(builder.load())
+    return warnings.build_warnings(run, idle.analyze_idle_time(run))
 
 
 def said(unprofiled_step_us: object) -> str:
@@ -139,8 +139,8 @@ def test_of_several_ranks_it_is_said_whose_recording_is_damaged(damaged):
         builder.metadata["distributedInfo"] = {"backend": "nccl", "rank": number, "world_size": 2}
         rank = builder.load().ranks[0]
         ranks.append(replace(rank, warnings=("the file is cut short",)) if number in damaged else rank)
-    run = prepare(Trace(tuple(ranks)))
-    said = [warning for warning in warnings.build(run, idle.of(run)) if "cut short" in warning]
+    run = prepare_run(Trace(tuple(ranks)))
+    said = [warning for warning in warnings.build_warnings(run, idle.analyze_idle_time(run)) if "cut short" in warning]
     alone = [f"rank {number}: the file is cut short" for number in damaged]
     assert said == (alone if len(damaged) == 1 else ["the file is cut short (and 1 more like it)"])
 

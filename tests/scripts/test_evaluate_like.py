@@ -3,14 +3,14 @@
 import pytest
 from evaluate_like import lines
 
-from tracekit.replay.run import Run, prepare
+from tracekit.run import MeasuredRun, prepare_run
 from tracekit.testing import A100, TraceBuilder
 
 H100 = {**A100, "name": "NVIDIA H100 80GB HBM3", "computeMajor": 9, "numSms": 132}
 NAME = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3>>"
 
 
-def recorded(device: dict[str, object], **durations_us: list[float]) -> Run:
+def recorded(device: dict[str, object], **durations_us: list[float]) -> MeasuredRun:
     """A trace of additions, for each number of rows as many as there are times."""
     trace, start = TraceBuilder(device), 100.0
     for rows, times_us in durations_us.items():
@@ -19,7 +19,7 @@ def recorded(device: dict[str, object], **durations_us: list[float]) -> Run:
             trace.op("aten::add", start - 20, 10, dims=dims, types=["float", "float", "Scalar"])
             trace.kernel(NAME, start, us, launch=start - 15)
             start += us + 50
-    return prepare(trace.load())
+    return prepare_run(trace.load())
 
 
 def test_equal_ops_are_told_by_their_shapes_and_summed_over_the_calls_there() -> None:

@@ -26,8 +26,8 @@ from tracekit.web.store import Store
 # A PostgreSQL data base to use in place of SQLite; its tables are emptied.
 VARIABLE = "TRACEKIT_TEST_DATABASE"
 
-RUN = "import sys; from tracekit.web.server import run; from tracekit.web.settings import Settings; "
-RUN += "run(Settings.from_json(sys.argv[1]))"
+RUN = "import sys; from tracekit.web.server import run_server; from tracekit.web.settings import Settings; "
+RUN += "run_server(Settings.from_json(sys.argv[1]))"
 
 
 class Api:
@@ -157,7 +157,7 @@ def work(settings, store):
     def do(**changed):
         job = store.jobs.claim("test")
         assert job is not None
-        worker.do(job, replace(settings, **changed), store)
+        worker.run_job_with_limits(job, replace(settings, **changed), store)
         return job
 
     return do

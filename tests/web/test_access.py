@@ -7,8 +7,8 @@ import socket
 import pytest
 
 from tracekit.errors import OutputError, TracekitError
-from tracekit.web.server import run
-from tracekit.web.settings import Settings, check
+from tracekit.web.server import run_server
+from tracekit.web.settings import Settings, check_settings
 from tracekit.web.store import Store
 
 TOKEN = "a-token-of-enough-characters"
@@ -67,7 +67,7 @@ def test_a_port_that_is_taken_is_one_line(tmp_path):
         port = taken.getsockname()[1]
         listening = []
         with pytest.raises(OutputError, match=f"127.0.0.1:{port} can't be listened on: Address already in use. Choose"):
-            run(Settings(data=tmp_path, port=port), lambda: listening.append(port))
+            run_server(Settings(data=tmp_path, port=port), lambda: listening.append(port))
     assert not listening
 
 
@@ -95,7 +95,7 @@ def test_the_token_is_kept_by_the_browser(guarded):
 )
 def test_unsafe_settings_are_refused(settings, says, tmp_path):
     with pytest.raises(TracekitError, match=says):
-        check(Settings(data=tmp_path, **settings))
+        check_settings(Settings(data=tmp_path, **settings))
 
 
 def test_other_sites_can_do_nothing(api):

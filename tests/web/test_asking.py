@@ -8,7 +8,7 @@ import pytest
 from tests.layers import NODE
 from tests.prediction.test_experts import Model
 from tracekit.testing import TraceBuilder
-from tracekit.web.words import on_page
+from tracekit.web.field_labels import use_field_names
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ def test_an_address_that_is_cut_short(api, address):
     ],
 )
 def test_words_of_the_page(message, on_the_page):
-    assert on_page(message) == on_the_page
+    assert use_field_names(message) == on_the_page
 
 
 def test_the_cluster_of_the_trace_tells_the_gpu_that_the_trace_does_not(api, work):

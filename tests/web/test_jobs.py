@@ -14,7 +14,7 @@ from tests.layers import NODE
 from tests.prediction.test_experts import Model
 from tracekit.testing import TraceBuilder
 from tracekit.web.database import Database
-from tracekit.web.errors import FullError
+from tracekit.web.errors import DiskFullError
 from tracekit.web.jobs import MOST_ATTEMPTS
 from tracekit.web.store import Store
 
@@ -181,7 +181,7 @@ def test_deleting_makes_room_on_a_full_disk(api, make_trace, settings, monkeypat
 
     def full(self, statement, *values):
         if any((settings.data / "files" / "uploads").iterdir()) and statement.startswith("UPDATE"):
-            raise FullError("The server's disk is full.")
+            raise DiskFullError("The server's disk is full.")
         return run(self, statement, *values)
 
     job = api.begin(api.put(make_trace()))
@@ -216,11 +216,11 @@ def test_what_expires_leaves_nothing(start, as_api, settings, make_trace, work, 
     api.client.put("/api/v1/traces/t", content=b"data")
     job = kept.begin(kept.put(make_trace()), ask={"gpus": ["t4"]})
     work()
-    store.sweep()
+    store.delete_expired()
     assert kept.job(job)["state"] == "done"
     store.database.run("UPDATE jobs SET expires = ?", time.time() - 1)
     assert kept.client.get(f"/api/v1/jobs/{job}").status_code == 404
-    store.sweep()
+    store.delete_expired()
     assert leftovers(settings) == []
     for table in ("uploads", "jobs"):
         assert store.database.run(f"SELECT * FROM {table}") == []
@@ -231,7 +231,7 @@ def test_files_that_nothing_refers_to_are_swept(store, settings):
         path = settings.data / orphan
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("left by a killed process")
-    store.sweep()
+    store.delete_expired()
     assert leftovers(settings) == []
 
 
@@ -302,7 +302,7 @@ def test_a_job_that_can_not_be_noted_leaves_its_upload(api, make_trace, monkeypa
 
     def full(self, statement, *values):
         if statement.startswith("INSERT INTO jobs"):
-            raise FullError("The server's disk is full.")
+            raise DiskFullError("The server's disk is full.")
         return run(self, statement, *values)
 
     monkeypatch.setattr(Database, "run", full)
@@ -346,10 +346,10 @@ def test_files_at_any_fsspec_url(url, tmp_path):
         assert files.fetch(key, tmp_path).read_text() == key
         with files.open(key) as file:
             assert file.read() == key.encode()
-    assert files.below("jobs") == ["b"]
+    assert files.list_names("jobs") == ["b"]
     files.remove("jobs/b")
     files.remove("uploads/a")
-    assert files.below("jobs") == files.below("uploads") == []
+    assert files.list_names("jobs") == files.list_names("uploads") == []
     assert not files.has("uploads/a")
     files.remove("uploads/a")
 

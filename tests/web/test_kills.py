@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.web.conftest import until
-from tracekit.web.workers import Workers
+from tracekit.web.workers import WorkerPool
 
 SAMPLE = Path(__file__).parents[2] / "sample_traces" / "synthetic_transformer_train.json.gz"
 TUS = {"Tus-Resumable": "1.0.0"}
@@ -43,7 +43,7 @@ def test_a_worker_that_can_not_be_started_is_tried_again(settings, store, monkey
 
     monkeypatch.setattr("tracekit.web.workers.subprocess.Popen", none_left)
     monkeypatch.setattr("tracekit.web.workers.PAUSE_S", 0.01)
-    workers = Workers(replace(settings, workers=1), store)
+    workers = WorkerPool(replace(settings, workers=1), store)
     workers.start()
     assert again.wait(10)
     workers.stop()
@@ -108,7 +108,7 @@ def test_a_job_without_memory_says_so(api, make_trace, work, monkeypatch):
     def hungry(*_, **__):
         raise MemoryError
 
-    monkeypatch.setattr("tracekit.web.work.prepare", hungry)
+    monkeypatch.setattr("tracekit.web.work.prepare_run", hungry)
     job = api.begin(api.put(make_trace()))
     work(memory_bytes=3 << 30)
     assert "3 GiB" in api.job(job)["error"]["message"]

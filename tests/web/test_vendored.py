@@ -4,7 +4,7 @@ import hashlib
 import re
 import tomllib
 
-from tracekit.web.answers import STATIC
+from tracekit.web.responses import STATIC
 
 VENDOR = STATIC / "vendor"
 TEMPLATES = STATIC.parent / "templates"

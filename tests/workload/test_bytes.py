@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from tracekit.workload.classify import classify
-from tracekit.workload.ops import work
+from tracekit.workload.classify import classify_activity
+from tracekit.workload.ops import compute_work
 from tracekit.workload.signature import Signature
 
 torch = pytest.importorskip("torch")
@@ -95,6 +95,6 @@ def test_bytes(op, tmp_path):
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     args = next(event["args"] for event in events if event.get("cat") == "cpu_op" and event["name"] == op)
     told = [json.dumps(args.get(name, [])) for name in ("Input Dims", "Input type", "Concrete Inputs", "Input Strides")]
-    columns = work(Signature.parse(op, *told), classify("kernel", kernel, op))
+    columns = compute_work(Signature.parse(op, *told), classify_activity("kernel", kernel, op))
     assert columns is not None
     assert columns["bytes"] == pytest.approx(moved.bytes[op], rel=ROUNDING)

@@ -4,7 +4,7 @@ import pytest
 
 from tests.kernels import kernel_of, only
 from tracekit.testing import TraceBuilder
-from tracekit.workload.extract import extract
+from tracekit.workload.kernel_table import build_kernel_table
 
 
 def test_convolution_of_stride_two():
@@ -109,7 +109,7 @@ def test_of_two_unnamed_gradients_the_second_is_the_weight_s():
     builder.op("aten::convolution_backward", 0, 50, dims=dims, types=["c10::Half"] * 3, concrete=concrete)
     for launch in (10, 20):
         builder.kernel("miopenSp3AsmConv_v30_3_1_gfx9_fp16_dot2_edc_f3x2_stride1", 60 + launch, 5, launch=launch)
-    kernels = extract(builder.load().rank()).sort("ts_ns")
+    kernels = build_kernel_table(builder.load().rank()).sort("ts_ns")
     assert kernels.select("direction", "m", "k", "share").rows() == [
         ("dgrad", 4 * 28 * 28, 128, 1.0),
         ("wgrad", 128, 4 * 28 * 28, 1.0),

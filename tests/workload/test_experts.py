@@ -5,7 +5,7 @@ import pytest
 
 import tracekit as tk
 from tracekit.testing import TraceBuilder
-from tracekit.workload.extract import extract
+from tracekit.workload.kernel_table import build_kernel_table
 
 TILE = "Fp32_t128x16x256u2_s3_et128x16_m128x16x32_cga1x1x1_16dp256b_rM_TN_transOut_schedP2x1x2x3_biasM_bN"
 FIRST = f"bmm_MxE4m3_MxE2m1MxE4m3_{TILE}_tma_tmaOpt_clmp_swiGlu_dynBatch_sm100f"
@@ -26,7 +26,7 @@ def moe(first_blocks: int, second_blocks: int, tokens: int = TOKENS) -> pl.DataF
     launches = ((QUANTISE, 7), (FIRST, first_blocks), (SECOND, second_blocks), (FINALIZE, 7))
     for i, (name, blocks) in enumerate(launches):
         builder.kernel(name, 200 + 50 * i, 40, launch=10 + i, grid=[blocks, 1, 1], block=[128, 1, 1])
-    return extract(builder.load().rank())
+    return build_kernel_table(builder.load().rank())
 
 
 def test_grids_tell_width_and_top_k():
@@ -67,7 +67,7 @@ def test_a_grid_that_no_routing_explains_is_left_alone(first: int, second: int):
 
 def test_real_experts_are_as_wide_as_the_model_says(real_traces):
     """gpt-oss-120b on 8 GPUs: 4 of 128 experts, 2880 wide, of which each GPU has 360, padded to 512."""
-    kernels = extract(tk.load(real_traces / "b200_eager_rank0_of_8.json.gz").rank())
+    kernels = build_kernel_table(tk.load(real_traces / "b200_eager_rank0_of_8.json.gz").rank())
     products = kernels.filter(pl.col("name").str.starts_with("bmm_"))
     assert set(products.select("batch", "m", "n", "k").rows()) == {(128, 28, 1024, 3072), (128, 28, 3072, 512)}
 
@@ -89,7 +89,7 @@ def triton(op_tokens: int = 32, first: int = 46 * 38, second: int = 24 * 38) -> 
 
 
 def test_grids_of_tritons_grouped_products():
-    rows = {row["name"]: row for row in extract(triton().load().rank()).iter_rows(named=True)}
+    rows = {row["name"]: row for row in build_kernel_table(triton().load().rank()).iter_rows(named=True)}
     sizes = ("family", "dtype", "batch", "m", "n", "k", "work_low")
     assert [rows[f"{OGS}_swiglu"][name] for name in sizes] == ["gemm", "bf16", 32, 4, 5888, 3072, 4 / 32]
     assert [rows[OGS][name] for name in sizes] == ["gemm", "bf16", 32, 4, 3072, 2944, 4 / 32]
@@ -100,7 +100,7 @@ def test_grids_of_tritons_grouped_products():
 
 def test_products_that_stay_on_their_processors_tell_nothing():
     persistent = triton(first=148, second=148)
-    assert extract(persistent.load().rank())["work_from"].to_list() == [None] * 3
+    assert build_kernel_table(persistent.load().rank())["work_from"].to_list() == [None] * 3
 
 
 def test_a_replay_has_the_grid_of_its_capture(tmp_path):
@@ -117,7 +117,7 @@ def test_a_replay_has_the_grid_of_its_capture(tmp_path):
         graph = builder.events[-1]["args"]["correlation"]
         for i, (name, _) in enumerate(launches):
             builder.kernel(name, replay + 20 + 100 * i, 60, correlation=graph)
-    kernels = extract(tk.load(builder.save(tmp_path / "trace.json")).rank())
+    kernels = build_kernel_table(tk.load(builder.save(tmp_path / "trace.json")).rank())
     assert kernels["blocks"].to_list() == [46 * 38, 24 * 38] * 2
     assert kernels.select("batch", "m", "n", "k").rows() == [(32, 4, 5888, 3072), (32, 4, 3072, 2944)] * 2
 
@@ -138,7 +138,7 @@ def test_marlin_reads_the_experts_that_tokens_are_sent_to(is_ep):
         concrete=[*[""] * len(tensors), *scalars],
     )
     name = "void marlin_moe_wna16::Marlin<__nv_bfloat16, 256, 1, 8, 8, false, 4, 8, false>(int4 const*)"
-    row = extract(builder.kernel(name, 60, 30, launch=10).load().rank()).row(0, named=True)
+    row = build_kernel_table(builder.kernel(name, 60, 30, launch=10).load().rank()).row(0, named=True)
     sizes = ("family", "dtype", "batch", "m", "n", "k", "work_low")
     assert [row[name] for name in sizes] == ["gemm", "bf16", 12, 1, 256, 512, 2 / 12]
     stored = 16 * 32 * 512 * 4 + 16 * 4 * 256 * 2
@@ -159,7 +159,7 @@ def test_the_activation_between_them_tells_of_products_that_are_launched_without
         .op("vllm::moe_forward", 300, 100, dims=dims, types=types)
         .kernel("fused_moe_kernel", 500, 40, launch=330)
     )
-    kernels = extract(builder.load().rank()).filter(pl.col("name") == "fused_moe_kernel")
+    kernels = build_kernel_table(builder.load().rank()).filter(pl.col("name") == "fused_moe_kernel")
     columns = kernels.select("family", "batch", "m", "n", "k", "work_low")
     assert columns.rows()[:2] == [
         ("gemm", 12, 1, 512, 512, 2 / 12 * 17 / 64),
@@ -184,4 +184,4 @@ def test_what_quantises_the_tokens_tells_what_the_products_multiply():
         .op("_C::silu_and_mul", 340, 4, dims=[[12, 256], [12, 512]], types=types[:2])
         .kernel("fused_moe_kernel", 500, 40, launch=330)
     )
-    assert extract(builder.load().rank())["dtype"].to_list() == ["fp8", "bf16", "fp8", "bf16"]
+    assert build_kernel_table(builder.load().rank())["dtype"].to_list() == ["fp8", "bf16", "fp8", "bf16"]

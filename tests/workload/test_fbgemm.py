@@ -3,7 +3,7 @@
 import pytest
 
 from tracekit.testing import TraceBuilder
-from tracekit.workload.extract import extract
+from tracekit.workload.kernel_table import build_kernel_table
 
 # 1792 indices into 3 tables, summed for 128 samples: 384 sums, 16 wide.
 INDICES, TABLES, SAMPLES, WIDTH = 1792, 3, 128, 16
@@ -35,7 +35,7 @@ def backward(builder, kernels, kind="rowwise_adagrad", samples=SAMPLES):
     builder.op(name, 200, 90, dims=[[samples, TABLES * WIDTH]], types=["float"])
     for i, kernel in enumerate(kernels):
         builder.kernel(kernel, 300 + 40 * i, 10 * (i + 1), launch=210 + 5 * i)
-    return [row for row in extract(builder.load().rank()).iter_rows(named=True) if row["name"] in kernels]
+    return [row for row in build_kernel_table(builder.load().rank()).iter_rows(named=True) if row["name"] in kernels]
 
 
 UPDATES = [
@@ -62,7 +62,7 @@ def test_a_backward_pass_that_names_its_indices_needs_no_lookup(flags):
              "", "long int", "long int", ""]  # fmt: skip
     name = "fbgemm::split_embedding_backward_codegen_rowwise_adagrad_unweighted_exact_cuda"
     builder = TraceBuilder().op(name, 200, 90, dims=dims, types=types).kernel(UPDATES[0], 300, 10, launch=210)
-    row = extract(builder.load().rank()).row(0, named=True)
+    row = build_kernel_table(builder.load().rank()).row(0, named=True)
     assert (row["family"], row["bytes"]) == ("optimizer", INDICES * (WIDTH * 4 + 12))
 
 
@@ -73,7 +73,7 @@ def test_a_lookup_as_an_op_of_its_own():
     name = "fbgemm::split_embedding_codegen_forward_unweighted_cuda"
     builder = TraceBuilder().op(name, 0, 50, dims=dims, types=types, concrete=concrete)
     kernel = "void split_embedding_codegen_forward_unweighted_kernel<c10::Half, float, float, long, 4ul, 32ul>"
-    row = extract(builder.kernel(kernel, 60, 30, launch=10).load().rank()).row(0, named=True)
+    row = build_kernel_table(builder.kernel(kernel, 60, 30, launch=10).load().rank()).row(0, named=True)
     summed = TABLES * SAMPLES * WIDTH * 4
     assert (row["family"], row["bytes"]) == (
         "embedding", INDICES * WIDTH * 2 + summed + 8 * (INDICES + TABLES * SAMPLES + 1),
@@ -106,7 +106,7 @@ def test_a_backward_pass_goes_the_way_back():
     for i in (0, 1):
         builder.op(name, 200 + 100 * i, 90, dims=[[SAMPLES, TABLES * WIDTH]], types=["float"])
         builder.kernel(UPDATES[i], 500 + 40 * i, 10, launch=210 + 100 * i)
-    assert extract(builder.load().rank())["rows"].to_list() == [20, 10]
+    assert build_kernel_table(builder.load().rank())["rows"].to_list() == [20, 10]
 
 
 @pytest.mark.parametrize(("samples", "kind"), [(64, "rowwise_adagrad"), (SAMPLES, "lamb")])
@@ -136,7 +136,7 @@ def test_without_a_lookup_that_fits_nothing_is_told(samples, kind):
 )  # fmt: skip
 def test_what_fbgemm_moves(op, kernel, dims, types, family, bytes_):
     builder = TraceBuilder().op(op, 0, 50, dims=dims, types=types).kernel(kernel, 60, 30, launch=10)
-    row = extract(builder.load().rank()).row(0, named=True)
+    row = build_kernel_table(builder.load().rank()).row(0, named=True)
     assert (row["family"], row["bytes"]) == (family, bytes_)
 
 
@@ -166,6 +166,6 @@ def test_lookups_in_quantised_tables(widest, pooling, bytes_, bracket):
         concrete=concrete,
     )
     name = "void nbit::INT8_split_embedding_codegen_forward_unweighted_kernel_small_L<int, c10::Half, 4u, 4u, 8u>"
-    row = extract(builder.kernel(name, 60, 5, launch=10).load().rank()).row(0, named=True)
+    row = build_kernel_table(builder.kernel(name, 60, 5, launch=10).load().rank()).row(0, named=True)
     assert (row["family"], row["bytes"]) == ("embedding", bytes_)
     assert (row["work_low"], row["work_high"]) == pytest.approx(bracket) if bracket[0] else bracket

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tracekit.workload.ops import FORMULAS, work
+from tracekit.workload.ops import FORMULAS, compute_work
 from tracekit.workload.signature import Signature
 
 torch = pytest.importorskip("torch")
@@ -23,11 +23,11 @@ def counted(args, name):
     signature = Signature.parse(
         name, json.dumps(args["Input Dims"]), json.dumps(args["Input type"]), json.dumps(concrete)
     )
-    columns = work(signature, "conv" if "conv" in name else "gemm")
+    columns = compute_work(signature, "conv" if "conv" in name else "gemm")
     assert columns is not None, (name, args)
     if name != "aten::convolution_backward":
         return flops_of(columns)
-    wants_input, wants_weight, _ = signature.value(10)
+    wants_input, wants_weight, _ = signature.get_value(10)
     return (wants_input + wants_weight) * flops_of(columns)
 
 
@@ -131,7 +131,7 @@ def test_attention(op):
     q, k = (2, 8, 24, 64), (2, 8, 40, 64)
     backward = op.endswith("backward")
     dims = [q, q, k, k] if backward else [q, k, k]
-    columns = work(Signature(op, [list(shape) for shape in dims], ["float"] * len(dims), []), "attention")
+    columns = compute_work(Signature(op, [list(shape) for shape in dims], ["float"] * len(dims), []), "attention")
     products = columns["batch"] * columns["heads"] * columns["q_len"] * columns["kv_len"] * columns["head_dim"]
     expected = oracle.sdpa_backward_flop_count(q, q, k, k) if backward else oracle.sdpa_flop_count(q, k, k)
     assert (10 if backward else 4) * products == expected

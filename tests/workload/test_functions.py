@@ -6,7 +6,7 @@ Arguments as TransformerEngine 2, Liger-Kernel 0.6, Unsloth, flash-attn 2.8 and 
 import pytest
 
 from tracekit.testing import TraceBuilder
-from tracekit.workload.extract import extract
+from tracekit.workload.kernel_table import build_kernel_table
 
 BF16, FLOAT, INT, SCALAR = "c10::BFloat16", "float", "int", "Scalar"
 NVJET = "nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NNT"
@@ -22,7 +22,7 @@ def kernels_of(function, inputs, gradient, forward=(), backward=(), concrete=Non
         builder.kernel(name, 200 + 40 * i, 30, launch=10 + i)
     for i, name in enumerate(backward):
         builder.kernel(name, 600 + 40 * i, 30, launch=110 + i)
-    return extract(builder.load().rank()).rows(named=True)
+    return build_kernel_table(builder.load().rank()).rows(named=True)
 
 
 def sizes(rows):
@@ -91,7 +91,7 @@ def test_experts_of_a_serving_engine():
     )
     for i in range(2):
         builder.kernel("fused_moe_kernel", 60 + 40 * i, 30, launch=10 + i)
-    rows = extract(builder.load().rank()).rows(named=True)
+    rows = build_kernel_table(builder.load().rank()).rows(named=True)
     assert sizes(rows) == [(8, 4, 1024, 256), (8, 4, 256, 512)]
     assert {(row["family"], row["work_low"], row["work_high"]) for row in rows} == {("gemm", 0.25, 1.0)}
 
@@ -145,7 +145,9 @@ def test_a_backward_pass_without_its_forward_call_has_no_work():
     builder = TraceBuilder().op(
         "Fast_CrossEntropyLossBackward", 0, 50, dims=[[32]], types=[BF16], **{"Sequence number": 3}
     )
-    row = extract(builder.kernel("_cross_entropy_backward", 60, 30, launch=10).load().rank()).row(0, named=True)
+    row = build_kernel_table(builder.kernel("_cross_entropy_backward", 60, 30, launch=10).load().rank()).row(
+        0, named=True
+    )
     assert (row["family"], row["bytes"]) == ("softmax", None)
 
 

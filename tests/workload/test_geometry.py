@@ -5,8 +5,8 @@ import pytest
 
 import tracekit as tk
 from tracekit.testing import TraceBuilder
-from tracekit.workload import geometry
-from tracekit.workload.extract import extract
+from tracekit.workload.kernel_table import build_kernel_table
+from tracekit.workload.work_inference import pointwise
 
 ADD = (
     "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, "
@@ -22,7 +22,7 @@ GEMM = "volta_sgemm_128x64_nn"
 def launched(name: str, blocks: int, threads: int = 128, **kwargs) -> dict[str, object]:
     """A kernel without shapes, as ``extract`` describes it."""
     builder = TraceBuilder().kernel(name, 20, 10, launch=1, grid=[blocks, 1, 1], block=[threads, 1, 1], **kwargs)
-    return extract(builder.load().rank()).row(0, named=True)
+    return build_kernel_table(builder.load().rank()).row(0, named=True)
 
 
 def test_a_vectorised_kernel():
@@ -66,7 +66,7 @@ def test_amds_wavefronts_take_twice_as_many_elements():
     builder = TraceBuilder().kernel("Cijk_Alik_Bljk_SB_MT32x32x64", 40, 5, launch=30, grid=[3, 1, 1], block=[128, 1, 1])
     name = SOFTMAX.format("forward", "float, float", 7)
     builder.kernel(name, 20, 10, launch=1, grid=[64, 1, 1], block=[128, 1, 1])
-    kernels = extract(builder.load().rank()).filter(pl.col("name") == name)
+    kernels = build_kernel_table(builder.load().rank()).filter(pl.col("name") == name)
     assert kernels.select("rows", "cols").row(0) == (64 * 2 * 2, 128)
 
 
@@ -74,7 +74,7 @@ def test_grids_that_are_all_multiples_of_the_block_count_blocks_too():
     name = ADD.replace("at::detail::Array", "std::array")
     builder = TraceBuilder().kernel("other", 40, 5, launch=30, grid=[512, 1, 1], block=[256, 1, 1])
     builder.kernel(name, 20, 10, launch=1, grid=[25600, 1, 1], block=[256, 1, 1])
-    kernels = extract(builder.load().rank()).filter(pl.col("name") == name)
+    kernels = build_kernel_table(builder.load().rank()).filter(pl.col("name") == name)
     assert kernels["cols"].to_list() == [25600 * 256 * 4]
 
 
@@ -95,15 +95,17 @@ def test_other_launches_tell_no_work(name):
 def test_shapes_win():
     builder = TraceBuilder().op("aten::add", 0, 10, dims=[[1000], [1000], []], types=["float", "float", "Scalar"])
     builder.kernel(ADD, 20, 10, launch=1, grid=[2, 1, 1], block=[128, 1, 1])
-    row = extract(builder.load().rank()).row(0, named=True)
+    row = build_kernel_table(builder.load().rank()).row(0, named=True)
     assert (row["work_from"], row["bytes"], row["work_low"]) == ("shapes", 12_000, None)
 
 
 def test_recorded_shapes_lie_inside_the_bracket(real_traces):
     """Pointwise kernels with shapes, told again from their launch."""
-    kernels = extract(tk.load(real_traces / "v100_resnet50_train_6steps_2021.json.gz").rank())
+    kernels = build_kernel_table(tk.load(real_traces / "v100_resnet50_train_6steps_2021.json.gz").rank())
     hidden = kernels.with_columns(work_from=pl.lit(None, pl.String))
-    both = geometry.fill(hidden).with_columns(recorded=kernels["bytes"] * kernels["share"], of=kernels["work_from"])
+    both = pointwise.infer_pointwise_work(hidden).with_columns(
+        recorded=kernels["bytes"] * kernels["share"], of=kernels["work_from"]
+    )
     told = both.filter((pl.col("work_from") == "geometry") & (pl.col("of") == "shapes"))
     ratio = pl.col("recorded") / pl.col("bytes")
     inside = ratio.is_between(pl.col("work_low") * 0.99, pl.col("work_high") * 1.01)

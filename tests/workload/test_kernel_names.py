@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from tracekit.workload.names import KernelName, describe
+from tracekit.workload.names import KernelName, parse_kernel_name
 
 TENSILE = "_SN_LDSB1_AFC1_AFEM1_AFEM1_ASEM1_CLR1_CADS0_EPS0_GRVWA8_GRVWB8"
 XMMA_CONV = "implicit_gemm_f32f32_tf32f32_f32_nhwckrsc_nhwc"
@@ -325,15 +325,15 @@ COLLECTIVE = [
     ("name", "expected"), [*CUBLAS, *CUTLASS, *CUDNN, *ATTENTION, *DEEPGEMM, *ROCM, *TRITON, *TRTLLM, *COLLECTIVE]
 )
 def test_names_of_libraries(name: str, expected: KernelName) -> None:
-    assert describe(name) == expected
+    assert parse_kernel_name(name) == expected
 
 
 @pytest.mark.parametrize("name", ["my_kernel", "void at::native::vectorized_elementwise_kernel<4, float>", ""])
 def test_a_name_that_no_library_wrote_tells_nothing(name: str) -> None:
-    assert describe(name) is None
+    assert parse_kernel_name(name) is None
 
 
 def test_long_names_take_no_longer_than_their_length():
     start = time.process_time()
-    describe("_ZN2ck27kernel_gemm_xdl_cshuffle_v3INS_" + "x" * 20_000)
+    parse_kernel_name("_ZN2ck27kernel_gemm_xdl_cshuffle_v3INS_" + "x" * 20_000)
     assert time.process_time() - start < 1

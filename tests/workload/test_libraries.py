@@ -7,10 +7,10 @@ flash-attn of 2026 declare them.
 import polars as pl
 import pytest
 
-from predictors.kernels import complete, with_law
-from predictors.work import with_work
+from predictors.kernels import add_law, complete_columns
+from predictors.work import add_work
 from tracekit.testing import TraceBuilder
-from tracekit.workload.extract import extract
+from tracekit.workload.kernel_table import build_kernel_table
 
 BF16, FLOAT, COMPLEX, INT8, UINT8 = "c10::BFloat16", "float", "c10::complex<float>", "signed char", "unsigned char"
 LIST, SCALAR = "ScalarList", "Scalar"
@@ -20,7 +20,7 @@ def kernels_of(op, names, dims, types, concrete=None):
     builder = TraceBuilder().op(op, 0, 50, dims=dims, types=types, concrete=concrete)
     for i, name in enumerate(names):
         builder.kernel(name, 60 + 40 * i, 30, launch=10 + i)
-    return extract(builder.load().rank()).rows(named=True)
+    return build_kernel_table(builder.load().rank()).rows(named=True)
 
 
 def kernel_of(op, name, dims, types, concrete=None):
@@ -102,7 +102,7 @@ def test_an_elementwise_kernel_too_small_for_a_group_norms_input_works_on_its_ch
     dims = [[2, 64, 64, 64], [2, 64, 64, 64], [2, 8], [2, 8], [64]]
     builder = TraceBuilder().op(op, 0, 50, dims=dims, types=[FLOAT] * 5)
     trace = builder.kernel(kernel, 60, 30, launch=10, grid=(blocks, 1, 1), block=(128, 1, 1)).load()
-    row = extract(trace.rank()).row(0, named=True)
+    row = build_kernel_table(trace.rank()).row(0, named=True)
     assert (row["family"], row["part"], row["bytes"]) == ("norm", part, bytes_)
 
 
@@ -183,7 +183,7 @@ def test_products_read_a_weight_as_narrow_as_it_is_stored(op, kernel, dims, type
     row = kernel_of(op, kernel, dims, types, concrete)
     assert [row[name] for name in ("family", "m", "n", "k", "bytes")] == ["gemm", 4, 512, 256, bytes_]
     builder = TraceBuilder().op(op, 0, 50, dims=dims, types=types, concrete=concrete).kernel(kernel, 60, 30, launch=9)
-    worked = with_work(with_law(complete(extract(builder.load().rank()))))
+    worked = add_work(add_law(complete_columns(build_kernel_table(builder.load().rank()))))
     assert worked.select("work_flops", "work_bytes").row(0) == (2 * 4 * 512 * 256, bytes_)
 
 
@@ -445,7 +445,7 @@ def test_a_window_limits_the_keys(op, tensors, concrete, window):
     dims = tensors + [[]] * (16 - len(tensors))
     row = kernel_of(op, FLASH, dims, [BF16] * len(dims), [concrete.get(i, "") for i in range(len(dims))])
     assert (row["q_len"], row["window"]) == (8192, window)
-    worked = with_work(with_law(complete(pl.DataFrame([row]))))
+    worked = add_work(add_law(complete_columns(pl.DataFrame([row]))))
     # The first 4096 queries see ever more keys, the others 4096 each.
     if window == 4096:
         assert worked["work_flops"][0] == 2 * 2 * 2 * 8 * 64 * (4096 * 4097 / 2 + 4096 * 4096)

@@ -3,13 +3,13 @@
 import pytest
 
 from tracekit.testing import TraceBuilder
-from tracekit.workload.extract import extract
+from tracekit.workload.kernel_table import build_kernel_table
 
 CHUNK = 65536
 
 
 def kernel_of(name, **launch):
-    return extract(TraceBuilder().kernel(name, 60, 30, launch=10, **launch).load().rank()).row(0, named=True)
+    return build_kernel_table(TraceBuilder().kernel(name, 60, 30, launch=10, **launch).load().rank()).row(0, named=True)
 
 
 @pytest.mark.parametrize(

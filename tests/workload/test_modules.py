@@ -7,12 +7,12 @@ import pytest
 
 import tracekit
 from tracekit.errors import TracekitError
-from tracekit.ingest import NO_STACKS, cache, load_bytes
+from tracekit.ingest import NO_STACKS_WARNING, cache, load_bytes
 from tracekit.ingest.decode import decode
-from tracekit.reporting.sections.modules import build
+from tracekit.reporting.sections.modules import build_module_times
 from tracekit.testing import TraceBuilder
-from tracekit.workload import modules
-from tracekit.workload.extract import extract
+from tracekit.workload import module_paths
+from tracekit.workload.kernel_table import build_kernel_table
 
 AUTOGRAD_THREAD = 101
 
@@ -42,7 +42,7 @@ def two_layers() -> TraceBuilder:
 
 
 def told(builder: TraceBuilder, column: str = "module") -> dict[str, str | None]:
-    return dict(extract(builder.load(stacks=True).rank()).select("name", column).iter_rows())
+    return dict(build_kernel_table(builder.load(stacks=True).rank()).select("name", column).iter_rows())
 
 
 def test_paths_tell_layers_apart_and_name_their_parts_alike():
@@ -60,7 +60,7 @@ def test_paths_tell_layers_apart_and_name_their_parts_alike():
 def test_python_is_not_read_unless_asked_for():
     rank = two_layers().load().rank()
     assert rank.frames.is_empty()
-    assert extract(rank).select("module", "python_line").null_count().row(0) == (7, 7)
+    assert build_kernel_table(rank).select("module", "python_line").null_count().row(0) == (7, 7)
     assert rank.warnings == two_layers().load(stacks=True).rank().warnings
 
 
@@ -78,13 +78,13 @@ def test_traces_with_and_without_stacks_are_cached_apart(tmp_path, monkeypatch):
     path = two_layers().save(tmp_path / "trace.json")
     read = [tracekit.load(path, stacks=stacks).rank().frames.height for stacks in (False, True, False, True)]
     assert read == [0, 10, 0, 10]
-    assert cache.usage().entries == 2
+    assert cache.measure_usage().entries == 2
 
 
 def test_stacks_that_were_not_recorded_are_said(tmp_path):
     path = TraceBuilder().kernel("k", 20, 5, launch=1).save(tmp_path / "trace.json")
-    assert NO_STACKS in tracekit.load(path, stacks=True).rank().warnings
-    assert NO_STACKS not in tracekit.load(path).rank().warnings
+    assert NO_STACKS_WARNING in tracekit.load(path, stacks=True).rank().warnings
+    assert NO_STACKS_WARNING not in tracekit.load(path).rank().warnings
 
 
 def test_the_innermost_function_that_is_neither_pytorchs_nor_pythons():
@@ -177,7 +177,7 @@ def test_times_of_whole_microseconds_and_modules_that_call_themselves():
         .python("nn.Module: B_0", 0, 10)
         .kernel("k", 60, 5, launch=1)
     )
-    assert modules.paths(calls.load(stacks=True).rank().frames).to_list() == ["A.B.A", "A.B.A.B"] * 2
+    assert module_paths.build_module_paths(calls.load(stacks=True).rank().frames).to_list() == ["A.B.A", "A.B.A.B"] * 2
 
 
 def test_time_by_module_puts_layers_that_are_alike_together():
@@ -188,7 +188,7 @@ def test_time_by_module_puts_layers_that_are_alike_together():
             "time_us": [4.0, 6.0, 2.0, 1.0, 3.0, 2.0, 2.0, 5.0],
         }
     )
-    rows = build(kernels, 2)
+    rows = build_module_times(kernels, 2)
     assert [(row.path, row.depth, row.modules, row.time_us, row.backward_us, row.own_us) for row in rows] == [
         ("N", 0, 1, 10, 3, 0),
         ("N.L_{0-2}", 1, 3, 7.5, 3, 1.5),
@@ -200,7 +200,7 @@ def test_time_by_module_puts_layers_that_are_alike_together():
         (None, 0, 1, 2.5, 0, 2.5),
     ]  # fmt: skip
     assert sum(row.share for row in rows if row.depth == 0) == pytest.approx(100)
-    assert build(kernels.with_columns(module=pl.lit(None, pl.String)), 2) == ()
+    assert build_module_times(kernels.with_columns(module=pl.lit(None, pl.String)), 2) == ()
 
 
 def test_what_if_selects_by_module(tmp_path):
@@ -228,8 +228,8 @@ def test_what_pytorch_records_today(tmp_path):
     profile.export_chrome_trace(str(tmp_path / "trace.json"))
     data = io.BytesIO((tmp_path / "trace.json").read_bytes())
     frames = decode(data, "trace.json", needs_gpu=False, stacks=True).frames
-    called = frames.filter(frames["name"].str.contains(modules.MODULE))
-    assert modules.paths(called).to_list() == [
+    called = frames.filter(frames["name"].str.contains(module_paths.MODULE_CALL))
+    assert module_paths.build_module_paths(called).to_list() == [
         "Sequential",
         *(f"Sequential.Block_{i}{part}" for i in (0, 1) for part in ("", ".Linear_0", ".Linear_1")),
     ]

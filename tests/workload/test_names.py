@@ -2,8 +2,8 @@
 
 import pytest
 
-from tracekit.workload.classify import classify
-from tracekit.workload.names import copy_kind_of, dtype_of, family_of, is_indexed
+from tracekit.workload.classify import classify_activity
+from tracekit.workload.names import infer_copy_kind, infer_dtype, infer_family, is_indexed
 
 REAL_NAMES = [
     ("ampere_sgemm_128x64_nn", "gemm", "fp32"),
@@ -174,11 +174,11 @@ REAL_NAMES = [
 
 @pytest.mark.parametrize(("name", "family", "dtype"), REAL_NAMES)
 def test_real_names(name, family, dtype):
-    assert (family_of(name), dtype_of(name)) == (family, dtype)
+    assert (infer_family(name), infer_dtype(name)) == (family, dtype)
 
 
 def test_an_unknown_kernel_is_other():
-    assert classify("kernel", "resolve_future_token_ids", None) == "other"
+    assert classify_activity("kernel", "resolve_future_token_ids", None) == "other"
 
 
 @pytest.mark.parametrize(
@@ -198,12 +198,12 @@ def test_an_unknown_kernel_is_other():
     ],
 )
 def test_the_op_tells_what_a_shared_kernel_is(kernel, op, family):
-    assert classify("kernel", kernel, op) == family
+    assert classify_activity("kernel", kernel, op) == family
 
 
 def test_copies_and_sets_are_what_they_are():
-    assert classify("memcpy", "Memcpy HtoD (Pageable -> Device)", "aten::copy_") == "memcpy"
-    assert classify("memset", "Memset (Device)", "aten::mm") == "memset"
+    assert classify_activity("memcpy", "Memcpy HtoD (Pageable -> Device)", "aten::copy_") == "memcpy"
+    assert classify_activity("memset", "Memset (Device)", "aten::mm") == "memset"
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_copies_and_sets_are_what_they_are():
     ],
 )
 def test_copy_kinds(name, kind):
-    assert copy_kind_of(name) == kind
+    assert infer_copy_kind(name) == kind
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 
 from tests.kernels import kernel_of
 from tracekit.testing import TraceBuilder
-from tracekit.workload.description import CALL_SIGNATURE, of_calls
-from tracekit.workload.extract import extract
+from tracekit.workload.kernel_table import build_kernel_table
+from tracekit.workload.op_work import CALL_COLUMNS, compute_work_of_calls
 from tracekit.workload.ops import FORMULAS, OP_TRAFFIC
 
 IMAGE = [[8, 16, 32, 32], [16, 16, 3, 3]]
@@ -47,7 +47,7 @@ def test_a_backward_op_that_names_other_inputs_tells_no_output(dims):
     builder = TraceBuilder().op("aten::cudnn_convolution", 0, 20, dims=IMAGE).kernel(CONV, 30, 20, launch=10)
     builder.op("aten::cudnn_convolution_backward", 60, 40, dims=dims)
     builder.op("aten::cudnn_convolution_backward_input", 65, 30, dims=[[], IMAGE[0], IMAGE[1]])
-    kernels = extract(builder.kernel("dgrad", 110, 20, launch=70).load().rank())
+    kernels = build_kernel_table(builder.kernel("dgrad", 110, 20, launch=70).load().rank())
     assert kernels["m"][1] is None
 
 
@@ -86,11 +86,13 @@ def any_call(rng):
         "input_types": json.dumps(rng.choices(TYPES, k=count)),
         "concrete_inputs": json.dumps(rng.choices(VALUES, k=count)),
     }
-    return [inputs.get(column) for column in CALL_SIGNATURE]
+    return [inputs.get(column) for column in CALL_COLUMNS]
 
 
 def test_no_inputs_of_any_op_end_in_an_error():
     rng = random.Random(0)
     calls = [any_call(rng) for _ in range(4000)]
-    described = of_calls(pl.DataFrame(calls, schema=list(CALL_SIGNATURE), orient="row", infer_schema_length=None))
+    described = compute_work_of_calls(
+        pl.DataFrame(calls, schema=list(CALL_COLUMNS), orient="row", infer_schema_length=None)
+    )
     assert all((column.drop_nulls() >= 0).all() for column in described.select(cs.numeric()))

@@ -3,7 +3,7 @@
 import pytest
 
 from tracekit.testing import TraceBuilder
-from tracekit.workload.extract import extract
+from tracekit.workload.kernel_table import build_kernel_table
 
 X, W, Y = [2, 16, 28, 28], [32, 16, 3, 3], [2, 32, 14, 14]
 FLOPS = 2 * 2 * 14 * 14 * 32 * 16 * 9
@@ -26,7 +26,7 @@ def backward(builder, inner, kernel, dims):
 
 
 def only_row(builder, name):
-    kernels = extract(builder.load().rank())
+    kernels = build_kernel_table(builder.load().rank())
     return next(row for row in kernels.iter_rows(named=True) if row["name"] == name)
 
 

@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracekit.testing import MAIN_THREAD, TraceBuilder
-from tracekit.workload.extract import extract
-from tracekit.workload.owners import innermost_ops
+from tracekit.workload.kernel_table import build_kernel_table
+from tracekit.workload.owners import find_innermost_ops
 
 
 def test_the_innermost_op_owns_the_launch():
@@ -16,27 +16,27 @@ def test_the_innermost_op_owns_the_launch():
         .op("aten::expand", 6, 4)
         .kernel("gemm", 60, 30, launch=40)
     )
-    assert extract(builder.load().rank())["op"].to_list() == ["aten::addmm"]
+    assert build_kernel_table(builder.load().rank())["op"].to_list() == ["aten::addmm"]
 
 
 def test_ops_of_other_threads_own_nothing():
     builder = TraceBuilder().op("aten::mm", 0, 100, thread=7).kernel("gemm", 60, 30, launch=40, thread=MAIN_THREAD)
-    assert extract(builder.load().rank())["op"].to_list() == [None]
+    assert build_kernel_table(builder.load().rank())["op"].to_list() == [None]
 
 
 def test_a_child_that_ends_just_after_its_parent_still_owns():
     builder = TraceBuilder().op("aten::linear", 0, 50).op("aten::mm", 5, 45.001).kernel("gemm", 60, 30, launch=49.5)
-    assert extract(builder.load().rank())["op"].to_list() == ["aten::mm"]
+    assert build_kernel_table(builder.load().rank())["op"].to_list() == ["aten::mm"]
 
 
 def test_launches_are_joined_on_correlation_not_on_time():
     builder = TraceBuilder().kernel("second", 300, 10, launch=20).kernel("first", 100, 10, launch=40)
-    kernels = extract(builder.load().rank()).sort("name")
+    kernels = build_kernel_table(builder.load().rank()).sort("name")
     assert kernels["call"].to_list() == [1, 0]
 
 
 def test_work_from_before_the_trace_has_no_call():
-    kernels = extract(TraceBuilder().kernel("old", 5, 10).kernel("new", 30, 10, launch=20).load().rank())
+    kernels = build_kernel_table(TraceBuilder().kernel("old", 5, 10).kernel("new", 30, 10, launch=20).load().rank())
     assert kernels["call"].to_list() == [None, 0]
 
 
@@ -50,12 +50,12 @@ def test_kernels_belong_to_the_step_that_launched_them():
         .kernel("after", 300, 5, launch=290)
         .kernel("before", 10, 5)
     )
-    steps = dict(extract(builder.load().rank()).select("name", "step").iter_rows())
+    steps = dict(build_kernel_table(builder.load().rank()).select("name", "step").iter_rows())
     assert steps == {"late": 7, "next": 8, "after": None, "before": None}
 
 
 def test_a_trace_without_steps_is_one_step():
-    kernels = extract(TraceBuilder().kernel("old", 5, 10).kernel("new", 30, 10, launch=20).load().rank())
+    kernels = build_kernel_table(TraceBuilder().kernel("old", 5, 10).kernel("new", 30, 10, launch=20).load().rank())
     assert kernels["step"].to_list() == [0, 0]
 
 
@@ -78,7 +78,7 @@ def test_innermost_is_the_latest_started_op_that_is_still_open(spans):
         for time in range(0, 95, 3):
             builder.call("cudaEventQuery", time + 0.5, 0.1, thread=thread)
     trace = builder.load().rank()
-    for call, owner in zip(trace.calls.iter_rows(named=True), innermost_ops(trace.calls, trace.ops), strict=True):
+    for call, owner in zip(trace.calls.iter_rows(named=True), find_innermost_ops(trace.calls, trace.ops), strict=True):
         time = (call["ts_ns"] - trace.calls["ts_ns"].min()) / 1000 + 0.5
         open_ops = [(s, -d) for s, d, t in nested if t == call["tid"] and s <= time <= s + d]
         expected = max(open_ops, default=None)

@@ -3,7 +3,7 @@
 import pytest
 
 from tracekit.testing import TraceBuilder
-from tracekit.workload.extract import extract
+from tracekit.workload.kernel_table import build_kernel_table
 
 ADDCMUL = (
     "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous namespace)::"
@@ -28,7 +28,7 @@ def gradients(builder, *shapes):
 def launched(builder, op, kernel, blocks):
     builder.op(op, 100, 50, dims=[[], []], types=["TensorList", "ScalarList"])
     builder.kernel(kernel, 200, 30, launch=110, grid=[blocks, 1, 1], block=[512, 1, 1])
-    return extract(builder.load().rank()).row(0, named=True)["bytes"]
+    return build_kernel_table(builder.load().rank()).row(0, named=True)["bytes"]
 
 
 def test_an_optimizer_goes_over_the_parameters_that_its_grid_fits():
@@ -47,7 +47,7 @@ def test_another_grid_goes_over_something_else():
 def all_reduce(builder, dims, types, name="ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)"):
     builder.op("c10d::allreduce_", 100, 50, dims=dims, types=types)
     builder.op("record_param_comms", 105, 30, dims=[[], []], types=["TensorList", "Scalar"])
-    return extract(builder.kernel(name, 200, 30, launch=110).load().rank()).row(0, named=True)
+    return build_kernel_table(builder.kernel(name, 200, 30, launch=110).load().rank()).row(0, named=True)
 
 
 def test_a_bucket_holds_the_gradients_since_the_last_one():
@@ -62,7 +62,7 @@ def test_buckets_that_their_grids_contradict_are_not_believed():
         builder.op("c10d::allreduce_", start + 10, 50, dims=[[], []], types=["TensorList", ""])
         grid = {"grid": [blocks, 1, 1], "block": [640, 1, 1]}
         builder.kernel("ncclKernel_AllReduce_RING_LL_Sum_float", start + 70, 30, launch=start + 20, **grid)
-    assert extract(builder.load().rank())["bytes"].to_list() == [None] * 3
+    assert build_kernel_table(builder.load().rank())["bytes"].to_list() == [None] * 3
 
 
 def test_the_recorded_buffer_wins():
@@ -75,7 +75,7 @@ def test_the_kernel_tells_the_type_of_a_list_where_it_adds_up():
     assert all_reduce(TraceBuilder(), dims, types, "ncclDevKernel_AllReduce_Sum_f16_RING_LL")["bytes"] == 2 * 96
     builder = TraceBuilder().op("c10d::_allgather_base_", 100, 50, dims=[[[64]], [[32]], []], types=["TensorList"] * 3)
     gather = builder.kernel("ncclKernel_AllGather_RING_LL_Sum_int8_t(ncclWorkElem)", 200, 30, launch=110)
-    assert extract(gather.load().rank())["bytes"].item() == 4 * 64
+    assert build_kernel_table(gather.load().rank())["bytes"].item() == 4 * 64
 
 
 def test_without_gradients_only_the_kind_is_known():
@@ -89,7 +89,7 @@ def test_a_functional_all_gather_has_the_size_of_its_output_and_the_type_of_its_
     lists = {"dims": [[[64, 8]], [[32, 8]], []], "types": ["TensorList", "TensorList", ""]}
     builder.op("c10d::allgather_into_tensor_coalesced_", 5, 50, **lists)
     kernel = "ncclDevKernel_AllGather_RING_LL(ncclDevComm*, unsigned long, ncclWork*)"
-    row = extract(builder.kernel(kernel, 80, 30, launch=10).load().rank()).row(0, named=True)
+    row = build_kernel_table(builder.kernel(kernel, 80, 30, launch=10).load().rank()).row(0, named=True)
     assert (row["collective"], row["bytes"]) == ("all_gather", 2 * 64 * 8)
 
 
@@ -98,7 +98,7 @@ def test_what_one_rank_sends_is_not_the_whole_buffer_of_an_all_gather(asker):
     builder = TraceBuilder().op(asker, 0, 50, dims=[[], [[1000]], []], types=["", "TensorList", ""])
     builder.op("record_param_comms", 5, 40, dims=[[[1000]]], types=["TensorList"])
     kernel = "ncclKernel_AllGather_RING_LL_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)"
-    row = extract(builder.kernel(kernel, 60, 30, launch=10).load().rank()).row(0, named=True)
+    row = build_kernel_table(builder.kernel(kernel, 60, 30, launch=10).load().rank()).row(0, named=True)
     assert (row["collective"], row["bytes"]) == ("all_gather", None)
 
 
@@ -106,14 +106,14 @@ def test_a_list_of_tensors_alone_is_taken_for_floats():
     lists = {"dims": [[[32, 8]], [[64, 8]], [], []], "types": ["TensorList", "TensorList", "", ""]}
     builder = TraceBuilder().op("c10d::reduce_scatter_tensor_coalesced_", 5, 50, **lists)
     kernel = "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL(ncclDevComm*, unsigned long, ncclWork*)"
-    row = extract(builder.kernel(kernel, 80, 30, launch=10).load().rank()).row(0, named=True)
+    row = build_kernel_table(builder.kernel(kernel, 80, 30, launch=10).load().rank()).row(0, named=True)
     assert (row["collective"], row["bytes"]) == ("reduce_scatter", 4 * 64 * 8)
 
 
 def test_a_reduce_scatter_sends_its_second_input():
     builder = TraceBuilder().op("c10d::_reduce_scatter_base_", 0, 50, dims=[[16], [64]], types=["float", "float"])
     kernel = "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL(ncclDevComm*, unsigned long, ncclWork*)"
-    row = extract(builder.kernel(kernel, 80, 30, launch=10).load().rank()).row(0, named=True)
+    row = build_kernel_table(builder.kernel(kernel, 80, 30, launch=10).load().rank()).row(0, named=True)
     assert (row["collective"], row["bytes"]) == ("reduce_scatter", 4 * 64)
 
 
@@ -121,5 +121,5 @@ def test_an_all_to_all_sends_its_second_input():
     builder = TraceBuilder().op("c10d::alltoall_base_", 0, 50, dims=[[40], [64], []], types=["int", "int", ""])
     builder.op("record_param_comms", 5, 30, dims=[[64], []], types=["int", "Scalar"])
     kernel = "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)"
-    row = extract(builder.kernel(kernel, 60, 30, launch=10).load().rank()).row(0, named=True)
+    row = build_kernel_table(builder.kernel(kernel, 60, 30, launch=10).load().rank()).row(0, named=True)
     assert (row["collective"], row["bytes"]) == ("all_to_all", 4 * 64)

@@ -4,13 +4,13 @@ import pytest
 
 from tracekit import report
 from tracekit.testing import TraceBuilder
-from tracekit.workload.extract import extract
+from tracekit.workload.kernel_table import build_kernel_table
 
 AUTOGRAD_THREAD = 101
 
 
 def phases(builder: TraceBuilder) -> dict[str, str]:
-    return dict(extract(builder.load().rank()).select("name", "phase").iter_rows())
+    return dict(build_kernel_table(builder.load().rank()).select("name", "phase").iter_rows())
 
 
 def test_a_training_step():

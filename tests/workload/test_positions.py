@@ -32,10 +32,10 @@ def test_attention(op: str):
     assert columns["window"] == (6 if "window_size_left" in names else None)
 
 
-@pytest.mark.parametrize("op", [op for op in conv.FORWARD if arguments(op)])
+@pytest.mark.parametrize("op", [op for op in conv.FORWARD_ARGUMENTS if arguments(op)])
 def test_convolutions(op: str):
-    names, places = arguments(op), conv.FORWARD[op]
+    names, places = arguments(op), conv.FORWARD_ARGUMENTS[op]
     assert (names[places.stride], names[places.padding]) == ("stride", "padding")
     assert places.dilation < 0 or names[places.dilation] == "dilation"
-    assert places.transposed in (None, conv.ALWAYS) or names[places.transposed] == "transposed"
-    assert op not in conv.GROUPS or names[conv.GROUPS[op]] == "groups"
+    assert places.transposed in (None, conv.ALWAYS_TRANSPOSED) or names[places.transposed] == "transposed"
+    assert op not in conv.GROUPS_POSITION or names[conv.GROUPS_POSITION[op]] == "groups"

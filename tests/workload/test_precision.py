@@ -3,7 +3,7 @@
 import pytest
 
 from predictors import load_gpu
-from tracekit.replay.run import prepare
+from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 from tracekit.trace import Trace
 
@@ -29,7 +29,7 @@ def products(*kernel_us: float, name: str = NAME, types: str = "float", device: 
 
 
 def dtypes(trace: Trace, **kwargs: str) -> list[str]:
-    return prepare(trace, **kwargs).kernels["dtype"].to_list()
+    return prepare_run(trace, **kwargs).kernels["dtype"].to_list()
 
 
 def test_faster_than_fp32_allows():

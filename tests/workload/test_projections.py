@@ -4,8 +4,8 @@ import polars as pl
 
 import tracekit as tk
 from tracekit.testing import TraceBuilder
-from tracekit.workload import projections
-from tracekit.workload.extract import extract
+from tracekit.workload.kernel_table import build_kernel_table
+from tracekit.workload.work_inference import attention_projections
 
 TENSILE = "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT256x192x64_MI16x16x1_SN_LDSB1"
 OP = "vllm::unified_attention_with_output"
@@ -28,7 +28,7 @@ def layer(builder, start, names):
 def products(builder, hidden=((512, 1024),)):
     for i, shape in enumerate(hidden):
         builder.op("aten::index", 900 + 10 * i, 5, dims=[list(shape), []], types=["c10::BFloat16", ""])
-    kernels = extract(builder.load().rank()).filter(pl.col("name") == TENSILE)
+    kernels = build_kernel_table(builder.load().rank()).filter(pl.col("name") == TENSILE)
     return kernels.select("m", "n", "k", "work_from").rows()
 
 
@@ -62,11 +62,11 @@ def test_without_one_clear_width_nothing_is_told():
 def test_recorded_shapes_are_what_is_told(real_traces):
     """The projections of a model in which they have shapes, told again without them."""
     rank = tk.load(real_traces / "b200_eager_rank0_of_8.json.gz").rank()
-    kernels = extract(rank)
+    kernels = build_kernel_table(rank)
     product = (pl.col("family") == "gemm") & pl.col("op").str.starts_with("aten::")
     hidden = kernels.with_columns(pl.when(~product).then(pl.col("work_from")).alias("work_from"))
     norms = rank.ops.filter(name="_C::fused_add_rms_norm")
-    both = projections.fill(hidden, norms).with_columns(
+    both = attention_projections.infer_attention_projections(hidden, norms).with_columns(
         *(kernels[column].alias(f"recorded_{column}") for column in ("m", "n", "k"))
     )
     told = both.filter(work_from="projection")

@@ -3,10 +3,10 @@
 import polars as pl
 import pytest
 
-from predictors.kernels import complete, with_law
-from predictors.work import with_work
+from predictors.kernels import add_law, complete_columns
+from predictors.work import add_work
 from tracekit.testing import TraceBuilder
-from tracekit.workload.extract import extract
+from tracekit.workload.kernel_table import build_kernel_table
 
 STEPS, BATCH, WIDE, WIDTH = 5, 3, 16, 8
 GEMM = "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x64_8x5_tn_align1>(T1::Params)"
@@ -40,12 +40,12 @@ def cudnn(names: list[str], *, backward: bool = False, gates: int = 4, mask: str
     builder = TraceBuilder().op(op, 0, 1000, dims=dims, types=types, concrete=concrete)
     for i, name in enumerate(names):
         builder.kernel(name, 2000 + 40 * i, 10 + i, launch=10 + i)
-    return extract(builder.load().rank())
+    return build_kernel_table(builder.load().rank())
 
 
 def flops(kernels: pl.DataFrame) -> float:
     known = kernels.filter(pl.col("m").is_not_null())
-    return with_work(with_law(complete(known)))["work_flops"].sum()
+    return add_work(add_law(complete_columns(known)))["work_flops"].sum()
 
 
 def forward_flops(gates: int = 4) -> int:
@@ -97,13 +97,13 @@ def test_a_gru_of_miopen():
     name = "Cijk_Alik_Bljk_SB_MT32x32x64_SN_1LDSB0_APM1"
     builder = TraceBuilder().op("aten::miopen_rnn", 0, 99, dims=dims, types=["float", "TensorList", "", "float"])
     builder.kernel(name, 200, 10, launch=10).kernel("LSTMFwdHidUpdate", 220, 10, launch=20)
-    assert flops(extract(builder.load().rank())) == 2 * STEPS * BATCH * 3 * WIDTH * (WIDE + WIDTH)
+    assert flops(build_kernel_table(builder.load().rank())) == 2 * STEPS * BATCH * 3 * WIDTH * (WIDE + WIDTH)
 
 
 def test_lists_of_weights_that_were_not_recorded_leave_the_work_open():
     dims = [[STEPS, BATCH, WIDE], [], [], [], [1, BATCH, WIDTH]]
     builder = TraceBuilder().op("aten::_cudnn_rnn", 0, 99, dims=dims, types=["float", "TensorList", "", "", "float"])
-    row = extract(builder.kernel(GEMM, 200, 10, launch=10).load().rank()).row(0, named=True)
+    row = build_kernel_table(builder.kernel(GEMM, 200, 10, launch=10).load().rank()).row(0, named=True)
     assert (row["family"], row["m"], row["work_from"]) == ("gemm", None, None)
 
 
@@ -111,7 +111,7 @@ def test_cells_of_pytorch():
     gates, state, bias = [BATCH, 4 * WIDTH], [BATCH, WIDTH], [4 * WIDTH]
     dims, name = [gates, gates, state, bias, bias], "void at::native::kernel::lstm_cell_forward<float, float, int, 2>"
     builder = TraceBuilder().op("aten::_thnn_fused_lstm_cell", 0, 50, dims=dims, types=["float"] * 5)
-    row = extract(builder.kernel(name, 60, 5, launch=5).load().rank()).row(0, named=True)
+    row = build_kernel_table(builder.kernel(name, 60, 5, launch=5).load().rank()).row(0, named=True)
     # In: both gates, the state, biases. Out: both states and the gates.
     assert (row["family"], row["bytes"]) == ("elementwise", 4 * (BATCH * WIDTH * (8 + 1 + 2 + 4) + 8 * WIDTH))
 

@@ -1,7 +1,7 @@
 """Kernels without shapes take the work of their likes."""
 
 from tracekit.testing import TraceBuilder
-from tracekit.workload.extract import extract
+from tracekit.workload.kernel_table import build_kernel_table
 
 
 def grid(blocks):
@@ -14,7 +14,7 @@ def product(builder, start, rows, blocks=64, dur=30.0):
 
 
 def described(builder):
-    return extract(builder.load().rank()).sort("ts_ns").select("m", "work_from").rows()
+    return build_kernel_table(builder.load().rank()).sort("ts_ns").select("m", "work_from").rows()
 
 
 def test_a_kernel_without_an_op_does_what_its_like_did():
@@ -46,5 +46,5 @@ def test_a_copy_takes_no_size_from_another():
     builder = TraceBuilder().op("aten::copy_", 0, 50, dims=[[8], [8], []], types=["float", "float", "Scalar"])
     builder.kernel("Memcpy DtoD (Device -> Device)", 60, 2, launch=10, kind="gpu_memcpy")
     builder.kernel("Memcpy DtoD (Device -> Device)", 90, 2, launch=80, kind="gpu_memcpy")
-    kernels = extract(builder.load().rank()).sort("ts_ns")
+    kernels = build_kernel_table(builder.load().rank()).sort("ts_ns")
     assert kernels["bytes"].to_list() == [32, None]

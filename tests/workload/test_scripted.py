@@ -9,11 +9,11 @@ import pytest
 
 import tracekit
 from tests.workload.test_modules import told
-from tracekit.ingest import NO_STACKS, load_bytes
+from tracekit.ingest import NO_STACKS_WARNING, load_bytes
 from tracekit.ingest.decode import decode
 from tracekit.testing import TraceBuilder
-from tracekit.workload import scripted
-from tracekit.workload.extract import extract
+from tracekit.workload import torchscript_modules
+from tracekit.workload.kernel_table import build_kernel_table
 
 AUTOGRAD_THREAD = 101
 PACKAGES = "/opt/conda/lib/python3.7/site-packages"
@@ -129,16 +129,16 @@ def test_both_decoders_read_what_ops_note(stacks: bool):
     quick = decode(io.BytesIO(data), "a", small_bytes=0, stacks=stacks)
     careful = load_bytes(data, "a", stacks=stacks).rank()
     assert quick.ops.equals(careful.ops)
-    assert quick.stacks_recorded == stacks
+    assert quick.has_stacks == stacks
     noting = quick.ops.filter(pl.col("module_hierarchy").str.contains("Nét"))
     assert noting["call_stack"].to_list() == (['C:\\net "1".py(4): f;'] if stacks else [])
 
 
 def test_ops_that_note_nothing_are_no_stacks(tmp_path):
     path = TraceBuilder().op("aten::mm", 0, 9, **noted()).kernel("k", 20, 5, launch=1).save(tmp_path / "trace.json")
-    assert NO_STACKS in tracekit.load(path, stacks=True).rank().warnings
+    assert NO_STACKS_WARNING in tracekit.load(path, stacks=True).rank().warnings
     path = scripted_net().save(tmp_path / "scripted.json")
-    assert NO_STACKS not in tracekit.load(path, stacks=True).rank().warnings
+    assert NO_STACKS_WARNING not in tracekit.load(path, stacks=True).rank().warnings
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
@@ -160,7 +160,7 @@ def test_what_torchscript_records_today(tmp_path):
     profile.export_chrome_trace(str(tmp_path / "trace.json"))
     data = io.BytesIO((tmp_path / "trace.json").read_bytes())
     ops = decode(data, "trace.json", needs_gpu=False, stacks=True).ops
-    products = scripted.modules(ops.filter(pl.col("name") == "aten::linear"))
+    products = torchscript_modules.find_torchscript_modules(ops.filter(pl.col("name") == "aten::linear"))
     assert products.select("outermost", "inside").rows() == [
         ("Sequential", f"Block_{i}.Linear_{part}") for i in (0, 1) for part in ("up", "down")
     ]
@@ -173,7 +173,7 @@ def test_a_resnet_of_2021():
     if not folder:
         pytest.skip("set TRACEKIT_REAL_TRACES to a folder of traces")
     trace = tracekit.load(Path(folder) / "v100_resnet50_train_6steps_2021.json.gz", stacks=True)
-    kernels = extract(trace.rank())
+    kernels = build_kernel_table(trace.rank())
     written = kernels.filter(pl.col("python_line").is_not_null())
     assert written["dur_ns"].sum() > 0.95 * kernels["dur_ns"].sum()
     assert written["python_line"].str.contains(r"resnet\.py\(\d+\): |resnet50_profiler_api\.py").all()

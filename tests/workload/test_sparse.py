@@ -3,7 +3,7 @@
 import pytest
 
 from tracekit.testing import TraceBuilder
-from tracekit.workload.extract import extract
+from tracekit.workload.kernel_table import build_kernel_table
 
 HALF, SHORT, INT8 = "c10::Half", "short", "signed char"
 CUSPARSELT = (
@@ -41,7 +41,7 @@ BYTES = 2 * (20 * 64 + 48 * 32 + 48 * 4 + 20 * 48)
 )
 def test_a_sparse_product_is_half_as_deep(op, kernel, dims, types, bytes_):
     builder = TraceBuilder().op(f"aten::{op}", 0, 50, dims=dims, types=types).kernel(kernel, 60, 30, launch=10)
-    row = extract(builder.load().rank()).row(0, named=True)
+    row = build_kernel_table(builder.load().rank()).row(0, named=True)
     assert [row[name] for name in ("family", "m", "n", "k", "bytes")] == ["gemm", 20, 48, 32, bytes_]
     assert row["dtype"] == ("int8" if "i8i8" in kernel else "fp16")
 
@@ -49,4 +49,4 @@ def test_a_sparse_product_is_half_as_deep(op, kernel, dims, types, bytes_):
 def test_factors_that_do_not_fit_are_left_alone():
     dims = [[20, 60], [48, 32], [48, 4]]
     builder = TraceBuilder().op("aten::_sparse_semi_structured_linear", 0, 50, dims=dims, types=[HALF, HALF, SHORT])
-    assert extract(builder.kernel(CUTLASS, 60, 30, launch=10).load().rank())["m"].to_list() == [None]
+    assert build_kernel_table(builder.kernel(CUTLASS, 60, 30, launch=10).load().rank())["m"].to_list() == [None]

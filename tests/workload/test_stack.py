@@ -3,8 +3,8 @@
 import polars as pl
 import pytest
 
-from predictors.stacks import ATTENTION_STACKS
-from tracekit.workload.names.stack import STACKS, attention_stack
+from predictors.attention_stacks import ATTENTION_STACKS
+from tracekit.workload.names.attention_framework import ATTENTION_FRAMEWORKS, infer_attention_framework
 
 NAMES = {
     "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, 128, 128, 4, ...": "fa2",
@@ -29,8 +29,8 @@ NAMES = {
 @pytest.mark.parametrize(("name", "stack"), NAMES.items())
 def test_a_name_tells_its_stack(name: str, stack: str | None):
     rows = pl.DataFrame({"name": [name, name], "family": ["attention", "gemm"]})
-    assert rows.select(attention_stack())[:, 0].to_list() == [stack, None]
+    assert rows.select(infer_attention_framework())[:, 0].to_list() == [stack, None]
 
 
 def test_the_predictors_know_every_stack():
-    assert set(STACKS) == {*ATTENTION_STACKS, "trtllm"}
+    assert set(ATTENTION_FRAMEWORKS) == {*ATTENTION_STACKS, "trtllm"}

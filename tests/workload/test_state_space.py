@@ -3,7 +3,7 @@
 import pytest
 
 from tracekit.testing import TraceBuilder
-from tracekit.workload.extract import extract
+from tracekit.workload.kernel_table import build_kernel_table
 
 BF16, FLOAT, INT = "c10::BFloat16", "float", "Scalar"
 BATCH, TOKENS, HEADS, WIDTH, GROUPS, STATE, CHUNK = 2, 512, 8, 64, 2, 32, 128
@@ -41,7 +41,7 @@ def rows(op: str, names: list[str], signature: tuple[list, list, list]) -> dict[
         launch, thread = 1010, {"thread": 101}
     for i, name in enumerate(names):
         builder.kernel(name, 3000 + 50 * i, 40, launch=launch + i, **thread)
-    return {row["name"]: row for row in extract(builder.load().rank()).iter_rows(named=True)}
+    return {row["name"]: row for row in build_kernel_table(builder.load().rank()).iter_rows(named=True)}
 
 
 PER_HEAD, PER_GROUP = CHUNKS * HEADS, CHUNKS * GROUPS

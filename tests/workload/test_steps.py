@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from tests.jobs import served
-from tracekit.replay.run import prepare
+from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 from tracekit.trace import Trace
 from tracekit.workload import steps
@@ -21,7 +21,7 @@ def marked(*, launches: dict[int, float], marks: tuple[tuple[int, float, float],
 
 
 def numbers(trace: Trace) -> list[int]:
-    return steps.find(trace.ranks[0])["step"].to_list()
+    return steps.find_steps(trace.ranks[0])["step"].to_list()
 
 
 def test_a_mark_in_which_nothing_was_launched_is_no_step() -> None:
@@ -37,32 +37,32 @@ def test_marks_that_all_launch_are_all_steps() -> None:
 def test_marks_stay_where_no_launch_lies_in_any() -> None:
     trace = marked(launches={900: 920}, marks=((3, 0, 100), (4, 100, 100)))
     assert numbers(trace) == [3, 4]
-    assert steps.find(trace.ranks[0]).schema["start_ns"] == pl.Int64
+    assert steps.find_steps(trace.ranks[0]).schema["start_ns"] == pl.Int64
 
 
 def test_a_step_around_others_takes_nothing_from_them():
     builder = TraceBuilder().step(50, 0, 200).step(1, 0, 100).step(2, 100, 100)
     builder.kernel("gemm", 20, 10, launch=10).kernel("gemm", 120, 10, launch=110)
-    found = [steps.find(builder.load().rank())["step"].to_list() for _ in range(5)]
+    found = [steps.find_steps(builder.load().rank())["step"].to_list() for _ in range(5)]
     assert found == [[1, 2]] * 5
 
 
 def test_a_step_number_beyond_integers_is_no_step():
     trace = TraceBuilder().annotation("ProfilerStep#" + "9" * 20, 0, 100).kernel("gemm", 20, 10, launch=10).load()
-    assert steps.find(trace.rank())["step"].to_list() == [steps.WHOLE_TRACE]
+    assert steps.find_steps(trace.rank())["step"].to_list() == [steps.WHOLE_TRACE_STEP]
 
 
 PREFILL, DECODE = "execute_context_1(500_250000)_generation_0(0)", "execute_context_0(0)_generation_8(8)"
 
 
 def test_batches_of_a_serving_engine_are_steps_up_to_the_next_one():
-    found = steps.find(served(PREFILL, DECODE, DECODE, "execute_context_2(64)_generation_8(8)").load().rank())
+    found = steps.find_steps(served(PREFILL, DECODE, DECODE, "execute_context_2(64)_generation_8(8)").load().rank())
     assert found["kind"].to_list() == ["prefill", "decode", "decode", "mixed"]
     assert found["tokens"].to_list() == [500, 8, 8, 72]
     edges = found.select((pl.col("start_ns", "end_ns") - pl.col("start_ns").first()) // 1000)
     assert edges.rows() == [(0, 100), (100, 200), (200, 300), (300, 340)]
-    assert steps.choose(found, None)["step"].to_list() == [1, 2]
-    assert steps.choose(found, "0")["step"].to_list() == [0]
+    assert steps.select_steps(found, None)["step"].to_list() == [1, 2]
+    assert steps.select_steps(found, "0")["step"].to_list() == [0]
 
 
 @pytest.mark.parametrize(
@@ -75,13 +75,13 @@ def test_batches_of_a_serving_engine_are_steps_up_to_the_next_one():
     ],
 )
 def test_kinds_of_batches(name: str, kind: str, tokens: int):
-    found = steps.find(served(name, name).load().rank())
+    found = steps.find_steps(served(name, name).load().rank())
     assert found.select("kind", "tokens").rows() == [(kind, tokens)] * 2
 
 
 def test_one_batch_and_an_empty_one_and_marks_within_it_are_one_step():
     builder = served(PREFILL, "execute_context_0(0)_generation_0(0)").annotation("step[EXTEND bs=1 toks=500]", 5, 30)
-    assert steps.is_whole_trace(steps.find(builder.load().rank()))
+    assert steps.is_whole_trace(steps.find_steps(builder.load().rank()))
     assert numbers(builder.load()) == [0]
 
 
@@ -98,11 +98,11 @@ def trained(*, updates: tuple[str, ...]) -> TraceBuilder:
 @pytest.mark.parametrize("updates", [("Adam",), ("Muon", "Adam"), ("Muon", "SGD", "Adam")])
 def test_what_lies_between_updates_of_the_parameters_is_a_step(updates: tuple[str, ...]):
     ends = 70 + 10 * len(updates)
-    found = steps.find(trained(updates=updates).load().rank())
+    found = steps.find_steps(trained(updates=updates).load().rank())
     edges = found.select((pl.col("start_ns", "end_ns") - pl.col("start_ns").first()) // 1000)
     assert edges.rows() == [(0, ends), (ends, 100 + ends), (100 + ends, 200 + ends)]
-    run = prepare(trained(updates=updates).load())
-    assert (run.measured.steps, run.measured.step_time_us) == (2, 100)
+    run = prepare_run(trained(updates=updates).load())
+    assert (run.measured_step.steps, run.measured_step.step_time_us) == (2, 100)
     assert run.kernels.filter(name="evaluation")["step"].to_list() == [None]
 
 
@@ -119,13 +119,13 @@ def test_an_optimizer_that_steps_within_the_backward_pass_tells_no_steps():
         builder.op("autograd::engine::evaluate_function: MmBackward0", start, 40)
         builder.kernel("k", start + 20, 60, launch=start + 10)
         builder.annotation("Optimizer.step#Adam.step", start + 50, 10)
-    assert steps.is_whole_trace(steps.find(builder.load().rank()))
+    assert steps.is_whole_trace(steps.find_steps(builder.load().rank()))
 
 
 def test_optimizers_that_take_turns_tell_no_steps():
     builder = trained(updates=("Critic",)).annotation("Optimizer.step#Actor.step", 285, 5)
-    assert steps.is_whole_trace(steps.find(builder.load().rank()))
-    assert steps.iterations(builder.load().rank()) == "the optimizer ran 3 times"
+    assert steps.is_whole_trace(steps.find_steps(builder.load().rank()))
+    assert steps.describe_iterations(builder.load().rank()) == "the optimizer ran 3 times"
 
 
 def test_profiler_steps_count_more_than_batches():
@@ -133,12 +133,12 @@ def test_profiler_steps_count_more_than_batches():
 
 
 def test_a_batch_lasts_from_the_end_of_the_one_before_to_its_own():
-    run = prepare(served(PREFILL, *[DECODE] * 4).load())
-    assert (run.measured.steps, run.measured.step_time_us, run.measured.kernel_time_us) == (4, 100, 60)
+    run = prepare_run(served(PREFILL, *[DECODE] * 4).load())
+    assert (run.measured_step.steps, run.measured_step.step_time_us, run.measured_step.kernel_time_us) == (4, 100, 60)
 
 
 def test_a_single_mark_of_number_0_is_a_mark():
     builder = TraceBuilder().kernel("before", 20, 10, launch=10).step(0, 100, 100).kernel("within", 120, 10, launch=110)
-    kernels = prepare(builder.load()).kernels
+    kernels = prepare_run(builder.load()).kernels
     assert dict(kernels.select("name", "step").iter_rows()) == {"before": None, "within": 0}
-    assert not steps.is_whole_trace(steps.find(builder.load().rank()))
+    assert not steps.is_whole_trace(steps.find_steps(builder.load().rank()))

@@ -5,7 +5,7 @@ import pytest
 
 from predictors import predict
 from tracekit.testing import TraceBuilder
-from tracekit.workload.extract import extract
+from tracekit.workload.kernel_table import build_kernel_table
 
 PRODUCT = "nvjet_sm90_tst_64x8_64x16_4x1_v_bz_TNT"
 EXPERTS = "fused_moe_kernel"
@@ -23,7 +23,7 @@ def decode(annotation: str | None, norm_blocks: int | None = None, product: str 
         builder.kernel(NORM, 250, 2, **launch, grid=[norm_blocks, 1, 1], block=[128, 1, 1])
     if annotation is not None:
         builder.annotation(annotation, 5, 20)
-    return extract(builder.load().rank())
+    return build_kernel_table(builder.load().rank())
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_call_outside_of_the_batch_and_a_norm_outside_of_a_graph_tell_nothing(
         .kernel(PRODUCT, 20, 100, launch=10)
         .kernel(NORM, 130, 2, launch=15, grid=[40, 1, 1], block=[128, 1, 1])
     )
-    assert extract(kernels.load().rank())["tokens"].to_list() == [None, None]
+    assert build_kernel_table(kernels.load().rank())["tokens"].to_list() == [None, None]
 
 
 def test_known_work_has_no_need_of_them():
@@ -66,7 +66,7 @@ def test_known_work_has_no_need_of_them():
         .op("aten::mm", 5, 30, dims=[[1, 4096], [4096, 4096]], types=["c10::BFloat16"] * 2)
         .kernel(PRODUCT, 20, 100, launch=10)
     )
-    row = extract(builder.load().rank()).row(0, named=True)
+    row = build_kernel_table(builder.load().rank()).row(0, named=True)
     assert (row["m"], row["tokens"]) == (1, None)
 
 

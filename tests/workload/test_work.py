@@ -4,7 +4,7 @@ import pytest
 
 from tests.kernels import kernel_of, only
 from tracekit.testing import TraceBuilder
-from tracekit.workload.extract import extract
+from tracekit.workload.kernel_table import build_kernel_table
 
 
 def test_addmm():
@@ -24,7 +24,7 @@ def test_addmm():
 def test_the_type_of_a_message(dtype, told):
     message = {"Collective name": "_allgather_base", "Out msg nelems": 1000, "Group size": 4, "dtype": dtype}
     builder = TraceBuilder().kernel("ncclDevKernel_AllGather_RING_LL(ncclDevComm*)", 20, 5, launch=10, **message)
-    row = extract(builder.load().rank()).row(0, named=True)
+    row = build_kernel_table(builder.load().rank()).row(0, named=True)
     assert only(row, "collective", "dtype", "bytes") == ("all_gather", *told)
 
 
@@ -141,14 +141,14 @@ def test_copies_move_the_bytes_that_were_recorded():
 def test_kernels_of_one_product_share_its_work_by_time():
     builder = TraceBuilder().op("aten::mm", 0, 50, dims=[[8, 20], [20, 40]], types=["float", "float"])
     builder.kernel("gemm_a", 60, 30, launch=10).kernel("gemm_b", 100, 10, launch=20)
-    assert extract(builder.load().rank())["share"].to_list() == [0.75, 0.25]
+    assert build_kernel_table(builder.load().rank())["share"].to_list() == [0.75, 0.25]
 
 
 def test_an_op_that_runs_in_pieces_moves_its_bytes_once():
     builder = TraceBuilder().op("aten::mul", 0, 50, dims=[[1000], []], types=["float", "Scalar"])
     builder.kernel("vectorized_elementwise_kernel", 60, 30, launch=10)
     builder.kernel("vectorized_elementwise_kernel", 100, 30, launch=20)
-    assert extract(builder.load().rank())["share"].to_list() == [0.5, 0.5]
+    assert build_kernel_table(builder.load().rank())["share"].to_list() == [0.5, 0.5]
 
 
 def test_kernels_of_one_selection_share_what_it_reads():
@@ -159,14 +159,14 @@ def test_kernels_of_one_selection_share_what_it_reads():
         "void at::native::mbtopk::radixFindKthValues<float, unsigned int, unsigned int, 2>", 60, 30, launch=9
     )
     builder.kernel("void at::native::mbtopk::gatherTopK<float, unsigned int, 2>", 100, 10, launch=20)
-    kernels = extract(builder.load().rank())
+    kernels = build_kernel_table(builder.load().rank())
     assert (kernels["bytes"] * kernels["share"]).sum() == 4 * 64 * 1000
 
 
 def test_kernels_without_an_op_share_nothing():
     builder = TraceBuilder().kernel("Memset (Device)", 5, 1, kind="gpu_memset", bytes=4, launch=0)
     builder.kernel("Memset (Device)", 15, 1, kind="gpu_memset", bytes=4, launch=10)
-    assert extract(builder.load().rank())["share"].to_list() == [1.0, 1.0]
+    assert build_kernel_table(builder.load().rank())["share"].to_list() == [1.0, 1.0]
 
 
 def test_message_sizes_follow_nccl_tests():
@@ -177,7 +177,7 @@ def test_message_sizes_follow_nccl_tests():
         ("_reduce_scatter_base", "reduce_scatter", 2000),
     ):
         builder = TraceBuilder().kernel("ncclDevKernel", 60, 30, launch=10, **meta, **{"Collective name": name})
-        row = extract(builder.load().rank()).row(0, named=True)
+        row = build_kernel_table(builder.load().rank()).row(0, named=True)
         assert only(row, "family", "collective", "bytes", "ranks") == ("collective", canonical, size, 8)
 
 
@@ -209,7 +209,7 @@ def test_an_expanded_axis_is_read_once():
         "aten::add", 0, 50, dims=[[64, 128], [64, 128], []], types=["float", "float", "Scalar"],
         **{"Input Strides": [[128, 1], [1, 0], []]},
     )  # fmt: skip
-    row = extract(builder.kernel("elementwise_kernel", 60, 30, launch=10).load().rank()).row(0, named=True)
+    row = build_kernel_table(builder.kernel("elementwise_kernel", 60, 30, launch=10).load().rank()).row(0, named=True)
     assert row["bytes"] == 4 * (64 * 128 + 64 + 64 * 128)
 
 
@@ -287,7 +287,7 @@ def test_which_copies_lie_across(shape, written, read, across):
     lain = {"Input Strides": [written, read, []]}
     builder = TraceBuilder().op("aten::copy_", 0, 50, dims=[shape, shape, []], types=["float", "float", ""], **lain)
     kernel = "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<"
-    row = extract(builder.kernel(kernel, 60, 30, launch=10).load().rank()).row(0, named=True)
+    row = build_kernel_table(builder.kernel(kernel, 60, 30, launch=10).load().rank()).row(0, named=True)
     assert only(row, "indexed", "across") == (True, across)
 
 
@@ -443,7 +443,7 @@ def test_lookups_read_a_row_per_index_and_small_tables_once(elements, read):
         concrete=["", "", "", "", "", "", "", "48", "16", "", "26", "", ""],
     )
     builder.kernel("void split_embedding_codegen_forward_unweighted_kernel<float, float, float>()", 30, 9, launch=5)
-    row = extract(builder.load().rank()).row(0, named=True)
+    row = build_kernel_table(builder.load().rank()).row(0, named=True)
     assert (row["family"], row["rows"], row["cols"], row["flops"]) == ("embedding", 1792, 16, 1792 * 16)
     assert row["bytes"] == read * 4 + 128 * 48 * 4 + (1792 + 385) * 8
 
@@ -460,5 +460,5 @@ def test_rows_of_a_rowwise_optimizer_tell_the_width_of_lookups():
         types=[*types, *([""] * 7), "float"],
     )
     builder.kernel("void split_embedding_codegen_forward_unweighted_kernel<c10::Half>()", 30, 9, launch=5)
-    row = extract(builder.load().rank()).row(0, named=True)
+    row = build_kernel_table(builder.load().rank()).row(0, named=True)
     assert row["bytes"] == 50 * 160 * 2 + 4 * 2 * 160 * 4 + (50 + 9) * 8

@@ -1,4 +1,4 @@
-"""The ``tracekit`` command: its verbs, and what becomes of errors."""
+"""The ``tracekit`` command: its subcommands and error handling."""
 
 import errno
 import io
@@ -33,15 +33,15 @@ EXIT_FAILURE = 1
 EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
 
-OF_A_NAME = (errno.EACCES, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EROFS)
-"""Errors that a file's name brings about, wherever it was given."""
+PATH_ERRNOS = (errno.EACCES, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EROFS)
+"""Errors caused by a file's name, in any option or argument."""
 
 
-class Switches:
-    """Help that shows a switch as one: typer writes ``<bool>`` behind it, as if it took a value."""
+class SwitchHelpMixin:
+    """Mixin whose help shows a switch without a value: typer would write ``<bool>`` behind it."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """The options and arguments."""
+        """Return the options and arguments."""
         params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for param in params:
             if isinstance(param, TyperOption) and param.is_flag:
@@ -49,17 +49,17 @@ class Switches:
         return params
 
 
-class Verb(Switches, TyperCommand):
-    """One verb."""
+class Subcommand(SwitchHelpMixin, TyperCommand):
+    """A subcommand."""
 
 
-class Verbs(Switches, TyperGroup):
-    """All of them."""
+class SubcommandGroup(SwitchHelpMixin, TyperGroup):
+    """The group of all subcommands."""
 
 
 app = typer.Typer(
     name="tracekit",
-    cls=Verbs,
+    cls=SubcommandGroup,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -68,24 +68,24 @@ app = typer.Typer(
     epilog="Exit codes: 0 fine, 1 the trace or a name is at fault, 2 wrong usage, 3 --fail-above exceeded, "
     "4 --strict not met, 70 a bug, 130 interrupted.",
 )
-app.command("record", cls=Verb, context_settings=record.PASS_ON)(record.record)
-app.command("info", cls=Verb)(info.info)
-app.command("report", cls=Verb)(report.report)
-app.command("predict", cls=Verb)(predict.predict)
-app.command("sweep", cls=Verb)(sweep.sweep)
-app.command("compare", cls=Verb)(compare.compare)
-app.command("export", cls=Verb)(export.export)
-app.command("view", cls=Verb)(view.view)
-app.command("doctor", cls=Verb)(doctor.doctor)
-app.command("redact", cls=Verb)(redact.redact)
-app.command("gpus", cls=Verb)(gpus.gpus)
-app.command("clusters", cls=Verb)(clusters.clusters)
-app.command("calibrate", cls=Verb)(calibrate.calibrate)
-app.command("cache", cls=Verb)(cache.cache)
-app.command("serve", cls=Verb)(serve.serve)
+app.command("record", cls=Subcommand, context_settings=record.PASS_THROUGH_SETTINGS)(record.record)
+app.command("info", cls=Subcommand)(info.info)
+app.command("report", cls=Subcommand)(report.report)
+app.command("predict", cls=Subcommand)(predict.predict)
+app.command("sweep", cls=Subcommand)(sweep.sweep)
+app.command("compare", cls=Subcommand)(compare.compare)
+app.command("export", cls=Subcommand)(export.export)
+app.command("view", cls=Subcommand)(view.view)
+app.command("doctor", cls=Subcommand)(doctor.doctor)
+app.command("redact", cls=Subcommand)(redact.redact)
+app.command("gpus", cls=Subcommand)(gpus.gpus)
+app.command("clusters", cls=Subcommand)(clusters.clusters)
+app.command("calibrate", cls=Subcommand)(calibrate.calibrate)
+app.command("cache", cls=Subcommand)(cache.cache)
+app.command("serve", cls=Subcommand)(serve.serve)
 
 
-def _version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"tracekit {__version__}")
         raise typer.Exit
@@ -94,13 +94,13 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _main(
     version: Annotated[
-        bool, typer.Option("--version", "-V", help="Print the version.", callback=_version, is_eager=True)
+        bool, typer.Option("--version", "-V", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None: ...
 
 
 def main() -> None:
-    """Run the command line; expected failures end in one line on stderr."""
+    """Run the command line; report expected failures in one line on stderr."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
@@ -117,7 +117,7 @@ def main() -> None:
             _fail(str(error), EXIT_FAILURE)
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             _fail("there is no space left where the output goes. Make room, and run it again.", EXIT_FAILURE)
-        if isinstance(error, OSError) and error.errno in OF_A_NAME and error.filename is not None:
+        if isinstance(error, OSError) and error.errno in PATH_ERRNOS and error.filename is not None:
             _fail(f"{error.filename} can't be read or written: {error.strerror}.", EXIT_FAILURE)
         if _is_out_of_memory(error):
             _fail(

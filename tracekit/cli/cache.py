@@ -1,11 +1,11 @@
-"""``tracekit cache``: the decoded traces that are kept on this machine."""
+"""``tracekit cache``: decoded traces stored on this machine."""
 
 from typing import Annotated
 
 import typer
 
 from tracekit.cli.options import Json
-from tracekit.units import many
+from tracekit.format import format_quantity
 
 Clear = Annotated[bool, typer.Option("--clear", help="Remove all of them.")]
 
@@ -18,11 +18,11 @@ def cache(clear: Clear = False, json: Json = False) -> None:
     from dataclasses import asdict
 
     from tracekit.ingest import cache as entries
-    from tracekit.render.dump import document
+    from tracekit.render.dump import dump_document
 
-    found = entries.clear() if clear else entries.usage()
+    found = entries.clear() if clear else entries.measure_usage()
     if json:
-        typer.echo(document(asdict(found) | {"directory": str(found.directory)}), nl=False)
+        typer.echo(dump_document(asdict(found) | {"directory": str(found.directory)}), nl=False)
         return
-    what = f"{many(found.entries, 'decoded trace')}, {found.size_bytes / 1e6:,.1f} MB"
+    what = f"{format_quantity(found.entries, 'decoded trace')}, {found.size_bytes / 1e6:,.1f} MB"
     typer.echo(f"{'removed' if clear else 'kept':<9}{what}\nwhere    {found.directory}")

@@ -1,4 +1,4 @@
-"""``tracekit calibrate``: measurements on a GPU that sharpen every later prediction for it."""
+"""``tracekit calibrate``: measurements on a GPU that improve later predictions for it."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,13 +15,13 @@ Result = Annotated[
     Path | None, typer.Argument(metavar="RESULT.json", help="What the bench script wrote.", show_default=False)
 ]
 Bench = Annotated[bool, typer.Option("--bench", help="Print the script to run on the GPU's machine (plain PyTorch).")]
-OfTrace = Annotated[
+CalibrationTraces = Annotated[
     list[str] | None,
     typer.Option("--trace", "-t", metavar="TRACE", help="Take a trace recorded on the GPU, of any job."),
 ]
 List = Annotated[bool, typer.Option("--list", help="Show what is kept.")]
 Remove = Annotated[str | None, typer.Option("--remove", metavar="GPU", help="Forget a GPU's calibration.")]
-OnGpu = Annotated[
+CalibratedGpu = Annotated[
     str | None,
     typer.Option("--gpu", "-g", metavar="NAME", help="The GPU, where the file doesn't say or says it wrong."),
 ]
@@ -31,8 +31,8 @@ Script = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", h
 def calibrate(
     result: Result = None,
     bench: Bench = False,
-    trace: OfTrace = None,
-    gpu: OnGpu = None,
+    trace: CalibrationTraces = None,
+    gpu: CalibratedGpu = None,
     list_: List = False,
     remove: Remove = None,
     json: Json = False,
@@ -62,56 +62,60 @@ def calibrate(
 
         typer.echo(f"removed the calibration of {calibration.remove(remove)}")
     else:
-        _keep(*_read(result, trace or [], gpu, memory, quiet), json)
+        _store_calibration(*_read_measurements(result, trace or [], gpu, memory, quiet), json)
 
 
 def _print_script(output: Path | None, force: bool, quiet: bool) -> None:
     from importlib.resources import files
 
-    from tracekit.cli.screen import check_output, write
+    from tracekit.cli.output import check_output, write_file
 
     text = files("predictors").joinpath("microbench.py").read_text(encoding="utf-8")
     if output is None:
         typer.echo(text, nl=False)
         return
     check_output(output, force, (".py",))
-    write(output, text, quiet)
+    write_file(output, text, quiet)
 
 
 def _show_list(json: bool) -> None:
     from tracekit import calibration
-    from tracekit.cli.screen import emit
+    from tracekit.cli.output import emit
     from tracekit.render import calibrations as render
 
-    kept = calibration.stored()
-    emit(render.table(kept), lambda: render.table_json(kept), json=json)
+    kept = calibration.load_all()
+    emit(render.render_calibration_table(kept), lambda: render.serialize_calibrations(kept), json=json)
 
 
-def _read(
+def _read_measurements(
     result: Path | None, trace: list[str], gpu: str | None, memory: str | None, quiet: bool
 ) -> "tuple[Calibration, Gpu]":
     from tracekit import calibration
 
     if result is not None:
         return calibration.from_bench(result, gpu)
-    from tracekit.cli.read import read
-    from tracekit.cli.screen import progress
-    from tracekit.replay.run import prepare
+    from tracekit.cli.output import show_progress
+    from tracekit.cli.read import read_traces
+    from tracekit.run import prepare_run
 
-    with progress(quiet) as stage:
-        run = prepare(read(trace, None, False, memory, stage), source_gpu=gpu, progress=stage)
-    if run.doubt:
-        typer.echo(run.doubt, err=True)
+    with show_progress(quiet) as stage:
+        run = prepare_run(read_traces(trace, None, False, memory, stage), source_gpu=gpu, progress=stage)
+    if run.source_doubt:
+        typer.echo(run.source_doubt, err=True)
     return calibration.from_run(run)
 
 
-def _keep(measured: "Calibration", gpu: "Gpu", json: bool) -> None:
-    from predictors.measured import check
+def _store_calibration(measured: "Calibration", gpu: "Gpu", json: bool) -> None:
+    from predictors.calibration_kernels import cross_validate_calibration
     from tracekit import calibration
-    from tracekit.cli.screen import emit
+    from tracekit.cli.output import emit
     from tracekit.render import calibrations as render
 
-    errors = check(measured.kernels, gpu)
-    kept = calibration.only_sharpening(measured, errors, gpu)
-    path = calibration.keep(kept)
-    emit(render.kept(kept, errors, path), lambda: render.kept_json(kept, errors, path), json=json)
+    errors = cross_validate_calibration(measured.kernels, gpu)
+    kept = calibration.select_helpful_families(measured, errors, gpu)
+    path = calibration.save(kept)
+    emit(
+        render.render_new_calibration(kept, errors, path),
+        lambda: render.serialize_new_calibration(kept, errors, path),
+        json=json,
+    )

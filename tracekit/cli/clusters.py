@@ -1,4 +1,4 @@
-"""``tracekit clusters``: the clusters that tracekit knows."""
+"""``tracekit clusters``: the known clusters."""
 
 from typing import Annotated
 
@@ -15,13 +15,13 @@ def clusters(
 
     Example: tracekit clusters 4x8xh100-sxm@ndr400
     """
-    from tracekit.cli.screen import emit
+    from tracekit.cli.output import emit
     from tracekit.comm import list_clusters, load_cluster
     from tracekit.render import clusters as render
 
     if name is None:
         known = [load_cluster(slug) for slug in list_clusters()]
-        emit(render.table(known), lambda: render.table_json(known), json=json)
+        emit(render.render_cluster_table(known), lambda: render.serialize_clusters(known), json=json)
     else:
         found = load_cluster(name)
-        emit(render.card(found), lambda: render.card_json(found), json=json)
+        emit(render.render_cluster_card(found), lambda: render.serialize_cluster(found), json=json)

@@ -1,4 +1,4 @@
-"""``tracekit compare``: two measured runs, or a prediction and the run recorded since."""
+"""``tracekit compare``: compare two measured runs, or a prediction with a later measurement."""
 
 from math import inf
 from pathlib import Path
@@ -9,13 +9,13 @@ import typer
 from tracekit.cli.options import Force, Json, Memory, NoCache, Output, Quiet, Steps, Top
 
 if TYPE_CHECKING:
-    from tracekit.reporting.comparison import Comparison, Side
+    from tracekit.reporting.comparison import Comparison, ComparisonSide
 
 EXIT_CHANGED = 3
-HEAD_BYTES = 200
+PREDICTION_HEAD_BYTES = 200
 
 
-def _limit(text: str | None) -> float | None:
+def _parse_limit(text: str | None) -> float | None:
     if text is None:
         return None
     try:
@@ -55,60 +55,62 @@ def compare(
 
     Example: tracekit compare before.json.gz after.json.gz --fail-above 5%
     """
-    from tracekit.cli.screen import as_text, check_output, emit, progress, write
+    from tracekit.cli.output import as_text, check_output, emit, show_progress, write_file
     from tracekit.render import compare as render
-    from tracekit.render.html import comparison_page
+    from tracekit.render.html import render_comparison_page
     from tracekit.reporting.comparison import compare as put_together
 
-    limit = _limit(fail_above)
+    limit = _parse_limit(fail_above)
     check_output(output, force, (".json", ".html", ".txt"), (a, b))
-    with progress(quiet) as stage:
+    with show_progress(quiet) as stage:
         sides = []
         for place in (a, b):
             stage(f"read {place}")
-            sides.append(_side(place, gpu, steps, no_cache, memory))
+            sides.append(_read_side(place, gpu, steps, no_cache, memory))
     comparison = put_together(*sides)
-    screen = render.screen(comparison, top)
+    screen = render.render_comparison(comparison, top)
     emit(screen, lambda: render.as_json(comparison, top), json=json)
     if output is not None:
         forms = {
             ".json": lambda: render.as_json(comparison, top),
-            ".html": lambda: comparison_page(comparison, top),
+            ".html": lambda: render_comparison_page(comparison, top),
             ".txt": lambda: as_text(screen),
         }
-        write(output, forms[output.suffix](), quiet)
-    if limit is not None and (off := _off(comparison)) > limit:
+        write_file(output, forms[output.suffix](), quiet)
+    if limit is not None and (off := _compute_deviation_pct(comparison)) > limit:
         typer.echo(f"tracekit: {off:.1f} % is more than the {limit:g} % of --fail-above", err=True)
         raise typer.Exit(EXIT_CHANGED)
 
 
-def _off(comparison: "Comparison") -> float:
-    """What ``--fail-above`` is about.
+def _compute_deviation_pct(comparison: "Comparison") -> float:
+    """Return the deviation in percent that ``--fail-above`` limits.
 
     Raises:
-        TracekitError: These two don't tell it.
+        TracekitError: The two sides don't determine the deviation.
     """
     from tracekit.errors import TracekitError
 
-    off = comparison.longer_pct if comparison.against is None else comparison.error_pct
+    off = comparison.longer_pct if comparison.prediction_and_measurement is None else comparison.error_pct
     if off is None:
-        between = "these two" if comparison.against is None else "this prediction and this measurement"
+        between = (
+            "these two" if comparison.prediction_and_measurement is None else "this prediction and this measurement"
+        )
         raise TracekitError(
             f"--fail-above can't be told of {between}: see above how they differ.",
             "Give two runs of the same program; of a prediction, the GPU, ranks and batch that it is for.",
         )
-    return abs(off) if comparison.against else off
+    return abs(off) if comparison.prediction_and_measurement else off
 
 
-def _side(place: str, gpu: str | None, steps: str | None, no_cache: bool, memory: str | None) -> "Side":
-    """A prediction if the file is one, else the measured run of a trace."""
-    from tracekit.cli.read import read
-    from tracekit.reporting import predicted
-    from tracekit.reporting.comparison import side
+def _read_side(place: str, gpu: str | None, steps: str | None, no_cache: bool, memory: str | None) -> "ComparisonSide":
+    """Read a prediction if the file is one, else the measured run of a trace."""
+    from tracekit.cli.read import read_traces
+    from tracekit.reporting import saved_prediction
+    from tracekit.reporting.comparison import to_side
 
     path = Path(place)
     if path.suffix == ".json" and path.is_file():
         with path.open("rb") as file:
-            if predicted.is_prediction(file.read(HEAD_BYTES)):
-                return predicted.read(path.read_bytes(), place, gpu)
-    return side(read([place], None, no_cache, memory, lambda stage: None), steps=steps)
+            if saved_prediction.is_prediction(file.read(PREDICTION_HEAD_BYTES)):
+                return saved_prediction.read_prediction(path.read_bytes(), place, gpu)
+    return to_side(read_traces([place], None, no_cache, memory, lambda stage: None), steps=steps)

@@ -1,4 +1,4 @@
-"""``tracekit doctor``: how good a trace is for predictions."""
+"""``tracekit doctor``: grade a trace's suitability for predictions."""
 
 from tracekit.cli.options import Json, Memory, NoCache, Quiet, Ranks, SourceGpu, Steps, Traces
 
@@ -17,15 +17,15 @@ def doctor(
 
     Example: tracekit doctor trace.json.gz
     """
-    from tracekit.cli.read import read
-    from tracekit.cli.screen import emit, progress
+    from tracekit.cli.output import emit, show_progress
+    from tracekit.cli.read import read_traces
     from tracekit.doctor import examine
     from tracekit.render import doctor as render
-    from tracekit.replay.run import prepare
+    from tracekit.run import prepare_run
 
-    with progress(quiet) as stage:
-        trace = read(traces, ranks, no_cache, memory, stage)
-        run = prepare(trace, source_gpu=source_gpu, steps=steps, rank=trace.ranks[0].rank, progress=stage)
+    with show_progress(quiet) as stage:
+        trace = read_traces(traces, ranks, no_cache, memory, stage)
+        run = prepare_run(trace, source_gpu=source_gpu, steps=steps, rank=trace.ranks[0].rank, progress=stage)
         stage("examine")
         diagnosis = examine(trace, run)
-    emit(render.screen(diagnosis), lambda: render.as_json(diagnosis), json=json)
+    emit(render.render_diagnosis(diagnosis), lambda: render.as_json(diagnosis), json=json)

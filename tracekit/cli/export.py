@@ -1,4 +1,4 @@
-"""``tracekit export``: the data for other programs."""
+"""``tracekit export``: export the data for other programs."""
 
 from enum import StrEnum
 from itertools import chain
@@ -10,15 +10,15 @@ import typer
 from tracekit.cli.options import Clusters, Force, Memory, NoCache, Quiet, Ranks, SourceGpu, Stacks, Steps, Traces
 
 
-class Export(StrEnum):
-    """What to write."""
+class ExportFormat(StrEnum):
+    """Format of the exported file."""
 
     PERFETTO = "perfetto"
     PARQUET = "parquet"
     CSV = "csv"
 
 
-SUFFIXES = {Export.PERFETTO: (".json", ".gz"), Export.PARQUET: (".parquet",), Export.CSV: (".csv",)}
+SUFFIXES = {ExportFormat.PERFETTO: (".json", ".gz"), ExportFormat.PARQUET: (".parquet",), ExportFormat.CSV: (".csv",)}
 
 
 def export(
@@ -27,7 +27,7 @@ def export(
         Path, typer.Option("--output", "-o", metavar="FILE", help="Where to; a timeline may end in .gz.")
     ],
     form: Annotated[
-        Export | None,
+        ExportFormat | None,
         typer.Option(
             "--format",
             help="perfetto: a timeline; parquet and csv: a row per launched kernel. Default by the suffix.",
@@ -50,25 +50,25 @@ def export(
 
     Example: tracekit export trace.json.gz --gpu h100-sxm --steps 7 -o timeline.json.gz
     """
-    from tracekit.cli.read import read
-    from tracekit.cli.screen import check_output, progress, write
-    from tracekit.prediction import Predictions, predict, targets
-    from tracekit.render import perfetto, tables
-    from tracekit.replay.run import prepare
+    from tracekit.cli.output import check_output, show_progress, write_file
+    from tracekit.cli.read import read_traces
+    from tracekit.prediction import Predictions, predict, resolve_targets
+    from tracekit.render import perfetto, table_files
+    from tracekit.run import prepare_run
 
     check_output(output, force, SUFFIXES[form] if form else list(chain(*SUFFIXES.values())), traces)
     form = form or next(form for form, suffixes in SUFFIXES.items() if output.suffix in suffixes)
-    targets(gpu, cluster)
-    with progress(quiet) as stage:
-        trace = read(traces, ranks, no_cache, memory, stage, stacks)
-        run = prepare(trace, source_gpu=source_gpu, steps=steps, progress=stage)
+    resolve_targets(gpu, cluster)
+    with show_progress(quiet) as stage:
+        trace = read_traces(traces, ranks, no_cache, memory, stage, stacks)
+        run = prepare_run(trace, source_gpu=source_gpu, steps=steps, progress=stage)
         stage("predict")
         predicted = predict(run, gpu, clusters=cluster) if gpu or cluster else Predictions(run, ())
         stage("write")
-        if form is Export.PERFETTO:
-            content = perfetto.document(run, predicted.targets, compress=output.suffix == ".gz")
+        if form is ExportFormat.PERFETTO:
+            content = perfetto.render_timeline(run, predicted.targets, compress=output.suffix == ".gz")
         else:
-            content = tables.launches(run, predicted.targets, form.value)
-    write(output, content, quiet)
+            content = table_files.encode_launches(run, predicted.targets, form.value)
+    write_file(output, content, quiet)
     for refused in predicted.refused:
         typer.echo(f"tracekit: {refused}", err=True)

@@ -1,4 +1,4 @@
-"""``tracekit gpus``: the GPUs that tracekit knows."""
+"""``tracekit gpus``: the known GPUs."""
 
 from typing import Annotated
 
@@ -16,12 +16,12 @@ def gpus(
     Example: tracekit gpus h100
     """
     from predictors import list_gpus, load_gpu, resolve_gpu
-    from tracekit.cli.screen import emit
+    from tracekit.cli.output import emit
     from tracekit.render import gpus as render
 
     if name is None:
         known = [load_gpu(slug) for slug in list_gpus()]
-        emit(render.table(known), lambda: render.table_json(known), json=json)
+        emit(render.render_gpu_table(known), lambda: render.serialize_gpus(known), json=json)
     else:
         found = resolve_gpu(name)
-        emit(render.card(found), lambda: render.card_json(found), json=json)
+        emit(render.render_gpu_card(found), lambda: render.serialize_gpu(found), json=json)

@@ -1,4 +1,4 @@
-"""``tracekit info``: what is in a trace."""
+"""``tracekit info``: summarize a trace's content."""
 
 from tracekit.cli.options import Json, Memory, NoCache, Quiet, Ranks, SourceGpu, Stacks, Steps, Traces, Verbose
 
@@ -19,22 +19,22 @@ def info(
 
     Example: tracekit info trace.json.gz
     """
-    from tracekit.cli.read import read
-    from tracekit.cli.screen import emit, progress
+    from tracekit.analysis.self_check import run_self_check
+    from tracekit.cli.output import emit, show_progress
+    from tracekit.cli.read import read_traces
     from tracekit.render import json as as_json
     from tracekit.render import terminal
-    from tracekit.render.check import as_dict, below
-    from tracekit.replay.check import check
-    from tracekit.replay.run import prepare
-    from tracekit.reporting import build
+    from tracekit.render.graph_check import append_graph_check, as_dict
+    from tracekit.reporting import build_report
+    from tracekit.run import prepare_run
 
-    with progress(quiet) as stage:
-        trace = read(traces, ranks, no_cache, memory, stage, stacks)
-        run = prepare(trace, source_gpu=source_gpu, steps=steps, progress=stage)
-        report = build(run)
-        graph = check(run.graph) if verbose else None
+    with show_progress(quiet) as stage:
+        trace = read_traces(traces, ranks, no_cache, memory, stage, stacks)
+        run = prepare_run(trace, source_gpu=source_gpu, steps=steps, progress=stage)
+        report = build_report(run)
+        graph = run_self_check(run.graph) if verbose else None
     emit(
-        below(terminal.info(report), graph),
-        lambda: as_json.info(report, as_dict(graph)),
+        append_graph_check(terminal.render_info(report), graph),
+        lambda: as_json.dump_info(report, as_dict(graph)),
         json=json,
     )

@@ -1,4 +1,4 @@
-"""Options that several verbs share; the same name means the same everywhere."""
+"""Options shared by several commands; the same name means the same everywhere."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -10,8 +10,8 @@ import typer
 T = TypeVar("T")
 
 
-class Form(StrEnum):
-    """What a report can be written as; also the suffix of the file."""
+class OutputFormat(StrEnum):
+    """Format of a report; also the suffix of its file."""
 
     HTML = "html"
     JSON = "json"
@@ -22,8 +22,8 @@ class Form(StrEnum):
     TXT = "txt"
 
 
-def _checked(given: T, check: Callable[[T], object]) -> T:
-    """As given, once ``check`` has taken it; nothing needs none."""
+def _check_option(given: T, check: Callable[[T], object]) -> T:
+    """Return the value unchanged after ``check`` accepts it; ``None`` isn't checked."""
     from tracekit.errors import TracekitError
 
     try:
@@ -34,28 +34,28 @@ def _checked(given: T, check: Callable[[T], object]) -> T:
     return given
 
 
-def _size(memory: str | None) -> str | None:
-    from tracekit.ingest.memory import to_bytes
+def _check_size(memory: str | None) -> str | None:
+    from tracekit.ingest.memory import parse_memory_size
 
-    return _checked(memory, to_bytes)
-
-
-def _prices(pairs: list[str]) -> list[str]:
-    from tracekit.prediction.prices import parse_prices
-
-    return _checked(pairs, parse_prices)
+    return _check_option(memory, parse_memory_size)
 
 
-def _factor(batch: float | None) -> float | None:
-    from tracekit.prediction import Change
+def _check_prices(pairs: list[str]) -> list[str]:
+    from tracekit.prediction.cost import parse_prices
 
-    return _checked(batch, lambda factor: Change(batch=factor))
+    return _check_option(pairs, parse_prices)
 
 
-def _schedule(name: str | None) -> str | None:
-    from tracekit.prediction.layout import scheduled
+def _check_batch_factor(batch: float | None) -> float | None:
+    from tracekit.prediction import LayoutRequest
 
-    return _checked(name, scheduled)
+    return _check_option(batch, lambda factor: LayoutRequest(batch=factor))
+
+
+def _check_schedule(name: str | None) -> str | None:
+    from tracekit.parallelism.layout import parse_schedule
+
+    return _check_option(name, parse_schedule)
 
 
 Traces = Annotated[
@@ -72,7 +72,7 @@ Ranks = Annotated[
 NoCache = Annotated[bool, typer.Option("--no-cache", help="Decode anew and don't cache.")]
 Memory = Annotated[
     str | None,
-    typer.Option("--memory", metavar="SIZE", callback=_size, help="The most that a trace may take, such as 2G."),
+    typer.Option("--memory", metavar="SIZE", callback=_check_size, help="The most that a trace may take, such as 2G."),
 ]
 Stacks = Annotated[
     bool, typer.Option("--stacks", help="Also read Python's calls (with_stack=True): time by module, Python lines.")
@@ -95,7 +95,7 @@ Prices = Annotated[
     typer.Option(
         "--price",
         metavar="GPU=DOLLARS",
-        callback=_prices,
+        callback=_check_prices,
         help="What an hour of one GPU costs, for $ per million tokens or samples, or 1,000 steps; repeatable.",
         show_default=False,
     ),
@@ -132,7 +132,7 @@ PipelineSchedule = Annotated[
     typer.Option(
         "--pp-schedule",
         metavar="NAME",
-        callback=_schedule,
+        callback=_check_schedule,
         help="1f1b (default), zero-bubble (ZB-H1), interleaved (2 chunks of layers a stage), or interleaved:N.",
     ),
 ]
@@ -150,7 +150,7 @@ BatchFactor = Annotated[
     typer.Option(
         "--batch",
         metavar="FACTOR",
-        callback=_factor,
+        callback=_check_batch_factor,
         help="Each rank's batch on the target, as a multiple of the trace's, such as 2 or 0.5.",
     ),
 ]
@@ -173,11 +173,11 @@ Steps = Annotated[
 Top = Annotated[int, typer.Option("--top", metavar="N", min=0, help="Kernels to list.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Format = Annotated[
-    Form | None,
+    OutputFormat | None,
     typer.Option(
         "--format",
         metavar="FORM",
-        help=f"What to print, or to write to the output: {', '.join(Form)}; default by its suffix.",
+        help=f"What to print, or to write to the output: {', '.join(OutputFormat)}; default by its suffix.",
     ),
 ]
 Output = Annotated[

@@ -1,11 +1,10 @@
-"""``tracekit predict``: the traced step on other GPUs."""
+"""``tracekit predict``: predict the traced step on other GPUs."""
 
 from functools import partial
 from typing import Annotated
 
 import typer
 
-from tracekit.cli.edits import HostSpeed, UnprofiledStep, WhatIfs, to_us
 from tracekit.cli.options import (
     BatchFactor,
     Clusters,
@@ -36,14 +35,17 @@ from tracekit.cli.options import (
     Verbose,
     WorldSize,
 )  # fmt: skip
+from tracekit.cli.what_if_options import HostSpeed, UnprofiledStep, WhatIfs, parse_time_us
 
-LEAST_MODELLED = 95.0
-"""Percent of GPU time that ``--strict`` asks for."""
+MIN_MODELLED_PCT = 95.0
+"""Percentage of GPU time that ``--strict`` requires."""
 EXIT_NOT_COVERED = 4
 
 Strict = Annotated[
     bool,
-    typer.Option("--strict", help=f"Exit with 4 if less than {LEAST_MODELLED:g} % of GPU time is modelled somewhere."),
+    typer.Option(
+        "--strict", help=f"Exit with 4 if less than {MIN_MODELLED_PCT:g} % of GPU time is modelled somewhere."
+    ),
 ]
 NoCalibration = Annotated[bool, typer.Option("--no-calibration", help="Leave out what `tracekit calibrate` keeps.")]
 
@@ -87,38 +89,38 @@ def predict(
 
     Example: tracekit predict trace.json.gz --gpu h100-sxm --cluster 4x8xb200@ndr400 -o prediction.html
     """
-    from tracekit.cli.forms import check, command, deliver
-    from tracekit.cli.read import read
-    from tracekit.cli.screen import progress
-    from tracekit.prediction import Change, predict_edited, targets
+    from tracekit.analysis.self_check import run_self_check as check_graph
+    from tracekit.cli.output import show_progress
+    from tracekit.cli.read import read_traces
+    from tracekit.cli.report_output import check_format, deliver_report, format_command
+    from tracekit.parallelism.layout import parse_schedule
+    from tracekit.prediction import LayoutRequest, predict_edited, resolve_targets
     from tracekit.prediction import predict as predict_on
-    from tracekit.prediction.layout import scheduled
-    from tracekit.prediction.prices import parse_prices
+    from tracekit.prediction.cost import parse_prices
     from tracekit.render import json as as_json
     from tracekit.render import terminal
-    from tracekit.render.check import as_dict, below
-    from tracekit.replay.check import check as check_graph
-    from tracekit.replay.edit import asked, edit
-    from tracekit.replay.run import prepare
-    from tracekit.reporting import of_predictions
+    from tracekit.render.graph_check import append_graph_check, as_dict
+    from tracekit.reporting import build_prediction_report
+    from tracekit.run import prepare_run
+    from tracekit.whatif.requested import apply_requested_edits, parse_edits
 
-    check(form, output, force, traces)
+    check_format(form, output, force, traces)
     if not gpu and not cluster:
         raise typer.BadParameter("say where to: --gpu h100-sxm, --cluster 4x8xh100-sxm@ndr400, or both")
-    targets(gpu, cluster)
-    edits = asked(what_if, host_speed)
-    chunks, zero_bubble = scheduled(pp_schedule)
-    with progress(quiet) as stage:
-        trace = read(traces, ranks, no_cache, memory, stage, stacks)
-        run = prepare(trace, source_gpu=source_gpu, steps=steps, progress=stage)
-        edited = edit(run, edits, to_us(unprofiled_step))
+    resolve_targets(gpu, cluster)
+    edits = parse_edits(what_if, host_speed)
+    chunks, zero_bubble = parse_schedule(pp_schedule)
+    with show_progress(quiet) as stage:
+        trace = read_traces(traces, ranks, no_cache, memory, stage, stacks)
+        run = prepare_run(trace, source_gpu=source_gpu, steps=steps, progress=stage)
+        edited = apply_requested_edits(run, edits, parse_time_us(unprofiled_step))
         stage("predict")
         predict_run = partial(
             predict_on,
             gpus=gpu,
             clusters=cluster,
             source_cluster=source_cluster,
-            change=Change(
+            change=LayoutRequest(
                 world_size=world_size,
                 dp=dp,
                 tp=tp,
@@ -127,26 +129,26 @@ def predict(
                 micro_batches=micro_batches,
                 chunks=chunks,
                 batch=batch,
-                sharded=fsdp or None,
+                fsdp=fsdp or None,
                 zero_bubble=zero_bubble,
             ),
             prices=parse_prices(price),
             samples=samples,
             calibrated=not no_calibration,
         )
-        report = of_predictions(predict_edited(edited, predict_run), command())
+        report = build_prediction_report(predict_edited(edited, predict_run), format_command())
         graph = check_graph(run.graph) if verbose else None
-    deliver(
+    deliver_report(
         report,
-        below(terminal.predicted(report, top), graph, report.streams),
-        lambda: as_json.predicted(report, graph=as_dict(graph)),
+        append_graph_check(terminal.render_predicted(report, top), graph, report.streams),
+        lambda: as_json.dump_prediction(report, graph=as_dict(graph)),
         json=json,
         form=form,
         output=output,
         quiet=quiet,
     )
     least = min(report.targets, key=lambda target: target.coverage.modelled)
-    if strict and least.coverage.modelled < LEAST_MODELLED:
+    if strict and least.coverage.modelled < MIN_MODELLED_PCT:
         modelled = f"{least.coverage.modelled:.1f} % of the GPU time is modelled for {least.label}"
-        typer.echo(f"tracekit: {modelled}, less than the {LEAST_MODELLED:g} % of --strict", err=True)
+        typer.echo(f"tracekit: {modelled}, less than the {MIN_MODELLED_PCT:g} % of --strict", err=True)
         raise typer.Exit(EXIT_NOT_COVERED)

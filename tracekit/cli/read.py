@@ -1,4 +1,4 @@
-"""What a verb reads: the ranks of the job that was given."""
+"""Read the ranks of a job for a command."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,7 +6,7 @@ from tracekit import ingest
 from tracekit.trace import Trace
 
 
-def read(
+def read_traces(
     traces: Sequence[str],
     rank: int | None,
     no_cache: bool,
@@ -14,15 +14,15 @@ def read(
     progress: Callable[[str], None],
     stacks: bool = False,
 ) -> Trace:
-    """Read the rank asked for, by default all.
+    """Read the requested rank, by default all ranks.
 
     Args:
-        traces: What was given on the command line.
-        rank: The rank.
-        no_cache: Decode anew, and keep nothing.
-        memory: The most that the tables may take.
-        progress: Shows the current stage.
-        stacks: Read Python's calls too.
+        traces: Paths and URIs from the command line.
+        rank: The rank; ``None`` for all ranks.
+        no_cache: Neither read nor write the cache of decoded traces.
+        memory: Maximum size of the tables, such as ``2G``.
+        progress: Function that shows the current stage.
+        stacks: Also read Python calls.
 
     Raises:
         TracekitError: As ``tracekit.ingest.load``.

@@ -7,7 +7,7 @@ import typer
 
 from tracekit.cli.options import Quiet
 
-PASS_ON = {"allow_extra_args": True, "allow_interspersed_args": False, "ignore_unknown_options": True}
+PASS_THROUGH_SETTINGS = {"allow_extra_args": True, "allow_interspersed_args": False, "ignore_unknown_options": True}
 
 
 def record(
@@ -39,13 +39,13 @@ def record(
     Several ranks: torchrun --nproc-per-node 8 -m tracekit record train.py
     """
     from tracekit.recording import Recording
-    from tracekit.recording.plan import Plan
-    from tracekit.recording.script import StepEnd, run
+    from tracekit.recording.plan import RecordingPlan
+    from tracekit.recording.script import StepEnd, run_script
 
     try:
         end = StepEnd(step_end)
     except ValueError as error:
         raise typer.BadParameter(f"{step_end!r} is none of {', '.join(StepEnd)}") from error
-    plan = Plan(wait, timed, warmup, active)
+    plan = RecordingPlan(wait, timed, warmup, active)
     recording = Recording(output, plan=plan, overwrite=force, quiet=quiet)
-    run(script, context.args, recording, as_module=module, step_end=end, keep_running=keep_running)
+    run_script(script, context.args, recording, as_module=module, step_end=end, keep_running=keep_running)

@@ -1,4 +1,4 @@
-"""``tracekit redact``: a trace to share."""
+"""``tracekit redact``: write a copy of a trace that is safe to share."""
 
 from pathlib import Path
 from typing import Annotated
@@ -31,7 +31,7 @@ def redact(trace: TraceFile, output: RedactedPath = None, force: Force = False, 
     from tracekit.redact import files
     from tracekit.render import redact as render
 
-    path = output or files.default_output(trace)
+    path = output or files.choose_default_output(trace)
     removed = files.redact(trace, path, force=force)
     if not quiet:
-        Console(stderr=True).print(render.removed(removed, str(path)), highlight=False)
+        Console(stderr=True).print(render.render_removed(removed, str(path)), highlight=False)

@@ -1,6 +1,5 @@
-"""``tracekit report``: where the measured time goes."""
+"""``tracekit report``: show where the measured time goes."""
 
-from tracekit.cli.edits import HostSpeed, UnprofiledStep, WhatIfs, to_us
 from tracekit.cli.options import (
     Force,
     Format,
@@ -17,6 +16,7 @@ from tracekit.cli.options import (
     Traces,
     Verbose,
 )
+from tracekit.cli.what_if_options import HostSpeed, UnprofiledStep, WhatIfs, parse_time_us
 
 
 def report(
@@ -42,29 +42,29 @@ def report(
 
     Example: tracekit report trace.json.gz --top 20 --what-if 'scale(family=gemm, 0.5)'
     """
-    from tracekit.cli.forms import check, command, deliver
-    from tracekit.cli.read import read
-    from tracekit.cli.screen import progress
+    from tracekit.analysis.self_check import run_self_check as check_graph
+    from tracekit.cli.output import show_progress
+    from tracekit.cli.read import read_traces
+    from tracekit.cli.report_output import check_format, deliver_report, format_command
     from tracekit.render import json as as_json
     from tracekit.render import terminal
-    from tracekit.render.check import as_dict, below
-    from tracekit.replay.check import check as check_graph
-    from tracekit.replay.edit import asked, edit
-    from tracekit.replay.run import prepare
-    from tracekit.reporting import build
+    from tracekit.render.graph_check import append_graph_check, as_dict
+    from tracekit.reporting import build_report
+    from tracekit.run import prepare_run
+    from tracekit.whatif.requested import apply_requested_edits, parse_edits
 
-    check(form, output, force, traces)
-    edits = asked(what_if, host_speed)
-    with progress(quiet) as stage:
-        trace = read(traces, ranks, no_cache, memory, stage, stacks)
-        run = prepare(trace, source_gpu=source_gpu, steps=steps, progress=stage)
-        edited = edit(run, edits, to_us(unprofiled_step))
-        built = build(edited.before, command=command(), what_if=edited)
+    check_format(form, output, force, traces)
+    edits = parse_edits(what_if, host_speed)
+    with show_progress(quiet) as stage:
+        trace = read_traces(traces, ranks, no_cache, memory, stage, stacks)
+        run = prepare_run(trace, source_gpu=source_gpu, steps=steps, progress=stage)
+        edited = apply_requested_edits(run, edits, parse_time_us(unprofiled_step))
+        built = build_report(edited.original_run, command=format_command(), what_if=edited)
         graph = check_graph(run.graph) if verbose else None
-    deliver(
+    deliver_report(
         built,
-        below(terminal.measured(built, top), graph, built.streams),
-        lambda: as_json.measured(built, top, as_dict(graph)),
+        append_graph_check(terminal.render_measured(built, top), graph, built.streams),
+        lambda: as_json.dump_measured(built, top, as_dict(graph)),
         json=json,
         form=form,
         output=output,

@@ -1,4 +1,4 @@
-"""``tracekit serve``: the web page."""
+"""``tracekit serve``: serve the web page."""
 
 from pathlib import Path
 from typing import Annotated
@@ -61,36 +61,36 @@ def serve(
 
     Example: tracekit serve --port 8321
     """
-    from tracekit.errors import TracekitError, install_extra
-    from tracekit.ingest.memory import to_bytes
-    from tracekit.web.settings import Settings, check
+    from tracekit.errors import TracekitError, suggest_install
+    from tracekit.ingest.memory import parse_memory_size
+    from tracekit.web.settings import Settings, check_settings
 
     settings = Settings(
-        data=data or _data_directory(),
+        data=data or _get_data_directory(),
         host=host,
         port=port,
         token=token,
         database=database,
         files=files,
         workers=workers,
-        memory_bytes=0 if memory is None else to_bytes(memory),
+        memory_bytes=0 if memory is None else parse_memory_size(memory),
         time_limit_s=time_limit,
         keep_s=round(keep * 86_400),
-        max_upload_bytes=to_bytes(max_upload),
-        max_unpacked_bytes=to_bytes(max_unpacked),
+        max_upload_bytes=parse_memory_size(max_upload),
+        max_unpacked_bytes=parse_memory_size(max_unpacked),
         max_files=max_files,
         max_queued=max_queued,
         max_per_minute=rate,
     )
-    check(settings)
+    check_settings(settings)
     try:
-        from tracekit.web.server import run
+        from tracekit.web.server import run_server
     except ImportError as error:
-        raise TracekitError(f"The web page needs {error.name}.", install_extra("web")) from error
-    run(settings, lambda: typer.echo(f"http://{host}:{port}", err=True))
+        raise TracekitError(f"The web page needs {error.name}.", suggest_install("web")) from error
+    run_server(settings, lambda: typer.echo(f"http://{host}:{port}", err=True))
 
 
-def _data_directory() -> Path:
+def _get_data_directory() -> Path:
     import platformdirs
 
     return Path(platformdirs.user_data_dir("tracekit", appauthor=False)) / "web"

@@ -1,4 +1,4 @@
-"""``tracekit sweep``: the traced job in many layouts."""
+"""``tracekit sweep``: predict the traced job in many layouts."""
 
 from collections.abc import Callable
 from typing import Annotated
@@ -75,23 +75,23 @@ def sweep(
 
     Example: tracekit sweep trace.json.gz --cluster 64x8xh100-sxm@ndr400 --price h100-sxm=2.49
     """
-    from tracekit.cli.read import read
-    from tracekit.cli.screen import as_text, check_output, emit, progress, write
-    from tracekit.prediction.layout import scheduled
-    from tracekit.prediction.prices import parse_prices
+    from tracekit.cli.output import as_text, check_output, emit, show_progress, write_file
+    from tracekit.cli.read import read_traces
+    from tracekit.parallelism.layout import parse_schedule
+    from tracekit.prediction.cost import parse_prices
     from tracekit.prediction.sweep import sweep as over_layouts
-    from tracekit.prediction.target import targets
+    from tracekit.prediction.targets import resolve_targets
     from tracekit.render import sweep as render
-    from tracekit.replay.run import prepare
+    from tracekit.run import prepare_run
 
     check_output(output, force, SUFFIXES, traces)
     if not gpu and not cluster:
         raise typer.BadParameter("say where to: --cluster 64x8xh100-sxm@ndr400, --gpu h100-sxm, or both")
-    targets(gpu, cluster)
-    chunks, zero_bubble = scheduled(pp_schedule)
-    with progress(quiet) as stage:
-        trace = read(traces, ranks, no_cache, memory, stage)
-        run = prepare(trace, source_gpu=source_gpu, steps=steps, progress=stage)
+    resolve_targets(gpu, cluster)
+    chunks, zero_bubble = parse_schedule(pp_schedule)
+    with show_progress(quiet) as stage:
+        trace = read_traces(traces, ranks, no_cache, memory, stage)
+        run = prepare_run(trace, source_gpu=source_gpu, steps=steps, progress=stage)
         stage("predict layouts")
         found = over_layouts(
             run,
@@ -110,15 +110,15 @@ def sweep(
             samples=samples,
             calibrated=not no_calibration,
         )
-    screen = render.screen(found, top)
+    screen = render.render_sweep(found, top)
     emit(screen, lambda: render.as_json(found), json=json)
     if output is not None:
         forms: dict[str, Callable[[], str | bytes]] = {
             ".json": lambda: render.as_json(found),
-            ".md": lambda: render.document(found),
-            ".xlsx": lambda: render.workbook(found),
+            ".md": lambda: render.render_markdown(found),
+            ".xlsx": lambda: render.render_workbook(found),
             ".csv": lambda: found.table.write_csv(),
-            ".parquet": lambda: render.parquet(found),
+            ".parquet": lambda: render.encode_parquet(found),
             ".txt": lambda: as_text(screen),
         }
-        write(output, forms[output.suffix](), quiet)
+        write_file(output, forms[output.suffix](), quiet)

@@ -1,4 +1,4 @@
-"""``tracekit view``: a report in the browser, from this machine to this machine only."""
+"""``tracekit view``: show a report in the browser, served and reachable on this machine only."""
 
 import webbrowser
 from contextlib import suppress
@@ -22,9 +22,9 @@ def view(
 
     Example: tracekit view report.html
     """
-    from tracekit.cli.serving import server
+    from tracekit.cli.file_server import create_server
 
-    with server(file, port) as serving:
+    with create_server(file, port) as serving:
         url = f"http://127.0.0.1:{serving.server_port}/"
         typer.echo(url)
         if opened:

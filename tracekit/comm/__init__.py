@@ -1,8 +1,8 @@
-"""Clusters, and how long collectives take on them."""
+"""Describe clusters and predict the latency of collectives on them."""
 
 from tracekit.comm.cluster import Cluster
+from tracekit.comm.cluster_names import list_clusters, load_cluster
 from tracekit.comm.errors import ClusterError, UnknownClusterError
-from tracekit.comm.names import list_clusters, load_cluster
 from tracekit.comm.predict import predict
 
 __all__ = ["Cluster", "ClusterError", "UnknownClusterError", "list_clusters", "load_cluster", "predict"]

@@ -1,4 +1,8 @@
-"""A few collectives measured on a cluster -> how much its latencies and rates differ from the model's."""
+"""Fit the collective model to a few collectives that were measured on a cluster.
+
+The latencies and rates of the model get a factor each (by Gauss-Newton steps with a Gaussian prior). What the factors
+leave unexplained is interpolated over message size and ranks, as a Gaussian process does.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -6,159 +10,189 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracekit.arrays import Bools, Floats
-from tracekit.comm.calls import Calls, Links
-from tracekit.comm.constants import Constants
-from tracekit.comm.law import Names, times
+from tracekit.comm.collective_calls import CollectiveCalls, CollectiveLinks
+from tracekit.comm.constants import CollectiveConstants
+from tracekit.comm.law import AlgorithmNames, predict_times
 
-KNOBS = ("latency", "hop", "bandwidth", "network_latency", "network_bandwidth")
-SD = np.array([0.3, 0.2, 0.3, 1.0, 0.4])
-"""How far machines that were left out of the fit are off in each, as logarithms; the network's by published results."""
-KNOWN_SD = np.array([0.05, 0.05, 0.05, 1.0, 0.4])
-"""The same of machines whose generation was measured, as siblings are off."""
+FACTOR_NAMES = ("latency", "hop", "bandwidth", "network_latency", "network_bandwidth")
+FACTOR_LOG_SD = np.array([0.3, 0.2, 0.3, 1.0, 0.4])
+"""Prior standard deviation of the logarithm of each factor: the spread over machines that were left out of the fit. The
+two network factors: the spread of published results."""
+KNOWN_GENERATION_FACTOR_LOG_SD = np.array([0.05, 0.05, 0.05, 1.0, 0.4])
+"""The same prior for machines whose GPU generation was measured: the spread between sibling GPUs."""
 
-INSIDE, RCCL, PCIE = 0.08, 0.15, 0.3
-BETWEEN_SHORT, BETWEEN_LONG = 0.3, 0.15
-"""How far off the model is where latencies and rates are known, as a logarithm: on one node, and between nodes."""
-SHORT_BYTES, LONG_BYTES = 2**24, 2**34
-"""Of messages between nodes that are missed most and least."""
-NOISE = 0.03
-"""Of one measurement, as a logarithm."""
-FAR = 3.0
-"""Difference of sizes or ranks, as a logarithm, over which what the model misses of one says less of another."""
-OTHERS = 0.5
-"""How alike what it misses of two kinds of collectives is."""
+NVLINK_MODEL_LOG_SD, RCCL_MODEL_LOG_SD, PCIE_MODEL_LOG_SD = 0.08, 0.15, 0.3
+SHORT_INTER_NODE_LOG_SD, LONG_INTER_NODE_LOG_SD = 0.3, 0.15
+"""Standard deviation of the model's log error once latencies and rates are known: inside a node, and between nodes."""
+SHORT_MESSAGE_BYTES, LONG_MESSAGE_BYTES = 2**24, 2**34
+"""Message sizes between nodes at which the model's error is largest and smallest."""
+MEASUREMENT_LOG_SD = 0.03
+"""Standard deviation of the logarithm of one measurement."""
+CORRELATION_LENGTH_LOG = 3.0
+"""Correlation length of the model's error, in the logarithm of sizes plus that of ranks."""
+CROSS_COLLECTIVE_CORRELATION = 0.5
+"""Correlation between the model's errors on two different collectives."""
 
-STEP = 1e-2
-ITERATIONS, LONGEST_STEP = 6, 0.7
-LEAST_US, MOST_US = 1e-6, 1e30
-"""One rank takes no time, an algorithm that can't run all time: neither changes with any factor."""
+DERIVATIVE_STEP = 1e-2
+GAUSS_NEWTON_ITERATIONS, MAX_LOG_STEP = 6, 0.7
+MIN_TIME_US, MAX_TIME_US = 1e-6, 1e30
+"""Bounds for logarithms. One rank takes no time, and an algorithm that cannot run takes infinite time: neither changes
+with a factor."""
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """Collectives, an element each, by what makes the model miss them alike.
+class CalibrationPoints:
+    """Collectives as inputs of the Gaussian process, one element per collective.
 
     Attributes:
-        kind: The collective.
-        at: Logarithms of bytes and of ranks, (2, collectives).
-        between: Whether they cross nodes.
-        missed: How far off the model is, as a logarithm.
+        collective: Name of the collective.
+        log_bytes_and_ranks: Logarithms of bytes and of ranks, shape (2, collectives).
+        is_inter_node: Whether the collective crosses nodes.
+        error_log_sd: Standard deviation of the model's log error.
     """
 
-    kind: Names
-    at: Floats
-    between: Bools
-    missed: Floats
+    collective: AlgorithmNames
+    log_bytes_and_ranks: Floats
+    is_inter_node: Bools
+    error_log_sd: Floats
 
     @staticmethod
-    def of(carried: Sequence[tuple[Calls, Links]]) -> "Places":
-        """Where collectives lie, one kind after the other."""
-        parts = [_place(calls, links) for calls, links in carried]
+    def from_calls(calls_with_links: Sequence[tuple[CollectiveCalls, CollectiveLinks]]) -> "CalibrationPoints":
+        """Concatenate collectives, one kind after the other."""
+        parts = [_compute_point_fields(calls, links) for calls, links in calls_with_links]
         kind, at, between, missed = (np.concatenate(column, axis=-1) for column in zip(*parts, strict=True))
-        return Places(kind, at, between, missed)
+        return CalibrationPoints(kind, at, between, missed)
 
-    def alike(self, other: "Places") -> Floats:
-        """Covariance of what the model misses, (own, other's)."""
-        far = np.abs(self.at[:, :, None] - other.at[:, None, :]).sum(axis=0)
-        kinds = np.where(self.kind[:, None] == other.kind, 1.0, OTHERS)
-        same = self.between[:, None] == other.between
-        covariance: Floats = same * kinds * np.exp(-far / FAR) * self.missed[:, None] * other.missed
+    def compute_covariance(self, other: "CalibrationPoints") -> Floats:
+        """Compute the covariance of the model's log errors, shape (own, other's)."""
+        far = np.abs(self.log_bytes_and_ranks[:, :, None] - other.log_bytes_and_ranks[:, None, :]).sum(axis=0)
+        kinds = np.where(self.collective[:, None] == other.collective, 1.0, CROSS_COLLECTIVE_CORRELATION)
+        same = self.is_inter_node[:, None] == other.is_inter_node
+        covariance: Floats = (
+            same * kinds * np.exp(-far / CORRELATION_LENGTH_LOG) * self.error_log_sd[:, None] * other.error_log_sd
+        )
         return covariance
 
 
-def _place(calls: Calls, links: Links) -> tuple[Names, Floats, Bools, Floats]:
-    """The same of one kind, as a tuple."""
+def _compute_point_fields(
+    calls: CollectiveCalls, links: CollectiveLinks
+) -> tuple[AlgorithmNames, Floats, Bools, Floats]:
+    """Compute the fields of ``CalibrationPoints`` for the collectives of one kind."""
     sizes, between = np.maximum(calls.size_bytes, 1), calls.nodes > 1
-    long = length(sizes)
-    inside = np.where(links.pcie, PCIE, INSIDE if links.capability else RCCL)
-    missed = np.where(between, BETWEEN_SHORT ** (1 - long) * BETWEEN_LONG**long, inside)
+    long = compute_length_fraction(sizes)
+    inside = np.where(
+        links.is_pcie, PCIE_MODEL_LOG_SD, NVLINK_MODEL_LOG_SD if links.compute_capability_major else RCCL_MODEL_LOG_SD
+    )
+    missed = np.where(between, SHORT_INTER_NODE_LOG_SD ** (1 - long) * LONG_INTER_NODE_LOG_SD**long, inside)
     return np.full(sizes.shape, calls.collective), np.log(np.stack([sizes, calls.ranks])), between, missed
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
-    """What measurements say of a cluster.
+class ClusterCalibration:
+    """The calibration of one cluster, fitted to its measured collectives.
 
     Attributes:
-        offset: (KNOBS,), logarithms of its factors.
-        places: Of the measured collectives.
-        slopes: (collectives, KNOBS), derivatives of the logarithm of their time.
-        weight: (collectives,), what each adds to the logarithm of the time of those like it.
-        inverse: (collectives, collectives), of the covariance of what was measured.
-        sd: (KNOBS,), how far each factor was expected to be off.
+        log_factors: Logarithms of the factors, shape (FACTOR_NAMES,).
+        points: The measured collectives.
+        sensitivities: Derivatives of the logarithm of their times by the log factors, shape (collectives,
+        FACTOR_NAMES).
+        error_weights: Gaussian process weights,
+        shape (collectives,): times the covariance they give the log correction.
+        inverse_covariance: Inverse covariance of the measurements, shape (collectives, collectives).
+        factor_log_sd: Prior standard deviation of each log factor, shape (FACTOR_NAMES,).
     """
 
-    offset: Floats
-    places: Places
-    slopes: Floats
-    weight: Floats
-    inverse: Floats
-    sd: Floats
+    log_factors: Floats
+    points: CalibrationPoints
+    sensitivities: Floats
+    error_weights: Floats
+    inverse_covariance: Floats
+    factor_log_sd: Floats
 
-    def times(
-        self, calls: Calls, links: Links, constants: Constants, only: str | None = None
-    ) -> tuple[Floats, Names, Floats]:
-        """Microseconds and algorithm of collectives, as `law.times` gives them, and the standard deviation of the log.
+    def predict_times(
+        self, calls: CollectiveCalls, links: CollectiveLinks, constants: CollectiveConstants, only: str | None = None
+    ) -> tuple[Floats, AlgorithmNames, Floats]:
+        """Return times in us and algorithms as ``law.predict_times`` does, and the standard deviation of the log time.
 
-        Infinite between nodes where none between nodes was measured, and on one node likewise.
+        The standard deviation is infinite between nodes if no collective between nodes was measured, and on one node
+        likewise.
 
         Args:
             calls: Collectives.
-            links: What carries them.
-            constants: Of the model.
-            only: The one algorithm that may be chosen; None for all.
+            links: Bandwidths of the links that they use.
+            constants: Constants of the model.
+            only: The only algorithm allowed; None for all.
         """
-        time_us, algorithm = times(calls, *scaled(links, constants, self.offset), only)
-        places = Places.of([(calls, links)])
-        slopes = slopes_of(lambda offset: times(calls, *scaled(links, constants, offset), only)[0], self.offset)
-        alike = places.alike(self.places)
-        shared = alike + (slopes * self.sd**2) @ self.slopes.T
-        variance = places.missed**2 + slopes**2 @ self.sd**2 - np.einsum("ip,pq,iq->i", shared, self.inverse, shared)
-        added = np.where(calls.custom, 0.0, alike @ self.weight)
-        sd = np.where(np.isin(places.between, self.places.between), np.sqrt(np.maximum(variance, NOISE**2)), np.inf)
+        time_us, algorithm = predict_times(calls, *apply_factors(links, constants, self.log_factors), only)
+        places = CalibrationPoints.from_calls([(calls, links)])
+        slopes = compute_sensitivities(
+            lambda offset: predict_times(calls, *apply_factors(links, constants, offset), only)[0], self.log_factors
+        )
+        alike = places.compute_covariance(self.points)
+        shared = alike + (slopes * self.factor_log_sd**2) @ self.sensitivities.T
+        variance = (
+            places.error_log_sd**2
+            + slopes**2 @ self.factor_log_sd**2
+            - np.einsum("ip,pq,iq->i", shared, self.inverse_covariance, shared)
+        )
+        added = np.where(calls.has_custom_allreduce, 0.0, alike @ self.error_weights)
+        sd = np.where(
+            np.isin(places.is_inter_node, self.points.is_inter_node),
+            np.sqrt(np.maximum(variance, MEASUREMENT_LOG_SD**2)),
+            np.inf,
+        )
         return time_us * np.exp(added), algorithm, sd
 
 
-def learn(carried: Sequence[tuple[Calls, Links]], constants: Constants, measured_us: Floats, *, known: bool) -> Learned:
-    """The factors that explain measured times best, by Gauss-Newton steps, and what they leave.
+def fit_calibration(
+    calls_with_links: Sequence[tuple[CollectiveCalls, CollectiveLinks]],
+    constants: CollectiveConstants,
+    measured_us: Floats,
+    *,
+    known: bool,
+) -> ClusterCalibration:
+    """Fit the factors to measured times by Gauss-Newton steps, and keep what they leave unexplained.
 
-    Args:
-        carried: Measured collectives with what carries them, a pair for each kind.
-        constants: Of the model.
-        measured_us: Of all of them, (collectives,), above 0.
-        known: Whether nodes of this generation were measured; then the factors are near 1, unless that would surprise.
+    ``calls_with_links`` has the measured collectives and their links, one pair for each kind of collective;
+    ``measured_us`` the times of all of them, shape (collectives,), above 0. ``known`` says whether nodes of this GPU
+    generation were measured. Then the factors are expected near 1, unless the wider prior explains the measurements
+    better.
     """
 
     def model(offset: Floats) -> Floats:
-        return np.concatenate([times(calls, *scaled(links, constants, offset))[0] for calls, links in carried])
+        return np.concatenate(
+            [predict_times(calls, *apply_factors(links, constants, offset))[0] for calls, links in calls_with_links]
+        )
 
-    places = Places.of(carried)
-    offset = np.zeros(SD.size)
-    rest = places.alike(places) + NOISE**2 * np.eye(measured_us.size)
-    missed, slopes = np.log(measured_us / model(offset)), slopes_of(model, offset)
-    spreads = [KNOWN_SD, SD] if known else [SD]
-    sd = min(spreads, key=lambda one: _surprise(missed, rest + (slopes * one**2) @ slopes.T))
-    for _ in range(ITERATIONS):
-        slopes = slopes_of(model, offset)
+    places = CalibrationPoints.from_calls(calls_with_links)
+    offset = np.zeros(FACTOR_LOG_SD.size)
+    rest = places.compute_covariance(places) + MEASUREMENT_LOG_SD**2 * np.eye(measured_us.size)
+    missed, slopes = np.log(measured_us / model(offset)), compute_sensitivities(model, offset)
+    spreads = [KNOWN_GENERATION_FACTOR_LOG_SD, FACTOR_LOG_SD] if known else [FACTOR_LOG_SD]
+    sd = min(spreads, key=lambda one: _compute_deviance(missed, rest + (slopes * one**2) @ slopes.T))
+    for _ in range(GAUSS_NEWTON_ITERATIONS):
+        slopes = compute_sensitivities(model, offset)
         missed = np.log(measured_us / model(offset)) + slopes @ offset
         inverse = np.asarray(np.linalg.inv(rest + (slopes * sd**2) @ slopes.T))
-        offset = offset + np.clip(sd**2 * (slopes.T @ inverse @ missed) - offset, -LONGEST_STEP, LONGEST_STEP)
+        offset = offset + np.clip(sd**2 * (slopes.T @ inverse @ missed) - offset, -MAX_LOG_STEP, MAX_LOG_STEP)
     weight = np.asarray(np.linalg.solve(rest, np.log(measured_us / model(offset))))
-    return Learned(offset, places, slopes, weight, inverse, sd)
+    return ClusterCalibration(offset, places, slopes, weight, inverse, sd)
 
 
-def _surprise(missed: Floats, covariance: Floats) -> float:
-    """-2 log likelihood, but for a constant."""
+def _compute_deviance(missed: Floats, covariance: Floats) -> float:
+    """Compute -2 log likelihood, up to a constant."""
     return float(missed @ np.linalg.solve(covariance, missed) + np.linalg.slogdet(covariance)[1])
 
 
-def scaled(links: Links, constants: Constants, offset: Floats) -> tuple[Links, Constants]:
-    """A cluster's links and the model's constants with factors on them.
+def apply_factors(
+    links: CollectiveLinks, constants: CollectiveConstants, offset: Floats
+) -> tuple[CollectiveLinks, CollectiveConstants]:
+    """Multiply a cluster's links and the model's constants by factors.
 
     Args:
-        links: Of the cluster, with the scales of the machine that stands for it.
-        constants: Of the model.
-        offset: (KNOBS,), logarithms of the factors.
+        links: Links of the cluster, with the scales of the measured machine that stands for it.
+        constants: Constants of the model.
+        offset: Logarithms of the factors, shape (FACTOR_NAMES,).
     """
     latency, hop, bandwidth, network_latency, network_bandwidth = np.exp(offset).tolist()
     machine, network = links.system, constants.network
@@ -173,24 +207,20 @@ def scaled(links: Links, constants: Constants, offset: Floats) -> tuple[Links, C
     return replace(links, system=system), replace(constants, network=between)
 
 
-def slopes_of(model: Callable[[Floats], Floats], offset: Floats) -> Floats:
-    """Derivatives of the logarithm of the time, (collectives, KNOBS).
+def compute_sensitivities(model: Callable[[Floats], Floats], offset: Floats) -> Floats:
+    """Compute the derivatives of the log time by each log factor, shape (collectives, FACTOR_NAMES).
 
     Args:
-        model: Offsets, (KNOBS,) -> microseconds, (collectives,).
-        offset: Where.
+        model: Function from log factors, shape (FACTOR_NAMES,), to times in us, shape (collectives,).
+        offset: Log factors at which the derivatives are taken.
     """
-    steps = STEP * np.eye(offset.size)
-    ends = [[np.clip(model(offset + sign * s), LEAST_US, MOST_US) for sign in (1, -1)] for s in steps]
-    return np.stack([np.log(more / less) / (2 * STEP) for more, less in ends], axis=1)
+    steps = DERIVATIVE_STEP * np.eye(offset.size)
+    ends = [[np.clip(model(offset + sign * s), MIN_TIME_US, MAX_TIME_US) for sign in (1, -1)] for s in steps]
+    return np.stack([np.log(more / less) / (2 * DERIVATIVE_STEP) for more, less in ends], axis=1)
 
 
-def length(size_bytes: Floats) -> Floats:
-    """From 0 for messages between nodes that are missed most, being short, to 1 for those missed least.
-
-    Args:
-        size_bytes: Of each.
-    """
-    doublings = np.log2(np.maximum(size_bytes, 1) / SHORT_BYTES)
-    part: Floats = np.clip(doublings / np.log2(LONG_BYTES / SHORT_BYTES), 0, 1)
+def compute_length_fraction(size_bytes: Floats) -> Floats:
+    """Interpolate between short messages (0, largest model error) and long ones (1, smallest) in log bytes."""
+    doublings = np.log2(np.maximum(size_bytes, 1) / SHORT_MESSAGE_BYTES)
+    part: Floats = np.clip(doublings / np.log2(LONG_MESSAGE_BYTES / SHORT_MESSAGE_BYTES), 0, 1)
     return part

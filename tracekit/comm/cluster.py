@@ -1,4 +1,4 @@
-"""What a cluster is made of: nodes, GPUs, the links between them and the network."""
+"""Description of a cluster: nodes, GPUs, the links between them and the network."""
 
 import tomllib
 from collections.abc import Mapping
@@ -12,13 +12,13 @@ from typing import Any, Literal
 from predictors import Gpu, load_gpu
 from predictors.gpu import PCIE_LANE_GBPS
 from tracekit.comm.errors import ClusterError
-from tracekit.comm.measured import Measured, parse
+from tracekit.comm.measured_collectives import MeasuredCollective, parse_measured_entry
 
-FOLDER = Path(__file__).with_name("clusters")
+CLUSTER_FOLDER = Path(__file__).with_name("clusters")
 FABRICS = ("nvswitch", "mesh", "bridge", "pcie")
 NETWORKS = ("ib", "roce", "efa", "ethernet", "none")
 
-_REQUIRED: Mapping[str, type] = {
+_REQUIRED_KEYS: Mapping[str, type] = {
     "name": str,
     "gpu": str,
     "gpus_per_node": int,
@@ -30,7 +30,7 @@ _REQUIRED: Mapping[str, type] = {
     "sources": dict,
     "sourced": dict,
 }
-_OPTIONAL: Mapping[str, type] = {
+_OPTIONAL_KEYS: Mapping[str, type] = {
     "pair_gbps": float,
     "nodes": int,
     "oversubscription": float,
@@ -43,24 +43,25 @@ _OPTIONAL: Mapping[str, type] = {
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Nodes of the same GPUs, and what joins them.
+    """A cluster: nodes of the same GPU, their links and their network.
 
     Attributes:
         slug: Name that ``load_cluster`` understands.
-        name: For people.
+        name: Display name.
         gpu: The GPU of every node.
-        nodes: How many nodes there are.
-        gpus_per_node: GPUs that share the fast links: for an NVL72 rack 72.
-        fabric: 'nvswitch' (all to all through switches), 'mesh' (a link to each), 'bridge' (joins few) or 'pcie'.
+        nodes: Number of nodes.
+        gpus_per_node: GPUs joined by the fast links: 72 for an NVL72 rack.
+        fabric: 'nvswitch' (all to all through switches), 'mesh' (a link to each), 'bridge' (joins a few GPUs) or
+            'pcie'.
         pcie_gen: PCI Express generation of the node.
         network: Kind of the network between nodes: 'ib', 'roce', 'efa', 'ethernet' or 'none'.
         nics_per_node: Network adapters of a node, for all its GPUs together.
         nic_gbit: Line rate of one adapter, in one direction, in 1e9 bits/s.
-        pair_gbps: Of the links between two GPUs of a mesh, in one direction, in 1e9 bytes/s; None elsewhere.
+        pair_gbps: Bandwidth between two GPUs of a mesh, in one direction, in 1e9 bytes/s; None elsewhere.
         oversubscription: Bandwidth below the leaf switches over that above them; 1 is none.
-        peer_access: Whether GPUs reach each other's memory over PCI Express; if not, the host's lies between.
-        measured: Collectives that took so long there; predictions keep to them.
-        sources: Where each fact stands: key to citation.
+        peer_access: Whether GPUs access each other's memory over PCI Express; if not, data goes through host memory.
+        measured: Collectives measured on the cluster; predictions are calibrated to them.
+        sources: Source of each fact: key to citation.
     """
 
     slug: str
@@ -76,7 +77,7 @@ class Cluster:
     pair_gbps: float | None = None
     oversubscription: float = 1.0
     peer_access: bool = True
-    measured: tuple[Measured, ...] = ()
+    measured: tuple[MeasuredCollective, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
 
     @property
@@ -86,38 +87,35 @@ class Cluster:
 
     @property
     def link_gbps(self) -> float | None:
-        """Of a GPU's links into the fabric, in one direction, in 1e9 bytes/s; None over PCI Express."""
+        """Bandwidth of a GPU's links into the fabric, in one direction, in 1e9 bytes/s; None over PCI Express."""
         return None if self.fabric == "pcie" else self.gpu.link_gbps
 
     @property
     def pcie_gbps(self) -> float:
-        """Of a GPU's PCI Express slot, in one direction after line coding, in 1e9 bytes/s."""
+        """Bandwidth of a GPU's PCI Express slot, in one direction after line coding, in 1e9 bytes/s."""
         return PCIE_LANE_GBPS[min(self.pcie_gen, self.gpu.pcie_gen)] * self.gpu.pcie_lanes
 
     @property
     def network_gbps(self) -> float:
-        """A GPU's share of its node's network, in one direction, in 1e9 bytes/s."""
+        """Network bandwidth per GPU of a node, in one direction, in 1e9 bytes/s."""
         return self.nics_per_node * self.nic_gbit / 8 / self.gpus_per_node / self.oversubscription
 
     @property
     def linked_gpus(self) -> int:
-        """How many GPUs of a node the fast links join; beyond them traffic takes PCI Express."""
+        """Number of GPUs of a node that the fast links join; traffic beyond them uses PCI Express."""
         if self.fabric == "pcie":
             return 1
         return min(self.gpus_per_node, self.gpu.link_gpus or self.gpus_per_node)
 
 
-def described() -> list[str]:
-    """Names of the clusters that have a file, sorted."""
-    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+def list_cluster_files() -> list[str]:
+    """List the names of the clusters that have a file, sorted."""
+    return sorted(path.stem for path in CLUSTER_FOLDER.glob("*.toml"))
 
 
 @cache
-def from_file(path: Path) -> Cluster:
-    """The cluster, or the one node, that a TOML file describes.
-
-    Args:
-        path: The file.
+def load_cluster_file(path: Path) -> Cluster:
+    """Load a cluster, or one node, from a TOML file.
 
     Raises:
         ClusterError: A key is missing, unknown or wrong.
@@ -129,7 +127,7 @@ def from_file(path: Path) -> Cluster:
         raise ClusterError(f"{path}: no such file.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ClusterError(f"{path}: not TOML: {error}.") from error
-    _check(data, path)
+    _check_keys(data, path)
     gpu = load_gpu(data["gpu"])
     if gpu.link is None and data["fabric"] != "pcie":
         raise ClusterError(f"{path}: {gpu.slug} has no links of its own: its fabric is 'pcie', not {data['fabric']!r}.")
@@ -137,11 +135,11 @@ def from_file(path: Path) -> Cluster:
         slug=path.stem,
         gpu=gpu,
         nodes=data.get("nodes", 1),
-        **{key: data[key] for key in _REQUIRED if key not in ("gpu", "sources", "sourced")},
+        **{key: data[key] for key in _REQUIRED_KEYS if key not in ("gpu", "sources", "sourced")},
         pair_gbps=data.get("pair_gbps"),
         oversubscription=data.get("oversubscription", 1.0),
-        peer_access=data.get("peer_access", reaches_peers(gpu)),
-        measured=tuple(parse(entry, str(path)) for entry in data.get("measured", [])),
+        peer_access=data.get("peer_access", has_peer_access(gpu)),
+        measured=tuple(parse_measured_entry(entry, str(path)) for entry in data.get("measured", [])),
         sources=MappingProxyType({key: data["sources"][name] for key, name in data["sourced"].items()}),
     )
     _check_measured(cluster, path)
@@ -149,41 +147,44 @@ def from_file(path: Path) -> Cluster:
 
 
 @cache
-def aliases() -> Mapping[str, str]:
-    """Name of a file by every spelling of it."""
-    other = {alias: name for name, data in _files().items() for alias in data.get("aliases", [])}
-    return {**other, **{name: name for name in _files()}}
+def load_aliases() -> Mapping[str, str]:
+    """Return the name of a cluster's file by every spelling of the cluster."""
+    other = {alias: name for name, data in _load_files().items() for alias in data.get("aliases", [])}
+    return {**other, **{name: name for name in _load_files()}}
 
 
 @cache
-def platforms() -> Mapping[str, str]:
-    """Name of the file that describes the usual node around a GPU, by the GPU's slug."""
-    return {data["gpu"]: name for name, data in _files().items() if data.get("reference")}
+def load_reference_nodes() -> Mapping[str, str]:
+    """Return the name of the file that describes the usual node of a GPU, by the GPU's slug."""
+    return {data["gpu"]: name for name, data in _load_files().items() if data.get("reference")}
 
 
-def largest_node(gpu: Gpu) -> int | None:
-    """GPUs of the largest node with this GPU that has a file; None if none has one."""
-    return max((data["gpus_per_node"] for data in _files().values() if data["gpu"] == gpu.slug), default=None)
+def find_largest_node_gpus(gpu: Gpu) -> int | None:
+    """Return the number of GPUs of the largest described node with this GPU; None if there is none."""
+    return max((data["gpus_per_node"] for data in _load_files().values() if data["gpu"] == gpu.slug), default=None)
 
 
 @cache
-def _files() -> Mapping[str, Mapping[str, Any]]:
-    return {name: tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8")) for name in described()}
+def _load_files() -> Mapping[str, Mapping[str, Any]]:
+    return {
+        name: tomllib.loads((CLUSTER_FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+        for name in list_cluster_files()
+    }
 
 
-def reaches_peers(gpu: Gpu) -> bool:
-    """Whether a GPU's driver lets it reach others' memory over PCI Express: a GeForce's doesn't.
+def has_peer_access(gpu: Gpu) -> bool:
+    """Return whether a GPU's driver allows peer access over PCI Express: a GeForce's doesn't.
 
     Source: S. Jeaugey of NVIDIA, NVIDIA/nccl-tests#287, "GeForce cards do not support P2P".
     """
     return "GeForce" not in gpu.name
 
 
-def _check(data: Mapping[str, Any], path: Path) -> None:
-    kinds = {**_REQUIRED, **_OPTIONAL}
+def _check_keys(data: Mapping[str, Any], path: Path) -> None:
+    kinds = {**_REQUIRED_KEYS, **_OPTIONAL_KEYS}
     if unknown := sorted(data.keys() - kinds.keys()):
         raise ClusterError(f"{path}: unknown key {unknown[0]!r}; known are {', '.join(kinds)}.")
-    if missing := [key for key in _REQUIRED if key not in data]:
+    if missing := [key for key in _REQUIRED_KEYS if key not in data]:
         raise ClusterError(f"{path}: missing key {missing[0]!r}.")
     for key, value in data.items():
         if type(value) not in ((int, float) if kinds[key] is float else (kinds[key],)):

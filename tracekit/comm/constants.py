@@ -1,4 +1,4 @@
-"""The constants of the collective model, as fitted and as published."""
+"""Constants of the collective model, fitted and published."""
 
 import tomllib
 from collections.abc import Mapping
@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import Any
 
 PROTOCOLS = ("LL", "LL128", "Simple")
-FILE = Path(__file__).with_name("constants.toml")
+CONSTANTS_FILE = Path(__file__).with_name("constants.toml")
 
 
 @dataclass(frozen=True, slots=True)
-class Protocol:
-    """What one of NCCL's protocols costs inside a node (Ring) or through a switch that adds (NVLS), or a custom kernel.
+class ProtocolCosts:
+    """Costs of a protocol inside a node: NCCL's for rings, NVLS through the switch, or a custom kernel.
 
     Attributes:
-        base_us: To launch the collective and to end it.
-        hop_us: From one GPU to the next.
+        base_us: Time to launch the collective and to end it.
+        hop_us: Time from one GPU to the next.
         cost: Time per byte over that of the datasheet's link, in one direction.
-        pipeline: Weight of the cost of filling the pipeline, ``sqrt(latency x transfer)``; 2 for chunks of the
-            best size (Thakur, Rabenseifner and Gropp, Optimization of Collective Communication in MPICH, 2005).
-        growth: Factor on the latency for each doubling of a launch.
+        pipeline: Weight of the time to fill the pipeline, ``sqrt(latency x transfer)``; 2 for chunks of the best size
+            (Thakur, Rabenseifner and Gropp, Optimization of Collective Communication in MPICH, 2005).
+        growth: Factor on the latency for each doubling of the threads of a launch.
     """
 
     base_us: float
@@ -32,16 +32,16 @@ class Protocol:
 
 
 @dataclass(frozen=True, slots=True)
-class System:
-    """How much one kind of machine departs from the mean of all; shrunken towards 1.
+class MachineScales:
+    """Factors of one measured machine relative to the mean of all, shrunk towards 1.
 
     Attributes:
         latency: Factor on every latency inside a node.
-        hop: Factor, besides, on those of hops.
+        hop: Additional factor on the latency of hops.
         bandwidth: Factor on the link's bandwidth.
-        capabilities: Compute capabilities of the GPUs that it stands for.
-        nvls: Part of an NVLS all-reduce's bandwidth that the generation gives, over Hopper's.
-        custom: Factor on the latency of all-reduces that aren't NCCL's.
+        capabilities: Compute capabilities of the GPUs that the machine stands for.
+        nvls: Bandwidth of an NVLS all-reduce relative to Hopper's.
+        custom: Factor on the latency of custom all-reduces (not NCCL's).
     """
 
     latency: float = 1.0
@@ -53,14 +53,14 @@ class System:
 
 
 @dataclass(frozen=True, slots=True)
-class Pcie:
-    """How PCI Express differs from NVLink.
+class PcieScales:
+    """Factors of PCI Express relative to NVLink.
 
     Attributes:
         latency: Factor on every latency.
         cost: Factor on the time per byte.
-        beyond_two: Bandwidth left where more than two GPUs share the host bridges.
-        staged: Bandwidth left where GPUs don't reach each other's memory, so that all goes through the host's.
+        beyond_two: Fraction of the bandwidth left if more than two GPUs use the host bridges.
+        staged: Fraction of the bandwidth left without peer access, when all data goes through host memory.
     """
 
     latency: float
@@ -70,16 +70,16 @@ class Pcie:
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
-    """What the network between nodes gives.
+class NetworkCosts:
+    """Costs of the network between nodes.
 
     Attributes:
-        efficiency: Part of the line rate that is left for data, by kind of network.
+        efficiency: Fraction of the line rate available for data, by kind of network.
         latency: Factor on ``ring_us`` and ``tree_us``, by kind of network.
-        ring_us: From one node to the next, by protocol.
-        tree_us: From a node to its parent in the tree, by protocol.
+        ring_us: Time from one node to the next, by protocol.
+        tree_us: Time from a node to its parent in the tree, by protocol.
         tree_cost: Time per byte of a tree inside a node, over that of a ring.
-        share: Part of the line rate that a protocol's flags leave.
+        share: Fraction of the line rate that a protocol's flags leave for data.
     """
 
     efficiency: Mapping[str, float]
@@ -91,32 +91,32 @@ class Network:
 
 
 @dataclass(frozen=True, slots=True)
-class Constants:
-    """All constants of the model.
+class CollectiveConstants:
+    """All constants of the collective model.
 
     Attributes:
-        protocols: Of the ring, by protocol, of 'direct_LL' and 'direct_Simple', which send to every rank at once, of
-            'NVLS', and of 'one_shot' and 'two_shot'.
+        protocols: Costs of the ring by protocol; of 'direct_LL' and 'direct_Simple', which send to every rank at once;
+            of 'NVLS'; of 'one_shot' and 'two_shot'.
         own: By collective in a ring: time per byte that a rank copies to itself, over that of a byte sent; at most 1.
-        bytes_per_clock: That each SM of a GPU copies.
-        systems: By name of the machine measured.
-        pcie: Where GPUs talk over PCI Express.
-        rccl: Scales of AMD's GPUs.
-        network: Between nodes.
+        bytes_per_clock: Bytes that each SM of a GPU copies per clock.
+        systems: Factors by name of the measured machine.
+        pcie: Factors for GPUs that communicate over PCI Express.
+        rccl: Factors of AMD's GPUs.
+        network: Costs between nodes.
         interval: Half width of the 90 % interval as a factor, by how much is known.
     """
 
-    protocols: Mapping[str, Protocol]
+    protocols: Mapping[str, ProtocolCosts]
     own: Mapping[str, float]
     bytes_per_clock: float
-    systems: Mapping[str, System]
-    pcie: Pcie
-    rccl: System
-    network: Network
+    systems: Mapping[str, MachineScales]
+    pcie: PcieScales
+    rccl: MachineScales
+    network: NetworkCosts
     interval: Mapping[str, float]
 
-    def system(self, vendor: str, capability: str) -> tuple[str | None, System]:
-        """The measured machine that stands for a GPU, and its scales; None where there is no such machine.
+    def find_machine_scales(self, vendor: str, capability: str) -> tuple[str | None, MachineScales]:
+        """Find the measured machine that stands for a GPU; return its name (None without one) and its factors.
 
         Args:
             vendor: 'nvidia' or 'amd'.
@@ -127,43 +127,43 @@ class Constants:
         for name, system in self.systems.items():
             if capability in system.capabilities:
                 return name, system
-        return None, System()
+        return None, MachineScales()
 
 
 @cache
-def load_constants() -> Constants:
-    """The shipped constants."""
-    return from_tables(tomllib.loads(FILE.read_text(encoding="utf-8")))
+def load_constants() -> CollectiveConstants:
+    """Load the shipped constants."""
+    return parse_constants(tomllib.loads(CONSTANTS_FILE.read_text(encoding="utf-8")))
 
 
-def from_tables(tables: Mapping[str, Any]) -> Constants:
-    """Constants from parsed TOML.
+def parse_constants(tables: Mapping[str, Any]) -> CollectiveConstants:
+    """Parse constants from the tables of a TOML file.
 
     Args:
-        tables: The file's tables; [fit], which says how they came about, is not needed.
+        tables: The file's tables; [fit], which documents the fit, is not needed.
     """
-    systems = {name: System(**_tupled(entry)) for name, entry in tables["systems"].items()}
-    return Constants(
-        protocols={name: Protocol(**entry) for name, entry in tables["protocols"].items()},
-        own=_numbers(tables["own"]),
+    systems = {name: MachineScales(**_convert_capabilities(entry)) for name, entry in tables["systems"].items()}
+    return CollectiveConstants(
+        protocols={name: ProtocolCosts(**entry) for name, entry in tables["protocols"].items()},
+        own=_select_numbers(tables["own"]),
         bytes_per_clock=tables["copies"]["bytes_per_clock"],
         systems=systems,
-        pcie=Pcie(**_known(Pcie, tables["pcie"])),
-        rccl=System(**_known(System, tables["rccl"])),
-        network=Network(**_known(Network, tables["network"])),
-        interval=_numbers(tables["interval"]),
+        pcie=PcieScales(**_select_fields(PcieScales, tables["pcie"])),
+        rccl=MachineScales(**_select_fields(MachineScales, tables["rccl"])),
+        network=NetworkCosts(**_select_fields(NetworkCosts, tables["network"])),
+        interval=_select_numbers(tables["interval"]),
     )
 
 
-def _tupled(entry: Mapping[str, Any]) -> dict[str, Any]:
+def _convert_capabilities(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {**entry, "capabilities": tuple(entry["capabilities"])}
 
 
-def _known(kind: type, entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries that a class takes; what else stands there says where the numbers come from."""
+def _select_fields(kind: type, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Select the entries that are fields of a class; the other entries of the table cite sources."""
     names = {field.name for field in fields(kind)}
     return {key: value for key, value in entry.items() if key in names}
 
 
-def _numbers(entry: Mapping[str, Any]) -> dict[str, float]:
+def _select_numbers(entry: Mapping[str, Any]) -> dict[str, float]:
     return {key: value for key, value in entry.items() if isinstance(value, int | float)}

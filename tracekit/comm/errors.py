@@ -1,4 +1,4 @@
-"""What can go wrong with a cluster."""
+"""Errors of clusters."""
 
 import difflib
 from collections.abc import Iterable
@@ -7,14 +7,14 @@ from tracekit.errors import TracekitError
 
 
 class ClusterError(TracekitError):
-    """No cluster of that name, a description that is wrong, or a collective that doesn't fit on it."""
+    """An unknown cluster name, a wrong description, or a collective that doesn't fit on the cluster."""
 
 
 class UnknownClusterError(ClusterError):
-    """A name that nothing describes.
+    """A name that describes no cluster.
 
     Args:
-        name: What was asked for.
+        name: The name that was asked for.
         known: Names to suggest from.
     """
 

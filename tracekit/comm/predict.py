@@ -1,4 +1,4 @@
-"""Times of collectives on a cluster."""
+"""Predict the time of collectives on a cluster."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -9,24 +9,25 @@ import polars as pl
 
 from predictors import Gpu
 from tracekit.arrays import Floats
-from tracekit.comm.calibrate import Learned, learn, length
-from tracekit.comm.calls import BUS_FACTOR, Calls, Links, bus_factor
+from tracekit.comm.calibrate import ClusterCalibration, compute_length_fraction, fit_calibration
 from tracekit.comm.cluster import Cluster
-from tracekit.comm.constants import Constants, load_constants
+from tracekit.comm.cluster_names import load_cluster
+from tracekit.comm.collective_calls import BUS_FACTOR, CollectiveCalls, CollectiveLinks, compute_bus_factor
+from tracekit.comm.constants import CollectiveConstants, load_constants
 from tracekit.comm.errors import ClusterError
-from tracekit.comm.law import NVLS_DTYPES, times
-from tracekit.comm.names import load_cluster
-from tracekit.comm.network import shares_gbps
-from tracekit.units import many
+from tracekit.comm.law import NVLS_DTYPES, predict_times
+from tracekit.comm.network_bandwidth import compute_network_gbps_per_rank
+from tracekit.format import format_quantity
 
-NEEDED = ("collective", "bytes", "ranks", "dtype")
+REQUIRED_COLUMNS = ("collective", "bytes", "ranks", "dtype")
 
-MEASURED = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
-MOST_MEASURED_RANKS = 8
-"""Of a node in the tables that the constants were fitted on, and the collectives in them."""
+MEASURED_COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+MAX_MEASURED_RANKS = 8
+"""Largest number of ranks on a node in the tables that the constants were fitted to. ``MEASURED_COLLECTIVES`` are the
+collectives in them."""
 
-SDS = 1.645
-"""Standard deviations that hold 90 %."""
+INTERVAL_SDS = 1.645
+"""Standard deviations on either side of the mean that hold 90 % of a normal distribution."""
 
 ALGORITHMS = ("ring", "tree", "nvls", "nvls-tree", "direct")
 
@@ -36,58 +37,64 @@ def predict(
     cluster: Cluster | str,
     *,
     algorithm: str | None = None,
-    constants: Constants | None = None,
+    constants: CollectiveConstants | None = None,
 ) -> pl.DataFrame:
-    """How long each collective takes on a cluster.
+    """Predict how long each collective takes on a cluster.
 
-    Ranks fill one node after the other, unless ``nodes`` says on how many they sit, evenly. What was ``measured`` on
-    the cluster sets its latencies and rates; without, the interval is that of held-out machines (docs/clusters.md).
+    Ranks fill one node after the other, unless ``nodes`` gives the number of nodes; then they are spread evenly. If the
+    cluster has ``measured`` collectives, its latencies and rates are calibrated to them. Otherwise the interval is that
+    of machines held out of the fit (docs/clusters.md).
 
     Args:
-        collectives: A row each: ``collective`` (a key of ``BUS_FACTOR``), ``bytes`` (of the whole buffer, as
-            nccl-tests counts it), ``ranks``, ``dtype``, if known ``nodes``, and ``custom`` where a job may have
-            all-reduces of its own (vLLM, SGLang, TensorRT-LLM, symmetric memory).
-        cluster: Where they run, or the name that ``load_cluster`` takes.
-        algorithm: One of ``ALGORITHMS`` that a job forces by NCCL_ALGO; None for the fastest. Infinity where it can't.
-        constants: Of the model; None for the shipped ones.
+        collectives: One row each: ``collective`` (a key of ``BUS_FACTOR``), ``bytes`` (of the whole buffer, as
+            nccl-tests counts it), ``ranks``, ``dtype``, ``nodes`` if known, and ``custom`` where a job may have custom
+            all-reduces (vLLM, SGLang, TensorRT-LLM, symmetric memory).
+        cluster: The cluster, or a name that ``load_cluster`` takes.
+        algorithm: One of ``ALGORITHMS`` that a job forces by NCCL_ALGO; None for the fastest. The time is infinite
+            where the algorithm cannot run.
+        constants: Constants of the model; None for the shipped ones.
 
     Returns:
-        The frame with ``time_us``, ``low_us``, ``high_us`` (90 %), ``algorithm`` and ``busbw_gbps`` (1e9 bytes/s;
-        null for one rank). A row without a known collective, bytes or ranks has nulls.
+        The frame with ``time_us``, ``low_us``, ``high_us`` (90 % interval), ``algorithm`` and ``busbw_gbps`` (1e9
+        bytes/s; null for one rank). A row without a known collective, bytes or ranks has nulls.
 
     Raises:
-        ClusterError: A column is missing or has what can't be, the algorithm is unknown, or a row has more ranks or
-            nodes than the cluster.
+        ClusterError: A column is missing or has an impossible value, the algorithm is unknown, or a row has more ranks
+            or nodes than the cluster.
     """
     if algorithm not in (None, *ALGORITHMS):
         raise ClusterError(f"unknown algorithm {algorithm!r}:", f"take one of {', '.join(ALGORITHMS)}.")
     cluster = load_cluster(cluster) if isinstance(cluster, str) else cluster
-    learned = (_learn(cluster, constants) if constants else _learned(cluster)) if cluster.measured else None
+    learned = (
+        (_calibrate(cluster, constants) if constants else _calibrate_cached(cluster)) if cluster.measured else None
+    )
     constants = constants or load_constants()
-    table = _placed(collectives, cluster)
+    table = _assign_nodes(collectives, cluster)
     known = table["collective"].is_in(list(BUS_FACTOR)) & table["bytes"].is_not_null() & table["ranks"].is_not_null()
     parts = [
-        _predicted(part, cluster, constants, learned, algorithm)
+        _predict_collective(part, cluster, constants, learned, algorithm)
         for part in table.filter(known).partition_by("collective", maintain_order=True)
     ]
-    columns = pl.concat([_empty(), *parts])
+    columns = pl.concat([_make_empty_result(), *parts])
     joined = table.select("row").join(columns, on="row", how="left", maintain_order="left").drop("row")
     return pl.concat([collectives, joined], how="horizontal")
 
 
-def _empty() -> pl.DataFrame:
+def _make_empty_result() -> pl.DataFrame:
     numbers = dict.fromkeys(("time_us", "low_us", "high_us", "busbw_gbps"), pl.Float64)
     return pl.DataFrame(schema={"row": pl.UInt32, **numbers, "algorithm": pl.String}).select(
         "row", "time_us", "low_us", "high_us", "algorithm", "busbw_gbps"
     )
 
 
-def _placed(collectives: pl.DataFrame, cluster: Cluster) -> pl.DataFrame:
-    """Rows with a number and the nodes that their ranks sit on."""
-    if missing := [name for name in NEEDED if name not in collectives.columns]:
-        raise ClusterError(f"the table of collectives has no column {missing[0]!r}.", f"It needs {', '.join(NEEDED)}.")
+def _assign_nodes(collectives: pl.DataFrame, cluster: Cluster) -> pl.DataFrame:
+    """Number the rows and add the number of nodes of their ranks."""
+    if missing := [name for name in REQUIRED_COLUMNS if name not in collectives.columns]:
+        raise ClusterError(
+            f"the table of collectives has no column {missing[0]!r}.", f"It needs {', '.join(REQUIRED_COLUMNS)}."
+        )
     _check_counts(collectives)
-    fewest = fewest_nodes(cluster)
+    fewest = compute_min_nodes(cluster)
     given = pl.col("nodes").cast(pl.Float64) if "nodes" in collectives.columns else pl.lit(None, pl.Float64)
     custom = pl.col("custom").fill_null(False) if "custom" in collectives.columns else pl.lit(False)
     columns = pl.col("collective", "dtype").cast(pl.String), pl.col("bytes", "ranks").cast(pl.Float64)
@@ -101,16 +108,17 @@ def _placed(collectives: pl.DataFrame, cluster: Cluster) -> pl.DataFrame:
         row = wrong.row(0, named=True)
         size = "unknown size" if row["bytes"] is None else f"{row['bytes']:.0f} bytes"
         raise ClusterError(
-            f"{row['collective'] or 'a collective'} of {size} over {many(int(row['ranks']), 'rank')} on "
-            f"{many(int(row['nodes']), 'node')} doesn't fit on {cluster.slug} ({many(cluster.nodes, 'node')} of "
-            f"{many(cluster.gpus_per_node, 'GPU')}).",
+            f"{row['collective'] or 'a collective'} of {size} over {format_quantity(int(row['ranks']), 'rank')} on "
+            f"{format_quantity(int(row['nodes']), 'node')} doesn't fit on {cluster.slug} "
+            f"({format_quantity(cluster.nodes, 'node')} of "
+            f"{format_quantity(cluster.gpus_per_node, 'GPU')}).",
             f"Name a larger cluster, or predict a job that fits: --world-size {cluster.gpus}.",
         )
     return table
 
 
-def fewest_nodes(cluster: Cluster) -> pl.Expr:
-    """Nodes that ``ranks`` sit on that fill one after the other."""
+def compute_min_nodes(cluster: Cluster) -> pl.Expr:
+    """Compute the number of nodes of ``ranks`` that fill one node after the other."""
     return (pl.col("ranks") / cluster.gpus_per_node).ceil()
 
 
@@ -127,20 +135,24 @@ def _check_counts(collectives: pl.DataFrame) -> None:
             raise ClusterError(f"{name} must be {'whole ' * (name == 'ranks')}numbers from {least} on, not {wrong[0]}.")
 
 
-def _predicted(
-    part: pl.DataFrame, cluster: Cluster, constants: Constants, learned: Learned | None, only: str | None
+def _predict_collective(
+    part: pl.DataFrame,
+    cluster: Cluster,
+    constants: CollectiveConstants,
+    learned: ClusterCalibration | None,
+    only: str | None,
 ) -> pl.DataFrame:
-    """Times of the rows of one collective."""
-    calls, links = _carried(part, cluster, constants)
-    width = _width(calls, links, cluster, constants)
+    """Predict the times of the rows of one collective."""
+    calls, links = _build_inputs(part, cluster, constants)
+    width = _compute_interval_factor(calls, links, cluster, constants)
     if learned is None:
-        time_us, algorithm = times(calls, links, constants, only)
+        time_us, algorithm = predict_times(calls, links, constants, only)
     else:
-        time_us, algorithm, sd = learned.times(calls, links, constants, only)
-        known = (calls.collective in MEASURED) & ~np.asarray(calls.custom)
-        width = np.where(known, np.minimum(width, np.exp(SDS * sd)), width)
+        time_us, algorithm, sd = learned.predict_times(calls, links, constants, only)
+        known = (calls.collective in MEASURED_COLLECTIVES) & ~np.asarray(calls.has_custom_allreduce)
+        width = np.where(known, np.minimum(width, np.exp(INTERVAL_SDS * sd)), width)
     bus = np.divide(
-        calls.size_bytes * bus_factor(calls.collective, calls.ranks),
+        calls.size_bytes * compute_bus_factor(calls.collective, calls.ranks),
         time_us * 1e3,
         out=np.full_like(time_us, np.nan),
         where=time_us > 0,
@@ -155,8 +167,10 @@ def _predicted(
     )
 
 
-def _carried(part: pl.DataFrame, cluster: Cluster, constants: Constants) -> tuple[Calls, Links]:
-    """The rows of one collective, and what carries them."""
+def _build_inputs(
+    part: pl.DataFrame, cluster: Cluster, constants: CollectiveConstants
+) -> tuple[CollectiveCalls, CollectiveLinks]:
+    """Build the model's inputs from the rows of one collective."""
     collective = part["collective"][0]
     ranks = part["ranks"].to_numpy()
     if collective == "send_recv":
@@ -164,45 +178,43 @@ def _carried(part: pl.DataFrame, cluster: Cluster, constants: Constants) -> tupl
     nodes = np.minimum(part["nodes"].to_numpy(), ranks)
     dtype = part["dtype"].str.to_lowercase().str.strip_prefix("torch.")
     adds = dtype.is_in(list(NVLS_DTYPES)).fill_null(True).to_numpy()
-    calls = Calls(collective, part["bytes"].to_numpy(), ranks, nodes, adds, part["custom"].to_numpy())
+    calls = CollectiveCalls(collective, part["bytes"].to_numpy(), ranks, nodes, adds, part["custom"].to_numpy())
     fill = part["fill"].to_numpy() & (collective != "send_recv")
-    shares = shares_gbps(cluster, collective, ranks, nodes, fill) if cluster.network_gbps else cluster.network_gbps
-    return calls, replace(links_of(cluster, np.ceil(ranks / nodes), constants), network_gbps=shares)
+    shares = (
+        compute_network_gbps_per_rank(cluster, collective, ranks, nodes, fill)
+        if cluster.network_gbps
+        else cluster.network_gbps
+    )
+    return calls, replace(build_links(cluster, np.ceil(ranks / nodes), constants), network_gbps=shares)
 
 
 @cache
-def _learned(cluster: Cluster) -> Learned:
-    return _learn(cluster, load_constants())
+def _calibrate_cached(cluster: Cluster) -> ClusterCalibration:
+    return _calibrate(cluster, load_constants())
 
 
-def _learn(cluster: Cluster, constants: Constants) -> Learned:
-    """What the collectives measured on a cluster say of it."""
+def _calibrate(cluster: Cluster, constants: CollectiveConstants) -> ClusterCalibration:
+    """Calibrate the model to the collectives that were measured on a cluster."""
     rows = pl.DataFrame([asdict(one) for one in cluster.measured], schema_overrides={"nodes": pl.Int64})
-    table = _placed(rows, replace(cluster, nodes=max(one.ranks for one in cluster.measured)))
+    table = _assign_nodes(rows, replace(cluster, nodes=max(one.ranks for one in cluster.measured)))
     parts = table.with_columns(rows["time_us"]).partition_by("collective", maintain_order=True)
-    carried = [_carried(part, cluster, constants) for part in parts]
+    carried = [_build_inputs(part, cluster, constants) for part in parts]
     measured_us = np.concatenate([part["time_us"].to_numpy() for part in parts])
-    return learn(carried, constants, measured_us, known=_generation_known(cluster, constants))
+    return fit_calibration(carried, constants, measured_us, known=_is_generation_measured(cluster, constants))
 
 
-def _generation_known(cluster: Cluster, constants: Constants) -> bool:
-    """Whether nodes of such GPUs and links were measured."""
-    known = constants.system(cluster.gpu.vendor, cluster.gpu.compute_capability)[0] is not None
+def _is_generation_measured(cluster: Cluster, constants: CollectiveConstants) -> bool:
+    """Return whether nodes with this GPU generation and these links were measured for the fit."""
+    known = constants.find_machine_scales(cluster.gpu.vendor, cluster.gpu.compute_capability)[0] is not None
     return known and cluster.fabric == "nvswitch"
 
 
-def links_of(cluster: Cluster, per_node: Floats, constants: Constants) -> Links:
-    """What carries collectives of so many ranks on each node.
-
-    Args:
-        cluster: Where they run.
-        per_node: Ranks on each node.
-        constants: Of the model.
-    """
+def build_links(cluster: Cluster, per_node: Floats, constants: CollectiveConstants) -> CollectiveLinks:
+    """Build the links of collectives from the number of ranks on each node."""
     pcie = per_node > cluster.linked_gpus
     if cluster.link_gbps is None:
         pcie = np.full(per_node.shape, True)
-    # A bridge's links are wider than the host's; a mesh has one of a GPU's links to each of the others.
+    # Bridge links are faster than PCI Express. In a mesh, one of a GPU's links goes to each of the other GPUs.
     linked = np.full(per_node.shape, cluster.link_gbps or cluster.pcie_gbps)
     if cluster.pair_gbps:
         linked = np.minimum(linked, cluster.pair_gbps * np.maximum(per_node - 1, 1))
@@ -210,46 +222,46 @@ def links_of(cluster: Cluster, per_node: Floats, constants: Constants) -> Links:
     hosts = cluster.pcie_gbps * np.where(per_node > 2, min(staged, constants.pcie.beyond_two), staged)
     capability = cluster.gpu.compute_capability
     major = int(capability.split(".")[0]) if cluster.gpu.vendor == "nvidia" else 0
-    return Links(
+    return CollectiveLinks(
         gbps=np.where(pcie, hosts, linked),
-        copies_gbps=copies_gbps(cluster.gpu, constants),
+        copy_gbps=compute_copy_gbps(cluster.gpu, constants),
         network_gbps=cluster.network_gbps,
         network=cluster.network,
-        pcie=pcie,
-        nvls=cluster.fabric == "nvswitch" and major >= 9,
-        capability=major,
-        system=constants.system(cluster.gpu.vendor, capability)[1],
+        is_pcie=pcie,
+        has_nvls=cluster.fabric == "nvswitch" and major >= 9,
+        compute_capability_major=major,
+        system=constants.find_machine_scales(cluster.gpu.vendor, capability)[1],
     )
 
 
-def copies_gbps(gpu: Gpu, constants: Constants) -> float:
-    """That all SMs of a GPU copy, in 1e9 bytes/s.
-
-    Args:
-        gpu: Which.
-        constants: Of the model.
-    """
+def compute_copy_gbps(gpu: Gpu, constants: CollectiveConstants) -> float:
+    """Compute the copy rate of all SMs of a GPU together, in 1e9 bytes/s."""
     return constants.bytes_per_clock * gpu.sms * gpu.boost_clock_mhz / 1e3
 
 
-def _width(calls: Calls, links: Links, cluster: Cluster, constants: Constants) -> Floats:
-    """Half width of the interval as a factor, by what the model has seen."""
+def _compute_interval_factor(
+    calls: CollectiveCalls, links: CollectiveLinks, cluster: Cluster, constants: CollectiveConstants
+) -> Floats:
+    """Compute the half width of the interval as a factor, by what the fit has seen."""
     interval = constants.interval
-    measured = _generation_known(cluster, constants) and calls.collective in MEASURED
-    few = calls.ranks_per_node <= MOST_MEASURED_RANKS
-    inside = np.where(measured & few & ~np.asarray(calls.custom), interval["known"], interval["unseen"])
+    measured = _is_generation_measured(cluster, constants) and calls.collective in MEASURED_COLLECTIVES
+    few = calls.ranks_per_node <= MAX_MEASURED_RANKS
+    inside = np.where(measured & few & ~np.asarray(calls.has_custom_allreduce), interval["known"], interval["unseen"])
     if cluster.gpu.vendor == "amd":
         inside = np.full(calls.ranks.shape, interval["rccl"])
     crowded = calls.ranks_per_node > 2
     pair = interval["pcie"] if cluster.peer_access else interval["staged"]
     hosts = np.where(crowded, interval["pcie_beyond_two"], pair)
-    one = np.where(links.pcie & (calls.ranks_per_node > 1), hosts, inside)
-    width: Floats = np.where(calls.nodes > 1, np.maximum(one, _network_width(calls, interval)), one)
+    one = np.where(links.is_pcie & (calls.ranks_per_node > 1), hosts, inside)
+    width: Floats = np.where(calls.nodes > 1, np.maximum(one, _compute_network_interval_factor(calls, interval)), one)
     return width
 
 
-def _network_width(calls: Calls, interval: Mapping[str, float]) -> Floats:
-    """Half width between nodes: short messages are missed most; it narrows slower than times grow."""
-    part = length(calls.size_bytes)
+def _compute_network_interval_factor(calls: CollectiveCalls, interval: Mapping[str, float]) -> Floats:
+    """Compute the half width between nodes.
+
+    The model's error is largest for short messages. The interval narrows more slowly than the times grow.
+    """
+    part = compute_length_fraction(calls.size_bytes)
     width: Floats = interval["network_short"] ** (1 - part) * interval["network"] ** part
     return width

@@ -1,15 +1,15 @@
-"""A battery that every cluster must pass; anyone may run it over their own file."""
+"""Checks that every cluster must pass; anyone may run them on a file of their own."""
 
 from collections.abc import Iterator, Mapping
 
 import numpy as np
 import polars as pl
 
-from tracekit.comm.calls import BUS_FACTOR
 from tracekit.comm.cluster import FABRICS, NETWORKS, Cluster
+from tracekit.comm.collective_calls import BUS_FACTOR
 from tracekit.comm.predict import predict
 
-RANGES: Mapping[str, tuple[float, float]] = {
+PLAUSIBLE_RANGES: Mapping[str, tuple[float, float]] = {
     "nodes": (1, 1_000_000),
     "gpus_per_node": (1, 1024),
     "pcie_gen": (3, 7),
@@ -18,31 +18,31 @@ RANGES: Mapping[str, tuple[float, float]] = {
     "network_gbps": (0, 400),
     "oversubscription": (1, 64),
 }
-NUMBERS = ("gpu", "gpus_per_node", "fabric", "pcie_gen")
-NETWORK_NUMBERS = ("network", "nics_per_node", "nic_gbit")
+SOURCED_FACTS = ("gpu", "gpus_per_node", "fabric", "pcie_gen")
+SOURCED_NETWORK_FACTS = ("network", "nics_per_node", "nic_gbit")
 
 
 def check_cluster(cluster: Cluster) -> None:
-    """Checks that a cluster's facts are complete, sourced and plausible, and that every collective has a time on it.
+    """Check that a cluster's facts are complete, sourced and plausible, and that every collective has a time on it.
 
     Args:
-        cluster: Of the data base or of one's own file.
+        cluster: A cluster of the database, or one from a file of your own.
 
     Raises:
         AssertionError: Names the cluster and everything that is wrong.
     """
-    problems = [*_ranges(cluster), *_fabric(cluster), *_sources(cluster), *_times(cluster)]
+    problems = [*_check_ranges(cluster), *_check_fabric(cluster), *_check_sources(cluster), *_check_times(cluster)]
     if problems:
         raise AssertionError(f"{cluster.slug}: " + "; ".join(problems))
 
 
-def _ranges(cluster: Cluster) -> Iterator[str]:
-    for key, (low, high) in RANGES.items():
+def _check_ranges(cluster: Cluster) -> Iterator[str]:
+    for key, (low, high) in PLAUSIBLE_RANGES.items():
         if not low <= getattr(cluster, key) <= high:
             yield f"{key} = {getattr(cluster, key)} is outside {low} to {high}"
 
 
-def _fabric(cluster: Cluster) -> Iterator[str]:
+def _check_fabric(cluster: Cluster) -> Iterator[str]:
     if cluster.fabric not in FABRICS or cluster.network not in NETWORKS:
         yield f"fabric {cluster.fabric!r} or network {cluster.network!r} is unknown"
     if (cluster.network == "none") != (cluster.nics_per_node * cluster.nic_gbit == 0):
@@ -55,14 +55,14 @@ def _fabric(cluster: Cluster) -> Iterator[str]:
         yield f"pcie_gen {cluster.pcie_gen} is above the GPU's {cluster.gpu.pcie_gen}"
 
 
-def _sources(cluster: Cluster) -> Iterator[str]:
-    numbers = [*NUMBERS, *(NETWORK_NUMBERS if cluster.network != "none" else ())]
+def _check_sources(cluster: Cluster) -> Iterator[str]:
+    numbers = [*SOURCED_FACTS, *(SOURCED_NETWORK_FACTS if cluster.network != "none" else ())]
     if cluster.pair_gbps:
         numbers.append("pair_gbps")
     yield from (f"{key} has no source" for key in numbers if len(cluster.sources.get(key, "")) < 20)
 
 
-def _times(cluster: Cluster) -> Iterator[str]:
+def _check_times(cluster: Cluster) -> Iterator[str]:
     sizes = [2**power for power in range(8, 34, 5)]
     rows = [(kind, size, cluster.gpus, "bfloat16") for kind in BUS_FACTOR for size in sizes]
     table = pl.DataFrame(rows, schema=["collective", "bytes", "ranks", "dtype"], orient="row")
@@ -71,7 +71,7 @@ def _times(cluster: Cluster) -> Iterator[str]:
     if cluster.gpus > 1 and not (np.isfinite(time_us).all() and (time_us > 1).all()):
         yield "a collective takes no time"
     fastest = predicted["busbw_gbps"].max()
-    # NVLS adds in the switch, so that its bus bandwidth may pass the link's.
+    # NVLS reduces in the switch, so its bus bandwidth may exceed the link's.
     limit = 1.3 * max(cluster.link_gbps or 0.0, cluster.pcie_gbps)
     if isinstance(fastest, float) and fastest > limit:
         yield f"{fastest:.0f} GB/s of bus bandwidth over links of {limit / 1.3:.0f}"

@@ -1,27 +1,27 @@
-"""The checks, in the order they are shown. To add one: a function of a case, one line here."""
+"""The checks, in display order. To add one: a function of a ``CheckContext``, and a line here."""
 
 from collections.abc import Callable
 
-from tracekit.doctor import host, ranks, speed, steps, waits, work
-from tracekit.doctor.model import Case, Check
+from tracekit.doctor import dependencies, host, ranks, speed, steps, work
+from tracekit.doctor.model import Check, CheckContext
 
-CHECKS: tuple[Callable[[Case], Check | None], ...] = (
-    work.gpu,
-    host.cpu_activity,
-    work.shapes,
-    work.known_ops,
-    work.graphs,
-    work.collective_sizes,
-    steps.marked,
-    steps.steady,
-    steps.warm,
-    speed.usual,
-    host.kernels_without_launch,
-    host.launches_without_kernel,
-    host.overhead,
-    waits.between_streams,
-    waits.replay,
-    ranks.complete,
-    ranks.undamaged,
+CHECKS: tuple[Callable[[CheckContext], Check | None], ...] = (
+    work.check_gpu,
+    host.check_cpu_activity,
+    work.check_shapes,
+    work.check_known_ops,
+    work.check_cuda_graphs,
+    work.check_collective_sizes,
+    steps.check_step_marks,
+    steps.check_step_spread,
+    steps.check_warmup,
+    speed.check_gpu_speed,
+    host.check_kernels_without_launch,
+    host.check_launches_without_kernel,
+    host.check_overhead,
+    dependencies.check_sync_events,
+    dependencies.check_replay,
+    ranks.check_all_ranks,
+    ranks.check_lost_events,
 )
-"""``None`` where a check doesn't apply."""
+"""Each check returns ``None`` if it doesn't apply."""

@@ -1,23 +1,23 @@
-"""A trace to its diagnosis."""
+"""Diagnose a trace."""
 
-from tracekit import secrets
+from tracekit import secret_scan
 from tracekit.doctor.checks import CHECKS
-from tracekit.doctor.model import Case, Diagnosis, grade, most_helpful
-from tracekit.doctor.recipe import snippet
-from tracekit.replay.run import Run
+from tracekit.doctor.model import CheckContext, Diagnosis, choose_most_helpful, grade
+from tracekit.doctor.recipe import build_snippet
+from tracekit.run import MeasuredRun
 from tracekit.trace import Trace
 
 
-def examine(trace: Trace, run: Run) -> Diagnosis:
-    """What a trace lacks for a good prediction.
+def examine(trace: Trace, run: MeasuredRun) -> Diagnosis:
+    """Diagnose what a trace lacks for a good prediction.
 
     Args:
         trace: All ranks that were read.
         run: The measured run of one of them.
     """
-    case = Case.of(trace, run)
-    checks = tuple(found.judged() for check in CHECKS if (found := check(case)) is not None)
-    carried = dict.fromkeys(warning for rank in trace.ranks for warning in secrets.warnings(rank))
+    case = CheckContext.from_trace(trace, run)
+    checks = tuple(found.drop_cost_if_ok() for check in CHECKS if (found := check(case)) is not None)
+    carried = dict.fromkeys(warning for rank in trace.ranks for warning in secret_scan.build_secret_warnings(rank))
     return Diagnosis(
         source=trace.source,
         rank=run.trace.rank,
@@ -25,7 +25,7 @@ def examine(trace: Trace, run: Run) -> Diagnosis:
         world_size=run.trace.world_size,
         grade=grade(checks),
         checks=checks,
-        best=most_helpful(checks),
-        snippet=snippet(checks, amd=case.is_amd),
+        best=choose_most_helpful(checks),
+        snippet=build_snippet(checks, amd=case.is_amd),
         warnings=(*trace.warnings, *carried),
     )

@@ -1,29 +1,33 @@
-"""What the CPU did: its ops and calls, whether launches and kernels belong together, what the profiler itself cost."""
+"""Checks of the host: its ops and calls, whether launches and kernels match, and the profiler's overhead."""
 
 import polars as pl
 
+from tracekit.analysis.lost_kernels import count_lost_launches
 from tracekit.doctor import recipe
-from tracekit.doctor.model import Case, Check, Status, at_most_warn, by_cost
-from tracekit.replay.lost import without_kernel
-from tracekit.units import many
-from tracekit.workload.extract import has_work
-from tracekit.workload.shares import share
+from tracekit.doctor.model import Check, CheckContext, Status, grade_cost, grade_cost_bound
+from tracekit.format import format_quantity
+from tracekit.workload.kernel_table import has_work
+from tracekit.workload.time_share import compute_time_share
 
-SLOWING = {
+SLOWING_OPTIONS = {
     "with_stack": recipe.NO_STACKS,
     "with_modules": recipe.NO_MODULES,
     "profile_memory": recipe.NO_MEMORY,
 }
 
 
-def cpu_activity(case: Case) -> Check:
-    """Fails without CPU ops or without runtime calls."""
-    ops, calls = case.rank.ops.height, case.rank.calls.height
-    name, title, evidence = "cpu_activity", "CPU activity", f"{many(ops, 'op')}, {many(calls, 'runtime call')}"
+def check_cpu_activity(context: CheckContext) -> Check:
+    """Fail if the trace has no CPU ops or no runtime calls."""
+    ops, calls = context.rank.ops.height, context.rank.calls.height
+    name, title, evidence = (
+        "cpu_activity",
+        "CPU activity",
+        f"{format_quantity(ops, 'op')}, {format_quantity(calls, 'runtime call')}",
+    )
     if ops and calls:
         return Check(name, title, Status.OK, evidence)
     if calls:
-        cost = case.step_share(~has_work())
+        cost = context.compute_step_pct(~has_work())
         lost = f"{cost:.0f} % of the step is known by kernel names only, and nothing tells what the CPU did"
     else:
         cost = 100.0
@@ -31,17 +35,17 @@ def cpu_activity(case: Case) -> Check:
     return Check(name, title, Status.FAIL, evidence, lost, cost, recipe.ACTIVITIES, recipe.ACTIVITIES)
 
 
-def kernels_without_launch(case: Case) -> Check | None:
-    """Warns about GPU work that no recorded call launched."""
-    kernels, calls = case.run.kernels, case.rank.calls
+def check_kernels_without_launch(context: CheckContext) -> Check | None:
+    """Warn about GPU work that no recorded call launched."""
+    kernels, calls = context.run.kernels, context.rank.calls
     if calls.is_empty():
         return None
     orphan = pl.col("call").is_null()
     count = kernels["call"].null_count()
     within = pl.col("ts_ns") > pl.col("ts_ns").filter(pl.col("step").is_not_null()).min()
-    cost = share(kernels, "dur_ns", orphan & within.fill_null(True)) * case.work_share / 100
+    cost = compute_time_share(kernels, "dur_ns", orphan & within.fill_null(True)) * context.work_pct / 100
     early = kernels.filter(orphan & (pl.col("ts_ns") < calls["ts_ns"].min())).height
-    status = by_cost(cost)
+    status = grade_cost(cost)
     before = f", {early:,} of them began before the first call" if early else ""
     return Check(
         "kernels_without_launch",
@@ -55,14 +59,14 @@ def kernels_without_launch(case: Case) -> Check | None:
     )
 
 
-def launches_without_kernel(case: Case) -> Check | None:
-    """Warns about launches whose kernel wasn't recorded; those that capture a graph have none."""
-    missing, launches = without_kernel(case.rank)
+def check_launches_without_kernel(context: CheckContext) -> Check | None:
+    """Warn about launches whose kernel wasn't recorded; launches during a graph capture don't count."""
+    missing, launches = count_lost_launches(context.rank)
     if not launches:
         return None
-    # Kernels that are missing take as long as those that are there, where some are.
-    cost = min(case.work_share * missing / (launches - missing), 100.0) if missing < launches else 100.0
-    status = by_cost(cost)
+    # Missing kernels are assumed to take as long as recorded ones, if any were recorded.
+    cost = min(context.work_pct * missing / (launches - missing), 100.0) if missing < launches else 100.0
+    status = grade_cost(cost)
     return Check(
         "launches_without_kernel",
         "Launches",
@@ -74,20 +78,22 @@ def launches_without_kernel(case: Case) -> Check | None:
     )
 
 
-def overhead(case: Case) -> Check | None:
-    """Warns about recording options that slow the CPU down; older traces don't note their options."""
-    noted = case.rank.metadata.keys() & {"record_shapes", *SLOWING}
-    if not case.rank.metadata or (case.rank.shapes_recorded and not noted):
+def check_overhead(context: CheckContext) -> Check | None:
+    """Warn about recording options that slow the host down; older traces don't record their options."""
+    noted = context.rank.metadata.keys() & {"record_shapes", *SLOWING_OPTIONS}
+    if not context.rank.metadata or (context.rank.has_shapes and not noted):
         return None
-    used = [name for name in SLOWING if str(case.rank.metadata.get(name, 0)).lower() in ("1", "true")]
-    cost = case.of_step(case.run.measured.idle_us) if used else 0.0
-    status = at_most_warn(cost)
+    used = [name for name in SLOWING_OPTIONS if str(context.rank.metadata.get(name, 0)).lower() in ("1", "true")]
+    cost = context.to_step_pct(context.run.measured_step.idle_us) if used else 0.0
+    status = grade_cost_bound(cost)
     recorded = f"{', '.join(used)} on" if used else "no stacks, no modules, no memory"
-    without_us = case.rank.unprofiled_step_us
+    without_us = context.rank.unprofiled_step_us
     if without_us:
-        recorded += f"; a step takes {without_us / case.run.measured.step_time_us:.0%} of its time without the profiler"
+        recorded += (
+            f"; a step takes {without_us / context.run.measured_step.step_time_us:.0%} of its time without the profiler"
+        )
     waiting = f"; the GPU is idle for {cost:.0f} % of the step" if used else ""
-    options = ", ".join(SLOWING[name] for name in used)
+    options = ", ".join(SLOWING_OPTIONS[name] for name in used)
     return Check(
         "overhead",
         "Overhead",

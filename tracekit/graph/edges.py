@@ -1,4 +1,4 @@
-"""Edges: that one moment can't come before another plus a lag."""
+"""Edges of the graph: one vertex cannot come before another vertex plus a lag."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -7,7 +7,13 @@ from tracekit.arrays import Ints
 
 
 class EdgeKind(IntEnum):
-    """Why a moment has to wait for another."""
+    """The reason why a vertex waits for another.
+
+    ``RUN``, ``PROGRAM``, ``LAUNCH`` and ``STREAM`` follow from CUDA semantics and from what the trace records.
+    ``EVENT`` and ``SYNC`` edges are recorded where the trace has ``cuda_sync`` events, and inferred elsewhere.
+    ``RENDEZVOUS`` edges are as good as the matching of collectives. ``HANDOVER``, ``OCCUPIED``, ``QUEUE`` and ``STALL``
+    are heuristics.
+    """
 
     RUN = 0
     PROGRAM = 1
@@ -22,8 +28,9 @@ class EdgeKind(IntEnum):
     STALL = 10
 
 
-# Kinds that are guessed from times and names, not recorded: these give way where edges contradict each other.
-INFERRED = (
+# Kinds that may be inferred from times and names instead of recorded: they are dropped where edges contradict each
+# other.
+INFERRED_KINDS = (
     EdgeKind.HANDOVER,
     EdgeKind.EVENT,
     EdgeKind.SYNC,
@@ -35,7 +42,7 @@ INFERRED = (
 
 @dataclass(frozen=True, slots=True)
 class Edges:
-    """``time[dst] >= time[src] + lag_ns`` for vertices ``src``, ``dst``."""
+    """Constraints ``time[dst] >= time[src] + lag_ns`` on vertices ``src`` and ``dst``, all of one kind."""
 
     kind: EdgeKind
     src: Ints
@@ -43,11 +50,11 @@ class Edges:
     lag_ns: Ints
 
 
-def starts(nodes: Ints) -> Ints:
-    """Vertices at which nodes start."""
+def to_start_vertices(nodes: Ints) -> Ints:
+    """Return the vertices at which nodes start."""
     return 2 * nodes
 
 
-def ends(nodes: Ints) -> Ints:
-    """Vertices at which nodes end."""
+def to_end_vertices(nodes: Ints) -> Ints:
+    """Return the vertices at which nodes end."""
     return 2 * nodes + 1

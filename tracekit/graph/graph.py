@@ -1,4 +1,7 @@
-"""The dependency graph as flat arrays, in an order in which every edge points forward."""
+"""The dependency graph as flat arrays, in an order in which every edge points forward.
+
+Data structure only: where the edges come from is said in the modules that build them.
+"""
 
 from dataclasses import dataclass
 
@@ -6,36 +9,36 @@ import numpy as np
 import numpy.typing as npt
 
 from tracekit.arrays import Ints
-from tracekit.graph.edges import INFERRED, EdgeKind, Edges
+from tracekit.graph.edges import INFERRED_KINDS, EdgeKind, Edges
 from tracekit.graph.nodes import Nodes
-from tracekit.graph.order import edges_in_order
+from tracekit.graph.topological_order import sort_topologically
 
-Int8s = npt.NDArray[np.int8]
+Int8Array = npt.NDArray[np.int8]
 
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Vertices are starts and ends of nodes, numbered in topological order; edges lie sorted by destination.
+    """Starts and ends of nodes as vertices in topological order, and edges sorted by destination.
 
     Attributes:
         nodes: The nodes.
-        vertex: Position in topological order of the start (``2 i``) and end (``2 i + 1``) of node ``i``.
-        first: Where each vertex's incoming edges begin; one entry more than there are vertices.
+        vertex: Topological position of the start (``2 i``) and end (``2 i + 1``) of node ``i``.
+        first: Index of each vertex's first incoming edge; one entry more than there are vertices.
         src: Source of each edge, in topological numbering.
         lag_ns: Least distance along each edge.
         kind: :class:`~tracekit.graph.edges.EdgeKind` of each edge.
-        release_ns: When a vertex may come at the earliest, whatever it waits for.
-        run_edge: The edge that holds each activity's duration.
-        transfer_edge: Edges that hold a collective's duration as well: from the last rank's arrival to its end.
-        transfer_activity: The activity of each of them.
+        release_ns: Earliest time of each vertex, regardless of its edges (release time).
+        run_edge: Edge that holds the duration of each activity.
+        transfer_edge: Edges that also hold a collective's duration: from the last rank's arrival to its end.
+        transfer_activity: Activity of each transfer edge.
         kept_ns: Measured waiting of each activity that no edge derives: a replay adds it to the activity's duration.
-        waited_ns: Measured waiting of CPU threads, and within activities for the one before on their stream, that the
-            edges derive again, summed.
-        dropped: Inferred edges left out because they contradict others.
-        recorded_waits: Waits of streams and calls that the trace records.
-        inferred_waits: Those guessed from times and names.
-        hidden_ns: Time within CUDA graphs that was taken from their replays, as nothing recorded fills it.
-        stalled_ns: Time that the GPU stood still for nothing recorded, kept as measured.
+        derived_wait_ns: Sum of measured waiting that the edges derive again: of CPU threads, and within activities for
+            the previous one on their stream.
+        dropped: Number of inferred edges left out because they contradict others.
+        recorded_waits: Number of waits of streams and calls that the trace records.
+        inferred_waits: Number of waits inferred from times and names.
+        hidden_ns: Time between activities of CUDA graphs that all replays share and no recorded activity fills.
+        stalled_ns: Time that the GPU was idle without a recorded reason; kept as measured.
     """
 
     nodes: Nodes
@@ -43,13 +46,13 @@ class Graph:
     first: Ints
     src: Ints
     lag_ns: Ints
-    kind: Int8s
+    kind: Int8Array
     release_ns: Ints
     run_edge: Ints
     transfer_edge: Ints
     transfer_activity: Ints
     kept_ns: Ints
-    waited_ns: int
+    derived_wait_ns: int
     dropped: int
     recorded_waits: int = 0
     inferred_waits: int = 0
@@ -63,49 +66,49 @@ class Graph:
 
     @property
     def work_ns(self) -> Ints:
-        """How long each activity works, as measured, without waiting for other ranks or for the one before."""
+        """Measured duration of each activity without waiting for other ranks or for the previous activity."""
         work: Ints = self.lag_ns[self.run_edge] - self.kept_ns
         return work
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """What a graph is made of; nodes are numbered as in ``nodes``, vertices as in ``tracekit.graph.edges``.
+class GraphParts:
+    """Inputs of a graph. Nodes are numbered as in ``nodes``, vertices as in ``tracekit.graph.edges``.
 
     Attributes:
         nodes: The nodes.
-        run_ns: How long each node takes without its waits.
-        edges: All but the run edges.
-        released: Activities that come no earlier than measured, whatever else they wait for.
-        waited_ns: Measured waiting of CPU threads, and within activities for the one before, that the edges derive.
-        recorded_waits: Waits that the trace records.
-        inferred_waits: Waits that were guessed.
-        hidden_ns: Time within CUDA graphs that their replays agree on.
-        stalled_ns: Time that the GPU stood still for nothing recorded.
+        run_ns: Duration of each node without its waits.
+        edges: All edges but the run edges.
+        released: Activities that start no earlier than measured, regardless of their edges.
+        derived_wait_ns: Sum of measured waiting that the edges derive again.
+        recorded_waits: Number of recorded waits.
+        inferred_waits: Number of inferred waits.
+        hidden_ns: Time between activities of CUDA graphs that all replays share.
+        stalled_ns: Time that the GPU was idle without a recorded reason.
     """
 
     nodes: Nodes
     run_ns: Ints
     edges: tuple[Edges, ...]
     released: Ints
-    waited_ns: int
+    derived_wait_ns: int
     recorded_waits: int = 0
     inferred_waits: int = 0
     hidden_ns: int = 0
     stalled_ns: int = 0
 
 
-def assemble(parts: Parts) -> Graph:
+def assemble_graph(parts: GraphParts) -> Graph:
     """Sort nodes and edges topologically."""
     nodes = parts.nodes
-    everything = (_run_edges(parts), *parts.edges)
+    everything = (_build_run_edges(parts), *parts.edges)
     src = np.concatenate([e.src for e in everything])
     dst = np.concatenate([e.dst for e in everything])
     lag = np.concatenate([e.lag_ns for e in everything])
     kind = np.concatenate([np.full(e.src.size, e.kind, dtype=np.int8) for e in everything])
-    order = edges_in_order(2 * nodes.start_ns.size, src, dst, np.isin(kind, INFERRED))
+    order = sort_topologically(2 * nodes.start_ns.size, src, dst, np.isin(kind, INFERRED_KINDS))
     kept = order.edges
-    transfer = np.flatnonzero((kind[kept] == EdgeKind.RENDEZVOUS) & (dst[kept] >= 2 * nodes.cpu))
+    transfer = np.flatnonzero((kind[kept] == EdgeKind.RENDEZVOUS) & (dst[kept] >= 2 * nodes.n_host))
     return Graph(
         nodes=nodes,
         vertex=order.vertex,
@@ -113,27 +116,30 @@ def assemble(parts: Parts) -> Graph:
         src=order.vertex[src[kept]],
         lag_ns=lag[kept],
         kind=kind[kept],
-        release_ns=_release(nodes, order.vertex, order.first, parts.released),
-        run_edge=order.position[nodes.cpu : nodes.start_ns.size],
-        waited_ns=parts.waited_ns,
+        release_ns=_compute_release_times(nodes, order.vertex, order.first, parts.released),
+        run_edge=order.position[nodes.n_host : nodes.start_ns.size],
+        derived_wait_ns=parts.derived_wait_ns,
         dropped=src.size - kept.size,
         recorded_waits=parts.recorded_waits,
         inferred_waits=parts.inferred_waits,
         hidden_ns=parts.hidden_ns,
         stalled_ns=parts.stalled_ns,
         transfer_edge=transfer,
-        transfer_activity=dst[kept[transfer]] // 2 - nodes.cpu,
+        transfer_activity=dst[kept[transfer]] // 2 - nodes.n_host,
         kept_ns=np.zeros(nodes.activities.size, dtype=np.int64),
     )
 
 
-def _run_edges(parts: Parts) -> Edges:
+def _build_run_edges(parts: GraphParts) -> Edges:
     node = np.arange(parts.run_ns.size)
     return Edges(EdgeKind.RUN, 2 * node, 2 * node + 1, parts.run_ns)
 
 
-def _release(nodes: Nodes, vertex: Ints, first: Ints, released: Ints) -> Ints:
-    """What nothing in the trace explains (a thread's first call, work launched earlier) starts when it was measured."""
+def _compute_release_times(nodes: Nodes, vertex: Ints, first: Ints, released: Ints) -> Ints:
+    """Return release times: nodes without incoming edges, and those in ``released``, start when they were measured.
+
+    Nothing in the trace explains when these start: the first call of a thread, or work launched before the trace.
+    """
     release = np.zeros(vertex.size, dtype=np.int64)
     start = vertex[0::2]
     unexplained = first[start] == first[start + 1]

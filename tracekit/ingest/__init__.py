@@ -1,4 +1,4 @@
-"""Trace files to a :class:`~tracekit.trace.Trace`."""
+"""Read trace files into a :class:`~tracekit.trace.Trace`."""
 
 import io
 from collections import defaultdict
@@ -13,10 +13,10 @@ from tracekit.errors import (
     TraceError,
     TraceTooLargeError,
 )
-from tracekit.ingest import left_out
 from tracekit.ingest import memory as sizes
 from tracekit.ingest import ranks as places
-from tracekit.ingest.source import Given, Inputs, Source, expand
+from tracekit.ingest import skipped_files
+from tracekit.ingest.source import ExpandedInputs, Inputs, TraceSource, expand_inputs
 from tracekit.trace import RankTrace, Trace
 
 __all__ = ["Inputs", "Ranks", "load", "load_bytes"]
@@ -24,7 +24,7 @@ __all__ = ["Inputs", "Ranks", "load", "load_bytes"]
 Progress = Callable[[str], None]
 Ranks = Sequence[int] | Literal["lowest"] | None
 
-NO_STACKS = "no Python calls were recorded: kernels have no module or Python line (with_stack=True)"
+NO_STACKS_WARNING = "no Python calls were recorded: kernels have no module or Python line (with_stack=True)"
 
 
 def load(
@@ -39,23 +39,26 @@ def load(
     """Read the PyTorch profiler traces of one job, a file per rank.
 
     Args:
-        inputs: A file (``.json``, gzip, zstd or zip), a directory, a glob, a URI, ``-`` for standard input, or
-            several of them.
+        inputs: A file (``.json``, gzip, zstd or zip), a directory, a glob, a URI, ``-`` for standard input, or several
+            of them.
         ranks: The ranks to read, or ``"lowest"`` for the lowest one only; all by default.
-        cache: Whether decoded files are kept on this machine, and taken from there.
-        memory: The most that the tables may take, such as ``"2G"``; by default half of the machine's memory.
-        stacks: Whether Python's calls are read, for modules and Python lines of kernels.
-        progress: Called with what is being done.
+        cache: Whether to read decoded files from the cache on this machine, and to store them there.
+        memory: Memory limit of the tables, such as ``"2G"``; by default half of the machine's memory.
+        stacks: Whether to read Python calls, for modules and Python lines of kernels.
+        progress: Called with a description of the current stage.
 
     Raises:
-        TraceError: A file is missing, damaged, no profiler trace, or holds no GPU activity; a rank is missing,
-            there twice, or can't be told.
-        TracekitError: ``memory`` is no size.
+        TraceError: A file is missing, damaged, not a profiler trace, or holds no GPU activity; a rank is missing, given
+            twice, or unknown.
+        TracekitError: ``memory`` is not a size.
     """
-    given = expand(inputs)
-    loader = _Loader(given, cache, sizes.to_bytes(memory), stacks, progress)
+    given = expand_inputs(inputs)
+    loader = _TraceLoader(given, cache, sizes.parse_memory_size(memory), stacks, progress)
     trace = loader.load(given.traces, ranks)
-    return replace(trace, warnings=(*given.doubts, *left_out.warnings(loader.failed, given.others), *trace.warnings))
+    return replace(
+        trace,
+        warnings=(*given.doubts, *skipped_files.build_skip_warnings(loader.failed, given.others), *trace.warnings),
+    )
 
 
 def load_bytes(data: bytes, source: str, *, stacks: bool = False) -> Trace:
@@ -63,25 +66,25 @@ def load_bytes(data: bytes, source: str, *, stacks: bool = False) -> Trace:
 
     Args:
         data: The JSON text.
-        source: What to call it in messages.
-        stacks: Whether Python's calls are read.
+        source: Name of the trace in messages.
+        stacks: Whether to read Python calls.
 
     Raises:
         TraceError: As for :func:`load`.
     """
     from tracekit.ingest.decode import decode
 
-    return places.combine([places.placed(decode(io.BytesIO(data), source, stacks=stacks))])
+    return places.combine_ranks([places.assign_rank(decode(io.BytesIO(data), source, stacks=stacks))])
 
 
-class _Loader:
-    """Reads files one by one; together their tables stay within the memory allowed.
+class _TraceLoader:
+    """Reads files one by one; together their tables stay within the memory limit.
 
-    Those of a directory, a glob or an archive that can't be read are left out, and kept in ``failed``.
+    Unreadable files of a directory, glob or archive are skipped and listed in ``failures``.
     """
 
-    def __init__(self, given: Given, cache: bool, memory_bytes: int, stacks: bool, progress: Progress) -> None:
-        self.failed: list[tuple[Source, TraceError]] = []
+    def __init__(self, given: ExpandedInputs, cache: bool, memory_bytes: int, stacks: bool, progress: Progress) -> None:
+        self.failed: list[tuple[TraceSource, TraceError]] = []
         self._given = given
         self._captures: dict[str, RankTrace] = {}
         self._cache = cache
@@ -89,74 +92,76 @@ class _Loader:
         self._stacks = stacks
         self._progress = progress
 
-    def load(self, sources: Sequence[Source], ranks: Ranks) -> Trace:
-        told = _told(sources) if ranks is not None and len(sources) > 1 else None
+    def load(self, sources: Sequence[TraceSource], ranks: Ranks) -> Trace:
+        told = _group_by_rank(sources) if ranks is not None and len(sources) > 1 else None
         if told is None:
-            return self._select(places.combine(self._read_all(sources)), ranks)
+            return self._select_ranks(places.combine_ranks(self._read_all(sources)), ranks)
         wanted = [min(told)] if ranks == "lowest" else list(ranks or told)
         absent = [rank for rank in wanted if rank not in told]
         if absent:
-            raise _no_such_rank(absent[0], sorted(told))
+            raise _make_missing_rank_error(absent[0], sorted(told))
         read = self._read_all([source for rank in dict.fromkeys(wanted) for source in told[rank]])
         if self.failed and not {rank.rank for rank in read}.issuperset(wanted):
-            raise left_out.worst(self.failed)
-        trace = places.combine(read, given=told)
-        return _lowest(trace, len(told)) if ranks == "lowest" else trace
+            raise skipped_files.choose_error(self.failed)
+        trace = places.combine_ranks(read, given=told)
+        return _select_lowest_rank(trace, len(told)) if ranks == "lowest" else trace
 
-    def _select(self, trace: Trace, ranks: Ranks) -> Trace:
+    def _select_ranks(self, trace: Trace, ranks: Ranks) -> Trace:
         if ranks is None:
             return trace
         if ranks == "lowest":
-            return _lowest(trace, len(trace.ranks))
+            return _select_lowest_rank(trace, len(trace.ranks))
         return replace(trace, ranks=tuple(trace.rank(number) for number in dict.fromkeys(ranks)))
 
-    def _read_all(self, sources: Sequence[Source]) -> list[RankTrace]:
+    def _read_all(self, sources: Sequence[TraceSource]) -> list[RankTrace]:
         read: list[RankTrace] = []
         taken = 0
         for i, source in enumerate(sources):
             self._progress(f"read file {i + 1} of {len(sources)}" if len(sources) > 1 else "read trace")
             try:
-                read.append(self._read(source, self._memory_bytes - taken))
+                read.append(self._read_source(source, self._memory_bytes - taken))
                 taken += read[-1].tables_bytes
-            except left_out.UNREADABLE as error:
+            except skipped_files.SKIPPABLE_ERRORS as error:
                 if not source.is_listed:
                     raise
-                self.failed.append((source, _alone(error)))
+                self.failed.append((source, _strip_traceback(error)))
         if not read:
-            raise left_out.worst(self.failed)
+            raise skipped_files.choose_error(self.failed)
         return read
 
-    def _read(self, source: Source, memory_bytes: int) -> RankTrace:
-        from tracekit.ingest.observed import with_execution_trace
+    def _read_source(self, source: TraceSource, memory_bytes: int) -> RankTrace:
+        from tracekit.ingest.companions import add_execution_trace
 
-        rank = places.placed(replace(self._decoded(source, memory_bytes), source=source.name))
-        if self._stacks and not rank.stacks_recorded:
-            rank = replace(rank, warnings=(*rank.warnings, NO_STACKS))
-        return self._with_captures(with_execution_trace(rank, source, self._given.observed), source, memory_bytes)
+        rank = places.assign_rank(replace(self._load_decoded(source, memory_bytes), source=source.name))
+        if self._stacks and not rank.has_stacks:
+            rank = replace(rank, warnings=(*rank.warnings, NO_STACKS_WARNING))
+        return self._join_captures(
+            add_execution_trace(rank, source, self._given.execution_traces), source, memory_bytes
+        )
 
-    def _with_captures(self, rank: RankTrace, source: Source, memory_bytes: int) -> RankTrace:
-        """With what the captures of its CUDA graphs tell; one that can't be read is left out, with a warning."""
-        from tracekit.ingest import captured
-        from tracekit.ingest.observed import captures_of
+    def _join_captures(self, rank: RankTrace, source: TraceSource, memory_bytes: int) -> RankTrace:
+        """Join the captures of the rank's CUDA graphs; an unreadable capture is skipped with a warning."""
+        from tracekit.ingest import cuda_graph_captures
+        from tracekit.ingest.companions import find_capture_files
 
-        if not captured.has_replays(rank):
+        if not cuda_graph_captures.has_replays(rank):
             return rank
         found, warnings = [rank], []
-        for capture in captures_of(rank, source, self._given.captures):
+        for capture in find_capture_files(rank, source, self._given.captures):
             try:
-                found.append(self._capture(capture, memory_bytes))
+                found.append(self._read_capture(capture, memory_bytes))
             except TraceError as error:
                 warnings.append(f"the capture trace was left out: {error}")
-        return captured.join(replace(rank, warnings=(*rank.warnings, *warnings)), found)
+        return cuda_graph_captures.join_captures(replace(rank, warnings=(*rank.warnings, *warnings)), found)
 
-    def _capture(self, source: Source, memory_bytes: int) -> RankTrace:
+    def _read_capture(self, source: TraceSource, memory_bytes: int) -> RankTrace:
         if source.name not in self._captures:
             self._progress(f"read capture {source.name}")
-            trace = self._decoded(source, memory_bytes, needs_gpu=False)
+            trace = self._load_decoded(source, memory_bytes, needs_gpu=False)
             self._captures[source.name] = replace(trace, source=source.name)
         return self._captures[source.name]
 
-    def _decoded(self, source: Source, memory_bytes: int, needs_gpu: bool = True) -> RankTrace:
+    def _load_decoded(self, source: TraceSource, memory_bytes: int, needs_gpu: bool = True) -> RankTrace:
         from tracekit.ingest import cache as entries
 
         if memory_bytes <= 0:
@@ -164,50 +169,52 @@ class _Loader:
                 f"{source.name} and the files in front of it need more than {self._memory_bytes / 2**30:.3g} GiB.",
                 "Allow more with --memory, or read fewer ranks (--ranks).",
             )
-        key = entries.key(source, self._stacks) if self._cache else None
-        rank = entries.find(key, memory_bytes) if key else None
+        key = entries.compute_key(source, self._stacks) if self._cache else None
+        rank = entries.load_entry(key, memory_bytes) if key else None
         if rank is None:
-            rank = _decode(source, memory_bytes, needs_gpu, self._stacks, self._progress)
+            rank = _decode_source(source, memory_bytes, needs_gpu, self._stacks, self._progress)
             if key:
-                entries.store(key, rank)
+                entries.store_entry(key, rank)
         return rank
 
 
-def _alone(error: TraceError) -> TraceError:
-    """The error without the frames that it went through, which hold a file's buffers."""
+def _strip_traceback(error: TraceError) -> TraceError:
+    """Return the error without its traceback, whose frames hold the file's buffers."""
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
 
 
-def _told(sources: Sequence[Source]) -> dict[int, list[Source]] | None:
-    """The files of each rank without reading all of them; ``None`` if one doesn't tell.
+def _group_by_rank(sources: Sequence[TraceSource]) -> dict[int, list[TraceSource]] | None:
+    """Group the files by rank without reading them whole; ``None`` if the rank of one is unknown.
 
-    Two of one rank are no error yet: a folder may hold one that was merged of all ranks, which begins as its first
-    does, and only reading it tells that it is none.
+    Two files of one rank are no error yet: a folder may hold a file merged from all ranks. It begins like the first
+    rank's file, and only reading it shows that it is not a trace of one rank.
     """
-    told: dict[int, list[Source]] = defaultdict(list)
+    told: dict[int, list[TraceSource]] = defaultdict(list)
     for source in sources:
-        recorded = places.of_head(source.head())
-        rank = places.of_name(source.name) if recorded is None else recorded
+        recorded = places.parse_rank_from_head(source.read_head())
+        rank = places.parse_rank_from_name(source.name) if recorded is None else recorded
         if rank is None:
             return None
         told[rank].append(source)
     return told
 
 
-def _lowest(trace: Trace, given: int) -> Trace:
-    """The lowest rank, and a word about the others."""
+def _select_lowest_rank(trace: Trace, given: int) -> Trace:
+    """Select the lowest rank, and warn about the others."""
     if given == 1:
         return trace
     chosen = f"rank {trace.ranks[0].rank} of the {given} that were given: --ranks chooses another"
     return replace(trace, ranks=trace.ranks[:1], warnings=(chosen, *trace.warnings))
 
 
-def _no_such_rank(rank: int, known: Sequence[int]) -> TraceError:
-    return TraceError(f"None of the files is of rank {rank}.", f"Given: {places.ranges(known)}.")
+def _make_missing_rank_error(rank: int, known: Sequence[int]) -> TraceError:
+    return TraceError(f"None of the files is of rank {rank}.", f"Given: {places.abbreviate_ranks(known)}.")
 
 
-def _decode(source: Source, memory_bytes: int, needs_gpu: bool, stacks: bool, progress: Progress) -> RankTrace:
+def _decode_source(
+    source: TraceSource, memory_bytes: int, needs_gpu: bool, stacks: bool, progress: Progress
+) -> RankTrace:
     from tracekit.ingest.decode import decode
 
     with source.open() as stream:

@@ -1,4 +1,4 @@
-"""Traces in zip archives."""
+"""Read traces in zip archives."""
 
 import io
 import zipfile
@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from tracekit.errors import DamagedTraceError, TraceNotFoundError, TraceTooLargeError
-from tracekit.ingest.stream import File
+from tracekit.ingest.stream import ReadableFile
 
 # Ten times the ranks of the largest job whose traces fit into one archive, and what their table of contents takes.
 MOST_MEMBERS = 10_000
@@ -16,7 +16,7 @@ LARGEST_TABLE_BYTES = 4 << 20
 
 # A member's last checksum error takes what was read with it.
 PIECE_BYTES = 1 << 16
-_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError)
+_DAMAGE_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError)
 _END = b"PK\5\6"
 _EMPTY = _END + bytes(18)
 
@@ -36,22 +36,22 @@ class Content(NamedTuple):
     has_more: bool
 
 
-def read_content(opener: Callable[[], File], name: str) -> Content:
+def read_content(opener: Callable[[], ReadableFile], name: str) -> Content:
     """Read an archive's table of contents.
 
     Args:
         opener: Opens the archive.
-        name: What to call it in messages.
+        name: Name of the archive in messages.
 
     Raises:
-        DamagedTraceError: Its table of contents can't be read.
+        DamagedTraceError: Its table of contents is unreadable.
         TraceNotFoundError: It holds no file.
         TraceTooLargeError: It holds more files than are read.
     """
     file = opener()
     try:
         bounded = _Bounded(file, name)
-        with _archive(bounded, name) as archive:
+        with _open_archive(bounded, name) as archive:
             entries = archive.infolist()
             has_more = _has_more(bounded, entries, len(archive.comment))
     finally:
@@ -71,13 +71,13 @@ def _has_more(file: "_Bounded", entries: Sequence[zipfile.ZipInfo], comment_byte
     return is_behind or min((info.header_offset for info in entries), default=0) > _SPLIT_MARK_BYTES
 
 
-def opener_of(opener: Callable[[], File], name: str, member: zipfile.ZipInfo) -> Callable[[], File]:
+def make_opener(opener: Callable[[], ReadableFile], name: str, member: zipfile.ZipInfo) -> Callable[[], ReadableFile]:
     """What opens one member of an archive, without reading the table of contents again."""
-    return partial(_Member, opener, name, member)
+    return partial(_ZipMember, opener, name, member)
 
 
 def _is_content(member: str) -> bool:
-    return not member.startswith("__MACOSX/") and not _base(member).startswith(".")
+    return not member.startswith("__MACOSX/") and not _get_base_name(member).startswith(".")
 
 
 def _too_many(name: str) -> TraceTooLargeError:
@@ -86,14 +86,14 @@ def _too_many(name: str) -> TraceTooLargeError:
     )
 
 
-def _base(member: str) -> str:
+def _get_base_name(member: str) -> str:
     return member.rsplit("/", 1)[-1]
 
 
-def _archive(file: File, name: str) -> zipfile.ZipFile:
+def _open_archive(file: ReadableFile, name: str) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(file)  # type: ignore[call-overload,no-any-return]  # its own protocol, not ours
-    except (*_DAMAGE, OSError, ValueError, NotImplementedError) as error:
+    except (*_DAMAGE_ERRORS, OSError, ValueError, NotImplementedError) as error:
         raise DamagedTraceError(
             f"{name}: the zip archive is cut short or corrupt ({error}).", "Copy the file again."
         ) from error
@@ -102,7 +102,7 @@ def _archive(file: File, name: str) -> zipfile.ZipFile:
 class _Bounded(io.RawIOBase):
     """An archive whose table of contents is refused before it is read if it is too long."""
 
-    def __init__(self, file: File, name: str) -> None:
+    def __init__(self, file: ReadableFile, name: str) -> None:
         self._file: Any = file
         self._name = name
 
@@ -124,33 +124,33 @@ class _Bounded(io.RawIOBase):
         return True
 
 
-class _Member:
-    """One file of an archive, decompressed as it is read."""
+class _ZipMember:
+    """A file of an archive, decompressed as it is read."""
 
-    def __init__(self, opener: Callable[[], File], name: str, member: zipfile.ZipInfo) -> None:
+    def __init__(self, opener: Callable[[], ReadableFile], name: str, member: zipfile.ZipInfo) -> None:
         self._file = opener()
         try:
             self._archive = zipfile.ZipFile(io.BytesIO(_EMPTY))
             self._archive.fp = self._file  # type: ignore[assignment]  # its own protocol, not ours
-            self._member = self._open(f"{name}:{member.filename}", member)
+            self._member = self._open_member(f"{name}:{member.filename}", member)
         except BaseException:
             self._file.close()
             raise
         self._given = 0
 
-    def _open(self, name: str, member: zipfile.ZipInfo) -> File:
+    def _open_member(self, name: str, member: zipfile.ZipInfo) -> ReadableFile:
         try:
             return self._archive.open(member)
         except RuntimeError as error:
             reason = "is encrypted" if "encrypted" in str(error) else f"can't be unpacked ({error})"
             raise DamagedTraceError(f"{name} {reason}.", "Unpack the archive first.") from error
-        except (*_DAMAGE, KeyError) as error:
+        except (*_DAMAGE_ERRORS, KeyError) as error:
             raise DamagedTraceError(f"{name} is corrupt ({error}).", "Copy the file again.") from error
 
     def read(self, size: int, /) -> bytes:
         try:
             data = self._member.read(min(size, PIECE_BYTES))
-        except _DAMAGE as error:
+        except _DAMAGE_ERRORS as error:
             raise DamagedTraceError(
                 f"the zip data is cut short or corrupt (after {self._given:,} decompressed bytes)"
             ) from error

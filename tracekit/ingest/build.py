@@ -1,4 +1,4 @@
-"""Decoded rows to the tables of a trace."""
+"""Build the tables of a trace from decoded rows."""
 
 import math
 from collections import Counter
@@ -10,36 +10,36 @@ from msgspec import Struct
 
 from tracekit import schema
 from tracekit.errors import DamagedTraceError, NoGpuActivityError, NotATraceError
-from tracekit.ingest.correlations import told_apart
+from tracekit.format import format_quantity
+from tracekit.ingest.correlations import drop_ambiguous_correlations
+from tracekit.ingest.event_decoder import JSON_ERRORS
 from tracekit.ingest.fields import ACTIVITY_KINDS
-from tracekit.ingest.inputs import readable
-from tracekit.ingest.kineto import BAD_JSON
-from tracekit.ingest.order import by_start
+from tracekit.ingest.op_inputs import drop_malformed_inputs
+from tracekit.ingest.order import argsort_by_start
 from tracekit.ingest.ranks import place
-from tracekit.ingest.walk import Damage, Decoded, cut_short
-from tracekit.trace import PEAK_MEMORY, Device, RankTrace
-from tracekit.units import many
+from tracekit.ingest.stream_decoder import DecodedFile, FileDamage, make_cut_short_error
+from tracekit.trace import PEAK_MEMORY_KEY, RankTrace, TraceDevice
 
 STEP_PREFIX = "ProfilerStep#"
 NUMBERED_STEP = r"^ProfilerStep#([0-9]{1,18})(?:[^0-9]|$)"
 
-# HIP reports this call's grid in work-items, every other one's in work-groups.
-GRID_IN_WORK_ITEMS = "hipExtModuleLaunchKernel"
+# HIP reports the grid of this call in work-items, and of every other call in work-groups.
+WORK_ITEM_GRID_CALL = "hipExtModuleLaunchKernel"
 
-# A file that is cut short or damaged is of use only if hardly any kernel is missing. Whole traces lack the kernels of
-# up to about 1 % of their launches, at the edges of the window.
-MOST_LAUNCHES_WITHOUT_KERNEL = 0.02
-LAUNCH = "LaunchKernel|GraphLaunch|LaunchCooperativeKernel"
+# A truncated or damaged file is usable only if hardly any kernel is missing. Complete traces lack the kernels of up to
+# about 1 % of their launches, at the edges of the profiling window.
+MAX_KERNELLESS_LAUNCH_FRACTION = 0.02
+LAUNCH_CALLS = "LaunchKernel|GraphLaunch|LaunchCooperativeKernel"
 
-# CUPTI's own names of calls, which PyTorch doesn't write but other collectors do: cudaLaunchKernel_v7000.
-VERSION = r"_v\d{4,}$"
+# Suffix of CUPTI's own call names (cudaLaunchKernel_v7000), which PyTorch removes but other collectors write.
+CALL_VERSION_SUFFIX = r"_v\d{4,}$"
 
-LONGEST_METADATA = 4096
+MAX_METADATA_BYTES = 4096
 
-UNDESCRIBED = "the trace doesn't describe its GPU (no deviceProperties): name it with --source-gpu"
+NO_DEVICE_WARNING = "the trace doesn't describe its GPU (no deviceProperties): name it with --source-gpu"
 
-# Three times as many as any GPU has (304 on an MI300X). Some collectors write an SM's bytes of shared memory there.
-MOST_SMS = 1_000
+# Three times the largest count of any GPU (304 on an MI300X). Some collectors write an SM's shared memory bytes there.
+MAX_SMS = 1_000
 
 # Several times what the largest GPU takes up (a block per clock of each SM): more can't have run in a kernel's time.
 MOST_BLOCKS_PER_NS = 1_000
@@ -47,11 +47,11 @@ SHORTEST_KERNEL_NS = 1_000
 MOST_THREADS_PER_BLOCK = 4_096
 
 # c10's number for it, among the types of devices.
-CPU = 0
+CPU_DEVICE_TYPE = 0
 
 
 class DeviceProperties(Struct, rename="camel"):
-    """One entry of ``deviceProperties``."""
+    """An entry of ``deviceProperties``."""
 
     id: int = 0
     name: str = ""
@@ -61,39 +61,39 @@ class DeviceProperties(Struct, rename="camel"):
     compute_minor: int | None = None
 
 
-def build(decoded: Decoded, source: str, *, needs_gpu: bool = True) -> RankTrace:
-    """The tables of a decoded trace, each ordered by start.
+def build_rank_trace(decoded: DecodedFile, source: str, *, needs_gpu: bool = True) -> RankTrace:
+    """Build the tables of a decoded trace, each ordered by start.
 
     Args:
         decoded: Its rows and top-level keys.
-        source: What to call it in messages.
-        needs_gpu: Whether it is refused if nothing in it ran on a GPU.
+        source: Name of the trace in messages.
+        needs_gpu: Whether to refuse a trace without GPU activity.
 
     Raises:
         NoGpuActivityError: Nothing in it ran on a GPU.
-        DamagedTraceError: It was cut short, and kernels are missing.
-        NotATraceError: Its time base is absurd, or it holds traces of several processes.
+        DamagedTraceError: It is truncated, and kernels are missing.
+        NotATraceError: Its time base is absurd, or it merges traces of several processes.
     """
-    base_ns = _base_ns(decoded.keys, source)
-    take = _taker(decoded, base_ns)
+    base_ns = _read_time_base(decoded.keys, source)
+    take = _make_table_reader(decoded, base_ns)
     ops, annotations = take("ops"), take("annotations")
     marks = ops["name"].str.starts_with(STEP_PREFIX)
     if marks.any():
-        annotations = _ordered(pl.concat(schema.ANNOTATIONS.conform(t) for t in (annotations, ops.filter(marks))))
+        annotations = _sort_by_start(pl.concat(schema.ANNOTATIONS.conform(t) for t in (annotations, ops.filter(marks))))
         ops = ops.filter(~marks)
-    ops, unreadable = readable(schema.OPS.conform(ops))
-    calls = _with_geometry(take("calls").with_columns(pl.col("name").str.replace(VERSION, "")))
-    activities = _activities(calls, [take(kind).with_columns(kind=pl.lit(kind)) for kind in ACTIVITY_KINDS])
+    ops, unreadable = drop_malformed_inputs(schema.OPS.conform(ops))
+    calls = _add_launch_geometry(take("calls").with_columns(pl.col("name").str.replace(CALL_VERSION_SUFFIX, "")))
+    activities = _build_activities(calls, [take(kind).with_columns(kind=pl.lit(kind)) for kind in ACTIVITY_KINDS])
     activities, impossible = _without_impossible(activities)
     sizes = pl.col("blocks", "threads_per_block")
     calls = schema.CALLS.conform(calls.with_columns(pl.when(sizes > 0).then(sizes).name.keep()))
-    _check_lost(decoded.damage, calls, activities, source)
+    _check_completeness(decoded.damage, calls, activities, source)
     if activities.is_empty() and needs_gpu:
-        raise _nothing_on_gpu(source, ops, decoded.columns.untimed)
+        raise _make_no_gpu_error(source, ops, decoded.columns.untimed)
     _check_merged(calls, activities, source)
-    calls, activities, shared = told_apart(calls, activities)
-    device = _device(decoded.keys, activities)
-    rank, world_size, misplaced = place(_decode(decoded.keys, "distributedInfo"))
+    calls, activities, shared = drop_ambiguous_correlations(calls, activities)
+    device = _find_device(decoded.keys, activities)
+    rank, world_size, misplaced = place(_decode_key(decoded.keys, "distributedInfo"))
     return RankTrace(
         source=source,
         ops=ops,
@@ -106,40 +106,40 @@ def build(decoded: Decoded, source: str, *, needs_gpu: bool = True) -> RankTrace
         device=device,
         rank=rank,
         world_size=world_size,
-        metadata={**_metadata(decoded.keys), **_peak_memory(take("memory"), activities)},
+        metadata={**_read_metadata(decoded.keys), **_find_peak_memory(take("memory"), activities)},
         warnings=(
-            *_damages(decoded),
+            *_describe_damage(decoded),
             *shared,
             *misplaced,
             *impossible,
             *_unnumbered(annotations),
-            *_gaps(ops, unreadable, device),
+            *_describe_missing_data(ops, unreadable, device),
         ),
     )
 
 
-def _peak_memory(events: pl.DataFrame, activities: pl.DataFrame) -> dict[str, dict[str, int]]:
-    """The most that PyTorch's allocator noted of the GPU's memory (``profile_memory=True``); nothing without it."""
+def _find_peak_memory(events: pl.DataFrame, activities: pl.DataFrame) -> dict[str, dict[str, int]]:
+    """Return the peak GPU memory of PyTorch's allocator (``profile_memory=True``); empty without it."""
     device = activities["device"].drop_nulls().mode()
-    own = events.filter((pl.col("device_type") != CPU) & pl.col("device_id").is_in(device.implode()))
+    own = events.filter((pl.col("device_type") != CPU_DEVICE_TYPE) & pl.col("device_id").is_in(device.implode()))
     peaks = own.select(pl.col("allocated_bytes", "reserved_bytes").max()).row(0)
     if None in peaks:
         return {}
-    return {PEAK_MEMORY: {"peak_allocated_bytes": peaks[0], "peak_reserved_bytes": peaks[1]}}
+    return {PEAK_MEMORY_KEY: {"peak_allocated_bytes": peaks[0], "peak_reserved_bytes": peaks[1]}}
 
 
-def _taker(decoded: Decoded, base_ns: int) -> Callable[[str], pl.DataFrame]:
-    """A function that makes the frame of a table, with absolute times."""
+def _make_table_reader(decoded: DecodedFile, base_ns: int) -> Callable[[str], pl.DataFrame]:
+    """Return a function that builds the frame of a table, with absolute times."""
     words = pl.Series([word.decode("utf-8", errors="replace") for word in decoded.words], dtype=pl.String)
     compact = words.str.replace_all(r"\s+", "").str.replace(r'^"(.*)"$', "$1")
     compact = compact.set(compact.is_in(["[]", ""]), None)
     decoded.words.clear()
     start = pl.col("ts_ns") + base_ns
-    return lambda table: decoded.columns.take(table, words, compact).with_columns(start, pl.col("dur_ns").clip(0))
+    return lambda table: decoded.columns.take_table(table, words, compact).with_columns(start, pl.col("dur_ns").clip(0))
 
 
-def _base_ns(keys: Mapping[str, bytes], source: str) -> int:
-    base = _decode(keys, "baseTimeNanoseconds")
+def _read_time_base(keys: Mapping[str, bytes], source: str) -> int:
+    base = _decode_key(keys, "baseTimeNanoseconds")
     if base is None:
         return 0
     if not isinstance(base, int) or not 0 <= base < 2**62:
@@ -147,7 +147,7 @@ def _base_ns(keys: Mapping[str, bytes], source: str) -> int:
     return base
 
 
-def _nothing_on_gpu(source: str, ops: pl.DataFrame, untimed: int) -> NoGpuActivityError:
+def _make_no_gpu_error(source: str, ops: pl.DataFrame, untimed: int) -> NoGpuActivityError:
     if ops.is_empty() and untimed:
         return NoGpuActivityError(
             f"{source} holds {untimed:,} events, but none with a usable time.", "Record the trace again."
@@ -160,25 +160,26 @@ def _nothing_on_gpu(source: str, ops: pl.DataFrame, untimed: int) -> NoGpuActivi
     )
 
 
-def _check_lost(damage: Damage, calls: pl.DataFrame, activities: pl.DataFrame, source: str) -> None:
-    """Refuse a file that ends before its kernels do, or lost several: what is left would look faster than the job."""
-    if damage.cut_at is None and not damage.lost_work:
+def _check_completeness(damage: FileDamage, calls: pl.DataFrame, activities: pl.DataFrame, source: str) -> None:
+    """Refuse a file that lost many kernels, as the remaining ones would look faster than the job."""
+    if damage.cut_at is None and not damage.lost_activities:
         return
-    launches = calls.filter(pl.col("name").str.contains(LAUNCH))["correlation"].drop_nulls()
+    launches = calls.filter(pl.col("name").str.contains(LAUNCH_CALLS))["correlation"].drop_nulls()
     missing = (~launches.is_in(activities["correlation"].implode())).sum()
-    most = MOST_LAUNCHES_WITHOUT_KERNEL * len(launches)
+    most = MAX_KERNELLESS_LAUNCH_FRACTION * len(launches)
     if damage.cut_at is not None and (activities.is_empty() or missing > most):
-        raise cut_short(source, damage.cut_at)
-    if min(missing, damage.lost_work) > max(most, 1):
+        raise make_cut_short_error(source, damage.cut_at)
+    if min(missing, damage.lost_activities) > max(most, 1):
         raise DamagedTraceError(
-            f"{source} is damaged: {missing:,} of {len(launches):,} launches have no kernel in it, and {damage.lost:,} "
+            f"{source} is damaged: {missing:,} of {len(launches):,} launches have no kernel in "
+            f"it, and {damage.lost_events:,} "
             f"events can't be read, the first at byte {damage.at_byte:,}.",
             "Copy or record the file again.",
         )
 
 
 def _check_merged(calls: pl.DataFrame, activities: pl.DataFrame, source: str) -> None:
-    """Refuse what a tool put together from several traces: their numbers of calls, ops and streams are mixed up."""
+    """Refuse a file merged from several traces: their ids of calls, ops and streams are mixed up."""
     launching = calls.join(activities.select("correlation"), on="correlation", how="semi")
     processes = launching["pid"].drop_nulls().n_unique()
     if processes > 1:
@@ -188,11 +189,11 @@ def _check_merged(calls: pl.DataFrame, activities: pl.DataFrame, source: str) ->
         )
 
 
-def _activities(calls: pl.DataFrame, kinds: Sequence[pl.DataFrame]) -> pl.DataFrame:
+def _build_activities(calls: pl.DataFrame, kinds: Sequence[pl.DataFrame]) -> pl.DataFrame:
     launches = calls.filter(pl.col("grid").is_not_null()).unique("correlation", keep="last")
     geometry = launches.select("correlation", call_blocks="blocks", call_threads="threads_per_block")
     joined = pl.concat(kinds).join(geometry, on="correlation", how="left", maintain_order="left")
-    blocks, threads = _product(joined["grid"]), _product(joined["block"])
+    blocks, threads = _multiply_elements(joined["grid"]), _multiply_elements(joined["block"])
     table = joined.with_columns(
         device=pl.coalesce("device", "pid"),
         stream=pl.coalesce("stream", "tid"),
@@ -200,7 +201,7 @@ def _activities(calls: pl.DataFrame, kinds: Sequence[pl.DataFrame]) -> pl.DataFr
         blocks=pl.coalesce("call_blocks", blocks),
         threads_per_block=pl.coalesce("call_threads", threads),
     )
-    return _ordered(schema.ACTIVITIES.conform(table))
+    return _sort_by_start(schema.ACTIVITIES.conform(table))
 
 
 def _without_impossible(activities: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
@@ -213,7 +214,7 @@ def _without_impossible(activities: pl.DataFrame) -> tuple[pl.DataFrame, list[st
     }
     wrong = activities.select((~is_right).sum().alias(name) for name, is_right in right.items()).row(0, named=True)
     warnings = [
-        f"the {name.replace('_', ' ')} of {many(count, 'event')} on the GPU can't be: left out"
+        f"the {name.replace('_', ' ')} of {format_quantity(count, 'event')} on the GPU can't be: left out"
         for name, count in wrong.items()
         if count
     ]
@@ -222,56 +223,59 @@ def _without_impossible(activities: pl.DataFrame) -> tuple[pl.DataFrame, list[st
     return activities.with_columns(pl.when(is_right).then(name) for name, is_right in right.items()), warnings
 
 
-def _with_geometry(calls: pl.DataFrame) -> pl.DataFrame:
-    """``calls`` with blocks and threads per block, for dialects (ROCm) that note them on the call.
+def _add_launch_geometry(calls: pl.DataFrame) -> pl.DataFrame:
+    """Add blocks and threads per block to calls, for dialects (ROCm) that record them on the call.
 
-    Kineto copies the call's grid to its kernel as it stands, so only the call's, whose unit its name tells, counts.
+    Kineto copies the call's grid to its kernel unchanged. Only the call's grid counts, as only the call's name shows
+    its unit.
     """
-    table = calls.with_columns(blocks=_product(calls["grid"]), threads_per_block=_product(calls["block"]))
-    per_group = pl.when(pl.col("name") == GRID_IN_WORK_ITEMS).then(pl.col("threads_per_block").clip(1)).otherwise(1)
+    table = calls.with_columns(
+        blocks=_multiply_elements(calls["grid"]), threads_per_block=_multiply_elements(calls["block"])
+    )
+    per_group = pl.when(pl.col("name") == WORK_ITEM_GRID_CALL).then(pl.col("threads_per_block").clip(1)).otherwise(1)
     return table.with_columns(blocks=-(-pl.col("blocks") // pl.coalesce(per_group, 1)))
 
 
-def _product(vectors: pl.Series) -> pl.Series:
+def _multiply_elements(vectors: pl.Series) -> pl.Series:
     """Of each vector's elements: ``[8,2,1]`` is 16. -1 where one is negative, or the product has no end."""
-    known = {text: _product_of(text) for text in vectors.unique().drop_nulls()}
+    known = {text: _multiply_vector(text) for text in vectors.unique().drop_nulls()}
     return vectors.replace_strict(known, default=None, return_dtype=pl.Int64)
 
 
-def _product_of(text: str) -> int | None:
+def _multiply_vector(text: str) -> int | None:
     try:
         numbers = [int(number) for number in msgspec.json.decode(text.encode())]
-    except (*BAD_JSON, TypeError, ValueError, OverflowError):
+    except (*JSON_ERRORS, TypeError, ValueError, OverflowError):
         return None
     value = math.prod(number or 1 for number in numbers)
     return value if min(numbers, default=0) >= 0 and value < 2**63 else -1
 
 
-def _ordered(frame: pl.DataFrame) -> pl.DataFrame:
-    return frame[by_start(frame["ts_ns"].to_numpy(), frame["dur_ns"].to_numpy(), lambda rows: frame[rows])]
+def _sort_by_start(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame[argsort_by_start(frame["ts_ns"].to_numpy(), frame["dur_ns"].to_numpy(), lambda rows: frame[rows])]
 
 
-def _decode(keys: Mapping[str, bytes], key: str) -> object:
-    """A top-level value; ``None`` if it is missing or no JSON."""
+def _decode_key(keys: Mapping[str, bytes], key: str) -> object:
+    """Decode a top-level value; ``None`` if it is missing or invalid JSON."""
     try:
         return msgspec.json.decode(keys[key]) if key in keys else None
-    except BAD_JSON:
+    except JSON_ERRORS:
         return None
 
 
-def _metadata(keys: Mapping[str, bytes]) -> dict[str, object]:
-    return {key: _decode(keys, key) for key, value in keys.items() if len(value) <= LONGEST_METADATA}
+def _read_metadata(keys: Mapping[str, bytes]) -> dict[str, object]:
+    return {key: _decode_key(keys, key) for key, value in keys.items() if len(value) <= MAX_METADATA_BYTES}
 
 
-def _device(keys: Mapping[str, bytes], activities: pl.DataFrame) -> Device | None:
-    """The device that most activities ran on, as deviceProperties describes it.
+def _find_device(keys: Mapping[str, bytes], activities: pl.DataFrame) -> TraceDevice | None:
+    """Return the device that most activities ran on, as described by deviceProperties.
 
-    Where ordinals are remapped (containers), the activities' one may be missing from the list; any entry will do if
-    all are of one kind.
+    Where ordinals are remapped (containers), the list may lack the activities' ordinal. Then any entry is used if all
+    entries describe the same GPU.
     """
     try:
         devices = msgspec.json.decode(keys.get("deviceProperties", b"[]"), type=list[DeviceProperties] | None) or []
-    except BAD_JSON:
+    except JSON_ERRORS:
         return None
     used = next((device for device, _ in Counter(activities["device"].to_list()).most_common(1)), None)
     found = next((device for device in devices if device.id == used), None)
@@ -280,20 +284,20 @@ def _device(keys: Mapping[str, bytes], activities: pl.DataFrame) -> Device | Non
     if found is None:
         return None
     major, minor = found.compute_major, found.compute_minor
-    return Device(
+    return TraceDevice(
         name=found.name,
-        sms=found.num_sms if found.num_sms <= MOST_SMS else 0,
+        sms=found.num_sms if found.num_sms <= MAX_SMS else 0,
         memory_bytes=found.total_global_mem,
         compute_capability=None if major is None or minor is None else f"{major}.{minor}",
     )
 
 
-def _damages(decoded: Decoded) -> Iterable[str]:
+def _describe_damage(decoded: DecodedFile) -> Iterable[str]:
     damage = decoded.damage
-    if damage.lost:
-        yield f"{damage.lost:,} of {damage.events:,} events lost at byte {damage.at_byte:,}: the file is damaged"
-    if damage.repaired:
-        yield f"{damage.repaired:,} of {damage.events:,} events had invalid JSON and were put right"
+    if damage.lost_events:
+        yield f"{damage.lost_events:,} of {damage.events:,} events lost at byte {damage.at_byte:,}: the file is damaged"
+    if damage.repaired_events:
+        yield f"{damage.repaired_events:,} of {damage.events:,} events had invalid JSON and were put right"
     if damage.cut_at is not None:
         yield f"the file is cut short after {damage.cut_at:,} bytes: events may be missing"
     if damage.followed_at is not None:
@@ -301,7 +305,7 @@ def _damages(decoded: Decoded) -> Iterable[str]:
             f"something follows the end of the trace at byte {damage.followed_at:,} and was not read: traces of "
             "several ranks are given as a file each"
         )
-    if damage.metadata:
+    if damage.has_lost_metadata:
         yield "top-level keys of the file are damaged: GPU, rank or time base may be missing"
     if decoded.columns.untimed:
         yield f"{decoded.columns.untimed:,} events without a time were left out"
@@ -315,14 +319,14 @@ def _unnumbered(annotations: pl.DataFrame) -> Iterable[str]:
     names = annotations["name"]
     wrong = names.filter(names.str.starts_with(STEP_PREFIX) & ~names.str.contains(NUMBERED_STEP))
     if not wrong.is_empty():
-        yield f"{many(len(wrong), 'ProfilerStep mark')} left out, whose number is missing or too long"
+        yield f"{format_quantity(len(wrong), 'ProfilerStep mark')} left out, whose number is missing or too long"
 
 
-def _gaps(ops: pl.DataFrame, unreadable: int, device: Device | None) -> Iterable[str]:
+def _describe_missing_data(ops: pl.DataFrame, unreadable: int, device: TraceDevice | None) -> Iterable[str]:
     if unreadable:
         yield f"the inputs of {unreadable:,} ops aren't written as the profiler does: they were left out"
     if device is None:
-        yield UNDESCRIBED
+        yield NO_DEVICE_WARNING
     if ops.is_empty():
         yield "no CPU ops were recorded: kernels can't be told apart by op or shape (add ProfilerActivity.CPU)"
     elif ops["input_dims"].count() == 0:

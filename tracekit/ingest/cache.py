@@ -1,8 +1,8 @@
-"""Decoded traces kept on this machine, so that a file is decoded once.
+"""Cache of decoded traces on this machine, so that each file is decoded once.
 
-An entry is a directory: a Parquet file per table, ``facts.json`` for the rest, and ``sums``, the digests of all of
-them. Its name is the digest of the file's content and of the decoder's code. An entry that is damaged counts as
-missing; a directory that can't be written to means no cache.
+An entry is a directory: a Parquet file per table, ``facts.json`` for the other fields, and ``sums``, the digests of all
+files. Its name is the digest of the file's content and of the decoder's code. A damaged entry counts as missing.
+Without write access to the directory there is no cache.
 """
 
 import dataclasses
@@ -23,29 +23,29 @@ import polars as pl
 
 from tracekit import schema
 from tracekit.errors import OutputError
-from tracekit.ingest.source import Source
-from tracekit.trace import TABLES, RankTrace
+from tracekit.ingest.source import TraceSource
+from tracekit.trace import TABLE_NAMES, RankTrace
 
 # Below this, decoding takes a few hundred milliseconds at most.
 SMALLEST_FILE_BYTES = 1 << 20
 LARGEST_CACHE_BYTES = 10 << 30
 
-SUMS = "sums"
-FACTS = "facts.json"
-_PARTIAL = ".partial-"
-_NOT_KEPT = ("source", "captured")
-_ABANDONED_S = 86_400
+SUMS_FILE = "sums"
+FACTS_FILE = "facts.json"
+_PARTIAL_PREFIX = ".partial-"
+_UNCACHED_FIELDS = ("source", "captured")
+_ABANDONED_AFTER_S = 86_400
 _FAILURES = (OSError, ValueError, TypeError, OverflowError, pl.exceptions.PolarsError, msgspec.MsgspecError)
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
-    """What the cache holds.
+class CacheUsage:
+    """Content of the cache.
 
     Attributes:
-        directory: Where it is.
-        entries: Decoded files.
-        size_bytes: Their size.
+        directory: Its directory.
+        entries: Number of decoded files.
+        size_bytes: Their total size.
     """
 
     directory: Path
@@ -53,19 +53,19 @@ class Usage:
     size_bytes: int
 
 
-def directory() -> Path:
-    """Where entries are kept."""
+def get_directory() -> Path:
+    """Return the directory of the entries."""
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("tracekit", appauthor=False)) / "traces"
 
 
-def key(source: Source, stacks: bool = False) -> str | None:
-    """The entry's name for a source; ``None`` for what isn't kept: small files, pipes and URIs.
+def compute_key(source: TraceSource, stacks: bool = False) -> str | None:
+    """Compute the name of a source's entry; ``None`` for uncached sources: small files, pipes and URIs.
 
     Args:
         source: The file.
-        stacks: Whether Python's calls are read, which are kept apart.
+        stacks: Whether Python calls are read; these have separate entries.
     """
     if source.path is None:
         return None
@@ -73,64 +73,64 @@ def key(source: Source, stacks: bool = False) -> str | None:
         state = source.path.stat()
         if state.st_size < SMALLEST_FILE_BYTES:
             return None
-        content = _digest_of_state(source.path.absolute(), state.st_mtime_ns, state.st_size)
+        content = _compute_content_digest(source.path.absolute(), state.st_mtime_ns, state.st_size)
     except OSError:
         return None
     name = f"{content} {_version()} {source.member or ''}{' with stacks' if stacks else ''}"
     return hashlib.blake2b(name.encode(), digest_size=20).hexdigest()
 
 
-def find(name: str, memory_bytes: int) -> RankTrace | None:
-    """An entry's content, its source left blank; ``None`` if there is none that can be used.
+def load_entry(name: str, memory_bytes: int) -> RankTrace | None:
+    """Load an entry with a blank source; ``None`` if there is no usable one.
 
     Args:
-        name: As :func:`key` gives it.
-        memory_bytes: The most that its tables may take.
+        name: As returned by :func:`compute_key`.
+        memory_bytes: Memory limit of its tables.
     """
-    entry = directory() / name
+    entry = get_directory() / name
     if not entry.is_dir():
         return None
     try:
-        found = _read(entry, memory_bytes)
+        found = _read_entry(entry, memory_bytes)
     except _FAILURES:
         shutil.rmtree(entry, ignore_errors=True)
         return None
-    _touch(entry)
+    _touch_entry(entry)
     return found
 
 
-def store(name: str, rank: RankTrace) -> None:
-    """Keep a decoded file; what was used least recently makes room for it."""
+def store_entry(name: str, rank: RankTrace) -> None:
+    """Store a decoded file, and evict the least recently used entries to make room."""
     try:
-        root = directory()
+        root = get_directory()
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        partial = Path(tempfile.mkdtemp(prefix=_PARTIAL, dir=root))
+        partial = Path(tempfile.mkdtemp(prefix=_PARTIAL_PREFIX, dir=root))
         try:
-            _write(partial, rank)
+            _write_entry(partial, rank)
             partial.rename(root / name)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
-        _make_room(root)
+        _evict_entries(root)
     except _FAILURES:
         return
 
 
-def usage() -> Usage:
-    """What the cache holds."""
-    sizes = [_size(entry) for entry in _entries(directory())]
-    return Usage(directory(), len(sizes), sum(sizes))
+def measure_usage() -> CacheUsage:
+    """Measure the number and size of the entries."""
+    sizes = [_measure_entry(entry) for entry in _list_entries(get_directory())]
+    return CacheUsage(get_directory(), len(sizes), sum(sizes))
 
 
-def clear() -> Usage:
+def clear() -> CacheUsage:
     """Remove every entry.
 
     Returns:
         What was removed.
 
     Raises:
-        OutputError: It can't be removed.
+        OutputError: It cannot be removed.
     """
-    removed = usage()
+    removed = measure_usage()
     try:
         if removed.directory.is_dir():
             shutil.rmtree(removed.directory)
@@ -140,19 +140,19 @@ def clear() -> Usage:
 
 
 @cache
-def _digest_of_state(path: Path, changed_ns: int, size: int) -> str:
-    """The digest of a file's content; members of one archive share it."""
-    return _digest(path)
+def _compute_content_digest(path: Path, changed_ns: int, size: int) -> str:
+    """Compute the digest of a file's content; members of one archive share it."""
+    return _hash_file(path)
 
 
-def _digest(path: Path) -> str:
+def _hash_file(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=32)).hexdigest()
 
 
 @cache
 def _version() -> str:
-    """Changes with the tables' columns, and with any line of the decoder: nothing stale is ever read."""
+    """Compute a digest of the table columns and the decoder's source, so that stale entries are never read."""
     package = Path(__file__).parents[1]
     digest = hashlib.blake2b(digest_size=16)
     for table in (
@@ -171,67 +171,69 @@ def _version() -> str:
 
 
 @cache
-def _facts() -> Any:
-    """The rest of a rank's trace as one record, for typed JSON."""
+def _make_facts_type() -> Any:
+    """Make a record type of the other fields of a rank's trace, for typed JSON."""
     hints = get_type_hints(RankTrace)
-    names = [field.name for field in dataclasses.fields(RankTrace) if field.name not in (*TABLES, *_NOT_KEPT)]
+    names = [
+        field.name for field in dataclasses.fields(RankTrace) if field.name not in (*TABLE_NAMES, *_UNCACHED_FIELDS)
+    ]
     return msgspec.defstruct("Facts", [("table_bytes", int), *((name, hints[name]) for name in names)])
 
 
-def _write(entry: Path, rank: RankTrace) -> None:
+def _write_entry(entry: Path, rank: RankTrace) -> None:
     for name, table in rank.tables.items():
         table.write_parquet(entry / f"{name}.parquet", compression="lz4")
-    kind = _facts()
+    kind = _make_facts_type()
     values = {name: getattr(rank, name) for name in kind.__struct_fields__ if name != "table_bytes"}
     facts = kind(table_bytes=rank.tables_bytes, **values)
-    (entry / FACTS).write_bytes(msgspec.json.encode(facts))
-    sums = {file.name: _digest(file) for file in entry.iterdir()}
-    (entry / SUMS).write_bytes(msgspec.json.encode(sums))
+    (entry / FACTS_FILE).write_bytes(msgspec.json.encode(facts))
+    sums = {file.name: _hash_file(file) for file in entry.iterdir()}
+    (entry / SUMS_FILE).write_bytes(msgspec.json.encode(sums))
 
 
-def _read(entry: Path, memory_bytes: int) -> RankTrace | None:
-    sums = msgspec.json.decode((entry / SUMS).read_bytes(), type=dict[str, str])
-    if set(sums) != {FACTS, *(f"{name}.parquet" for name in TABLES)}:
+def _read_entry(entry: Path, memory_bytes: int) -> RankTrace | None:
+    sums = msgspec.json.decode((entry / SUMS_FILE).read_bytes(), type=dict[str, str])
+    if set(sums) != {FACTS_FILE, *(f"{name}.parquet" for name in TABLE_NAMES)}:
         raise ValueError("an incomplete entry")
-    if any(_digest(entry / name) != digest for name, digest in sums.items()):
+    if any(_hash_file(entry / name) != digest for name, digest in sums.items()):
         raise ValueError("a damaged entry")
-    kind = _facts()
-    facts = msgspec.json.decode((entry / FACTS).read_bytes(), type=kind)
+    kind = _make_facts_type()
+    facts = msgspec.json.decode((entry / FACTS_FILE).read_bytes(), type=kind)
     if facts.table_bytes > memory_bytes:
         return None
     values = {name: getattr(facts, name) for name in kind.__struct_fields__ if name != "table_bytes"}
-    values |= {name: pl.read_parquet(entry / f"{name}.parquet") for name in TABLES}
+    values |= {name: pl.read_parquet(entry / f"{name}.parquet") for name in TABLE_NAMES}
     return RankTrace(source="", **values)
 
 
-def _touch(entry: Path) -> None:
+def _touch_entry(entry: Path) -> None:
     with suppress(OSError):
         os.utime(entry)
 
 
-def _entries(root: Path) -> list[Path]:
+def _list_entries(root: Path) -> list[Path]:
     if not root.is_dir():
         return []
-    return [entry for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith(_PARTIAL)]
+    return [entry for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith(_PARTIAL_PREFIX)]
 
 
-def _size(entry: Path) -> int:
+def _measure_entry(entry: Path) -> int:
     return sum(file.stat().st_size for file in entry.iterdir())
 
 
-def _make_room(root: Path) -> None:
-    for partial in _abandoned(root):
+def _evict_entries(root: Path) -> None:
+    for partial in _find_abandoned(root):
         shutil.rmtree(partial, ignore_errors=True)
-    by_use = sorted(_entries(root), key=lambda entry: entry.stat().st_mtime, reverse=True)
+    by_use = sorted(_list_entries(root), key=lambda entry: entry.stat().st_mtime, reverse=True)
     total = 0
     for entry in by_use:
-        total += _size(entry)
+        total += _measure_entry(entry)
         if total > LARGEST_CACHE_BYTES:
             shutil.rmtree(entry, ignore_errors=True)
 
 
-def _abandoned(root: Path) -> Iterator[Path]:
-    """What a process left that was killed while it wrote."""
-    for partial in root.glob(f"{_PARTIAL}*"):
-        if time.time() - partial.stat().st_mtime > _ABANDONED_S:
+def _find_abandoned(root: Path) -> Iterator[Path]:
+    """Find partial entries of processes that were killed while writing."""
+    for partial in root.glob(f"{_PARTIAL_PREFIX}*"):
+        if time.time() - partial.stat().st_mtime > _ABANDONED_AFTER_S:
             yield partial

@@ -1,17 +1,17 @@
-"""A word to the user while inner loops are compiled: once per installation, and long enough to look like a hang."""
+"""Announce the compilation of the inner loops: it happens once per installation, and its duration looks like a hang."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-COMPILING = "compile the inner loops, once per installation: 5 to 20 s"
+COMPILING_MESSAGE = "compile the inner loops, once per installation: 5 to 20 s"
 
 
 @contextmanager
-def said(progress: Callable[[str], None]) -> Iterator[None]:
-    """Call ``progress`` when numba begins to compile for the first time meanwhile; loading what it compiled is quick.
+def announce_compilation(progress: Callable[[str], None]) -> Iterator[None]:
+    """Call ``progress`` when numba first compiles within the context; loading compiled code is quick and not announced.
 
     Args:
-        progress: Called with what is being done.
+        progress: Called with a description of the current stage.
     """
     from numba.core import event
 
@@ -21,7 +21,7 @@ def said(progress: Callable[[str], None]) -> Iterator[None]:
         def on_start(self, event: object) -> None:
             if not self.is_said:
                 self.is_said = True
-                progress(COMPILING)
+                progress(COMPILING_MESSAGE)
 
         def on_end(self, event: object) -> None:
             return

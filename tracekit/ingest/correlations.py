@@ -1,27 +1,29 @@
-"""The ids by which a call and what it launched belong together."""
+"""Correlation ids, which join a call to the work that it launched."""
 
 import polars as pl
 
-LAUNCHES_SEVERAL = "GraphLaunch|MultiDevice"
-"""A CUDA graph, or one kernel on each of several devices (NCCL of one process, up to 2.12)."""
+MULTI_LAUNCH_CALLS = "GraphLaunch|MultiDevice"
+"""Calls that launch several kernels: a CUDA graph, or one kernel on each of several devices (NCCL up to 2.12)."""
 
 
-def told_apart(calls: pl.DataFrame, activities: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, tuple[str, ...]]:
-    """Both tables without the ids that can't be right.
+def drop_ambiguous_correlations(
+    calls: pl.DataFrame, activities: pl.DataFrame
+) -> tuple[pl.DataFrame, pl.DataFrame, tuple[str, ...]]:
+    """Drop correlation ids that cannot be right from both tables.
 
-    A call launches one kernel, but for CUDA graphs and launches on several devices at once. An id that several kernels
-    share tells nothing else: writers that have none put a constant there, and all kernels would wait for that one call
-    and be its op's.
+    A call launches one kernel, except for CUDA graphs and launches on several devices at once. Any other id shared by
+    several kernels is meaningless: some writers put a constant there. All its kernels would wait for that one call and
+    belong to its op.
 
     Args:
         calls: Calls of the runtime and driver.
-        activities: What ran on the GPU.
+        activities: GPU activities.
 
     Returns:
-        The two, and what is to be said about it.
+        Both tables, and warnings.
     """
     kernels = activities.filter(pl.col("kind") == "kernel")
-    several = calls.filter(pl.col("name").str.contains(LAUNCHES_SEVERAL)).select("correlation")
+    several = calls.filter(pl.col("name").str.contains(MULTI_LAUNCH_CALLS)).select("correlation")
     shared = kernels.group_by("correlation").len().filter(pl.col("len") > 1).drop_nulls("correlation")
     wrong = shared.join(calls, on="correlation", how="semi").join(several, on="correlation", how="anti")
     if wrong.is_empty():

@@ -1,4 +1,4 @@
-"""One file to a rank's trace, by the decoder that suits it."""
+"""Decode one file into a rank's trace, with the decoder that suits its size."""
 
 import codecs
 import io
@@ -6,23 +6,23 @@ from collections.abc import Callable
 
 from tracekit.errors import NotATraceError
 from tracekit.ingest import foreign
-from tracekit.ingest.build import build
-from tracekit.ingest.kineto import BAD_JSON
-from tracekit.ingest.memory import to_bytes
-from tracekit.ingest.native import loops
-from tracekit.ingest.walk import Walk, whole
-from tracekit.ingest.window import Stream
+from tracekit.ingest.build import build_rank_trace
+from tracekit.ingest.event_decoder import JSON_ERRORS
+from tracekit.ingest.memory import parse_memory_size
+from tracekit.ingest.native import get_loops
+from tracekit.ingest.stream_decoder import StreamDecoder, decode_small
+from tracekit.ingest.window import FillableStream
 from tracekit.trace import RankTrace
 
-# Up to here the careful decoder takes less time than loading the compiled one.
-SMALL_BYTES = 8 << 20
+# Up to this size the careful decoder takes less time than loading the compiled one.
+SMALL_FILE_BYTES = 8 << 20
 
 
 def decode(
-    stream: Stream,
+    stream: FillableStream,
     source: str,
     memory_bytes: int | None = None,
-    small_bytes: int = SMALL_BYTES,
+    small_bytes: int = SMALL_FILE_BYTES,
     *,
     needs_gpu: bool = True,
     stacks: bool = False,
@@ -32,34 +32,36 @@ def decode(
 
     Args:
         stream: Its JSON text.
-        source: What to call it in messages.
-        memory_bytes: The most that its tables may take; by default half of the machine's memory.
-        small_bytes: Up to which size it is decoded at once.
-        needs_gpu: Whether it is refused if nothing in it ran on a GPU.
-        stacks: Whether Python's calls are read.
-        progress: Called with what is being done, if that takes long.
+        source: Name of the trace in messages.
+        memory_bytes: Memory limit of its tables; by default half of the machine's memory.
+        small_bytes: Largest size that is decoded at once.
+        needs_gpu: Whether to refuse a trace without GPU activity.
+        stacks: Whether to read Python calls.
+        progress: Called with a description of a slow stage.
 
     Raises:
-        TraceError: It is no profiler trace, too damaged, too large, or holds no GPU activity.
+        TraceError: It is not a profiler trace, too damaged, too large, or holds no GPU activity.
     """
-    head = _read(stream, max(small_bytes + 1, foreign.HEAD_BYTES)).removeprefix(codecs.BOM_UTF8)
-    if other := foreign.no_trace(head):
+    head = _read_up_to(stream, max(small_bytes + 1, foreign.HEAD_BYTES)).removeprefix(codecs.BOM_UTF8)
+    if other := foreign.identify_unread_format(head):
         raise NotATraceError(f"{source} is {other[0]}.", other[1])
-    tool = foreign.tool(head, source)
+    tool = foreign.identify_tool(head, source)
     if tool is not None:
         raise NotATraceError(f"{source} was written by {tool}, not by PyTorch's profiler.", foreign.HINT)
     if len(head) <= small_bytes:
         try:
-            return build(whole(head, stacks), source, needs_gpu=needs_gpu)
-        except BAD_JSON:
+            return build_rank_trace(decode_small(head, stacks), source, needs_gpu=needs_gpu)
+        except JSON_ERRORS:
             pass
-    loops(progress)
-    decoded = Walk(_Joined(head, stream), source, memory_bytes or to_bytes(None), stacks).run()
-    return build(decoded, source, needs_gpu=needs_gpu)
+    get_loops(progress)
+    decoded = StreamDecoder(
+        _PrefixedStream(head, stream), source, memory_bytes or parse_memory_size(None), stacks
+    ).decode()
+    return build_rank_trace(decoded, source, needs_gpu=needs_gpu)
 
 
-def _read(stream: Stream, size: int) -> bytes:
-    """Up to that many bytes."""
+def _read_up_to(stream: FillableStream, size: int) -> bytes:
+    """Read up to ``size`` bytes."""
     buffer = bytearray(size)
     filled = 0
     while filled < size and (got := stream.readinto(memoryview(buffer)[filled:])):
@@ -67,10 +69,10 @@ def _read(stream: Stream, size: int) -> bytes:
     return bytes(buffer[:filled])
 
 
-class _Joined:
-    """What was read already, and the rest."""
+class _PrefixedStream:
+    """A stream that first repeats the bytes that were already read."""
 
-    def __init__(self, head: bytes, rest: Stream) -> None:
+    def __init__(self, head: bytes, rest: FillableStream) -> None:
         self._head = io.BytesIO(head)
         self._rest = rest
 

@@ -1,7 +1,7 @@
-"""The nodes of an execution trace as a table, with their inputs written as the profiler writes them.
+"""Read the nodes of an execution trace as a table, with inputs in the profiler's format.
 
 PyTorch's ``execution_trace_observer.cpp`` writes schema 1.0 with the inputs beside the node's name, and since
-``chakra.0.0.4`` nested (``inputs.shapes``) with everything else in ``attrs``; both are told by their form.
+``chakra.0.0.4`` nested (``inputs.shapes``) with everything else in ``attrs``. Both are detected by their structure.
 """
 
 import json
@@ -14,21 +14,21 @@ import polars as pl
 from msgspec import Struct, field
 
 from tracekit.errors import DamagedTraceError, NotATraceError
-from tracekit.schema import COLLECTIVE, OPS, SIGNATURE
+from tracekit.schema import COLLECTIVE_COLUMNS, OP_INPUT_COLUMNS, OPS
 
-COMMUNICATION = "record_param_comms"
-NODES = {
+COMMS_OP = "record_param_comms"
+NODE_DTYPES = {
     "record_function_id": pl.Int64,
     "thread": pl.Int64,
     "name": pl.String,
-    **{column.name: OPS.dtypes[column.name] for column in (*SIGNATURE, *COLLECTIVE)},
+    **{column.name: OPS.dtypes[column.name] for column in (*OP_INPUT_COLUMNS, *COLLECTIVE_COLUMNS)},
 }
 
-_SCALARS = frozenset({"Int", "Double", "Bool", "ComplexDouble", "SymInt", "SymFloat", "SymBool"})
-_TENSOR, _LIST = "Tensor(", "GenericList["
-_NUMEL = 3  # of a tensor's value: [id, storage, offset, elements, bytes of one, device]
+_SCALAR_TYPES = frozenset({"Int", "Double", "Bool", "ComplexDouble", "SymInt", "SymFloat", "SymBool"})
+_TENSOR_PREFIX, _LIST_PREFIX = "Tensor(", "GenericList["
+_NUMEL_INDEX = 3  # of a tensor's value: [id, storage, offset, elements, bytes of one, device]
 _USER_SCOPE = 7
-_DTYPES = {
+_COLLECTIVE_DTYPES = {
     "float": "Float",
     "double": "Double",
     "long int": "Long",
@@ -40,22 +40,22 @@ _DTYPES = {
     "signed char": "Char",
     "bool": "Bool",
 }
-"""The names that collectives are recorded with, where they aren't the C++ type's own."""
+"""Dtype names of collectives that differ from the C++ type's own name."""
 
 
-class _Values(Struct):
+class _NodeInputs(Struct):
     values: list[Any] = field(default_factory=list)
     shapes: list[Any] = field(default_factory=list)
     types: list[str] = field(default_factory=list)
     strides: list[Any] = field(default_factory=list)
 
 
-class _Attribute(Struct):
+class _NodeAttribute(Struct):
     name: str
     value: Any = None
 
 
-class _Node(Struct):
+class _ExecutionNode(Struct):
     name: str = ""
     rf_id: int | None = None
     tid: int = 0
@@ -64,12 +64,12 @@ class _Node(Struct):
     input_shapes: list[Any] = field(default_factory=list)
     input_types: list[str] = field(default_factory=list)
     outputs: Any = None
-    attrs: list[_Attribute] = field(default_factory=list)
+    attrs: list[_NodeAttribute] = field(default_factory=list)
 
 
-class _File(Struct):
+class _ExecutionTraceFile(Struct):
     schema: str
-    nodes: list[_Node]
+    nodes: list[_ExecutionNode]
     pid: int | None = None
 
 
@@ -78,126 +78,129 @@ class ExecutionTrace:
     """A decoded execution trace.
 
     Attributes:
-        pid: The process that wrote it; ``None`` if it doesn't say.
-        nodes: Its ops (``NODES``), in the order in which each thread started them; annotations are left out.
+        pid: The process that wrote it; ``None`` if not recorded.
+        nodes: Its ops (``NODE_DTYPES``), in the order in which each thread started them, without annotations.
     """
 
     pid: int | None
     nodes: pl.DataFrame
 
 
-def read(data: bytes, source: str) -> ExecutionTrace:
+def read_execution_trace(data: bytes, source: str) -> ExecutionTrace:
     """Decode an execution trace.
 
     Args:
         data: The JSON text.
-        source: What to call it in messages.
+        source: Name of the file in messages.
 
     Raises:
-        DamagedTraceError: It is no valid JSON.
-        NotATraceError: It is JSON of another kind, or of a schema that isn't known.
+        DamagedTraceError: It is invalid JSON.
+        NotATraceError: It is other JSON, or of an unknown schema.
     """
     try:
-        file = msgspec.json.decode(data, type=_File)
+        file = msgspec.json.decode(data, type=_ExecutionTraceFile)
     except msgspec.ValidationError as error:
-        raise _not_one(source, str(error)) from error
+        raise _make_format_error(source, str(error)) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DamagedTraceError(f"{source} is no valid JSON: {error}.", "Copy or record the file again.") from error
     if file.schema.split(".")[0] != "1":
-        raise _not_one(source, f"schema {file.schema[:40]!r}; known are 1.0 and 1.1")
+        raise _make_format_error(source, f"schema {file.schema[:40]!r}; known are 1.0 and 1.1")
     try:
-        return ExecutionTrace(file.pid, _table(file.nodes))
+        return ExecutionTrace(file.pid, _build_node_table(file.nodes))
     except (TypeError, ValueError, AttributeError, LookupError, OverflowError, pl.exceptions.PolarsError) as error:
-        raise _not_one(source, f"a node is malformed: {str(error).partition(chr(10))[0]}") from error
+        raise _make_format_error(source, f"a node is malformed: {str(error).partition(chr(10))[0]}") from error
 
 
-def _not_one(source: str, reason: str) -> NotATraceError:
+def _make_format_error(source: str, reason: str) -> NotATraceError:
     return NotATraceError(
         f"{source} is no execution trace ({reason}).", "Record one with torch.profiler's ExecutionTraceObserver."
     )
 
 
-def _table(nodes: Iterable[_Node]) -> pl.DataFrame:
-    messages: list[_Message] = []
+def _build_node_table(nodes: Iterable[_ExecutionNode]) -> pl.DataFrame:
+    messages: list[_ParamCommsMessage] = []
     rows: list[dict[str, Any]] = []
     for node in nodes:
         attributes = {attribute.name: attribute.value for attribute in node.attrs}
         rf_id = attributes.get("rf_id", node.rf_id)
         if not rf_id or attributes.get("scope", node.scope) == _USER_SCOPE:
             continue
-        inputs = _inputs(node)
+        inputs = _read_inputs(node)
         row = {"record_function_id": rf_id, "thread": attributes.get("tid", node.tid), "name": node.name}
-        rows.append(row | _signature(inputs))
+        rows.append(row | _format_signature(inputs))
         if "collective_name" in attributes:
-            rows[-1] |= _recorded_message(attributes)
-        elif node.name == COMMUNICATION and (message := _Message.of(inputs, node, len(rows) - 1)):
+            rows[-1] |= _read_message(attributes)
+        elif node.name == COMMS_OP and (message := _ParamCommsMessage.from_inputs(inputs, node, len(rows) - 1)):
             messages.append(message)
-    sizes = _group_sizes(messages)
+    sizes = _infer_group_sizes(messages)
     for message in messages:
         rows[message.row] |= message.columns | {"group_size": sizes.get(message.group)}
-    return pl.DataFrame(rows, schema=NODES).sort("record_function_id", maintain_order=True)
+    return pl.DataFrame(rows, schema=NODE_DTYPES).sort("record_function_id", maintain_order=True)
 
 
-def _inputs(node: _Node) -> _Values:
+def _read_inputs(node: _ExecutionNode) -> _NodeInputs:
     if isinstance(node.inputs, dict):
-        return msgspec.convert(node.inputs, _Values)
-    return _Values(node.inputs or [], node.input_shapes, node.input_types)
+        return msgspec.convert(node.inputs, _NodeInputs)
+    return _NodeInputs(node.inputs or [], node.input_shapes, node.input_types)
 
 
-def _signature(inputs: _Values) -> dict[str, str | None]:
-    """The columns of ``schema.SIGNATURE``; null for an op without inputs."""
+def _format_signature(inputs: _NodeInputs) -> dict[str, str | None]:
+    """Format the columns of ``schema.OP_INPUT_COLUMNS``; empty for an op without inputs."""
     types, shapes, values = inputs.types, inputs.shapes, inputs.values
     if not len(types) == len(shapes) == len(values):
         raise ValueError("its inputs have unequal numbers of values, shapes and types")
     if not types:
         return {}
     return {
-        "input_dims": _text([_shape(*pair) for pair in zip(types, shapes, strict=True)]),
-        "input_types": _text([_kind(text) for text in types]),
-        "input_strides": _text([_shape(*pair) for pair in zip(types, inputs.strides, strict=True)])
+        "input_dims": _to_json([_convert_shape(*pair) for pair in zip(types, shapes, strict=True)]),
+        "input_types": _to_json([_convert_type(text) for text in types]),
+        "input_strides": _to_json([_convert_shape(*pair) for pair in zip(types, inputs.strides, strict=True)])
         if len(inputs.strides) == len(types)
         else None,
-        "concrete_inputs": _text([_concrete(*pair) for pair in zip(types, values, strict=True)]),
+        "concrete_inputs": _to_json([_convert_value(*pair) for pair in zip(types, values, strict=True)]),
     }
 
 
-def _text(value: Any) -> str:
+def _to_json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def _elements(type_: str) -> list[str]:
-    inner = type_.removeprefix(_LIST).removesuffix("]")
+def _split_list_type(type_: str) -> list[str]:
+    inner = type_.removeprefix(_LIST_PREFIX).removesuffix("]")
     return inner.split(",") if inner else []
 
 
-def _kind(type_: str) -> str:
-    """An input's type as the profiler names it: ``float`` for ``Tensor(float)``, ``Scalar`` for ``Int``."""
-    if type_.startswith(_TENSOR):
-        name = type_.removeprefix(_TENSOR).removesuffix(")")
+def _convert_type(type_: str) -> str:
+    """Convert an input's type to the profiler's name: ``float`` for ``Tensor(float)``, ``Scalar`` for ``Int``."""
+    if type_.startswith(_TENSOR_PREFIX):
+        name = type_.removeprefix(_TENSOR_PREFIX).removesuffix(")")
         return "" if name.startswith("nullptr") else name
-    if type_ in _SCALARS:
+    if type_ in _SCALAR_TYPES:
         return "Scalar"
-    elements = _elements(type_) if type_.startswith(_LIST) else []
-    if elements and all(element.startswith(_TENSOR) for element in elements):
+    elements = _split_list_type(type_) if type_.startswith(_LIST_PREFIX) else []
+    if elements and all(element.startswith(_TENSOR_PREFIX) for element in elements):
         return "TensorList"
-    return "ScalarList" if elements and _SCALARS.issuperset(elements) else ""
+    return "ScalarList" if elements and _SCALAR_TYPES.issuperset(elements) else ""
 
 
-def _shape(type_: str, shape: Any) -> Any:
-    """A shape, or those of a list of tensors; empty for all else, where the observer writes nested empty lists."""
-    return shape if type_.startswith(_TENSOR) or _kind(type_) == "TensorList" else []
+def _convert_shape(type_: str, shape: Any) -> Any:
+    """Return a shape, or the shapes of a list of tensors; empty for other inputs.
+
+    The observer writes nested empty lists for these.
+    """
+    return shape if type_.startswith(_TENSOR_PREFIX) or _convert_type(type_) == "TensorList" else []
 
 
-def _concrete(type_: str, value: Any) -> str:
-    if type_ in _SCALARS:
+def _convert_value(type_: str, value: Any) -> str:
+    if type_ in _SCALAR_TYPES:
         return str(value)
-    if type_.startswith(_LIST) and isinstance(value, list) and _SCALARS.issuperset(_elements(type_)):
+    if type_.startswith(_LIST_PREFIX) and isinstance(value, list) and _SCALAR_TYPES.issuperset(_split_list_type(type_)):
         return f"[{','.join(map(str, value))}]"
     return ""
 
 
-def _recorded_message(attributes: dict[str, Any]) -> dict[str, Any]:
-    """What newer versions note on the node of a collective."""
+def _read_message(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Read the message attributes that newer versions write on the node of a collective."""
     return {
         "collective": attributes["collective_name"],
         "collective_dtype": attributes.get("dtype"),
@@ -210,8 +213,8 @@ def _recorded_message(attributes: dict[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Message:
-    """A collective of the older versions: its inputs are ``[tensors, sequence, group, rank, name, splits, splits]``."""
+class _ParamCommsMessage:
+    """A collective in older versions, with inputs ``[tensors, sequence, group, rank, name, splits, splits]``."""
 
     row: int
     group: str
@@ -219,38 +222,40 @@ class _Message:
     columns: dict[str, Any]
 
     @classmethod
-    def of(cls, inputs: _Values, node: _Node, row: int) -> "_Message | None":
-        """``None`` for a node without tensors, such as a wait."""
+    def from_inputs(cls, inputs: _NodeInputs, node: _ExecutionNode, row: int) -> "_ParamCommsMessage | None":
+        """Parse the inputs; ``None`` for a node without tensors, such as a wait."""
         types = inputs.types
-        name = next((i for i in range(4, len(types) - 1) if types[i] == "String" and types[i + 1].startswith(_LIST)), 0)
-        sent = _kind(types[0]) if types else ""
+        name = next(
+            (i for i in range(4, len(types) - 1) if types[i] == "String" and types[i + 1].startswith(_LIST_PREFIX)), 0
+        )
+        sent = _convert_type(types[0]) if types else ""
         if not name or not sent or sent in ("Scalar", "ScalarList"):
             return None
         outputs = node.outputs.get("values", []) if isinstance(node.outputs, dict) else node.outputs or []
-        element = _elements(types[0])[0] if sent == "TensorList" else types[0]
+        element = _split_list_type(types[0])[0] if sent == "TensorList" else types[0]
         columns = {
             "collective": inputs.values[name],
-            "collective_dtype": _collective_dtype(_kind(element)),
-            "in_nelems": _numel(inputs.values[0]),
-            "out_nelems": _numel(outputs[0]) if outputs else None,
+            "collective_dtype": _convert_dtype(_convert_type(element)),
+            "in_nelems": _count_elements(inputs.values[0]),
+            "out_nelems": _count_elements(outputs[0]) if outputs else None,
         }
         splits = max((len(value) for value in inputs.values[name + 1 :] if isinstance(value, list)), default=0)
-        return cls(row, _text(inputs.values[name - 2]), splits, columns)
+        return cls(row, _to_json(inputs.values[name - 2]), splits, columns)
 
 
-def _collective_dtype(type_: str) -> str:
-    return _DTYPES.get(type_, type_.removeprefix("c10::"))
+def _convert_dtype(type_: str) -> str:
+    return _COLLECTIVE_DTYPES.get(type_, type_.removeprefix("c10::"))
 
 
-def _numel(value: Sequence[Any]) -> int:
-    """Elements of a tensor, or of all tensors of a list."""
+def _count_elements(value: Sequence[Any]) -> int:
+    """Count the elements of a tensor, or of all tensors in a list."""
     if value and isinstance(value[0], list):
-        return sum(_numel(tensor) for tensor in value)
-    return int(value[_NUMEL])
+        return sum(_count_elements(tensor) for tensor in value)
+    return int(value[_NUMEL_INDEX])
 
 
-def _group_sizes(messages: Iterable[_Message]) -> dict[str, int]:
-    """Ranks of each process group, as far as a message was split: there is a part for each rank."""
+def _infer_group_sizes(messages: Iterable[_ParamCommsMessage]) -> dict[str, int]:
+    """Infer the number of ranks of each process group from split messages, which have a split per rank."""
     sizes: dict[str, int] = {}
     for message in messages:
         if message.splits:

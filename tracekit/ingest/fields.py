@@ -1,6 +1,6 @@
-"""What is read from an event: its arguments, and the table that its category belongs to.
+"""The fields that are read from an event: its arguments, and the table of its category.
 
-The names follow libkineto's ``output_json.cpp`` and ``MetadataFieldCatalog.h``; older writers spell some differently.
+Names follow libkineto's ``output_json.cpp`` and ``MetadataFieldCatalog.h``; older writers spell some differently.
 """
 
 from enum import IntEnum
@@ -12,64 +12,70 @@ NO_TEXT = -1
 """Marks a missing text."""
 
 
-class Kind(IntEnum):
-    """How an argument is stored."""
+class ArgumentKind(IntEnum):
+    """Storage type of an argument."""
 
     INT = 0
     TEXT = 1
     RAW = 2
 
 
-ARGUMENTS: dict[str, tuple[str, Kind]] = {
-    "External id": ("external_id", Kind.INT),
-    "external id": ("external_id", Kind.INT),
-    "Record function id": ("record_function_id", Kind.INT),
-    "Sequence number": ("sequence", Kind.INT),
-    "Python id": ("python_id", Kind.INT),
-    "correlation": ("correlation", Kind.INT),
-    "device": ("device", Kind.INT),
-    "stream": ("stream", Kind.INT),
-    "bytes": ("bytes", Kind.INT),
-    "size": ("size", Kind.INT),
-    "registers per thread": ("registers_per_thread", Kind.INT),
-    "shared memory": ("shared_memory_bytes", Kind.INT),
-    "graph node id": ("graph_node_id", Kind.INT),
-    "In msg nelems": ("in_nelems", Kind.INT),
-    "Out msg nelems": ("out_nelems", Kind.INT),
-    "Group size": ("group_size", Kind.INT),
-    "Device Type": ("device_type", Kind.INT),
-    "Device Id": ("device_id", Kind.INT),
-    "Total Allocated": ("allocated_bytes", Kind.INT),
-    "Total Reserved": ("reserved_bytes", Kind.INT),
-    "wait_on_stream": ("wait_on_stream", Kind.INT),
-    "wait_on_cuda_event_record_corr_id": ("wait_on_record", Kind.INT),
-    "Collective name": ("collective", Kind.TEXT),
-    "kernel": ("kernel", Kind.TEXT),
-    "dtype": ("collective_dtype", Kind.TEXT),
-    "Process Group Name": ("process_group", Kind.TEXT),
-    "Process Group Description": ("group_description", Kind.TEXT),
-    "Process Group Ranks": ("group_ranks", Kind.RAW),
-    "Seq": ("collective_sequence", Kind.INT),
-    "Comms Id": ("collective_id", Kind.RAW),
-    "Src Rank": ("sender", Kind.INT),
-    "Dst Rank": ("receiver", Kind.INT),
-    "Input Dims": ("input_dims", Kind.RAW),
-    "Input dims": ("input_dims", Kind.RAW),
-    "Input type": ("input_types", Kind.RAW),
-    "Input Strides": ("input_strides", Kind.RAW),
-    "Concrete Inputs": ("concrete_inputs", Kind.RAW),
-    "grid": ("grid", Kind.RAW),
-    "block": ("block", Kind.RAW),
-    "Call stack": ("call_stack", Kind.TEXT),
-    "Module Hierarchy": ("module_hierarchy", Kind.TEXT),
+ARGUMENTS: dict[str, tuple[str, ArgumentKind]] = {
+    "External id": ("external_id", ArgumentKind.INT),
+    "external id": ("external_id", ArgumentKind.INT),
+    "Record function id": ("record_function_id", ArgumentKind.INT),
+    "Sequence number": ("sequence", ArgumentKind.INT),
+    "Python id": ("python_id", ArgumentKind.INT),
+    "correlation": ("correlation", ArgumentKind.INT),
+    "device": ("device", ArgumentKind.INT),
+    "stream": ("stream", ArgumentKind.INT),
+    "bytes": ("bytes", ArgumentKind.INT),
+    "size": ("size", ArgumentKind.INT),
+    "registers per thread": ("registers_per_thread", ArgumentKind.INT),
+    "shared memory": ("shared_memory_bytes", ArgumentKind.INT),
+    "graph node id": ("graph_node_id", ArgumentKind.INT),
+    "In msg nelems": ("in_nelems", ArgumentKind.INT),
+    "Out msg nelems": ("out_nelems", ArgumentKind.INT),
+    "Group size": ("group_size", ArgumentKind.INT),
+    "Device Type": ("device_type", ArgumentKind.INT),
+    "Device Id": ("device_id", ArgumentKind.INT),
+    "Total Allocated": ("allocated_bytes", ArgumentKind.INT),
+    "Total Reserved": ("reserved_bytes", ArgumentKind.INT),
+    "wait_on_stream": ("wait_on_stream", ArgumentKind.INT),
+    "wait_on_cuda_event_record_corr_id": ("wait_on_record", ArgumentKind.INT),
+    "Collective name": ("collective", ArgumentKind.TEXT),
+    "kernel": ("kernel", ArgumentKind.TEXT),
+    "dtype": ("collective_dtype", ArgumentKind.TEXT),
+    "Process Group Name": ("process_group", ArgumentKind.TEXT),
+    "Process Group Description": ("group_description", ArgumentKind.TEXT),
+    "Process Group Ranks": ("group_ranks", ArgumentKind.RAW),
+    "Seq": ("collective_sequence", ArgumentKind.INT),
+    "Comms Id": ("collective_id", ArgumentKind.RAW),
+    "Src Rank": ("sender", ArgumentKind.INT),
+    "Dst Rank": ("receiver", ArgumentKind.INT),
+    "Input Dims": ("input_dims", ArgumentKind.RAW),
+    "Input dims": ("input_dims", ArgumentKind.RAW),
+    "Input type": ("input_types", ArgumentKind.RAW),
+    "Input Strides": ("input_strides", ArgumentKind.RAW),
+    "Concrete Inputs": ("concrete_inputs", ArgumentKind.RAW),
+    "grid": ("grid", ArgumentKind.RAW),
+    "block": ("block", ArgumentKind.RAW),
+    "Call stack": ("call_stack", ArgumentKind.TEXT),
+    "Module Hierarchy": ("module_hierarchy", ArgumentKind.TEXT),
 }
-"""JSON key of an argument to its field."""
+"""Field of each argument, by JSON key."""
 
 STACK_FIELDS = ("call_stack", "module_hierarchy")
-"""Fields that are read only where stacks are asked for."""
+"""Fields that are read only if stacks are requested."""
 
-INTS = ("ts_ns", "dur_ns", "pid", "tid", *dict.fromkeys(f for f, kind in ARGUMENTS.values() if kind is Kind.INT))
-TEXTS = ("name", *dict.fromkeys(f for f, kind in ARGUMENTS.values() if kind is not Kind.INT))
+INTS = (
+    "ts_ns",
+    "dur_ns",
+    "pid",
+    "tid",
+    *dict.fromkeys(f for f, kind in ARGUMENTS.values() if kind is ArgumentKind.INT),
+)
+TEXTS = ("name", *dict.fromkeys(f for f, kind in ARGUMENTS.values() if kind is not ArgumentKind.INT))
 
 _SPAN = ("ts_ns", "dur_ns", "name")
 _THREAD = ("pid", "tid")
@@ -97,7 +103,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "frames": ("ts_ns", "dur_ns", "python_id", "name", *_THREAD),
     "memory": (*_SPAN, "device_type", "device_id", "allocated_bytes", "reserved_bytes"),
 }  # fmt: skip
-"""Table to the fields that its rows hold."""
+"""Fields of the rows of each table."""
 
 CATEGORIES = {
     "cpu_op": "ops",
@@ -126,19 +132,19 @@ CATEGORIES = {
     "cuda_sync": "syncs",
     "overhead": "overheads",
 }
-"""Category of an event to its table; events of other categories are not read."""
+"""Table of each event category; events of other categories are not read."""
 
 ACTIVITY_KINDS = ("kernel", "memcpy", "memset")
-"""The tables of what runs on the GPU."""
+"""Tables of GPU activities."""
 
-STACKS = {"python_function": "frames"}
-"""The same for Python's calls, most of a trace that holds them: read only where they are asked for."""
+STACK_CATEGORIES = {"python_function": "frames"}
+"""Table of Python calls, most of a trace that holds them; read only on request."""
 
 
-def categories(stacks: bool) -> dict[str, str]:
-    """Category of an event to its table.
+def select_categories(stacks: bool) -> dict[str, str]:
+    """Return the table of each event category.
 
     Args:
-        stacks: Whether Python's calls are read.
+        stacks: Whether to read Python calls.
     """
-    return CATEGORIES | STACKS if stacks else CATEGORIES
+    return CATEGORIES | STACK_CATEGORIES if stacks else CATEGORIES

@@ -1,13 +1,13 @@
-"""Chrome traces that other tools write, and files that are no traces: told by their marks, to be refused by name."""
+"""Detect Chrome traces of other tools, and files that are not traces, to refuse them by name."""
 
 import re
 
 HINT = "tracekit reads traces of torch.profiler: export_chrome_trace or tensorboard_trace_handler."
 
-# Far enough for top-level keys in front of the events and for some hundred events.
+# Enough for top-level keys before the events and for some hundred events.
 HEAD_BYTES = 1 << 18
 
-_MARKS = {
+_TOOL_MARKS = {
     "Chakra or PyTorch's ExecutionTraceObserver (give it together with its Kineto trace)": (
         rb'^\s*\{\s*"schema"\s*:\s*"[0-9.]+[^"]*"(?s:.{0,2000}?)"nodes"\s*:',
     ),
@@ -27,8 +27,8 @@ _MARKS = {
     "speedscope": (rb"speedscope\.app/file-format",),
     "Android's systrace or atrace": (rb'"systemTraceEvents"', rb'"controllerTraceDataKey"'),
 }
-# Of binary files, whose text says nothing.
-_NAMES = {
+# File names of binary formats, whose content has no readable marks.
+_TOOL_FILE_NAMES = {
     "Nsight Systems": r"\.(?:nsys-rep|qdrep|qdstrm)$",
     "Nsight Compute": r"\.ncu-rep$",
     "Windows' event tracing": r"\.etl$",
@@ -36,11 +36,11 @@ _NAMES = {
     "TensorFlow or JAX": r"\.xplane\.pb$",
     "Perfetto": r"\.(?:pftrace|perfetto-trace)$",
 }
-_KINETO = re.compile(
+_KINETO_MARKS = re.compile(
     rb'"(?:deviceProperties|cupti_version|roctracer_version|baseTimeNanoseconds|distributedInfo|record_shapes)"\s*:'
     rb'|"cat"\s*:\s*"(?:cpu_op|kernel|cuda_runtime|cuda_driver|gpu_memcpy|ac2g|user_annotation|Operator|Kernel|Runtime)"'
 )
-_FORMATS = (
+_UNREAD_FORMATS = (
     (rb"\A\Z", "empty once unpacked", "Was the profiler stopped before the job ended?"),
     (rb"\A(?:\xff\xfe|\xfe\xff)", "UTF-16 text, and JSON is UTF-8", "Convert it: iconv -f UTF-16 -t UTF-8."),
     (rb"\A(?s:.{257})ustar", "a tar archive", "Unpack it first; zip archives are read as they are."),
@@ -57,26 +57,26 @@ _FORMATS = (
     ),
     (rb"\Aversion https://git-lfs", "Git LFS's pointer to a file", "Fetch the file itself: git lfs pull."),
 )
-_PATTERNS = {tool: re.compile(b"|".join(marks)) for tool, marks in _MARKS.items()}
-_JSON = re.compile(rb"\s*[\[{]")
+_TOOL_PATTERNS = {tool: re.compile(b"|".join(marks)) for tool, marks in _TOOL_MARKS.items()}
+_JSON_START = re.compile(rb"\s*[\[{]")
 
 
-def no_trace(head: bytes) -> tuple[str, str] | None:
-    """What a file is that begins like this, and what to do; ``None`` if it may be a trace."""
-    return next(((what, advice) for mark, what, advice in _FORMATS if re.search(mark, head)), None)
+def identify_unread_format(head: bytes) -> tuple[str, str] | None:
+    """Return what a file with this head is, and what to do; ``None`` if it may be a trace."""
+    return next(((what, advice) for mark, what, advice in _UNREAD_FORMATS if re.search(mark, head)), None)
 
 
-def tool(head: bytes, source: str) -> str | None:
-    """The tool that wrote a file; ``None`` for PyTorch's profiler and for unknown ones.
+def identify_tool(head: bytes, source: str) -> str | None:
+    """Return the tool that wrote a file; ``None`` for PyTorch's profiler and unknown tools.
 
     Args:
-        head: How the file begins.
+        head: The first bytes of the file.
         source: Its name.
     """
     head = head[:HEAD_BYTES]
-    if _KINETO.search(head):
+    if _KINETO_MARKS.search(head):
         return None
-    by_mark = next((name for name, pattern in _PATTERNS.items() if pattern.search(head)), None)
-    if by_mark or _JSON.match(head):
+    by_mark = next((name for name, pattern in _TOOL_PATTERNS.items() if pattern.search(head)), None)
+    if by_mark or _JSON_START.match(head):
         return by_mark
-    return next((name for name, pattern in _NAMES.items() if re.search(pattern, source)), None)
+    return next((name for name, pattern in _TOOL_FILE_NAMES.items() if re.search(pattern, source)), None)

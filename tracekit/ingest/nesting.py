@@ -1,14 +1,14 @@
-"""Spans within each other."""
+"""Nested spans."""
 
 import polars as pl
 
 
-def outermost(spans: pl.DataFrame, *apart: str) -> pl.DataFrame:
-    """The spans that lie within no other, in order of start.
+def select_outermost(spans: pl.DataFrame, *apart: str) -> pl.DataFrame:
+    """Select the spans that lie within no other, in order of start.
 
     Args:
         spans: With ``ts_ns`` and ``dur_ns``.
-        apart: Columns, such as those of a thread, whose spans don't lie within each other if they differ.
+        apart: Columns, such as those of a thread; spans that differ in them are not nested.
     """
     ended = (pl.col("ts_ns") + pl.col("dur_ns")).cum_max().shift()
     ended = ended.over(*apart) if apart else ended

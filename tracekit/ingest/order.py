@@ -1,4 +1,4 @@
-"""The order of a table's rows, the same whatever their order in the file."""
+"""The order of a table's rows, independent of their order in the file."""
 
 from collections.abc import Callable
 
@@ -8,13 +8,13 @@ import polars as pl
 from tracekit.arrays import Ints
 
 
-def by_start(ts_ns: Ints, dur_ns: Ints, rows_at: Callable[[Ints], pl.DataFrame]) -> Ints:
-    """Rows by start, enclosing ones first; every other column breaks ties.
+def argsort_by_start(ts_ns: Ints, dur_ns: Ints, rows_at: Callable[[Ints], pl.DataFrame]) -> Ints:
+    """Return the order of rows by start, enclosing rows first; all other columns break ties.
 
     Args:
         ts_ns: Start of each row.
-        dur_ns: Its duration.
-        rows_at: Gives some rows with all their columns; asked for those that start and last alike.
+        dur_ns: Duration of each row.
+        rows_at: Returns some rows with all their columns; called for rows with equal start and duration.
     """
     order = np.lexsort((-dur_ns, ts_ns))
     same = (np.diff(ts_ns[order]) == 0) & (np.diff(dur_ns[order]) == 0)

@@ -1,4 +1,4 @@
-"""What can be read only once, and copies of it that can be read again."""
+"""Inputs that can be read only once, and copies of them that can be reopened."""
 
 import io
 import sys
@@ -7,38 +7,38 @@ import weakref
 from functools import partial
 from typing import IO
 
-from tracekit.ingest.stream import BLOCK_BYTES, File
+from tracekit.ingest.stream import BLOCK_BYTES, ReadableFile
 
 
-class Pipe:
-    """A file of which a part was read already.
+class PartlyReadFile:
+    """A file of which the first bytes were already read.
 
     Args:
-        front: That part.
+        front: These bytes.
         rest: The file.
     """
 
-    def __init__(self, front: bytes, rest: File) -> None:
+    def __init__(self, front: bytes, rest: ReadableFile) -> None:
         self._front, self._rest = io.BytesIO(front), rest
 
     def read(self, size: int, /) -> bytes:
-        """Up to that many bytes; none at the end."""
+        """Read up to ``size`` bytes; empty at the end."""
         return self._front.read(size) or self._rest.read(size)
 
     def close(self) -> None:
-        """Let go of it; standard input isn't ours to close."""
+        """Close the file, except for standard input."""
         if self._rest is not sys.stdin.buffer:
             self._rest.close()
 
 
-class Copy:
-    """Opens a temporary copy of a file; it goes away with the last who can open it.
+class TemporaryCopy:
+    """Opens a temporary copy of a file, which is deleted with the last reference to this object.
 
     Args:
-        file: What to copy; it is closed.
+        file: The file to copy; it is closed.
     """
 
-    def __init__(self, file: File) -> None:
+    def __init__(self, file: ReadableFile) -> None:
         self._copy = tempfile.TemporaryFile()  # noqa: SIM115  # closed by the finalizer
         weakref.finalize(self, self._copy.close)
         try:
@@ -46,13 +46,13 @@ class Copy:
         finally:
             file.close()
 
-    def __call__(self) -> File:
-        """The copy, from its start; one reader at a time."""
-        return _Shared(self._copy)
+    def __call__(self) -> ReadableFile:
+        """Open the copy at its start; one reader at a time."""
+        return _ReusableFile(self._copy)
 
 
-class _Shared(io.RawIOBase):
-    """A file that stays open for the next one who reads it."""
+class _ReusableFile(io.RawIOBase):
+    """A file that stays open for the next reader."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._shared = file

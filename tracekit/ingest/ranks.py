@@ -1,47 +1,47 @@
-"""Which rank a file is of, and the files of one job together."""
+"""Determine the rank of a file, and combine the files of one job."""
 
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from tracekit import units
+from tracekit import format
 from tracekit.errors import TraceError
 from tracekit.trace import RankTrace, Trace
 
-# Ranks of one job record the same steps; hosts' clocks differ by less than this.
-LONGEST_APART_NS = 600 * 10**9
+# Ranks of one job record the same steps; clocks of hosts differ by less than this.
+MAX_START_SPREAD_NS = 600 * 10**9
 
 # Several times the GPUs of the largest machine: numbers beyond are no ranks.
 MOST_RANKS = 1 << 20
 
-_RECORDED = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d{1,9})\b')
-_IN_NAME = (
+_RANK_IN_HEAD = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d{1,9})\b')
+_RANK_IN_FILE_NAME = (
     re.compile(r"(?<!local)(?<!local[_-])(?<!lora[_-])(?<!low[_-])rank[_.-]?(\d{1,9})", re.IGNORECASE),
     re.compile(r"(?:^|[^a-z0-9])r(\d{1,9})(?=[._-]|$)", re.IGNORECASE),
     re.compile(r"(?:^|[_.-])worker[_-]?(\d{1,9})(?=\.|$)", re.IGNORECASE),
 )
-_DIRECTORY = re.compile(r"(?:global[_-]?)?rank[_.-]?(\d{1,9})", re.IGNORECASE)
-_NAMING = (
+_RANK_DIRECTORY = re.compile(r"(?:global[_-]?)?rank[_.-]?(\d{1,9})", re.IGNORECASE)
+_NAMING_HINT = (
     "Put it into their names: trace_rank0.json.gz, trace_rank1.json.gz. Or give one file, if they are of several "
     "runs, or one process recorded them one after the other (a schedule without repeat=1)."
 )
 
 
-def of_name(name: str) -> int | None:
-    """The rank that a file's name tells, or else its directory's; ``None`` if none does, or several differ."""
+def parse_rank_from_name(name: str) -> int | None:
+    """Return the rank in a file's name, or else in its directory's; ``None`` without one, or if several differ."""
     *_, directory, file = ["", *re.split(r"[/\\:]", name)]
-    for pattern in _IN_NAME:
+    for pattern in _RANK_IN_FILE_NAME:
         found = {int(number) for number in pattern.findall(file)}
         if found:
             return _possible(found.pop()) if len(found) == 1 else None
-    alone = _DIRECTORY.fullmatch(directory)
+    alone = _RANK_DIRECTORY.fullmatch(directory)
     return _possible(int(alone.group(1))) if alone else None
 
 
-def of_head(head: bytes) -> int | None:
-    """The rank that the first part of a trace records; ``None`` if it doesn't."""
-    found = _RECORDED.search(head)
+def parse_rank_from_head(head: bytes) -> int | None:
+    """Return the rank that the head of a trace records; ``None`` without one."""
+    found = _RANK_IN_HEAD.search(head)
     return _possible(int(found.group(1))) if found else None
 
 
@@ -63,67 +63,69 @@ def place(info: object) -> tuple[int | None, int, tuple[str, ...]]:
     return rank, world_size, tuple(f"distributedInfo is wrong: {doubt}" for doubt in doubts)
 
 
-def placed(rank: RankTrace) -> RankTrace:
-    """With its rank from the file's name, where the trace doesn't record it."""
-    return replace(rank, rank=of_name(rank.source)) if rank.rank is None else rank
+def assign_rank(rank: RankTrace) -> RankTrace:
+    """Set the rank from the file's name, if the trace does not record it."""
+    return replace(rank, rank=parse_rank_from_name(rank.source)) if rank.rank is None else rank
 
 
-def combine(ranks: Sequence[RankTrace], given: Collection[int] = ()) -> Trace:
-    """The ranks of one job.
+def combine_ranks(ranks: Sequence[RankTrace], given: Collection[int] = ()) -> Trace:
+    """Combine the ranks of one job.
 
     Args:
         ranks: What each recorded, at least one.
         given: Ranks whose files were given but not read.
 
     Raises:
-        TraceError: There are several, and one's rank can't be told, or two have the same.
+        TraceError: There are several, and the rank of one is unknown, or two have the same rank.
     """
     if len(ranks) == 1 and len(given) < 2:
         return Trace(tuple(ranks))
     nameless = [rank.source for rank in ranks if rank.rank is None]
     if nameless:
-        raise TraceError(f"{len(ranks)} files, but which rank is {_some(nameless)}? The trace doesn't say.", _NAMING)
-    ordered = sorted(ranks, key=_number)
+        raise TraceError(
+            f"{len(ranks)} files, but which rank is {_format_first(nameless)}? The trace doesn't say.", _NAMING_HINT
+        )
+    ordered = sorted(ranks, key=_get_sort_key)
     for first, second in pairwise(ordered):
         if first.rank == second.rank:
             message = f"{first.source} and {second.source} are both of rank {first.rank}."
             raise TraceError(
                 message, "Are they of two runs, or of a schedule without repeat=1? Give one file of each rank."
             )
-    return Trace(tuple(ordered), tuple(_doubts(ordered, {*given, *map(_number, ordered)})))
+    return Trace(tuple(ordered), tuple(_describe_inconsistencies(ordered, {*given, *map(_get_sort_key, ordered)})))
 
 
-def _number(rank: RankTrace) -> int:
+def _get_sort_key(rank: RankTrace) -> int:
     return -1 if rank.rank is None else rank.rank
 
 
-def _doubts(ranks: Sequence[RankTrace], given: Collection[int]) -> Iterator[str]:
+def _describe_inconsistencies(ranks: Sequence[RankTrace], given: Collection[int]) -> Iterator[str]:
     sizes = sorted({rank.world_size for rank in ranks})
     size = max(sizes[-1], max(given) + 1)
     missing = sorted(set(range(size)) - set(given))
     if missing:
         one = len(missing) == 1
-        yield f"{'rank' if one else 'ranks'} {ranges(missing)} of {size} {'was' if one else 'were'} not given"
+        yield f"{'rank' if one else 'ranks'} {abbreviate_ranks(missing)} of {size} {'was' if one else 'were'} not given"
     if len(sizes) > 1:
-        yield f"the files are of jobs of {_listed(sizes)} ranks: are they of one run?"
+        yield f"the files are of jobs of {_format_list(sizes)} ranks: are they of one run?"
     gpus = sorted({rank.device.name for rank in ranks if rank.device})
     if len(gpus) > 1:
-        yield f"the ranks ran on different GPUs: {_listed(gpus)}"
+        yield f"the ranks ran on different GPUs: {_format_list(gpus)}"
     starts = [int(start) for rank in ranks if isinstance(start := rank.activities["ts_ns"].min(), int)]
     apart_ns = max(starts) - min(starts) if starts else 0
-    if apart_ns > LONGEST_APART_NS:
+    if apart_ns > MAX_START_SPREAD_NS:
         yield f"the ranks were recorded {apart_ns / 60e9:,.0f} minutes apart: are they of one run?"
 
 
-def ranges(numbers: Sequence[int]) -> str:
-    """Numbers in short, ten ranges at most: ``[1, 2, 3, 5]`` is ``1-3, 5``."""
-    spans = units.ranges(numbers)
+def abbreviate_ranks(numbers: Sequence[int]) -> str:
+    """Abbreviate numbers, with ten ranges at most: ``[1, 2, 3, 5]`` is ``1-3, 5``."""
+    spans = format.format_ranges(numbers)
     return ", ".join(spans[:10]) + (", ..." if len(spans) > 10 else "")
 
 
-def _listed(values: Sequence[object]) -> str:
+def _format_list(values: Sequence[object]) -> str:
     return f"{', '.join(map(str, values[:-1]))} and {values[-1]}"
 
 
-def _some(names: Sequence[str]) -> str:
+def _format_first(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} (and {len(names) - 1} more)"

@@ -1,15 +1,15 @@
-"""Damaged events: where the next one begins, and what can be put right."""
+"""Repair damaged events, and find where the next event begins."""
 
 import re
 
-from tracekit.ingest import kineto
+from tracekit.ingest import event_decoder
 from tracekit.ingest.fields import ACTIVITY_KINDS, CATEGORIES
 
-# One event is a few hundred bytes; with shapes, ranks and stacks some thousand.
-LONGEST_EVENT = 16 << 20
-USUAL_BYTES = 500
+# An event is a few hundred bytes; with shapes, ranks and stacks some thousand.
+MAX_EVENT_BYTES = 16 << 20
+TYPICAL_EVENT_BYTES = 500
 
-# Events begin with their phase or have it among their first keys, which tells them from objects inside of events.
+# Events have their phase among their first keys, unlike objects within events.
 _EVENT_START = re.compile(rb'\{\s*(?:"[^"\\{}]{1,40}"\s*:\s*[^{}]{1,300}?,\s*)?"ph"\s*:')
 _CATEGORY = re.compile(rb'"cat"\s*:\s*"([a-zA-Z0-9_]{1,40})"')
 _CONTROL = re.compile(rb"[\x00-\x1f]")
@@ -18,29 +18,29 @@ _ESCAPE_PAIR = re.compile(rb"\\\\")
 _NOT_FINITE = re.compile(rb"([:\[,]\s*)[-+]?(?:nan|inf|infinity)(?=\s*[,}\]])", re.IGNORECASE)
 _LAST_COMMA = re.compile(rb",(\s*[}\]])")
 _SPACES = re.compile(rb" {2,}")
-# Neither where a string can begin nor where one can end.
+# A quote where a string can neither begin nor end.
 _INNER_QUOTE = re.compile(rb'(?<![:,{\[] )(?<![:,{\[\\])"(?! ?[:,}\]])')
 
 
-def activities(text: bytes) -> int:
-    """How many kernels, copies and sets a text that can't be read may hold: by its categories, else by its length."""
+def estimate_activities(text: bytes) -> int:
+    """Estimate how many kernels, copies and memsets an unreadable text holds: by its categories, else by its length."""
     named = _CATEGORY.findall(text)
     if named:
         return sum(CATEGORIES.get(name.decode()) in ACTIVITY_KINDS for name in named)
-    return 1 + len(text) // USUAL_BYTES
+    return 1 + len(text) // TYPICAL_EVENT_BYTES
 
 
-def next_event(text: bytes) -> int:
-    """Where the next event begins behind the start of ``text``; -1 if none does."""
+def find_next_event(text: bytes) -> int:
+    """Return where the next event begins after the start of ``text``; -1 without one."""
     found = _EVENT_START.search(text, 1)
     return found.start() if found else -1
 
 
-def repair(text: bytes) -> kineto.Event | None:
-    """The event that a damaged text stands for, or ``None`` if that can't be told.
+def repair_event(text: bytes) -> event_decoder.KinetoEvent | None:
+    """Repair the event in a damaged text; ``None`` if that fails.
 
-    Put right are what profilers and editors are known to get wrong: control characters, lone backslashes (Windows
-    paths), NaN and infinity, a comma too many, broken UTF-8, quotes in names.
+    Repaired are known errors of profilers and editors: control characters, lone backslashes (Windows paths), NaN and
+    infinity, trailing commas, broken UTF-8, quotes in names.
     """
     text = text.decode("utf-8", errors="replace").encode()
     text = _CONTROL.sub(b" ", text)
@@ -48,11 +48,11 @@ def repair(text: bytes) -> kineto.Event | None:
     text = _LONE_BACKSLASH.sub(rb"\\\\", text)
     text = _NOT_FINITE.sub(rb"\1null", text)
     text = _LAST_COMMA.sub(rb"\1", text)
-    return _event(text) or _event(_INNER_QUOTE.sub(rb'\\"', _SPACES.sub(b" ", text)))
+    return _try_decode(text) or _try_decode(_INNER_QUOTE.sub(rb'\\"', _SPACES.sub(b" ", text)))
 
 
-def _event(text: bytes) -> kineto.Event | None:
+def _try_decode(text: bytes) -> event_decoder.KinetoEvent | None:
     try:
-        return kineto.event(text)
-    except kineto.BAD_JSON:
+        return event_decoder.decode_event(text)
+    except event_decoder.JSON_ERRORS:
         return None

@@ -1,4 +1,4 @@
-"""What was given to read: files, directories, globs, archives, URIs or standard input, as a list of sources."""
+"""Expand the inputs (files, directories, globs, archives, URIs, standard input) to a list of sources."""
 
 import glob
 import re
@@ -13,10 +13,18 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from tracekit.errors import DamagedTraceError, TraceError, TraceNotFoundError
+from tracekit.format import format_quantity
 from tracekit.ingest import archive, execution_trace, remote
-from tracekit.ingest.pipe import Copy, Pipe
-from tracekit.ingest.stream import LONGEST_MAGIC, ZIP_MAGIC, File, Raw, Stream, open_stream, unreadable
-from tracekit.units import many
+from tracekit.ingest.pipe import PartlyReadFile, TemporaryCopy
+from tracekit.ingest.stream import (
+    MAGIC_BYTES,
+    ZIP_MAGIC,
+    RawFile,
+    ReadableFile,
+    TextStream,
+    make_read_error,
+    open_stream,
+)
 
 STDIN = "-"
 
@@ -29,24 +37,24 @@ _EXECUTION_TRACE_NAME = re.compile(r"\.et\.json(\.|$)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """One file to read.
+class TraceSource:
+    """A file to read.
 
     Attributes:
-        name: What to call it in messages: path, URI, ``archive.zip:member.json`` or ``<stdin>``.
+        name: Its name in messages: path, URI, ``archive.zip:member.json`` or ``<stdin>``.
         opener: Opens it as it is stored.
         peeker: Opens it to read only its beginning, where that is cheaper.
         path: The local file that it is, or is a member of.
         member: The member's name, in an archive.
-        is_listed: Whether it was found in a directory, a glob or an archive, rather than named.
+        is_listed: Whether it was found in a directory, glob or archive, rather than named.
         can_reopen: Whether it can be opened more than once.
         is_other: Whether it was found in a directory or an archive, and its name says that it is no trace.
         doubt: What a reader should know about the archive that it is in.
     """
 
     name: str
-    opener: Callable[[], File] = field(repr=False)
-    peeker: Callable[[], File] | None = field(default=None, repr=False)
+    opener: Callable[[], ReadableFile] = field(repr=False)
+    peeker: Callable[[], ReadableFile] | None = field(default=None, repr=False)
     path: Path | None = None
     member: str | None = None
     is_listed: bool = False
@@ -54,46 +62,46 @@ class Source:
     is_other: bool = False
     doubt: str | None = None
 
-    def open(self) -> Stream:
-        """Its text, decompressed as it is read.
+    def open(self) -> TextStream:
+        """Open its text, decompressed as it is read.
 
         Raises:
-            TraceNotFoundError: It can't be read.
+            TraceNotFoundError: It cannot be read.
             DamagedTraceError: It is empty.
         """
-        return open_stream(self._file(), self.name)
+        return open_stream(self._open_file(), self.name)
 
-    def head(self) -> bytes:
-        """The first part of its text; empty if that can't be read, or can't be read again."""
+    def read_head(self) -> bytes:
+        """Read the first part of its text; empty if that fails, or if it cannot be reopened."""
         if not self.can_reopen:
             return b""
         try:
-            with open_stream(self._file(self.peeker), self.name) as stream:
+            with open_stream(self._open_file(self.peeker), self.name) as stream:
                 return stream.read(remote.HEAD_BYTES)
         except TraceError:
             return b""
 
-    def magic(self) -> bytes:
-        """Its first bytes as stored."""
-        raw = Raw(self._file(self.peeker), self.name)
+    def read_magic(self) -> bytes:
+        """Read its first bytes as stored."""
+        raw = RawFile(self._open_file(self.peeker), self.name)
         raw.close()
         return raw.magic
 
-    def _file(self, peeker: Callable[[], File] | None = None) -> File:
+    def _open_file(self, peeker: Callable[[], ReadableFile] | None = None) -> ReadableFile:
         try:
             return (peeker or self.opener)()
         except TraceError:
             raise
         except Exception as error:
-            raise unreadable(self.name, error) from error
+            raise make_read_error(self.name, error) from error
 
 
-Input = str | Path | Source
+Input = str | Path | TraceSource
 Inputs = Input | Sequence[Input]
 
 
-class Given(NamedTuple):
-    """What was given to read.
+class ExpandedInputs(NamedTuple):
+    """The expanded inputs.
 
     Attributes:
         traces: Profiler traces, at least one.
@@ -103,24 +111,24 @@ class Given(NamedTuple):
         doubts: What a reader should know about the archives that they are in.
     """
 
-    traces: list[Source]
-    observed: list[Source]
-    captures: list[Source]
-    others: Sequence[Source] = ()
+    traces: list[TraceSource]
+    execution_traces: list[TraceSource]
+    captures: list[TraceSource]
+    others: Sequence[TraceSource] = ()
     doubts: Sequence[str] = ()
 
 
-def expand(inputs: Inputs) -> Given:
-    """The traces that the inputs name, told apart; what is given alone is a trace.
+def expand_inputs(inputs: Inputs) -> ExpandedInputs:
+    """Expand the inputs and separate traces from companion files; a single file counts as a trace.
 
     Args:
         inputs: A file, a directory, a glob, a URI, ``-`` for standard input, or several of them.
 
     Raises:
         TraceNotFoundError: One of them names nothing.
-        DamagedTraceError: An archive can't be read, or a file is empty.
+        DamagedTraceError: An archive is unreadable, or a file is empty.
     """
-    given = _all(inputs)
+    given = _expand_all(inputs)
     others = [source for source in given if source.is_other]
     found = [source for source in given if not source.is_other]
     observed = [source for source in found if is_execution_trace(source)] if len(found) > 1 else []
@@ -128,165 +136,182 @@ def expand(inputs: Inputs) -> Given:
     told = {source.name for source in (*observed, *captures)}
     traces = [source for source in found if source.name not in told]
     doubts = list(dict.fromkeys(source.doubt for source in given if source.doubt))
-    return Given(traces, observed, captures, others, doubts) if traces else Given(found, [], [], others, doubts)
+    return (
+        ExpandedInputs(traces, observed, captures, others, doubts)
+        if traces
+        else ExpandedInputs(found, [], [], others, doubts)
+    )
 
 
-def files_of(inputs: Sequence[str]) -> list[Path]:
-    """The files of this machine that the inputs name; of those in a directory, a glob or an archive what holds events.
+def list_local_files(inputs: Sequence[str]) -> list[Path]:
+    """List the local files that the inputs name; of a directory, glob or archive only files that hold events.
 
     Raises:
         TraceNotFoundError: One of them names nothing.
-        DamagedTraceError: An archive can't be read.
+        DamagedTraceError: An archive is unreadable.
     """
     here = [one for one in inputs if one != STDIN and (not remote.is_uri(one) or one.startswith("file://"))]
-    found = [source for source in _all(here) if source.path and not source.is_other] if here else []
-    return [one.path for one in found if one.path and (not one.is_listed or b'"traceEvents"' in one.head())]
+    found = [source for source in _expand_all(here) if source.path and not source.is_other] if here else []
+    return [one.path for one in found if one.path and (not one.is_listed or b'"traceEvents"' in one.read_head())]
 
 
-def is_execution_trace(source: Source) -> bool:
-    """Whether it is an execution trace, by its name or (on this machine) by how it begins."""
+def is_execution_trace(source: TraceSource) -> bool:
+    """Return whether the file is an execution trace, by its name or (local files) by its head."""
     if _EXECUTION_TRACE_NAME.search(source.name):
         return True
-    return source.path is not None and execution_trace.is_execution_trace(source.head())
+    return source.path is not None and execution_trace.is_execution_trace(source.read_head())
 
 
-def is_capture(source: Source) -> bool:
-    """Whether it is a trace of CUDA graphs being captured, by its name or its directory's."""
+def is_capture(source: TraceSource) -> bool:
+    """Return whether the file is a trace of CUDA graph captures, by its name or its directory's."""
     return _CAPTURE_NAME.search(source.name) is not None
 
 
 def looks_like_trace(name: str) -> bool:
-    """Whether a file in a directory may be a trace, by its name."""
+    """Return whether a file in a directory may be a trace, by its name."""
     return _TRACE_NAME.search(name) is not None and not name.rsplit("/", 1)[-1].startswith(".")
 
 
-def _all(inputs: Inputs) -> list[Source]:
-    given = [inputs] if isinstance(inputs, (str, Path, Source)) else list(inputs)
+def _expand_all(inputs: Inputs) -> list[TraceSource]:
+    given = [inputs] if isinstance(inputs, (str, Path, TraceSource)) else list(inputs)
     if not given:
         raise TraceNotFoundError("No trace was given.")
-    by_name = {source.name: source for each in given for source in _of_input(each)}
+    by_name = {source.name: source for each in given for source in _expand_input(each)}
     return list(by_name.values())
 
 
-def _of_input(given: Input) -> Iterator[Source]:
+def _expand_input(given: Input) -> Iterator[TraceSource]:
     text = str(given)
-    if isinstance(given, Source):
-        files: Iterable[Source] = [given]
+    if isinstance(given, TraceSource):
+        files: Iterable[TraceSource] = [given]
     elif not text:
         raise TraceNotFoundError("An empty name was given for a trace.", "Is a variable of the shell unset?")
     elif text == STDIN:
-        files = [_stdin()]
+        files = [_make_stdin_source()]
     elif remote.is_uri(text) and not text.startswith("file://"):
-        files = _of_uri(text)
+        files = _list_uri(text)
     else:
         path = Path(url2pathname(urlsplit(text).path)) if text.startswith("file://") else Path(given)
-        files = _of_local(path)
+        files = _list_local(path)
     for source in files:
-        yield from _unzipped(source)
+        yield from _expand_archive(source)
 
 
-def _of_uri(uri: str) -> list[Source]:
-    found = remote.find(uri, looks_like_trace)
+def _list_uri(uri: str) -> list[TraceSource]:
+    found = remote.find_files(uri, looks_like_trace)
     kept = [file for file in found if not file.is_listed or looks_like_trace(file.name)]
     if not kept:
-        raise _nothing_in(remote.shown(uri), len(found))
-    return [Source(_printable(file.name), file.open, peeker=file.peek, is_listed=file.is_listed) for file in kept]
+        raise _make_no_traces_error(remote.redact_uri(uri), len(found))
+    return [
+        TraceSource(_replace_unprintable(file.name), file.open, peeker=file.peek, is_listed=file.is_listed)
+        for file in kept
+    ]
 
 
-def _of_local(path: Path) -> list[Source]:
+def _list_local(path: Path) -> list[TraceSource]:
     try:
-        return _of_path(path)
+        return _list_path(path)
     except TraceError:
         raise
     except OSError as error:
-        raise unreadable(str(path), error) from error
+        raise make_read_error(str(path), error) from error
 
 
-def _alike(path: Path) -> str:
-    """What to try in place of a file that isn't there: those beside it whose names are nearly its own."""
+def _suggest_similar_names(path: Path) -> str:
+    """Suggest existing files with similar names in place of a missing file."""
     beside = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
     near = get_close_matches(path.name, beside)
     return f"Did you mean {', '.join(str(path.parent / name) for name in near)}?" if near else ""
 
 
-def _of_path(path: Path) -> list[Source]:
+def _list_path(path: Path) -> list[TraceSource]:
     if path.is_dir():
-        return _listed(str(path), _files_in(path))
+        return _split_by_name(str(path), _walk_directory(path))
     if path.exists() or not glob.has_magic(str(path)):
-        return [of_file(path)]
+        return [make_file_source(path)]
     matches = [Path(match) for match in glob.glob(str(path), recursive=True)]
     if not matches:
         raise TraceNotFoundError(f"{path}: nothing matches.")
-    return _listed(str(path), [file for match in matches for file in (_files_in(match) if match.is_dir() else [match])])
+    return _split_by_name(
+        str(path), [file for match in matches for file in (_walk_directory(match) if match.is_dir() else [match])]
+    )
 
 
-def _files_in(directory: Path) -> list[Path]:
-    """A directory's files, and those of the directories in it."""
+def _walk_directory(directory: Path) -> list[Path]:
+    """List the files of a directory and of its subdirectories."""
     inside = sorted(directory.iterdir())
     below = [child for entry in inside if entry.is_dir() for child in entry.iterdir()]
     return [entry for entry in (*inside, *below) if entry.is_file()]
 
 
-def _listed(where: str, files: Sequence[Path]) -> list[Source]:
+def _split_by_name(where: str, files: Sequence[Path]) -> list[TraceSource]:
     kept = sorted(file for file in files if looks_like_trace(file.name))
     if not kept:
-        raise _nothing_in(where, len(files))
+        raise _make_no_traces_error(where, len(files))
     others = sorted(file for file in set(files) - set(kept) if file.is_file() and not file.name.startswith("."))
     return [
-        *(replace(of_file(file), is_listed=True) for file in kept),
-        *(replace(of_file(file), is_other=True) for file in others),
+        *(replace(make_file_source(file), is_listed=True) for file in kept),
+        *(replace(make_file_source(file), is_other=True) for file in others),
     ]
 
 
-def _nothing_in(where: str, files: int) -> TraceNotFoundError:
+def _make_no_traces_error(where: str, files: int) -> TraceNotFoundError:
     return TraceNotFoundError(
-        f"{where} holds no traces ({many(files, 'other file')}).",
+        f"{where} holds no traces ({format_quantity(files, 'other file')}).",
         "Their names end in .json, .json.gz, .json.zst or .zip; in a directory they may lie one level down.",
     )
 
 
-def files_in(directory: Path) -> list[Source]:
-    """The files of a directory that may be traces, by their names."""
-    return [of_file(path) for path in sorted(directory.iterdir()) if path.is_file() and looks_like_trace(path.name)]
+def list_trace_files(directory: Path) -> list[TraceSource]:
+    """List the files of a directory that may be traces, by their names."""
+    return [
+        make_file_source(path) for path in sorted(directory.iterdir()) if path.is_file() and looks_like_trace(path.name)
+    ]
 
 
-def of_file(path: Path) -> Source:
-    """A file of this machine."""
-    name = _printable(str(path))
+def make_file_source(path: Path) -> TraceSource:
+    """Make the source of a local file."""
+    name = _replace_unprintable(str(path))
     if path.exists() and not path.is_file():
-        return _of_pipe(path.open("rb"), name)
-    return Source(name, partial(_open, path), path=path)
+        return _make_pipe_source(path.open("rb"), name)
+    return TraceSource(name, partial(_open_path, path), path=path)
 
 
-def _open(path: Path) -> File:
+def _open_path(path: Path) -> ReadableFile:
     try:
         return path.open("rb")
     except FileNotFoundError:
-        raise TraceNotFoundError(f"{_printable(str(path))}: no such file.", _alike(path)) from None
+        raise TraceNotFoundError(
+            f"{_replace_unprintable(str(path))}: no such file.", _suggest_similar_names(path)
+        ) from None
 
 
-def _stdin() -> Source:
+def _make_stdin_source() -> TraceSource:
     if sys.stdin is None or sys.stdin.isatty():
         raise TraceNotFoundError("Nothing comes from standard input.", "Pipe a trace into it, or name a file.")
-    return _of_pipe(sys.stdin.buffer, "<stdin>")
+    return _make_pipe_source(sys.stdin.buffer, "<stdin>")
 
 
-def _of_pipe(file: File, name: str) -> Source:
-    """What can be read only once; of an archive a copy is kept."""
-    magic = file.read(LONGEST_MAGIC)
-    pipe = Pipe(magic, file)
-    return Source(name, Copy(pipe)) if magic in ZIP_MAGIC else Source(name, lambda: pipe, can_reopen=False)
+def _make_pipe_source(file: ReadableFile, name: str) -> TraceSource:
+    """Make the source of an input that can be read only once; an archive is copied."""
+    magic = file.read(MAGIC_BYTES)
+    pipe = PartlyReadFile(magic, file)
+    return (
+        TraceSource(name, TemporaryCopy(pipe))
+        if magic in ZIP_MAGIC
+        else TraceSource(name, lambda: pipe, can_reopen=False)
+    )
 
 
-def _unzipped(source: Source) -> list[Source]:
-    """The traces in an archive, and what else is in it; anything else as it is.
+def _expand_archive(source: TraceSource) -> list[TraceSource]:
+    """Expand an archive to its traces and other members; return any other source unchanged.
 
-    So is one that can't be read, where it stands among others: reading it tells why.
+    An unreadable archive among other files is returned unchanged too: reading it gives the error.
     """
     try:
         if source.is_other or not source.can_reopen or not _may_be_archive(source):
             return [source]
-        opener = source.opener if source.path is not None else _copied(source)
+        opener = source.opener if source.path is not None else _copy_archive(source)
         inside, has_more = archive.read_content(opener, source.name)
     except DamagedTraceError:
         if not source.is_listed:
@@ -296,12 +321,12 @@ def _unzipped(source: Source) -> list[Source]:
     if not kept and source.is_listed:
         return [replace(source, is_other=True)]
     if not kept:
-        raise _nothing_in(source.name, len(inside))
+        raise _make_no_traces_error(source.name, len(inside))
     doubt = f"{source.name} holds more than one archive: what isn't in the last table of contents was not read"
     return [
-        Source(
-            _printable(f"{source.name}:{member.filename}"),
-            archive.opener_of(opener, source.name, member),
+        TraceSource(
+            _replace_unprintable(f"{source.name}:{member.filename}"),
+            archive.make_opener(opener, source.name, member),
             path=source.path,
             member=member.filename,
             is_listed=True,
@@ -312,23 +337,23 @@ def _unzipped(source: Source) -> list[Source]:
     ]
 
 
-def _copied(source: Source) -> Copy:
-    """An archive that isn't on this machine, on it: its table of contents is at its end."""
-    if isinstance(source.opener, Copy):
+def _copy_archive(source: TraceSource) -> TemporaryCopy:
+    """Copy a remote archive to this machine, as its table of contents is at its end."""
+    if isinstance(source.opener, TemporaryCopy):
         return source.opener
     try:
-        return Copy(source.opener())
+        return TemporaryCopy(source.opener())
     except Exception as error:
-        raise unreadable(source.name, error) from error
+        raise make_read_error(source.name, error) from error
 
 
-def _may_be_archive(source: Source) -> bool:
-    """Whether it begins like a zip archive; of many files behind a URI only those named so are asked."""
+def _may_be_archive(source: TraceSource) -> bool:
+    """Return whether the source begins like a zip archive; of many remote files only those named ``.zip`` are read."""
     if source.path is None and source.is_listed and not source.name.lower().endswith(".zip"):
         return False
-    return source.magic() in ZIP_MAGIC
+    return source.read_magic() in ZIP_MAGIC
 
 
-def _printable(name: str) -> str:
-    """A name that can't play tricks on a terminal."""
+def _replace_unprintable(name: str) -> str:
+    """Replace unprintable characters, which could manipulate a terminal."""
     return "".join(char if char.isprintable() else "?" for char in name)

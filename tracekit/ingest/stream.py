@@ -1,4 +1,4 @@
-"""Raw bytes to text, block by block: compression is told by its first bytes, never by a name."""
+"""Decompress files block by block. Compression is detected by the first bytes, not by the name."""
 
 import sys
 from collections.abc import Callable
@@ -10,49 +10,49 @@ from tracekit.errors import DamagedTraceError, TraceNotFoundError
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 ZIP_MAGIC = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08")
-LONGEST_MAGIC = 4
+MAGIC_BYTES = 4
 
-# Reads grow, so that a look at the first lines is cheap.
+# Reads grow, so that reading the first lines is cheap.
 FIRST_BLOCK_BYTES = 1 << 16
 BLOCK_BYTES = 1 << 20
 
-# What follows damage in one piece of compressed data is lost with it, so pieces are small; the checksum at the end is
-# a piece of its own.
+# Damage discards the rest of a piece of compressed data, so pieces are small. The checksum at the end is a separate
+# piece.
 PIECE_BYTES = 4096
 TRAILER_BYTES = 8
 
 
-class File(Protocol):
-    """What a stream is read from."""
+class ReadableFile(Protocol):
+    """The file that a stream reads."""
 
     def read(self, size: int, /) -> bytes:
-        """Up to that many bytes; none at the end."""
+        """Read up to ``size`` bytes; empty at the end."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the file."""
 
 
-class Raw:
-    """A file's bytes as they are stored.
+class RawFile:
+    """A file's bytes as stored.
 
     Args:
         file: The open file.
-        name: What to call it in messages.
+        name: Its name in messages.
 
     Raises:
         DamagedTraceError: It is empty.
-        TraceNotFoundError: It can't be read.
+        TraceNotFoundError: It cannot be read.
     """
 
-    def __init__(self, file: File, name: str) -> None:
+    def __init__(self, file: ReadableFile, name: str) -> None:
         self.name = name
         self.damage: str | None = None
         self._file = file
         self._front = b""
         try:
-            self._front = self.pull(LONGEST_MAGIC)
+            self._front = self.pull(MAGIC_BYTES)
             if not self._front:
-                raise self._nothing()
+                raise self._make_empty_error()
         except BaseException:
             self.close()
             raise
@@ -63,7 +63,7 @@ class Raw:
         return self._front
 
     def pull(self, size: int) -> bytes:
-        """That many bytes; fewer at the end only."""
+        """Read exactly ``size`` bytes; fewer only at the end."""
         parts = [self._front[:size]] if self._front else []
         missing = size - sum(map(len, parts))
         self._front = self._front[size:]
@@ -78,46 +78,46 @@ class Raw:
         except DamagedTraceError as error:
             self.damage = error.message
             return b""
-        # Every protocol of fsspec has errors of its own.
+        # Each protocol of fsspec has its own errors.
         except Exception as error:
-            raise unreadable(self.name, error) from error
+            raise make_read_error(self.name, error) from error
 
-    def _nothing(self) -> DamagedTraceError:
+    def _make_empty_error(self) -> DamagedTraceError:
         if self.damage is not None:
             return DamagedTraceError(f"{self.name} is damaged: {self.damage}.", "Copy the file again.")
         return DamagedTraceError(f"{self.name} is empty.", "Was the profiler stopped before the job ended?")
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
 
-class Stream:
-    """A file's text, from front to back; this one is stored as it is.
+class TextStream:
+    """A file's text, from start to end; this class reads uncompressed files.
 
     Attributes:
-        damage: Set at the end if the compressed data was cut short or corrupt: one clause with the place. What could
-            be decompressed in front of that was delivered.
+        damage: Set at the end if the compressed data was truncated or corrupt: one clause with the position. The text
+            before that position was delivered.
     """
 
-    def __init__(self, raw: Raw) -> None:
+    def __init__(self, raw: RawFile) -> None:
         self._raw = raw
         self.damage: str | None = None
 
     def readinto(self, buffer: memoryview | bytearray, /) -> int:
-        """Fill the buffer; fewer bytes than it holds are given only at the end, none behind it."""
+        """Fill the buffer; fewer bytes than its size are returned only at the end."""
         data = self._raw.pull(len(buffer))
         buffer[: len(data)] = data
         self.damage = self._raw.damage
         return len(data)
 
     def read(self, size: int) -> bytes:
-        """Up to that many bytes; fewer at the end only."""
+        """Read up to ``size`` bytes; fewer only at the end."""
         buffer = bytearray(size)
         return bytes(buffer[: self.readinto(buffer)])
 
     def finish(self) -> None:
-        """Look a little further than the text went, so that the checksum behind it is checked."""
+        """Read a little beyond the text, so that the checksum behind it is checked."""
         self.read(BLOCK_BYTES)
 
     def __enter__(self) -> Self:
@@ -129,17 +129,17 @@ class Stream:
         self._raw.close()
 
 
-class _Packed(Stream):
-    """Compressed text: one or several members, one behind the other.
+class _CompressedStream(TextStream):
+    """Compressed text of one or several consecutive members.
 
     Args:
         raw: The compressed data.
-        word: What the compression is called.
-        magic: How a member begins.
+        word: Name of the compression.
+        magic: First bytes of a member.
         decoder: Makes a decoder for one member.
     """
 
-    def __init__(self, raw: Raw, word: str, magic: bytes, decoder: Callable[[], Any]) -> None:
+    def __init__(self, raw: RawFile, word: str, magic: bytes, decoder: Callable[[], Any]) -> None:
         super().__init__(raw)
         self._word, self._magic, self._new_decoder = word, magic, decoder
         self._decoder = decoder()
@@ -150,31 +150,31 @@ class _Packed(Stream):
         self._is_over = False
 
     def readinto(self, buffer: memoryview | bytearray, /) -> int:
-        """Fill the buffer; fewer bytes than it holds are given only at the end, none behind it."""
+        """Fill the buffer; fewer bytes than its size are returned only at the end."""
         filled = 0
         while filled < len(buffer) and not self._is_over:
-            text = self._step(len(buffer) - filled)
+            text = self._decompress_piece(len(buffer) - filled)
             buffer[filled : filled + len(text)] = text
             filled += len(text)
         return filled
 
-    def _step(self, room: int) -> bytes:
-        piece = self._piece() if self._decoder.needs_input else b""
+    def _decompress_piece(self, room: int) -> bytes:
+        piece = self._take_piece() if self._decoder.needs_input else b""
         if self._decoder.needs_input and not piece:
             self._stop("ends early")
             return b""
         try:
             text: bytes = self._decoder.decompress(piece, room)
-        # isal's error is no subclass of ValueError or OSError, and each package has one of its own.
+        # isal's error is not a subclass of ValueError or OSError, and each package has its own.
         except Exception:
             self._stop("is corrupt")
             return b""
         self._given += len(text)
         if self._decoder.eof:
-            self._next_member(self._decoder.unused_data)
+            self._start_next_member(self._decoder.unused_data)
         return text
 
-    def _piece(self) -> bytes:
+    def _take_piece(self) -> bytes:
         left = len(self._block) - self._at
         if not left:
             self._advance(b"")
@@ -190,7 +190,7 @@ class _Packed(Stream):
         self._block_bytes = min(2 * self._block_bytes, BLOCK_BYTES)
         self._following = self._raw.pull(self._block_bytes) if self._following else b""
 
-    def _next_member(self, unused: bytes) -> None:
+    def _start_next_member(self, unused: bytes) -> None:
         if len(unused) <= self._at:
             self._at -= len(unused)
         else:
@@ -205,7 +205,7 @@ class _Packed(Stream):
             self._is_over = True
 
     def _skip_padding(self) -> None:
-        """Zeros between members; afterwards a whole magic is in the block, if there is one."""
+        """Skip zeros between members. Afterwards the block holds a complete magic, if there is one."""
         while True:
             while self._block[self._at : self._at + 1] == b"\0":
                 self._at += 1
@@ -218,34 +218,34 @@ class _Packed(Stream):
         self.damage = self._raw.damage or f"the {self._word} data {what} (after {self._given:,} decompressed bytes)"
 
 
-def open_stream(file: File, name: str) -> Stream:
-    """The text of an open file.
+def open_stream(file: ReadableFile, name: str) -> TextStream:
+    """Open the text of a file.
 
     Raises:
         DamagedTraceError: It is empty, or a zip archive where none is expected.
-        TraceNotFoundError: It can't be read.
+        TraceNotFoundError: It cannot be read.
     """
-    raw = Raw(file, name)
+    raw = RawFile(file, name)
     try:
-        return _stream(raw)
+        return _make_stream(raw)
     except BaseException:
         raw.close()
         raise
 
 
-def _stream(raw: Raw) -> Stream:
+def _make_stream(raw: RawFile) -> TextStream:
     if raw.magic.startswith(GZIP_MAGIC):
         from isal import igzip_lib
 
-        return _Packed(raw, "gzip", GZIP_MAGIC, lambda: igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP))
+        return _CompressedStream(raw, "gzip", GZIP_MAGIC, lambda: igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP))
     if raw.magic == ZSTD_MAGIC:
-        return _Packed(raw, "zstd", ZSTD_MAGIC, _zstd_decoder())
+        return _CompressedStream(raw, "zstd", ZSTD_MAGIC, _get_zstd_decoder())
     if raw.magic in ZIP_MAGIC:
         raise DamagedTraceError(f"{raw.name} is a zip archive inside another file.", "Unpack it first.")
-    return Stream(raw)
+    return TextStream(raw)
 
 
-def _zstd_decoder() -> Callable[[], Any]:
+def _get_zstd_decoder() -> Callable[[], Any]:
     if sys.version_info >= (3, 14):
         from compression import zstd
     else:
@@ -253,11 +253,11 @@ def _zstd_decoder() -> Callable[[], Any]:
     return zstd.ZstdDecompressor
 
 
-def unreadable(name: str, error: Exception) -> TraceNotFoundError:
-    """The error for a file that can't be opened or read."""
+def make_read_error(name: str, error: Exception) -> TraceNotFoundError:
+    """Make the error for a file that cannot be opened or read."""
     if isinstance(error, TraceNotFoundError):
         return error
-    # fsspec says "not found" of a host that can't be reached, too.
+    # fsspec also reports unreachable hosts as "not found".
     while isinstance(error, FileNotFoundError) and isinstance(error.__cause__, Exception):
         error = error.__cause__
     if isinstance(error, FileNotFoundError):

@@ -6,71 +6,71 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tracekit.ingest.native import loops
-from tracekit.ingest.native.constants import SLACK
+from tracekit.ingest.native import get_loops
+from tracekit.ingest.native.constants import SLACK_BYTES
 
-BLOCK = 1 << 20
-LARGEST_VALUE = 256 << 20
+BLOCK_BYTES = 1 << 20
+MAX_VALUE_BYTES = 256 << 20
 
-# What the compiled code takes for white space as well.
+# The compiled code accepts these characters as white space too.
 _NOT_SPACE = re.compile(rb"[^\x00-\x20]")
 
 
-class Stream(Protocol):
-    """Where the text comes from."""
+class FillableStream(Protocol):
+    """The source of the text."""
 
     def readinto(self, buffer: memoryview, /) -> int:
-        """Fill the buffer from the front; 0 at the end."""
+        """Fill the buffer from its start; return 0 at the end."""
 
 
 @dataclass(slots=True)
-class Window:
+class StreamWindow:
     """The part of a stream that is in memory: ``buffer[at:end]`` is still to be read."""
 
-    stream: Stream
-    buffer: Any = field(default_factory=lambda: np.empty(BLOCK + SLACK, np.uint8))
+    stream: FillableStream
+    buffer: Any = field(default_factory=lambda: np.empty(BLOCK_BYTES + SLACK_BYTES, np.uint8))
     at: int = 0
     end: int = 0
     passed: int = 0
     is_last: bool = False
 
-    def more(self) -> bool:
-        """Read on, behind what is still to be read; false at the end of the stream."""
+    def read_more(self) -> bool:
+        """Read more of the stream behind the unread part; false at the end of the stream."""
         if self.is_last:
             return False
         rest = self.end - self.at
-        room = self.buffer.size - SLACK
-        target = np.empty(2 * room + SLACK, np.uint8) if rest > room // 2 else self.buffer
+        room = self.buffer.size - SLACK_BYTES
+        target = np.empty(2 * room + SLACK_BYTES, np.uint8) if rest > room // 2 else self.buffer
         target[:rest] = self.buffer[self.at : self.end].copy()
         self.passed += self.at
         self.buffer, self.at, self.end = target, 0, rest
-        size = self.stream.readinto(memoryview(self.buffer)[rest:-SLACK])
+        size = self.stream.readinto(memoryview(self.buffer)[rest:-SLACK_BYTES])
         self.end += size
         self.is_last = size == 0
         return not self.is_last
 
-    def text(self) -> bytes:
-        """What is in memory and still to be read."""
+    def copy_text(self) -> bytes:
+        """Return the unread text in memory."""
         content: bytes = self.buffer[self.at : self.end].tobytes()
         return content
 
-    def behind_value(self) -> int:
-        """Where the value that comes next ends, or why that can't be told."""
-        return int(loops().skip_value(self.buffer, self.at, self.end))
+    def find_value_end(self) -> int:
+        """Return where the next value ends, or a negative status."""
+        return int(get_loops().skip_value(self.buffer, self.at, self.end))
 
-    def byte(self) -> int:
-        """The next byte that isn't white space; -1 at the end, or if nothing else comes for long."""
-        limit = self.passed + self.at + LARGEST_VALUE
+    def peek_byte(self) -> int:
+        """Return the next byte that is not white space; -1 at the end, or after much white space."""
+        limit = self.passed + self.at + MAX_VALUE_BYTES
         while self.passed < limit:
             found = _NOT_SPACE.search(self.buffer, self.at, self.end)
             self.at = found.start() if found else self.end
             if found:
                 return int(self.buffer[self.at])
-            if not self.more():
+            if not self.read_more():
                 break
         return -1
 
     @property
-    def place(self) -> int:
-        """Bytes of the stream in front of the next one."""
+    def offset(self) -> int:
+        """Position in the stream of the next byte."""
         return self.passed + self.at

@@ -1,1 +1,1 @@
-"""Traces as other packages hold them; each package is imported in one file, and only when used."""
+"""Convert traces to other packages' types; each package is imported in one file, and only when used."""

@@ -1,4 +1,4 @@
-"""Imports of packages that not everyone has."""
+"""Import optional packages."""
 
 from importlib import import_module
 from types import ModuleType
@@ -6,16 +6,16 @@ from types import ModuleType
 from tracekit.errors import TracekitError
 
 
-def require(package: str, distribution: str, hint: str) -> ModuleType:
-    """Import a package.
+def import_package(package: str, distribution: str, hint: str) -> ModuleType:
+    """Import an optional package.
 
     Args:
-        package: What to import.
-        distribution: What people call it.
+        package: Name of the module.
+        distribution: Usual name of the package.
         hint: How to install it.
 
     Raises:
-        TracekitError: It isn't installed, or lacks a package itself.
+        TracekitError: The package isn't installed, or one of its own requirements isn't.
     """
     try:
         return import_module(package)

@@ -1,10 +1,10 @@
-"""Traces as pandas frames."""
+"""Convert traces to pandas data frames."""
 
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.interop.packages import require
+from tracekit.interop.packages import import_package
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
 
 
 def to_pandas(trace: Trace) -> "dict[str, pd.DataFrame]":
-    """The tables by name, of all ranks: columns and rows as in :meth:`tracekit.trace.Trace.to_polars`."""
-    return {name: frame(table) for name, table in trace.to_polars().items()}
+    """Return the tables of all ranks by name, with the columns and rows of :meth:`tracekit.trace.Trace.to_polars`."""
+    return {name: to_pandas_frame(table) for name, table in trace.to_polars().items()}
 
 
-def frame(table: pl.DataFrame) -> "pd.DataFrame":
-    """One table; whole numbers stay whole (``Int64``, with ``<NA>``) where some are missing, and texts are objects."""
-    pd = require("pandas", "pandas", "pip install pandas")
-    return pd.DataFrame({column.name: _values(column) for column in table})
+def to_pandas_frame(table: pl.DataFrame) -> "pd.DataFrame":
+    """Convert one table. Integer columns with missing values become ``Int64`` with ``<NA>``; texts become objects."""
+    pd = import_package("pandas", "pandas", "pip install pandas")
+    return pd.DataFrame({column.name: _convert_values(column) for column in table})
 
 
-def _values(column: pl.Series) -> object:
-    pd = require("pandas", "pandas", "pip install pandas")
+def _convert_values(column: pl.Series) -> object:
+    pd = import_package("pandas", "pandas", "pip install pandas")
     if not column.dtype.is_integer() or not column.null_count():
         return column.to_numpy()
     return pd.arrays.IntegerArray(column.fill_null(0).to_numpy(writable=True), column.is_null().to_numpy(writable=True))

@@ -1,21 +1,21 @@
-"""What a traced step would take on other GPUs and clusters."""
+"""Predict a traced step on other GPUs and clusters."""
 
-from tracekit.prediction.edited import predict_edited
-from tracekit.prediction.layout import Change, Layout, LayoutError
-from tracekit.prediction.model import Coverage, Prediction, Predictions, Refused, Target
-from tracekit.prediction.step import predict
-from tracekit.prediction.target import targets
+from tracekit.parallelism.layout import Layout, LayoutError, LayoutRequest
+from tracekit.prediction.edited_runs import predict_edited
+from tracekit.prediction.model import Coverage, Prediction, Predictions, RefusedTarget, Target
+from tracekit.prediction.predictor import predict
+from tracekit.prediction.targets import resolve_targets
 
 __all__ = [
-    "Change",
     "Coverage",
     "Layout",
     "LayoutError",
+    "LayoutRequest",
     "Prediction",
     "Predictions",
-    "Refused",
+    "RefusedTarget",
     "Target",
     "predict",
     "predict_edited",
-    "targets",
+    "resolve_targets",
 ]

@@ -1,4 +1,4 @@
-"""How many samples or tokens a step works through, where its first layers tell."""
+"""Infer from a model's first layers how many samples or tokens a step processes."""
 
 import math
 from dataclasses import dataclass, replace
@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from tracekit.errors import TracekitError
-from tracekit.ingest.captured import LAUNCHES_GRAPH
-from tracekit.ingest.nesting import outermost
-from tracekit.prediction.layout import Layout, trains
-from tracekit.replay.run import Run
+from tracekit.ingest.cuda_graph_captures import GRAPH_LAUNCH_CALLS
+from tracekit.ingest.nesting import select_outermost
+from tracekit.parallelism.layout import Layout, is_training
+from tracekit.run import MeasuredRun
 from tracekit.workload.signature import Signature
-from tracekit.workload.steps import assign
+from tracekit.workload.steps import assign_steps
 
 FIRST_LAYERS = {
     "aten::embedding": ("tokens", 0, 1),
@@ -19,19 +19,22 @@ FIRST_LAYERS = {
     "aten::conv1d": ("samples", 1, 0),
     "aten::conv3d": ("samples", 1, 0),
 }
-"""What they count, which input is the weights and which the batch: its elements (tokens) or first axis (samples)."""
+"""For each op: the unit, the input that holds the weights, and the input that holds the batch.
+
+The batch size is the number of elements of that input for tokens, and its first dimension for samples.
+"""
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """What one rank, or all of a job together, work through in a step.
+class StepBatch:
+    """The samples or tokens that one rank, or all ranks of a job together, process in a step.
 
     Attributes:
-        size: How much.
-        unit: Of what: 'samples' or 'tokens'; 'steps' of a replica in a sweep of a trace that tells neither.
-        passes: Times that a rank calls the first layer in a step, such as for every step of diffusion.
-        given: Whether the caller says so, and not the trace.
-        marked: Whether a serving engine's mark says so, and not the first layer.
+        size: Number of units.
+        unit: 'samples' or 'tokens'; 'steps' of a replica in a sweep of a trace that reveals neither.
+        passes: Calls of the first layer per rank and step, such as one for each diffusion step.
+        given: Whether the caller gave the size.
+        marked: Whether a serving engine's annotation gave the size.
     """
 
     size: float
@@ -40,74 +43,75 @@ class Batch:
     given: bool = False
     marked: bool = False
 
-    def times(self, factor: float) -> "Batch":
-        """One so many times as large."""
+    def scale(self, factor: float) -> "StepBatch":
+        """Return a batch that is ``factor`` times as large."""
         return replace(self, size=self.size * factor)
 
-    def per_second(self, step_time_us: float) -> float:
-        """How much is done in a second of such steps."""
+    def compute_throughput(self, step_time_us: float) -> float:
+        """Return the units processed per second by steps of this duration."""
         return self.size / step_time_us * 1e6
 
 
-def batch_of_job(run: Run, layout: Layout | None, samples: float | None = None) -> Batch | None:
-    """What all replicas of a traced job work through in a step; None where that can't be told.
+def infer_job_batch(run: MeasuredRun, layout: Layout | None, samples: float | None = None) -> StepBatch | None:
+    """Infer what all replicas of a traced job process in a step; None where it is unknown.
 
     Args:
         run: The measured run.
-        layout: Of the job; None where that can't be told.
-        samples: What one rank works through, by the caller; None for what the trace tells.
+        layout: Layout of the job; None where it is unknown.
+        samples: Samples that one rank processes, given by the caller; None to infer them from the trace.
 
     Raises:
-        TracekitError: ``samples`` is no number of them.
+        TracekitError: ``samples`` is not a positive number.
     """
-    batch = batch_of_rank(run, samples)
-    return batch.times(layout.dp) if batch and layout else None
+    batch = infer_rank_batch(run, samples)
+    return batch.scale(layout.dp) if batch and layout else None
 
 
-def batch_of_rank(run: Run, samples: float | None = None) -> Batch | None:
-    """The batch of a rank's traced step, of several the median.
+def infer_rank_batch(run: MeasuredRun, samples: float | None = None) -> StepBatch | None:
+    """Infer what one rank processes in a step (the median of several steps).
 
-    Of an engine's batches what it marks them with. Else None where the first layer is neither a convolution nor an
-    embedding with shapes, and where an inference replays CUDA graphs: nothing tells the tokens of those passes.
+    A serving engine annotates the tokens of its batches. Otherwise the result is None where the first layer is neither
+    a convolution nor an embedding with recorded shapes, and where inference replays CUDA graphs, whose ops aren't
+    recorded.
 
     Args:
         run: The measured run.
-        samples: What the caller says it is; None for what the trace tells.
+        samples: Samples that one rank processes, given by the caller; None to infer them from the trace.
 
     Raises:
-        TracekitError: ``samples`` is no number of them.
+        TracekitError: ``samples`` is not a positive number.
     """
     if samples is None:
-        return _recognise(run)
+        return _infer_batch(run)
     if not 0 < samples < math.inf:
         raise TracekitError(f"a rank can't work through {samples:g} samples in a step.")
-    return Batch(float(samples), "samples", given=True)
+    return StepBatch(float(samples), "samples", given=True)
 
 
-def _recognise(run: Run) -> Batch | None:
-    marked = run.chosen.select(pl.col("tokens").median().cast(pl.Float64)).item()
+def _infer_batch(run: MeasuredRun) -> StepBatch | None:
+    marked = run.chosen_steps.select(pl.col("tokens").median().cast(pl.Float64)).item()
     if marked is not None:
-        return Batch(marked, "tokens", marked=True)
+        return StepBatch(marked, "tokens", marked=True)
     ops = run.trace.ops.filter(pl.col("name").is_in(list(FIRST_LAYERS)) & pl.col("input_dims").is_not_null())
-    chosen = ops.with_columns(step=assign(ops["ts_ns"], run.chosen)).drop_nulls("step")
-    layers = outermost(chosen, "pid", "tid")  # autocast calls a layer anew from within itself
-    if layers.is_empty() or (not trains(run) and run.trace.calls["name"].str.contains(LAUNCHES_GRAPH).any()):
+    chosen = ops.with_columns(step=assign_steps(ops["ts_ns"], run.chosen_steps)).drop_nulls("step")
+    layers = select_outermost(chosen, "pid", "tid")  # autocast calls a layer again from within itself
+    if layers.is_empty() or (not is_training(run) and run.trace.calls["name"].str.contains(GRAPH_LAUNCH_CALLS).any()):
         return None
     first = layers["name"][0]
     unit, weight, data = FIRST_LAYERS[first]
     layers = layers.filter(pl.col("name") == first)
     inputs = [Signature.parse(first, dims, None, None) for dims in layers["input_dims"]]
-    weights = [one.shape(weight) for one in inputs]
-    sizes = pl.Series([_size(one.shape(data), unit) for one in inputs], dtype=pl.Int64)
+    weights = [one.get_shape(weight) for one in inputs]
+    sizes = pl.Series([_count_samples_or_tokens(one.get_shape(data), unit) for one in inputs], dtype=pl.Int64)
     calls = layers.select("step", size=sizes).filter(pl.Series([one == weights[0] for one in weights]) & (sizes > 0))
     steps = calls.group_by("step").agg(pl.col("size").sum(), passes=pl.len()).sort("size", "passes")
     if steps.is_empty():
         return None
     _, size, passes = steps.row(steps.height // 2)
-    return Batch(float(size), unit, passes)
+    return StepBatch(float(size), unit, passes)
 
 
-def _size(shape: tuple[int, ...] | None, unit: str) -> int:
+def _count_samples_or_tokens(shape: tuple[int, ...] | None, unit: str) -> int:
     if shape is None:
         return 0
     return math.prod(shape) if unit == "tokens" else next(iter(shape), 0)

@@ -1,68 +1,83 @@
-"""Collectives on another cluster: the measured transfer times what the model says of both clusters, waiting apart."""
+"""Predict collectives on another cluster: scale the measured transfer by the model's ratio, keep the waiting time."""
 
 import polars as pl
 
 from tracekit.comm import Cluster
-from tracekit.prediction.layout import Layout, groups
-from tracekit.prediction.messages import CALL, SIZES, messages, on_cluster, sized_by_time
-from tracekit.prediction.scaling import messages_as
-from tracekit.replay.run import Run
+from tracekit.parallelism.collective_calls import (
+    CALL_COLUMNS,
+    SIZE_COLUMNS,
+    infer_sizes_from_times,
+    list_collectives,
+    predict_on_cluster,
+)
+from tracekit.parallelism.layout import Layout, infer_group_roles
+from tracekit.parallelism.relayout import relayout_collectives
+from tracekit.run import MeasuredRun
 
-SIDES = {"ratio_least": "least_bytes", "ratio": "bytes", "ratio_most": "most_bytes"}
-"""What is computed for the least, the likely and the largest size of a message."""
+RATIO_SIZES = {"ratio_least": "least_bytes", "ratio": "bytes", "ratio_most": "most_bytes"}
+"""Size column for the ratio with the least, the likely and the largest message."""
 
 
-def retarget(
-    run: Run, source: Cluster | None, target: Cluster, layouts: tuple[Layout, Layout] | None = None
+def retarget_collectives(
+    run: MeasuredRun, source: Cluster | None, target: Cluster, layouts: tuple[Layout, Layout] | None = None
 ) -> pl.DataFrame:
-    """How long a run's collectives take on a cluster.
+    """Predict the durations of a run's collectives on a cluster.
 
-    The transfer is multiplied by model(target) / model(source), the waiting for other ranks kept; a group of one rank
-    neither waits nor transfers. Where the source isn't known, or the group had one rank there, the target's model
-    replaces the transfer.
+    The transfer is multiplied by model(target) / model(source); the time of waiting for other ranks is kept. A group of
+    one rank neither waits nor transfers. Where the source cluster is unknown, or the group had one rank there, the
+    model's time on the target replaces the transfer.
+
+    Example: an all-reduce took 900 us, of which 400 us transfer. The model says 380 us on the source and 760 us on the
+    target. The prediction is 500 + 400 * 760 / 380 = 1300 us.
 
     Args:
         run: The measured run.
-        source: Cluster that it was measured on; None if it isn't known.
+        source: Cluster of the trace; None if it is unknown.
         target: Cluster to predict.
-        layouts: Of the trace, and on the target; None where it stays.
+        layouts: Layouts of the trace and on the target; None where the layout stays.
 
     Returns:
         ``row`` in the kernel table; ``transfer_us`` as measured; ``time_us``, ``low_us``, ``high_us`` and ``method`` on
-        the target, null where that can't be told; ``alone``, whether the group has only one rank left.
+        the target, null where they are unknown; ``alone``, whether the group has only one rank left.
 
     Raises:
         ClusterError: The job doesn't fit on the cluster.
     """
-    old = messages(run.kernels, run.trace.world_size)
+    old = list_collectives(run.kernels, run.trace.world_size)
     dur_us = run.kernels["dur_ns"].gather(old["row"]) / 1e3
     if source is not None:
-        old = sized_by_time(old, dur_us, source)
-    new = messages_as(old, groups(run), *layouts) if layouts else old
+        old = infer_sizes_from_times(old, dur_us, source)
+    new = relayout_collectives(old, infer_group_roles(run), *layouts) if layouts else old
     everyone = run.collectives is not None and len(run.ranks) == run.trace.world_size
-    return _retargeted(old, new, source, target, dur_us, everyone)
+    return _compute_times(old, new, source, target, dur_us, everyone)
 
 
-def _retargeted(
-    old: pl.DataFrame, new: pl.DataFrame, source: Cluster | None, target: Cluster, dur_us: pl.Series, everyone: bool
+def _compute_times(
+    old: pl.DataFrame,
+    new: pl.DataFrame,
+    source: Cluster | None,
+    target: Cluster,
+    dur_us: pl.Series,
+    all_ranks_read: bool,
 ) -> pl.DataFrame:
-    """``retarget`` of collectives ``old`` that are ``new`` on the target.
+    """Compute the times of the collectives ``old``, which are ``new`` on the target.
 
-    Unless everyone was read, the shortest of like collectives may still hold waiting, as one rank may never come
-    last; so what exceeds the model's interval is taken for waiting too. The prediction's interval holds both views.
+    Unless all ranks were read, even the shortest of similar collectives may contain waiting, as the rank that was read
+    may never come last. So the time above the model's interval is taken for waiting too. The prediction's interval
+    contains both views.
     """
-    sides = {name: _factors(old, new, source, target, size) for name, size in SIDES.items()}
+    sides = {name: _compute_ratios(old, new, source, target, size) for name, size in RATIO_SIZES.items()}
     table = sides["ratio"].with_columns(*(side["ratio"].alias(name) for name, side in sides.items()), dur_us=dur_us)
-    limited = pl.col("dur_us") if everyone else pl.min_horizontal("dur_us", "limit_us")
+    limited = pl.col("dur_us") if all_ranks_read else pl.min_horizontal("dur_us", "limit_us")
     table = table.with_columns(transfer_us=limited)
     ends = [
-        _lasting(transfer, pl.col(ratio) * width)
+        _add_waiting(transfer, pl.col(ratio) * width)
         for transfer in ("transfer_us", "dur_us")
-        for ratio in SIDES
+        for ratio in RATIO_SIZES
         for width in (1 / pl.col("width"), pl.col("width"))
     ]
     timed = {
-        "time_us": _lasting("transfer_us", pl.col("ratio")),
+        "time_us": _add_waiting("transfer_us", pl.col("ratio")),
         "low_us": pl.min_horizontal(*ends),
         "high_us": pl.max_horizontal(*ends),
     }
@@ -78,30 +93,33 @@ def _retargeted(
     )
 
 
-def _lasting(transfer: str, factor: pl.Expr) -> pl.Expr:
-    """Waiting and transfer together, the transfer times a factor, or replaced where the source's model isn't known."""
+def _add_waiting(transfer: str, factor: pl.Expr) -> pl.Expr:
+    """Add waiting to the scaled transfer; an ``absolute`` factor replaces the transfer instead."""
     waiting = pl.when(pl.col("alone")).then(0.0).otherwise(pl.col("dur_us") - pl.col(transfer))
     return waiting + pl.when(pl.col("absolute")).then(1.0).otherwise(pl.col(transfer)) * factor
 
 
-def _factors(old: pl.DataFrame, new: pl.DataFrame, source: Cluster | None, target: Cluster, size: str) -> pl.DataFrame:
-    """What the models say of each ``row``: ``ratio`` of times and the ``width`` of its interval.
+def _compute_ratios(
+    old: pl.DataFrame, new: pl.DataFrame, source: Cluster | None, target: Cluster, size: str
+) -> pl.DataFrame:
+    """Compute for each ``row`` the ``ratio`` of the model's times and the ``width`` of its interval.
 
-    And ``limit_us``, the longest transfer that the source's model allows; whether the ``ratio`` is ``absolute``, the
-    target's time; whether the call is the ``same`` on both, and ``alone``, without other ranks, on the target.
+    Further columns: ``limit_us``, the longest transfer that the source's model allows; ``absolute``, whether ``ratio``
+    is the target's time itself; ``same``, whether the call is the same on both clusters; ``alone``, whether the group
+    has one rank on the target.
     """
-    there = _times(new, target, size)
+    there = _predict_times(new, target, size)
     alone = pl.col("ranks") <= 1
     if source is None:
         nothing = {"limit_us": pl.lit(None, pl.Float64), "same": pl.lit(False), "absolute": pl.lit(True)}
         return there.select("row", "width", ratio="time_us", alone=alone, **nothing)
-    here = _times(old, source, size)
+    here = _predict_times(old, source, size)
     table = there.with_columns(
         before_us=here["time_us"],
         width_before=here["width"],
         nodes_before=here["nodes"],
         ranks_before=old["ranks"],
-        alike=pl.all_horizontal(*(old[name].eq_missing(new[name]) for name in (*CALL, *SIZES))),
+        alike=pl.all_horizontal(*(old[name].eq_missing(new[name]) for name in (*CALL_COLUMNS, *SIZE_COLUMNS))),
     )
     in_node = (pl.col("nodes") == 1) & (pl.col("nodes_before") == 1)
     joined = in_node | pl.lit((source.network, source.network_gbps) == (target.network, target.network_gbps))
@@ -112,35 +130,35 @@ def _factors(old: pl.DataFrame, new: pl.DataFrame, source: Cluster | None, targe
         ratio=pl.when(alone & (pl.col("ranks_before") > 1)).then(0.0).when(absolute).then("time_us").otherwise(carried),
         width=(pl.col("width").log().pow(2) + pl.col("width_before").log().pow(2)).sqrt().exp(),
         limit_us=pl.col("before_us") * pl.col("width_before"),
-        same=pl.col("alike") & joined & pl.lit(_node(source) == _node(target)),
+        same=pl.col("alike") & joined & pl.lit(_get_node_properties(source) == _get_node_properties(target)),
         alone=alone,
         absolute=absolute,
     )
 
 
-def _node(cluster: Cluster) -> tuple[object, ...]:
-    """What of a node its collectives' times depend on."""
+def _get_node_properties(cluster: Cluster) -> tuple[object, ...]:
+    """Return the properties of a cluster's node on which collective times depend."""
     links = cluster.fabric, cluster.pcie_gen, cluster.pair_gbps, cluster.peer_access, cluster.measured
     return cluster.gpu, cluster.gpus_per_node, *links
 
 
-def _times(calls: pl.DataFrame, cluster: Cluster, size: str) -> pl.DataFrame:
-    """``calls`` with ``time_us``, ``width`` and ``nodes`` of one size."""
-    key = [*CALL, "bytes"]
-    wanted = calls.select("row", *CALL, bytes=pl.col(size))
-    timed = on_cluster(wanted.select(key).unique(), cluster).with_columns(
+def _predict_times(calls: pl.DataFrame, cluster: Cluster, size: str) -> pl.DataFrame:
+    """Predict ``time_us``, ``width`` and ``nodes`` of calls with the message size of one column."""
+    key = [*CALL_COLUMNS, "bytes"]
+    wanted = calls.select("row", *CALL_COLUMNS, bytes=pl.col(size))
+    timed = predict_on_cluster(wanted.select(key).unique(), cluster).with_columns(
         width=pl.when(pl.col("time_us") > 0).then(pl.col("high_us") / pl.col("time_us")).otherwise(1.0)
     )
     columns = timed.select(*key, "time_us", "width", "nodes")
     return wanted.join(columns, on=key, how="left", nulls_equal=True, maintain_order="left")
 
 
-def put_in(times: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
-    """Predicted kernels with the times of collectives put in, and their transfer; what can't be told is null.
+def fill_collective_times(times: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
+    """Fill the times of collectives, and their transfer, into the predicted kernels; unknown times are null.
 
     Args:
-        times: Of all kernels.
-        collectives: As :func:`retarget` gives them.
+        times: Predicted times of all kernels.
+        collectives: As :func:`retarget_collectives` returns them.
     """
     changed = ("time_us", "low_us", "high_us", "method")
     joined = collectives.drop("alone")

@@ -1,4 +1,4 @@
-"""What a prediction holds."""
+"""Define the results of a prediction."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -8,14 +8,14 @@ import polars as pl
 from predictors import PredictorError, Resolution, resolve_gpu
 from tracekit.comm import Cluster
 from tracekit.errors import TracekitError
-from tracekit.prediction.batch import Batch
-from tracekit.prediction.layout import Layout
-from tracekit.prediction.memory import Memory
-from tracekit.prediction.pipeline import Pipeline
-from tracekit.replay.measure import StepTime
-from tracekit.replay.run import Run
-from tracekit.replay.whatif import WhatIf
-from tracekit.units import duration, interval
+from tracekit.format import format_duration, format_interval
+from tracekit.parallelism.layout import Layout
+from tracekit.parallelism.pipeline_parallel import Pipeline
+from tracekit.prediction.batch import StepBatch
+from tracekit.prediction.memory import MemoryFit
+from tracekit.replay.step_time import StepTime
+from tracekit.run import MeasuredRun
+from tracekit.whatif import WhatIfResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,8 @@ class Coverage:
     """Shares of the step's GPU time by how they were predicted, in percent.
 
     Attributes:
-        modelled: From shapes.
-        scaled: By the resource that kernels of their class bind on.
+        modelled: Predicted from shapes.
+        scaled: Scaled by the resource that bounds kernels of their class.
         unknown: Kept as measured.
     """
 
@@ -34,13 +34,13 @@ class Coverage:
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
-    """The step if kernels that overlap slow each other down, as :mod:`tracekit.replay.contention` has it.
+class StepWithContention:
+    """The step with contention between overlapping kernels, as :mod:`tracekit.analysis.contention` models it.
 
     Attributes:
         overlap: Percent of the kernels' measured time in which another kernel or a collective ran on the same GPU.
-        apart_us: The step if each keeps its time.
-        step_time_us: The step if they share the GPU.
+        apart_us: Step time without contention.
+        step_time_us: Step time with contention.
     """
 
     overlap: float
@@ -50,55 +50,54 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where the step is to run.
+    """The GPU or cluster to predict.
 
     Attributes:
-        gpu: The GPU, and how its name was understood.
-        cluster: What joins the GPUs; None if only the GPU was named.
-        layout: How the job is laid out there; None as in the trace.
-        stands_for_gpu: Whether the GPU was asked for by itself as well.
+        gpu: The GPU, and how its name was resolved.
+        cluster: The cluster that connects the GPUs; None if only the GPU was named.
+        layout: Layout of the job there; None as in the trace.
+        is_gpu_requested: Whether the cluster's GPU was also requested without a cluster.
     """
 
     gpu: Resolution
     cluster: Cluster | None = None
     layout: Layout | None = None
-    stands_for_gpu: bool = False
+    is_gpu_requested: bool = False
 
     @property
     def label(self) -> str:
-        """The cluster's name, or the GPU's."""
+        """Name of the cluster, or of the GPU."""
         slug: str = self.cluster.slug if self.cluster else self.gpu.gpu.slug
         return slug
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The traced step on one GPU.
+    """The traced step on one target.
 
     Attributes:
-        target: The GPU, and how its name was understood.
+        target: The GPU, and how its name was resolved.
         step: The median step.
         low_us: Lower end of the step time's 90 % interval.
         high_us: Upper end.
         speedup: Measured step time over predicted.
         coverage: How the GPU time was predicted.
-        kernels: One row per kernel of the kernel table, as ``predictors.predict`` gives it; what it can't tell is
-            kept as measured.
-        run: The run that was replayed, with what its trace doesn't hold put in: its kernels are the trace's, then
-            those.
-        replayed: As ``kernels``, of all of them.
-        notes: What to know about this prediction.
-        memory: What a rank needs of its GPU's memory, and whether it fits.
+        kernels: One row per kernel of the kernel table, as ``predictors.predict`` returns it; times that can't be
+            predicted are kept as measured.
+        run: The run that was replayed, inserted kernels included: the trace's kernels come first.
+        replayed_kernels: Like ``kernels``, for all kernels of ``run``.
+        notes: Assumptions and limits of this prediction.
+        memory: The GPU memory that a rank needs, and whether it fits.
         ranks: GPUs in use.
-        cluster: What joins the GPUs; None if only the GPU was named.
-        layout: How the job is laid out there; None where the trace's can't be told.
+        cluster: The cluster that connects the GPUs; None if only the GPU was named.
+        layout: Layout of the job there; None where the trace's is unknown.
         price: Dollars for an hour of one GPU; None if it wasn't given.
-        shared: The step with contention; None where less than 5 % of the kernels' time overlaps, and for the GPU of the
-            trace.
-        pipeline: How the step runs through stages that the trace doesn't have; None without.
-        samples: What the job works through in a step, over what it does in the trace.
-        batch: What the job works through in a step; None where the trace doesn't tell.
-        added_us: Time of kernels that the trace doesn't have, by family, over the chosen steps.
+        contention: The step with contention; None where less than 5 % of the kernels' time overlaps, and for the GPU of
+            the trace.
+        pipeline: The pipeline of stages that the trace doesn't have; None without.
+        batch_ratio: What the job processes in a step, relative to the trace.
+        batch: What the job processes in a step; None where unknown.
+        inserted_us: Time of inserted kernels by family, over the chosen steps.
     """
 
     target: Resolution
@@ -108,19 +107,19 @@ class Prediction:
     speedup: float
     coverage: Coverage
     kernels: pl.DataFrame
-    run: Run
-    replayed: pl.DataFrame
+    run: MeasuredRun
+    replayed_kernels: pl.DataFrame
     notes: tuple[str, ...]
-    memory: Memory
+    memory: MemoryFit
     ranks: int = 1
     cluster: Cluster | None = None
     layout: Layout | None = None
     price: float | None = None
-    shared: Shared | None = None
+    contention: StepWithContention | None = None
     pipeline: Pipeline | None = None
-    samples: float = 1.0
-    batch: Batch | None = None
-    added_us: Mapping[str, float] = field(default_factory=dict)
+    batch_ratio: float = 1.0
+    batch: StepBatch | None = None
+    inserted_us: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def gpu(self) -> str:
@@ -130,49 +129,49 @@ class Prediction:
 
     @property
     def label(self) -> str:
-        """The cluster's name, or the GPU's."""
+        """Name of the cluster, or of the GPU."""
         return self.cluster.slug if self.cluster else self.gpu
 
     @property
-    def brief(self) -> str:
-        """Its name, step and speedup."""
-        return f"{self.label} {duration(self.step.step_time_us)} ({self.speedup:.2f}x)"
+    def summary(self) -> str:
+        """Name, step time and speedup."""
+        return f"{self.label} {format_duration(self.step.step_time_us)} ({self.speedup:.2f}x)"
 
     def __repr__(self) -> str:
-        return f"Prediction({self.brief}, 90 % interval {interval(self.low_us, self.high_us)})"
+        return f"Prediction({self.summary}, 90 % interval {format_interval(self.low_us, self.high_us)})"
 
     @property
     def speedup_per_sample(self) -> float:
-        """What the job gets done in a time, over what it does in the trace."""
-        return self.speedup * self.samples
+        """Throughput relative to the trace."""
+        return self.speedup * self.batch_ratio
 
     @property
-    def dollars(self) -> float | None:
-        """What 1,000 steps cost on all GPUs in use; None without a price."""
-        return cost(self.price, self.ranks, self.step.step_time_us)
+    def dollars_per_1000_steps(self) -> float | None:
+        """Dollars for 1,000 steps on all GPUs in use; None without a price."""
+        return compute_cost(self.price, self.ranks, self.step.step_time_us)
 
     @property
-    def dollars_as_traced(self) -> float | None:
-        """What as many samples as 1,000 traced steps have cost, on all GPUs in use; None without a price."""
-        return None if self.dollars is None else self.dollars / self.samples
+    def dollars_per_1000_traced_steps(self) -> float | None:
+        """Dollars for the samples of 1,000 traced steps on all GPUs in use; None without a price."""
+        return None if self.dollars_per_1000_steps is None else self.dollars_per_1000_steps / self.batch_ratio
 
     @property
     def per_second(self) -> float | None:
-        """Samples or tokens that the job gets done; None where the trace doesn't tell its batch."""
-        return self.batch.per_second(self.step.step_time_us) if self.batch else None
+        """Samples or tokens per second of the whole job; None where its batch is unknown."""
+        return self.batch.compute_throughput(self.step.step_time_us) if self.batch else None
 
     @property
     def dollars_per_million(self) -> float | None:
-        """What a million samples or tokens cost on all GPUs in use; None without a price or a batch."""
-        return cost_of_million(self.price, self.ranks, self.per_second)
+        """Dollars for a million samples or tokens on all GPUs in use; None without a price or a batch."""
+        return compute_cost_per_million(self.price, self.ranks, self.per_second)
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedTarget:
     """A target on which the step can't be predicted.
 
     Attributes:
-        label: The cluster's name, or the GPU's.
+        label: Name of the cluster, or of the GPU.
         error: Why not, and what to try.
     """
 
@@ -180,57 +179,57 @@ class Refused:
     error: TracekitError
 
     def __str__(self) -> str:
-        """One sentence or two."""
+        """Return the reason in one or two sentences."""
         return f"not predicted on {self.label}: {self.error}"
 
 
-def cost(price: float | None, gpus: int, step_time_us: float) -> float | None:
-    """Dollars for 1,000 steps; None without a price.
+def compute_cost(price: float | None, gpus: int, step_time_us: float) -> float | None:
+    """Compute the dollars for 1,000 steps; None without a price.
 
     Args:
         price: Dollars for an hour of one GPU.
-        gpus: GPUs in use.
-        step_time_us: A step.
+        gpus: Number of GPUs in use.
+        step_time_us: Duration of a step.
     """
     return None if price is None else price * gpus * step_time_us * 1e3 / 3.6e9
 
 
-def cost_of_million(price: float | None, gpus: int, per_second: float | None) -> float | None:
-    """Dollars for a million samples or tokens; None without a price or a rate.
+def compute_cost_per_million(price: float | None, gpus: int, per_second: float | None) -> float | None:
+    """Compute the dollars for a million samples or tokens; None without a price or a rate.
 
     Args:
         price: Dollars for an hour of one GPU.
-        gpus: GPUs in use.
-        per_second: What they get done.
+        gpus: Number of GPUs in use.
+        per_second: Samples or tokens per second of all GPUs.
     """
-    return None if per_second is None else cost(price, gpus, 1e9 / per_second)
+    return None if per_second is None else compute_cost(price, gpus, 1e9 / per_second)
 
 
 @dataclass(frozen=True, slots=True)
 class Predictions(Mapping[str, Prediction]):
-    """The traced step on several GPUs or clusters, by name in any spelling, in the order asked for.
+    """The traced step on several GPUs or clusters, by name in any spelling, in the requested order.
 
     Attributes:
         run: The measured run.
-        targets: What is predicted, with the what-if edits in it.
-        what_if: These edits; None without any.
-        after_edits: For each of them the steps on the targets with it and those before; None where they can't be
-            predicted.
+        targets: The predictions, with the what-if edits.
+        what_if: The what-if edits; None without any.
+        step_times_after_edits: For each edit, the target's step times with it and all edits before it; None where they
+            can't be predicted.
         price: Dollars for an hour of the trace's GPU; None if it wasn't given.
-        batch: What the job works through in a measured step; None where nothing tells.
-        refused: Targets on which it can't be predicted, such as clusters too small for the layout.
+        batch: What the job processes in a measured step; None where unknown.
+        refused: Targets on which the step can't be predicted, such as clusters too small for the layout.
     """
 
-    run: Run
+    run: MeasuredRun
     targets: tuple[Prediction, ...]
-    what_if: WhatIf | None = None
-    after_edits: tuple[tuple[float | None, ...], ...] = ()
+    what_if: WhatIfResult | None = None
+    step_times_after_edits: tuple[tuple[float | None, ...], ...] = ()
     price: float | None = None
-    batch: Batch | None = None
-    refused: tuple[Refused, ...] = ()
+    batch: StepBatch | None = None
+    refused: tuple[RefusedTarget, ...] = ()
 
     def __getitem__(self, name: str) -> Prediction:
-        """The prediction for one cluster or GPU."""
+        """Return the prediction for one cluster or GPU."""
         wanted = name.strip().lower()
         for other in self.refused:
             if other.label.lower() == wanted:
@@ -248,12 +247,12 @@ class Predictions(Mapping[str, Prediction]):
         raise KeyError(name)
 
     def __iter__(self) -> Iterator[str]:
-        """Names of the clusters and GPUs."""
+        """Iterate over the names of the clusters and GPUs."""
         return (target.label for target in self.targets)
 
     def __repr__(self) -> str:
-        return f"Predictions({', '.join(one.brief for one in self.targets)})"
+        return f"Predictions({', '.join(one.summary for one in self.targets)})"
 
     def __len__(self) -> int:
-        """How many targets."""
+        """Return the number of targets."""
         return len(self.targets)

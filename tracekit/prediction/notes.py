@@ -1,56 +1,56 @@
-"""What to know about a prediction."""
+"""Write the notes of a prediction: its assumptions and limits."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
 import polars as pl
 
 from predictors import Gpu, Resolution, list_gpus, load_gpu
-from predictors.machine import machine
-from predictors.transfer import ordered
+from predictors.hardware import derive_hardware
+from predictors.transfer import is_ordered_pair
 from tracekit.calibration import Calibration
 from tracekit.comm import Cluster
-from tracekit.comm.cluster import largest_node
-from tracekit.prediction import published
-from tracekit.prediction.copies import LIKELY_TAKEN, TAKEN
-from tracekit.prediction.layout import Layout
-from tracekit.prediction.memory import Memory
-from tracekit.prediction.model import Shared, Target
-from tracekit.prediction.pipeline import Pipeline
-from tracekit.prediction.sends import HAND_OVER_US
-from tracekit.prediction.shards import AHEAD
-from tracekit.prediction.source import SourceCluster
-from tracekit.prediction.spread import OTHER_HOST
-from tracekit.replay.run import Run
-from tracekit.units import duration, many
-from tracekit.workload.names.stack import for_older_units
-from tracekit.workload.shares import share
+from tracekit.comm.cluster import find_largest_node_gpus
+from tracekit.format import format_duration, format_quantity
+from tracekit.parallelism.ddp import COLLECTIVE_SM_FRACTION, MAX_COLLECTIVE_SM_FRACTION
+from tracekit.parallelism.fsdp import GATHER_AHEAD_LAYERS
+from tracekit.parallelism.layout import Layout
+from tracekit.parallelism.pipeline_parallel import Pipeline
+from tracekit.parallelism.pipeline_sends import SEND_LATENCY_US
+from tracekit.parallelism.stragglers import HOST_INTERVAL_NOTE
+from tracekit.prediction import track_record
+from tracekit.prediction.memory import MemoryFit
+from tracekit.prediction.model import StepWithContention, Target
+from tracekit.prediction.source_cluster import SourceCluster
+from tracekit.run import MeasuredRun
+from tracekit.workload.names.attention_framework import is_ampere_attention
+from tracekit.workload.time_share import compute_time_share
 
-HOST_EDIT = "host-speed"
+HOST_SPEED_EDIT = "host-speed"
 
-# Uneven stages are told from this ratio of the busiest to the mean one on.
-UNEVEN = 1.1
+# Least ratio of the busiest stage to the mean one for a note.
+MIN_UNEVEN_STAGE_RATIO = 1.1
 
-OLDER_PCT = 5.0
-"""Percent of the GPU's time from which on it is said that its units aren't used."""
+MIN_OLDER_ATTENTION_PCT = 5.0
+"""Least percent of GPU time for a note on attention kernels that don't use the GPU's own matrix units."""
 
-# Percent of the collectives' time from which on what is guessed of it is said.
-WORTH_SAYING_PCT = 0.5
+# Least percent of the collectives' time for a note on what was inferred.
+MIN_NOTED_PCT = 0.5
 
-KEEPS_BATCH = "each rank keeps its batch"
-"""How a note on more replicas begins."""
+KEEPS_BATCH_NOTE = "each rank keeps its batch"
+"""First words of a note on more replicas."""
 
 
-def of(
-    run: Run,
+def write_notes(
+    run: MeasuredRun,
     target: Target,
     source: SourceCluster,
     times: pl.DataFrame,
     same_gpu: bool,
-    shared: Shared | None = None,
+    contention: StepWithContention | None = None,
     pipeline: Pipeline | None = None,
-    same_host: bool = False,
+    is_host_covered: bool = False,
 ) -> Iterator[str]:
-    """What was assumed and what was left out.
+    """Write what was assumed and what was left out.
 
     Args:
         run: The measured run.
@@ -58,113 +58,122 @@ def of(
         source: Where it was recorded.
         times: The kernels with their predicted times.
         same_gpu: Whether the target's GPU is that of the trace.
-        shared: The step with kernels that slow each other down, where enough of them overlap.
-        pipeline: How the step runs through stages that the trace doesn't have.
-        same_host: Whether the interval takes the trace's host to be that of the target too, or its width is said.
+        contention: The step with contention, where enough kernels overlap.
+        pipeline: The pipeline of stages that the trace doesn't have.
+        is_host_covered: Whether the host is assumed to be that of the trace, or another note states the interval's
+            allowance.
     """
     gpu = target.gpu
     if target.layout and target.layout.world_size > 1:
         yield f"layout: {target.layout}"
         if pipeline:
-            yield from _pipeline(pipeline, target.layout)
+            yield from _note_pipeline(pipeline, target.layout)
         elif target.layout.dp > 1 and target.layout.dp != run.trace.world_size // (target.layout.tp * target.layout.pp):
-            keeps = KEEPS_BATCH if target.layout.batch == 1 else "all ranks have the same batch"
+            keeps = KEEPS_BATCH_NOTE if target.layout.batch == 1 else "all ranks have the same batch"
             yield f"{keeps}: the job's batch is {target.layout.dp} times a rank's"
     if target.layout and target.layout.batch != 1:
         yield (
             f"{target.layout.batch:g} times the batch in each step: all but the parameters in each kernel's shapes "
             "grows; the CPU's work stays, a data loader's too; speedups shown are per sample"
         )
-    yield from _meant(gpu)
-    if target.stands_for_gpu:
+    yield from _note_gpu_name(gpu)
+    if target.is_gpu_requested:
         yield (
             f"{gpu.gpu.slug} was asked for by itself too and is predicted on {target.label} only; without --cluster it "
             "keeps collectives as measured"
         )
     if run.gpu is None:
         yield "the source GPU isn't known: kernels with shapes are predicted without their measurement, others kept"
-    yield from _substitutions(gpu, times)
-    yield from _older_attention(run, gpu.gpu, times)
-    yield from published.note(run.gpu, gpu.gpu)
-    yield from _collectives(run, target, source, times, same_gpu)
-    if shared:
+    yield from _note_dtype_substitutions(gpu, times)
+    yield from _note_older_attention(run, gpu.gpu, times)
+    yield from track_record.note_track_record(run.gpu, gpu.gpu)
+    yield from _note_collectives(run, target, source, times, same_gpu)
+    if contention:
         yield (
-            f"{shared.overlap:.0f} % of the kernels' time overlaps others': a step of {duration(shared.apart_us)}, as "
-            f"shown, if each keeps its time; with contention, by a simple model, {duration(shared.step_time_us)}"
+            f"{contention.overlap:.0f} % of the kernels' time overlaps others': a step of "
+            f"{format_duration(contention.apart_us)}, as "
+            "shown, if each keeps its time; with contention, by a simple model, "
+            f"{format_duration(contention.step_time_us)}"
         )
     if run.edits:
         yield f"with {', '.join(run.edits)}"
-    if not (same_gpu and same_host) and not host_is_given(run):
-        yield f"the CPU's own work is assumed to take as long as measured; {OTHER_HOST}; --host-speed changes it"
+    if not (same_gpu and is_host_covered) and not has_host_speed_edit(run):
+        yield (
+            f"the CPU's own work is assumed to take as long as measured; {HOST_INTERVAL_NOTE}; --host-speed changes it"
+        )
 
 
-def _meant(gpu: Resolution) -> Iterator[str]:
-    """What the GPU's name leaves open."""
+def _note_gpu_name(gpu: Resolution) -> Iterator[str]:
+    """Note what the GPU's name leaves open."""
     if gpu.others:
         yield f"{gpu.query!r} was taken as {gpu.gpu.slug}; there is also {', '.join(gpu.others)}"
     if gpu.gpu.is_laptop:
         yield f"assumes a laptop that gives its GPU {gpu.gpu.tdp_w:.0f} W, the most there is: with less it is slower"
 
 
-def host_is_given(run: Run) -> bool:
-    """Whether an edit says how fast the host is."""
-    return any(edit.startswith(HOST_EDIT) for edit in run.edits)
+def has_host_speed_edit(run: MeasuredRun) -> bool:
+    """Return whether an edit sets the host's speed."""
+    return any(edit.startswith(HOST_SPEED_EDIT) for edit in run.edits)
 
 
-def _pipeline(pipeline: Pipeline, layout: Layout) -> Iterator[str]:
-    """How a step runs through stages that the trace doesn't have."""
+def _note_pipeline(pipeline: Pipeline, layout: Layout) -> Iterator[str]:
+    """Note how a step runs through stages that the trace doesn't have."""
     yield (
         f"pipeline: {pipeline}; the bubble, in which a stage waits for others, is {100 * pipeline.bubble:.0f} % of the "
         "step; --micro-batches and --pp-schedule change it; kernels and timelines are shown of all stages on one GPU"
     )
-    if pipeline.slowest > UNEVEN:
+    if pipeline.slowest > MIN_UNEVEN_STAGE_RATIO:
         yield (
             f"the slowest stage works {pipeline.slowest:.1f} times as long as the mean one: layers are split evenly, "
             "and what comes before the first and after the last layer stays on the end stages"
         )
     if pipeline.gather_us:
         yield (
-            f"the mean stage waits {duration(pipeline.gather_us)} a step for its parameters, which it gathers once its "
-            f"first input has come, up to {AHEAD} layers ahead; the interval's low end has only the first stage wait"
+            f"the mean stage waits {format_duration(pipeline.gather_us)} a step for its "
+            "parameters, which it gathers once its "
+            f"first input has come, up to {GATHER_AHEAD_LAYERS} layers ahead; the interval's low "
+            "end has only the first stage wait"
         )
-    batch = layout.dp * layout.batch * pipeline.growth
+    batch = layout.dp * layout.batch * pipeline.micro_batch_ratio
     size = "as large as" if layout.batch == 1 else f"{layout.batch:g} times as large as"
     yield f"a micro-batch is {size} a traced pass: the job's batch is {batch:g} times a rank's in the trace"
     yield (
         f"stages send each other {pipeline.send_bytes / 2**20:,.1f} MiB a micro-batch, derived from the layers' GEMMs: "
-        f"{duration(pipeline.send_us)}, {duration(HAND_OVER_US[0])} of it latency, as in published pipelines; "
-        f"the interval goes from {duration(HAND_OVER_US[1])} to {duration(HAND_OVER_US[2])}"
+        f"{format_duration(pipeline.send_us)}, {format_duration(SEND_LATENCY_US[0])} of it "
+        "latency, as in published pipelines; "
+        f"the interval goes from {format_duration(SEND_LATENCY_US[1])} to {format_duration(SEND_LATENCY_US[2])}"
     )
 
 
-def of_added(put_in_us: float, exposed_us: float, slower_us: float) -> str:
-    """What collectives that were put into a run cost it.
+def describe_inserted_collectives(inserted_us: float, exposed_us: float, slower_us: float) -> str:
+    """Describe the cost of inserted collectives.
 
     Args:
-        put_in_us: How long they take in a step.
-        exposed_us: While nothing else runs.
-        slower_us: What they take from the kernels beside the rest.
+        inserted_us: Their time in a step.
+        exposed_us: The part of it in which nothing else runs.
+        slower_us: The time by which they slow kernels that overlap the rest.
     """
-    whole = f"the inserted collectives take {duration(put_in_us)} a step"
-    if duration(exposed_us) == duration(put_in_us):
+    whole = f"the inserted collectives take {format_duration(inserted_us)} a step"
+    if format_duration(exposed_us) == format_duration(inserted_us):
         return f"{whole}, during which nothing else runs"
-    alone = f"{whole}; for {duration(exposed_us)} of it nothing else runs"
+    alone = f"{whole}; for {format_duration(exposed_us)} of it nothing else runs"
     if slower_us < 1:
         return alone
     return (
         f"{alone}, and kernels that overlap the rest are assumed to lose "
-        f"{100 * LIKELY_TAKEN:.0f} % of the GPU, {duration(slower_us)}, at most {100 * TAKEN:.0f} %"
+        f"{100 * COLLECTIVE_SM_FRACTION:.0f} % of the GPU, {format_duration(slower_us)}, at most "
+        f"{100 * MAX_COLLECTIVE_SM_FRACTION:.0f} %"
     )
 
 
-def of_memory(memory: Memory) -> str:
-    """Whether it fits, and why."""
+def describe_memory_fit(memory: MemoryFit) -> str:
+    """Describe whether the job fits into memory, and why."""
     judgement = {True: "fits into memory", False: "doesn't fit into memory", None: "may or may not fit into memory"}
     return f"{judgement[memory.fits]}: {memory.reason}"
 
 
-def of_prices(prices: Mapping[str, float], gpu: Gpu) -> Iterator[str]:
-    """That the target isn't among the GPUs that were given a price.
+def note_missing_price(prices: Mapping[str, float], gpu: Gpu) -> Iterator[str]:
+    """Note that the target has no price where other GPUs have one.
 
     Args:
         prices: Dollars for an hour of one GPU, by its canonical name.
@@ -174,30 +183,32 @@ def of_prices(prices: Mapping[str, float], gpu: Gpu) -> Iterator[str]:
         yield f"no price was given for it: --price {gpu.slug}=DOLLARS"
 
 
-def of_calibrations(calibrations: Sequence[Calibration], gpu: Gpu, same_gpu: bool) -> Iterator[str]:
-    """Which calibrations the prediction used.
+def note_calibrations(calibrations: Sequence[Calibration], gpu: Gpu, same_gpu: bool) -> Iterator[str]:
+    """Note the calibrations that the prediction used.
 
     Args:
-        calibrations: All that are kept.
+        calibrations: All stored calibrations.
         gpu: The target.
-        same_gpu: Whether it is that of the trace, whose measurements stand as they are.
+        same_gpu: Whether it is that of the trace, whose measurements are used unchanged.
     """
     for one in calibrations:
         if one.gpu == gpu.slug:
             if not same_gpu:
                 yield f"calibrated with {one.label}: {', '.join(one.families)}; --no-calibration leaves it out"
-        elif one.gpu in list_gpus() and ordered(machine(load_gpu(one.gpu)), machine(gpu)):
+        elif one.gpu in list_gpus() and is_ordered_pair(derive_hardware(load_gpu(one.gpu)), derive_hardware(gpu)):
             yield f"kept consistent with {one.gpu}, which is calibrated; --no-calibration leaves that out"
 
 
-def _collectives(run: Run, target: Target, source: SourceCluster, times: pl.DataFrame, same_gpu: bool) -> Iterator[str]:
+def _note_collectives(
+    run: MeasuredRun, target: Target, source: SourceCluster, times: pl.DataFrame, same_gpu: bool
+) -> Iterator[str]:
     ranks = target.layout.world_size if target.layout else run.trace.world_size
     if target.cluster is not None and target.cluster.gpus > ranks:
         used = "1 is" if ranks == 1 else f"{ranks:,} are"
         yield f"of the cluster's {target.cluster.gpus:,} GPUs {used} used; --world-size changes it"
     if target.cluster is not None:
-        yield from outsized(target.cluster, ranks)
-    part = share(times, "time_us", pl.col("family") == "collective")
+        yield from note_outsized_node(target.cluster, ranks)
+    part = compute_time_share(times, "time_us", pl.col("family") == "collective")
     if not part:
         return
     if target.cluster is None:
@@ -206,19 +217,20 @@ def _collectives(run: Run, target: Target, source: SourceCluster, times: pl.Data
         return
     if source.cluster is None:
         yield (
-            f"the source cluster isn't known ({source.how}): collectives take the model's time, not the measured one "
+            f"the source cluster isn't known ({source.origin}): collectives take the model's "
+            "time, not the measured one "
             "times the model's ratio; --source-cluster names it"
         )
-    elif source.how != "given":
-        yield f"the source cluster was {source.how}, {source.cluster.slug}; --source-cluster corrects it"
-    yield from _links(target.cluster, ranks)
+    elif source.origin != "given":
+        yield f"the source cluster was {source.origin}, {source.cluster.slug}; --source-cluster corrects it"
+    yield from _note_links(target.cluster, ranks)
     if "transfer_us" in times.columns:
-        yield from _unsure(run, times)
+        yield from _note_uncertain_collectives(run, times)
 
 
-def _links(cluster: Cluster, ranks: int) -> Iterator[str]:
+def _note_links(cluster: Cluster, ranks: int) -> Iterator[str]:
     if told := len(cluster.measured):
-        yield f"collectives on {cluster.slug} keep to {many(told, 'measurement')} in its file"
+        yield f"collectives on {cluster.slug} keep to {format_quantity(told, 'measurement')} in its file"
     if cluster.fabric == "pcie" and not cluster.peer_access and ranks > 1:
         yield (
             f"{cluster.gpu.name}s have no peer-to-peer access: what they exchange is assumed to go through "
@@ -227,14 +239,14 @@ def _links(cluster: Cluster, ranks: int) -> Iterator[str]:
         )
 
 
-def outsized(cluster: Cluster, ranks: int) -> Iterator[str]:
-    """A node that holds more ranks than any known one has GPUs: several nodes may be meant.
+def note_outsized_node(cluster: Cluster, ranks: int) -> Iterator[str]:
+    """Note a node with more ranks than any known node of its GPU has: several nodes may be meant.
 
     Args:
         cluster: The target.
-        ranks: Of the job there.
+        ranks: Ranks of the job there.
     """
-    known = largest_node(cluster.gpu)
+    known = find_largest_node_gpus(cluster.gpu)
     if known and min(ranks, cluster.gpus_per_node) > known:
         nodes = -(-cluster.gpus // known)
         yield (
@@ -244,30 +256,31 @@ def outsized(cluster: Cluster, ranks: int) -> Iterator[str]:
         )
 
 
-def _unsure(run: Run, times: pl.DataFrame) -> Iterator[str]:
-    """Waiting, and messages of which something had to be guessed."""
+def _note_uncertain_collectives(run: MeasuredRun, times: pl.DataFrame) -> Iterator[str]:
+    """Note collective time beyond the model's transfer, and messages with inferred sizes."""
     told = times.select("method", "transfer_us")
     rows = run.kernels.hstack(told).filter(pl.col("family") == "collective")
     beyond_us = rows.select((pl.col("dur_ns") / 1e3 - pl.col("transfer_us")).sum()).item() / run.steps.height
     if beyond_us > 1:
         yield (
-            f"collectives took {duration(beyond_us)} a step more than the trace's links explain: that is kept as "
+            f"collectives took {format_duration(beyond_us)} a step more than the trace's links "
+            "explain: that is kept as "
             "measured, whether it was waiting for other ranks or contention with other kernels"
         )
-    unsized = share(rows, "dur_ns", pl.col("bytes").is_null())
-    if unsized >= WORTH_SAYING_PCT:
+    unsized = compute_time_share(rows, "dur_ns", pl.col("bytes").is_null())
+    if unsized >= MIN_NOTED_PCT:
         yield f"{unsized:.0f} % of the collectives' time has no message size: inferred from launches and durations"
-    kept = share(rows, "dur_ns", pl.col("method") == "kept")
-    if kept >= WORTH_SAYING_PCT:
+    kept = compute_time_share(rows, "dur_ns", pl.col("method") == "kept")
+    if kept >= MIN_NOTED_PCT:
         yield f"{kept:.0f} % of the collectives' time can't be predicted and is kept as measured"
 
 
-def _older_attention(run: Run, gpu: Gpu, times: pl.DataFrame) -> Iterator[str]:
-    """Attention that can't use the target's own matrix units, as it is predicted."""
+def _note_older_attention(run: MeasuredRun, gpu: Gpu, times: pl.DataFrame) -> Iterator[str]:
+    """Note attention kernels that can't use the target's own matrix units."""
     rows = run.kernels.select("name", "family", "paged", "q_len", "kv_len").hstack(times.select("time_us"))
-    part = share(rows, "time_us", for_older_units())
-    rate = machine(gpu).rate_on_mma
-    if part >= OLDER_PCT and rate < 1:
+    part = compute_time_share(rows, "time_us", is_ampere_attention())
+    rate = derive_hardware(gpu).mma_rate_fraction
+    if part >= MIN_OLDER_ATTENTION_PCT and rate < 1:
         yield (
             f"FlashAttention 2 ({part:.0f} % of GPU time there) is written for an A100 and reaches at most "
             f"{100 * rate:.0f} % of what {gpu.slug}'s tensor cores can do: cuDNN's attention, or FlashAttention 3 "
@@ -275,11 +288,11 @@ def _older_attention(run: Run, gpu: Gpu, times: pl.DataFrame) -> Iterator[str]:
         )
 
 
-def _substitutions(target: Resolution, times: pl.DataFrame) -> Iterator[str]:
-    """Precisions that the target lacks, and what the estimate uses in their place."""
+def _note_dtype_substitutions(target: Resolution, times: pl.DataFrame) -> Iterator[str]:
+    """Note precisions that the target lacks, and the ones that the estimate uses instead."""
     substituted = times.drop_nulls("runs_as").select("dtype", "runs_as").unique().sort("dtype", "runs_as")
     for dtype, runs_as in substituted.iter_rows():
         if dtype.endswith("tf32") or target.gpu.supports(dtype):  # a GPU without TF32 runs the same program in fp32
             continue
-        part = share(times, "time_us", (pl.col("dtype") == dtype) & (pl.col("runs_as") == runs_as))
+        part = compute_time_share(times, "time_us", (pl.col("dtype") == dtype) & (pl.col("runs_as") == runs_as))
         yield f"{target.gpu.name} has no {dtype}: not runnable as is; {part:.0f} % of GPU time estimated in {runs_as}"

@@ -1,4 +1,4 @@
-"""A job of one stage on a target where it has several: what its ranks see of each other, and what a step becomes."""
+"""Treat a one-stage job on a target where it has several stages: the layout within a stage, and the step time."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,28 +6,28 @@ from dataclasses import replace
 import polars as pl
 
 from tracekit.arrays import Floats
-from tracekit.prediction.layout import Layout
+from tracekit.parallelism.layout import Layout
+from tracekit.parallelism.pipeline_parallel import Pipeline, predict_pipeline
 from tracekit.prediction.model import Target
-from tracekit.prediction.pipeline import Pipeline, pipelined
 from tracekit.replay.engine import Timeline
-from tracekit.replay.measure import StepTime
-from tracekit.replay.run import Run
+from tracekit.replay.step_time import StepTime
+from tracekit.run import MeasuredRun
 
 
-def of_one_stage(layouts: tuple[Layout, Layout] | None) -> tuple[Layout, Layout] | None:
-    """The change that the ranks of each stage see among themselves, where the stages are new.
+def get_stage_layouts(layouts: tuple[Layout, Layout] | None) -> tuple[Layout, Layout] | None:
+    """Return the layouts of one stage's ranks, where the stages are new.
 
     Args:
-        layouts: Of the trace, and on the target; None where it stays.
+        layouts: Layouts of the trace and on the target; None where the layout stays.
     """
     if layouts is None or not layouts[0].pp == 1 < layouts[1].pp:
         return layouts
-    old, stage = layouts[0], layouts[1].of_one_stage
+    old, stage = layouts[0], layouts[1].stage_layout
     return None if old == stage and not old.sharded else (old, stage)
 
 
-def staged(
-    run: Run, lines: Sequence[Timeline], target: Target, layouts: tuple[Layout, Layout] | None
+def split_into_stages(
+    run: MeasuredRun, lines: Sequence[Timeline], target: Target, layouts: tuple[Layout, Layout] | None
 ) -> tuple[Pipeline | None, Sequence[Floats | float]]:
     """The pipeline that a job becomes, if it does, and how much longer that makes the steps of each timeline.
 
@@ -35,44 +35,49 @@ def staged(
         run: The measured run.
         lines: Its replays with the target's times.
         target: Where it is to run.
-        layouts: Of the trace, and on the target; None where it stays.
+        layouts: Layouts of the trace and on the target; None where the layout stays.
+
+    Returns:
+        The pipeline, None without; and the factor on the step of each timeline.
 
     Raises:
-        LayoutError: The job can't be cut into such stages.
+        LayoutError: The job can't be split into such stages.
     """
     if layouts is None or target.cluster is None or not layouts[0].pp == 1 < layouts[1].pp:
         return None, (1.0,) * len(lines)
-    return pipelined(run, lines, layouts[1], target.cluster)
+    return predict_pipeline(run, lines, layouts[1], target.cluster)
 
 
-def growth(layouts: tuple[Layout, Layout] | None, pipeline: Pipeline | None) -> float:
-    """What the job works through in a step of another layout, over what it does in the trace.
+def compute_batch_ratio(layouts: tuple[Layout, Layout] | None, pipeline: Pipeline | None) -> float:
+    """Compute what the job processes in a step of another layout, relative to the trace.
 
     Args:
-        layouts: Of the trace, and on the target; None where it stays.
-        pipeline: That it becomes, if it does.
+        layouts: Layouts of the trace and on the target; None where the layout stays.
+        pipeline: The pipeline, if the job becomes one.
     """
     if layouts is None:
         return 1.0
     old, new = layouts
-    return new.dp * new.batch / (old.dp * old.batch) * (pipeline.growth if pipeline else 1.0)
+    return new.dp * new.batch / (old.dp * old.batch) * (pipeline.micro_batch_ratio if pipeline else 1.0)
 
 
-def worked(step: StepTime, step_time_us: float, pipeline: Pipeline | None, layout: Layout | None) -> StepTime:
-    """A step that lasts so long; in a pipeline, a GPU's times are those of its part of the work.
+def scale_to_pipeline_step(
+    step: StepTime, step_time_us: float, pipeline: Pipeline | None, layout: Layout | None
+) -> StepTime:
+    """Scale a one-stage step to the pipeline's step time; its GPU times become those of a stage's part of the work.
 
     Args:
-        step: Of one stage.
-        step_time_us: How long the step of the whole pipeline takes.
-        pipeline: That the job becomes, if it does.
-        layout: On the target.
+        step: The step of one stage.
+        step_time_us: Step time of the whole pipeline.
+        pipeline: The pipeline, if the job becomes one.
+        layout: Layout on the target.
     """
     if pipeline is not None and layout is not None:
-        often = pipeline.passed if layout.tp * layout.ep > 1 else 1 / pipeline.stages
+        often = pipeline.stage_pass_ratio if layout.tp * layout.ep > 1 else 1 / pipeline.stages
         exposed_us = step.exposed_comm_us * often + pipeline.gather_us
         step = replace(
             step,
-            kernel_time_us=(step.kernel_time_us - step.exposed_comm_us) * pipeline.work + exposed_us,
+            kernel_time_us=(step.kernel_time_us - step.exposed_comm_us) * pipeline.stage_work_ratio + exposed_us,
             exposed_comm_us=exposed_us,
             waiting_us=step.waiting_us * often,
         )
@@ -83,13 +88,15 @@ def worked(step: StepTime, step_time_us: float, pipeline: Pipeline | None, layou
     )
 
 
-def meetings(pipeline: Pipeline | None, in_passes: pl.Expr) -> pl.Expr:
-    """How often a stage does each collective, over the trace: those that aren't in its passes come once a step.
+def count_collectives_per_step(pipeline: Pipeline | None, in_passes: pl.Expr) -> pl.Expr:
+    """Count each collective per step of a stage, relative to the trace.
+
+    Collectives outside the passes run once a step.
 
     Args:
-        pipeline: That the job becomes, if it does.
-        in_passes: Which collectives are in them.
+        pipeline: The pipeline, if the job becomes one.
+        in_passes: Selects the collectives in the passes.
     """
     if pipeline is None:
         return pl.lit(1.0)
-    return pl.when(in_passes).then(pipeline.passed).otherwise(1 / pipeline.stages)
+    return pl.when(in_passes).then(pipeline.stage_pass_ratio).otherwise(1 / pipeline.stages)

@@ -1,6 +1,6 @@
-"""Recording: PyTorch's profiler with the options that a prediction needs, and the facts that it doesn't note.
+"""Record a trace: PyTorch's profiler with the options that a prediction needs, and facts that it doesn't record.
 
-Needs PyTorch and nothing else of tracekit's requirements, so that it runs where the training runs.
+Needs PyTorch and none of tracekit's other requirements, so that it runs where the training runs.
 """
 
 from tracekit.errors import TracekitError

@@ -1,4 +1,4 @@
-"""How long steps take without the profiler."""
+"""Time steps without the profiler."""
 
 import time
 
@@ -6,14 +6,14 @@ import torch
 
 
 class StepClock:
-    """Times steps where the GPU ends them, without making the CPU wait between them."""
+    """Times steps at their end on the GPU, without synchronizing the CPU between them."""
 
     def __init__(self) -> None:
         self._events: list[torch.cuda.Event] = []
         self._moments: list[float] = []
 
-    def mark(self) -> None:
-        """A step ends here."""
+    def mark_step_end(self) -> None:
+        """Mark the end of a step."""
         if torch.cuda.is_available():
             event = torch.cuda.Event(enable_timing=True)
             event.record()
@@ -21,8 +21,8 @@ class StepClock:
         else:
             self._moments.append(time.perf_counter())
 
-    def steps_us(self) -> list[float]:
-        """Each step's time between two marks, in microseconds; waits for the GPU."""
+    def compute_step_times_us(self) -> list[float]:
+        """Return the time between each two marks in microseconds; synchronizes with the GPU."""
         if not self._events:
             return [1e6 * (after - before) for before, after in zip(self._moments, self._moments[1:], strict=False)]
         self._events[-1].synchronize()

@@ -1,6 +1,6 @@
-"""What a prediction wants to know about the machine and PyTorch's settings, and no trace tells.
+"""Collect facts about the machine and PyTorch's settings that a prediction needs and that no trace records.
 
-No host name, user, path or address: only what decides how long a kernel, a launch or a message takes.
+Only what determines the time of a kernel, a launch or a message is collected: no host name, user, path or address.
 """
 
 import os
@@ -13,9 +13,9 @@ import torch
 
 Facts = dict[str, object]
 
-SCHEMA = 1
-# Settings that change speed; other variables may hold names and addresses.
-VARIABLES = (
+SCHEMA_VERSION = 1
+# Environment variables that affect speed; other variables may hold names and addresses.
+SPEED_VARIABLES = (
     "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_LAUNCH_BLOCKING", "CUDA_MODULE_LOADING", "HIP_FORCE_DEV_KERNARG",
     "NCCL_ALGO", "NCCL_BUFFSIZE", "NCCL_CROSS_NIC", "NCCL_IB_DISABLE", "NCCL_MAX_NCHANNELS", "NCCL_MIN_NCHANNELS",
     "NCCL_NET_GDR_LEVEL", "NCCL_NTHREADS", "NCCL_NVLS_ENABLE", "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_PROTO",
@@ -26,22 +26,28 @@ NVIDIA_FIELDS = (
     "driver_version", "clocks.max.sm", "clocks.max.mem", "clocks.sm", "power.limit", "power.max_limit",
     "ecc.mode.current", "pcie.link.gen.max", "pcie.link.width.max", "temperature.gpu", "clocks_event_reasons.active",
 )  # fmt: skip
-LONGEST_S = 10
+COMMAND_TIMEOUT_S = 10
 
 
-def collect() -> Facts:
-    """All of them, as plain data for the trace's metadata."""
-    return {"schema": SCHEMA, "gpu": _gpu(), "host": _host(), "link": _link(), "software": _software()}
+def collect_facts() -> Facts:
+    """Collect all facts, as plain data for the trace's metadata."""
+    return {
+        "schema": SCHEMA_VERSION,
+        "gpu": _read_gpu(),
+        "host": _read_host(),
+        "link": _read_topology(),
+        "software": _read_software(),
+    }
 
 
-def forget_peak() -> None:
-    """From here on :func:`memory` counts anew."""
+def reset_peak_memory() -> None:
+    """Reset the peak of :func:`read_peak_memory`."""
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
 
 
-def memory() -> Facts:
-    """The most that the program has taken of the GPU's memory since :func:`forget_peak`, in bytes."""
+def read_peak_memory() -> Facts:
+    """Return the program's peak GPU memory since :func:`reset_peak_memory`, in bytes."""
     if not torch.cuda.is_available():
         return {}
     return {
@@ -51,7 +57,7 @@ def memory() -> Facts:
     }
 
 
-def _gpu() -> Facts:
+def _read_gpu() -> Facts:
     if not torch.cuda.is_available():
         return {}
     index = torch.cuda.current_device()
@@ -61,27 +67,29 @@ def _gpu() -> Facts:
         "sms": facts.multi_processor_count,
         "memory_bytes": facts.total_memory,
         "compute_capability": f"{facts.major}.{facts.minor}",
-        **_asked_of_driver(getattr(facts, "uuid", None)),
+        **_query_driver(getattr(facts, "uuid", None)),
     }
 
 
-def _asked_of_driver(uuid: object) -> Facts:
-    """Clocks, power limit and driver as ``nvidia-smi`` tells them; nothing where it isn't there.
+def _query_driver(uuid: object) -> Facts:
+    """Query clocks, power limit and driver version from ``nvidia-smi``; empty if it isn't installed.
 
     Args:
-        uuid: Which GPU; ``None`` before PyTorch 2.5, which doesn't tell.
+        uuid: UUID of the GPU; ``None`` before PyTorch 2.5, which doesn't provide it.
     """
     if uuid is None:
         return {}
-    line = _output("nvidia-smi", f"--id=GPU-{uuid}", f"--query-gpu={','.join(NVIDIA_FIELDS)}", "--format=csv,noheader")
+    line = _run_command(
+        "nvidia-smi", f"--id=GPU-{uuid}", f"--query-gpu={','.join(NVIDIA_FIELDS)}", "--format=csv,noheader"
+    )
     values = [value.strip() for value in line.split(",")]
     return dict(zip(NVIDIA_FIELDS, values, strict=True)) if len(values) == len(NVIDIA_FIELDS) else {}
 
 
-def _host() -> Facts:
+def _read_host() -> Facts:
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
-        "cpu": _cpu_name(),
+        "cpu": _read_cpu_name(),
         "cores": os.cpu_count(),
         "usable_cores": usable,
         "system": platform.system(),
@@ -89,7 +97,7 @@ def _host() -> Facts:
     }
 
 
-def _cpu_name() -> str:
+def _read_cpu_name() -> str:
     listing = Path("/proc/cpuinfo")
     if not listing.is_file():
         return platform.processor()
@@ -97,13 +105,13 @@ def _cpu_name() -> str:
     return next(names, platform.processor())
 
 
-def _link() -> Facts:
-    """How the GPUs of this machine are joined, as ``nvidia-smi topo -m`` draws it."""
+def _read_topology() -> Facts:
+    """Return how the GPUs of this machine are connected, as ``nvidia-smi topo -m`` prints it."""
     facts: Facts = {"gpus": torch.cuda.device_count(), "local_world_size": os.environ.get("LOCAL_WORLD_SIZE")}
-    return facts | ({"topology": _output("nvidia-smi", "topo", "-m")} if torch.cuda.device_count() > 1 else {})
+    return facts | ({"topology": _run_command("nvidia-smi", "topo", "-m")} if torch.cuda.device_count() > 1 else {})
 
 
-def _software() -> Facts:
+def _read_software() -> Facts:
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -115,25 +123,25 @@ def _software() -> Facts:
         "cudnn_tf32": torch.backends.cudnn.allow_tf32,
         "matmul_precision": torch.get_float32_matmul_precision(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
-        "variables": dict(_variables()),
+        "variables": dict(_iter_variables()),
     }
 
 
 def _has_nccl() -> bool:
-    """PyTorch for Windows has none."""
+    """Return whether PyTorch has NCCL; builds for Windows don't."""
     return torch.cuda.is_available() and torch.distributed.is_available() and torch.distributed.is_nccl_available()
 
 
-def _variables() -> Iterator[tuple[str, str]]:
-    for name in VARIABLES:
+def _iter_variables() -> Iterator[tuple[str, str]]:
+    for name in SPEED_VARIABLES:
         if name in os.environ:
             yield name, os.environ[name]
 
 
-def _output(*command: str) -> str:
-    """What a command prints; blank where it isn't there or fails."""
+def _run_command(*command: str) -> str:
+    """Return what a command prints; empty if it is missing or fails."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=True)
     except (OSError, subprocess.SubprocessError):
         return ""
     return done.stdout.strip()

@@ -1,4 +1,4 @@
-"""Which of a program's steps are skipped, timed and recorded."""
+"""Plan which of a program's steps are skipped, timed and recorded."""
 
 from dataclasses import dataclass
 
@@ -6,13 +6,13 @@ from tracekit.errors import TracekitError
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """How many steps each stage takes, in this order.
+class RecordingPlan:
+    """Number of steps of each stage, in this order.
 
     Attributes:
-        wait: Steps left alone: the first ones load kernels, allocate and choose algorithms.
-        timed: Steps timed without the profiler.
-        warmup: Steps that the profiler throws away, as its own start slows them.
+        wait: Steps that are skipped: the first ones load kernels, allocate memory and choose algorithms.
+        timed: Steps that are timed without the profiler.
+        warmup: Steps that the profiler discards, as its own start slows them down.
         active: Steps that it records.
     """
 
@@ -25,7 +25,7 @@ class Plan:
         """Refuse counts that record nothing.
 
         Raises:
-            TracekitError: A count is negative, or nothing would be recorded.
+            TracekitError: A count is negative, or no step would be recorded.
         """
         if min(self.wait, self.timed, self.warmup, self.active - 1) < 0:
             raise TracekitError(
@@ -33,22 +33,22 @@ class Plan:
             )
 
     @property
-    def profiled_from(self) -> int:
-        """The step before which the profiler starts."""
+    def first_profiled_step(self) -> int:
+        """Index of the step before which the profiler starts."""
         return self.wait + self.timed
 
     @property
-    def recorded_from(self) -> int:
-        """The first step that is recorded."""
-        return self.profiled_from + self.warmup
+    def first_recorded_step(self) -> int:
+        """Index of the first recorded step."""
+        return self.first_profiled_step + self.warmup
 
     @property
-    def total(self) -> int:
-        """Steps that a program must take until its trace is complete."""
-        return self.recorded_from + self.active
+    def total_steps(self) -> int:
+        """Number of steps that a program must take until its trace is complete."""
+        return self.first_recorded_step + self.active
 
     def __str__(self) -> str:
-        """In words."""
+        """Describe the plan in words."""
         return (
             f"{self.wait} steps of warm-up, {self.timed} timed without the profiler, {self.warmup} to warm it up, "
             f"{self.active} recorded"

@@ -1,4 +1,4 @@
-"""The recorder: counts a program's steps, and runs the profiler over some of them."""
+"""Record a program: count its steps and run the profiler over some of them."""
 
 import atexit
 import json
@@ -17,7 +17,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 from tracekit.errors import TracekitError
 from tracekit.recording import facts
 from tracekit.recording.clock import StepClock
-from tracekit.recording.plan import Plan
+from tracekit.recording.plan import RecordingPlan
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -26,23 +26,23 @@ METADATA_KEY = "tracekit"
 
 
 class RecordingError(TracekitError):
-    """Nothing was recorded, or it can't be written."""
+    """Nothing was recorded, or the recording can't be written."""
 
 
 class Recording:
-    """Records some steps of a program: a context manager whose :meth:`step` ends each, or a decorator of a step.
+    """Records some steps of a program: a context manager whose :meth:`step` ends each step, or a decorator of a step.
 
-    After the last recorded step it is idle, and the program goes on at its own speed.
+    After the last recorded step it is idle, and the program continues at its normal speed.
 
     Args:
-        folder: Where the trace goes, a file per rank.
-        name: The file's name without suffixes.
+        folder: Where the traces are written, one file per rank.
+        name: Name of the file without suffixes.
         plan: How many steps are skipped, timed and recorded.
         overwrite: Whether a trace of that name may be replaced.
-        quiet: Whether to say nothing on stderr.
+        quiet: Whether to print nothing on stderr.
 
     Raises:
-        RecordingError: A trace of that name is there already, or the folder can't be made.
+        RecordingError: A trace of that name already exists, or the folder can't be created.
     """
 
     def __init__(
@@ -50,11 +50,11 @@ class Recording:
         folder: str | os.PathLike[str] = "traces",
         *,
         name: str = "trace",
-        plan: Plan | None = None,
+        plan: RecordingPlan | None = None,
         overwrite: bool = False,
         quiet: bool = False,
     ) -> None:
-        self.plan = plan or Plan()
+        self.plan = plan or RecordingPlan()
         self.steps_seen = 0
         self._quiet = quiet
         self._overwrite = overwrite
@@ -68,43 +68,43 @@ class Recording:
 
     @property
     def path(self) -> Path | None:
-        """The trace that was written; ``None`` until then."""
+        """Path of the written trace; ``None`` until it is written."""
         return self._path
 
     @property
     def is_complete(self) -> bool:
-        """Whether all steps that were to be recorded are."""
-        return self.steps_seen >= self.plan.total
+        """Whether all planned steps are recorded."""
+        return self.steps_seen >= self.plan.total_steps
 
     def __enter__(self) -> Self:
-        """Begin counting steps."""
+        """Begin to count steps."""
         self._check_folder()
-        self._say(str(self.plan))
+        self._print(str(self.plan))
         if not torch.cuda.is_available():
-            self._say("PyTorch finds no GPU on this machine: nothing can be predicted from what is recorded here")
+            self._print("PyTorch finds no GPU on this machine: nothing can be predicted from what is recorded here")
         self._is_open = True
-        atexit.register(self._at_exit)
-        self._before(0)
+        atexit.register(self._on_exit)
+        self._prepare_step(0)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Write what was recorded if the program ended early, and grade it.
+        """Write the recording if the program ended early, and grade it.
 
         Raises:
             RecordingError: The program took too few steps to record any.
         """
-        self._end()
+        self._stop()
         if self._path is not None:
-            self._grade(self._path)
+            self._print_grade(self._path)
         elif error is None:
-            raise self._too_few()
+            raise self._make_too_few_steps_error()
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """A function each of whose calls is a step; the trace is written as soon as enough of them were made.
+        """Return a function each of whose calls is a step; the trace is written once enough steps were made.
 
-        Where the program ends before that, what was recorded until then.
+        If the program ends earlier, the steps recorded until then are written.
         """
 
         @wraps(function)
@@ -121,70 +121,73 @@ class Recording:
         return step
 
     def step(self) -> None:
-        """A step ends here."""
+        """End a step."""
         if self.is_complete:
             return
         self.steps_seen += 1
         if self._profiler is not None:
             if self.is_complete:
-                self._close()
+                self._close_profiler()
                 return
             self._profiler.step()
-        self._before(self.steps_seen)
+        self._prepare_step(self.steps_seen)
 
-    def _at_exit(self) -> None:
-        """A profiler that still runs when Python ends takes the process down with it."""
-        self._end()
+    def _on_exit(self) -> None:
+        """Stop the profiler when Python exits; a profiler that still runs then crashes the process."""
+        self._stop()
         if self._path is None:
-            self._say(str(self._too_few()))
+            self._print(str(self._make_too_few_steps_error()))
 
-    def _end(self) -> None:
+    def _stop(self) -> None:
         self._is_open = False
-        atexit.unregister(self._at_exit)
+        atexit.unregister(self._on_exit)
         if self._profiler is not None:
-            self._close()
+            self._close_profiler()
 
-    def _too_few(self) -> RecordingError:
-        needed = self.plan.recorded_from + 1
+    def _make_too_few_steps_error(self) -> RecordingError:
+        needed = self.plan.first_recorded_step + 1
         return RecordingError(
             f"The program took {self.steps_seen} steps, and recording begins with step {needed}.",
             "Let it take more, or record earlier: wait=1, timed=0, warmup=1, active=1 takes three.",
         )
 
-    def _before(self, step: int) -> None:
+    def _prepare_step(self, step: int) -> None:
         plan = self.plan
-        if plan.timed and plan.wait <= step <= plan.profiled_from:
-            self._clock.mark()
-        if step == plan.profiled_from:
-            self._step_times_us = self._clock.steps_us()
+        if plan.timed and plan.wait <= step <= plan.first_profiled_step:
+            self._clock.mark_step_end()
+        if step == plan.first_profiled_step:
+            self._step_times_us = self._clock.compute_step_times_us()
             self._open_profiler()
 
     def _open_profiler(self) -> None:
-        """Its own schedule is told one step more than is recorded, so that only :meth:`_close` ends the recording."""
-        self._facts = facts.collect() | {"unprofiled_step_us": self._step_times_us}
-        facts.forget_peak()
+        """Start the profiler.
+
+        Its schedule has one active step more than is recorded, so that only :meth:`_close_profiler` ends the recording.
+        """
+        self._facts = facts.collect_facts() | {"unprofiled_step_us": self._step_times_us}
+        facts.reset_peak_memory()
         self._profiler = profile(
-            activities=_activities(),
+            activities=_get_activities(),
             schedule=schedule(wait=0, warmup=self.plan.warmup, active=self.plan.active + 1, repeat=1),
             record_shapes=True,
-            on_trace_ready=self._write,
-            experimental_config=_experimental(),
+            on_trace_ready=self._write_trace,
+            experimental_config=_make_experimental_config(),
         )
         self._profiler.start()
 
-    def _close(self) -> None:
-        """End the recording; the profiler writes if it had come to record."""
+    def _close_profiler(self) -> None:
+        """Stop the profiler; it writes the trace if at least one step was recorded."""
         profiler = self._profiler
         assert profiler is not None
         self._profiler = None
-        if self.steps_seen > self.plan.recorded_from:
-            profiler.add_metadata_json(METADATA_KEY, json.dumps(self._facts | {"memory": facts.memory()}))
+        if self.steps_seen > self.plan.first_recorded_step:
+            profiler.add_metadata_json(METADATA_KEY, json.dumps(self._facts | {"memory": facts.read_peak_memory()}))
         else:
             profiler.on_trace_ready = None
         profiler.stop()
 
-    def _write(self, profiler: profile) -> None:
-        path = self._target()
+    def _write_trace(self, profiler: profile) -> None:
+        path = self._get_output_path()
         partial = path.with_name(f".{os.getpid()}.{path.name}")
         try:
             profiler.export_chrome_trace(str(partial))
@@ -193,9 +196,9 @@ class Recording:
             partial.unlink(missing_ok=True)
             raise RecordingError(f"{path} can't be written: {error.strerror}.", "Is the disk full?") from error
         self._path = path
-        self._say(f"wrote {path}, {path.stat().st_size / 1e3:,.0f} kB{self._timing()}")
+        self._print(f"wrote {path}, {path.stat().st_size / 1e3:,.0f} kB{self._describe_step_time()}")
 
-    def _timing(self) -> str:
+    def _describe_step_time(self) -> str:
         if not self._step_times_us:
             return ""
         times = sorted(self._step_times_us)
@@ -206,52 +209,52 @@ class Recording:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RecordingError(f"{self._folder} can't be made: {error.strerror}.") from error
-        if self._target().exists() and not self._overwrite:
+        if self._get_output_path().exists() and not self._overwrite:
             hint = "Choose another folder, or overwrite it: --force in front of the script, overwrite=True in Python."
-            raise RecordingError(f"{self._target()} exists already.", hint)
+            raise RecordingError(f"{self._get_output_path()} exists already.", hint)
 
-    def _target(self) -> Path:
-        rank = _rank()
+    def _get_output_path(self) -> Path:
+        rank = _get_rank()
         return self._folder / (f"{self._name}.json.gz" if rank is None else f"{self._name}_rank{rank}.json.gz")
 
-    def _grade(self, path: Path) -> None:
-        """What ``tracekit doctor`` says, on the first rank, where tracekit's own requirements are installed."""
-        if self._quiet or _rank():
+    def _print_grade(self, path: Path) -> None:
+        """Print the grade of ``tracekit doctor`` on the first rank, if tracekit's own requirements are installed."""
+        if self._quiet or _get_rank():
             return
         try:
             from tracekit.doctor import examine
             from tracekit.ingest import load
-            from tracekit.replay.run import prepare
+            from tracekit.run import prepare_run
         except ImportError:
-            self._say(f"see how good it is where tracekit is installed: tracekit doctor {path}")
+            self._print(f"see how good it is where tracekit is installed: tracekit doctor {path}")
             return
         try:
             trace = load(str(path), cache=False)
-            diagnosis = examine(trace, prepare(trace))
+            diagnosis = examine(trace, prepare_run(trace))
         except TracekitError as error:
-            self._say(str(error))
+            self._print(str(error))
             return
         best = f": {diagnosis.best.fix}" if diagnosis.best else ""
-        self._say(f"grade {diagnosis.grade}{best}")
+        self._print(f"grade {diagnosis.grade}{best}")
 
-    def _say(self, text: str) -> None:
-        if not self._quiet and not _rank():
+    def _print(self, text: str) -> None:
+        if not self._quiet and not _get_rank():
             print(f"tracekit: {text}", file=sys.stderr)  # noqa: T201
 
 
-def _rank() -> int | None:
-    """Rank in a distributed job; ``None`` outside one."""
+def _get_rank() -> int | None:
+    """Return the rank in a distributed job; ``None`` outside one."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank()
     return int(os.environ["RANK"]) if os.environ.get("RANK", "").isdigit() else None
 
 
-def _activities() -> list[ProfilerActivity]:
+def _get_activities() -> list[ProfilerActivity]:
     return [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
 
 
-def _experimental() -> Any:
-    """Recorded waits and no event list in Python, where this PyTorch knows them."""
+def _make_experimental_config() -> Any:
+    """Enable sync events and disable the Python event list, if this PyTorch version supports these options."""
     wanted: dict[str, Any] = {"enable_cuda_sync_events": torch.version.hip is None, "trace_only": True}
     known = _ExperimentalConfig.__init__.__doc__ or ""
     return _ExperimentalConfig(**{option: value for option, value in wanted.items() if option in known})

@@ -1,4 +1,4 @@
-"""Records a script that knows nothing of profilers: its steps are told from the optimizer or the model."""
+"""Record a script without changing it: the steps are detected from its optimizer or model."""
 
 import runpy
 import sys
@@ -19,18 +19,18 @@ from tracekit.recording.recorder import Recording, RecordingError
 
 
 class StepEnd(StrEnum):
-    """What ends a step."""
+    """The event that ends a step."""
 
     AUTO = "auto"
     OPTIMIZER = "optimizer"
     FORWARD = "forward"
 
 
-class _Finished(SystemExit):
-    """Ends the script: its trace is complete."""
+class _RecordingFinished(SystemExit):
+    """Raised to end the script once its trace is complete."""
 
 
-def run(
+def run_script(
     script: str,
     arguments: Sequence[str],
     recording: Recording,
@@ -43,16 +43,16 @@ def run(
 
     Args:
         script: Its path, or the name of a module.
-        arguments: What it finds in ``sys.argv`` after its own name.
-        recording: Where to.
+        arguments: The script's ``sys.argv`` after its own name.
+        recording: The recording that counts the steps.
         as_module: Whether ``script`` is a module, as after ``python -m``.
-        step_end: What ends a step: an ``optimizer.step()``, a call of the first model that the script calls, or what
-            of both it turns out to do.
-        keep_running: Whether the script goes on after its trace is complete.
+        step_end: The event that ends a step: an ``optimizer.step()``, a call of the first model that the script
+            calls, or automatically one of the two.
+        keep_running: Whether the script continues after its trace is complete.
 
     Raises:
         RecordingError: There is no such script, or it took too few steps.
-        SystemExit: The script ended with an exit code; after an error of its own, which is printed, with 1.
+        SystemExit: The script ended with an exit code; with 1 after an error of its own, which is printed.
     """
     if not as_module and not Path(script).is_file():
         raise RecordingError(f"{script}: there is no such script.", "A module is named with -m.")
@@ -60,15 +60,15 @@ def run(
     def end_step() -> None:
         recording.step()
         if recording.is_complete and not keep_running:
-            raise _Finished(0)
+            raise _RecordingFinished(0)
 
-    with recording, _arguments(script, arguments, as_module), _hooks(end_step, step_end) as steps:
+    with recording, _replace_argv(script, arguments, as_module), _install_hooks(end_step, step_end) as steps:
         try:
             if as_module:
                 runpy.run_module(script, run_name="__main__", alter_sys=True)
             else:
                 runpy.run_path(script, run_name="__main__")
-        except _Finished:
+        except _RecordingFinished:
             pass
         except SystemExit as end:
             if end.code:
@@ -76,13 +76,13 @@ def run(
         except TracekitError:
             raise
         except Exception as error:
-            _print(error)
+            _print_script_error(error)
             raise SystemExit(1) from error
-        steps.check(recording.steps_seen)
+        steps.check_step_count(recording.steps_seen)
 
 
-def _print(error: Exception) -> None:
-    """What Python prints of a script's error: where it arose in the script, and in what that calls."""
+def _print_script_error(error: Exception) -> None:
+    """Print a script's error as Python would, without the frames of tracekit and ``runpy``."""
     frames = error.__traceback__
     while frames and frames.tb_frame.f_globals.get("__name__") in (__name__, "runpy"):
         frames = frames.tb_next
@@ -90,8 +90,8 @@ def _print(error: Exception) -> None:
 
 
 @contextmanager
-def _arguments(script: str, arguments: Sequence[str], as_module: bool) -> Iterator[None]:
-    """``sys.argv`` and ``sys.path`` as the script would find them."""
+def _replace_argv(script: str, arguments: Sequence[str], as_module: bool) -> Iterator[None]:
+    """Set ``sys.argv`` and ``sys.path`` as the script expects them, and restore them afterwards."""
     argv, path = sys.argv, list(sys.path)
     sys.argv = [script, *arguments]
     sys.path.insert(0, str(Path.cwd() if as_module else Path(script).resolve().parent))
@@ -102,19 +102,19 @@ def _arguments(script: str, arguments: Sequence[str], as_module: bool) -> Iterat
 
 
 @contextmanager
-def _hooks(end_step: Callable[[], None], step_end: StepEnd) -> Iterator["_Steps"]:
-    """Calls ``end_step`` at the end of every step while it lasts."""
-    steps = _Steps(end_step, step_end)
+def _install_hooks(end_step: Callable[[], None], step_end: StepEnd) -> Iterator["_StepWatcher"]:
+    """Call ``end_step`` at the end of every step while the context lasts."""
+    steps = _StepWatcher(end_step, step_end)
     try:
         yield steps
     finally:
-        steps.remove()
+        steps.remove_hooks()
 
 
-class _Steps:
+class _StepWatcher:
     """Watches optimizers and the first model that is called.
 
-    A hook on every module would slow each call down, so only the outermost one keeps a hook.
+    A hook on every module would slow down each call, so only the outermost module keeps a hook.
     """
 
     def __init__(self, end_step: Callable[[], None], step_end: StepEnd) -> None:
@@ -123,16 +123,16 @@ class _Steps:
         self._kept_gradients = False
         self._handles: dict[str, Any] = {}
         if step_end is not StepEnd.FORWARD:
-            self._handles["optimizer"] = register_optimizer_step_post_hook(self._after_optimizer)
+            self._handles["optimizer"] = register_optimizer_step_post_hook(self._on_optimizer_step)
         if step_end is not StepEnd.OPTIMIZER:
             self._always = step_end is StepEnd.FORWARD
-            self._handles["first call"] = register_module_forward_pre_hook(self._at_first_call)
+            self._handles["first call"] = register_module_forward_pre_hook(self._on_first_call)
 
-    def check(self, ended: int) -> None:
-        """Whether steps ended, so many of them, as far as the model was called.
+    def check_step_count(self, ended: int) -> None:
+        """Check that steps ended if the model was called.
 
         Raises:
-            RecordingError: None did, as all calls kept gradients.
+            RecordingError: No step ended, as all calls kept gradients.
         """
         if self._kept_gradients and not ended:
             raise RecordingError(
@@ -140,30 +140,30 @@ class _Steps:
                 "Say --step-end forward, or run the inference under torch.no_grad().",
             )
 
-    def remove(self) -> None:
-        """Leave PyTorch as it was."""
+    def remove_hooks(self) -> None:
+        """Remove all hooks."""
         for handle in self._handles.values():
             handle.remove()
         self._handles.clear()
 
-    def _forget(self, name: str) -> None:
+    def _remove_hook(self, name: str) -> None:
         if name in self._handles:
             self._handles.pop(name).remove()
 
-    def _after_optimizer(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
-        """Of several optimizers the first one's step counts."""
-        self._forget("first call")
-        self._forget("model")
+    def _on_optimizer_step(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
+        """End a step if this is the first optimizer; further optimizers don't count."""
+        self._remove_hook("first call")
+        self._remove_hook("model")
         if self._optimizer in (None, optimizer):
             self._optimizer = optimizer
             self._end_step()
 
-    def _at_first_call(self, model: nn.Module, args: object) -> None:
-        self._forget("first call")
-        self._handles["model"] = model.register_forward_hook(self._after_forward)
+    def _on_first_call(self, model: nn.Module, args: object) -> None:
+        self._remove_hook("first call")
+        self._handles["model"] = model.register_forward_hook(self._on_forward_end)
 
-    def _after_forward(self, model: nn.Module, args: object, output: object) -> None:
-        """A pass that keeps no gradients is a whole step."""
+    def _on_forward_end(self, model: nn.Module, args: object, output: object) -> None:
+        """End a step after a forward pass that keeps no gradients."""
         if self._always or not torch.is_grad_enabled():
             self._end_step()
         else:

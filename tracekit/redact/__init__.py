@@ -1,6 +1,6 @@
-"""A trace without what tells whose it is, but with all that predictions need."""
+"""Redact a trace: remove what identifies its owner, and keep what predictions need."""
 
 from tracekit.redact.files import redact
-from tracekit.redact.words import REDACTED, Removed
+from tracekit.redact.patterns import REDACTED, RedactionSummary
 
-__all__ = ["REDACTED", "Removed", "redact"]
+__all__ = ["REDACTED", "RedactionSummary", "redact"]

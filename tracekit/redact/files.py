@@ -1,4 +1,4 @@
-"""A trace file to a redacted one."""
+"""Write a redacted copy of a trace file."""
 
 import codecs
 import gzip
@@ -11,37 +11,37 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Raw
 
-from tracekit import outputs
+from tracekit import output_files
 from tracekit.errors import DamagedTraceError, NotATraceError, OutputError, TraceError, TraceTooLargeError
 from tracekit.ingest.remote import is_uri
-from tracekit.ingest.source import STDIN, Source, expand
+from tracekit.ingest.source import STDIN, TraceSource, expand_inputs
 from tracekit.ingest.stream import BLOCK_BYTES
-from tracekit.redact.document import Redactor
-from tracekit.redact.words import Removed
+from tracekit.redact.patterns import RedactionSummary
+from tracekit.redact.redactor import Redactor
 
 LARGEST_BYTES = 2 * 10**9
 SUFFIXES = (".gz", ".zst", ".zip", ".json")
 
 
-def redact(given: str | Path, output: Path, *, force: bool = False) -> Removed:
+def redact(given: str | Path, output: Path, *, force: bool = False) -> RedactionSummary:
     """Write a copy of a trace without names of hosts and users, paths, environment, stacks and secrets.
 
     Args:
         given: One rank's trace: a file as ``tracekit.load`` takes it, a URI, or ``-`` for standard input.
-        output: Where to; compressed if its name ends in ``.gz``. It appears whole or not at all.
-        force: Overwrite ``output``.
+        output: The file to write, compressed if its name ends in ``.gz``. It is written completely or not at all.
+        force: Whether to overwrite ``output``.
 
     Raises:
-        TraceError: It can't be read, is damaged, too large, no profiler trace, or more than one.
-        OutputError: ``output`` exists already, is no file or the trace itself, or can't be written.
+        TraceError: The trace can't be read, is damaged, too large, not a profiler trace, or more than one.
+        OutputError: ``output`` already exists, isn't a file, is the trace itself, or can't be written.
     """
-    outputs.check(output, force=force)
-    source = _one(given)
-    outputs.apart(output, [source.path] if source.path else [])
-    data = _read(source)
+    output_files.check_writable(output, force=force)
+    source = _expand_single(given)
+    output_files.refuse_input_overwrite(output, [source.path] if source.path else [])
+    data = _read_text(source)
     try:
-        redactor, chunks = _open(data, source.name)
-        _write(output, chunks)
+        redactor, chunks = _create_redactor(data, source.name)
+        _write_output(output, chunks)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DamagedTraceError(
             f"{source.name} is no valid JSON: {error}.", "A damaged trace can't be redacted; nothing was written."
@@ -49,11 +49,11 @@ def redact(given: str | Path, output: Path, *, force: bool = False) -> Removed:
     return redactor.removed
 
 
-def default_output(given: str | Path) -> Path:
-    """Where the redacted copy goes by default: beside the trace; of what lies behind a URI, here.
+def choose_default_output(given: str | Path) -> Path:
+    """Return the default output file: beside the trace, or in the current directory for a URI.
 
     Raises:
-        OutputError: It comes from standard input.
+        OutputError: The trace comes from standard input.
     """
     text = str(given)
     if text == STDIN:
@@ -65,33 +65,33 @@ def default_output(given: str | Path) -> Path:
     return Path(source).with_name(f"{stem}.redacted.json.gz")
 
 
-def _one(given: str | Path) -> Source:
-    traces = expand(given).traces
+def _expand_single(given: str | Path) -> TraceSource:
+    traces = expand_inputs(given).traces
     if len(traces) > 1:
         raise TraceError(f"{traces[0].name} and {len(traces) - 1} more were given.", "Redact them one by one.")
     return traces[0]
 
 
-def _open(data: bytes, source: str) -> tuple[Redactor, Iterable[bytes]]:
+def _create_redactor(data: bytes, source: str) -> tuple[Redactor, Iterable[bytes]]:
     if data.lstrip()[:1] == b"[":  # PyTorch before 2021 wrote the bare list of events
         redactor = Redactor({})
-        return redactor, redactor.event_list(Raw(data))
+        return redactor, redactor.iter_events(Raw(data))
     try:
         document = msgspec.json.decode(data, type=dict[str, Raw])
     except msgspec.ValidationError as error:
-        raise _not_a_trace(source) from error
+        raise _make_not_a_trace_error(source) from error
     if not bytes(document.get("traceEvents", b"")).startswith(b"["):
-        raise _not_a_trace(source)
+        raise _make_not_a_trace_error(source)
     redactor = Redactor(document)
-    return redactor, redactor.chunks()
+    return redactor, redactor.iter_chunks()
 
 
-def _not_a_trace(source: str) -> NotATraceError:
+def _make_not_a_trace_error(source: str) -> NotATraceError:
     return NotATraceError(f"{source} is JSON, but not a PyTorch profiler trace.", "Nothing was written.")
 
 
-def _read(source: Source) -> bytes:
-    """The text, at most as much of it as is allowed, so that a small file can't fill the memory."""
+def _read_text(source: TraceSource) -> bytes:
+    """Read the text up to the allowed size, so that a small compressed file can't fill the memory."""
     pieces, size = [], 0
     with source.open() as stream:
         while piece := stream.read(BLOCK_BYTES):
@@ -107,16 +107,20 @@ def _read(source: Source) -> bytes:
     return b"".join(pieces).removeprefix(codecs.BOM_UTF8)
 
 
-def _write(path: Path, chunks: Iterable[bytes]) -> None:
-    with outputs.whole(path) as partial, partial.open("wb") as raw, _compressed(raw, path) as target:
+def _write_output(path: Path, chunks: Iterable[bytes]) -> None:
+    with (
+        output_files.write_atomically(path) as partial,
+        partial.open("wb") as raw,
+        _open_compressed(raw, path) as target,
+    ):
         target.writelines(chunks)
 
 
 @contextmanager
-def _compressed(raw: IO[bytes], path: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
+def _open_compressed(raw: IO[bytes], path: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
     if path.suffix != ".gz":
         yield raw
         return
-    # Neither the file's name nor the time of writing is anyone's business.
+    # The compressed file must hold neither the file's name nor the time of writing.
     with gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=raw, mtime=0) as packed:
         yield packed

@@ -1,1 +1,1 @@
-"""The report, drawn: one file per format."""
+"""Render the report: one file per format."""

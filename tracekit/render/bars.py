@@ -1,4 +1,4 @@
-"""Where the time goes, as bars on a terminal."""
+"""Bars on a terminal that show where the step's time goes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,55 +7,57 @@ from itertools import cycle
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.text import Text
 
-from tracekit.render.colours import colour
-from tracekit.reporting.sections.bars import TimeBar, families
-from tracekit.units import duration, percent
+from tracekit.format import format_duration, format_percent
+from tracekit.render.colours import get_family_colour
+from tracekit.reporting.sections.bars import TimeBar, list_parts
 
-BAR_WIDTH = 50
-SMALL_PART = 0.02
+MAX_BAR_CHARS = 50
+MIN_VISIBLE_FRACTION = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class TimeBars:
-    """A bar for each, on one scale that fits the screen, and what their colours mean."""
+    """Bars on one common scale that fits the screen, with a legend of their colours."""
 
     bars: Sequence[TimeBar]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         longest = max(bar.step_time_us for bar in self.bars) or 1.0
         label = max(len(bar.label) for bar in self.bars)
-        figure = max(len(duration(bar.step_time_us)) for bar in self.bars)
-        cells = max(min(BAR_WIDTH, options.max_width - label - figure - 2), 1)
-        signs = _signs(families(self.bars), coloured=console.color_system is not None)
-        yield from (_bar(bar, cells / longest, label, signs) for bar in self.bars)
-        yield from _legend(self.bars, signs, options.max_width)
+        figure = max(len(format_duration(bar.step_time_us)) for bar in self.bars)
+        cells = max(min(MAX_BAR_CHARS, options.max_width - label - figure - 2), 1)
+        signs = _choose_fill_characters(list_parts(self.bars), coloured=console.color_system is not None)
+        yield from (_draw_bar(bar, cells / longest, label, signs) for bar in self.bars)
+        yield from _draw_legend(self.bars, signs, options.max_width)
 
 
-def _signs(parts: Sequence[str], *, coloured: bool) -> dict[str, str]:
-    """What each part is drawn with; without colours neighbours have other shades."""
+def _choose_fill_characters(parts: Sequence[str], *, coloured: bool) -> dict[str, str]:
+    """Choose the fill character of each family; without colours, neighbours get different shades."""
     shades = "█" if coloured else "█▓▒"
     return {family: "░" if family == "idle" else shade for family, shade in zip(parts, cycle(shades), strict=False)}
 
 
-def _bar(bar: TimeBar, cells_per_us: float, label_width: int, signs: Mapping[str, str]) -> Text:
+def _draw_bar(bar: TimeBar, cells_per_us: float, label_width: int, signs: Mapping[str, str]) -> Text:
     text = Text(f"{bar.label:<{label_width}} ", no_wrap=True)
     covered = drawn = 0.0
     for family, time_us in bar.parts:
         covered += time_us * cells_per_us
         cells = round(covered - drawn)
-        text.append(signs[family] * cells, style=colour(family))
+        text.append(signs[family] * cells, style=get_family_colour(family))
         drawn += cells
-    return text.append(f" {duration(bar.step_time_us)}")
+    return text.append(f" {format_duration(bar.step_time_us)}")
 
 
-def _legend(bars: Sequence[TimeBar], signs: Mapping[str, str], width: int) -> Iterator[Text]:
-    """The families that are visible in some bar, with their share of the first, none broken over lines."""
+def _draw_legend(bars: Sequence[TimeBar], signs: Mapping[str, str], width: int) -> Iterator[Text]:
+    """Yield the legend: families visible in some bar with their share of the first; no entry is split over lines."""
     shares = [{family: time_us / (bar.step_time_us or 1.0) for family, time_us in bar.parts} for bar in bars]
     line = Text(f"{bars[0].label}: ", style="dim")
     for family, sign in signs.items():
-        if all(share.get(family, 0.0) < SMALL_PART for share in shares):
+        if all(share.get(family, 0.0) < MIN_VISIBLE_FRACTION for share in shares):
             continue
-        told = Text.assemble((f"{sign} ", colour(family)), f"{family} {percent(100 * shares[0].get(family, 0.0))}")
+        told = Text.assemble(
+            (f"{sign} ", get_family_colour(family)), f"{family} {format_percent(100 * shares[0].get(family, 0.0))}"
+        )
         if line.cell_len + told.cell_len > width:
             yield line
             line = Text("  ")

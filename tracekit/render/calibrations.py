@@ -1,4 +1,4 @@
-"""Calibrations for people and machines: what is kept, and what a new one changes."""
+"""Render calibrations as text and JSON: the stored list, and the effect of a new one."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,34 +10,34 @@ from rich.table import Table
 from rich.text import Text
 
 from tracekit.calibration import Calibration
-from tracekit.render.dump import document
-from tracekit.render.grid import plain
+from tracekit.render.dump import dump_document
+from tracekit.render.grid import make_plain_table
 
 
-def table_json(kept: Sequence[Calibration]) -> str:
-    """The list as JSON."""
-    return document({"calibrations": [_facts(one) for one in kept]})
+def serialize_calibrations(kept: Sequence[Calibration]) -> str:
+    """Return the stored calibrations as JSON."""
+    return dump_document({"calibrations": [_collect_facts(one) for one in kept]})
 
 
-def kept_json(one: Calibration, errors: pl.DataFrame, path: Path) -> str:
-    """A new calibration as JSON."""
-    return document({**_facts(one), "file": str(path), "errors_pct": errors.to_dicts()})
+def serialize_new_calibration(one: Calibration, errors: pl.DataFrame, path: Path) -> str:
+    """Return a new calibration as JSON."""
+    return dump_document({**_collect_facts(one), "file": str(path), "errors_pct": errors.to_dicts()})
 
 
-def table(kept: Sequence[Calibration]) -> RenderableType:
-    """One line for each calibration."""
+def render_calibration_table(kept: Sequence[Calibration]) -> RenderableType:
+    """Render a table with one row per calibration."""
     if not kept:
         return Text("No GPU is calibrated. `tracekit calibrate --help` says how.")
-    columns = _columns("GPU", "from", "date", "software", "families")
+    columns = _make_table("GPU", "from", "date", "software", "families")
     columns.add_column("kernels", justify="right", no_wrap=True)
     for one in kept:
         columns.add_row(one.gpu, one.origin, one.date, one.software, ", ".join(one.families), str(one.kernels.height))
     return columns
 
 
-def kept(one: Calibration, errors: pl.DataFrame, path: Path) -> RenderableType:
-    """How far off the measured kernels were, and are where each is predicted from the others."""
-    columns = _columns("kernels of")
+def render_new_calibration(one: Calibration, errors: pl.DataFrame, path: Path) -> RenderableType:
+    """Render the errors of the measured kernels without the calibration and in cross-validation with it."""
+    columns = _make_table("kernels of")
     for heading in ("measured", "error before", "error now"):
         columns.add_column(heading, justify="right", no_wrap=True)
     columns.add_column("")
@@ -52,14 +52,14 @@ def kept(one: Calibration, errors: pl.DataFrame, path: Path) -> RenderableType:
     return Group(Text(f"kept: {one.label}", "bold"), columns, Text(hint, "dim"), Text(str(path), "dim"))
 
 
-def _columns(first: str, *others: str) -> Table:
-    columns = plain(gap=1)
+def _make_table(first: str, *others: str) -> Table:
+    columns = make_plain_table(gap=1)
     columns.add_column(first, style="bold", no_wrap=True)
     for heading in others:
         columns.add_column(heading)
     return columns
 
 
-def _facts(one: Calibration) -> dict[str, Any]:
+def _collect_facts(one: Calibration) -> dict[str, Any]:
     facts = {name: getattr(one, name) for name in ("gpu", "origin", "date", "software")}
     return facts | {"families": list(one.families), "kernels": one.kernels.height}

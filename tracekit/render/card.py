@@ -1,4 +1,4 @@
-"""What is known of one thing, figure by figure, each with its source."""
+"""Render all figures of one object, each with its source."""
 
 from collections.abc import Iterable
 
@@ -7,13 +7,13 @@ from rich.table import Table
 from rich.text import Text
 
 
-def card(title: str, figures: Iterable[tuple[str, str, str | None]], sources: Iterable[str]) -> RenderableType:
-    """A line for each figure, with the number of its source below.
+def render_card(title: str, figures: Iterable[tuple[str, str, str | None]], sources: Iterable[str]) -> RenderableType:
+    """Render one row per figure, with the number of its source listed below.
 
     Args:
-        title: What it is.
-        figures: Name, value, and what it was taken from, if that is said.
-        sources: All that something was taken from.
+        title: Heading of the card.
+        figures: (name, value, source) of each figure; the source is one of ``sources`` or ``None``.
+        sources: All sources; duplicates are listed once.
     """
     numbers = {source: f"[{number}]" for number, source in enumerate(dict.fromkeys(sources), start=1)}
     rows = Table(box=None, pad_edge=False, show_header=False)

@@ -1,4 +1,4 @@
-"""Clusters for people and machines: the list, and one cluster with its sources."""
+"""Render clusters as text and JSON: the list, and one cluster with its sources."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, replace
@@ -9,25 +9,25 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from tracekit.comm import Cluster, predict
-from tracekit.render.card import card as card_of
-from tracekit.render.dump import dump
-from tracekit.render.grid import plain
-from tracekit.units import byte_count, duration, many
+from tracekit.format import format_bytes, format_duration, format_quantity
+from tracekit.render.card import render_card as card_of
+from tracekit.render.dump import dump_json
+from tracekit.render.grid import make_plain_table
 
 
-def table_json(known: list[Cluster]) -> str:
-    """The list as JSON."""
-    return dump([_facts(cluster) for cluster in known])
+def serialize_clusters(known: list[Cluster]) -> str:
+    """Return the list of clusters as JSON."""
+    return dump_json([_collect_facts(cluster) for cluster in known])
 
 
-def card_json(cluster: Cluster) -> str:
-    """One cluster as JSON."""
-    return dump(_facts(cluster))
+def serialize_cluster(cluster: Cluster) -> str:
+    """Return one cluster as JSON."""
+    return dump_json(_collect_facts(cluster))
 
 
-def table(known: list[Cluster]) -> RenderableType:
-    """One line for each cluster."""
-    columns = plain(gap=1)
+def render_cluster_table(known: list[Cluster]) -> RenderableType:
+    """Render a table with one row per cluster."""
+    columns = make_plain_table(gap=1)
     columns.add_column("cluster", style="bold", no_wrap=True)
     for heading in ("GPU", "fabric", "network"):
         columns.add_column(heading, no_wrap=True)
@@ -41,18 +41,18 @@ def table(known: list[Cluster]) -> RenderableType:
     return Group(columns, Text(hint, "dim"))
 
 
-def card(cluster: Cluster) -> RenderableType:
-    """All figures of one cluster, each with its source."""
+def render_cluster_card(cluster: Cluster) -> RenderableType:
+    """Render all figures of one cluster, each with its source."""
     figures = [
         (key, str(value), cluster.sources.get(key))
-        for key, value in _facts(cluster).items()
+        for key, value in _collect_facts(cluster).items()
         if key not in ("sources", "measured") and value is not None
     ]
-    figures += [("measured", line, None) for line in _measured(cluster)]
+    figures += [("measured", line, None) for line in _describe_measurements(cluster)]
     return card_of(f"{cluster.slug}: {cluster.name}", figures, cluster.sources.values())
 
 
-def _facts(cluster: Cluster) -> dict[str, Any]:
+def _collect_facts(cluster: Cluster) -> dict[str, Any]:
     named = ("slug", "name", "nodes", "gpus_per_node", "fabric", "pair_gbps", "pcie_gen", "network")
     rates = ("nics_per_node", "nic_gbit", "oversubscription", "gpus", "link_gbps", "pcie_gbps", "network_gbps")
     facts = {key: getattr(cluster, key) for key in (*named, *rates)}
@@ -61,10 +61,10 @@ def _facts(cluster: Cluster) -> dict[str, Any]:
     return {**facts, **peers, "gpu": cluster.gpu.slug, **measured, "sources": dict(cluster.sources)}
 
 
-def _measured(cluster: Cluster) -> Iterator[str]:
-    """What was measured there, beside what would be predicted without."""
+def _describe_measurements(cluster: Cluster) -> Iterator[str]:
+    """Yield each measured collective of the cluster, next to the time that the model gives without it."""
     for one in cluster.measured:
         calls = pl.DataFrame([asdict(one)], schema_overrides={"nodes": pl.Int64}).drop("time_us")
         model_us = predict(calls, replace(cluster, nodes=one.ranks, measured=()))["time_us"].item()
-        what = f"{one.collective} of {byte_count(one.bytes)} over {many(one.ranks, 'rank')}"
-        yield f"{what}: {duration(one.time_us)}, {duration(model_us)} as modelled"
+        what = f"{one.collective} of {format_bytes(one.bytes)} over {format_quantity(one.ranks, 'rank')}"
+        yield f"{what}: {format_duration(one.time_us)}, {format_duration(model_us)} as modelled"

@@ -1,10 +1,10 @@
-"""One colour per family of kernels, the same in every format.
+"""Colours of kernel families, the same in every format.
 
-They are Okabe and Ito's palette, which colour-blind people can tell apart (https://jfly.uni-koeln.de/color/), with
-more for rarer families and for waiting.
+They are Okabe and Ito's palette, which people with colour blindness can distinguish
+(https://jfly.uni-koeln.de/color/), plus more colours for rarer families and for waiting.
 """
 
-FAMILIES = {
+FAMILY_COLOURS = {
     "gemm": "#0072b2",
     "attention": "#56b4e9",
     "conv": "#009e73",
@@ -17,12 +17,12 @@ FAMILIES = {
     "optimizer": "#7030c0",
     "copy": "#6e3b1f",
 }
-OTHER = "#999999"
-IDLE = "#444444"
+OTHER_COLOUR = "#999999"
+IDLE_COLOUR = "#444444"
 GREY = "#888888"
-"""Of lines beside what is drawn."""
+"""Colour of auxiliary lines."""
 
 
-def colour(family: str) -> str:
-    """The colour of a family, or of ``idle``."""
-    return IDLE if family == "idle" else FAMILIES.get(family, OTHER)
+def get_family_colour(family: str) -> str:
+    """Return the colour of a kernel family, or of ``idle``."""
+    return IDLE_COLOUR if family == "idle" else FAMILY_COLOURS.get(family, OTHER_COLOUR)

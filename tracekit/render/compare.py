@@ -1,4 +1,4 @@
-"""A comparison on one screen, or for machines."""
+"""Render a comparison of two runs as text or JSON."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -7,130 +7,143 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from tracekit import units
-from tracekit.render.dump import document
-from tracekit.render.grid import Grid, grid
-from tracekit.reporting.comparison import Change, Comparison, Side
-from tracekit.reporting.likeness import MOSTLY_PCT
-from tracekit.units import digits, duration, interval, many, percent, shorten
+from tracekit import format
+from tracekit.format import format_duration, format_interval, format_number, format_percent, format_quantity, shorten
+from tracekit.render.dump import dump_document
+from tracekit.render.grid import Grid, make_grid
+from tracekit.reporting.comparison import Comparison, ComparisonSide, TimeChange
+from tracekit.reporting.same_program import MIN_SHARED_PCT
 
-LONGEST = 60
-NO_CHANGE_PCT = 0.05
-SMALL_PART = 0.002
-"""Part of the step below which a family isn't worth a line."""
+MAX_NAME_CHARS = 60
+UNCHANGED_TOLERANCE_PCT = 0.05
+MIN_STEP_FRACTION = 0.002
+"""Fraction of the longer step below which a part of the step gets no line."""
 
 
-def screen(comparison: Comparison, top: int) -> RenderableType:
-    """The comparison as text."""
-    a, b = (f"{side.label}: {duration(side.step_time_us)}" for side in (comparison.a, comparison.b))
-    change = f", {difference(comparison)}" if comparison.alike else ""
+def render_comparison(comparison: Comparison, top: int) -> RenderableType:
+    """Render the comparison as text."""
+    a, b = (f"{side.label}: {format_duration(side.step_time_us)}" for side in (comparison.a, comparison.b))
+    change = f", {describe_step_change(comparison)}" if comparison.alike else ""
     return Group(
         Text(f"A  {a}", style="bold"),
         Text(f"B  {b}{change}", style="bold"),
-        *_verdict(comparison),
-        *(Text(line, style="yellow") for line in doubts(comparison)),
-        *_different(comparison),
+        *_render_verdict(comparison),
+        *(Text(line, style="yellow") for line in find_comparison_warnings(comparison)),
+        *_render_differences(comparison),
         Text(),
-        *(_compared(comparison, top) if comparison.alike else [_shares(comparison)]),
+        *(_render_changes(comparison, top) if comparison.alike else [_render_shares(comparison)]),
     )
 
 
-def _compared(comparison: Comparison, top: int) -> Iterator[RenderableType]:
-    """What the change is made of."""
-    yield _table("where the time goes", worth(comparison))
-    yield from _kernels(f"kernels in both, by change ({len(comparison.matched)})", comparison.matched[:top])
-    yield from _kernels(f"{only('B', 'A', comparison.a)} ({len(comparison.new)})", comparison.new[:top])
-    yield from _kernels(f"{only('A', 'B', comparison.b)} ({len(comparison.vanished)})", comparison.vanished[:top])
+def _render_changes(comparison: Comparison, top: int) -> Iterator[RenderableType]:
+    """Yield the tables of what changed: families, matched kernels, new and vanished kernels."""
+    yield _make_change_table("where the time goes", select_large_changes(comparison))
+    yield from _render_kernels(f"kernels in both, by change ({len(comparison.matched)})", comparison.matched[:top])
+    yield from _render_kernels(
+        f"{name_unmatched_kernels('B', 'A', comparison.a)} ({len(comparison.new)})", comparison.new[:top]
+    )
+    yield from _render_kernels(
+        f"{name_unmatched_kernels('A', 'B', comparison.b)} ({len(comparison.vanished)})", comparison.vanished[:top]
+    )
 
 
-def _shares(comparison: Comparison) -> Grid:
-    """Where each step's time goes: all that can be said of two different programs."""
-    table = grid(("where the time goes", "text"), *((heading, "number") for heading in ("A", "of A", "B", "of B")))
-    for row in worth(comparison):
+def _render_shares(comparison: Comparison) -> Grid:
+    """Render where each step's time goes: the only statement possible about two different programs."""
+    table = make_grid(("where the time goes", "text"), *((heading, "number") for heading in ("A", "of A", "B", "of B")))
+    for row in select_large_changes(comparison):
         sides = ((row.a_us, comparison.a), (row.b_us, comparison.b))
-        times = (("–", "") if us is None else (duration(us), part(us, side)) for us, side in sides)
+        times = (("–", "") if us is None else (format_duration(us), format_step_share(us, side)) for us, side in sides)
         table.add_row(row.what, *(cell for pair in times for cell in pair))
     return table
 
 
-def part(us: float, side: Side) -> str:
-    """How much of a side's step something takes."""
-    return percent(100 * us / side.step_time_us)
+def format_step_share(us: float, side: ComparisonSide) -> str:
+    """Format a time as a percentage of a side's step."""
+    return format_percent(100 * us / side.step_time_us)
 
 
 def as_json(comparison: Comparison, top: int) -> str:
-    """What ``tracekit compare --json`` prints."""
+    """Return the JSON that ``tracekit compare --json`` prints."""
     body = {
-        "a": _side(comparison.a),
-        "b": _side(comparison.b),
+        "a": _serialize_side(comparison.a),
+        "b": _serialize_side(comparison.b),
         "alike": comparison.alike,
         "change_pct": comparison.change_pct,
         "more_done_pct": comparison.more_done_pct,
         "error_pct": comparison.error_pct,
-        "inside_interval": comparison.inside,
+        "inside_interval": comparison.is_inside,
         "shared_pct": comparison.shared_pct,
-        "breakdown": [_change(change) for change in comparison.parts],
-        "matched": [_change(change) for change in comparison.matched[:top]],
+        "breakdown": [_serialize_change(change) for change in comparison.parts],
+        "matched": [_serialize_change(change) for change in comparison.matched[:top]],
         "matched_omitted": max(len(comparison.matched) - top, 0),
-        "new": [_change(change) for change in comparison.new[:top]],
+        "new": [_serialize_change(change) for change in comparison.new[:top]],
         "new_omitted": max(len(comparison.new) - top, 0),
-        "vanished": [_change(change) for change in comparison.vanished[:top]],
+        "vanished": [_serialize_change(change) for change in comparison.vanished[:top]],
         "vanished_omitted": max(len(comparison.vanished) - top, 0),
         "recorded": [list(row) for row in comparison.recorded],
     }
-    return document(body)
+    return dump_document(body)
 
 
-def difference(comparison: Comparison) -> str:
-    """How the second step compares with the first, of two that are alike."""
+def describe_step_change(comparison: Comparison) -> str:
+    """Describe how the second step time compares with the first, for two runs of the same program."""
     change = comparison.change_pct or 0.0
-    if abs(change) < NO_CHANGE_PCT:
+    if abs(change) < UNCHANGED_TOLERANCE_PCT:
         return "as long"
-    return f"{digits(abs(change))} % {'longer' if change > 0 else 'shorter'}"
+    return f"{format_number(abs(change))} % {'longer' if change > 0 else 'shorter'}"
 
 
-def work_done(comparison: Comparison) -> str | None:
-    """How much more the second run gets done; ``None`` where the steps do as much, or can't be compared."""
+def describe_work_change(comparison: Comparison) -> str | None:
+    """Describe how much more work the second run does in the same time.
+
+    Returns:
+        ``None`` where both steps do the same work, or where the work can't be compared.
+    """
     more = comparison.more_done_pct
     if more is None:
         return None
-    return "as much" if abs(more) < NO_CHANGE_PCT else f"{digits(abs(more))} % {'more' if more > 0 else 'less'}"
+    return (
+        "as much"
+        if abs(more) < UNCHANGED_TOLERANCE_PCT
+        else f"{format_number(abs(more))} % {'more' if more > 0 else 'less'}"
+    )
 
 
-def _verdict(comparison: Comparison) -> Iterator[Text]:
+def _render_verdict(comparison: Comparison) -> Iterator[Text]:
     if not comparison.alike:
         yield Text("A and B are different programs: their steps aren't compared")
-    if comparison.judged is None:
+    if comparison.scored_pair is None:
         return
-    predicted, _ = comparison.judged
-    place = "inside" if comparison.inside else "outside"
-    span = interval(predicted.low_us or 0.0, predicted.high_us or 0.0)
+    predicted, _ = comparison.scored_pair
+    place = "inside" if comparison.is_inside else "outside"
+    span = format_interval(predicted.low_us or 0.0, predicted.high_us or 0.0)
     off = f"the prediction is off by {comparison.error_pct:+z.1f} %"
     yield Text(f"{off}; the measurement lies {place} its 90 % interval, {span}")
 
 
-def doubts(comparison: Comparison) -> Iterator[str]:
-    """What speaks against comparing the two at all, or against comparing their steps."""
-    if (done := work_done(comparison)) is not None:
-        a, b = map(_batch, (comparison.a, comparison.b))
+def find_comparison_warnings(comparison: Comparison) -> Iterator[str]:
+    """Yield reasons against comparing the two runs or their steps."""
+    if (done := describe_work_change(comparison)) is not None:
+        a, b = map(_format_batch, (comparison.a, comparison.b))
         yield f"a step of A works through {a}, one of B through {b}: in the same time B gets {done} done"
     if not comparison.alike:
         yield (
-            f"kernels that both have make up {percent(comparison.shared_pct)} of the kernels' time, and most GEMMs, "
+            f"kernels that both have make up {format_percent(comparison.shared_pct)} of the "
+            "kernels' time, and most GEMMs, "
             "convolutions or ops are others: neither step tells anything about the other"
         )
-    elif comparison.shared_pct < MOSTLY_PCT:
+    elif comparison.shared_pct < MIN_SHARED_PCT:
         yield (
-            f"kernels that both have make up {percent(comparison.shared_pct)} of the kernels' time: "
-            f"are these the same program, batch and shapes?{_traced_shapes(comparison)}"
+            f"kernels that both have make up {format_percent(comparison.shared_pct)} of the kernels' time: "
+            f"are these the same program, batch and shapes?{_explain_traced_shapes(comparison)}"
         )
-    if comparison.alike and comparison.judged is None and comparison.against:
-        predicted, measured = (_where(comparison, side) for side in comparison.against)
+    if comparison.alike and comparison.scored_pair is None and comparison.prediction_and_measurement:
+        predicted, measured = (_describe_side(comparison, side) for side in comparison.prediction_and_measurement)
         yield (
             f"the prediction is for {predicted}, the measurement of {measured}: "
             "how far the prediction is off isn't told by it"
         )
-    if comparison.judged and comparison.judged[1].gpu is None:
+    if comparison.scored_pair and comparison.scored_pair[1].gpu is None:
         yield "the GPU of the measurement isn't known: the prediction is off by this if it was the predicted one"
     if comparison.a.alone != comparison.b.alone:
         yield (
@@ -145,74 +158,74 @@ def doubts(comparison: Comparison) -> Iterator[str]:
             )
 
 
-def _where(comparison: Comparison, side: Side) -> str:
-    """The side's GPU, and on how many ranks and with which batch where that differs."""
-    ranks = f" on {many(side.ranks, 'rank')}" if comparison.other_ranks and side.ranks else ""
-    batch = f" with {_batch(side)} a step" if comparison.more_done_pct is not None else ""
+def _describe_side(comparison: Comparison, side: ComparisonSide) -> str:
+    """Describe a side's GPU, and its ranks and batch where they differ from the other side's."""
+    ranks = f" on {format_quantity(side.ranks, 'rank')}" if comparison.has_other_ranks and side.ranks else ""
+    batch = f" with {_format_batch(side)} a step" if comparison.more_done_pct is not None else ""
     return f"{side.gpu or 'an unknown GPU'}{ranks}{batch}"
 
 
-def _batch(side: Side) -> str:
+def _format_batch(side: ComparisonSide) -> str:
     return f"{side.batch.size:,.6g} {side.batch.unit}" if side.batch else "unknown"
 
 
-def _traced_shapes(comparison: Comparison) -> str:
-    if comparison.against is None:
+def _explain_traced_shapes(comparison: Comparison) -> str:
+    if comparison.prediction_and_measurement is None:
         return ""
     return " A prediction's kernels have the shapes of the trace, also for another batch or layout"
 
 
-def only(name: str, other: str, side: Side) -> str:
-    """What to call the kernels that the other side doesn't have, or doesn't list."""
+def name_unmatched_kernels(name: str, other: str, side: ComparisonSide) -> str:
+    """Name the group of kernels that the other side doesn't have or doesn't list."""
     return f"in {name}, not listed in {other}" if side.unlisted else f"only in {name}"
 
 
-def differences(comparison: Comparison) -> Iterator[tuple[str, str, str]]:
-    """What the runs themselves differ in: what, in the first, in the second."""
+def list_run_differences(comparison: Comparison) -> Iterator[tuple[str, str, str]]:
+    """Yield facts that differ between the runs: (name, value of A, value of B)."""
     a, b = comparison.a, comparison.b
     facts = (
         ("GPU", a.gpu or "unknown", b.gpu or "unknown"),
         ("ranks", f"{a.ranks or 'unknown'}", f"{b.ranks or 'unknown'}"),
-        ("batch of a step", _batch(a), _batch(b)),
+        ("batch of a step", _format_batch(a), _format_batch(b)),
     )
     yield from (fact for fact in facts if fact[1] != fact[2])
 
 
-def _different(comparison: Comparison) -> Iterator[Text]:
-    for key, a, b in (*differences(comparison), *comparison.recorded):
-        yield Text(f"{key}: {shorten(a, LONGEST)} → {shorten(b, LONGEST)}", style="dim")
+def _render_differences(comparison: Comparison) -> Iterator[Text]:
+    for key, a, b in (*list_run_differences(comparison), *comparison.recorded):
+        yield Text(f"{key}: {shorten(a, MAX_NAME_CHARS)} → {shorten(b, MAX_NAME_CHARS)}", style="dim")
 
 
-def worth(comparison: Comparison) -> list[Change]:
-    """The parts of the step that are worth a line."""
-    least = SMALL_PART * max(comparison.a.step_time_us, comparison.b.step_time_us)
+def select_large_changes(comparison: Comparison) -> list[TimeChange]:
+    """Select the changes large enough for a line."""
+    least = MIN_STEP_FRACTION * max(comparison.a.step_time_us, comparison.b.step_time_us)
     return [change for change in comparison.parts if max(change.a_us or 0.0, change.b_us or 0.0) >= least]
 
 
-def _kernels(title: str, changes: Sequence[Change]) -> Iterator[RenderableType]:
+def _render_kernels(title: str, changes: Sequence[TimeChange]) -> Iterator[RenderableType]:
     if changes:
         yield Text()
-        yield _table(title, changes)
+        yield _make_change_table(title, changes)
 
 
-def _table(title: str, changes: Sequence[Change]) -> Grid:
-    table = grid((title, "text"), *((heading, "number") for heading in ("A", "B", "change", "B/A")))
+def _make_change_table(title: str, changes: Sequence[TimeChange]) -> Grid:
+    table = make_grid((title, "text"), *((heading, "number") for heading in ("A", "B", "change", "B/A")))
     for change in changes:
         table.add_row(
-            shorten(change.what, LONGEST),
-            "–" if change.a_us is None else duration(change.a_us),
-            "–" if change.b_us is None else duration(change.b_us),
-            units.change(change.change_us),
+            shorten(change.what, MAX_NAME_CHARS),
+            "–" if change.a_us is None else format_duration(change.a_us),
+            "–" if change.b_us is None else format_duration(change.b_us),
+            format.format_change(change.change_us),
             f"{change.b_us / change.a_us:.2f}x" if change.a_us and change.b_us else "",
         )
     return table
 
 
-def _side(side: Side) -> dict[str, Any]:
+def _serialize_side(side: ComparisonSide) -> dict[str, Any]:
     return {
         "label": side.label,
         "gpu": side.gpu,
-        "predicted": side.predicted,
+        "predicted": side.is_prediction,
         "step_time_us": side.step_time_us,
         "low_us": side.low_us,
         "high_us": side.high_us,
@@ -222,5 +235,5 @@ def _side(side: Side) -> dict[str, Any]:
     }
 
 
-def _change(change: Change) -> dict[str, Any]:
+def _serialize_change(change: TimeChange) -> dict[str, Any]:
     return dataclasses.asdict(change) | {"change_us": change.change_us}

@@ -1,69 +1,69 @@
-"""What gets done in a second and what it costs, as far as that is known: columns beside the steps."""
+"""Table columns with throughput and cost next to the step times, as far as they are known."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from tracekit.format import format_dollars, format_number
 from tracekit.prediction import Prediction
-from tracekit.prediction.batch import Batch
-from tracekit.render.words import counts_samples, priced
+from tracekit.prediction.batch import StepBatch
+from tracekit.render.sentences import has_prices, is_per_sample
 from tracekit.reporting.model import Report
-from tracekit.units import digits, dollars
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """One figure of the measured step and of each target's.
+class CostColumn:
+    """A table column: one figure of the measured step and of each target's step.
 
     Attributes:
-        heading: Such as ``tokens/s``.
-        measured: The measured step's.
-        on: A target's.
-        meaning: What the heading stands for; empty where it says so itself.
+        heading: Heading, such as ``tokens/s``.
+        measured: Value of the measured step.
+        format_target: Function that formats a target's value.
+        meaning: Explanation of the heading; empty if it needs none.
     """
 
     heading: str
     measured: str
-    on: Callable[[Prediction], str]
+    format_target: Callable[[Prediction], str]
     meaning: str
 
 
-def columns(report: Report) -> Iterator[Column]:
-    """Throughput where the trace tells its batch, and the cost of the same work where a price was given."""
+def build_cost_columns(report: Report) -> Iterator[CostColumn]:
+    """Yield throughput columns if the trace's batch is known, and cost columns if a price was given."""
     source, batch = report.source, report.source.batch
     if batch:
-        yield Column(
+        yield CostColumn(
             f"{batch.unit}/s",
-            digits(source.per_second or 0.0),
-            lambda one: digits(one.per_second or 0.0),
-            told(batch),
+            format_number(source.per_second or 0.0),
+            lambda one: format_number(one.per_second or 0.0),
+            describe_batch(batch),
         )
-    if not priced(report):
+    if not has_prices(report):
         return
     if batch:
-        yield Column(
+        yield CostColumn(
             "$/1M",
-            dollars(source.dollars_per_million),
-            lambda one: dollars(one.dollars_per_million),
+            format_dollars(source.dollars_per_million),
+            lambda one: format_dollars(one.dollars_per_million),
             f"dollars for a million {batch.unit}",
         )
         return
-    steps = dollars(source.dollars_per_1000_steps)
+    steps = format_dollars(source.dollars_per_1000_steps)
     meaning = "dollars for 1,000 steps (with --samples N for a million samples)"
-    yield Column("$/1k steps", steps, lambda one: dollars(one.dollars), meaning)
-    if counts_samples(report):
+    yield CostColumn("$/1k steps", steps, lambda one: format_dollars(one.dollars_per_1000_steps), meaning)
+    if is_per_sample(report):
         meaning = "dollars for as many samples as 1,000 measured steps have"
-        yield Column("as traced", steps, lambda one: dollars(one.dollars_as_traced), meaning)
+        yield CostColumn("as traced", steps, lambda one: format_dollars(one.dollars_per_1000_traced_steps), meaning)
 
 
-def told(batch: Batch) -> str:
-    """How much the measured step works through, and how that is known."""
+def describe_batch(batch: StepBatch) -> str:
+    """Describe the batch of the measured step and how it was determined."""
     first = "embedding" if batch.unit == "tokens" else "convolution"
     passes = f" in {batch.passes:,} passes" if batch.passes > 1 else ""
     known = "as given" if batch.given else "as the engine marks it" if batch.marked else f"as its first {first} tells"
     return f"of {batch.size:,.0f} in a measured step{passes}, {known}"
 
 
-def legend(report: Report) -> Iterator[str]:
-    """What those headings stand for that don't say it themselves."""
-    if said := [f"{one.heading}: {one.meaning}" for one in columns(report) if one.meaning]:
+def explain_headings(report: Report) -> Iterator[str]:
+    """Yield an explanation of the headings that need one."""
+    if said := [f"{one.heading}: {one.meaning}" for one in build_cost_columns(report) if one.meaning]:
         yield "; ".join(said)

@@ -1,4 +1,4 @@
-"""The diagnosis of a trace, drawn."""
+"""Render the diagnosis of a trace."""
 
 import dataclasses
 from collections import Counter
@@ -10,10 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from tracekit.doctor import Check, Diagnosis, Status
-from tracekit.render.dump import document
+from tracekit.render.dump import dump_document
 
-MARKS = {Status.OK: ("✓", "green"), Status.WARN: ("!", "bold yellow"), Status.FAIL: ("✗", "bold red")}
-MEANINGS = {
+STATUS_MARKS = {Status.OK: ("✓", "green"), Status.WARN: ("!", "bold yellow"), Status.FAIL: ("✗", "bold red")}
+GRADE_MEANINGS = {
     "A": "nothing is missing",
     "B": "good, with shortcomings",
     "C": "usable; one thing costs much",
@@ -21,51 +21,51 @@ MEANINGS = {
 }
 
 
-def screen(diagnosis: Diagnosis) -> RenderableType:
-    """Grade, checks, what would help most, and how to record again."""
+def render_diagnosis(diagnosis: Diagnosis) -> RenderableType:
+    """Render the grade, the checks, the most useful fix, and how to record a better trace."""
     return Group(
-        _line("trace", diagnosis.source),
-        *_ranks(diagnosis),
-        _line("grade", f"{diagnosis.grade}: {MEANINGS[diagnosis.grade]} ({_counts(diagnosis)})"),
+        _render_line("trace", diagnosis.source),
+        *_render_ranks(diagnosis),
+        _render_line("grade", f"{diagnosis.grade}: {GRADE_MEANINGS[diagnosis.grade]} ({_count_statuses(diagnosis)})"),
         Text(),
-        _checks(diagnosis.checks),
-        *_best(diagnosis.best),
-        *_snippet(diagnosis.snippet),
+        _render_checks(diagnosis.checks),
+        *_render_best_fix(diagnosis.best),
+        *_render_snippet(diagnosis.snippet),
         *(Text(f"warning: {warning}", style="yellow") for warning in diagnosis.warnings),
     )
 
 
 def as_json(diagnosis: Diagnosis) -> str:
-    """The same for machines."""
-    return document(dataclasses.asdict(diagnosis))
+    """Return the diagnosis as JSON."""
+    return dump_document(dataclasses.asdict(diagnosis))
 
 
-def _line(label: str, text: str) -> Text:
+def _render_line(label: str, text: str) -> Text:
     return Text.assemble((f"{label:<7}", "bold"), text)
 
 
-def _ranks(diagnosis: Diagnosis) -> Iterator[Text]:
+def _render_ranks(diagnosis: Diagnosis) -> Iterator[Text]:
     if diagnosis.world_size > 1:
-        yield _line("rank", f"{diagnosis.rank} of {diagnosis.world_size}; {diagnosis.ranks_read} read")
+        yield _render_line("rank", f"{diagnosis.rank} of {diagnosis.world_size}; {diagnosis.ranks_read} read")
 
 
-def _counts(diagnosis: Diagnosis) -> str:
+def _count_statuses(diagnosis: Diagnosis) -> str:
     counts = Counter(check.status for check in diagnosis.checks)
     return f"{counts[Status.OK]} ok, {counts[Status.WARN]} warn, {counts[Status.FAIL]} fail"
 
 
-def _checks(checks: tuple[Check, ...]) -> Table:
+def _render_checks(checks: tuple[Check, ...]) -> Table:
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold")
     for check in checks:
-        mark, style = MARKS[check.status]
-        table.add_row(Text(mark, style=style), check.title, Group(*_findings(check)))
+        mark, style = STATUS_MARKS[check.status]
+        table.add_row(Text(mark, style=style), check.title, Group(*_render_check_details(check)))
     return table
 
 
-def _findings(check: Check) -> Iterator[Text]:
+def _render_check_details(check: Check) -> Iterator[Text]:
     yield Text(check.evidence)
     if check.status is Status.OK:
         return
@@ -75,13 +75,13 @@ def _findings(check: Check) -> Iterator[Text]:
         yield Text(f"→ {check.fix}", style="cyan")
 
 
-def _best(best: Check | None) -> Iterator[RenderableType]:
+def _render_best_fix(best: Check | None) -> Iterator[RenderableType]:
     if best is not None:
         yield Text()
         yield Text.assemble(("would help most: ", "bold"), (best.fix, "cyan"))
 
 
-def _snippet(code: str) -> Iterator[RenderableType]:
+def _render_snippet(code: str) -> Iterator[RenderableType]:
     if code:
         yield Text()
         yield Text("recording that predicts best", style="bold")

@@ -1,4 +1,4 @@
-"""JSON as every verb prints it."""
+"""JSON output shared by all commands."""
 
 import json
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 SCHEMA_VERSION = 1
 
 
-def document(body: dict[str, Any]) -> str:
-    """What a program may rely on: it begins with the version of its form."""
-    return dump({"schema_version": SCHEMA_VERSION, **body})
+def dump_document(body: dict[str, Any]) -> str:
+    """Return a versioned JSON document: its first key is the schema version."""
+    return dump_json({"schema_version": SCHEMA_VERSION, **body})
 
 
-def dump(data: Any) -> str:
-    """Indented, with a line break at the end; not-a-number and infinity are refused, as JSON has neither."""
+def dump_json(data: Any) -> str:
+    """Return indented JSON with a final line break; NaN and infinity are refused, as JSON has neither."""
     return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"

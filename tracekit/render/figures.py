@@ -1,4 +1,4 @@
-"""The report's charts as plotly specifications; pages theme them, notebooks wrap them."""
+"""The report's charts as plotly specifications; web pages and notebooks add the theme."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import cycle
@@ -6,37 +6,37 @@ from math import sqrt
 from typing import Any
 
 from tracekit.errors import TracekitError
-from tracekit.render.colours import FAMILIES, GREY, OTHER, colour
-from tracekit.render.speeds import speeds
+from tracekit.format import format_count, format_duration, format_number, format_percent, format_shape, shorten
+from tracekit.render.colours import FAMILY_COLOURS, GREY, OTHER_COLOUR, get_family_colour
+from tracekit.render.speed_chart import build_speed_chart
 from tracekit.reporting.model import Report
-from tracekit.reporting.sections.bars import families
+from tracekit.reporting.sections.bars import list_parts
 from tracekit.reporting.sections.kernels import KernelTime
 from tracekit.reporting.sections.roofs import Roof
-from tracekit.units import counted, digits, duration, percent, shape, shorten
 
-Spec = dict[str, Any]
+PlotlySpec = dict[str, Any]
 
-SMALLEST_SHARE = 0.05
-"""Percent of GPU time from which on a kernel gets a bubble; so there are 2000 at most."""
-LARGEST_BUBBLE = 44
-SMALLEST_BUBBLE = 5
-DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
-LOGARITHMIC = {"type": "log", "dtick": 1, "exponentformat": "power"}
+MIN_BUBBLE_SHARE_PCT = 0.05
+"""Kernels with a smaller percentage of GPU time get no bubble, which limits the chart to 2000 bubbles."""
+MAX_BUBBLE_PX = 44
+MIN_BUBBLE_PX = 5
+ROOF_DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
+LOG_AXIS = {"type": "log", "dtick": 1, "exponentformat": "power"}
 
 
-def spec(report: Report, name: str) -> Spec:
-    """One chart of the report: ``data`` and ``layout`` as plotly takes them.
+def build_figure(report: Report, name: str) -> PlotlySpec:
+    """Return one chart of the report: ``data`` and ``layout`` as plotly expects them.
 
     Raises:
         TracekitError: There is no chart of that name.
     """
-    if name not in FIGURES:
-        raise TracekitError(f"the report has no figure {name!r}.", f"Known: {', '.join(FIGURES)}.")
-    return FIGURES[name](report)
+    if name not in CHART_BUILDERS:
+        raise TracekitError(f"the report has no figure {name!r}.", f"Known: {', '.join(CHART_BUILDERS)}.")
+    return CHART_BUILDERS[name](report)
 
 
-def time(report: Report) -> Spec:
-    """Where the step's time goes, one stacked bar per GPU."""
+def build_time_chart(report: Report) -> PlotlySpec:
+    """Build the chart of where the step's time goes: one stacked bar per GPU."""
     data = [
         {
             "type": "bar",
@@ -44,23 +44,23 @@ def time(report: Report) -> Spec:
             "name": family,
             "y": [bar.label for bar in report.bars],
             "x": [dict(bar.parts).get(family, 0.0) / 1e3 for bar in report.bars],
-            "marker": {"color": colour(family), **({"pattern": {"shape": "/"}} if family == "idle" else {})},
+            "marker": {"color": get_family_colour(family), **({"pattern": {"shape": "/"}} if family == "idle" else {})},
             "hovertemplate": "%{y}: %{x:.3g} ms of " + family + "<extra></extra>",
         }
-        for family in families(report.bars)
+        for family in list_parts(report.bars)
     ]
     axes = {"xaxis": {"title": {"text": "ms per step"}}, "yaxis": {"autorange": "reversed"}}
     return {"data": data, "layout": {"barmode": "stack", **axes}}
 
 
-def steps(report: Report) -> Spec:
-    """The measured steps: GPU busy, only communicating, idle."""
+def build_step_chart(report: Report) -> PlotlySpec:
+    """Build the chart of the measured steps: GPU busy, only communicating, idle."""
     parts = {
         "GPU busy": [step.kernel_time_us - step.exposed_comm_us for step in report.steps],
         "only communication": [step.exposed_comm_us for step in report.steps],
         "GPU idle": [max(step.time_us - step.kernel_time_us, 0.0) for step in report.steps],
     }
-    shades = (FAMILIES["gemm"], FAMILIES["collective"], OTHER)
+    shades = (FAMILY_COLOURS["gemm"], FAMILY_COLOURS["collective"], OTHER_COLOUR)
     data = [
         {
             "type": "bar",
@@ -77,52 +77,68 @@ def steps(report: Report) -> Spec:
     return {"data": data, "layout": {"barmode": "stack", **axes}}
 
 
-def roofline(report: Report) -> Spec:
-    """Kernels with arithmetic: rate over intensity, area by time; roofs of the GPUs."""
-    drawn = on_roofline(report)
-    bubbles = [_bubbles(family, drawn) for family in dict.fromkeys(kernel.family for kernel in drawn)]
+def build_roofline_chart(report: Report) -> PlotlySpec:
+    """Build the roofline chart: kernels as bubbles (rate over intensity, area by time), GPUs as roofs."""
+    drawn = select_roofline_kernels(report)
+    bubbles = [_build_bubbles(family, drawn) for family in dict.fromkeys(kernel.family for kernel in drawn)]
     intensities = [kernel.flops / kernel.bytes for kernel in drawn if kernel.flops and kernel.bytes]
     reach = (min(intensities, default=0.1) / 3, max(*intensities, 1000.0) * 3 if intensities else 1000.0)
-    roofs = [line for roof, dash in zip(report.roofs, cycle(DASHES), strict=False) for line in _roof(roof, dash, reach)]
+    roofs = [
+        line
+        for roof, dash in zip(report.roofs, cycle(ROOF_DASHES), strict=False)
+        for line in _build_roof_lines(roof, dash, reach)
+    ]
     return {
         "data": [*roofs, *bubbles],
         "layout": {
-            "xaxis": {"title": {"text": "FLOP per byte"}, **LOGARITHMIC},
-            "yaxis": {"title": {"text": "TFLOP/s"}, **LOGARITHMIC},
+            "xaxis": {"title": {"text": "FLOP per byte"}, **LOG_AXIS},
+            "yaxis": {"title": {"text": "TFLOP/s"}, **LOG_AXIS},
             "hovermode": "closest",
         },
     }
 
 
-def on_roofline(report: Report) -> list[KernelTime]:
-    """The kernels that a roofline shows: those with known arithmetic and enough time to be seen."""
-    return [kernel for kernel in report.kernels if kernel.flops and kernel.bytes and kernel.share >= SMALLEST_SHARE]
+def select_roofline_kernels(report: Report) -> list[KernelTime]:
+    """Select the kernels for the roofline chart: known FLOPs and bytes, and enough time to be visible."""
+    return [
+        kernel for kernel in report.kernels if kernel.flops and kernel.bytes and kernel.share >= MIN_BUBBLE_SHARE_PCT
+    ]
 
 
-def _bubbles(family: str, kernels: Sequence[KernelTime]) -> Spec:
+def _build_bubbles(family: str, kernels: Sequence[KernelTime]) -> PlotlySpec:
     largest = max(kernel.time_us for kernel in kernels)
     members = [kernel for kernel in kernels if kernel.family == family]
-    sizes = [max(LARGEST_BUBBLE * sqrt(kernel.time_us / largest), SMALLEST_BUBBLE) for kernel in members]
+    sizes = [max(MAX_BUBBLE_PX * sqrt(kernel.time_us / largest), MIN_BUBBLE_PX) for kernel in members]
     return {
         "type": "scatter",
         "mode": "markers",
         "name": family,
         "x": [kernel.flops / kernel.bytes for kernel in members if kernel.flops and kernel.bytes],
         "y": [kernel.flops / kernel.time_us / 1e6 for kernel in members if kernel.flops],
-        "text": [_label(kernel) for kernel in members],
-        "marker": {"color": colour(family), "opacity": 0.75, "size": sizes, "line": {"width": 1, "color": GREY}},
+        "text": [_format_hover_text(kernel) for kernel in members],
+        "marker": {
+            "color": get_family_colour(family),
+            "opacity": 0.75,
+            "size": sizes,
+            "line": {"width": 1, "color": GREY},
+        },
         "hovertemplate": "%{text}<br>%{x:.3g} FLOP/byte, %{y:.3g} TFLOP/s<extra></extra>",
     }
 
 
-def _label(kernel: KernelTime) -> str:
-    utilization = "" if kernel.utilization is None else f", {percent(kernel.utilization)} of the roofline"
-    lines = (kernel.op or shorten(kernel.name, 60), f"{kernel.dtype or ''} {shorten(shape(kernel.shape), 60)}".strip())
+def _format_hover_text(kernel: KernelTime) -> str:
+    utilization = "" if kernel.utilization is None else f", {format_percent(kernel.utilization)} of the roofline"
+    lines = (
+        kernel.op or shorten(kernel.name, 60),
+        f"{kernel.dtype or ''} {shorten(format_shape(kernel.shape), 60)}".strip(),
+    )
     escaped = "<br>".join(line.replace("&", "&amp;").replace("<", "&lt;") for line in lines if line)
-    return f"{escaped}<br>{duration(kernel.time_us)} in {counted(kernel.count)} launches per step{utilization}"
+    return (
+        f"{escaped}<br>{format_duration(kernel.time_us)} in {format_count(kernel.count)} launches per step{utilization}"
+    )
 
 
-def _roof(roof: Roof, dash: str, reach: tuple[float, float]) -> Iterator[Spec]:
+def _build_roof_lines(roof: Roof, dash: str, reach: tuple[float, float]) -> Iterator[PlotlySpec]:
     for i, (dtype, peak) in enumerate(roof.peak_tflops):
         ridge = peak * 1e3 / roof.bandwidth_gbps
         begin = reach[0] if i == 0 else min(ridge, reach[1])
@@ -137,15 +153,16 @@ def _roof(roof: Roof, dash: str, reach: tuple[float, float]) -> Iterator[Spec]:
             "x": x,
             "y": [min(peak, intensity * roof.bandwidth_gbps / 1e3) for intensity in x],
             "line": {"color": GREY, "width": 2.5 if roof.measured else 1.5, "dash": dash},
-            "hovertemplate": f"{roof.gpu} {dtype}: {digits(peak)} TFLOP/s, {digits(roof.bandwidth_gbps)} GB/s"
+            "hovertemplate": f"{roof.gpu} {dtype}: {format_number(peak)} TFLOP/s, "
+            f"{format_number(roof.bandwidth_gbps)} GB/s"
             "<extra></extra>",
         }
 
 
-FIGURES: dict[str, Callable[[Report], Spec]] = {
-    "time": time,
-    "roofline": roofline,
-    "speeds": speeds,
-    "steps": steps,
+CHART_BUILDERS: dict[str, Callable[[Report], PlotlySpec]] = {
+    "time": build_time_chart,
+    "roofline": build_roofline_chart,
+    "speeds": build_speed_chart,
+    "steps": build_step_chart,
 }
-"""Every chart by its name."""
+"""Function that builds each chart, by the chart's name."""

@@ -1,12 +1,12 @@
-"""Findings as they are listed."""
+"""Group findings for display."""
 
 from collections.abc import Iterable
 
-from tracekit.reporting.findings.model import Finding
+from tracekit.reporting.findings.finding import Finding
 
 
-def grouped(findings: Iterable[Finding]) -> list[list[Finding]]:
-    """In their order, but what is advised alike of several targets together."""
+def group_findings(findings: Iterable[Finding]) -> list[list[Finding]]:
+    """Group findings that give several targets the same advice; keep the order otherwise."""
     groups: dict[object, list[Finding]] = {}
     for place, finding in enumerate(findings):
         groups.setdefault((finding.kind, finding.advice) if finding.on else place, []).append(finding)

@@ -1,4 +1,4 @@
-"""The GPU data base, drawn."""
+"""Render the GPU database as text and JSON."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -8,18 +8,18 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from predictors import Gpu, Resolution
-from tracekit.render.card import card as card_of
-from tracekit.render.dump import dump
-from tracekit.render.grid import plain
+from tracekit.render.card import render_card as card_of
+from tracekit.render.dump import dump_json
+from tracekit.render.grid import make_plain_table
 
-PEAKS = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
+PEAK_DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
 
 
-def table(known: Sequence[Gpu]) -> RenderableType:
-    """One line per GPU: size, memory and dense peaks."""
-    columns = plain(gap=1)
+def render_gpu_table(known: Sequence[Gpu]) -> RenderableType:
+    """Render a table with one row per GPU: size, memory and dense peaks."""
+    columns = make_plain_table(gap=1)
     columns.add_column("GPU", style="bold", no_wrap=True)
-    for heading in ("year", "SMs", "GB", "GB/s", *PEAKS):
+    for heading in ("year", "SMs", "GB", "GB/s", *PEAK_DTYPES):
         columns.add_column(heading, justify="right", no_wrap=True)
     for gpu in known:
         columns.add_row(
@@ -28,58 +28,61 @@ def table(known: Sequence[Gpu]) -> RenderableType:
             str(gpu.sms),
             f"{gpu.memory_bytes / 2**30:.0f}",
             f"{gpu.bandwidth_gbps:.0f}",
-            *(_peak(gpu, dtype) for dtype in PEAKS),
+            *(_format_peak(gpu, dtype) for dtype in PEAK_DTYPES),
         )
     return Group(
         columns, Text("Dense peaks in TFLOP/s. `tracekit gpus NAME` shows all figures with their sources.", "dim")
     )
 
 
-def _peak(gpu: Gpu, dtype: str) -> str:
+def _format_peak(gpu: Gpu, dtype: str) -> str:
     peak = gpu.peak_flops(dtype)
     return "–" if peak is None else f"{peak / 1e12:.0f}"
 
 
-def card(found: Resolution) -> RenderableType:
-    """All figures of one GPU, each with the number of its source."""
+def render_gpu_card(found: Resolution) -> RenderableType:
+    """Render all figures of one GPU, each with the number of its source."""
     gpu = found.gpu
     others = f" (there is also {', '.join(found.others)})" if found.others else ""
-    figures = [(name, _figure(value), _citation(gpu, name)) for name, value in _figures(gpu).items()]
+    figures = [(name, _format_figure(value), _find_source(gpu, name)) for name, value in _flatten_figures(gpu).items()]
     return card_of(f"{found.query!r} → {gpu.slug}: {gpu.name}{others}", figures, gpu.sources.values())
 
 
-def _citation(gpu: Gpu, figure: str) -> str | None:
-    """Sources go by the keys of the GPU's file (``memory.l2_mib``), figures by the fields of ``Gpu`` (``l2_bytes``)."""
+def _find_source(gpu: Gpu, figure: str) -> str | None:
+    """Find the source of a figure.
+
+    Sources are keyed as in the GPU's file (``memory.l2_mib``), figures by the fields of ``Gpu`` (``l2_bytes``).
+    """
     if figure in gpu.sources:
         return gpu.sources[figure]
     stem = "size" if figure == "memory_bytes" else figure.removesuffix("_bytes")
     return next((text for key, text in gpu.sources.items() if key.split(".")[1].startswith(stem)), None)
 
 
-def _figure(value: Any) -> str:
+def _format_figure(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) and value > 9999 else str(value)
 
 
-def table_json(known: Sequence[Gpu]) -> str:
-    """All GPUs."""
-    return dump([_facts(gpu) for gpu in known])
+def serialize_gpus(known: Sequence[Gpu]) -> str:
+    """Return all GPUs as JSON."""
+    return dump_json([_collect_fields(gpu) for gpu in known])
 
 
-def card_json(found: Resolution) -> str:
-    """One GPU."""
-    return dump(_facts(found.gpu))
+def serialize_gpu(found: Resolution) -> str:
+    """Return one GPU as JSON."""
+    return dump_json(_collect_fields(found.gpu))
 
 
-def _facts(gpu: Gpu) -> dict[str, Any]:
-    """Every field; mappings as plain dictionaries."""
+def _collect_fields(gpu: Gpu) -> dict[str, Any]:
+    """Return every field; mappings as plain dictionaries."""
     fields = ((field.name, getattr(gpu, field.name)) for field in dataclasses.fields(gpu))
     return {name: dict(value) if isinstance(value, Mapping) else value for name, value in fields}
 
 
-def _figures(gpu: Gpu) -> dict[str, Any]:
-    """Every fact but the sources, mappings spread into ``field.key``."""
+def _flatten_figures(gpu: Gpu) -> dict[str, Any]:
+    """Return every field except the sources, with mappings flattened into ``field.key``."""
     figures: dict[str, Any] = {}
-    for name, value in _facts(gpu).items():
+    for name, value in _collect_fields(gpu).items():
         if isinstance(value, dict):
             figures |= {f"{name}.{key}": entry for key, entry in value.items() if name != "sources"}
         elif value is not None:

@@ -1,4 +1,4 @@
-"""Tables without lines, for terminals."""
+"""Tables without lines for terminals."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -7,46 +7,48 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-NUMBER_WIDTH = 7
-LONGEST_FAMILY = len("elementwise")
-SHORTEST_TEXT = 20
+MIN_NUMBER_CHARS = 7
+MIN_WORD_CHARS = len("elementwise")
+MIN_TEXT_CHARS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class GridColumn:
     """A column of a grid.
 
     Attributes:
-        heading: What stands above it.
-        kind: ``number``, ``word`` and ``mark`` (never cut nor left out; a mark is short) or ``text`` (cut to fit).
-        least: Characters that it has at least.
+        heading: Text of the heading.
+        kind: ``number`` (dropped if it doesn't fit), ``word`` or ``mark`` (never cut or dropped; a mark is short), or
+            ``text`` (cut to fit).
+        min_width: Minimum width in characters.
     """
 
     heading: str
     kind: str
-    least: int = 0
+    min_width: int = 0
 
 
 class Grid:
-    """A table without lines that shows figures whole or not at all.
+    """A table without lines that shows each number either completely or not at all.
 
-    Where the screen is too narrow, text is cut first; then numbers are left out from the right, and named below.
+    Where the screen is too narrow, text columns are cut first. Then numeric columns are dropped from the right, and
+    their headings are named below the table.
     """
 
-    def __init__(self, columns: Sequence[Column], gap: int = 2) -> None:
+    def __init__(self, columns: Sequence[GridColumn], gap: int = 2) -> None:
         self._columns = columns
         self._gap = gap
         self._rows: list[tuple[Text, ...]] = []
 
     def add_row(self, *cells: str | Text) -> None:
-        """Add a row, as plain text: no brackets in a kernel's name are taken for a style."""
+        """Add a row of plain text: brackets in a kernel's name are not parsed as rich markup."""
         self._rows.append(tuple(Text(cell) if isinstance(cell, str) else cell for cell in cells))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        widths = [self._width(at) for at in range(len(self._columns))]
-        kept = self._kept(widths, options.max_width)
-        cut = self._needed(kept, widths) - options.max_width
-        table = plain(self._gap)
+        widths = [self._measure_width(at) for at in range(len(self._columns))]
+        kept = self._select_columns(widths, options.max_width)
+        cut = self._sum_widths(kept, widths) - options.max_width
+        table = make_plain_table(self._gap)
         for at in kept:
             column = self._columns[at]
             width = widths[at] - max(cut, 0) * (column.kind == "text")
@@ -64,37 +66,37 @@ class Grid:
         if left_out:
             yield Text(f"left out at this width: {', '.join(left_out)}", style="dim")
 
-    def _width(self, at: int) -> int:
+    def _measure_width(self, at: int) -> int:
         column = self._columns[at]
-        return max(column.least, len(column.heading), *(row[at].cell_len for row in self._rows), 0)
+        return max(column.min_width, len(column.heading), *(row[at].cell_len for row in self._rows), 0)
 
-    def _needed(self, kept: Sequence[int], widths: Sequence[int]) -> int:
+    def _sum_widths(self, kept: Sequence[int], widths: Sequence[int]) -> int:
         return sum(widths[at] for at in kept) + self._gap * (len(kept) - 1)
 
-    def _kept(self, widths: Sequence[int], room: int) -> list[int]:
-        """The columns that fit once text is as short as it may be."""
+    def _select_columns(self, widths: Sequence[int], room: int) -> list[int]:
+        """Select the columns that fit once text columns have their minimum width."""
         kept = list(range(len(self._columns)))
         short = [
-            min(width, SHORTEST_TEXT) if column.kind == "text" else width
+            min(width, MIN_TEXT_CHARS) if column.kind == "text" else width
             for column, width in zip(self._columns, widths, strict=True)
         ]
         numbers = [at for at in kept if self._columns[at].kind == "number"]
-        while numbers and self._needed(kept, short) > room:
+        while numbers and self._sum_widths(kept, short) > room:
             kept.remove(numbers.pop())
         return kept
 
 
-def plain(gap: int = 2) -> Table:
-    """A table without lines, its columns so many spaces apart."""
+def make_plain_table(gap: int = 2) -> Table:
+    """Make a table without lines, with ``gap`` spaces between columns."""
     return Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="dim")
 
 
-def grid(*columns: tuple[str, str]) -> Grid:
-    """A grid whose numbers and families stand below each other from table to table, of headings and kinds."""
-    least = {"number": NUMBER_WIDTH, "word": LONGEST_FAMILY}
-    return Grid([Column(heading, kind, least.get(kind, 0)) for heading, kind in columns])
+def make_grid(*columns: tuple[str, str]) -> Grid:
+    """Make a grid from (heading, kind) pairs, with minimum widths that align consecutive tables."""
+    least = {"number": MIN_NUMBER_CHARS, "word": MIN_WORD_CHARS}
+    return Grid([GridColumn(heading, kind, least.get(kind, 0)) for heading, kind in columns])
 
 
-def and_more(table: Grid, left_out: int, what: str) -> RenderableType:
-    """A table, and what it leaves out."""
+def append_omitted_count(table: Grid, left_out: int, what: str) -> RenderableType:
+    """Append a line with the number of rows left out."""
     return Group(table, Text(f"and {left_out} {what}", style="dim")) if left_out > 0 else table

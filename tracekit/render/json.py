@@ -1,31 +1,36 @@
-"""JSON: the same figures for machines. Times in microseconds, shares in percent."""
+"""Render the report as JSON. Times in microseconds, shares in percent."""
 
 import dataclasses
 from math import isfinite
 from typing import Any
 
 from tracekit.prediction import Layout, Prediction
-from tracekit.render.dump import document
-from tracekit.reporting import predicted as saved
+from tracekit.render.dump import dump_document
+from tracekit.reporting import saved_prediction as saved
 from tracekit.reporting.model import Report
-from tracekit.reporting.sections.sensitivity import Speeds
+from tracekit.reporting.sections.sensitivity import SpeedSensitivity
 
-PREDICTED_KERNELS = 2000
+MAX_PREDICTED_KERNELS = 2000
 
 
-def info(report: Report, graph: dict[str, Any] | None = None) -> str:
-    """What ``tracekit info --json`` prints; ``graph`` is what ``-v`` adds, here as below."""
+def dump_info(report: Report, graph: dict[str, Any] | None = None) -> str:
+    """Return the JSON that ``tracekit info --json`` prints.
+
+    Args:
+        report: The report.
+        graph: The graph check that ``-v`` adds, here as in the functions below; ``None`` without ``-v``.
+    """
     body = {
         "coverage": dataclasses.asdict(report.coverage),
         "modules": [dataclasses.asdict(row) for row in report.modules],
         "over_bound": [dataclasses.asdict(row) for row in report.over_bound],
         "warnings": report.warnings,
     }
-    return document(_head(report) | body | _graph(graph))
+    return dump_document(_build_head(report) | body | _wrap_graph(graph))
 
 
-def measured(report: Report, top: int, graph: dict[str, Any] | None = None) -> str:
-    """What ``tracekit report --json`` prints: the ``top`` kernels by time."""
+def dump_measured(report: Report, top: int, graph: dict[str, Any] | None = None) -> str:
+    """Return the JSON that ``tracekit report --json`` prints, with the ``top`` kernels by time."""
     body = {
         "breakdown": [dataclasses.asdict(row) for row in report.breakdown],
         "phases": [dataclasses.asdict(row) for row in report.phases],
@@ -36,36 +41,39 @@ def measured(report: Report, top: int, graph: dict[str, Any] | None = None) -> s
         "kernels": [dataclasses.asdict(row) for row in report.kernels[:top]],
         "kernels_omitted": max(len(report.kernels) - top, 0),
         "critical_path": dataclasses.asdict(report.critical),
-        "sensitivity": _speeds(report.speeds),
+        "sensitivity": _serialize_speeds(report.speeds),
         "what_if": [dataclasses.asdict(row) for row in report.what_if],
         "findings": [dataclasses.asdict(row) for row in report.findings],
         "warnings": report.warnings,
     }
-    return document(_head(report) | body | _graph(graph))
+    return dump_document(_build_head(report) | body | _wrap_graph(graph))
 
 
-def predicted(report: Report, top: int = PREDICTED_KERNELS, graph: dict[str, Any] | None = None) -> str:
-    """What ``tracekit predict --json`` prints, and ``tracekit compare`` reads: ``top`` kernels at length."""
+def dump_prediction(report: Report, top: int = MAX_PREDICTED_KERNELS, graph: dict[str, Any] | None = None) -> str:
+    """Return the JSON that ``tracekit predict --json`` prints and ``tracekit compare`` reads.
+
+    Only the ``top`` kernels by time are listed with all fields.
+    """
     targets = zip(report.targets, report.bars[1:], strict=True)
     body = {
-        "targets": [_target(target) | {"time": dict(bar.parts)} for target, bar in targets],
+        "targets": [_serialize_target(target) | {"time": dict(bar.parts)} for target, bar in targets],
         "refused": [
             {"target": one.label, "reason": one.error.message, "hint": one.error.hint} for one in report.refused
         ],
         "kernels": [dataclasses.asdict(row) for row in report.kernels[:top]],
         "kernels_omitted": max(len(report.kernels) - top, 0),
-        "other_kernels": saved.brief(report.kernels[top:]),
+        "other_kernels": saved.to_saved_kernels(report.kernels[top:]),
         "what_if": [dataclasses.asdict(row) for row in report.what_if],
         "warnings": report.warnings,
     }
-    return document(_head(report) | body | _graph(graph))
+    return dump_document(_build_head(report) | body | _wrap_graph(graph))
 
 
-def _graph(graph: dict[str, Any] | None) -> dict[str, Any]:
+def _wrap_graph(graph: dict[str, Any] | None) -> dict[str, Any]:
     return {} if graph is None else {"graph": graph}
 
 
-def _head(report: Report) -> dict[str, Any]:
+def _build_head(report: Report) -> dict[str, Any]:
     return {
         "source": dataclasses.asdict(report.source),
         "replay": {
@@ -77,22 +85,24 @@ def _head(report: Report) -> dict[str, Any]:
     }
 
 
-def _speeds(speeds: Speeds) -> dict[str, Any]:
-    """Steps by speeds; an infinite speed is null, as JSON has none."""
-    points = [{"gpu_speed": gpu, "host_speed": _finite(host), "step_time_us": us} for gpu, host, us in speeds.points]
-    network = [{"network_speed": _finite(speed), "step_time_us": us} for speed, us in speeds.network]
+def _serialize_speeds(speeds: SpeedSensitivity) -> dict[str, Any]:
+    """Return step times by speed; an infinite speed becomes null, as JSON has no infinity."""
+    points = [
+        {"gpu_speed": gpu, "host_speed": _replace_infinity(host), "step_time_us": us} for gpu, host, us in speeds.points
+    ]
+    network = [{"network_speed": _replace_infinity(speed), "step_time_us": us} for speed, us in speeds.network]
     return dataclasses.asdict(speeds) | {"points": points, "network": network}
 
 
-def _finite(value: float) -> float | None:
+def _replace_infinity(value: float) -> float | None:
     return value if isfinite(value) else None
 
 
-def _target(prediction: Prediction) -> dict[str, Any]:
+def _serialize_target(prediction: Prediction) -> dict[str, Any]:
     return {
         "gpu": prediction.gpu,
         "cluster": prediction.cluster.slug if prediction.cluster else None,
-        "layout": layout(prediction.layout),
+        "layout": serialize_layout(prediction.layout),
         "pipeline": dataclasses.asdict(prediction.pipeline) if prediction.pipeline else None,
         "step_time_us": prediction.step.step_time_us,
         "low_us": prediction.low_us,
@@ -103,11 +113,11 @@ def _target(prediction: Prediction) -> dict[str, Any]:
         "exposed_comm_us": prediction.step.exposed_comm_us,
         "waiting_us": prediction.step.waiting_us,
         "idle_us": prediction.step.idle_us,
-        "with_contention": dataclasses.asdict(prediction.shared) if prediction.shared else None,
+        "with_contention": dataclasses.asdict(prediction.contention) if prediction.contention else None,
         "coverage": dataclasses.asdict(prediction.coverage),
         "fits_in_memory": prediction.memory.fits,
-        "dollars_per_1000_steps": prediction.dollars,
-        "dollars_per_1000_traced_steps": prediction.dollars_as_traced,
+        "dollars_per_1000_steps": prediction.dollars_per_1000_steps,
+        "dollars_per_1000_traced_steps": prediction.dollars_per_1000_traced_steps,
         "batch": dataclasses.asdict(prediction.batch) if prediction.batch else None,
         "per_second": prediction.per_second,
         "dollars_per_million": prediction.dollars_per_million,
@@ -115,6 +125,6 @@ def _target(prediction: Prediction) -> dict[str, Any]:
     }
 
 
-def layout(of: Layout | None) -> dict[str, Any] | None:
-    """How a job's ranks share its work; ``None`` where that isn't known."""
+def serialize_layout(of: Layout | None) -> dict[str, Any] | None:
+    """Return a job's layout as a dictionary; ``None`` where it isn't known."""
     return {"world_size": of.world_size, **dataclasses.asdict(of)} if of else None

@@ -1,40 +1,40 @@
-"""The report in a notebook: a card that shows itself, and charts."""
+"""Render the report in a notebook: an HTML card and charts."""
 
 from markupsafe import escape
 from plotly.graph_objects import Figure
 
+from tracekit.format import format_duration, format_interval, format_number, format_percent, shorten
 from tracekit.render import figures
-from tracekit.render.words import counts_samples, headline
+from tracekit.render.sentences import build_headline, is_per_sample
 from tracekit.reporting.model import Report
-from tracekit.units import digits, duration, interval, percent, shorten
 
-ROWS = 5
-LONGEST = 100
+MAX_ROWS = 5
+MAX_TITLE_CHARS = 100
 
 
-def figure(report: Report, name: str) -> Figure:
-    """One of the report's charts.
+def make_figure(report: Report, name: str) -> Figure:
+    """Return one of the report's charts as a plotly figure.
 
     Raises:
         TracekitError: There is no chart of that name.
     """
-    spec = figures.spec(report, name)
+    spec = figures.build_figure(report, name)
     return Figure(data=spec["data"], layout={"template": "plotly_white", **spec["layout"]})
 
 
-def card(report: Report) -> str:
-    """The answer, the step on each GPU, and the findings that save most; without script, below 20 kB."""
-    said = headline(report)
+def render_report_card(report: Report) -> str:
+    """Render the headline, the step on each GPU and the largest findings as HTML without script, below 20 kB."""
+    said = build_headline(report)
     source = report.source
-    each = " per sample" if counts_samples(report) else ""
-    rows = [(source.gpu or "measured", duration(source.step_time_us), "", "measured")]
-    for target in report.targets[: ROWS - 1]:
-        span = interval(target.low_us, target.high_us)
-        faster = f"{digits(target.speedup_per_sample)}×{each}"
+    each = " per sample" if is_per_sample(report) else ""
+    rows = [(source.gpu or "measured", format_duration(source.step_time_us), "", "measured")]
+    for target in report.targets[: MAX_ROWS - 1]:
+        span = format_interval(target.low_us, target.high_us)
+        faster = f"{format_number(target.speedup_per_sample)}×{each}"
         lacks = ", lacks memory" if target.memory.fits is False else ""
-        rows.append((target.label, duration(target.step.step_time_us), span, faster + lacks))
-    findings = [_finding(f.title, f.saves_us, source.step_time_us) for f in report.findings[:ROWS]]
-    left_out = len(report.targets) - (ROWS - 1)
+        rows.append((target.label, format_duration(target.step.step_time_us), span, faster + lacks))
+    findings = [_render_finding(f.title, f.saves_us, source.step_time_us) for f in report.findings[:MAX_ROWS]]
+    left_out = len(report.targets) - (MAX_ROWS - 1)
     more = f"<p>and {left_out} more: <code>report.to_html()</code></p>" if left_out > 0 else ""
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
     return (
@@ -44,6 +44,8 @@ def card(report: Report) -> str:
     )
 
 
-def _finding(title: str, saves_us: float | None, step_time_us: float) -> str:
-    saves = f" <b>−{duration(saves_us)}</b> ({percent(100 * saves_us / step_time_us)})" if saves_us else ""
-    return f"<li>{escape(shorten(title, LONGEST))}{saves}</li>"
+def _render_finding(title: str, saves_us: float | None, step_time_us: float) -> str:
+    saves = (
+        f" <b>−{format_duration(saves_us)}</b> ({format_percent(100 * saves_us / step_time_us)})" if saves_us else ""
+    )
+    return f"<li>{escape(shorten(title, MAX_TITLE_CHARS))}{saves}</li>"

@@ -1,23 +1,23 @@
-"""What was taken out of a trace, as text."""
+"""Render what was removed from a trace."""
 
 from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from tracekit.redact import Removed
+from tracekit.redact import RedactionSummary
 
 
-def removed(what: Removed, path: str) -> RenderableType:
-    """What was removed, counted, and where the copy lies."""
+def render_removed(what: RedactionSummary, path: str) -> RenderableType:
+    """Render the removed items with their counts, and the path of the redacted copy."""
     return Group(
-        *(Text(f"removed {line}") for line in _lines(what)),
+        *(Text(f"removed {line}") for line in _describe_removed(what)),
         Text(f"Wrote {path}"),
         Text("Names of ops, kernels and annotations are kept otherwise: look through them before you share it.", "dim"),
     )
 
 
-def _lines(what: Removed) -> Iterator[str]:
+def _describe_removed(what: RedactionSummary) -> Iterator[str]:
     if what.metadata:
         yield f"metadata: {', '.join(what.metadata)}"
     if what.events:

@@ -1,4 +1,4 @@
-"""The report as a spreadsheet: a sheet per section, headings that explain themselves."""
+"""Render the report as a spreadsheet: one sheet per section, headings with comments."""
 
 import io
 from collections.abc import Callable, Mapping
@@ -6,61 +6,61 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from tracekit.errors import TracekitError, install_extra
-from tracekit.render.words import headline, notes
+from tracekit.errors import TracekitError, suggest_install
+from tracekit.render.sentences import build_headline, collect_notes
 from tracekit.reporting import tables
 from tracekit.reporting.model import Report
 
 if TYPE_CHECKING:
     from xlsxwriter import Workbook
 
-ROWS = 1_000_000
-"""Most rows of a sheet; Excel ends at 1,048,576."""
-WORDS_WIDTH, NUMBER_WIDTH = 28, 14
+MAX_SHEET_ROWS = 1_000_000
+"""Maximum rows of a sheet; Excel's limit is 1,048,576."""
+TEXT_WIDTH_CHARS, NUMBER_WIDTH_CHARS = 28, 14
 
 
-def workbook(report: Report) -> bytes:
-    """The report as an .xlsx file.
+def render_workbook(report: Report) -> bytes:
+    """Return the report as an .xlsx file.
 
     Raises:
         TracekitError: XlsxWriter isn't installed.
     """
-    return _written(tables.frames(report), lambda book: _summary(book, report))
+    return _write_workbook(tables.build_frames(report), lambda book: _write_summary(book, report))
 
 
-def sheets(frames: Mapping[str, pl.DataFrame]) -> bytes:
-    """Tables as an .xlsx file.
+def render_sheets(frames: Mapping[str, pl.DataFrame]) -> bytes:
+    """Return tables as an .xlsx file.
 
     Args:
-        frames: By the names of their sheets.
+        frames: Tables by sheet name.
 
     Raises:
         TracekitError: XlsxWriter isn't installed.
     """
-    return _written(frames, lambda book: None)
+    return _write_workbook(frames, lambda book: None)
 
 
-def _written(frames: Mapping[str, pl.DataFrame], first: Callable[["Workbook"], None]) -> bytes:
-    """A sheet for each table, behind what comes ``first``."""
+def _write_workbook(frames: Mapping[str, pl.DataFrame], first: Callable[["Workbook"], None]) -> bytes:
+    """Write one sheet per table, after the sheets that ``first`` adds."""
     try:
         from xlsxwriter import Workbook
     except ImportError as error:
-        raise TracekitError("spreadsheets need XlsxWriter.", install_extra("xlsx")) from error
+        raise TracekitError("spreadsheets need XlsxWriter.", suggest_install("xlsx")) from error
     buffer = io.BytesIO()
     # Names of kernels may begin like formulas or addresses; they are text.
     options = {"in_memory": True, "strings_to_formulas": False, "strings_to_urls": False, "nan_inf_to_errors": True}
     with Workbook(buffer, options) as book:
         first(book)
         for name, frame in frames.items():
-            _sheet(book, name, frame)
+            _write_sheet(book, name, frame)
     return buffer.getvalue()
 
 
-def _summary(book: "Workbook", report: Report) -> None:
+def _write_summary(book: "Workbook", report: Report) -> None:
     sheet = book.add_worksheet("summary")
     sheet.set_column(0, 0, 16)
     sheet.set_column(1, 1, 110)
-    said = headline(report)
+    said = build_headline(report)
     origin = report.provenance
     rows = [
         ("answer", f"{said.before} {said.figure}{said.after} {said.detail}"),
@@ -69,29 +69,31 @@ def _summary(book: "Workbook", report: Report) -> None:
         ("command", origin.command or ""),
         ("tracekit", origin.version),
         *(("warning", warning) for warning in report.warnings),
-        *(("note", note) for note in notes(report)),
+        *(("note", note) for note in collect_notes(report)),
     ]
     for row, values in enumerate(rows):
         sheet.write_row(row, 0, values)
 
 
-def _sheet(book: "Workbook", name: str, frame: pl.DataFrame) -> None:
+def _write_sheet(book: "Workbook", name: str, frame: pl.DataFrame) -> None:
     sheet = book.add_worksheet(name)
     heading = book.add_format({"bold": True, "bottom": 1})
-    shown = frame.head(ROWS)
+    shown = frame.head(MAX_SHEET_ROWS)
     for column, title in enumerate(shown.columns):
-        width = WORDS_WIDTH if shown.dtypes[column] == pl.String else NUMBER_WIDTH
+        width = TEXT_WIDTH_CHARS if shown.dtypes[column] == pl.String else NUMBER_WIDTH_CHARS
         sheet.set_column(column, column, width)
         sheet.write_string(0, column, title, heading)
-        if title in MEANINGS.get(name, {}):
-            sheet.write_comment(0, column, MEANINGS[name][title])
+        if title in COLUMN_DOCS.get(name, {}):
+            sheet.write_comment(0, column, COLUMN_DOCS[name][title])
         sheet.write_column(1, column, shown[title].to_list())
     sheet.freeze_panes(1, 0)
     sheet.autofilter(0, 0, shown.height, shown.width - 1)
-    if frame.height > ROWS:
-        sheet.write_string(ROWS + 1, 0, f"and {frame.height - ROWS} more: -o kernels.parquet has all")
+    if frame.height > MAX_SHEET_ROWS:
+        sheet.write_string(
+            MAX_SHEET_ROWS + 1, 0, f"and {frame.height - MAX_SHEET_ROWS} more: -o kernels.parquet has all"
+        )
 
 
-MEANINGS: dict[str, dict[str, Any]] = {
+COLUMN_DOCS: dict[str, dict[str, Any]] = {
     table.name: {column.name: column.doc for column in table.columns} for table in tables.TABLES
 }

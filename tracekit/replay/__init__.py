@@ -1,1 +1,1 @@
-"""The graph played forward: when everything would start and end."""
+"""Replay: compute when every node of the dependency graph would start and end."""

@@ -1,4 +1,11 @@
-"""One pass over the graph: every moment comes as early as what it waits for allows."""
+"""Replay the dependency graph: one forward pass gives every vertex its earliest possible time.
+
+A vertex is the start or the end of a node. Its time is the latest of ``time[src] + lag`` over its incoming edges, and
+no earlier than its release time. Example, two kernels on one stream that are launched by two calls::
+
+    call 1 ends at 2 --launch, lag 5--> kernel A starts at  7 --run, lag 10--> A ends at 17
+    call 2 ends at 4 --launch, lag 5--> kernel B starts at max(4 + 5, 17 + 1) = 18   (1: stream edge from the end of A)
+"""
 
 from dataclasses import dataclass
 
@@ -9,77 +16,77 @@ from tracekit.arrays import Ints
 from tracekit.graph import Graph
 from tracekit.graph.edges import EdgeKind
 
-# Work of CPU threads: calls (run edges of activities are set apart) and what lies between them.
-ON_HOST = (EdgeKind.RUN, EdgeKind.PROGRAM, EdgeKind.HANDOVER)
-_IS_ON_HOST = np.isin(np.arange(len(EdgeKind)), ON_HOST)
+# Edges that are work of host threads: calls, and the time between calls. Run edges of GPU activities get their own lag.
+HOST_EDGE_KINDS = (EdgeKind.RUN, EdgeKind.PROGRAM, EdgeKind.HANDOVER)
+_IS_HOST_EDGE = np.isin(np.arange(len(EdgeKind)), HOST_EDGE_KINDS)
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Start and end of every node, nanoseconds from the start of the trace.
+    """Start and end of every node, in nanoseconds from the start of the trace.
 
     Attributes:
-        start_ns: By node; CPU nodes first, then activities.
-        end_ns: By node.
-        work_ns: How long each activity works, in the order of the kernel table; what a collective takes besides is
+        start_ns: Start by node; CPU nodes first, then GPU activities.
+        end_ns: End by node.
+        work_ns: Working time of each activity, in the order of the kernel table. A collective's remaining time is
             waiting for other ranks.
-        lag_ns: Least distance along every edge that it was played with.
-        cpu: How many CPU nodes there are.
-        marks: How many of them, the last ones, are marks.
+        lag_ns: Minimum distance along every edge that this timeline was replayed with.
+        host_node_count: Number of CPU nodes.
+        mark_count: Number of step marks; they are the last CPU nodes.
     """
 
     start_ns: Ints
     end_ns: Ints
     work_ns: Ints
     lag_ns: Ints
-    cpu: int
-    marks: int
+    host_node_count: int
+    mark_count: int
 
     @property
     def activity_start_ns(self) -> Ints:
         """Starts of the activities, in the order of the kernel table."""
-        return self.start_ns[self.cpu :]
+        return self.start_ns[self.host_node_count :]
 
     @property
     def activity_end_ns(self) -> Ints:
         """Ends of the activities, in the order of the kernel table."""
-        return self.end_ns[self.cpu :]
+        return self.end_ns[self.host_node_count :]
 
-    def end_marks(self, steps: Ints) -> Ints:
-        """The marks at the ends of steps on the CPU, of a timeline that has any.
+    def find_end_marks(self, steps: Ints) -> Ints:
+        """Return the CPU nodes that mark the ends of steps; the timeline must have marks.
 
         Args:
-            steps: Their places among all steps.
+            steps: Row indices of the steps in the table of all steps.
         """
-        return self.cpu - self.marks // 2 + steps
+        return self.host_node_count - self.mark_count // 2 + steps
 
 
-def measured(graph: Graph) -> Timeline:
-    """The timeline as it was recorded."""
+def build_measured_timeline(graph: Graph) -> Timeline:
+    """Return the timeline as it was recorded."""
     nodes = graph.nodes
-    return Timeline(nodes.start_ns, nodes.end_ns, graph.work_ns, lags(graph), nodes.cpu, nodes.marks)
+    return Timeline(nodes.start_ns, nodes.end_ns, graph.work_ns, compute_lags(graph), nodes.n_host, nodes.n_marks)
 
 
 def replay(graph: Graph, durations_ns: Ints | None = None, host_time: float = 1.0) -> Timeline:
-    """Play the graph forward.
+    """Replay the graph.
 
     Args:
         graph: The dependency graph.
-        durations_ns: How long each activity takes, in the order of the kernel table, collectives without waiting for
-            other ranks; ``None`` for the measured times.
-        host_time: What the CPU's own work takes, as a multiple of the measured time.
+        durations_ns: Duration of each activity, in the order of the kernel table; collectives without waiting for other
+            ranks. ``None`` for the measured durations.
+        host_time: Factor on the duration of the host's own work; 1.0 for the measured speed.
     """
-    lag = lags(graph, durations_ns, host_time)
-    times = _forward(graph.first, graph.src, lag, graph.release_ns)[graph.vertex]
+    lag = compute_lags(graph, durations_ns, host_time)
+    times = _compute_earliest_times(graph.first, graph.src, lag, graph.release_ns)[graph.vertex]
     work_ns = graph.work_ns if durations_ns is None else durations_ns
-    return Timeline(times[0::2], times[1::2], work_ns, lag, graph.nodes.cpu, graph.nodes.marks)
+    return Timeline(times[0::2], times[1::2], work_ns, lag, graph.nodes.n_host, graph.nodes.n_marks)
 
 
-def lags(graph: Graph, durations_ns: Ints | None = None, host_time: float = 1.0) -> Ints:
-    """Least distance along every edge, with the durations and the host's speed of a replay; arguments as there."""
+def compute_lags(graph: Graph, durations_ns: Ints | None = None, host_time: float = 1.0) -> Ints:
+    """Compute the minimum distance along every edge for a replay; arguments as for :func:`replay`."""
     lag = graph.lag_ns.copy()
     if host_time != 1.0:
-        lag = np.where(_IS_ON_HOST[graph.kind], np.rint(lag * host_time).astype(np.int64), lag)
+        lag = np.where(_IS_HOST_EDGE[graph.kind], np.rint(lag * host_time).astype(np.int64), lag)
     run = (graph.work_ns if durations_ns is None else durations_ns) + graph.kept_ns
     lag[graph.run_edge] = run
     lag[graph.transfer_edge] = run[graph.transfer_activity]
@@ -87,8 +94,10 @@ def lags(graph: Graph, durations_ns: Ints | None = None, host_time: float = 1.0)
 
 
 @numba.njit(cache=True)
-def _forward(first: Ints, src: Ints, lag_ns: Ints, release_ns: Ints) -> Ints:  # pragma: no cover - compiled
-    """Longest path to every vertex; edges point forward and lie sorted by destination."""
+def _compute_earliest_times(
+    first: Ints, src: Ints, lag_ns: Ints, release_ns: Ints
+) -> Ints:  # pragma: no cover - compiled
+    """Compute the longest path to every vertex; edges point forward and are sorted by destination."""
     time = release_ns.copy()
     for vertex in range(release_ns.size):
         latest = time[vertex]

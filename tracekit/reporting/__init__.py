@@ -1,6 +1,6 @@
-"""The report: plain data, built once and drawn by every format in tracekit.render."""
+"""The report: plain data, built once and rendered by every format in ``tracekit.render``."""
 
-from tracekit.reporting.build import build, of_predictions
+from tracekit.reporting.build import build_prediction_report, build_report
 from tracekit.reporting.model import Report
 
-__all__ = ["Report", "build", "of_predictions"]
+__all__ = ["Report", "build_prediction_report", "build_report"]

@@ -1,14 +1,13 @@
-"""A run and its predictions to a report."""
+"""Build the report of a run and its predictions."""
 
 from collections.abc import Sequence
 
-from tracekit.prediction import Prediction, Predictions, Refused
-from tracekit.prediction.batch import Batch
-from tracekit.replay.run import Run
-from tracekit.replay.whatif import WhatIf
+from tracekit.prediction import Prediction, Predictions, RefusedTarget
+from tracekit.prediction.batch import StepBatch
+from tracekit.reporting import kernel_rows
 from tracekit.reporting.findings import FINDINGS
-from tracekit.reporting.findings.case import Case
-from tracekit.reporting.findings.model import Finding
+from tracekit.reporting.findings.context import FindingContext
+from tracekit.reporting.findings.finding import Finding
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections import (
     accuracy,
@@ -16,7 +15,7 @@ from tracekit.reporting.sections import (
     breakdown,
     communication,
     coverage,
-    critical,
+    critical_path,
     idle,
     kernels,
     modules,
@@ -29,86 +28,87 @@ from tracekit.reporting.sections import (
     source,
     steps,
     streams,
-    table,
     warnings,
 )
 from tracekit.reporting.sections import what_if as edits
+from tracekit.run import MeasuredRun
+from tracekit.whatif import WhatIfResult
 
 
-def build(
-    run: Run,
+def build_report(
+    run: MeasuredRun,
     targets: Sequence[Prediction] = (),
     *,
     command: str | None = None,
-    what_if: WhatIf | None = None,
+    what_if: WhatIfResult | None = None,
     after_edits: Sequence[Sequence[float | None]] = (),
     price: float | None = None,
-    batch: Batch | None = None,
-    refused: Sequence[Refused] = (),
+    batch: StepBatch | None = None,
+    refused: Sequence[RefusedTarget] = (),
 ) -> Report:
-    """The report of a run.
+    """Build the report of a run.
 
     Args:
         run: The measured run.
         targets: Its predictions.
-        command: The command line that asked for it.
-        what_if: Edits of the run, which the predictions have in them.
-        after_edits: For each of them the steps on the targets with it and those before.
-        price: Dollars for an hour of the trace's GPU; None if it isn't known.
-        batch: What the job works through in a measured step; None for what the trace tells.
-        refused: Targets on which the step can't be predicted.
+        command: The command line that requested the report.
+        what_if: Edits of the run; the predictions include them.
+        after_edits: For each edit, the steps on the targets with this edit and those before it.
+        price: Dollars for an hour of the trace's GPU; ``None`` if it isn't known.
+        batch: Samples or tokens that the job processes in a measured step; ``None`` to infer them from the trace.
+        refused: Targets for which the step can't be predicted.
     """
-    rows = table.in_steps(run, targets)
-    chosen = run.chosen.height
-    idle_time = idle.of(run)
+    rows = kernel_rows.build_kernel_rows(run, targets)
+    chosen = run.chosen_steps.height
+    idle_time = idle.analyze_idle_time(run)
     return Report(
-        source=source.build(run, price, batch),
-        replay=run.replay,
-        coverage=coverage.build(rows),
-        breakdown=breakdown.build(rows, chosen),
-        phases=phases.build(rows, chosen),
-        modules=modules.build(rows, chosen),
-        idle=idle.build(run, idle_time),
-        streams=streams.build(run),
-        ranks=ranks.build(run),
-        bars=bars.build(run, targets),
-        kernels=kernels.build(rows, chosen, len(targets)),
-        over_bound=over_bound.build(rows, run.gpu),
-        roofs=roofs.build(run, rows, targets),
-        communication=communication.build(rows, chosen),
-        steps=steps.build(run),
-        critical=critical.build(run),
-        speeds=sensitivity.build(run),
-        accuracy=accuracy.build(rows, targets),
-        what_if=edits.build(what_if, after_edits),
-        provenance=provenance.build(run, targets, command),
-        findings=_findings(Case(run, rows, idle_time, tuple(targets))),
-        warnings=(*map(str, refused), *warnings.build(run, idle_time)),
+        source=source.build_source_summary(run, price, batch),
+        replay=run.self_replay,
+        coverage=coverage.build_work_coverage(rows),
+        breakdown=breakdown.build_family_times(rows, chosen),
+        phases=phases.build_phase_times(rows, chosen),
+        modules=modules.build_module_times(rows, chosen),
+        idle=idle.build_idle_times(run, idle_time),
+        streams=streams.build_stream_times(run),
+        ranks=ranks.build_rank_times(run),
+        bars=bars.build_time_bars(run, targets),
+        kernels=kernels.build_kernel_times(rows, chosen, len(targets)),
+        over_bound=over_bound.build_kernels_over_bound(rows, run.gpu),
+        roofs=roofs.build_roofs(run, rows, targets),
+        communication=communication.build_collective_times(rows, chosen),
+        steps=steps.build_measured_steps(run),
+        critical=critical_path.build_critical_path(run),
+        speeds=sensitivity.build_speed_sensitivity(run),
+        accuracy=accuracy.build_law_errors(rows, targets),
+        what_if=edits.build_edit_savings(what_if, after_edits),
+        provenance=provenance.build_provenance(run, targets, command),
+        findings=_collect_findings(FindingContext(run, rows, idle_time, tuple(targets))),
+        warnings=(*map(str, refused), *warnings.build_warnings(run, idle_time)),
         targets=tuple(targets),
         refused=tuple(refused),
     )
 
 
-def of_predictions(predicted: Predictions, command: str | None = None) -> Report:
-    """The report of predictions, and of the run that they are of.
+def build_prediction_report(predicted: Predictions, command: str | None = None) -> Report:
+    """Build the report of predictions and the run that they were made from.
 
     Args:
         predicted: The predictions.
-        command: The command line that asked for it.
+        command: The command line that requested the report.
     """
-    return build(
+    return build_report(
         predicted.run,
         predicted.targets,
         command=command,
         what_if=predicted.what_if,
-        after_edits=predicted.after_edits,
+        after_edits=predicted.step_times_after_edits,
         price=predicted.price,
         batch=predicted.batch,
         refused=predicted.refused,
     )
 
 
-def _findings(case: Case) -> tuple[Finding, ...]:
-    """Those that save most first; those without a saving last."""
-    found = [finding for find in FINDINGS for finding in find(case)]
+def _collect_findings(context: FindingContext) -> tuple[Finding, ...]:
+    """Collect the findings, largest saving first; those without a saving last."""
+    found = [finding for find in FINDINGS for finding in find(context)]
     return tuple(sorted(found, key=lambda finding: -(finding.saves_us or 0.0)))

@@ -1,4 +1,4 @@
-"""Two runs side by side: two measured ones, or a prediction and what was measured later."""
+"""Compare two runs: two measurements, or a prediction and a later measurement."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,41 +7,41 @@ from pathlib import PurePath
 
 import polars as pl
 
-from tracekit import units
+from tracekit import format
 from tracekit.errors import TracekitError
 from tracekit.prediction import Prediction, Predictions
-from tracekit.prediction.batch import Batch
-from tracekit.replay.run import prepare
-from tracekit.reporting.build import build, of_predictions
-from tracekit.reporting.likeness import one_program
+from tracekit.prediction.batch import StepBatch
+from tracekit.reporting.build import build_prediction_report, build_report
 from tracekit.reporting.model import Report
-from tracekit.reporting.sections.bars import in_order
+from tracekit.reporting.same_program import is_same_program
+from tracekit.reporting.sections.bars import order_parts
+from tracekit.run import prepare_run
 from tracekit.trace import Trace
 
-KEY = ("family", "op", "dtype", "shape")
-"""What a kernel is matched by; its name changes with the GPU and the library."""
+MATCH_COLUMNS = ("family", "op", "dtype", "shape")
+"""Columns by which kernels are matched; their names change with the GPU and the library."""
 
-OF_THE_FILE = ("schemaVersion", "displayTimeUnit", "baseTimeNanoseconds")
-"""What a trace says of its form, which differs without any difference of the run."""
+FILE_FORMAT_KEYS = ("schemaVersion", "displayTimeUnit", "baseTimeNanoseconds")
+"""Metadata that describes the file format; it may differ between runs that are the same."""
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ComparisonSide:
     """One of the two runs.
 
     Attributes:
-        label: What it is called in the comparison.
+        label: Its name in the comparison.
         gpu: Canonical name; ``None`` if it isn't known.
-        step_time_us: The step.
+        step_time_us: Step time.
         low_us: Lower end of a prediction's 90 % interval; ``None`` for a measurement.
-        high_us: Its upper end.
-        parts: Family of kernels, ``waiting`` and ``idle`` to time per step.
+        high_us: Upper end of the interval.
+        parts: Time per step by family of kernels, ``waiting`` and ``idle``.
         kernels: ``family``, ``op``, ``dtype``, ``shape``, ``count``, ``time_us`` per step.
-        recorded: What the trace says of its recording.
+        recorded: Metadata of the recording.
         alone: Whether it is one rank of several, measured without the others.
-        unlisted: How many kernels are missing from ``kernels``: those with least time, of an older prediction's file.
-        ranks: Of the job; ``None`` where that isn't known.
-        batch: What the job works through in the step; ``None`` where that isn't known.
+        unlisted: Number of kernels missing from ``kernels``: the shortest ones, in a file of an older version.
+        ranks: Ranks of the job; ``None`` if unknown.
+        batch: Samples or tokens that the job processes in a step; ``None`` if unknown.
     """
 
     label: str
@@ -55,24 +55,24 @@ class Side:
     alone: bool = False
     unlisted: int = 0
     ranks: int | None = None
-    batch: Batch | None = None
+    batch: StepBatch | None = None
 
     @property
-    def predicted(self) -> bool:
-        """Whether it is a prediction."""
+    def is_prediction(self) -> bool:
+        """Whether this side is a prediction."""
         return self.low_us is not None
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """One line of the comparison; a side that lacks it has ``None``.
+class TimeChange:
+    """One line of the comparison; ``None`` for a side that lacks it.
 
     Attributes:
         what: Family, or the kernel's op, dtype and shape.
         a_us: Time per step in the first run.
-        b_us: In the second one.
+        b_us: Time per step in the second run.
         a_count: Launches per step in the first run, for kernels.
-        b_count: In the second one.
+        b_count: Launches per step in the second run.
     """
 
     what: str
@@ -83,7 +83,7 @@ class Change:
 
     @property
     def change_us(self) -> float:
-        """How much longer the second one is."""
+        """Time in the second run minus time in the first."""
         return (self.b_us or 0.0) - (self.a_us or 0.0)
 
 
@@ -93,108 +93,108 @@ class Comparison:
 
     Attributes:
         a: The first run.
-        b: The second one.
-        parts: Where the step's time goes in each, by change.
-        matched: Kernels that both have, by change.
-        new: Kernels that only the second has, longest first.
-        vanished: Kernels that only the first has, longest first.
-        recorded: What the recordings say differently of themselves: what, in the first, in the second.
-        alike: Whether their kernels are those of one program; else their steps say nothing about each other.
+        b: The second run.
+        parts: Time per step by family in both runs, largest change first.
+        matched: Kernels that both runs have, largest change first.
+        new: Kernels that only the second run has, longest first.
+        vanished: Kernels that only the first run has, longest first.
+        recorded: Metadata that differs: name, value in the first run, value in the second.
+        alike: Whether both runs are of the same program; otherwise their step times can't be compared.
     """
 
-    a: Side
-    b: Side
-    parts: tuple[Change, ...]
-    matched: tuple[Change, ...]
-    new: tuple[Change, ...]
-    vanished: tuple[Change, ...]
+    a: ComparisonSide
+    b: ComparisonSide
+    parts: tuple[TimeChange, ...]
+    matched: tuple[TimeChange, ...]
+    new: tuple[TimeChange, ...]
+    vanished: tuple[TimeChange, ...]
     recorded: tuple[tuple[str, str, str], ...]
     alike: bool = True
 
     def __repr__(self) -> str:
-        sides = ", ".join(f"{side.label} {units.duration(side.step_time_us)}" for side in (self.a, self.b))
+        sides = ", ".join(f"{side.label} {format.format_duration(side.step_time_us)}" for side in (self.a, self.b))
         change = "different programs" if self.change_pct is None else f"{self.change_pct:+.1f} %"
         return f"Comparison({sides}: {change})"
 
     @property
     def change_pct(self) -> float | None:
-        """How much longer the second run's step is, percent; ``None`` where they aren't alike."""
+        """Increase of the step time from the first run to the second, percent; ``None`` for different programs."""
         return 100 * (self.b.step_time_us / self.a.step_time_us - 1) if self.alike else None
 
     @property
     def shared_pct(self) -> float:
-        """How much of both runs' kernel time is of kernels that both have, percent."""
-        return _shared_pct(self.matched, self.new, self.vanished)
+        """Percent of both runs' kernel time in kernels that both have."""
+        return _compute_shared_pct(self.matched, self.new, self.vanished)
 
     @property
     def more_done_pct(self) -> float | None:
-        """How much more B gets done in a time, percent.
+        """Increase of throughput from the first run to the second, percent.
 
-        ``None`` where steps do as much, don't tell how much, or are of different programs.
+        ``None`` if both steps process the same batch, if a batch is unknown, or for different programs.
         """
         a, b = self.a.batch, self.b.batch
         if not self.alike or a is None or b is None or a.unit != b.unit or isclose(a.size, b.size):
             return None
-        return 100 * (b.per_second(self.b.step_time_us) / a.per_second(self.a.step_time_us) - 1)
+        return 100 * (b.compute_throughput(self.b.step_time_us) / a.compute_throughput(self.a.step_time_us) - 1)
 
     @property
     def longer_pct(self) -> float | None:
-        """How much longer the second run takes for the same work, percent; ``None`` where they aren't alike."""
+        """Increase of the time for the same work, percent; ``None`` for different programs."""
         more = self.more_done_pct
         return self.change_pct if more is None else 100 * (100 / (100 + more) - 1)
 
     @property
-    def against(self) -> tuple[Side, Side] | None:
-        """The prediction and the measurement; ``None`` if neither side is predicted, or both are."""
-        if self.a.predicted == self.b.predicted:
+    def prediction_and_measurement(self) -> tuple[ComparisonSide, ComparisonSide] | None:
+        """The prediction and the measurement; ``None`` unless exactly one side is a prediction."""
+        if self.a.is_prediction == self.b.is_prediction:
             return None
-        return (self.a, self.b) if self.a.predicted else (self.b, self.a)
+        return (self.a, self.b) if self.a.is_prediction else (self.b, self.a)
 
     @property
-    def other_gpu(self) -> bool:
-        """Whether a prediction stands against what was measured on another GPU."""
-        gpus = {side.gpu for side in self.against or ()}
+    def has_other_gpu(self) -> bool:
+        """Whether a prediction is compared with a measurement on another GPU."""
+        gpus = {side.gpu for side in self.prediction_and_measurement or ()}
         return len(gpus) > 1 and None not in gpus
 
     @property
-    def other_ranks(self) -> bool:
-        """Whether a prediction stands against what was measured on more or fewer ranks."""
-        ranks = {side.ranks for side in self.against or ()}
+    def has_other_ranks(self) -> bool:
+        """Whether a prediction is compared with a measurement on another number of ranks."""
+        ranks = {side.ranks for side in self.prediction_and_measurement or ()}
         return len(ranks) > 1 and None not in ranks
 
     @property
-    def judged(self) -> tuple[Side, Side] | None:
-        """The prediction and what was measured since of the same step; ``None`` where that isn't what is compared."""
-        other = self.other_gpu or self.other_ranks or self.more_done_pct is not None
-        return self.against if self.alike and not other else None
+    def scored_pair(self) -> tuple[ComparisonSide, ComparisonSide] | None:
+        """The prediction and the later measurement of the same step; ``None`` if something else is compared."""
+        other = self.has_other_gpu or self.has_other_ranks or self.more_done_pct is not None
+        return self.prediction_and_measurement if self.alike and not other else None
 
     @property
     def error_pct(self) -> float | None:
-        """How far the prediction is off, percent; ``None`` as for :attr:`judged`."""
-        if self.judged is None:
+        """Error of the prediction, percent; ``None`` as for :attr:`scored_pair`."""
+        if self.scored_pair is None:
             return None
-        predicted, measured = self.judged
+        predicted, measured = self.scored_pair
         return 100 * (predicted.step_time_us / measured.step_time_us - 1)
 
     @property
-    def inside(self) -> bool | None:
-        """Whether the measured step lies in the prediction's interval; ``None`` as for :attr:`judged`."""
-        if self.judged is None:
+    def is_inside(self) -> bool | None:
+        """Whether the measured step lies in the prediction's interval; ``None`` as for :attr:`scored_pair`."""
+        if self.scored_pair is None:
             return None
-        predicted, measured = self.judged
+        predicted, measured = self.scored_pair
         return (predicted.low_us or 0.0) <= measured.step_time_us <= (predicted.high_us or 0.0)
 
 
-def of_report(report: Report, label: str) -> Side:
-    """The measured run of a report."""
-    return Side(
+def make_measured_side(report: Report, label: str) -> ComparisonSide:
+    """Make a side of the measured run of a report."""
+    return ComparisonSide(
         label=label,
         gpu=report.source.gpu,
         step_time_us=report.source.step_time_us,
         low_us=None,
         high_us=None,
         parts=dict(report.bars[0].parts),
-        kernels=kernel_table((k.family, k.op, k.dtype, k.shape, k.count, k.time_us) for k in report.kernels),
+        kernels=build_kernel_table((k.family, k.op, k.dtype, k.shape, k.count, k.time_us) for k in report.kernels),
         recorded=dict(report.provenance.recorded),
         alone=report.source.ranks > report.source.measured == 1,
         ranks=report.source.ranks,
@@ -202,47 +202,47 @@ def of_report(report: Report, label: str) -> Side:
     )
 
 
-def of_prediction(report: Report, target: Prediction, label: str) -> Side:
-    """One of the predictions of a report."""
+def make_predicted_side(report: Report, target: Prediction, label: str) -> ComparisonSide:
+    """Make a side of one prediction of a report."""
     place = report.targets.index(target)
     rows = ((k.family, k.op, k.dtype, k.shape, k.count, k.predicted_us[place]) for k in report.kernels)
-    return Side(
+    return ComparisonSide(
         label=label,
         gpu=target.gpu,
         step_time_us=target.step.step_time_us,
         low_us=target.low_us,
         high_us=target.high_us,
         parts=dict(report.bars[1 + place].parts),
-        kernels=kernel_table(rows),
+        kernels=build_kernel_table(rows),
         recorded={},
         ranks=target.ranks,
         batch=target.batch,
     )
 
 
-def side(run: Trace | Report | Predictions, gpu: str | None = None, steps: str | None = None) -> Side:
-    """What can be compared.
+def to_side(run: Trace | Report | Predictions, gpu: str | None = None, steps: str | None = None) -> ComparisonSide:
+    """Convert a trace, report or predictions to a side of a comparison.
 
     Args:
         run: A trace or its report for the measured run, or predictions.
-        gpu: Which of the predictions is meant; needed if there are several.
+        gpu: The prediction to use; required if there are several.
         steps: The steps of a trace to measure; all by default.
 
     Raises:
-        TracekitError: This can't be compared, the steps aren't in the trace, or it isn't said which prediction is
-            meant.
+        TracekitError: ``run`` has another type, the steps aren't in the trace, or ``gpu`` names none of several
+            predictions.
     """
     if not isinstance(run, Trace | Report | Predictions):
         raise TracekitError(f"{run!r} is no trace, report or predictions.", "Load it: tk.load(path).")
     if isinstance(run, Predictions):
-        target = _chosen(run, gpu)
-        predicted = of_predictions(run)
-        return of_prediction(predicted, target, f"{_name(predicted)}, predicted on {target.label}")
-    report = build(prepare(run, steps=steps)) if isinstance(run, Trace) else run
-    return of_report(report, _name(report))
+        target = _choose_prediction(run, gpu)
+        predicted = build_prediction_report(run)
+        return make_predicted_side(predicted, target, f"{_get_report_name(predicted)}, predicted on {target.label}")
+    report = build_report(prepare_run(run, steps=steps)) if isinstance(run, Trace) else run
+    return make_measured_side(report, _get_report_name(report))
 
 
-def _chosen(predictions: Predictions, gpu: str | None) -> Prediction:
+def _choose_prediction(predictions: Predictions, gpu: str | None) -> Prediction:
     choose = f"Choose with gpu=: {', '.join(predictions)}."
     if gpu is None and len(predictions) != 1:
         raise TracekitError("These predictions are for several GPUs.", choose)
@@ -252,44 +252,49 @@ def _chosen(predictions: Predictions, gpu: str | None) -> Prediction:
         raise TracekitError(f"{gpu!r} isn't among these predictions.", choose) from error
 
 
-def _name(report: Report) -> str:
+def _get_report_name(report: Report) -> str:
     name = PurePath(report.provenance.trace).name.split(".")[0]
-    return units.with_others(name, report.source.measured - 1)
+    return format.abbreviate_names(name, report.source.measured - 1)
 
 
-def compare(a: Side, b: Side) -> Comparison:
-    """Put two runs side by side."""
+def compare(a: ComparisonSide, b: ComparisonSide) -> Comparison:
+    """Compare two sides."""
     if a.label == b.label:
         a, b = replace(a, label=f"{a.label} (A)"), replace(b, label=f"{b.label} (B)")
-    joined = a.kernels.join(b.kernels, on=KEY, how="full", coalesce=True, nulls_equal=True, suffix="_b")
-    changes = [_change(*row) for row in joined.select(*KEY, "time_us", "time_us_b", "count", "count_b").iter_rows()]
-    families = in_order((*a.parts, *b.parts))
+    joined = a.kernels.join(b.kernels, on=MATCH_COLUMNS, how="full", coalesce=True, nulls_equal=True, suffix="_b")
+    changes = [
+        _make_change(*row)
+        for row in joined.select(*MATCH_COLUMNS, "time_us", "time_us_b", "count", "count_b").iter_rows()
+    ]
+    families = order_parts((*a.parts, *b.parts))
     b = replace(b, parts={family: b.parts[family] for family in families if family in b.parts})
-    said = (key for key in {**a.recorded, **b.recorded} if key not in OF_THE_FILE)
+    said = (key for key in {**a.recorded, **b.recorded} if key not in FILE_FORMAT_KEYS)
     recorded = ((key, a.recorded.get(key, "–"), b.recorded.get(key, "–")) for key in said)
-    matched = _by_change(change for change in changes if change.a_us is not None and change.b_us is not None)
-    new = _by_change(change for change in changes if change.a_us is None)
-    vanished = _by_change(change for change in changes if change.b_us is None)
+    matched = _sort_by_change(change for change in changes if change.a_us is not None and change.b_us is not None)
+    new = _sort_by_change(change for change in changes if change.a_us is None)
+    vanished = _sort_by_change(change for change in changes if change.b_us is None)
     return Comparison(
         a=a,
         b=b,
-        parts=_by_change(Change(family, a.parts.get(family), b.parts.get(family)) for family in families),
+        parts=_sort_by_change(TimeChange(family, a.parts.get(family), b.parts.get(family)) for family in families),
         matched=matched,
         new=new,
         vanished=vanished,
         recorded=tuple(row for row in recorded if row[1] != row[2]) if a.recorded and b.recorded else (),
-        alike=one_program(a.kernels, b.kernels, _shared_pct(matched, new, vanished), _cut(a) or _cut(b)),
+        alike=is_same_program(
+            a.kernels, b.kernels, _compute_shared_pct(matched, new, vanished), _may_be_sharded(a) or _may_be_sharded(b)
+        ),
     )
 
 
-def kernel_table(rows: Iterable[tuple[object, ...]]) -> pl.DataFrame:
-    """Rows of family, op, dtype, shape, count and time to a side's kernels."""
-    columns = dict.fromkeys(KEY, pl.String) | {"count": pl.Float64, "time_us": pl.Float64}
+def build_kernel_table(rows: Iterable[tuple[object, ...]]) -> pl.DataFrame:
+    """Build a side's kernel table from rows of family, op, dtype, shape, count and time."""
+    columns = dict.fromkeys(MATCH_COLUMNS, pl.String) | {"count": pl.Float64, "time_us": pl.Float64}
     table = pl.DataFrame(list(rows), schema=columns, orient="row")
-    return table.group_by(KEY, maintain_order=True).agg(pl.col("count", "time_us").sum())
+    return table.group_by(MATCH_COLUMNS, maintain_order=True).agg(pl.col("count", "time_us").sum())
 
 
-def _change(
+def _make_change(
     family: str,
     op: str | None,
     dtype: str | None,
@@ -298,12 +303,14 @@ def _change(
     b_us: float | None,
     a_count: float | None,
     b_count: float | None,
-) -> Change:
-    what = " ".join(part for part in (op or family, dtype, units.shape(shape)) if part)
-    return Change(what, a_us, b_us, a_count, b_count)
+) -> TimeChange:
+    what = " ".join(part for part in (op or family, dtype, format.format_shape(shape)) if part)
+    return TimeChange(what, a_us, b_us, a_count, b_count)
 
 
-def _shared_pct(matched: Sequence[Change], new: Sequence[Change], vanished: Sequence[Change]) -> float:
+def _compute_shared_pct(
+    matched: Sequence[TimeChange], new: Sequence[TimeChange], vanished: Sequence[TimeChange]
+) -> float:
     shared, all_us = (
         sum((change.a_us or 0.0) + (change.b_us or 0.0) for change in changes)
         for changes in (matched, (*matched, *new, *vanished))
@@ -311,10 +318,10 @@ def _shared_pct(matched: Sequence[Change], new: Sequence[Change], vanished: Sequ
     return 100 * shared / all_us if all_us else 100.0
 
 
-def _cut(side: Side) -> bool:
-    """Whether its kernels may have other shapes than the job: those of the trace, predicted for several ranks."""
-    return side.predicted and (side.ranks or 1) > 1
+def _may_be_sharded(side: ComparisonSide) -> bool:
+    """Return whether the kernels may have unsharded shapes: a prediction for several ranks uses the trace's shapes."""
+    return side.is_prediction and (side.ranks or 1) > 1
 
 
-def _by_change(changes: Iterable[Change]) -> tuple[Change, ...]:
+def _sort_by_change(changes: Iterable[TimeChange]) -> tuple[TimeChange, ...]:
     return tuple(sorted(changes, key=lambda change: (-abs(change.change_us), change.what)))

@@ -1,33 +1,33 @@
-"""What a report holds: its sections. Times are microseconds, shares are percent."""
+"""The report as a data class of its sections. Times are in microseconds, shares in percent."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tracekit.prediction import Prediction, Refused
-from tracekit.replay.run import SelfReplay
-from tracekit.reporting.findings.model import Finding
+from tracekit.format import format_duration
+from tracekit.prediction import Prediction, RefusedTarget
+from tracekit.reporting.findings.finding import Finding
 from tracekit.reporting.sections.accuracy import LawError
 from tracekit.reporting.sections.bars import TimeBar
 from tracekit.reporting.sections.breakdown import FamilyTime
 from tracekit.reporting.sections.communication import CollectiveTime
 from tracekit.reporting.sections.coverage import WorkCoverage
-from tracekit.reporting.sections.critical import Critical
+from tracekit.reporting.sections.critical_path import CriticalPathSection
 from tracekit.reporting.sections.idle import IdleTime
 from tracekit.reporting.sections.kernels import KernelTime
 from tracekit.reporting.sections.modules import ModuleTime
-from tracekit.reporting.sections.over_bound import OverBound
+from tracekit.reporting.sections.over_bound import KernelOverBound
 from tracekit.reporting.sections.phases import PhaseTime
 from tracekit.reporting.sections.provenance import Provenance
 from tracekit.reporting.sections.ranks import RankTime
 from tracekit.reporting.sections.roofs import Roof
-from tracekit.reporting.sections.sensitivity import Speeds
-from tracekit.reporting.sections.source import Source
-from tracekit.reporting.sections.steps import Step
+from tracekit.reporting.sections.sensitivity import SpeedSensitivity
+from tracekit.reporting.sections.source import SourceSummary
+from tracekit.reporting.sections.steps import MeasuredStep
 from tracekit.reporting.sections.streams import StreamTime
 from tracekit.reporting.sections.what_if import EditSaving
-from tracekit.units import duration
+from tracekit.run import SelfReplay
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything there is to say about a run and its predictions."""
+    """All sections of the report on a run and its predictions."""
 
-    source: Source
+    source: SourceSummary
     replay: SelfReplay
     coverage: WorkCoverage
     breakdown: tuple[FamilyTime, ...]
@@ -48,22 +48,22 @@ class Report:
     ranks: tuple[RankTime, ...]
     bars: tuple[TimeBar, ...]
     kernels: tuple[KernelTime, ...]
-    over_bound: tuple[OverBound, ...]
+    over_bound: tuple[KernelOverBound, ...]
     roofs: tuple[Roof, ...]
     communication: tuple[CollectiveTime, ...]
-    steps: tuple[Step, ...]
-    critical: Critical
-    speeds: Speeds
+    steps: tuple[MeasuredStep, ...]
+    critical: CriticalPathSection
+    speeds: SpeedSensitivity
     accuracy: tuple[LawError, ...]
     what_if: tuple[EditSaving, ...]
     provenance: Provenance
     findings: tuple[Finding, ...]
     warnings: tuple[str, ...]
     targets: tuple[Prediction, ...]
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[RefusedTarget, ...] = ()
 
     def figure(self, name: str) -> Figure:
-        """A chart for a notebook.
+        """Return a chart for a notebook.
 
         Args:
             name: ``"time"``, ``"roofline"``, ``"speeds"`` or ``"steps"``.
@@ -71,21 +71,21 @@ class Report:
         Raises:
             TracekitError: There is no chart of that name.
         """
-        from tracekit.render.notebook import figure
+        from tracekit.render.notebook import make_figure
 
-        return figure(self, name)
+        return make_figure(self, name)
 
     def to_html(self) -> str:
-        """The report as one self-contained page, as ``tracekit report -o report.html`` writes it."""
-        from tracekit.render.html import page
+        """Return the report as one self-contained page, as ``tracekit report -o report.html`` writes it."""
+        from tracekit.render.html.page import render_page
 
-        return page(self)
+        return render_page(self)
 
     def __repr__(self) -> str:
-        targets = "".join(f", {target.brief}" for target in self.targets)
-        return f"Report({self.source.trace}: {duration(self.source.step_time_us)}{targets})"
+        targets = "".join(f", {target.summary}" for target in self.targets)
+        return f"Report({self.source.trace}: {format_duration(self.source.step_time_us)}{targets})"
 
     def _repr_html_(self) -> str:
-        from tracekit.render.notebook import card
+        from tracekit.render.notebook import render_report_card
 
-        return card(self)
+        return render_report_card(self)

@@ -1,4 +1,4 @@
-"""Who asks, and whether the server listens: hosts, other sites, rates, sizes, the token, and what browsers are told."""
+"""Access control: host names, cross-site requests, rate limits, body sizes, tokens and security headers."""
 
 import hashlib
 import hmac
@@ -17,19 +17,19 @@ from tracekit.web.settings import LOOPBACK, Settings
 
 OWNER_COOKIE = "tracekit_owner"
 TOKEN_COOKIE = "tracekit_token"
-COOKIE_S = 365 * 86_400
+COOKIE_MAX_AGE_S = 365 * 86_400
 
-# Requests that only this machine's programs can send without a cookie, where no token is needed.
+# Owner of requests without a cookie on a server without a token: only programs on this machine can send them.
 LOCAL_OWNER = "local"
 
-LARGEST_BODY_BYTES = 1 << 20
+MAX_BODY_BYTES = 1 << 20
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "frame-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-HEADERS = {
+SECURITY_HEADERS = {
     "Content-Security-Policy": PAGE_POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
@@ -41,15 +41,15 @@ HEADERS = {
 log = logging.getLogger("tracekit.web")
 
 
-class Guard:
-    """Stands in front of the application: refuses what it must not see, and adds what every answer carries.
+class AccessMiddleware:
+    """Middleware that refuses forbidden requests and adds the security headers to every response.
 
-    Logs a line for each request, with the route's pattern in place of its path: ids and links are secrets.
+    Logs one line per request, with the route's pattern in place of its path: ids and links are secrets.
     """
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app, self._settings = app, settings
-        self._rates = Rates(settings.max_per_minute)
+        self._rates = RateLimiter(settings.max_per_minute)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -57,31 +57,31 @@ class Guard:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        owner = None if scope["path"].startswith(("/api/", "/static/")) else _new_owner(headers)
+        owner = None if scope["path"].startswith(("/api/", "/static/")) else _create_owner(headers)
         scope.setdefault("state", {})["owner"] = owner
         begun = time.perf_counter()
 
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
-                self._complete(MutableHeaders(scope=message), scope, owner)
+                self._add_headers(MutableHeaders(scope=message), scope, owner)
                 route = getattr(scope.get("route"), "path", "-")
                 taken_ms = 1e3 * (time.perf_counter() - begun)
                 log.info("%s %s %d %.0f ms", scope["method"], route, message["status"], taken_ms)
             await send(message)
 
         try:
-            self._check(scope, headers)
+            self._check_request(scope, headers)
         except WebError as error:
-            from tracekit.web.answers import refusal
+            from tracekit.web.responses import create_refusal
 
-            await refusal(scope, error)(scope, receive, answer)
+            await create_refusal(scope, error)(scope, receive, answer)
             return
         await self._app(scope, receive, answer)
 
-    def _check(self, scope: Scope, headers: Headers) -> None:
+    def _check_request(self, scope: Scope, headers: Headers) -> None:
         host = headers.get("host", "")
-        # A page of another site whose name was pointed at this machine must not act as a program of it.
-        if self._settings.token is None and self._settings.is_local and _hostname(host) not in LOOPBACK:
+        # DNS rebinding: a page of another site whose name resolves to this machine must not act as a local program.
+        if self._settings.token is None and self._settings.is_local and _parse_hostname(host) not in LOOPBACK:
             raise ForbiddenError("This server is asked under a name that isn't its own.", "Use http://127.0.0.1.")
         if scope["method"] in SAFE_METHODS:
             return
@@ -92,18 +92,18 @@ class Guard:
             raise ForbiddenError("The request comes from another site.")
         if scope["method"] in ("POST", "PUT"):
             self._rates.count(scope["client"][0] if scope["client"] else "")
-        if not _is_data(scope):
+        if not _is_upload(scope):
             _check_body(headers)
 
-    def _complete(self, headers: MutableHeaders, scope: Scope, owner: str | None) -> None:
-        for name, value in HEADERS.items():
+    def _add_headers(self, headers: MutableHeaders, scope: Scope, owner: str | None) -> None:
+        for name, value in SECURITY_HEADERS.items():
             headers.setdefault(name, value)
         if owner is not None:
-            headers.append("set-cookie", cookie(OWNER_COOKIE, owner, secure=scope["scheme"] == "https"))
+            headers.append("set-cookie", format_cookie(OWNER_COOKIE, owner, secure=scope["scheme"] == "https"))
 
 
-class Rates:
-    """Counts what each address begins in the current minute."""
+class RateLimiter:
+    """Counter of each address's uploads and jobs in the current minute."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -111,10 +111,10 @@ class Rates:
         self._counts: Counter[str] = Counter()
 
     def count(self, address: str) -> None:
-        """Count one more.
+        """Count one more request.
 
         Raises:
-            TooManyError: It is one too many.
+            TooManyError: The limit is exceeded.
         """
         minute = int(time.time() // 60)
         if minute != self._minute:
@@ -124,8 +124,8 @@ class Rates:
             raise TooManyError(f"More than {self._most} uploads and jobs in a minute.", "Wait a minute.")
 
 
-def owner_of(request: Request) -> str:
-    """Whose uploads and jobs a request may touch.
+def get_owner(request: Request) -> str:
+    """Return the owner whose uploads and jobs a request may access.
 
     Raises:
         UnauthorizedError: The token is missing or wrong.
@@ -135,49 +135,51 @@ def owner_of(request: Request) -> str:
     if settings.token is not None:
         if bearer:
             check_token(settings, bearer)
-            return _hidden(bearer)
+            return _hash_secret(bearer)
         check_token(settings, request.cookies.get(TOKEN_COOKIE, ""))
     owner = request.state.owner or request.cookies.get(OWNER_COOKIE)
-    return _hidden(owner) if owner else LOCAL_OWNER
+    return _hash_secret(owner) if owner else LOCAL_OWNER
 
 
 def check_token(settings: Settings, given: str) -> None:
     """Compare a token with the server's.
 
     Raises:
-        UnauthorizedError: It is wrong.
+        UnauthorizedError: The token is wrong.
     """
     if settings.token is not None and not hmac.compare_digest(given.encode(), settings.token.encode()):
         raise UnauthorizedError("The token is missing or wrong.", "Send it as 'Authorization: Bearer TOKEN'.")
 
 
-def cookie(name: str, value: str, *, secure: bool) -> str:
-    """A cookie that scripts can't read and other sites can't send along."""
+def format_cookie(name: str, value: str, *, secure: bool) -> str:
+    """Format a cookie that scripts can't read and other sites can't send."""
     jar: SimpleCookie = SimpleCookie()
     jar[name] = value
-    return jar[name].OutputString() + f"; Path=/; HttpOnly; SameSite=Lax; Max-Age={COOKIE_S}{'; Secure' * secure}"
+    return (
+        jar[name].OutputString() + f"; Path=/; HttpOnly; SameSite=Lax; Max-Age={COOKIE_MAX_AGE_S}{'; Secure' * secure}"
+    )
 
 
-def _hidden(secret: str) -> str:
-    """What is stored in place of a secret."""
+def _hash_secret(secret: str) -> str:
+    """Hash a secret for storage."""
     return hashlib.blake2b(secret.encode(), digest_size=16).hexdigest()
 
 
-def _new_owner(headers: Headers) -> str | None:
+def _create_owner(headers: Headers) -> str | None:
     return None if f"{OWNER_COOKIE}=" in headers.get("cookie", "") else secrets.token_hex(16)
 
 
-def _hostname(host: str) -> str:
+def _parse_hostname(host: str) -> str:
     return host.rsplit(":", 1)[0].strip("[]") if not host.endswith("]") else host.strip("[]")
 
 
-def _is_data(scope: Scope) -> bool:
-    """Whether the body is a file's content, which is streamed and has limits of its own."""
+def _is_upload(scope: Scope) -> bool:
+    """Return whether the body is a file's content, which is streamed and has its own limits."""
     path: str = scope["path"]
     return scope["method"] == "PATCH" or (scope["method"] == "PUT" and path.startswith("/api/v1/traces/"))
 
 
 def _check_body(headers: Headers) -> None:
     length = headers.get("content-length", "0")
-    if "transfer-encoding" in headers or not length.isdigit() or int(length) > LARGEST_BODY_BYTES:
-        raise TooLargeError(f"A request may hold {LARGEST_BODY_BYTES} bytes, and must say how many it does.")
+    if "transfer-encoding" in headers or not length.isdigit() or int(length) > MAX_BODY_BYTES:
+        raise TooLargeError(f"A request may hold {MAX_BODY_BYTES} bytes, and must say how many it does.")

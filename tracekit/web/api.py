@@ -1,4 +1,4 @@
-"""``/api/v1``: what the command line does, over HTTP."""
+"""``/api/v1``: the command line's functions over HTTP."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -12,14 +12,14 @@ from starlette.responses import Response, StreamingResponse
 from predictors import list_gpus, load_gpu
 from predictors.errors import UnknownGpuError
 from tracekit.comm import UnknownClusterError, list_clusters, load_cluster
-from tracekit.prediction import targets
-from tracekit.prediction.layout import LEAST_BATCH, MOST_BATCH
-from tracekit.prediction.prices import parse_prices
-from tracekit.prediction.step import by_gpu
+from tracekit.parallelism.layout import MAX_BATCH_FACTOR, MIN_BATCH_FACTOR
+from tracekit.prediction import resolve_targets
+from tracekit.prediction.cost import parse_prices
+from tracekit.prediction.predictor import resolve_prices
 from tracekit.web.errors import NotFoundError, WebError
 from tracekit.web.formats import FORMATS
-from tracekit.web.jobs import Job
-from tracekit.web.routes import ID, Id, Opened, Owner, refusals
+from tracekit.web.jobs import WebJob
+from tracekit.web.routes import ID_PATTERN, Id, Owner, StoreDependency, document_refusals
 from tracekit.web.store import Store
 
 MOST_TARGETS = 32
@@ -29,7 +29,7 @@ Count = Annotated[int, Field(ge=1, le=2**20)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=80)]
 Form = Annotated[str, InPath(pattern=f"^({'|'.join(FORMATS)})$")]
 
-# A report is HTML made from the user's data: it runs in an origin of its own and reaches nothing.
+# A report is HTML made from the user's data: it runs in its own origin without network access.
 REPORT_POLICY = (
     "sandbox allow-scripts allow-downloads; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
     "img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
@@ -56,14 +56,14 @@ class Ask(BaseModel):
     micro_batches: Count | None = Field(default=None, description="Micro-batches of a step.")
     fsdp: bool = Field(default=False, description="Whether a one-GPU job's parameters are sharded (FSDP).")
     batch: float | None = Field(
-        default=None, ge=LEAST_BATCH, le=MOST_BATCH, description="Of each rank, over that in the trace."
+        default=None, ge=MIN_BATCH_FACTOR, le=MAX_BATCH_FACTOR, description="Of each rank, over that in the trace."
     )
 
 
 class NewJob(BaseModel):
     """Traces of one run, and what to find out about them."""
 
-    uploads: list[Annotated[str, StringConstraints(pattern=ID)]] = Field(min_length=1, max_length=4096)
+    uploads: list[Annotated[str, StringConstraints(pattern=ID_PATTERN)]] = Field(min_length=1, max_length=4096)
     ask: Ask | None = Field(default=None, description="Left out: only look what is in the traces.")
 
 
@@ -108,32 +108,36 @@ class ClusterBody(BaseModel):
 router = APIRouter(prefix="/api/v1")
 
 
-@router.post("/jobs", status_code=201, tags=["jobs"], summary="Begin a job", responses=refusals(400, 404, 409))
-def create(store: Opened, owner: Owner, new: NewJob) -> JobBody:
+@router.post("/jobs", status_code=201, tags=["jobs"], summary="Begin a job", responses=document_refusals(400, 404, 409))
+def create(store: StoreDependency, owner: Owner, new: NewJob) -> JobBody:
     """Queue a job for uploads, which belong to it from now on and are deleted with it."""
-    return body(store, store.jobs.create(owner, new.uploads, None if new.ask is None else asked(new.ask)))
+    return build_job_body(
+        store, store.jobs.create(owner, new.uploads, None if new.ask is None else validate_request(new.ask))
+    )
 
 
-@router.get("/jobs", tags=["jobs"], summary="Your jobs", responses=refusals())
-def jobs(store: Opened, owner: Owner) -> list[JobBody]:
+@router.get("/jobs", tags=["jobs"], summary="Your jobs", responses=document_refusals())
+def jobs(store: StoreDependency, owner: Owner) -> list[JobBody]:
     """Newest first."""
-    return [body(store, job) for job in store.jobs.of(owner)]
+    return [build_job_body(store, job) for job in store.jobs.list_for_owner(owner)]
 
 
-@router.get("/jobs/{job_id}", tags=["jobs"], summary="How a job is doing", responses=refusals(404))
-def job(store: Opened, owner: Owner, job_id: Id) -> JobBody:
+@router.get("/jobs/{job_id}", tags=["jobs"], summary="How a job is doing", responses=document_refusals(404))
+def job(store: StoreDependency, owner: Owner, job_id: Id) -> JobBody:
     """State, stage, what was found, and where the reports are."""
-    return body(store, store.jobs.get(owner, job_id))
+    return build_job_body(store, store.jobs.get(owner, job_id))
 
 
-@router.post("/jobs/{job_id}/ask", tags=["jobs"], summary="Ask anew", responses=refusals(400, 404, 409))
-def ask(store: Opened, owner: Owner, job_id: Id, ask: Ask) -> JobBody:
+@router.post("/jobs/{job_id}/ask", tags=["jobs"], summary="Ask anew", responses=document_refusals(400, 404, 409))
+def ask(store: StoreDependency, owner: Owner, job_id: Id, ask: Ask) -> JobBody:
     """Queue a job again with other targets."""
-    return body(store, store.jobs.ask(store.jobs.get(owner, job_id), asked(ask)))
+    return build_job_body(store, store.jobs.requeue(store.jobs.get(owner, job_id), validate_request(ask)))
 
 
-@router.delete("/jobs/{job_id}", status_code=204, tags=["jobs"], summary="Delete a job", responses=refusals(404))
-def delete(store: Opened, owner: Owner, job_id: Id) -> Response:
+@router.delete(
+    "/jobs/{job_id}", status_code=204, tags=["jobs"], summary="Delete a job", responses=document_refusals(404)
+)
+def delete(store: StoreDependency, owner: Owner, job_id: Id) -> Response:
     """Delete it with its uploads and reports."""
     store.jobs.delete(store.jobs.get(owner, job_id))
     return Response(status_code=204)
@@ -144,35 +148,35 @@ def delete(store: Opened, owner: Owner, job_id: Id) -> Response:
     tags=["jobs"],
     summary="A report",
     response_class=Response,
-    responses=refusals(404) | {200: {"content": {form.media_type: {} for form in FORMATS.values()}}},
+    responses=document_refusals(404) | {200: {"content": {form.media_type: {} for form in FORMATS.values()}}},
 )
-def report(store: Opened, owner: Owner, job_id: Id, form: Form) -> Response:
+def report(store: StoreDependency, owner: Owner, job_id: Id, form: Form) -> Response:
     """The report in one of its forms."""
-    return report_of(store, store.jobs.get(owner, job_id), form)
+    return create_report_response(store, store.jobs.get(owner, job_id), form)
 
 
-@router.get("/gpus", tags=["names"], summary="The GPUs that tracekit knows", responses=refusals())
+@router.get("/gpus", tags=["names"], summary="The GPUs that tracekit knows", responses=document_refusals())
 def gpus(owner: Owner) -> list[GpuBody]:
     """Names, and the main figures."""
     known = (load_gpu(slug) for slug in list_gpus())
     return [GpuBody.model_validate(gpu, from_attributes=True) for gpu in known]
 
 
-@router.get("/clusters", tags=["names"], summary="The clusters that tracekit knows", responses=refusals())
+@router.get("/clusters", tags=["names"], summary="The clusters that tracekit knows", responses=document_refusals())
 def clusters(owner: Owner) -> list[ClusterBody]:
     """Others are written as nodes, GPUs and network: `4x8xh100-sxm@ndr400`."""
     known = (load_cluster(name) for name in list_clusters())
     return [ClusterBody(slug=each.slug, gpu=each.gpu.slug, nodes=each.nodes, gpus=each.gpus) for each in known]
 
 
-def asked(ask: Ask) -> dict[str, Any]:
-    """A request whose names are known.
+def validate_request(ask: Ask) -> dict[str, Any]:
+    """Check that a request's GPUs, clusters and prices are known, and return it as a dictionary.
 
     Raises:
         PredictorError: A GPU's name is ambiguous.
         ClusterError: A cluster's name is wrong.
-        WebError: A GPU or a cluster is unknown, a name is a file's, or a layout needs a cluster.
-        TracekitError: A price isn't written as one.
+        WebError: A GPU or a cluster is unknown, a name is a file name, or a layout needs a cluster.
+        TracekitError: A price is malformed.
     """
     gpus = [*ask.gpus, *([ask.source_gpu] if ask.source_gpu else [])]
     clusters = [*ask.clusters, *([ask.source_cluster] if ask.source_cluster else [])]
@@ -183,22 +187,22 @@ def asked(ask: Ask) -> dict[str, Any]:
     if not ask.clusters and (ask.fsdp or any((ask.world_size, ask.dp, ask.tp, ask.pp, ask.ep, ask.micro_batches))):
         raise WebError("Data, tensor, expert and pipeline parallelism need links between GPUs.", "Name a cluster.")
     try:
-        targets(gpus, clusters)
-        by_gpu(prices)
-    except UnknownGpuError as error:  # whose hint is for those who have a command line, as the one below
+        resolve_targets(gpus, clusters)
+        resolve_prices(prices)
+    except UnknownGpuError as error:  # its hint is for the command line, as is the one below
         raise WebError(error.message, "The page's search and /api/v1/gpus have all.") from error
     except UnknownClusterError as error:
         raise WebError(error.message, "The page's field and /api/v1/clusters list those with names.") from error
     return ask.model_dump()
 
 
-def body(store: Store, job: Job) -> JobBody:
-    """A job as the API shows it."""
+def build_job_body(store: Store, job: WebJob) -> JobBody:
+    """Return a job as the API shows it."""
     return JobBody(
         id=job.id,
         state=job.state,
         stage=job.stage,
-        ahead=store.jobs.ahead_of(job) if job.is_active else 0,
+        ahead=store.jobs.count_ahead(job) if job.is_active else 0,
         uploads=list(job.uploads),
         ask=job.request,
         found=job.found,
@@ -210,11 +214,11 @@ def body(store: Store, job: Job) -> JobBody:
     )
 
 
-def report_of(store: Store, job: Job, form: str) -> Response:
-    """One form of a job's report, to be stored by the browser, but for HTML.
+def create_report_response(store: Store, job: WebJob, form: str) -> Response:
+    """Create the response with one form of a job's report; browsers download all forms except HTML.
 
     Raises:
-        NotFoundError: There is none.
+        NotFoundError: The report doesn't exist.
     """
     if form not in job.formats:
         raise NotFoundError("There is no such report.", "It is there once the job is done.")
@@ -224,10 +228,10 @@ def report_of(store: Store, job: Job, form: str) -> Response:
         raise NotFoundError("There is no such report.", "It was deleted just now.") from None
     disposition = "inline" if form == "html" else f'attachment; filename="{FORMATS[form].file_name}"'
     headers = {"Content-Disposition": disposition, "Content-Security-Policy": REPORT_POLICY}
-    return StreamingResponse(_blocks(file), 200, headers, FORMATS[form].media_type)
+    return StreamingResponse(_read_blocks(file), 200, headers, FORMATS[form].media_type)
 
 
-def _blocks(file: BinaryIO) -> Iterator[bytes]:
+def _read_blocks(file: BinaryIO) -> Iterator[bytes]:
     with file:
         while block := file.read(BLOCK_BYTES):
             yield block

@@ -1,4 +1,4 @@
-"""The application: routes, errors, and what stands in front of them."""
+"""The application: routes, error handlers and middleware."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,22 +12,22 @@ from starlette.staticfiles import StaticFiles
 from predictors import PredictorError
 from tracekit import __version__
 from tracekit.errors import TracekitError
-from tracekit.web import answers, api, comparing, pages, timeline, tus
-from tracekit.web.access import Guard
+from tracekit.web import api, compare, pages, responses, timeline, tus
+from tracekit.web.access import AccessMiddleware
 from tracekit.web.settings import Settings
 from tracekit.web.store import Store
-from tracekit.web.workers import Workers
+from tracekit.web.workers import WorkerPool
 
 DESCRIPTION = "Upload the PyTorch profiler traces of a run, ask how long its step would take on other GPUs."
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """The application of one server; its workers run as long as it does."""
+    """Create the application of one server; its workers run as long as it does."""
     store = Store.open(settings)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        workers = Workers(settings, store)
+        workers = WorkerPool(settings, store)
         app.state.workers = workers
         workers.start()
         yield
@@ -45,12 +45,12 @@ def create_app(settings: Settings) -> FastAPI:
         lifespan=lifespan,
     )
     app.state.settings, app.state.store = settings, store
-    for router in (api.router, comparing.router, tus.router, timeline.router, pages.router):
+    for router in (api.router, compare.router, tus.router, timeline.router, pages.router):
         app.include_router(router)
-    app.mount("/static", StaticFiles(directory=answers.STATIC), name="static")
-    app.add_exception_handler(TracekitError, answers.on_tracekit_error)
-    app.add_exception_handler(PredictorError, answers.on_tracekit_error)
-    app.add_exception_handler(HTTPException, answers.on_http_error)
-    app.add_exception_handler(RequestValidationError, answers.on_invalid)
-    app.add_middleware(Guard, settings=settings)
+    app.mount("/static", StaticFiles(directory=responses.STATIC), name="static")
+    app.add_exception_handler(TracekitError, responses.on_tracekit_error)
+    app.add_exception_handler(PredictorError, responses.on_tracekit_error)
+    app.add_exception_handler(HTTPException, responses.on_http_error)
+    app.add_exception_handler(RequestValidationError, responses.on_invalid_request)
+    app.add_middleware(AccessMiddleware, settings=settings)
     return app

@@ -1,4 +1,4 @@
-"""One statement at a time on SQLite, or on PostgreSQL where a URL says so.
+"""Run single statements on SQLite, or on PostgreSQL if a URL is given.
 
 Every change of state is a single statement, so that a process may be killed between any two of them.
 """
@@ -9,12 +9,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from tracekit.errors import TracekitError, install_extra
-from tracekit.web.errors import FullError
+from tracekit.errors import TracekitError, suggest_install
+from tracekit.web.errors import DiskFullError
 
-Row = dict[str, Any]
+DatabaseRow = dict[str, Any]
 
-TABLES = (
+SCHEMA_STATEMENTS = (
     """CREATE TABLE IF NOT EXISTS uploads (
         id TEXT PRIMARY KEY, owner TEXT NOT NULL, name TEXT NOT NULL, length BIGINT, job TEXT,
         expires DOUBLE PRECISION NOT NULL)""",
@@ -27,55 +27,61 @@ TABLES = (
     "CREATE INDEX IF NOT EXISTS jobs_by_owner ON jobs (owner, created)",
 )
 
-# SQLite locks the whole data base for a statement that writes; PostgreSQL only the row, once it is told to.
+# SQLite locks the whole database for a writing statement; PostgreSQL locks only the row, if the statement says so.
 SKIP_LOCKED = "/*skip locked*/"
 
-PATIENCE_S = 30.0
+LOCK_TIMEOUT_S = 30.0
 
 
 class Database:
-    """Where uploads and jobs are noted: one connection, used by one thread at a time.
+    """Store of uploads and jobs: one connection, used by one thread at a time.
 
     Args:
         path: SQLite file.
-        url: ``postgresql://`` URL, used instead of the file.
+        url: ``postgresql://`` URL, used instead of ``path``.
 
     Raises:
-        TracekitError: PostgreSQL is asked for and psycopg isn't installed.
+        TracekitError: A URL is given and psycopg isn't installed.
     """
 
     def __init__(self, path: Path, url: str | None = None) -> None:
         self._lock = threading.Lock()
-        self._connection: Any = _sqlite(path) if url is None else _postgres(url)
+        self._connection: Any = _connect_sqlite(path) if url is None else _connect_postgres(url)
         self._path, self._url = path, url
-        for statement in TABLES:
+        for statement in SCHEMA_STATEMENTS:
             self.run(statement)
 
-    def run(self, statement: str, *values: Any) -> list[Row]:
-        """Run one statement, with ``?`` for each value; its rows, if it gives any.
+    def run(self, statement: str, *values: Any) -> list[DatabaseRow]:
+        """Run one statement, with ``?`` for each value; return its rows, if any.
 
         Raises:
             FullError: The disk is full.
         """
         with self._lock:
-            return self._on_sqlite(statement, values) if self._url is None else self._on_postgres(statement, values)
+            return (
+                self._run_on_sqlite(statement, values)
+                if self._url is None
+                else self._run_on_postgres(statement, values)
+            )
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the connection."""
         with self._lock:
             self._connection.close()
 
-    def _on_sqlite(self, statement: str, values: tuple[Any, ...]) -> list[Row]:
+    def _run_on_sqlite(self, statement: str, values: tuple[Any, ...]) -> list[DatabaseRow]:
         try:
             return [dict(row) for row in self._connection.execute(statement, values).fetchall()]
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE):
-                raise FullError("The server's disk is full.", "Try again later, or tell whoever runs it.") from error
+                raise DiskFullError(
+                    "The server's disk is full.", "Try again later, or tell whoever runs it."
+                ) from error
             raise
 
-    def _on_postgres(self, statement: str, values: tuple[Any, ...]) -> list[Row]:
+    def _run_on_postgres(self, statement: str, values: tuple[Any, ...]) -> list[DatabaseRow]:
         if self._connection.closed:
-            self._connection = _postgres(str(self._url))
+            self._connection = _connect_postgres(str(self._url))
         translated = statement.replace(SKIP_LOCKED, "FOR UPDATE SKIP LOCKED").replace("?", "%s")
         cursor = self._connection.execute(translated, values)
         if cursor.description is None:
@@ -84,17 +90,17 @@ class Database:
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
-def _sqlite(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=PATIENCE_S, isolation_level=None, check_same_thread=False)
+def _connect_sqlite(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=LOCK_TIMEOUT_S, isolation_level=None, check_same_thread=False)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA secure_delete=ON")
     connection.row_factory = sqlite3.Row
     return connection
 
 
-def _postgres(url: str) -> Any:
+def _connect_postgres(url: str) -> Any:
     try:
         psycopg = import_module("psycopg")
     except ImportError as error:
-        raise TracekitError("PostgreSQL needs psycopg.", install_extra("postgresql")) from error
+        raise TracekitError("PostgreSQL needs psycopg.", suggest_install("postgresql")) from error
     return psycopg.connect(url, autocommit=True)

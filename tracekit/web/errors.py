@@ -1,4 +1,4 @@
-"""What the server refuses, each with its HTTP status."""
+"""Errors of the server, each with its HTTP status."""
 
 import errno
 from typing import Self
@@ -7,67 +7,67 @@ from tracekit.errors import TracekitError
 
 
 class WebError(TracekitError):
-    """Something was asked that the server doesn't do."""
+    """A request that the server refuses."""
 
     status = 400
 
 
 class UnauthorizedError(WebError):
-    """The token is missing or wrong."""
+    """A missing or wrong token."""
 
     status = 401
 
 
 class ForbiddenError(WebError):
-    """The request comes from another site, or names another host."""
+    """A request from another site or for another host name."""
 
     status = 403
 
 
 class NotFoundError(WebError):
-    """There is no such thing, or it belongs to somebody else."""
+    """A request for something that doesn't exist or belongs to another owner."""
 
     status = 404
 
 
 class ConflictError(WebError):
-    """What is asked doesn't fit the current state."""
+    """A request that the current state doesn't allow."""
 
     status = 409
 
 
 class TooLargeError(WebError):
-    """A limit on sizes or numbers is exceeded."""
+    """A size or count above its limit."""
 
     status = 413
 
 
 class LockedError(WebError):
-    """Another request writes to the same upload."""
+    """An upload that another request is writing to."""
 
     status = 423
 
 
 class TooManyError(WebError):
-    """A limit on requests or waiting jobs is exceeded."""
+    """Too many requests or waiting jobs."""
 
     status = 429
 
 
 class UnreachableError(WebError):
-    """The place where files are kept doesn't answer."""
+    """A file store that doesn't respond."""
 
     status = 503
 
 
-class FullError(WebError):
-    """The disk is full."""
+class DiskFullError(WebError):
+    """A full disk."""
 
     status = 507
 
     @classmethod
-    def of(cls, error: OSError) -> Self | None:
-        """The error to show for a system's error, if that is what it means."""
+    def from_os_error(cls, error: OSError) -> Self | None:
+        """Return the error for an ``OSError`` that means a full disk; ``None`` for others."""
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             return None
         return cls("The server's disk is full.", "Try again later, or tell whoever runs it.")

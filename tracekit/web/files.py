@@ -1,4 +1,7 @@
-"""Finished uploads and reports: a directory by default, any fsspec URL otherwise. Keys are made of our own ids."""
+"""Store finished uploads and reports: in a directory by default, at an fsspec URL otherwise.
+
+Keys contain only ids that the server made.
+"""
 
 import logging
 import shutil
@@ -10,7 +13,7 @@ from typing import Any, BinaryIO
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from tracekit.web.errors import FullError, UnreachableError
+from tracekit.web.errors import DiskFullError, UnreachableError
 
 log = logging.getLogger("tracekit.web")
 
@@ -19,9 +22,9 @@ class Files:
     """Files by key, such as ``uploads/3f…`` and ``jobs/3f…/9a…/report.html``.
 
     Args:
-        url: Directory or fsspec URL. Nothing it lists is remembered: other servers change it too.
+        url: Directory or fsspec URL. Listings aren't cached, as other servers change the files too.
 
-    Every method raises :class:`UnreachableError` where the place doesn't answer, or answers what can't be helped here.
+    Every method raises :class:`UnreachableError` if the file store doesn't respond or reports an unexpected error.
     """
 
     def __init__(self, url: str) -> None:
@@ -30,13 +33,13 @@ class Files:
         self._is_local = isinstance(self._system, LocalFileSystem)
 
     def keep(self, path: Path, key: str) -> None:
-        """Move a file of this machine to a key; it is there wholly or not at all.
+        """Move a local file to a key, atomically.
 
         Raises:
-            OSError: The disk is full, or there is no such file.
+            OSError: The disk is full, or the file doesn't exist.
         """
-        target = self._at(key)
-        with _reached():
+        target = self._build_path(key)
+        with _wrap_storage_errors():
             if not self._is_local:
                 self._system.put_file(str(path), target)
                 path.unlink()
@@ -47,62 +50,62 @@ class Files:
             partial.replace(target)
 
     def fetch(self, key: str, directory: Path) -> Path:
-        """A file of this machine with the content of a key: itself, or a copy in ``directory``.
+        """Return a local file with the content of a key: the stored file, or a copy in ``directory``.
 
         Raises:
             FileNotFoundError: There is no such key.
         """
         if self._is_local:
-            return Path(self._at(key))
+            return Path(self._build_path(key))
         path = directory / key.replace("/", "-")
-        with _reached():
-            self._system.get_file(self._at(key), str(path))
+        with _wrap_storage_errors():
+            self._system.get_file(self._build_path(key), str(path))
         return path
 
     def has(self, key: str) -> bool:
-        """Whether there is such a file."""
+        """Return whether the file exists."""
         try:
-            with _reached():
-                return bool(self._system.info(self._at(key))["type"] == "file")
+            with _wrap_storage_errors():
+                return bool(self._system.info(self._build_path(key))["type"] == "file")
         except FileNotFoundError:
             return False
 
     def open(self, key: str) -> BinaryIO:
-        """The content of a key.
+        """Open the content of a key.
 
         Raises:
             FileNotFoundError: There is no such key.
         """
-        with _reached():
-            file: BinaryIO = self._system.open(self._at(key), "rb")
+        with _wrap_storage_errors():
+            file: BinaryIO = self._system.open(self._build_path(key), "rb")
         return file
 
     def remove(self, key: str) -> None:
-        """Remove a file, or everything below a key; fine if there is nothing."""
-        for place in (self._at(key), f"{self._at(key)}.partial"):
-            with _reached(), suppress(FileNotFoundError):
+        """Remove a file, or everything below a key; do nothing if there is none."""
+        for place in (self._build_path(key), f"{self._build_path(key)}.partial"):
+            with _wrap_storage_errors(), suppress(FileNotFoundError):
                 self._system.rm(place, recursive=True)
 
-    def below(self, key: str) -> list[str]:
-        """Names directly below a key."""
+    def list_names(self, key: str) -> list[str]:
+        """Return the names directly below a key."""
         entries: list[Any] = []
-        with _reached(), suppress(FileNotFoundError):
-            entries = self._system.ls(self._at(key), detail=False)
+        with _wrap_storage_errors(), suppress(FileNotFoundError):
+            entries = self._system.ls(self._build_path(key), detail=False)
         return [str(entry).rstrip("/").rsplit("/", 1)[-1] for entry in entries]
 
-    def _at(self, key: str) -> str:
+    def _build_path(self, key: str) -> str:
         return f"{self._root}/{key}"
 
 
 @contextmanager
-def _reached() -> Iterator[None]:
-    """File systems fail in ways of their own; what can be said of them is one thing."""
+def _wrap_storage_errors() -> Iterator[None]:
+    """Turn the various errors of file systems into one :class:`UnreachableError`."""
     try:
         yield
     except FileNotFoundError:
         raise
     except Exception as error:
-        if isinstance(error, OSError) and FullError.of(error):
+        if isinstance(error, OSError) and DiskFullError.from_os_error(error):
             raise
         log.warning("files can't be reached: %s", type(error).__name__)
         raise UnreachableError(

@@ -1,58 +1,60 @@
-"""The forms in which a report is given."""
+"""Formats in which the web page offers a report."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tracekit.render import html, markdown, perfetto, tables, xlsx
+from tracekit.render import html, markdown, perfetto, table_files, xlsx
 from tracekit.render import json as as_json
-from tracekit.replay.run import Run
 from tracekit.reporting.model import Report
-from tracekit.web.words import worded
+from tracekit.run import MeasuredRun
+from tracekit.web.field_labels import use_field_names_in_report
 
 TOP_KERNELS = 100
-TIMELINE = "perfetto"
+TIMELINE_FORMAT = "perfetto"
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
-    """One form of a report.
+class ReportFormat:
+    """One format of a report.
 
     Attributes:
-        media_type: As in ``Content-Type``.
-        render: The bytes, of a report and the run that it is about.
-        title: What a page calls it.
-        file_name: What it is called when it is kept.
+        media_type: Value of ``Content-Type``.
+        render: Function that encodes a report and its run as bytes.
+        title: Name on the page.
+        file_name: File name of a download.
     """
 
     media_type: str
-    render: Callable[[Report, Run], bytes]
+    render: Callable[[Report, MeasuredRun], bytes]
     title: str
     file_name: str
 
 
-def _json(report: Report) -> str:
-    return as_json.predicted(report) if report.targets else as_json.measured(report, TOP_KERNELS)
+def _render_json(report: Report) -> str:
+    return as_json.dump_prediction(report) if report.targets else as_json.dump_measured(report, TOP_KERNELS)
 
 
-def _of_report(media_type: str, render: Callable[[Report], bytes | str], title: str, suffix: str) -> Format:
-    def rendered(report: Report, run: Run) -> bytes:
+def _make_format(media_type: str, render: Callable[[Report], bytes | str], title: str, suffix: str) -> ReportFormat:
+    def rendered(report: Report, run: MeasuredRun) -> bytes:
         content = render(report)
         return content.encode() if isinstance(content, str) else content
 
-    return Format(media_type, rendered, title, f"report.{suffix}")
+    return ReportFormat(media_type, rendered, title, f"report.{suffix}")
 
 
-SHEET = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+XLSX_MEDIA_TYPE = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 FORMATS = {
-    "html": _of_report("text/html; charset=utf-8", lambda report: html.page(worded(report)), "HTML", "html"),
-    "xlsx": _of_report(SHEET, xlsx.workbook, "Spreadsheet", "xlsx"),
-    "json": _of_report("application/json", _json, "JSON", "json"),
-    "md": _of_report("text/markdown; charset=utf-8", markdown.document, "Markdown", "md"),
-    "csv": _of_report("text/csv; charset=utf-8", tables.csv, "CSV", "csv"),
-    "parquet": _of_report("application/vnd.apache.parquet", tables.parquet, "Parquet", "parquet"),
-    TIMELINE: Format(
+    "html": _make_format(
+        "text/html; charset=utf-8", lambda report: html.render_page(use_field_names_in_report(report)), "HTML", "html"
+    ),
+    "xlsx": _make_format(XLSX_MEDIA_TYPE, xlsx.render_workbook, "Spreadsheet", "xlsx"),
+    "json": _make_format("application/json", _render_json, "JSON", "json"),
+    "md": _make_format("text/markdown; charset=utf-8", markdown.render_report, "Markdown", "md"),
+    "csv": _make_format("text/csv; charset=utf-8", table_files.encode_csv, "CSV", "csv"),
+    "parquet": _make_format("application/vnd.apache.parquet", table_files.encode_parquet, "Parquet", "parquet"),
+    TIMELINE_FORMAT: ReportFormat(
         "application/gzip",
-        lambda report, run: perfetto.document(run, report.targets),
+        lambda report, run: perfetto.render_timeline(run, report.targets),
         "Timeline",
         "timeline.json.gz",
     ),

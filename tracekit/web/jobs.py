@@ -1,6 +1,7 @@
-"""Jobs: the queue and what became of each. A job is claimed for a while; a worker that lives renews its claim.
+"""The job queue and the state of each job.
 
-What a worker writes carries its claim, so one that was taken for dead and wasn't changes nothing any more.
+A worker claims a job for a limited time (a lease) and renews its claim while it lives. Its updates name the claim,
+so that a worker that was wrongly considered dead can't change the job any more.
 """
 
 import json
@@ -13,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tracekit.units import with_others
-from tracekit.web.database import SKIP_LOCKED, Database, Row
-from tracekit.web.errors import ConflictError, FullError, NotFoundError, TooManyError
+from tracekit.format import abbreviate_names
+from tracekit.web.database import SKIP_LOCKED, Database, DatabaseRow
+from tracekit.web.errors import ConflictError, DiskFullError, NotFoundError, TooManyError
 from tracekit.web.files import Files
 from tracekit.web.settings import Settings
-from tracekit.web.uploads import Uploads
+from tracekit.web.uploads import UploadStore
 
 MOST_ATTEMPTS = 3
 
@@ -26,26 +27,26 @@ QUEUED, RUNNING, FOUND, DONE, FAILED, DELETED = "queued", "running", "found", "d
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """Traces of one run, and what was asked and found out about them.
+class WebJob:
+    """The traces of one run, the request about them, and the results.
 
     Attributes:
-        id: Random, 128 bits; only its owner may use it.
-        link: Random, 128 bits; whoever has it may read the report.
-        owner: Whose it is.
+        id: Random, 128 bits; only the owner may use it.
+        link: Random, 128 bits; everyone who has it may read the report.
+        owner: The owner's id.
         uploads: Names of the files.
-        state: ``queued``, ``running``, ``found`` (looked at, nothing asked yet), ``done``, ``failed`` or ``deleted``.
-        request: What was asked; ``None`` if nothing was yet.
-        stage: What the worker does.
-        found: What is in the traces, once that is known.
-        error: Why it failed: ``message`` and ``hint``.
-        formats: Suffixes of the reports that are there.
-        output: Where those are.
-        attempts: How often a worker has begun it.
-        claim: Whose work counts.
-        created: Seconds since the epoch, as the others.
-        queued: When it was queued last.
-        expires: When it is deleted.
+        state: ``queued``, ``running``, ``found`` (examined, no request yet), ``done``, ``failed`` or ``deleted``.
+        request: The request; ``None`` if there is none yet.
+        stage: The worker's current stage.
+        found: Summary of the traces; ``None`` until they are examined.
+        error: ``message`` and ``hint`` of the failure.
+        formats: Suffixes of the existing reports.
+        output: Folder of the reports below the job's key.
+        attempts: Number of times a worker has claimed the job.
+        claim: Id of the current claim; only updates under this claim count.
+        created: Time of creation in seconds since the epoch, like the times below.
+        queued: Time when the job was last queued.
+        expires: Time when the job is deleted.
     """
 
     id: str
@@ -67,32 +68,32 @@ class Job:
 
     @property
     def is_active(self) -> bool:
-        """Whether something will still happen to it by itself."""
+        """True while the job is queued or running."""
         return self.state in (QUEUED, RUNNING)
 
     @property
     def name(self) -> str:
-        """What to call it: the folder that its files are from, or the first of them."""
+        """Display name: the folder of the files, or the first file's name."""
         folders = {name.partition("/")[0] if "/" in name else None for name in self.uploads}
         if len(self.uploads) > 1 and len(folders) == 1 and None not in folders:
             return f"{folders.pop()} ({len(self.uploads):,} files)"
-        return with_others(self.uploads[0], len(self.uploads) - 1)
+        return abbreviate_names(self.uploads[0], len(self.uploads) - 1)
 
 
-class Jobs:
+class JobQueue:
     """All jobs of a store."""
 
-    def __init__(self, settings: Settings, database: Database, files: Files, uploads: Uploads) -> None:
+    def __init__(self, settings: Settings, database: Database, files: Files, uploads: UploadStore) -> None:
         self._settings, self._database, self._files, self._uploads = settings, database, files, uploads
 
-    def create(self, owner: str, upload_ids: Sequence[str], request: dict[str, Any] | None) -> Job:
-        """Queue a job for some uploads; without a request it only looks what is in them.
+    def create(self, owner: str, upload_ids: Sequence[str], request: dict[str, Any] | None) -> WebJob:
+        """Queue a job for uploads; without a request, the job only examines the traces.
 
         Raises:
             NotFoundError: The owner has no such upload.
             ConflictError: An upload is incomplete or in use.
             TooManyError: Too many jobs wait.
-            FullError: The disk is full; the uploads stay free for another job.
+            FullError: The disk is full; the uploads stay available for another job.
         """
         self._check_queue(owner)
         now, job_id = time.time(), secrets.token_hex(16)
@@ -110,40 +111,40 @@ class Jobs:
             raise
         return self.get(owner, job_id)
 
-    def get(self, owner: str, job_id: str) -> Job:
-        """One of the owner's jobs.
+    def get(self, owner: str, job_id: str) -> WebJob:
+        """Return one of the owner's jobs.
 
         Raises:
             NotFoundError: The owner has no such job.
         """
-        return self._one("id = ? AND owner = ?", job_id, owner)
+        return self._select_one("id = ? AND owner = ?", job_id, owner)
 
-    def by_link(self, link: str) -> Job:
-        """The job whose report a private link shows.
+    def get_by_link(self, link: str) -> WebJob:
+        """Return the job whose report a private link shows.
 
         Raises:
             NotFoundError: There is no such link.
         """
-        return self._one("link = ?", link)
+        return self._select_one("link = ?", link)
 
-    def of(self, owner: str) -> list[Job]:
-        """The owner's jobs, newest first."""
+    def list_for_owner(self, owner: str) -> list[WebJob]:
+        """Return the owner's jobs, newest first."""
         rows = self._database.run(
             "SELECT * FROM jobs WHERE owner = ? AND state <> ? AND expires > ? ORDER BY created DESC",
             owner, DELETED, time.time(),
         )  # fmt: skip
-        return [_of_row(row) for row in rows]
+        return [_from_row(row) for row in rows]
 
-    def ahead_of(self, job: Job) -> int:
-        """How many jobs wait in front of it."""
+    def count_ahead(self, job: WebJob) -> int:
+        """Count the jobs that wait before this one."""
         rows = self._database.run("SELECT count(*) AS n FROM jobs WHERE state = ? AND queued < ?", QUEUED, job.queued)
         return int(rows[0]["n"])
 
-    def ask(self, job: Job, request: dict[str, Any]) -> Job:
-        """Queue it again with another request; its earlier report stays until the new one is there.
+    def requeue(self, job: WebJob, request: dict[str, Any]) -> WebJob:
+        """Queue the job again with another request; its earlier report stays until the new one is written.
 
         Raises:
-            ConflictError: It is being worked on.
+            ConflictError: A worker is processing the job.
             TooManyError: Too many jobs wait.
         """
         self._check_queue(job.owner)
@@ -156,14 +157,14 @@ class Jobs:
             raise ConflictError("This job is being worked on.", "Wait until it is done.")
         return self.get(job.owner, job.id)
 
-    def delete(self, job: Job) -> None:
-        """Delete it with its uploads and reports; a worker that is at it stops."""
-        with suppress(FullError):  # its files go first then, which makes room for that
+    def delete(self, job: WebJob) -> None:
+        """Delete the job with its uploads and reports; its worker stops."""
+        with suppress(DiskFullError):  # then removing its files makes room, and its row is deleted below
             self._database.run("UPDATE jobs SET state = ?, claim = NULL WHERE id = ?", DELETED, job.id)
         self._remove(job.id)
 
-    def claim(self, worker: str) -> Job | None:
-        """The next job, for a worker; one whose worker died comes again."""
+    def claim(self, worker: str) -> WebJob | None:
+        """Claim the next job for a worker, including jobs whose worker died."""
         now = time.time()
         rows = self._database.run(
             "UPDATE jobs SET state = ?, worker = ?, claim = ?, lease = ?, attempts = attempts + 1 WHERE id = ("
@@ -173,105 +174,106 @@ class Jobs:
         )  # fmt: skip
         if not rows:
             return None
-        job = _of_row(rows[0])
+        job = _from_row(rows[0])
         if job.attempts <= MOST_ATTEMPTS:
             return job
         self.fail(job, f"A worker died at this job {MOST_ATTEMPTS} times.", "It may need more memory than there is.")
         return self.claim(worker)
 
-    def renew(self, job: Job) -> bool:
-        """Say that its worker lives; false if the job is no longer its."""
+    def renew(self, job: WebJob) -> bool:
+        """Renew the worker's claim; return false if the job is no longer the worker's."""
         until = time.time() + self._settings.lease_s
-        return self._change(job, "lease = ?", until)
+        return self._update_claimed(job, "lease = ?", until)
 
-    def enter(self, job: Job, stage: str) -> bool:
-        """Say what its worker does; false if the job is no longer its."""
-        return self._change(job, "stage = ?", stage)
+    def set_stage(self, job: WebJob, stage: str) -> bool:
+        """Store the worker's current stage; return false if the job is no longer the worker's."""
+        return self._update_claimed(job, "stage = ?", stage)
 
-    def note(self, job: Job, found: dict[str, Any]) -> bool:
-        """Keep what is in the traces; false if the job is no longer its worker's."""
-        return self._change(job, "found = ?", json.dumps(found))
+    def set_found(self, job: WebJob, found: dict[str, Any]) -> bool:
+        """Store the summary of the traces; return false if the job is no longer its worker's."""
+        return self._update_claimed(job, "found = ?", json.dumps(found))
 
-    def finish(self, job: Job, formats: Sequence[str]) -> bool:
-        """Its reports are there, or there was nothing to report yet; false if the job is no longer its worker's."""
+    def finish(self, job: WebJob, formats: Sequence[str]) -> bool:
+        """Mark the job as done, or as examined without ``formats``; return false if it is no longer its worker's."""
         if not formats:
-            return self._change(job, "state = ?, claim = NULL", FOUND)
-        finished = self._change(
+            return self._update_claimed(job, "state = ?, claim = NULL", FOUND)
+        finished = self._update_claimed(
             job, "state = ?, claim = NULL, output = ?, formats = ?", DONE, job.claim, json.dumps(list(formats))
         )
-        outdated = self._files.below(f"jobs/{job.id}") if finished else []
+        outdated = self._files.list_names(f"jobs/{job.id}") if finished else []
         for name in outdated:
             if name != job.claim:
                 self._files.remove(f"jobs/{job.id}/{name}")
         return finished
 
-    def fail(self, job: Job, message: str, hint: str = "") -> bool:
-        """It can't be done; false if the job is no longer its worker's."""
-        return self._change(
+    def fail(self, job: WebJob, message: str, hint: str = "") -> bool:
+        """Mark the job as failed; return false if the job is no longer its worker's."""
+        return self._update_claimed(
             job, "state = ?, claim = NULL, error = ?", FAILED, json.dumps({"message": message, "hint": hint})
         )
 
-    def give_up(self, worker: str, message: str, hint: str) -> None:
-        """Fail what a worker was at when it died of its limits."""
-        self._of_worker(worker, lambda job: self.fail(job, message, hint))
+    def fail_worker_job(self, worker: str, message: str, hint: str) -> None:
+        """Fail the job of a worker that exceeded its limits."""
+        self._update_worker_jobs(worker, lambda job: self.fail(job, message, hint))
 
-    def hand_back(self, worker: str, *, counts: bool) -> None:
-        """Queue again what a worker was at when it ended.
+    def requeue_worker_job(self, worker: str, *, counts: bool) -> None:
+        """Queue the job of an ended worker again.
 
         Args:
-            worker: The worker.
-            counts: Whether the job may have been the reason.
+            worker: Name of the worker.
+            counts: Count the attempt, as the job may have ended the worker.
         """
         back = 0 if counts else 1
-        self._of_worker(
-            worker, lambda job: self._change(job, "state = ?, claim = NULL, attempts = attempts - ?", QUEUED, back)
+        self._update_worker_jobs(
+            worker,
+            lambda job: self._update_claimed(job, "state = ?, claim = NULL, attempts = attempts - ?", QUEUED, back),
         )
 
-    def scratch(self, claim: str) -> Path:
-        """Where the worker that has this claim writes before all is ready."""
+    def get_scratch_directory(self, claim: str) -> Path:
+        """Return the directory where the worker with this claim writes its files before they are complete."""
         return self._settings.data / "scratch" / claim
 
-    def sweep(self) -> None:
-        """Delete what has expired, and files that nothing refers to any more."""
-        self._sweep_scratch()
+    def delete_expired(self) -> None:
+        """Delete expired jobs, and files that no job refers to."""
+        self._delete_stale_scratch()
         gone = self._database.run("SELECT id FROM jobs WHERE expires <= ? OR state = ?", time.time(), DELETED)
         for row in gone:
             self._remove(row["id"])
-        kept = self._files.below("jobs")
+        kept = self._files.list_names("jobs")
         known = {row["id"] for row in self._database.run("SELECT id FROM jobs")}
         for job_id in set(kept) - known:
             self._files.remove(f"jobs/{job_id}")
 
-    def _sweep_scratch(self) -> None:
-        left = {path.name: path for path in self.scratch("").glob("*")}
+    def _delete_stale_scratch(self) -> None:
+        left = {path.name: path for path in self.get_scratch_directory("").glob("*")}
         claims = {row["claim"] for row in self._database.run("SELECT claim FROM jobs WHERE state = ?", RUNNING)}
         for name in left.keys() - claims:
             shutil.rmtree(left[name], ignore_errors=True)
 
     def _remove(self, job_id: str) -> None:
-        for upload in self._uploads.of_job(job_id):
+        for upload in self._uploads.list_for_job(job_id):
             self._uploads.remove(upload)
         self._files.remove(f"jobs/{job_id}")
         self._database.run("DELETE FROM jobs WHERE id = ?", job_id)
 
-    def _one(self, condition: str, *values: str) -> Job:
+    def _select_one(self, condition: str, *values: str) -> WebJob:
         rows = self._database.run(
             f"SELECT * FROM jobs WHERE {condition} AND state <> ? AND expires > ?", *values, DELETED, time.time()
         )
         if not rows:
             raise NotFoundError("There is no such report.", "It may have expired, or its owner deleted it.")
-        return _of_row(rows[0])
+        return _from_row(rows[0])
 
-    def _change(self, job: Job, assignments: str, *values: Any) -> bool:
+    def _update_claimed(self, job: WebJob, assignments: str, *values: Any) -> bool:
         changed = self._database.run(
             f"UPDATE jobs SET {assignments} WHERE id = ? AND claim = ? AND state = ? RETURNING id",
             *values, job.id, job.claim, RUNNING,
         )  # fmt: skip
         return bool(changed)
 
-    def _of_worker(self, worker: str, change: Callable[[Job], bool]) -> None:
+    def _update_worker_jobs(self, worker: str, change: Callable[[WebJob], bool]) -> None:
         for row in self._database.run("SELECT * FROM jobs WHERE worker = ? AND state = ?", worker, RUNNING):
-            change(_of_row(row))
+            change(_from_row(row))
 
     def _check_queue(self, owner: str) -> None:
         rows = self._database.run("SELECT owner, count(*) AS n FROM jobs WHERE state = ? GROUP BY owner", QUEUED)
@@ -284,8 +286,8 @@ class Jobs:
                 raise TooManyError(f"{count} {whose} wait already, the most that this server allows.", "Try later.")
 
 
-def _of_row(row: Row) -> Job:
-    return Job(
+def _from_row(row: DatabaseRow) -> WebJob:
+    return WebJob(
         uploads=tuple(json.loads(row["uploads"])),
         request=json.loads(row["request"]) if row["request"] else None,
         found=json.loads(row["found"]) if row["found"] else None,

@@ -1,4 +1,4 @@
-"""What routes have in common: who asks, the store that they ask, and what they may be refused with."""
+"""Shared parts of routes: owner, store, and the statuses of refused requests."""
 
 from typing import Annotated
 
@@ -6,23 +6,23 @@ from fastapi import Depends
 from fastapi import Path as InPath
 from starlette.requests import Request
 
-from tracekit.web.access import owner_of
-from tracekit.web.answers import ErrorBody
+from tracekit.web.access import get_owner
+from tracekit.web.responses import ErrorBody
 from tracekit.web.store import Store
 
 
-async def _store_of(request: Request) -> Store:
+async def _get_store(request: Request) -> Store:
     store: Store = request.app.state.store
     return store
 
 
-ID = "^[0-9a-f]{32}$"
-Id = Annotated[str, InPath(pattern=ID)]
-Owner = Annotated[str, Depends(owner_of)]
-Opened = Annotated[Store, Depends(_store_of)]
-"""The application's store."""
+ID_PATTERN = "^[0-9a-f]{32}$"
+Id = Annotated[str, InPath(pattern=ID_PATTERN)]
+Owner = Annotated[str, Depends(get_owner)]
+StoreDependency = Annotated[Store, Depends(_get_store)]
+"""Dependency on the application's store."""
 
 
-def refusals(*statuses: int) -> dict[int | str, dict[str, type[ErrorBody]]]:
-    """The statuses that a route may refuse with, for the API's description."""
+def document_refusals(*statuses: int) -> dict[int | str, dict[str, type[ErrorBody]]]:
+    """Describe the error statuses of a route for the API's description."""
     return {status: {"model": ErrorBody} for status in (*statuses, 401, 403, 422, 429, 503, 507)}

@@ -1,32 +1,36 @@
-"""The traces to try: in a checkout beside the package, in an installed package within it."""
+"""Sample traces to try: beside the package in a checkout, inside it once installed."""
 
 from functools import cache
 from pathlib import Path
 
 from tracekit.web.errors import NotFoundError
-from tracekit.web.uploads import Upload, Uploads
+from tracekit.web.uploads import Upload, UploadStore
 
-SUFFIX = ".json.gz"
-FOLDERS = (Path(__file__).parent / "samples", Path(__file__).parents[2] / "sample_traces")
+SAMPLE_SUFFIX = ".json.gz"
+SAMPLE_FOLDERS = (Path(__file__).parent / "samples", Path(__file__).parents[2] / "sample_traces")
 
 
 @cache
-def _paths() -> dict[str, Path]:
-    return {path.name.removesuffix(SUFFIX): path for folder in FOLDERS for path in sorted(folder.glob(f"*{SUFFIX}"))}
+def _find_samples() -> dict[str, Path]:
+    return {
+        path.name.removesuffix(SAMPLE_SUFFIX): path
+        for folder in SAMPLE_FOLDERS
+        for path in sorted(folder.glob(f"*{SAMPLE_SUFFIX}"))
+    }
 
 
-def names() -> list[str]:
-    """What they are called."""
-    return list(_paths())
+def list_sample_names() -> list[str]:
+    """Return the names of the samples."""
+    return list(_find_samples())
 
 
-def upload(uploads: Uploads, owner: str, name: str) -> Upload:
-    """A copy of a sample as the owner's upload.
+def upload_sample(uploads: UploadStore, owner: str, name: str) -> Upload:
+    """Copy a sample as the owner's upload.
 
     Raises:
         NotFoundError: There is no such sample.
     """
-    path = _paths().get(name)
+    path = _find_samples().get(name)
     if path is None:
-        raise NotFoundError("There is no such sample.", f"There are: {', '.join(names())}.")
+        raise NotFoundError("There is no such sample.", f"There are: {', '.join(list_sample_names())}.")
     return uploads.copy(owner, path)

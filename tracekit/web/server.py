@@ -1,4 +1,4 @@
-"""Runs the application."""
+"""Run the application."""
 
 import errno
 import logging
@@ -13,24 +13,24 @@ from tracekit.errors import OutputError, TracekitError
 from tracekit.web.app import create_app
 from tracekit.web.settings import Settings
 
-# Long enough for an upload's last block; what a connection that is cut leaves is kept anyway.
+# Long enough for an upload's last block; data received before a connection is cut is stored anyway.
 SHUTDOWN_S = 5
 
 
-def run(settings: Settings, listening: Callable[[], object] = lambda: None) -> None:
-    """Serve until interrupted. Requests are logged to stderr without what would give access.
+def run_server(settings: Settings, listening: Callable[[], object] = lambda: None) -> None:
+    """Serve until interrupted; log requests to stderr without secrets.
 
     Args:
-        settings: The server's.
-        listening: Called once its port is taken.
+        settings: The server's settings.
+        listening: Called once the sockets are open.
 
     Raises:
-        OutputError: The port is taken already, or the address isn't this machine's.
-        TracekitError: The page doesn't start.
+        OutputError: The port is in use, or this machine doesn't have the address.
+        TracekitError: The server didn't start.
     """
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(message)s")
     logging.getLogger("tracekit.web").setLevel(logging.INFO)
-    sockets = _sockets(settings.host, settings.port)
+    sockets = _open_sockets(settings.host, settings.port)
     config = uvicorn.Config(
         create_app(settings),
         access_log=False,
@@ -46,8 +46,8 @@ def run(settings: Settings, listening: Callable[[], object] = lambda: None) -> N
         raise TracekitError("the page didn't start; the lines above say why.")
 
 
-def _sockets(host: str, port: int) -> list[socket.socket]:
-    """One that listens on each address of a host; one of them that this machine doesn't have is left out."""
+def _open_sockets(host: str, port: int) -> list[socket.socket]:
+    """Open a listening socket on each address of a host; skip addresses that this machine doesn't have."""
     found: list[socket.socket] = []
     missing: OSError | None = None
     try:

@@ -1,4 +1,4 @@
-"""What a server is told when it starts."""
+"""Settings of a server."""
 
 import dataclasses
 import json
@@ -12,36 +12,36 @@ from tracekit.ingest import memory
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
-# Below this numba, polars and their threads don't get the address space that they need to start.
-SMALLEST_MEMORY_BYTES = 2 << 30
+# Minimum address space with which numba, polars and their threads can start.
+MIN_MEMORY_BYTES = 2 << 30
 
-SHORTEST_TOKEN = 16
+MIN_TOKEN_CHARS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a server is told when it starts.
+    """Settings of a server.
 
     Attributes:
-        data: Directory of the data base, of uploads that are under way, and by default of the files.
+        data: Directory of the database and of incomplete uploads, and by default of the files.
         host: Address to listen on.
         port: Port to listen on.
-        token: What a client must know; needed unless only this machine is listened to.
+        token: Secret that clients must send; required unless the server listens on loopback only.
         database: ``postgresql://`` URL; by default SQLite in ``data``.
         files: fsspec URL of finished uploads and reports; by default in ``data``.
-        workers: Worker processes; 0 leaves the jobs to other servers of the same store.
-        memory_bytes: Address space that a worker may take; by default the workers share three quarters of the memory.
-        time_limit_s: How long a job may take.
-        lease_s: After how long without a sign of life a worker counts as dead.
-        keep_s: How long jobs are kept.
-        keep_upload_s: How long uploads are kept that no job uses.
-        max_upload_bytes: Largest file, as uploaded.
-        max_unpacked_bytes: Most text that the files of a job may hold.
-        max_files: Most files of a job, members of archives included.
-        max_queued: Most jobs that wait.
-        max_queued_per_owner: Most jobs of one owner that wait.
-        max_per_minute: Most uploads and jobs that one address may begin in a minute.
-        min_free_bytes: Space that uploads leave free on the disk.
+        workers: Number of worker processes; 0 leaves the jobs to other servers of the same store.
+        memory_bytes: Address space of a worker; by default three quarters of the memory, divided among the workers.
+        time_limit_s: Maximum time of a job.
+        lease_s: Time without a renewed claim after which a worker counts as dead.
+        keep_s: Time until jobs are deleted.
+        keep_upload_s: Time until uploads without a job are deleted.
+        max_upload_bytes: Maximum size of an uploaded file.
+        max_unpacked_bytes: Maximum unpacked size of a job's files.
+        max_files: Maximum number of files in a job, members of archives included.
+        max_queued: Maximum number of waiting jobs.
+        max_queued_per_owner: Maximum number of waiting jobs of one owner.
+        max_per_minute: Maximum number of uploads and jobs that one address may begin in a minute.
+        min_free_bytes: Free disk space that uploads leave.
     """
 
     data: Path
@@ -66,38 +66,38 @@ class Settings:
 
     @property
     def worker_bytes(self) -> int:
-        """Address space that a worker may take."""
-        shared = 3 * memory.to_bytes(None) // 2 // max(self.workers, 1)
-        return self.memory_bytes or max(shared, SMALLEST_MEMORY_BYTES)
+        """Address space of a worker in bytes."""
+        shared = 3 * memory.parse_memory_size(None) // 2 // max(self.workers, 1)
+        return self.memory_bytes or max(shared, MIN_MEMORY_BYTES)
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine is listened to."""
+        """True if the server listens on the loopback interface only."""
         return self.host in LOOPBACK
 
     def to_json(self) -> str:
-        """For a worker process: all but the token."""
+        """Return the settings for a worker process as JSON, without the token."""
         return json.dumps(dataclasses.asdict(self) | {"data": str(self.data), "token": None})
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """What :meth:`to_json` wrote."""
+        """Read the output of :meth:`to_json`."""
         values = json.loads(text)
         return cls(**values | {"data": Path(values["data"])})
 
 
-def check(settings: Settings) -> None:
-    """Refuse what isn't safe, or can't work.
+def check_settings(settings: Settings) -> None:
+    """Refuse settings that are unsafe or can't work.
 
     Raises:
-        TracekitError: Others could get in, or no worker could start.
+        TracekitError: Others could access the server, or no worker could start.
     """
     if not settings.is_local and settings.token is None:
         raise TracekitError(
             f"{settings.host} can be reached by others, so clients must know a token.",
             f"Set TRACEKIT_TOKEN (or --token), such as {secrets.token_urlsafe(24)}",
         )
-    if settings.token is not None and len(settings.token) < SHORTEST_TOKEN:
-        raise TracekitError(f"The token is shorter than {SHORTEST_TOKEN} characters.")
-    if 0 < settings.memory_bytes < SMALLEST_MEMORY_BYTES:
+    if settings.token is not None and len(settings.token) < MIN_TOKEN_CHARS:
+        raise TracekitError(f"The token is shorter than {MIN_TOKEN_CHARS} characters.")
+    if 0 < settings.memory_bytes < MIN_MEMORY_BYTES:
         raise TracekitError("A worker needs --memory 2G at least.")

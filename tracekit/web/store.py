@@ -1,4 +1,4 @@
-"""Everything that a server and its workers keep, opened from the settings."""
+"""All stored data of a server and its workers, opened from the settings."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -6,26 +6,26 @@ from typing import Self
 from tracekit.errors import OutputError
 from tracekit.web.database import Database
 from tracekit.web.files import Files
-from tracekit.web.jobs import Jobs
+from tracekit.web.jobs import JobQueue
 from tracekit.web.settings import Settings
-from tracekit.web.uploads import Uploads
+from tracekit.web.uploads import UploadStore
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Uploads, jobs and their files. Any number of servers and workers may use one store at the same time."""
+    """Uploads, jobs and their files; several servers and workers can use one store at once."""
 
     database: Database
     files: Files
-    uploads: Uploads
-    jobs: Jobs
+    uploads: UploadStore
+    jobs: JobQueue
 
     @classmethod
     def open(cls, settings: Settings) -> Self:
-        """Open it; what is missing is made, for this user's eyes only.
+        """Open the store; create missing directories readable by this user only.
 
         Raises:
-            OutputError: Its directory can't be made.
+            OutputError: The directory can't be created.
         """
         try:
             settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -35,14 +35,14 @@ class Store:
             ) from error
         database = Database(settings.data / "tracekit.sqlite", settings.database)
         files = Files(settings.files or str(settings.data / "files"))
-        uploads = Uploads(settings, database, files)
-        return cls(database, files, uploads, Jobs(settings, database, files, uploads))
+        uploads = UploadStore(settings, database, files)
+        return cls(database, files, uploads, JobQueue(settings, database, files, uploads))
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the database."""
         self.database.close()
 
-    def sweep(self) -> None:
-        """Delete what has expired, wholly."""
-        self.jobs.sweep()
-        self.uploads.sweep()
+    def delete_expired(self) -> None:
+        """Delete all expired jobs and uploads."""
+        self.jobs.delete_expired()
+        self.uploads.delete_expired()

@@ -1,4 +1,4 @@
-"""Resumable uploads by the tus protocol 1.0.0 (tus.io), creation, termination and expiration included; plain PUT."""
+"""Resumable uploads by the tus protocol 1.0.0 (tus.io) with creation, termination and expiration; plain PUT."""
 
 import base64
 import binascii
@@ -14,36 +14,36 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from tracekit.web.errors import WebError
-from tracekit.web.routes import Id, Opened, Owner, refusals
+from tracekit.web.routes import Id, Owner, StoreDependency, document_refusals
 from tracekit.web.uploads import Upload
 
-VERSION = "1.0.0"
-EXTENSIONS = "creation,termination,expiration"
+TUS_VERSION = "1.0.0"
+TUS_EXTENSIONS = "creation,termination,expiration"
 DATA_TYPE = "application/offset+octet-stream"
-LARGEST_LENGTH = 2**53
+MAX_LENGTH_BYTES = 2**53
 
-Resumable = Annotated[str | None, Header(description=f"The protocol's version, {VERSION}.")]
+Resumable = Annotated[str | None, Header(description=f"The protocol's version, {TUS_VERSION}.")]
 
 
 class VersionError(WebError):
-    """The client speaks another version of the protocol."""
+    """A request in another version of the protocol."""
 
     status = 412
 
 
 class MediaTypeError(WebError):
-    """The data has another type than it should."""
+    """Data of the wrong media type."""
 
     status = 415
 
 
-class _AnyText(PathConvertor):
-    """A file's name may have slashes, and line breaks too, at which Starlette's ``path`` stops."""
+class _TextConvertor(PathConvertor):
+    """Path convertor for file names with slashes and line breaks; Starlette's ``path`` stops at line breaks."""
 
     regex = r"[\s\S]*"
 
 
-register_url_convertor("text", _AnyText())
+register_url_convertor("text", _TextConvertor())
 
 
 class Uploaded(BaseModel):
@@ -54,7 +54,7 @@ class Uploaded(BaseModel):
     length: int
 
 
-def _data(media_type: str) -> dict[str, object]:
+def _describe_body(media_type: str) -> dict[str, object]:
     content = {media_type: {"schema": {"type": "string", "format": "binary"}}}
     return {"requestBody": {"required": True, "content": content}}
 
@@ -62,53 +62,53 @@ def _data(media_type: str) -> dict[str, object]:
 router = APIRouter(prefix="/api/v1", tags=["uploads"])
 
 
-@router.options("/uploads", status_code=204, summary="What the server can do (tus)", responses=refusals())
+@router.options("/uploads", status_code=204, summary="What the server can do (tus)", responses=document_refusals())
 def options(request: Request) -> Response:
     """Version, extensions and the largest size."""
     most = request.app.state.settings.max_upload_bytes
-    headers = {"Tus-Version": VERSION, "Tus-Extension": EXTENSIONS, "Tus-Max-Size": str(most)}
-    return Response(status_code=204, headers={"Tus-Resumable": VERSION, **headers})
+    headers = {"Tus-Version": TUS_VERSION, "Tus-Extension": TUS_EXTENSIONS, "Tus-Max-Size": str(most)}
+    return Response(status_code=204, headers={"Tus-Resumable": TUS_VERSION, **headers})
 
 
-@router.post("/uploads", status_code=201, summary="Begin an upload (tus)", responses=refusals(412, 413))
+@router.post("/uploads", status_code=201, summary="Begin an upload (tus)", responses=document_refusals(412, 413))
 def create(
-    store: Opened,
+    store: StoreDependency,
     owner: Owner,
-    upload_length: Annotated[int, Header(ge=0, le=LARGEST_LENGTH)],
+    upload_length: Annotated[int, Header(ge=0, le=MAX_LENGTH_BYTES)],
     upload_metadata: Annotated[str, Header(description="filename and its value in base64.")] = "",
     tus_resumable: Resumable = None,
 ) -> Response:
     """Make room for a file; its address is in `Location`."""
     _check_version(tus_resumable)
-    upload = store.uploads.create(owner, _name(upload_metadata), upload_length)
-    return Response(status_code=201, headers={"Location": f"/api/v1/uploads/{upload.id}", **_headers(upload)})
+    upload = store.uploads.create(owner, _parse_name(upload_metadata), upload_length)
+    return Response(status_code=201, headers={"Location": f"/api/v1/uploads/{upload.id}", **_build_headers(upload)})
 
 
-@router.head("/uploads/{upload_id}", summary="How much has arrived (tus)", responses=refusals(404, 412))
-def offset(store: Opened, owner: Owner, upload_id: Id, tus_resumable: Resumable = None) -> Response:
+@router.head("/uploads/{upload_id}", summary="How much has arrived (tus)", responses=document_refusals(404, 412))
+def offset(store: StoreDependency, owner: Owner, upload_id: Id, tus_resumable: Resumable = None) -> Response:
     """Where to go on is in `Upload-Offset`."""
     _check_version(tus_resumable)
     uploads = store.uploads
     upload = uploads.get(owner, upload_id)
-    headers = {"Upload-Offset": str(uploads.offset(upload))}
+    headers = {"Upload-Offset": str(uploads.get_offset(upload))}
     if upload.length is not None:
         headers["Upload-Length"] = str(upload.length)
-    return Response(headers={**headers, **_headers(upload)})
+    return Response(headers={**headers, **_build_headers(upload)})
 
 
 @router.patch(
     "/uploads/{upload_id}",
     status_code=204,
     summary="Send what is missing (tus)",
-    responses=refusals(404, 409, 412, 413, 415, 423),
-    openapi_extra=_data(DATA_TYPE),
+    responses=document_refusals(404, 409, 412, 413, 415, 423),
+    openapi_extra=_describe_body(DATA_TYPE),
 )
 async def append(
     request: Request,
-    store: Opened,
+    store: StoreDependency,
     owner: Owner,
     upload_id: Id,
-    upload_offset: Annotated[int, Header(ge=0, le=LARGEST_LENGTH)],
+    upload_offset: Annotated[int, Header(ge=0, le=MAX_LENGTH_BYTES)],
     tus_resumable: Resumable = None,
 ) -> Response:
     """Data from `Upload-Offset` on. What arrives before the connection breaks is kept."""
@@ -121,26 +121,30 @@ async def append(
         arrived = await uploads.append(upload, upload_offset, request.stream())
     except ClientDisconnect:
         return Response(status_code=204)
-    return Response(status_code=204, headers={"Upload-Offset": str(arrived), **_headers(upload)})
+    return Response(status_code=204, headers={"Upload-Offset": str(arrived), **_build_headers(upload)})
 
 
-@router.delete("/uploads/{upload_id}", status_code=204, summary="Delete an upload (tus)", responses=refusals(404, 412))
-def remove(store: Opened, owner: Owner, upload_id: Id, tus_resumable: Resumable = None) -> Response:
+@router.delete(
+    "/uploads/{upload_id}", status_code=204, summary="Delete an upload (tus)", responses=document_refusals(404, 412)
+)
+def remove(store: StoreDependency, owner: Owner, upload_id: Id, tus_resumable: Resumable = None) -> Response:
     """Delete what has arrived."""
     _check_version(tus_resumable)
     uploads = store.uploads
     uploads.remove(uploads.get(owner, upload_id))
-    return Response(status_code=204, headers={"Tus-Resumable": VERSION})
+    return Response(status_code=204, headers={"Tus-Resumable": TUS_VERSION})
 
 
 @router.put(
     "/traces/{name:text}",
     status_code=201,
     summary="Upload a file at once (curl -T)",
-    responses=refusals(413),
-    openapi_extra=_data("application/octet-stream"),
+    responses=document_refusals(413),
+    openapi_extra=_describe_body("application/octet-stream"),
 )
-async def put(request: Request, store: Opened, owner: Owner, name: Annotated[str, InPath(max_length=400)]) -> Uploaded:
+async def put(
+    request: Request, store: StoreDependency, owner: Owner, name: Annotated[str, InPath(max_length=400)]
+) -> Uploaded:
     """The file as the body; `curl -T trace.json.gz http://127.0.0.1:8321/api/v1/traces/` adds the name by itself."""
     uploads = store.uploads
     announced = request.headers.get("content-length", "")
@@ -155,17 +159,17 @@ async def put(request: Request, store: Opened, owner: Owner, name: Annotated[str
     return Uploaded(id=upload.id, name=upload.name, length=arrived)
 
 
-def _headers(upload: Upload) -> dict[str, str]:
-    return {"Tus-Resumable": VERSION, "Upload-Expires": formatdate(upload.expires, usegmt=True)}
+def _build_headers(upload: Upload) -> dict[str, str]:
+    return {"Tus-Resumable": TUS_VERSION, "Upload-Expires": formatdate(upload.expires, usegmt=True)}
 
 
 def _check_version(given: str | None) -> None:
-    if given != VERSION:
-        raise VersionError(f"Tus-Resumable must be {VERSION}.")
+    if given != TUS_VERSION:
+        raise VersionError(f"Tus-Resumable must be {TUS_VERSION}.")
 
 
-def _name(metadata: str) -> str:
-    """The file's name out of tus' metadata: pairs of key and base64, set apart by commas."""
+def _parse_name(metadata: str) -> str:
+    """Parse the file's name from tus metadata: comma-separated pairs of key and base64 value."""
     pairs = (pair.strip().partition(" ") for pair in metadata.split(","))
     encoded = {key: value for key, _, value in pairs}.get("filename", "")
     try:

@@ -1,4 +1,4 @@
-"""Uploads: what has arrived lies in a file of its own, whose size is the only truth about how much that is."""
+"""Uploads: the received data is in one file each, and the file's size is the number of bytes received."""
 
 import fcntl
 import os
@@ -13,25 +13,25 @@ from typing import BinaryIO
 
 from anyio import to_thread
 
-from tracekit.units import byte_count
-from tracekit.web.database import Database, Row
-from tracekit.web.errors import ConflictError, FullError, LockedError, NotFoundError, TooLargeError
+from tracekit.format import format_bytes
+from tracekit.web.database import Database, DatabaseRow
+from tracekit.web.errors import ConflictError, DiskFullError, LockedError, NotFoundError, TooLargeError
 from tracekit.web.files import Files
 from tracekit.web.settings import Settings
 
-LONGEST_NAME = 200
+MAX_NAME_CHARS = 200
 BLOCK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """One file that somebody sends.
+    """One uploaded file.
 
     Attributes:
         id: Random, 128 bits.
-        name: What its owner calls it; never part of a path.
-        length: Its size; ``None`` until the end, where the client didn't say.
-        expires: When it is deleted, seconds since the epoch.
+        name: File name from its owner; never part of a path.
+        length: Size in bytes; ``None`` until the upload is complete if the client didn't announce it.
+        expires: Time when the upload is deleted, in seconds since the epoch.
     """
 
     id: str
@@ -41,17 +41,17 @@ class Upload:
 
     @property
     def key(self) -> str:
-        """Where it is once it is complete."""
+        """Key of the complete file."""
         return f"uploads/{self.id}"
 
 
-def printable(name: str) -> str:
-    """A name that is harmless to show: the end of it, without control characters."""
+def clean_name(name: str) -> str:
+    """Return the end of a name without control characters, which is safe to show."""
     kept = "".join(char for char in name.replace("\\", "/") if char.isprintable())
-    return kept.strip("/ ")[-LONGEST_NAME:] or "unnamed"
+    return kept.strip("/ ")[-MAX_NAME_CHARS:] or "unnamed"
 
 
-class Uploads:
+class UploadStore:
     """All uploads of a store."""
 
     def __init__(self, settings: Settings, database: Database, files: Files) -> None:
@@ -60,27 +60,27 @@ class Uploads:
         self._spool.mkdir(parents=True, exist_ok=True)
 
     def create(self, owner: str, name: str, length: int | None) -> Upload:
-        """Make room for a file.
+        """Create an empty upload for a file.
 
         Raises:
-            TooLargeError: It is larger than allowed.
-            FullError: The disk has no room for it.
+            TooLargeError: The file is larger than allowed.
+            FullError: The disk has no space for the file.
         """
-        self._check_size(printable(name), length or 0)
+        self._check_size(clean_name(name), length or 0)
         self._check_room(length or 0)
-        upload = Upload(secrets.token_hex(16), printable(name), length, time.time() + self._settings.keep_upload_s)
+        upload = Upload(secrets.token_hex(16), clean_name(name), length, time.time() + self._settings.keep_upload_s)
         self._database.run(
             "INSERT INTO uploads (id, owner, name, length, expires) VALUES (?, ?, ?, ?, ?)",
             upload.id, owner, upload.name, length, upload.expires,
         )  # fmt: skip
-        with _disk():
-            self._path(upload).touch()
+        with _translate_disk_errors():
+            self._get_path(upload).touch()
         if length == 0:
             self._complete(upload)
         return upload
 
     def get(self, owner: str, upload_id: str) -> Upload:
-        """One of the owner's uploads that no job has yet.
+        """Return one of the owner's uploads that doesn't belong to a job yet.
 
         Raises:
             NotFoundError: The owner has no such upload.
@@ -91,78 +91,78 @@ class Uploads:
         )  # fmt: skip
         if not rows:
             raise NotFoundError("There is no such upload.", "It may have expired; upload the file again.")
-        return _of_row(rows[0])
+        return _from_row(rows[0])
 
-    def offset(self, upload: Upload) -> int:
-        """How many bytes of it have arrived."""
+    def get_offset(self, upload: Upload) -> int:
+        """Return the number of bytes received."""
         try:
-            return self._path(upload).stat().st_size
+            return self._get_path(upload).stat().st_size
         except FileNotFoundError:
             if upload.length is not None and self._files.has(upload.key):
                 return upload.length
             raise NotFoundError("There is no such upload.", "Upload the file again.") from None
 
     async def append(self, upload: Upload, offset: int | None, chunks: AsyncIterator[bytes]) -> int:
-        """Write what arrives behind what has arrived already; what a broken connection leaves is kept.
+        """Append data to the received part; data received before a broken connection is stored.
 
         Args:
-            upload: Where to.
-            offset: Where the data belongs; ``None`` if it is all of the file, of a size that shows at its end.
+            upload: The upload.
+            offset: Position of the data in the file; ``None`` for a whole file whose size isn't announced.
             chunks: The data.
 
         Returns:
-            How many bytes of it have arrived now.
+            The number of bytes received in total.
 
         Raises:
-            ConflictError: The data belongs elsewhere.
-            LockedError: Another request writes to it.
-            TooLargeError: More arrives than was announced or is allowed.
-            FullError: The disk is full, or would have less room left than it should.
+            ConflictError: ``offset`` isn't the number of bytes received so far.
+            LockedError: Another request writes to the upload.
+            TooLargeError: The data exceeds the announced or the allowed size.
+            FullError: The disk is full, or would have less free space than ``min_free_bytes``.
         """
         try:
-            file = self._path(upload).open("r+b")
+            file = self._get_path(upload).open("r+b")
         except FileNotFoundError:
-            return self._expect(await to_thread.run_sync(self.offset, upload), offset)
+            return self._check_offset(await to_thread.run_sync(self.get_offset, upload), offset)
         with file:
-            _lock(file)
-            at = self._expect(file.seek(0, os.SEEK_END), offset or 0)
+            _lock_file(file)
+            at = self._check_offset(file.seek(0, os.SEEK_END), offset or 0)
             limit = self._settings.max_upload_bytes if upload.length is None else upload.length
-            async for block in _blocks(chunks):
+            async for block in _join_blocks(chunks):
                 if at + len(block) > limit:
-                    raise self._over(upload)
+                    raise self._create_too_large_error(upload)
                 self._check_room(len(block))
-                await to_thread.run_sync(_write, file, block)
+                await to_thread.run_sync(_write_block, file, block)
                 at += len(block)
             if offset is None:
-                await to_thread.run_sync(self._note_length, upload, at)
+                await to_thread.run_sync(self._save_length, upload, at)
             if offset is None or at == upload.length:
                 await to_thread.run_sync(self._complete, upload)
         return at
 
     def copy(self, owner: str, path: Path) -> Upload:
-        """A copy of a file of this machine, complete at once."""
+        """Copy a local file as a complete upload."""
         upload = self.create(owner, path.name, path.stat().st_size)
-        with _disk():
-            shutil.copyfile(path, self._path(upload))
+        with _translate_disk_errors():
+            shutil.copyfile(path, self._get_path(upload))
         self._complete(upload)
         return upload
 
     def remove(self, upload: Upload) -> None:
-        """Delete it, wholly."""
-        self._path(upload).unlink(missing_ok=True)
+        """Delete the upload with all its data."""
+        self._get_path(upload).unlink(missing_ok=True)
         self._files.remove(upload.key)
         self._database.run("DELETE FROM uploads WHERE id = ?", upload.id)
 
     def take(self, owner: str, upload_ids: list[str], job: str, until: float) -> list[Upload]:
-        """Give complete uploads to a job, which is deleted with them.
+        """Assign complete uploads to a job; they are deleted with it.
 
         Raises:
             NotFoundError: The owner has no such upload.
-            ConflictError: One is incomplete, or belongs to a job already.
+            ConflictError: An upload is incomplete, or belongs to a job already.
         """
         uploads = [self.get(owner, upload_id) for upload_id in dict.fromkeys(upload_ids)]
         for upload in uploads:
-            if not self._is_whole(upload):
+            if not self._ensure_complete(upload):
                 raise ConflictError(f"{upload.name} has not arrived wholly.", "Resume its upload first.")
         marks = ", ".join("?" * len(uploads))
         taken = self._database.run(
@@ -175,41 +175,41 @@ class Uploads:
         return uploads
 
     def release(self, job: str) -> None:
-        """Take them back from a job that was not begun after all."""
+        """Release the uploads of a job that could not be created."""
         until = time.time() + self._settings.keep_upload_s
         self._database.run("UPDATE uploads SET job = NULL, expires = ? WHERE job = ?", until, job)
 
-    def of_job(self, job: str) -> list[Upload]:
-        """What a job reads."""
+    def list_for_job(self, job: str) -> list[Upload]:
+        """Return the uploads of a job."""
         rows = self._database.run("SELECT * FROM uploads WHERE job = ? ORDER BY name, id", job)
-        return [_of_row(row) for row in rows]
+        return [_from_row(row) for row in rows]
 
-    def sweep(self) -> None:
-        """Delete what has expired, and files that nothing refers to any more."""
+    def delete_expired(self) -> None:
+        """Delete expired uploads, and files that no upload refers to."""
         for row in self._database.run("SELECT * FROM uploads WHERE expires <= ?", time.time()):
-            self.remove(_of_row(row))
+            self.remove(_from_row(row))
         on_disk = {name: self._spool / name for name in os.listdir(self._spool)}
-        kept = self._files.below("uploads")
+        kept = self._files.list_names("uploads")
         known = {row["id"] for row in self._database.run("SELECT id FROM uploads")}
         for name in on_disk.keys() - known:
             on_disk[name].unlink(missing_ok=True)
         for name in {name.split(".")[0] for name in kept} - known:
             self._files.remove(f"uploads/{name}")
 
-    def _is_whole(self, upload: Upload) -> bool:
-        """Whether all of it is there; a process may have died between the last byte and the move."""
-        if not self._files.has(upload.key) and self.offset(upload) == upload.length:
+    def _ensure_complete(self, upload: Upload) -> bool:
+        """Return whether the upload is complete; finish it if a process died before moving the complete file."""
+        if not self._files.has(upload.key) and self.get_offset(upload) == upload.length:
             self._complete(upload)
         return self._files.has(upload.key)
 
-    def _note_length(self, upload: Upload, length: int) -> None:
+    def _save_length(self, upload: Upload, length: int) -> None:
         self._database.run("UPDATE uploads SET length = ? WHERE id = ?", length, upload.id)
 
     def _complete(self, upload: Upload) -> None:
-        with _disk(), suppress(FileNotFoundError):  # another process was faster
-            self._files.keep(self._path(upload), upload.key)
+        with _translate_disk_errors(), suppress(FileNotFoundError):  # another process has already moved it
+            self._files.keep(self._get_path(upload), upload.key)
 
-    def _expect(self, at: int, offset: int | None) -> int:
+    def _check_offset(self, at: int, offset: int | None) -> int:
         if at != offset:
             raise ConflictError(f"{at} bytes have arrived.", "Ask for the offset (HEAD) and go on from there.")
         return at
@@ -217,31 +217,31 @@ class Uploads:
     def _check_size(self, name: str, size: int) -> None:
         if size > self._settings.max_upload_bytes:
             raise TooLargeError(
-                f"{name} is larger than this server takes: {byte_count(self._settings.max_upload_bytes)}.",
+                f"{name} is larger than this server takes: {format_bytes(self._settings.max_upload_bytes)}.",
                 "Compress it, or record fewer steps; whoever runs the server sets the limit (--max-upload).",
             )
 
     def _check_room(self, size: int) -> None:
-        """Others may upload at the same time, and not every client says how much comes: so for each block anew."""
+        """Check the free space for each block: others upload at once, and not every client announces a size."""
         if size > shutil.disk_usage(self._spool).free - self._settings.min_free_bytes:
-            raise FullError("The server's disk has no room for this file.", "Try later, or tell whoever runs it.")
+            raise DiskFullError("The server's disk has no room for this file.", "Try later, or tell whoever runs it.")
 
-    def _over(self, upload: Upload) -> TooLargeError:
+    def _create_too_large_error(self, upload: Upload) -> TooLargeError:
         if upload.length is not None:
             return TooLargeError(f"More arrives than the {upload.length} bytes that were announced.")
         self._check_size(upload.name, self._settings.max_upload_bytes + 1)
         raise AssertionError
 
-    def _path(self, upload: Upload) -> Path:
+    def _get_path(self, upload: Upload) -> Path:
         return self._spool / upload.id
 
 
-def _of_row(row: Row) -> Upload:
+def _from_row(row: DatabaseRow) -> Upload:
     return Upload(row["id"], row["name"], row["length"], row["expires"])
 
 
-async def _blocks(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The same data in larger pieces; what arrived before the connection broke is still given."""
+async def _join_blocks(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Join the chunks into larger blocks; yield the rest even if the connection breaks."""
     block = bytearray()
     try:
         async for chunk in chunks:
@@ -257,8 +257,8 @@ async def _blocks(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         yield bytes(block)
 
 
-def _write(file: BinaryIO, block: bytes) -> None:
-    with _disk():
+def _write_block(file: BinaryIO, block: bytes) -> None:
+    with _translate_disk_errors():
         _pour(file, block)
 
 
@@ -267,8 +267,8 @@ def _pour(file: BinaryIO, block: bytes) -> None:
     file.flush()
 
 
-def _lock(file: BinaryIO) -> None:
-    """Released by the system when the file is closed, or the process dies."""
+def _lock_file(file: BinaryIO) -> None:
+    """Lock the file; the system releases the lock when the file is closed or the process dies."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -276,11 +276,11 @@ def _lock(file: BinaryIO) -> None:
 
 
 @contextmanager
-def _disk() -> Iterator[None]:
+def _translate_disk_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        full = FullError.of(error)
+        full = DiskFullError.from_os_error(error)
         if full is not None:
             raise full from error
         raise

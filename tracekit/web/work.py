@@ -1,4 +1,4 @@
-"""What a worker does for a job: read its traces, say what is in them, predict, write the reports."""
+"""Process a job: read its traces, summarize them, predict, write the reports."""
 
 import dataclasses
 import shutil
@@ -11,54 +11,54 @@ from typing import Any
 from tracekit import ingest
 from tracekit.comm import ClusterError
 from tracekit.doctor import examine
-from tracekit.ingest.source import Source, expand, of_file
-from tracekit.prediction import Change, LayoutError, Predictions, Refused, predict, targets
-from tracekit.prediction.prices import parse_prices
-from tracekit.replay.run import Run, prepare
-from tracekit.reporting import of_predictions
-from tracekit.reporting.sections import coverage, idle, source, table, warnings
+from tracekit.ingest.source import TraceSource, expand_inputs, make_file_source
+from tracekit.prediction import LayoutError, LayoutRequest, Predictions, RefusedTarget, predict, resolve_targets
+from tracekit.prediction.cost import parse_prices
+from tracekit.reporting import build_prediction_report, kernel_rows
+from tracekit.reporting.sections import coverage, idle, source, warnings
+from tracekit.run import MeasuredRun, prepare_run
 from tracekit.trace import Trace
-from tracekit.web import sides, unpacked
-from tracekit.web.excerpt import excerpt
-from tracekit.web.formats import FORMATS, TIMELINE
-from tracekit.web.jobs import Job
-from tracekit.web.layout import change_of
+from tracekit.web import comparison_sides, unpack_limits
+from tracekit.web.formats import FORMATS, TIMELINE_FORMAT
+from tracekit.web.jobs import WebJob
+from tracekit.web.layout_fields import build_layout_request
 from tracekit.web.settings import Settings
 from tracekit.web.store import Store
+from tracekit.web.timeline_excerpt import limit_timeline_steps
 
-# Of its address space, what a worker leaves to everything but the tables.
-TABLES_SHARE = 0.5
+# Fraction of a worker's address space available to the tables; the rest is for everything else.
+TABLES_FRACTION = 0.5
 
-Stage = Callable[[str], object]
+StageCallback = Callable[[str], object]
 
 
-def work(job: Job, settings: Settings, store: Store) -> None:
-    """Do one job.
+def execute_job(job: WebJob, settings: Settings, store: Store) -> None:
+    """Process one job.
 
     Raises:
-        TracekitError: The traces or the request are at fault.
-        PredictorError: A GPU isn't known.
+        TracekitError: The traces or the request are invalid.
+        PredictorError: A GPU is unknown.
         OSError: The store can't be read, or its disk is full.
     """
-    scratch = store.jobs.scratch(str(job.claim))
+    scratch = store.jobs.get_scratch_directory(str(job.claim))
     scratch.mkdir(parents=True)
     try:
-        formats = _work(job, settings, store, scratch)
+        formats = _run_stages(job, settings, store, scratch)
         store.jobs.finish(job, formats)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _work(job: Job, settings: Settings, store: Store, scratch: Path) -> list[str]:
-    """The forms that were written; none if nothing was asked yet."""
+def _run_stages(job: WebJob, settings: Settings, store: Store, scratch: Path) -> list[str]:
+    """Run the job's stages; return the formats written, none if nothing was requested yet."""
     request = job.request or {}
 
     def enter(stage: str) -> None:
-        store.jobs.enter(job, stage)
+        store.jobs.set_stage(job, stage)
 
     enter("check the files")
-    sources = _sources(job, settings, store, scratch)
-    rank, memory_bytes = request.get("rank"), int(settings.worker_bytes * TABLES_SHARE)
+    sources = _fetch_sources(job, settings, store, scratch)
+    rank, memory_bytes = request.get("rank"), int(settings.worker_bytes * TABLES_FRACTION)
     trace = ingest.load(
         sources, ranks=None if rank is None else [rank], cache=False, memory=memory_bytes, progress=enter
     )
@@ -67,51 +67,51 @@ def _work(job: Job, settings: Settings, store: Store, scratch: Path) -> list[str
         "steps": request.get("steps"),
         "progress": enter,
     }
-    lowest = prepare(trace, rank=trace.ranks[0].rank, **options)
-    run = lowest if len(trace.ranks) == 1 else prepare(trace, **options)
+    lowest = prepare_run(trace, rank=trace.ranks[0].rank, **options)
+    run = lowest if len(trace.ranks) == 1 else prepare_run(trace, **options)
     enter("examine")
-    known = found(trace, run, lowest)
-    store.jobs.note(job, known)
+    known = summarize_traces(trace, run, lowest)
+    store.jobs.set_found(job, known)
     if job.request is None:
         return []
-    written, left_out, refused = _report(job, run, scratch, enter)
-    store.jobs.note(job, known | {"warnings": known["warnings"] + left_out, "refused": refused})
+    written, left_out, refused = _write_reports(job, run, scratch, enter)
+    store.jobs.set_found(job, known | {"warnings": known["warnings"] + left_out, "refused": refused})
     enter("keep the reports")
-    _keep(job, store, scratch, [sides.FILE, *(f"report.{suffix}" for suffix in written)])
+    _store_reports(job, store, scratch, [comparison_sides.SIDES_FILE, *(f"report.{suffix}" for suffix in written)])
     return written
 
 
-def found(trace: Trace, run: Run, lowest: Run) -> dict[str, Any]:
-    """What is in the traces: the source, the diagnosis and its grade, how much can be modelled.
+def summarize_traces(trace: Trace, run: MeasuredRun, lowest: MeasuredRun) -> dict[str, Any]:
+    """Summarize the traces: the source, the diagnosis and its grade, the modelled share of GPU time.
 
     Args:
-        trace: All ranks that were read.
-        run: All of them as one job.
-        lowest: The one of the lowest rank, by which the recording is judged.
+        trace: The trace of all ranks read.
+        run: The measured run of all these ranks.
+        lowest: The measured run of the lowest rank, which the diagnosis examines.
     """
     return {
-        "source": dataclasses.asdict(source.build(run)),
-        "coverage": dataclasses.asdict(coverage.build(table.in_steps(run, ()))),
+        "source": dataclasses.asdict(source.build_source_summary(run)),
+        "coverage": dataclasses.asdict(coverage.build_work_coverage(kernel_rows.build_kernel_rows(run, ()))),
         "diagnosis": dataclasses.asdict(examine(trace, lowest)),
-        "warnings": list(warnings.build(run, idle.of(run))),
+        "warnings": list(warnings.build_warnings(run, idle.analyze_idle_time(run))),
     }
 
 
-def _sources(job: Job, settings: Settings, store: Store, scratch: Path) -> list[Source]:
-    """The uploads, called by the names that their owner gave them."""
+def _fetch_sources(job: WebJob, settings: Settings, store: Store, scratch: Path) -> list[TraceSource]:
+    """Fetch the uploads, with the names that their owner gave them."""
     seen: Counter[str] = Counter()
-    named: list[Source] = []
+    named: list[TraceSource] = []
     packed_bytes = 0
-    uploads = store.uploads.of_job(job.id)
+    uploads = store.uploads.list_for_job(job.id)
     for upload in uploads:
         seen[upload.name] += 1
         name = upload.name if seen[upload.name] == 1 else f"{upload.name} ({seen[upload.name]})"
         path = store.files.fetch(upload.key, scratch)
         packed_bytes += path.stat().st_size
-        named.append(replace(of_file(path), name=name, is_listed=len(uploads) > 1))
-    given = expand(named)
-    unpacked.check(
-        [*given.traces, *given.observed, *given.captures],
+        named.append(replace(make_file_source(path), name=name, is_listed=len(uploads) > 1))
+    given = expand_inputs(named)
+    unpack_limits.check_unpacked_size(
+        [*given.traces, *given.execution_traces, *given.captures],
         packed_bytes,
         most_bytes=settings.max_unpacked_bytes,
         most_files=settings.max_files,
@@ -119,14 +119,16 @@ def _sources(job: Job, settings: Settings, store: Store, scratch: Path) -> list[
     return named
 
 
-def _report(job: Job, run: Run, scratch: Path, enter: Stage) -> tuple[list[str], list[str], list[dict[str, str]]]:
-    """Write all forms; which they are, what they leave out, and what couldn't be predicted."""
+def _write_reports(
+    job: WebJob, run: MeasuredRun, scratch: Path, enter: StageCallback
+) -> tuple[list[str], list[str], list[dict[str, str]]]:
+    """Write all formats; return them, what they leave out, and the targets that couldn't be predicted."""
     enter("predict")
-    predicted = _predicted(run, job.request or {})
-    report = of_predictions(predicted)
-    (scratch / sides.FILE).write_bytes(sides.pack(report, job.name))
-    drawn, left_out = excerpt(predicted.run, 1 + len(report.targets))
-    written = [suffix for suffix in FORMATS if suffix != TIMELINE or drawn is not None]
+    predicted = _predict_targets(run, job.request or {})
+    report = build_prediction_report(predicted)
+    (scratch / comparison_sides.SIDES_FILE).write_bytes(comparison_sides.encode_sides(report, job.name))
+    drawn, left_out = limit_timeline_steps(predicted.run, 1 + len(report.targets))
+    written = [suffix for suffix in FORMATS if suffix != TIMELINE_FORMAT or drawn is not None]
     for suffix in written:
         enter(f"write {FORMATS[suffix].title}")
         (scratch / f"report.{suffix}").write_bytes(FORMATS[suffix].render(report, drawn or predicted.run))
@@ -134,20 +136,20 @@ def _report(job: Job, run: Run, scratch: Path, enter: Stage) -> tuple[list[str],
     return written, [left_out] if left_out else [], told
 
 
-def _predicted(run: Run, request: Mapping[str, Any]) -> Predictions:
-    """The step on each target; a layout is that of the clusters, another batch is everywhere.
+def _predict_targets(run: MeasuredRun, request: Mapping[str, Any]) -> Predictions:
+    """Predict the step on each target; a layout applies to the clusters only, a batch factor to all targets.
 
     Raises:
-        ClusterError: The job fits on none of them.
-        LayoutError: The job can't be laid out like that on any of them.
+        ClusterError: The job fits on none of the targets.
+        LayoutError: The layout is impossible on all of the targets.
     """
     prices = parse_prices(request.get("prices", []))
-    asked = change_of(request)
-    alone = Change(batch=asked.batch)
+    asked = build_layout_request(request)
+    alone = LayoutRequest(batch=asked.batch)
     together = [(request["gpus"], request["clusters"], asked)]
     apart = [(request["gpus"], [], alone), ([], request["clusters"], asked)]
     found: list[Predictions] = []
-    refused: list[Refused] = []
+    refused: list[RefusedTarget] = []
     for gpus, clusters, change in together if asked == alone else apart:
         try:
             found.append(
@@ -156,15 +158,15 @@ def _predicted(run: Run, request: Mapping[str, Any]) -> Predictions:
                 )
             )
         except (ClusterError, LayoutError) as error:
-            refused.append(Refused(", ".join(target.label for target in targets(gpus, clusters)), error))
+            refused.append(RefusedTarget(", ".join(target.label for target in resolve_targets(gpus, clusters)), error))
     predicted = tuple(target for one in found for target in one.targets)
     if refused and not predicted:
         raise refused[0].error
     return replace(found[0], targets=predicted, refused=(*refused, *(why for one in found for why in one.refused)))
 
 
-def _keep(job: Job, store: Store, scratch: Path, names: list[str]) -> None:
-    """Put the reports where this claim's belong; all of them, or none."""
+def _store_reports(job: WebJob, store: Store, scratch: Path, names: list[str]) -> None:
+    """Store the reports under this claim; all of them, or none."""
     place = f"jobs/{job.id}/{job.claim}"
     try:
         for name in names:

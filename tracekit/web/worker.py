@@ -1,7 +1,8 @@
-"""A worker process: ``python -m tracekit.web.worker``, its settings as a line of JSON on stdin, its name as the next.
+"""A worker process, run as ``python -m tracekit.web.worker``.
 
-It claims jobs one after the other for as long as stdin stays open. Its limits are the system's: an address space, and
-an alarm that ends the process; whoever started it tells from the exit status what happened.
+It reads its settings as a line of JSON from stdin and its name from the next line. It processes jobs until stdin is
+closed. The system enforces its limits: an address space, and an alarm that ends the process. The parent process
+reads the cause of its end from the exit status.
 """
 
 import os
@@ -14,18 +15,18 @@ import traceback
 
 from predictors import PredictorError
 from tracekit.errors import TracekitError, TraceTooLargeError
-from tracekit.units import byte_count
-from tracekit.web.errors import FullError, WebError
-from tracekit.web.jobs import Job
+from tracekit.format import format_bytes
+from tracekit.web.errors import DiskFullError, WebError
+from tracekit.web.jobs import WebJob
 from tracekit.web.settings import Settings
 from tracekit.web.store import Store
 
-IDLE_S = 0.25
-BEATS_PER_LEASE = 4
+POLL_INTERVAL_S = 0.25
+RENEWALS_PER_LEASE = 4
 
 
 def main() -> None:
-    """Work until stdin is closed."""
+    """Process jobs until stdin is closed."""
     settings, name = Settings.from_json(sys.stdin.readline()), sys.stdin.readline().strip()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     resource.setrlimit(resource.RLIMIT_AS, (settings.worker_bytes, settings.worker_bytes))
@@ -33,9 +34,9 @@ def main() -> None:
     while True:
         job = store.jobs.claim(name)
         if job is None:
-            time.sleep(IDLE_S)
+            time.sleep(POLL_INTERVAL_S)
         else:
-            do(job, settings, store)
+            run_job_with_limits(job, settings, store)
 
 
 def _end_with_parent() -> None:
@@ -43,51 +44,53 @@ def _end_with_parent() -> None:
     os._exit(0)
 
 
-def do(job: Job, settings: Settings, store: Store) -> None:
-    """One job within its time, with signs of life."""
+def run_job_with_limits(job: WebJob, settings: Settings, store: Store) -> None:
+    """Process one job within its time limit, and renew its claim meanwhile."""
     done = threading.Event()
-    beat = threading.Thread(target=_beat, args=(job, settings, store, done), daemon=True)
+    beat = threading.Thread(target=_renew_claim, args=(job, settings, store, done), daemon=True)
     beat.start()
     signal.setitimer(signal.ITIMER_REAL, settings.time_limit_s)
     try:
-        _try(job, settings, store)
+        _run_and_record_failure(job, settings, store)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         done.set()
         beat.join()
 
 
-def _beat(job: Job, settings: Settings, store: Store, done: threading.Event) -> None:
-    """Renew the claim; a job that is another's by now, or deleted, ends this process."""
-    while not done.wait(settings.lease_s / BEATS_PER_LEASE):
+def _renew_claim(job: WebJob, settings: Settings, store: Store, done: threading.Event) -> None:
+    """Renew the claim; end this process if the job was deleted or claimed by another worker."""
+    while not done.wait(settings.lease_s / RENEWALS_PER_LEASE):
         if not store.jobs.renew(job) and not done.is_set():
             os._exit(0)
 
 
-def _try(job: Job, settings: Settings, store: Store) -> None:
-    from tracekit.web.work import work
+def _run_and_record_failure(job: WebJob, settings: Settings, store: Store) -> None:
+    from tracekit.web.work import execute_job
 
     try:
-        work(job, settings, store)
+        execute_job(job, settings, store)
     except TraceTooLargeError as error:
-        store.jobs.fail(job, error.message, out_of_memory(settings)[1])
+        store.jobs.fail(job, error.message, describe_out_of_memory(settings)[1])
     except (TracekitError, PredictorError) as error:
         store.jobs.fail(job, error.message, error.hint)
     except MemoryError:
-        store.jobs.fail(job, *out_of_memory(settings))
+        store.jobs.fail(job, *describe_out_of_memory(settings))
     except OSError as error:
-        shown = FullError.of(error) or WebError(f"The server can't use its files: {error.strerror}.", "Try later.")
+        shown = DiskFullError.from_os_error(error) or WebError(
+            f"The server can't use its files: {error.strerror}.", "Try later."
+        )
         store.jobs.fail(job, shown.message, shown.hint)
     except Exception as error:
-        # The message may hold text of the user's; where it happened doesn't.
+        # The message may contain the user's data; the traceback doesn't.
         print("".join(traceback.format_tb(error.__traceback__)), type(error).__name__, file=sys.stderr)  # noqa: T201
         store.jobs.fail(job, "This is a bug in tracekit.", "Please report it; whoever runs the server has its log.")
 
 
-def out_of_memory(settings: Settings) -> tuple[str, str]:
-    """What to say of a job that needs too much memory."""
+def describe_out_of_memory(settings: Settings) -> tuple[str, str]:
+    """Return the message and hint for a job that needs too much memory."""
     return (
-        f"The job needs more memory than a worker may take: {byte_count(settings.worker_bytes)}.",
+        f"The job needs more memory than a worker may take: {format_bytes(settings.worker_bytes)}.",
         "Send fewer steps or one rank; whoever runs the server sets the limit (--memory).",
     )
 

@@ -1,4 +1,4 @@
-"""Worker processes, and what becomes of a job whose worker died."""
+"""Worker processes, and the handling of jobs whose worker died."""
 
 import logging
 import secrets
@@ -11,49 +11,51 @@ from typing import IO
 
 from tracekit.web.settings import Settings
 from tracekit.web.store import Store
-from tracekit.web.worker import out_of_memory
+from tracekit.web.worker import describe_out_of_memory
 
 log = logging.getLogger("tracekit.web")
 
 PAUSE_S = 1.0
-SWEEP_S = 60.0
+CLEANUP_INTERVAL_S = 60.0
 
 
-class Workers:
-    """Keeps the worker processes of a server going, one thread for each, and sweeps the store."""
+class WorkerPool:
+    """Worker processes of a server, one thread for each, and a thread that deletes expired data."""
 
     def __init__(self, settings: Settings, store: Store) -> None:
         self._settings, self._store = settings, store
         self._stopping = threading.Event()
         self._processes: dict[str, subprocess.Popen[str]] = {}
-        self._threads = [threading.Thread(target=self._keep_one, daemon=True) for _ in range(settings.workers)]
-        self._threads.append(threading.Thread(target=self._sweep, daemon=True))
+        self._threads = [
+            threading.Thread(target=self._keep_worker_running, daemon=True) for _ in range(settings.workers)
+        ]
+        self._threads.append(threading.Thread(target=self._delete_expired_periodically, daemon=True))
 
     def start(self) -> None:
-        """Start them."""
+        """Start the worker processes."""
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """End them; what they were at is queued again."""
+        """End the worker processes; queue their jobs again."""
         self._stopping.set()
         for process in list(self._processes.values()):
             process.kill()
         for thread in self._threads:
             thread.join()
 
-    def _keep_one(self) -> None:
+    def _keep_worker_running(self) -> None:
         while not self._stopping.is_set():
             name = f"{socket.gethostname()}-{secrets.token_hex(8)}"
             try:
-                self._run(name)
-            except Exception:  # the system has no process left, or the data base can't be reached: the lease ends a job
+                self._run_worker(name)
+            except Exception:  # no process can be started, or the database is unreachable: the lease expires
                 log.exception("a worker can't be started, or its end can't be noted")
             self._processes.pop(name, None)
             self._stopping.wait(PAUSE_S)
 
-    def _run(self, name: str) -> None:
-        """One worker from its start to its end."""
+    def _run_worker(self, name: str) -> None:
+        """Run one worker process from start to end."""
         process = subprocess.Popen(
             [sys.executable, "-m", "tracekit.web.worker"], stdin=subprocess.PIPE, text=True, start_new_session=True
         )
@@ -69,20 +71,20 @@ class Workers:
         status = process.wait()
         stdin.close()
         if status == -signal.SIGALRM:
-            self._store.jobs.give_up(
+            self._store.jobs.fail_worker_job(
                 name,
                 f"The job took longer than it may: {self._settings.time_limit_s} s.",
                 "Send fewer steps or one rank; whoever runs the server sets the limit (--time-limit).",
             )
         elif status == -signal.SIGABRT:
-            self._store.jobs.give_up(name, *out_of_memory(self._settings))
+            self._store.jobs.fail_worker_job(name, *describe_out_of_memory(self._settings))
         else:
-            self._store.jobs.hand_back(name, counts=not self._stopping.is_set())
+            self._store.jobs.requeue_worker_job(name, counts=not self._stopping.is_set())
 
-    def _sweep(self) -> None:
+    def _delete_expired_periodically(self) -> None:
         while not self._stopping.is_set():
             try:
-                self._store.sweep()
+                self._store.delete_expired()
             except Exception:
                 log.exception("what has expired can't be deleted now")
-            self._stopping.wait(SWEEP_S)
+            self._stopping.wait(CLEANUP_INTERVAL_S)

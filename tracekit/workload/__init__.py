@@ -1,1 +1,1 @@
-"""A trace to its kernel table: what each GPU activity is, who launched it, and the work it does."""
+"""Build the kernel table of a trace: what each GPU activity is, what launched it, and the work it does."""

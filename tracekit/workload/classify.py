@@ -1,10 +1,10 @@
-"""Which family a kernel belongs to, from its name and from the op that launched it."""
+"""Classify a kernel into a family, by its name and by the op that launched it."""
 
 import re
 
-from tracekit.workload.names import family_of
+from tracekit.workload.names import infer_family
 
-OP_RULES = (
+OP_FAMILY_RULES = (
     ("conv", r"convolution|conv_depthwise|thnn_conv"),
     ("attention", r"attention|_attn|mha|(Flash|Fused)Attn\w*Func"),
     ("moe", r"^(?!_moe_C::|sgl_kernel::moe_wna16_marlin).*moe"),
@@ -27,28 +27,28 @@ OP_RULES = (
     ("elementwise", r"::_fft_[rc]2[rc]$|grid_sampler|::_thnn_fused_(lstm|gru)_cell"),
     ("copy", r"::(copy_|cat|_chunk_cat|clone|contiguous|_to_copy|index|gather)$"),
 )
-# Inductor names a kernel, which is its own op, after all ops that it fuses.
-GENERATED = re.compile(r"^triton_")
-_OP_PATTERNS = tuple((family, re.compile(pattern)) for family, pattern in OP_RULES)
+# Inductor's kernel is its own op, and its name lists all ops that it fuses: the rules for ops don't apply.
+GENERATED_KERNEL = re.compile(r"^triton_")
+_OP_PATTERNS = tuple((family, re.compile(pattern)) for family, pattern in OP_FAMILY_RULES)
 
-# Kernels that PyTorch shares among ops: the op says more.
-GENERIC = ("elementwise", "copy", "reduction")
-SPECIFIC_OPS = ("norm", "softmax", "embedding", "optimizer")
-# A batch norm whose statistics are given scales and shifts each element by itself.
-GIVEN_STATISTICS = re.compile(r"bn_fw_inf|BatchNormFwdInfer|batch_norm_elementwise")
-# Ops whose GEMMs may run in a kernel that calls itself a GEMM.
-COMPUTE_OPS = ("conv", "attention", "moe", "gemm")
+# Families of generic kernels, which PyTorch uses for many ops: the op's family is more specific.
+GENERIC_FAMILIES = ("elementwise", "copy", "reduction")
+SPECIFIC_OP_FAMILIES = ("norm", "softmax", "embedding", "optimizer")
+# A batch norm with given statistics is elementwise: it scales and shifts each element.
+GIVEN_STATISTICS_NORM = re.compile(r"bn_fw_inf|BatchNormFwdInfer|batch_norm_elementwise")
+# Families of ops whose work may run in a kernel with the name of a GEMM.
+COMPUTE_FAMILIES = ("conv", "attention", "moe", "gemm")
 
 
-def op_family(op: str | None) -> str | None:
-    """Family that an op's name tells; ``None`` if no rule knows it."""
-    if op is None or GENERATED.search(op):
+def classify_op(op: str | None) -> str | None:
+    """Classify an op by its name; ``None`` if no rule matches."""
+    if op is None or GENERATED_KERNEL.search(op):
         return None
     return next((family for family, pattern in _OP_PATTERNS if pattern.search(op)), None)
 
 
-def classify(kind: str, kernel: str, op: str | None) -> str:
-    """Family of one GPU activity.
+def classify_activity(kind: str, kernel: str, op: str | None) -> str:
+    """Classify one GPU activity into a family.
 
     Args:
         kind: kernel, memcpy or memset.
@@ -57,22 +57,22 @@ def classify(kind: str, kernel: str, op: str | None) -> str:
     """
     if kind != "kernel":
         return kind
-    if GIVEN_STATISTICS.search(kernel):
+    if GIVEN_STATISTICS_NORM.search(kernel):
         return "elementwise"
-    by_kernel, by_op = family_of(kernel), op_family(op)
-    if by_kernel == "gemm" and by_op in COMPUTE_OPS:
+    by_kernel, by_op = infer_family(kernel), classify_op(op)
+    if by_kernel == "gemm" and by_op in COMPUTE_FAMILIES:
         return by_op
-    if by_kernel in GENERIC and by_op in SPECIFIC_OPS and _same_op(by_op, op):
+    if by_kernel in GENERIC_FAMILIES and by_op in SPECIFIC_OP_FAMILIES and _has_family_of_op(by_op, op):
         return by_op
     return by_kernel or by_op or "other"
 
 
-def _same_op(family: str, op: str | None) -> bool:
-    """Fused ops (a norm that also reduces) keep their own kernels' families; torch's own ops are one thing."""
+def _has_family_of_op(family: str, op: str | None) -> bool:
+    """Return whether all kernels of an op have its family: true of PyTorch's own ops, not of other fused ops."""
     return family == "optimizer" or (op or "").startswith("aten::")
 
 
 def is_helper(family: str, op: str | None) -> bool:
-    """Whether a kernel only assists its op (layout change, split-K sum, cast), so that the op's work isn't its."""
-    by_op = op_family(op)
-    return by_op in COMPUTE_OPS and family != by_op
+    """Return whether a kernel only assists its op (layout change, split-K sum, cast), without doing its work."""
+    by_op = classify_op(op)
+    return by_op in COMPUTE_FAMILIES and family != by_op

@@ -1,19 +1,19 @@
-"""Collectives: canonical names, message sizes and ranks from what torch.distributed recorded."""
+"""Infer the canonical names, message sizes and ranks of collectives from what torch.distributed recorded."""
 
 import json
 from typing import Any
 
 import polars as pl
 
-from tracekit.workload.owners import at_rows, innermost_ops
-from tracekit.workload.parameters import GRADIENT
-from tracekit.workload.signature import FLOATS, ITEM_BYTES, Signature
+from tracekit.workload.owners import find_innermost_ops, gather_rows
+from tracekit.workload.parameters import ACCUMULATE_GRAD_OP
+from tracekit.workload.signature import FLOAT_DTYPES, ITEM_BYTES, Signature
 
 # nccl-tests' convention: the size of a collective is that of its whole buffer, which is the output of an all-gather
 # and the input of everything else (nccl-tests, doc/PERFORMANCE.md).
 SIZED_BY_OUTPUT = "all_gather"
 
-NAMES = {
+COLLECTIVE_NAMES = {
     "allreduce": "all_reduce",
     "all_reduce": "all_reduce",
     "allreduce_coalesced": "all_reduce",
@@ -32,7 +32,7 @@ NAMES = {
     "send": "send_recv",
     "recv": "send_recv",
 }
-ELEMENTS = {
+ELEMENT_DTYPES = {
     "Float": "fp32",
     "Half": "fp16",
     "BFloat16": "bf16",
@@ -45,13 +45,13 @@ ELEMENTS = {
     "Bool": "bool",
     **dict.fromkeys(("Float8_e4m3fn", "Float8_e4m3fnuz", "Float8_e5m2", "Float8_e5m2fnuz"), "fp8"),
 }
-"""Type of a message as torch.distributed records it to that of its elements."""
-ELEMENT_BYTES = {name: ITEM_BYTES[dtype] for name, dtype in ELEMENTS.items()}
-DTYPES = {name: dtype for name, dtype in ELEMENTS.items() if dtype in (*FLOATS, "int8")}
-"""To precision; other integers have none."""
+"""Element type by the type of a message as torch.distributed records it."""
+ELEMENT_BYTES = {name: ITEM_BYTES[dtype] for name, dtype in ELEMENT_DTYPES.items()}
+MESSAGE_PRECISIONS = {name: dtype for name, dtype in ELEMENT_DTYPES.items() if dtype in (*FLOAT_DTYPES, "int8")}
+"""Precision by recorded type; integers other than int8 have none."""
 
-# What a collective is and which of its inputs is the whole buffer, by the op that asked for it.
-BUFFERS = {
+# Kind of collective and index of the input that is the whole buffer, by the op that asked for it.
+BUFFER_INPUTS = {
     "c10d::allreduce_": ("all_reduce", 0),
     "c10d::allreduce_coalesced_": ("all_reduce", 0),
     "c10d::broadcast_": ("broadcast", 0),
@@ -71,7 +71,7 @@ BUFFERS = {
     "_C_custom_ar::all_reduce_unreg": ("all_reduce", 1),
     "sgl_kernel::all_reduce": ("all_reduce", 1),
 }
-BY_KERNEL = {
+KERNEL_NAME_PATTERNS = {
     r"AllReduce|(?i:all_?reduce)|cross_device_reduce": "all_reduce",
     "AllGather": "all_gather",
     "ReduceScatter": "reduce_scatter",
@@ -79,34 +79,37 @@ BY_KERNEL = {
     "Kernel_Reduce_": "reduce",
     r"(?:deep_ep|dpsk::ep)::int(?:ra|er)node": "all_to_all",
 }
-FUNCTIONAL = "_c10d_functional::"
-"""Ops that call those above with a list of tensors, whose type lists don't tell; it is that of their first input."""
+FUNCTIONAL_PREFIX = "_c10d_functional::"
+"""Prefix of ops that call those above with a list of tensors. A list's type isn't recorded; the wrapper's first input
+has it."""
 
-FP32_BYTES = 4
-"""Of an element of a list of tensors, which is recorded without its type, where no kernel's name tells it."""
+DEFAULT_ITEM_BYTES = 4
+"""Bytes of an element of a list of tensors, whose type isn't recorded, unless the kernel's name has one."""
 
-ADD_UP = ("all_reduce", "reduce_scatter", "reduce")
+REDUCING_COLLECTIVES = ("all_reduce", "reduce_scatter", "reduce")
 
-RECORDED_BY = "record_param_comms"
-"""Runs inside the op that asked for the collective; its first input is what is sent."""
+RECORDING_OP = "record_param_comms"
+"""Op that runs inside the op that asked for the collective; its first input is the data that is sent."""
 
 
-def describe(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
-    """``kernels`` with ``collective``, ``bytes``, ``ranks`` and ``dtype`` set on the rows of that family.
+def describe_collectives(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
+    """Set ``collective``, ``bytes``, ``ranks`` and ``dtype`` on the rows of collectives.
 
     Args:
-        kernels: With the sizes that torch.distributed recorded, and ``op_row``.
-        ops: As in the trace (``schema.OPS``): traces without those sizes have the buffers' shapes.
+        kernels: Table with the sizes that torch.distributed recorded, and ``op_row``.
+        ops: As in the trace (``schema.OPS``): traces without recorded sizes have the buffers' shapes.
     """
     is_collective = pl.col("family") == "collective"
-    name = pl.col("collective").replace(NAMES)
+    name = pl.col("collective").replace(COLLECTIVE_NAMES)
     nelems = pl.when(name == SIZED_BY_OUTPUT).then("out_nelems").otherwise("in_nelems")
     size = nelems * pl.col("collective_dtype").replace_strict(ELEMENT_BYTES, default=None, return_dtype=pl.Int64)
-    told = kernels.join(_by_shapes(kernels, ops), on="op_row", how="left", maintain_order="left")
-    told = told.with_columns(from_gradients=pl.col("guessed").fill_null(False) & _grids_fit(told))
+    told = kernels.join(_infer_buffers(kernels, ops), on="op_row", how="left", maintain_order="left")
+    told = told.with_columns(from_gradients=pl.col("guessed").fill_null(False) & _is_grid_order_consistent(told))
     buffer = pl.when(pl.col("from_gradients") | ~pl.col("guessed").fill_null(False)).then("buffer_bytes")
-    recorded_dtype = pl.col("collective_dtype").replace_strict(DTYPES, default=None, return_dtype=pl.String)
-    by_kernel = [pl.when(pl.col("name").str.contains(word)).then(pl.lit(kind)) for word, kind in BY_KERNEL.items()]
+    recorded_dtype = pl.col("collective_dtype").replace_strict(MESSAGE_PRECISIONS, default=None, return_dtype=pl.String)
+    by_kernel = [
+        pl.when(pl.col("name").str.contains(word)).then(pl.lit(kind)) for word, kind in KERNEL_NAME_PATTERNS.items()
+    ]
     return told.with_columns(
         collective=pl.when(is_collective).then(pl.coalesce(name, "asked_for", *by_kernel)),
         bytes=pl.when(is_collective).then(pl.coalesce(size, buffer)).otherwise("bytes"),
@@ -115,80 +118,87 @@ def describe(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
     ).drop("asked_for", "buffer_bytes", "guessed")
 
 
-def _grids_fit(told: pl.DataFrame) -> bool:
-    """Whether no bucket is larger than one that got more channels.
+def _is_grid_order_consistent(told: pl.DataFrame) -> bool:
+    """Return whether no bucket is larger than one that got more channels.
 
-    Buckets that fill out of turn, as in the first steps of a job, don't hold the gradients between two all-reduces.
+    The bytes of a bucket are guessed from the gradients between two all-reduces. The guess is wrong if buckets fill out
+    of turn, as in the first steps of a job.
     """
     buckets = told.filter("guessed").drop_nulls(["blocks", "buffer_bytes"]).group_by("blocks")
     sizes = buckets.agg(least=pl.col("buffer_bytes").min(), most=pl.col("buffer_bytes").max()).sort("blocks")
     return bool((sizes["most"].shift(1).cum_max() <= sizes["least"]).fill_null(True).all())
 
 
-def _by_shapes(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
-    """What each ``op_row`` asked for that launched a collective without a recorded size.
+def _infer_buffers(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
+    """Infer the buffer of each ``op_row`` that launched a collective without a recorded size.
 
-    ``asked_for`` (its kind), ``buffer_bytes`` and whether these are ``guessed`` from the gradients before it.
+    Returns:
+        ``asked_for`` (kind of collective), ``buffer_bytes``, and ``guessed``: whether the bytes are those of the
+        gradients before it.
     """
     unsized = (pl.col("family") == "collective") & pl.col("in_nelems").is_null() & pl.col("op_row").is_not_null()
     launched = kernels.filter(unsized).group_by("op_row").agg(pl.first("dtype"), kernel=pl.first("name")).sort("op_row")
     owners = ops[launched["op_row"]]
-    askers = ops.filter(pl.col("name").is_in(list(BUFFERS)))
-    functional = ops.filter(pl.col("name").str.starts_with(FUNCTIONAL))
-    asker, wrapper = innermost_ops(owners, askers), innermost_ops(owners, functional)
+    askers = ops.filter(pl.col("name").is_in(list(BUFFER_INPUTS)))
+    functional = ops.filter(pl.col("name").str.starts_with(FUNCTIONAL_PREFIX))
+    asker, wrapper = find_innermost_ops(owners, askers), find_innermost_ops(owners, functional)
     asked = launched.with_columns(
         owners["name", "input_dims", "input_types"],
-        asker=at_rows(askers["name"], asker),
-        asker_ts=at_rows(askers["ts_ns"], asker),
-        asker_dims=at_rows(askers["input_dims"], asker),
-        asker_types=at_rows(askers["input_types"], asker),
-        wrapper_types=at_rows(functional["input_types"], wrapper),
+        asker=gather_rows(askers["name"], asker),
+        asker_ts=gather_rows(askers["ts_ns"], asker),
+        asker_dims=gather_rows(askers["input_dims"], asker),
+        asker_types=gather_rows(askers["input_types"], asker),
+        wrapper_types=gather_rows(functional["input_types"], wrapper),
     )
-    buckets = gradient_buckets(ops)
-    rows = [(row["op_row"], *_buffer(row, buckets)) for row in asked.iter_rows(named=True)]
+    buckets = find_gradient_buckets(ops)
+    rows = [(row["op_row"], *_infer_buffer(row, buckets)) for row in asked.iter_rows(named=True)]
     schema = {"op_row": pl.Int64, "asked_for": pl.String, "buffer_bytes": pl.Int64, "guessed": pl.Boolean}
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
-def _buffer(row: dict[str, Any], buckets: dict[int, int]) -> tuple[str | None, int | None, bool]:
+def _infer_buffer(row: dict[str, Any], buckets: dict[int, int]) -> tuple[str | None, int | None, bool]:
     asked = row["asker"] is not None
-    kind, index = BUFFERS[row["asker"]] if asked else (None, 0)
+    kind, index = BUFFER_INPUTS[row["asker"]] if asked else (None, 0)
     types = row["asker_types"]
     if types and row["wrapper_types"]:
         types = types.replace("TensorList", json.loads(row["wrapper_types"])[0])
-    # Kernels that don't add up move bytes, whatever their name says.
-    item = ITEM_BYTES.get(row["dtype"], FP32_BYTES) if kind in ADD_UP else FP32_BYTES
-    size = _input_bytes(row["asker_dims"], types, index, item) if asked else None
+    # Collectives that don't reduce move bytes; a type in their kernel's name doesn't count.
+    item = ITEM_BYTES.get(row["dtype"], DEFAULT_ITEM_BYTES) if kind in REDUCING_COLLECTIVES else DEFAULT_ITEM_BYTES
+    size = _compute_input_bytes(row["asker_dims"], types, index, item) if asked else None
     gathers = kind == SIZED_BY_OUTPUT or "AllGather" in row["kernel"]
-    if size is None and row["name"] == RECORDED_BY and not gathers:
-        size = _input_bytes(row["input_dims"], row["input_types"], 0, item)
+    if size is None and row["name"] == RECORDING_OP and not gathers:
+        size = _compute_input_bytes(row["input_dims"], row["input_types"], 0, item)
     if size is None and row["asker"] == "c10d::allreduce_" and asked:
         return kind, buckets.get(row["asker_ts"]), True
     return kind, size, False
 
 
-def _input_bytes(dims: str | None, types: str | None, index: int, item: int = FP32_BYTES) -> int | None:
-    """Bytes of one input, or of all tensors of a list, whose elements are taken to have ``item``."""
-    tensors = Signature.parse("", dims, types, None).at(index) if dims and types else []
-    return sum(tensor.size_bytes(item) for tensor in tensors) if tensors else None
+def _compute_input_bytes(dims: str | None, types: str | None, index: int, item: int = DEFAULT_ITEM_BYTES) -> int | None:
+    """Compute the bytes of one input, or of all tensors of a list; elements of unknown type have ``item`` bytes."""
+    tensors = Signature.parse("", dims, types, None).get_tensors(index) if dims and types else []
+    return sum(tensor.compute_bytes(item) for tensor in tensors) if tensors else None
 
 
-def gradient_buckets(ops: pl.DataFrame) -> dict[int, int]:
-    """Bytes of the gradients that each all-reduce of DistributedDataParallel sends, by its start.
+def find_gradient_buckets(ops: pl.DataFrame) -> dict[int, int]:
+    """Return the bytes of the gradients that each DDP all-reduce sends, by the all-reduce's start in ns.
 
-    A bucket goes out as soon as the last of its gradients is there, so it holds those since the one before.
+    DDP sends a bucket as soon as its last gradient is ready. The bucket therefore holds the gradients since the
+    previous all-reduce:
+
+        grad a   grad b   all-reduce   grad c   all-reduce
+        |------ a + b ------>|         |-- c ---->|
 
     Args:
         ops: As in the trace (``schema.OPS``).
     """
-    gradient = pl.col("name") == GRADIENT
+    gradient = pl.col("name") == ACCUMULATE_GRAD_OP
     events = ops.filter(gradient & pl.col("input_dims").is_not_null() | (pl.col("name") == "c10d::allreduce_"))
     waiting: dict[tuple[int, int], int] = {}
     buckets: dict[int, int] = {}
     chosen = events.sort("ts_ns").select("ts_ns", "pid", "tid", "name", "input_dims", "input_types")
     for ts_ns, pid, tid, name, dims, types in chosen.iter_rows():
-        if name == GRADIENT:
-            waiting[pid, tid] = waiting.get((pid, tid), 0) + (_input_bytes(dims, types, 0) or 0)
+        if name == ACCUMULATE_GRAD_OP:
+            waiting[pid, tid] = waiting.get((pid, tid), 0) + (_compute_input_bytes(dims, types, 0) or 0)
         elif size := waiting.pop((pid, tid), 0):
             buckets[ts_ns] = size
     return buckets

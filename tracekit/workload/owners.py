@@ -1,4 +1,4 @@
-"""Who launched what: activity to call by correlation, call to innermost op by nesting."""
+"""Find what launched each activity: its call by correlation id, and the call's innermost op by nesting."""
 
 import numba
 import numpy as np
@@ -7,10 +7,10 @@ import polars as pl
 from tracekit.arrays import Ints
 
 
-def launching_calls(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
-    """Row in ``calls`` that launched each activity; null if it isn't in the trace.
+def find_launching_calls(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
+    """Find the row in ``calls`` that launched each activity; null if it isn't in the trace.
 
-    Joins on the correlation id. Flow events are not used: libkineto draws them for calls that launch nothing too.
+    Joins on the correlation id. Flow events are not used: libkineto also draws them for calls that launch nothing.
     """
     rows = calls.with_row_index("call").drop_nulls("correlation").unique("correlation", keep="first")
     joined = activities.join(
@@ -22,18 +22,18 @@ def launching_calls(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
     return joined["call"]
 
 
-def innermost_ops(calls: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
-    """Row in ``ops`` of the innermost op that encloses the start of each call on its thread; null if none does.
+def find_innermost_ops(calls: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
+    """Find the row in ``ops`` of the innermost op around the start of each call on its thread; null if there is none.
 
-    A call that starts as an op ends, and lasts, follows that op: it is the enclosing one's.
+    A call of nonzero duration that starts exactly when an op ends comes after that op and belongs to the enclosing op.
     """
-    op_threads, call_threads = thread_numbers(ops, calls)
+    op_threads, call_threads = number_threads(ops, calls)
     op_start, op_end = ops["ts_ns"].to_numpy(), (ops["ts_ns"] + ops["dur_ns"]).to_numpy()
     call_start = calls["ts_ns"].to_numpy()
     call_within = call_start + (calls["dur_ns"] > 0).to_numpy()
     op_order = np.lexsort((-op_end, op_start, op_threads))
     call_order = np.lexsort((call_start, call_threads))
-    found = _innermost(
+    found = _find_innermost(
         op_threads[op_order],
         op_start[op_order],
         op_end[op_order],
@@ -46,25 +46,25 @@ def innermost_ops(calls: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
     return pl.Series("op_row", owners).replace(-1, None)
 
 
-def at_rows(values: pl.Series, rows: pl.Series) -> pl.Series:
-    """``values`` at ``rows``; null where the row is."""
+def gather_rows(values: pl.Series, rows: pl.Series) -> pl.Series:
+    """Gather ``values`` at ``rows``; null where the row is null."""
     if values.is_empty():
         return pl.Series(values.name, [None] * len(rows), dtype=values.dtype)
     return values.gather(rows)
 
 
-def thread_numbers(*tables: pl.DataFrame) -> list[Ints]:
-    """One dense number per (pid, tid) over all tables."""
+def number_threads(*tables: pl.DataFrame) -> list[Ints]:
+    """Number each (pid, tid) densely over all tables."""
     threads = pl.concat([table.select("pid", "tid") for table in tables])
     numbers = threads.select(pl.struct("pid", "tid").rank("dense").cast(pl.Int64)).to_series().to_numpy()
     return np.split(numbers, np.cumsum([table.height for table in tables])[:-1])
 
 
 @numba.njit(cache=True)
-def _innermost(
+def _find_innermost(
     op_thread: Ints, op_start: Ints, op_end: Ints, query_thread: Ints, query_time: Ints, query_within: Ints
 ) -> Ints:  # pragma: no cover - compiled
-    """Innermost op open at each query and up to ``query_within``; ops and queries in order of thread and time."""
+    """Find the innermost op that is open from each query until ``query_within``; all ordered by thread and time."""
     result = np.full(query_time.size, -1, dtype=np.int64)
     stack = np.empty(op_start.size + 1, dtype=np.int64)
     depth = 0

@@ -1,7 +1,7 @@
-"""How many parameters an optimizer goes over, where its tensor lists weren't recorded.
+"""Infer the number of parameters that an optimizer updates, if its tensor lists weren't recorded.
 
-A backward pass accumulates one gradient per parameter, with its shape. Whether an optimizer's op goes over all of them,
-its kernels' grids tell: one block per chunk of each tensor.
+A backward pass accumulates one gradient per parameter, with its shape. The grids of an optimizer op's kernels show
+whether the op updates all of them: one block per chunk of each tensor.
 """
 
 import json
@@ -9,38 +9,38 @@ import math
 
 import polars as pl
 
-from tracekit.workload.ops.optimizer import blocks_of
+from tracekit.workload.ops.optimizer import count_blocks
 
-GRADIENT = "torch::autograd::AccumulateGrad"
-OPTIMIZER = r"_foreach_|_fused_"
+ACCUMULATE_GRAD_OP = "torch::autograd::AccumulateGrad"
+OPTIMIZER_OP = r"_foreach_|_fused_"
 
 
-def elements_by_blocks(ops: pl.DataFrame) -> dict[int, int]:
-    """Parameters' elements by the blocks that go over them, for each set of parameters with gradients.
+def count_elements_by_blocks(ops: pl.DataFrame) -> dict[int, int]:
+    """Count the parameters' elements by the blocks of a kernel over them, for each set of parameters with gradients.
 
     Args:
         ops: As in the trace (``schema.OPS``).
     """
-    gradients = ops.filter((pl.col("name") == GRADIENT) & pl.col("input_dims").is_not_null()).sort("ts_ns")
+    gradients = ops.filter((pl.col("name") == ACCUMULATE_GRAD_OP) & pl.col("input_dims").is_not_null()).sort("ts_ns")
     if gradients.is_empty():
         return {}
-    stepped = ops.filter(pl.col("name").str.contains(OPTIMIZER))["ts_ns"].sort()
+    stepped = ops.filter(pl.col("name").str.contains(OPTIMIZER_OP))["ts_ns"].sort()
     passes = gradients.select("input_dims", backward=stepped.search_sorted(gradients["ts_ns"]))
     sizes: dict[int, int] = {}
     for (dims,) in passes.group_by("backward", maintain_order=True).agg("input_dims").select("input_dims").iter_rows():
         inputs = [json.loads(text)[0] for text in dims]
         shapes = [shape for shape in inputs if all(isinstance(size, int) for size in shape)]
-        sizes[blocks_of(shapes)] = sum(math.prod(shape) for shape in shapes)
+        sizes[count_blocks(shapes)] = sum(math.prod(shape) for shape in shapes)
     return sizes
 
 
-def over_all(sizes: dict[int, int]) -> pl.Expr:
-    """Elements of each list of the optimizer op that owns an activity; null where its grid fits no set of parameters.
+def infer_list_elements(sizes: dict[int, int]) -> pl.Expr:
+    """Infer the elements of each list of the optimizer op that owns an activity; null if its grid fits no set.
 
     For a table with ``name``, ``op_row`` and ``blocks``.
 
     Args:
-        sizes: From :func:`elements_by_blocks`.
+        sizes: From ``count_elements_by_blocks``.
     """
     mine = pl.col("name").str.contains("multi_tensor_apply") & pl.col("op_row").is_not_null()
     blocks = pl.col("blocks").filter(mine).sum().over("op_row")

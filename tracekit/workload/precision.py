@@ -1,37 +1,39 @@
-"""Which GEMMs, convolutions and attention in fp32 ran on tensor cores after all."""
+"""Detect GEMMs, convolutions and attention with fp32 inputs that ran on tensor cores (TF32)."""
 
 import polars as pl
 
 from predictors import Gpu
-from predictors.kernels import complete, with_law
-from predictors.work import with_work
+from predictors.kernels import add_law, complete_columns
+from predictors.work import add_work
 
-PRODUCTS = ("gemm", "conv", "attention")
-TOLERANCE = 1.02
-RESOLUTION_US = 1.0
-"""Older profilers cut times to whole microseconds."""
-FEWER_MULTIPLIES = r"(?i)winograd|sp3asm|fft"
+TENSOR_CORE_FAMILIES = ("gemm", "conv", "attention")
+PEAK_TOLERANCE = 1.02
+TIMER_RESOLUTION_US = 1.0
+"""Resolution of a kernel's time: older profilers truncate to whole microseconds."""
+FAST_ALGORITHM_KERNEL = r"(?i)winograd|sp3asm|fft"
 
 
-def proven(kernels: pl.DataFrame, gpu: Gpu) -> pl.DataFrame:
-    """``kernels`` with ``tf32`` for those that ran faster than fp32 arithmetic allows.
+def detect_tf32(kernels: pl.DataFrame, gpu: Gpu) -> pl.DataFrame:
+    """Set ``tf32`` on the kernels that ran faster than fp32 arithmetic allows.
 
-    A kernel's name may say nothing about its arithmetic, and its inputs are fp32 either way. One launch above
-    the fp32 peak of ``gpu`` proves it for all kernels of that name, if it alone did its op's work. Convolutions by
-    Winograd or FFT do with fewer multiplies than their shapes say, which proves nothing.
+    A kernel's name may have no arithmetic type, and the inputs are fp32 either way. One launch above the fp32 peak of
+    ``gpu`` proves TF32 for all kernels of that name, if that kernel did its op's work alone. Convolutions by Winograd
+    or FFT need fewer multiplications than their shapes imply, so they prove nothing.
 
     Args:
         kernels: The kernel table, as measured.
-        gpu: Where it was measured; without units for TF32 nothing changes.
+        gpu: The GPU that it was measured on; without TF32 support nothing changes.
     """
     peak = gpu.peak_flops("fp32")
     if not gpu.supports("tf32") or peak is None:
         return kernels
-    flops = with_work(with_law(complete(kernels)))["work_flops"]
-    single = pl.col("family").is_in(PRODUCTS) & (pl.col("dtype") == "fp32")
-    single &= ~pl.col("name").str.contains(FEWER_MULTIPLIES)
-    seconds = (pl.col("dur_ns") / 1e3 + RESOLUTION_US) / 1e6
+    flops = add_work(add_law(complete_columns(kernels)))["work_flops"]
+    single = pl.col("family").is_in(TENSOR_CORE_FAMILIES) & (pl.col("dtype") == "fp32")
+    single &= ~pl.col("name").str.contains(FAST_ALGORITHM_KERNEL)
+    seconds = (pl.col("dur_ns") / 1e3 + TIMER_RESOLUTION_US) / 1e6
     alone = pl.col("share") == 1
-    fast = kernels.with_columns(flops=flops).filter(single & alone & (pl.col("flops") / seconds > TOLERANCE * peak))
+    fast = kernels.with_columns(flops=flops).filter(
+        single & alone & (pl.col("flops") / seconds > PEAK_TOLERANCE * peak)
+    )
     matrix = single & pl.col("name").is_in(fast["name"].unique().to_list())
     return kernels.with_columns(dtype=pl.when(matrix).then(pl.lit("tf32")).otherwise("dtype"))

@@ -1,4 +1,4 @@
-"""The inputs of one op, as record_shapes noted them."""
+"""Inputs of one op call, as record_shapes recorded them."""
 
 import json
 import math
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-# By C++'s name without spaces.
-DTYPES = {
+# Element type by C++'s name without spaces.
+CPP_DTYPES = {
     "double": "fp64",
     "float": "fp32",
     "c10::Half": "fp16",
@@ -35,7 +35,7 @@ DTYPES = {
     "c10::complex<float>": "complex64",
     "c10::complex<double>": "complex128",
     "c10::Float4_e2m1fn_x2": "nvfp4",
-    # Scales: a byte, in which nothing is computed.
+    # A type of scales: one byte, never computed with.
     "c10::Float8_e8m0fnu": "uint8",
 }
 ITEM_BYTES = {
@@ -57,23 +57,23 @@ ITEM_BYTES = {
 }
 WARP = 32
 """Elements that threads side by side take."""
-FLOATS = ("fp64", "fp32", "fp16", "bf16", "fp8", "nvfp4")
-WHOLE = ("int8", "uint8", "bool", "int16", "int32", "int64")
-WHOLE_FLOAT = re.compile(r"(?<=\d)\.(?!\d)")
-"""PyTorch writes 2.0 as ``2.``, which is no JSON."""
+FLOAT_DTYPES = ("fp64", "fp32", "fp16", "bf16", "fp8", "nvfp4")
+INTEGER_DTYPES = ("int8", "uint8", "bool", "int16", "int32", "int64")
+WHOLE_FLOAT_DOT = re.compile(r"(?<=\d)\.(?!\d)")
+"""PyTorch writes 2.0 as ``2.``, which is not valid JSON."""
 
 
-def dtype_of(type_: str) -> str | None:
-    """Element type by C++'s name, such as ``long int``, on Windows ``struct c10::Half``; ``None`` if it is none.
+def parse_cpp_dtype(type_: str) -> str | None:
+    """Parse an element type from C++'s name: ``long int``, on Windows ``struct c10::Half``; ``None`` for other types.
 
     Readers of traces may drop the spaces.
     """
-    return DTYPES.get(type_.replace(" ", "").replace("struct", ""))
+    return CPP_DTYPES.get(type_.replace(" ", "").replace("struct", ""))
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """Shape, element type and strides of one input; ``dtype`` is ``None`` where the trace doesn't tell."""
+    """Shape, element type and strides of one input; ``dtype`` is ``None`` if it wasn't recorded."""
 
     shape: tuple[int, ...]
     dtype: str | None = None
@@ -81,12 +81,12 @@ class Tensor:
 
     @property
     def numel(self) -> int:
-        """Elements."""
+        """Number of elements."""
         return math.prod(self.shape)
 
     @property
-    def stored(self) -> int:
-        """Elements in memory: an expanded axis (stride 0) holds its elements once."""
+    def stored_elements(self) -> int:
+        """Number of elements in memory: an expanded axis (stride 0) stores its elements once."""
         if len(self.strides) != len(self.shape):
             return self.numel
         return math.prod(size for size, stride in zip(self.shape, self.strides, strict=True) if stride)
@@ -102,13 +102,13 @@ class Tensor:
         stride, axis = min(long, default=(WARP, 0))
         return axis if stride <= 1 else None
 
-    def item_bytes(self, default: int) -> int:
-        """Bytes per element; ``default`` where the type isn't known."""
+    def get_item_bytes(self, default: int) -> int:
+        """Return the bytes per element; ``default`` if the type isn't known."""
         return ITEM_BYTES.get(self.dtype or "", default)
 
-    def size_bytes(self, default: int) -> int:
-        """Bytes in memory; ``default`` bytes per element where the type isn't known."""
-        return self.stored * self.item_bytes(default)
+    def compute_bytes(self, default: int) -> int:
+        """Compute the bytes in memory; elements of unknown type have ``default`` bytes."""
+        return self.stored_elements * self.get_item_bytes(default)
 
 
 @dataclass(frozen=True)
@@ -119,15 +119,15 @@ class Signature:
         op: Name, such as ``aten::addmm``.
         dims: ``Input Dims``: per input a shape, a list of shapes, or ``[]``.
         types: ``Input type``.
-        concrete: ``Concrete Inputs``: scalars as text, ``""`` for tensors.
+        concrete_inputs: ``Concrete Inputs``: scalars as text, ``""`` for tensors.
         strides: ``Input Strides``, nested like ``dims``.
-        output: Shape of the result, where an op around this one tells it.
+        output: Shape of the result, if it was inferred from a neighbouring op.
     """
 
     op: str
     dims: list[Any]
     types: list[str]
-    concrete: list[str]
+    concrete_inputs: list[str]
     strides: list[Any] = field(default_factory=list)
     output: tuple[int, ...] | None = None
 
@@ -141,7 +141,7 @@ class Signature:
         strides: str | None = None,
         output: str | None = None,
     ) -> "Signature":
-        """From the JSON text of the trace's columns."""
+        """Parse the JSON text of the trace's columns."""
         return cls(
             op,
             json.loads(dims),
@@ -153,8 +153,8 @@ class Signature:
 
     @cached_property
     def tensors(self) -> list[Tensor]:
-        """Every input that has a shape, tensor lists flattened, in order."""
-        return [tensor for index in range(len(self.dims)) for tensor in self.at(index)]
+        """Every input that has a shape, in order; tensor lists are flattened."""
+        return [tensor for index in range(len(self.dims)) for tensor in self.get_tensors(index)]
 
     @cached_property
     def lies_across(self) -> bool | None:
@@ -165,64 +165,64 @@ class Signature:
             return None
         return len({tensor.innermost for tensor in whole} - {None}) > 1
 
-    def at(self, index: int) -> list[Tensor]:
-        """The tensors of one input: one, several for a tensor list, none for a scalar."""
+    def get_tensors(self, index: int) -> list[Tensor]:
+        """Return the tensors of one input: one, several for a tensor list, none for a scalar."""
         if index >= len(self.dims):
             return []
         dims = self.dims[index]
-        dtype = dtype_of(self.types[index]) if index < len(self.types) else None
+        dtype = parse_cpp_dtype(self.types[index]) if index < len(self.types) else None
         if not isinstance(dims, list):
             return []
         if not dims:
             return [Tensor((), dtype)] if dtype else []
         strides = self.strides[index] if index < len(self.strides) else []
         if isinstance(dims[0], int):
-            return [Tensor(tuple(dims), dtype, _numbers(strides))]
+            return [Tensor(tuple(dims), dtype, _parse_strides(strides))]
         known = strides if len(strides) == len(dims) else [[]] * len(dims)
         lists = zip(dims, known, strict=True)
-        return [Tensor(tuple(shape), dtype, _numbers(steps)) for shape, steps in lists if shape]
+        return [Tensor(tuple(shape), dtype, _parse_strides(steps)) for shape, steps in lists if shape]
 
-    def tensor(self, index: int) -> Tensor | None:
-        """One tensor input, of a list the first; ``None`` if it isn't there."""
-        return next(iter(self.at(index)), None)
+    def get_tensor(self, index: int) -> Tensor | None:
+        """Return one tensor input, the first of a list; ``None`` if there is none."""
+        return next(iter(self.get_tensors(index)), None)
 
-    def shape(self, index: int) -> tuple[int, ...] | None:
-        """The shape of one tensor input; ``None`` if it isn't there."""
-        tensor = self.tensor(index)
+    def get_shape(self, index: int) -> tuple[int, ...] | None:
+        """Return the shape of one tensor input; ``None`` if there is none."""
+        tensor = self.get_tensor(index)
         return None if tensor is None else tensor.shape
 
-    def value(self, index: int) -> Any:
-        """A scalar or list input's value; ``None`` if it wasn't recorded, or ``index`` is negative."""
-        text = self.concrete[index] if 0 <= index < len(self.concrete) else ""
+    def get_value(self, index: int) -> Any:
+        """Return the value of a scalar or list input; ``None`` if it wasn't recorded, or ``index`` is negative."""
+        text = self.concrete_inputs[index] if 0 <= index < len(self.concrete_inputs) else ""
         try:
-            return json.loads(WHOLE_FLOAT.sub(".0", text.replace("True", "true").replace("False", "false")))
+            return json.loads(WHOLE_FLOAT_DOT.sub(".0", text.replace("True", "true").replace("False", "false")))
         except ValueError:
             return None
 
-    def whole(self, index: int) -> int | None:
-        """A scalar input's value; ``None`` if it wasn't recorded, or is no whole number."""
-        value = self.value(index)
+    def get_integer(self, index: int) -> int | None:
+        """Return the value of an integer input; ``None`` if it wasn't recorded, or is no integer."""
+        value = self.get_value(index)
         return value if type(value) is int else None
 
-    def numbers(self, index: int) -> list[int] | None:
-        """A list input's whole numbers; ``None`` if it wasn't recorded, or holds anything else."""
-        values = self.value(index)
+    def get_integers(self, index: int) -> list[int] | None:
+        """Return the integers of a list input; ``None`` if it wasn't recorded, or has other values."""
+        values = self.get_value(index)
         return values if isinstance(values, list) and all(type(value) is int for value in values) else None
 
     @cached_property
     def dtype(self) -> str | None:
         """Element type of the first floating-point tensor."""
-        return next((t.dtype for t in self.tensors if t.dtype in FLOATS), None)
+        return next((t.dtype for t in self.tensors if t.dtype in FLOAT_DTYPES), None)
 
     @cached_property
-    def product_dtype(self) -> str | None:
-        """What a GEMM of them runs in: next to an fp8 weight the other operand is cast, to an int8 one not."""
+    def gemm_dtype(self) -> str | None:
+        """Precision of a GEMM of the inputs: an fp8 weight has the other operand cast, an int8 weight hasn't."""
         matrices = [tensor.dtype for tensor in self.tensors if len(tensor.shape) > 1]
         # Scales of nvfp4 operands are fp8.
         narrow = next((dtype for dtype in ("nvfp4", "fp8") if dtype in matrices), None)
         return narrow or ("int8" if matrices.count("int8") > 1 else self.dtype)
 
 
-def _numbers(strides: Any) -> tuple[int, ...]:
+def _parse_strides(strides: Any) -> tuple[int, ...]:
     numbers = isinstance(strides, list) and all(isinstance(stride, int) for stride in strides)
     return tuple(strides) if numbers else ()

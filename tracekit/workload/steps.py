@@ -1,4 +1,4 @@
-"""Which step each call belongs to."""
+"""Find the steps of a trace, and the step of each call."""
 
 from collections.abc import Sequence
 
@@ -7,49 +7,49 @@ import polars as pl
 from tracekit.errors import StepError
 from tracekit.ingest import batches
 from tracekit.ingest.build import NUMBERED_STEP
-from tracekit.ingest.nesting import outermost
+from tracekit.ingest.nesting import select_outermost
 from tracekit.trace import RankTrace
 from tracekit.workload import phases
 
-UPDATE = r"^Optimizer\.step#"
-WHOLE_TRACE = 0
+OPTIMIZER_STEP_MARK = r"^Optimizer\.step#"
+WHOLE_TRACE_STEP = 0
 STEP_COLUMNS = ("step", "start_ns", "end_ns", "pid", "tid", "kind", "tokens", "whole")
-NO_BATCH = {"kind": pl.lit(None, pl.String), "tokens": pl.lit(None, pl.Int64)}
+NO_BATCH_COLUMNS = {"kind": pl.lit(None, pl.String), "tokens": pl.lit(None, pl.Int64)}
 
 
-def find(trace: RankTrace) -> pl.DataFrame:
-    """The steps of a trace in order of start; of those that start together the longest first.
+def find_steps(trace: RankTrace) -> pl.DataFrame:
+    """Find the steps of a trace in order of start; among steps that start together the longest comes first.
 
-    Without ProfilerStep annotations these are the batches of a serving engine that marked several, or what lies between
-    the updates of an optimizer, numbered from 0; else the trace is one step, number 0, from its first event to its
-    last. Marks in which nothing was launched are no steps: a recording that ends with its block opens one last step,
-    and nothing follows.
+    Without ProfilerStep annotations, steps are the batches of a serving engine if several are marked, or the intervals
+    between the updates of an optimizer, numbered from 0. Otherwise the trace is one step, number 0, from its first
+    event to its last. Marks without launches are no steps: a recording that ends with its block opens one last step
+    that stays empty.
 
     Returns:
         ``step`` (ProfilerStep number), ``start_ns`` and ``end_ns`` on the CPU, ``pid`` and ``tid`` of the thread that
-        runs the training or serving loop (null if the trace has no CPU events); of an engine's batches their ``kind``
-        and ``tokens``, else null; ``whole``, of the one step of a trace without marks.
+        runs the training or serving loop (null without CPU events), ``kind`` and ``tokens`` of an engine's batches
+        (else null), and ``whole``, which is true for the one step of a trace without marks.
     """
-    marked = _profiled(trace)
+    marked = _find_profiler_steps(trace)
     if marked.is_empty():
-        marked = _unmarked(trace)
-    return _with_launches(marked, trace) if marked.height else _whole(trace)
+        marked = _infer_unmarked_steps(trace)
+    return _drop_empty_steps(marked, trace) if marked.height else _make_whole_trace_step(trace)
 
 
-def of_ranks(ranks: Sequence[RankTrace]) -> list[pl.DataFrame]:
-    """The steps of each rank, as :func:`find` gives them.
+def find_steps_of_ranks(ranks: Sequence[RankTrace]) -> list[pl.DataFrame]:
+    """Find the steps of each rank, as ``find_steps`` does.
 
-    Ranks whose engines ran different numbers of batches, or that updated their parameters differently often, have no
-    steps in common: of each the whole trace is one.
+    Ranks have no steps in common if their engines ran different numbers of batches, or their optimizers different
+    numbers of updates. Then each rank's whole trace is one step.
     """
-    found = [find(rank) for rank in ranks]
-    if len({table.height for table in found}) == 1 or any(_profiled(rank).height for rank in ranks):
+    found = [find_steps(rank) for rank in ranks]
+    if len({table.height for table in found}) == 1 or any(_find_profiler_steps(rank).height for rank in ranks):
         return found
-    return [_whole(rank) for rank in ranks]
+    return [_make_whole_trace_step(rank) for rank in ranks]
 
 
-def _profiled(trace: RankTrace) -> pl.DataFrame:
-    """The profiler's own marks."""
+def _find_profiler_steps(trace: RankTrace) -> pl.DataFrame:
+    """Find the profiler's own step marks."""
     return (
         trace.annotations.with_columns(step=pl.col("name").str.extract(NUMBERED_STEP).cast(pl.Int64, strict=False))
         .drop_nulls("step")
@@ -61,86 +61,91 @@ def _profiled(trace: RankTrace) -> pl.DataFrame:
             tid=pl.col("tid").first(),
         )
         .sort("start_ns", "end_ns", "step", descending=[False, True, False])
-        .select("step", "start_ns", "end_ns", "pid", "tid", **NO_BATCH, whole=False)
+        .select("step", "start_ns", "end_ns", "pid", "tid", **NO_BATCH_COLUMNS, whole=False)
     )
 
 
-def _unmarked(trace: RankTrace) -> pl.DataFrame:
-    """Several steps that other marks tell; none where these don't."""
-    served = batches.find(trace)
-    told = served if served.height > 1 else _updates(trace)
+def _infer_unmarked_steps(trace: RankTrace) -> pl.DataFrame:
+    """Infer several steps from other marks; return none if there are fewer than two."""
+    served = batches.find_batches(trace)
+    told = served if served.height > 1 else _infer_optimizer_steps(trace)
     if told.height < 2:
         return told.clear()
     return told.select(pl.int_range(pl.len()).alias("step"), *STEP_COLUMNS[1:-1], whole=False)
 
 
-def _updates(trace: RankTrace) -> pl.DataFrame:
-    """From the end of each update of the parameters to the end of the next.
+def _infer_optimizer_steps(trace: RankTrace) -> pl.DataFrame:
+    """Infer steps from the end of each parameter update to the end of the next.
 
-    None where optimizers take turns, or where they step within the backward pass, parameter by parameter.
+    Return none if optimizers take turns, or if they step within the backward pass, parameter by parameter.
+
+        update 0 |      step 1       | update 1 |      step 2       | update 2 |
+                 ^ end of update 0               ^ end of update 1
     """
-    marks = outermost(trace.annotations.filter(pl.col("name").str.contains(UPDATE)))
+    marks = select_outermost(trace.annotations.filter(pl.col("name").str.contains(OPTIMIZER_STEP_MARK)))
     marks = marks.with_columns(end_ns=pl.col("ts_ns") + pl.col("dur_ns"))
     last = marks.group_by("name").agg(pl.len(), pl.col("end_ns").min()).sort("end_ns")
     if last["len"].n_unique() != 1:
         return marks.clear()
     rounds = marks.filter(pl.col("name") == last["name"][-1]).with_row_index("step")
-    start_ns = pl.col("end_ns").shift(1).fill_null(_whole(trace)["start_ns"][0])
-    found = rounds.select(pl.col("step").cast(pl.Int64), "pid", "tid", "end_ns", start_ns=start_ns, **NO_BATCH)
-    forward = trace.calls.filter(phases.marked(trace.calls, trace.ops, trace.annotations).is_null())["ts_ns"]
-    with_forward = assign(forward, found).drop_nulls().unique()
+    start_ns = pl.col("end_ns").shift(1).fill_null(_make_whole_trace_step(trace)["start_ns"][0])
+    found = rounds.select(pl.col("step").cast(pl.Int64), "pid", "tid", "end_ns", start_ns=start_ns, **NO_BATCH_COLUMNS)
+    forward = trace.calls.filter(phases.find_enclosing_phases(trace.calls, trace.ops, trace.annotations).is_null())[
+        "ts_ns"
+    ]
+    with_forward = assign_steps(forward, found).drop_nulls().unique()
     return found if found["step"][1:].is_in(with_forward.implode()).all() else found.clear()
 
 
-def _with_launches(marked: pl.DataFrame, trace: RankTrace) -> pl.DataFrame:
+def _drop_empty_steps(marked: pl.DataFrame, trace: RankTrace) -> pl.DataFrame:
     launches = trace.calls.join(trace.activities, on="correlation", how="semi")["ts_ns"]
-    launched = marked.join(assign(launches, marked).to_frame(), on="step", how="semi", maintain_order="left")
+    launched = marked.join(assign_steps(launches, marked).to_frame(), on="step", how="semi", maintain_order="left")
     return launched if launched.height else marked
 
 
 def is_whole_trace(steps: pl.DataFrame) -> bool:
-    """Whether steps are those of a trace without marks of several, all of which :func:`find` takes for one."""
+    """Return whether the steps are the single step of a trace without several marks."""
     return bool(steps["whole"].all())
 
 
-def iterations(trace: RankTrace) -> str | None:
-    """What ran several times, such as ``the optimizer ran 3 times``; ``None`` if nothing did.
+def describe_iterations(trace: RankTrace) -> str | None:
+    """Describe what ran several times, such as ``the optimizer ran 3 times``; ``None`` if nothing did.
 
-    Of several optimizers the one that ran most counts.
+    Of several optimizers, the one that ran most often counts.
     """
-    optimizers = trace.annotations.filter(pl.col("name").str.contains(UPDATE))
+    optimizers = trace.annotations.filter(pl.col("name").str.contains(OPTIMIZER_STEP_MARK))
     updates = max(optimizers["name"].value_counts()["count"].to_list(), default=0)
     return f"the optimizer ran {updates} times" if updates > 1 else None
 
 
-def _whole(trace: RankTrace) -> pl.DataFrame:
+def _make_whole_trace_step(trace: RankTrace) -> pl.DataFrame:
     cpu = pl.concat([table.select("ts_ns", "dur_ns", "pid", "tid") for table in (trace.ops, trace.calls)])
     spans = cpu if cpu.height else trace.activities
     main = cpu.group_by("pid", "tid").len().sort("len", "pid", "tid", descending=[True, False, False]).head(1)
     span = spans.select(
-        step=pl.lit(WHOLE_TRACE, dtype=pl.Int64),
+        step=pl.lit(WHOLE_TRACE_STEP, dtype=pl.Int64),
         start_ns=pl.col("ts_ns").min(),
         end_ns=(pl.col("ts_ns") + pl.col("dur_ns")).max(),
-        **NO_BATCH,
+        **NO_BATCH_COLUMNS,
         whole=True,
     )
     return span.join(main.select("pid", "tid"), how="left", on=pl.lit(True)).select(*STEP_COLUMNS)
 
 
-def _usual(steps: pl.DataFrame) -> pl.DataFrame:
-    """The steps of the kind that came most often; all where they have none."""
+def _select_usual_steps(steps: pl.DataFrame) -> pl.DataFrame:
+    """Select the steps of the most frequent kind; all steps if they have no kind."""
     often = steps.group_by("kind").agg(pl.len(), last=pl.col("step").last()).sort("len", "last")
     return steps.filter(pl.col("kind").eq_missing(pl.lit(often["kind"][-1])))
 
 
-def marks(steps: pl.DataFrame) -> pl.DataFrame:
-    """The steps' starts, then their ends, as moments on their threads: ``ts_ns``, ``pid``, ``tid``."""
+def list_step_edges(steps: pl.DataFrame) -> pl.DataFrame:
+    """List the steps' starts, then their ends, on their threads: ``ts_ns``, ``pid``, ``tid``."""
     moments = [steps.select("pid", "tid", ts_ns=edge) for edge in ("start_ns", "end_ns")]
     return pl.concat(moments)
 
 
-def assign(times_ns: pl.Series, steps: pl.DataFrame) -> pl.Series:
-    """The step that each time falls into; null outside all of them (and where the time is null)."""
+def assign_steps(times_ns: pl.Series, steps: pl.DataFrame) -> pl.Series:
+    """Return the step of each time; null outside all steps and for null times."""
     starts = steps["start_ns"]
     index = starts.search_sorted(times_ns.fill_null(0), side="right").cast(pl.Int64) - 1
     row = index.clip(lower_bound=0)
@@ -148,19 +153,19 @@ def assign(times_ns: pl.Series, steps: pl.DataFrame) -> pl.Series:
     return pl.select(pl.when(inside).then(steps["step"].gather(row))).to_series().rename("step")
 
 
-def choose(steps: pl.DataFrame, wanted: str | None) -> pl.DataFrame:
-    """The steps that ``wanted`` names.
+def select_steps(steps: pl.DataFrame, wanted: str | None) -> pl.DataFrame:
+    """Select the steps that ``wanted`` names.
 
     Args:
-        steps: As :func:`find` gives them.
-        wanted: ``None`` for all, of an engine's batches all of the kind that came most often, of two the later one;
-            one number (``"7"``) or a range (``"7:9"``, both ends included).
+        steps: As ``find_steps`` returns them.
+        wanted: ``None`` for all steps, or for all batches of an engine's most frequent kind (of two kinds the later
+            one); one number (``"7"``) or a range (``"7:9"``, both ends included).
 
     Raises:
-        StepError: None of the steps is meant, or the text is no number or range.
+        StepError: No step matches, or the text is no number or range.
     """
     if wanted is None:
-        return _usual(steps)
+        return _select_usual_steps(steps)
     first, _, last = wanted.partition(":")
     lowest, highest = steps["step"][0], steps["step"][-1]
     have = f"steps {lowest} to {highest}" if highest > lowest else f"step {lowest} only"

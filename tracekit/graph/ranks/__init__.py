@@ -1,6 +1,6 @@
-"""The ranks of a job together: which collectives are one, when each rank arrived, and one graph of all."""
+"""The ranks of a job together: matched collectives, arrivals of the ranks, and one graph of all ranks."""
 
-from tracekit.graph.ranks.join import Collectives, join
+from tracekit.graph.ranks.join import Collectives, join_ranks
 from tracekit.graph.ranks.link import link_ranks
 
-__all__ = ["Collectives", "join", "link_ranks"]
+__all__ = ["Collectives", "join_ranks", "link_ranks"]

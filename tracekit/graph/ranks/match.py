@@ -1,46 +1,46 @@
-"""Which kernels of several ranks are one collective.
+"""Match the kernels of several ranks that are one collective.
 
-Newer traces say so: by an id of the collective, or its number in its process group. Else the order in which a group's
-collectives of one kind and size follow each other in a step tells, as every rank has to call them in the same order.
-Messages between two ranks of more are numbered by each rank for itself; those from one rank to another keep their
-order.
-What is matched has to agree in kind and size, and in order matching in number.
+Recorded: newer traces have an id of the collective, or its number in its process group. Semantics: every rank has to
+call the collectives of a group in the same order, so the order of a group's collectives of one kind and size within a
+step identifies them elsewhere. Messages in groups of more than two ranks are numbered by each rank separately, but
+messages from one rank to another keep their order.
+Matched kernels have to agree in kind and size; if matched by order, their number has to agree too.
 """
 
 import polars as pl
 
-SYNCHRONISING = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
-"""Kinds in which every rank needs something of every other, so that none ends before all have arrived."""
+SYNCHRONISING_KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+"""Collectives in which every rank needs data of every other: none ends before all have arrived."""
 
-UNEVEN = "all_to_all"
-"""The kind whose ranks may send different amounts."""
+UNEVEN_KIND = "all_to_all"
+"""Collective whose ranks may send different amounts."""
 
-MESSAGE = "send_recv"
-"""The kind in which two ranks of a group take part."""
+MESSAGE_KIND = "send_recv"
+"""Point-to-point operation: two ranks of a group take part."""
 
-SOME_ID = ~pl.col("collective_id").is_in(["0", "-1"])
-NUMBERED = pl.col("collective_sequence") >= 0
-GROUP = pl.coalesce("group_ranks", "process_group")
+HAS_ID = ~pl.col("collective_id").is_in(["0", "-1"])
+HAS_SEQUENCE_NUMBER = pl.col("collective_sequence") >= 0
+GROUP_NAME = pl.coalesce("group_ranks", "process_group")
 
 
-def match(kernels: pl.DataFrame) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """The collectives of several ranks, matched.
+def match_collectives(kernels: pl.DataFrame) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """Match the collectives of several ranks.
 
     Args:
         kernels: The kernel tables of all ranks with a column ``rank``.
 
     Returns:
         A row per kernel that takes part in a collective: ``collective`` (its number), ``kind``, ``bytes`` (null where
-        the ranks' may differ), ``group``, ``size`` (ranks of the group, null if not recorded), ``rank``, ``row`` (of
-        the kernel table), ``start_ns``, ``end_ns`` (from the first start in the table); and what disagrees, a sentence
-        each.
+            ranks may differ), ``group``, ``size`` (ranks of the group, null if not recorded), ``rank``, ``row`` (of the
+            kernel table), ``start_ns``, ``end_ns`` (from the first start in the table); and what disagrees, a sentence
+            each.
     """
-    rows = _keyed(kernels)
+    rows = _add_match_keys(kernels)
     matched = rows.with_columns(_counts=pl.len().over("rank", "key")).with_columns(
         unlike=(pl.struct("kind", "bytes").n_unique() > 1).over("key", "occurrence"),
         crowded=(pl.len() > pl.col("size")).over("key", "occurrence"),
         uneven=pl.col("by_order") & (pl.col("_counts").n_unique() > 1).over("key"),
-        unpaired=(pl.col("kind") == MESSAGE) & ~pl.col("paired") & (pl.col("size") > 2),
+        unpaired=(pl.col("kind") == MESSAGE_KIND) & ~pl.col("paired") & (pl.col("size") > 2),
     )
     reasons = {
         "unlike": "differ in kind or size between ranks",
@@ -59,11 +59,11 @@ def match(kernels: pl.DataFrame) -> tuple[pl.DataFrame, tuple[str, ...]]:
     return good.select(columns), tuple(doubts)
 
 
-def _keyed(kernels: pl.DataFrame) -> pl.DataFrame:
-    """The collectives with what their matches on other ranks share: ``key``, and ``occurrence`` among equals."""
-    told = SOME_ID.fill_null(False)
-    numbered = (NUMBERED & pl.col("named")).fill_null(False)
-    keyed = _described(kernels).with_columns(
+def _add_match_keys(kernels: pl.DataFrame) -> pl.DataFrame:
+    """Add ``key``, which a collective shares with its matches on other ranks, and ``occurrence`` among equal keys."""
+    told = HAS_ID.fill_null(False)
+    numbered = (HAS_SEQUENCE_NUMBER & pl.col("named")).fill_null(False)
+    keyed = _describe_collectives(kernels).with_columns(
         by_order=pl.col("paired") | ~told & ~numbered,
         key=pl.when("paired")
         .then(pl.format("{} step {} from {} to {}", "group", "step", "sender", "receiver"))
@@ -76,12 +76,12 @@ def _keyed(kernels: pl.DataFrame) -> pl.DataFrame:
     return keyed.with_columns(occurrence=pl.int_range(pl.len()).over("rank", "key"))
 
 
-def _described(kernels: pl.DataFrame) -> pl.DataFrame:
-    """The collectives in order of start, as :func:`match` gives them and with what tells which belong together."""
+def _describe_collectives(kernels: pl.DataFrame) -> pl.DataFrame:
+    """Return the collectives in order of start, with the columns of :func:`match_collectives` and those to match by."""
     kind = pl.coalesce("collective", "name")
     one_name = pl.col("process_group").n_unique().over("rank", "group_ranks") == 1
     name = pl.when(one_name).then(pl.lit("")).otherwise(pl.col("process_group").fill_null(""))
-    paired = (kind == MESSAGE) & pl.any_horizontal(pl.col("sender", "receiver").is_not_null())
+    paired = (kind == MESSAGE_KIND) & pl.any_horizontal(pl.col("sender", "receiver").is_not_null())
     first = kernels["ts_ns"].min()
     rows = kernels.with_row_index("row").filter(pl.col("family") == "collective").sort("ts_ns")
     return rows.select(
@@ -94,10 +94,10 @@ def _described(kernels: pl.DataFrame) -> pl.DataFrame:
         pl.coalesce("receiver", "rank").alias("receiver"),
         paired=paired,
         kind=kind,
-        bytes=pl.when(kind != UNEVEN).then("bytes"),
+        bytes=pl.when(kind != UNEVEN_KIND).then("bytes"),
         size=pl.when(paired).then(2).otherwise("ranks"),
-        named=GROUP.is_not_null(),
-        group=pl.format("{} {} of {}", GROUP.fill_null("?"), name, pl.col("ranks").fill_null(0)),
+        named=GROUP_NAME.is_not_null(),
+        group=pl.format("{} {} of {}", GROUP_NAME.fill_null("?"), name, pl.col("ranks").fill_null(0)),
         start_ns=pl.col("ts_ns") - first,
         end_ns=pl.col("ts_ns") + pl.col("dur_ns") - first,
     )

@@ -1,44 +1,44 @@
-"""The decoder's inner loops as machine code: compiled once per installation, linked in milliseconds from then on.
+"""The decoder's inner loops as machine code: compiled once per installation, then linked in milliseconds.
 
-numba compiles them, but importing it, and having it read its own cache, takes longer than decoding 50 MB of JSON. So
-their object code is kept (:mod:`kept`), and numba is asked only where there is none.
+numba compiles them. But importing numba and reading its cache takes longer than decoding 50 MB of JSON. So the object
+code is stored (:mod:`object_cache`), and numba is used only if there is none.
 """
 
 from collections.abc import Callable
 from threading import Lock
 
-from tracekit.ingest.compiling import COMPILING
-from tracekit.ingest.native import kept
-from tracekit.ingest.native.linking import Loops, link
+from tracekit.ingest.compiling import COMPILING_MESSAGE
+from tracekit.ingest.native import object_cache
+from tracekit.ingest.native.linking import CompiledLoops, link_loops
 
 _lock = Lock()
-_linked: list[Loops] = []
+_linked: list[CompiledLoops] = []
 
 
-def loops(progress: Callable[[str], None] = lambda stage: None) -> Loops:
-    """The loops, ready to be called.
+def get_loops(progress: Callable[[str], None] = lambda stage: None) -> CompiledLoops:
+    """Return the callable loops.
 
     Args:
         progress: Called if they have to be compiled first.
     """
     with _lock:
         if not _linked:
-            _linked.append(_from_file() or _compiled(progress))
+            _linked.append(_load_stored() or _compile_loops(progress))
         return _linked[0]
 
 
-def _from_file() -> Loops | None:
-    code = kept.find()
+def _load_stored() -> CompiledLoops | None:
+    code = object_cache.find_code()
     try:
-        return link(code) if code else None
+        return link_loops(code) if code else None
     except RuntimeError:
         return None
 
 
-def _compiled(progress: Callable[[str], None]) -> Loops:
-    progress(COMPILING)
+def _compile_loops(progress: Callable[[str], None]) -> CompiledLoops:
+    progress(COMPILING_MESSAGE)
     from tracekit.ingest.native.compile import object_code
 
     code = object_code()
-    kept.store(code)
-    return link(code)
+    object_cache.store_code(code)
+    return link_loops(code)

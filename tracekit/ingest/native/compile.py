@@ -1,4 +1,4 @@
-"""The inner loops to object code: numba makes LLVM's language of them, LLVM the rest."""
+"""Compile the inner loops to object code: numba translates to LLVM IR, and LLVM optimises and emits it."""
 
 import ctypes
 from typing import Any
@@ -9,19 +9,19 @@ from numba import types
 
 from tracekit.ingest.native import entries, linking
 
-_pointer: Any = types.CPointer
-_TYPES = {
+_Pointer: Any = types.CPointer
+_NUMBA_TYPES = {
     ctypes.c_int64: types.int64,
-    linking.BYTES: _pointer(types.uint8),
-    linking.INT8S: _pointer(types.int8),
-    linking.INTS: _pointer(types.int64),
+    linking.BYTE_ARRAY: _Pointer(types.uint8),
+    linking.INT8_ARRAY: _Pointer(types.int8),
+    linking.INT_ARRAY: _Pointer(types.int64),
 }
 
 
 def object_code() -> bytes:
-    """One object file with all of ``linking.ENTRIES``, and nothing that would need numba at run time."""
-    machine = linking.machine()
-    whole, *others = [_module(name) for name in linking.ENTRIES]
+    """Compile all of ``linking.ENTRIES`` to one object file that does not need numba at run time."""
+    machine = linking.create_machine()
+    whole, *others = [_compile_entry(name) for name in linking.ENTRIES]
     for other in others:
         whole.link_in(other)
     for value in (*whole.functions, *whole.global_variables):
@@ -35,9 +35,9 @@ def object_code() -> bytes:
     return code
 
 
-def _module(name: str) -> Any:
-    """What numba makes of one entry; what it calls is in it."""
-    signature = types.int64(*(_TYPES[kind] for kind in linking.ENTRIES[name]))
+def _compile_entry(name: str) -> Any:
+    """Compile one entry, including everything that it calls, to an LLVM module."""
+    signature = types.int64(*(_NUMBA_TYPES[kind] for kind in linking.ENTRIES[name]))
     function = numba.cfunc(signature)(getattr(entries, name))
     module = llvm.parse_assembly(function.inspect_llvm())
     module.get_function(function.native_name).name = name

@@ -1,22 +1,22 @@
-"""What the inner loops and those who call them agree on."""
+"""Constants shared by the inner loops and their callers."""
 
-MORE = -1
-"""The text ends before what was asked for does."""
+NEEDS_MORE = -1
+"""Status: the text ends before the requested item does."""
 
 UNUSUAL = -2
-"""The text is not JSON, or JSON that a careful decoder has to judge."""
+"""Status: the text is not JSON, or JSON for the careful decoder."""
 
-CLOSED = -3
-"""The list of events has ended."""
+LIST_CLOSED = -3
+"""Status: the list of events has ended."""
 
-FULL = -4
-"""There is no more room for rows or for texts."""
+BUFFERS_FULL = -4
+"""Status: no room is left for rows or texts."""
 
-ROWS = 8192
-"""Rows that there is room for."""
+MAX_ROWS = 8192
+"""Number of rows in the buffers."""
 
-SLACK = 8
-"""Bytes that a buffer has behind its text, whatever they hold: it is looked at eight bytes at a time."""
+SLACK_BYTES = 8
+"""Bytes of a buffer behind its text, of any content: text is read eight bytes at a time."""
 
-FREE = -1
-"""A slot of a dictionary that holds no text."""
+FREE_SLOT = -1
+"""A slot of a hash table without a text."""

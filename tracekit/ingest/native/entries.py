@@ -1,4 +1,4 @@
-"""What Python calls of the inner loops: arrays are addresses here, and what comes back besides is written to one."""
+"""Entry points of the inner loops for Python: arrays are passed as addresses, and so are further results."""
 
 from typing import Any
 
@@ -6,14 +6,14 @@ import numba
 
 from tracekit.ingest.fields import INTS, TEXTS
 from tracekit.ingest.native import dictionary, events, jsontext
-from tracekit.ingest.native.constants import ROWS
+from tracekit.ingest.native.constants import MAX_ROWS
 
 carray: Any = numba.carray  # type: ignore[attr-defined]  # missing from numba's list of exports
 _N_ROLES = 3
 
 
 def skip_value(buffer: Any, at: int, end: int) -> int:
-    """Behind any value, or why not."""
+    """Return the position behind any value, or a negative status."""
     return jsontext.skip_value(carray(buffer, end), at, end)
 
 
@@ -36,12 +36,14 @@ def scan(
     texts: Any,
     spans: Any,
 ) -> int:
-    """Rows for the events at a place, which moves on: where to begin, where the text ends, rows filled, events passed.
+    """Decode the events at ``place`` into rows.
+
+    ``place`` holds start position, end of the text, rows filled and events passed, and is updated.
 
     Returns:
         Why it stopped.
     """
-    status, place[0], place[2], place[3] = events.scan(
+    status, place[0], place[2], place[3] = events.scan_events(
         carray(buffer, place[1]),
         place[0],
         place[1],
@@ -53,9 +55,9 @@ def scan(
         carray(starts, n_slots // 2 + 1),
         carray(arena, arena_size),
         carray(count, 1),
-        carray(tables, ROWS),
-        carray(ints, (ROWS, len(INTS))),
-        carray(texts, (ROWS, len(TEXTS))),
+        carray(tables, MAX_ROWS),
+        carray(ints, (MAX_ROWS, len(INTS))),
+        carray(texts, (MAX_ROWS, len(TEXTS))),
         carray(spans, 2 * len(TEXTS)),
         place[2],
     )
@@ -63,7 +65,7 @@ def scan(
 
 
 def transposed(table: Any, width: int, rows: Any, n_rows: int, columns: Any, n_columns: int, result: Any) -> int:
-    """Some rows of some columns of a table, column by column."""
+    """Copy some rows of some columns of a table, column by column."""
     for i in range(n_rows):
         for j in range(n_columns):
             result[j * n_rows + i] = table[rows[i] * width + columns[j]]
@@ -71,7 +73,7 @@ def transposed(table: Any, width: int, rows: Any, n_rows: int, columns: Any, n_c
 
 
 def fill_slots(slots: Any, n_slots: int, starts: Any, arena: Any, count: int, are_words: int) -> int:
-    """The slots of a dictionary's first texts; those of a fixed vocabulary are looked up by their beginnings."""
-    return dictionary.fill(
+    """Fill the slots of a hash table with its first texts; a fixed vocabulary is hashed by the words' first bytes."""
+    return dictionary.insert_texts(
         carray(slots, n_slots), carray(starts, count + 1), carray(arena, starts[count]), count, are_words
     )

@@ -1,46 +1,47 @@
-"""The fast decoder: compiled code that turns the text of plain events into rows of numbers.
+"""The fast decoder: compiled code that converts the text of plain events to rows of numbers.
 
-It takes what profilers write nearly always, checks it as JSON, and stops at an event that is anything else: an escape
-or a non-ASCII letter in a name, a float where an id belongs, damage. That event is for :mod:`kineto` to judge.
+It handles what profilers nearly always write, checks it as JSON, and stops at an event that is anything else: an escape
+or a non-ASCII letter in a name, a float where an id belongs, damage. :mod:`tracekit.ingest.event_decoder` decodes that
+event.
 """
 
 import numpy as np
 import numpy.typing as npt
 
 from tracekit.arrays import Bytes, Ints
-from tracekit.ingest.fields import INTS, NO_TEXT, NULL, TEXTS, Kind
-from tracekit.ingest.native.constants import CLOSED, FULL, MORE, ROWS, SLACK, UNUSUAL
-from tracekit.ingest.native.dictionary import hash_word, number_of, slot_of
+from tracekit.ingest.fields import INTS, NO_TEXT, NULL, TEXTS, ArgumentKind
+from tracekit.ingest.native.constants import BUFFERS_FULL, LIST_CLOSED, MAX_ROWS, NEEDS_MORE, SLACK_BYTES, UNUSUAL
+from tracekit.ingest.native.dictionary import find_or_add_text, find_slot, hash_word
+from tracekit.ingest.native.event_words import ARGUMENT_ROLE, CATEGORY_ROLE, EVENT_KEYS, KEY_ROLE, KIND_OFFSETS, NO_WORD
 from tracekit.ingest.native.jsontext import (
-    compiled,
-    inlined,
     is_ascii,
+    jit,
+    jit_inline,
+    make_key_pattern,
     skip_key,
-    skip_members,
     skip_plain_string,
+    skip_rest_of_object,
     skip_space,
     skip_value,
-    word_and_mask,
 )
 from tracekit.ingest.native.numbers import read_int, read_time
-from tracekit.ingest.vocabulary import ARGUMENT, CATEGORY, KEY, KEYS, KINDS, NO_WORD
 
 _NOT_READ = -1
-_PH, _CAT, _NAME, _PID, _TID, _TS, _DUR, _ARGS = range(len(KEYS))
+_PH, _CAT, _NAME, _PID, _TID, _TS, _DUR, _ARGS = range(len(EVENT_KEYS))
 _TS_FIELD, _DUR_FIELD, _PID_FIELD, _TID_FIELD = (INTS.index(name) for name in ("ts_ns", "dur_ns", "pid", "tid"))
 _NAME_FIELD = TEXTS.index("name")
 _N_TEXTS = len(TEXTS)
-_TEXT, _RAW = KINDS[Kind.TEXT], KINDS[Kind.RAW]
+_TEXT, _RAW = KIND_OFFSETS[ArgumentKind.TEXT], KIND_OFFSETS[ArgumentKind.RAW]
 _COMPLETE, _INSTANT = ord("X"), ord("i")
-# Of a key that comes twice the last one counts: for that the careful decoder is asked.
-(_PH_WORD, _PH_MASK), (_CAT_WORD, _CAT_MASK) = word_and_mask("ph"), word_and_mask("cat")
+# If a key occurs twice, the last one counts. The careful decoder handles that.
+(_PH_WORD, _PH_MASK), (_CAT_WORD, _CAT_MASK) = make_key_pattern("ph"), make_key_pattern("cat")
 _QUOTE, _COMMA = ord('"'), ord(",")
 _OPEN, _CLOSE, _CLOSE_LIST = (ord(c) for c in "{}]")
 _NULL_WORD = ord("n")
 
 
-@compiled
-def scan(
+@jit
+def scan_events(
     buffer: Bytes,
     at: int,
     end: int,
@@ -58,26 +59,26 @@ def scan(
     spans: Ints,
     filled: int,
 ) -> tuple[int, int, int, int]:
-    """Rows for the events from ``at`` on, as :func:`tracekit.ingest.scan.scan` says."""
+    """Decode the events from ``at`` on into rows, as :func:`tracekit.ingest.native.scan.scan_events` describes."""
     events = 0
     while True:
         at = skip_space(buffer, at, end)
         while at < end and buffer[at] == _COMMA:
             at = skip_space(buffer, at + 1, end)
         if at >= end:
-            return MORE, at, filled, events
+            return NEEDS_MORE, at, filled, events
         if buffer[at] == _CLOSE_LIST:
-            return CLOSED, at + 1, filled, events
+            return LIST_CLOSED, at + 1, filled, events
         if buffer[at] != _OPEN:
             return UNUSUAL, at, filled, events
-        if filled == ROWS:
-            return FULL, at, filled, events
-        stop, table = _event(buffer, at, end, word_slots, word_starts, word_arena, meaning, ints, filled, spans)
+        if filled == MAX_ROWS:
+            return BUFFERS_FULL, at, filled, events
+        stop, table = _read_event(buffer, at, end, word_slots, word_starts, word_arena, meaning, ints, filled, spans)
         if stop < 0:
             return stop, at, filled, events
         if table != _NOT_READ:
-            if count[0] + _N_TEXTS >= starts.size or starts[count[0]] + stop - at > arena.size - SLACK:
-                return FULL, at, filled, events
+            if count[0] + _N_TEXTS >= starts.size or starts[count[0]] + stop - at > arena.size - SLACK_BYTES:
+                return BUFFERS_FULL, at, filled, events
             for field in range(_N_TEXTS):
                 first, last = spans[2 * field], spans[2 * field + 1]
                 if first < 0:
@@ -85,24 +86,24 @@ def scan(
                     continue
                 if not is_ascii(buffer, first, last):
                     return UNUSUAL, at, filled, events
-                texts[filled, field] = number_of(slots, starts, arena, count, buffer, first, last)
+                texts[filled, field] = find_or_add_text(slots, starts, arena, count, buffer, first, last)
             tables[filled] = table
             filled += 1
         events += 1
         at = stop
 
 
-@inlined
-def _meaning(
+@jit_inline
+def _look_up_meaning(
     buffer: Bytes, start: int, stop: int, slots: Ints, starts: Ints, arena: Bytes, meaning: Ints, role: int
 ) -> int:
-    """What a word stands for in a role; negative if it isn't one of the vocabulary."""
-    number = slots[slot_of(slots, starts, arena, buffer, start, stop, hash_word(buffer, start, stop))]
+    """Look up the meaning of a word in a role; negative if it is not in the vocabulary."""
+    number = slots[find_slot(slots, starts, arena, buffer, start, stop, hash_word(buffer, start, stop))]
     return meaning[number, role] if number >= 0 else NO_WORD
 
 
-@compiled
-def _event(
+@jit
+def _read_event(
     buffer: Bytes,
     at: int,
     end: int,
@@ -114,7 +115,7 @@ def _event(
     row: int,
     spans: Ints,
 ) -> tuple[int, int]:
-    """One event: where it ends, and its table if it is one that is read."""
+    """Read an event: return where it ends, and its table if it is one that is read."""
     for field in range(ints.shape[1]):
         ints[row, field] = NULL
     for i in range(spans.size):
@@ -128,26 +129,26 @@ def _event(
         value = skip_key(buffer, at, end)
         if value < 0:
             return value, _NOT_READ
-        key = _meaning(buffer, start, _key_end(buffer, value), slots, starts, arena, meaning, KEY)
+        key = _look_up_meaning(buffer, start, _find_key_end(buffer, value), slots, starts, arena, meaning, KEY_ROLE)
         at = value
         if key == _PH:
             instant = at + 1 < end and buffer[at + 1] == _INSTANT
             known = at + 2 < end and (buffer[at + 1] == _COMPLETE or instant)
             complete = known and buffer[at + 2] == _QUOTE
-            at = _string(buffer, at, end)
+            at = _skip_ascii_string(buffer, at, end)
             if at >= 0 and not complete:
-                return skip_members(buffer, at, end, _PH_WORD, _PH_MASK), _NOT_READ
+                return skip_rest_of_object(buffer, at, end, _PH_WORD, _PH_MASK), _NOT_READ
         elif key == _CAT:
-            at = _string(buffer, at, end)
+            at = _skip_ascii_string(buffer, at, end)
             if at < 0:
                 return at, _NOT_READ
-            table = _meaning(buffer, value + 1, at - 1, slots, starts, arena, meaning, CATEGORY)
+            table = _look_up_meaning(buffer, value + 1, at - 1, slots, starts, arena, meaning, CATEGORY_ROLE)
             if table < 0:
-                return skip_members(buffer, at, end, _CAT_WORD, _CAT_MASK), _NOT_READ
+                return skip_rest_of_object(buffer, at, end, _CAT_WORD, _CAT_MASK), _NOT_READ
         elif key < 0:
             at = skip_value(buffer, at, end)
         elif key == _NAME:
-            at = _string(buffer, at, end)
+            at = _skip_ascii_string(buffer, at, end)
             spans[2 * _NAME_FIELD], spans[2 * _NAME_FIELD + 1] = value + 1, at - 1
         elif key == _PID:
             at = read_int(buffer, at, end, ints, row, _PID_FIELD)
@@ -161,12 +162,12 @@ def _event(
             return UNUSUAL, _NOT_READ
         else:
             has_args = True
-            at = _arguments(buffer, at, end, slots, starts, arena, meaning, ints, row, spans)
+            at = _read_arguments(buffer, at, end, slots, starts, arena, meaning, ints, row, spans)
         if at < 0:
             return at, _NOT_READ
         at = skip_space(buffer, at, end)
         if at >= end:
-            return MORE, _NOT_READ
+            return NEEDS_MORE, _NOT_READ
         if buffer[at] == _CLOSE:
             if complete and table != _NOT_READ and spans[2 * _NAME_FIELD] < 0:
                 return UNUSUAL, _NOT_READ
@@ -176,11 +177,11 @@ def _event(
         if buffer[at] != _COMMA:
             return UNUSUAL, _NOT_READ
         at = skip_space(buffer, at + 1, end)
-    return MORE, _NOT_READ
+    return NEEDS_MORE, _NOT_READ
 
 
-@compiled
-def _arguments(
+@jit
+def _read_arguments(
     buffer: Bytes,
     at: int,
     end: int,
@@ -192,7 +193,7 @@ def _arguments(
     row: int,
     spans: Ints,
 ) -> int:
-    """The object of an event's arguments."""
+    """Read the object of an event's arguments."""
     if buffer[at] != _OPEN:
         return UNUSUAL
     at = skip_space(buffer, at + 1, end)
@@ -203,7 +204,9 @@ def _arguments(
         value = skip_key(buffer, at, end)
         if value < 0:
             return value
-        argument = _meaning(buffer, start, _key_end(buffer, value), slots, starts, arena, meaning, ARGUMENT)
+        argument = _look_up_meaning(
+            buffer, start, _find_key_end(buffer, value), slots, starts, arena, meaning, ARGUMENT_ROLE
+        )
         at = value
         if argument < 0:
             at = skip_value(buffer, at, end)
@@ -213,31 +216,31 @@ def _arguments(
             field = argument - _TEXT if argument < _RAW else argument - _RAW
             null = buffer[at] == _NULL_WORD
             quoted = argument < _RAW and not null
-            at = _string(buffer, at, end) if quoted else skip_value(buffer, at, end)
+            at = _skip_ascii_string(buffer, at, end) if quoted else skip_value(buffer, at, end)
             spans[2 * field] = -1 if null else value + quoted
             spans[2 * field + 1] = at - quoted
         if at < 0:
             return at
         at = skip_space(buffer, at, end)
         if at >= end:
-            return MORE
+            return NEEDS_MORE
         if buffer[at] == _CLOSE:
             return at + 1
         if buffer[at] != _COMMA:
             return UNUSUAL
         at = skip_space(buffer, at + 1, end)
-    return MORE
+    return NEEDS_MORE
 
 
-@inlined
-def _key_end(buffer: Bytes, value: int) -> int:
-    """The closing quote of the key in front of a value."""
+@jit_inline
+def _find_key_end(buffer: Bytes, value: int) -> int:
+    """Find the closing quote of the key before a value."""
     at = value - 1
     while buffer[at] != _QUOTE:
         at -= 1
     return at
 
 
-@inlined
-def _string(buffer: Bytes, at: int, end: int) -> int:
+@jit_inline
+def _skip_ascii_string(buffer: Bytes, at: int, end: int) -> int:
     return skip_plain_string(buffer, at, end) if buffer[at] == _QUOTE else UNUSUAL

@@ -1,4 +1,4 @@
-"""Object code to functions, by llvmlite."""
+"""Link object code to callable functions, by llvmlite."""
 
 from ctypes import CFUNCTYPE, c_int64
 from dataclasses import dataclass
@@ -8,28 +8,28 @@ import llvmlite.binding as llvm
 import numpy as np
 from numpy.ctypeslib import ndpointer
 
-BYTES, INT8S, INTS = (ndpointer(kind, flags="C_CONTIGUOUS") for kind in (np.uint8, np.int8, np.int64))
+BYTE_ARRAY, INT8_ARRAY, INT_ARRAY = (ndpointer(kind, flags="C_CONTIGUOUS") for kind in (np.uint8, np.int8, np.int64))
 
 ENTRIES: dict[str, tuple[Any, ...]] = {
-    "skip_value": (BYTES, c_int64, c_int64),
+    "skip_value": (BYTE_ARRAY, c_int64, c_int64),
     "scan": (
-        *(BYTES, INTS),
-        *(INTS, c_int64, INTS, BYTES, INTS),
-        *(INTS, c_int64, INTS, BYTES, c_int64, INTS),
-        *(INT8S, INTS, INTS, INTS),
+        *(BYTE_ARRAY, INT_ARRAY),
+        *(INT_ARRAY, c_int64, INT_ARRAY, BYTE_ARRAY, INT_ARRAY),
+        *(INT_ARRAY, c_int64, INT_ARRAY, BYTE_ARRAY, c_int64, INT_ARRAY),
+        *(INT8_ARRAY, INT_ARRAY, INT_ARRAY, INT_ARRAY),
     ),
-    "transposed": (INTS, c_int64, INTS, c_int64, INTS, c_int64, INTS),
-    "fill_slots": (INTS, c_int64, INTS, BYTES, c_int64, c_int64),
+    "transposed": (INT_ARRAY, c_int64, INT_ARRAY, c_int64, INT_ARRAY, c_int64, INT_ARRAY),
+    "fill_slots": (INT_ARRAY, c_int64, INT_ARRAY, BYTE_ARRAY, c_int64, c_int64),
 }
-"""The functions' parameters; an array is an address, and its length follows where that isn't known. All give int64."""
+"""Parameters of the functions; an array is an address, followed by its length where unknown. All return int64."""
 
 
 @dataclass(frozen=True, slots=True)
-class Loops:
-    """The functions, as :mod:`entries` describes them; they release the interpreter's lock.
+class CompiledLoops:
+    """The functions, as described by :mod:`entries`; they release the GIL.
 
     Attributes:
-        owners: What the machine code lives in.
+        owners: The objects that own the machine code.
     """
 
     skip_value: Any
@@ -39,8 +39,8 @@ class Loops:
     owners: tuple[Any, ...]
 
 
-def machine() -> Any:
-    """This machine, for LLVM."""
+def create_machine() -> Any:
+    """Create LLVM's target machine for this computer."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_default_triple()
@@ -49,20 +49,20 @@ def machine() -> Any:
 
 
 def processor() -> tuple[str, str]:
-    """Its name and what it can do."""
+    """Return the processor's name and features."""
     return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
 
 
-def link(code: bytes) -> Loops:
-    """The functions in an object file.
+def link_loops(code: bytes) -> CompiledLoops:
+    """Link the functions of an object file.
 
     Raises:
-        RuntimeError: It is none, or one of them is missing or needs what isn't there.
+        RuntimeError: It is not one, or a function is missing or needs a missing symbol.
     """
-    jit = llvm.create_lljit_compiler(machine(), use_jit_link=True)
+    jit = llvm.create_lljit_compiler(create_machine(), use_jit_link=True)
     builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
     for name in ENTRIES:
         builder.export_symbol(name)
     library = builder.link(jit, "tracekit")
     functions = {name: CFUNCTYPE(c_int64, *kinds)(library[name]) for name, kinds in ENTRIES.items()}
-    return Loops(**functions, owners=(library, jit))
+    return CompiledLoops(**functions, owners=(library, jit))

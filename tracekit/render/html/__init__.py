@@ -1,6 +1,6 @@
-"""The report, or a comparison, as one HTML file that needs nothing from elsewhere."""
+"""Render the report or a comparison as one self-contained HTML file."""
 
-from tracekit.render.html.comparison import comparison_page
-from tracekit.render.html.page import page
+from tracekit.render.html.comparison import render_comparison_page
+from tracekit.render.html.page import render_page
 
-__all__ = ["comparison_page", "page"]
+__all__ = ["render_comparison_page", "render_page"]

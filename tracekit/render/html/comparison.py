@@ -1,36 +1,44 @@
-"""A comparison as a self-contained page."""
+"""Render a comparison as a self-contained HTML page."""
 
 from markupsafe import Markup
 
-from tracekit.render.compare import difference, differences, doubts, only, part, work_done, worth
-from tracekit.render.html.environment import asset, environment, script_source
+from tracekit.render.compare import (
+    describe_step_change,
+    describe_work_change,
+    find_comparison_warnings,
+    format_step_share,
+    list_run_differences,
+    name_unmatched_kernels,
+    select_large_changes,
+)
+from tracekit.render.html.environment import get_environment, hash_script, read_asset
 from tracekit.reporting.comparison import Comparison
 
 
-def comparison_page(comparison: Comparison, top: int) -> str:
-    """Two runs side by side as HTML, which asks nobody for anything.
+def render_comparison_page(comparison: Comparison, top: int) -> str:
+    """Render two runs side by side as HTML that makes no network requests.
 
     Args:
         comparison: The two runs.
-        top: How many kernels to show of those in both, of the new and of the vanished ones.
+        top: Number of kernels to show in each of the tables of matched, new and vanished kernels.
     """
-    script = asset("compare.js")
+    script = read_asset("compare.js")
     return (
-        environment()
+        get_environment()
         .get_template("compare.html")
         .render(
             comparison=comparison,
-            difference=difference(comparison),
-            done=work_done(comparison),
-            differences=list(differences(comparison)),
-            doubts=list(doubts(comparison)),
-            part=part,
-            only=only,
-            changes=worth(comparison),
+            difference=describe_step_change(comparison),
+            done=describe_work_change(comparison),
+            differences=list(list_run_differences(comparison)),
+            doubts=list(find_comparison_warnings(comparison)),
+            part=format_step_share,
+            only=name_unmatched_kernels,
+            changes=select_large_changes(comparison),
             longest=max(side.high_us or side.step_time_us for side in (comparison.a, comparison.b)),
             top=top,
-            style=Markup(asset("style.css")),
+            style=Markup(read_asset("style.css")),
             script=Markup(script),
-            script_source=script_source(script.encode()),
+            script_source=hash_script(script.encode()),
         )
     )

@@ -1,4 +1,4 @@
-"""What every page is made with: templates, their filters, and files to put in them."""
+"""Jinja environment of all pages: templates, filters and embedded files."""
 
 import base64
 import hashlib
@@ -8,18 +8,27 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from tracekit.render.colours import colour
-from tracekit.render.costs import told
-from tracekit.render.words import place_named
-from tracekit.units import change, digits, dollars, duration, interval, kernel_title, percent, shorten
+from tracekit.format import (
+    format_change,
+    format_dollars,
+    format_duration,
+    format_interval,
+    format_number,
+    format_percent,
+    shorten,
+    shorten_kernel_name,
+)
+from tracekit.render.colours import get_family_colour
+from tracekit.render.costs import describe_batch
+from tracekit.render.sentences import name_place
 
-LONGEST = 60
-"""Of a name beside a figure; pointing at it shows the rest."""
+MAX_NAME_CHARS = 60
+"""Maximum length of a name in a table; a tooltip shows the full name."""
 
 
 @cache
-def environment() -> Environment:
-    """Templates that escape whatever is put in them."""
+def get_environment() -> Environment:
+    """Return the Jinja environment; its templates escape all values."""
     made = Environment(
         loader=PackageLoader("tracekit.render.html"),
         autoescape=True,
@@ -28,26 +37,26 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     formats: dict[str, Any] = {
-        "change": change,
-        "duration": duration,
-        "digits": digits,
-        "dollars": dollars,
-        "percent": percent,
-        "colour": colour,
-        "place": place_named,
-        "told": told,
+        "change": format_change,
+        "duration": format_duration,
+        "digits": format_number,
+        "dollars": format_dollars,
+        "percent": format_percent,
+        "colour": get_family_colour,
+        "place": name_place,
+        "told": describe_batch,
     }
-    made.filters.update(formats, shorten=lambda text, width=LONGEST: shorten(kernel_title(text), width))
-    made.globals.update(interval=interval)
+    made.filters.update(formats, shorten=lambda text, width=MAX_NAME_CHARS: shorten(shorten_kernel_name(text), width))
+    made.globals.update(interval=format_interval)
     return made
 
 
-def asset(name: str) -> str:
-    """A file that lies beside the templates."""
+def read_asset(name: str) -> str:
+    """Read a file from the templates folder."""
     return (files("tracekit.render.html") / "templates" / name).read_text(encoding="utf-8")
 
 
-def script_source(script: bytes) -> str:
-    """How a content security policy names an inline script."""
+def hash_script(script: bytes) -> str:
+    """Return the content-security-policy source of an inline script: its SHA-256 hash."""
     digest = base64.b64encode(hashlib.sha256(script).digest()).decode()
     return f"'sha256-{digest}'"

@@ -1,86 +1,88 @@
-"""One self-contained page: templates, style, scripts and data in a single file."""
+"""Render the report as one self-contained page: templates, style, scripts and data in a single file."""
 
 import msgspec
 from markupsafe import Markup
 
-from predictors.machine import ABOVE_BOOST
-from tracekit.render import edits, figures
-from tracekit.render.colours import colour
-from tracekit.render.findings import grouped
-from tracekit.render.html.environment import asset, environment, script_source
-from tracekit.render.html.rows import kernel_rows
-from tracekit.render.words import (
-    gpus_named,
-    headline,
-    larger_steps,
-    measured_steps,
-    notes,
-    once,
-    speed_lines,
-    target_named,
+from predictors.hardware import GEFORCE_CLOCK_FACTOR
+from tracekit.render import figures, what_if_rows
+from tracekit.render.colours import get_family_colour
+from tracekit.render.findings import group_findings
+from tracekit.render.html.environment import get_environment, hash_script, read_asset
+from tracekit.render.html.rows import build_kernel_rows
+from tracekit.render.sentences import (
+    build_headline,
+    collect_notes,
+    describe_speeds,
+    describe_step_samples,
+    format_step_count,
+    merge_target_notes,
+    name_gpus,
+    name_target,
 )
 from tracekit.reporting.model import Report
-from tracekit.reporting.sections.bars import families
-from tracekit.reporting.tables import COLLECTIVES, KERNEL_TIMES, LAWS, MODULES, PREDICTED, RANKS
-from tracekit.schema import Table
+from tracekit.reporting.sections.bars import list_parts
+from tracekit.reporting.tables import COLLECTIVES, KERNEL_TIMES, LAWS, MODULES, RANKS, TARGET_COLUMN_MEANINGS
+from tracekit.schema import TableSchema
 
-CHARTS = ("roofline", "speeds", "steps")
+CHART_NAMES = ("roofline", "speeds", "steps")
 MOST_RANKS = 16
 MOST_MODULES = 300
 
 
-def page(report: Report) -> str:
-    """The report as HTML: opens from a file, asks nobody for anything, and stays under 10 MB whatever the trace.
+def render_page(report: Report) -> str:
+    """Render the report as HTML that opens from a file, makes no network requests and stays under 10 MB.
 
     Args:
-        report: With or without predictions.
+        report: A report with or without predictions.
     """
     from plotly.offline import get_plotlyjs
 
-    kernels, omitted = kernel_rows(report)
+    kernels, omitted = build_kernel_rows(report)
     data = {
         "gpus": [target.label for target in report.targets],
-        "colours": {kernel.family: colour(kernel.family) for kernel in report.kernels},
+        "colours": {kernel.family: get_family_colour(kernel.family) for kernel in report.kernels},
         "kernels": kernels,
-        "figures": {name: figures.spec(report, name) for name in CHARTS},
+        "figures": {name: figures.build_figure(report, name) for name in CHART_NAMES},
     }
-    scripts = [get_plotlyjs(), asset("page.js")]
+    scripts = [get_plotlyjs(), read_asset("page.js")]
     return (
-        environment()
+        get_environment()
         .get_template("page.html")
         .render(
             report=report,
             MOST_RANKS=MOST_RANKS,
             MOST_MODULES=MOST_MODULES,
-            headline=headline(report),
-            findings=grouped(report.findings),
-            edits=list(edits.rows(report)),
-            edit_headings=edits.headings(report),
-            notes=notes(report),
-            families=families(report.bars),
-            larger_steps=list(once(report, larger_steps)),
-            speeds=list(speed_lines(report)),
+            headline=build_headline(report),
+            findings=group_findings(report.findings),
+            edits=list(what_if_rows.build_edit_rows(report)),
+            edit_headings=what_if_rows.list_headings(report),
+            notes=collect_notes(report),
+            families=list_parts(report.bars),
+            larger_steps=list(merge_target_notes(report, describe_step_samples)),
+            speeds=list(describe_speeds(report)),
             omitted=omitted,
-            drawn_pct=sum(kernel.share for kernel in figures.on_roofline(report)),
-            smallest_pct=figures.SMALLEST_SHARE,
-            above_boost_pct=100 * (ABOVE_BOOST - 1),
-            gpus_named=gpus_named,
-            target_named=target_named,
-            measured_steps=measured_steps,
-            style=Markup(asset("style.css")),
-            data=_embedded(data),
+            drawn_pct=sum(kernel.share for kernel in figures.select_roofline_kernels(report)),
+            smallest_pct=figures.MIN_BUBBLE_SHARE_PCT,
+            above_boost_pct=100 * (GEFORCE_CLOCK_FACTOR - 1),
+            gpus_named=name_gpus,
+            target_named=name_target,
+            measured_steps=format_step_count,
+            style=Markup(read_asset("style.css")),
+            data=_embed_json(data),
             scripts=[Markup(script) for script in scripts],
-            script_sources=" ".join(script_source(script.encode()) for script in scripts),
-            columns={table.name: _meanings(table) for table in (KERNEL_TIMES, MODULES, COLLECTIVES, RANKS, LAWS)}
-            | {"predicted": PREDICTED},
+            script_sources=" ".join(hash_script(script.encode()) for script in scripts),
+            columns={
+                table.name: _collect_column_docs(table) for table in (KERNEL_TIMES, MODULES, COLLECTIVES, RANKS, LAWS)
+            }
+            | {"predicted": TARGET_COLUMN_MEANINGS},
         )
     )
 
 
-def _meanings(table: Table) -> dict[str, str]:
+def _collect_column_docs(table: TableSchema) -> dict[str, str]:
     return {column.name: column.doc for column in table.columns}
 
 
-def _embedded(data: object) -> Markup:
-    """JSON that can't end the script element it stands in."""
+def _embed_json(data: object) -> Markup:
+    """Encode data as JSON that can't close the script element around it."""
     return Markup(msgspec.json.encode(data).decode().replace("<", "\\u003c"))

@@ -1,41 +1,41 @@
-"""The kernel table as the page's script takes it."""
+"""Kernel rows for the page's script."""
 
 from typing import Any
 
 import msgspec
 
+from tracekit.format import format_shape, shorten
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.kernels import KernelTime
-from tracekit.units import shape, shorten
 
-ROWS = 2000
-"""Most kernels in a page."""
-ROWS_BYTES = 3_000_000
-"""Most bytes that they may take: templates make names of kilobytes."""
-LONGEST_NAME = 1000
-LONGEST_SHAPE = 300
+MAX_ROWS = 2000
+"""Maximum number of kernels in a page."""
+MAX_ROWS_BYTES = 3_000_000
+"""Maximum size of the rows in bytes: C++ templates can make kernel names of kilobytes."""
+MAX_NAME_CHARS = 1000
+MAX_SHAPE_CHARS = 300
 
 
-def kernel_rows(report: Report) -> tuple[list[list[Any]], int]:
-    """The kernels with most time as lists, and how many are left out."""
+def build_kernel_rows(report: Report) -> tuple[list[list[Any]], int]:
+    """Return the kernels with most time as lists, and the number of kernels left out."""
     rows: list[list[Any]] = []
     size = 0
-    for kernel in report.kernels[:ROWS]:
-        row = _row(kernel)
+    for kernel in report.kernels[:MAX_ROWS]:
+        row = _build_row(kernel)
         size += len(msgspec.json.encode(row))
-        if size > ROWS_BYTES:
+        if size > MAX_ROWS_BYTES:
             break
         rows.append(row)
     return rows, len(report.kernels) - len(rows)
 
 
-def _row(kernel: KernelTime) -> list[Any]:
+def _build_row(kernel: KernelTime) -> list[Any]:
     return [
         kernel.family,
         kernel.op or "",
         kernel.dtype or "",
-        shorten(shape(kernel.shape), LONGEST_SHAPE),
-        shorten(kernel.name, LONGEST_NAME),
+        shorten(format_shape(kernel.shape), MAX_SHAPE_CHARS),
+        shorten(kernel.name, MAX_NAME_CHARS),
         kernel.count,
         kernel.time_us,
         kernel.share,

@@ -1,5 +1,5 @@
-"""Timelines for Perfetto and chrome://tracing, in the profiler's own dialect."""
+"""Timelines for Perfetto and chrome://tracing, in the PyTorch profiler's format."""
 
-from tracekit.render.perfetto.document import document
+from tracekit.render.perfetto.document import render_timeline
 
-__all__ = ["document"]
+__all__ = ["render_timeline"]

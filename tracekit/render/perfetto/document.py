@@ -1,4 +1,4 @@
-"""The measured and the predicted timelines side by side, as one trace file."""
+"""Write the measured and predicted timelines side by side as one trace file."""
 
 import gzip
 import io
@@ -9,45 +9,45 @@ from importlib.metadata import version
 import msgspec
 import polars as pl
 
+from tracekit.analysis.critical_path import compute_critical_path
+from tracekit.analysis.idle import attribute_idle_time
 from tracekit.prediction import Prediction
 from tracekit.render.perfetto import events, tracks
 from tracekit.render.perfetto.lane import Lane
-from tracekit.replay.critical import critical_path
-from tracekit.replay.engine import Timeline, measured, replay
-from tracekit.replay.idle import attribute
-from tracekit.replay.run import Run, whole_ns
+from tracekit.replay.engine import Timeline, build_measured_timeline, replay
+from tracekit.run import MeasuredRun, round_to_ns
 
-BLOCK = 100
-"""Process numbers that a rank takes."""
-HOST = 50
-"""Offset of a timeline's CPU threads from its GPU."""
+PIDS_PER_RANK = 100
+"""Process ids reserved for each rank: one per timeline and its CPU threads."""
+HOST_PID_OFFSET = 50
+"""Offset from the process id of a timeline's GPU to that of its CPU threads."""
 GZIP_LEVEL = 6
 
 
-def document(run: Run, targets: Sequence[Prediction] = (), *, compress: bool = True) -> bytes:
-    """A trace with a process per rank and GPU, measured first, and a thread per stream.
+def render_timeline(run: MeasuredRun, targets: Sequence[Prediction] = (), *, compress: bool = True) -> bytes:
+    """Return a trace with one process per rank and GPU, measured first, and one thread per stream.
 
-    Beside the kernels, copies and CPU calls of the chosen steps, each timeline has the critical path as a thread and
-    as flows between its kernels, idle time by cause as another, and the kernels' share of the roofline as a counter.
-    CPU threads are there for a run of one rank.
+    Each timeline contains the kernels, copies and CPU calls of the chosen steps. The critical path is a thread of its
+    own, with flow arrows between its kernels. Idle time by cause is another thread, and the kernels' utilization of the
+    roofline is a counter. CPU threads are drawn only for a run of one rank.
 
     Args:
         run: The measured run.
-        targets: Its predictions.
-        compress: Whether to gzip it.
+        targets: The predictions from this run.
+        compress: Compress the trace with gzip.
     """
     buffer = io.BytesIO()
     if compress:
         with gzip.GzipFile(fileobj=buffer, mode="wb", compresslevel=GZIP_LEVEL, mtime=0) as file:
-            file.writelines(_pieces(run, targets))
+            file.writelines(_generate_json(run, targets))
     else:
-        buffer.writelines(_pieces(run, targets))
+        buffer.writelines(_generate_json(run, targets))
     return buffer.getvalue()
 
 
-def _pieces(run: Run, targets: Sequence[Prediction]) -> Iterator[bytes]:
-    """The file from its beginning to its end, timeline by timeline: text is twenty times what it packs to."""
-    names = [_here(run), *(target.target.gpu.name for target in targets)]
+def _generate_json(run: MeasuredRun, targets: Sequence[Prediction]) -> Iterator[bytes]:
+    """Yield the file's bytes timeline by timeline: the uncompressed text is 20 times the compressed size."""
+    names = [_name_source_gpu(run), *(target.target.gpu.name for target in targets)]
     head = {
         "schemaVersion": 1,
         "deviceProperties": [{"id": place, "name": name} for place, name in enumerate(names)],
@@ -56,38 +56,46 @@ def _pieces(run: Run, targets: Sequence[Prediction]) -> Iterator[bytes]:
     }
     yield msgspec.json.encode(head)[:-1] + b',"traceEvents":['
     separator = b"\n"
-    for lane in _lanes(run, targets):
-        for rows in filter(None, _events(lane)):
+    for lane in _build_lanes(run, targets):
+        for rows in filter(None, _encode_lane(lane)):
             yield separator + rows
             separator = b",\n"
     yield b"\n]}\n"
 
 
-def _lanes(run: Run, targets: Sequence[Prediction]) -> Iterator[Lane]:
-    """Every timeline, shifted so that all begin the chosen steps at the same moment."""
-    time_us, bound_us = run.kernels["dur_ns"] / 1e3, _bounds(run)
-    yield Lane(0, "measured", _here(run), run, *_analysed(run, measured(run.graph)), time_us, bound_us)
+def _build_lanes(run: MeasuredRun, targets: Sequence[Prediction]) -> Iterator[Lane]:
+    """Yield every timeline, shifted so that all start the chosen steps at the same time."""
+    time_us, bound_us = run.kernels["dur_ns"] / 1e3, _compute_bounds(run)
+    yield Lane(
+        0,
+        "measured",
+        _name_source_gpu(run),
+        run,
+        *_analyse_timeline(run, build_measured_timeline(run.graph)),
+        time_us,
+        bound_us,
+    )
     for place, target in enumerate(targets, 1):
-        there = replace(target.run, chosen=run.chosen)
-        time_us, bound_us = target.replayed["time_us"], target.replayed["bound_us"]
-        durations = whole_ns(time_us.to_numpy() * 1e3, "kernels")
-        analysed = _analysed(there, replay(there.graph, durations))
+        there = replace(target.run, chosen_steps=run.chosen_steps)
+        time_us, bound_us = target.replayed_kernels["time_us"], target.replayed_kernels["bound_us"]
+        durations = round_to_ns(time_us.to_numpy() * 1e3, "kernels")
+        analysed = _analyse_timeline(there, replay(there.graph, durations))
         label = f"predicted on {target.label}{', all stages on one GPU' if target.pipeline else ''}"
         yield Lane(place, label, target.target.gpu.name, there, *analysed, time_us, bound_us)
 
 
-def _analysed(run: Run, timeline: Timeline) -> tuple[Timeline, pl.DataFrame, pl.DataFrame, int]:
-    """A timeline with its critical path, the causes of its idle time and its first moment."""
-    path = critical_path(run, timeline).pieces
-    causes = tracks.main_causes(attribute(run, timeline).pieces)
-    return timeline, path, causes, tracks.begin_ns(run, timeline, path)
+def _analyse_timeline(run: MeasuredRun, timeline: Timeline) -> tuple[Timeline, pl.DataFrame, pl.DataFrame, int]:
+    """Return a timeline with its critical path, its main idle causes and its start in ns."""
+    path = compute_critical_path(run, timeline).segments
+    causes = tracks.find_main_causes(attribute_idle_time(run, timeline).segments)
+    return timeline, path, causes, tracks.find_begin_ns(run, timeline, path)
 
 
-def _here(run: Run) -> str:
+def _name_source_gpu(run: MeasuredRun) -> str:
     return run.gpu.name if run.gpu else "GPU not recorded"
 
 
-def _bounds(run: Run) -> pl.Series:
+def _compute_bounds(run: MeasuredRun) -> pl.Series:
     if run.gpu is None:
         return pl.Series("bound_us", [None] * run.kernels.height, dtype=pl.Float64)
     import predictors
@@ -95,20 +103,28 @@ def _bounds(run: Run) -> pl.Series:
     return predictors.predict(run.kernels, run.gpu)["bound_us"]
 
 
-def _events(lane: Lane) -> Iterator[bytes]:
+def _encode_lane(lane: Lane) -> Iterator[bytes]:
     run = lane.run
-    for rank in tracks.ranks(run):
-        pid = BLOCK * rank + lane.place
-        said = f"rank {rank}: {lane.label}" if len(tracks.ranks(run)) > 1 or run.trace.rank is not None else lane.label
-        yield events.process(pid, f"{said} ({lane.gpu_name})", pid)
-        yield events.thread(pid, tracks.CRITICAL, "critical path", -2)
-        yield events.thread(pid, tracks.IDLE, "GPU idle", -1)
-        yield events.slices(tracks.kernels(lane, rank).with_columns(pid=pl.lit(pid)))
-        yield events.slices(tracks.idle(lane, rank).with_columns(pid=pl.lit(pid)))
-        yield events.counter(tracks.roofline(lane, rank).with_columns(pid=pl.lit(pid)), "% of roofline")
-    if len(tracks.ranks(run)) == 1:
-        yield events.process(pid + HOST, f"CPU, {said}", pid)
-        yield events.slices(tracks.calls(lane).with_columns(pid=pl.lit(pid + HOST)))
-    path = tracks.critical(lane).with_columns(pid=pl.lit(BLOCK * tracks.ranks(run)[0] + lane.place))
-    yield events.slices(path)
-    yield events.flows(tracks.critical_kernels(lane, BLOCK), "critical path", lane.place)
+    for rank in tracks.list_ranks(run):
+        pid = PIDS_PER_RANK * rank + lane.index
+        said = (
+            f"rank {rank}: {lane.label}"
+            if len(tracks.list_ranks(run)) > 1 or run.trace.rank is not None
+            else lane.label
+        )
+        yield events.encode_process(pid, f"{said} ({lane.gpu_name})", pid)
+        yield events.encode_thread(pid, tracks.CRITICAL_PATH_TID, "critical path", -2)
+        yield events.encode_thread(pid, tracks.IDLE_TID, "GPU idle", -1)
+        yield events.encode_slices(tracks.build_kernel_slices(lane, rank).with_columns(pid=pl.lit(pid)))
+        yield events.encode_slices(tracks.build_idle_slices(lane, rank).with_columns(pid=pl.lit(pid)))
+        yield events.encode_counter(
+            tracks.build_roofline_counter(lane, rank).with_columns(pid=pl.lit(pid)), "% of roofline"
+        )
+    if len(tracks.list_ranks(run)) == 1:
+        yield events.encode_process(pid + HOST_PID_OFFSET, f"CPU, {said}", pid)
+        yield events.encode_slices(tracks.build_call_slices(lane).with_columns(pid=pl.lit(pid + HOST_PID_OFFSET)))
+    path = tracks.build_critical_path_slices(lane).with_columns(
+        pid=pl.lit(PIDS_PER_RANK * tracks.list_ranks(run)[0] + lane.index)
+    )
+    yield events.encode_slices(path)
+    yield events.encode_flows(tracks.find_critical_kernels(lane, PIDS_PER_RANK), "critical path", lane.index)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from tracekit.replay.engine import Timeline
-from tracekit.replay.run import Run
+from tracekit.run import MeasuredRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,25 +13,25 @@ class Lane:
     """One timeline to draw.
 
     Attributes:
-        place: 0 for the measured one, then the targets in order.
-        label: ``measured``, or on what it is predicted.
-        gpu_name: Full name of its GPU.
-        run: The run that it is a timeline of: a predicted one also has the kernels that a layout adds.
-        timeline: Start and end of everything.
-        path: Its critical path, piece by piece.
-        idle: Each kernel that the GPU stood idle before, with the ``cause`` of most of that.
-        origin_ns: The moment to draw at 0.
-        time_us: What each kernel takes.
-        bound_us: The least that it could take there; null where that isn't known.
+        index: 0 for the measured timeline; the targets follow in order.
+        label: ``measured``, or ``predicted on`` and the target.
+        gpu_name: Full name of the GPU.
+        run: The run of this timeline; a predicted run also has the kernels that a layout inserts.
+        timeline: Start and end of each node.
+        critical_path: Pieces of the critical path in order.
+        idle_causes: Each kernel that follows GPU idle time, with the ``cause`` of most of that time.
+        origin_ns: The time to draw at 0.
+        time_us: Time of each kernel.
+        bound_us: Roofline time of each kernel on this GPU; null where unknown.
     """
 
-    place: int
+    index: int
     label: str
     gpu_name: str
-    run: Run
+    run: MeasuredRun
     timeline: Timeline
-    path: pl.DataFrame
-    idle: pl.DataFrame
+    critical_path: pl.DataFrame
+    idle_causes: pl.DataFrame
     origin_ns: int
     time_us: pl.Series
     bound_us: pl.Series

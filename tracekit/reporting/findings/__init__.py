@@ -1,53 +1,53 @@
-"""What holds the step back. To add a finding: one file with ``find(case)``, one line here."""
+"""Findings: what limits the step. To add one: a file with a function of a ``FindingContext``, and a line here."""
 
 from collections.abc import Callable, Iterator
 
 from tracekit.reporting.findings import (
     allocator,
     attention,
+    bottleneck,
     communication,
     data_loading,
+    faster_than_bound,
     fusion,
     graph_breaks,
-    host,
+    launch_bound,
     low_utilization,
     memory,
     older_attention,
     optimizer,
-    pageable,
+    pageable_copies,
     precision,
     small_collectives,
     stragglers,
     synchronisation,
-    target,
     tensor_cores,
     warmup,
-    work,
 )
-from tracekit.reporting.findings.case import Case
-from tracekit.reporting.findings.model import Finding
+from tracekit.reporting.findings.context import FindingContext
+from tracekit.reporting.findings.finding import Finding
 
-Find = Callable[[Case], Iterator[Finding]]
+FindingFunction = Callable[[FindingContext], Iterator[Finding]]
 
-FINDINGS: tuple[Find, ...] = (
-    host.find,
-    synchronisation.find,
-    data_loading.find,
-    allocator.find,
-    communication.find,
-    stragglers.find,
-    small_collectives.find,
-    precision.find,
-    tensor_cores.find,
-    low_utilization.find,
-    attention.find,
-    older_attention.find,
-    fusion.find,
-    optimizer.find,
-    pageable.find,
-    target.find,
-    memory.find,
-    graph_breaks.find,
-    warmup.find,
-    work.find,
+FINDINGS: tuple[FindingFunction, ...] = (
+    launch_bound.find_launch_bound,
+    synchronisation.find_synchronisation,
+    data_loading.find_data_loading,
+    allocator.find_allocator_calls,
+    communication.find_exposed_communication,
+    stragglers.find_straggler,
+    small_collectives.find_small_collectives,
+    precision.find_full_precision,
+    tensor_cores.find_missing_tensor_cores,
+    low_utilization.find_low_utilization,
+    attention.find_unfused_attention,
+    older_attention.find_older_attention,
+    fusion.find_unfused_chains,
+    optimizer.find_unfused_optimizer,
+    pageable_copies.find_pageable_copies,
+    bottleneck.find_bottlenecks,
+    memory.find_memory_limits,
+    graph_breaks.find_graph_breaks,
+    warmup.find_warmup_step,
+    faster_than_bound.find_faster_than_bound,
 )

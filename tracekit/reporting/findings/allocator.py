@@ -1,42 +1,42 @@
-"""Memory asked of the driver, which the caching allocator should have at hand."""
+"""Finding: GPU memory allocated from the driver instead of the caching allocator."""
 
 from collections.abc import Iterator
 from dataclasses import replace
 
 import polars as pl
 
-from tracekit.graph import spans
-from tracekit.replay.whatif import saving_us
-from tracekit.replay.whatif.cpu import share_within, times_factor
-from tracekit.reporting.findings.case import Case
-from tracekit.reporting.findings.model import Finding
+from tracekit.format import format_duration
+from tracekit.graph import host_spans
+from tracekit.reporting.findings.context import FindingContext
+from tracekit.reporting.findings.finding import Finding
 from tracekit.trace import RankTrace
-from tracekit.units import duration
+from tracekit.whatif import compute_saving_us
+from tracekit.whatif.host_work import compute_fraction_within, scale_lags
 
-ALLOCATES = r"^(cuda|hip)(Malloc|Free|MallocAsync|FreeAsync)$|^cu(MemCreate|MemMap|MemUnmap|MemRelease)$"
+ALLOCATOR_CALL_PATTERN = r"^(cuda|hip)(Malloc|Free|MallocAsync|FreeAsync)$|^cu(MemCreate|MemMap|MemUnmap|MemRelease)$"
 
 
-def find(case: Case) -> Iterator[Finding]:
-    """Fires if allocations of the driver that take no time save a hundredth of the step."""
-    run = case.run
-    calls = [_calls(rank) for rank in run.ranks]
+def find_allocator_calls(context: FindingContext) -> Iterator[Finding]:
+    """Find driver allocations whose removal saves at least 1 % of the step."""
+    run = context.run
+    calls = [_select_allocator_calls(rank) for rank in run.ranks]
     if not any(table.height for table in calls):
         return
-    inside = spans.of_rows(calls, run.ranks, run.graph.nodes, run.kernels)
-    graph = times_factor(run.graph, 1 - share_within(run.graph, inside))
-    saves_us = saving_us(run, replace(run, graph=graph))
-    if not case.worth(saves_us):
+    inside = host_spans.build_spans(calls, run.ranks, run.graph.nodes, run.kernels)
+    graph = scale_lags(run.graph, 1 - compute_fraction_within(run.graph, inside))
+    saves_us = compute_saving_us(run, replace(run, graph=graph))
+    if not context.is_worth_reporting(saves_us):
         return
-    made = case.of_steps(_calls)
-    takes_us = float(made["dur_ns"].sum()) / 1e3 / case.steps
+    made = context.select_in_steps(_select_allocator_calls)
+    takes_us = float(made["dur_ns"].sum()) / 1e3 / context.step_count
     yield Finding(
         kind="allocator",
-        title=f"Allocating and freeing GPU memory takes {duration(takes_us)} of a step.",
+        title=f"Allocating and freeing GPU memory takes {format_duration(takes_us)} of a step.",
         advice="Keep shapes the same; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; no torch.cuda.empty_cache().",
         saves_us=saves_us,
-        evidence=case.most_time(made, "calls"),
+        evidence=context.list_longest_spans(made, "calls"),
     )
 
 
-def _calls(rank: RankTrace) -> pl.DataFrame:
-    return rank.calls.filter(pl.col("name").str.contains(ALLOCATES))
+def _select_allocator_calls(rank: RankTrace) -> pl.DataFrame:
+    return rank.calls.filter(pl.col("name").str.contains(ALLOCATOR_CALL_PATTERN))

@@ -1,56 +1,70 @@
-"""Attention written as two GEMMs with a softmax between them, its matrix of scores in memory."""
+"""Finding: attention as two GEMMs with a softmax between them, with its score matrix in memory."""
 
 from collections.abc import Iterator
 
 import polars as pl
 
-from tracekit.reporting.findings.case import Case
-from tracekit.reporting.findings.model import Finding
-from tracekit.units import duration
+from tracekit.format import format_duration
+from tracekit.reporting.findings.context import FindingContext
+from tracekit.reporting.findings.finding import Finding
 
-LEAST_KEYS = 64
-SCORES = ("rows", "cols")
-"""What identifies a matrix of scores: all its rows (of every head of every sequence), and the keys."""
+MIN_KEYS = 64
+SCORE_MATRIX_COLUMNS = ("rows", "cols")
+"""Columns that identify a score matrix: its rows (of all heads of all sequences), and the keys."""
 
 
-def find(case: Case) -> Iterator[Finding]:
-    """Fires if one attention kernel in place of forward softmaxes and the GEMMs around them saves a hundredth."""
-    softmax, gemms = _parts(case.kernels)
-    if case.run.gpu is None or gemms.is_empty():
+def find_unfused_attention(context: FindingContext) -> Iterator[Finding]:
+    """Find forward softmaxes and their GEMMs, if one attention kernel instead saves at least 1 % of the step."""
+    softmax, gemms = _find_attention_kernels(context.kernels)
+    if context.run.gpu is None or gemms.is_empty():
         return
     parts = pl.concat([softmax, gemms], how="diagonal")
     nothing = pl.Series([0.0]).new_from_index(0, gemms.height)
-    saves_us = case.saving_us(parts, pl.concat([case.modelled_us(_fused(softmax)), nothing]))
-    if not case.worth(saves_us):
+    saves_us = context.compute_saving_us(
+        parts, pl.concat([context.predict_on_source_us(_make_fused_attention(softmax)), nothing])
+    )
+    if not context.is_worth_reporting(saves_us):
         return
     yield Finding(
         kind="unfused-attention",
-        title=f"Attention takes {duration(case.per_step(parts))} of a step as separate GEMMs and softmaxes.",
+        title=(
+            f"Attention takes {format_duration(context.sum_per_step_us(parts))} of a step as separate "
+            "GEMMs and softmaxes."
+        ),
         advice="torch.nn.functional.scaled_dot_product_attention (FlashAttention) never writes the scores to memory.",
         saves_us=saves_us,
-        evidence=case.evidence(parts),
+        evidence=context.list_evidence(parts),
     )
 
 
-def _parts(kernels: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Softmaxes over scores with the sizes of their attention, and the batched GEMMs around them."""
+def _find_attention_kernels(kernels: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the softmaxes over score matrices, with the sizes of their attention, and the batched GEMMs around them.
+
+    Shapes, with ``rows`` = batch x heads x queries::
+
+        QK^T: [batch x m, k] -> scores [rows, cols]      a GEMM whose output the softmax reads (n = cols)
+        softmax over cols
+        PV:   [rows, cols]   -> [batch x m, n]           a GEMM that reads the scores (k = cols)
+    """
     forward = kernels.filter(pl.col("phase") == "forward")
     gemms = forward.filter((pl.col("family") == "gemm") & (pl.col("batch") > 1)).drop("rows", "cols")
-    softmax = forward.filter((pl.col("family") == "softmax") & (pl.col("cols") >= LEAST_KEYS))
+    softmax = forward.filter((pl.col("family") == "softmax") & (pl.col("cols") >= MIN_KEYS))
     whole = pl.col("batch") * pl.col("m")
-    making = gemms.with_columns(rows=whole, cols="n").join(softmax, on=SCORES, how="semi")
+    making = gemms.with_columns(rows=whole, cols="n").join(softmax, on=SCORE_MATRIX_COLUMNS, how="semi")
     using = (
         gemms.with_columns(rows=whole, cols="k")
-        .join(making, on=SCORES, how="semi")
+        .join(making, on=SCORE_MATRIX_COLUMNS, how="semi")
         .join(making, on="kernel", how="anti")
     )
-    sizes = making.group_by(SCORES).agg(pl.col("batch", "m", "k", "dtype").first())
-    found = softmax.drop("batch", "m", "k", "dtype").join(sizes, on=SCORES, how="inner", maintain_order="left")
+    sizes = making.group_by(SCORE_MATRIX_COLUMNS).agg(pl.col("batch", "m", "k", "dtype").first())
+    found = softmax.drop("batch", "m", "k", "dtype").join(
+        sizes, on=SCORE_MATRIX_COLUMNS, how="inner", maintain_order="left"
+    )
     return found, pl.concat([making, using])
 
 
-def _fused(softmax: pl.DataFrame) -> pl.DataFrame:
-    """One attention per softmax; what it replaces is no bound for its time."""
+def _make_fused_attention(softmax: pl.DataFrame) -> pl.DataFrame:
+    """Return one attention kernel per softmax, without the replaced kernels' time as an upper bound."""
     return softmax.select(
         "dtype",
         family=pl.lit("attention"),

@@ -1,33 +1,33 @@
-"""The program waits for its next batch."""
+"""Finding: the program waits for its next batch."""
 
 from collections.abc import Iterator
 
 import polars as pl
 
-from tracekit.graph.spans import LOADS_DATA
-from tracekit.replay.whatif import prefetch
-from tracekit.reporting.findings.case import Case
-from tracekit.reporting.findings.model import Finding
+from tracekit.format import format_duration
+from tracekit.graph.host_spans import DATA_LOADER_RANGES
+from tracekit.reporting.findings.context import FindingContext
+from tracekit.reporting.findings.finding import Finding
 from tracekit.trace import RankTrace
-from tracekit.units import duration
+from tracekit.whatif import prefetch
 
 
-def find(case: Case) -> Iterator[Finding]:
-    """Fires if batches that are there at once save a hundredth of the step."""
-    saves_us = case.saved_by(prefetch)
-    if not case.worth(saves_us):
+def find_data_loading(context: FindingContext) -> Iterator[Finding]:
+    """Find data loading, if batches without loading time save at least 1 % of the step."""
+    saves_us = context.compute_edit_saving_us(prefetch)
+    if not context.is_worth_reporting(saves_us):
         return
-    loads = case.of_steps(_loads)
-    takes_us = float(loads["dur_ns"].sum()) / 1e3 / case.steps
+    loads = context.select_in_steps(_select_loader_spans)
+    takes_us = float(loads["dur_ns"].sum()) / 1e3 / context.step_count
     yield Finding(
         kind="data-loading",
-        title=f"Waiting for the data loader takes {duration(takes_us)} of a step.",
+        title=f"Waiting for the data loader takes {format_duration(takes_us)} of a step.",
         advice="DataLoader(num_workers=..., prefetch_factor=..., persistent_workers=True), or preprocess on the GPU.",
         saves_us=saves_us,
-        evidence=case.most_time(loads, "times"),
+        evidence=context.list_longest_spans(loads, "times"),
     )
 
 
-def _loads(rank: RankTrace) -> pl.DataFrame:
+def _select_loader_spans(rank: RankTrace) -> pl.DataFrame:
     spans = pl.concat(table.select("name", "ts_ns", "dur_ns") for table in (rank.ops, rank.annotations))
-    return spans.filter(pl.col("name").str.contains(LOADS_DATA))
+    return spans.filter(pl.col("name").str.contains(DATA_LOADER_RANGES))

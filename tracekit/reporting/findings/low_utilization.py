@@ -1,35 +1,38 @@
-"""GEMMs and convolutions far below their roofline."""
+"""Finding: GEMMs and convolutions far below their roofline."""
 
 from collections.abc import Iterator
 
 import polars as pl
 
-from tracekit.reporting.findings.case import Case
-from tracekit.reporting.findings.model import Finding
-from tracekit.units import duration, percent
+from tracekit.format import format_duration, format_percent
+from tracekit.reporting.findings.context import FindingContext
+from tracekit.reporting.findings.finding import Finding
 
-LOW = 0.3
-MUCH_TIME = 0.03
-FEW_WAVES = 3
+MAX_UTILIZATION = 0.3
+MIN_TIME_FRACTION = 0.03
+MAX_WAVES = 3
 
 
-def find(case: Case) -> Iterator[Finding]:
-    """Fires if those below 30 % of their roofline take 3 % of the step; the saving is what the roofline allows."""
-    if case.run.gpu is None:
+def find_low_utilization(context: FindingContext) -> Iterator[Finding]:
+    """Find GEMMs and convolutions below 30 % of their roofline, if they take at least 3 % of the step.
+
+    The saving assumes that they reach the roofline.
+    """
+    if context.run.gpu is None:
         return
     tensor = pl.col("family").is_in(["gemm", "conv"])
-    slow = case.kernels.filter(tensor & (pl.col("bound_us") < LOW * pl.col("time_us")))
-    if case.per_step(slow) < MUCH_TIME * case.step_time_us:
+    slow = context.kernels.filter(tensor & (pl.col("bound_us") < MAX_UTILIZATION * pl.col("time_us")))
+    if context.sum_per_step_us(slow) < MIN_TIME_FRACTION * context.step_time_us:
         return
-    saves_us = case.saving_us(slow, slow["bound_us"])
-    if not case.worth(saves_us):
+    saves_us = context.compute_saving_us(slow, slow["bound_us"])
+    if not context.is_worth_reporting(saves_us):
         return
     reached = 100 * float(slow["bound_us"].sum()) / float(slow["time_us"].sum())
-    waves = pl.col("blocks") / case.run.gpu.sms
+    waves = pl.col("blocks") / context.run.gpu.sms
     why = (
         pl.when(waves < 1)
-        .then(pl.format("{} blocks for " + str(case.run.gpu.sms) + " SMs", "blocks"))
-        .when((waves < FEW_WAVES) & (waves % 1 > 0))
+        .then(pl.format("{} blocks for " + str(context.run.gpu.sms) + " SMs", "blocks"))
+        .when((waves < MAX_WAVES) & (waves % 1 > 0))
         .then(pl.format("{} waves of blocks", waves.round(1)))
         .otherwise(pl.lit(""))
         .fill_null("")
@@ -37,10 +40,10 @@ def find(case: Case) -> Iterator[Finding]:
     yield Finding(
         kind="low-utilization",
         title=(
-            f"GEMMs and convolutions of {duration(case.per_step(slow))} per step reach only "
-            f"{percent(reached)} of what the GPU allows."
+            f"GEMMs and convolutions of {format_duration(context.sum_per_step_us(slow))} per step reach only "
+            f"{format_percent(reached)} of what the GPU allows."
         ),
         advice="They are too small or too thin to fill it: a larger batch, batched or grouped GEMMs, other layouts.",
         saves_us=saves_us,
-        evidence=case.evidence(slow, why),
+        evidence=context.list_evidence(slow, why),
     )

@@ -1,36 +1,36 @@
-"""Optimizer steps of many passes over the parameters, where a fused one makes one."""
+"""Finding: optimizer steps that read and write the parameters many times, where a fused one does so once."""
 
 from collections.abc import Iterator
 
 import polars as pl
 
-from tracekit.reporting.findings.case import Case
-from tracekit.reporting.findings.model import Finding
-from tracekit.units import counted, duration
+from tracekit.format import format_count, format_duration
+from tracekit.reporting.findings.context import FindingContext
+from tracekit.reporting.findings.finding import Finding
 
-ADAM = r"_foreach_addcdiv_"
-"""The op that ends every Adam step of foreach; it reads three tensors and writes one."""
-ADAM_PASSES = 4
-FUSED_PASSES = 7
-"""A fused Adam reads parameters, gradients and both moments, and writes all of them but the gradients."""
+FOREACH_ADAM_PATTERN = r"_foreach_addcdiv_"
+"""The op that ends every foreach Adam step; it reads three tensors and writes one."""
+ADDCDIV_TENSOR_COUNT = 4
+FUSED_ADAM_TENSOR_COUNT = 7
+"""A fused Adam reads parameters, gradients and both moments, and writes all of them except the gradients."""
 
 
-def find(case: Case) -> Iterator[Finding]:
-    """Fires if a fused Adam, which moves all state once at the same rate, saves a hundredth of the step."""
-    passes = case.kernels.filter((pl.col("family") == "optimizer") & pl.col("op").str.contains("_foreach_"))
-    last = passes.filter(pl.col("op").str.contains(ADAM))
+def find_unfused_optimizer(context: FindingContext) -> Iterator[Finding]:
+    """Find an unfused Adam, if a fused one saves at least 1 % of the step by moving all state once at the same rate."""
+    passes = context.kernels.filter((pl.col("family") == "optimizer") & pl.col("op").str.contains("_foreach_"))
+    last = passes.filter(pl.col("op").str.contains(FOREACH_ADAM_PATTERN))
     moved = passes["work_bytes"].sum()
     if last.is_empty() or not moved:
         return
-    fused = FUSED_PASSES / ADAM_PASSES * float(last["work_bytes"].sum()) / float(moved)
-    saves_us = case.saving_us(passes, passes["time_us"] * min(fused, 1.0))
-    if not case.worth(saves_us):
+    fused = FUSED_ADAM_TENSOR_COUNT / ADDCDIV_TENSOR_COUNT * float(last["work_bytes"].sum()) / float(moved)
+    saves_us = context.compute_saving_us(passes, passes["time_us"] * min(fused, 1.0))
+    if not context.is_worth_reporting(saves_us):
         return
-    count = counted(passes.height / case.steps)
+    count = format_count(passes.height / context.step_count)
     yield Finding(
         kind="unfused-optimizer",
-        title=f"The optimizer takes {duration(case.per_step(passes))} of a step in {count} kernels.",
+        title=f"The optimizer takes {format_duration(context.sum_per_step_us(passes))} of a step in {count} kernels.",
         advice="torch.optim.AdamW(..., fused=True) reads and writes each parameter's state once.",
         saves_us=saves_us,
-        evidence=case.evidence(passes),
+        evidence=context.list_evidence(passes),
     )

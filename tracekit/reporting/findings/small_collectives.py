@@ -1,36 +1,38 @@
-"""Many small collectives, each of which pays the latency of its own."""
+"""Finding: many small collectives, each with its own latency."""
 
 from collections.abc import Iterator
 
 import polars as pl
 
-from tracekit.reporting.findings.case import Case
-from tracekit.reporting.findings.model import Finding
-from tracekit.units import counted, duration
+from tracekit.format import format_count, format_duration
+from tracekit.reporting.findings.context import FindingContext
+from tracekit.reporting.findings.finding import Finding
 
-SMALL_BYTES = 1 << 20
-MANY = 4
+MAX_SMALL_BYTES = 1 << 20
+MIN_COLLECTIVES = 4
 
 
-def find(case: Case) -> Iterator[Finding]:
-    """Fires if a step has at least four collectives of one kind and group below 1 MiB, and one for all saves time.
+def find_small_collectives(context: FindingContext) -> Iterator[Finding]:
+    """Find steps with four or more collectives of one kind and group below 1 MiB, if merging them saves time.
 
-    One in place of several is taken to last as long as the longest of them.
+    The merged collective is assumed to take as long as the longest of them.
     """
-    of_rank = ["rank"] if "rank" in case.kernels.columns else []
+    of_rank = ["rank"] if "rank" in context.kernels.columns else []
     alike = (*of_rank, "step", "collective", "process_group", "ranks")
-    small = case.kernels.filter((pl.col("family") == "collective") & (pl.col("bytes") < SMALL_BYTES))
-    many = small.filter(pl.len().over(alike) >= MANY)
+    small = context.kernels.filter((pl.col("family") == "collective") & (pl.col("bytes") < MAX_SMALL_BYTES))
+    many = small.filter(pl.len().over(alike) >= MIN_COLLECTIVES)
     if many.is_empty():
         return
-    saves_us = case.saved_by_merging(many, *alike)
-    if not case.worth(saves_us):
+    saves_us = context.compute_merge_saving_us(many, *alike)
+    if not context.is_worth_reporting(saves_us):
         return
-    count = counted(many.height / case.steps)
+    count = format_count(many.height / context.step_count)
     yield Finding(
         kind="small-collectives",
-        title=f"{count} collectives of less than 1 MiB take {duration(case.per_step(many))} of a step.",
+        title=(
+            f"{count} collectives of less than 1 MiB take {format_duration(context.sum_per_step_us(many))} of a step."
+        ),
         advice="Send them together: larger buckets (bucket_cap_mb), coalesced calls, flattened parameters.",
         saves_us=saves_us,
-        evidence=case.evidence(many),
+        evidence=context.list_evidence(many),
     )

@@ -1,20 +1,20 @@
-"""A rank that the others wait for."""
+"""Finding: a rank that the others wait for."""
 
 from collections.abc import Iterator
 
-from tracekit.replay.stragglers import stragglers
-from tracekit.reporting.findings.case import ROWS, Case
-from tracekit.reporting.findings.model import Evidence, Finding
-from tracekit.units import duration, percent
+from tracekit.analysis.stragglers import find_stragglers
+from tracekit.format import format_duration, format_percent
+from tracekit.reporting.findings.context import MAX_EVIDENCE_ROWS, FindingContext
+from tracekit.reporting.findings.finding import Evidence, Finding
 
 
-def find(case: Case) -> Iterator[Finding]:
-    """Fires if a rank comes later than all others by a hundredth of the step; it can save no more than that."""
-    ranks = stragglers(case.run).sort("held_up_us", descending=True)
-    if ranks.is_empty() or not case.worth(ranks["held_up_us"][0]):
+def find_straggler(context: FindingContext) -> Iterator[Finding]:
+    """Find a rank that arrives later than all others by at least 1 % of the step; it can save no more than that."""
+    ranks = find_stragglers(context.run).sort("held_up_us", descending=True)
+    if ranks.is_empty() or not context.is_worth_reporting(ranks["held_up_us"][0]):
         return
     worst = ranks.row(0, named=True)
-    last = percent(100 * worst["last_share"])
+    last = format_percent(100 * worst["last_share"])
     yield Finding(
         kind="straggler",
         title=f"The others wait for rank {worst['rank']}: it comes last to {last} of its collectives.",
@@ -24,8 +24,8 @@ def find(case: Case) -> Iterator[Finding]:
             Evidence(
                 f"rank {row['rank']}",
                 row["held_up_us"],
-                f"busy {duration(row['busy_us'])}, waits {duration(row['wait_us'])}",
+                f"busy {format_duration(row['busy_us'])}, waits {format_duration(row['wait_us'])}",
             )
-            for row in ranks.head(ROWS).iter_rows(named=True)
+            for row in ranks.head(MAX_EVIDENCE_ROWS).iter_rows(named=True)
         ),
     )

@@ -1,25 +1,28 @@
-"""The CPU waits for the GPU, and then has to catch up."""
+"""Finding: the host waits for the GPU instead of launching ahead."""
 
 from collections.abc import Iterator
 
-from tracekit.replay.causes import Cause
-from tracekit.replay.whatif import no_sync
-from tracekit.reporting.findings.case import Case
-from tracekit.reporting.findings.model import Finding
-from tracekit.units import duration
+from tracekit.analysis.idle_causes import IdleCause
+from tracekit.format import format_duration
+from tracekit.reporting.findings.context import FindingContext
+from tracekit.reporting.findings.finding import Finding
+from tracekit.whatif import no_sync
 
 
-def find(case: Case) -> Iterator[Finding]:
-    """Fires if calls that don't wait for the GPU save a hundredth of the step."""
-    saves_us = case.saved_by(no_sync)
-    if not case.worth(saves_us):
+def find_synchronisation(context: FindingContext) -> Iterator[Finding]:
+    """Find synchronizations whose removal saves at least 1 % of the step."""
+    saves_us = context.compute_edit_saving_us(no_sync)
+    if not context.is_worth_reporting(saves_us):
         return
-    idle = case.idle.by_cause()
-    waited = float(idle.filter(idle["cause"] == Cause.SYNC_BOUND)["time_us"].sum())
+    idle = context.idle.sum_by_cause()
+    waited = float(idle.filter(idle["cause"] == IdleCause.SYNC_BOUND)["time_us"].sum())
     yield Finding(
         kind="synchronisation",
-        title=f"The CPU waits for the GPU instead of launching ahead; {duration(waited)} of idle GPU a step follow.",
+        title=(
+            f"The CPU waits for the GPU instead of launching ahead; {format_duration(waited)} of idle "
+            "GPU a step follow."
+        ),
         advice=".item(), nonzero, masks as indices, .cpu(), prints and unpinned copies wait: do them rarely or later.",
         saves_us=saves_us,
-        evidence=case.late_launches("the GPU idles after a wait", Cause.SYNC_BOUND),
+        evidence=context.list_late_launches("the GPU idles after a wait", IdleCause.SYNC_BOUND),
     )

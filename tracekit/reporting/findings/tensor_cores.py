@@ -1,58 +1,67 @@
-"""Half-precision GEMMs that the tensor cores don't get, or not in whole pieces."""
+"""Finding: half-precision GEMMs that don't use tensor cores, or not with aligned shapes."""
 
 from collections.abc import Iterator
 
 import polars as pl
 
-from tracekit.reporting.findings.case import Case
-from tracekit.reporting.findings.model import Finding
-from tracekit.units import duration
+from tracekit.format import format_duration
+from tracekit.reporting.findings.context import FindingContext
+from tracekit.reporting.findings.finding import Finding
 
-HALF = ("fp16", "bf16")
-# Kernels of cuBLAS, CUTLASS and MAGMA that work on the CUDA cores.
-PLAIN = r"(?i)simt|gemv|gemmSN|magma_|_sgemm_|dot_kernel"
-MULTIPLE = 8
+HALF_DTYPES = ("fp16", "bf16")
+# Kernels of cuBLAS, CUTLASS and MAGMA that use CUDA cores instead of tensor cores.
+CUDA_CORE_PATTERN = r"(?i)simt|gemv|gemmSN|magma_|_sgemm_|dot_kernel"
+ALIGNMENT_ELEMENTS = 8
 """16 bytes of a half-precision row, which tensor cores load at once (NVIDIA, Matrix Multiplication Background)."""
-LEAST_SIDE = 16
-"""Shorter sides make no tile, padded or not."""
+MIN_SIDE = 16
+"""Dimensions below this make no full tile, padded or not."""
 
 
-def find(case: Case) -> Iterator[Finding]:
-    """Fires for GEMMs that run outside of the tensor cores, and for misaligned ones, if the model does better."""
-    if case.run.gpu is None or not case.run.gpu.tensor_tflops:
+def find_missing_tensor_cores(context: FindingContext) -> Iterator[Finding]:
+    """Find half-precision GEMMs without tensor cores or with misaligned shapes, if the model predicts a gain."""
+    if context.run.gpu is None or not context.run.gpu.tensor_tflops:
         return
-    sides = pl.min_horizontal("m", "n", "k") >= LEAST_SIDE
-    gemms = case.kernels.filter((pl.col("family") == "gemm") & pl.col("dtype").is_in(HALF) & sides)
-    plain = pl.col("name").str.contains(PLAIN)
-    odd = pl.any_horizontal(pl.col("n", "k") % MULTIPLE != 0)
-    yield from _unused(case, gemms.filter(plain & ~odd))
-    yield from _misaligned(case, gemms.filter(odd))
+    sides = pl.min_horizontal("m", "n", "k") >= MIN_SIDE
+    gemms = context.kernels.filter((pl.col("family") == "gemm") & pl.col("dtype").is_in(HALF_DTYPES) & sides)
+    plain = pl.col("name").str.contains(CUDA_CORE_PATTERN)
+    odd = pl.any_horizontal(pl.col("n", "k") % ALIGNMENT_ELEMENTS != 0)
+    yield from _find_unused(context, gemms.filter(plain & ~odd))
+    yield from _find_misaligned(context, gemms.filter(odd))
 
 
-def _unused(case: Case, gemms: pl.DataFrame) -> Iterator[Finding]:
-    saves_us = case.saving_us(gemms, case.modelled_us(gemms)) if gemms.height else 0.0
-    if not case.worth(saves_us):
+def _find_unused(context: FindingContext, gemms: pl.DataFrame) -> Iterator[Finding]:
+    saves_us = context.compute_saving_us(gemms, context.predict_on_source_us(gemms)) if gemms.height else 0.0
+    if not context.is_worth_reporting(saves_us):
         return
     yield Finding(
         kind="tensor-cores-unused",
-        title=f"Half-precision GEMMs take {duration(case.per_step(gemms))} of a step without tensor cores.",
+        title=(
+            f"Half-precision GEMMs take {format_duration(context.sum_per_step_us(gemms))} of a step "
+            "without tensor cores."
+        ),
         advice="Give them contiguous, 16-byte aligned inputs; look whether another backend (cuBLASLt) has a kernel.",
         saves_us=saves_us,
-        evidence=case.evidence(gemms, pl.col("name").str.slice(0, 60)),
+        evidence=context.list_evidence(gemms, pl.col("name").str.slice(0, 60)),
     )
 
 
-def _misaligned(case: Case, gemms: pl.DataFrame) -> Iterator[Finding]:
+def _find_misaligned(context: FindingContext, gemms: pl.DataFrame) -> Iterator[Finding]:
     if gemms.is_empty():
         return
-    padded = gemms.with_columns((pl.col("m", "n", "k") / MULTIPLE).ceil().cast(pl.Int64) * MULTIPLE)
-    saves_us = case.saving_us(gemms, case.modelled_us(padded))
-    if not case.worth(saves_us):
+    padded = gemms.with_columns((pl.col("m", "n", "k") / ALIGNMENT_ELEMENTS).ceil().cast(pl.Int64) * ALIGNMENT_ELEMENTS)
+    saves_us = context.compute_saving_us(gemms, context.predict_on_source_us(padded))
+    if not context.is_worth_reporting(saves_us):
         return
     yield Finding(
         kind="misaligned-shapes",
-        title=f"GEMMs with n or k not a multiple of {MULTIPLE} take {duration(case.per_step(gemms))} of a step.",
-        advice=f"Pad these dimensions (vocabulary, classes, channels, sequence) to multiples of {MULTIPLE}, better 64.",
+        title=(
+            f"GEMMs with n or k not a multiple of {ALIGNMENT_ELEMENTS} take "
+            f"{format_duration(context.sum_per_step_us(gemms))} of a step."
+        ),
+        advice=(
+            "Pad these dimensions (vocabulary, classes, channels, sequence) to multiples of "
+            f"{ALIGNMENT_ELEMENTS}, better 64."
+        ),
         saves_us=saves_us,
-        evidence=case.evidence(gemms, pl.format("m {}, n {}, k {}", "m", "n", "k")),
+        evidence=context.list_evidence(gemms, pl.format("m {}, n {}, k {}", "m", "n", "k")),
     )

@@ -1,1 +1,1 @@
-"""What a report consists of. To add a section: one file with a dataclass and ``build``, one line in build.py."""
+"""The report's sections. To add one: a file with a data class and a function that builds it, and a line in build.py."""

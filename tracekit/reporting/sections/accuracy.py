@@ -1,4 +1,4 @@
-"""How far the weights in use were off on kernels that they had not seen."""
+"""Errors of the latency laws in use, on kernels that they weren't fitted to."""
 
 import tomllib
 from collections.abc import Sequence
@@ -9,23 +9,23 @@ from typing import Any
 
 import polars as pl
 
-from predictors.fitted import SHIPPED, shipped_sha256
+from predictors.weights_file import SHIPPED_WEIGHTS, shipped_sha256
 from tracekit.prediction import Prediction
 
 
 @dataclass(frozen=True, slots=True)
 class LawError:
-    """One law of kernel times, and its errors.
+    """One latency law and its errors.
 
     Attributes:
         law: Its name.
         share: GPU time of the measured step that it models, percent.
-        gpus: The GPUs that it was fitted on.
-        held_out: Error on a GPU that was left out of the fit, percent: the median over such GPUs of the median over
-            kernels. ``None`` where that wasn't measured.
-        worst: The same of the GPU that came out worst.
-        on_target: The error after the fit on each target, or where only others measured it; ``None`` for a GPU that
-            nobody measured.
+        gpus: The GPUs that it was fitted to.
+        held_out: Error on GPUs left out of the fit, percent: median over these GPUs of the median over kernels.
+            ``None`` if it wasn't measured.
+        worst: The same error for the worst of these GPUs.
+        on_target: Error after the fit on each target, or on a GPU with published measurements only; ``None`` for a
+            GPU without measurements.
     """
 
     law: str
@@ -36,25 +36,25 @@ class LawError:
     on_target: tuple[float | None, ...]
 
 
-NAMES = {"sequence": "attention, whole sequences"}
-"""Laws that are told by another name than their own."""
+LAW_TITLES = {"sequence": "attention, whole sequences"}
+"""Laws whose displayed name differs from their own name."""
 
 
-def build(kernels: pl.DataFrame, targets: Sequence[Prediction]) -> tuple[LawError, ...]:
-    """The laws in use, by the time that they model."""
+def build_law_errors(kernels: pl.DataFrame, targets: Sequence[Prediction]) -> tuple[LawError, ...]:
+    """Build the errors of the laws in use, most modelled time first."""
     whole = kernels["time_us"].sum() or 1.0
     times = kernels.drop_nulls("law").group_by("law").agg(pl.col("time_us").sum())
     rows = times.sort("time_us", "law", descending=[True, False]).iter_rows()
     gpus = [target.gpu for target in targets]
-    return tuple(_error(law, 100 * time / whole, gpus) for law, time in rows)
+    return tuple(_make_law_error(law, 100 * time / whole, gpus) for law, time in rows)
 
 
-def _error(law: str, share: float, targets: Sequence[str]) -> LawError:
-    entry = _card().get(law, {})
+def _make_law_error(law: str, share: float, targets: Sequence[str]) -> LawError:
+    entry = _load_card().get(law, {})
     held_out = [row["median"] for row in entry.get("left_out", {}).values()]
-    known = _elsewhere().get(law, {}) | {gpu: row["median"] for gpu, row in entry.get("in_base", {}).items()}
+    known = _load_other_errors().get(law, {}) | {gpu: row["median"] for gpu, row in entry.get("in_base", {}).items()}
     return LawError(
-        law=NAMES.get(law, law),
+        law=LAW_TITLES.get(law, law),
         share=share,
         gpus=tuple(entry.get("gpus", ())),
         held_out=median(held_out) if held_out else None,
@@ -64,18 +64,18 @@ def _error(law: str, share: float, targets: Sequence[str]) -> LawError:
 
 
 @cache
-def _card() -> dict[str, Any]:
-    laws: dict[str, Any] = tomllib.loads((SHIPPED / "card.toml").read_text())["laws"]
+def _load_card() -> dict[str, Any]:
+    laws: dict[str, Any] = tomllib.loads((SHIPPED_WEIGHTS / "card.toml").read_text())["laws"]
     return laws
 
 
 @cache
-def _elsewhere() -> dict[str, dict[str, float]]:
-    """Law -> GPU -> error, of GPUs that only others measured."""
-    return dict(_of_these_weights("elsewhere.toml").get("laws", {}))
+def _load_other_errors() -> dict[str, dict[str, float]]:
+    """Load the errors by law and GPU for GPUs that only others measured."""
+    return dict(_load_if_current("elsewhere.toml").get("laws", {}))
 
 
-def _of_these_weights(file: str) -> dict[str, Any]:
-    """A table beside the weights; nothing where it is of other weights."""
-    found: dict[str, Any] = tomllib.loads((SHIPPED / file).read_text(encoding="utf-8"))
+def _load_if_current(file: str) -> dict[str, Any]:
+    """Load a table stored beside the weights; empty if it was made for other weights."""
+    found: dict[str, Any] = tomllib.loads((SHIPPED_WEIGHTS / file).read_text(encoding="utf-8"))
     return found if found["weights"] == shipped_sha256() else {}

@@ -11,8 +11,8 @@ class FamilyTime:
 
     Attributes:
         family: Kernel family.
-        time_us: Its kernels' summed time per step.
-        share: Of all kernels' summed time.
+        time_us: Summed time of its kernels per step.
+        share: Percent of all kernels' summed time.
         kernels: Kernels per step.
     """
 
@@ -22,8 +22,8 @@ class FamilyTime:
     kernels: float
 
 
-def build(kernels: pl.DataFrame, steps: int) -> tuple[FamilyTime, ...]:
-    """The families, longest first."""
+def build_family_times(kernels: pl.DataFrame, steps: int) -> tuple[FamilyTime, ...]:
+    """Build the families, longest first."""
     whole = kernels["time_us"].sum() or 1.0
     rows = kernels.group_by("family").agg(time=pl.col("time_us").sum(), count=pl.len())
     return tuple(

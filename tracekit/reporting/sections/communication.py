@@ -1,4 +1,4 @@
-"""Collectives by kind and number of ranks: how fast they ran, and how much of them nothing hid."""
+"""Collectives by kind and number of ranks: their speed, and their time that no compute overlaps."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,23 +7,23 @@ import numpy as np
 import polars as pl
 
 from tracekit.arrays import Ints
-from tracekit.comm.calls import bus_factor
+from tracekit.comm.collective_calls import compute_bus_factor
 
-UNKNOWN = "unknown"
+UNKNOWN_COLLECTIVE = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
 class CollectiveTime:
-    """All collectives of one kind among as many ranks.
+    """All collectives of one kind with the same number of ranks.
 
     Attributes:
-        collective: Its name; ``unknown`` where the trace doesn't say.
-        ranks: How many take part; ``None`` where that isn't known.
+        collective: Its name; ``unknown`` if the trace doesn't record it.
+        ranks: Number of ranks that take part; ``None`` if unknown.
         count: Launches per step.
         time_us: Summed time per step, without waiting for other ranks.
-        wait_us: What they waited for other ranks besides.
-        exposed_us: The part of it in which the GPU ran nothing else but collectives.
-        bytes: Size of the buffers per step, in nccl-tests' convention; ``None`` where it isn't known.
+        wait_us: Additional time of waiting for other ranks.
+        exposed_us: Part of ``time_us`` in which the GPU ran only collectives.
+        bytes: Size of the buffers per step, in nccl-tests' convention; ``None`` if unknown.
         busbw_gbps: Bus bandwidth over that time, in nccl-tests' convention.
     """
 
@@ -37,12 +37,12 @@ class CollectiveTime:
     busbw_gbps: float | None
 
 
-def build(kernels: pl.DataFrame, steps: int) -> tuple[CollectiveTime, ...]:
-    """The kinds of collectives, longest first.
+def build_collective_times(kernels: pl.DataFrame, steps: int) -> tuple[CollectiveTime, ...]:
+    """Build the collectives by kind and number of ranks, longest first.
 
     Args:
         kernels: The chosen steps' kernels.
-        steps: How many steps these are.
+        steps: Number of these steps.
     """
     collectives = kernels.filter(pl.col("family") == "collective")
     if collectives.is_empty():
@@ -52,8 +52,8 @@ def build(kernels: pl.DataFrame, steps: int) -> tuple[CollectiveTime, ...]:
         "wait_ns",
         "ranks",
         "bytes",
-        pl.col("collective").fill_null(UNKNOWN),
-        exposed_ns=_exposed(kernels, collectives),
+        pl.col("collective").fill_null(UNKNOWN_COLLECTIVE),
+        exposed_ns=_compute_exposed_ns(kernels, collectives),
     )
     rows = table.group_by("collective", "ranks").agg(
         count=pl.len(),
@@ -63,10 +63,10 @@ def build(kernels: pl.DataFrame, steps: int) -> tuple[CollectiveTime, ...]:
         bytes=pl.when(pl.col("bytes").is_not_null().all()).then(pl.col("bytes").sum()),
     )
     ordered = rows.sort("time_ns", "collective", "ranks", descending=[True, False, False])
-    return tuple(_row(steps, **row) for row in ordered.iter_rows(named=True))
+    return tuple(_make_collective_time(steps, **row) for row in ordered.iter_rows(named=True))
 
 
-def _row(
+def _make_collective_time(
     steps: int,
     collective: str,
     ranks: int | None,
@@ -76,7 +76,7 @@ def _row(
     exposed_ns: int,
     bytes: int | None,
 ) -> CollectiveTime:
-    factor = bus_factor(collective, ranks) if ranks and collective != UNKNOWN else None
+    factor = compute_bus_factor(collective, ranks) if ranks and collective != UNKNOWN_COLLECTIVE else None
     return CollectiveTime(
         collective=collective,
         ranks=ranks,
@@ -89,20 +89,20 @@ def _row(
     )
 
 
-def _exposed(kernels: pl.DataFrame, collectives: pl.DataFrame) -> pl.Series:
-    """Of every collective's transfer, the time in which no kernel of another family ran on its rank."""
+def _compute_exposed_ns(kernels: pl.DataFrame, collectives: pl.DataFrame) -> pl.Series:
+    """Compute the part of every collective's transfer in which no kernel of another family ran on its rank."""
     end = (collectives["ts_ns"] + collectives["wait_ns"] + collectives["dur_ns"]).to_numpy()
     begin = end - collectives["dur_ns"].to_numpy()
     hidden = np.zeros(end.size, dtype=np.int64)
     working = kernels.filter(pl.col("family") != "collective").with_columns(pl.col("ts_ns") + pl.col("wait_ns"))
     others = working.sort("ts_ns")
-    for mine, theirs in _of_each_rank(collectives, others):
-        hidden[mine] = _covered(theirs, end[mine]) - _covered(theirs, begin[mine])
+    for mine, theirs in _split_by_rank(collectives, others):
+        hidden[mine] = _compute_covered_ns(theirs, end[mine]) - _compute_covered_ns(theirs, begin[mine])
     return pl.Series(end - begin - hidden)
 
 
-def _of_each_rank(collectives: pl.DataFrame, others: pl.DataFrame) -> Iterator[tuple[Ints, pl.DataFrame]]:
-    """Rows of the first table, and the second table, of each rank."""
+def _split_by_rank(collectives: pl.DataFrame, others: pl.DataFrame) -> Iterator[tuple[Ints, pl.DataFrame]]:
+    """Yield for each rank its row numbers in the first table and its rows of the second."""
     if "rank" not in collectives.columns:
         yield np.arange(collectives.height), others
         return
@@ -110,8 +110,11 @@ def _of_each_rank(collectives: pl.DataFrame, others: pl.DataFrame) -> Iterator[t
         yield np.flatnonzero(collectives["rank"] == rank), others.filter(pl.col("rank") == rank)
 
 
-def _covered(ordered: pl.DataFrame, until_ns: Ints) -> Ints:
-    """How long anything of ``ordered`` ran before each of some moments."""
+def _compute_covered_ns(ordered: pl.DataFrame, until_ns: Ints) -> Ints:
+    """Compute how long any kernel of ``ordered`` ran before each of the given times.
+
+    Example: kernels [0, 4] and [3, 6] ran for 5 ns before t = 5 and for 6 ns before t = 9.
+    """
     if ordered.is_empty():
         return np.zeros(until_ns.size, dtype=np.int64)
     start = ordered["ts_ns"].to_numpy()

@@ -1,25 +1,25 @@
-"""How much of the GPU time has its work known."""
+"""Percent of the GPU time whose work is known."""
 
 from dataclasses import dataclass
 
 import polars as pl
 
-from tracekit.workload.shares import cover, share
+from tracekit.workload.time_share import compute_time_share, cover
 
-# Work taken from other kernels or from other ops than the one that launched the kernel.
-INFERRED = ("repeat", "gradients", "projection", "geometry")
+# Sources of work other than the op that launched the kernel: other kernels or other ops.
+INFERRED_SOURCES = ("repeat", "gradients", "projection", "geometry")
 
 
 @dataclass(frozen=True, slots=True)
 class WorkCoverage:
-    """Shares of GPU time by what is known of the work, in percent.
+    """GPU time by what is known of the work, in percent.
 
     Attributes:
-        work: Its work is known: dimensions, bytes, or a collective's message.
-        inferred: Part of that which was taken from the same kernel elsewhere in the trace, or from the gradients that
-            an all-reduce sums, or told from the launch.
+        work: The work is known: dimensions, bytes, or a collective's message size.
+        inferred: Part of ``work`` that was inferred: from the same kernel elsewhere in the trace, from the gradients
+            that an all-reduce sums, or from the launch.
         family: Only the family is known.
-        unknown: Not even that.
+        unknown: Not even the family is known.
     """
 
     work: float
@@ -28,9 +28,9 @@ class WorkCoverage:
     unknown: float
 
 
-def build(kernels: pl.DataFrame) -> WorkCoverage:
-    """The shares of the chosen steps' kernels."""
+def build_work_coverage(kernels: pl.DataFrame) -> WorkCoverage:
+    """Build the coverage of the chosen steps' kernels."""
     known, other = pl.col("work_from").is_not_null(), pl.col("family") == "other"
     work, family, unknown = cover(kernels, "time_us", known, ~known & ~other, ~known & other)
-    inferred = share(kernels, "time_us", pl.col("work_from").is_in(INFERRED))
+    inferred = compute_time_share(kernels, "time_us", pl.col("work_from").is_in(INFERRED_SOURCES))
     return WorkCoverage(work=work, inferred=inferred, family=family, unknown=unknown)

@@ -1,25 +1,25 @@
-"""Why the measured GPU was idle."""
+"""Causes of the measured GPU's idle time."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tracekit.replay.causes import MEANING, Cause
-from tracekit.replay.engine import measured
-from tracekit.replay.idle import END_OF_STEP, Idle, attribute
-from tracekit.replay.run import Run
+from tracekit.analysis.idle import END_OF_STEP, IdleBreakdown, attribute_idle_time
+from tracekit.analysis.idle_causes import CAUSE_MEANINGS, IdleCause
+from tracekit.replay.engine import build_measured_timeline
+from tracekit.run import MeasuredRun
 
 
 @dataclass(frozen=True, slots=True)
 class IdleTime:
-    """Time in which the measured GPU ran nothing, for one reason.
+    """Idle time of the measured GPU for one cause.
 
     Attributes:
-        cause: The reason's name.
+        cause: Name of the cause.
         meaning: What it means, one clause.
-        time_us: In a mean step.
-        share: Of all idle time.
-        op: The op whose launches ended most of it; ``None`` if it was the end of the step.
-        line: Likewise the Python function that launched; ``None`` where stacks weren't read.
+        time_us: Time in a mean step.
+        share: Percent of all idle time.
+        op: The op whose launches ended most of it; ``None`` if the step's end did.
+        line: The Python function whose launches ended most of it; ``None`` if stacks weren't read.
     """
 
     cause: str
@@ -30,23 +30,23 @@ class IdleTime:
     line: str | None
 
 
-def of(run: Run) -> Idle:
-    """The measured GPU's idle time by cause."""
-    return attribute(run, measured(run.graph))
+def analyze_idle_time(run: MeasuredRun) -> IdleBreakdown:
+    """Attribute the measured GPU's idle time to causes."""
+    return attribute_idle_time(run, build_measured_timeline(run.graph))
 
 
-def build(run: Run, idle: Idle) -> tuple[IdleTime, ...]:
-    """The causes, longest first."""
-    return tuple(_causes(run, idle))
+def build_idle_times(run: MeasuredRun, idle: IdleBreakdown) -> tuple[IdleTime, ...]:
+    """Build the causes, longest first."""
+    return tuple(_iter_idle_times(run, idle))
 
 
-def _causes(run: Run, idle: Idle) -> Iterator[IdleTime]:
-    for cause, time_us, part in idle.by_cause().iter_rows():
-        op, line = (_longest(run, idle, Cause(cause), column) for column in ("op", "python_line"))
-        yield IdleTime(cause, MEANING[Cause(cause)], time_us, 100 * part, op, line)
+def _iter_idle_times(run: MeasuredRun, idle: IdleBreakdown) -> Iterator[IdleTime]:
+    for cause, time_us, part in idle.sum_by_cause().iter_rows():
+        op, line = (_find_longest(run, idle, IdleCause(cause), column) for column in ("op", "python_line"))
+        yield IdleTime(cause, CAUSE_MEANINGS[IdleCause(cause)], time_us, 100 * part, op, line)
 
 
-def _longest(run: Run, idle: Idle, cause: Cause, column: str) -> str | None:
-    """What launched the kernels that ended most of the idle time of one cause."""
-    rows = idle.by_op(run.kernels, cause, column=column)
+def _find_longest(run: MeasuredRun, idle: IdleBreakdown, cause: IdleCause, column: str) -> str | None:
+    """Find the op or line that launched the kernels that ended most of one cause's idle time."""
+    rows = idle.sum_by_op(run.kernels, cause, column=column)
     return None if rows.is_empty() or rows[column][0] == END_OF_STEP else rows[column][0]

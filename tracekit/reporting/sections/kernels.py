@@ -1,11 +1,11 @@
-"""The kernels by shape, longest first."""
+"""Kernels by shape, longest first."""
 
 from dataclasses import dataclass
 
 import polars as pl
 
-ALIKE = ("name", "input_dims", "op", "family", "dtype")
-"""Launches that count as one kernel."""
+KERNEL_KEYS = ("name", "input_dims", "op", "family", "dtype")
+"""Columns whose equal values make launches one kernel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,19 +16,19 @@ class KernelTime:
         name: The kernel's name.
         op: The op that launches it.
         family: Its family.
-        dtype: Precision asked for.
+        dtype: Requested precision.
         shape: The op's input shapes, as recorded.
         count: Launches per step.
         time_us: Summed time per step.
-        share: Of all kernels' summed time.
-        utilization: Roofline bound over time, percent; ``None`` where the work or the GPU isn't known.
-        limiter: What the bound binds on.
-        work_known: Whether its work is.
-        flops: Operations of all its launches in a step; ``None`` where the work isn't known.
-        bytes: Memory traffic that they can't do without.
+        share: Percent of all kernels' summed time.
+        utilization: Roofline bound over time, percent; ``None`` if work or GPU is unknown.
+        limiter: The resource that the bound depends on.
+        work_known: Whether its work is known.
+        flops: Operations of all its launches in a step; ``None`` if the work is unknown.
+        bytes: Compulsory memory traffic of all its launches in a step.
         predicted_us: Summed time per step on each target, in the report's order of targets.
-        limiters: What limits it there.
-        methods: How its time there was told: measured, transfer, law, scaled or kept.
+        limiters: Limiting resource on each target.
+        methods: How the time on each target was obtained: measured, transfer, law, scaled or kept.
     """
 
     name: str
@@ -49,17 +49,17 @@ class KernelTime:
     methods: tuple[str, ...]
 
 
-def build(kernels: pl.DataFrame, steps: int, targets: int) -> tuple[KernelTime, ...]:
-    """The kernels, longest first.
+def build_kernel_times(kernels: pl.DataFrame, steps: int, targets: int) -> tuple[KernelTime, ...]:
+    """Build the kernels, longest first.
 
     Args:
         kernels: The chosen steps' kernels.
-        steps: How many steps these are.
-        targets: How many targets the table has times for.
+        steps: Number of these steps.
+        targets: Number of targets for which the table has times.
     """
     whole = kernels["time_us"].sum() or 1.0
     rows = (
-        kernels.group_by(ALIKE)
+        kernels.group_by(KERNEL_KEYS)
         .agg(
             *(pl.col(f"time {i}").sum() for i in range(targets)),
             *(pl.col(f"{column} {i}").first() for i in range(targets) for column in ("limiter", "method")),
@@ -73,7 +73,7 @@ def build(kernels: pl.DataFrame, steps: int, targets: int) -> tuple[KernelTime, 
             bytes=pl.col("work_bytes").sum(),
             counted=pl.col("work_bytes").is_not_null().all(),
         )
-        .sort("time", *ALIKE, descending=[True, *[False] * len(ALIKE)])
+        .sort("time", *KERNEL_KEYS, descending=[True, *[False] * len(KERNEL_KEYS)])
     )
     return tuple(
         KernelTime(

@@ -1,4 +1,4 @@
-"""GPU time by module of the model, as a tree; layers that are alike stand in one row."""
+"""GPU time by module of the model, as a tree; similar layers are merged into one row."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -6,25 +6,26 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from tracekit.units import ranges
+from tracekit.format import format_ranges
 
-_NUMBERED = re.compile(r"(.+)_([0-9]{1,18})")
+_NUMBERED_PATTERN = re.compile(r"(.+)_([0-9]{1,18})")
 
-Shape = tuple[tuple[str, "Shape"], ...]
+ModuleShape = tuple[tuple[str, "ModuleShape"], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ModuleTime:
-    """GPU time of one module, or of several that are alike, with all modules inside.
+    """GPU time of one module, or of several similar ones, including all modules inside.
 
     Attributes:
-        path: Path by class, such as ``Llama.LlamaLayer_{0-31}.LlamaMLP``; ``None`` for what no module launched.
-        depth: How many modules it is inside of.
-        modules: How many modules are meant.
+        path: Path by class, such as ``Llama.LlamaLayer_{0-31}.LlamaMLP``; ``None`` for kernels launched outside of
+            modules.
+        depth: Number of modules around it.
+        modules: Number of merged modules.
         time_us: Summed time of their kernels per step.
-        share: Of all kernels' summed time, percent.
-        backward_us: The part of it in the backward pass, recomputed activations included.
-        own_us: The part of it that no module inside launched.
+        share: Percent of all kernels' summed time.
+        backward_us: Part of it in the backward pass, including recomputed activations.
+        own_us: Part of it that no inner module launched.
         kernels: Their kernels per step.
     """
 
@@ -39,13 +40,13 @@ class ModuleTime:
 
 
 @dataclass(slots=True)
-class _Node:
+class _ModuleNode:
     time_us: float = 0.0
     backward_us: float = 0.0
     own_us: float = 0.0
     kernels: int = 0
     modules: int = 1
-    inside: "dict[str, _Node]" = field(default_factory=dict)
+    inside: "dict[str, _ModuleNode]" = field(default_factory=dict)
 
     def add(self, time_us: float, backward_us: float, kernels: int) -> None:
         self.time_us += time_us
@@ -53,33 +54,35 @@ class _Node:
         self.kernels += kernels
 
 
-def build(kernels: pl.DataFrame, steps: int) -> tuple[ModuleTime, ...]:
-    """The tree in depth-first order, modules with most time first; nothing where no kernel has a module.
+def build_module_times(kernels: pl.DataFrame, steps: int) -> tuple[ModuleTime, ...]:
+    """Build the tree in depth-first order, modules with most time first; empty if no kernel has a module.
 
     Args:
         kernels: The chosen steps' kernels.
-        steps: How many steps these are.
+        steps: Number of these steps.
     """
     if kernels["module"].null_count() == kernels.height:
         return ()
     backward = pl.col("time_us").filter(pl.col("phase") == "backward").sum()
     summed = kernels.group_by("module").agg(pl.col("time_us").sum(), backward=backward, count=pl.len())
-    root = _Node()
+    root = _ModuleNode()
     for path, time_us, backward_us, count in summed.sort("module").iter_rows():
-        _grow(root, path, time_us, backward_us, count)
-    return tuple(_rows(root, steps, summed["time_us"].to_numpy().sum() or 1.0))
+        _add_path(root, path, time_us, backward_us, count)
+    return tuple(_iter_module_times(root, steps, summed["time_us"].to_numpy().sum() or 1.0))
 
 
-def _grow(root: _Node, path: str | None, time_us: float, backward_us: float, kernels: int) -> None:
+def _add_path(root: _ModuleNode, path: str | None, time_us: float, backward_us: float, kernels: int) -> None:
     node = root
     for label in path.split(".") if path else ("",):
-        node = node.inside.setdefault(label, _Node())
+        node = node.inside.setdefault(label, _ModuleNode())
         node.add(time_us, backward_us, kernels)
     node.own_us += time_us
 
 
-def _rows(node: _Node, steps: int, whole_us: float, path: str = "", depth: int = 0) -> Iterator[ModuleTime]:
-    merged = _merged(node.inside.items())
+def _iter_module_times(
+    node: _ModuleNode, steps: int, whole_us: float, path: str = "", depth: int = 0
+) -> Iterator[ModuleTime]:
+    merged = _merge_siblings(node.inside.items())
     for label, inner in sorted(merged, key=lambda item: (not item[0], -item[1].time_us, item[0])):
         own = f"{path}.{label}" if path else label
         yield ModuleTime(
@@ -92,33 +95,33 @@ def _rows(node: _Node, steps: int, whole_us: float, path: str = "", depth: int =
             own_us=inner.own_us / steps,
             kernels=inner.kernels / steps,
         )
-        yield from _rows(inner, steps, whole_us, own, depth + 1)
+        yield from _iter_module_times(inner, steps, whole_us, own, depth + 1)
 
 
-def _merged(siblings: Iterable[tuple[str, _Node]]) -> Iterator[tuple[str, _Node]]:
-    """Modules of one class with the same modules inside as one; those with none inside stay apart."""
-    groups: dict[tuple[str, Shape], list[tuple[str, _Node]]] = {}
+def _merge_siblings(siblings: Iterable[tuple[str, _ModuleNode]]) -> Iterator[tuple[str, _ModuleNode]]:
+    """Merge modules of one class with the same modules inside; those without inner modules stay separate."""
+    groups: dict[tuple[str, ModuleShape], list[tuple[str, _ModuleNode]]] = {}
     for label, node in siblings:
-        found = _NUMBERED.fullmatch(label)
+        found = _NUMBERED_PATTERN.fullmatch(label)
         alike = found.group(1) if found and node.inside else label
-        groups.setdefault((alike, _shape(node)), []).append((label, node))
+        groups.setdefault((alike, _get_shape(node)), []).append((label, node))
     for (alike, _), group in groups.items():
         if len(group) == 1:
             yield group[0]
         else:
             numbers = sorted(int(label.rpartition("_")[2]) for label, _ in group)
-            yield f"{alike}_{{{','.join(ranges(numbers))}}}", _sum([node for _, node in group])
+            yield f"{alike}_{{{','.join(format_ranges(numbers))}}}", _sum_nodes([node for _, node in group])
 
 
-def _shape(node: _Node) -> Shape:
-    return tuple(sorted((label, _shape(inner)) for label, inner in node.inside.items()))
+def _get_shape(node: _ModuleNode) -> ModuleShape:
+    return tuple(sorted((label, _get_shape(inner)) for label, inner in node.inside.items()))
 
 
-def _sum(nodes: list[_Node]) -> _Node:
-    """Modules of one shape together."""
-    whole = _Node(modules=sum(node.modules for node in nodes))
+def _sum_nodes(nodes: list[_ModuleNode]) -> _ModuleNode:
+    """Sum modules of the same shape."""
+    whole = _ModuleNode(modules=sum(node.modules for node in nodes))
     for node in nodes:
         whole.add(node.time_us, node.backward_us, node.kernels)
         whole.own_us += node.own_us
-    whole.inside = {label: _sum([node.inside[label] for node in nodes]) for label in nodes[0].inside}
+    whole.inside = {label: _sum_nodes([node.inside[label] for node in nodes]) for label in nodes[0].inside}
     return whole

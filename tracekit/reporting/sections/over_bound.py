@@ -1,34 +1,36 @@
-"""Kernels that ran faster than their work allows: either it was counted too high, or their data was in the cache."""
+"""Kernels faster than their bound: their work was overestimated, or their data was in the cache."""
 
 from dataclasses import dataclass
 
 import polars as pl
 
 from predictors import Gpu
-from tracekit.reporting.sections.kernels import ALIKE
+from tracekit.reporting.sections.kernels import KERNEL_KEYS
 
-TOLERANCE = 1.02
-"""Clocks above the datasheet's, and times in whole microseconds."""
-BEATEN = (
-    (pl.col("time_us") > 0) & (pl.col("family") != "collective") & (pl.col("bound_us") > TOLERANCE * pl.col("time_us"))
+BOUND_TOLERANCE = 1.02
+"""Tolerance for clocks above the datasheet's, and for times in whole microseconds."""
+IS_FASTER_THAN_BOUND = (
+    (pl.col("time_us") > 0)
+    & (pl.col("family") != "collective")
+    & (pl.col("bound_us") > BOUND_TOLERANCE * pl.col("time_us"))
 ).fill_null(False)
-"""Kernels faster than their bound; one that was too short to be timed says nothing."""
-CACHED = 4
-"""Up to how many times the last-level cache a kernel's bytes may partly be in it: what it reads and what it writes."""
+"""Kernels faster than their bound; kernels with a recorded time of 0 don't count."""
+MAX_CACHE_MULTIPLE = 4
+"""A kernel's bytes may partly be in the last-level cache up to this multiple of its size: inputs and outputs."""
 
 
 @dataclass(frozen=True, slots=True)
-class OverBound:
-    """Launches of one kernel on one shape that beat their bound.
+class KernelOverBound:
+    """Launches of one kernel on one shape that are faster than their bound.
 
     Attributes:
         name: The kernel's name.
         op: The op that launches it.
         family: Its family.
         shape: The op's input shapes, as recorded.
-        share: Of all kernels' summed time, percent.
+        share: Percent of all kernels' summed time.
         utilization: Bound over time, percent.
-        cached: Whether its bytes may have been in the last-level cache; else the work is counted too high.
+        cached: Whether its bytes may have been in the last-level cache; otherwise the work is overestimated.
     """
 
     name: str
@@ -40,25 +42,27 @@ class OverBound:
     cached: bool
 
 
-def build(kernels: pl.DataFrame, gpu: Gpu | None) -> tuple[OverBound, ...]:
-    """Such kernels, longest first; none if the GPU isn't known.
+def build_kernels_over_bound(kernels: pl.DataFrame, gpu: Gpu | None) -> tuple[KernelOverBound, ...]:
+    """Build the list of such kernels, longest first; empty if the GPU isn't known.
 
     Args:
         kernels: The chosen steps' kernels.
-        gpu: That they ran on.
+        gpu: The GPU that they ran on.
     """
     if gpu is None:
         return ()
     whole = kernels["time_us"].sum()
-    beaten = kernels.filter(BEATEN)
-    in_cache = (pl.col("limiter") == "memory") & (pl.col("work_bytes") <= CACHED * gpu.last_level_cache_bytes)
+    beaten = kernels.filter(IS_FASTER_THAN_BOUND)
+    in_cache = (pl.col("limiter") == "memory") & (
+        pl.col("work_bytes") <= MAX_CACHE_MULTIPLE * gpu.last_level_cache_bytes
+    )
     rows = (
-        beaten.group_by(ALIKE)
+        beaten.group_by(KERNEL_KEYS)
         .agg(time=pl.col("time_us").sum(), bound=pl.col("bound_us").sum(), cached=in_cache.all())
-        .sort("time", *ALIKE, descending=[True, *[False] * len(ALIKE)])
+        .sort("time", *KERNEL_KEYS, descending=[True, *[False] * len(KERNEL_KEYS)])
     )
     return tuple(
-        OverBound(
+        KernelOverBound(
             name=row["name"],
             op=row["op"],
             family=row["family"],

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import polars as pl
 
-ORDER = ("forward", "backward", "optimizer")
+PHASE_ORDER = ("forward", "backward", "optimizer")
 
-# Kernels without an op count as forward. Where they are more than this part of a training step's time, as with
-# extensions that PyTorch doesn't see or graphs without a capture, that would be a guess.
-MOST_UNKNOWN = 0.25
+# Kernels without an op count as forward. Above this fraction of a training step's time that would be a guess: with
+# extensions that PyTorch doesn't see, or graphs without a capture.
+MAX_UNKNOWN_FRACTION = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +17,8 @@ class PhaseTime:
 
     Attributes:
         phase: forward, backward or optimizer.
-        time_us: Its kernels' summed time per step.
-        share: Of all kernels' summed time.
+        time_us: Summed time of its kernels per step.
+        share: Percent of all kernels' summed time.
         kernels: Kernels per step.
     """
 
@@ -28,17 +28,17 @@ class PhaseTime:
     kernels: float
 
 
-def build(kernels: pl.DataFrame, steps: int) -> tuple[PhaseTime, ...]:
-    """The phases that have kernels, in their order; none where too much of a training step is of an unknown one."""
+def build_phase_times(kernels: pl.DataFrame, steps: int) -> tuple[PhaseTime, ...]:
+    """Build the phases that have kernels, in order; empty if the phase of too much of a training step is unknown."""
     whole = kernels["time_us"].sum() or 1.0
     rows = kernels.group_by("phase").agg(time=pl.col("time_us").sum(), count=pl.len())
     found = {phase: (time, count) for phase, time, count in rows.iter_rows()}
-    unknown = kernels.filter(pl.col("phase") == ORDER[0], pl.col("op").is_null())["time_us"].sum()
-    if len(found) > 1 and float(unknown) > MOST_UNKNOWN * float(whole):
+    unknown = kernels.filter(pl.col("phase") == PHASE_ORDER[0], pl.col("op").is_null())["time_us"].sum()
+    if len(found) > 1 and float(unknown) > MAX_UNKNOWN_FRACTION * float(whole):
         return ()
     return tuple(
         PhaseTime(phase, time / steps, 100 * time / whole, count / steps)
-        for phase in ORDER
+        for phase in PHASE_ORDER
         if phase in found
         for time, count in [found[phase]]
     )

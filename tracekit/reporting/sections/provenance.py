@@ -1,4 +1,4 @@
-"""Where the figures come from: version, command, files, weights, datasheets."""
+"""Sources of the figures: version, command, files, weights, datasheets."""
 
 import hashlib
 import re
@@ -8,21 +8,21 @@ from importlib.metadata import version
 from pathlib import Path
 
 from predictors import Gpu
-from predictors.fitted import shipped_sha256
+from predictors.weights_file import shipped_sha256
+from tracekit.format import replace_undecodable
 from tracekit.prediction import Prediction
-from tracekit.replay.run import Run
-from tracekit.secrets import HARMLESS
-from tracekit.units import printable
+from tracekit.run import MeasuredRun
+from tracekit.secret_scan import HARMLESS_KEY_PATTERN
 
 
 @dataclass(frozen=True, slots=True)
 class GpuFacts:
-    """What a datasheet says.
+    """Figures of a datasheet.
 
     Attributes:
         slug: Canonical name.
-        name: Its full name.
-        facts: What, value with unit, and where it stands.
+        name: Full name.
+        facts: Name, value with unit, and source of each figure.
     """
 
     slug: str
@@ -32,15 +32,15 @@ class GpuFacts:
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where the figures come from.
+    """Sources of the figures.
 
     Attributes:
-        version: tracekit's.
-        command: The command line; ``None`` if it was called from Python.
-        trace: What was read.
-        sha256: Of the trace file; ``None`` if it isn't a file on this machine.
-        weights_sha256: Of the fitted numbers.
-        recorded: What the trace says of its recording, without hosts, users and what else may be private.
+        version: Version of tracekit.
+        command: The command line; ``None`` if called from Python.
+        trace: The trace that was read.
+        sha256: Hash of the trace file; ``None`` if it isn't a file on this machine.
+        weights_sha256: Hash of the fitted weights.
+        recorded: Metadata of the recording, without hosts, users and other values that may be private.
         gpus: The datasheets.
     """
 
@@ -53,34 +53,34 @@ class Provenance:
     gpus: tuple[GpuFacts, ...]
 
 
-def build(run: Run, targets: Sequence[Prediction], command: str | None) -> Provenance:
-    """Where the figures come from.
+def build_provenance(run: MeasuredRun, targets: Sequence[Prediction], command: str | None) -> Provenance:
+    """Build the sources of the figures.
 
     Args:
         run: The measured run.
         targets: Its predictions.
-        command: The command line that asked for the report.
+        command: The command line that requested the report.
     """
     path = Path(run.trace.source)
     gpus = {gpu.slug: gpu for gpu in (run.gpu, *(target.target.gpu for target in targets)) if gpu is not None}
-    told = ((key, value) for key, value in run.trace.metadata.items() if re.fullmatch(HARMLESS, key))
+    told = ((key, value) for key, value in run.trace.metadata.items() if re.fullmatch(HARMLESS_KEY_PATTERN, key))
     return Provenance(
         version=version("tracekit"),
-        command=printable(command) if command else None,
-        trace=printable(run.trace.source),
-        sha256=_sha256(path) if path.is_file() else None,
+        command=replace_undecodable(command) if command else None,
+        trace=replace_undecodable(run.trace.source),
+        sha256=_hash_file(path) if path.is_file() else None,
         weights_sha256=shipped_sha256(),
         recorded=tuple((key, str(value)) for key, value in told),
-        gpus=tuple(_facts(gpu) for gpu in gpus.values()),
+        gpus=tuple(_list_gpu_facts(gpu) for gpu in gpus.values()),
     )
 
 
-def _sha256(path: Path) -> str:
+def _hash_file(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _facts(gpu: Gpu) -> GpuFacts:
+def _list_gpu_facts(gpu: Gpu) -> GpuFacts:
     link = f"{gpu.link_gbps:g} GB/s, {gpu.link}" if gpu.link_gbps else "none"
     rows = (
         ("SMs or compute units", f"{gpu.sms}", "compute.sms"),

@@ -1,9 +1,9 @@
-"""The ranks of a job: who waits, and who makes the others wait."""
+"""The ranks of a job: which ones wait, and which ones make the others wait."""
 
 from dataclasses import dataclass
 
-from tracekit.replay.run import Run
-from tracekit.replay.stragglers import stragglers
+from tracekit.analysis.stragglers import find_stragglers
+from tracekit.run import MeasuredRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,12 +12,12 @@ class RankTime:
 
     Attributes:
         rank: Its number.
-        busy_us: Its kernels' summed time, without waiting for other ranks.
-        wait_us: What its collectives waited for other ranks.
-        last: Percent of its collectives to which it came last.
-        held_up_us: By how much it was then later than all others, summed: what the job could gain at most if this rank
-            alone came earlier.
-        clock_ahead_us: How far its clock was ahead of the first rank's; ``None`` if no collective tells.
+        busy_us: Summed time of its kernels, without waiting for other ranks.
+        wait_us: Time that its collectives waited for other ranks.
+        last: Percent of its collectives at which it arrived last.
+        held_up_us: By how much it was then later than all others, summed: the most that the job could save if only this
+            rank arrived earlier.
+        clock_ahead_us: How far its clock was ahead of the first rank's; ``None`` if no collective shows it.
     """
 
     rank: int
@@ -28,9 +28,9 @@ class RankTime:
     clock_ahead_us: float | None
 
 
-def build(run: Run) -> tuple[RankTime, ...]:
-    """The measured ranks; none for a run of one."""
+def build_rank_times(run: MeasuredRun) -> tuple[RankTime, ...]:
+    """Build the measured ranks; empty for a run of one rank."""
     return tuple(
         RankTime(rank, busy, wait, 100 * last, held_up, ahead)
-        for rank, busy, wait, last, held_up, ahead in stragglers(run).iter_rows()
+        for rank, busy, wait, last, held_up, ahead in find_stragglers(run).iter_rows()
     )

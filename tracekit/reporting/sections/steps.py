@@ -4,22 +4,23 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tracekit.replay.engine import measured
-from tracekit.replay.measure import of_all_ranks, per_step
-from tracekit.replay.run import Run
+from tracekit.replay.engine import build_measured_timeline
+from tracekit.replay.step_time import merge_ranks, tabulate_step_times
+from tracekit.run import MeasuredRun
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One chosen step as it was recorded.
+class MeasuredStep:
+    """One chosen step as recorded.
 
     Attributes:
         step: Its ``ProfilerStep`` number; 0 in a trace without steps.
-        time_us: From the end of the step before to its end; of the trace's first step, from its start, or from when
-            the GPU was through with work from before.
-        kernel_time_us: Time in which the GPU ran something of it; of several ranks in the mean.
-        exposed_comm_us: The part of it in which only collectives ran.
-        first: It is the trace's first, which starts with an empty queue; with others chosen it doesn't count.
+        time_us: From the end of the previous step to its end. The trace's first step is measured from its start, or
+            from when the GPU had finished earlier work.
+        kernel_time_us: Time in which the GPU ran anything of it; for several ranks the mean.
+        exposed_comm_us: Part of the kernel time in which only collectives ran.
+        first: Whether it is the trace's first step, which starts with an empty launch queue; it doesn't count if
+            others are chosen.
     """
 
     step: int
@@ -29,15 +30,17 @@ class Step:
     first: bool
 
 
-def build(run: Run) -> tuple[Step, ...]:
-    """The chosen steps, in order."""
-    times = measured_steps(run).select(
+def build_measured_steps(run: MeasuredRun) -> tuple[MeasuredStep, ...]:
+    """Build the chosen steps, in order."""
+    times = tabulate_measured_steps(run).select(
         "step", *(pl.col(f"{part}_ns") / 1e3 for part in ("time", "busy", "exposed")), "first"
     )
-    return tuple(Step(*row) for row in times.iter_rows())
+    return tuple(MeasuredStep(*row) for row in times.iter_rows())
 
 
-def measured_steps(run: Run) -> pl.DataFrame:
-    """The chosen steps that have a time, as :func:`tracekit.replay.measure.of_all_ranks` gives them."""
-    table = of_all_ranks(per_step(measured(run.graph), run.kernels, run.steps))
-    return table.join(run.chosen.select("step"), on="step", how="semi", maintain_order="left").drop_nulls("time_ns")
+def tabulate_measured_steps(run: MeasuredRun) -> pl.DataFrame:
+    """Tabulate the chosen steps that have times, as :func:`tracekit.replay.step_time.merge_ranks` returns them."""
+    table = merge_ranks(tabulate_step_times(build_measured_timeline(run.graph), run.kernels, run.steps))
+    return table.join(run.chosen_steps.select("step"), on="step", how="semi", maintain_order="left").drop_nulls(
+        "time_ns"
+    )

@@ -1,23 +1,23 @@
-"""Why each stream of the measured run was idle."""
+"""Causes of each stream's idle time in the measured run."""
 
 from dataclasses import dataclass
 
-from tracekit.replay.engine import measured
-from tracekit.replay.idle import attribute
-from tracekit.replay.run import Run
+from tracekit.analysis.idle import attribute_idle_time
+from tracekit.replay.engine import build_measured_timeline
+from tracekit.run import MeasuredRun
 
 
 @dataclass(frozen=True, slots=True)
 class StreamTime:
-    """One stream in a mean step; its causes add up to its idle time, and that and its work to the step.
+    """One stream in a mean step; its causes add up to its idle time, and idle and busy time to the step.
 
     Attributes:
         rank: The rank; ``None`` in a run of one.
-        device: The GPU in its process.
+        device: Index of the GPU in its process.
         stream: The stream.
-        busy_us: Time in which something of it worked; collectives that wait for other ranks don't.
-        idle_us: The rest of the step.
-        causes: Names of the reasons and their times, longest first.
+        busy_us: Time in which any of its activities worked; collectives that wait for other ranks don't work.
+        idle_us: Rest of the step.
+        causes: Names of the causes and their times, longest first.
     """
 
     rank: int | None
@@ -28,9 +28,9 @@ class StreamTime:
     causes: tuple[tuple[str, float], ...]
 
 
-def build(run: Run) -> tuple[StreamTime, ...]:
-    """The streams, by rank, device and number."""
-    table = attribute(run, measured(run.graph), streams=True).by_stream()
+def build_stream_times(run: MeasuredRun) -> tuple[StreamTime, ...]:
+    """Build the streams, sorted by rank, device and number."""
+    table = attribute_idle_time(run, build_measured_timeline(run.graph), streams=True).sum_by_stream()
     causes: dict[tuple[int | None, int | None, int | None, float, float], list[tuple[str, float]]] = {}
     for row in table.iter_rows(named=True):
         key = (row.get("rank"), row["device"], row["stream"], row["busy_us"], row["idle_us"])

@@ -1,9 +1,9 @@
-"""What edits of the program or the machine would save."""
+"""Savings of what-if edits."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tracekit.replay.whatif import WhatIf
+from tracekit.whatif import WhatIfResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,12 +11,12 @@ class EditSaving:
     """One edit, on top of those before it; the savings add up.
 
     Attributes:
-        text: The edit as it was written.
-        description: What it did.
-        touched: How many kernels, calls or edges of the graph it changed.
-        saving_us: By how much it shortens the measured step; negative for one that costs.
-        step_time_us: The measured step with it and those before.
-        predicted_us: The same on each target, in the report's order of targets; ``None`` where it can't be predicted.
+        text: The edit as the user wrote it.
+        description: What changed.
+        touched: Number of kernels, calls or edges it changed.
+        saving_us: Time it saves in the measured step; negative if the step becomes longer.
+        step_time_us: The measured step with this edit and those before it.
+        predicted_us: The same on each target, in the report's order of targets; ``None`` if it can't be predicted.
     """
 
     text: str
@@ -27,12 +27,14 @@ class EditSaving:
     predicted_us: tuple[float | None, ...]
 
 
-def build(what_if: WhatIf | None, after_edits: Sequence[Sequence[float | None]]) -> tuple[EditSaving, ...]:
-    """The edits in order.
+def build_edit_savings(
+    what_if: WhatIfResult | None, after_edits: Sequence[Sequence[float | None]]
+) -> tuple[EditSaving, ...]:
+    """Build the savings of the edits in order.
 
     Args:
         what_if: The edits; ``None`` for none.
-        after_edits: For each of them the steps on the targets; empty without predictions.
+        after_edits: For each edit, the steps on the targets; empty without predictions.
     """
     if what_if is None:
         return ()

@@ -1,6 +1,6 @@
 "use strict";
 
-// The panel is replaced while a job runs, so the document listens for all of it.
+// The panel is replaced while a job runs, so the event listeners are on the document.
 
 document.addEventListener("input", (event) => {
   const list = document.getElementById(event.target.dataset.filter);
@@ -56,14 +56,14 @@ const absolute = () => {
 document.addEventListener("htmx:afterSettle", absolute);
 absolute();
 
-// What of the chosen folder this browser didn't send.
+// Files of the chosen folder that this browser didn't send.
 const unsent = document.getElementById("not-sent");
 if (unsent) {
   unsent.textContent = sessionStorage.getItem(`not sent ${unsent.dataset.job}`) ?? "";
   unsent.hidden = !unsent.textContent;
 }
 
-// What somebody folded or unfolded stays so while the panel is renewed.
+// Details that the user opened or closed stay so while the panel is replaced.
 let unfolded = [];
 const folds = () => [...document.querySelectorAll("section.found details")];
 document.addEventListener("htmx:beforeSwap", () => (unfolded = folds().map((fold) => fold.open)));

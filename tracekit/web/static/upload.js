@@ -4,7 +4,7 @@ const element = (id) => document.getElementById(id);
 const drop = element("drop");
 const limits = { bytes: Number(drop.dataset.mostBytes), files: Number(drop.dataset.mostFiles) };
 const TRACE = /\.(json|gz|gzip|zst|zip)$/i;
-// A server that is being restarted may take minutes until it answers.
+// A restarting server may take minutes to respond.
 const RETRIES_MS = [0, 1000, 3000, 5000, 10000, 20000, 30000, 60000, 60000];
 const SIMULTANEOUS = 3;
 
@@ -87,7 +87,7 @@ function said(error) {
   }
 }
 
-// Of a folder what is no trace by its name isn't sent; the job's page tells, as this one is gone soon.
+// Files of a folder whose names are no trace names aren't sent; the job's page lists them, as this page is left soon.
 function leaveOut(names) {
   if (!names.length) return;
   const more = names.length > NAMED ? ` and ${names.length - NAMED} more` : "";
@@ -141,7 +141,7 @@ async function cancel() {
   location.reload();
 }
 
-// A dropped folder is a tree of entries, each read in portions.
+// A dropped folder is a tree of entries; each directory is read in batches.
 async function walk(entry, path = "") {
   if (entry.isFile) {
     const file = await new Promise((done, failed) => entry.file(done, failed));

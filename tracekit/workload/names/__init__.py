@@ -1,4 +1,4 @@
-"""What a kernel's name tells: one file per library, and general rules for family and precision where none knows it."""
+"""Parse kernel names: one file per library, and general rules for family and precision of all other names."""
 
 from functools import cache
 
@@ -15,12 +15,20 @@ from tracekit.workload.names import (
     triton,
     trtllm,
 )
-from tracekit.workload.names.general import copy_kind_of, is_indexed, item_bytes_of
-from tracekit.workload.names.rule import KernelName, Rule
+from tracekit.workload.names.general import infer_copy_kind, infer_item_bytes, is_indexed
+from tracekit.workload.names.rule import KernelName, NameRule
 
-__all__ = ["KernelName", "copy_kind_of", "describe", "dtype_of", "family_of", "is_indexed", "item_bytes_of"]
+__all__ = [
+    "KernelName",
+    "infer_copy_kind",
+    "infer_dtype",
+    "infer_family",
+    "infer_item_bytes",
+    "is_indexed",
+    "parse_kernel_name",
+]
 
-LIBRARIES: tuple[tuple[str, tuple[Rule, ...]], ...] = (
+LIBRARIES: tuple[tuple[str, tuple[NameRule, ...]], ...] = (
     ("collective", collective.RULES),
     ("triton", triton.RULES),
     ("trtllm", trtllm.RULES),
@@ -35,23 +43,23 @@ LIBRARIES: tuple[tuple[str, tuple[Rule, ...]], ...] = (
 
 
 @cache
-def describe(name: str) -> KernelName | None:
-    """What a library wrote into a kernel's name; ``None`` if none of them wrote it."""
+def parse_kernel_name(name: str) -> KernelName | None:
+    """Parse a kernel's name by the rules of its library; ``None`` if no library's rule matches."""
     for library, rules in LIBRARIES:
         for rule in rules:
-            known = rule.read(library, name)
+            known = rule.parse(library, name)
             if known is not None:
                 return known
     return None
 
 
-def family_of(name: str) -> str | None:
-    """Family that a kernel's name tells; ``None`` if no rule knows it."""
-    known = describe(name)
-    return known.family if known else general.family_of(name)
+def infer_family(name: str) -> str | None:
+    """Infer the family from a kernel's name; ``None`` if no rule matches."""
+    known = parse_kernel_name(name)
+    return known.family if known else general.match_family(name)
 
 
-def dtype_of(name: str) -> str | None:
-    """Precision that a kernel's name tells; ``None`` if no rule knows it."""
-    known = describe(name)
-    return known.dtype if known and known.dtype else general.dtype_of(name)
+def infer_dtype(name: str) -> str | None:
+    """Infer the precision from a kernel's name; ``None`` if no rule matches."""
+    known = parse_kernel_name(name)
+    return known.dtype if known and known.dtype else general.match_dtype(name)

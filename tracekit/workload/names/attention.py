@@ -1,23 +1,23 @@
-"""Attention: FlashAttention 2 and 3, CUTLASS's memory-efficient kernels, TensorRT-LLM's and AMD's.
+"""Name rules of attention: FlashAttention 2 and 3, CUTLASS's memory-efficient kernels, TensorRT-LLM's and AMD's.
 
-FlashAttention 2 names its traits ``<head size, queries of a block, keys of a block, warps, ...>``; 3 names the tile as
-``tuple<queries, keys, head size>``.
+FlashAttention 2 has its traits in the name: ``<head size, queries of a block, keys of a block, warps, ...>``; 3 has the
+tile as ``tuple<queries, keys, head size>``.
 """
 
 import re
 
-from tracekit.workload.names.rule import Rule
+from tracekit.workload.names.rule import NameRule
 
 TYPES = {"bfloat16_t": "bf16", "half_t": "fp16", "float_e4m3_t": "fp8", "bf16": "bf16", "f16": "fp16", "f32": "fp32",
          "fp16": "fp16", "E4m3": "fp8", "Bfloat16": "bf16", "Fp16": "fp16", "DF16b": "bf16", "DF16_": "fp16",
          "__hip_bfloat16": "bf16", "_Float16": "fp16"}  # fmt: skip
-ALL = re.compile("")
+ANY_NAME = re.compile("")
 SPLIT = re.compile(r"split_?kv|Split<|FlashAttnFwdCombine", re.IGNORECASE)
-C = r"(?:cute::)?C<(?:\(int\))?"
+CUTE_CONSTANT = r"(?:cute::)?C<(?:\(int\))?"
 INTEGER = r"(?:\((?:unsigned )?int\))?"
 
 RULES = (
-    Rule(
+    NameRule(
         re.compile(
             rf"Flash_(?:fwd|bwd)_kernel_traits<{INTEGER}(?P<k>\d+), {INTEGER}(?P<m>\d+), {INTEGER}(?P<n>\d+)"
             r"(?:, .*?(?P<type>bfloat16_t|half_t))?"
@@ -27,29 +27,29 @@ RULES = (
         tensor_core=True,
         split=SPLIT,
     ),
-    Rule(
+    NameRule(
         re.compile(
             rf"CollectiveMainloop(?:Fwd|Bwd)(?:Sm\d+)?<{INTEGER}(?P<stages>\d+), (?:cute::)?tuple<.*?> ?>, "
-            rf"(?:cute::)?tuple<{C}(?P<m>\d+)>, {C}(?P<n>\d+)>, {C}(?P<k>\d+)> ?>, "
+            rf"(?:cute::)?tuple<{CUTE_CONSTANT}(?P<m>\d+)>, {CUTE_CONSTANT}(?P<n>\d+)>, {CUTE_CONSTANT}(?P<k>\d+)> ?>, "
             r".*?(?P<type>bfloat16_t|half_t|float_e4m3_t)"
         ),
         "attention",
         dtypes=TYPES,
         tensor_core=True,
     ),
-    Rule(
+    NameRule(
         re.compile(r"fmha_cutlass[FB]_(?P<type>bf16|f16|f32)_(?:not)?aligned_(?P<m>\d+)x(?P<n>\d+)_\w*?sm(?:75|80|90)"),
         "attention",
         dtypes=TYPES | {"f32": "3xtf32"},
         tensor_core=True,
     ),
-    Rule(
+    NameRule(
         re.compile(r"fmha_cutlass[FB]_(?P<type>f16)_(?:not)?aligned_(?P<m>\d+)x(?P<n>\d+)_\w*?sm70"),
         "attention",
         dtypes=TYPES,
         tensor_core=True,
     ),
-    Rule(
+    NameRule(
         re.compile(
             r"cudnn_generated_fort_native_sdpa_sm\d+_flash_[fb]prop(?:_(?P<type>mxfp8|fp8|f8))?"
             r"(?:\w*?_knob_\d+_(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+))?"
@@ -58,7 +58,7 @@ RULES = (
         dtypes={"mxfp8": "fp8", "fp8": "fp8", "f8": "fp8"},
         tensor_core=True,
     ),
-    Rule(
+    NameRule(
         re.compile(
             r"fmhaSm\d+\w*?Kernel_Q(?:kv)?(?P<type>E4m3|Bfloat16|Fp16)\w*?H(?:Qk)?(?P<k>\d+)\w*?Q(?P<m>\d+)Kv(?P<n>\d+)"
         ),
@@ -67,7 +67,7 @@ RULES = (
         tensor_core=True,
         split=re.compile("MultiCtasKv|ForGen"),
     ),
-    Rule(
+    NameRule(
         re.compile(
             r"Fmha\w*Kernel.*?ProblemI(?P<type>DF16b|DF16_).*?TileFmhaShapeINS_8sequenceIJLi(?P<m>\d+)ELi(?P<n>\d+)ELi\d+ELi"
             r"(?P<k>\d+)E"
@@ -76,22 +76,22 @@ RULES = (
         dtypes=TYPES,
         tensor_core=True,
     ),
-    Rule(
+    NameRule(
         re.compile(r"fmha_(?:fwd|bwd)_hd(?P<k>\d+)_(?:hd\d+_)?(?P<type>bf16|fp16)"),
         "attention",
         dtypes=TYPES,
         tensor_core=True,
     ),
-    Rule(
+    NameRule(
         re.compile(
             r"\baiter::(?:pa|mla)_|_ZN5aiter\d+(?:pa|mla)_|paged_attention_v[12]_kernel|flash_fwd_splitkv_mla_kernel|"
             r"^_fwd_(?:grouped_)?kernel_stage\d|^kernel_unified_attention_3d"
         ),
         "attention",
         tensor_core=True,
-        split=ALL,
+        split=ANY_NAME,
     ),
-    Rule(
+    NameRule(
         re.compile(
             r"flashinfer::\w*(?:With\w*KVCache|PagedAttention)\w*<(?:flashinfer::KernelTraits<\(flashinfer::MaskMode\)\d"
             rf", {INTEGER}(?P<m>\d+)u?, .*?(?P<type>__nv_bfloat16|__half|__nv_fp8_e4m3))?"
@@ -101,12 +101,12 @@ RULES = (
         tensor_core=True,
         split=re.compile("Decode"),
     ),
-    Rule(re.compile(r"FlashAttention(?:Forward|Backward)Sm\d+"), "attention", tensor_core=True),
-    Rule(
+    NameRule(re.compile(r"FlashAttention(?:Forward|Backward)Sm\d+"), "attention", tensor_core=True),
+    NameRule(
         re.compile(r"paged_attention_ll4mi_QKV_mfma\d+_kernel<\d+, (?P<type>__hip_bfloat16|_Float16)"),
         "attention",
         dtypes=TYPES,
         tensor_core=True,
-        split=ALL,
+        split=ANY_NAME,
     ),
 )

@@ -1,15 +1,15 @@
-"""NCCL, RCCL, DeepEP, and the all-reduces that serving engines bring along.
+"""Name rules of collectives: NCCL, RCCL, DeepEP, and the custom all-reduces of serving engines.
 
-NCCL builds a kernel of its own for the ring and for the tree of a collective, both with the protocol LL, and runs all
-protocols in them, and CollNet, NVLS and PAT in the ring's (NVIDIA/nccl, src/device/generate.py, ``best_kernel``). So a
-name tells a tree from all else, and no protocol. Its kernel of sends and receives was once the one for everything.
-Kernels for symmetric memory name what they do: LDMC and STMC load and store by NVLink's multicast. DeepEP's exchange
-tokens between experts.
+NCCL builds one kernel for the ring and one for the tree of a collective, both named after the protocol LL. They run all
+protocols, and the ring's kernel also runs CollNet, NVLS and PAT (NVIDIA/nccl, src/device/generate.py, ``best_kernel``).
+A name therefore distinguishes a tree from everything else, and no protocols. NCCL's kernel of sends and receives was
+once the kernel of all collectives. Kernels for symmetric memory name what they do: LDMC and STMC load and store by
+NVLink's multicast. DeepEP's kernels exchange tokens between experts.
 """
 
 import re
 
-from tracekit.workload.names.rule import Rule
+from tracekit.workload.names.rule import NameRule
 
 TYPES = {"f32": "fp32", "float": "fp32", "f16": "fp16", "half": "fp16", "__half": "fp16", "bf16": "bf16",
          "__nv_bfloat16": "bf16", "c10::BFloat16": "bf16", "f64": "fp64", "double": "fp64", "u8": "int8",
@@ -21,7 +21,7 @@ ALGORITHMS = {"RING": "ring", "TREE": "tree", "1stage": "one_shot", "one_shot": 
 ALGORITHM = r"(?P<algorithm>RING|TREE)_LL"
 
 RULES = (
-    Rule(
+    NameRule(
         re.compile(
             r"ncclSymk?DevKernel_(?:All|Reduce)[A-Za-z]+_(?:\w*?(?P<algorithm>LDMC|STMC)\w*?|\w*?)"
             rf"(?:_(?:[Ss]um|avg|prod|min|max)_{TYPE})?\b"
@@ -31,14 +31,14 @@ RULES = (
         tensor_core=False,
         algorithms=ALGORITHMS,
     ),
-    Rule(
+    NameRule(
         re.compile(rf"ncclDevKernel_\w+?_(?:Sum|Prod|Min|Max|MinMax|PreMulSum|SumPostDiv)_{TYPE}(?:_{ALGORITHM})?"),
         "collective",
         dtypes=TYPES,
         tensor_core=False,
         algorithms=ALGORITHMS,
     ),
-    Rule(
+    NameRule(
         re.compile(
             r"(?:deep_ep|dpsk::ep)::int(?:ra|er)node\w*::\w+(?:<(?:(?:\(int\))?\w+, )*?(?P<type>__nv_bfloat16))?"
         ),
@@ -46,7 +46,7 @@ RULES = (
         dtypes=TYPES,
         tensor_core=False,
     ),
-    Rule(
+    NameRule(
         re.compile(
             rf"ncclKernel_\w+?_(?:{ALGORITHM}_)?(?:Sum|Prod|Min|Max)_(?P<type>float|half|__nv_bfloat16|double|int8_t)\b"
         ),
@@ -55,13 +55,13 @@ RULES = (
         tensor_core=False,
         algorithms=ALGORITHMS,
     ),
-    Rule(
+    NameRule(
         re.compile(rf"^(?:void )?(?:nccl|rccl)(?:Dev)?Kernel(?:_[A-Za-z]+_{ALGORITHM})?|rccl_main_kernel"),
         "collective",
         tensor_core=False,
         algorithms=ALGORITHMS,
     ),
-    Rule(
+    NameRule(
         re.compile(
             r"(?=cross_|multimem_|one_?shot|two_?shot|all_?reduce)"
             r"(?=\w*?(?P<algorithm>[12]stage|one_?shot|two_?shot|multimem)|)"

@@ -1,4 +1,4 @@
-"""cuBLAS and cuBLASLt: hand-written kernels, xmma, nvjet, and those for vectors.
+"""Name rules of cuBLAS and cuBLASLt: hand-written kernels, xmma, nvjet, and kernels for vectors.
 
 ``ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x3_nn``: inputs, accumulator and instruction, tile, depth x
 stages, layout. ``nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NNT``: types of input, sum and output, tile, depth x stages,
@@ -8,13 +8,13 @@ cluster, then the layouts of both operands and the output. On GeForce Blackwell
 
 import re
 
-from tracekit.workload.names.rule import Rule
+from tracekit.workload.names.rule import NameRule
 
 SPLIT = re.compile(r"split_?k", re.IGNORECASE)
-# Of the accumulator alone, for kernels without matrix instructions.
-ACCUMULATOR = {"s": "fp32", "d": "fp64", "h": "fp16", "c": "fp32", "gc": "fp32"}
-INPUT = {"fp16": "fp16", "bf16": "bf16", "tf32": "tf32", "int8": "int8", "s": "tf32", "h": "fp16", "d": "fp64"}
-NVJET = {"h": "fp16", "t": "bf16", "s": "tf32", "q": "fp8", "r": "fp8", "d": "fp64", "o": "nvfp4"}
+# Type by the accumulator's letter, for kernels without matrix instructions.
+ACCUMULATOR_TYPES = {"s": "fp32", "d": "fp64", "h": "fp16", "c": "fp32", "gc": "fp32"}
+INPUT_TYPES = {"fp16": "fp16", "bf16": "bf16", "tf32": "tf32", "int8": "int8", "s": "tf32", "h": "fp16", "d": "fp64"}
+NVJET_DTYPES = {"h": "fp16", "t": "bf16", "s": "tf32", "q": "fp8", "r": "fp8", "d": "fp64", "o": "nvfp4"}
 XMMA = {"f16": "fp16", "bf16": "bf16", "tf32": "tf32", "f32": "fp32", "f64": "fp64", "e4m3": "fp8", "e5m2": "fp8",
         "i8": "int8"}  # fmt: skip
 TILE = r"(?P<m>\d+)x(?P<n>\d+)"
@@ -25,28 +25,28 @@ TYPES = {"__nv_bfloat16": "bf16", "__half": "fp16", "float": "fp32", "double": "
 TYPE = rf"(?P<type>{'|'.join(TYPES)})"
 
 RULES = (
-    Rule(
+    NameRule(
         re.compile(
             rf"\b(?:volta|turing|ampere|ada|hopper)_(?:[a-z]+\d+_)?[shdi](?P<mma>\d{{3,6}})gemm_"
             rf"(?:(?P<type>fp16|bf16|int8|tf32)_)?(?:[a-z0-9]+_)*?{TILE}(?:_(?!stages)\w+?)?(?:_stages_(?P<k>\d+)x(?P<stages>\d+))?_{LAYOUT}(?:_|$)"
         ),
         "gemm",
         dtype="fp16",
-        dtypes=INPUT,
+        dtypes=INPUT_TYPES,
         column_major=True,
         split=SPLIT,
     ),
-    Rule(
+    NameRule(
         re.compile(
             rf"\b(?:maxwell|volta|turing|ampere)_(?P<type>gc|[shdc])gemm_(?:[a-z0-9]+_)*?{TILE}(?:_\w+?)?_{LAYOUT}(?:_|$)"
         ),
         "gemm",
-        dtypes=ACCUMULATOR,
+        dtypes=ACCUMULATOR_TYPES,
         tensor_core=False,
         column_major=True,
         split=SPLIT,
     ),
-    Rule(
+    NameRule(
         re.compile(rf"xmma_gemm_{XMMA_TYPES}_{LAYOUT}_n_{XMMA_TILE}.*ffma"),
         "gemm",
         dtypes=XMMA,
@@ -54,7 +54,7 @@ RULES = (
         column_major=True,
         split=SPLIT,
     ),
-    Rule(
+    NameRule(
         re.compile(rf"xmma_gemm_{XMMA_TYPES}_{LAYOUT}_n_{XMMA_TILE}"),
         "gemm",
         dtypes=XMMA,
@@ -62,28 +62,28 @@ RULES = (
         column_major=True,
         split=SPLIT,
     ),
-    Rule(
+    NameRule(
         re.compile(
             rf"\bnvjet_(?:sm\d+_)?(?P<type>[a-z])[a-z]{{2,4}}_{TILE}_(?P<k>\d+)x(?P<stages>\d+)_\w+?_(?P<layout>[NT]{{2}})[NT]\b"
         ),
         "gemm",
-        dtypes=NVJET,
+        dtypes=NVJET_DTYPES,
         tensor_core=True,
         column_major=True,
         split=SPLIT,
     ),
-    Rule(
+    NameRule(
         re.compile(
             rf"\bnvjet_sm\d+_(?P<type>[a-z])[a-z]{{2,4}}_mma_{TILE}x(?P<k>\d+)_(?P<stages>\d+)_\w+?_(?P<layout>[NT]{{2}})[NT]{{2}}\b"
         ),
         "gemm",
-        dtypes=NVJET,
+        dtypes=NVJET_DTYPES,
         tensor_core=True,
         column_major=True,
         split=SPLIT,
     ),
-    Rule(re.compile(rf"\b(?:gemv\w*|gemvx::kernel)<.*?{TYPE}"), "gemm", dtypes=TYPES, tensor_core=False, rows=1),
-    Rule(
+    NameRule(re.compile(rf"\b(?:gemv\w*|gemvx::kernel)<.*?{TYPE}"), "gemm", dtypes=TYPES, tensor_core=False, rows=1),
+    NameRule(
         re.compile(rf"\b(?:gemmSN_[NT]{{2}}_kernel|gemmk1_kernel)<.*?{TYPE}"), "gemm", dtypes=TYPES, tensor_core=False
     ),
 )

@@ -1,15 +1,15 @@
-"""CUTLASS 2 and 3, as PyTorch, cuBLAS and serving engines use it.
+"""Name rules of CUTLASS 2 and 3, as used by PyTorch, cuBLAS and serving engines.
 
 ``cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_128x64_64x6_tn_align8``: architecture, unit, input, accumulator and
-instruction, tile, depth x stages, layout. The names of CUTLASS 3 spell out all five types, and close the layout with
-that of the output (https://github.com/NVIDIA/cutlass/issues/947). Where an engine instantiates CUTLASS 3 itself, the
-name is the C++ type: main loop with its stages and cluster, tile, types of the operands. Names that long were left
-mangled by Kineto (``kMaxSymbolSize`` of 1,024 characters in ``libkineto/src/Demangle.cpp``).
+instruction, tile, depth x stages, layout. The names of CUTLASS 3 have all five types, and end the layout with that of
+the output (https://github.com/NVIDIA/cutlass/issues/947). If an engine instantiates CUTLASS 3 itself, the name is the
+C++ type: main loop with its stages and cluster, tile, types of the operands. Kineto leaves such long names mangled
+(``kMaxSymbolSize`` of 1,024 characters in ``libkineto/src/Demangle.cpp``).
 """
 
 import re
 
-from tracekit.workload.names.rule import Rule
+from tracekit.workload.names.rule import NameRule
 
 TYPES = {"bf16": "bf16", "f16": "fp16", "fp16": "fp16", "tf32": "tf32", "e4m3": "fp8", "e5m2": "fp8", "f32": "tf32",
          "s8": "int8", "u8": "int8", "f64": "fp64", "d": "fp64", "h": "fp16", "i": "int8", "f8": "fp8",
@@ -22,7 +22,7 @@ CPP_TILE = rf"tuple<{SIDE}(?P<m>\d+)>, ?{SIDE}(?P<n>\d+)>, ?{SIDE}(?P<k>\d+)> ?>
 MANGLED_TYPES = {"10bfloat16_t": "bf16", "6half_t": "fp16", "12float_e4m3_t": "fp8", "12float_e5m2_t": "fp8",
                  "10tfloat32_t": "tf32"}  # fmt: skip
 MANGLED_SIDE = r"NS\w{1,2}_ILi"
-# What came before has a short name: a tile's side that isn't spelled out is as long as the one before it.
+# Mangling abbreviates repeated types: a side of the tile that isn't written out equals the one before it.
 MANGLED_TILES = (
     rf"{MANGLED_SIDE}(?P<m>\d+)EEE{MANGLED_SIDE}(?P<n>\d+)EEE",
     rf"(?={MANGLED_SIDE}(?P<n>\d+)){MANGLED_SIDE}(?P<m>\d+)EEES\w{{1,2}}_",
@@ -32,7 +32,7 @@ TAIL = r"(?:_[a-z0-9]+)*?_(?P<m>\d+)x(?P<n>\d+)(?:_(?P<k>\d+)x(?P<stages>\d+))?_
 TYPED = r"(?P<type>(?:bf16|f16|fp16|tf32)(?=_)|[dhi](?=\d))?_?[shdi]?\d+"
 
 RULES = (
-    Rule(
+    NameRule(
         re.compile(
             r"cutlass3x_sm\d+_(?:bs)?tensorop_(?:[a-z]\d+x\d+x\d+)?gemm_(?:grouped_)?(?:block_scaled_)?"
             r"(?P<type>bf16|f16|tf32|f32|e4m3|e5m2|f8|s8|u8|f64|ue4m3xf4|ue4m3xe2m1)_"
@@ -43,7 +43,7 @@ RULES = (
         tensor_core=True,
         split=SPLIT,
     ),
-    Rule(
+    NameRule(
         re.compile(
             r"cutlass3x_sm\d+_simt_(?P<type>[shdc])gemm_(?:\w+?_){5}(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)_\d+x\d+x\d+_"
             r"(?P<stages>\d+)_(?P<layout>[nt]{2})[nt]"
@@ -53,7 +53,7 @@ RULES = (
         tensor_core=False,
         split=SPLIT,
     ),
-    Rule(
+    NameRule(
         re.compile(
             rf"CollectiveMma<cutlass::gemm::MainloopSm\d+\w*<{INTEGER}(?P<stages>\d+).*?> ?>[^<]*?>?, ?(?:cute::)?"
             rf"{CPP_TILE}, ?"
@@ -65,7 +65,7 @@ RULES = (
         split=SPLIT,
     ),
     *(
-        Rule(
+        NameRule(
             re.compile(
                 rf"CollectiveMmaI\w*?MainloopSm\d+\w*?ILi(?P<stages>\d+)E\w*?IJ{tile}(?:{MANGLED_SIDE}\d+EEE|S\w{{1,2}}_)EEE"
                 rf"NS\w{{0,2}}_(?P<type>{'|'.join(MANGLED_TYPES)})E"
@@ -77,14 +77,14 @@ RULES = (
         )
         for tile in MANGLED_TILES
     ),
-    Rule(
+    NameRule(
         re.compile(rf"cutlass_3x_gemm_(?:sm\d+_)?(?P<type>fp8|int8)\w*<.*?{CPP_TILE}"),
         "gemm",
         dtypes=CPP_TYPES,
         tensor_core=True,
         split=SPLIT,
     ),
-    Rule(
+    NameRule(
         re.compile(rf"cutlass_(?:\d+_)?(?:wmma_)?tensorop_{TYPED}gemm{TAIL}(?P<layout>[nt]{{2}})_"),
         "gemm",
         dtype="tf32",
@@ -93,7 +93,7 @@ RULES = (
         column_major=True,
         split=SPLIT,
     ),
-    Rule(
+    NameRule(
         re.compile(rf"cutlass_(?:\d+_)?(?:wmma_)?tensorop_{TYPED}(?:fprop|dgrad|wgrad)(?:_[a-z]+)*{TAIL}"),
         "conv",
         dtype="tf32",
@@ -101,7 +101,7 @@ RULES = (
         tensor_core=True,
         split=SPLIT,
     ),
-    Rule(
+    NameRule(
         re.compile(rf"cutlass_\d+_simt_(?P<type>[shdc])gemm{TAIL}(?P<layout>[nt]{{2}})_"),
         "gemm",
         dtypes={"s": "fp32", "h": "fp16", "d": "fp64", "c": "fp32"},

@@ -1,8 +1,8 @@
-"""Family and precision by general rules, tried in order on the name as the trace has it."""
+"""Infer family and precision by general rules, tried in order on the name as the trace has it."""
 
 import re
 
-# A row: family, pattern. Specific ones first; "elementwise" and "reduction" catch what PyTorch's own kernels share.
+# Rows of family and pattern. Specific ones come first; "elementwise" and "reduction" match PyTorch's generic kernels.
 FAMILY_RULES = (
     (
         "collective",
@@ -82,17 +82,19 @@ _FAMILY_PATTERNS = tuple((family, re.compile(pattern, re.IGNORECASE)) for family
 # PyTorch's elementwise kernels: group 1 in the names of those that load many elements at once, of tensors that lie as
 # they are gone through, if no type of theirs says otherwise. The others work out where each element lies; those that
 # cast as they load or store look up its type.
-_ELEMENTWISE = re.compile(
+_ELEMENTWISE_KERNEL = re.compile(
     r"(?:(vectorized_(?:templated_)?|unrolled_|modern::)|\b|\d|index_|scatter_gather_)"
     r"elementwise_kernel(?!_with_index|[a-z])"
 )
-_STRIDES = re.compile(r"\bOffsetCalculator<|(?:Load|Store)WithCast<")
+_OFFSET_CALCULATOR = re.compile(r"\bOffsetCalculator<|(?:Load|Store)WithCast<")
 # Its joins, of which those of aligned tensors move 16 bytes at once: group 1.
 _JOIN = re.compile(r"CatArrayBatchedCopy(_aligned|_vectorized)?")
 # Its own kernels that go over windows: of depthwise convolutions and of pooling.
-_WINDOWS = re.compile(r"\bconv_depthwise[23]d|\b(?:atomic_?)?(?:adaptive_?)?(?:max|avg|average)_?(?:pool|gradinput)")
+_WINDOW_KERNEL = re.compile(
+    r"\bconv_depthwise[23]d|\b(?:atomic_?)?(?:adaptive_?)?(?:max|avg|average)_?(?:pool|gradinput)"
+)
 
-# Marlin's numbers are vLLM's ids of the types that it computes in (ScalarType::id): bits of exponent, mantissa, sign.
+# Marlin's numbers are vLLM's ids of its compute types (ScalarType::id): bits of exponent, mantissa, sign.
 DTYPE_RULES = (
     ("fp8", r"e4m3|e5m2|fp8|_F8"),
     ("bf16", r"bf16|bfloat16|DF16b|_BBS_|_BB_|Marlin<1125899906909960l"),
@@ -104,46 +106,46 @@ DTYPE_RULES = (
 )
 _DTYPE_PATTERNS = tuple((dtype, re.compile(pattern, re.IGNORECASE)) for dtype, pattern in DTYPE_RULES)
 
-# Kernels over lists name their optimizer's arguments, which are double, after the type that they compute in.
-OVER_LISTS = re.compile(r"multi_tensor_apply.*?Functor\w*<(float|double|c10::Half|c10::BFloat16)\b")
-TYPES = {"float": "fp32", "double": "fp64", "c10::Half": "fp16", "c10::BFloat16": "bf16"}
+# Kernels over lists have the type that they compute in before their optimizer's arguments, which are double.
+LIST_KERNEL_DTYPE = re.compile(r"multi_tensor_apply.*?Functor\w*<(float|double|c10::Half|c10::BFloat16)\b")
+CPP_DTYPES = {"float": "fp32", "double": "fp64", "c10::Half": "fp16", "c10::BFloat16": "bf16"}
 
-# PyTorch's copies know only the size of what they move; its joins named a type until 2024. Of a list of tensors nothing
-# else tells either.
-_MOVED = re.compile(
+# PyTorch's copies only have the size of an element in their name; its concatenations had a type until 2024. A list of
+# tensors has no other source of it.
+_COPY_ELEMENT = re.compile(
     r"OpaqueType<(?:\([a-z ]+\))?(\d+)|CatArrayBatchedCopy\w*<(bool|signed char|unsigned char|short|int|long)\b"
 )
-_MOVED_BYTES = {"bool": 1, "signed char": 1, "unsigned char": 1, "short": 2, "int": 4, "long": 8}
+_COPY_ELEMENT_BYTES = {"bool": 1, "signed char": 1, "unsigned char": 1, "short": 2, "int": 4, "long": 8}
 
-# torch's mangled and templated names repeat namespaces that would trip the rules above; vLLM's name a type of fp8
-# caches for caches that aren't (0).
+# Namespaces in torch's mangled and templated names would match the rules above by mistake; vLLM's names have an fp8
+# type for caches that aren't fp8 (0).
 _NOISE = re.compile(
     r"kernel_cutlass_kernel_|fbgemm|flashinfer(?:::)?|deep_gemm::|cutlass_kernels::|at::native::|std::|c10::|"
     r"\(anonymous namespace\)::|cuda_kernel_impl|Fp8KVCacheDataType\)0"
 )
 
 
-def family_of(kernel: str) -> str | None:
-    """Family that a kernel's name tells; ``None`` if no rule knows it."""
+def match_family(kernel: str) -> str | None:
+    """Match the family rules on a kernel's name; ``None`` if no rule matches."""
     name = _NOISE.sub("", kernel)
     return next((family for family, pattern in _FAMILY_PATTERNS if pattern.search(name)), None)
 
 
-def dtype_of(kernel: str) -> str | None:
-    """Precision that a kernel's name tells; ``None`` if no rule knows it."""
-    over_lists = OVER_LISTS.search(kernel)
+def match_dtype(kernel: str) -> str | None:
+    """Match the precision rules on a kernel's name; ``None`` if no rule matches."""
+    over_lists = LIST_KERNEL_DTYPE.search(kernel)
     if over_lists:
-        return TYPES[over_lists.group(1)]
+        return CPP_DTYPES[over_lists.group(1)]
     name = _NOISE.sub("", kernel)
     return next((dtype for dtype, pattern in _DTYPE_PATTERNS if pattern.search(name)), None)
 
 
-def item_bytes_of(kernel: str) -> int | None:
-    """Bytes of the elements that a copy's name tells it moves; ``None`` where it doesn't."""
-    moved = _MOVED.search(kernel)
+def infer_item_bytes(kernel: str) -> int | None:
+    """Infer the bytes per element from a copy's name; ``None`` if it doesn't have them."""
+    moved = _COPY_ELEMENT.search(kernel)
     if moved is None:
         return None
-    return int(moved[1]) if moved[1] else _MOVED_BYTES[moved[2]]
+    return int(moved[1]) if moved[1] else _COPY_ELEMENT_BYTES[moved[2]]
 
 
 def is_indexed(name: str) -> bool | None:
@@ -151,14 +153,14 @@ def is_indexed(name: str) -> bool | None:
 
     It does where it works out where each lies, or what type it has.
     """
-    found = _ELEMENTWISE.search(name) or _JOIN.search(name)
+    found = _ELEMENTWISE_KERNEL.search(name) or _JOIN.search(name)
     if found is None:
-        return True if _WINDOWS.search(name) else None
-    return found[1] is None or _STRIDES.search(name) is not None
+        return True if _WINDOW_KERNEL.search(name) else None
+    return found[1] is None or _OFFSET_CALCULATOR.search(name) is not None
 
 
-def copy_kind_of(name: str) -> str | None:
-    """Direction of a copy: HtoD, DtoH, DtoD or PtoP; from CUDA's and HIP's names."""
+def infer_copy_kind(name: str) -> str | None:
+    """Infer the direction of a copy, HtoD, DtoH, DtoD or PtoP, from CUDA's and HIP's names."""
     kind = re.search(r"\b(HtoD|DtoH|DtoD|PtoP)\b", name)
     if kind:
         return kind.group(1)

@@ -1,4 +1,4 @@
-"""AMD: hipBLASLt and rocBLAS (Tensile), Composable Kernel, MIOpen.
+"""Name rules of AMD: hipBLASLt and rocBLAS (Tensile), Composable Kernel, MIOpen.
 
 ``Cijk_Alik_Bljk_BBS_BH_..._MT128x192x64_MI16x16x1_...``: the index that comes first is contiguous, so ``Alik`` is a
 transposed operand; types of input, output and sum; macro tile; matrix instruction. A mangled Composable Kernel name has
@@ -7,9 +7,9 @@ block size, then rows, columns and depth of the tile (https://github.com/ROCm/co
 
 import re
 
-from tracekit.workload.names.rule import Rule
+from tracekit.workload.names.rule import NameRule
 
-TENSILE = {
+TENSILE_DTYPES = {
     "S_MX": "tf32",
     "B": "bf16",
     "H": "fp16",
@@ -20,91 +20,101 @@ TENSILE = {
     "I8": "int8",
     "4xi8": "int8",
 }
-CK = {"t": "bf16", "DF16b": "bf16", "DF16_": "fp16", "f": "fp32", "a": "int8"}
-CK_MOE = {"unsigned short": "bf16", "__bf16": "bf16", "_Float16": "fp16", "signed char": "int8"}
-IGEMM = {"fp16": "fp16", "bf16": "bf16", "fp32": "fp32"}
+CK_DTYPES = {"t": "bf16", "DF16b": "bf16", "DF16_": "fp16", "f": "fp32", "a": "int8"}
+CK_MOE_DTYPES = {"unsigned short": "bf16", "__bf16": "bf16", "_Float16": "fp16", "signed char": "int8"}
+IGEMM_DTYPES = {"fp16": "fp16", "bf16": "bf16", "fp32": "fp32"}
 TILE = r"ELi\d+ELi(?P<m>\d+)ELi(?P<n>\d+)ELi(?P<k>\d+)E"
 AITER = r"(?:\baiter::|_ZN5aiter\d+)"
-ASSEMBLY = {"bf16": "bf16", "fp8": "fp8", "Fp8": "fp8", "i8": "int8", "Int8": "int8", "f4": "nvfp4", "MXfp4": "nvfp4"}
+ASSEMBLY_DTYPES = {
+    "bf16": "bf16",
+    "fp8": "fp8",
+    "Fp8": "fp8",
+    "i8": "int8",
+    "Int8": "int8",
+    "f4": "nvfp4",
+    "MXfp4": "nvfp4",
+}
 GLOBAL_SPLIT = re.compile(r"_GSU(?:[2-9]|\d{2,})_|gkgs|_SK[1-9]")
 
 RULES = (
-    Rule(
+    NameRule(
         re.compile(
             r"Cijk_(?P<layout>A[il]{2}k_B[jl]{2}k)_(?P<type>S_MX|F8|B8|I8|4xi8|[BHSD])\w*?_MT(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)"
             r"(?:_(?P<mma>MI\d+x\d+x\d+))?"
         ),
         "gemm",
-        dtypes=TENSILE,
+        dtypes=TENSILE_DTYPES,
         layouts={"Ailk_Bljk": "nn", "Ailk_Bjlk": "nt", "Alik_Bljk": "tn", "Alik_Bjlk": "tt"},
         column_major=True,
         split=GLOBAL_SPLIT,
     ),
-    Rule(
+    NameRule(
         re.compile(
             rf"{AITER}(?P<type>bf16|fp8|i8|f4)gemm_\w*?(?:_(?P<layout>[nt]{{2}}))?_(?P<m>\d+)x(?P<n>\d+)(?![0-9x])"
         ),
         "gemm",
-        dtypes=ASSEMBLY,
+        dtypes=ASSEMBLY_DTYPES,
         tensor_core=True,
         split=re.compile("splitk", re.IGNORECASE),
     ),
-    Rule(
+    NameRule(
         re.compile(
             rf"{AITER}fmoe_\w*?(?P<type>Fp8|MXfp4|Int8|noquant)\w*?_(?P<m>\d+)x(?P<n>\d+)(?![0-9x])", re.IGNORECASE
         ),
         "moe",
-        dtypes=ASSEMBLY,
+        dtypes=ASSEMBLY_DTYPES,
         tensor_core=True,
     ),
-    Rule(
+    NameRule(
         re.compile(
             r"ck::kernel_moe\w*gemm\w*<.*?Major, (?P<type>unsigned short|__bf16|_Float16|signed char), "
             r".*?GemmSpecialization\)\d+, \d+, (?P<m>\d+), (?P<n>\d+), (?P<k>\d+),"
         ),
         "moe",
-        dtypes=CK_MOE,
+        dtypes=CK_MOE_DTYPES,
         tensor_core=True,
     ),
-    Rule(
+    NameRule(
         re.compile(
             r"igemm_(?:fwd|bwd|wrw)_gtc\w*?_(?P<type>fp16|bf16|fp32)_\w*?bt(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)_(?P<mma>wt\d+)"
         ),
         "conv",
-        dtypes=IGEMM,
+        dtypes=IGEMM_DTYPES,
         split=GLOBAL_SPLIT,
     ),
-    Rule(
+    NameRule(
         re.compile(rf"kernel_grouped_conv\w*?S\d_(?P<type>DF16b|DF16_|t)(?=t|DF16)\w*?GemmSpecializationE\d{TILE}"),
         "conv",
-        dtypes=CK,
+        dtypes=CK_DTYPES,
         tensor_core=True,
     ),
-    Rule(
+    NameRule(
         re.compile(
             r"kernel_grouped_conv\w*INS_\d+Gridwise\w*?I(?P<type>DF16b|DF16_|t)(?=[tD]).*?PassThrough\w*?_"
             rf"(?:LNS_\d+InMemoryDataOperationEnumE\dE)?Li\d+{TILE}"
         ),
         "conv",
-        dtypes=CK,
+        dtypes=CK_DTYPES,
         tensor_core=True,
     ),
-    Rule(
+    NameRule(
         re.compile(r"kernel_batched_gemm_xdlops_bwd_weight\w*?ILi\d+E(?P<type>DF16b|DF16_|t)(?=t|DF16)"),
         "conv",
-        dtypes=CK,
+        dtypes=CK_DTYPES,
         tensor_core=True,
     ),
-    Rule(
+    NameRule(
         re.compile(r"ck_tile6kentry\w*?TileGemmShapeINS_8sequenceIJLi(?P<m>\d+)ELi(?P<n>\d+)ELi(?P<k>\d+)E"),
         "gemm",
         tensor_core=True,
     ),
-    Rule(
+    NameRule(
         re.compile(r"naive_conv_\w*?_(?P<type>half|float|ushort)_"),
         "conv",
         dtypes={"half": "fp16", "float": "fp32", "ushort": "bf16"},
         tensor_core=False,
     ),
-    Rule(re.compile(r"miopenSp3AsmConv\w*?_(?P<type>fp16|bf16|fp32)_"), "conv", dtypes=IGEMM, tensor_core=False),
+    NameRule(
+        re.compile(r"miopenSp3AsmConv\w*?_(?P<type>fp16|bf16|fp32)_"), "conv", dtypes=IGEMM_DTYPES, tensor_core=False
+    ),
 )

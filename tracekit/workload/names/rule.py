@@ -1,4 +1,4 @@
-"""What a kernel's name can tell, and the rules that read it."""
+"""Rules that parse a kernel's name, and their result."""
 
 import re
 from collections.abc import Mapping
@@ -10,22 +10,22 @@ LONGEST_NUMBER = 9
 
 @dataclass(frozen=True, slots=True)
 class KernelName:
-    """What a library wrote into a kernel's name; ``None`` where it says nothing.
+    """Facts that a library wrote into a kernel's name; ``None`` where the name has none.
 
     Attributes:
-        library: Who wrote the kernel.
+        library: Library of the kernel.
         family: Kernel family.
         dtype: Precision that it computes in.
         tile_m: Rows of the output (queries, for attention) that one block computes.
         tile_n: Columns of the output (keys, for attention).
         tile_k: Depth of one pass (the head's size, for attention).
         stages: Passes that are loaded ahead.
-        split_k: Whether several blocks share one output tile's depth.
-        layout: Of the two operands, ``n`` or ``t`` each, as BLAS means it.
+        split_k: Whether several blocks split the depth of one output tile.
+        layout: Layouts of the two operands, ``n`` or ``t`` each, as in BLAS.
         tensor_core: Whether it runs on tensor cores.
-        algorithm: How a collective goes about it.
-        batch: GEMMs of equal sides that it computes.
-        m: Rows of its output, where it was compiled for them.
+        algorithm: Algorithm of a collective.
+        batch: GEMMs of equal sizes that it computes.
+        m: Rows of its output, if it was compiled for them.
         n: Columns of its output.
         k: Length of its dot products.
     """
@@ -48,23 +48,23 @@ class KernelName:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """A pattern whose named groups are what it tells, and what all names that match have in common.
+class NameRule:
+    """A pattern with named groups, and the facts that all matching names have in common.
 
     Attributes:
         pattern: Searched for in the whole name. Groups ``m``, ``n``, ``k``, ``stages``, ``layout`` are taken as they
-            are; ``groups``, ``rows``, ``columns`` and ``depth`` too, but for 0, which is any number; ``type`` is looked
-            up in ``dtypes``.
-        family: Of all names that match.
-        dtype: Of all names that match, where no group ``type`` tells it.
-        dtypes: What the library's words for precisions mean.
-        layouts: What the library's words for layouts mean, where they aren't two letters.
-        tensor_core: Whether all names that match run on tensor cores; else a group ``mma`` tells it by being there.
-        column_major: The library computes the transposed GEMM, as BLAS does for PyTorch: the first side of its tile
-            lies along the columns.
-        split: What in the name tells that depth is split over blocks.
-        algorithms: What the library's words for algorithms mean, a group ``algorithm`` of the pattern.
-        rows: Of the output, in all names that match: 1 where they multiply a matrix by a vector.
+            are; ``groups``, ``rows``, ``columns`` and ``depth`` too, except for 0, which means any number; ``type`` is
+            looked up in ``dtypes``.
+        family: Family of all matching names.
+        dtype: Precision of all matching names without a group ``type``.
+        dtypes: Precision by the library's word for it.
+        layouts: Layout by the library's word for it, if that isn't two letters.
+        tensor_core: Whether all matching names run on tensor cores; if None, those with a group ``mma`` do.
+        column_major: Whether the library computes the transposed GEMM, as BLAS does for PyTorch: then the first side of
+            its tile lies along the columns.
+        split: Pattern of names whose depth is split over blocks.
+        algorithms: Algorithm by the library's word for it, a group ``algorithm`` of the pattern.
+        rows: Rows of the output of all matching names: 1 if they multiply a matrix by a vector.
     """
 
     pattern: re.Pattern[str]
@@ -78,32 +78,32 @@ class Rule:
     algorithms: Mapping[str, str] = field(default_factory=dict)
     rows: int | None = None
 
-    def read(self, library: str, name: str) -> KernelName | None:
-        """What ``name`` tells; ``None`` if the rule doesn't know it."""
+    def parse(self, library: str, name: str) -> KernelName | None:
+        """Parse ``name``; return ``None`` if the rule doesn't match."""
         found = self.pattern.search(name)
         if found is None:
             return None
         groups = found.groupdict()
         layout = groups.get("layout")
-        first, second = _number(groups.get("m")), _number(groups.get("n"))
+        first, second = _parse_number(groups.get("m")), _parse_number(groups.get("n"))
         return KernelName(
             library=library,
             family=self.family,
             dtype=self.dtypes.get(groups.get("type") or "", self.dtype),
             tile_m=self.rows or (second if self.column_major else first),
             tile_n=first if self.column_major else second,
-            tile_k=_number(groups.get("k")),
-            stages=_number(groups.get("stages")),
+            tile_k=_parse_number(groups.get("k")),
+            stages=_parse_number(groups.get("stages")),
             split_k=None if self.split is None else self.split.search(name) is not None,
             layout=None if layout is None else self.layouts.get(layout, layout.lower()),
             tensor_core="mma" in groups and groups["mma"] is not None if self.tensor_core is None else self.tensor_core,
             algorithm=self.algorithms.get(groups.get("algorithm") or ""),
-            batch=_number(groups.get("groups")),
-            m=_number(groups.get("rows")) or None,
-            n=_number(groups.get("columns")) or None,
-            k=_number(groups.get("depth")) or None,
+            batch=_parse_number(groups.get("groups")),
+            m=_parse_number(groups.get("rows")) or None,
+            n=_parse_number(groups.get("columns")) or None,
+            k=_parse_number(groups.get("depth")) or None,
         )
 
 
-def _number(text: str | None) -> int | None:
+def _parse_number(text: str | None) -> int | None:
     return None if text is None or len(text) > LONGEST_NUMBER else int(text)

@@ -1,7 +1,7 @@
-"""Shapes to work, op by op.
+"""Compute work from shapes, op by op.
 
-A formula takes the op's :class:`~tracekit.workload.signature.Signature` and gives the columns of its family, or
-``None`` if the shapes don't tell. To add an op: one entry in its family's file.
+A formula takes the op's ``Signature`` and returns the columns of its family, or ``None`` if the shapes aren't enough.
+To add an op: one entry in its family's file.
 """
 
 import re
@@ -9,18 +9,18 @@ import re
 from tracekit.workload.ops import (
     attention,
     attention_functions,
+    casts,
     conv,
     elementwise,
+    embedding,
     fbgemm_inference,
     fourier,
     gemm,
     indexing,
-    lookups,
     norm,
     optimizer,
     pooling,
-    quantise,
-    quantised,
+    quantised_gemm,
     recurrent,
     reduction,
     sampling,
@@ -29,77 +29,77 @@ from tracekit.workload.ops import (
     sparse,
     templates,
 )
-from tracekit.workload.ops.vector import Columns, Formula, Traffic
+from tracekit.workload.ops.memory_traffic import Columns, Formula, TrafficFormula
 from tracekit.workload.signature import Signature
 
-PRODUCTS = ("gemm", "conv", "attention")
+TENSOR_CORE_FAMILIES = ("gemm", "conv", "attention")
 FORMULAS: dict[str, Formula] = {
     **gemm.FORMULAS,
-    **quantised.FORMULAS,
+    **quantised_gemm.FORMULAS,
     **sparse.FORMULAS,
     **conv.FORMULAS,
     **attention.FORMULAS,
     **attention_functions.FORMULAS,
     **serving.FORMULAS,
 }
-"""Of ops that are GEMMs, convolutions or attention."""
+"""Formulas of ops that are GEMMs, convolutions or attention."""
 
-OP_TRAFFIC: dict[str, Traffic] = {
+OP_TRAFFIC: dict[str, TrafficFormula] = {
     **elementwise.TRAFFIC,
     **fbgemm_inference.TRAFFIC,
     **fourier.TRAFFIC,
     **indexing.TRAFFIC,
-    **lookups.TRAFFIC,
+    **embedding.TRAFFIC,
     **norm.TRAFFIC,
     **pooling.TRAFFIC,
-    **quantise.TRAFFIC,
+    **casts.TRAFFIC,
     **recurrent.TRAFFIC,
     **reduction.TRAFFIC,
     **sampling.TRAFFIC,
     **serving.TRAFFIC,
 }
-"""Of ops that move memory in a way of their own."""
+"""Formulas of ops with a memory traffic of their own."""
 
-FAMILY_TRAFFIC: dict[str, Traffic] = {
-    "elementwise": elementwise.traffic,
-    "norm": norm.traffic,
-    "softmax": softmax.traffic,
-    "reduction": reduction.traffic,
-    "copy": indexing.traffic,
-    "optimizer": optimizer.traffic,
+FAMILY_TRAFFIC: dict[str, TrafficFormula] = {
+    "elementwise": elementwise.compute_traffic,
+    "norm": norm.compute_traffic,
+    "softmax": softmax.compute_traffic,
+    "reduction": reduction.compute_traffic,
+    "copy": indexing.compute_traffic,
+    "optimizer": optimizer.compute_traffic,
 }
-"""Of all other ops of a family."""
+"""Formulas of all other ops, by family."""
 
-TRITON = re.compile(r"^triton_|^[A-Za-z]\w*_\d+$")
-"""Kernels that Inductor generated, or that it was given and numbered: their arguments are all they read and write."""
+TRITON_OP = re.compile(r"^triton_|^[A-Za-z]\w*_\d+$")
+"""Kernels that Inductor generated, or that it was given and numbered: they read and write exactly their arguments."""
 
-TEMPLATE = re.compile(r"^triton_(?:tem|mm)_")
-NUMBER = re.compile(r"_\d+$")
+TEMPLATE_OP = re.compile(r"^triton_(?:tem|mm)_")
+NUMBER_SUFFIX = re.compile(r"_\d+$")
 
 
-def work(signature: Signature, family: str, item_bytes: int = 4) -> Columns | None:
-    """The work of one kernel of ``family`` in a call with this signature.
+def compute_work(signature: Signature, family: str, item_bytes: int = 4) -> Columns | None:
+    """Compute the work of one kernel of ``family`` in a call with this signature.
 
     Args:
         signature: The inputs of the op that launched the kernel.
         family: The kernel's family.
-        item_bytes: Bytes per element where the signature names no type.
+        item_bytes: Bytes per element where the signature has no type.
 
     Returns:
-        The family's columns; ``None`` if the shapes don't tell.
+        The family's columns; ``None`` if the shapes aren't enough.
     """
-    if family in PRODUCTS and TEMPLATE.search(signature.op):
-        return templates.work(signature)
-    formula = FORMULAS.get(NUMBER.sub("", signature.op) if TRITON.search(signature.op) else signature.op)
-    if formula is not None and family in PRODUCTS:
+    if family in TENSOR_CORE_FAMILIES and TEMPLATE_OP.search(signature.op):
+        return templates.compute_template_work(signature)
+    formula = FORMULAS.get(NUMBER_SUFFIX.sub("", signature.op) if TRITON_OP.search(signature.op) else signature.op)
+    if formula is not None and family in TENSOR_CORE_FAMILIES:
         return formula(signature)
-    if not signature.tensors or family in PRODUCTS:
+    if not signature.tensors or family in TENSOR_CORE_FAMILIES:
         return None
     own = OP_TRAFFIC.get(signature.op)
     if own is not None:
         return own(signature, item_bytes)
-    if family in FAMILY_TRAFFIC and TRITON.search(signature.op):
-        return templates.moved(signature, item_bytes)
+    if family in FAMILY_TRAFFIC and TRITON_OP.search(signature.op):
+        return templates.compute_buffer_traffic(signature, item_bytes)
     traffic = FAMILY_TRAFFIC.get(family)
     if traffic is None or not signature.op.startswith("aten::"):
         return None

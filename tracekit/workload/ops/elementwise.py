@@ -1,23 +1,23 @@
-"""Elementwise ops: inputs broadcast against each other, one output of the broadcast shape."""
+"""Compute the traffic of elementwise ops: the inputs are broadcast, one output has the broadcast shape."""
 
 import math
 from collections.abc import Iterable
 
-from tracekit.workload.ops.vector import Columns, Traffic, columns_of, size_of
-from tracekit.workload.signature import WHOLE, Signature, Tensor
+from tracekit.workload.ops.memory_traffic import Columns, TrafficFormula, build_traffic_columns, sum_bytes
+from tracekit.workload.signature import INTEGER_DTYPES, Signature, Tensor
 
-WRITES_ONLY = (
+WRITE_ONLY_OPS = (
     "aten::arange", "aten::bernoulli_", "aten::eye", "aten::exponential_", "aten::fill_", "aten::full",
     "aten::normal_", "aten::ones", "aten::ones_like", "aten::random_", "aten::uniform_", "aten::zero_", "aten::zeros",
     "aten::zeros_like",
 )  # fmt: skip
-TO_BOOL = (
+BOOL_OPS = (
     "aten::eq", "aten::ge", "aten::gt", "aten::isfinite", "aten::isinf", "aten::isnan", "aten::le", "aten::logical_and",
     "aten::logical_not", "aten::logical_or", "aten::logical_xor", "aten::lt", "aten::ne",
 )  # fmt: skip
 
-# How many arguments an op takes without ``out``, by PyTorch's native_functions.yaml. One more is the output.
-ARGUMENTS = {
+# Number of arguments of an op without ``out``, by PyTorch's native_functions.yaml. One more is the output.
+ARGUMENT_COUNTS = {
     1: (
         "abs", "acos", "asin", "atan", "bitwise_not", "ceil", "cos", "cosh", "erf", "erfc", "erfinv", "exp", "exp2",
         "expm1", "floor", "frac", "hardsigmoid", "hardswish", "lgamma", "log", "log10", "log1p", "log2", "logical_not",
@@ -33,77 +33,81 @@ ARGUMENTS = {
     3: ("add", "clamp", "gelu_backward", "lerp", "rsub", "sub", "threshold", "threshold_backward", "where"),
     4: ("addcdiv", "addcmul", "leaky_relu_backward", "nan_to_num"),
 }  # fmt: skip
-_ARGUMENTS = {f"aten::{op}": count for count, ops in ARGUMENTS.items() for op in ops}
+_ARGUMENT_COUNTS = {f"aten::{op}": count for count, ops in ARGUMENT_COUNTS.items() for op in ops}
 
-# Their last argument is a number: where a tensor follows it, the output was recorded last, else, before 2021, first.
-SCALED = ("aten::add", "aten::addcdiv", "aten::addcmul", "aten::rsub", "aten::sub")
+# The last argument of these is a number. If a tensor follows it, that is the output; before 2021 the output came first.
+SCALED_OPS = ("aten::add", "aten::addcdiv", "aten::addcmul", "aten::rsub", "aten::sub")
 
 
-def traffic(signature: Signature, item_bytes: int) -> Columns | None:
-    """Inputs read once, the output written once."""
-    tensors = _inputs(signature)
+def compute_traffic(signature: Signature, item_bytes: int) -> Columns | None:
+    """Compute the traffic of an elementwise op: inputs read once, the output written once."""
+    tensors = _get_inputs(signature)
     if not tensors:
         return None
-    shape = broadcast(tensor.shape for tensor in tensors)
+    shape = broadcast_shapes(tensor.shape for tensor in tensors)
     numel = math.prod(shape)
-    written = numel * (1 if signature.op in TO_BOOL else _promoted_bytes(tensors, item_bytes))
-    read = 0 if signature.op in WRITES_ONLY else size_of(tensors, item_bytes)
-    return columns_of(shape, flops=numel, bytes_=read + written)
+    written = numel * (1 if signature.op in BOOL_OPS else _compute_promoted_bytes(tensors, item_bytes))
+    read = 0 if signature.op in WRITE_ONLY_OPS else sum_bytes(tensors, item_bytes)
+    return build_traffic_columns(shape, flops=numel, bytes_=read + written)
 
 
-def _promoted_bytes(tensors: list[Tensor], item_bytes: int) -> int:
-    """Bytes per element of the result: what has no axes doesn't widen the others, nor do whole numbers others."""
+def _compute_promoted_bytes(tensors: list[Tensor], item_bytes: int) -> int:
+    """Compute the result's bytes per element: scalars don't widen the other types, integers don't widen floats."""
     sized = [tensor for tensor in tensors if tensor.shape] or tensors
-    return max(tensor.item_bytes(item_bytes) for tensor in ([t for t in sized if t.dtype not in WHOLE] or sized))
+    return max(
+        tensor.get_item_bytes(item_bytes) for tensor in ([t for t in sized if t.dtype not in INTEGER_DTYPES] or sized)
+    )
 
 
-def _inputs(signature: Signature) -> list[Tensor]:
+def _get_inputs(signature: Signature) -> list[Tensor]:
     recorded = len(signature.dims)
-    arguments = min(_ARGUMENTS.get(signature.op, recorded), recorded)
-    last = signature.at(recorded - 1) if recorded > arguments else ()
-    output_first = signature.op in SCALED and recorded > arguments and not any(tensor.shape for tensor in last)
-    return [tensor for index in range(output_first, arguments + output_first) for tensor in signature.at(index)]
+    arguments = min(_ARGUMENT_COUNTS.get(signature.op, recorded), recorded)
+    last = signature.get_tensors(recorded - 1) if recorded > arguments else ()
+    output_first = signature.op in SCALED_OPS and recorded > arguments and not any(tensor.shape for tensor in last)
+    return [
+        tensor for index in range(output_first, arguments + output_first) for tensor in signature.get_tensors(index)
+    ]
 
 
-def broadcast(shapes: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
-    """The shape that shapes broadcast to."""
+def broadcast_shapes(shapes: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
+    """Return the shape that shapes broadcast to."""
     known = list(shapes)
     rank = max(len(shape) for shape in known)
     padded = [(1,) * (rank - len(shape)) + shape for shape in known]
     return tuple(max(sizes) for sizes in zip(*padded, strict=True))
 
 
-def _masked(signature: Signature, item_bytes: int) -> Columns | None:
-    """Dropout: reads the input, writes the output and a mask of one byte per element."""
-    tensor = signature.tensor(0)
+def _compute_dropout(signature: Signature, item_bytes: int) -> Columns | None:
+    """Compute dropout: reads the input, writes the output and a mask of one byte per element."""
+    tensor = signature.get_tensor(0)
     if tensor is None:
         return None
-    bytes_ = tensor.size_bytes(item_bytes) + tensor.numel * (tensor.item_bytes(item_bytes) + 1)
-    return columns_of(tensor.shape, flops=2 * tensor.numel, bytes_=bytes_)
+    bytes_ = tensor.compute_bytes(item_bytes) + tensor.numel * (tensor.get_item_bytes(item_bytes) + 1)
+    return build_traffic_columns(tensor.shape, flops=2 * tensor.numel, bytes_=bytes_)
 
 
-def _masked_scale(signature: Signature, item_bytes: int) -> Columns | None:
-    """Dropout's backward pass: reads the gradient and a mask of one byte per element, writes a gradient."""
-    tensor = next(iter(signature.at(0)), None)
+def _compute_dropout_backward(signature: Signature, item_bytes: int) -> Columns | None:
+    """Compute dropout's backward pass: reads the gradient and a mask of one byte per element, writes a gradient."""
+    tensor = next(iter(signature.get_tensors(0)), None)
     if tensor is None:
         return None
-    bytes_ = tensor.numel * (2 * tensor.item_bytes(item_bytes) + 1)
-    return columns_of(tensor.shape, flops=tensor.numel, bytes_=bytes_)
+    bytes_ = tensor.numel * (2 * tensor.get_item_bytes(item_bytes) + 1)
+    return build_traffic_columns(tensor.shape, flops=tensor.numel, bytes_=bytes_)
 
 
-def _half_out(signature: Signature, item_bytes: int) -> Columns | None:
-    """A gated unit: the input holds gate and value side by side."""
-    tensor = signature.tensor(0)
+def _compute_gated_unit(signature: Signature, item_bytes: int) -> Columns | None:
+    """Compute a gated unit: the input holds gate and value side by side."""
+    tensor = signature.get_tensor(0)
     if tensor is None:
         return None
-    bytes_ = tensor.size_bytes(item_bytes) + tensor.numel // 2 * tensor.item_bytes(item_bytes)
-    return columns_of(tensor.shape, flops=tensor.numel, bytes_=bytes_)
+    bytes_ = tensor.compute_bytes(item_bytes) + tensor.numel // 2 * tensor.get_item_bytes(item_bytes)
+    return build_traffic_columns(tensor.shape, flops=tensor.numel, bytes_=bytes_)
 
 
-TRAFFIC: dict[str, Traffic] = {
-    "aten::native_dropout": _masked,
-    "aten::_fused_dropout": _masked,
-    "aten::_masked_scale": _masked_scale,
-    "aten::native_dropout_backward": _masked_scale,
-    "aten::glu": _half_out,
+TRAFFIC: dict[str, TrafficFormula] = {
+    "aten::native_dropout": _compute_dropout,
+    "aten::_fused_dropout": _compute_dropout,
+    "aten::_masked_scale": _compute_dropout_backward,
+    "aten::native_dropout_backward": _compute_dropout_backward,
+    "aten::glu": _compute_gated_unit,
 }

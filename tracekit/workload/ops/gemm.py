@@ -1,17 +1,17 @@
-"""GEMMs: out[m,n] = a[m,k] b[k,n], ``batch`` times."""
+"""Compute the work of GEMMs: out[m,n] = a[m,k] b[k,n], ``batch`` times."""
 
 import math
 
-from tracekit.workload.ops.elementwise import broadcast
-from tracekit.workload.ops.vector import Columns, Formula
+from tracekit.workload.ops.elementwise import broadcast_shapes
+from tracekit.workload.ops.memory_traffic import Columns, Formula
 from tracekit.workload.signature import Signature
 
 
-def _product(a: int, b: int) -> Formula:
-    """The formula of an op whose inputs ``a`` and ``b`` are [..., m, k] and [..., k, n]."""
+def _make_gemm_formula(a: int, b: int) -> Formula:
+    """Make the formula of an op whose inputs ``a`` and ``b`` are [..., m, k] and [..., k, n]."""
 
     def columns(signature: Signature) -> Columns | None:
-        left, right = signature.shape(a), signature.shape(b)
+        left, right = signature.get_shape(a), signature.get_shape(b)
         if left is None or right is None or len(left) < 2 or len(right) < 2:
             return None
         return {"batch": math.prod(left[:-2]), "m": left[-2], "n": right[-1], "k": left[-1]}
@@ -19,44 +19,44 @@ def _product(a: int, b: int) -> Formula:
     return columns
 
 
-def _linear(signature: Signature) -> Columns | None:
-    """Input [..., k], weight [n, k]."""
-    left, right = signature.shape(0), signature.shape(1)
+def _compute_linear(signature: Signature) -> Columns | None:
+    """Compute the GEMM of input [..., k] and weight [n, k]."""
+    left, right = signature.get_shape(0), signature.get_shape(1)
     if not left or right is None or len(right) != 2:
         return None
     return {"batch": 1, "m": math.prod(left[:-1]), "n": right[0], "k": left[-1]}
 
 
-def _matmul(signature: Signature) -> Columns | None:
-    """Left [..., m, k], right [..., k, n]; of a single right matrix all rows on the left are one GEMM."""
-    left, right = signature.shape(0), signature.shape(1)
+def _compute_matmul(signature: Signature) -> Columns | None:
+    """Compute the GEMM of [..., m, k] and [..., k, n]; a single right matrix makes all rows on the left one GEMM."""
+    left, right = signature.get_shape(0), signature.get_shape(1)
     if left is None or right is None or len(left) < 2 or len(right) < 2:
         return None
     if len(right) == 2:
         return {"batch": 1, "m": math.prod(left[:-1]), "n": right[1], "k": left[-1]}
-    batch = math.prod(broadcast((left[:-2], right[:-2])))
+    batch = math.prod(broadcast_shapes((left[:-2], right[:-2])))
     return {"batch": batch, "m": left[-2], "n": right[-1], "k": left[-1]}
 
 
-def _matrix_vector(a: int) -> Formula:
+def _make_matrix_vector_formula(a: int) -> Formula:
     def columns(signature: Signature) -> Columns | None:
-        matrix = signature.shape(a)
+        matrix = signature.get_shape(a)
         return {"batch": 1, "m": matrix[0], "n": 1, "k": matrix[1]} if matrix and len(matrix) == 2 else None
 
     return columns
 
 
 FORMULAS: dict[str, Formula] = {
-    "aten::mm": _product(0, 1),
-    "aten::bmm": _product(0, 1),
-    "aten::addmm": _product(1, 2),
-    "aten::addmm_": _product(1, 2),
-    "aten::_addmm_activation": _product(1, 2),
-    "aten::baddbmm": _product(1, 2),
-    "aten::baddbmm_": _product(1, 2),
-    "aten::linear": _linear,
-    "aten::matmul": _matmul,
-    "aten::mv": _matrix_vector(0),
-    "aten::addmv": _matrix_vector(1),
-    "aten::addmv_": _matrix_vector(1),
+    "aten::mm": _make_gemm_formula(0, 1),
+    "aten::bmm": _make_gemm_formula(0, 1),
+    "aten::addmm": _make_gemm_formula(1, 2),
+    "aten::addmm_": _make_gemm_formula(1, 2),
+    "aten::_addmm_activation": _make_gemm_formula(1, 2),
+    "aten::baddbmm": _make_gemm_formula(1, 2),
+    "aten::baddbmm_": _make_gemm_formula(1, 2),
+    "aten::linear": _compute_linear,
+    "aten::matmul": _compute_matmul,
+    "aten::mv": _make_matrix_vector_formula(0),
+    "aten::addmv": _make_matrix_vector_formula(1),
+    "aten::addmv_": _make_matrix_vector_formula(1),
 }

@@ -1,64 +1,73 @@
-"""Optimizers over lists of tensors, fused or one foreach op at a time."""
+"""Compute the traffic of optimizers over lists of tensors: fused, or one foreach op at a time."""
 
 import math
 import re
 
-from tracekit.workload.ops.vector import Columns, columns_of, size_of
+from tracekit.workload.ops.memory_traffic import Columns, build_traffic_columns, sum_bytes
 from tracekit.workload.signature import Signature
 
 ADAM_FLOPS = 15
-LISTS = re.compile(r"TensorList(?:ScalarList)?Metadata<(?:[^0-9<>]*, )?(\d{1,3})\b")
-CHUNK = 65536
-"""Elements that one block of multi_tensor_apply works on (PyTorch's ForeachFunctors, kChunkSize)."""
+LIST_COUNT = re.compile(r"TensorList(?:ScalarList)?Metadata<(?:[^0-9<>]*, )?(\d{1,3})\b")
+CHUNK_ELEMENTS = 65536
+"""Elements of one block of multi_tensor_apply (PyTorch's ForeachFunctors, kChunkSize)."""
 
-SQUARES = ("aten::_foreach_addcmul", "aten::_foreach_addcmul_")
-"""Multiply two lists, which in every Adam are one and the same."""
+SQUARING_OPS = ("aten::_foreach_addcmul", "aten::_foreach_addcmul_")
+"""Ops that multiply two lists; in every Adam both are the same list."""
 
-ONE_WAY = ("aten::_foreach_norm", "aten::_foreach_max", "aten::linalg_vector_norm", "aten::_foreach_zero_")
-"""Only read their lists, or only write them."""
+ONE_WAY_OPS = ("aten::_foreach_norm", "aten::_foreach_max", "aten::linalg_vector_norm", "aten::_foreach_zero_")
+"""Ops that only read their lists, or only write them."""
 
 
-def traffic(signature: Signature, item_bytes: int) -> Columns | None:
-    """From the shapes of the lists: all read; the first written, or all but the gradients of a fused step."""
-    lists = [tensors for index in range(len(signature.dims)) if (tensors := signature.at(index)) and tensors[0].shape]
+def compute_traffic(signature: Signature, item_bytes: int) -> Columns | None:
+    """Compute the traffic of an optimizer from the shapes of its lists.
+
+    All lists are read. The first one is written, or, in a fused step, all but the gradients.
+    """
+    lists = [
+        tensors
+        for index in range(len(signature.dims))
+        if (tensors := signature.get_tensors(index)) and tensors[0].shape
+    ]
     if not lists:
         return None
     numel = sum(tensor.numel for tensor in lists[0])
-    read = sum(size_of(tensors, item_bytes) for tensors in lists)
-    if signature.op in ONE_WAY:
-        return columns_of((numel,), flops=numel, bytes_=read)
-    parameters = size_of(lists[0], item_bytes)
+    read = sum(sum_bytes(tensors, item_bytes) for tensors in lists)
+    if signature.op in ONE_WAY_OPS:
+        return build_traffic_columns((numel,), flops=numel, bytes_=read)
+    parameters = sum_bytes(lists[0], item_bytes)
     if not signature.op.startswith("aten::_fused"):
-        twice = parameters if signature.op in SQUARES else 0
-        return columns_of((numel,), flops=numel, bytes_=read + parameters - twice)
+        twice = parameters if signature.op in SQUARING_OPS else 0
+        return build_traffic_columns((numel,), flops=numel, bytes_=read + parameters - twice)
     state = [tensors for tensors in lists if sum(tensor.numel for tensor in tensors) == numel]
-    read = sum(size_of(tensors, item_bytes) for tensors in state)
-    gradients = size_of(state[1], item_bytes) if len(state) > 1 else 0
-    return columns_of((numel,), flops=ADAM_FLOPS * numel, bytes_=2 * read - gradients)
+    read = sum(sum_bytes(tensors, item_bytes) for tensors in state)
+    gradients = sum_bytes(state[1], item_bytes) if len(state) > 1 else 0
+    return build_traffic_columns((numel,), flops=ADAM_FLOPS * numel, bytes_=2 * read - gradients)
 
 
-def over_parameters(signature: Signature, kernel: str, parameters: int, item_bytes: int) -> Columns | None:
-    """Of an op whose lists weren't recorded, by the number of lists in its kernel's name.
+def compute_traffic_without_lists(
+    signature: Signature, kernel: str, parameters: int, item_bytes: int
+) -> Columns | None:
+    """Compute the traffic of an op whose lists weren't recorded, by the number of lists in its kernel's name.
 
     Args:
         signature: The op.
-        kernel: The multi_tensor_apply kernel, which names how many lists it goes over.
+        kernel: The multi_tensor_apply kernel, whose name has the number of its lists.
         parameters: Elements of each list.
         item_bytes: Bytes per element.
     """
-    lists = LISTS.search(kernel)
+    lists = LIST_COUNT.search(kernel)
     if lists is None:
         return None
     count = int(lists.group(1))
-    if signature.op in ONE_WAY:
+    if signature.op in ONE_WAY_OPS:
         passes = count
     elif signature.op.startswith("aten::_fused"):
         passes = 2 * count - 1
     else:
-        passes = count + signature.op.endswith("_") - (signature.op in SQUARES)
-    return columns_of((parameters,), flops=parameters, bytes_=passes * parameters * item_bytes)
+        passes = count + signature.op.endswith("_") - (signature.op in SQUARING_OPS)
+    return build_traffic_columns((parameters,), flops=parameters, bytes_=passes * parameters * item_bytes)
 
 
-def blocks_of(shapes: list[list[int]]) -> int:
-    """Blocks that multi_tensor_apply runs for a list of tensors."""
-    return sum(math.ceil(math.prod(shape) / CHUNK) for shape in shapes)
+def count_blocks(shapes: list[list[int]]) -> int:
+    """Count the blocks that multi_tensor_apply runs for a list of tensors."""
+    return sum(math.ceil(math.prod(shape) / CHUNK_ELEMENTS) for shape in shapes)

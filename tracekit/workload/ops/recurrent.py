@@ -1,47 +1,50 @@
-"""Recurrent layers of cuDNN and MIOpen: one op for all layers, directions and steps, kernel by kernel.
+"""Compute recurrent layers of cuDNN and MIOpen, kernel by kernel: one op has all layers, directions and steps.
 
-A layer multiplies its whole input at once and its state step by step. A persistent kernel goes over all steps and keeps
-the weights of the state; where there is none, kernels of one name that run once for each step are the state's GEMMs.
-cuDNN leaves the first step out where no state comes in. All other GEMMs share the rest by their time.
+A layer multiplies its whole input at once, and its state step by step:
 
-Pointwise kernels between the steps have no work: what cuDNN keeps for the backward pass isn't documented.
+    input GEMM (all steps) -> state GEMM (step 1) -> state GEMM (step 2) -> ...
+                              or one persistent kernel over all steps
+
+A persistent kernel keeps the state's weights on the chip. Without one, kernels of one name that run once per step are
+the state's GEMMs. cuDNN leaves the first step out if there is no initial state. All other GEMMs divide the rest of the
+work by their time.
+
+Pointwise kernels between the steps have no work: what cuDNN saves for the backward pass isn't documented.
 """
 
 import math
 import re
 from dataclasses import dataclass
 
-from tracekit.workload.ops.vector import Columns, Traffic, columns_of, size_of
+from tracekit.workload.ops.memory_traffic import Columns, TrafficFormula, build_traffic_columns, sum_bytes
 from tracekit.workload.signature import Signature
 
-STATE_AND_DIRECTION = {
+STATE_AND_DIRECTION_POSITIONS = {
     "aten::_cudnn_rnn": (4, 13),
     "aten::_cudnn_rnn_backward": (4, 17),
     "aten::miopen_rnn": (3, 11),
     "aten::miopen_rnn_backward": (4, 16),
 }
-"""Op -> the arguments that are its initial state, [cells, batch, width], and whether it goes both ways.
-
-Input [..., width] and the list of weights come first.
-"""
+"""Positions of the initial state, [cells, batch, width], and of the flag for both directions, by op. Input [..., width]
+and the list of weights come first."""
 FLOPS_PER_ELEMENT = 20
-"""Of the gates of a cell: three or four activations, and what combines them."""
-PERSISTENT = re.compile(r"RNN_blockPersist|\bpersistRNN(?!_)")
+"""FLOPs of the gates of a cell: three or four activations, and what combines them."""
+PERSISTENT_KERNEL = re.compile(r"RNN_blockPersist|\bpersistRNN(?!_)")
 
 
 @dataclass(frozen=True, slots=True)
-class _Layers:
-    """All layers of one call.
+class _RecurrentLayers:
+    """Sizes of all layers of one call.
 
     Attributes:
         rows: Tokens of all sequences together.
         batch: Sequences.
-        steps: Of all sequences; 0 where they differ.
+        steps: Steps of each sequence; 0 if they differ.
         cells: Layers times directions.
-        gates: How wide all gates of a cell are together.
-        width: Of a cell's state.
-        inputs: How wide the inputs of all cells are together.
-        read: The same, but what both directions take once.
+        gates: Width of all gates of a cell together.
+        width: Width of a cell's state.
+        input_width: Width of the inputs of all cells together.
+        read_width: The same, with inputs of both directions counted once.
     """
 
     rows: int
@@ -50,48 +53,47 @@ class _Layers:
     cells: int
     gates: int
     width: int
-    inputs: int
-    read: int
+    input_width: int
+    read_width: int
 
     @property
     def step_counts(self) -> tuple[int, ...]:
-        """How often a kernel runs that does a step of a cell, the first one or not; empty where that can't be told."""
+        """Launches of a kernel that does one step of a cell, with the first step or without; empty if unknown."""
         return (self.steps * self.cells, (self.steps - 1) * self.cells) if self.steps > 2 else ()
 
 
-def work(signature: Signature, kernel: str, products: str | None, item_bytes: int) -> Columns | None:
-    """What one kernel of a recurrent op does; ``None`` where that isn't known.
+def compute_recurrent_work(signature: Signature, kernel: str, products: str | None, item_bytes: int) -> Columns | None:
+    """Compute the work of one kernel of a recurrent op; ``None`` if it isn't known.
 
     Args:
         signature: The op.
         kernel: The kernel's name.
-        products: GEMMs that the call ran, as :func:`tracekit.workload.places.of_recurrent` counts them;
-            ``None`` for a kernel that is none.
-        item_bytes: Bytes per element where the signature names no type.
+        products: GEMMs of the call, as ``list_recurrent_gemms`` lists them; ``None`` for a kernel that isn't a GEMM.
+        item_bytes: Bytes per element where the signature has no type.
 
     Returns:
-        Columns of a GEMM, and ``shares``: whether the kernel is one of several that share it.
+        Columns of a GEMM, and ``shares``: whether several kernels split this work.
     """
-    layers = _layers(signature)
+    layers = _parse_layers(signature)
     if layers is None or products is None:
         return None
     counts = {name: int(count) for count, name in (line.split(" ", 1) for line in products.split("\n"))}
-    item = signature.tensors[0].item_bytes(item_bytes)
-    persistent = sum(count for name, count in counts.items() if PERSISTENT.search(name))
-    if PERSISTENT.search(kernel):
-        return _persistent(layers, persistent, item)
+    item = signature.tensors[0].get_item_bytes(item_bytes)
+    persistent = sum(count for name, count in counts.items() if PERSISTENT_KERNEL.search(name))
+    if PERSISTENT_KERNEL.search(kernel):
+        return _compute_persistent(layers, persistent, item)
     backward = signature.op.endswith("_backward")
     if not persistent and counts[kernel] in layers.step_counts:
         n, k = (layers.width, layers.gates) if backward else (layers.gates, layers.width)
         return {"batch": 1, "m": layers.batch, "n": n, "k": k, "shares": False}
     told = persistent or any(count in layers.step_counts for count in counts.values())
     state = layers.cells * layers.width
-    weights = layers.inputs + state if backward and _wants_weights(signature) else 0
-    return _rest(layers, layers.inputs + weights + (0 if told else state), item)
+    weights = layers.input_width + state if backward and _wants_weights(signature) else 0
+    return _compute_remaining_gemms(layers, layers.input_width + weights + (0 if told else state), item)
 
 
-def _persistent(layers: _Layers, kernels: int, item_bytes: int) -> Columns | None:
-    """All steps of as many cells as there are for each kernel; weights are read once."""
+def _compute_persistent(layers: _RecurrentLayers, kernels: int, item_bytes: int) -> Columns | None:
+    """Compute all steps of the cells of one persistent kernel; weights are read once."""
     if layers.cells % kernels:
         return None
     cells = layers.cells // kernels
@@ -100,66 +102,66 @@ def _persistent(layers: _Layers, kernels: int, item_bytes: int) -> Columns | Non
     return sizes | {"bytes": cells * moved * item_bytes, "shares": False}
 
 
-def _rest(layers: _Layers, depth: int, item_bytes: int) -> Columns:
-    """All other GEMMs as a single one, as deep as all of them one after the other."""
-    moved = layers.rows * (layers.read + layers.cells * layers.gates) + layers.gates * layers.inputs
+def _compute_remaining_gemms(layers: _RecurrentLayers, depth: int, item_bytes: int) -> Columns:
+    """Compute all other GEMMs as a single one, with the sum of their k."""
+    moved = layers.rows * (layers.read_width + layers.cells * layers.gates) + layers.gates * layers.input_width
     sizes: Columns = {"batch": 1, "m": layers.rows, "n": layers.gates, "k": depth}
     return sizes | {"bytes": moved * item_bytes, "shares": True}
 
 
 def _wants_weights(signature: Signature) -> bool:
-    """Whether the gradient of the weights is asked for, the last of four flags."""
-    wanted = signature.value(len(signature.concrete) - 1)
+    """Return whether the gradient of the weights is wanted, the last of four flags."""
+    wanted = signature.get_value(len(signature.concrete_inputs) - 1)
     return not isinstance(wanted, list) or not wanted or bool(wanted[-1])
 
 
-def _layers(signature: Signature) -> _Layers | None:
-    """From the weights [gates, input] and [gates, width] of each cell, between whose pairs are biases.
+def _parse_layers(signature: Signature) -> _RecurrentLayers | None:
+    """Parse the layers from the weights [gates, input] and [gates, width] of each cell; biases lie between these pairs.
 
     Projected states (``proj_size``) are left out.
     """
-    state_at, both_at = STATE_AND_DIRECTION[signature.op]
-    x, state = signature.shape(0), signature.shape(state_at)
-    matrices = [tensor.shape for tensor in signature.at(1) if len(tensor.shape) == 2]
+    state_at, both_at = STATE_AND_DIRECTION_POSITIONS[signature.op]
+    x, state = signature.get_shape(0), signature.get_shape(state_at)
+    matrices = [tensor.shape for tensor in signature.get_tensors(1) if len(tensor.shape) == 2]
     if not x or state is None or len(state) != 3 or len(matrices) != 2 * state[0] or 0 in (*x, *state):
         return None
     inputs = [shape[1] for shape in matrices[::2]]
-    directions = 2 if signature.value(both_at) is True or inputs[-1] == 2 * state[2] else 1
+    directions = 2 if signature.get_value(both_at) is True or inputs[-1] == 2 * state[2] else 1
     gates, width = matrices[1]
-    return _Layers(
+    return _RecurrentLayers(
         rows=math.prod(x[:-1]),
         batch=state[1],
         steps=x[0] * x[1] // state[1] if len(x) == 3 else 0,
         cells=state[0],
         gates=gates,
         width=width,
-        inputs=sum(inputs),
-        read=sum(inputs[::directions]),
+        input_width=sum(inputs),
+        read_width=sum(inputs[::directions]),
     )
 
 
-def _cell(*, state: int, written: int) -> Traffic:
-    """A cell whose GEMMs are ops of their own: reads its inputs once.
+def _make_cell(*, state: int, written: int) -> TrafficFormula:
+    """Make the formula of a cell whose GEMMs are separate ops: it reads its inputs once.
 
     Args:
-        state: The argument that is as wide as the state.
-        written: How many times as wide all results are together (ATen/native/cuda/RNN.cu).
+        state: Argument that is as wide as the state.
+        written: Width of all results together, as a multiple of the state's (ATen/native/cuda/RNN.cu).
     """
 
     def columns(signature: Signature, item_bytes: int) -> Columns | None:
-        width = signature.at(state)
+        width = signature.get_tensors(state)
         if not width:
             return None
-        bytes_ = size_of(signature.tensors, item_bytes) + written * width[0].size_bytes(item_bytes)
-        return columns_of(width[0].shape, flops=FLOPS_PER_ELEMENT * width[0].numel, bytes_=bytes_)
+        bytes_ = sum_bytes(signature.tensors, item_bytes) + written * width[0].compute_bytes(item_bytes)
+        return build_traffic_columns(width[0].shape, flops=FLOPS_PER_ELEMENT * width[0].numel, bytes_=bytes_)
 
     return columns
 
 
-TRAFFIC: dict[str, Traffic] = {
-    "aten::_thnn_fused_lstm_cell": _cell(state=2, written=6),
-    "aten::_thnn_fused_lstm_cell_backward_impl": _cell(state=2, written=5),
-    "aten::_thnn_fused_gru_cell": _cell(state=2, written=6),
-    "aten::_thnn_fused_gru_cell_backward": _cell(state=0, written=7),
+TRAFFIC: dict[str, TrafficFormula] = {
+    "aten::_thnn_fused_lstm_cell": _make_cell(state=2, written=6),
+    "aten::_thnn_fused_lstm_cell_backward_impl": _make_cell(state=2, written=5),
+    "aten::_thnn_fused_gru_cell": _make_cell(state=2, written=6),
+    "aten::_thnn_fused_gru_cell_backward": _make_cell(state=0, written=7),
 }
-"""New states, and all gates for the backward pass; or the gradients of gates and state."""
+"""Written are the new states and all gates for the backward pass, or the gradients of gates and state."""

@@ -1,51 +1,58 @@
-"""Reductions, scans, sorts and losses."""
+"""Compute the traffic of reductions, scans, sorts and losses."""
 
-from tracekit.workload.ops.vector import INDEX_BYTES, Columns, Traffic, columns_of, largest_of, size_of
+from tracekit.workload.ops.memory_traffic import (
+    INDEX_BYTES,
+    Columns,
+    TrafficFormula,
+    build_traffic_columns,
+    find_largest,
+    sum_bytes,
+)
 from tracekit.workload.signature import Signature
 
 
-def traffic(signature: Signature, item_bytes: int) -> Columns | None:
-    """Every input read once; the output is small."""
-    largest = largest_of(signature.tensors)
-    return columns_of(largest.shape, flops=largest.numel, bytes_=size_of(signature.tensors, item_bytes))
+def compute_traffic(signature: Signature, item_bytes: int) -> Columns | None:
+    """Compute the traffic of a reduction: every input read once; the output is small."""
+    largest = find_largest(signature.tensors)
+    return build_traffic_columns(largest.shape, flops=largest.numel, bytes_=sum_bytes(signature.tensors, item_bytes))
 
 
-def _scan(signature: Signature, item_bytes: int) -> Columns | None:
-    """The input read once, an output like it written."""
-    tensor = signature.tensor(0)
+def _compute_scan(signature: Signature, item_bytes: int) -> Columns | None:
+    """Compute a scan: the input read once, an output like it written."""
+    tensor = signature.get_tensor(0)
     if tensor is None:
         return None
-    bytes_ = tensor.size_bytes(item_bytes) + tensor.numel * tensor.item_bytes(item_bytes)
-    return columns_of(tensor.shape, flops=tensor.numel, bytes_=bytes_)
+    bytes_ = tensor.compute_bytes(item_bytes) + tensor.numel * tensor.get_item_bytes(item_bytes)
+    return build_traffic_columns(tensor.shape, flops=tensor.numel, bytes_=bytes_)
 
 
-def _sort(signature: Signature, item_bytes: int) -> Columns | None:
-    """The input read once, values and their indices written."""
-    tensor = signature.tensor(0)
+def _compute_sort(signature: Signature, item_bytes: int) -> Columns | None:
+    """Compute a sort: the input read once, values and their indices written."""
+    tensor = signature.get_tensor(0)
     if tensor is None:
         return None
-    bytes_ = tensor.size_bytes(item_bytes) + tensor.numel * (tensor.item_bytes(item_bytes) + INDEX_BYTES)
-    return columns_of(tensor.shape, flops=tensor.numel, bytes_=bytes_)
+    bytes_ = tensor.compute_bytes(item_bytes) + tensor.numel * (tensor.get_item_bytes(item_bytes) + INDEX_BYTES)
+    return build_traffic_columns(tensor.shape, flops=tensor.numel, bytes_=bytes_)
 
 
-def _nll(target: int) -> Traffic:
-    """One element per row is read, or written, at the row's target, which is the argument ``target``."""
+def _make_nll_loss(target: int) -> TrafficFormula:
+    """Make the formula of a loss that reads or writes one element per row, at the index in the argument ``target``."""
 
     def columns(signature: Signature, item_bytes: int) -> Columns | None:
-        targets = signature.at(target)
+        targets = signature.get_tensors(target)
         if not targets:
             return None
         rows = targets[0].numel
-        return columns_of((rows,), flops=rows, bytes_=rows * (item_bytes + INDEX_BYTES))
+        return build_traffic_columns((rows,), flops=rows, bytes_=rows * (item_bytes + INDEX_BYTES))
 
     return columns
 
 
-TRAFFIC: dict[str, Traffic] = {
-    **dict.fromkeys(("aten::cumsum", "aten::cumprod", "aten::logcumsumexp", "aten::_logcumsumexp"), _scan),
-    "aten::sort": _sort,
-    "aten::nll_loss_forward": _nll(1),
-    "aten::nll_loss2d_forward": _nll(1),
-    "aten::nll_loss_backward": _nll(2),
-    "aten::nll_loss2d_backward": _nll(2),
+TRAFFIC: dict[str, TrafficFormula] = {
+    **dict.fromkeys(("aten::cumsum", "aten::cumprod", "aten::logcumsumexp", "aten::_logcumsumexp"), _compute_scan),
+    "aten::sort": _compute_sort,
+    "aten::nll_loss_forward": _make_nll_loss(1),
+    "aten::nll_loss2d_forward": _make_nll_loss(1),
+    "aten::nll_loss_backward": _make_nll_loss(2),
+    "aten::nll_loss2d_backward": _make_nll_loss(2),
 }

@@ -1,7 +1,9 @@
-"""What Inductor's Triton kernels do, from the buffers that they are called with; some are made from its templates.
+"""Compute the work of Inductor's Triton kernels, some from templates, from the buffers that they are called with.
 
-A buffer has the shape that it was made with, which may be another view of the operand, transposed or with more axes:
-only its number of elements counts. Of operands with m k and k n elements and an output of m n, that tells all three.
+A buffer has the shape that it was made with, which may be another view of the operand, transposed or with more axes.
+Only its number of elements counts. The elements m k and k n of the operands and m n of the output give all three sizes:
+
+    k = sqrt(left * right / out),  m = left / k,  n = right / k
 """
 
 import math
@@ -9,53 +11,53 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from tracekit.workload.ops.attention import of_heads
-from tracekit.workload.ops.vector import Columns, columns_of, largest_of, size_of
+from tracekit.workload.ops.attention import build_attention_columns
+from tracekit.workload.ops.memory_traffic import Columns, build_traffic_columns, find_largest, sum_bytes
 from tracekit.workload.signature import Signature, Tensor
 
-PARTS = ((re.compile(r"_select_(?!backward|scatter)"), 1), (re.compile(r"_slice_(?!backward|scatter)"), 2))
-"""Reads of a tensor one index along an axis, or a slice, of which two may be read at once, as by gated units: how many
-elements of it, at most, for each that the kernel goes over."""
+READ_LIMITS = ((re.compile(r"_select_(?!backward|scatter)"), 1), (re.compile(r"_slice_(?!backward|scatter)"), 2))
+"""Reads of one index along an axis, or of a slice, of which two may be read at once, as by gated units: the maximum
+number of elements read for each element of the kernel."""
 
-POINTWISE = "triton_poi_"
+POINTWISE_PREFIX = "triton_poi_"
 
 
-def moved(signature: Signature, item_bytes: int) -> Columns:
-    """Each buffer read or written once; of one that is indexed or sliced no more than the kernel can reach.
+def compute_buffer_traffic(signature: Signature, item_bytes: int) -> Columns:
+    """Compute the traffic: each buffer read or written once, or only what an indexed or sliced access can reach.
 
-    A table from which rows are looked up counts a row per index.
+    A table from which rows are looked up counts one row per index.
 
     Args:
-        signature: The kernel's arguments; the whole numbers among them say how many elements it goes over.
+        signature: The kernel's arguments; the integers among them give the number of its elements.
         item_bytes: Bytes per element of buffers without a type.
     """
-    each = next((count for pattern, count in PARTS if pattern.search(signature.op)), None)
-    tensors = _looked_up(signature.tensors)
-    largest = largest_of(tensors)
-    over = _gone_over(signature, tensors[-1].numel, largest.numel)
+    each = next((count for pattern, count in READ_LIMITS if pattern.search(signature.op)), None)
+    tensors = _limit_tables(signature.tensors)
+    largest = find_largest(tensors)
+    over = _count_elements(signature, tensors[-1].numel, largest.numel)
     if each is None or over is None:
-        return columns_of(largest.shape, flops=largest.numel, bytes_=size_of(tensors, item_bytes))
-    bytes_ = sum(min(tensor.stored, each * over) * tensor.item_bytes(item_bytes) for tensor in tensors)
-    return columns_of(largest.shape, flops=over, bytes_=bytes_)
+        return build_traffic_columns(largest.shape, flops=largest.numel, bytes_=sum_bytes(tensors, item_bytes))
+    bytes_ = sum(min(tensor.stored_elements, each * over) * tensor.get_item_bytes(item_bytes) for tensor in tensors)
+    return build_traffic_columns(largest.shape, flops=over, bytes_=bytes_)
 
 
-def _gone_over(signature: Signature, last: int, most: int) -> int | None:
-    """Elements that a kernel goes over, at most those of its largest buffer; ``None`` where no number tells.
+def _count_elements(signature: Signature, last: int, most: int) -> int | None:
+    """Infer the number of elements of a kernel, at most those of its largest buffer; ``None`` if no number gives it.
 
-    The sizes come last. Before them are numbers of any meaning, such as the axes of dynamic shapes; what is pointwise
-    goes over the elements of what it writes, mostly the last buffer.
+    The sizes come last. Before them are numbers of any meaning, such as the axes of dynamic shapes. A pointwise kernel
+    has one element per element of its output, mostly the last buffer.
     """
-    values = [signature.value(index) for index in range(len(signature.dims))]
+    values = [signature.get_value(index) for index in range(len(signature.dims))]
     sizes = [value for value in values if isinstance(value, int) and value > 0]
     if not sizes:
         return None
     products = [math.prod(sizes[place:]) for place in range(len(sizes))]
-    written = signature.op.startswith(POINTWISE) and last in products
+    written = signature.op.startswith(POINTWISE_PREFIX) and last in products
     return last if written else min(products[0], most)
 
 
-def _looked_up(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Buffers; of a table [n, width] the rows picked, where another buffer has one of that width for each index."""
+def _limit_tables(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return the buffers; a table [n, width] is replaced by its picked rows if another buffer has one per index."""
     held = Counter(tensor.numel for tensor in tensors)
     indices = [tensor.numel for tensor in tensors if tensor.dtype in ("int32", "int64")]
 
@@ -69,19 +71,19 @@ def _looked_up(tensors: Sequence[Tensor]) -> list[Tensor]:
     return [read(tensor) for tensor in tensors]
 
 
-def work(signature: Signature) -> Columns | None:
-    """The work of a template's kernel; ``None`` if the buffers don't tell.
+def compute_template_work(signature: Signature) -> Columns | None:
+    """Compute the work of a template's kernel; ``None`` if the buffers aren't enough.
 
     Args:
         signature: The kernel's arguments, under its own name.
     """
     if "flex_" in signature.op:
-        return _attention(signature)
-    return _product(signature, batched="bmm" in signature.op)
+        return _infer_attention(signature)
+    return _infer_gemm(signature, batched="bmm" in signature.op)
 
 
-def _product(signature: Signature, batched: bool) -> Columns | None:
-    """Two operands first, but for vectors, and the output last."""
+def _infer_gemm(signature: Signature, batched: bool) -> Columns | None:
+    """Infer the GEMM from two operands first, apart from vectors, and the output last."""
     buffers = [tensor for tensor in signature.tensors if len(tensor.shape) > 1]
     if len(buffers) < 3:
         return None
@@ -95,21 +97,21 @@ def _product(signature: Signature, batched: bool) -> Columns | None:
     return {"batch": batch, "m": sizes[0], "n": sizes[1], "k": k}
 
 
-def _attention(signature: Signature) -> Columns | None:
-    """Query, key, value [batch, heads, tokens, width]; the blocks of keys that a mask leaves are integers.
+def _infer_attention(signature: Signature) -> Columns | None:
+    """Infer attention from query, key, value [batch, heads, tokens, width]; unmasked blocks of keys are integers.
 
-    How many it leaves isn't recorded. It is taken for causal, and at least one block for each query and at most all of
-    them is the bracket.
+    The number of unmasked blocks isn't recorded. The mask is assumed to be causal. The bounds are one block per query
+    and all of them.
     """
-    q, k = signature.shape(0), signature.shape(1)
+    q, k = signature.get_shape(0), signature.get_shape(1)
     if q is None or k is None or len(q) != 4 or len(k) != 4:
         return None
-    blocks = next((tensor.shape[-1] for tensor in signature.tensors[3:] if _lists_blocks(tensor)), 1)
-    columns = of_heads(
+    blocks = next((tensor.shape[-1] for tensor in signature.tensors[3:] if _is_block_list(tensor)), 1)
+    columns = build_attention_columns(
         (q[0], q[2], q[1]), (k[0], k[2], k[1]), q[3], causal=blocks > 1, backward="backward" in signature.op
     )
     return columns | {"work_low": 2 / blocks, "work_high": 2.0} if blocks > 1 else columns
 
 
-def _lists_blocks(tensor: Tensor) -> bool:
+def _is_block_list(tensor: Tensor) -> bool:
     return tensor.dtype == "int32" and len(tensor.shape) == 4

@@ -3,7 +3,7 @@
   const root = document.documentElement;
   const data = JSON.parse(document.getElementById("data").textContent);
 
-  // Theme: the system's, until the button says otherwise. A page in a sandbox has no storage.
+  // Theme: the system's until the button changes it. A sandboxed page has no storage.
   const dark = matchMedia("(prefers-color-scheme: dark)");
   let chosen = null;
   try { chosen = localStorage.getItem("tracekit-theme"); } catch { /* sandboxed */ }
@@ -41,14 +41,14 @@
     retheme(next);
   });
   dark.addEventListener("change", () => { if (!chosen) retheme(dark.matches ? "dark" : "light"); });
-  // A browser lays the paper out after this event, so the charts are told how wide it will be.
+  // The browser lays out the printed page after this event, so the charts get its width here.
   addEventListener("beforeprint", () => { apply("light"); draw(PAPER_PX); });
   addEventListener("afterprint", () => {
     retheme(chosen || (dark.matches ? "dark" : "light"));
     charts.forEach((element) => Plotly.Plots.resize(element));
   });
 
-  // Numbers as tracekit.units writes them.
+  // Format numbers as tracekit does.
   const digits = (x) => Math.abs(x) >= 99.95 ? Math.round(x).toLocaleString("en-US") : x.toFixed(Math.abs(x) >= 9.995 ? 1 : 2);
   const duration = (us) => Math.abs(us) < 0.005 ? "0" : us >= 999.5e3 ? digits(us / 1e6) + " s" : us >= 999.5 ? digits(us / 1e3) + " ms" : digits(us) + " µs";
   const counted = (x) => Number.isInteger(x) ? x.toLocaleString("en-US") : digits(x);

@@ -1,0 +1,44 @@
+"""Encode columns of names as integers, so that each distinct name is processed once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from predictors.arrays import Bools, Ints
+
+
+@dataclass(frozen=True)
+class CategoricalColumn:
+    """A column of names.
+
+    Attributes:
+        categories: Distinct names. None is among them if any row has no name.
+        codes: Index into ``categories`` of each row.
+    """
+
+    categories: tuple[str | None, ...]
+    codes: Ints
+
+    @classmethod
+    def from_series(cls, column: pl.Series) -> CategoricalColumn:
+        """A column of strings."""
+        nulls = column.null_count()
+        if nulls == column.len() or (not nulls and (column == column[0]).all()):
+            return cls(tuple(column.head(1)) or (None,), np.zeros(column.len(), dtype=np.intp))
+        names = column.unique().drop_nulls()
+        code = column.cast(pl.Enum(names)).to_physical().fill_null(names.len())
+        return cls((*names, None) if nulls else tuple(names), code.to_numpy().astype(np.intp))
+
+    def map(self, value: Callable[[str | None], Any]) -> npt.NDArray[Any]:
+        """What a function makes of each row's name."""
+        return np.array([value(name) for name in self.categories])[self.codes]
+
+    def is_in(self, *names: str | None) -> Bools:
+        """Which rows have one of some names."""
+        return self.map(lambda name: name in names)

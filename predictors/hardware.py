@@ -1,0 +1,209 @@
+"""Derive the hardware numbers that the latency laws need, in their units, from a datasheet."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from predictors.arrays import Bools, Floats
+from predictors.gpu import Gpu
+
+L2_BYTES_PER_SM_CLOCK = 64.0
+"""Most bytes per clock through one SM's port to the L2 (NVIDIA since Volta, AMD CDNA: 64 B)."""
+
+GEFORCE_CLOCK_FACTOR = 1.15
+"""Clock of a GeForce over the boost clock of its datasheet. Large products in 16 bits reach 0.91 to 1.14 of its
+printed peak (training/published.csv), those of GPUs that keep to theirs and have power enough 0.95 to 0.98."""
+
+EXPONENTIALS_PER_SM_CLOCK = {"10.3": 32.0}
+"""Results per clock of an SM's special function units, by compute capability; 16 elsewhere (CUDA C++ Programming Guide,
+arithmetic instructions; AMD CDNA: a quarter of the vector rate). Blackwell Ultra doubles them (NVIDIA's developer blog,
+Making Softmax More Efficient with NVIDIA Blackwell Ultra)."""
+DELIVERED_BANDWIDTH_FRACTION = {"6.0": 0.82}
+"""Share of the printed memory rate that a GPU delivers, over that of others, by compute capability: the V100 delivers
+1.5 times what the P100 does (NVIDIA Tesla V100 whitepaper, HBM2 memory architecture), where 900 and 732 GB/s are
+printed. FluidX3D's table, below, has 0.69 of the printed rate for the P100 and 0.87 for the V100 PCIe: 0.79."""
+INLINE_ECC_BANDWIDTH_FRACTION = 0.85
+"""What check bits kept in the memory leave of its rate where as much is written as read. By FluidX3D's table of MLUPs
+(ProjectPhysX/FluidX3D at 8986874) of the printed rate: A40 over RTX A6000 0.83 to 0.84, A10 over RTX A5000 0.85, L40S
+over RTX 6000 Ada 0.83 to 0.84, T4 over RTX 2070 Super 0.83 to 0.84. Products and decoding, which mostly read, lose too
+little to show: with it an L40S that was left out is predicted worse."""
+READ_WRITE_BANDWIDTH_FRACTION = {"12.1": 0.85}
+"""The same of memory that is slow to turn from reading to writing, by compute capability. FluidX3D's table has 0.65 to
+0.72 of the printed rate for the GB10's LPDDR5X, 0.79 to 0.90 for other Blackwells of compute capability 12; a copy
+reaches 218 GB/s of 273 (huggingface/kernels#283)."""
+
+MMA_SUFFIX = " on mma"
+"""What ends the names of a GPU, and of its architecture, as kernels made for an A100's matrix units see it."""
+MMA_FLOPS_PER_SM_CLOCK = 2048.0
+"""Of an SM in 16 bit by the instructions of the A100 (mma.sync), whose peak this is. Matrix units of an H100 and a B200
+take two and four times as many by their own; FlashAttention 2, which knows mma.sync only, is no faster on a B200 than
+on an H100 (docs/accuracy-kernels.md)."""
+RATE_OVER_16_BIT = {"tf32": 1 / 2, "3xtf32": 1 / 6}
+"""Rates in wider formats over that."""
+
+_PROCESS_POWER = {
+    "6.": 1.0, "7.": 0.8, "8.0": 0.4, "8.6": 0.46, "8.9": 0.28, "9.": 0.28, "10.": 0.28, "12.": 0.28,
+    "gfx906": 0.4, "gfx908": 0.4, "gfx90a": 0.4, "gfx94": 0.28, "gfx95": 0.2, "gfx110": 0.28, "gfx12": 0.28,
+}  # fmt: skip
+"""Power per operation relative to TSMC 16 nm, of 12 nm, 7 nm and 5 nm and Samsung's 8 nm, as the foundries claim."""
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """One GPU as the law sees it.
+
+    Attributes:
+        slug: Name of the GPU in the weights.
+        tensor_class: Generation of the programming model of the matrix units. GPUs of one class run similar kernels.
+        architecture: GPUs of the same architecture are siblings, which run the same kernels.
+        memory: 'hbm' or 'gddr'.
+        sms: Streaming multiprocessors or compute units.
+        clock_mhz: Highest sustained clock if power allows.
+        clock_factor: ``clock_mhz`` over the clock of the datasheet's peaks.
+        bandwidth_gbps: Bandwidth that the memory delivers, in 1e9 bytes/s.
+        cache_bytes: Size of the last-level cache.
+        watts_per_tflops: Board power over the fp32 vector rate, in units of TSMC 16 nm.
+        gpu: The rest of the datasheet.
+        matrix_flops_per_clock: Most FLOPs per SM and clock of the matrix units in 16 bit, with the kernels in question.
+    """
+
+    slug: str
+    tensor_class: str
+    architecture: str
+    memory: str
+    sms: float
+    clock_mhz: float
+    clock_factor: float
+    bandwidth_gbps: float
+    cache_bytes: float
+    watts_per_tflops: float
+    gpu: Gpu
+    matrix_flops_per_clock: float = math.inf
+
+    @property
+    def cache_gbps(self) -> float:
+        """Rate of the last-level cache: the geometric mean of the rate of all SM ports and that of the memory.
+
+        Within 20 % of the published L2 rates from P100 (1.8 TB/s) over A100 (4.4) and RTX 4090 (4.5) to MI300X (15).
+        """
+        ports = L2_BYTES_PER_SM_CLOCK * self.sms * self.clock_mhz / 1e3
+        return max(math.sqrt(ports * self.bandwidth_gbps), self.bandwidth_gbps)
+
+    @property
+    def exponentials_per_clock(self) -> float:
+        """That an SM takes."""
+        return EXPONENTIALS_PER_SM_CLOCK.get(self.gpu.compute_capability, 16.0)
+
+    @property
+    def written_gbps(self) -> float:
+        """Rate of the memory where as much is written as read."""
+        written = READ_WRITE_BANDWIDTH_FRACTION.get(self.gpu.compute_capability, 1.0)
+        return self.bandwidth_gbps * (INLINE_ECC_BANDWIDTH_FRACTION if self.gpu.inline_ecc else written)
+
+    @property
+    def usable_cache_bytes(self) -> float:
+        """What the last-level cache holds of data that any SM may read.
+
+        An L2 in two partitions, as in the A100 and since then in the largest GPU of each generation, may hold a line in
+        both (A100 whitepaper). The high rates of decoding end at 0.65 of its size on the A100, H100 and B200, and at
+        its full size on the L40S.
+        """
+        partitioned = self.architecture in ("8.0", "9", "10")
+        return self.cache_bytes * (0.65 if partitioned else 1.0)
+
+    def get_tflops(self, dtype: str | None) -> float:
+        """Peak rate of matrix products in `dtype`, dense; of fp32 where it has none, of fp64 a 64th of that."""
+        peak = self.gpu.peak_flops(dtype or "fp32")
+        if peak is None:
+            peak = self.gpu.vector_tflops["fp32"] * 1e12 / (64 if dtype == "fp64" else 1)
+        per_clock = self.matrix_flops_per_clock * RATE_OVER_16_BIT.get(dtype or "fp32", 1.0)
+        return min(peak / 1e12 * self.clock_factor, per_clock * self.sms * self.clock_mhz / 1e6)
+
+    @property
+    def has_newer_matrix_units(self) -> bool:
+        """Whether the matrix units are programmed otherwise than an A100's, which kernels made for it can't use."""
+        return self.tensor_class in ("wgmma", "tcgen05")
+
+    @functools.cached_property
+    def on_mma(self) -> Hardware:
+        """The GPU as such kernels see it: one of the A100's class, with the rate of its units for each SM and clock."""
+        if not self.has_newer_matrix_units:
+            return self
+        return replace(
+            self,
+            slug=self.slug + MMA_SUFFIX,
+            tensor_class="mma",
+            architecture=self.architecture + MMA_SUFFIX,
+            matrix_flops_per_clock=MMA_FLOPS_PER_SM_CLOCK,
+        )
+
+    @property
+    def mma_rate_fraction(self) -> float:
+        """The most that such kernels reach of the GPU's rate in 16 bit: all of it where the units aren't later ones."""
+        return self.on_mma.get_tflops("bf16") / self.get_tflops("bf16")
+
+    @property
+    def vector_tflops(self) -> float:
+        """Peak fp32 rate outside of the matrix units."""
+        return self.gpu.vector_tflops["fp32"] * self.clock_factor
+
+    def bound_time_ratio(self, sibling: Hardware, rate: Floats, exponentials: Bools | bool) -> tuple[Floats, Floats]:
+        """Least and most of a sibling's time that a kernel may take here: by the resource in which the two differ most.
+
+        Args:
+            sibling: GPU that runs the same kernels.
+            rate: This GPU's GEMM rate over the sibling's, (rows,).
+            exponentials: Whether exponentials take a considerable part of the kernels' time.
+        """
+        gains = (
+            1.0,
+            self.gpu.tdp_w / sibling.gpu.tdp_w,
+            self.bandwidth_gbps / sibling.bandwidth_gbps,
+            self.written_gbps / sibling.written_gbps,
+            self.cache_gbps / sibling.cache_gbps,
+            self.vector_tflops / sibling.vector_tflops,
+        )
+        faster = np.where(exponentials, self.exponentials_per_clock / sibling.exponentials_per_clock, 1.0)
+        most, least = np.maximum(rate, faster), np.minimum(rate, faster)
+        return 1 / np.maximum(most, max(gains)), 1 / np.minimum(least, min(gains))
+
+    def get_copy_gbps(self, kind: str | None) -> float:
+        """Rate of a copy of a kind ('HtoD', 'DtoH', 'PtoP', 'DtoD'; None counts as the last)."""
+        if kind in ("HtoD", "DtoH"):
+            return self.gpu.pcie_gbps
+        if kind == "PtoP":
+            return self.gpu.link_gbps or self.gpu.pcie_gbps
+        return self.written_gbps
+
+
+def derive_hardware(gpu: Gpu) -> Hardware:
+    """The law's view of a GPU."""
+    capability = gpu.compute_capability
+    boost = GEFORCE_CLOCK_FACTOR if gpu.is_geforce else 1.0
+    node = next((p for prefix, p in _PROCESS_POWER.items() if capability.startswith(prefix)), 0.28)
+    return Hardware(
+        slug=gpu.slug,
+        tensor_class=_classify_matrix_units(capability),
+        architecture=capability.split(".")[0] if capability.startswith(("10.", "9.")) else capability,
+        memory="hbm" if "HBM" in gpu.memory_kind else "gddr",
+        sms=float(gpu.sms),
+        clock_mhz=gpu.boost_clock_mhz * boost,
+        clock_factor=boost,
+        bandwidth_gbps=gpu.bandwidth_gbps * DELIVERED_BANDWIDTH_FRACTION.get(capability, 1.0),
+        cache_bytes=float(gpu.last_level_cache_bytes),
+        watts_per_tflops=gpu.tdp_w / gpu.vector_tflops["fp32"] / boost / node,
+        gpu=gpu,
+    )
+
+
+def _classify_matrix_units(capability: str) -> str:
+    if capability.startswith("gfx"):
+        return "mfma"
+    major = int(capability.split(".")[0] or 0)
+    if major < 7:
+        return "none"
+    return {9: "wgmma", 10: "tcgen05"}.get(major, "mma")

@@ -1,0 +1,237 @@
+"""Predict kernel latencies on GPUs: by the model alone, or from a measurement on another GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from predictors.arrays import Bools, Floats, Ints
+from predictors.calibrate import calibrate
+from predictors.gpu import Gpu
+from predictors.gpu_names import resolve_gpu
+from predictors.hardware import Hardware, derive_hardware
+from predictors.intervals import SCALED_HALF_WIDTH, UNCHANGED_HALF_WIDTH
+from predictors.kernels import complete_columns
+from predictors.model import KernelsByLaw, KernelsOnGpus, ModelTimes, evaluate_kernels
+from predictors.precision import has_tf32
+from predictors.result import (
+    METHOD_LAW,
+    METHOD_MEASURED,
+    METHOD_SCALED,
+    METHOD_TRANSFER,
+    METHOD_UNCHANGED,
+    METHOD_UNKNOWN,
+    build_result,
+    compute_half_widths,
+)
+from predictors.scaling import scale_measured_times
+from predictors.transfer import (
+    SourceErrors,
+    cap_same_die_interval,
+    clamp_between_siblings,
+    compute_target_correction,
+    enforce_dominance,
+    is_ordered_pair,
+    keep_host_copy_overhead,
+    split_source_errors,
+)
+from predictors.weights_file import LawCalibration, Weights, load_weights
+from predictors.without_shapes import EQUIVALENT_HALF_WIDTH, EquivalentKernels
+
+MIN_MEASURED_US = 0.5
+"""What a time of 0 is taken for: old traces count whole microseconds."""
+UNCHANGED_FAMILIES = ("collective",)
+
+CalibrationTable = dict[tuple[str, str], LawCalibration]
+
+
+def predict(
+    kernels: pl.DataFrame,
+    gpu: str | Gpu,
+    *,
+    source_gpu: str | Gpu | None = None,
+    weights: str | Path | None = None,
+    calibrations: Mapping[Gpu, pl.DataFrame] | None = None,
+) -> pl.DataFrame:
+    """Predict the latency of each kernel on a GPU. For several GPUs, ``Batch`` does the same in less time.
+
+    Args:
+        kernels: One kernel per row: ``family``, ``dtype`` and the columns of that family; optionally ``measured_us``,
+            the latency on ``source_gpu`` (see ``predictors.kernels``).
+        gpu: Target: a ``Gpu`` or any known spelling of its name.
+        source_gpu: GPU that ``measured_us`` was measured on. Without it the measurements are not used.
+        weights: Folder with fitted weights; default: those that ship.
+        calibrations: GPU -> kernel table with ``measured_us`` on that GPU (see ``predictors.calibrate``).
+
+    Returns:
+        One row per kernel, in order: ``time_us``, ``low_us``, ``high_us`` (a 90 % interval), ``bound_us`` (least
+        possible time; null without a shape), ``utilization`` (bound / time; over 1 only where a measured time is below
+        the bound, which means a wrong work count), ``limiter`` ('compute', 'memory', 'latency', 'link', 'unknown'),
+        ``method`` ('measured', 'law', 'transfer', 'scaled', 'kept', 'unknown') and ``runs_as``, the dtype really used
+        where it differs from the row's.
+
+    Raises:
+        UnknownGpuError: No GPU has that name.
+        AmbiguousGpuError: Several GPUs match the name.
+        KernelTableError: A family or dtype is unknown, a column has a wrong type, or a calibration has no kernel with
+            both a shape and a measurement.
+        WeightsError: There are no readable weights.
+    """
+    target = _to_gpu(gpu)
+    return Batch(kernels, source_gpu=source_gpu, weights=weights).on(target, calibrations)
+
+
+class Batch:
+    """Kernels that are predicted for one GPU after the other.
+
+    A trace repeats its kernels in every step and layer. Each distinct kernel is evaluated once per GPU. The errors on
+    the source GPU are computed once for all targets.
+
+    Args:
+        kernels: As for ``predict``.
+        source_gpu: As for ``predict``.
+        weights: As for ``predict``.
+
+    Raises:
+        UnknownGpuError: No GPU has the name of the source.
+        AmbiguousGpuError: Several GPUs match it.
+        KernelTableError: A family or dtype is unknown, or a column has a wrong type.
+        WeightsError: There are no readable weights.
+    """
+
+    def __init__(
+        self, kernels: pl.DataFrame, *, source_gpu: str | Gpu | None = None, weights: str | Path | None = None
+    ) -> None:
+        self._source = derive_hardware(_to_gpu(source_gpu)) if source_gpu is not None else None
+        self._weights = load_weights(weights)
+        table = complete_columns(kernels)
+        table = table.with_columns(tensor_core=pl.when(_may_use_matrix_units(self._source)).then("tensor_core"))
+        self._measured = table["measured_us"].to_numpy()
+        given = [name for name in kernels.columns if name in table.columns and name != "measured_us"]
+        alike = table.select(given).hash_rows().to_frame("kernel").with_row_index("row")
+        first = alike.select(pl.col("row").first().over("kernel"))["row"].to_numpy()
+        distinct = first == np.arange(first.size)
+        self._row = (np.cumsum(distinct) - 1)[first]
+        self._runs = KernelsOnGpus(table.filter(distinct).drop("measured_us"))
+        self._equivalents: dict[bytes, EquivalentKernels] = {}
+        self._offsets: dict[Gpu, CalibrationTable] = {}
+        self._missed: dict[bool, tuple[SourceErrors, Floats]] = {}
+
+    def on(self, gpu: str | Gpu, calibrations: Mapping[Gpu, pl.DataFrame] | None = None) -> pl.DataFrame:
+        """Predict the kernels on a GPU and return what ``predict`` returns.
+
+        Args:
+            gpu: As for ``predict``.
+            calibrations: As for ``predict``; the table of one GPU must be the same in each call.
+
+        Raises:
+            UnknownGpuError: No GPU has that name.
+            AmbiguousGpuError: Several GPUs match the name.
+            KernelTableError: A calibration has no kernel with both a shape and a measurement.
+        """
+        target, source = derive_hardware(_to_gpu(gpu)), self._source
+        calibrated = {
+            key: own for one in (calibrations or {}).items() for key, own in self._calibrate_gpu(*one).items()
+        }
+        weights = replace(self._weights, calibrated=calibrated)
+        alone = _evaluate_calibrated_model(
+            self._runs.split_for_gpu(target), target, weights, map(derive_hardware, calibrations or {})
+        )
+        unknown = np.isnan(alone.time_us)[self._row]
+        time, width = alone.time_us[self._row], compute_half_widths(alone.table, target, weights)[self._row]
+        method = np.where(unknown, METHOD_UNKNOWN, METHOD_LAW)
+        if source is not None and source.slug == target.slug:
+            known = ~np.isnan(self._measured)
+            time, width = np.where(known, self._measured, time), np.where(known, 0.0, width)
+            method = np.where(known, METHOD_MEASURED, method)
+        elif source is not None:
+            time, width, method = self._transfer_times(alone, width, method, source, target, weights)
+        return build_result(alone, self._row, time, width, method)
+
+    def _calibrate_gpu(self, gpu: Gpu, kernels: pl.DataFrame) -> CalibrationTable:
+        if gpu not in self._offsets:
+            self._offsets[gpu] = calibrate(kernels, gpu, self._weights).calibrated
+        return self._offsets[gpu]
+
+    def _transfer_times(
+        self, alone: ModelTimes, width: Floats, method: Ints, source: Hardware, target: Hardware, weights: Weights
+    ) -> tuple[Floats, Floats, Ints]:
+        """From another GPU: by the model where it knows the shape, by a resource's ratio elsewhere."""
+        row, table, measured = self._row, alone.table, np.maximum(self._measured, MIN_MEASURED_US)
+        (amiss, done), alone_us = self._get_source_errors(source, target, weights), alone.time_us[row]
+        carried = np.exp(compute_target_correction(amiss, table, row, source, target, weights))
+        least_us = alone.bound_us[row] * done
+        time = np.maximum(alone_us * carried, least_us)
+        time = keep_host_copy_overhead(time, measured, amiss, alone_us, table, row)
+        known = ~np.isnan(measured)
+        kept = known & table["family"].is_in(UNCHANGED_FAMILIES).to_numpy()[row]
+        shapeless = known & ~kept & (method == METHOD_UNKNOWN)
+        method = np.where(
+            kept, METHOD_UNCHANGED, np.where(shapeless, METHOD_SCALED, np.where(known, METHOD_TRANSFER, method))
+        )
+        time, width = np.where(kept, measured, time), np.where(kept, UNCHANGED_HALF_WIDTH, width)
+        if shapeless.any():
+            mine, times = row[shapeless], measured[shapeless]
+            by_ratio, bracket = scale_measured_times(table, mine, times, source, target)
+            alike = self._get_equivalents(shapeless, times, source)
+            time[shapeless] = np.where(alike.told, alike.predict_times(target, weights), by_ratio)
+            width[shapeless] = np.where(alike.told, EQUIVALENT_HALF_WIDTH, SCALED_HALF_WIDTH + bracket)
+        time = enforce_dominance(
+            time, measured, table["dtype"], self._runs.split_for_gpu(source).table["dtype"], row, source, target
+        )
+        time = clamp_between_siblings(time, measured, table, row, source, target)
+        width = cap_same_die_interval(width, measured, table, row, source, target)
+        return np.fmax(time, least_us), width, method
+
+    def _get_equivalents(self, shapeless: Bools, times: Floats, source: Hardware) -> EquivalentKernels:
+        """What takes as long on the source as the kernels without shapes, which are mostly the same for each target."""
+        key = shapeless.tobytes()
+        if key not in self._equivalents:
+            self._equivalents[key] = EquivalentKernels(
+                self._runs.table, self._row[shapeless], times, source, self._weights
+            )
+        return self._equivalents[key]
+
+    def _get_source_errors(self, source: Hardware, target: Hardware, weights: Weights) -> tuple[SourceErrors, Floats]:
+        """What the model misses on the source, and the part of the counted work that the measured times allow."""
+        # The trace itself tells how its GPU runs; a calibration of it matters where the target has one to compare with.
+        calibrated = (
+            weights.find_calibrated_rows(self._runs.split_for_gpu(gpu).table, gpu).any() for gpu in (source, target)
+        )
+        if (key := all(calibrated)) not in self._missed:
+            rows, measured = self._runs.split_for_gpu(source), np.maximum(self._measured, MIN_MEASURED_US)
+            there = evaluate_kernels(rows, source, weights if key else self._weights)
+            log_ratio = np.log(measured / there.time_us[self._row])
+            done = np.fmin(measured / there.bound_us[self._row], 1.0)
+            self._missed[key] = split_source_errors(rows.table, self._row, log_ratio), done
+        return self._missed[key]
+
+
+def _may_use_matrix_units(source: Hardware | None) -> pl.Expr:
+    """Whether rows might have run on matrix units in fp32: of those measured nobody knows where, it can't be told."""
+    return pl.col("measured_us").is_null() if source is None else pl.lit(has_tf32(source.gpu))
+
+
+def _to_gpu(gpu: str | Gpu) -> Gpu:
+    return gpu if isinstance(gpu, Gpu) else resolve_gpu(gpu).gpu
+
+
+def _evaluate_calibrated_model(
+    kernels: KernelsByLaw, gpu: Hardware, weights: Weights, calibrated: Iterable[Hardware]
+) -> ModelTimes:
+    """The model, and where other GPUs were calibrated, in order with what that says of them."""
+    alone = evaluate_kernels(kernels, gpu, weights)
+    own = weights.find_calibrated_rows(kernels.table, gpu)
+    for other in calibrated:
+        if other.slug == gpu.slug or not is_ordered_pair(gpu, other):
+            continue
+        there = evaluate_kernels(kernels, other, weights).time_us
+        there = np.where(weights.find_calibrated_rows(kernels.table, other) & ~own, there, np.nan)
+        dtypes = kernels.table["dtype"]
+        time_us = enforce_dominance(alone.time_us, there, dtypes, dtypes, np.arange(there.size), other, gpu)
+        alone = replace(alone, time_us=np.maximum(time_us, alone.bound_us))
+    return alone

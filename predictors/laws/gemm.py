@@ -1,0 +1,191 @@
+"""Compute the terms of GEMMs, and of the grouped GEMMs of a mixture of experts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from predictors.arrays import Floats
+from predictors.hardware import Hardware
+from predictors.laws.terms import (
+    Columns,
+    Constants,
+    LatencyTerms,
+    combine_overlapped_us,
+    compute_cyclic_us,
+    compute_memory_us,
+    compute_overlap_power,
+    compute_sustained_clock,
+    count_waves,
+    select_rows,
+)
+
+GEMM_TILES = (
+    (16, 64),
+    (32, 64),
+    (64, 32),
+    (64, 64),
+    (128, 64),
+    (64, 128),
+    (128, 128),
+    (64, 256),
+    (128, 256),
+    (256, 128),
+)
+K_SPLITS = (1, 2, 4, 8, 16)
+DEEP_K_SPLITS = (*K_SPLITS, 64)
+"""Of products on the vector units, and of convolutions, whose weights' gradients are deep and small."""
+MIN_SPLIT_K = 128
+CHUNK_ROWS = 1024
+"""Of so many rows all tiles and splits together fit a CPU's second cache."""
+POWER_LIMITED_CLASS = "mma"
+"""The class of matrix units whose clock follows from the board's power."""
+SHARED_LANE_ARCHITECTURES = ("8.6", "8.9", "12.0", "12.1")
+"""Architectures of which half of the fp32 lanes do integers too (GA102 whitepaper)."""
+AMD_CLASS = "mfma"
+"""AMD's matrix units: what is known of unaligned rows and cold operands is of NVIDIA's GPUs."""
+
+
+def models_power(constants: Collection[str], gpu: Hardware) -> bool:
+    """Whether a law with these constants itself tells what a GPU's power budget does to its clock."""
+    return "power" in constants or ("matrix_power" in constants and gpu.tensor_class == POWER_LIMITED_CLASS)
+
+
+def compute_tile_step_cycles(
+    tile_m: Floats | float, tile_n: Floats | float, flops_per_cycle: Floats, size: Floats, c: Constants
+) -> Floats:
+    """Return the SM clocks per step along k of a tile: the overlap of arithmetic, operands from L2 and latency."""
+    compute = 2.0 * tile_m * tile_n / (flops_per_cycle * c["compute"])
+    feed = (tile_m + tile_n) * size / (64.0 * np.asarray(c["feed"]))
+    return combine_overlapped_us(compute, feed, np.asarray(c["latency"]))
+
+
+def adjust_for_half_rate(c: Constants, gpu: Hardware) -> Constants:
+    """The constants on a GPU whose units accumulate at half their rate.
+
+    The rest of a GEMM's loop takes as long as on other GPUs. Let a step be 1 part of arithmetic of a total of 1 /
+    ``compute``: with twice the arithmetic, the fraction becomes 2 / (1 / ``compute`` + 1) = 2 ``compute`` / (1 +
+    ``compute``).
+    """
+    if not gpu.gpu.half_rate_accumulate:
+        return c
+    return {**c, "compute": 2 * np.asarray(c["compute"]) / (1 + np.asarray(c["compute"]))}
+
+
+def compute_gemm_terms(x: Columns, gpu: Hardware, c: Constants, splits: Sequence[int] = K_SPLITS) -> LatencyTerms:
+    """A matrix product on the matrix units; before wgmma they outrun the power of boards like the T4."""
+    c = adjust_for_half_rate(c, gpu)
+    if gpu.tensor_class == POWER_LIMITED_CLASS:
+        watts_per_tflops = gpu.watts_per_tflops * gpu.vector_tflops / (x["tflops"] * x["size"] / 2)
+        x = {**x, "tflops": x["tflops"] * compute_sustained_clock(watts_per_tflops, c["matrix_power"])}
+    return compute_tiled_gemm_terms(x, gpu, c, splits)
+
+
+def compute_tiled_gemm_terms(x: Columns, gpu: Hardware, c: Constants, splits: Sequence[int] = K_SPLITS) -> LatencyTerms:
+    """A (batched) matrix product: best tile and split along k.
+
+    On NVIDIA GPUs, the operands of a job's GEMMs first come from memory, which has a longer latency than the cache.
+    Rows that do not start at multiples of 16 bytes are loaded and stored in smaller pieces.
+    """
+    m, n, k, batch, size = x["m"], x["n"], x["k"], x["batch"], x["size"]
+    unaligned = np.asarray(c["unaligned"]) * (gpu.tensor_class != AMD_CLASS)
+    any_tile = {
+        **{name: x[name] for name in ("m", "n", "k", "batch", "size")},
+        "flops_per_cycle": x["tflops"] * 1e6 / gpu.sms / gpu.clock_mhz,
+        "unaligned": unaligned * x["unaligned_loads"],
+        "stores": unaligned * x["unaligned_stores"] * batch * m * n / gpu.sms / gpu.clock_mhz,
+        "stream": compute_memory_us(x["work_bytes"], gpu, c),
+        # One block alone streams its operands at no more than some SMs' share of the memory.
+        "alone": c["fill"] * size * (gpu.sms / gpu.bandwidth_gbps / 1e3),
+        "partial": 8.0 * batch * m * n / (gpu.bandwidth_gbps * c["reduce"]) / 1e3,
+    }
+    best = np.empty((2, m.size))
+    for first in range(0, m.size, CHUNK_ROWS):
+        rows = slice(first, first + CHUNK_ROWS)
+        some = {name: column[rows] for name, column in any_tile.items()}
+        best[:, rows] = _select_best_tile(some, gpu, select_rows(c, rows), splits)
+    quantise = x["quantised_input"] * (c["quantise"] * 3 * m * k / gpu.bandwidth_gbps / 1e3)
+    cold = (x["cold"] > 0) & (gpu.tensor_class != AMD_CLASS)
+    return LatencyTerms(c["floor"] / gpu.clock_mhz * np.where(cold, c["cold"], 1.0) + quantise, *best)
+
+
+def _select_best_tile(x: Columns, gpu: Hardware, c: Constants, splits: Sequence[int]) -> Floats:
+    """Compute and memory time, (2, rows), with the tile and split for which the product takes least.
+
+    All of them are tried at once, in arrays of (tiles, splits, rows): tiles along the first axis, splits along the
+    second. For example, m = n = 4096 with tiles of 128 x 128 has 1024 tiles; on 132 SMs these are 7.8 waves, counted as
+    8 if waves are fully quantized.
+    """
+    (tile_m, tile_n), split = np.array(GEMM_TILES, dtype=np.float64).T[..., None, None], np.array(splits)[:, None]
+    cycles = compute_tile_step_cycles(tile_m, tile_n, x["flops_per_cycle"], x["size"], c) + x["unaligned"] * (
+        tile_m + tile_n
+    )
+    depth = np.maximum(x["k"] / split, MIN_SPLIT_K * (split > 1))
+    tiles = x["batch"] * np.ceil(x["m"] / tile_m) * np.ceil(x["n"] / tile_n) / gpu.sms
+    compute = count_waves(tiles * split, c)
+    compute *= depth + c["prologue"]
+    compute *= cycles / gpu.clock_mhz
+    compute += x["stores"]
+    memory = (tile_m + tile_n) * (depth * x["alone"])
+    memory += x["stream"] + x["partial"] * (split * (split > 1))
+    tried = [terms.reshape(-1, terms.shape[-1]) for terms in (compute, memory)]
+    time = compute_overlap_power(*tried)
+    best = (time == time.min(axis=0)).argmax(axis=0)
+    return np.stack([terms[best, np.arange(best.size)] for terms in tried])
+
+
+def compute_sustained_tflops(x: Columns, gpu: Hardware, c: Constants) -> Floats:
+    """Rate of the vector units that the board's power allows and integers leave."""
+    tflops = x["tflops"] * compute_sustained_clock(gpu.watts_per_tflops, c["power"])
+    return tflops * c["shared_lanes"] if gpu.architecture in SHARED_LANE_ARCHITECTURES else tflops
+
+
+def adapt_to_vector_units(x: Columns, gpu: Hardware, c: Constants) -> Columns:
+    """The columns of products there, whose clock the board's power limits and which load element by element."""
+    aligned = np.zeros_like(x["k"])
+    return {**x, "tflops": compute_sustained_tflops(x, gpu, c), "unaligned_loads": aligned, "unaligned_stores": aligned}
+
+
+def compute_gemm_fp32_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerms:
+    """A matrix product on the vector units; kernels of their own multiply by a vector, once through the matrix."""
+    x = adapt_to_vector_units(x, gpu, c)
+    product, vector = compute_tiled_gemm_terms(x, gpu, c, DEEP_K_SPLITS), np.minimum(x["m"], x["n"]) == 1
+    arithmetic = x["work_flops"] / (x["tflops"] * 1e6)
+    stream = compute_memory_us(x["work_bytes"], gpu, {**c, "memory": c["vector"]})
+    return replace(
+        product,
+        compute_us=np.where(vector, np.minimum(product.compute_us, arithmetic), product.compute_us),
+        memory_us=np.where(vector, stream, product.memory_us),
+    )
+
+
+def compute_moe_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerms:
+    """Two grouped products of a gated expert layer: best tile over rows, every active expert's weights streamed.
+
+    In a benchmark loop the weights are in the cache as far as they fit. In a job, other layers have used the cache in
+    between.
+    """
+    hidden, inter = x["hidden"], x["inter"] / x["tp"]
+    local = np.maximum(x["experts"] / x["ep"], 1.0)
+    rows = np.maximum(x["tokens"] * x["topk"] / x["ep"] ** c["ep_power"], 1.0)
+    evenness = np.where(x["skewed"] > 0, c["evenness"], 1.0)
+    active = np.maximum(local * -np.expm1(-evenness * x["tokens"] * x["topk"] / x["experts"]), 1.0)
+    per_expert = rows / active
+    flops_per_cycle = x["tflops"] * 1e6 / gpu.sms / gpu.clock_mhz
+    weights = active * 3 * hidden * inter * x["size"]
+    passes = rows * (hidden * c["permute"] * 4 + inter * 6.0)
+    from_memory = weights / gpu.bandwidth_gbps / 1e3 / c["memory"]
+    streamed = np.where(x["cold"] > 0, from_memory, compute_cyclic_us(weights, gpu, c))
+    memory = streamed + passes / gpu.bandwidth_gbps / 1e3 / c["memory"]
+    best_compute = np.full_like(rows, np.inf)
+    for tile in (16, 32, 64, 128):
+        cycles = compute_tile_step_cycles(tile, 128, flops_per_cycle, x["size"], c)
+        row_tiles = active * (per_expert / tile + np.where(per_expert > tile, 0.5, 1.0) ** c["ragged"])
+        time: Floats = np.zeros_like(rows)
+        for wide, deep in ((2 * inter, hidden), (hidden, inter)):
+            blocks = row_tiles * np.ceil(wide / 128)
+            time = time + count_waves(blocks / gpu.sms, c) * (deep + c["prologue"]) * cycles / gpu.clock_mhz
+        best_compute = np.minimum(best_compute, time)
+    return LatencyTerms(c["floor"] / gpu.clock_mhz + 0 * rows, best_compute, memory)

@@ -1,0 +1,159 @@
+"""Follow binding edges back in time to explain why a vertex came no earlier.
+
+Every vertex has one binding edge: the incoming edge that allows it last. Following these edges back explains a time
+range segment by segment. Time that no edge explains (the measured time minus what the edges allow, or work from before
+the trace) is a segment without an edge. Example, an idle gap of a GPU from 10 to 20::
+
+    10             16        19  20
+    |-- host work --|- launch -|--|   kernel starts at 20
+      program edge   launch edge  no edge: measured 20, allowed 19
+"""
+
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+
+from tracekit.arrays import Bools, Ints
+from tracekit.graph import Graph
+from tracekit.graph.edges import EdgeKind
+from tracekit.graph.streams import MAX_GAP_NS
+from tracekit.replay.engine import Timeline
+
+NO_EDGE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRanges:
+    """Time ranges to explain.
+
+    Attributes:
+        begin_ns: Start of each time range.
+        end_ns: End of each time range.
+        vertex: The vertex, in topological numbering, whose time is to be explained; not earlier than the end.
+    """
+
+    begin_ns: Ints
+    end_ns: Ints
+    vertex: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class BindingPath:
+    """Segments that fill the time ranges without gap or overlap; within a time range the latest comes first.
+
+    Attributes:
+        range_index: The time range that each segment belongs to.
+        edge: The binding edge; ``NO_EDGE`` if no edge explains the segment.
+        vertex: The destination of the edge, or the vertex at which the explanation ends.
+        begin_ns: Start of the segment.
+        end_ns: End of the segment.
+    """
+
+    range_index: Ints
+    edge: Ints
+    vertex: Ints
+    begin_ns: Ints
+    end_ns: Ints
+
+    @property
+    def dur_ns(self) -> Ints:
+        """Durations of the segments."""
+        return self.end_ns - self.begin_ns
+
+
+def get_vertex_times(graph: Graph, timeline: Timeline) -> Ints:
+    """Return the time of every vertex, in topological numbering."""
+    times = np.empty(graph.vertex.size, dtype=np.int64)
+    times[graph.vertex[0::2]] = timeline.start_ns
+    times[graph.vertex[1::2]] = timeline.end_ns
+    return times
+
+
+def follow_binding_edges(graph: Graph, timeline: Timeline, stretches: TimeRanges) -> BindingPath:
+    """Explain each time range by its binding edges, from its end back to its start.
+
+    Args:
+        graph: The dependency graph.
+        timeline: Measured or replayed.
+        stretches: The time ranges.
+    """
+    times = get_vertex_times(graph, timeline)
+    binding = find_binding_edges(graph, timeline.lag_ns, times)
+    arguments = (
+        binding,
+        graph.src,
+        timeline.lag_ns,
+        times,
+        stretches.begin_ns,
+        stretches.end_ns,
+        stretches.vertex,
+    )
+    nothing = np.empty((0, 5), dtype=np.int64)
+    pieces = np.empty((_walk_back(*arguments, nothing), 5), dtype=np.int64)
+    _walk_back(*arguments, pieces)
+    return BindingPath(*np.ascontiguousarray(pieces.T))
+
+
+def get_nodes(graph: Graph, vertex: Ints) -> Ints:
+    """Return the node of each vertex in topological numbering."""
+    node = np.empty(graph.vertex.size, dtype=np.int64)
+    node[graph.vertex] = np.arange(graph.vertex.size) // 2
+    return node[vertex]
+
+
+def get_edge_kinds(graph: Graph, trail: BindingPath) -> Ints:
+    """Return the :class:`~tracekit.graph.edges.EdgeKind` of each segment; ``NO_EDGE`` without an edge."""
+    return np.where(trail.edge == NO_EDGE, NO_EDGE, graph.kind[trail.edge]).astype(np.int64)
+
+
+def find_long_stream_gaps(graph: Graph, trail: BindingPath) -> Bools:
+    """Find segments between activities of one stream that are too long for a launch gap and hide unrecorded work."""
+    far: Bools = (get_edge_kinds(graph, trail) == EdgeKind.STREAM) & (graph.lag_ns[trail.edge] > MAX_GAP_NS)
+    return far
+
+
+def find_binding_edges(graph: Graph, lag_ns: Ints, times: Ints) -> Ints:
+    """Return the binding edge of every vertex: the incoming edge that allows it last; ``NO_EDGE`` without one."""
+    return _find_binding_edges(graph.first, graph.src, lag_ns, times)
+
+
+@numba.njit(cache=True)
+def _find_binding_edges(first: Ints, src: Ints, lag_ns: Ints, times: Ints) -> Ints:  # pragma: no cover - compiled
+    binding = np.full(first.size - 1, NO_EDGE, dtype=np.int64)
+    for vertex in range(binding.size):
+        latest = np.iinfo(np.int64).min
+        for edge in range(first[vertex], first[vertex + 1]):
+            allowed = times[src[edge]] + lag_ns[edge]
+            if allowed > latest:
+                latest = allowed
+                binding[vertex] = edge
+    return binding
+
+
+@numba.njit(cache=True)
+def _walk_back(
+    binding: Ints, src: Ints, lag_ns: Ints, times: Ints, begin_ns: Ints, end_ns: Ints, last: Ints, pieces: Ints
+) -> int:  # pragma: no cover - compiled
+    """Write the segments as rows (time range, edge, vertex, begin, end) if there is room, and return their number."""
+    count = 0
+    for stretch in range(begin_ns.size):
+        begin, now, vertex = begin_ns[stretch], end_ns[stretch], last[stretch]
+        while now > begin:
+            edge = binding[vertex]
+            allowed = begin if edge == NO_EDGE else max(begin, times[src[edge]] + lag_ns[edge])
+            if allowed < now:
+                if count < pieces.shape[0]:
+                    pieces[count] = (stretch, NO_EDGE, vertex, allowed, now)
+                count += 1
+                now = allowed
+            if now <= begin:
+                break
+            came = max(begin, times[src[edge]])
+            if came < now:
+                if count < pieces.shape[0]:
+                    pieces[count] = (stretch, edge, vertex, came, now)
+                count += 1
+                now = came
+            vertex = src[edge]
+    return count

@@ -1,0 +1,153 @@
+"""The critical path: the chain of work, latencies and waits that determines the duration of the chosen steps.
+
+Shortening anything on the path shortens the run, until another chain becomes the longest; shortening anything else
+doesn't. The segments follow one another from the start of the first chosen step to the end of the last one.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from tracekit.analysis.binding_edges import (
+    NO_EDGE,
+    BindingPath,
+    TimeRanges,
+    find_long_stream_gaps,
+    follow_binding_edges,
+    get_edge_kinds,
+    get_nodes,
+)
+from tracekit.arrays import Ints
+from tracekit.graph import Graph
+from tracekit.graph.edges import EdgeKind
+from tracekit.graph.nodes import NONE
+from tracekit.replay.engine import Timeline
+from tracekit.replay.step_time import tabulate_step_times
+from tracekit.run import MeasuredRun
+
+LOCATION_COLUMNS = ("phase", "module")
+GPU, HOST, LATENCY, UNEXPLAINED = "gpu", "host", "latency", "unexplained"
+_RESOURCE_BY_EDGE_KIND = {
+    EdgeKind.RUN: HOST,
+    EdgeKind.PROGRAM: HOST,
+    EdgeKind.HANDOVER: HOST,
+    EdgeKind.LAUNCH: LATENCY,
+    EdgeKind.STREAM: LATENCY,
+    EdgeKind.EVENT: LATENCY,
+    EdgeKind.SYNC: LATENCY,
+    EdgeKind.QUEUE: LATENCY,
+    EdgeKind.RENDEZVOUS: GPU,
+    EdgeKind.OCCUPIED: LATENCY,
+    EdgeKind.STALL: LATENCY,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CriticalPath:
+    """The critical path of the chosen steps.
+
+    Attributes:
+        segments: In order of time: ``begin_ns``, ``end_ns``, ``time_ns``, ``on`` (gpu, host, latency or unexplained),
+            ``edge`` (kind of edge), ``kernel`` (row of the kernel that ran, was launched or was waited for), ``op``,
+            ``family``, and ``phase`` and ``module`` if the kernel table has them.
+        span_ns: From the start of the first chosen step to the end of the last one; equals the sum of the segments.
+    """
+
+    segments: pl.DataFrame
+    span_ns: int
+
+    def sum_by(self, *columns: str) -> pl.DataFrame:
+        """Sum the path's time by columns of the segments.
+
+        Returns:
+            The columns, ``time_us``, ``share`` (fraction of the path), ``pieces`` (number of segments).
+        """
+        summed = self.segments.group_by(columns).agg(pl.col("time_ns").sum(), pieces=pl.len())
+        ordered = summed.sort("time_ns", *columns, descending=[True, *[False] * len(columns)])
+        return ordered.select(
+            *columns, time_us=pl.col("time_ns") / 1e3, share=pl.col("time_ns") / max(self.span_ns, 1), pieces="pieces"
+        )
+
+
+def compute_critical_path(run: MeasuredRun, timeline: Timeline) -> CriticalPath:
+    """Compute the critical path of the chosen steps.
+
+    Args:
+        run: The run.
+        timeline: A timeline of the run's graph, measured or replayed.
+    """
+    table = tabulate_step_times(timeline, run.kernels, run.steps).with_row_index("index")
+    table = table.join(run.chosen_steps.select("step"), on="step", how="semi", maintain_order="left").drop_nulls(
+        "time_ns"
+    )
+    begin, end = table.select(pl.col("begin_ns").min(), pl.col("end_ns").max()).row(0)
+    last = table.row(int(table["end_ns"].arg_max() or 0), named=True)
+    vertex = _find_last_vertex(run, timeline, last["step"], last["index"], end)
+    trail = follow_binding_edges(
+        run.graph, timeline, TimeRanges(np.array([begin]), np.array([end]), np.array([vertex]))
+    )
+    return CriticalPath(_describe_segments(run.graph, run.kernels, trail).reverse(), end - begin)
+
+
+def _find_last_vertex(run: MeasuredRun, timeline: Timeline, step: int, index: int, end: int) -> int:
+    """Find the vertex at which a step ends: its end mark on the CPU, or the end of its last activity."""
+    if timeline.mark_count:
+        mark = int(timeline.find_end_marks(np.array(index)))
+        if timeline.start_ns[mark] >= end:
+            return int(run.graph.vertex[2 * mark])
+    own = (run.kernels["step"] == step).fill_null(False).to_numpy() & (timeline.activity_end_ns <= end)
+    latest = np.argmax(np.where(own, timeline.activity_end_ns, np.iinfo(np.int64).min))
+    return int(run.graph.vertex[2 * (timeline.host_node_count + latest) + 1])
+
+
+def _describe_segments(graph: Graph, kernels: pl.DataFrame, trail: BindingPath) -> pl.DataFrame:
+    """Describe the segments as in :class:`CriticalPath`, in the order of the binding path."""
+    ends_at = get_nodes(graph, trail.vertex)
+    kernel = _map_nodes_to_kernels(graph)[ends_at]
+    kind = get_edge_kinds(graph, trail)
+    on_gpu = (kind == EdgeKind.RUN) & (ends_at >= graph.nodes.n_host)
+    names = {int(k): k.name.lower() for k in EdgeKind} | {NO_EDGE: UNEXPLAINED}
+    places = {int(k): place for k, place in _RESOURCE_BY_EDGE_KIND.items()} | {NO_EDGE: UNEXPLAINED}
+    pieces = pl.DataFrame(
+        {
+            "begin_ns": trail.begin_ns,
+            "end_ns": trail.end_ns,
+            "time_ns": trail.dur_ns,
+            "kind": kind,
+            "gpu": on_gpu,
+            "far": find_long_stream_gaps(graph, trail),
+            "kernel": pl.Series(kernel).replace(NONE, None),
+            "call": graph.nodes.names.gather(pl.Series(ends_at).set(pl.Series(ends_at >= graph.nodes.n_host), None)),
+        }
+    )
+    places_of = {column: column for column in LOCATION_COLUMNS if column in kernels.columns}
+    ops = kernels.select(
+        kernel=pl.int_range(pl.len(), dtype=pl.Int64), op=pl.coalesce("op", "name"), family="family", **places_of
+    )
+    return pieces.join(ops, on="kernel", how="left", maintain_order="left").select(
+        "begin_ns",
+        "end_ns",
+        "time_ns",
+        on=pl.when("gpu")
+        .then(pl.lit(GPU))
+        .when("far")
+        .then(pl.lit(UNEXPLAINED))
+        .otherwise(pl.col("kind").replace_strict(places, return_dtype=pl.String)),
+        edge=pl.col("kind").replace_strict(names, return_dtype=pl.String),
+        kernel="kernel",
+        op=pl.coalesce("op", "call"),
+        family="family",
+        **places_of,
+    )
+
+
+def _map_nodes_to_kernels(graph: Graph) -> Ints:
+    """Map every node to the activity that it is or that it launched first; ``NONE`` for other calls."""
+    nodes = graph.nodes
+    kernel = np.full(nodes.start_ns.size, NONE)
+    launched = nodes.launcher != NONE
+    rows = np.arange(nodes.launcher.size)
+    kernel[nodes.launcher[launched][::-1]] = rows[launched][::-1]
+    kernel[nodes.n_host :] = rows
+    return kernel

@@ -1,0 +1,75 @@
+"""Slack: how much longer each node could take before the chosen steps end later."""
+
+import numba
+import numpy as np
+import polars as pl
+
+from tracekit.analysis.binding_edges import get_vertex_times
+from tracekit.arrays import Ints
+from tracekit.replay.engine import Timeline, replay
+from tracekit.replay.step_time import tabulate_step_times
+from tracekit.run import MeasuredRun
+
+UNBOUNDED_SLACK_NS = np.iinfo(np.int64).max
+"""Slack of nodes that the chosen steps don't wait for."""
+
+
+def compute_slack_ns(run: MeasuredRun) -> Ints:
+    """Compute the slack of every node in the replay without measured waits, such that the chosen steps end no later.
+
+    Returns:
+        By node, in nanoseconds; 0 on the critical path.
+    """
+    graph = run.graph
+    timeline = replay(graph)
+    latest = _compute_latest_times(graph.first, graph.src, timeline.lag_ns, _find_deadlines(run, timeline))
+    end = graph.vertex[1::2]
+    free = latest[end] == UNBOUNDED_SLACK_NS
+    slack: Ints = np.where(free, UNBOUNDED_SLACK_NS, latest[end] - get_vertex_times(graph, timeline)[end])
+    return slack
+
+
+def summarize_by_op(run: MeasuredRun, slack: Ints) -> pl.DataFrame:
+    """Tabulate the least slack of each op's kernels: ``op``, ``time_us`` in a mean step of a mean rank, ``slack_us``.
+
+    Args:
+        run: The run.
+        slack: Of :func:`compute_slack_ns`.
+    """
+    of_kernels = pl.Series(slack[run.graph.nodes.n_host :])
+    table = run.kernels.select("dur_ns", op=pl.coalesce("op", "name"), slack=of_kernels)
+    in_steps = table.filter(run.is_in_chosen_steps, pl.col("slack") != UNBOUNDED_SLACK_NS)
+    grouped = in_steps.group_by("op").agg(
+        time_us=pl.col("dur_ns").sum() / 1e3 / max(run.chosen_steps.height, 1), slack_us=pl.col("slack").min() / 1e3
+    )
+    return grouped.sort("slack_us", "time_us", "op", descending=[False, True, False])
+
+
+def _find_deadlines(run: MeasuredRun, timeline: Timeline) -> Ints:
+    """Return the deadline of every vertex: the end of the last chosen step if the vertex ends a chosen step's work."""
+    keys = [key for key in ("rank", "step") if key in run.steps.columns]
+    table = tabulate_step_times(timeline, run.kernels, run.steps).with_row_index("index")
+    table = table.join(run.chosen_steps.select(keys), on=keys, how="semi", maintain_order="left")
+    end = table.select(pl.col("end_ns").max()).item()
+    vertex = run.graph.vertex
+    deadline = np.full(vertex.size, UNBOUNDED_SLACK_NS)
+    own = run.is_in_chosen_steps.to_numpy() & (timeline.activity_end_ns <= end)
+    deadline[vertex[2 * (timeline.host_node_count + np.flatnonzero(own)) + 1]] = end
+    if timeline.mark_count:
+        marks = timeline.find_end_marks(table["index"].cast(pl.Int64).to_numpy())
+        deadline[vertex[2 * marks]] = end
+    return deadline
+
+
+@numba.njit(cache=True)
+def _compute_latest_times(
+    first: Ints, src: Ints, lag_ns: Ints, deadline_ns: Ints
+) -> Ints:  # pragma: no cover - compiled
+    """Compute the latest time of every vertex that still meets all deadlines after it."""
+    latest = deadline_ns.copy()
+    for vertex in range(latest.size - 1, -1, -1):
+        if latest[vertex] == np.iinfo(np.int64).max:
+            continue
+        for edge in range(first[vertex], first[vertex + 1]):
+            latest[src[edge]] = min(latest[src[edge]], latest[vertex] - lag_ns[edge])
+    return latest

@@ -1,0 +1,52 @@
+"""Find stragglers: how long each rank waited in collectives, and how much later than all others it arrived."""
+
+import polars as pl
+
+from tracekit.run import MeasuredRun
+
+STRAGGLER_COLUMNS = {
+    "rank": pl.Int64,
+    "busy_us": pl.Float64,
+    "wait_us": pl.Float64,
+    "last_share": pl.Float64,
+    "held_up_us": pl.Float64,
+    "clock_ahead_us": pl.Float64,
+}
+
+
+def find_stragglers(run: MeasuredRun) -> pl.DataFrame:
+    """Tabulate the measured ranks in a mean step; empty for a run of one rank.
+
+    Returns:
+        ``rank``; ``busy_us``, summed time of its kernels without waiting; ``wait_us``, waiting for other ranks in
+        collectives; ``last_share``, fraction of its collectives at which it arrived last; ``held_up_us``, by how much
+        it was then later than all others, summed: the most that the job could save if only this rank arrived earlier;
+        ``clock_ahead_us``, how far its clock was ahead of the first rank's (null if no collective shows it).
+    """
+    if run.collectives is None:
+        return pl.DataFrame(schema=STRAGGLER_COLUMNS)
+    steps = run.chosen_steps.group_by("rank").agg(steps=pl.len())
+    work = run.kernels.filter(run.is_in_chosen_steps).group_by("rank").agg(busy_us=pl.col("dur_ns").sum() / 1e3)
+    ahead = run.collectives.clock_offset_ns
+    clocks = {"rank": list(ahead), "clock_ahead_us": [ns / 1e3 for ns in ahead.values()]}
+    per_rank = (
+        steps.join(work, on="rank", how="left")
+        .join(_summarize_arrivals(run), on="rank", how="left")
+        .join(pl.DataFrame(clocks, schema_overrides={"rank": pl.Int64, "clock_ahead_us": pl.Float64}), "rank", "left")
+        .with_columns(pl.col("busy_us", "wait_us", "held_up_us").fill_null(0.0) / pl.col("steps"))
+    )
+    return per_rank.select(list(STRAGGLER_COLUMNS)).with_columns(pl.col("last_share").fill_null(0.0)).sort("rank")
+
+
+def _summarize_arrivals(run: MeasuredRun) -> pl.DataFrame:
+    """Summarize each rank's collectives in the chosen steps: ``wait_us``, ``last_share``, ``held_up_us``."""
+    assert run.collectives is not None
+    table = run.collectives.table.filter(run.is_in_chosen_steps.gather(run.collectives.table["row"]))
+    arrival = pl.col("arrival_ns")
+    second = arrival.top_k(2).min().over("collective")
+    is_last = arrival == arrival.max().over("collective")
+    return (
+        table.with_columns(last=is_last, later=pl.when(is_last).then(arrival - second).otherwise(0))
+        .group_by("rank")
+        .agg(pl.col("wait_us").sum(), last_share=pl.col("last").mean(), held_up_us=pl.col("later").sum() / 1e3)
+    )

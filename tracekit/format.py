@@ -1,0 +1,128 @@
+"""Format numbers for users: three digits and a unit."""
+
+import json
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+MIN_SHOWN_US = 0.005
+"""Smaller times are shown as 0."""
+
+
+def format_duration(us: float) -> str:
+    """Format microseconds in a suitable unit: ``12.3 ms``."""
+    if abs(us) < MIN_SHOWN_US:
+        return "0"
+    if us >= 999.5e3:
+        return f"{format_number(us / 1e6)} s"
+    return f"{format_number(us / 1e3)} ms" if us >= 999.5 else f"{format_number(us)} µs"
+
+
+def format_change(us: float) -> str:
+    """Format how much longer or shorter something takes: ``+12.3 ms``, ``−1.20 µs``."""
+    sign = "" if abs(us) < MIN_SHOWN_US else "+" if us > 0 else "−"
+    return f"{sign}{format_duration(abs(us))}"
+
+
+def format_number(value: float) -> str:
+    """Format a number with three significant digits, never in exponential form."""
+    if abs(value) >= 99.95:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 9.995 else f"{value:.2f}"
+
+
+def format_count(value: float) -> str:
+    """Format a count averaged over steps: ``41``, or ``40.5`` if steps differ."""
+    return f"{value:,.0f}" if value == round(value) else format_number(value)
+
+
+def format_quantity(count: int, what: str) -> str:
+    """Format a count with its noun: ``1 kernel``, ``1,234 kernels``."""
+    ending = "" if count == 1 else "es" if what.endswith("ch") else "s"
+    return f"{count:,} {what}{ending}"
+
+
+def abbreviate_names(first: str, others: int) -> str:
+    """Abbreviate several names to the first one: ``trace_0.json and 3 more``."""
+    return f"{first} and {others} more" if others else first
+
+
+def format_ranges(numbers: Sequence[int]) -> list[str]:
+    """Format ascending numbers as ranges: ``[1, 2, 3, 5]`` is ``1-3`` and ``5``."""
+    starts = [n for before, n in zip((None, *numbers), numbers, strict=False) if before != n - 1]
+    ends = [n for n, after in zip(numbers, (*numbers[1:], None), strict=True) if after != n + 1]
+    return [str(start) if start == end else f"{start}-{end}" for start, end in zip(starts, ends, strict=True)]
+
+
+def format_dollars(amount: float | None) -> str:
+    """Format an amount, also a small one; a dash without a price."""
+    if amount is None:
+        return "–"
+    return format_number(amount) if amount >= 0.1 else f"{Decimal(f'{amount:.1e}'):f}"
+
+
+def format_percent(value: float) -> str:
+    """Format a percentage: ``12 %``; below one percent with a decimal."""
+    return f"{value:.1f} %" if 0 < abs(value) < 0.95 else f"{value:.0f} %"
+
+
+def format_percent_range(values: Sequence[float]) -> str:
+    """Format a range of percentages: ``97 to 98 %``, or ``97 %`` if both are equal."""
+    least, most = format_percent(min(values)), format_percent(max(values))
+    return most if least == most else f"{least.removesuffix(' %')} to {most}"
+
+
+def format_interval(low_us: float, high_us: float) -> str:
+    """Format two durations in the unit of the longer one: ``7.06–9.02 ms``."""
+    number, _, unit = format_duration(high_us).partition(" ")
+    scale = {"s": 1e6, "ms": 1e3}.get(unit, 1.0)
+    return f"{format_number(low_us / scale)}–{number} {unit}".rstrip()
+
+
+def format_bytes(size_bytes: float) -> str:
+    """Format bytes in a suitable unit: ``4 GiB``, ``1.5 MiB``."""
+    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if size_bytes >= 1 << power:
+            return f"{size_bytes / (1 << power):.3g} {unit}"
+    return f"{size_bytes:.0f} bytes"
+
+
+def format_shape(dims: str | None) -> str:
+    """Format recorded shapes without empty entries: ``[[8,64],[64],[]]`` to ``8×64, 64``."""
+    return _format_sizes(json.loads(dims)) if dims else ""
+
+
+def _format_sizes(dims: list[Any] | int) -> str:
+    if isinstance(dims, int):
+        return str(dims)
+    if dims and all(isinstance(size, int) for size in dims):
+        return "×".join(map(str, dims))
+    inner = [_format_sizes(part) for part in dims]
+    return ", ".join(part for part in inner if part)
+
+
+def replace_undecodable(name: str) -> str:
+    """Replace the bytes of a file name that are not UTF-8 by ``?``, as no output could hold them."""
+    return name.encode(errors="replace").decode()
+
+
+def shorten(text: str, width: int) -> str:
+    """Truncate a text to at most ``width`` characters."""
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def shorten_kernel_name(name: str) -> str:
+    """Shorten a kernel's name: drop ``void``, PyTorch's namespaces, CUTLASS's wrapper and the arguments.
+
+    Other names, of ops and calls, stay unchanged.
+    """
+    title = name.removeprefix("void ").replace("(anonymous namespace)::", "").replace("at::native::", "")
+    if title.endswith(")") and not title.startswith("Mem"):
+        depth = 0
+        for place, letter in enumerate(title):
+            depth += {"<": 1, ">": -1}.get(letter, 0)
+            if letter == "(" and depth == 0:
+                title = title[:place]
+                break
+    wrapped = title.removeprefix("cutlass::device_kernel<")
+    return wrapped.removesuffix(">").rstrip() if wrapped != title else title

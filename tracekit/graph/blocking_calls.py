@@ -1,0 +1,14 @@
+"""Semantics: names of the runtime and driver calls that can block until the GPU has caught up, or that manage memory.
+
+Copies block too, but they launch an activity and are treated as launches. Programs built for a default stream per
+thread use names that end in ``_ptsz`` (HIP: ``_spt``).
+"""
+
+DEVICE_SYNC_CALLS = r"^(cudaDeviceSynchronize|hipDeviceSynchronize|cuCtxSynchronize|cudaFree|hipFree)$"
+STREAM_SYNC_CALLS = r"^(cudaStreamSynchronize|hipStreamSynchronize|cuStreamSynchronize)(_ptsz|_spt)?$"
+EVENT_SYNC_CALLS = r"^(cudaEventSynchronize|hipEventSynchronize|cuEventSynchronize)$"
+BLOCKING_CALLS = "|".join((DEVICE_SYNC_CALLS, STREAM_SYNC_CALLS, EVENT_SYNC_CALLS))
+ALLOCATION_CALLS = (
+    r"^(cuda|hip|hipExt|hipHost)(Malloc|Free)|^(cuda|hip)Host(Alloc|Register|Unregister)"
+    r"|^cuMem(Alloc|Free|HostAlloc|HostRegister|HostUnregister|Create|Release|Map|Unmap|SetAccess|AddressReserve)"
+)

@@ -1,0 +1,103 @@
+"""Recorded: time spans on CPU threads, such as ops of one name, on the clock and lanes of a graph."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from tracekit.arrays import Bools, Ints
+from tracekit.graph.nodes import NONE, Nodes
+from tracekit.trace import RankTrace
+
+DATA_LOADER_RANGES = r"^enumerate\(Data(Loader|Pipe)\)"
+"""PyTorch's name of the wait for the next batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostSpans:
+    """The union of a set of spans, by thread.
+
+    All threads lie on one axis, each in a range of its own.
+
+    Attributes:
+        count: Number of spans.
+        begin_ns: Begins of the merged intervals, in order.
+        end_ns: Ends of the merged intervals.
+        width_ns: Length of a thread's range.
+    """
+
+    count: int
+    begin_ns: Ints
+    end_ns: Ints
+    width_ns: int
+
+    def measure_covered_ns(self, lane: Ints, begin_ns: Ints, end_ns: Ints) -> Ints:
+        """Measure how much of each interval of a thread the spans cover."""
+        covered: Ints = self._measure_until(lane, end_ns) - self._measure_until(lane, begin_ns)
+        return covered
+
+    def contain(self, lane: Ints, at_ns: Ints) -> Bools:
+        """Return whether each time of a thread lies in a span."""
+        return self.measure_covered_ns(lane, at_ns, at_ns + 1) > 0
+
+    def _measure_until(self, lane: Ints, at_ns: Ints) -> Ints:
+        """Measure how much is covered before each time, over all threads up to its own."""
+        if not self.begin_ns.size:
+            return np.zeros(at_ns.size, dtype=np.int64)
+        at = lane * self.width_ns + np.clip(at_ns, 0, self.width_ns - 1)
+        before = np.searchsorted(self.begin_ns, at, side="right") - 1
+        length = self.end_ns - self.begin_ns
+        within = np.minimum(at, self.end_ns[before]) - self.begin_ns[before]
+        done = np.concatenate([[0], np.cumsum(length)])
+        return np.where(before < 0, 0, done[before] + within)
+
+
+def find_spans_by_name(ranks: Sequence[RankTrace], nodes: Nodes, kernels: pl.DataFrame, pattern: str) -> HostSpans:
+    """Find the spans of ops and annotations whose name matches a regular expression."""
+    columns = ("ts_ns", "dur_ns", "pid", "tid", "name")
+    spans = [pl.concat([rank.ops.select(columns), rank.annotations.select(columns)]) for rank in ranks]
+    return build_spans([table.filter(pl.col("name").str.contains(pattern)) for table in spans], ranks, nodes, kernels)
+
+
+def build_spans(
+    rows: Sequence[pl.DataFrame], ranks: Sequence[RankTrace], nodes: Nodes, kernels: pl.DataFrame
+) -> HostSpans:
+    """Build spans from rows per rank (``ts_ns``, ``dur_ns``, ``pid``, ``tid``), but for threads that launch nothing."""
+    placed = pl.concat(
+        _place_on_lanes(table, rank, nodes, kernels, select_rank_rows(kernels, rank))
+        for table, rank in zip(rows, ranks, strict=True)
+    )
+    width = int(nodes.end_ns.max(initial=0)) + 2
+    lane, begin, end = (placed[column].to_numpy() for column in ("lane", "begin", "end"))
+    begin, end = (np.clip(at, 0, width - 1) + lane * width for at in (begin, end))
+    return merge_intervals(begin, end, width)
+
+
+def merge_intervals(begin_ns: Ints, end_ns: Ints, width_ns: int) -> HostSpans:
+    """Merge intervals given by their places on the axis of all threads, with ranges of ``width_ns`` per thread."""
+    order = np.argsort(begin_ns, kind="stable")
+    begin, reached = begin_ns[order], np.maximum.accumulate(end_ns[order])
+    first = np.concatenate([[True], begin[1:] > reached[:-1]])[: begin.size]
+    last = np.concatenate([first[1:], [True]])[: begin.size]
+    return HostSpans(begin.size, begin[first], reached[last], width_ns)
+
+
+def select_rank_rows(kernels: pl.DataFrame, rank: RankTrace) -> Bools:
+    """Return which rows of a kernel table belong to a rank; all rows if the table holds a single rank."""
+    if "rank" not in kernels.columns:
+        return np.ones(kernels.height, dtype=np.bool_)
+    return (kernels["rank"] == (rank.rank or 0)).to_numpy()
+
+
+def _place_on_lanes(
+    rows: pl.DataFrame, rank: RankTrace, nodes: Nodes, kernels: pl.DataFrame, mine: Bools
+) -> pl.DataFrame:
+    """Return ``lane``, ``begin`` and ``end`` of a rank's spans; the rank's launches give its lanes and its clock."""
+    launched = mine & (nodes.launcher != NONE)
+    call = nodes.launcher[launched]
+    calls = rank.calls.select("pid", "tid", "ts_ns")[kernels["call"].filter(pl.Series(launched)).to_list()]
+    lanes = calls.select("pid", "tid", lane=pl.Series(nodes.lane[call], dtype=pl.Int64)).unique()
+    origin_ns = int(calls["ts_ns"][0] - nodes.start_ns[call[0]]) if call.size else 0
+    begin = pl.col("ts_ns") - origin_ns
+    return rows.join(lanes, on=["pid", "tid"]).select("lane", begin=begin, end=begin + pl.col("dur_ns"))

@@ -1,0 +1,27 @@
+"""Heuristic: copies from pageable memory whose data the call hands to the GPU piece by piece.
+
+Evidence: 85 calls in 58 public traces, see :func:`find_staged_copies`.
+"""
+
+import numpy as np
+import polars as pl
+
+from tracekit.arrays import Bools
+from tracekit.graph.nodes import NONE, Nodes
+
+PAGEABLE_COPY_NAME = "HtoD (Pageable"
+
+
+def find_staged_copies(nodes: Nodes, kernels: pl.DataFrame) -> Bools:
+    """Return, for each activity, whether it is a pageable copy whose call returned while the copy was still running.
+
+    The call returns when the last piece is on its way. All 85 calls in 58 public traces whose copies took 0.1 ms or
+    more did so, 12 to 163 us before the copy ended. Short copies are buffered: their call returns before the copy
+    starts.
+    """
+    known = nodes.launcher != NONE
+    returned = np.where(known, nodes.end_ns[nodes.launcher], 0)
+    start, end = nodes.start_ns[nodes.n_host :], nodes.end_ns[nodes.n_host :]
+    pageable = kernels["name"].str.contains(PAGEABLE_COPY_NAME, literal=True).to_numpy()
+    during: Bools = pageable & known & (start < returned) & (returned < end)
+    return during

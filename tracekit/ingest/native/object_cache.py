@@ -1,0 +1,97 @@
+"""Store the object code as a file, beside this package's byte code or else in the user's cache.
+
+The file's name is a digest of everything that determines the code: the sources, the compilers, the processor. The file
+begins with a digest of that name and of the code, so that stale or incomplete code is never run. Code written by other
+users is never run either.
+"""
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from functools import cache
+from importlib.metadata import version
+from importlib.util import cache_from_source
+from pathlib import Path
+
+import llvmlite
+
+from tracekit.ingest.native.linking import processor
+
+_DIGEST_BYTES = 32
+_SOURCES = sorted(
+    (
+        *Path(__file__).parent.glob("*.py"),
+        Path(__file__).parents[1] / "fields.py",
+    )
+)
+_WRITABLE_BY_OTHERS = 0o022
+
+
+def find_code() -> bytes | None:
+    """Return the stored code; ``None`` if there is none."""
+    return next(
+        (code for directory in _directories() if (code := _read_valid(directory / _compute_file_name())) is not None),
+        None,
+    )
+
+
+def _read_valid(path: Path) -> bytes | None:
+    try:
+        with path.open("rb") as file:
+            content = file.read()
+            state = os.fstat(file.fileno())
+    except OSError:
+        return None
+    code = content[_DIGEST_BYTES:]
+    is_whole = content[:_DIGEST_BYTES] == _compute_digest(code)
+    return code if is_whole and _is_trusted(state) else None
+
+
+def _is_trusted(state: os.stat_result) -> bool:
+    """Return whether the file was written by this user; on Windows always true, as user folders are private there."""
+    if os.name == "nt":
+        return True
+    return state.st_uid in (os.getuid(), Path(__file__).stat().st_uid) and not state.st_mode & _WRITABLE_BY_OTHERS
+
+
+def store_code(code: bytes) -> None:
+    """Store the code in the first writable directory; without one, the next process compiles again."""
+    for directory in _directories():
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            _write_atomically(directory / _compute_file_name(), _compute_digest(code) + code)
+        except OSError:
+            continue
+        return
+
+
+def _write_atomically(path: Path, content: bytes) -> None:
+    """Write all or nothing, readable by everybody."""
+    descriptor, partial = tempfile.mkstemp(dir=path.parent)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(content)
+        os.chmod(partial, 0o644)
+        os.replace(partial, path)
+    finally:
+        Path(partial).unlink(missing_ok=True)
+
+
+def _directories() -> Iterator[Path]:
+    import platformdirs
+
+    yield Path(cache_from_source(__file__)).parent
+    yield Path(platformdirs.user_cache_dir("tracekit", appauthor=False)) / "native"
+
+
+@cache
+def _compute_file_name() -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for part in (version("numba"), llvmlite.__version__, *processor(), *(file.read_text() for file in _SOURCES)):
+        digest.update(f"{len(part)} {part}".encode())
+    return f"loops-{digest.hexdigest()}.o"
+
+
+def _compute_digest(code: bytes) -> bytes:
+    return hashlib.blake2b(_compute_file_name().encode() + code, digest_size=_DIGEST_BYTES).digest()

@@ -1,0 +1,324 @@
+"""Decode a file of any size block by block: its top-level keys, and its events as rows."""
+
+import json
+import re
+from dataclasses import dataclass
+
+import msgspec
+
+from tracekit.errors import DamagedTraceError, NotATraceError, TraceTooLargeError
+from tracekit.ingest import event_decoder, salvage
+from tracekit.ingest.columns import DecodedColumns
+from tracekit.ingest.native import scan
+from tracekit.ingest.native import texts as dictionary
+from tracekit.ingest.native.constants import BUFFERS_FULL, LIST_CLOSED, MAX_ROWS, NEEDS_MORE, UNUSUAL
+from tracekit.ingest.native.event_words import build_vocabulary
+from tracekit.ingest.window import MAX_VALUE_BYTES, FillableStream, StreamWindow
+
+# Memory of a row in the tables, with the memory needed to sort them: measured on a trace of 3 GB.
+ROW_BYTES = 230
+
+_EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
+
+
+@dataclass(slots=True)
+class FileDamage:
+    """Damage of a file.
+
+    Attributes:
+        events: Events passed, of all kinds.
+        lost: Events that could not be read.
+        lost_work: How many of them may be kernels, copies or sets, by what is left of their text.
+        repaired: Events that could, after putting their JSON right.
+        at_byte: Where the first of them is.
+        cut_at: Where a file ends that lacks its closing bracket.
+        metadata: Whether top-level keys were lost.
+        followed_at: Where something begins that follows the closing bracket.
+    """
+
+    events: int = 0
+    lost_events: int = 0
+    lost_activities: int = 0
+    repaired_events: int = 0
+    at_byte: int | None = None
+    cut_at: int | None = None
+    has_lost_metadata: bool = False
+    followed_at: int | None = None
+
+    def count_lost(self, text: bytes, at_byte: int) -> None:
+        """Count an unreadable event."""
+        self.lost_events += 1
+        self.lost_activities += salvage.estimate_activities(text)
+        self.note_place(at_byte)
+
+    def note_place(self, at_byte: int) -> None:
+        """Remember the position of the first damage."""
+        self.at_byte = at_byte if self.at_byte is None else self.at_byte
+
+
+@dataclass(slots=True)
+class DecodedFile:
+    """Content of a file.
+
+    Attributes:
+        keys: Top-level keys without the events, as JSON.
+        columns: Rows of the events.
+        words: Texts by number: those of the scanner from the start, those of the careful decoder from the end.
+        damage: Damage of the file.
+    """
+
+    keys: dict[str, bytes]
+    columns: DecodedColumns
+    words: list[bytes]
+    damage: FileDamage
+
+
+class StreamDecoder:
+    """Decodes one file.
+
+    Args:
+        stream: Its text.
+        source: Its name in messages.
+        memory_bytes: Memory limit of its tables.
+        stacks: Whether to read Python calls.
+    """
+
+    def __init__(self, stream: FillableStream, source: str, memory_bytes: int, stacks: bool = False) -> None:
+        self._window = StreamWindow(stream)
+        self._stacks = stacks
+        self._source = source
+        self._memory_bytes = memory_bytes
+        self._keys: dict[str, bytes] = {}
+        self._columns = DecodedColumns()
+        self._damage = FileDamage()
+        self._texts = dictionary.allocate_texts()
+        self._words = event_decoder.NumberedTexts()
+        self._has_events = False
+        self._is_closed = False
+        self._is_torn = False
+
+    def decode(self) -> DecodedFile:
+        """Decode everything that can be read.
+
+        Raises:
+            NotATraceError: It is not JSON, or holds no events.
+            DamagedTraceError: Nothing of it can be read.
+            TraceTooLargeError: Its tables exceed the memory limit.
+        """
+        first = self._window.peek_byte()
+        if first == ord("["):
+            self._window.at += 1
+            self._read_events()
+            self._is_closed = self._damage.cut_at is None
+        elif first == ord("{"):
+            self._window.at += 1
+            self._read_top_level()
+        else:
+            raise NotATraceError(
+                f"{self._source} is no JSON object.", "Expected a PyTorch profiler trace (.json or .json.gz)."
+            )
+        if not self._has_events:
+            raise self._make_no_events_error()
+        self._look_behind()
+        words = dictionary.to_list(self._texts) + self._words.to_list()
+        return DecodedFile(self._keys, self._columns, words, self._damage)
+
+    def _look_behind(self) -> None:
+        """Note what follows the document, unless its end was not found."""
+        if self._is_closed and self._window.peek_byte() >= 0:
+            self._damage.followed_at = self._window.offset
+
+    def _make_no_events_error(self) -> DamagedTraceError | NotATraceError:
+        if self._damage.cut_at is not None:
+            return make_cut_short_error(self._source, self._damage.cut_at)
+        if self._damage.has_lost_metadata:
+            return DamagedTraceError(f"{self._source} is no valid JSON.", "Copy or record the file again.")
+        return NotATraceError(
+            f"{self._source} is JSON, but not a PyTorch profiler trace (it has no traceEvents).",
+            "Export one with torch.profiler's export_chrome_trace or tensorboard_trace_handler.",
+        )
+
+    def _read_top_level(self) -> None:
+        window = self._window
+        while (byte := window.peek_byte()) != ord("}"):
+            if byte == ord(","):
+                window.at += 1
+            elif byte < 0:
+                self._damage.cut_at = window.offset
+                return
+            elif byte != ord('"') or not self._read_key():
+                self._damage.has_lost_metadata = True
+                self._damage.note_place(window.offset)
+                if self._has_events or not self._find_events():
+                    return
+        window.at += 1
+        self._is_closed = True
+
+    def _read_key(self) -> bool:
+        """Read a top-level key with its value; false if that fails."""
+        start = self._window.at
+        key = self._take_value()
+        if key is None or self._window.peek_byte() != ord(":"):
+            self._window.at = min(start, self._window.at)
+            return False
+        self._window.at += 1
+        name = _decode_key(key)
+        if self._window.peek_byte() == ord("[") and name == "traceEvents":
+            self._window.at += 1
+            self._read_events()
+            return True
+        value = self._take_value()
+        if value is not None:
+            self._keys[name] = value
+        return value is not None
+
+    def _take_value(self) -> bytes | None:
+        """Return the text of the next value; ``None`` if it is not JSON or the file ends first."""
+        window = self._window
+        while (stop := window.find_value_end()) == NEEDS_MORE:
+            if window.end - window.at > MAX_VALUE_BYTES or not window.read_more():
+                return None
+        if stop == UNUSUAL:
+            return None
+        text: bytes = window.buffer[window.at : stop].tobytes()
+        window.at = stop
+        return text
+
+    def _find_events(self) -> bool:
+        """Go to the events behind damaged keys; false if there are none."""
+        window = self._window
+        while True:
+            found = _EVENTS_KEY.search(window.copy_text())
+            if found:
+                window.at += found.end()
+                self._read_events()
+                return True
+            window.at = max(window.at, window.end - 64)
+            if not window.read_more():
+                return False
+
+    def _read_events(self) -> None:
+        self._has_events = True
+        window, rows, words = self._window, scan.allocate_rows(), build_vocabulary(self._stacks)
+        filled = 0
+        while True:
+            status, window.at, filled, events = scan.scan_events(
+                window.buffer, window.at, window.end, words, self._texts, rows, filled
+            )
+            self._damage.events += events
+            if status == NEEDS_MORE and window.end - window.at < salvage.MAX_EVENT_BYTES and window.read_more():
+                continue
+            self._columns.add_rows(rows, filled)
+            self._check_memory()
+            if status == LIST_CLOSED:
+                return
+            if status == BUFFERS_FULL:
+                if filled < MAX_ROWS:
+                    self._texts = dictionary.enlarge_texts(self._texts, MAX_ROWS, window.buffer.size)
+            elif not self._decode_leftover():
+                self._damage.cut_at = window.offset
+                return
+            filled = 0
+
+    def _decode_leftover(self) -> bool:
+        """Decode the event that the scanner left with the careful decoder; false if the file ends in it."""
+        window = self._window
+        stop = window.find_value_end()
+        if stop > 0 and window.buffer[window.at] == ord("{"):
+            self._decode_carefully(window.buffer[window.at : stop].tobytes())
+            window.at = stop
+            return True
+        while True:
+            text = window.copy_text()
+            stop = salvage.find_next_event(text)
+            if stop >= 0 or len(text) >= salvage.MAX_EVENT_BYTES or not window.read_more():
+                break
+        if stop >= 0:
+            self._decode_carefully(text[:stop].rstrip().removesuffix(b",").rstrip())
+            window.at += stop
+            return True
+        return self._decode_last(text)
+
+    def _decode_last(self, text: bytes) -> bool:
+        """Decode the last event of the list; false if the text ends in it."""
+        if len(text) >= salvage.MAX_EVENT_BYTES:
+            if not self._is_torn:
+                self._lose_event(text)
+            self._is_torn = True
+            self._window.at = self._window.end
+            return self._window.read_more()
+        try:
+            _, stop = json.JSONDecoder(strict=False).raw_decode(text.decode("latin-1"))
+        except (ValueError, RecursionError):
+            stop = text.find(b"}]") + 1 or text.rfind(b"}", 0, text.rfind(b"]") + 1) + 1
+            if stop:
+                self._decode_carefully(text[:stop])
+            else:
+                if not self._is_torn:
+                    self._lose_event(text)
+                stop = len(text)
+            self._window.at += stop
+            return self._window.at < self._window.end
+        self._decode_carefully(text[:stop])
+        self._window.at += stop
+        return True
+
+    def _decode_carefully(self, text: bytes) -> None:
+        """Take one event carefully, put right if need be; the rest of one that was too long is lost with it."""
+        if self._is_torn:
+            self._is_torn = False
+            return
+        self._damage.events += 1
+        try:
+            found = event_decoder.decode_event(text)
+        except event_decoder.JSON_ERRORS:
+            repaired = salvage.repair_event(text)
+            if repaired is None:
+                self._damage.count_lost(text, self._window.offset)
+                return
+            found = repaired
+            self._damage.note_place(self._window.offset)
+            self._damage.repaired_events += 1
+        event_decoder.add_events([found], self._columns, self._words, self._stacks)
+
+    def _lose_event(self, text: bytes) -> None:
+        self._damage.events += 1
+        self._damage.count_lost(text, self._window.offset)
+
+    def _check_memory(self) -> None:
+        if self._columns.nbytes + ROW_BYTES * self._columns.rows > self._memory_bytes:
+            raise TraceTooLargeError(
+                f"{self._source} needs more than {self._memory_bytes / 2**30:.3g} GiB of memory.",
+                "Allow more with --memory, or record fewer steps.",
+            )
+
+
+def _decode_key(key: bytes) -> str:
+    try:
+        return msgspec.json.decode(key, type=str)
+    except event_decoder.JSON_ERRORS:
+        return key.decode("utf-8", errors="replace").strip('"')
+
+
+def decode_small(data: bytes, stacks: bool = False) -> DecodedFile:
+    """Decode a small file strictly.
+
+    Args:
+        data: Its text.
+        stacks: Whether to read Python calls.
+
+    Raises:
+        msgspec.DecodeError: It is invalid JSON, or not of this form.
+    """
+    keys, events = event_decoder.decode_document(data)
+    columns, words = DecodedColumns(), event_decoder.NumberedTexts()
+    event_decoder.add_events(events, columns, words, stacks)
+    return DecodedFile(keys, columns, words.to_list(), FileDamage(events=len(events)))
+
+
+def make_cut_short_error(source: str, length: int) -> DamagedTraceError:
+    """Make the error for a file that ends too early to be usable."""
+    return DamagedTraceError(
+        f"{source} is cut short: the JSON ends after {length:,} bytes without its closing brackets.",
+        "Copy or record the file again; was the job stopped while the profiler wrote?",
+    )

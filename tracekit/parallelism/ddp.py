@@ -1,0 +1,199 @@
+"""Insert the gradient all-reduces of DistributedDataParallel (DDP) into a run of one data-parallel rank.
+
+DDP adds this to a backward pass: each gradient is copied into its bucket once it has been accumulated; a full bucket is
+all-reduced on a stream of its own; after the pass, the host waits for each bucket and copies it back.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+
+from tracekit.graph import Graph
+from tracekit.graph.edges import EdgeKind, Edges, to_end_vertices, to_start_vertices
+from tracekit.graph.edit import compute_edge_sources, insert_activities, insert_edges
+from tracekit.graph.stream_waits import DEFAULT_LAG_NS
+from tracekit.graph.streams import DEFAULT_GAP_NS
+from tracekit.parallelism.ddp_buckets import find_exchanged_gradients
+from tracekit.parallelism.ddp_hooks import DdpHookSites, estimate_collective_launch_ns
+from tracekit.parallelism.expert_parallel import find_experts
+from tracekit.parallelism.inserted import Insertion, append_kernels, build_collective_columns
+from tracekit.parallelism.layout import DP_GROUP, EXPERT_DP_GROUP
+from tracekit.parallelism.stragglers import HOST_INTERVAL_NOTE
+from tracekit.run import MeasuredRun
+from tracekit.workload.phases import BACKWARD
+
+COLLECTIVE_SM_FRACTION, MAX_COLLECTIVE_SM_FRACTION = 0.18, 0.22
+"""Mean and maximum fraction of the SMs that collectives take from kernels that run at once.
+
+In the jobs recorded here NCCL had 24 of an A100's 108 multiprocessors and 12 of a V100's 80, RCCL 56 of an MI300X's
+304.
+"""
+
+
+def insert_gradient_allreduces(run: MeasuredRun) -> Insertion:
+    """Insert the gradient all-reduces that DDP would issue.
+
+    Bucket 0 holds gradients g0 and g1, bucket 1 holds g2; "in" and "back" are copies into and out of a bucket::
+
+        compute stream | backward | in g0 | bwd | in g1 | bwd | in g2 |      | back g0 g1 g2 | optimizer
+        new stream                              | all-reduce 0 | all-reduce 1 |
+
+    The "in" and "back" copies lie in stream order among the kernels of the backward pass. An all-reduce waits for the
+    last "in" copy of its bucket and for the previous all-reduce; a "back" copy waits for its bucket's all-reduce. The
+    host launches each copy and all-reduce from the hook of its gradient, which delays its later launches. The
+    all-reduces take no time here, as they have one rank: ``relayout`` and ``collectives`` set their times.
+
+    Args:
+        run: The measured run.
+
+    Raises:
+        LayoutError: The gradients are unknown.
+    """
+    return _insert_allreduces(run, find_exchanged_gradients(run))
+
+
+def insert_expert_gradient_allreduces(run: MeasuredRun) -> Insertion:
+    """Insert the gradient all-reduces of a job with expert parallelism.
+
+    Gradients of experts have buckets of their own, which only replicas of the same experts all-reduce.
+
+    Args:
+        run: The measured run.
+
+    Raises:
+        LayoutError: The gradients or the experts are unknown.
+    """
+    return _insert_allreduces(run, find_exchanged_gradients(run, find_experts(run).is_expert_weight))
+
+
+def _insert_allreduces(run: MeasuredRun, table: pl.DataFrame) -> Insertion:
+    places = DdpHookSites(run, table)
+    grown = append_kernels(run, _build_exchange_rows(run, places), _extend_graph(run.graph, places))
+    return Insertion(grown, _write_note(table, places.copy_ns))
+
+
+def _extend_graph(graph: Graph, sites: DdpHookSites) -> Graph:
+    """Extend the graph by the copies and all-reduces, and by the edges on which they wait."""
+    lane = np.full(2 * sites.gradients.height + sites.buckets.height, graph.nodes.lane[sites.compute_stream[0]])
+    lane[sites.gradients.height : sites.gradients.height + sites.buckets.height] = graph.nodes.lane.max() + 1
+    done = np.concatenate(
+        [sites.done_ns, sites.done_ns[sites.buckets["closed"].to_numpy()], sites.done_ns[sites.copy_back_order]]
+    )
+    grown = insert_activities(_add_hook_host_time(graph, sites), lane, done)
+    return insert_edges(
+        grown, _build_program_edges(graph, sites), _build_stream_edges(graph, sites), _build_event_edges(sites)
+    )
+
+
+def _add_hook_host_time(graph: Graph, sites: DdpHookSites) -> Graph:
+    """Add the host time of DDP's hooks to a graph."""
+    added = np.zeros(graph.nodes.start_ns.size, dtype=np.int64)
+    np.maximum.at(added, sites.preceding_call, sites.hook_host_ns)
+    np.maximum.at(added, sites.preceding_call[sites.last_gradient], sites.copy_back_host_ns[sites.last_gradient])
+    src = compute_edge_sources(graph)
+    follows = (src % 2 == 1) & np.isin(graph.kind, (EdgeKind.PROGRAM, EdgeKind.HANDOVER))
+    return replace(graph, lag_ns=graph.lag_ns + np.where(follows, added[src // 2], 0))
+
+
+def _build_program_edges(graph: Graph, sites: DdpHookSites) -> Edges:
+    """Build the edges from the host calls before the gradients to what the gradients' hooks launch."""
+    reduces = np.bincount(sites.buckets["closed"].to_numpy(), minlength=sites.gradients.height)
+    copied = sites.hook_host_ns - estimate_collective_launch_ns(sites.copy_ns) * reduces
+    closed, last = (
+        sites.buckets["closed"].to_numpy(),
+        np.repeat(sites.last_gradient, sites.last_gradient - sites.first_gradient + 1),
+    )
+    cause = np.concatenate([np.arange(sites.gradients.height), closed, last])
+    since_call = np.maximum(sites.done_ns - graph.nodes.end_ns[sites.preceding_call], 0)[cause]
+    lag = since_call + np.concatenate([copied, sites.hook_host_ns[closed], sites.copy_back_host_ns])
+    launched = np.concatenate([sites.copy_in_nodes, sites.allreduce_nodes, sites.copy_back_nodes])
+    return Edges(EdgeKind.PROGRAM, to_end_vertices(sites.preceding_call[cause]), to_start_vertices(launched), lag)
+
+
+def _build_stream_edges(graph: Graph, sites: DdpHookSites) -> Edges:
+    """Build the stream edges: copies lie on the compute stream, all-reduces on a new one.
+
+    Each copy has an edge from the activity launched before it and one to the activity launched after it.
+    """
+    before = sites.stream_position > 0
+    after = sites.stream_position < sites.compute_stream.size
+    last = sites.last_gradient[after[sites.last_gradient]]
+    src = (
+        *(
+            sites.compute_stream[sites.stream_position[before] - 1],
+            sites.copy_in_nodes[after],
+            sites.copy_in_nodes[:-1],
+        ),
+        *(
+            sites.copy_in_nodes[sites.last_gradient],
+            sites.copy_back_nodes[:-1],
+            sites.copy_back_nodes[last],
+            sites.allreduce_nodes[:-1],
+        ),
+    )
+    dst = (
+        *(sites.copy_in_nodes[before], sites.compute_stream[sites.stream_position[after]], sites.copy_in_nodes[1:]),
+        *(
+            sites.copy_back_nodes[sites.first_gradient],
+            sites.copy_back_nodes[1:],
+            sites.compute_stream[sites.stream_position[last]],
+            sites.allreduce_nodes[1:],
+        ),
+    )
+    lags = graph.lag_ns[graph.kind == EdgeKind.STREAM]
+    gap = round(float(np.median(lags))) if lags.size else DEFAULT_GAP_NS
+    source, destination = np.concatenate(src), np.concatenate(dst)
+    return Edges(EdgeKind.STREAM, to_end_vertices(source), to_start_vertices(destination), np.full(source.size, gap))
+
+
+def _build_event_edges(sites: DdpHookSites) -> Edges:
+    """Build the event edges: last copy of a bucket -> its all-reduce -> its copies back."""
+    src = np.concatenate(
+        [sites.copy_in_nodes[sites.buckets["closed"].to_numpy()], sites.allreduce_nodes[sites.copy_back_bucket]]
+    )
+    dst = np.concatenate([sites.allreduce_nodes, sites.copy_back_nodes])
+    return Edges(EdgeKind.EVENT, to_end_vertices(src), to_start_vertices(dst), np.full(src.size, DEFAULT_LAG_NS))
+
+
+def _build_exchange_rows(run: MeasuredRun, sites: DdpHookSites) -> pl.DataFrame:
+    """Build the kernel-table rows of the copies and all-reduces."""
+    computes = run.kernels.row(int(sites.compute_stream[0]) - run.graph.nodes.n_host, named=True)
+    copied = {"stream": pl.lit(computes["stream"], pl.Int64), "rows": pl.lit(1)}
+    moved = {"cols": pl.col("numel"), "bytes": 2 * pl.col("bytes")}
+    into = sites.gradients.select(
+        "step", "dtype", "input_dims", **moved, ts_ns="done_ns", flops="numel", name=pl.lit("copy into a bucket"),
+        op=pl.lit("torch::distributed::reducer::mul_out"), family=pl.lit("elementwise"),
+    )  # fmt: skip
+    back = sites.gradients[sites.copy_back_order].select(
+        "step", "dtype", "input_dims", **moved, ts_ns="done_ns", flops=pl.lit(0), name=pl.lit("copy out of a bucket"),
+        op=pl.lit("torch.distributed.ddp.reducer::copy_bucket_to_grad"), family=pl.lit("copy"),
+    )  # fmt: skip
+    group = pl.when("apart").then(pl.lit(EXPERT_DP_GROUP)).otherwise(pl.lit(DP_GROUP))
+    reduced = sites.buckets.select(
+        "step", "dtype", "bytes", ts_ns=sites.gradients["done_ns"].gather(sites.buckets["closed"]),
+        name=pl.lit("all-reduce"),
+        op=pl.lit("c10d::allreduce_"), collective=pl.lit("all_reduce"), **build_collective_columns(run, group),
+    )  # fmt: skip
+    parts = [into.with_columns(**copied), reduced, back.with_columns(**copied)]
+    return pl.concat(parts, how="diagonal_relaxed").with_columns(
+        device=pl.lit(computes["device"], pl.Int64), phase=pl.lit(BACKWARD)
+    )
+
+
+def _write_note(table: pl.DataFrame, copy_ns: int) -> str:
+    one = table.filter(pl.col("exchange") == pl.col("exchange").first())
+    size, count = one["bytes"].sum() / 2**20, one["bucket"].n_unique()
+    of_experts = one.filter("apart")["bytes"].sum() / 2**20
+    shared = (
+        f", {of_experts:,.1f} of it experts', which only ranks with the same experts exchange," if of_experts else ""
+    )
+    dtypes = " and ".join(one["dtype"].unique().sort())
+    return (
+        f"the trace has no gradient all-reduces: DistributedDataParallel's were inserted, {size:,.1f} MiB of "
+        f"{one.height} {dtypes} gradients{shared} once an optimizer step, in {count} all-reduces that overlap the "
+        f"backward pass (buckets of 25 MiB, the first of 1). They cost the CPU {copy_ns / 1e3:.0f} µs per gradient "
+        "copied in or out, as the trace's own ops do, and "
+        f"{estimate_collective_launch_ns(copy_ns) / 1e3:.0f} for each all-reduce; "
+        f"{HOST_INTERVAL_NOTE}. Data parallelism from a one-GPU trace was checked against published throughputs only"
+    )

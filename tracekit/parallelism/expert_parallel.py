@@ -1,0 +1,193 @@
+"""Find the experts of an MoE model on one rank, and derive a rank's work once several ranks split them.
+
+Expert parallelism as in Megatron-LM, DeepSpeed, torchtitan, and in serving engines whose ranks each process requests of
+their own: each of ``n`` data-parallel ranks has an ``n``-th of the experts and receives the tokens that all ranks route
+to them. So a rank processes as many tokens as before: more for each expert, with fewer weights to read.
+
+Example with 8 experts and 1024 tokens for each of them, split over 4 ranks::
+
+    GEMM        batch (experts)  m (tokens)  weights read
+    one rank    8                1024        8 experts
+    4 ranks     2                4096        2 experts
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from tracekit.parallelism.gradients import find_gradients
+from tracekit.parallelism.layout import MAX_UNKNOWN_PCT, Layout, LayoutError, adds_expert_parallelism
+from tracekit.parallelism.transformer_blocks import compute_weight_bytes, is_expert_gemm
+from tracekit.run import MeasuredRun
+from tracekit.workload.phases import BACKWARD, FORWARD
+from tracekit.workload.signature import Signature, Tensor
+from tracekit.workload.time_share import compute_time_share
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MoeExperts:
+    """The experts of an MoE model.
+
+    Attributes:
+        experts_per_layer: Number of experts in a layer.
+        hidden: Width of a token.
+        weights: Rows and columns of an expert's weights, in either order.
+        is_stacked: Whether the weights of a layer's experts are one tensor.
+        gemms: The experts' GEMMs in order of launch: ``row`` in the kernel table, ``step``, ``device``, ``phase``,
+            ``dtype``, ``ts_ns``, ``dur_ns``; ``layer``, a number for each pass through the experts of one layer; and
+            ``pairs``, the token-expert pairs: a token counts once for each expert that it is routed to.
+    """
+
+    experts_per_layer: int
+    hidden: int
+    weights: frozenset[tuple[int, int]]
+    is_stacked: bool
+    gemms: pl.DataFrame
+
+    def is_expert_weight(self, tensor: Tensor) -> bool:
+        """Return whether a tensor is the weight of a layer's experts or of one of them."""
+        many = (self.experts_per_layer,) if self.is_stacked else ()
+        return tensor.shape[-2:] in self.weights and tensor.shape[:-2] == many
+
+
+def find_experts(run: MeasuredRun) -> MoeExperts:
+    """Find the experts of a traced job by their grouped GEMMs.
+
+    Raises:
+        LayoutError: There are none, or their work is unknown.
+    """
+    kernels = run.kernels
+    unknown = (pl.col("family") == "moe") & pl.col("work_from").is_null()
+    if (part := compute_time_share(kernels, "dur_ns", unknown)) > MAX_UNKNOWN_PCT:
+        raise LayoutError(
+            f"expert parallelism can't be predicted: {part:.0f} % of GPU time is MoE kernels without known work."
+        )
+    order = kernels.with_row_index("row").filter(pl.col("family").is_in(["gemm", "attention"]))
+    in_turn = order.sort("device", "ts_ns", "row").with_columns(mine=is_expert_gemm())
+    found = in_turn.with_columns(visit=pl.struct("mine", "device", "phase").rle_id()).filter("mine")
+    forward = found.filter(pl.col("phase") == FORWARD)
+    if forward.is_empty():
+        raise LayoutError(
+            "the trace has no MoE layers for expert parallelism: none run their experts at once, as grouped GEMMs do."
+        )
+    first, last = forward.row(0, named=True), forward.filter(pl.col("visit") == forward["visit"][0]).row(-1, named=True)
+    if first["k"] != last["n"]:
+        raise LayoutError(
+            f"experts read tokens {first['k']} wide and write them {last['n']} wide: they can't be recognised."
+        )
+    weights = frozenset(pair for n, k in forward.select("n", "k").iter_rows() for pair in ((n, k), (k, n)))
+    shapes = [_parse_shapes(dims) for dims in forward["input_dims"].drop_nulls().unique()]
+    number = max([*found["batch"], *map(_infer_expert_count, shapes)])
+    stacked = any(len(shape) == 3 and shape[0] == number for inputs in shapes for shape in inputs)
+    tokens = pl.when(_is_weight_gradient(weights)).then("k").otherwise("m")
+    told = found.with_columns(layer=_number_layer_passes(forward), pairs=pl.col("batch") * tokens)
+    columns = ("row", "step", "device", "phase", "dtype", "ts_ns", "dur_ns", "layer", "pairs")
+    return MoeExperts(number, first["k"], weights, stacked, told.select(columns))
+
+
+def _parse_shapes(dims: str) -> list[Shape]:
+    return [tensor.shape for tensor in Signature.parse("", dims, None, None).tensors]
+
+
+def _infer_expert_count(shapes: Sequence[Shape]) -> int:
+    """Infer the number of experts from an op's inputs: stacked weights, or one score per expert; 0 if unknown."""
+    stacked = [shape[0] for shape in shapes[1:] if len(shape) == 3]
+    scored = len(shapes) == 2 and len(shapes[0]) == len(shapes[1]) == 2 and shapes[0][0] == shapes[1][0]
+    return stacked[0] if stacked else shapes[1][1] if scored else 0
+
+
+def _number_layer_passes(forward: pl.DataFrame) -> pl.Expr:
+    """Number the passes through the experts of one layer.
+
+    Where the backward pass recomputes a layer's forward pass, that is a pass of its own.
+    """
+    each = forward.group_by("visit").len()["len"].mode().min()
+    place, count = pl.int_range(pl.len()).over("visit"), pl.len().over("visit")
+    again = (pl.col("phase") == BACKWARD) & (place < count - 2 * pl.lit(each))
+    return pl.struct("visit", again).rle_id()
+
+
+def _is_weight_gradient(weights: frozenset[tuple[int, int]]) -> pl.Expr:
+    """Select GEMMs that compute gradients of weights, whose k dimension is tokens."""
+    known = [rows * 2**32 + cols for rows, cols in weights]
+    sides = pl.col("m") * 2**32 + pl.col("n"), pl.col("n") * 2**32 + pl.col("k")
+    of_weight, of_input = (side.is_in(known) for side in sides)
+    return (pl.col("phase") == BACKWARD) & of_weight & ~of_input
+
+
+def compute_expert_parameter_fraction(run: MeasuredRun) -> float:
+    """Return the fraction of a job's parameters in its experts; 0 where the parameters are unknown."""
+    experts, found = find_experts(run), find_gradients(run) or []
+    every = sum(one.numel for one in found)
+    return sum(one.numel for one in found if experts.is_expert_weight(one)) / every if every else 0.0
+
+
+def compute_held_parameter_fraction(run: MeasuredRun, layouts: tuple[Layout, Layout] | None) -> float:
+    """Return the fraction of its parameters that a rank holds once replicas split the experts, apart from FSDP.
+
+    With FSDP it is 1: experts are sharded over the replicas of the same experts, all else over all replicas, so the
+    fraction of each that a rank holds is the same.
+
+    Args:
+        run: The measured run.
+        layouts: Layouts of the trace and on the target; None where the layout stays.
+    """
+    if layouts is None or not adds_expert_parallelism(*layouts) or layouts[1].sharded:
+        return 1.0
+    part = compute_expert_parameter_fraction(run)
+    return 1 - part + part / layouts[1].expert_parallel_replicas
+
+
+def split_experts(kernels: pl.DataFrame, experts: MoeExperts, expert_fraction: float, ranks: int) -> pl.DataFrame:
+    """Return the kernel table of one of the ``ranks`` that split the experts.
+
+    Args:
+        kernels: The kernel table.
+        experts: Its experts.
+        expert_fraction: Fraction of the parameters in experts.
+        ranks: Ranks that split the experts.
+
+    Returns:
+        The table with other dimensions where they change, and ``changed``, whether they did.
+
+    Raises:
+        LayoutError: The number of experts can't be divided by ``ranks``.
+    """
+    if experts.experts_per_layer % ranks:
+        raise LayoutError(f"{experts.experts_per_layer} experts can't be split evenly over {ranks} ranks.")
+    table = kernels.with_row_index("number")
+    gemm = pl.col("number").is_in(experts.gemms["row"].implode())
+    of_weight = _is_weight_gradient(experts.weights)
+    pairs = pl.col("batch") * pl.when(of_weight).then("k").otherwise("m")
+    batch = pl.min_horizontal(pl.lit(experts.experts_per_layer // ranks), pairs)
+    side = (pairs / batch).ceil()
+    touched = {dims: _uses_expert_weights(experts, dims) for dims in table["input_dims"].drop_nulls().unique()}
+    works = pl.col("input_dims").replace_strict(touched, default=False, return_dtype=pl.Boolean).fill_null(False)
+    memory_bound = pl.col("rows").is_not_null() & works & (pl.col("family") != "optimizer")
+    optimizer = pl.col("family") == "optimizer"
+    kept = pl.when(optimizer).then(1 - expert_fraction + expert_fraction / ranks).otherwise(1 / ranks)
+    vector = memory_bound | optimizer
+    by_column = pl.col("rows") == 1
+    edited = {
+        "batch": pl.when(gemm).then(batch).otherwise("batch"),
+        "m": pl.when(gemm & ~of_weight).then(side).otherwise("m"),
+        "k": pl.when(gemm & of_weight).then(side).otherwise("k"),
+        **{name: pl.when(vector & ~by_column).then(pl.col(name) * kept).otherwise(name) for name in ("rows", "blocks")},
+        "cols": pl.when(vector & by_column).then(pl.col("cols") * kept).otherwise("cols"),
+        "flops": pl.when(vector).then(pl.col("flops") * kept).otherwise("flops"),
+        "bytes": pl.when(gemm)
+        .then(pl.col("bytes") - compute_weight_bytes() * (1 - batch / pl.col("batch")))
+        .when(vector)
+        .then(pl.col("bytes") * kept)
+        .otherwise("bytes"),
+    }
+    whole = {name: value.ceil().cast(pl.Int64) for name, value in edited.items()}
+    return table.with_columns(**whole, changed=(gemm | vector).fill_null(False)).drop("number")
+
+
+def _uses_expert_weights(experts: MoeExperts, dims: str) -> bool:
+    """Return whether an op with such inputs works on experts' weights."""
+    return any(experts.is_expert_weight(tensor) for tensor in Signature.parse("", dims, None, None).tensors)

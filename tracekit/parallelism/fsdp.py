@@ -1,0 +1,212 @@
+"""Insert the collectives of FSDP into a run of one data-parallel rank.
+
+As PyTorch's ``fully_shard`` with each repeated layer as a unit, and the rest as another (Zhao et al., PyTorch FSDP:
+Experiences on Scaling Fully Sharded Data Parallel, VLDB 2023): a layer's parameters are all-gathered before its forward
+pass and again before its backward pass, at most two layers ahead of the GPU; its gradients are reduce-scattered after
+its backward pass. The rest is gathered once. All collectives run on one stream, in order. With expert parallelism, the
+experts of a layer are a unit of their own, sharded over the replicas of the same experts, as in torchtitan.
+"""
+
+import numpy as np
+import polars as pl
+
+from tracekit.arrays import Ints
+from tracekit.graph import Graph
+from tracekit.graph.edges import EdgeKind, Edges, to_end_vertices, to_start_vertices
+from tracekit.graph.edit import insert_activities, insert_edges
+from tracekit.graph.nodes import NONE
+from tracekit.graph.stream_waits import DEFAULT_LAG_NS
+from tracekit.graph.streams import DEFAULT_GAP_NS
+from tracekit.parallelism.ddp_hooks import estimate_collective_launch_ns, estimate_copy_launch_ns
+from tracekit.parallelism.expert_parallel import find_experts
+from tracekit.parallelism.fsdp_units import FsdpUnits, ParameterFilter, build_fsdp_rows, find_fsdp_units
+from tracekit.parallelism.inserted import NO_NODE, Insertion, add_host_time, append_kernels, find_stream_neighbours
+from tracekit.parallelism.layers import RepeatedLayers, find_repeated_layers
+from tracekit.parallelism.layout import DP_GROUP, EXPERT_DP_GROUP, LayoutError
+from tracekit.parallelism.stragglers import HOST_INTERVAL_NOTE
+from tracekit.run import MeasuredRun
+
+GATHER_AHEAD_LAYERS = 2
+"""Number of layers that may be gathered before the GPU has finished the layer in front of them."""
+
+
+def insert_fsdp_collectives(run: MeasuredRun) -> Insertion:
+    """Insert the all-gathers and reduce-scatters that FSDP would issue.
+
+    Layers 1 to 3; AG is an all-gather, RS a reduce-scatter, "o" a copy out of a gathered buffer, "i" a copy into one::
+
+        forward
+          new stream     | AG rest | AG 1 | AG 2 |     | AG 3 |
+          compute stream           | o rest | o 1 | fwd 1 | o 2 | fwd 2 | o 3 | fwd 3 |
+        backward
+          new stream     | AG 3 | AG 2 |        | RS 3 | AG 1 |      | RS 2 |       | RS 1 | RS rest |
+          compute stream        | o 3 | bwd 3 | i 3 | o 2 | bwd 2 | i 2 | o 1 | bwd 1 | i 1 | i rest | optimizer
+
+    A layer waits for its "o" copy, which waits for the layer's all-gather. An all-gather waits for the end of the layer
+    two places before. A reduce-scatter waits for its "i" copy; the optimizer waits for the last one. The new stream
+    runs its collectives in order. They take no time here, as they have one rank: ``relayout`` and ``collectives`` set
+    their times.
+
+    Args:
+        run: The measured run.
+
+    Raises:
+        LayoutError: The layers or their parameters are unknown.
+    """
+    return _insert_collectives(run, None)
+
+
+def insert_expert_fsdp_collectives(run: MeasuredRun) -> Insertion:
+    """Insert the collectives that FSDP would issue with expert parallelism.
+
+    Experts are sharded over the replicas of the same experts only.
+
+    Args:
+        run: The measured run.
+
+    Raises:
+        LayoutError: The layers, their parameters or the experts are unknown.
+    """
+    return _insert_collectives(run, find_experts(run).is_expert_weight)
+
+
+def _insert_collectives(run: MeasuredRun, is_expert: ParameterFilter | None) -> Insertion:
+    layers = find_repeated_layers(run)
+    units = find_fsdp_units(run, layers, is_expert)
+    calls = _split_expert_units(_list_collectives(run, layers, units), units)
+    copy_ns = estimate_copy_launch_ns(run)
+    graph = _extend_graph(run.graph, calls, copy_ns)
+    return Insertion(
+        append_kernels(run, build_fsdp_rows(run, calls, units), graph), _write_note(layers, units, copy_ns)
+    )
+
+
+def _list_collectives(run: MeasuredRun, layers: RepeatedLayers, units: FsdpUnits) -> pl.DataFrame:
+    """List the collectives in the order of their stream; activities are graph nodes, ``NO_NODE`` if there is none.
+
+    Columns: ``collective``; ``bytes``, null for a layer; ``at``, the activity whose launch the collective's launch
+    precedes (all-gather) or follows (reduce-scatter); ``behind``, the activity that it waits for; ``before``, the
+    activity that waits for it; ``step``.
+    """
+    node = run.graph.nodes.n_host + layers.kernels["row"].to_numpy().astype(np.int64)
+    steps = layers.kernels["step"].to_numpy()
+    follows = find_stream_neighbours(run.graph)[0]
+    last = np.append(layers.is_first_pass[1:], True)
+    parts = []
+    for (begin, turn, end), exchanges in zip(layers.passes.tolist(), last.tolist(), strict=True):
+        forward, backward = node[begin + layers.forward_starts[:-1]], node[turn + layers.backward_starts[:-1]]
+        passed, returned = node[begin + layers.forward_starts[1:] - 1], node[turn + layers.backward_starts[1:] - 1]
+        gathers = _build_gathers(backward, np.append(backward[0], backward[:-1]), returned)
+        scatters = _build_rows("reduce_scatter", returned, returned, np.full(layers.count, NO_NODE))
+        # The all-gather of the next layer is launched before this layer's gradients exist.
+        number = pl.int_range(pl.len())
+        turns = [gathers.with_columns(turn=2 * number), scatters.with_columns(turn=2 * number + 3)]
+        rest = _build_rows("reduce_scatter", node[[end - 1]], node[[end - 1]], np.array([NO_NODE]), units.rest_bytes)
+        whole = pl.concat(
+            [
+                _build_gathers(node[[begin]], node[[begin]], np.array([NO_NODE]), units.rest_bytes),
+                _build_gathers(forward, forward, passed),
+                *([pl.concat(turns).sort("turn").drop("turn"), rest] if exchanges else [gathers]),
+            ]
+        ).filter(pl.col("bytes").fill_null(1) > 0)
+        ending = pl.int_range(pl.len()) == pl.len() - 1
+        then = pl.when(ending & (pl.col("collective") == "reduce_scatter")).then(int(follows[node[end - 1]]))
+        parts.append(whole.with_columns(before=then.otherwise("before"), step=pl.lit(int(steps[begin]))))
+    return pl.concat(parts)
+
+
+def _split_expert_units(calls: pl.DataFrame, units: FsdpUnits) -> pl.DataFrame:
+    """Split a layer's collective into one of its experts and one of all else; fill ``bytes`` and ``group``."""
+    sizes = [pl.lit([units.layer_bytes, units.expert_bytes], pl.List(pl.Int64)), pl.concat_list("bytes")]
+    names = [pl.lit([DP_GROUP, EXPERT_DP_GROUP]), pl.lit([DP_GROUP])]
+    of_layer = pl.col("bytes").is_null()
+    bytes_, group = (pl.when(of_layer).then(both).otherwise(whole) for both, whole in (sizes, names))
+    return calls.with_columns(bytes=bytes_, group=group).explode("bytes", "group").filter(pl.col("bytes") > 0)
+
+
+def _build_gathers(first_kernels: Ints, at: Ints, done: Ints, size: int | None = None) -> pl.DataFrame:
+    """Build the all-gathers of layers.
+
+    Each waits for the end of the layer that lies ``GATHER_AHEAD_LAYERS`` before its own.
+    """
+    behind = np.concatenate([np.full(GATHER_AHEAD_LAYERS, NO_NODE), done])[: first_kernels.size]
+    return _build_rows("all_gather", at, behind, first_kernels, size)
+
+
+def _build_rows(collective: str, at: Ints, behind: Ints, before: Ints, size: int | None = None) -> pl.DataFrame:
+    nodes = pl.DataFrame({"at": at, "behind": behind, "before": before})
+    return nodes.select(
+        pl.lit(collective).alias("collective"), pl.lit(size, pl.Int64).alias("bytes"), "at", "behind", "before"
+    )
+
+
+def _extend_graph(graph: Graph, calls: pl.DataFrame, copy_ns: int) -> Graph:
+    """Extend the graph by the collectives and their buffer copies, and by the edges on which they wait.
+
+    See :func:`insert_fsdp_collectives` for the timeline.
+    """
+    nodes = graph.nodes
+    gathers = (calls["collective"] == "all_gather").to_numpy()
+    at, behind, before = (calls[name].to_numpy() for name in ("at", "behind", "before"))
+    call, needed_call = nodes.launcher[at - nodes.n_host], nodes.launcher[np.where(gathers, before, at) - nodes.n_host]
+    if (call == NONE).any() or (needed_call == NONE).any():
+        raise LayoutError("the layers were launched before the trace began, or by a CUDA graph.")
+    host_ns = copy_ns + estimate_collective_launch_ns(copy_ns)
+    lane = np.concatenate([np.full(calls.height, nodes.lane.max() + 1), nodes.lane[at]])
+    moved = nodes.start_ns.size + np.arange(calls.height)
+    copied = moved + calls.height
+    grown = insert_activities(
+        add_host_time(graph, call[gathers], call[~gathers], host_ns), lane, np.tile(nodes.start_ns[at], 2)
+    )
+    follows, precedes = find_stream_neighbours(graph)
+    scatters = ~gathers
+    previous, following = np.where(gathers, precedes[before], at), np.where(gathers, before, follows[at])
+    launch = np.where(gathers, to_start_vertices(call), to_end_vertices(call))
+    # Copies between the same two kernels run one after the other, those for reduce-scatters first.
+    order = np.lexsort((gathers, following, previous))
+    same = (np.diff(previous[order]) == 0) & (np.diff(following[order]) == 0)
+    program = [
+        (launch, to_start_vertices(moved), np.where(gathers, 0, host_ns)),
+        (
+            np.where(gathers, to_start_vertices(needed_call), launch),
+            to_start_vertices(copied),
+            np.where(gathers, 0, copy_ns),
+        ),
+    ]
+    awaited, awaiting = gathers & (behind != NO_NODE), scatters & (before != NO_NODE)
+    event = [
+        (to_end_vertices(behind)[awaited], to_start_vertices(moved)[awaited]),
+        (
+            np.where(gathers, to_end_vertices(moved), to_end_vertices(copied)),
+            np.where(gathers, to_start_vertices(copied), to_start_vertices(moved)),
+        ),
+        (to_end_vertices(moved)[awaiting], to_start_vertices(before)[awaiting]),
+    ]
+    stream = [
+        (to_end_vertices(moved)[:-1], to_start_vertices(moved)[1:]),
+        (to_end_vertices(previous)[previous != NO_NODE], to_start_vertices(copied)[previous != NO_NODE]),
+        (to_end_vertices(copied)[following != NO_NODE], to_start_vertices(following)[following != NO_NODE]),
+        (to_end_vertices(copied)[order[:-1][same]], to_start_vertices(copied)[order[1:][same]]),
+    ]
+    return insert_edges(
+        grown,
+        *(Edges(EdgeKind.PROGRAM, src, dst, lag_ns) for src, dst, lag_ns in program),
+        *(Edges(EdgeKind.STREAM, src, dst, np.full(src.size, DEFAULT_GAP_NS)) for src, dst in stream),
+        *(Edges(EdgeKind.EVENT, src, dst, np.full(src.size, DEFAULT_LAG_NS)) for src, dst in event),
+    )
+
+
+def _write_note(layers: RepeatedLayers, units: FsdpUnits, copy_ns: int) -> str:
+    layer, experts, rest = (
+        f"{size / 2**20:,.1f} MiB" for size in (units.layer_bytes, units.expert_bytes, units.rest_bytes)
+    )
+    apart = f" and {experts} of experts, which only ranks with the same experts shard," if units.expert_bytes else ""
+    return (
+        f"the trace has no FSDP: fully_shard's collectives were inserted, for {layers.count} layers of {layer} in "
+        f"{units.scatter_dtype}{apart} and {rest} besides. A layer is gathered before its forward and again before its "
+        f"backward pass, up to {GATHER_AHEAD_LAYERS} ahead; its gradients are reduce-scattered "
+        "after it. Each collective "
+        f"costs the CPU {(copy_ns + estimate_collective_launch_ns(copy_ns)) / 1e3:.0f} µs, "
+        "derived from the trace's own ops; "
+        f"{HOST_INTERVAL_NOTE}. FSDP from a one-GPU trace was checked against published throughputs only"
+    )

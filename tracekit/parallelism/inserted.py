@@ -1,0 +1,89 @@
+"""Insert kernels into a run that its trace lacks but that the job would have in another layout."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+
+from tracekit.arrays import Ints
+from tracekit.graph import Graph
+from tracekit.graph.edges import EdgeKind
+from tracekit.graph.edit import compute_edge_destinations, compute_edge_sources
+from tracekit.run import MeasuredRun
+from tracekit.schema import KERNELS
+
+WORK_FROM_ASSUMED = "assumed"
+"""Value of ``work_from`` for inserted kernels."""
+
+NO_NODE = -1
+"""Stands for "no such graph node"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Insertion:
+    """A run with inserted kernels.
+
+    Attributes:
+        run: The run. The inserted kernels take no time yet: ``relayout`` and ``collectives`` set their times.
+        note: What was assumed, one clause.
+    """
+
+    run: MeasuredRun
+    note: str
+
+
+def append_kernels(run: MeasuredRun, rows: pl.DataFrame, extended_graph: Graph) -> MeasuredRun:
+    """Append inserted kernels to a run.
+
+    Args:
+        run: The measured run.
+        rows: The known columns of these kernels.
+        extended_graph: The graph with one activity for each, after all others and in the order of ``rows``.
+    """
+    put_in = {"kind": "kernel", "share": 1.0, "work_from": WORK_FROM_ASSUMED, "dur_ns": 0, "wait_ns": 0}
+    whole = rows.with_columns(pl.lit(value).alias(name) for name, value in put_in.items())
+    typed = whole.select(pl.col(name).cast(KERNELS.dtypes.get(name, pl.Int64)) for name in whole.columns)
+    kernels = pl.concat([run.kernels, typed], how="diagonal_relaxed").select(run.kernels.columns)
+    factor = None if run.kernel_factor is None else np.append(run.kernel_factor, np.ones(rows.height))
+    return replace(run, kernels=kernels, graph=extended_graph, kernel_factor=factor)
+
+
+def build_collective_columns(run: MeasuredRun, group: str | pl.Expr) -> dict[str, pl.Expr]:
+    """Return the kernel-table columns that inserted collectives have in common.
+
+    They have one rank, so that they take no time, and a stream of their own.
+
+    Args:
+        run: The measured run.
+        group: Description of the process group, such as ``DP_GROUP``.
+    """
+    stream = pl.lit(run.kernels["stream"].max(), pl.Int64) + 1
+    called = group if isinstance(group, pl.Expr) else pl.lit(group)
+    names = {"process_group": called, "group_description": called, "group_ranks": pl.lit("[]")}
+    return {"family": pl.lit("collective"), "ranks": pl.lit(1), "stream": stream, **names}
+
+
+def find_stream_neighbours(graph: Graph) -> tuple[Ints, Ints]:
+    """Return the next and the previous activity of each node on its stream; ``NO_NODE`` where there is none."""
+    earlier, later = graph.nodes.find_neighbours(graph.nodes.activities)
+    follows, precedes = np.full((2, graph.nodes.start_ns.size), NO_NODE)
+    follows[earlier], precedes[later] = later, earlier
+    return follows, precedes
+
+
+def add_host_time(graph: Graph, before: Ints, behind: Ints, cost_ns: int) -> Graph:
+    """Add host time to some nodes of a graph.
+
+    Args:
+        graph: The graph.
+        before: Host nodes that start ``cost_ns`` later, once for each time that they are listed.
+        behind: Host nodes after which the host needs ``cost_ns`` more, once for each time that they are listed.
+        cost_ns: Host time.
+    """
+    earlier, later = np.zeros((2, graph.nodes.start_ns.size), dtype=np.int64)
+    np.add.at(earlier, before, cost_ns)
+    np.add.at(later, behind, cost_ns)
+    src, dst = compute_edge_sources(graph), compute_edge_destinations(graph)
+    on_host = np.isin(graph.kind, (EdgeKind.PROGRAM, EdgeKind.HANDOVER))
+    more = np.where(dst % 2 == 0, earlier[dst // 2], 0) + np.where(src % 2 == 1, later[src // 2], 0)
+    return replace(graph, lag_ns=graph.lag_ns + np.where(on_host, more, 0))

@@ -1,0 +1,166 @@
+"""Find the repeated layers of a traced model: where each begins and ends in the forward and in the backward pass.
+
+A model of equal layers runs the same ops on the same shapes for each layer. So a pass is a prefix, a repeated sequence
+of ops, and a suffix. Where in a layer the repetition begins is arbitrary, and doesn't change the layers' times.
+"""
+
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+import polars as pl
+
+from tracekit.arrays import Bools, Ints
+from tracekit.parallelism.inserted import WORK_FROM_ASSUMED
+from tracekit.parallelism.layout import LayoutError
+from tracekit.run import MeasuredRun
+from tracekit.workload.phases import BACKWARD, OPTIMIZER
+from tracekit.workload.time_share import compute_time_share
+
+MIN_LAYERS_PCT = 50.0
+"""Percent of a forward pass's GPU time that repeated layers must take."""
+
+MIN_FORWARD_RUN_FRACTION = 0.05
+"""Fraction of a step's forward kernels; a shorter run of forward kernels amid backward ones counts as backward."""
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedLayers:
+    """The layers of a model in the order of the forward pass, and the passes of all chosen steps.
+
+    Attributes:
+        count: Number of repeated layers.
+        passes_per_step: Passes in a step: micro-batches of gradient accumulation.
+        kernels: Computing kernels of forward and backward passes in order of launch: ``rank``, ``step``, and ``row`` in
+            the kernel table.
+        passes: One row for each pass that equals the first one, shape (passes, 3): positions in ``kernels`` where its
+            forward begins, its backward begins, and its backward ends.
+        is_first_pass: Whether each pass is the first of its step.
+        forward_starts: Positions at which the layers begin in a forward pass, relative to its begin, and where the last
+            one ends; ``count + 1`` elements.
+        backward_starts: The same for a backward pass, which runs the last layer first.
+    """
+
+    count: int
+    passes_per_step: int
+    kernels: pl.DataFrame
+    passes: Ints
+    is_first_pass: Bools
+    forward_starts: Ints
+    backward_starts: Ints
+
+    @property
+    def first_pass_rows(self) -> pl.Series:
+        """Kernel-table rows of the layers in the first forward pass."""
+        start = int(self.passes[0, 0])
+        return self.kernels["row"][start + int(self.forward_starts[0]) : start + int(self.forward_starts[-1])]
+
+
+def find_repeated_layers(run: MeasuredRun) -> RepeatedLayers:
+    """Find the repeated layers of a traced training job.
+
+    Raises:
+        LayoutError: There is no backward pass, nothing repeats, or the repeated part of the pass is too small.
+    """
+    kernels = _select_computing_kernels(run)
+    passes, first = _find_passes(kernels)
+    if not passes.size:
+        raise LayoutError(
+            "the trace has no forward pass followed by a backward pass;",
+            "pipeline parallelism and FSDP are predicted of training only.",
+        )
+    start, turn, end = (int(place) for place in passes[0])
+    here = run.kernels[kernels["row"][start:end]]
+    tokens = here.select(pl.struct(pl.coalesce("op", "name"), "input_dims").rank("dense")).to_series().to_numpy()
+    begin, period, count = find_repetition(tokens[: turn - start].astype(np.int64))
+    forward = begin + period * np.arange(count + 1)
+    places = here[: turn - start].with_row_index("place")
+    part = compute_time_share(places, "dur_ns", pl.col("place").is_between(begin, forward[-1] - 1))
+    if count < 2 or part < MIN_LAYERS_PCT:
+        told = f"only {part:.0f} % of its forward pass are {count} layers that repeat" if count > 1 else "none repeat"
+        raise LayoutError(f"the trace doesn't tell the layers: {told}.")
+    alike = (passes[:, 1] - passes[:, 0] == turn - start) & (passes[:, 2] - passes[:, 1] == end - turn)
+    steps = kernels.select("rank", "step").n_unique()
+    return RepeatedLayers(
+        count=count,
+        passes_per_step=max(round(len(passes) / steps), 1),
+        kernels=kernels,
+        passes=passes[alike],
+        is_first_pass=first[alike],
+        forward_starts=forward,
+        backward_starts=_find_backward_starts(tokens[turn - start :].astype(np.int64), count),
+    )
+
+
+def _select_computing_kernels(run: MeasuredRun) -> pl.DataFrame:
+    """Select the computing kernels of the chosen steps' forward and backward passes, in order of launch."""
+    rank = "rank" if "rank" in run.kernels.columns else pl.lit(0).alias("rank")
+    table = run.kernels.select(
+        rank, "step", "phase", "family", "work_from", row=pl.int_range(pl.len()), at=pl.coalesce("call", "ts_ns")
+    )
+    computing = (pl.col("family") != "collective") & run.is_in_chosen_steps
+    recorded = pl.col("work_from").ne_missing(WORK_FROM_ASSUMED)
+    table = table.filter(computing & recorded & (pl.col("phase") != OPTIMIZER)).sort("rank", "step", "at", "row")
+    back = pl.col("phase") == BACKWARD
+    runs = table.with_columns(
+        run=pl.struct("rank", "step", "phase").rle_id(), of_step=(~back).sum().over("rank", "step")
+    )
+    short = ~back & (pl.len().over("run") < MIN_FORWARD_RUN_FRACTION * pl.col("of_step"))
+    within = back.cum_sum().over("rank", "step").gt(0) & back.cum_sum(reverse=True).over("rank", "step").gt(0)
+    return runs.select("rank", "step", "row", back=back | (short & within))
+
+
+def _find_passes(kernels: pl.DataFrame) -> tuple[Ints, Bools]:
+    """Find where passes begin, turn and end, and which are the first of their step.
+
+    A pass is a run of forward kernels followed by a run of backward kernels.
+    """
+    runs = (
+        kernels.with_row_index("place")
+        .group_by(pl.struct("rank", "step", "back").rle_id().alias("run"), maintain_order=True)
+        .agg(pl.first("rank", "step", "back"), start=pl.first("place"), end=pl.last("place") + 1)
+    )
+    follows = pl.col("back").shift(-1).over("rank", "step") & ~pl.col("back")
+    turned = runs.with_columns(stop=pl.col("end").shift(-1)).filter(follows)
+    first = turned.select(pl.int_range(pl.len()).over("rank", "step") == 0).to_series().to_numpy()
+    return turned.select("start", "end", "stop").to_numpy().astype(np.int64), first
+
+
+def _find_backward_starts(tokens: Ints, count: int) -> Ints:
+    """Find where the backward pass of each layer begins.
+
+    The outermost layers may have a few kernels more or fewer than the others, so the count may differ by one.
+    """
+    begin, period, found = find_repetition(tokens)
+    if found < 2 or abs(found - count) > 1:
+        raise LayoutError(
+            f"{count} layers repeat in the forward pass, {found} in the backward pass: they can't be paired."
+        )
+    return np.minimum(begin + period * np.arange(count + 1), tokens.size)
+
+
+def find_repetition(tokens: Ints) -> tuple[int, int, int]:
+    """Find the repeated sequence that covers most elements: its begin, its length, its count (1: no repetition).
+
+    Example: ``[7, 1, 2, 1, 2, 1, 2, 9]`` gives ``(1, 2, 3)``.
+
+    Args:
+        tokens: An integer for each distinct element.
+    """
+    begin, period, count = _find_repetition_compiled(tokens)
+    return int(begin), int(period), int(count)
+
+
+@numba.njit(cache=True)
+def _find_repetition_compiled(tokens: Ints) -> tuple[int, int, int]:  # pragma: no cover - compiled
+    best = (0, tokens.size, 1)
+    covered = 0
+    for period in range(1, tokens.size // 2 + 1):
+        run = 0
+        for place in range(tokens.size - period):
+            run = run + 1 if tokens[place] == tokens[place + period] else 0
+            count = run // period + 1
+            if count > 1 and count * period > covered:
+                covered = count * period
+                best = (place - run + 1, period, count)
+    return best

@@ -1,0 +1,390 @@
+"""Infer from a trace's process groups how a job is laid out: data, tensor, pipeline and expert parallelism."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from numbers import Integral, Real
+
+import polars as pl
+
+from tracekit.errors import TracekitError
+from tracekit.format import format_quantity, shorten
+from tracekit.parallelism.collective_calls import list_collectives
+from tracekit.run import MeasuredRun
+from tracekit.workload.phases import BACKWARD, OPTIMIZER
+from tracekit.workload.time_share import compute_time_share
+
+GROUP_NAME_PATTERNS: Mapping[str, str] = {
+    "tp": r"(?i)tensor|(?:^|_)tp(?:_|$)",
+    "pp": r"(?i)pipe|(?:^|_)pp(?:_|$)",
+    "edp": r"(?i)expert data parallel ranks|expert_data|(?:^|_)edp(?:_|$)",
+    "ep": r"(?i)expert|(?:^|_)ep(?:_|$)",
+    "dp": r"(?i)data|fsdp|ddp|shard|replicate|(?:^|_)dp(?:_|$)",
+}
+"""Patterns of group names: torch's device meshes (mesh_tp) and Megatron (TENSOR_MODEL_PARALLEL_GROUP)."""
+
+DP_GROUP, TP_GROUP = "data parallel ranks", "tensor parallel ranks"
+"""Descriptions of process groups for inserted collectives."""
+EP_GROUP, EXPERT_DP_GROUP = "expert parallel ranks", "expert data parallel ranks"
+"""What groups of ranks are called that the trace's job doesn't have."""
+
+SCHEDULE_NAME = re.compile(r"1f1b|zero-bubble|interleaved(?::([2-9]|[1-9]\d+))?", re.IGNORECASE)
+"""Names of pipeline schedules."""
+
+GROUP_COLUMNS = ("process_group", "group_description", "ranks", "stride")
+
+MIN_BATCH_FACTOR, MAX_BATCH_FACTOR = 0.001, 1e6
+"""Range of valid factors on the batch."""
+
+MAX_UNKNOWN_PCT = 5.0
+"""Percent of GPU time that may stay unscaled because its work is unknown: the largest error that this can cause."""
+
+
+class LayoutError(TracekitError):
+    """The job can't be laid out in this way, or the trace's layout is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The ranks of a job; their number is dp x tp x pp.
+
+    Attributes:
+        dp: Data-parallel replicas, which split the batch.
+        tp: Tensor-parallel ranks, which split each layer.
+        pp: Pipeline stages.
+        ep: Expert-parallel ranks, which split the experts or embedding tables, among the dp x tp ranks of a stage.
+        sharded: Whether parameters, gradients and optimizer state are sharded over dp (FSDP, ZeRO).
+        micro_batches: Micro-batches in a step; None for the default.
+        chunks: Chunks of layers on each stage: 1 for plain 1F1B, more for interleaved schedules.
+        batch: Batch of a rank's pass, relative to the trace's.
+        zero_bubble: Whether stages defer weight gradients until they would wait (ZB-H1).
+    """
+
+    dp: int = 1
+    tp: int = 1
+    pp: int = 1
+    ep: int = 1
+    sharded: bool = False
+    micro_batches: int | None = None
+    chunks: int = 1
+    batch: float = 1.0
+    zero_bubble: bool = False
+
+    @property
+    def world_size(self) -> int:
+        """Number of all ranks."""
+        return self.dp * self.tp * self.pp
+
+    @property
+    def stage_layout(self) -> "Layout":
+        """Layout of one stage's ranks, as a job of their own."""
+        return replace(self, pp=1, micro_batches=None, chunks=1, zero_bubble=False)
+
+    @property
+    def expert_parallel_replicas(self) -> int:
+        """Number of replicas that exchange tokens for their experts.
+
+        It is 1 with tensor parallelism, whose ranks already have a part of each expert.
+        """
+        return self.ep if self.tp == 1 else 1
+
+    @property
+    def fsdp_ranks(self) -> int:
+        """Number of ranks that shard each parameter's state."""
+        return self.dp if self.sharded else 1
+
+    def get_group_size(self, role: str) -> int:
+        """Return the number of ranks in a group of this role."""
+        return {
+            "dp": self.dp,
+            "tp": self.tp,
+            "pp": self.pp,
+            "ep": self.ep,
+            "edp": self.dp // self.expert_parallel_replicas,
+        }[role]
+
+    def get_group_stride(self, role: str) -> int:
+        """Return the distance between neighbouring ranks of a group of this role.
+
+        tp is innermost and pp outermost, as in Megatron and in torch's device meshes.
+        """
+        return {"tp": 1, "ep": self.tp, "dp": self.tp, "pp": self.tp * self.dp, "edp": self.expert_parallel_replicas}[
+            role
+        ]
+
+    @property
+    def parallelism(self) -> str:
+        """Text such as ``dp 8 (sharded) x tp 2``."""
+        parts = [f"{name} {self.get_group_size(name)}" for name in ("tp", "pp") if self.get_group_size(name) > 1]
+        return " x ".join([f"dp {self.dp}{' (sharded)' if self.sharded else ''}", *parts])
+
+    def __str__(self) -> str:
+        """Return text such as ``16 ranks = dp 8 (sharded) x tp 2``."""
+        experts = f", ep {self.ep}" if self.ep > 1 else ""
+        batch = f", {self.batch:g} times the batch" if self.batch != 1 else ""
+        ranks = "rank" if self.world_size == 1 else "ranks"
+        return f"{self.world_size} {ranks} = {self.parallelism}{experts}{batch}"
+
+
+def parse_schedule(name: str | None) -> tuple[int | None, bool | None]:
+    """Parse a schedule's name; return the chunks of layers on each stage, and whether weight gradients are deferred.
+
+    Args:
+        name: ``1f1b``, ``zero-bubble``, ``interleaved`` or ``interleaved:N``; None for the default.
+
+    Raises:
+        LayoutError: There is no such schedule.
+    """
+    if name is None:
+        return None, None
+    schedule = SCHEDULE_NAME.fullmatch(name)
+    if not schedule:
+        raise LayoutError(
+            f"there is no schedule {name!r}.",
+            "Say 1f1b, zero-bubble, interleaved, or interleaved:N with at least 2 chunks a stage.",
+        )
+    chunks = int(schedule[1] or 2) if name.lower().startswith("interleaved") else 1
+    return chunks, name.lower() == "zero-bubble"
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutRequest:
+    """The requested layout; None leaves a number as in the trace.
+
+    Attributes:
+        world_size: Number of all ranks.
+        dp: Data-parallel replicas.
+        tp: Tensor-parallel ranks of each layer.
+        pp: Pipeline stages.
+        ep: Expert-parallel ranks.
+        micro_batches: Micro-batches in a step.
+        chunks: Chunks of layers on each stage.
+        batch: Batch of a rank, relative to the trace's.
+        fsdp: Whether to shard parameters, gradients and optimizer state over dp.
+        zero_bubble: Whether stages defer weight gradients until they would wait.
+
+    Raises:
+        LayoutError: A number is out of its range.
+    """
+
+    world_size: int | None = None
+    dp: int | None = None
+    tp: int | None = None
+    pp: int | None = None
+    ep: int | None = None
+    micro_batches: int | None = None
+    chunks: int | None = None
+    batch: float | None = None
+    fsdp: bool | None = None
+    zero_bubble: bool | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("world_size", "dp", "tp", "pp", "ep", "micro_batches", "chunks"):
+            number = getattr(self, name)
+            if number is not None and not (isinstance(number, Integral) and int(number) >= 1):
+                raise LayoutError(f"{name.replace('_', ' ')} can't be {number!r}.", "Give a whole number, 1 or more.")
+        if self.batch is not None and not (
+            isinstance(self.batch, Real) and MIN_BATCH_FACTOR <= self.batch <= MAX_BATCH_FACTOR
+        ):
+            raise LayoutError(
+                f"the batch can't be {self.batch!r} times the traced one.",
+                f"Give {MIN_BATCH_FACTOR:g} to {MAX_BATCH_FACTOR:,.0f}.",
+            )
+
+    @property
+    def has_changes(self) -> bool:
+        """True if any number is requested."""
+        return self != LayoutRequest()
+
+
+def adds_expert_parallelism(old: Layout, new: Layout) -> bool:
+    """Return whether replicas split experts that each rank had whole.
+
+    Args:
+        old: The trace's layout.
+        new: Another one.
+    """
+    return old.ep == 1 < new.expert_parallel_replicas
+
+
+def check_work_known(computed: pl.DataFrame, what: str) -> None:
+    """Raise an error where too much of the kernels' work is unknown for a change.
+
+    Args:
+        computed: The kernels that would change.
+        what: What would change, for the message.
+
+    Raises:
+        LayoutError: Over ``MAX_UNKNOWN_PCT`` percent of their time has unknown work.
+    """
+    unknown = compute_time_share(computed, "dur_ns", pl.col("work_from").is_null())
+    if unknown > MAX_UNKNOWN_PCT:
+        message = f"{what} can't be changed: {unknown:.0f} % of GPU time has no known work"
+        if computed["input_dims"].is_null().all():
+            raise LayoutError(f"{message}.", "Record with record_shapes=True.")
+        of = computed.filter(pl.col("work_from").is_null()).group_by(pl.coalesce("op", "name").alias("of"))
+        largest = of.agg(pl.col("dur_ns").sum()).sort("dur_ns", "of").row(-1, named=True)["of"]
+        raise LayoutError(f"{message}, most of it of {shorten(largest, 60)}.")
+
+
+def infer_group_roles(run: MeasuredRun) -> pl.DataFrame:
+    """Infer the role of each collective's process group.
+
+    The first rule that matches decides; the largest messages of a group decide for all of them::
+
+        evidence                              role
+        group name matches a pattern          as in ``GROUP_NAME_PATTERNS``
+        custom all-reduce kernel              tp
+        send or receive                       pp
+        all-to-all                            ep
+        anything else                         dp in training, tp in inference
+
+    Args:
+        run: The measured run.
+
+    Returns:
+        ``row`` in the kernel table, ``role``, and ``put_in``, whether the collective was inserted.
+    """
+    calls = list_collectives(run.kernels, run.trace.world_size)
+    rows = run.kernels.select("process_group", "group_description")[calls["row"]]
+    table = calls.hstack(rows)
+    inside = pl.lit("dp" if is_training(run) else "tp")
+    named = [
+        pl.when(pl.col("group_description").str.contains(text)).then(pl.lit(role))
+        for role, text in GROUP_NAME_PATTERNS.items()
+    ]
+    role = pl.coalesce(
+        *named,
+        pl.when("custom").then(pl.lit("tp")),
+        pl.when(pl.col("collective") == "send_recv").then(pl.lit("pp")),
+        pl.when(pl.col("collective") == "all_to_all").then(pl.lit("ep")),
+        inside,
+    )
+    apart = pl.when(pl.col("collective").is_in(["all_to_all", "send_recv"])).then(pl.col("collective"))
+    return table.with_columns(role=role, apart=apart).select(
+        "row",
+        put_in=pl.col("group_description").is_in([DP_GROUP, TP_GROUP, EP_GROUP, EXPERT_DP_GROUP]).fill_null(False),
+        role=pl.col("role")
+        .sort_by(pl.col("bytes").fill_null(0.0), descending=True)
+        .first()
+        .over(*GROUP_COLUMNS, "apart"),
+    )
+
+
+def infer_layout(run: MeasuredRun) -> Layout:
+    """Infer the layout of a traced job.
+
+    Args:
+        run: The measured run.
+
+    Raises:
+        LayoutError: The sizes of its groups don't match its number of ranks.
+    """
+    world = run.trace.world_size
+    calls = list_collectives(run.kernels, world).join(infer_group_roles(run), on="row")
+    sizes = dict(calls.group_by("role").agg(pl.col("ranks").max()).iter_rows())
+    tp, pp = sizes.get("tp", 1), sizes.get("pp", 1)
+    dp = world // (tp * pp)
+    if dp * tp * pp != world or sizes.get("dp", dp) not in (dp, world):
+        told = ", ".join(f"{name} {ranks}" for name, ranks in sorted(sizes.items()))
+        raise LayoutError(f"the trace's groups ({told}) don't add up to its {world} ranks.")
+    summed = calls.filter(pl.col("role") == "dp").group_by("collective").agg(pl.col("bytes").sum())
+    moved = dict(summed.iter_rows())
+    sharded = moved.get("reduce_scatter", 0.0) > moved.get("all_reduce", 0.0)
+    return Layout(dp=dp, tp=tp, pp=pp, ep=sizes.get("ep", 1), sharded=sharded)
+
+
+def infer_layout_if_needed(run: MeasuredRun, request: LayoutRequest) -> Layout | None:
+    """Infer the layout of a traced job; None where it is unknown and not needed.
+
+    Raises:
+        LayoutError: It is unknown, and another layout is requested.
+    """
+    try:
+        return infer_layout(run)
+    except LayoutError:
+        if request.has_changes:
+            raise
+        return None
+
+
+def apply_request(layout: Layout, request: LayoutRequest) -> Layout:
+    """Apply a layout request to a layout; data parallelism takes the ranks that the world size leaves.
+
+    Experts that were split over all ranks of a stage stay so.
+
+    Args:
+        layout: Layout of the trace.
+        request: The requested numbers.
+
+    Raises:
+        LayoutError: The numbers don't match.
+    """
+    tp, pp = request.tp or layout.tp, request.pp or layout.pp
+    sharing = _choose_expert_replicas(layout, request, tp) if layout.ep == 1 < (request.ep or 1) else layout.dp
+    left = request.world_size // (tp * pp) if request.world_size else sharing
+    dp = left if request.dp is None else request.dp
+    if dp < 1 or (request.world_size and dp * tp * pp != request.world_size):
+        ranks = format_quantity(request.world_size or 0, "rank")
+        raise LayoutError(f"{ranks} can't be laid out as dp {max(dp, 1)} x tp {tp} x pp {pp}.")
+    everyone = layout.ep > 1 and layout.ep == layout.dp * layout.tp
+    ep = request.ep or (dp * tp if everyone else layout.ep)
+    if dp * tp % ep:
+        raise LayoutError(f"ep {ep} doesn't divide the {format_quantity(dp * tp, 'rank')} of a stage.")
+    if request.micro_batches or request.chunks or request.zero_bubble:
+        if pp == 1:
+            raise LayoutError("micro-batches and schedules need pipeline parallelism:", "say --pp too.")
+        if layout.pp > 1:
+            raise LayoutError("the schedule of the trace's own pipeline can't be changed: its stages are as recorded.")
+    if request.batch and layout.pp > 1:
+        raise LayoutError("the micro-batches of the trace's own pipeline can't be changed: its sends are as recorded.")
+    sharded = layout.sharded or _check_fsdp_request(layout, request, dp)
+    return Layout(
+        dp,
+        tp,
+        pp,
+        ep,
+        sharded,
+        request.micro_batches,
+        request.chunks or 1,
+        request.batch or 1.0,
+        bool(request.zero_bubble),
+    )
+
+
+def _choose_expert_replicas(layout: Layout, request: LayoutRequest, tp: int) -> int:
+    """Choose the number of replicas of a job that is to split its experts: ``ep``, unless tp ranks split them."""
+    if layout.world_size > 1:
+        raise LayoutError(
+            "the trace has several ranks without expert parallelism: its all-to-alls can't be predicted.",
+            "Give the trace of one GPU, or of an expert-parallel job.",
+        )
+    if request.fsdp and (request.pp or 1) > 1:
+        raise LayoutError(
+            "expert parallelism with both FSDP and pipeline parallelism isn't supported:", "leave out --fsdp or --pp."
+        )
+    if tp == 1:
+        return request.ep or 1
+    if request.ep != tp:
+        raise LayoutError(
+            f"experts are split over data-parallel or the {tp} tensor-parallel ranks, not over {request.ep} of both:",
+            f"leave out --tp, or say --ep {tp}.",
+        )
+    return layout.dp
+
+
+def _check_fsdp_request(layout: Layout, request: LayoutRequest, dp: int) -> bool:
+    """Return whether the request turns a job without FSDP into one with FSDP; raise an error if it can't."""
+    if not request.fsdp:
+        return False
+    if layout.dp > 1:
+        raise LayoutError("the trace's own data parallelism can't be turned into FSDP:", "give a one-GPU trace.")
+    if dp == 1 and request.dp is None and request.world_size is None:
+        raise LayoutError("FSDP needs several data-parallel ranks:", "say how many by --dp or --world-size.")
+    return dp > 1
+
+
+def is_training(run: MeasuredRun) -> bool:
+    """Return whether the trace has a backward pass; its kernels show it where autograd's ops weren't recorded."""
+    recorded = run.trace.ops["name"].str.contains("autograd::|AccumulateGrad").any()
+    return bool(recorded) or run.kernels["phase"].is_in([BACKWARD, OPTIMIZER]).any()

@@ -1,0 +1,64 @@
+"""Find the collectives that a job would have in another layout and that its trace lacks."""
+
+from collections.abc import Callable
+
+from tracekit.parallelism.ddp import insert_expert_gradient_allreduces, insert_gradient_allreduces
+from tracekit.parallelism.expert_all_to_all import insert_expert_alltoalls
+from tracekit.parallelism.fsdp import insert_expert_fsdp_collectives, insert_fsdp_collectives
+from tracekit.parallelism.fsdp_pipeline import insert_stage_reduce_scatters, replace_fsdp_collectives
+from tracekit.parallelism.inserted import Insertion
+from tracekit.parallelism.layout import Layout, LayoutError, adds_expert_parallelism, is_training
+from tracekit.parallelism.tensor_parallel_allreduces import insert_layer_allreduces
+from tracekit.run import MeasuredRun
+
+Inserter = Callable[[MeasuredRun], Insertion]
+
+
+def find_missing_collectives(run: MeasuredRun, old: Layout, new: Layout) -> tuple[Inserter, ...]:
+    """Find the functions that insert the missing collectives, in the order in which to call them.
+
+    Args:
+        run: The measured run.
+        old: The trace's layout.
+        new: Another one.
+
+    Raises:
+        LayoutError: FSDP was requested for inference.
+    """
+    if new.sharded and not old.sharded and not is_training(run):
+        raise LayoutError("what FSDP gathers in inference isn't known:", "leave out --fsdp.")
+    parts: tuple[Inserter, ...] = (insert_layer_allreduces,) if old.tp == 1 < new.tp else ()
+    if adds_expert_parallelism(old, new):
+        parts = (*parts, insert_expert_alltoalls)
+    if old.sharded and old.pp == 1 < new.pp:
+        return (*parts, replace_fsdp_collectives)
+    if not (old.dp == 1 < new.dp and is_training(run)):
+        return parts
+    if new.sharded and new.pp > 1:
+        return (*parts, insert_stage_reduce_scatters)
+    whole, of_experts = insert_gradient_allreduces, insert_expert_gradient_allreduces
+    if new.sharded:
+        whole, of_experts = insert_fsdp_collectives, insert_expert_fsdp_collectives
+    return (*parts, of_experts if adds_expert_parallelism(old, new) else whole)
+
+
+def insert_all(run: MeasuredRun, inserters: tuple[Inserter, ...]) -> tuple[MeasuredRun, tuple[str, ...]]:
+    """Insert all missing collectives into a run; return it and what each insertion assumed.
+
+    Args:
+        run: The measured run.
+        inserters: As :func:`find_missing_collectives` returns them.
+
+    Raises:
+        LayoutError: The trace doesn't reveal what to insert, or several ranks were read.
+    """
+    if len(run.ranks) > 1:
+        raise LayoutError(
+            "collectives can't be inserted into several ranks that were read together:", "give the trace of one."
+        )
+    notes: list[str] = []
+    for adder in inserters:
+        added = adder(run)
+        run = added.run
+        notes.append(added.note)
+    return run, tuple(notes)

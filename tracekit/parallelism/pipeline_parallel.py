@@ -1,0 +1,341 @@
+"""Turn a job of one stage into a pipeline: split its layers over stages, and schedule its passes.
+
+A micro-batch is a traced pass. Its shapes stay; the number of passes in a step and their places change.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from tracekit.arrays import Floats, Ints
+from tracekit.comm import Cluster
+from tracekit.parallelism.batch_size import find_weight_gradients
+from tracekit.parallelism.fsdp_gathers import StageGathers, predict_stage_gathers
+from tracekit.parallelism.gradients import find_gradients
+from tracekit.parallelism.layers import RepeatedLayers, find_repeated_layers
+from tracekit.parallelism.layout import Layout, LayoutError
+from tracekit.parallelism.pipeline_schedules import compute_stage_ends, tasks_of
+from tracekit.parallelism.pipeline_sends import infer_send_bytes, predict_send_times_us
+from tracekit.replay.engine import Timeline
+from tracekit.run import MeasuredRun
+
+UNEXPLAINED_STEP_FRACTION = 0.03
+"""Fraction of a step by which published pipelines differ from schedules and sends; part of the interval."""
+
+MAX_SCHEDULED_PASSES = 5_000_000
+"""Largest number of chunk passes in a step; scheduling these takes half a gigabyte."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """The schedule, the work and the sends of a step that runs through several stages.
+
+    Attributes:
+        stages: Number of stages.
+        chunks: Chunks of layers on each stage: 1 is plain 1F1B, more are interleaved.
+        micro_batches: Micro-batches in a step.
+        passes: Passes in a step of the trace.
+        layers: Number of layers that were split.
+        bubble: Fraction of the step in which the mean stage waits for others, sends included.
+        slowest: Work of the busiest stage, with what precedes or follows the layers, relative to the mean stage's.
+        send_bytes: Size of a send to the next stage.
+        send_us: Duration of a send between the stages that are farthest apart.
+        once: Fraction of the trace's GPU time that runs once a step: optimizer, clipping.
+        put_off: Fraction of the backward passes that are deferred weight gradients (ZB-H1); None for 1F1B.
+        gather_us: Time in a step that the mean stage waits for its parameters with FSDP.
+    """
+
+    stages: int
+    chunks: int
+    micro_batches: int
+    passes: int
+    layers: int
+    bubble: float
+    slowest: float
+    send_bytes: float
+    send_us: float
+    once: float
+    put_off: float | None = None
+    gather_us: float = 0.0
+
+    @property
+    def micro_batch_ratio(self) -> float:
+        """Micro-batches that a replica processes in a step, relative to the trace."""
+        return self.micro_batches / self.passes
+
+    @property
+    def stage_pass_ratio(self) -> float:
+        """Passes of a stage in a step, in passes of the whole model, relative to the trace."""
+        return self.micro_batch_ratio / self.stages
+
+    @property
+    def stage_work_ratio(self) -> float:
+        """GPU work of a stage in a step, relative to a rank of the trace."""
+        return (1 - self.once) * self.stage_pass_ratio + self.once / self.stages
+
+    @property
+    def max_passes_in_flight(self) -> float:
+        """Largest number of passes whose activations the first stage holds, in passes of the whole model."""
+        warmup = 1.0 if self.chunks == 1 else 1 + (self.stages - 1) / (self.stages * self.chunks)
+        return min(warmup, self.micro_batches / self.stages)
+
+    def __str__(self) -> str:
+        """Return text such as ``4 stages of 8 layers, 16 micro-batches by 1F1B``."""
+        by = "1F1B" if self.chunks == 1 else f"interleaved 1F1B of {self.chunks} chunks a stage"
+        if self.put_off is not None:
+            by = f"ZB-H1, weight gradients ({100 * self.put_off:.0f} % of the backward passes) deferred"
+        each = -(-self.layers // self.stages)
+        upto = "up to " if self.layers % self.stages else ""
+        layers = "layer" if each == 1 else "layers"
+        return f"{self.stages} stages of {upto}{each} {layers}, {self.micro_batches} micro-batches by {by}"
+
+
+@dataclass(frozen=True, slots=True)
+class StepParts:
+    """What one step of one stage is made of, in microseconds; of a pass the step's mean one.
+
+    Attributes:
+        forward_us: Forward time.
+        backward_us: Backward time, in the order of the forward pass.
+        weight_gradient_us: The part of ``backward_us`` that computes weight gradients.
+        tail_us: From the last backward pass to the end of the step: remaining gradient exchange, the optimizer.
+    """
+
+    forward_us: Floats
+    backward_us: Floats
+    weight_gradient_us: Floats
+    tail_us: float
+
+    def whole(self, passes: int) -> float:
+        """The step, of so many passes."""
+        return float(passes * (self.forward_us.sum() + self.backward_us.sum()) + self.tail_us)
+
+
+def predict_pipeline(
+    run: MeasuredRun, timelines: Sequence[Timeline], layout: Layout, cluster: Cluster
+) -> tuple[Pipeline, tuple[Floats, ...]]:
+    """The pipeline, and by which factors the steps of some timelines get longer, those of the trace in order.
+
+    Each step is scheduled by itself, with its own parts.
+
+    Args:
+        run: The measured run, of one stage.
+        timelines: Its replays with the target's times: the prediction, and its interval's low and high end.
+        layout: Layout on the target.
+        cluster: The cluster that connects the stages.
+
+    Raises:
+        LayoutError: The layers are unknown, or can't be split in this way.
+    """
+    layers = find_repeated_layers(run)
+    micro_batches = layout.micro_batches or layers.passes_per_step * layout.pp
+    _check_schedule(layout, micro_batches)
+    send_bytes = infer_send_bytes(run, layers) * layout.batch
+    sends = predict_send_times_us(send_bytes, layout, cluster)
+    shares = _compute_tail_fractions(run, layout.pp)
+    parts = [measure_step_parts(run, layers, timeline) for timeline in timelines]
+    gathers = predict_stage_gathers(run, layers, layout, cluster) if layout.fsdp_ranks > 1 else (None,) * len(parts)
+    tasks = tasks_of(layout.pp, layout.chunks, micro_batches, layout.zero_bubble)
+    found = [
+        {
+            step: _schedule_step(part, send, share, gather, layout, micro_batches, tasks)
+            for step, part in of_step.items()
+        }
+        for of_step, send, share, gather in zip(parts, sends, shares, gathers, strict=True)
+    ]
+    if layout.zero_bubble and not any(part.weight_gradient_us.any() for part in parts[0].values()):
+        raise LayoutError(
+            "the trace doesn't tell which GEMMs compute weight gradients: record with record_shapes=True."
+        )
+    step_us, bubble_us, slowest, gather_us = np.array(list(found[0].values())).T
+    pipeline = Pipeline(
+        stages=layout.pp,
+        chunks=layout.chunks,
+        micro_batches=micro_batches,
+        passes=layers.passes_per_step,
+        layers=layers.count,
+        bubble=float(np.median(bubble_us / step_us)),
+        slowest=float(np.median(slowest)),
+        send_bytes=send_bytes,
+        send_us=float(sends[0].max()),
+        once=_measure_once_fraction(run, layers, timelines[0]),
+        put_off=_put_off(parts[0].values()) if layout.zero_bubble else None,
+        gather_us=float(np.median(gather_us)),
+    )
+    bracket = (1.0, 1 - UNEXPLAINED_STEP_FRACTION, 1 + UNEXPLAINED_STEP_FRACTION)
+    of_steps = (
+        {step: other * after[step][0] / part.whole(layers.passes_per_step) for step, part in before.items()}
+        for other, after, before in zip(bracket, found, parts, strict=True)
+    )
+    return pipeline, tuple(_in_order(run, factors) for factors in of_steps)
+
+
+def _put_off(parts: Iterable[StepParts]) -> float:
+    """Part of the backward passes that is weights' gradients, in the median step."""
+    return float(np.median([part.weight_gradient_us.sum() / part.backward_us.sum() for part in parts]))
+
+
+def _in_order(run: MeasuredRun, factors: Mapping[int, float]) -> Floats:
+    """A factor for each step of the trace; where a step's passes tell none, the median one."""
+    usual = float(np.median(list(factors.values())))
+    return np.array([factors.get(step, usual) for step in run.step_timer.numbers])
+
+
+def _check_schedule(layout: Layout, micro_batches: int) -> None:
+    if layout.chunks > 1 and micro_batches % layout.pp:
+        raise LayoutError(
+            f"{micro_batches} micro-batches can't be interleaved over {layout.pp} stages:",
+            "take a multiple of the stages, or --pp-schedule 1f1b.",
+        )
+    if layout.pp * layout.chunks * micro_batches > MAX_SCHEDULED_PASSES:
+        raise LayoutError(f"{micro_batches} micro-batches over {layout.pp} stages are too many to be scheduled.")
+
+
+def measure_step_parts(run: MeasuredRun, layers: RepeatedLayers, timeline: Timeline) -> dict[int, StepParts]:
+    """The parts of each step that counts: how much later each part's last kernel ends than that of the part before.
+
+    So whatever delays a layer (GPU, host or a collective) counts as its time::
+
+        kernels of one pass | before layers | layer 0 | layer 1 | after layers |
+        end times           ^ start         ^ t0      ^ t1      ^ t2           ^ t3
+        parts                 t0 - start      t1 - t0   t2 - t1   t3 - t2
+
+    Args:
+        run: The measured run.
+        layers: Its layers.
+        timeline: A replay.
+    """
+    ended = pl.Series(timeline.activity_end_ns).gather(layers.kernels["row"])
+    done = layers.kernels.select(done=ended.cum_max()) if layers.kernels["rank"].n_unique() == 1 else (
+        layers.kernels.with_columns(end=ended).select(done=pl.col("end").cum_max().over("rank"))
+    )  # fmt: skip
+    done_ns = done["done"].to_numpy()
+    begin, turn, end = layers.passes.T
+    step_us, of_pass = _time_steps(run, layers, timeline)
+    start_ns = np.where(layers.is_first_pass, of_pass["start_ns"].to_numpy(), done_ns[begin - 1])[:, None]
+    before_layers = np.where(
+        layers.forward_starts[0] > 0, done_ns[begin + layers.forward_starts[0] - 1][:, None], start_ns
+    )
+    forward_ns = done_ns[begin[:, None] + layers.forward_starts[1:] - 1]
+    backward_ns = done_ns[turn[:, None] + layers.backward_starts - 1]
+    marks = [start_ns, before_layers, forward_ns, done_ns[turn - 1][:, None], backward_ns, done_ns[end - 1][:, None]]
+    spans_us = np.diff(np.concatenate(marks, axis=1), axis=1) / 1e3
+    sums = _measure_weight_gradient_fractions(run, layers, timeline)
+    number, steady = (of_pass[name].to_numpy() for name in ("step", "steady"))
+    return {
+        step: _parts(spans_us[mine].mean(axis=0), sums[mine].sum(axis=0), step_us[step], layers)
+        for step in np.unique(number[steady]).tolist()
+        for mine in [number == step]
+    }
+
+
+def _parts(spans_us: Floats, sums: Floats, step_us: float, layers: RepeatedLayers) -> StepParts:
+    """The parts of a step.
+
+    Args:
+        spans_us: Of its mean pass, forward and backward.
+        sums: Of its backward passes, by layer, as :func:`_of_weights` gives them.
+        step_us: How long it takes.
+        layers: The layers.
+    """
+    ahead, back = spans_us[: layers.count + 2], spans_us[layers.count + 2 :][::-1]
+    every, weights = sums.T
+    part = np.divide(weights, every, out=np.zeros_like(every), where=every > 0)[::-1]
+    tail = step_us - layers.passes_per_step * spans_us.sum()
+    return StepParts(ahead, back, back * part, max(float(tail), 0.0))
+
+
+def _measure_weight_gradient_fractions(run: MeasuredRun, layers: RepeatedLayers, timeline: Timeline) -> Floats:
+    """Of each pass and layer of it, backward, time of all kernels and of those that work out weights' gradients."""
+    ran_ns = pl.DataFrame({"ran": timeline.activity_end_ns - timeline.activity_start_ns})["ran"]
+    own = pl.DataFrame({"all": ran_ns, "weights": ran_ns * find_weight_gradients(run.kernels, run.trace.ops)})
+    sums = np.vstack([np.zeros(2), own[layers.kernels["row"]].to_numpy().cumsum(axis=0)])
+    _, turn, end = layers.passes.T
+    edges = np.concatenate([turn[:, None], turn[:, None] + layers.backward_starts, end[:, None]], axis=1)
+    of_pass: Floats = np.diff(sums[edges], axis=1)
+    return of_pass
+
+
+def _time_steps(run: MeasuredRun, layers: RepeatedLayers, timeline: Timeline) -> tuple[dict[int, float], pl.DataFrame]:
+    """Microseconds of each step that counts, of several ranks the mean; and of each pass its step.
+
+    That is ``step``, when it starts, and whether it is not the trace's first.
+    """
+    table = run.tabulate_chosen_steps(timeline).drop_nulls("time_ns")
+    table = table.with_columns(start_ns=pl.col("end_ns") - pl.col("time_ns"))
+    of_pass = layers.kernels.select("rank", "step")[layers.passes[:, 0]].join(
+        table, on=["rank", "step"], how="left", maintain_order="left"
+    )
+    of_pass = of_pass.select("step", "start_ns", pl.col("steady").fill_null(False))
+    each = table.filter("steady").group_by("step").agg(pl.col("time_ns").mean() / 1e3)
+    return dict(each.iter_rows()), of_pass
+
+
+def _measure_once_fraction(run: MeasuredRun, layers: RepeatedLayers, timeline: Timeline) -> float:
+    """Measure the fraction of the chosen steps' computing time that runs once a step."""
+    ran_ns = pl.Series("ran_ns", timeline.activity_end_ns - timeline.activity_start_ns)
+    computes = run.is_in_chosen_steps & (run.kernels["family"] != "collective")
+    return 1 - int(ran_ns.gather(layers.kernels["row"]).sum()) / int(ran_ns.filter(computes).sum())
+
+
+def _schedule_step(
+    part: StepParts,
+    sends: Floats,
+    tail_share: float,
+    gathers: StageGathers | None,
+    layout: Layout,
+    micro_batches: int,
+    tasks: Ints,
+) -> tuple[float, float, float, float]:
+    """Schedule a step.
+
+    Returns:
+        The step time; the mean stage's wait for other stages; the busiest stage's work relative to the mean; and the
+        mean stage's wait for parameters.
+    """
+    begin = _split_layers(part, layout)
+    forward, backward, weights = (
+        np.add.reduceat(times, begin) for times in (part.forward_us, part.backward_us, part.weight_gradient_us)
+    )
+    late = weights if layout.zero_bubble else None
+    first = gathers.compute_delays_us(part.forward_us, begin) if gathers else np.zeros_like(forward)
+    done = float(compute_stage_ends(forward, backward, sends, layout.pp, micro_batches, late, first, tasks).max())
+    busy = micro_batches * (forward + backward).reshape(layout.chunks, layout.pp).sum(axis=0)
+    gather_us = float(first.sum()) / layout.pp
+    bubble_us = done - float(busy.mean()) - gather_us
+    return done + part.tail_us * tail_share, bubble_us, float(busy.max() / busy.mean()), gather_us
+
+
+def _split_layers(part: StepParts, layout: Layout) -> Ints:
+    """Split the parts of a pass into chunks; return the first part of each.
+
+    All chunks get the same number of layers; chunks with the least other work take one of the remaining layers each.
+    What precedes the layers belongs to the first chunk, what follows them to the last one.
+    """
+    chunks, layers = layout.pp * layout.chunks, part.forward_us.size - 2
+    besides = np.zeros(chunks)
+    besides[0] = part.forward_us[0] + part.backward_us[0]
+    besides[-1] += part.forward_us[-1] + part.backward_us[-1]
+    least, left = divmod(layers, chunks)
+    each = np.full(chunks, least)
+    each[np.argsort(besides, kind="stable")[:left]] += 1
+    if not (each + besides).all():
+        over = f"{layout.pp} stages" + (f" of {layout.chunks} chunks" if layout.chunks > 1 else "")
+        raise LayoutError(f"{layers} layers can't be split over {over}.")
+    return np.concatenate([[0], 1 + each[:-1].cumsum()])
+
+
+def _compute_tail_fractions(run: MeasuredRun, stages: int) -> tuple[float, float, float]:
+    """Compute the fraction of the step's tail (gradients, optimizer) that is left to a stage: likely, least and most.
+
+    It follows the stage's parameters. The largest one is likely the embedding, whole on the stage that ends last; the
+    next largest may be the head. Where no gradients with shapes were recorded, up to all of the tail may be left.
+    """
+    found = find_gradients(run)
+    if found is None:
+        return 1 / stages, 1 / stages, 1.0
+    sizes = np.sort([gradient.numel for gradient in found])[::-1]
+    whole = np.cumsum(sizes[:2]) / sizes.sum()
+    return float(whole[0] + (1 - whole[0]) / stages), 1 / stages, float(whole[-1] + (1 - whole[-1]) / stages)

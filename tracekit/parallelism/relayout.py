@@ -1,0 +1,163 @@
+"""Derive a job's collectives and kernels in another layout, as they would have been on the trace's GPU.
+
+Each rank keeps its own batch, unless another is requested: with more replicas the job's batch grows.
+"""
+
+import polars as pl
+
+import predictors
+from predictors import Gpu
+from tracekit.parallelism.batch_size import scale_batch
+from tracekit.parallelism.collective_calls import SIZE_COLUMNS, list_collectives
+from tracekit.parallelism.expert_parallel import compute_expert_parameter_fraction, find_experts, split_experts
+from tracekit.parallelism.fsdp_units import BUFFER_COPY_OP, EXPERT_BUFFER_COPY_OP
+from tracekit.parallelism.inserted import WORK_FROM_ASSUMED
+from tracekit.parallelism.layout import Layout, LayoutError, adds_expert_parallelism, infer_group_roles
+from tracekit.parallelism.tensor_parallel import split_layers
+from tracekit.run import MeasuredRun
+from tracekit.workload.names.attention_framework import infer_attention_framework
+
+WORK_COLUMNS = ("rows", "flops", "bytes")
+"""Columns of a memory-bound kernel's work."""
+
+
+def relayout_collectives(calls: pl.DataFrame, roles: pl.DataFrame, old: Layout, new: Layout) -> pl.DataFrame:
+    """Return the collectives of a job in another layout.
+
+    How the bytes of a rank change::
+
+        all-reduce of gradients             x (old tp x pp) / (new tp x pp): a rank has fewer or more layers
+        all-gather, reduce-scatter (FSDP)   the same: whole buffers, whatever the number of ranks
+        all-gather, reduce-scatter (other)  x new ranks / old ranks: each rank contributes its part
+        activations (tp, ep)                x new batch / old batch
+        all-to-all                          as activations: tables or experts are split over more ranks as the batch
+        grows
+
+    Args:
+        calls: As ``list_collectives`` returns them.
+        roles: As ``infer_group_roles`` returns them.
+        old: The trace's layout.
+        new: Another one.
+    """
+    if old == new and not roles["put_in"].any():
+        return calls
+    names = ("dp", "tp", "pp", "ep", "edp")
+    rows = calls.join(roles, on="row", how="left", maintain_order="left")
+    own = pl.col("put_in") | (pl.col("ranks") == _map_roles({name: old.get_group_size(name) for name in names}))
+    everyone = pl.col("ranks") == old.world_size
+    after = rows.with_columns(
+        ranks=pl.when(own).then(_map_roles({name: new.get_group_size(name) for name in names}))
+        .when(everyone).then(new.world_size).otherwise(pl.col("ranks").clip(upper_bound=new.world_size)),
+        stride=pl.when(own).then(_map_roles({name: new.get_group_stride(name) for name in names}))
+        .when(everyone).then(1).otherwise("stride"),
+        before=pl.col("ranks"),
+    )  # fmt: skip
+    gathered = pl.col("collective").is_in(["all_gather", "reduce_scatter"]) & ~pl.lit(old.sharded or new.sharded)
+    fewer_layers = old.tp * old.pp / (new.tp * new.pp)
+    growth = (
+        pl.when(pl.col("role") == "tp").then(1.0)
+        .when(gathered).then(pl.col("ranks") / pl.col("before"))
+        .when(pl.col("role") == "dp").then(fewer_layers)
+        .when(pl.col("role") == "edp").then(fewer_layers * old.expert_parallel_replicas / new.expert_parallel_replicas)
+        .otherwise(1.0)
+    )  # fmt: skip
+    activations = pl.when(pl.col("role").is_in(["dp", "edp"])).then(1.0).otherwise(new.batch / old.batch)
+    return after.with_columns(pl.col(*SIZE_COLUMNS) * growth * activations).select(calls.columns)
+
+
+def _map_roles(numbers: dict[str, int]) -> pl.Expr:
+    return pl.col("role").replace_strict(numbers, return_dtype=pl.Int64)
+
+
+def add_measured_times(run: MeasuredRun) -> pl.DataFrame:
+    """Add ``measured_us`` and further columns to the kernel table.
+
+    ``framework`` names the provider of attention kernels. ``derived`` is whether the time is derived from other work
+    instead of measured. ``most`` is the factor by which the time may be longer. Inserted kernels have no measured time,
+    except collectives, whose time is zero as they have one rank.
+    """
+    told = pl.col("work_from").ne_missing(WORK_FROM_ASSUMED) | (pl.col("family") == "collective")
+    measured_us = pl.when(told).then(pl.col("dur_ns") / 1e3)
+    return run.kernels.with_columns(
+        measured_us=measured_us, framework=infer_attention_framework(), derived=pl.lit(value=False), most=1.0
+    )
+
+
+def get_kernel_key(layout: Layout) -> tuple[float, ...]:
+    """Return the numbers of a layout that change kernels other than collectives."""
+    return (layout.tp, layout.pp, layout.fsdp_ranks, layout.batch, layout.expert_parallel_replicas)
+
+
+def relayout_kernels(run: MeasuredRun, target: Gpu, old: Layout, new: Layout) -> pl.DataFrame:
+    """Return the kernel table with ``measured_us`` as the trace's GPU would have run it in another layout.
+
+    Optimizers of FSDP jobs work on a shard; layers work on their part of the split dimensions.
+
+    Args:
+        run: The measured run.
+        target: GPU whose latency law scales times where the trace's GPU is unknown.
+        old: The trace's layout.
+        new: Another one.
+
+    Raises:
+        LayoutError: The change can't be derived from this trace.
+    """
+    table = add_measured_times(run)
+    if old.pp != new.pp:
+        raise LayoutError(f"{old} can't become {new}: a trace's own pipeline stages can't be changed.")
+    if old.tp != new.tp:
+        calls = list_collectives(run.kernels, old.world_size).join(infer_group_roles(run).filter(role="tp"), on="row")
+        table = _rescale_times(table, split_layers(table, calls, old.tp, new.tp), run.gpu or target)
+        table = _scale_buffer_copies(_scale_attention_heads(table, old.tp / new.tp), BUFFER_COPY_OP, old.tp / new.tp)
+    if old.fsdp_ranks != new.fsdp_ranks:
+        table = _rescale_times(table, _shard_optimizer(table, old.fsdp_ranks / new.fsdp_ranks), run.gpu or target)
+    if adds_expert_parallelism(old, new):
+        experts = find_experts(run)
+        # With FSDP a rank holds the same fraction of the experts as of all other parameters.
+        part = 0.0 if new.sharded else compute_expert_parameter_fraction(run)
+        shared = split_experts(table, experts, part, new.expert_parallel_replicas)
+        before_us, gemm = table["measured_us"], pl.int_range(pl.len()).is_in(experts.gemms["row"].implode())
+        table = _rescale_times(table, shared, run.gpu or target)
+        # With fewer experts engines' kernels became faster by less, some not at all (scripts/evaluate_experts.py).
+        table = table.with_columns(most=pl.when(gemm).then(before_us / pl.col("measured_us")).otherwise("most"))
+        table = _scale_buffer_copies(
+            table, EXPERT_BUFFER_COPY_OP, old.expert_parallel_replicas / new.expert_parallel_replicas
+        )
+    if old.batch != new.batch:
+        table = _rescale_times(table, scale_batch(table, run.trace.ops, new.batch / old.batch), run.gpu or target)
+    return table
+
+
+def _scale_attention_heads(table: pl.DataFrame, part: float) -> pl.DataFrame:
+    """Scale attention with unknown sequences to ``part`` of its heads, which share no work."""
+    mine = (pl.col("family") == "attention") & pl.col("work_from").is_null()
+    time_us = pl.when(mine).then(pl.col("measured_us") * part).otherwise("measured_us")
+    return table.with_columns(measured_us=time_us, derived=pl.col("derived") | mine)
+
+
+def _scale_buffer_copies(table: pl.DataFrame, op: str, part: float) -> pl.DataFrame:
+    """Scale the buffer copies ``op`` to ``part`` of each unit; they have no measured time."""
+    copied = {name: (pl.col(name) * part).ceil().cast(pl.Int64) for name in ("cols", "bytes")}
+    mine = pl.col("op") == op
+    return table.with_columns(pl.when(mine).then(value).otherwise(name).alias(name) for name, value in copied.items())
+
+
+def _shard_optimizer(table: pl.DataFrame, part: float) -> pl.DataFrame:
+    """Scale optimizers to ``part`` of their work, and add ``changed``, whether a row changed."""
+    mine = pl.col("family") == "optimizer"
+    edited = {
+        name: pl.when(mine).then((pl.col(name) * part).ceil().cast(pl.Int64)).otherwise(name) for name in WORK_COLUMNS
+    }
+    return table.with_columns(**edited, changed=mine)
+
+
+def _rescale_times(table: pl.DataFrame, edited: pl.DataFrame, gpu: Gpu) -> pl.DataFrame:
+    """Rescale ``measured_us`` by the GPU's latency law: law(edited) / law(table); unknown work keeps its time."""
+    changed = edited["changed"]
+    laws = [predictors.predict(one.filter(changed).drop("measured_us"), gpu)["time_us"] for one in (table, edited)]
+    rows = edited.with_row_index("row")
+    factors = rows.filter(changed).select("row", factor=laws[1] / laws[0])
+    joined = rows.join(factors, on="row", how="left", maintain_order="left")
+    return joined.with_columns(
+        measured_us=pl.col("measured_us") * pl.col("factor").fill_null(1.0), derived=pl.col("derived") | changed
+    ).select(table.columns)

@@ -1,0 +1,38 @@
+"""Widen prediction intervals of kernels whose work is known only between bounds."""
+
+import polars as pl
+
+WORK_BOUNDS = ("work_low", "work_high")
+"""Columns of the kernel table: factors on ``bytes`` and on the ``batch`` of GEMMs."""
+
+
+def apply_work_bounds(kernels: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the kernels with bounded work, once with the least and once with the most work, and their ``row``.
+
+    Args:
+        kernels: The kernel table; ``work_low`` and ``work_high`` are null where the work is known exactly.
+    """
+    bracketed = kernels.with_row_index("row").drop_nulls("work_low")
+    low, high = (bracketed.with_columns(pl.col("bytes", "batch") * pl.col(end)) for end in WORK_BOUNDS)
+    return low, high
+
+
+def widen_intervals(times: pl.DataFrame, row: pl.Series, bound_us: tuple[pl.Series, pl.Series]) -> pl.DataFrame:
+    """Widen the intervals of kernels with bounded work by their times at both bounds.
+
+    Args:
+        times: Predicted times of all kernels.
+        row: Rows of the bounded kernels.
+        bound_us: ``time_us`` of these kernels with the least and with the most work.
+    """
+    if row.is_empty():
+        return times
+    middle = times["time_us"].gather(row)
+    factors = pl.DataFrame({"row": row, "low": bound_us[0] / middle, "high": bound_us[1] / middle}).select(
+        "row", least=pl.min_horizontal("low", "high", 1.0), most=pl.max_horizontal("low", "high", 1.0)
+    )
+    joined = times.with_row_index("row").join(factors, on="row", how="left", maintain_order="left")
+    return joined.with_columns(
+        low_us=pl.col("low_us") * pl.col("least").fill_null(1.0),
+        high_us=pl.col("high_us") * pl.col("most").fill_null(1.0),
+    ).select(times.columns)

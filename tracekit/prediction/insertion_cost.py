@@ -1,0 +1,54 @@
+"""Report a prediction with inserted kernels in terms of the kernels that the trace holds."""
+
+from dataclasses import replace
+
+import polars as pl
+
+from tracekit.parallelism.ddp import COLLECTIVE_SM_FRACTION, MAX_COLLECTIVE_SM_FRACTION
+from tracekit.parallelism.layout import EP_GROUP, TP_GROUP
+from tracekit.prediction import notes
+from tracekit.prediction.model import Prediction
+from tracekit.prediction.stages import count_collectives_per_step
+from tracekit.run import MeasuredRun
+
+
+def separate_inserted_kernels(prediction: Prediction, run: MeasuredRun, kernels: pl.DataFrame) -> Prediction:
+    """Separate the inserted kernels from a prediction.
+
+    The trace's kernels keep one row each; inserted kernels are summed by family. Overlapping collectives slow the
+    kernels.
+
+    Args:
+        prediction: Prediction of the run with inserted kernels.
+        run: The run without them.
+        kernels: The kernel table with them; they follow the others.
+    """
+    own = run.kernels.height
+    group = pl.col("group_description")
+    added = kernels[own:].select("family", "step", group, time_us=prediction.kernels["time_us"][own:])
+    chosen = added.filter(pl.col("step").is_in(run.chosen_steps["step"].implode()))
+    added_us = dict(chosen.group_by("family", maintain_order=True).agg(pl.col("time_us").sum()).iter_rows())
+    often = count_collectives_per_step(prediction.pipeline, group.is_in([TP_GROUP, EP_GROUP]))
+    of_stage_us = chosen.filter(family="collective").select((pl.col("time_us") * often).sum()).item()
+    put_in_us = of_stage_us / run.chosen_steps.height
+    step = prediction.step
+    gather_us = prediction.pipeline.gather_us if prediction.pipeline else 0.0
+    exposed_us = min(step.exposed_comm_us - gather_us, put_in_us)
+    # Slower kernels lengthen a step only for the fraction of it in which the GPU is busy.
+    hidden_us = (put_in_us - exposed_us) * min(step.kernel_time_us / step.step_time_us, 1.0)
+    slower_us = COLLECTIVE_SM_FRACTION * hidden_us
+    longer = 1 + slower_us / step.step_time_us
+    return replace(
+        prediction,
+        step=replace(
+            step,
+            step_time_us=step.step_time_us * longer,
+            kernel_time_us=step.kernel_time_us + slower_us,
+            span_us=step.span_us * longer,
+        ),
+        speedup=prediction.speedup / longer,
+        kernels=prediction.kernels.head(own),
+        inserted_us=added_us,
+        high_us=prediction.high_us + MAX_COLLECTIVE_SM_FRACTION * hidden_us,
+        notes=(*prediction.notes, notes.describe_inserted_collectives(put_in_us, exposed_us, slower_us)),
+    )

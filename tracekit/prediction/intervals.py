@@ -1,0 +1,33 @@
+"""Compute kernel times at the low and the high end of a prediction's interval."""
+
+import numpy as np
+import polars as pl
+
+from predictors.intervals import sum_with_interval
+from tracekit.arrays import Floats, Ints
+
+
+def number_repeats(kernels: pl.DataFrame) -> Ints:
+    """Number the kernels so that repeats of one kernel, whose errors are equal, have the same number."""
+    return kernels.select(pl.struct("name", "op", "input_dims").rank("dense").cast(pl.Int64)).to_series().to_numpy()
+
+
+def compute_interval_times(times: pl.DataFrame, repeat: Ints) -> tuple[Floats, Floats, Floats]:
+    """Compute the kernel times to replay for the prediction and for both ends of its interval, in microseconds.
+
+    Errors of one GPU's kernels are correlated, so each end scales all kernels by one factor: the one that the interval
+    of their sum allows. Collectives of one network are correlated too, and have a factor of their own.
+
+    Args:
+        times: The kernels' predicted times.
+        repeat: As :func:`number_repeats` returns it; repeats of one kernel count as one.
+    """
+    point, low, high = (times[name].to_numpy() for name in ("time_us", "low_us", "high_us"))
+    is_collective = (times["family"] == "collective").to_numpy()
+    ends = point.copy(), point.copy()
+    for part in (is_collective, ~is_collective):
+        sums = [np.bincount(repeat[part], side[part]).astype(np.float64) for side in (point, low, high)]
+        time, *reached = sum_with_interval(sums[0], sums[1], sums[2])
+        for end, at in zip(ends, reached, strict=True):
+            end[part] *= at / time if time else 1.0
+    return point, *ends

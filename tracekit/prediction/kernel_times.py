@@ -1,0 +1,70 @@
+"""Predict the kernels of a run in one layout, on one GPU after the other."""
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from predictors import Batch, Gpu
+from tracekit.parallelism.unknown_work import apply_work_bounds, widen_intervals
+
+
+class KernelTimePredictor:
+    """Predicts kernel times; work that all target GPUs have in common is done once.
+
+    Args:
+        table: The kernel table with ``measured_us``; ``derived``, whether that time is derived; and ``most``, the
+            factor by which the time may be longer.
+        source_gpu: GPU of the trace; None if unknown.
+    """
+
+    def __init__(self, table: pl.DataFrame, source_gpu: Gpu | None) -> None:
+        self.table = table
+        self._source = source_gpu
+        self._batch = Batch(table, source_gpu=source_gpu)
+        low, high = apply_work_bounds(table)
+        self._bracketed = low["row"]
+        self._ends = Batch(low, source_gpu=source_gpu), Batch(high, source_gpu=source_gpu)
+        self._derived = table["derived"].arg_true()
+        self._by_law = Batch(table[self._derived].drop("measured_us"), source_gpu=source_gpu)
+
+    def predict(self, gpu: Gpu, calibrations: Mapping[Gpu, pl.DataFrame]) -> pl.DataFrame:
+        """Predict the kernel times on a GPU, as ``predictors.predict`` does; intervals include uncertain work.
+
+        Args:
+            gpu: The target.
+            calibrations: Kernels that were measured, by GPU.
+        """
+        times = self._batch.on(gpu, calibrations)
+        if not self._derived.is_empty():
+            times = self._widen_derived(times, self._by_law.on(self._source or gpu, calibrations))
+        if self._bracketed.is_empty():
+            return times
+        low, high = (end.on(gpu, calibrations)["time_us"] for end in self._ends)
+        return widen_intervals(times, self._bracketed, (low, high))
+
+    def _widen_derived(self, times: pl.DataFrame, by_law: pl.DataFrame) -> pl.DataFrame:
+        """Widen the intervals of derived times by the error of the latency law that derived them.
+
+        Args:
+            times: Times on the target.
+            by_law: Times of the derived kernels by the law alone, on the GPU for which they were derived.
+        """
+        widths = by_law.select(
+            row=self._derived, low=(pl.col("time_us") / pl.col("low_us")), high=pl.col("high_us") / pl.col("time_us")
+        )
+        joined = times.with_row_index("row").join(widths, on="row", how="left", maintain_order="left")
+        time = pl.col("time_us")
+        low = time * (-_combine_errors(time / pl.col("low_us"), pl.col("low"))).exp()
+        high = time * _combine_errors(pl.col("high_us") / time, pl.col("high")).exp()
+        derived = pl.col("low").is_not_null() & (pl.col("method") != "law")
+        longest = pl.max_horizontal(pl.when(derived).then(high).otherwise("high_us"), time * pl.lit(self.table["most"]))
+        return joined.with_columns(
+            low_us=pl.when(derived).then(low).otherwise("low_us"),
+            high_us=longest,
+            method=pl.when(derived & (pl.col("method") == "measured")).then(pl.lit("transfer")).otherwise("method"),
+        ).select(times.columns)
+
+
+def _combine_errors(*factors: pl.Expr) -> pl.Expr:
+    """Combine independent relative errors, given as factors; the result is a logarithm."""
+    return pl.sum_horizontal(factor.log() ** 2 for factor in factors).sqrt()

@@ -1,0 +1,93 @@
+"""Identify the cluster on which a trace was recorded: given, or assumed to be the usual nodes of its GPU."""
+
+import re
+from dataclasses import dataclass, replace
+
+from predictors import Resolution
+from tracekit.comm import Cluster, ClusterError, load_cluster
+from tracekit.comm.cluster import load_reference_nodes
+from tracekit.format import format_quantity
+from tracekit.run import MeasuredRun
+
+WORKER_FILE_NAME = re.compile(r"([^/\\]+)_\d+\.\d+\.pt\.trace\.json")
+"""File name that torch's tensorboard_trace_handler gives a rank: host, process, time."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceCluster:
+    """The cluster on which the trace was recorded.
+
+    Attributes:
+        cluster: The cluster; None if it is unknown.
+        origin: How it was identified, or why it is unknown, one clause.
+    """
+
+    cluster: Cluster | None
+    origin: str
+
+
+def identify_source_cluster(run: MeasuredRun, name: str | None = None) -> SourceCluster:
+    """Identify the cluster of a run.
+
+    Args:
+        run: The measured run.
+        name: Name of the cluster, if the user gave one.
+
+    Raises:
+        ClusterError: The named cluster has another GPU than the trace, or fewer GPUs than the trace has ranks.
+    """
+    if name is not None:
+        return SourceCluster(_check_cluster(load_cluster(name), run), "given")
+    if run.gpu is None:
+        return SourceCluster(None, "its GPU isn't known")
+    ranks = run.trace.world_size
+    usual = load_reference_nodes().get(run.gpu.slug)
+    node = load_cluster(usual) if usual else load_cluster(f"8x{run.gpu.slug}")
+    hosts = _count_hosts(run)
+    nodes = hosts or -(-ranks // node.gpus_per_node)
+    if nodes == 1:
+        return SourceCluster(
+            load_cluster(f"{node.gpus_per_node}x{run.gpu.slug}"), "assumed to be one usual node of its GPU"
+        )
+    if usual is None or node.network == "none":
+        return SourceCluster(
+            None, f"{format_quantity(ranks, 'rank')} on {format_quantity(nodes, 'node')} whose network isn't known"
+        )
+    if hosts and ranks < nodes * node.gpus_per_node:
+        return SourceCluster(_shrink_nodes(node, hosts, ranks // hosts), f"told by the names of {hosts} hosts")
+    return SourceCluster(
+        load_cluster(f"{nodes}x{usual}"), f"assumed to be {format_quantity(nodes, 'usual node')} of its GPU"
+    )
+
+
+def fill_source_gpu(run: MeasuredRun, source: SourceCluster) -> MeasuredRun:
+    """Fill in the GPU of a run from its cluster, where the trace doesn't name one."""
+    if run.source is not None or source.cluster is None:
+        return run
+    return replace(run, source=Resolution(source.cluster.gpu, source.cluster.slug, "slug"))
+
+
+def _count_hosts(run: MeasuredRun) -> int | None:
+    """Count the hosts of the ranks, if evenly filled; None unless all ranks were read and their files name hosts."""
+    found = [WORKER_FILE_NAME.search(rank.source) for rank in run.ranks]
+    names = {match[1] for match in found if match}
+    everyone = all(found) and len(found) == run.trace.world_size
+    return len(names) if everyone and len(found) % len(names) == 0 else None
+
+
+def _shrink_nodes(node: Cluster, nodes: int, gpus: int) -> Cluster:
+    """Return a cluster of nodes with fewer GPUs each, and these GPUs' part of the network adapters."""
+    adapters = max(round(node.nics_per_node * gpus / node.gpus_per_node), 1)
+    slug = f"{nodes}x{gpus}x{node.gpu.slug}"
+    return replace(node, slug=slug, nodes=nodes, gpus_per_node=gpus, nics_per_node=adapters)
+
+
+def _check_cluster(cluster: Cluster, run: MeasuredRun) -> Cluster:
+    if run.gpu is not None and cluster.gpu.slug != run.gpu.slug:
+        raise ClusterError(f"--source-cluster {cluster.slug} has {cluster.gpu.slug}, the trace {run.gpu.slug}.")
+    if cluster.gpus < run.trace.world_size:
+        raise ClusterError(
+            f"--source-cluster {cluster.slug} has {format_quantity(cluster.gpus, 'GPU')}, "
+            f"the trace {format_quantity(run.trace.world_size, 'rank')}."
+        )
+    return cluster

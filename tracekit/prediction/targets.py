@@ -1,0 +1,58 @@
+"""Resolve names of GPUs and clusters to targets."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from predictors import PredictorError, Resolution, resolve_gpu
+from tracekit.comm import load_cluster
+from tracekit.comm.errors import ClusterError
+from tracekit.prediction.model import Target
+
+T = TypeVar("T")
+
+
+def resolve_targets(gpus: Sequence[str], clusters: Sequence[str] = ()) -> tuple[Target, ...]:
+    """Resolve names to targets: GPUs that no cluster has, then clusters, each once and in the given order.
+
+    Args:
+        gpus: Names of GPUs, in any spelling.
+        clusters: Names of clusters.
+
+    Raises:
+        PredictorError: A GPU is unknown or its name ambiguous.
+        ClusterError: A cluster is unknown or its name wrong, or a GPU's name is a cluster's.
+    """
+    joined = _deduplicate([load_cluster(name) for name in clusters], lambda cluster: cluster)
+    have = {cluster.gpu.slug for cluster in joined}
+    named = _deduplicate([resolve_gpu_name(name) for name in gpus], lambda resolution: resolution.gpu)
+    slugs = {resolution.gpu.slug for resolution in named}
+    on_clusters = [
+        Target(Resolution(cluster.gpu, cluster.gpu.slug, "slug"), cluster, is_gpu_requested=cluster.gpu.slug in slugs)
+        for cluster in joined
+    ]
+    alone = [Target(resolution) for resolution in named if resolution.gpu.slug not in have]
+    return (*alone, *on_clusters)
+
+
+def resolve_gpu_name(name: str) -> Resolution:
+    """Resolve a GPU's name, in any spelling.
+
+    Raises:
+        PredictorError: It is unknown or ambiguous.
+        ClusterError: It is a cluster's name.
+    """
+    try:
+        return resolve_gpu(name)
+    except PredictorError as unknown:
+        try:
+            cluster = load_cluster(name)
+        except ClusterError:
+            raise unknown from None
+        hint = f"Its GPU is {cluster.gpu.slug}; --cluster {name} means all of it."
+        raise ClusterError(f"{name} is a cluster, no GPU.", hint) from unknown
+
+
+def _deduplicate(found: Sequence[T], get_identity: Callable[[T], object]) -> list[T]:
+    """Remove duplicates and keep the first of each: a GPU may have been given under two of its names."""
+    kinds = [get_identity(one) for one in found]
+    return [one for place, one in enumerate(found) if kinds[place] not in kinds[:place]]

@@ -1,0 +1,48 @@
+"""Note how predictions for a GPU compared with published throughputs."""
+
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from predictors import Gpu
+from predictors.hardware import derive_hardware
+from predictors.transfer import classify_kinship
+from predictors.weights_file import SHIPPED_WEIGHTS, shipped_sha256
+
+TRACK_RECORD_FILE = SHIPPED_WEIGHTS / "jobs.toml"
+"""Output of scripts/evaluate_gpus.py.
+
+By GPU: the number of throughput pairs, the median error and the worst error, in percent.
+"""
+MIN_PAIRS = 20
+"""Least number of pairs for a note."""
+MIN_NOTED_ERROR_PCT = 10.0
+"""Least median error for a note."""
+
+
+def note_track_record(source: Gpu | None, target: Gpu) -> Iterator[str]:
+    """Note that published jobs ran faster or slower on a GPU than predicted, as the traced one may too.
+
+    Args:
+        source: GPU of the trace. Its siblings get no note, as the published pairs are of other kinds of GPU.
+        target: GPU to predict.
+    """
+    of = _load_track_record().get(target.slug)
+    if of is None or of["pairs"] < MIN_PAIRS or abs(of["median"]) < MIN_NOTED_ERROR_PCT:
+        return
+    if source is None or classify_kinship(derive_hardware(source), derive_hardware(target)) == "sibling":
+        return
+    way = "fast" if of["median"] > 0 else "slow"
+    yield (
+        f"{of['pairs']} published throughputs predicted for {target.slug} from other kinds of GPU came out "
+        f"{abs(of['median']):.0f} % too {way} in the median, the worst {of['worst']:+.0f} %: so may this, perhaps "
+        "by less, as a trace has the time outside of kernels that those lacked (docs/accuracy.md)"
+    )
+
+
+@cache
+def _load_track_record() -> dict[str, Any]:
+    """Load the table; it is empty where the table belongs to other weights."""
+    found: dict[str, Any] = tomllib.loads(TRACK_RECORD_FILE.read_text(encoding="utf-8"))
+    return dict(found["jobs"]) if found["weights"] == shipped_sha256() else {}

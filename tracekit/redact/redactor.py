@@ -1,0 +1,126 @@
+"""Redact the JSON of one trace, entry by entry."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from tracekit import secret_scan
+from tracekit.redact.patterns import REDACTED, RedactionPatterns, RedactionSummary, find_private_names
+
+ALLOWED_METADATA_PATTERN = re.compile(
+    rf"deviceProperties|distributedInfo|traceEvents|traceName|tracekit|{secret_scan.HARMLESS_KEY_PATTERN}"
+)
+DROPPED_CATEGORIES = ("python_function",)
+DROPPED_ARGUMENTS = ("Call stack", "Call Stack", "Module Hierarchy", "kernel_file", "Stack")
+# Categories whose names predictions need: only the private part of such a name is replaced.
+CODE_CATEGORY_PATTERN = re.compile(
+    r"(?i)^(cpu_op|operator|kernel|(gpu_)?mem(cpy|set)|(\w+_)?(runtime|driver)|cuda_sync)$"
+)
+PROCESS_NAMES = ("process_name", "process_labels")
+PLAIN_LABEL_PATTERN = re.compile(r"CPU|GPU \d+")
+THREAD_PROGRAM_PATTERN = re.compile(r" *\(.*\)")
+
+# Numbers keep their text, because a double can't hold the 19 digits of an absolute time.
+_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(float_hook=lambda text: Raw(text.encode()))
+_encode = msgspec.json.Encoder().encode
+
+
+class Redactor:
+    """Redacts the entries of one trace and counts what it removes.
+
+    Args:
+        document: The top level of the JSON, with undecoded values.
+    """
+
+    def __init__(self, document: Mapping[str, Raw]) -> None:
+        self.removed = RedactionSummary()
+        self._document = document
+        metadata = {key: _decoder.decode(value) for key, value in document.items() if key != "traceEvents"}
+        self._words = RedactionPatterns(find_private_names(metadata))
+
+    def iter_chunks(self) -> Iterator[bytes]:
+        """Yield the redacted document in pieces of text."""
+        separator = b"{\n"
+        for key, value in self._document.items():
+            if not ALLOWED_METADATA_PATTERN.fullmatch(key):
+                self.removed.metadata.append(key)
+                continue
+            yield separator + _encode(key) + b":"
+            if key == "traceEvents":
+                yield from self.iter_events(value)
+            else:
+                yield _encode(REDACTED if key == "traceName" else self._redact_value(_decoder.decode(value)))
+            separator = b",\n"
+        yield b"\n}\n"
+
+    def iter_events(self, events: Raw) -> Iterator[bytes]:
+        """Yield the redacted list of events."""
+        separator = b"[\n"
+        for raw in msgspec.json.decode(events, type=list[Raw]):
+            event = self._redact_event(_decoder.decode(raw))
+            if event is not None:
+                yield separator + _encode(event)
+                separator = b",\n"
+        yield b"[]" if separator == b"[\n" else b"\n]"
+
+    def _redact_event(self, event: Any) -> Any:
+        if not isinstance(event, dict):
+            return self._redact_value(event)
+        category = str(event.get("cat", ""))
+        if category in DROPPED_CATEGORIES:
+            self.removed.events += 1
+            return None
+        args = self._redact_arguments(event)
+        name = event.get("name")
+        rest = {key: value if key in ("name", "args") else self._redact_value(value) for key, value in event.items()}
+        if isinstance(name, str):
+            rest["name"] = (
+                self._redact_code_name(name) if CODE_CATEGORY_PATTERN.match(category) else self._redact_value(name)
+            )
+        return rest if args is None else rest | {"args": args}
+
+    def _redact_arguments(self, event: dict[str, Any]) -> Any:
+        args = event.get("args")
+        if not isinstance(args, dict):
+            return self._redact_value(args)
+        if event.get("ph") == "M":
+            return self._redact_track_names(event.get("name"), args)
+        dropped = [key for key in args if key in DROPPED_ARGUMENTS]
+        self.removed.arguments.update(dropped)
+        return {key: self._redact_value(value, key) for key, value in args.items() if key not in dropped}
+
+    def _redact_track_names(self, kind: Any, args: dict[str, Any]) -> dict[str, Any]:
+        """Redact the name of a process or thread, as it names the program that runs."""
+        return {key: self._redact_track_name(kind, value) for key, value in args.items()}
+
+    def _redact_track_name(self, kind: Any, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        if kind in PROCESS_NAMES:
+            return value if PLAIN_LABEL_PATTERN.fullmatch(value) else self._count_replacement("the name of a process")
+        return self._redact_value(THREAD_PROGRAM_PATTERN.sub("", value))
+
+    def _redact_value(self, value: Any, key: str = "") -> Any:
+        """Replace every private text in a decoded value."""
+        if isinstance(value, str):
+            kind = self._words.kind(value, key)
+            return self._count_replacement(kind) if kind else value
+        if isinstance(value, dict):
+            return {self._redact_value(name): self._redact_value(entry, name) for name, entry in value.items()}
+        if isinstance(value, list):
+            return [self._redact_value(entry, key) for entry in value]
+        return value
+
+    def _redact_code_name(self, name: str) -> str:
+        kind = self._words.kind(name)
+        if kind is None:
+            return name
+        replaced = self._count_replacement(kind)
+        return replaced if kind in secret_scan.SECRET_PATTERNS else self._words.redact_parts(name)
+
+    def _count_replacement(self, kind: str) -> str:
+        self.removed.texts[kind] += 1
+        return REDACTED

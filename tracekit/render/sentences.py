@@ -1,0 +1,213 @@
+"""Sentences of the report: its headline, its notes, and step times at other speeds."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import inf, isinf
+
+from tracekit.format import (
+    format_dollars,
+    format_duration,
+    format_interval,
+    format_number,
+    format_percent,
+    format_quantity,
+)
+from tracekit.prediction import Prediction
+from tracekit.prediction.memory import MemoryFit
+from tracekit.reporting.findings.bottleneck import BOTTLENECK_KIND
+from tracekit.reporting.findings.memory import DOES_NOT_FIT_KIND
+from tracekit.reporting.model import Report
+from tracekit.reporting.sections.source import SourceSummary
+
+EQUAL_SPEEDUP_TOLERANCE = 0.01
+GPU_SPEEDS = (2.0, 5.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """The report's main statement.
+
+    Attributes:
+        before: The sentence up to the figure.
+        figure: The figure.
+        after: The rest of the sentence.
+        detail: The interval, the bottleneck and the cost.
+    """
+
+    before: str
+    figure: str
+    after: str
+    detail: str
+
+
+def build_headline(report: Report) -> Headline:
+    """Build the answer in one sentence."""
+    source = report.source
+    here = name_gpus(report, source.gpu, source.ranks)
+    step = format_duration(source.step_time_us)
+    others = [target for target in report.targets if target.label != source.gpu]
+    if not others:
+        busy = 100 * source.kernel_time_us / source.step_time_us if source.step_time_us else 0.0
+        return Headline(f"A step on {here} takes", step, ".", f"The GPU is busy {format_percent(busy)} of it.")
+    best, among = _choose_best(others)
+    there = name_target(report, best)
+    if best.layout and best.layout.world_size > 1:
+        there += f" as {best.layout.parallelism}"
+    larger = "" if best.batch_ratio == 1 else f" with {best.batch_ratio:g} times the batch"
+    edited = " with the what-if edits" if report.what_if else ""
+    each = "" if best.batch_ratio == 1 else " for each sample"
+    return Headline(
+        f"A step takes {step} on {here}. On {there}{among}, it would take",
+        format_duration(best.step.step_time_us),
+        f"{larger}{edited}: {_format_speedup(best.speedup_per_sample)}{each}.",
+        " ".join((_describe_interval(report, best), _describe_bottleneck(report, best), *_describe_cheapest(report))),
+    )
+
+
+def _choose_best(targets: Sequence[Prediction]) -> tuple[Prediction, str]:
+    """Choose the fastest target with enough memory; describe its rank among the others.
+
+    Among equally fast targets the cheapest is chosen, then the one with the lowest upper interval bound.
+    """
+    able = [target for target in targets if target.memory.fits is not False] or targets
+    most = max(target.speedup_per_sample for target in able)
+    level = [target for target in able if target.speedup_per_sample >= (1 - EQUAL_SPEEDUP_TOLERANCE) * most]
+    best = min(level, key=lambda target: (_get_cost(target), target.high_us))
+    among = ""
+    if len(able) > 1:
+        among = f", the fastest of {len(able)}" if len(level) == 1 else f", as fast as any of {len(able)}"
+    lacking = len(targets) - len(able)
+    return best, f"{among} ({lacking} more lack{'s' * (lacking == 1)} the memory)" if lacking else among
+
+
+def _get_cost(target: Prediction) -> float:
+    """Return the dollars for the same samples; infinity where unknown."""
+    return inf if target.dollars_per_1000_traced_steps is None else target.dollars_per_1000_traced_steps
+
+
+def format_fit(memory: MemoryFit) -> str:
+    """Format for a table column whether a rank fits into memory."""
+    return {True: "yes", False: "no", None: "?"}[memory.fits]
+
+
+def is_per_sample(report: Report) -> bool:
+    """Return whether a target's step has another number of samples, so that times per sample are compared."""
+    return any(target.batch_ratio != 1 for target in report.targets)
+
+
+def has_prices(report: Report) -> bool:
+    """Return whether a price of the trace's GPU or of a target's GPU was given."""
+    costs = (report.source.dollars_per_1000_steps, *(target.dollars_per_1000_steps for target in report.targets))
+    return any(one is not None for one in costs)
+
+
+def describe_step_samples(target: Prediction) -> Iterator[str]:
+    """Yield a note if a target's step has another number of samples than the measured step."""
+    if target.batch_ratio != 1:
+        yield f"a step there works through {target.batch_ratio:g} times the samples of a measured one"
+
+
+def _format_speedup(speedup: float) -> str:
+    if abs(speedup - 1) < EQUAL_SPEEDUP_TOLERANCE:
+        return "no faster"
+    return f"{format_number(speedup)}× as fast" if speedup > 1 else f"{format_number(1 / speedup)}× as long"
+
+
+def _describe_interval(report: Report, target: Prediction) -> str:
+    """Describe the interval, and say if it doesn't determine which step is faster."""
+    here = report.source.step_time_us * target.batch_ratio
+    doubt = ""
+    if target.low_us < here < target.high_us and abs(target.speedup_per_sample - 1) >= EQUAL_SPEEDUP_TOLERANCE:
+        doubt = f", so that it may be no {'faster' if target.speedup_per_sample > 1 else 'slower'}"
+    return f"90 % interval {format_interval(target.low_us, target.high_us)}{doubt}."
+
+
+def _describe_bottleneck(report: Report, target: Prediction) -> str:
+    """Describe missing memory, and the target's bottleneck or else its GPU utilization."""
+    told = {finding.kind: finding.title for finding in report.findings if finding.on == target.label}
+    step = target.step
+    busy = 100 * step.kernel_time_us / step.step_time_us if step.step_time_us else 0.0
+    limits = told.get(BOTTLENECK_KIND, f"The GPU would be busy {format_percent(busy)} of that step.")
+    return f"{told[DOES_NOT_FIT_KIND]} {limits}" if DOES_NOT_FIT_KIND in told else limits
+
+
+def _describe_cheapest(report: Report) -> Iterator[str]:
+    """Yield the cheapest place for the same samples, of at least two with a price and enough memory."""
+    source, batch = report.source, report.source.batch
+    of = f"a million {batch.unit}" if batch else f"1,000 {'traced ' * is_per_sample(report)}steps"
+    here = source.dollars_per_million if batch else source.dollars_per_1000_steps
+    costs = [] if here is None else [(here, f"{name_gpus(report, source.gpu, source.ranks)} as measured")]
+    for target in report.targets:
+        there = target.dollars_per_million if batch else target.dollars_per_1000_traced_steps
+        if there is not None and target.memory.fits is not False:
+            costs.append((there, name_target(report, target) + " (may not fit)" * (target.memory.fits is None)))
+    if len(costs) > 1:
+        least, place = min(costs)
+        those = f" of the {len(costs)} with a price" * any(target.price is None for target in report.targets)
+        yield f"Cheapest{those} is {place}: ${format_dollars(least)} for {of}."
+
+
+def name_target(report: Report, target: Prediction) -> str:
+    """Return the cluster's name, or the number and name of the GPUs."""
+    return target.label if target.cluster else name_gpus(report, target.gpu, target.ranks)
+
+
+def name_gpus(report: Report, slug: str | None, count: int) -> str:
+    """Return the number of GPUs and their full name."""
+    names = {gpu.slug: gpu.name for gpu in report.provenance.gpus}
+    if slug is None:
+        return "the measured GPU" if count == 1 else f"the {count} measured GPUs"
+    name = names.get(slug, slug)
+    return name if count == 1 else f"{count} × {name}"
+
+
+def format_step_count(source: SourceSummary) -> str:
+    """Format the number of steps that the medians are over."""
+    if not source.steps_marked:
+        return "no steps marked: all of it counts as one"
+    return format_quantity(source.steps, f"{source.batches} batch" if source.batches else "step")
+
+
+def name_place(place: str) -> str:
+    """Return the display name of a resource on the critical path."""
+    return "GPU" if place == "gpu" else place
+
+
+def describe_speeds(report: Report) -> Iterator[str]:
+    """Yield the step with a faster GPU, CPU and network, and the speed at which another one limits it."""
+    found = report.speeds
+    steps = {(gpu, host): step_us for gpu, host, step_us in found.points}
+    gpus = ", ".join(f"{speed:g}x {format_duration(steps[speed, 1.0])}" for speed in GPU_SPEEDS)
+    yield (
+        f"GPU {gpus}, never below {format_duration(found.gpu_floor_us)}; "
+        f"{_describe_limit(found.host_limits_from, 'the CPU')}"
+    )
+    hosts = ", ".join(f"{h:g}x {format_duration(us)}" for (g, h), us in steps.items() if g == 1.0 < h and not isinf(h))
+    yield (
+        f"CPU {hosts}, never below {format_duration(found.host_floor_us)}; "
+        f"{_describe_limit(found.gpu_limits_from, 'the GPU')}"
+    )
+    if found.network:
+        network = ", ".join(f"{s:g}x {format_duration(us)}" for s, us in found.network if s > 1 and not isinf(s))
+        yield f"network {network}, never below {format_duration(found.network[-1][1])}"
+
+
+def _describe_limit(speed: float | None, what: str) -> str:
+    if speed is None:
+        return f"{what} doesn't become the limit"
+    return f"{what} is the limit already" if speed == 1 else f"from {speed:.2g}x on {what} is the limit"
+
+
+def collect_notes(report: Report) -> list[str]:
+    """Return the notes on the predictions, without duplicates."""
+    return list(merge_target_notes(report, lambda target: target.notes))
+
+
+def merge_target_notes(report: Report, said: Callable[[Prediction], Iterable[str]]) -> Iterator[str]:
+    """Yield each text about the targets once, preceded by the targets that it applies to unless it applies to all."""
+    concerned: dict[str, list[str]] = {}
+    for target in report.targets:
+        for text in said(target):
+            concerned.setdefault(text, []).append(target.label)
+    for text, gpus in concerned.items():
+        yield text if len(gpus) == len(report.targets) else f"{', '.join(gpus)}: {text}"

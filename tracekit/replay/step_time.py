@@ -1,0 +1,402 @@
+"""Measure the steps of a timeline: their durations, and how long the GPU is busy in each."""
+
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+import polars as pl
+
+from tracekit.arrays import Bools, Floats, Ints
+from tracekit.errors import StepError
+from tracekit.replay.engine import Timeline
+
+MIN_TIME_NS, MAX_TIME_NS = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """Medians over steps, in microseconds; for several ranks the GPU times are means over ranks.
+
+    Attributes:
+        step_time_us: From the end of one step to the end of the next, CPU and GPU, on the last rank. A single step is
+            measured from its start, or from when the GPU had finished earlier work.
+        kernel_time_us: Part of the step time in which the GPU runs anything, of any step.
+        exposed_comm_us: Part of the kernel time in which only collectives run.
+        waiting_us: Part of the exposed time in which these collectives only wait for other ranks.
+        steps: Number of steps that the medians are over.
+        span_us: Duration of all chosen steps together, up to the end of the last one. It begins at the start of the
+            trace's first step, or at the end of the step before the chosen ones. Unlike the median step, the span never
+            grows when something becomes faster.
+    """
+
+    step_time_us: float
+    kernel_time_us: float
+    exposed_comm_us: float
+    waiting_us: float
+    steps: int
+    span_us: float
+
+    @property
+    def idle_us(self) -> float:
+        """Part of the step time in which the GPU runs nothing."""
+        return max(self.step_time_us - self.kernel_time_us, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """What each step of a job took as measured and as replayed: puts the steps of other replays on the measured scale.
+
+    Attributes:
+        measured_ns: By step, in the order of the trace.
+        replayed_ns: The same of the replay with the measured kernel times.
+    """
+
+    measured_ns: Floats
+    replayed_ns: Floats
+
+    def put(self, time_ns: Ints | Floats) -> Floats:
+        """Put each step of a replay on the scale of the measured one: its measured time by the ratio of the replays.
+
+        Where the first replay gives a step no time at all, it is longer or shorter by the difference.
+        """
+        given = self.replayed_ns > 0
+        ratio = np.divide(time_ns, self.replayed_ns, out=np.ones_like(self.replayed_ns), where=given)
+        return self.measured_ns * ratio + np.where(given, 0.0, time_ns - self.replayed_ns)
+
+
+def tabulate_step_times(timeline: Timeline, kernels: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Tabulate the steps of a timeline: one row per step, or per rank and step.
+
+    Returns:
+        ``rank`` (if ``steps`` has it), ``step``, ``first``, ``begin_ns``, ``end_ns``, ``time_ns``, ``busy_ns``,
+        ``exposed_ns``, ``waiting_ns``, in the order of ``steps``. Times are null for a step without GPU work and
+        without marks on the CPU.
+    """
+    meter = StepTimer(kernels, steps, steps)
+    each = meter.compute_step_times(timeline)
+    timed = each.has_times & (meter.first | np.roll(each.has_times, 1))
+    known = [pl.when(pl.Series(each.has_times)).then(name).alias(name) for name in ("begin_ns", "end_ns")]
+    columns = {
+        "first": meter.first,
+        "begin_ns": each.begin_ns,
+        "end_ns": each.end_ns,
+        "time_ns": each.end_ns - each.previous_end_ns,
+    }
+    gpu = {"busy_ns": each.busy_ns, "exposed_ns": each.exposed_ns, "waiting_ns": each.waiting_ns}
+    table = pl.DataFrame({**columns, **gpu}).with_columns(*known, time_ns=pl.when(pl.Series(timed)).then("time_ns"))
+    return steps.select(_get_step_keys(steps)).hstack(table)
+
+
+def merge_ranks(table: pl.DataFrame) -> pl.DataFrame:
+    """Merge the ranks of a table: one row per step, from the last rank's previous end to the last rank's end.
+
+    Args:
+        table: Of :func:`tabulate_step_times`; a table of one rank is returned unchanged.
+    """
+    if "rank" not in table.columns:
+        return table
+    return (
+        table.group_by("step", maintain_order=True)
+        .agg(
+            pl.col("first").all(),
+            pl.col("begin_ns").min(),
+            pl.col("end_ns").max(),
+            pl.col("busy_ns", "exposed_ns", "waiting_ns").mean(),
+        )
+        .sort("end_ns")
+        .with_columns(time_ns=pl.col("end_ns") - pl.when("first").then("begin_ns").otherwise(pl.col("end_ns").shift(1)))
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """Start, end and GPU times of every row of the steps; valid only where ``has_times``.
+
+    A step lasts from the end of the rank's previous step to its own end. A rank's first step begins at its mark, or
+    when the GPU has finished earlier work. A first step is never shorter than its mark.
+    """
+
+    begin_ns: Ints
+    previous_end_ns: Ints
+    end_ns: Ints
+    busy_ns: Ints
+    exposed_ns: Ints
+    waiting_ns: Ints
+    has_times: Bools
+
+
+class StepTimer:
+    """Measures the steps of one run's timelines; what does not depend on the timeline is computed once.
+
+    Args:
+        kernels: The kernel table.
+        steps: All steps of the trace.
+        chosen: Those to measure.
+
+    Attributes:
+        numbers: The steps of the job, as they first come.
+        first: Whether each row of ``steps`` is the first of its rank.
+    """
+
+    def __init__(self, kernels: pl.DataFrame, steps: pl.DataFrame, chosen: pl.DataFrame) -> None:
+        self._rows = steps.height
+        self._row = row = _index_step_rows(kernels, steps)
+        self._by_step = np.argsort(row, kind="stable")[: int((row < steps.height).sum())]
+        self._launching, self._from = np.unique(row[self._by_step], return_index=True)
+        collective = (kernels["family"] == "collective").to_numpy()
+        self._collective = collective if collective.any() else None
+        place = pl.int_range(pl.len())
+        first = steps.select(place.over("rank") == 0 if "rank" in steps.columns else place == 0)
+        self.first: Bools = first.to_series().to_numpy()
+        self._windows = np.append(np.flatnonzero(self.first), self._rows)
+        self._rank = _index_ranks(kernels, steps)
+        self._from_before = _find_leftover_activities(kernels, self._rank, row, steps, np.flatnonzero(self.first))
+        numbers = steps["step"].unique(maintain_order=True)
+        self.numbers: list[int] = numbers.to_list()
+        self._step = steps["step"].replace_strict(numbers, range(len(numbers)), return_dtype=pl.Int64).to_numpy()
+        self._chosen: Bools = numbers.is_in(chosen["step"].implode()).to_numpy()
+
+    def compute_median(self, timeline: Timeline, scale: Scale | None = None, longer: Floats | float = 1.0) -> StepTime:
+        """The median chosen step of a timeline, of all ranks together.
+
+        The trace's first step starts with an empty launch queue, so it counts only if no other step is chosen.
+
+        Args:
+            timeline: The timeline.
+            scale: Puts each step on the scale of the measured one; None leaves it as it is in the timeline.
+            longer: Factor on the time of each step besides.
+
+        Raises:
+            StepError: No chosen step has times.
+        """
+        each = self.compute_step_times(timeline)
+        ranks = np.bincount(self._step)
+        time, known = self._of_job(each.begin_ns, each.end_ns, each.has_times)
+        if not (self._chosen & known).any():
+            raise StepError("nothing ran on the GPU in the steps to measure.", "Choose others by --steps.")
+        counted = self._select_counted_steps(known)
+        gpu_ns = (each.busy_ns, each.exposed_ns, each.waiting_ns)
+        means = ((np.bincount(self._step, ns) / ranks)[counted] for ns in gpu_ns)
+        busy, exposed, waiting = (float(np.median(ns)) / 1e3 for ns in means)
+        step = (time if scale is None else scale.put(time)) * longer
+        return StepTime(
+            step_time_us=float(np.median(step[counted & known])) / 1e3,
+            kernel_time_us=busy,
+            exposed_comm_us=exposed,
+            waiting_us=waiting,
+            steps=int(counted.sum()),
+            span_us=float(time[self._chosen & known].sum()) / 1e3,
+        )
+
+    def scale(self, recorded: Timeline, replayed: Timeline) -> Scale:
+        """The scale that the steps of a run are measured on.
+
+        Args:
+            recorded: The measured timeline.
+            replayed: The replay with the measured kernel times.
+        """
+        each = (self._of_job(*self._compute_step_spans(timeline)) for timeline in (recorded, replayed))
+        return Scale(*(np.where(known, time, 0).astype(np.float64) for time, known in each))
+
+    def _of_job(self, begin_ns: Ints, end_ns: Ints, known: Bools) -> tuple[Ints, Bools]:
+        """How long each step of the job takes, and whether that is known; arguments as of :class:`Each`."""
+        steps = self._chosen.size
+        begin, end = np.full(steps, MAX_TIME_NS), np.full(steps, MIN_TIME_NS)
+        np.minimum.at(begin, self._step[known], begin_ns[known])
+        np.maximum.at(end, self._step[known], end_ns[known])
+        in_time = np.argsort(begin, kind="stable")
+        before = np.empty_like(end)
+        before[in_time] = np.roll(end[in_time], 1)
+        return end - np.where(self._find_first_steps(), begin, before), begin != MAX_TIME_NS
+
+    def compute_median_sum_us(self, kernel_ns: Ints) -> float:
+        """Sum a per-kernel time over each chosen step of the mean rank, and return the median step in microseconds."""
+        summed = np.bincount(self._row, kernel_ns, minlength=self._rows + 1)[: self._rows]
+        each = np.bincount(self._step, summed) / np.bincount(self._step)
+        return float(np.median(each[self._select_counted_steps(np.ones_like(self._chosen))])) / 1e3
+
+    def _find_first_steps(self) -> Bools:
+        """Mark the steps that are the first step of every rank that has them."""
+        firsts: Bools = np.bincount(self._step, self.first) == np.bincount(self._step)
+        return firsts
+
+    def _select_counted_steps(self, known: Bools) -> Bools:
+        """Return the chosen steps, without the first step if another chosen step is ``known``."""
+        steady = self._chosen & ~self._find_first_steps()
+        return steady if (steady & known).any() else self._chosen
+
+    def compute_step_times(self, timeline: Timeline) -> StepTimes:
+        """Compute the times of every step of every rank."""
+        start, end = timeline.activity_start_ns, timeline.activity_end_ns
+        begin_ns, end_ns, known = self._compute_step_spans(timeline)
+        before_ns = np.where(self.first, begin_ns, np.roll(end_ns, 1))
+        opens = np.where(np.roll(known, 1), before_ns, begin_ns)
+
+        def covered(begin: Ints, wanted: Bools) -> Ints:
+            order = np.argsort(begin, kind="stable")
+            return _measure_coverage(order[wanted[order]], begin, end, self._rank, opens, end_ns, self._windows)
+
+        everything = np.ones(start.size, dtype=np.bool_)
+        busy_ns = covered(start, everything)
+        exposed_ns, waiting_ns = np.zeros((2, self._rows), dtype=np.int64)
+        if self._collective is not None:
+            exposed_ns = busy_ns - covered(start, ~self._collective)
+            waiting_ns = busy_ns - covered(_compute_work_start_ns(timeline, self._collective), everything)
+        return StepTimes(begin_ns, before_ns, end_ns, busy_ns, exposed_ns, waiting_ns, known)
+
+    def _compute_step_spans(self, timeline: Timeline) -> tuple[Ints, Ints, Bools]:
+        """Return start and end of every step, and whether the step has times."""
+        begin, end = np.full(self._rows, MAX_TIME_NS), np.full(self._rows, MIN_TIME_NS)
+        if self._by_step.size:
+            begin[self._launching] = np.minimum.reduceat(timeline.activity_start_ns[self._by_step], self._from)
+            end[self._launching] = np.maximum.reduceat(timeline.activity_end_ns[self._by_step], self._from)
+        if not timeline.mark_count:
+            known = begin <= end
+            return begin, self._order_step_ends(timeline, begin, end, known), known
+        marks = timeline.start_ns[timeline.host_node_count - timeline.mark_count : timeline.host_node_count]
+        mark, least, known = marks[: self._rows], marks[self._rows :], np.ones(self._rows, dtype=np.bool_)
+        ended = self._order_step_ends(timeline, least, np.maximum(least, end), known)
+        return np.maximum(mark, self._compute_free_times(timeline, ended - (least - mark))), ended, known
+
+    def _compute_free_times(self, timeline: Timeline, latest: Ints) -> Ints:
+        """Return when each row's rank had finished work from before its first step.
+
+        The time is at most ``latest`` of the first step's row.
+        """
+        through = _compute_last_ends(timeline.activity_end_ns, self._rank, self._from_before, self._windows.size - 1)
+        free: Ints = np.minimum(through, latest[self.first])[np.cumsum(self.first) - 1]
+        return free
+
+    def _order_step_ends(self, timeline: Timeline, least: Ints, end: Ints, known: Bools) -> Ints:
+        """Cut every step's end to the end of the next step.
+
+        Work that outlasts the next step, such as a copy of all parameters to the host, doesn't belong to the step
+        time::
+
+            step 1: |#####------------------|   copy to the host, launched by step 1
+            step 2:       |######|              step 1 ends with its last activity that ends before step 2 does
+
+        Args:
+            timeline: The timeline.
+            least: Earliest possible end of each step.
+            end: End of all work of each step.
+            known: Which steps have times.
+        """
+        follows = known[1:] & known[:-1] & ~self.first[1:]
+        if not (follows & (end[:-1] > end[1:])).any():
+            return end
+        ordered = end.copy()
+        for row in np.flatnonzero(follows)[::-1].tolist():
+            if ordered[row] > ordered[row + 1]:
+                ends = timeline.activity_end_ns[self._find_activities(row)]
+                latest = ends[ends <= ordered[row + 1]].max(initial=least[row])
+                ordered[row] = min(latest, ordered[row + 1])
+        return ordered
+
+    def _find_activities(self, row: int) -> Ints:
+        """Return the activities that a step launched."""
+        first, last = np.searchsorted(self._launching, (row, row + 1))
+        bounds = np.append(self._from, self._by_step.size)
+        return self._by_step[bounds[first] : bounds[last]]
+
+
+def _get_step_keys(steps: pl.DataFrame) -> list[str]:
+    return ["rank", "step"] if "rank" in steps.columns else ["step"]
+
+
+def compute_work_start_ns(timeline: Timeline, kernels: pl.DataFrame) -> Ints:
+    """Compute when each activity begins to work: a collective once all ranks have arrived, others at their start."""
+    return _compute_work_start_ns(timeline, (kernels["family"] == "collective").to_numpy())
+
+
+def _compute_work_start_ns(timeline: Timeline, collective: Bools) -> Ints:
+    start, end = timeline.activity_start_ns, timeline.activity_end_ns
+    works_from: Ints = np.where(collective, np.maximum(start, end - timeline.work_ns), start)
+    return works_from
+
+
+def _index_ranks(kernels: pl.DataFrame, steps: pl.DataFrame) -> Ints:
+    """Return the index of each kernel's rank among the ranks of ``steps``."""
+    if "rank" not in steps.columns:
+        return np.zeros(kernels.height, dtype=np.int64)
+    ranks = steps["rank"].unique(maintain_order=True)
+    return kernels["rank"].replace_strict(ranks, range(len(ranks)), return_dtype=pl.Int64).to_numpy()
+
+
+def _find_leftover_activities(kernels: pl.DataFrame, rank: Ints, row: Ints, steps: pl.DataFrame, firsts: Ints) -> Ints:
+    """Find the activities that belong to no step and began before their rank's first step.
+
+    With several ranks they count only if the rank's first step waited for them in the measurement. Otherwise the first
+    step counts from its mark in every replay: a longer step of one rank would otherwise delay the job's start.
+
+    Args:
+        kernels: The kernel table.
+        rank: Rank index of each kernel.
+        row: Row of ``steps`` of each kernel; ``steps.height`` for kernels outside all steps.
+        steps: All steps of the trace.
+        firsts: Row of each rank's first step.
+    """
+    start = kernels["ts_ns"].to_numpy()
+    in_steps = row < steps.height
+    began = np.full(firsts.size, MAX_TIME_NS)
+    np.minimum.at(began, rank[in_steps], start[in_steps])
+    found = np.flatnonzero(~in_steps & (start < began[rank]))
+    if firsts.size == 1:
+        return found
+    end = start + kernels["dur_ns"].to_numpy()
+    through = _compute_last_ends(end, rank, found, firsts.size)
+    ended = _compute_last_ends(end, rank, np.flatnonzero(row == firsts[rank]), firsts.size)
+    mark, least = (steps[edge].to_numpy()[firsts] for edge in ("start_ns", "end_ns"))
+    waited = np.maximum(ended, least) - np.maximum(through, mark) >= least - mark
+    kept: Ints = found[waited[rank[found]]]
+    return kept
+
+
+def _compute_last_ends(end: Ints, rank: Ints, chosen: Ints, ranks: int) -> Ints:
+    """Return the latest end of the chosen activities of each rank; ``MIN_TIME_NS`` if it has none."""
+    last = np.full(ranks, MIN_TIME_NS)
+    np.maximum.at(last, rank[chosen], end[chosen])
+    return last
+
+
+def _index_step_rows(kernels: pl.DataFrame, steps: pl.DataFrame) -> Ints:
+    """Return the row of ``steps`` of each kernel; ``steps.height`` for kernels outside all steps."""
+    keys = _get_step_keys(steps)
+    rows = steps.select(*keys, row=pl.int_range(pl.len(), dtype=pl.Int64))
+    joined = kernels.select(keys).join(rows, on=keys, how="left", maintain_order="left")
+    return joined["row"].fill_null(steps.height).to_numpy()
+
+
+@numba.njit(cache=True)
+def _measure_coverage(
+    order: Ints, start: Ints, end: Ints, rank: Ints, opens: Ints, closes: Ints, first: Ints
+) -> Ints:  # pragma: no cover - compiled
+    """Measure how much of each window the union of its rank's intervals covers.
+
+    Example: intervals [0, 4] and [3, 6] of one rank cover 5 of the window [1, 8].
+
+    Args:
+        order: Indices of the intervals that count, sorted by start.
+        start: Start of each interval.
+        end: End of each interval.
+        rank: Rank of each interval.
+        opens: Starts of the windows, sorted by rank and then by time.
+        closes: Ends of the windows.
+        first: Index of each rank's first window, plus one final entry.
+    """
+    length = np.zeros(opens.size, dtype=np.int64)
+    window = first[:-1].copy()
+    reached = np.full(first.size - 1, np.iinfo(np.int64).min, dtype=np.int64)
+    for row in order:
+        mine = rank[row]
+        begin, until = max(start[row], reached[mine]), end[row]
+        if until <= begin:
+            continue
+        reached[mine] = until
+        while window[mine] < first[mine + 1] and closes[window[mine]] <= begin:
+            window[mine] += 1
+        for at in range(window[mine], first[mine + 1]):
+            if opens[at] >= until:
+                break
+            length[at] += max(min(until, closes[at]) - max(begin, opens[at]), 0)
+    return length

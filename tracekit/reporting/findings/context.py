@@ -1,0 +1,165 @@
+"""Input of the findings, and helpers that compute what a change would save."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import polars as pl
+
+import predictors
+from tracekit.analysis.idle import END_OF_STEP, IdleBreakdown
+from tracekit.analysis.idle_causes import IdleCause
+from tracekit.arrays import Floats
+from tracekit.errors import WhatIfError
+from tracekit.format import format_count, format_shape
+from tracekit.prediction import Prediction
+from tracekit.reporting.findings.finding import Evidence
+from tracekit.run import MeasuredRun
+from tracekit.trace import RankTrace
+from tracekit.whatif import EditedRun, compute_saving_us
+from tracekit.workload.steps import assign_steps
+
+MIN_SAVING_FRACTION = 0.01
+"""Fraction of the step that a finding must save to be reported."""
+MAX_EVIDENCE_ROWS = 5
+"""Maximum rows of evidence."""
+
+
+@dataclass(frozen=True)
+class FindingContext:
+    """Input of the findings.
+
+    Attributes:
+        run: The measured run.
+        kernels: The chosen steps' kernels, as built by ``tracekit.reporting.kernel_rows``.
+        idle: Causes of the GPU's idle time.
+        targets: The predictions.
+    """
+
+    run: MeasuredRun
+    kernels: pl.DataFrame
+    idle: IdleBreakdown
+    targets: tuple[Prediction, ...] = ()
+
+    @property
+    def step_count(self) -> int:
+        """Number of chosen steps."""
+        return self.run.chosen_steps.height
+
+    @property
+    def step_time_us(self) -> float:
+        """Measured step time in microseconds."""
+        return self.run.measured_step.step_time_us
+
+    def compute_saving_us(self, rows: pl.DataFrame, time_us: pl.Series | Floats | float) -> float:
+        """Compute how much shorter the step is if some kernels take other times.
+
+        The saving is that of the replay, on the scale of the measured step.
+
+        Args:
+            rows: These kernels, with their row number ``kernel``.
+            time_us: Their new times.
+        """
+        times = self.run.kernel_us.copy()
+        times[rows["kernel"].to_numpy()] = time_us
+        return self.step_time_us - self.run.replay_step(times).step_time_us
+
+    def compute_edit_saving_us(self, edit: Callable[[MeasuredRun], EditedRun]) -> float:
+        """Compute how much shorter the step is with a what-if edit; 0 if the edit finds nothing to change."""
+        try:
+            edited = edit(self.run)
+        except WhatIfError:
+            return 0.0
+        return compute_saving_us(self.run, edited.run)
+
+    def compute_merge_saving_us(self, rows: pl.DataFrame, *alike: str) -> float:
+        """Compute how much shorter the step is if each group of kernels becomes one as long as its longest kernel.
+
+        Args:
+            rows: These kernels, with their row number ``kernel``.
+            alike: Columns that define a group.
+        """
+        longest = pl.col("time_us") == pl.col("time_us").max().over(alike)
+        kept = longest & (longest.cum_sum().over(alike) == 1)
+        return self.compute_saving_us(rows, rows.select(pl.when(kept).then("time_us").otherwise(0.0)).to_series())
+
+    def is_worth_reporting(self, saving_us: float) -> bool:
+        """Return whether a saving is large enough to be reported."""
+        return saving_us >= MIN_SAVING_FRACTION * self.step_time_us
+
+    def predict_on_source_us(self, rows: pl.DataFrame) -> pl.Series:
+        """Predict kernels on the measured GPU by the model alone.
+
+        Returns:
+            Times in microseconds, at most the measured ones; the measured times if the GPU is unknown.
+        """
+        if self.run.gpu is None:
+            return rows["time_us"]
+        alone = predictors.predict(rows, self.run.gpu)["time_us"]
+        return pl.DataFrame({"alone": alone, "took": rows["time_us"]}).min_horizontal()
+
+    def sum_per_step_us(self, rows: pl.DataFrame) -> float:
+        """Sum the time of some kernels in a mean step."""
+        return float(rows["time_us"].sum()) / self.step_count
+
+    def list_evidence(self, rows: pl.DataFrame, detail: pl.Expr | None = None) -> tuple[Evidence, ...]:
+        """List the ops and shapes with most time among some kernels.
+
+        Args:
+            rows: The kernels.
+            detail: What to state for each in addition to its launches.
+        """
+        told = (pl.lit("") if detail is None else detail).first().alias("detail")
+        grouped = rows.group_by(pl.coalesce("op", "name").alias("op"), "input_dims", "dtype")
+        table = grouped.agg(pl.col("time_us").sum(), told, count=pl.len())
+        ordered = table.sort("time_us", "op", "input_dims", "dtype", descending=[True, False, False, False]).head(
+            MAX_EVIDENCE_ROWS
+        )
+        return tuple(
+            Evidence(
+                what=" ".join(part for part in (row["op"], row["dtype"], format_shape(row["input_dims"])) if part),
+                time_us=row["time_us"] / self.step_count,
+                detail=_join_details(f"{format_count(row['count'] / self.step_count)} launches", row["detail"]),
+            )
+            for row in ordered.iter_rows(named=True)
+        )
+
+    def select_in_steps(self, select_rows: Callable[[RankTrace], pl.DataFrame]) -> pl.DataFrame:
+        """Select what began on the CPU within the chosen steps, of all ranks.
+
+        ``select_rows`` returns the candidate rows of a rank, with ``ts_ns``.
+        """
+        tables = [select_rows(rank) for rank in self.run.ranks]
+        chosen = self.run.chosen_steps
+        steps = [chosen.filter(rank=rank.rank or 0) if "rank" in chosen.columns else chosen for rank in self.run.ranks]
+        inside = (assign_steps(table["ts_ns"], own).is_not_null() for table, own in zip(tables, steps, strict=True))
+        return pl.concat(table.filter(mine) for table, mine in zip(tables, inside, strict=True))
+
+    def list_longest_spans(self, spans: pl.DataFrame, times: str) -> tuple[Evidence, ...]:
+        """List the names with most time among spans on the CPU, in a mean step.
+
+        Args:
+            spans: ``name`` and ``dur_ns``, of the chosen steps.
+            times: The noun that the detail counts, in the plural.
+        """
+        named = spans.group_by("name").agg(pl.col("dur_ns").sum() / 1e3, count=pl.len())
+        ordered = named.sort("dur_ns", "name", descending=[True, False]).head(MAX_EVIDENCE_ROWS)
+        return tuple(
+            Evidence(name, time_us / self.step_count, f"{format_count(count / self.step_count)} {times}")
+            for name, time_us, count in ordered.iter_rows()
+        )
+
+    def list_late_launches(self, detail: str, *causes: IdleCause) -> tuple[Evidence, ...]:
+        """List the ops before which the GPU idled most for some causes.
+
+        Args:
+            detail: What to state for each.
+            causes: The causes.
+        """
+        ops = self.idle.sum_by_op(self.run.kernels, *causes).head(MAX_EVIDENCE_ROWS)
+        return tuple(
+            Evidence(op if op == END_OF_STEP else f"before {op}", time_us, detail) for op, time_us, _ in ops.iter_rows()
+        )
+
+
+def _join_details(*parts: str) -> str:
+    return ", ".join(part for part in parts if part)

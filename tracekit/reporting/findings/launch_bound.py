@@ -1,0 +1,42 @@
+"""Finding: the host limits the step, which would hardly be shorter with infinitely fast kernels."""
+
+from collections.abc import Iterator
+
+from tracekit.analysis.idle_causes import IdleCause
+from tracekit.format import format_duration, format_percent
+from tracekit.reporting.findings.context import FindingContext
+from tracekit.reporting.findings.finding import Finding
+from tracekit.whatif import KernelSelection, cuda_graph
+
+MIN_HOST_FRACTION = 0.5
+MIN_UNSCALED_FRACTION = 0.05
+"""Fraction of the step that neither GPU nor host account for, from which on the finding mentions it."""
+
+
+def find_launch_bound(context: FindingContext) -> Iterator[Finding]:
+    """Find a launch-bound step: the host takes half of it with zero-time kernels, and CUDA graphs save at least 1 %.
+
+    Time that is left with both kernels and host at zero isn't the host's: these waits and gaps stay as measured.
+    """
+    run = context.run
+    part, kept = (run.replay_step(run.kernel_us * 0, host).step_time_us / context.step_time_us for host in (1.0, 0.0))
+    if part - kept < MIN_HOST_FRACTION:
+        return
+    saves_us = context.compute_edit_saving_us(lambda run: cuda_graph(run, KernelSelection({})))
+    if not context.is_worth_reporting(saves_us):
+        return
+    floor = f"{format_duration(part * context.step_time_us)}, {format_percent(100 * part)} of the step"
+    rest = (
+        f"; {format_duration(kept * context.step_time_us)} of it would stay with any CPU"
+        if kept >= MIN_UNSCALED_FRACTION
+        else ""
+    )
+    yield Finding(
+        kind="launch-bound",
+        title=f"The CPU sets a floor of {floor}, whatever the GPU{rest}.",
+        advice="CUDA graphs (what this saving stands for), torch.compile, larger batches, fewer synchronisations.",
+        saves_us=saves_us,
+        evidence=context.list_late_launches(
+            "the GPU waits for its launch", IdleCause.LAUNCH_BOUND, IdleCause.LAUNCH_LATENCY
+        ),
+    )

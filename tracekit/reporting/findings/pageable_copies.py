@@ -1,0 +1,30 @@
+"""Finding: copies of pageable memory, which the driver first copies to a pinned buffer."""
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from tracekit.format import format_duration
+from tracekit.reporting.findings.context import FindingContext
+from tracekit.reporting.findings.finding import Finding
+
+PAGEABLE_NAME = "Pageable"
+
+
+def find_pageable_copies(context: FindingContext) -> Iterator[Finding]:
+    """Find pageable copies if the rate of pinned ones saves at least 1 % of the step."""
+    copies = context.kernels.filter(
+        (pl.col("family") == "memcpy") & pl.col("name").str.contains(PAGEABLE_NAME, literal=True)
+    )
+    if copies.is_empty():
+        return
+    saves_us = context.compute_saving_us(copies, context.predict_on_source_us(copies))
+    if not context.is_worth_reporting(saves_us):
+        return
+    yield Finding(
+        kind="pageable-copies",
+        title=f"Copies of pageable memory take {format_duration(context.sum_per_step_us(copies))} of a step.",
+        advice="Pin the host memory (DataLoader(pin_memory=True), Tensor.pin_memory) and copy with non_blocking=True.",
+        saves_us=saves_us,
+        evidence=context.list_evidence(copies, pl.col("name")),
+    )

@@ -1,0 +1,102 @@
+"""The critical path: the work whose shortening would shorten the step."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import polars as pl
+
+from tracekit.analysis.critical_path import CriticalPath, compute_critical_path
+from tracekit.analysis.slack import compute_slack_ns, summarize_by_op
+from tracekit.replay.engine import build_measured_timeline
+from tracekit.run import MeasuredRun
+
+MARK_NAME = "mark"
+MAX_OPS = 20
+MAX_NEAR_FRACTION = 0.02
+"""Slack, as a fraction of the steps, up to which an op counts as near the critical path."""
+MAX_NEAR_OPS = 5
+"""Maximum number of listed ops near the critical path."""
+
+
+@dataclass(frozen=True, slots=True)
+class CriticalOp:
+    """One op's time on the critical path.
+
+    Attributes:
+        on: Where the time is spent: ``gpu``, ``host``, ``latency`` or ``unexplained``.
+        op: The op that ran, was launched or was waited for.
+        time_us: Time on the path in a mean step.
+        share: Percent of the path.
+    """
+
+    on: str
+    op: str
+    time_us: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class NearCriticalOp:
+    """An op near the critical path, which nothing waits for yet.
+
+    Attributes:
+        op: The op.
+        time_us: Time of its kernels in a mean step.
+        slack_us: Time by which one of its kernels may become longer before the step does.
+    """
+
+    op: str
+    time_us: float
+    slack_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class CriticalPathSection:
+    """The critical path of the measured steps.
+
+    Attributes:
+        places: Percent of the path on ``gpu``, ``host``, ``latency`` and ``unexplained``.
+        ops: The ops with most time on the path, longest first.
+        omitted: Number of further ops.
+        edges: Percent of the path by kind of edge, longest first.
+        families: Percent of the path by family of the kernel that ran, was launched or was waited for.
+        modules: Percent of the path by module that launched the kernel; empty if stacks weren't read.
+        near: Ops that would be on the path if they took slightly longer, least slack first.
+    """
+
+    places: tuple[tuple[str, float], ...]
+    ops: tuple[CriticalOp, ...]
+    omitted: int
+    edges: tuple[tuple[str, float], ...]
+    families: tuple[tuple[str, float], ...]
+    modules: tuple[tuple[str, float], ...]
+    near: tuple[NearCriticalOp, ...]
+
+
+def build_critical_path(run: MeasuredRun) -> CriticalPathSection:
+    """Build the critical path of the measured run."""
+    path = compute_critical_path(run, build_measured_timeline(run.graph))
+    places = tuple((on, 100 * part) for on, part in path.sum_by("on").select("on", "share").iter_rows())
+    ops = path.sum_by("on", "op").select("on", "op", "time_us", "share")
+    steps = run.chosen_steps["step"].n_unique()
+    rows = tuple(
+        CriticalOp(on, "end of the step" if op == MARK_NAME else op or "–", time_us / steps, 100 * part)
+        for on, op, time_us, part in ops.head(MAX_OPS).iter_rows()
+    )
+    edges, families, modules = (_sum_shares(path, column) for column in ("edge", "family", "module"))
+    return CriticalPathSection(
+        places, rows, max(ops.height - MAX_OPS, 0), edges, families, modules, tuple(_find_near_critical_ops(run))
+    )
+
+
+def _sum_shares(path: CriticalPath, column: str) -> tuple[tuple[str, float], ...]:
+    rows = path.sum_by(column).drop_nulls(column).select(column, "share")
+    return tuple((name, 100 * part) for name, part in rows.iter_rows())
+
+
+def _find_near_critical_ops(run: MeasuredRun) -> Iterator[NearCriticalOp]:
+    """Find the ops without a kernel on the path whose slack is small."""
+    rows = summarize_by_op(run, compute_slack_ns(run)).filter(pl.col("slack_us") > 0)
+    near = rows.filter(pl.col("slack_us") < MAX_NEAR_FRACTION * run.self_replay.span_us, pl.col("time_us") > 0)
+    for op, time_us, slack_us in near.head(MAX_NEAR_OPS).iter_rows():
+        yield NearCriticalOp(op, time_us, slack_us)

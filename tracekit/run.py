@@ -1,0 +1,246 @@
+"""The measured run: a trace's kernel table, steps and graph, the measured step, and the graph's own replay error."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+
+from predictors import Gpu, PredictorError, Resolution, identify_gpu, resolve_gpu
+from tracekit.arrays import Floats, Ints
+from tracekit.errors import TraceError, TracekitError, WhatIfError
+from tracekit.graph import Graph
+from tracekit.graph.ranks import Collectives
+from tracekit.replay.engine import Timeline, build_measured_timeline, replay
+from tracekit.replay.step_time import Scale, StepTime, StepTimer, tabulate_step_times
+from tracekit.run_ranks import join_rank_traces
+from tracekit.trace import RankTrace, Trace
+from tracekit.workload import precision
+
+ProgressCallback = Callable[[str], None]
+
+MAX_TOTAL_NS = 1e18
+
+MAX_TRUSTED_ERROR_PCT = 5.0
+"""Replay error up to which prediction intervals hold; above it, the trace has waits that the graph doesn't explain."""
+
+
+@dataclass(frozen=True, slots=True)
+class SelfReplay:
+    """Replay of the measured kernels with all waits derived from the graph; the difference left is the graph's error.
+
+    Attributes:
+        step_time_us: The median step as replayed.
+        span_us: All chosen steps as replayed.
+        scale: What each step took as measured and as replayed.
+        error_pct: Against the measured one.
+        derived_wait_us: Waiting of CPU threads, of collectives for ranks that were read, and of kernels for the one
+            before, that was taken out of the measured run and derived again, per step and rank.
+        kept_wait_us: Waiting of collectives that is kept as measured, in the median step of a rank.
+    """
+
+    step_time_us: float
+    span_us: float
+    scale: Scale
+    error_pct: float
+    derived_wait_us: float
+    kept_wait_us: float
+
+
+@dataclass(frozen=True)
+class MeasuredRun:
+    """The measured run of one rank, or of several ranks together.
+
+    Attributes:
+        trace: The trace of the rank, or of the first of several ranks.
+        ranks: The traces of all measured ranks.
+        job_warnings: Warnings about the set of ranks that was given.
+        ranks_read: Number of ranks whose traces were read.
+        source: The GPU the run was recorded on and how it was identified; ``None`` if it isn't known.
+        source_doubt: Why the GPU isn't known although the trace describes one, or that the trace describes another
+            GPU than the user named.
+        kernels: The kernel table (``schema.KERNELS``); for several ranks with a column ``rank``. A collective's
+            ``dur_ns`` is its transfer time. ``wait_ns`` is the time that a collective waited for other ranks before
+            its transfer, and that any other kernel waited, after its start, for the previous kernel on its stream.
+        steps: All steps of the trace; for several ranks with a column ``rank``.
+        chosen_steps: The steps that are measured.
+        graph: The dependency graph.
+        collectives: The collectives at which the ranks meet; ``None`` for one rank.
+        measured_step: The median step as recorded.
+        self_replay: The median step as replayed with the measured kernel times.
+        kernel_factor: Factor on each kernel's time in every replay, set by what-if edits; ``None`` before the first
+            edit.
+        edits: The applied what-if edits, as the user wrote them.
+        assumptions: Deviations from the recording, one sentence each.
+    """
+
+    trace: RankTrace
+    ranks: tuple[RankTrace, ...]
+    job_warnings: tuple[str, ...]
+    ranks_read: int
+    source: Resolution | None
+    source_doubt: str | None
+    kernels: pl.DataFrame
+    steps: pl.DataFrame
+    chosen_steps: pl.DataFrame
+    graph: Graph
+    collectives: Collectives | None
+    measured_step: StepTime
+    self_replay: SelfReplay
+    kernel_factor: Floats | None = None
+    edits: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ()
+
+    @property
+    def gpu(self) -> Gpu | None:
+        """The GPU the run was recorded on."""
+        return self.source.gpu if self.source else None
+
+    @property
+    def is_in_chosen_steps(self) -> pl.Series:
+        """Boolean mask of the kernels that belong to a chosen step."""
+        return self.kernels["step"].is_in(self.chosen_steps["step"].implode()).fill_null(False)
+
+    @property
+    def kernel_us(self) -> Floats:
+        """Measured time of each kernel in microseconds."""
+        return (self.kernels["dur_ns"] / 1e3).to_numpy()
+
+    @cached_property
+    def step_timer(self) -> StepTimer:
+        """The timer that measures steps in this run's timelines."""
+        return StepTimer(self.kernels, self.steps, self.chosen_steps)
+
+    def replay_timeline(self, kernel_us: Floats, host_time: float = 1.0) -> Timeline:
+        """Replay with other kernel times and another host speed; arguments as for :meth:`replay_step`."""
+        return replay(self.graph, self.to_durations_ns(kernel_us), host_time)
+
+    def tabulate_chosen_steps(self, timeline: Timeline) -> pl.DataFrame:
+        """Tabulate the chosen steps of a timeline: one row per step, or per rank and step.
+
+        Args:
+            timeline: A timeline of this run.
+
+        Returns:
+            The columns of :func:`tracekit.replay.step_time.tabulate_step_times`, always with ``rank``, and
+            ``steady``: false for the trace's first step unless no other step was chosen.
+        """
+        table = tabulate_step_times(timeline, self.kernels, self.steps)
+        table = table.join(self.chosen_steps.select("step").unique(), on="step", how="semi", maintain_order="left")
+        rank = pl.col("rank") if "rank" in table.columns else pl.lit(0).alias("rank")
+        return table.with_columns(rank, steady=~pl.col("first") | pl.col("first").all())
+
+    def to_durations_ns(self, kernel_us: Floats) -> Ints:
+        """Convert kernel times to a replay's durations, what-if edits included; argument as for :meth:`replay_step`."""
+        factor = 1.0 if self.kernel_factor is None else self.kernel_factor
+        return round_to_ns(kernel_us * factor * 1e3, "kernels")
+
+    def median(self, timeline: Timeline, longer: Floats | float = 1.0) -> StepTime:
+        """The median step of a replay, each step on the scale of its own measured time.
+
+        Args:
+            timeline: A replay of this run, or of one that edits made of it.
+            longer: As in :meth:`Meter.median`.
+        """
+        return self.step_timer.compute_median(timeline, self.self_replay.scale, longer)
+
+    def replay_step(self, kernel_us: Floats, host_time: float = 1.0) -> StepTime:
+        """The median step with other kernel times, and a slower or faster host, as :meth:`median` gives it.
+
+        Args:
+            kernel_us: Time of each kernel in the order of the kernel table; collectives without waiting for other
+                ranks.
+            host_time: Factor on the duration of the host's own work; 1.0 for the measured speed.
+        """
+        return self.median(self.replay_timeline(kernel_us, host_time))
+
+
+def round_to_ns(times_ns: Floats, subject: str) -> Ints:
+    """Round times to whole nanoseconds for a replay; ``subject`` names what takes them in the error message.
+
+    Raises:
+        WhatIfError: The sum is longer than 30 years; a larger one would overflow 64 bits.
+    """
+    if not times_ns.sum() < MAX_TOTAL_NS:
+        raise WhatIfError(f"the {subject} would take more than 30 years.", "Change them less.")
+    whole: Ints = np.rint(times_ns).astype(np.int64)
+    return whole
+
+
+def prepare_run(
+    trace: Trace,
+    *,
+    source_gpu: str | None = None,
+    steps: str | None = None,
+    rank: int | None = None,
+    progress: ProgressCallback = lambda stage: None,
+) -> MeasuredRun:
+    """Classify a trace's kernels, build the dependency graph, and replay it.
+
+    Args:
+        trace: The trace.
+        source_gpu: The GPU it was recorded on, if the trace doesn't name it or names it wrongly.
+        steps: The steps to measure, ``"7"`` or ``"7:9"``; all by default.
+        rank: The rank to measure; by default all ranks that were read, together.
+        progress: Called with the name of each stage as it begins.
+
+    Raises:
+        StepError: The trace doesn't have these steps.
+        TraceError: The trace doesn't have this rank, or all its steps have zero duration.
+        PredictorError: ``source_gpu`` is unknown or ambiguous.
+        TracekitError: ``trace`` is a file name instead of a trace.
+    """
+    if not isinstance(trace, Trace):
+        raise TracekitError(f"{trace!r} is no trace.", "Load it: tk.load(path).")
+    ranks = trace.ranks if rank is None else (trace.rank(rank),)
+    source, doubt = _resolve_named_gpu(source_gpu, ranks[0]) if source_gpu else _identify_gpu(ranks[0])
+    job = join_rank_traces(ranks, steps, progress)
+    progress("replay")
+    meter = StepTimer(job.kernels, job.steps, job.chosen_steps)
+    lines = build_measured_timeline(job.graph), replay(job.graph)
+    as_measured, replayed = (meter.compute_median(line) for line in lines)
+    if as_measured.step_time_us <= 0:
+        raise TraceError(f"{ranks[0].source} has no step that takes any time.", "Its events' times are all the same.")
+    return MeasuredRun(
+        trace=ranks[0],
+        ranks=ranks,
+        job_warnings=trace.warnings,
+        ranks_read=len(trace.ranks),
+        source=source,
+        source_doubt=doubt,
+        kernels=precision.detect_tf32(job.kernels, source.gpu) if source else job.kernels,
+        steps=job.steps,
+        chosen_steps=job.chosen_steps,
+        graph=job.graph,
+        collectives=job.collectives,
+        measured_step=as_measured,
+        self_replay=SelfReplay(
+            step_time_us=replayed.step_time_us,
+            span_us=replayed.span_us,
+            scale=meter.scale(*lines),
+            error_pct=100 * (replayed.step_time_us / as_measured.step_time_us - 1),
+            derived_wait_us=job.graph.derived_wait_ns / 1e3 / job.steps.height,
+            kept_wait_us=meter.compute_median_sum_us(job.graph.kept_ns),
+        ),
+    )
+
+
+def _resolve_named_gpu(name: str, trace: RankTrace) -> tuple[Resolution, str | None]:
+    """Resolve the GPU that the user named; add a warning if the trace describes another one."""
+    named, (described, _) = resolve_gpu(name), _identify_gpu(trace)
+    if described is None or described.gpu == named.gpu:
+        return named, None
+    told = f"the trace describes its GPU as {described.gpu.slug}: its times count as {named.gpu.slug}'s, as asked"
+    return named, told
+
+
+def _identify_gpu(trace: RankTrace) -> tuple[Resolution | None, str | None]:
+    """Identify the GPU that the trace describes; if that fails, return the reason."""
+    device = trace.device
+    if device is None:
+        return None, None
+    try:
+        return identify_gpu(device.name, device.sms, device.memory_bytes, device.compute_capability), None
+    except PredictorError as error:
+        return None, str(error)

@@ -1,0 +1,106 @@
+"""Compare two of an owner's reports, as ``tracekit compare`` does."""
+
+from enum import StrEnum
+from typing import Annotated
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Query
+from pydantic import StringConstraints
+from starlette.responses import HTMLResponse, Response
+
+from tracekit.render import compare as as_json
+from tracekit.render.html import render_comparison_page
+from tracekit.reporting.comparison import Comparison, ComparisonSide, compare
+from tracekit.web.api import REPORT_POLICY
+from tracekit.web.comparison_sides import SIDES_FILE, Sides, choose_sides, decode_sides
+from tracekit.web.errors import NotFoundError, WebError
+from tracekit.web.jobs import WebJob
+from tracekit.web.responses import render_page
+from tracekit.web.routes import ID_PATTERN, Owner, StoreDependency, document_refusals
+from tracekit.web.store import Store
+
+DEFAULT_TOP_KERNELS = 50
+
+JobId = Annotated[str, StringConstraints(pattern=ID_PATTERN)]
+FirstJobId = Annotated[JobId, Query(description="The first job.")]
+SecondJobId = Annotated[JobId, Query(description="The second one.")]
+TargetChoice = Annotated[
+    str | None, Query(max_length=200, description="A target of the job; empty: the measured run. Default: what fits.")
+]
+
+
+class ComparisonForm(StrEnum):
+    """What a comparison is given as."""
+
+    HTML = "html"
+    JSON = "json"
+
+
+router = APIRouter()
+
+
+@router.get("/compare", include_in_schema=False)
+def show_comparison(
+    store: StoreDependency,
+    owner: Owner,
+    job: Annotated[list[JobId], Query(default_factory=list)],
+    of_a: TargetChoice = None,
+    of_b: TargetChoice = None,
+) -> HTMLResponse:
+    """Two reports side by side, the older one first, and the choice of what is meant of each."""
+    if len(job) != 2:
+        raise WebError("Choose two reports to compare.", "Tick two of them in the list of your reports.")
+    jobs = sorted((store.jobs.get(owner, job_id) for job_id in job), key=lambda each: each.created)
+    sides = [_load_sides(store, each) for each in jobs]
+    chosen = _choose_targets(sides[0], sides[1], of_a, of_b)
+    query = urlencode({"a": jobs[0].id, "b": jobs[1].id, "of_a": chosen[0], "of_b": chosen[1]})
+    return render_page("compare.html", jobs=jobs, sides=sides, chosen=chosen, query=query)
+
+
+@router.get(
+    "/api/v1/compare.{form}",
+    tags=["jobs"],
+    summary="Two reports compared",
+    response_class=Response,
+    responses=document_refusals(404) | {200: {"content": {"text/html": {}, "application/json": {}}}},
+)
+def compared(
+    store: StoreDependency,
+    owner: Owner,
+    form: ComparisonForm,
+    a: FirstJobId,
+    b: SecondJobId,
+    of_a: TargetChoice = None,
+    of_b: TargetChoice = None,
+    top: Annotated[int, Query(ge=0, le=10_000, description="Kernels to list of each kind.")] = DEFAULT_TOP_KERNELS,
+) -> Response:
+    """What changed between two measured runs, or how far a prediction was off from what was measured since."""
+    jobs = [store.jobs.get(owner, job_id) for job_id in (a, b)]
+    sides = [_load_sides(store, job) for job in jobs]
+    pairs = zip(jobs, sides, _choose_targets(sides[0], sides[1], of_a, of_b), strict=True)
+    found: Comparison = compare(*(_select_side(job, known, target) for job, known, target in pairs))
+    headers = {"Content-Security-Policy": REPORT_POLICY}
+    if form is ComparisonForm.JSON:
+        return Response(as_json.as_json(found, top), headers=headers, media_type="application/json")
+    return HTMLResponse(render_comparison_page(found, top), headers=headers)
+
+
+def _load_sides(store: Store, job: WebJob) -> Sides:
+    try:
+        with store.files.open(f"jobs/{job.id}/{job.output}/{SIDES_FILE}") as file:
+            return decode_sides(file.read())
+    except FileNotFoundError:
+        hint = "Only reports that are done can be compared; ask anew for one of an older tracekit."
+        raise NotFoundError(f"{job.name} has no report to compare yet.", hint) from None
+
+
+def _choose_targets(a: Sides, b: Sides, of_a: str | None, of_b: str | None) -> tuple[str, str]:
+    return choose_sides(a, b) if of_a is None and of_b is None else (of_a or "", of_b or "")
+
+
+def _select_side(job: WebJob, sides: Sides, target: str) -> ComparisonSide:
+    if target not in sides:
+        raise NotFoundError(
+            f"{job.name} wasn't predicted on {target}.", f"It was on: {', '.join(filter(None, sides))}."
+        )
+    return sides[target]

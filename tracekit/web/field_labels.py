@@ -1,0 +1,51 @@
+"""Replace command-line options in messages by the labels of the page's fields."""
+
+import re
+from dataclasses import replace
+
+from tracekit.reporting.model import Report
+from tracekit.web.layout_fields import LAYOUT_FIELDS
+
+FIELD_LABELS = {
+    "gpus": "GPUs",
+    "clusters": "Clusters",
+    "source_gpu": "GPU of the trace",
+    "source_cluster": "Cluster of the trace",
+    "steps": "Steps",
+    "prices": "Dollars for an hour of a GPU",
+    "fsdp": "Shard parameters (FSDP)",
+    **LAYOUT_FIELDS,
+}
+"""The page's label of each field of a request."""
+
+SINGULAR_OPTIONS = {"gpus": "gpu", "clusters": "cluster", "prices": "price"}
+"""Command-line option of each field that takes several entries; the option is repeated for each entry."""
+
+COMMAND_LINE_ONLY = ("host-speed", "no-calibration", "pp-schedule", "ranks", "samples", "unprofiled-step", "what-if")
+"""Options without a field on the page."""
+
+_OPTION_LABELS = {
+    f"--{SINGULAR_OPTIONS.get(name, name).replace('_', '-')}": f"“{label}”" for name, label in FIELD_LABELS.items()
+}
+_OPTION_LABELS |= {f"--{option}": f"the command line's --{option}" for option in COMMAND_LINE_ONLY}
+_OPTION_PATTERN = re.compile(rf"(?:predict )?({'|'.join(sorted(_OPTION_LABELS, key=len, reverse=True))})(?![\w-])")
+
+
+def use_field_names(text: str) -> str:
+    """Replace command-line options in a message by the labels of the page's fields.
+
+    Examples:
+        >>> use_field_names("leave out --tp, or say --ep 4.")
+        'leave out “Tensor-parallel ranks”, or say “Expert-parallel ranks” 4.'
+    """
+    return _OPTION_PATTERN.sub(lambda found: _OPTION_LABELS[found[1]], text)
+
+
+def use_field_names_in_report(report: Report) -> Report:
+    """Replace command-line options in a report's messages by the labels of the page's fields."""
+    return replace(
+        report,
+        warnings=tuple(map(use_field_names, report.warnings)),
+        findings=tuple(replace(found, advice=use_field_names(found.advice)) for found in report.findings),
+        targets=tuple(replace(target, notes=tuple(map(use_field_names, target.notes))) for target in report.targets),
+    )

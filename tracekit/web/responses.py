@@ -1,0 +1,106 @@
+"""Error responses: JSON for programs, a page for people."""
+
+from pathlib import Path
+from typing import Any
+
+from fastapi.exceptions import RequestValidationError
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.types import Scope
+
+from predictors import PredictorError
+from tracekit import format
+from tracekit.errors import TracekitError
+from tracekit.web.errors import WebError
+from tracekit.web.field_labels import use_field_names
+
+STATIC = Path(__file__).parent / "static"
+
+
+class Refusal(BaseModel):
+    """Why a request was refused."""
+
+    message: str
+    hint: str
+
+
+class ErrorBody(BaseModel):
+    """What every refused request is answered with."""
+
+    error: Refusal
+
+
+def format_input(number: float | str | None) -> str:
+    """Format a number as a user would enter it."""
+    return f"{number:.15g}" if isinstance(number, float) else str(number or "")
+
+
+def _create_environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("tracekit.web"),
+        autoescape=select_autoescape(default=True),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    used = (
+        use_field_names,
+        format_input,
+        format.format_bytes,
+        format.format_number,
+        format.format_duration,
+        format.format_percent,
+    )
+    environment.filters |= {function.__name__: function for function in used}
+    return environment
+
+
+ENVIRONMENT = _create_environment()
+
+
+def render_page(name: str, status: int = 200, **values: Any) -> HTMLResponse:
+    """Render a page from its template."""
+    return HTMLResponse(ENVIRONMENT.get_template(name).render(**values), status)
+
+
+def create_refusal(scope: Scope, error: WebError) -> Response:
+    """Create the response to a refused request."""
+    return _create_response(scope, error.status, error.message, error.hint)
+
+
+async def on_tracekit_error(request: Request, error: Exception) -> Response:
+    """Handle tracekit's own errors."""
+    status = error.status if isinstance(error, WebError) else 400
+    assert isinstance(error, (TracekitError, PredictorError))
+    return _create_response(request.scope, status, error.message, error.hint)
+
+
+async def on_http_error(request: Request, error: Exception) -> Response:
+    """Handle the framework's errors."""
+    assert isinstance(error, HTTPException)
+    answer = _create_response(request.scope, error.status_code, f"{error.detail}.", "")
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+async def on_invalid_request(request: Request, error: Exception) -> Response:
+    """Handle requests that fail validation."""
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    if first["loc"][0] in ("path", "query") and not request.url.path.startswith("/api/"):
+        return _create_response(request.scope, 404, "There is no such page.", "Part of its address may be missing.")
+    where = ".".join(str(part) for part in first["loc"])
+    return _create_response(
+        request.scope, 422, f"{where}: {first['msg']}.", "The API's page describes what is expected."
+    )
+
+
+def _create_response(scope: Scope, status: int, message: str, hint: str) -> Response:
+    if scope["path"].startswith("/api/"):
+        return JSONResponse(ErrorBody(error=Refusal(message=message, hint=hint)).model_dump(), status)
+    if status == 401:
+        return RedirectResponse("/login", 303)
+    return render_page("error.html", status, message=message, hint=hint)

@@ -1,0 +1,37 @@
+"""Limit a run to the steps that a browser can show as a timeline."""
+
+from dataclasses import replace
+
+import polars as pl
+
+from tracekit.run import MeasuredRun
+
+MOST_KERNELS = 200_000
+"""Maximum number of kernels drawn on all timelines together.
+
+This is about 300 MB of text, which takes seconds to write for a worker and to read for Perfetto.
+"""
+
+
+def limit_timeline_steps(run: MeasuredRun, timelines: int) -> tuple[MeasuredRun | None, str | None]:
+    """Select the first of the chosen steps, as many as fit.
+
+    Args:
+        run: The measured run.
+        timelines: Number of timelines that draw each kernel: the measured one and one per target.
+
+    Returns:
+        The run with fewer chosen steps, ``None`` if not even one step fits; and a message on what is left out, ``None``
+        if nothing is.
+    """
+    chosen = run.kernels.filter(run.is_in_chosen_steps)
+    steps = chosen.group_by("step").len().sort("step").with_columns(drawn=timelines * pl.col("len").cum_sum())
+    fitting = steps.filter(pl.col("drawn") <= MOST_KERNELS)
+    if fitting.height == steps.height:
+        return run, None
+    too_much = f"all would be {steps['drawn'][-1]:,} kernels, more than the {MOST_KERNELS:,} that are drawn"
+    if fitting.is_empty():
+        return None, f"there is no timeline: {too_much}; choose fewer steps or targets, or use `tracekit export`"
+    first, last = fitting["step"][0], fitting["step"][-1]
+    shown = replace(run, chosen_steps=run.chosen_steps.filter(pl.col("step").is_in(fitting["step"].implode())))
+    return shown, f"the timeline shows the steps {first} to {last} only: {too_much}; choose the steps to see others"

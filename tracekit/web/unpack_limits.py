@@ -1,0 +1,75 @@
+"""Refuse compressed files that unpack to too much data before any decoding."""
+
+from collections.abc import Sequence
+
+from tracekit.errors import DamagedTraceError
+from tracekit.format import format_bytes
+from tracekit.ingest.source import TraceSource
+from tracekit.ingest.stream import GZIP_MAGIC, ZIP_MAGIC, ZSTD_MAGIC
+from tracekit.web.errors import TooLargeError
+
+BLOCK_BYTES = 1 << 20
+
+# JSON of traces compresses by a factor of 10 to 30; a file of one repeated byte by a factor of 1000 and more.
+MAX_UNPACK_RATIO = 200
+ALWAYS_ALLOWED_BYTES = 64 << 20
+
+LIMIT_HINT = "Whoever runs the server sets the limit ({option})."
+
+
+def check_unpacked_size(sources: Sequence[TraceSource], packed_bytes: int, *, most_bytes: int, most_files: int) -> None:
+    """Unpack everything once without storing it, and stop at the limit.
+
+    Args:
+        sources: The files to read, members of archives included.
+        packed_bytes: Total size of the compressed files.
+        most_bytes: Maximum total size of the unpacked text.
+        most_files: Maximum number of sources.
+
+    Raises:
+        TooLargeError: There are too many sources, or they unpack to more than the limit or far more than traces do.
+    """
+    if len(sources) > most_files:
+        raise TooLargeError(
+            f"{len(sources):,} files are more than the {most_files:,} that this server takes.",
+            LIMIT_HINT.format(option="--max-files"),
+        )
+    left, limit = most_bytes, max(ALWAYS_ALLOWED_BYTES, MAX_UNPACK_RATIO * packed_bytes)
+    for source in sources:
+        used = _measure_if_readable(source, min(left, limit))
+        left, limit = left - used, limit - used
+        if left < 0:
+            raise TooLargeError(
+                f"{source.name} unpacks to more than this server takes: {format_bytes(most_bytes)}.",
+                LIMIT_HINT.format(option="--max-unpacked"),
+            )
+        if limit < 0:
+            raise TooLargeError(
+                f"{source.name} unpacks to more than {MAX_UNPACK_RATIO} times its size, which no trace does.",
+                "Compress the trace that the profiler wrote.",
+            )
+
+
+def _measure_if_readable(source: TraceSource, most_bytes: int) -> int:
+    """Return the unpacked size as below; 0 for one damaged file of several, which is skipped with a warning later."""
+    try:
+        return _measure_unpacked_bytes(source, most_bytes)
+    except DamagedTraceError:
+        if not source.is_listed:
+            raise
+        return 0
+
+
+def _measure_unpacked_bytes(source: TraceSource, most_bytes: int) -> int:
+    """Return the size of the text; counting ends soon after ``most_bytes``. Uncompressed files count as 0."""
+    if source.member is None and source.read_magic()[:2] not in (
+        GZIP_MAGIC,
+        ZSTD_MAGIC[:2],
+        *(m[:2] for m in ZIP_MAGIC),
+    ):
+        return 0
+    total = 0
+    with source.open() as stream:
+        while total <= most_bytes and (block := stream.read(BLOCK_BYTES)):
+            total += len(block)
+    return total

@@ -1,0 +1,108 @@
+"""Edits of collectives: overlap them with compute, or serialize them."""
+
+import numpy as np
+import polars as pl
+
+from tracekit.arrays import Bools, Ints
+from tracekit.errors import WhatIfError
+from tracekit.format import format_quantity
+from tracekit.graph import Graph
+from tracekit.graph.edges import EdgeKind, Edges, to_end_vertices, to_start_vertices
+from tracekit.graph.edit import compute_edge_destinations, compute_edge_sources, insert_edges, remove_edges
+from tracekit.graph.stream_waits import DEFAULT_LAG_NS
+from tracekit.graph.streams import DEFAULT_GAP_NS
+from tracekit.run import MeasuredRun
+from tracekit.whatif.edited import EditedRun, replace_graph
+from tracekit.whatif.select import KernelSelection
+
+DEPENDENT_FAMILY = "optimizer"
+
+
+def overlap(run: MeasuredRun, select: KernelSelection) -> EditedRun:
+    """Let collectives run beside later kernels; only the optimizer and the end of the step wait for them.
+
+    Collectives keep their times and their waits for the data that they send. The result is an upper bound of what
+    overlapping can save: a trace doesn't record what else needs their results.
+
+    Raises:
+        WhatIfError: No collective is selected, or nothing waits for one.
+    """
+    graph, nodes = run.graph, run.graph.nodes
+    rows = _select_collectives(run, select)
+    of_cpu = np.zeros(nodes.n_host, dtype=np.bool_)
+    mine = np.concatenate([of_cpu, rows])
+    waits_on = np.concatenate([~of_cpu, rows | (run.kernels["family"] == DEPENDENT_FAMILY).to_numpy()])
+    src, dst = compute_edge_sources(graph) // 2, compute_edge_destinations(graph) // 2
+    freed = np.isin(graph.kind, (EdgeKind.EVENT, EdgeKind.STREAM)) & mine[src] & ~waits_on[dst]
+    if not freed.any():
+        raise WhatIfError(f"nothing waits for a collective among the {select}.")
+    apart = insert_edges(remove_edges(graph, freed), _relink_streams(graph, mine))
+    count = int(rows.sum())
+    told = f"no wait for {format_quantity(count, 'collective')} in {format_quantity(int(freed.sum()), 'kernel')}"
+    return EditedRun(replace_graph(run, apart), count, told)
+
+
+def serialize(run: MeasuredRun, select: KernelSelection) -> EditedRun:
+    """Let collectives run alone: they wait for activities that began earlier, and later activities wait for them.
+
+    Raises:
+        WhatIfError: No collective is selected, or the GPU has only one stream.
+    """
+    rows = _select_collectives(run, select)
+    nodes = run.graph.nodes
+    mine = nodes.activities[rows]
+    lanes = np.unique(nodes.lane[nodes.n_host :]).tolist()
+    pairs = [pair for lane in lanes for pair in _find_stream_neighbours(run, mine, lane)]
+    src, dst = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
+    if not src.size:
+        raise WhatIfError("there is no other stream beside the collectives.")
+    lag = np.full(src.size, DEFAULT_LAG_NS)
+    count = int(rows.sum())
+    alone = insert_edges(run.graph, Edges(EdgeKind.EVENT, to_end_vertices(src), to_start_vertices(dst), lag))
+    left_out = alone.dropped - run.graph.dropped
+    if left_out == src.size:
+        raise WhatIfError("waiting for the collectives contradicts the order in which ranks meet.", "Take one rank.")
+    told = f", but for {left_out:,} of {src.size:,} waits that contradict others" if left_out else ""
+    return EditedRun(
+        replace_graph(run, alone), count, f"the GPU to themselves for {format_quantity(count, 'collective')}{told}"
+    )
+
+
+def _select_collectives(run: MeasuredRun, select: KernelSelection) -> Bools:
+    rows: Bools = select.find_rows(run) & (run.kernels["family"] == "collective").to_numpy()
+    if not rows.any():
+        raise WhatIfError(f"there is no collective among the {select}.")
+    return rows
+
+
+def _relink_streams(graph: Graph, mine: Bools) -> Edges:
+    """Return stream edges for two parts of each stream, once some activities move to a stream of their own.
+
+    One part is the remaining activities, the other the moved ones::
+
+        before: A -> C1 -> B -> C2      C1, C2: moved collectives
+        after:  A -> B,  C1 -> C2       only edges between activities that weren't neighbours are new
+    """
+    nodes = graph.nodes
+    place = np.empty(nodes.start_ns.size, dtype=np.int64)
+    place[nodes.sort_by_lane(nodes.activities)] = np.arange(nodes.activities.size)
+    parts = [nodes.find_neighbours(nodes.activities[mine[nodes.n_host :] == which]) for which in (False, True)]
+    before, after = (np.concatenate(ends_) for ends_ in zip(*parts, strict=True))
+    parted = place[after] - place[before] > 1
+    before, after = before[parted], after[parted]
+    return Edges(
+        EdgeKind.STREAM, to_end_vertices(before), to_start_vertices(after), np.full(before.size, DEFAULT_GAP_NS)
+    )
+
+
+def _find_stream_neighbours(run: MeasuredRun, mine: Ints, lane: int) -> list[tuple[Ints, Ints]]:
+    """Find each activity's neighbours on another stream of its GPU: the last one before it, the first one after."""
+    nodes = run.graph.nodes
+    given = nodes.activities[nodes.lane[nodes.n_host :] == lane]
+    given = given[np.argsort(nodes.start_ns[given], kind="stable")]
+    gpu = run.kernels.select(pl.struct(column for column in ("rank", "device") if column in run.kernels.columns))
+    of_gpu = gpu.to_series().rank("dense").to_numpy()
+    others = mine[(nodes.lane[mine] != lane) & (of_gpu[mine - nodes.n_host] == of_gpu[given[0] - nodes.n_host])]
+    at = np.searchsorted(nodes.start_ns[given], nodes.start_ns[others])
+    earlier, later = at > 0, at < given.size
+    return [(given[at[earlier] - 1], others[earlier]), (others[later], given[at[later]])]

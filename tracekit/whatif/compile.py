@@ -1,0 +1,39 @@
+"""Edit: compiled code, with less host work between launches."""
+
+import numpy as np
+
+from tracekit.errors import WhatIfError
+from tracekit.format import format_quantity
+from tracekit.graph.edges import EdgeKind
+from tracekit.run import MeasuredRun
+from tracekit.whatif.edited import EditedRun, replace_graph
+from tracekit.whatif.host_work import find_edges_to_calls, scale_lags
+from tracekit.whatif.launches import find_launch_calls
+from tracekit.whatif.select import KernelSelection
+
+REMAINING_HOST_FRACTION = 0.1
+
+
+def compile_host_work(run: MeasuredRun, select: KernelSelection, host: float = REMAINING_HOST_FRACTION) -> EditedRun:
+    """Scale the host work before each launch, back to the thread's previous call.
+
+    Launches and kernels stay. ``torch.compile`` also fuses kernels (:func:`fuse`).
+
+    Args:
+        run: The run.
+        select: The kernels whose launches are compiled code.
+        host: Fraction of the host work that remains.
+
+    Raises:
+        WhatIfError: The trace has no launch of a selected kernel, or the fraction is negative or not finite.
+    """
+    if not 0 <= host < np.inf:
+        raise WhatIfError(f"the CPU's work can't fall to {host:g} of what it was.", "Give a part of 0 or more.")
+    calls = find_launch_calls(run, select.find_rows(run))
+    if not calls.any():
+        raise WhatIfError(f"the trace has no launch of {select}.")
+    to_calls = find_edges_to_calls(run.graph, EdgeKind.PROGRAM, calls)
+    count = int(calls.sum())
+    graph = scale_lags(run.graph, np.where(to_calls, host, 1.0))
+    told = f"the CPU's work before {format_quantity(count, 'launch')} falls to {host:g} of it"
+    return EditedRun(replace_graph(run, graph), count, told)

@@ -1,0 +1,52 @@
+"""Edit: a faster or slower host."""
+
+import numpy as np
+
+from tracekit.errors import WhatIfError
+from tracekit.graph import host_spans
+from tracekit.graph.edges import EdgeKind
+from tracekit.graph.edit import compute_edge_destinations
+from tracekit.run import MeasuredRun
+from tracekit.whatif.edited import EditedRun, replace_graph
+from tracekit.whatif.host_work import compute_fraction_within, scale_lags
+
+MIN_SPEED = 1e-6
+
+
+def host_speed(run: MeasuredRun, *, python: float = 1.0, op: float = 1.0, launch: float = 1.0) -> EditedRun:
+    """Scale the speed of the host's own work.
+
+    Args:
+        run: The run.
+        python: Speed between ops, and of handing over to another thread, as a multiple of the measured one.
+        op: Speed within ops, outside of calls to CUDA or HIP.
+        launch: Speed of calls to CUDA or HIP.
+
+    Raises:
+        WhatIfError: A speed is below ``MIN_SPEED``.
+    """
+    check_speeds(python, op, launch)
+    graph = run.graph
+    within = compute_fraction_within(
+        graph, host_spans.build_spans([rank.ops for rank in run.ranks], run.ranks, graph.nodes, run.kernels)
+    )
+    on_cpu = compute_edge_destinations(graph) < 2 * graph.nodes.n_host
+    factor = np.ones(graph.kind.size)
+    program = graph.kind == EdgeKind.PROGRAM
+    factor[program] = (within / op + (1 - within) / python)[program]
+    factor[graph.kind == EdgeKind.HANDOVER] = 1 / python
+    factor[on_cpu & (graph.kind == EdgeKind.RUN)] = 1 / launch
+    speeds = {"Python": python, "ops": op, "launches": launch}
+    changed = [f"{name} {speed:g}x" for name, speed in speeds.items() if speed != 1.0] or ["unchanged"]
+    told = f"the CPU: {', '.join(changed)}" if len(set(speeds.values())) > 1 else f"the CPU is {python:g} times as fast"
+    return EditedRun(replace_graph(run, scale_lags(graph, factor)), int((factor != 1).sum()), told)
+
+
+def check_speeds(*speeds: float) -> None:
+    """Refuse speeds at which a replay would never end.
+
+    Raises:
+        WhatIfError: A speed is below ``MIN_SPEED``, or not a number.
+    """
+    if not all(speed >= MIN_SPEED for speed in speeds):
+        raise WhatIfError("the CPU's speed has to be positive.", f"Give {MIN_SPEED:g} or more.")

@@ -1,0 +1,28 @@
+"""Edit: remove the recorded overhead of the profiler."""
+
+from tracekit.analysis.profiler_pauses import find_profiler_stalls
+from tracekit.errors import WhatIfError
+from tracekit.format import format_duration
+from tracekit.graph import host_spans
+from tracekit.run import MeasuredRun
+from tracekit.whatif.edited import EditedRun, replace_graph
+from tracekit.whatif.host_work import compute_fraction_within, scale_lags
+
+
+def no_profiler(run: MeasuredRun) -> EditedRun:
+    """Set the profiler's own work that delayed a thread to zero time.
+
+    Raises:
+        WhatIfError: The trace records no such work.
+    """
+    rows = [find_profiler_stalls(rank) for rank in run.ranks]
+    held = host_spans.build_spans(rows, run.ranks, run.graph.nodes, run.kernels)
+    if not held.count:
+        raise WhatIfError(
+            "the trace records no work of the profiler that held up a thread.",
+            "--unprofiled-step takes out what all of it cost.",
+        )
+    us = sum(float(table["dur_ns"].sum()) for table in rows) / 1e3
+    share = compute_fraction_within(run.graph, held, calls=True)
+    left = replace_graph(run, scale_lags(run.graph, 1 - share))
+    return EditedRun(left, held.count, f"{format_duration(us)} of the profiler's own work are gone")

@@ -1,0 +1,166 @@
+"""Parse edits from text such as ``scale(family=gemm, 0.5)``."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from tracekit.errors import WhatIfError
+from tracekit.whatif.collective import overlap, serialize
+from tracekit.whatif.compile import REMAINING_HOST_FRACTION, compile_host_work
+from tracekit.whatif.cuda_graph import cuda_graph
+from tracekit.whatif.edited import EditedRun, EditFunction
+from tracekit.whatif.fuse import fuse
+from tracekit.whatif.host_speed import check_speeds, host_speed
+from tracekit.whatif.infinite_queue import infinite_queue
+from tracekit.whatif.no_profiler import no_profiler
+from tracekit.whatif.no_sync import no_sync
+from tracekit.whatif.pin_memory import pin_memory
+from tracekit.whatif.prefetch import prefetch
+from tracekit.whatif.remove import remove
+from tracekit.whatif.scale import scale
+from tracekit.whatif.select import KernelSelection, check_pattern
+
+HOST_WORK_KINDS = ("python", "op", "launch")
+
+CALL_PATTERN = re.compile(r"\s*([\w-]+)\s*(?:\((.*)\))?\s*", re.DOTALL)
+ARGUMENT_PATTERN = re.compile(r"""\s*(?:(\w+)\s*=\s*)?("[^"]*"|'[^']*'|[^,"']*)\s*(?:,|$)""")
+
+
+@dataclass(frozen=True, slots=True)
+class EditArguments:
+    """Arguments of an edit: positional ones in order, and those with a keyword."""
+
+    positional: tuple[str, ...]
+    keywords: Mapping[str, str]
+
+    def to_selection(self) -> KernelSelection:
+        """Return the keyword arguments as a selection of kernels."""
+        return KernelSelection(dict(self.keywords))
+
+    def get_number(self, default: float | None = None) -> float:
+        """Return the only positional argument as a number."""
+        if not self.positional and default is not None:
+            return default
+        return _parse_number(self.get_word("a number"))
+
+    def get_word(self, what: str = "a word", default: str | None = None) -> str:
+        """Return the only positional argument."""
+        if len(self.positional) != 1 and (self.positional or default is None):
+            raise WhatIfError(f"needs {what}, has {len(self.positional) or 'none'}.")
+        return self.positional[0] if self.positional else default or ""
+
+    def refuse_extra(self, *, words: int = 0, keys: tuple[str, ...] | None = ()) -> "EditArguments":
+        """Return these arguments; refuse those that the edit doesn't take."""
+        unknown = [] if keys is None else [key for key in self.keywords if key not in keys]
+        if len(self.positional) > words or unknown:
+            more = [*unknown[:1], *self.positional[words:]][0]
+            kernels = " Kernels are named by key=pattern, such as family=gemm." if keys is None else ""
+            raise WhatIfError(f"does not take {more!r}.{kernels}")
+        return self
+
+
+def _parse_scale(given: EditArguments) -> EditFunction:
+    given.refuse_extra(words=1, keys=None)
+    return partial(scale, select=given.to_selection(), factor=given.get_number())
+
+
+def _make_selection_parser(edit: Callable[..., EditedRun]) -> Callable[[EditArguments], EditFunction]:
+    return lambda given: partial(edit, select=given.refuse_extra(keys=None).to_selection())
+
+
+def _parse_no_sync(given: EditArguments) -> EditFunction:
+    call = given.refuse_extra(words=1).get_word(default="")
+    check_pattern(call)
+    return partial(no_sync, call=call)
+
+
+def _parse_compile(given: EditArguments) -> EditFunction:
+    given.refuse_extra(words=1, keys=None)
+    return partial(compile_host_work, select=given.to_selection(), host=given.get_number(REMAINING_HOST_FRACTION))
+
+
+def _parse_host_speed(given: EditArguments) -> EditFunction:
+    given.refuse_extra(words=1, keys=HOST_WORK_KINDS)
+    every = given.get_number(1.0) if given.keywords else given.get_number()
+    python, op, launch = (
+        _parse_number(given.keywords[key]) if key in given.keywords else every for key in HOST_WORK_KINDS
+    )
+    check_speeds(python, op, launch)
+    return partial(host_speed, python=python, op=op, launch=launch)
+
+
+def _make_plain_parser(edit: EditFunction) -> Callable[[EditArguments], EditFunction]:
+    def read(given: EditArguments) -> EditFunction:
+        given.refuse_extra()
+        return edit
+
+    return read
+
+
+EDITS: Mapping[str, tuple[str, Callable[[EditArguments], EditFunction]]] = {
+    "scale": ("scale(KERNELS, FACTOR)", _parse_scale),
+    "remove": ("remove(KERNELS)", _make_selection_parser(remove)),
+    "fuse": ("fuse(KERNELS)", _make_selection_parser(fuse)),
+    "cuda-graph": ("cuda-graph(KERNELS)", _make_selection_parser(cuda_graph)),
+    "compile": ("compile(KERNELS, HOST)", _parse_compile),
+    "no-sync": ("no-sync(CALL)", _parse_no_sync),
+    "no-profiler": ("no-profiler()", _make_plain_parser(no_profiler)),
+    "pin-memory": ("pin-memory(KERNELS)", _make_selection_parser(pin_memory)),
+    "prefetch": ("prefetch()", _make_plain_parser(prefetch)),
+    "infinite-queue": ("infinite-queue()", _make_plain_parser(infinite_queue)),
+    "overlap": ("overlap(KERNELS)", _make_selection_parser(overlap)),
+    "serialize": ("serialize(KERNELS)", _make_selection_parser(serialize)),
+    "host-speed": ("host-speed(SPEED) or host-speed(python=SPEED, op=SPEED, launch=SPEED)", _parse_host_speed),
+}
+"""Name of each edit to its usage and the parser of its arguments. ``KERNELS`` are ``key=pattern`` pairs."""
+
+
+def parse_edit(text: str, option: str = "", form: str = "") -> EditFunction:
+    """Parse the text of an edit.
+
+    Args:
+        text: Such as ``scale(family=gemm, 0.5)``; a value with a comma or bracket stands in quotes.
+        option: The option that was given, if not ``--what-if``, for messages.
+        form: Usage of that option.
+
+    Raises:
+        WhatIfError: There is no such edit, or its arguments are wrong.
+    """
+    call = CALL_PATTERN.fullmatch(text)
+    name = call[1] if call else text
+    if call is None and (begun := text.partition("(")[0].strip()) in EDITS:
+        raise WhatIfError(f"--what-if {text!r} doesn't end with its bracket.", f"Write {EDITS[begun][0]}.")
+    if call is None or name not in EDITS:
+        raise WhatIfError(f"there is no what-if edit {name!r}.", f"Known: {', '.join(EDITS)}.")
+    usage, reader = EDITS[name]
+    try:
+        return reader(_parse_arguments(call[2] or ""))
+    except WhatIfError as error:
+        said = option or f"--what-if '{text}'"
+        raise WhatIfError(f"{said}: {error.message}", error.hint or f"Write {form or usage}.") from None
+
+
+def _parse_arguments(text: str) -> EditArguments:
+    words: list[str] = []
+    keyed: dict[str, str] = {}
+    at = 0
+    while text[at:].strip():
+        found = ARGUMENT_PATTERN.match(text, at)
+        if found is None:
+            raise WhatIfError(f"can't be read from {text[at:].strip()!r} on.")
+        value = found[2].strip()
+        value = value[1:-1] if value[:1] in ("'", '"') else value
+        if found[1]:
+            keyed[found[1]] = value
+        else:
+            words.append(value)
+        at = found.end()
+    return EditArguments(tuple(words), keyed)
+
+
+def _parse_number(word: str) -> float:
+    try:
+        return float(word)
+    except ValueError:
+        raise WhatIfError(f"{word!r} is no number.") from None

@@ -1,0 +1,45 @@
+"""Edit: remove kernels."""
+
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+
+from tracekit.arrays import Bools
+from tracekit.errors import WhatIfError
+from tracekit.format import format_quantity
+from tracekit.graph import Graph
+from tracekit.graph.edges import EdgeKind
+from tracekit.graph.edit import compute_edge_destinations, compute_edge_sources, remove_edges
+from tracekit.run import MeasuredRun
+from tracekit.whatif.edited import EditedRun, replace_graph, scale_kernel_times
+from tracekit.whatif.launches import find_launch_calls, remove_launches
+from tracekit.whatif.select import KernelSelection
+
+
+def remove(run: MeasuredRun, select: KernelSelection) -> EditedRun:
+    """Remove kernels, their launches, and the ops that launch nothing else.
+
+    Raises:
+        WhatIfError: No kernel is selected, or all are.
+    """
+    rows = select.find_rows(run)
+    if rows.all():
+        raise WhatIfError("nothing is left of the run.", "Select fewer kernels.")
+    calls = int(find_launch_calls(run, rows).sum())
+    left = scale_kernel_times(remove_launches(run, rows), np.where(rows, 0.0, 1.0))
+    left = replace_graph(left, _remove_rendezvous(left.graph, rows))
+    # Kernels without a step aren't counted in any step.
+    kernels = run.kernels.with_columns(step=pl.when(pl.Series(~rows)).then("step"))
+    count = int(rows.sum())
+    told = f"{format_quantity(count, 'kernel')} and {format_quantity(calls, 'launch')} are left out"
+    return EditedRun(replace(left, kernels=kernels), count, told)
+
+
+def _remove_rendezvous(graph: Graph, rows: Bools) -> Graph:
+    """Return the graph without the rendezvous edges and measured waits of some kernels."""
+    gone = np.concatenate([np.zeros(graph.nodes.n_host, dtype=np.bool_), rows])
+    meets = (graph.kind == EdgeKind.RENDEZVOUS) & (
+        gone[compute_edge_sources(graph) // 2] | gone[compute_edge_destinations(graph) // 2]
+    )
+    return replace(remove_edges(graph, meets), kept_ns=np.where(rows, 0, graph.kept_ns))

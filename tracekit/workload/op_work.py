@@ -1,0 +1,188 @@
+"""Compute the family, precision and work of each kernel, from its name and from the call that launched it."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import polars as pl
+
+from predictors.kernels import ROW_FAMILIES, TENSOR_FAMILIES
+from tracekit import schema
+from tracekit.workload import autograd_functions
+from tracekit.workload.classify import classify_activity, is_helper
+from tracekit.workload.names import infer_copy_kind, infer_dtype, infer_item_bytes, is_indexed, parse_kernel_name
+from tracekit.workload.ops import (
+    compute_work,
+    fbgemm,
+    function_passes,
+    gemm_sequences,
+    helper_kernels,
+    norm,
+    optimizer,
+    recurrent,
+    state_space,
+)
+from tracekit.workload.ops.conv import convert_to_weight_gradient, is_weight_gradient
+from tracekit.workload.ops.memory_traffic import Columns
+from tracekit.workload.signature import ITEM_BYTES, Signature
+
+CALL_COLUMNS = (
+    "op", "name", "kind", "input_dims", "input_types", "input_strides", "concrete_inputs", "output_dims", "quantised",
+    "elements", "blocks", "threads_per_block", *autograd_functions.FORWARD_COLUMNS, "place", "products", "of_call",
+)  # fmt: skip
+WORK_COLUMNS = (
+    "family", "dtype", "direction", "batch", "m", "n", "k", "heads", "kv_heads", "q_len", "kv_len", "head_dim",
+    "causal", "window", "paged", "rows", "cols", "flops", "bytes", "work_low", "work_high", "copy_kind", "indexed",
+    "across", "winograd", "part", "channels", "height", "width",
+)  # fmt: skip
+KERNEL_NAME_COLUMNS = ("tile_m", "tile_n", "tile_k", "stages", "split_k", "layout", "tensor_core", "algorithm")
+GEMM_SIZE_COLUMNS = ("batch", "m", "n", "k")
+"""Sizes of a GEMM that its kernel's name may have; sizes recorded with the op take precedence."""
+MAX_WORK = 1 << 58
+"""Maximum bytes or operations of a kernel; more would run for minutes."""
+FUSED_PART = "fused"
+"""A reduction, norm or softmax that Inductor generated, with whatever else the kernel does."""
+TREE = "tree"
+"""PyTorch's own reduction (ATen/native/cuda/Reduce.cuh), in which the threads of a block sum up together."""
+OWN_REDUCTION = re.compile(r"\breduce_kernel<")
+GENERATED_KERNEL = re.compile(r"^triton_(?:per|red)_fused_")
+MAX_ELEMENTS_PER_THREAD = 16
+"""Maximum elements per thread of PyTorch's elementwise kernels."""
+MOVING_OPS = {"memcpy": ("aten::copy_", "aten::_to_copy"), "memset": ("aten::zero_", "aten::fill_")}
+EXTRA_TYPES = {
+    "output_dims": pl.String,
+    "quantised": pl.String,
+    "elements": pl.Int64,
+    "shares": pl.Boolean,
+    **dict.fromkeys(autograd_functions.FORWARD_COLUMNS, pl.String),
+    "place": pl.Int64,
+    "products": pl.Int64,
+    "of_call": pl.String,
+}
+
+
+def compute_work_of_calls(signatures: pl.DataFrame) -> pl.DataFrame:
+    """Compute family, dtype and work of each distinct kernel in each distinct call."""
+    rows = [row | _describe_call(row) for row in signatures.iter_rows(named=True)]
+    types = schema.KERNELS.dtypes | EXTRA_TYPES
+    return pl.DataFrame(
+        rows, schema={name: types[name] for name in (*CALL_COLUMNS, *WORK_COLUMNS, *KERNEL_NAME_COLUMNS, "shares")}
+    )
+
+
+def _describe_call(row: dict[str, Any]) -> dict[str, Any]:
+    op, name, kind = row["op"], row["name"], row["kind"]
+    family = classify_activity(kind, name, op)
+    by_name = infer_dtype(name) if kind == "kernel" else None
+    known = parse_kernel_name(name) if kind == "kernel" else None
+    described = {"family": family, "dtype": by_name, "shares": False}
+    described |= {column: getattr(known, column, None) for column in (*KERNEL_NAME_COLUMNS, *GEMM_SIZE_COLUMNS)}
+    if kind == "kernel":
+        described["indexed"] = is_indexed(name)
+    if kind == "memcpy":
+        described["copy_kind"] = infer_copy_kind(name)
+    if op is None or row["input_dims"] is None:
+        return described
+    signature = _parse_signature(row)
+    if kind != "kernel":
+        return described | {"bytes": _compute_moved_bytes(signature, kind)}
+    # The precision of tensor-core families is that of the instructions, in the kernel's name; elsewhere the inputs'.
+    told = known is not None and known.dtype is not None and known.family in TENSOR_FAMILIES
+    if not told and by_name != "tf32":
+        by_inputs = signature.gemm_dtype if family in ("gemm", "moe") else signature.dtype
+        cast = row["quantised"] if row["place"] is not None else None
+        described["dtype"] = cast or by_inputs or by_name
+    if described["indexed"]:
+        described["across"] = signature.lies_across
+    columns = _drop_impossible(_compute_work(signature, family, by_name, row))
+    recorded = dict.fromkeys(GEMM_SIZE_COLUMNS) if columns.get("m") is not None else {}
+    return described | recorded | columns
+
+
+def _parse_signature(row: dict[str, Any]) -> Signature:
+    """Parse the op's inputs.
+
+    The backward pass of a Python function gets the inputs of its forward call, with its first gradient as output.
+    """
+    recorded = (row["input_dims"], row["input_types"], row["concrete_inputs"], row["input_strides"], row["output_dims"])
+    own = Signature.parse(row["op"], *recorded)
+    if row["forward_dims"] is None:
+        return own
+    forward = Signature.parse(row["op"], *(row[column] for column in autograd_functions.FORWARD_COLUMNS))
+    return replace(forward, output=own.get_shape(0))
+
+
+def _drop_impossible(columns: dict[str, Any]) -> dict[str, Any]:
+    """Return ``columns``, or none of them if one value exceeds what any GPU can do: the op was misread."""
+    numbers = [value for value in columns.values() if isinstance(value, int | float)]
+    return columns if all(0 <= number < MAX_WORK for number in numbers) else {}
+
+
+def _compute_moved_bytes(signature: Signature, kind: str) -> int | None:
+    """Compute the bytes of a copy or set, which AMD's traces don't record, from the op that asked for it."""
+    target = signature.get_tensors(0)
+    return target[0].numel * target[0].get_item_bytes(4) if target and signature.op in MOVING_OPS[kind] else None
+
+
+def _compute_work(signature: Signature, family: str, by_name: str | None, row: dict[str, Any]) -> dict[str, Any]:
+    """Compute the work of one kernel: its own part if known, else the op's work, to be split among its kernels."""
+    name = row["name"]
+    item_bytes = infer_item_bytes(name) or ITEM_BYTES.get(by_name or signature.dtype or "", 4)
+    if fbgemm.FBGEMM_OPS.search(signature.op):
+        columns = fbgemm.compute_fbgemm_work(signature, name, item_bytes)
+        return {**(columns or {}), "shares": fbgemm.UPDATE_KERNEL.search(name) is not None}
+    if row["place"] is not None:
+        return {
+            **(gemm_sequences.compute_gemm_in_sequence(signature, row["place"], row["products"]) or {}),
+            "shares": False,
+        }
+    if signature.op in recurrent.STATE_AND_DIRECTION_POSITIONS:
+        return {
+            "shares": False,
+            **(recurrent.compute_recurrent_work(signature, name, row["of_call"], item_bytes) or {}),
+        }
+    if state_space.STATE_SPACE_OPS.search(signature.op):
+        return {"shares": False, **(state_space.compute_state_space_work(signature, name, item_bytes) or {})}
+    passed = function_passes.compute_function_traffic(signature, name, item_bytes)
+    if passed is not None:
+        return {**passed, "shares": True}
+    if is_helper(family, signature.op):
+        return {"shares": False, **(helper_kernels.compute_helper_work(signature, name, row["blocks"]) or {})}
+    own = (
+        norm.compute_partial_norm(signature, name, item_bytes, _count_thread_elements(row))
+        if family == "norm"
+        else None
+    )
+    if own is not None:
+        return {**own, "shares": False}
+    columns = compute_work(signature, family, item_bytes)
+    if columns is None and row["elements"] is not None:
+        columns = optimizer.compute_traffic_without_lists(signature, name, row["elements"], item_bytes)
+    return {**_apply_direction(columns or {}, name), **_classify_variant(signature.op, name, family), "shares": True}
+
+
+def _classify_variant(op: str, kernel: str, family: str) -> Columns:
+    """Classify the variant of a reduction, norm or softmax; return nothing for other families."""
+    if family not in (*ROW_FAMILIES, "reduction"):
+        return {}
+    part = FUSED_PART if GENERATED_KERNEL.search(kernel) else _own_part(op, kernel, family)
+    direction = "backward" if "backward" in op else "forward"
+    return {"part": part, "direction": direction if family in ROW_FAMILIES else None}
+
+
+def _own_part(op: str, kernel: str, family: str) -> str | None:
+    """Which of PyTorch's own kernels over rows one is; ``None`` for any other."""
+    if family == "norm":
+        return norm.classify_row_norm(op, kernel)
+    return TREE if family == "reduction" and OWN_REDUCTION.search(kernel) else None
+
+
+def _count_thread_elements(row: dict[str, Any]) -> int | None:
+    """Compute the number of elements that a kernel's threads can take, several per thread."""
+    blocks, threads = row["blocks"], row["threads_per_block"]
+    return blocks * threads * MAX_ELEMENTS_PER_THREAD if blocks and threads else None
+
+
+def _apply_direction(columns: Columns, kernel: str) -> Columns:
+    backward = columns.get("direction") == "dgrad" and is_weight_gradient(kernel)
+    return convert_to_weight_gradient(columns) if backward else columns

@@ -1,0 +1,193 @@
+"""Compute the work of ops that run several different GEMMs in sequence; the order of their kernels identifies them.
+
+    backward of a linear layer (TransformerEngine, Megatron-LM):  dX = dY W  ->  dW = dY^T X
+    mixture of experts (vLLM, SGLang):                            into the experts  ->  out of them
+
+A function of ``GEMM_SEQUENCES`` returns the columns of an op's GEMMs in the order of execution.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+from tracekit.workload.ops.memory_traffic import Columns
+from tracekit.workload.signature import Signature
+
+SequenceFormula = Callable[[Signature, int], Sequence[Columns] | None]
+Shape = tuple[int, ...]
+
+FOUR_BIT_FRACTION = 17 / 64
+"""Bytes of 4-bit weights, with one byte of scale per 32 of them, over those of 16-bit weights."""
+
+
+def compute_gemm_in_sequence(signature: Signature, place: int, kernels: int) -> Columns | None:
+    """Compute the work of the GEMM at ``place`` among the ``kernels`` GEMMs of a call; ``None`` if it is ambiguous.
+
+    Args:
+        signature: The call; a backward pass has the inputs of its forward call, and the gradient as ``output``.
+        place: Position from 0, in the order of execution.
+        kernels: Number of GEMMs that ran.
+    """
+    chain = GEMM_SEQUENCES[signature.op](signature, kernels)
+    if chain is None:
+        return None
+    alike = len({_count_multiply_adds(columns) for columns in chain}) == 1
+    # A frozen layer, or the first one, has only one gradient.
+    known = kernels == len(chain) or (alike and kernels < len(chain))
+    return {**chain[place], "family": "gemm"} if known else None
+
+
+def _count_multiply_adds(columns: Columns) -> int:
+    return math.prod(int(columns[name] or 1) for name in ("batch", "m", "n", "k"))
+
+
+def _build_gemm(m: int, n: int, k: int, batch: int = 1) -> Columns:
+    return {"batch": batch, "m": m, "n": n, "k": k}
+
+
+def build_gradient_gemms(m: int, n: int, k: int, batch: int = 1) -> list[Columns]:
+    """Build the GEMMs of a layer with input [m, k] and weight [n, k]: gradient of the input, then of the weight."""
+    return [_build_gemm(m, k, n, batch), _build_gemm(n, k, m, batch)]
+
+
+def list_matrices(signature: Signature) -> list[Shape]:
+    """List the shapes of all inputs with two axes or more."""
+    return [tensor.shape for tensor in signature.tensors if len(tensor.shape) >= 2]
+
+
+def find_linear_sizes(signature: Signature) -> tuple[int, int, int] | None:
+    """Find m, n, k of a linear layer with the inputs [..., k] and a weight [n, k], in either order.
+
+    Functions and their versions differ in the order of their arguments, which include vectors and workspaces. The first
+    two matrices with equal last axes are meant; which of them is the weight makes no difference to the work.
+    """
+    shapes = list_matrices(signature)
+    pairs = ((shapes[0], other) for other in shapes[1:] if other[-1] == shapes[0][-1])
+    left, right = next(pairs, ((), ()))
+    if 2 not in (len(left), len(right)):
+        return None
+    x, weight = (left, right) if len(right) == 2 else (right, left)
+    return math.prod(x[:-1]), weight[0], x[-1]
+
+
+def _compute_linear_backward(signature: Signature, kernels: int) -> list[Columns] | None:
+    known = find_linear_sizes(signature)
+    return None if known is None else build_gradient_gemms(*known)
+
+
+def _compute_weight_gradient(signature: Signature, kernels: int) -> list[Columns] | None:
+    """Compute the weight gradient from the weight [n, k] and the rows of the output's gradient.
+
+    The rows of the input [..., k] don't count, as the input may be one rank's shard of it.
+    """
+    weight = signature.get_shape(1)
+    if weight is None or len(weight) != 2 or not signature.output:
+        return None
+    return [_build_gemm(weight[0], weight[1], math.prod(signature.output[:-1]))]
+
+
+def _find_mlp_sizes(signature: Signature) -> tuple[int, int, int, int] | None:
+    """Find rows, width, and the widths of the weights [up, width] and [width, down] for the input [..., width]."""
+    shapes = list_matrices(signature)
+    x = shapes[0] if shapes else ()
+    weights = [shape for shape in shapes[1:] if len(shape) == 2]
+    up = next((i for i, shape in enumerate(weights) if shape[1] == x[-1]), None)
+    if up is None:
+        return None
+    down = next((shape for shape in weights[up + 1 :] if shape[0] == x[-1]), None)
+    return None if down is None else (math.prod(x[:-1]), x[-1], weights[up][0], down[1])
+
+
+def _compute_mlp_forward(signature: Signature, kernels: int) -> list[Columns] | None:
+    known = _find_mlp_sizes(signature)
+    if known is None:
+        return None
+    rows, width, up, down = known
+    return [_build_gemm(rows, up, width), _build_gemm(rows, width, down)]
+
+
+def _compute_mlp_backward(signature: Signature, kernels: int) -> list[Columns] | None:
+    known = _find_mlp_sizes(signature)
+    if known is None:
+        return None
+    rows, width, up, down = known
+    return [*build_gradient_gemms(rows, width, down), *build_gradient_gemms(rows, up, width)]
+
+
+def _compute_grouped_linear(signature: Signature, backward: bool, kernels: int) -> list[Columns] | None:
+    """Compute the GEMMs of input [..., k] and a weight [n, k] per group; rows are assumed to be spread evenly."""
+    shapes = list_matrices(signature)
+    weights = [shape for shape in shapes[1:] if len(shape) == 2 and shape == shapes[-1]]
+    if not weights or weights[0][1] != shapes[0][-1]:
+        return None
+    groups = len(weights)
+    m, (n, k) = math.ceil(math.prod(shapes[0][:-1]) / groups), weights[0]
+    # One kernel for all groups, or one for each.
+    batch = groups if kernels <= 2 else 1
+    products = build_gradient_gemms(m, n, k, batch) if backward else [_build_gemm(m, n, k, batch)]
+    return [columns for columns in products for _ in range(groups // batch)]
+
+
+def _compute_fused_experts(signature: Signature, kernels: int) -> list[Columns] | None:
+    """Compute the two GEMMs of fused experts.
+
+    Inputs: tokens [t, width], weights [experts, up, width] and [experts, width, down], each token's experts at 4.
+    Tokens are assumed to be spread evenly. The number of experts whose weights were read isn't recorded: at least those
+    of one token, at most all.
+    """
+    tokens, chosen = signature.get_shape(0), signature.get_shape(4)
+    first, second = signature.get_tensors(1), signature.get_tensors(2)
+    if tokens is None or chosen is None or len(tokens) != 2 or not first or not second:
+        return None
+    if len(first[0].shape) != 3 or len(second[0].shape) != 3:
+        return None
+    experts, up, _ = first[0].shape
+    pairs = math.prod(chosen)
+    visited = min(experts, pairs)
+    whole = second[0].shape[1] == tokens[1] == first[0].shape[2]
+    if not whole or visited == 0:
+        return None
+    rows, bracket = math.ceil(pairs / visited), {"work_low": chosen[-1] / visited, "work_high": 1.0}
+    down = second[0].shape[2]
+    return [
+        _build_gemm(rows, up, tokens[1], visited) | bracket,
+        _build_gemm(rows, tokens[1], down, visited) | bracket,
+    ]
+
+
+def _compute_moe_forward(signature: Signature, kernels: int) -> list[Columns] | None:
+    """Compute the two GEMMs of ``moe_forward`` from tokens [t, width] and a score per expert.
+
+    The inferred activation gives the number of experts per token and their width. The type of the stored weights isn't
+    recorded either: the bounds include everything from 4 bits to the tokens' 16.
+    """
+    tokens, scored = signature.get_shape(0), signature.get_shape(1)
+    if not tokens or not scored or signature.output is None or len(tokens) != 2 or tokens[0] != scored[0]:
+        return None
+    pairs, width = signature.output
+    visited = min(scored[-1], pairs)
+    if visited == 0 or tokens[0] == 0 or pairs % tokens[0]:
+        return None
+    rows = math.ceil(pairs / visited)
+    bracket = {"work_low": pairs // tokens[0] / visited * FOUR_BIT_FRACTION, "work_high": 1.0}
+    return [
+        _build_gemm(rows, 2 * width, tokens[1], visited) | bracket,
+        _build_gemm(rows, tokens[1], width, visited) | bracket,
+    ]
+
+
+GEMM_SEQUENCES: dict[str, SequenceFormula] = {
+    "_LinearBackward": _compute_linear_backward,
+    "_LayerNormLinearBackward": _compute_linear_backward,
+    "_LayerNormMLP": _compute_mlp_forward,
+    "_LayerNormMLPBackward": _compute_mlp_backward,
+    "_GroupedLinear": lambda signature, kernels: _compute_grouped_linear(signature, False, kernels),
+    "_GroupedLinearBackward": lambda signature, kernels: _compute_grouped_linear(signature, True, kernels),
+    "LinearWithGradAccumulationAndAsyncCommunicationBackward": _compute_weight_gradient,
+    "vllm::inplace_fused_experts": _compute_fused_experts,
+    "vllm::outplace_fused_experts": _compute_fused_experts,
+    "sglang::inplace_fused_experts": _compute_fused_experts,
+    "sglang::outplace_fused_experts": _compute_fused_experts,
+    "vllm::moe_forward": _compute_moe_forward,
+    "vllm::moe_forward_shared": _compute_moe_forward,
+}
+"""Function that computes the GEMMs of an op in order; some depend on the number of kernels that ran."""

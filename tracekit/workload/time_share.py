@@ -1,0 +1,22 @@
+"""Percentages of time."""
+
+import polars as pl
+
+
+def compute_time_share(table: pl.DataFrame, time: str, rows: pl.Expr) -> float:
+    """Compute the percentage of the column ``time`` that falls on ``rows``; 0 if the total is 0."""
+    part = pl.col(time).filter(rows).sum() / pl.col(time).sum()
+    return float(table.select(100 * part.fill_nan(0.0)).item())
+
+
+def cover(table: pl.DataFrame, time: str, *parts: pl.Expr) -> list[float]:
+    """Percent of the column ``time`` that falls on each of the parts that make up all rows.
+
+    They add up to 100 also where there is no time: then rows count alike, and of no rows all is the last part.
+    """
+    if table.is_empty():
+        return [*(0.0 for _ in parts[1:]), 100.0]
+    weight = pl.col(time) if table[time].sum() else pl.lit(1)
+    found = [float(table.select(pl.when(part).then(weight).otherwise(0).sum()).item()) for part in parts]
+    total = float(table[time].sum() or table.height)
+    return [100 * one / total for one in found]

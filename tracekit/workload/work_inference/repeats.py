@@ -1,0 +1,104 @@
+"""Inherit the work of kernels without shapes from the same kernel elsewhere in the trace.
+
+Launches before the trace began and replays of CUDA graphs have no op, and some ops record no shapes. Such a kernel does
+the same work as kernels of the same name and launch, if all of those with shapes agree. If they differ, only those with
+the same neighbouring kernels count. Some traces also lack the grid of kernels launched before they began; then a long
+sequence of kernels with the same names is needed:
+
+    with shapes      A  B  [C: 4096 x 4096]  D
+    without shapes   A  B  [C: inherits   ]  D
+"""
+
+import polars as pl
+
+LAUNCH_COLUMNS = ("name", "blocks", "threads_per_block", "shared_memory_bytes")
+
+# Numbers of kernels launched before and after that have to be equal, in the order in which they are tried.
+NEIGHBOUR_COUNTS = ((0, 0), (1, 1), (2, 2), (4, 4), (8, 8), (16, 16), (0, 16), (16, 0))
+NEIGHBOUR_COUNTS_BY_NAME = ((16, 16), (8, 8), (0, 16), (16, 0), (4, 4))
+MAX_NEIGHBOURS = 16
+
+MAX_TIME_RATIO = 1.5
+"""Maximum ratio of a kernel's time to those it inherits from; a GEMM's grid doesn't give the length of its dot
+products."""
+
+MIN_EQUAL_NEIGHBOURS = 8
+"""Number of equal neighbouring kernels that a copy or collective needs to inherit."""
+
+INHERITED_COLUMNS = (
+    "dtype", "direction", "batch", "m", "n", "k", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "causal",
+    "window", "paged", "rows", "cols", "flops", "bytes", "work_low", "work_high", "collective", "ranks",
+    "process_group", "group_description", "group_ranks", "share", "family", "winograd",
+    "channels", "height", "width", "part", "across",
+)  # fmt: skip
+
+
+def infer_repeated_work(kernels: pl.DataFrame) -> pl.DataFrame:
+    """Copy the work of equal kernels to those that have none.
+
+    Args:
+        kernels: Table with the columns of ``schema.KERNELS``; ``work_from`` is null where the work isn't known.
+    """
+    missing = kernels["work_from"].null_count()
+    if missing in (0, kernels.height):
+        return kernels
+    # Correlation ids count launches; all kernels of one graph launch have the same.
+    table = kernels.with_row_index("row").sort("device", "correlation", "stream", "ts_ns", "row")
+    has_grid = pl.col("blocks").is_not_null() | (pl.col("kind") != "kernel")
+    for key, around, takers in (
+        (LAUNCH_COLUMNS, NEIGHBOUR_COUNTS, has_grid),
+        (("name",), NEIGHBOUR_COUNTS_BY_NAME, pl.col("blocks").is_null()),
+    ):
+        windows = _hash_neighbours(table, key)
+        for before, after in around:
+            table = _inherit_once(table.hstack(windows), before, after, takers).select(table.columns)
+    return table.sort("row").drop("row")
+
+
+def _hash_neighbours(table: pl.DataFrame, key: tuple[str, ...]) -> pl.DataFrame:
+    """Hash the kernels before (``b1``, ``b2``, ...) and after (``a1``, ...) each kernel; 0 is the kernel itself."""
+    frame = table.select("device", b0=pl.struct(key).hash(), a0=pl.struct(key).hash())
+    for side, direction in (("b", 1), ("a", -1)):
+        frame = frame.with_columns(pl.col(f"{side}0").shift(direction).over("device").alias(f"{side}1"))
+        length = 1
+        while length < MAX_NEIGHBOURS:
+            shorter = pl.col(f"{side}{length}")
+            longer = pl.struct(shorter, shorter.shift(direction * length).over("device").alias("further")).hash()
+            length *= 2
+            frame = frame.with_columns(longer.alias(f"{side}{length}"))
+    return frame.drop("device")
+
+
+def _inherit_once(table: pl.DataFrame, before: int, after: int, takers: pl.Expr) -> pl.DataFrame:
+    key = ["a0", *([f"b{before}"] if before else []), *([f"a{after}"] if after else [])]
+    shapeless = pl.col("input_dims").is_null() | ~pl.col("op").str.starts_with("aten::")
+    takes = takers & pl.col("work_from").is_null() & shapeless
+    donors = (
+        table.filter(pl.col("work_from").is_in(["shapes", "recorded", "gradients"]))
+        .group_by(key)
+        .agg(
+            *(pl.col(name).first().name.prefix("given ") for name in INHERITED_COLUMNS),
+            alike=pl.struct(name for name in INHERITED_COLUMNS if name != "share").n_unique() == 1,
+            least=pl.col("dur_ns").min(),
+            most=pl.col("dur_ns").max(),
+        )
+        .filter("alike")
+    )
+    timely = pl.col("dur_ns").is_between(pl.col("least") / MAX_TIME_RATIO, pl.col("most") * MAX_TIME_RATIO)
+    # The launch of a copy or collective doesn't give its size, nor does a collective's time, which includes waiting.
+    placed = pl.lit(before + after >= MIN_EQUAL_NEIGHBOURS)
+    plain = (pl.col("kind") == "kernel") & (pl.col("given family") != "collective")
+    found = (
+        table.filter(takes)
+        .select("row", "dur_ns", "kind", *key)
+        .join(donors, on=key)
+        .filter(pl.when(plain).then(timely).otherwise(placed))
+        .select("row", pl.lit("repeat").alias("given work_from"), *(f"given {name}" for name in INHERITED_COLUMNS))
+    )
+    if found.is_empty():
+        return table
+    joined = table.join(found, on="row", how="left", maintain_order="left")
+    given = pl.col("given work_from").is_not_null()
+    return joined.with_columns(
+        pl.when(given).then(f"given {name}").otherwise(name).alias(name) for name in (*INHERITED_COLUMNS, "work_from")
+    )

@@ -1,0 +1,44 @@
+"""Infer the number of tokens of GEMMs and experts without shapes.
+
+The number decides whether reading the weights bounds them. Serving engines decode in CUDA graphs, which record no
+shapes. But the engine marks its batches, and some kernels of a graph have one block per token: norms, and kernels that
+write to the key cache. A norm over heads has more blocks than one over tokens, so the smallest grid counts.
+"""
+
+import polars as pl
+
+from tracekit.ingest import batches
+from tracekit.ingest.cuda_graph_captures import GRAPH_LAUNCH_CALLS
+from tracekit.trace import RankTrace
+
+WEIGHT_BOUND_FAMILIES = ("gemm", "moe")
+BLOCK_PER_TOKEN_KERNEL = (
+    r"vllm::(?:fused_add_)?rms_norm_kernel|flashinfer::norm::\w*RMSNormKernel|^_rms_norm_fwd_fused$|"
+    r"reshape_and_cache|concat_and_cache|_destindex_copy_kv"
+)
+"""Kernels of vLLM, SGLang (FlashInfer) and LightLLM."""
+
+
+def infer_token_counts(kernels: pl.DataFrame, trace: RankTrace) -> pl.DataFrame:
+    """Add ``tokens``; null where the work is known or nothing gives the number.
+
+    Args:
+        kernels: Table with the columns of ``schema.KERNELS``; ``work_from`` is null where the work isn't known.
+        trace: What the rank recorded.
+    """
+    lacks = pl.col("family").is_in(WEIGHT_BOUND_FAMILIES) & pl.col("work_from").is_null()
+    if not kernels.select(lacks.any()).item():
+        return kernels
+    graphs = trace.calls.filter(pl.col("name").str.contains(GRAPH_LAUNCH_CALLS))
+    by_token = pl.col("name").str.contains(BLOCK_PER_TOKEN_KERNEL)
+    blocks = (
+        kernels.join(graphs, on="correlation", how="semi")
+        .filter(by_token)
+        .group_by("correlation")
+        .agg(pl.col("blocks").min())
+    )
+    told = batches.find_call_batch_sizes(trace, trace.calls).join(blocks, on="correlation", how="full", coalesce=True)
+    tokens = told.select("correlation", tokens=pl.coalesce("blocks", "size")).filter(pl.col("tokens") > 0)
+    return kernels.join(tokens, on="correlation", how="left", maintain_order="left").with_columns(
+        tokens=pl.when(lacks).then("tokens")
+    )
