@@ -1,4 +1,4 @@
-# The web page as a container: docs/deploy.md says how to run it.
+# The web page as a container: docs/how-to/deploy.md says how to run it.
 FROM python:3.12-slim
 COPY pyproject.toml README.md LICENSE /src/
 COPY predictors /src/predictors

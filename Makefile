@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 TRACE := sample_traces/synthetic_transformer_train.json.gz
 
-.PHONY: install demo test check bench clean
+.PHONY: install demo test check docs bench clean
 
 install: $(INSTALLED)
 
@@ -25,14 +25,17 @@ demo: install
 test: install
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-check: install
+check: install docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+docs: install
+	NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/mkdocs build --strict
+
 bench: install
 	$(BIN)/python -m pytest tests/benchmarks --benchmark-enable --benchmark-only
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache site

@@ -3,8 +3,8 @@
 python scripts/evaluate_attention.py TRACE...
 
 On the trace's own GPU, the kernel known by its name; equal shapes in several traces count once, by their median, from
-15 µs on. Its law was fitted to published benchmarks, to none of these. docs/accuracy-kernels.md names the traces of its
-table.
+15 µs on. Its law was fitted to published benchmarks, to none of these. tests/validation/results/kernels.md names the
+traces of its table.
 """
 
 import polars as pl

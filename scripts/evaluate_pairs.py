@@ -3,8 +3,8 @@
 python scripts/evaluate_pairs.py FOLDER OTHER_FOLDER
 
 Both folders hold traces of the same names, one folder for each GPU. Each trace is predicted for the GPU of the other
-folder and compared with the trace there. docs/accuracy.md's jobs: AMD-AGI/TraceLens at 171dd747, tests/traces/h100 and
-tests/traces/mi300.
+folder and compared with the trace there. tests/validation/results/accuracy.md's jobs: AMD-AGI/TraceLens at 171dd747,
+tests/traces/h100 and tests/traces/mi300.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Puts load on a server of its own on this machine: uploads at once, then many jobs; prints the table of docs/web.md.
+"""Put load on a server on this machine: many uploads at once, then many jobs. Print the table of docs/how-to/serve.md.
 
 python scripts/load_test_web.py [--uploads 50] [--jobs 200] [--workers 2] [--megabytes 20]
 """

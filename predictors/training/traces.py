@@ -2,7 +2,7 @@
 
 scripts/tabulate_traces.py extracted the times from traces in pytorch/kineto, facebookresearch/HolisticTraceAnalysis,
 facebookresearch/param, AMD-AGI/TraceLens (tests/traces), amd/HPCTrainingExamples and sarchlab/triosim; ``trace`` names
-the file. The jobs of "Whole traces" in docs/accuracy.md are not among them.
+the file. The jobs of "Whole traces" in tests/validation/results/accuracy.md are not among them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The client in docs/web.md works as it stands."""
+"""The client in docs/how-to/serve.md works as it stands."""
 
 import os
 import re
@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_client_of_the_docs(start, store, work, tmp_path, make_trace):
-    code = re.search(r"```python\n(.*?)```", (ROOT / "docs" / "web.md").read_text(), re.DOTALL).group(1)
+    code = re.search(r"```python\n(.*?)```", (ROOT / "docs" / "how-to" / "serve.md").read_text(), re.DOTALL).group(1)
     assert len(code.splitlines()) <= 40
     token = "a-token-of-enough-characters"
     server = str(start(token=token).base_url)

@@ -9,8 +9,8 @@ their blocks aren't recorded, they occupy no SMs, as they use few. Copies neithe
     kernel B     |########|          80 % of the SMs
                  |----|              demand 140 %: both run at 1 / 1.4 of their speed here
 
-Real traces confirm the model in part (docs/replay.md). Predictions therefore exclude contention and report it
-separately.
+Real traces confirm the model in part (docs/explanation/replay.md). Predictions therefore exclude contention and report
+it separately.
 """
 
 from collections.abc import Iterator

@@ -43,7 +43,7 @@ def predict(
 
     Ranks fill one node after the other, unless ``nodes`` gives the number of nodes; then they are spread evenly. If the
     cluster has ``measured`` collectives, its latencies and rates are calibrated to them. Otherwise the interval is that
-    of machines held out of the fit (docs/clusters.md).
+    of machines held out of the fit (docs/explanation/collectives.md).
 
     Args:
         collectives: One row each: ``collective`` (a key of ``BUS_FACTOR``), ``bytes`` (of the whole buffer, as

@@ -5,8 +5,8 @@ cuda_sync events. Heuristic: for other stream and event synchronisations the awa
 a call that waited returns right after it ended. The edge is inserted even where nothing was left to wait for: it may
 bind on a slower GPU.
 
-Evidence: see "waits for the GPU that don't say so" in docs/development.md (torchao, vLLM and others): without these
-edges a faster GPU gains nothing.
+Evidence: see "waits for the GPU that don't say so" in docs/contributing/fitting-weights.md (torchao, vLLM and
+others): without these edges a faster GPU gains nothing.
 """
 
 from dataclasses import dataclass

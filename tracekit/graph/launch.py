@@ -8,8 +8,8 @@ median of the trace), and when slow calls and CUDA graph launches submit their w
 * A slow call that let its graph or copy start earlier, long after the call began and on an idle GPU, will do so again.
 * A kernel that started shortly before its slow call returned waits for the call, as calls that load its code do.
 
-Evidence (docs/development.md): TriForce and LightLLM, 2 to 5 % short without the graph rules; the slow-call rule,
-without which 59 % of a first step is idle without a reason.
+Evidence (docs/contributing/fitting-weights.md): TriForce and LightLLM, 2 to 5 % short without the graph rules; the
+slow-call rule, without which 59 % of a first step is idle without a reason.
 """
 
 import numpy as np

@@ -10,7 +10,7 @@ has waited for something. The rules, in order:
 5. The GPU was idle meanwhile: the GPU stalled (``STALL``).
 
 Evidence: rules 1 and 3 were developed on the public traces of the test set (ROCm limits: MI300X traces). The table
-"What each rule of the replay is worth" in docs/development.md has rule 2 (HTA's trace_diff) and rule 5
+"What each rule of the replay is worth" in docs/contributing/fitting-weights.md has rule 2 (HTA's trace_diff) and rule 5
 (torch-compile-moe). Rule 4 orders activities right, but may name the wrong one.
 """
 

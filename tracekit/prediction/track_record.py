@@ -37,7 +37,7 @@ def note_track_record(source: Gpu | None, target: Gpu) -> Iterator[str]:
     yield (
         f"{of['pairs']} published throughputs predicted for {target.slug} from other kinds of GPU came out "
         f"{abs(of['median']):.0f} % too {way} in the median, the worst {of['worst']:+.0f} %: so may this, perhaps "
-        "by less, as a trace has the time outside of kernels that those lacked (docs/accuracy.md)"
+        "by less, as a trace has the time outside of kernels that those lacked (docs/explanation/accuracy.md)"
     )
 
 

@@ -4,7 +4,7 @@ Each host has its own clock, and each GPU's clock is translated to its host's wi
 rank needs every other ends on all ranks at nearly the same time; the median difference of these ends is the clock
 offset.
 
-Evidence: two jobs, mi300x_ddp_train of 4 ranks and v100_dlrm_train of 8 (docs/replay.md).
+Evidence: two jobs, mi300x_ddp_train of 4 ranks and v100_dlrm_train of 8 (docs/explanation/replay.md).
 """
 
 from collections.abc import Mapping

@@ -1,0 +1,57 @@
+"""The pages of docs/ stay short, their links lead somewhere, and the commands they quote exist."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer
+
+from tracekit.cli.app import app
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("docs/**/*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
+RESULTS = sorted(ROOT.glob("tests/validation/results/*.md"))
+MAX_WORDS = 30_000
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+COMMAND = re.compile(r"^    tracekit (.+?)(?:  +#.*)?$", re.MULTILINE)
+GENERATED = {"cli.md", "python.md", "gpus.md", "clusters.md"}
+
+
+def anchors(page):
+    text = re.sub(r"(?ms)^```.*?^```", "", page.read_text())
+    headings = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading) for heading in re.findall(r"^#+ (.*)$", text, re.M))
+    slugs = (re.sub(r"[^\w\s-]", "", heading.lower()).strip() for heading in headings)
+    return {re.sub(r"[-\s]+", "-", slug) for slug in slugs}
+
+
+def quoted_commands():
+    for page in PAGES:
+        for match in COMMAND.finditer(page.read_text().replace("\\\n", " ")):
+            yield pytest.param(match.group(1), id=f"{page.stem}: {match.group(1)[:50]}")
+
+
+def test_hand_written_pages_hold_at_most_30_000_words():
+    assert sum(len(page.read_text().split()) for page in PAGES) <= MAX_WORDS
+
+
+@pytest.mark.parametrize("page", [*PAGES, *RESULTS], ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_between_files_resolve(page):
+    text = re.sub(r"(?ms)^```.*?^```", "", page.read_text())
+    for target in LINK.findall(text):
+        path, _, anchor = target.partition("#")
+        if re.match(r"[a-z]+:", path) or Path(path).name in GENERATED:
+            continue
+        file = (page.parent / path).resolve() if path else page
+        assert file.exists(), target
+        assert not anchor or anchor in anchors(file), target
+
+
+@pytest.mark.parametrize("line", list(quoted_commands()))
+def test_quoted_commands_parse(line):
+    name, *arguments = shlex.split(re.split(r" [|>] ", line)[0])
+    command = typer.main.get_command(app).commands[name]
+    options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    used = {argument.split("=")[0] for argument in arguments if re.match(r"--?[a-z]", argument)}
+    if name != "record":  # what follows the script is the script's own
+        assert used <= options
