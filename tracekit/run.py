@@ -13,7 +13,8 @@ from tracekit.errors import TraceError, TracekitError, WhatIfError
 from tracekit.graph import Graph
 from tracekit.graph.ranks import Collectives
 from tracekit.replay.engine import Timeline, build_measured_timeline, replay
-from tracekit.replay.step_time import Scale, StepTime, StepTimer, tabulate_step_times
+from tracekit.replay.step_scale import StepScale
+from tracekit.replay.step_time import StepTime, StepTimer, tabulate_step_times
 from tracekit.run_ranks import join_rank_traces
 from tracekit.trace import RankTrace, Trace
 from tracekit.workload import precision
@@ -33,7 +34,7 @@ class SelfReplay:
     Attributes:
         step_time_us: The median step as replayed.
         span_us: All chosen steps as replayed.
-        scale: What each step took as measured and as replayed.
+        step_scale: Measured and self-replayed time of each step.
         error_pct: Against the measured one.
         derived_wait_us: Waiting of CPU threads, of collectives for ranks that were read, and of kernels for the one
             before, that was taken out of the measured run and derived again, per step and rank.
@@ -42,7 +43,7 @@ class SelfReplay:
 
     step_time_us: float
     span_us: float
-    scale: Scale
+    step_scale: StepScale
     error_pct: float
     derived_wait_us: float
     kept_wait_us: float
@@ -136,14 +137,14 @@ class MeasuredRun:
         factor = 1.0 if self.kernel_factor is None else self.kernel_factor
         return round_to_ns(kernel_us * factor * 1e3, "kernels")
 
-    def median(self, timeline: Timeline, longer: Floats | float = 1.0) -> StepTime:
-        """The median step of a replay, each step on the scale of its own measured time.
+    def compute_median(self, timeline: Timeline, longer: Floats | float = 1.0) -> StepTime:
+        """Compute the median step of a replay, each step scaled to its own measured time.
 
         Args:
             timeline: A replay of this run, or of one that edits made of it.
             longer: As in :meth:`Meter.median`.
         """
-        return self.step_timer.compute_median(timeline, self.self_replay.scale, longer)
+        return self.step_timer.compute_median(timeline, self.self_replay.step_scale, longer)
 
     def replay_step(self, kernel_us: Floats, host_time: float = 1.0) -> StepTime:
         """The median step with other kernel times, and a slower or faster host, as :meth:`median` gives it.
@@ -153,7 +154,7 @@ class MeasuredRun:
                 ranks.
             host_time: Factor on the duration of the host's own work; 1.0 for the measured speed.
         """
-        return self.median(self.replay_timeline(kernel_us, host_time))
+        return self.compute_median(self.replay_timeline(kernel_us, host_time))
 
 
 def round_to_ns(times_ns: Floats, subject: str) -> Ints:
@@ -218,7 +219,7 @@ def prepare_run(
         self_replay=SelfReplay(
             step_time_us=replayed.step_time_us,
             span_us=replayed.span_us,
-            scale=meter.scale(*lines),
+            step_scale=StepScale(*(meter.measure_job_steps_ns(line) for line in lines)),
             error_pct=100 * (replayed.step_time_us / as_measured.step_time_us - 1),
             derived_wait_us=job.graph.derived_wait_ns / 1e3 / job.steps.height,
             kept_wait_us=meter.compute_median_sum_us(job.graph.kept_ns),

@@ -8,7 +8,7 @@ import pytest
 import tracekit as tk
 from tracekit.analysis.contention import estimate_contention
 from tracekit.analysis.sensitivity import compute_sensitivity
-from tracekit.replay.step_time import Scale
+from tracekit.replay.step_time import StepScale
 from tracekit.run import MeasuredRun, prepare_run
 from tracekit.testing import TraceBuilder
 from tracekit.whatif import apply_edits, compute_saving_us
@@ -92,6 +92,6 @@ def test_edits_and_speeds_judge_each_step():
 
 def test_steps_are_scaled_by_their_own_replays():
     """200 to 100 of 150, 100 to 80 of 80; what the replay gives no time keeps its own and gets what comes on top."""
-    scale = Scale(np.array([150.0, 80.0, 30.0]), np.array([200.0, 100.0, 0.0]))
-    assert scale.put(np.array([100, 100, 7])).tolist() == [75, 80, 37]
-    assert scale.put(scale.replayed_ns).tolist() == scale.measured_ns.tolist()
+    scale = StepScale(np.array([150.0, 80.0, 30.0]), np.array([200.0, 100.0, 0.0]))
+    assert scale.apply(np.array([100, 100, 7])).tolist() == [75, 80, 37]
+    assert scale.apply(scale.replayed_ns).tolist() == scale.measured_ns.tolist()

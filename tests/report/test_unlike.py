@@ -18,8 +18,8 @@ from tracekit.testing import TraceBuilder
 
 def said(builder: TraceBuilder, steps: str | None = None) -> str:
     run = prepare_run(builder.load(), steps=steps)
-    found = unlike_steps.build(run, idle.analyze_idle_time(run))
-    return unlike_steps.sentence(found) if found else ""
+    found = unlike_steps.find_unlike_steps(run, idle.analyze_idle_time(run))
+    return unlike_steps.write_warning(found) if found else ""
 
 
 def test_a_slow_step_is_said_with_its_time_and_cause():

@@ -79,11 +79,11 @@ class ContentionModel:
         """
         run = self._run
         given_ns = run.to_durations_ns(run.kernel_us if kernel_us is None else kernel_us)
-        apart = run.median(replay(run.graph, given_ns))
+        apart = run.compute_median(replay(run.graph, given_ns))
         if self.overlap < MIN_OVERLAP_PCT:
             return Contention(self.overlap, apart, apart)
         alone_ns = given_ns * self._demand.compute_alone_fractions(build_measured_timeline(run.graph))
-        return Contention(self.overlap, apart, run.median(_replay_until_converged(run, self._demand, alone_ns)))
+        return Contention(self.overlap, apart, run.compute_median(_replay_until_converged(run, self._demand, alone_ns)))
 
 
 def _replay_until_converged(run: MeasuredRun, demand: "_ResourceDemand", alone_ns: Floats) -> Timeline:

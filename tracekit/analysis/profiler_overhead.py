@@ -5,7 +5,7 @@ from dataclasses import replace
 from tracekit.errors import TracekitError
 from tracekit.format import format_duration
 from tracekit.replay.engine import compute_lags
-from tracekit.replay.step_time import Scale
+from tracekit.replay.step_scale import StepScale
 from tracekit.run import MeasuredRun
 
 BISECTION_STEPS = 30
@@ -49,9 +49,9 @@ def remove_profiler_overhead(run: MeasuredRun, step_time_us: float) -> MeasuredR
     graph = replace(run.graph, lag_ns=compute_lags(run.graph, host_time=high))
     left = replace(run, graph=graph)
     line = left.replay_timeline(times)
-    replayed, on_scale = left.step_timer.compute_median(line), left.median(line)
-    raw_ns = left.step_timer.scale(line, line).replayed_ns
-    still_ns = run.self_replay.scale.put(raw_ns) * (step_time_us / on_scale.step_time_us)
+    replayed, on_scale = left.step_timer.compute_median(line), left.compute_median(line)
+    raw_ns = left.step_timer.measure_job_steps_ns(line)
+    still_ns = run.self_replay.step_scale.apply(raw_ns) * (step_time_us / on_scale.step_time_us)
     told = (
         f"a step of {format_duration(step_time_us)} without the profiler, instead of "
         f"{format_duration(run.measured_step.step_time_us)} "
@@ -64,7 +64,7 @@ def remove_profiler_overhead(run: MeasuredRun, step_time_us: float) -> MeasuredR
             run.self_replay,
             step_time_us=replayed.step_time_us,
             span_us=replayed.span_us,
-            scale=Scale(still_ns, raw_ns),
+            step_scale=StepScale(still_ns, raw_ns),
         ),
         assumptions=(*run.assumptions, told),
     )

@@ -11,8 +11,8 @@ from tracekit.errors import DamagedTraceError, TraceNotFoundError, TraceTooLarge
 from tracekit.ingest.stream import ReadableFile
 
 # Ten times the ranks of the largest job whose traces fit into one archive, and what their table of contents takes.
-MOST_MEMBERS = 10_000
-LARGEST_TABLE_BYTES = 4 << 20
+MAX_MEMBERS = 10_000
+MAX_TABLE_BYTES = 4 << 20
 
 # A member's last checksum error takes what was read with it.
 PIECE_BYTES = 1 << 16
@@ -24,7 +24,7 @@ _EMPTY = _END + bytes(18)
 _SPLIT_MARK_BYTES = 4
 
 
-class Content(NamedTuple):
+class ArchiveContent(NamedTuple):
     """What an archive holds.
 
     Attributes:
@@ -36,7 +36,7 @@ class Content(NamedTuple):
     has_more: bool
 
 
-def read_content(opener: Callable[[], ReadableFile], name: str) -> Content:
+def read_content(opener: Callable[[], ReadableFile], name: str) -> ArchiveContent:
     """Read an archive's table of contents.
 
     Args:
@@ -50,22 +50,22 @@ def read_content(opener: Callable[[], ReadableFile], name: str) -> Content:
     """
     file = opener()
     try:
-        bounded = _Bounded(file, name)
+        bounded = _BoundedFile(file, name)
         with _open_archive(bounded, name) as archive:
             entries = archive.infolist()
             has_more = _has_more(bounded, entries, len(archive.comment))
     finally:
         file.close()
     found = {info.filename: info for info in entries if not info.is_dir()}
-    if len(found) > MOST_MEMBERS:
-        raise _too_many(name)
+    if len(found) > MAX_MEMBERS:
+        raise _make_too_many_error(name)
     kept = [info for member, info in sorted(found.items()) if _is_content(member)]
     if not kept:
         raise TraceNotFoundError(f"{name} holds no files.")
-    return Content(kept, has_more)
+    return ArchiveContent(kept, has_more)
 
 
-def _has_more(file: "_Bounded", entries: Sequence[zipfile.ZipInfo], comment_bytes: int) -> bool:
+def _has_more(file: "_BoundedFile", entries: Sequence[zipfile.ZipInfo], comment_bytes: int) -> bool:
     file.seek(-len(_EMPTY) - comment_bytes, io.SEEK_END)
     is_behind = file.read(len(_END)) != _END
     return is_behind or min((info.header_offset for info in entries), default=0) > _SPLIT_MARK_BYTES
@@ -80,9 +80,9 @@ def _is_content(member: str) -> bool:
     return not member.startswith("__MACOSX/") and not _get_base_name(member).startswith(".")
 
 
-def _too_many(name: str) -> TraceTooLargeError:
+def _make_too_many_error(name: str) -> TraceTooLargeError:
     return TraceTooLargeError(
-        f"{name} holds more than {MOST_MEMBERS:,} files.", "Unpack it, and give those that are to be read."
+        f"{name} holds more than {MAX_MEMBERS:,} files.", "Unpack it, and give those that are to be read."
     )
 
 
@@ -99,7 +99,7 @@ def _open_archive(file: ReadableFile, name: str) -> zipfile.ZipFile:
         ) from error
 
 
-class _Bounded(io.RawIOBase):
+class _BoundedFile(io.RawIOBase):
     """An archive whose table of contents is refused before it is read if it is too long."""
 
     def __init__(self, file: ReadableFile, name: str) -> None:
@@ -107,8 +107,8 @@ class _Bounded(io.RawIOBase):
         self._name = name
 
     def read(self, size: int = -1, /) -> bytes:
-        if size > LARGEST_TABLE_BYTES:
-            raise _too_many(self._name)
+        if size > MAX_TABLE_BYTES:
+            raise _make_too_many_error(self._name)
         data: bytes = self._file.read(size)
         return data
 

@@ -16,7 +16,7 @@ from tracekit.ingest.event_decoder import JSON_ERRORS
 from tracekit.ingest.fields import ACTIVITY_KINDS
 from tracekit.ingest.op_inputs import drop_malformed_inputs
 from tracekit.ingest.order import argsort_by_start
-from tracekit.ingest.ranks import place
+from tracekit.ingest.ranks import read_rank
 from tracekit.ingest.stream_decoder import DecodedFile, FileDamage, make_cut_short_error
 from tracekit.trace import PEAK_MEMORY_KEY, RankTrace, TraceDevice
 
@@ -42,9 +42,9 @@ NO_DEVICE_WARNING = "the trace doesn't describe its GPU (no deviceProperties): n
 MAX_SMS = 1_000
 
 # Several times what the largest GPU takes up (a block per clock of each SM): more can't have run in a kernel's time.
-MOST_BLOCKS_PER_NS = 1_000
-SHORTEST_KERNEL_NS = 1_000
-MOST_THREADS_PER_BLOCK = 4_096
+MAX_BLOCKS_PER_NS = 1_000
+MIN_KERNEL_NS = 1_000
+MAX_THREADS_PER_BLOCK = 4_096
 
 # c10's number for it, among the types of devices.
 CPU_DEVICE_TYPE = 0
@@ -84,7 +84,7 @@ def build_rank_trace(decoded: DecodedFile, source: str, *, needs_gpu: bool = Tru
     ops, unreadable = drop_malformed_inputs(schema.OPS.conform(ops))
     calls = _add_launch_geometry(take("calls").with_columns(pl.col("name").str.replace(CALL_VERSION_SUFFIX, "")))
     activities = _build_activities(calls, [take(kind).with_columns(kind=pl.lit(kind)) for kind in ACTIVITY_KINDS])
-    activities, impossible = _without_impossible(activities)
+    activities, impossible = _drop_impossible_sizes(activities)
     sizes = pl.col("blocks", "threads_per_block")
     calls = schema.CALLS.conform(calls.with_columns(pl.when(sizes > 0).then(sizes).name.keep()))
     _check_completeness(decoded.damage, calls, activities, source)
@@ -93,7 +93,7 @@ def build_rank_trace(decoded: DecodedFile, source: str, *, needs_gpu: bool = Tru
     _check_merged(calls, activities, source)
     calls, activities, shared = drop_ambiguous_correlations(calls, activities)
     device = _find_device(decoded.keys, activities)
-    rank, world_size, misplaced = place(_decode_key(decoded.keys, "distributedInfo"))
+    rank, world_size, misplaced = read_rank(_decode_key(decoded.keys, "distributedInfo"))
     return RankTrace(
         source=source,
         ops=ops,
@@ -112,7 +112,7 @@ def build_rank_trace(decoded: DecodedFile, source: str, *, needs_gpu: bool = Tru
             *shared,
             *misplaced,
             *impossible,
-            *_unnumbered(annotations),
+            *_warn_of_unnumbered_steps(annotations),
             *_describe_missing_data(ops, unreadable, device),
         ),
     )
@@ -204,12 +204,12 @@ def _build_activities(calls: pl.DataFrame, kinds: Sequence[pl.DataFrame]) -> pl.
     return _sort_by_start(schema.ACTIVITIES.conform(table))
 
 
-def _without_impossible(activities: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
-    """Without blocks, threads and sizes that no kernel, copy or set can have, and a warning for each kind of them."""
-    most_blocks = pl.col("dur_ns").clip(SHORTEST_KERNEL_NS) * MOST_BLOCKS_PER_NS
+def _drop_impossible_sizes(activities: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
+    """Drop block counts, thread counts and sizes that no activity can have; return a warning for each kind."""
+    most_blocks = pl.col("dur_ns").clip(MIN_KERNEL_NS) * MAX_BLOCKS_PER_NS
     right = {
         "blocks": pl.col("blocks").is_between(1, most_blocks),
-        "threads_per_block": pl.col("threads_per_block").is_between(1, MOST_THREADS_PER_BLOCK),
+        "threads_per_block": pl.col("threads_per_block").is_between(1, MAX_THREADS_PER_BLOCK),
         **{name: pl.col(name) >= 0 for name in ("bytes", "registers_per_thread", "shared_memory_bytes")},
     }
     wrong = activities.select((~is_right).sum().alias(name) for name, is_right in right.items()).row(0, named=True)
@@ -315,7 +315,7 @@ def _describe_damage(decoded: DecodedFile) -> Iterable[str]:
         yield f"{decoded.columns.backward:,} events end before they begin: their duration is set to zero"
 
 
-def _unnumbered(annotations: pl.DataFrame) -> Iterable[str]:
+def _warn_of_unnumbered_steps(annotations: pl.DataFrame) -> Iterable[str]:
     names = annotations["name"]
     wrong = names.filter(names.str.starts_with(STEP_PREFIX) & ~names.str.contains(NUMBERED_STEP))
     if not wrong.is_empty():

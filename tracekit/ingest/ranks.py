@@ -13,7 +13,7 @@ from tracekit.trace import RankTrace, Trace
 MAX_START_SPREAD_NS = 600 * 10**9
 
 # Several times the GPUs of the largest machine: numbers beyond are no ranks.
-MOST_RANKS = 1 << 20
+MAX_RANKS = 1 << 20
 
 _RANK_IN_HEAD = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d{1,9})\b')
 _RANK_IN_FILE_NAME = (
@@ -34,27 +34,27 @@ def parse_rank_from_name(name: str) -> int | None:
     for pattern in _RANK_IN_FILE_NAME:
         found = {int(number) for number in pattern.findall(file)}
         if found:
-            return _possible(found.pop()) if len(found) == 1 else None
+            return _drop_impossible_rank(found.pop()) if len(found) == 1 else None
     alone = _RANK_DIRECTORY.fullmatch(directory)
-    return _possible(int(alone.group(1))) if alone else None
+    return _drop_impossible_rank(int(alone.group(1))) if alone else None
 
 
 def parse_rank_from_head(head: bytes) -> int | None:
     """Return the rank that the head of a trace records; ``None`` without one."""
     found = _RANK_IN_HEAD.search(head)
-    return _possible(int(found.group(1))) if found else None
+    return _drop_impossible_rank(int(found.group(1))) if found else None
 
 
-def _possible(rank: int) -> int | None:
-    return rank if rank < MOST_RANKS else None
+def _drop_impossible_rank(rank: int) -> int | None:
+    return rank if rank < MAX_RANKS else None
 
 
-def place(info: object) -> tuple[int | None, int, tuple[str, ...]]:
-    """Rank and world size from a trace's ``distributedInfo``, with a warning about what in it can't be."""
+def read_rank(info: object) -> tuple[int | None, int, tuple[str, ...]]:
+    """Read rank and world size from a trace's ``distributedInfo``, with a warning for each impossible value."""
     if not isinstance(info, dict):
         return None, 1, ()
     noted = {key: info[key] for key in ("rank", "world_size") if info.get(key) is not None}
-    bounds = {"rank": range(MOST_RANKS), "world_size": range(1, MOST_RANKS + 1)}
+    bounds = {"rank": range(MAX_RANKS), "world_size": range(1, MAX_RANKS + 1)}
     known = {key: value for key, value in noted.items() if type(value) is int and value in bounds[key]}
     doubts = [f"its {key} {noted[key]!r:.40} can't be, and was left out" for key in noted if key not in known]
     rank, world_size = known.get("rank"), known.get("world_size", 1)

@@ -119,12 +119,12 @@ class StreamDecoder:
             )
         if not self._has_events:
             raise self._make_no_events_error()
-        self._look_behind()
+        self._note_trailing_data()
         words = dictionary.to_list(self._texts) + self._words.to_list()
         return DecodedFile(self._keys, self._columns, words, self._damage)
 
-    def _look_behind(self) -> None:
-        """Note what follows the document, unless its end was not found."""
+    def _note_trailing_data(self) -> None:
+        """Note where data follows the end of the document; nothing if the end was not found."""
         if self._is_closed and self._window.peek_byte() >= 0:
             self._damage.followed_at = self._window.offset
 

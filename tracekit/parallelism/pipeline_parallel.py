@@ -16,7 +16,7 @@ from tracekit.parallelism.fsdp_gathers import StageGathers, predict_stage_gather
 from tracekit.parallelism.gradients import find_gradients
 from tracekit.parallelism.layers import RepeatedLayers, find_repeated_layers
 from tracekit.parallelism.layout import Layout, LayoutError
-from tracekit.parallelism.pipeline_schedules import compute_stage_ends, tasks_of
+from tracekit.parallelism.pipeline_schedules import build_tasks, compute_stage_ends
 from tracekit.parallelism.pipeline_sends import infer_send_bytes, predict_send_times_us
 from tracekit.replay.engine import Timeline
 from tracekit.run import MeasuredRun
@@ -108,8 +108,8 @@ class StepParts:
     weight_gradient_us: Floats
     tail_us: float
 
-    def whole(self, passes: int) -> float:
-        """The step, of so many passes."""
+    def sum_us(self, passes: int) -> float:
+        """Sum the parts of a step with ``passes`` passes."""
         return float(passes * (self.forward_us.sum() + self.backward_us.sum()) + self.tail_us)
 
 
@@ -137,7 +137,7 @@ def predict_pipeline(
     shares = _compute_tail_fractions(run, layout.pp)
     parts = [measure_step_parts(run, layers, timeline) for timeline in timelines]
     gathers = predict_stage_gathers(run, layers, layout, cluster) if layout.fsdp_ranks > 1 else (None,) * len(parts)
-    tasks = tasks_of(layout.pp, layout.chunks, micro_batches, layout.zero_bubble)
+    tasks = build_tasks(layout.pp, layout.chunks, micro_batches, layout.zero_bubble)
     found = [
         {
             step: _schedule_step(part, send, share, gather, layout, micro_batches, tasks)
@@ -161,24 +161,24 @@ def predict_pipeline(
         send_bytes=send_bytes,
         send_us=float(sends[0].max()),
         once=_measure_once_fraction(run, layers, timelines[0]),
-        put_off=_put_off(parts[0].values()) if layout.zero_bubble else None,
+        put_off=_compute_weight_gradient_fraction(parts[0].values()) if layout.zero_bubble else None,
         gather_us=float(np.median(gather_us)),
     )
     bracket = (1.0, 1 - UNEXPLAINED_STEP_FRACTION, 1 + UNEXPLAINED_STEP_FRACTION)
     of_steps = (
-        {step: other * after[step][0] / part.whole(layers.passes_per_step) for step, part in before.items()}
+        {step: other * after[step][0] / part.sum_us(layers.passes_per_step) for step, part in before.items()}
         for other, after, before in zip(bracket, found, parts, strict=True)
     )
-    return pipeline, tuple(_in_order(run, factors) for factors in of_steps)
+    return pipeline, tuple(_align_with_steps(run, factors) for factors in of_steps)
 
 
-def _put_off(parts: Iterable[StepParts]) -> float:
-    """Part of the backward passes that is weights' gradients, in the median step."""
+def _compute_weight_gradient_fraction(parts: Iterable[StepParts]) -> float:
+    """Compute the fraction of the backward passes that computes weight gradients, in the median step."""
     return float(np.median([part.weight_gradient_us.sum() / part.backward_us.sum() for part in parts]))
 
 
-def _in_order(run: MeasuredRun, factors: Mapping[int, float]) -> Floats:
-    """A factor for each step of the trace; where a step's passes tell none, the median one."""
+def _align_with_steps(run: MeasuredRun, factors: Mapping[int, float]) -> Floats:
+    """Return a factor for each step of the trace; the median factor for steps without one."""
     usual = float(np.median(list(factors.values())))
     return np.array([factors.get(step, usual) for step in run.step_timer.numbers])
 
@@ -194,7 +194,7 @@ def _check_schedule(layout: Layout, micro_batches: int) -> None:
 
 
 def measure_step_parts(run: MeasuredRun, layers: RepeatedLayers, timeline: Timeline) -> dict[int, StepParts]:
-    """The parts of each step that counts: how much later each part's last kernel ends than that of the part before.
+    """Measure the parts of each counted step, from the end of one part's last kernel to that of the next.
 
     So whatever delays a layer (GPU, host or a collective) counts as its time::
 
@@ -225,18 +225,18 @@ def measure_step_parts(run: MeasuredRun, layers: RepeatedLayers, timeline: Timel
     sums = _measure_weight_gradient_fractions(run, layers, timeline)
     number, steady = (of_pass[name].to_numpy() for name in ("step", "steady"))
     return {
-        step: _parts(spans_us[mine].mean(axis=0), sums[mine].sum(axis=0), step_us[step], layers)
+        step: _split_step(spans_us[mine].mean(axis=0), sums[mine].sum(axis=0), step_us[step], layers)
         for step in np.unique(number[steady]).tolist()
         for mine in [number == step]
     }
 
 
-def _parts(spans_us: Floats, sums: Floats, step_us: float, layers: RepeatedLayers) -> StepParts:
-    """The parts of a step.
+def _split_step(spans_us: Floats, sums: Floats, step_us: float, layers: RepeatedLayers) -> StepParts:
+    """Split a step into its parts.
 
     Args:
         spans_us: Of its mean pass, forward and backward.
-        sums: Of its backward passes, by layer, as :func:`_of_weights` gives them.
+        sums: Of its backward passes, by layer, as :func:`_measure_weight_gradient_fractions` gives them.
         step_us: How long it takes.
         layers: The layers.
     """
@@ -248,7 +248,7 @@ def _parts(spans_us: Floats, sums: Floats, step_us: float, layers: RepeatedLayer
 
 
 def _measure_weight_gradient_fractions(run: MeasuredRun, layers: RepeatedLayers, timeline: Timeline) -> Floats:
-    """Of each pass and layer of it, backward, time of all kernels and of those that work out weights' gradients."""
+    """Sum the kernel times of each backward pass by layer: all kernels, and those of weight gradients."""
     ran_ns = pl.DataFrame({"ran": timeline.activity_end_ns - timeline.activity_start_ns})["ran"]
     own = pl.DataFrame({"all": ran_ns, "weights": ran_ns * find_weight_gradients(run.kernels, run.trace.ops)})
     sums = np.vstack([np.zeros(2), own[layers.kernels["row"]].to_numpy().cumsum(axis=0)])
@@ -259,7 +259,7 @@ def _measure_weight_gradient_fractions(run: MeasuredRun, layers: RepeatedLayers,
 
 
 def _time_steps(run: MeasuredRun, layers: RepeatedLayers, timeline: Timeline) -> tuple[dict[int, float], pl.DataFrame]:
-    """Microseconds of each step that counts, of several ranks the mean; and of each pass its step.
+    """Measure each counted step in microseconds (mean over ranks), and find the step of each pass.
 
     That is ``step``, when it starts, and whether it is not the trace's first.
     """

@@ -74,8 +74,8 @@ def order_zero_bubble(stages: int, micro_batches: int) -> Ints:
     return tasks
 
 
-def tasks_of(stages: int, chunks: int, micro_batches: int, splits: bool) -> Ints:
-    """What each stage does, by :func:`order`, or :func:`split_order` where it ``splits`` the backward passes."""
+def build_tasks(stages: int, chunks: int, micro_batches: int, splits: bool) -> Ints:
+    """Build the tasks of each stage, with split backward passes (ZB-H1) where ``splits`` is true."""
     return order_zero_bubble(stages, micro_batches) if splits else order_1f1b(stages, chunks, micro_batches)
 
 
@@ -102,13 +102,13 @@ def compute_stage_ends(
         micro_batches: In a step.
         weights: Part of ``backward`` that is weights' gradients, to be put off (ZB-H1); None runs it with the rest.
         first_delays: How much longer each chunk's first forward pass takes; None where it is like the others.
-        tasks: As :func:`tasks_of` gives them, where several such pipelines are scheduled.
+        tasks: From :func:`build_tasks`, to schedule several such pipelines; None builds them.
 
     Returns:
         One time per stage, in the unit of the arguments.
     """
     if tasks is None:
-        tasks = tasks_of(stages, forward.size // stages, micro_batches, weights is not None)
+        tasks = build_tasks(stages, forward.size // stages, micro_batches, weights is not None)
     late = np.zeros_like(backward) if weights is None else weights
     times = np.stack([forward + np.append(sends, 0.0), backward - late + np.insert(sends, 0, 0.0), late])
     result: Floats = _compute_stage_ends_compiled(

@@ -1,8 +1,11 @@
-"""Parse GPU prices."""
+"""Parse and resolve GPU prices."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import inf
+from numbers import Real
 
 from tracekit.errors import TracekitError
+from tracekit.prediction.targets import resolve_gpu_name
 
 
 def parse_prices(pairs: Sequence[str]) -> dict[str, float]:
@@ -31,3 +34,22 @@ def add_price(prices: dict[str, float], name: str, dollars: float) -> None:
     """
     if prices.setdefault(name, dollars) != dollars:
         raise TracekitError(f"{name} has two prices, {prices[name]:g} and {dollars:g} dollars.", "Give it one.")
+
+
+def resolve_prices(prices: Mapping[str, float]) -> dict[str, float]:
+    """Return prices by the canonical names of their GPUs.
+
+    Raises:
+        PredictorError: A GPU is unknown or its name ambiguous.
+        ClusterError: A name is a cluster's instead of a GPU's.
+        TracekitError: These are no prices by name, one is negative or no number, or a GPU has two.
+    """
+    if not isinstance(prices, Mapping) or not all(isinstance(name, str) for name in prices):
+        raise TracekitError(f"{prices!r} are no prices.", "Give dollars by the GPU's name: {'h100-sxm': 2.49}.")
+    for name, dollars in prices.items():
+        if not isinstance(dollars, Real) or isinstance(dollars, bool) or not 0 <= dollars < inf:
+            raise TracekitError(f"an hour of {name} can't cost {dollars!r} dollars.")
+    by_slug: dict[str, float] = {}
+    for name, dollars in prices.items():
+        add_price(by_slug, resolve_gpu_name(name).gpu.slug, dollars)
+    return by_slug

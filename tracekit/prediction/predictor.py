@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import exp, inf
-from numbers import Real
+from math import exp
 from types import MappingProxyType
 
 import numpy as np
@@ -34,7 +33,7 @@ from tracekit.parallelism.stragglers import (
 from tracekit.prediction import notes
 from tracekit.prediction.batch import StepBatch, infer_job_batch
 from tracekit.prediction.collectives import fill_collective_times, retarget_collectives
-from tracekit.prediction.cost import add_price
+from tracekit.prediction.cost import resolve_prices
 from tracekit.prediction.insertion_cost import separate_inserted_kernels
 from tracekit.prediction.intervals import compute_interval_times, number_repeats
 from tracekit.prediction.kernel_times import KernelTimePredictor
@@ -42,10 +41,10 @@ from tracekit.prediction.memory import MemoryNeeds, estimate_memory_needs, judge
 from tracekit.prediction.model import Coverage, Prediction, Predictions, RefusedTarget, StepWithContention, Target
 from tracekit.prediction.source_cluster import SourceCluster, fill_source_gpu, identify_source_cluster
 from tracekit.prediction.stages import compute_batch_ratio, get_stage_layouts, scale_to_pipeline_step, split_into_stages
-from tracekit.prediction.targets import resolve_gpu_name, resolve_targets
+from tracekit.prediction.targets import resolve_targets
 from tracekit.replay.step_time import StepTime
 from tracekit.run import MeasuredRun
-from tracekit.workload.time_share import cover
+from tracekit.workload.time_share import compute_time_shares
 
 UNCHANGED_LAYOUT = LayoutRequest()
 NO_PRICES: Mapping[str, float] = MappingProxyType({})
@@ -130,25 +129,6 @@ def _merge_errors(refused: Sequence[RefusedTarget]) -> TracekitError:
     if len({str(one.error) for one in refused}) == 1:
         return first
     return type(first)(" ".join(f"{one.label}: {one.error}" for one in refused))
-
-
-def resolve_prices(prices: Mapping[str, float]) -> dict[str, float]:
-    """Return prices by the canonical names of their GPUs.
-
-    Raises:
-        PredictorError: A GPU is unknown or its name ambiguous.
-        ClusterError: A name is a cluster's instead of a GPU's.
-        TracekitError: These are no prices by name, one is negative or no number, or a GPU has two.
-    """
-    if not isinstance(prices, Mapping) or not all(isinstance(name, str) for name in prices):
-        raise TracekitError(f"{prices!r} are no prices.", "Give dollars by the GPU's name: {'h100-sxm': 2.49}.")
-    for name, dollars in prices.items():
-        if not isinstance(dollars, Real) or isinstance(dollars, bool) or not 0 <= dollars < inf:
-            raise TracekitError(f"an hour of {name} can't cost {dollars!r} dollars.")
-    by_slug: dict[str, float] = {}
-    for name, dollars in prices.items():
-        add_price(by_slug, resolve_gpu_name(name).gpu.slug, dollars)
-    return by_slug
 
 
 @dataclass(frozen=True)
@@ -307,7 +287,7 @@ class Predictor:
         spread = 1.0 if same_host or notes.has_host_speed_edit(run) else HOST_SPEED_FACTOR
         lines = [run.replay_timeline(us, host) for us, host in zip(kernel_us, (1.0, 1 / spread, spread), strict=True)]
         pipeline, longer = split_into_stages(run, lines, target, layouts)
-        step, low, high = (run.median(line, factor) for line, factor in zip(lines, longer, strict=True))
+        step, low, high = (run.compute_median(line, factor) for line, factor in zip(lines, longer, strict=True))
         step_us, low_us, high_us = (one.step_time_us for one in (step, low, high))
         # A step that the CPU paces is shorter the longer the kernels of the one before took.
         low_us, high_us = min(low_us, step_us, high_us), max(low_us, step_us, high_us)
@@ -413,4 +393,4 @@ def _compute_coverage(run: MeasuredRun, kernels: pl.DataFrame) -> Coverage:
     table = pl.DataFrame({"time": run.kernels["dur_ns"], "method": kernels["method"]})
     table = table.filter(run.is_in_chosen_steps) if run.is_in_chosen_steps.any() else table
     modelled, scaled = (pl.col("method").is_in(methods) for methods in (MODELLED_METHODS, SCALED_METHODS))
-    return Coverage(*cover(table, "time", modelled, scaled, ~(modelled | scaled)))
+    return Coverage(*compute_time_shares(table, "time", modelled, scaled, ~(modelled | scaled)))

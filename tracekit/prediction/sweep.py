@@ -14,9 +14,10 @@ from tracekit.parallelism.layout import Layout, LayoutError, LayoutRequest, appl
 from tracekit.parallelism.missing_collectives import find_missing_collectives
 from tracekit.parallelism.stragglers import predict_stragglers
 from tracekit.prediction.batch import StepBatch, infer_rank_batch
+from tracekit.prediction.cost import resolve_prices
 from tracekit.prediction.model import Prediction, Target
 from tracekit.prediction.notes import note_outsized_node
-from tracekit.prediction.predictor import NO_PRICES, Predictor, resolve_prices
+from tracekit.prediction.predictor import NO_PRICES, Predictor
 from tracekit.prediction.source_cluster import fill_source_gpu
 from tracekit.prediction.source_cluster import identify_source_cluster as source_of
 from tracekit.prediction.targets import resolve_targets

@@ -9,6 +9,7 @@ import polars as pl
 from tracekit.arrays import Bools, Floats, Ints
 from tracekit.errors import StepError
 from tracekit.replay.engine import Timeline
+from tracekit.replay.step_scale import StepScale
 
 MIN_TIME_NS, MAX_TIME_NS = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
@@ -40,28 +41,6 @@ class StepTime:
     def idle_us(self) -> float:
         """Part of the step time in which the GPU runs nothing."""
         return max(self.step_time_us - self.kernel_time_us, 0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """What each step of a job took as measured and as replayed: puts the steps of other replays on the measured scale.
-
-    Attributes:
-        measured_ns: By step, in the order of the trace.
-        replayed_ns: The same of the replay with the measured kernel times.
-    """
-
-    measured_ns: Floats
-    replayed_ns: Floats
-
-    def put(self, time_ns: Ints | Floats) -> Floats:
-        """Put each step of a replay on the scale of the measured one: its measured time by the ratio of the replays.
-
-        Where the first replay gives a step no time at all, it is longer or shorter by the difference.
-        """
-        given = self.replayed_ns > 0
-        ratio = np.divide(time_ns, self.replayed_ns, out=np.ones_like(self.replayed_ns), where=given)
-        return self.measured_ns * ratio + np.where(given, 0.0, time_ns - self.replayed_ns)
 
 
 def tabulate_step_times(timeline: Timeline, kernels: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
@@ -134,8 +113,8 @@ class StepTimer:
         chosen: Those to measure.
 
     Attributes:
-        numbers: The steps of the job, as they first come.
-        first: Whether each row of ``steps`` is the first of its rank.
+        numbers: Step numbers of the job, in order of appearance.
+        first: Marks the rows of ``steps`` that are the first of their rank.
     """
 
     def __init__(self, kernels: pl.DataFrame, steps: pl.DataFrame, chosen: pl.DataFrame) -> None:
@@ -156,29 +135,31 @@ class StepTimer:
         self._step = steps["step"].replace_strict(numbers, range(len(numbers)), return_dtype=pl.Int64).to_numpy()
         self._chosen: Bools = numbers.is_in(chosen["step"].implode()).to_numpy()
 
-    def compute_median(self, timeline: Timeline, scale: Scale | None = None, longer: Floats | float = 1.0) -> StepTime:
-        """The median chosen step of a timeline, of all ranks together.
+    def compute_median(
+        self, timeline: Timeline, scale: StepScale | None = None, longer: Floats | float = 1.0
+    ) -> StepTime:
+        """Compute the median chosen step of a timeline, of all ranks together.
 
         The trace's first step starts with an empty launch queue, so it counts only if no other step is chosen.
 
         Args:
             timeline: The timeline.
-            scale: Puts each step on the scale of the measured one; None leaves it as it is in the timeline.
-            longer: Factor on the time of each step besides.
+            scale: Scales each step to its measured time; None keeps the step times of the timeline.
+            longer: Additional factor on the time of each step.
 
         Raises:
             StepError: No chosen step has times.
         """
         each = self.compute_step_times(timeline)
         ranks = np.bincount(self._step)
-        time, known = self._of_job(each.begin_ns, each.end_ns, each.has_times)
+        time, known = self._merge_job_steps(each.begin_ns, each.end_ns, each.has_times)
         if not (self._chosen & known).any():
             raise StepError("nothing ran on the GPU in the steps to measure.", "Choose others by --steps.")
         counted = self._select_counted_steps(known)
         gpu_ns = (each.busy_ns, each.exposed_ns, each.waiting_ns)
         means = ((np.bincount(self._step, ns) / ranks)[counted] for ns in gpu_ns)
         busy, exposed, waiting = (float(np.median(ns)) / 1e3 for ns in means)
-        step = (time if scale is None else scale.put(time)) * longer
+        step = (time if scale is None else scale.apply(time)) * longer
         return StepTime(
             step_time_us=float(np.median(step[counted & known])) / 1e3,
             kernel_time_us=busy,
@@ -188,18 +169,13 @@ class StepTimer:
             span_us=float(time[self._chosen & known].sum()) / 1e3,
         )
 
-    def scale(self, recorded: Timeline, replayed: Timeline) -> Scale:
-        """The scale that the steps of a run are measured on.
+    def measure_job_steps_ns(self, timeline: Timeline) -> Floats:
+        """Return the time of each step of the job, all ranks together; 0 where it is unknown."""
+        time, known = self._merge_job_steps(*self._compute_step_spans(timeline))
+        return np.where(known, time, 0).astype(np.float64)
 
-        Args:
-            recorded: The measured timeline.
-            replayed: The replay with the measured kernel times.
-        """
-        each = (self._of_job(*self._compute_step_spans(timeline)) for timeline in (recorded, replayed))
-        return Scale(*(np.where(known, time, 0).astype(np.float64) for time, known in each))
-
-    def _of_job(self, begin_ns: Ints, end_ns: Ints, known: Bools) -> tuple[Ints, Bools]:
-        """How long each step of the job takes, and whether that is known; arguments as of :class:`Each`."""
+    def _merge_job_steps(self, begin_ns: Ints, end_ns: Ints, known: Bools) -> tuple[Ints, Bools]:
+        """Merge the ranks: the time of each step of the job, and whether it is known; arguments as in ``StepTimes``."""
         steps = self._chosen.size
         begin, end = np.full(steps, MAX_TIME_NS), np.full(steps, MIN_TIME_NS)
         np.minimum.at(begin, self._step[known], begin_ns[known])

@@ -14,8 +14,7 @@ from predictors.errors import UnknownGpuError
 from tracekit.comm import UnknownClusterError, list_clusters, load_cluster
 from tracekit.parallelism.layout import MAX_BATCH_FACTOR, MIN_BATCH_FACTOR
 from tracekit.prediction import resolve_targets
-from tracekit.prediction.cost import parse_prices
-from tracekit.prediction.predictor import resolve_prices
+from tracekit.prediction.cost import parse_prices, resolve_prices
 from tracekit.web.errors import NotFoundError, WebError
 from tracekit.web.formats import FORMATS
 from tracekit.web.jobs import WebJob

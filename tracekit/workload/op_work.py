@@ -42,7 +42,7 @@ MAX_WORK = 1 << 58
 """Maximum bytes or operations of a kernel; more would run for minutes."""
 FUSED_PART = "fused"
 """A reduction, norm or softmax that Inductor generated, with whatever else the kernel does."""
-TREE = "tree"
+TREE_REDUCTION = "tree"
 """PyTorch's own reduction (ATen/native/cuda/Reduce.cuh), in which the threads of a block sum up together."""
 OWN_REDUCTION = re.compile(r"\breduce_kernel<")
 GENERATED_KERNEL = re.compile(r"^triton_(?:per|red)_fused_")
@@ -165,16 +165,16 @@ def _classify_variant(op: str, kernel: str, family: str) -> Columns:
     """Classify the variant of a reduction, norm or softmax; return nothing for other families."""
     if family not in (*ROW_FAMILIES, "reduction"):
         return {}
-    part = FUSED_PART if GENERATED_KERNEL.search(kernel) else _own_part(op, kernel, family)
+    part = FUSED_PART if GENERATED_KERNEL.search(kernel) else _classify_own_part(op, kernel, family)
     direction = "backward" if "backward" in op else "forward"
     return {"part": part, "direction": direction if family in ROW_FAMILIES else None}
 
 
-def _own_part(op: str, kernel: str, family: str) -> str | None:
+def _classify_own_part(op: str, kernel: str, family: str) -> str | None:
     """Which of PyTorch's own kernels over rows one is; ``None`` for any other."""
     if family == "norm":
         return norm.classify_row_norm(op, kernel)
-    return TREE if family == "reduction" and OWN_REDUCTION.search(kernel) else None
+    return TREE_REDUCTION if family == "reduction" and OWN_REDUCTION.search(kernel) else None
 
 
 def _count_thread_elements(row: dict[str, Any]) -> int | None:

@@ -55,7 +55,7 @@ ITEM_BYTES = {
     "complex128": 16,
     "nvfp4": 1,
 }
-WARP = 32
+WARP_THREADS = 32
 """Elements that threads side by side take."""
 FLOAT_DTYPES = ("fp64", "fp32", "fp16", "bf16", "fp8", "nvfp4")
 INTEGER_DTYPES = ("int8", "uint8", "bool", "int16", "int32", "int64")
@@ -98,8 +98,8 @@ class Tensor:
         Counted from the last one, -1.
         """
         axes = enumerate(zip(self.shape, self.strides, strict=False), start=-len(self.shape))
-        long = [(stride, axis) for axis, (size, stride) in axes if size >= WARP]
-        stride, axis = min(long, default=(WARP, 0))
+        long = [(stride, axis) for axis, (size, stride) in axes if size >= WARP_THREADS]
+        stride, axis = min(long, default=(WARP_THREADS, 0))
         return axis if stride <= 1 else None
 
     def get_item_bytes(self, default: int) -> int:

@@ -9,10 +9,10 @@ def compute_time_share(table: pl.DataFrame, time: str, rows: pl.Expr) -> float:
     return float(table.select(100 * part.fill_nan(0.0)).item())
 
 
-def cover(table: pl.DataFrame, time: str, *parts: pl.Expr) -> list[float]:
-    """Percent of the column ``time`` that falls on each of the parts that make up all rows.
+def compute_time_shares(table: pl.DataFrame, time: str, *parts: pl.Expr) -> list[float]:
+    """Compute the percentages of the column ``time`` that fall on ``parts``, which partition the rows.
 
-    They add up to 100 also where there is no time: then rows count alike, and of no rows all is the last part.
+    They add up to 100 even without time: then all rows count alike, and an empty table counts as the last part.
     """
     if table.is_empty():
         return [*(0.0 for _ in parts[1:]), 100.0]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tracekit.workload.time_share import compute_time_share, cover
+from tracekit.workload.time_share import compute_time_share, compute_time_shares
 
 # Sources of work other than the op that launched the kernel: other kernels or other ops.
 INFERRED_SOURCES = ("repeat", "gradients", "projection", "geometry")
@@ -31,6 +31,6 @@ class WorkCoverage:
 def build_work_coverage(kernels: pl.DataFrame) -> WorkCoverage:
     """Build the coverage of the chosen steps' kernels."""
     known, other = pl.col("work_from").is_not_null(), pl.col("family") == "other"
-    work, family, unknown = cover(kernels, "time_us", known, ~known & ~other, ~known & other)
+    work, family, unknown = compute_time_shares(kernels, "time_us", known, ~known & ~other, ~known & other)
     inferred = compute_time_share(kernels, "time_us", pl.col("work_from").is_in(INFERRED_SOURCES))
     return WorkCoverage(work=work, inferred=inferred, family=family, unknown=unknown)

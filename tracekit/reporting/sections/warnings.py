@@ -61,8 +61,8 @@ def _iter_warnings(run: MeasuredRun, idle: IdleBreakdown) -> Iterator[str]:
     yield from run.assumptions
     yield from _warn_of_unmarked_steps(run)
     yield from _warn_of_other_batches(run)
-    if found := unlike_steps.build(run, idle):
-        yield unlike_steps.sentence(found)
+    if found := unlike_steps.find_unlike_steps(run, idle):
+        yield unlike_steps.write_warning(found)
     yield from _warn_of_several_gpus(run)
     yield from _warn_of_missing_launches(run)
     yield from _warn_of_lost_kernels(run)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-LONGEST_NUMBER = 9
+MAX_DIGITS = 9
 """Digits of a number in a name; longer ones are no tiles or sizes."""
 
 
@@ -106,4 +106,4 @@ class NameRule:
 
 
 def _parse_number(text: str | None) -> int | None:
-    return None if text is None or len(text) > LONGEST_NUMBER else int(text)
+    return None if text is None or len(text) > MAX_DIGITS else int(text)
