@@ -20,19 +20,31 @@ Every message says what happened, where, and what to try. ``predictors.Predictor
 this tree; the command line treats both alike.
 """
 
+from tracekit.messages import Message
+
 
 class TracekitError(Exception):
     """Base of every expected error.
 
     Args:
+        message: What happened, where, and what to try: a message of the catalogue.
+        hint: What to try, for a message in plain words.
+
+    Attributes:
+        code: Stable name for programs and tests: ``"output-exists"``.
         message: What happened and where, one sentence.
         hint: What to try.
     """
 
-    def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(f"{message} {hint}".rstrip())
-        self.message = message
-        self.hint = hint
+    def __init__(self, message: Message | str, hint: str = "") -> None:
+        super().__init__(message, hint)
+        self.catalogue_message = message if isinstance(message, Message) else None
+        self.code = message.code if isinstance(message, Message) else ""
+        self.message = message.render_text() if isinstance(message, Message) else message
+        self.hint = message.render_hint() if isinstance(message, Message) else hint
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}".rstrip()
 
 
 def suggest_install(name: str) -> str:

@@ -6,6 +6,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tracekit.errors import OutputError
+from tracekit.messages import outputs
 
 # Characters of the file's name in the name of its temporary file; with four bytes a character, names hold 255 bytes.
 MAX_NAME_LENGTH = 60
@@ -25,15 +26,15 @@ def check_writable(path: Path, *, force: bool) -> None:
         exists, is_file, in_directory = path.exists(), path.is_file(), path.parent.is_dir()
         may_write = os.access(path.parent, os.W_OK)
     except OSError as error:
-        raise OutputError(f"{path} can't be written: {error.strerror}.") from error
+        raise OutputError(outputs.OUTPUT_NOT_WRITTEN(path=str(path), reason=error.strerror)) from error
     if exists and not is_file:
-        raise OutputError(f"{path} is no file, and writing would put one in its place.", "Name another with -o.")
+        raise OutputError(outputs.OUTPUT_NOT_A_FILE(path=str(path)))
     if exists and not force:
-        raise OutputError(f"{path} exists already.", "Overwrite it with --force.")
+        raise OutputError(outputs.OUTPUT_EXISTS(path=str(path)))
     if not in_directory:
-        raise OutputError(f"{path}: there is no directory {path.parent}.")
+        raise OutputError(outputs.OUTPUT_NO_DIRECTORY(path=str(path), directory=str(path.parent)))
     if not may_write:
-        raise OutputError(f"{path}: nothing can be written to the directory {path.parent}.", "Name another with -o.")
+        raise OutputError(outputs.OUTPUT_DIRECTORY_READ_ONLY(path=str(path), directory=str(path.parent)))
 
 
 def refuse_input_overwrite(path: Path, inputs: Iterable[Path]) -> None:
@@ -43,7 +44,7 @@ def refuse_input_overwrite(path: Path, inputs: Iterable[Path]) -> None:
         OutputError: It is one of the inputs.
     """
     if any(one.exists() and one.samefile(path) for one in inputs if path.exists()):
-        raise OutputError(f"{path} is what is read, and would be overwritten.", "Name another with -o.")
+        raise OutputError(outputs.OUTPUT_IS_INPUT(path=str(path)))
 
 
 @contextmanager
@@ -58,7 +59,7 @@ def write_atomically(path: Path) -> Iterator[Path]:
         yield partial
         partial.replace(path)
     except OSError as error:
-        raise OutputError(f"{path} can't be written: {error.strerror}.") from error
+        raise OutputError(outputs.OUTPUT_NOT_WRITTEN(path=str(path), reason=error.strerror)) from error
     finally:
         with suppress(OSError):  # nothing can be removed from a read-only disk
             partial.unlink(missing_ok=True)

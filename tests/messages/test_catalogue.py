@@ -1,0 +1,52 @@
+"""The catalogue: every entry reads well, every use of it fits."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import tracekit
+from tracekit.messages.catalogue import AREAS, CATALOGUE, find_templates, read_message
+from tracekit.messages.model import Template
+
+ROOT = Path(tracekit.__file__).parent
+TEMPLATES = {name: template for area in AREAS for name, template in find_templates(area).items()}
+
+
+def find_calls() -> list[tuple[str, Template, set[str] | None]]:
+    """Find the calls of templates: place, template, names of the values (None for ``**values``)."""
+    calls = []
+    for path in ROOT.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and (template := TEMPLATES.get(find_name(node.func))):
+                names = {keyword.arg for keyword in node.keywords}
+                calls.append((f"{path.relative_to(ROOT)}:{node.lineno}", template, None if None in names else names))
+    return calls
+
+
+def find_name(node: ast.expr) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def test_every_use_gives_the_templates_values() -> None:
+    calls = find_calls()
+    assert calls
+    assert [(where, template.code) for where, template, names in calls if names not in (None, template.fields)] == []
+
+
+def test_every_template_is_used() -> None:
+    used = {
+        find_name(node)
+        for path in ROOT.rglob("*.py")
+        if path.parent.name != "messages"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Name | ast.Attribute)
+    }
+    assert sorted(TEMPLATES.keys() - used) == []
+
+
+@pytest.mark.parametrize("template", CATALOGUE.values(), ids=CATALOGUE)
+def test_an_entry_reads_back_from_json(template: Template) -> None:
+    message = template(**dict.fromkeys(template.fields, "x"))
+    assert read_message({"code": template.code, "values": dict(message.values)}) == message
+    assert not template.hint or template.hint[0].isupper() or template.hint[0] in "`{"

@@ -1,0 +1,194 @@
+"""A message: a template of the catalogue and the values in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from string import Formatter
+from typing import Any, TypeAlias
+
+from tracekit.format import (
+    format_bytes,
+    format_duration,
+    format_interval,
+    format_number,
+    format_percent,
+    format_quantity,
+)
+
+Value: TypeAlias = "str | int | float | bool | Sequence[Value] | Message | None"
+"""A value in a message. The end of its name gives its unit: ``step_time_us``, ``busy_pct``, ``size_bytes``."""
+
+OptionNames: TypeAlias = Callable[[str], str]
+"""Names an option as a front end does: ``tp`` is ``--tp`` on the command line."""
+
+
+class Severity(StrEnum):
+    """How much a message matters."""
+
+    NOTE = "note"
+    WARNING = "warning"
+    ERROR = "error"
+    FINDING = "finding"
+    CHECK = "check"
+
+
+def name_option(option: str) -> str:
+    """Name an option as the command line does: ``--source-gpu``."""
+    return f"--{option}"
+
+
+def name_argument(option: str) -> str:
+    """Name an option as Python does: ``source_gpu=``."""
+    return f"{option.replace('-', '_')}="
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """An entry of the catalogue.
+
+    Fields stand in braces. A field whose name ends with ``_us``, ``_pct`` or ``_bytes`` is shown with its unit. Other
+    formats are ``{names:list}``, ``{kernels:count kernel}``, ``{ends_us:interval}``, ``{ratio:number}`` (three digits)
+    and Python's own (``{ratio:.1f}``, ``{path!r}``). ``{--tp}`` is an option, named by the front end.
+
+    Attributes:
+        code: Stable name for programs and tests: the constant's name in kebab case, such as ``"gpu-unknown"``.
+        severity: How much it matters.
+        text: What is the case.
+        hint: What to try; empty if nothing can be done.
+    """
+
+    code: str
+    severity: Severity
+    text: str
+    hint: str = ""
+
+    def __call__(self, **values: Value) -> Message:
+        """Return the message with these values.
+
+        Raises:
+            TypeError: A field has no value, or a value no field.
+        """
+        if values.keys() != self.fields:
+            raise TypeError(f"{self.code} takes {sorted(self.fields)}, not {sorted(values)}")
+        return Message(self, {name: _freeze(value) for name, value in values.items()})
+
+    @property
+    def fields(self) -> frozenset[str]:
+        """Names of the values."""
+        names = (name for part in (self.text, self.hint) for _, name, _, _ in Formatter().parse(part) if name)
+        return frozenset(name for name in names if not name.startswith("--"))
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A template and its values.
+
+    Attributes:
+        template: The entry of the catalogue.
+        values: By the names of the template's fields.
+    """
+
+    template: Template
+    values: Mapping[str, Value] = field(default_factory=dict, hash=False)
+
+    @property
+    def code(self) -> str:
+        """Stable name for programs and tests."""
+        return self.template.code
+
+    @property
+    def severity(self) -> Severity:
+        """How much it matters."""
+        return self.template.severity
+
+    def render_text(self, name: OptionNames = name_option) -> str:
+        """Return what is the case."""
+        return _Renderer(name).vformat(self.template.text, (), self.values)
+
+    def render_hint(self, name: OptionNames = name_option) -> str:
+        """Return what to try; empty if nothing can be done."""
+        return _Renderer(name).vformat(self.template.hint, (), self.values)
+
+    def render(self, name: OptionNames = name_option) -> str:
+        """Return both in one line."""
+        return f"{self.render_text(name)} {self.render_hint(name)}".rstrip()
+
+    def to_dict(self, name: OptionNames = name_option) -> dict[str, Any]:
+        """Return the message as JSON shows it: code, severity, values and the rendered text."""
+        values = {key: _to_json(value, name) for key, value in self.values.items()}
+        return {"code": self.code, "severity": self.severity.value, "values": values, "text": self.render(name)}
+
+    def __str__(self) -> str:
+        """Return the message as the command line shows it."""
+        return self.render()
+
+
+def _freeze(value: Value) -> Value:
+    """Turn lists into tuples, so that a message equals its copy read back from JSON."""
+    return tuple(map(_freeze, value)) if isinstance(value, Sequence) and not isinstance(value, str) else value
+
+
+def _to_json(value: Value, name: OptionNames) -> Any:
+    if isinstance(value, Message):
+        return value.to_dict(name)
+    return [_to_json(item, name) for item in value] if isinstance(value, tuple) else value
+
+
+class _Renderer(Formatter):
+    """Fills in a template for one front end."""
+
+    def __init__(self, name: OptionNames) -> None:
+        self.name_option = name
+
+    def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, str]:
+        """Return the value of a field, or the name of an option."""
+        if field_name.startswith("--"):
+            return self.name_option(field_name.removeprefix("--")), field_name
+        return _NamedValue(field_name, self._render_nested(kwargs[field_name])), field_name
+
+    def _render_nested(self, value: Value) -> Value:
+        if isinstance(value, Message):
+            return value.render(self.name_option)
+        return tuple(map(self._render_nested, value)) if isinstance(value, tuple) else value
+
+    def convert_field(self, value: Any, conversion: Any) -> Any:
+        """Apply ``!r`` to the value itself."""
+        return super().convert_field(
+            value.value if conversion and isinstance(value, _NamedValue) else value, conversion
+        )
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        """Format a value; by default with the unit that its name gives."""
+        return value.format(format_spec) if isinstance(value, _NamedValue) else format(value, format_spec)
+
+
+@dataclass(frozen=True, slots=True)
+class _NamedValue:
+    """A value and its field's name, which gives the unit."""
+
+    name: str
+    value: Any
+
+    def format(self, spec: str) -> str:
+        style, _, what = (spec or self._choose_style()).partition(" ")
+        return _STYLES[style](self.value, what) if style in _STYLES else format(self.value, spec)
+
+    def _choose_style(self) -> str:
+        if isinstance(self.value, tuple):
+            return "list"
+        return next((style for ending, style in _UNIT_STYLES.items() if self.name.endswith(ending)), "")
+
+
+_UNIT_STYLES = {"_us": "duration", "_pct": "percent", "_bytes": "bytes"}
+
+_STYLES: dict[str, Callable[[Any, str], str]] = {
+    "duration": lambda value, _: format_duration(value),
+    "percent": lambda value, _: format_percent(value),
+    "bytes": lambda value, _: format_bytes(value),
+    "interval": lambda value, _: format_interval(*value),
+    "number": lambda value, _: format_number(value),
+    "list": lambda value, _: ", ".join(map(str, value)),
+    "count": format_quantity,
+}

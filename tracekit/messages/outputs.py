@@ -1,0 +1,25 @@
+"""Output files that are refused."""
+
+from tracekit.messages.model import Severity, Template
+
+OUTPUT_NOT_WRITTEN = Template("output-not-written", Severity.ERROR, "{path} can't be written: {reason}.")
+OUTPUT_NOT_A_FILE = Template(
+    "output-not-a-file",
+    Severity.ERROR,
+    "{path} is not a file and would be replaced by one.",
+    "Choose another path with {--output}.",
+)
+OUTPUT_EXISTS = Template("output-exists", Severity.ERROR, "{path} exists already.", "Overwrite it with {--force}.")
+OUTPUT_NO_DIRECTORY = Template("output-no-directory", Severity.ERROR, "{path}: there is no directory {directory}.")
+OUTPUT_DIRECTORY_READ_ONLY = Template(
+    "output-directory-read-only",
+    Severity.ERROR,
+    "{path}: the directory {directory} can't be written to.",
+    "Choose another path with {--output}.",
+)
+OUTPUT_IS_INPUT = Template(
+    "output-is-input",
+    Severity.ERROR,
+    "{path} is an input and would be overwritten.",
+    "Choose another path with {--output}.",
+)
