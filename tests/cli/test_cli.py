@@ -84,7 +84,7 @@ def test_what_is_no_file_is_not_replaced(verb, run, trace, tmp_path):
     os.mkfifo(pipe)
     code, out, err = run(verb, trace, *options, "--force", "-o", pipe)
     assert (code, out) == (1, "")
-    assert "is no file" in err
+    assert "[output-not-a-file]" in err
     assert pipe.is_fifo()
 
 
@@ -160,10 +160,10 @@ FAILURES = {
     "unknown step": (("report", "{tmp}/trace.json.gz", "--steps", "3"), "no step 3. It has step 0 only."),
     "unknown rank": (("report", "{tmp}/trace.json.gz", "--ranks", "3"), "It doesn't say which rank it is of."),
     "unknown format": (("report", "{tmp}/trace.json.gz", "-o", "{tmp}/x.docx"), ".docx"),
-    "no directory": (("report", "{tmp}/trace.json.gz", "-o", "{tmp}/nowhere/x.json"), "no directory"),
+    "no directory": (("report", "{tmp}/trace.json.gz", "-o", "{tmp}/nowhere/x.json"), "[output-no-directory]"),
     "long name": (
         ("report", "{tmp}/trace.json.gz", "-o", "{tmp}/" + 300 * "x" + ".json"),
-        "can't be written: File name",
+        "[output-not-written]",
     ),
     **{
         f"long name for {verb}": ((verb, "{tmp}/" + 300 * "x" + suffix, *others), "File name too long")
@@ -176,10 +176,10 @@ FAILURES = {
     },
     "input as report": (
         ("report", "{tmp}/trace.json.gz", "--format", "json", "-f", "-o", "{tmp}/trace.json.gz"),
-        "is what is read",
+        "[output-is-input]",
     ),
-    "input as timeline": (("export", "{tmp}", "-f", "-o", "{tmp}/trace.json.gz"), "would be overwritten"),
-    "input as redacted": (("redact", "{tmp}/trace.json.gz", "-f", "-o", "{tmp}/trace.json.gz"), "is what is read"),
+    "input as timeline": (("export", "{tmp}", "-f", "-o", "{tmp}/trace.json.gz"), "[output-is-input]"),
+    "input as redacted": (("redact", "{tmp}/trace.json.gz", "-f", "-o", "{tmp}/trace.json.gz"), "[output-is-input]"),
     "gpu card": (("gpus", "rtx-99"), "unknown GPU"),
 }
 
@@ -296,7 +296,7 @@ def test_a_directory_that_can_not_be_written_to_is_refused_before_the_work(run, 
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     code, out, err = run("report", trace, "-o", tmp_path / "x.json")
     assert (code, out) == (1, "")
-    assert "nothing can be written to the directory" in err
+    assert "[output-directory-read-only]" in err
     assert err.count("\n") == 1
 
 

@@ -109,7 +109,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
     except TracekitError as error:
-        _fail(str(error), EXIT_FAILURE)
+        _fail(f"{error} [{error.code}]" if error.code else str(error), EXIT_FAILURE)
     except Exception as error:
         from predictors import PredictorError
 
