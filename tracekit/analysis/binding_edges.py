@@ -17,7 +17,7 @@ import numpy as np
 from tracekit.arrays import Bools, Ints
 from tracekit.graph import Graph
 from tracekit.graph.edges import EdgeKind
-from tracekit.graph.streams import MAX_GAP_NS
+from tracekit.graph.semantics.streams import MAX_GAP_NS
 from tracekit.replay.engine import Timeline
 
 NO_EDGE = -1

@@ -6,19 +6,12 @@ This module only orders the rules; each is described in the module that builds i
 import numpy as np
 import polars as pl
 
-from tracekit.graph import (
-    host_syncs,
-    launch,
-    launch_ahead,
-    launch_queue,
-    polled_kernels,
-    recorded_waits,
-    stream_waits,
-    streams,
-    threads,
-)
+from tracekit.graph import stream_waits
 from tracekit.graph.graph import Graph, GraphParts, assemble_graph
+from tracekit.graph.inference import launch_ahead, launch_queue, polled_kernels, thread_handovers
 from tracekit.graph.nodes import collect_nodes
+from tracekit.graph.recorded import cuda_sync_events
+from tracekit.graph.semantics import host_syncs, launches, streams
 from tracekit.trace import RankTrace
 
 
@@ -38,8 +31,8 @@ def build_graph(trace: RankTrace, kernels: pl.DataFrame, marks: pl.DataFrame) ->
 def build_graph_parts(trace: RankTrace, kernels: pl.DataFrame, marks: pl.DataFrame) -> GraphParts:
     """Build nodes and edges of one rank; arguments as for :func:`build_graph`."""
     nodes = collect_nodes(trace, kernels, marks)
-    known = recorded_waits.find_recorded_waits(trace, nodes, kernels)
-    launch_edges = launch.link_launches(nodes, kernels, known.waiter)
+    known = cuda_sync_events.find_recorded_waits(trace, nodes, kernels)
+    launch_edges = launches.link_launches(nodes, kernels, known.waiter)
     blocking = host_syncs.link_host_syncs(nodes, kernels, known)
     queue_edges, own_ns = launch_queue.link_launch_queue(nodes, blocking.own_ns)
     stream = streams.link_streams(nodes, kernels, launch_edges)
@@ -48,7 +41,7 @@ def build_graph_parts(trace: RankTrace, kernels: pl.DataFrame, marks: pl.DataFra
     polled = polled_kernels.merge_host_waits(
         polled_kernels.find_polled_kernels(trace, nodes, kernels), launch_ahead.find_launch_ahead_waits(nodes)
     )
-    order = threads.link_threads(nodes, polled, own_ns)
+    order = thread_handovers.link_threads(nodes, polled, own_ns)
     edges = (
         order.program,
         order.handover,

@@ -20,10 +20,10 @@ import numpy as np
 import polars as pl
 
 from tracekit.arrays import Ints
-from tracekit.graph import gpu_stalls, occupancy
 from tracekit.graph.edges import EdgeKind, Edges, to_end_vertices, to_start_vertices
+from tracekit.graph.inference import gpu_stalls, occupancy
 from tracekit.graph.nodes import NONE, Nodes
-from tracekit.graph.recorded_waits import RecordedWaits
+from tracekit.graph.recorded.cuda_sync_events import RecordedWaits
 
 # Shorter delays are jitter of the launch latency.
 MIN_DELAY_NS = 3_000

@@ -12,8 +12,8 @@ import polars as pl
 from tracekit.graph import Graph
 from tracekit.graph.edges import EdgeKind, Edges, to_end_vertices, to_start_vertices
 from tracekit.graph.edit import compute_edge_sources, insert_activities, insert_edges
+from tracekit.graph.semantics.streams import DEFAULT_GAP_NS
 from tracekit.graph.stream_waits import DEFAULT_LAG_NS
-from tracekit.graph.streams import DEFAULT_GAP_NS
 from tracekit.parallelism.ddp_buckets import find_exchanged_gradients
 from tracekit.parallelism.ddp_hooks import DdpHookSites, estimate_collective_launch_ns
 from tracekit.parallelism.expert_parallel import find_experts

@@ -15,8 +15,8 @@ from tracekit.graph import Graph
 from tracekit.graph.edges import EdgeKind, Edges, to_end_vertices, to_start_vertices
 from tracekit.graph.edit import insert_activities, insert_edges
 from tracekit.graph.nodes import NONE
+from tracekit.graph.semantics.streams import DEFAULT_GAP_NS
 from tracekit.graph.stream_waits import DEFAULT_LAG_NS
-from tracekit.graph.streams import DEFAULT_GAP_NS
 from tracekit.parallelism.ddp_hooks import estimate_collective_launch_ns, estimate_copy_launch_ns
 from tracekit.parallelism.expert_parallel import find_experts
 from tracekit.parallelism.fsdp_units import FsdpUnits, ParameterFilter, build_fsdp_rows, find_fsdp_units

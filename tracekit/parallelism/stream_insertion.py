@@ -7,8 +7,8 @@ from tracekit.graph import Graph
 from tracekit.graph.edges import EdgeKind, Edges, to_end_vertices, to_start_vertices
 from tracekit.graph.edit import compute_edge_destinations, insert_activities, insert_edges
 from tracekit.graph.nodes import NONE
+from tracekit.graph.semantics.streams import DEFAULT_GAP_NS
 from tracekit.graph.stream_waits import DEFAULT_LAG_NS
-from tracekit.graph.streams import DEFAULT_GAP_NS
 from tracekit.parallelism.inserted import NO_NODE, add_host_time, find_stream_neighbours
 from tracekit.parallelism.stragglers import HOST_INTERVAL_NOTE
 

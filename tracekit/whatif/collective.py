@@ -9,8 +9,8 @@ from tracekit.format import format_quantity
 from tracekit.graph import Graph
 from tracekit.graph.edges import EdgeKind, Edges, to_end_vertices, to_start_vertices
 from tracekit.graph.edit import compute_edge_destinations, compute_edge_sources, insert_edges, remove_edges
+from tracekit.graph.semantics.streams import DEFAULT_GAP_NS
 from tracekit.graph.stream_waits import DEFAULT_LAG_NS
-from tracekit.graph.streams import DEFAULT_GAP_NS
 from tracekit.run import MeasuredRun
 from tracekit.whatif.edited import EditedRun, replace_graph
 from tracekit.whatif.select import KernelSelection

@@ -7,9 +7,9 @@ import numpy as np
 from tracekit.arrays import Bools, Ints
 from tracekit.errors import WhatIfError
 from tracekit.format import format_quantity
-from tracekit.graph import cuda_graphs
 from tracekit.graph.edges import EdgeKind
 from tracekit.graph.edit import compute_edge_destinations, compute_edge_sources, remove_edges
+from tracekit.graph.inference import cuda_graph_gaps
 from tracekit.graph.nodes import NONE
 from tracekit.run import MeasuredRun
 from tracekit.whatif.edited import EditedRun, replace_graph
@@ -83,7 +83,7 @@ def _find_recorded_graph_edges(run: MeasuredRun, src: Ints, dst: Ints, lag_ns: I
     graphs = np.append(nodes.is_graph_launch, False)
     before, after = launcher[src], launcher[dst]
     found: Bools = graphs[before] & (before == after) | (graphs[before] | graphs[after]) & (
-        lag_ns > cuda_graphs.MIN_GAP_NS
+        lag_ns > cuda_graph_gaps.MIN_GAP_NS
     )
     return found
 

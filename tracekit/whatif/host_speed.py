@@ -3,9 +3,9 @@
 import numpy as np
 
 from tracekit.errors import WhatIfError
-from tracekit.graph import host_spans
 from tracekit.graph.edges import EdgeKind
 from tracekit.graph.edit import compute_edge_destinations
+from tracekit.graph.recorded import host_spans
 from tracekit.run import MeasuredRun
 from tracekit.whatif.edited import EditedRun, replace_graph
 from tracekit.whatif.host_work import compute_fraction_within, scale_lags

@@ -8,7 +8,7 @@ from tracekit.arrays import Bools, Floats
 from tracekit.graph import Graph
 from tracekit.graph.edges import EdgeKind
 from tracekit.graph.edit import compute_edge_destinations, compute_edge_sources
-from tracekit.graph.host_spans import HostSpans
+from tracekit.graph.recorded.host_spans import HostSpans
 from tracekit.run import round_to_ns
 
 

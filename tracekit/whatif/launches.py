@@ -6,11 +6,11 @@ import numpy as np
 import polars as pl
 
 from tracekit.arrays import Bools
-from tracekit.graph import host_spans
 from tracekit.graph.edges import EdgeKind
 from tracekit.graph.edit import compute_edge_destinations, remove_edges
 from tracekit.graph.nodes import NONE
-from tracekit.graph.streams import MAX_GAP_NS
+from tracekit.graph.recorded import host_spans
+from tracekit.graph.semantics.streams import MAX_GAP_NS
 from tracekit.run import MeasuredRun
 from tracekit.trace import RankTrace
 from tracekit.whatif.edited import replace_graph

@@ -3,7 +3,7 @@
 from tracekit.analysis.profiler_pauses import find_profiler_stalls
 from tracekit.errors import WhatIfError
 from tracekit.format import format_duration
-from tracekit.graph import host_spans
+from tracekit.graph.recorded import host_spans
 from tracekit.run import MeasuredRun
 from tracekit.whatif.edited import EditedRun, replace_graph
 from tracekit.whatif.host_work import compute_fraction_within, scale_lags

@@ -4,9 +4,9 @@ import numpy as np
 
 from tracekit.errors import WhatIfError
 from tracekit.format import format_quantity
-from tracekit.graph import host_spans
 from tracekit.graph.edges import EdgeKind
 from tracekit.graph.edit import remove_edges
+from tracekit.graph.recorded import host_spans
 from tracekit.run import MeasuredRun
 from tracekit.whatif.edited import EditedRun, replace_graph
 from tracekit.whatif.host_work import find_edges_to_calls

@@ -7,7 +7,7 @@ import numpy as np
 from tracekit.errors import WhatIfError
 from tracekit.graph.edges import EdgeKind
 from tracekit.graph.edit import compute_edge_destinations, compute_edge_sources, remove_edges
-from tracekit.graph.host_syncs import MAX_OWN_NS
+from tracekit.graph.semantics.host_syncs import MAX_OWN_NS
 from tracekit.run import MeasuredRun
 from tracekit.whatif.edited import EditedRun, replace_graph
 from tracekit.whatif.host_work import find_edges_to_calls

@@ -1,8 +1,8 @@
 """Edit: batches that are ready when the program asks for them."""
 
 from tracekit.errors import WhatIfError
-from tracekit.graph import host_spans
-from tracekit.graph.host_spans import DATA_LOADER_RANGES
+from tracekit.graph.recorded import host_spans
+from tracekit.graph.recorded.host_spans import DATA_LOADER_RANGES
 from tracekit.run import MeasuredRun
 from tracekit.whatif.edited import EditedRun, replace_graph
 from tracekit.whatif.host_work import compute_fraction_within, scale_lags

@@ -11,8 +11,8 @@ from polars.exceptions import ComputeError
 from tracekit import schema
 from tracekit.arrays import Bools
 from tracekit.errors import WhatIfError
-from tracekit.graph import host_spans
 from tracekit.graph.nodes import NONE
+from tracekit.graph.recorded import host_spans
 from tracekit.run import MeasuredRun
 
 NAME, WITHIN = "name", "within"

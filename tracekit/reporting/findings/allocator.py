@@ -6,7 +6,7 @@ from dataclasses import replace
 import polars as pl
 
 from tracekit.format import format_duration
-from tracekit.graph import host_spans
+from tracekit.graph.recorded import host_spans
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding
 from tracekit.trace import RankTrace

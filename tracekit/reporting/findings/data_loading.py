@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from tracekit.format import format_duration
-from tracekit.graph.host_spans import DATA_LOADER_RANGES
+from tracekit.graph.recorded.host_spans import DATA_LOADER_RANGES
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding
 from tracekit.trace import RankTrace

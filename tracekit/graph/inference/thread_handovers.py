@@ -22,8 +22,8 @@ import numpy as np
 
 from tracekit.arrays import Ints
 from tracekit.graph.edges import EdgeKind, Edges, to_end_vertices, to_start_vertices
+from tracekit.graph.inference.polled_kernels import HostWaits
 from tracekit.graph.nodes import EMPTY_NODES, NONE, Nodes
-from tracekit.graph.polled_kernels import HostWaits
 
 # Shorter pauses are Python between two ops; waking a thread alone takes 5 to 50 us.
 MIN_QUIET_NS = 50_000

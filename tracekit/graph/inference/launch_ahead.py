@@ -16,8 +16,8 @@ import numpy as np
 
 from tracekit.arrays import Ints
 from tracekit.graph.edges import EdgeKind, Edges, to_end_vertices, to_start_vertices
+from tracekit.graph.inference.polled_kernels import HostWaits
 from tracekit.graph.nodes import EMPTY_NODES, NONE, Nodes
-from tracekit.graph.polled_kernels import HostWaits
 
 # Shorter pauses are the CPU's own work.
 MIN_PAUSE_NS = 1_000_000

@@ -14,8 +14,8 @@ import numpy as np
 import polars as pl
 
 from tracekit.arrays import Ints
-from tracekit.graph import cuda_graphs
 from tracekit.graph.edges import EdgeKind, Edges, to_end_vertices, to_start_vertices
+from tracekit.graph.inference import cuda_graph_gaps
 from tracekit.graph.nodes import NONE, Nodes
 
 # Between queued kernels of a stream: 0.75 to 2 us on A100, H100, V100; 0 on ROCm. Used where a trace never has two in
@@ -74,9 +74,9 @@ def link_streams(nodes: Nodes, kernels: pl.DataFrame, launch_edges: Edges) -> St
             for kind in (False, True):
                 alike = group & (moved == kind)
                 lag[alike] = _estimate_gap(gap[alike & close], of_group)
-    distances = cuda_graphs.measure_replay_gaps(nodes, kernels, before, after, queued)
+    distances = cuda_graph_gaps.measure_replay_gaps(nodes, kernels, before, after, queued)
     lag = np.maximum(lag, distances)
-    hidden = int(distances[distances > cuda_graphs.MIN_HIDDEN_NS].sum())
+    hidden = int(distances[distances > cuda_graph_gaps.MIN_HIDDEN_NS].sum())
     lag = np.where(launcher_after == NONE, gap, lag)
     early = np.zeros(nodes.activities.size, dtype=np.int64)
     early[after - nodes.n_host] = _compute_early_ns(nodes, before, after)

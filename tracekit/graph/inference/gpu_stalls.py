@@ -2,8 +2,8 @@
 
 The first launch of a kernel loads its code, which may keep the GPU idle for milliseconds after the call has returned.
 Drivers that submit launches in batches do the same. No dependency derives this time, so it is kept as measured. CUDA
-graphs are excluded: they may do work that traces do not show, and :mod:`tracekit.graph.cuda_graphs` keeps what all
-replays share.
+graphs are excluded: they may do work that traces do not show, and :mod:`.cuda_graph_gaps` keeps
+what all replays share.
 
 Evidence: torch-compile-moe, where a GPU is idle for 2.4 ms after some kernels' first launch; up to 20 % short without
 the rule.

@@ -12,8 +12,8 @@ import numpy as np
 import polars as pl
 
 from tracekit.arrays import Bools, Ints
-from tracekit.graph import host_spans
 from tracekit.graph.nodes import NONE, Nodes
+from tracekit.graph.recorded import host_spans
 
 # Shorter gaps are ordinary. A kernel may start 3 us after a memset in every replay.
 MIN_GAP_NS = 2_000

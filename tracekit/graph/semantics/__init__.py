@@ -1,0 +1,1 @@
+"""What CUDA, HIP and torch.distributed guarantee."""
