@@ -67,6 +67,7 @@ def report(
     host_speed: float | None = None,
     unprofiled_step_us: float | None = None,
     steps: int | str | None = None,
+    without_rules: Sequence[str] = (),
 ) -> Report:
     """Report where the time of the measured step goes and what limits it.
 
@@ -78,6 +79,7 @@ def report(
         host_speed: Speed of the CPU relative to the traced one; unchanged by default.
         unprofiled_step_us: Step time without the profiler, to subtract the profiler's overhead.
         steps: The steps to measure, ``7`` or ``"7:9"``; all by default.
+        without_rules: Names of inference rules to switch off; ``tracekit info -v`` lists them.
 
     Raises:
         TracekitError: The steps are not in the trace, or an edit is unknown or finds nothing to change.
@@ -92,7 +94,9 @@ def report(
         return build_prediction_report(trace)
     edits = parse_edits(_as_sequence(what_if), host_speed)
     edited = apply_requested_edits(
-        prepare_run(trace, source_gpu=source_gpu, steps=_format_steps(steps)), edits, unprofiled_step_us
+        prepare_run(trace, source_gpu=source_gpu, steps=_format_steps(steps), without_rules=without_rules),
+        edits,
+        unprofiled_step_us,
     )
     return build_report(edited.original_run, what_if=edited)
 
@@ -119,6 +123,7 @@ def predict(
     host_speed: float | None = None,
     unprofiled_step_us: float | None = None,
     steps: int | str | None = None,
+    without_rules: Sequence[str] = (),
     calibration: bool = True,
 ) -> Predictions:
     """Predict the traced step on other GPUs or clusters.
@@ -145,6 +150,7 @@ def predict(
         host_speed: Speed of the CPU relative to the traced one; unchanged by default.
         unprofiled_step_us: Step time without the profiler, to subtract the profiler's overhead.
         steps: The steps to measure, ``7`` or ``"7:9"``; all by default.
+        without_rules: Names of inference rules to switch off; ``tracekit info -v`` lists them.
         calibration: Whether to use the calibrations stored on this machine (``tracekit calibrate``).
 
     Raises:
@@ -161,7 +167,9 @@ def predict(
     chunks, zero_bubble = parse_schedule(pp_schedule)
     edits = parse_edits(_as_sequence(what_if), host_speed)
     edited = apply_requested_edits(
-        prepare_run(trace, source_gpu=source_gpu, steps=_format_steps(steps)), edits, unprofiled_step_us
+        prepare_run(trace, source_gpu=source_gpu, steps=_format_steps(steps), without_rules=without_rules),
+        edits,
+        unprofiled_step_us,
     )
     change = prediction.LayoutRequest(
         world_size=world_size,
@@ -251,6 +259,7 @@ def sweep(
     source_gpu: str | None = None,
     source_cluster: str | None = None,
     steps: int | str | None = None,
+    without_rules: Sequence[str] = (),
     calibration: bool = True,
 ) -> Sweep:
     """Predict the traced job on many numbers of ranks; layouts are sorted by throughput, highest first.
@@ -272,6 +281,7 @@ def sweep(
         source_gpu: The GPU it was recorded on, if the trace does not name it.
         source_cluster: The cluster it was recorded on, if the GPU does not determine it.
         steps: The steps to measure, ``7`` or ``"7:9"``; all by default.
+        without_rules: Names of inference rules to switch off; ``tracekit info -v`` lists them.
         calibration: Whether to use the calibrations stored on this machine (``tracekit calibrate``).
 
     Raises:
@@ -286,7 +296,7 @@ def sweep(
     gpus, clusters = _require_targets(gpu, cluster)
     chunks, zero_bubble = parse_schedule(pp_schedule)
     return over_layouts(
-        prepare_run(trace, source_gpu=source_gpu, steps=_format_steps(steps)),
+        prepare_run(trace, source_gpu=source_gpu, steps=_format_steps(steps), without_rules=without_rules),
         gpus,
         clusters,
         source_cluster=source_cluster,

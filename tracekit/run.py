@@ -1,6 +1,6 @@
 """The measured run: a trace's kernel table, steps and graph, the measured step, and the graph's own replay error."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,6 +12,7 @@ from tracekit.arrays import Floats, Ints
 from tracekit.errors import TraceError, TracekitError, WhatIfError
 from tracekit.graph import Graph
 from tracekit.graph.ranks import Collectives
+from tracekit.inference_rules import select_rules
 from tracekit.replay.engine import Timeline, build_measured_timeline, replay
 from tracekit.replay.step_scale import StepScale
 from tracekit.replay.step_time import StepTime, StepTimer, tabulate_step_times
@@ -175,6 +176,7 @@ def prepare_run(
     source_gpu: str | None = None,
     steps: str | None = None,
     rank: int | None = None,
+    without_rules: Sequence[str] = (),
     progress: ProgressCallback = lambda stage: None,
 ) -> MeasuredRun:
     """Classify a trace's kernels, build the dependency graph, and replay it.
@@ -184,20 +186,24 @@ def prepare_run(
         source_gpu: The GPU it was recorded on, if the trace doesn't name it or names it wrongly.
         steps: The steps to measure, ``"7"`` or ``"7:9"``; all by default.
         rank: The rank to measure; by default all ranks that were read, together.
+        without_rules: Names of inference rules to switch off; ``tracekit info -v`` lists them.
         progress: Called with the name of each stage as it begins.
 
     Raises:
         StepError: The trace doesn't have these steps.
         TraceError: The trace doesn't have this rank, or all its steps have zero duration.
         PredictorError: ``source_gpu`` is unknown or ambiguous.
+        RuleError: There is no such inference rule.
         TracekitError: ``trace`` is a file name instead of a trace.
     """
     if not isinstance(trace, Trace):
         raise TracekitError(f"{trace!r} is no trace.", "Load it: tk.load(path).")
     ranks = trace.ranks if rank is None else (trace.rank(rank),)
     source, doubt = _resolve_named_gpu(source_gpu, ranks[0]) if source_gpu else _identify_gpu(ranks[0])
-    job = join_rank_traces(ranks, steps, progress)
+    without = select_rules(without_rules)
+    job = join_rank_traces(ranks, steps, without, progress)
     progress("replay")
+    finds_tf32 = precision.RULE.is_on(without)
     meter = StepTimer(job.kernels, job.steps, job.chosen_steps)
     lines = build_measured_timeline(job.graph), replay(job.graph)
     as_measured, replayed = (meter.compute_median(line) for line in lines)
@@ -210,7 +216,7 @@ def prepare_run(
         ranks_read=len(trace.ranks),
         source=source,
         source_doubt=doubt,
-        kernels=precision.detect_tf32(job.kernels, source.gpu) if source else job.kernels,
+        kernels=precision.detect_tf32(job.kernels, source.gpu) if source and finds_tf32 else job.kernels,
         steps=job.steps,
         chosen_steps=job.chosen_steps,
         graph=job.graph,
@@ -224,6 +230,7 @@ def prepare_run(
             derived_wait_us=job.graph.derived_wait_ns / 1e3 / job.steps.height,
             kept_wait_us=meter.compute_median_sum_us(job.graph.kept_ns),
         ),
+        assumptions=(f"without the inference rules {', '.join(sorted(without))}",) if without else (),
     )
 
 

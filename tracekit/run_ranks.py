@@ -10,6 +10,7 @@ from tracekit.graph import Graph, build_graph
 from tracekit.graph.build import build_graph_parts
 from tracekit.graph.ranks import Collectives, join_ranks, link_ranks
 from tracekit.replay.collective_transfer import estimate_transfer_us
+from tracekit.rules import RuleNames
 from tracekit.trace import RankTrace
 from tracekit.workload import steps as step_table
 from tracekit.workload.kernel_table import build_kernel_table
@@ -36,35 +37,38 @@ class JoinedRanks:
     collectives: Collectives | None
 
 
-def join_rank_traces(ranks: Sequence[RankTrace], steps: str | None, progress: Callable[[str], None]) -> JoinedRanks:
+def join_rank_traces(
+    ranks: Sequence[RankTrace], steps: str | None, without: RuleNames, progress: Callable[[str], None]
+) -> JoinedRanks:
     """Classify the kernels of each rank, build their graphs, and join the ranks.
 
     Args:
         ranks: The traces, one per rank.
         steps: The steps to measure, as in :func:`tracekit.run.prepare_run`.
+        without: Inference rules that are off.
         progress: Called with the name of each stage as it begins.
 
     Raises:
         StepError: A rank doesn't have these steps.
     """
-    found = step_table.find_steps_of_ranks(ranks)
+    found = step_table.find_steps_of_ranks(ranks, without)
     chosen = [step_table.select_steps(table, steps) for table in found]
     progress("classify kernels")
-    kernels = [build_kernel_table(rank, table) for rank, table in zip(ranks, found, strict=True)]
+    kernels = [build_kernel_table(rank, table, without) for rank, table in zip(ranks, found, strict=True)]
     progress("link dependencies")
     if len(ranks) == 1:
-        graph = build_graph(ranks[0], kernels[0], step_table.list_step_edges(found[0]))
-        return _split_collective_waits(JoinedRanks(kernels[0], found[0], chosen[0], graph, None))
+        graph = build_graph(ranks[0], kernels[0], step_table.list_step_edges(found[0]), without)
+        return _split_collective_waits(JoinedRanks(kernels[0], found[0], chosen[0], graph, None), without)
     numbers = [rank.rank or 0 for rank in ranks]
     table = _stack_ranks(kernels, numbers)
-    collectives = join_ranks(table)
+    collectives = join_ranks(table, without)
     marks = [step_table.list_step_edges(rows) for rows in found]
     if any(rows["pid"].null_count() for rows in marks):
         marks = [rows.clear() for rows in marks]
-    each = [build_graph_parts(*columns) for columns in zip(ranks, kernels, marks, strict=True)]
+    each = [build_graph_parts(*columns, without) for columns in zip(ranks, kernels, marks, strict=True)]
     graph = link_ranks(list(zip(numbers, each, strict=True)), collectives)
     return _split_collective_waits(
-        JoinedRanks(table, _stack_ranks(found, numbers), _stack_ranks(chosen, numbers), graph, collectives)
+        JoinedRanks(table, _stack_ranks(found, numbers), _stack_ranks(chosen, numbers), graph, collectives), without
     )
 
 
@@ -74,7 +78,7 @@ def _stack_ranks(tables: Sequence[pl.DataFrame], ranks: Sequence[int]) -> pl.Dat
     )
 
 
-def _split_collective_waits(job: JoinedRanks) -> JoinedRanks:
+def _split_collective_waits(job: JoinedRanks, without: RuleNames) -> JoinedRanks:
     """Split every collective's duration into transfer and waiting for other ranks.
 
     If all ranks of a group were read, the replay derives all waiting. Otherwise the time beyond the shortest similar
@@ -86,7 +90,7 @@ def _split_collective_waits(job: JoinedRanks) -> JoinedRanks:
     if job.collectives is not None:
         everyone = pl.col("read") >= pl.col("size").fill_null(job.kernels["rank"].n_unique())
         complete = job.collectives.table.filter(everyone).select("row", "transfer_us")
-    transfer = estimate_transfer_us(job.kernels.with_columns(since_last), complete)
+    transfer = estimate_transfer_us(job.kernels.with_columns(since_last), complete, without)
     work = (transfer * 1e3).round().cast(pl.Int64).fill_null(since_last)
     kept = np.maximum((since_last - work).to_numpy(), 0)
     kernels = job.kernels.with_columns(dur_ns=work, wait_ns=recorded - work)

@@ -1,5 +1,7 @@
 """Products beside attention get their shapes from its heads and the model's width."""
 
+from dataclasses import replace
+
 import polars as pl
 
 import tracekit as tk
@@ -66,7 +68,7 @@ def test_recorded_shapes_are_what_is_told(real_traces):
     product = (pl.col("family") == "gemm") & pl.col("op").str.starts_with("aten::")
     hidden = kernels.with_columns(pl.when(~product).then(pl.col("work_from")).alias("work_from"))
     norms = rank.ops.filter(name="_C::fused_add_rms_norm")
-    both = attention_projections.infer_attention_projections(hidden, norms).with_columns(
+    both = attention_projections.infer_attention_projections(hidden, replace(rank, ops=norms)).with_columns(
         *(kernels[column].alias(f"recorded_{column}") for column in ("m", "n", "k"))
     )
     told = both.filter(work_from="projection")

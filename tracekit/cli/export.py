@@ -7,7 +7,19 @@ from typing import Annotated
 
 import typer
 
-from tracekit.cli.options import Clusters, Force, Memory, NoCache, Quiet, Ranks, SourceGpu, Stacks, Steps, Traces
+from tracekit.cli.options import (
+    Clusters,
+    Force,
+    Memory,
+    NoCache,
+    Quiet,
+    Ranks,
+    SourceGpu,
+    Stacks,
+    Steps,
+    Traces,
+    WithoutRules,
+)
 
 
 class ExportFormat(StrEnum):
@@ -39,6 +51,7 @@ def export(
     cluster: Clusters = [],  # noqa: B006
     source_gpu: SourceGpu = None,
     steps: Steps = None,
+    without_rule: WithoutRules = [],  # noqa: B006
     ranks: Ranks = None,
     force: Force = False,
     no_cache: NoCache = False,
@@ -61,7 +74,7 @@ def export(
     resolve_targets(gpu, cluster)
     with show_progress(quiet) as stage:
         trace = read_traces(traces, ranks, no_cache, memory, stage, stacks)
-        run = prepare_run(trace, source_gpu=source_gpu, steps=steps, progress=stage)
+        run = prepare_run(trace, source_gpu=source_gpu, steps=steps, without_rules=without_rule, progress=stage)
         stage("predict")
         predicted = predict(run, gpu, clusters=cluster) if gpu or cluster else Predictions(run, ())
         stage("write")

@@ -170,6 +170,15 @@ Steps = Annotated[
         help="Steps to measure (ProfilerStep numbers; without these from 0); default all but the first of several.",
     ),
 ]
+WithoutRules = Annotated[
+    list[str],
+    typer.Option(
+        "--without-rule",
+        metavar="NAME",
+        help="Switch off an inference rule; repeatable. `tracekit info -v` lists them.",
+        show_default=False,
+    ),
+]
 Top = Annotated[int, typer.Option("--top", metavar="N", min=0, help="Kernels to list.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Format = Annotated[

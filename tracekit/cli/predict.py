@@ -33,6 +33,7 @@ from tracekit.cli.options import (
     Top,
     Traces,
     Verbose,
+    WithoutRules,
     WorldSize,
 )  # fmt: skip
 from tracekit.cli.what_if_options import HostSpeed, UnprofiledStep, WhatIfs, parse_time_us
@@ -71,6 +72,7 @@ def predict(
     host_speed: HostSpeed = None,
     unprofiled_step: UnprofiledStep = None,
     steps: Steps = None,
+    without_rule: WithoutRules = [],  # noqa: B006
     top: Top = 10,
     ranks: Ranks = None,
     json: Json = False,
@@ -112,7 +114,7 @@ def predict(
     chunks, zero_bubble = parse_schedule(pp_schedule)
     with show_progress(quiet) as stage:
         trace = read_traces(traces, ranks, no_cache, memory, stage, stacks)
-        run = prepare_run(trace, source_gpu=source_gpu, steps=steps, progress=stage)
+        run = prepare_run(trace, source_gpu=source_gpu, steps=steps, without_rules=without_rule, progress=stage)
         edited = apply_requested_edits(run, edits, parse_time_us(unprofiled_step))
         stage("predict")
         predict_run = partial(

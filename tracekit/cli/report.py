@@ -15,6 +15,7 @@ from tracekit.cli.options import (
     Top,
     Traces,
     Verbose,
+    WithoutRules,
 )
 from tracekit.cli.what_if_options import HostSpeed, UnprofiledStep, WhatIfs, parse_time_us
 
@@ -23,6 +24,7 @@ def report(
     traces: Traces,
     source_gpu: SourceGpu = None,
     steps: Steps = None,
+    without_rule: WithoutRules = [],  # noqa: B006
     what_if: WhatIfs = [],  # noqa: B006 - typer makes a new one
     host_speed: HostSpeed = None,
     unprofiled_step: UnprofiledStep = None,
@@ -57,7 +59,7 @@ def report(
     edits = parse_edits(what_if, host_speed)
     with show_progress(quiet) as stage:
         trace = read_traces(traces, ranks, no_cache, memory, stage, stacks)
-        run = prepare_run(trace, source_gpu=source_gpu, steps=steps, progress=stage)
+        run = prepare_run(trace, source_gpu=source_gpu, steps=steps, without_rules=without_rule, progress=stage)
         edited = apply_requested_edits(run, edits, parse_time_us(unprofiled_step))
         built = build_report(edited.original_run, command=format_command(), what_if=edited)
         graph = check_graph(run.graph) if verbose else None

@@ -24,6 +24,7 @@ from tracekit.cli.options import (
     SourceGpu,
     Steps,
     Traces,
+    WithoutRules,
 )
 from tracekit.cli.predict import NoCalibration
 
@@ -61,6 +62,7 @@ def sweep(
     source_gpu: SourceGpu = None,
     source_cluster: SourceCluster = None,
     steps: Steps = None,
+    without_rule: WithoutRules = [],  # noqa: B006
     top: Top = 20,
     ranks: Ranks = None,
     json: Json = False,
@@ -91,7 +93,7 @@ def sweep(
     chunks, zero_bubble = parse_schedule(pp_schedule)
     with show_progress(quiet) as stage:
         trace = read_traces(traces, ranks, no_cache, memory, stage)
-        run = prepare_run(trace, source_gpu=source_gpu, steps=steps, progress=stage)
+        run = prepare_run(trace, source_gpu=source_gpu, steps=steps, without_rules=without_rule, progress=stage)
         stage("predict layouts")
         found = over_layouts(
             run,

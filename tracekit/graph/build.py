@@ -1,6 +1,7 @@
 """Build the dependency graph of one rank from its trace and kernel table.
 
-This module only orders the rules; each is described in the module that builds its edges.
+This module only orders the rules. Each is described in its own module: what CUDA guarantees (``semantics``), what the
+trace records (``recorded``), what is inferred and can be switched off (``inference``).
 """
 
 import numpy as np
@@ -9,13 +10,14 @@ import polars as pl
 from tracekit.graph import stream_waits
 from tracekit.graph.graph import Graph, GraphParts, assemble_graph
 from tracekit.graph.inference import launch_ahead, launch_queue, polled_kernels, thread_handovers
-from tracekit.graph.nodes import collect_nodes
+from tracekit.graph.nodes import Nodes, collect_nodes
 from tracekit.graph.recorded import cuda_sync_events
-from tracekit.graph.semantics import host_syncs, launches, streams
+from tracekit.graph.semantics import host_syncs, launches, program_order, streams
+from tracekit.rules import NO_RULES, RuleNames
 from tracekit.trace import RankTrace
 
 
-def build_graph(trace: RankTrace, kernels: pl.DataFrame, marks: pl.DataFrame) -> Graph:
+def build_graph(trace: RankTrace, kernels: pl.DataFrame, marks: pl.DataFrame, without: RuleNames = NO_RULES) -> Graph:
     """Build the dependency graph of one rank.
 
     Edges: program order, hand-overs between threads, launches, streams, events, syncs, launch queue.
@@ -24,24 +26,30 @@ def build_graph(trace: RankTrace, kernels: pl.DataFrame, marks: pl.DataFrame) ->
         trace: The trace.
         kernels: Its kernel table (``schema.KERNELS``).
         marks: Times on CPU threads that the replay should report: ``ts_ns``, ``pid``, ``tid``.
+        without: Inference rules that are off.
     """
-    return assemble_graph(build_graph_parts(trace, kernels, marks))
+    return assemble_graph(build_graph_parts(trace, kernels, marks, without))
 
 
-def build_graph_parts(trace: RankTrace, kernels: pl.DataFrame, marks: pl.DataFrame) -> GraphParts:
+def build_graph_parts(
+    trace: RankTrace, kernels: pl.DataFrame, marks: pl.DataFrame, without: RuleNames = NO_RULES
+) -> GraphParts:
     """Build nodes and edges of one rank; arguments as for :func:`build_graph`."""
     nodes = collect_nodes(trace, kernels, marks)
     known = cuda_sync_events.find_recorded_waits(trace, nodes, kernels)
-    launch_edges = launches.link_launches(nodes, kernels, known.waiter)
-    blocking = host_syncs.link_host_syncs(nodes, kernels, known)
-    queue_edges, own_ns = launch_queue.link_launch_queue(nodes, blocking.own_ns)
-    stream = streams.link_streams(nodes, kernels, launch_edges)
+    launch_edges = launches.link_launches(nodes, kernels, known.waiter, without)
+    blocking = host_syncs.link_host_syncs(nodes, kernels, known, without)
+    queue_edges, own_ns = launch_queue.NO_QUEUE, blocking.own_ns
+    if launch_queue.RULE.is_on(without):
+        queue_edges, own_ns = launch_queue.link_launch_queue(nodes, blocking.own_ns)
+    stream = streams.link_streams(nodes, kernels, launch_edges, without)
     sms = trace.device.sms if trace.device else 0
-    waits = stream_waits.link_stream_waits(nodes, kernels, sms, known, launch_edges, stream.edges)
-    polled = polled_kernels.merge_host_waits(
-        polled_kernels.find_polled_kernels(trace, nodes, kernels), launch_ahead.find_launch_ahead_waits(nodes)
-    )
-    order = thread_handovers.link_threads(nodes, polled, own_ns)
+    waits = stream_waits.link_stream_waits(nodes, kernels, sms, known, launch_edges, stream.edges, without)
+    polled = _find_host_waits(trace, nodes, kernels, without)
+    handed = thread_handovers.NO_HANDOVERS
+    if thread_handovers.RULE.is_on(without):
+        handed = thread_handovers.find_handovers(nodes, own_ns)
+    order = program_order.link_threads(nodes, polled, handed)
     edges = (
         order.program,
         order.handover,
@@ -66,3 +74,14 @@ def build_graph_parts(trace: RankTrace, kernels: pl.DataFrame, marks: pl.DataFra
         hidden_ns=stream.hidden_ns,
         stalled_ns=waits.stalled_ns,
     )
+
+
+def _find_host_waits(
+    trace: RankTrace, nodes: Nodes, kernels: pl.DataFrame, without: RuleNames
+) -> polled_kernels.HostWaits:
+    found = [polled_kernels.NO_WAITS]
+    if polled_kernels.RULE.is_on(without):
+        found.append(polled_kernels.find_polled_kernels(trace, nodes, kernels))
+    if launch_ahead.RULE.is_on(without):
+        found.append(launch_ahead.find_launch_ahead_waits(nodes))
+    return polled_kernels.merge_host_waits(*found)

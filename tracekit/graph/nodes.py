@@ -82,6 +82,10 @@ class Nodes:
         same = self.lane[ordered[1:]] == self.lane[ordered[:-1]]
         return ordered[:-1][same], ordered[1:][same]
 
+    def find_calls(self, pattern: str) -> Ints:
+        """Return the calls whose name matches a regular expression."""
+        return np.flatnonzero(self.names.str.contains(pattern).to_numpy())
+
     def find_first_from(self, lanes: Ints, times: Ints) -> Ints:
         """Return the first host node of each lane that starts at a time or later; ``NONE`` without one."""
         return self._search(self.start_ns[: self.n_host], lanes, times, step=0)

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType, ModuleType
 from typing import Any
 
-from tracekit.messages import outputs
+from tracekit.messages import outputs, rules
 from tracekit.messages.model import Message, Template
 
-AREAS: tuple[ModuleType, ...] = (outputs,)
+AREAS: tuple[ModuleType, ...] = (outputs, rules)
 """Modules of templates, in the order of the reference page."""
 
 

@@ -11,11 +11,20 @@ sum. The shortest similar collective of that rank is then the best estimate.
 
 import polars as pl
 
+from tracekit.rules import NO_RULES, Rule, RuleNames
+
+RULE = Rule(
+    "collective-waits",
+    "A collective's time beyond the shortest similar one was waiting for ranks that were not read.",
+    "Jobs of which all ranks were read, such as v100_dlrm_train: the rank that arrives last shows the transfer alone.",
+)
 MATCH_COLUMNS = ("kind", "ranks", "process_group", "device", "stream")
 """Columns by which collectives are similar except for their size: one kind in one group, on the group's NCCL stream."""
 
 
-def estimate_transfer_us(kernels: pl.DataFrame, joined: pl.DataFrame | None = None) -> pl.Series:
+def estimate_transfer_us(
+    kernels: pl.DataFrame, joined: pl.DataFrame | None = None, without: RuleNames = NO_RULES
+) -> pl.Series:
     """Estimate the pure transfer time of each collective in microseconds; null for other kernels.
 
     The source of the estimate, in this order:
@@ -30,10 +39,14 @@ def estimate_transfer_us(kernels: pl.DataFrame, joined: pl.DataFrame | None = No
         kernels: The kernel table (``schema.KERNELS``).
         joined: Collectives of several ranks: ``row`` of the kernel table, ``transfer_us``. Collectives that are
             missing there use the envelope.
+        without: Inference rules that are off; without this one, an unread rank's waiting counts as transfer.
     """
     if "wait_ns" in kernels.columns:
         return kernels.select(pl.when(pl.col("family") == "collective").then(pl.col("dur_ns") / 1e3)).to_series()
-    envelope = _compute_lower_envelope(kernels)
+    if RULE.is_on(without):
+        envelope = _compute_lower_envelope(kernels)
+    else:
+        envelope = kernels.select(pl.when(pl.col("family") == "collective").then(pl.col("dur_ns") / 1e3)).to_series()
     if joined is None:
         return envelope
     known = kernels.select(pl.int_range(pl.len(), dtype=pl.Int64).alias("row")).join(

@@ -3,24 +3,18 @@
 import polars as pl
 
 from tracekit import schema
+from tracekit.rules import NO_RULES, RuleNames
 from tracekit.trace import CapturedGraphs, RankTrace
 from tracekit.workload import autograd_functions, collectives, launch_sites, op_work, output_shapes, parameters, phases
 from tracekit.workload import steps as step_table
 from tracekit.workload.owners import find_innermost_ops, find_launching_calls, gather_rows
-from tracekit.workload.work_inference import (
-    attention_projections,
-    gradients,
-    grouped_gemm,
-    multi_tensor,
-    op_gemms,
-    pointwise,
-    repeats,
-    softmax,
-    tokens,
-)
+from tracekit.workload.work_inference import DIRECTION_RULES, WORK_RULES, apply_work_rules
+from tracekit.workload.work_inference.op_gemms import list_recurrent_gemms, number_op_gemms
 
 
-def build_kernel_table(trace: RankTrace, steps: pl.DataFrame | None = None) -> pl.DataFrame:
+def build_kernel_table(
+    trace: RankTrace, steps: pl.DataFrame | None = None, without: RuleNames = NO_RULES
+) -> pl.DataFrame:
     """Build the kernel table: one row per GPU activity, with its launch and its work (``schema.KERNELS``).
 
     Rows keep the order of ``trace.activities``.
@@ -28,6 +22,7 @@ def build_kernel_table(trace: RankTrace, steps: pl.DataFrame | None = None) -> p
     Args:
         trace: What the rank recorded.
         steps: The rank's steps; by default those found from the trace's own marks.
+        without: Inference rules that are off.
     """
     owned = _join_owners(trace, step_table.find_steps(trace) if steps is None else steps)
     work_of = op_work.compute_work_of_calls(owned.select(op_work.CALL_COLUMNS).unique())
@@ -35,14 +30,9 @@ def build_kernel_table(trace: RankTrace, steps: pl.DataFrame | None = None) -> p
         work_of, on=op_work.CALL_COLUMNS, how="left", nulls_equal=True, maintain_order="left"
     )
     sized = described.with_columns(bytes=pl.coalesce("recorded_bytes", "bytes"))
-    shared = _split_op_work(gradients.infer_weight_gradients(collectives.describe_collectives(sized, trace.ops)))
-    repeated = repeats.infer_repeated_work(shared.with_columns(work_from=_classify_work_source()))
-    launched = softmax.infer_softmax_rows(
-        multi_tensor.infer_multi_tensor_work(
-            pointwise.infer_pointwise_work(attention_projections.infer_attention_projections(repeated, trace.ops))
-        )
-    )
-    known = tokens.infer_token_counts(grouped_gemm.infer_grouped_gemm_work(launched), trace)
+    directed = apply_work_rules(DIRECTION_RULES, collectives.describe_collectives(sized, trace.ops), trace, without)
+    told = _split_op_work(directed).with_columns(work_from=_classify_work_source())
+    known = apply_work_rules(WORK_RULES, told, trace, without)
     return schema.KERNELS.conform(known.with_columns(phase=phases.classify_phase("launched_in")))
 
 
@@ -92,8 +82,8 @@ def _join_owners(trace: RankTrace, steps: pl.DataFrame) -> pl.DataFrame:
             python_line=line,
             **columns,
         )
-        .pipe(op_gemms.number_op_gemms)
-        .pipe(op_gemms.list_recurrent_gemms)
+        .pipe(number_op_gemms)
+        .pipe(list_recurrent_gemms)
         .with_columns(elements=parameters.infer_list_elements(parameters.count_elements_by_blocks(trace.ops)))
     )
 

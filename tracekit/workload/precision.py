@@ -5,7 +5,13 @@ import polars as pl
 from predictors import Gpu
 from predictors.kernels import add_law, complete_columns
 from predictors.work import add_work
+from tracekit.rules import Rule
 
+RULE = Rule(
+    "tf32",
+    "A kernel with fp32 inputs that exceeds the GPU's fp32 peak ran on tensor cores (TF32).",
+    "The peak of the GPU: fp32 arithmetic can't be faster.",
+)
 TENSOR_CORE_FAMILIES = ("gemm", "conv", "attention")
 PEAK_TOLERANCE = 1.02
 TIMER_RESOLUTION_US = 1.0

@@ -8,16 +8,22 @@ from tracekit.errors import StepError
 from tracekit.ingest import batches
 from tracekit.ingest.build import NUMBERED_STEP
 from tracekit.ingest.nesting import select_outermost
+from tracekit.rules import NO_RULES, Rule, RuleNames
 from tracekit.trace import RankTrace
 from tracekit.workload import phases
 
 OPTIMIZER_STEP_MARK = r"^Optimizer\.step#"
 WHOLE_TRACE_STEP = 0
+RULE = Rule(
+    "optimizer-steps",
+    "Without step marks, a step runs from one update of the optimizer to the next.",
+    "Public training traces with Optimizer.step marks and no ProfilerStep.",
+)
 STEP_COLUMNS = ("step", "start_ns", "end_ns", "pid", "tid", "kind", "tokens", "whole")
 NO_BATCH_COLUMNS = {"kind": pl.lit(None, pl.String), "tokens": pl.lit(None, pl.Int64)}
 
 
-def find_steps(trace: RankTrace) -> pl.DataFrame:
+def find_steps(trace: RankTrace, without: RuleNames = NO_RULES) -> pl.DataFrame:
     """Find the steps of a trace in order of start; among steps that start together the longest comes first.
 
     Without ProfilerStep annotations, steps are the batches of a serving engine if several are marked, or the intervals
@@ -32,17 +38,17 @@ def find_steps(trace: RankTrace) -> pl.DataFrame:
     """
     marked = _find_profiler_steps(trace)
     if marked.is_empty():
-        marked = _infer_unmarked_steps(trace)
+        marked = _infer_unmarked_steps(trace, without)
     return _drop_empty_steps(marked, trace) if marked.height else _make_whole_trace_step(trace)
 
 
-def find_steps_of_ranks(ranks: Sequence[RankTrace]) -> list[pl.DataFrame]:
+def find_steps_of_ranks(ranks: Sequence[RankTrace], without: RuleNames = NO_RULES) -> list[pl.DataFrame]:
     """Find the steps of each rank, as ``find_steps`` does.
 
     Ranks have no steps in common if their engines ran different numbers of batches, or their optimizers different
     numbers of updates. Then each rank's whole trace is one step.
     """
-    found = [find_steps(rank) for rank in ranks]
+    found = [find_steps(rank, without) for rank in ranks]
     if len({table.height for table in found}) == 1 or any(_find_profiler_steps(rank).height for rank in ranks):
         return found
     return [_make_whole_trace_step(rank) for rank in ranks]
@@ -65,13 +71,14 @@ def _find_profiler_steps(trace: RankTrace) -> pl.DataFrame:
     )
 
 
-def _infer_unmarked_steps(trace: RankTrace) -> pl.DataFrame:
+def _infer_unmarked_steps(trace: RankTrace, without: RuleNames) -> pl.DataFrame:
     """Infer several steps from other marks; return none if there are fewer than two."""
     served = batches.find_batches(trace)
-    told = served if served.height > 1 else _infer_optimizer_steps(trace)
-    if told.height < 2:
-        return told.clear()
-    return told.select(pl.int_range(pl.len()).alias("step"), *STEP_COLUMNS[1:-1], whole=False)
+    if served.height < 2 and RULE.is_on(without):
+        served = _infer_optimizer_steps(trace)
+    if served.height < 2:
+        return served.clear()
+    return served.select(pl.int_range(pl.len()).alias("step"), *STEP_COLUMNS[1:-1], whole=False)
 
 
 def _infer_optimizer_steps(trace: RankTrace) -> pl.DataFrame:

@@ -1,11 +1,9 @@
-"""Heuristic: gaps between activities that recur in every replay of a CUDA graph.
+"""Gaps between activities that recur in every replay of a CUDA graph.
 
 A graph holds work that traces do not show (branches, child graphs, kernels that CUPTI left out) and dependencies that
 no event records. A gap that is the same in all replays, while the queue never ran dry, belongs to the graph and is
 kept: in an A100 trace, 28 ms lie between the first two recorded activities of one graph in every step. A gap in which
 another branch of the graph was working is a wait instead, and is derived.
-
-Evidence: PyTorch-CUDA-Graph-Capture-Examples (A100) and vLLM on a GH200, 1 and 6 % short without the rule.
 """
 
 import numpy as np
@@ -14,6 +12,13 @@ import polars as pl
 from tracekit.arrays import Bools, Ints
 from tracekit.graph.nodes import NONE, Nodes
 from tracekit.graph.recorded import host_spans
+from tracekit.rules import Rule
+
+RULE = Rule(
+    "cuda-graph-gaps",
+    "A gap that recurs in every replay of a CUDA graph belongs to the graph.",
+    "PyTorch-CUDA-Graph-Capture-Examples (A100) and vLLM on a GH200, 1 and 6 % short without the rule.",
+)
 
 # Shorter gaps are ordinary. A kernel may start 3 us after a memset in every replay.
 MIN_GAP_NS = 2_000

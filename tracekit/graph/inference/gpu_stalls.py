@@ -1,12 +1,9 @@
-"""Heuristic: times in which the GPU was idle although work was launched, and no recorded activity explains the wait.
+"""Times in which the GPU was idle although work was launched, and no recorded activity explains the wait.
 
 The first launch of a kernel loads its code, which may keep the GPU idle for milliseconds after the call has returned.
 Drivers that submit launches in batches do the same. No dependency derives this time, so it is kept as measured. CUDA
-graphs are excluded: they may do work that traces do not show, and :mod:`.cuda_graph_gaps` keeps
-what all replays share.
-
-Evidence: torch-compile-moe, where a GPU is idle for 2.4 ms after some kernels' first launch; up to 20 % short without
-the rule.
+graphs are excluded: they may do work that traces do not show, and :mod:`.cuda_graph_gaps` keeps what
+all replays share.
 """
 
 import numpy as np
@@ -14,6 +11,14 @@ import numpy as np
 from tracekit.arrays import Ints
 from tracekit.graph.edges import EdgeKind, Edges, to_end_vertices, to_start_vertices
 from tracekit.graph.nodes import NONE, Nodes
+from tracekit.rules import Rule
+
+RULE = Rule(
+    "gpu-stalls",
+    "A GPU that is idle although work was launched, without a recorded cause, will be idle as long on the target.",
+    "torch-compile-moe, where a GPU is idle for 2.4 ms after some kernels' first launch; up to 20 % short without the "
+    "rule.",
+)
 
 # Shorter delays are jitter.
 MIN_STALL_NS = 100_000

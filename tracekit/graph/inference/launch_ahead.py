@@ -1,4 +1,4 @@
-"""Heuristic: a thread that launches steps ahead, and pauses until the GPU has finished an earlier step.
+"""Threads that launch steps ahead, and pause until the GPU has finished an earlier step.
 
 Workers of serving engines do this. The scheduler, in another process or thread, learns that a step is over and tells
 the worker to launch the step after the next. No call of the worker shows the wait. But while the GPU still has a later
@@ -8,8 +8,6 @@ the end of an earlier step, the thread waited for that step::
     GPU      |==== step 1 ====||==== step 2 ====||==== step 3 ====|
     worker     |launch 2|   pause   |launch 3|   pause   |launch 4|
                               |----| 0.75 to 1.1 ms after the end of step 1
-
-Evidence: one vLLM worker on a GH200 (all four thresholds).
 """
 
 import numpy as np
@@ -18,6 +16,13 @@ from tracekit.arrays import Ints
 from tracekit.graph.edges import EdgeKind, Edges, to_end_vertices, to_start_vertices
 from tracekit.graph.inference.polled_kernels import HostWaits
 from tracekit.graph.nodes import EMPTY_NODES, NONE, Nodes
+from tracekit.rules import Rule
+
+RULE = Rule(
+    "launch-ahead",
+    "A thread that repeatedly resumes at the same delay after an earlier step's end waited for that step.",
+    "One vLLM worker on a GH200 (all four thresholds).",
+)
 
 # Shorter pauses are the CPU's own work.
 MIN_PAUSE_NS = 1_000_000

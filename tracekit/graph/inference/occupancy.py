@@ -1,4 +1,4 @@
-"""Heuristic: kernels that wait for room because a large kernel of another stream holds every SM until its last wave.
+"""Kernels that wait for room because a large kernel of another stream holds every SM until its last wave.
 
 A GPU places the blocks of one kernel before those of a kernel launched later, also across streams (NVIDIA: CUDA C++
 Programming Guide, "Concurrent Kernel Execution"; seen on A100 and V100, where the later kernel starts within the last
@@ -12,8 +12,6 @@ So a kernel waited for the large one if it starts later than launch and stream a
 than fit at once is about to end on another stream. Blocks that need over half of an SM's shared memory cannot share an
 SM: a kernel of such blocks on most SMs keeps out other kernels of such blocks (Hopper GEMMs on two streams of
 DeepSeek's training, where communication holds the remaining SMs).
-
-Evidence: HTA's trace_diff, 5 % short without the rule; an A100 kernel of 6.2 ms; DeepSeek traces of an H800.
 """
 
 import numpy as np
@@ -22,6 +20,13 @@ import polars as pl
 from tracekit.arrays import Bools, Ints
 from tracekit.graph.edges import EdgeKind, Edges, to_end_vertices, to_start_vertices
 from tracekit.graph.nodes import EMPTY_NODES, NONE, Nodes
+from tracekit.rules import Rule
+
+RULE = Rule(
+    "occupancy",
+    "A kernel waits while a large kernel of another stream holds every SM.",
+    "HTA's trace_diff, 5 % short without the rule; an A100 kernel of 6.2 ms; DeepSeek traces of an H800.",
+)
 
 # Threads that an SM or CU holds at most, on any GPU. A kernel with more threads than the GPU holds does not fit at
 # once.

@@ -1,4 +1,4 @@
-"""Program order on CPU threads (semantics), and hand-overs from one thread to another (heuristic).
+"""Hand-overs from one CPU thread to another.
 
 Between two calls a thread either works (the gap is CPU time and is kept) or waits for another thread: the main thread
 during ``backward()``, which runs on autograd's own thread, and that thread between two backward passes. No event
@@ -11,9 +11,6 @@ waited for it::
 
 A thread whose call waits for the GPU does not count as running: serving engines leave the waiting to a separate thread,
 whose call began long before the first thread became quiet (vLLM).
-
-Evidence: PyTorch's autograd threads in the public traces of the test set. The rule is the first to doubt in traces with
-many busy threads.
 """
 
 from dataclasses import dataclass
@@ -21,54 +18,30 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracekit.arrays import Ints
-from tracekit.graph.edges import EdgeKind, Edges, to_end_vertices, to_start_vertices
-from tracekit.graph.inference.polled_kernels import HostWaits
 from tracekit.graph.nodes import EMPTY_NODES, NONE, Nodes
+from tracekit.rules import Rule
 
+RULE = Rule(
+    "thread-handovers",
+    "A thread that resumes right after another became quiet waited for it.",
+    "PyTorch's autograd threads in the public traces of the test set. The first rule to doubt where many threads are "
+    "busy.",
+)
 # Shorter pauses are Python between two ops; waking a thread alone takes 5 to 50 us.
 MIN_QUIET_NS = 50_000
 BEFORE_TRACE_NS = np.iinfo(np.int64).min
 
 
 @dataclass(frozen=True, slots=True)
-class ThreadOrder:
-    """Program-order edges, whose lag is the thread's own work; hand-over edges; and the idle time these derive."""
+class Handovers:
+    """Nodes that hand over, nodes that take over, and the idle time of the latter's thread before."""
 
-    program: Edges
-    handover: Edges
-    idle_ns: int
-
-
-def link_threads(nodes: Nodes, polls: HostWaits, own_ns: Ints) -> ThreadOrder:
-    """Build edges between host nodes.
-
-    Args:
-        nodes: The nodes.
-        polls: Pauses in which the thread waited for the GPU instead.
-        own_ns: Duration of every host node without its waits.
-    """
-    before, after = nodes.find_neighbours(np.arange(nodes.n_host))
-    handed = _find_handovers(nodes, np.flatnonzero(nodes.dur_ns[: nodes.n_host] - own_ns > MIN_QUIET_NS))
-    nested = nodes.start_ns[after] < nodes.end_ns[before]
-    src = np.where(nested, to_start_vertices(before), to_end_vertices(before))
-    measured = nodes.start_ns[after] - np.where(nested, nodes.start_ns[before], nodes.end_ns[before])
-    waited = np.zeros(nodes.n_host, dtype=np.int64)
-    np.add.at(waited, handed.receiver, handed.idle_ns)
-    waited[polls.receiver] = polls.idle_ns
-    own_ns = np.maximum(measured - waited[after], 0)
-    lag_ns = nodes.start_ns[handed.receiver] - nodes.end_ns[handed.giver]
-    return ThreadOrder(
-        program=Edges(EdgeKind.PROGRAM, src, to_start_vertices(after), own_ns),
-        handover=Edges(EdgeKind.HANDOVER, to_end_vertices(handed.giver), to_start_vertices(handed.receiver), lag_ns),
-        idle_ns=int((np.maximum(measured, 0) - own_ns).sum()),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Handovers:
     giver: Ints
     receiver: Ints
     idle_ns: Ints
+
+
+NO_HANDOVERS = Handovers(EMPTY_NODES, EMPTY_NODES, EMPTY_NODES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +53,14 @@ class _Bursts:
     quiet_since_ns: Ints
 
 
-def _find_handovers(nodes: Nodes, waiting: Ints) -> _Handovers:
-    """Find, for each burst, the last burst on another thread that lies entirely within the pause before it."""
+def find_handovers(nodes: Nodes, own_ns: Ints) -> Handovers:
+    """Find, for each burst, the last burst on another thread that lies entirely within the pause before it.
+
+    Args:
+        nodes: The nodes.
+        own_ns: Duration of every host node without its waits.
+    """
+    waiting = np.flatnonzero(nodes.dur_ns[: nodes.n_host] - own_ns > MIN_QUIET_NS)
     lanes = np.unique(nodes.busy_lane).tolist()
     busy = {lane: _select_busy(nodes, lane) for lane in lanes}
     at_work = {
@@ -93,7 +72,7 @@ def _find_handovers(nodes: Nodes, waiting: Ints) -> _Handovers:
         else []
     )
     columns = [np.concatenate(parts) for parts in zip(*found, strict=True)] if found else [EMPTY_NODES] * 3
-    return _Handovers(*columns)
+    return Handovers(*columns)
 
 
 def _select_busy(nodes: Nodes, lane: int) -> tuple[Ints, Ints]:

@@ -11,6 +11,7 @@ import polars as pl
 
 from tracekit.graph.ranks.clocks import align_clocks
 from tracekit.graph.ranks.match import SYNCHRONISING_KINDS, match_collectives
+from tracekit.rules import NO_RULES, RuleNames
 
 # Limits of what can be one collective: no rank ends before another arrives, and ends do not lie far apart.
 MAX_CLOCK_ERROR_NS = 200_000
@@ -39,19 +40,20 @@ class Collectives:
     mismatches: tuple[str, ...]
 
 
-def join_ranks(kernels: pl.DataFrame) -> Collectives:
+def join_ranks(kernels: pl.DataFrame, without: RuleNames = NO_RULES) -> Collectives:
     """Join the ranks at their collectives.
 
     Args:
         kernels: The kernel tables of all ranks with a column ``rank``.
+        without: Inference rules that are off.
     """
     matched, doubts = match_collectives(kernels)
-    roughly = _shift_to_one_clock(matched, align_clocks(matched)).with_columns(impossible=_flag_impossible())
+    roughly = _shift_to_one_clock(matched, align_clocks(matched, without)).with_columns(impossible=_flag_impossible())
     left_out = roughly.filter("impossible")["collective"].unique()
     if len(left_out):
         doubts = (*doubts, f"{len(left_out)} collectives don't coincide in time")
     possible = matched.filter(~pl.col("collective").is_in(left_out.implode()))
-    ahead = align_clocks(possible)
+    ahead = align_clocks(possible, without)
     return Collectives(_add_waits(_shift_to_one_clock(possible, ahead)), ahead, doubts)
 
 

@@ -1,1 +1,1 @@
-"""What CUDA, HIP and torch.distributed guarantee."""
+"""Edges that CUDA, HIP and PyTorch guarantee. Where a trace lacks a fact, a rule of ``inference`` supplies it."""

@@ -1,4 +1,4 @@
-"""Semantics: names of the runtime and driver calls that can block until the GPU has caught up, or that manage memory.
+"""Names of the runtime and driver calls that can block until the GPU has caught up, or that manage memory.
 
 Copies block too, but they launch an activity and are treated as launches. Programs built for a default stream per
 thread use names that end in ``_ptsz`` (HIP: ``_spt``).

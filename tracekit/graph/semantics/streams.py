@@ -1,11 +1,6 @@
-"""Semantics: activities of one stream run one after the other. The gap between queued ones is a median of the trace.
+"""Stream order: activities of one stream run one after the other.
 
-With programmatic dependent launch (CUDA C++ Programming Guide) a kernel may start while the previous one still runs,
-and waits inside for its end. This waiting is not work: the kernel's work begins with that end, and there is no gap.
-
-Heuristic parts: an early start is taken for programmatic dependent launch if the kernel outlasts the previous one
-(SGLang on a GB300: 2 % too long otherwise); gaps beside copies and memsets are measured apart (1 to 4 % short
-otherwise).
+The gap between queued ones is a median of the trace.
 """
 
 from dataclasses import dataclass
@@ -15,8 +10,9 @@ import polars as pl
 
 from tracekit.arrays import Ints
 from tracekit.graph.edges import EdgeKind, Edges, to_end_vertices, to_start_vertices
-from tracekit.graph.inference import cuda_graph_gaps
+from tracekit.graph.inference import copy_gaps, cuda_graph_gaps, dependent_launch
 from tracekit.graph.nodes import NONE, Nodes
+from tracekit.rules import RuleNames
 
 # Between queued kernels of a stream: 0.75 to 2 us on A100, H100, V100; 0 on ROCm. Used where a trace never has two in
 # the queue.
@@ -26,9 +22,6 @@ MAX_GAP_NS = 20_000
 MIN_SAMPLES = 5
 TRUNCATION_NS = 1_000
 """Profilers before 2024 truncate times to whole microseconds, and so the median of many gaps."""
-# Kernels that end closer together ran side by side (branches of a graph): a kernel that waits for another outlasts it
-# by more.
-MIN_OUTLAST_NS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +39,7 @@ class StreamOrder:
     early_ns: Ints
 
 
-def link_streams(nodes: Nodes, kernels: pl.DataFrame, launch_edges: Edges) -> StreamOrder:
+def link_streams(nodes: Nodes, kernels: pl.DataFrame, launch_edges: Edges, without: RuleNames) -> StreamOrder:
     """Build stream-order edges.
 
     The lag is the stream's median gap between queued activities, separately within and outside one CUDA graph, and
@@ -62,8 +55,9 @@ def link_streams(nodes: Nodes, kernels: pl.DataFrame, launch_edges: Edges) -> St
     launcher_before, launcher_after = nodes.launcher[before - nodes.n_host], nodes.launcher[after - nodes.n_host]
     same_graph = (launcher_before == launcher_after) & (launcher_after != NONE)
 
-    moves = (kernels["kind"] != "kernel").to_numpy()
-    moved = moves[before - nodes.n_host] | moves[after - nodes.n_host]
+    moved = np.zeros(gap.size, dtype=np.bool_)
+    if copy_gaps.RULE.is_on(without):
+        moved = copy_gaps.find_copy_neighbours(nodes, kernels, before, after)
 
     anywhere = _estimate_gap(gap[close & ~same_graph], DEFAULT_GAP_NS)
     lag = np.full(gap.size, anywhere)
@@ -74,20 +68,16 @@ def link_streams(nodes: Nodes, kernels: pl.DataFrame, launch_edges: Edges) -> St
             for kind in (False, True):
                 alike = group & (moved == kind)
                 lag[alike] = _estimate_gap(gap[alike & close], of_group)
-    distances = cuda_graph_gaps.measure_replay_gaps(nodes, kernels, before, after, queued)
-    lag = np.maximum(lag, distances)
-    hidden = int(distances[distances > cuda_graph_gaps.MIN_HIDDEN_NS].sum())
+    hidden = 0
+    if cuda_graph_gaps.RULE.is_on(without):
+        distances = cuda_graph_gaps.measure_replay_gaps(nodes, kernels, before, after, queued)
+        lag = np.maximum(lag, distances)
+        hidden = int(distances[distances > cuda_graph_gaps.MIN_HIDDEN_NS].sum())
     lag = np.where(launcher_after == NONE, gap, lag)
     early = np.zeros(nodes.activities.size, dtype=np.int64)
-    early[after - nodes.n_host] = _compute_early_ns(nodes, before, after)
+    if dependent_launch.RULE.is_on(without):
+        early[after - nodes.n_host] = dependent_launch.measure_early_ns(nodes, before, after)
     return StreamOrder(Edges(EdgeKind.STREAM, to_end_vertices(before), to_start_vertices(after), lag), hidden, early)
-
-
-def _compute_early_ns(nodes: Nodes, before: Ints, after: Ints) -> Ints:
-    """Compute how long each activity ran before the end of the previous one, if it outlasted that one; else 0."""
-    early = nodes.end_ns[before] - nodes.start_ns[after]
-    waited = (early > 0) & (nodes.end_ns[after] >= nodes.end_ns[before] + MIN_OUTLAST_NS)
-    return np.where(waited, early, 0)
 
 
 def _estimate_gap(gaps: Ints, default: int) -> int:

@@ -11,21 +11,30 @@ row per token among the inputs of other ops.
 
 import polars as pl
 
+from tracekit.rules import Rule
+from tracekit.trace import RankTrace
 from tracekit.workload.work_inference.override import override_columns
+
+RULE = Rule(
+    "attention-projections",
+    "The GEMMs next to attention in a CUDA graph are its projections.",
+    "Piecewise CUDA graphs of vLLM.",
+)
+
 
 ATTENTION_OP = r"unified_attention_with_output$"
 ATTENTION_DIMS = r"^\[\[(\d+),(\d+),(\d+)\],\[\d+,(\d+),\d+\]"
 MATRIX_DIMS = r"^\[\[(\d+),(\d+)\]"
 
 
-def infer_attention_projections(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
+def infer_attention_projections(kernels: pl.DataFrame, trace: RankTrace) -> pl.DataFrame:
     """Infer the work of the projections next to attention, and mark it ``projection``.
 
     GEMMs next to other GEMMs, such as separate projections, are left unchanged, as are models of ambiguous width.
 
     Args:
         kernels: Table with the columns of ``schema.KERNELS``; ``work_from`` is null where the work isn't known.
-        ops: As in the trace (``schema.OPS``).
+        trace: The trace, for its ops.
     """
     attends = (pl.col("family") == "attention") & pl.col("op").str.contains(ATTENTION_OP).fill_null(False)
     lacks = (pl.col("family") == "gemm") & pl.col("work_from").is_null()
@@ -33,7 +42,9 @@ def infer_attention_projections(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.
         return kernels
     order = kernels.with_row_index("row").sort("device", "stream", "correlation", "ts_ns", "row")
     table = order.with_columns(at=pl.int_range(pl.len()), lacks=lacks, attends=attends)
-    found = _find_neighbouring_gemms(table, _find_model_sizes(kernels.filter(attends), ops)).unique("at", keep="none")
+    found = _find_neighbouring_gemms(table, _find_model_sizes(kernels.filter(attends), trace.ops)).unique(
+        "at", keep="none"
+    )
     filled = table.join(found, on="at", how="left", maintain_order="left").sort("row")
     mine = pl.col("lacks") & pl.col("known_m").is_not_null()
     sides = {side: pl.col(f"known_{side}") for side in ("m", "n", "k")}

@@ -5,7 +5,15 @@ The libraries compute the input's gradient first, then the weight's.
 
 import polars as pl
 
+from tracekit.rules import Rule
 from tracekit.workload.work_inference.override import override_columns
+
+RULE = Rule(
+    "weight-gradients",
+    "The last kernel of a convolution's backward op computes the weight gradient, if no kernel name has a direction.",
+    "cuDNN and MIOpen run both gradients in this order in the public traces of convolutional networks.",
+)
+
 
 CONVOLUTION_BACKWARD = "aten::convolution_backward"
 DIRECTION_IN_NAME = r"(?i)dgrad|wgrad|wrw|bwd"

@@ -19,9 +19,17 @@ The distribution of tokens over experts isn't recorded; it is assumed to be even
 
 import polars as pl
 
+from tracekit.rules import Rule
 from tracekit.workload.signature import ITEM_BYTES
 from tracekit.workload.work_inference.op_gemms import OP_CALL_KEY
 from tracekit.workload.work_inference.override import override_columns
+
+RULE = Rule(
+    "grouped-gemm-launch",
+    "The grids of an MoE's two GEMMs give an expert's width and the experts per token.",
+    "The sources of TensorRT-LLM and Triton's matmul_ogs; tokens are assumed to be spread evenly.",
+)
+
 
 GROUPED_GEMM_KERNEL = r"^bmm_.*_dynB(?:atch)?_|^_matmul_ogs_\w*\dx1(?:_swiglu)?$"
 GATED_GEMM_KERNEL = r"_(?:swiGlu|geGlu)_|_swiglu$"

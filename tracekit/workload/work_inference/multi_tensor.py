@@ -8,9 +8,17 @@ tensors.
 
 import polars as pl
 
+from tracekit.rules import Rule
 from tracekit.workload.ops.optimizer import CHUNK_ELEMENTS
 from tracekit.workload.signature import ITEM_BYTES
 from tracekit.workload.work_inference.override import override_columns
+
+RULE = Rule(
+    "multi-tensor-launch",
+    "The grid of an optimizer's kernel over lists of tensors gives their elements, within bounds.",
+    "The source of PyTorch's multi_tensor_apply, Apex and DeepSpeed.",
+)
+
 
 LIST_COUNT = r"multi_tensor_apply_kernel<.*?TensorList(?:ScalarList)?Metadata<(?:\w+, )?(?:\(int\))?(\d)"
 MAX_TENSORS_BY_LISTS = {1: 110, 2: 64, 3: 48, 4: 36, 5: 30}

@@ -11,6 +11,15 @@ sequence of kernels with the same names is needed:
 
 import polars as pl
 
+from tracekit.rules import Rule
+
+RULE = Rule(
+    "repeated-kernels",
+    "A kernel without shapes does the work of equal kernels elsewhere in the trace.",
+    "Launches before the trace began and CUDA graph replays in public traces; all of a name with shapes have to agree.",
+)
+
+
 LAUNCH_COLUMNS = ("name", "blocks", "threads_per_block", "shared_memory_bytes")
 
 # Numbers of kernels launched before and after that have to be equal, in the order in which they are tried.

@@ -11,9 +11,17 @@ nothing.
 
 import polars as pl
 
+from tracekit.rules import Rule
 from tracekit.workload.ops.softmax import FLOPS_PER_ELEMENT
 from tracekit.workload.signature import CPP_DTYPES, ITEM_BYTES
 from tracekit.workload.work_inference.override import override_columns
+
+RULE = Rule(
+    "softmax-launch",
+    "The grid and name of a softmax kernel over short rows give its rows and their length, within bounds.",
+    "PyTorch's source (PersistentSoftmax.cuh).",
+)
+
 
 WARP_SOFTMAX_KERNEL = r"softmax_warp_(forward|backward)<([\w:]+), ([\w:]+), [\w:]+, (\d+),"
 MAX_PAIRED_ELEMENTS = 128

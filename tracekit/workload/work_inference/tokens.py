@@ -9,7 +9,15 @@ import polars as pl
 
 from tracekit.ingest import batches
 from tracekit.ingest.cuda_graph_captures import GRAPH_LAUNCH_CALLS
+from tracekit.rules import Rule
 from tracekit.trace import RankTrace
+
+RULE = Rule(
+    "token-counts",
+    "Kernels with one block per token, and marks of the engine, give the tokens of GEMMs without shapes.",
+    "Kernels of vLLM, SGLang (FlashInfer) and LightLLM.",
+)
+
 
 WEIGHT_BOUND_FAMILIES = ("gemm", "moe")
 BLOCK_PER_TOKEN_KERNEL = (

@@ -1,0 +1,64 @@
+"""All inference rules, in the order in which they are applied."""
+
+from collections.abc import Sequence
+
+from tracekit.errors import RuleError
+from tracekit.graph.inference import (
+    carried_in,
+    copy_gaps,
+    cuda_graph_gaps,
+    dependent_launch,
+    event_waits,
+    gpu_stalls,
+    launch_ahead,
+    launch_queue,
+    long_delays,
+    occupancy,
+    pageable_copies,
+    polled_kernels,
+    submission,
+    sync_targets,
+    thread_handovers,
+)
+from tracekit.graph.ranks import clocks
+from tracekit.messages import rules as messages
+from tracekit.replay import collective_transfer
+from tracekit.rules import Rule, RuleNames
+from tracekit.workload import precision, steps
+from tracekit.workload.work_inference import DIRECTION_RULES, WORK_RULES
+
+INFERENCE_RULES: tuple[Rule, ...] = (
+    steps.RULE,
+    *(rule.rule for rule in (*DIRECTION_RULES, *WORK_RULES)),
+    precision.RULE,
+    clocks.RULE,
+    submission.RULE,
+    pageable_copies.RULE,
+    sync_targets.RULE,
+    launch_queue.RULE,
+    copy_gaps.RULE,
+    cuda_graph_gaps.RULE,
+    dependent_launch.RULE,
+    event_waits.RULE,
+    occupancy.RULE,
+    carried_in.RULE,
+    long_delays.RULE,
+    gpu_stalls.RULE,
+    polled_kernels.RULE,
+    launch_ahead.RULE,
+    thread_handovers.RULE,
+    collective_transfer.RULE,
+)
+
+
+def select_rules(names: Sequence[str]) -> RuleNames:
+    """Return the rules with these names.
+
+    Raises:
+        RuleError: There is no such rule.
+    """
+    known = [rule.name for rule in INFERENCE_RULES]
+    for name in names:
+        if name not in known:
+            raise RuleError(messages.RULE_UNKNOWN(name=name, known=known))
+    return frozenset(names)
