@@ -1,0 +1,46 @@
+"""Hooks of mkdocs: add the generated pages and the measured tables of tests/validation/results to the site."""
+
+import os
+import re
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+from docs.site.pages import PAGES, ROOT
+
+RESULTS = Path("tests/validation/results")
+LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the generated pages and the measured tables."""
+    pages = {name: generate() for name, generate in PAGES.items()}
+    pages |= {f"results/{path.name}": path.read_text() for path in sorted((ROOT / RESULTS).glob("*.md"))}
+    for name, content in pages.items():
+        files.append(File.generated(config, name, content=content))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Point links that leave docs/ to the published tables, or leave their text alone."""
+    here = page.file.src_uri
+    source = str(RESULTS / Path(here).name) if here.startswith("results/") else f"docs/{here}"
+
+    def replace(match: re.Match[str]) -> str:
+        label, target = match.groups()
+        path, _, anchor = target.partition("#")
+        if not path or re.match(r"[a-z]+:", path):
+            return match.group(0)
+        full = os.path.normpath(os.path.join(os.path.dirname(source), path))
+        if full.startswith("docs/"):
+            site = full.removeprefix("docs/")
+        elif full.startswith(f"{RESULTS}/"):
+            site = f"results/{Path(full).name}"
+        else:
+            return label
+        relative = os.path.relpath(site, os.path.dirname(here) or ".")
+        return f"[{label}]({relative}{'#' + anchor if anchor else ''})"
+
+    return LINK.sub(replace, markdown)
