@@ -14,7 +14,7 @@ of ``rows`` and ``cols`` that a kernel reads and writes. By source:
   the B200, _cutile.csv, providers torch and huggingface; the A100 of 40 GB by that file before 6a2c4913.
 - 'olmo': layer norm. allenai/OLMo issue 258 (2 bytes an element).
 - 'rms': RMS norm on a B200, by the host, in whole microseconds. pytorch/pytorch pull request 159682. A later table by
-  its author, of 177553, has times 1.7 times as long; a GB200 and a GB300 (scripts/evaluate_vectors.py, 'cudnn') agree
+  its author, of 177553, has times 1.7 times as long; a GB200 and a GB300 (tests/validation, 'cudnn') agree
   with the quicker.
 - 'vectors': ``relu``, times after. pytorch/pytorch pull request 145746, on "Hopper H100": by its rates an SXM.
 - 'bytes': a sum of a byte and a number, with the longer loads. pytorch/pytorch pull request 174553.

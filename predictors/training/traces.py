@@ -1,6 +1,7 @@
 """Read kernels of public PyTorch profiler traces: a table of distinct kernels with median times, beside this file.
 
-scripts/tabulate_traces.py extracted the times from traces in pytorch/kineto, facebookresearch/HolisticTraceAnalysis,
+tests/validation/tabulate_traces.py extracted the times from traces in pytorch/kineto,
+facebookresearch/HolisticTraceAnalysis,
 facebookresearch/param, AMD-AGI/TraceLens (tests/traces), amd/HPCTrainingExamples and sarchlab/triosim; ``trace`` names
 the file. The jobs of "Whole traces" in tests/validation/results/accuracy.md are not among them.
 """

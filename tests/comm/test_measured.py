@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from evaluate_networks import given, sweeps
 
+from tests.validation.studies.networks import given, sweeps
 from tracekit.comm import Cluster, ClusterError, load_cluster, predict
 from tracekit.comm.cluster import CLUSTER_FOLDER
 from tracekit.comm.measured_collectives import MeasuredCollective

@@ -1,7 +1,8 @@
 """Against what others measured and published: nccl-tests of one to 248 nodes."""
 
 import polars as pl
-from evaluate_networks import LONG_BYTES, published
+
+from tests.validation.studies.networks import LONG_BYTES, published
 
 
 def test_sound_measurements_of_several_nodes_are_near():

@@ -170,18 +170,15 @@ def test_a_product_of_unknown_work_keeps_its_time_and_the_tokens_that_it_was_mea
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> list[MeasuredRun]:
     """A transformer's training on two batches, as the synthetic samples are made."""
     pytest.importorskip("torch")
-    import sample_models
-    import synthesize_samples
-    from record_samples import save
+    from sample_traces import synthesize
+    from sample_traces.record import save
+    from sample_traces.synthetic.models import Shape, train
 
-    runs, usual = [], sample_models.TRAIN
+    runs = []
     for batch in (3, 6):
         path = Path(tmp_path_factory.mktemp("batch"), "trace.json.gz")
-        sample_models.TRAIN = sample_models.Shape(layers=1, width=64, heads=2, vocabulary=320, batch=batch, tokens=16)
-        try:
-            save(synthesize_samples.synthesize(synthesize_samples._cpu_steps("train"), path.name), path)
-        finally:
-            sample_models.TRAIN = usual
+        step = train(Shape(layers=1, width=64, heads=2, vocabulary=320, batch=batch, tokens=16), "cpu")
+        save(synthesize.synthesize(synthesize.record_cpu_steps(step), path.name), path)
         runs.append(prepare_run(tk.load(path)))
     return runs
 

@@ -10,7 +10,7 @@ from tests.validation.study import MissingInputError
 
 RESULTS = Path(__file__).parent / "results"
 STUDIES = ("inference_rules",)
-"""Modules of this folder: each has a docstring and ``run() -> str``, which returns the table in Markdown."""
+"""Modules of ``studies/``: each has a docstring and ``run() -> str``, which returns the table in Markdown."""
 
 
 def main() -> int:
@@ -18,7 +18,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.validation", description=__doc__)
     parser.add_argument("studies", nargs="+", metavar="NAME", choices=(*STUDIES, "all", "list"))
     names = parser.parse_args().studies
-    modules = {name: importlib.import_module(f"tests.validation.{name}") for name in STUDIES}
+    modules = {name: importlib.import_module(f"tests.validation.studies.{name}") for name in STUDIES}
     if "list" in names:
         for name, module in modules.items():
             print(f"{name:20} {(module.__doc__ or '').splitlines()[0]}")

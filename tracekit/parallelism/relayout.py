@@ -118,7 +118,7 @@ def relayout_kernels(run: MeasuredRun, target: Gpu, old: Layout, new: Layout) ->
         shared = split_experts(table, experts, part, new.expert_parallel_replicas)
         before_us, gemm = table["measured_us"], pl.int_range(pl.len()).is_in(experts.gemms["row"].implode())
         table = _rescale_times(table, shared, run.gpu or target)
-        # With fewer experts engines' kernels became faster by less, some not at all (scripts/evaluate_experts.py).
+        # With fewer experts engines' kernels became faster by less, some not at all (tests/validation).
         table = table.with_columns(most=pl.when(gemm).then(before_us / pl.col("measured_us")).otherwise("most"))
         table = _scale_buffer_copies(
             table, EXPERT_BUFFER_COPY_OP, old.expert_parallel_replicas / new.expert_parallel_replicas

@@ -34,7 +34,7 @@ LIKELY_DOUBLING_LOSS, MAX_DOUBLING_LOSS = 0.015, 0.044
 """Likely and largest loss per doubling of ranks beyond collectives, where only one rank was read.
 
 The median of published throughputs of sharded jobs on 16 to 128 A100s, and the 90th percentile of these and of the same
-on up to 512 H100s (mosaicml/llm-foundry, scripts/train/benchmarking; scripts/evaluate_scaling.py).
+on up to 512 H100s (mosaicml/llm-foundry, scripts/train/benchmarking; tests/validation/studies/scaling.py).
 """
 
 RELAYOUT_ERROR = 0.03
@@ -153,7 +153,7 @@ def _predict_waiting(spread: RankSpread, old: Layout, new: Layout) -> StragglerE
     told = _predict_from_spread(spread, before, after)
     if spread.ranks_read > 1:
         return told
-    # Tensor-parallel ranks lost no more by waiting than their all-reduces explain (scripts/evaluate_megatron.py).
+    # Tensor-parallel ranks lost no more by waiting than their all-reduces explain (tests/validation).
     fewer, more = old.dp, new.dp
     doublings = _count_doublings(fewer, more)
     if told.likely_factor >= (1 + LIKELY_DOUBLING_LOSS) ** doublings:

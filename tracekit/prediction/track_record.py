@@ -11,7 +11,7 @@ from predictors.transfer import classify_kinship
 from predictors.weights_file import SHIPPED_WEIGHTS, shipped_sha256
 
 TRACK_RECORD_FILE = SHIPPED_WEIGHTS / "jobs.toml"
-"""Output of scripts/evaluate_gpus.py.
+"""Output of tests/validation/studies/gpus.py.
 
 By GPU: the number of throughput pairs, the median error and the worst error, in percent.
 """

@@ -1,0 +1,68 @@
+"""Record the steps of workloads/ on this machine's GPU: python -m sample_traces.record [FOLDER [NAME ...]].
+
+Writes FOLDER/<gpu>_<workload>.json.gz, by default of all samples and into sample_traces/; files over a megabyte stay
+out of the repository. NAME may also be one of the public traces' jobs (workloads/rebuilt.py), or `rebuilt` for all of
+them, which need Hugging Face's transformers. The traces name no host and no path.
+"""
+
+import gzip
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import tracekit as tk
+from sample_traces.workloads import REBUILT, WORKLOADS
+
+SAMPLES = Path(__file__).parent
+PRIVATE_KEYS = ("host_name", "trace_id")
+LARGEST_BYTES = 1_000_000
+STEPS = {"wait": 10, "timed": 10, "warmup": 2, "active": 2}
+
+
+def main() -> None:
+    """Records what was asked for, all by default, and says how large the files are."""
+    if not torch.cuda.is_available():
+        sys.exit("record_samples: PyTorch finds no CUDA GPU on this machine")
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else SAMPLES
+    gpu = re.sub(r"[^a-z0-9]+", "-", torch.cuda.get_device_name().lower())
+    for workload in asked(sys.argv[2:]):
+        path = record(workload, folder, f"{gpu}_{workload}", "cuda")
+        size = path.stat().st_size
+        large = "" if size < LARGEST_BYTES else ", too large for the repository"
+        sys.stdout.write(f"{path} {size / 1e3:.0f} kB{large}\n")
+        torch.cuda.empty_cache()
+
+
+def asked(names: list[str]) -> list[str]:
+    """The workloads to record; refused before any is, if a name is unknown."""
+    workloads = [one for name in names for one in (REBUILT if name == "rebuilt" else (name,))] or list(WORKLOADS)
+    if unknown := [name for name in workloads if name not in WORKLOADS | REBUILT]:
+        sys.exit(f"record_samples: no workload {unknown[0]!r}; there are {', '.join(WORKLOADS | REBUILT)}")
+    return workloads
+
+
+def record(workload: str, folder: Path, name: str, device: str, *, small: bool = False) -> Path:
+    """Records one workload and takes the machine's name and the paths out of its trace."""
+    step = (WORKLOADS | REBUILT)[workload](device, small)
+    with tk.record(folder, name=name, overwrite=True, quiet=True, **STEPS) as recording:
+        while not recording.is_complete:
+            step()
+            recording.step()
+    path = folder / f"{name}.json.gz"
+    trace = json.loads(gzip.decompress(path.read_bytes()))
+    save({key: value for key, value in trace.items() if key not in PRIVATE_KEYS} | {"traceName": f"{name}.json"}, path)
+    return path
+
+
+def save(trace: dict[str, Any], path: Path) -> None:
+    """Writes a trace as gzipped JSON, the same bytes for the same trace."""
+    text = json.dumps(trace, separators=(",", ":"))
+    path.write_bytes(gzip.compress(text.encode(), mtime=0))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,1 +1,0 @@
-"""Turns the profile of a CPU run into the trace that a GPU would plausibly have left."""
