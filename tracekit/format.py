@@ -83,7 +83,8 @@ def format_bytes(size_bytes: float) -> str:
     """Format bytes in a suitable unit: ``4 GiB``, ``1.5 MiB``."""
     for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
         if size_bytes >= 1 << power:
-            return f"{size_bytes / (1 << power):.3g} {unit}"
+            size = size_bytes / (1 << power)
+            return f"{size:.3g} {unit}" if size < 999.5 else f"{size:,.0f} {unit}"
     return f"{size_bytes:.0f} bytes"
 
 

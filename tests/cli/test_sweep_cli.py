@@ -101,5 +101,5 @@ def test_a_sweep_of_one_size_says_once_what_becomes_of_the_batch(run, tmp_path):
     builder = TraceBuilder().op("aten::mm", 0, 5).kernel("sgemm", 20, 400, launch=4)
     path = builder.op("aten::end", 10, 410).save(tmp_path / "trace.json")
     out = " ".join(run("sweep", path, "--gpu", "h100-sxm", "--world-size", 8)[1].split())
-    assert out.count("each rank keeps its batch") == 1
+    assert out.count("Each rank keeps its batch") == 1
     assert "8 times a rank's" in out

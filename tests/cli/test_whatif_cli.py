@@ -34,11 +34,12 @@ def test_predictions_have_the_edits_in_them(run, trace):
     data = json.loads(run("predict", trace, "-g", "t4", "--host-speed", "op=1.5", "--json")[1])
     (target,) = data["targets"]
     assert data["what_if"][0]["predicted_us"] == [pytest.approx(target["step_time_us"])]
-    assert "with host-speed(op=1.5)" in target["notes"]
-    assert not any("--host-speed changes it" in note for note in target["notes"])
+    notes = {note["code"]: note["values"] for note in target["notes"]}
+    assert notes["edits-applied"] == {"edits": ["host-speed(op=1.5)"]}
+    assert "host-time-kept" not in notes
     plain = json.loads(run("predict", trace, "-g", "t4", "--json")[1])
     assert plain["what_if"] == []
-    assert any("--host-speed changes it" in note for note in plain["targets"][0]["notes"])
+    assert "host-time-kept" in [note["code"] for note in plain["targets"][0]["notes"]]
 
 
 def test_the_unprofiled_step_becomes_the_measured_one(run, trace):

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 import tracekit as tk
+from tests.codes import find_message, list_codes
 from tests.jobs import job
 from tests.layers import MIB, NODE, Layers
 from tracekit.comm import load_cluster
@@ -93,10 +94,10 @@ def test_prediction_of_copies_takes_the_models_all_reduces_and_says_what_it_assu
     assert not alone.inserted_us
     bars = build_report(Step().run, [copies]).bars
     assert dict(bars[1].parts)["collective"] > 0 == dict(bars[0].parts).get("collective", 0)
-    (note,) = [note for note in copies.notes if "no gradient all-reduces" in note]
-    assert "4.0 MiB of 2 fp32 gradients" in note
-    assert "in 2 all-reduces" in note
-    assert not any("no gradient all-reduces" in note for note in alone.notes)
+    note = find_message(copies.notes, "ddp-inserted").values
+    assert (note["gradients"], note["gradient_bytes"], note["dtypes"]) == (2, 4 * MIB + 64, ("fp32",))
+    assert note["allreduces"] == 2
+    assert "ddp-inserted" not in list_codes(alone.notes)
 
 
 def test_an_exchange_is_put_into_what_an_edit_left():
@@ -122,7 +123,8 @@ def test_what_hides_behind_the_backward_pass_slows_it(monkeypatch):
     busy = free.step.kernel_time_us / free.step.step_time_us
     assert hidden_us > 0
     assert found.step.step_time_us - free.step.step_time_us == pytest.approx(0.18 * hidden_us * busy)
-    assert any("lose 18 % of the GPU" in note and "at most 22 %" in note for note in found.notes)
+    slow = find_message(found.notes, "inserted-slow-kernels").values
+    assert (slow["lost_pct"], slow["max_lost_pct"]) == (pytest.approx(18), pytest.approx(22))
 
 
 def test_copies_of_gradients_do_not_grow_with_the_batch():
@@ -146,14 +148,13 @@ def test_gradients_of_several_passes_are_exchanged_after_the_last():
 
 
 def test_unused_gpus_of_a_cluster_are_said():
-    assert any("of the cluster's 8 GPUs 1 is used; --world-size changes it" in note for note in Step().on().notes)
+    assert find_message(Step().on().notes, "cluster-partly-used").values == {"ranks": 1, "gpus": 8}
 
 
 def test_a_node_larger_than_any_known_is_said_where_ranks_fill_it():
-    several = "32xa100-sxm-80gb has 32 GPUs on the fast links of one node"
     for dp, said in ((32, True), (8, False)):
         notes = Step().on("32xa100-sxm-80gb", dp=dp).notes
-        assert any(several in note and "4x8xa100-sxm-80gb@" in note for note in notes) == said
+        assert ("node-too-large" in list_codes(notes)) == said
 
 
 def test_what_cannot_be_told_is_refused():

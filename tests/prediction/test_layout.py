@@ -4,6 +4,7 @@ import polars as pl
 import pytest
 
 import tracekit as tk
+from tests.codes import find_message
 from tests.jobs import gradient_step, job
 from tracekit.comm import ClusterError, load_cluster
 from tracekit.comm import predict as predict_collectives
@@ -257,8 +258,8 @@ def test_a_larger_batch_is_not_said_to_be_kept():
     trace = Job().sends("allreduce", GRADIENTS, 300).builder.load()
     for batch, kept in ((None, True), (2, False)):
         (found,) = tk.predict(trace, cluster="2x8xh100-sxm@ndr400", world_size=16, batch=batch).targets
-        (note,) = (one for one in found.notes if "the job's batch is 16 times a rank's" in one)
-        assert ("keeps its batch" in note) == kept
+        note = find_message(found.notes, "batch-per-rank-kept" if kept else "batch-per-rank-equal")
+        assert note.values["replicas"] == 16
 
 
 def test_edits_and_refusals_go_together():

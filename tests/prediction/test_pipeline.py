@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 import tracekit as tk
+from tests.codes import find_message, list_codes
 from tests.jobs import job
 from tests.layers import NODE, Layers
 from tracekit.comm import load_cluster
@@ -109,8 +110,8 @@ def test_by_default_each_gpu_works_as_much_as_before():
     assert (once.pipeline.micro_batches, thrice.pipeline.micro_batches) == (2, 6)
     assert once.step.kernel_time_us == pytest.approx(12000 + 1600 / 2)
     assert thrice.step.kernel_time_us == pytest.approx(36000 + 1600 / 2)
-    assert any("2 micro-batches by 1F1B; the bubble" in note and "--micro-batches" in note for note in once.notes)
-    assert any("the job's batch is 2 times" in note for note in once.notes)
+    assert str(find_message(once.notes, "pipeline-used").values["pipeline"]).endswith("2 micro-batches by 1F1B")
+    assert find_message(once.notes, "micro-batch-scaled").values["batch_ratio"] == 2
 
 
 def test_interleaving_shortens_the_bubble_and_holds_more():
@@ -133,7 +134,7 @@ def test_weights_gradients_that_are_put_off_shorten_the_bubble():
     assert split.pipeline is not None
     assert split.pipeline.put_off == pytest.approx(0.5)
     assert 5700 < plain.step.step_time_us - split.step.step_time_us < 6000 + 2 * 16 * send_us(NODE, 1)
-    assert any("ZB-H1, weight gradients (50 % of the backward passes) deferred" in note for note in split.notes)
+    assert "ZB-H1, weight gradients (50 % of the backward passes) deferred" in str(split.pipeline)
 
 
 def test_smaller_micro_batches():
@@ -144,14 +145,14 @@ def test_smaller_micro_batches():
     assert quarter.pipeline.send_bytes == whole.pipeline.send_bytes / 4
     assert quarter.pipeline.bubble < whole.pipeline.bubble
     assert quarter.batch_ratio == whole.batch_ratio == 4
-    assert any("0.25 times as large as a traced pass: the job's batch is 4 times" in note for note in quarter.notes)
+    assert find_message(quarter.notes, "micro-batch-scaled").values == {"size_ratio": 0.25, "batch_ratio": 4}
 
 
 def test_what_lies_behind_the_layers_stays_on_the_last_stage():
     found = Model(head=3000).on(pp=4, micro_batches=8)
     assert found.pipeline is not None
     assert found.pipeline.slowest == pytest.approx(6000 / 3750, rel=0.05)
-    assert any("1.6 times as long as the mean one" in note for note in found.notes)
+    assert "stages-uneven" in list_codes(found.notes)
 
 
 def test_layers_left_over_go_where_there_is_less_to_do():

@@ -7,6 +7,7 @@ import pytest
 
 from predictors import load_gpu
 from predictors.weights_file import shipped_sha256
+from tracekit.messages import Message
 from tracekit.prediction import track_record
 
 TABLE = """
@@ -36,7 +37,9 @@ def read_anew() -> Iterator[None]:
     track_record._load_track_record.cache_clear()
 
 
-def notes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str | None, target: str, weights: str) -> list[str]:
+def notes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str | None, target: str, weights: str
+) -> list[Message]:
     """The notes by a table that is known."""
     table = tmp_path / "jobs.toml"
     table.write_text(TABLE.format(weights=weights))
@@ -46,8 +49,8 @@ def notes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str | None, t
 
 def test_a_gpu_that_published_jobs_missed_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (note,) = notes(monkeypatch, tmp_path, "a100-sxm-80gb", "h100-sxm", shipped_sha256())
-    assert note.startswith("40 published throughputs")
-    assert "27 % too fast in the median, the worst -50 %" in note
+    assert note.code == "target-predicted-too-fast"
+    assert note.values == {"pairs": 40, "gpu": "h100-sxm", "bias_pct": 27, "worst_pct": -50.4}
 
 
 @pytest.mark.parametrize(

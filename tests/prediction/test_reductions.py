@@ -7,6 +7,7 @@ import pytest
 import predictors
 import tracekit as tk
 from predictors import load_gpu
+from tests.codes import find_message, list_codes
 from tests.jobs import job
 from tests.layers import NODE, Layers
 from tracekit.comm import load_cluster
@@ -123,8 +124,7 @@ def test_each_rank_has_its_part_of_the_products_and_heads():
     assert 1 < gelu < 10
     assert norm == 8
     assert step.inserted_us == {"collective": pytest.approx(2 * reduce_us(4, custom=True))}
-    assert any("serving engines' own kernels" in note for note in step.notes)
-    assert any("one after each block, as" in note for note in step.notes)
+    assert "tensor-parallel-inference-inserted" in list_codes(step.notes)
     assert str(step.layout) == "4 ranks = dp 1 x tp 4"
 
 
@@ -168,9 +168,9 @@ def test_a_vocabulary_is_padded_and_heads_are_not():
 def test_copies_of_tensor_parallel_ranks_exchange_their_part_of_the_gradients():
     step = Model(2, trains=True).on(tp=4, dp=2)
     assert str(step.layout) == "8 ranks = dp 2 x tp 4"
-    assert any("Megatron-LM's all-reduces were inserted, 8 a step with 8.0 MiB in all" in note for note in step.notes)
-    assert any("one after each block forward and backward, as NCCL's" in note for note in step.notes)
-    assert any("DistributedDataParallel's were inserted" in note for note in step.notes)
+    inserted = find_message(step.notes, "tensor-parallel-inserted").values
+    assert (inserted["allreduces"], inserted["message_bytes"]) == (8, 8 * 2**20)
+    assert "ddp-inserted" in list_codes(step.notes)
     assert step.inserted_us["collective"] > 8 * reduce_us(4, custom=False)
 
 

@@ -7,11 +7,13 @@ import polars as pl
 import pytest
 
 import tracekit as tk
+from tests.codes import find_message, list_codes
 from tests.jobs import recorded
 from tests.layers import MIB, NODE
 from tests.prediction.test_shards import HIDDEN, MS, Step
 from tracekit.comm import load_cluster
 from tracekit.comm import predict as predict_collectives
+from tracekit.messages import Message
 from tracekit.parallelism.fsdp_gathers import StageGathers
 from tracekit.parallelism.fsdp_pipeline import insert_stage_reduce_scatters
 from tracekit.prediction.model import Prediction
@@ -99,9 +101,9 @@ def test_one_copy_has_nothing_to_share():
 
 def test_the_output_says_which_collectives():
     notes = shared(1).notes
-    (note,) = [note for note in notes if "fully_shard" in note]
-    assert "4 layers of 4.0 MiB in fp32 and 2.3 MiB besides, gathered once a step" in note
-    assert any("the mean stage waits" in note for note in notes)
+    note = find_message(notes, "fsdp-stages-inserted").values
+    assert (note["layers"], note["layer_bytes"], note["dtype"]) == (4, 4 * 2**20, "fp32")
+    assert "stage-gathers-exposed" in list_codes(notes)
 
 
 class Sharded(Step):
@@ -136,9 +138,9 @@ def test_a_job_that_shards_already_gathers_once_a_step_too():
     assert few.step.exposed_comm_us < 1000
     assert few.pipeline is not None
     assert few.pipeline.gather_us > 0
-    (note,) = [note for note in few.notes if "fully_shard" in note]
-    assert "4 layers of 4.0 MiB in fp32 and 0.0 MiB besides" in note
-    assert "were left out" in note
+    inserted = find_message(few.notes, "fsdp-stages-replaced").values["whole"]
+    assert isinstance(inserted, Message)
+    assert (inserted.values["layers"], inserted.values["layer_bytes"]) == (4, 4 * 2**20)
 
 
 def test_as_many_copies_as_before_have_their_reduce_scatters_too():
@@ -150,4 +152,4 @@ def test_as_many_copies_as_before_have_their_reduce_scatters_too():
 def test_a_sweep_of_shared_stages():
     found = tk.sweep(Step().builder.load(), cluster=NODE, fsdp=True, pp=[2], world_size=[4])
     assert found.table.select("dp", "pp").rows() == [(2, 2)]
-    assert any("fully_shard" in note for note in found.assumptions)
+    assert "fsdp-stages-inserted" in list_codes(found.assumptions)

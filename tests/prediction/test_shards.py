@@ -5,6 +5,7 @@ import polars as pl
 import pytest
 
 import tracekit as tk
+from tests.codes import find_message
 from tests.layers import MIB, NODE, Layers
 from tracekit.comm import load_cluster
 from tracekit.comm import predict as predict_collectives
@@ -86,8 +87,8 @@ def test_prediction_of_shards():
     optimizer_us = shards.kernels["time_us"][-1]
     assert optimizer_us < 0.4 * copies.kernels["time_us"][-1]
     assert shards.memory.min_bytes == pytest.approx(copies.memory.min_bytes / 8)
-    (note,) = [note for note in shards.notes if "fully_shard" in note]
-    assert "2 layers of 4.0 MiB in fp32 and 0.2 MiB besides" in note
+    note = find_message(shards.notes, "fsdp-inserted").values
+    assert (note["layers"], note["layer_bytes"], note["dtype"]) == (2, 4 * 2**20, "fp32")
 
 
 def test_one_copy_has_nothing_to_shard():
@@ -117,5 +118,5 @@ def test_an_inference_is_not_sharded_without_a_word():
 def test_a_sweep_of_shards():
     found = tk.sweep(Step().builder.load(), cluster=NODE, fsdp=True)
     assert found.assumptions
-    assert "fully_shard" in found.assumptions[0]
+    assert found.assumptions[0].code == "fsdp-inserted"
     assert found.table["ranks"].sort().to_list() == [1, 2, 4, 8]

@@ -47,7 +47,7 @@ def test_a_single_number_needs_no_list_and_one_named_twice_counts_once():
 
 def test_a_node_larger_than_any_known_is_said_beside_others():
     found = tk.sweep(training().load(), cluster=[FAST, "64xa100-sxm-80gb"])
-    assert [note.partition(" on the fast links")[0] for note in found.assumptions] == ["64xa100-sxm-80gb has 64 GPUs"]
+    assert [(note.code, note.values["gpus"]) for note in found.assumptions] == [("node-too-large", 64)]
 
 
 def test_the_one_that_gets_most_done_is_first(found):

@@ -12,6 +12,7 @@ import openpyxl
 
 from tests.render.conftest import NASTY
 from tracekit.format import format_dollars
+from tracekit.messages import Severity, Template
 from tracekit.render import markdown, xlsx
 from tracekit.render.findings import group_findings
 from tracekit.render.html import render_page
@@ -68,13 +69,16 @@ def test_what_is_advised_alike_of_several_targets_stands_once(report):
 
 def test_notes_say_which_targets_they_are_of(report):
     one, other = report.targets
-    told = replace(report, targets=(replace(one, notes=("all", "fits")), replace(other, notes=("all",))))
+    every = Template("of-all", Severity.NOTE, "all")()
+    fits = Template("of-one", Severity.NOTE, "fits", "Name it with {--source-gpu}.")()
+    told = replace(report, targets=(replace(one, notes=(every, fits)), replace(other, notes=(every,))))
     text = render_page(told)
     assert "<li>all</li>" in text
-    assert f"<li>{one.label}: fits</li>" in text
-    assert f"\n- all\n- {one.label}: fits\n" in markdown.render_report(told)
+    assert f"<li>{one.label}: fits Name it with --source-gpu.</li>" in text
+    assert "fits Name it with “source-gpu”." in render_page(told, lambda option: f"“{option}”")
+    assert f"\n- all\n- {one.label}: fits Name" in markdown.render_report(told)
     summary = openpyxl.load_workbook(io.BytesIO(xlsx.render_workbook(told)))["summary"].values
-    assert [said for what, said in summary if what == "note"] == ["all", f"{one.label}: fits"]
+    assert [said for what, said in summary if what == "note"] == ["all", f"{one.label}: {fits}"]
 
 
 def test_the_headline_compares_samples_where_the_batch_is_another(report):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import tracekit as tk
+from tests.codes import list_codes
 from tracekit.analysis.contention import estimate_contention
 from tracekit.run import MeasuredRun, prepare_run
 from tracekit.testing import TraceBuilder
@@ -87,7 +88,7 @@ def test_a_prediction_says_what_sharing_would_change():
     assert predicted.contention is not None
     assert predicted.contention.apart_us == pytest.approx(predicted.step.step_time_us)
     assert predicted.contention.step_time_us < 0.99 * predicted.contention.apart_us
-    assert any("with contention, by a simple model" in note for note in predicted.notes)
+    assert "kernels-contend" in list_codes(predicted.notes)
 
 
 def test_neither_where_too_little_overlaps_nor_on_the_gpu_itself():

@@ -5,6 +5,7 @@ import re
 import pytest
 
 import tracekit as tk
+from tests.codes import find_message, list_codes
 from tests.conftest import SAMPLES
 from tests.graph.test_replays import replays
 from tests.jobs import gradient_step, job
@@ -306,7 +307,7 @@ def test_decoding_by_older_attention_waits_for_memory():
     trace.call("cudaDeviceSynchronize", trace.cpu, trace.gpu + 3 - trace.cpu)
     assert "older-attention" not in trace.found()
     (there,) = predict(prepare_run(trace.load()), ("b200",)).targets
-    assert not any("FlashAttention" in note for note in there.notes)
+    assert "attention-built-for-a100" not in list_codes(there.notes)
 
 
 def test_attention_that_a_target_has_better_kernels_for_is_said():
@@ -316,13 +317,10 @@ def test_attention_that_a_target_has_better_kernels_for_is_said():
         target.target.gpu.slug: target.notes
         for target in predict(prepare_run(trace.load()), ("b200", "l40s", "h20")).targets
     }
-    said = (
-        "FlashAttention 2 (100 % of GPU time there) is written for an A100 and reaches at most 25 % of what b200's "
-        "tensor cores can do"
-    )
-    assert sum(note.startswith(said) for note in notes["b200"]) == 1
+    said = find_message(notes["b200"], "attention-built-for-a100").values
+    assert (said["time_pct"], said["rate_pct"]) == (pytest.approx(100), pytest.approx(25, abs=0.5))
     # An H20 has a seventh of an H100's rate: the A100's instructions reach it.
-    assert not any("FlashAttention" in note for gpu in ("l40s", "h20") for note in notes[gpu])
+    assert not any("attention-built-for-a100" in list_codes(notes[gpu]) for gpu in ("l40s", "h20"))
 
 
 def pointwise(*shapes):

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType, ModuleType
 from typing import Any
 
-from tracekit.messages import outputs, rules
+from tracekit.messages import layout_notes, outputs, prediction_notes, rules
 from tracekit.messages.model import Message, Template
 
-AREAS: tuple[ModuleType, ...] = (outputs, rules)
+AREAS: tuple[ModuleType, ...] = (outputs, rules, prediction_notes, layout_notes)
 """Modules of templates, in the order of the reference page."""
 
 

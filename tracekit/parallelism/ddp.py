@@ -14,12 +14,14 @@ from tracekit.graph.edges import EdgeKind, Edges, to_end_vertices, to_start_vert
 from tracekit.graph.edit import compute_edge_sources, insert_activities, insert_edges
 from tracekit.graph.semantics.streams import DEFAULT_GAP_NS
 from tracekit.graph.stream_waits import DEFAULT_LAG_NS
+from tracekit.messages import Message
+from tracekit.messages import layout_notes as told
 from tracekit.parallelism.ddp_buckets import find_exchanged_gradients
 from tracekit.parallelism.ddp_hooks import DdpHookSites, estimate_collective_launch_ns
 from tracekit.parallelism.expert_parallel import find_experts
 from tracekit.parallelism.inserted import Insertion, append_kernels, build_collective_columns
 from tracekit.parallelism.layout import DP_GROUP, EXPERT_DP_GROUP
-from tracekit.parallelism.stragglers import HOST_INTERVAL_NOTE
+from tracekit.parallelism.stragglers import HOST_SPEED_PCT
 from tracekit.run import MeasuredRun
 from tracekit.workload.phases import BACKWARD
 
@@ -181,19 +183,16 @@ def _build_exchange_rows(run: MeasuredRun, sites: DdpHookSites) -> pl.DataFrame:
     )
 
 
-def _write_note(table: pl.DataFrame, copy_ns: int) -> str:
+def _write_note(table: pl.DataFrame, copy_ns: int) -> Message:
     one = table.filter(pl.col("exchange") == pl.col("exchange").first())
-    size, count = one["bytes"].sum() / 2**20, one["bucket"].n_unique()
-    of_experts = one.filter("apart")["bytes"].sum() / 2**20
-    shared = (
-        f", {of_experts:,.1f} of it experts', which only ranks with the same experts exchange," if of_experts else ""
+    note = told.DDP_INSERTED(
+        gradients=one.height,
+        dtypes=one["dtype"].unique().sort().to_list(),
+        gradient_bytes=int(one["bytes"].sum()),
+        allreduces=one["bucket"].n_unique(),
+        copy_us=copy_ns / 1e3,
+        launch_us=estimate_collective_launch_ns(copy_ns) / 1e3,
+        host_pct=HOST_SPEED_PCT,
     )
-    dtypes = " and ".join(one["dtype"].unique().sort())
-    return (
-        f"the trace has no gradient all-reduces: DistributedDataParallel's were inserted, {size:,.1f} MiB of "
-        f"{one.height} {dtypes} gradients{shared} once an optimizer step, in {count} all-reduces that overlap the "
-        f"backward pass (buckets of 25 MiB, the first of 1). They cost the CPU {copy_ns / 1e3:.0f} µs per gradient "
-        "copied in or out, as the trace's own ops do, and "
-        f"{estimate_collective_launch_ns(copy_ns) / 1e3:.0f} for each all-reduce; "
-        f"{HOST_INTERVAL_NOTE}. Data parallelism from a one-GPU trace was checked against published throughputs only"
-    )
+    expert_bytes = int(one.filter("apart")["bytes"].sum())
+    return told.DDP_EXPERTS_APART(whole=note, expert_bytes=expert_bytes) if expert_bytes else note

@@ -8,6 +8,8 @@ In the backward pass the gradients go the same ways.
 import numpy as np
 import polars as pl
 
+from tracekit.messages import Message
+from tracekit.messages import layout_notes as told
 from tracekit.parallelism.ddp_hooks import estimate_collective_launch_ns, estimate_copy_launch_ns
 from tracekit.parallelism.expert_parallel import MoeExperts, find_experts
 from tracekit.parallelism.inserted import (
@@ -74,14 +76,9 @@ def _build_alltoall_rows(run: MeasuredRun, sent: pl.DataFrame, experts: MoeExper
     )  # fmt: skip
 
 
-def _write_alltoall_note(sent: pl.DataFrame, experts: MoeExperts, host: str) -> str:
+def _write_alltoall_note(sent: pl.DataFrame, experts: MoeExperts, host: Message) -> Message:
     steps = max(sent["step"].drop_nulls().n_unique(), 1)
-    size = sent.select((pl.col("pairs") * experts.hidden * compute_item_bytes()).sum()).item() / steps / 2**20
-    return (
-        f"the trace has no expert parallelism, and {experts.experts_per_layer} experts a layer: "
-        "Megatron-LM's all-to-alls were "
-        f"inserted, {sent.height / steps:,.0f} a step with {size:,.1f} MiB in all, one before and one after each MoE "
-        "layer, forward and backward, with a token for each expert that it is routed to. Each rank has its part of the "
-        "experts, which get tokens from every rank; load imbalance between experts isn't in the numbers, and the "
-        f"interval goes up to experts that take as long as before, though fewer weights are read. {host}"
+    size = sent.select((pl.col("pairs") * experts.hidden * compute_item_bytes()).sum()).item() / steps
+    return told.EXPERT_PARALLEL_INSERTED(
+        experts=experts.experts_per_layer, alltoalls=sent.height / steps, message_bytes=size, host_cost=host
     )

@@ -17,13 +17,15 @@ from tracekit.graph.edit import insert_activities, insert_edges
 from tracekit.graph.nodes import NONE
 from tracekit.graph.semantics.streams import DEFAULT_GAP_NS
 from tracekit.graph.stream_waits import DEFAULT_LAG_NS
+from tracekit.messages import Message
+from tracekit.messages import layout_notes as told
 from tracekit.parallelism.ddp_hooks import estimate_collective_launch_ns, estimate_copy_launch_ns
 from tracekit.parallelism.expert_parallel import find_experts
 from tracekit.parallelism.fsdp_units import FsdpUnits, ParameterFilter, build_fsdp_rows, find_fsdp_units
 from tracekit.parallelism.inserted import NO_NODE, Insertion, add_host_time, append_kernels, find_stream_neighbours
 from tracekit.parallelism.layers import RepeatedLayers, find_repeated_layers
 from tracekit.parallelism.layout import DP_GROUP, EXPERT_DP_GROUP, LayoutError
-from tracekit.parallelism.stragglers import HOST_INTERVAL_NOTE
+from tracekit.parallelism.stragglers import HOST_SPEED_PCT
 from tracekit.run import MeasuredRun
 
 GATHER_AHEAD_LAYERS = 2
@@ -196,17 +198,14 @@ def _extend_graph(graph: Graph, calls: pl.DataFrame, copy_ns: int) -> Graph:
     )
 
 
-def _write_note(layers: RepeatedLayers, units: FsdpUnits, copy_ns: int) -> str:
-    layer, experts, rest = (
-        f"{size / 2**20:,.1f} MiB" for size in (units.layer_bytes, units.expert_bytes, units.rest_bytes)
+def _write_note(layers: RepeatedLayers, units: FsdpUnits, copy_ns: int) -> Message:
+    note = told.FSDP_INSERTED(
+        layers=layers.count,
+        layer_bytes=units.layer_bytes,
+        dtype=units.scatter_dtype,
+        rest_bytes=units.rest_bytes,
+        layers_ahead=GATHER_AHEAD_LAYERS,
+        launch_us=(copy_ns + estimate_collective_launch_ns(copy_ns)) / 1e3,
+        host_pct=HOST_SPEED_PCT,
     )
-    apart = f" and {experts} of experts, which only ranks with the same experts shard," if units.expert_bytes else ""
-    return (
-        f"the trace has no FSDP: fully_shard's collectives were inserted, for {layers.count} layers of {layer} in "
-        f"{units.scatter_dtype}{apart} and {rest} besides. A layer is gathered before its forward and again before its "
-        f"backward pass, up to {GATHER_AHEAD_LAYERS} ahead; its gradients are reduce-scattered "
-        "after it. Each collective "
-        f"costs the CPU {(copy_ns + estimate_collective_launch_ns(copy_ns)) / 1e3:.0f} µs, "
-        "derived from the trace's own ops; "
-        f"{HOST_INTERVAL_NOTE}. FSDP from a one-GPU trace was checked against published throughputs only"
-    )
+    return told.FSDP_EXPERTS_APART(whole=note, expert_bytes=units.expert_bytes) if units.expert_bytes else note

@@ -18,19 +18,15 @@ from tracekit.graph.edit import insert_activities, insert_edges
 from tracekit.graph.nodes import NONE
 from tracekit.graph.semantics.streams import DEFAULT_GAP_NS
 from tracekit.graph.stream_waits import DEFAULT_LAG_NS
+from tracekit.messages import Message
+from tracekit.messages import layout_notes as told
 from tracekit.parallelism.ddp_hooks import estimate_collective_launch_ns, estimate_copy_launch_ns
 from tracekit.parallelism.fsdp_units import FsdpUnits, build_fsdp_rows, find_fsdp_units, list_fsdp_collectives
 from tracekit.parallelism.inserted import NO_NODE, Insertion, add_host_time, append_kernels, find_stream_neighbours
 from tracekit.parallelism.layers import RepeatedLayers, find_repeated_layers
 from tracekit.parallelism.layout import DP_GROUP, LayoutError
-from tracekit.parallelism.stragglers import HOST_INTERVAL_NOTE
+from tracekit.parallelism.stragglers import HOST_SPEED_PCT
 from tracekit.run import MeasuredRun
-
-RECORDED_COLLECTIVES_NOTE = (
-    "The trace's own all-gathers and reduce-scatters were left out; their copies and launches are in every "
-    "micro-batch, as recorded"
-)
-"""Note for jobs that already use FSDP."""
 
 
 def insert_stage_reduce_scatters(run: MeasuredRun) -> Insertion:
@@ -78,7 +74,7 @@ def replace_fsdp_collectives(run: MeasuredRun) -> Insertion:
     changed = (pl.when(mine).then(value).otherwise(name).alias(name) for name, value in alone.items())
     bare = replace(run, kernels=run.kernels.with_columns(changed), graph=replace(run.graph, kept_ns=kept_ns))
     added = insert_stage_reduce_scatters(bare)
-    return replace(added, note=f"{added.note}. {RECORDED_COLLECTIVES_NOTE}")
+    return replace(added, note=told.FSDP_STAGES_REPLACED(whole=added.note))
 
 
 def _list_reduce_scatters(run: MeasuredRun, layers: RepeatedLayers, units: FsdpUnits) -> pl.DataFrame:
@@ -132,14 +128,12 @@ def _extend_graph(graph: Graph, at: Ints, host_ns: int) -> Graph:
     return insert_edges(grown, *waits)
 
 
-def _write_note(layers: RepeatedLayers, units: FsdpUnits, host_ns: int) -> str:
-    layer, rest = (f"{size / 2**20:,.1f} MiB" for size in (units.layer_bytes, units.rest_bytes))
-    return (
-        "stages shard their parameters as torchtitan's do (fully_shard, which keeps what it gathered until the "
-        f"step's last backward pass): its collectives were inserted, for {layers.count} layers of {layer} in "
-        f"{units.scatter_dtype} and {rest} besides, gathered once a step, before a stage's first micro-batch, and "
-        "reduce-scattered after its last one. Megatron-LM's distributed optimizer and DeepSpeed's ZeRO-1, the stage "
-        f"that it has for pipelines, move as much. Each reduce-scatter costs the CPU {host_ns / 1e3:.0f} µs, derived "
-        f"from the trace's own ops; {HOST_INTERVAL_NOTE}. FSDP with pipelines was checked against "
-        "one published pair only"
+def _write_note(layers: RepeatedLayers, units: FsdpUnits, host_ns: int) -> Message:
+    return told.FSDP_STAGES_INSERTED(
+        layers=layers.count,
+        layer_bytes=units.layer_bytes,
+        dtype=units.scatter_dtype,
+        rest_bytes=units.rest_bytes,
+        launch_us=host_ns / 1e3,
+        host_pct=HOST_SPEED_PCT,
     )

@@ -9,6 +9,7 @@ from tracekit.arrays import Ints
 from tracekit.graph import Graph
 from tracekit.graph.edges import EdgeKind
 from tracekit.graph.edit import compute_edge_destinations, compute_edge_sources
+from tracekit.messages import Message
 from tracekit.run import MeasuredRun
 from tracekit.schema import KERNELS
 
@@ -25,11 +26,11 @@ class Insertion:
 
     Attributes:
         run: The run. The inserted kernels take no time yet: ``relayout`` and ``collectives`` set their times.
-        note: What was assumed, one clause.
+        note: What was assumed.
     """
 
     run: MeasuredRun
-    note: str
+    note: Message
 
 
 def append_kernels(run: MeasuredRun, rows: pl.DataFrame, extended_graph: Graph) -> MeasuredRun:

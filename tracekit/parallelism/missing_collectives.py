@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from tracekit.messages import Message
 from tracekit.parallelism.ddp import insert_expert_gradient_allreduces, insert_gradient_allreduces
 from tracekit.parallelism.expert_all_to_all import insert_expert_alltoalls
 from tracekit.parallelism.fsdp import insert_expert_fsdp_collectives, insert_fsdp_collectives
@@ -42,7 +43,7 @@ def find_missing_collectives(run: MeasuredRun, old: Layout, new: Layout) -> tupl
     return (*parts, of_experts if adds_expert_parallelism(old, new) else whole)
 
 
-def insert_all(run: MeasuredRun, inserters: tuple[Inserter, ...]) -> tuple[MeasuredRun, tuple[str, ...]]:
+def insert_all(run: MeasuredRun, inserters: tuple[Inserter, ...]) -> tuple[MeasuredRun, tuple[Message, ...]]:
     """Insert all missing collectives into a run; return it and what each insertion assumed.
 
     Args:
@@ -56,7 +57,7 @@ def insert_all(run: MeasuredRun, inserters: tuple[Inserter, ...]) -> tuple[Measu
         raise LayoutError(
             "collectives can't be inserted into several ranks that were read together:", "give the trace of one."
         )
-    notes: list[str] = []
+    notes: list[Message] = []
     for adder in inserters:
         added = adder(run)
         run = added.run

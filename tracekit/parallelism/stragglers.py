@@ -10,6 +10,8 @@ from statistics import NormalDist
 
 import polars as pl
 
+from tracekit.messages import Message
+from tracekit.messages import layout_notes as told
 from tracekit.parallelism.layout import Layout, is_training
 from tracekit.replay.engine import build_measured_timeline
 from tracekit.run import MeasuredRun
@@ -50,8 +52,8 @@ HOST_SPEED_FACTOR = 1.15
 Five jobs recorded on an H100 and on an MI300X machine differ by 6 to 10 % in host time.
 """
 
-HOST_INTERVAL_NOTE = f"the interval allows for a CPU {100 * (HOST_SPEED_FACTOR - 1):.0f} % slower or faster"
-"""A clause of notes that states this factor."""
+HOST_SPEED_PCT = 100 * (HOST_SPEED_FACTOR - 1)
+"""The same in percent, as notes state it."""
 
 _STANDARD_NORMAL = NormalDist()
 
@@ -82,14 +84,14 @@ class StragglerEffect:
     Attributes:
         likely_factor: Factor on the step.
         max_factor: Factor at the upper end of the interval.
-        note: Why, one clause; None if there is nothing to note.
+        note: Why; None if there is nothing to note.
         min_factor: Factor at the lower end, for fewer ranks.
         relayout_error: Further relative error of a step in another layout.
     """
 
     likely_factor: float = 1.0
     max_factor: float = 1.0
-    note: str | None = None
+    note: Message | None = None
     min_factor: float = 1.0
     relayout_error: float = 0.0
 
@@ -150,24 +152,25 @@ def _predict_waiting(spread: RankSpread, old: Layout, new: Layout) -> StragglerE
         return StragglerEffect()
     if after < before:
         return _predict_fewer_ranks(spread, old, new)
-    told = _predict_from_spread(spread, before, after)
+    measured = _predict_from_spread(spread, before, after)
     if spread.ranks_read > 1:
-        return told
+        return measured
     # Tensor-parallel ranks lost no more by waiting than their all-reduces explain (tests/validation).
     fewer, more = old.dp, new.dp
     doublings = _count_doublings(fewer, more)
-    if told.likely_factor >= (1 + LIKELY_DOUBLING_LOSS) ** doublings:
-        return told
-    likely, most = (1 + LIKELY_DOUBLING_LOSS) ** doublings, max((1 + MAX_DOUBLING_LOSS) ** doublings, told.max_factor)
-    return StragglerEffect(
-        likely,
-        most,
-        f"{more} data-parallel ranks are assumed to be {100 * (likely - 1):.1f} % slower than {fewer}, by their "
-        f"slowest one, at most {100 * (most - 1):.0f} %: one rank doesn't tell how the others differ, and published "
-        f"jobs lost {100 * LIKELY_DOUBLING_LOSS:g} % with each doubling beyond "
-        f"{USUAL_NODE_RANKS}, half of that up to there. Give the traces of "
-        "several ranks to measure it",
+    likely = (1 + LIKELY_DOUBLING_LOSS) ** doublings
+    if measured.likely_factor >= likely:
+        return measured
+    most = max((1 + MAX_DOUBLING_LOSS) ** doublings, measured.max_factor)
+    note = told.STRAGGLERS_AS_PUBLISHED(
+        after=more,
+        before=fewer,
+        slower_pct=100 * (likely - 1),
+        max_slower_pct=100 * (most - 1),
+        doubling_pct=100 * LIKELY_DOUBLING_LOSS,
+        node_ranks=USUAL_NODE_RANKS,
     )
+    return StragglerEffect(likely, most, note)
 
 
 def _count_doublings(fewer: int, more: int) -> float:
@@ -186,20 +189,18 @@ def _predict_fewer_ranks(spread: RankSpread, old: Layout, new: Layout) -> Stragg
         )
         return StragglerEffect(min_factor=1 / most_lost)
     if spread.degrees_of_freedom < MIN_DEGREES_OF_FREEDOM:
-        return StragglerEffect(note=_describe_missing_spread(before, after))
+        return StragglerEffect(note=told.SPREAD_UNKNOWN(more=before, fewer=after))
     least = 1 / (1 + _bound_spread(spread) * (compute_expected_maximum(before) - compute_expected_maximum(after)))
-    slowest = f"the slowest of {after} ranks" if after > 1 else "a lone rank"
-    return StragglerEffect(
-        min_factor=least,
-        note=f"{slowest} may come up to {100 * (1 - least):.0f} % earlier than the slowest of {before}, "
-        f"which the interval's lower end allows for: {_describe_spread(spread)}",
+    note = told.FEWER_STRAGGLERS(
+        after=after, before=before, earlier_pct=100 * (1 - least), spread=_describe_spread(spread)
     )
+    return StragglerEffect(min_factor=least, note=note)
 
 
 def _predict_from_spread(spread: RankSpread, before: int, after: int) -> StragglerEffect:
     """Predict the effect from the ranks and steps that were read."""
     if spread.degrees_of_freedom < MIN_DEGREES_OF_FREEDOM:
-        return StragglerEffect(note=_describe_missing_spread(after, before))
+        return StragglerEffect(note=told.SPREAD_UNKNOWN(more=after, fewer=before))
     likely = 1 + spread.compute_std * (compute_expected_maximum(after) - compute_expected_maximum(before))
     most = max(
         1
@@ -207,12 +208,14 @@ def _predict_from_spread(spread: RankSpread, before: int, after: int) -> Straggl
         * (_STANDARD_NORMAL.inv_cdf(SLOWEST_RANK_QUANTILE ** (1 / after)) - compute_expected_maximum(before)),
         likely,
     )
-    return StragglerEffect(
-        likely,
-        most,
-        f"the slowest of {after} ranks is assumed to be {100 * (likely - 1):.1f} % later than that of {before}, at "
-        f"most {100 * (most - 1):.0f} %: {_describe_spread(spread)}",
+    note = told.STRAGGLERS_AS_MEASURED(
+        after=after,
+        before=before,
+        slower_pct=100 * (likely - 1),
+        max_slower_pct=100 * (most - 1),
+        spread=_describe_spread(spread),
     )
+    return StragglerEffect(likely, most, note)
 
 
 def _bound_spread(spread: RankSpread) -> float:
@@ -222,19 +225,11 @@ def _bound_spread(spread: RankSpread) -> float:
     )
 
 
-def _describe_spread(spread: RankSpread) -> str:
-    over = f"{spread.ranks_read} ranks" if spread.ranks_read > 1 else "the steps of the one rank read"
-    return (
-        f"over {over} computing varies by {100 * spread.compute_std:.1f} % of a step, all but waiting by "
-        f"{100 * spread.own_std:.1f} %"
-    )
-
-
-def _describe_missing_spread(more: int, fewer: int) -> str:
-    return (
-        f"that the slowest of {more} ranks is slower than the slowest of {fewer} isn't in the numbers: too few ranks "
-        "and steps were read to tell their spread"
-    )
+def _describe_spread(spread: RankSpread) -> Message:
+    compute_pct, own_pct = 100 * spread.compute_std, 100 * spread.own_std
+    if spread.ranks_read > 1:
+        return told.SPREAD_OF_RANKS(ranks=spread.ranks_read, compute_pct=compute_pct, own_pct=own_pct)
+    return told.SPREAD_OF_STEPS(compute_pct=compute_pct, own_pct=own_pct)
 
 
 def compute_expected_maximum(draws: int) -> float:

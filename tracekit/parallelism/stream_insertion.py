@@ -9,8 +9,10 @@ from tracekit.graph.edit import compute_edge_destinations, insert_activities, in
 from tracekit.graph.nodes import NONE
 from tracekit.graph.semantics.streams import DEFAULT_GAP_NS
 from tracekit.graph.stream_waits import DEFAULT_LAG_NS
+from tracekit.messages import Message
+from tracekit.messages import layout_notes as told
 from tracekit.parallelism.inserted import NO_NODE, add_host_time, find_stream_neighbours
-from tracekit.parallelism.stragglers import HOST_INTERVAL_NOTE
+from tracekit.parallelism.stragglers import HOST_SPEED_PCT
 
 
 def find_launch_calls(graph: Graph, activity: Ints) -> Ints:
@@ -26,8 +28,8 @@ def find_launch_calls(graph: Graph, activity: Ints) -> Ints:
     return np.where((call != NONE) & (launches[call] == 1) & takes_time[call], call, NONE)
 
 
-def describe_host_cost(graph: Graph, behind: Ints, cost_ns: int) -> str:
-    """Describe the host cost of such collectives in one sentence.
+def describe_host_cost(graph: Graph, behind: Ints, cost_ns: int) -> Message:
+    """Describe the host cost of such collectives.
 
     Args:
         graph: The graph.
@@ -35,8 +37,8 @@ def describe_host_cost(graph: Graph, behind: Ints, cost_ns: int) -> str:
         cost_ns: Host cost of one collective, where the activity before it has a launch call of its own.
     """
     if (find_launch_calls(graph, behind) == NONE).all():
-        return "They run in CUDA graphs, or cost the CPU nothing, as what they follow"
-    return f"Each costs the CPU {cost_ns / 1e3:.0f} µs; {HOST_INTERVAL_NOTE}"
+        return told.INSERTED_WITHOUT_HOST_COST()
+    return told.INSERTED_HOST_COST(launch_us=cost_ns / 1e3, host_pct=HOST_SPEED_PCT)
 
 
 def insert_in_stream(graph: Graph, behind: Ints, cost_ns: int) -> Graph:

@@ -7,6 +7,8 @@ GEMM; in the backward pass one follows the gradients of a block's input.
 import numpy as np
 import polars as pl
 
+from tracekit.messages import Message
+from tracekit.messages import layout_notes as told
 from tracekit.parallelism.ddp_hooks import estimate_collective_launch_ns, estimate_copy_launch_ns
 from tracekit.parallelism.inserted import Insertion, append_kernels, build_collective_columns
 from tracekit.parallelism.layout import MAX_UNKNOWN_PCT, TP_GROUP, LayoutError, is_training
@@ -95,13 +97,9 @@ def _build_allreduce_rows(run: MeasuredRun, gemms: pl.DataFrame, op: str) -> pl.
     )  # fmt: skip
 
 
-def _write_allreduce_note(gemms: pl.DataFrame, op: str, host: str) -> str:
+def _write_allreduce_note(gemms: pl.DataFrame, op: str, host: Message) -> Message:
     steps = max(gemms["step"].drop_nulls().n_unique(), 1)
-    size = gemms.select((pl.col("elements") * compute_item_bytes()).sum()).item() / steps / 2**20
-    passes = " forward and backward" if BACKWARD in gemms["phase"].to_list() else ""
-    runs = "NCCL's kernels" if op == NCCL_ALLREDUCE_OP else "the faster of serving engines' own kernels and NCCL's"
-    return (
-        f"the trace has no tensor parallelism: Megatron-LM's all-reduces were inserted, {gemms.height / steps:,.0f} a "
-        f"step with {size:,.1f} MiB in all, one after each block{passes}, as {runs} run them. {host}. "
-        "Embeddings and the loss stay as they are"
-    )
+    size = gemms.select((pl.col("elements") * compute_item_bytes()).sum()).item() / steps
+    trains = op == NCCL_ALLREDUCE_OP
+    note = told.TENSOR_PARALLEL_INSERTED if trains else told.TENSOR_PARALLEL_INFERENCE_INSERTED
+    return note(allreduces=gemms.height / steps, message_bytes=size, host_cost=host)

@@ -50,5 +50,5 @@ def separate_inserted_kernels(prediction: Prediction, run: MeasuredRun, kernels:
         kernels=prediction.kernels.head(own),
         inserted_us=added_us,
         high_us=prediction.high_us + MAX_COLLECTIVE_SM_FRACTION * hidden_us,
-        notes=(*prediction.notes, notes.describe_inserted_collectives(put_in_us, exposed_us, slower_us)),
+        notes=(*prediction.notes, notes.note_inserted_collectives(put_in_us, exposed_us, slower_us)),
     )

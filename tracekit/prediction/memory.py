@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import polars as pl
 
 from predictors import Gpu
+from tracekit.messages import Message
+from tracekit.messages import prediction_notes as told
 from tracekit.parallelism.gradients import EMBEDDING_TABLE_OPS, find_gradients, is_in_first_step
 from tracekit.parallelism.layout import Layout, LayoutRequest, infer_layout_if_needed
 from tracekit.run import MeasuredRun
@@ -27,8 +29,6 @@ MAX_STATE_BYTES = 12
 MIN_KNOWN_WORK_PCT = 95.0
 """Percent of the forward pass's time with known work that an upper bound on its activations needs."""
 
-GIB = 2**30
-
 
 @dataclass(frozen=True, slots=True)
 class MemoryFit:
@@ -44,7 +44,7 @@ class MemoryFit:
     min_bytes: float | None
     max_bytes: float | None
     fits: bool | None
-    reason: str
+    reason: Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,24 +126,26 @@ def judge_memory_fit(
     room = USABLE_MEMORY_FRACTION * gpu.memory_bytes
     own = _get_source_gpu_bytes(run)
     if least is not None and least > room:
-        return MemoryFit(least, most, False, f"it needs at least {least / GIB:.1f} of {room / GIB:.1f} GiB")
+        return MemoryFit(least, most, False, told.MEMORY_LOWER_BOUND(min_bytes=least, usable_bytes=room))
     if own is not None and gpu.memory_bytes >= own and crowded * held_part * max(in_flight, 1.0) <= 1 and not lacking:
-        return MemoryFit(least, most, True, f"it fitted into the {own / GIB:.0f} GiB of the trace's GPU")
+        return MemoryFit(least, most, True, told.MEMORY_AS_TRACED(source_bytes=own))
     if most is not None and most <= room:
-        return MemoryFit(least, most, True, f"it needs at most {most / GIB:.1f} of {room / GIB:.1f} GiB")
+        return MemoryFit(least, most, True, told.MEMORY_UPPER_BOUND(max_bytes=most, usable_bytes=room))
     if least is None:
-        return MemoryFit(least, most, None, f"the trace doesn't tell how much of {room / GIB:.1f} GiB it needs")
-    upper = f" and at most {most / GIB:.1f}" if most is not None else ", and how much more the trace doesn't tell,"
-    return MemoryFit(least, most, None, f"it needs at least {least / GIB:.1f}{upper} of {room / GIB:.1f} GiB")
+        return MemoryFit(least, most, None, told.MEMORY_UNKNOWN(usable_bytes=room))
+    if most is None:
+        return MemoryFit(least, most, None, told.MEMORY_BOUND_BELOW_ONLY(min_bytes=least, usable_bytes=room))
+    return MemoryFit(least, most, None, told.MEMORY_BOUNDS(min_bytes=least, max_bytes=most, usable_bytes=room))
 
 
 def _judge_recorded_memory(allocated: float, reserved: float, buckets: float, room: float) -> MemoryFit:
     """Judge by the recorded peaks: allocated tensors are needed, and no more than the reserved memory."""
     most = reserved + buckets
     fits = True if most <= room else False if allocated > room else None
-    more = f", and up to {buckets / GIB:.1f} come to it for buckets of gradients" if buckets else ""
-    took = f"it took {allocated / GIB:.1f} GiB of tensors, {reserved / GIB:.1f} reserved{more}"
-    return MemoryFit(allocated, most, fits, f"{took}; {room / GIB:.1f} are usable")
+    reason = told.MEMORY_RECORDED(allocated_bytes=allocated, reserved_bytes=reserved, usable_bytes=room)
+    if buckets:
+        reason = told.MEMORY_RECORDED_PLUS_BUCKETS(**reason.values, buckets_bytes=buckets)
+    return MemoryFit(allocated, most, fits, reason)
 
 
 def _compute_bucket_bytes(run: MeasuredRun, state: ModelState | None, layouts: tuple[Layout, Layout] | None) -> float:

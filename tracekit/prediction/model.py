@@ -9,6 +9,7 @@ from predictors import PredictorError, Resolution, resolve_gpu
 from tracekit.comm import Cluster
 from tracekit.errors import TracekitError
 from tracekit.format import format_duration, format_interval
+from tracekit.messages import Message
 from tracekit.parallelism.layout import Layout
 from tracekit.parallelism.pipeline_parallel import Pipeline
 from tracekit.prediction.batch import StepBatch
@@ -109,7 +110,7 @@ class Prediction:
     kernels: pl.DataFrame
     run: MeasuredRun
     replayed_kernels: pl.DataFrame
-    notes: tuple[str, ...]
+    notes: tuple[Message, ...]
     memory: MemoryFit
     ranks: int = 1
     cluster: Cluster | None = None

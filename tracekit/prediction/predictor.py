@@ -18,6 +18,7 @@ from tracekit.comm import Cluster, ClusterError
 from tracekit.errors import TracekitError
 from tracekit.format import format_quantity
 from tracekit.graph.edit import remove_edges
+from tracekit.messages import Message
 from tracekit.parallelism.expert_parallel import compute_held_parameter_fraction
 from tracekit.parallelism.layout import Layout, LayoutError, LayoutRequest, apply_request, infer_layout_if_needed
 from tracekit.parallelism.missing_collectives import Inserter, find_missing_collectives, insert_all
@@ -89,9 +90,7 @@ def predict(
     """
     wanted = resolve_targets(gpus, clusters)
     cluster_known = bool(clusters) or source_cluster is not None
-    source = (
-        identify_source_cluster(run, source_cluster) if cluster_known else SourceCluster(None, "no cluster was named")
-    )
+    source = identify_source_cluster(run, source_cluster) if cluster_known else SourceCluster(None)
     run = fill_source_gpu(run, source)
     old = infer_layout_if_needed(run, change)
     new = apply_request(old, change) if old else None
@@ -151,7 +150,7 @@ class Predictor:
     batch: StepBatch | None
     prices: Mapping[str, float]
     calibrations: Sequence[calibration.Calibration]
-    assumptions: tuple[str, ...] = ()
+    assumptions: tuple[Message, ...] = ()
     _times_cache: dict[tuple[object, ...], pl.DataFrame] = field(default_factory=dict, repr=False)
     _kernels_cache: dict[tuple[object, ...], KernelTimePredictor] = field(default_factory=dict, repr=False)
     _predictor_cache: dict[tuple[Inserter, ...], "Predictor"] = field(default_factory=dict, repr=False)
@@ -260,7 +259,7 @@ class Predictor:
                 *notes.write_notes(run, target, self.source, filled, same_gpu, shared, pipeline, is_told),
                 *self.assumptions,
                 *([stepped.stragglers.note] if stepped.stragglers.note else []),
-                notes.describe_memory_fit(memory),
+                notes.note_memory_fit(memory),
                 *notes.note_missing_price(self.prices, gpu),
             ),
             memory=memory,

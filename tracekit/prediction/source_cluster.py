@@ -7,6 +7,8 @@ from predictors import Resolution
 from tracekit.comm import Cluster, ClusterError, load_cluster
 from tracekit.comm.cluster import load_reference_nodes
 from tracekit.format import format_quantity
+from tracekit.messages import Message
+from tracekit.messages import prediction_notes as told
 from tracekit.run import MeasuredRun
 
 WORKER_FILE_NAME = re.compile(r"([^/\\]+)_\d+\.\d+\.pt\.trace\.json")
@@ -19,11 +21,11 @@ class SourceCluster:
 
     Attributes:
         cluster: The cluster; None if it is unknown.
-        origin: How it was identified, or why it is unknown, one clause.
+        note: How it was inferred, or why it is unknown; None if the user gave it.
     """
 
     cluster: Cluster | None
-    origin: str
+    note: Message | None = None
 
 
 def identify_source_cluster(run: MeasuredRun, name: str | None = None) -> SourceCluster:
@@ -37,27 +39,28 @@ def identify_source_cluster(run: MeasuredRun, name: str | None = None) -> Source
         ClusterError: The named cluster has another GPU than the trace, or fewer GPUs than the trace has ranks.
     """
     if name is not None:
-        return SourceCluster(_check_cluster(load_cluster(name), run), "given")
+        return SourceCluster(_check_cluster(load_cluster(name), run))
     if run.gpu is None:
-        return SourceCluster(None, "its GPU isn't known")
+        return SourceCluster(None, told.SOURCE_CLUSTER_UNKNOWN(reason=told.SOURCE_CLUSTER_WITHOUT_GPU()))
     ranks = run.trace.world_size
     usual = load_reference_nodes().get(run.gpu.slug)
     node = load_cluster(usual) if usual else load_cluster(f"8x{run.gpu.slug}")
     hosts = _count_hosts(run)
     nodes = hosts or -(-ranks // node.gpus_per_node)
     if nodes == 1:
-        return SourceCluster(
-            load_cluster(f"{node.gpus_per_node}x{run.gpu.slug}"), "assumed to be one usual node of its GPU"
-        )
+        return _assume_cluster(f"{node.gpus_per_node}x{run.gpu.slug}", nodes)
     if usual is None or node.network == "none":
-        return SourceCluster(
-            None, f"{format_quantity(ranks, 'rank')} on {format_quantity(nodes, 'node')} whose network isn't known"
-        )
+        reason = told.SOURCE_CLUSTER_WITHOUT_NETWORK(ranks=ranks, nodes=nodes)
+        return SourceCluster(None, told.SOURCE_CLUSTER_UNKNOWN(reason=reason))
     if hosts and ranks < nodes * node.gpus_per_node:
-        return SourceCluster(_shrink_nodes(node, hosts, ranks // hosts), f"told by the names of {hosts} hosts")
-    return SourceCluster(
-        load_cluster(f"{nodes}x{usual}"), f"assumed to be {format_quantity(nodes, 'usual node')} of its GPU"
-    )
+        found = _shrink_nodes(node, hosts, ranks // hosts)
+        return SourceCluster(found, told.SOURCE_CLUSTER_FROM_HOSTS(cluster=found.slug, hosts=hosts))
+    return _assume_cluster(f"{nodes}x{usual}", nodes)
+
+
+def _assume_cluster(name: str, nodes: int) -> SourceCluster:
+    found = load_cluster(name)
+    return SourceCluster(found, told.SOURCE_CLUSTER_ASSUMED(cluster=found.slug, nodes=nodes))
 
 
 def fill_source_gpu(run: MeasuredRun, source: SourceCluster) -> MeasuredRun:

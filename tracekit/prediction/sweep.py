@@ -10,6 +10,7 @@ from tracekit import calibration
 from tracekit.comm.cluster import load_reference_nodes
 from tracekit.errors import TracekitError
 from tracekit.format import format_quantity
+from tracekit.messages import Message
 from tracekit.parallelism.layout import Layout, LayoutError, LayoutRequest, apply_request, infer_layout
 from tracekit.parallelism.missing_collectives import find_missing_collectives
 from tracekit.parallelism.stragglers import predict_stragglers
@@ -95,7 +96,7 @@ class Sweep:
             fits.
         refused: Layouts that can't be predicted, and why.
         straggler_note: What is assumed of the slowest rank of the largest layout; None without.
-        assumptions: What is assumed of inserted collectives, and of nodes larger than any known one, one clause each.
+        assumptions: What is assumed of inserted collectives, and of nodes larger than any known one.
     """
 
     run: MeasuredRun
@@ -104,8 +105,8 @@ class Sweep:
     entries: tuple[SweepEntry, ...]
     knees: Mapping[str, int]
     refused: tuple[str, ...]
-    straggler_note: str | None = None
-    assumptions: tuple[str, ...] = ()
+    straggler_note: Message | None = None
+    assumptions: tuple[Message, ...] = ()
 
     def __repr__(self) -> str:
         return f"Sweep({format_quantity(len(self.entries), 'layout')} on {', '.join(self.knees)}: see .table)"

@@ -9,6 +9,8 @@ from predictors import Gpu
 from predictors.hardware import derive_hardware
 from predictors.transfer import classify_kinship
 from predictors.weights_file import SHIPPED_WEIGHTS, shipped_sha256
+from tracekit.messages import Message
+from tracekit.messages import prediction_notes as told
 
 TRACK_RECORD_FILE = SHIPPED_WEIGHTS / "jobs.toml"
 """Output of tests/validation/studies/gpus.py.
@@ -21,7 +23,7 @@ MIN_NOTED_ERROR_PCT = 10.0
 """Least median error for a note."""
 
 
-def note_track_record(source: Gpu | None, target: Gpu) -> Iterator[str]:
+def note_track_record(source: Gpu | None, target: Gpu) -> Iterator[Message]:
     """Note that published jobs ran faster or slower on a GPU than predicted, as the traced one may too.
 
     Args:
@@ -33,12 +35,8 @@ def note_track_record(source: Gpu | None, target: Gpu) -> Iterator[str]:
         return
     if source is None or classify_kinship(derive_hardware(source), derive_hardware(target)) == "sibling":
         return
-    way = "fast" if of["median"] > 0 else "slow"
-    yield (
-        f"{of['pairs']} published throughputs predicted for {target.slug} from other kinds of GPU came out "
-        f"{abs(of['median']):.0f} % too {way} in the median, the worst {of['worst']:+.0f} %: so may this, perhaps "
-        "by less, as a trace has the time outside of kernels that those lacked (docs/explanation/accuracy.md)"
-    )
+    note = told.TARGET_PREDICTED_TOO_FAST if of["median"] > 0 else told.TARGET_PREDICTED_TOO_SLOW
+    yield note(pairs=of["pairs"], gpu=target.slug, bias_pct=abs(of["median"]), worst_pct=of["worst"])
 
 
 @cache

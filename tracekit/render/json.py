@@ -121,7 +121,7 @@ def _serialize_target(prediction: Prediction) -> dict[str, Any]:
         "batch": dataclasses.asdict(prediction.batch) if prediction.batch else None,
         "per_second": prediction.per_second,
         "dollars_per_million": prediction.dollars_per_million,
-        "notes": prediction.notes,
+        "notes": [note.to_dict() for note in prediction.notes],
     }
 
 

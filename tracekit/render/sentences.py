@@ -12,6 +12,7 @@ from tracekit.format import (
     format_percent,
     format_quantity,
 )
+from tracekit.messages import OptionNames, name_option
 from tracekit.prediction import Prediction
 from tracekit.prediction.memory import MemoryFit
 from tracekit.reporting.findings.bottleneck import BOTTLENECK_KIND
@@ -198,9 +199,14 @@ def _describe_limit(speed: float | None, what: str) -> str:
     return f"{what} is the limit already" if speed == 1 else f"from {speed:.2g}x on {what} is the limit"
 
 
-def collect_notes(report: Report) -> list[str]:
-    """Return the notes on the predictions, without duplicates."""
-    return list(merge_target_notes(report, lambda target: target.notes))
+def collect_notes(report: Report, name: OptionNames = name_option) -> list[str]:
+    """Return the notes on the predictions, without duplicates.
+
+    Args:
+        report: A report with predictions.
+        name: Names options as the front end does.
+    """
+    return list(merge_target_notes(report, lambda target: (note.render(name) for note in target.notes)))
 
 
 def merge_target_notes(report: Report, said: Callable[[Prediction], Iterable[str]]) -> Iterator[str]:

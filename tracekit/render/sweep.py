@@ -16,10 +16,11 @@ from tracekit.format import (
     format_percent_range,
     format_quantity,
 )
+from tracekit.messages import Message
+from tracekit.messages import prediction_notes as told
 from tracekit.parallelism.layout import Layout
-from tracekit.prediction.memory import GIB, MemoryFit
+from tracekit.prediction.memory import MemoryFit
 from tracekit.prediction.model import Prediction
-from tracekit.prediction.notes import KEEPS_BATCH_NOTE
 from tracekit.prediction.sweep import KNEE_EFFICIENCY, TIED_THROUGHPUT_FRACTION, Sweep, SweepEntry, count_replicas
 from tracekit.render.dump import dump_document as json_document
 from tracekit.render.grid import Grid, GridColumn
@@ -30,6 +31,8 @@ from tracekit.render.table_files import to_parquet
 from tracekit.render.xlsx import render_sheets
 from tracekit.reporting.findings.bottleneck import StepLimiter, find_limiter
 from tracekit.reporting.sections import idle, warnings
+
+GIB = 2**30
 
 CellFormatter = Callable[[SweepEntry], str]
 
@@ -169,16 +172,15 @@ def _explain_signs(sweep: Sweep) -> Iterator[str]:
         yield f"$/1k: dollars for 1,000 steps, of which larger layouts do more; $/1M: for a million {sweep.unit}"
 
 
-def _collect_notes(sweep: Sweep) -> list[str]:
+def _collect_notes(sweep: Sweep) -> list[Message]:
     """Collect the notes that apply to every layout."""
     own = [set(entry.prediction.notes) for entry in sweep.entries]
     common = [note for note in sweep.entries[0].prediction.notes if all(note in notes for notes in own)]
-    weak = f"{KEEPS_BATCH_NOTE}, so that the job's batch grows with its data-parallel ranks"
-    if any(entry.prediction.pipeline for entry in sweep.entries):
-        weak += "; with stages each micro-batch is as large as a traced pass"
+    staged = any(entry.prediction.pipeline for entry in sweep.entries)
+    batch = told.SWEEP_KEEPS_MICRO_BATCH() if staged else told.SWEEP_KEEPS_BATCH()
     assumed = [one for one in (*sweep.assumptions, sweep.straggler_note) if one and one not in common]
-    said = any(note.startswith(KEEPS_BATCH_NOTE) for note in common)
-    return [*([] if said else [weak]), *assumed, *common]
+    said = any(note.template is told.BATCH_PER_RANK_KEPT for note in common)
+    return [*([] if said else [batch]), *assumed, *common]
 
 
 def _build_warnings(sweep: Sweep) -> tuple[str, ...]:
@@ -229,5 +231,5 @@ def _serialize_entry(entry: SweepEntry) -> dict[str, Any]:
         "dollars_per_1000_steps": one.dollars_per_1000_steps,
         "dollars_per_million": entry.dollars_per_million,
         "as_the_one_before": entry.is_tied,
-        "notes": one.notes,
+        "notes": [note.to_dict() for note in one.notes],
     }

@@ -31,6 +31,16 @@ _OPTION_LABELS |= {f"--{option}": f"the command line's --{option}" for option in
 _OPTION_PATTERN = re.compile(rf"(?:predict )?({'|'.join(sorted(_OPTION_LABELS, key=len, reverse=True))})(?![\w-])")
 
 
+def name_field(option: str) -> str:
+    """Name an option as the page does: by the label of its field.
+
+    Examples:
+        >>> name_field("tp")
+        '“Tensor-parallel ranks”'
+    """
+    return _OPTION_LABELS[f"--{option}"]
+
+
 def use_field_names(text: str) -> str:
     """Replace command-line options in a message by the labels of the page's fields.
 
@@ -47,5 +57,4 @@ def use_field_names_in_report(report: Report) -> Report:
         report,
         warnings=tuple(map(use_field_names, report.warnings)),
         findings=tuple(replace(found, advice=use_field_names(found.advice)) for found in report.findings),
-        targets=tuple(replace(target, notes=tuple(map(use_field_names, target.notes))) for target in report.targets),
     )

@@ -7,7 +7,7 @@ from tracekit.render import html, markdown, perfetto, table_files, xlsx
 from tracekit.render import json as as_json
 from tracekit.reporting.model import Report
 from tracekit.run import MeasuredRun
-from tracekit.web.field_labels import use_field_names_in_report
+from tracekit.web.field_labels import name_field, use_field_names_in_report
 
 TOP_KERNELS = 100
 TIMELINE_FORMAT = "perfetto"
@@ -45,7 +45,10 @@ def _make_format(media_type: str, render: Callable[[Report], bytes | str], title
 XLSX_MEDIA_TYPE = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 FORMATS = {
     "html": _make_format(
-        "text/html; charset=utf-8", lambda report: html.render_page(use_field_names_in_report(report)), "HTML", "html"
+        "text/html; charset=utf-8",
+        lambda report: html.render_page(use_field_names_in_report(report), name_field),
+        "HTML",
+        "html",
     ),
     "xlsx": _make_format(XLSX_MEDIA_TYPE, xlsx.render_workbook, "Spreadsheet", "xlsx"),
     "json": _make_format("application/json", _render_json, "JSON", "json"),

@@ -4,6 +4,7 @@ import msgspec
 from markupsafe import Markup
 
 from predictors.hardware import GEFORCE_CLOCK_FACTOR
+from tracekit.messages import OptionNames, name_option
 from tracekit.render import figures, what_if_rows
 from tracekit.render.colours import get_family_colour
 from tracekit.render.findings import group_findings
@@ -29,11 +30,12 @@ MOST_RANKS = 16
 MOST_MODULES = 300
 
 
-def render_page(report: Report) -> str:
+def render_page(report: Report, name: OptionNames = name_option) -> str:
     """Render the report as HTML that opens from a file, makes no network requests and stays under 10 MB.
 
     Args:
         report: A report with or without predictions.
+        name: Names options as the front end does.
     """
     from plotly.offline import get_plotlyjs
 
@@ -56,7 +58,7 @@ def render_page(report: Report) -> str:
             findings=group_findings(report.findings),
             edits=list(what_if_rows.build_edit_rows(report)),
             edit_headings=what_if_rows.list_headings(report),
-            notes=collect_notes(report),
+            notes=collect_notes(report, name),
             families=list_parts(report.bars),
             larger_steps=list(merge_target_notes(report, describe_step_samples)),
             speeds=list(describe_speeds(report)),

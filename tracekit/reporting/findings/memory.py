@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
-from tracekit.prediction.memory import GIB, judge_memory_fit
+from tracekit.prediction.memory import judge_memory_fit
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding
 
+GIB = 2**30
 DOES_NOT_FIT_KIND = "does-not-fit"
 MAX_MEMORY_FRACTION = 0.5
 """Fraction of the GPU's memory below which the job could be larger."""
