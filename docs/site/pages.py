@@ -47,6 +47,7 @@ OTHER_KEYS = {
     "reason": "Why the target was refused.",
     "hint": "What to try.",
     "target": "The target, as it was named.",
+    "text": "The message with its values, in one line.",
 }
 """Meanings of keys that have another name in the code."""
 OVERRIDDEN_KEYS = ("cluster", "gpu")
@@ -151,7 +152,7 @@ def list_messages() -> str:
     ]
     for area in AREAS:
         templates = find_templates(area).values()
-        rows = [(f"`{one.code}`", one.severity.value, one.text, one.hint) for one in templates]
+        rows = [(f'`{one.code}` <a id="{one.code}"></a>', one.severity.value, one.text, one.hint) for one in templates]
         title = (area.__doc__ or area.__name__).splitlines()[0].rstrip(".")
         lines += [f"## {title}", "", *format_table(("code", "severity", "says", "what to try"), rows), ""]
     return "\n".join(lines)
@@ -226,7 +227,7 @@ def list_keys(values: Sequence[Any], kind: type | None, prefix: str = "") -> lis
         path = f"{prefix}{key}"
         rows.append((path, sorted({name_type(value) for value in inner}), find_meaning(key, meanings)))
         nested = find_data_class(hints.get(key))
-        if nested and any(flatten_records(inner)):
+        if nested and nested is not kind and any(flatten_records(inner)):
             is_list = any(isinstance(value, list) for value in inner)
             rows += list_keys(inner, nested, f"{path}[]." if is_list else f"{path}.")
     return rows

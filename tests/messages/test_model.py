@@ -66,6 +66,7 @@ def test_json_carries_code_values_and_text() -> None:
     assert shown["severity"] == "warning"
     assert shown["values"] == {"step": 3, "time_us": 1e3, "share_pct": 1.0, "others": ["1"]}
     assert shown["text"].startswith("step 3 took 1.00 ms")
+    assert shown["link"] == "reference/messages.html#step-slow"
 
 
 def test_messages_and_errors_survive_pickling() -> None:

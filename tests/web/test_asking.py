@@ -95,9 +95,7 @@ def test_a_target_that_can_not_be_predicted_leaves_the_others_their_report(ask, 
 def test_the_report_on_the_page_names_its_fields(ask, api):
     ask(does_it=True, gpus="l4", prices="t4=1")
     reports = api.job(ask.job)["reports"]
-    assert (
-        "no price was given for it: “Dollars for an hour of a GPU” l4=DOLLARS" in api.client.get(reports["html"]).text
-    )
+    assert "“Dollars for an hour of a GPU” l4=DOLLARS" in api.client.get(reports["html"]).text
     assert "--price l4=DOLLARS" in api.client.get(reports["json"]).text
 
 

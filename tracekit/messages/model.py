@@ -23,6 +23,9 @@ Value: TypeAlias = "str | int | float | bool | Sequence[Value] | Message | None"
 OptionNames: TypeAlias = Callable[[str], str]
 """Names an option as a front end does: ``tp`` is ``--tp`` on the command line."""
 
+MESSAGES_PAGE = "reference/messages.html"
+"""The page of the documentation that lists the catalogue."""
+
 
 class Severity(StrEnum):
     """How much a message matters."""
@@ -75,6 +78,11 @@ class Template:
         return Message(self, {name: _freeze(value) for name, value in values.items()})
 
     @property
+    def link(self) -> str:
+        """Address of its entry in the documentation, relative to the site's root."""
+        return f"{MESSAGES_PAGE}#{self.code}"
+
+    @property
     def fields(self) -> frozenset[str]:
         """Names of the values."""
         names = (name for part in (self.text, self.hint) for _, name, _, _ in Formatter().parse(part) if name)
@@ -103,6 +111,11 @@ class Message:
         """How much it matters."""
         return self.template.severity
 
+    @property
+    def link(self) -> str:
+        """Address of its entry in the documentation, relative to the site's root."""
+        return self.template.link
+
     def render_text(self, name: OptionNames = name_option) -> str:
         """Return what is the case."""
         return _Renderer(name).vformat(self.template.text, (), self.values)
@@ -116,9 +129,10 @@ class Message:
         return f"{self.render_text(name)} {self.render_hint(name)}".rstrip()
 
     def to_dict(self, name: OptionNames = name_option) -> dict[str, Any]:
-        """Return the message as JSON shows it: code, severity, values and the rendered text."""
+        """Return the message as JSON shows it: code, severity, values, the rendered text and the link."""
         values = {key: _to_json(value, name) for key, value in self.values.items()}
-        return {"code": self.code, "severity": self.severity.value, "values": values, "text": self.render(name)}
+        shown = {"code": self.code, "severity": self.severity.value, "values": values, "text": self.render(name)}
+        return shown | {"link": self.link}
 
     def __str__(self) -> str:
         """Return the message as the command line shows it."""
