@@ -12,7 +12,8 @@ from tests.jobs import job as jointly
 from tracekit.comm import ClusterError, load_cluster
 from tracekit.comm import predict as predict_collectives
 from tracekit.comm.cluster import CLUSTER_FOLDER
-from tracekit.parallelism.layout import Layout, LayoutRequest, infer_layout_if_needed
+from tracekit.parallelism.layout import Layout, LayoutRequest
+from tracekit.parallelism.process_groups import infer_layout_if_needed
 from tracekit.prediction.collectives import retarget_collectives
 from tracekit.prediction.source_cluster import identify_source_cluster
 from tracekit.run import prepare_run

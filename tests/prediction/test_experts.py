@@ -14,8 +14,12 @@ from tests.jobs import job
 from tests.layers import MIB, NODE, Layers
 from tracekit.comm import load_cluster
 from tracekit.comm import predict as predict_collectives
-from tracekit.parallelism.expert_all_to_all import insert_expert_alltoalls
-from tracekit.parallelism.expert_parallel import compute_expert_parameter_fraction, find_experts, split_experts
+from tracekit.parallelism.expert_parallel import (
+    compute_expert_parameter_fraction,
+    find_experts,
+    insert_expert_alltoalls,
+    split_experts,
+)
 from tracekit.parallelism.fsdp import insert_expert_fsdp_collectives
 from tracekit.parallelism.fsdp_units import BUFFER_COPY_OP, EXPERT_BUFFER_COPY_OP
 from tracekit.parallelism.layout import LayoutError

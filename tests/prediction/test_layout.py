@@ -9,7 +9,8 @@ from tests.jobs import gradient_step, job
 from tracekit.comm import ClusterError, load_cluster
 from tracekit.comm import predict as predict_collectives
 from tracekit.parallelism.collective_calls import list_collectives
-from tracekit.parallelism.layout import Layout, LayoutError, LayoutRequest, apply_request, infer_layout
+from tracekit.parallelism.layout import Layout, LayoutError, LayoutRequest, apply_request
+from tracekit.parallelism.process_groups import infer_layout
 from tracekit.prediction import Predictions, predict, predict_edited
 from tracekit.run import MeasuredRun, prepare_run
 from tracekit.testing import TraceBuilder

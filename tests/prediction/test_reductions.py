@@ -13,7 +13,7 @@ from tests.layers import NODE, Layers
 from tracekit.comm import load_cluster
 from tracekit.comm import predict as predict_collectives
 from tracekit.parallelism.layout import LayoutError
-from tracekit.parallelism.tensor_parallel_allreduces import insert_layer_allreduces
+from tracekit.parallelism.tensor_parallel import insert_layer_allreduces
 from tracekit.run import MeasuredRun
 
 TOKENS, HIDDEN, WIDE, HEADS = 512, 1024, 4096, 16

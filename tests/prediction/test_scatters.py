@@ -14,8 +14,7 @@ from tests.prediction.test_shards import HIDDEN, MS, Step
 from tracekit.comm import load_cluster
 from tracekit.comm import predict as predict_collectives
 from tracekit.messages import Message
-from tracekit.parallelism.fsdp_gathers import StageGathers
-from tracekit.parallelism.fsdp_pipeline import insert_stage_reduce_scatters
+from tracekit.parallelism.fsdp_pipeline import StageGathers, insert_stage_reduce_scatters
 from tracekit.prediction.model import Prediction
 
 LAYER, HEAD = 4 * MIB, 600 * HIDDEN * 4

@@ -9,7 +9,8 @@ import predictors
 import tracekit as tk
 from predictors import load_gpu
 from tracekit.parallelism.collective_calls import list_collectives
-from tracekit.parallelism.layout import Layout, LayoutError, infer_layout
+from tracekit.parallelism.layout import Layout, LayoutError
+from tracekit.parallelism.process_groups import infer_layout
 from tracekit.parallelism.tensor_parallel import split_layers
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.jobs import job
-from tracekit.analysis.profiler_pauses import find_profiler_stalls
+from tracekit.analysis.profiler_overhead import find_profiler_stalls
 from tracekit.errors import WhatIfError
 from tracekit.reporting.sections import idle, warnings
 from tracekit.run import prepare_run

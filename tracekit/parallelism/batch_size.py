@@ -11,8 +11,8 @@ from typing import TypeVar
 
 import polars as pl
 
-from tracekit.parallelism.layout import check_work_known
 from tracekit.parallelism.transformer_blocks import compute_weight_bytes, is_expert_gemm
+from tracekit.parallelism.unknown_work import check_work_known
 from tracekit.workload.parameters import ACCUMULATE_GRAD_OP
 from tracekit.workload.signature import ITEM_BYTES, Signature
 

@@ -20,7 +20,7 @@ from tracekit.parallelism.ddp_buckets import find_exchanged_gradients
 from tracekit.parallelism.ddp_hooks import DdpHookSites, estimate_collective_launch_ns
 from tracekit.parallelism.expert_parallel import find_experts
 from tracekit.parallelism.inserted import Insertion, append_kernels, build_collective_columns
-from tracekit.parallelism.layout import DP_GROUP, EXPERT_DP_GROUP
+from tracekit.parallelism.process_groups import DP_GROUP, EXPERT_DP_GROUP
 from tracekit.parallelism.stragglers import HOST_SPEED_PCT
 from tracekit.run import MeasuredRun
 from tracekit.workload.phases import BACKWARD

@@ -1,4 +1,4 @@
-"""Find the experts of an MoE model on one rank, and derive a rank's work once several ranks split them.
+"""Predict expert parallelism (EP): derive a rank's work once several ranks split the experts, and insert all-to-alls.
 
 Expert parallelism as in Megatron-LM, DeepSpeed, torchtitan, and in serving engines whose ranks each process requests of
 their own: each of ``n`` data-parallel ranks has an ``n``-th of the experts and receives the tokens that all ranks route
@@ -9,16 +9,39 @@ Example with 8 experts and 1024 tokens for each of them, split over 4 ranks::
     GEMM        batch (experts)  m (tokens)  weights read
     one rank    8                1024        8 experts
     4 ranks     2                4096        2 experts
+
+Before a layer's experts, each rank sends every token to the ranks of the experts that it is routed to, once for each,
+and gets it back after the experts. In the backward pass the gradients go the same ways.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
+from tracekit.messages import Message
+from tracekit.messages import layout_notes as told
+from tracekit.parallelism.ddp_hooks import estimate_collective_launch_ns, estimate_copy_launch_ns
 from tracekit.parallelism.gradients import find_gradients
-from tracekit.parallelism.layout import MAX_UNKNOWN_PCT, Layout, LayoutError, adds_expert_parallelism
-from tracekit.parallelism.transformer_blocks import compute_weight_bytes, is_expert_gemm
+from tracekit.parallelism.inserted import (
+    NO_NODE,
+    Insertion,
+    append_kernels,
+    build_collective_columns,
+    describe_host_cost,
+    find_stream_neighbours,
+    insert_in_stream,
+)
+from tracekit.parallelism.layout import Layout, LayoutError, adds_expert_parallelism
+from tracekit.parallelism.process_groups import EP_GROUP
+from tracekit.parallelism.transformer_blocks import (
+    choose_message_dtype,
+    compute_item_bytes,
+    compute_weight_bytes,
+    is_expert_gemm,
+)
+from tracekit.parallelism.unknown_work import MAX_UNKNOWN_PCT
 from tracekit.run import MeasuredRun
 from tracekit.workload.phases import BACKWARD, FORWARD
 from tracekit.workload.signature import Signature, Tensor
@@ -191,3 +214,62 @@ def split_experts(kernels: pl.DataFrame, experts: MoeExperts, expert_fraction: f
 def _uses_expert_weights(experts: MoeExperts, dims: str) -> bool:
     """Return whether an op with such inputs works on experts' weights."""
     return any(experts.is_expert_weight(tensor) for tensor in Signature.parse("", dims, None, None).tensors)
+
+
+def insert_expert_alltoalls(run: MeasuredRun) -> Insertion:
+    """Insert the all-to-alls before and after the experts of each MoE layer.
+
+    Forward and backward alike::
+
+        compute stream | router |                     | expert GEMMs |                     | next kernel
+        new stream              | all-to-all dispatch |              | all-to-all combine  |
+
+    Nothing runs at the same time. The all-to-alls take no time here, as they have one rank: ``relayout`` and
+    ``collectives`` set their times.
+
+    Args:
+        run: The measured run.
+
+    Raises:
+        LayoutError: The experts are unknown.
+    """
+    experts = find_experts(run)
+    sent = _find_alltoall_sites(run, experts)
+    cost_ns = estimate_collective_launch_ns(estimate_copy_launch_ns(run))
+    behind = sent["behind"].to_numpy().astype(np.int64)
+    grown = append_kernels(run, _build_alltoall_rows(run, sent, experts), insert_in_stream(run.graph, behind, cost_ns))
+    return Insertion(grown, _write_alltoall_note(sent, experts, describe_host_cost(run.graph, behind, cost_ns)))
+
+
+def _find_alltoall_sites(run: MeasuredRun, experts: MoeExperts) -> pl.DataFrame:
+    """Find the all-to-alls in order of launch: what each moves, and ``behind``, the activity that it follows."""
+    cpu = run.graph.nodes.n_host
+    ends = experts.gemms.group_by("layer", maintain_order=True).agg(
+        pl.first("step", "device", "phase", "dtype", "pairs"),
+        ts_ns=pl.concat_list(pl.col("ts_ns").first(), (pl.col("ts_ns") + pl.col("dur_ns")).last()),
+        at=pl.concat_list(pl.col("row").first(), pl.col("row").last()).cast(pl.List(pl.Int64)),
+    )
+    table = ends.with_columns(dispatches=pl.lit([True, False])).explode("ts_ns", "at", "dispatches")
+    node = cpu + table["at"].to_numpy()
+    dispatches = table["dispatches"].to_numpy()
+    behind = np.where(dispatches, find_stream_neighbours(run.graph)[1][node], node)
+    if (behind == NO_NODE).any():
+        raise LayoutError("the trace begins with MoE experts: where their tokens come from isn't in it.")
+    return table.with_columns(behind=pl.Series(behind))
+
+
+def _build_alltoall_rows(run: MeasuredRun, sent: pl.DataFrame, experts: MoeExperts) -> pl.DataFrame:
+    """Build the kernel-table rows of the all-to-alls."""
+    return sent.select(
+        "step", "device", "phase", "ts_ns", bytes=pl.col("pairs") * experts.hidden * compute_item_bytes(),
+        dtype=choose_message_dtype(), name=pl.lit("all-to-all"), op=pl.lit("c10d::alltoall_base_"),
+        collective=pl.lit("all_to_all"), **build_collective_columns(run, EP_GROUP),
+    )  # fmt: skip
+
+
+def _write_alltoall_note(sent: pl.DataFrame, experts: MoeExperts, host: Message) -> Message:
+    steps = max(sent["step"].drop_nulls().n_unique(), 1)
+    size = sent.select((pl.col("pairs") * experts.hidden * compute_item_bytes()).sum()).item() / steps
+    return told.EXPERT_PARALLEL_INSERTED(
+        experts=experts.experts_per_layer, alltoalls=sent.height / steps, message_bytes=size, host_cost=host
+    )

@@ -24,7 +24,8 @@ from tracekit.parallelism.expert_parallel import find_experts
 from tracekit.parallelism.fsdp_units import FsdpUnits, ParameterFilter, build_fsdp_rows, find_fsdp_units
 from tracekit.parallelism.inserted import NO_NODE, Insertion, add_host_time, append_kernels, find_stream_neighbours
 from tracekit.parallelism.layers import RepeatedLayers, find_repeated_layers
-from tracekit.parallelism.layout import DP_GROUP, EXPERT_DP_GROUP, LayoutError
+from tracekit.parallelism.layout import LayoutError
+from tracekit.parallelism.process_groups import DP_GROUP, EXPERT_DP_GROUP
 from tracekit.parallelism.stragglers import HOST_SPEED_PCT
 from tracekit.run import MeasuredRun
 

@@ -9,7 +9,8 @@ import polars as pl
 from tracekit.parallelism.ddp_buckets import require_gradients
 from tracekit.parallelism.inserted import build_collective_columns
 from tracekit.parallelism.layers import RepeatedLayers
-from tracekit.parallelism.layout import EXPERT_DP_GROUP, LayoutError, infer_group_roles
+from tracekit.parallelism.layout import LayoutError
+from tracekit.parallelism.process_groups import EXPERT_DP_GROUP, infer_group_roles
 from tracekit.run import MeasuredRun
 from tracekit.workload.phases import BACKWARD
 from tracekit.workload.signature import ITEM_BYTES, Tensor

@@ -1,43 +1,17 @@
-"""Infer from a trace's process groups how a job is laid out: data, tensor, pipeline and expert parallelism."""
+"""Layouts of a job: its data-, tensor-, pipeline- and expert-parallel ranks, and requests for other numbers of them."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 
-import polars as pl
-
 from tracekit.errors import TracekitError
-from tracekit.format import format_quantity, shorten
-from tracekit.parallelism.collective_calls import list_collectives
-from tracekit.run import MeasuredRun
-from tracekit.workload.phases import BACKWARD, OPTIMIZER
-from tracekit.workload.time_share import compute_time_share
-
-GROUP_NAME_PATTERNS: Mapping[str, str] = {
-    "tp": r"(?i)tensor|(?:^|_)tp(?:_|$)",
-    "pp": r"(?i)pipe|(?:^|_)pp(?:_|$)",
-    "edp": r"(?i)expert data parallel ranks|expert_data|(?:^|_)edp(?:_|$)",
-    "ep": r"(?i)expert|(?:^|_)ep(?:_|$)",
-    "dp": r"(?i)data|fsdp|ddp|shard|replicate|(?:^|_)dp(?:_|$)",
-}
-"""Patterns of group names: torch's device meshes (mesh_tp) and Megatron (TENSOR_MODEL_PARALLEL_GROUP)."""
-
-DP_GROUP, TP_GROUP = "data parallel ranks", "tensor parallel ranks"
-"""Descriptions of process groups for inserted collectives."""
-EP_GROUP, EXPERT_DP_GROUP = "expert parallel ranks", "expert data parallel ranks"
-"""What groups of ranks are called that the trace's job doesn't have."""
+from tracekit.format import format_quantity
 
 SCHEDULE_NAME = re.compile(r"1f1b|zero-bubble|interleaved(?::([2-9]|[1-9]\d+))?", re.IGNORECASE)
 """Names of pipeline schedules."""
 
-GROUP_COLUMNS = ("process_group", "group_description", "ranks", "stride")
-
 MIN_BATCH_FACTOR, MAX_BATCH_FACTOR = 0.001, 1e6
 """Range of valid factors on the batch."""
-
-MAX_UNKNOWN_PCT = 5.0
-"""Percent of GPU time that may stay unscaled because its work is unknown: the largest error that this can cause."""
 
 
 class LayoutError(TracekitError):
@@ -207,107 +181,6 @@ def adds_expert_parallelism(old: Layout, new: Layout) -> bool:
     return old.ep == 1 < new.expert_parallel_replicas
 
 
-def check_work_known(computed: pl.DataFrame, what: str) -> None:
-    """Raise an error where too much of the kernels' work is unknown for a change.
-
-    Args:
-        computed: The kernels that would change.
-        what: What would change, for the message.
-
-    Raises:
-        LayoutError: Over ``MAX_UNKNOWN_PCT`` percent of their time has unknown work.
-    """
-    unknown = compute_time_share(computed, "dur_ns", pl.col("work_from").is_null())
-    if unknown > MAX_UNKNOWN_PCT:
-        message = f"{what} can't be changed: {unknown:.0f} % of GPU time has no known work"
-        if computed["input_dims"].is_null().all():
-            raise LayoutError(f"{message}.", "Record with record_shapes=True.")
-        of = computed.filter(pl.col("work_from").is_null()).group_by(pl.coalesce("op", "name").alias("of"))
-        largest = of.agg(pl.col("dur_ns").sum()).sort("dur_ns", "of").row(-1, named=True)["of"]
-        raise LayoutError(f"{message}, most of it of {shorten(largest, 60)}.")
-
-
-def infer_group_roles(run: MeasuredRun) -> pl.DataFrame:
-    """Infer the role of each collective's process group.
-
-    The first rule that matches decides; the largest messages of a group decide for all of them::
-
-        evidence                              role
-        group name matches a pattern          as in ``GROUP_NAME_PATTERNS``
-        custom all-reduce kernel              tp
-        send or receive                       pp
-        all-to-all                            ep
-        anything else                         dp in training, tp in inference
-
-    Args:
-        run: The measured run.
-
-    Returns:
-        ``row`` in the kernel table, ``role``, and ``put_in``, whether the collective was inserted.
-    """
-    calls = list_collectives(run.kernels, run.trace.world_size)
-    rows = run.kernels.select("process_group", "group_description")[calls["row"]]
-    table = calls.hstack(rows)
-    inside = pl.lit("dp" if is_training(run) else "tp")
-    named = [
-        pl.when(pl.col("group_description").str.contains(text)).then(pl.lit(role))
-        for role, text in GROUP_NAME_PATTERNS.items()
-    ]
-    role = pl.coalesce(
-        *named,
-        pl.when("custom").then(pl.lit("tp")),
-        pl.when(pl.col("collective") == "send_recv").then(pl.lit("pp")),
-        pl.when(pl.col("collective") == "all_to_all").then(pl.lit("ep")),
-        inside,
-    )
-    apart = pl.when(pl.col("collective").is_in(["all_to_all", "send_recv"])).then(pl.col("collective"))
-    return table.with_columns(role=role, apart=apart).select(
-        "row",
-        put_in=pl.col("group_description").is_in([DP_GROUP, TP_GROUP, EP_GROUP, EXPERT_DP_GROUP]).fill_null(False),
-        role=pl.col("role")
-        .sort_by(pl.col("bytes").fill_null(0.0), descending=True)
-        .first()
-        .over(*GROUP_COLUMNS, "apart"),
-    )
-
-
-def infer_layout(run: MeasuredRun) -> Layout:
-    """Infer the layout of a traced job.
-
-    Args:
-        run: The measured run.
-
-    Raises:
-        LayoutError: The sizes of its groups don't match its number of ranks.
-    """
-    world = run.trace.world_size
-    calls = list_collectives(run.kernels, world).join(infer_group_roles(run), on="row")
-    sizes = dict(calls.group_by("role").agg(pl.col("ranks").max()).iter_rows())
-    tp, pp = sizes.get("tp", 1), sizes.get("pp", 1)
-    dp = world // (tp * pp)
-    if dp * tp * pp != world or sizes.get("dp", dp) not in (dp, world):
-        told = ", ".join(f"{name} {ranks}" for name, ranks in sorted(sizes.items()))
-        raise LayoutError(f"the trace's groups ({told}) don't add up to its {world} ranks.")
-    summed = calls.filter(pl.col("role") == "dp").group_by("collective").agg(pl.col("bytes").sum())
-    moved = dict(summed.iter_rows())
-    sharded = moved.get("reduce_scatter", 0.0) > moved.get("all_reduce", 0.0)
-    return Layout(dp=dp, tp=tp, pp=pp, ep=sizes.get("ep", 1), sharded=sharded)
-
-
-def infer_layout_if_needed(run: MeasuredRun, request: LayoutRequest) -> Layout | None:
-    """Infer the layout of a traced job; None where it is unknown and not needed.
-
-    Raises:
-        LayoutError: It is unknown, and another layout is requested.
-    """
-    try:
-        return infer_layout(run)
-    except LayoutError:
-        if request.has_changes:
-            raise
-        return None
-
-
 def apply_request(layout: Layout, request: LayoutRequest) -> Layout:
     """Apply a layout request to a layout; data parallelism takes the ranks that the world size leaves.
 
@@ -382,9 +255,3 @@ def _check_fsdp_request(layout: Layout, request: LayoutRequest, dp: int) -> bool
     if dp == 1 and request.dp is None and request.world_size is None:
         raise LayoutError("FSDP needs several data-parallel ranks:", "say how many by --dp or --world-size.")
     return dp > 1
-
-
-def is_training(run: MeasuredRun) -> bool:
-    """Return whether the trace has a backward pass; its kernels show it where autograd's ops weren't recorded."""
-    recorded = run.trace.ops["name"].str.contains("autograd::|AccumulateGrad").any()
-    return bool(recorded) or run.kernels["phase"].is_in([BACKWARD, OPTIMIZER]).any()

@@ -4,12 +4,13 @@ from collections.abc import Callable
 
 from tracekit.messages import Message
 from tracekit.parallelism.ddp import insert_expert_gradient_allreduces, insert_gradient_allreduces
-from tracekit.parallelism.expert_all_to_all import insert_expert_alltoalls
+from tracekit.parallelism.expert_parallel import insert_expert_alltoalls
 from tracekit.parallelism.fsdp import insert_expert_fsdp_collectives, insert_fsdp_collectives
 from tracekit.parallelism.fsdp_pipeline import insert_stage_reduce_scatters, replace_fsdp_collectives
 from tracekit.parallelism.inserted import Insertion
-from tracekit.parallelism.layout import Layout, LayoutError, adds_expert_parallelism, is_training
-from tracekit.parallelism.tensor_parallel_allreduces import insert_layer_allreduces
+from tracekit.parallelism.layout import Layout, LayoutError, adds_expert_parallelism
+from tracekit.parallelism.process_groups import is_training
+from tracekit.parallelism.tensor_parallel import insert_layer_allreduces
 from tracekit.run import MeasuredRun
 
 Inserter = Callable[[MeasuredRun], Insertion]

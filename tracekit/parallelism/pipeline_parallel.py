@@ -12,7 +12,7 @@ import polars as pl
 from tracekit.arrays import Floats, Ints
 from tracekit.comm import Cluster
 from tracekit.parallelism.batch_size import find_weight_gradients
-from tracekit.parallelism.fsdp_gathers import StageGathers, predict_stage_gathers
+from tracekit.parallelism.fsdp_pipeline import StageGathers, predict_stage_gathers
 from tracekit.parallelism.gradients import find_gradients
 from tracekit.parallelism.layers import RepeatedLayers, find_repeated_layers
 from tracekit.parallelism.layout import Layout, LayoutError

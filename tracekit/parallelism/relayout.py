@@ -12,7 +12,8 @@ from tracekit.parallelism.collective_calls import SIZE_COLUMNS, list_collectives
 from tracekit.parallelism.expert_parallel import compute_expert_parameter_fraction, find_experts, split_experts
 from tracekit.parallelism.fsdp_units import BUFFER_COPY_OP, EXPERT_BUFFER_COPY_OP
 from tracekit.parallelism.inserted import WORK_FROM_ASSUMED
-from tracekit.parallelism.layout import Layout, LayoutError, adds_expert_parallelism, infer_group_roles
+from tracekit.parallelism.layout import Layout, LayoutError, adds_expert_parallelism
+from tracekit.parallelism.process_groups import infer_group_roles
 from tracekit.parallelism.tensor_parallel import split_layers
 from tracekit.run import MeasuredRun
 from tracekit.workload.names.attention_framework import infer_attention_framework

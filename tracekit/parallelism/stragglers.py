@@ -12,7 +12,8 @@ import polars as pl
 
 from tracekit.messages import Message
 from tracekit.messages import layout_notes as told
-from tracekit.parallelism.layout import Layout, is_training
+from tracekit.parallelism.layout import Layout
+from tracekit.parallelism.process_groups import is_training
 from tracekit.replay.engine import build_measured_timeline
 from tracekit.run import MeasuredRun
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tracekit.parallelism.layout import MAX_UNKNOWN_PCT, LayoutError
+from tracekit.parallelism.layout import LayoutError
+from tracekit.parallelism.unknown_work import MAX_UNKNOWN_PCT
 from tracekit.workload.phases import BACKWARD, FORWARD
 from tracekit.workload.time_share import compute_time_share
 

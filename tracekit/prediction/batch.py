@@ -8,7 +8,8 @@ import polars as pl
 from tracekit.errors import TracekitError
 from tracekit.ingest.cuda_graph_captures import GRAPH_LAUNCH_CALLS
 from tracekit.ingest.nesting import select_outermost
-from tracekit.parallelism.layout import Layout, is_training
+from tracekit.parallelism.layout import Layout
+from tracekit.parallelism.process_groups import is_training
 from tracekit.run import MeasuredRun
 from tracekit.workload.signature import Signature
 from tracekit.workload.steps import assign_steps

@@ -10,7 +10,8 @@ from tracekit.parallelism.collective_calls import (
     list_collectives,
     predict_on_cluster,
 )
-from tracekit.parallelism.layout import Layout, infer_group_roles
+from tracekit.parallelism.layout import Layout
+from tracekit.parallelism.process_groups import infer_group_roles
 from tracekit.parallelism.relayout import relayout_collectives
 from tracekit.run import MeasuredRun
 

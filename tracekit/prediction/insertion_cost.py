@@ -5,7 +5,7 @@ from dataclasses import replace
 import polars as pl
 
 from tracekit.parallelism.ddp import COLLECTIVE_SM_FRACTION, MAX_COLLECTIVE_SM_FRACTION
-from tracekit.parallelism.layout import EP_GROUP, TP_GROUP
+from tracekit.parallelism.process_groups import EP_GROUP, TP_GROUP
 from tracekit.prediction import notes
 from tracekit.prediction.model import Prediction
 from tracekit.prediction.stages import count_collectives_per_step

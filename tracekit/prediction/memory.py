@@ -8,7 +8,8 @@ from predictors import Gpu
 from tracekit.messages import Message
 from tracekit.messages import prediction_notes as told
 from tracekit.parallelism.gradients import EMBEDDING_TABLE_OPS, find_gradients, is_in_first_step
-from tracekit.parallelism.layout import Layout, LayoutRequest, infer_layout_if_needed
+from tracekit.parallelism.layout import Layout, LayoutRequest
+from tracekit.parallelism.process_groups import infer_layout_if_needed
 from tracekit.run import MeasuredRun
 from tracekit.workload.ops.memory_traffic import INDEX_BYTES
 from tracekit.workload.signature import ITEM_BYTES

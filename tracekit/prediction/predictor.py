@@ -20,9 +20,10 @@ from tracekit.format import format_quantity
 from tracekit.graph.edit import remove_edges
 from tracekit.messages import Message
 from tracekit.parallelism.expert_parallel import compute_held_parameter_fraction
-from tracekit.parallelism.layout import Layout, LayoutError, LayoutRequest, apply_request, infer_layout_if_needed
+from tracekit.parallelism.layout import Layout, LayoutError, LayoutRequest, apply_request
 from tracekit.parallelism.missing_collectives import Inserter, find_missing_collectives, insert_all
 from tracekit.parallelism.pipeline_parallel import Pipeline
+from tracekit.parallelism.process_groups import infer_layout_if_needed
 from tracekit.parallelism.relayout import add_measured_times, get_kernel_key, relayout_kernels
 from tracekit.parallelism.stragglers import (
     HOST_SPEED_FACTOR,

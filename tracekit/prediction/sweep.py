@@ -11,8 +11,9 @@ from tracekit.comm.cluster import load_reference_nodes
 from tracekit.errors import TracekitError
 from tracekit.format import format_quantity
 from tracekit.messages import Message
-from tracekit.parallelism.layout import Layout, LayoutError, LayoutRequest, apply_request, infer_layout
+from tracekit.parallelism.layout import Layout, LayoutError, LayoutRequest, apply_request
 from tracekit.parallelism.missing_collectives import find_missing_collectives
+from tracekit.parallelism.process_groups import infer_layout
 from tracekit.parallelism.stragglers import predict_stragglers
 from tracekit.prediction.batch import StepBatch, infer_rank_batch
 from tracekit.prediction.cost import resolve_prices

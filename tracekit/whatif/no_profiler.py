@@ -1,6 +1,6 @@
 """Edit: remove the recorded overhead of the profiler."""
 
-from tracekit.analysis.profiler_pauses import find_profiler_stalls
+from tracekit.analysis.profiler_overhead import find_profiler_stalls
 from tracekit.errors import WhatIfError
 from tracekit.format import format_duration
 from tracekit.graph.recorded import host_spans

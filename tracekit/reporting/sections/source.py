@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from tracekit.format import abbreviate_names, replace_undecodable
-from tracekit.parallelism.layout import LayoutRequest, infer_layout_if_needed
+from tracekit.parallelism.layout import LayoutRequest
+from tracekit.parallelism.process_groups import infer_layout_if_needed
 from tracekit.prediction.batch import StepBatch, infer_job_batch
 from tracekit.prediction.model import compute_cost, compute_cost_per_million
 from tracekit.run import MeasuredRun

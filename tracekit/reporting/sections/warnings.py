@@ -11,7 +11,7 @@ from tracekit.analysis.clock_speed import measure_clock_speed
 from tracekit.analysis.idle import END_OF_STEP, IdleBreakdown
 from tracekit.analysis.idle_causes import IdleCause
 from tracekit.analysis.lost_kernels import count_lost_launches
-from tracekit.analysis.profiler_pauses import find_profiler_stalls
+from tracekit.analysis.profiler_overhead import find_profiler_stalls
 from tracekit.format import format_duration, format_quantity, shorten_kernel_name
 from tracekit.ingest.build import NO_DEVICE_WARNING
 from tracekit.ingest.ranks import abbreviate_ranks

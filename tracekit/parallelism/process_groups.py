@@ -1,0 +1,114 @@
+"""Infer from a trace's process groups how its job is laid out: data, tensor, pipeline and expert parallelism."""
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from tracekit.parallelism.collective_calls import list_collectives
+from tracekit.parallelism.layout import Layout, LayoutError, LayoutRequest
+from tracekit.run import MeasuredRun
+from tracekit.workload.phases import BACKWARD, OPTIMIZER
+
+GROUP_NAME_PATTERNS: Mapping[str, str] = {
+    "tp": r"(?i)tensor|(?:^|_)tp(?:_|$)",
+    "pp": r"(?i)pipe|(?:^|_)pp(?:_|$)",
+    "edp": r"(?i)expert data parallel ranks|expert_data|(?:^|_)edp(?:_|$)",
+    "ep": r"(?i)expert|(?:^|_)ep(?:_|$)",
+    "dp": r"(?i)data|fsdp|ddp|shard|replicate|(?:^|_)dp(?:_|$)",
+}
+"""Patterns of group names: torch's device meshes (mesh_tp) and Megatron (TENSOR_MODEL_PARALLEL_GROUP)."""
+
+DP_GROUP, TP_GROUP = "data parallel ranks", "tensor parallel ranks"
+"""Descriptions of process groups for inserted collectives."""
+
+EP_GROUP, EXPERT_DP_GROUP = "expert parallel ranks", "expert data parallel ranks"
+"""The same for expert parallelism."""
+
+GROUP_COLUMNS = ("process_group", "group_description", "ranks", "stride")
+
+
+def infer_group_roles(run: MeasuredRun) -> pl.DataFrame:
+    """Infer the role of each collective's process group.
+
+    The first rule that matches decides; the largest messages of a group decide for all of them::
+
+        evidence                              role
+        group name matches a pattern          as in ``GROUP_NAME_PATTERNS``
+        custom all-reduce kernel              tp
+        send or receive                       pp
+        all-to-all                            ep
+        anything else                         dp in training, tp in inference
+
+    Args:
+        run: The measured run.
+
+    Returns:
+        ``row`` in the kernel table, ``role``, and ``put_in``, whether the collective was inserted.
+    """
+    calls = list_collectives(run.kernels, run.trace.world_size)
+    rows = run.kernels.select("process_group", "group_description")[calls["row"]]
+    table = calls.hstack(rows)
+    inside = pl.lit("dp" if is_training(run) else "tp")
+    named = [
+        pl.when(pl.col("group_description").str.contains(text)).then(pl.lit(role))
+        for role, text in GROUP_NAME_PATTERNS.items()
+    ]
+    role = pl.coalesce(
+        *named,
+        pl.when("custom").then(pl.lit("tp")),
+        pl.when(pl.col("collective") == "send_recv").then(pl.lit("pp")),
+        pl.when(pl.col("collective") == "all_to_all").then(pl.lit("ep")),
+        inside,
+    )
+    apart = pl.when(pl.col("collective").is_in(["all_to_all", "send_recv"])).then(pl.col("collective"))
+    return table.with_columns(role=role, apart=apart).select(
+        "row",
+        put_in=pl.col("group_description").is_in([DP_GROUP, TP_GROUP, EP_GROUP, EXPERT_DP_GROUP]).fill_null(False),
+        role=pl.col("role")
+        .sort_by(pl.col("bytes").fill_null(0.0), descending=True)
+        .first()
+        .over(*GROUP_COLUMNS, "apart"),
+    )
+
+
+def infer_layout(run: MeasuredRun) -> Layout:
+    """Infer the layout of a traced job.
+
+    Args:
+        run: The measured run.
+
+    Raises:
+        LayoutError: The sizes of its groups don't match its number of ranks.
+    """
+    world = run.trace.world_size
+    calls = list_collectives(run.kernels, world).join(infer_group_roles(run), on="row")
+    sizes = dict(calls.group_by("role").agg(pl.col("ranks").max()).iter_rows())
+    tp, pp = sizes.get("tp", 1), sizes.get("pp", 1)
+    dp = world // (tp * pp)
+    if dp * tp * pp != world or sizes.get("dp", dp) not in (dp, world):
+        told = ", ".join(f"{name} {ranks}" for name, ranks in sorted(sizes.items()))
+        raise LayoutError(f"the trace's groups ({told}) don't add up to its {world} ranks.")
+    summed = calls.filter(pl.col("role") == "dp").group_by("collective").agg(pl.col("bytes").sum())
+    moved = dict(summed.iter_rows())
+    sharded = moved.get("reduce_scatter", 0.0) > moved.get("all_reduce", 0.0)
+    return Layout(dp=dp, tp=tp, pp=pp, ep=sizes.get("ep", 1), sharded=sharded)
+
+
+def infer_layout_if_needed(run: MeasuredRun, request: LayoutRequest) -> Layout | None:
+    """Infer the layout of a traced job; None where it is unknown and not needed.
+
+    Raises:
+        LayoutError: It is unknown, and another layout is requested.
+    """
+    try:
+        return infer_layout(run)
+    except LayoutError:
+        if request.has_changes:
+            raise
+        return None
+
+
+def is_training(run: MeasuredRun) -> bool:
+    """Return whether the trace has a backward pass; its kernels show it where autograd's ops weren't recorded."""
+    recorded = run.trace.ops["name"].str.contains("autograd::|AccumulateGrad").any()
+    return bool(recorded) or run.kernels["phase"].is_in([BACKWARD, OPTIMIZER]).any()
