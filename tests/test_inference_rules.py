@@ -9,7 +9,7 @@ from tracekit.errors import RuleError
 from tracekit.graph.edges import EdgeKind
 from tracekit.inference_rules import INFERENCE_RULES, select_rules
 from tracekit.run import MeasuredRun, prepare_run
-from tracekit.testing import TraceBuilder
+from tracekit.testing import A100, TraceBuilder
 
 NAMES = [rule.name for rule in INFERENCE_RULES]
 SAMPLE = Path(__file__).parents[1] / "sample_traces" / "synthetic_transformer_train.json.gz"
@@ -20,7 +20,7 @@ SMALL = {"grid": [64, 1, 1], "block": [256, 1, 1]}
 
 def early_start() -> TraceBuilder:
     """A kernel that starts 170 before the one before it on its stream ends, and outlasts it by 6."""
-    builder = TraceBuilder().step(1, 0, 300).kernel("gemm", 10, 190, launch=0)
+    builder = TraceBuilder(A100 | {"computeMajor": 9}).step(1, 0, 300).kernel("gemm", 10, 190, launch=0)
     return builder.kernel("norm", 30, 176, launch=10)
 
 

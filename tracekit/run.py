@@ -13,10 +13,12 @@ from tracekit.errors import TraceError, TracekitError, WhatIfError
 from tracekit.graph import Graph
 from tracekit.graph.ranks import Collectives
 from tracekit.inference_rules import select_rules
+from tracekit.messages import Message
 from tracekit.replay.engine import Timeline, build_measured_timeline, replay
 from tracekit.replay.step_scale import StepScale
 from tracekit.replay.step_time import StepTime, StepTimer, tabulate_step_times
 from tracekit.run_ranks import join_rank_traces
+from tracekit.timing import correct_times
 from tracekit.trace import RankTrace, Trace
 from tracekit.workload import precision
 
@@ -71,6 +73,7 @@ class MeasuredRun:
         collectives: The collectives at which the ranks meet; ``None`` for one rank.
         measured_step: The median step as recorded.
         self_replay: The median step as replayed with the measured kernel times.
+        time_faults: Recorded times that break physics and were corrected.
         kernel_factor: Factor on each kernel's time in every replay, set by what-if edits; ``None`` before the first
             edit.
         edits: The applied what-if edits, as the user wrote them.
@@ -90,6 +93,7 @@ class MeasuredRun:
     collectives: Collectives | None
     measured_step: StepTime
     self_replay: SelfReplay
+    time_faults: tuple[Message, ...] = ()
     kernel_factor: Floats | None = None
     edits: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
@@ -199,6 +203,7 @@ def prepare_run(
     if not isinstance(trace, Trace):
         raise TracekitError(f"{trace!r} is no trace.", "Load it: tk.load(path).")
     ranks = trace.ranks if rank is None else (trace.rank(rank),)
+    ranks, time_faults = _correct_times(ranks)
     source, doubt = _resolve_named_gpu(source_gpu, ranks[0]) if source_gpu else _identify_gpu(ranks[0])
     without = select_rules(without_rules)
     job = join_rank_traces(ranks, steps, without, progress)
@@ -230,8 +235,15 @@ def prepare_run(
             derived_wait_us=job.graph.derived_wait_ns / 1e3 / job.steps.height,
             kept_wait_us=meter.compute_median_sum_us(job.graph.kept_ns),
         ),
+        time_faults=time_faults,
         assumptions=(f"without the inference rules {', '.join(sorted(without))}",) if without else (),
     )
+
+
+def _correct_times(ranks: Sequence[RankTrace]) -> tuple[tuple[RankTrace, ...], tuple[Message, ...]]:
+    """Correct the recorded times of each rank; return what was corrected, too."""
+    corrected = [correct_times(rank) for rank in ranks]
+    return tuple(rank for rank, _ in corrected), tuple(message for _, found in corrected for message in found)
 
 
 def _resolve_named_gpu(name: str, trace: RankTrace) -> tuple[Resolution, str | None]:

@@ -6,12 +6,14 @@ import pytest
 from tracekit.replay.engine import replay
 from tracekit.reporting.sections import communication
 from tracekit.run import MeasuredRun, prepare_run
-from tracekit.testing import TraceBuilder
+from tracekit.testing import A100, TraceBuilder
+
+HOPPER = A100 | {"computeMajor": 9}
 
 
 def overlapping(end: float = 206, before: str = "gemm") -> MeasuredRun:
     """A kernel from 10 to 200, and one that started at 30, ended at ``end``, and had another after it."""
-    builder = TraceBuilder().step(1, 0, 300).kernel(before, 10, 190, launch=0)
+    builder = TraceBuilder(HOPPER).step(1, 0, 300).kernel(before, 10, 190, launch=0)
     builder.kernel("norm", 30, end - 30, launch=10).kernel("next", 208, 10, launch=20)
     return prepare_run(builder.load())
 
@@ -32,7 +34,7 @@ def test_kernels_that_end_together_ran_side_by_side():
 
 def test_a_chain_of_early_starts():
     """Six kernels of 50, each 2 before the one before it is over: each takes 48 more."""
-    builder = TraceBuilder().step(1, 0, 400)
+    builder = TraceBuilder(HOPPER).step(1, 0, 400)
     for i in range(6):
         builder.kernel("gemm", 8 + 48 * i, 50, launch=5 * i)
     run = prepare_run(builder.load())

@@ -1,14 +1,20 @@
 """The catalogue: all templates by code."""
 
 from collections.abc import Iterable, Mapping
+from importlib import import_module
+from pkgutil import iter_modules
 from types import MappingProxyType, ModuleType
 from typing import Any
 
-from tracekit.messages import layout_notes, outputs, prediction_notes, rules
+from tracekit import messages
 from tracekit.messages.model import Message, Template
 
-AREAS: tuple[ModuleType, ...] = (outputs, rules, prediction_notes, layout_notes)
-"""Modules of templates, in the order of the reference page."""
+AREAS: tuple[ModuleType, ...] = tuple(
+    import_module(f"{messages.__name__}.{area.name}")
+    for area in iter_modules(messages.__path__)
+    if area.name not in ("catalogue", "model")
+)
+"""Modules of templates: all files of this folder but two."""
 
 
 def find_templates(area: ModuleType) -> dict[str, Template]:

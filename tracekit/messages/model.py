@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from tracekit.format import (
     format_bytes,
+    format_change,
     format_duration,
     format_interval,
     format_number,
@@ -198,6 +199,7 @@ class _NamedValue:
 _UNIT_STYLES = {"_us": "duration", "_pct": "percent", "_bytes": "bytes"}
 
 _STYLES: dict[str, Callable[[Any, str], str]] = {
+    "change": lambda value, _: format_change(value),
     "duration": lambda value, _: format_duration(value),
     "percent": lambda value, _: format_percent(value),
     "bytes": lambda value, _: format_bytes(value),

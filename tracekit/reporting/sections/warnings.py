@@ -58,6 +58,7 @@ def build_warnings(run: MeasuredRun, idle: IdleBreakdown) -> tuple[str, ...]:
 def _iter_warnings(run: MeasuredRun, idle: IdleBreakdown) -> Iterator[str]:
     yield from run.job_warnings
     yield from _iter_rank_warnings(run)
+    yield from map(str, run.time_faults)
     yield from run.assumptions
     yield from _warn_of_unmarked_steps(run)
     yield from _warn_of_other_batches(run)

@@ -1,0 +1,173 @@
+"""Recorded times that break physics, on a trace whose right values are known; times in microseconds.
+
+The trace is an A100's: three steps, each of four GEMMs of 550 and four pointwise kernels of 45, and one device
+synchronisation, which returns 6 after the last kernel.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tracekit.doctor import examine
+from tracekit.prediction import predict
+from tracekit.run import MeasuredRun, prepare_run
+from tracekit.testing import TraceBuilder
+from tracekit.timing import correct_times
+
+GEMM, RELU = "ampere_bf16_s16816gemm_bf16_128x256_ldg8_f2f_stages_64x3_nn", "vectorized_elementwise_kernel<4, relu>"
+STEP_US = 2428.0
+KERNELS = tuple(name for _ in range(4) for name in ((GEMM, 550.0), (RELU, 45.0)))
+
+Fault = Callable[[list[dict[str, Any]]], None]
+
+
+def build(fault: Fault = lambda kernels: None, steps: int = 3) -> TraceBuilder:
+    """Build the trace; ``fault`` changes its kernels' events in place."""
+    builder, now = TraceBuilder(), 1000.0
+    for step in range(steps):
+        began, free = now, now + 20
+        for name, length in KERNELS:
+            shape = {"dims": [[4096, 4096]] * 2, "types": ["c10::BFloat16"] * 2} if name == GEMM else {}
+            builder.op("aten::mm" if name == GEMM else "aten::relu", now, 20, **shape)
+            start = max(free, now + 20)
+            builder.kernel(name, start, length, launch=now + 8)
+            free = start + length + 1
+            now += 27
+        builder.call("cudaDeviceSynchronize", now, free + 5 - now)
+        now = free + 10
+        builder.step(step, began, now - began - 2)
+    fault([event for event in builder.events if event.get("cat") == "kernel"])
+    return builder
+
+
+def measure(fault: Fault = lambda kernels: None) -> MeasuredRun:
+    return prepare_run(build(fault).load())
+
+
+def predict_us(run: MeasuredRun) -> float:
+    return predict(run, ["h100-sxm"]).targets[0].step.step_time_us
+
+
+def codes(run: MeasuredRun) -> list[str]:
+    return [fault.code for fault in run.time_faults]
+
+
+@pytest.fixture(scope="module")
+def clean_us() -> float:
+    run = measure()
+    assert codes(run) == []
+    assert predict_us(run) < run.measured_step.step_time_us / 2
+    return predict_us(run)
+
+
+def move(index: int, by_us: float) -> Fault:
+    def change(kernels: list[dict[str, Any]]) -> None:
+        kernels[index]["ts"] += by_us
+
+    return change
+
+
+def lengthen(rows: slice, by_us: float) -> Fault:
+    def change(kernels: list[dict[str, Any]]) -> None:
+        for kernel in kernels[rows]:
+            kernel["dur"] += by_us
+
+    return change
+
+
+def shift(offset_us: float, drift: float = 0.0) -> Fault:
+    def change(kernels: list[dict[str, Any]]) -> None:
+        origin = kernels[0]["ts"]
+        for kernel in kernels:
+            kernel["ts"] += offset_us + drift * (kernel["ts"] - origin)
+
+    return change
+
+
+FAULTS = {
+    "a kernel 27.8 hours early": (move(9, -1e11), ["times-displaced"]),
+    "the first kernel 27.8 hours early": (move(0, -1e11), ["times-displaced"]),
+    "a kernel 2 s late": (move(5, 2e6), ["times-displaced"]),
+    "the last kernel 2 s late": (move(23, 2e6), ["times-displaced"]),
+    "a kernel 100 us before its launch": (move(0, -120), ["times-displaced"]),
+    "a step's kernels 100 us too long": (lengthen(slice(8, 16), 100), ["times-overrun"]),
+    "a kernel 1.6 s too long": (lengthen(slice(10, 11), 1.6e6), ["times-overrun"]),
+    "the last kernel 1.6 s too long": (lengthen(slice(23, 24), 1.6e6), ["times-overrun"]),
+    "GPU times 8 us late": (shift(8), ["clock-offset"]),
+    "GPU times 3 ms late": (shift(3000), ["clock-offset"]),
+    "GPU times 3 ms early": (shift(-3000), ["clock-offset"]),
+    "GPU times 20 us early": (shift(-40), ["clock-offset"]),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_faults_are_corrected_and_said(name: str, clean_us: float) -> None:
+    fault, expected = FAULTS[name]
+    run = measure(fault)
+    assert codes(run) == expected
+    assert run.measured_step.step_time_us == pytest.approx(STEP_US, rel=0.02)
+    assert predict_us(run) == pytest.approx(clean_us, rel=0.05)
+
+
+@pytest.mark.parametrize("drift", [1e-3, -1e-3])
+def test_a_clock_that_drifts_is_corrected(drift: float, clean_us: float) -> None:
+    run = prepare_run(build(shift(0, drift), steps=20).load())
+    assert codes(run) == ["clock-drift"]
+    assert predict_us(run) == pytest.approx(clean_us, rel=0.05)
+
+
+def test_a_fault_costs_the_best_grade() -> None:
+    trace = build(shift(8)).load()
+    [check] = [check for check in examine(trace, prepare_run(trace)).checks if check.name == "times"]
+    assert check.status == "warn"
+
+
+def test_right_times_stay_as_they_are() -> None:
+    rank = build().load().rank()
+    assert correct_times(rank) == (rank, ())
+
+
+def test_clocks_within_the_tolerance_stay_as_they_are() -> None:
+    assert codes(measure(shift(4))) == []
+
+
+def test_kernels_may_overlap_from_hopper_on() -> None:
+    """Programmatic dependent launch: each kernel starts 20 before the one before it ends."""
+    builder = build(lengthen(slice(0, 1), 20))
+    assert [fault.code for fault in prepare_run(builder.load()).time_faults] == ["times-overrun"]
+    builder.metadata["deviceProperties"][0] |= {"computeMajor": 9, "computeMinor": 0}
+    assert prepare_run(builder.load()).time_faults == ()
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    index=st.integers(0, 23),
+    kind=st.sampled_from(["move", "lengthen"]),
+    size=st.floats(2_000, 1e9),
+    sign=st.sampled_from([-1, 1]),
+)
+def test_no_single_fault_changes_the_answer_in_silence(index: int, kind: str, size: float, sign: int) -> None:
+    fault = move(index, sign * size) if kind == "move" else lengthen(slice(index, index + 1), size)
+    run = measure(fault)
+    assert codes(run)
+    assert run.measured_step.step_time_us == pytest.approx(STEP_US, rel=0.05)
+    assert run.kernels["dur_ns"].sum() == pytest.approx(3 * 1e3 * (4 * 550 + 4 * 45), rel=0.05)
+
+
+@settings(max_examples=20, deadline=None)
+@given(offset=st.floats(-5_000, 5_000))
+def test_any_clock_offset_is_taken_out(offset: float) -> None:
+    run = measure(shift(offset))
+    assert run.self_replay.error_pct == pytest.approx(0, abs=2)
+    faster = run.replay_step(run.kernel_us / 4)
+    assert faster.step_time_us == pytest.approx(STEP_US / 4, rel=0.2)
+    assert codes(run) or abs(offset) < 25
+
+
+def test_corrected_activities_stay_in_order() -> None:
+    rank, _ = correct_times(build(move(9, -1e11)).load().rank())
+    assert (np.diff(rank.activities["ts_ns"].to_numpy()) >= 0).all()

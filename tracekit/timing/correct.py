@@ -1,0 +1,89 @@
+"""Correct the times of a rank's GPU activities, and say what was corrected."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+
+from tracekit.arrays import Bools
+from tracekit.messages import Message
+from tracekit.messages import timing as messages
+from tracekit.timing.arrays import TOLERANCE_NS, ActivityTimes, BlockingReturns, find_blocking_returns
+from tracekit.timing.clocks import ClockShift, estimate_shift
+from tracekit.timing.streams import clip_overruns, find_displaced, place_displaced
+from tracekit.trace import RankTrace
+
+MIN_DEPENDENT_LAUNCH_CAPABILITY = 9
+"""Programmatic dependent launch exists from Hopper on (CUDA C++ Programming Guide)."""
+
+
+def correct_times(trace: RankTrace) -> tuple[RankTrace, tuple[Message, ...]]:
+    """Correct the times that break physics.
+
+    Returns:
+        The trace with corrected activities, the same object if all times are right; and a message per kind of fault.
+    """
+    recorded = ActivityTimes.from_trace(trace)
+    returns = find_blocking_returns(trace, recorded)
+    displaced = find_displaced(recorded, returns)
+    placed = place_displaced(recorded, displaced)
+    clipped_times, clipped = clip_overruns(placed, may_overlap=_has_dependent_launch(trace))
+    shift = estimate_shift(clipped_times, returns, displaced | clipped)
+    shifted = shift.apply(clipped_times) if shift else clipped_times
+    times, moved, cut = _correct_single(shifted, returns)
+    displaced, clipped = displaced | moved, clipped | cut
+    if shift is None and not (displaced | clipped).any():
+        return trace, ()
+    found = tuple(_describe(trace, recorded, displaced, clipped, shift))
+    return _replace_times(trace, times), found
+
+
+def _has_dependent_launch(trace: RankTrace) -> bool:
+    """Return whether kernels of one stream may overlap on this GPU; also where the trace doesn't describe it."""
+    capability = trace.device.compute_capability if trace.device else None
+    return capability is None or int(capability.partition(".")[0]) >= MIN_DEPENDENT_LAUNCH_CAPABILITY
+
+
+def _correct_single(times: ActivityTimes, returns: BlockingReturns) -> tuple[ActivityTimes, Bools, Bools]:
+    """Correct the activities that break the bounds of calls although the clocks agree.
+
+    Returns:
+        The times; which activities were placed anew, as they start before their launch or after a call that waited for
+            them had returned; and which were cut at the return of such a call.
+    """
+    latest, tolerance = returns.latest_ns, max(TOLERANCE_NS, returns.clock_error_ns)
+    too_early = times.has_launch & (times.start_ns < times.launched_ns - TOLERANCE_NS)
+    moved = too_early | (times.start_ns > latest + tolerance)
+    placed = place_displaced(times, moved) if moved.any() else times
+    cut = (placed.end_ns > latest + tolerance) & (placed.start_ns < latest)
+    return placed.move(placed.start_ns, np.where(cut, latest, placed.end_ns)), moved, cut
+
+
+def _replace_times(trace: RankTrace, times: ActivityTimes) -> RankTrace:
+    """Return the trace with other times of its activities, which stay ordered by start."""
+    order = np.argsort(times.start_ns, kind="stable")
+    columns = {"ts_ns": pl.Series(times.start_ns), "dur_ns": pl.Series(times.end_ns - times.start_ns)}
+    activities = trace.activities.with_columns(**columns)[order]
+    captured = trace.captured and replace(trace.captured, call_row=trace.captured.call_row[order])
+    return replace(trace, activities=activities, captured=captured)
+
+
+def _describe(
+    trace: RankTrace, recorded: ActivityTimes, displaced: Bools, clipped: Bools, shift: ClockShift | None
+) -> Iterator[Message]:
+    names = trace.activities["name"]
+    if displaced.any():
+        row = int(np.flatnonzero(displaced)[0])
+        off_us = abs(int(recorded.start_ns[row] - recorded.launched_ns[row])) / 1e3
+        yield messages.TIMES_DISPLACED(count=int(displaced.sum()), name=names[row], off_us=off_us)
+    if clipped.any():
+        length = np.where(clipped, recorded.end_ns - recorded.start_ns, 0)
+        row = int(length.argmax())
+        yield messages.TIMES_OVERRUN(count=int(clipped.sum()), name=names[row], longest_us=float(length[row]) / 1e3)
+    if shift and shift.drift:
+        span_ns = int(recorded.end_ns.max() - recorded.start_ns.min())
+        first_us, last_us = (float(shift.offset_ns + shift.drift * at) / 1e3 for at in (0, span_ns))
+        yield messages.CLOCK_DRIFT(first_us=first_us, last_us=last_us)
+    elif shift:
+        yield messages.CLOCK_OFFSET(late_us=shift.offset_ns / 1e3)
