@@ -41,7 +41,7 @@ MMA_SUFFIX = " on mma"
 MMA_FLOPS_PER_SM_CLOCK = 2048.0
 """Of an SM in 16 bit by the instructions of the A100 (mma.sync), whose peak this is. Matrix units of an H100 and a B200
 take two and four times as many by their own; FlashAttention 2, which knows mma.sync only, is no faster on a B200 than
-on an H100 (tests/validation/results/kernels.md)."""
+on an H100 (tests/validation/notes/kernels.md)."""
 RATE_OVER_16_BIT = {"tf32": 1 / 2, "3xtf32": 1 / 6}
 """Rates in wider formats over that."""
 

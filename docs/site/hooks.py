@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: add the generated pages and the measured tables of tests/validation/results to the site."""
+"""Hooks of mkdocs: add the generated pages, and the tables and notes of tests/validation, to the site."""
 
 import os
 import re
@@ -10,23 +10,28 @@ from mkdocs.structure.pages import Page
 
 from docs.site.pages import PAGES, ROOT
 
-RESULTS = Path("tests/validation/results")
+VALIDATION = Path("tests/validation")
+FOLDERS = ("notes", "results")
+"""Of the validation: notes are written by hand, results by studies."""
 LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the generated pages and the measured tables."""
+    """Add the generated pages, and the tables and notes of the validation."""
     pages = {name: generate() for name, generate in PAGES.items()}
-    pages |= {f"results/{path.name}": path.read_text() for path in sorted((ROOT / RESULTS).glob("*.md"))}
+    folders = [ROOT / VALIDATION / folder for folder in FOLDERS]
+    pages |= {
+        f"{path.parent.name}/{path.name}": path.read_text() for one in folders for path in sorted(one.glob("*.md"))
+    }
     for name, content in pages.items():
         files.append(File.generated(config, name, content=content))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Point links that leave docs/ to the published tables, or leave their text alone."""
+    """Point links that leave docs/ to the published ones, or leave their text alone."""
     here = page.file.src_uri
-    source = str(RESULTS / Path(here).name) if here.startswith("results/") else f"docs/{here}"
+    source = f"{VALIDATION}/{here}" if here.partition("/")[0] in FOLDERS else f"docs/{here}"
 
     def replace(match: re.Match[str]) -> str:
         label, target = match.groups()
@@ -36,8 +41,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         full = os.path.normpath(os.path.join(os.path.dirname(source), path))
         if full.startswith("docs/"):
             site = full.removeprefix("docs/")
-        elif full.startswith(f"{RESULTS}/"):
-            site = f"results/{Path(full).name}"
+        elif os.path.dirname(full) in (f"{VALIDATION}/{folder}" for folder in FOLDERS):
+            site = full.removeprefix(f"{VALIDATION}/")
         else:
             return label
         relative = os.path.relpath(site, os.path.dirname(here) or ".")

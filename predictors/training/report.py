@@ -106,7 +106,7 @@ def format_card(weights: Weights, errors: pl.DataFrame, held_out: Sequence[str])
 
 
 def format_markdown(errors: pl.DataFrame, stacks: pl.DataFrame, weights: Weights, inside: pl.DataFrame) -> str:
-    """Return what ends tests/validation/results/kernels.md: errors by law and GPU, widths and coverage of intervals.
+    """Return what ends tests/validation/notes/kernels.md: errors by law and GPU, widths and coverage of intervals.
 
     Args:
         errors: From ``evaluate.summarise_errors``.

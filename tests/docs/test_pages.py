@@ -12,7 +12,7 @@ from tracekit.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 WRITTEN = sorted([*ROOT.glob("docs/**/*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
-RESULTS = sorted(ROOT.glob("tests/validation/results/*.md"))
+VALIDATION = sorted(ROOT.glob("tests/validation/*/*.md"))
 MAX_WORDS = 25_500
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 COMMAND = re.compile(r"^    tracekit (.+?)(?:  +#.*)?$", re.MULTILINE)
@@ -36,7 +36,7 @@ def test_hand_written_pages_hold_stay_short():
     assert sum(len(page.read_text().split()) for page in WRITTEN) <= MAX_WORDS
 
 
-@pytest.mark.parametrize("page", [*WRITTEN, *RESULTS], ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", [*WRITTEN, *VALIDATION], ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_between_files_resolve(page):
     text = re.sub(r"(?ms)^```.*?^```", "", page.read_text())
     for target in LINK.findall(text):

@@ -44,7 +44,7 @@ RELAYOUT_ERROR = 0.03
 """Relative error of a step in another layout even where its kernels are those of the trace.
 
 Of five ranks of recorded DDP jobs whose all-reduces were removed and inserted again, four were off by 0 to 1 % and one
-by 3 % (tests/validation/results/layouts.md).
+by 3 % (tests/validation/notes/layouts.md).
 """
 
 HOST_SPEED_FACTOR = 1.15

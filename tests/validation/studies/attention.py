@@ -3,7 +3,7 @@
 python -m tests.validation.studies.attention TRACE...
 
 On the trace's own GPU, the kernel known by its name; equal shapes in several traces count once, by their median, from
-15 µs on. Its law was fitted to published benchmarks, to none of these. tests/validation/results/kernels.md names the
+15 µs on. Its law was fitted to published benchmarks, to none of these. tests/validation/notes/kernels.md names the
 traces of its table.
 """
 

@@ -1,4 +1,4 @@
-"""How much of the GPU time of real traces has work known: the table of tests/validation/results/coverage.md.
+"""How much of the GPU time of real traces has work known: the table of tests/validation/notes/coverage.md.
 
 python -m tests.validation.studies.coverage FOLDER_OR_TRACE... [--top 10] [--gpu mi300x]
 """

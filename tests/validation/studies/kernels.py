@@ -5,7 +5,7 @@ python -m tests.validation.studies.kernels TRACE[=GPU]...
 A line for each family: how much of the measured GPU time has a known shape, what the known take in all, by the model
 over as measured, and distinct kernels of 20 µs and more. A kernel that was quicker than its bound allows doesn't do the
 work that its op's tensors tell (it gathers from a table, say), and counts as unknown. A prediction is nearer than all
-that: it carries the measured times. tests/validation/results/kernels.md names the public traces of its table.
+that: it carries the measured times. tests/validation/notes/kernels.md names the public traces of its table.
 """
 
 from collections.abc import Iterator

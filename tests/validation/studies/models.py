@@ -4,7 +4,7 @@ python -m tests.validation.studies.models NEUSIGHT DATA
 
 A checkout of github.com/sitar-lab/NeuSight has the measured time of each model; DATA holds
 `neusight/workload_kernels.parquet`, the kernels of each model. Each prediction is their sum, from shapes alone.
-tests/validation/results/accuracy.md's figures: commit 6945927d.
+tests/validation/notes/accuracy.md's figures: commit 6945927d.
 """
 
 import json

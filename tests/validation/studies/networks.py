@@ -84,7 +84,7 @@ def given(part: pl.DataFrame, told: list[int]) -> pl.DataFrame:
 
 
 def main() -> None:
-    """Prints the tables of tests/validation/results/collectives.md."""
+    """Prints the tables of tests/validation/notes/collectives.md."""
     rows = published()
     print_groups(rows)
     print_rows(rows)

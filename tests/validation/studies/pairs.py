@@ -3,7 +3,7 @@
 python -m tests.validation.studies.pairs FOLDER OTHER_FOLDER
 
 Both folders hold traces of the same names, one folder for each GPU. Each trace is predicted for the GPU of the other
-folder and compared with the trace there. tests/validation/results/accuracy.md's jobs: AMD-AGI/TraceLens at 171dd747,
+folder and compared with the trace there. tests/validation/notes/accuracy.md's jobs: AMD-AGI/TraceLens at 171dd747,
 tests/traces/h100 and tests/traces/mi300.
 """
 

@@ -4,7 +4,7 @@ python -m tests.validation.studies.power AICONFIGURATOR
 
 github.com/ai-dynamo/aiconfigurator measured some GPUs once more with each kernel repeated for a second and the board's
 power sampled. Each large product in bf16 from there beside the same in the short runs of the framework's versions
-before and after, and beside what is predicted from its shape. tests/validation/results/accuracy.md's figures: commit
+before and after, and beside what is predicted from its shape. tests/validation/notes/accuracy.md's figures: commit
 095f58a5.
 """
 

@@ -3,7 +3,7 @@
     python -m tests.validation.studies.samples FOLDER [--bench RESULT.json] [--traces FOLDER]
 
 FOLDER is what __main__.py wrote on one GPU, FOLDER/slow what it wrote beside a busy loop on the same core. The
-tables are Markdown, for tests/validation/results/accuracy.md: each sample's step without the profiler, with it, and
+tables are Markdown, for tests/validation/notes/accuracy.md: each sample's step without the profiler, with it, and
 replayed without its waits; what a change predicts for the sample that was recorded with it; the samples' time on the
 GPU from shapes alone, without and with the GPU's calibration; and public traces predicted for this GPU, against the
 same jobs run here.

@@ -4,7 +4,7 @@ python -m tests.validation.studies.siblings AICONFIGURATOR [--write]
 
 A checkout of github.com/ai-dynamo/aiconfigurator has tables of more GPUs than are fitted. Their kernels over 20 µs are
 predicted from shapes, with the serving framework named and not, from the time of the same kernel on the nearest GPU
-that is fitted, and with a few others measured on the GPU itself. tests/validation/results/kernels.md's figures: commit
+that is fitted, and with a few others measured on the GPU itself. tests/validation/notes/kernels.md's figures: commit
 095f58a5. `--write` keeps the medians beside the weights, for reports.
 """
 
