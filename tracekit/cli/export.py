@@ -65,8 +65,8 @@ def export(
     """
     from tracekit.cli.output import check_output, show_progress, write_file
     from tracekit.cli.read import read_traces
+    from tracekit.export import launch_tables, perfetto
     from tracekit.prediction import Predictions, predict, resolve_targets
-    from tracekit.render import perfetto, table_files
     from tracekit.run import prepare_run
 
     check_output(output, force, SUFFIXES[form] if form else list(chain(*SUFFIXES.values())), traces)
@@ -81,7 +81,7 @@ def export(
         if form is ExportFormat.PERFETTO:
             content = perfetto.render_timeline(run, predicted.targets, compress=output.suffix == ".gz")
         else:
-            content = table_files.encode_launches(run, predicted.targets, form.value)
+            content = launch_tables.encode_launches(run, predicted.targets, form.value)
     write_file(output, content, quiet)
     for refused in predicted.refused:
         typer.echo(f"tracekit: {refused}", err=True)

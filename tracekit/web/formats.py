@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tracekit.render import html, markdown, perfetto, table_files, xlsx
+from tracekit.export import perfetto
+from tracekit.render import html, markdown, table_files, xlsx
 from tracekit.render import json as as_json
 from tracekit.reporting.model import Report
 from tracekit.run import MeasuredRun

@@ -1,5 +1,5 @@
 """Timelines for Perfetto and chrome://tracing, in the PyTorch profiler's format."""
 
-from tracekit.render.perfetto.document import render_timeline
+from tracekit.export.perfetto.document import render_timeline
 
 __all__ = ["render_timeline"]

@@ -11,9 +11,9 @@ import polars as pl
 
 from tracekit.analysis.critical_path import compute_critical_path
 from tracekit.analysis.idle import attribute_idle_time
+from tracekit.export.perfetto import events, tracks
+from tracekit.export.perfetto.lane import Lane
 from tracekit.prediction import Prediction
-from tracekit.render.perfetto import events, tracks
-from tracekit.render.perfetto.lane import Lane
 from tracekit.replay.engine import Timeline, build_measured_timeline, replay
 from tracekit.run import MeasuredRun, round_to_ns
 

@@ -5,8 +5,8 @@ import polars as pl
 
 from tracekit.analysis.idle_causes import IdleCause
 from tracekit.arrays import Ints
+from tracekit.export.perfetto.lane import Lane
 from tracekit.graph.nodes import NONE
-from tracekit.render.perfetto.lane import Lane
 from tracekit.replay.engine import Timeline
 from tracekit.run import MeasuredRun
 

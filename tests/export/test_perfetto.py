@@ -12,10 +12,10 @@ from tests.jobs import gradient_step, job
 from tests.prediction.test_prediction import steps_of_gemms
 from tracekit.analysis.critical_path import compute_critical_path
 from tracekit.errors import NotATraceError
+from tracekit.export.perfetto import render_timeline
+from tracekit.export.perfetto.tracks import CRITICAL_PATH_TID, IDLE_TID
 from tracekit.ingest import load_bytes
 from tracekit.prediction import predict
-from tracekit.render.perfetto import render_timeline
-from tracekit.render.perfetto.tracks import CRITICAL_PATH_TID, IDLE_TID
 from tracekit.replay.engine import build_measured_timeline
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder

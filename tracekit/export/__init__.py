@@ -1,0 +1,1 @@
+"""What ``tracekit export`` writes: timelines and tables of every kernel, drawn from a measured run."""
