@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from predictors.arrays import Floats
+from predictors.arrays import Columns, Floats
 from predictors.categorical import CategoricalColumn
 from predictors.hardware import Hardware
-from predictors.laws.terms import Columns
 from predictors.precision import has_tf32
 
 SERVING_FRAMEWORKS = ("sglang", "trtllm", "vllm")

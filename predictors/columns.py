@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from predictors.arrays import Bools, Floats, Frameworks
+from predictors.arrays import Bools, Columns, Floats, Frameworks
 from predictors.attention_stacks import (
     SERVING_FRAMEWORKS,
     count_key_reads,
@@ -20,7 +20,7 @@ from predictors.attention_stacks import (
 from predictors.categorical import CategoricalColumn
 from predictors.hardware import Hardware
 from predictors.kernels import DTYPE_BYTES, ROW_FAMILIES, add_law, complete_columns
-from predictors.laws.terms import UNKNOWN_BLOCK_COUNT, Columns
+from predictors.laws.terms import UNKNOWN_BLOCK_COUNT
 from predictors.precision import resolve_dtypes
 from predictors.work import (
     DEFAULT_ELEMENT_BYTES,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from predictors.arrays import Floats, Frameworks, Singles
+from predictors.arrays import Columns, Floats, Frameworks, Singles
 from predictors.attention_stacks import ATTENTION_STACKS, SERVING_FRAMEWORKS
 from predictors.hardware import Hardware
 from predictors.laws.law import LAWS
-from predictors.laws.terms import Columns, LatencyTerms, combine_overlapped_us
+from predictors.laws.terms import LatencyTerms, combine_overlapped_us
 
 ATTENTION_LAWS = ("prefill", "encoder", "sequence", "decode")
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from predictors.arrays import Floats, Frameworks
+from predictors.arrays import Columns, Floats, Frameworks
 from predictors.features import list_frameworks
 from predictors.hardware import Hardware
 from predictors.laws.law import LAWS
-from predictors.laws.terms import Columns, LatencyTerms
+from predictors.laws.terms import LatencyTerms
 
 LAW_AXES: dict[str, tuple[str, ...]] = {
     "gemm": ("batch", "m", "n", "k", "tiles"),

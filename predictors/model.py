@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from predictors.arrays import Bools, Floats
+from predictors.arrays import Bools, Columns, Floats
 from predictors.columns import LawInputs, adapt_to_gpu, build_law_inputs
 from predictors.features import compute_features
 from predictors.gaussian_process import compute_coordinates
 from predictors.hardware import Hardware
 from predictors.laws.law import EXPONENTIAL_LAWS, LAWS
-from predictors.laws.terms import Columns, LatencyTerms
+from predictors.laws.terms import LatencyTerms
 from predictors.precision import get_format_key
 from predictors.roofline import compute_arithmetic_us, compute_bound_us, uses_matrix_units
 from predictors.weights_file import Weights

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from predictors.arrays import Floats
+from predictors.arrays import Columns, Floats
 from predictors.hardware import Hardware
 from predictors.kernels import DTYPE_BYTES
-from predictors.laws.terms import Columns
 
 WINOGRAD_SAVING = 4.0
 """How many times fewer multiplications F(4x4, 3x3) needs (Lavin and Gray 2015); fp32 convolutions may use it."""

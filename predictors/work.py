@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from predictors.arrays import Floats
+from predictors.arrays import Columns, Floats
 from predictors.categorical import CategoricalColumn
 from predictors.kernels import DTYPE_BYTES
-from predictors.laws.terms import Columns
 
 BACKWARD_ATTENTION_FLOP_RATIO = 2.5
 """Backward over forward FLOPs of attention: five matrix products instead of two (FlashAttention-2, section 3.1)."""

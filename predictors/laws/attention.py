@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from predictors.arrays import Floats
+from predictors.arrays import Columns, Floats
 from predictors.hardware import Hardware
 from predictors.kernels import DTYPE_BYTES
 from predictors.laws.terms import (
-    Columns,
     Constants,
     LatencyTerms,
     combine_overlapped_us,

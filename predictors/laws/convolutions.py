@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from predictors.arrays import Columns
 from predictors.hardware import Hardware
 from predictors.laws.gemm import (
     DEEP_K_SPLITS,
@@ -13,7 +14,7 @@ from predictors.laws.gemm import (
     compute_sustained_tflops,
     compute_tiled_gemm_terms,
 )
-from predictors.laws.terms import Columns, Constants, LatencyTerms, compute_memory_us, count_waves
+from predictors.laws.terms import Constants, LatencyTerms, compute_memory_us, count_waves
 
 WINOGRAD_TILE_OUTPUTS = 4
 """Outputs of a tile of the transformed products, each way: F(4x4, 3x3) takes 36 multiplications for 16 (Lavin and Gray,

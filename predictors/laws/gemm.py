@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from predictors.arrays import Floats
+from predictors.arrays import Columns, Floats
 from predictors.hardware import Hardware
 from predictors.laws.terms import (
-    Columns,
     Constants,
     LatencyTerms,
     combine_overlapped_us,

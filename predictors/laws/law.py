@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from predictors.arrays import Floats
+from predictors.arrays import Columns, Floats
 from predictors.hardware import Hardware
 from predictors.laws.attention import (
     compute_decode_terms,
@@ -26,7 +26,7 @@ from predictors.laws.attention import (
 )
 from predictors.laws.convolutions import compute_conv_fp32_terms, compute_conv_terms
 from predictors.laws.gemm import compute_gemm_fp32_terms, compute_gemm_terms, compute_moe_terms
-from predictors.laws.terms import Columns, Constants, LatencyTerms
+from predictors.laws.terms import Constants, LatencyTerms
 from predictors.laws.vector import compute_memcpy_terms, compute_row_terms, compute_stream_terms
 
 

@@ -10,7 +10,6 @@ import numpy as np
 from predictors.arrays import Floats
 from predictors.hardware import Hardware
 
-Columns = Mapping[str, Floats]
 Constants = Mapping[str, Floats | float]
 
 UNKNOWN_BLOCK_COUNT = 1e9

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from predictors.arrays import Floats
+from predictors.arrays import Columns, Floats
 from predictors.hardware import L2_BYTES_PER_SM_CLOCK, Hardware
 from predictors.kernels import DTYPE_BYTES
-from predictors.laws.terms import UNKNOWN_BLOCK_COUNT, Columns, Constants, LatencyTerms, compute_memory_us
+from predictors.laws.terms import UNKNOWN_BLOCK_COUNT, Constants, LatencyTerms, compute_memory_us
 
 MAX_WARP_ROW_COLS = 1024
 """Up to which number of columns PyTorch's row kernels keep a row in a warp's registers."""

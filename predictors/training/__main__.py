@@ -15,7 +15,8 @@ from predictors.errors import PredictorError
 from predictors.gpu_names import load_gpu
 from predictors.training import published, traces
 from predictors.training.evaluate import summarise_by_stack, summarise_errors
-from predictors.training.fit import fit_all, load_measurements
+from predictors.training.fit import load_measurements
+from predictors.training.fit_all import fit_all
 from predictors.training.report import format_card, format_markdown
 from predictors.training.widths import compute_coverage
 from predictors.weights_file import save_weights

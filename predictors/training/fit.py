@@ -1,12 +1,10 @@
-"""Fit laws and learned corrections, leave GPUs out one by one, and merge all fits into weights."""
+"""Fit laws and learned corrections, leave GPUs out one by one, and merge fits into weights."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -295,28 +293,3 @@ def _pool_targets(sets: Sequence[CorrectionTargets]) -> tuple[Singles, Floats, F
     weight = np.concatenate([s.weight for s in sets])
     features = np.concatenate([s.features for s in sets], axis=1)
     return features, np.concatenate([s.target for s in sets]), weight / weight.mean()
-
-
-def fit_all(data: dict[str, list[LawMeasurements]], jobs: int = 2) -> tuple[Weights, pl.DataFrame]:
-    """Fits every law, scores it on what was held out, and fits its trees again on all shapes.
-
-    Args:
-        data: From ``load_measurements``.
-        jobs: Number of processes.
-
-    Returns:
-        The weights, and the scored rows of ``evaluate.cross_validate``.
-    """
-    from predictors.training.evaluate import cross_validate
-    from predictors.training.widths import compute_widths_and_exponents
-
-    # The threads of polars do not survive a fork.
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        # Start with the laws with the most GPUs, which take longest.
-        names = sorted(data, key=lambda law: (-len(data[law]), law))
-        results = list(pool.map(cross_validate, names, [data[law] for law in names]))
-        ships = list(pool.map(refit_corrections, [fitted for fitted, _ in results], [data[law] for law in names]))
-    scored = pl.concat([rows for _, rows in results], how="diagonal_relaxed")
-    intervals, transfer = compute_widths_and_exponents(scored)
-    weights = merge_fits(ships)
-    return replace(weights, intervals=intervals, transfer=transfer), scored

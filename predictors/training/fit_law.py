@@ -9,11 +9,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares  # type: ignore[import-untyped, unused-ignore]
 
-from predictors.arrays import Bools, Floats
+from predictors.arrays import Bools, Columns, Floats
 from predictors.hardware import Hardware
 from predictors.laws.gemm import models_power
 from predictors.laws.law import Law
-from predictors.laws.terms import Columns
 from predictors.weights_file import LawConstants, load_hardware
 
 EFFECT_SD = {"tensor_class": 0.12, "gpu": 0.1, "framework": 0.12, "stack": 0.08}

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.arrays import Bools, Ints
-from tracekit.graph.semantics.blocking_calls import BLOCKING_CALLS
+from tracekit.graph.blocking_calls import BLOCKING_CALLS
 from tracekit.ingest.cuda_graph_captures import GRAPH_LAUNCH_CALLS
 from tracekit.trace import RankTrace
 

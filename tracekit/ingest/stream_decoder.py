@@ -12,7 +12,7 @@ from tracekit.ingest.columns import DecodedColumns
 from tracekit.ingest.native import scan
 from tracekit.ingest.native import texts as dictionary
 from tracekit.ingest.native.constants import BUFFERS_FULL, LIST_CLOSED, MAX_ROWS, NEEDS_MORE, UNUSUAL
-from tracekit.ingest.native.event_words import build_vocabulary
+from tracekit.ingest.native.vocabulary import build_vocabulary
 from tracekit.ingest.window import MAX_VALUE_BYTES, FillableStream, StreamWindow
 
 # Memory of a row in the tables, with the memory needed to sort them: measured on a trace of 3 GB.

@@ -3,14 +3,16 @@
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from tracekit.errors import suggest_install
 from tracekit.interop.packages import import_package
 from tracekit.interop.pandas import to_pandas_frame
-from tracekit.trace import RankTrace, Trace
+
+if TYPE_CHECKING:
+    from tracekit.trace import RankTrace, Trace
 
 _DRIVER_CALL_PATTERN = re.compile("^cu[A-Z]")
 _CATEGORY_BY_KIND = {"kernel": "kernel", "memcpy": "gpu_memcpy", "memset": "gpu_memset"}
@@ -28,7 +30,7 @@ _INPUT_COLUMNS = {"input_dims": "input_dims", "input_types": "input_type", "inpu
 _NOT_RECORDED = "-1"
 
 
-def to_hta(trace: Trace, *, include_last_profiler_step: bool = False) -> Any:
+def to_hta(trace: "Trace", *, include_last_profiler_step: bool = False) -> Any:
     """Return a ``hta.trace_analysis.TraceAnalysis`` of the trace.
 
     Args:
@@ -44,7 +46,7 @@ def to_hta(trace: Trace, *, include_last_profiler_step: bool = False) -> Any:
     return result
 
 
-def _build_hta_trace(trace: Trace, include_last_profiler_step: bool) -> Any:
+def _build_hta_trace(trace: "Trace", include_last_profiler_step: bool) -> Any:
     hta = import_package("hta.common.trace", "HolisticTraceAnalysis", suggest_install("hta"))
     result = hta.Trace(trace_files={})
     events = {rank.rank or 0: _build_event_table(rank) for rank in trace.ranks}
@@ -80,7 +82,7 @@ def _link_events(hta: Any, events: pl.DataFrame, symbols: Any) -> Any:
     return table
 
 
-def _build_event_table(rank: RankTrace) -> pl.DataFrame:
+def _build_event_table(rank: "RankTrace") -> pl.DataFrame:
     """Return every event in one table, with HTA's columns and whole microseconds."""
     start = pl.col("ts_ns").floordiv(1000) + (pl.col("ts_ns") % 1000 > 0)
     stop = (pl.col("ts_ns") + pl.col("dur_ns")).floordiv(1000)
@@ -99,7 +101,7 @@ def _fill_missing(events: pl.DataFrame, name: str, missing: int) -> pl.Expr:
     return (pl.col(name) if name in events.columns else pl.lit(None, pl.Int64)).fill_null(missing).alias(name)
 
 
-def _iter_tables(rank: RankTrace) -> Iterator[pl.DataFrame]:
+def _iter_tables(rank: "RankTrace") -> Iterator[pl.DataFrame]:
     """Yield the rank's tables with a category; as in the file, pid and tid of GPU events are device and stream."""
     devices = rank.activities["device"]
     device = devices.mode().min() if devices.count() else 0

@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.interop.packages import import_package
-from tracekit.trace import Trace
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from tracekit.trace import Trace
 
-def to_pandas(trace: Trace) -> "dict[str, pd.DataFrame]":
+
+def to_pandas(trace: "Trace") -> "dict[str, pd.DataFrame]":
     """Return the tables of all ranks by name, with the columns and rows of :meth:`tracekit.trace.Trace.to_polars`."""
     return {name: to_pandas_frame(table) for name, table in trace.to_polars().items()}
 

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.arrays import Bools, Ints
-from tracekit.graph.semantics.blocking_calls import BLOCKING_CALLS, DEVICE_SYNC_CALLS, EVENT_SYNC_CALLS
+from tracekit.graph.blocking_calls import BLOCKING_CALLS, DEVICE_SYNC_CALLS, EVENT_SYNC_CALLS
 from tracekit.ingest.cuda_graph_captures import GRAPH_LAUNCH_CALLS
 from tracekit.trace import RankTrace
 

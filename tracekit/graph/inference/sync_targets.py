@@ -6,9 +6,9 @@ A call that waited returns right after the awaited activity ended.
 import numpy as np
 
 from tracekit.arrays import Ints
+from tracekit.graph.blocking_calls import EVENT_SYNC_CALLS, STREAM_SYNC_CALLS
 from tracekit.graph.issue_order import IssuedActivities
 from tracekit.graph.nodes import EMPTY_NODES, NONE, Nodes
-from tracekit.graph.semantics.blocking_calls import EVENT_SYNC_CALLS, STREAM_SYNC_CALLS
 from tracekit.rules import Rule, RuleNames
 
 RULE = Rule(

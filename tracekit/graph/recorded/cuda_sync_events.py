@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import polars as pl
 
 from tracekit.arrays import Ints
+from tracekit.graph.blocking_calls import EVENT_SYNC_CALLS, STREAM_SYNC_CALLS
 from tracekit.graph.nodes import EMPTY_NODES, NONE, Nodes
-from tracekit.graph.semantics.blocking_calls import EVENT_SYNC_CALLS, STREAM_SYNC_CALLS
 from tracekit.trace import RankTrace
 
 # If the awaited activity ends later than this after its waiter started, the pair is wrong.

@@ -9,8 +9,8 @@ from tracekit.arrays import Bytes, Ints
 from tracekit.ingest.fields import INTS, TEXTS
 from tracekit.ingest.native import get_loops
 from tracekit.ingest.native.constants import MAX_ROWS
-from tracekit.ingest.native.event_words import Vocabulary
 from tracekit.ingest.native.texts import TextTable
+from tracekit.ingest.native.vocabulary import Vocabulary
 
 
 class RowBuffers(NamedTuple):
