@@ -41,7 +41,7 @@ def test_a_target_that_can_not_hold_the_job_is_said(run, tmp_path):
     output.parent.mkdir()
     ranks = (tmp_path / "rank0.json", tmp_path / "rank1.json")
     code, _, err = run("export", *ranks, "--cluster", "1xh100-sxm", "--cluster", "8xh100-sxm", "-o", output)
-    assert (code, "not predicted on 1xh100-sxm" in err) == (0, True)
+    assert (code, "Not predicted on 1xh100-sxm" in err) == (0, True)
     assert [column for column in pl.read_csv(output).columns if column.endswith(" time_us")] == ["8xh100-sxm time_us"]
 
 

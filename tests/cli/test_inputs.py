@@ -33,8 +33,8 @@ def test_a_directory_gives_all_its_ranks_together(run, job):
     assert {kernel["name"] for kernel in report["kernels"]} == {f"ampere_sgemm_{rank}" for rank in (1, 2, 3)}
     assert (report["source"]["rank"], report["source"]["measured"], report["source"]["ranks"]) == (None, 3, 4)
     assert [rank["rank"] for rank in report["ranks"]] == [1, 2, 3]
-    assert "rank 0 of 4 was not given" in report["warnings"]
-    assert any("no collective joins the ranks" in warning for warning in report["warnings"])
+    assert "rank 0 of 4 was not given" in [warning["text"] for warning in report["warnings"]]
+    assert "ranks-not-joined" in [warning["code"] for warning in report["warnings"]]
     assert "3 of 4 ranks together" in run("report", job)[1].replace("\n", " ")
 
 

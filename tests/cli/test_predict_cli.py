@@ -57,4 +57,4 @@ def test_prices_and_layouts(run, tmp_path):
     assert "--cluster 4x8xl40s@ndr400" in told["refused"][0]["hint"]
     assert told["targets"][0]["step_time_us"] == target["step_time_us"]
     screen = " ".join(run("predict", path, *to, "--cluster", "8xh100-sxm")[1].split())
-    assert "warning: not predicted on 8xh100-sxm: 32 ranks = dp 32 don't fit on 8xh100-sxm, which has 8 GPUs" in screen
+    assert "warning: Not predicted on 8xh100-sxm: 32 ranks = dp 32 don't fit on 8xh100-sxm, which has 8 GPUs" in screen

@@ -43,5 +43,5 @@ def test_no_stall_while_another_stream_worked_for_a_part_of_it():
 
 
 def test_the_output_says_how_much_is_kept():
-    [said] = [line for line in tk.report(stalled().load()).warnings if "stood still" in line]
-    assert said.startswith("95 % of the step")
+    [said] = [line for line in tk.report(stalled().load()).warnings if line.code == "gpu-stalled"]
+    assert str(said).startswith("For 95 % of the step")

@@ -193,7 +193,7 @@ def test_a_gpu_that_the_trace_names_but_nobody_knows_is_said():
     trace = TraceBuilder({**A100, "name": "Voodoo 5", "numSms": 2}).kernel("gemm", 10, 50, launch=0).load()
     report = tk.report(trace)
     assert report.source.gpu is None
-    assert any("Voodoo 5" in warning for warning in report.warnings)
+    assert any("Voodoo 5" in str(warning) for warning in report.warnings)
 
 
 def test_a_precision_that_the_target_lacks_is_said(trace):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.codes import find_message
 from tests.jobs import job
 from tracekit.analysis.profiler_overhead import find_profiler_stalls
 from tracekit.errors import WhatIfError
@@ -44,7 +45,9 @@ def test_within_a_call_too():
 def test_what_held_nothing_up_stays(builder):
     run = prepare_run(builder.load())
     assert find_profiler_stalls(run.trace).is_empty()
-    assert not [line for line in warnings.build_warnings(run, idle.analyze_idle_time(run)) if "profiler itself" in line]
+    assert not [
+        line for line in warnings.build_warnings(run, idle.analyze_idle_time(run)) if line.code == "profiler-holds-cpu"
+    ]
     with pytest.raises(WhatIfError, match="no work of the profiler"):
         apply_edits(run, ["no-profiler()"])
 
@@ -58,7 +61,5 @@ def test_of_several_threads_the_one_within_an_op():
 def test_it_is_said_with_its_amount(ranks):
     builders = [late_launch().overhead("Activity Buffer Request", 90, 300) for _ in range(ranks)]
     run = prepare_run(job(*builders))
-    assert any(
-        line.startswith("the profiler itself held up the CPU for 300 µs of the recording (Activity Buffer Request): ")
-        for line in warnings.build_warnings(run, idle.analyze_idle_time(run))
-    )
+    found = find_message(warnings.build_warnings(run, idle.analyze_idle_time(run)), "profiler-holds-cpu")
+    assert found.values == {"held_us": 300, "kinds": ("Activity Buffer Request",)}

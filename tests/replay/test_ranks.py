@@ -107,7 +107,7 @@ def test_the_straggler_is_reported():
     report = tk.report(job(gradient_step(150, 412), gradient_step(350, 412)))
     assert (report.source.measured, report.source.ranks, report.source.rank) == (2, 2, None)
     assert [(rank.rank, rank.held_up_us) for rank in report.ranks] == [(0, 0), (1, 200)]
-    assert not any("ranks" in warning for warning in report.warnings)
+    assert not any("ranks" in str(warning) for warning in report.warnings)
     assert dict(report.bars[0].parts)["waiting"] == 100
 
 
@@ -152,7 +152,7 @@ def test_waiting_for_ranks_that_were_not_read_is_kept_and_said():
     run = prepare_run(trace)
     assert run.self_replay.kept_wait_us == 100
     assert run.self_replay.error_pct == pytest.approx(0, abs=0.1)
-    assert any("2 of 4 ranks" in warning for warning in tk.report(trace).warnings)
+    assert "some-ranks-read" in [warning.code for warning in tk.report(trace).warnings]
 
 
 def test_one_rank_can_be_chosen():

@@ -19,14 +19,14 @@ from tracekit.testing import TraceBuilder
 def said(builder: TraceBuilder, steps: str | None = None) -> str:
     run = prepare_run(builder.load(), steps=steps)
     found = unlike_steps.find_unlike_steps(run, idle.analyze_idle_time(run))
-    return unlike_steps.write_warning(found) if found else ""
+    return str(unlike_steps.build_warning(found)) if found else ""
 
 
 def test_a_slow_step_is_said_with_its_time_and_cause():
     assert said(job(0, 0, 0, 10_000, 0)) == (
-        "1 of 4 steps differs from the median one, 2.23 ms, by more than a factor of 1.3: step 3 took 12.2 ms (the GPU "
-        "was idle for 10.0 ms more: the CPU was still working towards the next launch, and no op was recorded); the "
-        "step shown is the median one, --steps chooses others"
+        "1 of 4 steps differ from the median one, 2.23 ms, by more than a factor of 1.3: step 3 took 12.2 ms (the GPU "
+        "was idle for 10.0 ms more: the CPU was still working towards the next launch, and no op was recorded). The "
+        "step shown is the median one. Choose others with --steps."
     )
 
 
@@ -76,15 +76,14 @@ def test_no_more_than_three_are_named_the_farthest_first():
     places = [found.index(f"step {number} took") for number in (9, 11, 8)]
     assert places == sorted(places)
     assert "step 6" not in found
-    assert ", and 1 more;" in found
 
 
 def test_every_form_says_it(tmp_path, monkeypatch, capsys):
     trace = job(0, 0, 0, 10_000, 0)
     run, sentence = prepare_run(trace.load()), said(trace)
-    assert sentence in warnings.build_warnings(run, idle.analyze_idle_time(run))
+    assert sentence in map(str, warnings.build_warnings(run, idle.analyze_idle_time(run)))
     report = build_report(run, tuple(predict(run, ["h100-sxm"]).values()))
-    assert sentence in json.loads(dump_prediction(report))["warnings"]
+    assert sentence in [one["text"] for one in json.loads(dump_prediction(report))["warnings"]]
     assert sentence in render_page(report)
     path = trace.save(tmp_path / "trace.json")
     monkeypatch.setattr(sys, "argv", ["tracekit", "predict", str(path), "--gpu", "h100-sxm"])

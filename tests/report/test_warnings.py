@@ -6,31 +6,39 @@ import pytest
 
 import tracekit as tk
 from tests.jobs import served
+from tracekit.messages import Message
 from tracekit.reporting.sections import idle, warnings
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 from tracekit.trace import Trace
 
 
-def said_of(builder: TraceBuilder) -> tuple[str, ...]:
+def said_of(builder: TraceBuilder) -> tuple[Message, ...]:
     run = prepare_run(builder.load())
     return warnings.build_warnings(run, idle.analyze_idle_time(run))
 
 
-def said(unprofiled_step_us: object) -> str:
-    """The warnings of a step of 100 us."""
+def find(builder: TraceBuilder, code: str) -> list[Message]:
+    """The warnings with a code."""
+    return [warning for warning in said_of(builder) if warning.code == code]
+
+
+def said(unprofiled_step_us: object) -> list[Message]:
+    """The warnings about the profiler's overhead in a step of 100 us."""
     builder = TraceBuilder().step(1, 0, 100).kernel("k", 20, 60, launch=10)
     builder.metadata["tracekit"] = {"unprofiled_step_us": unprofiled_step_us}
-    return "\n".join(said_of(builder))
+    return find(builder, "profiler-slows-step")
 
 
 def test_what_the_profiler_cost_is_said_with_the_option_that_takes_it_out():
-    assert "a step took 80.0 µs without the profiler and 100 µs with it: --unprofiled-step 0.08ms" in said([70, 80, 90])
+    (warning,) = said([70, 80, 90])
+    assert warning.values == {"without_us": 80, "with_us": 100}
+    assert warning.render_hint() == "Take that out with --unprofiled-step 0.08ms."
 
 
 @pytest.mark.parametrize("noted", [[99.0], [], [0], ["soon"], "soon", None])
 def test_a_profiler_that_cost_nothing_and_notes_that_make_no_sense_are_not_mentioned(noted):
-    assert "without the profiler" not in said(noted)
+    assert said(noted) == []
 
 
 @pytest.mark.parametrize(("marked", "times", "warns"), [(False, 2, True), (False, 1, False), (True, 2, False)])
@@ -40,16 +48,14 @@ def test_several_iterations_in_what_counts_as_one_step_are_said(marked, times, w
         builder.kernel("k", start + 20, 60, launch=start + 10)
         builder.annotation("Optimizer.step#Adam.step", start + 80, 10)
     builder.annotation("Optimizer.step#SGD.step", 95, 4)
-    said = [warning for warning in said_of(builder) if "the optimizer ran" in warning]
-    assert len(said) == warns
-    assert all(f"ran {times} times" in warning for warning in said)
+    assert [warning.values["updates"] for warning in find(builder, "steps-unmarked")] == [times] * warns
 
 
 def test_batches_of_other_kinds_than_the_measured_ones_are_said():
     builder = served("step[EXTEND bs=2 toks=64]", *["step[DECODE bs=2]"] * 3)
-    said = "the engine also ran 1 prefill batch, which aren't measured: --steps 0 measures the first"
-    assert said in said_of(builder)
-    assert said not in said_of(builder.step(1, 0, 300))
+    (warning,) = find(builder, "other-batches")
+    assert (warning.values["step"], str(warning).partition(", which")[0]) == (0, "The engine also ran 1 prefill batch")
+    assert find(builder.step(1, 0, 300), "other-batches") == []
 
 
 @pytest.mark.parametrize("late", [True, False])
@@ -57,9 +63,8 @@ def test_a_step_that_is_idle_for_no_recorded_reason_is_said(late):
     """The second kernel, whose launch isn't recorded, starts 500 after the first one ended, or at once."""
     builder = TraceBuilder().op("aten::mm", 0, 20).kernel("first", 20, 60, launch=10)
     builder.kernel("second", 580 if late else 81, 400)
-    warned = [warning for warning in said_of(builder) if "nothing in the trace says why" in warning]
-    assert [warning[:33] for warning in warned] == ["51 % of the step (500 µs) the GPU"] * late
-    assert all("before second" in warning and "--steps" not in warning for warning in warned)
+    warned = find(builder, "idle-unexplained")
+    assert [(warning.values["idle_us"], warning.values["kernel"]) for warning in warned] == [(500, "second")] * late
 
 
 @pytest.mark.parametrize("gpus", [1, 2])
@@ -67,8 +72,7 @@ def test_several_gpus_of_one_process_are_said(gpus):
     builder = TraceBuilder()
     for device in range(gpus):
         builder.kernel("k", 20, 60, launch=10 * device, device=device)
-    said = [warning for warning in said_of(builder) if f"drove {gpus} GPUs" in warning]
-    assert len(said) == gpus - 1
+    assert [warning.values["gpus"] for warning in find(builder, "several-gpus-in-process")] == [gpus] * (gpus - 1)
 
 
 @pytest.mark.parametrize("launched", [True, False])
@@ -80,8 +84,8 @@ def test_kernels_without_launches_are_said(launched):
             "k", 100 * step + 20, 60, launch=100 * step + 5 if launched else None
         )
     report = tk.report(builder.load())
-    said = [warning for warning in report.warnings if "launch wasn't recorded" in warning]
-    assert [warning[:5] for warning in said] == ([] if launched else ["100 %"])
+    said = [one.values["time_pct"] for one in report.warnings if one.code == "launches-missing-in-steps"]
+    assert said == ([] if launched else [100])
     assert report.bars[0].parts == (("other", 60.0), ("idle", 40.0))
 
 
@@ -98,8 +102,7 @@ def test_a_gpu_slower_than_its_kind_is_said_if_all_kinds_of_kernels_are(took_us,
         builder.op(op, 100 * number, 30, dims=[[4096, 4096]], types=["float"])
         builder.kernel(kernel, start, dur, launch=100 * number + 5)
         start += dur + 2
-    said = [warning for warning in said_of(builder) if "kernels of all families" in warning]
-    assert len(said) == warns
+    assert len(find(builder, "clock-low")) == warns
 
 
 def test_waiting_of_one_rank_is_told_apart_from_the_part_in_which_nothing_else_ran():
@@ -111,13 +114,12 @@ def test_waiting_of_one_rank_is_told_apart_from_the_part_in_which_nothing_else_r
         builder.op("record_param_comms", start - 50, 10, **message)
         builder.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", start, took, launch=start - 48, stream=20)
     builder.kernel("k", 400, 300, launch=260)
-    said = [warning for warning in said_of(builder) if "waiting for other ranks" in warning]
-    assert ["800 µs a step, that while other kernels ran included" in one for one in said] == [True]
+    assert [one.values for one in find(builder, "one-rank-read")] == [{"ranks": 2, "kept_us": 800}]
     source = tk.report(builder.load()).source
     assert (source.exposed_comm_us, source.waiting_us) == (700, 500)
 
 
-@pytest.mark.parametrize(("lost", "said"), [(0, []), (1, []), (50, ["50 of 100"]), (99, ["99 of 100"])])
+@pytest.mark.parametrize(("lost", "said"), [(0, []), (1, []), (50, [(50, 100)]), (99, [(99, 100)])])
 def test_kernels_that_the_profiler_lost_are_said(lost, said):
     """Their steps look as if the CPU alone set the pace."""
     builder = TraceBuilder()
@@ -127,8 +129,8 @@ def test_kernels_that_the_profiler_lost_are_said(lost, said):
             builder.call("cudaLaunchKernel", at, 5)
         else:
             builder.kernel("gemm", at + 10, 80, launch=at)
-    told = [warning.partition(" launches")[0] for warning in said_of(builder) if "have no kernel" in warning]
-    assert told == said
+    found = find(builder, "kernels-lost")
+    assert [(one.values["lost"], one.values["launches"]) for one in found] == said
 
 
 @pytest.mark.parametrize("damaged", [(0,), (1,), (0, 1)])
@@ -140,7 +142,8 @@ def test_of_several_ranks_it_is_said_whose_recording_is_damaged(damaged):
         rank = builder.load().ranks[0]
         ranks.append(replace(rank, warnings=("the file is cut short",)) if number in damaged else rank)
     run = prepare_run(Trace(tuple(ranks)))
-    said = [warning for warning in warnings.build_warnings(run, idle.analyze_idle_time(run)) if "cut short" in warning]
+    found = map(str, warnings.build_warnings(run, idle.analyze_idle_time(run)))
+    said = [warning for warning in found if "cut short" in warning]
     alone = [f"rank {number}: the file is cut short" for number in damaged]
     assert said == (alone if len(damaged) == 1 else ["the file is cut short (and 1 more like it)"])
 
@@ -150,6 +153,4 @@ def test_attention_with_a_mask_that_the_trace_does_not_tell_is_said(values, warn
     q, op = [4, 16, 1024, 64], "aten::_scaled_dot_product_flash_attention"
     builder = TraceBuilder().op(op, 0, 20, dims=[q, q, q, [], []], types=["c10::Half"] * 3, concrete=values)
     builder.kernel("void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128, 4>>", 30, 90, launch=5)
-    found = [warning for warning in said_of(builder) if "if it is causal, it does half the work" in warning]
-    assert len(found) == warns
-    assert all(warning.startswith("100 % of the GPU's time is of attention") for warning in found)
+    assert [one.values["time_pct"] for one in find(builder, "attention-mask-unknown")] == [100] * warns

@@ -85,7 +85,10 @@ def test_a_target_that_can_not_be_predicted_leaves_the_others_their_report(ask, 
     assert "“GPUs in use” 4" in said(page)
     report = api.client.get(api.job(ask.job)["reports"]["json"]).json()
     assert [target["cluster"] for target in report["targets"]] == [None, NODE]
-    assert report["warnings"][0].startswith("not predicted on 4xl40s")
+    assert (report["warnings"][0]["code"], report["warnings"][0]["values"]["target"]) == (
+        "target-not-predicted",
+        "4xl40s",
+    )
     page = ask(does_it=True, gpus="l4", clusters=[NODE, "4xl40s"], world_size=8, dp=3)
     assert f"Not predicted on {NODE}, 4xl40s: 8 ranks can't be laid out" in html.unescape(said(page))
     assert "What was asked before" not in page.text

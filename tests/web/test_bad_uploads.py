@@ -63,7 +63,7 @@ def test_bad_files_among_good_ones_are_left_out_and_named(api, work, make_trace)
     done = api.job(job)
     assert done["state"] == "done"
     assert done["found"]["diagnosis"]["ranks_read"] == 2
-    said = " ".join(warning for warning in done["found"]["warnings"] if "left out" in warning)
+    said = " ".join(one["text"] for one in done["found"]["warnings"] if "left out" in one["text"])
     assert all(name in said for name in bad)
     assert "config.json" in api.client.get(done["reports"]["html"]).text
 

@@ -7,7 +7,7 @@ from tracekit.doctor.model import Check, CheckContext, Status, grade_cost
 from tracekit.format import format_duration, format_quantity
 from tracekit.ingest.cuda_graph_captures import GRAPH_LAUNCH_CALLS
 from tracekit.replay.engine import build_measured_timeline
-from tracekit.workload.steps import describe_iterations, is_whole_trace
+from tracekit.workload.steps import count_optimizer_steps, is_whole_trace
 
 # Usual spread of the steps of one job.
 MAX_USUAL_SPREAD_PCT = 5.0
@@ -24,12 +24,13 @@ def check_step_marks(context: CheckContext) -> Check:
     name, title, steps = "steps", "Steps", context.run.steps
     if is_whole_trace(context.run.steps):
         cost = context.to_step_pct(_measure_outside_gpu_work_us(context))
-        several = describe_iterations(context.rank)
+        updates = count_optimizer_steps(context.rank)
+        several = f", though the optimizer ran {updates} times" if updates > 1 else ""
         return Check(
             name,
             title,
             Status.WARN,
-            f"no ProfilerStep marks: the whole trace counts as one step{f', though {several}' if several else ''}",
+            f"no ProfilerStep marks: the whole trace counts as one step{several}",
             f"{cost:.0f} % of it lies before or after all GPU work and counts as part of the step",
             cost,
             f"{recipe.SCHEDULE} and profiler.step()",

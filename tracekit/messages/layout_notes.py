@@ -7,10 +7,10 @@ DDP_INSERTED = Template(
     Severity.NOTE,
     "The trace has no gradient all-reduces: those of DistributedDataParallel were inserted, for {gradients:count "
     "gradient} of {dtypes:list} with {gradient_bytes} once an optimizer step, in {allreduces:count all-reduce} that "
-    "overlap the backward pass (buckets of 25 MiB, the first of 1 MiB). The CPU needs {copy_us} for each gradient that "
-    "is copied in or out, as for the trace's own ops, and {launch_us} for each all-reduce; the interval allows for a "
-    "CPU {host_pct} slower or faster. Data parallelism from a one-GPU trace was checked against published throughputs "
-    "only.",
+    "overlap the backward pass (buckets of 25 MiB, the first of 1 MiB). The CPU needs {copy_us} for each gradient "
+    "that is copied in or out, as for the trace's own ops, and {launch_us} for each all-reduce; the interval allows "
+    "for a CPU {host_pct} slower or faster. Data parallelism from a one-GPU trace was checked against published "
+    "throughputs only.",
 )
 DDP_EXPERTS_APART = Template(
     "ddp-experts-apart",
@@ -20,11 +20,11 @@ DDP_EXPERTS_APART = Template(
 FSDP_INSERTED = Template(
     "fsdp-inserted",
     Severity.NOTE,
-    "The trace has no FSDP: the collectives of fully_shard were inserted, for {layers:count layer} of {layer_bytes} in "
-    "{dtype} and {rest_bytes} besides. A layer is gathered before its forward and again before its backward pass, up "
-    "to {layers_ahead} ahead; its gradients are reduce-scattered after it. Each collective costs the CPU {launch_us}, "
-    "derived from the trace's own ops; the interval allows for a CPU {host_pct} slower or faster. FSDP from a one-GPU "
-    "trace was checked against published throughputs only.",
+    "The trace has no FSDP: the collectives of fully_shard were inserted, for {layers:count layer} of {layer_bytes} "
+    "in {dtype} and {rest_bytes} besides. A layer is gathered before its forward and again before its backward pass, "
+    "up to {layers_ahead} ahead; its gradients are reduce-scattered after it. Each collective costs the CPU "
+    "{launch_us}, derived from the trace's own ops; the interval allows for a CPU {host_pct} slower or faster. FSDP "
+    "from a one-GPU trace was checked against published throughputs only.",
 )
 FSDP_EXPERTS_APART = Template(
     "fsdp-experts-apart",
@@ -34,12 +34,13 @@ FSDP_EXPERTS_APART = Template(
 FSDP_STAGES_INSERTED = Template(
     "fsdp-stages-inserted",
     Severity.NOTE,
-    "Stages shard their parameters as torchtitan's do (fully_shard, which keeps what it gathered until the step's last "
-    "backward pass): its collectives were inserted, for {layers:count layer} of {layer_bytes} in {dtype} and "
-    "{rest_bytes} besides. Parameters are gathered once a step, before a stage's first micro-batch, and gradients are "
-    "reduce-scattered after its last one. Megatron-LM's distributed optimizer, and DeepSpeed's ZeRO-1 with pipelines, "
-    "move as much. Each reduce-scatter costs the CPU {launch_us}, derived from the trace's own ops; the interval "
-    "allows for a CPU {host_pct} slower or faster. FSDP with pipelines was checked against one published pair only.",
+    "Stages shard their parameters as torchtitan's do (fully_shard, which keeps what it gathered until the step's "
+    "last backward pass): its collectives were inserted, for {layers:count layer} of {layer_bytes} in {dtype} and "
+    "{rest_bytes} besides. Parameters are gathered once a step, before a stage's first micro-batch, and gradients are"
+    " reduce-scattered after its last one. Megatron-LM's distributed optimizer, and DeepSpeed's ZeRO-1 with "
+    "pipelines, move as much. Each reduce-scatter costs the CPU {launch_us}, derived from the trace's own ops; the "
+    "interval allows for a CPU {host_pct} slower or faster. FSDP with pipelines was checked against one published "
+    "pair only.",
 )
 FSDP_STAGES_REPLACED = Template(
     "fsdp-stages-replaced",
@@ -58,17 +59,17 @@ TENSOR_PARALLEL_INFERENCE_INSERTED = Template(
     "tensor-parallel-inference-inserted",
     Severity.NOTE,
     "The trace has no tensor parallelism: Megatron-LM's all-reduces were inserted, {allreduces:number} a step with "
-    "{message_bytes} in all, one after each block, as the faster of serving engines' own kernels and NCCL's run them. "
-    "{host_cost} Embeddings and the loss stay as they are.",
+    "{message_bytes} in all, one after each block, as the faster of serving engines' own kernels and NCCL's run them."
+    " {host_cost} Embeddings and the loss stay as they are.",
 )
 EXPERT_PARALLEL_INSERTED = Template(
     "expert-parallel-inserted",
     Severity.NOTE,
-    "The trace has no expert parallelism, and {experts:count expert} a layer: Megatron-LM's all-to-alls were inserted, "
-    "{alltoalls:number} a step with {message_bytes} in all, one before and one after each MoE layer, forward and "
-    "backward, with a token for each expert that it is routed to. Each rank has its part of the experts, which get "
-    "tokens from every rank. Load imbalance between experts isn't in the numbers; at the interval's high end experts "
-    "take as long as before, though fewer weights are read. {host_cost}",
+    "The trace has no expert parallelism, and {experts:count expert} a layer: Megatron-LM's all-to-alls were "
+    "inserted, {alltoalls:number} a step with {message_bytes} in all, one before and one after each MoE layer, "
+    "forward and backward, with a token for each expert that it is routed to. Each rank has its part of the experts, "
+    "which get tokens from every rank. Load imbalance between experts isn't in the numbers; at the interval's high "
+    "end experts take as long as before, though fewer weights are read. {host_cost}",
 )
 INSERTED_HOST_COST = Template(
     "inserted-host-cost",

@@ -27,11 +27,13 @@ SWEEP_KEEPS_MICRO_BATCH = Template(
 BATCH_SCALED = Template(
     "batch-scaled",
     Severity.NOTE,
-    "Each step has {batch_ratio:g} times the batch: all sizes in the kernels' shapes grow but those of parameters; the "
-    "CPU's work stays, a data loader's too. Speedups are per sample.",
+    "Each step has {batch_ratio:g} times the batch: all sizes in the kernels' shapes grow but those of parameters; "
+    "the CPU's work stays, a data loader's too. Speedups are per sample.",
 )
 GPU_NAME_AMBIGUOUS = Template(
-    "gpu-name-ambiguous", Severity.NOTE, "{name!r} was taken as {gpu}; there is also {others:list}."
+    "gpu-name-ambiguous",
+    Severity.NOTE,
+    "{name!r} was taken as {gpu}; there is also {others:list}.",
 )
 GPU_IN_LAPTOP = Template(
     "gpu-in-laptop",
@@ -58,8 +60,8 @@ DTYPE_UNSUPPORTED = Template(
 ATTENTION_BUILT_FOR_A100 = Template(
     "attention-built-for-a100",
     Severity.NOTE,
-    "FlashAttention 2 ({time_pct} of GPU time there) is written for an A100 and reaches at most {rate_pct} of what the "
-    "tensor cores of {gpu} can do.",
+    "FlashAttention 2 ({time_pct} of GPU time there) is written for an A100 and reaches at most {rate_pct} of what "
+    "the tensor cores of {gpu} can do.",
     "Shorten these kernels with cuDNN's attention, or FlashAttention 3 (Hopper) or 4 (Blackwell).",
 )
 TARGET_PREDICTED_TOO_FAST = Template(
@@ -179,8 +181,8 @@ COLLECTIVES_UNPREDICTED = Template(
 PIPELINE_USED = Template(
     "pipeline-used",
     Severity.NOTE,
-    "Pipeline: {pipeline}. Stages wait for others for {bubble_pct} of the step (the bubble). Kernels and timelines are "
-    "shown of all stages on one GPU.",
+    "Pipeline: {pipeline}. Stages wait for others for {bubble_pct} of the step (the bubble). Kernels and timelines "
+    "are shown of all stages on one GPU.",
     "{--micro-batches} and {--pp-schedule} change it.",
 )
 STAGES_UNEVEN = Template(
@@ -192,8 +194,8 @@ STAGES_UNEVEN = Template(
 STAGE_GATHERS_EXPOSED = Template(
     "stage-gathers-exposed",
     Severity.NOTE,
-    "The mean stage waits {gather_us} a step for its parameters, which it gathers once its first input has come, up to "
-    "{layers_ahead} layers ahead. At the interval's low end only the first stage waits.",
+    "The mean stage waits {gather_us} a step for its parameters, which it gathers once its first input has come, up "
+    "to {layers_ahead} layers ahead. At the interval's low end only the first stage waits.",
 )
 MICRO_BATCH_SCALED = Template(
     "micro-batch-scaled",
@@ -231,7 +233,9 @@ MEMORY_UNCERTAIN = Template("memory-uncertain", Severity.NOTE, "The job may or m
 MEMORY_LOWER_BOUND = Template("memory-lower-bound", Severity.NOTE, "it needs at least {min_bytes} of {usable_bytes}")
 MEMORY_UPPER_BOUND = Template("memory-upper-bound", Severity.NOTE, "it needs at most {max_bytes} of {usable_bytes}")
 MEMORY_BOUNDS = Template(
-    "memory-bounds", Severity.NOTE, "it needs at least {min_bytes} and at most {max_bytes} of {usable_bytes}"
+    "memory-bounds",
+    Severity.NOTE,
+    "it needs at least {min_bytes} and at most {max_bytes} of {usable_bytes}",
 )
 MEMORY_BOUND_BELOW_ONLY = Template(
     "memory-bound-below-only",
@@ -248,6 +252,6 @@ MEMORY_RECORDED = Template(
 MEMORY_RECORDED_PLUS_BUCKETS = Template(
     "memory-recorded-plus-buckets",
     Severity.NOTE,
-    "it took {allocated_bytes} of tensors, {reserved_bytes} reserved, and gradient buckets add up to {buckets_bytes}; "
-    "{usable_bytes} are usable",
+    "it took {allocated_bytes} of tensors, {reserved_bytes} reserved, and gradient buckets add up to {buckets_bytes};"
+    " {usable_bytes} are usable",
 )

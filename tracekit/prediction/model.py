@@ -10,6 +10,7 @@ from tracekit.comm import Cluster
 from tracekit.errors import TracekitError
 from tracekit.format import format_duration, format_interval
 from tracekit.messages import Message
+from tracekit.messages.report_warnings import TARGET_NOT_PREDICTED
 from tracekit.parallelism.layout import Layout
 from tracekit.parallelism.pipeline_parallel import Pipeline
 from tracekit.prediction.batch import StepBatch
@@ -179,9 +180,13 @@ class RefusedTarget:
     label: str
     error: TracekitError
 
+    def to_message(self) -> Message:
+        """Return the warning that names the target and the reason."""
+        return TARGET_NOT_PREDICTED(target=self.label, reason=self.error.catalogue_message or str(self.error))
+
     def __str__(self) -> str:
         """Return the reason in one or two sentences."""
-        return f"not predicted on {self.label}: {self.error}"
+        return str(self.to_message())
 
 
 def compute_cost(price: float | None, gpus: int, step_time_us: float) -> float | None:

@@ -24,7 +24,7 @@ def dump_info(report: Report, graph: dict[str, Any] | None = None) -> str:
         "coverage": dataclasses.asdict(report.coverage),
         "modules": [dataclasses.asdict(row) for row in report.modules],
         "over_bound": [dataclasses.asdict(row) for row in report.over_bound],
-        "warnings": report.warnings,
+        "warnings": [warning.to_dict() for warning in report.warnings],
     }
     return dump_document(_build_head(report) | body | _wrap_graph(graph))
 
@@ -44,7 +44,7 @@ def dump_measured(report: Report, top: int, graph: dict[str, Any] | None = None)
         "sensitivity": _serialize_speeds(report.speeds),
         "what_if": [dataclasses.asdict(row) for row in report.what_if],
         "findings": [dataclasses.asdict(row) for row in report.findings],
-        "warnings": report.warnings,
+        "warnings": [warning.to_dict() for warning in report.warnings],
     }
     return dump_document(_build_head(report) | body | _wrap_graph(graph))
 
@@ -64,7 +64,7 @@ def dump_prediction(report: Report, top: int = MAX_PREDICTED_KERNELS, graph: dic
         "kernels_omitted": max(len(report.kernels) - top, 0),
         "other_kernels": saved.to_saved_kernels(report.kernels[top:]),
         "what_if": [dataclasses.asdict(row) for row in report.what_if],
-        "warnings": report.warnings,
+        "warnings": [warning.to_dict() for warning in report.warnings],
     }
     return dump_document(_build_head(report) | body | _wrap_graph(graph))
 

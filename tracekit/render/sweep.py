@@ -183,7 +183,7 @@ def _collect_notes(sweep: Sweep) -> list[Message]:
     return [*([] if said else [batch]), *assumed, *common]
 
 
-def _build_warnings(sweep: Sweep) -> tuple[str, ...]:
+def _build_warnings(sweep: Sweep) -> tuple[Message, ...]:
     """Return the warnings about the measured run, as in every report."""
     return warnings.build_warnings(sweep.run, idle.analyze_idle_time(sweep.run))
 
@@ -207,7 +207,7 @@ def as_json(sweep: Sweep) -> str:
         "knees": dict(sweep.knees),
         "limits": {label: {"kind": one.kind, "share": one.share} for label, one in find_limits(sweep).items()},
         "refused": list(sweep.refused),
-        "warnings": _build_warnings(sweep),
+        "warnings": [warning.to_dict() for warning in _build_warnings(sweep)],
     }
     return json_document(body)
 

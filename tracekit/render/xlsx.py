@@ -68,7 +68,7 @@ def _write_summary(book: "Workbook", report: Report) -> None:
         ("sha256", origin.sha256 or ""),
         ("command", origin.command or ""),
         ("tracekit", origin.version),
-        *(("warning", warning) for warning in report.warnings),
+        *(("warning", str(warning)) for warning in report.warnings),
         *(("note", note) for note in collect_notes(report)),
     ]
     for row, values in enumerate(rows):

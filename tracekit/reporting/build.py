@@ -83,7 +83,7 @@ def build_report(
         what_if=edits.build_edit_savings(what_if, after_edits),
         provenance=provenance.build_provenance(run, targets, command),
         findings=_collect_findings(FindingContext(run, rows, idle_time, tuple(targets))),
-        warnings=(*map(str, refused), *warnings.build_warnings(run, idle_time)),
+        warnings=(*(one.to_message() for one in refused), *warnings.build_warnings(run, idle_time)),
         targets=tuple(targets),
         refused=tuple(refused),
     )

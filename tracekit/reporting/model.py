@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tracekit.format import format_duration
+from tracekit.messages import Message
 from tracekit.prediction import Prediction, RefusedTarget
 from tracekit.reporting.findings.finding import Finding
 from tracekit.reporting.sections.accuracy import LawError
@@ -58,7 +59,7 @@ class Report:
     what_if: tuple[EditSaving, ...]
     provenance: Provenance
     findings: tuple[Finding, ...]
-    warnings: tuple[str, ...]
+    warnings: tuple[Message, ...]
     targets: tuple[Prediction, ...]
     refused: tuple[RefusedTarget, ...] = ()
 

@@ -1,8 +1,11 @@
 """Replace command-line options in messages by the labels of the page's fields."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
+from tracekit.messages.catalogue import read_message
 from tracekit.reporting.model import Report
 from tracekit.web.layout_fields import LAYOUT_FIELDS
 
@@ -41,6 +44,15 @@ def name_field(option: str) -> str:
     return _OPTION_LABELS[f"--{option}"]
 
 
+def render_message(shown: Mapping[str, Any]) -> str:
+    """Render a message that was stored as JSON, with the page's own labels.
+
+    Args:
+        shown: The message as a dictionary.
+    """
+    return use_field_names(read_message(shown).render(name_field))
+
+
 def use_field_names(text: str) -> str:
     """Replace command-line options in a message by the labels of the page's fields.
 
@@ -55,6 +67,5 @@ def use_field_names_in_report(report: Report) -> Report:
     """Replace command-line options in a report's messages by the labels of the page's fields."""
     return replace(
         report,
-        warnings=tuple(map(use_field_names, report.warnings)),
         findings=tuple(replace(found, advice=use_field_names(found.advice)) for found in report.findings),
     )

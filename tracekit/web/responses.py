@@ -15,7 +15,7 @@ from predictors import PredictorError
 from tracekit import format
 from tracekit.errors import TracekitError
 from tracekit.web.errors import WebError
-from tracekit.web.field_labels import use_field_names
+from tracekit.web.field_labels import render_message, use_field_names
 
 STATIC = Path(__file__).parent / "static"
 
@@ -48,6 +48,7 @@ def _create_environment() -> Environment:
     )
     used = (
         use_field_names,
+        render_message,
         format_input,
         format.format_bytes,
         format.format_number,

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import polars as pl
 
+from tracekit.messages import Message
+from tracekit.messages import report_warnings as told
 from tracekit.run import MeasuredRun
 
 MOST_KERNELS = 200_000
@@ -13,7 +15,7 @@ This is about 300 MB of text, which takes seconds to write for a worker and to r
 """
 
 
-def limit_timeline_steps(run: MeasuredRun, timelines: int) -> tuple[MeasuredRun | None, str | None]:
+def limit_timeline_steps(run: MeasuredRun, timelines: int) -> tuple[MeasuredRun | None, Message | None]:
     """Select the first of the chosen steps, as many as fit.
 
     Args:
@@ -29,9 +31,9 @@ def limit_timeline_steps(run: MeasuredRun, timelines: int) -> tuple[MeasuredRun 
     fitting = steps.filter(pl.col("drawn") <= MOST_KERNELS)
     if fitting.height == steps.height:
         return run, None
-    too_much = f"all would be {steps['drawn'][-1]:,} kernels, more than the {MOST_KERNELS:,} that are drawn"
+    too_many = {"kernels": steps["drawn"][-1], "max_kernels": MOST_KERNELS}
     if fitting.is_empty():
-        return None, f"there is no timeline: {too_much}; choose fewer steps or targets, or use `tracekit export`"
+        return None, told.TIMELINE_LEFT_OUT(**too_many)
     first, last = fitting["step"][0], fitting["step"][-1]
     shown = replace(run, chosen_steps=run.chosen_steps.filter(pl.col("step").is_in(fitting["step"].implode())))
-    return shown, f"the timeline shows the steps {first} to {last} only: {too_much}; choose the steps to see others"
+    return shown, told.TIMELINE_CUT(first=first, last=last, **too_many)

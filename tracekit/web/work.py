@@ -93,7 +93,7 @@ def summarize_traces(trace: Trace, run: MeasuredRun, lowest: MeasuredRun) -> dic
         "source": dataclasses.asdict(source.build_source_summary(run)),
         "coverage": dataclasses.asdict(coverage.build_work_coverage(kernel_rows.build_kernel_rows(run, ()))),
         "diagnosis": dataclasses.asdict(examine(trace, lowest)),
-        "warnings": list(warnings.build_warnings(run, idle.analyze_idle_time(run))),
+        "warnings": [one.to_dict() for one in warnings.build_warnings(run, idle.analyze_idle_time(run))],
     }
 
 
@@ -121,7 +121,7 @@ def _fetch_sources(job: WebJob, settings: Settings, store: Store, scratch: Path)
 
 def _write_reports(
     job: WebJob, run: MeasuredRun, scratch: Path, enter: StageCallback
-) -> tuple[list[str], list[str], list[dict[str, str]]]:
+) -> tuple[list[str], list[dict[str, Any]], list[dict[str, str]]]:
     """Write all formats; return them, what they leave out, and the targets that couldn't be predicted."""
     enter("predict")
     predicted = _predict_targets(run, job.request or {})
@@ -133,7 +133,7 @@ def _write_reports(
         enter(f"write {FORMATS[suffix].title}")
         (scratch / f"report.{suffix}").write_bytes(FORMATS[suffix].render(report, drawn or predicted.run))
     told = [{"target": one.label, "message": one.error.message, "hint": one.error.hint} for one in predicted.refused]
-    return written, [left_out] if left_out else [], told
+    return written, [left_out.to_dict()] if left_out else [], told
 
 
 def _predict_targets(run: MeasuredRun, request: Mapping[str, Any]) -> Predictions:

@@ -115,14 +115,10 @@ def is_whole_trace(steps: pl.DataFrame) -> bool:
     return bool(steps["whole"].all())
 
 
-def describe_iterations(trace: RankTrace) -> str | None:
-    """Describe what ran several times, such as ``the optimizer ran 3 times``; ``None`` if nothing did.
-
-    Of several optimizers, the one that ran most often counts.
-    """
+def count_optimizer_steps(trace: RankTrace) -> int:
+    """Count the steps of the optimizer that ran most often."""
     optimizers = trace.annotations.filter(pl.col("name").str.contains(OPTIMIZER_STEP_MARK))
-    updates = max(optimizers["name"].value_counts()["count"].to_list(), default=0)
-    return f"the optimizer ran {updates} times" if updates > 1 else None
+    return max(optimizers["name"].value_counts()["count"].to_list(), default=0)
 
 
 def _make_whole_trace_step(trace: RankTrace) -> pl.DataFrame:

@@ -52,6 +52,7 @@ def render_page(report: Report, name: OptionNames = name_option) -> str:
         .get_template("page.html")
         .render(
             report=report,
+            option_name=name,
             MOST_RANKS=MOST_RANKS,
             MOST_MODULES=MOST_MODULES,
             headline=build_headline(report),

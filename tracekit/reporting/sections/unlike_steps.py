@@ -6,8 +6,10 @@ import polars as pl
 
 from tracekit.analysis.idle import IdleBreakdown
 from tracekit.analysis.idle_causes import CAUSE_MEANINGS, IdleCause
-from tracekit.format import format_duration, shorten_kernel_name
+from tracekit.format import shorten_kernel_name
 from tracekit.ingest.build import NUMBERED_STEP
+from tracekit.messages import Message
+from tracekit.messages import report_warnings as told
 from tracekit.reporting.sections.steps import tabulate_measured_steps
 from tracekit.run import MeasuredRun
 
@@ -29,13 +31,13 @@ class UnlikeSteps:
     """Steps that differ from the median one.
 
     Attributes:
-        told: One clause for each of the steps that differ most.
+        descriptions: The steps that differ most.
         count: Number of steps that differ.
-        of: Number of measured steps.
+        step_count: Number of measured steps.
         median_us: The median step.
     """
 
-    descriptions: tuple[str, ...]
+    descriptions: tuple[Message, ...]
     count: int
     step_count: int
     median_us: float
@@ -58,10 +60,10 @@ def find_unlike_steps(run: MeasuredRun, idle: IdleBreakdown) -> UnlikeSteps | No
         return None
     parts = _compare_parts(idle, steps)
     rows = unlike.head(MAX_NAMED_STEPS).select("step", "time_ns").iter_rows()
-    told = (
+    described = (
         _describe_step(run, idle, parts.filter(step=step), step, time_ns, time_ns - median_ns) for step, time_ns in rows
     )
-    return UnlikeSteps(tuple(told), unlike.height, steps.height, median_ns / 1e3)
+    return UnlikeSteps(tuple(described), unlike.height, steps.height, median_ns / 1e3)
 
 
 def _compare_parts(idle: IdleBreakdown, steps: pl.DataFrame) -> pl.DataFrame:
@@ -83,31 +85,40 @@ def _compare_parts(idle: IdleBreakdown, steps: pl.DataFrame) -> pl.DataFrame:
 
 def _describe_step(
     run: MeasuredRun, idle: IdleBreakdown, parts: pl.DataFrame, step: int, time_ns: int, off_ns: float
-) -> str:
+) -> Message:
     """Describe a step by its time and, if one part makes up half of the difference, that part."""
-    told = f"step {step} took {format_duration(time_ns / 1e3)}"
+    shown = {"step": step, "time_us": time_ns / 1e3}
     largest = parts.filter(pl.col("more_ns") * off_ns >= off_ns**2 / 2).sort(pl.col("more_ns").abs(), descending=True)
     if largest.is_empty():
-        return told
+        return told.STEP_TOOK(**shown)
     cause, more_ns = largest.select("cause", "more_ns").row(0)
-    than = f"{format_duration(abs(more_ns) / 1e3)} {'more' if off_ns > 0 else 'less'}"
+    differs_us = abs(more_ns) / 1e3
     if cause == BUSY:
-        return f"{told} (the GPU worked {than})"
+        worked = told.STEP_GPU_WORKED_MORE if off_ns > 0 else told.STEP_GPU_WORKED_LESS
+        return worked(**shown, gpu_us=differs_us)
     if off_ns < 0:
-        return f"{told} (the GPU was idle for {than})"
-    ran = _describe_host_work(run, idle, step) if cause == HOST_CAUSES[0] else ""
-    return f"{told} (the GPU was idle for {than}: {CAUSE_MEANINGS[IdleCause(cause)]}{ran})"
+        return told.STEP_GPU_IDLE_LESS(**shown, idle_us=differs_us)
+    waited = {**shown, "idle_us": differs_us, "cause": CAUSE_MEANINGS[IdleCause(cause)]}
+    ran = _find_host_work(run, idle, step) if cause == HOST_CAUSES[0] else None
+    if ran is None:
+        return told.STEP_GPU_IDLE_MORE(**waited)
+    return (
+        told.STEP_HELD_BY_HOST_WORK(**waited, host_work=ran) if ran else told.STEP_HELD_BY_UNKNOWN_HOST_WORK(**waited)
+    )
 
 
-def _describe_host_work(run: MeasuredRun, idle: IdleBreakdown, step: int) -> str:
-    """Describe what the CPU ran during most of the step's longest wait for a launch, as far as it is recorded."""
+def _find_host_work(run: MeasuredRun, idle: IdleBreakdown, step: int) -> str | None:
+    """Find what the CPU ran during most of the step's longest wait for a launch; empty if nothing was recorded.
+
+    None where it can't be told: no kernel waited, its launch wasn't recorded, or several ranks were read.
+    """
     waits = idle.segments.filter(pl.col("step") == step, pl.col("cause").is_in(HOST_CAUSES)).drop_nulls("kernel")
     if waits.is_empty() or len(run.ranks) > 1:
-        return ""
+        return None
     kernel, waited_ns = waits.group_by("kernel").agg(pl.col("time_ns").sum()).sort("time_ns", "kernel").row(-1)
     start_ns, call = run.kernels.select("ts_ns", "call").row(kernel)
     if call is None:
-        return ""
+        return None
     rank = run.trace
     thread = rank.calls[call].select(THREAD_COLUMNS)
     spans = [
@@ -117,16 +128,15 @@ def _describe_host_work(run: MeasuredRun, idle: IdleBreakdown, step: int) -> str
     within_ns = end_ns - pl.max_horizontal(pl.col("ts_ns"), start_ns - waited_ns)
     ran = pl.concat(spans).join(thread, on=THREAD_COLUMNS, how="semi").filter(within_ns >= waited_ns / 2)
     ran = ran.filter(~pl.col("name").str.contains(NUMBERED_STEP)).sort("dur_ns", "name")
-    return f", in {shorten_kernel_name(ran['name'][0])}" if ran.height else ", and no op was recorded"
+    return shorten_kernel_name(ran["name"][0]) if ran.height else ""
 
 
-def write_warning(found: UnlikeSteps) -> str:
-    """Write the warning."""
-    others = f", and {found.count - len(found.descriptions)} more" if found.count > len(found.descriptions) else ""
-    differ = "differs" if found.count == 1 else "differ"
-    return (
-        f"{found.count} of {found.step_count} steps {differ} from the median one, "
-        f"{format_duration(found.median_us)}, by more than a "
-        f"factor of {MIN_RATIO_TO_MEDIAN:g}: {'; '.join(found.descriptions)}{others}; the step shown is the median "
-        "one, --steps chooses others"
+def build_warning(found: UnlikeSteps) -> Message:
+    """Build the warning."""
+    return told.STEPS_DIFFER(
+        differing=found.count,
+        measured=found.step_count,
+        median_us=found.median_us,
+        min_ratio=MIN_RATIO_TO_MEDIAN,
+        largest=found.descriptions,
     )

@@ -1,0 +1,196 @@
+"""Warnings of a report: what a reader has to know first."""
+
+from tracekit.messages.model import Severity, Template
+
+TARGET_NOT_PREDICTED = Template("target-not-predicted", Severity.WARNING, "Not predicted on {target}: {reason}")
+RANK_WARNED = Template("rank-warned", Severity.WARNING, "rank {rank}: {warning}")
+WARNING_REPEATED = Template("warning-repeated", Severity.WARNING, "{warning} (and {more} more like it)")
+RECORDING_WARNED = Template("recording-warned", Severity.WARNING, "{warning}")
+
+STEPS_UNMARKED = Template(
+    "steps-unmarked",
+    Severity.WARNING,
+    "No steps are marked, so the whole trace counts as one, though the optimizer ran {updates} times: all times are "
+    "of them together.",
+    "Mark steps with profiler.step().",
+)
+OTHER_BATCHES = Template(
+    "other-batches",
+    Severity.WARNING,
+    "The engine also ran {batches:list}, which aren't measured.",
+    "Measure the first with {--steps} {step}.",
+)
+BATCHES_OF_A_KIND = Template("batches-of-a-kind", Severity.WARNING, "{count} {kind} batches")
+BATCH_OF_A_KIND = Template("batch-of-a-kind", Severity.WARNING, "{count} {kind} batch")
+SEVERAL_GPUS_IN_PROCESS = Template(
+    "several-gpus-in-process",
+    Severity.WARNING,
+    "A process drove {gpus} GPUs: busy and idle are of them together, and predictions are for as many.",
+)
+LAUNCHES_MISSING = Template(
+    "launches-missing",
+    Severity.WARNING,
+    "{time_pct} of the GPU's time is of kernels whose launch wasn't recorded: what they wait for stays as measured.",
+    "Record ProfilerActivity.CPU and warm-up steps.",
+)
+LAUNCHES_MISSING_IN_STEPS = Template(
+    "launches-missing-in-steps",
+    Severity.WARNING,
+    "{time_pct} of the GPU's time is of kernels whose launch wasn't recorded: what they wait for stays as measured, "
+    "and they count to no step.",
+    "Record ProfilerActivity.CPU and warm-up steps.",
+)
+KERNELS_LOST = Template(
+    "kernels-lost",
+    Severity.WARNING,
+    "{lost} of {launches:count launch} have no kernel in the trace: what they ran counts as idle time on every GPU.",
+    "Record fewer steps at once: full buffers lose kernels.",
+)
+ATTENTION_MASK_UNKNOWN = Template(
+    "attention-mask-unknown",
+    Severity.WARNING,
+    "{time_pct} of the GPU's time is of attention whose mask isn't in the trace: it counts as unmasked. If it is "
+    "causal, it does half the work.",
+    "Record with a newer PyTorch, which writes the values of ops' inputs.",
+)
+CLOCK_LOW = Template(
+    "clock-low",
+    Severity.WARNING,
+    "Kernels of all families took longer than they usually do on this GPU, from {min_ratio:.1f} ({fastest_family}) to"
+    " {max_ratio:.1f} times ({slowest_family}): its clock was low, or others used it. Predictions carry that to other"
+    " GPUs.",
+)
+REPLAY_INEXACT = Template(
+    "replay-inexact",
+    Severity.WARNING,
+    "The replay misses the measured step by {error_pct:+.1f} %: the trace holds waits that no recorded or inferred "
+    "dependency explains. Its predictions are less sure than their intervals say.",
+)
+GRAPH_GAPS_KEPT = Template(
+    "graph-gaps-kept",
+    Severity.WARNING,
+    "{step_pct} of the step lies between the kernels of CUDA graphs and is kept as it was: on a faster GPU the step "
+    "may be shorter than predicted.",
+)
+GPU_STALLED = Template(
+    "gpu-stalled",
+    Severity.WARNING,
+    "For {step_pct} of the step the GPU stood still with work launched and nothing recorded to wait for (a kernel's "
+    "first launch does that): this time is kept as it was.",
+)
+DEPENDENCIES_DROPPED = Template(
+    "dependencies-dropped",
+    Severity.WARNING,
+    "{dependencies} inferred dependencies contradict others and were left out.",
+)
+IDLE_UNEXPLAINED = Template(
+    "idle-unexplained",
+    Severity.WARNING,
+    "For {step_pct} of the step ({idle_us}) the GPU was idle, mostly before {kernel}, and nothing in the trace says "
+    "why: this time is kept as measured on every GPU, so a speedup is smaller than that of the work.",
+    "Record steps after a warm-up (schedule(warmup=...), profiler.step()), or leave out the steps that have it with "
+    "{--steps}.",
+)
+IDLE_UNEXPLAINED_AT_END = Template(
+    "idle-unexplained-at-end",
+    Severity.WARNING,
+    "For {step_pct} of the step ({idle_us}) the GPU was idle at the end of the step, and nothing in the trace says "
+    "why: this time is kept as measured on every GPU, so a speedup is smaller than that of the work.",
+    "Record steps after a warm-up (schedule(warmup=...), profiler.step()), or leave out the steps that have it with "
+    "{--steps}.",
+)
+PROFILER_SLOWS_STEP = Template(
+    "profiler-slows-step",
+    Severity.WARNING,
+    "A step took {without_us} without the profiler and {with_us} with it.",
+    "Take that out with {--unprofiled-step} {without_us:milliseconds}.",
+)
+PROFILER_HOLDS_CPU = Template(
+    "profiler-holds-cpu",
+    Severity.WARNING,
+    "The profiler itself held up the CPU for {held_us} of the recording ({kinds:list}).",
+    "Take that out with {--what-if} 'no-profiler()'.",
+)
+ONE_RANK_READ = Template(
+    "one-rank-read",
+    Severity.WARNING,
+    "One of {ranks} ranks was read: what collectives take beyond the shortest of their kind is kept as waiting for "
+    "other ranks, {kept_us} a step, that while other kernels ran included.",
+    "Give all ranks' traces to derive it.",
+)
+SOME_RANKS_READ = Template(
+    "some-ranks-read",
+    Severity.WARNING,
+    "{ranks_read} of {ranks} ranks were read: the others are assumed to arrive when a like rank does, and what "
+    "collectives take beyond the shortest of their kind is kept as waiting for other ranks, {kept_us} a step, that "
+    "while other kernels ran included.",
+    "Give all ranks' traces to derive it.",
+)
+RANKS_DISAGREE = Template(
+    "ranks-disagree",
+    Severity.WARNING,
+    "{mismatch}: they are not joined, and their waiting is kept as measured.",
+)
+RANKS_NOT_JOINED = Template(
+    "ranks-not-joined",
+    Severity.WARNING,
+    "No collective joins the ranks: they are replayed side by side, on their clocks as recorded.",
+)
+CLOCKS_UNALIGNED = Template(
+    "clocks-unaligned",
+    Severity.WARNING,
+    "No collective in which all wait for all aligns the clocks of these ranks: {ranks}. They are taken as recorded.",
+)
+
+STEPS_DIFFER = Template(
+    "steps-differ",
+    Severity.WARNING,
+    "{differing} of {measured:count step} differ from the median one, {median_us}, by more than a factor of "
+    "{min_ratio:g}: {largest:list}. The step shown is the median one.",
+    "Choose others with {--steps}.",
+)
+STEP_TOOK = Template("step-took", Severity.WARNING, "step {step} took {time_us}")
+STEP_GPU_WORKED_MORE = Template(
+    "step-gpu-worked-more",
+    Severity.WARNING,
+    "step {step} took {time_us} (the GPU worked {gpu_us} more)",
+)
+STEP_GPU_WORKED_LESS = Template(
+    "step-gpu-worked-less",
+    Severity.WARNING,
+    "step {step} took {time_us} (the GPU worked {gpu_us} less)",
+)
+STEP_GPU_IDLE_LESS = Template(
+    "step-gpu-idle-less",
+    Severity.WARNING,
+    "step {step} took {time_us} (the GPU was idle for {idle_us} less)",
+)
+STEP_GPU_IDLE_MORE = Template(
+    "step-gpu-idle-more",
+    Severity.WARNING,
+    "step {step} took {time_us} (the GPU was idle for {idle_us} more: {cause})",
+)
+STEP_HELD_BY_HOST_WORK = Template(
+    "step-held-by-host-work",
+    Severity.WARNING,
+    "step {step} took {time_us} (the GPU was idle for {idle_us} more: {cause}, in {host_work})",
+)
+STEP_HELD_BY_UNKNOWN_HOST_WORK = Template(
+    "step-held-by-unknown-host-work",
+    Severity.WARNING,
+    "step {step} took {time_us} (the GPU was idle for {idle_us} more: {cause}, and no op was recorded)",
+)
+
+TIMELINE_LEFT_OUT = Template(
+    "timeline-left-out",
+    Severity.WARNING,
+    "There is no timeline: all would be {kernels:count kernel}, more than the {max_kernels} that are drawn.",
+    "Choose fewer steps or targets, or use `tracekit export`.",
+)
+TIMELINE_CUT = Template(
+    "timeline-cut",
+    Severity.WARNING,
+    "The timeline shows the steps {first} to {last} only: all would be {kernels:count kernel}, more than the "
+    "{max_kernels} that are drawn.",
+    "Choose the steps to see others.",
+)
