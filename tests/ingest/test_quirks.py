@@ -233,11 +233,10 @@ def sharing_one_id(call):
     return document
 
 
-def test_an_id_that_all_kernels_share_is_none(read):
+def test_kernels_that_share_one_id_pair_off_with_launches_in_order(read):
     trace = read(sharing_one_id("cudaLaunchKernel"))
-    assert any("3 of 3 kernels share their correlation id" in warning for warning in trace.warnings)
-    assert trace.activities["correlation"].null_count() == trace.calls["correlation"].null_count() == 3
-    assert build_kernel_table(trace)["op"].to_list() == [None] * 3
+    assert trace.activities["correlation"].to_list() == trace.calls["correlation"].to_list() == [8, 9, 10]
+    assert build_kernel_table(trace)["op"].to_list() == ["aten::mm"] * 3
 
 
 def test_kernels_of_one_graph_share_an_id(read):

@@ -1,12 +1,21 @@
 """Names of the runtime and driver calls that can block until the GPU has caught up, or that manage memory.
 
-Copies block too, but they launch an activity and are treated as launches. Programs built for a default stream per
-thread use names that end in ``_ptsz`` (HIP: ``_spt``).
+They are CUDA's, HIP's, and those of Intel's Unified Runtime and Level Zero. Copies block too, but they launch an
+activity and are treated as launches. Programs built for a default stream per thread use names that end in ``_ptsz``
+(HIP: ``_spt``).
 """
 
-DEVICE_SYNC_CALLS = r"^(cudaDeviceSynchronize|hipDeviceSynchronize|cuCtxSynchronize|cudaFree|hipFree)$"
-STREAM_SYNC_CALLS = r"^(cudaStreamSynchronize|hipStreamSynchronize|cuStreamSynchronize)(_ptsz|_spt)?$"
-EVENT_SYNC_CALLS = r"^(cudaEventSynchronize|hipEventSynchronize|cuEventSynchronize)$"
+DEVICE_SYNC_CALLS = (
+    r"^(cudaDeviceSynchronize|hipDeviceSynchronize|cuCtxSynchronize|cudaFree|hipFree|zeContextSynchronize)$"
+)
+STREAM_SYNC_CALLS = (
+    r"^(cudaStreamSynchronize|hipStreamSynchronize|cuStreamSynchronize)(_ptsz|_spt)?$"
+    r"|^(urQueueFinish|zeCommandQueueSynchronize|zeCommandListHostSynchronize)$"
+)
+EVENT_SYNC_CALLS = (
+    r"^(cudaEventSynchronize|hipEventSynchronize|cuEventSynchronize)$"
+    r"|^(urEventWait|zeEventHostSynchronize|zeFenceHostSynchronize)$"
+)
 BLOCKING_CALLS = "|".join((DEVICE_SYNC_CALLS, STREAM_SYNC_CALLS, EVENT_SYNC_CALLS))
 ALLOCATION_CALLS = (
     r"^(cuda|hip|hipExt|hipHost)(Malloc|Free)|^(cuda|hip)Host(Alloc|Register|Unregister)"

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 import polars as pl
@@ -11,7 +11,7 @@ from msgspec import Struct
 from tracekit import schema
 from tracekit.errors import DamagedTraceError, NoGpuActivityError, NotATraceError
 from tracekit.format import format_quantity
-from tracekit.ingest.correlations import drop_ambiguous_correlations
+from tracekit.ingest.correlations import resolve_correlations
 from tracekit.ingest.event_decoder import JSON_ERRORS
 from tracekit.ingest.fields import ACTIVITY_KINDS
 from tracekit.ingest.op_inputs import drop_malformed_inputs
@@ -82,16 +82,18 @@ def build_rank_trace(decoded: DecodedFile, source: str, *, needs_gpu: bool = Tru
         annotations = _sort_by_start(pl.concat(schema.ANNOTATIONS.conform(t) for t in (annotations, ops.filter(marks))))
         ops = ops.filter(~marks)
     ops, unreadable = drop_malformed_inputs(schema.OPS.conform(ops))
-    calls = _add_launch_geometry(take("calls").with_columns(pl.col("name").str.replace(CALL_VERSION_SUFFIX, "")))
-    activities = _build_activities(calls, [take(kind).with_columns(kind=pl.lit(kind)) for kind in ACTIVITY_KINDS])
+    recorded = take("calls").with_columns(pl.col("name").str.replace(CALL_VERSION_SUFFIX, ""))
+    launched = pl.concat(take(kind).with_columns(kind=pl.lit(kind)) for kind in ACTIVITY_KINDS)
+    _check_merged(recorded, launched, source)
+    recorded, launched, replaced_ids = resolve_correlations(recorded, launched)
+    calls = _add_launch_geometry(recorded)
+    activities = _build_activities(calls, launched)
     activities, impossible = _drop_impossible_sizes(activities)
     sizes = pl.col("blocks", "threads_per_block")
     calls = schema.CALLS.conform(calls.with_columns(pl.when(sizes > 0).then(sizes).name.keep()))
     _check_completeness(decoded.damage, calls, activities, source)
     if activities.is_empty() and needs_gpu:
         raise _make_no_gpu_error(source, ops, decoded.columns.untimed)
-    _check_merged(calls, activities, source)
-    calls, activities, shared = drop_ambiguous_correlations(calls, activities)
     device = _find_device(decoded.keys, activities)
     rank, world_size, misplaced = read_rank(_decode_key(decoded.keys, "distributedInfo"))
     return RankTrace(
@@ -109,7 +111,7 @@ def build_rank_trace(decoded: DecodedFile, source: str, *, needs_gpu: bool = Tru
         metadata={**_read_metadata(decoded.keys), **_find_peak_memory(take("memory"), activities)},
         warnings=(
             *_describe_damage(decoded),
-            *shared,
+            *map(str, replaced_ids),
             *misplaced,
             *impossible,
             *_warn_of_unnumbered_steps(annotations),
@@ -179,9 +181,16 @@ def _check_completeness(damage: FileDamage, calls: pl.DataFrame, activities: pl.
 
 
 def _check_merged(calls: pl.DataFrame, activities: pl.DataFrame, source: str) -> None:
-    """Refuse a file merged from several traces: their ids of calls, ops and streams are mixed up."""
-    launching = calls.join(activities.select("correlation"), on="correlation", how="semi")
+    """Refuse a file merged from several traces: their ids of calls, ops and streams are mixed up.
+
+    Their launches are of several processes or, where the merge gave all ranks one process (SGLang), use most
+    correlation ids several times.
+    """
+    launching = calls.join(activities.select("correlation"), on="correlation", how="semi").drop_nulls("correlation")
+    uses = launching.group_by("correlation", "name").len()
     processes = launching["pid"].drop_nulls().n_unique()
+    if uses.height > 1 and 2 * uses.filter(pl.col("len") > 1).height > uses.height:
+        processes = max(processes, int(uses["len"].median() or 0))
     if processes > 1:
         raise NotATraceError(
             f"{source} is merged from the traces of {processes} processes.",
@@ -189,10 +198,10 @@ def _check_merged(calls: pl.DataFrame, activities: pl.DataFrame, source: str) ->
         )
 
 
-def _build_activities(calls: pl.DataFrame, kinds: Sequence[pl.DataFrame]) -> pl.DataFrame:
+def _build_activities(calls: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
     launches = calls.filter(pl.col("grid").is_not_null()).unique("correlation", keep="last")
     geometry = launches.select("correlation", call_blocks="blocks", call_threads="threads_per_block")
-    joined = pl.concat(kinds).join(geometry, on="correlation", how="left", maintain_order="left")
+    joined = activities.join(geometry, on="correlation", how="left", maintain_order="left")
     blocks, threads = _multiply_elements(joined["grid"]), _multiply_elements(joined["block"])
     table = joined.with_columns(
         device=pl.coalesce("device", "pid"),

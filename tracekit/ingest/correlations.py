@@ -1,37 +1,128 @@
-"""Correlation ids, which join a call to the work that it launched."""
+"""Correlation ids, which join a call to the work that it launched; where they are missing or shared, other keys."""
 
 import polars as pl
 
+from tracekit.messages import Message, launch_ids
+
 MULTI_LAUNCH_CALLS = "GraphLaunch|MultiDevice"
 """Calls that launch several kernels: a CUDA graph, or one kernel on each of several devices (NCCL up to 2.12)."""
+LAUNCHING_CALLS = "LaunchKernel|LaunchCooperativeKernel|Memcpy|Memset|urEnqueue|CommandListAppend"
+MAX_CLOCK_ERROR_NS = 1_000_000
+"""By how much a kernel may seem to start before its launch."""
 
 
-def drop_ambiguous_correlations(
+def resolve_correlations(
     calls: pl.DataFrame, activities: pl.DataFrame
-) -> tuple[pl.DataFrame, pl.DataFrame, tuple[str, ...]]:
-    """Drop correlation ids that cannot be right from both tables.
+) -> tuple[pl.DataFrame, pl.DataFrame, tuple[Message, ...]]:
+    """Join activities to their launches by correlation id, else by External id, else by order.
 
     A call launches one kernel, except for CUDA graphs and launches on several devices at once. Any other id shared by
-    several kernels is meaningless: some writers put a constant there. All its kernels would wait for that one call and
-    belong to its op.
+    several kernels is wrong: all its kernels would wait for that one call and belong to its op. Ids that no other key
+    replaces are dropped.
 
     Args:
-        calls: Calls of the runtime and driver.
-        activities: GPU activities.
+        calls: Calls of the runtime and driver, with ``external_id``.
+        activities: GPU activities, with ``external_id``.
 
     Returns:
-        Both tables, and warnings.
+        Both tables, and messages.
     """
+    if activities.height and activities["correlation"].null_count() == activities.height:
+        found = _pair_by_external_id(calls, activities)
+        return (*_set_pairs(calls, activities, found), (launch_ids.IDS_EXTERNAL(),) if found.height else ())
+    wrong = _find_shared_ids(calls, activities)
+    if wrong.is_empty():
+        return calls, activities, ()
+    found = _pair_by_order(calls, activities, wrong)
+    if found.height:
+        return (*_set_pairs(calls, activities, found), (launch_ids.IDS_BY_ORDER(kernels=found.height),))
+    ids = wrong["correlation"].implode()
+    without = pl.when(~pl.col("correlation").is_in(ids)).then("correlation").alias("correlation")
+    message = launch_ids.IDS_AMBIGUOUS(
+        ambiguous=int(wrong["len"].sum()), kernels=activities.filter(pl.col("kind") == "kernel").height
+    )
+    return calls.with_columns(without), activities.with_columns(without), (message,)
+
+
+def _find_shared_ids(calls: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
+    """Find the ids of a call that several kernels share although it can launch one only: ``correlation``, ``len``."""
     kernels = activities.filter(pl.col("kind") == "kernel")
     several = calls.filter(pl.col("name").str.contains(MULTI_LAUNCH_CALLS)).select("correlation")
     shared = kernels.group_by("correlation").len().filter(pl.col("len") > 1).drop_nulls("correlation")
-    wrong = shared.join(calls, on="correlation", how="semi").join(several, on="correlation", how="anti")
-    if wrong.is_empty():
-        return calls, activities, ()
-    ids = wrong["correlation"].implode()
-    without = pl.when(~pl.col("correlation").is_in(ids)).then("correlation").alias("correlation")
-    said = (
-        f"{wrong['len'].sum():,} of {kernels.height:,} kernels share their correlation id with others that no CUDA "
-        "graph launched: which call and op they are of isn't known"
+    return shared.join(calls, on="correlation", how="semi").join(several, on="correlation", how="anti")
+
+
+def _pair_by_external_id(calls: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
+    """Pair the launches and activities of one op, which share its External id, in order: ``call``, ``activity``.
+
+    Ops with another number of launches than activities are left out.
+    """
+    launches = calls.with_row_index("call").filter(pl.col("name").str.contains(LAUNCHING_CALLS))
+    launches = launches.drop_nulls("external_id").sort("ts_ns")
+    run = activities.with_row_index("activity").drop_nulls("external_id").sort("ts_ns")
+    place = pl.int_range(pl.len()).over("external_id").alias("place")
+    many = pl.len().over("external_id").alias("many")
+    key = ("external_id", "place", "many")
+    return (
+        launches.select("call", "external_id", place, many)
+        .join(run.select("activity", "external_id", place, many), on=key)
+        .select("call", "activity")
     )
-    return calls.with_columns(without), activities.with_columns(without), (said,)
+
+
+def _pair_by_order(calls: pl.DataFrame, activities: pl.DataFrame, wrong: pl.DataFrame) -> pl.DataFrame:
+    """Pair kernels of shared ids with the launches of these ids and those without a kernel: ``call``, ``activity``.
+
+    A stream runs its kernels in the order of their launches::
+
+        launch   1     2 (no kernel)   3
+        kernel   a (1)     b (1)            c (3)        b is launch 2's
+
+    None is paired if the numbers differ, if a kernel would start before its launch, or if the kernels of a stream
+    would not be in the order of their launches.
+    """
+    ids = wrong["correlation"].implode()
+    launched = activities["correlation"].drop_nulls().unique().implode()
+    free = ~pl.col("correlation").is_in(launched) | pl.col("correlation").is_in(ids)
+    launches = (
+        calls.with_row_index("call")
+        .filter(pl.col("name").str.contains("LaunchKernel|LaunchCooperativeKernel"), free.fill_null(True))
+        .sort("ts_ns")
+    )
+    kernels = (
+        activities.with_row_index("activity")
+        .filter(pl.col("kind") == "kernel", pl.col("correlation").is_in(ids))
+        .sort("ts_ns")
+    )
+    if launches.height != kernels.height:
+        return _NO_PAIRS
+    pairs = pl.DataFrame({"call": launches["call"], "activity": kernels["activity"]})
+    early = launches["ts_ns"] > kernels["ts_ns"] + MAX_CLOCK_ERROR_NS
+    paired_calls, paired = _set_pairs(calls, activities, pairs)
+    order = (
+        paired.filter(pl.col("kind") == "kernel")
+        .join(paired_calls.select("correlation", launched="ts_ns"), on="correlation")
+        .sort("ts_ns")
+        .select((pl.col("launched").diff().over(pl.coalesce("device", "pid"), pl.coalesce("stream", "tid")) < 0).any())
+        .item()
+    )
+    return _NO_PAIRS if early.any() or order else pairs
+
+
+_NO_PAIRS = pl.DataFrame(schema={"call": pl.UInt32, "activity": pl.UInt32})
+
+
+def _set_pairs(calls: pl.DataFrame, activities: pl.DataFrame, pairs: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Give each pair of a call and an activity a correlation id of its own."""
+    highest = max((int(table["correlation"].max() or 0) for table in (calls, activities)), default=0)
+    numbered = pairs.with_row_index("correlation", offset=highest + 1).cast(pl.Int64)
+    return (
+        _set_ids(calls, numbered.select(pl.col("call").alias("row"), "correlation")),
+        _set_ids(activities, numbered.select(pl.col("activity").alias("row"), "correlation")),
+    )
+
+
+def _set_ids(table: pl.DataFrame, ids: pl.DataFrame) -> pl.DataFrame:
+    new = ids.rename({"correlation": "new"})
+    joined = table.with_columns(row=pl.int_range(pl.len())).join(new, on="row", how="left", maintain_order="left")
+    return joined.with_columns(correlation=pl.coalesce("new", "correlation")).drop("row", "new")

@@ -84,8 +84,8 @@ _COLLECTIVE = (
     "group_ranks", "collective_sequence", "collective_id", "sender", "receiver",
 )  # fmt: skip
 _ACTIVITY = (
-    *_SPAN, *_THREAD, "device", "stream", "correlation", "bytes", "size", "grid", "block", "registers_per_thread",
-    "shared_memory_bytes", "graph_node_id", *_COLLECTIVE,
+    *_SPAN, *_THREAD, "device", "stream", "correlation", "external_id", "bytes", "size", "grid", "block",
+    "registers_per_thread", "shared_memory_bytes", "graph_node_id", *_COLLECTIVE,
 )  # fmt: skip
 
 TABLES: dict[str, tuple[str, ...]] = {
@@ -94,7 +94,7 @@ TABLES: dict[str, tuple[str, ...]] = {
         "input_strides", "concrete_inputs", *_COLLECTIVE, *STACK_FIELDS,
     ),
     "annotations": (*_SPAN, *_THREAD),
-    "calls": (*_SPAN, *_THREAD, "correlation", "kernel", "grid", "block"),
+    "calls": (*_SPAN, *_THREAD, "correlation", "external_id", "kernel", "grid", "block"),
     "kernel": _ACTIVITY,
     "memcpy": _ACTIVITY,
     "memset": _ACTIVITY,
