@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
+import numpy as np
 import polars as pl
 from msgspec import Struct
 
@@ -190,7 +191,7 @@ def _check_merged(calls: pl.DataFrame, activities: pl.DataFrame, source: str) ->
     uses = launching.group_by("correlation", "name").len()
     processes = launching["pid"].drop_nulls().n_unique()
     if uses.height > 1 and 2 * uses.filter(pl.col("len") > 1).height > uses.height:
-        processes = max(processes, int(uses["len"].median() or 0))
+        processes = max(processes, int(np.median(uses["len"].to_numpy())))
     if processes > 1:
         raise NotATraceError(
             f"{source} is merged from the traces of {processes} processes.",

@@ -114,7 +114,8 @@ _NO_PAIRS = pl.DataFrame(schema={"call": pl.UInt32, "activity": pl.UInt32})
 
 def _set_pairs(calls: pl.DataFrame, activities: pl.DataFrame, pairs: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Give each pair of a call and an activity a correlation id of its own."""
-    highest = max((int(table["correlation"].max() or 0) for table in (calls, activities)), default=0)
+    used = pl.concat([calls["correlation"], activities["correlation"]]).drop_nulls()
+    highest = int(used.to_numpy().max(initial=0))
     numbered = pairs.with_row_index("correlation", offset=highest + 1).cast(pl.Int64)
     return (
         _set_ids(calls, numbered.select(pl.col("call").alias("row"), "correlation")),
