@@ -293,7 +293,28 @@ def format_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list
     return lines
 
 
+def list_layers() -> str:
+    """Return the page of layers and import contracts, from pyproject.toml."""
+    linter = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    lines = ["# Layers and contracts", "", "import-linter checks these in `make check`.", ""]
+    for contract in linter["contracts"]:
+        lines += [f"## {contract['name']}", ""]
+        if contract["type"] == "layers":
+            lines += ["A layer may import only what stands below it.", "", "```text"]
+            lines += [layer.replace("tracekit.", "").replace(" | ", "   ") for layer in contract["layers"]]
+            lines += ["```", ""]
+        elif contract["type"] == "forbidden":
+            sources = ", ".join(f"`{name}`" for name in contract["source_modules"])
+            forbidden = ", ".join(f"`{name}`" for name in contract["forbidden_modules"])
+            lines += [f"{sources} may not import {forbidden}.", ""]
+        else:
+            ancestors = ", ".join(f"`{name}`" for name in contract["ancestors"])
+            lines += [f"No two folders or files of one parent within {ancestors} import each other.", ""]
+    return "\n".join(lines)
+
+
 PAGES = {
+    "contributing/layers.md": list_layers,
     "reference/cli.md": list_commands,
     "reference/python.md": lambda: "# Python\n\n::: tracekit\n",
     "reference/json.md": list_json_keys,
