@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tests.validation.studies.networks import given, sweeps
+from tests.validation.published_collectives import list_sweeps, predict_from_measured
 from tracekit.comm import Cluster, ClusterError, load_cluster, predict
 from tracekit.comm.cluster import CLUSTER_FOLDER
 from tracekit.comm.measured_collectives import MeasuredCollective
@@ -86,7 +86,7 @@ def test_one_rank_takes_no_time_and_what_cannot_run_all_of_it():
 
 
 def test_of_published_sweeps_two_results_tell_the_others():
-    found = pl.concat([given(part, [0, -1]) for part in sweeps()])
+    found = pl.concat([predict_from_measured(part, [0, -1]) for part in list_sweeps()])
     assert found.height >= 30
     assert found["error"].abs().median() < 0.7 * found["before"].abs().median()
     assert found["inside"].mean() >= 0.85

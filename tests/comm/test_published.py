@@ -2,11 +2,11 @@
 
 import polars as pl
 
-from tests.validation.studies.networks import LONG_BYTES, published
+from tests.validation.published_collectives import LONG_BYTES, predict_published
 
 
 def test_sound_measurements_of_several_nodes_are_near():
-    several = published().filter(pl.col("sound") & (pl.col("nodes") > 1))
+    several = predict_published().filter(pl.col("sound") & (pl.col("nodes") > 1))
     off = several.select("bytes", off=pl.col("error").abs().exp() - 1)
     assert off.filter(pl.col("bytes") >= LONG_BYTES)["off"].median() < 0.15
     assert off.filter(pl.col("bytes") < LONG_BYTES)["off"].median() < 0.45
@@ -14,11 +14,11 @@ def test_sound_measurements_of_several_nodes_are_near():
 
 
 def test_the_intervals_hold_most_of_the_sound_measurements():
-    sound = published().filter("sound")
+    sound = predict_published().filter("sound")
     assert sound["inside"].mean() >= 0.9
     assert sound.filter((pl.col("nodes") > 1) & (pl.col("bytes") < LONG_BYTES))["inside"].mean() >= 0.85
 
 
 def test_machines_with_faults_are_slower_than_predicted():
-    faulty = published().filter(~pl.col("sound"))
+    faulty = predict_published().filter(~pl.col("sound"))
     assert (faulty["error"] < 0).all()

@@ -1,12 +1,52 @@
-"""What studies share: their inputs and their tables."""
+"""Shared parts of the studies: their inputs, published figures and tables."""
 
 import os
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from statistics import median
+
+import polars as pl
+
+PUBLISHED = Path(__file__).parent / "published"
+
+REAL_TRACES = "TRACEKIT_REAL_TRACES"
+AICONFIGURATOR = "TRACEKIT_AICONFIGURATOR"
+NEUSIGHT = "TRACEKIT_NEUSIGHT"
+KERNELBENCH = "TRACEKIT_KERNELBENCH"
+KERNEL_DATA = "TRACEKIT_KERNEL_DATA"
+RECORDED_SAMPLES = "TRACEKIT_RECORDED_SAMPLES"
+
+INPUTS = {
+    REAL_TRACES: "a folder of real traces",
+    AICONFIGURATOR: "a checkout of github.com/ai-dynamo/aiconfigurator",
+    NEUSIGHT: "a checkout of github.com/sitar-lab/NeuSight",
+    KERNELBENCH: "a checkout of github.com/ScalingIntelligence/KernelBench",
+    KERNEL_DATA: "a folder of measured kernels: aiconfigurator/*.parquet and neusight/*.parquet",
+    RECORDED_SAMPLES: "a folder that `python -m sample_traces.record` wrote",
+}
+"""Environment variable -> what it names."""
 
 
 class MissingInputError(Exception):
     """An input of a study isn't on this machine; the message says how to name it."""
+
+
+def find_input(variable: str) -> Path:
+    """Return the path of an input.
+
+    Args:
+        variable: One of `INPUTS`.
+
+    Raises:
+        MissingInputError: The environment doesn't name it, or names what isn't there.
+    """
+    path = os.environ.get(variable)
+    if not path:
+        raise MissingInputError(f"set {variable} to {INPUTS[variable]}")
+    if not Path(path).exists():
+        raise MissingInputError(f"{variable} names {path}, which doesn't exist; set it to {INPUTS[variable]}")
+    return Path(path)
 
 
 def find_real_traces() -> Path:
@@ -15,13 +55,59 @@ def find_real_traces() -> Path:
     Raises:
         MissingInputError: ``TRACEKIT_REAL_TRACES`` isn't set.
     """
-    folder = os.environ.get("TRACEKIT_REAL_TRACES")
-    if not folder:
-        raise MissingInputError("set TRACEKIT_REAL_TRACES to the folder of real traces")
-    return Path(folder)
+    return find_input(REAL_TRACES)
+
+
+def read_published(name: str) -> pl.DataFrame:
+    """Read published figures; their column `source` says where each is from.
+
+    Args:
+        name: Name of a file in published/, without its suffix.
+    """
+    return pl.read_csv(PUBLISHED / f"{name}.csv", infer_schema_length=None)
+
+
+def list_sources(*names: str) -> str:
+    """Return a sentence that cites the sources of published figures.
+
+    Args:
+        names: Files in published/, without suffix.
+    """
+    citations = dict(read_published("sources").iter_rows())
+    sources = dict.fromkeys(source for name in names for source in read_published(name)["source"].unique().sort())
+    cited = (f"*{source}*: {citations[source]}" if source in citations else source for source in sources)
+    return f"Sources: {'; '.join(cited)}.\n"
 
 
 def format_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Format a Markdown table; the first column is text, the others are numbers."""
-    rule = ["---", *["---:"] * (len(headings) - 1)]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in (headings, rule, *rows))
+    """Format a Markdown table and show progress; the first column is text, the others are numbers."""
+    lines = [headings, ["---", *["---:"] * (len(headings) - 1)]]
+    for cells in rows:
+        print("  " + " | ".join(cells), file=sys.stderr, flush=True)
+        lines.append(cells)
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def format_errors(errors_pct: Sequence[float]) -> tuple[str, str, str]:
+    """Return three cells: the median error, the median of its magnitude, and the error of the largest magnitude."""
+    absolute = median(map(abs, errors_pct))
+    return f"{median(errors_pct):+.0f} %", f"{absolute:.0f} %", f"{max(errors_pct, key=abs):+.0f} %"
+
+
+def format_kernel_errors(kernels: pl.DataFrame, measured: str) -> tuple[str, str, str]:
+    """Return three cells: how many kernels, their median |error|, and how many lie in their interval.
+
+    Args:
+        kernels: With predicted `time_us`, `low_us` and `high_us`.
+        measured: Column of the measured time in microseconds.
+    """
+    if kernels.is_empty():
+        return "0", "–", "–"
+    error_pct = 100 * (kernels["time_us"] / kernels[measured] - 1).abs()
+    inside = kernels.filter(pl.col(measured).is_between("low_us", "high_us")).height
+    return str(kernels.height), f"{error_pct.median():.0f} %", str(inside)
+
+
+def format_yes(value: bool) -> str:
+    """Return a cell that says yes or no."""
+    return "yes" if value else "no"

@@ -12,10 +12,11 @@ NAME = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFuncto
 
 
 def adds(*spans: tuple[float, float]) -> TraceBuilder:
-    """Additions that start and last so many microseconds."""
+    """Additions that start and last so many microseconds, in turn on two streams."""
     trace = TraceBuilder()
-    for start, dur in spans:
-        trace.op("aten::add", start - 20, 10, **ADD).kernel(NAME, start, dur, launch=start - 15)
+    for number, (start, dur) in enumerate(spans):
+        trace.op("aten::add", start - 20, 10, **ADD)
+        trace.kernel(NAME, start, dur, launch=start - 15, stream=7 + number % 2)
     return trace
 
 

@@ -1,11 +1,9 @@
-"""Published jobs: their throughputs, and the kernels that a step of each launches."""
+"""PublishedJob jobs: their throughputs, and the kernels that a step of each launches."""
 
-import csv
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import polars as pl
 import torch
@@ -14,11 +12,11 @@ from torch.nn import functional
 
 from tests.validation.published_jobs import language, vision
 from tests.validation.published_jobs.capture import Autocast, Call, Capture
-from tests.validation.published_jobs.kernels import table_of
+from tests.validation.published_jobs.kernels import tabulate_kernels
 from tests.validation.published_jobs.llama import Llama
 from tests.validation.published_jobs.mpt import Decoder
+from tests.validation.study import read_published
 
-TABLE = Path(__file__).parents[1] / "published" / "job_throughputs.csv"
 PIXELS, TOKENS, ANSWERS = 224, 384, 2
 
 
@@ -39,13 +37,13 @@ class Job:
 
     @property
     def trains(self) -> bool:
-        """Whether it has a backward pass."""
+        """Return whether it has a backward pass."""
         return self.step != "infer"
 
 
 @dataclass(frozen=True)
-class Published:
-    """What a job got done on one GPU."""
+class PublishedJob:
+    """Throughput of a job on one GPU."""
 
     source: str
     job: Job
@@ -54,26 +52,25 @@ class Published:
     samples_per_s: float
 
 
-def published() -> Iterator[Published]:
-    """All that the table holds."""
-    with TABLE.open() as lines:
-        for row in csv.DictReader(lines):
-            job = Job(row["job"], row["step"], row["precision"])
-            yield Published(row["source"], job, row["gpu"], int(row["batch"]), float(row["samples_per_s"]))
+def read_published_jobs() -> Iterator[PublishedJob]:
+    """Yield the published throughputs."""
+    for row in read_published("job_throughputs").iter_rows(named=True):
+        job = Job(row["job"], row["step"], row["precision"])
+        yield PublishedJob(row["source"], job, row["gpu"], row["batch"], row["samples_per_s"])
 
 
 @cache
-def kernels(job: Job, batch: int) -> pl.DataFrame:
-    """A step's kernels, as tracekit reads them from a trace of it, without their times."""
-    return table_of(calls(job, batch))
+def tabulate_job_kernels(job: Job, batch: int) -> pl.DataFrame:
+    """Return a step's kernels, as tracekit reads them from a trace of it, without their times."""
+    return tabulate_kernels(capture_calls(job, batch))
 
 
-def calls(job: Job, batch: int) -> list[Call]:
-    """The ops of a step that launch kernels."""
+def capture_calls(job: Job, batch: int) -> list[Call]:
+    """Return the ops of a step that launch kernels."""
     seen = Capture(tf32=True)
     with ExitStack() as modes:
         modes.enter_context(torch.device("meta"))
-        model, inputs, targets = _ready(job, batch)
+        model, inputs, targets = _build_model(job, batch)
         model.train(job.trains)
         modes.enter_context(torch.set_grad_enabled(job.trains))
         modes.enter_context(seen)
@@ -84,35 +81,35 @@ def calls(job: Job, batch: int) -> list[Call]:
             functional.cross_entropy(output.float(), targets).backward()
     # Of decoders the published batch is one of several of a step, after which a GPU updates its part of the parameters.
     updates = job.trains and not isinstance(model, Decoder | Llama)
-    return [*seen.calls, *([_optimizer(model)] if updates else [])]
+    return [*seen.calls, *([_build_optimizer_call(model)] if updates else [])]
 
 
-def _ready(job: Job, batch: int) -> tuple[nn.Module, Tensor, Tensor]:
+def _build_model(job: Job, batch: int) -> tuple[nn.Module, Tensor, Tensor]:
     if job.model in language.MODELS:
-        return _of_language(job, batch)
-    return _of_decoder(job, batch) if "/" in job.model else _of_vision(job, batch)
+        return _build_language_model(job, batch)
+    return _build_decoder(job, batch) if "/" in job.model else _build_vision_model(job, batch)
 
 
-def _of_decoder(job: Job, batch: int) -> tuple[nn.Module, Tensor, Tensor]:
+def _build_decoder(job: Job, batch: int) -> tuple[nn.Module, Tensor, Tensor]:
     kind = Llama if job.model.startswith("llama") else Decoder
     model = kind(job.model, recomputes=job.step == "recompute").bfloat16()
     tokens = torch.empty(batch, model.tokens, dtype=torch.int64)
     return model, tokens, tokens.flatten()
 
 
-def _of_vision(job: Job, batch: int) -> tuple[nn.Module, Tensor, Tensor]:
+def _build_vision_model(job: Job, batch: int) -> tuple[nn.Module, Tensor, Tensor]:
     layout = torch.channels_last if job.precision == "amp" else torch.contiguous_format
     images = torch.empty(batch, 3, PIXELS, PIXELS).to(memory_format=layout)
     return vision.MODELS[job.model]().to(memory_format=layout), images, torch.empty(batch, dtype=torch.int64)
 
 
-def _of_language(job: Job, batch: int) -> tuple[nn.Module, Tensor, Tensor]:
+def _build_language_model(job: Job, batch: int) -> tuple[nn.Module, Tensor, Tensor]:
     model, tokens = language.MODELS[job.model](), torch.empty(batch, TOKENS, dtype=torch.int64)
     return (model.half() if job.precision == "half" else model), tokens, torch.empty(TOKENS, ANSWERS, dtype=torch.int64)
 
 
-def _optimizer(model: nn.Module) -> Call:
-    """One fused step in fp32: SGD with momentum of image classifiers, Adam of the others."""
+def _build_optimizer_call(model: nn.Module) -> Call:
+    """Return one fused step in fp32: SGD with momentum of image classifiers, Adam of the others."""
     adam = isinstance(model, language.Bert)
     shapes = [list(parameter.shape) for parameter in model.parameters()]
     lists = 4 if adam else 3

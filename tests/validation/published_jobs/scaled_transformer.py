@@ -1,4 +1,7 @@
-"""The ops of a model too large to run here: those of a small one with as many layers, under the large one's shapes."""
+"""Build training traces of a transformer too large to run here.
+
+The ops are those of a small one with as many layers, with the large one's shapes.
+"""
 
 import json
 from collections.abc import Callable
@@ -12,50 +15,53 @@ from tracekit.ingest import load_bytes
 from tracekit.trace import Trace
 
 SMALL = Shape(layers=0, width=22, heads=2, vocabulary=97, batch=5, tokens=7)
-"""Each size that a tensor can have is another number, so that it tells which one it is."""
+"""Each size that a tensor can have is another number, so that it identifies the size."""
 
 
-def as_long_as(
+def build_trace_of_length(
     step_us: float,
     shape: Shape,
     name: str,
-    predicted_us: Callable[[Trace], float],
+    predict_us: Callable[[Trace], float],
     rounds: int,
     *,
     recomputes: bool = False,
 ) -> tuple[Trace, float]:
-    """Training steps of a model of this shape, whose kernels are scaled until they take so long; and by how much.
+    """Build training steps whose kernels are scaled until a prediction of them has a given length.
 
     Args:
-        step_us: How long.
+        step_us: The length.
         shape: Of the model.
         name: Of the trace.
-        predicted_us: How long they take as they are.
-        rounds: How often they are scaled.
-        recomputes: Whether the backward pass works out the layers' activations again.
+        predict_us: Predicts the length of a trace.
+        rounds: How often the kernels are scaled.
+        recomputes: Whether the backward pass computes the layers' activations again.
+
+    Returns:
+        The trace, and the kernels' times over those of a roofline.
     """
-    steps, slowdown, longer = training_steps(shape, recomputes=recomputes), 1.0, 1.0
+    steps, slowdown, longer = record_training_steps(shape, recomputes=recomputes), 1.0, 1.0
     for _ in range(rounds):
         slowdown *= longer
-        trace = _played(steps, name, slowdown)
-        longer = step_us / predicted_us(trace)
+        trace = _synthesize(steps, name, slowdown)
+        longer = step_us / predict_us(trace)
     return trace, slowdown
 
 
-def scaled(shape: Shape, name: str, slowdown: float, *, recomputes: bool = False) -> Trace:
-    """Training steps of a model of this shape, whose kernels take so many times a roofline's."""
-    return _played(training_steps(shape, recomputes=recomputes), name, slowdown)
+def build_scaled_trace(shape: Shape, name: str, slowdown: float, *, recomputes: bool = False) -> Trace:
+    """Build training steps of a model whose kernels take a multiple of a roofline's times."""
+    return _synthesize(record_training_steps(shape, recomputes=recomputes), name, slowdown)
 
 
-def training_steps(shape: Shape, *, recomputes: bool = False) -> list[Op]:
+def record_training_steps(shape: Shape, *, recomputes: bool = False) -> list[Op]:
     """Return training steps of the sample traces' model at this shape, in bf16, as the CPU's profiler notes them."""
     small = replace(SMALL, layers=shape.layers)
     steps = record_cpu_steps(train(small, "cpu", recomputes=recomputes))
-    sizes = dict(zip(_sizes(small), _sizes(shape), strict=True))
+    sizes = dict(zip(_list_sizes(small), _list_sizes(shape), strict=True))
     for step in steps:
         for op in step.walk():
             if "Input Dims" in op.args:
-                op.args["Input Dims"] = _told(op.args["Input Dims"], sizes)
+                op.args["Input Dims"] = _replace_sizes(op.args["Input Dims"], sizes)
             if op.name == "aten::arange":
                 op.args["Concrete Inputs"] = [
                     str(sizes.get(int(text), text)) if text.isdigit() else text for text in op.args["Concrete Inputs"]
@@ -63,15 +69,15 @@ def training_steps(shape: Shape, *, recomputes: bool = False) -> list[Op]:
     return steps
 
 
-def _played(steps: list[Op], name: str, slowdown: float) -> Trace:
+def _synthesize(steps: list[Op], name: str, slowdown: float) -> Trace:
     return load_bytes(json.dumps(synthesize(steps, name, slowdown)).encode(), name)
 
 
-def _sizes(shape: Shape) -> list[int]:
-    """All that a dimension can be."""
+def _list_sizes(shape: Shape) -> list[int]:
+    """Return all that a dimension can be."""
     width, heads, vocabulary, batch, tokens = astuple(shape)[1:]
     return [width, 3 * width, 4 * width, heads, width // heads, vocabulary, batch, tokens, batch * tokens]
 
 
-def _told(dims: Any, sizes: dict[int, int]) -> Any:
-    return [_told(one, sizes) for one in dims] if isinstance(dims, list) else sizes.get(dims, dims)
+def _replace_sizes(dims: Any, sizes: dict[int, int]) -> Any:
+    return [_replace_sizes(one, sizes) for one in dims] if isinstance(dims, list) else sizes.get(dims, dims)

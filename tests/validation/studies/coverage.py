@@ -1,6 +1,7 @@
-"""How much of the GPU time of real traces has work known: the table of tests/validation/notes/coverage.md.
+"""GPU time of real traces whose work is known, and kernels that beat their bound.
 
-python -m tests.validation.studies.coverage FOLDER_OR_TRACE... [--top 10] [--gpu mi300x]
+`python -m tests.validation.studies.coverage TRACE... [--top 10] [--gpu mi300x]` lists the largest kernels of a trace
+whose work isn't known or that are faster than their bound.
 """
 
 import argparse
@@ -13,20 +14,41 @@ import polars as pl
 import tracekit as tk
 from predictors import PredictorError, identify_gpu, resolve_gpu
 from predictors import predict as predict_kernels
-from tracekit.errors import NoGpuActivityError
+from tests.validation.study import find_real_traces, format_table
+from tracekit.errors import NoGpuActivityError, TracekitError
 from tracekit.reporting.sections.coverage import INFERRED_SOURCES
 from tracekit.trace import RankTrace
 from tracekit.workload.kernel_table import build_kernel_table, has_work
 from tracekit.workload.time_share import compute_time_share
 
-BEATEN = 1.02
-CACHED = 4
+MIN_BEATEN_UTILIZATION = 1.02
+CACHE_REACH = 4
 """Up to how many times the last-level cache a kernel's bytes may partly be in it: what it reads and what it writes."""
+HEADINGS = (
+    "trace", "GPU", "GPU time, ms", "exact", "of it inferred", "classified", "unknown", "beats its bound", "from cache",
+)  # fmt: skip
+
+
+def run() -> str:
+    """Return a row for each trace."""
+    files = [path for path in sorted(find_real_traces().glob("*.json.gz")) if ".et." not in path.name]
+    return f"# GPU time whose work is known\n\nIn percent.\n\n{format_table(HEADINGS, list_rows(files))}"
+
+
+def list_rows(files: list[Path]) -> Iterator[tuple[str, ...]]:
+    """Yield the rows; files that aren't traces are left out."""
+    for path in files:
+        try:
+            yield format_coverage(measure_coverage(path))
+        except NoGpuActivityError:
+            yield path.name.removesuffix(".json.gz"), "", "no GPU activity", *[""] * 6
+        except TracekitError:
+            continue
 
 
 @dataclass(frozen=True)
-class Row:
-    """One trace: shares of its GPU time in percent, and its kernels that no bound or no work explains."""
+class TraceCoverage:
+    """Percentages of a trace's GPU time, and its kernels that no bound or no work explains."""
 
     trace: str
     gpu: str
@@ -41,8 +63,8 @@ class Row:
     violations: pl.DataFrame
 
 
-def measure(path: Path, top: int, gpu: str | None = None) -> Row:
-    """The coverage of one trace's first rank.
+def measure_coverage(path: Path, top: int = 0, gpu: str | None = None) -> TraceCoverage:
+    """Measure the coverage of a trace's first rank.
 
     Args:
         path: The trace.
@@ -53,9 +75,9 @@ def measure(path: Path, top: int, gpu: str | None = None) -> Row:
     kernels = build_kernel_table(rank).with_columns(exact=has_work(), time_us=pl.col("dur_ns") / 1e3)
     nothing = (pl.col("family") == "other") | ((pl.col("family") == "collective") & pl.col("collective").is_null())
     unknown = ~pl.col("exact") & nothing
-    gpu = _gpu(rank) or gpu
-    violations = _violations(kernels, gpu) if gpu else kernels.clear().with_columns(cached=False)
-    return Row(
+    gpu = _find_gpu(rank) or gpu
+    violations = _find_violations(kernels, gpu) if gpu else kernels.clear().with_columns(cached=False)
+    return TraceCoverage(
         trace=path.name.removesuffix(".json.gz"),
         gpu=gpu or "unknown",
         gpu_ms=kernels["time_us"].sum() / 1e3,
@@ -65,12 +87,12 @@ def measure(path: Path, top: int, gpu: str | None = None) -> Row:
         unknown=compute_time_share(kernels, "time_us", unknown),
         beaten=100 * violations.filter(~pl.col("cached"))["time_us"].sum() / kernels["time_us"].sum(),
         cached=100 * violations.filter("cached")["time_us"].sum() / kernels["time_us"].sum(),
-        holes=_largest(kernels.filter(~pl.col("exact")), kernels["time_us"].sum(), top),
-        violations=_largest(violations, kernels["time_us"].sum(), top),
+        holes=_list_largest(kernels.filter(~pl.col("exact")), kernels["time_us"].sum(), top),
+        violations=_list_largest(violations, kernels["time_us"].sum(), top),
     )
 
 
-def _gpu(rank: RankTrace) -> str | None:
+def _find_gpu(rank: RankTrace) -> str | None:
     device = rank.device
     if device is None:
         return None
@@ -80,16 +102,18 @@ def _gpu(rank: RankTrace) -> str | None:
         return None
 
 
-def _violations(kernels: pl.DataFrame, gpu: str) -> pl.DataFrame:
-    """Kernels that ran faster than their work allows on this GPU: a work count that is too high."""
+def _find_violations(kernels: pl.DataFrame, gpu: str) -> pl.DataFrame:
+    """Return kernels that ran faster than their work allows on this GPU: a work count that is too high."""
     result = predict_kernels(kernels.with_columns(measured_us="time_us"), gpu, source_gpu=gpu)
-    reach = CACHED * resolve_gpu(gpu).gpu.last_level_cache_bytes
+    reach = CACHE_REACH * resolve_gpu(gpu).gpu.last_level_cache_bytes
     moved = pl.coalesce("bytes", pl.lit(0)) * pl.col("share")
-    beaten = kernels.hstack(result.select("bound_us", "utilization")).filter(pl.col("utilization") > BEATEN)
+    beaten = kernels.hstack(result.select("bound_us", "utilization")).filter(
+        pl.col("utilization") > MIN_BEATEN_UTILIZATION
+    )
     return beaten.with_columns(cached=moved.is_between(1, reach))
 
 
-def _largest(kernels: pl.DataFrame, whole_us: float, top: int) -> pl.DataFrame:
+def _list_largest(kernels: pl.DataFrame, whole_us: float, top: int) -> pl.DataFrame:
     keys = ["name", "op", "family", "dtype", "input_dims"]
     extra = [pl.col("utilization").median()] if "utilization" in kernels.columns else []
     percent = (100 * pl.col("time_us").sum() / whole_us).alias("percent")
@@ -97,48 +121,34 @@ def _largest(kernels: pl.DataFrame, whole_us: float, top: int) -> pl.DataFrame:
     return grouped.sort("percent", "name", descending=[True, False]).head(top)
 
 
-def _traces(paths: list[Path]) -> Iterator[Path]:
-    for path in paths:
-        found = sorted(path.glob("*.json.gz")) if path.is_dir() else [path]
-        yield from (trace for trace in found if ".et." not in trace.name)
+def format_coverage(row: TraceCoverage) -> tuple[str, ...]:
+    """Return the cells of one trace."""
+    percents = [f"{value:.1f}" for value in (row.exact, row.inferred, row.classified, row.unknown)]
+    bound = [f"{row.beaten:.1f}", f"{row.cached:.1f}"] if row.gpu != "unknown" else ["", ""]
+    return row.trace, row.gpu, f"{row.gpu_ms:.1f}", *percents, *bound
 
 
-def _markdown(row: Row) -> str:
-    shares = " | ".join(f"{value:.1f}" for value in (row.exact, row.inferred, row.classified, row.unknown))
-    bound = f"{row.beaten:.1f} | {row.cached:.1f}" if row.gpu != "unknown" else " | "
-    return f"| {row.trace} | {row.gpu} | {row.gpu_ms:.1f} | {shares} | {bound} |"
-
-
-def _details(row: Row) -> Iterator[str]:
+def list_details(row: TraceCoverage) -> Iterator[str]:
+    """Yield a line for each of the largest kernels without known work, or faster than their bound."""
     for title, table in (("no exact work", row.holes), ("faster than the bound", row.violations)):
         for kernel in table.iter_rows(named=True):
             utilization = f"{kernel['utilization']:.2f}x " if "utilization" in kernel else ""
             yield (
-                f"    {title}: {kernel['percent']:.2f} % {utilization}n={kernel['count']} {kernel['family']} "
+                f"{title}: {kernel['percent']:.2f} % {utilization}n={kernel['count']} {kernel['family']} "
                 f"{kernel['dtype']} {kernel['name'][:110]} | {kernel['op']} {(kernel['input_dims'] or '')[:150]}"
             )
 
 
 def main() -> None:
-    """Print the table; with ``--top``, also what is missing from each trace."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("paths", nargs="+", type=Path)
-    parser.add_argument("--top", type=int, default=0)
-    parser.add_argument("--gpu", help="GPU of the traces that don't name theirs")
-    args = parser.parse_args()
-    print(
-        "| trace | GPU | GPU time, ms | exact | of it inferred | classified | unknown | beats its bound | from cache |"
-    )
-    print("|---|---|---:|---:|---:|---:|---:|---:|---:|")
-    for path in _traces(args.paths):
-        try:
-            row = measure(path, args.top, args.gpu)
-        except NoGpuActivityError:
-            print(f"| {path.name.removesuffix('.json.gz')} | | no GPU activity | | | | | | |")
-            continue
-        print(_markdown(row))
-        for line in _details(row):
-            print(line)
+    """Print the largest kernels of traces that lack work or beat their bound."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("traces", nargs="+", type=Path)
+    parser.add_argument("--top", type=int, default=10, help="kernels of each kind")
+    parser.add_argument("--gpu", help="GPU of traces that don't name theirs")
+    options = parser.parse_args()
+    for path in options.traces:
+        row = measure_coverage(path, options.top, options.gpu)
+        print(" | ".join(format_coverage(row)), *list_details(row), sep="\n")
 
 
 if __name__ == "__main__":

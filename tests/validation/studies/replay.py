@@ -1,73 +1,57 @@
-"""The error of the wait-free self-replay of every trace in a folder, and of jobs' ranks together, as Markdown.
+"""The replay of the measured kernels against the measured step, of every real trace.
 
-python -m tests.validation.studies.replay /path/to/traces
+Waits are derived from the dependencies, not kept; the ranks of a job are replayed together, too.
 """
 
-import argparse
 import re
+from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
 import tracekit as tk
+from tests.validation.study import find_real_traces, format_table
 from tracekit.errors import TracekitError
 from tracekit.run import MeasuredRun, prepare_run
 
 RANK = re.compile(r"_rank\d+")
-COLUMNS = (
-    "trace",
-    "steps",
-    "activities",
-    "streams",
-    "step ms",
-    "error %",
-    "span error %",
-    "derived wait %",
-    "kept wait %",
-    "hidden in graphs %",
-    "waits recorded",
-    "waits inferred",
-    "dropped",
-)
+HEADINGS = (
+    "trace", "steps", "activities", "streams", "step ms", "error %", "span error %", "derived wait %", "kept wait %",
+    "hidden in graphs %", "waits recorded", "waits inferred", "dropped",
+)  # fmt: skip
 
 
-def row(name: str, run: MeasuredRun) -> str:
-    """One line of the table."""
-    step = run.measured_step.step_time_us
-    cells = (
-        name,
-        run.chosen_steps["step"].n_unique(),
-        run.kernels.height,
-        run.kernels.select(*({"rank"} & {*run.kernels.columns}), "device", "stream").n_unique(),
-        f"{step / 1e3:.1f}",
-        f"{run.self_replay.error_pct:+.2f}",
-        f"{100 * (run.self_replay.span_us / run.measured_step.span_us - 1):+.2f}",
-        f"{100 * run.self_replay.derived_wait_us / step:.0f}",
-        f"{100 * run.self_replay.kept_wait_us / step:.0f}",
-        f"{run.graph.hidden_ns / 1e1 / step / run.steps.height:.0f}",
-        run.graph.recorded_waits,
-        run.graph.inferred_waits,
-        run.graph.dropped,
-    )
-    return f"| {' | '.join(str(cell) for cell in cells)} |"
+def run() -> str:
+    """Return a row for each trace, and one for each job of several ranks."""
+    files = [path for path in sorted(find_real_traces().glob("*.json.gz")) if ".et." not in path.name]
+    return f"# Replay of the measured kernels\n\n{format_table(HEADINGS, list_rows(files))}"
 
 
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    print(f"| {' | '.join(COLUMNS)} |\n|---|{'--:|' * (len(COLUMNS) - 1)}")
-    files = sorted(parser.parse_args().folder.glob("*.json.gz"))
+def list_rows(files: list[Path]) -> Iterator[tuple[str, ...]]:
+    """Yield the rows; files that aren't traces with GPU activity are left out."""
     for path in files:
         try:
-            print(row(path.name.removesuffix(".json.gz"), prepare_run(tk.load(path))), flush=True)
+            run = prepare_run(tk.load(path))
         except TracekitError:
             continue
-    ranks = [path for path in files if RANK.search(path.name) and ".et." not in path.name]
+        yield format_run(path.name.removesuffix(".json.gz"), run)
+    ranks = [path for path in files if RANK.search(path.name)]
     for job, paths in groupby(ranks, key=lambda path: RANK.split(path.name)[0]):
         together = list(paths)
         if len(together) > 1:
-            print(row(f"{job}, {len(together)} ranks together", prepare_run(tk.load(together))), flush=True)
+            yield format_run(f"{job}, {len(together)} ranks together", prepare_run(tk.load(together)))
 
 
-if __name__ == "__main__":
-    main()
+def format_run(name: str, run: MeasuredRun) -> tuple[str, ...]:
+    """Return the cells of one run."""
+    step_us = run.measured_step.step_time_us
+    streams = run.kernels.select(*({"rank"} & {*run.kernels.columns}), "device", "stream").n_unique()
+    return (
+        *(name, str(run.chosen_steps["step"].n_unique()), str(run.kernels.height), str(streams)),
+        f"{step_us / 1e3:.1f}",
+        f"{run.self_replay.error_pct:+.2f}",
+        f"{100 * (run.self_replay.span_us / run.measured_step.span_us - 1):+.2f}",
+        f"{100 * run.self_replay.derived_wait_us / step_us:.0f}",
+        f"{100 * run.self_replay.kept_wait_us / step_us:.0f}",
+        f"{run.graph.hidden_ns / 1e1 / step_us / run.steps.height:.0f}",
+        *map(str, (run.graph.recorded_waits, run.graph.inferred_waits, run.graph.dropped)),
+    )
