@@ -5,6 +5,7 @@ from typing import Any
 
 import polars as pl
 
+from tracekit.workload.names.collective import EXPERT_EXCHANGE
 from tracekit.workload.owners import find_innermost_ops, gather_rows
 from tracekit.workload.parameters import ACCUMULATE_GRAD_OP
 from tracekit.workload.signature import FLOAT_DTYPES, ITEM_BYTES, Signature
@@ -78,6 +79,8 @@ KERNEL_NAME_PATTERNS = {
     "Broadcast": "broadcast",
     "Kernel_Reduce_": "reduce",
     r"(?:deep_ep|dpsk::ep)::int(?:ra|er)node": "all_to_all",
+    EXPERT_EXCHANGE: "all_to_all",
+    "reduce_scatter_cross_device": "reduce_scatter",
 }
 FUNCTIONAL_PREFIX = "_c10d_functional::"
 """Prefix of ops that call those above with a list of tensors. A list's type isn't recorded; the wrapper's first input

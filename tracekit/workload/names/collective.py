@@ -12,7 +12,8 @@ import re
 from tracekit.workload.names.rule import NameRule
 
 TYPES = {"f32": "fp32", "float": "fp32", "f16": "fp16", "half": "fp16", "__half": "fp16", "bf16": "bf16",
-         "__nv_bfloat16": "bf16", "c10::BFloat16": "bf16", "f64": "fp64", "double": "fp64", "u8": "int8",
+         "__nv_bfloat16": "bf16", "__hip_bfloat16": "bf16", "hip_bfloat16": "bf16",
+         "c10::BFloat16": "bf16", "f64": "fp64", "double": "fp64", "u8": "int8",
          "int8_t": "int8", "f8e4m3": "fp8", "f8e5m2": "fp8"}  # fmt: skip
 TYPE = r"(?P<type>f8e4m3|f8e5m2|f32|f16|bf16|f64|u8)"
 ALGORITHMS = {"RING": "ring", "TREE": "tree", "1stage": "one_shot", "one_shot": "one_shot", "oneshot": "one_shot",
@@ -20,7 +21,24 @@ ALGORITHMS = {"RING": "ring", "TREE": "tree", "1stage": "one_shot", "one_shot": 
               "LDMC": "multimem", "STMC": "multimem"}  # fmt: skip
 ALGORITHM = r"(?P<algorithm>RING|TREE)_LL"
 
+EXPERT_EXCHANGE = (
+    r"hybrid_ep::(?:dispatch|combine)\w*|(?:mori::moe::)?\bEp(?:Dispatch|Combine)\w*Kernel\w*|"
+    r"moeA2A\w*Kernel|pplx::\w*(?:all_?to_?all|dispatch|combine)\w*|(?i:moe_?all_?to_?all)\w*"
+)
+"""Kernels of HybridEP (NVIDIA), MORI (AMD), TensorRT-LLM, FlashInfer and pplx that exchange tokens between experts."""
+BARRIER = r"barrier_on_stream_kernel_threadgroup"
+"""NVSHMEM's barrier between ranks, beside DeepEP's kernels."""
+
 RULES = (
+    NameRule(
+        re.compile(
+            rf"(?:{EXPERT_EXCHANGE}|{BARRIER}|reduce_scatter_cross_device_store)"
+            r"(?:<[^>]*?(?P<type>__nv_bfloat16|__hip_bfloat16|hip_bfloat16|bf16))?"
+        ),
+        "collective",
+        dtypes=TYPES,
+        tensor_core=False,
+    ),
     NameRule(
         re.compile(
             r"ncclSymk?DevKernel_(?:All|Reduce)[A-Za-z]+_(?:\w*?(?P<algorithm>LDMC|STMC)\w*?|\w*?)"
