@@ -217,7 +217,7 @@ def prepare_run(
     return MeasuredRun(
         trace=ranks[0],
         ranks=ranks,
-        job_warnings=trace.warnings,
+        job_warnings=(*trace.warnings, *map(str, job.notes)),
         ranks_read=len(trace.ranks),
         source=source,
         source_doubt=doubt,

@@ -9,6 +9,7 @@ import polars as pl
 from tracekit.graph import Graph, build_graph
 from tracekit.graph.build import build_graph_parts
 from tracekit.graph.ranks import Collectives, join_ranks, link_ranks
+from tracekit.messages import Message
 from tracekit.replay.collective_transfer import estimate_transfer_us
 from tracekit.rules import RuleNames
 from tracekit.trace import RankTrace
@@ -28,6 +29,7 @@ class JoinedRanks:
         chosen_steps: The steps that are measured.
         graph: The dependency graph.
         collectives: The collectives at which the ranks meet; ``None`` for one rank.
+        notes: What the ranks disagree on.
     """
 
     kernels: pl.DataFrame
@@ -35,6 +37,7 @@ class JoinedRanks:
     chosen_steps: pl.DataFrame
     graph: Graph
     collectives: Collectives | None
+    notes: tuple[Message, ...] = ()
 
 
 def join_rank_traces(
@@ -51,7 +54,7 @@ def join_rank_traces(
     Raises:
         StepError: A rank doesn't have these steps.
     """
-    found = step_table.find_steps_of_ranks(ranks, without)
+    found, notes = step_table.find_steps_of_ranks(ranks, without)
     chosen = [step_table.select_steps(table, steps) for table in found]
     progress("classify kernels")
     kernels = [build_kernel_table(rank, table, without) for rank, table in zip(ranks, found, strict=True)]
@@ -68,7 +71,8 @@ def join_rank_traces(
     each = [build_graph_parts(*columns, without) for columns in zip(ranks, kernels, marks, strict=True)]
     graph = link_ranks(list(zip(numbers, each, strict=True)), collectives)
     return _split_collective_waits(
-        JoinedRanks(table, _stack_ranks(found, numbers), _stack_ranks(chosen, numbers), graph, collectives), without
+        JoinedRanks(table, _stack_ranks(found, numbers), _stack_ranks(chosen, numbers), graph, collectives, notes),
+        without,
     )
 
 

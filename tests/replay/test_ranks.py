@@ -55,6 +55,30 @@ def test_waiting_follows_from_who_is_late():
     assert ends(run, 150, 20, 350, 20) == [160, 382, 360, 382]  # a faster network
 
 
+def marked(first_step: int, clock: float = 0) -> TraceBuilder:
+    """Two steps of 500, numbered from ``first_step``, each with a product and an all-reduce."""
+    builder = TraceBuilder()
+    for number in range(2):
+        at = clock + 500 * number
+        builder.step(first_step + number, at, 490).kernel("gemm", at + 20, 100, launch=at + 10)
+        args = {"Collective name": "allreduce", "dtype": "Float", "In msg nelems": 1000, "Group size": 2}
+        builder.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL()", at + 130, 200, launch=at + 30, **args)
+    return builder
+
+
+@pytest.mark.parametrize("other", [105, 6])
+def test_ranks_that_number_their_steps_differently_are_joined_by_time(other):
+    run = prepare_run(job(marked(5), marked(other)))
+    assert run.measured_step.step_time_us == pytest.approx(490, abs=10)
+    assert run.measured_step.step_time_us == prepare_run(job(marked(5), marked(5))).measured_step.step_time_us
+    assert any("number their steps" in warning for warning in run.job_warnings)
+
+
+def test_ranks_recorded_a_step_apart_keep_their_numbers():
+    run = prepare_run(job(marked(5), marked(6, clock=500)))
+    assert not any("number their steps" in warning for warning in run.job_warnings)
+
+
 def test_times_of_the_job_are_those_of_the_last_rank_and_the_mean_gpu():
     step = straggling().measured_step
     assert step.step_time_us == 412

@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import polars as pl
 
 from tracekit.errors import StepError
 from tracekit.ingest import batches
 from tracekit.ingest.build import NUMBERED_STEP
 from tracekit.ingest.nesting import select_outermost
+from tracekit.messages import Message
+from tracekit.messages import steps as messages
 from tracekit.rules import NO_RULES, Rule, RuleNames
 from tracekit.trace import RankTrace
 from tracekit.workload import phases
@@ -42,16 +45,38 @@ def find_steps(trace: RankTrace, without: RuleNames = NO_RULES) -> pl.DataFrame:
     return _drop_empty_steps(marked, trace) if marked.height else _make_whole_trace_step(trace)
 
 
-def find_steps_of_ranks(ranks: Sequence[RankTrace], without: RuleNames = NO_RULES) -> list[pl.DataFrame]:
-    """Find the steps of each rank, as ``find_steps`` does.
+def find_steps_of_ranks(
+    ranks: Sequence[RankTrace], without: RuleNames = NO_RULES
+) -> tuple[list[pl.DataFrame], tuple[Message, ...]]:
+    """Find the steps of each rank, as ``find_steps`` does, with one number for steps that belong together.
 
-    Ranks have no steps in common if their engines ran different numbers of batches, or their optimizers different
-    numbers of updates. Then each rank's whole trace is one step.
+    Ranks that number their steps differently are joined by the steps' times. Ranks have no steps in common if their
+    engines ran different numbers of batches, or their optimizers different numbers of updates. Then each rank's whole
+    trace is one step.
+
+    Returns:
+        The steps of each rank, and a message where ranks were renumbered.
     """
     found = [find_steps(rank, without) for rank in ranks]
-    if len({table.height for table in found}) == 1 or any(_find_profiler_steps(rank).height for rank in ranks):
-        return found
-    return [_make_whole_trace_step(rank) for rank in ranks]
+    if any(_find_profiler_steps(rank).height for rank in ranks):
+        renumbered = [found[0], *(_renumber(table, found[0]) for table in found[1:])]
+        odd = [rank.rank for rank, old, new in zip(ranks, found, renumbered, strict=True) if old is not new]
+        return renumbered, (messages.STEPS_RENUMBERED(ranks=odd),) if odd else ()
+    if len({table.height for table in found}) == 1:
+        return found, ()
+    return [_make_whole_trace_step(rank) for rank in ranks], ()
+
+
+def _renumber(steps: pl.DataFrame, first: pl.DataFrame) -> pl.DataFrame:
+    """Return a rank's steps with the numbers of the first rank's, where these are nearer in time than equal numbers."""
+    if steps.height != first.height or steps["step"].equals(first["step"]):
+        return steps
+    same = steps.join(first.select("step", other_ns="start_ns"), on="step")
+    by_order = np.abs((steps["start_ns"] - first["start_ns"]).to_numpy())
+    by_number = np.abs((same["start_ns"] - same["other_ns"]).to_numpy())
+    if by_number.size and np.median(by_number) <= np.median(by_order):
+        return steps
+    return steps.with_columns(first["step"])
 
 
 def _find_profiler_steps(trace: RankTrace) -> pl.DataFrame:
