@@ -217,6 +217,15 @@ def test_enclosing_ops_come_first_among_many_that_start_alike(read):
     assert read(document).ops["name"].to_list() == ["aten::mm", "c", "d", "a", "b"]
 
 
+def test_control_characters_of_names_are_replaced(read):
+    document = json.loads(one_kernel().to_json())
+    document["traceEvents"].append(event("cpu_op", "a\x1b[2J\x07b\x9b\tc", 50, 5, {}))
+    document["deviceProperties"][0]["name"] = "GPU\x1b]0;title\x07"
+    trace = read(document)
+    assert trace.ops["name"].to_list()[-1] == "a\ufffd[2J\ufffdb\ufffd\tc"
+    assert trace.device.name == "GPU\ufffd]0;title\ufffd"
+
+
 def test_keys_with_escapes(read):
     text = one_kernel().to_json()[:-1] + rb', "caf\u00e9": 1}'
     assert read(text).metadata["café"] == 1

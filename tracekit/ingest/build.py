@@ -1,6 +1,7 @@
 """Build the tables of a trace from decoded rows."""
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
@@ -49,6 +50,9 @@ MAX_THREADS_PER_BLOCK = 4_096
 
 # c10's number for it, among the types of devices.
 CPU_DEVICE_TYPE = 0
+
+CONTROL_CHARACTERS = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
+"""Characters of a name that would act on a terminal; tabs and line ends aren't among them."""
 
 
 class DeviceProperties(Struct, rename="camel"):
@@ -134,6 +138,7 @@ def _find_peak_memory(events: pl.DataFrame, activities: pl.DataFrame) -> dict[st
 def _make_table_reader(decoded: DecodedFile, base_ns: int) -> Callable[[str], pl.DataFrame]:
     """Return a function that builds the frame of a table, with absolute times."""
     words = pl.Series([word.decode("utf-8", errors="replace") for word in decoded.words], dtype=pl.String)
+    words = words.str.replace_all(CONTROL_CHARACTERS, "\N{REPLACEMENT CHARACTER}")
     compact = words.str.replace_all(r"\s+", "").str.replace(r'^"(.*)"$', "$1")
     compact = compact.set(compact.is_in(["[]", ""]), None)
     decoded.words.clear()
@@ -295,7 +300,7 @@ def _find_device(keys: Mapping[str, bytes], activities: pl.DataFrame) -> TraceDe
         return None
     major, minor = found.compute_major, found.compute_minor
     return TraceDevice(
-        name=found.name,
+        name=re.sub(CONTROL_CHARACTERS, "\N{REPLACEMENT CHARACTER}", found.name),
         sms=found.num_sms if found.num_sms <= MAX_SMS else 0,
         memory_bytes=found.total_global_mem,
         compute_capability=None if major is None or minor is None else f"{major}.{minor}",
