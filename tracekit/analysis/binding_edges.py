@@ -11,10 +11,10 @@ the trace) is a segment without an edge. Example, an idle gap of a GPU from 10 t
 
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 
 from tracekit.arrays import Bools, Ints
+from tracekit.compiled import compile_lazily
 from tracekit.graph import Graph
 from tracekit.graph.edges import EdgeKind
 from tracekit.graph.semantics.streams import MAX_GAP_NS
@@ -88,10 +88,11 @@ def follow_binding_edges(graph: Graph, timeline: Timeline, stretches: TimeRanges
         stretches.begin_ns,
         stretches.end_ns,
         stretches.vertex,
+        stretches.vertex.size,
     )
-    nothing = np.empty((0, 5), dtype=np.int64)
-    pieces = np.empty((_walk_back(*arguments, nothing), 5), dtype=np.int64)
-    _walk_back(*arguments, pieces)
+    count = _walk_back(*arguments, 0, np.empty((0, 5), dtype=np.int64))
+    pieces = np.empty((count, 5), dtype=np.int64)
+    _walk_back(*arguments, count, pieces)
     return BindingPath(*np.ascontiguousarray(pieces.T))
 
 
@@ -115,45 +116,56 @@ def find_long_stream_gaps(graph: Graph, trail: BindingPath) -> Bools:
 
 def find_binding_edges(graph: Graph, lag_ns: Ints, times: Ints) -> Ints:
     """Return the binding edge of every vertex: the incoming edge that allows it last; ``NO_EDGE`` without one."""
-    return _find_binding_edges(graph.first, graph.src, lag_ns, times)
-
-
-@numba.njit(cache=True)
-def _find_binding_edges(first: Ints, src: Ints, lag_ns: Ints, times: Ints) -> Ints:  # pragma: no cover - compiled
-    binding = np.full(first.size - 1, NO_EDGE, dtype=np.int64)
-    for vertex in range(binding.size):
-        latest = np.iinfo(np.int64).min
-        for edge in range(first[vertex], first[vertex + 1]):
-            allowed = times[src[edge]] + lag_ns[edge]
-            if allowed > latest:
-                latest = allowed
-                binding[vertex] = edge
+    binding = np.full(times.size, NO_EDGE, dtype=np.int64)
+    _find_binding_edges(times.size, graph.first, graph.src, lag_ns, times, binding)
     return binding
 
 
-@numba.njit(cache=True)
+@compile_lazily
+def _find_binding_edges(
+    vertices: int, first: Ints, src: Ints, lag_ns: Ints, times: Ints, binding: Ints
+) -> int:  # pragma: no cover - compiled
+    for vertex in range(vertices):
+        latest = times[vertex]
+        for edge in range(first[vertex], first[vertex + 1]):
+            allowed = times[src[edge]] + lag_ns[edge]
+            if edge == first[vertex] or allowed > latest:
+                latest = allowed
+                binding[vertex] = edge
+    return 0
+
+
+@compile_lazily
 def _walk_back(
-    binding: Ints, src: Ints, lag_ns: Ints, times: Ints, begin_ns: Ints, end_ns: Ints, last: Ints, pieces: Ints
+    binding: Ints,
+    src: Ints,
+    lag_ns: Ints,
+    times: Ints,
+    begin_ns: Ints,
+    end_ns: Ints,
+    last: Ints,
+    stretches: int,
+    room: int,
+    pieces: Ints,
 ) -> int:  # pragma: no cover - compiled
     """Write the segments as rows (time range, edge, vertex, begin, end) if there is room, and return their number."""
     count = 0
-    for stretch in range(begin_ns.size):
+    for stretch in range(stretches):
         begin, now, vertex = begin_ns[stretch], end_ns[stretch], last[stretch]
         while now > begin:
             edge = binding[vertex]
             allowed = begin if edge == NO_EDGE else max(begin, times[src[edge]] + lag_ns[edge])
-            if allowed < now:
-                if count < pieces.shape[0]:
-                    pieces[count] = (stretch, NO_EDGE, vertex, allowed, now)
-                count += 1
-                now = allowed
-            if now <= begin:
-                break
-            came = max(begin, times[src[edge]])
-            if came < now:
-                if count < pieces.shape[0]:
-                    pieces[count] = (stretch, edge, vertex, came, now)
-                count += 1
-                now = came
-            vertex = src[edge]
+            came = allowed if edge == NO_EDGE else max(begin, times[src[edge]])
+            for cause, until in ((NO_EDGE, allowed), (edge, came)):
+                if until < now:
+                    if count < room:
+                        pieces[5 * count] = stretch
+                        pieces[5 * count + 1] = cause
+                        pieces[5 * count + 2] = vertex
+                        pieces[5 * count + 3] = until
+                        pieces[5 * count + 4] = now
+                    count += 1
+                    now = until
+            if now > begin:
+                vertex = src[edge]
     return count

@@ -1,11 +1,11 @@
 """Slack: how much longer each node could take before the chosen steps end later."""
 
-import numba
 import numpy as np
 import polars as pl
 
 from tracekit.analysis.binding_edges import get_vertex_times
 from tracekit.arrays import Ints
+from tracekit.compiled import compile_lazily
 from tracekit.replay.engine import Timeline, replay
 from tracekit.replay.step_time import tabulate_step_times
 from tracekit.run import MeasuredRun
@@ -61,15 +61,19 @@ def _find_deadlines(run: MeasuredRun, timeline: Timeline) -> Ints:
     return deadline
 
 
-@numba.njit(cache=True)
-def _compute_latest_times(
-    first: Ints, src: Ints, lag_ns: Ints, deadline_ns: Ints
-) -> Ints:  # pragma: no cover - compiled
+def _compute_latest_times(first: Ints, src: Ints, lag_ns: Ints, deadline_ns: Ints) -> Ints:
     """Compute the latest time of every vertex that still meets all deadlines after it."""
     latest = deadline_ns.copy()
-    for vertex in range(latest.size - 1, -1, -1):
-        if latest[vertex] == np.iinfo(np.int64).max:
-            continue
-        for edge in range(first[vertex], first[vertex + 1]):
-            latest[src[edge]] = min(latest[src[edge]], latest[vertex] - lag_ns[edge])
+    _advance_by_edges(latest.size, first, src, lag_ns, UNBOUNDED_SLACK_NS, latest)
     return latest
+
+
+@compile_lazily
+def _advance_by_edges(
+    vertices: int, first: Ints, src: Ints, lag_ns: Ints, unbounded: int, latest: Ints
+) -> int:  # pragma: no cover - compiled
+    for vertex in range(vertices - 1, -1, -1):
+        if latest[vertex] != unbounded:
+            for edge in range(first[vertex], first[vertex + 1]):
+                latest[src[edge]] = min(latest[src[edge]], latest[vertex] - lag_ns[edge])
+    return 0

@@ -19,7 +19,7 @@ def show_progress(quiet: bool) -> Iterator[Callable[[str], None]]:
     if quiet or not console.is_terminal:
         yield lambda stage: None
         return
-    from tracekit.ingest.compiling import announce_compilation
+    from tracekit.compiled.announcing import announce_compilation
 
     with console.status("read trace") as status, announce_compilation(status.update):
         yield status.update

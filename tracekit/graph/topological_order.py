@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 
 from tracekit.arrays import Bools, Ints
+from tracekit.compiled import compile_lazily
 
 DROPPED_EDGE = -1
 """Position of an edge that was left out."""
@@ -68,13 +68,17 @@ def _sort_without_cycles(vertices: int, src: Ints, dst: Ints, droppable: Bools) 
     return order, keep
 
 
-@numba.njit(cache=True)
-def _run_kahn(vertices: int, first: Ints, dst: Ints) -> tuple[Ints, int]:  # pragma: no cover - compiled
+def _run_kahn(vertices: int, first: Ints, dst: Ints) -> tuple[Ints, int]:
     """Return a topological order by Kahn's algorithm, and how many vertices could be placed."""
-    waiting_for = np.zeros(vertices, dtype=np.int64)
-    for edge in range(dst.size):
-        waiting_for[dst[edge]] += 1
     order = np.empty(vertices, dtype=np.int64)
+    waiting_for = np.bincount(dst, minlength=vertices)
+    return order, _place_vertices(vertices, first, dst, waiting_for, order)
+
+
+@compile_lazily
+def _place_vertices(
+    vertices: int, first: Ints, dst: Ints, waiting_for: Ints, order: Ints
+) -> int:  # pragma: no cover - compiled
     placed = 0
     for vertex in range(vertices):
         if waiting_for[vertex] == 0:
@@ -89,4 +93,4 @@ def _run_kahn(vertices: int, first: Ints, dst: Ints) -> tuple[Ints, int]:  # pra
             if waiting_for[dst[edge]] == 0:
                 order[placed] = dst[edge]
                 placed += 1
-    return order, placed
+    return placed

@@ -4,12 +4,12 @@ import codecs
 import io
 from collections.abc import Callable
 
+from tracekit.compiled.announcing import announce_compilation
 from tracekit.errors import NotATraceError
 from tracekit.ingest import foreign
 from tracekit.ingest.build import build_rank_trace
 from tracekit.ingest.event_decoder import JSON_ERRORS
 from tracekit.ingest.memory import parse_memory_size
-from tracekit.ingest.native import get_loops
 from tracekit.ingest.stream_decoder import StreamDecoder, decode_small
 from tracekit.ingest.window import FillableStream
 from tracekit.trace import RankTrace
@@ -53,10 +53,10 @@ def decode(
             return build_rank_trace(decode_small(head, stacks), source, needs_gpu=needs_gpu)
         except JSON_ERRORS:
             pass
-    get_loops(progress)
-    decoded = StreamDecoder(
-        _PrefixedStream(head, stream), source, memory_bytes or parse_memory_size(None), stacks
-    ).decode()
+    with announce_compilation(progress):
+        decoded = StreamDecoder(
+            _PrefixedStream(head, stream), source, memory_bytes or parse_memory_size(None), stacks
+        ).decode()
     return build_rank_trace(decoded, source, needs_gpu=needs_gpu)
 
 

@@ -56,7 +56,7 @@ class StreamWindow:
 
     def find_value_end(self) -> int:
         """Return where the next value ends, or a negative status."""
-        return int(get_loops().skip_value(self.buffer, self.at, self.end))
+        return int(get_loops()["skip_value"](self.buffer, self.at, self.end))
 
     def peek_byte(self) -> int:
         """Return the next byte that is not white space; -1 at the end, or after much white space."""

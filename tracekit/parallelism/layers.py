@@ -6,11 +6,11 @@ of ops, and a suffix. Where in a layer the repetition begins is arbitrary, and d
 
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 import polars as pl
 
 from tracekit.arrays import Bools, Ints
+from tracekit.compiled import compile_lazily
 from tracekit.parallelism.inserted import WORK_FROM_ASSUMED
 from tracekit.parallelism.layout import LayoutError
 from tracekit.run import MeasuredRun
@@ -147,20 +147,23 @@ def find_repetition(tokens: Ints) -> tuple[int, int, int]:
     Args:
         tokens: An integer for each distinct element.
     """
-    begin, period, count = _find_repetition_compiled(tokens)
-    return int(begin), int(period), int(count)
+    best = np.array([0, tokens.size, 1])
+    _find_longest_repetition(tokens.size, tokens, best)
+    begin, period, count = best.tolist()
+    return begin, period, count
 
 
-@numba.njit(cache=True)
-def _find_repetition_compiled(tokens: Ints) -> tuple[int, int, int]:  # pragma: no cover - compiled
-    best = (0, tokens.size, 1)
+@compile_lazily
+def _find_longest_repetition(size: int, tokens: Ints, best: Ints) -> int:  # pragma: no cover - compiled
     covered = 0
-    for period in range(1, tokens.size // 2 + 1):
+    for period in range(1, size // 2 + 1):
         run = 0
-        for place in range(tokens.size - period):
+        for place in range(size - period):
             run = run + 1 if tokens[place] == tokens[place + period] else 0
             count = run // period + 1
             if count > 1 and count * period > covered:
                 covered = count * period
-                best = (place - run + 1, period, count)
-    return best
+                best[0] = place - run + 1
+                best[1] = period
+                best[2] = count
+    return covered

@@ -6,10 +6,10 @@ ZB-H1, in which stages defer weight gradients until they would wait (Qi et al., 
 Chunks are numbered along the model: chunk ``c`` lies on stage ``c % stages``.
 """
 
-import numba
 import numpy as np
 
 from tracekit.arrays import Floats, Ints
+from tracekit.compiled import compile_lazily
 
 FORWARD, BACKWARD, WEIGHT_GRADIENT = range(3)
 """Kinds of passes; with deferred weight gradients, BACKWARD computes input gradients only."""
@@ -111,39 +111,47 @@ def compute_stage_ends(
         tasks = build_tasks(stages, forward.size // stages, micro_batches, weights is not None)
     late = np.zeros_like(backward) if weights is None else weights
     times = np.stack([forward + np.append(sends, 0.0), backward - late + np.insert(sends, 0, 0.0), late])
-    result: Floats = _compute_stage_ends_compiled(
-        tasks, times, np.zeros_like(forward) if first_delays is None else first_delays, micro_batches
-    )
-    return result
+    delays = np.zeros_like(forward) if first_delays is None else first_delays
+    ends, done = np.zeros(stages), np.full((3, forward.size, micro_batches), -1.0)
+    next_task = np.zeros(stages, dtype=np.int64)
+    if _run_tasks(stages, tasks.shape[1], tasks, forward.size, times, delays, micro_batches, done, next_task, ends):
+        raise AssertionError("the schedule waits for itself")
+    return ends
 
 
-@numba.njit(cache=True)
-def _compute_stage_ends_compiled(
-    tasks: Ints, times: Floats, first_delays: Floats, micro_batches: int
-) -> Floats:  # pragma: no cover - compiled
-    chunks = times.shape[1]
-    done = np.full((3, chunks, micro_batches), -1.0)
-    free = np.zeros(tasks.shape[0])
-    next_task = np.zeros(tasks.shape[0], dtype=np.int64)
-    left = tasks.shape[0] * tasks.shape[1]
-    while left:
+@compile_lazily
+def _run_tasks(
+    stages: int,
+    tasks_of_stage: int,
+    tasks: Ints,
+    chunks: int,
+    times: Floats,
+    first_delays: Floats,
+    micro_batches: int,
+    done: Floats,
+    next_task: Ints,
+    free: Floats,
+) -> int:  # pragma: no cover - compiled
+    """Run all tasks, and return how many are left because they wait for one another."""
+    left = stages * tasks_of_stage
+    before = left + 1
+    while left and left < before:
         before = left
-        for stage in range(tasks.shape[0]):
-            while next_task[stage] < tasks.shape[1]:
-                kind, chunk, batch = tasks[stage, next_task[stage]]
+        for stage in range(stages):
+            while next_task[stage] < tasks_of_stage:
+                task = 3 * (stage * tasks_of_stage + next_task[stage])
+                kind, chunk, batch = tasks[task], tasks[task + 1], tasks[task + 2]
                 ready = 0.0
                 if kind == FORWARD and chunk > 0:
-                    ready = done[0, chunk - 1, batch]
+                    ready = done[(chunk - 1) * micro_batches + batch]
                 elif kind == BACKWARD and chunk < chunks - 1:
-                    ready = done[1, chunk + 1, batch]
+                    ready = done[(chunks + chunk + 1) * micro_batches + batch]
                 if ready < 0:
                     break
-                free[stage] = max(free[stage], ready) + times[kind, chunk]
+                free[stage] = max(free[stage], ready) + times[kind * chunks + chunk]
                 if kind == FORWARD and batch == 0:
                     free[stage] += first_delays[chunk]
-                done[kind, chunk, batch] = free[stage]
+                done[(kind * chunks + chunk) * micro_batches + batch] = free[stage]
                 next_task[stage] += 1
                 left -= 1
-        if left == before:
-            raise AssertionError("the schedule waits for itself")
-    return free
+    return left

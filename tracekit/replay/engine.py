@@ -9,10 +9,10 @@ no earlier than its release time. Example, two kernels on one stream that are la
 
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 
 from tracekit.arrays import Ints
+from tracekit.compiled import compile_lazily
 from tracekit.graph import Graph
 from tracekit.graph.edges import EdgeKind
 
@@ -93,15 +93,20 @@ def compute_lags(graph: Graph, durations_ns: Ints | None = None, host_time: floa
     return lag
 
 
-@numba.njit(cache=True)
-def _compute_earliest_times(
-    first: Ints, src: Ints, lag_ns: Ints, release_ns: Ints
-) -> Ints:  # pragma: no cover - compiled
+def _compute_earliest_times(first: Ints, src: Ints, lag_ns: Ints, release_ns: Ints) -> Ints:
     """Compute the longest path to every vertex; edges point forward and are sorted by destination."""
     time = release_ns.copy()
-    for vertex in range(release_ns.size):
+    _delay_by_edges(time.size, first, src, lag_ns, time)
+    return time
+
+
+@compile_lazily
+def _delay_by_edges(
+    vertices: int, first: Ints, src: Ints, lag_ns: Ints, time: Ints
+) -> int:  # pragma: no cover - compiled
+    for vertex in range(vertices):
         latest = time[vertex]
         for edge in range(first[vertex], first[vertex + 1]):
             latest = max(latest, time[src[edge]] + lag_ns[edge])
         time[vertex] = latest
-    return time
+    return 0

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 import polars as pl
 
 from tracekit.arrays import Bools, Floats, Ints
+from tracekit.compiled import compile_lazily
 from tracekit.errors import StepError
 from tracekit.replay.engine import Timeline
 from tracekit.replay.step_scale import StepScale
@@ -343,10 +343,7 @@ def _index_step_rows(kernels: pl.DataFrame, steps: pl.DataFrame) -> Ints:
     return joined["row"].fill_null(steps.height).to_numpy()
 
 
-@numba.njit(cache=True)
-def _measure_coverage(
-    order: Ints, start: Ints, end: Ints, rank: Ints, opens: Ints, closes: Ints, first: Ints
-) -> Ints:  # pragma: no cover - compiled
+def _measure_coverage(order: Ints, start: Ints, end: Ints, rank: Ints, opens: Ints, closes: Ints, first: Ints) -> Ints:
     """Measure how much of each window the union of its rank's intervals covers.
 
     Example: intervals [0, 4] and [3, 6] of one rank cover 5 of the window [1, 8].
@@ -361,9 +358,28 @@ def _measure_coverage(
         first: Index of each rank's first window, plus one final entry.
     """
     length = np.zeros(opens.size, dtype=np.int64)
-    window = first[:-1].copy()
-    reached = np.full(first.size - 1, np.iinfo(np.int64).min, dtype=np.int64)
-    for row in order:
+    window, reached = first[:-1].copy(), np.full(first.size - 1, MIN_TIME_NS)
+    start, end = np.ascontiguousarray(start), np.ascontiguousarray(end)
+    _add_coverage(order.size, order, start, end, rank, opens, closes, first, window, reached, length)
+    return length
+
+
+@compile_lazily
+def _add_coverage(
+    count: int,
+    order: Ints,
+    start: Ints,
+    end: Ints,
+    rank: Ints,
+    opens: Ints,
+    closes: Ints,
+    first: Ints,
+    window: Ints,
+    reached: Ints,
+    length: Ints,
+) -> int:  # pragma: no cover - compiled
+    for place in range(count):
+        row = order[place]
         mine = rank[row]
         begin, until = max(start[row], reached[mine]), end[row]
         if until <= begin:
@@ -375,4 +391,4 @@ def _measure_coverage(
             if opens[at] >= until:
                 break
             length[at] += max(min(until, closes[at]) - max(begin, opens[at]), 0)
-    return length
+    return 0

@@ -5,11 +5,11 @@ module instead. This distinguishes repeated layers, and gives the parts of each 
 ``Llama.LlamaLayer_3.LlamaMLP.Linear_0``.
 """
 
-import numba
 import numpy as np
 import polars as pl
 
 from tracekit.arrays import Ints
+from tracekit.compiled import compile_lazily
 from tracekit.workload.owners import number_threads
 
 MODULE_CALL = r"^nn\.Module: (.+)_(\d+)$"
@@ -69,14 +69,19 @@ def _find_callers(calls: pl.DataFrame) -> tuple[Ints, Ints]:
     return caller, depth
 
 
-@numba.njit(cache=True)
-def _find_enclosing_calls(thread: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:  # pragma: no cover - compiled
+def _find_enclosing_calls(thread: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
     """Find the innermost enclosing call and its depth; input ordered by thread and time, outer calls first."""
-    outer = np.full(start.size, NO_CALLER, dtype=np.int64)
-    depths = np.zeros(start.size, dtype=np.int64)
-    stack = np.empty(start.size + 1, dtype=np.int64)
+    outer, depths = np.full(start.size, NO_CALLER, dtype=np.int64), np.zeros(start.size, dtype=np.int64)
+    _find_enclosing(start.size, thread, start, end, np.empty(start.size, dtype=np.int64), outer, depths)
+    return outer, depths
+
+
+@compile_lazily
+def _find_enclosing(
+    calls: int, thread: Ints, start: Ints, end: Ints, stack: Ints, outer: Ints, depths: Ints
+) -> int:  # pragma: no cover - compiled
     depth = 0
-    for call in range(start.size):
+    for call in range(calls):
         while depth > 0 and (thread[stack[depth - 1]] != thread[call] or end[stack[depth - 1]] <= start[call]):
             depth -= 1
         if depth > 0:
@@ -84,4 +89,4 @@ def _find_enclosing_calls(thread: Ints, start: Ints, end: Ints) -> tuple[Ints, I
         depths[call] = depth
         stack[depth] = call
         depth += 1
-    return outer, depths
+    return 0

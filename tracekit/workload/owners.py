@@ -1,10 +1,10 @@
 """Find what launched each activity: its call by correlation id, and the call's innermost op by nesting."""
 
-import numba
 import numpy as np
 import polars as pl
 
 from tracekit.arrays import Ints
+from tracekit.compiled import compile_lazily
 
 
 def find_launching_calls(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
@@ -60,18 +60,34 @@ def number_threads(*tables: pl.DataFrame) -> list[Ints]:
     return np.split(numbers, np.cumsum([table.height for table in tables])[:-1])
 
 
-@numba.njit(cache=True)
 def _find_innermost(
     op_thread: Ints, op_start: Ints, op_end: Ints, query_thread: Ints, query_time: Ints, query_within: Ints
-) -> Ints:  # pragma: no cover - compiled
+) -> Ints:
     """Find the innermost op that is open from each query until ``query_within``; all ordered by thread and time."""
-    result = np.full(query_time.size, -1, dtype=np.int64)
-    stack = np.empty(op_start.size + 1, dtype=np.int64)
+    result, stack = np.full(query_time.size, -1, dtype=np.int64), np.empty(op_start.size, dtype=np.int64)
+    ops, queries = (op_thread, op_start, op_end), (query_thread, query_time, query_within)
+    _find_innermost_open(op_start.size, *ops, query_time.size, *queries, stack, result)
+    return result
+
+
+@compile_lazily
+def _find_innermost_open(
+    ops: int,
+    op_thread: Ints,
+    op_start: Ints,
+    op_end: Ints,
+    queries: int,
+    query_thread: Ints,
+    query_time: Ints,
+    query_within: Ints,
+    stack: Ints,
+    result: Ints,
+) -> int:  # pragma: no cover - compiled
     depth = 0
     op = 0
-    for query in range(query_time.size):
+    for query in range(queries):
         thread, time = query_thread[query], query_time[query]
-        while op < op_start.size and (op_thread[op] < thread or (op_thread[op] == thread and op_start[op] <= time)):
+        while op < ops and (op_thread[op] < thread or (op_thread[op] == thread and op_start[op] <= time)):
             while depth > 0 and (
                 op_thread[stack[depth - 1]] != op_thread[op] or op_end[stack[depth - 1]] <= op_start[op]
             ):
@@ -83,4 +99,4 @@ def _find_innermost(
             depth -= 1
         if depth > 0:
             result[query] = stack[depth - 1]
-    return result
+    return 0

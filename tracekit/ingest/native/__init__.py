@@ -1,44 +1,29 @@
-"""The decoder's inner loops as machine code: compiled once per installation, then linked in milliseconds.
-
-numba compiles them. But importing numba and reading its cache takes longer than decoding 50 MB of JSON. So the object
-code is stored (:mod:`object_cache`), and numba is used only if there is none.
-"""
+"""The scanner: the inner loops of decoding large traces, as machine code."""
 
 from collections.abc import Callable
+from pathlib import Path
 from threading import Lock
 
-from tracekit.ingest.compiling import COMPILING_MESSAGE
-from tracekit.ingest.native import object_cache
-from tracekit.ingest.native.linking import CompiledLoops, link_loops
+from tracekit.compiled import load_or_compile
+from tracekit.compiled.linking import Functions
+from tracekit.ingest.native.entry_points import ENTRY_POINTS
+
+_SOURCES = sorted((*Path(__file__).parent.glob("*.py"), Path(__file__).parents[1] / "fields.py"))
 
 _lock = Lock()
-_linked: list[CompiledLoops] = []
+_linked: list[Functions] = []
 
 
-def get_loops(progress: Callable[[str], None] = lambda stage: None) -> CompiledLoops:
-    """Return the callable loops.
-
-    Args:
-        progress: Called if they have to be compiled first.
-    """
+def get_loops() -> Functions:
+    """Return the functions of :mod:`entries`, compiled."""
     with _lock:
         if not _linked:
-            _linked.append(_load_stored() or _compile_loops(progress))
+            sources = tuple(file.read_text() for file in _SOURCES)
+            _linked.append(load_or_compile("scanner", sources, ENTRY_POINTS, _import_entries))
         return _linked[0]
 
 
-def _load_stored() -> CompiledLoops | None:
-    code = object_cache.find_code()
-    try:
-        return link_loops(code) if code else None
-    except RuntimeError:
-        return None
+def _import_entries() -> dict[str, Callable[..., int]]:
+    from tracekit.ingest.native import entries
 
-
-def _compile_loops(progress: Callable[[str], None]) -> CompiledLoops:
-    progress(COMPILING_MESSAGE)
-    from tracekit.ingest.native.compile import object_code
-
-    code = object_code()
-    object_cache.store_code(code)
-    return link_loops(code)
+    return {name: getattr(entries, name) for name in ENTRY_POINTS}

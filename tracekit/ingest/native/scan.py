@@ -58,7 +58,7 @@ def scan_events(
             passed.
     """
     place = np.array([at, end, filled, 0])
-    status = get_loops().scan(
+    status = get_loops()["scan"](
         *(buffer, place),
         *(words.slots, words.slots.size, words.starts, words.arena, words.meaning),
         *(texts.slots, texts.slots.size, texts.starts, texts.arena, texts.arena.size, texts.used),
@@ -71,5 +71,5 @@ def scan_events(
 def transpose_rows(table: Ints, rows: Ints, columns: Ints) -> Ints:
     """Copy some rows of some columns of a table, column by column."""
     result = np.empty((columns.size, rows.size), np.int64)
-    get_loops().transposed(table, table.shape[1], rows, rows.size, columns, columns.size, result)
+    get_loops()["transposed"](table, table.shape[1], rows, rows.size, columns, columns.size, result)
     return result

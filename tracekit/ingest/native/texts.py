@@ -71,4 +71,4 @@ def to_list(texts: TextTable) -> list[bytes]:
 
 
 def _fill_slots(texts: TextTable, *, are_words: bool) -> None:
-    get_loops().fill_slots(texts.slots, texts.slots.size, texts.starts, texts.arena, texts.used[0], are_words)
+    get_loops()["fill_slots"](texts.slots, texts.slots.size, texts.starts, texts.arena, texts.used[0], are_words)

@@ -1,4 +1,4 @@
-"""Store the object code as a file, beside this package's byte code or else in the user's cache.
+"""Store object code as files, beside this package's byte code or else in the user's cache.
 
 The file's name is a digest of everything that determines the code: the sources, the compilers, the processor. The file
 begins with a digest of that name and of the code, so that stale or incomplete code is never run. Code written by other
@@ -8,7 +8,7 @@ users is never run either.
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.metadata import version
 from importlib.util import cache_from_source
@@ -16,24 +16,16 @@ from pathlib import Path
 
 import llvmlite
 
-from tracekit.ingest.native.linking import processor
+from tracekit.compiled.linking import processor
 
 _DIGEST_BYTES = 32
-_SOURCES = sorted(
-    (
-        *Path(__file__).parent.glob("*.py"),
-        Path(__file__).parents[1] / "fields.py",
-    )
-)
 _WRITABLE_BY_OTHERS = 0o022
 
 
-def find_code() -> bytes | None:
-    """Return the stored code; ``None`` if there is none."""
-    return next(
-        (code for directory in _directories() if (code := _read_valid(directory / _compute_file_name())) is not None),
-        None,
-    )
+def find_code(file_name: str) -> bytes | None:
+    """Return the code that is stored under a name; ``None`` if there is none."""
+    found = (_read_valid(directory / file_name) for directory in _directories())
+    return next((code for code in found if code is not None), None)
 
 
 def _read_valid(path: Path) -> bytes | None:
@@ -44,7 +36,7 @@ def _read_valid(path: Path) -> bytes | None:
     except OSError:
         return None
     code = content[_DIGEST_BYTES:]
-    is_whole = content[:_DIGEST_BYTES] == _compute_digest(code)
+    is_whole = content[:_DIGEST_BYTES] == _compute_digest(path.name, code)
     return code if is_whole and _is_trusted(state) else None
 
 
@@ -55,12 +47,12 @@ def _is_trusted(state: os.stat_result) -> bool:
     return state.st_uid in (os.getuid(), Path(__file__).stat().st_uid) and not state.st_mode & _WRITABLE_BY_OTHERS
 
 
-def store_code(code: bytes) -> None:
+def store_code(file_name: str, code: bytes) -> None:
     """Store the code in the first writable directory; without one, the next process compiles again."""
     for directory in _directories():
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            _write_atomically(directory / _compute_file_name(), _compute_digest(code) + code)
+            _write_atomically(directory / file_name, _compute_digest(file_name, code) + code)
         except OSError:
             continue
         return
@@ -85,13 +77,23 @@ def _directories() -> Iterator[Path]:
     yield Path(platformdirs.user_cache_dir("tracekit", appauthor=False)) / "native"
 
 
-@cache
-def _compute_file_name() -> str:
+def compute_file_name(stem: str, sources: Iterable[str]) -> str:
+    """Name the file of some code by everything that determines it.
+
+    Args:
+        stem: Beginning of the name.
+        sources: All that the code depends on, beside the compilers and the processor.
+    """
     digest = hashlib.blake2b(digest_size=16)
-    for part in (version("numba"), llvmlite.__version__, *processor(), *(file.read_text() for file in _SOURCES)):
+    for part in (_get_numba_version(), llvmlite.__version__, *processor(), *sources):
         digest.update(f"{len(part)} {part}".encode())
-    return f"loops-{digest.hexdigest()}.o"
+    return f"{stem.strip('_')}-{digest.hexdigest()}.o"
 
 
-def _compute_digest(code: bytes) -> bytes:
-    return hashlib.blake2b(_compute_file_name().encode() + code, digest_size=_DIGEST_BYTES).digest()
+@cache
+def _get_numba_version() -> str:
+    return version("numba")
+
+
+def _compute_digest(file_name: str, code: bytes) -> bytes:
+    return hashlib.blake2b(file_name.encode() + code, digest_size=_DIGEST_BYTES).digest()

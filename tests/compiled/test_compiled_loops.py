@@ -1,0 +1,180 @@
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tracekit.arrays import Ints
+from tracekit.compiled import CompiledLoop, compile, compile_lazily, object_cache
+from tracekit.compiled.announcing import COMPILING_MESSAGE, announce_compilation
+from tracekit.testing import TraceBuilder
+
+NAME = "loop.o"
+STEP = 3
+
+
+def sum_steps(count: int, values: Ints, sums: Ints) -> int:
+    total = 0
+    for place in range(count):
+        total += STEP * values[place]
+        sums[place] = total
+    return total
+
+
+def run(loop):
+    sums = np.zeros(3, np.int64)
+    return loop(3, np.array([1, 2, 3]), sums), sums.tolist()
+
+
+@pytest.fixture(scope="module")
+def code():
+    """Object code of :func:`sum_steps`."""
+    kept = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(object_cache, "store_code", lambda name, code: kept.append(code))
+        patch.setattr(object_cache, "find_code", lambda name: None)
+        assert run(CompiledLoop(sum_steps)) == (18, [3, 9, 18])
+    return kept[0]
+
+
+@pytest.fixture
+def directories(monkeypatch, tmp_path):
+    """Where object code is looked for and kept: two empty directories."""
+    places = [tmp_path / "first", tmp_path / "second"]
+    monkeypatch.setattr(object_cache, "_directories", lambda: iter(places))
+    return places
+
+
+@pytest.fixture
+def compiles(monkeypatch, directories, code):
+    """What was announced; compiling takes no time, and nothing is stored yet."""
+    monkeypatch.setattr(compile, "compile_functions", lambda functions, parameters: code)
+    told = []
+    with announce_compilation(told.append):
+        yield told
+
+
+def list_files(directory):
+    return list(directory.iterdir())
+
+
+def test_a_loop_is_compiled_once(compiles, directories):
+    assert run(CompiledLoop(sum_steps)) == (18, [3, 9, 18])
+    assert run(CompiledLoop(sum_steps)) == (18, [3, 9, 18])
+    assert compiles == [COMPILING_MESSAGE]
+    assert len(list_files(directories[0])) == 1
+
+
+def test_a_changed_constant_is_compiled_anew(monkeypatch, compiles, directories):
+    run(CompiledLoop(sum_steps))
+    monkeypatch.setitem(sum_steps.__globals__, "STEP", 5)
+    run(CompiledLoop(sum_steps))
+    assert compiles == [COMPILING_MESSAGE] * 2
+    assert len(list_files(directories[0])) == 2
+
+
+def test_compiling_is_announced_only_within_the_context(directories, code, monkeypatch):
+    monkeypatch.setattr(compile, "compile_functions", lambda functions, parameters: code)
+    told = []
+    with announce_compilation(told.append):
+        pass
+    run(CompiledLoop(sum_steps))
+    assert told == []
+
+
+@pytest.mark.parametrize(
+    "values", [np.array([1.0, 2.0, 3.0]), np.arange(6)[::2], np.arange(3, dtype=np.int32), [1, 2, 3]]
+)
+def test_other_arrays_are_refused(values):
+    with pytest.raises(ctypes.ArgumentError):
+        compile_lazily(sum_steps)(3, values, np.zeros(3, np.int64))
+
+
+def test_what_was_compiled_is_kept(directories, code):
+    assert object_cache.find_code(NAME) is None
+    object_cache.store_code(NAME, code)
+    assert object_cache.find_code(NAME) == code
+    assert len(list_files(directories[0])) == 1
+    assert not directories[1].exists()
+
+
+@pytest.mark.parametrize("damage", [lambda c: c[:-1], lambda c: c[:40], lambda c: b"", lambda c: c[:-1] + b"?"])
+def test_a_damaged_file_is_never_run(directories, code, damage):
+    object_cache.store_code(NAME, code)
+    (file,) = directories[0].iterdir()
+    file.write_bytes(damage(file.read_bytes()))
+    assert object_cache.find_code(NAME) is None
+    object_cache.store_code(NAME, code)
+    assert object_cache.find_code(NAME) == code
+
+
+def test_code_under_another_name_is_never_run(directories, code):
+    object_cache.store_code(NAME, code)
+    shutil.copy(directories[0] / NAME, directories[0] / "other.o")
+    assert object_cache.find_code("other.o") is None
+
+
+def test_the_name_depends_on_sources_and_processor(monkeypatch):
+    names = [object_cache.compute_file_name("loop", sources) for sources in (["ab", "c"], ["a", "bc"])]
+    monkeypatch.setattr(object_cache, "processor", lambda: ("another", "+avx1024"))
+    names.append(object_cache.compute_file_name("loop", ["ab", "c"]))
+    assert len(set(names)) == 3
+
+
+def test_a_file_that_others_may_write_is_never_run(directories, code):
+    object_cache.store_code(NAME, code)
+    (directories[0] / NAME).chmod(0o666)
+    assert object_cache.find_code(NAME) is None
+
+
+def test_a_file_of_someone_else_is_never_run(directories, code):
+    object_cache.store_code(NAME, code)
+    if os.getuid() != 0:
+        pytest.skip("only root can give files away")
+    os.chown(directories[0] / NAME, 12345, -1)
+    assert object_cache.find_code(NAME) is None
+
+
+def test_another_directory_is_taken_where_one_cannot_be_written(directories, code):
+    directories[0].write_text("no directory")
+    object_cache.store_code(NAME, code)
+    assert len(list_files(directories[1])) == 1
+    assert object_cache.find_code(NAME) == code
+
+
+def test_nothing_is_kept_where_nothing_can_be_written(compiles, directories):
+    for directory in directories:
+        directory.write_text("no directory")
+    assert run(CompiledLoop(sum_steps)) == (18, [3, 9, 18])
+
+
+def test_what_is_no_object_file_is_compiled_anew(compiles, directories, code):
+    run(CompiledLoop(sum_steps))
+    (file,) = directories[0].iterdir()
+    object_cache.store_code(file.name, b"\x7fELF" + bytes(5000))
+    assert run(CompiledLoop(sum_steps)) == (18, [3, 9, 18])
+    assert compiles == [COMPILING_MESSAGE] * 2
+    assert object_cache.find_code(file.name) == code
+
+
+PROGRAM = """
+import sys
+import tracekit as tk
+predictions = tk.predict(tk.load(sys.argv[1], cache=False), gpu="h100-sxm")
+tk.report(predictions)
+assert not {"numba", "scipy", "sklearn", "pandas", "torch"} & set(sys.modules)
+"""
+
+
+def test_a_prediction_imports_no_compiler(tmp_path):
+    trace = TraceBuilder().op("aten::mm", 0, 30, dims=[[64, 64], [64, 64]], types=["float", "float"])
+    trace.kernel("ampere_sgemm_128x64_nn", 20, 100, launch=10)
+    trace.metadata["deviceProperties"] = [{"id": 0, "name": "NVIDIA A100-SXM4-80GB"}]
+    trace.metadata["padding"] = " " * (9 << 20)
+    path = trace.save(tmp_path / "trace.json")
+    for _ in range(2):  # the first one may have to compile
+        run = subprocess.run([sys.executable, "-c", PROGRAM, str(path)], capture_output=True, check=False, text=True)
+    assert run.returncode == 0, run.stderr

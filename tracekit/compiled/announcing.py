@@ -1,0 +1,28 @@
+"""Announce the compilation of the inner loops: it happens once per installation, and its duration looks like a hang."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+COMPILING_MESSAGE = "compile the inner loops, once per installation: 5 to 20 s"
+
+_listener: ContextVar[Callable[[str], None]] = ContextVar("listener", default=lambda stage: None)
+
+
+@contextmanager
+def announce_compilation(progress: Callable[[str], None]) -> Iterator[None]:
+    """Call ``progress`` when a loop is compiled within the context; loading compiled code is quick and not announced.
+
+    Args:
+        progress: Called with a description of the current stage.
+    """
+    token = _listener.set(progress)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+def note_compilation() -> None:
+    """Tell the caller that a loop is about to be compiled."""
+    _listener.get()(COMPILING_MESSAGE)
