@@ -1,4 +1,4 @@
-"""Measures kernels on this machine's GPU by CUDA events and by the profiler.
+"""Measure kernels on this machine's GPU by CUDA events and by the profiler.
 
     python -m sample_traces.measure_kernels OUT.json
 
@@ -19,11 +19,11 @@ from torch.profiler import ProfilerActivity, profile
 from predictors import microbench
 
 CALLS = 20
-"""Calls under the profiler, after as many without."""
+"""Call under the profiler, after as many without."""
 
 
 def main() -> None:
-    """Measures, writes and compares."""
+    """Measure, write and compare."""
     if len(sys.argv) != 2:
         sys.exit("measure_kernels: name the file to write, and nothing else")
     if not torch.cuda.is_available():
@@ -34,18 +34,18 @@ def main() -> None:
 
     def timer(call: Callable[[], Any]) -> tuple[float, float]:
         measured = microbench.measure_us(call)
-        profiled.append(profiled_us(call))
+        profiled.append(measure_profiled_us(call))
         return measured
 
     result = microbench.measure(microbench.generate_cases("cuda", precisions), timer)
     kernels = [row | {"profiled_us": us} for row, us in zip(result["kernels"], profiled, strict=True)]
     table = {"format": microbench.FORMAT, **microbench.describe_machine(), **result, "kernels": kernels}
     Path(sys.argv[1]).write_text(json.dumps(table, indent=1) + "\n")
-    sys.stdout.write("\n".join(compared(pl.DataFrame(kernels, infer_schema_length=None))) + "\n")
+    sys.stdout.write("\n".join(compare_by_family(pl.DataFrame(kernels, infer_schema_length=None))) + "\n")
 
 
-def profiled_us(call: Callable[[], Any]) -> float:
-    """Microseconds of GPU work in one call, as the profiler sees it."""
+def measure_profiled_us(call: Callable[[], Any]) -> float:
+    """Measure the microseconds of GPU work in one call by the profiler."""
     for _ in range(CALLS):
         call()
     torch.cuda.synchronize()
@@ -57,8 +57,8 @@ def profiled_us(call: Callable[[], Any]) -> float:
     return sum(event.time_range.elapsed_us() for event in on_gpu) / CALLS
 
 
-def compared(kernels: pl.DataFrame) -> Iterator[str]:
-    """Profiler over events by family: the median and the quartiles."""
+def compare_by_family(kernels: pl.DataFrame) -> Iterator[str]:
+    """Yield the profiler's times over the events' by family: the median and the quartiles."""
     ratio = 100 * (pl.col("profiled_us") / pl.col("measured_us") - 1)
     rows = kernels.group_by("family", maintain_order=True).agg(
         pl.len(), *(ratio.quantile(part, "linear").alias(str(part)) for part in (0.25, 0.5, 0.75))

@@ -24,12 +24,12 @@ STEPS = {"wait": 10, "timed": 10, "warmup": 2, "active": 2}
 
 
 def main() -> None:
-    """Records what was asked for, all by default, and says how large the files are."""
+    """Record what was asked for, all by default, and say how large the files are."""
     if not torch.cuda.is_available():
         sys.exit("record_samples: PyTorch finds no CUDA GPU on this machine")
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else SAMPLES
     gpu = re.sub(r"[^a-z0-9]+", "-", torch.cuda.get_device_name().lower())
-    for workload in asked(sys.argv[2:]):
+    for workload in parse_workloads(sys.argv[2:]):
         path = record(workload, folder, f"{gpu}_{workload}", "cuda")
         size = path.stat().st_size
         large = "" if size < LARGEST_BYTES else ", too large for the repository"
@@ -37,8 +37,12 @@ def main() -> None:
         torch.cuda.empty_cache()
 
 
-def asked(names: list[str]) -> list[str]:
-    """The workloads to record; refused before any is, if a name is unknown."""
+def parse_workloads(names: list[str]) -> list[str]:
+    """Return the workloads to record.
+
+    Raises:
+        SystemExit: A name is unknown.
+    """
     workloads = [one for name in names for one in (REBUILT if name == "rebuilt" else (name,))] or list(WORKLOADS)
     if unknown := [name for name in workloads if name not in WORKLOADS | REBUILT]:
         sys.exit(f"record_samples: no workload {unknown[0]!r}; there are {', '.join(WORKLOADS | REBUILT)}")
@@ -46,7 +50,7 @@ def asked(names: list[str]) -> list[str]:
 
 
 def record(workload: str, folder: Path, name: str, device: str, *, small: bool = False) -> Path:
-    """Records one workload and takes the machine's name and the paths out of its trace."""
+    """Record one workload and take the machine's name and the paths out of its trace."""
     step = (WORKLOADS | REBUILT)[workload](device, small)
     with tk.record(folder, name=name, overwrite=True, quiet=True, **STEPS) as recording:
         while not recording.is_complete:
@@ -59,7 +63,7 @@ def record(workload: str, folder: Path, name: str, device: str, *, small: bool =
 
 
 def save(trace: dict[str, Any], path: Path) -> None:
-    """Writes a trace as gzipped JSON, the same bytes for the same trace."""
+    """Write a trace as gzipped JSON, the same bytes for the same trace."""
     text = json.dumps(trace, separators=(",", ":"))
     path.write_bytes(gzip.compress(text.encode(), mtime=0))
 

@@ -24,7 +24,7 @@ SYNTHETIC = "made by sample_traces/synthesize.py from a CPU run; times are model
 
 
 def main() -> None:
-    """Writes every sample and says how large the files are."""
+    """Write every sample and say how large the files are."""
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else SAMPLES
     for kind in STEPS:
         path = folder / f"synthetic_transformer_{kind}.json.gz"
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def synthesize(steps: list[Op], name: str, slowdown: float = 1.0) -> dict[str, Any]:
-    """Returns the trace of the steps of a CPU run as an A100, or a GPU that is slower by a factor, would run them."""
+    """Return the trace of the steps of a CPU run as an A100, or a GPU that is slower by a factor, would run them."""
     timeline = Timeline(seed=0, slowdown=slowdown)
     for step in steps:
         timeline.play(to_cuda(step))
@@ -68,7 +68,7 @@ def record_cpu_steps(step: Step) -> list[Op]:
 
 
 def _names() -> list[dict[str, Any]]:
-    """Names processes and threads for the viewers."""
+    """Name processes and threads for the viewers."""
     rows = [
         ("process_name", PROCESS, 0, {"name": "python"}),
         ("process_labels", PROCESS, 0, {"labels": "CPU"}),
@@ -85,7 +85,7 @@ def _names() -> list[dict[str, Any]]:
 
 
 def _window(end_ns: int) -> list[dict[str, Any]]:
-    """Marks the profiler's window."""
+    """Mark the profiler's window."""
     args = {"Op count": 0}
     name, source = "PyTorch Profiler (0)", "PyTorch Profiler"
     return [

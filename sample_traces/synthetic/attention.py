@@ -1,4 +1,4 @@
-"""Rewrites the CPU's attention ops into those of CUDA, whose inputs native_functions.yaml declares."""
+"""Rewrite the CPU's attention ops into those of CUDA, whose inputs native_functions.yaml declares."""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ FLOAT, BFLOAT16, UINT64 = 6, 15, 28  # Codes of the types in concrete inputs.
 
 
 def forward(op: Op) -> Op:
-    """Returns the forward op; the one inside it takes tokens before heads and launches the kernel."""
+    """Return the forward op; the one inside it takes tokens before heads and launches the kernel."""
     query, key, value = (tensor(op, index) for index in range(3))
     batch, heads, tokens, width = query.dims
     rows = [_transposed(part) for part in (query, key, value)]
@@ -35,7 +35,7 @@ def forward(op: Op) -> Op:
 
 
 def backward(op: Op) -> Op:
-    """Returns the backward op; the one inside it takes tokens before heads and launches the kernels."""
+    """Return the backward op; the one inside it takes tokens before heads and launches the kernels."""
     inputs = [tensor(op, index) for index in range(5)]
     batch, heads, tokens, width = inputs[1].dims
     rows = [_transposed(part) for part in inputs]
@@ -63,7 +63,7 @@ def backward(op: Op) -> Op:
 
 
 def _transposed(given: Input) -> Input:
-    """Exchanges heads and tokens."""
+    """Exchange heads and tokens."""
     (batch, heads, tokens, width), strides = given.dims, given.strides
     return replace(
         given,

@@ -1,4 +1,4 @@
-"""Spells C++ names as the demangler does."""
+"""Spell C++ names as the demangler does."""
 
 AT = "at::native::"
 ANONYMOUS = "at::native::(anonymous namespace)::"
@@ -6,13 +6,13 @@ BF16 = "c10::BFloat16"
 
 
 def instance(template: str, *arguments: str) -> str:
-    """Returns a template's instance; two closing brackets keep a space between them."""
+    """Return a template's instance; two closing brackets keep a space between them."""
     text = ", ".join(arguments)
     return f"{template}<{text}{' ' if text.endswith('>') else ''}>"
 
 
 def dispatched(function: str, dispatch: int, type_index: int, parameters: str = BF16) -> str:
-    """Returns the lambda that a kernel's dtype dispatch picks for one type."""
+    """Return the lambda that a kernel's dtype dispatch picks for one type."""
     return (
         f"{AT}{function}::{{lambda()#{dispatch}}}::operator()() const"
         f"::{{lambda()#{type_index}}}::operator()() const::{{lambda({parameters})#1}}"

@@ -1,4 +1,4 @@
-"""Rewrites the ops of a CPU run into those that the same program runs on a CUDA GPU."""
+"""Rewrite the ops of a CPU run into those that the same program runs on a CUDA GPU."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -66,7 +66,7 @@ KEPT_CHILDREN = {
 
 
 def to_cuda(op: Op) -> Op:
-    """Returns the op as it would run on a CUDA GPU, with its kernels."""
+    """Return the op as it would run on a CUDA GPU, with its kernels."""
     if op.name in _REWRITES:
         return _REWRITES[op.name](op)
     if op.name.startswith("Optimizer.step"):
@@ -82,13 +82,13 @@ def to_cuda(op: Op) -> Op:
 
 
 def _in_optimizer(op: Op) -> Op:
-    """AdamW counts its steps in tensors without dimensions, which stay on the CPU."""
+    """Rewrite an op of the optimizer: AdamW counts its steps in tensors without dimensions, which stay on the CPU."""
     on_gpu = any(elements > 1 for part in op.walk() for elements, _ in part.sizes())
     return to_cuda(op) if on_gpu else op
 
 
 def _zero(op: Op) -> Op:
-    """CUDA fills where the CPU clears a small tensor without a further op."""
+    """Rewrite a zeroing: CUDA fills where the CPU clears a small tensor without a further op."""
     return replace(op, children=[to_cuda(call("aten::fill_", [tensor(op, 0), number(0)]))])
 
 

@@ -30,17 +30,17 @@ TILES = (
 
 
 def addmm(op: Op) -> list[Kernel]:
-    """Multiplies matrices and adds a bias in the epilogue."""
+    """Multiply matrices and adds a bias in the epilogue."""
     return _gemm(op, 1)
 
 
 def mm(op: Op) -> list[Kernel]:
-    """Multiplies matrices."""
+    """Multiply matrices."""
     return _gemm(op, 0)
 
 
 def flash_forward(op: Op) -> list[Kernel]:
-    """Causal attention over [batch, tokens, heads, width]."""
+    """Compute causal attention over [batch, tokens, heads, width]."""
     grid, tensor_bytes, product_flops = _flash_sizes(op, 0)
     even = str(op.dims(0)[1] % 128 == 0).lower()
     name = (
@@ -51,7 +51,7 @@ def flash_forward(op: Op) -> list[Kernel]:
 
 
 def flash_backward(op: Op) -> list[Kernel]:
-    """The gradients of causal attention; dQ is summed in fp32, which the first kernel clears."""
+    """Compute the gradients of causal attention; dQ is summed in fp32, which the first kernel clears."""
     grid, tensor_bytes, product_flops = _flash_sizes(op, 1)
     traits = _flash_traits("bwd", "8", "4, 4, 4, false, false")
     params = f"{FLASH}Flash_bwd_params"
@@ -68,7 +68,7 @@ def flash_backward(op: Op) -> list[Kernel]:
 
 
 def _gemm(op: Op, first: int) -> list[Kernel]:
-    """Takes the largest tile that gives every SM a block, else the smallest."""
+    """Take the largest tile that gives every SM a block, else the smallest."""
     (rows, depth), (_, columns) = op.dims(first), op.dims(first + 1)
     grids = {tile: (math.ceil(columns / tile.rows), math.ceil(rows / tile.columns), 1) for tile in TILES}
     tile = next((tile for tile in TILES if math.prod(grids[tile]) >= SMS), TILES[-1])
@@ -89,7 +89,7 @@ def _flash_traits(direction: str, warps: str, options: str) -> str:
 
 
 def _flash_sizes(op: Op, query: int) -> tuple[tuple[int, int, int], int, int]:
-    """Returns the grid, the bytes of one tensor and the FLOPs of one product, half of it masked."""
+    """Return the grid, the bytes of one tensor and the FLOPs of one product, half of it masked."""
     batch, tokens, heads, width = op.dims(query)
     grid = (math.ceil(tokens / 128), batch, heads)
     return grid, 2 * math.prod(op.dims(query)), batch * heads * tokens * tokens * width

@@ -48,18 +48,18 @@ class Kernel:
 
 
 def kernel_ns(kernel: Kernel, chance: Random) -> int:
-    """Returns a kernel's duration: a fixed part, then whichever of arithmetic and memory takes longer."""
+    """Return a kernel's duration: a fixed part, then whichever of arithmetic and memory takes longer."""
     work_us = max(kernel.flops / FLOPS_PER_US, kernel.moved_bytes / BYTES_PER_US)
     return round(1000 * (chance.uniform(2.0, 3.0) + work_us * chance.uniform(0.97, 1.03)))
 
 
 def copy_ns(copied_bytes: int, chance: Random) -> int:
-    """Returns the duration of a copy to pageable host memory."""
+    """Return the duration of a copy to pageable host memory."""
     return round(1000 * (chance.uniform(1.2, 1.6) + copied_bytes / PAGEABLE_COPY_BYTES_PER_US))
 
 
 def launch_args(kernel: Kernel) -> dict[str, Any]:
-    """Returns what the profiler notes of a launch configuration."""
+    """Return what the profiler notes of a launch configuration."""
     blocks = prod(kernel.grid)
     warps = prod(kernel.block) / 32
     return {
@@ -74,7 +74,7 @@ def launch_args(kernel: Kernel) -> dict[str, Any]:
 
 
 def _occupancy_percent(kernel: Kernel, blocks: int, warps: float) -> int:
-    """Estimates as the profiler does, which takes a block beyond the static shared memory as not fitting."""
+    """Estimate as the profiler does, which takes a block beyond the static shared memory as not fitting."""
     if kernel.shared_bytes > STATIC_SHARED_BYTES:
         return 0
     registers_per_block = kernel.registers * 32 * warps

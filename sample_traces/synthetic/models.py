@@ -43,7 +43,7 @@ class Block(nn.Module):
         self.down = nn.Linear(4 * shape.width, shape.width)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Returns the hidden states after this layer."""
+        """Return the hidden states after this layer."""
         qkv = self.qkv(self.attention_norm(hidden)).unflatten(-1, (3, self.heads, -1))
         query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind()
         mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
@@ -64,7 +64,7 @@ class Transformer(nn.Module):
         self.head = nn.Linear(shape.width, shape.vocabulary, bias=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Returns the logits of every position."""
+        """Return the logits of every position."""
         positions = torch.arange(tokens.shape[1], device=tokens.device)
         hidden = self.token_embedding(tokens) + self.position_embedding(positions)
         if not self.recomputes:
@@ -75,12 +75,12 @@ class Transformer(nn.Module):
 
 
 def training_step(device: str) -> Step:
-    """Returns the sample's training step."""
+    """Return the sample's training step."""
     return train(TRAIN, device)
 
 
 def train(shape: Shape, device: str, *, recomputes: bool = False) -> Step:
-    """Returns a training step in bf16; it reads the loss back before the optimizer runs.
+    """Return a training step in bf16; it reads the loss back before the optimizer runs.
 
     Args:
         shape: Of the model.
@@ -103,7 +103,7 @@ def train(shape: Shape, device: str, *, recomputes: bool = False) -> Step:
 
 
 def inference_step(device: str) -> Step:
-    """Returns a step that computes one prompt and reads the next token back."""
+    """Return a step that computes one prompt and reads the next token back."""
     model, tokens = _model_and_tokens(INFERENCE, device)
 
     @torch.inference_mode()
@@ -117,7 +117,7 @@ STEPS = {"train": training_step, "inference": inference_step}
 
 
 def record(step: Step, activities: Iterable[ProfilerActivity], path: Path) -> None:
-    """Writes the profiler's trace of three steps after another."""
+    """Write the profiler's trace of three steps after another."""
     plan = schedule(wait=0, warmup=1, active=3, repeat=1)
     with profile(activities=activities, record_shapes=True, schedule=plan) as profiler:
         for _ in range(1 + 3):

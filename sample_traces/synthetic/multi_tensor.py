@@ -12,7 +12,7 @@ MAX_TENSORS = {1: 110, 2: 64, 3: 48}
 
 
 def foreach(metadata: str, functor: str, *parameters: str) -> Callable[[Op], list[Kernel]]:
-    """Returns the maker for an op that reads its tensor lists and writes one of that size."""
+    """Return the maker for an op that reads its tensor lists and writes one of that size."""
     types = (f"{ANONYMOUS}TensorList{metadata}", f"{ANONYMOUS}{functor}", *parameters)
     name = f"void {instance(f'{ANONYMOUS}multi_tensor_apply_kernel', *types)}({', '.join(types)})"
 
@@ -27,7 +27,7 @@ def foreach(metadata: str, functor: str, *parameters: str) -> Callable[[Op], lis
 
 
 def multiply(op: Op) -> list[Kernel]:
-    """Multiplies by a number or by a tensor of one element."""
+    """Multiply by a number or by a tensor of one element."""
     if op.dtype(1) == "Scalar":
         functor, parameters = "BinaryOpScalarFunctor", ["float"]
     else:
@@ -37,7 +37,7 @@ def multiply(op: Op) -> list[Kernel]:
 
 
 def norm(op: Op) -> list[Kernel]:
-    """Sums the squares of each chunk, then those of each tensor."""
+    """Sum the squares of each chunk, then those of each tensor."""
     functor = f"LpNormFunctor<{BF16}, ({AT}NormType)1, {BF16}, 1, 1, 0>"
     tensors = len(_tensor_elements(op))
     cleanup = (
@@ -50,12 +50,12 @@ def norm(op: Op) -> list[Kernel]:
 
 
 def _tensor_elements(op: Op) -> list[int]:
-    """Returns the size of each tensor, from the CPU's calls: the profiler notes no shapes of a long list."""
+    """Return the size of each tensor, from the CPU's calls: the profiler notes no shapes of a long list."""
     return [max(elements for part in child.walk() for elements, _ in part.sizes()) for child in op.children]
 
 
 def _launches(sizes: list[int], max_tensors: int) -> Iterator[tuple[int, int]]:
-    """Yields blocks and elements of each launch: a launch is full after so many blocks or tensors."""
+    """Yield blocks and elements of each launch: a launch is full after so many blocks or tensors."""
     blocks = elements = tensors = 0
     for size in sizes:
         for start in range(0, size, CHUNK_ELEMENTS):

@@ -25,31 +25,31 @@ class Op:
     read_back_bytes: int = 0
 
     def walk(self) -> Iterator["Op"]:
-        """Yields this op and all that it calls."""
+        """Yield this op and all ops that it calls."""
         yield self
         for child in self.children:
             yield from child.walk()
 
     def dims(self, index: int) -> list[Any]:
-        """Returns the shape of an input, a list of shapes for a tensor list."""
+        """Return the shape of an input, a list of shapes for a tensor list."""
         return self.args["Input Dims"][index]
 
     def dtype(self, index: int) -> str:
-        """Returns the element type of an input, e.g. c10::BFloat16."""
+        """Return the element type of an input, e.g. c10::BFloat16."""
         return self.args["Input type"][index]
 
     def strides(self, index: int) -> list[int]:
-        """Returns the strides of an input."""
+        """Return the strides of an input."""
         return self.args["Input Strides"][index]
 
     def sizes(self) -> list[tuple[int, int]]:
-        """Returns the elements and bytes of each tensor input."""
+        """Return the elements and bytes of each tensor input."""
         inputs = zip(self.args["Input Dims"], self.args["Input type"], strict=True)
         return [(math.prod(dims), math.prod(dims) * ITEM_BYTES[dtype]) for dims, dtype in inputs if dtype in ITEM_BYTES]
 
 
 def read_steps(path: Path) -> list[Op]:
-    """Returns the ProfilerStep annotations of a CPU trace with the ops nested in them."""
+    """Return the ProfilerStep annotations of a CPU trace with the ops nested in them."""
     events = [
         event
         for event in json.loads(path.read_text())["traceEvents"]
@@ -82,22 +82,22 @@ NONE = Input()
 
 
 def tensor(op: Op, index: int) -> Input:
-    """Returns a tensor that another op got."""
+    """Return a tensor that another op got."""
     return Input(op.dtype(index), tuple(op.dims(index)), tuple(op.strides(index)))
 
 
 def number(value: object) -> Input:
-    """Returns a number or a truth value."""
+    """Return a number or a truth value."""
     return Input("Scalar", text=str(value))
 
 
 def numbers(values: Sequence[int]) -> Input:
-    """Returns a list of numbers."""
+    """Return a list of numbers."""
     return Input("ScalarList", text=str(list(values)))
 
 
 def call(name: str, inputs: Sequence[Input], *children: Op) -> Op:
-    """Returns an op with what the profiler would note of its inputs."""
+    """Return an op with what the profiler would note of its inputs."""
     args = {
         "Concrete Inputs": [given.text for given in inputs],
         "Input type": [given.dtype for given in inputs],

@@ -30,7 +30,7 @@ MULTIPLY = f"{AT}AUnaryFunctor<{BF16}, {BF16}, {BF16}, at::native::binary_intern
 
 
 def pointwise(functor: str) -> Callable[[Op], list[Kernel]]:
-    """Returns the maker for an op that writes one result of the shape of its largest input."""
+    """Return the maker for an op that writes one result of the shape of its largest input."""
 
     def make(op: Op) -> list[Kernel]:
         sizes = op.sizes()
@@ -42,7 +42,7 @@ def pointwise(functor: str) -> Callable[[Op], list[Kernel]]:
 
 
 def add(op: Op) -> list[Kernel]:
-    """Adds a scalar, a tensor or one that is broadcast."""
+    """Add a scalar, a tensor or one that is broadcast."""
     if op.dtype(1) not in ITEM_BYTES:
         return pointwise(ADD_SCALAR)(op)
     if op.dims(0) == op.dims(1):
@@ -52,7 +52,7 @@ def add(op: Op) -> list[Kernel]:
 
 
 def copy(op: Op) -> list[Kernel]:
-    """Converts between types or changes the layout."""
+    """Convert between types or changes the layout."""
     (elements, written_bytes), (_, read_bytes) = op.sizes()
     if op.dtype(0) == op.dtype(1):
         name = _strided(COPY)
@@ -64,13 +64,13 @@ def copy(op: Op) -> list[Kernel]:
 
 
 def fill(op: Op) -> list[Kernel]:
-    """Writes one value everywhere."""
+    """Write one value everywhere."""
     elements, written_bytes = op.sizes()[0]
     return _elementwise(_vectorized(f"{AT}FillFunctor<{op.dtype(0)}>", 1), elements, written_bytes)
 
 
 def arange(op: Op) -> list[Kernel]:
-    """Counts up; the outer of the two nested calls only allocates."""
+    """Count up; the outer of the two nested calls only allocates."""
     if len(op.args["Input Dims"]) != 4:
         return []
     elements = int(op.args["Concrete Inputs"][1])

@@ -11,7 +11,7 @@ INPUTS = f"{BF16} const*, {BF16} const*"
 
 
 def layer_norm(op: Op) -> list[Kernel]:
-    """Normalizes each row in one block."""
+    """Normalize each row in one block."""
     elements, tensor_bytes = op.sizes()[0]
     name = (
         f"void {ANONYMOUS}vectorized_layer_norm_kernel<{BF16}, float>"
@@ -22,7 +22,7 @@ def layer_norm(op: Op) -> list[Kernel]:
 
 
 def layer_norm_backward(op: Op) -> list[Kernel]:
-    """One kernel for the input's gradient and one for those of weight and bias."""
+    """Compute gradients in two kernels: one for the input's gradient one for those of weight and bias."""
     elements, tensor_bytes = op.sizes()[0]
     width = op.dims(0)[-1]
     for_input = (
@@ -40,17 +40,17 @@ def layer_norm_backward(op: Op) -> list[Kernel]:
 
 
 def log_softmax(op: Op) -> list[Kernel]:
-    """Keeps each row in shared memory."""
+    """Keep each row in shared memory."""
     return _softmax(op, "Forward", "(float*, float const*, int)", 2)
 
 
 def log_softmax_backward(op: Op) -> list[Kernel]:
-    """Reads the gradient and the result of the forward pass."""
+    """Read the gradient and the result of the forward pass."""
     return _softmax(op, "Backward", "(float*, float const*, float const*, long)", 3)
 
 
 def nll_loss(op: Op) -> list[Kernel]:
-    """Averages the loss over all rows in one block."""
+    """Average the loss over all rows in one block."""
     name = (
         f"void {ANONYMOUS}nll_loss_forward_reduce_cuda_kernel_2d<float, float, long>"
         "(float*, float*, float const*, long const*, float const*, bool, long, long, long, long)"
@@ -60,7 +60,7 @@ def nll_loss(op: Op) -> list[Kernel]:
 
 
 def nll_loss_backward(op: Op) -> list[Kernel]:
-    """Writes one gradient a row."""
+    """Write one gradient a row."""
     name = (
         f"void {ANONYMOUS}nll_loss_backward_reduce_cuda_kernel_2d<float, long>"
         "(float*, float const*, long const*, float const*, float const*, bool, int, int, long, long)"
@@ -70,7 +70,7 @@ def nll_loss_backward(op: Op) -> list[Kernel]:
 
 
 def index_select(op: Op) -> list[Kernel]:
-    """Gathers rows of the embedding."""
+    """Gather rows of the embedding."""
     width, (rows,) = op.dims(0)[1], op.dims(2)
     items = (BF16, f"{BF16} const", "long const")
     tensors = ", ".join(f"at::cuda::detail::TensorInfo<{item}, unsigned int>" for item in items)
@@ -83,7 +83,7 @@ def index_select(op: Op) -> list[Kernel]:
 
 
 def embedding_backward(op: Op) -> list[Kernel]:
-    """The single kernel that PyTorch takes for up to 3072 indices."""
+    """Sum gradients of rows by the single kernel that PyTorch takes for up to 3072 indices."""
     elements, tensor_bytes = op.sizes()[0]
     width = op.dims(0)[-1]
     name = (
@@ -95,7 +95,7 @@ def embedding_backward(op: Op) -> list[Kernel]:
 
 
 def cat(op: Op) -> list[Kernel]:
-    """Copies all inputs in one launch; a list too long for the profiler holds the norms, one number each."""
+    """Copy all inputs in one launch; a list too long for the profiler holds the norms, one number each."""
     inputs = op.dims(0) or [[1]]
     batch = "128, 1" if len(inputs[0]) == 1 else "64, 64"
     item = f"{ANONYMOUS}OpaqueType<2u>"
@@ -109,7 +109,7 @@ def cat(op: Op) -> list[Kernel]:
 
 
 def sum_rows(op: Op) -> list[Kernel]:
-    """Sums over the first dimension: the gradient of a bias or of what was broadcast."""
+    """Sum over the first dimension: the gradient of a bias or of what was broadcast."""
     elements, tensor_bytes = op.sizes()[0]
     rows = op.dims(0)[0]
     columns = elements // rows
@@ -120,7 +120,7 @@ def sum_rows(op: Op) -> list[Kernel]:
 
 
 def reduce_all(operation: str, result: str) -> Callable[[Op], list[Kernel]]:
-    """Returns the maker for a reduction of a short tensor in one block."""
+    """Return the maker for a reduction of a short tensor in one block."""
 
     def make(op: Op) -> list[Kernel]:
         elements, tensor_bytes = op.sizes()[0]

@@ -1,4 +1,4 @@
-"""Plays ops on a modelled host and GPU stream and notes the events that the profiler would."""
+"""Play ops on a modelled host and GPU stream and notes the events that the profiler would."""
 
 from itertools import groupby
 from random import Random
@@ -61,7 +61,7 @@ class Timeline:
         self._forward_ops: dict[int, Event] = {}
 
     def play(self, op: Op, thread: int = MAIN_THREAD) -> None:
-        """Runs an op with all that it calls and launches."""
+        """Run an op with all that it calls and launches."""
         index, start, first_work = len(self.host_events), self.now, len(self._work)
         args = {"External id": index + 1, "Record function id": 0} | op.args | {"Ev Idx": index}
         event = complete(op.category, op.name, PROCESS, thread, start, 0, args)
@@ -80,7 +80,7 @@ class Timeline:
             self._annotate(op.name, index + 1, self._work[first_work:])
 
     def synchronize(self) -> None:
-        """Waits for the GPU, as the profiler does when it stops."""
+        """Wait for the GPU, as the profiler does when it stops."""
         self._pass(BETWEEN_PYTHON_CALLS)
         self._correlation += 1
         self._call("cudaDeviceSynchronize", {}, MAIN_THREAD, self._stream_end)
@@ -111,7 +111,7 @@ class Timeline:
         self._call("cudaLaunchKernel", {"External id": owner}, thread)
 
     def _read_back(self, copied_bytes: int, owner: int, thread: int) -> None:
-        """Copies to pageable memory, for which the copy call itself waits."""
+        """Copy to pageable memory, for which the copy call itself waits."""
         duration = copy_ns(copied_bytes, self._chance)
         args = {"bytes": copied_bytes, "memory bandwidth (GB/s)": copied_bytes / duration}
         self._submit("gpu_memcpy", "Memcpy DtoH (Device -> Pageable)", owner, duration, args)
@@ -120,7 +120,7 @@ class Timeline:
         self._call("cudaStreamSynchronize", {"External id": owner}, thread)
 
     def _submit(self, category: str, name: str, owner: int, duration: int, details: Event) -> None:
-        """Puts work on the stream, which takes it up after the launch latency and the work before."""
+        """Put work on the stream, which takes it up after the launch latency and the work before."""
         self._correlation += 1
         start = max(self.now + self._draw(LAUNCH_LATENCY), self._stream_end + self._draw(STREAM_GAP))
         self._stream_end = start + duration
@@ -133,7 +133,7 @@ class Timeline:
         ]
 
     def _call(self, name: str, owner: Event, thread: int, awaited: int = 0) -> None:
-        """Notes a runtime call that returns only after the awaited work, if any."""
+        """Note a runtime call that returns only after the awaited work, if any."""
         cbid, call_us = CALLS[name]
         start = self.now
         self._pass(call_us)
@@ -147,7 +147,7 @@ class Timeline:
         ]
 
     def _annotate(self, name: str, owner: int, work: list[tuple[int, int]]) -> None:
-        """Projects an annotation onto the stream; the profiler widens it by 1 ns on each side."""
+        """Project an annotation onto the stream; the profiler widens it by 1 ns on each side."""
         if work:
             start, end = work[0][0] - 1, work[-1][1] + 1
             args = {"External id": owner}
@@ -155,7 +155,7 @@ class Timeline:
             self.device_events.append(event)
 
     def _link_backward(self, event: Event) -> None:
-        """Connects a backward node with the last forward op of the same sequence number."""
+        """Connect a backward node with the last forward op of the same sequence number."""
         sequence = event["args"].get("Sequence number")
         if sequence is None or event["name"].startswith("autograd::engine"):
             return
@@ -173,7 +173,7 @@ class Timeline:
 
 
 def complete(category: str, name: str, pid: int | str, tid: int | str, start: int, duration: int, args: Event) -> Event:
-    """Returns an event with a duration; times are given in ns."""
+    """Return an event with a duration; times are given in ns."""
     times = {"ts": start / 1000, "dur": duration / 1000}
     return {"ph": "X", "cat": category, "name": name, "pid": pid, "tid": tid} | times | {"args": args}
 
@@ -188,7 +188,7 @@ def _is_autograd_node(op: Op) -> bool:
 
 
 def _own_us(op: Op) -> float:
-    """Returns the host's time for an op without those that it calls."""
+    """Return the host's time for an op without those that it calls."""
     if op.name.startswith("Optimizer"):
         return ZERO_GRAD if "zero_grad" in op.name else OPTIMIZER_SETUP
     if op.name.startswith("aten::_foreach"):

@@ -23,7 +23,7 @@ class Residual(nn.Module):
         )
 
     def forward(self, image: Tensor) -> Tensor:
-        """Returns the image after this block."""
+        """Return the image after this block."""
         return image + self.body(image)
 
 
@@ -37,7 +37,7 @@ class CrossAttention(nn.Module):
         self.prompt = nn.MultiheadAttention(channels, heads, batch_first=True)
 
     def forward(self, image: Tensor, prompt: Tensor) -> Tensor:
-        """Returns the image after this block."""
+        """Return the image after this block."""
         tokens = image.flatten(2).transpose(1, 2)
         seen = self.norm(tokens)
         tokens = tokens + self.pixels(seen, seen, seen, need_weights=False)[0]
@@ -56,14 +56,14 @@ class UnetBlock(nn.Module):
         self.up = nn.Conv2d(channels, channels, 3, padding=1)
 
     def forward(self, image: Tensor, prompt: Tensor) -> Tensor:
-        """Returns the image after this block."""
+        """Return the image after this block."""
         image = self.enter(image)
         low = self.middle(self.down(image), prompt)
         return self.leave(image + self.up(functional.interpolate(low, scale_factor=2.0)))
 
 
 def unet_step(device: str, small: bool) -> Step:
-    """One denoising step of four images of 64x64 latents in fp16 (bf16 on a CPU)."""
+    """Run one denoising step of four images of 64x64 latents in fp16 (bf16 on a CPU)."""
     torch.manual_seed(0)
     channels, pixels, images = (16, 8, 1) if small else (320, 64, 4)
     dtype = torch.bfloat16 if device == "cpu" else torch.float16

@@ -30,7 +30,7 @@ class Experts(nn.Module):
 
 
 def moe_train(device: str, small: bool) -> Step:
-    """4,096 tokens in bf16; where each goes is read back by the CPU, as plain PyTorch does."""
+    """Train on 4,096 tokens in bf16; where each goes is read back by the CPU, as plain PyTorch does."""
     torch.manual_seed(0)
     width, hidden, tokens = (16, 32, 8) if small else (2048, 4096, 4096)
     model = Experts(width, hidden, count=8, top=2).to(device, torch.bfloat16)

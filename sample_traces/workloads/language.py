@@ -43,7 +43,7 @@ class Attention(nn.Module):
         self.output = nn.Linear(shape.width, shape.width, bias=False)
 
     def forward(self, hidden: Tensor, cache: tuple[Tensor, Tensor] | None = None) -> Tensor:
-        """Returns what each token takes from those before it."""
+        """Return what each token takes from those before it."""
         heads = self.qkv(hidden).unflatten(-1, (-1, self.size)).transpose(1, 2)
         query, key, value = heads.split(self.groups, dim=1)
         if cache is not None:
@@ -62,7 +62,7 @@ class GeluMlp(nn.Module):
         self.up, self.down = nn.Linear(shape.width, shape.hidden), nn.Linear(shape.hidden, shape.width)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Returns the layer's output."""
+        """Return the layer's output."""
         return self.down(functional.gelu(self.up(hidden)))
 
 
@@ -75,7 +75,7 @@ class GatedMlp(nn.Module):
         self.down = nn.Linear(shape.hidden, shape.width, bias=False)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Returns the layer's output."""
+        """Return the layer's output."""
         gate, up = self.gate_up(hidden).chunk(2, dim=-1)
         return self.down(functional.silu(gate) * up)
 
@@ -91,7 +91,7 @@ class Layer(nn.Module):
         self.mlp = GatedMlp(shape) if gated else GeluMlp(shape)
 
     def forward(self, hidden: Tensor, cache: tuple[Tensor, Tensor] | None = None) -> Tensor:
-        """Returns the hidden states after this layer."""
+        """Return the hidden states after this layer."""
         hidden = hidden + self.attention(self.attention_norm(hidden), cache)
         return hidden + self.mlp(self.mlp_norm(hidden))
 
@@ -107,7 +107,7 @@ class LanguageModel(nn.Module):
         self.head = nn.Linear(shape.width, shape.vocabulary, bias=False)
 
     def forward(self, tokens: Tensor, cache: list[tuple[Tensor, Tensor]] | None = None) -> Tensor:
-        """Returns the logits of every position."""
+        """Return the logits of every position."""
         hidden = self.embedding(tokens)
         for number, layer in enumerate(self.layers):
             hidden = layer(hidden, cache[number] if cache else None)
@@ -115,44 +115,44 @@ class LanguageModel(nn.Module):
 
 
 def gpt2_train(device: str, small: bool) -> Step:
-    """GPT-2 in bf16."""
+    """Train GPT-2 in bf16."""
     return _train(SMALL if small else GPT2, device, gated=False)
 
 
 def gpt2_train_compiled(device: str, small: bool) -> Step:
-    """GPT-2 in bf16, compiled."""
+    """Train GPT-2 in bf16, compiled."""
     return _train(SMALL if small else GPT2, device, gated=False, compiled=not small)
 
 
 def gpt2_train_batch16(device: str, small: bool) -> Step:
-    """GPT-2 in bf16 on twice the batch."""
+    """Train GPT-2 in bf16 on twice the batch."""
     shape = SMALL if small else GPT2
     return _train(replace(shape, batch=2 * shape.batch), device, gated=False)
 
 
 def gpt2_train_reading(device: str, small: bool) -> Step:
-    """GPT-2 in bf16, which reads its loss back before the backward pass."""
+    """Train GPT-2 in bf16, which reads its loss back before the backward pass."""
     return _train(SMALL if small else GPT2, device, gated=False, reads_loss=True)
 
 
 def llama_train(device: str, small: bool) -> Step:
-    """Four layers of Llama-3-8B in bf16."""
+    """Train four layers of Llama-3-8B in bf16."""
     return _train(SMALL if small else LLAMA, device, gated=True)
 
 
 def llama_prefill(device: str, small: bool) -> Step:
-    """One prompt."""
+    """Prefill one prompt."""
     model, tokens = _model_and_tokens(SMALL if small else LLAMA, device, gated=True)
     return infer(lambda: model(tokens)[:, -1])
 
 
 def llama_decode(device: str, small: bool) -> Step:
-    """One token for each of 32 prompts."""
+    """Decode one token for each of 32 prompts."""
     return infer(_decoder(device, small))
 
 
 def llama_decode_graph(device: str, small: bool) -> Step:
-    """The same as one CUDA graph."""
+    """Decode the same as one CUDA graph."""
     forward = _decoder(device, small)
 
     def step() -> None:
@@ -163,7 +163,7 @@ def llama_decode_graph(device: str, small: bool) -> Step:
 
 
 def bert_inference(device: str, small: bool) -> Step:
-    """BERT-base on 32 sentences."""
+    """Run BERT-base on 32 sentences."""
     model, tokens = _model_and_tokens(SMALL if small else BERT, device, gated=False, causal=False)
     return infer(lambda: model(tokens))
 

@@ -21,7 +21,7 @@ FORWARDS = 5
 
 
 def vgg13_train(device: str, small: bool) -> Step:
-    """VGG-13 in fp32, convolutions in TF32, by Adam."""
+    """Train VGG-13 in fp32, convolutions in TF32, by Adam."""
     filters, batch, pixels, hidden = ((8, 0), 2, 14, 16) if small else (VGG13, 512, 224, 4096)
     features: list[nn.Module] = []
     channels = 3
@@ -40,14 +40,14 @@ def vgg13_train(device: str, small: bool) -> Step:
 
 
 def resnet50_train(device: str, small: bool) -> Step:
-    """ResNet-50 in fp32, by SGD."""
+    """Train ResNet-50 in fp32, by SGD."""
     model = (ResNet((1, 1), 8) if small else ResNet(RESNET50_BLOCKS)).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9)
     return _classify(model, device, *((2, 32) if small else (32, 224)), optimizer)
 
 
 def vit_inference(device: str, small: bool) -> Step:
-    """ViT-B/16 on four images."""
+    """Run ViT-B/16 on four images."""
     from transformers import ViTConfig, ViTModel
 
     config = ViTConfig(**({**TINY, "image_size": 32} if small else {}))
@@ -57,7 +57,7 @@ def vit_inference(device: str, small: bool) -> Step:
 
 
 def timesformer_inference(device: str, small: bool) -> Step:
-    """TimeSformer on 128 frames, which the model of 8 frames takes for a higher image."""
+    """Run TimeSformer on 128 frames, which the model of 8 frames takes for a higher image."""
     from transformers import TimesformerConfig, TimesformerForVideoClassification
 
     config = TimesformerConfig(num_labels=400, **({**TINY, "image_size": 32} if small else {}))
@@ -67,7 +67,7 @@ def timesformer_inference(device: str, small: bool) -> Step:
 
 
 def owlv2_inference(device: str, small: bool) -> Step:
-    """OWLv2-large, one query on one image, five times over."""
+    """Run OWLv2-large, one query on one image, five times over."""
     from transformers import Owlv2Config, Owlv2ForObjectDetection
 
     large = {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16}

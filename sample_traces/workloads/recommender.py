@@ -31,7 +31,7 @@ class Recommender(nn.Module):
 
 
 def dlrm_train(device: str, small: bool) -> Step:
-    """26 tables of 100,000 rows, 8,192 samples, fp32."""
+    """Train with 26 tables of 100,000 rows, 8,192 samples, fp32."""
     torch.manual_seed(0)
     rows, width, samples = (64, 8, 4) if small else (100_000, 64, 8192)
     model = Recommender(rows, width).to(device)

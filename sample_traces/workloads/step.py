@@ -16,7 +16,7 @@ def train(
     *,
     reads_loss: bool = False,
 ) -> Step:
-    """Returns a step of AdamW on ``loss``; the forward pass runs in ``precision``, the loss may be read back."""
+    """Return a step of AdamW on ``loss``; the forward pass runs in ``precision``, the loss may be read back."""
     optimizer = torch.optim.AdamW(parameters, lr=1e-4, fused=True)
 
     def step() -> None:
@@ -32,7 +32,7 @@ def train(
 
 
 def infer(forward: Callable[[], Tensor]) -> Step:
-    """Returns a step that computes ``forward`` without gradients and reads one number back."""
+    """Return a step that computes ``forward`` without gradients and reads one number back."""
 
     @torch.inference_mode()
     def step() -> None:
@@ -42,7 +42,7 @@ def infer(forward: Callable[[], Tensor]) -> Step:
 
 
 def graphed(step: Step, device: str) -> Step:
-    """Returns the step as one CUDA graph; on a CPU the step itself."""
+    """Return the step as one CUDA graph; on a CPU the step itself."""
     if device == "cpu":
         return step
     side = torch.cuda.Stream()
@@ -58,5 +58,5 @@ def graphed(step: Step, device: str) -> Step:
 
 
 def half(device: str) -> AbstractContextManager[object]:
-    """Mixed precision in bf16."""
+    """Return the context of mixed precision in bf16."""
     return torch.autocast(torch.device(device).type, dtype=torch.bfloat16)

@@ -26,7 +26,7 @@ class Bottleneck(nn.Module):
         self.shortcut = nn.Identity() if same else nn.Sequential(*_convolution(inputs, outputs, 1, stride))
 
     def forward(self, image: Tensor) -> Tensor:
-        """Returns the features after this block."""
+        """Return the features after this block."""
         return functional.relu(self.body(image) + self.shortcut(image), inplace=True)
 
 
@@ -45,7 +45,7 @@ class ResNet(nn.Module):
         self.head = nn.Linear(inputs, classes)
 
     def forward(self, image: Tensor) -> Tensor:
-        """Returns the logits."""
+        """Return the logits."""
         return self.head(self.features(image))
 
 
@@ -63,19 +63,19 @@ class Vit(nn.Module):
         self.head = nn.Linear(width, classes)
 
     def forward(self, image: Tensor) -> Tensor:
-        """Returns the logits."""
+        """Return the logits."""
         tokens = self.patches(image).flatten(2).transpose(1, 2) + self.positions
         return self.head(self.layers(tokens).mean(1))
 
 
 def resnet50_train(device: str, small: bool) -> Step:
-    """ResNet-50 on images in channels-last layout."""
+    """Train ResNet-50 on images in channels-last layout."""
     model = ResNet((1, 1), 8) if small else ResNet(RESNET50_BLOCKS)
     return _classify(model, device, batch=2 if small else 64, pixels=32 if small else 224)
 
 
 def vit_train(device: str, small: bool) -> Step:
-    """ViT-B/16."""
+    """Train ViT-B/16."""
     pixels = 32 if small else 224
     model = Vit(32, 2, 2, pixels) if small else Vit(768, 12, 12, pixels)
     return _classify(model, device, batch=2 if small else 64, pixels=pixels)

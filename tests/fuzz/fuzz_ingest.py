@@ -1,4 +1,4 @@
-"""Coverage-guided fuzzing of ingest: nothing but a TracekitError, and both decoders read the same.
+"""Fuzz ingest, guided by coverage: only a TracekitError may rise, and both decoders must agree.
 
 python -m tests.fuzz.fuzz_ingest CORPUS -max_total_time=1800 -max_len=20000
 
@@ -30,24 +30,28 @@ JSON, COMPRESSED, EXECUTION_TRACE = range(3)
 LARGEST_TEXT = 1 << 20
 
 
-def outcome(data: bytes, small_bytes: int) -> RankTrace | str:
-    """A trace, or what is said of it."""
+def read_outcome(data: bytes, small_bytes: int) -> RankTrace | str:
+    """Return the trace, or the error's text."""
     try:
         return decode(io.BytesIO(data), "fuzz", small_bytes=small_bytes)
     except TracekitError as error:
         return str(error)
 
 
-def same(one: RankTrace | str, other: RankTrace | str) -> bool:
-    """Whether two decoders agree."""
+def are_equal(one: RankTrace | str, other: RankTrace | str) -> bool:
+    """Return whether two decoders agree."""
     if isinstance(one, str) or isinstance(other, str):
         return one == other
     facts = [(trace.device, trace.rank, trace.world_size, trace.metadata, trace.warnings) for trace in (one, other)]
     return facts[0] == facts[1] and all(one.tables[name].equals(other.tables[name]) for name in one.tables)
 
 
-def check(data: bytes) -> None:
-    """One input."""
+def check_input(data: bytes) -> None:
+    """Read one input.
+
+    Raises:
+        AssertionError: The decoders differ.
+    """
     kind, text = data[:1], data[1:]
     if kind == bytes([COMPRESSED]):
         try:
@@ -61,13 +65,13 @@ def check(data: bytes) -> None:
         except TracekitError:
             return
     else:
-        careful, fast = outcome(text, LARGEST_TEXT), outcome(text, 0)
-        if not same(careful, fast):
+        careful, fast = read_outcome(text, LARGEST_TEXT), read_outcome(text, 0)
+        if not are_equal(careful, fast):
             raise AssertionError(f"the decoders differ: {careful!r} and {fast!r}")
 
 
-def seeds() -> list[bytes]:
-    """A small trace in the forms that are told apart, and an execution trace."""
+def build_seeds() -> list[bytes]:
+    """Return a small trace in each of its forms, and an execution trace."""
     dims = [[64, 32], [32, 16]]
     trace = TraceBuilder().step(1, 0, 200).op("aten::mm", 1, 30, dims=dims, types=["float", "c10::Half"])
     trace.kernel("ampere_sgemm", 20, 100.125, launch=10, grid=[8, 1, 1]).call("cudaDeviceSynchronize", 50, 70)
@@ -86,9 +90,9 @@ def main() -> None:
     corpus = Path(sys.argv[1])
     corpus.mkdir(parents=True, exist_ok=True)
     if not any(corpus.iterdir()):
-        for number, seed in enumerate(seeds()):
+        for number, seed in enumerate(build_seeds()):
             (corpus / f"seed{number}").write_bytes(seed)
-    atheris.Setup(sys.argv, check)
+    atheris.Setup(sys.argv, check_input)
     atheris.Fuzz()
 
 

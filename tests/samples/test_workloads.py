@@ -27,10 +27,10 @@ def test_jobs_of_public_traces_step_too(workload: str) -> None:
 
 
 def test_what_to_record_is_checked_before_anything_is() -> None:
-    assert record_samples.asked([]) == list(WORKLOADS)
-    assert record_samples.asked(["rebuilt", "gpt2_train"]) == [*REBUILT, "gpt2_train"]
+    assert record_samples.parse_workloads([]) == list(WORKLOADS)
+    assert record_samples.parse_workloads(["rebuilt", "gpt2_train"]) == [*REBUILT, "gpt2_train"]
     with pytest.raises(SystemExit, match="no workload 'gpt3'; there are resnet50_train, "):
-        record_samples.asked(["gpt2_train", "gpt3"])
+        record_samples.parse_workloads(["gpt2_train", "gpt3"])
 
 
 def test_a_sample_names_no_host(tmp_path: Path) -> None:

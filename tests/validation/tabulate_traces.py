@@ -1,4 +1,4 @@
-"""Measured kernels of traces as the table that the predictors learn short and vector kernels from.
+"""Tabulate measured kernels of traces, from which the predictors learn short and vector kernels.
 
 python -m tests.validation.tabulate_traces TRACE[=GPU]... -o predictors/training/traces.parquet
 
@@ -32,8 +32,8 @@ ALONE = 0.1
 """Share of a kernel's time for which another may run beside it."""
 
 
-def tabulate(path: Path, gpu: str | None) -> pl.DataFrame:
-    """The distinct kernels of one trace.
+def tabulate_trace(path: Path, gpu: str | None) -> pl.DataFrame:
+    """Return the distinct kernels of one trace.
 
     Args:
         path: The trace.
@@ -41,7 +41,7 @@ def tabulate(path: Path, gpu: str | None) -> pl.DataFrame:
     """
     run = prepare_run(tk.load(path), source_gpu=gpu)
     assert run.gpu is not None, f"{path} doesn't say which GPU it was recorded on: name it"
-    alone = run.kernels.sort("ts_ns").with_columns(beside=beside())
+    alone = run.kernels.sort("ts_ns").with_columns(beside=overlaps_another())
     # The positions of maxima, which max pooling writes down, scatter nothing.
     name = pl.concat_str("op", "name", ignore_nulls=True).str.replace("with_indices", "")
     work = [column if column in alone.columns else pl.lit(None, pl.Int64).alias(column) for column in WORK_COLUMNS]
@@ -55,14 +55,16 @@ def tabulate(path: Path, gpu: str | None) -> pl.DataFrame:
         ~pl.col("family").is_in(WHOLE_ONLY) | (pl.col("share") > WHOLE),
         pl.col("part").ne_missing(FUSED_PART),
     ).select(*work, measured_us=pl.col("dur_ns") / 1e3)
-    kernels = usable.group_by(WORK_COLUMNS, maintain_order=True).agg(usual(), pl.len().cast(pl.Int32).alias("count"))
-    kept = kernels.filter(bounds(kernels, derive_hardware(run.gpu)) <= pl.col("measured_us"))
+    kernels = usable.group_by(WORK_COLUMNS, maintain_order=True).agg(
+        summarize_times(), pl.len().cast(pl.Int32).alias("count")
+    )
+    kept = kernels.filter(compute_bounds_us(kernels, derive_hardware(run.gpu)) <= pl.col("measured_us"))
     trace = path.name.removesuffix(".gz").removesuffix(".json")
     return kept.with_columns(gpu=pl.lit(run.gpu.slug), trace=pl.lit(trace)).select(TRACE_COLUMNS)
 
 
-def bounds(kernels: pl.DataFrame, gpu: Hardware) -> pl.Series:
-    """The bound of each kernel; null where its work isn't known."""
+def compute_bounds_us(kernels: pl.DataFrame, gpu: Hardware) -> pl.Series:
+    """Return the bound of each kernel; null where its work isn't known."""
     bound: list[float | None] = [None] * kernels.height
     for part in split_by_law(columns.prepare_kernels(kernels, gpu)).chunks:
         for row, us in zip(part.rows, compute_bound_us(part.law, part.inputs.to_columns(gpu), gpu), strict=True):
@@ -70,29 +72,29 @@ def bounds(kernels: pl.DataFrame, gpu: Hardware) -> pl.Series:
     return pl.Series(bound, dtype=pl.Float64)
 
 
-def beside() -> pl.Expr:
-    """Whether another kernel ran for more than `ALONE` of a kernel's time."""
+def overlaps_another() -> pl.Expr:
+    """Return whether another kernel ran for more than `ALONE` of a kernel's time."""
     start, end, own = pl.col("ts_ns"), pl.col("ts_ns") + pl.col("dur_ns"), pl.col("dur_ns") * ALONE
     before = end.cum_max().shift(1).fill_null(0)
     after = start.shift(-1).fill_null(end.max())
     return (before - start > own) | (end - after > own)
 
 
-def usual() -> pl.Expr:
-    """The median; of whole microseconds the mean, in which the rounding cancels."""
+def summarize_times() -> pl.Expr:
+    """Return the median time; of whole microseconds the mean, in which the rounding cancels."""
     whole = (pl.col("measured_us") == pl.col("measured_us").round()).all()
     time = pl.when(whole).then(pl.col("measured_us").mean()).otherwise(pl.col("measured_us").median())
     return time.round_sig_figs(4).cast(pl.Float32).alias("measured_us")
 
 
 def main() -> None:
-    """Runs the command line."""
+    """Write the table of the traces named on the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("traces", nargs="+", metavar="TRACE[=GPU]")
     parser.add_argument("-o", "--output", type=Path, required=True)
     args = parser.parse_args()
     named = [text.partition("=") for text in args.traces]
-    frames = [tabulate(Path(path), gpu or None) for path, _, gpu in named]
+    frames = [tabulate_trace(Path(path), gpu or None) for path, _, gpu in named]
     table = pl.concat(frames).sort("gpu", "trace", "family", *WORK_COLUMNS[1:], maintain_order=True)
     table.write_parquet(args.output, compression="zstd", compression_level=19)
     print(table.group_by("gpu", "family").len().sort("gpu", "family"))

@@ -57,6 +57,6 @@ def test_events_and_the_profiler_are_compared_by_family() -> None:
     table = pl.DataFrame(
         {"family": ["gemm", "gemm", "norm"], "measured_us": [10.0, 10, 4], "profiled_us": [11.0, 9, 5]}
     )
-    *_, gemm, norm = map(cells, measure_kernels.compared(table))
+    *_, gemm, norm = map(cells, measure_kernels.compare_by_family(table))
     assert gemm == ["gemm", "2", "+0.0 %", "-5.0 to +5.0 %"]
     assert norm[2] == "+25.0 %"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.validation.tabulate_traces import tabulate
+from tests.validation.tabulate_traces import tabulate_trace
 from tracekit.testing import TraceBuilder
 
 ADD = {"dims": [[1024, 1024], [1024, 1024], []], "types": ["float", "float", "Scalar"]}
@@ -22,7 +22,7 @@ def adds(*spans: tuple[float, float]) -> TraceBuilder:
 
 def test_a_kernel_that_repeats_is_one_row_with_its_median(tmp_path: Path) -> None:
     path = adds((100, 10.5), (200, 12.25), (300, 30.5)).save(tmp_path / "job.json")
-    rows = tabulate(path, None)
+    rows = tabulate_trace(path, None)
     assert rows.select("gpu", "trace", "family", "dtype", "rows", "cols", "bytes", "count").rows() == [
         ("a100-sxm-80gb", "job", "elementwise", "fp32", 1024, 1024, 3 * 4 * 1024**2, 3)
     ]
@@ -31,15 +31,15 @@ def test_a_kernel_that_repeats_is_one_row_with_its_median(tmp_path: Path) -> Non
 
 def test_whole_microseconds_are_averaged(tmp_path: Path) -> None:
     path = adds((100, 10), (200, 11), (300, 12), (400, 14)).save(tmp_path / "job.json")
-    assert tabulate(path, None)["measured_us"][0] == pytest.approx(11.75)
+    assert tabulate_trace(path, None)["measured_us"][0] == pytest.approx(11.75)
 
 
 def test_what_overlaps_or_beats_its_bound_is_left_out(tmp_path: Path) -> None:
     path = adds((100, 40.5), (130, 40.25), (300, 1.5)).save(tmp_path / "job.json")
-    assert tabulate(path, None).is_empty()
+    assert tabulate_trace(path, None).is_empty()
 
 
 def test_an_unnamed_gpu_is_the_one_that_is_given(tmp_path: Path) -> None:
     builder = TraceBuilder(device=None)
     builder.op("aten::add", 80, 10, **ADD).kernel(NAME, 100, 10.5, launch=85).save(tmp_path / "job.json")
-    assert tabulate(tmp_path / "job.json", "mi300x")["gpu"].to_list() == ["mi300x"]
+    assert tabulate_trace(tmp_path / "job.json", "mi300x")["gpu"].to_list() == ["mi300x"]

@@ -1,4 +1,4 @@
-"""The kernels that a PyTorch program would launch on a GPU, told by its ops on tensors without data."""
+"""Capture the kernels that a PyTorch program would launch on a GPU, from its ops on tensors without data."""
 
 import json
 import re
@@ -97,7 +97,7 @@ class Autocast(TorchFunctionMode):
         self._dtype = dtype
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Calls ``func`` with its inputs in the type that it is run in."""
+        """Call ``func`` with its inputs in the type of its precision."""
         wanted = self._dtype if func in HALF else torch.float32 if func in SINGLE else None
 
         def cast(x: Any) -> Any:
@@ -111,7 +111,7 @@ class Autocast(TorchFunctionMode):
 
 
 class Capture(TorchDispatchMode):
-    """Notes each op that launches kernels.
+    """Mode that notes each op that launches kernels.
 
     Args:
         tf32: Whether products of fp32 run in TF32.
@@ -123,12 +123,12 @@ class Capture(TorchDispatchMode):
         self._tf32 = tf32
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Runs and notes ``func``."""
+        """Run and note ``func``."""
         result = func(*args, **(kwargs or {}))
         name = func._schema.name.removeprefix("aten::")
         if not NO_KERNEL.search(name):
             self.calls.append(self._call(func, name, args, result))
-            self.calls.extend(_followed_by(name, args, result))
+            self.calls.extend(_list_following_calls(name, args, result))
         return result
 
     def _call(self, func: Any, name: str, args: tuple[Any, ...], result: Any) -> Call:
@@ -139,7 +139,7 @@ class Capture(TorchDispatchMode):
             [_dims(arg) for arg in given],
             [_type(arg) for arg in given],
             [_concrete(arg) for arg in given],
-            tuple(self._kernel(kernel, given) for kernel in _kernels(op, given)),
+            tuple(self._kernel(kernel, given) for kernel in _list_kernel_names(op, given)),
         )
 
     def _kernel(self, name: str, given: tuple[Any, ...]) -> str:
@@ -147,7 +147,7 @@ class Capture(TorchDispatchMode):
         return TF32 + name if self._tf32 and single and "gemm" in name else name
 
 
-def _kernels(op: str, given: tuple[Any, ...]) -> tuple[str, ...]:
+def _list_kernel_names(op: str, given: tuple[Any, ...]) -> tuple[str, ...]:
     names = next(names for pattern, names in NAMES if re.search(pattern, op))
     if op == "native_batch_norm" and not given[TRAINING]:
         return ("bn_fw_inf_1C11_kernel_NCHW",)
@@ -159,19 +159,19 @@ def _kernels(op: str, given: tuple[Any, ...]) -> tuple[str, ...]:
     if op == "convolution" and _is_depthwise(given):
         return ("conv_depthwise2d_forward_kernel",)
     if names is PLAIN:
-        return names if _goes_straight(given) else PLACED
+        return names if _is_unbroadcast(given) else PLACED
     if op != "convolution_backward":
         return names
     return tuple(name for name, wanted in zip(names, given[-1], strict=False) if wanted)
 
 
-def _goes_straight(given: tuple[Any, ...]) -> bool:
-    """Whether tensors are gone through as they lie: they have one shape, none is broadcast."""
+def _is_unbroadcast(given: tuple[Any, ...]) -> bool:
+    """Return whether all tensors have one shape: none is broadcast."""
     return len({arg.shape for arg in given if isinstance(arg, Tensor) and arg.dim()}) < 2
 
 
-def _followed_by(op: str, args: tuple[Any, ...], result: Any) -> list[Call]:
-    """Ops that an op calls itself on CUDA: a convolution's bias comes after it, losses are summed after it."""
+def _list_following_calls(op: str, args: tuple[Any, ...], result: Any) -> list[Call]:
+    """Return ops that an op calls itself on CUDA: a convolution's bias comes after it, losses are summed after it."""
     if op == "convolution" and args[BIAS] is not None and not _is_depthwise(args):
         dims = [_dims(result), [1, len(args[BIAS]), *[1] * (result.dim() - 2)], []]
         return [Call("aten::add_", dims, [_type(result)] * 2 + ["Scalar"], ["", "", "1"], PLACED)]
@@ -182,7 +182,7 @@ def _followed_by(op: str, args: tuple[Any, ...], result: Any) -> list[Call]:
 
 
 def _is_depthwise(convolution: tuple[Any, ...]) -> bool:
-    """Whether PyTorch has a kernel of its own for a convolution of fp32."""
+    """Return whether PyTorch has a kernel of its own for a convolution of fp32."""
     x, groups = convolution[0], convolution[GROUPS]
     return x.dtype is torch.float32 and not convolution[TRANSPOSED] and groups > 1 and x.shape[1] == groups
 

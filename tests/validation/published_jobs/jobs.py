@@ -1,4 +1,4 @@
-"""PublishedJob jobs: their throughputs, and the kernels that a step of each launches."""
+"""Read the throughputs of published jobs, and capture the kernels that a step of each launches."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack

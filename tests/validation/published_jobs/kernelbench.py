@@ -86,7 +86,7 @@ def _attend(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: Any = None, dropout_p: float = 0.0,
     is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
 ) -> torch.Tensor:  # fmt: skip
-    """Flash attention has no fp32."""
+    """Compute attention by the memory-efficient kernel, since flash attention has no fp32."""
     fused = torch.ops.aten._scaled_dot_product_efficient_attention
     return fused(query, key, value, attn_mask, False, dropout_p, is_causal, scale=scale)[0]
 

@@ -9,8 +9,8 @@ from torch.nn import functional
 VOCABULARY, POSITIONS, DROPPED = 30528, 512, 0.1
 
 
-def dropped(x: Tensor) -> Tensor:
-    """Dropout by the kernel that CUDA has for it."""
+def drop_out(x: Tensor) -> Tensor:
+    """Apply dropout by CUDA's own kernel for it."""
     return torch.native_dropout(x, DROPPED, train=True)[0]
 
 
@@ -33,10 +33,10 @@ class Block(nn.Module):
             torch.bmm(query, key.transpose(1, 2)).view(batch, self.heads, tokens, tokens) / (width // self.heads) ** 0.5
             + mask
         )
-        chosen = dropped(functional.softmax(scores, -1)).view(-1, tokens, tokens)
+        chosen = drop_out(functional.softmax(scores, -1)).view(-1, tokens, tokens)
         mixed = torch.bmm(chosen, value).transpose(0, 1).contiguous().view(tokens, batch, width)
-        hidden = self.attention_norm(dropped(self.projection(mixed)) + hidden)
-        return self.norm(dropped(self.down(functional.gelu(self.up(hidden)))) + hidden)
+        hidden = self.attention_norm(drop_out(self.projection(mixed)) + hidden)
+        return self.norm(drop_out(self.down(functional.gelu(self.up(hidden)))) + hidden)
 
 
 class Bert(nn.Module):
@@ -50,7 +50,7 @@ class Bert(nn.Module):
         self.head = nn.Linear(width, 2)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Returns [tokens, batch, 2]."""
+        """Return [tokens, batch, 2]."""
         places = torch.arange(tokens.shape[1], device=tokens.device)
         hidden = self.norm(self.words(tokens) + self.positions(places)).transpose(0, 1).contiguous()
         mask = torch.zeros(tokens.shape[0], 1, 1, tokens.shape[1], dtype=hidden.dtype, device=tokens.device)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tests.validation.published_jobs.mpt import again
+from tests.validation.published_jobs.mpt import recompute
 
 VOCABULARY, EPSILON = 32000, 1e-5
 COMPILED = "-compiled"
@@ -41,7 +41,7 @@ class Norm(nn.Module):
         self.weight, self.compiled = nn.Parameter(torch.empty(width)), compiled
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns as much."""
+        """Return the normalized states."""
         if self.compiled:
             return functional.layer_norm(x, self.weight.shape, self.weight, None, EPSILON)
         single = x.float()
@@ -63,27 +63,27 @@ class Block(nn.Module):
         self.down = nn.Linear(size.inner, size.width, bias=False)
 
     def forward(self, hidden: Tensor, turns: Tensor) -> Tensor:
-        """Returns the hidden states after this layer."""
+        """Return the hidden states after this layer."""
         x = self.attention_norm(hidden)
         query, key, value = (of(x).unflatten(-1, (-1, self.head)) for of in (self.query, self.key, self.value))
-        heads = self._turned(query, turns), *map(self._shared, (self._turned(key, turns), value))
+        heads = self._rotate(query, turns), *map(self._repeat_heads, (self._rotate(key, turns), value))
         mixed = torch.ops.aten._scaled_dot_product_flash_attention(*(x.transpose(1, 2) for x in heads), 0.0, True)[0]
         hidden = hidden + self.output(mixed.transpose(1, 2).flatten(2))
         x = self.mlp_norm(hidden)
-        return hidden + self.down(self._gated(self.gate(x), self.up(x)))
+        return hidden + self.down(self._apply_gate(self.gate(x), self.up(x)))
 
-    def _turned(self, x: Tensor, turns: Tensor) -> Tensor:
-        """By angles that grow with the position."""
+    def _rotate(self, x: Tensor, turns: Tensor) -> Tensor:
+        """Rotate pairs of elements by angles that grow with the position."""
         if self.compiled:
             return torch.neg(x)
         pairs = x.float().unflatten(-1, (-1, 2))
         return turns.mul(pairs.unsqueeze(-2)).sum(-1).flatten(3).type_as(x)
 
-    def _shared(self, x: Tensor) -> Tensor:
-        """Of fewer heads than the queries, once for each of those."""
+    def _repeat_heads(self, x: Tensor) -> Tensor:
+        """Repeat keys or values for each head of the queries."""
         return x.repeat_interleave(self.repeated, 2) if self.repeated > 1 else x
 
-    def _gated(self, gate: Tensor, up: Tensor) -> Tensor:
+    def _apply_gate(self, gate: Tensor, up: Tensor) -> Tensor:
         return (gate if self.compiled else functional.silu(gate)) * up
 
 
@@ -106,9 +106,9 @@ class Llama(nn.Module):
         self.logits = nn.Linear(size.width, VOCABULARY, bias=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Returns [batch * tokens, vocabulary]."""
+        """Return [batch * tokens, vocabulary]."""
         hidden = self.words(tokens)
         turns = torch.empty(self.tokens, 1, self.head // 2, 2, 2, device=tokens.device)
         for block in self.blocks:
-            hidden = again(block, hidden, turns) if self.recomputes else block(hidden, turns)
+            hidden = recompute(block, hidden, turns) if self.recomputes else block(hidden, turns)
         return self.logits(self.norm(hidden).flatten(0, 1))

@@ -30,7 +30,7 @@ class Block(nn.Module):
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Returns the hidden states after this layer."""
+        """Return the hidden states after this layer."""
         parts = self.qkv(self.attention_norm(hidden)).chunk(3, dim=-1)
         heads = [part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts]
         mixed = torch.ops.aten._scaled_dot_product_flash_attention(*heads, 0.0, True)[0]
@@ -56,13 +56,13 @@ class Decoder(nn.Module):
         self.norm = nn.LayerNorm(width)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Returns [batch * tokens, vocabulary]."""
+        """Return [batch * tokens, vocabulary]."""
         hidden = self.words(tokens) + self.places(torch.arange(self.tokens, device=tokens.device))
         for block in self.blocks:
-            hidden = again(block, hidden) if self.recomputes else block(hidden)
+            hidden = recompute(block, hidden) if self.recomputes else block(hidden)
         return functional.linear(self.norm(hidden).flatten(0, 1), self.words.weight)
 
 
-def again(block: nn.Module, *inputs: Tensor) -> Tensor:
-    """Runs a block whose activations are worked out again on the way back."""
+def recompute(block: nn.Module, *inputs: Tensor) -> Tensor:
+    """Run a block whose activations are computed again in the backward pass."""
     return checkpoint(block, *inputs, use_reentrant=False, preserve_rng_state=False)

@@ -33,19 +33,19 @@ class Pooled(nn.Module):
     """The mean over all pixels of [N, C, H, W], or over all tokens of [N, T, C]."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns [N, C]."""
+        """Return [N, C]."""
         return x.mean((2, 3)) if x.dim() == 4 else x.mean(1)
 
 
 class SqueezeExcite(nn.Module):
-    """Scales each channel by what the mean of all channels says."""
+    """Scale each channel by what the mean of all channels says."""
 
     def __init__(self, width: int, reduced: int, act: type[nn.Module] = nn.ReLU) -> None:
         super().__init__()
         self.squeeze, self.act, self.excite = nn.Conv2d(width, reduced, 1), act(), nn.Conv2d(reduced, width, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns [N, C, H, W]."""
+        """Return [N, C, H, W]."""
         return x * self.excite(self.act(self.squeeze(x.mean((2, 3), keepdim=True)))).sigmoid()
 
 
@@ -57,7 +57,7 @@ class Residual(nn.Module):
         self.inner, self.shortcut, self.act = inner, shortcut or nn.Identity(), act or nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns what has the shape of ``inner``'s result."""
+        """Return what has the shape of ``inner``'s result."""
         return self.act(self.inner(x) + self.shortcut(x))
 
 
@@ -101,7 +101,7 @@ def vgg(depths: Sequence[int]) -> nn.Module:
 
 
 class DenseLayer(nn.Module):
-    """Joins its input with ``growth`` new channels of it."""
+    """Join its input with ``growth`` new channels of it."""
 
     def __init__(self, inputs: int, growth: int) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class DenseLayer(nn.Module):
         )
 
     def forward(self, features: list[Tensor]) -> list[Tensor]:
-        """Returns the features with one more."""
+        """Return the features with one more."""
         return [*features, self.inner(torch.cat(features, 1))]
 
 
@@ -123,7 +123,7 @@ class DenseBlock(nn.Module):
         self.layers = nn.ModuleList(DenseLayer(inputs + growth * i, growth) for i in range(depth))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns [N, inputs + depth * growth, H, W]."""
+        """Return [N, inputs + depth * growth, H, W]."""
         features = [x]
         for layer in self.layers:
             features = layer(features)
@@ -170,7 +170,7 @@ class Scaled(nn.Module):
         self.factor = nn.Parameter(torch.empty(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns what has the shape of ``x``."""
+        """Return what has the shape of ``x``."""
         return x * self.factor
 
 
@@ -184,7 +184,7 @@ class ChannelsMoved(nn.Module):
         self.inner, self.axes, self.back = nn.Sequential(*inner), tuple(axes), tuple(back)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns what has the axes of ``x``."""
+        """Return what has the axes of ``x``."""
         return self.inner(x.permute(self.axes)).permute(self.back)
 
 
@@ -217,7 +217,7 @@ class Attention(nn.Module):
         self.qkv, self.projection = nn.Linear(width, 3 * width), nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns [N, T, C]."""
+        """Return [N, T, C]."""
         batch, tokens, width = x.shape
         query, key, value = self.qkv(x).reshape(batch, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind()
         if self.fused:
@@ -228,7 +228,7 @@ class Attention(nn.Module):
 
 
 class Patches(nn.Module):
-    """Cuts the image into tokens; adds a class token and positions where ``positions`` says how many."""
+    """Cut the image into tokens; adds a class token and positions where ``positions`` says how many."""
 
     def __init__(self, width: int, patch: int, positions: int = 0) -> None:
         super().__init__()
@@ -237,7 +237,7 @@ class Patches(nn.Module):
         self.positions = nn.Parameter(torch.empty(1, positions, width)) if positions else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns [N, T, C]."""
+        """Return [N, T, C]."""
         tokens = self.cut(x).flatten(2).transpose(1, 2)
         if self.first is None:
             return tokens
@@ -248,7 +248,7 @@ class First(nn.Module):
     """The class token."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns [N, C]."""
+        """Return [N, C]."""
         return x[:, 0]
 
 
