@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 
 import tracekit as tk
+from tests.jobs import job
 from tracekit.errors import RuleError
 from tracekit.graph.edges import EdgeKind
 from tracekit.inference_rules import INFERENCE_RULES, select_rules
+from tracekit.rules import Rule, RuleNames
 from tracekit.run import MeasuredRun, prepare_run
 from tracekit.testing import A100, TraceBuilder
 
@@ -70,6 +72,18 @@ def test_each_rule_can_be_off(name: str) -> None:
 
 def test_all_rules_are_on_by_default() -> None:
     assert prepare_run(tk.load(SAMPLE)).assumptions == ()
+
+
+def test_every_rule_is_asked_whether_it_is_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = set()
+
+    def note(rule: Rule, without: RuleNames) -> bool:
+        asked.add(rule.name)
+        return rule.name not in without
+
+    monkeypatch.setattr(Rule, "is_on", note)
+    prepare_run(job(updated(), updated()))
+    assert asked == set(NAMES)
 
 
 def test_without_dependent_launch_the_early_start_is_work() -> None:

@@ -29,7 +29,8 @@ from tracekit.workload.work_inference import DIRECTION_RULES, WORK_RULES
 
 INFERENCE_RULES: tuple[Rule, ...] = (
     steps.RULE,
-    *(rule.rule for rule in (*DIRECTION_RULES, *WORK_RULES)),
+    *DIRECTION_RULES,
+    *WORK_RULES,
     precision.RULE,
     clocks.RULE,
     submission.RULE,

@@ -101,9 +101,10 @@ def test_shapes_win():
 
 def test_recorded_shapes_lie_inside_the_bracket(real_traces):
     """Pointwise kernels with shapes, told again from their launch."""
-    kernels = build_kernel_table(tk.load(real_traces / "v100_resnet50_train_6steps_2021.json.gz").rank())
+    trace = tk.load(real_traces / "v100_resnet50_train_6steps_2021.json.gz").rank()
+    kernels = build_kernel_table(trace)
     hidden = kernels.with_columns(work_from=pl.lit(None, pl.String))
-    both = pointwise.infer_pointwise_work(hidden).with_columns(
+    both = pointwise.infer_pointwise_work(hidden, trace).with_columns(
         recorded=kernels["bytes"] * kernels["share"], of=kernels["work_from"]
     )
     told = both.filter((pl.col("work_from") == "geometry") & (pl.col("of") == "shapes"))

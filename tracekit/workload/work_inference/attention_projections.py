@@ -11,16 +11,9 @@ row per token among the inputs of other ops.
 
 import polars as pl
 
-from tracekit.rules import Rule
 from tracekit.trace import RankTrace
 from tracekit.workload.work_inference.override import override_columns
-
-RULE = Rule(
-    "attention-projections",
-    "The GEMMs next to attention in a CUDA graph are its projections.",
-    "Piecewise CUDA graphs of vLLM.",
-)
-
+from tracekit.workload.work_inference.rule import WorkRule
 
 ATTENTION_OP = r"unified_attention_with_output$"
 ATTENTION_DIMS = r"^\[\[(\d+),(\d+),(\d+)\],\[\d+,(\d+),\d+\]"
@@ -50,6 +43,14 @@ def infer_attention_projections(kernels: pl.DataFrame, trace: RankTrace) -> pl.D
     sides = {side: pl.col(f"known_{side}") for side in ("m", "n", "k")}
     values = {"batch": pl.lit(1), **sides, "work_from": pl.lit("projection")}
     return filled.with_columns(override_columns(mine, values)).select(kernels.columns)
+
+
+RULE = WorkRule(
+    "attention-projections",
+    "The GEMMs next to attention in a CUDA graph are its projections.",
+    "Piecewise CUDA graphs of vLLM.",
+    infer_attention_projections,
+)
 
 
 def _find_model_sizes(attention: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:

@@ -5,22 +5,16 @@ The libraries compute the input's gradient first, then the weight's.
 
 import polars as pl
 
-from tracekit.rules import Rule
+from tracekit.trace import RankTrace
 from tracekit.workload.work_inference.override import override_columns
-
-RULE = Rule(
-    "weight-gradients",
-    "The last kernel of a convolution's backward op computes the weight gradient, if no kernel name has a direction.",
-    "cuDNN and MIOpen run both gradients in this order in the public traces of convolutional networks.",
-)
-
+from tracekit.workload.work_inference.rule import WorkRule
 
 CONVOLUTION_BACKWARD = "aten::convolution_backward"
 DIRECTION_IN_NAME = r"(?i)dgrad|wgrad|wrw|bwd"
 BOTH_GRADIENTS_WANTED = r"True, ?True"
 
 
-def infer_weight_gradients(kernels: pl.DataFrame) -> pl.DataFrame:
+def infer_weight_gradients(kernels: pl.DataFrame, _trace: RankTrace) -> pl.DataFrame:
     """Mark the last kernel of each convolution backward op as the weight gradient, if no kernel name has a direction.
 
     Args:
@@ -35,3 +29,11 @@ def infer_weight_gradients(kernels: pl.DataFrame) -> pl.DataFrame:
     return kernels.with_columns(
         override_columns(turned, {"direction": pl.lit("wgrad"), "m": pl.col("k"), "k": pl.col("m")})
     )
+
+
+RULE = WorkRule(
+    "weight-gradients",
+    "The last kernel of a convolution's backward op computes the weight gradient, if no kernel name has a direction.",
+    "cuDNN and MIOpen run both gradients in this order in the public traces of convolutional networks.",
+    infer_weight_gradients,
+)

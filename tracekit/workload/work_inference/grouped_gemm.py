@@ -19,17 +19,11 @@ The distribution of tokens over experts isn't recorded; it is assumed to be even
 
 import polars as pl
 
-from tracekit.rules import Rule
+from tracekit.trace import RankTrace
 from tracekit.workload.signature import ITEM_BYTES
 from tracekit.workload.work_inference.op_gemms import OP_CALL_KEY
 from tracekit.workload.work_inference.override import override_columns
-
-RULE = Rule(
-    "grouped-gemm-launch",
-    "The grids of an MoE's two GEMMs give an expert's width and the experts per token.",
-    "The sources of TensorRT-LLM and Triton's matmul_ogs; tokens are assumed to be spread evenly.",
-)
-
+from tracekit.workload.work_inference.rule import WorkRule
 
 GROUPED_GEMM_KERNEL = r"^bmm_.*_dynB(?:atch)?_|^_matmul_ogs_\w*\dx1(?:_swiglu)?$"
 GATED_GEMM_KERNEL = r"_(?:swiGlu|geGlu)_|_swiglu$"
@@ -48,7 +42,7 @@ TOKEN_EXPERT_PAIRS = pl.col("tokens") * pl.col("top_k")
 """Pairs of a token and one of its experts."""
 
 
-def infer_grouped_gemm_work(kernels: pl.DataFrame) -> pl.DataFrame:
+def infer_grouped_gemm_work(kernels: pl.DataFrame, _trace: RankTrace) -> pl.DataFrame:
     """Infer the work of grouped GEMMs, and of the kernels that cast their input and sum their output.
 
     A grouped GEMM becomes a ``gemm`` of one GEMM per expert. It is left unchanged if no number of experts per token
@@ -76,6 +70,14 @@ def infer_grouped_gemm_work(kernels: pl.DataFrame) -> pl.DataFrame:
         .with_columns(override_columns(mine, {"work_from": pl.lit("geometry"), "share": pl.lit(1.0)}))
         .select(kernels.columns)
     )
+
+
+RULE = WorkRule(
+    "grouped-gemm-launch",
+    "The grids of an MoE's two GEMMs give an expert's width and the experts per token.",
+    "The sources of TensorRT-LLM and Triton's matmul_ogs; tokens are assumed to be spread evenly.",
+    infer_grouped_gemm_work,
+)
 
 
 def _build_gemm_columns() -> dict[str, pl.Expr]:

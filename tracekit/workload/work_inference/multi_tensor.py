@@ -8,17 +8,11 @@ tensors.
 
 import polars as pl
 
-from tracekit.rules import Rule
+from tracekit.trace import RankTrace
 from tracekit.workload.ops.optimizer import CHUNK_ELEMENTS
 from tracekit.workload.signature import ITEM_BYTES
 from tracekit.workload.work_inference.override import override_columns
-
-RULE = Rule(
-    "multi-tensor-launch",
-    "The grid of an optimizer's kernel over lists of tensors gives their elements, within bounds.",
-    "The source of PyTorch's multi_tensor_apply, Apex and DeepSpeed.",
-)
-
+from tracekit.workload.work_inference.rule import WorkRule
 
 LIST_COUNT = r"multi_tensor_apply_kernel<.*?TensorList(?:ScalarList)?Metadata<(?:\w+, )?(?:\(int\))?(\d)"
 MAX_TENSORS_BY_LISTS = {1: 110, 2: 64, 3: 48, 4: 36, 5: 30}
@@ -33,7 +27,7 @@ SQUARING_FUNCTOR = r"PointwiseOp\w*Functor.*multiplies"
 """Functors that read one list twice, as every Adam does."""
 
 
-def infer_multi_tensor_work(kernels: pl.DataFrame) -> pl.DataFrame:
+def infer_multi_tensor_work(kernels: pl.DataFrame, _trace: RankTrace) -> pl.DataFrame:
     """Infer the work of multi-tensor kernels that have none, and mark it ``geometry``.
 
     Args:
@@ -71,3 +65,11 @@ def infer_multi_tensor_work(kernels: pl.DataFrame) -> pl.DataFrame:
         "work_high": pl.lit(1.0),
     }
     return told.with_columns(override_columns(mine, filled)).select(kernels.columns)
+
+
+RULE = WorkRule(
+    "multi-tensor-launch",
+    "The grid of an optimizer's kernel over lists of tensors gives their elements, within bounds.",
+    "The source of PyTorch's multi_tensor_apply, Apex and DeepSpeed.",
+    infer_multi_tensor_work,
+)

@@ -9,16 +9,10 @@ A GEMM's grid gives its output but not the length of its dot products, so GEMMs 
 
 import polars as pl
 
-from tracekit.rules import Rule
+from tracekit.trace import RankTrace
 from tracekit.workload.signature import ITEM_BYTES
 from tracekit.workload.work_inference.override import override_columns
-
-RULE = Rule(
-    "pointwise-launch",
-    "The grid of a pointwise kernel gives its elements, within bounds.",
-    "PyTorch's source (Loops.cuh, MemoryAccess.cuh); tests hide the shapes of known kernels.",
-)
-
+from tracekit.workload.work_inference.rule import WorkRule
 
 VECTORISED_KERNEL = r"\bvectorized_elementwise_kernel<(\d+)"
 UNROLLED_KERNEL = r"\bunrolled_elementwise_kernel<"
@@ -40,7 +34,7 @@ COPY_KERNEL = r"\bgpu_kernel_impl<at::native::direct_copy"
 MAX_CAST_FACTOR = 2.0
 
 
-def infer_pointwise_work(kernels: pl.DataFrame) -> pl.DataFrame:
+def infer_pointwise_work(kernels: pl.DataFrame, _trace: RankTrace) -> pl.DataFrame:
     """Infer the work of pointwise kernels that have none, and mark it ``geometry``.
 
     Args:
@@ -80,6 +74,14 @@ def infer_pointwise_work(kernels: pl.DataFrame) -> pl.DataFrame:
         "work_high": _compute_work_high(),
     }
     return told.with_columns(override_columns(mine, filled)).select(kernels.columns)
+
+
+RULE = WorkRule(
+    "pointwise-launch",
+    "The grid of a pointwise kernel gives its elements, within bounds.",
+    "PyTorch's source (Loops.cuh, MemoryAccess.cuh); tests hide the shapes of known kernels.",
+    infer_pointwise_work,
+)
 
 
 def _count_whole_tensors() -> pl.Expr:

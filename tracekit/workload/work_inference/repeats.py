@@ -11,14 +11,8 @@ sequence of kernels with the same names is needed:
 
 import polars as pl
 
-from tracekit.rules import Rule
-
-RULE = Rule(
-    "repeated-kernels",
-    "A kernel without shapes does the work of equal kernels elsewhere in the trace.",
-    "Launches before the trace began and CUDA graph replays in public traces; all of a name with shapes have to agree.",
-)
-
+from tracekit.trace import RankTrace
+from tracekit.workload.work_inference.rule import WorkRule
 
 LAUNCH_COLUMNS = ("name", "blocks", "threads_per_block", "shared_memory_bytes")
 
@@ -42,7 +36,7 @@ INHERITED_COLUMNS = (
 )  # fmt: skip
 
 
-def infer_repeated_work(kernels: pl.DataFrame) -> pl.DataFrame:
+def infer_repeated_work(kernels: pl.DataFrame, _trace: RankTrace) -> pl.DataFrame:
     """Copy the work of equal kernels to those that have none.
 
     Args:
@@ -62,6 +56,14 @@ def infer_repeated_work(kernels: pl.DataFrame) -> pl.DataFrame:
         for before, after in around:
             table = _inherit_once(table.hstack(windows), before, after, takers).select(table.columns)
     return table.sort("row").drop("row")
+
+
+RULE = WorkRule(
+    "repeated-kernels",
+    "A kernel without shapes does the work of equal kernels elsewhere in the trace.",
+    "Launches before the trace began and CUDA graph replays in public traces; all of a name with shapes have to agree.",
+    infer_repeated_work,
+)
 
 
 def _hash_neighbours(table: pl.DataFrame, key: tuple[str, ...]) -> pl.DataFrame:

@@ -11,17 +11,11 @@ nothing.
 
 import polars as pl
 
-from tracekit.rules import Rule
+from tracekit.trace import RankTrace
 from tracekit.workload.ops.softmax import FLOPS_PER_ELEMENT
 from tracekit.workload.signature import CPP_DTYPES, ITEM_BYTES
 from tracekit.workload.work_inference.override import override_columns
-
-RULE = Rule(
-    "softmax-launch",
-    "The grid and name of a softmax kernel over short rows give its rows and their length, within bounds.",
-    "PyTorch's source (PersistentSoftmax.cuh).",
-)
-
+from tracekit.workload.work_inference.rule import WorkRule
 
 WARP_SOFTMAX_KERNEL = r"softmax_warp_(forward|backward)<([\w:]+), ([\w:]+), [\w:]+, (\d+),"
 MAX_PAIRED_ELEMENTS = 128
@@ -31,7 +25,7 @@ AMD_KERNEL = r"^Cijk_|__amd_rocclr|\.kd$"
 """Kernels that only AMD's GPUs run."""
 
 
-def infer_softmax_rows(kernels: pl.DataFrame) -> pl.DataFrame:
+def infer_softmax_rows(kernels: pl.DataFrame, _trace: RankTrace) -> pl.DataFrame:
     """Infer the work of softmax over short rows: the most that the launch allows.
 
     Args:
@@ -61,6 +55,14 @@ def infer_softmax_rows(kernels: pl.DataFrame) -> pl.DataFrame:
     }
     mine = pl.col("work_from").is_null() & (rows * item).is_not_null()
     return kernels.with_columns(override_columns(mine, filled))
+
+
+RULE = WorkRule(
+    "softmax-launch",
+    "The grid and name of a softmax kernel over short rows give its rows and their length, within bounds.",
+    "PyTorch's source (PersistentSoftmax.cuh).",
+    infer_softmax_rows,
+)
 
 
 def _get_cpp_bytes(type_: pl.Expr) -> pl.Expr:

@@ -9,15 +9,8 @@ import polars as pl
 
 from tracekit.ingest import batches
 from tracekit.ingest.cuda_graph_captures import GRAPH_LAUNCH_CALLS
-from tracekit.rules import Rule
 from tracekit.trace import RankTrace
-
-RULE = Rule(
-    "token-counts",
-    "Kernels with one block per token, and marks of the engine, give the tokens of GEMMs without shapes.",
-    "Kernels of vLLM, SGLang (FlashInfer) and LightLLM.",
-)
-
+from tracekit.workload.work_inference.rule import WorkRule
 
 WEIGHT_BOUND_FAMILIES = ("gemm", "moe")
 BLOCK_PER_TOKEN_KERNEL = (
@@ -50,3 +43,11 @@ def infer_token_counts(kernels: pl.DataFrame, trace: RankTrace) -> pl.DataFrame:
     return kernels.join(tokens, on="correlation", how="left", maintain_order="left").with_columns(
         tokens=pl.when(lacks).then("tokens")
     )
+
+
+RULE = WorkRule(
+    "token-counts",
+    "Kernels with one block per token, and marks of the engine, give the tokens of GEMMs without shapes.",
+    "Kernels of vLLM, SGLang (FlashInfer) and LightLLM.",
+    infer_token_counts,
+)
