@@ -88,22 +88,27 @@ class Nodes:
 
     def find_first_from(self, lanes: Ints, times: Ints) -> Ints:
         """Return the first host node of each lane that starts at a time or later; ``NONE`` without one."""
-        return self._search(self.start_ns[: self.n_host], lanes, times, step=0)
+        return self._search(self.start_ns[: self.n_host], lanes, times, forward=True)
 
     def find_last_until(self, lanes: Ints, times: Ints) -> Ints:
         """Return the last host node of each lane that ends at a time or earlier; ``NONE`` without one."""
-        return self._search(self.end_ns[: self.n_host], lanes, times + 1, step=-1)
+        return self._search(self.end_ns[: self.n_host], lanes, times, forward=False)
 
-    def _search(self, node_times: Ints, lanes: Ints, times: Ints, step: int) -> Ints:
-        found = np.full(lanes.size, NONE)
-        for lane in np.unique(lanes[lanes != NONE]).tolist():
-            wanted = lanes == lane
-            on_lane = np.flatnonzero(self.lane[: self.n_host] == lane)
-            on_lane = on_lane[np.argsort(node_times[on_lane], kind="stable")]
-            index = np.searchsorted(node_times[on_lane], times[wanted]) + step
-            valid = (index >= 0) & (index < on_lane.size)
-            found[wanted] = np.where(valid, on_lane[np.clip(index, 0, on_lane.size - 1)], NONE)
-        return found
+    def _search(self, node_times: Ints, lanes: Ints, times: Ints, *, forward: bool) -> Ints:
+        """Find the nearest host node of each lane from each time on, or before it.
+
+        Nodes and times are sorted together, lane by lane; the nearest node is the next one in this order.
+        """
+        lane = np.concatenate([self.lane[: self.n_host], lanes])
+        is_time = np.arange(lane.size) >= self.n_host
+        order = np.lexsort((is_time != forward, np.concatenate([node_times, times]), lane))
+        place = np.where(is_time[order], order.size if forward else NONE, np.arange(order.size))
+        nearest = np.minimum.accumulate(place[::-1])[::-1] if forward else np.maximum.accumulate(place)
+        node = order[np.clip(nearest, 0, order.size - 1)]
+        valid = (nearest != NONE) & (nearest < order.size) & (lane[node] == lane[order])
+        found = np.full(lane.size, NONE)
+        found[order] = np.where(valid, node, NONE)
+        return found[self.n_host :]
 
 
 def collect_nodes(trace: RankTrace, kernels: pl.DataFrame, marks: pl.DataFrame) -> Nodes:

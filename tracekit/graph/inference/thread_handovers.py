@@ -46,8 +46,9 @@ NO_HANDOVERS = Handovers(EMPTY_NODES, EMPTY_NODES, EMPTY_NODES)
 
 @dataclass(frozen=True, slots=True)
 class _Bursts:
-    """Periods of work on one thread without a pause longer than ``MIN_QUIET_NS``."""
+    """Periods of work on a thread without a pause longer than ``MIN_QUIET_NS``, of all threads."""
 
+    lane: Ints
     start_ns: Ints
     end_ns: Ints
     quiet_since_ns: Ints
@@ -61,54 +62,57 @@ def find_handovers(nodes: Nodes, own_ns: Ints) -> Handovers:
         own_ns: Duration of every host node without its waits.
     """
     waiting = np.flatnonzero(nodes.dur_ns[: nodes.n_host] - own_ns > MIN_QUIET_NS)
-    lanes = np.unique(nodes.busy_lane).tolist()
-    busy = {lane: _select_busy(nodes, lane) for lane in lanes}
-    at_work = {
-        lane: _find_bursts(*_subtract_waits(*busy[lane], nodes, waiting[nodes.lane[waiting] == lane])) for lane in lanes
-    }
-    found = (
-        [_find_handovers_to(nodes, lane, _find_bursts(*busy[lane]), at_work) for lane in lanes]
-        if len(lanes) > 1
-        else []
-    )
-    columns = [np.concatenate(parts) for parts in zip(*found, strict=True)] if found else [EMPTY_NODES] * 3
-    return Handovers(*columns)
+    mine = _find_bursts(nodes.busy_lane, nodes.busy_start_ns, nodes.busy_end_ns)
+    theirs = _find_bursts(*_subtract_waits(nodes, waiting))
+    giver_lane, giver_end = _find_givers(mine, theirs)
+    receiver = nodes.find_first_from(mine.lane, mine.start_ns)
+    giver = nodes.find_last_until(giver_lane, giver_end)
+    idle = np.where(mine.quiet_since_ns == BEFORE_TRACE_NS, 0, mine.start_ns - mine.quiet_since_ns)
+    known = (giver_lane != NONE) & (receiver != NONE) & (giver != NONE)
+    return Handovers(giver[known], receiver[known], idle[known])
 
 
-def _select_busy(nodes: Nodes, lane: int) -> tuple[Ints, Ints]:
-    mine = nodes.busy_lane == lane
-    return nodes.busy_start_ns[mine], nodes.busy_end_ns[mine]
+def _subtract_waits(nodes: Nodes, waiting: Ints) -> tuple[Ints, Ints, Ints]:
+    """Subtract waiting calls from their threads' busy intervals: lane, start and end of what remains.
+
+    Of a call with nothing after it the return remains.
+    """
+    lane = np.concatenate([nodes.busy_lane, nodes.lane[waiting]])
+    start = np.concatenate([nodes.busy_start_ns, nodes.end_ns[waiting]])
+    end = np.concatenate([nodes.busy_end_ns, nodes.start_ns[waiting]])
+    is_call = np.arange(lane.size) >= nodes.busy_lane.size
+    by_start, by_end = np.lexsort((start, lane)), np.lexsort((end, lane))
+    start, end, called = start[by_start], end[by_end], is_call[by_end]
+    left = (start < end) | ~called
+    return lane[by_start][left], start[left], end[left]
 
 
-def _subtract_waits(start: Ints, end: Ints, nodes: Nodes, waiting: Ints) -> tuple[Ints, Ints]:
-    """Subtract a thread's waiting calls from its busy intervals; of a call with nothing after it the return remains."""
-    called, returned = nodes.start_ns[waiting], nodes.end_ns[waiting]
-    start, end = np.sort(np.concatenate([start, returned])), np.sort(np.concatenate([end, called]))
-    left = (start < end) | ~np.isin(end, called)
-    return start[left], end[left]
-
-
-def _find_bursts(start: Ints, end: Ints) -> _Bursts:
-    first = np.concatenate([[True], start[1:] - end[:-1] > MIN_QUIET_NS])
+def _find_bursts(lane: Ints, start: Ints, end: Ints) -> _Bursts:
+    """Join busy intervals, sorted by lane and start, into bursts."""
+    if not lane.size:
+        return _Bursts(lane, start, end, end)
+    new_lane = np.concatenate([[True], lane[1:] != lane[:-1]])
+    first = new_lane | np.concatenate([[True], start[1:] - end[:-1] > MIN_QUIET_NS])
     last = np.concatenate([first[1:], [True]])
     quiet_since = np.concatenate([[BEFORE_TRACE_NS], end[last][:-1]])
-    return _Bursts(start[first], end[last], quiet_since)
+    return _Bursts(lane[first], start[first], end[last], np.where(new_lane[first], BEFORE_TRACE_NS, quiet_since))
 
 
-def _find_handovers_to(nodes: Nodes, lane: int, mine: _Bursts, at_work: dict[int, _Bursts]) -> tuple[Ints, Ints, Ints]:
-    """Return giver, receiver and idle time of every hand-over to one thread."""
-    best_end = np.full(mine.start_ns.size, BEFORE_TRACE_NS)
-    best_lane = np.full(mine.start_ns.size, NONE)
-    for other, theirs in at_work.items():
-        if other == lane:
-            continue
-        index = np.searchsorted(theirs.end_ns, mine.start_ns, side="right") - 1
-        end, start = theirs.end_ns[index], theirs.start_ns[index]
-        better = (index >= 0) & (start >= mine.quiet_since_ns) & (end > best_end)
-        best_end = np.where(better, end, best_end)
-        best_lane = np.where(better, other, best_lane)
-    receiver = nodes.find_first_from(np.full(best_lane.size, lane), mine.start_ns)
-    giver = nodes.find_last_until(best_lane, best_end)
-    idle = np.where(mine.quiet_since_ns == BEFORE_TRACE_NS, 0, mine.start_ns - mine.quiet_since_ns)
-    known = (best_lane != NONE) & (receiver != NONE) & (giver != NONE)
-    return giver[known], receiver[known], idle[known]
+def _find_givers(mine: _Bursts, theirs: _Bursts) -> tuple[Ints, Ints]:
+    """Find lane and end of the burst that hands over to each of ``mine``; ``NONE`` without one.
+
+    It is looked for from the latest burst that ended before back to the first that ended within the pause.
+    """
+    by_end = np.lexsort((-theirs.lane, theirs.end_ns))
+    lane, start, end = theirs.lane[by_end], theirs.start_ns[by_end], theirs.end_ns[by_end]
+    place = np.searchsorted(end, mine.start_ns, side="right") - 1
+    found_lane, found_end = np.full(mine.lane.size, NONE), np.full(mine.lane.size, BEFORE_TRACE_NS)
+    searching = np.flatnonzero(place >= 0)
+    while searching.size:
+        at = place[searching]
+        fits = (lane[at] != mine.lane[searching]) & (start[at] >= mine.quiet_since_ns[searching])
+        found_lane[searching[fits]], found_end[searching[fits]] = lane[at[fits]], end[at[fits]]
+        goes_on = ~fits & (at > 0) & (end[at] > mine.quiet_since_ns[searching])
+        searching = searching[goes_on]
+        place[searching] -= 1
+    return found_lane, found_end
