@@ -48,6 +48,9 @@ OTHER_KEYS = {
     "hint": "What to try.",
     "target": "The target, as it was named.",
     "text": "The message with its values, in one line.",
+    "severity": "How much it matters.",
+    "values": "The values in the message.",
+    "link": "Address of the message in this documentation.",
 }
 """Meanings of keys that have another name in the code."""
 OVERRIDDEN_KEYS = ("cluster", "gpu")

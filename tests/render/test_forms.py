@@ -15,6 +15,7 @@ from tests.render.conftest import NASTY
 from tracekit.cli.output import as_text
 from tracekit.errors import TracekitError
 from tracekit.format import format_dollars, format_duration, format_number, format_shape
+from tracekit.messages import Severity, Template
 from tracekit.prediction.batch import StepBatch
 from tracekit.render import figures, html, markdown, table_files, terminal, xlsx
 from tracekit.render import json as as_json
@@ -292,7 +293,8 @@ def test_shapes_as_people_write_them(dims, text):
 
 
 def test_the_screen_shows_the_first_findings_and_counts_the_rest(report):
-    many = tuple(Finding(f"kind {i}", f"Finding number {i}.", "", 1.0) for i in range(9))
+    number = Template("number", Severity.FINDING, "Finding number {i}.")
+    many = tuple(Finding(number(i=i), 1.0) for i in range(9))
     text = as_text(terminal.render_measured(replace(report, findings=many), top=1))
     assert "Finding number 5." in text
     assert "Finding number 6." not in text

@@ -13,11 +13,13 @@ import openpyxl
 from tests.render.conftest import NASTY
 from tracekit.format import format_dollars
 from tracekit.messages import Severity, Template
+from tracekit.messages.findings import CPU_IS_BOTTLENECK, DOES_NOT_FIT
 from tracekit.render import markdown, xlsx
 from tracekit.render.findings import group_findings
 from tracekit.render.html import render_page
 from tracekit.render.html.rows import MAX_ROWS
 from tracekit.render.sentences import build_headline
+from tracekit.reporting.findings.bottleneck import BottleneckFinding
 from tracekit.reporting.findings.finding import Finding
 from tracekit.reporting.sections.what_if import EditSaving
 
@@ -43,10 +45,9 @@ def test_it_answers_first(report):
 
 def test_the_headline_says_what_limits_the_best_target(report):
     best = max(report.targets, key=lambda target: target.speedup)
-    told = replace(
-        report, findings=(Finding("bottleneck-there", "On it the host is the limit.", "", None, (), best.label),)
-    )
-    assert build_headline(told).detail.endswith(". On it the host is the limit.")
+    limit = CPU_IS_BOTTLENECK(targets=["it"], shares_pct=[80.0], measured_pct=60.0)
+    finding = BottleneckFinding(limit, None, (), best.label, limit="host", share=80.0, share_here=60.0)
+    assert build_headline(replace(report, findings=(finding,))).detail.endswith(f". {limit.render_text()}")
     busy = 100 * best.step.kernel_time_us / best.step.step_time_us
     assert build_headline(replace(report, findings=())).detail.endswith(
         f" The GPU would be busy {busy:.0f} % of that step."
@@ -54,11 +55,11 @@ def test_the_headline_says_what_limits_the_best_target(report):
 
 
 def test_what_is_advised_alike_of_several_targets_stands_once(report):
-    slow = Finding("slow", "It is slow.", "Hurry.", 5.0)
-    limits = [
-        Finding("bottleneck-there", f"On {gpu} it is the host.", "Fewer launches.", None, (), gpu) for gpu in "ab"
-    ]
-    other = Finding("bottleneck-there", "On c it is the links.", "Faster links.", None, (), "c")
+    limit = Template("host-limit", Severity.FINDING, "On {gpu} it is the host.", "Fewer launches.")
+    links = Template("links-limit", Severity.FINDING, "On c it is the links.", "Faster links.")
+    slow = Finding(Template("slow", Severity.FINDING, "It is slow.", "Hurry.")(), 5.0)
+    limits = [Finding(limit(gpu=gpu), None, (), gpu) for gpu in "ab"]
+    other = Finding(links(), None, (), "c")
     assert group_findings([limits[0], slow, other, limits[1]]) == [limits, [slow], [other]]
     text = render_page(replace(report, findings=(slow, *limits, other)))
     assert text.count("Fewer launches.") == 1
@@ -106,13 +107,13 @@ def test_what_lacks_the_memory_is_never_the_answer(report):
     """However fast it is; where nothing has the memory, the headline says that first."""
     fast, slow = (replace(report.targets[0], speedup=speedup) for speedup in (4.0, 2.0))
     lacking = replace(fast, memory=replace(fast.memory, fits=False))
-    told = Finding("does-not-fit", "The job doesn't fit into it.", "", None, (), fast.label)
+    told = Finding(DOES_NOT_FIT(target="it", reason="it is too large"), None, (), fast.label)
     whole = build_headline(replace(report, targets=(lacking, slow), findings=(told,)))
     assert " (1 more lacks the memory), it would take" in whole.before
     assert whole.after == ": 2.00× as fast."
     alone = build_headline(replace(report, targets=(lacking,), findings=(told,)))
     assert alone.after == ": 4.00× as fast."
-    assert ". The job doesn't fit into it. " in alone.detail
+    assert ". The job doesn't fit into the memory of it: it is too large. " in alone.detail
 
 
 def test_the_headline_says_how_sure_it_is_and_where_it_may_be_otherwise(report):

@@ -11,10 +11,12 @@ from typing import Any, TypeAlias
 from tracekit.format import (
     format_bytes,
     format_change,
+    format_count,
     format_duration,
     format_interval,
     format_number,
     format_percent,
+    format_percent_range,
     format_quantity,
 )
 
@@ -54,6 +56,7 @@ class Template:
 
     Fields stand in braces. A field whose name ends with ``_us``, ``_pct`` or ``_bytes`` is shown with its unit. Other
     formats are ``{names:list}``, ``{kernels:count kernel}``, ``{ends_us:interval}``, ``{ratio:number}`` (three digits),
+    ``{kernels:mean}`` (a count averaged over steps), ``{shares_pct:percents}`` (their range),
     ``{time_us:milliseconds}`` (as options take it) and Python's own (``{ratio:.1f}``, ``{path!r}``). ``{--tp}`` is an
     option, named by the front end.
 
@@ -208,5 +211,7 @@ _STYLES: dict[str, Callable[[Any, str], str]] = {
     "number": lambda value, _: format_number(value),
     "list": lambda value, _: ", ".join(map(str, value)),
     "count": format_quantity,
+    "mean": lambda value, _: format_count(value),
+    "percents": lambda value, _: format_percent_range(value),
     "milliseconds": lambda value, _: f"{value / 1e3:.6g}ms",
 }

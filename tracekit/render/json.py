@@ -7,6 +7,7 @@ from typing import Any
 from tracekit.prediction import Layout, Prediction
 from tracekit.render.dump import dump_document
 from tracekit.reporting import saved_prediction as saved
+from tracekit.reporting.findings.finding import Finding
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.sensitivity import SpeedSensitivity
 
@@ -43,7 +44,7 @@ def dump_measured(report: Report, top: int, graph: dict[str, Any] | None = None)
         "critical_path": dataclasses.asdict(report.critical),
         "sensitivity": _serialize_speeds(report.speeds),
         "what_if": [dataclasses.asdict(row) for row in report.what_if],
-        "findings": [dataclasses.asdict(row) for row in report.findings],
+        "findings": [_serialize_finding(row) for row in report.findings],
         "warnings": [warning.to_dict() for warning in report.warnings],
     }
     return dump_document(_build_head(report) | body | _wrap_graph(graph))
@@ -92,6 +93,12 @@ def _serialize_speeds(speeds: SpeedSensitivity) -> dict[str, Any]:
     ]
     network = [{"network_speed": _replace_infinity(speed), "step_time_us": us} for speed, us in speeds.network]
     return dataclasses.asdict(speeds) | {"points": points, "network": network}
+
+
+def _serialize_finding(finding: Finding) -> dict[str, Any]:
+    own = {field.name: getattr(finding, field.name) for field in dataclasses.fields(finding) if field.name != "message"}
+    own["evidence"] = [dataclasses.asdict(row) for row in finding.evidence]
+    return finding.message.to_dict() | {"title": finding.title, "advice": finding.advice} | own
 
 
 def _replace_infinity(value: float) -> float | None:

@@ -13,10 +13,10 @@ from tracekit.format import (
     format_quantity,
 )
 from tracekit.messages import OptionNames, name_option
+from tracekit.messages.findings import DOES_NOT_FIT
 from tracekit.prediction import Prediction
 from tracekit.prediction.memory import MemoryFit
-from tracekit.reporting.findings.bottleneck import BOTTLENECK_KIND
-from tracekit.reporting.findings.memory import DOES_NOT_FIT_KIND
+from tracekit.reporting.findings.bottleneck import BottleneckFinding
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.source import SourceSummary
 
@@ -125,11 +125,12 @@ def _describe_interval(report: Report, target: Prediction) -> str:
 
 def _describe_bottleneck(report: Report, target: Prediction) -> str:
     """Describe missing memory, and the target's bottleneck or else its GPU utilization."""
-    told = {finding.kind: finding.title for finding in report.findings if finding.on == target.label}
+    there = [finding for finding in report.findings if finding.on == target.label]
     step = target.step
     busy = 100 * step.kernel_time_us / step.step_time_us if step.step_time_us else 0.0
-    limits = told.get(BOTTLENECK_KIND, f"The GPU would be busy {format_percent(busy)} of that step.")
-    return f"{told[DOES_NOT_FIT_KIND]} {limits}" if DOES_NOT_FIT_KIND in told else limits
+    lacking = [finding.title for finding in there if finding.message.template is DOES_NOT_FIT]
+    limits = [finding.title for finding in there if isinstance(finding, BottleneckFinding)]
+    return " ".join([*lacking, *(limits or [f"The GPU would be busy {format_percent(busy)} of that step."])])
 
 
 def _describe_cheapest(report: Report) -> Iterator[str]:

@@ -13,10 +13,9 @@ from tracekit.format import (
     format_interval,
     format_number,
     format_percent,
-    format_percent_range,
     format_quantity,
 )
-from tracekit.messages import Message
+from tracekit.messages import Message, findings
 from tracekit.messages import prediction_notes as told
 from tracekit.parallelism.layout import Layout
 from tracekit.prediction.memory import MemoryFit
@@ -33,6 +32,13 @@ from tracekit.reporting.findings.bottleneck import StepLimiter, find_limiter
 from tracekit.reporting.sections import idle, warnings
 
 GIB = 2**30
+
+SWEEP_LIMITS = {
+    "host": findings.CPU_LIMITS_SWEEP,
+    "communication": findings.COMMUNICATION_LIMITS_SWEEP,
+    "gpu": findings.GPU_LIMITS_SWEEP,
+}
+"""Sentences by the resource that limits a step."""
 
 CellFormatter = Callable[[SweepEntry], str]
 
@@ -140,11 +146,8 @@ def _describe_limits(sweep: Sweep) -> Iterator[str]:
     found, names = find_limits(sweep), _number_clusters(sweep)
     for kind in dict.fromkeys(one.kind for one in found.values()):
         alike = {label: one for label, one in found.items() if one.kind == kind}
-        share = format_percent_range([one.share for one in alike.values()])
-        one = next(iter(alike.values()))
-        where = "" if len(names) == 1 else f"On {', '.join(names[label] for label in alike)} "
-        said = f"{where}{one.clause.format(share)}"
-        yield f"{said[0].upper()}{said[1:]} in the layout that gets most done. {one.advice}"
+        shares = [one.share for one in alike.values()]
+        yield str(SWEEP_LIMITS[kind](clusters=[names[label] for label in alike], shares_pct=shares))
 
 
 def find_limits(sweep: Sweep) -> dict[str, StepLimiter]:

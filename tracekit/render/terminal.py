@@ -28,7 +28,7 @@ from tracekit.render.sentences import (
     is_per_sample,
     merge_target_notes,
 )
-from tracekit.reporting.findings.bottleneck import BottleneckFinding, format_bottlenecks
+from tracekit.reporting.findings.bottleneck import BottleneckFinding, merge_bottlenecks
 from tracekit.reporting.model import Report
 
 MOST_RANKS = 10
@@ -273,7 +273,8 @@ def _render_limits(report: Report) -> RenderableType | None:
     for finding in report.findings:
         if isinstance(finding, BottleneckFinding):
             alike.setdefault(finding.limit, []).append(finding)
-    lines = [Text.assemble(format_bottlenecks(ones), " ", (ones[0].advice, "dim")) for ones in alike.values()]
+    merged = [merge_bottlenecks(ones) for ones in alike.values()]
+    lines = [Text.assemble(one.render_text(), " ", (one.render_hint(), "dim")) for one in merged]
     return Group(*lines) if lines else None
 
 

@@ -7,6 +7,7 @@ import polars as pl
 
 from tracekit.analysis.idle_causes import CAUSE_MEANINGS, IdleCause
 from tracekit.prediction import Prediction
+from tracekit.reporting.findings.finding import Finding
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.source import SourceSummary
 from tracekit.schema import TableColumn, TableSchema
@@ -57,7 +58,7 @@ FINDINGS = TableSchema(
     "findings",
     "What limits the step.",
     (
-        TableColumn("kind", pl.String, "Short name."),
+        TableColumn("code", pl.String, "Stable name."),
         TableColumn("title", pl.String, "What it is."),
         TableColumn("advice", pl.String, "What to try."),
         TableColumn("saves_us", pl.Float64, "Step time that it would save, by replay."),
@@ -236,7 +237,7 @@ def build_frames(report: Report) -> dict[str, pl.DataFrame]:
     tables: dict[TableSchema, Iterable[dict[str, object]]] = {
         STEP: _iter_step_rows(report),
         TIME: _iter_time_rows(report),
-        FINDINGS: map(asdict, report.findings),
+        FINDINGS: map(_build_finding_row, report.findings),
         MODULES: map(asdict, report.modules),
         IDLE: map(asdict, report.idle),
         STREAMS: _iter_stream_rows(report),
@@ -318,3 +319,8 @@ def _iter_time_rows(report: Report) -> Iterator[dict[str, object]]:
         for part, time_us in bar.parts:
             share_pct = 100 * time_us / bar.step_time_us if bar.step_time_us else None
             yield {"gpu": bar.label, "part": part, "time_us": time_us, "share_pct": share_pct}
+
+
+def _build_finding_row(finding: Finding) -> dict[str, object]:
+    names = ("code", "on", "title", "advice", "saves_us")
+    return {name: getattr(finding, name) for name in names}

@@ -2,11 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from tracekit.messages.catalogue import read_message
-from tracekit.reporting.model import Report
 from tracekit.web.layout_fields import LAYOUT_FIELDS
 
 FIELD_LABELS = {
@@ -61,11 +59,3 @@ def use_field_names(text: str) -> str:
         'leave out “Tensor-parallel ranks”, or say “Expert-parallel ranks” 4.'
     """
     return _OPTION_PATTERN.sub(lambda found: _OPTION_LABELS[found[1]], text)
-
-
-def use_field_names_in_report(report: Report) -> Report:
-    """Replace command-line options in a report's messages by the labels of the page's fields."""
-    return replace(
-        report,
-        findings=tuple(replace(found, advice=use_field_names(found.advice)) for found in report.findings),
-    )

@@ -8,7 +8,7 @@ from tracekit.render import html, markdown, table_files, xlsx
 from tracekit.render import json as as_json
 from tracekit.reporting.model import Report
 from tracekit.run import MeasuredRun
-from tracekit.web.field_labels import name_field, use_field_names_in_report
+from tracekit.web.field_labels import name_field
 
 TOP_KERNELS = 100
 TIMELINE_FORMAT = "perfetto"
@@ -47,7 +47,7 @@ XLSX_MEDIA_TYPE = "application/vnd.openxmlformats-officedocument.spreadsheetml.s
 FORMATS = {
     "html": _make_format(
         "text/html; charset=utf-8",
-        lambda report: html.render_page(use_field_names_in_report(report), name_field),
+        lambda report: html.render_page(report, name_field),
         "HTML",
         "html",
     ),

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import polars as pl
 
-from tracekit.format import format_duration
 from tracekit.graph.recorded import host_spans
+from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding
 from tracekit.trace import RankTrace
@@ -30,9 +30,7 @@ def find_allocator_calls(context: FindingContext) -> Iterator[Finding]:
     made = context.select_in_steps(_select_allocator_calls)
     takes_us = float(made["dur_ns"].sum()) / 1e3 / context.step_count
     yield Finding(
-        kind="allocator",
-        title=f"Allocating and freeing GPU memory takes {format_duration(takes_us)} of a step.",
-        advice="Keep shapes the same; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; no torch.cuda.empty_cache().",
+        message=told.ALLOCATOR(calls_us=takes_us),
         saves_us=saves_us,
         evidence=context.list_longest_spans(made, "calls"),
     )

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from tracekit.format import format_duration
+from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding
 
@@ -26,12 +26,7 @@ def find_unfused_attention(context: FindingContext) -> Iterator[Finding]:
     if not context.is_worth_reporting(saves_us):
         return
     yield Finding(
-        kind="unfused-attention",
-        title=(
-            f"Attention takes {format_duration(context.sum_per_step_us(parts))} of a step as separate "
-            "GEMMs and softmaxes."
-        ),
-        advice="torch.nn.functional.scaled_dot_product_attention (FlashAttention) never writes the scores to memory.",
+        message=told.UNFUSED_ATTENTION(kernels_us=context.sum_per_step_us(parts)),
         saves_us=saves_us,
         evidence=context.list_evidence(parts),
     )

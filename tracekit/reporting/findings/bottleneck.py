@@ -7,29 +7,24 @@ import polars as pl
 
 from tracekit.analysis.critical_path import compute_critical_path
 from tracekit.arrays import Floats
-from tracekit.format import format_percent, format_percent_range
+from tracekit.format import format_percent
+from tracekit.messages import Message
+from tracekit.messages import findings as told
 from tracekit.prediction import Prediction
 from tracekit.replay.engine import replay
 from tracekit.reporting.findings.context import MAX_EVIDENCE_ROWS, FindingContext
 from tracekit.reporting.findings.finding import Evidence, Finding
 from tracekit.run import MeasuredRun, round_to_ns
 
-BOTTLENECK_KIND = "bottleneck-there"
 MIN_BOTTLENECK_PCT = 50.0
 """Percent of the critical path from which on a resource is the bottleneck."""
 RESOURCE_EXPR = (
     pl.when(pl.col("on") != "gpu").then("on").when(pl.col("family") == "collective").then(pl.lit("communication"))
 )
-RESOURCE_TEXTS = {
-    "host": (
-        "the CPU sets the pace of {} of the step",
-        "A faster GPU won't help there: fewer launches, CUDA graphs, torch.compile.",
-    ),
-    "communication": (
-        "communication sets the pace of {} of the step",
-        "Faster links would help more than a faster GPU.",
-    ),
-    "gpu": ("kernels set the pace of {} of the step", "A faster GPU, or less work, shortens it."),
+BOTTLENECKS = {
+    "host": told.CPU_IS_BOTTLENECK,
+    "communication": told.COMMUNICATION_IS_BOTTLENECK,
+    "gpu": told.GPU_IS_BOTTLENECK,
 }
 
 
@@ -40,14 +35,10 @@ class StepLimiter:
     Attributes:
         kind: ``host``, ``communication`` or ``gpu``.
         share: Percent of the critical path.
-        clause: A clause with a placeholder for the share.
-        advice: What to do about it.
     """
 
     kind: str
     share: float
-    clause: str
-    advice: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,15 +56,10 @@ class BottleneckFinding(Finding):
     share_here: float
 
 
-def format_bottlenecks(alike: Sequence[BottleneckFinding]) -> str:
-    """Format one sentence for several targets with the same bottleneck."""
-    first, on, shares = alike[0], [one.on or "" for one in alike], [one.share for one in alike]
-    return _format_sentence(first.limit, on, shares, first.share_here)
-
-
-def _format_sentence(kind: str, on: Sequence[str], shares: Sequence[float], here: float) -> str:
-    said, _ = RESOURCE_TEXTS[kind]
-    return f"On {', '.join(on)} {said.format(format_percent_range(shares))} (measured: {format_percent(here)})."
+def merge_bottlenecks(alike: Sequence[BottleneckFinding]) -> Message:
+    """Return one message for several targets with the same bottleneck."""
+    on, shares = [one.on or "" for one in alike], [one.share for one in alike]
+    return BOTTLENECKS[alike[0].limit](targets=on, shares_pct=shares, measured_pct=alike[0].share_here)
 
 
 def find_limiter(target: Prediction) -> StepLimiter | None:
@@ -110,10 +96,9 @@ def _compute_path_shares(run: MeasuredRun, time_us: Floats) -> dict[str, float]:
 
 def _choose_limiter(shares: dict[str, float]) -> StepLimiter | None:
     kind = max(shares, key=lambda name: shares[name], default="")
-    if kind not in RESOURCE_TEXTS or shares[kind] < MIN_BOTTLENECK_PCT:
+    if kind not in BOTTLENECKS or shares[kind] < MIN_BOTTLENECK_PCT:
         return None
-    said, advice = RESOURCE_TEXTS[kind]
-    return StepLimiter(kind, shares[kind], said, advice)
+    return StepLimiter(kind, shares[kind])
 
 
 def _make_finding(target: Prediction, here: dict[str, float], there: dict[str, float]) -> BottleneckFinding | None:
@@ -123,9 +108,7 @@ def _make_finding(target: Prediction, here: dict[str, float], there: dict[str, f
     ordered = sorted(there.items(), key=lambda item: -item[1])[:MAX_EVIDENCE_ROWS]
     share_here = here.get(found.kind, 0.0)
     return BottleneckFinding(
-        kind=BOTTLENECK_KIND,
-        title=_format_sentence(found.kind, [target.label], [found.share], share_here),
-        advice=found.advice,
+        message=BOTTLENECKS[found.kind](targets=[target.label], shares_pct=[found.share], measured_pct=share_here),
         saves_us=None,
         evidence=tuple(
             Evidence(

@@ -4,13 +4,11 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from tracekit.format import format_duration, format_percent
+from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding
 
 MIN_EXPOSED_FRACTION = 0.05
-OVERLAP_ADVICE = "Overlap them with compute (bucket sizes, prefetch), or look for a rank that comes late."
-HOST_BOUND_ADVICE = "Without them the step would be as long: the CPU is the limit. Shorten its work first."
 
 
 def find_exposed_communication(context: FindingContext) -> Iterator[Finding]:
@@ -23,10 +21,10 @@ def find_exposed_communication(context: FindingContext) -> Iterator[Finding]:
     if collectives.is_empty():
         return
     saves_us = context.compute_saving_us(collectives, 0.0)
+    saves = context.is_worth_reporting(saves_us)
+    message = told.EXPOSED_COMMUNICATION if saves else told.EXPOSED_COMMUNICATION_BEHIND_CPU
     yield Finding(
-        kind="exposed-communication",
-        title=f"Collectives run alone for {format_duration(exposed_us)}, {format_percent(100 * part)} of the step.",
-        advice=OVERLAP_ADVICE if context.is_worth_reporting(saves_us) else HOST_BOUND_ADVICE,
+        message=message(exposed_us=exposed_us, exposed_pct=100 * part),
         saves_us=saves_us,
         evidence=context.list_evidence(collectives),
     )

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from tracekit.format import format_duration
 from tracekit.graph.recorded.host_spans import DATA_LOADER_RANGES
+from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding
 from tracekit.trace import RankTrace
@@ -20,9 +20,7 @@ def find_data_loading(context: FindingContext) -> Iterator[Finding]:
     loads = context.select_in_steps(_select_loader_spans)
     takes_us = float(loads["dur_ns"].sum()) / 1e3 / context.step_count
     yield Finding(
-        kind="data-loading",
-        title=f"Waiting for the data loader takes {format_duration(takes_us)} of a step.",
-        advice="DataLoader(num_workers=..., prefetch_factor=..., persistent_workers=True), or preprocess on the GPU.",
+        message=told.DATA_LOADING(loading_us=takes_us),
         saves_us=saves_us,
         evidence=context.list_longest_spans(loads, "times"),
     )

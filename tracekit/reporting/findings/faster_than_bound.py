@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding
 from tracekit.reporting.sections.over_bound import IS_FASTER_THAN_BOUND
@@ -14,11 +15,9 @@ def find_faster_than_bound(context: FindingContext) -> Iterator[Finding]:
     if beaten.is_empty():
         return
     part = compute_time_share(context.kernels, "time_us", IS_FASTER_THAN_BOUND)
-    families = ", ".join(sorted(beaten["family"].unique().to_list()))
+    families = sorted(beaten["family"].unique())
     yield Finding(
-        kind="faster-than-bound",
-        title=f"{beaten.height:,} kernels ({part:.1f} % of GPU time: {families}) run faster than their bound.",
-        advice="They read from the L2 cache, or tracekit overestimates their work; their times are kept as measured.",
+        message=told.FASTER_THAN_BOUND(kernels=beaten.height, time_pct=part, families=families),
         saves_us=None,
         evidence=context.list_evidence(beaten),
     )

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from tracekit.messages import Message
+
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
@@ -23,17 +25,28 @@ class Finding:
     """Something that limits the step or that the reader must know.
 
     Attributes:
-        kind: Short and stable name, for programs.
-        title: One sentence with numbers.
-        advice: What to try.
+        message: What it is; its hint is what to try.
         saves_us: Step time that it would save, by replay; ``None`` if unknown.
         evidence: The rows that show it, longest first.
         on: The target it applies to; ``None`` for the measured run.
     """
 
-    kind: str
-    title: str
-    advice: str
+    message: Message
     saves_us: float | None
     evidence: tuple[Evidence, ...] = ()
     on: str | None = None
+
+    @property
+    def code(self) -> str:
+        """Stable name for programs and tests."""
+        return self.message.code
+
+    @property
+    def title(self) -> str:
+        """One sentence with numbers."""
+        return self.message.render_text()
+
+    @property
+    def advice(self) -> str:
+        """What to try."""
+        return self.message.render_hint()

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from tracekit.format import format_count, format_duration
+from tracekit.format import format_count
+from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import MAX_EVIDENCE_ROWS, FindingContext
 from tracekit.reporting.findings.finding import Evidence, Finding
 
@@ -25,13 +26,9 @@ def find_unfused_chains(context: FindingContext) -> Iterator[Finding]:
     saves_us = context.compute_merge_saving_us(chains, "chain")
     if not context.is_worth_reporting(saves_us):
         return
+    per_step = chains.height / context.step_count
     yield Finding(
-        kind="unfused-chains",
-        title=(
-            f"{format_count(chains.height / context.step_count)} memory-bound kernels follow each other in chains, "
-            f"{format_duration(context.sum_per_step_us(chains))} of a step."
-        ),
-        advice="torch.compile fuses them; by hand: fused layers (norm with residual, bias with activation).",
+        message=told.UNFUSED_CHAINS(kernels=per_step, kernels_us=context.sum_per_step_us(chains)),
         saves_us=saves_us,
         evidence=_list_chain_evidence(context, chains),
     )

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from tracekit.format import format_count
 from tracekit.ingest.nesting import select_outermost
+from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding
 from tracekit.trace import RankTrace
@@ -21,9 +21,7 @@ def find_graph_breaks(context: FindingContext) -> Iterator[Finding]:
     if per_step < 2:
         return
     yield Finding(
-        kind="graph-breaks",
-        title=f"A step runs {format_count(per_step)} compiled regions: its graph is broken between them.",
-        advice='TORCH_LOGS="graph_breaks" tells why; torch.compile(fullgraph=True) makes breaks an error.',
+        message=told.GRAPH_BREAKS(regions=per_step),
         saves_us=None,
         evidence=context.list_longest_spans(regions, "times"),
     )

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from tracekit.analysis.idle_causes import IdleCause
-from tracekit.format import format_duration, format_percent
+from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding
 from tracekit.whatif import KernelSelection, cuda_graph
@@ -25,16 +25,12 @@ def find_launch_bound(context: FindingContext) -> Iterator[Finding]:
     saves_us = context.compute_edit_saving_us(lambda run: cuda_graph(run, KernelSelection({})))
     if not context.is_worth_reporting(saves_us):
         return
-    floor = f"{format_duration(part * context.step_time_us)}, {format_percent(100 * part)} of the step"
-    rest = (
-        f"; {format_duration(kept * context.step_time_us)} of it would stay with any CPU"
-        if kept >= MIN_UNSCALED_FRACTION
-        else ""
-    )
+    floor = {"floor_us": part * context.step_time_us, "floor_pct": 100 * part}
+    message = told.LAUNCH_BOUND(**floor)
+    if kept >= MIN_UNSCALED_FRACTION:
+        message = told.LAUNCH_BOUND_PARTLY(**floor, kept_us=kept * context.step_time_us)
     yield Finding(
-        kind="launch-bound",
-        title=f"The CPU sets a floor of {floor}, whatever the GPU{rest}.",
-        advice="CUDA graphs (what this saving stands for), torch.compile, larger batches, fewer synchronisations.",
+        message=message,
         saves_us=saves_us,
         evidence=context.list_late_launches(
             "the GPU waits for its launch", IdleCause.LAUNCH_BOUND, IdleCause.LAUNCH_LATENCY

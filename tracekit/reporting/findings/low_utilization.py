@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from tracekit.format import format_duration, format_percent
+from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding
 
@@ -38,12 +38,7 @@ def find_low_utilization(context: FindingContext) -> Iterator[Finding]:
         .fill_null("")
     )
     yield Finding(
-        kind="low-utilization",
-        title=(
-            f"GEMMs and convolutions of {format_duration(context.sum_per_step_us(slow))} per step reach only "
-            f"{format_percent(reached)} of what the GPU allows."
-        ),
-        advice="They are too small or too thin to fill it: a larger batch, batched or grouped GEMMs, other layouts.",
+        message=told.LOW_UTILIZATION(kernels_us=context.sum_per_step_us(slow), reached_pct=reached),
         saves_us=saves_us,
         evidence=context.list_evidence(slow, why),
     )

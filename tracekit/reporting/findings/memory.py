@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 
+from tracekit.messages import findings as told
 from tracekit.prediction.memory import judge_memory_fit
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding
 
-GIB = 2**30
-DOES_NOT_FIT_KIND = "does-not-fit"
 MAX_MEMORY_FRACTION = 0.5
 """Fraction of the GPU's memory below which the job could be larger."""
 
@@ -18,17 +17,13 @@ def find_memory_limits(context: FindingContext) -> Iterator[Finding]:
     most = judge_memory_fit(context.run, gpu).max_bytes if gpu else None
     if gpu and most is not None and most < MAX_MEMORY_FRACTION * gpu.memory_bytes:
         yield Finding(
-            kind="memory-headroom",
-            title=f"The job needs at most {most / GIB:.1f} of {gpu.memory_bytes / GIB:.0f} GiB of memory.",
-            advice="A larger batch makes larger kernels (predict --batch 2); activation checkpointing isn't needed.",
+            message=told.MEMORY_HEADROOM(max_bytes=most, gpu_bytes=gpu.memory_bytes),
             saves_us=None,
         )
     for target in context.targets:
         if target.memory.fits is False:
             yield Finding(
-                kind=DOES_NOT_FIT_KIND,
-                title=f"The job doesn't fit into the memory of {target.label}: {target.memory.reason}.",
-                advice="Shard it over more ranks (FSDP, ZeRO), offload, or take a smaller optimizer state.",
+                message=told.DOES_NOT_FIT(target=target.label, reason=target.memory.reason),
                 saves_us=None,
                 on=target.label,
             )

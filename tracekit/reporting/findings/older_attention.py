@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from predictors.hardware import derive_hardware
-from tracekit.format import format_duration
+from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding
 from tracekit.workload.names.attention_framework import is_ampere_attention
@@ -25,15 +25,7 @@ def find_older_attention(context: FindingContext) -> Iterator[Finding]:
     if not context.is_worth_reporting(saves_us):
         return
     yield Finding(
-        kind="older-attention",
-        title=(
-            f"FlashAttention 2 takes {format_duration(context.sum_per_step_us(older))} of a step. "
-            "It is written for an A100 and reaches "
-            f"at most {100 * rate:.0f} % of what this GPU's tensor cores can do."
-        ),
-        advice=(
-            "torch.nn.attention.sdpa_kernel(SDPBackend.CUDNN_ATTENTION), or FlashAttention 3 (Hopper) or 4 (Blackwell)."
-        ),
+        message=told.OLDER_ATTENTION(kernels_us=context.sum_per_step_us(older), rate_pct=100 * rate),
         saves_us=saves_us,
         evidence=context.list_evidence(older),
     )

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from tracekit.format import format_count, format_duration
+from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding
 
@@ -26,11 +26,9 @@ def find_unfused_optimizer(context: FindingContext) -> Iterator[Finding]:
     saves_us = context.compute_saving_us(passes, passes["time_us"] * min(fused, 1.0))
     if not context.is_worth_reporting(saves_us):
         return
-    count = format_count(passes.height / context.step_count)
+    per_step = passes.height / context.step_count
     yield Finding(
-        kind="unfused-optimizer",
-        title=f"The optimizer takes {format_duration(context.sum_per_step_us(passes))} of a step in {count} kernels.",
-        advice="torch.optim.AdamW(..., fused=True) reads and writes each parameter's state once.",
+        message=told.UNFUSED_OPTIMIZER(kernels_us=context.sum_per_step_us(passes), kernels=per_step),
         saves_us=saves_us,
         evidence=context.list_evidence(passes),
     )

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from tracekit.format import format_duration
+from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding
 
@@ -22,9 +22,7 @@ def find_pageable_copies(context: FindingContext) -> Iterator[Finding]:
     if not context.is_worth_reporting(saves_us):
         return
     yield Finding(
-        kind="pageable-copies",
-        title=f"Copies of pageable memory take {format_duration(context.sum_per_step_us(copies))} of a step.",
-        advice="Pin the host memory (DataLoader(pin_memory=True), Tensor.pin_memory) and copy with non_blocking=True.",
+        message=told.PAGEABLE_COPIES(copies_us=context.sum_per_step_us(copies)),
         saves_us=saves_us,
         evidence=context.list_evidence(copies, pl.col("name")),
     )

@@ -5,12 +5,9 @@ from collections.abc import Iterator
 import polars as pl
 
 from predictors import Gpu
-from tracekit.format import format_duration
+from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding
-
-TF32_ADVICE = 'torch.set_float32_matmul_precision("high") runs them in TF32; autocast to bf16 is faster still.'
-FP16_ADVICE = "Run them in half precision: torch.autocast with a GradScaler."
 
 
 def find_full_precision(context: FindingContext) -> Iterator[Finding]:
@@ -24,10 +21,9 @@ def find_full_precision(context: FindingContext) -> Iterator[Finding]:
     saves_us = context.compute_saving_us(gemms, context.predict_on_source_us(gemms.with_columns(dtype=pl.lit(wanted))))
     if not context.is_worth_reporting(saves_us):
         return
+    precision = told.FULL_PRECISION if wanted == "tf32" else told.FULL_PRECISION_WITHOUT_TF32
     yield Finding(
-        kind="full-precision",
-        title=f"GEMMs take {format_duration(context.sum_per_step_us(gemms))} of a step in fp32, without tensor cores.",
-        advice=TF32_ADVICE if wanted == "tf32" else FP16_ADVICE,
+        message=precision(gemms_us=context.sum_per_step_us(gemms)),
         saves_us=saves_us,
         evidence=context.list_evidence(gemms),
     )

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from tracekit.format import format_count, format_duration
+from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding
 
@@ -26,13 +26,9 @@ def find_small_collectives(context: FindingContext) -> Iterator[Finding]:
     saves_us = context.compute_merge_saving_us(many, *alike)
     if not context.is_worth_reporting(saves_us):
         return
-    count = format_count(many.height / context.step_count)
+    per_step = many.height / context.step_count
     yield Finding(
-        kind="small-collectives",
-        title=(
-            f"{count} collectives of less than 1 MiB take {format_duration(context.sum_per_step_us(many))} of a step."
-        ),
-        advice="Send them together: larger buckets (bucket_cap_mb), coalesced calls, flattened parameters.",
+        message=told.SMALL_COLLECTIVES(collectives=per_step, collectives_us=context.sum_per_step_us(many)),
         saves_us=saves_us,
         evidence=context.list_evidence(many),
     )

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from tracekit.analysis.stragglers import find_stragglers
-from tracekit.format import format_duration, format_percent
+from tracekit.format import format_duration
+from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import MAX_EVIDENCE_ROWS, FindingContext
 from tracekit.reporting.findings.finding import Evidence, Finding
 
@@ -14,11 +15,8 @@ def find_straggler(context: FindingContext) -> Iterator[Finding]:
     if ranks.is_empty() or not context.is_worth_reporting(ranks["held_up_us"][0]):
         return
     worst = ranks.row(0, named=True)
-    last = format_percent(100 * worst["last_share"])
     yield Finding(
-        kind="straggler",
-        title=f"The others wait for rank {worst['rank']}: it comes last to {last} of its collectives.",
-        advice="Look at what it does more: data loading, logging, uneven shards or experts, a slower GPU or CPU.",
+        message=told.STRAGGLER(rank=worst["rank"], last_pct=100 * worst["last_share"]),
         saves_us=worst["held_up_us"],
         evidence=tuple(
             Evidence(

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from tracekit.analysis.idle_causes import IdleCause
-from tracekit.format import format_duration
+from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding
 from tracekit.whatif import no_sync
@@ -17,12 +17,7 @@ def find_synchronisation(context: FindingContext) -> Iterator[Finding]:
     idle = context.idle.sum_by_cause()
     waited = float(idle.filter(idle["cause"] == IdleCause.SYNC_BOUND)["time_us"].sum())
     yield Finding(
-        kind="synchronisation",
-        title=(
-            f"The CPU waits for the GPU instead of launching ahead; {format_duration(waited)} of idle "
-            "GPU a step follow."
-        ),
-        advice=".item(), nonzero, masks as indices, .cpu(), prints and unpinned copies wait: do them rarely or later.",
+        message=told.SYNCHRONISATION(idle_us=waited),
         saves_us=saves_us,
         evidence=context.list_late_launches("the GPU idles after a wait", IdleCause.SYNC_BOUND),
     )

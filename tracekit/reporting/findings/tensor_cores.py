@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from tracekit.format import format_duration
+from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding
 
@@ -34,12 +34,7 @@ def _find_unused(context: FindingContext, gemms: pl.DataFrame) -> Iterator[Findi
     if not context.is_worth_reporting(saves_us):
         return
     yield Finding(
-        kind="tensor-cores-unused",
-        title=(
-            f"Half-precision GEMMs take {format_duration(context.sum_per_step_us(gemms))} of a step "
-            "without tensor cores."
-        ),
-        advice="Give them contiguous, 16-byte aligned inputs; look whether another backend (cuBLASLt) has a kernel.",
+        message=told.TENSOR_CORES_UNUSED(gemms_us=context.sum_per_step_us(gemms)),
         saves_us=saves_us,
         evidence=context.list_evidence(gemms, pl.col("name").str.slice(0, 60)),
     )
@@ -53,15 +48,7 @@ def _find_misaligned(context: FindingContext, gemms: pl.DataFrame) -> Iterator[F
     if not context.is_worth_reporting(saves_us):
         return
     yield Finding(
-        kind="misaligned-shapes",
-        title=(
-            f"GEMMs with n or k not a multiple of {ALIGNMENT_ELEMENTS} take "
-            f"{format_duration(context.sum_per_step_us(gemms))} of a step."
-        ),
-        advice=(
-            "Pad these dimensions (vocabulary, classes, channels, sequence) to multiples of "
-            f"{ALIGNMENT_ELEMENTS}, better 64."
-        ),
+        message=told.MISALIGNED_SHAPES(alignment=ALIGNMENT_ELEMENTS, gemms_us=context.sum_per_step_us(gemms)),
         saves_us=saves_us,
         evidence=context.list_evidence(gemms, pl.format("m {}, n {}, k {}", "m", "n", "k")),
     )

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from tracekit.format import format_duration
+from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Evidence, Finding
 from tracekit.reporting.sections.steps import tabulate_measured_steps
@@ -21,15 +21,10 @@ def find_warmup_step(context: FindingContext) -> Iterator[Finding]:
     first_us, median_us = steps["time_ns"][0] / 1e3, float(steps["time_ns"][1:].median() or 0) / 1e3  # type: ignore[arg-type]
     if first_us < MIN_SLOWDOWN * median_us:
         return
-    number = steps["step"][0]
+    number, last = steps["step"][0], steps["step"][-1]
     rows = steps.select("step", pl.col("time_ns") / 1e3).iter_rows()
     yield Finding(
-        kind="warm-up",
-        title=(
-            f"Step {number} takes {format_duration(first_us)}, the others "
-            f"{format_duration(median_us)}: it is still warming up."
-        ),
-        advice=f"Measure later ones: --steps {number + 1}:{steps['step'][-1]}, or schedule(warmup=...) when recording.",
+        message=told.WARM_UP(step=number, step_us=first_us, median_us=median_us, first=number + 1, last=last),
         saves_us=None,
         evidence=tuple(Evidence(f"step {step}", time_us, "") for step, time_us in rows),
     )
