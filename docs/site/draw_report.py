@@ -12,7 +12,7 @@ import tracekit as tk
 ROOT = Path(__file__).resolve().parents[2]
 TRACE = ROOT / "sample_traces" / "synthetic_transformer_train.json.gz"
 GPUS = ("h100-sxm", "l40s", "mi300x")
-SIZE = {"width": 1280, "height": 1130}
+SIZE = {"width": 1280, "height": 1020}
 
 
 def main() -> None:

@@ -1,7 +1,10 @@
 """The pages of docs/ stay short, their links lead somewhere, and the commands they quote exist."""
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -52,6 +55,20 @@ def test_links_between_files_resolve(page):
 def test_quoted_commands_parse(line):
     name, *arguments = shlex.split(re.split(r" (?:[|>]|&&) ", line)[0])
     typer.main.get_command(app).commands[name].make_context(name, arguments)
+
+
+def test_tutorial_quotes_what_the_command_prints(tmp_path):
+    page = (ROOT / "docs/tutorial/first-prediction.md").read_text()
+    command = re.search(r"^    tracekit (predict .*)$", page, re.MULTILINE).group(1)
+    environment = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1", "XDG_DATA_HOME": str(tmp_path)}
+    run = subprocess.run(
+        [sys.executable, "-m", "tracekit", *shlex.split(command)],
+        cwd=ROOT, env=environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    printed = " ".join(run.stdout.split())
+    quoted = [" ".join(block.split()) for block in re.findall(r"(?ms)^```text\n(.*?)^```", page)]
+    assert quoted
+    assert [block for block in quoted if block not in printed] == []
 
 
 @pytest.mark.parametrize("name", PAGES)
