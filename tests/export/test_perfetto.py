@@ -18,7 +18,7 @@ from tracekit.ingest import load_bytes
 from tracekit.prediction import predict
 from tracekit.replay.engine import build_measured_timeline
 from tracekit.run import prepare_run
-from tracekit.testing import TraceBuilder
+from tracekit.testing import A100, TraceBuilder
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +47,21 @@ def test_measured_and_predicted_stand_side_by_side(run, events):
     assert {event["tid"] for event in measured} == {7}
     assert measured[0]["args"]["op"] == "aten::mm"
     assert measured[0]["args"]["roofline_pct"] == pytest.approx(48.9, abs=0.2)
+
+
+def test_kernels_that_overlap_on_one_stream_are_drawn_on_two_threads():
+    """Perfetto drops a slice that overlaps another of its thread."""
+    builder = TraceBuilder(A100 | {"computeMajor": 9}).step(1, 0, 400)
+    for place in range(4):
+        builder.kernel("gemm", 10 + 50 * place, 52, launch=5 * place)
+    events = json.loads(render_timeline(prepare_run(builder.load()), compress=False))["traceEvents"]
+    kernels = slices(events, cat="kernel")
+    assert [kernel["args"]["stream"] for kernel in kernels] == [7] * 4
+    for tid in {kernel["tid"] for kernel in kernels}:
+        spans = sorted((kernel["ts"], kernel["ts"] + kernel["dur"]) for kernel in kernels if kernel["tid"] == tid)
+        assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+    names = {event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    assert {"stream 7", "stream 7, overlapping"} <= names
 
 
 def test_what_a_layout_adds_is_drawn():

@@ -115,6 +115,8 @@ def _encode_lane(lane: Lane) -> Iterator[bytes]:
         yield events.encode_process(pid, f"{said} ({lane.gpu_name})", pid)
         yield events.encode_thread(pid, tracks.CRITICAL_PATH_TID, "critical path", -2)
         yield events.encode_thread(pid, tracks.IDLE_TID, "GPU idle", -1)
+        for place, (tid, name) in enumerate(tracks.list_streams(lane, rank)):
+            yield events.encode_thread(pid, tid, name, place)
         yield events.encode_slices(tracks.build_kernel_slices(lane, rank).with_columns(pid=pl.lit(pid)))
         yield events.encode_slices(tracks.build_idle_slices(lane, rank).with_columns(pid=pl.lit(pid)))
         yield events.encode_counter(

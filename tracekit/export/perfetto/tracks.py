@@ -14,6 +14,8 @@ CRITICAL_PATH_TID, IDLE_TID = 1_000_001, 1_000_002
 """Thread ids of the critical path and of the idle time in a GPU's process, above those of its streams."""
 TIDS_PER_DEVICE = 10_000
 """Offset between the thread ids of consecutive GPUs of one rank."""
+TIDS_PER_OVERLAP = 10_000_000
+"""Offset between the thread ids of kernels of one stream that overlap."""
 KIND_CATEGORIES = {"memcpy": "gpu_memcpy", "memset": "gpu_memset"}
 
 
@@ -69,6 +71,13 @@ def build_kernel_slices(lane: Lane, rank: int) -> pl.DataFrame:
             roofline_pct=share.round(1),
         ),
     )
+
+
+def list_streams(lane: Lane, rank: int) -> list[tuple[int, str]]:
+    """List the threads of a rank's kernels, with their names."""
+    table = _select_activities(lane, rank).select("thread", "stream").unique().drop_nulls().sort("thread")
+    names = {True: "stream {}, overlapping", False: "stream {}"}
+    return [(thread, names[thread - stream >= TIDS_PER_OVERLAP].format(stream)) for thread, stream in table.iter_rows()]
 
 
 def build_call_slices(lane: Lane) -> pl.DataFrame:
@@ -144,7 +153,7 @@ def find_critical_kernels(lane: Lane, block: int) -> pl.DataFrame:
     return pl.DataFrame(
         {
             "pid": (block * rank + lane.index).gather(drawn),
-            "tid": _assign_threads(run).gather(drawn),
+            "tid": _assign_threads(lane).gather(drawn),
             "start_ns": start.gather(drawn),
             "dur_ns": (end - start).gather(drawn),
         }
@@ -160,15 +169,32 @@ def _select_activities(lane: Lane, rank: int) -> pl.DataFrame:
         dur_ns=lane.timeline.activity_end_ns - lane.timeline.activity_start_ns,
         time_us=lane.time_us,
         bound_us=lane.bound_us,
-        thread=_assign_threads(run),
+        thread=_assign_threads(lane),
     )[select_chosen_rows(run)]
     return table.filter(pl.col("rank") == rank) if "rank" in table.columns else table
 
 
-def _assign_threads(run: MeasuredRun) -> pl.Series:
-    """Assign each kernel a thread: its stream; streams of a rank's later GPUs follow those of the first."""
+def _assign_threads(lane: Lane) -> pl.Series:
+    """Assign each kernel a thread: its stream; streams of a rank's later GPUs follow those of the first.
+
+    Perfetto drops a slice that overlaps another one of its thread (google/perfetto#4280). A kernel that overlaps an
+    earlier one of its stream is drawn on a further thread.
+    """
+    run = lane.run
     first = pl.col("device").min()
     if "rank" in run.kernels.columns:
         first = first.over("rank")
     device = (pl.col("device") - first).fill_null(0)
-    return run.kernels.select(pl.col("stream") + TIDS_PER_DEVICE * device).to_series()
+    stream = run.kernels.select(thread=pl.col("stream") + TIDS_PER_DEVICE * device)
+    rank = run.kernels["rank"] if "rank" in run.kernels.columns else pl.lit(0).alias("rank")
+    table = stream.with_columns(rank, start=lane.timeline.activity_start_ns, end=lane.timeline.activity_end_ns)
+    while (overlaps := _find_overlaps(table)).any():
+        table = table.with_columns(pl.col("thread") + pl.when(overlaps).then(TIDS_PER_OVERLAP).otherwise(0))
+    return table["thread"]
+
+
+def _find_overlaps(table: pl.DataFrame) -> pl.Series:
+    """Return which kernels start before an earlier one of their thread has ended."""
+    ordered = table.with_row_index("row").sort("rank", "thread", "start", "end")
+    reached = pl.col("end").cum_max().shift(1).over("rank", "thread")
+    return ordered.select("row", overlaps=(pl.col("start") < reached).fill_null(False)).sort("row")["overlaps"]
