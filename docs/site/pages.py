@@ -1,5 +1,6 @@
 """Generate the reference pages of the site: one function per page, from the code and data that the page describes."""
 
+import ast
 import inspect
 import json
 import re
@@ -297,9 +298,12 @@ def format_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list
 
 
 def list_layers() -> str:
-    """Return the page of layers and import contracts, from pyproject.toml."""
+    """Return the page of folders, layers and import contracts, from docstrings and pyproject.toml."""
     linter = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
-    lines = ["# Layers and contracts", "", "import-linter checks these in `make check`.", ""]
+    folders = [*sorted(ROOT.glob("tracekit/*/__init__.py")), *sorted(ROOT.glob("predictors/*/__init__.py"))]
+    summaries = [(f"`{path.parent.relative_to(ROOT)}/`", read_summary(path)) for path in folders]
+    lines = ["# Folders and layers", "", *format_table(("folder", "what it does"), summaries), ""]
+    lines += ["import-linter checks the following in `make check`.", ""]
     for contract in linter["contracts"]:
         lines += [f"## {contract['name']}", ""]
         if contract["type"] == "layers":
@@ -314,6 +318,12 @@ def list_layers() -> str:
             ancestors = ", ".join(f"`{name}`" for name in contract["ancestors"])
             lines += [f"No two folders or files of one parent within {ancestors} import each other.", ""]
     return "\n".join(lines)
+
+
+def read_summary(path: Path) -> str:
+    """Return the first line of a file's docstring, without its roles."""
+    summary = (ast.get_docstring(ast.parse(path.read_text())) or "").splitlines()[0]
+    return re.sub(r":\w+:`~?([^`]+)`", r"`\1`", summary)
 
 
 PAGES = {
