@@ -22,7 +22,6 @@ from tracekit.render import json as as_json
 from tracekit.render.bars import TimeBars
 from tracekit.render.notebook import render_report_card
 from tracekit.reporting import tables as sections
-from tracekit.reporting.findings.bottleneck import BottleneckFinding
 from tracekit.reporting.findings.finding import Finding
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.ranks import RankTime
@@ -303,8 +302,8 @@ def test_the_screen_shows_the_first_findings_and_counts_the_rest(report):
 
 def test_what_limits_many_targets_is_one_sentence_for_each_limit(report):
     """Of eight targets none is left out, and none has a line of its own."""
-    (host,) = [one for one in report.findings if isinstance(one, BottleneckFinding) and one.on == "h100-sxm"]
-    others = [replace(host, on=f"gpu-{n}", share=90.0 + n) for n in range(7)]
+    (host,) = [one for one in report.findings if one.bottleneck and one.on == "h100-sxm"]
+    others = [replace(host, on=f"gpu-{n}", bottleneck=replace(host.bottleneck, share=90.0 + n)) for n in range(7)]
     text = " ".join(as_text(terminal.render_predicted(replace(report, findings=(host, *others)), 0)).split())
     on = "On h100-sxm, gpu-0, gpu-1, gpu-2, gpu-3, gpu-4, gpu-5, gpu-6"
     assert f"{on} the CPU sets the pace of 90 to 97 % of the step (measured: 9 %)." in text

@@ -12,7 +12,6 @@ from tracekit.analysis.idle import attribute_idle_time
 from tracekit.prediction import predict
 from tracekit.replay.engine import build_measured_timeline
 from tracekit.reporting.findings import FINDINGS
-from tracekit.reporting.findings.bottleneck import BottleneckFinding
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding
 from tracekit.reporting.kernel_rows import build_kernel_rows
@@ -312,10 +311,7 @@ def test_decoding_by_older_attention_waits_for_memory():
 def test_attention_that_a_target_has_better_kernels_for_is_said():
     trace = flash(None)
     trace.call("cudaDeviceSynchronize", trace.cpu, trace.gpu + 3 - trace.cpu)
-    notes = {
-        target.target.gpu.slug: target.notes
-        for target in predict(prepare_run(trace.load()), ("b200", "l40s", "h20")).targets
-    }
+    notes = {target.gpu: target.notes for target in predict(prepare_run(trace.load()), ("b200", "l40s", "h20")).targets}
     said = find_message(notes["b200"], "attention-built-for-a100").values
     assert (said["time_pct"], said["rate_pct"]) == (pytest.approx(100), pytest.approx(25, abs=0.5))
     # An H20 has a seventh of an H100's rate: the A100's instructions reach it.
@@ -400,7 +396,7 @@ def test_what_limits_a_target_with_the_edits_that_it_is_predicted_with():
 def test_what_a_layout_adds_can_set_the_pace(cluster, change, kind):
     """Gradients over 25 Gbit/s, parameters over PCI Express, and a pipeline that mostly waits for itself."""
     predictions = tk.predict(tk.load(SAMPLES / "synthetic_transformer_train.json.gz"), cluster=cluster, **change)
-    told = [finding.limit for finding in tk.report(predictions).findings if isinstance(finding, BottleneckFinding)]
+    told = [finding.bottleneck.limit for finding in tk.report(predictions).findings if finding.bottleneck]
     assert told == ([kind] if kind else [])
 
 

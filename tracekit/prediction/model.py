@@ -1,7 +1,7 @@
 """Define the results of a prediction."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import polars as pl
 
@@ -73,25 +73,21 @@ class Target:
         return slug
 
 
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """The traced step on one target.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictedStep:
+    """The traced step on one target: plain data, without tables or graphs.
 
     Attributes:
-        target: The GPU, and how its name was resolved.
+        gpu: Canonical name of the GPU.
+        cluster: Name of the cluster that connects the GPUs; None if only the GPU was named.
         step: The median step.
         low_us: Lower end of the step time's 90 % interval.
         high_us: Upper end.
         speedup: Measured step time over predicted.
         coverage: How the GPU time was predicted.
-        kernels: One row per kernel of the kernel table, as ``predictors.predict`` returns it; times that can't be
-            predicted are kept as measured.
-        run: The run that was replayed, inserted kernels included: the trace's kernels come first.
-        replayed_kernels: Like ``kernels``, for all kernels of ``run``.
         notes: Assumptions and limits of this prediction.
         memory: The GPU memory that a rank needs, and whether it fits.
         ranks: GPUs in use.
-        cluster: The cluster that connects the GPUs; None if only the GPU was named.
         layout: Layout of the job there; None where the trace's is unknown.
         price: Dollars for an hour of one GPU; None if it wasn't given.
         contention: The step with contention; None where less than 5 % of the kernels' time overlaps, and for the GPU of
@@ -99,48 +95,34 @@ class Prediction:
         pipeline: The pipeline of stages that the trace doesn't have; None without.
         batch_ratio: What the job processes in a step, relative to the trace.
         batch: What the job processes in a step; None where unknown.
-        inserted_us: Time of inserted kernels by family, over the chosen steps.
     """
 
-    target: Resolution
+    gpu: str
+    cluster: str | None = None
     step: StepTime
     low_us: float
     high_us: float
     speedup: float
     coverage: Coverage
-    kernels: pl.DataFrame
-    run: MeasuredRun
-    replayed_kernels: pl.DataFrame
     notes: tuple[Message, ...]
     memory: MemoryFit
     ranks: int = 1
-    cluster: Cluster | None = None
     layout: Layout | None = None
     price: float | None = None
     contention: StepWithContention | None = None
     pipeline: Pipeline | None = None
     batch_ratio: float = 1.0
     batch: StepBatch | None = None
-    inserted_us: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def gpu(self) -> str:
-        """Canonical name of the GPU."""
-        slug: str = self.target.gpu.slug
-        return slug
 
     @property
     def label(self) -> str:
         """Name of the cluster, or of the GPU."""
-        return self.cluster.slug if self.cluster else self.gpu
+        return self.cluster or self.gpu
 
     @property
     def summary(self) -> str:
         """Name, step time and speedup."""
         return f"{self.label} {format_duration(self.step.step_time_us)} ({self.speedup:.2f}x)"
-
-    def __repr__(self) -> str:
-        return f"Prediction({self.summary}, 90 % interval {format_interval(self.low_us, self.high_us)})"
 
     @property
     def speedup_per_sample(self) -> float:
@@ -166,6 +148,33 @@ class Prediction:
     def dollars_per_million(self) -> float | None:
         """Dollars for a million samples or tokens on all GPUs in use; None without a price or a batch."""
         return compute_cost_per_million(self.price, self.ranks, self.per_second)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction(PredictedStep):
+    """The traced step on one target, with the times of its kernels and the run that was replayed.
+
+    Attributes:
+        target: The GPU and how its name was resolved, the cluster, and the layout there.
+        kernels: One row per kernel of the kernel table, as ``predictors.predict`` returns it; times that can't be
+            predicted are kept as measured.
+        run: The run that was replayed, inserted kernels included: the trace's kernels come first.
+        replayed_kernels: Like ``kernels``, for all kernels of ``run``.
+        inserted_us: Time of inserted kernels by family, over the chosen steps.
+    """
+
+    target: Target
+    kernels: pl.DataFrame
+    run: MeasuredRun
+    replayed_kernels: pl.DataFrame
+    inserted_us: Mapping[str, float] = field(default_factory=dict)
+
+    def to_plain(self) -> PredictedStep:
+        """Return the numbers and notes alone."""
+        return PredictedStep(**{one.name: getattr(self, one.name) for one in fields(PredictedStep)})
+
+    def __repr__(self) -> str:
+        return f"Prediction({self.summary}, 90 % interval {format_interval(self.low_us, self.high_us)})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -246,7 +246,9 @@ class Predictor:
         kernels = _apply_edits(run, filled.drop(KERNEL_COLUMNS, "transfer_us", strict=False))
         is_told = same_host or bool(self.assumptions)
         return Prediction(
-            target=target.gpu,
+            gpu=gpu.slug,
+            cluster=target.cluster.slug if target.cluster else None,
+            target=target,
             step=stepped.step,
             low_us=stepped.low_us,
             high_us=stepped.high_us,
@@ -265,7 +267,6 @@ class Predictor:
             ),
             memory=memory,
             ranks=target.layout.world_size if target.layout else run.trace.world_size,
-            cluster=target.cluster,
             layout=target.layout,
             price=self.prices.get(gpu.slug),
             pipeline=pipeline,

@@ -186,7 +186,8 @@ def sweep(
     largest = max((one.layout or old for one in found), key=lambda layout: layout.world_size)
     added = (find_missing_collectives(run, old, one.layout or old) for one in found)
     assumed = [note for adders in added if adders for note in predictor.insert_collectives(adders).assumptions]
-    assumed += [note for one in found if one.cluster for note in note_outsized_node(one.cluster, one.ranks)]
+    fleets = [(one.target.cluster, one.ranks) for one in found if one.target.cluster]
+    assumed += [note for cluster, ranks in fleets for note in note_outsized_node(cluster, ranks)]
     return replace(
         ranked,
         straggler_note=predict_stragglers(run, predictor.spread, old, largest).note,

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tracekit.format import format_dollars, format_number
-from tracekit.prediction import Prediction
 from tracekit.prediction.batch import StepBatch
+from tracekit.prediction.model import PredictedStep
 from tracekit.render.sentences import has_prices, is_per_sample
 from tracekit.reporting.model import Report
 
@@ -23,7 +23,7 @@ class CostColumn:
 
     heading: str
     measured: str
-    format_target: Callable[[Prediction], str]
+    format_target: Callable[[PredictedStep], str]
     meaning: str
 
 

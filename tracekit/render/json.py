@@ -1,10 +1,10 @@
 """Render the report as JSON. Times in microseconds, shares in percent."""
 
 import dataclasses
-from math import isfinite
 from typing import Any
 
-from tracekit.prediction import Layout, Prediction
+from tracekit.parallelism.layout import Layout
+from tracekit.prediction.model import PredictedStep
 from tracekit.render.dump import dump_document
 from tracekit.reporting import saved_prediction as saved
 from tracekit.reporting.findings.finding import Finding
@@ -58,9 +58,7 @@ def dump_prediction(report: Report, top: int = MAX_PREDICTED_KERNELS, graph: dic
     targets = zip(report.targets, report.bars[1:], strict=True)
     body = {
         "targets": [_serialize_target(target) | {"time": dict(bar.parts)} for target, bar in targets],
-        "refused": [
-            {"target": one.label, "reason": one.error.message, "hint": one.error.hint} for one in report.refused
-        ],
+        "refused": [dataclasses.asdict(one) for one in report.refused],
         "kernels": [dataclasses.asdict(row) for row in report.kernels[:top]],
         "kernels_omitted": max(len(report.kernels) - top, 0),
         "other_kernels": saved.to_saved_kernels(report.kernels[top:]),
@@ -77,38 +75,28 @@ def _wrap_graph(graph: dict[str, Any] | None) -> dict[str, Any]:
 def _build_head(report: Report) -> dict[str, Any]:
     return {
         "source": dataclasses.asdict(report.source),
-        "replay": {
-            "step_time_us": report.replay.step_time_us,
-            "error_pct": report.replay.error_pct,
-            "derived_wait_us": report.replay.derived_wait_us,
-            "kept_wait_us": report.replay.kept_wait_us,
-        },
+        "replay": dataclasses.asdict(report.replay),
     }
 
 
 def _serialize_speeds(speeds: SpeedSensitivity) -> dict[str, Any]:
-    """Return step times by speed; an infinite speed becomes null, as JSON has no infinity."""
-    points = [
-        {"gpu_speed": gpu, "host_speed": _replace_infinity(host), "step_time_us": us} for gpu, host, us in speeds.points
-    ]
-    network = [{"network_speed": _replace_infinity(speed), "step_time_us": us} for speed, us in speeds.network]
+    """Return step times by speed; null is an infinite speed."""
+    points = [{"gpu_speed": gpu, "host_speed": host, "step_time_us": us} for gpu, host, us in speeds.points]
+    network = [{"network_speed": speed, "step_time_us": us} for speed, us in speeds.network]
     return dataclasses.asdict(speeds) | {"points": points, "network": network}
 
 
 def _serialize_finding(finding: Finding) -> dict[str, Any]:
     own = {field.name: getattr(finding, field.name) for field in dataclasses.fields(finding) if field.name != "message"}
     own["evidence"] = [dataclasses.asdict(row) for row in finding.evidence]
+    own["bottleneck"] = dataclasses.asdict(finding.bottleneck) if finding.bottleneck else None
     return finding.message.to_dict() | {"title": finding.title, "advice": finding.advice} | own
 
 
-def _replace_infinity(value: float) -> float | None:
-    return value if isfinite(value) else None
-
-
-def _serialize_target(prediction: Prediction) -> dict[str, Any]:
+def _serialize_target(prediction: PredictedStep) -> dict[str, Any]:
     return {
         "gpu": prediction.gpu,
-        "cluster": prediction.cluster.slug if prediction.cluster else None,
+        "cluster": prediction.cluster,
         "layout": serialize_layout(prediction.layout),
         "pipeline": dataclasses.asdict(prediction.pipeline) if prediction.pipeline else None,
         "step_time_us": prediction.step.step_time_us,

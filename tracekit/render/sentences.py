@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from math import inf, isinf
+from math import inf
 
 from tracekit.format import (
     format_dollars,
@@ -14,9 +14,8 @@ from tracekit.format import (
 )
 from tracekit.messages import OptionNames, name_option
 from tracekit.messages.findings import DOES_NOT_FIT
-from tracekit.prediction import Prediction
 from tracekit.prediction.memory import MemoryFit
-from tracekit.reporting.findings.bottleneck import BottleneckFinding
+from tracekit.prediction.model import PredictedStep
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.source import SourceSummary
 
@@ -65,7 +64,7 @@ def build_headline(report: Report) -> Headline:
     )
 
 
-def _choose_best(targets: Sequence[Prediction]) -> tuple[Prediction, str]:
+def _choose_best(targets: Sequence[PredictedStep]) -> tuple[PredictedStep, str]:
     """Choose the fastest target with enough memory; describe its rank among the others.
 
     Among equally fast targets the cheapest is chosen, then the one with the lowest upper interval bound.
@@ -81,7 +80,7 @@ def _choose_best(targets: Sequence[Prediction]) -> tuple[Prediction, str]:
     return best, f"{among} ({lacking} more lack{'s' * (lacking == 1)} the memory)" if lacking else among
 
 
-def _get_cost(target: Prediction) -> float:
+def _get_cost(target: PredictedStep) -> float:
     """Return the dollars for the same samples; infinity where unknown."""
     return inf if target.dollars_per_1000_traced_steps is None else target.dollars_per_1000_traced_steps
 
@@ -102,7 +101,7 @@ def has_prices(report: Report) -> bool:
     return any(one is not None for one in costs)
 
 
-def describe_step_samples(target: Prediction) -> Iterator[str]:
+def describe_step_samples(target: PredictedStep) -> Iterator[str]:
     """Yield a note if a target's step has another number of samples than the measured step."""
     if target.batch_ratio != 1:
         yield f"a step there works through {target.batch_ratio:g} times the samples of a measured one"
@@ -114,7 +113,7 @@ def _format_speedup(speedup: float) -> str:
     return f"{format_number(speedup)}× as fast" if speedup > 1 else f"{format_number(1 / speedup)}× as long"
 
 
-def _describe_interval(report: Report, target: Prediction) -> str:
+def _describe_interval(report: Report, target: PredictedStep) -> str:
     """Describe the interval, and say if it doesn't determine which step is faster."""
     here = report.source.step_time_us * target.batch_ratio
     doubt = ""
@@ -123,13 +122,13 @@ def _describe_interval(report: Report, target: Prediction) -> str:
     return f"90 % interval {format_interval(target.low_us, target.high_us)}{doubt}."
 
 
-def _describe_bottleneck(report: Report, target: Prediction) -> str:
+def _describe_bottleneck(report: Report, target: PredictedStep) -> str:
     """Describe missing memory, and the target's bottleneck or else its GPU utilization."""
     there = [finding for finding in report.findings if finding.on == target.label]
     step = target.step
     busy = 100 * step.kernel_time_us / step.step_time_us if step.step_time_us else 0.0
     lacking = [finding.title for finding in there if finding.message.template is DOES_NOT_FIT]
-    limits = [finding.title for finding in there if isinstance(finding, BottleneckFinding)]
+    limits = [finding.title for finding in there if finding.bottleneck]
     return " ".join([*lacking, *(limits or [f"The GPU would be busy {format_percent(busy)} of that step."])])
 
 
@@ -149,7 +148,7 @@ def _describe_cheapest(report: Report) -> Iterator[str]:
         yield f"Cheapest{those} is {place}: ${format_dollars(least)} for {of}."
 
 
-def name_target(report: Report, target: Prediction) -> str:
+def name_target(report: Report, target: PredictedStep) -> str:
     """Return the cluster's name, or the number and name of the GPUs."""
     return target.label if target.cluster else name_gpus(report, target.gpu, target.ranks)
 
@@ -184,13 +183,13 @@ def describe_speeds(report: Report) -> Iterator[str]:
         f"GPU {gpus}, never below {format_duration(found.gpu_floor_us)}; "
         f"{_describe_limit(found.host_limits_from, 'the CPU')}"
     )
-    hosts = ", ".join(f"{h:g}x {format_duration(us)}" for (g, h), us in steps.items() if g == 1.0 < h and not isinf(h))
+    hosts = ", ".join(f"{h:g}x {format_duration(us)}" for (g, h), us in steps.items() if h is not None and g == 1.0 < h)
     yield (
         f"CPU {hosts}, never below {format_duration(found.host_floor_us)}; "
         f"{_describe_limit(found.gpu_limits_from, 'the GPU')}"
     )
     if found.network:
-        network = ", ".join(f"{s:g}x {format_duration(us)}" for s, us in found.network if s > 1 and not isinf(s))
+        network = ", ".join(f"{s:g}x {format_duration(us)}" for s, us in found.network if s is not None and s > 1)
         yield f"network {network}, never below {format_duration(found.network[-1][1])}"
 
 
@@ -210,7 +209,7 @@ def collect_notes(report: Report, name: OptionNames = name_option) -> list[str]:
     return list(merge_target_notes(report, lambda target: (note.render(name) for note in target.notes)))
 
 
-def merge_target_notes(report: Report, said: Callable[[Prediction], Iterable[str]]) -> Iterator[str]:
+def merge_target_notes(report: Report, said: Callable[[PredictedStep], Iterable[str]]) -> Iterator[str]:
     """Yield each text about the targets once, preceded by the targets that it applies to unless it applies to all."""
     concerned: dict[str, list[str]] = {}
     for target in report.targets:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from math import ceil, floor, inf, log10
 from typing import Any
 
-from tracekit.prediction import Prediction
+from tracekit.prediction.model import PredictedStep
 from tracekit.render.chart_labels import LabelledPoints, build_annotations, compute_label_fraction
 from tracekit.render.colours import FAMILY_COLOURS
 from tracekit.render.sentences import is_per_sample
@@ -56,7 +56,7 @@ def build_speed_chart(report: Report) -> PlotlySpec:
 
 def _build_host_lines(report: Report) -> list[PlotlySpec]:
     points = report.speeds.points
-    hosts = sorted({host for _, host, _ in points})
+    hosts = sorted({host for _, host, _ in points}, key=lambda host: inf if host is None else host)
     return [
         {
             "type": "scatter",
@@ -71,7 +71,7 @@ def _build_host_lines(report: Report) -> list[PlotlySpec]:
     ]
 
 
-def _build_target_markers(title: str, x: Sequence[float], placed: Sequence[Prediction]) -> PlotlySpec:
+def _build_target_markers(title: str, x: Sequence[float], placed: Sequence[PredictedStep]) -> PlotlySpec:
     return {
         "type": "scatter",
         "mode": "markers",
@@ -117,7 +117,7 @@ def _build_log_axis(begin: float, end: float, ticks: Sequence[float], form: str)
     return {"type": "log", "range": [begin, end], "tickvals": values, "ticktext": texts}
 
 
-def _name_host(speed: float) -> str:
+def _name_host(speed: float | None) -> str:
     if speed == 1:
         return "CPU as measured"
-    return "CPU that takes no time" if speed == inf else f"CPU {speed:g}× as fast"
+    return "CPU that takes no time" if speed is None else f"CPU {speed:g}× as fast"

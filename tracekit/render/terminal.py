@@ -1,6 +1,6 @@
 """Render the report for a terminal."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -16,7 +16,7 @@ from tracekit.format import (
     shorten,
     shorten_kernel_name,
 )
-from tracekit.prediction import Prediction
+from tracekit.prediction.model import PredictedStep
 from tracekit.render import costs, critical_path, kernel_tables, what_if_rows
 from tracekit.render.bars import TimeBars
 from tracekit.render.grid import append_omitted_count, make_grid, make_plain_table
@@ -28,7 +28,8 @@ from tracekit.render.sentences import (
     is_per_sample,
     merge_target_notes,
 )
-from tracekit.reporting.findings.bottleneck import BottleneckFinding, merge_bottlenecks
+from tracekit.reporting.findings.bottleneck import merge_bottlenecks
+from tracekit.reporting.findings.finding import Finding
 from tracekit.reporting.model import Report
 
 MOST_RANKS = 10
@@ -167,7 +168,7 @@ def _render_targets(report: Report) -> RenderableType:
     return Group(table, *(Text(line, style="dim") for line in said))
 
 
-def _describe_unmodelled(target: Prediction) -> Iterator[str]:
+def _describe_unmodelled(target: PredictedStep) -> Iterator[str]:
     """Yield how the GPU time that isn't modelled was predicted."""
     ways = (("scaled by the kind of kernel", target.coverage.scaled), ("kept as measured", target.coverage.unknown))
     said = [f"{format_percent(share)} {way}" for way, share in ways if share >= MIN_SHARE_PCT]
@@ -269,10 +270,10 @@ def _render_findings(report: Report) -> RenderableType | None:
 
 def _render_limits(report: Report) -> RenderableType | None:
     """Render the bottleneck of each target that has a single one."""
-    alike: dict[str, list[BottleneckFinding]] = {}
+    alike: dict[str, list[Finding]] = {}
     for finding in report.findings:
-        if isinstance(finding, BottleneckFinding):
-            alike.setdefault(finding.limit, []).append(finding)
+        if finding.bottleneck is not None:
+            alike.setdefault(finding.bottleneck.limit, []).append(finding)
     merged = [merge_bottlenecks(ones) for ones in alike.values()]
     lines = [Text.assemble(one.render_text(), " ", (one.render_hint(), "dim")) for one in merged]
     return Group(*lines) if lines else None

@@ -23,6 +23,8 @@ from tracekit.reporting.sections import (
     phases,
     provenance,
     ranks,
+    refused,
+    replay,
     roofs,
     sensitivity,
     source,
@@ -44,7 +46,7 @@ def build_report(
     after_edits: Sequence[Sequence[float | None]] = (),
     price: float | None = None,
     batch: StepBatch | None = None,
-    refused: Sequence[RefusedTarget] = (),
+    refused_targets: Sequence[RefusedTarget] = (),
 ) -> Report:
     """Build the report of a run.
 
@@ -56,14 +58,14 @@ def build_report(
         after_edits: For each edit, the steps on the targets with this edit and those before it.
         price: Dollars for an hour of the trace's GPU; ``None`` if it isn't known.
         batch: Samples or tokens that the job processes in a measured step; ``None`` to infer them from the trace.
-        refused: Targets for which the step can't be predicted.
+        refused_targets: Targets for which the step can't be predicted.
     """
     rows = kernel_rows.build_kernel_rows(run, targets)
     chosen = run.chosen_steps.height
     idle_time = idle.analyze_idle_time(run)
     return Report(
         source=source.build_source_summary(run, price, batch),
-        replay=run.self_replay,
+        replay=replay.build_replay_error(run),
         coverage=coverage.build_work_coverage(rows),
         breakdown=breakdown.build_family_times(rows, chosen),
         phases=phases.build_phase_times(rows, chosen),
@@ -83,9 +85,9 @@ def build_report(
         what_if=edits.build_edit_savings(what_if, after_edits),
         provenance=provenance.build_provenance(run, targets, command),
         findings=_collect_findings(FindingContext(run, rows, idle_time, tuple(targets))),
-        warnings=(*(one.to_message() for one in refused), *warnings.build_warnings(run, idle_time)),
-        targets=tuple(targets),
-        refused=tuple(refused),
+        warnings=(*(one.to_message() for one in refused_targets), *warnings.build_warnings(run, idle_time)),
+        targets=tuple(target.to_plain() for target in targets),
+        refused=refused.build_refused_steps(refused_targets),
     )
 
 
@@ -104,7 +106,7 @@ def build_prediction_report(predicted: Predictions, command: str | None = None) 
         after_edits=predicted.step_times_after_edits,
         price=predicted.price,
         batch=predicted.batch,
-        refused=predicted.refused,
+        refused_targets=predicted.refused,
     )
 
 

@@ -202,9 +202,9 @@ def make_measured_side(report: Report, label: str) -> ComparisonSide:
     )
 
 
-def make_predicted_side(report: Report, target: Prediction, label: str) -> ComparisonSide:
-    """Make a side of one prediction of a report."""
-    place = report.targets.index(target)
+def make_predicted_side(report: Report, place: int, label: str) -> ComparisonSide:
+    """Make a side of one prediction of a report; ``place`` is its place among the targets."""
+    target = report.targets[place]
     rows = ((k.family, k.op, k.dtype, k.shape, k.count, k.predicted_us[place]) for k in report.kernels)
     return ComparisonSide(
         label=label,
@@ -237,7 +237,8 @@ def to_side(run: Trace | Report | Predictions, gpu: str | None = None, steps: st
     if isinstance(run, Predictions):
         target = _choose_prediction(run, gpu)
         predicted = build_prediction_report(run)
-        return make_predicted_side(predicted, target, f"{_get_report_name(predicted)}, predicted on {target.label}")
+        place = [one.label for one in predicted.targets].index(target.label)
+        return make_predicted_side(predicted, place, f"{_get_report_name(predicted)}, predicted on {target.label}")
     report = build_report(prepare_run(run, steps=steps)) if isinstance(run, Trace) else run
     return make_measured_side(report, _get_report_name(report))
 

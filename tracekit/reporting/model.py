@@ -1,14 +1,22 @@
-"""The report as a data class of its sections. Times are in microseconds, shares in percent."""
+"""The report as plain data: its sections hold numbers and strings, no tables, graphs or runs.
+
+Times are in microseconds, shares in percent.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from tracekit.errors import TraceError
 from tracekit.format import format_duration
 from tracekit.messages import Message
-from tracekit.prediction import Prediction, RefusedTarget
+from tracekit.prediction.model import PredictedStep
 from tracekit.reporting.findings.finding import Finding
+from tracekit.reporting.plain import decode_plain, encode_plain
 from tracekit.reporting.sections.accuracy import LawError
 from tracekit.reporting.sections.bars import TimeBar
 from tracekit.reporting.sections.breakdown import FamilyTime
@@ -22,13 +30,14 @@ from tracekit.reporting.sections.over_bound import KernelOverBound
 from tracekit.reporting.sections.phases import PhaseTime
 from tracekit.reporting.sections.provenance import Provenance
 from tracekit.reporting.sections.ranks import RankTime
+from tracekit.reporting.sections.refused import RefusedStep
+from tracekit.reporting.sections.replay import ReplayError
 from tracekit.reporting.sections.roofs import Roof
 from tracekit.reporting.sections.sensitivity import SpeedSensitivity
 from tracekit.reporting.sections.source import SourceSummary
 from tracekit.reporting.sections.steps import MeasuredStep
 from tracekit.reporting.sections.streams import StreamTime
 from tracekit.reporting.sections.what_if import EditSaving
-from tracekit.run import SelfReplay
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -39,7 +48,7 @@ class Report:
     """All sections of the report on a run and its predictions."""
 
     source: SourceSummary
-    replay: SelfReplay
+    replay: ReplayError
     coverage: WorkCoverage
     breakdown: tuple[FamilyTime, ...]
     phases: tuple[PhaseTime, ...]
@@ -60,8 +69,28 @@ class Report:
     provenance: Provenance
     findings: tuple[Finding, ...]
     warnings: tuple[Message, ...]
-    targets: tuple[Prediction, ...]
-    refused: tuple[RefusedTarget, ...] = ()
+    targets: tuple[PredictedStep, ...]
+    refused: tuple[RefusedStep, ...] = ()
+
+    def to_json(self) -> bytes:
+        """Return the whole report as JSON, for :meth:`from_json`.
+
+        ``tracekit report --json`` and ``tracekit predict --json`` print the documented selection instead.
+        """
+        return encode_plain(self)
+
+    @classmethod
+    def from_json(cls, content: bytes | str) -> Report:
+        """Read a report that :meth:`to_json` wrote with the same version of tracekit.
+
+        Raises:
+            TraceError: The content is something else.
+        """
+        try:
+            report: Report = decode_plain(content, cls)
+        except (msgspec.MsgspecError, KeyError, TypeError, ValueError, AttributeError) as error:
+            raise TraceError(f"This isn't a report of tracekit {version('tracekit')}.", "Build it anew.") from error
+        return report
 
     def figure(self, name: str) -> Figure:
         """Return a chart for a notebook.

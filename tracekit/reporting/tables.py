@@ -6,7 +6,7 @@ from dataclasses import asdict
 import polars as pl
 
 from tracekit.analysis.idle_causes import CAUSE_MEANINGS, IdleCause
-from tracekit.prediction import Prediction
+from tracekit.prediction.model import PredictedStep
 from tracekit.reporting.findings.finding import Finding
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.source import SourceSummary
@@ -198,7 +198,7 @@ SPEEDS = TableSchema(
     "The step if GPU or CPU were faster.",
     (
         TableColumn("gpu_speed", pl.Float64, "Multiple of the measured GPU's speed."),
-        TableColumn("host_speed", pl.Float64, "Multiple of the measured CPU's speed; infinite: no time at all."),
+        TableColumn("host_speed", pl.Float64, "Multiple of the measured CPU's speed; blank: no time at all."),
         TableColumn("step_time_us", pl.Float64, "The step."),
     ),
 )
@@ -301,7 +301,7 @@ def _iter_step_rows(report: Report) -> Iterator[dict[str, object]]:
         yield nothing | predicted | interval | coverage | judged
 
 
-def _describe_throughput(step: SourceSummary | Prediction) -> dict[str, object]:
+def _describe_throughput(step: SourceSummary | PredictedStep) -> dict[str, object]:
     """Describe the samples or tokens of a step, and the throughput at that step time."""
     size, unit = (step.batch.size, step.batch.unit) if step.batch else (None, None)
     done = {"per_second": step.per_second, "dollars_per_million": step.dollars_per_million}

@@ -8,11 +8,13 @@ from fastapi import APIRouter, Query
 from pydantic import StringConstraints
 from starlette.responses import HTMLResponse, Response
 
+from tracekit.errors import TraceError
 from tracekit.render import compare as as_json
 from tracekit.render.html import render_comparison_page
 from tracekit.reporting.comparison import Comparison, ComparisonSide, compare
+from tracekit.reporting.model import Report
 from tracekit.web.api import REPORT_POLICY
-from tracekit.web.comparison_sides import SIDES_FILE, Sides, choose_sides, decode_sides
+from tracekit.web.comparison_sides import REPORT_FILE, Sides, choose_sides, make_sides
 from tracekit.web.errors import NotFoundError, WebError
 from tracekit.web.jobs import WebJob
 from tracekit.web.responses import render_page
@@ -87,9 +89,9 @@ def compared(
 
 def _load_sides(store: Store, job: WebJob) -> Sides:
     try:
-        with store.files.open(f"jobs/{job.id}/{job.output}/{SIDES_FILE}") as file:
-            return decode_sides(file.read())
-    except FileNotFoundError:
+        with store.files.open(f"jobs/{job.id}/{job.output}/{REPORT_FILE}") as file:
+            return make_sides(Report.from_json(file.read()), job.name)
+    except (FileNotFoundError, TraceError):
         hint = "Only reports that are done can be compared; ask anew for one of an older tracekit."
         raise NotFoundError(f"{job.name} has no report to compare yet.", hint) from None
 

@@ -1,41 +1,24 @@
-"""Comparison data stored beside a report: the measured run and every prediction."""
+"""The sides of a comparison that a stored report offers: the measured run and every prediction."""
 
 from collections.abc import Mapping
 
-import msgspec
-import polars as pl
-
-from tracekit.reporting.comparison import ComparisonSide, build_kernel_table, make_measured_side, make_predicted_side
+from tracekit.reporting.comparison import ComparisonSide, make_measured_side, make_predicted_side
 from tracekit.reporting.model import Report
 
 MEASURED_LABEL = ""
-SIDES_FILE = "sides.json"
+REPORT_FILE = "report.data"
+"""File beside a report's formats that holds :meth:`Report.to_json`."""
 
 Sides = Mapping[str, ComparisonSide]
 """Sides by the target's label; the key of the measured run is :data:`MEASURED_LABEL`."""
 
 
-def encode_sides(report: Report, name: str) -> bytes:
-    """Encode the sides of a report.
-
-    Args:
-        report: The report.
-        name: Display name of its run.
-    """
-    sides = {MEASURED_LABEL: make_measured_side(report, name)} | {
-        target.label: make_predicted_side(report, target, f"{name}, predicted on {target.label}")
-        for target in report.targets
+def make_sides(report: Report, name: str) -> Sides:
+    """Make the sides of a report; ``name`` is the display name of its run."""
+    return {MEASURED_LABEL: make_measured_side(report, name)} | {
+        target.label: make_predicted_side(report, place, f"{name}, predicted on {target.label}")
+        for place, target in enumerate(report.targets)
     }
-    return msgspec.json.encode(sides, enc_hook=lambda frame: frame.to_dict(as_series=False))
-
-
-def decode_sides(content: bytes) -> Sides:
-    """Decode the output of :func:`encode_sides`."""
-    return msgspec.json.decode(content, type=dict[str, ComparisonSide], dec_hook=_decode_frame)
-
-
-def _decode_frame(kind: type, columns: dict[str, list[object]]) -> pl.DataFrame:
-    return pl.DataFrame(columns, schema=build_kernel_table(()).schema)
 
 
 def choose_sides(a: Sides, b: Sides) -> tuple[str, str]:

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tracekit.export import perfetto
+from tracekit.prediction import Predictions
 from tracekit.render import html, markdown, table_files, xlsx
 from tracekit.render import json as as_json
 from tracekit.reporting.model import Report
-from tracekit.run import MeasuredRun
 from tracekit.web.field_labels import name_field
 
 TOP_KERNELS = 100
@@ -20,13 +20,13 @@ class ReportFormat:
 
     Attributes:
         media_type: Value of ``Content-Type``.
-        render: Function that encodes a report and its run as bytes.
+        render: Function that encodes a report, and the predictions that it reports, as bytes.
         title: Name on the page.
         file_name: File name of a download.
     """
 
     media_type: str
-    render: Callable[[Report, MeasuredRun], bytes]
+    render: Callable[[Report, Predictions], bytes]
     title: str
     file_name: str
 
@@ -36,7 +36,7 @@ def _render_json(report: Report) -> str:
 
 
 def _make_format(media_type: str, render: Callable[[Report], bytes | str], title: str, suffix: str) -> ReportFormat:
-    def rendered(report: Report, run: MeasuredRun) -> bytes:
+    def rendered(report: Report, predicted: Predictions) -> bytes:
         content = render(report)
         return content.encode() if isinstance(content, str) else content
 
@@ -58,7 +58,7 @@ FORMATS = {
     "parquet": _make_format("application/vnd.apache.parquet", table_files.encode_parquet, "Parquet", "parquet"),
     TIMELINE_FORMAT: ReportFormat(
         "application/gzip",
-        lambda report, run: perfetto.render_timeline(run, report.targets),
+        lambda report, predicted: perfetto.render_timeline(predicted.run, predicted.targets),
         "Timeline",
         "timeline.json.gz",
     ),

@@ -11,6 +11,7 @@ from typing import Any
 from tracekit import ingest
 from tracekit.comm import ClusterError
 from tracekit.doctor import examine
+from tracekit.export.excerpt import limit_timeline_steps
 from tracekit.ingest.source import TraceSource, expand_inputs, make_file_source
 from tracekit.prediction import LayoutError, LayoutRequest, Predictions, RefusedTarget, predict, resolve_targets
 from tracekit.prediction.cost import parse_prices
@@ -18,13 +19,13 @@ from tracekit.reporting import build_prediction_report, kernel_rows
 from tracekit.reporting.sections import coverage, idle, source, warnings
 from tracekit.run import MeasuredRun, prepare_run
 from tracekit.trace import Trace
-from tracekit.web import comparison_sides, unpack_limits
+from tracekit.web import unpack_limits
+from tracekit.web.comparison_sides import REPORT_FILE
 from tracekit.web.formats import FORMATS, TIMELINE_FORMAT
 from tracekit.web.jobs import WebJob
 from tracekit.web.layout_fields import build_layout_request
 from tracekit.web.settings import Settings
 from tracekit.web.store import Store
-from tracekit.web.timeline_excerpt import limit_timeline_steps
 
 # Fraction of a worker's address space available to the tables; the rest is for everything else.
 TABLES_FRACTION = 0.5
@@ -77,7 +78,7 @@ def _run_stages(job: WebJob, settings: Settings, store: Store, scratch: Path) ->
     written, left_out, refused = _write_reports(job, run, scratch, enter)
     store.jobs.set_found(job, known | {"warnings": known["warnings"] + left_out, "refused": refused})
     enter("keep the reports")
-    _store_reports(job, store, scratch, [comparison_sides.SIDES_FILE, *(f"report.{suffix}" for suffix in written)])
+    _store_reports(job, store, scratch, [REPORT_FILE, *(f"report.{suffix}" for suffix in written)])
     return written
 
 
@@ -126,12 +127,13 @@ def _write_reports(
     enter("predict")
     predicted = _predict_targets(run, job.request or {})
     report = build_prediction_report(predicted)
-    (scratch / comparison_sides.SIDES_FILE).write_bytes(comparison_sides.encode_sides(report, job.name))
-    drawn, left_out = limit_timeline_steps(predicted.run, 1 + len(report.targets))
+    (scratch / REPORT_FILE).write_bytes(report.to_json())
+    shown, left_out = limit_timeline_steps(predicted.run, 1 + len(report.targets))
+    drawn = shown and replace(predicted, run=shown)
     written = [suffix for suffix in FORMATS if suffix != TIMELINE_FORMAT or drawn is not None]
     for suffix in written:
         enter(f"write {FORMATS[suffix].title}")
-        (scratch / f"report.{suffix}").write_bytes(FORMATS[suffix].render(report, drawn or predicted.run))
+        (scratch / f"report.{suffix}").write_bytes(FORMATS[suffix].render(report, drawn or predicted))
     told = [{"target": one.label, "message": one.error.message, "hint": one.error.hint} for one in predicted.refused]
     return written, [left_out.to_dict()] if left_out else [], told
 

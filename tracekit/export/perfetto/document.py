@@ -47,7 +47,7 @@ def render_timeline(run: MeasuredRun, targets: Sequence[Prediction] = (), *, com
 
 def _generate_json(run: MeasuredRun, targets: Sequence[Prediction]) -> Iterator[bytes]:
     """Yield the file's bytes timeline by timeline: the uncompressed text is 20 times the compressed size."""
-    names = [_name_source_gpu(run), *(target.target.gpu.name for target in targets)]
+    names = [_name_source_gpu(run), *(target.target.gpu.gpu.name for target in targets)]
     head = {
         "schemaVersion": 1,
         "deviceProperties": [{"id": place, "name": name} for place, name in enumerate(names)],
@@ -81,7 +81,7 @@ def _build_lanes(run: MeasuredRun, targets: Sequence[Prediction]) -> Iterator[La
         durations = round_to_ns(time_us.to_numpy() * 1e3, "kernels")
         analysed = _analyse_timeline(there, replay(there.graph, durations))
         label = f"predicted on {target.label}{', all stages on one GPU' if target.pipeline else ''}"
-        yield Lane(place, label, target.target.gpu.name, there, *analysed, time_us, bound_us)
+        yield Lane(place, label, target.target.gpu.gpu.name, there, *analysed, time_us, bound_us)
 
 
 def _analyse_timeline(run: MeasuredRun, timeline: Timeline) -> tuple[Timeline, pl.DataFrame, pl.DataFrame, int]:

@@ -13,7 +13,7 @@ from tracekit.messages import findings as told
 from tracekit.prediction import Prediction
 from tracekit.replay.engine import replay
 from tracekit.reporting.findings.context import MAX_EVIDENCE_ROWS, FindingContext
-from tracekit.reporting.findings.finding import Evidence, Finding
+from tracekit.reporting.findings.finding import Bottleneck, Evidence, Finding
 from tracekit.run import MeasuredRun, round_to_ns
 
 MIN_BOTTLENECK_PCT = 50.0
@@ -41,25 +41,11 @@ class StepLimiter:
     share: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BottleneckFinding(Finding):
-    """The resource that takes most of the critical path on a target.
-
-    Attributes:
-        limit: ``host``, ``communication`` or ``gpu``.
-        share: Percent of the target's critical path.
-        share_here: Percent of the measured step's critical path.
-    """
-
-    limit: str
-    share: float
-    share_here: float
-
-
-def merge_bottlenecks(alike: Sequence[BottleneckFinding]) -> Message:
+def merge_bottlenecks(alike: Sequence[Finding]) -> Message:
     """Return one message for several targets with the same bottleneck."""
-    on, shares = [one.on or "" for one in alike], [one.share for one in alike]
-    return BOTTLENECKS[alike[0].limit](targets=on, shares_pct=shares, measured_pct=alike[0].share_here)
+    found = [one.bottleneck for one in alike if one.bottleneck]
+    on, shares = [one.on or "" for one in alike], [one.share for one in found]
+    return BOTTLENECKS[found[0].limit](targets=on, shares_pct=shares, measured_pct=found[0].share_here)
 
 
 def find_limiter(target: Prediction) -> StepLimiter | None:
@@ -101,13 +87,13 @@ def _choose_limiter(shares: dict[str, float]) -> StepLimiter | None:
     return StepLimiter(kind, shares[kind])
 
 
-def _make_finding(target: Prediction, here: dict[str, float], there: dict[str, float]) -> BottleneckFinding | None:
+def _make_finding(target: Prediction, here: dict[str, float], there: dict[str, float]) -> Finding | None:
     found = _choose_limiter(there)
     if found is None:
         return None
     ordered = sorted(there.items(), key=lambda item: -item[1])[:MAX_EVIDENCE_ROWS]
     share_here = here.get(found.kind, 0.0)
-    return BottleneckFinding(
+    return Finding(
         message=BOTTLENECKS[found.kind](targets=[target.label], shares_pct=[found.share], measured_pct=share_here),
         saves_us=None,
         evidence=tuple(
@@ -119,7 +105,5 @@ def _make_finding(target: Prediction, here: dict[str, float], there: dict[str, f
             for name, share in ordered
         ),
         on=target.label,
-        limit=found.kind,
-        share=found.share,
-        share_here=share_here,
+        bottleneck=Bottleneck(found.kind, found.share, share_here),
     )

@@ -21,6 +21,21 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
+class Bottleneck:
+    """The resource that takes most of a target's critical path.
+
+    Attributes:
+        limit: ``host``, ``communication`` or ``gpu``.
+        share: Percent of the target's critical path.
+        share_here: Percent of the measured step's critical path.
+    """
+
+    limit: str
+    share: float
+    share_here: float
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """Something that limits the step or that the reader must know.
 
@@ -29,12 +44,14 @@ class Finding:
         saves_us: Step time that it would save, by replay; ``None`` if unknown.
         evidence: The rows that show it, longest first.
         on: The target it applies to; ``None`` for the measured run.
+        bottleneck: The resource that limits this target, if that is the finding.
     """
 
     message: Message
     saves_us: float | None
     evidence: tuple[Evidence, ...] = ()
     on: str | None = None
+    bottleneck: Bottleneck | None = None
 
     @property
     def code(self) -> str:

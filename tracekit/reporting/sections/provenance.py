@@ -62,7 +62,7 @@ def build_provenance(run: MeasuredRun, targets: Sequence[Prediction], command: s
         command: The command line that requested the report.
     """
     path = Path(run.trace.source)
-    gpus = {gpu.slug: gpu for gpu in (run.gpu, *(target.target.gpu for target in targets)) if gpu is not None}
+    gpus = {gpu.slug: gpu for gpu in (run.gpu, *(target.target.gpu.gpu for target in targets)) if gpu is not None}
     told = ((key, value) for key, value in run.trace.metadata.items() if re.fullmatch(HARMLESS_KEY_PATTERN, key))
     return Provenance(
         version=version("tracekit"),

@@ -36,7 +36,7 @@ def build_roofs(run: MeasuredRun, kernels: pl.DataFrame, targets: Sequence[Predi
     """Build the roofs of the source GPU, if known, and of the targets."""
     dtypes = _list_dtypes(kernels)
     source = [_build_roof(run.gpu, dtypes, measured=True)] if run.gpu else []
-    others = {target.gpu: target.target.gpu for target in targets if run.gpu is None or target.gpu != run.gpu.slug}
+    others = {target.gpu: target.target.gpu.gpu for target in targets if run.gpu is None or target.gpu != run.gpu.slug}
     return (*source, *(_build_roof(gpu, dtypes, measured=False) for gpu in others.values()))
 
 
