@@ -35,7 +35,7 @@ OTHER_KEYS = {
     "gpu": "The GPU's canonical name.",
     "cluster": "The cluster's canonical name; null where only a GPU was named.",
     "idle_us": "Rest of the step.",
-    "limit": "What sets the pace on the target.",
+    "limit": "What sets the pace on the target: `host`, `communication` or `gpu`.",
     "share": "Its percent of the critical path there.",
     "share_here": "Its percent of the critical path as measured.",
     "kernel_time_us": "GPU busy: part of the step in which the GPU runs anything, on any stream.",

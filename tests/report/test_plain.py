@@ -76,8 +76,9 @@ def test_all_forms_are_made_from_the_copy(report):
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b"null", b'{"source": 1}', b'{"odd": 1}', b"\xff"])
 def test_what_is_no_report_is_refused(content):
-    with pytest.raises(TraceError):
+    with pytest.raises(TraceError) as refused:
         Report.from_json(content)
+    assert refused.value.code == "not-a-report"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,6 +14,7 @@ import msgspec
 from tracekit.errors import TraceError
 from tracekit.format import format_duration
 from tracekit.messages import Message
+from tracekit.messages.reports import NOT_A_REPORT
 from tracekit.prediction.model import PredictedStep
 from tracekit.reporting.findings.finding import Finding
 from tracekit.reporting.plain import decode_plain, encode_plain
@@ -89,7 +90,7 @@ class Report:
         try:
             report: Report = decode_plain(content, cls)
         except (msgspec.MsgspecError, KeyError, TypeError, ValueError, AttributeError) as error:
-            raise TraceError(f"This isn't a report of tracekit {version('tracekit')}.", "Build it anew.") from error
+            raise TraceError(NOT_A_REPORT(version=version("tracekit"))) from error
         return report
 
     def figure(self, name: str) -> Figure:
