@@ -19,8 +19,7 @@ from tracekit.render.findings import group_findings
 from tracekit.render.html import render_page
 from tracekit.render.html.rows import MAX_ROWS
 from tracekit.render.sentences import build_headline
-from tracekit.reporting.findings.bottleneck import BottleneckFinding
-from tracekit.reporting.findings.finding import Finding
+from tracekit.reporting.findings.finding import Bottleneck, Finding
 from tracekit.reporting.sections.what_if import EditSaving
 
 TEN_MB = 10_000_000
@@ -46,7 +45,7 @@ def test_it_answers_first(report):
 def test_the_headline_says_what_limits_the_best_target(report):
     best = max(report.targets, key=lambda target: target.speedup)
     limit = CPU_IS_BOTTLENECK(targets=["it"], shares_pct=[80.0], measured_pct=60.0)
-    finding = BottleneckFinding(limit, None, (), best.label, limit="host", share=80.0, share_here=60.0)
+    finding = Finding(limit, None, (), best.label, Bottleneck("host", share=80.0, share_here=60.0))
     assert build_headline(replace(report, findings=(finding,))).detail.endswith(f". {limit.render_text()}")
     busy = 100 * best.step.kernel_time_us / best.step.step_time_us
     assert build_headline(replace(report, findings=())).detail.endswith(

@@ -1,6 +1,6 @@
 """Render the report for a terminal."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
