@@ -24,9 +24,8 @@ TRACES = (
     "a100_dlrm_control", "a100_graphs_nccl_6streams", "b200_eager", "h100_bert_small_inference",
     "h100_qwen15_05b_inference", "h100_vgg13_train_bs512", "h100_vit_inference", "h800_deepseek_train",
     "hta_critical_path_alexnet", "hta_critical_path_cuda_event_sync_multi_stream", "mi210_gpu_only",
-    "mi300x_ddp_resnet18",
-    "mi300x_ddp_train", "mi300x_qwen15_05b_inference", "mi300x_resnet_act_checkpoint", "param_linear", "param_resnet",
-    "sglang_qwen3_8b_decode", "sglang_qwen3_8b_prefill_decode", "v100_dlrm_test", "v100_dlrm_train",
+    "mi300x_ddp_resnet18", "mi300x_qwen15_05b_inference", "mi300x_resnet_act_checkpoint", "param_linear",
+    "param_resnet", "sglang_qwen3_8b_decode", "sglang_qwen3_8b_prefill_decode", "v100_dlrm_test", "v100_dlrm_train",
     "v100_resnet50_train_6steps_2021", "v100_sxm2_resnet50_train", "vllm_decode_full_graph",
     "vllm_piecewise_graph_execution",
 )  # fmt: skip
