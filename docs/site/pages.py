@@ -12,9 +12,11 @@ from typing import Any, get_args, get_type_hints
 
 import typer
 
+import tracekit
 from tracekit import schema
 from tracekit.cli.app import app
 from tracekit.inference_rules import INFERENCE_RULES
+from tracekit.messages import Message
 from tracekit.messages.catalogue import AREAS, find_templates
 from tracekit.prediction import RefusedTarget
 from tracekit.reporting.model import Report
@@ -48,16 +50,30 @@ OTHER_KEYS = {
     "reason": "Why the target was refused.",
     "hint": "What to try.",
     "target": "The target, as it was named.",
+    "code": "Stable name for programs and tests: see [messages](messages.md).",
+    "severity": "`note`, `warning`, `error`, `finding` or `check`.",
     "text": "The message with its values, in one line.",
-    "severity": "How much it matters.",
-    "values": "The values in the message.",
     "link": "Address of the message in this documentation.",
+    "values": "The values in the message, by name; the name's ending gives the unit.",
 }
 """Meanings of keys that have another name in the code."""
 OVERRIDDEN_KEYS = ("cluster", "gpu")
 """Keys whose value in the code is an object, and a name in JSON."""
 
-KEYS_OF_REFUSED = ("target", "reason", "hint")
+KEYS_OF_CLASSES: dict[type, Sequence[str]] = {
+    RefusedTarget: ("target", "reason", "hint"),
+    Message: ("code", "severity", "values", "text", "link"),
+}
+"""Keys in JSON of classes that are written in another form."""
+
+RETURNED_CLASSES = (
+    "tracekit.trace.Trace",
+    "tracekit.prediction.Predictions",
+    "tracekit.prediction.Prediction",
+    "tracekit.reporting.Report",
+    "tracekit.reporting.comparison.Comparison",
+)
+"""Classes of the values that the functions of tracekit return."""
 
 
 def list_commands() -> str:
@@ -74,6 +90,17 @@ def list_commands() -> str:
             label = ", ".join(parameter.opts) if is_option else str(parameter.name).upper()
             rows.append((f"`{label}`", getattr(parameter, "help", None) or ""))
         lines += [*format_table(("option", "meaning"), rows), ""]
+    return "\n".join(lines)
+
+
+def list_python() -> str:
+    """Return the page of the Python interface; mkdocstrings fills it from the docstrings."""
+    names = [f"tracekit.{name}" for name in tracekit.__all__]
+    lines = ["# Python", "", "`import tracekit as tk`. [How to use it](../how-to/python.md).", ""]
+    for title, objects in (("Functions", names), ("What they return", RETURNED_CLASSES)):
+        lines += [f"## {title}", ""]
+        for name in objects:
+            lines += [f"::: {name}", "    options:", "      heading_level: 3", "      show_root_heading: true", ""]
     return "\n".join(lines)
 
 
@@ -156,9 +183,16 @@ def list_messages() -> str:
     ]
     for area in AREAS:
         templates = find_templates(area).values()
-        rows = [(f'`{one.code}` <a id="{one.code}"></a>', one.severity.value, one.text, one.hint) for one in templates]
+        rows = [
+            (
+                f'`{one.code}` <a id="{one.code}"></a>',
+                one.severity.value,
+                f"{one.text}<br>*{one.hint}*" if one.hint else one.text,
+            )
+            for one in templates
+        ]
         title = (area.__doc__ or area.__name__).splitlines()[0].rstrip(".")
-        lines += [f"## {title}", "", *format_table(("code", "severity", "says", "what to try"), rows), ""]
+        lines += [f"## {title}", "", *format_table(("code", "severity", "says, and *what to try*"), rows), ""]
     return "\n".join(lines)
 
 
@@ -223,7 +257,7 @@ def list_keys(values: Sequence[Any], kind: type | None, prefix: str = "") -> lis
     hints = find_hints(kind) if kind else {}
     records = list(flatten_records(values))
     if not records and kind:  # the samples have no such rows
-        names = KEYS_OF_REFUSED if kind is RefusedTarget else [field.name for field in fields(kind)]
+        names = KEYS_OF_CLASSES.get(kind, [field.name for field in fields(kind)])
         return [(name, [], find_meaning(name, meanings)) for name in names]
     rows = []
     for key in dict.fromkeys(key for record in records for key in record):
@@ -329,7 +363,7 @@ def read_summary(path: Path) -> str:
 PAGES = {
     "contributing/layers.md": list_layers,
     "reference/cli.md": list_commands,
-    "reference/python.md": lambda: "# Python\n\n::: tracekit\n",
+    "reference/python.md": list_python,
     "reference/json.md": list_json_keys,
     "reference/tables.md": list_tables,
     "reference/messages.md": list_messages,

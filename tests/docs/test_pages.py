@@ -12,6 +12,8 @@ import typer
 
 from docs.site.pages import PAGES
 from tracekit.cli.app import app
+from tracekit.messages import Severity
+from tracekit.messages.catalogue import CATALOGUE
 
 ROOT = Path(__file__).parents[2]
 WRITTEN = sorted([*ROOT.glob("docs/**/*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
@@ -69,6 +71,13 @@ def test_tutorial_quotes_the_figures_that_the_command_prints(tmp_path):
     quoted = [figure for block in re.findall(r"(?ms)^```text\n(.*?)^```", page) for figure in figures.findall(block)]
     assert quoted
     assert set(quoted) - set(figures.findall(run.stdout)) == set()
+
+
+def test_page_of_findings_names_all():
+    page = (ROOT / "docs/reference/findings.md").read_text()
+    codes = [code for code, one in CATALOGUE.items() if one.severity == Severity.FINDING and "sweep" not in code]
+    assert codes
+    assert [code for code in codes if f"`{code}`" not in page] == []
 
 
 @pytest.mark.parametrize("name", PAGES)
