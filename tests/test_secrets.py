@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tracekit import secret_scan
+from tracekit.messages.redaction import SECRET_FOUND
 from tracekit.testing import TraceBuilder
 
 # Put together here, so that scanners of this repository find nothing.
@@ -59,8 +60,8 @@ def test_warnings_look_everywhere_in_a_rank():
     rank = replace(rank, metadata={"env": {"AWS_ID": key, "DB_PASSWORD": "correct-horse-battery"}})
     found = list(secret_scan.build_secret_warnings(rank))
     assert len(found) == 3
-    assert any("a GitHub token (in its op inputs and annotations)" in warning for warning in found)
-    assert not any(token in warning or key in warning or "horse" in warning for warning in found)
+    assert SECRET_FOUND(kind="a GitHub token", locations=["op inputs", "annotations"]) in found
+    assert not any(secret in str(warning) for warning in found for secret in (token, key, "horse"))
 
 
 def test_no_secrets_no_warnings():

@@ -14,6 +14,8 @@ from tracekit.graph import Graph
 from tracekit.graph.ranks import Collectives
 from tracekit.inference_rules import select_rules
 from tracekit.messages import Message
+from tracekit.messages import runs as messages
+from tracekit.messages.steps import STEP_TIME_ZERO
 from tracekit.replay.engine import Timeline, build_measured_timeline, replay
 from tracekit.replay.step_scale import StepScale
 from tracekit.replay.step_time import StepTime, StepTimer, tabulate_step_times
@@ -77,15 +79,15 @@ class MeasuredRun:
         kernel_factor: Factor on each kernel's time in every replay, set by what-if edits; ``None`` before the first
             edit.
         edits: The applied what-if edits, as the user wrote them.
-        assumptions: Deviations from the recording, one sentence each.
+        assumptions: Deviations from the recording.
     """
 
     trace: RankTrace
     ranks: tuple[RankTrace, ...]
-    job_warnings: tuple[str, ...]
+    job_warnings: tuple[Message, ...]
     ranks_read: int
     source: Resolution | None
-    source_doubt: str | None
+    source_doubt: Message | None
     kernels: pl.DataFrame
     steps: pl.DataFrame
     chosen_steps: pl.DataFrame
@@ -96,7 +98,7 @@ class MeasuredRun:
     time_faults: tuple[Message, ...] = ()
     kernel_factor: Floats | None = None
     edits: tuple[str, ...] = ()
-    assumptions: tuple[str, ...] = ()
+    assumptions: tuple[Message, ...] = ()
 
     @property
     def gpu(self) -> Gpu | None:
@@ -169,7 +171,7 @@ def round_to_ns(times_ns: Floats, subject: str) -> Ints:
         WhatIfError: The sum is longer than 30 years; a larger one would overflow 64 bits.
     """
     if not times_ns.sum() < MAX_TOTAL_NS:
-        raise WhatIfError(f"the {subject} would take more than 30 years.", "Change them less.")
+        raise WhatIfError(messages.TIMES_OVERFLOW(subject=subject))
     whole: Ints = np.rint(times_ns).astype(np.int64)
     return whole
 
@@ -201,7 +203,7 @@ def prepare_run(
         TracekitError: ``trace`` is a file name instead of a trace.
     """
     if not isinstance(trace, Trace):
-        raise TracekitError(f"{trace!r} is no trace.", "Load it: tk.load(path).")
+        raise TracekitError(messages.NOT_LOADED(given=repr(trace)))
     ranks = trace.ranks if rank is None else (trace.rank(rank),)
     ranks, time_faults = _correct_times(ranks)
     source, doubt = _resolve_named_gpu(source_gpu, ranks[0]) if source_gpu else _identify_gpu(ranks[0])
@@ -213,11 +215,11 @@ def prepare_run(
     lines = build_measured_timeline(job.graph), replay(job.graph)
     as_measured, replayed = (meter.compute_median(line) for line in lines)
     if as_measured.step_time_us <= 0:
-        raise TraceError(f"{ranks[0].source} has no step that takes any time.", "Its events' times are all the same.")
+        raise TraceError(STEP_TIME_ZERO(path=ranks[0].source))
     return MeasuredRun(
         trace=ranks[0],
         ranks=ranks,
-        job_warnings=(*trace.warnings, *map(str, job.notes)),
+        job_warnings=(*trace.warnings, *job.notes),
         ranks_read=len(trace.ranks),
         source=source,
         source_doubt=doubt,
@@ -236,7 +238,7 @@ def prepare_run(
             kept_wait_us=meter.compute_median_sum_us(job.graph.kept_ns),
         ),
         time_faults=time_faults,
-        assumptions=(f"without the inference rules {', '.join(sorted(without))}",) if without else (),
+        assumptions=(messages.RULES_OFF(rules=sorted(without)),) if without else (),
     )
 
 
@@ -246,16 +248,15 @@ def _correct_times(ranks: Sequence[RankTrace]) -> tuple[tuple[RankTrace, ...], t
     return tuple(rank for rank, _ in corrected), tuple(message for _, found in corrected for message in found)
 
 
-def _resolve_named_gpu(name: str, trace: RankTrace) -> tuple[Resolution, str | None]:
+def _resolve_named_gpu(name: str, trace: RankTrace) -> tuple[Resolution, Message | None]:
     """Resolve the GPU that the user named; add a warning if the trace describes another one."""
     named, (described, _) = resolve_gpu(name), _identify_gpu(trace)
     if described is None or described.gpu == named.gpu:
         return named, None
-    told = f"the trace describes its GPU as {described.gpu.slug}: its times count as {named.gpu.slug}'s, as asked"
-    return named, told
+    return named, messages.SOURCE_GPU_RENAMED(described=described.gpu.slug, named=named.gpu.slug)
 
 
-def _identify_gpu(trace: RankTrace) -> tuple[Resolution | None, str | None]:
+def _identify_gpu(trace: RankTrace) -> tuple[Resolution | None, Message | None]:
     """Identify the GPU that the trace describes; if that fails, return the reason."""
     device = trace.device
     if device is None:
@@ -263,4 +264,4 @@ def _identify_gpu(trace: RankTrace) -> tuple[Resolution | None, str | None]:
     try:
         return identify_gpu(device.name, device.sms, device.memory_bytes, device.compute_capability), None
     except PredictorError as error:
-        return None, str(error)
+        return None, messages.SOURCE_GPU_UNRESOLVED(reason=str(error))

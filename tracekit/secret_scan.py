@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from tracekit.messages import Message
+from tracekit.messages.redaction import SECRET_FOUND
 from tracekit.trace import RankTrace
 
 # Without look-around, so that polars' regular expressions accept the patterns; bounded, so that long texts take linear
@@ -79,16 +81,13 @@ def find_secrets(texts: Mapping[str, Iterable[str]]) -> list[FoundSecret]:
     return list(dict.fromkeys(found))
 
 
-def build_secret_warnings(rank: RankTrace) -> Iterator[str]:
+def build_secret_warnings(rank: RankTrace) -> Iterator[Message]:
     """Build a warning for each kind of secret that a rank's trace seems to hold."""
     places: dict[str, list[str]] = {}
     for found in find_secrets(_collect_texts(rank)):
         places.setdefault(found.kind, []).append(found.location)
     for kind, where in places.items():
-        yield (
-            f"the trace carries what looks like {kind} (in its {' and '.join(where)}): "
-            "before you share it, `tracekit redact` writes a copy without"
-        )
+        yield SECRET_FOUND(kind=kind, locations=where)
 
 
 def _collect_texts(rank: RankTrace) -> dict[str, Iterable[str]]:

@@ -9,6 +9,8 @@ import polars as pl
 
 from tracekit.errors import TraceError
 from tracekit.format import abbreviate_names, format_quantity
+from tracekit.messages import Message
+from tracekit.messages import ranks as messages
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,7 +87,7 @@ class RankTrace:
     rank: int | None
     world_size: int
     metadata: Mapping[str, object]
-    warnings: tuple[str, ...]
+    warnings: tuple[Message, ...]
     captured: CapturedGraphs | None = None
 
     @property
@@ -147,7 +149,7 @@ class Trace:
     """
 
     ranks: tuple[RankTrace, ...]
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Message, ...] = ()
 
     @property
     def source(self) -> str:
@@ -165,9 +167,10 @@ class Trace:
         for rank in self.ranks:
             if rank.rank == number:
                 return rank
-        known = ", ".join(str(rank.rank) for rank in self.ranks if rank.rank is not None)
-        hint = f"Read: {known}." if known else "It doesn't say which rank it is of."
-        raise TraceError(f"rank {number} was not read from {self.source}.", hint)
+        known = [rank.rank for rank in self.ranks if rank.rank is not None]
+        if known:
+            raise TraceError(messages.RANK_NOT_READ(rank=number, path=self.source, read=known))
+        raise TraceError(messages.RANK_NOT_RECORDED(rank=number, path=self.source))
 
     def to_polars(self) -> dict[str, pl.DataFrame]:
         """Return the tables by name (``schema.OPS`` and so on), of all ranks, with ``rank`` as the first column."""

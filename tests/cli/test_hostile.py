@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 
 import tracekit
+from tests.codes import list_codes
+from tracekit.messages.ranks import RANK_BEYOND_WORLD, RANK_IMPOSSIBLE
+from tracekit.messages.trace_contents import ACTIVITY_SIZES_IMPOSSIBLE, EVENTS_UNTIMED, STEP_MARKS_UNNUMBERED
 from tracekit.testing import TraceBuilder
 from tracekit.workload import steps
 
@@ -34,7 +37,7 @@ def test_a_table_without_a_usable_time_is_as_good_as_none(category, times, run, 
     for name, events in documents.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(document | {"traceEvents": events}))
     reports = [json.loads(run("report", tmp_path / f"{name}.json", "--json")[1]) for name in documents]
-    assert "1 events without a time were left out" in [warning["text"] for warning in reports[1]["warnings"]]
+    assert str(EVENTS_UNTIMED(events=1)) in [warning["text"] for warning in reports[1]["warnings"]]
     assert [report["source"]["kernel_time_us"] for report in reports] == [reports[0]["source"]["kernel_time_us"]] * 2
 
 
@@ -46,7 +49,7 @@ def test_a_trace_without_any_usable_time_is_one_line(verb, times, run, tmp_path)
     (tmp_path / "trace.json").write_text(json.dumps(document))
     code, out, err = run(verb, tmp_path / "trace.json", *VERBS[verb])
     assert (code, out, err.count("\n")) == (1, "", 1)
-    assert f"holds {len(document['traceEvents'])} events, but none with a usable time" in err
+    assert "[events-without-times]" in err
 
 
 @pytest.mark.parametrize("rank", [2**70, 2**63, 2**31, -1, 1.5, "x", [1], True])
@@ -56,14 +59,14 @@ def test_a_rank_that_cannot_be_is_left_out_and_said(key, rank):
     builder.metadata["distributedInfo"] = {"rank": 3, "world_size": 4} | {key: rank}
     trace = builder.load().rank()
     assert (trace.rank, trace.world_size) == ((None, 4) if key == "rank" else (3, 1))
-    assert f"distributedInfo is wrong: its {key} {rank!r} can't be, and was left out" in trace.warnings
+    assert RANK_IMPOSSIBLE(key=key, value=repr(rank)) in trace.warnings
     assert tracekit.predict(builder.load(), gpu="h100-sxm").targets
 
 
 def test_a_rank_beyond_the_world_is_said():
     builder = TraceBuilder().kernel("gemm", 20, 10, launch=0)
     builder.metadata["distributedInfo"] = {"rank": 8, "world_size": 4}
-    assert "distributedInfo is wrong: rank 8 is beyond its 4 ranks" in builder.load().rank().warnings
+    assert RANK_BEYOND_WORLD(rank=8, world_size=4) in builder.load().rank().warnings
 
 
 def test_files_named_like_the_rank_of_no_machine_are_asked_which_they_are(run, tmp_path):
@@ -71,7 +74,7 @@ def test_files_named_like_the_rank_of_no_machine_are_asked_which_they_are(run, t
         TraceBuilder().kernel("gemm", 20, 10, launch=0).save(tmp_path / f"trace_rank{number}.json")
     code, _, err = run("info", tmp_path)
     assert (code, err.count("\n")) == (1, 1)
-    assert "2 files, but which rank is" in err
+    assert "[ranks-ambiguous]" in err
 
 
 @pytest.mark.parametrize("number", ["9" * 400, "9" * 19, "-1", "", "x", "٣"])
@@ -80,7 +83,7 @@ def test_step_marks_without_a_usable_number_are_left_out_and_said(verb, number, 
     builder = TraceBuilder().step(7, 0, 100).kernel("gemm", 20, 10, launch=10)
     builder.kernel("gemm", 50, 10, launch=40)
     builder.annotation(f"ProfilerStep#{number}", 200, 100).kernel("gemm", 220, 10, launch=210)
-    assert any("1 ProfilerStep mark left out" in warning for warning in builder.load().rank().warnings)
+    assert STEP_MARKS_UNNUMBERED(marks=1) in builder.load().rank().warnings
     code, _, err = run(verb, builder.save(tmp_path / "trace.json"), *VERBS[verb])
     assert (code, err) == (0, "")
     assert steps.find_steps(builder.load().rank())["step"].to_list() == [7]
@@ -100,7 +103,7 @@ def test_a_grid_that_cannot_be_is_left_out_and_said(on_call, key, given):
     trace = builder.load()
     column, words = ("blocks", "blocks") if key == "grid" else ("threads_per_block", "threads per block")
     assert trace.rank().activities[column].to_list() == [None]
-    assert f"the {words} of 1 event on the GPU can't be: left out" in trace.rank().warnings
+    assert ACTIVITY_SIZES_IMPOSSIBLE(column=words, events=1) in trace.rank().warnings
     [predicted] = tracekit.predict(trace, gpu="h100-sxm").targets
     assert predicted.step.step_time_us < 1000
 
@@ -108,7 +111,7 @@ def test_a_grid_that_cannot_be_is_left_out_and_said(on_call, key, given):
 @pytest.mark.parametrize("key", ["bytes", "registers per thread", "shared memory"])
 def test_negative_sizes_are_left_out_and_said(key):
     trace = TraceBuilder().kernel("Memcpy HtoD", 20, 10, launch=10, kind="gpu_memcpy", **{key: -(2**40)}).load()
-    assert any("of 1 event on the GPU can't be: left out" in warning for warning in trace.rank().warnings)
+    assert "activity-sizes-impossible" in list_codes(trace.rank().warnings)
     assert tracekit.predict(trace, gpu="h100-sxm").targets
 
 

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from tracekit.messages.ranks import RANK_MISSING
 from tracekit.testing import TraceBuilder
 
 
@@ -33,7 +34,7 @@ def test_a_directory_gives_all_its_ranks_together(run, job):
     assert {kernel["name"] for kernel in report["kernels"]} == {f"ampere_sgemm_{rank}" for rank in (1, 2, 3)}
     assert (report["source"]["rank"], report["source"]["measured"], report["source"]["ranks"]) == (None, 3, 4)
     assert [rank["rank"] for rank in report["ranks"]] == [1, 2, 3]
-    assert "rank 0 of 4 was not given" in [warning["text"] for warning in report["warnings"]]
+    assert str(RANK_MISSING(rank=0, world_size=4)) in [warning["text"] for warning in report["warnings"]]
     assert "ranks-not-joined" in [warning["code"] for warning in report["warnings"]]
     assert "3 of 4 ranks together" in run("report", job)[1].replace("\n", " ")
 

@@ -6,6 +6,7 @@ import pytest
 
 from tracekit.doctor import Status, examine
 from tracekit.doctor.model import Check, choose_most_helpful
+from tracekit.messages.trace_contents import EVENTS_LOST, EVENTS_UNTIMED, SHAPES_NOT_RECORDED
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 from tracekit.trace import Trace
@@ -138,7 +139,7 @@ FIRES = {
     "overhead": (built, {"metadata": {"with_stack": 1, "record_shapes": 1}}, Status.WARN),
     "syncs": (two_streams, {}, Status.WARN),
     "ranks": (communicating, {}, Status.WARN),
-    "events": (built, {"warnings": ("30 of 60 events lost at byte 44,182,113",)}, Status.FAIL),
+    "events": (built, {"warnings": (EVENTS_LOST(lost=30, events=60, offset=44_182_113),)}, Status.FAIL),
 }
 
 QUIET = {
@@ -158,7 +159,7 @@ QUIET = {
     "overhead": (built, {"metadata": {"record_shapes": 1, "with_stack": 0}}),
     "syncs": (lambda: sync(two_streams(), "Stream Wait Event", stream=20, wait_on_stream=7, correlation=999), {}),
     "ranks": (lambda: job(built(), 1), {}),
-    "events": (built, {"warnings": ("shapes were not recorded",)}),
+    "events": (built, {"warnings": (SHAPES_NOT_RECORDED(),)}),
 }
 
 
@@ -221,7 +222,7 @@ def test_the_gpu_can_be_said():
 def test_costs_are_shares_of_the_step():
     """The kernel runs for 900 of 1000 us, and nothing is known of its work."""
     assert find(diagnose(built(shapes=False)), "shapes").cost_pct == pytest.approx(90, abs=1)
-    lost = find(diagnose(built(), warnings=("1,000 events were left out",)), "events")
+    lost = find(diagnose(built(), warnings=(EVENTS_UNTIMED(events=1000),)), "events")
     assert lost.cost_pct == pytest.approx(100 * 1000 / 1012)
 
 

@@ -5,6 +5,13 @@ import pytest
 
 from tests.jobs import gradient_step, job, recorded
 from tracekit.graph.ranks import Collectives, join_ranks
+from tracekit.messages.runs import (
+    COLLECTIVES_AMBIGUOUS,
+    COLLECTIVES_APART,
+    COLLECTIVES_UNEVEN,
+    COLLECTIVES_UNLIKE,
+    MESSAGES_UNPAIRED,
+)
 from tracekit.testing import TraceBuilder
 from tracekit.trace import Trace
 from tracekit.workload.kernel_table import build_kernel_table
@@ -55,14 +62,14 @@ def test_numbers_in_the_group_tell_it_too():
 def test_by_order_the_ranks_must_have_as_many():
     found = joined(job(many((100, 150, recorded()), (300, 350, recorded())), many((200, 350, recorded()))))
     assert found.table.is_empty()
-    assert found.mismatches == ("3 collectives are not as many on every rank",)
+    assert found.mismatches == (COLLECTIVES_UNEVEN(collectives=3),)
 
 
 def test_one_id_with_two_sizes_is_no_collective():
     args = [recorded(nelems=nelems) | {"Comms Id": 5} for nelems in (100, 200)]
     found = joined(job(*(many((100, 150, arg)) for arg in args)))
     assert found.table.is_empty()
-    assert found.mismatches == ("2 collectives differ in kind or size between ranks",)
+    assert found.mismatches == (COLLECTIVES_UNLIKE(collectives=2),)
 
 
 def test_ranks_of_an_all_to_all_may_send_different_amounts():
@@ -98,7 +105,7 @@ def test_messages_of_a_pipeline_belong_together_by_sender_and_receiver():
 def test_messages_whose_other_rank_is_not_recorded_are_not_joined():
     found = joined(stages(peers=False))
     assert found.table.is_empty()
-    assert found.mismatches == ("4 collectives are messages of which the other rank isn't recorded",)
+    assert found.mismatches == (MESSAGES_UNPAIRED(collectives=4),)
 
 
 def test_what_does_not_coincide_is_no_collective():
@@ -108,7 +115,7 @@ def test_what_does_not_coincide_is_no_collective():
     there = many(*((start, start + 50, kind) for start, kind in zip((5_000, 20_000, 30_000), kinds, strict=True)))
     found = joined(job(here, there))
     assert found.table["kind"].to_list() == ["all_gather"] * 4
-    assert found.mismatches == ("1 collectives don't coincide in time",)
+    assert found.mismatches == (COLLECTIVES_APART(collectives=1),)
 
 
 def test_groups_side_by_side():
@@ -132,7 +139,7 @@ def test_groups_that_are_not_recorded_cannot_be_told_apart():
     bare = {"Collective name": "allreduce", "dtype": "Float", "In msg nelems": 10, "Group size": 2}
     found = joined(job(*(many((100, 150, bare)) for _ in range(4))))
     assert found.table.is_empty()
-    assert found.mismatches == ("4 collectives can't be told apart, as their process groups aren't recorded",)
+    assert found.mismatches == (COLLECTIVES_AMBIGUOUS(collectives=4),)
 
 
 def test_the_root_of_a_broadcast_waits_for_none():

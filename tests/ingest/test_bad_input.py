@@ -10,7 +10,9 @@ import tarfile
 import pytest
 
 import tracekit
+from tests.codes import has_code
 from tracekit.errors import DamagedTraceError, NoGpuActivityError, NotATraceError, TraceNotFoundError
+from tracekit.messages.trace_contents import EVENTS_DISTANT, OP_INPUTS_MALFORMED
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 
@@ -28,42 +30,42 @@ def packed() -> bytes:
 
 
 CASES = {
-    "tar": (packed(), NotATraceError, "is a tar archive. Unpack it first"),
-    "gzip in gzip": (gzip.compress(gzip.compress(GOOD)), NotATraceError, "is compressed twice. Unpack it once"),
-    "zip in gzip": (gzip.compress(b"PK\3\4" + bytes(100)), NotATraceError, "is compressed twice"),
-    "gzip of nothing": (gzip.compress(b""), NotATraceError, "is empty once unpacked"),
-    "bzip2": (bz2.compress(GOOD), NotATraceError, "compressed in a way that isn't read"),
-    "xz": (lzma.compress(GOOD), NotATraceError, "compressed in a way that isn't read"),
-    "HTML": (b"\n<!DOCTYPE html><html><body>404</body></html>", NotATraceError, "is a web page. Was a login's"),
-    "HTML behind a mark": (codecs.BOM_UTF8 + b"<html></html>", NotATraceError, "is a web page"),
-    "LFS": (b"version https://git-lfs.github.com/spec/v1\noid sha256:4d\n", NotATraceError, "git lfs pull"),
-    "pickle": (b"\x80\x04\x95" + bytes(100), NotATraceError, "written by pickle"),
-    "UTF-16": (GOOD.decode().encode("utf-16"), NotATraceError, "iconv"),
-    "empty": (b"", DamagedTraceError, "is empty"),
-    "truncated": (GOOD[: len(GOOD) // 2], DamagedTraceError, "cut short"),
-    "nested bomb": (b"[" * 100_000, DamagedTraceError, "cut short"),
-    "nested bomb in one key": (b'{"' * 100_000, DamagedTraceError, "no valid JSON"),
-    "only blanks": (b" " * 100_000, NotATraceError, "no JSON"),
-    "zeros": (bytes(1_000_000), NotATraceError, "no JSON"),
-    "plain text": (b"hello world", NotATraceError, "no JSON object"),
-    "binary": (bytes(range(1, 200)), NotATraceError, "no JSON"),
-    "other JSON": (b'{"nodes": [1, 2]}', NotATraceError, "traceEvents"),
-    "a number": (b"42", NotATraceError, "no JSON"),
-    "nested deep in an event": (b'{"traceEvents": [{"args": ' + b"[" * 100_000, DamagedTraceError, "cut short"),
-    "nested deep in an unknown key": (b'{"x": ' + b"[" * 100_000, DamagedTraceError, "no valid JSON"),
-    "absurd base": (GOOD.replace(b"1700000000000000000", b"1" + b"0" * 30), NotATraceError, "baseTimeNanoseconds"),
-    "no events": (b'{"traceEvents": []}', NoGpuActivityError, "no GPU activity"),
-    "cut gzip": (gzip.compress(GOOD)[: len(GOOD) // 4], DamagedTraceError, "gzip"),
-    "corrupt gzip": (gzip.compress(GOOD)[:30] + b"\0" * 40, DamagedTraceError, "gzip"),
+    "tar": (packed(), NotATraceError, "file-is-tar"),
+    "gzip in gzip": (gzip.compress(gzip.compress(GOOD)), NotATraceError, "file-compressed-twice"),
+    "zip in gzip": (gzip.compress(b"PK\3\4" + bytes(100)), NotATraceError, "file-compressed-twice"),
+    "gzip of nothing": (gzip.compress(b""), NotATraceError, "file-empty-unpacked"),
+    "bzip2": (bz2.compress(GOOD), NotATraceError, "compression-unknown"),
+    "xz": (lzma.compress(GOOD), NotATraceError, "compression-unknown"),
+    "HTML": (b"\n<!DOCTYPE html><html><body>404</body></html>", NotATraceError, "file-is-web-page"),
+    "HTML behind a mark": (codecs.BOM_UTF8 + b"<html></html>", NotATraceError, "file-is-web-page"),
+    "LFS": (b"version https://git-lfs.github.com/spec/v1\noid sha256:4d\n", NotATraceError, "file-is-lfs-pointer"),
+    "pickle": (b"\x80\x04\x95" + bytes(100), NotATraceError, "trace-of-other-tool"),
+    "UTF-16": (GOOD.decode().encode("utf-16"), NotATraceError, "file-in-utf16"),
+    "empty": (b"", DamagedTraceError, "file-empty"),
+    "truncated": (GOOD[: len(GOOD) // 2], DamagedTraceError, "file-cut-short"),
+    "nested bomb": (b"[" * 100_000, DamagedTraceError, "file-cut-short"),
+    "nested bomb in one key": (b'{"' * 100_000, DamagedTraceError, "json-invalid"),
+    "only blanks": (b" " * 100_000, NotATraceError, "json-not-an-object"),
+    "zeros": (bytes(1_000_000), NotATraceError, "json-not-an-object"),
+    "plain text": (b"hello world", NotATraceError, "json-not-an-object"),
+    "binary": (bytes(range(1, 200)), NotATraceError, "json-not-an-object"),
+    "other JSON": (b'{"nodes": [1, 2]}', NotATraceError, "json-without-events"),
+    "a number": (b"42", NotATraceError, "json-not-an-object"),
+    "nested deep in an event": (b'{"traceEvents": [{"args": ' + b"[" * 100_000, DamagedTraceError, "file-cut-short"),
+    "nested deep in an unknown key": (b'{"x": ' + b"[" * 100_000, DamagedTraceError, "json-invalid"),
+    "absurd base": (GOOD.replace(b"1700000000000000000", b"1" + b"0" * 30), NotATraceError, "time-base-absurd"),
+    "no events": (b'{"traceEvents": []}', NoGpuActivityError, "trace-empty"),
+    "cut gzip": (gzip.compress(GOOD)[: len(GOOD) // 4], DamagedTraceError, "file-damaged"),
+    "corrupt gzip": (gzip.compress(GOOD)[:30] + b"\0" * 40, DamagedTraceError, "file-damaged"),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_damage_is_named(case, tmp_path):
-    data, error, says = CASES[case]
+    data, error, code = CASES[case]
     path = tmp_path / "trace.json"
     path.write_bytes(data)
-    with pytest.raises(error, match=says) as caught:
+    with pytest.raises(error, check=has_code(code)) as caught:
         tracekit.load(path)
     message = str(caught.value)
     assert str(path) in message
@@ -85,14 +87,15 @@ BINARY = {
 def test_binary_files_of_other_tools_are_told_by_their_names(name, tmp_path):
     path = tmp_path / name
     path.write_bytes(bytes(range(1, 200)))
-    with pytest.raises(NotATraceError, match=f"was written by {BINARY[name]}, not by PyTorch's profiler"):
+    with pytest.raises(NotATraceError, check=has_code("trace-of-other-tool")) as caught:
         tracekit.load(path)
+    assert caught.value.catalogue_message.values["tool"] == BINARY[name]
     path.write_bytes(GOOD)
     assert tracekit.load(path).ranks
 
 
 def test_missing_file(tmp_path):
-    with pytest.raises(TraceNotFoundError, match="no such file"):
+    with pytest.raises(TraceNotFoundError, check=has_code("file-not-found")):
         tracekit.load(tmp_path / "nothing.json")
 
 
@@ -100,7 +103,7 @@ def test_an_empty_name_is_not_the_directory_one_is_in(tmp_path, monkeypatch):
     (tmp_path / "trace.json").write_bytes(GOOD)
     monkeypatch.chdir(tmp_path)
     assert tracekit.load(".").ranks
-    with pytest.raises(TraceNotFoundError, match="empty name"):
+    with pytest.raises(TraceNotFoundError, check=has_code("trace-name-empty")):
         tracekit.load("")
 
 
@@ -110,23 +113,23 @@ def test_an_event_of_another_year_is_left_out_and_said(microseconds):
     builder.op("aten::odd", microseconds, 10)
     trace = builder.kernel("gemm", 20, 40, launch=2).load()
     assert "aten::odd" not in trace.rank().ops["name"]
-    assert "1 events lie more than a week from the others: they were left out" in trace.rank().warnings
+    assert EVENTS_DISTANT(events=1) in trace.rank().warnings
     assert tracekit.report(trace).source.step_time_us < 100
 
 
 def test_a_mistyped_name_is_met_by_those_like_it(tmp_path):
     (tmp_path / "resnet_rank0.json.gz").write_bytes(gzip.compress(GOOD))
-    with pytest.raises(TraceNotFoundError, match=r"resnet_rnk0\.json\.gz: no such file\. Did you mean .*resnet_rank0"):
+    with pytest.raises(TraceNotFoundError, match="resnet_rank0", check=has_code("file-name-mistyped")):
         tracekit.load(tmp_path / "resnet_rnk0.json.gz")
 
 
 def test_directory(tmp_path):
-    with pytest.raises(TraceNotFoundError, match="holds no traces"):
+    with pytest.raises(TraceNotFoundError, check=has_code("traces-not-found")):
         tracekit.load(tmp_path)
 
 
 def test_cpu_only_trace_says_which_option_is_missing():
-    with pytest.raises(NoGpuActivityError, match=r"ProfilerActivity\.CUDA"):
+    with pytest.raises(NoGpuActivityError, check=has_code("trace-without-gpu")):
         TraceBuilder().op("aten::mm", 0, 30).load()
 
 
@@ -135,7 +138,7 @@ def test_traces_merged_into_one_file_are_refused_and_beside_their_parts_left_out
     for event, process in zip(merged.events, (100, 100, 200, 200), strict=True):
         if event["cat"] == "cuda_runtime":
             event["pid"] = process
-    with pytest.raises(NotATraceError, match="merged from the traces of 2 processes"):
+    with pytest.raises(NotATraceError, check=has_code("traces-merged")):
         merged.load()
     merged.metadata = {"distributedInfo": {"rank": 0, "world_size": 2}}
     merged.save(tmp_path / "merged.json")
@@ -177,4 +180,4 @@ def test_inputs_in_another_form_are_left_out_and_said(key, value):
     builder = TraceBuilder().op("aten::mm", 0, 10, **inputs)
     run = prepare_run(builder.kernel("gemm", 20, 40, launch=2).load())
     assert run.kernels.select("input_dims", "m").row(0) == (None, None)
-    assert any("the inputs of 1 ops" in warning for warning in run.trace.warnings)
+    assert OP_INPUTS_MALFORMED(ops=1) in run.trace.warnings

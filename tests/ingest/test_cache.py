@@ -178,7 +178,7 @@ def test_warnings_of_a_damaged_file_are_kept(tmp_path, decoded):
     path.write_bytes(path.read_bytes()[:-4])
     first, second = tracekit.load(path).rank(), tracekit.load(path).rank()
     assert first.warnings == second.warnings
-    assert any("gzip" in warning for warning in second.warnings)
+    assert second.warnings[0].code == "compressed-data-cut"
     assert len(decoded) == 1
 
 

@@ -1,7 +1,9 @@
 import pytest
 
 import tracekit as tk
+from tests.codes import find_message, list_codes
 from tracekit.ingest import load
+from tracekit.messages.companions import CAPTURE_JOINED, CAPTURES_WITHOUT_MATCH
 from tracekit.testing import TraceBuilder
 from tracekit.workload.kernel_table import build_kernel_table
 
@@ -83,9 +85,7 @@ def check_ops_and_shapes(rank):
     assert products["share"].to_list() == [1.0] * 6
     assert kernels["call"].n_unique() == 3
     source = rank.source.replace("replay.json", "capture_traces/bs_32.json")
-    assert rank.warnings[-1] == (
-        f"ops and shapes of 12 of 12 kernels in 3 of 3 graph replays come from the capture in {source}"
-    )
+    assert rank.warnings[-1] == CAPTURE_JOINED(known_kernels=12, kernels=12, known_replays=3, replays=3, path=source)
 
 
 def test_a_capture_may_be_given_along_or_be_in_the_trace_itself(tmp_path):
@@ -133,7 +133,7 @@ def test_of_captures_of_one_kind_the_smallest_that_the_step_fits_in_counts(read,
 def test_captures_of_other_shapes_with_nothing_to_choose_by_are_left_out(read):
     rank = read(replay(), one=capture(rows=16), two=capture(rows=32))
     assert build_kernel_table(rank)["op"].null_count() == 4
-    assert any("different shapes" in warning for warning in rank.warnings)
+    assert "captures-ambiguous" in list_codes(rank.warnings)
 
 
 def test_layers_captured_one_by_one_are_alike(read):
@@ -148,7 +148,7 @@ def test_layers_captured_one_by_one_are_alike(read):
 def test_another_graph_is_not_taken(read):
     rank = read(replay(order=(PROJECT, NORM, NORM)), bs_32=capture())
     assert build_kernel_table(rank)["op"].null_count() == 3
-    assert rank.warnings[-1] == "1 of 1 graph replays fit none of the captures that were given"
+    assert rank.warnings[-1] == CAPTURES_WITHOUT_MATCH(unmatched=1, replays=1)
 
 
 def test_kernels_that_the_profiler_lost_leave_only_those_of_their_name_unknown(read):
@@ -157,7 +157,8 @@ def test_kernels_that_the_profiler_lost_leave_only_those_of_their_name_unknown(r
     kernels = build_kernel_table(rank)
     assert kernels.filter(name=PROJECT)["m"].null_count() == 0
     assert kernels.filter(name=NORM)["op"].count() == 0
-    assert "150 of 299 kernels" in rank.warnings[-1]
+    joined = find_message(rank.warnings, "capture-joined").values
+    assert (joined["known_kernels"], joined["kernels"]) == (150, 299)
 
 
 def test_copies_of_amds_runtime_are_kernels(read):
@@ -186,7 +187,7 @@ def test_a_capture_that_cannot_be_read_is_said(read, tmp_path):
     (tmp_path / "capture_traces").mkdir()
     (tmp_path / "capture_traces" / "bs_1.json").write_text("no json")
     rank = load(str(replay().save(tmp_path / "replay.json"))).rank()
-    assert rank.warnings[-1].startswith("the capture trace was left out: ")
+    assert rank.warnings[-1].code == "capture-skipped"
     assert rank.activities.height == 4
 
 
@@ -194,6 +195,4 @@ def test_a_trace_without_graphs_reads_no_capture(tmp_path):
     (tmp_path / "capture_traces").mkdir()
     (tmp_path / "capture_traces" / "bs_1.json").write_text("no json")
     plain = TraceBuilder().op("aten::mm", 0, 30).kernel("gemm", 20, 100, launch=10)
-    assert load(str(plain.save(tmp_path / "plain.json"))).rank().warnings == (
-        "shapes were not recorded: kernels are scaled by class, not modelled (record_shapes=True)",
-    )
+    assert list_codes(load(str(plain.save(tmp_path / "plain.json"))).rank().warnings) == ["shapes-not-recorded"]

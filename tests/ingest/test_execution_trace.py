@@ -6,9 +6,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from tests.codes import has_code
 from tracekit.errors import DamagedTraceError, NotATraceError, TraceError
 from tracekit.ingest import load_bytes
 from tracekit.ingest.execution_trace import is_execution_trace, join_execution_trace
+from tracekit.messages.companions import EXECUTION_TRACE_JOINED
 from tracekit.testing import PROCESS, TraceBuilder
 from tracekit.workload.kernel_table import build_kernel_table
 
@@ -89,7 +91,7 @@ def test_shapes_and_types_are_written_as_the_profiler_writes_them(trace, observe
     assert cat["input_dims"] == "[[[8],[16]],[],[],[]]"
     assert cat["input_types"] == '["TensorList","Scalar","ScalarList",""]'
     assert cat["concrete_inputs"] == '["","0","[1,-1]",""]'
-    assert joined.warnings == ("shapes of 2 ops and sizes of 0 collectives were filled in from x.et.json.gz",)
+    assert joined.warnings == (EXECUTION_TRACE_JOINED(ops=2, collectives=0, path="x.et.json.gz"),)
     assert joined.has_shapes
     assert joined.ops.schema == trace.ops.schema
     assert build_kernel_table(joined)["m"][0] == 64
@@ -123,7 +125,7 @@ def test_what_the_trace_recorded_stays(observer):
     own = TraceBuilder().op("aten::mm", 0, 9, dims=[[1, 2], [2, 3]], **{"Record function id": 11}).kernel("k", 9, 9)
     joined = join_execution_trace(own.load().ranks[0], observer.to_json(), "x")
     assert joined.ops["input_dims"].to_list() == ["[[1,2],[2,3]]"]
-    assert joined.warnings[-1].startswith("shapes of 0 ops")
+    assert joined.warnings[-1] == EXECUTION_TRACE_JOINED(ops=0, collectives=0, path="x")
 
 
 def test_shapes_in_a_list_are_filled_in_where_the_profiler_left_them_out(observer):
@@ -154,22 +156,22 @@ def test_without_ids_ops_are_joined_if_they_are_the_same_in_the_same_order():
 
 
 @pytest.mark.parametrize(
-    ("rank", "observer", "says"),
+    ("rank", "observer", "code"),
     [
-        (old_trace(), old_observer().node("aten::mm", 4, MM), "no record function ids"),
-        (old_trace(), old_observer().node("aten::mm", 2, MM, thread=3), "no record function ids"),
-        (with_ids(aten__mm=None), Observer().node("aten::mm", 2, MM), "no record function ids"),
-        (old_trace(dims=((8, 32), (32, 16), (), ())), old_observer(), "aten::mm has other shapes"),
-        (old_trace(), old_observer(pid=4711), "is of process 4711, built by hand of process 100"),
-        (with_ids(aten__mm=0, aten__cat=0), Observer().node("aten::mm", 2, MM), "no record function ids"),
-        (with_ids(aten__mm=11), Observer().node("aten::mm", 12, MM), "None of the record function ids"),
-        (with_ids(aten__mm=11), Observer().node("aten::add", 11, MM), "of another run"),
-        (with_ids(aten__mm=11), Observer(), "None of the record function ids"),
-        (TraceBuilder().kernel("k", 1, 1).load().ranks[0], Observer(), "holds no CPU ops"),
+        (old_trace(), old_observer().node("aten::mm", 4, MM), "without-ids"),
+        (old_trace(), old_observer().node("aten::mm", 2, MM, thread=3), "without-ids"),
+        (with_ids(aten__mm=None), Observer().node("aten::mm", 2, MM), "without-ids"),
+        (old_trace(dims=((8, 32), (32, 16), (), ())), old_observer(), "shapes-differ"),
+        (old_trace(), old_observer(pid=4711), "of-other-process"),
+        (with_ids(aten__mm=0, aten__cat=0), Observer().node("aten::mm", 2, MM), "without-ids"),
+        (with_ids(aten__mm=11), Observer().node("aten::mm", 12, MM), "without-common-ids"),
+        (with_ids(aten__mm=11), Observer().node("aten::add", 11, MM), "ops-differ"),
+        (with_ids(aten__mm=11), Observer(), "without-common-ids"),
+        (TraceBuilder().kernel("k", 1, 1).load().ranks[0], Observer(), "without-ops"),
     ],
 )
-def test_what_is_not_of_this_rank_and_run_is_refused_in_one_line(rank, observer, says):
-    with pytest.raises(TraceError, match=says) as refused:
+def test_what_is_not_of_this_rank_and_run_is_refused_in_one_line(rank, observer, code):
+    with pytest.raises(TraceError, check=has_code(f"execution-trace-{code}")) as refused:
         join_execution_trace(rank, observer.to_json(), "other.et.json")
     assert "\n" not in str(refused.value)
     assert "other.et.json" in str(refused.value)
@@ -227,5 +229,5 @@ def test_every_collective_of_the_public_dlrm_traces_gets_its_size(number):
     kernels = build_kernel_table(joined).filter(pl.col("family") == "collective")
     assert kernels["bytes"].to_list() == [24576, 192, 1536, 13568, 1576964, 24576, 448, 907840]
     assert set(kernels["ranks"]) == {8}
-    with pytest.raises(TraceError, match="is of process"):
+    with pytest.raises(TraceError, check=has_code("execution-trace-of-other-process")):
         join_execution_trace(rank, gzip.decompress(other.read_bytes()), "another rank's")

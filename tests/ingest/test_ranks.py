@@ -6,8 +6,11 @@ import zipfile
 import pytest
 
 import tracekit
+from tests.codes import find_message, has_code
 from tracekit.errors import NotATraceError, TraceError, TracekitError, TraceTooLargeError
 from tracekit.ingest import ranks
+from tracekit.messages.ranks import RANK_CHOSEN, RANK_MISSING, RANKS_MISSING
+from tracekit.messages.trace_files import FILES_OF_OTHER_KIND
 from tracekit.testing import A100, TraceBuilder
 
 
@@ -52,20 +55,20 @@ def test_ranks_from_names_in_order(tmp_path):
         save(tmp_path / f"rank{rank}.json")
     trace = tracekit.load(tmp_path)
     assert [rank.rank for rank in trace.ranks] == [0, 9, 10]
-    assert trace.warnings == ("ranks 1-8 of 11 were not given",)
+    assert trace.warnings == (RANKS_MISSING(ranks="1-8", world_size=11),)
 
 
 def test_several_files_without_a_rank_are_refused(tmp_path):
     save(tmp_path / "a.json")
     save(tmp_path / "b.json")
-    with pytest.raises(TraceError, match=r"which rank is .*a\.json \(and 1 more\).*trace_rank0"):
+    with pytest.raises(TraceError, check=has_code("ranks-ambiguous")):
         tracekit.load(tmp_path)
 
 
 def test_two_files_of_one_rank_are_refused_by_name(tmp_path):
     first, second = save(tmp_path / "a.json", rank=1), save(tmp_path / "b.json", rank=1)
     for chosen in (None, "lowest"):
-        with pytest.raises(TraceError, match="both of rank 1") as caught:
+        with pytest.raises(TraceError, check=has_code("rank-given-twice")) as caught:
             tracekit.load(tmp_path, ranks=chosen)
         assert str(first) in str(caught.value)
         assert str(second) in str(caught.value)
@@ -74,7 +77,7 @@ def test_two_files_of_one_rank_are_refused_by_name(tmp_path):
 def test_missing_ranks_are_said(tmp_path):
     for rank in (0, 1, 3, 4, 6):
         save(tmp_path / f"{rank}.json", rank=rank, world_size=8)
-    assert tracekit.load(tmp_path).warnings == ("ranks 2, 5, 7 of 8 were not given",)
+    assert tracekit.load(tmp_path).warnings == (RANKS_MISSING(ranks="2, 5, 7", world_size=8),)
 
 
 def test_one_file_of_a_job_is_no_cause_for_a_warning(tmp_path):
@@ -85,9 +88,12 @@ def test_files_of_different_jobs_are_said(tmp_path):
     v100 = {**A100, "name": "Tesla V100-SXM2-32GB"}
     save(tmp_path / "a.json", rank=0, world_size=2)
     save(tmp_path / "b.json", rank=1, world_size=4, start=3600e6, device=v100)
-    warnings = tracekit.load(tmp_path).warnings
-    for says in ("2 and 4 ranks", "NVIDIA A100-SXM4-80GB and Tesla V100-SXM2-32GB", "60 minutes apart", "ranks 2-3"):
-        assert any(says in warning for warning in warnings)
+    assert {warning.code: dict(warning.values) for warning in tracekit.load(tmp_path).warnings} == {
+        "ranks-missing": {"ranks": "2-3", "world_size": 4},
+        "world-sizes-differ": {"world_sizes": (2, 4)},
+        "gpus-differ": {"gpus": ("NVIDIA A100-SXM4-80GB", "Tesla V100-SXM2-32GB")},
+        "recorded-apart": {"minutes": pytest.approx(60)},
+    }
 
 
 @pytest.fixture
@@ -128,15 +134,15 @@ def test_files_of_a_folder_that_are_left_out_are_named(job):
     for given in (job, job / "*", archive(job)):
         trace = tracekit.load(given)
         assert [rank.rank for rank in trace.ranks] == [0, 1, 3]
-        said = [warning for warning in trace.warnings if "left out" in warning]
-        assert any(warning.startswith("1 file left out, without GPU activity: ") for warning in said)
-        assert any("no trace by its name" in warning and "a.txt" in warning for warning in said)
-        assert all(any(name in warning for warning in said) for name in ("t2.json", "t9.json", "broken.zip"))
-        assert not any("DS_Store" in warning for warning in said)
-        assert "rank 2 of 4 was not given" in trace.warnings
-    (line,) = [warning for warning in tracekit.load(job).warnings if "by its name" in warning]
-    assert line.startswith("4 files left out, ")
-    assert line.endswith(": a.txt, b.txt, c.txt and 1 more")
+        assert RANK_MISSING(rank=2, world_size=4) in trace.warnings
+        without_gpu = find_message(trace.warnings, "files-without-gpu").values
+        assert (without_gpu["files"], without_gpu["names"].rpartition(":")[2]) == (1, "cpu.json")
+        assert "a.txt" in find_message(trace.warnings, "files-not-traces").values["names"]
+        left_out = " ".join(warning.values.get("names", "") for warning in trace.warnings)
+        assert all(name in left_out for name in ("t2.json", "t9.json", "broken.zip"))
+        assert not any("DS_Store" in str(warning) for warning in trace.warnings)
+    others = find_message(tracekit.load(job).warnings, "files-not-traces")
+    assert others.values == {"files": 4, "names": "a.txt, b.txt, c.txt and 1 more"}
     with pytest.raises(TraceError, match=r"t2\.json"):
         tracekit.load([job / "t1.json", job / "t2.json"])
 
@@ -144,8 +150,9 @@ def test_files_of_a_folder_that_are_left_out_are_named(job):
 def test_a_folder_of_which_nothing_can_be_read_tells_of_its_traces(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "rank0.json").write_bytes(TraceBuilder().op("aten::mm", 0, 30).to_json())
-    with pytest.raises(TraceError, match=r"rank0\.json.*no GPU activity.*Nor can 1 other file beside it be read"):
+    with pytest.raises(TraceError, match=r"rank0\.json", check=has_code("files-beside-unreadable")) as caught:
         tracekit.load(tmp_path)
+    assert caught.value.catalogue_message.values["error"].code == "trace-without-gpu"
 
 
 def test_many_files_that_are_none_take_no_memory(tmp_path):
@@ -157,7 +164,7 @@ def test_many_files_that_are_none_take_no_memory(tmp_path):
     trace = tracekit.load(tmp_path, cache=False)
     _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert trace.warnings[0].startswith("50 files left out")
+    assert trace.warnings[0].values["files"] == 50
     assert peak_bytes < 100e6
 
 
@@ -165,13 +172,13 @@ def test_the_lowest_rank_and_a_word_about_the_others(job):
     (job / "t0.json").unlink()
     trace = tracekit.load(job, ranks="lowest")
     assert [rank.rank for rank in trace.ranks] == [1]
-    assert trace.warnings == ("rank 1 of the 3 that were given: --ranks chooses another", "rank 0 of 4 was not given")
+    assert trace.warnings == (RANK_CHOSEN(rank=1, given=3), RANK_MISSING(rank=0, world_size=4))
 
 
 def test_a_rank_that_is_not_there(job):
-    with pytest.raises(TraceError, match=r"rank 9.*0-3"):
+    with pytest.raises(TraceError, match="0-3", check=has_code("rank-not-given")):
         tracekit.load(job, ranks=[9])
-    with pytest.raises(TraceError, match="rank 9"):
+    with pytest.raises(TraceError, check=has_code("rank-not-read")):
         tracekit.load(job / "t1.json", ranks=[9])
 
 
@@ -181,8 +188,7 @@ def test_ranks_that_only_reading_tells(job):
     assert [rank.rank for rank in tracekit.load(job, ranks=[2]).ranks] == [2]
     trace = tracekit.load(job, ranks="lowest")
     assert [rank.rank for rank in trace.ranks] == [0]
-    assert trace.warnings[0] == "1 file left out, not one rank's PyTorch profiler trace: config.json"
-    assert "of the 4" in trace.warnings[1]
+    assert trace.warnings == (FILES_OF_OTHER_KIND(files=1, names="config.json"), RANK_CHOSEN(rank=0, given=4))
 
 
 def test_a_directory_without_any_trace_names_the_reason(tmp_path):
@@ -194,13 +200,13 @@ def test_a_directory_without_any_trace_names_the_reason(tmp_path):
 def test_the_tables_of_all_ranks_together_stay_within_the_memory(job):
     table_bytes = sum(table.estimated_size() for table in tracekit.load(job / "t0.json").rank().tables.values())
     assert len(tracekit.load(job, memory=100 * int(table_bytes)).ranks) == 4
-    with pytest.raises(TraceTooLargeError, match=r"t2\.json and the files in front of it"):
+    with pytest.raises(TraceTooLargeError, match=r"t2\.json", check=has_code("traces-too-large")):
         tracekit.load(job, memory=int(1.5 * table_bytes))
 
 
 @pytest.mark.parametrize("memory", ["2X", "", "-1", "0", "lots", 0])
 def test_what_is_no_size_of_memory(memory, job):
-    with pytest.raises(TracekitError, match="no size of memory"):
+    with pytest.raises(TracekitError, check=has_code("memory-size-invalid")):
         tracekit.load(job, memory=memory)
 
 

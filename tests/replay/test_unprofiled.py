@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.codes import has_code
 from tests.replay.test_whatif import launch_bound, run_of
 from tracekit.analysis.profiler_overhead import remove_profiler_overhead
 from tracekit.errors import TracekitError
@@ -13,15 +14,20 @@ def test_the_hosts_work_is_cut_until_the_step_fits():
     run = remove_profiler_overhead(run_of(launch_bound()), 123)
     assert run.measured_step.step_time_us == 123
     assert run.self_replay.span_us == pytest.approx(123, abs=0.01)
-    assert "50 % of the CPU's own work" in run.assumptions[0]
+    assert run.assumptions[0].code == "profiler-overhead-removed"
+    assert run.assumptions[0].values["host_pct"] == pytest.approx(50, abs=0.1)
 
 
 @pytest.mark.parametrize(
-    ("step", "message"),
-    [(231, "longer than the recorded one"), (10, "shorter than what"), (float("nan"), "of nan")],
+    ("step", "code"),
+    [
+        (231, "unprofiled-step-too-long"),
+        (10, "unprofiled-step-too-short"),
+        (float("nan"), "unprofiled-step-too-long"),
+    ],
 )
-def test_steps_that_can_not_be(step, message):
-    with pytest.raises(TracekitError, match=message):
+def test_steps_that_can_not_be(step, code):
+    with pytest.raises(TracekitError, check=has_code(code)):
         remove_profiler_overhead(run_of(launch_bound()), step)
 
 

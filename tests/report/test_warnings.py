@@ -7,6 +7,7 @@ import pytest
 import tracekit as tk
 from tests.jobs import served
 from tracekit.messages import Message
+from tracekit.messages.trace_contents import EVENTS_CUT
 from tracekit.reporting.sections import idle, warnings
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
@@ -140,12 +141,12 @@ def test_of_several_ranks_it_is_said_whose_recording_is_damaged(damaged):
         builder = TraceBuilder().op("aten::mm", 0, 5).kernel("gemm", 20, 100, launch=4)
         builder.metadata["distributedInfo"] = {"backend": "nccl", "rank": number, "world_size": 2}
         rank = builder.load().ranks[0]
-        ranks.append(replace(rank, warnings=("the file is cut short",)) if number in damaged else rank)
+        ranks.append(replace(rank, warnings=(EVENTS_CUT(length=9),)) if number in damaged else rank)
     run = prepare_run(Trace(tuple(ranks)))
     found = map(str, warnings.build_warnings(run, idle.analyze_idle_time(run)))
     said = [warning for warning in found if "cut short" in warning]
-    alone = [f"rank {number}: the file is cut short" for number in damaged]
-    assert said == (alone if len(damaged) == 1 else ["the file is cut short (and 1 more like it)"])
+    alone = [f"rank {number}: {EVENTS_CUT(length=9)}" for number in damaged]
+    assert said == (alone if len(damaged) == 1 else [f"{EVENTS_CUT(length=9)} (and 1 more like it)"])
 
 
 @pytest.mark.parametrize(("values", "warns"), [(None, True), (["", "", "", "0.", "False"], False)])

@@ -7,8 +7,9 @@ import pytest
 
 import tracekit
 from tracekit.errors import TracekitError
-from tracekit.ingest import NO_STACKS_WARNING, cache, load_bytes
+from tracekit.ingest import cache, load_bytes
 from tracekit.ingest.decode import decode
+from tracekit.messages.trace_contents import STACKS_NOT_RECORDED
 from tracekit.reporting.sections.modules import build_module_times
 from tracekit.testing import TraceBuilder
 from tracekit.workload import module_paths
@@ -83,8 +84,8 @@ def test_traces_with_and_without_stacks_are_cached_apart(tmp_path, monkeypatch):
 
 def test_stacks_that_were_not_recorded_are_said(tmp_path):
     path = TraceBuilder().kernel("k", 20, 5, launch=1).save(tmp_path / "trace.json")
-    assert NO_STACKS_WARNING in tracekit.load(path, stacks=True).rank().warnings
-    assert NO_STACKS_WARNING not in tracekit.load(path).rank().warnings
+    assert STACKS_NOT_RECORDED() in tracekit.load(path, stacks=True).rank().warnings
+    assert STACKS_NOT_RECORDED() not in tracekit.load(path).rank().warnings
 
 
 def test_the_innermost_function_that_is_neither_pytorchs_nor_pythons():

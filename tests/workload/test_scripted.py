@@ -9,8 +9,9 @@ import pytest
 
 import tracekit
 from tests.workload.test_modules import told
-from tracekit.ingest import NO_STACKS_WARNING, load_bytes
+from tracekit.ingest import load_bytes
 from tracekit.ingest.decode import decode
+from tracekit.messages.trace_contents import STACKS_NOT_RECORDED
 from tracekit.testing import TraceBuilder
 from tracekit.workload import torchscript_modules
 from tracekit.workload.kernel_table import build_kernel_table
@@ -136,9 +137,9 @@ def test_both_decoders_read_what_ops_note(stacks: bool):
 
 def test_ops_that_note_nothing_are_no_stacks(tmp_path):
     path = TraceBuilder().op("aten::mm", 0, 9, **noted()).kernel("k", 20, 5, launch=1).save(tmp_path / "trace.json")
-    assert NO_STACKS_WARNING in tracekit.load(path, stacks=True).rank().warnings
+    assert STACKS_NOT_RECORDED() in tracekit.load(path, stacks=True).rank().warnings
     path = scripted_net().save(tmp_path / "scripted.json")
-    assert NO_STACKS_WARNING not in tracekit.load(path, stacks=True).rank().warnings
+    assert STACKS_NOT_RECORDED() not in tracekit.load(path, stacks=True).rank().warnings
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")

@@ -13,7 +13,7 @@ import polars as pl
 
 from tracekit.arrays import Bools
 from tracekit.errors import TracekitError
-from tracekit.format import format_duration
+from tracekit.messages import runs as messages
 from tracekit.replay.engine import compute_lags
 from tracekit.replay.step_scale import StepScale
 from tracekit.run import MeasuredRun
@@ -43,18 +43,11 @@ def remove_profiler_overhead(run: MeasuredRun, step_time_us: float) -> MeasuredR
     times = run.kernel_us
     if not step_time_us <= run.replay_step(times).step_time_us:
         raise TracekitError(
-            f"A step of {format_duration(step_time_us)} without the profiler is longer than the recorded one, "
-            f"{format_duration(run.measured_step.step_time_us)}.",
-            "Give the time of the same step.",
+            messages.UNPROFILED_STEP_TOO_LONG(step_time_us=step_time_us, recorded_us=run.measured_step.step_time_us)
         )
     floor_us = run.replay_step(times, 0.0).step_time_us
     if step_time_us < floor_us:
-        raise TracekitError(
-            f"A step of {format_duration(step_time_us)} without the profiler is shorter than what "
-            "the recorded step takes "
-            f"with no work of the CPU at all, {format_duration(floor_us)}.",
-            "Give the time of the same step.",
-        )
+        raise TracekitError(messages.UNPROFILED_STEP_TOO_SHORT(step_time_us=step_time_us, least_us=floor_us))
     low, high = 0.0, 1.0
     for _ in range(BISECTION_STEPS):
         middle = (low + high) / 2
@@ -66,10 +59,8 @@ def remove_profiler_overhead(run: MeasuredRun, step_time_us: float) -> MeasuredR
     replayed, on_scale = left.step_timer.compute_median(line), left.compute_median(line)
     raw_ns = left.step_timer.measure_job_steps_ns(line)
     still_ns = run.self_replay.step_scale.apply(raw_ns) * (step_time_us / on_scale.step_time_us)
-    told = (
-        f"a step of {format_duration(step_time_us)} without the profiler, instead of "
-        f"{format_duration(run.measured_step.step_time_us)} "
-        f"as recorded, leaves {100 * high:.0f} % of the CPU's own work; the rest is taken for the profiler's"
+    removed = messages.PROFILER_OVERHEAD_REMOVED(
+        step_time_us=step_time_us, recorded_us=run.measured_step.step_time_us, host_pct=100 * high
     )
     return replace(
         left,
@@ -80,7 +71,7 @@ def remove_profiler_overhead(run: MeasuredRun, step_time_us: float) -> MeasuredR
             span_us=replayed.span_us,
             step_scale=StepScale(still_ns, raw_ns),
         ),
-        assumptions=(*run.assumptions, told),
+        assumptions=(*run.assumptions, removed),
     )
 
 

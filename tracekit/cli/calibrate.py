@@ -101,7 +101,7 @@ def _read_measurements(
     with show_progress(quiet) as stage:
         run = prepare_run(read_traces(trace, None, False, memory, stage), source_gpu=gpu, progress=stage)
     if run.source_doubt:
-        typer.echo(run.source_doubt, err=True)
+        typer.echo(str(run.source_doubt), err=True)
     return calibration.from_run(run)
 
 

@@ -1,13 +1,27 @@
 """Checks of completeness: whether all ranks and all events were read."""
 
-import re
 from collections.abc import Iterator
 
 from tracekit.doctor.model import Check, CheckContext, Status, grade_cost
+from tracekit.messages import Message, trace_contents, trace_files
 from tracekit.trace import RankTrace
 
-LOSS_PATTERN = re.compile(r"\blost\b|left out|damaged|cut short|truncated")
-EVENT_COUNT_PATTERN = re.compile(r"([\d,]+)(?: of ([\d,]+))? events")
+DROPPED_EVENTS = (trace_contents.EVENTS_UNTIMED, trace_contents.EVENTS_DISTANT)
+LOSSES = frozenset(
+    (
+        *DROPPED_EVENTS,
+        trace_contents.EVENTS_LOST,
+        trace_contents.EVENTS_CUT,
+        trace_contents.METADATA_LOST,
+        trace_contents.STEP_MARKS_UNNUMBERED,
+        trace_contents.OP_INPUTS_MALFORMED,
+        trace_contents.ACTIVITY_SIZES_IMPOSSIBLE,
+        trace_files.ZIP_DATA_DAMAGED,
+        trace_files.COMPRESSED_DATA_CUT,
+        trace_files.COMPRESSED_DATA_CORRUPT,
+    )
+)
+"""Warnings about parts of a file that were not read."""
 
 
 def check_all_ranks(context: CheckContext) -> Check | None:
@@ -30,7 +44,7 @@ def check_all_ranks(context: CheckContext) -> Check | None:
 
 def check_lost_events(context: CheckContext) -> Check:
     """Warn if events were lost."""
-    losses = [warning for rank in context.trace.ranks for warning in rank.warnings if LOSS_PATTERN.search(warning)]
+    losses = [warning for rank in context.trace.ranks for warning in rank.warnings if warning.template in LOSSES]
     if not losses:
         return Check("events", "Events", Status.OK, "none lost")
     cost = max(part for rank in context.trace.ranks for part in _estimate_lost_pct(rank))
@@ -38,7 +52,7 @@ def check_lost_events(context: CheckContext) -> Check:
         "events",
         "Events",
         grade_cost(cost, warn=0),
-        "; ".join(dict.fromkeys(losses)),
+        " ".join(dict.fromkeys(map(str, losses))),
         f"about {cost:.2g} % of what happened is missing" if cost else "what is missing counts as idle time",
         cost,
         "copy or record the file again",
@@ -50,11 +64,13 @@ def _estimate_lost_pct(rank: RankTrace) -> Iterator[float]:
     yield 0.0
     read = sum(table.height for table in rank.tables.values())
     for warning in rank.warnings:
-        counted = EVENT_COUNT_PATTERN.search(warning)
-        if LOSS_PATTERN.search(warning) and counted:
-            lost = _parse_count(counted[1])
-            yield 100 * lost / (_parse_count(counted[2]) if counted[2] else read + lost)
+        if warning.template is trace_contents.EVENTS_LOST:
+            yield 100 * _get_count(warning, "lost") / _get_count(warning, "events")
+        elif warning.template in DROPPED_EVENTS:
+            lost = _get_count(warning, "events")
+            yield 100 * lost / (read + lost)
 
 
-def _parse_count(digits: str) -> int:
-    return int(digits.replace(",", ""))
+def _get_count(message: Message, name: str) -> int:
+    count = message.values[name]
+    return count if isinstance(count, int) else 0

@@ -25,7 +25,7 @@ def check_gpu(context: CheckContext) -> Check:
         name,
         title,
         Status.FAIL,
-        (context.run.source_doubt or "not described (no deviceProperties)").partition(". ")[0],
+        str(context.run.source_doubt or "not described (no deviceProperties)").partition(". ")[0],
         f"{cost:.0f} % of the step, its kernels without known work, stays as measured on any GPU",
         cost,
         "say it with --source-gpu NAME (`tracekit gpus` lists them)",

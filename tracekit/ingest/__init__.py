@@ -17,14 +17,15 @@ from tracekit.ingest import memory as sizes
 from tracekit.ingest import ranks as places
 from tracekit.ingest import skipped_files
 from tracekit.ingest.source import ExpandedInputs, Inputs, TraceSource, expand_inputs
+from tracekit.messages import ranks as rank_messages
+from tracekit.messages import trace_contents, trace_files
+from tracekit.messages.companions import CAPTURE_SKIPPED
 from tracekit.trace import RankTrace, Trace
 
 __all__ = ["Inputs", "Ranks", "load", "load_bytes"]
 
 Progress = Callable[[str], None]
 Ranks = Sequence[int] | Literal["lowest"] | None
-
-NO_STACKS_WARNING = "no Python calls were recorded: kernels have no module or Python line (with_stack=True)"
 
 
 def load(
@@ -134,7 +135,7 @@ class _TraceLoader:
 
         rank = places.assign_rank(replace(self._load_decoded(source, memory_bytes), source=source.name))
         if self._stacks and not rank.has_stacks:
-            rank = replace(rank, warnings=(*rank.warnings, NO_STACKS_WARNING))
+            rank = replace(rank, warnings=(*rank.warnings, trace_contents.STACKS_NOT_RECORDED()))
         return self._join_captures(
             add_execution_trace(rank, source, self._given.execution_traces), source, memory_bytes
         )
@@ -151,7 +152,7 @@ class _TraceLoader:
             try:
                 found.append(self._read_capture(capture, memory_bytes))
             except TraceError as error:
-                warnings.append(f"the capture trace was left out: {error}")
+                warnings.append(CAPTURE_SKIPPED(error=error.catalogue_message))
         return cuda_graph_captures.join_captures(replace(rank, warnings=(*rank.warnings, *warnings)), found)
 
     def _read_capture(self, source: TraceSource, memory_bytes: int) -> RankTrace:
@@ -165,10 +166,7 @@ class _TraceLoader:
         from tracekit.ingest import cache as entries
 
         if memory_bytes <= 0:
-            raise TraceTooLargeError(
-                f"{source.name} and the files in front of it need more than {self._memory_bytes / 2**30:.3g} GiB.",
-                "Allow more with --memory, or read fewer ranks (--ranks).",
-            )
+            raise TraceTooLargeError(trace_files.TRACES_TOO_LARGE(path=source.name, limit_bytes=self._memory_bytes))
         key = entries.compute_key(source, self._stacks) if self._cache else None
         rank = entries.load_entry(key, memory_bytes) if key else None
         if rank is None:
@@ -204,12 +202,12 @@ def _select_lowest_rank(trace: Trace, given: int) -> Trace:
     """Select the lowest rank, and warn about the others."""
     if given == 1:
         return trace
-    chosen = f"rank {trace.ranks[0].rank} of the {given} that were given: --ranks chooses another"
+    chosen = rank_messages.RANK_CHOSEN(rank=trace.ranks[0].rank, given=given)
     return replace(trace, ranks=trace.ranks[:1], warnings=(chosen, *trace.warnings))
 
 
 def _make_missing_rank_error(rank: int, known: Sequence[int]) -> TraceError:
-    return TraceError(f"None of the files is of rank {rank}.", f"Given: {places.abbreviate_ranks(known)}.")
+    return TraceError(rank_messages.RANK_NOT_GIVEN(rank=rank, given=places.abbreviate_ranks(known)))
 
 
 def _decode_source(
@@ -223,7 +221,7 @@ def _decode_source(
         except (DamagedTraceError, NotATraceError, NoGpuActivityError) as error:
             if stream.damage is None:
                 raise
-            message = f"{source.name} is damaged: {stream.damage}."
-            raise DamagedTraceError(message, "Copy or record the file again.") from error
+            message = trace_files.FILE_DAMAGED(path=source.name, damage=stream.damage)
+            raise DamagedTraceError(message) from error
         stream.finish()
         return replace(rank, warnings=(stream.damage, *rank.warnings)) if stream.damage else rank

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from tracekit.errors import DamagedTraceError, TraceNotFoundError, TraceTooLargeError
 from tracekit.ingest.stream import ReadableFile
+from tracekit.messages import trace_files
 
 # Ten times the ranks of the largest job whose traces fit into one archive, and what their table of contents takes.
 MAX_MEMBERS = 10_000
@@ -61,7 +62,7 @@ def read_content(opener: Callable[[], ReadableFile], name: str) -> ArchiveConten
         raise _make_too_many_error(name)
     kept = [info for member, info in sorted(found.items()) if _is_content(member)]
     if not kept:
-        raise TraceNotFoundError(f"{name} holds no files.")
+        raise TraceNotFoundError(trace_files.ARCHIVE_EMPTY(path=name))
     return ArchiveContent(kept, has_more)
 
 
@@ -81,9 +82,7 @@ def _is_content(member: str) -> bool:
 
 
 def _make_too_many_error(name: str) -> TraceTooLargeError:
-    return TraceTooLargeError(
-        f"{name} holds more than {MAX_MEMBERS:,} files.", "Unpack it, and give those that are to be read."
-    )
+    return TraceTooLargeError(trace_files.ARCHIVE_TOO_LONG(path=name, files=MAX_MEMBERS))
 
 
 def _get_base_name(member: str) -> str:
@@ -94,9 +93,7 @@ def _open_archive(file: ReadableFile, name: str) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(file)  # type: ignore[call-overload,no-any-return]  # its own protocol, not ours
     except (*_DAMAGE_ERRORS, OSError, ValueError, NotImplementedError) as error:
-        raise DamagedTraceError(
-            f"{name}: the zip archive is cut short or corrupt ({error}).", "Copy the file again."
-        ) from error
+        raise DamagedTraceError(trace_files.ARCHIVE_DAMAGED(path=name, reason=str(error))) from error
 
 
 class _BoundedFile(io.RawIOBase):
@@ -142,18 +139,17 @@ class _ZipMember:
         try:
             return self._archive.open(member)
         except RuntimeError as error:
-            reason = "is encrypted" if "encrypted" in str(error) else f"can't be unpacked ({error})"
-            raise DamagedTraceError(f"{name} {reason}.", "Unpack the archive first.") from error
+            if "encrypted" in str(error):
+                raise DamagedTraceError(trace_files.ARCHIVE_ENCRYPTED(path=name)) from error
+            raise DamagedTraceError(trace_files.ARCHIVE_METHOD_UNKNOWN(path=name, reason=str(error))) from error
         except (*_DAMAGE_ERRORS, KeyError) as error:
-            raise DamagedTraceError(f"{name} is corrupt ({error}).", "Copy the file again.") from error
+            raise DamagedTraceError(trace_files.ARCHIVED_FILE_DAMAGED(path=name, reason=str(error))) from error
 
     def read(self, size: int, /) -> bytes:
         try:
             data = self._member.read(min(size, PIECE_BYTES))
         except _DAMAGE_ERRORS as error:
-            raise DamagedTraceError(
-                f"the zip data is cut short or corrupt (after {self._given:,} decompressed bytes)"
-            ) from error
+            raise DamagedTraceError(trace_files.ZIP_DATA_DAMAGED(decompressed=self._given)) from error
         self._given += len(data)
         return data
 

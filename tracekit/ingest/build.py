@@ -12,7 +12,6 @@ from msgspec import Struct
 
 from tracekit import schema
 from tracekit.errors import DamagedTraceError, NoGpuActivityError, NotATraceError
-from tracekit.format import format_quantity
 from tracekit.ingest.correlations import resolve_correlations
 from tracekit.ingest.event_decoder import JSON_ERRORS
 from tracekit.ingest.fields import ACTIVITY_KINDS
@@ -20,6 +19,8 @@ from tracekit.ingest.op_inputs import drop_malformed_inputs
 from tracekit.ingest.order import argsort_by_start
 from tracekit.ingest.ranks import read_rank
 from tracekit.ingest.stream_decoder import DecodedFile, FileDamage, make_cut_short_error
+from tracekit.messages import Message
+from tracekit.messages import trace_contents as messages
 from tracekit.trace import PEAK_MEMORY_KEY, RankTrace, TraceDevice
 
 STEP_PREFIX = "ProfilerStep#"
@@ -37,8 +38,6 @@ LAUNCH_CALLS = "LaunchKernel|GraphLaunch|LaunchCooperativeKernel"
 CALL_VERSION_SUFFIX = r"_v\d{4,}$"
 
 MAX_METADATA_BYTES = 4096
-
-NO_DEVICE_WARNING = "the trace doesn't describe its GPU (no deviceProperties): name it with --source-gpu"
 
 # Three times the largest count of any GPU (304 on an MI300X). Some collectors write an SM's shared memory bytes there.
 MAX_SMS = 1_000
@@ -116,7 +115,7 @@ def build_rank_trace(decoded: DecodedFile, source: str, *, needs_gpu: bool = Tru
         metadata={**_read_metadata(decoded.keys), **_find_peak_memory(take("memory"), activities)},
         warnings=(
             *_describe_damage(decoded),
-            *map(str, replaced_ids),
+            *replaced_ids,
             *misplaced,
             *impossible,
             *_warn_of_unnumbered_steps(annotations),
@@ -151,21 +150,16 @@ def _read_time_base(keys: Mapping[str, bytes], source: str) -> int:
     if base is None:
         return 0
     if not isinstance(base, int) or not 0 <= base < 2**62:
-        raise NotATraceError(f"{source} is no PyTorch profiler trace: its baseTimeNanoseconds is {base!r:.40}.")
+        raise NotATraceError(messages.TIME_BASE_ABSURD(path=source, base=repr(base)))
     return base
 
 
 def _make_no_gpu_error(source: str, ops: pl.DataFrame, untimed: int) -> NoGpuActivityError:
     if ops.is_empty() and untimed:
-        return NoGpuActivityError(
-            f"{source} holds {untimed:,} events, but none with a usable time.", "Record the trace again."
-        )
+        return NoGpuActivityError(messages.EVENTS_WITHOUT_TIMES(path=source, events=untimed))
     if ops.is_empty():
-        return NoGpuActivityError(f"{source} holds no GPU activity and no CPU ops.", "Is it a trace of torch.profiler?")
-    return NoGpuActivityError(
-        f"{source} holds {ops.height:,} CPU ops but no GPU activity.",
-        "Record it where PyTorch finds a GPU, with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA].",
-    )
+        return NoGpuActivityError(messages.TRACE_EMPTY(path=source))
+    return NoGpuActivityError(messages.TRACE_WITHOUT_GPU(path=source, ops=ops.height))
 
 
 def _check_completeness(damage: FileDamage, calls: pl.DataFrame, activities: pl.DataFrame, source: str) -> None:
@@ -179,10 +173,13 @@ def _check_completeness(damage: FileDamage, calls: pl.DataFrame, activities: pl.
         raise make_cut_short_error(source, damage.cut_at)
     if min(missing, damage.lost_activities) > max(most, 1):
         raise DamagedTraceError(
-            f"{source} is damaged: {missing:,} of {len(launches):,} launches have no kernel in "
-            f"it, and {damage.lost_events:,} "
-            f"events can't be read, the first at byte {damage.at_byte:,}.",
-            "Copy or record the file again.",
+            messages.LAUNCHES_WITHOUT_KERNELS(
+                path=source,
+                missing=int(missing),
+                launches=len(launches),
+                lost=damage.lost_events,
+                offset=damage.at_byte,
+            )
         )
 
 
@@ -198,10 +195,7 @@ def _check_merged(calls: pl.DataFrame, activities: pl.DataFrame, source: str) ->
     if uses.height > 1 and 2 * uses.filter(pl.col("len") > 1).height > uses.height:
         processes = max(processes, int(np.median(uses["len"].to_numpy())))
     if processes > 1:
-        raise NotATraceError(
-            f"{source} is merged from the traces of {processes} processes.",
-            "Give the files that the ranks wrote, or the folder they are in.",
-        )
+        raise NotATraceError(messages.TRACES_MERGED(path=source, processes=processes))
 
 
 def _build_activities(calls: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
@@ -219,7 +213,7 @@ def _build_activities(calls: pl.DataFrame, activities: pl.DataFrame) -> pl.DataF
     return _sort_by_start(schema.ACTIVITIES.conform(table))
 
 
-def _drop_impossible_sizes(activities: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
+def _drop_impossible_sizes(activities: pl.DataFrame) -> tuple[pl.DataFrame, list[Message]]:
     """Drop block counts, thread counts and sizes that no activity can have; return a warning for each kind."""
     most_blocks = pl.col("dur_ns").clip(MIN_KERNEL_NS) * MAX_BLOCKS_PER_NS
     right = {
@@ -229,7 +223,7 @@ def _drop_impossible_sizes(activities: pl.DataFrame) -> tuple[pl.DataFrame, list
     }
     wrong = activities.select((~is_right).sum().alias(name) for name, is_right in right.items()).row(0, named=True)
     warnings = [
-        f"the {name.replace('_', ' ')} of {format_quantity(count, 'event')} on the GPU can't be: left out"
+        messages.ACTIVITY_SIZES_IMPOSSIBLE(column=name.replace("_", " "), events=count)
         for name, count in wrong.items()
         if count
     ]
@@ -307,42 +301,39 @@ def _find_device(keys: Mapping[str, bytes], activities: pl.DataFrame) -> TraceDe
     )
 
 
-def _describe_damage(decoded: DecodedFile) -> Iterable[str]:
+def _describe_damage(decoded: DecodedFile) -> Iterable[Message]:
     damage = decoded.damage
     if damage.lost_events:
-        yield f"{damage.lost_events:,} of {damage.events:,} events lost at byte {damage.at_byte:,}: the file is damaged"
+        yield messages.EVENTS_LOST(lost=damage.lost_events, events=damage.events, offset=damage.at_byte)
     if damage.repaired_events:
-        yield f"{damage.repaired_events:,} of {damage.events:,} events had invalid JSON and were put right"
+        yield messages.EVENTS_REPAIRED(repaired=damage.repaired_events, events=damage.events)
     if damage.cut_at is not None:
-        yield f"the file is cut short after {damage.cut_at:,} bytes: events may be missing"
+        yield messages.EVENTS_CUT(length=damage.cut_at)
     if damage.followed_at is not None:
-        yield (
-            f"something follows the end of the trace at byte {damage.followed_at:,} and was not read: traces of "
-            "several ranks are given as a file each"
-        )
+        yield messages.DATA_BEHIND_TRACE(offset=damage.followed_at)
     if damage.has_lost_metadata:
-        yield "top-level keys of the file are damaged: GPU, rank or time base may be missing"
+        yield messages.METADATA_LOST()
     if decoded.columns.untimed:
-        yield f"{decoded.columns.untimed:,} events without a time were left out"
+        yield messages.EVENTS_UNTIMED(events=decoded.columns.untimed)
     if decoded.columns.distant:
-        yield f"{decoded.columns.distant:,} events lie more than a week from the others: they were left out"
+        yield messages.EVENTS_DISTANT(events=decoded.columns.distant)
     if decoded.columns.backward:
-        yield f"{decoded.columns.backward:,} events end before they begin: their duration is set to zero"
+        yield messages.EVENTS_BACKWARD(events=decoded.columns.backward)
 
 
-def _warn_of_unnumbered_steps(annotations: pl.DataFrame) -> Iterable[str]:
+def _warn_of_unnumbered_steps(annotations: pl.DataFrame) -> Iterable[Message]:
     names = annotations["name"]
     wrong = names.filter(names.str.starts_with(STEP_PREFIX) & ~names.str.contains(NUMBERED_STEP))
     if not wrong.is_empty():
-        yield f"{format_quantity(len(wrong), 'ProfilerStep mark')} left out, whose number is missing or too long"
+        yield messages.STEP_MARKS_UNNUMBERED(marks=len(wrong))
 
 
-def _describe_missing_data(ops: pl.DataFrame, unreadable: int, device: TraceDevice | None) -> Iterable[str]:
+def _describe_missing_data(ops: pl.DataFrame, unreadable: int, device: TraceDevice | None) -> Iterable[Message]:
     if unreadable:
-        yield f"the inputs of {unreadable:,} ops aren't written as the profiler does: they were left out"
+        yield messages.OP_INPUTS_MALFORMED(ops=unreadable)
     if device is None:
-        yield NO_DEVICE_WARNING
+        yield messages.DEVICE_NOT_RECORDED()
     if ops.is_empty():
-        yield "no CPU ops were recorded: kernels can't be told apart by op or shape (add ProfilerActivity.CPU)"
+        yield messages.OPS_NOT_RECORDED()
     elif ops["input_dims"].count() == 0:
-        yield "shapes were not recorded: kernels are scaled by class, not modelled (record_shapes=True)"
+        yield messages.SHAPES_NOT_RECORDED()

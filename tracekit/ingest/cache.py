@@ -24,6 +24,8 @@ import polars as pl
 from tracekit import schema
 from tracekit.errors import OutputError
 from tracekit.ingest.source import TraceSource
+from tracekit.messages import trace_files
+from tracekit.messages.catalogue import read_message
 from tracekit.trace import TABLE_NAMES, RankTrace
 
 # Below this, decoding takes a few hundred milliseconds at most.
@@ -35,7 +37,7 @@ FACTS_FILE = "facts.json"
 _PARTIAL_PREFIX = ".partial-"
 _UNCACHED_FIELDS = ("source", "captured")
 _ABANDONED_AFTER_S = 86_400
-_FAILURES = (OSError, ValueError, TypeError, OverflowError, pl.exceptions.PolarsError, msgspec.MsgspecError)
+_FAILURES = (OSError, ValueError, TypeError, KeyError, OverflowError, pl.exceptions.PolarsError, msgspec.MsgspecError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,7 @@ def clear() -> CacheUsage:
         if removed.directory.is_dir():
             shutil.rmtree(removed.directory)
     except OSError as error:
-        raise OutputError(f"{removed.directory} can't be cleared: {error.strerror}.") from error
+        raise OutputError(trace_files.CACHE_NOT_CLEARED(path=str(removed.directory), reason=error.strerror)) from error
     return removed
 
 
@@ -165,7 +167,7 @@ def _version() -> str:
         schema.FRAMES,
     ):
         digest.update(repr((table.name, table.dtypes)).encode())
-    for file in sorted((*package.glob("ingest/**/*.py"), package / "trace.py")):
+    for file in sorted((*package.glob("ingest/**/*.py"), *package.glob("messages/*.py"), package / "trace.py")):
         digest.update(file.read_bytes())
     return digest.hexdigest()
 
@@ -173,7 +175,7 @@ def _version() -> str:
 @cache
 def _make_facts_type() -> Any:
     """Make a record type of the other fields of a rank's trace, for typed JSON."""
-    hints = get_type_hints(RankTrace)
+    hints = get_type_hints(RankTrace) | {"warnings": list[dict[str, Any]]}
     names = [
         field.name for field in dataclasses.fields(RankTrace) if field.name not in (*TABLE_NAMES, *_UNCACHED_FIELDS)
     ]
@@ -185,6 +187,7 @@ def _write_entry(entry: Path, rank: RankTrace) -> None:
         table.write_parquet(entry / f"{name}.parquet", compression="lz4")
     kind = _make_facts_type()
     values = {name: getattr(rank, name) for name in kind.__struct_fields__ if name != "table_bytes"}
+    values["warnings"] = [warning.to_dict() for warning in rank.warnings]
     facts = kind(table_bytes=rank.tables_bytes, **values)
     (entry / FACTS_FILE).write_bytes(msgspec.json.encode(facts))
     sums = {file.name: _hash_file(file) for file in entry.iterdir()}
@@ -202,6 +205,7 @@ def _read_entry(entry: Path, memory_bytes: int) -> RankTrace | None:
     if facts.table_bytes > memory_bytes:
         return None
     values = {name: getattr(facts, name) for name in kind.__struct_fields__ if name != "table_bytes"}
+    values["warnings"] = tuple(map(read_message, facts.warnings))
     values |= {name: pl.read_parquet(entry / f"{name}.parquet") for name in TABLE_NAMES}
     return RankTrace(source="", **values)
 

@@ -11,6 +11,7 @@ from tracekit.ingest import ranks
 from tracekit.ingest.execution_trace import join_execution_trace
 from tracekit.ingest.source import TraceSource, list_trace_files, make_file_source
 from tracekit.ingest.stream import BLOCK_BYTES
+from tracekit.messages import companions as messages
 from tracekit.trace import RankTrace
 
 _TRACE_SUFFIX = re.compile(r"(\.pt\.trace)?\.json(?=\.|$)")
@@ -35,7 +36,7 @@ def add_execution_trace(rank: RankTrace, source: TraceSource, given: Sequence[Tr
     try:
         return join_execution_trace(rank, _read_text(found), found.name)
     except TraceError as error:
-        return replace(rank, warnings=(*rank.warnings, f"the execution trace was left out: {error}"))
+        return replace(rank, warnings=(*rank.warnings, messages.EXECUTION_TRACE_SKIPPED(error=error.catalogue_message)))
 
 
 def _find_given(rank: RankTrace, given: Sequence[TraceSource]) -> TraceSource | None:
@@ -77,5 +78,7 @@ def _read_text(source: TraceSource) -> bytes:
             pieces.append(piece)
             size += len(piece)
             if size > MAX_EXECUTION_TRACE_BYTES:
-                raise TraceTooLargeError(f"{source.name} holds more than {MAX_EXECUTION_TRACE_BYTES >> 30} GiB.")
+                raise TraceTooLargeError(
+                    messages.EXECUTION_TRACE_TOO_LARGE(path=source.name, limit_bytes=MAX_EXECUTION_TRACE_BYTES)
+                )
     return b"".join(pieces)

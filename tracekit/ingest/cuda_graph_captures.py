@@ -12,6 +12,8 @@ import polars as pl
 from tracekit.format import abbreviate_names
 from tracekit.ingest import batches
 from tracekit.ingest.capture_windows import MEMCPY, MEMSET, UNNAMED_KERNEL, GraphCaptures, find_captures
+from tracekit.messages import Message
+from tracekit.messages import companions as messages
 from tracekit.schema import CALLS, OPS
 from tracekit.trace import CapturedGraphs, RankTrace
 
@@ -154,22 +156,25 @@ def _build_captured_graphs(rank: RankTrace, captures: GraphCaptures, launched: p
 
 def _describe_matches(
     replays: pl.DataFrame, launched: pl.DataFrame, used: pl.DataFrame, chosen: pl.DataFrame, captures: GraphCaptures
-) -> Iterator[str]:
+) -> Iterator[Message]:
     kernels, graphs = replays["row"].n_unique(), replays["replay"].n_unique()
     known = launched["replay"].n_unique()
     sources = captures.graphs.filter(pl.col("capture").is_in(used["capture"].unique().implode()))["source"].unique()
     names = sorted(sources)
     unclear = chosen.filter(~pl.col("is_clear"))["replay"].n_unique()
     if known:
-        yield (
-            f"ops and shapes of {len(launched):,} of {kernels:,} kernels in {known:,} of {graphs:,} graph replays come "
-            f"from the capture in {abbreviate_names(names[0], len(names) - 1)}"
+        yield messages.CAPTURE_JOINED(
+            known_kernels=len(launched),
+            kernels=kernels,
+            known_replays=known,
+            replays=graphs,
+            path=abbreviate_names(names[0], len(names) - 1),
         )
     padded = used.filter(pl.col("captured_for") > pl.col("size"))
     if padded.height:
         size, larger = padded.select("size", "captured_for").row(0)
-        yield f"{padded.height:,} graph replays are taken as padded, such as {size} as captured for {larger}"
+        yield messages.CAPTURE_PADDED(replays=padded.height, size=size, captured_for=larger)
     if unclear:
-        yield f"{unclear:,} graph replays fit captures of different shapes: their kernels stay without shapes"
+        yield messages.CAPTURES_AMBIGUOUS(replays=unclear)
     if graphs - known - unclear > 0:
-        yield f"{graphs - known - unclear:,} of {graphs:,} graph replays fit none of the captures that were given"
+        yield messages.CAPTURES_WITHOUT_MATCH(unmatched=graphs - known - unclear, replays=graphs)

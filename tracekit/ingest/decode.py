@@ -12,6 +12,7 @@ from tracekit.ingest.event_decoder import JSON_ERRORS
 from tracekit.ingest.memory import parse_memory_size
 from tracekit.ingest.stream_decoder import StreamDecoder, decode_small
 from tracekit.ingest.window import FillableStream
+from tracekit.messages import trace_files
 from tracekit.trace import RankTrace
 
 # Up to this size the careful decoder takes less time than loading the compiled one.
@@ -43,11 +44,11 @@ def decode(
         TraceError: It is not a profiler trace, too damaged, too large, or holds no GPU activity.
     """
     head = _read_up_to(stream, max(small_bytes + 1, foreign.HEAD_BYTES)).removeprefix(codecs.BOM_UTF8)
-    if other := foreign.identify_unread_format(head):
-        raise NotATraceError(f"{source} is {other[0]}.", other[1])
+    if template := foreign.identify_unread_format(head):
+        raise NotATraceError(template(path=source))
     tool = foreign.identify_tool(head, source)
     if tool is not None:
-        raise NotATraceError(f"{source} was written by {tool}, not by PyTorch's profiler.", foreign.HINT)
+        raise NotATraceError(trace_files.TRACE_OF_OTHER_TOOL(path=source, tool=tool))
     if len(head) <= small_bytes:
         try:
             return build_rank_trace(decode_small(head, stacks), source, needs_gpu=needs_gpu)

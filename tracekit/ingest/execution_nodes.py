@@ -14,6 +14,7 @@ import polars as pl
 from msgspec import Struct, field
 
 from tracekit.errors import DamagedTraceError, NotATraceError
+from tracekit.messages import companions as messages
 from tracekit.schema import COLLECTIVE_COLUMNS, OP_INPUT_COLUMNS, OPS
 
 COMMS_OP = "record_param_comms"
@@ -102,9 +103,9 @@ def read_execution_trace(data: bytes, source: str) -> ExecutionTrace:
     except msgspec.ValidationError as error:
         raise _make_format_error(source, str(error)) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise DamagedTraceError(f"{source} is no valid JSON: {error}.", "Copy or record the file again.") from error
+        raise DamagedTraceError(messages.EXECUTION_TRACE_INVALID(path=source, reason=str(error))) from error
     if file.schema.split(".")[0] != "1":
-        raise _make_format_error(source, f"schema {file.schema[:40]!r}; known are 1.0 and 1.1")
+        raise NotATraceError(messages.EXECUTION_TRACE_SCHEMA(path=source, schema=file.schema))
     try:
         return ExecutionTrace(file.pid, _build_node_table(file.nodes))
     except (TypeError, ValueError, AttributeError, LookupError, OverflowError, pl.exceptions.PolarsError) as error:
@@ -112,9 +113,7 @@ def read_execution_trace(data: bytes, source: str) -> ExecutionTrace:
 
 
 def _make_format_error(source: str, reason: str) -> NotATraceError:
-    return NotATraceError(
-        f"{source} is no execution trace ({reason}).", "Record one with torch.profiler's ExecutionTraceObserver."
-    )
+    return NotATraceError(messages.EXECUTION_TRACE_MALFORMED(path=source, reason=reason))
 
 
 def _build_node_table(nodes: Iterable[_ExecutionNode]) -> pl.DataFrame:

@@ -12,14 +12,14 @@ import polars as pl
 
 from tracekit.errors import TraceError
 from tracekit.ingest.execution_nodes import ExecutionTrace, read_execution_trace
+from tracekit.messages import companions as messages
+from tracekit.messages.trace_contents import SHAPES_NOT_RECORDED
 from tracekit.schema import COLLECTIVE_COLUMNS, OP_INPUT_COLUMNS, OPS
 from tracekit.trace import RankTrace
 
 FILLED_COLUMNS = tuple(column.name for column in (*OP_INPUT_COLUMNS, *COLLECTIVE_COLUMNS))
-EXECUTION_TRACE_HINT = "Give the execution trace that was recorded together with this trace, of the same rank."
 
 _HEAD_PATTERN = re.compile(rb'^\s*\{\s*"schema"\s*:\s*"\d+\.\d+\.\d+[^"]*"\s*,\s*"(?:pid|time|start_ts|nodes)"\s*:')
-_NO_SHAPES_WARNING = "shapes were not recorded"
 _MIN_NAME_AGREEMENT = 0.99
 _ID_COLUMN = "record_function_id"
 _OBSERVED_SUFFIX = "_observed"
@@ -54,22 +54,20 @@ def join_execution_trace(rank: RankTrace, execution_trace: bytes, source: str) -
     else:
         ids, nodes = _match_by_order(rank, other.nodes, source), other.nodes
     ops, shapes, sizes = _fill_columns(rank.ops.with_columns(ids), nodes)
-    done = f"shapes of {shapes:,} ops and sizes of {sizes:,} collectives were filled in from {source}"
-    still = (text for text in rank.warnings if not (shapes and text.startswith(_NO_SHAPES_WARNING)))
+    done = messages.EXECUTION_TRACE_JOINED(ops=shapes, collectives=sizes, path=source)
+    still = (warning for warning in rank.warnings if not (shapes and warning.template is SHAPES_NOT_RECORDED))
     return replace(rank, ops=ops, warnings=(*still, done))
 
 
 def _check_process(rank: RankTrace, other: ExecutionTrace, source: str) -> None:
     if rank.ops.is_empty():
-        raise TraceError(
-            f"{rank.source} holds no CPU ops that {source} could be joined to.",
-            "Record it with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA].",
-        )
+        raise TraceError(messages.EXECUTION_TRACE_WITHOUT_OPS(trace=rank.source, path=source))
     known = rank.ops["pid"].drop_nulls().unique().sort().to_list()
     if other.pid is not None and known and other.pid not in known:
-        processes = ", ".join(map(str, known[:3]))
         raise TraceError(
-            f"{source} is of process {other.pid}, {rank.source} of process {processes}.", EXECUTION_TRACE_HINT
+            messages.EXECUTION_TRACE_OF_OTHER_PROCESS(
+                path=source, process=other.pid, trace=rank.source, processes=known[:3]
+            )
         )
 
 
@@ -80,13 +78,13 @@ def _match_by_id(ops: pl.DataFrame, nodes: pl.DataFrame, trace: str, source: str
         ops.select(_ID_COLUMN, op="name").unique(_ID_COLUMN, keep="none"), on=_ID_COLUMN, maintain_order="left"
     )
     if common.is_empty():
-        raise TraceError(f"None of the record function ids of {trace} is in {source}.", EXECUTION_TRACE_HINT)
+        raise TraceError(messages.EXECUTION_TRACE_WITHOUT_COMMON_IDS(trace=trace, path=source))
     same = common.filter(pl.col("name") == pl.col("op"))
     if same.height < _MIN_NAME_AGREEMENT * common.height:
         raise TraceError(
-            f"{source} is of another run than {trace}: {common.height - same.height:,} of {common.height:,} record "
-            "function ids belong to ops of another name.",
-            EXECUTION_TRACE_HINT,
+            messages.EXECUTION_TRACE_OPS_DIFFER(
+                path=source, trace=trace, differing=common.height - same.height, common=common.height
+            )
         )
     return same.drop("op")
 
@@ -109,10 +107,7 @@ def _match_by_order(rank: RankTrace, nodes: pl.DataFrame, source: str) -> pl.Ser
 
 
 def _make_no_ids_error(rank: RankTrace, source: str) -> TraceError:
-    return TraceError(
-        f"{rank.source} has no record function ids, and its ops aren't exactly those of {source}.",
-        "Record both anew with PyTorch 2.3 or newer, with the ExecutionTraceObserver given to the profiler.",
-    )
+    return TraceError(messages.EXECUTION_TRACE_WITHOUT_IDS(trace=rank.source, path=source))
 
 
 def _check_shapes(ops: pl.DataFrame, nodes: pl.DataFrame, trace: str, source: str) -> None:
@@ -122,9 +117,7 @@ def _check_shapes(ops: pl.DataFrame, nodes: pl.DataFrame, trace: str, source: st
     pairs = both.select("name", "input_dims", "observed").unique(maintain_order=True)
     for name, recorded, observed in pairs.iter_rows():
         if not _agree(json.loads(recorded), json.loads(observed)):
-            raise TraceError(
-                f"{source} is of another run than {trace}: its {name} has other shapes.", EXECUTION_TRACE_HINT
-            )
+            raise TraceError(messages.EXECUTION_TRACE_SHAPES_DIFFER(path=source, trace=trace, op=name))
 
 
 def _agree(recorded: list[Any], observed: list[Any]) -> bool:

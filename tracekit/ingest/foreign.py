@@ -2,7 +2,7 @@
 
 import re
 
-HINT = "tracekit reads traces of torch.profiler: export_chrome_trace or tensorboard_trace_handler."
+from tracekit.messages import Template, trace_files
 
 # Enough for top-level keys before the events and for some hundred events.
 HEAD_BYTES = 1 << 18
@@ -41,29 +41,21 @@ _KINETO_MARKS = re.compile(
     rb'|"cat"\s*:\s*"(?:cpu_op|kernel|cuda_runtime|cuda_driver|gpu_memcpy|ac2g|user_annotation|Operator|Kernel|Runtime)"'
 )
 _UNREAD_FORMATS = (
-    (rb"\A\Z", "empty once unpacked", "Was the profiler stopped before the job ended?"),
-    (rb"\A(?:\xff\xfe|\xfe\xff)", "UTF-16 text, and JSON is UTF-8", "Convert it: iconv -f UTF-16 -t UTF-8."),
-    (rb"\A(?s:.{257})ustar", "a tar archive", "Unpack it first; zip archives are read as they are."),
-    (rb"\A(?:\x1f\x8b|\x28\xb5\x2f\xfd|PK\x03\x04)", "compressed twice", "Unpack it once."),
-    (
-        rb"\A(?:\xfd7zXZ|BZh\d|7z\xbc\xaf|Rar!)",
-        "compressed in a way that isn't read",
-        "Unpack it first; .gz, .zst and .zip are read as they are.",
-    ),
-    (
-        rb"\A\s*<(?i:!doctype|html|head|\?xml)",
-        "a web page",
-        "Was a login's or an error's page saved in its place? Download the trace anew.",
-    ),
-    (rb"\Aversion https://git-lfs", "Git LFS's pointer to a file", "Fetch the file itself: git lfs pull."),
+    (rb"\A\Z", trace_files.FILE_EMPTY_UNPACKED),
+    (rb"\A(?:\xff\xfe|\xfe\xff)", trace_files.FILE_IN_UTF16),
+    (rb"\A(?s:.{257})ustar", trace_files.FILE_IS_TAR),
+    (rb"\A(?:\x1f\x8b|\x28\xb5\x2f\xfd|PK\x03\x04)", trace_files.FILE_COMPRESSED_TWICE),
+    (rb"\A(?:\xfd7zXZ|BZh\d|7z\xbc\xaf|Rar!)", trace_files.COMPRESSION_UNKNOWN),
+    (rb"\A\s*<(?i:!doctype|html|head|\?xml)", trace_files.FILE_IS_WEB_PAGE),
+    (rb"\Aversion https://git-lfs", trace_files.FILE_IS_LFS_POINTER),
 )
 _TOOL_PATTERNS = {tool: re.compile(b"|".join(marks)) for tool, marks in _TOOL_MARKS.items()}
 _JSON_START = re.compile(rb"\s*[\[{]")
 
 
-def identify_unread_format(head: bytes) -> tuple[str, str] | None:
-    """Return what a file with this head is, and what to do; ``None`` if it may be a trace."""
-    return next(((what, advice) for mark, what, advice in _UNREAD_FORMATS if re.search(mark, head)), None)
+def identify_unread_format(head: bytes) -> Template | None:
+    """Return the error for a file with this head; ``None`` if it may be a trace."""
+    return next((template for mark, template in _UNREAD_FORMATS if re.search(mark, head)), None)
 
 
 def identify_tool(head: bytes, source: str) -> str | None:

@@ -4,6 +4,7 @@ import os
 import re
 
 from tracekit.errors import TracekitError
+from tracekit.messages.trace_files import MEMORY_SIZE_INVALID
 
 _SIZE_PATTERN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\s*", re.IGNORECASE)
 _UNIT_POWERS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
@@ -20,5 +21,5 @@ def parse_memory_size(memory: str | int | None) -> int:
     found = _SIZE_PATTERN.fullmatch(str(memory))
     size = int(float(found.group(1)) * 2 ** _UNIT_POWERS[found.group(2).lower()]) if found else 0
     if size <= 0:
-        raise TracekitError(f"{str(memory)!r:.40} is no size of memory.", "Such as 512M or 2G.")
+        raise TracekitError(MEMORY_SIZE_INVALID(size=str(memory)))
     return size

@@ -7,6 +7,8 @@ from itertools import pairwise
 
 from tracekit import format
 from tracekit.errors import TraceError
+from tracekit.messages import Message
+from tracekit.messages import ranks as messages
 from tracekit.trace import RankTrace, Trace
 
 # Ranks of one job record the same steps; clocks of hosts differ by less than this.
@@ -22,10 +24,6 @@ _RANK_IN_FILE_NAME = (
     re.compile(r"(?:^|[_.-])worker[_-]?(\d{1,9})(?=\.|$)", re.IGNORECASE),
 )
 _RANK_DIRECTORY = re.compile(r"(?:global[_-]?)?rank[_.-]?(\d{1,9})", re.IGNORECASE)
-_NAMING_HINT = (
-    "Put it into their names: trace_rank0.json.gz, trace_rank1.json.gz. Or give one file, if they are of several "
-    "runs, or one process recorded them one after the other (a schedule without repeat=1)."
-)
 
 
 def parse_rank_from_name(name: str) -> int | None:
@@ -49,18 +47,18 @@ def _drop_impossible_rank(rank: int) -> int | None:
     return rank if rank < MAX_RANKS else None
 
 
-def read_rank(info: object) -> tuple[int | None, int, tuple[str, ...]]:
+def read_rank(info: object) -> tuple[int | None, int, tuple[Message, ...]]:
     """Read rank and world size from a trace's ``distributedInfo``, with a warning for each impossible value."""
     if not isinstance(info, dict):
         return None, 1, ()
     noted = {key: info[key] for key in ("rank", "world_size") if info.get(key) is not None}
     bounds = {"rank": range(MAX_RANKS), "world_size": range(1, MAX_RANKS + 1)}
     known = {key: value for key, value in noted.items() if type(value) is int and value in bounds[key]}
-    doubts = [f"its {key} {noted[key]!r:.40} can't be, and was left out" for key in noted if key not in known]
+    doubts = [messages.RANK_IMPOSSIBLE(key=key, value=repr(noted[key])) for key in noted if key not in known]
     rank, world_size = known.get("rank"), known.get("world_size", 1)
     if rank is not None and rank >= world_size and "world_size" in known:
-        doubts.append(f"rank {rank} is beyond its {world_size} ranks")
-    return rank, world_size, tuple(f"distributedInfo is wrong: {doubt}" for doubt in doubts)
+        doubts.append(messages.RANK_BEYOND_WORLD(rank=rank, world_size=world_size))
+    return rank, world_size, tuple(doubts)
 
 
 def assign_rank(rank: RankTrace) -> RankTrace:
@@ -82,16 +80,11 @@ def combine_ranks(ranks: Sequence[RankTrace], given: Collection[int] = ()) -> Tr
         return Trace(tuple(ranks))
     nameless = [rank.source for rank in ranks if rank.rank is None]
     if nameless:
-        raise TraceError(
-            f"{len(ranks)} files, but which rank is {_format_first(nameless)}? The trace doesn't say.", _NAMING_HINT
-        )
+        raise TraceError(messages.RANKS_AMBIGUOUS(files=len(ranks), names=_format_first(nameless)))
     ordered = sorted(ranks, key=_get_sort_key)
     for first, second in pairwise(ordered):
         if first.rank == second.rank:
-            message = f"{first.source} and {second.source} are both of rank {first.rank}."
-            raise TraceError(
-                message, "Are they of two runs, or of a schedule without repeat=1? Give one file of each rank."
-            )
+            raise TraceError(messages.RANK_GIVEN_TWICE(path=first.source, other=second.source, rank=first.rank))
     return Trace(tuple(ordered), tuple(_describe_inconsistencies(ordered, {*given, *map(_get_sort_key, ordered)})))
 
 
@@ -99,32 +92,29 @@ def _get_sort_key(rank: RankTrace) -> int:
     return -1 if rank.rank is None else rank.rank
 
 
-def _describe_inconsistencies(ranks: Sequence[RankTrace], given: Collection[int]) -> Iterator[str]:
+def _describe_inconsistencies(ranks: Sequence[RankTrace], given: Collection[int]) -> Iterator[Message]:
     sizes = sorted({rank.world_size for rank in ranks})
     size = max(sizes[-1], max(given) + 1)
     missing = sorted(set(range(size)) - set(given))
-    if missing:
-        one = len(missing) == 1
-        yield f"{'rank' if one else 'ranks'} {abbreviate_ranks(missing)} of {size} {'was' if one else 'were'} not given"
+    if len(missing) == 1:
+        yield messages.RANK_MISSING(rank=missing[0], world_size=size)
+    elif missing:
+        yield messages.RANKS_MISSING(ranks=abbreviate_ranks(missing), world_size=size)
     if len(sizes) > 1:
-        yield f"the files are of jobs of {_format_list(sizes)} ranks: are they of one run?"
+        yield messages.WORLD_SIZES_DIFFER(world_sizes=sizes)
     gpus = sorted({rank.device.name for rank in ranks if rank.device})
     if len(gpus) > 1:
-        yield f"the ranks ran on different GPUs: {_format_list(gpus)}"
+        yield messages.GPUS_DIFFER(gpus=gpus)
     starts = [int(start) for rank in ranks if isinstance(start := rank.activities["ts_ns"].min(), int)]
     apart_ns = max(starts) - min(starts) if starts else 0
     if apart_ns > MAX_START_SPREAD_NS:
-        yield f"the ranks were recorded {apart_ns / 60e9:,.0f} minutes apart: are they of one run?"
+        yield messages.RECORDED_APART(minutes=apart_ns / 60e9)
 
 
 def abbreviate_ranks(numbers: Sequence[int]) -> str:
     """Abbreviate numbers, with ten ranges at most: ``[1, 2, 3, 5]`` is ``1-3, 5``."""
     spans = format.format_ranges(numbers)
     return ", ".join(spans[:10]) + (", ..." if len(spans) > 10 else "")
-
-
-def _format_list(values: Sequence[object]) -> str:
-    return f"{', '.join(map(str, values[:-1]))} and {values[-1]}"
 
 
 def _format_first(names: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from tracekit.errors import TraceNotFoundError
 from tracekit.ingest.stream import ReadableFile, make_read_error
+from tracekit.messages import trace_files
 
 _PROTOCOL_PACKAGES = {
     "s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "http": "aiohttp",
@@ -69,8 +70,10 @@ def find_files(uri: str, looks_like_trace: Callable[[str], bool]) -> list[Remote
         paths = _list_files(system, path, looks_like_trace)
     except ImportError as error:
         package = _PROTOCOL_PACKAGES.get(protocol)
-        hint = f"pip install {package}" if package else str(error)
-        raise TraceNotFoundError(f"{redact_uri(uri)}: reading {protocol}:// needs another package.", hint) from error
+        shown = {"uri": redact_uri(uri), "protocol": protocol}
+        if package:
+            raise TraceNotFoundError(trace_files.PROTOCOL_NEEDS_PACKAGE(**shown, package=package)) from error
+        raise TraceNotFoundError(trace_files.PROTOCOL_UNREADABLE(**shown, reason=str(error))) from error
     except Exception as error:
         raise make_read_error(redact_uri(uri), error) from error
     found = [path] if paths is None else paths

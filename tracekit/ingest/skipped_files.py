@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
 from tracekit.errors import DamagedTraceError, NoGpuActivityError, NotATraceError, TraceError
-from tracekit.format import format_quantity
 from tracekit.ingest.source import TraceSource
+from tracekit.messages import Message, Template
+from tracekit.messages import trace_files as messages
 
 SKIPPABLE_ERRORS = (DamagedTraceError, NotATraceError, NoGpuActivityError)
 """Errors of a file that do not affect the other files."""
@@ -14,30 +15,29 @@ SKIPPABLE_ERRORS = (DamagedTraceError, NotATraceError, NoGpuActivityError)
 MAX_NAMED_FILES = 3
 """Number of files named in a warning; of further ones only the count is given."""
 
-_REASONS = {
-    DamagedTraceError: "damaged beyond reading",
-    NoGpuActivityError: "without GPU activity",
-    NotATraceError: "not one rank's PyTorch profiler trace",
+_WARNINGS = {
+    DamagedTraceError: messages.FILES_DAMAGED,
+    NoGpuActivityError: messages.FILES_WITHOUT_GPU,
+    NotATraceError: messages.FILES_OF_OTHER_KIND,
 }
-_NAME_REASON = "no trace by its name (.json, .json.gz, .json.zst, .zip)"
 
 
 def build_skip_warnings(
     failed: Sequence[tuple[TraceSource, TraceError]], others: Sequence[TraceSource]
-) -> Iterator[str]:
+) -> Iterator[Message]:
     """Build one warning for each reason to skip files.
 
     Args:
         failed: Unreadable files, and their errors.
         others: Files whose names show that they are not traces.
     """
-    by_reason: dict[str, list[TraceSource]] = defaultdict(list)
+    by_reason: dict[Template, list[TraceSource]] = defaultdict(list)
     for source, error in failed:
-        by_reason[_REASONS[next(kind for kind in SKIPPABLE_ERRORS if isinstance(error, kind))]].append(source)
-    by_reason[_NAME_REASON].extend(others)
-    for why, sources in by_reason.items():
+        by_reason[_WARNINGS[next(kind for kind in SKIPPABLE_ERRORS if isinstance(error, kind))]].append(source)
+    by_reason[messages.FILES_NOT_TRACES].extend(others)
+    for template, sources in by_reason.items():
         if sources:
-            yield f"{format_quantity(len(sources), 'file')} left out, {why}: {_format_names(sources)}"
+            yield template(files=len(sources), names=_format_names(sources))
 
 
 def choose_error(failed: Sequence[tuple[TraceSource, TraceError]]) -> TraceError:
@@ -47,9 +47,7 @@ def choose_error(failed: Sequence[tuple[TraceSource, TraceError]]) -> TraceError
     others = len(errors) - 1
     if not others:
         return said
-    return type(said)(
-        said.message, f"{said.hint} Nor can {format_quantity(others, 'other file')} beside it be read.".lstrip()
-    )
+    return type(said)(messages.FILES_BESIDE_UNREADABLE(error=said.catalogue_message, others=others))
 
 
 def _format_names(sources: Sequence[TraceSource]) -> str:

@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from tracekit.errors import DamagedTraceError, TraceError, TraceNotFoundError
-from tracekit.format import format_quantity
 from tracekit.ingest import archive, execution_trace, remote
 from tracekit.ingest.pipe import PartlyReadFile, TemporaryCopy
 from tracekit.ingest.stream import (
@@ -25,6 +24,7 @@ from tracekit.ingest.stream import (
     make_read_error,
     open_stream,
 )
+from tracekit.messages import Message, trace_files
 
 STDIN = "-"
 
@@ -60,7 +60,7 @@ class TraceSource:
     is_listed: bool = False
     can_reopen: bool = True
     is_other: bool = False
-    doubt: str | None = None
+    doubt: Message | None = None
 
     def open(self) -> TextStream:
         """Open its text, decompressed as it is read.
@@ -115,7 +115,7 @@ class ExpandedInputs(NamedTuple):
     execution_traces: list[TraceSource]
     captures: list[TraceSource]
     others: Sequence[TraceSource] = ()
-    doubts: Sequence[str] = ()
+    doubts: Sequence[Message] = ()
 
 
 def expand_inputs(inputs: Inputs) -> ExpandedInputs:
@@ -175,7 +175,7 @@ def looks_like_trace(name: str) -> bool:
 def _expand_all(inputs: Inputs) -> list[TraceSource]:
     given = [inputs] if isinstance(inputs, (str, Path, TraceSource)) else list(inputs)
     if not given:
-        raise TraceNotFoundError("No trace was given.")
+        raise TraceNotFoundError(trace_files.TRACES_NOT_GIVEN())
     by_name = {source.name: source for each in given for source in _expand_input(each)}
     return list(by_name.values())
 
@@ -185,7 +185,7 @@ def _expand_input(given: Input) -> Iterator[TraceSource]:
     if isinstance(given, TraceSource):
         files: Iterable[TraceSource] = [given]
     elif not text:
-        raise TraceNotFoundError("An empty name was given for a trace.", "Is a variable of the shell unset?")
+        raise TraceNotFoundError(trace_files.TRACE_NAME_EMPTY())
     elif text == STDIN:
         files = [_make_stdin_source()]
     elif remote.is_uri(text) and not text.startswith("file://"):
@@ -217,11 +217,15 @@ def _list_local(path: Path) -> list[TraceSource]:
         raise make_read_error(str(path), error) from error
 
 
-def _suggest_similar_names(path: Path) -> str:
-    """Suggest existing files with similar names in place of a missing file."""
+def _make_missing_file_error(path: Path) -> TraceNotFoundError:
+    """Make the error for a missing file, with the existing files of similar names."""
+    name = _replace_unprintable(str(path))
     beside = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
     near = get_close_matches(path.name, beside)
-    return f"Did you mean {', '.join(str(path.parent / name) for name in near)}?" if near else ""
+    if not near:
+        return TraceNotFoundError(trace_files.FILE_NOT_FOUND(path=name))
+    similar = [_replace_unprintable(str(path.parent / one)) for one in near]
+    return TraceNotFoundError(trace_files.FILE_NAME_MISTYPED(path=name, similar=similar))
 
 
 def _list_path(path: Path) -> list[TraceSource]:
@@ -231,7 +235,7 @@ def _list_path(path: Path) -> list[TraceSource]:
         return [make_file_source(path)]
     matches = [Path(match) for match in glob.glob(str(path), recursive=True)]
     if not matches:
-        raise TraceNotFoundError(f"{path}: nothing matches.")
+        raise TraceNotFoundError(trace_files.GLOB_WITHOUT_MATCH(path=str(path)))
     return _split_by_name(
         str(path), [file for match in matches for file in (_walk_directory(match) if match.is_dir() else [match])]
     )
@@ -256,10 +260,7 @@ def _split_by_name(where: str, files: Sequence[Path]) -> list[TraceSource]:
 
 
 def _make_no_traces_error(where: str, files: int) -> TraceNotFoundError:
-    return TraceNotFoundError(
-        f"{where} holds no traces ({format_quantity(files, 'other file')}).",
-        "Their names end in .json, .json.gz, .json.zst or .zip; in a directory they may lie one level down.",
-    )
+    return TraceNotFoundError(trace_files.TRACES_NOT_FOUND(path=where, others=files))
 
 
 def list_trace_files(directory: Path) -> list[TraceSource]:
@@ -281,14 +282,12 @@ def _open_path(path: Path) -> ReadableFile:
     try:
         return path.open("rb")
     except FileNotFoundError:
-        raise TraceNotFoundError(
-            f"{_replace_unprintable(str(path))}: no such file.", _suggest_similar_names(path)
-        ) from None
+        raise _make_missing_file_error(path) from None
 
 
 def _make_stdin_source() -> TraceSource:
     if sys.stdin is None or sys.stdin.isatty():
-        raise TraceNotFoundError("Nothing comes from standard input.", "Pipe a trace into it, or name a file.")
+        raise TraceNotFoundError(trace_files.STDIN_EMPTY())
     return _make_pipe_source(sys.stdin.buffer, "<stdin>")
 
 
@@ -322,7 +321,7 @@ def _expand_archive(source: TraceSource) -> list[TraceSource]:
         return [replace(source, is_other=True)]
     if not kept:
         raise _make_no_traces_error(source.name, len(inside))
-    doubt = f"{source.name} holds more than one archive: what isn't in the last table of contents was not read"
+    doubt = trace_files.ARCHIVES_JOINED(path=source.name)
     return [
         TraceSource(
             _replace_unprintable(f"{source.name}:{member.filename}"),

@@ -6,6 +6,10 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from tracekit.errors import DamagedTraceError, TraceNotFoundError
+from tracekit.messages import Message, Template, trace_files
+
+MAX_REASON_LENGTH = 300
+"""Characters shown of what a file system says."""
 
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -46,7 +50,7 @@ class RawFile:
 
     def __init__(self, file: ReadableFile, name: str) -> None:
         self.name = name
-        self.damage: str | None = None
+        self.damage: Message | None = None
         self._file = file
         self._front = b""
         try:
@@ -76,7 +80,7 @@ class RawFile:
         try:
             return self._file.read(size)
         except DamagedTraceError as error:
-            self.damage = error.message
+            self.damage = error.catalogue_message
             return b""
         # Each protocol of fsspec has its own errors.
         except Exception as error:
@@ -84,8 +88,8 @@ class RawFile:
 
     def _make_empty_error(self) -> DamagedTraceError:
         if self.damage is not None:
-            return DamagedTraceError(f"{self.name} is damaged: {self.damage}.", "Copy the file again.")
-        return DamagedTraceError(f"{self.name} is empty.", "Was the profiler stopped before the job ended?")
+            return DamagedTraceError(trace_files.FILE_DAMAGED(path=self.name, damage=self.damage))
+        return DamagedTraceError(trace_files.FILE_EMPTY(path=self.name))
 
     def close(self) -> None:
         """Close the file."""
@@ -96,13 +100,13 @@ class TextStream:
     """A file's text, from start to end; this class reads uncompressed files.
 
     Attributes:
-        damage: Set at the end if the compressed data was truncated or corrupt: one clause with the position. The text
+        damage: Set at the end if the compressed data was truncated or corrupt: a message with the position. The text
             before that position was delivered.
     """
 
     def __init__(self, raw: RawFile) -> None:
         self._raw = raw
-        self.damage: str | None = None
+        self.damage: Message | None = None
 
     def readinto(self, buffer: memoryview | bytearray, /) -> int:
         """Fill the buffer; fewer bytes than its size are returned only at the end."""
@@ -161,13 +165,13 @@ class _CompressedStream(TextStream):
     def _decompress_piece(self, room: int) -> bytes:
         piece = self._take_piece() if self._decoder.needs_input else b""
         if self._decoder.needs_input and not piece:
-            self._stop("ends early")
+            self._stop(trace_files.COMPRESSED_DATA_CUT)
             return b""
         try:
             text: bytes = self._decoder.decompress(piece, room)
         # isal's error is not a subclass of ValueError or OSError, and each package has its own.
         except Exception:
-            self._stop("is corrupt")
+            self._stop(trace_files.COMPRESSED_DATA_CORRUPT)
             return b""
         self._given += len(text)
         if self._decoder.eof:
@@ -200,7 +204,7 @@ class _CompressedStream(TextStream):
         if head == self._magic:
             self._decoder = self._new_decoder()
         elif head:
-            self._stop("is followed by something else")
+            self._stop(trace_files.COMPRESSED_DATA_FOLLOWED)
         else:
             self._is_over = True
 
@@ -213,9 +217,9 @@ class _CompressedStream(TextStream):
                 return
             self._advance(self._block[self._at :])
 
-    def _stop(self, what: str) -> None:
+    def _stop(self, template: Template) -> None:
         self._is_over = True
-        self.damage = self._raw.damage or f"the {self._word} data {what} (after {self._given:,} decompressed bytes)"
+        self.damage = self._raw.damage or template(compression=self._word, decompressed=self._given)
 
 
 def open_stream(file: ReadableFile, name: str) -> TextStream:
@@ -241,7 +245,7 @@ def _make_stream(raw: RawFile) -> TextStream:
     if raw.magic == ZSTD_MAGIC:
         return _CompressedStream(raw, "zstd", ZSTD_MAGIC, _get_zstd_decoder())
     if raw.magic in ZIP_MAGIC:
-        raise DamagedTraceError(f"{raw.name} is a zip archive inside another file.", "Unpack it first.")
+        raise DamagedTraceError(trace_files.ARCHIVE_IN_FILE(path=raw.name))
     return TextStream(raw)
 
 
@@ -261,6 +265,7 @@ def make_read_error(name: str, error: Exception) -> TraceNotFoundError:
     while isinstance(error, FileNotFoundError) and isinstance(error.__cause__, Exception):
         error = error.__cause__
     if isinstance(error, FileNotFoundError):
-        return TraceNotFoundError(f"{name}: no such file.")
+        return TraceNotFoundError(trace_files.FILE_NOT_FOUND(path=name))
     reason = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
-    return TraceNotFoundError(f"{name} can't be read: {' '.join(reason.split())[:300].rstrip('.')}.")
+    shown = " ".join(reason.split())[:MAX_REASON_LENGTH].rstrip(".")
+    return TraceNotFoundError(trace_files.FILE_UNREADABLE(path=name, reason=shown))

@@ -14,6 +14,7 @@ from tracekit.ingest.native import texts as dictionary
 from tracekit.ingest.native.constants import BUFFERS_FULL, LIST_CLOSED, MAX_ROWS, NEEDS_MORE, UNUSUAL
 from tracekit.ingest.native.vocabulary import build_vocabulary
 from tracekit.ingest.window import MAX_VALUE_BYTES, FillableStream, StreamWindow
+from tracekit.messages import trace_files
 
 # Memory of a row in the tables, with the memory needed to sort them: measured on a trace of 3 GB.
 ROW_BYTES = 230
@@ -114,9 +115,7 @@ class StreamDecoder:
             self._window.at += 1
             self._read_top_level()
         else:
-            raise NotATraceError(
-                f"{self._source} is no JSON object.", "Expected a PyTorch profiler trace (.json or .json.gz)."
-            )
+            raise NotATraceError(trace_files.JSON_NOT_AN_OBJECT(path=self._source))
         if not self._has_events:
             raise self._make_no_events_error()
         self._note_trailing_data()
@@ -132,11 +131,8 @@ class StreamDecoder:
         if self._damage.cut_at is not None:
             return make_cut_short_error(self._source, self._damage.cut_at)
         if self._damage.has_lost_metadata:
-            return DamagedTraceError(f"{self._source} is no valid JSON.", "Copy or record the file again.")
-        return NotATraceError(
-            f"{self._source} is JSON, but not a PyTorch profiler trace (it has no traceEvents).",
-            "Export one with torch.profiler's export_chrome_trace or tensorboard_trace_handler.",
-        )
+            return DamagedTraceError(trace_files.JSON_INVALID(path=self._source))
+        return NotATraceError(trace_files.JSON_WITHOUT_EVENTS(path=self._source))
 
     def _read_top_level(self) -> None:
         window = self._window
@@ -287,10 +283,7 @@ class StreamDecoder:
 
     def _check_memory(self) -> None:
         if self._columns.nbytes + ROW_BYTES * self._columns.rows > self._memory_bytes:
-            raise TraceTooLargeError(
-                f"{self._source} needs more than {self._memory_bytes / 2**30:.3g} GiB of memory.",
-                "Allow more with --memory, or record fewer steps.",
-            )
+            raise TraceTooLargeError(trace_files.TRACE_TOO_LARGE(path=self._source, limit_bytes=self._memory_bytes))
 
 
 def _decode_key(key: bytes) -> str:
@@ -318,7 +311,4 @@ def decode_small(data: bytes, stacks: bool = False) -> DecodedFile:
 
 def make_cut_short_error(source: str, length: int) -> DamagedTraceError:
     """Make the error for a file that ends too early to be usable."""
-    return DamagedTraceError(
-        f"{source} is cut short: the JSON ends after {length:,} bytes without its closing brackets.",
-        "Copy or record the file again; was the job stopped while the profiler wrote?",
-    )
+    return DamagedTraceError(trace_files.FILE_CUT_SHORT(path=source, length=length))

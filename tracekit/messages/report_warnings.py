@@ -5,7 +5,6 @@ from tracekit.messages.model import Severity, Template
 TARGET_NOT_PREDICTED = Template("target-not-predicted", Severity.WARNING, "Not predicted on {target}: {reason}")
 RANK_WARNED = Template("rank-warned", Severity.WARNING, "rank {rank}: {warning}")
 WARNING_REPEATED = Template("warning-repeated", Severity.WARNING, "{warning} (and {more} more like it)")
-RECORDING_WARNED = Template("recording-warned", Severity.WARNING, "{warning}")
 
 STEPS_UNMARKED = Template(
     "steps-unmarked",

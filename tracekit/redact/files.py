@@ -16,6 +16,7 @@ from tracekit.errors import DamagedTraceError, NotATraceError, OutputError, Trac
 from tracekit.ingest.remote import is_uri
 from tracekit.ingest.source import STDIN, TraceSource, expand_inputs
 from tracekit.ingest.stream import BLOCK_BYTES
+from tracekit.messages.trace_files import FILE_DAMAGED
 from tracekit.redact.patterns import RedactionSummary
 from tracekit.redact.redactor import Redactor
 
@@ -103,7 +104,7 @@ def _read_text(source: TraceSource) -> bytes:
                     "Record fewer steps.",
                 )
         if stream.damage is not None:
-            raise DamagedTraceError(f"{source.name} is damaged: {stream.damage}.", "Copy or record the file again.")
+            raise DamagedTraceError(FILE_DAMAGED(path=source.name, damage=stream.damage))
     return b"".join(pieces).removeprefix(codecs.BOM_UTF8)
 
 

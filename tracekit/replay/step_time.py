@@ -8,6 +8,7 @@ import polars as pl
 from tracekit.arrays import Bools, Floats, Ints
 from tracekit.compiled import compile_lazily
 from tracekit.errors import StepError
+from tracekit.messages.steps import STEPS_WITHOUT_GPU_WORK
 from tracekit.replay.engine import Timeline
 from tracekit.replay.step_scale import StepScale
 
@@ -154,7 +155,7 @@ class StepTimer:
         ranks = np.bincount(self._step)
         time, known = self._merge_job_steps(each.begin_ns, each.end_ns, each.has_times)
         if not (self._chosen & known).any():
-            raise StepError("nothing ran on the GPU in the steps to measure.", "Choose others by --steps.")
+            raise StepError(STEPS_WITHOUT_GPU_WORK())
         counted = self._select_counted_steps(known)
         gpu_ns = (each.busy_ns, each.exposed_ns, each.waiting_ns)
         means = ((np.bincount(self._step, ns) / ranks)[counted] for ns in gpu_ns)

@@ -200,8 +200,8 @@ def select_steps(steps: pl.DataFrame, wanted: str | None) -> pl.DataFrame:
     try:
         low, high = int(first), int(last or first)
     except ValueError:
-        raise StepError(f"--steps {wanted!r} is no step.", f"Give a number or a range. The trace has {have}.") from None
+        raise StepError(messages.STEP_INVALID(steps=wanted, known=have)) from None
     chosen = steps.filter(pl.col("step").is_between(low, high))
     if chosen.is_empty():
-        raise StepError(f"The trace has no step {wanted}.", f"It has {have}.")
+        raise StepError(messages.STEP_NOT_FOUND(steps=wanted, known=have))
     return chosen

@@ -11,6 +11,8 @@ import polars as pl
 
 from tracekit.graph.ranks.clocks import align_clocks
 from tracekit.graph.ranks.match import SYNCHRONISING_KINDS, match_collectives
+from tracekit.messages import Message
+from tracekit.messages.runs import COLLECTIVES_APART
 from tracekit.rules import NO_RULES, RuleNames
 
 # Limits of what can be one collective: no rank ends before another arrives, and ends do not lie far apart.
@@ -32,12 +34,12 @@ class Collectives:
             clock), ``awaits`` (how many arrivals, in order, its end needs), ``wait_us`` for the last of these, and
             ``transfer_us`` from then to its end.
         clock_offset_ns: How far each rank's clock is ahead of the first rank's, where known.
-        mismatches: What disagrees between ranks and was therefore not joined, a sentence each.
+        mismatches: What disagrees between ranks and was therefore not joined.
     """
 
     table: pl.DataFrame
     clock_offset_ns: Mapping[int, int]
-    mismatches: tuple[str, ...]
+    mismatches: tuple[Message, ...]
 
 
 def join_ranks(kernels: pl.DataFrame, without: RuleNames = NO_RULES) -> Collectives:
@@ -51,7 +53,7 @@ def join_ranks(kernels: pl.DataFrame, without: RuleNames = NO_RULES) -> Collecti
     roughly = _shift_to_one_clock(matched, align_clocks(matched, without)).with_columns(impossible=_flag_impossible())
     left_out = roughly.filter("impossible")["collective"].unique()
     if len(left_out):
-        doubts = (*doubts, f"{len(left_out)} collectives don't coincide in time")
+        doubts = (*doubts, COLLECTIVES_APART(collectives=len(left_out)))
     possible = matched.filter(~pl.col("collective").is_in(left_out.implode()))
     ahead = align_clocks(possible, without)
     return Collectives(_add_waits(_shift_to_one_clock(possible, ahead)), ahead, doubts)

@@ -9,6 +9,9 @@ Matched kernels have to agree in kind and size; if matched by order, their numbe
 
 import polars as pl
 
+from tracekit.messages import Message
+from tracekit.messages import runs as messages
+
 SYNCHRONISING_KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 """Collectives in which every rank needs data of every other: none ends before all have arrived."""
 
@@ -23,7 +26,7 @@ HAS_SEQUENCE_NUMBER = pl.col("collective_sequence") >= 0
 GROUP_NAME = pl.coalesce("group_ranks", "process_group")
 
 
-def match_collectives(kernels: pl.DataFrame) -> tuple[pl.DataFrame, tuple[str, ...]]:
+def match_collectives(kernels: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Message, ...]]:
     """Match the collectives of several ranks.
 
     Args:
@@ -32,8 +35,7 @@ def match_collectives(kernels: pl.DataFrame) -> tuple[pl.DataFrame, tuple[str, .
     Returns:
         A row per kernel that takes part in a collective: ``collective`` (its number), ``kind``, ``bytes`` (null where
             ranks may differ), ``group``, ``size`` (ranks of the group, null if not recorded), ``rank``, ``row`` (of the
-            kernel table), ``start_ns``, ``end_ns`` (from the first start in the table); and what disagrees, a sentence
-            each.
+            kernel table), ``start_ns``, ``end_ns`` (from the first start in the table); and what disagrees.
     """
     rows = _add_match_keys(kernels)
     matched = rows.with_columns(_counts=pl.len().over("rank", "key")).with_columns(
@@ -43,18 +45,17 @@ def match_collectives(kernels: pl.DataFrame) -> tuple[pl.DataFrame, tuple[str, .
         unpaired=(pl.col("kind") == MESSAGE_KIND) & ~pl.col("paired") & (pl.col("size") > 2),
     )
     reasons = {
-        "unlike": "differ in kind or size between ranks",
-        "uneven": "are not as many on every rank",
-        "crowded": "can't be told apart, as their process groups aren't recorded",
-        "unpaired": "are messages of which the other rank isn't recorded",
+        "unlike": messages.COLLECTIVES_UNLIKE,
+        "uneven": messages.COLLECTIVES_UNEVEN,
+        "crowded": messages.COLLECTIVES_AMBIGUOUS,
+        "unpaired": messages.MESSAGES_UNPAIRED,
     }
     wrong = pl.any_horizontal(pl.col(*reasons).fill_null(False))
     same = ("key", "occurrence")
     ordered = matched.filter(~wrong).sort(pl.col("start_ns").min().over(same), *same, "rank")
     good = ordered.with_columns(collective=pl.struct(same).rle_id().cast(pl.Int64))
-    doubts = [
-        f"{n} collectives {text}" for name, text in reasons.items() if (n := matched[name].fill_null(False).sum())
-    ]
+    counts = {name: int(matched[name].fill_null(False).sum()) for name in reasons}
+    doubts = [reasons[name](collectives=count) for name, count in counts.items() if count]
     columns = ("collective", "kind", "bytes", "group", "size", "rank", "row", "start_ns", "end_ns")
     return good.select(columns), tuple(doubts)
 

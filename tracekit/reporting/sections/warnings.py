@@ -13,10 +13,10 @@ from tracekit.analysis.idle_causes import IdleCause
 from tracekit.analysis.lost_kernels import count_lost_launches
 from tracekit.analysis.profiler_overhead import find_profiler_stalls
 from tracekit.format import shorten_kernel_name
-from tracekit.ingest.build import NO_DEVICE_WARNING
 from tracekit.ingest.ranks import abbreviate_ranks
 from tracekit.messages import Message
 from tracekit.messages import report_warnings as told
+from tracekit.messages.trace_contents import DEVICE_NOT_RECORDED
 from tracekit.reporting.sections import unlike_steps
 from tracekit.run import MAX_TRUSTED_ERROR_PCT, MeasuredRun
 from tracekit.workload.steps import count_optimizer_steps, is_whole_trace
@@ -58,10 +58,10 @@ def build_warnings(run: MeasuredRun, idle: IdleBreakdown) -> tuple[Message, ...]
 
 
 def _iter_warnings(run: MeasuredRun, idle: IdleBreakdown) -> Iterator[Message]:
-    yield from map(_to_message, run.job_warnings)
+    yield from run.job_warnings
     yield from _iter_rank_warnings(run)
     yield from run.time_faults
-    yield from map(_to_message, run.assumptions)
+    yield from run.assumptions
     yield from _warn_of_unmarked_steps(run)
     yield from _warn_of_other_batches(run)
     if found := unlike_steps.find_unlike_steps(run, idle):
@@ -71,7 +71,7 @@ def _iter_warnings(run: MeasuredRun, idle: IdleBreakdown) -> Iterator[Message]:
     yield from _warn_of_lost_kernels(run)
     yield from _warn_of_unknown_masks(run)
     if run.source_doubt:
-        yield _to_message(run.source_doubt)
+        yield run.source_doubt
     yield from _warn_of_low_clock(run)
     if abs(run.self_replay.error_pct) > MAX_TRUSTED_ERROR_PCT:
         yield told.REPLAY_INEXACT(error_pct=run.self_replay.error_pct)
@@ -179,19 +179,14 @@ def _warn_of_profiler_stalls(run: MeasuredRun) -> Iterator[Message]:
         yield told.PROFILER_HOLDS_CPU(held_us=held_us, kinds=held["name"].unique().sort().to_list())
 
 
-def _to_message(warning: Message | str) -> Message:
-    return told.RECORDING_WARNED(warning=warning) if isinstance(warning, str) else warning
-
-
 def _iter_rank_warnings(run: MeasuredRun) -> Iterator[Message]:
     """Yield the ranks' own warnings; merge those that differ only in numbers, and name the rank if not all have it."""
     alike: dict[object, list[tuple[int, Message]]] = {}
     for rank in run.ranks:
         for warning in (*rank.warnings, *secret_scan.build_secret_warnings(rank)):
-            if warning == NO_DEVICE_WARNING and run.source:
+            if warning.template is DEVICE_NOT_RECORDED and run.source:
                 continue
-            message = _to_message(warning)
-            alike.setdefault(_mask_numbers(message), []).append((rank.rank or 0, message))
+            alike.setdefault(_mask_numbers(warning), []).append((rank.rank or 0, warning))
     for found in alike.values():
         (number, first), *others = found
         said = told.WARNING_REPEATED(warning=first, more=len(others)) if others else first
