@@ -295,3 +295,13 @@ def test_the_copy_does_not_tell_its_name_or_time(builder, tmp_path):
     assert b"alices" not in first
     redact(source, tmp_path / "other.json.gz")
     assert (tmp_path / "other.json.gz").read_bytes() == first
+
+
+def test_names_that_kineto_doesnt_escape_are_redacted_too(tmp_path):
+    text = TraceBuilder().op("aten::mm", 0, 30).kernel("gemm", 20, 100, launch=10).to_json()
+    frame = b'{"ph": "X", "cat": "python_function", "name": "{"a": 1}(3): f", "pid": 1, "tid": 1, "ts": 1, "dur": 1},\n'
+    at = text.index(b"{", text.index(b"traceEvents"))
+    (tmp_path / "trace.json").write_bytes(text[:at] + frame + text[at:])
+    redact(tmp_path / "trace.json", tmp_path / "out.json")
+    events = json.loads((tmp_path / "out.json").read_bytes())["traceEvents"]
+    assert [event["name"] for event in events if event.get("cat") == "kernel"] == ["gemm"]

@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -57,6 +58,34 @@ def test_what_profilers_get_wrong_is_put_right(case, text):
     assert len(names) == 20
     assert names[7] == name
     assert EVENTS_REPAIRED(repaired=1, events=60) in warnings
+
+
+NAMES = ['{"device": "cpu", "dtype": "float32"}(12): run', r"C:\lib\lua.py(3): f", "a\x01b", '"', 'x": "y']
+
+
+def write_as_kineto(name: str, category: str) -> bytes:
+    """The event with a name that isn't escaped, as libkineto writes it."""
+    head = f'{{\n    "ph": "X", "cat": "{category}", "name": "{name}", "pid": 100, "tid": 100,\n'
+    return (head + '    "ts": 1.0, "dur": 3.0,\n    "args": {\n      "External id": 9\n    }\n  }').encode()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_that_kineto_doesnt_escape_are_read_as_they_are(name):
+    at = PRETTY.index(b"{", PRETTY.index(b"traceEvents"))
+    damaged = PRETTY[:at] + write_as_kineto(name, "cpu_op") + b",\n  " + PRETTY[at:]
+    trace = decode(io.BytesIO(damaged), "test", small_bytes=0)
+    assert trace.ops.height == 21
+    [found] = trace.ops.filter(pl.col("name") != "aten::mm")["name"].to_list()
+    assert found.replace("\\", "") == name.replace("\x01", " ").replace("\\", "")
+    assert any("put right" in warning for warning in trace.warnings)
+
+
+def test_damage_of_events_that_arent_read_costs_nothing():
+    at = PRETTY.index(b"{", PRETTY.index(b"traceEvents"))
+    frames = b",\n  ".join(write_as_kineto(name, "python_function") for name in NAMES)
+    trace = decode(io.BytesIO(PRETTY[:at] + frames + b",\n  " + PRETTY[at:]), "test", small_bytes=0)
+    assert trace.activities.height == 20
+    assert not any("events" in warning for warning in trace.warnings)
 
 
 @pytest.mark.parametrize("text", [GOOD, PRETTY], ids=["one line", "pretty"])

@@ -3,7 +3,7 @@
 import re
 
 from tracekit.ingest import event_decoder
-from tracekit.ingest.fields import ACTIVITY_KINDS, CATEGORIES
+from tracekit.ingest.fields import ACTIVITY_KINDS, CATEGORIES, select_categories
 
 # An event is a few hundred bytes; with shapes, ranks and stacks some thousand.
 MAX_EVENT_BYTES = 16 << 20
@@ -18,8 +18,17 @@ _ESCAPE_PAIR = re.compile(rb"\\\\")
 _NOT_FINITE = re.compile(rb"([:\[,]\s*)[-+]?(?:nan|inf|infinity)(?=\s*[,}\]])", re.IGNORECASE)
 _LAST_COMMA = re.compile(rb",(\s*[}\]])")
 _SPACES = re.compile(rb" {2,}")
+# Kineto writes an event's name and process on one line (libkineto, output_json.cpp), and escapes nothing in the name.
+_NAME = re.compile(rb'("cat": ?"\w{1,40}", ?"name": ?")([^\n]*?)(", ?"pid": ?[^\n]{1,80}?, ?"tid": ?)')
+_UNESCAPED_QUOTE = re.compile(rb'(?<!\\)((?:\\\\)*)"')
 # A quote where a string can neither begin nor end.
 _INNER_QUOTE = re.compile(rb'(?<![:,{\[] )(?<![:,{\[\\])"(?! ?[:,}\]])')
+
+
+def is_read(text: bytes, stacks: bool) -> bool:
+    """Return whether an unreadable text may hold events that are read, by its categories."""
+    named = _CATEGORY.findall(text)
+    return not named or any(name.decode() in select_categories(stacks) for name in named)
 
 
 def estimate_activities(text: bytes) -> int:
@@ -36,13 +45,27 @@ def find_next_event(text: bytes) -> int:
     return found.start() if found else -1
 
 
+def repair_names(text: bytes) -> bytes:
+    """Escape what Kineto leaves unescaped in names: quotes, control characters and lone backslashes.
+
+    The layout of Kineto's events says where a name ends, whatever it holds.
+    """
+    return _NAME.sub(_repair_name, text)
+
+
+def _repair_name(found: re.Match[bytes]) -> bytes:
+    before, name, after = found.groups()
+    whole = _LONE_BACKSLASH.sub(rb"\\\\", _ESCAPE_PAIR.sub(rb"\\u005c", _CONTROL.sub(b" ", name)))
+    return before + _UNESCAPED_QUOTE.sub(rb'\1\\"', whole) + after
+
+
 def repair_event(text: bytes) -> event_decoder.KinetoEvent | None:
     """Repair the event in a damaged text; ``None`` if that fails.
 
     Repaired are known errors of profilers and editors: control characters, lone backslashes (Windows paths), NaN and
     infinity, trailing commas, broken UTF-8, quotes in names.
     """
-    text = text.decode("utf-8", errors="replace").encode()
+    text = repair_names(text.decode("utf-8", errors="replace").encode())
     text = _CONTROL.sub(b" ", text)
     text = _ESCAPE_PAIR.sub(rb"\\u005c", text)
     text = _LONE_BACKSLASH.sub(rb"\\\\", text)

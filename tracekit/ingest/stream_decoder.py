@@ -268,6 +268,8 @@ class StreamDecoder:
         try:
             found = event_decoder.decode_event(text)
         except event_decoder.JSON_ERRORS:
+            if not salvage.is_read(text, self._stacks):
+                return
             repaired = salvage.repair_event(text)
             if repaired is None:
                 self._damage.count_lost(text, self._window.offset)

@@ -14,6 +14,7 @@ from msgspec import Raw
 from tracekit import output_files
 from tracekit.errors import DamagedTraceError, NotATraceError, OutputError, TraceError, TraceTooLargeError
 from tracekit.ingest.remote import is_uri
+from tracekit.ingest.salvage import repair_names
 from tracekit.ingest.source import STDIN, TraceSource, expand_inputs
 from tracekit.ingest.stream import BLOCK_BYTES
 from tracekit.messages.trace_files import FILE_DAMAGED
@@ -41,7 +42,10 @@ def redact(given: str | Path, output: Path, *, force: bool = False) -> Redaction
     output_files.refuse_input_overwrite(output, [source.path] if source.path else [])
     data = _read_text(source)
     try:
-        redactor, chunks = _create_redactor(data, source.name)
+        try:
+            redactor, chunks = _create_redactor(data, source.name)
+        except msgspec.DecodeError:
+            redactor, chunks = _create_redactor(repair_names(data), source.name)
         _write_output(output, chunks)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DamagedTraceError(
