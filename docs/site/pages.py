@@ -95,9 +95,9 @@ def list_commands() -> str:
 
 def list_python() -> str:
     """Return the page of the Python interface; mkdocstrings fills it from the docstrings."""
-    names = [f"tracekit.{name}" for name in tracekit.__all__]
+    names = [f"tracekit.{name}" for name in sorted(tracekit.__all__, key=lambda name: (not name.islower(), name))]
     lines = ["# Python", "", "`import tracekit as tk`. [How to use it](../how-to/python.md).", ""]
-    for title, objects in (("Functions", names), ("What they return", RETURNED_CLASSES)):
+    for title, objects in (("Functions, and their error", names), ("What they return", RETURNED_CLASSES)):
         lines += [f"## {title}", ""]
         for name in objects:
             lines += [f"::: {name}", "    options:", "      heading_level: 3", "      show_root_heading: true", ""]
