@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import tracekit
 from tests.codes import list_codes
+from tracekit.errors import NoGpuActivityError
 from tracekit.ingest import load_bytes
 from tracekit.messages.trace_contents import EVENTS_UNTIMED
 from tracekit.testing import BASE_NS, TraceBuilder
@@ -150,3 +151,18 @@ def test_rank_and_world_size(rank):
     builder.metadata["distributedInfo"] = {"backend": "nccl", "rank": rank, "world_size": 8}
     trace = builder.load().rank()
     assert (trace.rank, trace.world_size) == (rank, 8)
+
+
+def test_launches_without_any_kernel_are_said_to_have_lost_them():
+    text = TraceBuilder().op("aten::mm", 0, 30).call("cudaLaunchKernel", 10, 5).to_json()
+    with pytest.raises(NoGpuActivityError) as refused:
+        load_bytes(text, "trace.json")
+    assert refused.value.code == "kernels-lost"
+
+
+def test_work_of_other_devices_is_named():
+    text = TraceBuilder().op("aten::mm", 0, 30).kernel("gemm", 20, 9, launch=10).to_json()
+    with pytest.raises(NoGpuActivityError) as refused:
+        load_bytes(text.replace(b'"kernel"', b'"hpu_op"'), "trace.json")
+    assert refused.value.code == "trace-of-other-device"
+    assert "1 hpu_op event" in str(refused.value)

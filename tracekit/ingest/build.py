@@ -12,6 +12,8 @@ from msgspec import Struct
 
 from tracekit import schema
 from tracekit.errors import DamagedTraceError, NoGpuActivityError, NotATraceError
+from tracekit.format import format_quantity
+from tracekit.ingest.columns import DecodedColumns
 from tracekit.ingest.correlations import resolve_correlations
 from tracekit.ingest.event_decoder import JSON_ERRORS
 from tracekit.ingest.fields import ACTIVITY_KINDS
@@ -49,6 +51,9 @@ MAX_THREADS_PER_BLOCK = 4_096
 
 # c10's number for it, among the types of devices.
 CPU_DEVICE_TYPE = 0
+
+HOST_CATEGORIES = ("python_function", "Trace", "fwdbwd", "ac2g", "gpu_user_annotation")
+"""Categories that aren't read and are no device's work."""
 
 CONTROL_CHARACTERS = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
 """Characters of a name that would act on a terminal; tabs and line ends aren't among them."""
@@ -97,7 +102,7 @@ def build_rank_trace(decoded: DecodedFile, source: str, *, needs_gpu: bool = Tru
     calls = schema.CALLS.conform(calls.with_columns(pl.when(sizes > 0).then(sizes).name.keep()))
     _check_completeness(decoded.damage, calls, activities, source)
     if activities.is_empty() and needs_gpu:
-        raise _make_no_gpu_error(source, ops, decoded.columns.untimed)
+        raise _make_no_gpu_error(source, ops, calls, decoded.columns)
     device = _find_device(decoded.keys, activities)
     rank, world_size, misplaced = read_rank(_decode_key(decoded.keys, "distributedInfo"))
     return RankTrace(
@@ -154,9 +159,18 @@ def _read_time_base(keys: Mapping[str, bytes], source: str) -> int:
     return base
 
 
-def _make_no_gpu_error(source: str, ops: pl.DataFrame, untimed: int) -> NoGpuActivityError:
-    if ops.is_empty() and untimed:
-        return NoGpuActivityError(messages.EVENTS_WITHOUT_TIMES(path=source, events=untimed))
+def _make_no_gpu_error(
+    source: str, ops: pl.DataFrame, calls: pl.DataFrame, columns: DecodedColumns
+) -> NoGpuActivityError:
+    if ops.is_empty() and columns.untimed:
+        return NoGpuActivityError(messages.EVENTS_WITHOUT_TIMES(path=source, events=columns.untimed))
+    devices = {name: count for name, count in columns.unread.items() if name not in HOST_CATEGORIES}
+    if devices:
+        named = [format_quantity(count, f"{name} event") for name, count in devices.items()]
+        return NoGpuActivityError(messages.TRACE_OF_OTHER_DEVICE(path=source, categories=named))
+    launches = calls.filter(pl.col("name").str.contains(LAUNCH_CALLS)).height
+    if launches:
+        return NoGpuActivityError(messages.KERNELS_LOST(path=source, launches=launches))
     if ops.is_empty():
         return NoGpuActivityError(messages.TRACE_EMPTY(path=source))
     return NoGpuActivityError(messages.TRACE_WITHOUT_GPU(path=source, ops=ops.height))

@@ -1,5 +1,6 @@
 """Store decoded rows column by column, in pieces as they arrive, each as narrow as its values allow."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -36,6 +37,7 @@ class DecodedColumns:
             overflowed.
         backward_rows: Rows that end before they begin.
         distant_rows: Rows left out because they lie days from the others of their table.
+        unread: Events of categories that aren't read, by category, as far as they were decoded carefully.
         nbytes: Memory of the rows.
         rows: Number of rows.
     """
@@ -44,6 +46,7 @@ class DecodedColumns:
         self.untimed = 0
         self.backward = 0
         self.distant = 0
+        self.unread: Counter[str] = Counter()
         self.nbytes = 0
         self.rows = 0
         self._pieces: dict[str, dict[str, list[ColumnPiece]]] = {t: {f: [] for f in TABLES[t]} for t in TABLES}

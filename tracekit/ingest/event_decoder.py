@@ -113,6 +113,8 @@ def add_events(
     for one in events:
         if one.ph in READ_PHASES and one.cat in table_of:
             tables[table_of[one.cat]].append(one)
+        elif one.ph == "X" and one.cat:
+            columns.unread[one.cat] += 1
     for table, rows in tables.items():
         unread = () if stacks else STACK_FIELDS
         columns.add(

@@ -19,6 +19,18 @@ TRACE_EMPTY = Template(
     "{path} holds no GPU activity and no CPU ops.",
     "Is it a trace of torch.profiler?",
 )
+KERNELS_LOST = Template(
+    "kernels-lost",
+    Severity.ERROR,
+    "{path} holds {launches:,} launches but no GPU activity: the profiler lost the kernels.",
+    "Record fewer steps; see that no other profiler uses the GPU (nsys, ncu, DCGM), and that CUPTI fits the driver.",
+)
+TRACE_OF_OTHER_DEVICE = Template(
+    "trace-of-other-device",
+    Severity.ERROR,
+    "{path} holds no GPU activity in a category that is read. Left out: {categories:list}.",
+    "Devices of CUDA, ROCm and XPU are read.",
+)
 TRACE_WITHOUT_GPU = Template(
     "trace-without-gpu",
     Severity.ERROR,
