@@ -170,7 +170,7 @@ def _make_no_gpu_error(
         return NoGpuActivityError(messages.TRACE_OF_OTHER_DEVICE(path=source, categories=named))
     launches = calls.filter(pl.col("name").str.contains(LAUNCH_CALLS)).height
     if launches:
-        return NoGpuActivityError(messages.KERNELS_LOST(path=source, launches=launches))
+        return NoGpuActivityError(messages.ALL_KERNELS_LOST(path=source, launches=launches))
     if ops.is_empty():
         return NoGpuActivityError(messages.TRACE_EMPTY(path=source))
     return NoGpuActivityError(messages.TRACE_WITHOUT_GPU(path=source, ops=ops.height))

@@ -19,8 +19,8 @@ TRACE_EMPTY = Template(
     "{path} holds no GPU activity and no CPU ops.",
     "Is it a trace of torch.profiler?",
 )
-KERNELS_LOST = Template(
-    "kernels-lost",
+ALL_KERNELS_LOST = Template(
+    "all-kernels-lost",
     Severity.ERROR,
     "{path} holds {launches:,} launches but no GPU activity: the profiler lost the kernels.",
     "Record fewer steps; see that no other profiler uses the GPU (nsys, ncu, DCGM), and that CUPTI fits the driver.",
