@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 import tracekit as tk
-from tests.codes import find_message
+from tests.codes import find_message, has_code
 from tests.layers import MIB, NODE, Layers
 from tracekit.comm import load_cluster
 from tracekit.comm import predict as predict_collectives
@@ -96,22 +96,22 @@ def test_one_copy_has_nothing_to_shard():
 
 
 @pytest.mark.parametrize(
-    ("step", "change", "says"),
+    ("step", "change", "code"),
     [
-        (Step(equal=False), {"dp": 8}, "no parameter comes as often as the 2 layers"),
-        (Step(1), {"dp": 8}, "none repeat"),
-        (Step(), {}, "say how many by --dp"),
+        (Step(equal=False), {"dp": 8}, "parameters-outside-layers"),
+        (Step(1), {"dp": 8}, "layers-unrepeated"),
+        (Step(), {}, "fsdp-of-one-rank"),
     ],
 )
-def test_what_cannot_be_sharded_is_refused(step, change, says):
-    with pytest.raises(LayoutError, match=says):
+def test_what_cannot_be_sharded_is_refused(step, change, code):
+    with pytest.raises(LayoutError, check=has_code(code)):
         step.on(fsdp=True, **change)
 
 
 def test_an_inference_is_not_sharded_without_a_word():
     builder = TraceBuilder().op("aten::mm", 0, 20, dims=[[512, 1024], [1024, 1024]], types=["float"] * 2)
     trace = builder.kernel("ampere_sgemm_128x64_nn", 15, 900, launch=7).load()
-    with pytest.raises(LayoutError, match="in inference"):
+    with pytest.raises(LayoutError, check=has_code("fsdp-of-inference")):
         tk.predict(trace, cluster=NODE, dp=8, fsdp=True)
 
 

@@ -73,7 +73,7 @@ def test_a_refusal_names_nothing_of_a_command_line(ask, entered, why):
 def test_what_turns_out_later_is_said_in_the_pages_words_beside_the_earlier_report(ask):
     assert "here:" not in ask(does_it=True, gpus="l4").text
     page = ask(does_it=True, clusters=NODE, micro_batches=4)
-    assert "say “Pipeline stages” too." in said(page)
+    assert "Give “Pipeline stages” too." in said(page)
     assert "What was asked before is still here:" in page.text
     page = ask(does_it=True, clusters=NODE, source_cluster="8xt4")
     assert "“Cluster of the trace” 8xt4 has t4, the trace a100-sxm-80gb" in said(page)

@@ -55,10 +55,10 @@ class Template:
     """An entry of the catalogue.
 
     Fields stand in braces. A field whose name ends with ``_us``, ``_pct`` or ``_bytes`` is shown with its unit. Other
-    formats are ``{names:list}``, ``{kernels:count kernel}``, ``{ends_us:interval}``, ``{ratio:number}`` (three digits),
-    ``{kernels:mean}`` (a count averaged over steps), ``{shares_pct:percents}`` (their range),
-    ``{time_us:milliseconds}`` (as options take it) and Python's own (``{ratio:.1f}``, ``{path!r}``). ``{--tp}`` is an
-    option, named by the front end.
+    formats are ``{names:list}``, ``{reasons:sentences}``, ``{kernels:count kernel}``, ``{ends_us:interval}``,
+    ``{ratio:number}`` (three digits), ``{kernels:mean}`` (a count averaged over steps), ``{shares_pct:percents}``
+    (their range), ``{time_us:milliseconds}`` (as options take it) and Python's own (``{ratio:.1f}``, ``{path!r}``).
+    ``{--tp}`` is an option, named by the front end.
 
     Attributes:
         code: Stable name for programs and tests: the constant's name in kebab case, such as ``"gpu-unknown"``.
@@ -211,6 +211,7 @@ _STYLES: dict[str, Callable[[Any, str], str]] = {
     "number": lambda value, _: format_number(value),
     "list": lambda value, _: ", ".join(map(str, value)),
     "count": format_quantity,
+    "sentences": lambda value, _: " ".join(map(str, value)),
     "mean": lambda value, _: format_count(value),
     "percents": lambda value, _: format_percent_range(value),
     "milliseconds": lambda value, _: f"{value / 1e3:.6g}ms",

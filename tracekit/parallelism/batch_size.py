@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import polars as pl
 
+from tracekit.messages import layout_errors
 from tracekit.parallelism.transformer_blocks import compute_weight_bytes, is_expert_gemm
 from tracekit.parallelism.unknown_work import check_work_known
 from tracekit.workload.parameters import ACCUMULATE_GRAD_OP
@@ -95,7 +96,8 @@ def scale_batch(kernels: pl.DataFrame, ops: pl.DataFrame, factor: float) -> pl.D
     Raises:
         LayoutError: Too much of the kernels' work is unknown.
     """
-    check_work_known(kernels.filter(~pl.col("family").is_in(BATCH_INDEPENDENT_FAMILIES)), "the batch")
+    changing = kernels.filter(~pl.col("family").is_in(BATCH_INDEPENDENT_FAMILIES))
+    check_work_known(changing, layout_errors.BATCH_WORK_UNKNOWN, layout_errors.BATCH_SHAPES_UNKNOWN)
     parameters = _collect_parameters(kernels, ops)
     table = kernels.with_columns(side=_choose_scaled_side(parameters), grows=_find_scaled_kernels(kernels, parameters))
     sides = {name: pl.col("side") == name for name in SCALED_SIDES}

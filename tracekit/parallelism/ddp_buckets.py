@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import polars as pl
 
+from tracekit.messages import layout_errors
 from tracekit.parallelism.gradients import EMBEDDING_TABLE_OPS, find_gradients
 from tracekit.parallelism.layout import LayoutError
 from tracekit.run import MeasuredRun
@@ -68,7 +69,7 @@ def require_gradients(run: MeasuredRun) -> list[Tensor]:
         LayoutError: They are unknown.
     """
     if run.trace.ops["name"].str.contains(EMBEDDING_TABLE_OPS).any():
-        raise LayoutError("the trace has embedding tables, which replicas would shard: their exchange isn't known.")
+        raise LayoutError(layout_errors.EMBEDDING_TABLES())
     one_pass = find_gradients(run)
     if not one_pass:
         raise _make_gradients_error()
@@ -76,10 +77,7 @@ def require_gradients(run: MeasuredRun) -> list[Tensor]:
 
 
 def _make_gradients_error() -> LayoutError:
-    return LayoutError(
-        "the trace has one data-parallel rank, and doesn't tell the gradients that replicas would exchange:",
-        "record with record_shapes=True and without capturing the backward pass in a CUDA graph, or two ranks.",
-    )
+    return LayoutError(layout_errors.GRADIENTS_UNKNOWN())
 
 
 def assign_buckets(

@@ -12,6 +12,7 @@ import polars as pl
 
 from tracekit.arrays import Ints
 from tracekit.graph.nodes import NONE
+from tracekit.messages import layout_errors
 from tracekit.parallelism.layout import LayoutError
 from tracekit.run import MeasuredRun
 from tracekit.workload.phases import BACKWARD
@@ -114,7 +115,7 @@ class DdpHookSites:
         )
         busiest = lanes.filter(phase=BACKWARD).group_by("lane").agg(pl.col("dur_ns").sum()).sort("dur_ns", "lane")
         if busiest.is_empty():
-            raise LayoutError("the trace's backward pass launches nothing on the GPU.")
+            raise LayoutError(layout_errors.BACKWARD_WITHOUT_LAUNCHES())
         return nodes.sort_by_lane(nodes.activities[nodes.lane[nodes.n_host :] == busiest["lane"][-1]])
 
     @cached_property
@@ -144,7 +145,7 @@ class DdpHookSites:
             before = np.searchsorted(nodes.start_ns[own], self.done_ns[mine], side="right")
             found[mine] = np.append(NONE, own)[before]
         if (found == NONE).any():
-            raise LayoutError("gradients are accumulated on a thread that has launched nothing on the GPU.")
+            raise LayoutError(layout_errors.GRADIENTS_WITHOUT_LAUNCHES())
         return found
 
     @cached_property

@@ -11,6 +11,7 @@ import polars as pl
 
 from tracekit.arrays import Bools, Ints
 from tracekit.compiled import compile_lazily
+from tracekit.messages import layout_errors
 from tracekit.parallelism.inserted import WORK_FROM_ASSUMED
 from tracekit.parallelism.layout import LayoutError
 from tracekit.run import MeasuredRun
@@ -65,10 +66,7 @@ def find_repeated_layers(run: MeasuredRun) -> RepeatedLayers:
     kernels = _select_computing_kernels(run)
     passes, first = _find_passes(kernels)
     if not passes.size:
-        raise LayoutError(
-            "the trace has no forward pass followed by a backward pass;",
-            "pipeline parallelism and FSDP are predicted of training only.",
-        )
+        raise LayoutError(layout_errors.NO_TRAINING())
     start, turn, end = (int(place) for place in passes[0])
     here = run.kernels[kernels["row"][start:end]]
     tokens = here.select(pl.struct(pl.coalesce("op", "name"), "input_dims").rank("dense")).to_series().to_numpy()
@@ -77,8 +75,9 @@ def find_repeated_layers(run: MeasuredRun) -> RepeatedLayers:
     places = here[: turn - start].with_row_index("place")
     part = compute_time_share(places, "dur_ns", pl.col("place").is_between(begin, forward[-1] - 1))
     if count < 2 or part < MIN_LAYERS_PCT:
-        told = f"only {part:.0f} % of its forward pass are {count} layers that repeat" if count > 1 else "none repeat"
-        raise LayoutError(f"the trace doesn't tell the layers: {told}.")
+        if count < 2:
+            raise LayoutError(layout_errors.LAYERS_UNREPEATED())
+        raise LayoutError(layout_errors.LAYERS_MIXED(time_pct=part, layers=count))
     alike = (passes[:, 1] - passes[:, 0] == turn - start) & (passes[:, 2] - passes[:, 1] == end - turn)
     steps = kernels.select("rank", "step").n_unique()
     return RepeatedLayers(
@@ -133,9 +132,7 @@ def _find_backward_starts(tokens: Ints, count: int) -> Ints:
     """
     begin, period, found = find_repetition(tokens)
     if found < 2 or abs(found - count) > 1:
-        raise LayoutError(
-            f"{count} layers repeat in the forward pass, {found} in the backward pass: they can't be paired."
-        )
+        raise LayoutError(layout_errors.LAYERS_UNPAIRED(forward=count, backward=found))
     return np.minimum(begin + period * np.arange(count + 1), tokens.size)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from numbers import Integral, Real
 
 from tracekit.errors import TracekitError
-from tracekit.format import format_quantity
+from tracekit.messages import layout_errors
 
 SCHEDULE_NAME = re.compile(r"1f1b|zero-bubble|interleaved(?::([2-9]|[1-9]\d+))?", re.IGNORECASE)
 """Names of pipeline schedules."""
@@ -113,10 +113,7 @@ def parse_schedule(name: str | None) -> tuple[int | None, bool | None]:
         return None, None
     schedule = SCHEDULE_NAME.fullmatch(name)
     if not schedule:
-        raise LayoutError(
-            f"there is no schedule {name!r}.",
-            "Say 1f1b, zero-bubble, interleaved, or interleaved:N with at least 2 chunks a stage.",
-        )
+        raise LayoutError(layout_errors.SCHEDULE_UNKNOWN(name=name))
     chunks = int(schedule[1] or 2) if name.lower().startswith("interleaved") else 1
     return chunks, name.lower() == "zero-bubble"
 
@@ -198,19 +195,18 @@ def apply_request(layout: Layout, request: LayoutRequest) -> Layout:
     left = request.world_size // (tp * pp) if request.world_size else sharing
     dp = left if request.dp is None else request.dp
     if dp < 1 or (request.world_size and dp * tp * pp != request.world_size):
-        ranks = format_quantity(request.world_size or 0, "rank")
-        raise LayoutError(f"{ranks} can't be laid out as dp {max(dp, 1)} x tp {tp} x pp {pp}.")
+        raise LayoutError(layout_errors.RANKS_DONT_FACTOR(ranks=request.world_size or 0, dp=max(dp, 1), tp=tp, pp=pp))
     everyone = layout.ep > 1 and layout.ep == layout.dp * layout.tp
     ep = request.ep or (dp * tp if everyone else layout.ep)
     if dp * tp % ep:
-        raise LayoutError(f"ep {ep} doesn't divide the {format_quantity(dp * tp, 'rank')} of a stage.")
+        raise LayoutError(layout_errors.EXPERT_PARALLEL_INDIVISIBLE(ep=ep, ranks=dp * tp))
     if request.micro_batches or request.chunks or request.zero_bubble:
         if pp == 1:
-            raise LayoutError("micro-batches and schedules need pipeline parallelism:", "say --pp too.")
+            raise LayoutError(layout_errors.SCHEDULE_WITHOUT_STAGES())
         if layout.pp > 1:
-            raise LayoutError("the schedule of the trace's own pipeline can't be changed: its stages are as recorded.")
+            raise LayoutError(layout_errors.RECORDED_SCHEDULE_FIXED())
     if request.batch and layout.pp > 1:
-        raise LayoutError("the micro-batches of the trace's own pipeline can't be changed: its sends are as recorded.")
+        raise LayoutError(layout_errors.RECORDED_MICRO_BATCHES_FIXED())
     sharded = layout.sharded or _check_fsdp_request(layout, request, dp)
     return Layout(
         dp,
@@ -228,21 +224,13 @@ def apply_request(layout: Layout, request: LayoutRequest) -> Layout:
 def _choose_expert_replicas(layout: Layout, request: LayoutRequest, tp: int) -> int:
     """Choose the number of replicas of a job that is to split its experts: ``ep``, unless tp ranks split them."""
     if layout.world_size > 1:
-        raise LayoutError(
-            "the trace has several ranks without expert parallelism: its all-to-alls can't be predicted.",
-            "Give the trace of one GPU, or of an expert-parallel job.",
-        )
+        raise LayoutError(layout_errors.RECORDED_RANKS_WITHOUT_EXPERT_PARALLEL())
     if request.fsdp and (request.pp or 1) > 1:
-        raise LayoutError(
-            "expert parallelism with both FSDP and pipeline parallelism isn't supported:", "leave out --fsdp or --pp."
-        )
+        raise LayoutError(layout_errors.EXPERTS_WITH_FSDP_STAGES())
     if tp == 1:
         return request.ep or 1
     if request.ep != tp:
-        raise LayoutError(
-            f"experts are split over data-parallel or the {tp} tensor-parallel ranks, not over {request.ep} of both:",
-            f"leave out --tp, or say --ep {tp}.",
-        )
+        raise LayoutError(layout_errors.EXPERTS_OVER_MIXED_RANKS(tp=tp, ep=request.ep))
     return layout.dp
 
 
@@ -251,7 +239,7 @@ def _check_fsdp_request(layout: Layout, request: LayoutRequest, dp: int) -> bool
     if not request.fsdp:
         return False
     if layout.dp > 1:
-        raise LayoutError("the trace's own data parallelism can't be turned into FSDP:", "give a one-GPU trace.")
+        raise LayoutError(layout_errors.RECORDED_DDP_FIXED())
     if dp == 1 and request.dp is None and request.world_size is None:
-        raise LayoutError("FSDP needs several data-parallel ranks:", "say how many by --dp or --world-size.")
+        raise LayoutError(layout_errors.FSDP_OF_ONE_RANK())
     return dp > 1

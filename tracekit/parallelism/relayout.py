@@ -7,6 +7,7 @@ import polars as pl
 
 import predictors
 from predictors import Gpu
+from tracekit.messages import layout_errors
 from tracekit.parallelism.batch_size import scale_batch
 from tracekit.parallelism.collective_calls import SIZE_COLUMNS, list_collectives
 from tracekit.parallelism.expert_parallel import compute_expert_parameter_fraction, find_experts, split_experts
@@ -105,7 +106,7 @@ def relayout_kernels(run: MeasuredRun, target: Gpu, old: Layout, new: Layout) ->
     """
     table = add_measured_times(run)
     if old.pp != new.pp:
-        raise LayoutError(f"{old} can't become {new}: a trace's own pipeline stages can't be changed.")
+        raise LayoutError(layout_errors.RECORDED_STAGES_FIXED(old=str(old), new=str(new)))
     if old.tp != new.tp:
         calls = list_collectives(run.kernels, old.world_size).join(infer_group_roles(run).filter(role="tp"), on="row")
         table = _rescale_times(table, split_layers(table, calls, old.tp, new.tp), run.gpu or target)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tracekit.messages import Message
+from tracekit.messages import Message, layout_errors
 from tracekit.messages import layout_notes as told
 from tracekit.parallelism.ddp_hooks import estimate_collective_launch_ns, estimate_copy_launch_ns
 from tracekit.parallelism.inserted import (
@@ -91,7 +91,8 @@ def check_layers_known(kernels: pl.DataFrame) -> None:
         LayoutError: Too much of their work is unknown.
     """
     kept = ["collective", "memcpy", "memset", "attention"]
-    check_work_known(kernels.filter(~pl.col("family").is_in(kept)), "tensor parallelism")
+    changing = kernels.filter(~pl.col("family").is_in(kept))
+    check_work_known(changing, layout_errors.TENSOR_PARALLEL_WORK_UNKNOWN, layout_errors.TENSOR_PARALLEL_SHAPES_UNKNOWN)
 
 
 @dataclass(frozen=True)
@@ -157,9 +158,10 @@ def _check_divisible(table: pl.DataFrame, before: int, after: int) -> None:
     uneven = table.filter(inner & ((pl.col("k") * before) % after != 0) | ((pl.col("heads") * before) % after != 0))
     if uneven.height:
         row = uneven.row(0, named=True)
-        count, what = (row["heads"], "heads") if row["heads"] else (row["k"], "columns between a block's GEMMs")
         op = row["op"] or "a kernel without an op"
-        raise LayoutError(f"{op}: {before * count} {what} can't be split over {after} ranks.")
+        if row["heads"]:
+            raise LayoutError(layout_errors.HEADS_INDIVISIBLE(op=op, heads=before * row["heads"], ranks=after))
+        raise LayoutError(layout_errors.COLUMNS_INDIVISIBLE(op=op, columns=before * row["k"], ranks=after))
 
 
 def _scale_gemm_bytes(factor: float) -> pl.Expr:
@@ -213,7 +215,7 @@ def _find_allreduced_gemms(kernels: pl.DataFrame) -> pl.DataFrame:
     found = order.with_columns(elements=tokens * activations.hidden).filter(kind.is_in(["k", EXPERTS]) & last)
     _check_expert_tokens(order)
     if found.is_empty():
-        raise LayoutError("the trace has no layers for tensor parallelism: no GEMM follows attention or another GEMM.")
+        raise LayoutError(layout_errors.NO_BLOCKS())
     return found
 
 
@@ -223,9 +225,7 @@ def _check_expert_tokens(order: pl.DataFrame) -> None:
     attended = pl.when(kind.shift(1).over("device") == HEADS).then(m).forward_fill().over("device")
     forward = order.with_columns(attended=attended).filter((kind == "k") & (pl.col("phase") != BACKWARD))
     if (part := compute_time_share(forward, "dur_ns", m != pl.col("attended"))) > MAX_UNKNOWN_PCT:
-        raise LayoutError(
-            f"{part:.0f} % of the GEMMs whose outputs ranks would all-reduce work on other tokens than attention."
-        )
+        raise LayoutError(layout_errors.EXPERTS_OUTSIDE_ATTENTION_TOKENS(time_pct=part))
 
 
 def _build_allreduce_rows(run: MeasuredRun, gemms: pl.DataFrame, op: str) -> pl.DataFrame:

@@ -3,6 +3,7 @@
 import polars as pl
 
 from tracekit.format import shorten
+from tracekit.messages import Template
 from tracekit.parallelism.layout import LayoutError
 from tracekit.workload.time_share import compute_time_share
 
@@ -13,24 +14,24 @@ MAX_UNKNOWN_PCT = 5.0
 """Percent of GPU time that may stay unscaled because its work is unknown: the largest error that this can cause."""
 
 
-def check_work_known(computed: pl.DataFrame, what: str) -> None:
+def check_work_known(computed: pl.DataFrame, work_unknown: Template, shapes_unknown: Template) -> None:
     """Raise an error where too much of the kernels' work is unknown for a change.
 
     Args:
         computed: The kernels that would change.
-        what: What would change, for the message.
+        work_unknown: The message about kernels of unknown work.
+        shapes_unknown: The message where no shapes were recorded.
 
     Raises:
         LayoutError: Over ``MAX_UNKNOWN_PCT`` percent of their time has unknown work.
     """
     unknown = compute_time_share(computed, "dur_ns", pl.col("work_from").is_null())
     if unknown > MAX_UNKNOWN_PCT:
-        message = f"{what} can't be changed: {unknown:.0f} % of GPU time has no known work"
         if computed["input_dims"].is_null().all():
-            raise LayoutError(f"{message}.", "Record with record_shapes=True.")
+            raise LayoutError(shapes_unknown(time_pct=unknown))
         of = computed.filter(pl.col("work_from").is_null()).group_by(pl.coalesce("op", "name").alias("of"))
         largest = of.agg(pl.col("dur_ns").sum()).sort("dur_ns", "of").row(-1, named=True)["of"]
-        raise LayoutError(f"{message}, most of it of {shorten(largest, 60)}.")
+        raise LayoutError(work_unknown(time_pct=unknown, largest=shorten(largest, 60)))
 
 
 def apply_work_bounds(kernels: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:

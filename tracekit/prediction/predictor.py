@@ -16,9 +16,8 @@ from tracekit.analysis.contention import MIN_OVERLAP_PCT, ContentionModel
 from tracekit.arrays import Floats, Ints
 from tracekit.comm import Cluster, ClusterError
 from tracekit.errors import TracekitError
-from tracekit.format import format_quantity
 from tracekit.graph.edit import remove_edges
-from tracekit.messages import Message
+from tracekit.messages import Message, Value, layout_errors
 from tracekit.parallelism.expert_parallel import compute_held_parameter_fraction
 from tracekit.parallelism.layout import Layout, LayoutError, LayoutRequest, apply_request
 from tracekit.parallelism.missing_collectives import Inserter, find_missing_collectives, insert_all
@@ -128,7 +127,11 @@ def _merge_errors(refused: Sequence[RefusedTarget]) -> TracekitError:
     first = refused[0].error
     if len({str(one.error) for one in refused}) == 1:
         return first
-    return type(first)(" ".join(f"{one.label}: {one.error}" for one in refused))
+    reasons = [
+        layout_errors.TARGET_REFUSED(target=one.label, reason=one.error.catalogue_message or str(one.error))
+        for one in refused
+    ]
+    return type(first)(layout_errors.NO_TARGET_PREDICTED(reasons=reasons))
 
 
 @dataclass(frozen=True)
@@ -347,8 +350,7 @@ def _find_layout_change(old: Layout | None, target: Target) -> tuple[Layout, Lay
         nodes = -(-target.layout.world_size // 8)
         such_as = f"{nodes}x8x{target.label}@ndr400" if nodes > 1 else f"8x{target.label}"
         raise LayoutError(
-            f"{target.layout} on {target.label}: the links between them aren't known.",
-            f"Name a cluster in its place, such as --cluster {such_as}.",
+            layout_errors.LINKS_UNKNOWN(layout=str(target.layout), target=target.label, suggestion=such_as)
         )
     return old, target.layout
 
@@ -356,13 +358,10 @@ def _find_layout_change(old: Layout | None, target: Target) -> tuple[Layout, Lay
 def _make_too_small_error(cluster: Cluster, layout: Layout) -> ClusterError:
     replica = layout.world_size // layout.dp
     most = cluster.gpus // replica * replica
-    fitting = (
-        f"or predict a job that fits: --world-size {most}" if most else f"as one replica of the job has {replica} ranks"
-    )
-    return ClusterError(
-        f"{layout} don't fit on {cluster.slug}, which has {format_quantity(cluster.gpus, 'GPU')}.",
-        f"Name a larger cluster, {fitting}.",
-    )
+    shown: dict[str, Value] = {"layout": str(layout), "cluster": cluster.slug, "gpus": cluster.gpus}
+    if not most:
+        return ClusterError(layout_errors.CLUSTER_SMALLER_THAN_REPLICA(**shown, ranks=replica))
+    return ClusterError(layout_errors.CLUSTER_TOO_SMALL(**shown, fitting=most))
 
 
 def _has_same_collectives(old: Layout, new: Layout) -> bool:

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from predictors import Resolution
 from tracekit.comm import Cluster, ClusterError, load_cluster
 from tracekit.comm.cluster import load_reference_nodes
-from tracekit.format import format_quantity
-from tracekit.messages import Message
+from tracekit.messages import Message, layout_errors
 from tracekit.messages import prediction_notes as told
 from tracekit.run import MeasuredRun
 
@@ -87,10 +86,10 @@ def _shrink_nodes(node: Cluster, nodes: int, gpus: int) -> Cluster:
 
 def _check_cluster(cluster: Cluster, run: MeasuredRun) -> Cluster:
     if run.gpu is not None and cluster.gpu.slug != run.gpu.slug:
-        raise ClusterError(f"--source-cluster {cluster.slug} has {cluster.gpu.slug}, the trace {run.gpu.slug}.")
+        other = layout_errors.SOURCE_CLUSTER_OF_OTHER_GPU
+        raise ClusterError(other(cluster=cluster.slug, gpu=cluster.gpu.slug, source_gpu=run.gpu.slug))
     if cluster.gpus < run.trace.world_size:
         raise ClusterError(
-            f"--source-cluster {cluster.slug} has {format_quantity(cluster.gpus, 'GPU')}, "
-            f"the trace {format_quantity(run.trace.world_size, 'rank')}."
+            layout_errors.SOURCE_CLUSTER_TOO_SMALL(cluster=cluster.slug, gpus=cluster.gpus, ranks=run.trace.world_size)
         )
     return cluster

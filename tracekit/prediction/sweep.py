@@ -10,7 +10,7 @@ from tracekit import calibration
 from tracekit.comm.cluster import load_reference_nodes
 from tracekit.errors import TracekitError
 from tracekit.format import format_quantity
-from tracekit.messages import Message
+from tracekit.messages import Message, layout_errors
 from tracekit.parallelism.layout import Layout, LayoutError, LayoutRequest, apply_request
 from tracekit.parallelism.missing_collectives import find_missing_collectives
 from tracekit.parallelism.process_groups import infer_layout
@@ -105,7 +105,7 @@ class Sweep:
     unit: str
     entries: tuple[SweepEntry, ...]
     knees: Mapping[str, int]
-    refused: tuple[str, ...]
+    refused: tuple[Message, ...]
     straggler_note: Message | None = None
     assumptions: tuple[Message, ...] = ()
 
@@ -166,7 +166,7 @@ def sweep(
     nodes = [
         load_reference_nodes().get(target.gpu.gpu.slug, f"8x{target.gpu.gpu.slug}") for target in resolve_targets(gpus)
     ]
-    refused: list[str] = []
+    refused: list[Message] = []
     staged = LayoutRequest(micro_batches=micro_batches, chunks=chunks, zero_bubble=zero_bubble)
     sharing: Sequence[int | None] = expert_parallel or [None]
     changes = [
@@ -181,7 +181,7 @@ def sweep(
     predictor = Predictor(run, source, old, batch, resolve_prices(prices), calibration.load_all() if calibrated else ())
     found = [*_predict_targets(predictor, wanted, refused)]
     if not found:
-        raise LayoutError(f"none of the layouts can be predicted: {refused[0]}")
+        raise LayoutError(layout_errors.NO_LAYOUT_PREDICTED(reason=refused[0]))
     ranked = _rank_layouts(run, old, found, batch.unit, tuple(dict.fromkeys(refused)))
     largest = max((one.layout or old for one in found), key=lambda layout: layout.world_size)
     added = (find_missing_collectives(run, old, one.layout or old) for one in found)
@@ -200,7 +200,7 @@ def _list_targets(
     places: Sequence[Target],
     world_sizes: Sequence[int],
     changes: Sequence[LayoutRequest],
-    refused: list[str],
+    refused: list[Message],
 ) -> Iterator[Target]:
     """List every layout on every cluster; impossible ones are added to ``refused``."""
     for place in places:
@@ -208,15 +208,13 @@ def _list_targets(
         for change in changes:
             sizes = world_sizes or _list_world_sizes(old, change, gpus)
             if not sizes:
-                refused.append(
-                    f"{place.label}: {format_quantity(gpus, 'GPU')} can't hold "
-                    f"{_count_replica_ranks(old, change)} ranks, one replica"
-                )
+                too_large = layout_errors.REPLICA_TOO_LARGE(gpus=gpus, ranks=_count_replica_ranks(old, change))
+                refused.append(layout_errors.TARGET_REFUSED(target=place.label, reason=too_large))
             for world_size in sizes:
                 try:
                     yield replace(place, layout=apply_request(old, replace(change, world_size=world_size)))
                 except LayoutError as error:
-                    refused.append(f"{place.label}: {error}")
+                    refused.append(_refuse(place, error))
 
 
 def _list_world_sizes(old: Layout, change: LayoutRequest, gpus: int) -> list[int]:
@@ -235,17 +233,21 @@ def _count_replica_ranks(old: Layout, change: LayoutRequest) -> int:
     return (change.tp or old.tp) * (change.pp or old.pp) * sharing
 
 
-def _predict_targets(predictor: Predictor, wanted: Sequence[Target], refused: list[str]) -> Iterator[Prediction]:
+def _predict_targets(predictor: Predictor, wanted: Sequence[Target], refused: list[Message]) -> Iterator[Prediction]:
     """Predict the targets; errors are added to ``refused``."""
     for target in wanted:
         try:
             yield predictor.predict(target)
         except TracekitError as error:
-            refused.append(f"{target.label}: {error}")
+            refused.append(_refuse(target, error))
+
+
+def _refuse(target: Target, error: TracekitError) -> Message:
+    return layout_errors.TARGET_REFUSED(target=target.label, reason=error.catalogue_message or str(error))
 
 
 def _rank_layouts(
-    run: MeasuredRun, old: Layout, found: Sequence[Prediction], unit: str, refused: tuple[str, ...]
+    run: MeasuredRun, old: Layout, found: Sequence[Prediction], unit: str, refused: tuple[Message, ...]
 ) -> Sweep:
     smallest: dict[str, float] = {}
     for one in sorted(found, key=lambda one: one.ranks):

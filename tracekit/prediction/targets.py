@@ -6,6 +6,7 @@ from typing import TypeVar
 from predictors import PredictorError, Resolution, resolve_gpu
 from tracekit.comm import load_cluster
 from tracekit.comm.errors import ClusterError
+from tracekit.messages import layout_errors
 from tracekit.prediction.model import Target
 
 T = TypeVar("T")
@@ -48,8 +49,7 @@ def resolve_gpu_name(name: str) -> Resolution:
             cluster = load_cluster(name)
         except ClusterError:
             raise unknown from None
-        hint = f"Its GPU is {cluster.gpu.slug}; --cluster {name} means all of it."
-        raise ClusterError(f"{name} is a cluster, no GPU.", hint) from unknown
+        raise ClusterError(layout_errors.GPU_NAME_IS_CLUSTER(name=name, gpu=cluster.gpu.slug)) from unknown
 
 
 def _deduplicate(found: Sequence[T], get_identity: Callable[[T], object]) -> list[T]:

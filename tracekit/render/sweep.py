@@ -209,7 +209,7 @@ def as_json(sweep: Sweep) -> str:
         "layouts": [_serialize_entry(entry) for entry in sweep.entries],
         "knees": dict(sweep.knees),
         "limits": {label: {"kind": one.kind, "share": one.share} for label, one in find_limits(sweep).items()},
-        "refused": list(sweep.refused),
+        "refused": [why.to_dict() for why in sweep.refused],
         "warnings": [warning.to_dict() for warning in _build_warnings(sweep)],
     }
     return json_document(body)
