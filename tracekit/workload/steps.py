@@ -20,7 +20,7 @@ WHOLE_TRACE_STEP = 0
 RULE = Rule(
     "optimizer-steps",
     "Without step marks, a step runs from one update of the optimizer to the next.",
-    "Public training traces with Optimizer.step marks and no ProfilerStep.",
+    "ResNet of facebookresearch/param, which marks no steps: without the rule all of its updates count as one step.",
 )
 STEP_COLUMNS = ("step", "start_ns", "end_ns", "pid", "tid", "kind", "tokens", "whole")
 NO_BATCH_COLUMNS = {"kind": pl.lit(None, pl.String), "tokens": pl.lit(None, pl.Int64)}

@@ -17,7 +17,8 @@ from tracekit.rules import Rule
 RULE = Rule(
     "cuda-graph-gaps",
     "A gap that recurs in every replay of a CUDA graph belongs to the graph.",
-    "PyTorch-CUDA-Graph-Capture-Examples (A100) and vLLM on a GH200, 1 and 6 % short without the rule.",
+    "An A100's trace with NCCL in CUDA graphs on six streams is 43 % short without the rule; "
+    "PyTorch-CUDA-Graph-Capture-Examples (A100) and vLLM on a GH200 1 and 6 %.",
 )
 
 # Shorter gaps are ordinary. A kernel may start 3 us after a memset in every replay.

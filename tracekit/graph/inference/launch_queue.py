@@ -13,8 +13,9 @@ from tracekit.rules import Rule
 RULE = Rule(
     "launch-queue",
     "A launch waits while its stream holds 1022 activities.",
-    "One A100 trace, in which 885 of 919 long launches saw exactly that many, and returned 6.2 us (p10 to p90: 5.5 to "
-    "7.2) after the end of the activity 1022 places before.",
+    "One A100 trace, in which 885 of 919 long launches saw exactly that many, and returned 6.2 us (p10 to p90: "
+    "5.5 to 7.2) after the end of the activity 1022 places before. ResNet-50 on a V100: predicted 3 times as long "
+    "on an H100 without the rule.",
 )
 
 QUEUE_DEPTH = 1022

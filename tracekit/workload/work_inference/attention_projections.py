@@ -48,7 +48,7 @@ def infer_attention_projections(kernels: pl.DataFrame, trace: RankTrace) -> pl.D
 RULE = WorkRule(
     "attention-projections",
     "The GEMMs next to attention in a CUDA graph are its projections.",
-    "Piecewise CUDA graphs of vLLM.",
+    "Piecewise CUDA graphs of vLLM: 11 % of GPU time has known work, 1 % without the rule.",
     infer_attention_projections,
 )
 

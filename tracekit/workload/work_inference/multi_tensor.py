@@ -70,6 +70,6 @@ def infer_multi_tensor_work(kernels: pl.DataFrame, _trace: RankTrace) -> pl.Data
 RULE = WorkRule(
     "multi-tensor-launch",
     "The grid of an optimizer's kernel over lists of tensors gives their elements, within bounds.",
-    "The source of PyTorch's multi_tensor_apply, Apex and DeepSpeed.",
+    "The source of PyTorch's multi_tensor_apply, Apex and DeepSpeed. HTA's trace_diff on a V100: 1 % of GPU time.",
     infer_multi_tensor_work,
 )

@@ -79,7 +79,8 @@ def infer_pointwise_work(kernels: pl.DataFrame, _trace: RankTrace) -> pl.DataFra
 RULE = WorkRule(
     "pointwise-launch",
     "The grid of a pointwise kernel gives its elements, within bounds.",
-    "PyTorch's source (Loops.cuh, MemoryAccess.cuh); tests hide the shapes of known kernels.",
+    "PyTorch's source (Loops.cuh, MemoryAccess.cuh). An MI210's trace without ops: 12 % of GPU time has known "
+    "work, none without the rule.",
     infer_pointwise_work,
 )
 

@@ -61,7 +61,8 @@ def infer_repeated_work(kernels: pl.DataFrame, _trace: RankTrace) -> pl.DataFram
 RULE = WorkRule(
     "repeated-kernels",
     "A kernel without shapes does the work of equal kernels elsewhere in the trace.",
-    "Launches before the trace began and CUDA graph replays in public traces; all of a name with shapes have to agree.",
+    "TraceLens' Qwen 0.5B on an MI300X: all of GPU time has known work, 69 % without the rule. All kernels of a "
+    "name that have shapes need to agree.",
     infer_repeated_work,
 )
 

@@ -48,6 +48,7 @@ def infer_token_counts(kernels: pl.DataFrame, trace: RankTrace) -> pl.DataFrame:
 RULE = WorkRule(
     "token-counts",
     "Kernels with one block per token, and marks of the engine, give the tokens of GEMMs without shapes.",
-    "Kernels of vLLM, SGLang (FlashInfer) and LightLLM.",
+    "Kernels of vLLM, SGLang (FlashInfer) and LightLLM. vLLM with full CUDA graphs: predicted 15 % longer without "
+    "the rule.",
     infer_token_counts,
 )
