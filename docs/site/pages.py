@@ -199,6 +199,8 @@ def list_messages() -> str:
 def list_rules() -> str:
     """Return the page of inference rules."""
     rows = [(f"`{rule.name}`", rule.summary, rule.evidence) for rule in INFERENCE_RULES]
+    is_measured = (ROOT / "tests/validation/results/inference_rules.md").exists()
+    link = "[What each is worth on real traces](../results/inference_rules.md)." if is_measured else ""
     return "\n".join(
         (
             "# Inference rules",
@@ -207,6 +209,8 @@ def list_rules() -> str:
             "switches one off, `tracekit info -v` lists them, and every answer names those that were off.",
             "",
             *format_table(("rule", "infers", "evidence"), rows),
+            "",
+            link,
         )
     )
 
@@ -331,6 +335,25 @@ def format_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list
     return lines
 
 
+def list_measurements() -> str:
+    """Return the page that links all measured tables and notes of the validation."""
+    rows = []
+    for folder, kind in (("results", "table, written by a study"), ("notes", "tables with notes")):
+        for path in sorted((ROOT / "tests/validation" / folder).glob("*.md")):
+            title = re.search(r"^# (.*)", path.read_text(), re.MULTILINE)
+            if title and path.stem != "README":
+                rows.append((f"[{title[1]}](../{folder}/{path.name})", kind))
+    return "\n".join(
+        (
+            "# Measured tables",
+            "",
+            "`python -m tests.validation NAME` runs a study and writes its table; `list` names them.",
+            "",
+            *format_table(("page", "is"), rows),
+        )
+    )
+
+
 def list_layers() -> str:
     """Return the page of folders, layers and import contracts, from docstrings and pyproject.toml."""
     linter = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
@@ -361,6 +384,7 @@ def read_summary(path: Path) -> str:
 
 
 PAGES = {
+    "explanation/measured.md": list_measurements,
     "contributing/layers.md": list_layers,
     "reference/cli.md": list_commands,
     "reference/python.md": list_python,
