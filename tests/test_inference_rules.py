@@ -113,5 +113,5 @@ def test_without_optimizer_steps_the_trace_is_one_step() -> None:
 
 
 def test_the_answer_says_which_rules_were_off() -> None:
-    predictions = tk.predict(tk.load(SAMPLE), gpu="h100-sxm", without_rules=["tf32", "occupancy"])
+    predictions = tk.predict(tk.load(SAMPLE), gpu="h100-sxm", without_rule=["tf32", "occupancy"])
     assert "occupancy, tf32" in " ".join(map(str, tk.report(predictions).warnings))

@@ -10,6 +10,7 @@ TracekitError                   the command line ends with exit code 1
 ├── CalibrationError            a calibration is unreadable or unusable
 ├── ClusterError                a cluster is unknown or its name wrong (tracekit.comm.errors)
 ├── LayoutError                 a layout is impossible for a job (tracekit.parallelism.layout)
+├── RequestError                an option has an impossible value
 ├── RuleError                   there is no such inference rule
 ├── StepError                   the requested steps are not in the trace
 ├── WhatIfError                 a what-if edit is unknown, incomplete, or finds nothing to change
@@ -79,6 +80,10 @@ class NoGpuActivityError(TraceError):
 
 class CalibrationError(TracekitError):
     """A calibration is unreadable or unusable."""
+
+
+class RequestError(TracekitError):
+    """An option has an impossible value."""
 
 
 class RuleError(TracekitError):

@@ -6,6 +6,7 @@ import tracekit as tk
 from predictors import load_gpu
 from tests.codes import list_codes
 from tests.jobs import recorded
+from tracekit.errors import RequestError
 from tracekit.parallelism.layout import Layout
 from tracekit.prediction import notes
 from tracekit.prediction.memory import judge_memory_fit
@@ -160,10 +161,16 @@ def test_a_price_is_a_number_of_dollars(dollars):
         tk.predict(training(2**20).load(), gpu="l4", price={"l4": dollars})
 
 
-@pytest.mark.parametrize("price", ["l4=2", ["l4=2"], {4: 2.0}])
-def test_prices_are_by_name(price):
-    with pytest.raises(tk.TracekitError, match=r"are no prices\. Give dollars by the GPU's name"):
+@pytest.mark.parametrize("price", [{"l4": 2.0}, "l4=2", ["l4=2"]])
+def test_a_price_is_a_name_and_a_number_or_the_text_of_both(price):
+    assert tk.predict(training(2**20).load(), gpu="l4", price=price)["l4"].price == 2
+
+
+@pytest.mark.parametrize("price", [{4: 2.0}, 4])
+def test_a_price_needs_a_name(price):
+    with pytest.raises(RequestError) as refused:
         tk.predict(training(2**20).load(), gpu="l4", price=price)
+    assert refused.value.code == "option-value"
 
 
 def test_a_gpu_has_one_price_however_it_is_written():

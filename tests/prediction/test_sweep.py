@@ -6,6 +6,7 @@ import pytest
 
 import tracekit as tk
 from tests.codes import has_code
+from tracekit.errors import RequestError
 from tracekit.parallelism.layout import LayoutError
 from tracekit.prediction.batch import StepBatch, infer_rank_batch
 from tracekit.prediction.sweep import Sweep, sweep
@@ -213,5 +214,6 @@ def test_samples_that_are_given_stand_for_those_that_nothing_tells():
 @pytest.mark.parametrize("samples", [0, -4, float("nan")])
 @pytest.mark.parametrize("of", [partial(tk.sweep, cluster=FAST), partial(tk.predict, gpu="h100-sxm")])
 def test_samples_are_a_number_of_them(of, samples):
-    with pytest.raises(tk.TracekitError, match="can't work through"):
+    with pytest.raises(RequestError) as refused:
         of(training().load(), samples=samples)
+    assert refused.value.code == "option-value"

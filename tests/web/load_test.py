@@ -90,7 +90,7 @@ def run_jobs(count: int, owners: list[httpx.Client]) -> None:
     """Queue all jobs at once; meanwhile their owners look at the page."""
     sample = SAMPLE.read_bytes()
     uploads = [(client, upload(client, sample)) for client, _ in zip(cycle(owners), range(count))]
-    body = [{"uploads": [each], "ask": {"gpus": ["h100-sxm"]}} for _, each in uploads]
+    body = [{"uploads": [each], "ask": {"gpu": ["h100-sxm"]}} for _, each in uploads]
     begun = time.perf_counter()
     taken = [
         measure_seconds(

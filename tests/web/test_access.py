@@ -29,7 +29,7 @@ def owner_of(client):
 def test_one_user_sees_nothing_of_anothers(start, as_api, make_trace, work):
     mine, other = as_api(start()), as_api(start())
     owner_of(mine.client), owner_of(other.client)
-    job = mine.begin(mine.put(make_trace()), ask={"gpus": ["t4"]})
+    job = mine.begin(mine.put(make_trace()), ask={"gpu": ["t4"]})
     upload = mine.put(make_trace())
     work()
     done = mine.job(job)
@@ -116,7 +116,7 @@ def test_pages_allow_only_their_own_scripts(api):
 
 
 def test_reports_run_in_a_box(api, make_trace, work):
-    job = api.begin(api.put(make_trace()), ask={"gpus": ["t4"]})
+    job = api.begin(api.put(make_trace()), ask={"gpu": ["t4"]})
     work()
     for form in api.job(job)["reports"].values():
         headers = api.client.get(form).headers
@@ -128,7 +128,7 @@ def test_reports_run_in_a_box(api, make_trace, work):
 def test_names_are_escaped(api, make_trace, work):
     api.client.get("/")
     name = "<img src=x onerror=alert(1)>.json"
-    job = api.begin(api.put(make_trace(kernel="<script>alert(2)</script>"), name), ask={"gpus": ["t4"]})
+    job = api.begin(api.put(make_trace(kernel="<script>alert(2)</script>"), name), ask={"gpu": ["t4"]})
     work()
     link = api.job(job)["link"]
     for address in ("/", f"/jobs/{job}", link, f"/compare?job={job}&job={job}"):

@@ -8,7 +8,7 @@ def two(api, work, make_trace):
     """A prediction for an H100, and the same work measured on one; which is older isn't the order of the calls."""
     api.client.get("/")
     jobs = [
-        api.begin(api.put(make_trace(), "here.json"), ask={"gpus": ["h100-sxm", "t4"]}),
+        api.begin(api.put(make_trace(), "here.json"), ask={"gpu": ["h100-sxm", "t4"]}),
         api.begin(api.put(make_trace(kernel="nvjet"), "<b>there.json"), ask={"source_gpu": "h100-sxm"}),
     ]
     work(), work()

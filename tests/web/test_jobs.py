@@ -32,7 +32,7 @@ def test_looking_first_then_asking(api, work, make_trace):
     assert found["found"]["source"]["gpu"] == "a100-sxm-80gb"
     assert found["found"]["source"]["trace"] == "trace.json"
     assert found["found"]["diagnosis"]["grade"] in "ABCD"
-    asked = api.client.post(f"/api/v1/jobs/{job}/ask", json={"gpus": ["H100 SXM", "l40s"]})
+    asked = api.client.post(f"/api/v1/jobs/{job}/ask", json={"gpu": ["H100 SXM", "l40s"]})
     assert asked.json()["state"] == "queued"
     work()
     done = api.job(job)
@@ -42,23 +42,23 @@ def test_looking_first_then_asking(api, work, make_trace):
     assert report["source"]["trace"] == "trace.json"
 
 
-def test_a_layout_is_that_of_the_clusters(api, work, make_trace, tmp_path, tracekit_json):
+def test_a_layout_needs_a_cluster(api, work, make_trace, tmp_path, tracekit_json):
     shapes, layout = (512, 2048), {"tp": 2, "batch": 4.0}
     builder = TraceBuilder()
     for number, (k, n) in enumerate((shapes, shapes[::-1], shapes, shapes[::-1])):
         now = 100 * number
         builder.op("aten::mm", now, 30, dims=[[256, k], [k, n]], types=["float", "float"])
         builder.kernel("ampere_sgemm_64x32", now + 20, 60, launch=now + 10)
-    job = api.begin(api.put(builder.to_json()), ask={"gpus": ["h100-sxm"], "clusters": ["8xh100-sxm"], **layout})
+    job = api.begin(api.put(builder.to_json()), ask={"gpu": ["h100-sxm"], "cluster": ["8xh100-sxm"], **layout})
     work()
-    alone, shared = api.client.get(f"/api/v1/jobs/{job}/report.json").json()["targets"]
+    (shared,) = api.client.get(f"/api/v1/jobs/{job}/report.json").json()["targets"]
     (tmp_path / "trace.json").write_bytes(builder.to_json())
-    printed = tracekit_json(tmp_path, "predict", "trace.json", "--cluster", "8xh100-sxm", "--tp", "2", "--batch", "4")
+    to = ("--gpu", "h100-sxm", "--cluster", "8xh100-sxm")
+    printed = tracekit_json(tmp_path, "predict", "trace.json", *to, "--tp", "2", "--batch", "4")
     assert shared == printed["targets"][0]
-    assert alone == tracekit_json(tmp_path, "predict", "trace.json", "--gpu", "h100-sxm", "--batch", "4")["targets"][0]
-    nowhere = api.client.post(f"/api/v1/jobs/{job}/ask", json={"gpus": ["h100-sxm"], "dp": 8})
-    assert nowhere.status_code == 400
-    assert "need links between GPUs" in nowhere.text
+    api.client.post(f"/api/v1/jobs/{job}/ask", json={"gpu": ["h100-sxm"], "tp": 2})
+    work()
+    assert "the links between them aren't known" in api.job(job)["error"]["message"]
 
 
 def test_prices_are_written_as_on_the_command_line(api, work, make_trace, tmp_path, tracekit_json):
@@ -66,7 +66,7 @@ def test_prices_are_written_as_on_the_command_line(api, work, make_trace, tmp_pa
     api.client.get("/")
     job = api.begin(api.put(trace))
     work()
-    api.client.post(f"/jobs/{job}/ask", data={"gpus": "h100-sxm", "prices": "h100-sxm=2.49, a100-sxm-80gb = 1.5,"})
+    api.client.post(f"/jobs/{job}/ask", data={"gpu": "h100-sxm", "price": "h100-sxm=2.49, a100-sxm-80gb = 1.5,"})
     work()
     assert 'value="h100-sxm=2.49, a100-sxm-80gb = 1.5"' in api.client.get(f"/jobs/{job}").text
     (tmp_path / "trace.json").write_bytes(trace)
@@ -85,7 +85,7 @@ def test_a_price_that_cannot_be_meant_is_refused_at_once(api, work, make_trace, 
     api.client.get("/")
     job = api.begin(api.put(make_trace()))
     work()
-    refused = api.client.post(f"/jobs/{job}/ask", data={"gpus": "h100-sxm", "prices": price})
+    refused = api.client.post(f"/jobs/{job}/ask", data={"gpu": "h100-sxm", "price": price})
     assert refused.status_code == 400
     assert why in refused.text
 
@@ -95,7 +95,7 @@ def test_the_pages_field_for_ranks_that_share_experts(api, work, tmp_path, trace
     api.client.get("/")
     job = api.begin(api.put(model.to_json()))
     work()
-    api.client.post(f"/jobs/{job}/ask", data={"clusters": NODE, "ep": 4})
+    api.client.post(f"/jobs/{job}/ask", data={"cluster": NODE, "ep": 4})
     work()
     assert re.search(r'Expert-parallel ranks<input name="ep"[^>]* value="4"', api.client.get(f"/jobs/{job}").text)
     model.save(tmp_path / "trace.json")
@@ -107,7 +107,7 @@ def test_the_pages_field_for_ranks_that_share_experts(api, work, tmp_path, trace
 def test_the_json_is_the_command_lines(api, work, make_trace, tmp_path, tracekit_json):
     (tmp_path / "trace.json").write_bytes(make_trace())
     printed = tracekit_json(tmp_path, "predict", "trace.json", "--gpu", "h100-sxm")
-    job = api.begin(api.put(make_trace()), ask={"gpus": ["h100-sxm"]})
+    job = api.begin(api.put(make_trace()), ask={"gpu": ["h100-sxm"]})
     work()
     assert api.client.get(f"/api/v1/jobs/{job}/report.json").json() == printed
 
@@ -155,10 +155,10 @@ def test_files_of_the_same_name(api, work, make_trace):
 
 
 def test_asking_again_replaces_the_report(api, work, make_trace, settings):
-    job = api.begin(api.put(make_trace()), ask={"gpus": ["t4"]})
+    job = api.begin(api.put(make_trace()), ask={"gpu": ["t4"]})
     work()
     before = leftovers(settings)
-    api.client.post(f"/api/v1/jobs/{job}/ask", json={"gpus": ["l40s"]})
+    api.client.post(f"/api/v1/jobs/{job}/ask", json={"gpu": ["l40s"]})
     assert api.client.get(f"/api/v1/jobs/{job}/report.json").json()["targets"][0]["gpu"] == "t4"
     work()
     assert api.client.get(f"/api/v1/jobs/{job}/report.json").json()["targets"][0]["gpu"] == "l40s"
@@ -166,7 +166,7 @@ def test_asking_again_replaces_the_report(api, work, make_trace, settings):
 
 
 def test_a_deleted_job_leaves_nothing(api, work, make_trace, settings):
-    job = api.begin(api.put(make_trace()), ask={"gpus": ["t4"]})
+    job = api.begin(api.put(make_trace()), ask={"gpu": ["t4"]})
     work()
     assert leftovers(settings) != []
     link = api.job(job)["link"]
@@ -214,7 +214,7 @@ def test_what_expires_leaves_nothing(start, as_api, settings, make_trace, work, 
     api = as_api(start(keep_s=0, keep_upload_s=0))
     kept = as_api(start())
     api.client.put("/api/v1/traces/t", content=b"data")
-    job = kept.begin(kept.put(make_trace()), ask={"gpus": ["t4"]})
+    job = kept.begin(kept.put(make_trace()), ask={"gpu": ["t4"]})
     work()
     store.delete_expired()
     assert kept.job(job)["state"] == "done"
@@ -260,7 +260,7 @@ def hasty(settings):
 
 
 def test_a_worker_taken_for_dead_changes_nothing(api, hasty, make_trace):
-    job = api.begin(api.put(make_trace()), ask={"gpus": ["t4"]})
+    job = api.begin(api.put(make_trace()), ask={"gpu": ["t4"]})
     first, second = hasty.jobs.claim("first"), hasty.jobs.claim("second")
     assert first.id == second.id == job
     assert not hasty.jobs.renew(first)
@@ -321,13 +321,13 @@ def test_a_disk_that_fills_while_reports_are_written(api, work, make_trace, sett
     def full(self, path, key):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    job = api.begin(upload := api.put(make_trace()), ask={"gpus": ["t4"]})
+    job = api.begin(upload := api.put(make_trace()), ask={"gpu": ["t4"]})
     with monkeypatch.context() as patch:
         patch.setattr("tracekit.web.files.Files.keep", full)
         work()
     assert api.job(job)["error"]["message"] == "The server's disk is full."
     assert leftovers(settings) == [upload]
-    api.client.post(f"/api/v1/jobs/{job}/ask", json={"gpus": ["t4"]})
+    api.client.post(f"/api/v1/jobs/{job}/ask", json={"gpu": ["t4"]})
     work()
     assert api.job(job)["state"] == "done"
 

@@ -18,7 +18,7 @@ TUS = {"Tus-Resumable": "1.0.0"}
 
 def test_a_killed_worker_and_a_killed_server(serve):
     server = serve(lease_s=2)
-    job = server.begin(server.put(SAMPLE.read_bytes()), ask={"gpus": ["h100-sxm"]})
+    job = server.begin(server.put(SAMPLE.read_bytes()), ask={"gpu": ["h100-sxm"]})
     until(lambda: server.job(job)["state"] == "running")
     os.kill(server.workers[0], signal.SIGKILL)
     until(lambda: server.job(job)["state"] == "queued")
@@ -85,7 +85,7 @@ def test_killed_between_the_last_byte_and_the_move(api, store, settings):
 def test_two_servers_run_no_job_twice(serve, store, make_trace):
     servers = [serve(), serve()]
     uploads = [servers[i % 2].put(make_trace(), f"{i}.json") for i in range(4)]
-    jobs = [servers[(i + 1) % 2].begin(upload, ask={"gpus": ["t4"]}) for i, upload in enumerate(uploads)]
+    jobs = [servers[(i + 1) % 2].begin(upload, ask={"gpu": ["t4"]}) for i, upload in enumerate(uploads)]
     assert [servers[0].done(job)["state"] for job in jobs] == ["done"] * 4
     rows = store.database.run("SELECT attempts, worker FROM jobs")
     assert [row["attempts"] for row in rows] == [1] * 4

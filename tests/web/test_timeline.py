@@ -29,7 +29,7 @@ def names(timeline):
 
 def test_measured_beside_predicted_and_seen_in_a_page_of_its_own(api, work, make_trace, perfetto):
     api.client.get("/")
-    job = api.begin(api.put(make_trace()), ask={"gpus": ["t4", "l40s"]})
+    job = api.begin(api.put(make_trace()), ask={"gpu": ["t4", "l40s"]})
     work()
     done = api.job(job)
     timeline = api.client.get(done["reports"]["perfetto"])
@@ -55,7 +55,7 @@ def test_measured_beside_predicted_and_seen_in_a_page_of_its_own(api, work, make
 
 def test_without_perfettos_page_there_is_only_the_file(api, work, make_trace, monkeypatch):
     monkeypatch.setattr("tracekit.render.viewer.folder", lambda: None)
-    job = api.begin(api.put(make_trace()), ask={"gpus": ["t4"]})
+    job = api.begin(api.put(make_trace()), ask={"gpu": ["t4"]})
     work()
     link = api.job(job)["link"]
     assert "viztracer" in api.client.get(f"{link}/timeline/").text
@@ -79,7 +79,7 @@ def test_as_many_steps_as_can_be_shown(monkeypatch):
 
 def test_a_timeline_that_is_left_out_is_said(api, work, make_trace, monkeypatch):
     monkeypatch.setattr(excerpt, "MOST_KERNELS", 1)
-    job = api.begin(api.put(make_trace()), ask={"gpus": ["t4"]})
+    job = api.begin(api.put(make_trace()), ask={"gpu": ["t4"]})
     work()
     done = api.job(job)
     assert "html" in done["reports"]

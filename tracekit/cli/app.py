@@ -27,9 +27,10 @@ from tracekit.cli import (
     sweep,
     view,
 )
-from tracekit.errors import TracekitError
+from tracekit.errors import RequestError, TracekitError
 
 EXIT_FAILURE = 1
+EXIT_USAGE = 2
 EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
 
@@ -109,7 +110,8 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
     except TracekitError as error:
-        _fail(f"{error} [{error.code}]" if error.code else str(error), EXIT_FAILURE)
+        code = EXIT_USAGE if isinstance(error, RequestError) else EXIT_FAILURE
+        _fail(f"{error} [{error.code}]" if error.code else str(error), code)
     except Exception as error:
         from predictors import PredictorError
 

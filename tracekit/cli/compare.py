@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracekit.cli.options import Force, Json, Memory, NoCache, Output, Quiet, Steps, Top
+from tracekit.cli.options import Force, Json, Memory, NoCache, Output, Quiet, Top
+from tracekit.cli.request_options import expand_requests
+from tracekit.request import StepOptions
 
 if TYPE_CHECKING:
     from tracekit.reporting.comparison import Comparison, ComparisonSide
@@ -27,9 +29,11 @@ def _parse_limit(text: str | None) -> float | None:
     return limit
 
 
+@expand_requests
 def compare(
     a: Annotated[str, typer.Argument(metavar="A", help="A trace, or what predict wrote as .json.", show_default=False)],
     b: Annotated[str, typer.Argument(metavar="B", help="The other one.", show_default=False)],
+    request: StepOptions,
     gpu: Annotated[
         str | None,
         typer.Option("--gpu", "-g", metavar="NAME", help="Which of a prediction's GPUs or clusters is meant."),
@@ -42,7 +46,6 @@ def compare(
             help="Exit with 3 if B takes longer for the same work, or the prediction is off, by more.",
         ),
     ] = None,
-    steps: Steps = None,
     top: Top = 10,
     json: Json = False,
     output: Output = None,
@@ -66,7 +69,7 @@ def compare(
         sides = []
         for place in (a, b):
             stage(f"read {place}")
-            sides.append(_read_side(place, gpu, steps, no_cache, memory))
+            sides.append(_read_side(place, gpu, request.step_range, no_cache, memory))
     comparison = put_together(*sides)
     screen = render.render_comparison(comparison, top)
     emit(screen, lambda: render.as_json(comparison, top), json=json)

@@ -1,12 +1,14 @@
 """``tracekit doctor``: grade a trace's suitability for predictions."""
 
-from tracekit.cli.options import Json, Memory, NoCache, Quiet, Ranks, SourceGpu, Steps, Traces
+from tracekit.cli.options import Json, Memory, NoCache, Quiet, Ranks, Traces
+from tracekit.cli.request_options import expand_requests
+from tracekit.request import RunOptions
 
 
+@expand_requests
 def doctor(
     traces: Traces,
-    source_gpu: SourceGpu = None,
-    steps: Steps = None,
+    request: RunOptions,
     ranks: Ranks = None,
     json: Json = False,
     no_cache: NoCache = False,
@@ -21,11 +23,11 @@ def doctor(
     from tracekit.cli.read import read_traces
     from tracekit.doctor import examine
     from tracekit.render import doctor as render
-    from tracekit.run import prepare_run
+    from tracekit.request import answers
 
     with show_progress(quiet) as stage:
         trace = read_traces(traces, ranks, no_cache, memory, stage)
-        run = prepare_run(trace, source_gpu=source_gpu, steps=steps, rank=trace.ranks[0].rank, progress=stage)
+        run = answers.measure(trace, request, stage, rank=trace.ranks[0].rank)
         stage("examine")
         diagnosis = examine(trace, run)
     emit(render.render_diagnosis(diagnosis), lambda: render.as_json(diagnosis), json=json)

@@ -1,57 +1,32 @@
 """``tracekit export``: export the data for other programs."""
 
-from enum import StrEnum
 from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tracekit.cli.options import (
-    Clusters,
-    Force,
-    Memory,
-    NoCache,
-    Quiet,
-    Ranks,
-    SourceGpu,
-    Stacks,
-    Steps,
-    Traces,
-    WithoutRules,
-)
+from tracekit.cli.options import Force, Memory, NoCache, Quiet, Ranks, Stacks, Traces
+from tracekit.cli.request_options import expand_requests
+from tracekit.request import ExportFormat, ExportRequest
+from tracekit.request.options import EXPORT_SUFFIXES
+
+Output = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where to; a timeline may end in .gz.")]
+Format = Annotated[
+    ExportFormat | None,
+    typer.Option(
+        "--format",
+        help="perfetto: a timeline; parquet and csv: a row per launched kernel. Default by the suffix.",
+    ),
+]
 
 
-class ExportFormat(StrEnum):
-    """Format of the exported file."""
-
-    PERFETTO = "perfetto"
-    PARQUET = "parquet"
-    CSV = "csv"
-
-
-SUFFIXES = {ExportFormat.PERFETTO: (".json", ".gz"), ExportFormat.PARQUET: (".parquet",), ExportFormat.CSV: (".csv",)}
-
-
+@expand_requests
 def export(
     traces: Traces,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="Where to; a timeline may end in .gz.")
-    ],
-    form: Annotated[
-        ExportFormat | None,
-        typer.Option(
-            "--format",
-            help="perfetto: a timeline; parquet and csv: a row per launched kernel. Default by the suffix.",
-        ),
-    ] = None,
-    gpu: Annotated[
-        list[str], typer.Option("--gpu", "-g", metavar="NAME", help="Add what is predicted on this GPU; repeatable.")
-    ] = [],  # noqa: B006 - typer makes a new one
-    cluster: Clusters = [],  # noqa: B006
-    source_gpu: SourceGpu = None,
-    steps: Steps = None,
-    without_rule: WithoutRules = [],  # noqa: B006
+    output: Output,
+    request: ExportRequest,
+    form: Format = None,
     ranks: Ranks = None,
     force: Force = False,
     no_cache: NoCache = False,
@@ -65,23 +40,15 @@ def export(
     """
     from tracekit.cli.output import check_output, show_progress, write_file
     from tracekit.cli.read import read_traces
-    from tracekit.export import launch_tables, perfetto
-    from tracekit.prediction import Predictions, predict, resolve_targets
-    from tracekit.run import prepare_run
+    from tracekit.request import answers
 
-    check_output(output, force, SUFFIXES[form] if form else list(chain(*SUFFIXES.values())), traces)
-    form = form or next(form for form, suffixes in SUFFIXES.items() if output.suffix in suffixes)
-    resolve_targets(gpu, cluster)
+    known = EXPORT_SUFFIXES[form] if form else list(chain(*EXPORT_SUFFIXES.values()))
+    check_output(output, force, known, traces)
+    form = form or next(form for form, suffixes in EXPORT_SUFFIXES.items() if output.suffix in suffixes)
     with show_progress(quiet) as stage:
-        trace = read_traces(traces, ranks, no_cache, memory, stage, stacks)
-        run = prepare_run(trace, source_gpu=source_gpu, steps=steps, without_rules=without_rule, progress=stage)
+        run = answers.measure(read_traces(traces, ranks, no_cache, memory, stage, stacks), request, stage)
         stage("predict")
-        predicted = predict(run, gpu, clusters=cluster) if gpu or cluster else Predictions(run, ())
-        stage("write")
-        if form is ExportFormat.PERFETTO:
-            content = perfetto.render_timeline(run, predicted.targets, compress=output.suffix == ".gz")
-        else:
-            content = launch_tables.encode_launches(run, predicted.targets, form.value)
+        content, predicted = answers.export(run, request, form, compress=output.suffix == ".gz")
     write_file(output, content, quiet)
     for refused in predicted.refused:
         typer.echo(f"tracekit: {refused}", err=True)

@@ -1,25 +1,14 @@
 """``tracekit info``: summarize a trace's content."""
 
-from tracekit.cli.options import (
-    Json,
-    Memory,
-    NoCache,
-    Quiet,
-    Ranks,
-    SourceGpu,
-    Stacks,
-    Steps,
-    Traces,
-    Verbose,
-    WithoutRules,
-)
+from tracekit.cli.options import Json, Memory, NoCache, Quiet, Ranks, Stacks, Traces, Verbose
+from tracekit.cli.request_options import expand_requests
+from tracekit.request import RunOptions
 
 
+@expand_requests
 def info(
     traces: Traces,
-    source_gpu: SourceGpu = None,
-    steps: Steps = None,
-    without_rule: WithoutRules = [],  # noqa: B006 - typer makes a new one
+    request: RunOptions,
     ranks: Ranks = None,
     json: Json = False,
     no_cache: NoCache = False,
@@ -41,16 +30,17 @@ def info(
     from tracekit.render.graph_check import append_graph_check, as_dict
     from tracekit.render.inference_rules import append_rules
     from tracekit.reporting import build_report
-    from tracekit.run import prepare_run
+    from tracekit.request import answers
+    from tracekit.request.option import split_values
 
     with show_progress(quiet) as stage:
         trace = read_traces(traces, ranks, no_cache, memory, stage, stacks)
-        run = prepare_run(trace, source_gpu=source_gpu, steps=steps, without_rules=without_rule, progress=stage)
+        run = answers.measure(trace, request, stage)
         report = build_report(run)
         graph = run_self_check(run.graph) if verbose else None
     shown = append_graph_check(terminal.render_info(report), graph)
     emit(
-        append_rules(shown, INFERENCE_RULES, without_rule) if verbose else shown,
+        append_rules(shown, INFERENCE_RULES, split_values(request.without_rule)) if verbose else shown,
         lambda: as_json.dump_info(report, as_dict(graph)),
         json=json,
     )

@@ -9,25 +9,19 @@ from tracekit.cli.options import (
     Output,
     Quiet,
     Ranks,
-    SourceGpu,
     Stacks,
-    Steps,
     Top,
     Traces,
     Verbose,
-    WithoutRules,
 )
-from tracekit.cli.what_if_options import HostSpeed, UnprofiledStep, WhatIfs, parse_time_us
+from tracekit.cli.request_options import expand_requests
+from tracekit.request import ReportRequest
 
 
+@expand_requests
 def report(
     traces: Traces,
-    source_gpu: SourceGpu = None,
-    steps: Steps = None,
-    without_rule: WithoutRules = [],  # noqa: B006
-    what_if: WhatIfs = [],  # noqa: B006 - typer makes a new one
-    host_speed: HostSpeed = None,
-    unprofiled_step: UnprofiledStep = None,
+    request: ReportRequest,
     top: Top = 10,
     ranks: Ranks = None,
     json: Json = False,
@@ -51,17 +45,13 @@ def report(
     from tracekit.render import json as as_json
     from tracekit.render import terminal
     from tracekit.render.graph_check import append_graph_check, as_dict
-    from tracekit.reporting import build_report
-    from tracekit.run import prepare_run
-    from tracekit.whatif.requested import apply_requested_edits, parse_edits
+    from tracekit.request import answers
 
     check_format(form, output, force, traces)
-    edits = parse_edits(what_if, host_speed)
     with show_progress(quiet) as stage:
         trace = read_traces(traces, ranks, no_cache, memory, stage, stacks)
-        run = prepare_run(trace, source_gpu=source_gpu, steps=steps, without_rules=without_rule, progress=stage)
-        edited = apply_requested_edits(run, edits, parse_time_us(unprofiled_step))
-        built = build_report(edited.original_run, command=format_command(), what_if=edited)
+        run = answers.measure(trace, request, stage)
+        built = answers.report(run, request, format_command())
         graph = check_graph(run.graph) if verbose else None
     deliver_report(
         built,

@@ -2,16 +2,12 @@
 
 import re
 from dataclasses import dataclass, replace
-from numbers import Integral, Real
 
-from tracekit.errors import TracekitError
+from tracekit.errors import RequestError, TracekitError
 from tracekit.messages import layout_errors
 
 SCHEDULE_NAME = re.compile(r"1f1b|zero-bubble|interleaved(?::([2-9]|[1-9]\d+))?", re.IGNORECASE)
 """Names of pipeline schedules."""
-
-MIN_BATCH_FACTOR, MAX_BATCH_FACTOR = 0.001, 1e6
-"""Range of valid factors on the batch."""
 
 
 class LayoutError(TracekitError):
@@ -107,13 +103,13 @@ def parse_schedule(name: str | None) -> tuple[int | None, bool | None]:
         name: ``1f1b``, ``zero-bubble``, ``interleaved`` or ``interleaved:N``; None for the default.
 
     Raises:
-        LayoutError: There is no such schedule.
+        RequestError: There is no such schedule.
     """
     if name is None:
         return None, None
     schedule = SCHEDULE_NAME.fullmatch(name)
     if not schedule:
-        raise LayoutError(layout_errors.SCHEDULE_UNKNOWN(name=name))
+        raise RequestError(layout_errors.SCHEDULE_UNKNOWN(name=name))
     chunks = int(schedule[1] or 2) if name.lower().startswith("interleaved") else 1
     return chunks, name.lower() == "zero-bubble"
 
@@ -133,9 +129,6 @@ class LayoutRequest:
         batch: Batch of a rank, relative to the trace's.
         fsdp: Whether to shard parameters, gradients and optimizer state over dp.
         zero_bubble: Whether stages defer weight gradients until they would wait.
-
-    Raises:
-        LayoutError: A number is out of its range.
     """
 
     world_size: int | None = None
@@ -148,19 +141,6 @@ class LayoutRequest:
     batch: float | None = None
     fsdp: bool | None = None
     zero_bubble: bool | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("world_size", "dp", "tp", "pp", "ep", "micro_batches", "chunks"):
-            number = getattr(self, name)
-            if number is not None and not (isinstance(number, Integral) and int(number) >= 1):
-                raise LayoutError(f"{name.replace('_', ' ')} can't be {number!r}.", "Give a whole number, 1 or more.")
-        if self.batch is not None and not (
-            isinstance(self.batch, Real) and MIN_BATCH_FACTOR <= self.batch <= MAX_BATCH_FACTOR
-        ):
-            raise LayoutError(
-                f"the batch can't be {self.batch!r} times the traced one.",
-                f"Give {MIN_BATCH_FACTOR:g} to {MAX_BATCH_FACTOR:,.0f}.",
-            )
 
     @property
     def has_changes(self) -> bool:

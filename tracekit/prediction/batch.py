@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from tracekit.errors import TracekitError
 from tracekit.ingest.cuda_graph_captures import GRAPH_LAUNCH_CALLS
 from tracekit.ingest.nesting import select_outermost
 from tracekit.parallelism.layout import Layout
@@ -60,9 +59,6 @@ def infer_job_batch(run: MeasuredRun, layout: Layout | None, samples: float | No
         run: The measured run.
         layout: Layout of the job; None where it is unknown.
         samples: Samples that one rank processes, given by the caller; None to infer them from the trace.
-
-    Raises:
-        TracekitError: ``samples`` is not a positive number.
     """
     batch = infer_rank_batch(run, samples)
     return batch.scale(layout.dp) if batch and layout else None
@@ -78,14 +74,9 @@ def infer_rank_batch(run: MeasuredRun, samples: float | None = None) -> StepBatc
     Args:
         run: The measured run.
         samples: Samples that one rank processes, given by the caller; None to infer them from the trace.
-
-    Raises:
-        TracekitError: ``samples`` is not a positive number.
     """
     if samples is None:
         return _infer_batch(run)
-    if not 0 < samples < math.inf:
-        raise TracekitError(f"a rank can't work through {samples:g} samples in a step.")
     return StepBatch(float(samples), "samples", given=True)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from numbers import Real
 
-from tracekit.errors import TracekitError
+from tracekit.errors import RequestError
 from tracekit.prediction.targets import resolve_gpu_name
 
 
@@ -15,13 +15,13 @@ def parse_prices(pairs: Sequence[str]) -> dict[str, float]:
         pairs: Texts such as ``h100-sxm=2.49``.
 
     Raises:
-        TracekitError: A text isn't a name and a number, or a name has two prices.
+        RequestError: A text isn't a name and a number, or a name has two prices.
     """
     prices: dict[str, float] = {}
     for pair in pairs:
         name, _, dollars = (part.strip() for part in pair.rpartition("="))
         if not name or not dollars.replace(".", "", 1).isdecimal():
-            raise TracekitError(f"{pair!r}: write it as h100-sxm=2.49")
+            raise RequestError(f"{pair!r}: write it as h100-sxm=2.49")
         add_price(prices, name, float(dollars))
     return prices
 
@@ -30,10 +30,10 @@ def add_price(prices: dict[str, float], name: str, dollars: float) -> None:
     """Add a price.
 
     Raises:
-        TracekitError: The GPU already has another price.
+        RequestError: The GPU already has another price.
     """
     if prices.setdefault(name, dollars) != dollars:
-        raise TracekitError(f"{name} has two prices, {prices[name]:g} and {dollars:g} dollars.", "Give it one.")
+        raise RequestError(f"{name} has two prices, {prices[name]:g} and {dollars:g} dollars.", "Give it one.")
 
 
 def resolve_prices(prices: Mapping[str, float]) -> dict[str, float]:
@@ -42,13 +42,11 @@ def resolve_prices(prices: Mapping[str, float]) -> dict[str, float]:
     Raises:
         PredictorError: A GPU is unknown or its name ambiguous.
         ClusterError: A name is a cluster's instead of a GPU's.
-        TracekitError: These are no prices by name, one is negative or no number, or a GPU has two.
+        RequestError: One is negative or no number, or a GPU has two.
     """
-    if not isinstance(prices, Mapping) or not all(isinstance(name, str) for name in prices):
-        raise TracekitError(f"{prices!r} are no prices.", "Give dollars by the GPU's name: {'h100-sxm': 2.49}.")
     for name, dollars in prices.items():
         if not isinstance(dollars, Real) or isinstance(dollars, bool) or not 0 <= dollars < inf:
-            raise TracekitError(f"an hour of {name} can't cost {dollars!r} dollars.")
+            raise RequestError(f"an hour of {name} can't cost {dollars!r} dollars.")
     by_slug: dict[str, float] = {}
     for name, dollars in prices.items():
         add_price(by_slug, resolve_gpu_name(name).gpu.slug, dollars)

@@ -86,7 +86,7 @@ def predict(
         ClusterError: A cluster is unknown, its name wrong, or the job fits on none of them.
         LayoutError: The job can't be laid out in this way on any of them.
         CalibrationError: A calibration can't be read.
-        TracekitError: ``prices`` are no prices, or ``samples`` is not a positive number.
+        RequestError: A price is no price.
     """
     wanted = resolve_targets(gpus, clusters)
     cluster_known = bool(clusters) or source_cluster is not None

@@ -157,7 +157,7 @@ def sweep(
 
     Raises:
         LayoutError: The trace's layout is unknown, or none of the requested layouts can be predicted.
-        TracekitError: A cluster is unknown, a GPU's name ambiguous, or ``samples`` is not a positive number.
+        TracekitError: A cluster is unknown, or a GPU's name ambiguous.
     """
     old = infer_layout(run)
     batch = (infer_rank_batch(run, samples) or StepBatch(1.0, "steps")).scale(old.dp)

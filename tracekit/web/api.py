@@ -10,22 +10,16 @@ from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
 from starlette.responses import Response, StreamingResponse
 
 from predictors import list_gpus, load_gpu
-from predictors.errors import UnknownGpuError
-from tracekit.comm import UnknownClusterError, list_clusters, load_cluster
-from tracekit.parallelism.layout import MAX_BATCH_FACTOR, MIN_BATCH_FACTOR
-from tracekit.prediction import resolve_targets
-from tracekit.prediction.cost import parse_prices, resolve_prices
-from tracekit.web.errors import NotFoundError, WebError
+from tracekit.comm import list_clusters, load_cluster
+from tracekit.web.ask import Ask
+from tracekit.web.errors import NotFoundError
 from tracekit.web.formats import FORMATS
 from tracekit.web.jobs import WebJob
 from tracekit.web.routes import ID_PATTERN, Id, Owner, StoreDependency, document_refusals
 from tracekit.web.store import Store
 
-MOST_TARGETS = 32
 BLOCK_BYTES = 1 << 20
 
-Count = Annotated[int, Field(ge=1, le=2**20)]
-Name = Annotated[str, StringConstraints(min_length=1, max_length=80)]
 Form = Annotated[str, InPath(pattern=f"^({'|'.join(FORMATS)})$")]
 
 # A report is HTML made from the user's data: it runs in its own origin without network access.
@@ -33,30 +27,6 @@ REPORT_POLICY = (
     "sandbox allow-scripts allow-downloads; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
     "img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
 )
-
-
-class Ask(BaseModel):
-    """What to find out; names and meanings as on the command line."""
-
-    gpus: list[Name] = Field(default=[], max_length=MOST_TARGETS, description="Targets; none: the measured run only.")
-    clusters: list[Name] = Field(default=[], max_length=MOST_TARGETS, description="Such as 4x8xh100-sxm@ndr400.")
-    prices: list[Name] = Field(
-        default=[], max_length=MOST_TARGETS, description="Dollars for an hour of one GPU, such as h100-sxm=2.49."
-    )
-    source_gpu: Name | None = Field(default=None, description="Where the trace doesn't say, or says it wrong.")
-    source_cluster: Name | None = Field(default=None, description="Where the GPU doesn't tell.")
-    steps: str | None = Field(default=None, pattern=r"^\d{1,9}(:\d{1,9})?$", description="N or N:M; default all.")
-    rank: int | None = Field(default=None, ge=0, lt=2**31, description="The rank to measure.")
-    world_size: Count | None = Field(default=None, description="GPUs in use on the clusters; default: by the layout.")
-    dp: Count | None = Field(default=None, description="Data-parallel ranks on the clusters; default the trace's.")
-    tp: Count | None = Field(default=None, description="Tensor-parallel ranks there.")
-    pp: Count | None = Field(default=None, description="Pipeline stages there.")
-    ep: Count | None = Field(default=None, description="Expert-parallel ranks there.")
-    micro_batches: Count | None = Field(default=None, description="Micro-batches of a step.")
-    fsdp: bool = Field(default=False, description="Whether a one-GPU job's parameters are sharded (FSDP).")
-    batch: float | None = Field(
-        default=None, ge=MIN_BATCH_FACTOR, le=MAX_BATCH_FACTOR, description="Of each rank, over that in the trace."
-    )
 
 
 class NewJob(BaseModel):
@@ -110,9 +80,7 @@ router = APIRouter(prefix="/api/v1")
 @router.post("/jobs", status_code=201, tags=["jobs"], summary="Begin a job", responses=document_refusals(400, 404, 409))
 def create(store: StoreDependency, owner: Owner, new: NewJob) -> JobBody:
     """Queue a job for uploads, which belong to it from now on and are deleted with it."""
-    return build_job_body(
-        store, store.jobs.create(owner, new.uploads, None if new.ask is None else validate_request(new.ask))
-    )
+    return build_job_body(store, store.jobs.create(owner, new.uploads, None if new.ask is None else new.ask.to_dict()))
 
 
 @router.get("/jobs", tags=["jobs"], summary="Your jobs", responses=document_refusals())
@@ -130,7 +98,7 @@ def job(store: StoreDependency, owner: Owner, job_id: Id) -> JobBody:
 @router.post("/jobs/{job_id}/ask", tags=["jobs"], summary="Ask anew", responses=document_refusals(400, 404, 409))
 def ask(store: StoreDependency, owner: Owner, job_id: Id, ask: Ask) -> JobBody:
     """Queue a job again with other targets."""
-    return build_job_body(store, store.jobs.requeue(store.jobs.get(owner, job_id), validate_request(ask)))
+    return build_job_body(store, store.jobs.requeue(store.jobs.get(owner, job_id), ask.to_dict()))
 
 
 @router.delete(
@@ -166,33 +134,6 @@ def clusters(owner: Owner) -> list[ClusterBody]:
     """Others are written as nodes, GPUs and network: `4x8xh100-sxm@ndr400`."""
     known = (load_cluster(name) for name in list_clusters())
     return [ClusterBody(slug=each.slug, gpu=each.gpu.slug, nodes=each.nodes, gpus=each.gpus) for each in known]
-
-
-def validate_request(ask: Ask) -> dict[str, Any]:
-    """Check that a request's GPUs, clusters and prices are known, and return it as a dictionary.
-
-    Raises:
-        PredictorError: A GPU's name is ambiguous.
-        ClusterError: A cluster's name is wrong.
-        WebError: A GPU or a cluster is unknown, a name is a file name, or a layout needs a cluster.
-        TracekitError: A price is malformed.
-    """
-    gpus = [*ask.gpus, *([ask.source_gpu] if ask.source_gpu else [])]
-    clusters = [*ask.clusters, *([ask.source_cluster] if ask.source_cluster else [])]
-    prices = parse_prices(ask.prices)
-    for name in (*gpus, *clusters, *prices):
-        if ".toml" in name.lower():
-            raise WebError(f"{name}: the server reads no files.", "Name what it knows: /api/v1/gpus, /api/v1/clusters.")
-    if not ask.clusters and (ask.fsdp or any((ask.world_size, ask.dp, ask.tp, ask.pp, ask.ep, ask.micro_batches))):
-        raise WebError("Data, tensor, expert and pipeline parallelism need links between GPUs.", "Name a cluster.")
-    try:
-        resolve_targets(gpus, clusters)
-        resolve_prices(prices)
-    except UnknownGpuError as error:  # its hint is for the command line, as is the one below
-        raise WebError(error.message, "The page's search and /api/v1/gpus have all.") from error
-    except UnknownClusterError as error:
-        raise WebError(error.message, "The page's field and /api/v1/clusters list those with names.") from error
-    return ask.model_dump()
 
 
 def build_job_body(store: Store, job: WebJob) -> JobBody:

@@ -5,30 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tracekit.messages.catalogue import read_message
-from tracekit.web.layout_fields import LAYOUT_FIELDS
+from tracekit.web.ask import FIELDS
 
-FIELD_LABELS = {
-    "gpus": "GPUs",
-    "clusters": "Clusters",
-    "source_gpu": "GPU of the trace",
-    "source_cluster": "Cluster of the trace",
-    "steps": "Steps",
-    "prices": "Dollars for an hour of a GPU",
-    "fsdp": "Shard parameters (FSDP)",
-    **LAYOUT_FIELDS,
-}
-"""The page's label of each field of a request."""
-
-SINGULAR_OPTIONS = {"gpus": "gpu", "clusters": "cluster", "prices": "price"}
-"""Command-line option of each field that takes several entries; the option is repeated for each entry."""
-
-COMMAND_LINE_ONLY = ("host-speed", "no-calibration", "pp-schedule", "ranks", "samples", "unprofiled-step", "what-if")
-"""Options without a field on the page."""
-
-_OPTION_LABELS = {
-    f"--{SINGULAR_OPTIONS.get(name, name).replace('_', '-')}": f"“{label}”" for name, label in FIELD_LABELS.items()
-}
-_OPTION_LABELS |= {f"--{option}": f"the command line's --{option}" for option in COMMAND_LINE_ONLY}
+_OPTION_LABELS = {f"--{name.replace('_', '-')}": f"“{field.option.label}”" for name, field in FIELDS.items()}
 _OPTION_PATTERN = re.compile(rf"(?:predict )?({'|'.join(sorted(_OPTION_LABELS, key=len, reverse=True))})(?![\w-])")
 
 
@@ -39,7 +18,7 @@ def name_field(option: str) -> str:
         >>> name_field("tp")
         '“Tensor-parallel ranks”'
     """
-    return _OPTION_LABELS[f"--{option}"]
+    return _OPTION_LABELS.get(f"--{option}", f"the command line's --{option}")
 
 
 def render_message(shown: Mapping[str, Any]) -> str:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Form
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
@@ -14,13 +14,12 @@ from tracekit.comm import list_clusters, load_cluster
 from tracekit.errors import TracekitError
 from tracekit.render.doctor import GRADE_MEANINGS
 from tracekit.web import access, samples, timeline
-from tracekit.web.api import Ask, create_report_response, validate_request
 from tracekit.web.api import Form as ReportForm
+from tracekit.web.api import create_report_response
+from tracekit.web.ask import FIELDS, Ask
 from tracekit.web.errors import UnauthorizedError, WebError
-from tracekit.web.field_labels import FIELD_LABELS
 from tracekit.web.formats import FORMATS, ReportFormat
 from tracekit.web.jobs import WebJob
-from tracekit.web.layout_fields import LAYOUT_FIELDS
 from tracekit.web.responses import render_page
 from tracekit.web.routes import Id, Owner, StoreDependency
 from tracekit.web.settings import Settings
@@ -32,16 +31,22 @@ DOCS_POLICY = (
 )
 
 
-LIST_FIELDS = ("gpus", "clusters", "prices")
+PLACED_FIELDS = ("gpu", "cluster", "source_gpu", "source_cluster", "steps", "price")
+"""Options that have a place of their own in the form; the others follow one another."""
+ASK = TypeAdapter(Ask)
 
 
 async def _parse_form(request: Request) -> dict[str, Any]:
     """Return the form's fields that aren't blank."""
     form = await request.form()
     filled = [(name, value.strip()) for name, value in form.multi_items() if isinstance(value, str) and value.strip()]
-    lists = {field: [value for name, value in filled if name == field] for field in LIST_FIELDS}
-    lists["prices"] = [price.strip() for line in lists["prices"] for price in line.split(",") if price.strip()]
-    return {name: value for name, value in filled if name not in LIST_FIELDS} | lists
+    entered: dict[str, Any] = {name: value for name, value in filled if name in FIELDS and not FIELDS[name].is_several}
+    for field in FIELDS.values():
+        if field.is_several:
+            lines = [value for name, value in filled if name == field.name]
+            parts = [part.strip() for line in lines for part in line.split(field.option.separator)]
+            entered[field.name] = [part for part in parts if part]
+    return entered
 
 
 FormFields = Annotated[dict[str, Any], Depends(_parse_form)]
@@ -81,9 +86,8 @@ def submit_request(store: StoreDependency, owner: Owner, job_id: Id, entered: Fo
     """Queue a job again with what was chosen, or say on its page why that can't be."""
     job = store.jobs.get(owner, job_id)
     try:
-        store.jobs.requeue(
-            job, validate_request(Ask.model_validate(entered | {"source_gpu": _choose_source_gpu(job, entered)}))
-        )
+        request = ASK.validate_python(entered | {"source_gpu": _choose_source_gpu(job, entered)})
+        store.jobs.requeue(job, request.to_dict())
     except ValidationError as error:
         return _render_refused(store, job, entered, WebError(*_describe_invalid_field(error)))
     except (TracekitError, PredictorError) as error:
@@ -147,7 +151,8 @@ def show_docs() -> HTMLResponse:
 def _build_job_context(store: Store, job: WebJob, entered: dict[str, Any] | None = None) -> dict[str, Any]:
     """Build the template variables of a job's page; chosen GPUs come first in the scrolling list."""
     wanted = entered or job.request or {}
-    chosen = wanted.get("gpus") or []
+    chosen = wanted.get("gpu") or []
+    others = [field for field in FIELDS.values() if field.name not in PLACED_FIELDS]
     return {
         "job": job,
         "wanted": wanted,
@@ -156,9 +161,9 @@ def _build_job_context(store: Store, job: WebJob, entered: dict[str, Any] | None
         "expires": _format_date(job.expires),
         "gpus": [load_gpu(slug) for slug in sorted(list_gpus(), key=lambda slug: slug not in chosen)],
         "clusters": [load_cluster(name) for name in list_clusters()],
-        "layout": LAYOUT_FIELDS,
-        "laid_out": any(wanted.get(name) for name in (*LAYOUT_FIELDS, "fsdp")),
-        "fields": FIELD_LABELS,
+        "fields": FIELDS,
+        "others": others,
+        "has_others": any(wanted.get(field.name) for field in others),
         "meanings": GRADE_MEANINGS,
         "words": _build_search_text,
         **_build_report_context(job),
@@ -176,7 +181,7 @@ def _describe_invalid_field(error: ValidationError) -> tuple[str, str]:
     """Return the message and the hint for an invalid field."""
     first = error.errors()[0]
     name = str(first["loc"][0])
-    return f"{FIELD_LABELS.get(name, name)}: {first['msg']}.", ""
+    return f"{FIELDS[name].option.label if name in FIELDS else name}: {first['msg']}.", ""
 
 
 def _render_refused(

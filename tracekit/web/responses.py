@@ -1,5 +1,6 @@
 """Error responses: JSON for programs, a page for people."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from starlette.types import Scope
 from predictors import PredictorError
 from tracekit import format
 from tracekit.errors import TracekitError
+from tracekit.request import RequestField
 from tracekit.web.errors import WebError
-from tracekit.web.field_labels import render_message, use_field_names
+from tracekit.web.field_labels import name_field, render_message, use_field_names
 
 STATIC = Path(__file__).parent / "static"
 
@@ -38,6 +40,18 @@ def format_input(number: float | str | None) -> str:
     return f"{number:.15g}" if isinstance(number, float) else str(number or "")
 
 
+def format_values(values: Sequence[str] | Mapping[str, float], field: RequestField) -> str:
+    """Format several values as a user would enter them into one field."""
+    separator = field.option.separator if field.option.separator.isspace() else f"{field.option.separator} "
+    texts = [f"{name}={number:.15g}" for name, number in values.items()] if isinstance(values, Mapping) else values
+    return separator.join(texts)
+
+
+def describe_field(field: RequestField) -> str:
+    """Return the help of an option for the page."""
+    return field.option.render_help(name_field)
+
+
 def _create_environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("tracekit.web"),
@@ -50,6 +64,8 @@ def _create_environment() -> Environment:
         use_field_names,
         render_message,
         format_input,
+        format_values,
+        describe_field,
         format.format_bytes,
         format.format_number,
         format.format_duration,

@@ -3,27 +3,25 @@
 import dataclasses
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tracekit import ingest
-from tracekit.comm import ClusterError
 from tracekit.doctor import examine
 from tracekit.export.excerpt import limit_timeline_steps
 from tracekit.ingest.source import TraceSource, expand_inputs, make_file_source
-from tracekit.prediction import LayoutError, LayoutRequest, Predictions, RefusedTarget, predict, resolve_targets
-from tracekit.prediction.cost import parse_prices
 from tracekit.reporting import build_prediction_report, kernel_rows
 from tracekit.reporting.sections import coverage, idle, source, warnings
-from tracekit.run import MeasuredRun, prepare_run
+from tracekit.request import answers
+from tracekit.run import MeasuredRun
 from tracekit.trace import Trace
 from tracekit.web import unpack_limits
+from tracekit.web.ask import Ask
 from tracekit.web.comparison_sides import REPORT_FILE
 from tracekit.web.formats import FORMATS, TIMELINE_FORMAT
 from tracekit.web.jobs import WebJob
-from tracekit.web.layout_fields import build_layout_request
 from tracekit.web.settings import Settings
 from tracekit.web.store import Store
 
@@ -52,30 +50,24 @@ def execute_job(job: WebJob, settings: Settings, store: Store) -> None:
 
 def _run_stages(job: WebJob, settings: Settings, store: Store, scratch: Path) -> list[str]:
     """Run the job's stages; return the formats written, none if nothing was requested yet."""
-    request = job.request or {}
+    request = Ask(**job.request or {})
 
     def enter(stage: str) -> None:
         store.jobs.set_stage(job, stage)
 
     enter("check the files")
     sources = _fetch_sources(job, settings, store, scratch)
-    rank, memory_bytes = request.get("rank"), int(settings.worker_bytes * TABLES_FRACTION)
-    trace = ingest.load(
-        sources, ranks=None if rank is None else [rank], cache=False, memory=memory_bytes, progress=enter
-    )
-    options: dict[str, Any] = {
-        "source_gpu": request.get("source_gpu"),
-        "steps": request.get("steps"),
-        "progress": enter,
-    }
-    lowest = prepare_run(trace, rank=trace.ranks[0].rank, **options)
-    run = lowest if len(trace.ranks) == 1 else prepare_run(trace, **options)
+    ranks = None if request.ranks is None else [request.ranks]
+    memory_bytes = int(settings.worker_bytes * TABLES_FRACTION)
+    trace = ingest.load(sources, ranks=ranks, cache=False, memory=memory_bytes, progress=enter)
+    lowest = answers.measure(trace, request, enter, rank=trace.ranks[0].rank)
+    run = lowest if len(trace.ranks) == 1 else answers.measure(trace, request, enter)
     enter("examine")
     known = summarize_traces(trace, run, lowest)
     store.jobs.set_found(job, known)
     if job.request is None:
         return []
-    written, left_out, refused = _write_reports(job, run, scratch, enter)
+    written, left_out, refused = _write_reports(run, request, scratch, enter)
     store.jobs.set_found(job, known | {"warnings": known["warnings"] + left_out, "refused": refused})
     enter("keep the reports")
     _store_reports(job, store, scratch, [REPORT_FILE, *(f"report.{suffix}" for suffix in written)])
@@ -121,11 +113,11 @@ def _fetch_sources(job: WebJob, settings: Settings, store: Store, scratch: Path)
 
 
 def _write_reports(
-    job: WebJob, run: MeasuredRun, scratch: Path, enter: StageCallback
+    run: MeasuredRun, request: Ask, scratch: Path, enter: StageCallback
 ) -> tuple[list[str], list[dict[str, Any]], list[dict[str, str]]]:
     """Write all formats; return them, what they leave out, and the targets that couldn't be predicted."""
     enter("predict")
-    predicted = _predict_targets(run, job.request or {})
+    predicted = answers.predict(run, request)
     report = build_prediction_report(predicted)
     (scratch / REPORT_FILE).write_bytes(report.to_json())
     shown, left_out = limit_timeline_steps(predicted.run, 1 + len(report.targets))
@@ -136,35 +128,6 @@ def _write_reports(
         (scratch / f"report.{suffix}").write_bytes(FORMATS[suffix].render(report, drawn or predicted))
     told = [{"target": one.label, "message": one.error.message, "hint": one.error.hint} for one in predicted.refused]
     return written, [left_out.to_dict()] if left_out else [], told
-
-
-def _predict_targets(run: MeasuredRun, request: Mapping[str, Any]) -> Predictions:
-    """Predict the step on each target; a layout applies to the clusters only, a batch factor to all targets.
-
-    Raises:
-        ClusterError: The job fits on none of the targets.
-        LayoutError: The layout is impossible on all of the targets.
-    """
-    prices = parse_prices(request.get("prices", []))
-    asked = build_layout_request(request)
-    alone = LayoutRequest(batch=asked.batch)
-    together = [(request["gpus"], request["clusters"], asked)]
-    apart = [(request["gpus"], [], alone), ([], request["clusters"], asked)]
-    found: list[Predictions] = []
-    refused: list[RefusedTarget] = []
-    for gpus, clusters, change in together if asked == alone else apart:
-        try:
-            found.append(
-                predict(
-                    run, gpus, clusters=clusters, source_cluster=request["source_cluster"], change=change, prices=prices
-                )
-            )
-        except (ClusterError, LayoutError) as error:
-            refused.append(RefusedTarget(", ".join(target.label for target in resolve_targets(gpus, clusters)), error))
-    predicted = tuple(target for one in found for target in one.targets)
-    if refused and not predicted:
-        raise refused[0].error
-    return replace(found[0], targets=predicted, refused=(*refused, *(why for one in found for why in one.refused)))
 
 
 def _store_reports(job: WebJob, store: Store, scratch: Path, names: list[str]) -> None:

@@ -91,7 +91,7 @@ def predict_batch(job: Job, batch: int, published: Throughputs, host_us: float, 
     """Predict a batch of a job for the target."""
     times_us = Batch(tabulate_job_kernels(job, batch)).on(SOURCE)["time_us"] * slowness
     trace = build_trace(capture_calls(job, batch), times_us, host_us)
-    predictions = tk.predict(trace, gpu=TARGET, source_gpu=SOURCE, calibration=False)
+    predictions = tk.predict(trace, gpu=TARGET, source_gpu=SOURCE, no_calibration=True)
     target = predictions[TARGET]
     source_rate, rate, low, high = (
         1e6 * batch / us

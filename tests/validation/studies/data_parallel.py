@@ -106,7 +106,7 @@ def predict_fsdp_job(job: FsdpJob) -> Iterator[tuple[str, ...]]:
 def predict_fsdp(trace: Trace, job: FsdpJob, gpus: int) -> Prediction:
     """Predict the job on a number of GPUs."""
     cluster = f"{gpus // 8}x{job.node}" if gpus > 8 else job.node
-    return tk.predict(trace, cluster=cluster, source_gpu=job.gpu, dp=gpus, fsdp=True, calibration=False)[cluster]
+    return tk.predict(trace, cluster=cluster, source_gpu=job.gpu, dp=gpus, fsdp=True, no_calibration=True)[cluster]
 
 
 def predict_overlap(row: dict[str, Any]) -> tuple[str, ...]:
@@ -132,7 +132,7 @@ def predict_overlap(row: dict[str, Any]) -> tuple[str, ...]:
 
 def predict_alone_us(trace: Trace) -> float:
     """Predict a step on one GPU."""
-    return tk.predict(trace, gpu=OVERLAP_GPU, calibration=False)[OVERLAP_GPU].step.step_time_us
+    return tk.predict(trace, gpu=OVERLAP_GPU, no_calibration=True)[OVERLAP_GPU].step.step_time_us
 
 
 def predict_reduced(trace: Trace, all_reduce_s: float) -> Prediction:
@@ -140,7 +140,7 @@ def predict_reduced(trace: Trace, all_reduce_s: float) -> Prediction:
     gbit = 40.0
     for _ in range(OVERLAP_ROUNDS):
         cluster = f"2x1x{OVERLAP_GPU}@eth{gbit:.3f}"
-        predictions = tk.predict(trace, cluster=cluster, dp=2, calibration=False)
+        predictions = tk.predict(trace, cluster=cluster, dp=2, no_calibration=True)
         found = predictions[cluster]
         gbit *= found.inserted_us["collective"] / predictions.run.chosen_steps.height / 1e6 / all_reduce_s
     return found

@@ -150,4 +150,4 @@ def predict_job(first: PipelineStep, *others: PipelineStep) -> Iterator[tuple[st
 
 def predict_step(trace: Trace, step: PipelineStep) -> Prediction:
     """Predict the trace in a step's layout."""
-    return tk.predict(trace, cluster=step.cluster, calibration=False, **step.layout)[step.cluster]
+    return tk.predict(trace, cluster=step.cluster, no_calibration=True, **step.layout)[step.cluster]

@@ -133,7 +133,7 @@ def build_token(job: LlamaJob, gbps: float) -> Trace:
 
 def predict_token(trace: Trace, gpus: int) -> Prediction:
     """Predict the token on a number of GPUs, from CUDA graphs."""
-    predictions = tk.predict(trace, cluster=DECODING_NODE, tp=gpus, what_if=["cuda-graph()"], calibration=False)
+    predictions = tk.predict(trace, cluster=DECODING_NODE, tp=gpus, what_if=["cuda-graph()"], no_calibration=True)
     return predictions[DECODING_NODE]
 
 
@@ -177,4 +177,4 @@ def predict_layout(trace: Trace, tp: int, dp: int) -> Prediction:
     """Predict a training step in a layout."""
     nodes = max(tp * dp // 8, 1)
     cluster = f"{nodes}x{TRAINING_NODE}@{TRAINING_NETWORK}" if nodes > 1 else TRAINING_NODE
-    return tk.predict(trace, cluster=cluster, tp=tp, dp=dp, source_gpu=TRAINING_GPU, calibration=False)[cluster]
+    return tk.predict(trace, cluster=cluster, tp=tp, dp=dp, source_gpu=TRAINING_GPU, no_calibration=True)[cluster]

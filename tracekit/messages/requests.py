@@ -1,0 +1,17 @@
+"""Requests that are refused before a trace is read."""
+
+from tracekit.messages.model import Severity, Template
+
+OPTION_VALUE = Template("option-value", Severity.ERROR, "{option} can't be {given}.", "Give {expected}.")
+NO_TARGET = Template(
+    "no-target",
+    Severity.ERROR,
+    "No target is named.",
+    "Say where to: {--gpu} h100-sxm, {--cluster} 4x8xh100-sxm@ndr400, or both.",
+)
+STEPS_NOT_A_RANGE = Template(
+    "steps-not-a-range", Severity.ERROR, "{--steps} {steps!r} is no step.", "Give a number or a range, such as 7:9."
+)
+TIME_WITHOUT_UNIT = Template(
+    "time-without-unit", Severity.ERROR, "{--unprofiled-step} {time!r} is no time.", "Give a unit too: 12.3ms."
+)

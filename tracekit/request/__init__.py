@@ -1,0 +1,30 @@
+"""What a user asks: every option declared and checked once, for the command line, Python, the web API and the page.
+
+To add an option, add a field to the group in :mod:`tracekit.request.options` that it belongs to, and use it in
+:mod:`tracekit.request.answers`. All front ends show it then, under the field's name.
+"""
+
+from tracekit.request.option import Option, Request, RequestField, list_fields
+from tracekit.request.options import (
+    ExportFormat,
+    ExportRequest,
+    PredictRequest,
+    ReportRequest,
+    RunOptions,
+    StepOptions,
+    SweepRequest,
+)
+
+__all__ = [
+    "ExportFormat",
+    "ExportRequest",
+    "Option",
+    "PredictRequest",
+    "ReportRequest",
+    "Request",
+    "RequestField",
+    "RunOptions",
+    "StepOptions",
+    "SweepRequest",
+    "list_fields",
+]

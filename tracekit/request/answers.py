@@ -1,0 +1,141 @@
+"""Answer requests: one function for each answer, which all front ends call."""
+
+from collections.abc import Callable
+from functools import partial
+
+from tracekit import prediction, reporting
+from tracekit.export import launch_tables, perfetto
+from tracekit.prediction import Predictions
+from tracekit.prediction import sweep as sweeps
+from tracekit.reporting import Report
+from tracekit.request.option import split_values
+from tracekit.request.options import EditOptions, ExportFormat, ExportRequest, ReportRequest, RunOptions, SweepRequest
+from tracekit.run import MeasuredRun, prepare_run
+from tracekit.trace import Trace
+from tracekit.whatif import WhatIfResult
+from tracekit.whatif.requested import apply_requested_edits
+
+
+def measure(
+    trace: Trace,
+    request: RunOptions,
+    progress: Callable[[str], None] = lambda stage: None,
+    *,
+    rank: int | None = None,
+) -> MeasuredRun:
+    """Prepare the run that a request is about.
+
+    Args:
+        trace: The trace.
+        request: The steps to measure, and what is known of them.
+        progress: Called with the name of each stage as it begins.
+        rank: The rank to measure; by default all ranks that were read, together.
+
+    Raises:
+        TracekitError: As :func:`tracekit.run.prepare_run`.
+    """
+    return prepare_run(
+        trace,
+        source_gpu=request.source_gpu,
+        steps=request.step_range,
+        rank=rank,
+        without_rules=split_values(request.without_rule),
+        progress=progress,
+    )
+
+
+def report(run: MeasuredRun, request: ReportRequest, command: str | None = None) -> Report:
+    """Report where the time of the measured step goes.
+
+    Args:
+        run: The measured run.
+        request: The edits.
+        command: The command line that requested it.
+
+    Raises:
+        TracekitError: An edit finds nothing to change.
+    """
+    edited = _apply_edits(run, request)
+    return reporting.build_report(edited.original_run, command=command, what_if=edited)
+
+
+def predict(run: MeasuredRun, request: ExportRequest) -> Predictions:
+    """Predict the step on the request's targets; there may be none.
+
+    Args:
+        run: The measured run.
+        request: The targets, the layout and the edits.
+
+    Raises:
+        TracekitError: No target can be predicted, or an edit finds nothing to change.
+    """
+    predict_run = partial(
+        prediction.predict,
+        gpus=request.gpus,
+        clusters=request.clusters,
+        source_cluster=request.source_cluster,
+        change=request.layout,
+        prices=request.prices,
+        samples=request.samples,
+        calibrated=not request.no_calibration,
+    )
+    return prediction.predict_edited(_apply_edits(run, request), predict_run)
+
+
+def sweep(run: MeasuredRun, request: SweepRequest) -> sweeps.Sweep:
+    """Predict the job in many layouts.
+
+    Args:
+        run: The measured run.
+        request: The targets and the layouts.
+
+    Raises:
+        TracekitError: No layout can be predicted.
+    """
+    chunks, zero_bubble = request.schedule
+    return sweeps.sweep(
+        run,
+        request.gpus,
+        request.clusters,
+        source_cluster=request.source_cluster,
+        world_sizes=split_values(request.world_size),
+        tensor_parallel=split_values(request.tp),
+        pipeline_parallel=split_values(request.pp),
+        expert_parallel=split_values(request.ep),
+        micro_batches=request.micro_batches,
+        chunks=chunks,
+        zero_bubble=zero_bubble,
+        sharded=request.fsdp,
+        prices=request.prices,
+        samples=request.samples,
+        calibrated=not request.no_calibration,
+    )
+
+
+def export(
+    run: MeasuredRun, request: ExportRequest, form: ExportFormat, *, compress: bool = True
+) -> tuple[bytes, Predictions]:
+    """Encode the measured run, and the predictions beside it, for other programs.
+
+    Args:
+        run: The measured run.
+        request: The targets, the layout and the edits.
+        form: A timeline, or a row per launched kernel.
+        compress: Compress a timeline with gzip.
+
+    Returns:
+        The content of the file, and the predictions in it.
+
+    Raises:
+        TracekitError: As :func:`predict`; or edits or a layout have no target.
+    """
+    if request.edits or request.layout.has_changes:
+        request.require_target()
+    predicted = predict(run, request)
+    if form is ExportFormat.PERFETTO:
+        return perfetto.render_timeline(predicted.run, predicted.targets, compress=compress), predicted
+    return launch_tables.encode_launches(predicted.run, predicted.targets, form.value), predicted
+
+
+def _apply_edits(run: MeasuredRun, request: EditOptions) -> WhatIfResult:
+    return apply_requested_edits(run, request.edits, request.unprofiled_step_us)

@@ -1,0 +1,357 @@
+"""The options of a prediction, a sweep, a report and an export, each declared once.
+
+A group holds options that several requests have. A request inherits from its groups; the last one's options come first.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+from tracekit.errors import RequestError, StepError
+from tracekit.messages import requests as messages
+from tracekit.request.option import Option, Request, split_values
+
+if TYPE_CHECKING:
+    from tracekit.parallelism.layout import LayoutRequest
+
+MAX_COUNT = 2**20
+"""Most ranks or micro-batches."""
+MIN_BATCH_FACTOR, MAX_BATCH_FACTOR = 1e-3, 1e6
+MIN_SAMPLES, MAX_SAMPLES = 1e-6, 1e12
+
+STEPS = re.compile(r"-?\d{1,18}(:-?\d{1,18})?")
+TIME = re.compile(r"(\d+(?:\.\d*)?|\.\d+) ?(us|µs|ms|s)")
+UNITS_US = {"us": 1.0, "µs": 1.0, "ms": 1e3, "s": 1e6}
+
+
+class ExportFormat(StrEnum):
+    """Format of an exported file."""
+
+    PERFETTO = "perfetto"
+    PARQUET = "parquet"
+    CSV = "csv"
+
+
+EXPORT_SUFFIXES = {
+    ExportFormat.PERFETTO: (".json", ".gz"),
+    ExportFormat.PARQUET: (".parquet",),
+    ExportFormat.CSV: (".csv",),
+}
+
+
+WORLD_SIZE = Option("Ranks of the job on the target.", "GPUs in use", "N", minimum=1, maximum=MAX_COUNT)
+TENSOR_PARALLEL = Option(
+    "Tensor-parallel ranks on the target; of a one-GPU trace too.",
+    "Tensor-parallel ranks",
+    "N",
+    minimum=1,
+    maximum=MAX_COUNT,
+)
+PIPELINE_PARALLEL = Option(
+    "Pipeline-parallel stages on the target.", "Pipeline stages", "N", minimum=1, maximum=MAX_COUNT
+)
+EXPERT_PARALLEL = Option(
+    "Expert-parallel (MoE) ranks on the target.", "Expert-parallel ranks", "N", minimum=1, maximum=MAX_COUNT
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepOptions(Request):
+    """Which steps are measured."""
+
+    steps: Annotated[
+        int | str | None,
+        Option(
+            "Steps to measure (ProfilerStep numbers; without these from 0); default all but the first of several.",
+            "Steps",
+            "N[:M]",
+        ),
+    ] = None
+
+    @property
+    def step_range(self) -> str | None:
+        """The steps as text, ``7`` or ``7:9``."""
+        return None if self.steps is None else str(self.steps).strip()
+
+    def check(self) -> None:
+        """Check all options; see :meth:`Request.check`."""
+        super().check()
+        if self.step_range is not None and not STEPS.fullmatch(self.step_range):
+            raise StepError(messages.STEPS_NOT_A_RANGE(steps=self.step_range))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(StepOptions):
+    """What is measured, and what is known of it."""
+
+    source_gpu: Annotated[
+        str | None, Option("The GPU of the trace, where it doesn't say or says it wrong.", "GPU of the trace")
+    ] = None
+    without_rule: Annotated[
+        str | Sequence[str],
+        Option("Inference rule to switch off. `tracekit info -v` lists them.", "Inference rules to switch off"),
+    ] = ()
+
+    def check(self) -> None:
+        """Check all options; see :meth:`Request.check`."""
+        from tracekit.inference_rules import select_rules
+        from tracekit.prediction.targets import resolve_gpu_name
+
+        super().check()
+        if self.source_gpu is not None:
+            resolve_gpu_name(self.source_gpu)
+        select_rules(split_values(self.without_rule))
+
+
+@dataclass(frozen=True, kw_only=True)
+class EditOptions(Request):
+    """What changes in the run before it is reported or predicted."""
+
+    what_if: Annotated[
+        str | Sequence[str],
+        Option(
+            "Replay with a change, such as 'scale(family=gemm, 0.5)' or 'no-sync(aten::item)'; several in order.",
+            "What-if edits",
+            "EDIT",
+            separator="\n",
+        ),
+    ] = ()
+    host_speed: Annotated[
+        float | str | None,
+        Option(
+            "How many times as fast the CPU is, such as 1.3 or python=1.3,op=1.2; default unchanged.",
+            "Speed of the CPU",
+            "SPEED",
+        ),
+    ] = None
+    unprofiled_step: Annotated[
+        str | None,
+        Option(
+            "What a step takes without the profiler, such as 12.3ms: takes the profiler's overhead out.",
+            "Step time without the profiler",
+            "TIME",
+        ),
+    ] = None
+
+    @property
+    def edits(self) -> list[str]:
+        """The what-if edits in order, the host's speed first."""
+        from tracekit.whatif.requested import parse_edits
+
+        speed = self.host_speed
+        return parse_edits(split_values(self.what_if), f"{speed:.15g}" if isinstance(speed, int | float) else speed)
+
+    @property
+    def unprofiled_step_us(self) -> float | None:
+        """Step time without the profiler."""
+        if self.unprofiled_step is None:
+            return None
+        found = TIME.fullmatch(self.unprofiled_step.strip())
+        if found is None or not (time_us := float(found[1]) * UNITS_US[found[2]]):
+            raise RequestError(messages.TIME_WITHOUT_UNIT(time=self.unprofiled_step))
+        return time_us
+
+    def check(self) -> None:
+        """Check all options; see :meth:`Request.check`."""
+        super().check()
+        _ = self.edits, self.unprofiled_step_us
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetOptions(Request):
+    """Where the step is predicted, and what that costs."""
+
+    gpu: Annotated[
+        str | Sequence[str], Option("Target GPU. `tracekit gpus` lists them.", "GPUs", "NAME", short="-g")
+    ] = ()
+    cluster: Annotated[
+        str | Sequence[str],
+        Option(
+            "Target cluster, such as 4x8xh100-sxm@ndr400, or a TOML. `tracekit clusters` lists them.",
+            "Clusters",
+        ),
+    ] = ()
+    source_cluster: Annotated[
+        str | None, Option("The cluster of the trace, where its GPU doesn't tell.", "Cluster of the trace")
+    ] = None
+    price: Annotated[
+        Mapping[str, float] | str | Sequence[str],
+        Option(
+            "What an hour of one GPU costs, for $ per million tokens or samples, or 1,000 steps.",
+            "Dollars for an hour of a GPU",
+            "GPU=DOLLARS",
+        ),
+    ] = ()
+    samples: Annotated[
+        float | None,
+        Option(
+            "Samples per rank in a traced step, where the trace doesn't tell.",
+            "Samples per rank and step",
+            "N",
+            minimum=MIN_SAMPLES,
+            maximum=MAX_SAMPLES,
+        ),
+    ] = None
+    no_calibration: Annotated[
+        bool, Option("Leave out what `tracekit calibrate` keeps on this machine.", "Leave out calibrations")
+    ] = False
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """The target GPUs."""
+        return split_values(self.gpu)
+
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        """The target clusters."""
+        return split_values(self.cluster)
+
+    @property
+    def prices(self) -> dict[str, float]:
+        """Dollars for an hour of one GPU, by its canonical name."""
+        from tracekit.prediction.cost import parse_prices, resolve_prices
+
+        given = self.price
+        return resolve_prices(given if isinstance(given, Mapping) else parse_prices(split_values(given)))
+
+    def check(self) -> None:
+        """Check all options; see :meth:`Request.check`."""
+        from tracekit.comm import load_cluster
+        from tracekit.prediction.targets import resolve_targets
+
+        super().check()
+        resolve_targets(self.gpus, self.clusters)
+        if self.source_cluster is not None:
+            load_cluster(self.source_cluster)
+        _ = self.prices
+
+    def require_target(self) -> None:
+        """Refuse a request without a target.
+
+        Raises:
+            RequestError: There is none.
+        """
+        if not self.gpus and not self.clusters:
+            raise RequestError(messages.NO_TARGET())
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleOptions(Request):
+    """How a job that gets replicas or stages runs."""
+
+    fsdp: Annotated[
+        bool,
+        Option(
+            "FSDP: shard parameters, gradients and optimizer state of a one-GPU job over its data-parallel ranks.",
+            "Shard parameters (FSDP)",
+        ),
+    ] = False
+    micro_batches: Annotated[
+        int | None,
+        Option(
+            "Micro-batches of a step; default the trace's, times {--pp}.",
+            "Micro-batches",
+            "N",
+            minimum=1,
+            maximum=MAX_COUNT,
+        ),
+    ] = None
+    pp_schedule: Annotated[
+        str | None,
+        Option(
+            "1f1b (default), zero-bubble (ZB-H1), interleaved (2 chunks of layers a stage), or interleaved:N.",
+            "Pipeline schedule",
+        ),
+    ] = None
+
+    @property
+    def schedule(self) -> tuple[int | None, bool | None]:
+        """Chunks of layers on each stage, and whether weight gradients are deferred; None for the default."""
+        from tracekit.parallelism.layout import parse_schedule
+
+        return parse_schedule(self.pp_schedule)
+
+    def check(self) -> None:
+        """Check all options; see :meth:`Request.check`."""
+        super().check()
+        _ = self.schedule
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayoutOptions(Request):
+    """The job's layout on the target."""
+
+    world_size: Annotated[int | None, WORLD_SIZE] = None
+    dp: Annotated[
+        int | None,
+        Option("Data-parallel ranks on the target.", "Data-parallel ranks", "N", minimum=1, maximum=MAX_COUNT),
+    ] = None
+    tp: Annotated[int | None, TENSOR_PARALLEL] = None
+    pp: Annotated[int | None, PIPELINE_PARALLEL] = None
+    ep: Annotated[int | None, EXPERT_PARALLEL] = None
+    batch: Annotated[
+        float | None,
+        Option(
+            "Each rank's batch on the target, as a multiple of the trace's, such as 2 or 0.5.",
+            "Times the batch",
+            "FACTOR",
+            minimum=MIN_BATCH_FACTOR,
+            maximum=MAX_BATCH_FACTOR,
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportRequest(RunOptions, EditOptions):
+    """A report of the measured run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportRequest(RunOptions, EditOptions, ScheduleOptions, LayoutOptions, TargetOptions):
+    """The measured run, with predictions beside it if there are targets."""
+
+    @property
+    def layout(self) -> "LayoutRequest":
+        """The requested layout."""
+        from tracekit.parallelism.layout import LayoutRequest
+
+        chunks, zero_bubble = self.schedule
+        return LayoutRequest(
+            world_size=self.world_size,
+            dp=self.dp,
+            tp=self.tp,
+            pp=self.pp,
+            ep=self.ep,
+            micro_batches=self.micro_batches,
+            chunks=chunks,
+            batch=self.batch,
+            fsdp=self.fsdp or None,
+            zero_bubble=zero_bubble,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictRequest(ExportRequest):
+    """Predictions on some targets."""
+
+    def check(self) -> None:
+        """Check all options; see :meth:`Request.check`."""
+        self.require_target()
+        super().check()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepRequest(RunOptions, ScheduleOptions, TargetOptions):
+    """Predictions of many layouts on some targets."""
+
+    world_size: Annotated[int | Sequence[int], WORLD_SIZE] = ()
+    tp: Annotated[int | Sequence[int], TENSOR_PARALLEL] = ()
+    pp: Annotated[int | Sequence[int], PIPELINE_PARALLEL] = ()
+    ep: Annotated[int | Sequence[int], EXPERT_PARALLEL] = ()
+
+    def check(self) -> None:
+        """Check all options; see :meth:`Request.check`."""
+        self.require_target()
+        super().check()

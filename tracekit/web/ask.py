@@ -1,0 +1,53 @@
+"""What a user of the server asks: the request that all front ends share, within the server's limits."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from predictors.errors import UnknownGpuError
+from tracekit.comm import UnknownClusterError
+from tracekit.request import ExportRequest, Option, list_fields
+from tracekit.request.option import split_values
+from tracekit.web.errors import WebError
+
+MAX_VALUES = 32
+"""Most values of one option."""
+MAX_TEXT_CHARS = 300
+FILE_OPTIONS = ("gpu", "cluster", "source_gpu", "source_cluster", "price")
+"""Options whose values may name a file on the command line."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ask(ExportRequest):
+    """What to find out; names and meanings as on the command line. Without a target: the measured run only."""
+
+    ranks: Annotated[int | None, Option("Measure one rank; default all, together.", "Rank", "N", minimum=0)] = None
+
+    def check(self) -> None:
+        """Check all options, and the server's limits first.
+
+        Raises:
+            WebError: A GPU or a cluster is unknown, a name is a file name, or there is too much.
+            TracekitError: An option has an impossible value.
+            PredictorError: A GPU's name is ambiguous.
+        """
+        for field in list_fields(type(self)):
+            self._check_limits(field.name, getattr(self, field.name))
+        try:
+            super().check()
+        except UnknownGpuError as error:  # its hint is for the command line, as is the one below
+            raise WebError(error.message, "The page's search and /api/v1/gpus have all.") from error
+        except UnknownClusterError as error:
+            raise WebError(error.message, "The page's field and /api/v1/clusters list those with names.") from error
+
+    def _check_limits(self, option: str, value: Any) -> None:
+        texts = [text for text in split_values(value) if isinstance(text, str)]
+        if len(texts) > MAX_VALUES or any(len(text) > MAX_TEXT_CHARS for text in texts):
+            raise WebError(f"{option} is too long.", f"Give {MAX_VALUES} values at most.")
+        for text in texts if option in FILE_OPTIONS else ():
+            if ".toml" in text.lower():
+                hint = "Name what it knows: /api/v1/gpus, /api/v1/clusters."
+                raise WebError(f"{text}: the server reads no files.", hint)
+
+
+FIELDS = {field.name: field for field in list_fields(Ask)}
+"""The options by name."""
