@@ -73,6 +73,16 @@ def test_tutorial_quotes_the_figures_that_the_command_prints(tmp_path):
     assert set(quoted) - set(figures.findall(run.stdout)) == set()
 
 
+@pytest.mark.parametrize("name", ["python", "what-if"])
+def test_quoted_python_runs(name, tmp_path):
+    page = (ROOT / f"docs/how-to/{name}.md").read_text()
+    code = "\n".join(re.findall(r"(?ms)^```python\n(.*?)^```", page))
+    for file in ("trace", "before", "after"):
+        (tmp_path / f"{file}.json.gz").symlink_to(ROOT / "sample_traces/synthetic_transformer_train.json.gz")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_DATA_HOME": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, check=True)
+
+
 def test_page_of_findings_names_all():
     page = (ROOT / "docs/reference/findings.md").read_text()
     codes = [code for code, one in CATALOGUE.items() if one.severity == Severity.FINDING and "sweep" not in code]
