@@ -23,9 +23,7 @@ class KeywordOptions(griffe.Extension):
                 griffe.Parameter(
                     parameter.name,
                     kind=griffe.ParameterKind[parameter.kind.name.lower()],
-                    annotation=inspect.formatannotation(parameter.annotation)
-                    .replace("collections.abc.", "")
-                    .strip("'"),
+                    annotation=format_type(parameter.annotation),
                     default=None if parameter.default is inspect.Parameter.empty else repr(parameter.default),
                 )
                 for parameter in inspect.signature(shown).parameters.values()
