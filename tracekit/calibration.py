@@ -184,8 +184,12 @@ def remove(gpu: str) -> str:
 
 def build_tables(calibrations: Iterable[Calibration], target: Gpu) -> Mapping[Gpu, pl.DataFrame]:
     """Return the kernel tables for ``predictors.predict``, by GPU: of the target and of all GPUs known by name."""
-    known = {slug: load_gpu(slug) for slug in list_gpus()} | {target.slug: target}
-    return {known[one.gpu]: one.kernels for one in calibrations if one.gpu in known}
+    known = {*list_gpus()}
+    return {
+        target if one.gpu == target.slug else load_gpu(one.gpu): one.kernels
+        for one in calibrations
+        if one.gpu == target.slug or one.gpu in known
+    }
 
 
 _BENCH_HINT = "`tracekit calibrate --bench` gives the script that makes one."

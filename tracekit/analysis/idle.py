@@ -40,7 +40,7 @@ class IdleBreakdown:
 
     def sum_by_cause(self) -> pl.DataFrame:
         """Sum by cause, longest first: ``cause``, ``time_us`` in a mean step, ``share`` (fraction of the idle time)."""
-        return self._sum_with_fractions(self.segments, "cause")
+        return self._sum_with_fractions(self.segments.lazy(), "cause")
 
     def sum_by_op(self, kernels: pl.DataFrame, *causes: IdleCause, column: str = "op") -> pl.DataFrame:
         """Sum by op that launched late, longest first: ``op``, ``time_us`` in a mean step, ``share``.
@@ -51,11 +51,12 @@ class IdleBreakdown:
             column: ``op``, or another column of the kernel table: ``module``, ``python_line``.
         """
         wanted = causes or (IdleCause.LAUNCH_BOUND, IdleCause.SYNC_BOUND)
-        launched = pl.coalesce("op", "name") if column == "op" else pl.col(column)
-        rows = kernels.select(kernel=pl.int_range(pl.len(), dtype=pl.Int64), told=launched)
-        pieces = self.segments.filter(pl.col("cause").is_in(wanted)).join(rows, on="kernel", how="left")
-        ended = pl.when(pl.col("kernel").is_null()).then(pl.lit(END_OF_STEP)).otherwise("told")
-        return self._sum_with_fractions(pieces.with_columns(ended.alias(column)), column)
+        pieces = self.segments.filter(pl.col("cause").is_in(wanted))
+        sources = ("op", "name") if column == "op" else (column,)
+        launched = pl.DataFrame([kernels[name].gather(pieces["kernel"]) for name in sources])
+        ended = pl.when(pl.col("kernel").is_null()).then(pl.lit(END_OF_STEP)).otherwise(pl.coalesce(sources))
+        told = pieces.select("time_ns", "kernel").hstack(launched).lazy().select("time_ns", ended.alias(column))
+        return self._sum_with_fractions(told, column)
 
     def sum_by_stream(self) -> pl.DataFrame:
         """Sum by stream and cause: ``rank``, ``device``, ``stream``, ``busy_us``, ``idle_us``, ``cause``, ``time_us``.
@@ -75,12 +76,12 @@ class IdleBreakdown:
             time_us=pl.col("time_ns") / 1e3 / steps,
         )
 
-    def _sum_with_fractions(self, pieces: pl.DataFrame, key: str) -> pl.DataFrame:
+    def _sum_with_fractions(self, pieces: pl.LazyFrame, key: str) -> pl.DataFrame:
         idle_ns = max(self.steps["idle_ns"].sum(), 1)
         summed = pieces.group_by(key).agg(pl.col("time_ns").sum()).sort("time_ns", key, descending=[True, False])
         return summed.select(
             key, time_us=pl.col("time_ns") / 1e3 / max(self.steps.height, 1), share=pl.col("time_ns") / idle_ns
-        )
+        ).collect()
 
 
 def attribute_idle_time(run: MeasuredRun, timeline: Timeline, *, streams: bool = False) -> IdleBreakdown:

@@ -77,7 +77,8 @@ FAMILY_RULES = (
         r"op\dd_?tensor|add_tensor_kernel|clean_logits|penalties|gating|\b(?:regular|vector|multi_bluestein)_fft",
     ),
 )
-_FAMILY_PATTERNS = tuple((family, re.compile(pattern, re.IGNORECASE)) for family, pattern in FAMILY_RULES)
+# Names are matched in lower case, which takes a third of the time of patterns that ignore it.
+_FAMILY_PATTERNS = tuple((family, re.compile(pattern.lower())) for family, pattern in FAMILY_RULES)
 
 # PyTorch's elementwise kernels: group 1 in the names of those that load many elements at once, of tensors that lie as
 # they are gone through, if no type of theirs says otherwise. The others work out where each element lies; those that
@@ -104,7 +105,7 @@ DTYPE_RULES = (
     ("int8", r"int8|i8816|imma|s8_"),
     ("fp32", r"float|fp32|sgemm|scudnn|ffma|simt_s|f32|_S_B_|_SB_"),
 )
-_DTYPE_PATTERNS = tuple((dtype, re.compile(pattern, re.IGNORECASE)) for dtype, pattern in DTYPE_RULES)
+_DTYPE_PATTERNS = tuple((dtype, re.compile(pattern.lower())) for dtype, pattern in DTYPE_RULES)
 
 # Kernels over lists have the type that they compute in before their optimizer's arguments, which are double.
 LIST_KERNEL_DTYPE = re.compile(r"multi_tensor_apply.*?Functor\w*<(float|double|c10::Half|c10::BFloat16)\b")
@@ -127,7 +128,7 @@ _NOISE = re.compile(
 
 def match_family(kernel: str) -> str | None:
     """Match the family rules on a kernel's name; ``None`` if no rule matches."""
-    name = _NOISE.sub("", kernel)
+    name = _NOISE.sub("", kernel).lower()
     return next((family for family, pattern in _FAMILY_PATTERNS if pattern.search(name)), None)
 
 
@@ -136,7 +137,7 @@ def match_dtype(kernel: str) -> str | None:
     over_lists = LIST_KERNEL_DTYPE.search(kernel)
     if over_lists:
         return CPP_DTYPES[over_lists.group(1)]
-    name = _NOISE.sub("", kernel)
+    name = _NOISE.sub("", kernel).lower()
     return next((dtype for dtype, pattern in _DTYPE_PATTERNS if pattern.search(name)), None)
 
 

@@ -36,6 +36,10 @@ INHERITED_COLUMNS = (
 )  # fmt: skip
 
 
+_DONORS = ("shapes", "recorded", "gradients")
+"""Sources of work that other kernels may inherit."""
+
+
 def infer_repeated_work(kernels: pl.DataFrame, _trace: RankTrace) -> pl.DataFrame:
     """Copy the work of equal kernels to those that have none.
 
@@ -43,7 +47,7 @@ def infer_repeated_work(kernels: pl.DataFrame, _trace: RankTrace) -> pl.DataFram
         kernels: Table with the columns of ``schema.KERNELS``; ``work_from`` is null where the work isn't known.
     """
     missing = kernels["work_from"].null_count()
-    if missing in (0, kernels.height):
+    if missing in (0, kernels.height) or not kernels["work_from"].is_in(_DONORS).any():
         return kernels
     # Correlation ids count launches; all kernels of one graph launch have the same.
     table = kernels.with_row_index("row").sort("device", "correlation", "stream", "ts_ns", "row")
@@ -84,9 +88,12 @@ def _hash_neighbours(table: pl.DataFrame, key: tuple[str, ...]) -> pl.DataFrame:
 def _inherit_once(table: pl.DataFrame, before: int, after: int, takers: pl.Expr) -> pl.DataFrame:
     key = ["a0", *([f"b{before}"] if before else []), *([f"a{after}"] if after else [])]
     shapeless = pl.col("input_dims").is_null() | ~pl.col("op").str.starts_with("aten::")
-    takes = takers & pl.col("work_from").is_null() & shapeless
+    taking = table.filter(takers & pl.col("work_from").is_null() & shapeless).select("row", "dur_ns", "kind", *key)
+    giving = table.filter(pl.col("work_from").is_in(_DONORS)).join(taking, on=key, how="semi")
+    if giving.is_empty():
+        return table
     donors = (
-        table.filter(pl.col("work_from").is_in(["shapes", "recorded", "gradients"]))
+        giving.lazy()
         .group_by(key)
         .agg(
             *(pl.col(name).first().name.prefix("given ") for name in INHERITED_COLUMNS),
@@ -101,11 +108,11 @@ def _inherit_once(table: pl.DataFrame, before: int, after: int, takers: pl.Expr)
     placed = pl.lit(before + after >= MIN_EQUAL_NEIGHBOURS)
     plain = (pl.col("kind") == "kernel") & (pl.col("given family") != "collective")
     found = (
-        table.filter(takes)
-        .select("row", "dur_ns", "kind", *key)
+        taking.lazy()
         .join(donors, on=key)
         .filter(pl.when(plain).then(timely).otherwise(placed))
         .select("row", pl.lit("repeat").alias("given work_from"), *(f"given {name}" for name in INHERITED_COLUMNS))
+        .collect()
     )
     if found.is_empty():
         return table
