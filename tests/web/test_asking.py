@@ -53,14 +53,14 @@ def test_what_was_entered_stays_when_some_of_it_is_refused(ask, api):
     ("entered", "why"),
     [
         ({"gpu": "h1000"}, "Did you mean h100-sxm"),
-        ({"cluster": "8xh1000"}, "unknown cluster &#39;8xh1000&#39;"),
+        ({"cluster": "8xh1000"}, "Unknown cluster &#39;8xh1000&#39;"),
         ({"cluster": "superpod"}, "/api/v1/clusters list those with names"),
         ({"source_gpu": "p5"}, "Its GPU is h100-sxm; “Clusters” p5 means all of it"),
         ({"gpu": "l4", "price": "l4=1, L4=2"}, "l4 has two prices, 1 and 2 dollars"),
         ({"gpu": "l4", "steps": "last"}, "is no step"),
         ({"gpu": "l4", "batch": "1e9"}, "batch can&#39;t be"),
         ({"gpu": "l4", "world_size": "many"}, "GPUs in use: "),
-        ({"gpu": "l4", "what_if": "speed-up(2)"}, "there is no what-if edit"),
+        ({"gpu": "l4", "what_if": "speed-up(2)"}, "There is no what-if edit"),
     ],
 )
 def test_a_refusal_names_nothing_of_a_command_line(ask, entered, why):

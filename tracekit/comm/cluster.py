@@ -13,6 +13,7 @@ from predictors import Gpu, load_gpu
 from predictors.gpu import PCIE_LANE_GBPS
 from tracekit.comm.errors import ClusterError
 from tracekit.comm.measured_collectives import MeasuredCollective, parse_measured_entry
+from tracekit.messages import clusters as messages
 
 CLUSTER_FOLDER = Path(__file__).with_name("clusters")
 FABRICS = ("nvswitch", "mesh", "bridge", "pcie")
@@ -124,13 +125,13 @@ def load_cluster_file(path: Path) -> Cluster:
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ClusterError(f"{path}: no such file.") from None
+        raise ClusterError(messages.CLUSTER_FILE_NOT_FOUND(path=str(path))) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ClusterError(f"{path}: not TOML: {error}.") from error
+        raise ClusterError(messages.CLUSTER_FILE_NOT_TOML(path=str(path), reason=str(error))) from error
     _check_keys(data, path)
     gpu = load_gpu(data["gpu"])
     if gpu.link is None and data["fabric"] != "pcie":
-        raise ClusterError(f"{path}: {gpu.slug} has no links of its own: its fabric is 'pcie', not {data['fabric']!r}.")
+        raise ClusterError(messages.CLUSTER_FABRIC_WITHOUT_LINKS(path=str(path), gpu=gpu.slug, fabric=data["fabric"]))
     cluster = Cluster(
         slug=path.stem,
         gpu=gpu,
@@ -183,34 +184,36 @@ def has_peer_access(gpu: Gpu) -> bool:
 def _check_keys(data: Mapping[str, Any], path: Path) -> None:
     kinds = {**_REQUIRED_KEYS, **_OPTIONAL_KEYS}
     if unknown := sorted(data.keys() - kinds.keys()):
-        raise ClusterError(f"{path}: unknown key {unknown[0]!r}; known are {', '.join(kinds)}.")
+        raise ClusterError(messages.CLUSTER_KEY_UNKNOWN(path=str(path), key=unknown[0], known=list(kinds)))
     if missing := [key for key in _REQUIRED_KEYS if key not in data]:
-        raise ClusterError(f"{path}: missing key {missing[0]!r}.")
+        raise ClusterError(messages.CLUSTER_KEY_MISSING(path=str(path), key=missing[0]))
     for key, value in data.items():
         if type(value) not in ((int, float) if kinds[key] is float else (kinds[key],)):
-            raise ClusterError(f"{path}: {key} must be of type {kinds[key].__name__}, not {value!r}.")
+            raise ClusterError(
+                messages.CLUSTER_VALUE_TYPE(path=str(path), key=key, type=kinds[key].__name__, value=repr(value))
+            )
         if isinstance(value, int | float) and not 0 <= value < inf:
-            raise ClusterError(f"{path}: {key} must be finite and not negative, but is {value!r}.")
+            raise ClusterError(messages.CLUSTER_VALUE_NEGATIVE(path=str(path), key=key, value=value))
     _check_choices(data, path)
 
 
 def _check_choices(data: Mapping[str, Any], path: Path) -> None:
     for key, choices in (("fabric", FABRICS), ("network", NETWORKS), ("pcie_gen", tuple(PCIE_LANE_GBPS))):
         if data[key] not in choices:
-            raise ClusterError(f"{path}: {key} must be one of {', '.join(map(str, choices))}, not {data[key]!r}.")
+            raise ClusterError(
+                messages.CLUSTER_VALUE_UNKNOWN(path=str(path), key=key, known=choices, value=repr(data[key]))
+            )
     if data.get("oversubscription", 1) < 1:
-        raise ClusterError(
-            f"{path}: oversubscription must be at least 1, which is none, not {data['oversubscription']}."
-        )
+        raise ClusterError(messages.CLUSTER_OVERSUBSCRIPTION_INVALID(path=str(path), value=data["oversubscription"]))
     if (data["fabric"] == "mesh") != (data.get("pair_gbps", 0) > 0):
-        raise ClusterError(f"{path}: a mesh, and nothing else, needs pair_gbps, of the links between two GPUs.")
+        raise ClusterError(messages.CLUSTER_PAIR_GBPS_MISPLACED(path=str(path)))
     if data["gpus_per_node"] < 1 or data.get("nodes", 1) < 1:
-        raise ClusterError(f"{path}: nodes and gpus_per_node must be at least 1.")
+        raise ClusterError(messages.CLUSTER_WITHOUT_NODES(path=str(path)))
     joined = data["nics_per_node"] * data["nic_gbit"] > 0
     if joined != (data["network"] != "none") or (data.get("nodes", 1) > 1 and not joined):
-        raise ClusterError(f"{path}: network, nics_per_node, nic_gbit and nodes don't go together.")
+        raise ClusterError(messages.CLUSTER_NETWORK_CONTRADICTORY(path=str(path)))
     if lost := sorted(set(data["sourced"].values()) - data["sources"].keys()):
-        raise ClusterError(f"{path}: [sourced] names {lost[0]!r}, which is not in [sources].")
+        raise ClusterError(messages.CLUSTER_SOURCE_MISSING(path=str(path), name=lost[0]))
 
 
 def _check_measured(cluster: Cluster, path: Path) -> None:
@@ -218,6 +221,6 @@ def _check_measured(cluster: Cluster, path: Path) -> None:
         fewest = -(-one.ranks // cluster.gpus_per_node)
         nodes = one.nodes or fewest
         if not fewest <= nodes <= one.ranks:
-            raise ClusterError(f"{path}: [[measured]] has {one.ranks} ranks on {nodes} nodes, which can't be.")
+            raise ClusterError(messages.MEASURED_NODES_IMPOSSIBLE(path=str(path), ranks=one.ranks, nodes=nodes))
         if nodes > 1 and not cluster.network_gbps:
-            raise ClusterError(f"{path}: [[measured]] has {nodes} nodes, but the file no network between them.")
+            raise ClusterError(messages.MEASURED_WITHOUT_NETWORK(path=str(path), nodes=nodes))

@@ -19,6 +19,7 @@ from tracekit.comm.cluster import (
     load_reference_nodes,
 )
 from tracekit.comm.errors import ClusterError, UnknownClusterError
+from tracekit.messages import clusters as messages
 
 NETWORK_KINDS: Mapping[str, str] = {
     **dict.fromkeys(("edr", "hdr", "ndr", "xdr", "ib"), "ib"),
@@ -63,7 +64,7 @@ def load_cluster(name: str) -> Cluster:
         return _check_size(replace(one, slug=f"{count}x{one.slug}", nodes=one.nodes * count), name)
     written = _CLUSTER_PATTERN.fullmatch(text)
     if not written:
-        raise UnknownClusterError(name, load_aliases())
+        raise UnknownClusterError.from_name(name, load_aliases())
     return _check_size(_assemble_cluster(name, written), name)
 
 
@@ -80,7 +81,7 @@ def _assemble_cluster(name: str, written: re.Match[str]) -> Cluster:
     nodes, gpus = int(written["nodes"] or 1), int(written["gpus"])
     network, gbit = _parse_network(name, written["network"]) if written["network"] else ("none", 0.0)
     if nodes > 1 and network == "none":
-        raise ClusterError(f"cluster {name!r} has no network:", f"write it as {name}@ndr400, the Gbit/s of each GPU.")
+        raise ClusterError(messages.CLUSTER_WITHOUT_NETWORK(name=name))
     node = _make_usual_node(gpu)
     slug = f"{f'{nodes}x' if nodes > 1 else ''}{gpus}x{gpu.slug}" + (f"@{written['network'].lower()}" if gbit else "")
     cited = {key: text for key, text in node.sources.items() if key not in ("network", "nics_per_node", "nic_gbit")}
@@ -101,20 +102,18 @@ def _load_named_gpu(name: str, slug: str) -> Gpu:
     try:
         return load_gpu(slug)
     except AmbiguousGpuError as error:
-        raise ClusterError(f"cluster {name!r}: {error}") from None
+        raise ClusterError(messages.CLUSTER_GPU_AMBIGUOUS(name=name, reason=str(error))) from None
     except UnknownGpuError:
         written = name[: name.lower().index(slug.lower())]
-        raise UnknownClusterError(name, [*load_aliases(), *(f"{written}{gpu}" for gpu in list_gpus())]) from None
+        known = [*load_aliases(), *(f"{written}{gpu}" for gpu in list_gpus())]
+        raise UnknownClusterError.from_name(name, known) from None
 
 
 def _parse_network(name: str, text: str) -> tuple[str, float]:
     match = _NETWORK_PATTERN.fullmatch(text)
     kind = NETWORK_KINDS.get(match["kind"].lower()) if match else None
     if not match or not kind or float(match["gbit"]) <= 0:
-        raise ClusterError(
-            f"cluster {name!r}: can't read the network {text!r}:",
-            f"write one of {', '.join(NETWORK_KINDS)} and the Gbit/s of each GPU, such as ndr400 or roce200.",
-        )
+        raise ClusterError(messages.CLUSTER_NETWORK_UNREADABLE(name=name, network=text, known=list(NETWORK_KINDS)))
     return kind, float(match["gbit"])
 
 
@@ -144,7 +143,7 @@ def _make_usual_node(gpu: Gpu) -> Cluster:
 
 def _check_size(cluster: Cluster, name: str) -> Cluster:
     if not 1 <= cluster.gpus <= MAX_GPUS:
-        raise ClusterError(f"cluster {name!r} has {cluster.gpus:,} GPUs; it may have 1 to {MAX_GPUS:,}.")
+        raise ClusterError(messages.CLUSTER_SIZE_INVALID(name=name, gpus=cluster.gpus, largest=MAX_GPUS))
     if cluster.nodes > 1 and cluster.network == "none":
-        raise ClusterError(f"cluster {name!r} has no network: {cluster.slug!r} stands for one node.")
+        raise ClusterError(messages.CLUSTER_IS_ONE_NODE(name=name, slug=cluster.slug))
     return cluster

@@ -2,8 +2,10 @@
 
 import difflib
 from collections.abc import Iterable
+from typing import Self
 
 from tracekit.errors import TracekitError
+from tracekit.messages import clusters as messages
 
 
 class ClusterError(TracekitError):
@@ -11,17 +13,17 @@ class ClusterError(TracekitError):
 
 
 class UnknownClusterError(ClusterError):
-    """A name that describes no cluster.
+    """A name that describes no cluster."""
 
-    Args:
-        name: The name that was asked for.
-        known: Names to suggest from.
-    """
+    @classmethod
+    def from_name(cls, name: str, known: Iterable[str]) -> Self:
+        """Build the error for a name.
 
-    def __init__(self, name: str, known: Iterable[str]) -> None:
+        Args:
+            name: The name that was asked for.
+            known: Names to suggest from.
+        """
         close = difflib.get_close_matches(name.lower(), list(known), n=3, cutoff=0.5)
-        near = f" Did you mean {', '.join(close)}?" if close else ""
-        super().__init__(
-            f"unknown cluster {name!r}: write it as 8xh100-sxm, as 4x8xh100-sxm@ndr400, or by its name.{near}",
-            "`tracekit clusters` lists all.",
-        )
+        if not close:
+            return cls(messages.CLUSTER_UNKNOWN(name=name))
+        return cls(messages.CLUSTER_MISTYPED(name=name, similar=close))

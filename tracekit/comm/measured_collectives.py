@@ -7,6 +7,7 @@ from typing import Any
 
 from tracekit.comm.collective_calls import BUS_FACTOR, compute_bus_factor
 from tracekit.comm.errors import ClusterError
+from tracekit.messages import clusters as messages
 
 KEY_TYPES: Mapping[str, type | tuple[type, ...]] = {
     "collective": str,
@@ -64,17 +65,18 @@ def parse_measured_entry(entry: Any, where: str) -> MeasuredCollective:
 
 
 def _check_entry(entry: Any, where: str) -> None:
-    wanted = "[[measured]] needs collective, bytes, ranks, and time_us or busbw_gbps"
     if not isinstance(entry, dict):
-        raise ClusterError(f"{where}: {wanted}.")
+        raise ClusterError(messages.MEASURED_INCOMPLETE(path=where))
     for key, value in entry.items():
         if key not in KEY_TYPES:
-            raise ClusterError(f"{where}: [[measured]] has an unknown key {key!r}; known are {', '.join(KEY_TYPES)}.")
-        if isinstance(value, bool) or not isinstance(value, KEY_TYPES[key]):
-            raise ClusterError(f"{where}: {key} of [[measured]] can't be {value!r}.")
-        if isinstance(value, int | float) and not EXCLUSIVE_MINIMUM.get(key, 0) < value < inf:
-            raise ClusterError(f"{where}: {key} of [[measured]] can't be {value!r}.")
+            raise ClusterError(messages.MEASURED_KEY_UNKNOWN(path=where, key=key, known=list(KEY_TYPES)))
+        is_typed = isinstance(value, KEY_TYPES[key]) and not isinstance(value, bool)
+        is_number = isinstance(value, int | float)
+        if not is_typed or (is_number and not EXCLUSIVE_MINIMUM.get(key, 0) < value < inf):
+            raise ClusterError(messages.MEASURED_VALUE_INVALID(path=where, key=key, value=repr(value)))
     if {"collective", "bytes", "ranks"} - entry.keys() or ("time_us" in entry) == ("busbw_gbps" in entry):
-        raise ClusterError(f"{where}: {wanted}, of the two one.")
+        raise ClusterError(messages.MEASURED_INCOMPLETE(path=where))
     if entry["collective"] not in BUS_FACTOR:
-        raise ClusterError(f"{where}: unknown collective {entry['collective']!r}; known are {', '.join(BUS_FACTOR)}.")
+        raise ClusterError(
+            messages.MEASURED_COLLECTIVE_UNKNOWN(path=where, collective=entry["collective"], known=list(BUS_FACTOR))
+        )

@@ -17,7 +17,7 @@ from tracekit.comm.constants import CollectiveConstants, load_constants
 from tracekit.comm.errors import ClusterError
 from tracekit.comm.law import NVLS_DTYPES, predict_times
 from tracekit.comm.network_bandwidth import compute_network_gbps_per_rank
-from tracekit.format import format_quantity
+from tracekit.messages import clusters as messages
 
 REQUIRED_COLUMNS = ("collective", "bytes", "ranks", "dtype")
 
@@ -63,7 +63,7 @@ def predict(
             or nodes than the cluster.
     """
     if algorithm not in (None, *ALGORITHMS):
-        raise ClusterError(f"unknown algorithm {algorithm!r}:", f"take one of {', '.join(ALGORITHMS)}.")
+        raise ClusterError(messages.ALGORITHM_UNKNOWN(algorithm=algorithm, known=list(ALGORITHMS)))
     cluster = load_cluster(cluster) if isinstance(cluster, str) else cluster
     learned = (
         (_calibrate(cluster, constants) if constants else _calibrate_cached(cluster)) if cluster.measured else None
@@ -90,9 +90,7 @@ def _make_empty_result() -> pl.DataFrame:
 def _assign_nodes(collectives: pl.DataFrame, cluster: Cluster) -> pl.DataFrame:
     """Number the rows and add the number of nodes of their ranks."""
     if missing := [name for name in REQUIRED_COLUMNS if name not in collectives.columns]:
-        raise ClusterError(
-            f"the table of collectives has no column {missing[0]!r}.", f"It needs {', '.join(REQUIRED_COLUMNS)}."
-        )
+        raise ClusterError(messages.COLLECTIVE_COLUMN_MISSING(column=missing[0], needed=list(REQUIRED_COLUMNS)))
     _check_counts(collectives)
     fewest = compute_min_nodes(cluster)
     given = pl.col("nodes").cast(pl.Float64) if "nodes" in collectives.columns else pl.lit(None, pl.Float64)
@@ -106,13 +104,16 @@ def _assign_nodes(collectives: pl.DataFrame, cluster: Cluster) -> pl.DataFrame:
     )
     if wrong.height:
         row = wrong.row(0, named=True)
-        size = "unknown size" if row["bytes"] is None else f"{row['bytes']:.0f} bytes"
         raise ClusterError(
-            f"{row['collective'] or 'a collective'} of {size} over {format_quantity(int(row['ranks']), 'rank')} on "
-            f"{format_quantity(int(row['nodes']), 'node')} doesn't fit on {cluster.slug} "
-            f"({format_quantity(cluster.nodes, 'node')} of "
-            f"{format_quantity(cluster.gpus_per_node, 'GPU')}).",
-            f"Name a larger cluster, or predict a job that fits: --world-size {cluster.gpus}.",
+            messages.COLLECTIVE_TOO_LARGE(
+                collective=row["collective"] or "A collective",
+                ranks=int(row["ranks"]),
+                nodes=int(row["nodes"]),
+                cluster=cluster.slug,
+                cluster_nodes=cluster.nodes,
+                gpus_per_node=cluster.gpus_per_node,
+                cluster_gpus=cluster.gpus,
+            )
         )
     return table
 
@@ -126,13 +127,13 @@ def _check_counts(collectives: pl.DataFrame) -> None:
     for name, least in (("bytes", 0), ("ranks", 1)):
         column = collectives[name]
         if not (column.dtype.is_numeric() or column.dtype == pl.Null):
-            raise ClusterError(f"column {name!r} must be numbers, not {column.dtype}.")
+            raise ClusterError(messages.COLLECTIVE_COLUMN_TYPE(column=name, type=str(column.dtype)))
         value = column.cast(pl.Float64)
         right = value.is_finite() & (value >= least)
         if name == "ranks":
             right &= value == value.floor()
         if wrong := column.filter(~right).to_list():
-            raise ClusterError(f"{name} must be {'whole ' * (name == 'ranks')}numbers from {least} on, not {wrong[0]}.")
+            raise ClusterError(messages.COLLECTIVE_VALUE_INVALID(column=name, least=least, value=wrong[0]))
 
 
 def _predict_collective(

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tracekit.errors import WhatIfError
+from tracekit.messages import Message
+from tracekit.messages.what_ifs import EDIT_REFUSED
 from tracekit.run import MeasuredRun
 from tracekit.whatif.edited import EditedRun, EditFunction, compute_step_time_us
 from tracekit.whatif.parse import parse_edit
@@ -25,7 +27,7 @@ class AppliedEdit:
     text: str
     run: MeasuredRun
     touched: int
-    description: str
+    description: Message
     step_time_us: float
     saving_us: float
 
@@ -80,4 +82,4 @@ def _apply_edit(text: str, edit: EditFunction, run: MeasuredRun) -> EditedRun:
     try:
         return edit(run)
     except WhatIfError as error:
-        raise WhatIfError(f"--what-if '{text}': {error.message}", error.hint) from None
+        raise WhatIfError(EDIT_REFUSED(edit=text, error=error.catalogue_message)) from None

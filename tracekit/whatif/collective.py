@@ -5,12 +5,12 @@ import polars as pl
 
 from tracekit.arrays import Bools, Ints
 from tracekit.errors import WhatIfError
-from tracekit.format import format_quantity
 from tracekit.graph import Graph
 from tracekit.graph.edges import EdgeKind, Edges, to_end_vertices, to_start_vertices
 from tracekit.graph.edit import compute_edge_destinations, compute_edge_sources, insert_edges, remove_edges
 from tracekit.graph.semantics.streams import DEFAULT_GAP_NS
 from tracekit.graph.stream_waits import DEFAULT_LAG_NS
+from tracekit.messages import what_ifs as messages
 from tracekit.run import MeasuredRun
 from tracekit.whatif.edited import EditedRun, replace_graph
 from tracekit.whatif.select import KernelSelection
@@ -35,11 +35,11 @@ def overlap(run: MeasuredRun, select: KernelSelection) -> EditedRun:
     src, dst = compute_edge_sources(graph) // 2, compute_edge_destinations(graph) // 2
     freed = np.isin(graph.kind, (EdgeKind.EVENT, EdgeKind.STREAM)) & mine[src] & ~waits_on[dst]
     if not freed.any():
-        raise WhatIfError(f"nothing waits for a collective among the {select}.")
+        raise WhatIfError(messages.COLLECTIVES_NOT_AWAITED(selection=str(select)))
     apart = insert_edges(remove_edges(graph, freed), _relink_streams(graph, mine))
     count = int(rows.sum())
-    told = f"no wait for {format_quantity(count, 'collective')} in {format_quantity(int(freed.sum()), 'kernel')}"
-    return EditedRun(replace_graph(run, apart), count, told)
+    change = messages.COLLECTIVES_OVERLAPPED(collectives=count, kernels=int(freed.sum()))
+    return EditedRun(replace_graph(run, apart), count, change)
 
 
 def serialize(run: MeasuredRun, select: KernelSelection) -> EditedRun:
@@ -55,23 +55,23 @@ def serialize(run: MeasuredRun, select: KernelSelection) -> EditedRun:
     pairs = [pair for lane in lanes for pair in _find_stream_neighbours(run, mine, lane)]
     src, dst = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
     if not src.size:
-        raise WhatIfError("there is no other stream beside the collectives.")
+        raise WhatIfError(messages.COLLECTIVES_ALONE())
     lag = np.full(src.size, DEFAULT_LAG_NS)
     count = int(rows.sum())
     alone = insert_edges(run.graph, Edges(EdgeKind.EVENT, to_end_vertices(src), to_start_vertices(dst), lag))
     left_out = alone.dropped - run.graph.dropped
     if left_out == src.size:
-        raise WhatIfError("waiting for the collectives contradicts the order in which ranks meet.", "Take one rank.")
-    told = f", but for {left_out:,} of {src.size:,} waits that contradict others" if left_out else ""
-    return EditedRun(
-        replace_graph(run, alone), count, f"the GPU to themselves for {format_quantity(count, 'collective')}{told}"
-    )
+        raise WhatIfError(messages.COLLECTIVES_CONTRADICT_RANKS())
+    change = messages.COLLECTIVES_SERIALIZED(collectives=count)
+    if left_out:
+        change = messages.COLLECTIVES_MOSTLY_SERIALIZED(collectives=count, left_out=left_out, waits=int(src.size))
+    return EditedRun(replace_graph(run, alone), count, change)
 
 
 def _select_collectives(run: MeasuredRun, select: KernelSelection) -> Bools:
     rows: Bools = select.find_rows(run) & (run.kernels["family"] == "collective").to_numpy()
     if not rows.any():
-        raise WhatIfError(f"there is no collective among the {select}.")
+        raise WhatIfError(messages.COLLECTIVES_NOT_FOUND(selection=str(select)))
     return rows
 
 

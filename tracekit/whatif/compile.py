@@ -3,8 +3,8 @@
 import numpy as np
 
 from tracekit.errors import WhatIfError
-from tracekit.format import format_quantity
 from tracekit.graph.edges import EdgeKind
+from tracekit.messages import what_ifs as messages
 from tracekit.run import MeasuredRun
 from tracekit.whatif.edited import EditedRun, replace_graph
 from tracekit.whatif.host_work import find_edges_to_calls, scale_lags
@@ -28,12 +28,11 @@ def compile_host_work(run: MeasuredRun, select: KernelSelection, host: float = R
         WhatIfError: The trace has no launch of a selected kernel, or the fraction is negative or not finite.
     """
     if not 0 <= host < np.inf:
-        raise WhatIfError(f"the CPU's work can't fall to {host:g} of what it was.", "Give a part of 0 or more.")
+        raise WhatIfError(messages.HOST_FRACTION_INVALID(fraction=host))
     calls = find_launch_calls(run, select.find_rows(run))
     if not calls.any():
-        raise WhatIfError(f"the trace has no launch of {select}.")
+        raise WhatIfError(messages.LAUNCHES_NOT_FOUND(selection=str(select)))
     to_calls = find_edges_to_calls(run.graph, EdgeKind.PROGRAM, calls)
     count = int(calls.sum())
     graph = scale_lags(run.graph, np.where(to_calls, host, 1.0))
-    told = f"the CPU's work before {format_quantity(count, 'launch')} falls to {host:g} of it"
-    return EditedRun(replace_graph(run, graph), count, told)
+    return EditedRun(replace_graph(run, graph), count, messages.HOST_WORK_COMPILED(launches=count, fraction=host))

@@ -6,11 +6,11 @@ import numpy as np
 
 from tracekit.arrays import Bools, Ints
 from tracekit.errors import WhatIfError
-from tracekit.format import format_quantity
 from tracekit.graph.edges import EdgeKind
 from tracekit.graph.edit import compute_edge_destinations, compute_edge_sources, remove_edges
 from tracekit.graph.inference import cuda_graph_gaps
 from tracekit.graph.nodes import NONE
+from tracekit.messages import what_ifs as messages
 from tracekit.run import MeasuredRun
 from tracekit.whatif.edited import EditedRun, replace_graph
 from tracekit.whatif.host_work import find_edges_to_calls
@@ -47,7 +47,7 @@ def cuda_graph(run: MeasuredRun, select: KernelSelection) -> EditedRun:
     found = find_launch_sequences(run, chosen)
     member, leads = found.sequence_id != NONE, found.is_first
     if not member.any():
-        raise WhatIfError(f"no two launches of {select} follow each other without a wait in between.")
+        raise WhatIfError(messages.LAUNCHES_NOT_ADJACENT(selection=str(select)))
     lag = graph.lag_ns.copy()
     lag[find_edges_to_calls(graph, EdgeKind.RUN, member)] = 0
     launch_ns, call_ns = _compute_launch_times(graph.nodes.is_nvidia, found.sequence_id, member & chosen)
@@ -67,9 +67,7 @@ def cuda_graph(run: MeasuredRun, select: KernelSelection) -> EditedRun:
     lag[within] = np.minimum(lag[within], MAX_GRAPH_GAP_NS)
     left = remove_edges(replace(graph, lag_ns=lag), find_edges_to_calls(graph, EdgeKind.QUEUE, member))
     launches, graphs = int((member & chosen).sum()), int(leads.sum())
-    return EditedRun(
-        replace_graph(run, left), launches, f"{format_quantity(launches, 'launch')} become {graphs:,} of CUDA graphs"
-    )
+    return EditedRun(replace_graph(run, left), launches, messages.LAUNCHES_GRAPHED(launches=launches, graphs=graphs))
 
 
 def _find_recorded_graph_edges(run: MeasuredRun, src: Ints, dst: Ints, lag_ns: Ints) -> Bools:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from tracekit.arrays import Floats
 from tracekit.graph import Graph
+from tracekit.messages import Message
 from tracekit.run import MeasuredRun
 
 
@@ -15,12 +16,12 @@ class EditedRun:
     Attributes:
         run: The changed run. It keeps the measured step and the self-replay of the recorded run.
         touched: Number of kernels, calls or edges that changed.
-        description: What changed, one clause.
+        description: What changed.
     """
 
     run: MeasuredRun
     touched: int
-    description: str
+    description: Message
 
 
 EditFunction = Callable[[MeasuredRun], EditedRun]

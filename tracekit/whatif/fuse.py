@@ -7,6 +7,7 @@ from predictors.kernels import DTYPE_BYTES, MEMORY_FAMILIES
 from tracekit.arrays import Bools, Floats, Ints
 from tracekit.errors import WhatIfError
 from tracekit.graph.nodes import NONE
+from tracekit.messages import what_ifs as messages
 from tracekit.run import MeasuredRun
 from tracekit.whatif.edited import EditedRun, scale_kernel_times
 from tracekit.whatif.launches import find_launch_calls, remove_launches
@@ -28,12 +29,12 @@ def fuse(run: MeasuredRun, select: KernelSelection) -> EditedRun:
     rows = select.find_rows(run)
     before, after = _find_fusible_pairs(run, rows)
     if not after.size:
-        raise WhatIfError(f"no two {select} follow each other without a wait in between.")
+        raise WhatIfError(messages.KERNELS_NOT_ADJACENT(selection=str(select)))
     fused = np.zeros(rows.size, dtype=np.bool_)
     fused[after] = True
     count = int(np.unique(np.concatenate([before, after])).size)
     left = scale_kernel_times(remove_launches(run, fused), _compute_traffic_factors(run, before, after))
-    return EditedRun(left, count, f"{count:,} kernels become {count - after.size:,}")
+    return EditedRun(left, count, messages.KERNELS_FUSED(kernels=count, fused=count - int(after.size)))
 
 
 def _find_fusible_pairs(run: MeasuredRun, rows: Bools) -> tuple[Ints, Ints]:

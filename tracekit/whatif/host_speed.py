@@ -6,6 +6,7 @@ from tracekit.errors import WhatIfError
 from tracekit.graph.edges import EdgeKind
 from tracekit.graph.edit import compute_edge_destinations
 from tracekit.graph.recorded import host_spans
+from tracekit.messages import what_ifs as messages
 from tracekit.run import MeasuredRun
 from tracekit.whatif.edited import EditedRun, replace_graph
 from tracekit.whatif.host_work import compute_fraction_within, scale_lags
@@ -36,10 +37,10 @@ def host_speed(run: MeasuredRun, *, python: float = 1.0, op: float = 1.0, launch
     factor[program] = (within / op + (1 - within) / python)[program]
     factor[graph.kind == EdgeKind.HANDOVER] = 1 / python
     factor[on_cpu & (graph.kind == EdgeKind.RUN)] = 1 / launch
-    speeds = {"Python": python, "ops": op, "launches": launch}
-    changed = [f"{name} {speed:g}x" for name, speed in speeds.items() if speed != 1.0] or ["unchanged"]
-    told = f"the CPU: {', '.join(changed)}" if len(set(speeds.values())) > 1 else f"the CPU is {python:g} times as fast"
-    return EditedRun(replace_graph(run, scale_lags(graph, factor)), int((factor != 1).sum()), told)
+    change = messages.HOST_SPEED_CHANGED(speed=python)
+    if not python == op == launch:
+        change = messages.HOST_SPEEDS_CHANGED(python=python, op=op, launch=launch)
+    return EditedRun(replace_graph(run, scale_lags(graph, factor)), int((factor != 1).sum()), change)
 
 
 def check_speeds(*speeds: float) -> None:
@@ -49,4 +50,4 @@ def check_speeds(*speeds: float) -> None:
         WhatIfError: A speed is below ``MIN_SPEED``, or not a number.
     """
     if not all(speed >= MIN_SPEED for speed in speeds):
-        raise WhatIfError("the CPU's speed has to be positive.", f"Give {MIN_SPEED:g} or more.")
+        raise WhatIfError(messages.HOST_SPEED_TOO_LOW(least=MIN_SPEED))

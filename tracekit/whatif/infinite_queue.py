@@ -1,9 +1,9 @@
 """Edit: a launch queue that is never full."""
 
 from tracekit.errors import WhatIfError
-from tracekit.format import format_quantity
 from tracekit.graph.edges import EdgeKind
 from tracekit.graph.edit import remove_edges
+from tracekit.messages import what_ifs as messages
 from tracekit.run import MeasuredRun
 from tracekit.whatif.edited import EditedRun, replace_graph
 
@@ -16,10 +16,10 @@ def infinite_queue(run: MeasuredRun) -> EditedRun:
     """
     queue = run.graph.kind == EdgeKind.QUEUE
     if not queue.any():
-        raise WhatIfError("no stream is given enough launches to fill its queue.")
+        raise WhatIfError(messages.QUEUE_NEVER_FULL())
     count = int(queue.sum())
     return EditedRun(
         replace_graph(run, remove_edges(run.graph, queue)),
         count,
-        f"the launch queue has room for {format_quantity(count, 'launch')} that could have to wait",
+        messages.QUEUE_UNLIMITED(launches=count),
     )

@@ -2,8 +2,8 @@
 
 from tracekit.analysis.profiler_overhead import find_profiler_stalls
 from tracekit.errors import WhatIfError
-from tracekit.format import format_duration
 from tracekit.graph.recorded import host_spans
+from tracekit.messages import what_ifs as messages
 from tracekit.run import MeasuredRun
 from tracekit.whatif.edited import EditedRun, replace_graph
 from tracekit.whatif.host_work import compute_fraction_within, scale_lags
@@ -18,11 +18,8 @@ def no_profiler(run: MeasuredRun) -> EditedRun:
     rows = [find_profiler_stalls(rank) for rank in run.ranks]
     held = host_spans.build_spans(rows, run.ranks, run.graph.nodes, run.kernels)
     if not held.count:
-        raise WhatIfError(
-            "the trace records no work of the profiler that held up a thread.",
-            "--unprofiled-step takes out what all of it cost.",
-        )
+        raise WhatIfError(messages.PROFILER_WORK_NOT_RECORDED())
     us = sum(float(table["dur_ns"].sum()) for table in rows) / 1e3
     share = compute_fraction_within(run.graph, held, calls=True)
     left = replace_graph(run, scale_lags(run.graph, 1 - share))
-    return EditedRun(left, held.count, f"{format_duration(us)} of the profiler's own work are gone")
+    return EditedRun(left, held.count, messages.PROFILER_WORK_REMOVED(removed_us=us))

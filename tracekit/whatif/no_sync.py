@@ -3,10 +3,10 @@
 import numpy as np
 
 from tracekit.errors import WhatIfError
-from tracekit.format import format_quantity
 from tracekit.graph.edges import EdgeKind
 from tracekit.graph.edit import remove_edges
 from tracekit.graph.recorded import host_spans
+from tracekit.messages import what_ifs as messages
 from tracekit.run import MeasuredRun
 from tracekit.whatif.edited import EditedRun, replace_graph
 from tracekit.whatif.host_work import find_edges_to_calls
@@ -35,7 +35,7 @@ def no_sync(run: MeasuredRun, call: str = "") -> EditedRun:
     calls = np.zeros(nodes.n_host, dtype=np.bool_)
     calls[waits[meant]] = True
     if not calls.any():
-        raise WhatIfError(f"no call within {call!r} waits for the GPU." if call else "no call waits for the GPU.")
+        raise WhatIfError(messages.SYNCS_NOT_FOUND_WITHIN(call=call) if call else messages.SYNCS_NOT_FOUND())
     count = int(calls.sum())
     graph = remove_edges(run.graph, find_edges_to_calls(run.graph, EdgeKind.SYNC, calls))
-    return EditedRun(replace_graph(run, graph), count, f"no wait for the GPU in {format_quantity(count, 'call')}")
+    return EditedRun(replace_graph(run, graph), count, messages.SYNCS_REMOVED(calls=count))

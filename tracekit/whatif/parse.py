@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from tracekit.errors import WhatIfError
+from tracekit.messages import what_ifs as messages
 from tracekit.whatif.collective import overlap, serialize
 from tracekit.whatif.compile import REMAINING_HOST_FRACTION, compile_host_work
 from tracekit.whatif.cuda_graph import cuda_graph
@@ -47,7 +48,7 @@ class EditArguments:
     def get_word(self, what: str = "a word", default: str | None = None) -> str:
         """Return the only positional argument."""
         if len(self.positional) != 1 and (self.positional or default is None):
-            raise WhatIfError(f"needs {what}, has {len(self.positional) or 'none'}.")
+            raise WhatIfError(messages.EDIT_NEEDS_ARGUMENT(wanted=what, given=len(self.positional)))
         return self.positional[0] if self.positional else default or ""
 
     def refuse_extra(self, *, words: int = 0, keys: tuple[str, ...] | None = ()) -> "EditArguments":
@@ -55,8 +56,8 @@ class EditArguments:
         unknown = [] if keys is None else [key for key in self.keywords if key not in keys]
         if len(self.positional) > words or unknown:
             more = [*unknown[:1], *self.positional[words:]][0]
-            kernels = " Kernels are named by key=pattern, such as family=gemm." if keys is None else ""
-            raise WhatIfError(f"does not take {more!r}.{kernels}")
+            refused = messages.EDIT_SELECTION_UNKNOWN if keys is None else messages.EDIT_ARGUMENT_UNKNOWN
+            raise WhatIfError(refused(argument=more))
         return self
 
 
@@ -116,13 +117,11 @@ EDITS: Mapping[str, tuple[str, Callable[[EditArguments], EditFunction]]] = {
 """Name of each edit to its usage and the parser of its arguments. ``KERNELS`` are ``key=pattern`` pairs."""
 
 
-def parse_edit(text: str, option: str = "", form: str = "") -> EditFunction:
+def parse_edit(text: str) -> EditFunction:
     """Parse the text of an edit.
 
     Args:
         text: Such as ``scale(family=gemm, 0.5)``; a value with a comma or bracket stands in quotes.
-        option: The option that was given, if not ``--what-if``, for messages.
-        form: Usage of that option.
 
     Raises:
         WhatIfError: There is no such edit, or its arguments are wrong.
@@ -130,15 +129,15 @@ def parse_edit(text: str, option: str = "", form: str = "") -> EditFunction:
     call = CALL_PATTERN.fullmatch(text)
     name = call[1] if call else text
     if call is None and (begun := text.partition("(")[0].strip()) in EDITS:
-        raise WhatIfError(f"--what-if {text!r} doesn't end with its bracket.", f"Write {EDITS[begun][0]}.")
+        problem = messages.EDIT_BRACKET_MISSING()
+        raise WhatIfError(messages.EDIT_MALFORMED(edit=text, error=problem, usage=EDITS[begun][0]))
     if call is None or name not in EDITS:
-        raise WhatIfError(f"there is no what-if edit {name!r}.", f"Known: {', '.join(EDITS)}.")
+        raise WhatIfError(messages.EDIT_UNKNOWN(name=name, known=list(EDITS)))
     usage, reader = EDITS[name]
     try:
         return reader(_parse_arguments(call[2] or ""))
     except WhatIfError as error:
-        said = option or f"--what-if '{text}'"
-        raise WhatIfError(f"{said}: {error.message}", error.hint or f"Write {form or usage}.") from None
+        raise WhatIfError(messages.EDIT_MALFORMED(edit=text, error=error.catalogue_message, usage=usage)) from None
 
 
 def _parse_arguments(text: str) -> EditArguments:
@@ -148,7 +147,7 @@ def _parse_arguments(text: str) -> EditArguments:
     while text[at:].strip():
         found = ARGUMENT_PATTERN.match(text, at)
         if found is None:
-            raise WhatIfError(f"can't be read from {text[at:].strip()!r} on.")
+            raise WhatIfError(messages.EDIT_UNREADABLE(rest=text[at:].strip()))
         value = found[2].strip()
         value = value[1:-1] if value[:1] in ("'", '"') else value
         if found[1]:
@@ -163,4 +162,4 @@ def _parse_number(word: str) -> float:
     try:
         return float(word)
     except ValueError:
-        raise WhatIfError(f"{word!r} is no number.") from None
+        raise WhatIfError(messages.NUMBER_INVALID(word=word)) from None

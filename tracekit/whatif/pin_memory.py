@@ -8,6 +8,7 @@ from tracekit.errors import WhatIfError
 from tracekit.graph.edges import EdgeKind
 from tracekit.graph.edit import compute_edge_destinations, compute_edge_sources, remove_edges
 from tracekit.graph.semantics.host_syncs import MAX_OWN_NS
+from tracekit.messages import what_ifs as messages
 from tracekit.run import MeasuredRun
 from tracekit.whatif.edited import EditedRun, replace_graph
 from tracekit.whatif.host_work import find_edges_to_calls
@@ -29,11 +30,11 @@ def pin_memory(run: MeasuredRun, select: KernelSelection) -> EditedRun:
     launcher = np.concatenate([np.full(nodes.n_host, -1), nodes.launcher])
     held = (graph.kind == EdgeKind.SYNC) & rows[giver] & (launcher[giver] == call)
     if not held.any():
-        raise WhatIfError(f"none of the {select} is a copy that holds up its call.")
+        raise WhatIfError(messages.COPIES_DONT_BLOCK(selection=str(select)))
     calls = np.zeros(nodes.n_host, dtype=np.bool_)
     calls[call[held]] = True
     own = find_edges_to_calls(graph, EdgeKind.RUN, calls)
     lag = np.where(own, np.minimum(graph.lag_ns, MAX_OWN_NS), graph.lag_ns)
     count = int(held.sum())
     left = remove_edges(replace(graph, lag_ns=lag), held)
-    return EditedRun(replace_graph(run, left), count, f"{count:,} copies don't hold up their call")
+    return EditedRun(replace_graph(run, left), count, messages.COPIES_PINNED(copies=count))

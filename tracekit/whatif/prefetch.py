@@ -3,6 +3,7 @@
 from tracekit.errors import WhatIfError
 from tracekit.graph.recorded import host_spans
 from tracekit.graph.recorded.host_spans import DATA_LOADER_RANGES
+from tracekit.messages import what_ifs as messages
 from tracekit.run import MeasuredRun
 from tracekit.whatif.edited import EditedRun, replace_graph
 from tracekit.whatif.host_work import compute_fraction_within, scale_lags
@@ -16,10 +17,10 @@ def prefetch(run: MeasuredRun) -> EditedRun:
     """
     loads = host_spans.find_spans_by_name(run.ranks, run.graph.nodes, run.kernels, DATA_LOADER_RANGES)
     if not loads.count:
-        raise WhatIfError("the trace has no data loader.", "PyTorch marks its own as enumerate(DataLoader)#...")
+        raise WhatIfError(messages.DATA_LOADER_NOT_FOUND())
     share = compute_fraction_within(run.graph, loads)
     return EditedRun(
         replace_graph(run, scale_lags(run.graph, 1 - share)),
         loads.count,
-        f"{loads.count:,} batches take no time to get",
+        messages.BATCHES_PREFETCHED(batches=loads.count),
     )

@@ -7,10 +7,10 @@ import polars as pl
 
 from tracekit.arrays import Bools
 from tracekit.errors import WhatIfError
-from tracekit.format import format_quantity
 from tracekit.graph import Graph
 from tracekit.graph.edges import EdgeKind
 from tracekit.graph.edit import compute_edge_destinations, compute_edge_sources, remove_edges
+from tracekit.messages import what_ifs as messages
 from tracekit.run import MeasuredRun
 from tracekit.whatif.edited import EditedRun, replace_graph, scale_kernel_times
 from tracekit.whatif.launches import find_launch_calls, remove_launches
@@ -25,15 +25,14 @@ def remove(run: MeasuredRun, select: KernelSelection) -> EditedRun:
     """
     rows = select.find_rows(run)
     if rows.all():
-        raise WhatIfError("nothing is left of the run.", "Select fewer kernels.")
+        raise WhatIfError(messages.RUN_EMPTY())
     calls = int(find_launch_calls(run, rows).sum())
     left = scale_kernel_times(remove_launches(run, rows), np.where(rows, 0.0, 1.0))
     left = replace_graph(left, _remove_rendezvous(left.graph, rows))
     # Kernels without a step aren't counted in any step.
     kernels = run.kernels.with_columns(step=pl.when(pl.Series(~rows)).then("step"))
     count = int(rows.sum())
-    told = f"{format_quantity(count, 'kernel')} and {format_quantity(calls, 'launch')} are left out"
-    return EditedRun(replace(left, kernels=kernels), count, told)
+    return EditedRun(replace(left, kernels=kernels), count, messages.KERNELS_REMOVED(kernels=count, launches=calls))
 
 
 def _remove_rendezvous(graph: Graph, rows: Bools) -> Graph:

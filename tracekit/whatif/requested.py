@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 
 from tracekit.analysis.profiler_overhead import remove_profiler_overhead
+from tracekit.errors import WhatIfError
+from tracekit.messages.what_ifs import HOST_SPEED_MALFORMED
 from tracekit.run import MeasuredRun
 from tracekit.whatif import WhatIfResult, apply_edits, parse_edit
 
@@ -22,7 +24,11 @@ def parse_edits(what_if: Sequence[str], host_speed: str | float | None = None) -
     if host_speed is None:
         return [*what_if]
     faster = f"host-speed({host_speed})"
-    parse_edit(faster, f"--host-speed {host_speed}", "SPEED, or python=SPEED,op=SPEED,launch=SPEED")
+    try:
+        parse_edit(faster)
+    except WhatIfError as error:
+        cause = error.catalogue_message.values["error"] if error.catalogue_message else None
+        raise WhatIfError(HOST_SPEED_MALFORMED(speed=str(host_speed), error=cause)) from None
     return [faster, *what_if]
 
 

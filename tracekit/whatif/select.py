@@ -13,8 +13,11 @@ from tracekit.arrays import Bools
 from tracekit.errors import WhatIfError
 from tracekit.graph.nodes import NONE
 from tracekit.graph.recorded import host_spans
+from tracekit.messages import Message
+from tracekit.messages import what_ifs as messages
 from tracekit.run import MeasuredRun
 
+MAX_SUGGESTED_VALUES = 8
 NAME, WITHIN = "name", "within"
 COMMON_KEYS = ("family", "op", NAME, "stream", WITHIN)
 SELECTABLE_KEYS = (*(c.name for c in schema.KERNELS.columns if c.dtype in (pl.String, pl.Int64, pl.Boolean)), WITHIN)
@@ -36,10 +39,7 @@ class KernelSelection:
         """Refuse unknown keys and invalid patterns."""
         for key, pattern in self.patterns.items():
             if key not in SELECTABLE_KEYS:
-                raise WhatIfError(
-                    f"kernels can't be selected by {key!r}.",
-                    f"Use {', '.join(COMMON_KEYS)} or a column of the kernel table.",
-                )
+                raise WhatIfError(messages.SELECTION_KEY_UNKNOWN(key=key, known=COMMON_KEYS))
             check_pattern(pattern)
 
     def __str__(self) -> str:
@@ -54,20 +54,22 @@ class KernelSelection:
         """
         found = reduce(np.logical_and, (_match_rows(run, *item) for item in self.patterns.items()), _select_all(run))
         if not found.any():
-            raise WhatIfError(f"there are no {self}.", self._suggest_values(run))
+            raise WhatIfError(self._describe_empty(run))
         return found
 
-    def _suggest_values(self, run: MeasuredRun) -> str:
-        """Return the values that the trace has, if one key alone matches nothing."""
+    def _describe_empty(self, run: MeasuredRun) -> Message:
+        """Return the error, with the values that the trace has if one key alone matches nothing."""
         for key, pattern in self.patterns.items():
             if key in (NAME, WITHIN) or _match_rows(run, key, pattern).any():
                 continue
             values = (
                 run.kernels[key].drop_nulls().value_counts(sort=True, name="n").sort("n", key, descending=[True, False])
             )
-            most = values[key].head(8).cast(pl.String).to_list()
-            return f"The trace has {key}={'|'.join(most)}{', ...' if values.height > 8 else ''}." if most else ""
-        return ""
+            most = values[key].head(MAX_SUGGESTED_VALUES).cast(pl.String).to_list()
+            if most:
+                return messages.SELECTION_VALUE_UNKNOWN(selection=str(self), key=key, values=most)
+            break
+        return messages.SELECTION_EMPTY(selection=str(self))
 
 
 def check_pattern(pattern: str) -> None:
@@ -79,7 +81,7 @@ def check_pattern(pattern: str) -> None:
     try:
         pl.Series([""]).str.contains(pattern)
     except ComputeError:
-        raise WhatIfError(f"{pattern!r} is not a regular expression.") from None
+        raise WhatIfError(messages.PATTERN_INVALID(pattern=pattern)) from None
 
 
 def _select_all(run: MeasuredRun) -> Bools:

@@ -42,7 +42,7 @@ def build_edit_savings(
     return tuple(
         EditSaving(
             text=edit.text,
-            description=edit.description,
+            description=str(edit.description),
             touched=edit.touched,
             saving_us=edit.saving_us,
             step_time_us=edit.step_time_us,
