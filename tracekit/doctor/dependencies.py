@@ -4,7 +4,7 @@ import polars as pl
 
 from tracekit.doctor import recipe
 from tracekit.doctor.model import Check, CheckContext, Status, grade_cost, grade_cost_bound
-from tracekit.format import format_quantity
+from tracekit.messages import doctor_checks as told
 from tracekit.run import MAX_TRUSTED_ERROR_PCT
 
 MAX_PLAUSIBLE_ERROR_PCT = 15.0
@@ -16,15 +16,15 @@ def check_sync_events(context: CheckContext) -> Check:
     name, title, syncs = "syncs", "Sync events", context.rank.syncs
     times = context.kernels.group_by("device", "stream").agg(pl.col("dur_ns").sum())
     by_stream = times.sort("dur_ns", "device", "stream", descending=[True, False, False])
-    used = format_quantity(by_stream.height, "stream")
+    streams = by_stream.height
     if syncs.height:
         waits = syncs.filter(pl.col("name").str.contains("Wait Event"))
         resolved = waits.filter(pl.col("wait_on_stream") >= 0).height
-        return _check_recorded_waits(f"{used}, {syncs.height:,} sync events", waits.height, resolved)
+        return _check_recorded_waits(streams, syncs.height, waits.height, resolved)
     if by_stream.height <= 1:
-        return Check(name, title, Status.OK, f"{used}: none needed")
+        return Check(name, title, Status.OK, told.SYNCS_UNNEEDED(streams=streams))
     if context.is_amd:
-        return Check(name, title, Status.OK, f"{used}; AMD's profiler records none: waits are inferred from times")
+        return Check(name, title, Status.OK, told.SYNCS_UNSUPPORTED(streams=streams))
     main = (pl.col("device") == by_stream["device"][0]) & (pl.col("stream") == by_stream["stream"][0])
     cost = context.compute_step_pct(~main)
     status = grade_cost_bound(cost)
@@ -32,24 +32,24 @@ def check_sync_events(context: CheckContext) -> Check:
         name,
         title,
         status,
-        f"{used}, no sync events",
-        f"waits of {cost:.0f} % of the step, on other streams, are inferred from times",
+        told.SYNCS_MISSING(streams=streams),
+        told.SYNCS_MISSING_COST(step_pct=cost),
         cost,
-        recipe.SYNCS_SHORT,
+        told.SYNCS_MISSING_FIX(option=recipe.SYNCS_SHORT),
         recipe.SYNCS,
     )
 
 
-def _check_recorded_waits(evidence: str, waits: int, resolved: int) -> Check:
+def _check_recorded_waits(streams: int, syncs: int, waits: int, resolved: int) -> Check:
     if not waits or resolved:
-        return Check("syncs", "Sync events", Status.OK, evidence)
+        return Check("syncs", "Sync events", Status.OK, told.SYNCS_RECORDED(streams=streams, syncs=syncs))
     return Check(
         "syncs",
         "Sync events",
         Status.WARN,
-        f"{evidence}, but none of {waits:,} waits names its stream",
-        "waits between streams are inferred from times",
-        fix="record with torch built for CUDA 12.8 or earlier: later ones lose the stream that is waited for",
+        told.SYNCS_UNRESOLVED(streams=streams, syncs=syncs, waits=waits),
+        told.SYNCS_UNRESOLVED_COST(),
+        fix=told.SYNCS_UNRESOLVED_FIX(),
     )
 
 
@@ -62,7 +62,7 @@ def check_replay(context: CheckContext) -> Check:
         "replay",
         "Replay",
         status,
-        f"misses the measured step by {error:+.1f} %",
-        "the trace holds waits that no recorded or inferred dependency explains",
+        told.REPLAY_ERROR(error_pct=error),
+        told.REPLAY_ERROR_COST(),
         cost,
     )

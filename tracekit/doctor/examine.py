@@ -17,7 +17,7 @@ def examine(trace: Trace, run: MeasuredRun) -> Diagnosis:
     """
     case = CheckContext.from_trace(trace, run)
     checks = tuple(found.drop_cost_if_ok() for check in CHECKS if (found := check(case)) is not None)
-    carried = dict.fromkeys(str(one) for rank in trace.ranks for one in secret_scan.build_secret_warnings(rank))
+    carried = dict.fromkeys(one for rank in trace.ranks for one in secret_scan.build_secret_warnings(rank))
     return Diagnosis(
         source=trace.source,
         rank=run.trace.rank,
@@ -27,5 +27,5 @@ def examine(trace: Trace, run: MeasuredRun) -> Diagnosis:
         checks=checks,
         best=choose_most_helpful(checks),
         snippet=build_snippet(checks, amd=case.is_amd),
-        warnings=(*map(str, trace.warnings), *carried),
+        warnings=(*trace.warnings, *carried),
     )

@@ -5,7 +5,8 @@ import polars as pl
 from tracekit.analysis.lost_kernels import count_lost_launches
 from tracekit.doctor import recipe
 from tracekit.doctor.model import Check, CheckContext, Status, grade_cost, grade_cost_bound
-from tracekit.format import format_quantity
+from tracekit.messages import Message
+from tracekit.messages import doctor_checks as told
 from tracekit.workload.kernel_table import has_work
 from tracekit.workload.time_share import compute_time_share
 
@@ -22,17 +23,17 @@ def check_cpu_activity(context: CheckContext) -> Check:
     name, title, evidence = (
         "cpu_activity",
         "CPU activity",
-        f"{format_quantity(ops, 'op')}, {format_quantity(calls, 'runtime call')}",
+        told.CPU_ACTIVITY_COUNTS(ops=ops, calls=calls),
     )
     if ops and calls:
         return Check(name, title, Status.OK, evidence)
     if calls:
         cost = context.compute_step_pct(~has_work())
-        lost = f"{cost:.0f} % of the step is known by kernel names only, and nothing tells what the CPU did"
+        lost = told.CPU_OPS_MISSING_COST(step_pct=cost)
     else:
         cost = 100.0
-        lost = "no kernel has a launch: the GPU's idle time stays as measured, whatever the GPU"
-    return Check(name, title, Status.FAIL, evidence, lost, cost, recipe.ACTIVITIES, recipe.ACTIVITIES)
+        lost = told.CPU_CALLS_MISSING_COST()
+    return Check(name, title, Status.FAIL, evidence, lost, cost, recipe.suggest(recipe.ACTIVITIES), recipe.ACTIVITIES)
 
 
 def check_kernels_without_launch(context: CheckContext) -> Check | None:
@@ -46,15 +47,16 @@ def check_kernels_without_launch(context: CheckContext) -> Check | None:
     cost = compute_time_share(kernels, "dur_ns", orphan & within.fill_null(True)) * context.work_pct / 100
     early = kernels.filter(orphan & (pl.col("ts_ns") < calls["ts_ns"].min())).height
     status = grade_cost(cost)
-    before = f", {early:,} of them began before the first call" if early else ""
+    counts = {"unlaunched": count, "activities": kernels.height}
+    evidence = told.KERNELS_UNLAUNCHED_EARLY(**counts, early=early) if early else told.KERNELS_UNLAUNCHED(**counts)
     return Check(
         "kernels_without_launch",
         "Kernels",
         status,
-        f"{count:,} of {kernels.height:,} GPU activities have no launch in the trace{before}",
-        f"{cost:.0f} % of the step belongs to no step and no op, and waits for no CPU",
+        evidence,
+        told.KERNELS_UNLAUNCHED_COST(step_pct=cost),
         cost,
-        f"{recipe.SCHEDULE}: warm-up steps catch them",
+        told.KERNELS_UNLAUNCHED_FIX(schedule=recipe.SCHEDULE),
         recipe.SCHEDULE,
     )
 
@@ -71,10 +73,10 @@ def check_launches_without_kernel(context: CheckContext) -> Check | None:
         "launches_without_kernel",
         "Launches",
         status,
-        f"{missing:,} of {launches:,} launches have no kernel in the trace",
-        f"work of the GPU, up to {cost:.0f} % of the step, is missing and counts as idle time",
+        told.LAUNCHES_UNMATCHED(lost=missing, launches=launches),
+        told.LAUNCHES_UNMATCHED_COST(step_pct=cost),
         cost,
-        "record fewer steps at once: full buffers lose kernels",
+        told.LAUNCHES_UNMATCHED_FIX(),
     )
 
 
@@ -86,21 +88,25 @@ def check_overhead(context: CheckContext) -> Check | None:
     used = [name for name in SLOWING_OPTIONS if str(context.rank.metadata.get(name, 0)).lower() in ("1", "true")]
     cost = context.to_step_pct(context.run.measured_step.idle_us) if used else 0.0
     status = grade_cost_bound(cost)
-    recorded = f"{', '.join(used)} on" if used else "no stacks, no modules, no memory"
-    without_us = context.rank.unprofiled_step_us
-    if without_us:
-        recorded += (
-            f"; a step takes {without_us / context.run.measured_step.step_time_us:.0%} of its time without the profiler"
-        )
-    waiting = f"; the GPU is idle for {cost:.0f} % of the step" if used else ""
-    options = ", ".join(SLOWING_OPTIONS[name] for name in used)
+    options = [SLOWING_OPTIONS[name] for name in used]
     return Check(
         "overhead",
         "Overhead",
         status,
-        recorded + waiting,
-        f"recording this lengthens the CPU's time, up to {cost:.0f} % of the step",
+        _describe_overhead(context, used, cost),
+        told.RECORDING_OPTIONS_COST(step_pct=cost),
         cost,
-        options,
-        options,
+        recipe.suggest(*options),
+        ", ".join(options),
     )
+
+
+def _describe_overhead(context: CheckContext, used: list[str], idle_pct: float) -> Message:
+    """Describe the options that slow the host down, and the step without the profiler if it was timed."""
+    without_us = context.rank.unprofiled_step_us
+    if not without_us:
+        return told.RECORDING_OPTIONS_ON(options=used, idle_pct=idle_pct) if used else told.RECORDING_OPTIONS_OFF()
+    without_pct = context.to_step_pct(without_us)
+    if not used:
+        return told.RECORDING_OPTIONS_OFF_TIMED(unprofiled_pct=without_pct)
+    return told.RECORDING_OPTIONS_ON_TIMED(options=used, unprofiled_pct=without_pct, idle_pct=idle_pct)

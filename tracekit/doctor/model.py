@@ -7,6 +7,7 @@ from typing import Self
 
 import polars as pl
 
+from tracekit.messages import Message
 from tracekit.run import MeasuredRun
 from tracekit.trace import RankTrace, Trace
 from tracekit.workload.time_share import compute_time_share
@@ -33,24 +34,24 @@ class Check:
         title: What was checked.
         status: The result.
         evidence: What the trace holds, with numbers.
-        cost: What the shortcoming costs the prediction, one sentence; empty if there is none.
+        cost: What the shortcoming costs the prediction; None if nothing.
         cost_pct: Percent of the step's time that it concerns; 0 if unknown or if the check is ok.
-        fix: What to do about it; empty if nothing can be done.
+        fix: What to do about it; None if nothing can be done.
         option: The argument of ``torch.profiler.profile`` that fixes it; empty if none does.
     """
 
     name: str
     title: str
     status: Status
-    evidence: str
-    cost: str = ""
+    evidence: Message
+    cost: Message | None = None
     cost_pct: float = 0.0
-    fix: str = ""
+    fix: Message | None = None
     option: str = ""
 
     def drop_cost_if_ok(self) -> Self:
         """Return the check without cost and fix if it is ok."""
-        return self if self.status is not Status.OK else replace(self, cost="", cost_pct=0.0, fix="", option="")
+        return self if self.status is not Status.OK else replace(self, cost=None, cost_pct=0.0, fix=None, option="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,7 @@ class Diagnosis:
     checks: tuple[Check, ...]
     best: Check | None
     snippet: str
-    warnings: tuple[str, ...]
+    warnings: tuple[Message, ...]
 
 
 def grade_cost(cost_pct: float, *, warn: float = MIN_WARN_PCT, fail: float = MIN_FAIL_PCT) -> Status:

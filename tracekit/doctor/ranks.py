@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from tracekit.doctor.model import Check, CheckContext, Status, grade_cost
 from tracekit.messages import Message, trace_contents, trace_files
+from tracekit.messages import doctor_checks as told
 from tracekit.trace import RankTrace
 
 DROPPED_EVENTS = (trace_contents.EVENTS_UNTIMED, trace_contents.EVENTS_DISTANT)
@@ -31,31 +32,29 @@ def check_all_ranks(context: CheckContext) -> Check | None:
         return None
     read = {rank.rank for rank in context.trace.ranks}
     if len(read) >= world:
-        return Check("ranks", "Ranks", Status.OK, f"all {world} ranks")
-    told, fix = f"{len(read)} of {world} ranks", "record every rank, and name the folder with all their traces"
+        return Check("ranks", "Ranks", Status.OK, told.RANKS_ALL_READ(ranks=world))
+    evidence, fix = told.RANKS_READ(ranks_read=len(read), ranks=world), told.RANKS_MISSING_FIX()
     if len(read) > 1:
-        return Check(
-            "ranks", "Ranks", Status.WARN, told, "the others are assumed to arrive when a like rank does", fix=fix
-        )
+        return Check("ranks", "Ranks", Status.WARN, evidence, told.RANKS_MISSING_COST(), fix=fix)
     cost = context.to_step_pct(context.run.measured_step.exposed_comm_us)
-    alone = f"{cost:.0f} % of the step runs only collectives; how much of it is waiting for other ranks can't be told"
-    return Check("ranks", "Ranks", grade_cost(cost, warn=0), told, alone, cost, fix)
+    alone = told.RANKS_ALONE_COST(step_pct=cost)
+    return Check("ranks", "Ranks", grade_cost(cost, warn=0), evidence, alone, cost, fix)
 
 
 def check_lost_events(context: CheckContext) -> Check:
     """Warn if events were lost."""
     losses = [warning for rank in context.trace.ranks for warning in rank.warnings if warning.template in LOSSES]
     if not losses:
-        return Check("events", "Events", Status.OK, "none lost")
+        return Check("events", "Events", Status.OK, told.EVENTS_KEPT())
     cost = max(part for rank in context.trace.ranks for part in _estimate_lost_pct(rank))
     return Check(
         "events",
         "Events",
         grade_cost(cost, warn=0),
-        " ".join(dict.fromkeys(map(str, losses))),
-        f"about {cost:.2g} % of what happened is missing" if cost else "what is missing counts as idle time",
+        told.EVENTS_MISSING(losses=[*dict.fromkeys(losses)]),
+        told.EVENTS_MISSING_COST(lost_pct=cost) if cost else told.EVENTS_UNCOUNTED_COST(),
         cost,
-        "copy or record the file again",
+        told.EVENTS_MISSING_FIX(),
     )
 
 

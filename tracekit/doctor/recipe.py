@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from tracekit.doctor.model import Check, Status
+from tracekit.messages import Message
+from tracekit.messages.doctor_checks import RECORD_WITH
 
 ACTIVITIES = "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
 SHAPES = "record_shapes=True"
@@ -11,7 +13,7 @@ NO_STACKS = "with_stack=False"
 NO_MODULES = "with_modules=False"
 NO_MEMORY = "profile_memory=False"
 SYNCS = "experimental_config=_ExperimentalConfig(enable_cuda_sync_events=True)"
-SYNCS_SHORT = "enable_cuda_sync_events=True (in experimental_config)"
+SYNCS_SHORT = "enable_cuda_sync_events=True"
 
 _ARGUMENTS = (
     ACTIVITIES,
@@ -22,6 +24,11 @@ _ARGUMENTS = (
     NO_MODULES,
     NO_MEMORY,
 )
+
+
+def suggest(*options: str) -> Message:
+    """Suggest arguments of ``torch.profiler.profile``."""
+    return RECORD_WITH(options=options)
 
 
 def build_snippet(checks: Sequence[Check], *, amd: bool) -> str:

@@ -2,6 +2,7 @@
 
 from tracekit.analysis.clock_speed import measure_clock_speed
 from tracekit.doctor.model import Check, CheckContext, grade_cost_bound
+from tracekit.messages import doctor_checks as told
 
 
 def check_gpu_speed(context: CheckContext) -> Check | None:
@@ -10,13 +11,19 @@ def check_gpu_speed(context: CheckContext) -> Check | None:
     if found is None:
         return None
     cost = context.work_pct * (1 - 1 / found.median_ratio) if found.is_slow else 0.0
+    fastest, slowest = found.families
     return Check(
         "speed",
         "GPU speed",
         grade_cost_bound(cost),
-        f"{found.kernel_count:,} kernels of known work take {found.median_ratio:.1f} times what is usual on this GPU",
-        f"all families do, {found}: its clock was low, or others used it; {cost:.0f} % of the step may be due to that, "
-        "and predictions carry it to other GPUs",
+        told.GPU_SPEED(kernels=found.kernel_count, ratio=found.median_ratio),
+        told.GPU_SPEED_COST(
+            min_ratio=found.min_ratio,
+            fastest_family=fastest,
+            max_ratio=found.max_ratio,
+            slowest_family=slowest,
+            step_pct=cost,
+        ),
         cost,
-        "warm up longer, and see what throttles it (nvidia-smi -q -d PERFORMANCE, rocm-smi)",
+        told.GPU_SPEED_FIX(),
     )

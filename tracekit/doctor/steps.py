@@ -4,8 +4,9 @@ import polars as pl
 
 from tracekit.doctor import recipe
 from tracekit.doctor.model import Check, CheckContext, Status, grade_cost
-from tracekit.format import format_duration, format_quantity
 from tracekit.ingest.cuda_graph_captures import GRAPH_LAUNCH_CALLS
+from tracekit.messages import Message
+from tracekit.messages import doctor_checks as told
 from tracekit.replay.engine import build_measured_timeline
 from tracekit.workload.steps import count_optimizer_steps, is_whole_trace
 
@@ -25,15 +26,15 @@ def check_step_marks(context: CheckContext) -> Check:
     if is_whole_trace(context.run.steps):
         cost = context.to_step_pct(_measure_outside_gpu_work_us(context))
         updates = count_optimizer_steps(context.rank)
-        several = f", though the optimizer ran {updates} times" if updates > 1 else ""
+        several = told.STEPS_WITHOUT_MARKS_SEVERAL(updates=updates) if updates > 1 else told.STEPS_WITHOUT_MARKS()
         return Check(
             name,
             title,
             Status.WARN,
-            f"no ProfilerStep marks: the whole trace counts as one step{several}",
-            f"{cost:.0f} % of it lies before or after all GPU work and counts as part of the step",
+            several,
+            told.STEPS_WITHOUT_MARKS_COST(step_pct=cost),
             cost,
-            f"{recipe.SCHEDULE} and profiler.step()",
+            told.STEPS_MARK_FIX(schedule=recipe.SCHEDULE),
             recipe.SCHEDULE,
         )
     if steps.height == 1:
@@ -41,12 +42,13 @@ def check_step_marks(context: CheckContext) -> Check:
             name,
             title,
             Status.WARN,
-            "one step is marked",
-            "nothing tells how steps vary, and this one counts from its own mark, not from the end of one before",
-            fix=recipe.SCHEDULE,
+            told.ONE_STEP_MARKED(),
+            told.ONE_STEP_COST(),
+            fix=recipe.suggest(recipe.SCHEDULE),
             option=recipe.SCHEDULE,
         )
-    return Check(name, title, Status.OK, f"{steps.height} marked, {context.run.measured_step.steps} of them measured")
+    counts = told.STEPS_MARKED(marked=steps.height, measured=context.run.measured_step.steps)
+    return Check(name, title, Status.OK, counts)
 
 
 def _measure_outside_gpu_work_us(context: CheckContext) -> float:
@@ -71,11 +73,10 @@ def check_step_spread(context: CheckContext) -> Check | None:
         "steady",
         "Steady steps",
         status,
-        f"{rest.height} steps of {format_duration(low / 1e3)} to {format_duration(high / 1e3)}, "
-        f"median {format_duration(middle / 1e3)}",
-        f"the median step stands for steps that differ by ±{cost:.0f} %",
+        told.STEPS_SPREAD(steps=rest.height, min_us=low / 1e3, max_us=high / 1e3, median_us=middle / 1e3),
+        told.STEPS_SPREAD_COST(half_width_pct=cost),
         cost,
-        "warm up longer, or choose like steps with --steps N:M",
+        told.STEPS_SPREAD_FIX(),
     )
 
 
@@ -88,15 +89,14 @@ def check_warmup(context: CheckContext) -> Check:
     inside = warming.join_where(steps, pl.col("ts_ns") >= pl.col("start_ns"), pl.col("ts_ns") < pl.col("end_ns"))
     cost = context.to_step_pct(inside.select(pl.col("dur_ns").sum() / 1e3).item() / steps.height)
     status = grade_cost(cost)
-    counted = f"{format_quantity(inside.height, 'call')} in the measured steps"
     return Check(
         "warm",
         "Warmed up",
         status,
-        f"{counted} to allocate memory, load kernels or create streams{_describe_first_step(context)}",
-        f"{cost:.0f} % of the step is warming up, and counts as every step's",
+        _describe_warmup_calls(context, inside.height),
+        told.WARM_UP_CALLS_COST(step_pct=cost),
         cost,
-        recipe.SCHEDULE,
+        recipe.suggest(recipe.SCHEDULE),
         recipe.SCHEDULE,
     )
 
@@ -115,10 +115,12 @@ def _select_measured_steps(context: CheckContext) -> pl.DataFrame:
     return (rest if rest.height else chosen).select("start_ns", "end_ns")
 
 
-def _describe_first_step(context: CheckContext) -> str:
+def _describe_warmup_calls(context: CheckContext, calls: int) -> Message:
     first, rest = (pl.col("time_ns").filter(rows).median() for rows in (pl.col("first"), ~pl.col("first")))
     slower = _tabulate_step_times(context).select((first / rest).fill_null(0.0)).item()
-    return f"; the first step took {slower:.1f} times as long and is left out" if slower > MIN_FIRST_SLOWDOWN else ""
+    if slower > MIN_FIRST_SLOWDOWN:
+        return told.WARM_UP_CALLS_FIRST_SLOW(calls=calls, slowdown=slower)
+    return told.WARM_UP_CALLS(calls=calls)
 
 
 def _tabulate_step_times(context: CheckContext) -> pl.DataFrame:

@@ -1,6 +1,7 @@
 """Check of the recorded times against physics."""
 
 from tracekit.doctor.model import Check, CheckContext, Status
+from tracekit.messages import doctor_checks as told
 
 NAME, TITLE = "times", "Recorded times"
 
@@ -9,12 +10,12 @@ def check_times(context: CheckContext) -> Check:
     """Warn if recorded times broke physics and were corrected."""
     faults = context.run.time_faults
     if not faults:
-        return Check(NAME, TITLE, Status.OK, "kernels start after their launch, and end in their stream's order")
+        return Check(NAME, TITLE, Status.OK, told.TIMES_IN_ORDER())
     return Check(
         NAME,
         TITLE,
         Status.WARN,
-        "; ".join(fault.render_text().rstrip(".") for fault in faults),
-        "predictions rest on the corrected times",
-        fix="record the trace again; if it comes back, update PyTorch and the driver",
+        told.TIMES_CORRECTED(faults=faults),
+        told.TIMES_CORRECTED_COST(),
+        fix=told.TIMES_CORRECTED_FIX(),
     )

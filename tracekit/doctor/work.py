@@ -4,14 +4,9 @@ import polars as pl
 
 from tracekit.doctor import recipe
 from tracekit.doctor.model import Check, CheckContext, Status, grade_cost
-from tracekit.format import format_quantity
 from tracekit.ingest.cuda_graph_captures import GRAPH_LAUNCH_CALLS
+from tracekit.messages import doctor_checks as told
 from tracekit.workload.kernel_table import has_work
-
-CAPTURE_ADVICE = (
-    "give the trace of the capture too (vLLM: capture_torch_profiler, SGLang: --enable-profile-cuda-graph), or record "
-    "some steps without graphs (enforce_eager, --disable-cuda-graph)"
-)
 
 
 def check_gpu(context: CheckContext) -> Check:
@@ -19,16 +14,18 @@ def check_gpu(context: CheckContext) -> Check:
     name, title = "gpu", "GPU"
     if context.run.source is not None:
         known = context.run.source
-        return Check(name, title, Status.OK, f"{known.query or 'blank name'!r}, taken as {known.gpu.slug}")
+        slug = known.gpu.slug
+        taken = told.GPU_TAKEN_AS(name=known.query, gpu=slug) if known.query else told.GPU_BLANK_TAKEN_AS(gpu=slug)
+        return Check(name, title, Status.OK, taken)
     cost = context.compute_step_pct(~has_work())
     return Check(
         name,
         title,
         Status.FAIL,
-        str(context.run.source_doubt or "not described (no deviceProperties)").partition(". ")[0],
-        f"{cost:.0f} % of the step, its kernels without known work, stays as measured on any GPU",
+        context.run.source_doubt or told.GPU_NOT_DESCRIBED(),
+        told.GPU_MISSING_COST(step_pct=cost),
         cost,
-        "say it with --source-gpu NAME (`tracekit gpus` lists them)",
+        told.GPU_MISSING_FIX(),
     )
 
 
@@ -37,16 +34,16 @@ def check_shapes(context: CheckContext) -> Check:
     name, title, ops = "shapes", "Shapes", context.rank.ops
     if context.rank.has_shapes:
         part = 100 * ops["input_dims"].count() / ops.height
-        return Check(name, title, Status.OK, f"recorded on {part:.0f} % of {ops.height:,} ops")
+        return Check(name, title, Status.OK, told.SHAPES_RECORDED(ops_pct=part, ops=ops.height))
     cost = context.compute_step_pct(~has_work() & (pl.col("family") != "collective"))
     return Check(
         name,
         title,
         grade_cost(cost, warn=0),
-        "not recorded",
-        f"{cost:.0f} % of the step is scaled by kernel class instead of modelled from its work",
+        told.SHAPES_MISSING(),
+        told.SHAPES_MISSING_COST(step_pct=cost),
         cost,
-        recipe.SHAPES,
+        recipe.suggest(recipe.SHAPES),
         recipe.SHAPES,
     )
 
@@ -58,17 +55,17 @@ def check_known_ops(context: CheckContext) -> Check | None:
     unknown = ~has_work() & (pl.col("family") != "collective") & ~_select_graph_kernels(context)
     cost = context.compute_step_pct(unknown)
     status = grade_cost(cost)
-    evidence = f"{context.compute_gpu_pct(has_work()):.0f} % of GPU time has known work"
+    known_pct = context.compute_gpu_pct(has_work())
     if status is Status.OK:
-        return Check("known_ops", "Known ops", status, evidence)
+        return Check("known_ops", "Known ops", status, told.WORK_KNOWN(time_pct=known_pct))
     times = context.kernels.filter(unknown).group_by("op").agg(pl.col("dur_ns").sum())
     largest = [op or "kernels without an op" for op in times.sort("dur_ns", "op", descending=True)["op"].head(3)]
     return Check(
         "known_ops",
         "Known ops",
         status,
-        f"{evidence}; the most without: {', '.join(largest)}",
-        f"{cost:.0f} % of the step is scaled by kernel class instead of modelled",
+        told.WORK_KNOWN_EXCEPT(time_pct=known_pct, largest=largest),
+        told.WORK_UNKNOWN_COST(step_pct=cost),
         cost,
     )
 
@@ -82,15 +79,18 @@ def check_cuda_graphs(context: CheckContext) -> Check | None:
     cost = context.compute_step_pct(in_graph & ~has_work())
     launches = kernels["call"].n_unique()
     captured = context.rank.captured
-    ops = f"the capture tells the ops of {captured.call_row.count():,}" if captured else "nothing tells their ops"
+    counts = {"kernels": kernels.height, "launches": launches}
+    evidence = told.GRAPH_KERNELS_WITHOUT_OPS(**counts)
+    if captured:
+        evidence = told.GRAPH_KERNELS_CAPTURED(**counts, captured=captured.call_row.count())
     return Check(
         "graphs",
         "Graphs",
         grade_cost(cost),
-        f"{format_quantity(kernels.height, 'kernel')} out of {format_quantity(launches, 'graph launch')}; {ops}",
-        f"{cost:.0f} % of the step has no shapes of its own: scaled by kernel class",
+        evidence,
+        told.GRAPH_KERNELS_COST(step_pct=cost),
         cost,
-        "" if captured else CAPTURE_ADVICE,
+        None if captured else told.GRAPH_CAPTURE_FIX(),
     )
 
 
@@ -108,10 +108,10 @@ def check_collective_sizes(context: CheckContext) -> Check | None:
         "collective_sizes",
         "Collectives",
         Status.OK if ok else grade_cost(cost),
-        f"{kernels.height - count:,} of {kernels.height:,} have a message size",
-        f"{cost:.0f} % of the step is communication of unknown size",
+        told.COLLECTIVES_SIZED(sized=kernels.height - count, collectives=kernels.height),
+        told.COLLECTIVES_UNSIZED_COST(step_pct=cost),
         cost,
-        "record CPU ops with torch 2.2 or later: they note every collective's size",
+        told.COLLECTIVES_UNSIZED_FIX(),
     )
 
 

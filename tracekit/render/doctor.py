@@ -4,12 +4,14 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterator
 from textwrap import indent
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from tracekit.doctor import Check, Diagnosis, Status
+from tracekit.messages import Message
 from tracekit.render.dump import dump_document
 
 STATUS_MARKS = {Status.OK: ("✓", "green"), Status.WARN: ("!", "bold yellow"), Status.FAIL: ("✗", "bold red")}
@@ -37,7 +39,22 @@ def render_diagnosis(diagnosis: Diagnosis) -> RenderableType:
 
 def as_json(diagnosis: Diagnosis) -> str:
     """Return the diagnosis as JSON."""
-    return dump_document(dataclasses.asdict(diagnosis))
+    return dump_document(serialize_diagnosis(diagnosis))
+
+
+def serialize_diagnosis(diagnosis: Diagnosis) -> dict[str, Any]:
+    """Return the diagnosis as a dictionary for JSON."""
+    own = {field.name: getattr(diagnosis, field.name) for field in dataclasses.fields(diagnosis)}
+    return own | {
+        "checks": [_serialize_check(check) for check in diagnosis.checks],
+        "best": _serialize_check(diagnosis.best) if diagnosis.best else None,
+        "warnings": [warning.to_dict() for warning in diagnosis.warnings],
+    }
+
+
+def _serialize_check(check: Check) -> dict[str, Any]:
+    values = ((field.name, getattr(check, field.name)) for field in dataclasses.fields(check))
+    return {name: value.to_dict() if isinstance(value, Message) else value for name, value in values}
 
 
 def _render_line(label: str, text: str) -> Text:
@@ -66,11 +83,11 @@ def _render_checks(checks: tuple[Check, ...]) -> Table:
 
 
 def _render_check_details(check: Check) -> Iterator[Text]:
-    yield Text(check.evidence)
+    yield Text(check.evidence.render_text())
     if check.status is Status.OK:
         return
     if check.cost:
-        yield Text(check.cost, style="yellow")
+        yield Text(str(check.cost), style="yellow")
     if check.fix:
         yield Text(f"→ {check.fix}", style="cyan")
 
@@ -78,7 +95,7 @@ def _render_check_details(check: Check) -> Iterator[Text]:
 def _render_best_fix(best: Check | None) -> Iterator[RenderableType]:
     if best is not None:
         yield Text()
-        yield Text.assemble(("would help most: ", "bold"), (best.fix, "cyan"))
+        yield Text.assemble(("would help most: ", "bold"), (str(best.fix), "cyan"))
 
 
 def _render_snippet(code: str) -> Iterator[RenderableType]:

@@ -12,6 +12,7 @@ from tracekit import ingest
 from tracekit.doctor import examine
 from tracekit.export.excerpt import limit_timeline_steps
 from tracekit.ingest.source import TraceSource, expand_inputs, make_file_source
+from tracekit.render.doctor import serialize_diagnosis
 from tracekit.reporting import build_prediction_report, kernel_rows
 from tracekit.reporting.sections import coverage, idle, source, warnings
 from tracekit.request import answers
@@ -85,7 +86,7 @@ def summarize_traces(trace: Trace, run: MeasuredRun, lowest: MeasuredRun) -> dic
     return {
         "source": dataclasses.asdict(source.build_source_summary(run)),
         "coverage": dataclasses.asdict(coverage.build_work_coverage(kernel_rows.build_kernel_rows(run, ()))),
-        "diagnosis": dataclasses.asdict(examine(trace, lowest)),
+        "diagnosis": serialize_diagnosis(examine(trace, lowest)),
         "warnings": [one.to_dict() for one in warnings.build_warnings(run, idle.analyze_idle_time(run))],
     }
 
