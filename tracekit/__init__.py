@@ -13,9 +13,16 @@ from collections.abc import Callable
 from os import PathLike
 from typing import TYPE_CHECKING
 
-from tracekit.errors import TracekitError
+from tracekit.errors import RequestError, TracekitError
 from tracekit.request.keywords import take_options_of
-from tracekit.request.options import ExportFormat, ExportRequest, PredictRequest, ReportRequest, SweepRequest
+from tracekit.request.options import (
+    ExportFormat,
+    ExportRequest,
+    PredictRequest,
+    ReportRequest,
+    StepOptions,
+    SweepRequest,
+)
 
 if TYPE_CHECKING:
     from tracekit.ingest import Inputs, Ranks
@@ -66,17 +73,21 @@ def report(trace: Trace | Predictions, request: ReportRequest) -> Report:
 
     Args:
         trace: As returned by :func:`load`; or the result of :func:`predict`, for a report that includes the
-            predictions. In that case the other arguments do not apply.
+            predictions, without options.
 
     Raises:
-        TracekitError: An option is impossible, the steps are not in the trace, or an edit finds nothing to change.
+        TracekitError: An option is impossible or given with predictions, the steps are not in the trace, or an edit
+            finds nothing to change.
         PredictorError: The source GPU is unknown or ambiguous.
     """
+    from tracekit.messages.requests import PREDICTIONS_WITH_OPTIONS
     from tracekit.prediction import Predictions
     from tracekit.reporting import build_prediction_report
     from tracekit.request import answers
 
     if isinstance(trace, Predictions):
+        if request != ReportRequest():
+            raise RequestError(PREDICTIONS_WITH_OPTIONS())
         return build_prediction_report(trace)
     return answers.report(answers.measure(trace, request), request)
 
@@ -152,7 +163,7 @@ def compare(
     """
     from tracekit.reporting.comparison import compare, to_side
 
-    wanted = None if steps is None else str(steps)
+    wanted = StepOptions(steps=steps).step_range
     return compare(to_side(a, gpu, wanted), to_side(b, gpu, wanted))
 
 

@@ -103,6 +103,17 @@ def test_no_file_of_the_server_is_read(name, where, api):
     assert "reads no files" in answer.json()["error"]["message"]
 
 
+def test_an_option_that_does_not_exist_is_refused(api):
+    job = api.begin(api.put(GOOD))
+    assert api.client.post(f"/api/v1/jobs/{job}/ask", json={"gpus": ["t4"]}).status_code == 422
+
+
+@pytest.mark.parametrize("ask", [{"gpu": ["t4"] * 33}, {"source_gpu": "t" * 301}, {"what_if": "x" * 301}])
+def test_more_than_the_server_reads_is_refused(ask, api):
+    answer = api.client.post("/api/v1/jobs", json={"uploads": [api.put(GOOD)], "ask": ask})
+    assert (answer.status_code, "too long" in answer.text) == (400, True)
+
+
 def test_steps_that_are_not_there(api, work):
     job = api.begin(api.put(GOOD), ask={"gpu": ["t4"], "steps": "7:9"})
     work()

@@ -1,5 +1,6 @@
 """One request, one answer: the command line, Python, the API and the page agree on numbers and on refusals."""
 
+import gzip
 import html
 import inspect
 import json
@@ -185,6 +186,27 @@ def test_what_needs_no_target(run, api, work, job, load):
         tk.predict(load(), **options)
     assert refused.value.code == "no-target"
     assert run("predict", options)[1].endswith("[no-target]\n")
+
+
+def test_options_beside_predictions_are_refused(load):
+    predictions = tk.predict(load(), gpu="l4")
+    with pytest.raises(TracekitError) as refused:
+        tk.report(predictions, host_speed=2)
+    assert refused.value.code == "predictions-with-options"
+
+
+def test_a_comparison_takes_steps_as_all_do(load):
+    with pytest.raises(TracekitError) as refused:
+        tk.compare(load(), load(), steps="last")
+    assert refused.value.code == "steps-not-a-range"
+
+
+def test_a_timeline_of_edits_needs_a_target(load):
+    timeline = gzip.decompress(tk.export_timeline(load(), gpu="l4", batch=2))
+    assert b"predicted on l4" in timeline
+    with pytest.raises(TracekitError) as refused:
+        tk.export_timeline(load(), what_if="scale(family=gemm, 0.5)")
+    assert refused.value.code == "no-target"
 
 
 def test_a_sweep_is_the_same(run, load):

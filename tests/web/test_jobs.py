@@ -79,7 +79,7 @@ def test_prices_are_written_as_on_the_command_line(api, work, make_trace, tmp_pa
 
 @pytest.mark.parametrize(
     ("price", "why"),
-    [("h100-sxm", "write it as h100-sxm=2.49"), ("no-gpu=2", "no-gpu"), ("mine.toml=2", "reads no files")],
+    [("h100-sxm", "Write it as h100-sxm=2.49"), ("no-gpu=2", "no-gpu"), ("mine.toml=2", "reads no files")],
 )
 def test_a_price_that_cannot_be_meant_is_refused_at_once(api, work, make_trace, price, why):
     api.client.get("/")

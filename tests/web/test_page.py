@@ -167,12 +167,12 @@ def test_by_keyboard_alone(page, shared, make_trace):
     page.focus("#search")
     page.keyboard.type("a100")
     page.keyboard.press("Enter")
-    assert not page.locator("[name=gpus]:checked").count()
+    assert not page.locator("[name=gpu]:checked").count()
     page.fill("#search", "mi300x")
     page.keyboard.press("Enter")
-    assert [box.get_attribute("value") for box in page.locator("[name=gpus]:checked").all()] == ["mi300x"]
+    assert [box.get_attribute("value") for box in page.locator("[name=gpu]:checked").all()] == ["mi300x"]
     assert (page.url, page.get_attribute("#panel", "data-state")) == (address, "found")
-    page.focus("[name=prices]")
+    page.focus("[name=price]")
     page.keyboard.type("mi300x=2")
     page.keyboard.press("Enter")
     page.wait_for_selector(".progress")

@@ -10,7 +10,22 @@ NO_TARGET = Template(
     "Say where to: {--gpu} h100-sxm, {--cluster} 4x8xh100-sxm@ndr400, or both.",
 )
 STEPS_NOT_A_RANGE = Template(
-    "steps-not-a-range", Severity.ERROR, "{--steps} {steps!r} is no step.", "Give a number or a range, such as 7:9."
+    "steps-not-a-range", Severity.ERROR, "{--steps}: {steps!r} is no step.", "Give a number or a range, such as 7:9."
+)
+PRICE_NOT_A_PAIR = Template(
+    "price-not-a-pair", Severity.ERROR, "{--price}: {price!r} is no price.", "Write it as h100-sxm=2.49."
+)
+PRICE_NOT_DOLLARS = Template(
+    "price-not-dollars", Severity.ERROR, "An hour of {gpu} can't cost {given} dollars.", "Give a number, 0 or more."
+)
+PRICES_DIFFER = Template(
+    "prices-differ", Severity.ERROR, "{gpu} has two prices, {first:g} and {second:g} dollars.", "Give it one."
+)
+PREDICTIONS_WITH_OPTIONS = Template(
+    "predictions-with-options",
+    Severity.ERROR,
+    "Predictions are reported as they were made; options don't apply.",
+    "Give the options to the prediction.",
 )
 TIME_WITHOUT_UNIT = Template(
     "time-without-unit", Severity.ERROR, "{--unprofiled-step} {time!r} is no time.", "Give a unit too: 12.3ms."

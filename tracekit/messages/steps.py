@@ -7,9 +7,6 @@ STEPS_RENUMBERED = Template(
     Severity.NOTE,
     "ranks {ranks:list} number their steps differently: joined with those of the first rank by their times",
 )
-STEP_INVALID = Template(
-    "step-invalid", Severity.ERROR, "{steps!r} is no step.", "Give a number or a range. The trace has {known}."
-)
 STEP_NOT_FOUND = Template("step-not-found", Severity.ERROR, "The trace has no step {steps}.", "It has {known}.")
 STEPS_WITHOUT_GPU_WORK = Template(
     "steps-without-gpu-work",

@@ -5,6 +5,7 @@ from math import inf
 from numbers import Real
 
 from tracekit.errors import RequestError
+from tracekit.messages import requests as messages
 from tracekit.prediction.targets import resolve_gpu_name
 
 
@@ -21,7 +22,7 @@ def parse_prices(pairs: Sequence[str]) -> dict[str, float]:
     for pair in pairs:
         name, _, dollars = (part.strip() for part in pair.rpartition("="))
         if not name or not dollars.replace(".", "", 1).isdecimal():
-            raise RequestError(f"{pair!r}: write it as h100-sxm=2.49")
+            raise RequestError(messages.PRICE_NOT_A_PAIR(price=pair))
         add_price(prices, name, float(dollars))
     return prices
 
@@ -33,7 +34,7 @@ def add_price(prices: dict[str, float], name: str, dollars: float) -> None:
         RequestError: The GPU already has another price.
     """
     if prices.setdefault(name, dollars) != dollars:
-        raise RequestError(f"{name} has two prices, {prices[name]:g} and {dollars:g} dollars.", "Give it one.")
+        raise RequestError(messages.PRICES_DIFFER(gpu=name, first=prices[name], second=dollars))
 
 
 def resolve_prices(prices: Mapping[str, float]) -> dict[str, float]:
@@ -46,7 +47,7 @@ def resolve_prices(prices: Mapping[str, float]) -> dict[str, float]:
     """
     for name, dollars in prices.items():
         if not isinstance(dollars, Real) or isinstance(dollars, bool) or not 0 <= dollars < inf:
-            raise RequestError(f"an hour of {name} can't cost {dollars!r} dollars.")
+            raise RequestError(messages.PRICE_NOT_DOLLARS(gpu=name, given=repr(dollars)))
     by_slug: dict[str, float] = {}
     for name, dollars in prices.items():
         add_price(by_slug, resolve_gpu_name(name).gpu.slug, dollars)

@@ -1,7 +1,7 @@
 """What a user of the server asks: the request that all front ends share, within the server's limits."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from predictors.errors import UnknownGpuError
 from tracekit.comm import UnknownClusterError
@@ -19,6 +19,8 @@ FILE_OPTIONS = ("gpu", "cluster", "source_gpu", "source_cluster", "price")
 @dataclass(frozen=True, kw_only=True)
 class Ask(ExportRequest):
     """What to find out; names and meanings as on the command line. Without a target: the measured run only."""
+
+    __pydantic_config__: ClassVar = {"extra": "forbid"}
 
     ranks: Annotated[int | None, Option("Measure one rank; default all, together.", "Rank", "N", minimum=0)] = None
 
@@ -42,7 +44,8 @@ class Ask(ExportRequest):
     def _check_limits(self, option: str, value: Any) -> None:
         texts = [text for text in split_values(value) if isinstance(text, str)]
         if len(texts) > MAX_VALUES or any(len(text) > MAX_TEXT_CHARS for text in texts):
-            raise WebError(f"{option} is too long.", f"Give {MAX_VALUES} values at most.")
+            hint = f"Give {MAX_VALUES} values at most, each of up to {MAX_TEXT_CHARS} characters."
+            raise WebError(f"{option.replace('_', ' ')} is too long.", hint)
         for text in texts if option in FILE_OPTIONS else ():
             if ".toml" in text.lower():
                 hint = "Name what it knows: /api/v1/gpus, /api/v1/clusters."
