@@ -121,8 +121,8 @@ def load_tables(data: Path) -> pl.DataFrame:
     Args:
         data: Folder that holds aiconfigurator/nccl.parquet; its README says what the columns mean.
     """
-    rows = pl.read_parquet(data / "aiconfigurator" / "nccl.parquet")
-    named = rows.with_columns(
+    rows = pl.read_parquet(data / "aiconfigurator" / "nccl.parquet").with_columns(pl.col("system").cast(pl.String))
+    named = rows.filter(pl.col("system").is_in(list(GBPS))).with_columns(
         collective=pl.col("op_name").cast(pl.String).replace("alltoall", "all_to_all"),
         dtype=pl.col("dtype").cast(pl.String),
         ranks=pl.col("num_gpus"),

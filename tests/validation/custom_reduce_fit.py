@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from tests.validation.collective_fit import PCIE, RANGES, SIBLINGS, SPREAD, FittedConstant, search
+from tests.validation.collective_fit import GBPS, PCIE, RANGES, SIBLINGS, SPREAD, FittedConstant, search
 
 MAX_BYTES = 2**23
 """vLLM and SGLang give larger messages to NCCL."""
@@ -30,6 +30,7 @@ def load_tables(data: Path) -> pl.DataFrame:
         data: Folder that holds aiconfigurator/custom_allreduce.parquet; its README says what the columns mean.
     """
     rows = pl.read_parquet(data / "aiconfigurator" / "custom_allreduce.parquet")
+    rows = rows.with_columns(pl.col("system").cast(pl.String)).filter(pl.col("system").is_in(list(GBPS)))
     columns = {"machine": "system", "ranks": "num_gpus", "engine": pl.col("impl").cast(pl.String)}
     return _compute_medians(rows.with_columns(**columns, measured_us=pl.col("latency_us").cast(pl.Float64)))
 
