@@ -1,0 +1,37 @@
+"""Published jobs in parallel layouts: how they are read, and a small one predicted."""
+
+from tests.validation.studies import data_parallel, pipeline_parallel, tensor_parallel
+from tests.validation.studies.tensor_parallel import LlamaJob
+
+
+def test_a_model_on_more_gpus_is_predicted_from_its_rate_on_the_fewest() -> None:
+    job = LlamaJob("tiny", 2, 1024, 2048, 8, 8, 4096, {1: 5000.0, 2: 8000.0})
+    ((name, gpus, measured, predicted, error, _, _),) = tensor_parallel.predict_decoding(job)
+    assert (name, gpus, measured) == ("tiny", "1 → 2", "8000")
+    assert abs(float(predicted) / 8000 - 1 - float(error.removesuffix(" %")) / 100) < 1e-3
+    assert 5000 < float(predicted) < 10000
+
+
+def test_a_pipelines_published_step_is_read_as_layout_and_cluster() -> None:
+    jobs = {steps[0].job: steps for steps in pipeline_parallel.read_jobs()}
+    assert sum(map(len, jobs.values())) == 104
+    first, *_, half = jobs["Llama 405B"]
+    assert (first.cluster, half.cluster) == ("64x8xh100-sxm@roce400",) * 2
+    assert half.layout == {
+        "pp": 8, "micro_batches": 16, "pp_schedule": "interleaved:2", "batch": 0.5, "dp": 8, "tp": 8, "fsdp": True,
+    }  # fmt: skip
+    assert half.describe(first) == "interleaved, 16, 0.5 times as large, dp 8, tp 8, 2 chunks"
+    assert half.samples == 16 * 0.5 * 4 / 64
+
+
+def test_a_smaller_pipeline_takes_only_the_options_that_it_needs() -> None:
+    (step,) = (steps[0] for steps in pipeline_parallel.read_jobs() if steps[0].job == "1.5B")
+    assert step.layout == {"pp": 8, "micro_batches": 64}
+    assert step.cluster == "8xa100-sxm-80gb"
+
+
+def test_fsdp_jobs_are_read_with_their_rates_by_number_of_gpus() -> None:
+    jobs = {job.name: job for job in data_parallel.read_fsdp_jobs()}
+    assert len(jobs) == 12
+    assert jobs["Llama 3.1 8B"].tokens_per_s == {8: 5762, 128: 5605}
+    assert jobs["Llama 3.1 8B"].tokens == 2 * 8192
