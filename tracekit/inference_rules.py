@@ -24,11 +24,12 @@ from tracekit.graph.ranks import clocks
 from tracekit.messages import rules as messages
 from tracekit.replay import collective_transfer
 from tracekit.rules import Rule, RuleNames
-from tracekit.workload import precision, steps
+from tracekit.workload import busy_start, precision, steps
 from tracekit.workload.work_inference import DIRECTION_RULES, WORK_RULES
 
 INFERENCE_RULES: tuple[Rule, ...] = (
     steps.RULE,
+    busy_start.RULE,
     *DIRECTION_RULES,
     *WORK_RULES,
     precision.RULE,

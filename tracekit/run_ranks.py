@@ -61,7 +61,7 @@ def join_rank_traces(
     progress("link dependencies")
     if len(ranks) == 1:
         graph = build_graph(ranks[0], kernels[0], step_table.list_step_edges(found[0]), without)
-        return _split_collective_waits(JoinedRanks(kernels[0], found[0], chosen[0], graph, None), without)
+        return _split_collective_waits(JoinedRanks(kernels[0], found[0], chosen[0], graph, None, notes), without)
     numbers = [rank.rank or 0 for rank in ranks]
     table = _stack_ranks(kernels, numbers)
     collectives = join_ranks(table, without)

@@ -142,3 +142,22 @@ def test_a_single_mark_of_number_0_is_a_mark():
     kernels = prepare_run(builder.load()).kernels
     assert dict(kernels.select("name", "step").iter_rows()) == {"before": None, "within": 0}
     assert not steps.is_whole_trace(steps.find_steps(builder.load().rank()))
+
+
+def busy_at_first(waits: float) -> TraceBuilder:
+    """Two launches at 0 and 20; the first kernel starts so long after, the second follows it; each takes 1000."""
+    builder = TraceBuilder().kernel("a", waits, 1000, launch=0).kernel("b", waits + 1001, 1000, launch=20)
+    return builder.call("cudaDeviceSynchronize", 60, waits + 1950)
+
+
+def test_a_step_begins_at_the_kernel_that_waited_for_work_from_before_the_trace() -> None:
+    run = prepare_run(busy_at_first(5000).load())
+    assert run.measured_step.step_time_us == 2001
+    assert run.replay_step(run.kernel_us / 10).step_time_us == pytest.approx(201, abs=1)
+    assert run.replay_step(run.kernel_us, 0.5).step_time_us == pytest.approx(2001, abs=1)
+    assert any("work from before the recording" in str(warning) for warning in run.job_warnings)
+
+
+def test_without_the_rule_or_a_long_wait_a_step_begins_with_the_trace() -> None:
+    assert prepare_run(busy_at_first(5000).load(), without_rules=["busy-start"]).measured_step.step_time_us == 7010
+    assert prepare_run(busy_at_first(90).load()).measured_step.step_time_us == pytest.approx(2100, abs=1)

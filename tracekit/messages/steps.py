@@ -2,6 +2,13 @@
 
 from tracekit.messages.model import Severity, Template
 
+STEP_BEGINS_LATE = Template(
+    "step-begins-late",
+    Severity.WARNING,
+    "the first kernel started {waited_us} after its launch, as the GPU was busy with work from before the recording: "
+    "the step begins at that kernel.",
+    "Record steps after a warm-up (schedule(warmup=...), profiler.step()).",
+)
 STEPS_RENUMBERED = Template(
     "steps-renumbered",
     Severity.NOTE,

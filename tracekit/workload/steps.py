@@ -13,7 +13,7 @@ from tracekit.messages import Message
 from tracekit.messages import steps as messages
 from tracekit.rules import NO_RULES, Rule, RuleNames
 from tracekit.trace import RankTrace
-from tracekit.workload import phases
+from tracekit.workload import busy_start, phases
 
 OPTIMIZER_STEP_MARK = r"^Optimizer\.step#"
 WHOLE_TRACE_STEP = 0
@@ -42,7 +42,7 @@ def find_steps(trace: RankTrace, without: RuleNames = NO_RULES) -> pl.DataFrame:
     marked = _find_profiler_steps(trace)
     if marked.is_empty():
         marked = _infer_unmarked_steps(trace, without)
-    return _drop_empty_steps(marked, trace) if marked.height else _make_whole_trace_step(trace)
+    return _drop_empty_steps(marked, trace) if marked.height else _make_whole_trace_step(trace, without)
 
 
 def find_steps_of_ranks(
@@ -62,9 +62,11 @@ def find_steps_of_ranks(
         renumbered = [found[0], *(_renumber(table, found[0]) for table in found[1:])]
         odd = [rank.rank for rank, old, new in zip(ranks, found, renumbered, strict=True) if old is not new]
         return renumbered, (messages.STEPS_RENUMBERED(ranks=odd),) if odd else ()
-    if len({table.height for table in found}) == 1:
-        return found, ()
-    return [_make_whole_trace_step(rank) for rank in ranks], ()
+    if len({table.height for table in found}) > 1:
+        found = [_make_whole_trace_step(rank, without) for rank in ranks]
+    late = [busy_start.find_busy_start(rank) for rank in ranks] if is_whole_trace(found[0]) else []
+    waited_us = [waited / 1e3 for _, waited in filter(None, late)] if busy_start.RULE.is_on(without) else []
+    return found, (messages.STEP_BEGINS_LATE(waited_us=max(waited_us)),) if waited_us else ()
 
 
 def _renumber(steps: pl.DataFrame, first: pl.DataFrame) -> pl.DataFrame:
@@ -120,7 +122,7 @@ def _infer_optimizer_steps(trace: RankTrace) -> pl.DataFrame:
     if last["len"].n_unique() != 1:
         return marks.clear()
     rounds = marks.filter(pl.col("name") == last["name"][-1]).with_row_index("step")
-    start_ns = pl.col("end_ns").shift(1).fill_null(_make_whole_trace_step(trace)["start_ns"][0])
+    start_ns = pl.col("end_ns").shift(1).fill_null(_find_first_event_ns(trace))
     found = rounds.select(pl.col("step").cast(pl.Int64), "pid", "tid", "end_ns", start_ns=start_ns, **NO_BATCH_COLUMNS)
     forward = trace.calls.filter(phases.find_enclosing_phases(trace.calls, trace.ops, trace.annotations).is_null())[
         "ts_ns"
@@ -146,17 +148,24 @@ def count_optimizer_steps(trace: RankTrace) -> int:
     return max(optimizers["name"].value_counts()["count"].to_list(), default=0)
 
 
-def _make_whole_trace_step(trace: RankTrace) -> pl.DataFrame:
+def _find_first_event_ns(trace: RankTrace) -> int:
+    return int(_make_whole_trace_step(trace, frozenset({busy_start.RULE.name}))["start_ns"][0])
+
+
+def _make_whole_trace_step(trace: RankTrace, without: RuleNames) -> pl.DataFrame:
+    late = busy_start.find_busy_start(trace) if busy_start.RULE.is_on(without) else None
     cpu = pl.concat([table.select("ts_ns", "dur_ns", "pid", "tid") for table in (trace.ops, trace.calls)])
     spans = cpu if cpu.height else trace.activities
     main = cpu.group_by("pid", "tid").len().sort("len", "pid", "tid", descending=[True, False, False]).head(1)
     span = spans.select(
         step=pl.lit(WHOLE_TRACE_STEP, dtype=pl.Int64),
-        start_ns=pl.col("ts_ns").min(),
+        start_ns=pl.lit(late[0]) if late else pl.col("ts_ns").min(),
         end_ns=(pl.col("ts_ns") + pl.col("dur_ns")).max(),
         **NO_BATCH_COLUMNS,
         whole=True,
     )
+    if late:  # the thread's time doesn't tell when the kernel starts on a faster host
+        main = main.clear()
     return span.join(main.select("pid", "tid"), how="left", on=pl.lit(True)).select(*STEP_COLUMNS)
 
 

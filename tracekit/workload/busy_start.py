@@ -1,0 +1,36 @@
+"""Recordings that began while the GPU was busy with earlier work.
+
+The first kernel of such a trace starts long after its launch call returned. The GPU's work before it isn't recorded,
+and would stay as a constant in every prediction::
+
+    CPU   |launch 1|launch 2|launch 3| ...
+    GPU    ....... work from before the recording .......|= kernel 1 =|= kernel 2 =| ...
+                                                         ^ the step begins here
+"""
+
+import polars as pl
+
+from tracekit.rules import Rule
+from tracekit.trace import RankTrace
+
+RULE = Rule(
+    "busy-start",
+    "A trace without step marks whose first kernel starts long after its launch returned begins at that kernel.",
+    "vllm_piecewise_graph_execution (149 of 308 ms) and vllm_decode_full_graph (7.8 of 19 ms).",
+)
+MIN_WAIT_NS = 1_000_000
+MIN_WAIT_FRACTION = 0.05
+"""Shorter waits, absolute or as a fraction of the GPU's recorded time, are launch latency or a first launch's load."""
+
+
+def find_busy_start(trace: RankTrace) -> tuple[int, int] | None:
+    """Return the start of the first kernel, and how long after its launch that is; ``None`` without such a wait."""
+    first = trace.activities.sort("ts_ns").head(1)
+    calls = trace.calls.drop_nulls("correlation")
+    launched = first.join(calls.select("correlation", ended=pl.col("ts_ns") + pl.col("dur_ns")), on="correlation")
+    if launched.is_empty():
+        return None
+    start, ended = launched.row(0, named=True)["ts_ns"], launched["ended"][0]
+    last = trace.activities.select((pl.col("ts_ns") + pl.col("dur_ns")).max()).item()
+    waited = start - ended
+    return (start, waited) if waited > max(MIN_WAIT_NS, MIN_WAIT_FRACTION * (last - ended)) else None
