@@ -26,6 +26,7 @@ from tracekit.request.options import (
 
 if TYPE_CHECKING:
     from tracekit.ingest import Inputs, Ranks
+    from tracekit.notebook import NotebookReport
     from tracekit.prediction import Predictions
     from tracekit.prediction.sweep import Sweep
     from tracekit.recording import Recording
@@ -68,7 +69,7 @@ def load(
 
 
 @take_options_of(ReportRequest)
-def report(trace: Trace | Predictions, request: ReportRequest) -> Report:
+def report(trace: Trace | Predictions, request: ReportRequest) -> NotebookReport:
     """Report where the time of the measured step goes and what limits it.
 
     Args:
@@ -81,6 +82,7 @@ def report(trace: Trace | Predictions, request: ReportRequest) -> Report:
         PredictorError: The source GPU is unknown or ambiguous.
     """
     from tracekit.messages.requests import PREDICTIONS_WITH_OPTIONS
+    from tracekit.notebook import NotebookReport
     from tracekit.prediction import Predictions
     from tracekit.reporting import build_prediction_report
     from tracekit.request import answers
@@ -88,8 +90,8 @@ def report(trace: Trace | Predictions, request: ReportRequest) -> Report:
     if isinstance(trace, Predictions):
         if request != ReportRequest():
             raise RequestError(PREDICTIONS_WITH_OPTIONS())
-        return build_prediction_report(trace)
-    return answers.report(answers.measure(trace, request), request)
+        return NotebookReport.from_report(build_prediction_report(trace))
+    return NotebookReport.from_report(answers.report(answers.measure(trace, request), request))
 
 
 @take_options_of(PredictRequest)

@@ -20,6 +20,7 @@ RETURNED_CLASSES = (
     "tracekit.trace.Trace",
     "tracekit.prediction.Predictions",
     "tracekit.prediction.Prediction",
+    "tracekit.notebook.NotebookReport",
     "tracekit.reporting.Report",
     "tracekit.reporting.comparison.Comparison",
 )

@@ -4,6 +4,7 @@ import pytest
 
 import tracekit as tk
 from tests.conftest import SAMPLES
+from tracekit.notebook import NotebookReport
 from tracekit.prediction import predict
 from tracekit.reporting import build_report
 from tracekit.run import prepare_run
@@ -15,7 +16,8 @@ NASTY = "</script><img src=x onerror=alert(1)>|=cmd()"
 @pytest.fixture(scope="session")
 def report():
     run = prepare_run(tk.load(SAMPLES / "synthetic_transformer_train.json.gz"))
-    return build_report(run, predict(run, ["h100-sxm", "mi300x"]).targets, command="tracekit predict x --gpu h100-sxm")
+    built = build_report(run, predict(run, ["h100-sxm", "mi300x"]).targets, command="tracekit predict x --gpu h100-sxm")
+    return NotebookReport.from_report(built)
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import Self
 
 import msgspec
 
@@ -39,9 +39,6 @@ from tracekit.reporting.sections.source import SourceSummary
 from tracekit.reporting.sections.steps import MeasuredStep
 from tracekit.reporting.sections.streams import StreamTime
 from tracekit.reporting.sections.what_if import EditSaving
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,42 +78,18 @@ class Report:
         return encode_plain(self)
 
     @classmethod
-    def from_json(cls, content: bytes | str) -> Report:
+    def from_json(cls, content: bytes | str) -> Self:
         """Read a report that :meth:`to_json` wrote with the same version of tracekit.
 
         Raises:
             TraceError: The content is something else.
         """
         try:
-            report: Report = decode_plain(content, cls)
+            report: Self = decode_plain(content, cls)
         except (msgspec.MsgspecError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise TraceError(NOT_A_REPORT(version=version("tracekit"))) from error
         return report
 
-    def figure(self, name: str) -> Figure:
-        """Return a chart for a notebook.
-
-        Args:
-            name: ``"time"``, ``"roofline"``, ``"speeds"`` or ``"steps"``.
-
-        Raises:
-            TracekitError: There is no chart of that name.
-        """
-        from tracekit.render.notebook import make_figure
-
-        return make_figure(self, name)
-
-    def to_html(self) -> str:
-        """Return the report as one self-contained page, as ``tracekit report -o report.html`` writes it."""
-        from tracekit.render.html.page import render_page
-
-        return render_page(self)
-
     def __repr__(self) -> str:
         targets = "".join(f", {target.summary}" for target in self.targets)
         return f"Report({self.source.trace}: {format_duration(self.source.step_time_us)}{targets})"
-
-    def _repr_html_(self) -> str:
-        from tracekit.render.notebook import render_report_card
-
-        return render_report_card(self)

@@ -1,0 +1,45 @@
+"""The report as the library returns it: with the page, the card and the charts that a notebook shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+from tracekit.reporting import Report
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class NotebookReport(Report):
+    """A report that shows itself in a notebook."""
+
+    @classmethod
+    def from_report(cls, report: Report) -> NotebookReport:
+        """Return the same report with the methods of this class."""
+        return cls(**{one.name: getattr(report, one.name) for one in fields(report)})
+
+    def figure(self, name: str) -> Figure:
+        """Return a chart.
+
+        Args:
+            name: ``"time"``, ``"roofline"``, ``"speeds"`` or ``"steps"``.
+
+        Raises:
+            TracekitError: There is no chart of that name.
+        """
+        from tracekit.render.notebook import make_figure
+
+        return make_figure(self, name)
+
+    def to_html(self) -> str:
+        """Return the report as one self-contained page, as ``tracekit report -o report.html`` writes it."""
+        from tracekit.render.html.page import render_page
+
+        return render_page(self)
+
+    def _repr_html_(self) -> str:
+        from tracekit.render.notebook import render_report_card
+
+        return render_report_card(self)
