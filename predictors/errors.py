@@ -13,6 +13,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import ClassVar
 
 __all__ = [
     "AmbiguousGpuError",
@@ -28,9 +29,12 @@ class PredictorError(Exception):
     """Base of every error that predictors raises on purpose.
 
     Attributes:
+        code: Stable name of the kind of error, for programs and tests.
         message: What is wrong.
-        hint: What to try, or where to look, on the command line.
+        hint: What to try, or where to look.
     """
+
+    code: ClassVar[str] = "predictor-error"
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(f"{message} {hint}".rstrip())
@@ -40,6 +44,8 @@ class PredictorError(Exception):
 
 class UnknownGpuError(PredictorError, LookupError):
     """No known GPU has that name, or the properties that a trace records."""
+
+    code = "gpu-unknown"
 
     @classmethod
     def from_name(cls, name: str, known: Mapping[str, str]) -> UnknownGpuError:
@@ -53,7 +59,7 @@ class UnknownGpuError(PredictorError, LookupError):
         close = difflib.get_close_matches(name.lower(), slugs, n=8, cutoff=0.6)
         meant = list(dict.fromkeys(slugs[spelling] for spelling in close))[:3]
         near = f" Did you mean {', '.join(meant)}?" if meant else ""
-        others = "; give several each by itself: --gpu a100 --gpu h100" if "," in name else ""
+        others = "; give several GPUs each by itself" if "," in name else ""
         hint = f"`tracekit gpus` lists all; a path to a .toml file adds one{others}."
         return cls(f"unknown GPU {name!r}.{near}", hint)
 
@@ -72,7 +78,7 @@ class UnknownGpuError(PredictorError, LookupError):
             reason = "; it may be a slice of a GPU (MIG, vGPU, a compute partition)" if sms else ""
         return cls(
             f"no known GPU fits the device {name!r} with {sms} SMs and {memory_bytes / 2**30:.1f} GiB{reason}.",
-            "Name the GPU with --source-gpu, or describe it in a .toml file.",
+            "Name the GPU, or describe it in a .toml file.",
         )
 
 
@@ -82,6 +88,8 @@ class AmbiguousGpuError(PredictorError, LookupError):
     Attributes:
         candidates: Slugs of the GPUs that match.
     """
+
+    code = "gpu-ambiguous"
 
     def __init__(self, query: str, candidates: Iterable[str]) -> None:
         self.candidates = tuple(candidates)
@@ -95,6 +103,8 @@ class InvalidGpuFileError(PredictorError, ValueError):
         path: The file.
     """
 
+    code = "gpu-file-invalid"
+
     def __init__(self, path: Path, problem: str) -> None:
         self.path = path
         super().__init__(f"GPU file {path}: {problem}")
@@ -103,6 +113,10 @@ class InvalidGpuFileError(PredictorError, ValueError):
 class KernelTableError(PredictorError, ValueError):
     """A column of the kernel table is missing, or holds an unknown family or dtype or a wrong type."""
 
+    code = "kernel-table-invalid"
+
 
 class WeightsError(PredictorError, ValueError):
     """The folder holds no fitted weights, or none that can be read."""
+
+    code = "weights-unreadable"

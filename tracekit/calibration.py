@@ -16,6 +16,8 @@ from predictors.calibration_kernels import select_distinct_kernels, select_impro
 from predictors.kernels import KERNEL_COLUMNS
 from tracekit import output_files
 from tracekit.errors import CalibrationError, OutputError
+from tracekit.messages import calibrations as messages
+from tracekit.messages.outputs import DIRECTORY_NOT_MADE
 from tracekit.run import MeasuredRun
 from tracekit.workload.names.attention_framework import infer_attention_framework
 
@@ -74,7 +76,7 @@ def from_bench(path: Path, gpu: str | None = None) -> tuple[Calibration, Gpu]:
     try:
         found = msgspec.json.decode(_read_bytes(path), type=_BenchResult)
     except msgspec.DecodeError as error:
-        raise CalibrationError(f"{path}: not a result of the bench script: {error}.", _BENCH_HINT) from error
+        raise CalibrationError(messages.BENCH_RESULT_INVALID(path=str(path), reason=str(error))) from error
     target = resolve_gpu(gpu).gpu if gpu else _resolve_device(found.gpu)
     named = [("torch", found.software.get("torch")), ("driver", found.clocks.get("driver_version"))]
     text = ", ".join(f"{name} {version}" for name, version in named if version)
@@ -92,7 +94,7 @@ def from_run(run: MeasuredRun) -> tuple[Calibration, Gpu]:
         CalibrationError: The trace's GPU is unknown, or none of its kernels has a shape.
     """
     if run.gpu is None:
-        raise CalibrationError("the trace doesn't say which GPU it was recorded on.", "Name it with --gpu.")
+        raise CalibrationError(messages.CALIBRATION_GPU_UNKNOWN())
     rows = run.kernels.with_columns(measured_us=pl.col("dur_ns") / 1e3, framework=infer_attention_framework())
     if rows.select((pl.col("measured_us") % 1 == 0).all()).item():
         rows = rows.filter(pl.col("measured_us") >= MIN_TRUNCATED_US)
@@ -103,7 +105,7 @@ def _build_calibration(gpu: Gpu, origin: str, software: str, rows: pl.DataFrame,
     try:
         kernels = select_distinct_kernels(rows, gpu)
     except KernelTableError as error:
-        raise CalibrationError(f"{where}: {error}.") from error
+        raise CalibrationError(messages.CALIBRATION_WITHOUT_KERNELS(path=where, reason=str(error))) from error
     return Calibration(gpu.slug, origin, datetime.now(UTC).date().isoformat(), software, kernels)
 
 
@@ -120,10 +122,7 @@ def select_helpful_families(calibration: Calibration, errors: pl.DataFrame, gpu:
     """
     kernels = select_improving_kernels(calibration.kernels, errors, gpu)
     if kernels.is_empty():
-        raise CalibrationError(
-            "these measurements sharpen nothing: predicted from each other, their kernels are farther off than before.",
-            "Measure more kernels, on a GPU that is idle otherwise.",
-        )
+        raise CalibrationError(messages.CALIBRATION_UNHELPFUL())
     return replace(calibration, kernels=kernels)
 
 
@@ -155,7 +154,7 @@ def save(calibration: Calibration) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
-        raise OutputError(f"{path.parent} can't be made: {error.strerror}.") from error
+        raise OutputError(DIRECTORY_NOT_MADE(path=str(path.parent), reason=error.strerror)) from error
     with output_files.write_atomically(path) as partial:
         partial.write_text(text + "\n", encoding="utf-8")
     return path
@@ -173,12 +172,12 @@ def remove(gpu: str) -> str:
     kept = {path.stem for path in get_directory().glob("*.json")}
     slug = gpu if gpu in kept else resolve_gpu(gpu).gpu.slug
     if slug not in kept:
-        raise CalibrationError(f"{slug} isn't calibrated.", "`tracekit calibrate --list` shows what is.")
+        raise CalibrationError(messages.CALIBRATION_NOT_FOUND(gpu=slug))
     path = get_directory() / f"{slug}.json"
     try:
         path.unlink()
     except OSError as error:
-        raise CalibrationError(f"{path} can't be removed: {error.strerror}.") from error
+        raise CalibrationError(messages.CALIBRATION_NOT_REMOVED(path=str(path), reason=error.strerror)) from error
     return slug
 
 
@@ -191,8 +190,6 @@ def build_tables(calibrations: Iterable[Calibration], target: Gpu) -> Mapping[Gp
         if one.gpu == target.slug or one.gpu in known
     }
 
-
-_BENCH_HINT = "`tracekit calibrate --bench` gives the script that makes one."
 
 _Number = Annotated[float, msgspec.Meta(ge=0, le=MAX_NUMBER)]
 _JSON_TYPES: dict[pl.DataType, Any] = {pl.Float64(): _Number | None, pl.Boolean(): bool | None, pl.String(): str | None}
@@ -233,23 +230,23 @@ def _resolve_device(device: _BenchDevice) -> Gpu:
     """
     try:
         return identify_gpu(*msgspec.structs.astuple(device)).gpu
-    except PredictorError as error:  # its hint names the option for the source GPU of a trace
-        raise CalibrationError(str(error).replace("--source-gpu", "--gpu")) from error
+    except PredictorError as error:
+        raise CalibrationError(messages.CALIBRATION_DEVICE_UNKNOWN(reason=error.message)) from error
 
 
 def _read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise CalibrationError(f"{path} can't be read: {error.strerror}.", _BENCH_HINT) from error
+        raise CalibrationError(messages.BENCH_RESULT_UNREADABLE(path=str(path), reason=error.strerror)) from error
 
 
 def _load_file(path: Path) -> Calibration:
     try:
         kept = msgspec.json.decode(_read_bytes(path), type=_StoredCalibration)
     except msgspec.DecodeError as error:
-        hint = f"Remove it with `tracekit calibrate --remove {path.stem}`."
-        raise CalibrationError(f"{path} is damaged: {error}.", hint) from error
+        damaged = messages.CALIBRATION_DAMAGED(path=str(path), reason=str(error), gpu=path.stem)
+        raise CalibrationError(damaged) from error
     return Calibration(kept.gpu, kept.origin, kept.date, kept.software, _build_table(kept.kernels))
 
 

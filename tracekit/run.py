@@ -264,4 +264,4 @@ def _identify_gpu(trace: RankTrace) -> tuple[Resolution | None, Message | None]:
     try:
         return identify_gpu(device.name, device.sms, device.memory_bytes, device.compute_capability), None
     except PredictorError as error:
-        return None, messages.SOURCE_GPU_UNRESOLVED(reason=str(error))
+        return None, messages.SOURCE_GPU_UNRESOLVED(reason=error.message)

@@ -126,7 +126,7 @@ def test_what_can_not_be_kept_leaves_nothing_behind(run, result):
 
 def test_where_all_are_left_out_nothing_is_kept(run, result):
     code, _, err = run("calibrate", misleading(result))
-    assert (code, "sharpen nothing" in err) == (1, True)
+    assert (code, "[calibration-unhelpful]" in err) == (1, True)
     assert not json.loads(run("calibrate", "--list", "--json")[1])["calibrations"]
 
 
@@ -134,7 +134,7 @@ def test_a_single_kernel_of_its_kind_is_left_out(run, tmp_path):
     builder = TraceBuilder().op("aten::mm", 0, 30, dims=[[512, 512], [512, 512]], types=["float", "float"])
     builder.kernel("ampere_sgemm_128x64_nn", 20, 100, launch=10)
     code, _, err = run("calibrate", "--trace", builder.save(tmp_path / "trace.json.gz"))
-    assert (code, "sharpen nothing" in err) == (1, True)
+    assert (code, "[calibration-unhelpful]" in err) == (1, True)
 
 
 def test_a_trace_calibrates_the_gpu_it_was_recorded_on(run, trace):
@@ -167,20 +167,13 @@ def test_bench_prints_a_script(run, tmp_path):
     assert "[output-exists]" in run("calibrate", "--bench", "-o", tmp_path / "bench.py")[2]
 
 
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        ("{", "not a result of the bench"),
-        ('{"format": 9}', "$.format"),
-        ('{"format": 1, "kernels": []}', "not a result of the bench"),
-    ],
-)
-def test_what_is_no_result_is_one_line(run, tmp_path, text, complaint):
+@pytest.mark.parametrize("text", ["{", '{"format": 9}', '{"format": 1, "kernels": []}'])
+def test_what_is_no_result_is_one_line(run, tmp_path, text):
     path = tmp_path / "RESULT.json"
     path.write_text(text)
     code, _, err = run("calibrate", path)
     assert code == 1
-    assert complaint in err
+    assert "[bench-result-invalid]" in err
     assert err.count("\n") == 1
 
 
@@ -194,18 +187,18 @@ def test_what_was_edited_by_hand_is_one_line(run, result, key, value):
     result.write_text(json.dumps(facts))
     code, _, err = run("calibrate", result)
     assert (code, err.count("\n")) == (1, 1)
-    assert "not a result of the bench script" in err
+    assert "[bench-result-invalid]" in err
 
 
 def test_other_mistakes_are_said(run, tmp_path, trace, result):
-    assert "can't be read" in run("calibrate", tmp_path / "none.json")[2]
-    assert "isn't calibrated" in run("calibrate", "--remove", "t4")[2]
+    assert "[bench-result-unreadable]" in run("calibrate", tmp_path / "none.json")[2]
+    assert "[calibration-not-found]" in run("calibrate", "--remove", "t4")[2]
     assert run("calibrate")[0] == 2
     assert run("calibrate", result, "--list")[0] == 2
     assert run("calibrate", result, "-o", tmp_path / "kept.json")[0] == 2
     run("calibrate", result)
     (tmp_path / "data/tracekit/calibrations/t4.json").write_text('{"format": 1}')
-    assert "is damaged" in run("predict", trace, "--gpu", "t4")[2]
+    assert "[calibration-damaged]" in run("predict", trace, "--gpu", "t4")[2]
     assert run("calibrate", "--remove", "t4")[0] == 0
 
 

@@ -117,7 +117,7 @@ def test_stdout_that_knows_ascii_only_or_is_full(trace):
 
 def test_a_gpu_that_was_named_is_not_asked_for(run, tmp_path):
     trace = TraceBuilder(device=None).kernel("ampere_sgemm", 20, 100, launch=10).save(tmp_path / "trace.json")
-    assert "name it with --source-gpu" in " ".join(run("info", trace)[1].split())
+    assert "Name it with --source-gpu" in " ".join(run("info", trace)[1].split())
     assert "deviceProperties" not in run("info", trace, "--source-gpu", "t4")[1]
 
 
@@ -154,9 +154,9 @@ FAILURES = {
     "no such file": (("info", "{tmp}/missing.json"), "[file-not-found]"),
     "not a trace": (("info", "{tmp}/other.json"), "[json-without-events]"),
     "truncated": (("predict", "{tmp}/cut.json", "--gpu", "t4"), "[file-cut-short]"),
-    "unknown gpu": (("predict", "{tmp}/trace.json.gz", "--gpu", "h1000"), "unknown GPU"),
-    "unknown source": (("predict", "{tmp}/trace.json.gz", "--gpu", "t4", "--source-gpu", "x"), "unknown GPU"),
-    "ambiguous gpu": (("predict", "{tmp}/trace.json.gz", "--gpu", "a100"), "a100-pcie-40gb"),
+    "unknown gpu": (("predict", "{tmp}/trace.json.gz", "--gpu", "h1000"), "[gpu-unknown]"),
+    "unknown source": (("predict", "{tmp}/trace.json.gz", "--gpu", "t4", "--source-gpu", "x"), "[gpu-unknown]"),
+    "ambiguous gpu": (("predict", "{tmp}/trace.json.gz", "--gpu", "a100"), "[gpu-ambiguous]"),
     "unknown step": (("report", "{tmp}/trace.json.gz", "--steps", "3"), "[step-not-found]"),
     "unknown rank": (("report", "{tmp}/trace.json.gz", "--ranks", "3"), "[rank-not-recorded]"),
     "unknown format": (("report", "{tmp}/trace.json.gz", "-o", "{tmp}/x.docx"), ".docx"),
@@ -180,7 +180,7 @@ FAILURES = {
     ),
     "input as timeline": (("export", "{tmp}", "-f", "-o", "{tmp}/trace.json.gz"), "[output-is-input]"),
     "input as redacted": (("redact", "{tmp}/trace.json.gz", "-f", "-o", "{tmp}/trace.json.gz"), "[output-is-input]"),
-    "gpu card": (("gpus", "rtx-99"), "unknown GPU"),
+    "gpu card": (("gpus", "rtx-99"), "[gpu-unknown]"),
 }
 
 

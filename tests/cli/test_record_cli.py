@@ -82,9 +82,9 @@ def test_hooks_are_gone_afterwards(run, script, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("pass", "took 0 steps"),
-        ("raise SystemExit(0)", "took 0 steps"),
-        (INFER.replace("inference_mode", "enable_grad"), "--step-end forward"),
+        ("pass", "[steps-too-few]"),
+        ("raise SystemExit(0)", "[steps-too-few]"),
+        (INFER.replace("inference_mode", "enable_grad"), "[steps-not-ended]"),
     ],
 )
 def test_a_script_without_steps_is_said(run, script, tmp_path: Path, text: str, message: str) -> None:
@@ -107,6 +107,6 @@ def test_a_script_that_raises_ends_as_python_ends_it(run, script, tmp_path: Path
 
 def test_no_script_and_no_such_way_to_end_a_step(run, script, tmp_path: Path) -> None:
     code, _, err = run("record", "-o", tmp_path / "t", tmp_path / "nowhere.py")
-    assert (code, "there is no such script" in err) == (1, True)
+    assert (code, "[script-not-found]" in err) == (1, True)
     code, _, err = run("record", "--step-end", "lunch", script(TRAIN))
     assert code == 2

@@ -116,7 +116,7 @@ def main() -> None:
         from predictors import PredictorError
 
         if isinstance(error, PredictorError):
-            _fail(str(error), EXIT_FAILURE)
+            _fail(f"{error} [{error.code}]", EXIT_FAILURE)
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             _fail("there is no space left where the output goes. Make room, and run it again.", EXIT_FAILURE)
         if isinstance(error, OSError) and error.errno in PATH_ERRNOS and error.filename is not None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from tracekit.errors import suggest_install
 from tracekit.interop.packages import import_package
 from tracekit.interop.pandas import to_pandas_frame
 
@@ -40,14 +39,14 @@ def to_hta(trace: "Trace", *, include_last_profiler_step: bool = False) -> Any:
     Raises:
         TracekitError: HolisticTraceAnalysis isn't installed.
     """
-    analysis = import_package("hta.trace_analysis", "HolisticTraceAnalysis", suggest_install("hta")).TraceAnalysis
+    analysis = import_package("hta.trace_analysis", "HolisticTraceAnalysis", "hta").TraceAnalysis
     result = analysis.__new__(analysis)
     result.t = _build_hta_trace(trace, include_last_profiler_step)
     return result
 
 
 def _build_hta_trace(trace: "Trace", include_last_profiler_step: bool) -> Any:
-    hta = import_package("hta.common.trace", "HolisticTraceAnalysis", suggest_install("hta"))
+    hta = import_package("hta.common.trace", "HolisticTraceAnalysis", "hta")
     result = hta.Trace(trace_files={})
     events = {rank.rank or 0: _build_event_table(rank) for rank in trace.ranks}
     for table in events.values():

@@ -4,15 +4,16 @@ from importlib import import_module
 from types import ModuleType
 
 from tracekit.errors import TracekitError
+from tracekit.messages.packages import EXTRA_MISSING, PACKAGE_MISSING
 
 
-def import_package(package: str, distribution: str, hint: str) -> ModuleType:
+def import_package(package: str, distribution: str, extra: str | None = None) -> ModuleType:
     """Import an optional package.
 
     Args:
         package: Name of the module.
         distribution: Usual name of the package.
-        hint: How to install it.
+        extra: tracekit's extra that installs it; None to install it by its own name.
 
     Raises:
         TracekitError: The package isn't installed, or one of its own requirements isn't.
@@ -20,4 +21,8 @@ def import_package(package: str, distribution: str, hint: str) -> ModuleType:
     try:
         return import_module(package)
     except ImportError as error:
-        raise TracekitError(f"{distribution} can't be imported ({error}).", hint) from error
+        shown = {"distribution": distribution, "reason": str(error)}
+        missing = (
+            PACKAGE_MISSING(**shown, install=distribution) if extra is None else EXTRA_MISSING(**shown, extra=extra)
+        )
+        raise TracekitError(missing) from error

@@ -19,12 +19,12 @@ def to_pandas(trace: "Trace") -> "dict[str, pd.DataFrame]":
 
 def to_pandas_frame(table: pl.DataFrame) -> "pd.DataFrame":
     """Convert one table. Integer columns with missing values become ``Int64`` with ``<NA>``; texts become objects."""
-    pd = import_package("pandas", "pandas", "pip install pandas")
+    pd = import_package("pandas", "pandas")
     return pd.DataFrame({column.name: _convert_values(column) for column in table})
 
 
 def _convert_values(column: pl.Series) -> object:
-    pd = import_package("pandas", "pandas", "pip install pandas")
+    pd = import_package("pandas", "pandas")
     if not column.dtype.is_integer() or not column.null_count():
         return column.to_numpy()
     return pd.arrays.IntegerArray(column.fill_null(0).to_numpy(writable=True), column.is_null().to_numpy(writable=True))

@@ -23,3 +23,4 @@ OUTPUT_IS_INPUT = Template(
     "{path} is an input and would be overwritten.",
     "Choose another path with {--output}.",
 )
+DIRECTORY_NOT_MADE = Template("directory-not-made", Severity.ERROR, "{path} can't be made: {reason}.")

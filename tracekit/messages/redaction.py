@@ -8,3 +8,30 @@ SECRET_FOUND = Template(
     "The trace carries what looks like {kind} (in its {locations:list}).",
     "Before you share it, write a copy without it with `tracekit redact`.",
 )
+REDACTION_OF_DAMAGED = Template(
+    "redaction-of-damaged",
+    Severity.ERROR,
+    "{path} is no valid JSON: {reason}.",
+    "A damaged trace can't be redacted; nothing was written.",
+)
+REDACTION_NEEDS_NAME = Template(
+    "redaction-needs-name",
+    Severity.ERROR,
+    "What comes from standard input has no name.",
+    "Name the file to write with {--output}.",
+)
+REDACTION_OF_SEVERAL = Template(
+    "redaction-of-several", Severity.ERROR, "{path} and {others} more were given.", "Redact them one by one."
+)
+REDACTION_OF_OTHER_JSON = Template(
+    "redaction-of-other-json",
+    Severity.ERROR,
+    "{path} is JSON, but not a PyTorch profiler trace.",
+    "Nothing was written.",
+)
+REDACTION_TOO_LARGE = Template(
+    "redaction-too-large",
+    Severity.ERROR,
+    "{path} holds more than {limit_bytes} of text, too much to redact.",
+    "Record fewer steps.",
+)

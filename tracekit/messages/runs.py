@@ -33,7 +33,12 @@ SOURCE_GPU_RENAMED = Template(
     Severity.WARNING,
     "The trace describes its GPU as {described}: its times count as {named}'s, as requested.",
 )
-SOURCE_GPU_UNRESOLVED = Template("source-gpu-unresolved", Severity.WARNING, "{reason}")
+SOURCE_GPU_UNRESOLVED = Template(
+    "source-gpu-unresolved",
+    Severity.WARNING,
+    "{reason}",
+    "Name the GPU with {--source-gpu}, or describe it in a .toml file.",
+)
 
 COLLECTIVES_UNLIKE = Template(
     "collectives-unlike",

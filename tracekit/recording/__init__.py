@@ -4,11 +4,12 @@ Needs PyTorch and none of tracekit's other requirements, so that it runs where t
 """
 
 from tracekit.errors import TracekitError
+from tracekit.messages.recording import PYTORCH_MISSING
 
 try:
     import torch  # noqa: F401
 except ImportError as error:
-    raise TracekitError("Recording needs PyTorch, which isn't installed here.", "pip install torch") from error
+    raise TracekitError(PYTORCH_MISSING()) from error
 
 from tracekit.recording.recorder import Recording, RecordingError
 

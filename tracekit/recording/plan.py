@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 
 from tracekit.errors import TracekitError
+from tracekit.messages import Message
+from tracekit.messages import recording as messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +30,7 @@ class RecordingPlan:
             TracekitError: A count is negative, or no step would be recorded.
         """
         if min(self.wait, self.timed, self.warmup, self.active - 1) < 0:
-            raise TracekitError(
-                f"{self} records nothing.", "Give counts of steps of 0 or more, and at least one active step."
-            )
+            raise TracekitError(messages.PLAN_EMPTY(plan=str(self)))
 
     @property
     def first_profiled_step(self) -> int:
@@ -49,7 +49,8 @@ class RecordingPlan:
 
     def __str__(self) -> str:
         """Describe the plan in words."""
-        return (
-            f"{self.wait} steps of warm-up, {self.timed} timed without the profiler, {self.warmup} to warm it up, "
-            f"{self.active} recorded"
-        )
+        return str(self.to_message())
+
+    def to_message(self) -> Message:
+        """Describe the plan."""
+        return messages.RECORDING_PLANNED(wait=self.wait, timed=self.timed, warmup=self.warmup, active=self.active)

@@ -15,6 +15,8 @@ from torch._C._profiler import _ExperimentalConfig
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from tracekit.errors import TracekitError
+from tracekit.messages import Message, Value
+from tracekit.messages import recording as messages
 from tracekit.recording import facts
 from tracekit.recording.clock import StepClock
 from tracekit.recording.plan import RecordingPlan
@@ -79,9 +81,9 @@ class Recording:
     def __enter__(self) -> Self:
         """Begin to count steps."""
         self._check_folder()
-        self._print(str(self.plan))
+        self._print(self.plan.to_message())
         if not torch.cuda.is_available():
-            self._print("PyTorch finds no GPU on this machine: nothing can be predicted from what is recorded here")
+            self._print(messages.RECORDING_WITHOUT_GPU())
         self._is_open = True
         atexit.register(self._on_exit)
         self._prepare_step(0)
@@ -99,7 +101,7 @@ class Recording:
         if self._path is not None:
             self._print_grade(self._path)
         elif error is None:
-            raise self._make_too_few_steps_error()
+            raise RecordingError(self._describe_too_few_steps())
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Return a function each of whose calls is a step; the trace is written once enough steps were made.
@@ -136,7 +138,7 @@ class Recording:
         """Stop the profiler when Python exits; a profiler that still runs then crashes the process."""
         self._stop()
         if self._path is None:
-            self._print(str(self._make_too_few_steps_error()))
+            self._print(self._describe_too_few_steps())
 
     def _stop(self) -> None:
         self._is_open = False
@@ -144,12 +146,8 @@ class Recording:
         if self._profiler is not None:
             self._close_profiler()
 
-    def _make_too_few_steps_error(self) -> RecordingError:
-        needed = self.plan.first_recorded_step + 1
-        return RecordingError(
-            f"The program took {self.steps_seen} steps, and recording begins with step {needed}.",
-            "Let it take more, or record earlier: wait=1, timed=0, warmup=1, active=1 takes three.",
-        )
+    def _describe_too_few_steps(self) -> Message:
+        return messages.STEPS_TOO_FEW(steps=self.steps_seen, first=self.plan.first_recorded_step + 1)
 
     def _prepare_step(self, step: int) -> None:
         plan = self.plan
@@ -194,24 +192,26 @@ class Recording:
             partial.replace(path)
         except OSError as error:
             partial.unlink(missing_ok=True)
-            raise RecordingError(f"{path} can't be written: {error.strerror}.", "Is the disk full?") from error
+            raise RecordingError(messages.RECORDING_NOT_WRITTEN(path=str(path), reason=error.strerror)) from error
         self._path = path
-        self._print(f"wrote {path}, {path.stat().st_size / 1e3:,.0f} kB{self._describe_step_time()}")
+        self._print(self._describe_output(path))
 
-    def _describe_step_time(self) -> str:
+    def _describe_output(self, path: Path) -> Message:
+        written: dict[str, Value] = {"path": str(path), "size_bytes": path.stat().st_size}
         if not self._step_times_us:
-            return ""
+            return messages.RECORDING_WRITTEN(**written)
         times = sorted(self._step_times_us)
-        return f"; a step takes {times[len(times) // 2] / 1e3:.3g} ms without the profiler"
+        return messages.RECORDING_WRITTEN_AND_TIMED(**written, step_time_us=times[len(times) // 2])
 
     def _check_folder(self) -> None:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise RecordingError(f"{self._folder} can't be made: {error.strerror}.") from error
+            raise RecordingError(
+                messages.RECORDING_FOLDER_NOT_MADE(path=str(self._folder), reason=error.strerror)
+            ) from error
         if self._get_output_path().exists() and not self._overwrite:
-            hint = "Choose another folder, or overwrite it: --force in front of the script, overwrite=True in Python."
-            raise RecordingError(f"{self._get_output_path()} exists already.", hint)
+            raise RecordingError(messages.RECORDING_EXISTS(path=str(self._get_output_path())))
 
     def _get_output_path(self) -> Path:
         rank = _get_rank()
@@ -226,20 +226,22 @@ class Recording:
             from tracekit.ingest import load
             from tracekit.run import prepare_run
         except ImportError:
-            self._print(f"see how good it is where tracekit is installed: tracekit doctor {path}")
+            self._print(messages.RECORDING_UNGRADED(path=str(path)))
             return
         try:
             trace = load(str(path), cache=False)
             diagnosis = examine(trace, prepare_run(trace))
         except TracekitError as error:
-            self._print(str(error))
+            self._print(error.catalogue_message)
             return
-        best = f": {diagnosis.best.fix}" if diagnosis.best else ""
-        self._print(f"grade {diagnosis.grade}{best}")
+        if diagnosis.best:
+            self._print(messages.RECORDING_GRADED_WITH_FIX(grade=diagnosis.grade, fix=str(diagnosis.best.fix)))
+        else:
+            self._print(messages.RECORDING_GRADED(grade=diagnosis.grade))
 
-    def _print(self, text: str) -> None:
+    def _print(self, message: Message | None) -> None:
         if not self._quiet and not _get_rank():
-            print(f"tracekit: {text}", file=sys.stderr)  # noqa: T201
+            print(f"tracekit: {message}", file=sys.stderr)  # noqa: T201
 
 
 def _get_rank() -> int | None:

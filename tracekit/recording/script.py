@@ -15,6 +15,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from tracekit.errors import TracekitError
+from tracekit.messages import recording as messages
 from tracekit.recording.recorder import Recording, RecordingError
 
 
@@ -55,7 +56,7 @@ def run_script(
         SystemExit: The script ended with an exit code; with 1 after an error of its own, which is printed.
     """
     if not as_module and not Path(script).is_file():
-        raise RecordingError(f"{script}: there is no such script.", "A module is named with -m.")
+        raise RecordingError(messages.SCRIPT_NOT_FOUND(script=script))
 
     def end_step() -> None:
         recording.step()
@@ -135,10 +136,7 @@ class _StepWatcher:
             RecordingError: No step ended, as all calls kept gradients.
         """
         if self._kept_gradients and not ended:
-            raise RecordingError(
-                "No optimizer stepped, and the calls of the model kept gradients as in training: no step ended.",
-                "Say --step-end forward, or run the inference under torch.no_grad().",
-            )
+            raise RecordingError(messages.STEPS_NOT_ENDED())
 
     def remove_hooks(self) -> None:
         """Remove all hooks."""

@@ -17,6 +17,7 @@ from tracekit.ingest.remote import is_uri
 from tracekit.ingest.salvage import repair_names
 from tracekit.ingest.source import STDIN, TraceSource, expand_inputs
 from tracekit.ingest.stream import BLOCK_BYTES
+from tracekit.messages import redaction as messages
 from tracekit.messages.trace_files import FILE_DAMAGED
 from tracekit.redact.patterns import RedactionSummary
 from tracekit.redact.redactor import Redactor
@@ -48,9 +49,7 @@ def redact(given: str | Path, output: Path, *, force: bool = False) -> Redaction
             redactor, chunks = _create_redactor(repair_names(data), source.name)
         _write_output(output, chunks)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise DamagedTraceError(
-            f"{source.name} is no valid JSON: {error}.", "A damaged trace can't be redacted; nothing was written."
-        ) from error
+        raise DamagedTraceError(messages.REDACTION_OF_DAMAGED(path=source.name, reason=str(error))) from error
     return redactor.removed
 
 
@@ -62,7 +61,7 @@ def choose_default_output(given: str | Path) -> Path:
     """
     text = str(given)
     if text == STDIN:
-        raise OutputError("What comes from standard input has no name.", "Say where to with -o FILE.")
+        raise OutputError(messages.REDACTION_NEEDS_NAME())
     source = Path(urlsplit(text).path).name if is_uri(text) else given
     stem = Path(source).name
     for suffix in SUFFIXES:
@@ -73,7 +72,7 @@ def choose_default_output(given: str | Path) -> Path:
 def _expand_single(given: str | Path) -> TraceSource:
     traces = expand_inputs(given).traces
     if len(traces) > 1:
-        raise TraceError(f"{traces[0].name} and {len(traces) - 1} more were given.", "Redact them one by one.")
+        raise TraceError(messages.REDACTION_OF_SEVERAL(path=traces[0].name, others=len(traces) - 1))
     return traces[0]
 
 
@@ -92,7 +91,7 @@ def _create_redactor(data: bytes, source: str) -> tuple[Redactor, Iterable[bytes
 
 
 def _make_not_a_trace_error(source: str) -> NotATraceError:
-    return NotATraceError(f"{source} is JSON, but not a PyTorch profiler trace.", "Nothing was written.")
+    return NotATraceError(messages.REDACTION_OF_OTHER_JSON(path=source))
 
 
 def _read_text(source: TraceSource) -> bytes:
@@ -103,10 +102,7 @@ def _read_text(source: TraceSource) -> bytes:
             pieces.append(piece)
             size += len(piece)
             if size > LARGEST_BYTES:
-                raise TraceTooLargeError(
-                    f"{source.name} holds more than {LARGEST_BYTES / 1e9:.0f} GB of text, too much to redact.",
-                    "Record fewer steps.",
-                )
+                raise TraceTooLargeError(messages.REDACTION_TOO_LARGE(path=source.name, limit_bytes=LARGEST_BYTES))
         if stream.damage is not None:
             raise DamagedTraceError(FILE_DAMAGED(path=source.name, damage=stream.damage))
     return b"".join(pieces).removeprefix(codecs.BOM_UTF8)
