@@ -155,16 +155,17 @@ def test_all_refuse_for_the_same_reason(case, run, api, work, job, load):
     options = REFUSED[case]
     with pytest.raises((TracekitError, PredictorError)) as refused:
         tk.predict(load(), **options)
-    message = refused.value.message
+    message, code = refused.value.message, refused.value.code
     out, err = run("predict", options)
     assert (out, err.count("\n")) == ("", 1)
     assert err.startswith(f"tracekit: {message}")
+    assert not code or err.endswith(f" [{code}]\n")
     answer = api.client.post(f"/api/v1/jobs/{job}/ask", json=options)
+    assert answer.status_code in (200, 400)
     if answer.status_code == 200:
         work()
-        assert api.job(job)["error"]["message"] == message
-    else:
-        assert (answer.status_code, answer.json()["error"]["message"]) == (400, message)
+    error = (api.job(job) if answer.status_code == 200 else answer.json())["error"]
+    assert (error["message"], error["code"]) == (message, code)
     page = api.client.post(f"/jobs/{job}/ask", data=to_form(options))
     if page.status_code == 303:
         work()

@@ -46,7 +46,7 @@ class JobBody(BaseModel):
     uploads: list[str] = Field(description="names of the files")
     ask: dict[str, Any] | None
     found: dict[str, Any] | None = Field(description="source, coverage, diagnosis and warnings")
-    error: dict[str, str] | None = Field(description="message and hint")
+    error: dict[str, str] | None = Field(description="message, hint and code")
     reports: dict[str, str] = Field(description="address of each form")
     link: str = Field(description="private link: whoever has it can read the report")
     created: AwareDatetime

@@ -36,10 +36,11 @@ class Ask(ExportRequest):
             self._check_limits(field.name, getattr(self, field.name))
         try:
             super().check()
-        except UnknownGpuError as error:  # its hint is for the command line, as is the one below
-            raise WebError(error.message, "The page's search and /api/v1/gpus have all.") from error
+        except UnknownGpuError as error:
+            raise _refer_to_server(error, "The page's search and /api/v1/gpus have all.") from error
         except UnknownClusterError as error:
-            raise WebError(error.message, "The page's field and /api/v1/clusters list those with names.") from error
+            hint = "The page's field and /api/v1/clusters list those with names."
+            raise _refer_to_server(error, hint) from error
 
     def _check_limits(self, option: str, value: Any) -> None:
         texts = [text for text in split_values(value) if isinstance(text, str)]
@@ -50,6 +51,13 @@ class Ask(ExportRequest):
             if ".toml" in text.lower():
                 hint = "Name what it knows: /api/v1/gpus, /api/v1/clusters."
                 raise WebError(f"{text}: the server reads no files.", hint)
+
+
+def _refer_to_server(error: UnknownGpuError | UnknownClusterError, hint: str) -> WebError:
+    """Replace the hint of an error, which is for the command line."""
+    refusal = WebError(error.message, hint)
+    refusal.code = error.code
+    return refusal
 
 
 FIELDS = {field.name: field for field in list_fields(Ask)}

@@ -39,7 +39,7 @@ class WebJob:
         request: The request; ``None`` if there is none yet.
         stage: The worker's current stage.
         found: Summary of the traces; ``None`` until they are examined.
-        error: ``message`` and ``hint`` of the failure.
+        error: ``message``, ``hint`` and ``code`` of the failure.
         formats: Suffixes of the existing reports.
         output: Folder of the reports below the job's key.
         attempts: Number of times a worker has claimed the job.
@@ -206,10 +206,13 @@ class JobQueue:
                 self._files.remove(f"jobs/{job.id}/{name}")
         return finished
 
-    def fail(self, job: WebJob, message: str, hint: str = "") -> bool:
+    def fail(self, job: WebJob, message: str, hint: str = "", code: str = "") -> bool:
         """Mark the job as failed; return false if the job is no longer its worker's."""
         return self._update_claimed(
-            job, "state = ?, claim = NULL, error = ?", FAILED, json.dumps({"message": message, "hint": hint})
+            job,
+            "state = ?, claim = NULL, error = ?",
+            FAILED,
+            json.dumps({"message": message, "hint": hint, "code": code}),
         )
 
     def fail_worker_job(self, worker: str, message: str, hint: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi.exceptions import RequestValidationError
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
@@ -27,6 +27,7 @@ class Refusal(BaseModel):
 
     message: str
     hint: str
+    code: str = Field(default="", description="Stable name of the message; see the page of messages.")
 
 
 class ErrorBody(BaseModel):
@@ -85,14 +86,14 @@ def render_page(name: str, status: int = 200, **values: Any) -> HTMLResponse:
 
 def create_refusal(scope: Scope, error: WebError) -> Response:
     """Create the response to a refused request."""
-    return _create_response(scope, error.status, error.message, error.hint)
+    return _create_response(scope, error.status, error.message, error.hint, error.code)
 
 
 async def on_tracekit_error(request: Request, error: Exception) -> Response:
     """Handle tracekit's own errors."""
     status = error.status if isinstance(error, WebError) else 400
     assert isinstance(error, (TracekitError, PredictorError))
-    return _create_response(request.scope, status, error.message, error.hint)
+    return _create_response(request.scope, status, error.message, error.hint, error.code)
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:
@@ -115,9 +116,9 @@ async def on_invalid_request(request: Request, error: Exception) -> Response:
     )
 
 
-def _create_response(scope: Scope, status: int, message: str, hint: str) -> Response:
+def _create_response(scope: Scope, status: int, message: str, hint: str, code: str = "") -> Response:
     if scope["path"].startswith("/api/"):
-        return JSONResponse(ErrorBody(error=Refusal(message=message, hint=hint)).model_dump(), status)
+        return JSONResponse(ErrorBody(error=Refusal(message=message, hint=hint, code=code)).model_dump(), status)
     if status == 401:
         return RedirectResponse("/login", 303)
     return render_page("error.html", status, message=message, hint=hint)

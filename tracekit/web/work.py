@@ -127,7 +127,10 @@ def _write_reports(
     for suffix in written:
         enter(f"write {FORMATS[suffix].title}")
         (scratch / f"report.{suffix}").write_bytes(FORMATS[suffix].render(report, drawn or predicted))
-    told = [{"target": one.label, "message": one.error.message, "hint": one.error.hint} for one in predicted.refused]
+    told = [
+        {"target": one.label, "message": one.error.message, "hint": one.error.hint, "code": one.error.code}
+        for one in predicted.refused
+    ]
     return written, [left_out.to_dict()] if left_out else [], told
 
 

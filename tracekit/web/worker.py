@@ -73,7 +73,7 @@ def _run_and_record_failure(job: WebJob, settings: Settings, store: Store) -> No
     except TraceTooLargeError as error:
         store.jobs.fail(job, error.message, describe_out_of_memory(settings)[1])
     except (TracekitError, PredictorError) as error:
-        store.jobs.fail(job, error.message, error.hint)
+        store.jobs.fail(job, error.message, error.hint, error.code)
     except MemoryError:
         store.jobs.fail(job, *describe_out_of_memory(settings))
     except OSError as error:
