@@ -27,6 +27,7 @@ def test_savings_are_shown(run, trace):
 def test_edits_in_json(run, trace):
     data = json.loads(run("report", trace, "--what-if", "compile(0.1)", "--host-speed", 2, "--json")[1])
     assert [row["text"] for row in data["what_if"]] == ["host-speed(2)", "compile(0.1)"]
+    assert [row["description"]["code"] for row in data["what_if"]] == ["host-speed-changed", "host-work-compiled"]
     assert data["what_if"][0]["saving_us"] == pytest.approx(230 - 123)
     assert data["what_if"][0]["step_time_us"] == pytest.approx(123)
 

@@ -10,6 +10,7 @@ from tracekit.reporting import saved_prediction as saved
 from tracekit.reporting.findings.finding import Finding
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.sensitivity import SpeedSensitivity
+from tracekit.reporting.sections.what_if import EditSaving
 
 MAX_PREDICTED_KERNELS = 2000
 
@@ -43,7 +44,7 @@ def dump_measured(report: Report, top: int, graph: dict[str, Any] | None = None)
         "kernels_omitted": max(len(report.kernels) - top, 0),
         "critical_path": dataclasses.asdict(report.critical),
         "sensitivity": _serialize_speeds(report.speeds),
-        "what_if": [dataclasses.asdict(row) for row in report.what_if],
+        "what_if": list(map(_serialize_edit, report.what_if)),
         "findings": [_serialize_finding(row) for row in report.findings],
         "warnings": [warning.to_dict() for warning in report.warnings],
     }
@@ -62,7 +63,7 @@ def dump_prediction(report: Report, top: int = MAX_PREDICTED_KERNELS, graph: dic
         "kernels": [dataclasses.asdict(row) for row in report.kernels[:top]],
         "kernels_omitted": max(len(report.kernels) - top, 0),
         "other_kernels": saved.to_saved_kernels(report.kernels[top:]),
-        "what_if": [dataclasses.asdict(row) for row in report.what_if],
+        "what_if": list(map(_serialize_edit, report.what_if)),
         "warnings": [warning.to_dict() for warning in report.warnings],
     }
     return dump_document(_build_head(report) | body | _wrap_graph(graph))
@@ -84,6 +85,10 @@ def _serialize_speeds(speeds: SpeedSensitivity) -> dict[str, Any]:
     points = [{"gpu_speed": gpu, "host_speed": host, "step_time_us": us} for gpu, host, us in speeds.points]
     network = [{"network_speed": speed, "step_time_us": us} for speed, us in speeds.network]
     return dataclasses.asdict(speeds) | {"points": points, "network": network}
+
+
+def _serialize_edit(edit: EditSaving) -> dict[str, Any]:
+    return dataclasses.asdict(edit) | {"description": edit.description.to_dict()}
 
 
 def _serialize_finding(finding: Finding) -> dict[str, Any]:

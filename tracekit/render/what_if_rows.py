@@ -31,7 +31,7 @@ def build_edit_rows(report: Report) -> Iterator[EditRow]:
     """Yield one row per edit in order, and a sum row if there are several."""
     for edit in report.what_if:
         steps = tuple(_format_step(step_us) for step_us in (edit.step_time_us, *edit.predicted_us))
-        yield EditRow((_format_saving(edit.saving_us), *steps), edit.text, edit.description)
+        yield EditRow((_format_saving(edit.saving_us), *steps), edit.text, str(edit.description))
     if len(report.what_if) > 1:
         yield EditRow((_format_saving(sum(edit.saving_us for edit in report.what_if)), *steps), "", "all together")
 

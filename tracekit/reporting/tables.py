@@ -270,7 +270,7 @@ def build_kernel_frame(report: Report) -> pl.DataFrame:
 
 
 def _build_edit_frame(report: Report) -> pl.DataFrame:
-    table = _make_frame(EDITS, list(map(asdict, report.what_if)))
+    table = _make_frame(EDITS, [asdict(row) | {"description": str(row.description)} for row in report.what_if])
     steps = {
         f"{target.label} step_time_us": pl.Series([row.predicted_us[i] for row in report.what_if], dtype=pl.Float64)
         for i, target in enumerate(report.targets)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tracekit.messages import Message
 from tracekit.whatif import WhatIfResult
 
 
@@ -20,7 +21,7 @@ class EditSaving:
     """
 
     text: str
-    description: str
+    description: Message
     touched: int
     saving_us: float
     step_time_us: float
@@ -42,7 +43,7 @@ def build_edit_savings(
     return tuple(
         EditSaving(
             text=edit.text,
-            description=str(edit.description),
+            description=edit.description,
             touched=edit.touched,
             saving_us=edit.saving_us,
             step_time_us=edit.step_time_us,
