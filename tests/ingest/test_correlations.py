@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from tests.codes import list_codes
 from tracekit.errors import NotATraceError
 from tracekit.ingest import load_bytes
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
-from tracekit.trace import RankTrace, Trace
+from tracekit.trace import Trace
 
 Events = list[dict[str, Any]]
 
@@ -32,10 +33,6 @@ def list_ops(trace: Trace) -> list[str | None]:
     return ops
 
 
-def says(rank: RankTrace, words: str) -> bool:
-    return any(words in warning for warning in rank.warnings)
-
-
 OPS = [f"mylib::op{number}" for number in range(6)]
 
 
@@ -48,7 +45,7 @@ def test_external_ids_serve_where_no_event_has_a_correlation() -> None:
 
     trace = build(change)
     assert list_ops(trace) == OPS
-    assert says(trace.rank(), "External ids")
+    assert "ids-external" in list_codes(trace.rank().warnings)
 
 
 def test_a_kernel_with_the_id_of_the_one_before_is_of_the_launch_without_kernel() -> None:
@@ -57,7 +54,7 @@ def test_a_kernel_with_the_id_of_the_one_before_is_of_the_launch_without_kernel(
 
     trace = build(change)
     assert list_ops(trace) == OPS
-    assert says(trace.rank(), "matched to launches by their order")
+    assert "ids-by-order" in list_codes(trace.rank().warnings)
 
 
 def test_several_streams_keep_the_order_of_their_launches() -> None:
@@ -74,7 +71,7 @@ def test_nothing_is_paired_where_a_launch_is_missing() -> None:
 
     trace = build(change)
     assert list_ops(trace) == [OPS[0], None, None, *OPS[3:]]
-    assert says(trace.rank(), "isn't known")
+    assert "ids-ambiguous" in list_codes(trace.rank().warnings)
 
 
 def test_ranks_merged_under_one_process_are_refused() -> None:

@@ -206,7 +206,7 @@ def _check_merged(calls: pl.DataFrame, activities: pl.DataFrame, source: str) ->
     launching = calls.join(activities.select("correlation"), on="correlation", how="semi").drop_nulls("correlation")
     uses = launching.group_by("correlation", "name").len()
     processes = launching["pid"].drop_nulls().n_unique()
-    if uses.height > 1 and 2 * uses.filter(pl.col("len") > 1).height > uses.height:
+    if uses["correlation"].n_unique() > 1 and 2 * uses.filter(pl.col("len") > 1).height > uses.height:
         processes = max(processes, int(np.median(uses["len"].to_numpy())))
     if processes > 1:
         raise NotATraceError(messages.TRACES_MERGED(path=source, processes=processes))
