@@ -6,17 +6,19 @@ It decodes files that are too small for the fast decoder (:mod:`scan`), and even
 import gc
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from decimal import Decimal
+from operator import attrgetter
 from typing import Any
 
 import msgspec
 import numpy as np
+import polars as pl
 from msgspec import Raw, Struct, defstruct, field
 
 from tracekit.arrays import Ints
 from tracekit.ingest.columns import DecodedColumns
+from tracekit.ingest.event_times import convert_to_ns
 from tracekit.ingest.fields import ARGUMENTS, INTS, NO_TEXT, NULL, STACK_FIELDS, TABLES, ArgumentKind, select_categories
 
 READ_PHASES = ("X", "i")
@@ -29,33 +31,36 @@ MAX_INT_DIGITS = len(str(-(2**63)))
 JSON_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """Exceptions of decoding text that is not JSON, or not of the requested form."""
 
+_NO_RAW = Raw()
+
 EventArgs: Any = defstruct(
     "Args",
     [
-        (f"argument_{i}", Raw, field(default=Raw(), name=key))
+        (f"argument_{i}", Raw, field(default=_NO_RAW, name=key))
         if kind is ArgumentKind.RAW
         else (f"argument_{i}", JsonScalar, field(default=None, name=key))
         for i, (key, (_, kind)) in enumerate(ARGUMENTS.items())
     ],
     gc=False,
 )
-_ARGUMENT_SPELLINGS: dict[str, list[str]] = defaultdict(list)
+_ARGUMENT_SPELLINGS: dict[str, list[Callable[[Any], Any]]] = defaultdict(list)
 for _i, (_field, _) in enumerate(ARGUMENTS.values()):
-    _ARGUMENT_SPELLINGS[_field].append(f"argument_{_i}")
+    _ARGUMENT_SPELLINGS[_field].append(attrgetter(f"argument_{_i}"))
+_MISSING = (b"", b"null")
 _KIND_OF_FIELD = dict(ARGUMENTS.values())
 _NO_ARGS = EventArgs()
 
 
 class KinetoEvent(Struct, gc=False):
-    """An entry of ``traceEvents``. Times are microseconds."""
+    """An entry of ``traceEvents``. Times are microseconds, as JSON."""
 
     ph: str = ""
     cat: str | None = None
     name: JsonScalar = None
     pid: JsonScalar = None
     tid: JsonScalar = None
-    ts: Decimal | None = None
-    dur: Decimal | None = None
+    ts: Raw = _NO_RAW
+    dur: Raw = _NO_RAW
     args: EventArgs | None = None
 
 
@@ -70,9 +75,16 @@ class NumberedTexts:
     def __init__(self) -> None:
         self._numbers: dict[bytes, int] = {}
 
-    def assign_number(self, text: bytes) -> int:
-        """Return the number of a text, a new one if needed."""
-        return -2 - self._numbers.setdefault(text, len(self._numbers))
+    def assign_numbers(self, texts: Sequence[bytes | str | None]) -> Ints:
+        """Return the number of each text, new ones if needed; ``NO_TEXT`` where there is none."""
+        numbers = {text: self._assign_number(text) for text in dict.fromkeys(texts)}
+        return np.fromiter(map(numbers.__getitem__, texts), np.int64, len(texts))
+
+    def _assign_number(self, text: bytes | str | None) -> int:
+        if text is None:
+            return NO_TEXT
+        encoded = text.encode() if isinstance(text, str) else text
+        return -2 - self._numbers.setdefault(encoded, len(self._numbers))
 
     def to_list(self) -> list[bytes]:
         """List all texts; the last has the number -2, so that negative numbers index a list that they end."""
@@ -85,7 +97,9 @@ def decode_event(text: bytes) -> KinetoEvent:
     Raises:
         msgspec.DecodeError: It is not JSON, or not an event.
     """
-    return _EVENT_DECODER.decode(text)
+    event = _EVENT_DECODER.decode(text)
+    convert_to_ns([bytes(event.ts), bytes(event.dur)])
+    return event
 
 
 def decode_document(text: bytes) -> tuple[dict[str, bytes], list[KinetoEvent]]:
@@ -105,69 +119,76 @@ def decode_document(text: bytes) -> tuple[dict[str, bytes], list[KinetoEvent]]:
 
 
 def add_events(
-    events: Iterable[KinetoEvent], columns: DecodedColumns, words: NumberedTexts, stacks: bool = False
+    events: Sequence[KinetoEvent], columns: DecodedColumns, words: NumberedTexts, stacks: bool = False
 ) -> None:
-    """Convert events to rows. Unknown categories are skipped; without ``stacks`` Python calls too."""
+    """Convert events to rows. Unknown categories are skipped; without ``stacks`` Python calls too.
+
+    Raises:
+        msgspec.DecodeError: A time is none, even of an event that is skipped.
+    """
     table_of = select_categories(stacks)
-    tables: dict[str, list[KinetoEvent]] = defaultdict(list)
-    for one in events:
+    durations = [bytes(one.dur) for one in events]
+    tables: dict[str, list[int]] = defaultdict(list)
+    for row, one in enumerate(events):
         if one.ph in READ_PHASES and one.cat in table_of:
-            tables[table_of[one.cat]].append(one)
+            tables[table_of[one.cat]].append(row)
+            if one.ph == "i" and durations[row] in _MISSING:
+                durations[row] = b"0"
         elif one.ph == "X" and one.cat:
             columns.unread[one.cat] += 1
+    start_ns, dur_ns = convert_to_ns([bytes(one.ts) for one in events]), convert_to_ns(durations)
     for table, rows in tables.items():
-        unread = () if stacks else STACK_FIELDS
-        columns.add(
-            table,
-            {
-                name: np.full(len(rows), NO_TEXT, np.int64) if name in unread else _build_column(name, rows, words)
-                for name in TABLES[table]
-            },
-        )
+        found = [events[row] for row in rows]
+        args = [one.args or _NO_ARGS for one in found]
+        built = {"ts_ns": start_ns[rows], "dur_ns": dur_ns[rows]}
+        for name in TABLES[table]:
+            if name in STACK_FIELDS and not stacks:
+                built[name] = np.full(len(rows), NO_TEXT, np.int64)
+            elif name not in built:
+                built[name] = _build_column(name, found, args, words)
+        columns.add(table, built)
 
 
-def _build_column(name: str, events: Sequence[KinetoEvent], words: NumberedTexts) -> Ints:
-    if name in ("ts_ns", "dur_ns"):
-        return np.array([_to_ns(one.ts) if name == "ts_ns" else _to_duration_ns(one) for one in events], np.int64)
+def _build_column(name: str, events: Sequence[KinetoEvent], args: Sequence[Any], words: NumberedTexts) -> Ints:
     if name == "name":
-        return np.array([words.assign_number(str(one.name).encode()) for one in events], np.int64)
+        return words.assign_numbers([str(one.name) for one in events])
     if name in ("pid", "tid"):
-        return np.array([_to_int(getattr(one, name)) for one in events], np.int64)
-    values = _read_arguments(name, events)
+        return _convert_to_ints(list(map(attrgetter(name), events)))
     if name in INTS:
-        return np.array([_to_int(value) for value in values], np.int64)
-    encode = bytes if _KIND_OF_FIELD[name] is ArgumentKind.RAW else lambda value: str(value).encode()
-    return np.array([NO_TEXT if _is_missing(v) else words.assign_number(encode(v)) for v in values], np.int64)
+        return _convert_to_ints(_read_arguments(name, args, None))
+    if _KIND_OF_FIELD[name] is ArgumentKind.RAW:
+        raw = _read_arguments(name, args, _NO_RAW)
+        if raw.count(_NO_RAW) == len(raw):
+            return np.full(len(raw), NO_TEXT, np.int64)
+        return words.assign_numbers([None if text in _MISSING else text for text in map(bytes, raw)])
+    return words.assign_numbers([None if v is None else str(v) for v in _read_arguments(name, args, None)])
 
 
-def _read_arguments(name: str, events: Sequence[KinetoEvent]) -> list[Any]:
+def _read_arguments(name: str, args: Sequence[Any], missing: Raw | None) -> list[Any]:
     """Read the values of a field; the first spelling takes precedence."""
     first, *others = _ARGUMENT_SPELLINGS[name]
-    args: list[Any] = [one.args or _NO_ARGS for one in events]
-    values = [getattr(one, first) for one in args]
+    values = list(map(first, args))
     for spelling in others:
-        values = [getattr(one, spelling) if _is_missing(v) else v for one, v in zip(args, values, strict=True)]
+        more = list(map(spelling, args))
+        if more.count(missing) < len(more):
+            values = [other if _is_missing(v) else v for v, other in zip(values, more, strict=True)]
     return values
 
 
 def _is_missing(value: Any) -> bool:
-    return value is None or (isinstance(value, Raw) and bytes(value) in (b"", b"null"))
+    return value is None or (isinstance(value, Raw) and bytes(value) in _MISSING)
 
 
-def _to_ns(microseconds: Decimal | None) -> int:
-    """Convert to whole nanoseconds; ``NULL`` without a time, or if it does not fit."""
-    if microseconds is None or not microseconds.is_finite() or not -(2**53) < microseconds < 2**53:
-        return NULL
-    return round(microseconds * 1000)
-
-
-def _to_duration_ns(one: KinetoEvent) -> int:
-    """Return the duration of an event; 0 for an instant event without one."""
-    return 0 if one.ph == "i" and one.dur is None else _to_ns(one.dur)
+def _convert_to_ints(values: Sequence[JsonScalar]) -> Ints:
+    """Parse ids or counts in any spelling: 7, 7.0, "7", "stream 7"; ``NULL`` for anything else."""
+    try:
+        return pl.Series(values, dtype=pl.Int64, strict=True).fill_null(NULL).to_numpy()
+    except (TypeError, OverflowError):
+        known = {value: _to_int(value) for value in set(values)}
+        return np.fromiter(map(known.__getitem__, values), np.int64, len(values))
 
 
 def _to_int(value: JsonScalar) -> int:
-    """Parse an id or count in any spelling: 7, 7.0, "7", "stream 7"; ``NULL`` for anything else."""
     if isinstance(value, str):
         digits = re.search(r"-?[0-9]+$", value)
         value = int(digits.group()) if digits and len(digits.group()) <= MAX_INT_DIGITS else None

@@ -238,8 +238,7 @@ class StreamDecoder:
     def _decode_last(self, text: bytes) -> bool:
         """Decode the last event of the list; false if the text ends in it."""
         if len(text) >= salvage.MAX_EVENT_BYTES:
-            if not self._is_torn:
-                self._lose_event(text)
+            self._lose_event(text)
             self._is_torn = True
             self._window.at = self._window.end
             return self._window.read_more()
@@ -250,8 +249,7 @@ class StreamDecoder:
             if stop:
                 self._decode_carefully(text[:stop])
             else:
-                if not self._is_torn:
-                    self._lose_event(text)
+                self._lose_event(text)
                 stop = len(text)
             self._window.at += stop
             return self._window.at < self._window.end
@@ -280,8 +278,10 @@ class StreamDecoder:
         event_decoder.add_events([found], self._columns, self._words, self._stacks)
 
     def _lose_event(self, text: bytes) -> None:
-        self._damage.events += 1
-        self._damage.count_lost(text, self._window.offset)
+        """Count an event that cannot be read, unless it is the rest of one that was too long and is counted."""
+        if not self._is_torn:
+            self._damage.events += 1
+            self._damage.count_lost(text, self._window.offset)
 
     def _check_memory(self) -> None:
         if self._columns.nbytes + ROW_BYTES * self._columns.rows > self._memory_bytes:
