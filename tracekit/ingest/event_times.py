@@ -49,7 +49,7 @@ def convert_to_ns(times: Sequence[bytes]) -> Ints:
 
 
 def _convert_one(time: bytes) -> int:
-    microseconds = _DECIMAL_DECODER.decode(time) if time else None
+    microseconds: Decimal | None = _DECIMAL_DECODER.decode(time) if time else None
     if microseconds is None or not microseconds.is_finite() or not -MAX_TIME_US < microseconds < MAX_TIME_US:
         return NULL
     return round(microseconds * 1000)
