@@ -163,6 +163,16 @@ class MeasuredRun:
         """
         return self.compute_median(self.replay_timeline(kernel_us, host_time))
 
+    def replay_step_time_us(self, kernel_us: Floats, host_time: float = 1.0) -> float:
+        """Return the step time of :meth:`replay_step` alone, in a fraction of the time."""
+        timeline = self.replay_timeline(kernel_us, host_time)
+        return self.step_timer.compute_median_step_us(timeline, self.self_replay.step_scale)
+
+    @cached_property
+    def measured_timeline(self) -> Timeline:
+        """The timeline as it was recorded."""
+        return build_measured_timeline(self.graph)
+
 
 def round_to_ns(times_ns: Floats, subject: str) -> Ints:
     """Round times to whole nanoseconds for a replay; ``subject`` names what takes them in the error message.

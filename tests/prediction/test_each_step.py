@@ -7,7 +7,7 @@ import pytest
 
 import tracekit as tk
 from tracekit.analysis.contention import estimate_contention
-from tracekit.analysis.sensitivity import compute_sensitivity
+from tracekit.analysis.sensitivity import SpeedReplays, compute_sensitivity
 from tracekit.replay.step_time import StepScale
 from tracekit.run import MeasuredRun, prepare_run
 from tracekit.testing import TraceBuilder
@@ -84,7 +84,7 @@ def test_edits_and_speeds_judge_each_step():
     assert compute_saving_us(slow, apply_edits(slow, ["scale(0.5)"]).run) == pytest.approx(
         KERNELS * KERNEL / 2, abs=0.01
     )
-    assert compute_sensitivity(slow, (1, 2), (1,)).table["step_time_us"].to_list() == pytest.approx(
+    assert compute_sensitivity(SpeedReplays(slow), (1, 2), (1,)).table["step_time_us"].to_list() == pytest.approx(
         [STEP, half], abs=0.01
     )
     assert estimate_contention(slow, slow.kernel_us / 2).uncontended.step_time_us == pytest.approx(half, abs=0.01)

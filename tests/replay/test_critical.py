@@ -12,7 +12,12 @@ from tests.conftest import SAMPLES
 from tests.graph.test_replays import replays
 from tests.replay.test_idle import after_a_sync
 from tracekit.analysis.critical_path import CriticalPath, compute_critical_path
-from tracekit.analysis.sensitivity import compute_sensitivity, find_gpu_limited_host_speed, find_host_limited_gpu_speed
+from tracekit.analysis.sensitivity import (
+    SpeedReplays,
+    compute_sensitivity,
+    find_gpu_limited_host_speed,
+    find_host_limited_gpu_speed,
+)
 from tracekit.ingest.ranks import combine_ranks
 from tracekit.replay.engine import build_measured_timeline, replay
 from tracekit.run import MeasuredRun, prepare_run
@@ -72,7 +77,7 @@ def run_of(builder: TraceBuilder) -> MeasuredRun:
 
 def test_sensitivity_of_a_gpu_bound_run():
     run = run_of(gpu_bound())
-    found = compute_sensitivity(run, gpu_speeds=(1, 2, inf), host_speeds=(1, inf))
+    found = compute_sensitivity(SpeedReplays(run), gpu_speeds=(1, 2, inf), host_speeds=(1, inf))
     times = {(g, h): t for g, h, t in found.table.select("gpu_speed", "host_speed", "step_time_us").iter_rows()}
     assert times[1, 1] == 824
     assert times[2, 1] == 424
@@ -84,7 +89,7 @@ def test_sensitivity_of_a_gpu_bound_run():
 
 def test_speeds_are_on_the_scale_of_the_measured_step_as_edits_are():
     run = prepare_run(tk.load(SAMPLES / "synthetic_transformer_train.json.gz"))
-    table = compute_sensitivity(run, gpu_speeds=(1, 2), host_speeds=(1,)).table
+    table = compute_sensitivity(SpeedReplays(run), gpu_speeds=(1, 2), host_speeds=(1,)).table
     assert table["step_time_us"].to_list() == pytest.approx(
         [run.measured_step.step_time_us, compute_step_time_us(apply_edits(run, ["scale(0.5)"]).run)]
     )
@@ -95,21 +100,24 @@ def test_the_host_becomes_the_limit():
     builder = TraceBuilder()
     for i in range(100):
         builder.op("aten::mm", 60 * i, 5).kernel("gemm", 10 + 102 * i, 100, launch=60 * i)
-    assert find_host_limited_gpu_speed(run_of(builder)) == pytest.approx(100 / 58, rel=0.05)
-    assert find_host_limited_gpu_speed(run_of(gpu_bound())) is None
+    assert find_host_limited_gpu_speed(SpeedReplays(run_of(builder))) == pytest.approx(100 / 58, rel=0.05)
+    assert find_host_limited_gpu_speed(SpeedReplays(run_of(gpu_bound()))) is None
     launch_bound = TraceBuilder()
     for start in range(0, 3000, 100):
         launch_bound.op("aten::add", start, 20).kernel("add", start + 8, 10, launch=start)
-    assert find_host_limited_gpu_speed(run_of(launch_bound)) == 1
+    assert find_host_limited_gpu_speed(SpeedReplays(run_of(launch_bound))) == 1
 
 
 def test_faster_is_never_slower():
-    found = compute_sensitivity(run_of(after_a_sync(50)))
+    found = compute_sensitivity(SpeedReplays(run_of(after_a_sync(50))))
     for column in ("gpu_speed", "host_speed"):
         other = "host_speed" if column == "gpu_speed" else "gpu_speed"
         falls = found.table.sort(column).select((pl.col("step_time_us").diff().over(other) <= 0).all()).item()
         assert falls
-    assert found.host_floor_us == pytest.approx(compute_sensitivity(run_of(after_a_sync(5))).host_floor_us, abs=1)
+    floor_us = compute_sensitivity(SpeedReplays(run_of(after_a_sync(5)))).host_floor_us
+    assert found.host_floor_us == pytest.approx(floor_us, abs=1)
+        compute_sensitivity(SpeedReplays(run_of(after_a_sync(5)))).host_floor_us, abs=1
+    )
 
 
 def test_the_gpu_becomes_the_limit():
@@ -117,15 +125,15 @@ def test_the_gpu_becomes_the_limit():
     builder = TraceBuilder()
     for i in range(100):
         builder.op("aten::mm", 100 * i, 5).kernel("gemm", 10 + 100 * i, 58, launch=100 * i)
-    assert find_gpu_limited_host_speed(run_of(builder)) == pytest.approx(100 / 59, rel=0.05)
-    assert find_gpu_limited_host_speed(run_of(gpu_bound())) == 1
+    assert find_gpu_limited_host_speed(SpeedReplays(run_of(builder))) == pytest.approx(100 / 59, rel=0.05)
+    assert find_gpu_limited_host_speed(SpeedReplays(run_of(gpu_bound()))) == 1
 
 
 def test_what_is_kept_as_measured_is_not_the_hosts():
     """Graphs launched 10 apart, each with 100 between its two kernels of 10."""
     run = run_of(replays(*[100] * 8))
-    assert compute_sensitivity(run).gpu_floor_us > 800
-    assert find_host_limited_gpu_speed(run) is None
+    assert compute_sensitivity(SpeedReplays(run)).gpu_floor_us > 800
+    assert find_host_limited_gpu_speed(SpeedReplays(run)) is None
 
 
 def test_a_faster_network():
@@ -133,8 +141,8 @@ def test_a_faster_network():
     builder = TraceBuilder()
     for i, name in enumerate(("ampere_sgemm", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "ampere_sgemm")):
         builder.kernel(name, 10 + 501 * i, 500, launch=6 * i)
-    found = compute_sensitivity(run_of(builder)).network
+    found = compute_sensitivity(SpeedReplays(run_of(builder))).network
     times = dict(found.iter_rows())
     assert times[1] - times[2] == pytest.approx(250)
     assert times[1] - times[inf] == pytest.approx(500)
-    assert compute_sensitivity(run_of(gpu_bound())).network.is_empty()
+    assert compute_sensitivity(SpeedReplays(run_of(gpu_bound()))).network.is_empty()

@@ -9,6 +9,7 @@ from tests.graph.test_replays import replays
 from tests.jobs import gradient_step, job
 from tests.prediction.test_memory_and_cost import training
 from tracekit.analysis.idle import attribute_idle_time
+from tracekit.analysis.sensitivity import SpeedReplays
 from tracekit.prediction import predict
 from tracekit.replay.engine import build_measured_timeline
 from tracekit.reporting.findings import FINDINGS
@@ -48,7 +49,7 @@ def found(builder: TraceBuilder, *gpus) -> dict[str, Finding]:
     run = prepare_run(builder.load())
     targets = tuple(predict(run, gpus).targets)
     idle = attribute_idle_time(run, build_measured_timeline(run.graph))
-    case = FindingContext(run, build_kernel_rows(run, targets), idle, targets)
+    case = FindingContext(run, build_kernel_rows(run, targets), idle, SpeedReplays(run), targets)
     return {finding.code: finding for find in FINDINGS for finding in find(case)}
 
 

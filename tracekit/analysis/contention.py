@@ -20,7 +20,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.arrays import Floats, Ints
-from tracekit.replay.engine import Timeline, build_measured_timeline, replay
+from tracekit.replay.engine import Timeline, replay
 from tracekit.replay.step_time import StepTime
 from tracekit.run import MeasuredRun
 
@@ -65,7 +65,7 @@ class ContentionModel:
     def __init__(self, run: MeasuredRun) -> None:
         self._run = run
         self._demand = _ResourceDemand(run)
-        self.overlap = self._demand.measure_overlap_pct(build_measured_timeline(run.graph))
+        self.overlap = self._demand.measure_overlap_pct(run.measured_timeline)
 
     def estimate(self, kernel_us: Floats | None = None) -> Contention:
         """Estimate a step with contention.
@@ -82,7 +82,7 @@ class ContentionModel:
         apart = run.compute_median(replay(run.graph, given_ns))
         if self.overlap < MIN_OVERLAP_PCT:
             return Contention(self.overlap, apart, apart)
-        alone_ns = given_ns * self._demand.compute_alone_fractions(build_measured_timeline(run.graph))
+        alone_ns = given_ns * self._demand.compute_alone_fractions(run.measured_timeline)
         return Contention(self.overlap, apart, run.compute_median(_replay_until_converged(run, self._demand, alone_ns)))
 
 

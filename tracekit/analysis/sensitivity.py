@@ -28,7 +28,7 @@ class Sensitivity:
 
     Attributes:
         table: ``gpu_speed``, ``host_speed`` (multiples of the measured ones, ``inf`` for no time at all),
-            ``step_time_us``, ``kernel_time_us``, ``speedup``.
+            ``step_time_us``, ``speedup``.
         network: ``network_speed`` and ``step_time_us``: collectives take that much less; no rows without any.
         gpu_floor_us: The step if every kernel took no time: what the host and the latencies leave.
         host_floor_us: The step if the host's own work took no time: what the GPU leaves.
@@ -40,65 +40,85 @@ class Sensitivity:
     host_floor_us: float
 
 
-def compute_sensitivity(
-    run: MeasuredRun, gpu_speeds: Sequence[float] = GPU_SPEEDS, host_speeds: Sequence[float] = HOST_SPEEDS
-) -> Sensitivity:
-    """Replay the run with faster or slower GPU and host.
+class SpeedReplays:
+    """Step times of a run at other speeds of GPU, host and network; each is replayed once.
 
     Args:
         run: The run.
+    """
+
+    def __init__(self, run: MeasuredRun) -> None:
+        self.run = run
+        self.has_collectives = bool((run.kernels["family"] == COLLECTIVE).any())
+        self._kernel_us = run.kernels["dur_ns"].to_numpy() / 1e3
+        self._is_collective = (run.kernels["family"] == COLLECTIVE).to_numpy()
+        self._step_times_us: dict[tuple[float, float, float], float] = {}
+
+    def compute_step_time_us(self, gpu: float = 1.0, host: float = 1.0, network: float = 1.0) -> float:
+        """Compute the median step at multiples of the measured speeds; ``inf`` takes no time at all."""
+        key = (gpu, host, network)
+        if key not in self._step_times_us:
+            speed = gpu if network == 1.0 else np.where(self._is_collective, gpu * network, gpu)
+            self._step_times_us[key] = self.run.replay_step_time_us(self._kernel_us / speed, 1 / host)
+        return self._step_times_us[key]
+
+
+def compute_sensitivity(
+    replays: SpeedReplays, gpu_speeds: Sequence[float] = GPU_SPEEDS, host_speeds: Sequence[float] = HOST_SPEEDS
+) -> Sensitivity:
+    """Replay a run with faster or slower GPU and host.
+
+    Args:
+        replays: Replays of the run.
         gpu_speeds: Multiples of the measured GPU's speed, for all kernels and copies.
         host_speeds: Multiples of the measured host's speed.
     """
-    rows = [_replay_at_speeds(run, gpu, host) for host in host_speeds for gpu in gpu_speeds]
-    table = pl.DataFrame(rows).with_columns(speedup=run.measured_step.step_time_us / pl.col("step_time_us"))
+    rows = [(gpu, host, replays.compute_step_time_us(gpu, host)) for host in host_speeds for gpu in gpu_speeds]
+    columns = dict.fromkeys(("gpu_speed", "host_speed", "step_time_us"), pl.Float64)
+    table = pl.DataFrame(rows, schema=columns, orient="row")
     network = pl.DataFrame(
-        [(speed, _replay_at_speeds(run, 1.0, 1.0, speed)["step_time_us"]) for speed in _get_network_speeds(run)],
+        [
+            (speed, replays.compute_step_time_us(network=speed))
+            for speed in (NETWORK_SPEEDS if replays.has_collectives else ())
+        ],
         schema={"network_speed": pl.Float64, "step_time_us": pl.Float64},
         orient="row",
     )
     return Sensitivity(
-        table,
+        table.with_columns(speedup=replays.run.measured_step.step_time_us / pl.col("step_time_us")),
         network,
-        _replay_at_speeds(run, inf, 1.0)["step_time_us"],
-        _replay_at_speeds(run, 1.0, inf)["step_time_us"],
+        gpu_floor_us=replays.compute_step_time_us(gpu=inf),
+        host_floor_us=replays.compute_step_time_us(host=inf),
     )
 
 
-def _get_network_speeds(run: MeasuredRun) -> Sequence[float]:
-    return NETWORK_SPEEDS if (run.kernels["family"] == COLLECTIVE).any() else ()
-
-
-def find_host_limited_gpu_speed(run: MeasuredRun) -> float | None:
+def find_host_limited_gpu_speed(replays: SpeedReplays) -> float | None:
     """Find the GPU speed from which on the host is the limit: doubling the speed again saves less than 1 %.
-
-    Args:
-        run: The run.
 
     Returns:
         A multiple of the measured GPU's speed, 1 if the host is already the limit. ``None`` if the host isn't the
         limit up to a speed of 64, or if the remaining time is mostly measured waiting rather than host work.
     """
-    if not _is_limited_by_rest(run, inf, 1.0):
+    if not _is_limited_by_rest(replays, inf, 1.0):
         return None
-    return _find_limit_speed(lambda speed: _replay_at_speeds(run, speed, 1.0)["step_time_us"])
+    return _find_limit_speed(lambda speed: replays.compute_step_time_us(gpu=speed))
 
 
-def find_gpu_limited_host_speed(run: MeasuredRun) -> float | None:
+def find_gpu_limited_host_speed(replays: SpeedReplays) -> float | None:
     """Find the host speed from which on the GPU is the limit; mirrors :func:`find_host_limited_gpu_speed`."""
-    if not _is_limited_by_rest(run, 1.0, inf):
+    if not _is_limited_by_rest(replays, 1.0, inf):
         return None
-    return _find_limit_speed(lambda speed: _replay_at_speeds(run, 1.0, speed)["step_time_us"])
+    return _find_limit_speed(lambda speed: replays.compute_step_time_us(host=speed))
 
 
-def _is_limited_by_rest(run: MeasuredRun, gpu: float, host: float) -> bool:
-    """Whether of the step with GPU or host taking no time a good part is the other's."""
-    floor, kept = _replay_at_speeds(run, gpu, host)["step_time_us"], _replay_at_speeds(run, inf, inf)["step_time_us"]
+def _is_limited_by_rest(replays: SpeedReplays, gpu: float, host: float) -> bool:
+    """Return whether a good part of the step with GPU or host taking no time is the other's."""
+    floor, kept = replays.compute_step_time_us(gpu, host), replays.compute_step_time_us(inf, inf)
     return floor - kept >= MIN_LIMITING_FRACTION * floor
 
 
 def _find_limit_speed(step_us: Callable[[float], float]) -> float | None:
-    """The speed from which on doubling it is not worth it any more."""
+    """Find the speed from which on doubling it is not worth it any more."""
 
     def gains(speed: float) -> bool:
         return step_us(2 * speed) < (1 - MIN_SAVING_FRACTION) * step_us(speed)
@@ -112,15 +132,3 @@ def _find_limit_speed(step_us: Callable[[float], float]) -> float | None:
         middle = (low * high) ** 0.5
         low, high = (middle, high) if gains(middle) else (low, middle)
     return high
-
-
-def _replay_at_speeds(run: MeasuredRun, gpu: float, host: float, network: float = 1.0) -> dict[str, float]:
-    measured = run.kernels["dur_ns"].to_numpy() / 1e3
-    speed = np.where((run.kernels["family"] == COLLECTIVE).to_numpy(), gpu * network, gpu)
-    step = run.replay_step(measured / speed, 1 / host)
-    return {
-        "gpu_speed": gpu,
-        "host_speed": host,
-        "step_time_us": step.step_time_us,
-        "kernel_time_us": step.kernel_time_us,
-    }

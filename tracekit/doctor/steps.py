@@ -7,7 +7,6 @@ from tracekit.doctor.model import Check, CheckContext, Status, grade_cost
 from tracekit.ingest.cuda_graph_captures import GRAPH_LAUNCH_CALLS
 from tracekit.messages import Message
 from tracekit.messages import doctor_checks as told
-from tracekit.replay.engine import build_measured_timeline
 from tracekit.workload.steps import count_optimizer_steps, is_whole_trace
 
 # Usual spread of the steps of one job.
@@ -124,4 +123,4 @@ def _describe_warmup_calls(context: CheckContext, calls: int) -> Message:
 
 
 def _tabulate_step_times(context: CheckContext) -> pl.DataFrame:
-    return context.run.tabulate_chosen_steps(build_measured_timeline(context.run.graph))
+    return context.run.tabulate_chosen_steps(context.run.measured_timeline)

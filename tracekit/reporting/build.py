@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from tracekit.analysis.sensitivity import SpeedReplays
 from tracekit.prediction import Prediction, Predictions, RefusedTarget
 from tracekit.prediction.batch import StepBatch
 from tracekit.reporting import kernel_rows
@@ -63,6 +64,7 @@ def build_report(
     rows = kernel_rows.build_kernel_rows(run, targets)
     chosen = run.chosen_steps.height
     idle_time = idle.analyze_idle_time(run)
+    replays = SpeedReplays(run)
     return Report(
         source=source.build_source_summary(run, price, batch),
         replay=replay.build_replay_error(run),
@@ -80,11 +82,11 @@ def build_report(
         communication=communication.build_collective_times(rows, chosen),
         steps=steps.build_measured_steps(run),
         critical=critical_path.build_critical_path(run),
-        speeds=sensitivity.build_speed_sensitivity(run),
+        speeds=sensitivity.build_speed_sensitivity(replays),
         accuracy=accuracy.build_law_errors(rows, targets),
         what_if=edits.build_edit_savings(what_if, after_edits),
         provenance=provenance.build_provenance(run, targets, command),
-        findings=_collect_findings(FindingContext(run, rows, idle_time, tuple(targets))),
+        findings=_collect_findings(FindingContext(run, rows, idle_time, replays, tuple(targets))),
         warnings=(*(one.to_message() for one in refused_targets), *warnings.build_warnings(run, idle_time)),
         targets=tuple(target.to_plain() for target in targets),
         refused=refused.build_refused_steps(refused_targets),

@@ -37,7 +37,7 @@ def compute_saving_us(run: MeasuredRun, edited: MeasuredRun) -> float:
 
 def compute_step_time_us(run: MeasuredRun) -> float:
     """The step of a run that edits may have changed, on the scale of the measured one."""
-    return run.replay_step(run.kernel_us).step_time_us
+    return run.replay_step_time_us(run.kernel_us)
 
 
 def replace_graph(run: MeasuredRun, graph: Graph) -> MeasuredRun:

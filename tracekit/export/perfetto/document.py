@@ -14,7 +14,7 @@ from tracekit.analysis.idle import attribute_idle_time
 from tracekit.export.perfetto import events, tracks
 from tracekit.export.perfetto.lane import Lane
 from tracekit.prediction import Prediction
-from tracekit.replay.engine import Timeline, build_measured_timeline, replay
+from tracekit.replay.engine import Timeline, replay
 from tracekit.run import MeasuredRun, round_to_ns
 
 PIDS_PER_RANK = 100
@@ -71,7 +71,7 @@ def _build_lanes(run: MeasuredRun, targets: Sequence[Prediction]) -> Iterator[La
         "measured",
         _name_source_gpu(run),
         run,
-        *_analyse_timeline(run, build_measured_timeline(run.graph)),
+        *_analyse_timeline(run, run.measured_timeline),
         time_us,
         bound_us,
     )

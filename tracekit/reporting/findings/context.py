@@ -8,6 +8,7 @@ import polars as pl
 import predictors
 from tracekit.analysis.idle import END_OF_STEP, IdleBreakdown
 from tracekit.analysis.idle_causes import IdleCause
+from tracekit.analysis.sensitivity import SpeedReplays
 from tracekit.arrays import Floats
 from tracekit.errors import WhatIfError
 from tracekit.format import format_count, format_shape
@@ -15,7 +16,7 @@ from tracekit.prediction import Prediction
 from tracekit.reporting.findings.finding import Evidence
 from tracekit.run import MeasuredRun
 from tracekit.trace import RankTrace
-from tracekit.whatif import EditedRun, compute_saving_us
+from tracekit.whatif.edited import EditedRun, compute_step_time_us
 from tracekit.workload.steps import assign_steps
 
 MIN_SAVING_FRACTION = 0.01
@@ -32,12 +33,14 @@ class FindingContext:
         run: The measured run.
         kernels: The chosen steps' kernels, as built by ``tracekit.reporting.kernel_rows``.
         idle: Causes of the GPU's idle time.
+        replays: Replays of the run at other speeds.
         targets: The predictions.
     """
 
     run: MeasuredRun
     kernels: pl.DataFrame
     idle: IdleBreakdown
+    replays: SpeedReplays
     targets: tuple[Prediction, ...] = ()
 
     @property
@@ -61,7 +64,7 @@ class FindingContext:
         """
         times = self.run.kernel_us.copy()
         times[rows["kernel"].to_numpy()] = time_us
-        return self.step_time_us - self.run.replay_step(times).step_time_us
+        return self.step_time_us - self.run.replay_step_time_us(times)
 
     def compute_edit_saving_us(self, edit: Callable[[MeasuredRun], EditedRun]) -> float:
         """Compute how much shorter the step is with a what-if edit; 0 if the edit finds nothing to change."""
@@ -69,7 +72,7 @@ class FindingContext:
             edited = edit(self.run)
         except WhatIfError:
             return 0.0
-        return compute_saving_us(self.run, edited.run)
+        return self.replays.compute_step_time_us() - compute_step_time_us(edited.run)
 
     def compute_merge_saving_us(self, rows: pl.DataFrame, *alike: str) -> float:
         """Compute how much shorter the step is if each group of kernels becomes one as long as its longest kernel.

@@ -1,6 +1,7 @@
 """Finding: the host limits the step, which would hardly be shorter with infinitely fast kernels."""
 
 from collections.abc import Iterator
+from math import inf
 
 from tracekit.analysis.idle_causes import IdleCause
 from tracekit.messages import findings as told
@@ -18,8 +19,7 @@ def find_launch_bound(context: FindingContext) -> Iterator[Finding]:
 
     Time that is left with both kernels and host at zero isn't the host's: these waits and gaps stay as measured.
     """
-    run = context.run
-    part, kept = (run.replay_step(run.kernel_us * 0, host).step_time_us / context.step_time_us for host in (1.0, 0.0))
+    part, kept = (context.replays.compute_step_time_us(inf, host) / context.step_time_us for host in (1.0, inf))
     if part - kept < MIN_HOST_FRACTION:
         return
     saves_us = context.compute_edit_saving_us(lambda run: cuda_graph(run, KernelSelection({})))

@@ -7,7 +7,6 @@ import polars as pl
 
 from tracekit.analysis.critical_path import CriticalPath, compute_critical_path
 from tracekit.analysis.slack import compute_slack_ns, summarize_by_op
-from tracekit.replay.engine import build_measured_timeline
 from tracekit.run import MeasuredRun
 
 MARK_NAME = "mark"
@@ -75,7 +74,7 @@ class CriticalPathSection:
 
 def build_critical_path(run: MeasuredRun) -> CriticalPathSection:
     """Build the critical path of the measured run."""
-    path = compute_critical_path(run, build_measured_timeline(run.graph))
+    path = compute_critical_path(run, run.measured_timeline)
     places = tuple((on, 100 * part) for on, part in path.sum_by("on").select("on", "share").iter_rows())
     ops = path.sum_by("on", "op").select("on", "op", "time_us", "share")
     steps = run.chosen_steps["step"].n_unique()

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from tracekit.analysis.idle import END_OF_STEP, IdleBreakdown, attribute_idle_time
 from tracekit.analysis.idle_causes import CAUSE_MEANINGS, IdleCause
-from tracekit.replay.engine import build_measured_timeline
 from tracekit.run import MeasuredRun
 
 
@@ -32,7 +31,7 @@ class IdleTime:
 
 def analyze_idle_time(run: MeasuredRun) -> IdleBreakdown:
     """Attribute the measured GPU's idle time to causes."""
-    return attribute_idle_time(run, build_measured_timeline(run.graph))
+    return attribute_idle_time(run, run.measured_timeline)
 
 
 def build_idle_times(run: MeasuredRun, idle: IdleBreakdown) -> tuple[IdleTime, ...]:

@@ -3,8 +3,12 @@
 from dataclasses import dataclass
 from math import inf, isinf
 
-from tracekit.analysis.sensitivity import compute_sensitivity, find_gpu_limited_host_speed, find_host_limited_gpu_speed
-from tracekit.run import MeasuredRun
+from tracekit.analysis.sensitivity import (
+    SpeedReplays,
+    compute_sensitivity,
+    find_gpu_limited_host_speed,
+    find_host_limited_gpu_speed,
+)
 
 GPU_SPEEDS = (0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
 HOST_SPEEDS = (1.0, 1.5, inf)
@@ -34,17 +38,17 @@ class SpeedSensitivity:
     gpu_limits_from: float | None
 
 
-def build_speed_sensitivity(run: MeasuredRun) -> SpeedSensitivity:
+def build_speed_sensitivity(replays: SpeedReplays) -> SpeedSensitivity:
     """Replay the measured run at other speeds, on the scale of the measured step."""
-    found = compute_sensitivity(run, GPU_SPEEDS, HOST_SPEEDS)
+    found = compute_sensitivity(replays, GPU_SPEEDS, HOST_SPEEDS)
     rows = found.table.select("gpu_speed", "host_speed", "step_time_us")
     return SpeedSensitivity(
         points=tuple((gpu, _replace_infinity(host), step_us) for gpu, host, step_us in rows.iter_rows()),
         gpu_floor_us=found.gpu_floor_us,
         host_floor_us=found.host_floor_us,
         network=tuple((_replace_infinity(speed), step_us) for speed, step_us in found.network.iter_rows()),
-        host_limits_from=find_host_limited_gpu_speed(run),
-        gpu_limits_from=find_gpu_limited_host_speed(run),
+        host_limits_from=find_host_limited_gpu_speed(replays),
+        gpu_limits_from=find_gpu_limited_host_speed(replays),
     )
 
 

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tracekit.replay.engine import build_measured_timeline
 from tracekit.replay.step_time import merge_ranks, tabulate_step_times
 from tracekit.run import MeasuredRun
 
@@ -40,7 +39,7 @@ def build_measured_steps(run: MeasuredRun) -> tuple[MeasuredStep, ...]:
 
 def tabulate_measured_steps(run: MeasuredRun) -> pl.DataFrame:
     """Tabulate the chosen steps that have times, as :func:`tracekit.replay.step_time.merge_ranks` returns them."""
-    table = merge_ranks(tabulate_step_times(build_measured_timeline(run.graph), run.kernels, run.steps))
+    table = merge_ranks(tabulate_step_times(run.measured_timeline, run.kernels, run.steps))
     return table.join(run.chosen_steps.select("step"), on="step", how="semi", maintain_order="left").drop_nulls(
         "time_ns"
     )

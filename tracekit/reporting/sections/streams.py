@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from tracekit.analysis.idle import attribute_idle_time
-from tracekit.replay.engine import build_measured_timeline
 from tracekit.run import MeasuredRun
 
 
@@ -30,7 +29,7 @@ class StreamTime:
 
 def build_stream_times(run: MeasuredRun) -> tuple[StreamTime, ...]:
     """Build the streams, sorted by rank, device and number."""
-    table = attribute_idle_time(run, build_measured_timeline(run.graph), streams=True).sum_by_stream()
+    table = attribute_idle_time(run, run.measured_timeline, streams=True).sum_by_stream()
     causes: dict[tuple[int | None, int | None, int | None, float, float], list[tuple[str, float]]] = {}
     for row in table.iter_rows(named=True):
         key = (row.get("rank"), row["device"], row["stream"], row["busy_us"], row["idle_us"])
