@@ -32,6 +32,7 @@ SECRET_PATTERNS = {
     "a URL with a password": r"\b[A-Za-z][A-Za-z0-9+.-]{0,20}://[^/\s:@]{1,200}:[^/\s@]{1,200}@",
 }
 ANY_SECRET_PATTERN = "|".join(f"(?:{pattern})" for pattern in SECRET_PATTERNS.values())
+_ANY_SECRET = re.compile(ANY_SECRET_PATTERN)
 _COMPILED_PATTERNS = {kind: re.compile(pattern) for kind, pattern in SECRET_PATTERNS.items()}
 
 HARMLESS_KEY_PATTERN = (
@@ -94,8 +95,9 @@ def _collect_texts(rank: RankTrace) -> dict[str, Iterable[str]]:
     """Collect the texts to search, by location."""
     texts: dict[str, Iterable[str]] = {"metadata": flatten(rank.metadata)}
     for where, (table, column) in _SEARCHED_COLUMNS.items():
-        values = rank.tables[table][column].unique().drop_nulls()
-        texts[where] = values.filter(values.str.contains(ANY_SECRET_PATTERN)).sort().to_list()
+        # By Python's regular expressions: polars takes longer to compile the pattern than to search most traces.
+        distinct = rank.tables[table][column].unique().drop_nulls().to_list()
+        texts[where] = sorted(filter(_ANY_SECRET.search, distinct))
     return texts
 
 

@@ -116,8 +116,6 @@ def test_faster_is_never_slower():
         assert falls
     floor_us = compute_sensitivity(SpeedReplays(run_of(after_a_sync(5)))).host_floor_us
     assert found.host_floor_us == pytest.approx(floor_us, abs=1)
-        compute_sensitivity(SpeedReplays(run_of(after_a_sync(5)))).host_floor_us, abs=1
-    )
 
 
 def test_the_gpu_becomes_the_limit():

@@ -15,7 +15,7 @@ from tracekit.replay.engine import build_measured_timeline
 from tracekit.reporting.findings import FINDINGS
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding
-from tracekit.reporting.kernel_rows import build_kernel_rows
+from tracekit.reporting.kernel_rows import build_kernel_rows, predict_on_source
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 
@@ -49,7 +49,9 @@ def found(builder: TraceBuilder, *gpus) -> dict[str, Finding]:
     run = prepare_run(builder.load())
     targets = tuple(predict(run, gpus).targets)
     idle = attribute_idle_time(run, build_measured_timeline(run.graph))
-    case = FindingContext(run, build_kernel_rows(run, targets), idle, SpeedReplays(run), targets)
+    case = FindingContext(
+        run, build_kernel_rows(run, targets, predict_on_source(run)), idle, SpeedReplays(run), targets
+    )
     return {finding.code: finding for find in FINDINGS for finding in find(case)}
 
 

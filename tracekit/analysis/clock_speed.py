@@ -50,20 +50,24 @@ class ClockSpeed:
         return f"from {self.min_ratio:.1f} ({self.families[0]}) to {self.max_ratio:.1f} times ({self.families[1]})"
 
 
-def measure_clock_speed(kernels: pl.DataFrame, gpu: Gpu) -> ClockSpeed | None:
+def measure_clock_speed(kernels: pl.DataFrame, gpu: Gpu, model_us: pl.Series | None = None) -> ClockSpeed | None:
     """Measure the clock speed from kernels with recorded shapes; None where there are too few kernels or families.
 
     Args:
         kernels: The kernel table, as measured.
         gpu: The GPU of the trace.
+        model_us: What the model alone predicts for each kernel; ``None`` to predict the kernels that count.
     """
     own_shapes = (
         (pl.col("kind") == "kernel") & (pl.col("work_from") == "shapes") & pl.col("family").is_in(CHECKED_FAMILIES)
     )
-    looked_at = kernels.filter(own_shapes & (pl.col("dur_ns") > MIN_KERNEL_NS))
+    table = kernels if model_us is None else kernels.with_columns(model_us=model_us)
+    looked_at = table.filter(own_shapes & (pl.col("dur_ns") > MIN_KERNEL_NS))
     if looked_at.height < MIN_FAMILIES * MIN_KERNELS_PER_FAMILY:
         return None
-    ratios = looked_at.select("family", ratio=pl.col("dur_ns") / 1e3 / predict(looked_at, gpu)["time_us"])
+    if model_us is None:
+        looked_at = looked_at.with_columns(model_us=predict(looked_at, gpu)["time_us"])
+    ratios = looked_at.select("family", ratio=pl.col("dur_ns") / 1e3 / pl.col("model_us"))
     kinds = (
         ratios.group_by("family")
         .agg(pl.len(), pl.col("ratio").median())

@@ -58,6 +58,28 @@ class IdleBreakdown:
         told = pieces.select("time_ns", "kernel").hstack(launched).lazy().select("time_ns", ended.alias(column))
         return self._sum_with_fractions(told, column)
 
+    def find_longest(self, kernels: pl.DataFrame, column: str) -> dict[str, str]:
+        """Find, for each cause, the op or other column of the kernels that ended most of its idle time.
+
+        Args:
+            kernels: The kernel table.
+            column: As for :meth:`sum_by_op`.
+
+        Returns:
+            By cause, without causes that the step's end ended most of.
+        """
+        launched = pl.coalesce("op", "name") if column == "op" else pl.col(column)
+        rows = kernels.select(kernel=pl.int_range(pl.len(), dtype=pl.Int64), ended=launched)
+        ended = pl.when(pl.col("kernel").is_null()).then(pl.lit(END_OF_STEP)).otherwise("ended")
+        summed = (
+            self.segments.join(rows, on="kernel", how="left")
+            .group_by("cause", ended=ended)
+            .agg(pl.col("time_ns").sum())
+            .sort("time_ns", "ended", descending=[True, False])
+        )
+        longest = summed.group_by("cause", maintain_order=True).first().select("cause", "ended")
+        return {cause: name for cause, name in longest.iter_rows() if name not in (None, END_OF_STEP)}
+
     def sum_by_stream(self) -> pl.DataFrame:
         """Sum by stream and cause: ``rank``, ``device``, ``stream``, ``busy_us``, ``idle_us``, ``cause``, ``time_us``.
 

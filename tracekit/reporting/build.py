@@ -61,7 +61,8 @@ def build_report(
         batch: Samples or tokens that the job processes in a measured step; ``None`` to infer them from the trace.
         refused_targets: Targets for which the step can't be predicted.
     """
-    rows = kernel_rows.build_kernel_rows(run, targets)
+    on_source = kernel_rows.predict_on_source(run)
+    rows = kernel_rows.build_kernel_rows(run, targets, on_source)
     chosen = run.chosen_steps.height
     idle_time = idle.analyze_idle_time(run)
     replays = SpeedReplays(run)
@@ -87,7 +88,10 @@ def build_report(
         what_if=edits.build_edit_savings(what_if, after_edits),
         provenance=provenance.build_provenance(run, targets, command),
         findings=_collect_findings(FindingContext(run, rows, idle_time, replays, tuple(targets))),
-        warnings=(*(one.to_message() for one in refused_targets), *warnings.build_warnings(run, idle_time)),
+        warnings=(
+            *(one.to_message() for one in refused_targets),
+            *warnings.build_warnings(run, idle_time, on_source["model_us"]),
+        ),
         targets=tuple(target.to_plain() for target in targets),
         refused=refused.build_refused_steps(refused_targets),
     )

@@ -4,36 +4,46 @@ from collections.abc import Sequence
 
 import polars as pl
 
-import predictors
+from predictors import Batch
 from predictors.columns import prepare_kernels
-from predictors.hardware import derive_hardware
 from tracekit.prediction import Prediction
 from tracekit.run import MeasuredRun
 
 
-def build_kernel_rows(run: MeasuredRun, targets: Sequence[Prediction]) -> pl.DataFrame:
-    """Return the chosen steps' kernels with their bound on the source GPU and their predictions.
+def predict_on_source(run: MeasuredRun) -> pl.DataFrame:
+    """Return each kernel's work, and what the model alone says of it on the source GPU.
 
     Returns:
-        The kernel table with its row number as ``kernel``, ``time_us``, the work (``law`` that models it,
-        ``work_flops``, ``work_bytes``), ``bound_us`` and ``limiter`` on the source GPU (null if that isn't known),
-        and for the i-th target ``time i`` in microseconds, ``limiter i`` and ``method i``.
+        One row per kernel of the kernel table: the work (``law`` that models it, ``work_flops``, ``work_bytes``),
+        ``bound_us``, ``limiter`` and the time ``model_us``; the last three are null if the GPU isn't known.
     """
-    work = prepare_kernels(run.kernels, derive_hardware(run.gpu) if run.gpu else None)
-    bounds = {"bound_us": pl.lit(None, pl.Float64), "limiter": pl.lit(None, pl.String)}
     if run.gpu is not None:
-        alone = predictors.predict(run.kernels, run.gpu)
-        bounds = {column: pl.lit(alone[column]) for column in bounds}
+        batch = Batch(run.kernels)
+        alone = batch.on(run.gpu).select("bound_us", "limiter", model_us="time_us")
+        return batch.get_work(run.gpu).hstack(alone)
+    unknown = {"bound_us": pl.Float64, "limiter": pl.String, "model_us": pl.Float64}
+    work = prepare_kernels(run.kernels).select("law", "work_flops", "work_bytes")
+    return work.with_columns(pl.lit(None, dtype).alias(name) for name, dtype in unknown.items())
+
+
+def build_kernel_rows(run: MeasuredRun, targets: Sequence[Prediction], on_source: pl.DataFrame) -> pl.DataFrame:
+    """Return the chosen steps' kernels with their bound on the source GPU and their predictions.
+
+    Args:
+        run: The measured run.
+        targets: Its predictions.
+        on_source: From :func:`predict_on_source`.
+
+    Returns:
+        The kernel table with its row number as ``kernel``, ``time_us``, the columns of ``on_source``, and for the i-th
+        target ``time i`` in microseconds, ``limiter i`` and ``method i``.
+    """
     predicted = {
         f"{name} {i}": target.kernels[column]
         for i, target in enumerate(targets)
         for name, column in (("time", "time_us"), ("limiter", "limiter"), ("method", "method"))
     }
     table = run.kernels.with_columns(
-        kernel=pl.int_range(pl.len(), dtype=pl.Int64),
-        time_us=pl.col("dur_ns") / 1e3,
-        **{column: work[column] for column in ("law", "work_flops", "work_bytes")},
-        **bounds,
-        **predicted,
+        kernel=pl.int_range(pl.len(), dtype=pl.Int64), time_us=pl.col("dur_ns") / 1e3, **predicted
     )
-    return table.filter(run.is_in_chosen_steps)
+    return table.with_columns(*on_source).filter(run.is_in_chosen_steps)

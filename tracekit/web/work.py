@@ -83,9 +83,10 @@ def summarize_traces(trace: Trace, run: MeasuredRun, lowest: MeasuredRun) -> dic
         run: The measured run of all these ranks.
         lowest: The measured run of the lowest rank, which the diagnosis examines.
     """
+    rows = kernel_rows.build_kernel_rows(run, (), kernel_rows.predict_on_source(run))
     return {
         "source": dataclasses.asdict(source.build_source_summary(run)),
-        "coverage": dataclasses.asdict(coverage.build_work_coverage(kernel_rows.build_kernel_rows(run, ()))),
+        "coverage": dataclasses.asdict(coverage.build_work_coverage(rows)),
         "diagnosis": serialize_diagnosis(examine(trace, lowest)),
         "warnings": [one.to_dict() for one in warnings.build_warnings(run, idle.analyze_idle_time(run))],
     }

@@ -90,7 +90,7 @@ class FindingContext:
         return saving_us >= MIN_SAVING_FRACTION * self.step_time_us
 
     def predict_on_source_us(self, rows: pl.DataFrame) -> pl.Series:
-        """Predict kernels on the measured GPU by the model alone.
+        """Predict changed kernels on the measured GPU by the model alone.
 
         Returns:
             Times in microseconds, at most the measured ones; the measured times if the GPU is unknown.
@@ -99,6 +99,12 @@ class FindingContext:
             return rows["time_us"]
         alone = predictors.predict(rows, self.run.gpu)["time_us"]
         return pl.DataFrame({"alone": alone, "took": rows["time_us"]}).min_horizontal()
+
+    def get_model_us(self, rows: pl.DataFrame) -> pl.Series:
+        """Return what :meth:`predict_on_source_us` would predict for kernels as they were recorded."""
+        if self.run.gpu is None:
+            return rows["time_us"]
+        return rows.select(pl.min_horizontal("model_us", "time_us")).to_series()
 
     def sum_per_step_us(self, rows: pl.DataFrame) -> float:
         """Sum the time of some kernels in a mean step."""

@@ -18,7 +18,7 @@ def find_pageable_copies(context: FindingContext) -> Iterator[Finding]:
     )
     if copies.is_empty():
         return
-    saves_us = context.compute_saving_us(copies, context.predict_on_source_us(copies))
+    saves_us = context.compute_saving_us(copies, context.get_model_us(copies))
     if not context.is_worth_reporting(saves_us):
         return
     yield Finding(

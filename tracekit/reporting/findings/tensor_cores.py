@@ -30,7 +30,7 @@ def find_missing_tensor_cores(context: FindingContext) -> Iterator[Finding]:
 
 
 def _find_unused(context: FindingContext, gemms: pl.DataFrame) -> Iterator[Finding]:
-    saves_us = context.compute_saving_us(gemms, context.predict_on_source_us(gemms)) if gemms.height else 0.0
+    saves_us = context.compute_saving_us(gemms, context.get_model_us(gemms)) if gemms.height else 0.0
     if not context.is_worth_reporting(saves_us):
         return
     yield Finding(

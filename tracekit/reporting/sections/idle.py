@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tracekit.analysis.idle import END_OF_STEP, IdleBreakdown, attribute_idle_time
+from tracekit.analysis.idle import IdleBreakdown, attribute_idle_time
 from tracekit.analysis.idle_causes import CAUSE_MEANINGS, IdleCause
 from tracekit.run import MeasuredRun
 
@@ -40,12 +40,6 @@ def build_idle_times(run: MeasuredRun, idle: IdleBreakdown) -> tuple[IdleTime, .
 
 
 def _iter_idle_times(run: MeasuredRun, idle: IdleBreakdown) -> Iterator[IdleTime]:
+    ops, lines = (idle.find_longest(run.kernels, column) for column in ("op", "python_line"))
     for cause, time_us, part in idle.sum_by_cause().iter_rows():
-        op, line = (_find_longest(run, idle, IdleCause(cause), column) for column in ("op", "python_line"))
-        yield IdleTime(cause, CAUSE_MEANINGS[IdleCause(cause)], time_us, 100 * part, op, line)
-
-
-def _find_longest(run: MeasuredRun, idle: IdleBreakdown, cause: IdleCause, column: str) -> str | None:
-    """Find the op or line that launched the kernels that ended most of one cause's idle time."""
-    rows = idle.sum_by_op(run.kernels, cause, column=column)
-    return None if rows.is_empty() or rows[column][0] == END_OF_STEP else rows[column][0]
+        yield IdleTime(cause, CAUSE_MEANINGS[IdleCause(cause)], time_us, 100 * part, ops.get(cause), lines.get(cause))

@@ -47,17 +47,18 @@ MIN_STALLED_FRACTION = 0.01
 MIN_UNEXPLAINED_FRACTION = 0.1
 
 
-def build_warnings(run: MeasuredRun, idle: IdleBreakdown) -> tuple[Message, ...]:
+def build_warnings(run: MeasuredRun, idle: IdleBreakdown, model_us: pl.Series | None = None) -> tuple[Message, ...]:
     """Build the warnings.
 
     Args:
         run: The measured run.
         idle: Causes of its GPU's idle time.
+        model_us: What the model alone predicts for each kernel on the GPU; ``None`` to predict as many as needed.
     """
-    return tuple(_iter_warnings(run, idle))
+    return tuple(_iter_warnings(run, idle, model_us))
 
 
-def _iter_warnings(run: MeasuredRun, idle: IdleBreakdown) -> Iterator[Message]:
+def _iter_warnings(run: MeasuredRun, idle: IdleBreakdown, model_us: pl.Series | None) -> Iterator[Message]:
     yield from run.job_warnings
     yield from _iter_rank_warnings(run)
     yield from run.time_faults
@@ -72,7 +73,7 @@ def _iter_warnings(run: MeasuredRun, idle: IdleBreakdown) -> Iterator[Message]:
     yield from _warn_of_unknown_masks(run)
     if run.source_doubt:
         yield run.source_doubt
-    yield from _warn_of_low_clock(run)
+    yield from _warn_of_low_clock(run, model_us)
     if abs(run.self_replay.error_pct) > MAX_TRUSTED_ERROR_PCT:
         yield told.REPLAY_INEXACT(error_pct=run.self_replay.error_pct)
     yield from _warn_of_missing_ranks(run)
@@ -103,9 +104,9 @@ def _warn_of_unexplained_idle(run: MeasuredRun, idle: IdleBreakdown, stalled: fl
         yield told.IDLE_UNEXPLAINED(step_pct=100 * part, idle_us=idle_us, kernel=shorten_kernel_name(op))
 
 
-def _warn_of_low_clock(run: MeasuredRun) -> Iterator[Message]:
+def _warn_of_low_clock(run: MeasuredRun, model_us: pl.Series | None) -> Iterator[Message]:
     """Warn if the GPU was slower than GPUs of its model usually are."""
-    found = measure_clock_speed(run.kernels, run.gpu) if run.gpu else None
+    found = measure_clock_speed(run.kernels, run.gpu, model_us) if run.gpu else None
     if found and found.is_slow:
         fastest, slowest = found.families
         yield told.CLOCK_LOW(
