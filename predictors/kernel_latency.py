@@ -155,7 +155,8 @@ class Batch:
     def get_work(self, gpu: str | Gpu) -> pl.DataFrame:
         """Return each kernel's work as it runs on a GPU: ``law`` that models it, ``work_flops`` and ``work_bytes``."""
         table = self._runs.split_for_gpu(derive_hardware(_to_gpu(gpu))).table
-        return table.select("law", "work_flops", "work_bytes")[self._row]
+        work: pl.DataFrame = table.select("law", "work_flops", "work_bytes")[self._row]
+        return work
 
     def _calibrate_gpu(self, gpu: Gpu, kernels: pl.DataFrame) -> CalibrationTable:
         if gpu not in self._offsets:
