@@ -68,7 +68,7 @@ def test_an_unknown_rule_is_refused() -> None:
 def test_each_rule_can_be_off(name: str) -> None:
     run = prepare_run(tk.load(SAMPLE), without_rules=[name])
     assert run.self_replay.error_pct == pytest.approx(0, abs=1)
-    assert run.assumptions == (RULES_OFF(rules=[name]),)
+    assert run.provenance.assumptions == (RULES_OFF(rules=[name]),)
 
 
 def test_all_rules_are_on_by_default() -> None:

@@ -1,7 +1,7 @@
 """The measured run: a trace's kernel table, steps and graph, the measured step, and the graph's own replay error."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -18,7 +18,7 @@ from tracekit.messages import runs as messages
 from tracekit.messages.steps import STEP_TIME_ZERO
 from tracekit.replay.engine import Timeline, build_measured_timeline, replay
 from tracekit.replay.step_scale import StepScale
-from tracekit.replay.step_time import StepTime, StepTimer, tabulate_step_times
+from tracekit.replay.step_time import StepTime, StepTimer
 from tracekit.run_ranks import join_rank_traces
 from tracekit.timing import correct_times
 from tracekit.trace import RankTrace, Trace
@@ -55,50 +55,131 @@ class SelfReplay:
 
 
 @dataclass(frozen=True)
-class MeasuredRun:
-    """The measured run of one rank, or of several ranks together.
+class RunTables:
+    """What was measured: the kernels and the steps. Edits of the graph leave them as they are.
 
     Attributes:
-        trace: The trace of the rank, or of the first of several ranks.
-        ranks: The traces of all measured ranks.
-        job_warnings: Warnings about the set of ranks that was given.
-        ranks_read: Number of ranks whose traces were read.
-        source: The GPU the run was recorded on and how it was identified; ``None`` if it isn't known.
-        source_doubt: Why the GPU isn't known although the trace describes one, or that the trace describes another
-            GPU than the user named.
         kernels: The kernel table (``schema.KERNELS``); for several ranks with a column ``rank``. A collective's
             ``dur_ns`` is its transfer time. ``wait_ns`` is the time that a collective waited for other ranks before
             its transfer, and that any other kernel waited, after its start, for the previous kernel on its stream.
         steps: All steps of the trace; for several ranks with a column ``rank``.
         chosen_steps: The steps that are measured.
-        graph: The dependency graph.
-        collectives: The collectives at which the ranks meet; ``None`` for one rank.
-        measured_step: The median step as recorded.
-        self_replay: The median step as replayed with the measured kernel times.
-        time_faults: Recorded times that break physics and were corrected.
-        kernel_factor: Factor on each kernel's time in every replay, set by what-if edits; ``None`` before the first
-            edit.
-        edits: The applied what-if edits, as the user wrote them.
-        assumptions: Deviations from the recording.
     """
 
-    trace: RankTrace
-    ranks: tuple[RankTrace, ...]
-    job_warnings: tuple[Message, ...]
-    ranks_read: int
-    source: Resolution | None
-    source_doubt: Message | None
     kernels: pl.DataFrame
     steps: pl.DataFrame
     chosen_steps: pl.DataFrame
-    graph: Graph
-    collectives: Collectives | None
+
+    @cached_property
+    def step_timer(self) -> StepTimer:
+        """The timer that measures these steps in a timeline."""
+        return StepTimer(self.kernels, self.steps, self.chosen_steps)
+
+
+@dataclass(frozen=True, slots=True)
+class RunProvenance:
+    """Where a run comes from, and what was found or assumed on the way.
+
+    Attributes:
+        ranks: The traces of all measured ranks.
+        ranks_read: Number of ranks whose traces were read.
+        job_warnings: Warnings about the set of ranks that was given.
+        source: The GPU the run was recorded on and how it was identified; ``None`` if it isn't known.
+        source_doubt: Why the GPU isn't known although the trace describes one, or that the trace describes another
+            GPU than the user named.
+        time_faults: Recorded times that break physics and were corrected.
+        assumptions: Deviations from the recording.
+    """
+
+    ranks: tuple[RankTrace, ...]
+    ranks_read: int
+    job_warnings: tuple[Message, ...]
+    source: Resolution | None
+    source_doubt: Message | None
+    time_faults: tuple[Message, ...] = ()
+    assumptions: tuple[Message, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RunResults:
+    """What was computed from a run.
+
+    Attributes:
+        measured_step: The median step as recorded.
+        self_replay: The median step as replayed with the measured kernel times.
+    """
+
     measured_step: StepTime
     self_replay: SelfReplay
-    time_faults: tuple[Message, ...] = ()
+
+
+@dataclass(frozen=True)
+class MeasuredRun:
+    """The measured run of one rank, or of several ranks together.
+
+    Attributes:
+        tables: The kernels and the steps.
+        graph: The dependency graph.
+        collectives: The collectives at which the ranks meet; ``None`` for one rank.
+        provenance: The traces, the GPU, warnings and assumptions.
+        results: The measured step and the self-replay.
+        kernel_factor: Factor on each kernel's time in every replay, set by what-if edits; ``None`` before the first
+            edit.
+        edits: The applied what-if edits, as the user wrote them.
+    """
+
+    tables: RunTables
+    graph: Graph
+    collectives: Collectives | None
+    provenance: RunProvenance
+    results: RunResults
     kernel_factor: Floats | None = None
     edits: tuple[str, ...] = ()
-    assumptions: tuple[Message, ...] = ()
+
+    @property
+    def kernels(self) -> pl.DataFrame:
+        """The kernel table."""
+        return self.tables.kernels
+
+    @property
+    def steps(self) -> pl.DataFrame:
+        """All steps of the trace."""
+        return self.tables.steps
+
+    @property
+    def chosen_steps(self) -> pl.DataFrame:
+        """The steps that are measured."""
+        return self.tables.chosen_steps
+
+    @property
+    def step_timer(self) -> StepTimer:
+        """The timer that measures steps in this run's timelines."""
+        return self.tables.step_timer
+
+    @property
+    def trace(self) -> RankTrace:
+        """The trace of the rank, or of the first of several ranks."""
+        return self.provenance.ranks[0]
+
+    @property
+    def ranks(self) -> tuple[RankTrace, ...]:
+        """The traces of all measured ranks."""
+        return self.provenance.ranks
+
+    @property
+    def source(self) -> Resolution | None:
+        """The GPU the run was recorded on and how it was identified."""
+        return self.provenance.source
+
+    @property
+    def measured_step(self) -> StepTime:
+        """The median step as recorded."""
+        return self.results.measured_step
+
+    @property
+    def self_replay(self) -> SelfReplay:
+        """The median step as replayed with the measured kernel times."""
+        return self.results.self_replay
 
     @property
     def gpu(self) -> Gpu | None:
@@ -115,10 +196,13 @@ class MeasuredRun:
         """Measured time of each kernel in microseconds."""
         return (self.kernels["dur_ns"] / 1e3).to_numpy()
 
-    @cached_property
-    def step_timer(self) -> StepTimer:
-        """The timer that measures steps in this run's timelines."""
-        return StepTimer(self.kernels, self.steps, self.chosen_steps)
+    def replace_tables(self, **tables: pl.DataFrame) -> "MeasuredRun":
+        """Return the run with other tables, by their names in :class:`RunTables`."""
+        return replace(self, tables=replace(self.tables, **tables))
+
+    def replace_source(self, source: Resolution | None) -> "MeasuredRun":
+        """Return the run as recorded on another GPU."""
+        return replace(self, provenance=replace(self.provenance, source=source))
 
     def replay_timeline(self, kernel_us: Floats, host_time: float = 1.0) -> Timeline:
         """Replay with other kernel times and another host speed; arguments as for :meth:`replay_step`."""
@@ -131,10 +215,10 @@ class MeasuredRun:
             timeline: A timeline of this run.
 
         Returns:
-            The columns of :func:`tracekit.replay.step_time.tabulate_step_times`, always with ``rank``, and
+            The columns of :meth:`tracekit.replay.step_time.StepTimer.tabulate`, always with ``rank``, and
             ``steady``: false for the trace's first step unless no other step was chosen.
         """
-        table = tabulate_step_times(timeline, self.kernels, self.steps)
+        table = self.step_timer.tabulate(timeline)
         table = table.join(self.chosen_steps.select("step").unique(), on="step", how="semi", maintain_order="left")
         rank = pl.col("rank") if "rank" in table.columns else pl.lit(0).alias("rank")
         return table.with_columns(rank, steady=~pl.col("first") | pl.col("first").all())
@@ -226,29 +310,31 @@ def prepare_run(
     as_measured, replayed = (meter.compute_median(line) for line in lines)
     if as_measured.step_time_us <= 0:
         raise TraceError(STEP_TIME_ZERO(path=ranks[0].source))
+    kernels = precision.detect_tf32(job.kernels, source.gpu) if source and finds_tf32 else job.kernels
     return MeasuredRun(
-        trace=ranks[0],
-        ranks=ranks,
-        job_warnings=(*trace.warnings, *job.notes),
-        ranks_read=len(trace.ranks),
-        source=source,
-        source_doubt=doubt,
-        kernels=precision.detect_tf32(job.kernels, source.gpu) if source and finds_tf32 else job.kernels,
-        steps=job.steps,
-        chosen_steps=job.chosen_steps,
+        tables=RunTables(kernels, job.steps, job.chosen_steps),
         graph=job.graph,
         collectives=job.collectives,
-        measured_step=as_measured,
-        self_replay=SelfReplay(
-            step_time_us=replayed.step_time_us,
-            span_us=replayed.span_us,
-            step_scale=StepScale(*(meter.measure_job_steps_ns(line) for line in lines)),
-            error_pct=100 * (replayed.step_time_us / as_measured.step_time_us - 1),
-            derived_wait_us=job.graph.derived_wait_ns / 1e3 / job.steps.height,
-            kept_wait_us=meter.compute_median_sum_us(job.graph.kept_ns),
+        provenance=RunProvenance(
+            ranks=ranks,
+            ranks_read=len(trace.ranks),
+            job_warnings=(*trace.warnings, *job.notes),
+            source=source,
+            source_doubt=doubt,
+            time_faults=time_faults,
+            assumptions=(messages.RULES_OFF(rules=sorted(without)),) if without else (),
         ),
-        time_faults=time_faults,
-        assumptions=(messages.RULES_OFF(rules=sorted(without)),) if without else (),
+        results=RunResults(
+            measured_step=as_measured,
+            self_replay=SelfReplay(
+                step_time_us=replayed.step_time_us,
+                span_us=replayed.span_us,
+                step_scale=StepScale(*(meter.measure_job_steps_ns(line) for line in lines)),
+                error_pct=100 * (replayed.step_time_us / as_measured.step_time_us - 1),
+                derived_wait_us=job.graph.derived_wait_ns / 1e3 / job.steps.height,
+                kept_wait_us=meter.compute_median_sum_us(job.graph.kept_ns),
+            ),
+        ),
     )
 
 

@@ -11,7 +11,7 @@ from tracekit.analysis.idle import IdleBreakdown, attribute_idle_time
 from tracekit.analysis.idle_causes import IdleCause
 from tracekit.ingest.ranks import combine_ranks
 from tracekit.replay.engine import build_measured_timeline, replay
-from tracekit.replay.step_time import tabulate_step_times
+from tracekit.replay.step_time import StepTimer
 from tracekit.run import MeasuredRun, prepare_run
 from tracekit.testing import TraceBuilder
 from tracekit.trace import RankTrace
@@ -206,7 +206,7 @@ def test_causes_add_up_to_the_idle_time(launches, gpu, host, work):
         assert (idle.segments["time_ns"] > 0).all()
         assert idle.segments["time_ns"].sum() == idle.steps["idle_ns"].sum()
         start, end = timeline.activity_start_ns, timeline.activity_end_ns
-        table = tabulate_step_times(timeline, kernels, run.steps)
+        table = StepTimer(kernels, run.steps, run.steps).tabulate(timeline)
         assert table["busy_ns"].sum() == union_ns(start, end)
         assert idle.steps["idle_ns"].sum() == table["time_ns"].sum() - union_ns(start, end)
         each = attribute_idle_time(run, timeline, streams=True)

@@ -14,8 +14,8 @@ def test_the_hosts_work_is_cut_until_the_step_fits():
     run = remove_profiler_overhead(run_of(launch_bound()), 123)
     assert run.measured_step.step_time_us == 123
     assert run.self_replay.span_us == pytest.approx(123, abs=0.01)
-    assert run.assumptions[0].code == "profiler-overhead-removed"
-    assert run.assumptions[0].values["host_pct"] == pytest.approx(50, abs=0.1)
+    assert run.provenance.assumptions[0].code == "profiler-overhead-removed"
+    assert run.provenance.assumptions[0].values["host_pct"] == pytest.approx(50, abs=0.1)
 
 
 @pytest.mark.parametrize(

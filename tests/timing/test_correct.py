@@ -53,7 +53,7 @@ def predict_us(run: MeasuredRun) -> float:
 
 
 def codes(run: MeasuredRun) -> list[str]:
-    return [fault.code for fault in run.time_faults]
+    return [fault.code for fault in run.provenance.time_faults]
 
 
 @pytest.fixture(scope="module")
@@ -138,9 +138,9 @@ def test_clocks_within_the_tolerance_stay_as_they_are() -> None:
 def test_kernels_may_overlap_from_hopper_on() -> None:
     """Programmatic dependent launch: each kernel starts 20 before the one before it ends."""
     builder = build(lengthen(slice(0, 1), 20))
-    assert [fault.code for fault in prepare_run(builder.load()).time_faults] == ["times-overrun"]
+    assert [fault.code for fault in prepare_run(builder.load()).provenance.time_faults] == ["times-overrun"]
     builder.metadata["deviceProperties"][0] |= {"computeMajor": 9, "computeMinor": 0}
-    assert prepare_run(builder.load()).time_faults == ()
+    assert prepare_run(builder.load()).provenance.time_faults == ()
 
 
 @settings(max_examples=30, deadline=None)

@@ -155,7 +155,7 @@ def test_a_step_begins_at_the_kernel_that_waited_for_work_from_before_the_trace(
     assert run.measured_step.step_time_us == 2001
     assert run.replay_step(run.kernel_us / 10).step_time_us == pytest.approx(201, abs=1)
     assert run.replay_step(run.kernel_us, 0.5).step_time_us == pytest.approx(2001, abs=1)
-    assert any("work from before the recording" in str(warning) for warning in run.job_warnings)
+    assert any("work from before the recording" in str(warning) for warning in run.provenance.job_warnings)
 
 
 def test_without_the_rule_or_a_long_wait_a_step_begins_with_the_trace() -> None:

@@ -23,7 +23,6 @@ from tracekit.graph import Graph
 from tracekit.graph.edges import EdgeKind
 from tracekit.graph.nodes import NONE
 from tracekit.replay.engine import Timeline
-from tracekit.replay.step_time import tabulate_step_times
 from tracekit.run import MeasuredRun
 
 LOCATION_COLUMNS = ("phase", "module")
@@ -77,7 +76,7 @@ def compute_critical_path(run: MeasuredRun, timeline: Timeline) -> CriticalPath:
         run: The run.
         timeline: A timeline of the run's graph, measured or replayed.
     """
-    table = tabulate_step_times(timeline, run.kernels, run.steps).with_row_index("index")
+    table = run.step_timer.tabulate(timeline).with_row_index("index")
     table = table.join(run.chosen_steps.select("step"), on="step", how="semi", maintain_order="left").drop_nulls(
         "time_ns"
     )

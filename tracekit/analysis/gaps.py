@@ -7,7 +7,6 @@ import polars as pl
 
 from tracekit.arrays import Bools, Ints
 from tracekit.replay.engine import Timeline
-from tracekit.replay.step_time import tabulate_step_times
 from tracekit.run import MeasuredRun
 
 NO_KERNEL = -1
@@ -46,7 +45,7 @@ def find_step_windows(run: MeasuredRun, timeline: Timeline) -> pl.DataFrame:
     A window begins at the end of the previous step. With several ranks there is one window per rank and step, with a
     column ``rank``.
     """
-    table = tabulate_step_times(timeline, run.kernels, run.steps).with_row_index("index").drop_nulls("time_ns")
+    table = run.step_timer.tabulate(timeline).with_row_index("index").drop_nulls("time_ns")
     rows = table.join(run.chosen_steps.select("step"), on="step", how="semi", maintain_order="left")
     rank = ["rank"] if "rank" in run.steps.columns else []
     return rows.select(*rank, "step", "index", begin_ns=pl.col("end_ns") - pl.col("time_ns"), end_ns="end_ns")

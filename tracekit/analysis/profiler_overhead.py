@@ -16,7 +16,7 @@ from tracekit.errors import TracekitError
 from tracekit.messages import runs as messages
 from tracekit.replay.engine import compute_lags
 from tracekit.replay.step_scale import StepScale
-from tracekit.run import MeasuredRun
+from tracekit.run import MeasuredRun, RunResults
 from tracekit.trace import RankTrace
 
 PROFILER_OVERHEAD_KINDS = ("Buffer Flush", "Instrumentation", "Resource", "Activity Buffer Request")
@@ -64,14 +64,16 @@ def remove_profiler_overhead(run: MeasuredRun, step_time_us: float) -> MeasuredR
     )
     return replace(
         left,
-        measured_step=replace(run.measured_step, step_time_us=step_time_us),
-        self_replay=replace(
-            run.self_replay,
-            step_time_us=replayed.step_time_us,
-            span_us=replayed.span_us,
-            step_scale=StepScale(still_ns, raw_ns),
+        results=RunResults(
+            measured_step=replace(run.measured_step, step_time_us=step_time_us),
+            self_replay=replace(
+                run.self_replay,
+                step_time_us=replayed.step_time_us,
+                span_us=replayed.span_us,
+                step_scale=StepScale(still_ns, raw_ns),
+            ),
         ),
-        assumptions=(*run.assumptions, removed),
+        provenance=replace(run.provenance, assumptions=(*run.provenance.assumptions, removed)),
     )
 
 

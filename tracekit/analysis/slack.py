@@ -7,7 +7,6 @@ from tracekit.analysis.binding_edges import get_vertex_times
 from tracekit.arrays import Ints
 from tracekit.compiled import compile_lazily
 from tracekit.replay.engine import Timeline, replay
-from tracekit.replay.step_time import tabulate_step_times
 from tracekit.run import MeasuredRun
 
 UNBOUNDED_SLACK_NS = np.iinfo(np.int64).max
@@ -48,7 +47,7 @@ def summarize_by_op(run: MeasuredRun, slack: Ints) -> pl.DataFrame:
 def _find_deadlines(run: MeasuredRun, timeline: Timeline) -> Ints:
     """Return the deadline of every vertex: the end of the last chosen step if the vertex ends a chosen step's work."""
     keys = [key for key in ("rank", "step") if key in run.steps.columns]
-    table = tabulate_step_times(timeline, run.kernels, run.steps).with_row_index("index")
+    table = run.step_timer.tabulate(timeline).with_row_index("index")
     table = table.join(run.chosen_steps.select(keys), on=keys, how="semi", maintain_order="left")
     end = table.select(pl.col("end_ns").max()).item()
     vertex = run.graph.vertex

@@ -100,8 +100,8 @@ def _read_measurements(
 
     with show_progress(quiet) as stage:
         run = prepare_run(read_traces(trace, None, False, memory, stage), source_gpu=gpu, progress=stage)
-    if run.source_doubt:
-        typer.echo(str(run.source_doubt), err=True)
+    if run.provenance.source_doubt:
+        typer.echo(str(run.provenance.source_doubt), err=True)
     return calibration.from_run(run)
 
 

@@ -21,7 +21,7 @@ def examine(trace: Trace, run: MeasuredRun) -> Diagnosis:
     return Diagnosis(
         source=trace.source,
         rank=run.trace.rank,
-        ranks_read=run.ranks_read,
+        ranks_read=run.provenance.ranks_read,
         world_size=run.trace.world_size,
         grade=grade(checks),
         checks=checks,

@@ -8,7 +8,7 @@ NAME, TITLE = "times", "Recorded times"
 
 def check_times(context: CheckContext) -> Check:
     """Warn if recorded times broke physics and were corrected."""
-    faults = context.run.time_faults
+    faults = context.run.provenance.time_faults
     if not faults:
         return Check(NAME, TITLE, Status.OK, told.TIMES_IN_ORDER())
     return Check(

@@ -22,7 +22,7 @@ def check_gpu(context: CheckContext) -> Check:
         name,
         title,
         Status.FAIL,
-        context.run.source_doubt or told.GPU_NOT_DESCRIBED(),
+        context.run.provenance.source_doubt or told.GPU_NOT_DESCRIBED(),
         told.GPU_MISSING_COST(step_pct=cost),
         cost,
         told.GPU_MISSING_FIX(),

@@ -1,7 +1,5 @@
 """Limit a run to the steps that a browser can show as a timeline."""
 
-from dataclasses import replace
-
 import polars as pl
 
 from tracekit.messages import Message
@@ -35,5 +33,5 @@ def limit_timeline_steps(run: MeasuredRun, timelines: int) -> tuple[MeasuredRun 
     if fitting.is_empty():
         return None, told.TIMELINE_LEFT_OUT(**too_many)
     first, last = fitting["step"][0], fitting["step"][-1]
-    shown = replace(run, chosen_steps=run.chosen_steps.filter(pl.col("step").is_in(fitting["step"].implode())))
+    shown = run.replace_tables(chosen_steps=run.chosen_steps.filter(pl.col("step").is_in(fitting["step"].implode())))
     return shown, told.TIMELINE_CUT(first=first, last=last, **too_many)

@@ -79,7 +79,9 @@ def replace_fsdp_collectives(run: MeasuredRun) -> Insertion:
     kept_ns[rows.to_numpy()] = 0
     alone = {"dur_ns": 0, "wait_ns": 0, "ranks": 1}
     changed = (pl.when(mine).then(value).otherwise(name).alias(name) for name, value in alone.items())
-    bare = replace(run, kernels=run.kernels.with_columns(changed), graph=replace(run.graph, kept_ns=kept_ns))
+    bare = replace(
+        run.replace_tables(kernels=run.kernels.with_columns(changed)), graph=replace(run.graph, kept_ns=kept_ns)
+    )
     added = insert_stage_reduce_scatters(bare)
     return replace(added, note=told.FSDP_STAGES_REPLACED(whole=added.note))
 

@@ -51,7 +51,7 @@ def append_kernels(run: MeasuredRun, rows: pl.DataFrame, extended_graph: Graph) 
     typed = whole.select(pl.col(name).cast(KERNELS.dtypes.get(name, pl.Int64)) for name in whole.columns)
     kernels = pl.concat([run.kernels, typed], how="diagonal_relaxed").select(run.kernels.columns)
     factor = None if run.kernel_factor is None else np.append(run.kernel_factor, np.ones(rows.height))
-    return replace(run, kernels=kernels, graph=extended_graph, kernel_factor=factor)
+    return replace(run.replace_tables(kernels=kernels), graph=extended_graph, kernel_factor=factor)
 
 
 def build_collective_columns(run: MeasuredRun, group: str | pl.Expr) -> dict[str, pl.Expr]:

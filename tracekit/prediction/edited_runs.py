@@ -23,7 +23,7 @@ def predict_edited(what_if: WhatIfResult, on_targets: Callable[[MeasuredRun], Pr
     steps = [*(_predict_step_times(edit.run, on_targets) for edit in what_if.edits[:-1]), _get_step_times(last)]
     return replace(
         last,
-        run=replace(what_if.original_run, source=last.run.source),
+        run=what_if.original_run.replace_source(last.run.source),
         what_if=what_if,
         step_times_after_edits=tuple(tuple(step.get(label) for label in last) for step in steps),
     )

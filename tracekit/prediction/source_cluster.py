@@ -66,7 +66,7 @@ def fill_source_gpu(run: MeasuredRun, source: SourceCluster) -> MeasuredRun:
     """Fill in the GPU of a run from its cluster, where the trace doesn't name one."""
     if run.source is not None or source.cluster is None:
         return run
-    return replace(run, source=Resolution(source.cluster.gpu, source.cluster.slug, "slug"))
+    return run.replace_source(Resolution(source.cluster.gpu, source.cluster.slug, "slug"))
 
 
 def _count_hosts(run: MeasuredRun) -> int | None:

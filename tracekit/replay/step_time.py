@@ -44,34 +44,11 @@ class StepTime:
         return max(self.step_time_us - self.kernel_time_us, 0.0)
 
 
-def tabulate_step_times(timeline: Timeline, kernels: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Tabulate the steps of a timeline: one row per step, or per rank and step.
-
-    Returns:
-        ``rank`` (if ``steps`` has it), ``step``, ``first``, ``begin_ns``, ``end_ns``, ``time_ns``, ``busy_ns``,
-        ``exposed_ns``, ``waiting_ns``, in the order of ``steps``. Times are null for a step without GPU work and
-        without marks on the CPU.
-    """
-    meter = StepTimer(kernels, steps, steps)
-    each = meter.compute_step_times(timeline)
-    timed = each.has_times & (meter.first | np.roll(each.has_times, 1))
-    known = [pl.when(pl.Series(each.has_times)).then(name).alias(name) for name in ("begin_ns", "end_ns")]
-    columns = {
-        "first": meter.first,
-        "begin_ns": each.begin_ns,
-        "end_ns": each.end_ns,
-        "time_ns": each.end_ns - each.previous_end_ns,
-    }
-    gpu = {"busy_ns": each.busy_ns, "exposed_ns": each.exposed_ns, "waiting_ns": each.waiting_ns}
-    table = pl.DataFrame({**columns, **gpu}).with_columns(*known, time_ns=pl.when(pl.Series(timed)).then("time_ns"))
-    return steps.select(_get_step_keys(steps)).hstack(table)
-
-
 def merge_ranks(table: pl.DataFrame) -> pl.DataFrame:
     """Merge the ranks of a table: one row per step, from the last rank's previous end to the last rank's end.
 
     Args:
-        table: Of :func:`tabulate_step_times`; a table of one rank is returned unchanged.
+        table: Of :meth:`StepTimer.tabulate`; a table of one rank is returned unchanged.
     """
     if "rank" not in table.columns:
         return table
@@ -120,6 +97,7 @@ class StepTimer:
 
     def __init__(self, kernels: pl.DataFrame, steps: pl.DataFrame, chosen: pl.DataFrame) -> None:
         self._rows = steps.height
+        self._keys = steps.select(_get_step_keys(steps))
         self._row = row = _index_step_rows(kernels, steps)
         self._by_step = np.argsort(row, kind="stable")[: int((row < steps.height).sum())]
         self._launching, self._from = np.unique(row[self._by_step], return_index=True)
@@ -174,6 +152,27 @@ class StepTimer:
         """Compute the step time of :meth:`compute_median` alone, in a fraction of the time."""
         time, known = self._merge_job_steps(*self._compute_step_spans(timeline))
         return float(np.median(scale.apply(time)[self._select_counted_steps(known) & known])) / 1e3
+
+    def tabulate(self, timeline: Timeline) -> pl.DataFrame:
+        """Tabulate all steps of a timeline: one row per step, or per rank and step.
+
+        Returns:
+            ``rank`` (if the steps have it), ``step``, ``first``, ``begin_ns``, ``end_ns``, ``time_ns``, ``busy_ns``,
+            ``exposed_ns``, ``waiting_ns``, in the order of the steps. Times are null for a step without GPU work and
+            without marks on the CPU.
+        """
+        each = self.compute_step_times(timeline)
+        timed = each.has_times & (self.first | np.roll(each.has_times, 1))
+        known = [pl.when(pl.Series(each.has_times)).then(name).alias(name) for name in ("begin_ns", "end_ns")]
+        columns = {
+            "first": self.first,
+            "begin_ns": each.begin_ns,
+            "end_ns": each.end_ns,
+            "time_ns": each.end_ns - each.previous_end_ns,
+        }
+        gpu = {"busy_ns": each.busy_ns, "exposed_ns": each.exposed_ns, "waiting_ns": each.waiting_ns}
+        table = pl.DataFrame({**columns, **gpu}).with_columns(*known, time_ns=pl.when(pl.Series(timed)).then("time_ns"))
+        return self._keys.hstack(table)
 
     def measure_job_steps_ns(self, timeline: Timeline) -> Floats:
         """Return the time of each step of the job, all ranks together; 0 where it is unknown."""

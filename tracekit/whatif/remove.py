@@ -32,7 +32,9 @@ def remove(run: MeasuredRun, select: KernelSelection) -> EditedRun:
     # Kernels without a step aren't counted in any step.
     kernels = run.kernels.with_columns(step=pl.when(pl.Series(~rows)).then("step"))
     count = int(rows.sum())
-    return EditedRun(replace(left, kernels=kernels), count, messages.KERNELS_REMOVED(kernels=count, launches=calls))
+    return EditedRun(
+        left.replace_tables(kernels=kernels), count, messages.KERNELS_REMOVED(kernels=count, launches=calls)
+    )
 
 
 def _remove_rendezvous(graph: Graph, rows: Bools) -> Graph:

@@ -3,7 +3,6 @@
 import gzip
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from importlib.metadata import version
 
 import msgspec
@@ -76,7 +75,7 @@ def _build_lanes(run: MeasuredRun, targets: Sequence[Prediction]) -> Iterator[La
         bound_us,
     )
     for place, target in enumerate(targets, 1):
-        there = replace(target.run, chosen_steps=run.chosen_steps)
+        there = target.run.replace_tables(chosen_steps=run.chosen_steps)
         time_us, bound_us = target.replayed_kernels["time_us"], target.replayed_kernels["bound_us"]
         durations = round_to_ns(time_us.to_numpy() * 1e3, "kernels")
         analysed = _analyse_timeline(there, replay(there.graph, durations))

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tracekit.replay.step_time import merge_ranks, tabulate_step_times
+from tracekit.replay.step_time import merge_ranks
 from tracekit.run import MeasuredRun
 
 
@@ -39,7 +39,7 @@ def build_measured_steps(run: MeasuredRun) -> tuple[MeasuredStep, ...]:
 
 def tabulate_measured_steps(run: MeasuredRun) -> pl.DataFrame:
     """Tabulate the chosen steps that have times, as :func:`tracekit.replay.step_time.merge_ranks` returns them."""
-    table = merge_ranks(tabulate_step_times(run.measured_timeline, run.kernels, run.steps))
+    table = merge_ranks(run.step_timer.tabulate(run.measured_timeline))
     return table.join(run.chosen_steps.select("step"), on="step", how="semi", maintain_order="left").drop_nulls(
         "time_ns"
     )

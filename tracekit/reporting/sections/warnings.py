@@ -59,10 +59,10 @@ def build_warnings(run: MeasuredRun, idle: IdleBreakdown, model_us: pl.Series | 
 
 
 def _iter_warnings(run: MeasuredRun, idle: IdleBreakdown, model_us: pl.Series | None) -> Iterator[Message]:
-    yield from run.job_warnings
+    yield from run.provenance.job_warnings
     yield from _iter_rank_warnings(run)
-    yield from run.time_faults
-    yield from run.assumptions
+    yield from run.provenance.time_faults
+    yield from run.provenance.assumptions
     yield from _warn_of_unmarked_steps(run)
     yield from _warn_of_other_batches(run)
     if found := unlike_steps.find_unlike_steps(run, idle):
@@ -71,8 +71,8 @@ def _iter_warnings(run: MeasuredRun, idle: IdleBreakdown, model_us: pl.Series | 
     yield from _warn_of_missing_launches(run)
     yield from _warn_of_lost_kernels(run)
     yield from _warn_of_unknown_masks(run)
-    if run.source_doubt:
-        yield run.source_doubt
+    if run.provenance.source_doubt:
+        yield run.provenance.source_doubt
     yield from _warn_of_low_clock(run, model_us)
     if abs(run.self_replay.error_pct) > MAX_TRUSTED_ERROR_PCT:
         yield told.REPLAY_INEXACT(error_pct=run.self_replay.error_pct)
