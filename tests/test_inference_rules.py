@@ -72,7 +72,7 @@ def test_each_rule_can_be_off(name: str) -> None:
 
 
 def test_all_rules_are_on_by_default() -> None:
-    assert prepare_run(tk.load(SAMPLE)).assumptions == ()
+    assert prepare_run(tk.load(SAMPLE)).provenance.assumptions == ()
 
 
 def test_every_rule_is_asked_whether_it_is_on(monkeypatch: pytest.MonkeyPatch) -> None:
