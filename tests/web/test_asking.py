@@ -8,7 +8,7 @@ import pytest
 from tests.layers import NODE
 from tests.prediction.test_experts import Model
 from tracekit.testing import TraceBuilder
-from tracekit.web.field_labels import use_field_names
+from tracekit.web.field_labels import name_field
 
 
 @pytest.fixture
@@ -131,17 +131,15 @@ def test_an_address_that_is_cut_short(api, address):
 
 
 @pytest.mark.parametrize(
-    ("message", "on_the_page"),
+    ("option", "on_the_page"),
     [
-        ("leave out --tp, or say --ep 4.", "leave out “Tensor-parallel ranks”, or say “Expert-parallel ranks” 4."),
-        ("; --host-speed changes it", "; “Speed of the CPU” changes it"),
-        ("SGLang: --enable-profile-cuda-graph", "SGLang: --enable-profile-cuda-graph"),
-        ("(predict --batch 2)", "(“Times the batch” 2)"),
-        ("--steps-of", "--steps-of"),
+        ("tp", "“Tensor-parallel ranks”"),
+        ("source-gpu", "“GPU of the trace”"),
+        ("no-such-option", "the command line's --no-such-option"),
     ],
 )
-def test_words_of_the_page(message, on_the_page):
-    assert use_field_names(message) == on_the_page
+def test_words_of_the_page(option, on_the_page):
+    assert name_field(option) == on_the_page
 
 
 def test_the_cluster_of_the_trace_tells_the_gpu_that_the_trace_does_not(api, work):

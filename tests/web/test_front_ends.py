@@ -20,7 +20,8 @@ from tracekit.render.sweep import as_json as dump_sweep
 from tracekit.request import PredictRequest, SweepRequest, list_fields
 from tracekit.request.option import split_values
 from tracekit.web.ask import FIELDS
-from tracekit.web.field_labels import use_field_names
+from tracekit.web.errors import serialize_error
+from tracekit.web.field_labels import describe_error
 from tracekit.web.formats import TOP_KERNELS
 
 ANSWERED = {
@@ -171,7 +172,7 @@ def test_all_refuse_for_the_same_reason(case, run, api, work, job, load):
         work()
         page = api.client.get(f"/jobs/{job}")
     (alert,) = re.findall(r'<section class="error" role="alert">(.*?)</section>', page.text, re.DOTALL)
-    assert use_field_names(message) in html.unescape(alert)
+    assert describe_error(serialize_error(refused.value))["message"] in html.unescape(alert)
 
 
 def test_what_needs_no_target(run, api, work, job, load):

@@ -12,9 +12,10 @@ import pytest
 
 from tests.layers import NODE
 from tests.prediction.test_experts import Model
+from tracekit.messages import web_errors
 from tracekit.testing import TraceBuilder
 from tracekit.web.database import Database
-from tracekit.web.errors import DiskFullError
+from tracekit.web.errors import DiskFullError, WebError
 from tracekit.web.jobs import MOST_ATTEMPTS
 from tracekit.web.store import Store
 
@@ -265,7 +266,7 @@ def test_a_worker_taken_for_dead_changes_nothing(api, hasty, make_trace):
     assert first.id == second.id == job
     assert not hasty.jobs.renew(first)
     assert not hasty.jobs.finish(first, ["json"])
-    assert not hasty.jobs.fail(first, "late")
+    assert not hasty.jobs.fail(first, WebError(web_errors.SERVER_BUG()))
     assert hasty.jobs.renew(second)
     assert hasty.jobs.finish(second, ["json"])
     assert api.job(job)["state"] == "done"

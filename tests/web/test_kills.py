@@ -108,7 +108,7 @@ def test_a_job_without_memory_says_so(api, make_trace, work, monkeypatch):
     def hungry(*_, **__):
         raise MemoryError
 
-    monkeypatch.setattr("tracekit.web.work.prepare_run", hungry)
+    monkeypatch.setattr("tracekit.request.answers.prepare_run", hungry)
     job = api.begin(api.put(make_trace()))
     work(memory_bytes=3 << 30)
     assert "3 GiB" in api.job(job)["error"]["message"]

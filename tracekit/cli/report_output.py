@@ -11,6 +11,7 @@ from tracekit.cli.options import OutputFormat
 from tracekit.cli.output import as_text, check_output, emit, write_file
 from tracekit.errors import OutputError
 from tracekit.ingest.remote import is_uri, redact_uri
+from tracekit.messages import command_errors
 from tracekit.reporting.model import Report
 
 BINARY_FORMATS = (OutputFormat.XLSX, OutputFormat.PARQUET)
@@ -29,7 +30,7 @@ def check_format(form: OutputFormat | None, output: Path | None, force: bool, in
         OutputError: The output can't be written, or a binary format would go to a terminal.
     """
     if form in BINARY_FORMATS and output is None and sys.stdout.isatty():
-        raise OutputError(f"{form} is no text for a terminal.", f"Write a file: -o report.{form}.")
+        raise OutputError(command_errors.OUTPUT_NOT_FOR_TERMINAL(format=str(form)))
     if output is not None:
         check_output(output, force, (output.suffix,) if form else SUFFIXES, inputs)
 

@@ -61,8 +61,9 @@ def serve(
 
     Example: tracekit serve --port 8321
     """
-    from tracekit.errors import TracekitError, suggest_install
+    from tracekit.errors import TracekitError
     from tracekit.ingest.memory import parse_memory_size
+    from tracekit.messages.packages import EXTRA_MISSING
     from tracekit.web.settings import Settings, check_settings
 
     settings = Settings(
@@ -86,7 +87,7 @@ def serve(
     try:
         from tracekit.web.server import run_server
     except ImportError as error:
-        raise TracekitError(f"The web page needs {error.name}.", suggest_install("web")) from error
+        raise TracekitError(EXTRA_MISSING(distribution=error.name, reason=str(error), extra="web")) from error
     run_server(settings, lambda: typer.echo(f"http://{host}:{port}", err=True))
 
 

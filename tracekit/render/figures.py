@@ -7,6 +7,7 @@ from typing import Any
 
 from tracekit.errors import TracekitError
 from tracekit.format import format_count, format_duration, format_number, format_percent, format_shape, shorten
+from tracekit.messages import command_errors
 from tracekit.render.colours import FAMILY_COLOURS, GREY, OTHER_COLOUR, get_family_colour
 from tracekit.render.speed_chart import build_speed_chart
 from tracekit.reporting.model import Report
@@ -31,7 +32,7 @@ def build_figure(report: Report, name: str) -> PlotlySpec:
         TracekitError: There is no chart of that name.
     """
     if name not in CHART_BUILDERS:
-        raise TracekitError(f"the report has no figure {name!r}.", f"Known: {', '.join(CHART_BUILDERS)}.")
+        raise TracekitError(command_errors.FIGURE_UNKNOWN(name=name, known=[*CHART_BUILDERS]))
     return CHART_BUILDERS[name](report)
 
 

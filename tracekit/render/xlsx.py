@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from tracekit.errors import TracekitError, suggest_install
+from tracekit.errors import TracekitError
+from tracekit.messages.packages import EXTRA_MISSING
 from tracekit.render.sentences import build_headline, collect_notes
 from tracekit.reporting import tables
 from tracekit.reporting.model import Report
@@ -45,7 +46,7 @@ def _write_workbook(frames: Mapping[str, pl.DataFrame], first: Callable[["Workbo
     try:
         from xlsxwriter import Workbook
     except ImportError as error:
-        raise TracekitError("spreadsheets need XlsxWriter.", suggest_install("xlsx")) from error
+        raise TracekitError(EXTRA_MISSING(distribution="XlsxWriter", reason=str(error), extra="xlsx")) from error
     buffer = io.BytesIO()
     # Names of kernels may begin like formulas or addresses; they are text.
     options = {"in_memory": True, "strings_to_formulas": False, "strings_to_urls": False, "nan_inf_to_errors": True}

@@ -9,6 +9,7 @@ import polars as pl
 
 from tracekit import format
 from tracekit.errors import TracekitError
+from tracekit.messages import command_errors
 from tracekit.prediction import Prediction, Predictions
 from tracekit.prediction.batch import StepBatch
 from tracekit.reporting.build import build_prediction_report, build_report
@@ -233,7 +234,7 @@ def to_side(run: Trace | Report | Predictions, gpu: str | None = None, steps: st
             predictions.
     """
     if not isinstance(run, Trace | Report | Predictions):
-        raise TracekitError(f"{run!r} is no trace, report or predictions.", "Load it: tk.load(path).")
+        raise TracekitError(command_errors.NOT_COMPARABLE(value=repr(run)))
     if isinstance(run, Predictions):
         target = _choose_prediction(run, gpu)
         predicted = build_prediction_report(run)
@@ -244,13 +245,12 @@ def to_side(run: Trace | Report | Predictions, gpu: str | None = None, steps: st
 
 
 def _choose_prediction(predictions: Predictions, gpu: str | None) -> Prediction:
-    choose = f"Choose with gpu=: {', '.join(predictions)}."
     if gpu is None and len(predictions) != 1:
-        raise TracekitError("These predictions are for several GPUs.", choose)
+        raise TracekitError(command_errors.PREDICTIONS_OF_SEVERAL(targets=[*predictions]))
     try:
         return predictions.targets[0] if gpu is None else predictions[gpu]
     except KeyError as error:
-        raise TracekitError(f"{gpu!r} isn't among these predictions.", choose) from error
+        raise TracekitError(command_errors.GPU_NOT_PREDICTED(gpu=gpu, targets=[*predictions])) from error
 
 
 def _get_report_name(report: Report) -> str:

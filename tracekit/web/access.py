@@ -12,6 +12,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tracekit.messages import web_errors
 from tracekit.web.errors import ForbiddenError, TooLargeError, TooManyError, UnauthorizedError, WebError
 from tracekit.web.settings import LOOPBACK, Settings
 
@@ -82,14 +83,14 @@ class AccessMiddleware:
         host = headers.get("host", "")
         # DNS rebinding: a page of another site whose name resolves to this machine must not act as a local program.
         if self._settings.token is None and self._settings.is_local and _parse_hostname(host) not in LOOPBACK:
-            raise ForbiddenError("This server is asked under a name that isn't its own.", "Use http://127.0.0.1.")
+            raise ForbiddenError(web_errors.HOST_NAME_FOREIGN())
         if scope["method"] in SAFE_METHODS:
             return
         origin = headers.get("origin")
         if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none") or (
             origin is not None and origin.split("://")[-1] != host
         ):
-            raise ForbiddenError("The request comes from another site.")
+            raise ForbiddenError(web_errors.ORIGIN_FOREIGN())
         if scope["method"] in ("POST", "PUT"):
             self._rates.count(scope["client"][0] if scope["client"] else "")
         if not _is_upload(scope):
@@ -121,7 +122,7 @@ class RateLimiter:
             self._minute, self._counts = minute, Counter()
         self._counts[address] += 1
         if self._counts[address] > self._most:
-            raise TooManyError(f"More than {self._most} uploads and jobs in a minute.", "Wait a minute.")
+            raise TooManyError(web_errors.RATE_EXCEEDED(most=self._most))
 
 
 def get_owner(request: Request) -> str:
@@ -148,7 +149,7 @@ def check_token(settings: Settings, given: str) -> None:
         UnauthorizedError: The token is wrong.
     """
     if settings.token is not None and not hmac.compare_digest(given.encode(), settings.token.encode()):
-        raise UnauthorizedError("The token is missing or wrong.", "Send it as 'Authorization: Bearer TOKEN'.")
+        raise UnauthorizedError(web_errors.TOKEN_WRONG())
 
 
 def format_cookie(name: str, value: str, *, secure: bool) -> str:
@@ -182,4 +183,4 @@ def _is_upload(scope: Scope) -> bool:
 def _check_body(headers: Headers) -> None:
     length = headers.get("content-length", "0")
     if "transfer-encoding" in headers or not length.isdigit() or int(length) > MAX_BODY_BYTES:
-        raise TooLargeError(f"A request may hold {MAX_BODY_BYTES} bytes, and must say how many it does.")
+        raise TooLargeError(web_errors.BODY_TOO_LARGE(max_length=MAX_BODY_BYTES))

@@ -11,6 +11,7 @@ from starlette.responses import Response, StreamingResponse
 
 from predictors import list_gpus, load_gpu
 from tracekit.comm import list_clusters, load_cluster
+from tracekit.messages import web_errors
 from tracekit.web.ask import Ask
 from tracekit.web.errors import NotFoundError
 from tracekit.web.formats import FORMATS
@@ -46,7 +47,7 @@ class JobBody(BaseModel):
     uploads: list[str] = Field(description="names of the files")
     ask: dict[str, Any] | None
     found: dict[str, Any] | None = Field(description="source, coverage, diagnosis and warnings")
-    error: dict[str, str] | None = Field(description="message, hint and code")
+    error: dict[str, Any] | None = Field(description="message, hint and code")
     reports: dict[str, str] = Field(description="address of each form")
     link: str = Field(description="private link: whoever has it can read the report")
     created: AwareDatetime
@@ -161,11 +162,11 @@ def create_report_response(store: Store, job: WebJob, form: str) -> Response:
         NotFoundError: The report doesn't exist.
     """
     if form not in job.formats:
-        raise NotFoundError("There is no such report.", "It is there once the job is done.")
+        raise NotFoundError(web_errors.REPORT_PENDING())
     try:
         file = store.files.open(f"jobs/{job.id}/{job.output}/report.{form}")
     except FileNotFoundError:
-        raise NotFoundError("There is no such report.", "It was deleted just now.") from None
+        raise NotFoundError(web_errors.REPORT_DELETED()) from None
     disposition = "inline" if form == "html" else f'attachment; filename="{FORMATS[form].file_name}"'
     headers = {"Content-Disposition": disposition, "Content-Security-Policy": REPORT_POLICY}
     return StreamingResponse(_read_blocks(file), 200, headers, FORMATS[form].media_type)

@@ -5,6 +5,7 @@ from typing import Annotated, Any, ClassVar
 
 from predictors.errors import UnknownGpuError
 from tracekit.comm import UnknownClusterError
+from tracekit.messages import Template, web_errors
 from tracekit.request import ExportRequest, Option, list_fields
 from tracekit.request.option import split_values
 from tracekit.web.errors import WebError
@@ -37,25 +38,23 @@ class Ask(ExportRequest):
         try:
             super().check()
         except UnknownGpuError as error:
-            raise _refer_to_server(error, "The page's search and /api/v1/gpus have all.") from error
+            raise _refer_to_server(error, web_errors.GPU_UNKNOWN_TO_SERVER) from error
         except UnknownClusterError as error:
-            hint = "The page's field and /api/v1/clusters list those with names."
-            raise _refer_to_server(error, hint) from error
+            raise _refer_to_server(error, web_errors.CLUSTER_UNKNOWN_TO_SERVER) from error
 
     def _check_limits(self, option: str, value: Any) -> None:
         texts = [text for text in split_values(value) if isinstance(text, str)]
         if len(texts) > MAX_VALUES or any(len(text) > MAX_TEXT_CHARS for text in texts):
-            hint = f"Give {MAX_VALUES} values at most, each of up to {MAX_TEXT_CHARS} characters."
-            raise WebError(f"{option.replace('_', ' ')} is too long.", hint)
+            too_many = web_errors.VALUES_TOO_MANY
+            raise WebError(too_many(option=option.replace("_", " "), most=MAX_VALUES, max_length=MAX_TEXT_CHARS))
         for text in texts if option in FILE_OPTIONS else ():
             if ".toml" in text.lower():
-                hint = "Name what it knows: /api/v1/gpus, /api/v1/clusters."
-                raise WebError(f"{text}: the server reads no files.", hint)
+                raise WebError(web_errors.SERVER_READS_NO_FILES(value=text))
 
 
-def _refer_to_server(error: UnknownGpuError | UnknownClusterError, hint: str) -> WebError:
-    """Replace the hint of an error, which is for the command line."""
-    refusal = WebError(error.message, hint)
+def _refer_to_server(error: UnknownGpuError | UnknownClusterError, template: Template) -> WebError:
+    """Replace the hint of an error, which is for the command line; keep its code."""
+    refusal = WebError(template(reason=error.message))
     refusal.code = error.code
     return refusal
 

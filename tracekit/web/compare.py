@@ -9,6 +9,7 @@ from pydantic import StringConstraints
 from starlette.responses import HTMLResponse, Response
 
 from tracekit.errors import TraceError
+from tracekit.messages import web_errors
 from tracekit.render import compare as as_json
 from tracekit.render.html import render_comparison_page
 from tracekit.reporting.comparison import Comparison, ComparisonSide, compare
@@ -51,7 +52,7 @@ def show_comparison(
 ) -> HTMLResponse:
     """Two reports side by side, the older one first, and the choice of what is meant of each."""
     if len(job) != 2:
-        raise WebError("Choose two reports to compare.", "Tick two of them in the list of your reports.")
+        raise WebError(web_errors.COMPARISON_NEEDS_TWO())
     jobs = sorted((store.jobs.get(owner, job_id) for job_id in job), key=lambda each: each.created)
     sides = [_load_sides(store, each) for each in jobs]
     chosen = _choose_targets(sides[0], sides[1], of_a, of_b)
@@ -92,8 +93,7 @@ def _load_sides(store: Store, job: WebJob) -> Sides:
         with store.files.open(f"jobs/{job.id}/{job.output}/{REPORT_FILE}") as file:
             return make_sides(Report.from_json(file.read()), job.name)
     except (FileNotFoundError, TraceError):
-        hint = "Only reports that are done can be compared; ask anew for one of an older tracekit."
-        raise NotFoundError(f"{job.name} has no report to compare yet.", hint) from None
+        raise NotFoundError(web_errors.REPORT_NOT_COMPARABLE(name=job.name)) from None
 
 
 def _choose_targets(a: Sides, b: Sides, of_a: str | None, of_b: str | None) -> tuple[str, str]:
@@ -103,6 +103,6 @@ def _choose_targets(a: Sides, b: Sides, of_a: str | None, of_b: str | None) -> t
 def _select_side(job: WebJob, sides: Sides, target: str) -> ComparisonSide:
     if target not in sides:
         raise NotFoundError(
-            f"{job.name} wasn't predicted on {target}.", f"It was on: {', '.join(filter(None, sides))}."
+            web_errors.TARGET_NOT_IN_REPORT(name=job.name, target=target, targets=[*filter(None, sides)])
         )
     return sides[target]

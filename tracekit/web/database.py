@@ -9,7 +9,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from tracekit.errors import TracekitError, suggest_install
+from tracekit.errors import TracekitError
+from tracekit.messages import web_errors
+from tracekit.messages.packages import EXTRA_MISSING
 from tracekit.web.errors import DiskFullError
 
 DatabaseRow = dict[str, Any]
@@ -74,9 +76,7 @@ class Database:
             return [dict(row) for row in self._connection.execute(statement, values).fetchall()]
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE):
-                raise DiskFullError(
-                    "The server's disk is full.", "Try again later, or tell whoever runs it."
-                ) from error
+                raise DiskFullError(web_errors.DISK_FULL()) from error
             raise
 
     def _run_on_postgres(self, statement: str, values: tuple[Any, ...]) -> list[DatabaseRow]:
@@ -102,5 +102,5 @@ def _connect_postgres(url: str) -> Any:
     try:
         psycopg = import_module("psycopg")
     except ImportError as error:
-        raise TracekitError("PostgreSQL needs psycopg.", suggest_install("postgresql")) from error
+        raise TracekitError(EXTRA_MISSING(distribution="psycopg", reason=str(error), extra="postgresql")) from error
     return psycopg.connect(url, autocommit=True)

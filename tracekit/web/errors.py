@@ -1,9 +1,18 @@
 """Errors of the server, each with its HTTP status."""
 
 import errno
-from typing import Self
+from typing import Any, Self
 
+from predictors import PredictorError
 from tracekit.errors import TracekitError
+from tracekit.messages import web_errors
+
+
+def serialize_error(error: TracekitError | PredictorError) -> dict[str, Any]:
+    """Return an error for JSON: ``message``, ``hint``, ``code``, and ``catalogue``, its message if that is in there."""
+    told = error.catalogue_message if isinstance(error, TracekitError) else None
+    shown = {"message": error.message, "hint": error.hint, "code": error.code}
+    return shown | {"catalogue": told.to_dict() if told else None}
 
 
 class WebError(TracekitError):
@@ -70,4 +79,4 @@ class DiskFullError(WebError):
         """Return the error for an ``OSError`` that means a full disk; ``None`` for others."""
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             return None
-        return cls("The server's disk is full.", "Try again later, or tell whoever runs it.")
+        return cls(web_errors.DISK_FULL())

@@ -1,14 +1,12 @@
-"""Replace command-line options in messages by the labels of the page's fields."""
+"""Messages in the words of the page: options by the labels of its fields."""
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from tracekit.messages.catalogue import read_message
 from tracekit.web.ask import FIELDS
 
-_OPTION_LABELS = {f"--{name.replace('_', '-')}": f"“{field.option.label}”" for name, field in FIELDS.items()}
-_OPTION_PATTERN = re.compile(rf"(?:predict )?({'|'.join(sorted(_OPTION_LABELS, key=len, reverse=True))})(?![\w-])")
+_OPTION_LABELS = {name.replace("_", "-"): f"“{field.option.label}”" for name, field in FIELDS.items()}
 
 
 def name_field(option: str) -> str:
@@ -18,23 +16,25 @@ def name_field(option: str) -> str:
         >>> name_field("tp")
         '“Tensor-parallel ranks”'
     """
-    return _OPTION_LABELS.get(f"--{option}", f"the command line's --{option}")
+    return _OPTION_LABELS.get(option, f"the command line's --{option}")
 
 
 def render_message(shown: Mapping[str, Any]) -> str:
-    """Render a message that was stored as JSON, with the page's own labels.
+    """Render a message that was stored as JSON.
 
     Args:
         shown: The message as a dictionary.
     """
-    return use_field_names(read_message(shown).render(name_field))
+    return read_message(shown).render(name_field)
 
 
-def use_field_names(text: str) -> str:
-    """Replace command-line options in a message by the labels of the page's fields.
+def describe_error(shown: Mapping[str, Any]) -> dict[str, str]:
+    """Return the ``message`` and the ``hint`` of an error for the page.
 
-    Examples:
-        >>> use_field_names("leave out --tp, or say --ep 4.")
-        'leave out “Tensor-parallel ranks”, or say “Expert-parallel ranks” 4.'
+    Args:
+        shown: The error, as :func:`tracekit.web.errors.serialize_error` returns it.
     """
-    return _OPTION_PATTERN.sub(lambda found: _OPTION_LABELS[found[1]], text)
+    if shown["catalogue"] is None:
+        return {"message": shown["message"], "hint": shown["hint"]}
+    told = read_message(shown["catalogue"])
+    return {"message": told.render_text(name_field), "hint": told.render_hint(name_field)}

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
+from tracekit.messages import web_errors
 from tracekit.web.errors import DiskFullError, UnreachableError
 
 log = logging.getLogger("tracekit.web")
@@ -108,6 +109,4 @@ def _wrap_storage_errors() -> Iterator[None]:
         if isinstance(error, OSError) and DiskFullError.from_os_error(error):
             raise
         log.warning("files can't be reached: %s", type(error).__name__)
-        raise UnreachableError(
-            "The server can't reach the place where it keeps files.", "Try again later, or tell whoever runs it."
-        ) from error
+        raise UnreachableError(web_errors.FILES_UNREACHABLE()) from error

@@ -14,9 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from predictors import PredictorError
+from tracekit.errors import TracekitError
 from tracekit.format import abbreviate_names
+from tracekit.messages import web_errors
 from tracekit.web.database import SKIP_LOCKED, Database, DatabaseRow
-from tracekit.web.errors import ConflictError, DiskFullError, NotFoundError, TooManyError
+from tracekit.web.errors import ConflictError, DiskFullError, NotFoundError, TooManyError, WebError, serialize_error
 from tracekit.web.files import Files
 from tracekit.web.settings import Settings
 from tracekit.web.uploads import UploadStore
@@ -39,7 +42,7 @@ class WebJob:
         request: The request; ``None`` if there is none yet.
         stage: The worker's current stage.
         found: Summary of the traces; ``None`` until they are examined.
-        error: ``message``, ``hint`` and ``code`` of the failure.
+        error: The failure, as :func:`tracekit.web.errors.serialize_error` returns it.
         formats: Suffixes of the existing reports.
         output: Folder of the reports below the job's key.
         attempts: Number of times a worker has claimed the job.
@@ -57,7 +60,7 @@ class WebJob:
     request: dict[str, Any] | None
     stage: str
     found: dict[str, Any] | None
-    error: dict[str, str] | None
+    error: dict[str, Any] | None
     formats: tuple[str, ...]
     output: str | None
     attempts: int
@@ -154,7 +157,7 @@ class JobQueue:
             QUEUED, json.dumps(request), "waiting", time.time(), job.id, FOUND, DONE, FAILED,
         )  # fmt: skip
         if not changed:
-            raise ConflictError("This job is being worked on.", "Wait until it is done.")
+            raise ConflictError(web_errors.JOB_IN_WORK())
         return self.get(job.owner, job.id)
 
     def delete(self, job: WebJob) -> None:
@@ -177,7 +180,7 @@ class JobQueue:
         job = _from_row(rows[0])
         if job.attempts <= MOST_ATTEMPTS:
             return job
-        self.fail(job, f"A worker died at this job {MOST_ATTEMPTS} times.", "It may need more memory than there is.")
+        self.fail(job, WebError(web_errors.WORKERS_DIED(times=MOST_ATTEMPTS)))
         return self.claim(worker)
 
     def renew(self, job: WebJob) -> bool:
@@ -206,18 +209,15 @@ class JobQueue:
                 self._files.remove(f"jobs/{job.id}/{name}")
         return finished
 
-    def fail(self, job: WebJob, message: str, hint: str = "", code: str = "") -> bool:
+    def fail(self, job: WebJob, error: TracekitError | PredictorError) -> bool:
         """Mark the job as failed; return false if the job is no longer its worker's."""
         return self._update_claimed(
-            job,
-            "state = ?, claim = NULL, error = ?",
-            FAILED,
-            json.dumps({"message": message, "hint": hint, "code": code}),
+            job, "state = ?, claim = NULL, error = ?", FAILED, json.dumps(serialize_error(error))
         )
 
-    def fail_worker_job(self, worker: str, message: str, hint: str) -> None:
+    def fail_worker_job(self, worker: str, error: WebError) -> None:
         """Fail the job of a worker that exceeded its limits."""
-        self._update_worker_jobs(worker, lambda job: self.fail(job, message, hint))
+        self._update_worker_jobs(worker, lambda job: self.fail(job, error))
 
     def requeue_worker_job(self, worker: str, *, counts: bool) -> None:
         """Queue the job of an ended worker again.
@@ -264,7 +264,7 @@ class JobQueue:
             f"SELECT * FROM jobs WHERE {condition} AND state <> ? AND expires > ?", *values, DELETED, time.time()
         )
         if not rows:
-            raise NotFoundError("There is no such report.", "It may have expired, or its owner deleted it.")
+            raise NotFoundError(web_errors.REPORT_MISSING())
         return _from_row(rows[0])
 
     def _update_claimed(self, job: WebJob, assignments: str, *values: Any) -> bool:
@@ -286,7 +286,7 @@ class JobQueue:
             (waiting.get(owner, 0), self._settings.max_queued_per_owner, "of your jobs"),
         ):
             if count >= most:
-                raise TooManyError(f"{count} {whose} wait already, the most that this server allows.", "Try later.")
+                raise TooManyError(web_errors.QUEUE_FULL(count=count, whose=whose))
 
 
 def _from_row(row: DatabaseRow) -> WebJob:

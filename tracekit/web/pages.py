@@ -12,12 +12,13 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from predictors import Gpu, PredictorError, list_gpus, load_gpu
 from tracekit.comm import list_clusters, load_cluster
 from tracekit.errors import TracekitError
+from tracekit.messages import web_errors
 from tracekit.render.doctor import GRADE_MEANINGS
 from tracekit.web import access, samples, timeline
 from tracekit.web.api import Form as ReportForm
 from tracekit.web.api import create_report_response
 from tracekit.web.ask import FIELDS, Ask
-from tracekit.web.errors import UnauthorizedError, WebError
+from tracekit.web.errors import UnauthorizedError, WebError, serialize_error
 from tracekit.web.formats import FORMATS, ReportFormat
 from tracekit.web.jobs import WebJob
 from tracekit.web.responses import render_page
@@ -89,7 +90,7 @@ def submit_request(store: StoreDependency, owner: Owner, job_id: Id, entered: Fo
         request = ASK.validate_python(entered | {"source_gpu": _choose_source_gpu(job, entered)})
         store.jobs.requeue(job, request.to_dict())
     except ValidationError as error:
-        return _render_refused(store, job, entered, WebError(*_describe_invalid_field(error)))
+        return _render_refused(store, job, entered, _make_field_error(error))
     except (TracekitError, PredictorError) as error:
         return _render_refused(store, job, entered, error)
     return RedirectResponse(f"/jobs/{job_id}", 303)
@@ -177,11 +178,12 @@ def _choose_source_gpu(job: WebJob, entered: Mapping[str, Any]) -> str | None:
     return None if gpu == told else gpu
 
 
-def _describe_invalid_field(error: ValidationError) -> tuple[str, str]:
-    """Return the message and the hint for an invalid field."""
+def _make_field_error(error: ValidationError) -> WebError:
+    """Return the error of an invalid field."""
     first = error.errors()[0]
     name = str(first["loc"][0])
-    return f"{FIELDS[name].option.label if name in FIELDS else name}: {first['msg']}.", ""
+    label = FIELDS[name].option.label if name in FIELDS else name
+    return WebError(web_errors.FIELD_INVALID(field=label, reason=first["msg"]))
 
 
 def _render_refused(
@@ -189,7 +191,9 @@ def _render_refused(
 ) -> HTMLResponse:
     """Render the job's page with the entered values and the error."""
     status = error.status if isinstance(error, WebError) else 400
-    return render_page("job.html", status, **_build_job_context(store, job, entered) | {"refused": error})
+    return render_page(
+        "job.html", status, **_build_job_context(store, job, entered) | {"refused": serialize_error(error)}
+    )
 
 
 def _build_search_text(gpu: Gpu) -> str:

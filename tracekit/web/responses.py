@@ -16,8 +16,8 @@ from predictors import PredictorError
 from tracekit import format
 from tracekit.errors import TracekitError
 from tracekit.request import RequestField
-from tracekit.web.errors import WebError
-from tracekit.web.field_labels import name_field, render_message, use_field_names
+from tracekit.web.errors import WebError, serialize_error
+from tracekit.web.field_labels import describe_error, name_field, render_message
 
 STATIC = Path(__file__).parent / "static"
 
@@ -62,7 +62,7 @@ def _create_environment() -> Environment:
         lstrip_blocks=True,
     )
     used = (
-        use_field_names,
+        describe_error,
         render_message,
         format_input,
         format_values,
@@ -86,14 +86,14 @@ def render_page(name: str, status: int = 200, **values: Any) -> HTMLResponse:
 
 def create_refusal(scope: Scope, error: WebError) -> Response:
     """Create the response to a refused request."""
-    return _create_response(scope, error.status, error.message, error.hint, error.code)
+    return _respond_to_error(scope, error.status, error)
 
 
 async def on_tracekit_error(request: Request, error: Exception) -> Response:
     """Handle tracekit's own errors."""
     status = error.status if isinstance(error, WebError) else 400
     assert isinstance(error, (TracekitError, PredictorError))
-    return _create_response(request.scope, status, error.message, error.hint, error.code)
+    return _respond_to_error(request.scope, status, error)
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:
@@ -114,6 +114,12 @@ async def on_invalid_request(request: Request, error: Exception) -> Response:
     return _create_response(
         request.scope, 422, f"{where}: {first['msg']}.", "The API's page describes what is expected."
     )
+
+
+def _respond_to_error(scope: Scope, status: int, error: TracekitError | PredictorError) -> Response:
+    shown = serialize_error(error)
+    said = shown if scope["path"].startswith("/api/") else describe_error(shown)
+    return _create_response(scope, status, said["message"], said["hint"], shown["code"])
 
 
 def _create_response(scope: Scope, status: int, message: str, hint: str, code: str = "") -> Response:

@@ -3,6 +3,7 @@
 from functools import cache
 from pathlib import Path
 
+from tracekit.messages import web_errors
 from tracekit.web.errors import NotFoundError
 from tracekit.web.uploads import Upload, UploadStore
 
@@ -32,5 +33,5 @@ def upload_sample(uploads: UploadStore, owner: str, name: str) -> Upload:
     """
     path = _find_samples().get(name)
     if path is None:
-        raise NotFoundError("There is no such sample.", f"There are: {', '.join(list_sample_names())}.")
+        raise NotFoundError(web_errors.SAMPLE_UNKNOWN(known=list_sample_names()))
     return uploads.copy(owner, path)

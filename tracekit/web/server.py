@@ -10,6 +10,7 @@ from contextlib import suppress
 import uvicorn
 
 from tracekit.errors import OutputError, TracekitError
+from tracekit.messages import web_errors
 from tracekit.web.app import create_app
 from tracekit.web.settings import Settings
 
@@ -43,7 +44,7 @@ def run_server(settings: Settings, listening: Callable[[], object] = lambda: Non
     with suppress(KeyboardInterrupt):
         server.run(sockets)
     if not server.started:
-        raise TracekitError("the page didn't start; the lines above say why.")
+        raise TracekitError(web_errors.SERVER_NOT_STARTED())
 
 
 def _open_sockets(host: str, port: int) -> list[socket.socket]:
@@ -64,7 +65,5 @@ def _open_sockets(host: str, port: int) -> list[socket.socket]:
         for one in found:
             one.close()
         why = str(error.strerror).partition(" (")[0]
-        raise OutputError(
-            f"{host}:{port} can't be listened on: {why}.", "Choose another with --port or --host."
-        ) from error
+        raise OutputError(web_errors.ADDRESS_UNUSABLE(host=host, port=port, reason=why)) from error
     return found

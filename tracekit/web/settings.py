@@ -9,6 +9,7 @@ from typing import Self
 
 from tracekit.errors import TracekitError
 from tracekit.ingest import memory
+from tracekit.messages import web_errors
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -93,11 +94,8 @@ def check_settings(settings: Settings) -> None:
         TracekitError: Others could access the server, or no worker could start.
     """
     if not settings.is_local and settings.token is None:
-        raise TracekitError(
-            f"{settings.host} can be reached by others, so clients must know a token.",
-            f"Set TRACEKIT_TOKEN (or --token), such as {secrets.token_urlsafe(24)}",
-        )
+        raise TracekitError(web_errors.TOKEN_NEEDED(host=settings.host, suggestion=secrets.token_urlsafe(24)))
     if settings.token is not None and len(settings.token) < MIN_TOKEN_CHARS:
-        raise TracekitError(f"The token is shorter than {MIN_TOKEN_CHARS} characters.")
+        raise TracekitError(web_errors.TOKEN_TOO_SHORT(min_length=MIN_TOKEN_CHARS))
     if 0 < settings.memory_bytes < MIN_MEMORY_BYTES:
-        raise TracekitError("A worker needs --memory 2G at least.")
+        raise TracekitError(web_errors.WORKER_MEMORY_TOO_SMALL())

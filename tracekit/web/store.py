@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from tracekit.errors import OutputError
+from tracekit.messages import web_errors
 from tracekit.web.database import Database
 from tracekit.web.files import Files
 from tracekit.web.jobs import JobQueue
@@ -31,7 +32,7 @@ class Store:
             settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise OutputError(
-                f"{settings.data} can't be made: {error.strerror}.", "Name another directory with --data."
+                web_errors.DATA_DIRECTORY_UNUSABLE(path=str(settings.data), reason=error.strerror)
             ) from error
         database = Database(settings.data / "tracekit.sqlite", settings.database)
         files = Files(settings.files or str(settings.data / "files"))

@@ -13,6 +13,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import FileResponse, RedirectResponse, Response
 
+from tracekit.messages import web_errors
 from tracekit.render import viewer
 from tracekit.render.html.environment import hash_script
 from tracekit.web.errors import NotFoundError
@@ -51,7 +52,7 @@ def serve_viewer_file(request: Request, store: StoreDependency, link: Id, path: 
     page = viewer.folder()
     file = viewer.find_asset(page, path) if page and can_show_timeline(store.jobs.get_by_link(link)) else None
     if file is None:
-        raise NotFoundError("There is no timeline.", f"Its viewer comes with pip install '{viewer.VIEWER_PACKAGE}'.")
+        raise NotFoundError(web_errors.TIMELINE_MISSING(package=viewer.VIEWER_PACKAGE))
     policy = TIMELINE_POLICY.format(
         place=_build_base_url(request, link), inline=_hash_inline_scripts(file.with_name("index.html"))
     )

@@ -13,6 +13,7 @@ from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from tracekit.messages import web_errors
 from tracekit.web.errors import WebError
 from tracekit.web.routes import Id, Owner, StoreDependency, document_refusals
 from tracekit.web.uploads import Upload
@@ -114,7 +115,7 @@ async def append(
     """Data from `Upload-Offset` on. What arrives before the connection breaks is kept."""
     _check_version(tus_resumable)
     if request.headers.get("content-type") != DATA_TYPE:
-        raise MediaTypeError(f"The data must be sent as {DATA_TYPE}.")
+        raise MediaTypeError(web_errors.UPLOAD_TYPE_WRONG(media_type=DATA_TYPE))
     uploads = store.uploads
     upload = await to_thread.run_sync(uploads.get, owner, upload_id)
     try:
@@ -165,7 +166,7 @@ def _build_headers(upload: Upload) -> dict[str, str]:
 
 def _check_version(given: str | None) -> None:
     if given != TUS_VERSION:
-        raise VersionError(f"Tus-Resumable must be {TUS_VERSION}.")
+        raise VersionError(web_errors.UPLOAD_PROTOCOL_UNKNOWN(version=TUS_VERSION))
 
 
 def _parse_name(metadata: str) -> str:
@@ -175,4 +176,4 @@ def _parse_name(metadata: str) -> str:
     try:
         return base64.b64decode(encoded, validate=True).decode()
     except (binascii.Error, ValueError) as error:
-        raise WebError("Upload-Metadata: filename is no text in base64.") from error
+        raise WebError(web_errors.UPLOAD_NAME_UNREADABLE()) from error

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from tracekit.errors import DamagedTraceError
-from tracekit.format import format_bytes
 from tracekit.ingest.source import TraceSource
 from tracekit.ingest.stream import GZIP_MAGIC, ZIP_MAGIC, ZSTD_MAGIC
+from tracekit.messages import web_errors
 from tracekit.web.errors import TooLargeError
 
 BLOCK_BYTES = 1 << 20
@@ -13,8 +13,6 @@ BLOCK_BYTES = 1 << 20
 # JSON of traces compresses by a factor of 10 to 30; a file of one repeated byte by a factor of 1000 and more.
 MAX_UNPACK_RATIO = 200
 ALWAYS_ALLOWED_BYTES = 64 << 20
-
-LIMIT_HINT = "Whoever runs the server sets the limit ({option})."
 
 
 def check_unpacked_size(sources: Sequence[TraceSource], packed_bytes: int, *, most_bytes: int, most_files: int) -> None:
@@ -30,24 +28,15 @@ def check_unpacked_size(sources: Sequence[TraceSource], packed_bytes: int, *, mo
         TooLargeError: There are too many sources, or they unpack to more than the limit or far more than traces do.
     """
     if len(sources) > most_files:
-        raise TooLargeError(
-            f"{len(sources):,} files are more than the {most_files:,} that this server takes.",
-            LIMIT_HINT.format(option="--max-files"),
-        )
+        raise TooLargeError(web_errors.FILES_TOO_MANY(files=len(sources), max_files=most_files))
     left, limit = most_bytes, max(ALWAYS_ALLOWED_BYTES, MAX_UNPACK_RATIO * packed_bytes)
     for source in sources:
         used = _measure_if_readable(source, min(left, limit))
         left, limit = left - used, limit - used
         if left < 0:
-            raise TooLargeError(
-                f"{source.name} unpacks to more than this server takes: {format_bytes(most_bytes)}.",
-                LIMIT_HINT.format(option="--max-unpacked"),
-            )
+            raise TooLargeError(web_errors.FILES_UNPACK_TOO_LARGE(name=source.name, max_bytes=most_bytes))
         if limit < 0:
-            raise TooLargeError(
-                f"{source.name} unpacks to more than {MAX_UNPACK_RATIO} times its size, which no trace does.",
-                "Compress the trace that the profiler wrote.",
-            )
+            raise TooLargeError(web_errors.FILES_UNPACK_SUSPICIOUS(name=source.name, ratio=MAX_UNPACK_RATIO))
 
 
 def _measure_if_readable(source: TraceSource, most_bytes: int) -> int:

@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from anyio import to_thread
 
-from tracekit.format import format_bytes
+from tracekit.messages import web_errors
 from tracekit.web.database import Database, DatabaseRow
 from tracekit.web.errors import ConflictError, DiskFullError, LockedError, NotFoundError, TooLargeError
 from tracekit.web.files import Files
@@ -90,7 +90,7 @@ class UploadStore:
             upload_id, owner, time.time(),
         )  # fmt: skip
         if not rows:
-            raise NotFoundError("There is no such upload.", "It may have expired; upload the file again.")
+            raise NotFoundError(web_errors.UPLOAD_MISSING())
         return _from_row(rows[0])
 
     def get_offset(self, upload: Upload) -> int:
@@ -100,7 +100,7 @@ class UploadStore:
         except FileNotFoundError:
             if upload.length is not None and self._files.has(upload.key):
                 return upload.length
-            raise NotFoundError("There is no such upload.", "Upload the file again.") from None
+            raise NotFoundError(web_errors.UPLOAD_MISSING()) from None
 
     async def append(self, upload: Upload, offset: int | None, chunks: AsyncIterator[bytes]) -> int:
         """Append data to the received part; data received before a broken connection is stored.
@@ -163,7 +163,7 @@ class UploadStore:
         uploads = [self.get(owner, upload_id) for upload_id in dict.fromkeys(upload_ids)]
         for upload in uploads:
             if not self._ensure_complete(upload):
-                raise ConflictError(f"{upload.name} has not arrived wholly.", "Resume its upload first.")
+                raise ConflictError(web_errors.UPLOAD_INCOMPLETE(name=upload.name))
         marks = ", ".join("?" * len(uploads))
         taken = self._database.run(
             f"UPDATE uploads SET job = ?, expires = ? WHERE id IN ({marks}) AND job IS NULL RETURNING id",
@@ -171,7 +171,7 @@ class UploadStore:
         )  # fmt: skip
         if len(taken) < len(uploads):
             self.release(job)
-            raise ConflictError("An upload belongs to another job already.", "Upload the file again.")
+            raise ConflictError(web_errors.UPLOAD_TAKEN())
         return uploads
 
     def release(self, job: str) -> None:
@@ -211,24 +211,21 @@ class UploadStore:
 
     def _check_offset(self, at: int, offset: int | None) -> int:
         if at != offset:
-            raise ConflictError(f"{at} bytes have arrived.", "Ask for the offset (HEAD) and go on from there.")
+            raise ConflictError(web_errors.UPLOAD_OFFSET_WRONG(received=at))
         return at
 
     def _check_size(self, name: str, size: int) -> None:
         if size > self._settings.max_upload_bytes:
-            raise TooLargeError(
-                f"{name} is larger than this server takes: {format_bytes(self._settings.max_upload_bytes)}.",
-                "Compress it, or record fewer steps; whoever runs the server sets the limit (--max-upload).",
-            )
+            raise TooLargeError(web_errors.UPLOAD_TOO_LARGE(name=name, max_bytes=self._settings.max_upload_bytes))
 
     def _check_room(self, size: int) -> None:
         """Check the free space for each block: others upload at once, and not every client announces a size."""
         if size > shutil.disk_usage(self._spool).free - self._settings.min_free_bytes:
-            raise DiskFullError("The server's disk has no room for this file.", "Try later, or tell whoever runs it.")
+            raise DiskFullError(web_errors.DISK_WITHOUT_ROOM())
 
     def _create_too_large_error(self, upload: Upload) -> TooLargeError:
         if upload.length is not None:
-            return TooLargeError(f"More arrives than the {upload.length} bytes that were announced.")
+            return TooLargeError(web_errors.UPLOAD_LONGER_THAN_ANNOUNCED(length=upload.length))
         self._check_size(upload.name, self._settings.max_upload_bytes + 1)
         raise AssertionError
 
@@ -272,7 +269,7 @@ def _lock_file(file: BinaryIO) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise LockedError("Another request writes to this upload.", "Wait until it ends, then resume.") from None
+        raise LockedError(web_errors.UPLOAD_LOCKED()) from None
 
 
 @contextmanager

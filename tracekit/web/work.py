@@ -21,6 +21,7 @@ from tracekit.trace import Trace
 from tracekit.web import unpack_limits
 from tracekit.web.ask import Ask
 from tracekit.web.comparison_sides import REPORT_FILE
+from tracekit.web.errors import serialize_error
 from tracekit.web.formats import FORMATS, TIMELINE_FORMAT
 from tracekit.web.jobs import WebJob
 from tracekit.web.settings import Settings
@@ -116,7 +117,7 @@ def _fetch_sources(job: WebJob, settings: Settings, store: Store, scratch: Path)
 
 def _write_reports(
     run: MeasuredRun, request: Ask, scratch: Path, enter: StageCallback
-) -> tuple[list[str], list[dict[str, Any]], list[dict[str, str]]]:
+) -> tuple[list[str], list[dict[str, Any]], list[dict[str, Any]]]:
     """Write all formats; return them, what they leave out, and the targets that couldn't be predicted."""
     enter("predict")
     predicted = answers.predict(run, request)
@@ -128,10 +129,7 @@ def _write_reports(
     for suffix in written:
         enter(f"write {FORMATS[suffix].title}")
         (scratch / f"report.{suffix}").write_bytes(FORMATS[suffix].render(report, drawn or predicted))
-    told = [
-        {"target": one.label, "message": one.error.message, "hint": one.error.hint, "code": one.error.code}
-        for one in predicted.refused
-    ]
+    told = [{"target": one.label, **serialize_error(one.error)} for one in predicted.refused]
     return written, [left_out.to_dict()] if left_out else [], told
 
 

@@ -15,7 +15,7 @@ import traceback
 
 from predictors import PredictorError
 from tracekit.errors import TracekitError, TraceTooLargeError
-from tracekit.format import format_bytes
+from tracekit.messages import web_errors
 from tracekit.web.errors import DiskFullError, WebError
 from tracekit.web.jobs import WebJob
 from tracekit.web.settings import Settings
@@ -71,28 +71,23 @@ def _run_and_record_failure(job: WebJob, settings: Settings, store: Store) -> No
     try:
         execute_job(job, settings, store)
     except TraceTooLargeError as error:
-        store.jobs.fail(job, error.message, describe_out_of_memory(settings)[1])
+        store.jobs.fail(job, WebError(web_errors.WORKER_TABLES_TOO_LARGE(reason=error.message)))
     except (TracekitError, PredictorError) as error:
-        store.jobs.fail(job, error.message, error.hint, error.code)
+        store.jobs.fail(job, error)
     except MemoryError:
-        store.jobs.fail(job, *describe_out_of_memory(settings))
+        store.jobs.fail(job, make_out_of_memory_error(settings))
     except OSError as error:
-        shown = DiskFullError.from_os_error(error) or WebError(
-            f"The server can't use its files: {error.strerror}.", "Try later."
-        )
-        store.jobs.fail(job, shown.message, shown.hint)
+        unusable = WebError(web_errors.FILES_UNUSABLE(reason=error.strerror))
+        store.jobs.fail(job, DiskFullError.from_os_error(error) or unusable)
     except Exception as error:
         # The message may contain the user's data; the traceback doesn't.
         print("".join(traceback.format_tb(error.__traceback__)), type(error).__name__, file=sys.stderr)  # noqa: T201
-        store.jobs.fail(job, "This is a bug in tracekit.", "Please report it; whoever runs the server has its log.")
+        store.jobs.fail(job, WebError(web_errors.SERVER_BUG()))
 
 
-def describe_out_of_memory(settings: Settings) -> tuple[str, str]:
-    """Return the message and hint for a job that needs too much memory."""
-    return (
-        f"The job needs more memory than a worker may take: {format_bytes(settings.worker_bytes)}.",
-        "Send fewer steps or one rank; whoever runs the server sets the limit (--memory).",
-    )
+def make_out_of_memory_error(settings: Settings) -> WebError:
+    """Return the error of a job that needs too much memory."""
+    return WebError(web_errors.WORKER_OUT_OF_MEMORY(max_bytes=settings.worker_bytes))
 
 
 if __name__ == "__main__":

@@ -9,9 +9,11 @@ import sys
 import threading
 from typing import IO
 
+from tracekit.messages import web_errors
+from tracekit.web.errors import WebError
 from tracekit.web.settings import Settings
 from tracekit.web.store import Store
-from tracekit.web.worker import describe_out_of_memory
+from tracekit.web.worker import make_out_of_memory_error
 
 log = logging.getLogger("tracekit.web")
 
@@ -72,12 +74,10 @@ class WorkerPool:
         stdin.close()
         if status == -signal.SIGALRM:
             self._store.jobs.fail_worker_job(
-                name,
-                f"The job took longer than it may: {self._settings.time_limit_s} s.",
-                "Send fewer steps or one rank; whoever runs the server sets the limit (--time-limit).",
+                name, WebError(web_errors.JOB_TOO_SLOW(limit_s=self._settings.time_limit_s))
             )
         elif status == -signal.SIGABRT:
-            self._store.jobs.fail_worker_job(name, *describe_out_of_memory(self._settings))
+            self._store.jobs.fail_worker_job(name, make_out_of_memory_error(self._settings))
         else:
             self._store.jobs.requeue_worker_job(name, counts=not self._stopping.is_set())
 

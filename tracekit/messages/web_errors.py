@@ -1,0 +1,234 @@
+"""Requests that the web server refuses."""
+
+from tracekit.messages.model import Severity, Template
+
+SAMPLE_UNKNOWN = Template("sample-unknown", Severity.ERROR, "There is no such sample.", "There are: {known:list}.")
+COMPARISON_NEEDS_TWO = Template(
+    "comparison-needs-two",
+    Severity.ERROR,
+    "Choose two reports to compare.",
+    "Tick two of them in the list of your reports.",
+)
+REPORT_NOT_COMPARABLE = Template(
+    "report-not-comparable",
+    Severity.ERROR,
+    "{name} has no report to compare yet.",
+    "Only reports that are done can be compared; ask anew for one of an older tracekit.",
+)
+TARGET_NOT_IN_REPORT = Template(
+    "target-not-in-report",
+    Severity.ERROR,
+    "{name} wasn't predicted on {target}.",
+    "It was on: {targets:list}.",
+)
+HOST_NAME_FOREIGN = Template(
+    "host-name-foreign",
+    Severity.ERROR,
+    "This server is asked under a name that isn't its own.",
+    "Use http://127.0.0.1.",
+)
+ORIGIN_FOREIGN = Template("origin-foreign", Severity.ERROR, "The request comes from another site.")
+RATE_EXCEEDED = Template(
+    "rate-exceeded",
+    Severity.ERROR,
+    "More than {most} uploads and jobs in a minute.",
+    "Wait a minute.",
+)
+TOKEN_WRONG = Template(
+    "token-wrong",
+    Severity.ERROR,
+    "The token is missing or wrong.",
+    "Send it as 'Authorization: Bearer TOKEN'.",
+)
+BODY_TOO_LARGE = Template(
+    "body-too-large",
+    Severity.ERROR,
+    "A request may hold {max_length} bytes, and must say how many it does.",
+)
+JOB_IN_WORK = Template("job-in-work", Severity.ERROR, "This job is being worked on.", "Wait until it is done.")
+REPORT_MISSING = Template(
+    "report-missing",
+    Severity.ERROR,
+    "There is no such report.",
+    "It may have expired, or its owner deleted it.",
+)
+REPORT_PENDING = Template(
+    "report-pending",
+    Severity.ERROR,
+    "There is no such report.",
+    "It is there once the job is done.",
+)
+REPORT_DELETED = Template("report-deleted", Severity.ERROR, "There is no such report.", "It was deleted just now.")
+QUEUE_FULL = Template(
+    "queue-full",
+    Severity.ERROR,
+    "{count} {whose} wait already, the most that this server allows.",
+    "Try later.",
+)
+UPLOAD_TYPE_WRONG = Template("upload-type-wrong", Severity.ERROR, "The data must be sent as {media_type}.")
+UPLOAD_PROTOCOL_UNKNOWN = Template("upload-protocol-unknown", Severity.ERROR, "Tus-Resumable must be {version}.")
+UPLOAD_NAME_UNREADABLE = Template(
+    "upload-name-unreadable",
+    Severity.ERROR,
+    "Upload-Metadata: filename is no text in base64.",
+)
+UPLOAD_MISSING = Template(
+    "upload-missing",
+    Severity.ERROR,
+    "There is no such upload.",
+    "It may have expired; upload the file again.",
+)
+UPLOAD_INCOMPLETE = Template(
+    "upload-incomplete",
+    Severity.ERROR,
+    "{name} has not arrived wholly.",
+    "Resume its upload first.",
+)
+UPLOAD_TAKEN = Template(
+    "upload-taken",
+    Severity.ERROR,
+    "An upload belongs to another job already.",
+    "Upload the file again.",
+)
+UPLOAD_OFFSET_WRONG = Template(
+    "upload-offset-wrong",
+    Severity.ERROR,
+    "{received} bytes have arrived.",
+    "Ask for the offset (HEAD) and go on from there.",
+)
+UPLOAD_TOO_LARGE = Template(
+    "upload-too-large",
+    Severity.ERROR,
+    "{name} is larger than this server takes: {max_bytes}.",
+    "Compress it, or record fewer steps; whoever runs the server sets the limit (--max-upload).",
+)
+UPLOAD_LONGER_THAN_ANNOUNCED = Template(
+    "upload-longer-than-announced",
+    Severity.ERROR,
+    "More arrives than the {length} bytes that were announced.",
+)
+UPLOAD_LOCKED = Template(
+    "upload-locked",
+    Severity.ERROR,
+    "Another request writes to this upload.",
+    "Wait until it ends, then resume.",
+)
+DISK_WITHOUT_ROOM = Template(
+    "disk-without-room",
+    Severity.ERROR,
+    "The server's disk has no room for this file.",
+    "Try later, or tell whoever runs it.",
+)
+DISK_FULL = Template(
+    "disk-full",
+    Severity.ERROR,
+    "The server's disk is full.",
+    "Try again later, or tell whoever runs it.",
+)
+FILES_UNREACHABLE = Template(
+    "files-unreachable",
+    Severity.ERROR,
+    "The server can't reach the place where it keeps files.",
+    "Try again later, or tell whoever runs it.",
+)
+FILES_UNUSABLE = Template("files-unusable", Severity.ERROR, "The server can't use its files: {reason}.", "Try later.")
+FILES_TOO_MANY = Template(
+    "files-too-many",
+    Severity.ERROR,
+    "{files} files are more than the {max_files} that this server takes.",
+    "Whoever runs the server sets the limit (--max-files).",
+)
+FILES_UNPACK_TOO_LARGE = Template(
+    "files-unpack-too-large",
+    Severity.ERROR,
+    "{name} unpacks to more than this server takes: {max_bytes}.",
+    "Whoever runs the server sets the limit (--max-unpacked).",
+)
+FILES_UNPACK_SUSPICIOUS = Template(
+    "files-unpack-suspicious",
+    Severity.ERROR,
+    "{name} unpacks to more than {ratio} times its size, which no trace does.",
+    "Compress the trace that the profiler wrote.",
+)
+WORKER_OUT_OF_MEMORY = Template(
+    "worker-out-of-memory",
+    Severity.ERROR,
+    "The job needs more memory than a worker may take: {max_bytes}.",
+    "Send fewer steps or one rank; whoever runs the server sets the limit (--memory).",
+)
+WORKER_TABLES_TOO_LARGE = Template(
+    "worker-tables-too-large",
+    Severity.ERROR,
+    "{reason}",
+    "Send fewer steps or one rank; whoever runs the server sets the limit (--memory).",
+)
+JOB_TOO_SLOW = Template(
+    "job-too-slow",
+    Severity.ERROR,
+    "The job took longer than it may: {limit_s} s.",
+    "Send fewer steps or one rank; whoever runs the server sets the limit (--time-limit).",
+)
+GPU_UNKNOWN_TO_SERVER = Template(
+    "gpu-unknown-to-server",
+    Severity.ERROR,
+    "{reason}",
+    "The page's search and /api/v1/gpus have all.",
+)
+CLUSTER_UNKNOWN_TO_SERVER = Template(
+    "cluster-unknown-to-server",
+    Severity.ERROR,
+    "{reason}",
+    "The page's field and /api/v1/clusters list those with names.",
+)
+FIELD_INVALID = Template("field-invalid", Severity.ERROR, "{field}: {reason}.")
+WORKERS_DIED = Template(
+    "workers-died",
+    Severity.ERROR,
+    "A worker died at this job {times} times.",
+    "It may need more memory than there is.",
+)
+SERVER_BUG = Template(
+    "server-bug",
+    Severity.ERROR,
+    "This is a bug in tracekit.",
+    "Please report it; whoever runs the server has its log.",
+)
+TIMELINE_MISSING = Template(
+    "timeline-missing",
+    Severity.ERROR,
+    "There is no timeline.",
+    "Its viewer comes with pip install '{package}'.",
+)
+VALUES_TOO_MANY = Template(
+    "values-too-many",
+    Severity.ERROR,
+    "{option} is too long.",
+    "Give {most} values at most, each of up to {max_length} characters.",
+)
+SERVER_READS_NO_FILES = Template(
+    "server-reads-no-files",
+    Severity.ERROR,
+    "{value}: the server reads no files.",
+    "Name what it knows: /api/v1/gpus, /api/v1/clusters.",
+)
+TOKEN_NEEDED = Template(
+    "token-needed",
+    Severity.ERROR,
+    "{host} can be reached by others, so clients must know a token.",
+    "Set TRACEKIT_TOKEN (or {--token}), such as {suggestion}",
+)
+TOKEN_TOO_SHORT = Template("token-too-short", Severity.ERROR, "The token is shorter than {min_length} characters.")
+WORKER_MEMORY_TOO_SMALL = Template("worker-memory-too-small", Severity.ERROR, "A worker needs {--memory} 2G at least.")
+DATA_DIRECTORY_UNUSABLE = Template(
+    "data-directory-unusable",
+    Severity.ERROR,
+    "{path} can't be made: {reason}.",
+    "Name another directory with {--data}.",
+)
+SERVER_NOT_STARTED = Template("server-not-started", Severity.ERROR, "The page didn't start; the lines above say why.")
+ADDRESS_UNUSABLE = Template(
+    "address-unusable",
+    Severity.ERROR,
+    "{host}:{port} can't be listened on: {reason}.",
+    "Choose another with {--port} or {--host}.",
+)
