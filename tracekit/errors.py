@@ -29,29 +29,24 @@ class TracekitError(Exception):
     """Base of every expected error.
 
     Args:
-        message: What happened, where, and what to try: a message of the catalogue.
-        hint: What to try, for a message in plain words.
+        message: What happened, where, and what to try.
 
     Attributes:
         code: Stable name for programs and tests: ``"output-exists"``.
-        message: What happened and where, one sentence.
-        hint: What to try.
+        catalogue_message: The message.
+        message: What happened and where, as the command line shows it.
+        hint: What to try, likewise.
     """
 
-    def __init__(self, message: Message | str, hint: str = "") -> None:
-        super().__init__(message, hint)
-        self.catalogue_message = message if isinstance(message, Message) else None
-        self.code = message.code if isinstance(message, Message) else ""
-        self.message = message.render_text() if isinstance(message, Message) else message
-        self.hint = message.render_hint() if isinstance(message, Message) else hint
+    def __init__(self, message: Message) -> None:
+        super().__init__(message)
+        self.catalogue_message = message
+        self.code = message.code
+        self.message = message.render_text()
+        self.hint = message.render_hint()
 
     def __str__(self) -> str:
-        return f"{self.message} {self.hint}".rstrip()
-
-
-def suggest_install(name: str) -> str:
-    """Return the hint for installing an optional feature. It names the checkout: PyPI's tracekit is another program."""
-    return f"pip install '.[{name}]' in tracekit's checkout."
+        return self.catalogue_message.render()
 
 
 class TraceError(TracekitError):

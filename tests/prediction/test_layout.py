@@ -9,6 +9,7 @@ from tests.jobs import gradient_step, job
 from tracekit.comm import ClusterError, load_cluster
 from tracekit.comm import predict as predict_collectives
 from tracekit.errors import RequestError
+from tracekit.messages.layout_errors import LAYERS_UNREPEATED
 from tracekit.parallelism.collective_calls import list_collectives
 from tracekit.parallelism.layout import Layout, LayoutError, LayoutRequest, apply_request
 from tracekit.parallelism.process_groups import infer_layout
@@ -279,7 +280,7 @@ def test_an_edit_on_the_way_with_which_nothing_can_be_predicted_leaves_a_blank()
 
     def on_targets(run: MeasuredRun) -> Predictions:
         if len(run.edits) == 1:
-            raise LayoutError("its layers can't be told.")
+            raise LayoutError(LAYERS_UNREPEATED())
         return predict(run, ["h100-sxm"])
 
     found = predict_edited(edited, on_targets)

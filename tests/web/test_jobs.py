@@ -182,7 +182,7 @@ def test_deleting_makes_room_on_a_full_disk(api, make_trace, settings, monkeypat
 
     def full(self, statement, *values):
         if any((settings.data / "files" / "uploads").iterdir()) and statement.startswith("UPDATE"):
-            raise DiskFullError("The server's disk is full.")
+            raise DiskFullError(web_errors.DISK_FULL())
         return run(self, statement, *values)
 
     job = api.begin(api.put(make_trace()))
@@ -303,7 +303,7 @@ def test_a_job_that_can_not_be_noted_leaves_its_upload(api, make_trace, monkeypa
 
     def full(self, statement, *values):
         if statement.startswith("INSERT INTO jobs"):
-            raise DiskFullError("The server's disk is full.")
+            raise DiskFullError(web_errors.DISK_FULL())
         return run(self, statement, *values)
 
     monkeypatch.setattr(Database, "run", full)

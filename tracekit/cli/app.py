@@ -111,7 +111,7 @@ def main() -> None:
         sys.exit(EXIT_INTERRUPTED)
     except TracekitError as error:
         code = EXIT_USAGE if isinstance(error, RequestError) else EXIT_FAILURE
-        _fail(f"{error} [{error.code}]" if error.code else str(error), code)
+        _fail(f"{error} [{error.code}]", code)
     except Exception as error:
         from predictors import PredictorError
 

@@ -191,7 +191,7 @@ class RefusedTarget:
 
     def to_message(self) -> Message:
         """Return the warning that names the target and the reason."""
-        return TARGET_NOT_PREDICTED(target=self.label, reason=self.error.catalogue_message or str(self.error))
+        return TARGET_NOT_PREDICTED(target=self.label, reason=self.error.catalogue_message)
 
     def __str__(self) -> str:
         """Return the reason in one or two sentences."""

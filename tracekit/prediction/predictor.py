@@ -127,10 +127,7 @@ def _merge_errors(refused: Sequence[RefusedTarget]) -> TracekitError:
     first = refused[0].error
     if len({str(one.error) for one in refused}) == 1:
         return first
-    reasons = [
-        layout_errors.TARGET_REFUSED(target=one.label, reason=one.error.catalogue_message or str(one.error))
-        for one in refused
-    ]
+    reasons = [layout_errors.TARGET_REFUSED(target=one.label, reason=one.error.catalogue_message) for one in refused]
     return type(first)(layout_errors.NO_TARGET_PREDICTED(reasons=reasons))
 
 

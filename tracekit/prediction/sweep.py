@@ -243,7 +243,7 @@ def _predict_targets(predictor: Predictor, wanted: Sequence[Target], refused: li
 
 
 def _refuse(target: Target, error: TracekitError) -> Message:
-    return layout_errors.TARGET_REFUSED(target=target.label, reason=error.catalogue_message or str(error))
+    return layout_errors.TARGET_REFUSED(target=target.label, reason=error.catalogue_message)
 
 
 def _rank_layouts(

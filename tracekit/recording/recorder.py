@@ -239,7 +239,7 @@ class Recording:
         else:
             self._print(messages.RECORDING_GRADED(grade=diagnosis.grade))
 
-    def _print(self, message: Message | None) -> None:
+    def _print(self, message: Message) -> None:
         if not self._quiet and not _get_rank():
             print(f"tracekit: {message}", file=sys.stderr)  # noqa: T201
 

@@ -27,7 +27,7 @@ def parse_edits(what_if: Sequence[str], host_speed: str | float | None = None) -
     try:
         parse_edit(faster)
     except WhatIfError as error:
-        cause = error.catalogue_message.values["error"] if error.catalogue_message else None
+        cause = error.catalogue_message.values["error"]
         raise WhatIfError(HOST_SPEED_MALFORMED(speed=str(host_speed), error=cause)) from None
     return [faster, *what_if]
 
