@@ -114,7 +114,7 @@ def test_the_host_sets_a_floor():
     """Kernels so short that the CPU is the limit: no GPU helps."""
     trace = steps_of_gemms(m=64, kernel_us=4).load()
     assert tk.predict(trace, gpu="b200")["b200"].speedup == pytest.approx(1, abs=0.15)
-    assert "launch-bound" in [finding.code for finding in tk.report(trace).findings]
+    assert "launch-bound-partly" in [finding.code for finding in tk.report(trace).findings]
 
 
 def test_any_spelling_finds_the_prediction(trace):
@@ -151,7 +151,7 @@ def test_none_is_as_good_as_leaving_a_name_out(trace, names):
 
 def test_a_target_has_to_be_named(trace):
     for verb in (tk.predict, tk.sweep):
-        with pytest.raises(TracekitError, match="No target was named"):
+        with pytest.raises(TracekitError, check=has_code("no-target")):
             verb(trace)
 
 
@@ -173,9 +173,9 @@ def test_unknown_and_ambiguous_gpus_are_named(trace):
 def test_steps_can_be_chosen(trace):
     assert tk.report(trace, steps="1").source.steps == tk.report(trace, steps=1).source.steps == 1
     assert tk.report(trace, steps="1:2").source.steps == 2
-    with pytest.raises(StepError, match="0 to 2"):
-        tk.report(trace, steps="9")
     with pytest.raises(StepError, check=has_code("step-not-found")):
+        tk.report(trace, steps="9")
+    with pytest.raises(StepError, check=has_code("steps-not-a-range")):
         tk.report(trace, steps="last")
 
 
