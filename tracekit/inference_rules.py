@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from tracekit.errors import RuleError
-from tracekit.graph.inference import (
+from tracekit.graph.inferred import (
     carried_in,
     copy_gaps,
     cuda_graph_gaps,

@@ -1,7 +1,7 @@
 """Build the dependency graph of one rank from its trace and kernel table.
 
 This module only orders the rules. Each is described in its own module: what CUDA guarantees (``semantics``), what the
-trace records (``recorded``), what is inferred and can be switched off (``inference``).
+trace records (``recorded``), what is inferred and can be switched off (``inferred``).
 """
 
 import numpy as np
@@ -9,7 +9,7 @@ import polars as pl
 
 from tracekit.graph import stream_waits
 from tracekit.graph.graph import Graph, GraphParts, assemble_graph
-from tracekit.graph.inference import launch_ahead, launch_queue, polled_kernels, thread_handovers
+from tracekit.graph.inferred import launch_ahead, launch_queue, polled_kernels, thread_handovers
 from tracekit.graph.nodes import Nodes, collect_nodes
 from tracekit.graph.recorded import cuda_sync_events
 from tracekit.graph.semantics import host_syncs, launches, program_order, streams

@@ -3,11 +3,11 @@
 The rules, in order:
 
 1. The trace records the awaited activity.
-2. An activity on another stream of the device ended right then (:mod:`.inference.event_waits`).
-3. A large kernel held the GPU until then (:mod:`.inference.occupancy`).
-4. It is the first activity of its stream (:mod:`.inference.carried_in`).
-5. The delay is long (:mod:`.inference.long_delays`).
-6. The GPU was idle meanwhile (:mod:`.inference.gpu_stalls`).
+2. An activity on another stream of the device ended right then (:mod:`.inferred.event_waits`).
+3. A large kernel held the GPU until then (:mod:`.inferred.occupancy`).
+4. It is the first activity of its stream (:mod:`.inferred.carried_in`).
+5. The delay is long (:mod:`.inferred.long_delays`).
+6. The GPU was idle meanwhile (:mod:`.inferred.gpu_stalls`).
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ import polars as pl
 
 from tracekit.arrays import Ints
 from tracekit.graph.edges import EdgeKind, Edges, to_end_vertices, to_start_vertices
-from tracekit.graph.inference import carried_in, event_waits, gpu_stalls, long_delays, occupancy
+from tracekit.graph.inferred import carried_in, event_waits, gpu_stalls, long_delays, occupancy
 from tracekit.graph.nodes import EMPTY_NODES, NONE, Nodes
 from tracekit.graph.recorded.cuda_sync_events import RecordedWaits
 from tracekit.rules import RuleNames

@@ -8,7 +8,7 @@ from tracekit.arrays import Bools, Ints
 from tracekit.errors import WhatIfError
 from tracekit.graph.edges import EdgeKind
 from tracekit.graph.edit import compute_edge_destinations, compute_edge_sources, remove_edges
-from tracekit.graph.inference import cuda_graph_gaps
+from tracekit.graph.inferred import cuda_graph_gaps
 from tracekit.graph.nodes import NONE
 from tracekit.messages import what_ifs as messages
 from tracekit.run import MeasuredRun

@@ -12,7 +12,7 @@ import polars as pl
 from tracekit.arrays import Bools, Ints
 from tracekit.graph.blocking_calls import DEVICE_SYNC_CALLS
 from tracekit.graph.edges import EdgeKind, Edges, to_end_vertices
-from tracekit.graph.inference import pageable_copies, sync_targets
+from tracekit.graph.inferred import pageable_copies, sync_targets
 from tracekit.graph.issue_order import IssuedActivities
 from tracekit.graph.nodes import NONE, Nodes
 from tracekit.graph.recorded.cuda_sync_events import RecordedWaits

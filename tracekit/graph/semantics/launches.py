@@ -8,7 +8,7 @@ import polars as pl
 
 from tracekit.arrays import Bools, Ints
 from tracekit.graph.edges import EdgeKind, Edges, to_end_vertices, to_start_vertices
-from tracekit.graph.inference import pageable_copies, submission
+from tracekit.graph.inferred import pageable_copies, submission
 from tracekit.graph.nodes import NONE, Nodes
 from tracekit.rules import RuleNames
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from tracekit.arrays import Ints
 from tracekit.graph.edges import EdgeKind, Edges, to_end_vertices, to_start_vertices
-from tracekit.graph.inference.polled_kernels import HostWaits
-from tracekit.graph.inference.thread_handovers import Handovers
+from tracekit.graph.inferred.polled_kernels import HostWaits
+from tracekit.graph.inferred.thread_handovers import Handovers
 from tracekit.graph.nodes import Nodes
 
 

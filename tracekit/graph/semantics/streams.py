@@ -10,7 +10,7 @@ import polars as pl
 
 from tracekit.arrays import Ints
 from tracekit.graph.edges import EdgeKind, Edges, to_end_vertices, to_start_vertices
-from tracekit.graph.inference import copy_gaps, cuda_graph_gaps, dependent_launch
+from tracekit.graph.inferred import copy_gaps, cuda_graph_gaps, dependent_launch
 from tracekit.graph.nodes import NONE, Nodes
 from tracekit.rules import RuleNames
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from tracekit.arrays import Ints
 from tracekit.graph.edges import EdgeKind, Edges, to_end_vertices, to_start_vertices
-from tracekit.graph.inference.polled_kernels import HostWaits
+from tracekit.graph.inferred.polled_kernels import HostWaits
 from tracekit.graph.nodes import EMPTY_NODES, NONE, Nodes
 from tracekit.rules import Rule
 
