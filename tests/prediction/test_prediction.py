@@ -62,11 +62,12 @@ def test_measured_step_is_the_period(trace):
 
 
 def test_a_replay_that_is_far_off_widens_the_interval_by_as_much_either_way():
-    """Kernels of one stream, each over before the one before it, which no GPU runs so: four times as long replayed."""
-    builder = TraceBuilder()
+    """Kernels of graphs on one stream, each over before the one before it: four times as long replayed."""
+    builder, graph = TraceBuilder(), {"call": "cudaGraphLaunch"}
     for number in range(4):
         builder.op("aten::mm", 5 * number, 4, dims=[[512, 1024], [1024, 1024]], types=["c10::BFloat16"] * 2)
-        builder.kernel("ampere_bf16_s16816gemm_bf16_128x128", 20 + number, 1000 - 30 * number, launch=5 * number + 1)
+        name, length = "ampere_bf16_s16816gemm_bf16_128x128", 1000 - 30 * number
+        builder.kernel(name, 20 + number, length, launch=5 * number + 1, **graph)
     prediction = tk.predict(builder.load(), gpu="h100-sxm")["h100-sxm"]
     assert 0 < prediction.low_us < prediction.step.step_time_us / 3
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tracekit.doctor import examine
 from tracekit.prediction import predict
 from tracekit.run import MeasuredRun, prepare_run
-from tracekit.testing import TraceBuilder
+from tracekit.testing import A100, TraceBuilder
 from tracekit.timing import correct_times
 
 GEMM, RELU = "ampere_bf16_s16816gemm_bf16_128x256_ldg8_f2f_stages_64x3_nn", "vectorized_elementwise_kernel<4, relu>"
@@ -139,7 +139,7 @@ def test_kernels_may_overlap_from_hopper_on() -> None:
     """Programmatic dependent launch: each kernel starts 20 before the one before it ends."""
     builder = build(lengthen(slice(0, 1), 20))
     assert [fault.code for fault in prepare_run(builder.load()).provenance.time_faults] == ["times-overrun"]
-    builder.metadata["deviceProperties"][0] |= {"computeMajor": 9, "computeMinor": 0}
+    builder.metadata["deviceProperties"] = [A100 | {"computeMajor": 9}]
     assert prepare_run(builder.load()).provenance.time_faults == ()
 
 
