@@ -249,13 +249,13 @@ def _compute_targets(
     law: str, measured: LawMeasurements, fitted: LawConstants, launches: dict[str, float]
 ) -> CorrectionTargets:
     table, gpu = sample_rows(measured.table, TREE_ROWS_PER_FRAMEWORK), measured.hardware
-    named = _compute_row_targets(law, table, table, gpu, fitted, launches)
+    named = compute_row_targets(law, table, table, gpu, fitted, launches)
     framed = table.filter(pl.col("framework").is_not_null()).gather_every(UNNAMED_ROW_STEP)
     if framed.is_empty():
         return named
     # A trace does not name its framework: rows without one train what all frameworks have in common.
     nameless = framed.with_columns(framework=pl.lit(None, dtype=pl.String))
-    anonymous = _compute_row_targets(law, framed, nameless, gpu, fitted, launches)
+    anonymous = compute_row_targets(law, framed, nameless, gpu, fitted, launches)
     return CorrectionTargets(
         gpu.architecture,
         np.concatenate([named.features, anonymous.features], axis=1),
@@ -264,7 +264,7 @@ def _compute_targets(
     )
 
 
-def _compute_row_targets(
+def compute_row_targets(
     law: str, table: pl.DataFrame, shown: pl.DataFrame, gpu: Hardware, fitted: LawConstants, launches: dict[str, float]
 ) -> CorrectionTargets:
     """Residuals of rows of which the law and the trees are shown those of `shown`, with other frameworks."""

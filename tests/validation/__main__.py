@@ -20,6 +20,7 @@ STUDIES = (
     "vector_kernels",
     "kernels_on_unseen_gpus",
     "kernels_without_shapes",
+    "booster",
     "collectives_published",
     "collectives_on_one_node",
     "data_parallel",
