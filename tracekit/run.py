@@ -59,10 +59,10 @@ class RunTables:
     """What was measured: the kernels and the steps. Edits of the graph leave them as they are.
 
     Attributes:
-        kernels: The kernel table (``schema.KERNELS``); for several ranks with a column ``rank``. A collective's
+        kernels: The kernel table (``schema.KERNELS``) with a column ``rank``, rank after rank. A collective's
             ``dur_ns`` is its transfer time. ``wait_ns`` is the time that a collective waited for other ranks before
             its transfer, and that any other kernel waited, after its start, for the previous kernel on its stream.
-        steps: All steps of the trace; for several ranks with a column ``rank``.
+        steps: All steps of the trace, with a column ``rank``.
         chosen_steps: The steps that are measured.
     """
 
@@ -215,13 +215,12 @@ class MeasuredRun:
             timeline: A timeline of this run.
 
         Returns:
-            The columns of :meth:`tracekit.replay.step_time.StepTimer.tabulate`, always with ``rank``, and
+            The columns of :meth:`tracekit.replay.step_time.StepTimer.tabulate` and
             ``steady``: false for the trace's first step unless no other step was chosen.
         """
         table = self.step_timer.tabulate(timeline)
         table = table.join(self.chosen_steps.select("step").unique(), on="step", how="semi", maintain_order="left")
-        rank = pl.col("rank") if "rank" in table.columns else pl.lit(0).alias("rank")
-        return table.with_columns(rank, steady=~pl.col("first") | pl.col("first").all())
+        return table.with_columns(steady=~pl.col("first") | pl.col("first").all())
 
     def to_durations_ns(self, kernel_us: Floats) -> Ints:
         """Convert kernel times to a replay's durations, what-if edits included; argument as for :meth:`replay_step`."""

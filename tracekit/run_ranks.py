@@ -25,7 +25,7 @@ class JoinedRanks:
         kernels: The kernel table. A collective's ``dur_ns`` is its transfer time. ``wait_ns`` is the time that a
             collective waited for other ranks, and that any other kernel waited, after its start, for the previous
             kernel on its stream. Several ranks follow one another, with a column ``rank``.
-        steps: All steps; for several ranks with a column ``rank``.
+        steps: All steps, with a column ``rank``.
         chosen_steps: The steps that are measured.
         graph: The dependency graph.
         collectives: The collectives at which the ranks meet; ``None`` for one rank.
@@ -59,17 +59,17 @@ def join_rank_traces(
     progress("classify kernels")
     kernels = [build_kernel_table(rank, table, without) for rank, table in zip(ranks, found, strict=True)]
     progress("link dependencies")
-    if len(ranks) == 1:
-        graph = build_graph(ranks[0], kernels[0], step_table.list_step_edges(found[0]), without)
-        return _split_collective_waits(JoinedRanks(kernels[0], found[0], chosen[0], graph, None, notes), without)
     numbers = [rank.rank or 0 for rank in ranks]
     table = _stack_ranks(kernels, numbers)
-    collectives = join_ranks(table, without)
     marks = [step_table.list_step_edges(rows) for rows in found]
-    if any(rows["pid"].null_count() for rows in marks):
-        marks = [rows.clear() for rows in marks]
-    each = [build_graph_parts(*columns, without) for columns in zip(ranks, kernels, marks, strict=True)]
-    graph = link_ranks(list(zip(numbers, each, strict=True)), collectives)
+    collectives = join_ranks(table, without) if len(ranks) > 1 else None
+    if collectives is None:
+        graph = build_graph(ranks[0], kernels[0], marks[0], without)
+    else:
+        if any(rows["pid"].null_count() for rows in marks):
+            marks = [rows.clear() for rows in marks]
+        each = [build_graph_parts(*columns, without) for columns in zip(ranks, kernels, marks, strict=True)]
+        graph = link_ranks(list(zip(numbers, each, strict=True)), collectives)
     return _split_collective_waits(
         JoinedRanks(table, _stack_ranks(found, numbers), _stack_ranks(chosen, numbers), graph, collectives, notes),
         without,

@@ -47,15 +47,12 @@ def find_step_windows(run: MeasuredRun, timeline: Timeline) -> pl.DataFrame:
     """
     table = run.step_timer.tabulate(timeline).with_row_index("index").drop_nulls("time_ns")
     rows = table.join(run.chosen_steps.select("step"), on="step", how="semi", maintain_order="left")
-    rank = ["rank"] if "rank" in run.steps.columns else []
-    return rows.select(*rank, "step", "index", begin_ns=pl.col("end_ns") - pl.col("time_ns"), end_ns="end_ns")
+    return rows.select("rank", "step", "index", begin_ns=pl.col("end_ns") - pl.col("time_ns"), end_ns="end_ns")
 
 
 def split_by_stream(within: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
     """Repeat the windows for each stream of their GPU, with ``device`` and ``stream``."""
-    keys = [key for key in STREAM_KEYS if key in kernels.columns]
-    streams = kernels.select(keys).unique().sort(keys)
-    return within.join(streams, on="rank") if "rank" in keys else within.join(streams, how="cross")
+    return within.join(kernels.select(STREAM_KEYS).unique().sort(STREAM_KEYS), on="rank")
 
 
 def find_gaps(start_ns: Ints, end_ns: Ints, kernels: pl.DataFrame, within: pl.DataFrame) -> Gaps:
@@ -68,8 +65,6 @@ def find_gaps(start_ns: Ints, end_ns: Ints, kernels: pl.DataFrame, within: pl.Da
         within: The windows.
     """
     keys = [key for key in STREAM_KEYS if key in within.columns]
-    if not keys:
-        return _find_gaps_of_group(start_ns, end_ns, within, np.arange(within.height), np.arange(kernels.height))
     groups = within.select(keys).unique(maintain_order=True).with_row_index("group")
     found = [
         _find_gaps_of_group(start_ns, end_ns, within, windows, activities)

@@ -85,7 +85,7 @@ class IdleBreakdown:
 
         Times are those of a mean step; ``cause`` is null for a stream that was never idle.
         """
-        keys = [key for key in STREAM_KEYS if key in self.steps.columns]
+        keys = list(STREAM_KEYS)
         steps = max(self.steps["step"].n_unique(), 1)
         whole = self.steps.group_by(keys, maintain_order=True).agg(pl.col("busy_ns", "idle_ns").sum())
         causes = self.segments.group_by(*keys, "cause").agg(pl.col("time_ns").sum())
@@ -127,7 +127,7 @@ def attribute_idle_time(run: MeasuredRun, timeline: Timeline, *, streams: bool =
     parts = [to_long_table(causes), _find_rendezvous_waits(without_work, empty)]
     if streams:
         parts.append(_label_trailing_gaps(empty.select(empty.kernel == NO_KERNEL)))
-    keys = [key for key in STREAM_KEYS if streams and key in within.columns]
+    keys = STREAM_KEYS if streams else ()
     return IdleBreakdown(
         _add_window_keys(pl.concat(parts), within, keys), _sum_busy_and_idle(without_work, within, keys)
     )

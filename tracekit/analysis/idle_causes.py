@@ -162,11 +162,10 @@ def _find_gpu_waits(
     ):
         yield cause, runs & ~through_cpu & families[name].to_numpy()[row]
     yield IdleCause.SYNC_BOUND, runs & through_cpu
-    if "rank" in kernels.columns:
-        rank = kernels["rank"].to_numpy()
-        giver = get_nodes(graph, graph.src[trail.edge]) - cpu
-        abroad = (kind == EdgeKind.RENDEZVOUS) & (giver >= 0) & (rank[np.maximum(giver, 0)] != rank[row])
-        yield IdleCause.RENDEZVOUS, _is_reached_through(trail, abroad)
+    rank = kernels["rank"].to_numpy()
+    giver = get_nodes(graph, graph.src[trail.edge]) - cpu
+    abroad = (kind == EdgeKind.RENDEZVOUS) & (giver >= 0) & (rank[np.maximum(giver, 0)] != rank[row])
+    yield IdleCause.RENDEZVOUS, _is_reached_through(trail, abroad)
 
 
 def _is_reached_through(trail: BindingPath, rows: Bools) -> Bools:

@@ -46,7 +46,14 @@ def append_kernels(run: MeasuredRun, rows: pl.DataFrame, extended_graph: Graph) 
         rows: The known columns of these kernels.
         extended_graph: The graph with one activity for each, after all others and in the order of ``rows``.
     """
-    put_in = {"kind": "kernel", "share": 1.0, "work_from": WORK_FROM_ASSUMED, "dur_ns": 0, "wait_ns": 0}
+    put_in = {
+        "rank": run.trace.rank or 0,
+        "kind": "kernel",
+        "share": 1.0,
+        "work_from": WORK_FROM_ASSUMED,
+        "dur_ns": 0,
+        "wait_ns": 0,
+    }
     whole = rows.with_columns(pl.lit(value).alias(name) for name, value in put_in.items())
     typed = whole.select(pl.col(name).cast(KERNELS.dtypes.get(name, pl.Int64)) for name in whole.columns)
     kernels = pl.concat([run.kernels, typed], how="diagonal_relaxed").select(run.kernels.columns)

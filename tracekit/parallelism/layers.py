@@ -93,9 +93,8 @@ def find_repeated_layers(run: MeasuredRun) -> RepeatedLayers:
 
 def _select_computing_kernels(run: MeasuredRun) -> pl.DataFrame:
     """Select the computing kernels of the chosen steps' forward and backward passes, in order of launch."""
-    rank = "rank" if "rank" in run.kernels.columns else pl.lit(0).alias("rank")
     table = run.kernels.select(
-        rank, "step", "phase", "family", "work_from", row=pl.int_range(pl.len()), at=pl.coalesce("call", "ts_ns")
+        "rank", "step", "phase", "family", "work_from", row=pl.int_range(pl.len()), at=pl.coalesce("call", "ts_ns")
     )
     computing = (pl.col("family") != "collective") & run.is_in_chosen_steps
     recorded = pl.col("work_from").ne_missing(WORK_FROM_ASSUMED)

@@ -195,7 +195,7 @@ def _compute_forward_bytes(run: MeasuredRun) -> float | None:
     backward = run.trace.ops.filter(pl.col("name").str.contains("autograd::") & is_in_first_step(run))["ts_ns"].min()
     if backward is None:
         return None
-    kernels = run.kernels.filter(rank=run.trace.rank or 0) if "rank" in run.kernels.columns else run.kernels
+    kernels = run.kernels.filter(rank=run.trace.rank or 0)
     launched = kernels.with_columns(launch_ns=run.trace.calls["ts_ns"].gather(kernels["call"]))
     step = run.chosen_steps["step"][0]
     forward = launched.filter(

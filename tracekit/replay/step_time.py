@@ -13,6 +13,7 @@ from tracekit.replay.engine import Timeline
 from tracekit.replay.step_scale import StepScale
 
 MIN_TIME_NS, MAX_TIME_NS = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+STEP_KEYS = ("rank", "step")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +49,10 @@ def merge_ranks(table: pl.DataFrame) -> pl.DataFrame:
     """Merge the ranks of a table: one row per step, from the last rank's previous end to the last rank's end.
 
     Args:
-        table: Of :meth:`StepTimer.tabulate`; a table of one rank is returned unchanged.
+        table: Of :meth:`StepTimer.tabulate`; a table of one rank keeps its times.
     """
-    if "rank" not in table.columns:
-        return table
+    if table["rank"].n_unique() == 1:
+        return table.drop("rank")
     return (
         table.group_by("step", maintain_order=True)
         .agg(
@@ -97,14 +98,14 @@ class StepTimer:
 
     def __init__(self, kernels: pl.DataFrame, steps: pl.DataFrame, chosen: pl.DataFrame) -> None:
         self._rows = steps.height
-        self._keys = steps.select(_get_step_keys(steps))
+        self._keys = steps.select(STEP_KEYS)
         self._row = row = _index_step_rows(kernels, steps)
         self._by_step = np.argsort(row, kind="stable")[: int((row < steps.height).sum())]
         self._launching, self._from = np.unique(row[self._by_step], return_index=True)
         collective = (kernels["family"] == "collective").to_numpy()
         self._collective = collective if collective.any() else None
         place = pl.int_range(pl.len())
-        first = steps.select(place.over("rank") == 0 if "rank" in steps.columns else place == 0)
+        first = steps.select(place.over("rank") == 0)
         self.first: Bools = first.to_series().to_numpy()
         self._windows = np.append(np.flatnonzero(self.first), self._rows)
         self._rank = _index_ranks(kernels, steps)
@@ -281,10 +282,6 @@ class StepTimer:
         return self._by_step[bounds[first] : bounds[last]]
 
 
-def _get_step_keys(steps: pl.DataFrame) -> list[str]:
-    return ["rank", "step"] if "rank" in steps.columns else ["step"]
-
-
 def compute_work_start_ns(timeline: Timeline, kernels: pl.DataFrame) -> Ints:
     """Compute when each activity begins to work: a collective once all ranks have arrived, others at their start."""
     return _compute_work_start_ns(timeline, (kernels["family"] == "collective").to_numpy())
@@ -298,8 +295,6 @@ def _compute_work_start_ns(timeline: Timeline, collective: Bools) -> Ints:
 
 def _index_ranks(kernels: pl.DataFrame, steps: pl.DataFrame) -> Ints:
     """Return the index of each kernel's rank among the ranks of ``steps``."""
-    if "rank" not in steps.columns:
-        return np.zeros(kernels.height, dtype=np.int64)
     ranks = steps["rank"].unique(maintain_order=True)
     return kernels["rank"].replace_strict(ranks, range(len(ranks)), return_dtype=pl.Int64).to_numpy()
 
@@ -342,9 +337,8 @@ def _compute_last_ends(end: Ints, rank: Ints, chosen: Ints, ranks: int) -> Ints:
 
 def _index_step_rows(kernels: pl.DataFrame, steps: pl.DataFrame) -> Ints:
     """Return the row of ``steps`` of each kernel; ``steps.height`` for kernels outside all steps."""
-    keys = _get_step_keys(steps)
-    rows = steps.select(*keys, row=pl.int_range(pl.len(), dtype=pl.Int64))
-    joined = kernels.select(keys).join(rows, on=keys, how="left", maintain_order="left")
+    rows = steps.select(*STEP_KEYS, row=pl.int_range(pl.len(), dtype=pl.Int64))
+    joined = kernels.select(STEP_KEYS).join(rows, on=STEP_KEYS, how="left", maintain_order="left")
     return joined["row"].fill_null(steps.height).to_numpy()
 
 

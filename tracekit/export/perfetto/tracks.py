@@ -146,8 +146,7 @@ def find_critical_kernels(lane: Lane, block: int) -> pl.DataFrame:
     run = lane.run
     rows = lane.critical_path.filter(pl.col("on") == "gpu").drop_nulls("kernel")["kernel"].unique(maintain_order=True)
     drawn = rows.filter(rows.is_in(select_chosen_rows(run)))
-    alone = pl.repeat(list_ranks(run)[0], run.kernels.height, eager=True)
-    rank = run.kernels["rank"] if "rank" in run.kernels.columns else alone
+    rank = run.kernels["rank"]
     start = pl.Series(lane.timeline.activity_start_ns - lane.origin_ns)
     end = pl.Series(lane.timeline.activity_end_ns - lane.origin_ns)
     return pl.DataFrame(
@@ -171,7 +170,7 @@ def _select_activities(lane: Lane, rank: int) -> pl.DataFrame:
         bound_us=lane.bound_us,
         thread=_assign_threads(lane),
     )[select_chosen_rows(run)]
-    return table.filter(pl.col("rank") == rank) if "rank" in table.columns else table
+    return table.filter(pl.col("rank") == rank)
 
 
 def _assign_threads(lane: Lane) -> pl.Series:
@@ -181,13 +180,9 @@ def _assign_threads(lane: Lane) -> pl.Series:
     earlier one of its stream is drawn on a further thread.
     """
     run = lane.run
-    first = pl.col("device").min()
-    if "rank" in run.kernels.columns:
-        first = first.over("rank")
-    device = (pl.col("device") - first).fill_null(0)
-    stream = run.kernels.select(thread=pl.col("stream") + TIDS_PER_DEVICE * device)
-    rank = run.kernels["rank"] if "rank" in run.kernels.columns else pl.lit(0).alias("rank")
-    table = stream.with_columns(rank, start=lane.timeline.activity_start_ns, end=lane.timeline.activity_end_ns)
+    device = (pl.col("device") - pl.col("device").min().over("rank")).fill_null(0)
+    stream = run.kernels.select("rank", thread=pl.col("stream") + TIDS_PER_DEVICE * device)
+    table = stream.with_columns(start=lane.timeline.activity_start_ns, end=lane.timeline.activity_end_ns)
     while (overlaps := _find_overlaps(table)).any():
         table = table.with_columns(pl.col("thread") + pl.when(overlaps).then(TIDS_PER_OVERLAP).otherwise(0))
     return table["thread"]

@@ -84,9 +84,7 @@ def merge_intervals(begin_ns: Ints, end_ns: Ints, width_ns: int) -> HostSpans:
 
 
 def select_rank_rows(kernels: pl.DataFrame, rank: RankTrace) -> Bools:
-    """Return which rows of a kernel table belong to a rank; all rows if the table holds a single rank."""
-    if "rank" not in kernels.columns:
-        return np.ones(kernels.height, dtype=np.bool_)
+    """Return which rows of a kernel table belong to a rank."""
     return (kernels["rank"] == (rank.rank or 0)).to_numpy()
 
 

@@ -139,7 +139,7 @@ class FindingContext:
         """
         tables = [select_rows(rank) for rank in self.run.ranks]
         chosen = self.run.chosen_steps
-        steps = [chosen.filter(rank=rank.rank or 0) if "rank" in chosen.columns else chosen for rank in self.run.ranks]
+        steps = [chosen.filter(rank=rank.rank or 0) for rank in self.run.ranks]
         inside = (assign_steps(table["ts_ns"], own).is_not_null() for table, own in zip(tables, steps, strict=True))
         return pl.concat(table.filter(mine) for table, mine in zip(tables, inside, strict=True))
 

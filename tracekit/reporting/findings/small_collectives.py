@@ -17,8 +17,7 @@ def find_small_collectives(context: FindingContext) -> Iterator[Finding]:
 
     The merged collective is assumed to take as long as the longest of them.
     """
-    of_rank = ["rank"] if "rank" in context.kernels.columns else []
-    alike = (*of_rank, "step", "collective", "process_group", "ranks")
+    alike = ("rank", "step", "collective", "process_group", "ranks")
     small = context.kernels.filter((pl.col("family") == "collective") & (pl.col("bytes") < MAX_SMALL_BYTES))
     many = small.filter(pl.len().over(alike) >= MIN_COLLECTIVES)
     if many.is_empty():

@@ -103,9 +103,6 @@ def _compute_exposed_ns(kernels: pl.DataFrame, collectives: pl.DataFrame) -> pl.
 
 def _split_by_rank(collectives: pl.DataFrame, others: pl.DataFrame) -> Iterator[tuple[Ints, pl.DataFrame]]:
     """Yield for each rank its row numbers in the first table and its rows of the second."""
-    if "rank" not in collectives.columns:
-        yield np.arange(collectives.height), others
-        return
     for rank in collectives["rank"].unique():
         yield np.flatnonzero(collectives["rank"] == rank), others.filter(pl.col("rank") == rank)
 

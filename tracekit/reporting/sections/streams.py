@@ -32,6 +32,7 @@ def build_stream_times(run: MeasuredRun) -> tuple[StreamTime, ...]:
     table = attribute_idle_time(run, run.measured_timeline, streams=True).sum_by_stream()
     causes: dict[tuple[int | None, int | None, int | None, float, float], list[tuple[str, float]]] = {}
     for row in table.iter_rows(named=True):
-        key = (row.get("rank"), row["device"], row["stream"], row["busy_us"], row["idle_us"])
+        rank = row["rank"] if len(run.ranks) > 1 else None  # one rank isn't named
+        key = (rank, row["device"], row["stream"], row["busy_us"], row["idle_us"])
         causes.setdefault(key, []).extend([(row["cause"], row["time_us"])] if row["cause"] else [])
     return tuple(StreamTime(*stream, tuple(why)) for stream, why in causes.items())

@@ -136,7 +136,7 @@ def _warn_of_other_batches(run: MeasuredRun) -> Iterator[Message]:
 def _warn_of_several_gpus(run: MeasuredRun) -> Iterator[Message]:
     """Warn if figures for the GPU are figures for several GPUs of one process."""
     devices = pl.col("device").drop_nulls().n_unique()
-    gpus = run.kernels.select(devices.over("rank") if "rank" in run.kernels.columns else devices).max().item()
+    gpus = run.kernels.select(devices.over("rank")).max().item()
     if gpus > 1:
         yield told.SEVERAL_GPUS_IN_PROCESS(gpus=gpus)
 
