@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,11 +18,11 @@ COPIES = 6
 
 @pytest.fixture(scope="module")
 def large(text: bytes, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same events six times, 80 MB."""
+    """The same events six times, 80 MB, each time with other correlation ids."""
     start, stop = text.index(b"[", text.index(b'"traceEvents"')) + 1, text.rindex(b"]")
     path = tmp_path_factory.mktemp("large") / "trace.json"
-    with path.open("wb") as file:
-        file.write(text[:start] + b",\n".join([text[start:stop]] * COPIES) + text[stop:])
+    copies = [re.sub(rb'("correlation": ?)', rb"\g<1>%d" % (copy + 1), text[start:stop]) for copy in range(COPIES)]
+    path.write_bytes(text[:start] + b",\n".join(copies) + text[stop:])
     return path
 
 

@@ -53,7 +53,7 @@ class Settings:
     files: str | None = field(default=None, repr=False)
     workers: int = 1
     memory_bytes: int = 0
-    time_limit_s: int = 1800
+    time_limit_s: float = 1800
     lease_s: float = 30.0
     keep_s: int = 7 * 86_400
     keep_upload_s: int = 86_400
