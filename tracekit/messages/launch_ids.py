@@ -6,15 +6,15 @@ IDS_AMBIGUOUS = Template(
     "ids-ambiguous",
     Severity.WARNING,
     "{ambiguous:,} of {kernels:,} kernels share their correlation id with others that no CUDA graph launched: which "
-    "call and op they belong to isn't known",
+    "call and op they belong to isn't known.",
 )
 IDS_BY_ORDER = Template(
     "ids-by-order",
     Severity.NOTE,
-    "{kernels:,} kernels share their correlation id with others: they were matched to launches by their order",
+    "{kernels:,} kernels share their correlation id with others: they were matched to launches by their order.",
 )
 IDS_EXTERNAL = Template(
     "ids-external",
     Severity.NOTE,
-    "the trace has no correlation ids: kernels were matched to launches by their External ids",
+    "The trace has no correlation ids: kernels were matched to launches by their External ids.",
 )

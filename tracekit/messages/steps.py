@@ -5,14 +5,14 @@ from tracekit.messages.model import Severity, Template
 STEP_BEGINS_LATE = Template(
     "step-begins-late",
     Severity.WARNING,
-    "the first kernel started {waited_us} after its launch, as the GPU was busy with work from before the recording: "
+    "The first kernel started {waited_us} after its launch, as the GPU was busy with work from before the recording: "
     "the step begins at that kernel.",
     "Record steps after a warm-up (schedule(warmup=...), profiler.step()).",
 )
 STEPS_RENUMBERED = Template(
     "steps-renumbered",
     Severity.NOTE,
-    "ranks {ranks:list} number their steps differently: joined with those of the first rank by their times",
+    "Ranks {ranks:list} number their steps differently: their steps are joined to the first rank's by time.",
 )
 STEP_NOT_FOUND = Template("step-not-found", Severity.ERROR, "The trace has no step {steps}.", "It has {known}.")
 STEPS_WITHOUT_GPU_WORK = Template(
