@@ -120,6 +120,13 @@ def test_a_clock_that_drifts_is_corrected(drift: float, clean_us: float) -> None
     assert predict_us(run) == pytest.approx(clean_us, rel=0.05)
 
 
+def test_an_activity_alone_on_its_stream_is_placed_too(clean_us: float) -> None:
+    builder = build().kernel(RELU, 1100 - 1e11, 5, launch=1090, stream=20)
+    run = prepare_run(builder.load())
+    assert codes(run) == ["times-displaced"]
+    assert predict_us(run) == pytest.approx(clean_us, rel=0.05)
+
+
 def test_a_fault_costs_the_best_grade() -> None:
     trace = build(shift(8)).load()
     [check] = [check for check in examine(trace, prepare_run(trace)).checks if check.name == "times"]

@@ -94,4 +94,4 @@ def _list_streams(times: ActivityTimes, chosen: Bools, *, by_start: bool = False
     order = np.lexsort((times.start_ns if by_start else times.launched_ns, times.stream))
     order = order[chosen[order]]
     cuts = np.flatnonzero(np.diff(times.stream[order])) + 1
-    return [rows for rows in np.split(order, cuts) if rows.size > 1]
+    return [rows for rows in np.split(order, cuts) if rows.size]
