@@ -14,7 +14,7 @@ from tracekit import schema
 from tracekit.errors import DamagedTraceError, NoGpuActivityError, NotATraceError
 from tracekit.format import format_quantity
 from tracekit.ingest.columns import DecodedColumns
-from tracekit.ingest.correlations import resolve_correlations
+from tracekit.ingest.correlations import KERNEL_LAUNCHES, resolve_correlations
 from tracekit.ingest.event_decoder import JSON_ERRORS
 from tracekit.ingest.fields import ACTIVITY_KINDS
 from tracekit.ingest.op_inputs import drop_malformed_inputs
@@ -34,7 +34,7 @@ WORK_ITEM_GRID_CALL = "hipExtModuleLaunchKernel"
 # A truncated or damaged file is usable only if hardly any kernel is missing. Complete traces lack the kernels of up to
 # about 1 % of their launches, at the edges of the profiling window.
 MAX_KERNELLESS_LAUNCH_FRACTION = 0.02
-LAUNCH_CALLS = "LaunchKernel|GraphLaunch|LaunchCooperativeKernel"
+LAUNCH_CALLS = f"{KERNEL_LAUNCHES}|GraphLaunch"
 
 # Suffix of CUPTI's own call names (cudaLaunchKernel_v7000), which PyTorch removes but other collectors write.
 CALL_VERSION_SUFFIX = r"_v\d{4,}$"

@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 import polars as pl
 
+from tracekit.ingest.correlations import KERNEL_LAUNCHES
 from tracekit.trace import RankTrace
 
 BEGIN_CAPTURE_CALLS, END_CAPTURE_CALLS = r"StreamBeginCapture(ToGraph)?(_|$)", r"StreamEndCapture(_|$)"
-CAPTURED_CALLS = r"LaunchKernel|LaunchCooperativeKernel|Memcpy|Memset"
+CAPTURED_CALLS = f"{KERNEL_LAUNCHES}|Memcpy|Memset"
 
 MEMCPY, MEMSET, UNNAMED_KERNEL = "memcpy", "memset", "kernel"
 

@@ -6,7 +6,9 @@ from tracekit.messages import Message, launch_ids
 
 MULTI_LAUNCH_CALLS = "GraphLaunch|MultiDevice"
 """Calls that launch several kernels: a CUDA graph, or one kernel on each of several devices (NCCL up to 2.12)."""
-LAUNCHING_CALLS = "LaunchKernel|LaunchCooperativeKernel|Memcpy|Memset|urEnqueue|CommandListAppend"
+KERNEL_LAUNCHES = "LaunchKernel|LaunchCooperativeKernel"
+"""Calls that launch one kernel."""
+LAUNCHING_CALLS = f"{KERNEL_LAUNCHES}|Memcpy|Memset|urEnqueue|CommandListAppend"
 MAX_CLOCK_ERROR_NS = 1_000_000
 """By how much a kernel may seem to start before its launch."""
 
@@ -86,7 +88,7 @@ def _pair_by_order(calls: pl.DataFrame, activities: pl.DataFrame, wrong: pl.Data
     free = ~pl.col("correlation").is_in(launched) | pl.col("correlation").is_in(ids)
     launches = (
         calls.with_row_index("call")
-        .filter(pl.col("name").str.contains("LaunchKernel|LaunchCooperativeKernel"), free.fill_null(True))
+        .filter(pl.col("name").str.contains(KERNEL_LAUNCHES), free.fill_null(True))
         .sort("ts_ns")
     )
     kernels = (
@@ -116,14 +118,13 @@ def _set_pairs(calls: pl.DataFrame, activities: pl.DataFrame, pairs: pl.DataFram
     """Give each pair of a call and an activity a correlation id of its own."""
     used = pl.concat([calls["correlation"], activities["correlation"]]).drop_nulls()
     highest = int(used.to_numpy().max(initial=0))
-    numbered = pairs.with_row_index("correlation", offset=highest + 1).cast(pl.Int64)
+    numbered = pairs.with_row_index("new", offset=highest + 1).cast(pl.Int64)
     return (
-        _set_ids(calls, numbered.select(pl.col("call").alias("row"), "correlation")),
-        _set_ids(activities, numbered.select(pl.col("activity").alias("row"), "correlation")),
+        _set_ids(calls, numbered.select("new", row="call")),
+        _set_ids(activities, numbered.select("new", row="activity")),
     )
 
 
 def _set_ids(table: pl.DataFrame, ids: pl.DataFrame) -> pl.DataFrame:
-    new = ids.rename({"correlation": "new"})
-    joined = table.with_columns(row=pl.int_range(pl.len())).join(new, on="row", how="left", maintain_order="left")
+    joined = table.with_columns(row=pl.int_range(pl.len())).join(ids, on="row", how="left", maintain_order="left")
     return joined.with_columns(correlation=pl.coalesce("new", "correlation")).drop("row", "new")
