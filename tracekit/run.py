@@ -232,12 +232,12 @@ class MeasuredRun:
 
         Args:
             timeline: A replay of this run, or of one that edits made of it.
-            longer: As in :meth:`Meter.median`.
+            longer: As in :meth:`StepTimer.compute_median`.
         """
         return self.step_timer.compute_median(timeline, self.self_replay.step_scale, longer)
 
     def replay_step(self, kernel_us: Floats, host_time: float = 1.0) -> StepTime:
-        """The median step with other kernel times, and a slower or faster host, as :meth:`median` gives it.
+        """Return the median step with other kernel times and another host speed, as :meth:`compute_median` does.
 
         Args:
             kernel_us: Time of each kernel in the order of the kernel table; collectives without waiting for other
