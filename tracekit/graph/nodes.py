@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tracekit.arrays import Bools, Ints
+from tracekit.arrays import Bools, Ints, compute_least_from
 from tracekit.graph.blocking_calls import BLOCKING_CALLS
 from tracekit.ingest.cuda_graph_captures import GRAPH_LAUNCH_CALLS
 from tracekit.trace import RankTrace
@@ -103,7 +103,7 @@ class Nodes:
         is_time = np.arange(lane.size) >= self.n_host
         order = np.lexsort((is_time != forward, np.concatenate([node_times, times]), lane))
         place = np.where(is_time[order], order.size if forward else NONE, np.arange(order.size))
-        nearest = np.minimum.accumulate(place[::-1])[::-1] if forward else np.maximum.accumulate(place)
+        nearest = compute_least_from(place) if forward else np.maximum.accumulate(place)
         node = order[np.clip(nearest, 0, order.size - 1)]
         valid = (nearest != NONE) & (nearest < order.size) & (lane[node] == lane[order])
         found = np.full(lane.size, NONE)

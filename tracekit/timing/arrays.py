@@ -6,10 +6,11 @@ from typing import Self
 import numpy as np
 import polars as pl
 
-from tracekit.arrays import Bools, Ints
+from tracekit.arrays import Bools, Ints, compute_least_from
 from tracekit.graph.blocking_calls import BLOCKING_CALLS, DEVICE_SYNC_CALLS, EVENT_SYNC_CALLS
 from tracekit.ingest.cuda_graph_captures import GRAPH_LAUNCH_CALLS
 from tracekit.trace import RankTrace
+from tracekit.workload.owners import find_launching_calls, gather_rows
 
 TOLERANCE_NS = 4_000
 """Deviation up to which recorded times count as right: the largest of public traces is 3.7 us."""
@@ -43,19 +44,16 @@ class ActivityTimes:
     @classmethod
     def from_trace(cls, trace: RankTrace) -> Self:
         """Return the times of a trace's activities, in their order."""
-        calls = trace.calls.drop_nulls("correlation").unique("correlation", keep="first").select(
-            "correlation", launched="ts_ns", graph=pl.col("name").str.contains(GRAPH_LAUNCH_CALLS)
-        )  # fmt: skip
-        table = trace.activities.select("ts_ns", "dur_ns", "device", "stream", "correlation").join(
-            calls, on="correlation", how="left", maintain_order="left"
-        )
-        start = table["ts_ns"].to_numpy()
+        call = find_launching_calls(trace.activities, trace.calls)
+        is_graph_launch = trace.calls["name"].str.contains(GRAPH_LAUNCH_CALLS)
+        start = trace.activities["ts_ns"].to_numpy()
+        stream = trace.activities.select(pl.struct("device", "stream").rank("dense")).to_series()
         return cls(
             start_ns=start,
-            end_ns=start + table["dur_ns"].to_numpy(),
-            launched_ns=table["launched"].fill_null(-NEVER_NS).to_numpy(),
-            stream=table.select(pl.struct("device", "stream").rank("dense")).to_series().to_numpy().astype(np.int64),
-            is_graph=table["graph"].fill_null(False).to_numpy(),
+            end_ns=start + trace.activities["dur_ns"].to_numpy(),
+            launched_ns=gather_rows(trace.calls["ts_ns"], call).fill_null(-NEVER_NS).to_numpy(),
+            stream=stream.to_numpy().astype(np.int64),
+            is_graph=gather_rows(is_graph_launch, call).fill_null(False).to_numpy(),
         )
 
     @property
@@ -98,19 +96,17 @@ def _find_sync_returns(trace: RankTrace, times: ActivityTimes) -> Ints:
     """Find the first return of a synchronisation that began after each activity's launch."""
     pattern = BLOCKING_CALLS if np.unique(times.stream).size == 1 else DEVICE_SYNC_CALLS
     uncertain = f"{EVENT_SYNC_CALLS}|{MEMORY_CALLS}"
-    calls = trace.calls.filter(pl.col("name").str.contains(pattern) & ~pl.col("name").str.contains(uncertain))
-    begun = np.sort(calls["ts_ns"].to_numpy())
-    returned = calls.sort("ts_ns").select(pl.col("ts_ns") + pl.col("dur_ns")).to_series().to_numpy()
-    first = np.append(np.minimum.accumulate(returned[::-1])[::-1], NEVER_NS)
+    waits = pl.col("name").str.contains(pattern) & ~pl.col("name").str.contains(uncertain)
+    calls = trace.calls.filter(waits).sort("ts_ns")
+    begun = calls["ts_ns"].to_numpy()
+    first = np.append(compute_least_from(begun + calls["dur_ns"].to_numpy()), NEVER_NS)
     latest: Ints = first[np.searchsorted(begun, times.launched_ns, side="right")]
     return np.where(times.has_launch, latest, NEVER_NS)
 
 
 def _find_copy_returns(trace: RankTrace) -> tuple[Ints, Ints]:
-    calls = trace.calls.drop_nulls("correlation").unique("correlation", keep="first")
-    copies = (
-        trace.activities.with_row_index("row")
-        .filter(pl.col("kind") == "memcpy", pl.col("name").str.contains(BLOCKING_COPY))
-        .join(calls.select("correlation", returned=pl.col("ts_ns") + pl.col("dur_ns")), on="correlation")
+    copies = trace.activities.with_row_index("row").filter(
+        pl.col("kind") == "memcpy", pl.col("name").str.contains(BLOCKING_COPY)
     )
-    return copies["row"].to_numpy().astype(np.int64), copies["returned"].to_numpy()
+    returned = gather_rows(trace.calls["ts_ns"] + trace.calls["dur_ns"], find_launching_calls(copies, trace.calls))
+    return copies["row"].to_numpy().astype(np.int64), returned.fill_null(NEVER_NS).to_numpy()

@@ -57,11 +57,10 @@ def estimate_shift(times: ActivityTimes, returns: BlockingReturns, ignored: Bool
     at, most = times.start_ns[rows], (times.start_ns - times.launched_ns)[rows].astype(np.float64)
     until, least = times.end_ns[ended], (times.end_ns - returns.latest_ns)[ended].astype(np.float64)
     origin = int(at.min())
-    early = _find_witnessed_min(most) < -TOLERANCE_NS
-    late = least.size > 0 and least.max() > returns.clock_error_ns
-    if not early and not late:
-        return None
     high = _find_witnessed_min(most)
+    late = least.size > 0 and least.max() > returns.clock_error_ns
+    if high >= -TOLERANCE_NS and not late:
+        return None
     low = _find_agreeing_max(least, high)
     if low <= high:
         return ClockShift(_choose_between(low, high), 0.0, origin)
@@ -73,7 +72,8 @@ def estimate_shift(times: ActivityTimes, returns: BlockingReturns, ignored: Bool
 
 def _find_witnessed_min(values: Floats) -> float:
     """Return the least value that several launches share: the third least, or the largest of fewer."""
-    return float(np.partition(values, min(MIN_WITNESSES, values.size) - 1)[min(MIN_WITNESSES, values.size) - 1])
+    place = min(MIN_WITNESSES, values.size) - 1
+    return float(np.partition(values, place)[place])
 
 
 def _find_agreeing_max(values: Floats, high: float) -> float:

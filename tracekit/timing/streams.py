@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tracekit.arrays import Bools, Ints
+from tracekit.arrays import Bools, Ints, compute_least_from
 from tracekit.timing.arrays import NEVER_NS, TOLERANCE_NS, ActivityTimes, BlockingReturns
 
 MIN_DISPLACED_NS = 1_000_000
@@ -27,7 +27,7 @@ def find_displaced(times: ActivityTimes, returns: BlockingReturns) -> Bools:
     for rows in _list_streams(times, times.has_launch & ~displaced):
         start = times.start_ns[rows]
         earlier = np.concatenate([[-NEVER_NS], np.maximum.accumulate(start)[:-1]])
-        later = np.concatenate([np.minimum.accumulate(start[::-1])[::-1][1:], [NEVER_NS]])
+        later = np.concatenate([compute_least_from(start)[1:], [NEVER_NS]])
         in_past, in_future = start < earlier - MIN_DISPLACED_NS, start > later + MIN_DISPLACED_NS
         in_vain = (start > returns.latest_ns[rows] + MIN_DISPLACED_NS) & in_future
         fewer_in_past = in_past.sum() < in_future.sum() + (not in_vain.any())
@@ -53,18 +53,12 @@ def place_displaced(times: ActivityTimes, displaced: Bools) -> ActivityTimes:
         since = before - np.maximum.accumulate(np.where(moved, 0, before))
         free = np.where(moved, times.launched_ns[rows] + LAUNCH_LATENCY_NS, times.end_ns[rows])
         earliest = before + np.maximum.accumulate(free - before)
-        following = _find_next(np.where(moved, NEVER_NS, times.start_ns[rows]))
-        to_run_end = _find_next(np.where(moved, NEVER_NS, before)) - before
+        following = compute_least_from(np.where(moved, NEVER_NS, times.start_ns[rows]))
+        to_run_end = compute_least_from(np.where(moved, NEVER_NS, before)) - before
         latest = np.where(following == NEVER_NS, earliest, following - to_run_end)
         fits = np.clip(latest, previous + since, earliest)
         start[rows[moved]] = fits[moved]
     return times.move(start, start + times.end_ns - times.start_ns)
-
-
-def _find_next(values: Ints) -> Ints:
-    """Return the least value from each place on."""
-    least: Ints = np.minimum.accumulate(values[::-1])[::-1]
-    return least
 
 
 def clip_overruns(times: ActivityTimes, *, may_overlap: bool) -> tuple[ActivityTimes, Bools]:

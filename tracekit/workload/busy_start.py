@@ -10,8 +10,9 @@ and would stay as a constant in every prediction::
 
 import polars as pl
 
-from tracekit.rules import Rule
+from tracekit.rules import Rule, RuleNames
 from tracekit.trace import RankTrace
+from tracekit.workload.owners import find_launching_calls
 
 RULE = Rule(
     "busy-start",
@@ -23,14 +24,19 @@ MIN_WAIT_FRACTION = 0.05
 """Shorter waits, absolute or as a fraction of the GPU's recorded time, are launch latency or a first launch's load."""
 
 
-def find_busy_start(trace: RankTrace) -> tuple[int, int] | None:
-    """Return the start of the first kernel, and how long after its launch that is; ``None`` without such a wait."""
-    first = trace.activities.sort("ts_ns").head(1)
-    calls = trace.calls.drop_nulls("correlation")
-    launched = first.join(calls.select("correlation", ended=pl.col("ts_ns") + pl.col("dur_ns")), on="correlation")
-    if launched.is_empty():
+def find_busy_start(trace: RankTrace, without: RuleNames) -> tuple[int, int] | None:
+    """Return the start of the first kernel, and how long after its launch that is.
+
+    Returns:
+        ``None`` without such a wait, or if the rule is off.
+    """
+    if not RULE.is_on(without):
         return None
-    start, ended = launched.row(0, named=True)["ts_ns"], launched["ended"][0]
+    first = trace.activities.head(1)
+    call = find_launching_calls(first, trace.calls).drop_nulls()
+    if call.is_empty():
+        return None
+    start, ended = first["ts_ns"][0], (trace.calls["ts_ns"] + trace.calls["dur_ns"])[call[0]]
     last = trace.activities.select((pl.col("ts_ns") + pl.col("dur_ns")).max()).item()
     waited = start - ended
     return (start, waited) if waited > max(MIN_WAIT_NS, MIN_WAIT_FRACTION * (last - ended)) else None

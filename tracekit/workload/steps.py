@@ -55,7 +55,7 @@ def find_steps_of_ranks(
     trace is one step.
 
     Returns:
-        The steps of each rank, and a message where ranks were renumbered.
+        The steps of each rank, and messages: ranks were renumbered, or the step begins late.
     """
     found = [find_steps(rank, without) for rank in ranks]
     if any(_find_profiler_steps(rank).height for rank in ranks):
@@ -64,8 +64,8 @@ def find_steps_of_ranks(
         return renumbered, (messages.STEPS_RENUMBERED(ranks=odd),) if odd else ()
     if len({table.height for table in found}) > 1:
         found = [_make_whole_trace_step(rank, without) for rank in ranks]
-    late = [busy_start.find_busy_start(rank) for rank in ranks] if is_whole_trace(found[0]) else []
-    waited_us = [waited / 1e3 for _, waited in filter(None, late)] if busy_start.RULE.is_on(without) else []
+    late = [busy_start.find_busy_start(rank, without) for rank in ranks] if is_whole_trace(found[0]) else []
+    waited_us = [waited / 1e3 for _, waited in filter(None, late)]
     return found, (messages.STEP_BEGINS_LATE(waited_us=max(waited_us)),) if waited_us else ()
 
 
@@ -122,7 +122,7 @@ def _infer_optimizer_steps(trace: RankTrace) -> pl.DataFrame:
     if last["len"].n_unique() != 1:
         return marks.clear()
     rounds = marks.filter(pl.col("name") == last["name"][-1]).with_row_index("step")
-    start_ns = pl.col("end_ns").shift(1).fill_null(_find_first_event_ns(trace))
+    start_ns = pl.col("end_ns").shift(1).fill_null(_list_spans(trace)["ts_ns"].min())
     found = rounds.select(pl.col("step").cast(pl.Int64), "pid", "tid", "end_ns", start_ns=start_ns, **NO_BATCH_COLUMNS)
     forward = trace.calls.filter(phases.find_enclosing_phases(trace.calls, trace.ops, trace.annotations).is_null())[
         "ts_ns"
@@ -148,15 +148,17 @@ def count_optimizer_steps(trace: RankTrace) -> int:
     return max(optimizers["name"].value_counts()["count"].to_list(), default=0)
 
 
-def _find_first_event_ns(trace: RankTrace) -> int:
-    return int(_make_whole_trace_step(trace, frozenset({busy_start.RULE.name}))["start_ns"][0])
+def _list_spans(trace: RankTrace) -> pl.DataFrame:
+    """List the ops and calls with their threads; without any, the GPU's activities with null threads."""
+    cpu = pl.concat([table.select("ts_ns", "dur_ns", "pid", "tid") for table in (trace.ops, trace.calls)])
+    no_thread = (pl.lit(None, pl.Int64).alias(name) for name in ("pid", "tid"))
+    return cpu if cpu.height else trace.activities.select("ts_ns", "dur_ns", *no_thread)
 
 
 def _make_whole_trace_step(trace: RankTrace, without: RuleNames) -> pl.DataFrame:
-    late = busy_start.find_busy_start(trace) if busy_start.RULE.is_on(without) else None
-    cpu = pl.concat([table.select("ts_ns", "dur_ns", "pid", "tid") for table in (trace.ops, trace.calls)])
-    spans = cpu if cpu.height else trace.activities
-    main = cpu.group_by("pid", "tid").len().sort("len", "pid", "tid", descending=[True, False, False]).head(1)
+    late = busy_start.find_busy_start(trace, without)
+    spans = _list_spans(trace)
+    main = spans.group_by("pid", "tid").len().sort("len", "pid", "tid", descending=[True, False, False]).head(1)
     span = spans.select(
         step=pl.lit(WHOLE_TRACE_STEP, dtype=pl.Int64),
         start_ns=pl.lit(late[0]) if late else pl.col("ts_ns").min(),
