@@ -84,6 +84,7 @@ def test_every_rule_is_asked_whether_it_is_on(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(Rule, "is_on", note)
     prepare_run(job(updated(), updated()))
+    prepare_run(TraceBuilder().kernel("k", 20, 10, launch=10).load())  # without any mark of steps
     assert asked == set(NAMES)
 
 
