@@ -49,7 +49,7 @@ EQUIVALENT_HALF_WIDTH = 0.8
 """Half-width of the interval, as a logarithm. Of 8,000 products measured on two of A100, H100, L40S, B200, V100 and T4
 (aiconfigurator, NeuSight), with their shapes hidden, 84 to 100 % lie within, by pair, and 82 to 100 % of their time; of
 10,000 kernels of attention 78 to 100 % and 69 to 100 %. With tokens told, 80 to 100 % of 43,000 products, and of 33,000
-layers of experts with more than 128 MB of weights 82 to 100 % (tests/validation/studies/kernels_without_shapes.py)."""
+layers of experts with more than 128 MB of weights 82 to 100 % (tests/validation/studies/kernels/without_shapes.py)."""
 
 
 class EquivalentKernels:

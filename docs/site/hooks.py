@@ -19,10 +19,9 @@ LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages, and the tables and notes of the validation."""
     pages = {name: generate() for name, generate in PAGES.items()}
-    folders = [ROOT / VALIDATION / folder for folder in FOLDERS]
-    pages |= {
-        f"{path.parent.name}/{path.name}": path.read_text() for one in folders for path in sorted(one.glob("*.md"))
-    }
+    validation = ROOT / VALIDATION
+    written = [path for folder in FOLDERS for path in sorted((validation / folder).rglob("*.md"))]
+    pages |= {str(path.relative_to(validation)): path.read_text() for path in written}
     for name, content in pages.items():
         files.append(File.generated(config, name, content=content))
     return files
@@ -41,7 +40,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         full = os.path.normpath(os.path.join(os.path.dirname(source), path))
         if full.startswith("docs/"):
             site = full.removeprefix("docs/")
-        elif os.path.dirname(full) in (f"{VALIDATION}/{folder}" for folder in FOLDERS):
+        elif full.startswith(tuple(f"{VALIDATION}/{folder}/" for folder in FOLDERS)):
             site = full.removeprefix(f"{VALIDATION}/")
         else:
             return label

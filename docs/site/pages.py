@@ -170,10 +170,10 @@ def list_measurements() -> str:
     """Return the page that links all measured tables and notes of the validation."""
     rows = []
     for folder, kind in (("results", "table, written by a study"), ("notes", "tables with notes")):
-        for path in sorted((ROOT / "tests/validation" / folder).glob("*.md")):
+        for path in sorted((ROOT / "tests/validation" / folder).rglob("*.md")):
             title = re.search(r"^# (.*)", path.read_text(), re.MULTILINE)
             if title and path.stem != "README":
-                rows.append((f"[{title[1]}](../{folder}/{path.name})", kind))
+                rows.append((f"[{title[1]}](../{path.relative_to(ROOT / 'tests/validation')})", kind))
     return "\n".join(
         (
             "# Measured tables",

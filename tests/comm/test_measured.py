@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from tests.codes import has_code
-from tests.validation.published_collectives import list_sweeps, predict_from_measured
+from tests.validation.studies.collectives.published_results import list_sweeps, predict_from_measured
 from tracekit.comm import Cluster, ClusterError, load_cluster, predict
 from tracekit.comm.cluster import CLUSTER_FOLDER
 from tracekit.comm.measured_collectives import MeasuredCollective

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from tests.validation.published_collectives import LONG_BYTES, predict_published
+from tests.validation.studies.collectives.published_results import LONG_BYTES, predict_published
 
 
 def test_sound_measurements_of_several_nodes_are_near():

@@ -1,89 +1,63 @@
-"""Run validation studies: ``python -m tests.validation NAME... | all | list``."""
+"""Run validation studies: ``python -m tests.validation STUDY[/TABLE]... | all | list``."""
 
 import argparse
-import importlib
 import sys
 import time
-from pathlib import Path
-from types import ModuleType
+from collections.abc import Iterator
 
-from tests.validation.study import INPUTS, MissingInputError
-
-RESULTS = Path(__file__).parent / "results"
-STUDIES = (
-    "whole_jobs",
-    "whole_models",
-    "batch_sizes",
-    "single_ops",
-    "trace_pairs",
-    "kernels_in_traces",
-    "vector_kernels",
-    "kernels_on_unseen_gpus",
-    "kernels_without_shapes",
-    "booster",
-    "collectives_published",
-    "collectives_on_one_node",
-    "data_parallel",
-    "tensor_parallel",
-    "pipeline_parallel",
-    "expert_parallel",
-    "replay",
-    "coverage",
-    "inference_rules",
-    "recorded_samples",
-)
-"""Modules of ``studies/``: each has a docstring and ``run() -> str``, which returns the tables in Markdown.
-
-One whose figures the packages ship has ``update() -> None`` too, which writes them."""
+from tests.validation.catalogue import STUDIES, Table, find_tables, load_study
+from tests.validation.study import KNOWN_INPUTS, MissingInputError
 
 
-def main() -> int:
-    """Run the named studies, and write the tables of each to ``results/NAME.md``."""
-    inputs = "\n".join(f"  {variable}: {what}" for variable, what in INPUTS.items())
+def main(arguments: list[str] | None = None) -> int:
+    """Run the named studies and write their tables, or list them."""
+    inputs = "\n".join(f"  {variable}: {what}" for variable, what in KNOWN_INPUTS.items())
     parser = argparse.ArgumentParser(
         prog="python -m tests.validation",
-        description=__doc__,
+        description="Run studies of accuracy, and write their tables to tests/validation/results/.",
         epilog=f"environment variables that name inputs:\n{inputs}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("studies", nargs="+", metavar="NAME", choices=(*STUDIES, "all", "list"))
+    parser.add_argument("names", nargs="+", metavar="NAME", help="STUDY, STUDY/TABLE, all, or list")
     parser.add_argument("--update", action="store_true", help="write the figures that the packages ship, too")
-    options = parser.parse_args()
-    if "list" in options.studies:
-        for name in STUDIES:
-            print(f"{name:24} {summarize(load_study(name))}")
+    options = parser.parse_args(arguments)
+    if "list" in options.names:
+        print("\n".join(list_studies()))
         return 0
-    names = STUDIES if "all" in options.studies else options.studies
-    return max(run_study(name, update=options.update) for name in names)
-
-
-def load_study(name: str) -> ModuleType:
-    """Import a study."""
-    return importlib.import_module(f"tests.validation.studies.{name}")
-
-
-def summarize(study: ModuleType) -> str:
-    """Return the first line of a study's docstring."""
-    return (study.__doc__ or "").splitlines()[0]
-
-
-def run_study(name: str, *, update: bool) -> int:
-    """Run one study, write its tables, and return the exit code: 1 if an input is missing."""
-    began = time.monotonic()
-    print(f"{name} ...", file=sys.stderr)
-    study = load_study(name)
     try:
-        tables = study.run()
+        tables = [table for name in options.names for table in find_tables(name)]
+    except KeyError as error:
+        parser.error(f"no study or table {error}; `list` names them")
+    return max(write_table(table, update=options.update) for table in tables)
+
+
+def list_studies() -> Iterator[str]:
+    """Yield the lines of the list: questions, tables, inputs and results."""
+    for name in STUDIES:
+        study = load_study(name)
+        yield f"{name}: {study.question}"
+        for table in study.tables:
+            if table.name != name:
+                yield f"  {table.name}: {table.summary}"
+            written = "" if table.results.exists() else " (not written yet)"
+            yield f"    reads {' '.join(table.inputs) or 'nothing'}, writes results/{table.name}.md{written}"
+
+
+def write_table(table: Table, *, update: bool) -> int:
+    """Run one table, write it, and return the exit code: 1 if an input is missing."""
+    began = time.monotonic()
+    print(f"{table.name} ...", file=sys.stderr)
+    try:
+        text = table.run()
     except MissingInputError as error:
-        print(f"{name} skipped: {error}", file=sys.stderr)
+        print(f"{table.name} skipped: {error}", file=sys.stderr)
         return 1
-    command = f"python -m tests.validation {name}"
-    (RESULTS / f"{name}.md").write_text(
-        f"<!-- Written by `{command}`: change the study, not this file. -->\n\n{tables}"
-    )
-    if update and hasattr(study, "update"):
-        study.update()
-    print(f"{name} done in {time.monotonic() - began:.0f} s", file=sys.stderr)
+    command = f"python -m tests.validation {table.name}"
+    table.results.parent.mkdir(exist_ok=True)
+    table.results.write_text(f"<!-- Written by `{command}`: change the study, not this file. -->\n\n{text}")
+    if update:
+        table.update()
+    print(f"{table.name} done in {time.monotonic() - began:.0f} s", file=sys.stderr)
     return 0
 
 

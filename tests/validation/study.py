@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
 
+import numpy as np
 import polars as pl
 
 PUBLISHED = Path(__file__).parent / "published"
@@ -17,7 +18,7 @@ KERNELBENCH = "TRACEKIT_KERNELBENCH"
 KERNEL_DATA = "TRACEKIT_KERNEL_DATA"
 RECORDED_SAMPLES = "TRACEKIT_RECORDED_SAMPLES"
 
-INPUTS = {
+KNOWN_INPUTS = {
     REAL_TRACES: "a folder of real traces",
     AICONFIGURATOR: "a checkout of github.com/ai-dynamo/aiconfigurator",
     NEUSIGHT: "a checkout of github.com/sitar-lab/NeuSight",
@@ -36,26 +37,17 @@ def find_input(variable: str) -> Path:
     """Return the path of an input.
 
     Args:
-        variable: One of `INPUTS`.
+        variable: One of `KNOWN_INPUTS`.
 
     Raises:
         MissingInputError: The environment doesn't name it, or names what isn't there.
     """
     path = os.environ.get(variable)
     if not path:
-        raise MissingInputError(f"set {variable} to {INPUTS[variable]}")
+        raise MissingInputError(f"set {variable} to {KNOWN_INPUTS[variable]}")
     if not Path(path).exists():
-        raise MissingInputError(f"{variable} names {path}, which doesn't exist; set it to {INPUTS[variable]}")
+        raise MissingInputError(f"{variable} names {path}, which doesn't exist; set it to {KNOWN_INPUTS[variable]}")
     return Path(path)
-
-
-def find_real_traces() -> Path:
-    """Return the folder of real traces.
-
-    Raises:
-        MissingInputError: ``TRACEKIT_REAL_TRACES`` isn't set.
-    """
-    return find_input(REAL_TRACES)
 
 
 def read_published(name: str) -> pl.DataFrame:
@@ -103,9 +95,9 @@ def format_kernel_errors(kernels: pl.DataFrame, measured: str) -> tuple[str, str
     """
     if kernels.is_empty():
         return "0", "–", "–"
-    error_pct = 100 * (kernels["time_us"] / kernels[measured] - 1).abs()
+    error_pct = 100 * (kernels["time_us"] / kernels[measured] - 1).abs().to_numpy()
     inside = kernels.filter(pl.col(measured).is_between("low_us", "high_us")).height
-    return str(kernels.height), f"{error_pct.median():.0f} %", str(inside)
+    return str(kernels.height), f"{np.median(error_pct):.0f} %", str(inside)
 
 
 def format_yes(value: bool) -> str:

@@ -1,15 +1,16 @@
 """Kernels of a trace beside what their shapes say."""
 
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
 from predictors import predict
-from tests.validation.studies.kernels_in_traces import predict_from_shapes, summarize_kernels, summarize_trace
+from tests.validation.studies.kernels.in_traces import predict_from_shapes, summarize_kernels, summarize_trace
 from tracekit.testing import TraceBuilder
 
 SIDE = 8192
-ADD = {"dims": [[SIDE, SIDE], [SIDE, SIDE], []], "types": ["float", "float", "Scalar"]}
+ADD: dict[str, Any] = {"dims": [[SIDE, SIDE], [SIDE, SIDE], []], "types": ["float", "float", "Scalar"]}
 NAME = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3>>"
 SHAPE = {
     "family": "elementwise",

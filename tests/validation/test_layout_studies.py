@@ -1,7 +1,7 @@
 """Published jobs in parallel layouts: how they are read, and a small one predicted."""
 
-from tests.validation.studies import data_parallel, pipeline_parallel, tensor_parallel
-from tests.validation.studies.tensor_parallel import LlamaJob
+from tests.validation.studies.layouts import data_parallel, pipeline_parallel, tensor_parallel
+from tests.validation.studies.layouts.tensor_parallel import LlamaJob
 
 
 def test_a_model_on_more_gpus_is_predicted_from_its_rate_on_the_fewest() -> None:

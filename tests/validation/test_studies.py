@@ -1,39 +1,82 @@
-"""The studies as a whole: each can be run by name, says what it lacks, and cites its figures."""
+"""The studies as a whole: each has its question, inputs and results, can be run by name, and says what it lacks."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from tests.validation import __main__ as validation
-from tests.validation import study
-from tests.validation.study import INPUTS, MissingInputError, find_input
+from tests.validation import __main__ as command
+from tests.validation import catalogue, study
+from tests.validation.catalogue import STUDIES, Table, find_tables, load_study
+from tests.validation.study import KNOWN_INPUTS, MissingInputError, find_input
 
 FILES = sorted(study.PUBLISHED.glob("*.csv"))
+FOLDER = Path(catalogue.__file__).parent / "studies"
+TABLES = find_tables("all")
+WITHOUT_RESULTS = {
+    "whole_jobs/throughputs", "kernels/kernelbench", "kernels/without_shapes", "kernels/unseen_gpus",
+    "collectives/one_node", "layouts/data_parallel", "layouts/pipeline_parallel", "recorded_samples",
+}  # fmt: skip
+"""Tables of which the repository has no results: of a machine with a GPU, or of many hours."""
 
 
-def test_every_module_is_a_study_with_a_summary_and_tables() -> None:
-    folder = Path(validation.__file__).parent / "studies"
-    assert {path.stem for path in folder.glob("*.py")} == set(validation.STUDIES)
-    for name in validation.STUDIES:
-        module = validation.load_study(name)
-        assert validation.summarize(module).endswith(".")
-        assert callable(module.run)
+def list_input_names(table: Table) -> set[str]:
+    """Return the inputs that a module imports."""
+    names = {name for name, value in vars(study).items() if isinstance(value, str) and value in KNOWN_INPUTS}
+    return {getattr(study, name) for name in names & set(vars(table.module))}
 
 
-def test_every_result_is_of_a_study() -> None:
-    assert {path.stem for path in validation.RESULTS.glob("*.md")} - {"README"} <= set(validation.STUDIES)
+def test_every_module_and_folder_is_a_study() -> None:
+    assert {path.stem for path in FOLDER.iterdir() if not path.name.startswith("__")} == set(STUDIES)
 
 
-@pytest.mark.parametrize("name", ["replay", "single_ops", "whole_models", "collectives_on_one_node"])
-def test_a_study_without_its_input_says_so_and_writes_nothing(
-    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_study_asks_one_question(name: str) -> None:
+    assert load_study(name).question.endswith("?")
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+def test_a_table_says_what_it_is_what_it_reads_and_where_it_is_written(table: Table) -> None:
+    assert re.search(r"[.?]$", table.summary)
+    assert set(table.inputs) == list_input_names(table)
+    assert callable(table.module.run)
+    if table.name not in WITHOUT_RESULTS:
+        written = table.results.read_text()
+        assert written.startswith(f"<!-- Written by `python -m tests.validation {table.name}`")
+        assert "\n# " in written
+
+
+def test_every_result_is_of_a_table() -> None:
+    written = {str(path.relative_to(catalogue.RESULTS).with_suffix("")) for path in catalogue.RESULTS.rglob("*.md")}
+    assert written - {"README"} <= {table.name for table in TABLES}
+
+
+def test_the_list_names_all_studies_and_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(": ")[0] for line in lines if not line.startswith(" ")] == list(STUDIES)
+    written = [match[1] for line in lines if (match := re.search(r"writes results/(\S+)\.md", line))]
+    assert written == [table.name for table in TABLES]
+
+
+def test_an_unknown_name_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("everything", "kernels/none", "replay/none"):
+        with pytest.raises(SystemExit):
+            command.main([name])
+        assert name in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("table", [table for table in TABLES if table.inputs], ids=lambda table: table.name)
+def test_a_table_without_its_inputs_says_so_and_writes_nothing(
+    table: Table, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(validation, "RESULTS", tmp_path)
-    for variable in INPUTS:
+    monkeypatch.setattr(catalogue, "RESULTS", tmp_path)
+    for variable in KNOWN_INPUTS:
         monkeypatch.delenv(variable, raising=False)
-    assert validation.run_study(name, update=False) == 1
-    assert f"{name} skipped: set TRACEKIT_" in capsys.readouterr().err
+    assert command.main([table.name]) == 1
+    said = capsys.readouterr().err
+    assert f"{table.name} skipped" in said
+    assert [variable for variable in table.inputs if f"set {variable} to" not in said] == []
     assert not list(tmp_path.iterdir())
 
 
@@ -43,13 +86,11 @@ def test_an_input_that_does_not_exist_is_named(monkeypatch: pytest.MonkeyPatch, 
         find_input(study.REAL_TRACES)
 
 
-def test_a_study_writes_its_tables_under_the_command_that_made_them(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(validation, "RESULTS", tmp_path)
-    assert validation.run_study("vector_kernels", update=False) == 0
-    text = (tmp_path / "vector_kernels.md").read_text()
-    assert text.startswith("<!-- Written by `python -m tests.validation vector_kernels`")
+def test_a_table_is_written_under_the_command_that_made_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(catalogue, "RESULTS", tmp_path)
+    assert command.main(["kernels/vector_kernels"]) == 0
+    text = (tmp_path / "kernels" / "vector_kernels.md").read_text()
+    assert text.startswith("<!-- Written by `python -m tests.validation kernels/vector_kernels`")
     assert "| rtx-4090 |" in text
 
 

@@ -1,13 +1,14 @@
 """Kernels of a trace as rows to learn from: distinct, alone on the GPU, no quicker than their bound."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.validation.tabulate_traces import tabulate_trace
 from tracekit.testing import TraceBuilder
 
-ADD = {"dims": [[1024, 1024], [1024, 1024], []], "types": ["float", "float", "Scalar"]}
+ADD: dict[str, Any] = {"dims": [[1024, 1024], [1024, 1024], []], "types": ["float", "float", "Scalar"]}
 NAME = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3>>"
 
 

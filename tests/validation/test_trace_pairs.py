@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.validation.studies.trace_pairs import compare_equal_ops
+from tests.validation.studies.whole_jobs.trace_pairs import compare_equal_ops
 from tracekit.run import MeasuredRun, prepare_run
 from tracekit.testing import A100, TraceBuilder
 

@@ -36,7 +36,7 @@ LIKELY_DOUBLING_LOSS, MAX_DOUBLING_LOSS = 0.015, 0.044
 """Likely and largest loss per doubling of ranks beyond collectives, where only one rank was read.
 
 The median of published throughputs of sharded jobs on 16 to 128 A100s, and the 90th percentile of these and of the same
-on up to 512 H100s (mosaicml/llm-foundry, scripts/train/benchmarking; tests/validation/studies/data_parallel.py).
+on up to 512 H100s (mosaicml/llm-foundry, scripts/train/benchmarking; ``tests.validation layouts/data_parallel``).
 """
 
 RELAYOUT_ERROR = 0.03

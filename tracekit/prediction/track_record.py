@@ -13,7 +13,7 @@ from tracekit.messages import Message
 from tracekit.messages import prediction_notes as told
 
 TRACK_RECORD_FILE = SHIPPED_WEIGHTS / "jobs.toml"
-"""Output of tests/validation/studies/whole_jobs.py.
+"""Output of tests/validation/studies/whole_jobs/throughputs.py.
 
 By GPU: the number of throughput pairs, the median error and the worst error, in percent.
 """

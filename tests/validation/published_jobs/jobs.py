@@ -100,7 +100,8 @@ def _build_decoder(job: Job, batch: int) -> tuple[nn.Module, Tensor, Tensor]:
 def _build_vision_model(job: Job, batch: int) -> tuple[nn.Module, Tensor, Tensor]:
     layout = torch.channels_last if job.precision == "amp" else torch.contiguous_format
     images = torch.empty(batch, 3, PIXELS, PIXELS).to(memory_format=layout)
-    return vision.MODELS[job.model]().to(memory_format=layout), images, torch.empty(batch, dtype=torch.int64)
+    model = vision.MODELS[job.model]().to(memory_format=layout)  # type: ignore[call-overload]  # not annotated
+    return model, images, torch.empty(batch, dtype=torch.int64)
 
 
 def _build_language_model(job: Job, batch: int) -> tuple[nn.Module, Tensor, Tensor]:

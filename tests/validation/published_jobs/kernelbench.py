@@ -64,7 +64,8 @@ def tabulate_program_kernels(path: Path, tf32: bool) -> pl.DataFrame:
 
 def capture_calls(path: Path) -> list[Call]:
     """Return the ops of one forward pass that launch kernels."""
-    seen, program = Capture(), {"__name__": path.stem}
+    seen = Capture()
+    program: dict[str, Any] = {"__name__": path.stem}
     with torch.device("meta"), torch.no_grad(), patch.multiple(functional, **ON_CUDA):
         exec(compile(path.read_text(), path.name, "exec"), program)
         inputs = _call(program, "get_inputs")
@@ -91,5 +92,5 @@ def _attend(
     return fused(query, key, value, attn_mask, False, dropout_p, is_causal, scale=scale)[0]
 
 
-ON_CUDA = {"dropout": _drop_out, "scaled_dot_product_attention": _attend}
+ON_CUDA: dict[str, Any] = {"dropout": _drop_out, "scaled_dot_product_attention": _attend}
 """Functions that PyTorch makes of other ops where there is no GPU."""

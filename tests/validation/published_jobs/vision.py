@@ -26,7 +26,7 @@ def normed(
 ) -> nn.Sequential:
     """A convolution, batch norm and, if any, an activation."""
     layers: list[nn.Module] = [conv(inputs, outputs, kernel, stride, groups), nn.BatchNorm2d(outputs)]
-    return nn.Sequential(*layers, *([act(inplace=True)] if act else []))  # type: ignore[call-arg]
+    return nn.Sequential(*layers, *([act(inplace=True)] if act else []))
 
 
 class Pooled(nn.Module):
@@ -239,7 +239,7 @@ class Patches(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return [N, T, C]."""
         tokens = self.cut(x).flatten(2).transpose(1, 2)
-        if self.first is None:
+        if self.first is None or self.positions is None:
             return tokens
         return torch.cat([self.first.expand(x.shape[0], -1, -1), tokens], 1) + self.positions
 

@@ -1,4 +1,6 @@
-"""GPU time of real traces whose work is known, and kernels that beat their bound.
+"""How much of the GPU time of real traces has known work?
+
+And which kernels beat their bound, which means that their work was counted wrong.
 
 `python -m tests.validation.studies.coverage TRACE... [--top 10] [--gpu mi300x]` lists the largest kernels of a trace
 whose work isn't known or that are faster than their bound.
@@ -14,13 +16,14 @@ import polars as pl
 import tracekit as tk
 from predictors import PredictorError, identify_gpu, resolve_gpu
 from predictors import predict as predict_kernels
-from tests.validation.study import find_real_traces, format_table
+from tests.validation.study import REAL_TRACES, find_input, format_table
 from tracekit.errors import NoGpuActivityError, TracekitError
 from tracekit.reporting.sections.coverage import INFERRED_SOURCES
 from tracekit.trace import RankTrace
 from tracekit.workload.kernel_table import build_kernel_table, has_work
 from tracekit.workload.time_share import compute_time_share
 
+INPUTS = (REAL_TRACES,)
 MIN_BEATEN_UTILIZATION = 1.02
 CACHE_REACH = 4
 """Up to how many times the last-level cache a kernel's bytes may partly be in it: what it reads and what it writes."""
@@ -31,7 +34,7 @@ HEADINGS = (
 
 def run() -> str:
     """Return a row for each trace."""
-    files = [path for path in sorted(find_real_traces().glob("*.json.gz")) if ".et." not in path.name]
+    files = [path for path in sorted(find_input(REAL_TRACES).glob("*.json.gz")) if ".et." not in path.name]
     return f"# GPU time whose work is known\n\nIn percent.\n\n{format_table(HEADINGS, list_rows(files))}"
 
 
@@ -76,19 +79,20 @@ def measure_coverage(path: Path, top: int = 0, gpu: str | None = None) -> TraceC
     nothing = (pl.col("family") == "other") | ((pl.col("family") == "collective") & pl.col("collective").is_null())
     unknown = ~pl.col("exact") & nothing
     gpu = _find_gpu(rank) or gpu
+    whole_us = float(kernels["time_us"].sum())
     violations = _find_violations(kernels, gpu) if gpu else kernels.clear().with_columns(cached=False)
     return TraceCoverage(
         trace=path.name.removesuffix(".json.gz"),
         gpu=gpu or "unknown",
-        gpu_ms=kernels["time_us"].sum() / 1e3,
+        gpu_ms=whole_us / 1e3,
         exact=compute_time_share(kernels, "time_us", pl.col("exact")),
         inferred=compute_time_share(kernels, "time_us", pl.col("work_from").is_in(INFERRED_SOURCES).fill_null(False)),
         classified=compute_time_share(kernels, "time_us", ~pl.col("exact") & ~unknown),
         unknown=compute_time_share(kernels, "time_us", unknown),
-        beaten=100 * violations.filter(~pl.col("cached"))["time_us"].sum() / kernels["time_us"].sum(),
-        cached=100 * violations.filter("cached")["time_us"].sum() / kernels["time_us"].sum(),
-        holes=_list_largest(kernels.filter(~pl.col("exact")), kernels["time_us"].sum(), top),
-        violations=_list_largest(violations, kernels["time_us"].sum(), top),
+        beaten=100 * float(violations.filter(~pl.col("cached"))["time_us"].sum()) / whole_us,
+        cached=100 * float(violations.filter("cached")["time_us"].sum()) / whole_us,
+        holes=_list_largest(kernels.filter(~pl.col("exact")), whole_us, top),
+        violations=_list_largest(violations, whole_us, top),
     )
 
 

@@ -1,8 +1,8 @@
-"""Ablation of the inference rules: what each is worth on real traces.
+"""What is each inference rule worth on real traces?
 
-Each trace is measured with all rules, and once without each. The replay of the measured kernels on their own GPU
-should take as long as the measured step. Where a rule explains a wait by a kernel, the replay is right without it too,
-since the wait is then kept as measured; what is wrong is the step on a faster GPU.
+An ablation: each trace is measured with all rules, and once without each. The replay of the measured kernels on their
+own GPU should take as long as the measured step. Where a rule explains a wait by a kernel, the replay is right without
+it too, since the wait is then kept as measured; what is wrong is the step on a faster GPU.
 """
 
 import sys
@@ -13,13 +13,14 @@ from statistics import mean
 import polars as pl
 
 import tracekit as tk
-from tests.validation.study import find_real_traces, format_table
+from tests.validation.study import REAL_TRACES, find_input, format_table
 from tracekit.inference_rules import INFERENCE_RULES
 from tracekit.prediction import predict
 from tracekit.run import MeasuredRun, prepare_run
 from tracekit.trace import Trace
 from tracekit.workload.time_share import compute_time_share
 
+INPUTS = (REAL_TRACES,)
 TRACES = (
     "a100_dlrm_control", "a100_graphs_nccl_6streams", "b200_eager", "h100_bert_small_inference",
     "h100_qwen15_05b_inference", "h100_vgg13_train_bs512", "h100_vit_inference", "h800_deepseek_train",
@@ -72,7 +73,7 @@ class Answer:
 
 def run() -> str:
     """Return the table: one row per rule."""
-    traces = load_traces(find_real_traces())
+    traces = load_traces(find_input(REAL_TRACES))
     usual = {name: answer(trace) for name, trace in traces.items()}
     rows = []
     for rule in INFERENCE_RULES:

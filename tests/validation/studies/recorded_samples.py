@@ -1,4 +1,4 @@
-"""Samples recorded on one GPU against what tracekit makes of them.
+"""Do predictions agree with samples that were recorded on a GPU at hand?
 
 The folder is what `python -m sample_traces.record` wrote; its `slow` holds samples recorded beside a busy loop on the
 same core, its `bench.json` what `python -m sample_traces.measure_kernels` wrote, its `public` the public traces whose
@@ -22,6 +22,7 @@ from tracekit.run import MeasuredRun, prepare_run
 from tracekit.whatif import compute_step_time_us
 from tracekit.whatif.requested import apply_requested_edits
 
+INPUTS = (RECORDED_SAMPLES,)
 WHAT_IFS = (
     ("gpt2_train", ("compile()", "fuse(family=elementwise|norm|copy|reduction)"), "gpt2_train_compiled"),
     ("gpt2_train_reading", ("no-sync(aten::item)",), "gpt2_train"),
@@ -112,8 +113,8 @@ def list_calibrated(runs: Runs, bench: Path) -> Iterator[tuple[str, ...]]:
     for name, run in runs.items():
         kernels = run.kernels.filter(pl.col("work_from").is_not_null() & (pl.col("kind") == "kernel"))
         kernels = kernels.filter(predict_kernels(kernels, gpu)["time_us"].is_not_null())
-        measured_us = kernels["dur_ns"].sum() / 1e3
-        tables = ({}, dict(calibration.build_tables([kept], gpu)))
+        measured_us = float(kernels["dur_ns"].sum()) / 1e3
+        tables: list[dict[Gpu, pl.DataFrame]] = [{}, dict(calibration.build_tables([kept], gpu))]
         sums = [float(predict_kernels(kernels, gpu, calibrations=table)["time_us"].sum()) for table in tables]
         cells = [(f"{us / 1e3:.3g} ms", f"{100 * (us / measured_us - 1):+.1f} %") for us in sums]
         yield name, f"{measured_us / 1e3:.3g} ms", *cells[0], *cells[1]

@@ -1,6 +1,6 @@
-"""The replay of the measured kernels against the measured step, of every real trace.
+"""Does the replay of a trace's measured kernels give its measured step?
 
-Waits are derived from the dependencies, not kept; the ranks of a job are replayed together, too.
+Of every real trace. Waits are derived from the dependencies, not kept; the ranks of a job are replayed together, too.
 """
 
 import re
@@ -9,10 +9,11 @@ from itertools import groupby
 from pathlib import Path
 
 import tracekit as tk
-from tests.validation.study import find_real_traces, format_table
+from tests.validation.study import REAL_TRACES, find_input, format_table
 from tracekit.errors import TracekitError
 from tracekit.run import MeasuredRun, prepare_run
 
+INPUTS = (REAL_TRACES,)
 RANK = re.compile(r"_rank\d+")
 HEADINGS = (
     "trace", "steps", "activities", "streams", "step ms", "error %", "span error %", "derived wait %", "kept wait %",
@@ -22,7 +23,7 @@ HEADINGS = (
 
 def run() -> str:
     """Return a row for each trace, and one for each job of several ranks."""
-    files = [path for path in sorted(find_real_traces().glob("*.json.gz")) if ".et." not in path.name]
+    files = [path for path in sorted(find_input(REAL_TRACES).glob("*.json.gz")) if ".et." not in path.name]
     return f"# Replay of the measured kernels\n\n{format_table(HEADINGS, list_rows(files))}"
 
 
