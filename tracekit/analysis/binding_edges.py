@@ -98,9 +98,7 @@ def follow_binding_edges(graph: Graph, timeline: Timeline, stretches: TimeRanges
 
 def get_nodes(graph: Graph, vertex: Ints) -> Ints:
     """Return the node of each vertex in topological numbering."""
-    node = np.empty(graph.vertex.size, dtype=np.int64)
-    node[graph.vertex] = np.arange(graph.vertex.size) // 2
-    return node[vertex]
+    return graph.node_vertex[vertex] // 2
 
 
 def get_edge_kinds(graph: Graph, trail: BindingPath) -> Ints:

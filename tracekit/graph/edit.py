@@ -16,22 +16,21 @@ from tracekit.graph.topological_order import DROPPED_EDGE, sort_topologically
 
 def compute_edge_sources(graph: Graph) -> Ints:
     """Return each edge's source vertex, numbered ``2 i`` for the start and ``2 i + 1`` for the end of node ``i``."""
-    return np.argsort(graph.vertex)[graph.src]
+    return graph.node_vertex[graph.src]
 
 
 def compute_edge_destinations(graph: Graph) -> Ints:
     """Return the destination vertex of each edge, numbered as in :func:`compute_edge_sources`."""
-    return np.argsort(graph.vertex)[graph.dst]
+    return graph.node_vertex[graph.dst]
 
 
 def remove_edges(graph: Graph, dropped: Bools) -> Graph:
     """Remove the edges in ``dropped``. Run edges must stay."""
     kept = ~dropped
     position = np.where(kept, np.cumsum(kept) - 1, DROPPED_EDGE)
-    dst = graph.dst[kept]
     changed = replace(
         graph,
-        first=np.searchsorted(dst, np.arange(graph.first.size)),
+        first=np.concatenate([[0], np.cumsum(kept)])[graph.first],
         src=graph.src[kept],
         lag_ns=graph.lag_ns[kept],
         kind=graph.kind[kept],

@@ -4,6 +4,7 @@ Data structure only: where the edges come from is said in the modules that build
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ from tracekit.graph.topological_order import sort_topologically
 Int8Array = npt.NDArray[np.int8]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Graph:
     """Starts and ends of nodes as vertices in topological order, and edges sorted by destination.
 
@@ -59,10 +60,17 @@ class Graph:
     hidden_ns: int = 0
     stalled_ns: int = 0
 
-    @property
+    @cached_property
     def dst(self) -> Ints:
         """Destination of each edge, in topological numbering."""
         return np.repeat(np.arange(self.first.size - 1), np.diff(self.first))
+
+    @cached_property
+    def node_vertex(self) -> Ints:
+        """The inverse of ``vertex``: which ``2 i`` or ``2 i + 1`` is at each topological position."""
+        inverse = np.empty_like(self.vertex)
+        inverse[self.vertex] = np.arange(self.vertex.size)
+        return inverse
 
     @property
     def work_ns(self) -> Ints:

@@ -43,7 +43,12 @@ def sort_topologically(vertices: int, src: Ints, dst: Ints, droppable: Bools) ->
     edges = np.flatnonzero(keep)[np.argsort(vertex[dst[keep]], kind="stable")]
     position = np.full(src.size, DROPPED_EDGE)
     position[edges] = np.arange(edges.size)
-    return TopologicalOrder(vertex, edges, np.searchsorted(vertex[dst[edges]], np.arange(vertices + 1)), position)
+    return TopologicalOrder(vertex, edges, _index_first_edges(vertex[dst[edges]], vertices), position)
+
+
+def _index_first_edges(vertex: Ints, vertices: int) -> Ints:
+    """Return the index of each vertex's first edge once the edges are sorted by ``vertex``, plus their number."""
+    return np.concatenate([[0], np.cumsum(np.bincount(vertex, minlength=vertices))])
 
 
 def _sort_without_cycles(vertices: int, src: Ints, dst: Ints, droppable: Bools) -> tuple[Ints, Bools]:
@@ -52,7 +57,7 @@ def _sort_without_cycles(vertices: int, src: Ints, dst: Ints, droppable: Bools) 
     Recorded edges cannot form a cycle: only inferred edges lead from the GPU back to the CPU.
     """
     by_src = np.argsort(src, kind="stable")
-    first = np.searchsorted(src[by_src], np.arange(vertices + 1))
+    first = _index_first_edges(src, vertices)
     order, count = _run_kahn(vertices, first, dst[by_src])
     keep = np.ones(src.size, dtype=np.bool_)
     if count == vertices:
@@ -61,7 +66,7 @@ def _sort_without_cycles(vertices: int, src: Ints, dst: Ints, droppable: Bools) 
     stuck[order[:count]] = False
     keep = ~(stuck[src] & stuck[dst] & droppable)
     by_src = np.flatnonzero(keep)[np.argsort(src[keep], kind="stable")]
-    first = np.searchsorted(src[by_src], np.arange(vertices + 1))
+    first = _index_first_edges(src[by_src], vertices)
     order, count = _run_kahn(vertices, first, dst[by_src])
     if count != vertices:
         raise AssertionError(f"{vertices - count} vertices of the graph lie on a cycle of recorded edges")
