@@ -18,7 +18,7 @@ from tracekit.messages import runs as messages
 from tracekit.messages.steps import STEP_TIME_ZERO
 from tracekit.replay.engine import Timeline, build_measured_timeline, replay
 from tracekit.replay.step_scale import StepScale
-from tracekit.replay.step_time import StepTime, StepTimer
+from tracekit.replay.step_time import StepTime, StepTimer, merge_ranks
 from tracekit.run_ranks import join_rank_traces
 from tracekit.timing import correct_times
 from tracekit.trace import RankTrace, Trace
@@ -255,6 +255,13 @@ class MeasuredRun:
     def measured_timeline(self) -> Timeline:
         """The timeline as it was recorded."""
         return build_measured_timeline(self.graph)
+
+    @cached_property
+    def measured_steps(self) -> pl.DataFrame:
+        """The chosen steps that have times, as :func:`tracekit.replay.step_time.merge_ranks` returns them."""
+        table = merge_ranks(self.step_timer.tabulate(self.measured_timeline))
+        chosen = pl.col("step").is_in(self.chosen_steps["step"].implode())
+        return table.filter(chosen, pl.col("time_ns").is_not_null())
 
 
 def round_to_ns(times_ns: Floats, subject: str) -> Ints:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.test_properties import many, trace_of
-from tracekit.analysis.idle import IdleBreakdown, attribute_idle_time
+from tracekit.analysis.idle import IdleBreakdown, attribute_idle_time, attribute_stream_idle_time
 from tracekit.analysis.idle_causes import IdleCause
 from tracekit.ingest.ranks import combine_ranks
 from tracekit.replay.engine import build_measured_timeline, replay
@@ -209,7 +209,7 @@ def test_causes_add_up_to_the_idle_time(launches, gpu, host, work):
         table = StepTimer(kernels, run.steps, run.steps).tabulate(timeline)
         assert table["busy_ns"].sum() == union_ns(start, end)
         assert idle.steps["idle_ns"].sum() == table["time_ns"].sum() - union_ns(start, end)
-        each = attribute_idle_time(run, timeline, streams=True)
+        each = attribute_stream_idle_time(run, timeline)[1]
         told = each.segments.group_by("device", "stream", "step").agg(told_ns=pl.col("time_ns").sum())
         rows = each.steps.join(told, on=["device", "stream", "step"], how="left").fill_null(0)
         assert (each.segments["time_ns"] > 0).all()
@@ -242,7 +242,7 @@ def test_pauses_that_every_replay_of_a_graph_has():
 def streams_of(builder: TraceBuilder) -> dict[int, dict[str, float]]:
     """Per stream its causes, and what it worked as ``busy``."""
     run = prepare_run(builder.load())
-    table = attribute_idle_time(run, build_measured_timeline(run.graph), streams=True).sum_by_stream()
+    table = attribute_stream_idle_time(run, build_measured_timeline(run.graph))[1].sum_by_stream()
     found: dict[int, dict[str, float]] = {}
     for row in table.iter_rows(named=True):
         found.setdefault(row["stream"], {"busy": row["busy_us"]})[row["cause"]] = row["time_us"]

@@ -76,13 +76,11 @@ def compute_critical_path(run: MeasuredRun, timeline: Timeline) -> CriticalPath:
         run: The run.
         timeline: A timeline of the run's graph, measured or replayed.
     """
-    table = run.step_timer.tabulate(timeline).with_row_index("index")
-    table = table.join(run.chosen_steps.select("step"), on="step", how="semi", maintain_order="left").drop_nulls(
-        "time_ns"
-    )
-    begin, end = table.select(pl.col("begin_ns").min(), pl.col("end_ns").max()).row(0)
-    last = table.row(int(table["end_ns"].arg_max() or 0), named=True)
-    vertex = _find_last_vertex(run, timeline, last["step"], last["index"], end)
+    spans = run.step_timer.compute_step_spans(timeline)
+    rows = np.flatnonzero(spans.has_duration & run.step_timer.is_chosen)
+    begin, end = int(spans.begin_ns[rows].min()), int(spans.end_ns[rows].max())
+    last = int(rows[spans.end_ns[rows].argmax()])
+    vertex = _find_last_vertex(run, timeline, run.steps["step"][last], last, end)
     trail = follow_binding_edges(
         run.graph, timeline, TimeRanges(np.array([begin]), np.array([end]), np.array([vertex]))
     )

@@ -14,6 +14,22 @@ STREAM_KEYS = ("rank", "device", "stream")
 
 
 @dataclass(frozen=True, slots=True)
+class Windows:
+    """The chosen steps as windows: one per rank and step, or per stream and step.
+
+    Attributes:
+        table: ``rank``, ``step``, ``index`` among all steps, ``begin_ns`` (end of the previous step), ``end_ns``; for
+            streams also ``device`` and ``stream``.
+        lane: Number of each window's rank or stream.
+        activity_lane: Number of each activity's rank or stream.
+    """
+
+    table: pl.DataFrame
+    lane: Ints
+    activity_lane: Ints
+
+
+@dataclass(frozen=True, slots=True)
 class Gaps:
     """Idle gaps of a GPU or a stream, cut at the windows; those of one window are in order of time.
 
@@ -39,54 +55,57 @@ class Gaps:
         return Gaps(self.begin_ns[rows], self.end_ns[rows], self.window[rows], self.kernel[rows])
 
 
-def find_step_windows(run: MeasuredRun, timeline: Timeline) -> pl.DataFrame:
-    """Return the chosen steps as windows: ``step``, ``index`` among all steps, ``begin_ns``, ``end_ns``.
-
-    A window begins at the end of the previous step. With several ranks there is one window per rank and step, with a
-    column ``rank``.
-    """
-    table = run.step_timer.tabulate(timeline).with_row_index("index").drop_nulls("time_ns")
-    rows = table.join(run.chosen_steps.select("step"), on="step", how="semi", maintain_order="left")
-    return rows.select("rank", "step", "index", begin_ns=pl.col("end_ns") - pl.col("time_ns"), end_ns="end_ns")
+def find_step_windows(run: MeasuredRun, timeline: Timeline) -> Windows:
+    """Return the chosen steps as windows of each rank's GPU."""
+    spans = run.step_timer.compute_step_spans(timeline)
+    rows = np.flatnonzero(spans.has_duration & run.step_timer.is_chosen)
+    times = {"index": rows, "begin_ns": spans.previous_end_ns[rows], "end_ns": spans.end_ns[rows]}
+    table = run.steps.select("rank", "step")[rows].hstack(pl.DataFrame(times))
+    return Windows(table, table["rank"].to_numpy(), run.kernels["rank"].to_numpy())
 
 
-def split_by_stream(within: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
-    """Repeat the windows for each stream of their GPU, with ``device`` and ``stream``."""
-    return within.join(kernels.select(STREAM_KEYS).unique().sort(STREAM_KEYS), on="rank")
+def split_by_stream(windows: Windows, kernels: pl.DataFrame) -> Windows:
+    """Repeat the windows for each stream of their GPU."""
+    keys = kernels.select(STREAM_KEYS)
+    streams = keys.unique().sort(STREAM_KEYS).with_row_index("lane")
+    lanes = keys.join(streams, on=STREAM_KEYS, how="left", nulls_equal=True, maintain_order="left")["lane"]
+    table = windows.table.join(streams, on="rank")
+    return Windows(table.drop("lane"), table["lane"].to_numpy(), lanes.to_numpy())
 
 
-def find_gaps(start_ns: Ints, end_ns: Ints, kernels: pl.DataFrame, within: pl.DataFrame) -> Gaps:
+def find_gaps(start_ns: Ints, end_ns: Ints, within: Windows) -> Gaps:
     """Find the gaps within windows in which no activity of the window's rank, or stream, ran.
 
     Args:
         start_ns: Start of each activity, in the order of the kernel table.
         end_ns: End of each activity.
-        kernels: The kernel table.
         within: The windows.
     """
-    keys = [key for key in STREAM_KEYS if key in within.columns]
-    groups = within.select(keys).unique(maintain_order=True).with_row_index("group")
+    numbers = np.unique(within.lane)
+    begin, end = (within.table[name].to_numpy() for name in ("begin_ns", "end_ns"))
     found = [
-        _find_gaps_of_group(start_ns, end_ns, within, windows, activities)
+        _find_gaps_of_lane(start_ns, end_ns, activities, begin, end, windows)
         for windows, activities in zip(
-            *(_split_rows_by_group(table, groups, keys) for table in (within, kernels)), strict=True
+            *(_split_by_lane(lane, numbers) for lane in (within.lane, within.activity_lane)), strict=True
         )
     ]
     columns = zip(*((gaps.begin_ns, gaps.end_ns, gaps.window, gaps.kernel) for gaps in found), strict=True)
     return Gaps(*(np.concatenate(parts) for parts in columns))
 
 
-def _split_rows_by_group(table: pl.DataFrame, groups: pl.DataFrame, keys: list[str]) -> list[Ints]:
-    """Return the rows of each group, in order."""
-    group = table.select(keys).join(groups, on=keys, how="left", nulls_equal=True, maintain_order="left")["group"]
-    numbers = group.fill_null(groups.height).to_numpy()
-    order = np.argsort(numbers, kind="stable")
-    return np.split(order, np.searchsorted(numbers[order], np.arange(1, groups.height + 1)))[: groups.height]
+def _split_by_lane(lane: Ints, numbers: Ints) -> list[Ints]:
+    """Return the rows of each of some lanes, in order."""
+    order = np.argsort(lane, kind="stable")
+    ends = np.searchsorted(lane[order], numbers, side="right")
+    begins = np.searchsorted(lane[order], numbers)
+    return [order[begin:end] for begin, end in zip(begins, ends, strict=True)]
 
 
-def _find_gaps_of_group(start_ns: Ints, end_ns: Ints, within: pl.DataFrame, mine: Ints, activities: Ints) -> Gaps:
+def _find_gaps_of_lane(
+    start_ns: Ints, end_ns: Ints, activities: Ints, begin_ns: Ints, until_ns: Ints, windows: Ints
+) -> Gaps:
     """Find the gaps between some activities in some windows."""
-    begin, end = (within[name].to_numpy()[mine] for name in ("begin_ns", "end_ns"))
+    begin, end = begin_ns[windows], until_ns[windows]
     gap_begin, gap_end, next_activity = _find_idle_ranges(start_ns, end_ns, activities)
     first = np.searchsorted(gap_end, begin, side="right")
     last = np.searchsorted(gap_begin, end)
@@ -96,7 +115,7 @@ def _find_gaps_of_group(start_ns: Ints, end_ns: Ints, within: pl.DataFrame, mine
     return Gaps(
         np.maximum(gap_begin[gap], begin[window]),
         np.minimum(gap_end[gap], end[window]),
-        mine[window],
+        windows[window],
         next_activity[gap],
     )
 

@@ -45,10 +45,8 @@ def _select_by_name(table: pl.DataFrame, pattern: str) -> pl.DataFrame:
     return table.filter(pl.col("name").str.contains(pattern)).select("ts_ns", "dur_ns", "pid", "tid")
 
 
-def measure_host_work_ns(
-    graph: Graph, timeline: Timeline, trail: BindingPath, work: HostSpans, from_ns: Ints, until_ns: Ints
-) -> Ints:
-    """Measure how long the host did some work within a part of each segment; 0 for segments without an edge.
+class HostWorkMeter:
+    """Measures how long the host did some work within the segments of a binding path.
 
     A replay may have moved or stretched the time between two vertices. The work between them is then stretched evenly.
 
@@ -56,19 +54,33 @@ def measure_host_work_ns(
         graph: The dependency graph.
         timeline: Measured or replayed.
         trail: The segments.
-        work: Spans of this work by thread, as measured.
-        from_ns: Start of the part of each segment.
-        until_ns: End of the part of each segment.
     """
-    times, recorded = get_vertex_times(graph, timeline), get_vertex_times(graph, build_measured_timeline(graph))
-    src, dst = graph.src[trail.edge], trail.vertex
-    took, took_then = times[dst] - times[src], recorded[dst] - recorded[src]
-    slower = took / np.maximum(took_then, 1)
-    lane = graph.nodes.lane[get_nodes(graph, dst)]
-    begin, end = (
-        recorded[src] + np.rint((at - times[src]) / np.where(slower > 0, slower, 1)).astype(np.int64)
-        for at in (from_ns, until_ns)
-    )
-    covered = np.rint(work.measure_covered_ns(lane, begin, np.maximum(end, begin)) * slower).astype(np.int64)
-    known = (trail.edge != NO_EDGE) & (took_then > 0)
-    return np.where(known, np.clip(covered, 0, np.maximum(until_ns - from_ns, 0)), 0)
+
+    def __init__(self, graph: Graph, timeline: Timeline, trail: BindingPath) -> None:
+        times, recorded = get_vertex_times(graph, timeline), get_vertex_times(graph, build_measured_timeline(graph))
+        src, dst = graph.src[trail.edge], trail.vertex
+        took, took_then = times[dst] - times[src], recorded[dst] - recorded[src]
+        self._slower = took / np.maximum(took_then, 1)
+        self._lane = graph.nodes.lane[get_nodes(graph, dst)]
+        self._begin_ns, self._recorded_begin_ns = times[src], recorded[src]
+        self._known = (trail.edge != NO_EDGE) & (took_then > 0)
+
+    def measure_ns(self, work: HostSpans, from_ns: Ints, until_ns: Ints) -> Ints:
+        """Measure the work in a part of each segment; 0 for segments without an edge.
+
+        Args:
+            work: Spans of this work by thread, as measured.
+            from_ns: Start of the part of each segment.
+            until_ns: End of the part of each segment.
+        """
+        length, measured_ns = until_ns - from_ns, np.zeros_like(from_ns)
+        rows = np.flatnonzero(self._known & (length > 0)) if work.count else np.zeros(0, dtype=np.int64)
+        slower = self._slower[rows]
+        begin, end = (
+            self._recorded_begin_ns[rows]
+            + np.rint((at[rows] - self._begin_ns[rows]) / np.where(slower > 0, slower, 1)).astype(np.int64)
+            for at in (from_ns, until_ns)
+        )
+        covered = work.measure_covered_ns(self._lane[rows], begin, np.maximum(end, begin)) * slower
+        measured_ns[rows] = np.clip(np.rint(covered).astype(np.int64), 0, length[rows])
+        return measured_ns

@@ -5,14 +5,22 @@ gap (:mod:`tracekit.analysis.binding_edges`). A collective that waits for other 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 
 from tracekit.analysis.binding_edges import TimeRanges, follow_binding_edges
-from tracekit.analysis.gaps import NO_KERNEL, STREAM_KEYS, Gaps, find_gaps, find_step_windows, split_by_stream
-from tracekit.analysis.idle_causes import IdleCause, classify_idle_segments, to_long_table
+from tracekit.analysis.gaps import (
+    NO_KERNEL,
+    STREAM_KEYS,
+    Gaps,
+    Windows,
+    find_gaps,
+    find_step_windows,
+    split_by_stream,
+)
+from tracekit.analysis.idle_causes import CAUSE_CODES, CAUSES, IdleCause, IdlePieces, classify_idle_segments
 from tracekit.arrays import Ints
 from tracekit.graph import Graph
 from tracekit.replay.engine import Timeline
@@ -106,89 +114,135 @@ class IdleBreakdown:
         ).collect()
 
 
-def attribute_idle_time(run: MeasuredRun, timeline: Timeline, *, streams: bool = False) -> IdleBreakdown:
-    """Attribute the GPU's idle time in the chosen steps to causes.
+@dataclass(frozen=True, slots=True)
+class _WindowGaps:
+    """The idle gaps of some windows.
+
+    Attributes:
+        within: The windows.
+        keys: Columns of the windows that the breakdown keeps, besides the step.
+        empty: Gaps without any activity.
+        without_work: Gaps in which no activity worked; collectives may have waited for other ranks.
+        explained: The gaps of ``empty`` that something ended: an activity, or the end of a GPU's step.
+    """
+
+    within: Windows
+    keys: tuple[str, ...]
+    empty: Gaps
+    without_work: Gaps
+    explained: Gaps
+
+
+def attribute_idle_time(run: MeasuredRun, timeline: Timeline) -> IdleBreakdown:
+    """Attribute the idle time of each rank's GPU in the chosen steps to causes.
 
     Args:
         run: The run.
         timeline: A timeline of the run's graph, measured or replayed.
-        streams: Whether to treat each stream separately instead of each GPU.
     """
-    kernels, within = run.kernels, find_step_windows(run, timeline)
-    if streams:
-        within = split_by_stream(within, kernels)
-    empty = find_gaps(timeline.activity_start_ns, timeline.activity_end_ns, kernels, within)
-    without_work = find_gaps(compute_work_start_ns(timeline, kernels), timeline.activity_end_ns, kernels, within)
-    ended = empty.select(empty.kernel != NO_KERNEL) if streams else empty
-    stretches = _make_time_ranges(run.graph, timeline, within, ended)
-    trail = follow_binding_edges(run.graph, timeline, stretches)
-    place = {"window": ended.window[trail.range_index], "kernel": ended.kernel[trail.range_index]}
-    causes = classify_idle_segments(run, timeline, stretches, trail).with_columns(**place)
-    parts = [to_long_table(causes), _find_rendezvous_waits(without_work, empty)]
-    if streams:
-        parts.append(_label_trailing_gaps(empty.select(empty.kernel == NO_KERNEL)))
-    keys = STREAM_KEYS if streams else ()
-    return IdleBreakdown(
-        _add_window_keys(pl.concat(parts), within, keys), _sum_busy_and_idle(without_work, within, keys)
+    return _attribute_gaps(run, timeline, [_find_gpu_gaps(run, timeline)])[0]
+
+
+def attribute_stream_idle_time(run: MeasuredRun, timeline: Timeline) -> tuple[IdleBreakdown, IdleBreakdown]:
+    """Attribute the idle time of each rank's GPU, and that of each stream, as :func:`attribute_idle_time` does.
+
+    A stream that nothing more is launched on is idle until the end of the step for no other reason.
+    """
+    gpus = _find_gpu_gaps(run, timeline)
+    windows = split_by_stream(gpus.within, run.kernels)
+    streams = _find_window_gaps(run, timeline, windows, STREAM_KEYS)
+    ended = replace(streams, explained=streams.empty.select(streams.empty.kernel != NO_KERNEL))
+    of_gpus, of_streams = _attribute_gaps(run, timeline, [gpus, ended])
+    return of_gpus, of_streams
+
+
+def _find_gpu_gaps(run: MeasuredRun, timeline: Timeline) -> _WindowGaps:
+    return _find_window_gaps(run, timeline, find_step_windows(run, timeline), ())
+
+
+def _find_window_gaps(run: MeasuredRun, timeline: Timeline, within: Windows, keys: tuple[str, ...]) -> _WindowGaps:
+    start, end = timeline.activity_start_ns, timeline.activity_end_ns
+    work_start = compute_work_start_ns(timeline, run.kernels)
+    empty = without_work = find_gaps(start, end, within)
+    if not np.array_equal(start, work_start):
+        without_work = find_gaps(work_start, end, within)
+    return _WindowGaps(within, keys, empty, without_work, empty)
+
+
+def _attribute_gaps(run: MeasuredRun, timeline: Timeline, found: Sequence[_WindowGaps]) -> list[IdleBreakdown]:
+    """Attribute the gaps to causes, all of them in one pass over the graph."""
+    ranges = [_make_time_ranges(run.graph, timeline, gaps.within, gaps.explained) for gaps in found]
+    joined = TimeRanges(
+        *(np.concatenate([getattr(part, name) for part in ranges]) for name in ("begin_ns", "end_ns", "vertex"))
     )
+    trail = follow_binding_edges(run.graph, timeline, joined)
+    pieces = classify_idle_segments(run, timeline, joined, trail)
+    until = np.cumsum([part.vertex.size for part in ranges])
+    return [
+        _build_breakdown(gaps, pieces.select_ranges(end - part.vertex.size, end))
+        for gaps, part, end in zip(found, ranges, until.tolist(), strict=True)
+    ]
 
 
-def _add_window_keys(pieces: pl.DataFrame, within: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    """Add the keys of their windows to the segments, as in :class:`IdleBreakdown`."""
-    return pieces.select(
-        **{key: within[key].gather(pieces["window"]) for key in (*keys, "step")},
-        cause="cause",
-        kernel=pl.col("kernel").replace(NO_KERNEL, None),
-        time_ns="time_ns",
+def _build_breakdown(gaps: _WindowGaps, pieces: IdlePieces) -> IdleBreakdown:
+    """Build the breakdown from the classified pieces of ``gaps.explained``."""
+    explained, others = gaps.explained, [_find_rendezvous_waits(gaps)]
+    if explained is not gaps.empty:
+        trailing = gaps.empty.select(gaps.empty.kernel == NO_KERNEL)
+        others.append((IdleCause.NOTHING_LAUNCHED, trailing.window, trailing.kernel, trailing.dur_ns))
+    window = np.concatenate([explained.window[pieces.range_index], *(part[1] for part in others)])
+    kernel = np.concatenate([explained.kernel[pieces.range_index], *(part[2] for part in others)])
+    cause = [pieces.cause, *(np.full(part[1].size, CAUSE_CODES[part[0]]) for part in others)]
+    table = gaps.within.table.select(*gaps.keys, "step")
+    segments = table[window].with_columns(
+        cause=pl.Series([str(one) for one in CAUSES]).gather(np.concatenate(cause)),
+        kernel=pl.Series(kernel).set(pl.Series(kernel == NO_KERNEL), None),
+        time_ns=np.concatenate([pieces.time_ns, *(part[3] for part in others)]),
     )
+    return IdleBreakdown(segments, _sum_busy_and_idle(gaps))
 
 
-def _sum_busy_and_idle(without_work: Gaps, within: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+def _sum_busy_and_idle(gaps: _WindowGaps) -> pl.DataFrame:
     """Sum busy and idle time of each window, as in :attr:`IdleBreakdown.steps`."""
-    idle_ns = np.zeros(within.height, dtype=np.int64)
-    np.add.at(idle_ns, without_work.window, without_work.dur_ns)
+    table = gaps.within.table
+    idle_ns = np.zeros(table.height, dtype=np.int64)
+    np.add.at(idle_ns, gaps.without_work.window, gaps.without_work.dur_ns)
     time_ns = pl.col("end_ns") - pl.col("begin_ns")
-    return within.select(*keys, "step", time_ns=time_ns, busy_ns=time_ns - pl.Series(idle_ns), idle_ns=idle_ns)
+    return table.select(*gaps.keys, "step", time_ns=time_ns, busy_ns=time_ns - pl.Series(idle_ns), idle_ns=idle_ns)
 
 
-def _find_rendezvous_waits(without_work: Gaps, empty: Gaps) -> pl.DataFrame:
-    """Find the time in which collectives ran but only waited: gaps without work, minus gaps without any activity."""
-    outer, inner = (
-        pl.DataFrame({"window": gaps.window, "begin_ns": gaps.begin_ns, "kernel": gaps.kernel, "dur_ns": gaps.dur_ns})
-        for gaps in (without_work, empty)
-    )
-    stretches = outer.with_row_index("stretch").sort("begin_ns")
-    lies_in = inner.sort("begin_ns").join_asof(
-        stretches.select("window", "begin_ns", "stretch"), on="begin_ns", by="window", check_sortedness=False
-    )
-    empty_ns = lies_in.group_by("stretch").agg(empty_ns=pl.col("dur_ns").sum())
-    return (
-        stretches.join(empty_ns, on="stretch", how="left")
-        .select(
-            "window",
-            "kernel",
-            cause=pl.lit(str(IdleCause.RENDEZVOUS)),
-            time_ns=pl.col("dur_ns") - pl.col("empty_ns").fill_null(0),
+def _find_rendezvous_waits(gaps: _WindowGaps) -> tuple[IdleCause, Ints, Ints, Ints]:
+    """Find the time in which collectives ran but only waited: gaps without work, minus gaps without any activity.
+
+    Returns:
+        The cause, and for each such time its window, the activity that ended it, and its length.
+    """
+    outer, inner = gaps.without_work, gaps.empty
+    # Gaps of one window are in order, and every gap without activities lies in one without work.
+    by_time = np.lexsort(
+        (
+            np.repeat([0, 1], [outer.window.size, inner.window.size]),
+            np.concatenate([outer.begin_ns, inner.begin_ns]),
+            np.concatenate([outer.window, inner.window]),
         )
-        .filter(pl.col("time_ns") > 0)
     )
+    latest = np.maximum.accumulate(np.where(by_time < outer.window.size, np.arange(by_time.size), 0))
+    is_inner = by_time >= outer.window.size
+    waited_ns = outer.dur_ns.copy()
+    np.subtract.at(waited_ns, by_time[latest[is_inner]], inner.dur_ns[by_time[is_inner] - outer.window.size])
+    there = waited_ns > 0
+    return IdleCause.RENDEZVOUS, outer.window[there], outer.kernel[there], waited_ns[there]
 
 
-def _label_trailing_gaps(gaps: Gaps) -> pl.DataFrame:
-    """Label the gaps at the end of a window that no activity ended."""
-    table = pl.DataFrame({"window": gaps.window, "kernel": gaps.kernel, "time_ns": gaps.dur_ns})
-    return table.select("window", "kernel", cause=pl.lit(str(IdleCause.NOTHING_LAUNCHED)), time_ns="time_ns")
-
-
-def _make_time_ranges(graph: Graph, timeline: Timeline, within: pl.DataFrame, empty: Gaps) -> TimeRanges:
+def _make_time_ranges(graph: Graph, timeline: Timeline, within: Windows, gaps: Gaps) -> TimeRanges:
     """Convert gaps to time ranges with the vertex that ends each: the next activity's start, or the step's end."""
-    mark = _find_end_marks(timeline, within)[empty.window]
-    node = np.where(empty.kernel == NO_KERNEL, mark, timeline.host_node_count + empty.kernel)
-    return TimeRanges(empty.begin_ns, empty.end_ns, graph.vertex[2 * node])
+    mark = _find_end_marks(timeline, within.table)[gaps.window]
+    node = np.where(gaps.kernel == NO_KERNEL, mark, timeline.host_node_count + gaps.kernel)
+    return TimeRanges(gaps.begin_ns, gaps.end_ns, graph.vertex[2 * node])
 
 
 def _find_end_marks(timeline: Timeline, windows: pl.DataFrame) -> Ints:
     """Return the end mark of each step on the CPU; 0 without marks, where steps end with the GPU's work."""
     if not timeline.mark_count:
         return np.zeros(windows.height, dtype=np.int64)
-    return timeline.find_end_marks(windows["index"].cast(pl.Int64).to_numpy())
+    return timeline.find_end_marks(windows["index"].to_numpy())

@@ -10,13 +10,13 @@ loading are separated first::
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 import polars as pl
 
 from tracekit.analysis.binding_edges import (
-    NO_EDGE,
     BindingPath,
     TimeRanges,
     find_long_stream_gaps,
@@ -24,7 +24,7 @@ from tracekit.analysis.binding_edges import (
     get_nodes,
     get_vertex_times,
 )
-from tracekit.analysis.host_work import find_host_work, measure_host_work_ns
+from tracekit.analysis.host_work import HostWorkMeter, find_host_work
 from tracekit.arrays import Bools, Ints
 from tracekit.graph import Graph
 from tracekit.graph.edges import EdgeKind
@@ -83,64 +83,77 @@ _CAUSE_BY_EDGE_KIND = {
     EdgeKind.OCCUPIED: IdleCause.DEPENDENCY,
     EdgeKind.STALL: IdleCause.UNEXPLAINED,
 }
+CAUSES = tuple(IdleCause)
+CAUSE_CODES = {cause: code for code, cause in enumerate(CAUSES)}
+_CAUSE_CODE_BY_EDGE_KIND = np.array(
+    [CAUSE_CODES[_CAUSE_BY_EDGE_KIND[kind]] for kind in EdgeKind] + [CAUSE_CODES[IdleCause.UNEXPLAINED]]
+)
+"""By kind of edge; the last entry, which ``NO_EDGE`` selects, is for segments without an edge."""
+
+
+@dataclass(frozen=True, slots=True)
+class IdlePieces:
+    """Idle time by cause: one row per segment and cause, without empty rows.
+
+    Attributes:
+        range_index: The idle time range of each piece.
+        cause: Its cause, as a position in ``CAUSES``.
+        time_ns: Its time.
+    """
+
+    range_index: Ints
+    cause: Ints
+    time_ns: Ints
+
+    def select_ranges(self, first: int, end: int) -> "IdlePieces":
+        """Return the pieces of the time ranges from ``first`` to before ``end``, whose numbers then begin at 0."""
+        rows = (self.range_index >= first) & (self.range_index < end)
+        return IdlePieces(self.range_index[rows] - first, self.cause[rows], self.time_ns[rows])
 
 
 def classify_idle_segments(
     run: MeasuredRun, timeline: Timeline, stretches: TimeRanges, trail: BindingPath
-) -> pl.DataFrame:
-    """Classify each segment: return its ``cause`` and how much of its time has another cause.
+) -> IdlePieces:
+    """Classify each segment, and split off the part of its time that has another cause.
 
     Args:
         run: The run.
         timeline: A timeline of the run's graph, measured or replayed.
         stretches: The idle time ranges.
         trail: Their segments.
-
-    Returns:
-        ``cause``, ``time_ns``, and the time split off from it in nanoseconds: ``sync_bound``, ``allocator``,
-        ``data_loading``.
     """
     graph, work = run.graph, find_host_work(run)
     node = get_nodes(graph, trail.vertex)
     cause = _classify_by_edge(graph, trail, run.kernels, node)
     until = _compute_sync_blame_end(graph, timeline, stretches, trail, node)
-    by_cpu = (cause == IdleCause.LAUNCH_BOUND).to_numpy()
-    cpu_end = np.where(by_cpu, trail.end_ns, trail.begin_ns)
+    cpu_end = np.where(cause == CAUSE_CODES[IdleCause.LAUNCH_BOUND], trail.end_ns, trail.begin_ns)
     blamed_end = np.clip(until, trail.begin_ns, cpu_end)
-    allocator_ns = measure_host_work_ns(graph, timeline, trail, work.allocations, trail.begin_ns, cpu_end)
-    named_ns = np.maximum(
-        measure_host_work_ns(graph, timeline, trail, work.allocations_and_loading, trail.begin_ns, cpu_end),
-        allocator_ns,
-    )
-    named_of_blamed_ns = measure_host_work_ns(
-        graph, timeline, trail, work.allocations_and_loading, trail.begin_ns, blamed_end
-    )
+    meter = HostWorkMeter(graph, timeline, trail)
+    allocator_ns = meter.measure_ns(work.allocations, trail.begin_ns, cpu_end)
+    named_ns = np.maximum(meter.measure_ns(work.allocations_and_loading, trail.begin_ns, cpu_end), allocator_ns)
+    named_of_blamed_ns = meter.measure_ns(work.allocations_and_loading, trail.begin_ns, blamed_end)
     other_ns = cpu_end - trail.begin_ns - named_ns
     sync_ns = np.clip(blamed_end - trail.begin_ns - named_of_blamed_ns, 0, other_ns)
-    return pl.DataFrame(
-        {
-            "cause": cause,
-            "time_ns": trail.dur_ns - sync_ns - named_ns,
-            str(IdleCause.SYNC_BOUND): sync_ns,
-            str(IdleCause.ALLOCATOR): allocator_ns,
-            str(IdleCause.DATA_LOADING): named_ns - allocator_ns,
-        }
-    )
+    parts = {
+        IdleCause.SYNC_BOUND: sync_ns,
+        IdleCause.ALLOCATOR: allocator_ns,
+        IdleCause.DATA_LOADING: named_ns - allocator_ns,
+    }
+    causes = np.concatenate([cause, *(np.full_like(cause, CAUSE_CODES[name]) for name in parts)])
+    times_ns = np.concatenate([trail.dur_ns - sync_ns - named_ns, *parts.values()])
+    there = np.flatnonzero(times_ns > 0)
+    return IdlePieces(trail.range_index[there % cause.size], causes[there], times_ns[there])
 
 
-def _classify_by_edge(graph: Graph, trail: BindingPath, kernels: pl.DataFrame, node: Ints) -> pl.Series:
-    """Classify each segment by its binding edge."""
-    names = {int(k): str(c) for k, c in _CAUSE_BY_EDGE_KIND.items()} | {NO_EDGE: str(IdleCause.UNEXPLAINED)}
-    launched = pl.Series(graph.nodes.launcher[np.maximum(node - graph.nodes.n_host, 0)] != NONE)
-    far = pl.Series(find_long_stream_gaps(graph, trail))
-    cause = (
-        pl.Series("cause", get_edge_kinds(graph, trail))
-        .replace_strict(names, return_dtype=pl.String)
-        .set(far & launched, str(IdleCause.IN_GRAPH))
-        .set(far & ~launched, str(IdleCause.UNEXPLAINED))
-    )
+def _classify_by_edge(graph: Graph, trail: BindingPath, kernels: pl.DataFrame, node: Ints) -> Ints:
+    """Classify each segment by its binding edge; return positions in ``CAUSES``."""
+    launched = graph.nodes.launcher[np.maximum(node - graph.nodes.n_host, 0)] != NONE
+    cause = _CAUSE_CODE_BY_EDGE_KIND[get_edge_kinds(graph, trail)]
+    far = find_long_stream_gaps(graph, trail)
+    cause[far & launched] = CAUSE_CODES[IdleCause.IN_GRAPH]
+    cause[far & ~launched] = CAUSE_CODES[IdleCause.UNEXPLAINED]
     for name, rows in _find_gpu_waits(graph, trail, kernels, node):
-        cause = cause.set(pl.Series(rows), str(name))
+        cause[rows] = CAUSE_CODES[name]
     return cause
 
 
@@ -149,18 +162,15 @@ def _find_gpu_waits(
 ) -> Iterator[tuple[IdleCause, Bools]]:
     """Find the segments in which another stream worked, or another rank had not yet arrived."""
     cpu, kind = graph.nodes.n_host, get_edge_kinds(graph, trail)
-    runs = (node >= cpu) & np.isin(kind, (EdgeKind.RUN, EdgeKind.RENDEZVOUS))
+    runs = (node >= cpu) & ((kind == EdgeKind.RUN) | (kind == EdgeKind.RENDEZVOUS))
     through_cpu = _is_reached_through(trail, node < cpu)
     row = np.maximum(node - cpu, 0)
-    families = kernels.select(
-        communication=pl.col("family") == "collective", copy=pl.col("kind") != "kernel"
-    ).with_columns(compute=~pl.any_horizontal(pl.all()))
-    for name, cause in (
-        ("compute", IdleCause.WAITS_FOR_COMPUTE),
-        ("copy", IdleCause.WAITS_FOR_COPY),
-        ("communication", IdleCause.WAITS_FOR_COMMUNICATION),
-    ):
-        yield cause, runs & ~through_cpu & families[name].to_numpy()[row]
+    communication = (kernels["family"] == "collective").to_numpy()
+    copy, there = (kernels["kind"] != "kernel").to_numpy(), runs & ~through_cpu
+    compute = ~(communication | copy)
+    yield IdleCause.WAITS_FOR_COMPUTE, there & compute[row]
+    yield IdleCause.WAITS_FOR_COPY, there & copy[row]
+    yield IdleCause.WAITS_FOR_COMMUNICATION, there & communication[row]
     yield IdleCause.SYNC_BOUND, runs & through_cpu
     rank = kernels["rank"].to_numpy()
     giver = get_nodes(graph, graph.src[trail.edge]) - cpu
@@ -185,7 +195,8 @@ def _compute_sync_blame_end(
     The host is late for as long as it waited. Waiting inside the idle time range is already counted as sync-bound and
     is subtracted.
     """
-    waits = np.flatnonzero(np.isin(get_edge_kinds(graph, trail), (EdgeKind.SYNC, EdgeKind.QUEUE)))
+    kind = get_edge_kinds(graph, trail)
+    waits = np.flatnonzero((kind == EdgeKind.SYNC) | (kind == EdgeKind.QUEUE))
     call, node_end = node[waits], trail.vertex[waits]
     own = np.zeros(graph.vertex.size, dtype=np.int64)
     run = graph.kind == EdgeKind.RUN
@@ -200,11 +211,3 @@ def _compute_sync_blame_end(
     mine = known & (trail.range_index[waits[before]] == trail.range_index) if waits.size else known
     blamed: Ints = np.where(mine, until[before] if waits.size else 0, stretches.begin_ns[trail.range_index])
     return blamed
-
-
-def to_long_table(labelled: pl.DataFrame) -> pl.DataFrame:
-    """Convert the classified segments to one row per segment and cause, without empty rows."""
-    columns = ("window", "kernel", "cause", "time_ns")
-    others = (IdleCause.SYNC_BOUND, IdleCause.ALLOCATOR, IdleCause.DATA_LOADING)
-    parts = [labelled.with_columns(cause=pl.lit(str(cause)), time_ns=str(cause)).select(columns) for cause in others]
-    return pl.concat([labelled.select(columns), *parts]).filter(pl.col("time_ns") > 0)

@@ -46,17 +46,15 @@ def summarize_by_op(run: MeasuredRun, slack: Ints) -> pl.DataFrame:
 
 def _find_deadlines(run: MeasuredRun, timeline: Timeline) -> Ints:
     """Return the deadline of every vertex: the end of the last chosen step if the vertex ends a chosen step's work."""
-    keys = [key for key in ("rank", "step") if key in run.steps.columns]
-    table = run.step_timer.tabulate(timeline).with_row_index("index")
-    table = table.join(run.chosen_steps.select(keys), on=keys, how="semi", maintain_order="left")
-    end = table.select(pl.col("end_ns").max()).item()
+    spans = run.step_timer.compute_step_spans(timeline)
+    chosen = np.flatnonzero(run.step_timer.is_chosen)
+    end = spans.end_ns[chosen[spans.has_times[chosen]]].max()
     vertex = run.graph.vertex
     deadline = np.full(vertex.size, UNBOUNDED_SLACK_NS)
     own = run.is_in_chosen_steps.to_numpy() & (timeline.activity_end_ns <= end)
     deadline[vertex[2 * (timeline.host_node_count + np.flatnonzero(own)) + 1]] = end
     if timeline.mark_count:
-        marks = timeline.find_end_marks(table["index"].cast(pl.Int64).to_numpy())
-        deadline[vertex[2 * marks]] = end
+        deadline[vertex[2 * timeline.find_end_marks(chosen)]] = end
     return deadline
 
 

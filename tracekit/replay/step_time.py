@@ -6,9 +6,9 @@ import numpy as np
 import polars as pl
 
 from tracekit.arrays import Bools, Floats, Ints
-from tracekit.compiled import compile_lazily
 from tracekit.errors import StepError
 from tracekit.messages.steps import STEPS_WITHOUT_GPU_WORK
+from tracekit.replay.coverage import measure_coverage
 from tracekit.replay.engine import Timeline
 from tracekit.replay.step_scale import StepScale
 
@@ -67,8 +67,8 @@ def merge_ranks(table: pl.DataFrame) -> pl.DataFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class StepTimes:
-    """Start, end and GPU times of every row of the steps; valid only where ``has_times``.
+class StepSpans:
+    """Start and end of every row of the steps; valid only where ``has_times``.
 
     A step lasts from the end of the rank's previous step to its own end. A rank's first step begins at its mark, or
     when the GPU has finished earlier work. A first step is never shorter than its mark.
@@ -77,10 +77,18 @@ class StepTimes:
     begin_ns: Ints
     previous_end_ns: Ints
     end_ns: Ints
+    has_times: Bools
+    has_duration: Bools
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """Spans and GPU times of every row of the steps."""
+
+    spans: StepSpans
     busy_ns: Ints
     exposed_ns: Ints
     waiting_ns: Ints
-    has_times: Bools
 
 
 class StepTimer:
@@ -94,6 +102,7 @@ class StepTimer:
     Attributes:
         numbers: Step numbers of the job, in order of appearance.
         first: Marks the rows of ``steps`` that are the first of their rank.
+        is_chosen: Marks the rows of ``steps`` to measure.
     """
 
     def __init__(self, kernels: pl.DataFrame, steps: pl.DataFrame, chosen: pl.DataFrame) -> None:
@@ -114,6 +123,7 @@ class StepTimer:
         self.numbers: list[int] = numbers.to_list()
         self._step = steps["step"].replace_strict(numbers, range(len(numbers)), return_dtype=pl.Int64).to_numpy()
         self._chosen: Bools = numbers.is_in(chosen["step"].implode()).to_numpy()
+        self.is_chosen: Bools = self._chosen[self._step]
 
     def compute_median(
         self, timeline: Timeline, scale: StepScale | None = None, longer: Floats | float = 1.0
@@ -132,7 +142,7 @@ class StepTimer:
         """
         each = self.compute_step_times(timeline)
         ranks = np.bincount(self._step)
-        time, known = self._merge_job_steps(each.begin_ns, each.end_ns, each.has_times)
+        time, known = self._merge_job_steps(each.spans)
         if not (self._chosen & known).any():
             raise StepError(STEPS_WITHOUT_GPU_WORK())
         counted = self._select_counted_steps(known)
@@ -151,7 +161,7 @@ class StepTimer:
 
     def compute_median_step_us(self, timeline: Timeline, scale: StepScale) -> float:
         """Compute the step time of :meth:`compute_median` alone, in a fraction of the time."""
-        time, known = self._merge_job_steps(*self._compute_step_spans(timeline))
+        time, known = self._merge_job_steps(self.compute_step_spans(timeline))
         return float(np.median(scale.apply(time)[self._select_counted_steps(known) & known])) / 1e3
 
     def tabulate(self, timeline: Timeline) -> pl.DataFrame:
@@ -163,29 +173,27 @@ class StepTimer:
             without marks on the CPU.
         """
         each = self.compute_step_times(timeline)
-        timed = each.has_times & (self.first | np.roll(each.has_times, 1))
-        known = [pl.when(pl.Series(each.has_times)).then(name).alias(name) for name in ("begin_ns", "end_ns")]
+        spans = each.spans
         columns = {
             "first": self.first,
-            "begin_ns": each.begin_ns,
-            "end_ns": each.end_ns,
-            "time_ns": each.end_ns - each.previous_end_ns,
+            "begin_ns": pl.Series(spans.begin_ns).set(pl.Series(~spans.has_times), None),
+            "end_ns": pl.Series(spans.end_ns).set(pl.Series(~spans.has_times), None),
+            "time_ns": pl.Series(spans.end_ns - spans.previous_end_ns).set(pl.Series(~spans.has_duration), None),
         }
         gpu = {"busy_ns": each.busy_ns, "exposed_ns": each.exposed_ns, "waiting_ns": each.waiting_ns}
-        table = pl.DataFrame({**columns, **gpu}).with_columns(*known, time_ns=pl.when(pl.Series(timed)).then("time_ns"))
-        return self._keys.hstack(table)
+        return self._keys.hstack(pl.DataFrame({**columns, **gpu}))
 
     def measure_job_steps_ns(self, timeline: Timeline) -> Floats:
         """Return the time of each step of the job, all ranks together; 0 where it is unknown."""
-        time, known = self._merge_job_steps(*self._compute_step_spans(timeline))
+        time, known = self._merge_job_steps(self.compute_step_spans(timeline))
         return np.where(known, time, 0).astype(np.float64)
 
-    def _merge_job_steps(self, begin_ns: Ints, end_ns: Ints, known: Bools) -> tuple[Ints, Bools]:
-        """Merge the ranks: the time of each step of the job, and whether it is known; arguments as in ``StepTimes``."""
-        steps = self._chosen.size
+    def _merge_job_steps(self, spans: StepSpans) -> tuple[Ints, Bools]:
+        """Merge the ranks: the time of each step of the job, and whether it is known."""
+        steps, known = self._chosen.size, spans.has_times
         begin, end = np.full(steps, MAX_TIME_NS), np.full(steps, MIN_TIME_NS)
-        np.minimum.at(begin, self._step[known], begin_ns[known])
-        np.maximum.at(end, self._step[known], end_ns[known])
+        np.minimum.at(begin, self._step[known], spans.begin_ns[known])
+        np.maximum.at(end, self._step[known], spans.end_ns[known])
         in_time = np.argsort(begin, kind="stable")
         before = np.empty_like(end)
         before[in_time] = np.roll(end[in_time], 1)
@@ -210,13 +218,12 @@ class StepTimer:
     def compute_step_times(self, timeline: Timeline) -> StepTimes:
         """Compute the times of every step of every rank."""
         start, end = timeline.activity_start_ns, timeline.activity_end_ns
-        begin_ns, end_ns, known = self._compute_step_spans(timeline)
-        before_ns = np.where(self.first, begin_ns, np.roll(end_ns, 1))
-        opens = np.where(np.roll(known, 1), before_ns, begin_ns)
+        spans = self.compute_step_spans(timeline)
+        opens = np.where(np.roll(spans.has_times, 1), spans.previous_end_ns, spans.begin_ns)
 
         def covered(begin: Ints, wanted: Bools) -> Ints:
             order = np.argsort(begin, kind="stable")
-            return _measure_coverage(order[wanted[order]], begin, end, self._rank, opens, end_ns, self._windows)
+            return measure_coverage(order[wanted[order]], begin, end, self._rank, opens, spans.end_ns, self._windows)
 
         everything = np.ones(start.size, dtype=np.bool_)
         busy_ns = covered(start, everything)
@@ -224,9 +231,15 @@ class StepTimer:
         if self._collective is not None:
             exposed_ns = busy_ns - covered(start, ~self._collective)
             waiting_ns = busy_ns - covered(_compute_work_start_ns(timeline, self._collective), everything)
-        return StepTimes(begin_ns, before_ns, end_ns, busy_ns, exposed_ns, waiting_ns, known)
+        return StepTimes(spans, busy_ns, exposed_ns, waiting_ns)
 
-    def _compute_step_spans(self, timeline: Timeline) -> tuple[Ints, Ints, Bools]:
+    def compute_step_spans(self, timeline: Timeline) -> StepSpans:
+        """Compute start and end of every step of every rank, without its GPU times."""
+        begin_ns, end_ns, known = self._find_step_bounds(timeline)
+        previous_ns = np.where(self.first, begin_ns, np.roll(end_ns, 1))
+        return StepSpans(begin_ns, previous_ns, end_ns, known, known & (self.first | np.roll(known, 1)))
+
+    def _find_step_bounds(self, timeline: Timeline) -> tuple[Ints, Ints, Bools]:
         """Return start and end of every step, and whether the step has times."""
         begin, end = np.full(self._rows, MAX_TIME_NS), np.full(self._rows, MIN_TIME_NS)
         if self._by_step.size:
@@ -340,54 +353,3 @@ def _index_step_rows(kernels: pl.DataFrame, steps: pl.DataFrame) -> Ints:
     rows = steps.select(*STEP_KEYS, row=pl.int_range(pl.len(), dtype=pl.Int64))
     joined = kernels.select(STEP_KEYS).join(rows, on=STEP_KEYS, how="left", maintain_order="left")
     return joined["row"].fill_null(steps.height).to_numpy()
-
-
-def _measure_coverage(order: Ints, start: Ints, end: Ints, rank: Ints, opens: Ints, closes: Ints, first: Ints) -> Ints:
-    """Measure how much of each window the union of its rank's intervals covers.
-
-    Example: intervals [0, 4] and [3, 6] of one rank cover 5 of the window [1, 8].
-
-    Args:
-        order: Indices of the intervals that count, sorted by start.
-        start: Start of each interval.
-        end: End of each interval.
-        rank: Rank of each interval.
-        opens: Starts of the windows, sorted by rank and then by time.
-        closes: Ends of the windows.
-        first: Index of each rank's first window, plus one final entry.
-    """
-    length = np.zeros(opens.size, dtype=np.int64)
-    window, reached = first[:-1].copy(), np.full(first.size - 1, MIN_TIME_NS)
-    start, end = np.ascontiguousarray(start), np.ascontiguousarray(end)
-    _add_coverage(order.size, order, start, end, rank, opens, closes, first, window, reached, length)
-    return length
-
-
-@compile_lazily
-def _add_coverage(
-    count: int,
-    order: Ints,
-    start: Ints,
-    end: Ints,
-    rank: Ints,
-    opens: Ints,
-    closes: Ints,
-    first: Ints,
-    window: Ints,
-    reached: Ints,
-    length: Ints,
-) -> int:  # pragma: no cover - compiled
-    for place in range(count):
-        row = order[place]
-        mine = rank[row]
-        begin, until = max(start[row], reached[mine]), end[row]
-        if until <= begin:
-            continue
-        reached[mine] = until
-        while window[mine] < first[mine + 1] and closes[window[mine]] <= begin:
-            window[mine] += 1
-        for at in range(window[mine], first[mine + 1]):
-            if opens[at] >= until:
-                break
-            length[at] += max(min(until, closes[at]) - max(begin, opens[at]), 0)
-    return 0

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from tracekit.analysis.idle import attribute_stream_idle_time
 from tracekit.analysis.sensitivity import SpeedReplays
 from tracekit.prediction import Prediction, Predictions, RefusedTarget
 from tracekit.prediction.batch import StepBatch
@@ -64,7 +65,7 @@ def build_report(
     on_source = kernel_rows.predict_on_source(run)
     rows = kernel_rows.build_kernel_rows(run, targets, on_source)
     chosen = run.chosen_steps.height
-    idle_time = idle.analyze_idle_time(run)
+    idle_time, stream_idle_time = attribute_stream_idle_time(run, run.measured_timeline)
     replays = SpeedReplays(run)
     return Report(
         source=source.build_source_summary(run, price, batch),
@@ -74,7 +75,7 @@ def build_report(
         phases=phases.build_phase_times(rows, chosen),
         modules=modules.build_module_times(rows, chosen),
         idle=idle.build_idle_times(run, idle_time),
-        streams=streams.build_stream_times(run),
+        streams=streams.build_stream_times(run, stream_idle_time),
         ranks=ranks.build_rank_times(run),
         bars=bars.build_time_bars(run, targets),
         kernels=kernels.build_kernel_times(rows, chosen, len(targets)),

@@ -7,7 +7,6 @@ import polars as pl
 from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Evidence, Finding
-from tracekit.reporting.sections.steps import tabulate_measured_steps
 
 MIN_SLOWDOWN = 1.3
 MIN_STEPS = 3
@@ -15,7 +14,7 @@ MIN_STEPS = 3
 
 def find_warmup_step(context: FindingContext) -> Iterator[Finding]:
     """Find a first measured step, of at least three, that takes 30 % longer than the median of the others."""
-    steps = tabulate_measured_steps(context.run)
+    steps = context.run.measured_steps
     if steps.height < MIN_STEPS:
         return
     first_us, median_us = steps["time_ns"][0] / 1e3, float(steps["time_ns"][1:].median() or 0) / 1e3  # type: ignore[arg-type]

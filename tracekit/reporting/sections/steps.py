@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tracekit.replay.step_time import merge_ranks
 from tracekit.run import MeasuredRun
 
 
@@ -31,15 +30,7 @@ class MeasuredStep:
 
 def build_measured_steps(run: MeasuredRun) -> tuple[MeasuredStep, ...]:
     """Build the chosen steps, in order."""
-    times = tabulate_measured_steps(run).select(
+    times = run.measured_steps.select(
         "step", *(pl.col(f"{part}_ns") / 1e3 for part in ("time", "busy", "exposed")), "first"
     )
     return tuple(MeasuredStep(*row) for row in times.iter_rows())
-
-
-def tabulate_measured_steps(run: MeasuredRun) -> pl.DataFrame:
-    """Tabulate the chosen steps that have times, as :func:`tracekit.replay.step_time.merge_ranks` returns them."""
-    table = merge_ranks(run.step_timer.tabulate(run.measured_timeline))
-    return table.join(run.chosen_steps.select("step"), on="step", how="semi", maintain_order="left").drop_nulls(
-        "time_ns"
-    )

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tracekit.analysis.idle import attribute_idle_time
+from tracekit.analysis.idle import IdleBreakdown
 from tracekit.run import MeasuredRun
 
 
@@ -27,9 +27,14 @@ class StreamTime:
     causes: tuple[tuple[str, float], ...]
 
 
-def build_stream_times(run: MeasuredRun) -> tuple[StreamTime, ...]:
-    """Build the streams, sorted by rank, device and number."""
-    table = attribute_idle_time(run, run.measured_timeline, streams=True).sum_by_stream()
+def build_stream_times(run: MeasuredRun, idle: IdleBreakdown) -> tuple[StreamTime, ...]:
+    """Build the streams, sorted by rank, device and number.
+
+    Args:
+        run: The measured run.
+        idle: Idle time of its streams, by cause.
+    """
+    table = idle.sum_by_stream()
     causes: dict[tuple[int | None, int | None, int | None, float, float], list[tuple[str, float]]] = {}
     for row in table.iter_rows(named=True):
         rank = row["rank"] if len(run.ranks) > 1 else None  # one rank isn't named

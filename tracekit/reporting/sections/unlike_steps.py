@@ -10,7 +10,6 @@ from tracekit.format import shorten_kernel_name
 from tracekit.ingest.build import NUMBERED_STEP
 from tracekit.messages import Message
 from tracekit.messages import report_warnings as told
-from tracekit.reporting.sections.steps import tabulate_measured_steps
 from tracekit.run import MeasuredRun
 
 MIN_RATIO_TO_MEDIAN = 1.3
@@ -50,7 +49,7 @@ def find_unlike_steps(run: MeasuredRun, idle: IdleBreakdown) -> UnlikeSteps | No
         run: The measured run.
         idle: Idle time of its GPU, by cause.
     """
-    steps = tabulate_measured_steps(run).filter(~pl.col("first") | pl.col("first").all())
+    steps = run.measured_steps.filter(~pl.col("first") | pl.col("first").all())
     median_ns = steps.select(pl.col("time_ns").median().cast(pl.Float64)).item()
     if not median_ns:
         return None
