@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import tomli_w
 
 from predictors.hardware import MMA_SUFFIX
 from predictors.intervals import CALIBRATED, SITUATIONS, UNNAMED_FRAMEWORK
@@ -18,13 +19,16 @@ _HEADER = """\
 # Errors: |predicted / measured - 1| in percent, median and 90th percentile over kernels longer than 20 us
 # (200 us where the measurement has the launch in it).
 
-[data]
-aiconfigurator = "github.com/ai-dynamo/aiconfigurator, Apache-2.0: kernels in CUDA graphs, L2 mostly warm"
-neusight = "github.com/sitar-lab/NeuSight, MIT: fp32 operators, eager PyTorch 2.1, launch included and fitted away"
-tracelens = "github.com/AMD-AGI/TraceLens, MIT: operators of real jobs on MI300X and H100, profiled"
-traces = "predictors/training/traces.py: kernels of public profiler traces; scored from 2 us on"
-published = "predictors/training/published.py: rates of GEMMs (their GPUs are rated), times of others"
 """
+DATA_SOURCES = {
+    "aiconfigurator": "github.com/ai-dynamo/aiconfigurator, Apache-2.0: kernels in CUDA graphs, L2 mostly warm",
+    "neusight": (
+        "github.com/sitar-lab/NeuSight, MIT: fp32 operators, eager PyTorch 2.1, launch included and fitted away"
+    ),
+    "tracelens": "github.com/AMD-AGI/TraceLens, MIT: operators of real jobs on MI300X and H100, profiled",
+    "traces": "predictors/training/traces.py: kernels of public profiler traces; scored from 2 us on",
+    "published": "predictors/training/published.py: rates of GEMMs (their GPUs are rated), times of others",
+}
 LAW_TABLE_COLUMNS = (
     "GPU", "in base", "GPU held out", "bias", "its class held out", "GPU held out, 30 kernels measured",
     "GPU held out, law alone", "roofline", "peak ratio", "kernels",
@@ -78,31 +82,37 @@ LAW_TITLES = {
 
 
 def format_card(weights: Weights, errors: pl.DataFrame, held_out: Sequence[str]) -> str:
-    """The TOML text of `card.toml`.
+    """Return the TOML text of `card.toml`.
 
     Args:
         weights: Fitted weights.
         errors: From ``evaluate.summarise_errors``.
         held_out: Slugs of the GPUs that were left out of everything.
     """
-    lines = [_HEADER, f"held_out = {_format_string_list(held_out)}", ""]
-    for law, fitted in sorted(weights.laws.items()):
-        lines += [f'[laws."{law}"]', f"gpus = {_format_string_list(_list_boards(fitted.gpu))}"]
-        lines += [f"rated = {_format_string_list(sorted(fitted.rated))}"] if fitted.rated else []
-        order = {where: place for place, where in enumerate(SITUATIONS)}
-        rows = sorted(
-            errors.filter(pl.col("law") == law).to_dicts(), key=lambda r: order.get(r["situation"], len(order))
-        )
-        alone: set[str] = set()
-        for row in rows:
-            kind = {"base": "in_base", CALIBRATED: "calibrated"}.get(row["situation"])
-            # Rows after that of the GPU left out alone are those with its whole class left out.
-            kind = kind or ("class_left_out" if row["gpu"] in alone else "left_out")
-            alone |= {row["gpu"]} if kind == "left_out" else set()
-            figures = f"median = {row['model_median']:.1f}, p90 = {row['model_p90']:.1f}, kernels = {row['n']}"
-            lines.append(f'{kind}."{row["gpu"]}" = {{ {figures} }}')
-        lines.append("")
-    return "\n".join(lines)
+    laws = {
+        law: {
+            "gpus": _list_boards(fitted.gpu),
+            **({"rated": sorted(fitted.rated)} if fitted.rated else {}),
+            **_group_errors(errors.filter(pl.col("law") == law)),
+        }
+        for law, fitted in sorted(weights.laws.items())
+    }
+    return _HEADER + tomli_w.dumps({"held_out": list(held_out), "data": DATA_SOURCES, "laws": laws})
+
+
+def _group_errors(of_law: pl.DataFrame) -> dict[str, list[dict[str, Any]]]:
+    """Return the errors on each GPU of one law by the situation in which they were measured."""
+    order = {where: place for place, where in enumerate(SITUATIONS)}
+    found: dict[str, list[dict[str, Any]]] = {}
+    alone: set[str] = set()
+    for row in sorted(of_law.to_dicts(), key=lambda row: order.get(row["situation"], len(order))):
+        kind = {"base": "in_base", CALIBRATED: "calibrated"}.get(row["situation"])
+        # Rows after that of the GPU left out alone are those with its whole class left out.
+        kind = kind or ("class_left_out" if row["gpu"] in alone else "left_out")
+        alone |= {row["gpu"]} if kind == "left_out" else set()
+        figures = {"median": round(row["model_median"], 1), "p90": round(row["model_p90"], 1), "kernels": row["n"]}
+        found.setdefault(kind, []).append({"gpu": row["gpu"], **figures})
+    return found
 
 
 def format_markdown(errors: pl.DataFrame, stacks: pl.DataFrame, weights: Weights, inside: pl.DataFrame) -> str:
@@ -199,7 +209,3 @@ def _format_figure(row: dict[str, Any] | None, name: str) -> str:
 def _list_boards(slugs: Iterable[str]) -> list[str]:
     """GPUs, however their kernels see them."""
     return sorted({slug.removesuffix(MMA_SUFFIX) for slug in slugs})
-
-
-def _format_string_list(items: Sequence[str]) -> str:
-    return "[" + ", ".join(f'"{item}"' for item in items) + "]"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -150,7 +151,17 @@ def test_every_gpu_and_every_class_is_left_out_once(tmp_path):
     assert set(inside["gpu"]) == {"a100-sxm-80gb", "l40s"}  # of the H100 too few were scored
     assert inside["inside"].is_between(0, 100).all()
     assert all(0 <= e <= 1 for e in transfer.get("gemm half", {}).values())
-    assert 'gpus = ["a100-sxm-80gb", "h100-sxm", "l40s"]' in format_card(fitted.weights, errors, [])
+    card = tomllib.loads(format_card(fitted.weights, errors, ["t4"]))
+    assert card["held_out"] == ["t4"]
+    of_law = card["laws"]["gemm half"]
+    assert of_law["gpus"] == ["a100-sxm-80gb", "h100-sxm", "l40s"]
+    del of_law["gpus"]
+    assert {kind: of["median"] for kind, rows in of_law.items() for of in rows if of["gpu"] == "l40s"} == {
+        "in_base": round(middle["base"], 1),
+        "left_out": round(middle["class"], 1),
+        "class_left_out": round(middle["new"], 1),
+        "calibrated": round(middle["calibrated"], 1),
+    }
     tables = format_markdown(errors, summarise_by_stack(rows), replace(fitted.weights, intervals=intervals), inside)
     assert "### GEMM, bf16" in tables
     assert [line.split(" | ")[0] for line in tables.splitlines()[4:7]] == ["| a100-sxm-80gb", "| h100-sxm", "| l40s"]

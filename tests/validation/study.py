@@ -2,12 +2,16 @@
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 import polars as pl
+import tomli_w
+
+from predictors.weights_file import shipped_sha256
 
 PUBLISHED = Path(__file__).parent / "published"
 
@@ -69,6 +73,18 @@ def list_sources(*names: str) -> str:
     sources = dict.fromkeys(source for name in names for source in read_published(name)["source"].unique().sort())
     cited = (f"*{source}*: {citations[source]}" if source in citations else source for source in sources)
     return f"Sources: {'; '.join(cited)}.\n"
+
+
+def write_figures(path: Path, comment: str, tables: Mapping[str, Any]) -> None:
+    """Write figures that predictions cite as TOML, with the weights that they belong to.
+
+    Args:
+        path: File beside the weights.
+        comment: Its first lines, comments of TOML.
+        tables: Figures by table.
+    """
+    text = comment + tomli_w.dumps({"weights": shipped_sha256(), **tables})
+    path.write_text(text, encoding="utf-8")
 
 
 def format_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

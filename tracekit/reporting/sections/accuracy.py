@@ -51,8 +51,8 @@ def build_law_errors(kernels: pl.DataFrame, targets: Sequence[Prediction]) -> tu
 
 def _make_law_error(law: str, share: float, targets: Sequence[str]) -> LawError:
     entry = _load_card().get(law, {})
-    held_out = [row["median"] for row in entry.get("left_out", {}).values()]
-    known = _load_other_errors().get(law, {}) | {gpu: row["median"] for gpu, row in entry.get("in_base", {}).items()}
+    held_out = [row["median"] for row in entry.get("left_out", ())]
+    known = _load_other_errors().get(law, {}) | {row["gpu"]: row["median"] for row in entry.get("in_base", ())}
     return LawError(
         law=LAW_TITLES.get(law, law),
         share=share,

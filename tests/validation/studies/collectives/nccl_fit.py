@@ -4,7 +4,6 @@ Least squares on the logarithm of the time, with a loss that forgives outliers. 
 latency and one on its bandwidth, both shrunken towards 1; a machine that is left out has 1.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import tomli_w
 from scipy.optimize import least_squares
 
 from predictors import load_gpu
@@ -331,16 +331,11 @@ def compute_half_width(predicted: pl.DataFrame) -> float:
 
 
 def write_constants(tables: Mapping[str, Any], path: Path) -> None:
-    """Write tables of scalars and of one-line tables as TOML."""
-    lines = []
-    for section, entries in tables.items():
-        lines.append(f"[{section}]")
-        lines += [f"{json.dumps(key) if '.' in key else key} = {_format_toml(value)}" for key, value in entries.items()]
-        lines.append("")
-    path.write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
+    """Write tables as TOML, with four digits of each fitted figure."""
+    path.write_text(tomli_w.dumps(_round_figures(tables)), encoding="utf-8")
 
 
-def _format_toml(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{key} = {_format_toml(entry)}" for key, entry in value.items()) + " }"
-    return f"{value:.4g}" if isinstance(value, float) and value % 1 else json.dumps(value)
+def _round_figures(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _round_figures(entry) for key, entry in value.items()}
+    return float(f"{value:.4g}") if isinstance(value, float) and value % 1 else value

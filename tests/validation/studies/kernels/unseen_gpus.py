@@ -25,8 +25,8 @@ from predictors.training.datasets import KEY_COLUMNS, load_datasets
 from predictors.training.fit import LAW_ROWS_PER_FRAMEWORK, LawMeasurements, load_measurements, sample_law_data
 from predictors.training.fit_law import LawData, fit_law
 from predictors.training.report import LAW_TITLES
-from predictors.weights_file import SHIPPED_WEIGHTS, LawConstants, shipped_sha256
-from tests.validation.study import AICONFIGURATOR, NEUSIGHT, find_input, format_table
+from predictors.weights_file import SHIPPED_WEIGHTS, LawConstants
+from tests.validation.study import AICONFIGURATOR, NEUSIGHT, find_input, format_table, write_figures
 
 INPUTS = (AICONFIGURATOR, NEUSIGHT)
 NEAREST_FITTED = {
@@ -136,16 +136,16 @@ def run() -> str:
 def update() -> None:
     """Write the medians from shapes, which reports cite, with the weights that they are of."""
     scores = score_all(find_input(AICONFIGURATOR))
-    lines = [
-        "# Median |error| of kernels on GPUs that only others measured, percent, by",
-        "# python -m tests.validation kernels/unseen_gpus --update",
-        "# on github.com/ai-dynamo/aiconfigurator at 095f58a5.",
-        f'weights = "{shipped_sha256()}"',
-    ]
-    for law in dict.fromkeys(law for law, _ in scores):
-        lines += ["", f'[laws."{law}"]']
-        lines += [f"{gpu} = {of[0].median:.1f}" for (of_law, gpu), of in scores.items() if of_law == law]
-    (SHIPPED_WEIGHTS / "elsewhere.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    laws: dict[str, dict[str, float]] = {}
+    for (law, gpu), of in scores.items():
+        laws.setdefault(law, {})[gpu] = round(of[0].median, 1)
+    write_figures(
+        SHIPPED_WEIGHTS / "elsewhere.toml",
+        "# Median |error| of kernels on GPUs that only others measured, percent, by\n"
+        "# python -m tests.validation kernels/unseen_gpus --update\n"
+        "# on github.com/ai-dynamo/aiconfigurator at 095f58a5.\n",
+        {"laws": laws},
+    )
 
 
 @cache

@@ -19,10 +19,9 @@ import polars as pl
 from predictors import Batch, load_gpu
 from predictors.hardware import derive_hardware
 from predictors.transfer import classify_kinship
-from predictors.weights_file import shipped_sha256
 from tests.validation.published_jobs.jobs import PublishedJob, read_published_jobs, tabulate_job_kernels
 from tests.validation.published_jobs.kernels import predict_carried, sum_kernel_times
-from tests.validation.study import format_errors, format_table, list_sources
+from tests.validation.study import format_errors, format_table, list_sources, write_figures
 from tracekit.prediction.track_record import TRACK_RECORD_FILE
 
 INPUTS = ()
@@ -101,15 +100,16 @@ def update() -> None:
         for source, outcome in outcomes:
             if not are_siblings(source.gpu, outcome.row.gpu):
                 by_gpu[load_gpu(outcome.row.gpu).slug].append(outcome.error_pct)
-    lines = [
-        "# Errors of published throughputs carried to a GPU from others that aren't its siblings, percent, by",
-        "# python -m tests.validation whole_jobs/throughputs --update; above zero is predicted too fast.",
-        f'weights = "{shipped_sha256()}"',
-    ]
+    jobs = {}
     for gpu, errors in sorted(by_gpu.items()):
-        figures = (f"pairs = {len(errors)}", f"median = {median(errors):.1f}", f"worst = {max(errors, key=abs):.1f}")
-        lines += ["", f"[jobs.{gpu}]", *figures]
-    TRACK_RECORD_FILE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        worst = max(errors, key=abs)
+        jobs[gpu] = {"pairs": len(errors), "median": round(median(errors), 1), "worst": round(worst, 1)}
+    write_figures(
+        TRACK_RECORD_FILE,
+        "# Errors of published throughputs carried to a GPU from others that aren't its siblings, percent, by\n"
+        "# python -m tests.validation whole_jobs/throughputs --update; above zero is predicted too fast.\n",
+        {"jobs": jobs},
+    )
 
 
 @cache
