@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import polars as pl
+from sklearn.model_selection import LeaveOneGroupOut
 
 from predictors.attention_stacks import ATTENTION_STACKS
 from predictors.columns import build_law_inputs
@@ -81,16 +82,25 @@ def _fit_spread_of_blocks(
 
 def _list_hold_outs(parts: Sequence[LawMeasurements]) -> list[set[str]]:
     """Each measured GPU, however its kernels see it, and all GPUs of each class of which several were measured."""
-    boards: dict[str, set[str]] = {}
-    classes: dict[str, set[str]] = {}
-    for part in parts:
-        boards.setdefault(part.board, set()).add(part.gpu)
-        classes.setdefault(part.hardware.tensor_class, set()).add(part.gpu)
     measured = {part.gpu for part in parts if not part.is_published_rate}
+    classes = [part.hardware.tensor_class for part in parts]
+    boards = _leave_one_group_out(parts, [part.board for part in parts])
+    whole_classes = _leave_one_group_out(parts, [classes.index(one) for one in classes])
     return [
-        *(boards[board] for board in sorted(boards) if boards[board] & measured),
-        *(c for c in classes.values() if len(c & measured) > 1),
+        *(board for board in boards if board & measured),
+        *(gpus for gpus in whole_classes if len(gpus & measured) > 1),
     ]
+
+
+def _leave_one_group_out(parts: Sequence[LawMeasurements], groups: Sequence[object]) -> list[set[str]]:
+    """Return the GPUs of each group in the order of the groups; of a single group, without which nothing is left, none.
+
+    Args:
+        parts: Measurements.
+        groups: Group of each.
+    """
+    splits = LeaveOneGroupOut().split(parts, groups=groups) if len(set(groups)) > 1 else ()
+    return [{parts[at].gpu for at in left_out} for _, left_out in splits]
 
 
 def sample_test_shapes(part: LawMeasurements) -> LawMeasurements:

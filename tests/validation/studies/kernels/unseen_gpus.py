@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+from sklearn.model_selection import PredefinedSplit
 
 from predictors import load_gpu, predict
 from predictors.attention_stacks import SERVING_FRAMEWORKS
@@ -251,10 +252,10 @@ def predict_left_out(law: str, parts: Sequence[LawMeasurements]) -> Iterator[Rat
     rated = [part for part in sorted(parts, key=lambda part: part.gpu) if part.is_published_rate]
     others = [sample_law_data(part, LAW_ROWS_PER_FRAMEWORK) for part in rated]
     everything, _ = fit_law(LAWS[law], measured + others)
-    for fold in range(FOLDS):
-        held = [i for i, part in enumerate(rated) if i // NEIGHBOURS % FOLDS == fold and part.gpu not in seen]
-        left = [other for i, other in enumerate(others) if i not in held]
-        fitted, _ = fit_law(LAWS[law], measured + left, everything)
+    # Of GPUs whose kernels were measured the rates are in every fit: fold -1.
+    folds = PredefinedSplit([-1 if part.gpu in seen else i // NEIGHBOURS % FOLDS for i, part in enumerate(rated)])
+    for left, held in folds.split():
+        fitted, _ = fit_law(LAWS[law], measured + [others[i] for i in left], everything)
         for i in held:
             yield from compute_rates(law, rated[i], others[i], fitted)
 
