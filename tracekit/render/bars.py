@@ -38,6 +38,7 @@ def _choose_fill_characters(parts: Sequence[str], *, coloured: bool) -> dict[str
 
 
 def _draw_bar(bar: TimeBar, cells_per_us: float, label_width: int, signs: Mapping[str, str]) -> Text:
+    # Rich's own bars have a single part.
     text = Text(f"{bar.label:<{label_width}} ", no_wrap=True)
     covered = drawn = 0.0
     for family, time_us in bar.parts:

@@ -4,6 +4,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from tracekit.format import format_duration, format_percent, shorten, shorten_kernel_name
+from tracekit.render.grid import make_time_list
 from tracekit.render.sentences import describe_speeds, name_place
 from tracekit.reporting.model import Report
 
@@ -14,22 +15,24 @@ MAX_OP_CHARS = 60
 def render_critical_path(report: Report) -> RenderableType:
     """Render where the critical path runs, its largest ops, and the ops close to it."""
     found = report.critical
-    lines = [Text(" · ".join(f"{name_place(place)} {format_percent(share)}" for place, share in found.places))]
-    for row in found.ops[:MAX_OPS]:
-        lines.append(
-            Text.assemble(
-                f"{format_duration(row.time_us):>8} {format_percent(row.share):>6}  ",
-                shorten(shorten_kernel_name(row.op), MAX_OP_CHARS),
-                (f", {name_place(row.on)}", "dim"),
+    parts: list[RenderableType] = [
+        Text(" · ".join(f"{name_place(place)} {format_percent(share)}" for place, share in found.places)),
+        make_time_list(
+            (
+                row.time_us,
+                row.share,
+                Text.assemble(shorten(shorten_kernel_name(row.op), MAX_OP_CHARS), (f", {name_place(row.on)}", "dim")),
             )
-        )
+            for row in found.ops[:MAX_OPS]
+        ),
+    ]
     if found.near:
         near = ", ".join(
             f"{shorten(shorten_kernel_name(row.op), MAX_OP_CHARS)} (by {format_duration(row.slack_us)})"
             for row in found.near
         )
-        lines.append(Text(f"nearly on it: {near}", style="dim"))
-    return Group(*lines)
+        parts.append(Text(f"nearly on it: {near}", style="dim"))
+    return Group(*parts)
 
 
 def render_speed_lines(report: Report) -> RenderableType:

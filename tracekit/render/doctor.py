@@ -13,6 +13,7 @@ from rich.text import Text
 from tracekit.doctor import Check, Diagnosis, Status
 from tracekit.messages import Message
 from tracekit.render.dump import dump_document
+from tracekit.render.grid import make_facts_table
 
 STATUS_MARKS = {Status.OK: ("✓", "green"), Status.WARN: ("!", "bold yellow"), Status.FAIL: ("✗", "bold red")}
 GRADE_MEANINGS = {
@@ -26,9 +27,12 @@ GRADE_MEANINGS = {
 def render_diagnosis(diagnosis: Diagnosis) -> RenderableType:
     """Render the grade, the checks, the most useful fix, and how to record a better trace."""
     return Group(
-        _render_line("trace", diagnosis.source),
-        *_render_ranks(diagnosis),
-        _render_line("grade", f"{diagnosis.grade}: {GRADE_MEANINGS[diagnosis.grade]} ({_count_statuses(diagnosis)})"),
+        make_facts_table(
+            ("trace", diagnosis.source),
+            *_describe_ranks(diagnosis),
+            ("grade", f"{diagnosis.grade}: {GRADE_MEANINGS[diagnosis.grade]} ({_count_statuses(diagnosis)})"),
+            label_chars=len("grade") + 1,
+        ),
         Text(),
         _render_checks(diagnosis.checks),
         *_render_best_fix(diagnosis.best),
@@ -57,13 +61,9 @@ def _serialize_check(check: Check) -> dict[str, Any]:
     return {name: value.to_dict() if isinstance(value, Message) else value for name, value in values}
 
 
-def _render_line(label: str, text: str) -> Text:
-    return Text.assemble((f"{label:<7}", "bold"), text)
-
-
-def _render_ranks(diagnosis: Diagnosis) -> Iterator[Text]:
+def _describe_ranks(diagnosis: Diagnosis) -> Iterator[tuple[str, str]]:
     if diagnosis.world_size > 1:
-        yield _render_line("rank", f"{diagnosis.rank} of {diagnosis.world_size}; {diagnosis.ranks_read} read")
+        yield ("rank", f"{diagnosis.rank} of {diagnosis.world_size}; {diagnosis.ranks_read} read")
 
 
 def _count_statuses(diagnosis: Diagnosis) -> str:

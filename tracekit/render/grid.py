@@ -1,15 +1,18 @@
 """Tables without lines for terminals."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from tracekit.format import format_duration, format_percent
+
 MIN_NUMBER_CHARS = 7
 MIN_WORD_CHARS = len("elementwise")
 MIN_TEXT_CHARS = 20
+TIME_CHARS, SHARE_CHARS = len("1,234 ms"), len("12.3 %")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,27 @@ def make_grid(*columns: tuple[str, str]) -> Grid:
     """Make a grid from (heading, kind) pairs, with minimum widths that align consecutive tables."""
     least = {"number": MIN_NUMBER_CHARS, "word": MIN_WORD_CHARS}
     return Grid([GridColumn(heading, kind, least.get(kind, 0)) for heading, kind in columns])
+
+
+def make_facts_table(*facts: tuple[str, str], label_chars: int) -> Table:
+    """Make one row per (label, text); a text that is folded stays right of its label."""
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 1, 0, 0))
+    table.add_column(style="bold", no_wrap=True, min_width=label_chars)
+    table.add_column(overflow="fold")
+    for label, text in facts:
+        table.add_row(label, Text(text))
+    return table
+
+
+def make_time_list(rows: Iterable[tuple[float, float, Text]]) -> Table:
+    """Make one line per (time in microseconds, its percentage, what takes it)."""
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 1, 0, 0))
+    table.add_column(justify="right", no_wrap=True, min_width=TIME_CHARS)
+    table.add_column(justify="right", no_wrap=True, min_width=SHARE_CHARS)
+    table.add_column(overflow="fold")
+    for time_us, share, what in rows:
+        table.add_row(format_duration(time_us), format_percent(share), what)
+    return table
 
 
 def append_omitted_count(table: Grid, left_out: int, what: str) -> RenderableType:

@@ -19,7 +19,7 @@ from tracekit.format import (
 from tracekit.prediction.model import PredictedStep
 from tracekit.render import costs, critical_path, kernel_tables, what_if_rows
 from tracekit.render.bars import TimeBars
-from tracekit.render.grid import append_omitted_count, make_grid, make_plain_table
+from tracekit.render.grid import append_omitted_count, make_facts_table, make_grid, make_plain_table, make_time_list
 from tracekit.render.sentences import (
     collect_notes,
     describe_step_samples,
@@ -31,6 +31,7 @@ from tracekit.render.sentences import (
 from tracekit.reporting.findings.bottleneck import merge_bottlenecks
 from tracekit.reporting.findings.finding import Finding
 from tracekit.reporting.model import Report
+from tracekit.reporting.sections.idle import IdleTime
 
 MOST_RANKS = 10
 MOST_FINDINGS = 6
@@ -51,8 +52,7 @@ def render_info(report: Report) -> RenderableType:
     unknown = [kernel for kernel in report.kernels if not kernel.work_known][:10]
     return Group(
         _render_source(report),
-        _render_line("coverage", work),
-        *_render_module_coverage(report),
+        _render_facts(("coverage", work), *_describe_module_coverage(report)),
         *_render_section(
             "largest kernels without known work", kernel_tables.make_measured_table(unknown) if unknown else None
         ),
@@ -109,15 +109,15 @@ def _render_source(report: Report) -> RenderableType:
     exposed = f", only communicating {format_duration(source.exposed_comm_us)}" if source.exposed_comm_us else ""
     waiting = f" ({format_duration(source.waiting_us)} of it waiting for other ranks)" if source.waiting_us else ""
     gpu = f"{source.resolution} · {format_step_count(source)} · {format_quantity(source.kernels, 'kernel')} · shapes "
-    return Group(
-        _render_line("trace", source.trace + rank),
-        _render_line("source GPU", gpu + ("recorded" if source.shapes_recorded else "not recorded")),
-        _render_line(
+    return _render_facts(
+        ("trace", source.trace + rank),
+        ("source GPU", gpu + ("recorded" if source.shapes_recorded else "not recorded")),
+        (
             "step",
             f"{format_duration(source.step_time_us)}: GPU busy {format_duration(source.kernel_time_us)}, "
             f"idle {format_duration(source.idle_us)}" + exposed + waiting,
         ),
-        _render_line(
+        (
             "replay",
             f"{format_duration(replay.step_time_us)} ({replay.error_pct:+z.2f} %) from the measured kernels; "
             f"{format_duration(replay.derived_wait_us)} of waits derived, not copied",
@@ -125,8 +125,8 @@ def _render_source(report: Report) -> RenderableType:
     )
 
 
-def _render_line(label: str, text: str) -> Text:
-    return Text.assemble((f"{label:<11}", "bold"), text)
+def _render_facts(*facts: tuple[str, str]) -> RenderableType:
+    return make_facts_table(*facts, label_chars=len("source GPU"))
 
 
 def _render_section(title: str, body: RenderableType | None) -> Iterator[RenderableType]:
@@ -201,11 +201,11 @@ def _render_ranks(report: Report) -> RenderableType:
     return append_omitted_count(table, len(report.ranks) - MOST_RANKS, "that hold up less: -o report.xlsx")
 
 
-def _render_module_coverage(report: Report) -> Iterator[Text]:
+def _describe_module_coverage(report: Report) -> Iterator[tuple[str, str]]:
     if report.modules:
         share = sum(row.share for row in report.modules if row.depth == 0 and row.path)
         modules = sum(row.modules for row in report.modules if row.path)
-        yield _render_line(
+        yield (
             "modules",
             f"{format_percent(share)} of GPU time was launched by "
             f"{format_quantity(modules, 'module')}: tracekit report",
@@ -230,18 +230,16 @@ def _render_modules(report: Report) -> RenderableType:
 def _render_idle(report: Report) -> RenderableType | None:
     if not report.idle:
         return None
-    lines = []
-    for row in report.idle:
-        where = f"; mostly before {shorten(shorten_kernel_name(row.op), MAX_WHERE_CHARS)}" if row.op else ""
-        where += f", launched in {row.line}" if row.line else ""
-        lines.append(
-            Text.assemble(
-                f"{format_duration(row.time_us):>8} {format_percent(row.share):>6}  ", row.meaning, (where, "dim")
-            )
-        )
+    parts: list[RenderableType] = [make_time_list((row.time_us, row.share, _describe_idle(row)) for row in report.idle)]
     if len(report.steps) > 1 and report.steps[0].first:
-        lines.append(Text("in a mean step, the first one included", style="dim"))
-    return Group(*lines)
+        parts.append(Text("in a mean step, the first one included", style="dim"))
+    return Group(*parts)
+
+
+def _describe_idle(row: IdleTime) -> Text:
+    where = f"; mostly before {shorten(shorten_kernel_name(row.op), MAX_WHERE_CHARS)}" if row.op else ""
+    where += f", launched in {row.line}" if row.line else ""
+    return Text.assemble(row.meaning, (where, "dim"))
 
 
 def _render_what_if(report: Report) -> RenderableType | None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+from polars import selectors as cs
 
 from tracekit.errors import TracekitError
 from tracekit.messages.packages import EXTRA_MISSING
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 MAX_SHEET_ROWS = 1_000_000
 """Maximum rows of a sheet; Excel's limit is 1,048,576."""
-TEXT_WIDTH_CHARS, NUMBER_WIDTH_CHARS = 28, 14
+TEXT_WIDTH_PIXELS, NUMBER_WIDTH_PIXELS = 201, 103
 
 
 def render_workbook(report: Report) -> bytes:
@@ -77,18 +78,22 @@ def _write_summary(book: "Workbook", report: Report) -> None:
 
 
 def _write_sheet(book: "Workbook", name: str, frame: pl.DataFrame) -> None:
-    sheet = book.add_worksheet(name)
-    heading = book.add_format({"bold": True, "bottom": 1})
     shown = frame.head(MAX_SHEET_ROWS)
+    shown.write_excel(
+        book,
+        name,
+        column_widths={
+            title: TEXT_WIDTH_PIXELS if dtype == pl.String else NUMBER_WIDTH_PIXELS
+            for title, dtype in shown.schema.items()
+        },
+        # The polars default cuts a float to three decimals.
+        column_formats={cs.numeric(): "General"},
+        freeze_panes=(1, 0),
+    )
+    sheet = book.get_worksheet_by_name(name)
     for column, title in enumerate(shown.columns):
-        width = TEXT_WIDTH_CHARS if shown.dtypes[column] == pl.String else NUMBER_WIDTH_CHARS
-        sheet.set_column(column, column, width)
-        sheet.write_string(0, column, title, heading)
         if title in COLUMN_DOCS.get(name, {}):
             sheet.write_comment(0, column, COLUMN_DOCS[name][title])
-        sheet.write_column(1, column, shown[title].to_list())
-    sheet.freeze_panes(1, 0)
-    sheet.autofilter(0, 0, shown.height, shown.width - 1)
     if frame.height > MAX_SHEET_ROWS:
         sheet.write_string(
             MAX_SHEET_ROWS + 1, 0, f"and {frame.height - MAX_SHEET_ROWS} more: -o kernels.parquet has all"
