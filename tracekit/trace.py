@@ -154,7 +154,7 @@ class Trace:
     @property
     def source(self) -> str:
         """Where it was read from."""
-        return abbreviate_names(self.ranks[0].source, len(self.ranks) - 1)
+        return abbreviate_names(self.ranks[0].source, len({rank.source for rank in self.ranks}) - 1)
 
     def rank(self, number: int | None = None) -> RankTrace:
         """Return the trace of one rank; by default of the first one.

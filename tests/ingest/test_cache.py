@@ -40,13 +40,13 @@ def decoded(monkeypatch):
     """The names of what was decoded rather than taken from the cache."""
     from tracekit.ingest import decode
 
-    names, decode_ = [], decode.decode
+    names, decode_ = [], decode.decode_ranks
 
     def noted(stream, source, *args, **options):
         names.append(Path(source).name)
         return decode_(stream, source, *args, **options)
 
-    monkeypatch.setattr(decode, "decode", noted)
+    monkeypatch.setattr(decode, "decode_ranks", noted)
     return names
 
 

@@ -73,9 +73,10 @@ def load_bytes(data: bytes, source: str, *, stacks: bool = False) -> Trace:
     Raises:
         TraceError: As for :func:`load`.
     """
-    from tracekit.ingest.decode import decode
+    from tracekit.ingest.decode import decode_ranks
 
-    return places.combine_ranks([places.assign_rank(decode(io.BytesIO(data), source, stacks=stacks))])
+    ranks = decode_ranks(io.BytesIO(data), source, stacks=stacks)
+    return places.combine_ranks([places.assign_rank(rank) for rank in ranks])
 
 
 class _TraceLoader:
@@ -120,8 +121,9 @@ class _TraceLoader:
         for i, source in enumerate(sources):
             self._progress(f"read file {i + 1} of {len(sources)}" if len(sources) > 1 else "read trace")
             try:
-                read.append(self._read_source(source, self._memory_bytes - taken))
-                taken += read[-1].tables_bytes
+                found = self._read_source(source, self._memory_bytes - taken, is_alone=len(sources) == 1)
+                read += found
+                taken += sum(rank.tables_bytes for rank in found)
             except skipped_files.SKIPPABLE_ERRORS as error:
                 if not source.is_listed:
                     raise
@@ -130,10 +132,17 @@ class _TraceLoader:
             raise skipped_files.choose_error(self.failed)
         return read
 
-    def _read_source(self, source: TraceSource, memory_bytes: int) -> RankTrace:
+    def _read_source(self, source: TraceSource, memory_bytes: int, is_alone: bool) -> list[RankTrace]:
+        """Read a file's rank, or several; a merged file that lies beside others is refused: they may be its parts."""
+        ranks = self._load_decoded(source, memory_bytes)
+        if len(ranks) > 1 and source.is_listed and not is_alone:
+            raise NotATraceError(trace_contents.TRACES_MERGED(path=source.name, processes=len(ranks)))
+        return [self._add_companions(rank, source, memory_bytes) for rank in ranks]
+
+    def _add_companions(self, rank: RankTrace, source: TraceSource, memory_bytes: int) -> RankTrace:
         from tracekit.ingest.companions import add_execution_trace
 
-        rank = places.assign_rank(replace(self._load_decoded(source, memory_bytes), source=source.name))
+        rank = places.assign_rank(replace(rank, source=source.name))
         if self._stacks and not rank.has_stacks:
             rank = replace(rank, warnings=(*rank.warnings, trace_contents.STACKS_NOT_RECORDED()))
         return self._join_captures(
@@ -158,22 +167,23 @@ class _TraceLoader:
     def _read_capture(self, source: TraceSource, memory_bytes: int) -> RankTrace:
         if source.name not in self._captures:
             self._progress(f"read capture {source.name}")
-            trace = self._load_decoded(source, memory_bytes, needs_gpu=False)
+            trace, *_ = self._load_decoded(source, memory_bytes, needs_gpu=False)
             self._captures[source.name] = replace(trace, source=source.name)
         return self._captures[source.name]
 
-    def _load_decoded(self, source: TraceSource, memory_bytes: int, needs_gpu: bool = True) -> RankTrace:
+    def _load_decoded(self, source: TraceSource, memory_bytes: int, needs_gpu: bool = True) -> list[RankTrace]:
         from tracekit.ingest import cache as entries
 
         if memory_bytes <= 0:
             raise TraceTooLargeError(trace_files.TRACES_TOO_LARGE(path=source.name, limit_bytes=self._memory_bytes))
         key = entries.compute_key(source, self._stacks) if self._cache else None
-        rank = entries.load_entry(key, memory_bytes) if key else None
-        if rank is None:
-            rank = _decode_source(source, memory_bytes, needs_gpu, self._stacks, self._progress)
-            if key:
-                entries.store_entry(key, rank)
-        return rank
+        cached = entries.load_entry(key, memory_bytes) if key else None
+        if cached is not None:
+            return [cached]
+        ranks = _decode_source(source, memory_bytes, needs_gpu, self._stacks, self._progress)
+        if key and len(ranks) == 1:
+            entries.store_entry(key, ranks[0])
+        return ranks
 
 
 def _strip_traceback(error: TraceError) -> TraceError:
@@ -212,16 +222,18 @@ def _make_missing_rank_error(rank: int, known: Sequence[int]) -> TraceError:
 
 def _decode_source(
     source: TraceSource, memory_bytes: int, needs_gpu: bool, stacks: bool, progress: Progress
-) -> RankTrace:
-    from tracekit.ingest.decode import decode
+) -> list[RankTrace]:
+    from tracekit.ingest.decode import decode_ranks
 
     with source.open() as stream:
         try:
-            rank = decode(stream, source.name, memory_bytes, needs_gpu=needs_gpu, stacks=stacks, progress=progress)
+            first, *others = decode_ranks(
+                stream, source.name, memory_bytes, needs_gpu=needs_gpu, stacks=stacks, progress=progress
+            )
         except (DamagedTraceError, NotATraceError, NoGpuActivityError) as error:
             if stream.damage is None:
                 raise
             message = trace_files.FILE_DAMAGED(path=source.name, damage=stream.damage)
             raise DamagedTraceError(message) from error
         stream.finish()
-        return replace(rank, warnings=(stream.damage, *rank.warnings)) if stream.damage else rank
+    return [replace(first, warnings=(stream.damage, *first.warnings)) if stream.damage else first, *others]

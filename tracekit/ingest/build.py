@@ -3,10 +3,10 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import msgspec
-import numpy as np
 import polars as pl
 from msgspec import Struct
 
@@ -16,7 +16,8 @@ from tracekit.format import format_quantity
 from tracekit.ingest.columns import DecodedColumns
 from tracekit.ingest.correlations import KERNEL_LAUNCHES, resolve_correlations
 from tracekit.ingest.event_decoder import JSON_ERRORS
-from tracekit.ingest.fields import ACTIVITY_KINDS
+from tracekit.ingest.fields import ACTIVITY_KINDS, TABLES
+from tracekit.ingest.merged_ranks import RankPart, split_ranks
 from tracekit.ingest.op_inputs import drop_malformed_inputs
 from tracekit.ingest.order import argsort_by_start
 from tracekit.ingest.ranks import read_rank
@@ -70,21 +71,31 @@ class DeviceProperties(Struct, rename="camel"):
     compute_minor: int | None = None
 
 
-def build_rank_trace(decoded: DecodedFile, source: str, *, needs_gpu: bool = True) -> RankTrace:
-    """Build the tables of a decoded trace, each ordered by start.
+def build_rank_traces(
+    decoded: DecodedFile, source: str, labels: Sequence[bytes] = (), *, needs_gpu: bool = True
+) -> list[RankTrace]:
+    """Build the tables of a decoded trace, each ordered by start; of a merged one for each rank.
 
     Args:
         decoded: Its rows and top-level keys.
         source: Name of the trace in messages.
+        labels: Rank labels of its processes.
         needs_gpu: Whether to refuse a trace without GPU activity.
 
     Raises:
         NoGpuActivityError: Nothing in it ran on a GPU.
         DamagedTraceError: It is truncated, and kernels are missing.
-        NotATraceError: Its time base is absurd, or it merges traces of several processes.
+        NotATraceError: Its time base is absurd, or it merges traces of processes that can't be told apart.
     """
-    base_ns = _read_time_base(decoded.keys, source)
-    take = _make_table_reader(decoded, base_ns)
+    read = _make_table_reader(decoded, _read_time_base(decoded.keys, source))
+    parts = split_ranks({table: read(table) for table in TABLES}, decoded.keys, labels, source)
+    first, *others = [_build_rank_trace(part, decoded, source, needs_gpu) for part in parts]
+    told = () if parts[0].warning is None else (parts[0].warning,)
+    return [replace(first, warnings=(*told, *_describe_damage(decoded), *first.warnings)), *others]
+
+
+def _build_rank_trace(part: RankPart, decoded: DecodedFile, source: str, needs_gpu: bool) -> RankTrace:
+    take = part.tables.__getitem__
     ops, annotations = take("ops"), take("annotations")
     marks = ops["name"].str.starts_with(STEP_PREFIX)
     if marks.any():
@@ -93,7 +104,6 @@ def build_rank_trace(decoded: DecodedFile, source: str, *, needs_gpu: bool = Tru
     ops, unreadable = drop_malformed_inputs(schema.OPS.conform(ops))
     recorded = take("calls").with_columns(pl.col("name").str.replace(CALL_VERSION_SUFFIX, ""))
     launched = pl.concat(take(kind).with_columns(kind=pl.lit(kind)) for kind in ACTIVITY_KINDS)
-    _check_merged(recorded, launched, source)
     recorded, launched, replaced_ids = resolve_correlations(recorded, launched)
     calls = _add_launch_geometry(recorded)
     activities = _build_activities(calls, launched)
@@ -103,8 +113,8 @@ def build_rank_trace(decoded: DecodedFile, source: str, *, needs_gpu: bool = Tru
     _check_completeness(decoded.damage, calls, activities, source)
     if activities.is_empty() and needs_gpu:
         raise _make_no_gpu_error(source, ops, calls, decoded.columns)
-    device = _find_device(decoded.keys, activities)
-    rank, world_size, misplaced = read_rank(_decode_key(decoded.keys, "distributedInfo"))
+    device = _find_device(part.keys, activities)
+    rank, world_size, misplaced = read_rank(_decode_key(part.keys, "distributedInfo"))
     return RankTrace(
         source=source,
         ops=ops,
@@ -117,9 +127,8 @@ def build_rank_trace(decoded: DecodedFile, source: str, *, needs_gpu: bool = Tru
         device=device,
         rank=rank,
         world_size=world_size,
-        metadata={**_read_metadata(decoded.keys), **_find_peak_memory(take("memory"), activities)},
+        metadata={**_read_metadata(part.keys), **_find_peak_memory(take("memory"), activities)},
         warnings=(
-            *_describe_damage(decoded),
             *replaced_ids,
             *misplaced,
             *impossible,
@@ -195,21 +204,6 @@ def _check_completeness(damage: FileDamage, calls: pl.DataFrame, activities: pl.
                 offset=damage.at_byte,
             )
         )
-
-
-def _check_merged(calls: pl.DataFrame, activities: pl.DataFrame, source: str) -> None:
-    """Refuse a file merged from several traces: their ids of calls, ops and streams are mixed up.
-
-    Their launches are of several processes or, where the merge gave all ranks one process (SGLang), use most
-    correlation ids several times.
-    """
-    launching = calls.join(activities.select("correlation"), on="correlation", how="semi").drop_nulls("correlation")
-    uses = launching.group_by("correlation", "name").len()
-    processes = launching["pid"].drop_nulls().n_unique()
-    if uses["correlation"].n_unique() > 1 and 2 * uses.filter(pl.col("len") > 1).height > uses.height:
-        processes = max(processes, int(np.median(uses["len"].to_numpy())))
-    if processes > 1:
-        raise NotATraceError(messages.TRACES_MERGED(path=source, processes=processes))
 
 
 def _build_activities(calls: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:

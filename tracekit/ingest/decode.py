@@ -2,17 +2,20 @@
 
 import codecs
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from tracekit.compiled.announcing import announce_compilation
-from tracekit.errors import NotATraceError
+from tracekit.errors import NotATraceError, TraceError
 from tracekit.ingest import foreign
-from tracekit.ingest.build import build_rank_trace
+from tracekit.ingest.build import build_rank_traces
 from tracekit.ingest.event_decoder import JSON_ERRORS
 from tracekit.ingest.memory import parse_memory_size
-from tracekit.ingest.stream_decoder import StreamDecoder, decode_small
+from tracekit.ingest.merged_ranks import number_documents
+from tracekit.ingest.rank_labels import UnlabelledStream, has_rank_labels
+from tracekit.ingest.stream_decoder import DecodedFile, decode_documents, decode_small, is_list_of_documents
 from tracekit.ingest.window import FillableStream
-from tracekit.messages import trace_files
+from tracekit.messages import trace_contents, trace_files
 from tracekit.trace import RankTrace
 
 # Up to this size the careful decoder takes less time than loading the compiled one.
@@ -29,7 +32,30 @@ def decode(
     stacks: bool = False,
     progress: Callable[[str], None] = lambda stage: None,
 ) -> RankTrace:
-    """Read one rank's trace.
+    """Read a trace of one rank, as :func:`decode_ranks` does.
+
+    Raises:
+        TraceError: As there, or it holds several ranks.
+    """
+    ranks = decode_ranks(
+        stream, source, memory_bytes, small_bytes, needs_gpu=needs_gpu, stacks=stacks, progress=progress
+    )
+    if len(ranks) > 1:
+        raise NotATraceError(trace_contents.TRACES_MERGED(path=source, processes=len(ranks)))
+    return ranks[0]
+
+
+def decode_ranks(
+    stream: FillableStream,
+    source: str,
+    memory_bytes: int | None = None,
+    small_bytes: int = SMALL_FILE_BYTES,
+    *,
+    needs_gpu: bool = True,
+    stacks: bool = False,
+    progress: Callable[[str], None] = lambda stage: None,
+) -> list[RankTrace]:
+    """Read the trace of one rank, or of the ranks that are merged into one file.
 
     Args:
         stream: Its JSON text.
@@ -49,16 +75,36 @@ def decode(
     tool = foreign.identify_tool(head, source)
     if tool is not None:
         raise NotATraceError(trace_files.TRACE_OF_OTHER_TOOL(path=source, tool=tool))
-    if len(head) <= small_bytes:
+    text: FillableStream = _PrefixedStream(head, stream)
+    unlabelled = UnlabelledStream(text) if has_rank_labels(head[: foreign.HEAD_BYTES]) else None
+    if unlabelled is None and len(head) <= small_bytes and not is_list_of_documents(head[: foreign.HEAD_BYTES]):
         try:
-            return build_rank_trace(decode_small(head, stacks), source, needs_gpu=needs_gpu)
+            return build_rank_traces(decode_small(head, stacks), source, needs_gpu=needs_gpu)
         except JSON_ERRORS:
             pass
     with announce_compilation(progress):
-        decoded = StreamDecoder(
-            _PrefixedStream(head, stream), source, memory_bytes or parse_memory_size(None), stacks
-        ).decode()
-    return build_rank_trace(decoded, source, needs_gpu=needs_gpu)
+        limit = memory_bytes or parse_memory_size(None)
+        documents = decode_documents(unlabelled or text, source, limit, stacks)
+    return _build_documents(documents, source, unlabelled.labels if unlabelled else (), needs_gpu)
+
+
+def _build_documents(
+    documents: Sequence[DecodedFile], source: str, labels: Sequence[bytes], needs_gpu: bool
+) -> list[RankTrace]:
+    """Build the traces of a file's documents; only the first one's, unless they are ranks of one job."""
+    first, *others = documents
+    try:
+        found = [build_rank_traces(each, source, labels, needs_gpu=needs_gpu) for each in others]
+    except TraceError:
+        found = []
+    ranks = build_rank_traces(first, source, labels, needs_gpu=needs_gpu)
+    told = number_documents([rank for each in (ranks, *found) for rank in each]) if found else None
+    if told is not None:
+        return told
+    if others and first.damage.followed_at is None:
+        warning = trace_contents.DATA_BEHIND_TRACE(offset=others[0].begins_at)
+        ranks[0] = replace(ranks[0], warnings=(warning, *ranks[0].warnings))
+    return ranks
 
 
 def _read_up_to(stream: FillableStream, size: int) -> bytes:

@@ -98,10 +98,10 @@ TABLES: dict[str, tuple[str, ...]] = {
     "kernel": _ACTIVITY,
     "memcpy": _ACTIVITY,
     "memset": _ACTIVITY,
-    "syncs": (*_SPAN, "stream", "correlation", "wait_on_stream", "wait_on_record"),
-    "overheads": _SPAN,
+    "syncs": (*_SPAN, "pid", "stream", "correlation", "wait_on_stream", "wait_on_record"),
+    "overheads": (*_SPAN, "pid"),
     "frames": ("ts_ns", "dur_ns", "python_id", "name", *_THREAD),
-    "memory": (*_SPAN, "device_type", "device_id", "allocated_bytes", "reserved_bytes"),
+    "memory": (*_SPAN, "pid", "device_type", "device_id", "allocated_bytes", "reserved_bytes"),
 }  # fmt: skip
 """Fields of the rows of each table."""
 

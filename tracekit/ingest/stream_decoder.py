@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -20,6 +20,7 @@ from tracekit.messages import trace_files
 ROW_BYTES = 230
 
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
+_DOCUMENT_IN_LIST = re.compile(rb'\s*\[\s*\{(?:(?!"ph"\s*:)[^\x00])*?"traceEvents"\s*:\s*\[')
 
 
 @dataclass(slots=True)
@@ -66,26 +67,79 @@ class DecodedFile:
         columns: Rows of the events.
         words: Texts by number: those of the scanner from the start, those of the careful decoder from the end.
         damage: Damage of the file.
+        begins_at: Where its document begins.
     """
 
     keys: dict[str, bytes]
     columns: DecodedColumns
     words: list[bytes]
     damage: FileDamage
+    begins_at: int = 0
+
+
+def is_list_of_documents(text: bytes) -> bool:
+    """Return whether a text begins as a list of whole traces, rather than as one trace or a list of events."""
+    return _DOCUMENT_IN_LIST.match(text) is not None
+
+
+def decode_documents(stream: FillableStream, source: str, memory_bytes: int, stacks: bool = False) -> list[DecodedFile]:
+    """Decode the documents of a file: usually one, but some writers append, or put several into a list.
+
+    Args:
+        stream: The file's text.
+        source: Its name in messages.
+        memory_bytes: Memory limit of the tables.
+        stacks: Whether to read Python calls.
+
+    Raises:
+        NotATraceError: It is not JSON, or holds no events.
+        DamagedTraceError: Nothing of it can be read.
+        TraceTooLargeError: Its tables exceed the memory limit.
+    """
+    window = StreamWindow(stream)
+    in_list = window.peek_byte() == ord("[") and is_list_of_documents(window.copy_text())
+    window.at += in_list
+    documents: list[DecodedFile] = []
+    is_over = False
+    while not is_over:
+        begins_at, taken = window.offset, sum(each.columns.nbytes for each in documents)
+        decoder = StreamDecoder(window, source, memory_bytes - taken, stacks)
+        try:
+            documents.append(replace(decoder.decode(), begins_at=begins_at))
+        except (NotATraceError, DamagedTraceError):
+            if not documents:
+                raise
+            documents[0].damage.followed_at = begins_at
+            break
+        is_over = not decoder.is_closed or not _find_next_document(window, documents[0].damage, in_list)
+    return documents
+
+
+def _find_next_document(window: StreamWindow, damage: FileDamage, in_list: bool) -> bool:
+    """Go to the next document; anything else is noted in the damage."""
+    byte = window.peek_byte()
+    while byte == ord(",") or (in_list and byte == ord("]")):
+        window.at += 1
+        in_list = in_list and byte == ord(",")
+        byte = window.peek_byte()
+    if byte >= 0 and byte not in b"{[":
+        damage.followed_at = window.offset
+    return byte >= 0 and byte in b"{["
 
 
 class StreamDecoder:
-    """Decodes one file.
+    """Decodes one document.
 
     Args:
-        stream: Its text.
+        window: The file's text, from where the document begins.
         source: Its name in messages.
         memory_bytes: Memory limit of its tables.
         stacks: Whether to read Python calls.
     """
 
-    def __init__(self, stream: FillableStream, source: str, memory_bytes: int, stacks: bool = False) -> None:
-        self._window = StreamWindow(stream)
+    def __init__(self, window: StreamWindow, source: str, memory_bytes: int, stacks: bool = False) -> None:
+        self.is_closed = False
+        self._window = window
         self._stacks = stacks
         self._source = source
         self._memory_bytes = memory_bytes
@@ -95,7 +149,6 @@ class StreamDecoder:
         self._texts = dictionary.allocate_texts()
         self._words = event_decoder.NumberedTexts()
         self._has_events = False
-        self._is_closed = False
         self._is_torn = False
 
     def decode(self) -> DecodedFile:
@@ -110,7 +163,7 @@ class StreamDecoder:
         if first == ord("["):
             self._window.at += 1
             self._read_events()
-            self._is_closed = self._damage.cut_at is None
+            self.is_closed = self._damage.cut_at is None
         elif first == ord("{"):
             self._window.at += 1
             self._read_top_level()
@@ -118,14 +171,8 @@ class StreamDecoder:
             raise NotATraceError(trace_files.JSON_NOT_AN_OBJECT(path=self._source))
         if not self._has_events:
             raise self._make_no_events_error()
-        self._note_trailing_data()
         words = dictionary.to_list(self._texts) + self._words.to_list()
         return DecodedFile(self._keys, self._columns, words, self._damage)
-
-    def _note_trailing_data(self) -> None:
-        """Note where data follows the end of the document; nothing if the end was not found."""
-        if self._is_closed and self._window.peek_byte() >= 0:
-            self._damage.followed_at = self._window.offset
 
     def _make_no_events_error(self) -> DamagedTraceError | NotATraceError:
         if self._damage.cut_at is not None:
@@ -148,7 +195,7 @@ class StreamDecoder:
                 if self._has_events or not self._find_events():
                     return
         window.at += 1
-        self._is_closed = True
+        self.is_closed = True
 
     def _read_key(self) -> bool:
         """Read a top-level key with its value; false if that fails."""

@@ -51,6 +51,19 @@ TRACES_MERGED = Template(
     "Give the files that the ranks wrote, or the folder they are in.",
 )
 
+RANKS_IN_ONE_FILE = Template(
+    "ranks-in-one-file",
+    Severity.WARNING,
+    "{path} holds the traces of {ranks:count rank}, which say their ranks: read as if each were a file.",
+)
+RANKS_BY_DEVICE = Template(
+    "ranks-by-device",
+    Severity.WARNING,
+    "{path} holds the traces of {ranks:count rank}, told apart and numbered by their GPUs; {left_out:count event} of "
+    "other processes left out.",
+    "Give a file per rank if that is wrong: trace_rank0.json, trace_rank1.json.",
+)
+
 EVENTS_LOST = Template(
     "events-lost",
     Severity.WARNING,
@@ -66,7 +79,7 @@ DATA_BEHIND_TRACE = Template(
     "data-behind-trace",
     Severity.WARNING,
     "Something follows the end of the trace at byte {offset:,} and was not read.",
-    "Give traces of several ranks as a file each.",
+    "Give traces of several ranks as a file each, if they don't say their ranks.",
 )
 METADATA_LOST = Template(
     "metadata-lost",

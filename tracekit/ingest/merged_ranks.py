@@ -1,0 +1,211 @@
+"""Split the tables of a file that was merged from several ranks, by labels of processes or by launches."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from tracekit.errors import NotATraceError
+from tracekit.ingest.event_decoder import JSON_ERRORS
+from tracekit.ingest.fields import ACTIVITY_KINDS
+from tracekit.ingest.rank_labels import PID_BITS, number_ranks
+from tracekit.messages import Message
+from tracekit.messages import trace_contents as messages
+from tracekit.trace import RankTrace
+
+Tables = Mapping[str, pl.DataFrame]
+
+MIN_LAUNCHED_FRACTION = 0.95
+"""Least part of a GPU's activities whose launches are in the process that drives it: others began before recording."""
+
+MAX_DEVICES = 64
+"""Several times the GPUs of a machine: process ids of activities below are numbers of GPUs."""
+
+MAX_PROCESSES = 1_000
+"""More processes than any merged file holds, while matching them all is quick."""
+
+
+class RankPart(NamedTuple):
+    """What a file holds of one rank.
+
+    Attributes:
+        tables: Its rows by table.
+        keys: Top-level keys of the file, as JSON, with this rank's ``distributedInfo`` and GPUs.
+        warning: How it was told from the others; ``None`` if the file holds one rank.
+    """
+
+    tables: Tables
+    keys: Mapping[str, bytes]
+    warning: Message | None = None
+
+
+def split_ranks(tables: Tables, keys: Mapping[str, bytes], labels: Sequence[bytes], source: str) -> list[RankPart]:
+    """Split the tables of a file by rank; one part for a file of one rank.
+
+    Args:
+        tables: Its tables by name.
+        keys: Its top-level keys, as JSON.
+        labels: Labels of its processes, whose numbers stand in the upper bits of process ids.
+        source: Its name in messages.
+
+    Raises:
+        NotATraceError: It is merged from several processes, and they can't be told apart.
+    """
+    if len(labels) > 1:
+        return list(_split_by_label(tables, keys, labels, source))
+    if labels:
+        tables = {name: _drop_label(table) for name, table in tables.items()}
+    launching = _join_launches(tables)
+    processes = _count_processes(launching)
+    if processes == 1:
+        return [RankPart(tables, keys)]
+    # An export of tracekit's own has the timelines of one run on several GPUs: its version marks it.
+    is_export = keys.get("tracekit", b"").startswith(b'"')
+    drivers = {} if is_export else _match_processes(launching, tables)
+    if not drivers:
+        raise NotATraceError(messages.TRACES_MERGED(path=source, processes=processes))
+    return list(_split_by_process(tables, keys, drivers, source))
+
+
+def number_documents(ranks: Sequence[RankTrace]) -> list[RankTrace] | None:
+    """Number the ranks whose traces are documents of one file; ``None`` if they aren't ranks of one job.
+
+    They are if each notes another rank, or if none does and each ran on another GPU.
+    """
+    source = ranks[0].source
+    noted = {rank.rank for rank in ranks}
+    if None not in noted and len(noted) == len(ranks):
+        warning = messages.RANKS_IN_ONE_FILE(path=source, ranks=len(ranks))
+        numbered = list(ranks)
+    else:
+        used = [rank.activities["device"].drop_nulls().unique().to_list() for rank in ranks]
+        devices = [of_rank[0] for of_rank in used if len(of_rank) == 1]
+        if noted != {None} or len(set(devices)) != len(ranks) or not max(devices) < MAX_DEVICES:
+            return None
+        warning = messages.RANKS_BY_DEVICE(path=source, ranks=len(ranks), left_out=0)
+        size = max(devices) + 1
+        numbered = [replace(rank, rank=device, world_size=size) for rank, device in zip(ranks, devices, strict=True)]
+    numbered[0] = replace(numbered[0], warnings=(warning, *numbered[0].warnings))
+    return numbered
+
+
+def _split_by_label(
+    tables: Tables, keys: Mapping[str, bytes], labels: Sequence[bytes], source: str
+) -> Iterator[RankPart]:
+    ranks = number_ranks(labels)
+    devices = _share_devices(keys, len(labels))
+    warning = messages.RANKS_IN_ONE_FILE(path=source, ranks=len(ranks))
+    label = (pl.col("pid") // (1 << PID_BITS)).fill_null(0).clip(0)
+    parts = {
+        name: table.with_columns(label=label).partition_by("label", as_dict=True, include_key=False)
+        for name, table in tables.items()
+    }
+    for number in np.argsort(ranks).tolist():
+        own = {name: _drop_label(found.get((number,), tables[name].clear())) for name, found in parts.items()}
+        yield RankPart(own, _set_rank(keys, ranks[number], max(ranks) + 1, devices[number]), warning)
+
+
+def _drop_label(table: pl.DataFrame) -> pl.DataFrame:
+    return table.with_columns(pid=pl.col("pid") % (1 << PID_BITS))
+
+
+def _split_by_process(
+    tables: Tables, keys: Mapping[str, bytes], drivers: Mapping[int, int], source: str
+) -> Iterator[RankPart]:
+    devices = sorted(drivers)
+    others = ~pl.col("pid").is_in([*devices, *drivers.values()])
+    left_out = sum(table.filter(others).height for table in tables.values())
+    warning = messages.RANKS_BY_DEVICE(path=source, ranks=len(devices), left_out=left_out)
+    ranks = devices if devices[-1] < MAX_DEVICES else range(len(devices))
+    for rank, device in zip(ranks, devices, strict=True):
+        own = pl.col("pid").is_in([device, drivers[device]])
+        yield RankPart(
+            {name: table.filter(own) for name, table in tables.items()},
+            _set_rank(keys, rank, max(ranks) + 1, keys.get("deviceProperties")),
+            warning,
+        )
+
+
+def _set_rank(keys: Mapping[str, bytes], rank: int, least_size: int, devices: bytes | None) -> dict[str, bytes]:
+    """Replace the rank and GPUs of a file; its world size counts if it has room for the ranks."""
+    try:
+        info = msgspec.json.decode(keys.get("distributedInfo", b"{}"), type=dict[str, object])
+    except JSON_ERRORS:
+        info = {}
+    size = info.get("world_size")
+    info |= {"rank": rank, "world_size": size if isinstance(size, int) and size >= least_size else least_size}
+    return {
+        **keys,
+        "distributedInfo": msgspec.json.encode(info),
+        **({} if devices is None else {"deviceProperties": devices}),
+    }
+
+
+def _share_devices(keys: Mapping[str, bytes], parts: int) -> list[bytes | None]:
+    """Divide the GPUs of a file, which are listed rank by rank; every rank has all of them if that can't be."""
+    listed = keys.get("deviceProperties")
+    try:
+        devices = msgspec.json.decode(listed or b"[]", type=list[msgspec.Raw])
+    except JSON_ERRORS:
+        devices = []
+    size, rest = divmod(len(devices), parts)
+    if rest or not size:
+        return [listed] * parts
+    return [msgspec.json.encode(devices[at : at + size]) for at in range(0, len(devices), size)]
+
+
+def _join_launches(tables: Tables) -> pl.DataFrame:
+    """Join each call with the activities of its correlation id."""
+    activities = pl.concat(tables[kind].select("correlation", "ts_ns", device="pid") for kind in ACTIVITY_KINDS)
+    calls = tables["calls"].select("correlation", "name", "pid", call_ns="ts_ns")
+    return calls.drop_nulls("correlation").join(activities.drop_nulls("correlation"), on="correlation")
+
+
+def _count_processes(launching: pl.DataFrame) -> int:
+    """Count the processes that launched activities.
+
+    Where a merge gave all ranks one process, most correlation ids launch several times.
+    """
+    calls = launching.select("correlation", "name", "pid", "call_ns").unique()
+    uses = calls.group_by("correlation", "name").len()
+    processes = max(launching["pid"].drop_nulls().n_unique(), 1)
+    if uses["correlation"].n_unique() > 1 and 2 * uses.filter(pl.col("len") > 1).height > uses.height:
+        processes = max(processes, int(np.median(uses["len"].to_numpy())))
+    return processes
+
+
+def _match_processes(launching: pl.DataFrame, tables: Tables) -> dict[int, int]:
+    """Return the process that drives each GPU; empty unless there is exactly one way to match all of them.
+
+    A process can drive a GPU if it launched the GPU's activities, each before it started.
+    """
+    activities = pl.concat(tables[kind].select("correlation", device="pid") for kind in ACTIVITY_KINDS)
+    totals = activities.group_by("device").agg(activities=pl.col("correlation").count())
+    launched = launching.group_by("device", "pid").agg(
+        launched=pl.col("correlation").n_unique(), early=(pl.col("call_ns") > pl.col("ts_ns")).sum()
+    )
+    possible = launched.join(totals, on="device").filter(
+        (pl.col("early") == 0) & (pl.col("launched") >= MIN_LAUNCHED_FRACTION * pl.col("activities"))
+    )
+    if totals.height != launching["pid"].n_unique() or not 2 <= totals.height <= MAX_PROCESSES:
+        return {}
+    candidates: dict[int, set[int]] = defaultdict(set)
+    for device, process in possible.select("device", "pid").drop_nulls().rows():
+        candidates[device].add(process)
+    return _find_only_matching(candidates) if len(candidates) == totals.height else {}
+
+
+def _find_only_matching(candidates: Mapping[int, set[int]]) -> dict[int, int]:
+    """Match each device to a process by elimination; empty where more than one way is left."""
+    open_devices = {device: set(processes) for device, processes in candidates.items()}
+    matched: dict[int, int] = {}
+    while (single := next((device for device, left in open_devices.items() if len(left) == 1), None)) is not None:
+        (process,) = open_devices.pop(single)
+        matched[single] = process
+        for left in open_devices.values():
+            left.discard(process)
+    return {} if open_devices else matched
