@@ -5,14 +5,19 @@ from sklearn.model_selection import LeaveOneGroupOut, cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from predictors.training.boost import boost
-from predictors.training.estimator import SymmetricTreesRegressor
+from predictors.training.estimator import PerceptronsRegressor, SymmetricTreesRegressor
 
-RANDOM_ROWS = "each tree sees rows drawn at random, so that repeating a row isn't the same as weighting it"
+RANDOM_ROWS = "each tree and step sees rows drawn at random, so that repeating a row isn't the same as weighting it"
+    "each tree and each step sees rows drawn at random, so that repeating a row isn't the same as weighting it"
+)
 EXPECTED_FAILURES = {"check_sample_weight_equivalence_on_dense_data": RANDOM_ROWS}
 
 
 @parametrize_with_checks(
-    [SymmetricTreesRegressor(trees=100, huber=1.0, ridge=1.0, depth=3)],
+    [
+        SymmetricTreesRegressor(trees=100, huber=1.0, ridge=1.0, depth=3),
+        PerceptronsRegressor(perceptrons=2, epochs=100, huber=10.0),
+    ],
     expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
 )
 def test_the_regressor_keeps_scikit_learns_contract(estimator, check):
@@ -34,7 +39,7 @@ def test_it_fits_what_the_booster_fits(groups):
     trees = boost(
         np.ascontiguousarray(features.T), target, np.ones(1500), trees=20, depth=3, rate=0.12, huber=0.3, ridge=20.0
     )
-    assert np.array_equal(regressor.trees_.leaf, trees.leaf)
+    assert np.array_equal(regressor.correction_.leaf, trees.leaf)
     assert np.array_equal(regressor.predict(features), trees.predict(np.ascontiguousarray(features.T)))
 
 

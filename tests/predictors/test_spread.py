@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
 pytest.importorskip("scipy")
 
-from predictors.calibrate import list_adjustable_constants
-from predictors.gaussian_process import build_default_spread, list_axes
+from predictors.calibrate import LawObservations, fit_offsets, list_adjustable_constants
+from predictors.gaussian_process import GaussianProcessCorrection, build_default_spread, list_axes
 from predictors.laws.law import LAWS
 from predictors.training.calibration import select_most_informative
 from predictors.training.fit_spread import ErrorBlock, fit_spread
@@ -69,4 +71,24 @@ def test_a_law_of_which_nothing_was_left_out_is_calibrated_as_usual():
             )
         )
         == 2
+    )
+
+
+def test_without_offsets_a_calibration_is_scikit_learns_gaussian_process():
+    draw = np.random.default_rng(1)
+    axes = list_axes("gemm half")
+    lengths = dict(zip(axes, draw.uniform(1.0, 4.0, len(axes)), strict=True))
+    spread = replace(build_default_spread("gemm half", ("compute",)), length=lengths)
+    measured, others = draw.normal(size=(2, len(axes), 20))
+    errors = draw.normal(scale=0.05, size=20)
+    observed = LawObservations(measured, errors, lambda offset: np.zeros(20))
+    offset, weight = fit_offsets(observed, spread, spread.get_offset_sds(("compute",)))
+    scikit_learns = GaussianProcessRegressor(
+        ConstantKernel(spread.amplitude**2) * Matern([lengths[axis] for axis in axes], nu=1.5),
+        alpha=spread.noise**2,
+        optimizer=None,
+    ).fit(measured.T, errors)
+    assert not offset.any()
+    assert GaussianProcessCorrection(spread, measured, weight).predict(others) == pytest.approx(
+        scikit_learns.predict(others.T)
     )
