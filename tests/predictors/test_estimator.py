@@ -8,8 +8,6 @@ from predictors.training.boost import boost
 from predictors.training.estimator import PerceptronsRegressor, SymmetricTreesRegressor
 
 RANDOM_ROWS = "each tree and step sees rows drawn at random, so that repeating a row isn't the same as weighting it"
-    "each tree and each step sees rows drawn at random, so that repeating a row isn't the same as weighting it"
-)
 EXPECTED_FAILURES = {"check_sample_weight_equivalence_on_dense_data": RANDOM_ROWS}
 
 
