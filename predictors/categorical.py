@@ -31,9 +31,9 @@ class CategoricalColumn:
         nulls = column.null_count()
         if nulls == column.len() or (not nulls and (column == column[0]).all()):
             return cls(tuple(column.head(1)) or (None,), np.zeros(column.len(), dtype=np.intp))
-        names = column.unique().drop_nulls()
-        code = column.cast(pl.Enum(names)).to_physical().fill_null(names.len())
-        return cls((*names, None) if nulls else tuple(names), code.to_numpy().astype(np.intp))
+        names = column.unique().drop_nulls() if nulls else column.unique()
+        code = np.nan_to_num(column.cast(pl.Enum(names)).to_physical().to_numpy(), nan=names.len())
+        return cls((*names, None) if nulls else tuple(names), code.astype(np.intp))
 
     def map(self, value: Callable[[str | None], Any]) -> npt.NDArray[Any]:
         """What a function makes of each row's name."""

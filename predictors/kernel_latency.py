@@ -133,13 +133,22 @@ class Batch:
             AmbiguousGpuError: Several GPUs match the name.
             KernelTableError: A calibration has no kernel with both a shape and a measurement.
         """
+        alone, time, width, method = self._predict(gpu, calibrations or {})
+        return build_result(alone, self._row, time, width, method)
+
+    def predict_time_us(self, gpu: str | Gpu, calibrations: Mapping[Gpu, pl.DataFrame] | None = None) -> pl.Series:
+        """Predict only the column ``time_us`` of :meth:`on`, which takes less time."""
+        return pl.Series("time_us", self._predict(gpu, calibrations or {})[1], nan_to_null=True)
+
+    def _predict(
+        self, gpu: str | Gpu, calibrations: Mapping[Gpu, pl.DataFrame]
+    ) -> tuple[ModelTimes, Floats, Floats, Ints]:
+        """Return the model's times of the distinct kernels, and time, half-width and method of each row."""
         target, source = derive_hardware(_to_gpu(gpu)), self._source
-        calibrated = {
-            key: own for one in (calibrations or {}).items() for key, own in self._calibrate_gpu(*one).items()
-        }
+        calibrated = {key: own for one in calibrations.items() for key, own in self._calibrate_gpu(*one).items()}
         weights = replace(self._weights, calibrated=calibrated)
         alone = _evaluate_calibrated_model(
-            self._runs.split_for_gpu(target), target, weights, map(derive_hardware, calibrations or {})
+            self._runs.split_for_gpu(target), target, weights, map(derive_hardware, calibrations)
         )
         unknown = np.isnan(alone.time_us)[self._row]
         time, width = alone.time_us[self._row], compute_half_widths(alone.table, target, weights)[self._row]
@@ -150,7 +159,7 @@ class Batch:
             method = np.where(known, METHOD_MEASURED, method)
         elif source is not None:
             time, width, method = self._transfer_times(alone, width, method, source, target, weights)
-        return build_result(alone, self._row, time, width, method)
+        return alone, time, width, method
 
     def get_work(self, gpu: str | Gpu) -> pl.DataFrame:
         """Return each kernel's work as it runs on a GPU: ``law`` that models it, ``work_flops`` and ``work_bytes``."""
@@ -205,10 +214,10 @@ class Batch:
     def _get_source_errors(self, source: Hardware, target: Hardware, weights: Weights) -> tuple[SourceErrors, Floats]:
         """What the model misses on the source, and the part of the counted work that the measured times allow."""
         # The trace itself tells how its GPU runs; a calibration of it matters where the target has one to compare with.
-        calibrated = (
+        key = bool(weights.calibrated) and all(
             weights.find_calibrated_rows(self._runs.split_for_gpu(gpu).table, gpu).any() for gpu in (source, target)
         )
-        if (key := all(calibrated)) not in self._missed:
+        if key not in self._missed:
             rows, measured = self._runs.split_for_gpu(source), np.maximum(self._measured, MIN_MEASURED_US)
             there = evaluate_kernels(rows, source, weights if key else self._weights)
             log_ratio = np.log(measured / there.time_us[self._row])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import cache
 
 import polars as pl
 
@@ -134,6 +135,11 @@ def add_law(table: pl.DataFrame) -> pl.DataFrame:
         table: From ``complete_columns``. ``dtype`` is what the kernel really runs in, ``asked``, if there, what it was
             called with.
     """
+    return table.with_columns(law=_build_law_expression("asked" if "asked" in table.columns else "dtype"))
+
+
+@cache  # the same for every GPU; it takes longer to build than to evaluate
+def _build_law_expression(asked_column: str) -> pl.Expr:
     tensor = pl.col("family").is_in(TENSOR_FAMILIES)
     known = pl.any_horizontal(
         (pl.col("family") == family) & pl.all_horizontal(pl.col(c).is_not_null() for c in columns)
@@ -141,8 +147,7 @@ def add_law(table: pl.DataFrame) -> pl.DataFrame:
         if columns
     ) & (~tensor | pl.col("dtype").is_not_null())
     dtype = pl.col("dtype").replace_strict(_DTYPE_CLASS, default=None, return_dtype=pl.String)
-    asked = pl.col("asked" if "asked" in table.columns else "dtype")
-    few = (pl.col("q_len") <= _MAX_DECODE_QUERIES) & (asked != _TILED_ONLY_DTYPE)
+    few = (pl.col("q_len") <= _MAX_DECODE_QUERIES) & (pl.col(asked_column) != _TILED_ONLY_DTYPE)
     attention = (
         pl.when(pl.col("q_len") < pl.col("kv_len"), few, pl.col("direction") == "forward")
         .then(pl.lit("decode"))
@@ -172,7 +177,7 @@ def add_law(table: pl.DataFrame) -> pl.DataFrame:
         .then(attention)
         .otherwise("family")
     )
-    return table.with_columns(law=pl.when(known).then(law))
+    return pl.when(known).then(law)
 
 
 def _reject_unknown(table: pl.DataFrame, column: str, known: Collection[str]) -> None:

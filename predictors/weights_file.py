@@ -143,6 +143,8 @@ class Weights:
 
     def find_calibrated_rows(self, table: pl.DataFrame, gpu: Hardware) -> Bools:
         """Of which rows of a kernel table measurements on a GPU say something: by `law` and `on_mma`."""
+        if not self.calibrated:
+            return np.zeros(table.height, dtype=np.bool_)
 
         def known(seen: Hardware) -> pl.Expr:
             return pl.col("law").is_in([law for law, slug in self.calibrated if slug == seen.slug])

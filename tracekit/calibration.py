@@ -183,11 +183,10 @@ def remove(gpu: str) -> str:
 
 def build_tables(calibrations: Iterable[Calibration], target: Gpu) -> Mapping[Gpu, pl.DataFrame]:
     """Return the kernel tables for ``predictors.predict``, by GPU: of the target and of all GPUs known by name."""
-    known = {*list_gpus()}
     return {
         target if one.gpu == target.slug else load_gpu(one.gpu): one.kernels
         for one in calibrations
-        if one.gpu == target.slug or one.gpu in known
+        if one.gpu == target.slug or one.gpu in list_gpus()
     }
 
 

@@ -39,7 +39,7 @@ class KernelTimePredictor:
             times = self._widen_derived(times, self._by_law.on(self._source or gpu, calibrations))
         if self._bracketed.is_empty():
             return times
-        low, high = (end.on(gpu, calibrations)["time_us"] for end in self._ends)
+        low, high = (end.predict_time_us(gpu, calibrations) for end in self._ends)
         return widen_intervals(times, self._bracketed, (low, high))
 
     def _widen_derived(self, times: pl.DataFrame, by_law: pl.DataFrame) -> pl.DataFrame:

@@ -72,16 +72,19 @@ class MemoryNeeds:
     Attributes:
         model_state: Parameters, gradients and optimizer state; None where unknown.
         max_forward_bytes: Upper bound on what the forward pass writes; None where unknown.
+        bucket_bytes: DDP's buckets in the layout of the trace.
     """
 
     model_state: ModelState | None
     max_forward_bytes: float | None
+    bucket_bytes: float
 
 
 def estimate_memory_needs(run: MeasuredRun) -> MemoryNeeds:
     """Estimate the memory needs of a run from its ops."""
     tables = run.trace.ops["name"].str.contains(EMBEDDING_TABLE_OPS).any()
-    return MemoryNeeds(None if tables else _compute_model_state(run), _compute_forward_bytes(run))
+    state = None if tables else _compute_model_state(run)
+    return MemoryNeeds(state, _compute_forward_bytes(run), _compute_traced_bucket_bytes(run, state))
 
 
 def judge_memory_fit(
@@ -109,7 +112,7 @@ def judge_memory_fit(
     in_flight *= batch
     known = known or estimate_memory_needs(run)
     state, written = known.model_state, known.max_forward_bytes
-    buckets = _compute_bucket_bytes(run, state, layouts) * held_part
+    buckets = (_compute_bucket_bytes(state, layouts[1]) if layouts else known.bucket_bytes) * held_part
     lacking = buckets if layouts and layouts[0].dp == 1 else 0.0
     peaks = [rank.peak_memory_bytes for rank in run.ranks if rank.peak_memory_bytes]
     if held_part == part == batch == crowded == 1 and peaks:
@@ -149,11 +152,16 @@ def _judge_recorded_memory(allocated: float, reserved: float, buckets: float, ro
     return MemoryFit(allocated, most, fits, reason)
 
 
-def _compute_bucket_bytes(run: MeasuredRun, state: ModelState | None, layouts: tuple[Layout, Layout] | None) -> float:
+def _compute_traced_bucket_bytes(run: MeasuredRun, state: ModelState | None) -> float:
+    """Compute the size of DDP's buckets in the trace; a job of unknown layout counts as replicas."""
+    if state is None:
+        return 0.0
+    return _compute_bucket_bytes(state, infer_layout_if_needed(run, LayoutRequest()) or Layout(dp=run.trace.world_size))
+
+
+def _compute_bucket_bytes(state: ModelState | None, job: Layout) -> float:
     """Compute the size of DDP's buckets, which hold a copy of each gradient by default."""
-    job = layouts[1] if layouts else infer_layout_if_needed(run, LayoutRequest())
-    replicas, sharded = (job.dp, job.sharded) if job else (run.trace.world_size, False)
-    return state.parameter_gradient_bytes / 2 if state and replicas > 1 and not sharded else 0.0
+    return state.parameter_gradient_bytes / 2 if state and job.dp > 1 and not job.sharded else 0.0
 
 
 def _get_source_gpu_bytes(run: MeasuredRun) -> int | None:

@@ -239,10 +239,12 @@ def _note_uncertain_collectives(run: MeasuredRun, times: pl.DataFrame) -> Iterat
 
 def _note_older_attention(run: MeasuredRun, gpu: Gpu, times: pl.DataFrame) -> Iterator[Message]:
     """Note attention kernels that can't use the target's own matrix units."""
+    rate = derive_hardware(gpu).mma_rate_fraction
+    if rate >= 1:
+        return
     rows = run.kernels.select("name", "family", "paged", "q_len", "kv_len").hstack(times.select("time_us"))
     part = compute_time_share(rows, "time_us", is_ampere_attention())
-    rate = derive_hardware(gpu).mma_rate_fraction
-    if part >= MIN_OLDER_ATTENTION_PCT and rate < 1:
+    if part >= MIN_OLDER_ATTENTION_PCT:
         yield told.ATTENTION_BUILT_FOR_A100(time_pct=part, rate_pct=100 * rate, gpu=gpu.slug)
 
 

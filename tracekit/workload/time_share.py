@@ -17,6 +17,7 @@ def compute_time_shares(table: pl.DataFrame, time: str, *parts: pl.Expr) -> list
     if table.is_empty():
         return [*(0.0 for _ in parts[1:]), 100.0]
     weight = pl.col(time) if table[time].sum() else pl.lit(1)
-    found = [float(table.select(pl.when(part).then(weight).otherwise(0).sum()).item()) for part in parts]
+    sums = (pl.when(part).then(weight).otherwise(0).sum().alias(str(number)) for number, part in enumerate(parts))
+    found = map(float, table.select(sums).row(0))
     total = float(table[time].sum() or table.height)
     return [100 * one / total for one in found]
