@@ -56,9 +56,7 @@ def infer_repeated_work(kernels: pl.DataFrame, _trace: RankTrace) -> pl.DataFram
         (LAUNCH_COLUMNS, NEIGHBOUR_COUNTS, has_grid),
         (("name",), NEIGHBOUR_COUNTS_BY_NAME, pl.col("blocks").is_null()),
     ):
-        windows = _hash_neighbours(table, key)
-        for before, after in around:
-            table = _inherit_once(table.hstack(windows), before, after, takers).select(table.columns)
+        table = _inherit(table, key, around, takers)
     return table.sort("row").drop("row")
 
 
@@ -85,15 +83,37 @@ def _hash_neighbours(table: pl.DataFrame, key: tuple[str, ...]) -> pl.DataFrame:
     return frame.drop("device")
 
 
-def _inherit_once(table: pl.DataFrame, before: int, after: int, takers: pl.Expr) -> pl.DataFrame:
-    key = ["a0", *([f"b{before}"] if before else []), *([f"a{after}"] if after else [])]
+def _inherit(
+    table: pl.DataFrame, key: tuple[str, ...], around: tuple[tuple[int, int], ...], takers: pl.Expr
+) -> pl.DataFrame:
+    """Inherit with each number of equal neighbours in turn; a kernel takes what it finds first."""
     shapeless = pl.col("input_dims").is_null() | ~pl.col("op").str.starts_with("aten::")
-    taking = table.filter(takers & pl.col("work_from").is_null() & shapeless).select("row", "dur_ns", "kind", *key)
-    giving = table.filter(pl.col("work_from").is_in(_DONORS)).join(taking, on=key, how="semi")
-    if giving.is_empty():
+    is_taking = table.select(takers & pl.col("work_from").is_null() & shapeless).to_series()
+    if not is_taking.any():
         return table
-    donors = (
-        giving.lazy()
+    windows = _hash_neighbours(table, key)
+    taking = table.select("row", "dur_ns", "kind").hstack(windows).filter(is_taking)
+    donors = table.select("dur_ns", "work_from", *INHERITED_COLUMNS).hstack(windows)
+    donors = donors.filter(pl.col("work_from").is_in(_DONORS))
+    given = []
+    for before, after in around:
+        given.append(_find_donors(taking, donors, before, after))
+        taking = taking.join(given[-1], on="row", how="anti")
+        if taking.is_empty():
+            break
+    joined = table.join(pl.concat(given), on="row", how="left", maintain_order="left")
+    takes = pl.col("given work_from").is_not_null()
+    return joined.with_columns(
+        pl.when(takes).then(f"given {name}").otherwise(name).alias(name) for name in (*INHERITED_COLUMNS, "work_from")
+    ).select(table.columns)
+
+
+def _find_donors(taking: pl.DataFrame, donors: pl.DataFrame, before: int, after: int) -> pl.DataFrame:
+    """Find the kernels that inherit with so many equal neighbours: their ``row``, and what they are given."""
+    key = ["a0", *([f"b{before}"] if before else []), *([f"a{after}"] if after else [])]
+    work = (
+        donors.lazy()
+        .join(taking.lazy(), on=key, how="semi")
         .group_by(key)
         .agg(
             *(pl.col(name).first().name.prefix("given ") for name in INHERITED_COLUMNS),
@@ -107,17 +127,10 @@ def _inherit_once(table: pl.DataFrame, before: int, after: int, takers: pl.Expr)
     # The launch of a copy or collective doesn't give its size, nor does a collective's time, which includes waiting.
     placed = pl.lit(before + after >= MIN_EQUAL_NEIGHBOURS)
     plain = (pl.col("kind") == "kernel") & (pl.col("given family") != "collective")
-    found = (
+    return (
         taking.lazy()
-        .join(donors, on=key)
+        .join(work, on=key)
         .filter(pl.when(plain).then(timely).otherwise(placed))
         .select("row", pl.lit("repeat").alias("given work_from"), *(f"given {name}" for name in INHERITED_COLUMNS))
         .collect()
-    )
-    if found.is_empty():
-        return table
-    joined = table.join(found, on="row", how="left", maintain_order="left")
-    given = pl.col("given work_from").is_not_null()
-    return joined.with_columns(
-        pl.when(given).then(f"given {name}").otherwise(name).alias(name) for name in (*INHERITED_COLUMNS, "work_from")
     )
