@@ -1,6 +1,7 @@
 """The ``tracekit`` command: its subcommands and error handling."""
 
 import errno
+import gc
 import io
 import sys
 import traceback
@@ -33,6 +34,10 @@ EXIT_FAILURE = 1
 EXIT_USAGE = 2
 EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
+
+GC_THRESHOLD = 50_000
+"""New objects between two collections of cyclic garbage. Imports create 70,000 that live as long as the command; at
+Python's 700, collections find next to nothing and take 4 % of a prediction's CPU time."""
 
 PATH_ERRNOS = (errno.EACCES, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EROFS)
 """Errors caused by a file's name, in any option or argument."""
@@ -102,6 +107,7 @@ def _main(
 
 def main() -> None:
     """Run the command line; report expected failures in one line on stderr."""
+    gc.set_threshold(GC_THRESHOLD)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

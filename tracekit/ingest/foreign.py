@@ -49,7 +49,6 @@ _UNREAD_FORMATS = (
     (rb"\A\s*<(?i:!doctype|html|head|\?xml)", trace_files.FILE_IS_WEB_PAGE),
     (rb"\Aversion https://git-lfs", trace_files.FILE_IS_LFS_POINTER),
 )
-_TOOL_PATTERNS = {tool: re.compile(b"|".join(marks)) for tool, marks in _TOOL_MARKS.items()}
 _JSON_START = re.compile(rb"\s*[\[{]")
 
 
@@ -68,7 +67,8 @@ def identify_tool(head: bytes, source: str) -> str | None:
     head = head[:HEAD_BYTES]
     if _KINETO_MARKS.search(head):
         return None
-    by_mark = next((name for name, pattern in _TOOL_PATTERNS.items() if pattern.search(head)), None)
+    # Compiled here rather than on import: few files get as far as this.
+    by_mark = next((name for name, marks in _TOOL_MARKS.items() if re.search(b"|".join(marks), head)), None)
     if by_mark or _JSON_START.match(head):
         return by_mark
     return next((name for name, pattern in _TOOL_FILE_NAMES.items() if re.search(pattern, source)), None)

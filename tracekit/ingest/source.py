@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from tracekit.errors import DamagedTraceError, TraceError, TraceNotFoundError
 from tracekit.ingest import archive, execution_trace, remote
@@ -191,10 +190,15 @@ def _expand_input(given: Input) -> Iterator[TraceSource]:
     elif remote.is_uri(text) and not text.startswith("file://"):
         files = _list_uri(text)
     else:
-        path = Path(url2pathname(urlsplit(text).path)) if text.startswith("file://") else Path(given)
-        files = _list_local(path)
+        files = _list_local(_parse_file_uri(text) if text.startswith("file://") else Path(given))
     for source in files:
         yield from _expand_archive(source)
+
+
+def _parse_file_uri(uri: str) -> Path:
+    from urllib.request import url2pathname  # brings an HTTP client and SSL along, for 10 ms
+
+    return Path(url2pathname(urlsplit(uri).path))
 
 
 def _list_uri(uri: str) -> list[TraceSource]:
