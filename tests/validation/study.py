@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -94,6 +95,38 @@ def format_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         print("  " + " | ".join(cells), file=sys.stderr, flush=True)
         lines.append(cells)
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+@dataclass(frozen=True)
+class Result:
+    """A prediction beside a published figure.
+
+    Attributes:
+        group: Of predictions that are summed up together.
+        error_pct: Of the prediction.
+        is_inside: Whether the interval holds the figure.
+    """
+
+    group: str
+    error_pct: float
+    is_inside: bool
+
+
+def format_results(results: Sequence[Result]) -> str:
+    """Format a table that sums up results: a row for each group, and one of all."""
+    groups = {group: [one for one in results if one.group == group] for group in sorted({one.group for one in results})}
+    headings = ("", "predictions", "absolute error, median", "lowest error", "highest", "in interval")
+    return format_table(headings, (summarize_results(*group) for group in (*groups.items(), ("all", results))))
+
+
+def summarize_results(title: str, results: Sequence[Result]) -> tuple[str, ...]:
+    """Return a row of `format_results`."""
+    errors_pct = [one.error_pct for one in results]
+    return (
+        *(title, str(len(results)), f"{median(map(abs, errors_pct)):.1f} %"),
+        *(f"{end:+.1f} %" for end in (min(errors_pct), max(errors_pct))),
+        f"{sum(one.is_inside for one in results)} of {len(results)}",
+    )
 
 
 def format_errors(errors_pct: Sequence[float]) -> tuple[str, str, str]:

@@ -2,14 +2,17 @@
 
 from tests.validation.studies.layouts import data_parallel, pipeline_parallel, tensor_parallel
 from tests.validation.studies.layouts.tensor_parallel import LlamaJob
+from tests.validation.study import Result
 
 
 def test_a_model_on_more_gpus_is_predicted_from_its_rate_on_the_fewest() -> None:
     job = LlamaJob("tiny", 2, 1024, 2048, 8, 8, 4096, {1: 5000.0, 2: 8000.0})
-    ((name, gpus, measured, predicted, error, _, _),) = tensor_parallel.predict_decoding(job)
+    results: list[Result] = []
+    ((name, gpus, measured, predicted, error, _, _),) = tensor_parallel.predict_decoding(job, results)
     assert (name, gpus, measured) == ("tiny", "1 → 2", "8000")
     assert abs(float(predicted) / 8000 - 1 - float(error.removesuffix(" %")) / 100) < 1e-3
     assert 5000 < float(predicted) < 10000
+    assert [f"{result.error_pct:+.1f} %" for result in results] == [error]
 
 
 def test_a_pipelines_published_step_is_read_as_layout_and_cluster() -> None:

@@ -106,5 +106,14 @@ def test_errors_are_summed_up() -> None:
     assert study.format_errors([-10.0, 4.0, 6.0]) == ("+4 %", "6 %", "-10 %")
 
 
+def test_results_are_summed_up_by_group() -> None:
+    results = [study.Result("b", -10.0, False), study.Result("a", 4.0, True), study.Result("b", 6.0, True)]
+    assert study.format_results(results).splitlines()[2:] == [
+        "| a | 1 | 4.0 % | +4.0 % | +4.0 % | 1 of 1 |",
+        "| b | 2 | 8.0 % | -10.0 % | +6.0 % | 1 of 2 |",
+        "| all | 3 | 6.0 % | -10.0 % | +6.0 % | 2 of 3 |",
+    ]
+
+
 def test_a_table_is_markdown() -> None:
     assert study.format_table(("a", "b"), [("x", "1")]) == "| a | b |\n| --- | ---: |\n| x | 1 |\n"

@@ -51,6 +51,7 @@ def list_groups(rows: pl.DataFrame) -> Iterator[tuple[str, ...]]:
     several, long = pl.col("nodes") > 1, pl.col("bytes") >= LONG_BYTES
     staged = pl.col("note").str.contains("no peer access").fill_null(False)
     groups = {
+        "several nodes": several,
         "several nodes, 32 MiB and more": several & long,
         "several nodes, less": several & ~long,
         "one node with peer access": ~several & ~staged,

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import tracekit as tk
+from predictors import load_gpu
 from sample_traces.synthetic.models import Shape
 from tests.validation.published_jobs.scaled_transformer import build_trace_of_length
-from tests.validation.study import format_table, format_yes, list_sources, read_published
+from tests.validation.study import Result, format_results, format_table, format_yes, list_sources, read_published
 from tracekit.prediction.model import Prediction
 from tracekit.trace import Trace
 
@@ -57,11 +58,13 @@ def run() -> str:
         "batch", "without overlap", "of it all-reduces", "in buckets of 10 and 100 MB", "predicted", "errors",
         "90 % interval",
     )  # fmt: skip
+    results: list[Result] = []
     return "\n".join(
         (
             "# Data parallelism against published jobs\n",
             "## FSDP on more GPUs\n",
-            format_table(fsdp, (row for job in read_fsdp_jobs() for row in predict_fsdp_job(job))),
+            format_table(fsdp, (row for job in read_fsdp_jobs() for row in predict_fsdp_job(job, results))),
+            format_results(results),
             "## Gradients reduced during the backward pass\n",
             "GPT-2 XL in fp32 by DDP on two GPUs. The time without overlap gives what computing and what the "
             "all-reduces take.\n",
@@ -79,8 +82,13 @@ def read_fsdp_jobs() -> Iterator[FsdpJob]:
         yield FsdpJob(first["job"], Shape(*(first[size] for size in SHAPE)), first["gpu"], first["node"], rates)
 
 
-def predict_fsdp_job(job: FsdpJob) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each number of GPUs but the fewest, for which the kernels are scaled."""
+def predict_fsdp_job(job: FsdpJob, results: list[Result]) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each number of GPUs but the fewest, for which the kernels are scaled.
+
+    Args:
+        job: A published job.
+        results: Gets the result of each row.
+    """
     fewest, *others = job.tokens_per_s
 
     def predict_fewest_us(trace: Trace) -> float:
@@ -92,15 +100,17 @@ def predict_fsdp_job(job: FsdpJob) -> Iterator[tuple[str, ...]]:
     for gpus in others:
         found, measured = predict_fsdp(trace, job, gpus), job.tokens_per_s[gpus]
         rate, high, low = (1e6 * job.tokens / us for us in (found.step.step_time_us, found.low_us, found.high_us))
+        result = Result(load_gpu(job.gpu).name, 100 * (rate / measured - 1), low <= measured <= high)
+        results.append(result)
         yield (
             job.name,
             f"{fewest} → {gpus}",
             f"{measured:,}",
             f"{rate:,.0f}",
-            f"{100 * (rate / measured - 1):+.1f} %",
+            f"{result.error_pct:+.1f} %",
             f"{100 * (1 - measured / job.tokens_per_s[fewest]):.1f} %",
             f"{100 * (1 - rate / base):.1f} %",
-            format_yes(low <= measured <= high),
+            format_yes(result.is_inside),
         )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import tracekit as tk
 from sample_traces.synthetic.models import Shape
 from tests.validation.published_jobs.scaled_transformer import build_scaled_trace, build_trace_of_length
-from tests.validation.study import format_table, format_yes, list_sources, read_published
+from tests.validation.study import Result, format_results, format_table, format_yes, list_sources, read_published
 from tracekit.prediction.model import Prediction
 from tracekit.trace import Trace
 
@@ -83,6 +83,14 @@ class PipelineStep:
         options |= {name: value for name, (value, default) in usual.items() if value != default}
         return {name: value for name, value in options.items() if value is not None}
 
+    def classify(self, first: "PipelineStep") -> str:
+        """Return what is tested: a schedule, or what else differs from the job's first step."""
+        if self.fsdp:
+            return "FSDP, interleaved"
+        if self.shape.vocabulary != first.shape.vocabulary:
+            return "a larger head"
+        return "stages with tensor or data parallelism" if self.tp * self.dp > 1 else self.schedule
+
     def describe(self, first: "PipelineStep") -> str:
         """Return the schedule, the micro-batches, and what differs from the job's first step."""
         more = [
@@ -101,10 +109,12 @@ def run() -> str:
     headings = (
         "job", "schedule, micro-batches", "samples/s a GPU", "predicted", "error", "90 % interval", "in interval",
     )  # fmt: skip
+    results: list[Result] = []
     return "\n".join(
         (
             "# Pipelines against published throughputs\n",
-            format_table(headings, (row for steps in read_jobs() for row in predict_job(*steps))),
+            format_table(headings, (row for steps in read_jobs() for row in predict_job(results, *steps))),
+            format_results(results),
             list_sources("pipeline_throughputs"),
         )
     )
@@ -126,8 +136,14 @@ def read_step(row: dict[str, Any]) -> PipelineStep:
     return PipelineStep(shape=shape, fsdp=bool(row["fsdp"]), **{name: row[name] for name in columns})
 
 
-def predict_job(first: PipelineStep, *others: PipelineStep) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each step of a job, whose kernels are scaled to its first."""
+def predict_job(results: list[Result], first: PipelineStep, *others: PipelineStep) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each step of a job, whose kernels are scaled to its first.
+
+    Args:
+        results: Gets the result of each row but the first.
+        first: Step that sets the scale.
+        others: Of the same job.
+    """
 
     def predict_first_us(trace: Trace) -> float:
         return predict_step(trace, first).step.step_time_us
@@ -139,14 +155,16 @@ def predict_job(first: PipelineStep, *others: PipelineStep) -> Iterator[tuple[st
         own = trace if step.shape == first.shape else build_scaled_trace(step.shape, step.job, slowdown)
         found, measured = predict_step(own, step), step.samples_per_s
         rate, high, low = (1e6 * step.samples / us for us in (found.step.step_time_us, found.low_us, found.high_us))
+        result = Result(step.classify(first), 100 * (rate / measured - 1), low <= measured <= high)
+        results.append(result)
         yield (
             step.job,
             step.describe(first),
             f"{measured:.4g}",
             f"{rate:.4g}",
-            f"{100 * (rate / measured - 1):+.1f} %",
+            f"{result.error_pct:+.1f} %",
             f"{low:.4g}–{high:.4g}",
-            format_yes(low <= measured <= high),
+            format_yes(result.is_inside),
         )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import tracekit as tk
 from sample_traces.synthetic.models import Shape
 from tests.validation.published_jobs.scaled_transformer import build_scaled_trace, build_trace_of_length
-from tests.validation.study import format_table, format_yes, list_sources, read_published
+from tests.validation.study import Result, format_results, format_table, format_yes, list_sources, read_published
 from tracekit.prediction.model import Prediction
 from tracekit.testing import TraceBuilder
 from tracekit.trace import Trace
@@ -54,13 +54,16 @@ def run() -> str:
     """Return a table of decoding and one of training."""
     decoding = ("model", "GPUs", "tokens/s", "predicted", "error", "all-reduces", "in interval")
     training = ("model", "layout", "measured", "predicted", "error", "exposed communication", "in interval")
+    results: list[Result] = []
     return "\n".join(
         (
             "# Tensor parallelism against published jobs\n",
             "## Decoding in CUDA graphs, batch 1\n",
-            format_table(decoding, (row for job in read_llama_jobs() for row in predict_decoding(job))),
+            format_table(decoding, (row for job in read_llama_jobs() for row in predict_decoding(job, results))),
             "## Megatron-LM's training, alone and in 128 replicas\n",
-            format_table(training, predict_training()),
+            format_table(training, predict_training(results)),
+            "## Summary\n",
+            format_results(results),
             list_sources("tensor_parallel_decoding", "megatron_steps"),
         )
     )
@@ -74,21 +77,28 @@ def read_llama_jobs() -> Iterator[LlamaJob]:
         yield LlamaJob(name=first.pop("model"), **first, tokens_per_s=rates)
 
 
-def predict_decoding(job: LlamaJob) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each number of GPUs but the fewest, which set the rate of reading weights."""
+def predict_decoding(job: LlamaJob, results: list[Result]) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each number of GPUs but the fewest, which set the rate of reading weights.
+
+    Args:
+        job: Published rates of a model.
+        results: Gets the result of each row.
+    """
     trace = build_trace_at_rate(job)
     fewest, *others = job.tokens_per_s
     for gpus in others:
         found, measured = predict_token(trace, gpus), job.tokens_per_s[gpus]
         rate, high, low = (1e6 / us for us in (found.step.step_time_us, found.low_us, found.high_us))
+        result = Result("decoding", 100 * (rate / measured - 1), low <= measured <= high)
+        results.append(result)
         yield (
             job.name,
             f"{fewest} → {gpus}",
             f"{measured:.0f}",
             f"{rate:.0f}",
-            f"{100 * (rate / measured - 1):+.1f} %",
+            f"{result.error_pct:+.1f} %",
             f"{found.inserted_us['collective'] / 1e3:.2f} ms",
-            format_yes(low <= measured <= high),
+            format_yes(result.is_inside),
         )
 
 
@@ -139,8 +149,12 @@ def predict_token(trace: Trace, gpus: int) -> Prediction:
     return predictions[DECODING_NODE]
 
 
-def predict_training() -> Iterator[tuple[str, ...]]:
-    """Yield a row for each model and layout but the first, which sets the scale."""
+def predict_training(results: list[Result]) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each model and layout but the first, which sets the scale.
+
+    Args:
+        results: Gets the result of each row.
+    """
     published = read_published("megatron_steps")
     first, *others = published.iter_rows(named=True)
 
@@ -159,14 +173,17 @@ def predict_training() -> Iterator[tuple[str, ...]]:
         found = predict_layout(traces[row["model"]], row["tp"], row["dp"])
         measured_ms = row["step_ms"]
         step_ms, low_ms, high_ms = (us / 1e3 for us in (found.step.step_time_us, found.low_us, found.high_us))
+        group = "training" if row["dp"] == 1 else "training, 128 replicas"
+        result = Result(group, 100 * (step_ms / measured_ms - 1), low_ms <= measured_ms <= high_ms)
+        results.append(result)
         yield (
             row["model"],
             f"tp {row['tp']} x dp {row['dp']}",
             f"{measured_ms:,.0f} ms",
             f"{step_ms:,.0f} ms",
-            f"{100 * (step_ms / measured_ms - 1):+.1f} %",
+            f"{result.error_pct:+.1f} %",
             f"{found.step.exposed_comm_us / 1e3:.0f} ms",
-            format_yes(low_ms <= measured_ms <= high_ms),
+            format_yes(result.is_inside),
         )
 
 
