@@ -17,10 +17,20 @@ from sample_traces.synthetic.cuda import to_cuda
 from sample_traces.synthetic.gpu import DEVICE
 from sample_traces.synthetic.models import STEPS, Step, record
 from sample_traces.synthetic.ops import Op, read_steps
-from sample_traces.synthetic.timeline import AUTOGRAD_THREAD, MAIN_THREAD, PROCESS, START_NS, STREAM, Timeline, complete
+from sample_traces.synthetic.timeline import AUTOGRAD_THREAD, MAIN_THREAD, PROCESS, START_NS, STREAM, Timeline
+from tracekit.testing import TraceBuilder
 
 BASE_NS = 1_751_410_836_000_000_000
-SYNTHETIC = "made by sample_traces/synthesize.py from a CPU run; times are modelled, not measured"
+METADATA: dict[str, Any] = {
+    "schemaVersion": 1,
+    "deviceProperties": [DEVICE],
+    "cupti_version": 22,
+    "cuda_runtime_version": 12040,
+    "cuda_driver_version": 12040,
+    "record_shapes": 1,
+    "synthetic": "made by sample_traces/synthesize.py from a CPU run; times are modelled, not measured",
+    "displayTimeUnit": "ms",
+}
 
 
 def main() -> None:
@@ -28,35 +38,24 @@ def main() -> None:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else SAMPLES
     for kind in STEPS:
         path = folder / f"synthetic_transformer_{kind}.json.gz"
-        save(synthesize(record_cpu_steps(STEPS[kind]("cpu")), path.name.removesuffix(".gz")), path)
+        builder = synthesize(record_cpu_steps(STEPS[kind]("cpu")), path.name.removesuffix(".gz"))
+        save(builder.to_dict(), path)
         sys.stdout.write(f"{path} {path.stat().st_size / 1e3:.0f} kB\n")
 
 
-def synthesize(steps: list[Op], name: str, slowdown: float = 1.0) -> dict[str, Any]:
-    """Return the trace of the steps of a CPU run as an A100, or a GPU that is slower by a factor, would run them."""
+def synthesize(steps: list[Op], name: str, slowdown: float = 1.0) -> TraceBuilder:
+    """Build the trace of the steps of a CPU run as an A100, or a GPU that is slower by a factor, would run them."""
     timeline = Timeline(seed=0, slowdown=slowdown)
     for step in steps:
         timeline.play(to_cuda(step))
     timeline.synchronize()
-    return {
-        "schemaVersion": 1,
-        "deviceProperties": [DEVICE],
-        "cupti_version": 22,
-        "cuda_runtime_version": 12040,
-        "cuda_driver_version": 12040,
-        "record_shapes": 1,
-        "synthetic": SYNTHETIC,
-        "displayTimeUnit": "ms",
-        "baseTimeNanoseconds": BASE_NS,
-        "traceEvents": [
-            *timeline.host_events,
-            *timeline.flows,
-            *timeline.device_events,
-            *_names(),
-            *_window(timeline.now),
-        ],
-        "traceName": name,
-    }
+    builder = TraceBuilder()
+    builder.metadata = dict(METADATA)
+    builder.base_ns, builder.name = BASE_NS, name
+    builder.events = [*timeline.host.events, *timeline.flows.events, *timeline.device.events]
+    _label_threads(builder)
+    _mark_window(builder, timeline.now)
+    return builder
 
 
 def record_cpu_steps(step: Step) -> list[Op]:
@@ -67,7 +66,7 @@ def record_cpu_steps(step: Step) -> list[Op]:
         return read_steps(path)
 
 
-def _names() -> list[dict[str, Any]]:
+def _label_threads(builder: TraceBuilder) -> None:
     """Name processes and threads for the viewers."""
     rows = [
         ("process_name", PROCESS, 0, {"name": "python"}),
@@ -78,25 +77,16 @@ def _names() -> list[dict[str, Any]]:
         ("thread_name", PROCESS, AUTOGRAD_THREAD, {"name": f"thread {AUTOGRAD_THREAD} (pt_autograd_0)"}),
         ("thread_name", 0, STREAM, {"name": f"stream {STREAM} "}),
     ]
-    return [
-        {"name": name, "ph": "M", "ts": START_NS / 1000, "pid": pid, "tid": tid, "args": args}
-        for name, pid, tid, args in rows
-    ]
+    for kind, pid, tid, args in rows:
+        builder.label(kind, START_NS / 1000, pid, tid, args)
 
 
-def _window(end_ns: int) -> list[dict[str, Any]]:
+def _mark_window(builder: TraceBuilder, end_ns: int) -> None:
     """Mark the profiler's window."""
-    args = {"Op count": 0}
-    name, source = "PyTorch Profiler (0)", "PyTorch Profiler"
-    return [
-        complete("Trace", name, "Spans", source, START_NS, end_ns - START_NS, args),
-        _instant(f"Iteration Start: {source}", "Traces", f"Trace {source}", START_NS),
-        _instant("Record Window End", "", "", end_ns),
-    ]
-
-
-def _instant(name: str, pid: str, tid: str, ns: int) -> dict[str, Any]:
-    return {"ph": "i", "s": "g", "name": name, "pid": pid, "tid": tid, "ts": ns / 1000}
+    start, dur, source = START_NS / 1000, (end_ns - START_NS) / 1000, "PyTorch Profiler"
+    builder.event("Trace", f"{source} (0)", start, dur, source, {"Op count": 0}, "Spans")
+    builder.instant(f"Iteration Start: {source}", start, pid="Traces", tid=f"Trace {source}")
+    builder.instant("Record Window End", end_ns / 1000)
 
 
 if __name__ == "__main__":

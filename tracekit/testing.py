@@ -1,4 +1,4 @@
-"""Hand-made small traces, for tests of tracekit and of programs built on it.
+"""Build traces in Kineto's format, for tests of tracekit and of programs built on it.
 
 Examples:
     >>> builder = TraceBuilder().op("aten::mm", 0, 30, dims=[[64, 32], [32, 16]], types=["float", "float"])
@@ -38,6 +38,7 @@ class TraceBuilder:
     """
 
     def __init__(self, device: dict[str, Any] | None = A100) -> None:
+        self.base_ns, self.name = BASE_NS, "built by hand"
         self.events: list[dict[str, Any]] = []
         self.metadata: dict[str, Any] = {"schemaVersion": 1, "record_shapes": 1}
         if device is not None:
@@ -64,7 +65,7 @@ class TraceBuilder:
         for key, value in (("Input Dims", dims), ("Input type", types), ("Concrete Inputs", concrete)):
             if value is not None:
                 args[key] = value
-        return self._event("cpu_op", name, start, dur, thread, args)
+        return self.event("cpu_op", name, start, dur, thread, args)
 
     def kernel(
         self,
@@ -83,14 +84,14 @@ class TraceBuilder:
         """Add a GPU activity and, if ``launch`` is given, its launch call at that time."""
         self._correlation += 1
         if launch is not None:
-            self._event("cuda_runtime", call, launch, launch_dur, thread, {"correlation": self._correlation})
+            self.event("cuda_runtime", call, launch, launch_dur, thread, {"correlation": self._correlation})
         args = {"device": 0, "stream": stream, "correlation": self._correlation, **args}
-        return self._event(kind, name, start, dur, stream, args, pid=0)
+        return self.event(kind, name, start, dur, stream, args, pid=0)
 
     def call(self, name: str, start: float, dur: float, *, thread: int = MAIN_THREAD, **args: Any) -> Self:
         """Add a runtime call without GPU work, such as cudaDeviceSynchronize."""
         self._correlation += 1
-        return self._event("cuda_runtime", name, start, dur, thread, {"correlation": self._correlation, **args})
+        return self.event("cuda_runtime", name, start, dur, thread, {"correlation": self._correlation, **args})
 
     def step(self, number: int, start: float, dur: float) -> Self:
         """Add a ``ProfilerStep#number`` annotation."""
@@ -98,50 +99,60 @@ class TraceBuilder:
 
     def annotation(self, name: str, start: float, dur: float, *, thread: int = MAIN_THREAD) -> Self:
         """Add a user annotation."""
-        return self._event("user_annotation", name, start, dur, thread, {})
+        return self.event("user_annotation", name, start, dur, thread, {})
 
     def overhead(self, name: str, start: float, dur: float) -> Self:
         """Add CUPTI overhead; Kineto writes no thread for it."""
-        return self._event("overhead", name, start, dur, 0, {}, pid=-1)
+        return self.event("overhead", name, start, dur, 0, {}, pid=-1)
 
     def python(self, name: str, start: float, dur: float, *, thread: int = MAIN_THREAD) -> Self:
         """Add a call of a Python function, such as ``train.py(12): step``, or of a module, ``nn.Module: Linear_0``."""
         self._python_id += 1
-        return self._event("python_function", name, start, dur, thread, {"Python id": self._python_id})
+        return self.event("python_function", name, start, dur, thread, {"Python id": self._python_id})
 
-    def _event(
+    def event(
         self,
         cat: str,
         name: str,
         start: float,
         dur: float,
-        tid: int,
+        tid: int | str,
         args: dict[str, Any],
-        pid: int = PROCESS,
+        pid: int | str = PROCESS,
     ) -> Self:
-        self.events.append(
-            {
-                "ph": "X",
-                "cat": cat,
-                "name": name,
-                "pid": pid,
-                "tid": tid,
-                "ts": start,
-                "dur": dur,
-                "args": args,
-            }
-        )
+        """Add an event with a duration, of any category, with no argument but ``args``."""
+        event = {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": start, "dur": dur, "args": args}
+        self.events.append(event)
         return self
 
-    def to_json(self) -> bytes:
+    def flow(self, cat: str, number: int, start: float, tid: int, *, is_end: bool, pid: int = PROCESS) -> Self:
+        """Add one end of a flow, such as the ``ac2g`` from a launch to its kernel, of which ``number`` is the id."""
+        end = {"ph": "f" if is_end else "s", "id": number, "pid": pid, "tid": tid, "ts": start}
+        self.events.append(end | {"cat": cat, "name": cat} | ({"bp": "e"} if is_end else {}))
+        return self
+
+    def instant(self, name: str, start: float, *, pid: str = "", tid: str = "") -> Self:
+        """Add an event without a duration, such as the end of the profiler's window."""
+        self.events.append({"ph": "i", "s": "g", "name": name, "pid": pid, "tid": tid, "ts": start})
+        return self
+
+    def label(self, kind: str, start: float, pid: int, tid: int, args: dict[str, Any]) -> Self:
+        """Add a name or label of a process or thread, for viewers; ``kind`` is ``process_name`` or the like."""
+        self.events.append({"name": kind, "ph": "M", "ts": start, "pid": pid, "tid": tid, "args": args})
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
         """Return the trace as the profiler would write it."""
-        document = {
+        return {
             **self.metadata,
-            "baseTimeNanoseconds": BASE_NS,
+            "baseTimeNanoseconds": self.base_ns,
             "traceEvents": self.events,
-            "traceName": "built by hand",
+            "traceName": self.name,
         }
-        return json.dumps(document).encode()
+
+    def to_json(self) -> bytes:
+        """Return the file that the profiler would write."""
+        return json.dumps(self.to_dict()).encode()
 
     def save(self, path: str | Path) -> Path:
         """Write the trace to ``path``, compressed if its name ends in ``.gz``."""
@@ -152,4 +163,4 @@ class TraceBuilder:
 
     def load(self, *, stacks: bool = False) -> Trace:
         """Return the trace as ``tracekit.load`` does."""
-        return load_bytes(self.to_json(), "built by hand", stacks=stacks)
+        return load_bytes(self.to_json(), self.name, stacks=stacks)

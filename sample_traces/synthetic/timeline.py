@@ -1,4 +1,4 @@
-"""Play ops on a modelled host and GPU stream and notes the events that the profiler would."""
+"""Play ops on a modelled host and GPU stream, and build the trace that the profiler would record."""
 
 from itertools import groupby
 from random import Random
@@ -6,6 +6,7 @@ from typing import Any
 
 from sample_traces.synthetic.gpu import Kernel, copy_ns, kernel_ns, launch_args
 from sample_traces.synthetic.ops import Op
+from tracekit.testing import TraceBuilder
 
 Event = dict[str, Any]
 
@@ -43,7 +44,7 @@ LIBRARY_OPS = ("aten::addmm", "aten::mm", "aten::_flash_attention_forward", "ate
 
 
 class Timeline:
-    """The events so far and the clocks of host and stream, in ns.
+    """The clocks of host and stream, in ns, and the events so far of CPU ops, between ops, and of calls and kernels.
 
     One clock serves both host threads, since the main one waits while the autograd thread works.
     """
@@ -51,9 +52,7 @@ class Timeline:
     def __init__(self, seed: int, slowdown: float = 1.0) -> None:
         self.now = START_NS
         self._slowdown = slowdown
-        self.host_events: list[Event] = []
-        self.device_events: list[Event] = []
-        self.flows: list[Event] = []
+        self.host, self.flows, self.device = (TraceBuilder(device=None) for _ in range(3))
         self._chance = Random(seed)
         self._stream_end = START_NS
         self._work: list[tuple[int, int]] = []
@@ -62,10 +61,9 @@ class Timeline:
 
     def play(self, op: Op, thread: int = MAIN_THREAD) -> None:
         """Run an op with all that it calls and launches."""
-        index, start, first_work = len(self.host_events), self.now, len(self._work)
+        index, start, first_work = len(self.host.events), self.now, len(self._work)
         args = {"External id": index + 1, "Record function id": 0} | op.args | {"Ev Idx": index}
-        event = complete(op.category, op.name, PROCESS, thread, start, 0, args)
-        self.host_events.append(event)
+        event = self.host.event(op.category, op.name, start / 1000, 0.0, thread, args, PROCESS).events[-1]
         self._link_backward(event)
         own_us = _own_us(op)
         self._pass(0.6 * own_us)
@@ -127,10 +125,8 @@ class Timeline:
         self._work.append((start, self._stream_end))
         args = {"External id": owner} | ({"queued": 0} if category == "kernel" else {})
         args |= {"device": DEVICE, "context": 1, "stream": STREAM, "correlation": self._correlation}
-        self.device_events += [
-            complete(category, name, DEVICE, STREAM, start, duration, args | details),
-            _flow("f", "ac2g", self._correlation, DEVICE, STREAM, start / 1000),
-        ]
+        self.device.event(category, name, start / 1000, duration / 1000, STREAM, args | details, DEVICE)
+        self.device.flow("ac2g", self._correlation, start / 1000, STREAM, is_end=True, pid=DEVICE)
 
     def _call(self, name: str, owner: Event, thread: int, awaited: int = 0) -> None:
         """Note a runtime call that returns only after the awaited work, if any."""
@@ -141,18 +137,15 @@ class Timeline:
             self.now = max(self.now, awaited + self._draw(WAKE_UP))
         args = owner | {"cbid": cbid, "correlation": self._correlation}
         submits = name in ("cudaLaunchKernel", "cudaMemcpyAsync")
-        self.device_events += [
-            complete("cuda_runtime", name, PROCESS, thread, start, self.now - start, args),
-            _flow("s" if submits else "f", "ac2g", self._correlation, PROCESS, thread, start / 1000),
-        ]
+        self.device.event("cuda_runtime", name, start / 1000, (self.now - start) / 1000, thread, args, PROCESS)
+        self.device.flow("ac2g", self._correlation, start / 1000, thread, is_end=not submits, pid=PROCESS)
 
     def _annotate(self, name: str, owner: int, work: list[tuple[int, int]]) -> None:
         """Project an annotation onto the stream; the profiler widens it by 1 ns on each side."""
         if work:
             start, end = work[0][0] - 1, work[-1][1] + 1
             args = {"External id": owner}
-            event = complete("gpu_user_annotation", name, DEVICE, STREAM, start, end - start, args)
-            self.device_events.append(event)
+            self.device.event("gpu_user_annotation", name, start / 1000, (end - start) / 1000, STREAM, args, DEVICE)
 
     def _link_backward(self, event: Event) -> None:
         """Connect a backward node with the last forward op of the same sequence number."""
@@ -162,25 +155,14 @@ class Timeline:
         if event["args"]["Fwd thread id"] == 0:
             self._forward_ops[sequence] = event
             return
-        for phase, end in (("s", self._forward_ops[sequence]), ("f", event)):
-            self.flows.append(_flow(phase, "fwdbwd", sequence, PROCESS, end["tid"], end["ts"]))
+        for is_end, op in enumerate((self._forward_ops[sequence], event)):
+            self.flows.flow("fwdbwd", sequence, op["ts"], op["tid"], is_end=bool(is_end), pid=PROCESS)
 
     def _pass(self, us: float) -> None:
         self.now += self._draw(us)
 
     def _draw(self, us: float) -> int:
         return round(1000 * us * self._chance.uniform(0.85, 1.2))
-
-
-def complete(category: str, name: str, pid: int | str, tid: int | str, start: int, duration: int, args: Event) -> Event:
-    """Return an event with a duration; times are given in ns."""
-    times = {"ts": start / 1000, "dur": duration / 1000}
-    return {"ph": "X", "cat": category, "name": name, "pid": pid, "tid": tid} | times | {"args": args}
-
-
-def _flow(phase: str, category: str, number: int, pid: int, tid: int, ts: float) -> Event:
-    place = {"ph": phase, "id": number, "pid": pid, "tid": tid, "ts": ts}
-    return place | {"cat": category, "name": category} | ({"bp": "e"} if phase == "f" else {})
 
 
 def _is_autograd_node(op: Op) -> bool:

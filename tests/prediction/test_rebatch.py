@@ -178,7 +178,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> list[MeasuredRun]:
     for batch in (3, 6):
         path = Path(tmp_path_factory.mktemp("batch"), "trace.json.gz")
         step = train(Shape(layers=1, width=64, heads=2, vocabulary=320, batch=batch, tokens=16), "cpu")
-        save(synthesize.synthesize(synthesize.record_cpu_steps(step), path.name), path)
+        save(synthesize.synthesize(synthesize.record_cpu_steps(step), path.name).to_dict(), path)
         runs.append(prepare_run(tk.load(path)))
     return runs
 

@@ -3,7 +3,6 @@
 The ops are those of a small one with as many layers, with the large one's shapes.
 """
 
-import json
 from collections.abc import Callable
 from dataclasses import astuple, replace
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 from sample_traces.synthesize import record_cpu_steps, synthesize
 from sample_traces.synthetic.models import Shape, train
 from sample_traces.synthetic.ops import Op
-from tracekit.ingest import load_bytes
 from tracekit.trace import Trace
 
 SMALL = Shape(layers=0, width=22, heads=2, vocabulary=97, batch=5, tokens=7)
@@ -43,14 +41,14 @@ def build_trace_of_length(
     steps, slowdown, longer = record_training_steps(shape, recomputes=recomputes), 1.0, 1.0
     for _ in range(rounds):
         slowdown *= longer
-        trace = _synthesize(steps, name, slowdown)
+        trace = synthesize(steps, name, slowdown).load()
         longer = step_us / predict_us(trace)
     return trace, slowdown
 
 
 def build_scaled_trace(shape: Shape, name: str, slowdown: float, *, recomputes: bool = False) -> Trace:
     """Build training steps of a model whose kernels take a multiple of a roofline's times."""
-    return _synthesize(record_training_steps(shape, recomputes=recomputes), name, slowdown)
+    return synthesize(record_training_steps(shape, recomputes=recomputes), name, slowdown).load()
 
 
 def record_training_steps(shape: Shape, *, recomputes: bool = False) -> list[Op]:
@@ -67,10 +65,6 @@ def record_training_steps(shape: Shape, *, recomputes: bool = False) -> list[Op]
                     str(sizes.get(int(text), text)) if text.isdigit() else text for text in op.args["Concrete Inputs"]
                 ]
     return steps
-
-
-def _synthesize(steps: list[Op], name: str, slowdown: float) -> Trace:
-    return load_bytes(json.dumps(synthesize(steps, name, slowdown)).encode(), name)
 
 
 def _list_sizes(shape: Shape) -> list[int]:
