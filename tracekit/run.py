@@ -1,6 +1,6 @@
 """The measured run: a trace's kernel table, steps and graph, the measured step, and the graph's own replay error."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -15,7 +15,7 @@ from tracekit.graph.ranks import Collectives
 from tracekit.inference_rules import select_rules
 from tracekit.messages import Message
 from tracekit.messages import runs as messages
-from tracekit.messages.steps import STEP_TIME_ZERO
+from tracekit.messages.steps import STEP_BEGINS_LATE, STEP_TIME_ZERO
 from tracekit.replay.engine import Timeline, build_measured_timeline, replay
 from tracekit.replay.step_scale import StepScale
 from tracekit.replay.step_time import StepTime, StepTimer, merge_ranks
@@ -23,6 +23,7 @@ from tracekit.run_ranks import join_rank_traces
 from tracekit.timing import correct_times
 from tracekit.trace import RankTrace, Trace
 from tracekit.workload import precision
+from tracekit.workload.steps import drop_first_step
 
 ProgressCallback = Callable[[str], None]
 
@@ -63,12 +64,15 @@ class RunTables:
             ``dur_ns`` is its transfer time. ``wait_ns`` is the time that a collective waited for other ranks before
             its transfer, and that any other kernel waited, after its start, for the previous kernel on its stream.
         steps: All steps of the trace, with a column ``rank``.
-        chosen_steps: The steps that are measured.
+        chosen_steps: The steps that are measured: all figures are about these and no others.
+        asked_steps: The steps that were asked for. The trace's first step starts with an empty launch queue: it is
+            measured only if no other was asked for.
     """
 
     kernels: pl.DataFrame
     steps: pl.DataFrame
     chosen_steps: pl.DataFrame
+    asked_steps: pl.DataFrame
 
     @cached_property
     def step_timer(self) -> StepTimer:
@@ -152,6 +156,11 @@ class MeasuredRun:
         return self.tables.chosen_steps
 
     @property
+    def asked_steps(self) -> pl.DataFrame:
+        """The steps that were asked for."""
+        return self.tables.asked_steps
+
+    @property
     def step_timer(self) -> StepTimer:
         """The timer that measures steps in this run's timelines."""
         return self.tables.step_timer
@@ -209,18 +218,16 @@ class MeasuredRun:
         return replay(self.graph, self.to_durations_ns(kernel_us), host_time)
 
     def tabulate_chosen_steps(self, timeline: Timeline) -> pl.DataFrame:
-        """Tabulate the chosen steps of a timeline: one row per step, or per rank and step.
+        """Tabulate the chosen steps that have times: one row per rank and step.
 
         Args:
             timeline: A timeline of this run.
 
         Returns:
-            The columns of :meth:`tracekit.replay.step_time.StepTimer.tabulate` and
-            ``steady``: false for the trace's first step unless no other step was chosen.
+            The columns of :meth:`tracekit.replay.step_time.StepTimer.tabulate` and ``index``, the row among all steps.
         """
-        table = self.step_timer.tabulate(timeline)
-        table = table.join(self.chosen_steps.select("step").unique(), on="step", how="semi", maintain_order="left")
-        return table.with_columns(steady=~pl.col("first") | pl.col("first").all())
+        table = self.step_timer.tabulate(timeline).with_row_index("index").drop_nulls("time_ns")
+        return table.join(self.chosen_steps.select("step"), on="step", how="semi", maintain_order="left")
 
     def to_durations_ns(self, kernel_us: Floats) -> Ints:
         """Convert kernel times to a replay's durations, what-if edits included; argument as for :meth:`replay_step`."""
@@ -258,10 +265,10 @@ class MeasuredRun:
 
     @cached_property
     def measured_steps(self) -> pl.DataFrame:
-        """The chosen steps that have times, as :func:`tracekit.replay.step_time.merge_ranks` returns them."""
+        """The steps asked for that have times, as :func:`tracekit.replay.step_time.merge_ranks` returns them."""
         table = merge_ranks(self.step_timer.tabulate(self.measured_timeline))
-        chosen = pl.col("step").is_in(self.chosen_steps["step"].implode())
-        return table.filter(chosen, pl.col("time_ns").is_not_null())
+        asked = pl.col("step").is_in(self.asked_steps["step"].implode())
+        return table.filter(asked, pl.col("time_ns").is_not_null())
 
 
 def round_to_ns(times_ns: Floats, subject: str) -> Ints:
@@ -311,20 +318,21 @@ def prepare_run(
     job = join_rank_traces(ranks, steps, without, progress)
     progress("replay")
     finds_tf32 = precision.RULE.is_on(without)
-    meter = StepTimer(job.kernels, job.steps, job.chosen_steps)
+    chosen = drop_first_step(job.asked_steps, job.steps, job.kernels)
+    meter = StepTimer(job.kernels, job.steps, chosen)
     lines = build_measured_timeline(job.graph), replay(job.graph)
     as_measured, replayed = (meter.compute_median(line) for line in lines)
     if as_measured.step_time_us <= 0:
         raise TraceError(STEP_TIME_ZERO(path=ranks[0].source))
     kernels = precision.detect_tf32(job.kernels, source.gpu) if source and finds_tf32 else job.kernels
     return MeasuredRun(
-        tables=RunTables(kernels, job.steps, job.chosen_steps),
+        tables=RunTables(kernels, job.steps, chosen, job.asked_steps),
         graph=job.graph,
         collectives=job.collectives,
         provenance=RunProvenance(
             ranks=ranks,
             ranks_read=len(trace.ranks),
-            job_warnings=(*trace.warnings, *job.notes),
+            job_warnings=(*trace.warnings, *job.notes, *_warn_of_waits(chosen)),
             source=source,
             source_doubt=doubt,
             time_faults=time_faults,
@@ -342,6 +350,13 @@ def prepare_run(
             ),
         ),
     )
+
+
+def _warn_of_waits(chosen: pl.DataFrame) -> Iterator[Message]:
+    """Warn of measured first steps whose kernels waited for work from before the recording."""
+    waited_ns = chosen["waited_ns"].drop_nulls()
+    if waited_ns.len():
+        yield STEP_BEGINS_LATE(waited_us=max(waited_ns.to_list()) / 1e3)
 
 
 def _correct_times(ranks: Sequence[RankTrace]) -> tuple[tuple[RankTrace, ...], tuple[Message, ...]]:

@@ -26,7 +26,7 @@ class JoinedRanks:
             collective waited for other ranks, and that any other kernel waited, after its start, for the previous
             kernel on its stream. Several ranks follow one another, with a column ``rank``.
         steps: All steps, with a column ``rank``.
-        chosen_steps: The steps that are measured.
+        asked_steps: The steps that were asked for.
         graph: The dependency graph.
         collectives: The collectives at which the ranks meet; ``None`` for one rank.
         notes: What the ranks disagree on.
@@ -34,7 +34,7 @@ class JoinedRanks:
 
     kernels: pl.DataFrame
     steps: pl.DataFrame
-    chosen_steps: pl.DataFrame
+    asked_steps: pl.DataFrame
     graph: Graph
     collectives: Collectives | None
     notes: tuple[Message, ...] = ()

@@ -100,8 +100,8 @@ def test_what_nothing_explains_is_said_so():
 
 
 def test_steps_are_apart():
-    builder = TraceBuilder().step(1, 0, 100).step(2, 100, 100)
-    for start in (10, 60, 110, 160):
+    builder = TraceBuilder().step(0, 0, 100).step(1, 100, 100).step(2, 200, 100)
+    for start in (10, 60, 110, 160, 210, 260):
         builder.op("aten::add", start, 20).kernel("add", start + 10, 20, launch=start)
     idle = idle_of(builder)
     assert idle.steps["idle_ns"].to_list() == [60_000, 60_000]

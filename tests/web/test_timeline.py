@@ -68,9 +68,9 @@ def test_as_many_steps_as_can_be_shown(monkeypatch):
     run = prepare_run(steps_of_gemms().load())
     per_step = run.kernels.filter(run.kernels["step"] == run.chosen_steps["step"][0]).height
     assert excerpt.limit_timeline_steps(run, 3) == (run, None)
-    monkeypatch.setattr(excerpt, "MOST_KERNELS", 2 * per_step)
+    monkeypatch.setattr(excerpt, "MOST_KERNELS", per_step)
     shown, said = excerpt.limit_timeline_steps(run, 1)
-    assert shown.chosen_steps["step"].to_list() == run.chosen_steps["step"].to_list()[:2]
+    assert shown.chosen_steps["step"].to_list() == run.chosen_steps["step"].to_list()[:1]
     assert (said.code, said.values["kernels"]) == ("timeline-cut", per_step * run.chosen_steps.height)
     shown, said = excerpt.limit_timeline_steps(run, 3)
     assert shown is None

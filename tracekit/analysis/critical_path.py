@@ -76,15 +76,34 @@ def compute_critical_path(run: MeasuredRun, timeline: Timeline) -> CriticalPath:
         run: The run.
         timeline: A timeline of the run's graph, measured or replayed.
     """
+    spans = _find_spans_in_a_row(run, timeline)
+    begin, end = spans["begin_ns"].to_numpy(), spans["end_ns"].to_numpy()
+    last = spans.select("step", "row", "end_ns").iter_rows()
+    vertex = np.array([_find_last_vertex(run, timeline, *one) for one in last])
+    trail = follow_binding_edges(run.graph, timeline, TimeRanges(begin, end, vertex))
+    return CriticalPath(_describe_segments(run.graph, run.kernels, trail).reverse(), int((end - begin).sum()))
+
+
+def _find_spans_in_a_row(run: MeasuredRun, timeline: Timeline) -> pl.DataFrame:
+    """Find the spans of chosen steps in a row, all ranks together: ``begin_ns``, ``end_ns``, last ``step`` and ``row``.
+
+    Example: of the steps 5, 6, 7 and 8, the chosen ones 5, 6 and 8 make two spans.
+    """
     spans = run.step_timer.compute_step_spans(timeline)
     rows = np.flatnonzero(spans.has_duration & run.step_timer.is_chosen)
-    begin, end = int(spans.begin_ns[rows].min()), int(spans.end_ns[rows].max())
-    last = int(rows[spans.end_ns[rows].argmax()])
-    vertex = _find_last_vertex(run, timeline, run.steps["step"][last], last, end)
-    trail = follow_binding_edges(
-        run.graph, timeline, TimeRanges(np.array([begin]), np.array([end]), np.array([vertex]))
+    times = {"row": rows, "begin_ns": spans.previous_end_ns[rows], "end_ns": spans.end_ns[rows]}
+    numbers = pl.DataFrame({"step": run.step_timer.numbers}, schema={"step": pl.Int64}).with_row_index("place")
+    table = pl.DataFrame({"step": run.steps["step"][rows], **times}).join(numbers, on="step").sort("place", "row")
+    in_a_row = pl.col("place").cast(pl.Int64).diff().fill_null(0) <= 1
+    return (
+        table.group_by(span=(~in_a_row).cum_sum(), maintain_order=True)
+        .agg(
+            pl.col("step", "row").get(pl.col("end_ns").arg_max()),
+            begin_ns=pl.col("begin_ns").min(),
+            end_ns=pl.col("end_ns").max(),
+        )
+        .sort("begin_ns")
     )
-    return CriticalPath(_describe_segments(run.graph, run.kernels, trail).reverse(), end - begin)
 
 
 def _find_last_vertex(run: MeasuredRun, timeline: Timeline, step: int, index: int, end: int) -> int:

@@ -18,6 +18,7 @@ from tracekit.replay.engine import compute_lags
 from tracekit.replay.step_scale import StepScale
 from tracekit.run import MeasuredRun, RunResults
 from tracekit.trace import RankTrace
+from tracekit.workload.steps import assign_steps
 
 PROFILER_OVERHEAD_KINDS = ("Buffer Flush", "Instrumentation", "Resource", "Activity Buffer Request")
 """Kinds of overhead that CUPTI causes only while recording (libkineto's ``overheadKindString``)."""
@@ -75,6 +76,22 @@ def remove_profiler_overhead(run: MeasuredRun, step_time_us: float) -> MeasuredR
         ),
         provenance=replace(run.provenance, assumptions=(*run.provenance.assumptions, removed)),
     )
+
+
+def find_stalls_of_steps(run: MeasuredRun) -> list[pl.DataFrame]:
+    """Find, for each rank, the profiler's work that delayed a launching thread in the chosen steps.
+
+    Returns:
+        As :func:`find_profiler_stalls`.
+    """
+    return [_select_in_steps(find_profiler_stalls(rank), rank, run) for rank in run.ranks]
+
+
+def _select_in_steps(stalls: pl.DataFrame, rank: RankTrace, run: MeasuredRun) -> pl.DataFrame:
+    number = rank.rank or 0
+    launching = rank.calls.select("pid", "tid")[run.kernels.filter(rank=number)["call"].drop_nulls().unique().to_list()]
+    within = assign_steps(stalls["ts_ns"], run.chosen_steps.filter(rank=number)).is_not_null()
+    return stalls.filter(within).join(launching.unique(), on=["pid", "tid"], how="semi", nulls_equal=True)
 
 
 def find_profiler_stalls(rank: RankTrace) -> pl.DataFrame:

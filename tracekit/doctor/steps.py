@@ -81,7 +81,7 @@ def check_step_spread(context: CheckContext) -> Check | None:
 
 def check_warmup(context: CheckContext) -> Check:
     """Warn if the measured steps still allocate memory, load kernels or create streams."""
-    steps, calls = _select_measured_steps(context), context.rank.calls
+    steps, calls = context.run.chosen_steps.select("start_ns", "end_ns"), context.rank.calls
     warming = pl.concat(
         [calls.filter(pl.col("name").str.contains(WARMUP_CALL_PATTERN)), _find_loading_launches(context)]
     )
@@ -107,13 +107,6 @@ def _find_loading_launches(context: CheckContext) -> pl.DataFrame:
     return launches.filter((pl.col("dur_ns") > MIN_LOADING_US * 1e3) & ~pl.col("name").str.contains(GRAPH_LAUNCH_CALLS))
 
 
-def _select_measured_steps(context: CheckContext) -> pl.DataFrame:
-    chosen = context.run.chosen_steps
-    first = context.run.steps["step"][0]
-    rest = chosen.filter(pl.col("step") != first)
-    return (rest if rest.height else chosen).select("start_ns", "end_ns")
-
-
 def _describe_warmup_calls(context: CheckContext, calls: int) -> Message:
     first, rest = (pl.col("time_ns").filter(rows).median() for rows in (pl.col("first"), ~pl.col("first")))
     slower = _tabulate_step_times(context).select((first / rest).fill_null(0.0)).item()
@@ -123,4 +116,5 @@ def _describe_warmup_calls(context: CheckContext, calls: int) -> Message:
 
 
 def _tabulate_step_times(context: CheckContext) -> pl.DataFrame:
-    return context.run.tabulate_chosen_steps(context.run.measured_timeline)
+    run = context.run
+    return run.step_timer.tabulate(run.measured_timeline).join(run.asked_steps.select("step"), on="step", how="semi")

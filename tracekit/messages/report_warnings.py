@@ -107,7 +107,7 @@ PROFILER_SLOWS_STEP = Template(
 PROFILER_HOLDS_CPU = Template(
     "profiler-holds-cpu",
     Severity.WARNING,
-    "The profiler itself held up the CPU for {held_us} of the recording ({kinds:list}).",
+    "The profiler itself held up the CPU for {held_us} of the measured steps ({kinds:list}).",
     "Take that out with {--what-if} 'no-profiler()'.",
 )
 ONE_RANK_READ = Template(

@@ -219,10 +219,10 @@ def measure_step_parts(run: MeasuredRun, layers: RepeatedLayers, timeline: Timel
     marks = [start_ns, before_layers, forward_ns, done_ns[turn - 1][:, None], backward_ns, done_ns[end - 1][:, None]]
     spans_us = np.diff(np.concatenate(marks, axis=1), axis=1) / 1e3
     sums = _measure_weight_gradient_fractions(run, layers, timeline)
-    number, steady = (of_pass[name].to_numpy() for name in ("step", "steady"))
+    number, chosen = (of_pass[name].to_numpy() for name in ("step", "chosen"))
     return {
         step: _split_step(spans_us[mine].mean(axis=0), sums[mine].sum(axis=0), step_us[step], layers)
-        for step in np.unique(number[steady]).tolist()
+        for step in np.unique(number[chosen]).tolist()
         for mine in [number == step]
     }
 
@@ -257,15 +257,15 @@ def _measure_weight_gradient_fractions(run: MeasuredRun, layers: RepeatedLayers,
 def _time_steps(run: MeasuredRun, layers: RepeatedLayers, timeline: Timeline) -> tuple[dict[int, float], pl.DataFrame]:
     """Measure each counted step in microseconds (mean over ranks), and find the step of each pass.
 
-    That is ``step``, when it starts, and whether it is not the trace's first.
+    That is ``step``, when it starts, and whether it is one of the chosen ones.
     """
-    table = run.tabulate_chosen_steps(timeline).drop_nulls("time_ns")
+    table = run.tabulate_chosen_steps(timeline)
     table = table.with_columns(start_ns=pl.col("end_ns") - pl.col("time_ns"))
     of_pass = layers.kernels.select("rank", "step")[layers.passes[:, 0]].join(
         table, on=["rank", "step"], how="left", maintain_order="left"
     )
-    of_pass = of_pass.select("step", "start_ns", pl.col("steady").fill_null(False))
-    each = table.filter("steady").group_by("step").agg(pl.col("time_ns").mean() / 1e3)
+    of_pass = of_pass.select("step", "start_ns", chosen=pl.col("start_ns").is_not_null())
+    each = table.group_by("step").agg(pl.col("time_ns").mean() / 1e3)
     return dict(each.iter_rows()), of_pass
 
 

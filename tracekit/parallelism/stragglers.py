@@ -113,7 +113,7 @@ class StragglerEffect:
 
 def measure_rank_spread(run: MeasuredRun) -> RankSpread:
     """Measure the spread of a run's ranks and steps."""
-    steady = run.tabulate_chosen_steps(run.measured_timeline).filter("steady")
+    steady = run.tabulate_chosen_steps(run.measured_timeline)
     ranks, steps = steady["rank"].n_unique(), steady["step"].n_unique()
     freedom = (ranks - 1) * steps if ranks > 1 else steps - 1
     times = {"compute": pl.col("busy_ns") - pl.col("exposed_ns"), "own": pl.col("time_ns") - pl.col("waiting_ns")}

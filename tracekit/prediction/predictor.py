@@ -40,6 +40,7 @@ from tracekit.prediction.intervals import compute_interval_times, number_repeats
 from tracekit.prediction.kernel_times import KernelTimePredictor
 from tracekit.prediction.memory import MemoryNeeds, estimate_memory_needs, judge_memory_fit
 from tracekit.prediction.model import Coverage, Prediction, Predictions, RefusedTarget, StepWithContention, Target
+from tracekit.prediction.profiler_cost import ProfilerCost
 from tracekit.prediction.source_cluster import SourceCluster, fill_source_gpu, identify_source_cluster
 from tracekit.prediction.stages import compute_batch_ratio, get_stage_layouts, scale_to_pipeline_step, split_into_stages
 from tracekit.prediction.targets import resolve_targets
@@ -170,6 +171,10 @@ class Predictor:
         return estimate_memory_needs(self.run)
 
     @cached_property
+    def _profiler_cost(self) -> ProfilerCost:
+        return ProfilerCost(self.run)
+
+    @cached_property
     def _contention_model(self) -> ContentionModel:
         return ContentionModel(self.run)
 
@@ -260,6 +265,7 @@ class Predictor:
             notes=(
                 *notes.note_calibrations(self.calibrations, gpu, same_gpu),
                 *notes.write_notes(run, target, self.source, filled, same_gpu, shared, pipeline, is_told),
+                *(() if same_host or pipeline else self._profiler_cost.note(run, filled["time_us"], stepped.step)),
                 *self.assumptions,
                 *([stepped.stragglers.note] if stepped.stragglers.note else []),
                 notes.note_memory_fit(memory),

@@ -230,10 +230,7 @@ def _render_modules(report: Report) -> RenderableType:
 def _render_idle(report: Report) -> RenderableType | None:
     if not report.idle:
         return None
-    parts: list[RenderableType] = [make_time_list((row.time_us, row.share, _describe_idle(row)) for row in report.idle)]
-    if len(report.steps) > 1 and report.steps[0].first:
-        parts.append(Text("in a mean step, the first one included", style="dim"))
-    return Group(*parts)
+    return make_time_list((row.time_us, row.share, _describe_idle(row)) for row in report.idle)
 
 
 def _describe_idle(row: IdleTime) -> Text:

@@ -31,16 +31,24 @@ class Timeline:
         work_ns: Working time of each activity, in the order of the kernel table. A collective's remaining time is
             waiting for other ranks.
         lag_ns: Minimum distance along every edge that this timeline was replayed with.
-        host_node_count: Number of CPU nodes.
-        mark_count: Number of step marks; they are the last CPU nodes.
+        graph: The graph it is a timeline of.
     """
 
     start_ns: Ints
     end_ns: Ints
     work_ns: Ints
     lag_ns: Ints
-    host_node_count: int
-    mark_count: int
+    graph: Graph
+
+    @property
+    def host_node_count(self) -> int:
+        """Number of CPU nodes."""
+        return self.graph.nodes.n_host
+
+    @property
+    def mark_count(self) -> int:
+        """Number of step marks; they are the last CPU nodes."""
+        return self.graph.nodes.n_marks
 
     @property
     def activity_start_ns(self) -> Ints:
@@ -64,7 +72,7 @@ class Timeline:
 def build_measured_timeline(graph: Graph) -> Timeline:
     """Return the timeline as it was recorded."""
     nodes = graph.nodes
-    return Timeline(nodes.start_ns, nodes.end_ns, graph.work_ns, compute_lags(graph), nodes.n_host, nodes.n_marks)
+    return Timeline(nodes.start_ns, nodes.end_ns, graph.work_ns, compute_lags(graph), graph)
 
 
 def replay(graph: Graph, durations_ns: Ints | None = None, host_time: float = 1.0) -> Timeline:
@@ -79,7 +87,15 @@ def replay(graph: Graph, durations_ns: Ints | None = None, host_time: float = 1.
     lag = compute_lags(graph, durations_ns, host_time)
     times = _compute_earliest_times(graph.first, graph.src, lag, graph.release_ns)[graph.vertex]
     work_ns = graph.work_ns if durations_ns is None else durations_ns
-    return Timeline(times[0::2], times[1::2], work_ns, lag, graph.nodes.n_host, graph.nodes.n_marks)
+    return Timeline(times[0::2], times[1::2], work_ns, lag, graph)
+
+
+def replay_host_alone(timeline: Timeline) -> Ints:
+    """Replay a timeline without the GPU's work, that from before the trace included; return the starts of the nodes."""
+    graph, lag, release = timeline.graph, timeline.lag_ns.copy(), timeline.graph.release_ns.copy()
+    lag[graph.run_edge] = lag[graph.transfer_edge] = 0
+    release[graph.vertex[2 * graph.nodes.activities]] = 0
+    return _compute_earliest_times(graph.first, graph.src, lag, release)[graph.vertex[0::2]]
 
 
 def compute_lags(graph: Graph, durations_ns: Ints | None = None, host_time: float = 1.0) -> Ints:

@@ -9,10 +9,10 @@ from tracekit.arrays import Bools, Floats, Ints
 from tracekit.errors import StepError
 from tracekit.messages.steps import STEPS_WITHOUT_GPU_WORK
 from tracekit.replay.coverage import measure_coverage
+from tracekit.replay.earlier_work import MAX_TIME_NS, MIN_TIME_NS, EarlierWork
 from tracekit.replay.engine import Timeline
 from tracekit.replay.step_scale import StepScale
 
-MIN_TIME_NS, MAX_TIME_NS = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 STEP_KEYS = ("rank", "step")
 
 
@@ -27,9 +27,8 @@ class StepTime:
         exposed_comm_us: Part of the kernel time in which only collectives run.
         waiting_us: Part of the exposed time in which these collectives only wait for other ranks.
         steps: Number of steps that the medians are over.
-        span_us: Duration of all chosen steps together, up to the end of the last one. It begins at the start of the
-            trace's first step, or at the end of the step before the chosen ones. Unlike the median step, the span never
-            grows when something becomes faster.
+        span_us: Duration of all chosen steps together. It begins at the end of the step before them, or at the start of
+            the trace's first step. Unlike the median step, the span never grows when something becomes faster.
     """
 
     step_time_us: float
@@ -71,7 +70,7 @@ class StepSpans:
     """Start and end of every row of the steps; valid only where ``has_times``.
 
     A step lasts from the end of the rank's previous step to its own end. A rank's first step begins at its mark, or
-    when the GPU has finished earlier work. A first step is never shorter than its mark.
+    when the GPU has finished earlier work. A first step is never shorter than the host alone takes for its mark.
     """
 
     begin_ns: Ints
@@ -118,7 +117,7 @@ class StepTimer:
         self.first: Bools = first.to_series().to_numpy()
         self._windows = np.append(np.flatnonzero(self.first), self._rows)
         self._rank = _index_ranks(kernels, steps)
-        self._from_before = _find_leftover_activities(kernels, self._rank, row, steps, np.flatnonzero(self.first))
+        self._earlier = EarlierWork(kernels, self._rank, row, steps, np.flatnonzero(self.first))
         numbers = steps["step"].unique(maintain_order=True)
         self.numbers: list[int] = numbers.to_list()
         self._step = steps["step"].replace_strict(numbers, range(len(numbers)), return_dtype=pl.Int64).to_numpy()
@@ -129,8 +128,6 @@ class StepTimer:
         self, timeline: Timeline, scale: StepScale | None = None, longer: Floats | float = 1.0
     ) -> StepTime:
         """Compute the median chosen step of a timeline, of all ranks together.
-
-        The trace's first step starts with an empty launch queue, so it counts only if no other step is chosen.
 
         Args:
             timeline: The timeline.
@@ -145,24 +142,23 @@ class StepTimer:
         time, known = self._merge_job_steps(each.spans)
         if not (self._chosen & known).any():
             raise StepError(STEPS_WITHOUT_GPU_WORK())
-        counted = self._select_counted_steps(known)
         gpu_ns = (each.busy_ns, each.exposed_ns, each.waiting_ns)
-        means = ((np.bincount(self._step, ns) / ranks)[counted] for ns in gpu_ns)
+        means = ((np.bincount(self._step, ns) / ranks)[self._chosen] for ns in gpu_ns)
         busy, exposed, waiting = (float(np.median(ns)) / 1e3 for ns in means)
         step = (time if scale is None else scale.apply(time)) * longer
         return StepTime(
-            step_time_us=float(np.median(step[counted & known])) / 1e3,
+            step_time_us=float(np.median(step[self._chosen & known])) / 1e3,
             kernel_time_us=busy,
             exposed_comm_us=exposed,
             waiting_us=waiting,
-            steps=int(counted.sum()),
+            steps=int(self._chosen.sum()),
             span_us=float(time[self._chosen & known].sum()) / 1e3,
         )
 
     def compute_median_step_us(self, timeline: Timeline, scale: StepScale) -> float:
         """Compute the step time of :meth:`compute_median` alone, in a fraction of the time."""
         time, known = self._merge_job_steps(self.compute_step_spans(timeline))
-        return float(np.median(scale.apply(time)[self._select_counted_steps(known) & known])) / 1e3
+        return float(np.median(scale.apply(time)[self._chosen & known])) / 1e3
 
     def tabulate(self, timeline: Timeline) -> pl.DataFrame:
         """Tabulate all steps of a timeline: one row per step, or per rank and step.
@@ -203,17 +199,12 @@ class StepTimer:
         """Sum a per-kernel time over each chosen step of the mean rank, and return the median step in microseconds."""
         summed = np.bincount(self._row, kernel_ns, minlength=self._rows + 1)[: self._rows]
         each = np.bincount(self._step, summed) / np.bincount(self._step)
-        return float(np.median(each[self._select_counted_steps(np.ones_like(self._chosen))])) / 1e3
+        return float(np.median(each[self._chosen])) / 1e3
 
     def _find_first_steps(self) -> Bools:
         """Mark the steps that are the first step of every rank that has them."""
         firsts: Bools = np.bincount(self._step, self.first) == np.bincount(self._step)
         return firsts
-
-    def _select_counted_steps(self, known: Bools) -> Bools:
-        """Return the chosen steps, without the first step if another chosen step is ``known``."""
-        steady = self._chosen & ~self._find_first_steps()
-        return steady if (steady & known).any() else self._chosen
 
     def compute_step_times(self, timeline: Timeline) -> StepTimes:
         """Compute the times of every step of every rank."""
@@ -251,16 +242,8 @@ class StepTimer:
         marks = timeline.start_ns[timeline.host_node_count - timeline.mark_count : timeline.host_node_count]
         mark, least, known = marks[: self._rows], marks[self._rows :], np.ones(self._rows, dtype=np.bool_)
         ended = self._order_step_ends(timeline, least, np.maximum(least, end), known)
-        return np.maximum(mark, self._compute_free_times(timeline, ended - (least - mark))), ended, known
-
-    def _compute_free_times(self, timeline: Timeline, latest: Ints) -> Ints:
-        """Return when each row's rank had finished work from before its first step.
-
-        The time is at most ``latest`` of the first step's row.
-        """
-        through = _compute_last_ends(timeline.activity_end_ns, self._rank, self._from_before, self._windows.size - 1)
-        free: Ints = np.minimum(through, latest[self.first])[np.cumsum(self.first) - 1]
-        return free
+        free = self._earlier.compute_free_times(timeline, mark, ended)
+        return np.maximum(mark, free[np.cumsum(self.first) - 1]), ended, known
 
     def _order_step_ends(self, timeline: Timeline, least: Ints, end: Ints, known: Bools) -> Ints:
         """Cut every step's end to the end of the next step.
@@ -310,42 +293,6 @@ def _index_ranks(kernels: pl.DataFrame, steps: pl.DataFrame) -> Ints:
     """Return the index of each kernel's rank among the ranks of ``steps``."""
     ranks = steps["rank"].unique(maintain_order=True)
     return kernels["rank"].replace_strict(ranks, range(len(ranks)), return_dtype=pl.Int64).to_numpy()
-
-
-def _find_leftover_activities(kernels: pl.DataFrame, rank: Ints, row: Ints, steps: pl.DataFrame, firsts: Ints) -> Ints:
-    """Find the activities that belong to no step and began before their rank's first step.
-
-    With several ranks they count only if the rank's first step waited for them in the measurement. Otherwise the first
-    step counts from its mark in every replay: a longer step of one rank would otherwise delay the job's start.
-
-    Args:
-        kernels: The kernel table.
-        rank: Rank index of each kernel.
-        row: Row of ``steps`` of each kernel; ``steps.height`` for kernels outside all steps.
-        steps: All steps of the trace.
-        firsts: Row of each rank's first step.
-    """
-    start = kernels["ts_ns"].to_numpy()
-    in_steps = row < steps.height
-    began = np.full(firsts.size, MAX_TIME_NS)
-    np.minimum.at(began, rank[in_steps], start[in_steps])
-    found = np.flatnonzero(~in_steps & (start < began[rank]))
-    if firsts.size == 1:
-        return found
-    end = start + kernels["dur_ns"].to_numpy()
-    through = _compute_last_ends(end, rank, found, firsts.size)
-    ended = _compute_last_ends(end, rank, np.flatnonzero(row == firsts[rank]), firsts.size)
-    mark, least = (steps[edge].to_numpy()[firsts] for edge in ("start_ns", "end_ns"))
-    waited = np.maximum(ended, least) - np.maximum(through, mark) >= least - mark
-    kept: Ints = found[waited[rank[found]]]
-    return kept
-
-
-def _compute_last_ends(end: Ints, rank: Ints, chosen: Ints, ranks: int) -> Ints:
-    """Return the latest end of the chosen activities of each rank; ``MIN_TIME_NS`` if it has none."""
-    last = np.full(ranks, MIN_TIME_NS)
-    np.maximum.at(last, rank[chosen], end[chosen])
-    return last
 
 
 def _index_step_rows(kernels: pl.DataFrame, steps: pl.DataFrame) -> Ints:

@@ -1,6 +1,6 @@
 """Edit: remove the recorded overhead of the profiler."""
 
-from tracekit.analysis.profiler_overhead import find_profiler_stalls
+from tracekit.analysis.profiler_overhead import find_stalls_of_steps
 from tracekit.errors import WhatIfError
 from tracekit.graph.recorded import host_spans
 from tracekit.messages import what_ifs as messages
@@ -10,12 +10,12 @@ from tracekit.whatif.host_work import compute_fraction_within, scale_lags
 
 
 def no_profiler(run: MeasuredRun) -> EditedRun:
-    """Set the profiler's own work that delayed a thread to zero time.
+    """Set the profiler's own work that delayed a thread in the chosen steps to zero time.
 
     Raises:
-        WhatIfError: The trace records no such work.
+        WhatIfError: The trace records no such work in them.
     """
-    rows = [find_profiler_stalls(rank) for rank in run.ranks]
+    rows = find_stalls_of_steps(run)
     held = host_spans.build_spans(rows, run.ranks, run.graph.nodes, run.kernels)
     if not held.count:
         raise WhatIfError(messages.PROFILER_WORK_NOT_RECORDED())

@@ -37,12 +37,18 @@ def find_steps(trace: RankTrace, without: RuleNames = NO_RULES) -> pl.DataFrame:
     Returns:
         ``step`` (ProfilerStep number), ``start_ns`` and ``end_ns`` on the CPU, ``pid`` and ``tid`` of the thread that
         runs the training or serving loop (null without CPU events), ``kind`` and ``tokens`` of an engine's batches
-        (else null), and ``whole``, which is true for the one step of a trace without marks.
+        (else null), ``whole``, which is true for the one step of a trace without marks, and ``waited_ns``: how long the
+        first kernel of a marked first step waited for work from before the recording (else null).
     """
     marked = _find_profiler_steps(trace)
     if marked.is_empty():
         marked = _infer_unmarked_steps(trace, without)
-    return _drop_empty_steps(marked, trace) if marked.height else _make_whole_trace_step(trace, without)
+    if marked.is_empty():
+        return _make_whole_trace_step(trace, without)
+    found = _drop_empty_steps(marked, trace)
+    late = busy_start.find_busy_start(trace, without, found["start_ns"][0])
+    is_first = pl.int_range(pl.len()) == 0
+    return found.with_columns(waited_ns=pl.when(is_first).then(pl.lit(late[1] if late else None, pl.Int64)))
 
 
 def find_steps_of_ranks(
@@ -168,13 +174,29 @@ def _make_whole_trace_step(trace: RankTrace, without: RuleNames) -> pl.DataFrame
     )
     if late:  # the thread's time doesn't tell when the kernel starts on a faster host
         main = main.clear()
-    return span.join(main.select("pid", "tid"), how="left", on=pl.lit(True)).select(*STEP_COLUMNS)
+    return span.join(main.select("pid", "tid"), how="left", on=pl.lit(True)).select(
+        *STEP_COLUMNS, waited_ns=pl.lit(None, pl.Int64)
+    )
 
 
 def _select_usual_steps(steps: pl.DataFrame) -> pl.DataFrame:
     """Select the steps of the most frequent kind; all steps if they have no kind."""
     often = steps.group_by("kind").agg(pl.len(), last=pl.col("step").last()).sort("len", "last")
     return steps.filter(pl.col("kind").eq_missing(pl.lit(often["kind"][-1])))
+
+
+def drop_first_step(asked: pl.DataFrame, steps: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
+    """Drop the trace's first step, which starts with an empty launch queue, unless nothing else would be measured.
+
+    Args:
+        asked: The steps that were asked for, with a column ``rank``.
+        steps: All steps, likewise.
+        kernels: The kernel table.
+    """
+    place = steps.select("step", first=pl.int_range(pl.len()).over("rank") == 0)
+    firsts = place.group_by("step").agg(pl.col("first").all()).filter("first")
+    rest = asked.join(firsts, on="step", how="anti", maintain_order="left")
+    return rest if kernels["step"].is_in(rest["step"].implode()).any() else asked
 
 
 def list_step_edges(steps: pl.DataFrame) -> pl.DataFrame:

@@ -9,7 +9,7 @@ from tracekit.run import MeasuredRun
 
 @dataclass(frozen=True, slots=True)
 class MeasuredStep:
-    """One chosen step as recorded.
+    """One step that was asked for, as recorded.
 
     Attributes:
         step: Its ``ProfilerStep`` number; 0 in a trace without steps.
@@ -17,8 +17,8 @@ class MeasuredStep:
             from when the GPU had finished earlier work.
         kernel_time_us: Time in which the GPU ran anything of it; for several ranks the mean.
         exposed_comm_us: Part of the kernel time in which only collectives ran.
-        first: Whether it is the trace's first step, which starts with an empty launch queue; it doesn't count if
-            others are chosen.
+        first: Whether it is the trace's first step, which starts with an empty launch queue; no figure counts it if
+            others were asked for.
     """
 
     step: int
@@ -29,7 +29,7 @@ class MeasuredStep:
 
 
 def build_measured_steps(run: MeasuredRun) -> tuple[MeasuredStep, ...]:
-    """Build the chosen steps, in order."""
+    """Build the steps that were asked for, in order."""
     times = run.measured_steps.select(
         "step", *(pl.col(f"{part}_ns") / 1e3 for part in ("time", "busy", "exposed")), "first"
     )

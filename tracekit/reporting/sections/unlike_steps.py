@@ -49,7 +49,7 @@ def find_unlike_steps(run: MeasuredRun, idle: IdleBreakdown) -> UnlikeSteps | No
         run: The measured run.
         idle: Idle time of its GPU, by cause.
     """
-    steps = run.measured_steps.filter(~pl.col("first") | pl.col("first").all())
+    steps = run.measured_steps.join(run.chosen_steps.select("step"), on="step", how="semi", maintain_order="left")
     median_ns = steps.select(pl.col("time_ns").median().cast(pl.Float64)).item()
     if not median_ns:
         return None

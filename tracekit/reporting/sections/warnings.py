@@ -11,7 +11,7 @@ from tracekit.analysis.clock_speed import measure_clock_speed
 from tracekit.analysis.idle import END_OF_STEP, IdleBreakdown
 from tracekit.analysis.idle_causes import IdleCause
 from tracekit.analysis.lost_kernels import count_lost_launches
-from tracekit.analysis.profiler_overhead import find_profiler_stalls
+from tracekit.analysis.profiler_overhead import find_stalls_of_steps
 from tracekit.format import shorten_kernel_name
 from tracekit.ingest.ranks import abbreviate_ranks
 from tracekit.messages import Message
@@ -31,7 +31,7 @@ MIN_LOST_FRACTION = 0.02
 # Step time with the profiler over step time without it, from which on the report warns.
 MIN_OVERHEAD_RATIO = 1.03
 
-# Fraction of the recording in which the profiler's own work delayed the host, from which on the report warns.
+# Fraction of the measured steps in which the profiler's own work delayed the host, from which on the report warns.
 MIN_STALL_FRACTION = 0.005
 
 # Percent of the GPU's time in attention with an unknown mask, from which on the report warns.
@@ -173,8 +173,8 @@ def _warn_of_profiler_overhead(run: MeasuredRun) -> Iterator[Message]:
 
 
 def _warn_of_profiler_stalls(run: MeasuredRun) -> Iterator[Message]:
-    """Warn about the profiler's recorded delays of the host, as the mean over ranks."""
-    held = pl.concat([find_profiler_stalls(rank).select("name", "dur_ns") for rank in run.ranks])
+    """Warn about the profiler's recorded delays of the host in the measured steps, as the mean over ranks."""
+    held = pl.concat(table.select("name", "dur_ns") for table in find_stalls_of_steps(run))
     held_us = int(held["dur_ns"].sum()) / 1e3 / len(run.ranks)
     if held_us > MIN_STALL_FRACTION * run.measured_step.span_us:
         yield told.PROFILER_HOLDS_CPU(held_us=held_us, kinds=held["name"].unique().sort().to_list())

@@ -1,0 +1,85 @@
+"""The profiler's own cost in predicted steps that the CPU limits."""
+
+from collections.abc import Iterator
+from functools import cached_property
+
+import polars as pl
+
+from tracekit.analysis.profiler_overhead import find_stalls_of_steps, remove_profiler_overhead
+from tracekit.errors import TracekitError
+from tracekit.messages import Message
+from tracekit.messages import prediction_notes as told
+from tracekit.messages.runs import PROFILER_OVERHEAD_REMOVED
+from tracekit.replay.step_time import StepTime
+from tracekit.run import MeasuredRun
+
+MIN_HOST_FRACTION = 0.1
+"""Fraction of a predicted step that a host without own work would save, from which on the profiler's cost is noted."""
+
+EVERY_OP_AND_CALL = "every op and call"
+SLOW_OPTIONS = {
+    "record_shapes": "shapes",
+    "with_stack": "stacks",
+    "with_modules": "modules",
+    "profile_memory": "memory",
+}
+
+
+class ProfilerCost:
+    """What the profiler itself cost the host in a measured run.
+
+    Args:
+        run: The run.
+    """
+
+    def __init__(self, run: MeasuredRun) -> None:
+        self._run = run
+
+    @cached_property
+    def _is_removed(self) -> bool:
+        return any(one.template is PROFILER_OVERHEAD_REMOVED for one in self._run.provenance.assumptions)
+
+    @cached_property
+    def _recorded_us(self) -> float:
+        """Recorded work of the profiler in a mean step of a mean rank."""
+        held_ns = sum(int(table["dur_ns"].sum()) for table in find_stalls_of_steps(self._run))
+        return held_ns / 1e3 / self._run.chosen_steps.height
+
+    @cached_property
+    def _without(self) -> MeasuredRun | None:
+        """The run without the profiler, if the trace notes how long its steps take then."""
+        without_us = self._run.trace.unprofiled_step_us
+        try:
+            return remove_profiler_overhead(self._run, without_us) if without_us else None
+        except TracekitError:
+            return None
+
+    @cached_property
+    def _recorded(self) -> list[str]:
+        noted = self._run.trace.metadata
+        is_on = {name: str(noted.get(name, 0)).lower() in ("1", "true") for name in SLOW_OPTIONS}
+        is_on["record_shapes"] |= self._run.trace.has_shapes
+        return [EVERY_OP_AND_CALL, *(option for name, option in SLOW_OPTIONS.items() if is_on[name])]
+
+    def note(self, run: MeasuredRun, times_us: pl.Series, step: StepTime) -> Iterator[Message]:
+        """Note the cost in a predicted step, if the CPU limits it and the user hasn't taken the cost out.
+
+        Args:
+            run: The run as predicted, which may have fewer edges than this one.
+            times_us: Predicted time of each kernel.
+            step: The predicted step.
+        """
+        if self._is_removed or not step.step_time_us:
+            return
+        kernel_us = times_us.to_numpy()
+        host = 1 - run.replay_step_time_us(kernel_us, 0.0) / step.step_time_us
+        if host < MIN_HOST_FRACTION:
+            return
+        host_pct, without_us = 100 * host, run.trace.unprofiled_step_us
+        if self._without and without_us:
+            still_us = self._without.replay_step_time_us(kernel_us)
+            yield told.PROFILER_COST_KNOWN(host_pct=host_pct, step_us=still_us, without_us=without_us)
+        elif self._recorded_us:
+            yield told.PROFILER_COST_RECORDED(host_pct=host_pct, recorded_us=self._recorded_us, recorded=self._recorded)
+        else:
+            yield told.PROFILER_COST_UNKNOWN(host_pct=host_pct, recorded=self._recorded)

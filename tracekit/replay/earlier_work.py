@@ -1,0 +1,104 @@
+"""Work from before the first step that the GPU was still busy with when the step began."""
+
+import numpy as np
+import polars as pl
+
+from tracekit.arrays import Ints
+from tracekit.replay.engine import Timeline, replay_host_alone
+
+MIN_TIME_NS, MAX_TIME_NS = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+
+
+class EarlierWork:
+    """The work from before each rank's first step, recorded or not.
+
+    Args:
+        kernels: The kernel table.
+        rank: Rank index of each kernel.
+        row: Row of ``steps`` of each kernel; ``steps.height`` for kernels outside all steps.
+        steps: All steps of the trace.
+        firsts: Row of each rank's first step.
+    """
+
+    def __init__(self, kernels: pl.DataFrame, rank: Ints, row: Ints, steps: pl.DataFrame, firsts: Ints) -> None:
+        self._rank, self._firsts = rank, firsts
+        self._recorded = _find_leftover_activities(kernels, rank, row, steps, firsts)
+        self._delayed = _find_delayed_kernels(kernels, row, steps, firsts)
+
+    def compute_free_times(self, timeline: Timeline, mark_ns: Ints, end_ns: Ints) -> Ints:
+        """Compute when each rank's GPU had finished this work; ``MIN_TIME_NS`` without any.
+
+        The rest of the first step is at least as long as the host alone takes for it::
+
+            CPU   |step: launches, waits |------- launches -------|
+            GPU   ... earlier work ...|= kernels =| idle |= kernel =|
+                  ^ mark              ^ the step begins             ^ and ends
+
+        Args:
+            timeline: The timeline.
+            mark_ns: Start of the mark of each row of the steps.
+            end_ns: End of each row of the steps.
+        """
+        free = _compute_last_ends(timeline.activity_end_ns, self._rank, self._recorded, self._firsts.size)
+        np.maximum.at(free, self._rank[self._delayed], timeline.activity_start_ns[self._delayed])
+        if not (free > mark_ns[self._firsts]).any():
+            return free
+        first_mark = timeline.host_node_count - timeline.mark_count
+        starts = replay_host_alone(timeline)[first_mark : timeline.host_node_count]
+        alone_ns = (starts[mark_ns.size :] - starts[: mark_ns.size])[self._firsts]
+        return np.minimum(free, end_ns[self._firsts] - alone_ns)
+
+
+def _find_leftover_activities(kernels: pl.DataFrame, rank: Ints, row: Ints, steps: pl.DataFrame, firsts: Ints) -> Ints:
+    """Find the activities that belong to no step and began before their rank's first step.
+
+    With several ranks they count only if the rank's first step waited for them in the measurement. Otherwise the first
+    step counts from its mark in every replay: a longer step of one rank would otherwise delay the job's start.
+
+    Args:
+        kernels: The kernel table.
+        rank: Rank index of each kernel.
+        row: Row of ``steps`` of each kernel; ``steps.height`` for kernels outside all steps.
+        steps: All steps of the trace.
+        firsts: Row of each rank's first step.
+    """
+    start = kernels["ts_ns"].to_numpy()
+    in_steps = row < steps.height
+    began = np.full(firsts.size, MAX_TIME_NS)
+    np.minimum.at(began, rank[in_steps], start[in_steps])
+    found = np.flatnonzero(~in_steps & (start < began[rank]))
+    if firsts.size == 1:
+        return found
+    end = start + kernels["dur_ns"].to_numpy()
+    through = _compute_last_ends(end, rank, found, firsts.size)
+    ended = _compute_last_ends(end, rank, np.flatnonzero(row == firsts[rank]), firsts.size)
+    mark, least = (steps[edge].to_numpy()[firsts] for edge in ("start_ns", "end_ns"))
+    waited = np.maximum(ended, least) - np.maximum(through, mark) >= least - mark
+    kept: Ints = found[waited[rank[found]]]
+    return kept
+
+
+def _find_delayed_kernels(kernels: pl.DataFrame, row: Ints, steps: pl.DataFrame, firsts: Ints) -> Ints:
+    """Find the first kernel of each first step that waited for work from before the recording.
+
+    Args:
+        kernels: The kernel table.
+        row: Row of ``steps`` of each kernel.
+        steps: All steps of the trace.
+        firsts: Row of each rank's first step.
+    """
+    waited = firsts[steps["waited_ns"].is_not_null().to_numpy()[firsts]]
+    own = pl.DataFrame({"row": row, "ts_ns": kernels["ts_ns"]}).with_row_index("kernel")
+    first = (
+        own.filter(pl.col("row").is_in(waited.tolist()))
+        .group_by("row")
+        .agg(pl.col("kernel").get(pl.col("ts_ns").arg_min()))
+    )
+    return first["kernel"].sort().cast(pl.Int64).to_numpy()
+
+
+def _compute_last_ends(end: Ints, rank: Ints, chosen: Ints, ranks: int) -> Ints:
+    """Return the latest end of the chosen activities of each rank; ``MIN_TIME_NS`` if it has none."""
+    last = np.full(ranks, MIN_TIME_NS)
+    np.maximum.at(last, rank[chosen], end[chosen])
+    return last
