@@ -8,7 +8,7 @@ import polars as pl
 
 from tracekit.graph import Graph, build_graph
 from tracekit.graph.build import build_graph_parts
-from tracekit.graph.ranks import Collectives, join_ranks, link_ranks
+from tracekit.graph.ranks import Collectives, align_steps, join_ranks, link_ranks
 from tracekit.messages import Message
 from tracekit.replay.collective_transfer import estimate_transfer_us
 from tracekit.rules import RuleNames
@@ -55,11 +55,14 @@ def join_rank_traces(
         StepError: A rank doesn't have these steps.
     """
     found, notes = step_table.find_steps_of_ranks(ranks, without)
-    chosen = [step_table.select_steps(table, steps) for table in found]
     progress("classify kernels")
     kernels = [build_kernel_table(rank, table, without) for rank, table in zip(ranks, found, strict=True)]
     progress("link dependencies")
     numbers = [rank.rank or 0 for rank in ranks]
+    if len(ranks) > 1 and not any(step_table.is_whole_trace(table) for table in found):
+        kernels, found, doubts = align_steps(numbers, kernels, found)
+        notes = (*notes, *doubts)
+    chosen = [step_table.select_steps(table, steps) for table in found]
     table = _stack_ranks(kernels, numbers)
     marks = [step_table.list_step_edges(rows) for rows in found]
     collectives = join_ranks(table, without) if len(ranks) > 1 else None

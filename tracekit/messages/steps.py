@@ -12,7 +12,20 @@ STEP_BEGINS_LATE = Template(
 STEPS_RENUMBERED = Template(
     "steps-renumbered",
     Severity.NOTE,
-    "Ranks {ranks:list} number their steps differently: their steps are joined to the first rank's by time.",
+    "Ranks {ranks:list} number their steps differently: their collectives join their steps to the first rank's.",
+)
+STEPS_JOINED_BY_TIME = Template(
+    "steps-joined-by-time",
+    Severity.NOTE,
+    "Ranks {ranks:list} number their steps differently: their steps are joined to the first rank's by time, as the "
+    "collectives of several steps are alike.",
+)
+STEPS_JOINED_BY_NUMBER = Template(
+    "steps-joined-by-number",
+    Severity.WARNING,
+    "The steps of ranks {ranks:list} are joined to the first rank's by number or order: the clocks are more than half "
+    "a step apart, and the collectives of several steps are alike, or none is of both ranks.",
+    "Record with PyTorch 2.4 or newer, which numbers collectives.",
 )
 STEP_NOT_FOUND = Template("step-not-found", Severity.ERROR, "The trace has no step {steps}.", "It has {known}.")
 STEPS_WITHOUT_GPU_WORK = Template(

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import numpy as np
 import polars as pl
 
 from tracekit.errors import StepError
@@ -54,37 +53,22 @@ def find_steps(trace: RankTrace, without: RuleNames = NO_RULES) -> pl.DataFrame:
 def find_steps_of_ranks(
     ranks: Sequence[RankTrace], without: RuleNames = NO_RULES
 ) -> tuple[list[pl.DataFrame], tuple[Message, ...]]:
-    """Find the steps of each rank, as ``find_steps`` does, with one number for steps that belong together.
+    """Find the steps of each rank, as ``find_steps`` does.
 
-    Ranks that number their steps differently are joined by the steps' times. Ranks have no steps in common if their
-    engines ran different numbers of batches, or their optimizers different numbers of updates. Then each rank's whole
-    trace is one step.
+    Ranks have no steps in common if their engines ran different numbers of batches, or their optimizers different
+    numbers of updates. Then each rank's whole trace is one step.
 
     Returns:
-        The steps of each rank, and messages: ranks were renumbered, or the step begins late.
+        The steps of each rank, and a message if the step begins late.
     """
     found = [find_steps(rank, without) for rank in ranks]
     if any(_find_profiler_steps(rank).height for rank in ranks):
-        renumbered = [found[0], *(_renumber(table, found[0]) for table in found[1:])]
-        odd = [rank.rank for rank, old, new in zip(ranks, found, renumbered, strict=True) if old is not new]
-        return renumbered, (messages.STEPS_RENUMBERED(ranks=odd),) if odd else ()
+        return found, ()
     if len({table.height for table in found}) > 1:
         found = [_make_whole_trace_step(rank, without) for rank in ranks]
     late = [busy_start.find_busy_start(rank, without) for rank in ranks] if is_whole_trace(found[0]) else []
     waited_us = [waited / 1e3 for _, waited in filter(None, late)]
     return found, (messages.STEP_BEGINS_LATE(waited_us=max(waited_us)),) if waited_us else ()
-
-
-def _renumber(steps: pl.DataFrame, first: pl.DataFrame) -> pl.DataFrame:
-    """Return a rank's steps with the numbers of the first rank's, where these are nearer in time than equal numbers."""
-    if steps.height != first.height or steps["step"].equals(first["step"]):
-        return steps
-    same = steps.join(first.select("step", other_ns="start_ns"), on="step")
-    by_order = np.abs((steps["start_ns"] - first["start_ns"]).to_numpy())
-    by_number = np.abs((same["start_ns"] - same["other_ns"]).to_numpy())
-    if by_number.size and np.median(by_number) <= np.median(by_order):
-        return steps
-    return steps.with_columns(first["step"])
 
 
 def _find_profiler_steps(trace: RankTrace) -> pl.DataFrame:

@@ -37,7 +37,7 @@ def match_collectives(kernels: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Messag
             ranks may differ), ``group``, ``size`` (ranks of the group, null if not recorded), ``rank``, ``row`` (of the
             kernel table), ``start_ns``, ``end_ns`` (from the first start in the table); and what disagrees.
     """
-    rows = _add_match_keys(kernels)
+    rows = add_match_keys(kernels)
     matched = rows.with_columns(_counts=pl.len().over("rank", "key")).with_columns(
         unlike=(pl.struct("kind", "bytes").n_unique() > 1).over("key", "occurrence"),
         crowded=(pl.len() > pl.col("size")).over("key", "occurrence"),
@@ -60,8 +60,11 @@ def match_collectives(kernels: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Messag
     return good.select(columns), tuple(doubts)
 
 
-def _add_match_keys(kernels: pl.DataFrame) -> pl.DataFrame:
-    """Add ``key``, which a collective shares with its matches on other ranks, and ``occurrence`` among equal keys."""
+def add_match_keys(kernels: pl.DataFrame) -> pl.DataFrame:
+    """List collectives with ``key``, which one shares with its matches on other ranks, and ``occurrence`` among equals.
+
+    ``by_order`` is true where only their order within a step tells which belong together.
+    """
     told = HAS_ID.fill_null(False)
     numbered = (HAS_SEQUENCE_NUMBER & pl.col("named")).fill_null(False)
     keyed = _describe_collectives(kernels).with_columns(
