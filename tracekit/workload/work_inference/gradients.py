@@ -20,6 +20,8 @@ def infer_weight_gradients(kernels: pl.DataFrame, _trace: RankTrace) -> pl.DataF
     Args:
         kernels: Table with ``op_row``, ``correlation`` and the columns of convolutions.
     """
+    if CONVOLUTION_BACKWARD not in kernels["op"]:
+        return kernels
     mine = (pl.col("op") == CONVOLUTION_BACKWARD) & (pl.col("family") == "conv") & pl.col("m").is_not_null()
     asked = pl.col("concrete_inputs").str.contains(BOTH_GRADIENTS_WANTED).fill_null(True)
     place = pl.col("correlation").filter(mine)

@@ -57,7 +57,10 @@ def infer_grouped_gemm_work(kernels: pl.DataFrame, _trace: RankTrace) -> pl.Data
     """
     replay = pl.when(pl.col("captured_row").is_not_null()).then("call")
     called = kernels.with_columns(call_of_graph=replay)
-    routed = called.join(_infer_routing(called), on=OP_CALL_KEY, how="left", nulls_equal=True, maintain_order="left")
+    routing = _infer_routing(called)
+    if routing.is_empty():
+        return kernels
+    routed = called.join(routing, on=OP_CALL_KEY, how="left", nulls_equal=True, maintain_order="left")
     unknown = pl.col("tokens").is_not_null() & pl.col("work_from").is_null()
     product, finalize, quantise = (
         unknown & pl.col("name").str.contains(name) for name in (GROUPED_GEMM_KERNEL, FINALIZE_KERNEL, QUANTISE_KERNEL)

@@ -34,6 +34,8 @@ def infer_multi_tensor_work(kernels: pl.DataFrame, _trace: RankTrace) -> pl.Data
         kernels: Table with the columns of ``schema.KERNELS``; ``work_from`` is null where the work isn't known.
     """
     name = pl.col("name")
+    if not kernels.select((pl.col("work_from").is_null() & name.str.contains(LIST_COUNT)).any()).item():
+        return kernels
     lists = name.str.extract(LIST_COUNT).cast(pl.Int64, strict=False)
     told = kernels.with_columns(
         tensors=lists.replace_strict(MAX_TENSORS_BY_LISTS, default=None, return_dtype=pl.Int64),

@@ -92,32 +92,38 @@ def _inherit(
     if not is_taking.any():
         return table
     windows = _hash_neighbours(table, key)
+    work = pl.struct(name for name in INHERITED_COLUMNS if name != "share").hash()
     taking = table.select("row", "dur_ns", "kind").hstack(windows).filter(is_taking)
-    donors = table.select("dur_ns", "work_from", *INHERITED_COLUMNS).hstack(windows)
+    donors = table.select("dur_ns", "work_from", "family", donor="row", work=work).hstack(windows)
     donors = donors.filter(pl.col("work_from").is_in(_DONORS))
-    given = []
+    found = []
     for before, after in around:
-        given.append(_find_donors(taking, donors, before, after))
-        taking = taking.join(given[-1], on="row", how="anti")
+        found.append(_find_donors(taking, donors, before, after))
+        taking = taking.join(found[-1], on="row", how="anti")
         if taking.is_empty():
             break
-    joined = table.join(pl.concat(given), on="row", how="left", maintain_order="left")
-    takes = pl.col("given work_from").is_not_null()
+    taken = pl.concat(found)
+    if taken.is_empty():
+        return table
+    given = table.select(pl.col("row").alias("donor"), pl.col(INHERITED_COLUMNS).name.prefix("given "))
+    joined = table.join(taken.join(given, on="donor", how="left"), on="row", how="left", maintain_order="left")
+    takes = pl.col("donor").is_not_null()
     return joined.with_columns(
-        pl.when(takes).then(f"given {name}").otherwise(name).alias(name) for name in (*INHERITED_COLUMNS, "work_from")
+        *(pl.when(takes).then(f"given {name}").otherwise(name).alias(name) for name in INHERITED_COLUMNS),
+        work_from=pl.when(takes).then(pl.lit("repeat")).otherwise("work_from"),
     ).select(table.columns)
 
 
 def _find_donors(taking: pl.DataFrame, donors: pl.DataFrame, before: int, after: int) -> pl.DataFrame:
-    """Find the kernels that inherit with so many equal neighbours: their ``row``, and what they are given."""
+    """Find the kernels that inherit with so many equal neighbours (``row``), and from which one (``donor``)."""
     key = ["a0", *([f"b{before}"] if before else []), *([f"a{after}"] if after else [])]
-    work = (
+    agreeing = (
         donors.lazy()
         .join(taking.lazy(), on=key, how="semi")
         .group_by(key)
         .agg(
-            *(pl.col(name).first().name.prefix("given ") for name in INHERITED_COLUMNS),
-            alike=pl.struct(name for name in INHERITED_COLUMNS if name != "share").n_unique() == 1,
+            pl.col("donor", "family").first(),
+            alike=pl.col("work").n_unique() == 1,
             least=pl.col("dur_ns").min(),
             most=pl.col("dur_ns").max(),
         )
@@ -126,11 +132,11 @@ def _find_donors(taking: pl.DataFrame, donors: pl.DataFrame, before: int, after:
     timely = pl.col("dur_ns").is_between(pl.col("least") / MAX_TIME_RATIO, pl.col("most") * MAX_TIME_RATIO)
     # The launch of a copy or collective doesn't give its size, nor does a collective's time, which includes waiting.
     placed = pl.lit(before + after >= MIN_EQUAL_NEIGHBOURS)
-    plain = (pl.col("kind") == "kernel") & (pl.col("given family") != "collective")
+    plain = (pl.col("kind") == "kernel") & (pl.col("family") != "collective")
     return (
         taking.lazy()
-        .join(work, on=key)
+        .join(agreeing, on=key)
         .filter(pl.when(plain).then(timely).otherwise(placed))
-        .select("row", pl.lit("repeat").alias("given work_from"), *(f"given {name}" for name in INHERITED_COLUMNS))
+        .select("row", "donor")
         .collect()
     )

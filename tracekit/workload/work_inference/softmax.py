@@ -35,6 +35,8 @@ def infer_softmax_rows(kernels: pl.DataFrame, _trace: RankTrace) -> pl.DataFrame
         The table with ``work_from`` ``geometry``, ``work_low`` and ``work_high`` on these rows.
     """
     name = pl.col("name")
+    if not kernels.select((pl.col("work_from").is_null() & name.str.contains(WARP_SOFTMAX_KERNEL)).any()).item():
+        return kernels
     lanes = WAVEFRONT_THREADS if kernels["name"].str.contains(AMD_KERNEL).any() else WARP_THREADS
     width = 2 ** name.str.extract(WARP_SOFTMAX_KERNEL, 4).cast(pl.Int64, strict=False)
     rows_per_warp = pl.when(width <= MAX_PAIRED_ELEMENTS).then(2).otherwise(1)
