@@ -22,7 +22,7 @@ sequences are round and long; of 42 shapes of jobs, windows and a few tokens amo
 FP32_CONV_EXTRA_HALF_WIDTH = 0.6
 """The same of convolutions in fp32 that no algorithm of Winograd's suits. GEMMs were measured in their place, but cuDNN
 takes one of many kernels: of 91 public times a quarter are off by more than a factor of two
-(tests/validation/notes/accuracy.md, KernelBench; 84 % lie inside with it)."""
+(tests/validation/results/kernels/kernelbench.md; 84 % lie inside with it)."""
 METHODS = ("measured", "law", "transfer", "scaled", "kept", "unknown")
 METHOD_MEASURED, METHOD_LAW, METHOD_TRANSFER, METHOD_SCALED, METHOD_UNCHANGED, METHOD_UNKNOWN = range(len(METHODS))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import typer
 
 import tracekit
+from docs.site.gpu_accuracy import list_gpu_accuracy
 from docs.site.json_output import list_json_keys
 from docs.site.markdown import format_table
 from tracekit import schema
@@ -224,6 +225,7 @@ PAGES = {
     "reference/messages.md": list_messages,
     "reference/rules.md": list_rules,
     "reference/gpus.md": list_gpus,
+    "reference/gpu-accuracy.md": list_gpu_accuracy,
     "reference/clusters.md": list_clusters,
 }
 """Generated pages, and the functions that return them."""

@@ -116,7 +116,7 @@ def _group_errors(of_law: pl.DataFrame) -> dict[str, list[dict[str, Any]]]:
 
 
 def format_markdown(errors: pl.DataFrame, stacks: pl.DataFrame, weights: Weights, inside: pl.DataFrame) -> str:
-    """Return what ends tests/validation/notes/kernels.md: errors by law and GPU, widths and coverage of intervals.
+    """Return tables in Markdown: errors by law and GPU, widths and coverage of intervals.
 
     Args:
         errors: From ``evaluate.summarise_errors``.
@@ -134,7 +134,7 @@ def _format_stacks(stacks: pl.DataFrame) -> list[str]:
     """One line per law, stack and GPU."""
     if stacks.is_empty():
         return []
-    lines = ["### Attention whose kernels are known", "", STACKS_NOTE, "", f"| {' | '.join(STACK_TABLE_COLUMNS)} |"]
+    lines = ["## Attention whose kernels are known", "", STACKS_NOTE, "", f"| {' | '.join(STACK_TABLE_COLUMNS)} |"]
     lines.append("|---" * len(STACK_TABLE_COLUMNS) + "|")
     for (law, stack, gpu), rows in stacks.group_by("law", "framework", "gpu", maintain_order=True):
         by = {row["situation"]: row for row in rows.to_dicts()}
@@ -154,7 +154,7 @@ def _format_widths(weights: Weights) -> list[str]:
         for law, widths in sorted(weights.intervals.items())
     ]
     head = f"| | {' | '.join(where)} | unnamed framework |"
-    return ["### Widths of the intervals", "", WIDTHS_NOTE, "", head, "|---" * (len(where) + 2) + "|", *rows, ""]
+    return ["## Widths of the intervals", "", WIDTHS_NOTE, "", head, "|---" * (len(where) + 2) + "|", *rows, ""]
 
 
 def _format_coverage(inside: pl.DataFrame) -> list[str]:
@@ -168,13 +168,13 @@ def _format_coverage(inside: pl.DataFrame) -> list[str]:
     where = (*SITUATIONS, CALIBRATED)
     rows = [f"| {law} | {' | '.join(found.get(s, '–') for s in where)} |" for law, found in sorted(cells.items())]
     head = f"| | {' | '.join(where)} |"
-    return ["### Coverage of the intervals", "", COVERAGE_NOTE, "", head, "|---" * (len(where) + 1) + "|", *rows]
+    return ["## Coverage of the intervals", "", COVERAGE_NOTE, "", head, "|---" * (len(where) + 1) + "|", *rows]
 
 
 def _format_law_table(law: str, rows: pl.DataFrame) -> str:
     """One line per GPU: in the base, held out alone, with its class, with a calibration; then the baselines."""
     lines = [
-        f"### {LAW_TITLES.get(law, law)}",
+        f"## {LAW_TITLES.get(law, law)}",
         "",
         f"| {' | '.join(LAW_TABLE_COLUMNS)} |",
         "|---" * len(LAW_TABLE_COLUMNS) + "|",

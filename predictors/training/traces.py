@@ -3,7 +3,7 @@
 tests/validation/tabulate_traces.py extracted the times from traces in pytorch/kineto,
 facebookresearch/HolisticTraceAnalysis,
 facebookresearch/param, AMD-AGI/TraceLens (tests/traces), amd/HPCTrainingExamples and sarchlab/triosim; ``trace`` names
-the file. The jobs of "Whole traces" in tests/validation/notes/accuracy.md are not among them.
+the file. The five jobs of H100 and MI300X in tests/validation/notes/whole_jobs.md are not among them.
 """
 
 from __future__ import annotations

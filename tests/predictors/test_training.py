@@ -163,7 +163,7 @@ def test_every_gpu_and_every_class_is_left_out_once(tmp_path):
         "calibrated": round(middle["calibrated"], 1),
     }
     tables = format_markdown(errors, summarise_by_stack(rows), replace(fitted.weights, intervals=intervals), inside)
-    assert "### GEMM, bf16" in tables
+    assert "## GEMM, bf16" in tables
     assert [line.split(" | ")[0] for line in tables.splitlines()[4:7]] == ["| a100-sxm-80gb", "| h100-sxm", "| l40s"]
     assert "| gemm half | × 1." in tables
 

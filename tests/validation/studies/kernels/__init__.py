@@ -1,3 +1,3 @@
 """How far off is the predicted time of a kernel?"""
 
-TABLES = ("in_traces", "vector_kernels", "kernelbench", "without_shapes", "unseen_gpus", "booster")
+TABLES = ("in_traces", "vector_kernels", "kernelbench", "by_family", "unseen_gpus", "without_shapes", "booster")

@@ -1,0 +1,88 @@
+"""Kernels by family and GPU, by fits without their shapes, their GPU or its class, and the intervals that follow.
+
+What `python -m predictors.training fit` measures on the data that the shipped weights were fitted to.
+"""
+
+import os
+from collections.abc import Iterator
+
+import numpy as np
+import polars as pl
+
+from predictors.intervals import CALIBRATED, SITUATIONS
+from predictors.training.__main__ import BUNDLED_TABLES
+from predictors.training.evaluate import summarise_by_stack, summarise_errors
+from predictors.training.fit import load_measurements
+from predictors.training.fit_all import fit_all
+from predictors.training.report import LAW_TITLES, format_markdown
+from predictors.training.widths import compute_coverage
+from tests.validation.study import KERNEL_DATA, find_input, format_table
+
+INPUTS = (KERNEL_DATA,)
+
+PROCESSES = 2
+MEAN_LAWS = ("gemm half", "gemm fp8", "prefill", "decode", "moe half", "encoder")
+MEAN_GPUS = ("a100-sxm-80gb", "l40s", "h100-sxm", "b200")
+MEANS = {
+    "its class held out": ("class", "model"),
+    "GPU held out": ("alone", "model"),
+    "GPU held out, 30 kernels measured": (CALIBRATED, "model"),
+    "in base": ("base", "model"),
+    "GPU held out, law alone": ("alone", "law"),
+    "roofline": ("alone", "roofline"),
+    "peak ratio": ("alone", "peak_ratio"),
+}
+"""Row -> what the fit lacked, and the prediction."""
+LEGEND = (
+    "Median / 90th percentile of |error| in percent, over kernels longer than 20 µs that a fit had not seen. *In "
+    "base*: the GPU's other shapes were in the fit. *GPU held out*: nothing of the GPU was; in brackets what it then "
+    "was to the others (sibling, class, new). *Its class held out*: nothing of any GPU with the same generation of "
+    "tensor cores was. *30 kernels measured*: the GPU was left out, then calibrated with 30 of its kernels, of which "
+    "none is scored. *Law alone*: without the learned correction. *Roofline* and *peak ratio*: baselines, the "
+    "datasheet's bound, and another GPU's time of the same kernel times the ratio of peaks.\n"
+)
+
+
+def run() -> str:
+    """Return the means of the main families, and a table for each family."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the processes would wait for each other's threads
+    data = find_input(KERNEL_DATA)
+    measured = load_measurements([data / "aiconfigurator", data / "neusight", *BUNDLED_TABLES])
+    weights, rows = fit_all(measured, PROCESSES)
+    errors = summarise_errors(rows)
+    return "\n".join(
+        (
+            "# Kernels by family\n",
+            LEGEND,
+            "## Means over A100, L40S, H100 and B200\n",
+            format_table(("", *(LAW_TITLES[law] for law in MEAN_LAWS)), list_means(errors)),
+            format_markdown(errors, summarise_by_stack(rows), weights, compute_coverage(rows)),
+        )
+    )
+
+
+def list_means(errors: pl.DataFrame) -> Iterator[tuple[str, ...]]:
+    """Yield a row of means over the GPUs for each of `MEANS`.
+
+    Args:
+        errors: From ``evaluate.summarise_errors``.
+    """
+    found = {law: [pick_rows(errors.filter(law=law, gpu=gpu)) for gpu in MEAN_GPUS] for law in MEAN_LAWS}
+    for title, (situation, name) in MEANS.items():
+        yield title, *(format_mean([of[situation] for of in gpus if situation in of], name) for gpus in found.values())
+
+
+def pick_rows(of_gpu: pl.DataFrame) -> dict[str, dict[str, float]]:
+    """Return the rows of one law and GPU by what the fit lacked; a GPU alone in its class is left out with it."""
+    by = {row["situation"]: row for row in of_gpu.iter_rows(named=True)}
+    left_out = [by[one] for one in SITUATIONS[1:] if one in by]
+    picked = {one: by[one] for one in ("base", CALIBRATED) if one in by}
+    return picked | ({"alone": left_out[0], "class": left_out[:2][-1]} if left_out else {})
+
+
+def format_mean(rows: list[dict[str, float]], name: str) -> str:
+    """Return the means of a prediction's medians and 90th percentiles, or a dash without rows."""
+    if not rows:
+        return "–"
+    medians, p90s = ([row[f"{name}_{level}"] for row in rows] for level in ("median", "p90"))
+    return f"{np.mean(medians):.1f} / {np.mean(p90s):.0f}"
