@@ -279,3 +279,23 @@ KERNELS = TableSchema(
         ),
     ),
 )
+
+LEDGER = TableSchema(
+    "ledger",
+    "What became of the events of a trace's file, by category: the counts of those read and left out add up to all.",
+    (
+        TableColumn("kind", pl.String, "Code of what became of them, as in the list of messages."),
+        TableColumn(
+            "effect",
+            pl.String,
+            "read, dropped, changed or guessed; what is changed or guessed is among what is read.",
+        ),
+        TableColumn("unit", pl.String, "What is counted: events, or bytes, keys and names."),
+        TableColumn("category", pl.String, "Category; of events that are read, their table; empty without one."),
+        TableColumn("phase", pl.String, "Phase in Chrome's trace format; empty for several."),
+        TableColumn("count", pl.Int64, "How many."),
+        TableColumn("first_event", pl.Int64, "Number of the first in the file, from 0."),
+        TableColumn("first_byte", pl.Int64, "Where that is in the uncompressed file; only known of damage."),
+        TableColumn("severity", pl.String, "note, or warning if predictions may suffer."),
+    ),
+)

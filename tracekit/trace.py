@@ -72,6 +72,7 @@ class RankTrace:
         world_size: Number of ranks of the job.
         metadata: Other facts about the recording: profiler options, versions, names.
         warnings: Warnings about the recording, for readers of any result.
+        ledger: What became of the file's events (``schema.LEDGER``).
         captured: Captures of the CUDA graphs; ``None`` if none was recorded.
     """
 
@@ -88,6 +89,7 @@ class RankTrace:
     world_size: int
     metadata: Mapping[str, object]
     warnings: tuple[Message, ...]
+    ledger: pl.DataFrame
     captured: CapturedGraphs | None = None
 
     @property

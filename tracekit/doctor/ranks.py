@@ -1,22 +1,25 @@
 """Checks of completeness: whether all ranks and all events were read."""
 
-from collections.abc import Iterator
+import polars as pl
 
 from tracekit.doctor.model import Check, CheckContext, Status, grade_cost
-from tracekit.messages import Message, trace_contents, trace_files
+from tracekit.ingest.ledger import DROPPED, EVENTS, READ, describe_events
+from tracekit.messages import Severity, trace_contents, trace_files
 from tracekit.messages import doctor_checks as told
-from tracekit.trace import RankTrace
+from tracekit.messages import ledger as ledger_messages
 
-DROPPED_EVENTS = (trace_contents.EVENTS_UNTIMED, trace_contents.EVENTS_DISTANT)
 LOSSES = frozenset(
     (
-        *DROPPED_EVENTS,
+        trace_contents.EVENTS_UNTIMED,
+        trace_contents.EVENTS_DISTANT,
         trace_contents.EVENTS_LOST,
         trace_contents.EVENTS_CUT,
         trace_contents.METADATA_LOST,
         trace_contents.STEP_MARKS_UNNUMBERED,
         trace_contents.OP_INPUTS_MALFORMED,
         trace_contents.ACTIVITY_SIZES_IMPOSSIBLE,
+        ledger_messages.CATEGORY_NOT_READ,
+        ledger_messages.SPANS_UNMATCHED,
         trace_files.ZIP_DATA_DAMAGED,
         trace_files.COMPRESSED_DATA_CUT,
         trace_files.COMPRESSED_DATA_CORRUPT,
@@ -45,8 +48,8 @@ def check_lost_events(context: CheckContext) -> Check:
     """Warn if events were lost."""
     losses = [warning for rank in context.trace.ranks for warning in rank.warnings if warning.template in LOSSES]
     if not losses:
-        return Check("events", "Events", Status.OK, told.EVENTS_KEPT())
-    cost = max(part for rank in context.trace.ranks for part in _estimate_lost_pct(rank))
+        return Check("events", "Events", Status.OK, describe_events(context.rank.ledger))
+    cost = max(_compute_lost_pct(rank.ledger) for rank in context.trace.ranks)
     return Check(
         "events",
         "Events",
@@ -58,18 +61,10 @@ def check_lost_events(context: CheckContext) -> Check:
     )
 
 
-def _estimate_lost_pct(rank: RankTrace) -> Iterator[float]:
-    """Estimate the percent of events that each loss concerns; 0 if the loss isn't counted."""
-    yield 0.0
-    read = sum(table.height for table in rank.tables.values())
-    for warning in rank.warnings:
-        if warning.template is trace_contents.EVENTS_LOST:
-            yield 100 * _get_count(warning, "lost") / _get_count(warning, "events")
-        elif warning.template in DROPPED_EVENTS:
-            lost = _get_count(warning, "events")
-            yield 100 * lost / (read + lost)
-
-
-def _get_count(message: Message, name: str) -> int:
-    count = message.values[name]
-    return count if isinstance(count, int) else 0
+def _compute_lost_pct(ledger: pl.DataFrame) -> float:
+    """Compute the percent of events that are missing, among those and the ones that were read."""
+    events = ledger.filter(pl.col("unit") == EVENTS)
+    is_lost = (pl.col("effect") == DROPPED) & (pl.col("severity") == Severity.WARNING)
+    lost = int(events.filter(is_lost)["count"].sum())
+    read = int(events.filter(pl.col("effect") == READ)["count"].sum())
+    return 100 * lost / max(lost + read, 1)

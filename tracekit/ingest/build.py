@@ -13,10 +13,11 @@ from msgspec import Struct
 from tracekit import schema
 from tracekit.errors import DamagedTraceError, NoGpuActivityError, NotATraceError
 from tracekit.format import format_quantity
-from tracekit.ingest.columns import DecodedColumns
 from tracekit.ingest.correlations import KERNEL_LAUNCHES, resolve_correlations
+from tracekit.ingest.event_counts import EventCounts
 from tracekit.ingest.event_decoder import JSON_ERRORS
-from tracekit.ingest.fields import ACTIVITY_KINDS, TABLES
+from tracekit.ingest.fields import ACTIVITY_KINDS, CONTROL_CHARACTERS, TABLES
+from tracekit.ingest.ledger import build_ledger, is_harmless, share_read, warn_of_dropped
 from tracekit.ingest.merged_ranks import RankPart, split_ranks
 from tracekit.ingest.op_inputs import drop_malformed_inputs
 from tracekit.ingest.order import argsort_by_start
@@ -24,6 +25,8 @@ from tracekit.ingest.ranks import read_rank
 from tracekit.ingest.stream_decoder import DecodedFile, FileDamage, make_cut_short_error
 from tracekit.messages import Message
 from tracekit.messages import trace_contents as messages
+from tracekit.messages.launch_ids import IDS_AMBIGUOUS, IDS_BY_ORDER, IDS_EXTERNAL
+from tracekit.messages.ledger import CATEGORY_NOT_READ, EVENTS_READ, METADATA_NOT_READ, NAMES_CHANGED
 from tracekit.trace import PEAK_MEMORY_KEY, RankTrace, TraceDevice
 
 STEP_PREFIX = "ProfilerStep#"
@@ -50,14 +53,21 @@ MAX_BLOCKS_PER_NS = 1_000
 MIN_KERNEL_NS = 1_000
 MAX_THREADS_PER_BLOCK = 4_096
 
+CHANGES = {
+    messages.OP_INPUTS_MALFORMED: "ops",
+    messages.ACTIVITY_SIZES_IMPOSSIBLE: "activities",
+    messages.STEP_MARKS_UNNUMBERED: "annotations",
+    IDS_AMBIGUOUS: "kernel",
+    IDS_BY_ORDER: "kernel",
+    IDS_EXTERNAL: "activities",
+}
+"""Warnings about events that are read but for a part, and the table of these."""
+
 # c10's number for it, among the types of devices.
 CPU_DEVICE_TYPE = 0
 
-HOST_CATEGORIES = ("python_function", "Trace", "fwdbwd", "ac2g", "gpu_user_annotation")
-"""Categories that aren't read and are no device's work."""
-
-CONTROL_CHARACTERS = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
-"""Characters of a name that would act on a terminal; tabs and line ends aren't among them."""
+USED_KEYS = ("deviceProperties", "distributedInfo")
+"""Top-level keys that are used at any length."""
 
 
 class DeviceProperties(Struct, rename="camel"):
@@ -91,7 +101,8 @@ def build_rank_traces(
     parts = split_ranks({table: read(table) for table in TABLES}, decoded.keys, labels, source)
     first, *others = [_build_rank_trace(part, decoded, source, needs_gpu) for part in parts]
     told = () if parts[0].warning is None else (parts[0].warning,)
-    return [replace(first, warnings=(*told, *_describe_damage(decoded), *first.warnings)), *others]
+    ledger = share_read(build_ledger(_count_file(decoded)), first.ledger, [other.ledger for other in others])
+    return [replace(first, warnings=(*told, *_describe_damage(decoded), *first.warnings), ledger=ledger), *others]
 
 
 def _build_rank_trace(part: RankPart, decoded: DecodedFile, source: str, needs_gpu: bool) -> RankTrace:
@@ -112,8 +123,14 @@ def _build_rank_trace(part: RankPart, decoded: DecodedFile, source: str, needs_g
     calls = schema.CALLS.conform(calls.with_columns(pl.when(sizes > 0).then(sizes).name.keep()))
     _check_completeness(decoded.damage, calls, activities, source)
     if activities.is_empty() and needs_gpu:
-        raise _make_no_gpu_error(source, ops, calls, decoded.columns)
+        raise _make_no_gpu_error(source, ops, calls, decoded.columns.counts)
     device = _find_device(part.keys, activities)
+    warnings = (
+        *replaced_ids,
+        *impossible,
+        *_warn_of_unnumbered_steps(annotations),
+        *_describe_missing_data(ops, unreadable, device),
+    )
     rank, world_size, misplaced = read_rank(_decode_key(part.keys, "distributedInfo"))
     return RankTrace(
         source=source,
@@ -128,14 +145,42 @@ def _build_rank_trace(part: RankPart, decoded: DecodedFile, source: str, needs_g
         rank=rank,
         world_size=world_size,
         metadata={**_read_metadata(part.keys), **_find_peak_memory(take("memory"), activities)},
-        warnings=(
-            *replaced_ids,
-            *misplaced,
-            *impossible,
-            *_warn_of_unnumbered_steps(annotations),
-            *_describe_missing_data(ops, unreadable, device),
-        ),
+        warnings=(*warnings, *misplaced),
+        ledger=build_ledger(_count_changes(part, warnings, activities.height)),
     )
+
+
+_COUNT_FIELDS = ("events", "ops", "marks", "ambiguous", "kernels")
+"""Values of warnings that say how many events were changed."""
+
+
+def _count_changes(part: RankPart, warnings: Iterable[Message], activities: int) -> EventCounts:
+    """Count what was read of a rank, and what of it was changed or guessed after decoding."""
+    counts = EventCounts()
+    for name, table in part.tables.items():
+        if table.height:
+            counts.add(EVENTS_READ, name, count=table.height)
+    for warning in warnings:
+        if warning.template in CHANGES:
+            values = [warning.values[name] for name in _COUNT_FIELDS if name in warning.values]
+            counted = values[0] if values and isinstance(values[0], int) else activities
+            counts.add(warning.template, CHANGES[warning.template], count=counted)
+    return counts
+
+
+def _count_file(decoded: DecodedFile) -> EventCounts:
+    """Add to the counts of a file what of it isn't an event."""
+    counts, damage = decoded.columns.counts, decoded.damage
+    if damage.cut_at is not None:
+        counts.add(messages.EVENTS_CUT, at_byte=damage.cut_at, count=0)
+    if damage.followed_at is not None:
+        counts.add(messages.DATA_BEHIND_TRACE, at_byte=damage.followed_at, count=damage.followed_bytes)
+    if damage.has_lost_metadata:
+        counts.add(messages.METADATA_LOST, at_byte=damage.at_byte)
+    for key, value in decoded.keys.items():
+        if len(value) > MAX_METADATA_BYTES and key not in USED_KEYS:
+            counts.add(METADATA_NOT_READ, key)
+    return counts
 
 
 def _find_peak_memory(events: pl.DataFrame, activities: pl.DataFrame) -> dict[str, dict[str, int]]:
@@ -150,8 +195,11 @@ def _find_peak_memory(events: pl.DataFrame, activities: pl.DataFrame) -> dict[st
 
 def _make_table_reader(decoded: DecodedFile, base_ns: int) -> Callable[[str], pl.DataFrame]:
     """Return a function that builds the frame of a table, with absolute times."""
-    words = pl.Series([word.decode("utf-8", errors="replace") for word in decoded.words], dtype=pl.String)
-    words = words.str.replace_all(CONTROL_CHARACTERS, "\N{REPLACEMENT CHARACTER}")
+    texts = pl.Series([word.decode("utf-8", errors="replace") for word in decoded.words], dtype=pl.String)
+    words = texts.str.replace_all(CONTROL_CHARACTERS, "\N{REPLACEMENT CHARACTER}")
+    changed = int((words != texts).sum())
+    if changed:
+        decoded.columns.counts.add(NAMES_CHANGED, count=changed)
     compact = words.str.replace_all(r"\s+", "").str.replace(r'^"(.*)"$', "$1")
     compact = compact.set(compact.is_in(["[]", ""]), None)
     decoded.words.clear()
@@ -168,14 +216,14 @@ def _read_time_base(keys: Mapping[str, bytes], source: str) -> int:
     return base
 
 
-def _make_no_gpu_error(
-    source: str, ops: pl.DataFrame, calls: pl.DataFrame, columns: DecodedColumns
-) -> NoGpuActivityError:
-    if ops.is_empty() and columns.untimed:
-        return NoGpuActivityError(messages.EVENTS_WITHOUT_TIMES(path=source, events=columns.untimed))
-    devices = {name: count for name, count in columns.unread.items() if name not in HOST_CATEGORIES}
+def _make_no_gpu_error(source: str, ops: pl.DataFrame, calls: pl.DataFrame, counts: EventCounts) -> NoGpuActivityError:
+    untimed = counts.count(messages.EVENTS_UNTIMED)
+    kernels = any(one.category in ACTIVITY_KINDS for one in counts.select(messages.EVENTS_UNTIMED))
+    if kernels or (untimed and ops.is_empty()):
+        return NoGpuActivityError(messages.EVENTS_WITHOUT_TIMES(path=source, events=untimed))
+    devices = [one for one in counts.select(CATEGORY_NOT_READ) if not is_harmless(one)]
     if devices:
-        named = [format_quantity(count, f"{name} event") for name, count in devices.items()]
+        named = [format_quantity(one.count, f"{one.category or 'unnamed'} event") for one in devices]
         return NoGpuActivityError(messages.TRACE_OF_OTHER_DEVICE(path=source, categories=named))
     launches = calls.filter(pl.col("name").str.contains(LAUNCH_CALLS)).height
     if launches:
@@ -321,12 +369,11 @@ def _describe_damage(decoded: DecodedFile) -> Iterable[Message]:
         yield messages.DATA_BEHIND_TRACE(offset=damage.followed_at)
     if damage.has_lost_metadata:
         yield messages.METADATA_LOST()
-    if decoded.columns.untimed:
-        yield messages.EVENTS_UNTIMED(events=decoded.columns.untimed)
-    if decoded.columns.distant:
-        yield messages.EVENTS_DISTANT(events=decoded.columns.distant)
-    if decoded.columns.backward:
-        yield messages.EVENTS_BACKWARD(events=decoded.columns.backward)
+    for template in (messages.EVENTS_UNTIMED, messages.EVENTS_DISTANT, messages.EVENTS_BACKWARD):
+        events = decoded.columns.counts.count(template)
+        if events:
+            yield template(events=events)
+    yield from warn_of_dropped(decoded.columns.counts)
 
 
 def _warn_of_unnumbered_steps(annotations: pl.DataFrame) -> Iterable[Message]:

@@ -35,6 +35,7 @@ LARGEST_CACHE_BYTES = 10 << 30
 SUMS_FILE = "sums"
 FACTS_FILE = "facts.json"
 _PARTIAL_PREFIX = ".partial-"
+_STORED_TABLES = (*TABLE_NAMES, "ledger")
 _UNCACHED_FIELDS = ("source", "captured")
 _ABANDONED_AFTER_S = 86_400
 _FAILURES = (OSError, ValueError, TypeError, KeyError, OverflowError, pl.exceptions.PolarsError, msgspec.MsgspecError)
@@ -165,6 +166,7 @@ def _version() -> str:
         schema.SYNCS,
         schema.OVERHEADS,
         schema.FRAMES,
+        schema.LEDGER,
     ):
         digest.update(repr((table.name, table.dtypes)).encode())
     for file in sorted((*package.glob("ingest/**/*.py"), *package.glob("messages/*.py"), package / "trace.py")):
@@ -177,14 +179,14 @@ def _make_facts_type() -> Any:
     """Make a record type of the other fields of a rank's trace, for typed JSON."""
     hints = get_type_hints(RankTrace) | {"warnings": list[dict[str, Any]]}
     names = [
-        field.name for field in dataclasses.fields(RankTrace) if field.name not in (*TABLE_NAMES, *_UNCACHED_FIELDS)
+        field.name for field in dataclasses.fields(RankTrace) if field.name not in (*_STORED_TABLES, *_UNCACHED_FIELDS)
     ]
     return msgspec.defstruct("Facts", [("table_bytes", int), *((name, hints[name]) for name in names)])
 
 
 def _write_entry(entry: Path, rank: RankTrace) -> None:
-    for name, table in rank.tables.items():
-        table.write_parquet(entry / f"{name}.parquet", compression="lz4")
+    for name in _STORED_TABLES:
+        getattr(rank, name).write_parquet(entry / f"{name}.parquet", compression="lz4")
     kind = _make_facts_type()
     values = {name: getattr(rank, name) for name in kind.__struct_fields__ if name != "table_bytes"}
     values["warnings"] = [warning.to_dict() for warning in rank.warnings]
@@ -196,7 +198,7 @@ def _write_entry(entry: Path, rank: RankTrace) -> None:
 
 def _read_entry(entry: Path, memory_bytes: int) -> RankTrace | None:
     sums = msgspec.json.decode((entry / SUMS_FILE).read_bytes(), type=dict[str, str])
-    if set(sums) != {FACTS_FILE, *(f"{name}.parquet" for name in TABLE_NAMES)}:
+    if set(sums) != {FACTS_FILE, *(f"{name}.parquet" for name in _STORED_TABLES)}:
         raise ValueError("an incomplete entry")
     if any(_hash_file(entry / name) != digest for name, digest in sums.items()):
         raise ValueError("a damaged entry")
@@ -206,7 +208,7 @@ def _read_entry(entry: Path, memory_bytes: int) -> RankTrace | None:
         return None
     values = {name: getattr(facts, name) for name in kind.__struct_fields__ if name != "table_bytes"}
     values["warnings"] = tuple(map(read_message, facts.warnings))
-    values |= {name: pl.read_parquet(entry / f"{name}.parquet") for name in TABLE_NAMES}
+    values |= {name: pl.read_parquet(entry / f"{name}.parquet") for name in _STORED_TABLES}
     return RankTrace(source="", **values)
 
 

@@ -1,6 +1,5 @@
 """Store decoded rows column by column, in pieces as they arrive, each as narrow as its values allow."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -8,15 +7,22 @@ import numpy.typing as npt
 import polars as pl
 
 from tracekit.arrays import Bools, Ints
+from tracekit.ingest.event_counts import EventCounts
 from tracekit.ingest.fields import ARGUMENTS, INTS, NO_TEXT, NULL, TABLES, TEXTS, ArgumentKind
 from tracekit.ingest.native.scan import RowBuffers, transpose_rows
 from tracekit.ingest.order import argsort_by_start
+from tracekit.messages import Template
+from tracekit.messages.ledger import EVENTS_READ
+from tracekit.messages.trace_contents import EVENTS_BACKWARD, EVENTS_DISTANT, EVENTS_UNTIMED
 
 # The year 2116 (2^62 ns), and seven days: larger times are counters that overflowed.
 MAX_TIME_NS = 2**62
 MAX_SPAN_NS = 7 * 86400 * 10**9
 
 NULL_INT32 = np.iinfo(np.int32).min
+
+_EVENT = "event"
+"""Field of a row's number among the file's events."""
 
 _JSON_FIELDS = {field for field, kind in ARGUMENTS.values() if kind is ArgumentKind.RAW}
 _INT_COLUMNS = {t: np.array([INTS.index(f) for f in fields if f in INTS]) for t, fields in TABLES.items()}
@@ -32,40 +38,49 @@ ColumnPiece = int | npt.NDArray[np.int32] | Ints
 class DecodedColumns:
     """The rows decoded so far.
 
+    Left out are rows whose time is unknown (CUPTI writes 0, 0 then, and durations that overflowed), and rows that lie
+    days from the others of their table. Rows that end before they begin are kept.
+
     Attributes:
-        untimed_rows: Rows left out because their time is unknown: CUPTI writes 0, 0 then, and durations that
-            overflowed.
-        backward_rows: Rows that end before they begin.
-        distant_rows: Rows left out because they lie days from the others of their table.
-        unread: Events of categories that aren't read, by category, as far as they were decoded carefully.
+        counts: What became of the events. Rows of a table that were read are complete once the table is taken.
         nbytes: Memory of the rows.
         rows: Number of rows.
     """
 
     def __init__(self) -> None:
-        self.untimed = 0
-        self.backward = 0
-        self.distant = 0
-        self.unread: Counter[str] = Counter()
+        self.counts = EventCounts()
         self.nbytes = 0
         self.rows = 0
-        self._pieces: dict[str, dict[str, list[ColumnPiece]]] = {t: {f: [] for f in TABLES[t]} for t in TABLES}
+        self._pieces: dict[str, dict[str, list[ColumnPiece]]] = {
+            t: {f: [] for f in (_EVENT, *TABLES[t])} for t in TABLES
+        }
 
     def add_rows(self, rows: RowBuffers, filled: int) -> None:
         """Copy the first rows from the scanner's buffers."""
-        timed = self._select_timed(rows.ints[:filled, 0], rows.ints[:filled, 1])
+        timed, backward = _judge_times(rows.ints[:filled, 0], rows.ints[:filled, 1])
         for number, table in enumerate(TABLES):
-            found = np.flatnonzero((rows.table[:filled] == number) & timed)
+            of_table = rows.table[:filled] == number
+            found = np.flatnonzero(of_table & timed)
+            self._count(EVENTS_UNTIMED, table, rows.event_of[:filled][of_table & ~timed])
+            self._count(EVENTS_BACKWARD, table, rows.event_of[:filled][of_table & backward])
             if found.size:
                 ints = transpose_rows(rows.ints, found, _INT_COLUMNS[table])
                 texts = transpose_rows(rows.texts, found, _TEXT_COLUMNS[table])
-                self._append(table, [*ints, *texts])
+                self._append(table, [rows.event_of[found], *ints, *texts])
 
-    def add(self, table: str, columns: Mapping[str, Ints]) -> None:
-        """Add rows to a table, given by field; texts are given as numbers."""
-        timed = self._select_timed(columns["ts_ns"], columns["dur_ns"])
+    def add(self, table: str, columns: Mapping[str, Ints], numbers: Ints) -> None:
+        """Add rows to a table.
+
+        Args:
+            table: Its name.
+            columns: Values by field; texts are given as numbers.
+            numbers: Number of each row's event in the file.
+        """
+        timed, backward = _judge_times(columns["ts_ns"], columns["dur_ns"])
+        self._count(EVENTS_UNTIMED, table, numbers[~timed])
+        self._count(EVENTS_BACKWARD, table, numbers[backward])
         if timed.any():
-            self._append(table, [columns[field][timed] for field in _ORDERED_FIELDS[table]])
+            self._append(table, [numbers[timed], *(columns[field][timed] for field in _ORDERED_FIELDS[table])])
 
     def take_table(self, table: str, words: pl.Series, compact: pl.Series) -> pl.DataFrame:
         """Remove the rows of a table and return them as a frame, ordered by start.
@@ -76,6 +91,7 @@ class DecodedColumns:
             compact: The same texts as compact JSON values, for fields that hold JSON.
         """
         pieces = self._pieces.pop(table)
+        events = pieces.pop(_EVENT)
         if not pieces["ts_ns"]:
             return _EMPTY_TABLES[table]
         order = argsort_by_start(
@@ -88,30 +104,37 @@ class DecodedColumns:
         rows = pl.DataFrame(
             {field: _build_column(field, pieces.pop(field), order, words, compact) for field in TABLES[table]}
         )
-        return self._drop_distant(rows)
+        numbers = _widen_pieces(events, NULL)
+        near = _select_near(rows["ts_ns"].to_numpy())
+        self._count(EVENTS_READ, table, numbers[order[near]])
+        self._count(EVENTS_DISTANT, table, numbers[order[~near]])
+        return rows if near.all() else rows.filter(pl.Series(near))
 
-    def _drop_distant(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Drop rows with absurd times, such as 1970 among rows of today."""
-        starts = rows["ts_ns"]
-        if starts[-1] - starts[0] <= MAX_SPAN_NS:
-            return rows
-        near = rows.filter((starts - starts[len(starts) // 2]).abs() <= MAX_SPAN_NS)
-        self.distant += rows.height - near.height
-        return near
-
-    def _select_timed(self, ts: Ints, dur: Ints) -> Bools:
-        known = (ts != NULL) & (dur != NULL) & ((ts != 0) | (dur != 0))
-        timed: Bools = known & (ts < MAX_TIME_NS) & (ts > -MAX_TIME_NS) & (dur < MAX_SPAN_NS)
-        self.untimed += timed.size - int(np.count_nonzero(timed))
-        self.backward += int(np.count_nonzero(timed & (dur < 0)))
-        return timed
+    def _count(self, template: Template, table: str, numbers: Ints) -> None:
+        if numbers.size:
+            self.counts.add(template, table, count=numbers.size, first=int(numbers.min()))
 
     def _append(self, table: str, columns: Sequence[Ints]) -> None:
         self.rows += columns[0].size
-        for field, values in zip(_ORDERED_FIELDS[table], columns, strict=True):
-            piece = _narrow_values(values, NULL if field in INTS else NO_TEXT)
+        for field, values in zip((_EVENT, *_ORDERED_FIELDS[table]), columns, strict=True):
+            piece = _narrow_values(values, NO_TEXT if field in TEXTS else NULL)
             self.nbytes += 0 if isinstance(piece, int) else piece.nbytes
             self._pieces[table][field].append(piece)
+
+
+def _judge_times(ts: Ints, dur: Ints) -> tuple[Bools, Bools]:
+    """Return which rows have a usable time, and which of them end before they begin."""
+    known = (ts != NULL) & (dur != NULL) & ((ts != 0) | (dur != 0))
+    timed = known & (ts < MAX_TIME_NS) & (ts > -MAX_TIME_NS) & (dur < MAX_SPAN_NS)
+    return timed, timed & (dur < 0)
+
+
+def _select_near(starts: Ints) -> Bools:
+    """Select the ordered starts that aren't absurd, such as 1970 among starts of today."""
+    if starts[-1] - starts[0] <= MAX_SPAN_NS:
+        return np.ones(starts.size, np.bool_)
+    near: Bools = np.abs(starts - starts[starts.size // 2]) <= MAX_SPAN_NS
+    return near
 
 
 def _narrow_values(values: Ints, null: int) -> ColumnPiece:

@@ -10,6 +10,7 @@ from tracekit.errors import NotATraceError, TraceError
 from tracekit.ingest import foreign
 from tracekit.ingest.build import build_rank_traces
 from tracekit.ingest.event_decoder import JSON_ERRORS
+from tracekit.ingest.ledger import add_bytes
 from tracekit.ingest.memory import parse_memory_size
 from tracekit.ingest.merged_ranks import number_documents
 from tracekit.ingest.rank_labels import UnlabelledStream, has_rank_labels
@@ -103,7 +104,8 @@ def _build_documents(
         return told
     if others and first.damage.followed_at is None:
         warning = trace_contents.DATA_BEHIND_TRACE(offset=others[0].begins_at)
-        ranks[0] = replace(ranks[0], warnings=(warning, *ranks[0].warnings))
+        ledger = add_bytes(ranks[0].ledger, others[0].begins_at, first.ends_at - others[0].begins_at)
+        ranks[0] = replace(ranks[0], warnings=(warning, *ranks[0].warnings), ledger=ledger)
     return ranks
 
 

@@ -18,11 +18,18 @@ from msgspec import Raw, Struct, defstruct, field
 
 from tracekit.arrays import Ints
 from tracekit.ingest.columns import DecodedColumns
+from tracekit.ingest.event_counts import EventCounts
 from tracekit.ingest.event_times import convert_to_ns
 from tracekit.ingest.fields import ARGUMENTS, INTS, NO_TEXT, NULL, STACK_FIELDS, TABLES, ArgumentKind, select_categories
+from tracekit.messages.ledger import CATEGORY_NOT_READ, PHASE_NOT_READ
 
 READ_PHASES = ("X", "i")
 """Phases of events that are read: with a duration, and instant."""
+
+BEGIN, END = "B", "E"
+"""Phases that together make an event with a duration."""
+
+SPAN_PHASES = (*READ_PHASES, BEGIN, END)
 
 JsonScalar = int | float | str | bool | None
 
@@ -119,23 +126,38 @@ def decode_document(text: bytes) -> tuple[dict[str, bytes], list[KinetoEvent]]:
 
 
 def add_events(
-    events: Sequence[KinetoEvent], columns: DecodedColumns, words: NumberedTexts, stacks: bool = False
+    events: Sequence[KinetoEvent],
+    columns: DecodedColumns,
+    words: NumberedTexts,
+    stacks: bool = False,
+    numbers: Ints | None = None,
 ) -> None:
-    """Convert events to rows. Unknown categories are skipped; without ``stacks`` Python calls too.
+    """Convert events to rows. Others than the read ones are counted; without ``stacks`` Python calls too.
+
+    Args:
+        events: The events; begins and ends are spans by now.
+        columns: Where the rows go.
+        words: The texts.
+        stacks: Whether to read Python calls.
+        numbers: Number of each event in the file; by default from 0 on.
 
     Raises:
         msgspec.DecodeError: A time is none, even of an event that is skipped.
     """
     table_of = select_categories(stacks)
+    numbers = np.arange(len(events)) if numbers is None else numbers
     durations = [bytes(one.dur) for one in events]
     tables: dict[str, list[int]] = defaultdict(list)
+    skipped: list[int] = []
     for row, one in enumerate(events):
         if one.ph in READ_PHASES and one.cat in table_of:
             tables[table_of[one.cat]].append(row)
             if one.ph == "i" and durations[row] in _MISSING:
                 durations[row] = b"0"
-        elif one.ph == "X" and one.cat:
-            columns.unread[one.cat] += 1
+        else:
+            skipped.append(row)
+    for row in skipped:
+        count_skipped(columns.counts, events[row].cat, events[row].ph, int(numbers[row]))
     start_ns, dur_ns = convert_to_ns([bytes(one.ts) for one in events]), convert_to_ns(durations)
     for table, rows in tables.items():
         found = [events[row] for row in rows]
@@ -146,7 +168,13 @@ def add_events(
                 built[name] = np.full(len(rows), NO_TEXT, np.int64)
             elif name not in built:
                 built[name] = _build_column(name, found, args, words)
-        columns.add(table, built)
+        columns.add(table, built, numbers[rows])
+
+
+def count_skipped(counts: EventCounts, category: str | None, phase: str, first: int, count: int = 1) -> None:
+    """Count events that aren't read, for their phase or else for their category."""
+    template = CATEGORY_NOT_READ if phase in SPAN_PHASES else PHASE_NOT_READ
+    counts.add(template, category or "", phase, count=count, first=first)
 
 
 def _build_column(name: str, events: Sequence[KinetoEvent], args: Sequence[Any], words: NumberedTexts) -> Ints:

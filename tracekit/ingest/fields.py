@@ -141,6 +141,10 @@ STACK_CATEGORIES = {"python_function": "frames"}
 """Table of Python calls, most of a trace that holds them; read only on request."""
 
 
+CONTROL_CHARACTERS = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
+"""Characters of a name that would act on a terminal; tabs and line ends aren't among them."""
+
+
 def select_categories(stacks: bool) -> dict[str, str]:
     """Return the table of each event category.
 

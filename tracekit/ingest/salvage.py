@@ -12,6 +12,7 @@ TYPICAL_EVENT_BYTES = 500
 # Events have their phase among their first keys, unlike objects within events.
 _EVENT_START = re.compile(rb'\{\s*(?:"[^"\\{}]{1,40}"\s*:\s*[^{}]{1,300}?,\s*)?"ph"\s*:')
 _CATEGORY = re.compile(rb'"cat"\s*:\s*"([a-zA-Z0-9_]{1,40})"')
+_PHASE = re.compile(rb'"ph"\s*:\s*"([a-zA-Z])"')
 _CONTROL = re.compile(rb"[\x00-\x1f]")
 _LONE_BACKSLASH = re.compile(rb'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
 _ESCAPE_PAIR = re.compile(rb"\\\\")
@@ -29,6 +30,18 @@ def is_read(text: bytes, stacks: bool) -> bool:
     """Return whether an unreadable text may hold events that are read, by its categories."""
     named = _CATEGORY.findall(text)
     return not named or any(name.decode() in select_categories(stacks) for name in named)
+
+
+def find_category(text: bytes) -> str | None:
+    """Find the category of the event that an unreadable text begins with."""
+    found = _CATEGORY.search(text)
+    return found.group(1).decode() if found else None
+
+
+def find_phase(text: bytes) -> str:
+    """Find the phase of the event that an unreadable text begins with; empty if there is none."""
+    found = _PHASE.search(text)
+    return found.group(1).decode() if found else ""
 
 
 def estimate_activities(text: bytes) -> int:

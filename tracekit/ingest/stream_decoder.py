@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass, replace
 
 import msgspec
+import numpy as np
 
 from tracekit.errors import DamagedTraceError, NotATraceError, TraceTooLargeError
 from tracekit.ingest import event_decoder, salvage
@@ -13,11 +14,16 @@ from tracekit.ingest.native import scan
 from tracekit.ingest.native import texts as dictionary
 from tracekit.ingest.native.constants import BUFFERS_FULL, LIST_CLOSED, MAX_ROWS, NEEDS_MORE, UNUSUAL
 from tracekit.ingest.native.vocabulary import build_vocabulary
+from tracekit.ingest.spans import join_spans
 from tracekit.ingest.window import MAX_VALUE_BYTES, FillableStream, StreamWindow
 from tracekit.messages import trace_files
+from tracekit.messages.trace_contents import EVENTS_LOST, EVENTS_REPAIRED
 
 # Memory of a row in the tables, with the memory needed to sort them: measured on a trace of 3 GB.
 ROW_BYTES = 230
+
+SPAN_BYTES = 1_000
+"""Memory of a begin or an end that waits for its counterpart."""
 
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _DOCUMENT_IN_LIST = re.compile(rb'\s*\[\s*\{(?:(?!"ph"\s*:)[^\x00])*?"traceEvents"\s*:\s*\[')
@@ -36,6 +42,7 @@ class FileDamage:
         cut_at: Where a file ends that lacks its closing bracket.
         metadata: Whether top-level keys were lost.
         followed_at: Where something begins that follows the closing bracket.
+        followed_bytes: How long that is.
     """
 
     events: int = 0
@@ -46,12 +53,7 @@ class FileDamage:
     cut_at: int | None = None
     has_lost_metadata: bool = False
     followed_at: int | None = None
-
-    def count_lost(self, text: bytes, at_byte: int) -> None:
-        """Count an unreadable event."""
-        self.lost_events += 1
-        self.lost_activities += salvage.estimate_activities(text)
-        self.note_place(at_byte)
+    followed_bytes: int = 0
 
     def note_place(self, at_byte: int) -> None:
         """Remember the position of the first damage."""
@@ -68,6 +70,7 @@ class DecodedFile:
         words: Texts by number: those of the scanner from the start, those of the careful decoder from the end.
         damage: Damage of the file.
         begins_at: Where its document begins.
+        ends_at: Where the file ends, if it was read by document.
     """
 
     keys: dict[str, bytes]
@@ -75,6 +78,7 @@ class DecodedFile:
     words: list[bytes]
     damage: FileDamage
     begins_at: int = 0
+    ends_at: int = 0
 
 
 def is_list_of_documents(text: bytes) -> bool:
@@ -112,7 +116,10 @@ def decode_documents(stream: FillableStream, source: str, memory_bytes: int, sta
             documents[0].damage.followed_at = begins_at
             break
         is_over = not decoder.is_closed or not _find_next_document(window, documents[0].damage, in_list)
-    return documents
+    first, ends_at = documents[0].damage, window.find_end()
+    if first.followed_at is not None:
+        first.followed_bytes = ends_at - first.followed_at
+    return [replace(document, ends_at=ends_at) for document in documents]
 
 
 def _find_next_document(window: StreamWindow, damage: FileDamage, in_list: bool) -> bool:
@@ -147,6 +154,8 @@ class StreamDecoder:
         self._columns = DecodedColumns()
         self._damage = FileDamage()
         self._texts = dictionary.allocate_texts()
+        self._spans: list[event_decoder.KinetoEvent] = []
+        self._span_numbers: list[int] = []
         self._words = event_decoder.NumberedTexts()
         self._has_events = False
         self._is_torn = False
@@ -171,6 +180,7 @@ class StreamDecoder:
             raise NotATraceError(trace_files.JSON_NOT_AN_OBJECT(path=self._source))
         if not self._has_events:
             raise self._make_no_events_error()
+        self._add_spans()
         words = dictionary.to_list(self._texts) + self._words.to_list()
         return DecodedFile(self._keys, self._columns, words, self._damage)
 
@@ -245,23 +255,39 @@ class StreamDecoder:
         window, rows, words = self._window, scan.allocate_rows(), build_vocabulary(self._stacks)
         filled = 0
         while True:
-            status, window.at, filled, events = scan.scan_events(
-                window.buffer, window.at, window.end, words, self._texts, rows, filled
+            status, window.at, filled, self._damage.events = scan.scan_events(
+                window.buffer, window.at, window.end, words, self._texts, rows, filled, self._damage.events
             )
-            self._damage.events += events
             if status == NEEDS_MORE and window.end - window.at < salvage.MAX_EVENT_BYTES and window.read_more():
                 continue
             self._columns.add_rows(rows, filled)
             self._check_memory()
             if status == LIST_CLOSED:
-                return
+                break
             if status == BUFFERS_FULL:
+                self._count_skipped(rows)
                 if filled < MAX_ROWS:
                     self._texts = dictionary.enlarge_texts(self._texts, MAX_ROWS, window.buffer.size)
             elif not self._decode_leftover():
                 self._damage.cut_at = window.offset
-                return
+                break
             filled = 0
+        self._count_skipped(rows)
+
+    def _count_skipped(self, rows: scan.RowBuffers) -> None:
+        """Take over what the scanner counted."""
+        found = rows.skipped[:-1]
+        for phase, category, count, first in found[found[:, 2] > 0].tolist():
+            text = dictionary.get_text(self._texts, category).decode() if category >= 0 else None
+            event_decoder.count_skipped(self._columns.counts, text, chr(phase) if phase else "", first, count)
+        rows.skipped.fill(0)
+
+    def _add_spans(self) -> None:
+        """Add the events that are given as begin and end."""
+        if self._spans:
+            numbers = np.array(self._span_numbers)
+            joined, numbers = join_spans(self._spans, self._columns.counts, self._stacks, numbers)
+            event_decoder.add_events(joined, self._columns, self._words, self._stacks, numbers)
 
     def _decode_leftover(self) -> bool:
         """Decode the event that the scanner left with the careful decoder; false if the file ends in it."""
@@ -309,29 +335,46 @@ class StreamDecoder:
         if self._is_torn:
             self._is_torn = False
             return
+        number, counts = self._damage.events, self._columns.counts
         self._damage.events += 1
         try:
             found = event_decoder.decode_event(text)
         except event_decoder.JSON_ERRORS:
+            category, phase = salvage.find_category(text), salvage.find_phase(text)
             if not salvage.is_read(text, self._stacks):
+                event_decoder.count_skipped(counts, category, phase, number)
                 return
             repaired = salvage.repair_event(text)
             if repaired is None:
-                self._damage.count_lost(text, self._window.offset)
+                self._count_lost(text, number)
                 return
             found = repaired
             self._damage.note_place(self._window.offset)
             self._damage.repaired_events += 1
-        event_decoder.add_events([found], self._columns, self._words, self._stacks)
+            counts.add(EVENTS_REPAIRED, found.cat or "", found.ph, first=number, at_byte=self._window.offset)
+        if found.ph in (event_decoder.BEGIN, event_decoder.END):
+            self._spans.append(found)
+            self._span_numbers.append(number)
+        else:
+            event_decoder.add_events([found], self._columns, self._words, self._stacks, np.array([number]))
 
     def _lose_event(self, text: bytes) -> None:
         """Count an event that cannot be read, unless it is the rest of one that was too long and is counted."""
         if not self._is_torn:
+            self._count_lost(text, self._damage.events)
             self._damage.events += 1
-            self._damage.count_lost(text, self._window.offset)
+
+    def _count_lost(self, text: bytes, number: int) -> None:
+        """Count an unreadable event."""
+        self._damage.lost_events += 1
+        self._damage.lost_activities += salvage.estimate_activities(text)
+        self._damage.note_place(self._window.offset)
+        category, phase = salvage.find_category(text) or "", salvage.find_phase(text)
+        self._columns.counts.add(EVENTS_LOST, category, phase, first=number, at_byte=self._window.offset)
 
     def _check_memory(self) -> None:
-        if self._columns.nbytes + ROW_BYTES * self._columns.rows > self._memory_bytes:
+        rows_bytes = ROW_BYTES * self._columns.rows + SPAN_BYTES * len(self._spans)
+        if self._columns.nbytes + rows_bytes > self._memory_bytes:
             raise TraceTooLargeError(trace_files.TRACE_TOO_LARGE(path=self._source, limit_bytes=self._memory_bytes))
 
 
@@ -354,7 +397,8 @@ def decode_small(data: bytes, stacks: bool = False) -> DecodedFile:
     """
     keys, events = event_decoder.decode_document(data)
     columns, words = DecodedColumns(), event_decoder.NumberedTexts()
-    event_decoder.add_events(events, columns, words, stacks)
+    joined, numbers = join_spans(events, columns.counts, stacks)
+    event_decoder.add_events(joined, columns, words, stacks, numbers)
     return DecodedFile(keys, columns, words.to_list(), FileDamage(events=len(events)))
 
 

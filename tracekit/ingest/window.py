@@ -70,6 +70,13 @@ class StreamWindow:
                 break
         return -1
 
+    def find_end(self) -> int:
+        """Go to the end of the stream, and return how long it is."""
+        self.at = self.end
+        while self.read_more():
+            self.at = self.end
+        return self.offset
+
     @property
     def offset(self) -> int:
         """Position in the stream of the next byte."""

@@ -264,7 +264,7 @@ RANKS_MISSING_FIX = Template(
     Severity.CHECK,
     "record every rank, and name the folder with all their traces",
 )
-EVENTS_KEPT = Template("events-kept", Severity.CHECK, "none lost")
+
 EVENTS_MISSING = Template("events-missing", Severity.CHECK, "{losses:sentences}")
 EVENTS_MISSING_COST = Template(
     "events-missing-cost",

@@ -77,6 +77,7 @@ def _build_head(report: Report) -> dict[str, Any]:
     return {
         "source": dataclasses.asdict(report.source),
         "replay": dataclasses.asdict(report.replay),
+        "events": dataclasses.asdict(report.events) | {"summary": report.events.summary.to_dict()},
     }
 
 

@@ -59,7 +59,7 @@ def _generate_lines(report: Report) -> Iterator[str]:
         yield from ("", "## Before you rely on this", "", *(f"- {warning}" for warning in report.warnings))
     origin = report.provenance
     digest = f" (SHA-256 `{origin.sha256}`)" if origin.sha256 else ""
-    yield from ("", f"tracekit {origin.version} from `{origin.trace}`{digest}.")
+    yield from ("", f"tracekit {origin.version} from `{origin.trace}`{digest}; {report.events.summary.render_text()}")
 
 
 def _generate_step_table(report: Report) -> Iterator[str]:

@@ -111,6 +111,7 @@ def _render_source(report: Report) -> RenderableType:
     gpu = f"{source.resolution} · {format_step_count(source)} · {format_quantity(source.kernels, 'kernel')} · shapes "
     return _render_facts(
         ("trace", source.trace + rank),
+        ("events", report.events.summary.render_text()),
         ("source GPU", gpu + ("recorded" if source.shapes_recorded else "not recorded")),
         (
             "step",

@@ -18,6 +18,7 @@ from tracekit.reporting.sections import (
     communication,
     coverage,
     critical_path,
+    events,
     idle,
     kernels,
     modules,
@@ -70,6 +71,7 @@ def build_report(
     return Report(
         source=source.build_source_summary(run, price, batch),
         replay=replay.build_replay_error(run),
+        events=events.build_event_ledger(run),
         coverage=coverage.build_work_coverage(rows),
         breakdown=breakdown.build_family_times(rows, chosen),
         phases=phases.build_phase_times(rows, chosen),

@@ -24,6 +24,7 @@ from tracekit.reporting.sections.breakdown import FamilyTime
 from tracekit.reporting.sections.communication import CollectiveTime
 from tracekit.reporting.sections.coverage import WorkCoverage
 from tracekit.reporting.sections.critical_path import CriticalPathSection
+from tracekit.reporting.sections.events import EventLedger
 from tracekit.reporting.sections.idle import IdleTime
 from tracekit.reporting.sections.kernels import KernelTime
 from tracekit.reporting.sections.modules import ModuleTime
@@ -47,6 +48,7 @@ class Report:
 
     source: SourceSummary
     replay: ReplayError
+    events: EventLedger
     coverage: WorkCoverage
     breakdown: tuple[FamilyTime, ...]
     phases: tuple[PhaseTime, ...]

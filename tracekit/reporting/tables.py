@@ -10,7 +10,7 @@ from tracekit.prediction.model import PredictedStep
 from tracekit.reporting.findings.finding import Finding
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.source import SourceSummary
-from tracekit.schema import TableColumn, TableSchema
+from tracekit.schema import LEDGER, TableColumn, TableSchema
 
 STEP = TableSchema(
     "step",
@@ -229,6 +229,7 @@ TABLES = (
     STEPS,
     SPEEDS,
     LAWS,
+    LEDGER,
 )
 
 
@@ -247,6 +248,7 @@ def build_frames(report: Report) -> dict[str, pl.DataFrame]:
         STEPS: map(asdict, report.steps),
         SPEEDS: (dict(zip(SPEEDS.dtypes, point, strict=True)) for point in report.speeds.points),
         LAWS: (asdict(law) | {"gpus": ", ".join(law.gpus)} for law in report.accuracy),
+        LEDGER: map(asdict, report.events.groups),
     }
     built = {table.name: _make_frame(table, list(rows)) for table, rows in tables.items()}
     built[EDITS.name] = _build_edit_frame(report)

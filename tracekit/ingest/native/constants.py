@@ -20,3 +20,6 @@ SLACK_BYTES = 8
 
 FREE_SLOT = -1
 """A slot of a hash table without a text."""
+
+MAX_SKIPPED = 1024
+"""Slots of the table that counts skipped events; a power of two, at most half of them used."""

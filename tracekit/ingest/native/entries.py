@@ -6,7 +6,7 @@ import numba
 
 from tracekit.ingest.fields import INTS, TEXTS
 from tracekit.ingest.native import dictionary, events, jsontext
-from tracekit.ingest.native.constants import MAX_ROWS
+from tracekit.ingest.native.constants import MAX_ROWS, MAX_SKIPPED
 
 carray: Any = numba.carray  # type: ignore[attr-defined]  # missing from numba's list of exports
 _N_ROLES = 3
@@ -35,10 +35,12 @@ def scan(
     ints: Any,
     texts: Any,
     spans: Any,
+    event_of: Any,
+    skipped: Any,
 ) -> int:
     """Decode the events at ``place`` into rows.
 
-    ``place`` holds start position, end of the text, rows filled and events passed, and is updated.
+    ``place`` holds start position, end of the text, rows filled and events passed so far, and is updated.
 
     Returns:
         Why it stopped.
@@ -58,8 +60,11 @@ def scan(
         carray(tables, MAX_ROWS),
         carray(ints, (MAX_ROWS, len(INTS))),
         carray(texts, (MAX_ROWS, len(TEXTS))),
-        carray(spans, 2 * len(TEXTS)),
+        carray(spans, events.N_SPANS),
+        carray(event_of, MAX_ROWS),
+        carray(skipped, (MAX_SKIPPED + 1, 4)),
         place[2],
+        place[3],
     )
     return status
 

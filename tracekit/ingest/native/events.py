@@ -1,8 +1,8 @@
 """The fast decoder: compiled code that converts the text of plain events to rows of numbers.
 
 It handles what profilers nearly always write, checks it as JSON, and stops at an event that is anything else: an escape
-or a non-ASCII letter in a name, a float where an id belongs, damage. :mod:`tracekit.ingest.event_decoder` decodes that
-event.
+or a non-ASCII letter in a name, a float where an id belongs, a begin or an end, damage.
+:mod:`tracekit.ingest.event_decoder` decodes that event. Events that aren't read are counted by phase and category.
 """
 
 import numpy as np
@@ -10,7 +10,15 @@ import numpy.typing as npt
 
 from tracekit.arrays import Bytes, Ints
 from tracekit.ingest.fields import INTS, NO_TEXT, NULL, TEXTS, ArgumentKind
-from tracekit.ingest.native.constants import BUFFERS_FULL, LIST_CLOSED, MAX_ROWS, NEEDS_MORE, SLACK_BYTES, UNUSUAL
+from tracekit.ingest.native.constants import (
+    BUFFERS_FULL,
+    LIST_CLOSED,
+    MAX_ROWS,
+    MAX_SKIPPED,
+    NEEDS_MORE,
+    SLACK_BYTES,
+    UNUSUAL,
+)
 from tracekit.ingest.native.dictionary import find_or_add_text, find_slot, hash_word
 from tracekit.ingest.native.event_words import ARGUMENT_ROLE, CATEGORY_ROLE, EVENT_KEYS, KEY_ROLE, KIND_OFFSETS, NO_WORD
 from tracekit.ingest.native.jsontext import (
@@ -32,12 +40,18 @@ _TS_FIELD, _DUR_FIELD, _PID_FIELD, _TID_FIELD = (INTS.index(name) for name in ("
 _NAME_FIELD = TEXTS.index("name")
 _N_TEXTS = len(TEXTS)
 _TEXT, _RAW = KIND_OFFSETS[ArgumentKind.TEXT], KIND_OFFSETS[ArgumentKind.RAW]
-_COMPLETE, _INSTANT = ord("X"), ord("i")
+_CATEGORY_SPAN, _PHASE_PLACE = 2 * _N_TEXTS, 2 * _N_TEXTS + 2
+N_SPANS = 2 * _N_TEXTS + 3
+"""Positions of an event's texts and of its category, and its phase."""
+_COMPLETE, _INSTANT, _BEGIN, _END = (ord(phase) for phase in "XiBE")
+_NO_PHASE = 0
+_NO_CATEGORY = -1
 # If a key occurs twice, the last one counts. The careful decoder handles that.
 (_PH_WORD, _PH_MASK), (_CAT_WORD, _CAT_MASK) = make_key_pattern("ph"), make_key_pattern("cat")
 _QUOTE, _COMMA = ord('"'), ord(",")
 _OPEN, _CLOSE, _CLOSE_LIST = (ord(c) for c in "{}]")
 _NULL_WORD = ord("n")
+_LAST_ASCII = 126
 
 
 @jit
@@ -57,10 +71,12 @@ def scan_events(
     ints: Ints,
     texts: Ints,
     spans: Ints,
+    event_of: Ints,
+    skipped: Ints,
     filled: int,
+    events: int,
 ) -> tuple[int, int, int, int]:
     """Decode the events from ``at`` on into rows, as :func:`tracekit.ingest.native.scan.scan_events` describes."""
-    events = 0
     while True:
         at = skip_space(buffer, at, end)
         while at < end and buffer[at] == _COMMA:
@@ -76,9 +92,16 @@ def scan_events(
         stop, table = _read_event(buffer, at, end, word_slots, word_starts, word_arena, meaning, ints, filled, spans)
         if stop < 0:
             return stop, at, filled, events
-        if table != _NOT_READ:
-            if count[0] + _N_TEXTS >= starts.size or starts[count[0]] + stop - at > arena.size - SLACK_BYTES:
+        if count[0] + _N_TEXTS >= starts.size or starts[count[0]] + stop - at > arena.size - SLACK_BYTES:
+            return BUFFERS_FULL, at, filled, events
+        if table == _NOT_READ:
+            phase, first, last = spans[_PHASE_PLACE], spans[_CATEGORY_SPAN], spans[_CATEGORY_SPAN + 1]
+            category = _NO_CATEGORY
+            if first >= 0:
+                category = find_or_add_text(slots, starts, arena, count, buffer, first, last)
+            if not _count_skipped(skipped, phase, category, events):
                 return BUFFERS_FULL, at, filled, events
+        else:
             for field in range(_N_TEXTS):
                 first, last = spans[2 * field], spans[2 * field + 1]
                 if first < 0:
@@ -88,9 +111,29 @@ def scan_events(
                     return UNUSUAL, at, filled, events
                 texts[filled, field] = find_or_add_text(slots, starts, arena, count, buffer, first, last)
             tables[filled] = table
+            event_of[filled] = events
             filled += 1
         events += 1
         at = stop
+
+
+@jit_inline
+def _count_skipped(skipped: Ints, phase: int, category: int, event: int) -> bool:
+    """Count an event that isn't read; false if the table of them is full.
+
+    A row of the table is phase, category, count and first event. Its last row holds the number of rows in use.
+    """
+    used = skipped[MAX_SKIPPED, 0]
+    slot = (category * 31 + phase) & (MAX_SKIPPED - 1)
+    while skipped[slot, 2] and (skipped[slot, 0] != phase or skipped[slot, 1] != category):
+        slot = (slot + 1) & (MAX_SKIPPED - 1)
+    if not skipped[slot, 2]:
+        if 2 * used >= MAX_SKIPPED:
+            return False
+        skipped[MAX_SKIPPED, 0] = used + 1
+        skipped[slot, 0], skipped[slot, 1], skipped[slot, 3] = phase, category, event
+    skipped[slot, 2] += 1
+    return True
 
 
 @jit_inline
@@ -120,6 +163,7 @@ def _read_event(
         ints[row, field] = NULL
     for i in range(spans.size):
         spans[i] = -1
+    spans[_PHASE_PLACE] = _NO_PHASE
     table, complete, instant, has_args = _NOT_READ, False, False, False
     at = skip_space(buffer, at + 1, end)
     if at < end and buffer[at] == _CLOSE:
@@ -132,19 +176,27 @@ def _read_event(
         key = _look_up_meaning(buffer, start, _find_key_end(buffer, value), slots, starts, arena, meaning, KEY_ROLE)
         at = value
         if key == _PH:
-            instant = at + 1 < end and buffer[at + 1] == _INSTANT
-            known = at + 2 < end and (buffer[at + 1] == _COMPLETE or instant)
-            complete = known and buffer[at + 2] == _QUOTE
             at = _skip_ascii_string(buffer, at, end)
+            if at >= 0 and not _note_phase(buffer, value, at, spans):
+                return UNUSUAL, _NOT_READ
+            instant = spans[_PHASE_PLACE] == _INSTANT
+            complete = instant or spans[_PHASE_PLACE] == _COMPLETE
             if at >= 0 and not complete:
-                return skip_rest_of_object(buffer, at, end, _PH_WORD, _PH_MASK), _NOT_READ
+                at, first, last = skip_rest_of_object(buffer, at, end, _PH_WORD, _PH_MASK, _CAT_WORD, _CAT_MASK)
+                if at >= 0 and first >= 0 and not _note_category(buffer, first, last, spans):
+                    return UNUSUAL, _NOT_READ
+                return at, _NOT_READ
         elif key == _CAT:
             at = _skip_ascii_string(buffer, at, end)
             if at < 0:
                 return at, _NOT_READ
+            spans[_CATEGORY_SPAN], spans[_CATEGORY_SPAN + 1] = value + 1, at - 1
             table = _look_up_meaning(buffer, value + 1, at - 1, slots, starts, arena, meaning, CATEGORY_ROLE)
             if table < 0:
-                return skip_rest_of_object(buffer, at, end, _CAT_WORD, _CAT_MASK), _NOT_READ
+                at, first, last = skip_rest_of_object(buffer, at, end, _CAT_WORD, _CAT_MASK, _PH_WORD, _PH_MASK)
+                if at >= 0 and first >= 0 and not _note_phase(buffer, first, last, spans):
+                    return UNUSUAL, _NOT_READ
+                return at, _NOT_READ
         elif key < 0:
             at = skip_value(buffer, at, end)
         elif key == _NAME:
@@ -178,6 +230,24 @@ def _read_event(
             return UNUSUAL, _NOT_READ
         at = skip_space(buffer, at + 1, end)
     return NEEDS_MORE, _NOT_READ
+
+
+@jit_inline
+def _note_phase(buffer: Bytes, first: int, last: int, spans: Ints) -> bool:
+    """Note the phase, a letter in quotes; false if it is anything else, or the careful decoder's."""
+    if last - first != 3 or buffer[first] != _QUOTE or buffer[first + 1] > _LAST_ASCII:
+        return False
+    spans[_PHASE_PLACE] = buffer[first + 1]
+    return buffer[first + 1] != _BEGIN and buffer[first + 1] != _END
+
+
+@jit_inline
+def _note_category(buffer: Bytes, first: int, last: int, spans: Ints) -> bool:
+    """Note where the category is; false if it is no plain text."""
+    if _skip_ascii_string(buffer, first, last) != last:
+        return False
+    spans[_CATEGORY_SPAN], spans[_CATEGORY_SPAN + 1] = first + 1, last - 1
+    return True
 
 
 @jit

@@ -271,21 +271,33 @@ def make_key_pattern(key: str) -> tuple[np.uint64, np.uint64]:
 
 
 @jit
-def skip_rest_of_object(buffer: Bytes, at: int, end: int, key: np.uint64, mask: np.uint64) -> int:
-    """Skip the rest of an object from behind one of its values; unusual if ``key`` occurs again."""
+def skip_rest_of_object(
+    buffer: Bytes, at: int, end: int, key: np.uint64, mask: np.uint64, other: np.uint64, other_mask: np.uint64
+) -> tuple[int, int, int]:
+    """Skip the rest of an object from behind one of its values; unusual if ``key`` occurs again.
+
+    Returns:
+        The position behind the object; start and end of the last value whose key is ``other``, -1 without one.
+    """
+    first, last = -1, -1
     while True:
         at = skip_space(buffer, at, end)
         if at >= end:
-            return NEEDS_MORE
+            return NEEDS_MORE, -1, -1
         if buffer[at] == _CLOSE_OBJECT:
-            return at + 1
+            return at + 1, first, last
         if buffer[at] != _COMMA:
-            return UNUSUAL
+            return UNUSUAL, -1, -1
         at = skip_space(buffer, at + 1, end)
-        if at < end and load_eight_bytes(buffer, at) & mask == key:
-            return UNUSUAL
+        word = load_eight_bytes(buffer, at)
+        if at < end and word & mask == key:
+            return UNUSUAL, -1, -1
+        is_other = word & other_mask == other
         at = skip_key(buffer, at, end)
+        start = at
         if at >= 0:
             at = skip_value(buffer, at, end)
         if at < 0:
-            return at
+            return at, -1, -1
+        if is_other:
+            first, last = start, at

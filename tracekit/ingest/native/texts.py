@@ -70,5 +70,11 @@ def to_list(texts: TextTable) -> list[bytes]:
     return [arena[start:stop] for start, stop in pairwise(starts)]
 
 
+def get_text(texts: TextTable, number: int) -> bytes:
+    """Return one text."""
+    text: bytes = texts.arena[texts.starts[number] : texts.starts[number + 1]].tobytes()
+    return text
+
+
 def _fill_slots(texts: TextTable, *, are_words: bool) -> None:
     get_loops()["fill_slots"](texts.slots, texts.slots.size, texts.starts, texts.arena, texts.used[0], are_words)

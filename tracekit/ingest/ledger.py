@@ -1,0 +1,116 @@
+"""The ledger of a file: what became of each of its events, so that nothing is left out in silence."""
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from tracekit import schema
+from tracekit.format import format_quantity
+from tracekit.ingest.event_counts import EventCount, EventCounts
+from tracekit.messages import Message, Severity, Template, launch_ids, ledger, trace_contents
+
+READ, DROPPED, CHANGED, GUESSED = "read", "dropped", "changed", "guessed"
+EVENTS = "events"
+
+_EFFECTS: dict[Template, tuple[str, str]] = {
+    ledger.EVENTS_READ: (READ, EVENTS),
+    ledger.CATEGORY_NOT_READ: (DROPPED, EVENTS),
+    ledger.PHASE_NOT_READ: (DROPPED, EVENTS),
+    ledger.SPANS_UNMATCHED: (DROPPED, EVENTS),
+    trace_contents.EVENTS_LOST: (DROPPED, EVENTS),
+    trace_contents.EVENTS_UNTIMED: (DROPPED, EVENTS),
+    trace_contents.EVENTS_DISTANT: (DROPPED, EVENTS),
+    trace_contents.EVENTS_REPAIRED: (CHANGED, EVENTS),
+    trace_contents.EVENTS_BACKWARD: (CHANGED, EVENTS),
+    trace_contents.OP_INPUTS_MALFORMED: (CHANGED, EVENTS),
+    trace_contents.ACTIVITY_SIZES_IMPOSSIBLE: (CHANGED, EVENTS),
+    trace_contents.STEP_MARKS_UNNUMBERED: (CHANGED, EVENTS),
+    launch_ids.IDS_AMBIGUOUS: (CHANGED, EVENTS),
+    launch_ids.IDS_EXTERNAL: (GUESSED, EVENTS),
+    launch_ids.IDS_BY_ORDER: (GUESSED, EVENTS),
+    ledger.NAMES_CHANGED: (CHANGED, "names"),
+    ledger.METADATA_NOT_READ: (DROPPED, "keys"),
+    trace_contents.METADATA_LOST: (DROPPED, "keys"),
+    trace_contents.DATA_BEHIND_TRACE: (DROPPED, "bytes"),
+    trace_contents.EVENTS_CUT: (DROPPED, "bytes"),
+}
+"""Effect and unit of each kind."""
+
+HARMLESS_CATEGORIES = frozenset(
+    (
+        *("python_function", "Trace", "fwdbwd", "ac2g", "async_cpu_to_gpu", "async"),
+        *("gpu_user_annotation", "external_correlation", "cuda_profiler_range"),
+    )
+)
+"""Categories that aren't read and are no device's work: Python calls (unless asked for), arrows, the profiler."""
+
+MOST_SHOWN = 3
+
+
+def build_ledger(counts: EventCounts) -> pl.DataFrame:
+    """Build the ledger (``schema.LEDGER``): what was read first, then the rest by severity and count."""
+    rows = [_build_row(one) for one in counts]
+    names = schema.LEDGER.dtypes
+    frame = schema.LEDGER.build_frame({name: [row[name] for row in rows] for name in names})
+    order = (pl.col("effect") == READ, pl.col("severity") == Severity.WARNING, pl.col("count"))
+    return frame.sort(*order, "kind", "category", "phase", descending=[True, True, True, False, False, False])
+
+
+def _build_row(one: EventCount) -> dict[str, object]:
+    effect, unit = _EFFECTS[one.template]
+    return {
+        "kind": one.template.code,
+        "effect": effect,
+        "unit": unit,
+        "category": one.category,
+        "phase": one.phase,
+        "count": one.count,
+        "first_event": one.first_event,
+        "first_byte": one.first_byte,
+        "severity": (Severity.NOTE if is_harmless(one) else one.template.severity).value,
+    }
+
+
+def is_harmless(one: EventCount) -> bool:
+    """Return whether events that aren't read are known not to be a device's work."""
+    known = one.category in HARMLESS_CATEGORIES or (not one.category and one.phase == "i")
+    return one.template is ledger.CATEGORY_NOT_READ and known
+
+
+def count_events(table: pl.DataFrame) -> tuple[int, int]:
+    """Return how many events a ledger holds, and how many of them were read."""
+    events = table.filter(pl.col("unit") == EVENTS, pl.col("effect").is_in([READ, DROPPED]))
+    return int(events["count"].sum()), int(events.filter(pl.col("effect") == READ)["count"].sum())
+
+
+def describe_events(table: pl.DataFrame) -> Message:
+    """Return how many events were read, and what most of the others are."""
+    events, read = count_events(table)
+    if events == read:
+        return ledger.EVENTS_ALL_READ(events=events)
+    dropped = table.filter(pl.col("unit") == EVENTS, pl.col("effect") == DROPPED)
+    named = pl.when(pl.col("category") != "").then("category").when(pl.col("phase") == "M").then(pl.lit("metadata"))
+    groups = (
+        dropped.with_columns(name=named.otherwise(pl.lit("unnamed")), urgent=pl.col("severity") == Severity.WARNING)
+        .group_by("name")
+        .agg(pl.col("count").sum(), pl.col("urgent").any())
+        .sort("urgent", "count", "name", descending=[True, True, False])
+    )
+    shown = [f"{count:,} {name}" for name, count in groups.head(MOST_SHOWN).select("name", "count").iter_rows()]
+    rest = int(groups["count"][MOST_SHOWN:].sum())
+    others = [f"{rest:,} others"] if rest else []
+    return ledger.EVENTS_COUNTED(read=read, events=events, left_out=[*shown, *others])
+
+
+def warn_of_dropped(counts: EventCounts) -> Iterator[Message]:
+    """Yield what of the file isn't read but may be a device's work."""
+    unread = [one for one in counts.select(ledger.CATEGORY_NOT_READ) if not is_harmless(one)]
+    if unread:
+        categories: dict[str, int] = {}
+        for one in unread:
+            categories[one.category or "no"] = categories.get(one.category or "no", 0) + one.count
+        named = [format_quantity(count, f"{name} event") for name, count in categories.items()]
+        yield ledger.CATEGORY_NOT_READ(events=sum(categories.values()), categories=named[: 2 * MOST_SHOWN])
+    unmatched = counts.count(ledger.SPANS_UNMATCHED)
+    if unmatched:
+        yield ledger.SPANS_UNMATCHED(events=unmatched)
