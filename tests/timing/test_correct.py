@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracekit.doctor import examine
+from tracekit.ingest.ledger import count_events
 from tracekit.prediction import predict
+from tracekit.reporting import build_report
 from tracekit.run import MeasuredRun, prepare_run
 from tracekit.testing import A100, TraceBuilder
 from tracekit.timing import correct_times
@@ -142,12 +144,73 @@ def test_clocks_within_the_tolerance_stay_as_they_are() -> None:
     assert codes(measure(shift(4))) == []
 
 
-def test_kernels_may_overlap_from_hopper_on() -> None:
-    """Programmatic dependent launch: each kernel starts 20 before the one before it ends."""
+@pytest.mark.parametrize(
+    ("capability", "call", "allowed"),
+    [(8, "cudaLaunchKernelExC", False), (9, "cudaLaunchKernelExC", True), (9, "cudaLaunchKernel", False)],
+)
+def test_kernels_may_overlap_only_by_programmatic_launch(capability: int, call: str, allowed: bool) -> None:
+    """From Hopper on, and by a call that can ask for it: a kernel starts 20 before the one before it ends."""
     builder = build(lengthen(slice(0, 1), 20))
-    assert [fault.code for fault in prepare_run(builder.load()).provenance.time_faults] == ["times-overrun"]
-    builder.metadata["deviceProperties"] = [A100 | {"computeMajor": 9}]
-    assert prepare_run(builder.load()).provenance.time_faults == ()
+    builder.metadata["deviceProperties"] = [A100 | {"computeMajor": capability}]
+    builder.events = [e | {"name": call} if e["name"] == "cudaLaunchKernel" else e for e in builder.events]
+    assert [fault.code for fault in prepare_run(builder.load()).provenance.time_faults] == ["times-overrun"] * (
+        not allowed
+    )
+
+
+def test_kernels_of_amd_never_overlap() -> None:
+    builder = build(lengthen(slice(0, 1), 20))
+    builder.metadata["deviceProperties"] = [A100 | {"name": "AMD Instinct MI300X", "computeMajor": 9}]
+    builder.events = [e | {"name": e["name"].replace("cuda", "hip")} for e in builder.events]
+    assert "times-overrun" in codes(prepare_run(builder.load()))
+
+
+def change_kernels(**fields: Any) -> Fault:
+    def change(kernels: list[dict[str, Any]]) -> None:
+        for kernel in kernels[8:11]:
+            kernel.update(fields)
+
+    return change
+
+
+def test_kernels_that_last_0_take_as_long_as_their_like(clean_us: float) -> None:
+    run = measure(change_kernels(dur=0))
+    assert codes(run) == ["durations-zero"]
+    assert predict_us(run) == pytest.approx(clean_us, rel=0.05)
+
+
+def test_kernels_that_all_last_0_are_below_their_bound() -> None:
+    def change(kernels: list[dict[str, Any]]) -> None:
+        for kernel in kernels:
+            if kernel["name"] == GEMM:
+                kernel["dur"] = 0
+
+    trace = build(change).load()
+    run = prepare_run(trace)
+    [check] = [check for check in examine(trace, run).checks if check.name == "times"]
+    assert check.status == "warn"
+    assert "durations-below-bound" in [warning.code for warning in build_report(run).warnings]
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_a_wait_that_returned_early_is_lengthened(steps: int, clean_us: float) -> None:
+    builder = build(steps=steps)
+    waits = [event for event in builder.events if event["name"] == "cudaDeviceSynchronize"]
+    waits[-1]["dur"] = 0
+    run = prepare_run(builder.load())
+    assert codes(run) == ["waits-too-short"]
+    assert predict_us(run) == pytest.approx(clean_us, rel=0.05)
+
+
+def test_events_far_outside_the_recording_are_left_out(clean_us: float) -> None:
+    builder = build(steps=20).op("aten::lost", -1e11, 5).kernel("lost", 9e10, 5).call("cudaFree", 8e10, 4)
+    trace = builder.load()
+    run = prepare_run(trace)
+    assert codes(run) == ["times-outside"]
+    assert predict_us(run) == pytest.approx(clean_us, rel=0.05)
+    ledger = run.trace.ledger
+    assert count_events(ledger) == (len(builder.events), len(builder.events) - 3)
+    assert "aten::lost" not in run.trace.ops["name"].to_list()
 
 
 @settings(max_examples=30, deadline=None)

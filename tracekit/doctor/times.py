@@ -1,5 +1,6 @@
 """Check of the recorded times against physics."""
 
+from tracekit.analysis.below_bound import find_below_bound
 from tracekit.doctor.model import Check, CheckContext, Status
 from tracekit.messages import doctor_checks as told
 
@@ -7,8 +8,9 @@ NAME, TITLE = "times", "Recorded times"
 
 
 def check_times(context: CheckContext) -> Check:
-    """Warn if recorded times broke physics and were corrected."""
-    faults = context.run.provenance.time_faults
+    """Warn if recorded times broke physics, whether they were corrected or not."""
+    below = find_below_bound(context.run.kernels, context.run.gpu)
+    faults = (*context.run.provenance.time_faults, *([below] if below else []))
     if not faults:
         return Check(NAME, TITLE, Status.OK, told.TIMES_IN_ORDER())
     return Check(

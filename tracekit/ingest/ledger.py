@@ -1,6 +1,6 @@
 """The ledger of a file: what became of each of its events, so that nothing is left out in silence."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import polars as pl
 
@@ -114,3 +114,34 @@ def warn_of_dropped(counts: EventCounts) -> Iterator[Message]:
     unmatched = counts.count(ledger.SPANS_UNMATCHED)
     if unmatched:
         yield ledger.SPANS_UNMATCHED(events=unmatched)
+
+
+def drop_read(table: pl.DataFrame, template: Template, counts: Mapping[str, int]) -> pl.DataFrame:
+    """Return the ledger after events that were read are left out.
+
+    Args:
+        table: The ledger.
+        template: Why they are.
+        counts: Number of them by table.
+    """
+    kinds = {"activities": ("kernel", "memcpy", "memset")}
+    for name, count in counts.items():
+        read = (pl.col("effect") == READ) & pl.col("category").is_in(kinds.get(name, (name,)))
+        before = pl.when(read).then("count").otherwise(0).cum_sum() - pl.col("count")
+        taken = (count - before).clip(0, pl.col("count"))
+        table = table.with_columns(count=pl.col("count") - pl.when(read).then(taken).otherwise(0))
+        table = _append(table, template, DROPPED, name, count)
+    return table
+
+
+def add_changes(table: pl.DataFrame, counts: Mapping[Template, int], name: str) -> pl.DataFrame:
+    """Return the ledger with events of a table whose times were changed."""
+    for template, count in counts.items():
+        table = _append(table, template, CHANGED, name, count)
+    return table
+
+
+def _append(table: pl.DataFrame, template: Template, effect: str, category: str, count: int) -> pl.DataFrame:
+    row = {"kind": template.code, "effect": effect, "unit": EVENTS, "category": category, "phase": "", "count": count}
+    values = {name: [value] for name, value in (row | {"severity": template.severity.value}).items()}
+    return pl.concat([table, schema.LEDGER.build_frame(values)])

@@ -6,14 +6,14 @@ TIMES_DISPLACED = Template(
     "times-displaced",
     Severity.WARNING,
     "{count:count event} on the GPU started before its own launch or out of its stream's order, the first by {off_us} "
-    "({name}). It was placed after what was launched before it.",
+    "({name}, launched {at_us} into the trace). It was placed after what was launched before it.",
     "Record the trace again if many are.",
 )
 TIMES_OVERRUN = Template(
     "times-overrun",
     Severity.WARNING,
     "{count:count event} on the GPU outlasted the next one on its stream, or the call that waited for it; the longest "
-    "took {longest_us} ({name}). It was cut there.",
+    "took {longest_us} ({name}, {at_us} into the trace). It was cut there.",
 )
 CLOCK_OFFSET = Template(
     "clock-offset",
@@ -25,4 +25,28 @@ CLOCK_DRIFT = Template(
     "clock-drift",
     Severity.WARNING,
     "GPU times drift from {first_us:change} to {last_us:change} against the CPU's clock. They were corrected.",
+)
+TIMES_OUTSIDE = Template(
+    "times-outside",
+    Severity.WARNING,
+    "{count:count event} a minute or more outside the recording left out, the first {off_us} from its middle ({name}).",
+)
+DURATIONS_ZERO = Template(
+    "durations-zero",
+    Severity.WARNING,
+    "{count:count event} on the GPU lasted 0, the first {at_us} into the trace ({name}). The median of its like was "
+    "taken, up to the next one on its stream.",
+)
+WAITS_TOO_SHORT = Template(
+    "waits-too-short",
+    Severity.WARNING,
+    "{count:count call} returned before what it waited for had ended, the first {at_us} into the trace ({name}). It "
+    "was lengthened.",
+)
+DURATIONS_BELOW_BOUND = Template(
+    "durations-below-bound",
+    Severity.WARNING,
+    "{count:count kernel} lasted less than the work of its op takes at this GPU's peak, the first by {under_us} "
+    "({name}, {at_us} into the trace). Its time was kept.",
+    "See that {--source-gpu} is right; or durations were lost.",
 )

@@ -20,6 +20,10 @@ mi300x_qwen15_05b_inference returns 8.1 us before its kernel ends."""
 NEVER_NS = np.iinfo(np.int64).max // 4
 MEMORY_CALLS = r"Free$"
 """Calls that wait for the device by CUDA's rules, but returned before it was idle in a public trace (param_resnet)."""
+MIN_DEPENDENT_LAUNCH_CAPABILITY = 9
+"""Programmatic dependent launch exists from Hopper on (CUDA C++ Programming Guide)."""
+PLAIN_LAUNCHES = r"^(cudaLaunchKernel|cuLaunchKernel)(_ptsz)?$|Memcpy|Memset"
+"""Calls that can't ask for programmatic dependent launch; cudaLaunchKernelExC and cuLaunchKernelEx can."""
 BLOCKING_COPY = r"DtoH \(Device -> Pageable"
 
 
@@ -33,6 +37,8 @@ class ActivityTimes:
         launched_ns: Start of each activity's launch call; ``-NEVER_NS`` without one.
         stream: Number of each activity's stream.
         is_graph: Whether a CUDA graph launched it; its branches may overlap on one stream.
+        may_begin_early: Whether it may be a programmatic dependent launch, which begins before the kernel ahead of it
+            on its stream has ended: launched by a call that can ask for it, or by none that was recorded.
     """
 
     start_ns: Ints
@@ -40,12 +46,15 @@ class ActivityTimes:
     launched_ns: Ints
     stream: Ints
     is_graph: Bools
+    may_begin_early: Bools
 
     @classmethod
     def from_trace(cls, trace: RankTrace) -> Self:
         """Return the times of a trace's activities, in their order."""
         call = find_launching_calls(trace.activities, trace.calls)
         is_graph_launch = trace.calls["name"].str.contains(GRAPH_LAUNCH_CALLS)
+        is_plain_launch = trace.calls["name"].str.contains(PLAIN_LAUNCHES)
+        may_begin_early = ~gather_rows(is_plain_launch, call).fill_null(value=False).to_numpy()
         start = trace.activities["ts_ns"].to_numpy()
         stream = trace.activities.select(pl.struct("device", "stream").rank("dense")).to_series()
         return cls(
@@ -54,6 +63,7 @@ class ActivityTimes:
             launched_ns=gather_rows(trace.calls["ts_ns"], call).fill_null(-NEVER_NS).to_numpy(),
             stream=stream.to_numpy().astype(np.int64),
             is_graph=gather_rows(is_graph_launch, call).fill_null(False).to_numpy(),
+            may_begin_early=may_begin_early & _has_dependent_launch(trace),
         )
 
     @property
@@ -64,6 +74,14 @@ class ActivityTimes:
     def move(self, start_ns: Ints, end_ns: Ints) -> Self:
         """Return the times with other starts and ends."""
         return replace(self, start_ns=start_ns, end_ns=end_ns)
+
+
+def _has_dependent_launch(trace: RankTrace) -> bool:
+    """Return whether the GPU has programmatic dependent launch; also where the trace doesn't describe it."""
+    if trace.calls["name"].str.starts_with("hip").any():
+        return False
+    capability = trace.device.compute_capability if trace.device else None
+    return capability is None or int(capability.partition(".")[0]) >= MIN_DEPENDENT_LAUNCH_CAPABILITY
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +110,17 @@ def find_blocking_returns(trace: RankTrace, times: ActivityTimes) -> BlockingRet
     return BlockingReturns(latest, ROCM_CLOCK_ERROR_NS if is_rocm else 0)
 
 
-def _find_sync_returns(trace: RankTrace, times: ActivityTimes) -> Ints:
-    """Find the first return of a synchronisation that began after each activity's launch."""
+def find_blocking_calls(trace: RankTrace, times: ActivityTimes) -> pl.DataFrame:
+    """Return the calls that certainly waited for all activities launched before them, by start, with their ``row``."""
     pattern = BLOCKING_CALLS if np.unique(times.stream).size == 1 else DEVICE_SYNC_CALLS
     uncertain = f"{EVENT_SYNC_CALLS}|{MEMORY_CALLS}"
     waits = pl.col("name").str.contains(pattern) & ~pl.col("name").str.contains(uncertain)
-    calls = trace.calls.filter(waits).sort("ts_ns")
+    return trace.calls.with_row_index("row").filter(waits).sort("ts_ns")
+
+
+def _find_sync_returns(trace: RankTrace, times: ActivityTimes) -> Ints:
+    """Find the first return of a synchronisation that began after each activity's launch."""
+    calls = find_blocking_calls(trace, times)
     begun = calls["ts_ns"].to_numpy()
     first = np.append(compute_least_from(begun + calls["dur_ns"].to_numpy()), NEVER_NS)
     latest: Ints = first[np.searchsorted(begun, times.launched_ns, side="right")]

@@ -1,48 +1,49 @@
 """Correct the times of a rank's GPU activities, and say what was corrected."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 import polars as pl
 
-from tracekit.arrays import Bools
+from tracekit.arrays import Bools, Ints
+from tracekit.ingest.ledger import add_changes
 from tracekit.messages import Message
 from tracekit.messages import timing as messages
 from tracekit.timing.arrays import TOLERANCE_NS, ActivityTimes, BlockingReturns, find_blocking_returns
 from tracekit.timing.clocks import ClockShift, estimate_shift
+from tracekit.timing.durations import lengthen_waits, lengthen_zeros
 from tracekit.timing.streams import clip_overruns, find_displaced, place_displaced
+from tracekit.timing.window import drop_outside_window
 from tracekit.trace import RankTrace
-
-MIN_DEPENDENT_LAUNCH_CAPABILITY = 9
-"""Programmatic dependent launch exists from Hopper on (CUDA C++ Programming Guide)."""
 
 
 def correct_times(trace: RankTrace) -> tuple[RankTrace, tuple[Message, ...]]:
-    """Correct the times that break physics.
+    """Correct the times that break physics, and leave out the events whose time nothing tells.
 
     Returns:
-        The trace with corrected activities, the same object if all times are right; and a message per kind of fault.
+        The trace with corrected events, the same object if all times are right; and a message per kind of fault.
     """
-    recorded = ActivityTimes.from_trace(trace)
-    returns = find_blocking_returns(trace, recorded)
+    within, outside = drop_outside_window(trace)
+    recorded = ActivityTimes.from_trace(within)
+    waited, waits = lengthen_waits(within, recorded)
+    returns = find_blocking_returns(waited, recorded)
     displaced = find_displaced(recorded, returns)
     placed = place_displaced(recorded, displaced)
-    clipped_times, clipped = clip_overruns(placed, may_overlap=_has_dependent_launch(trace))
+    clipped_times, clipped = clip_overruns(placed)
     shift = estimate_shift(clipped_times, returns, displaced | clipped)
     shifted = shift.apply(clipped_times) if shift else clipped_times
-    times, moved, cut = _correct_single(shifted, returns)
+    single, moved, cut = _correct_single(shifted, returns)
+    times, zeros = lengthen_zeros(waited, single, returns)
     displaced, clipped = displaced | moved, clipped | cut
-    if shift is None and not (displaced | clipped).any():
-        return trace, ()
-    found = tuple(_describe(trace, recorded, displaced, clipped, shift))
-    return _replace_times(trace, times), found
-
-
-def _has_dependent_launch(trace: RankTrace) -> bool:
-    """Return whether kernels of one stream may overlap on this GPU; also where the trace doesn't describe it."""
-    capability = trace.device.compute_capability if trace.device else None
-    return capability is None or int(capability.partition(".")[0]) >= MIN_DEPENDENT_LAUNCH_CAPABILITY
+    if shift is None and not (displaced | clipped | zeros).any() and not waits.size:
+        return within, outside
+    found = (
+        *outside,
+        *_describe(waited, recorded, displaced, clipped, shift),
+        *_describe_lengths(waited, waits, zeros),
+    )
+    return _replace_times(record_faults(waited, found), times), found
 
 
 def _correct_single(times: ActivityTimes, returns: BlockingReturns) -> tuple[ActivityTimes, Bools, Bools]:
@@ -69,6 +70,38 @@ def _replace_times(trace: RankTrace, times: ActivityTimes) -> RankTrace:
     return replace(trace, activities=activities, captured=captured)
 
 
+def record_faults(trace: RankTrace, found: Sequence[Message]) -> RankTrace:
+    """Enter what was corrected into the trace's ledger."""
+    everything = trace.activities.height
+    counts = {
+        message.template: int(str(message.values.get("count", everything)))
+        for message in found
+        if message.template is not messages.TIMES_OUTSIDE
+    }
+    return replace(trace, ledger=add_changes(trace.ledger, counts, "activities"))
+
+
+def _describe_lengths(trace: RankTrace, waits: Ints, zeros: Bools) -> Iterator[Message]:
+    if waits.size:
+        row = int(waits[0])
+        yield messages.WAITS_TOO_SHORT(
+            count=int(waits.size), name=trace.calls["name"][row], at_us=_locate(trace, trace.calls["ts_ns"][row])
+        )
+    if zeros.any():
+        row = int(np.flatnonzero(zeros)[0])
+        yield messages.DURATIONS_ZERO(
+            count=int(zeros.sum()),
+            name=trace.activities["name"][row],
+            at_us=_locate(trace, trace.activities["ts_ns"][row]),
+        )
+
+
+def _locate(trace: RankTrace, at_ns: int) -> float:
+    """Return the time since the first event of the trace, as viewers show it."""
+    first = min(int(np.min(table["ts_ns"].to_numpy())) for table in trace.tables.values() if table.height)
+    return (at_ns - first) / 1e3
+
+
 def _describe(
     trace: RankTrace, recorded: ActivityTimes, displaced: Bools, clipped: Bools, shift: ClockShift | None
 ) -> Iterator[Message]:
@@ -76,11 +109,15 @@ def _describe(
     if displaced.any():
         row = int(np.flatnonzero(displaced)[0])
         off_us = abs(int(recorded.start_ns[row] - recorded.launched_ns[row])) / 1e3
-        yield messages.TIMES_DISPLACED(count=int(displaced.sum()), name=names[row], off_us=off_us)
+        at_us = _locate(trace, int(recorded.launched_ns[row]))
+        yield messages.TIMES_DISPLACED(count=int(displaced.sum()), name=names[row], off_us=off_us, at_us=at_us)
     if clipped.any():
         length = np.where(clipped, recorded.end_ns - recorded.start_ns, 0)
         row = int(length.argmax())
-        yield messages.TIMES_OVERRUN(count=int(clipped.sum()), name=names[row], longest_us=float(length[row]) / 1e3)
+        at_us = _locate(trace, int(recorded.start_ns[row]))
+        yield messages.TIMES_OVERRUN(
+            count=int(clipped.sum()), name=names[row], longest_us=float(length[row]) / 1e3, at_us=at_us
+        )
     if shift and shift.drift:
         span_ns = int(recorded.end_ns.max() - recorded.start_ns.min())
         first_us, last_us = (float(shift.offset_ns + shift.drift * at) / 1e3 for at in (0, span_ns))

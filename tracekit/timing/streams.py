@@ -61,13 +61,11 @@ def place_displaced(times: ActivityTimes, displaced: Bools) -> ActivityTimes:
     return times.move(start, start + times.end_ns - times.start_ns)
 
 
-def clip_overruns(times: ActivityTimes, *, may_overlap: bool) -> tuple[ActivityTimes, Bools]:
+def clip_overruns(times: ActivityTimes) -> tuple[ActivityTimes, Bools]:
     """End activities where the next one on their stream starts, if they run on too long.
 
-    Args:
-        times: The times.
-        may_overlap: Whether the GPU has programmatic dependent launch, with which a kernel starts before the previous
-            one ends. Then an activity runs on too long only if it ends after the next one has ended.
+    Where the next one may be a programmatic dependent launch, which starts before the previous one ends, an activity
+    runs on too long only if it ends after the next one has ended.
 
     Returns:
         The times, and which activities were clipped.
@@ -75,7 +73,7 @@ def clip_overruns(times: ActivityTimes, *, may_overlap: bool) -> tuple[ActivityT
     end, clipped = times.end_ns.copy(), np.zeros(times.end_ns.size, dtype=np.bool_)
     for rows in _list_streams(times, np.ones_like(times.is_graph), by_start=True):
         this, following = rows[:-1], rows[1:]
-        latest = end[following] if may_overlap else times.start_ns[following]
+        latest = np.where(times.may_begin_early[following], end[following], times.start_ns[following])
         over = (end[this] > latest + TOLERANCE_NS) & (times.start_ns[following] > times.start_ns[this])
         over &= ~(times.is_graph[this] & times.is_graph[following])
         end[this[over]] = times.start_ns[following[over]]

@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 
 from tracekit import secret_scan
+from tracekit.analysis.below_bound import find_below_bound
 from tracekit.analysis.clock_speed import measure_clock_speed
 from tracekit.analysis.idle import END_OF_STEP, IdleBreakdown
 from tracekit.analysis.idle_causes import IdleCause
@@ -62,6 +63,9 @@ def _iter_warnings(run: MeasuredRun, idle: IdleBreakdown, model_us: pl.Series | 
     yield from run.provenance.job_warnings
     yield from _iter_rank_warnings(run)
     yield from run.provenance.time_faults
+    below = find_below_bound(run.kernels, run.gpu)
+    if below:
+        yield below
     yield from run.provenance.assumptions
     yield from _warn_of_unmarked_steps(run)
     yield from _warn_of_other_batches(run)

@@ -1,0 +1,47 @@
+"""Kernels that lasted less than their work can take: their durations were lost, or the GPU is another one."""
+
+import polars as pl
+
+from predictors import Batch, Gpu
+from tracekit.messages import Message
+from tracekit.messages.timing import DURATIONS_BELOW_BOUND
+
+TOLERANCE_US = 4.0
+"""Precision of recorded times in public traces."""
+MIN_RATIO = 0.8
+"""Clocks above the datasheet's, and work that is known roughly, take kernels this far below their bound."""
+MAX_CACHE_MULTIPLE = 4
+"""Up to this multiple of the last-level cache, bytes may not have come from memory."""
+
+
+def find_below_bound(kernels: pl.DataFrame, gpu: Gpu | None) -> Message | None:
+    """Describe the kernels that lasted less than their work takes at the GPU's peak; ``None`` if there is none.
+
+    Only the work that shapes tell counts, and only memory traffic that no cache can serve.
+
+    Args:
+        kernels: A kernel table (``schema.KERNELS``).
+        gpu: The GPU that they ran on.
+    """
+    if gpu is None or kernels.is_empty():
+        return None
+    batch = Batch(kernels)
+    told = batch.get_work(gpu).select("work_bytes").hstack(batch.on(gpu).select("bound_us", "limiter"))
+    rows = kernels.select("name", "family", "work_from", "ts_ns", time_us=pl.col("dur_ns") / 1e3).hstack(told)
+    from_memory = pl.col("work_bytes") > MAX_CACHE_MULTIPLE * gpu.last_level_cache_bytes
+    below = rows.filter(
+        pl.col("family") != "collective",
+        pl.col("work_from") == "shapes",
+        (pl.col("limiter") != "memory") | from_memory,
+        pl.col("time_us") < MIN_RATIO * pl.col("bound_us"),
+        pl.col("time_us") + TOLERANCE_US < pl.col("bound_us"),
+    )
+    if below.is_empty():
+        return None
+    first = below.row(0, named=True)
+    return DURATIONS_BELOW_BOUND(
+        count=below.height,
+        name=first["name"],
+        under_us=first["bound_us"] - first["time_us"],
+        at_us=(first["ts_ns"] - kernels["ts_ns"].min()) / 1e3,
+    )

@@ -1,0 +1,96 @@
+"""Durations that can't be: activities that last 0, and waits that return before what they waited for has ended."""
+
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+
+from tracekit.arrays import Bools, Ints, compute_least_from
+from tracekit.timing.arrays import NEVER_NS, TOLERANCE_NS, ActivityTimes, BlockingReturns, find_blocking_calls
+from tracekit.trace import RankTrace
+
+RETURN_AFTER_NS = 5_000
+"""A wait returns so long after the activity has ended (least of 34 public traces)."""
+MIN_WAITED_FOR = 2
+"""One activity that outlasts a wait has a wrong time itself; of several the wait has."""
+
+
+def lengthen_zeros(trace: RankTrace, times: ActivityTimes, returns: BlockingReturns) -> tuple[ActivityTimes, Bools]:
+    """Lengthen activities that last 0 to the median of their like, if that is too long to be rounded away.
+
+    They end when the next one on their stream begins, or a call that waited for them has returned, at the latest.
+
+    Returns:
+        The times, and which activities were lengthened.
+    """
+    like = ("kind", "name", "blocks", "bytes")
+    lasting = pl.when(pl.col("dur_ns") > 0).then("dur_ns").median().over(like)
+    usual = trace.activities.select(lasting).to_series().fill_null(0).to_numpy().astype(np.int64)
+    zero = (times.end_ns == times.start_ns) & (usual > TOLERANCE_NS)
+    if not zero.any():
+        return times, zero
+    order = np.lexsort((times.start_ns, times.stream))
+    following = np.full(times.start_ns.size, NEVER_NS, np.int64)
+    same = times.stream[order][1:] == times.stream[order][:-1]
+    following[order[:-1][same]] = times.start_ns[order][1:][same]
+    latest = np.maximum(np.minimum(following, returns.latest_ns), times.start_ns)
+    return times.move(times.start_ns, np.where(zero, np.minimum(times.start_ns + usual, latest), times.end_ns)), zero
+
+
+def lengthen_waits(trace: RankTrace, times: ActivityTimes) -> tuple[RankTrace, Ints]:
+    """Lengthen waits that return before several activities have ended that they waited for.
+
+    Only where the threads did nothing until these had ended: otherwise the activities' times, or the clock, are wrong.
+
+    Returns:
+        The trace, and the rows of the lengthened calls.
+    """
+    waits = find_blocking_calls(trace, times).with_columns(end=pl.col("ts_ns") + pl.col("dur_ns"))
+    if waits.is_empty():
+        return trace, np.empty(0, np.int64)
+    order = np.argsort(times.launched_ns, kind="stable")
+    launched, ends = times.launched_ns[order], times.end_ns[order]
+    begun, returned = waits["ts_ns"].to_numpy(), waits["end"].to_numpy()
+    is_known = launched > -NEVER_NS
+    latest = np.maximum.accumulate(np.append(-NEVER_NS, np.where(is_known, ends, -NEVER_NS)))
+    last = latest[np.searchsorted(launched, begun)]
+    wait = np.searchsorted(begun, launched, side="right")
+    outlasts = is_known & (wait < begun.size)
+    outlasts[outlasts] = ends[outlasts] > returned[wait[outlasts]] + TOLERANCE_NS
+    late = np.bincount(wait[outlasts], minlength=begun.size)
+    is_late, is_free = late >= MIN_WAITED_FOR, _find_next_on_thread(trace, waits) >= last
+    is_clock = 2 * is_late.sum() > is_late.size and (returned - begun)[is_late].max(initial=0) > TOLERANCE_NS
+    if not is_late.any() or is_clock or (is_late & ~is_free).any():
+        return trace, np.empty(0, np.int64)
+    rows = waits["row"].to_numpy().astype(np.int64)[is_late]
+    lengths = trace.calls["dur_ns"].to_numpy().copy()
+    lengths[rows] = last[is_late] + RETURN_AFTER_NS - begun[is_late]
+    return _replace_call_lengths(trace, lengths), rows
+
+
+def _find_next_on_thread(trace: RankTrace, waits: pl.DataFrame) -> Ints:
+    """Find the start of the next call or op on the thread of each wait; ``NEVER_NS`` after the last."""
+    host = pl.concat([trace.calls.select("pid", "tid", "ts_ns"), trace.ops.select("pid", "tid", "ts_ns")])
+    thread = pl.concat([host.select("pid", "tid"), waits.select("pid", "tid")]).select(
+        pl.struct("pid", "tid").rank("dense")
+    )
+    number = thread.to_series().to_numpy().astype(np.int64)
+    start = np.concatenate([host["ts_ns"].to_numpy(), waits["ts_ns"].to_numpy()])
+    is_wait = np.arange(start.size) >= host.height
+    order = np.lexsort((is_wait, start, number))
+    event = np.where(is_wait[order], NEVER_NS, start[order])
+    following = np.append(_compute_least_within(event, number[order])[1:], NEVER_NS)
+    following[:-1][number[order][1:] != number[order][:-1]] = NEVER_NS
+    found: Ints = np.empty(start.size, np.int64)
+    found[order] = following
+    return found[host.height :]
+
+
+def _compute_least_within(values: Ints, group: Ints) -> Ints:
+    """Return the least of each value and those after it in its group; groups follow one another."""
+    cuts = np.flatnonzero(np.diff(group)) + 1
+    return np.concatenate([compute_least_from(part) for part in np.split(values, cuts)])
+
+
+def _replace_call_lengths(trace: RankTrace, lengths: Ints) -> RankTrace:
+    return replace(trace, calls=trace.calls.with_columns(dur_ns=pl.Series(lengths)))

@@ -1,0 +1,68 @@
+"""Events far outside the recording: their times are wrong, and nothing tells the right ones."""
+
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+
+from tracekit.arrays import Bools, Ints
+from tracekit.ingest.ledger import drop_read
+from tracekit.messages import Message
+from tracekit.messages import timing as messages
+from tracekit.timing.arrays import ActivityTimes
+from tracekit.trace import RankTrace
+
+MIN_AWAY_NS = 60 * 10**9
+"""Nothing at all happens for so long between the recording and what lies outside of it."""
+MAX_OUTSIDE_FRACTION = 0.01
+"""Larger parts of a trace may be a recording of their own."""
+TABLES = ("ops", "annotations", "calls", "activities", "syncs", "overheads", "frames")
+
+
+def drop_outside_window(trace: RankTrace) -> tuple[RankTrace, tuple[Message, ...]]:
+    """Drop the few events that lie a minute or more outside the recording; activities only without a launch.
+
+    A launched activity has a place on its stream, where it is put later.
+    """
+    tables = [trace.tables[name] for name in TABLES]
+    bounds = [(int(start.min()), int(_get_ends(t).max())) for t in tables if (start := t["ts_ns"].to_numpy()).size]
+    if not bounds or max(end for _, end in bounds) - min(start for start, _ in bounds) < MIN_AWAY_NS:
+        return trace, ()
+    start = np.concatenate([table["ts_ns"].to_numpy() for table in tables])
+    outside = _find_outside(start, np.concatenate([_get_ends(table) for table in tables]))
+    parts = np.split(outside, np.cumsum([table.height for table in tables])[:-1])
+    parts[TABLES.index("activities")] &= ~ActivityTimes.from_trace(trace).has_launch
+    found = np.concatenate(parts)
+    if not found.any() or trace.captured is not None:
+        return trace, ()
+    kept = {name: t.filter(~pl.Series(part)) for name, t, part in zip(TABLES, tables, parts, strict=True)}
+    counts = {name: int(part.sum()) for name, part in zip(TABLES, parts, strict=True) if part.any()}
+    first = int(np.flatnonzero(found)[0])
+    names = pl.concat([table["name"] for table in tables])
+    middle = int(np.median(start))
+    message = messages.TIMES_OUTSIDE(
+        count=int(found.sum()), name=str(names[first]), off_us=abs(int(start[first]) - middle) / 1e3
+    )
+    ledger = drop_read(trace.ledger, messages.TIMES_OUTSIDE, counts)
+    return replace(trace, ledger=ledger, **kept), (message,)
+
+
+def _get_ends(table: pl.DataFrame) -> Ints:
+    ends: Ints = (table["ts_ns"] + table["dur_ns"]).to_numpy()
+    return ends
+
+
+def _find_outside(start: Ints, end: Ints) -> Bools:
+    """Find the events apart from the others, if they are few.
+
+    Nothing happens between them and the recording::
+
+    x                     xxxxxxx xx xxxxx
+      more than a minute
+    """
+    order = np.argsort(start, kind="stable")
+    gap = start[order][1:] - np.maximum.accumulate(end[order])[:-1]
+    part = np.concatenate([[0], np.cumsum(gap > MIN_AWAY_NS)])
+    outside = np.zeros(start.size, np.bool_)
+    outside[order] = part != part[part.size // 2]
+    return outside if outside.mean() <= MAX_OUTSIDE_FRACTION else np.zeros_like(outside)
