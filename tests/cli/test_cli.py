@@ -52,7 +52,9 @@ def test_predict_json_holds_the_contract(run, trace):
 
 def test_info_and_report_json(run, trace):
     info = json.loads(run("info", trace, "--json")[1])
-    assert set(info) == {"schema_version", "source", "replay", "coverage", "modules", "over_bound", "warnings"}
+    assert set(info) == {
+        "schema_version", "source", "replay", "events", "coverage", "modules", "over_bound", "warnings",
+    }  # fmt: skip
     report = json.loads(run("report", trace, "--json")[1])
     assert set(report) >= {"source", "replay", "breakdown", "kernels", "findings"}
     assert report["kernels"][0]["name"] == "ampere_sgemm_128x64_nn"

@@ -7,6 +7,9 @@ import pytest
 from tracekit.doctor import Status, examine
 from tracekit.doctor.model import Check, choose_most_helpful
 from tracekit.doctor.recipe import suggest
+from tracekit.ingest.event_counts import EventCounts
+from tracekit.ingest.ledger import build_ledger
+from tracekit.messages.ledger import EVENTS_READ, PHASE_NOT_READ
 from tracekit.messages.trace_contents import EVENTS_LOST, EVENTS_UNTIMED, SHAPES_NOT_RECORDED
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
@@ -54,6 +57,14 @@ def sync(builder, name, **args):
     event = {"ph": "X", "cat": "cuda_sync", "name": name, "pid": 0, "tid": 7, "ts": 40, "dur": 1, "args": args}
     builder.events.append(event)
     return builder
+
+
+def count_events(counts):
+    """The ledger of a file with these events."""
+    found = EventCounts()
+    for template, count in counts.items():
+        found.add(template, "kernel", count=count)
+    return build_ledger(found)
 
 
 def job(builder, world_size, rank=0):
@@ -140,7 +151,14 @@ FIRES = {
     "overhead": (built, {"metadata": {"with_stack": 1, "record_shapes": 1}}, Status.WARN),
     "syncs": (two_streams, {}, Status.WARN),
     "ranks": (communicating, {}, Status.WARN),
-    "events": (built, {"warnings": (EVENTS_LOST(lost=30, events=60, offset=44_182_113),)}, Status.FAIL),
+    "events": (
+        built,
+        {
+            "warnings": (EVENTS_LOST(lost=30, events=60, offset=44_182_113),),
+            "ledger": count_events({EVENTS_READ: 30, EVENTS_LOST: 30}),
+        },
+        Status.FAIL,
+    ),
 }
 
 QUIET = {
@@ -223,7 +241,8 @@ def test_the_gpu_can_be_said():
 def test_costs_are_shares_of_the_step():
     """The kernel runs for 900 of 1000 us, and nothing is known of its work."""
     assert find(diagnose(built(shapes=False)), "shapes").cost_pct == pytest.approx(90, abs=1)
-    lost = find(diagnose(built(), warnings=(EVENTS_UNTIMED(events=1000),)), "events")
+    ledger = count_events({EVENTS_READ: 12, EVENTS_UNTIMED: 1000, PHASE_NOT_READ: 500})
+    lost = find(diagnose(built(), warnings=(EVENTS_UNTIMED(events=1000),), ledger=ledger), "events")
     assert lost.cost_pct == pytest.approx(100 * 1000 / 1012)
 
 

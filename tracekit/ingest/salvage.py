@@ -8,6 +8,7 @@ from tracekit.ingest.fields import ACTIVITY_KINDS, CATEGORIES, select_categories
 # An event is a few hundred bytes; with shapes, ranks and stacks some thousand.
 MAX_EVENT_BYTES = 16 << 20
 TYPICAL_EVENT_BYTES = 500
+MAX_NAME_BYTES = 4096
 
 # Events have their phase among their first keys, unlike objects within events.
 _EVENT_START = re.compile(rb'\{\s*(?:"[^"\\{}]{1,40}"\s*:\s*[^{}]{1,300}?,\s*)?"ph"\s*:')
@@ -21,6 +22,7 @@ _LAST_COMMA = re.compile(rb",(\s*[}\]])")
 _SPACES = re.compile(rb" {2,}")
 # Kineto writes an event's name and process on one line (libkineto, output_json.cpp), and escapes nothing in the name.
 _NAME = re.compile(rb'("cat": ?"\w{1,40}", ?"name": ?")([^\n]*?)(", ?"pid": ?[^\n]{1,80}?, ?"tid": ?)')
+_REST_OF_NAME = re.compile(rb'[^\n{]*?", ?"pid": ?[^\n{]{1,80}?, ?"tid": ?')
 _UNESCAPED_QUOTE = re.compile(rb'(?<!\\)((?:\\\\)*)"')
 # A quote where a string can neither begin nor end.
 _INNER_QUOTE = re.compile(rb'(?<![:,{\[] )(?<![:,{\[\\])"(?! ?[:,}\]])')
@@ -56,6 +58,11 @@ def find_next_event(text: bytes) -> int:
     """Return where the next event begins after the start of ``text``; -1 without one."""
     found = _EVENT_START.search(text, 1)
     return found.start() if found else -1
+
+
+def is_rest_of_name(text: bytes) -> bool:
+    """Return whether a text goes on with the end of an event's name and its process, as Kineto writes them."""
+    return _REST_OF_NAME.match(text) is not None
 
 
 def repair_names(text: bytes) -> bytes:

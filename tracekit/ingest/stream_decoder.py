@@ -263,16 +263,24 @@ class StreamDecoder:
             self._columns.add_rows(rows, filled)
             self._check_memory()
             if status == LIST_CLOSED:
-                break
+                if not self._is_within_name():
+                    break
+                self._is_torn = True
             if status == BUFFERS_FULL:
                 self._count_skipped(rows)
                 if filled < MAX_ROWS:
                     self._texts = dictionary.enlarge_texts(self._texts, MAX_ROWS, window.buffer.size)
-            elif not self._decode_leftover():
+            elif status != LIST_CLOSED and not self._decode_leftover():
                 self._damage.cut_at = window.offset
                 break
             filled = 0
         self._count_skipped(rows)
+
+    def _is_within_name(self) -> bool:
+        """Return whether the list seems to end within an event's name, whose quotes Kineto doesn't escape."""
+        while self._window.end - self._window.at < salvage.MAX_NAME_BYTES and self._window.read_more():
+            pass
+        return salvage.is_rest_of_name(self._window.copy_text()[: salvage.MAX_NAME_BYTES])
 
     def _count_skipped(self, rows: scan.RowBuffers) -> None:
         """Take over what the scanner counted."""
