@@ -14,6 +14,7 @@ from tracekit import schema
 from tracekit.errors import DamagedTraceError, NoGpuActivityError, NotATraceError
 from tracekit.format import format_quantity
 from tracekit.ingest.correlations import KERNEL_LAUNCHES, resolve_correlations
+from tracekit.ingest.decoded_file import DecodedFile, FileDamage
 from tracekit.ingest.event_counts import EventCounts
 from tracekit.ingest.event_decoder import JSON_ERRORS
 from tracekit.ingest.fields import ACTIVITY_KINDS, CONTROL_CHARACTERS, TABLES
@@ -22,7 +23,7 @@ from tracekit.ingest.merged_ranks import RankPart, split_ranks
 from tracekit.ingest.op_inputs import drop_malformed_inputs
 from tracekit.ingest.order import argsort_by_start
 from tracekit.ingest.ranks import read_rank
-from tracekit.ingest.stream_decoder import DecodedFile, FileDamage, make_cut_short_error
+from tracekit.ingest.stream_decoder import make_cut_short_error
 from tracekit.messages import Message
 from tracekit.messages import trace_contents as messages
 from tracekit.messages.launch_ids import IDS_AMBIGUOUS, IDS_BY_ORDER, IDS_EXTERNAL

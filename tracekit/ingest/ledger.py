@@ -1,12 +1,13 @@
 """The ledger of a file: what became of each of its events, so that nothing is left out in silence."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import polars as pl
 
 from tracekit import schema
 from tracekit.format import format_quantity
 from tracekit.ingest.event_counts import EventCount, EventCounts
+from tracekit.ingest.fields import ACTIVITY_KINDS
 from tracekit.messages import Message, Severity, Template, launch_ids, ledger, trace_contents
 
 READ, DROPPED, CHANGED, GUESSED = "read", "dropped", "changed", "guessed"
@@ -116,6 +117,20 @@ def warn_of_dropped(counts: EventCounts) -> Iterator[Message]:
         yield ledger.SPANS_UNMATCHED(events=unmatched)
 
 
+def share_read(whole: pl.DataFrame, first: pl.DataFrame, others: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Return the ledger of a file's first rank: all of the file but what was read of the other ranks.
+
+    Args:
+        whole: The file's ledger.
+        first: What was read and changed of the first rank.
+        others: The same of the others.
+    """
+    for other in others:
+        for name, count in other.filter(pl.col("effect") == READ).select("category", "count").iter_rows():
+            whole = _subtract_read(whole, (name,), count)
+    return pl.concat([whole, first.filter(pl.col("effect") != READ)])
+
+
 def drop_read(table: pl.DataFrame, template: Template, counts: Mapping[str, int]) -> pl.DataFrame:
     """Return the ledger after events that were read are left out.
 
@@ -124,14 +139,25 @@ def drop_read(table: pl.DataFrame, template: Template, counts: Mapping[str, int]
         template: Why they are.
         counts: Number of them by table.
     """
-    kinds = {"activities": ("kernel", "memcpy", "memset")}
+    kinds = {"activities": ACTIVITY_KINDS}
     for name, count in counts.items():
-        read = (pl.col("effect") == READ) & pl.col("category").is_in(kinds.get(name, (name,)))
-        before = pl.when(read).then("count").otherwise(0).cum_sum() - pl.col("count")
-        taken = (count - before).clip(0, pl.col("count"))
-        table = table.with_columns(count=pl.col("count") - pl.when(read).then(taken).otherwise(0))
-        table = _append(table, template, DROPPED, name, count)
+        table = _append(_subtract_read(table, kinds.get(name, (name,)), count), template, DROPPED, name, count)
     return table
+
+
+def _subtract_read(table: pl.DataFrame, categories: Sequence[str], count: int) -> pl.DataFrame:
+    """Lower the counts of what was read of some tables, in order, by a number altogether."""
+    read = (pl.col("effect") == READ) & pl.col("category").is_in(categories)
+    before = pl.when(read).then("count").otherwise(0).cum_sum() - pl.col("count")
+    taken = (count - before).clip(0, pl.col("count"))
+    return table.with_columns(count=pl.col("count") - pl.when(read).then(taken).otherwise(0))
+
+
+def add_bytes(table: pl.DataFrame, at_byte: int, size: int) -> pl.DataFrame:
+    """Return the ledger with bytes behind the end of the trace."""
+    behind = EventCounts()
+    behind.add(trace_contents.DATA_BEHIND_TRACE, at_byte=at_byte, count=size)
+    return pl.concat([table, build_ledger(behind)])
 
 
 def add_changes(table: pl.DataFrame, counts: Mapping[Template, int], name: str) -> pl.DataFrame:

@@ -10,13 +10,12 @@ from tracekit.ingest.ledger import drop_read
 from tracekit.messages import Message
 from tracekit.messages import timing as messages
 from tracekit.timing.arrays import ActivityTimes
-from tracekit.trace import RankTrace
+from tracekit.trace import TABLE_NAMES, RankTrace
 
 MIN_AWAY_NS = 60 * 10**9
 """Nothing at all happens for so long between the recording and what lies outside of it."""
 MAX_OUTSIDE_FRACTION = 0.01
 """Larger parts of a trace may be a recording of their own."""
-TABLES = ("ops", "annotations", "calls", "activities", "syncs", "overheads", "frames")
 
 
 def drop_outside_window(trace: RankTrace) -> tuple[RankTrace, tuple[Message, ...]]:
@@ -24,19 +23,19 @@ def drop_outside_window(trace: RankTrace) -> tuple[RankTrace, tuple[Message, ...
 
     A launched activity has a place on its stream, where it is put later.
     """
-    tables = [trace.tables[name] for name in TABLES]
+    tables = [trace.tables[name] for name in TABLE_NAMES]
     bounds = [(int(start.min()), int(_get_ends(t).max())) for t in tables if (start := t["ts_ns"].to_numpy()).size]
     if not bounds or max(end for _, end in bounds) - min(start for start, _ in bounds) < MIN_AWAY_NS:
         return trace, ()
     start = np.concatenate([table["ts_ns"].to_numpy() for table in tables])
     outside = _find_outside(start, np.concatenate([_get_ends(table) for table in tables]))
     parts = np.split(outside, np.cumsum([table.height for table in tables])[:-1])
-    parts[TABLES.index("activities")] &= ~ActivityTimes.from_trace(trace).has_launch
+    parts[TABLE_NAMES.index("activities")] &= ~ActivityTimes.from_trace(trace).has_launch
     found = np.concatenate(parts)
     if not found.any() or trace.captured is not None:
         return trace, ()
-    kept = {name: t.filter(~pl.Series(part)) for name, t, part in zip(TABLES, tables, parts, strict=True)}
-    counts = {name: int(part.sum()) for name, part in zip(TABLES, parts, strict=True) if part.any()}
+    kept = {name: t.filter(~pl.Series(part)) for name, t, part in zip(TABLE_NAMES, tables, parts, strict=True)}
+    counts = {name: int(part.sum()) for name, part in zip(TABLE_NAMES, parts, strict=True) if part.any()}
     first = int(np.flatnonzero(found)[0])
     names = pl.concat([table["name"] for table in tables])
     middle = int(np.median(start))
@@ -44,7 +43,18 @@ def drop_outside_window(trace: RankTrace) -> tuple[RankTrace, tuple[Message, ...
         count=int(found.sum()), name=str(names[first]), off_us=abs(int(start[first]) - middle) / 1e3
     )
     ledger = drop_read(trace.ledger, messages.TIMES_OUTSIDE, counts)
-    return replace(trace, ledger=ledger, **kept), (message,)
+    within = replace(
+        trace,
+        ledger=ledger,
+        ops=kept["ops"],
+        annotations=kept["annotations"],
+        calls=kept["calls"],
+        activities=kept["activities"],
+        syncs=kept["syncs"],
+        overheads=kept["overheads"],
+        frames=kept["frames"],
+    )
+    return within, (message,)
 
 
 def _get_ends(table: pl.DataFrame) -> Ints:
