@@ -10,6 +10,8 @@ TOLERANCE_US = 4.0
 """Precision of recorded times in public traces."""
 MIN_RATIO = 0.8
 """Clocks above the datasheet's, and work that is known roughly, take kernels this far below their bound."""
+SURE_FAMILIES = ("gemm", "conv", "attention", "elementwise")
+"""Families of which each kernel does all of its op's work; a norm's or a reduction's may do a part."""
 MAX_CACHE_MULTIPLE = 4
 """Up to this multiple of the last-level cache, bytes may not have come from memory."""
 
@@ -30,7 +32,7 @@ def find_below_bound(kernels: pl.DataFrame, gpu: Gpu | None) -> Message | None:
     rows = kernels.select("name", "family", "work_from", "ts_ns", time_us=pl.col("dur_ns") / 1e3).hstack(told)
     from_memory = pl.col("work_bytes") > MAX_CACHE_MULTIPLE * gpu.last_level_cache_bytes
     below = rows.filter(
-        pl.col("family") != "collective",
+        pl.col("family").is_in(SURE_FAMILIES),
         pl.col("work_from") == "shapes",
         (pl.col("limiter") != "memory") | from_memory,
         pl.col("time_us") < MIN_RATIO * pl.col("bound_us"),

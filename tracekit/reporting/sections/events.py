@@ -12,7 +12,19 @@ from tracekit.run import MeasuredRun
 
 @dataclass(frozen=True, slots=True)
 class EventGroup:
-    """Events of one category and phase that fared alike, of all ranks; the columns of ``schema.LEDGER``."""
+    """Events of one category and phase that fared alike, of all ranks.
+
+    Attributes:
+        kind: Code of what became of them, as in the list of messages.
+        effect: ``read``, ``dropped``, ``changed`` or ``guessed``; what is changed or guessed is among what is read.
+        unit: What is counted: ``events``, or ``bytes``, ``keys`` and ``names``.
+        category: Category; of events that are read, their table; empty without one.
+        phase: Phase in Chrome's trace format; empty for several.
+        count: How many.
+        first_event: Number of the first in its file, from 0; ``None`` if unknown.
+        first_byte: Where that is in the uncompressed file; ``None`` unless it is damaged.
+        severity: ``note``, or ``warning`` if predictions may suffer.
+    """
 
     kind: str
     effect: str
